@@ -1,0 +1,31 @@
+-- The inbox of pkg/eventing/inbox, whose package doc explains the columns.
+
+-- +goose Up
+CREATE TABLE catalog.inbox (
+  consumer       text        NOT NULL,
+  event_id       uuid        NOT NULL,
+  -- done: its effect is committed, a redelivery is a duplicate.
+  -- held: seen, not applied yet (waiting for a repair, or failing).
+  -- dead: in the dead-letter topic.
+  status         text        NOT NULL CHECK (status IN ('done', 'held', 'dead')),
+  -- Failures that were the event's own; outages do not count.
+  attempts       int         NOT NULL DEFAULT 0,
+  event_type     text        NOT NULL,
+  aggregate_type text        NOT NULL,
+  aggregate_id   text        NOT NULL,
+  version        bigint      NOT NULL,
+  message_id     text        NOT NULL,
+  -- The broker's clock: when it accepted the message.
+  publish_time   timestamptz NOT NULL,
+  received_at    timestamptz NOT NULL DEFAULT now(),
+  processed_at   timestamptz,
+  last_error     text,
+  PRIMARY KEY (consumer, event_id)
+);
+-- What a person looks for; done rows are the mass and stay out of it.
+CREATE INDEX inbox_unsettled ON catalog.inbox (consumer, status, received_at) WHERE status <> 'done';
+
+GRANT SELECT, INSERT, UPDATE ON catalog.inbox TO catalog_service;
+
+-- +goose Down
+DROP TABLE catalog.inbox;
