@@ -1,0 +1,36 @@
+// Package eventing carries changes from the service that owns them to the
+// services that copy them, over Postgres and Pub/Sub.
+//
+//	 owner                                                    copy
+//	┌──────────────────────────┐                  ┌──────────────────────────────┐
+//	│ BEGIN                    │                  │ BEGIN                        │
+//	│   business row  version n│                  │   inbox row    seen once     │
+//	│   outbox row    event n  │                  │   projection   n-1 → n       │
+//	│ COMMIT ── wake ─┐        │                  │ COMMIT ── ack, wake readers  │
+//	└─────────────────┼────────┘                  └──────────▲───────────────────┘
+//	           outbox.Relay ── publish, key = aggregate ── inbox.Consumer
+//
+// # What holds
+//
+//   - A change and its event commit together or not at all (outbox.Append takes
+//     the caller's transaction).
+//   - Every committed event reaches the broker at least once; of each aggregate
+//     the first sending of version n+1 never comes before version n's.
+//   - The effect of an event is applied once, and never backwards. An event that
+//     is not the direct successor of what the copy has is not applied: the copy
+//     is first repaired from the owner.
+//   - A reader holding the consistency.Token of a write never sees anything
+//     older than that write.
+//
+// There is no exactly-once delivery: events may be sent and delivered again, at
+// any time and in any order. Versions make that harmless.
+//
+// # What it leans on
+//
+// The version of an aggregate is assigned under its row's lock, so version order
+// is commit order. Timestamps, sequences and transaction ids are not: a
+// transaction with a lower one can commit later.
+//
+// Tables are named without a schema. Each service connects as a role whose
+// search_path is its own schema, so `outbox` and `inbox` are that service's.
+package eventing

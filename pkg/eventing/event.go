@@ -1,0 +1,99 @@
+package eventing
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+)
+
+// Epoch is the owner's incarnation. It is reserved: 1 today, to be raised when
+// an owner's database is restored to an earlier point in time, so that freshness
+// compares (epoch, version).
+const Epoch = 1
+
+// MaxKeyBytes is the longest aggregate id: it is the ordering key, which
+// Pub/Sub limits to 1 KiB.
+const MaxKeyBytes = 1024
+
+// Event is one change of one aggregate, as the owner committed it.
+type Event struct {
+	// ID is the same in every sending and delivery of the event.
+	ID uuid.UUID
+	// AggregateType and AggregateID say what changed. AggregateID is the
+	// ordering key.
+	AggregateType string
+	AggregateID   string
+	// Type names what happened, such as "VideoCreated".
+	Type string
+	// Version is the aggregate's version after the change: 1 for its first
+	// event, then one more each time. It is assigned under the aggregate's row
+	// lock and is the only order that means anything.
+	Version int64
+	// SchemaVersion is the version of Payload's schema.
+	SchemaVersion int
+	// Payload is what consumers decode. It is sent as it is.
+	Payload []byte
+	// OccurredAt is the owner's clock, in UTC with microseconds.
+	OccurredAt time.Time
+	// TenantID may be empty.
+	TenantID string
+	// Epoch is the owner's incarnation when it wrote the event.
+	Epoch int64
+	// TraceParent is the W3C trace context of the request that made the
+	// change; empty when it was not traced.
+	TraceParent string
+}
+
+// Validate says which field cannot be sent, if any.
+func (e Event) Validate() error {
+	switch {
+	case e.ID == uuid.Nil:
+		return errors.New("event_id: missing")
+	case e.AggregateType == "":
+		return errors.New("aggregate_type: missing")
+	case e.AggregateID == "":
+		return errors.New("aggregate_id: missing")
+	case len(e.AggregateID) > MaxKeyBytes:
+		return fmt.Errorf("aggregate_id: %d bytes, at most %d fit an ordering key", len(e.AggregateID), MaxKeyBytes)
+	case !utf8.ValidString(e.AggregateID):
+		return errors.New("aggregate_id: not UTF-8")
+	case strings.ContainsRune(e.AggregateID, 0):
+		return errors.New("aggregate_id: contains a NUL")
+	case e.Type == "":
+		return errors.New("event_type: missing")
+	case e.Version < 1:
+		return fmt.Errorf("version: %d, versions begin at 1", e.Version)
+	case e.SchemaVersion < 1:
+		return fmt.Errorf("schema_version: %d, schema versions begin at 1", e.SchemaVersion)
+	case e.Epoch < 1:
+		return fmt.Errorf("epoch: %d, epochs begin at 1", e.Epoch)
+	case e.OccurredAt.IsZero():
+		return errors.New("occurred_at: missing")
+	}
+	return nil
+}
+
+// Key identifies the aggregate within its service.
+func (e Event) Key() string { return Key(e.AggregateType, e.AggregateID) }
+
+// Key identifies an aggregate within its service.
+func Key(aggregateType, aggregateID string) string { return aggregateType + "/" + aggregateID }
+
+// Permanent marks err as one that no retry mends: a consumer sends the message
+// to its dead letters at once instead of trying again.
+func Permanent(err error) error { return &permanentError{err} }
+
+// IsPermanent reports whether err or an error it wraps came from Permanent.
+func IsPermanent(err error) bool {
+	var p *permanentError
+	return errors.As(err, &p)
+}
+
+type permanentError struct{ err error }
+
+func (e *permanentError) Error() string { return e.err.Error() }
+func (e *permanentError) Unwrap() error { return e.err }

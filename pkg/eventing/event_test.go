@@ -1,0 +1,129 @@
+package eventing
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+)
+
+func sample() Event {
+	return Event{
+		ID:            uuid.MustParse("01890a5d-ac96-774b-bcce-b302099a8057"),
+		AggregateType: "video",
+		AggregateID:   "v1",
+		Type:          "VideoCreated",
+		Version:       7,
+		SchemaVersion: 1,
+		Payload:       []byte("payload"),
+		OccurredAt:    time.Date(2026, 11, 21, 12, 0, 0, 123456000, time.UTC),
+		TenantID:      "acme",
+		Epoch:         Epoch,
+		TraceParent:   "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+	}
+}
+
+func TestMessageRoundTrip(t *testing.T) {
+	t.Parallel()
+	want := sample()
+	m := want.Message()
+	if m.OrderingKey != want.AggregateID {
+		t.Errorf("ordering key %q, want the aggregate id %q", m.OrderingKey, want.AggregateID)
+	}
+	got, err := ParseMessage(m.Data, m.Attributes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-sent +parsed)\n%s", diff)
+	}
+}
+
+func TestParseMessageWithoutEpoch(t *testing.T) {
+	t.Parallel()
+	m := sample().Message()
+	delete(m.Attributes, AttrEpoch)
+	got, err := ParseMessage(m.Data, m.Attributes)
+	if err != nil || got.Epoch != Epoch {
+		t.Errorf("epoch %d, %v; want %d for a message of before epochs", got.Epoch, err, Epoch)
+	}
+}
+
+func TestParseMessageNamesTheAttribute(t *testing.T) {
+	t.Parallel()
+	for attr, bad := range map[string]string{
+		AttrEventID:       "not-a-uuid",
+		AttrAggregateType: "",
+		AttrAggregateID:   "",
+		AttrEventType:     "",
+		AttrVersion:       "1.5",
+		AttrSchemaVersion: "-1",
+		AttrOccurredAt:    "yesterday",
+		AttrEpoch:         "0",
+	} {
+		m := sample().Message()
+		m.Attributes[attr] = bad
+		_, err := ParseMessage(m.Data, m.Attributes)
+		if err == nil || !strings.Contains(err.Error(), attr) {
+			t.Errorf("%s=%q: error %v, want one that names it", attr, bad, err)
+		}
+		if !IsPermanent(err) {
+			t.Errorf("%s=%q: error is not permanent, yet no retry mends it", attr, bad)
+		}
+	}
+}
+
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	for field, spoil := range map[string]func(*Event){
+		"event_id":       func(e *Event) { e.ID = uuid.Nil },
+		"aggregate_id":   func(e *Event) { e.AggregateID = strings.Repeat("k", MaxKeyBytes+1) },
+		"version":        func(e *Event) { e.Version = 0 },
+		"schema_version": func(e *Event) { e.SchemaVersion = 0 },
+		"occurred_at":    func(e *Event) { e.OccurredAt = time.Time{} },
+		"epoch":          func(e *Event) { e.Epoch = 0 },
+	} {
+		e := sample()
+		spoil(&e)
+		if err := e.Validate(); err == nil || !strings.HasPrefix(err.Error(), field+":") {
+			t.Errorf("%s: error %v, want one that names it", field, err)
+		}
+	}
+	if err := sample().Validate(); err != nil {
+		t.Errorf("good event: %v", err)
+	}
+	nul := sample()
+	nul.AggregateID = "a\x00b"
+	if nul.Validate() == nil {
+		t.Error("an aggregate id with a NUL passes, and Postgres would refuse it")
+	}
+}
+
+func TestPermanent(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("cause")
+	err := fmt.Errorf("wrapped: %w", Permanent(cause))
+	if !IsPermanent(err) || !errors.Is(err, cause) || IsPermanent(cause) {
+		t.Errorf("permanence is lost or invented: %v", err)
+	}
+}
+
+func TestBackoffCeilings(t *testing.T) {
+	t.Parallel()
+	b := Backoff{Base: 100 * time.Millisecond, Cap: time.Second}
+	for attempt, want := range map[int]time.Duration{
+		1: 100 * time.Millisecond, 2: 200 * time.Millisecond, 3: 400 * time.Millisecond,
+		4: 800 * time.Millisecond, 5: time.Second, 6: time.Second, 1_000_000: time.Second,
+	} {
+		if got := b.ceiling(attempt); got != want {
+			t.Errorf("attempt %d: ceiling %v, want %v", attempt, got, want)
+		}
+		if d := b.Delay(attempt); d < 0 || d > want {
+			t.Errorf("attempt %d: delay %v is not within 0 and %v", attempt, d, want)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package eventing
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"github.com/google/uuid"
+)
+
+// The attributes of a message. Its data is Event.Payload, its ordering key
+// Event.AggregateID.
+const (
+	AttrEventID       = "event_id"
+	AttrEventType     = "event_type"
+	AttrAggregateType = "aggregate_type"
+	AttrAggregateID   = "aggregate_id"
+	AttrVersion       = "version"
+	AttrSchemaVersion = "schema_version"
+	AttrOccurredAt    = "occurred_at"
+	AttrTenantID      = "tenant_id"
+	AttrEpoch         = "epoch"
+	AttrTraceParent   = "traceparent"
+)
+
+// Message is e as it goes on the wire.
+func (e Event) Message() *pubsubpb.PubsubMessage {
+	attrs := map[string]string{
+		AttrEventID:       e.ID.String(),
+		AttrEventType:     e.Type,
+		AttrAggregateType: e.AggregateType,
+		AttrAggregateID:   e.AggregateID,
+		AttrVersion:       strconv.FormatInt(e.Version, 10),
+		AttrSchemaVersion: strconv.Itoa(e.SchemaVersion),
+		AttrOccurredAt:    e.OccurredAt.UTC().Format(time.RFC3339Nano),
+		AttrEpoch:         strconv.FormatInt(e.Epoch, 10),
+		AttrTenantID:      e.TenantID,
+	}
+	if e.TraceParent != "" {
+		attrs[AttrTraceParent] = e.TraceParent
+	}
+	return &pubsubpb.PubsubMessage{Data: e.Payload, Attributes: attrs, OrderingKey: e.AggregateID}
+}
+
+// ParseMessage is the inverse of Event.Message. Its error names the attribute
+// at fault; no retry mends it.
+func ParseMessage(data []byte, attrs map[string]string) (Event, error) {
+	p := attrParser{attrs: attrs}
+	e := Event{
+		ID:            p.uuid(AttrEventID),
+		AggregateType: attrs[AttrAggregateType],
+		AggregateID:   attrs[AttrAggregateID],
+		Type:          attrs[AttrEventType],
+		Version:       p.int(AttrVersion),
+		SchemaVersion: int(p.int(AttrSchemaVersion)),
+		Payload:       data,
+		OccurredAt:    p.time(AttrOccurredAt),
+		TenantID:      attrs[AttrTenantID],
+		Epoch:         p.epoch(),
+		TraceParent:   attrs[AttrTraceParent],
+	}
+	if p.err == nil {
+		p.err = e.Validate()
+	}
+	if p.err != nil {
+		return Event{}, Permanent(fmt.Errorf("message attributes: %w", p.err))
+	}
+	return e, nil
+}
+
+// attrParser keeps the first error, so that the caller reads as a table.
+type attrParser struct {
+	attrs map[string]string
+	err   error
+}
+
+func (p *attrParser) fail(name string, err error) {
+	if p.err == nil {
+		p.err = fmt.Errorf("%s: %w", name, err)
+	}
+}
+
+func (p *attrParser) uuid(name string) uuid.UUID {
+	id, err := uuid.Parse(p.attrs[name])
+	if err != nil {
+		p.fail(name, err)
+	}
+	return id
+}
+
+func (p *attrParser) int(name string) int64 {
+	n, err := strconv.ParseInt(p.attrs[name], 10, 64)
+	if err != nil {
+		p.fail(name, err)
+	}
+	return n
+}
+
+func (p *attrParser) time(name string) time.Time {
+	t, err := time.Parse(time.RFC3339Nano, p.attrs[name])
+	if err != nil {
+		p.fail(name, err)
+	}
+	return t.UTC()
+}
+
+// epoch is absent from messages of before it was introduced.
+func (p *attrParser) epoch() int64 {
+	if _, ok := p.attrs[AttrEpoch]; !ok {
+		return Epoch
+	}
+	return p.int(AttrEpoch)
+}

@@ -1,0 +1,217 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2"
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"cloud.google.com/go/pubsub/v2/pstest"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"google.golang.org/api/option"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/pkg/eventing"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+const topic = "projects/test/topics/video.events"
+
+// patience ends a test that would otherwise hang.
+const patience = 60 * time.Second
+
+// bench is one outbox and one broker with a place to put faults.
+type bench struct {
+	db     *pgxpool.Pool
+	server *pstest.Server
+	client *pubsub.Client
+
+	mu sync.Mutex
+	// fault stands between the relay and the broker; send lets the request
+	// through.
+	fault func(ctx context.Context, req *pubsubpb.PublishRequest, send func(context.Context) error) error
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	pg := pgtest.New(t)
+	b := &bench{db: pg.Pool(t, pg.VideoURL), server: pstest.NewServer()}
+	t.Cleanup(func() { _ = b.server.Close() })
+	conn, err := grpc.NewClient(b.server.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithUnaryInterceptor(b.intercept))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.client, err = pubsub.NewClient(t.Context(), "test", option.WithGRPCConn(conn))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.client.Close() })
+	_, err = b.client.TopicAdminClient.CreateTopic(t.Context(), &pubsubpb.Topic{Name: topic})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b *bench) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	send := func(ctx context.Context) error { return invoke(ctx, method, req, reply, cc, opts...) }
+	b.mu.Lock()
+	fault := b.fault
+	b.mu.Unlock()
+	publish, ok := req.(*pubsubpb.PublishRequest)
+	if !ok || fault == nil {
+		return send(ctx)
+	}
+	return fault(ctx, publish, send)
+}
+
+func (b *bench) setFault(f func(context.Context, *pubsubpb.PublishRequest, func(context.Context) error) error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.fault = f
+}
+
+func event(aggregate string, version int64) eventing.Event {
+	return eventing.Event{
+		ID: uuid.Must(uuid.NewV7()), AggregateType: "video", AggregateID: aggregate, Type: "VideoUpdated",
+		Version: version, SchemaVersion: 1, Payload: []byte(strconv.FormatInt(version, 10)),
+		OccurredAt: time.Now().UTC().Truncate(time.Microsecond), Epoch: eventing.Epoch,
+	}
+}
+
+// append commits versions from..to of an aggregate, each in a transaction.
+func (b *bench) append(t *testing.T, aggregate string, from, to int64) {
+	t.Helper()
+	for v := from; v <= to; v++ {
+		err := pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error {
+			return Append(t.Context(), tx, nil, event(aggregate, v))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// relay runs n relays until stop is called, which returns when they have ended.
+func (b *bench) relay(t *testing.T, n int) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var running sync.WaitGroup
+	for range n {
+		r := b.newRelay(t)
+		running.Go(func() {
+			if err := r.Run(ctx); err != nil {
+				t.Errorf("relay: %v", err)
+			}
+		})
+	}
+	stop = sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+func (b *bench) newRelay(t *testing.T) *Relay {
+	t.Helper()
+	r, err := NewRelay(b.db, b.client, map[string]string{"video": topic}, slog.New(slog.DiscardHandler), func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// eventually polls the database until query answers want.
+func (b *bench) eventually(t *testing.T, want int, query string, args ...any) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		got := b.count(t, query, args...)
+		if got == want {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("%s: %d, want %d", query, got, want)
+		}
+	}
+}
+
+func (b *bench) count(t *testing.T, query string, args ...any) int {
+	t.Helper()
+	var n int
+	if err := b.db.QueryRow(t.Context(), query, args...).Scan(&n); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return n
+}
+
+const (
+	unpublished = `SELECT count(*) FROM outbox WHERE published_at IS NULL`
+	leased      = `SELECT count(*) FROM outbox WHERE lock_token IS NOT NULL`
+	attempted   = `SELECT coalesce(sum(publish_attempts), 0) FROM outbox`
+)
+
+// sent is the versions of an aggregate in the order in which the broker has
+// them, repeats included.
+func (b *bench) sent(aggregate string) []int64 {
+	var versions []int64
+	for _, m := range b.server.Messages() {
+		if m.OrderingKey == aggregate {
+			v, _ := strconv.ParseInt(m.Attributes[eventing.AttrVersion], 10, 64)
+			versions = append(versions, v)
+		}
+	}
+	return versions
+}
+
+// firstSightings fails the test unless each version was first sent after the
+// one before it.
+func firstSightings(t *testing.T, versions []int64, last int64) {
+	t.Helper()
+	if err := ordered(versions, last); err != nil {
+		t.Errorf("%v in %v", err, versions)
+	}
+}
+
+func ordered(versions []int64, last int64) error {
+	var seen int64
+	for _, v := range versions {
+		if v > seen+1 {
+			return fmt.Errorf("version %d came before %d", v, seen+1)
+		}
+		seen = max(seen, v)
+	}
+	if seen != last {
+		return fmt.Errorf("last version is %d, want %d", seen, last)
+	}
+	return nil
+}
+
+func TestOrderedBites(t *testing.T) {
+	t.Parallel()
+	for _, bad := range [][]int64{{2, 1, 2}, {1, 3, 2}, {1, 2}, {}} {
+		if ordered(bad, 3) == nil {
+			t.Errorf("%v passes", bad)
+		}
+	}
+	if err := ordered([]int64{1, 2, 1, 2, 3, 3}, 3); err != nil {
+		t.Errorf("repeats of old versions are allowed: %v", err)
+	}
+}

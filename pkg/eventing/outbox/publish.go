@@ -1,0 +1,128 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	vkit "cloud.google.com/go/pubsub/v2/apiv1"
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"github.com/googleapis/gax-go/v2"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// publisher sends the events of one aggregate, in order.
+//
+// It calls the Publish method itself rather than through the client's
+// Publisher: a request is then exactly some successive versions of one
+// aggregate, it ends when its context does (the Publisher's goes on for 60 s
+// after its caller gave up, and may land behind whatever was sent since), and
+// no key is ever left paused.
+type publisher struct {
+	client *vkit.TopicAdminClient
+	topics map[string]string
+}
+
+const (
+	// maxRequestBytes is under Pub/Sub's 10 MB, with room for attributes.
+	maxRequestBytes = 8 << 20
+	// attributeBytes is a generous guess at the attributes of one message.
+	attributeBytes = 1 << 10
+)
+
+// report says what became of a run: published is acknowledged, rejected (with
+// its reason) was refused for good, outage stopped it. What is in none of them
+// was not sent, or may or may not have arrived.
+type report struct {
+	published []claimed
+	rejected  *claimed
+	reason    error
+	outage    error
+	took      time.Duration
+}
+
+// run sends the events of r in version order, as few requests as the limits
+// allow, each only after the one before was acknowledged. It stops at the first
+// fault, and begins no request once proceed says no.
+func (p publisher) run(ctx context.Context, r run, proceed func() bool) report {
+	var rep report
+	start := time.Now()
+	defer func() { rep.took = time.Since(start) }()
+	topic, ok := p.topics[r[0].AggregateType]
+	if !ok {
+		rep.rejected, rep.reason = &r[0], fmt.Errorf("no topic for aggregate type %q", r[0].AggregateType)
+		return rep
+	}
+	for len(r) > 0 && proceed() {
+		n := fitting(r)
+		err := p.send(ctx, topic, r[:n])
+		if n > 1 && isRejection(err) {
+			// A refused request is no verdict on its members. The oldest goes
+			// alone; the next turn takes the rest together again.
+			n = 1
+			err = p.send(ctx, topic, r[:n])
+		}
+		switch {
+		case err == nil:
+			rep.published = append(rep.published, r[:n]...)
+			r = r[n:]
+		case isRejection(err):
+			rep.rejected, rep.reason = &r[0], err
+			return rep
+		default:
+			rep.outage = err
+			return rep
+		}
+	}
+	return rep
+}
+
+// fitting is how many events of r fit into one request: at least one.
+func fitting(r run) int {
+	size := 0
+	for i, e := range r {
+		size += len(e.Payload) + len(e.AggregateID) + attributeBytes
+		if i > 0 && size > maxRequestBytes {
+			return i
+		}
+	}
+	return len(r)
+}
+
+// send publishes r in one request, which the broker takes whole or not at all.
+func (p publisher) send(ctx context.Context, topic string, r run) error {
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	req := &pubsubpb.PublishRequest{Topic: topic}
+	for _, e := range r {
+		req.Messages = append(req.Messages, e.Message())
+	}
+	ctx, span := startPublish(ctx, topic, r)
+	defer span.End()
+	// Retrying is the relay's own business: it knows about the lease.
+	_, err := p.client.Publish(ctx, req, gax.WithRetry(nil))
+	if err != nil {
+		span.RecordError(err)
+	}
+	return err
+}
+
+// isRejection tells a verdict on the message from a fault of the network, the
+// topic or the quota, which more patience or an operator mends.
+func isRejection(err error) bool {
+	return err != nil && status.Code(err) == codes.InvalidArgument
+}
+
+func outageOf(reports []report) error {
+	var errs []error
+	for _, r := range reports {
+		if r.outage != nil {
+			errs = append(errs, r.outage)
+		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("publish: %d of %d aggregates: %w", len(errs), len(reports), errs[0])
+}

@@ -1,0 +1,217 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"example.com/lockstep/pkg/eventing"
+)
+
+// TestManyRelaysKeepOrder lets four relays fight over one outbox while writers
+// append, and publishes fail, get lost after they arrived, and arrive late.
+func TestManyRelaysKeepOrder(t *testing.T) {
+	t.Parallel()
+	const aggregates, versions = 20, 30
+	b := newBench(t)
+	var late sync.WaitGroup
+	faults := rand.New(rand.NewPCG(1, 2))
+	b.setFault(func(ctx context.Context, _ *pubsubpb.PublishRequest, send func(context.Context) error) error {
+		b.mu.Lock()
+		dice := faults.IntN(20)
+		b.mu.Unlock()
+		switch dice {
+		case 0:
+			return status.Error(codes.Unavailable, "connection refused")
+		case 1: // arrives, but the answer is lost
+			if err := send(ctx); err != nil {
+				return err
+			}
+			return status.Error(codes.DeadlineExceeded, "answer lost")
+		case 2: // arrives after the caller gave up
+			late.Go(func() { _ = send(context.WithoutCancel(ctx)) })
+			return status.Error(codes.DeadlineExceeded, "still on its way")
+		default:
+			return send(ctx)
+		}
+	})
+	stop := b.relay(t, 4)
+	var writers sync.WaitGroup
+	for i := range aggregates {
+		writers.Go(func() { b.append(t, fmt.Sprint("a", i), 1, versions) })
+	}
+	writers.Wait()
+	b.eventually(t, 0, unpublished)
+	stop()
+	late.Wait()
+	for i := range aggregates {
+		firstSightings(t, b.sent(fmt.Sprint("a", i)), versions)
+	}
+	if n := b.count(t, attempted); n != 0 {
+		t.Errorf("outages spent %d attempts", n)
+	}
+	if n := b.count(t, leased); n != 0 {
+		t.Errorf("%d leases are left", n)
+	}
+}
+
+func TestVersionsOfAnAggregateShareARequest(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.append(t, "a", 1, 10)
+	var requests atomic.Int64
+	b.setFault(func(ctx context.Context, _ *pubsubpb.PublishRequest, send func(context.Context) error) error {
+		requests.Add(1)
+		return send(ctx)
+	})
+	b.relay(t, 1)
+	b.eventually(t, 0, unpublished)
+	if n := requests.Load(); n != 1 {
+		t.Errorf("10 versions took %d requests, want 1", n)
+	}
+}
+
+func TestRejectionParksItsAggregateOnly(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.append(t, "good", 1, 3)
+	b.append(t, "bad", 1, 3)
+	// The next refusal is the last: the backoff in between is not what this is about.
+	b.exec(t, `UPDATE outbox SET publish_attempts = $1 WHERE aggregate_id = 'bad' AND version = 2`, maxAttempts-1)
+	b.setFault(func(ctx context.Context, req *pubsubpb.PublishRequest, send func(context.Context) error) error {
+		for _, m := range req.Messages {
+			if m.OrderingKey == "bad" && m.Attributes[eventing.AttrVersion] == "2" {
+				return status.Error(codes.InvalidArgument, "no such field")
+			}
+		}
+		return send(ctx)
+	})
+	b.relay(t, 2)
+	b.eventually(t, 1, `SELECT count(*) FROM outbox WHERE parked_at IS NOT NULL AND last_error LIKE '%no such field%'`)
+	b.append(t, "good", 4, 4)
+	b.eventually(t, 0, unpublished+` AND aggregate_id = 'good'`)
+	if got := b.sent("bad"); !slices.Equal(got, []int64{1}) {
+		t.Errorf("sent %v of the refused aggregate, want version 1 alone", got)
+	}
+	if n := b.count(t, `SELECT publish_attempts FROM outbox WHERE aggregate_id = 'bad' AND version = 2`); n != maxAttempts {
+		t.Errorf("%d attempts, want %d", n, maxAttempts)
+	}
+	// What an operator does: the event is put right, and goes.
+	b.setFault(nil)
+	b.exec(t, `UPDATE outbox SET parked_at = NULL, next_retry_at = NULL WHERE aggregate_id = 'bad'`)
+	b.eventually(t, 0, unpublished)
+	firstSightings(t, b.sent("bad"), 3)
+}
+
+func TestRejectionSpendsAnAttemptAndWaits(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.append(t, "a", 1, 1)
+	b.setFault(func(context.Context, *pubsubpb.PublishRequest, func(context.Context) error) error {
+		return status.Error(codes.InvalidArgument, "bad")
+	})
+	stop := b.relay(t, 1)
+	b.eventually(t, 1, `SELECT count(*) FROM outbox WHERE publish_attempts > 0 AND next_retry_at IS NOT NULL AND parked_at IS NULL`)
+	stop()
+}
+
+func TestUnknownAggregateTypeIsRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.append(t, "a", 1, 1)
+	b.exec(t, `UPDATE outbox SET aggregate_type = 'mystery'`)
+	b.relay(t, 1)
+	b.eventually(t, 1, `SELECT count(*) FROM outbox WHERE publish_attempts > 0 AND last_error LIKE '%mystery%'`)
+}
+
+func TestMissingTopicSpendsNoAttempt(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.append(t, "a", 1, 2)
+	deleted := b.client.TopicAdminClient.DeleteTopic(t.Context(), &pubsubpb.DeleteTopicRequest{Topic: topic})
+	if deleted != nil {
+		t.Fatal(deleted)
+	}
+	var refusals atomic.Int64
+	tried := make(chan struct{})
+	b.setFault(func(ctx context.Context, _ *pubsubpb.PublishRequest, send func(context.Context) error) error {
+		err := send(ctx)
+		if status.Code(err) == codes.NotFound && refusals.Add(1) == 3 {
+			close(tried)
+		}
+		return err
+	})
+	b.relay(t, 1)
+	<-tried
+	if n := b.count(t, attempted); n != 0 {
+		t.Errorf("a missing topic spent %d attempts", n)
+	}
+	if _, err := b.client.TopicAdminClient.CreateTopic(t.Context(), &pubsubpb.Topic{Name: topic}); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually(t, 0, unpublished)
+	firstSightings(t, b.sent("a"), 2)
+}
+
+// TestShutdownFinishesWhatIsInFlight cancels a relay in the middle of a publish.
+func TestShutdownFinishesWhatIsInFlight(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.append(t, "a", 1, 1)
+	inFlight, goOn := make(chan struct{}), make(chan struct{})
+	b.setFault(func(ctx context.Context, _ *pubsubpb.PublishRequest, send func(context.Context) error) error {
+		close(inFlight)
+		<-goOn
+		return send(ctx)
+	})
+	r := b.newRelay(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	<-inFlight
+	cancel()
+	close(goOn)
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if n := b.count(t, unpublished); n != 0 {
+		t.Error("the publish in flight was not waited for, or not marked")
+	}
+}
+
+// TestShutdownHandsBackWhatHangs cancels a relay whose publish never answers.
+func TestShutdownHandsBackWhatHangs(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.append(t, "a", 1, 1)
+	b.append(t, "b", 1, 1)
+	inFlight := make(chan struct{}, 2)
+	b.setFault(func(ctx context.Context, _ *pubsubpb.PublishRequest, _ func(context.Context) error) error {
+		inFlight <- struct{}{}
+		<-ctx.Done()
+		return status.FromContextError(ctx.Err()).Err()
+	})
+	r := b.newRelay(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	<-inFlight
+	cancel()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if n := b.count(t, leased); n != 0 {
+		t.Errorf("%d leases were not handed back", n)
+	}
+	if n := b.count(t, unpublished+` AND publish_attempts = 0`); n != 2 {
+		t.Errorf("%d events are pending with no attempt spent, want 2", n)
+	}
+}
