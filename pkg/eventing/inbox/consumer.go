@@ -89,7 +89,9 @@ type Consumer struct {
 // letters go to the topic `<subscription>.dlq`. The inbox is the one that db's
 // search_path finds. beat is called at least every ten seconds while the
 // consumer is alive, whatever the database and the broker do.
-func NewConsumer(db *pgxpool.Pool, client *pubsub.Client, subscription string, h Handler, log *slog.Logger, beat func()) (*Consumer, error) {
+func NewConsumer(
+	db *pgxpool.Pool, client *pubsub.Client, subscription string, h Handler, log *slog.Logger, beat func(),
+) (*Consumer, error) {
 	m, err := newMetrics(subscription)
 	if err != nil {
 		return nil, fmt.Errorf("new consumer: %w", err)

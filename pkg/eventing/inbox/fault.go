@@ -13,8 +13,7 @@ import (
 // isOutage tells a fault of the database or the network, which time mends, from
 // the event's own. An outage is waited out and counts against nobody.
 func isOutage(err error) bool {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return outageState(pg.Code)
 	}
 	var network net.Error

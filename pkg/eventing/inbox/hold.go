@@ -104,7 +104,8 @@ func (c *Consumer) repair(ctx context.Context, d *delivery) {
 				return
 			}
 			pause := repairRetry.Delay(attempt)
-			c.log.WarnContext(ctx, "gap not repaired yet", append(d.logAttrs(), "error", err, "attempt", attempt, "retry_in_ms", pause.Milliseconds())...)
+			c.log.WarnContext(ctx, "gap not repaired yet", append(d.logAttrs(),
+				"error", err, "attempt", attempt, "retry_in_ms", pause.Milliseconds())...)
 			eventing.Sleep(ctx, pause, nil)
 		}
 	})
@@ -144,7 +145,8 @@ func (c *Consumer) fail(ctx context.Context, d *delivery, cause error) []*delive
 		return nil
 	}
 	pause := failRetry.Delay(attempts)
-	c.log.WarnContext(ctx, "event failed, trying again", append(d.logAttrs(), "error", cause, "attempt", attempts, "retry_in_ms", pause.Milliseconds())...)
+	c.log.WarnContext(ctx, "event failed, trying again", append(d.logAttrs(),
+		"error", cause, "attempt", attempts, "retry_in_ms", pause.Milliseconds())...)
 	c.holds.begin(ctx, d, func(ctx context.Context) { eventing.Sleep(ctx, pause, nil) })
 	return nil
 }
