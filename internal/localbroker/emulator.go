@@ -1,0 +1,118 @@
+package localbroker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"example.com/lockstep/internal/child"
+)
+
+const (
+	// startTime bounds the start: 1 to 2 s on an idle machine, far more on one
+	// that compiles on every core.
+	startTime = time.Minute
+	// stopTime is the grace before the kill: with many ordering keys the Java
+	// machine does not end by itself.
+	stopTime = 3 * time.Second
+	// pollInterval is how often the starting emulator is asked, probeTime how
+	// long one answer may take.
+	pollInterval = 50 * time.Millisecond
+	probeTime    = 2 * time.Second
+)
+
+const jarPattern = "platform/pubsub-emulator/lib/cloud-pubsub-emulator-*-all.jar"
+
+var errNotInstalled = errors.New("the official emulator is not installed: it needs Java and `gcloud components install pubsub-emulator` " +
+	"(Debian and Ubuntu: apt-get install default-jre-headless google-cloud-cli-pubsub-emulator)")
+
+// findEmulator looks for the jar itself: `gcloud beta emulators` leaves an orphan
+// behind when it is stopped, and takes twice as long to start.
+func findEmulator() (java, jar string, err error) {
+	java, err = exec.LookPath("java")
+	if err != nil {
+		return "", "", errNotInstalled
+	}
+	for _, root := range sdkRoots() {
+		jars, _ := filepath.Glob(filepath.Join(root, jarPattern)) // fails on a malformed pattern only
+		if len(jars) > 0 {
+			return java, slices.Max(jars), nil
+		}
+	}
+	return "", "", errNotInstalled
+}
+
+// sdkRoots lists where the Google Cloud CLI may live, the one in use first.
+func sdkRoots() []string {
+	var roots []string
+	if path, err := exec.LookPath("gcloud"); err == nil {
+		if path, err = filepath.EvalSymlinks(path); err == nil {
+			roots = append(roots, filepath.Dir(filepath.Dir(path))) // ROOT/bin/gcloud
+		}
+	}
+	if home, err := os.UserHomeDir(); err == nil {
+		roots = append(roots, filepath.Join(home, "google-cloud-sdk"))
+	}
+	return append(roots, "/usr/lib/google-cloud-sdk")
+}
+
+func startEmulator(ctx context.Context, addr *net.TCPAddr, java, jar string) (*Server, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	cmd := exec.Command(java, "-jar", jar, "--host="+addr.IP.String(), fmt.Sprintf("--port=%d", addr.Port))
+	process, err := child.Start(cmd, syscall.SIGKILL)
+	if err != nil {
+		return nil, err
+	}
+	stop := func() error { return process.Stop(syscall.SIGTERM, stopTime) }
+	if err := awaitReady(ctx, process, addr.String()); err != nil {
+		return nil, errors.Join(err, stop())
+	}
+	version := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(jar), "cloud-pubsub-emulator-"), "-all.jar")
+	return &Server{addr: addr.String(), description: "official Pub/Sub emulator " + version, done: process.Done(), stop: stop}, nil
+}
+
+// awaitReady believes the health check only after the emulator's own word: it
+// stays alive when it does not get its port, and then another server answers.
+func awaitReady(ctx context.Context, process *child.Process, addr string) error {
+	for {
+		output := process.Output()
+		if strings.Contains(output, "BindException") {
+			return errors.New("the port was taken meanwhile")
+		}
+		if strings.Contains(output, "Server started") && healthy(ctx, addr) {
+			return nil
+		}
+		select {
+		case <-process.Done():
+			return fmt.Errorf("the emulator ended: %s", process.Output())
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the emulator: %w: %s", ctx.Err(), process.Output())
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+func healthy(ctx context.Context, addr string) bool {
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/", http.NoBody)
+	if err != nil {
+		return false
+	}
+	response, err := new(http.Client).Do(request)
+	if err != nil {
+		return false
+	}
+	defer response.Body.Close()
+	return response.StatusCode == http.StatusOK
+}

@@ -1,0 +1,33 @@
+package localbroker
+
+import (
+	"net"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"cloud.google.com/go/pubsub/v2/pstest"
+	"google.golang.org/grpc"
+)
+
+// maxRequest is what the real service takes in one publish, with room for the
+// frame. The fake's own server would refuse more than 4 MiB.
+const maxRequest = 11 << 20
+
+// startFake serves the fake on l, in this process.
+func startFake(l net.Listener) *Server {
+	fake := pstest.NewServer() // listens on a port of its own too, which nobody uses
+	server := grpc.NewServer(grpc.MaxRecvMsgSize(maxRequest))
+	pubsubpb.RegisterPublisherServer(server, &fake.GServer)
+	pubsubpb.RegisterSubscriberServer(server, &fake.GServer)
+	pubsubpb.RegisterSchemaServiceServer(server, &fake.GServer)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(l) // ends with Stop, or with the listener
+	}()
+	stop := func() error {
+		server.Stop()
+		<-done
+		return fake.Close()
+	}
+	return &Server{addr: l.Addr().String(), description: "pstest, the Go client's in-memory fake", done: done, stop: stop}
+}

@@ -1,0 +1,149 @@
+package localbroker
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2"
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/api/option"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/testing/protocmp"
+)
+
+const project = "test"
+
+func TestRoundTrip(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []Kind{Official, Fake} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			s := start(t, Options{Kind: kind})
+			if _, err := Provision(t.Context(), s.Addr(), project); err != nil {
+				t.Fatal(err)
+			}
+			for _, topic := range []string{VideoTopic, EngagementTopic} {
+				subscription := CatalogSubscription(topic)
+				roundTrip(t, s.Addr(), topic, subscription)
+				roundTrip(t, s.Addr(), DeadLetters(subscription), DeadLetters(subscription))
+			}
+		})
+	}
+}
+
+func TestFakeTakesLargeMessages(t *testing.T) {
+	t.Parallel()
+	s := start(t, Options{Kind: Fake})
+	if _, err := Provision(t.Context(), s.Addr(), project); err != nil {
+		t.Fatal(err)
+	}
+	request := &pubsubpb.PublishRequest{
+		Topic:    "projects/" + project + "/topics/" + VideoTopic,
+		Messages: []*pubsubpb.PubsubMessage{{Data: make([]byte, 9<<20)}},
+	}
+	if _, err := pubsubpb.NewPublisherClient(dial(t, s.Addr())).Publish(t.Context(), request); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestProvisionTwice(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []Kind{Official, Fake} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			s := start(t, Options{Kind: kind})
+			first, err := Provision(t.Context(), s.Addr(), project)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(first.Created) != 8 || len(first.Existing) != 0 {
+				t.Errorf("first run = %+v, want 4 topics and 4 subscriptions created", first)
+			}
+			second, err := Provision(t.Context(), s.Addr(), project)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(Provisioned{Existing: first.Created}, second); diff != "" {
+				t.Errorf("second run (-want +got):\n%s", diff)
+			}
+			checkSubscriptions(t, s.Addr())
+		})
+	}
+}
+
+// checkSubscriptions holds what the broker has against the documented names.
+func checkSubscriptions(tb testing.TB, addr string) {
+	tb.Helper()
+	client := pubsubpb.NewSubscriberClient(dial(tb, addr))
+	for name, ordered := range map[string]bool{
+		"video.events.catalog": true, "engagement.events.catalog": true,
+		"video.events.catalog.dlq": false, "engagement.events.catalog.dlq": false,
+	} {
+		full := "projects/" + project + "/subscriptions/" + name
+		got, err := client.GetSubscription(tb.Context(), &pubsubpb.GetSubscriptionRequest{Subscription: full})
+		if err != nil {
+			tb.Error(err)
+			continue
+		}
+		topic := name
+		if ordered {
+			topic = strings.TrimSuffix(name, ".catalog")
+		}
+		want := subscription(full, "projects/"+project+"/topics/"+topic)
+		want.EnableMessageOrdering, want.RetainAckedMessages = ordered, ordered
+		ignore := protocmp.IgnoreFields(&pubsubpb.Subscription{}, "state", "push_config", "expiration_policy")
+		if diff := cmp.Diff(want, got, protocmp.Transform(), ignore); diff != "" {
+			tb.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestProvisionRefusesNoAddress(t *testing.T) {
+	t.Setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1") // must not be used
+	_, err := Provision(t.Context(), "", project)
+	if err == nil || !strings.Contains(err.Error(), "no address") {
+		t.Errorf("Provision = %v, want a refusal", err)
+	}
+}
+
+// roundTrip publishes one message with an ordering key and waits for it.
+func roundTrip(tb testing.TB, addr, topic, subscription string) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), 30*time.Second)
+	defer cancel()
+	client, err := pubsub.NewClient(ctx, project, option.WithGRPCConn(dial(tb, addr)))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer client.Close()
+	publisher := client.Publisher(topic)
+	publisher.EnableMessageOrdering = true
+	defer publisher.Stop()
+	sent := &pubsub.Message{Data: []byte("hello " + topic), OrderingKey: "k"}
+	if _, err := publisher.Publish(ctx, sent).Get(ctx); err != nil {
+		tb.Fatal(err)
+	}
+	var got string
+	err = client.Subscriber(subscription).Receive(ctx, func(_ context.Context, m *pubsub.Message) {
+		got = string(m.Data)
+		m.Ack()
+		cancel()
+	})
+	if err != nil || got != string(sent.Data) {
+		tb.Errorf("received %q from %s, %v", got, subscription, err)
+	}
+}
+
+func dial(tb testing.TB, addr string) *grpc.ClientConn {
+	tb.Helper()
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { conn.Close() })
+	return conn
+}

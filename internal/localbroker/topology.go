@@ -1,0 +1,53 @@
+package localbroker
+
+import (
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// The topics: one per kind of aggregate.
+const (
+	VideoTopic      = "video.events"
+	EngagementTopic = "engagement.events"
+)
+
+const (
+	// ackDeadline is how long a message of a crashed consumer stays hidden.
+	ackDeadline = time.Minute
+	// retention is how far back a subscription can be replayed.
+	retention = 7 * 24 * time.Hour
+)
+
+// CatalogSubscription is the catalog's subscription to topic.
+func CatalogSubscription(topic string) string { return topic + ".catalog" }
+
+// DeadLetters is the topic for what subscription could not process, and the name
+// of that topic's own subscription.
+func DeadLetters(subscription string) string { return subscription + ".dlq" }
+
+// Topology returns all topics and subscriptions of the pair, in an order in which
+// they can be created. Names are short: a project makes them full.
+//
+// There is no dead-letter policy: consumers write dead letters themselves, and
+// the official emulator breaks on a policy with ordering.
+func Topology() (topics []string, subscriptions []*pubsubpb.Subscription) {
+	for _, topic := range []string{VideoTopic, EngagementTopic} {
+		name := CatalogSubscription(topic)
+		dead := DeadLetters(name)
+		topics = append(topics, topic, dead)
+		events := subscription(name, topic)
+		events.EnableMessageOrdering, events.RetainAckedMessages = true, true
+		subscriptions = append(subscriptions, events, subscription(dead, dead))
+	}
+	return topics, subscriptions
+}
+
+func subscription(name, topic string) *pubsubpb.Subscription {
+	return &pubsubpb.Subscription{
+		Name: name, Topic: topic,
+		AckDeadlineSeconds:       int32(ackDeadline.Seconds()),
+		MessageRetentionDuration: durationpb.New(retention),
+	}
+}

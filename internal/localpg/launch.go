@@ -1,0 +1,154 @@
+package localpg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/internal/child"
+)
+
+const (
+	// launches is how many free ports are tried: between the choice and the
+	// server's bind another process may take one.
+	launches = 5
+	// pollInterval is how often the starting server is asked.
+	pollInterval = 20 * time.Millisecond
+	// probeTime bounds one such question.
+	probeTime = 2 * time.Second
+)
+
+var errDied = errors.New("the server ended")
+
+func (s *Server) initialiseAndLaunch(ctx context.Context, opts Options) error {
+	if err := s.initialise(ctx); err != nil {
+		return err
+	}
+	return s.launch(ctx, opts)
+}
+
+// initialise makes the data directory. Sorting by bytes and case rules from
+// Unicode give the same order and the same searches on every machine.
+func (s *Server) initialise(ctx context.Context) error {
+	ctype := "en_US.UTF-8"
+	if runtime.GOOS == "linux" {
+		ctype = "C.UTF-8" // the one that every distribution has
+	}
+	cmd := exec.CommandContext(ctx, filepath.Join(s.bin, "initdb"),
+		"--pgdata="+s.dir.data(), "--username=postgres", "--auth=trust",
+		"--encoding=UTF8", "--locale=C", "--lc-ctype="+ctype, "--no-sync")
+	cmd.Dir, cmd.Env, cmd.SysProcAttr = s.dir.path, environment(), s.dir.asOwner()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("initdb: %w: %s", err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// launch starts the server on a free port and waits until it answers.
+func (s *Server) launch(ctx context.Context, opts Options) error {
+	for range launches {
+		port, err := freePort(ctx)
+		if err != nil {
+			return err
+		}
+		err = s.launchAt(ctx, port, opts)
+		if !errors.Is(err, errDied) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w %d times: %s", errDied, launches, s.process.Output())
+}
+
+// launchAt returns errDied if the server ends at once, as it does when the port
+// is taken.
+func (s *Server) launchAt(ctx context.Context, port int, opts Options) (err error) {
+	s.url = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port)
+	cmd := exec.Command(filepath.Join(s.bin, "postgres"), s.arguments(port, opts)...)
+	cmd.Dir, cmd.Env, cmd.SysProcAttr = s.dir.path, environment(), s.dir.asOwner()
+	// Orphaned, Postgres quits at once: nobody is left to read the data.
+	if s.process, err = child.Start(cmd, syscall.SIGQUIT); err != nil {
+		return err
+	}
+	return s.awaitReady(ctx)
+}
+
+func (s *Server) arguments(port int, opts Options) []string {
+	args := []string{
+		"-D", s.dir.data(), "-p", strconv.Itoa(port),
+		"-c", "listen_addresses=127.0.0.1",
+		"-c", "unix_socket_directories=",
+		// Room for many parallel tests, each with pools of its own.
+		"-c", "max_connections=300",
+		"-c", "timezone=UTC",
+	}
+	if !opts.Sync {
+		args = append(args, "-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
+	}
+	return args
+}
+
+// awaitReady returns errDied if the server ends instead.
+func (s *Server) awaitReady(ctx context.Context) error {
+	for {
+		err := s.probe(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-s.process.Done():
+			return errDied
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the server: %w: %w: %s", ctx.Err(), err, s.process.Output())
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// probe asks for the data directory too: on a port lost to another Postgres that
+// one would answer.
+func (s *Server) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, s.url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	var dir, version string
+	err = conn.QueryRow(ctx, `SELECT current_setting('data_directory'), current_setting('server_version')`).Scan(&dir, &version)
+	if err != nil {
+		return err
+	}
+	if dir != s.dir.data() {
+		return fmt.Errorf("another server answers at %s", s.url)
+	}
+	s.version, _, _ = strings.Cut(version, " ") // the rest names the distribution's package
+	return nil
+}
+
+// environment is small on purpose: PG* variables of the caller must not reach
+// the server, and macOS refuses to start one without a locale.
+func environment() []string {
+	return []string{"LC_ALL=C", "PATH=" + os.Getenv("PATH")}
+}
+
+func freePort(ctx context.Context) (int, error) {
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("find a free port: %w", err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}

@@ -1,0 +1,105 @@
+package localpg
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"example.com/lockstep/pkg/eventing"
+)
+
+const (
+	// passwordTime bounds setting a password, with its retries.
+	passwordTime = 30 * time.Second
+	// concurrentUpdate is how Postgres says that two sessions changed one role.
+	concurrentUpdate = "XX000"
+)
+
+// ServiceURL returns the URL with which role connects: the administrator's, with
+// another user and, unless database is empty, another database.
+//
+// Where the administrator needs a password the role needs one too, so ServiceURL
+// gives it one, derived from the administrator's: whoever calls it for the same
+// cluster, however often and at once, gets the same URL. Where the administrator
+// has none (trust) it changes nothing. The role must exist.
+func ServiceURL(ctx context.Context, adminURL, database, role string) (string, error) {
+	u, err := parse(adminURL)
+	if err != nil {
+		return "", err
+	}
+	config, err := pgx.ParseConfig(adminURL)
+	if err != nil {
+		return "", fmt.Errorf("administrator's database URL: %w", err)
+	}
+	u.User = url.User(role)
+	if config.Password != "" { // may also come from PGPASSWORD or a password file
+		password := derivePassword(config.Password, role)
+		if err := setPassword(ctx, config, role, password); err != nil {
+			return "", fmt.Errorf("set password of role %s: %w", role, err)
+		}
+		u.User = url.UserPassword(role, password)
+	}
+	if database != "" {
+		u.Path = "/" + database
+	}
+	return u.String(), nil
+}
+
+// parse also removes the parameters that would win over the URL's own parts.
+func parse(adminURL string) (*url.URL, error) {
+	if !strings.HasPrefix(adminURL, "postgres://") && !strings.HasPrefix(adminURL, "postgresql://") {
+		return nil, errors.New("administrator's database URL: " +
+			"want postgres://user:password@host:port/database, not the keyword=value form")
+	}
+	u, err := url.Parse(adminURL)
+	if err != nil {
+		return nil, errors.New("administrator's database URL: malformed") // the cause would quote the password
+	}
+	query := u.Query()
+	if name := query.Get("dbname"); name != "" {
+		u.Path = "/" + name
+	}
+	for _, name := range []string{"user", "password", "dbname"} {
+		query.Del(name)
+	}
+	u.RawQuery = query.Encode()
+	return u, nil
+}
+
+// derivePassword needs no escaping in SQL: it is hexadecimal.
+func derivePassword(adminPassword, role string) string {
+	mac := hmac.New(sha256.New, []byte(adminPassword))
+	mac.Write([]byte(role))
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+func setPassword(ctx context.Context, config *pgx.ConnConfig, role, password string) error {
+	ctx, cancel := context.WithTimeout(ctx, passwordTime)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	statement := fmt.Sprintf(`ALTER ROLE %s PASSWORD '%s'`, pgx.Identifier{role}.Sanitize(), password)
+	contention := eventing.Backoff{Base: 20 * time.Millisecond, Cap: 500 * time.Millisecond}
+	for attempt := 1; ; attempt++ {
+		_, err := conn.Exec(ctx, statement)
+		var pgErr *pgconn.PgError
+		if !errors.As(err, &pgErr) || pgErr.Code != concurrentUpdate {
+			return err
+		}
+		if !eventing.Sleep(ctx, contention.Delay(attempt), nil) {
+			return err
+		}
+	}
+}

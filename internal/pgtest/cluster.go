@@ -1,0 +1,149 @@
+package pgtest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/internal/localpg"
+	"example.com/lockstep/migrations"
+)
+
+// cluster is the server that a test binary's databases live on. The zero value
+// starts it at the first clone.
+type cluster struct {
+	// mu also makes the copies one at a time: Postgres copies no template
+	// while another session is connected to it.
+	mu       sync.Mutex
+	started  bool
+	startErr error
+	made     int
+
+	server   *localpg.Server // nil: TEST_DATABASE_URL names it
+	admin    *pgxpool.Pool
+	adminURL *url.URL
+	roleURL  map[migrations.Service]*url.URL
+	template string
+}
+
+// clone makes a copy of the template. A server that could not be started is not
+// tried again: each test would wait for the same failure.
+func (c *cluster) clone(ctx context.Context) (*DB, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.started {
+		c.started, c.startErr = true, c.start()
+	}
+	if c.startErr != nil {
+		return nil, c.startErr
+	}
+	c.made++
+	name := fmt.Sprintf("%s_%d", c.template, c.made)
+	if err := c.create(ctx, name, c.template); err != nil {
+		return nil, err
+	}
+	return &DB{
+		Admin:      withDatabase(c.adminURL, name),
+		VideoURL:   withDatabase(c.roleURL[migrations.Video], name),
+		CatalogURL: withDatabase(c.roleURL[migrations.Catalog], name),
+		name:       name,
+	}, nil
+}
+
+// start does not use a test's context: the server outlives the test that needs
+// it first.
+func (c *cluster) start() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute) // a first start may download Postgres
+	defer cancel()
+	if err := c.connect(ctx); err != nil {
+		return err
+	}
+	// Runs that share a cluster must not meet.
+	c.template = "lockstep_test_" + uuid.NewString()[:8]
+	if err := c.create(ctx, c.template, "template0"); err != nil {
+		return err
+	}
+	return c.migrate(ctx)
+}
+
+func (c *cluster) connect(ctx context.Context) (err error) {
+	admin := os.Getenv("TEST_DATABASE_URL")
+	if admin == "" {
+		if c.server, err = localpg.Start(ctx, localpg.Options{Log: os.Stderr}); err != nil {
+			return fmt.Errorf("%w (or set TEST_DATABASE_URL to an administrator's URL)", err)
+		}
+		admin = c.server.URL()
+	}
+	if c.adminURL, err = url.Parse(admin); err != nil {
+		return fmt.Errorf("TEST_DATABASE_URL: not a URL")
+	}
+	c.admin, err = pgxpool.New(ctx, admin)
+	return err
+}
+
+func (c *cluster) migrate(ctx context.Context) error {
+	template := withDatabase(c.adminURL, c.template)
+	quiet := slog.New(slog.DiscardHandler)
+	c.roleURL = make(map[migrations.Service]*url.URL)
+	for _, s := range []migrations.Service{migrations.Video, migrations.Catalog} {
+		if err := migrations.Up(ctx, template, s, quiet); err != nil {
+			return err
+		}
+		role, err := localpg.ServiceURL(ctx, template, "", s.Role())
+		if err != nil {
+			return err
+		}
+		if c.roleURL[s], err = url.Parse(role); err != nil {
+			return fmt.Errorf("URL of role %s: %w", s.Role(), err)
+		}
+	}
+	return nil
+}
+
+func (c *cluster) create(ctx context.Context, name, template string) error {
+	_, err := c.admin.Exec(ctx, "CREATE DATABASE "+quote(name)+" TEMPLATE "+quote(template))
+	if err != nil {
+		return fmt.Errorf("create database %s: %w", name, err)
+	}
+	return nil
+}
+
+func (c *cluster) drop(ctx context.Context, name string) error {
+	_, err := c.admin.Exec(ctx, "DROP DATABASE IF EXISTS "+quote(name)+" WITH (FORCE)")
+	if err != nil {
+		return fmt.Errorf("drop database %s: %w", name, err)
+	}
+	return nil
+}
+
+// close reports a failure but fails no test: they have all ended.
+func (c *cluster) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), cleanupTime)
+	defer cancel()
+	if c.admin != nil {
+		if err := c.drop(ctx, c.template); err != nil && c.startErr == nil {
+			fmt.Fprintln(os.Stderr, "pgtest:", err)
+		}
+		c.admin.Close()
+	}
+	if c.server != nil {
+		if err := c.server.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, "pgtest:", err)
+		}
+	}
+}
+
+func withDatabase(u *url.URL, name string) string {
+	other := *u
+	other.Path = "/" + name
+	return other.String()
+}

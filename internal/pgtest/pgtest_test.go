@@ -1,0 +1,90 @@
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+func TestMain(m *testing.M) { Main(m) }
+
+func TestDatabasesAreIsolated(t *testing.T) {
+	t.Parallel()
+	a, b := New(t), New(t)
+	exec(t, a.Pool(t, a.Admin), `CREATE TABLE only_here (x int)`)
+	var there bool
+	query := `SELECT to_regclass('only_here') IS NOT NULL`
+	if err := b.Pool(t, b.Admin).QueryRow(t.Context(), query).Scan(&there); err != nil || there {
+		t.Errorf("the other database has the table: %v, %v", there, err)
+	}
+}
+
+func TestServiceRolesSeeTheirOwnSchemaOnly(t *testing.T) {
+	t.Parallel()
+	db := New(t)
+	roles := []struct{ name, url, own, foreign string }{
+		{"video", db.VideoURL, "video.outbox", "catalog.inbox"},
+		{"catalog", db.CatalogURL, "catalog.inbox", "video.outbox"},
+	}
+	for _, r := range roles {
+		pool := db.Pool(t, r.url)
+		exec(t, pool, "SELECT FROM "+r.own)
+		_, err := pool.Exec(t.Context(), "SELECT FROM "+r.foreign)
+		var denied *pgconn.PgError
+		if !errors.As(err, &denied) || denied.Code != "42501" {
+			t.Errorf("%s reads %s: %v, want permission denied", r.name, r.foreign, err)
+		}
+	}
+}
+
+func TestDatabaseIsDroppedUnderItsSessions(t *testing.T) {
+	t.Parallel()
+	var db *DB
+	t.Run("user", func(t *testing.T) {
+		db = New(t)
+		pool, err := pgxpool.New(t.Context(), db.Admin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		exec(t, pool, "SELECT") // and leaves the session open
+	})
+	var there bool
+	err := shared.admin.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)`, db.name).Scan(&there)
+	if err != nil || there {
+		t.Errorf("database is still there: %v, %v", there, err)
+	}
+}
+
+func TestTerminateEndsThisDatabasesSessionsOnly(t *testing.T) {
+	t.Parallel()
+	db, bystander := New(t), New(t)
+	hit, spared := session(t, db), session(t, bystander)
+	db.Terminate(t)
+	if _, err := hit.Exec(t.Context(), "SELECT"); err == nil {
+		t.Error("the session lives on")
+	}
+	if _, err := spared.Exec(t.Context(), "SELECT"); err != nil {
+		t.Errorf("another database's session ended: %v", err)
+	}
+	exec(t, db.Pool(t, db.VideoURL), "SELECT")
+}
+
+func session(tb testing.TB, db *DB) *pgxpool.Conn {
+	tb.Helper()
+	conn, err := db.Pool(tb, db.CatalogURL).Acquire(context.Background())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(conn.Release)
+	return conn
+}
+
+func exec(tb testing.TB, pool *pgxpool.Pool, sql string) {
+	tb.Helper()
+	if _, err := pool.Exec(tb.Context(), sql); err != nil {
+		tb.Fatalf("%s: %v", sql, err)
+	}
+}

@@ -1,0 +1,77 @@
+package telemetry
+
+import (
+	"context"
+	"io"
+	"log/slog"
+
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Logger writes one JSON object per line in the shape of Cloud Logging's
+// structured logs: time, severity, message, the service, and, for the methods
+// that take a context, the trace and span in it. project is the Google Cloud
+// project, without which the console cannot link a line to its trace; it may be
+// empty. Log with LogAttrs or key-value pairs; a group opened with WithGroup
+// would swallow the trace as well.
+func Logger(w io.Writer, level slog.Level, service, project string) *slog.Logger {
+	prefix := ""
+	if project != "" {
+		prefix = "projects/" + project + "/traces/"
+	}
+	lines := slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: cloudNames})
+	return slog.New(traced{lines, prefix}).With("service", service)
+}
+
+// cloudNames renames slog's own top-level attributes.
+func cloudNames(groups []string, a slog.Attr) slog.Attr {
+	if len(groups) > 0 {
+		return a
+	}
+	switch a.Key {
+	case slog.LevelKey:
+		if level, ok := a.Value.Any().(slog.Level); ok {
+			return slog.String("severity", severity(level))
+		}
+	case slog.MessageKey:
+		a.Key = "message"
+	}
+	return a
+}
+
+func severity(level slog.Level) string {
+	switch {
+	case level >= slog.LevelError:
+		return "ERROR"
+	case level >= slog.LevelWarn:
+		return "WARNING"
+	case level >= slog.LevelInfo:
+		return "INFO"
+	}
+	return "DEBUG"
+}
+
+// traced adds the trace context of the line's context.
+type traced struct {
+	slog.Handler
+	tracePrefix string
+}
+
+func (h traced) Handle(ctx context.Context, r slog.Record) error {
+	if span := trace.SpanContextFromContext(ctx); span.IsValid() {
+		r = r.Clone()
+		r.AddAttrs(
+			slog.String("logging.googleapis.com/trace", h.tracePrefix+span.TraceID().String()),
+			slog.String("logging.googleapis.com/spanId", span.SpanID().String()),
+			slog.Bool("logging.googleapis.com/trace_sampled", span.IsSampled()))
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h traced) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return traced{h.Handler.WithAttrs(attrs), h.tracePrefix}
+}
+
+func (h traced) WithGroup(name string) slog.Handler {
+	return traced{h.Handler.WithGroup(name), h.tracePrefix}
+}

@@ -1,0 +1,108 @@
+// Package telemetry sets up what a service tells about itself: JSON log lines
+// for Cloud Logging on the standard output ([Logger]), traces and metrics
+// through OpenTelemetry ([Setup]).
+//
+// Metrics can always be scraped from Prometheus's default registry. Traces, and
+// metrics a second time, are pushed over OTLP only where the standard variables
+// name an endpoint (OTEL_EXPORTER_OTLP_ENDPOINT or its per-signal forms) and
+// OTEL_SDK_DISABLED is not true; all further OTEL_* variables have their
+// standard meaning. Without an endpoint no span leaves the process, yet the W3C
+// trace context is passed on, so that log lines of both services still join up.
+package telemetry
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/resource"
+	"go.opentelemetry.io/otel/sdk/trace"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+)
+
+// Setup installs the process's tracer and meter providers and its propagator;
+// call it once, before anything that is instrumented. The returned shutdown
+// sends what is still buffered, within its context, and is never nil.
+func Setup(ctx context.Context, service string) (shutdown func(context.Context) error, err error) {
+	nothing := func(context.Context) error { return nil }
+	res, err := describe(ctx, service)
+	if err != nil {
+		return nothing, err
+	}
+	tracers, err := tracerProvider(ctx, res)
+	if err != nil {
+		return nothing, err
+	}
+	meters, err := meterProvider(ctx, res)
+	if err != nil {
+		return tracers.Shutdown, err
+	}
+	otel.SetTextMapPropagator(propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{}))
+	otel.SetTracerProvider(tracers)
+	otel.SetMeterProvider(meters)
+	return func(ctx context.Context) error {
+		return errors.Join(tracers.Shutdown(ctx), meters.Shutdown(ctx))
+	}, nil
+}
+
+// describe names the service and its revision (K_REVISION on Cloud Run). What
+// OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say wins.
+func describe(ctx context.Context, service string) (*resource.Resource, error) {
+	res, err := resource.New(ctx,
+		resource.WithAttributes(
+			semconv.ServiceName(service),
+			semconv.ServiceVersion(cmp.Or(os.Getenv("K_REVISION"), "dev"))),
+		resource.WithTelemetrySDK(),
+		resource.WithFromEnv())
+	if err != nil {
+		return nil, fmt.Errorf("describe service to telemetry: %w", err)
+	}
+	return res, nil
+}
+
+func tracerProvider(ctx context.Context, res *resource.Resource) (*trace.TracerProvider, error) {
+	if !pushes("TRACES") {
+		// Following the caller's decision keeps its sampled flag for those behind us.
+		return trace.NewTracerProvider(trace.WithResource(res),
+			trace.WithSampler(trace.ParentBased(trace.NeverSample()))), nil
+	}
+	exporter, err := otlptracegrpc.New(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("create trace exporter: %w", err)
+	}
+	return trace.NewTracerProvider(trace.WithResource(res), trace.WithBatcher(exporter)), nil
+}
+
+func meterProvider(ctx context.Context, res *resource.Resource) (*metric.MeterProvider, error) {
+	scraped, err := prometheus.New()
+	if err != nil {
+		return nil, fmt.Errorf("create prometheus exporter: %w", err)
+	}
+	options := []metric.Option{metric.WithResource(res), metric.WithReader(scraped)}
+	if pushes("METRICS") {
+		exporter, err := otlpmetricgrpc.New(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("create metric exporter: %w", err)
+		}
+		options = append(options, metric.WithReader(metric.NewPeriodicReader(exporter)))
+	}
+	return metric.NewMeterProvider(options...), nil
+}
+
+// pushes says whether the environment asks for OTLP export of a signal.
+func pushes(signal string) bool {
+	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
+		return false
+	}
+	return os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" ||
+		os.Getenv("OTEL_EXPORTER_OTLP_"+signal+"_ENDPOINT") != ""
+}

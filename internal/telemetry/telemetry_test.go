@@ -1,0 +1,130 @@
+package telemetry_test
+
+import (
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/propagation"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"example.com/lockstep/internal/telemetry"
+)
+
+// setup starts telemetry beside a collector. shutdown returns the methods that
+// were called on it, each once.
+func setup(t *testing.T, env map[string]string) (shutdown func() (pushed []string)) {
+	t.Helper()
+	methods := make(chan string, 10)
+	collector := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, ss grpc.ServerStream) error {
+		method, _ := grpc.MethodFromServerStream(ss)
+		if err := ss.RecvMsg(&emptypb.Empty{}); err != nil {
+			return err
+		}
+		methods <- method
+		return ss.SendMsg(&emptypb.Empty{})
+	}))
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = collector.Serve(lis) }()
+	t.Cleanup(collector.Stop)
+	for name, value := range env {
+		t.Setenv(name, strings.ReplaceAll(value, "COLLECTOR", lis.Addr().String()))
+	}
+	stop, err := telemetry.Setup(t.Context(), "video")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() (pushed []string) {
+		if err := stop(t.Context()); err != nil {
+			t.Errorf("shutdown: %v", err)
+		}
+		close(methods)
+		for method := range methods {
+			pushed = append(pushed, method)
+		}
+		slices.Sort(pushed)
+		return slices.Compact(pushed)
+	}
+}
+
+// traceOnce makes one span and one measurement and returns the traceparent that
+// a call from inside the span would send.
+func traceOnce(t *testing.T) string {
+	t.Helper()
+	ctx, span := otel.Tracer("test").Start(t.Context(), "work")
+	defer span.End()
+	counter, err := otel.Meter("test").Int64Counter("lockstep_test_work")
+	if err != nil {
+		t.Fatal(err)
+	}
+	counter.Add(ctx, 1)
+	header := http.Header{}
+	otel.GetTextMapPropagator().Inject(ctx, propagation.HeaderCarrier(header))
+	return header.Get("Traceparent")
+}
+
+func TestWithoutAnEndpointNothingIsPushed(t *testing.T) {
+	for name, env := range map[string]map[string]string{
+		"unset":    {},
+		"disabled": {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://COLLECTOR", "OTEL_SDK_DISABLED": "True"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			shutdown := setup(t, env)
+			if got := traceOnce(t); !strings.HasPrefix(got, "00-") || !strings.HasSuffix(got, "-00") {
+				t.Errorf("traceparent %q, want a valid one that is not sampled", got)
+			}
+			if !scraped(t, "lockstep_test_work_total") {
+				t.Error("the metric cannot be scraped")
+			}
+			if pushed := shutdown(); len(pushed) > 0 {
+				t.Errorf("pushed to %s", pushed)
+			}
+		})
+	}
+}
+
+func TestWhatHasAnEndpointIsPushed(t *testing.T) {
+	const (
+		traces  = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+		metrics = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
+	)
+	for variable, want := range map[string][]string{
+		"OTEL_EXPORTER_OTLP_ENDPOINT":         {metrics, traces},
+		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT":  {traces},
+		"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": {metrics},
+	} {
+		t.Run(variable, func(t *testing.T) {
+			shutdown := setup(t, map[string]string{variable: "http://COLLECTOR"})
+			sampled := strings.HasSuffix(traceOnce(t), "-01")
+			if traced := slices.Contains(want, traces); sampled != traced {
+				t.Errorf("sampled: %t, want %t", sampled, traced)
+			}
+			if diff := cmp.Diff(want, shutdown()); diff != "" {
+				t.Errorf("pushed (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func scraped(t *testing.T, name string) bool {
+	t.Helper()
+	families, err := prometheus.DefaultGatherer.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return true
+		}
+	}
+	return false
+}
