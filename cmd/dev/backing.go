@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/internal/localbroker"
+	"example.com/lockstep/internal/localpg"
+	"example.com/lockstep/migrations"
+)
+
+// connectTime bounds connecting to a Postgres that runs already.
+const connectTime = 10 * time.Second
+
+// postgres is the database of both services.
+type postgres struct {
+	adminURL    string
+	description string
+	server      *localpg.Server // nil: the user's own, which is left running
+}
+
+func (p pair) startPostgres(ctx context.Context) (*postgres, error) {
+	if p.databaseURL != "" {
+		return existingPostgres(ctx, p.databaseURL)
+	}
+	server, err := localpg.Start(ctx, localpg.Options{Log: p.progress()})
+	if err != nil {
+		return nil, err
+	}
+	return &postgres{adminURL: server.URL(), description: server.Description(), server: server}, nil
+}
+
+func existingPostgres(ctx context.Context, url string) (*postgres, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return nil, fmt.Errorf("DATABASE_URL: %w", err)
+	}
+	defer conn.Close(ctx)
+	c := conn.Config()
+	return &postgres{adminURL: url, description: fmt.Sprintf("Postgres %s at %s:%d/%s, from DATABASE_URL",
+		conn.PgConn().ParameterStatus("server_version"), c.Host, c.Port, c.Database)}, nil
+}
+
+// prepare migrates the service's schema and returns the URL of its own role.
+func (d *postgres) prepare(ctx context.Context, s migrations.Service, log *slog.Logger) (string, error) {
+	if err := migrations.Up(ctx, d.adminURL, s, log); err != nil {
+		return "", err
+	}
+	return localpg.ServiceURL(ctx, d.adminURL, "", s.Role())
+}
+
+// watch returns an error if the private server ends before ctx does. The user's
+// own may restart, which the services survive.
+func (d *postgres) watch(ctx context.Context) error {
+	if d.server == nil {
+		return nil
+	}
+	select {
+	case <-d.server.Done():
+		return errors.New("the private Postgres has ended")
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+func (d *postgres) close() error {
+	if d == nil || d.server == nil {
+		return nil
+	}
+	return d.server.Close()
+}
+
+// pubsubServer is the broker between the services.
+type pubsubServer struct {
+	addr        string
+	description string
+	server      *localbroker.Server // nil: the user's own, which is left running
+}
+
+// startPubSub chooses a broker, creates the topics and subscriptions there, and
+// points the client library to it.
+func (p pair) startPubSub(ctx context.Context) (*pubsubServer, error) {
+	b, err := p.choosePubSub(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := localbroker.Provision(ctx, b.addr, p.project); err != nil {
+		return b, fmt.Errorf("%s: %w", b.description, err)
+	}
+	// The library takes an emulator's address from the environment of the process
+	// and from nowhere else, each time a client is made.
+	return b, os.Setenv(emulatorHost, b.addr)
+}
+
+func (p pair) choosePubSub(ctx context.Context) (*pubsubServer, error) {
+	if p.pubsub == "auto" && p.emulatorHost != "" {
+		return &pubsubServer{addr: p.emulatorHost, description: "the emulator at " + p.emulatorHost + ", from " + emulatorHost}, nil
+	}
+	kind := localbroker.Kind(p.pubsub)
+	if p.pubsub == "auto" {
+		kind = localbroker.Auto
+	}
+	server, err := localbroker.Start(ctx, localbroker.Options{Kind: kind})
+	if err != nil {
+		return nil, err
+	}
+	return &pubsubServer{addr: server.Addr(), description: server.Description() + " at " + server.Addr(), server: server}, nil
+}
+
+// watch returns an error if the server started here ends before ctx does.
+func (b *pubsubServer) watch(ctx context.Context) error {
+	if b.server == nil {
+		return nil
+	}
+	select {
+	case <-b.server.Done():
+		return fmt.Errorf("Pub/Sub has ended: %s", b.description)
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+func (b *pubsubServer) close() error {
+	if b == nil || b.server == nil {
+		return nil
+	}
+	return b.server.Close()
+}
+
+// progress is for people: stdout, unless that belongs to the JSON.
+func (p pair) progress() io.Writer {
+	if p.json {
+		return p.stderr
+	}
+	return p.stdout
+}

@@ -1,0 +1,168 @@
+package main_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"example.com/lockstep/internal/pgtest"
+)
+
+// patience bounds every wait here: far above what a loaded machine needs.
+const patience = 2 * time.Minute
+
+// binary is the real launcher. TestMain builds it before the first test runs.
+var binary string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "lockstep-dev-")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	binary = filepath.Join(dir, "dev")
+	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		panic(fmt.Sprintf("build: %v: %s", err, out))
+	}
+	pgtest.Main(m)
+}
+
+// launch is one run of the launcher.
+type launch struct {
+	cmd            *exec.Cmd
+	stdout, stderr bytes.Buffer
+	lines          *bufio.Reader // of stdout, when started by serving
+}
+
+// command prepares a launch that knows of no database or broker but those in
+// vars. It leads a session, so that what it leaves behind can be found.
+func command(t testing.TB, vars []string, args ...string) *launch {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	l := &launch{cmd: exec.CommandContext(ctx, binary, args...)}
+	l.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.Getenv("TMPDIR")}, vars...)
+	l.cmd.Stdout, l.cmd.Stderr = &l.stdout, &l.stderr
+	l.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return l
+}
+
+// run waits for the end of the launch and returns its exit code.
+func (l *launch) run(t testing.TB) int {
+	t.Helper()
+	if err := l.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return l.wait(t)
+}
+
+// wait also checks that no process is left behind.
+func (l *launch) wait(t testing.TB) int {
+	t.Helper()
+	var exit *exec.ExitError
+	if err := l.cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	// An interrupted initdb leaves a shell that ends when it finds its input closed.
+	eventually(t, "end of all processes", func() bool { return len(l.session(t)) == 0 })
+	return l.cmd.ProcessState.ExitCode()
+}
+
+// serving starts the launch and leaves its stdout to be read line by line.
+func (l *launch) serving(t testing.TB) {
+	t.Helper()
+	l.cmd.Stdout = nil
+	out, err := l.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.lines = bufio.NewReader(out)
+	if err := l.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.cmd.Process.Kill() }) // ended already unless the test failed
+}
+
+func (l *launch) line(t testing.TB) string {
+	t.Helper()
+	line, err := l.lines.ReadString('\n')
+	if err != nil {
+		t.Fatalf("read stdout: %v; stderr:\n%s", err, l.stderr.String())
+	}
+	return strings.TrimSpace(line)
+}
+
+func (l *launch) signal(t testing.TB, sig os.Signal) {
+	t.Helper()
+	if err := l.cmd.Process.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// session returns the launcher's living descendants by pid: children may leave
+// its process group, not its session.
+func (l *launch) session(t testing.TB) map[int]string {
+	t.Helper()
+	found := map[int]string{}
+	stats, err := filepath.Glob("/proc/[0-9]*/stat") // none where there is no /proc
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range stats {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			continue // ended meanwhile
+		}
+		// pid (name) state ppid pgrp session …
+		name, rest, _ := strings.Cut(string(stat), ") ")
+		fields := strings.Fields(rest)
+		session, err := strconv.Atoi(fields[3])
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		pid, _ := strconv.Atoi(strings.Fields(name)[0])
+		zombie := fields[0] == "Z" // ended, and not yet noticed by its parent
+		if session == l.cmd.Process.Pid && pid != session && !zombie {
+			found[pid] = name[strings.IndexByte(name, '(')+1:]
+		}
+	}
+	return found
+}
+
+// awaitChild returns the pid of the child of that name.
+func (l *launch) awaitChild(t testing.TB, name string) (pid int) {
+	t.Helper()
+	eventually(t, "child "+name, func() bool {
+		for id, n := range l.session(t) {
+			if n == name {
+				pid = id
+			}
+		}
+		return pid != 0
+	})
+	return pid
+}
+
+func eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(patience)
+	for !condition() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("%s: not within %s", what, patience)
+		}
+	}
+}

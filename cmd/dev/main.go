@@ -1,0 +1,143 @@
+// Command dev is the launcher behind `make run`: it brings up the pair on one
+// machine, shows its main job and serves until Ctrl-C.
+//
+//	listeners ─▶ Postgres ─▶ Pub/Sub ─▶ migrations ─▶ video ─▶ catalog ─▶ the walk-through
+//
+// The walk-through makes three writes to one video and reads each back from
+// catalog with the consistency token of the write. Both services run in this
+// process; only Postgres and the official Pub/Sub emulator are children, and
+// they end with it, on Linux also when it is killed.
+//
+// Exit codes: 0 done (Ctrl-C while serving is that too), 1 failed, 2 wrong
+// usage.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"example.com/lockstep/internal/env"
+)
+
+const usage = `dev brings up video and catalog on this machine and shows their main job.
+
+Usage:
+  dev [flags]                     start everything, walk one video through, serve until Ctrl-C
+  dev provision                   create the topics and subscriptions on the emulator at PUBSUB_EMULATOR_HOST
+  dev pubsub --addr HOST:PORT     serve an in-memory Pub/Sub (pstest) there until Ctrl-C
+  dev help                        show this text
+
+Flags:
+  --once            use free ports, and end after the walk-through
+  --json            print the walk-through as one JSON object on stdout, all else on stderr
+  --pubsub KIND     auto (default): PUBSUB_EMULATOR_HOST if set, else the official emulator
+                    if installed, else the fake; emulator: the official one; fake: pstest
+
+Environment:
+  DATABASE_URL           administrator's URL of an existing Postgres; nothing in it is dropped.
+                         Without it a private, temporary Postgres is started
+  PUBSUB_EMULATOR_HOST   host:port of a running Pub/Sub emulator
+  GOOGLE_CLOUD_PROJECT   project in the names of topics and subscriptions (lockstep-local)
+  LOG_LEVEL              debug, info, warn or error: the services' log on stderr (warn)
+`
+
+const (
+	// emulatorHost is the variable of Google's client libraries.
+	emulatorHost = "PUBSUB_EMULATOR_HOST"
+	// defaultProject exists on emulators only.
+	defaultProject = "lockstep-local"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// From the first signal on, the next one ends the process as if uncaught.
+	context.AfterFunc(ctx, stop)
+	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
+}
+
+// usageError is the caller's mistake on the command line.
+type usageError struct{ error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// run returns the exit code.
+func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+	err := dispatch(ctx, args, getenv, stdout, stderr)
+	var wrong usageError
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, usage)
+		return 0
+	case errors.As(err, &wrong):
+		fmt.Fprintf(stderr, "dev: %v (dev --help shows the usage)\n", err)
+		return 2
+	}
+	// Drivers spread an error over several lines; here it is one.
+	fmt.Fprintln(stderr, "dev:", strings.Join(strings.Fields(err.Error()), " "))
+	return 1
+}
+
+func dispatch(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
+		return up(ctx, args, getenv, stdout, stderr)
+	}
+	switch command, rest := args[0], args[1:]; command {
+	case "provision":
+		return provision(ctx, rest, getenv, stdout)
+	case "pubsub":
+		return pubsub(ctx, rest, stdout)
+	case "help":
+		return flag.ErrHelp
+	default:
+		return usagef("unknown command %q", command)
+	}
+}
+
+// parse has the flag package decide nothing but the values: what is printed,
+// and where, is run's business.
+func parse(flags *flag.FlagSet, args []string) error {
+	flags.SetOutput(io.Discard)
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return err
+	case err != nil:
+		return usageError{err}
+	case flags.NArg() > 0:
+		return usagef("unexpected argument %q", flags.Arg(0))
+	}
+	return nil
+}
+
+// up reads what the command line and the environment say, and runs the pair.
+func up(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
+	p := pair{stdout: stdout, stderr: stderr}
+	flags := flag.NewFlagSet("dev", flag.ContinueOnError)
+	flags.BoolVar(&p.once, "once", false, "")
+	flags.BoolVar(&p.json, "json", false, "")
+	flags.StringVar(&p.pubsub, "pubsub", "auto", "")
+	if err := parse(flags, args); err != nil {
+		return err
+	}
+	if !slices.Contains([]string{"auto", "emulator", "fake"}, p.pubsub) {
+		return usagef("--pubsub %q: want auto, emulator or fake", p.pubsub)
+	}
+	vars := env.New(getenv)
+	p.databaseURL = vars.URL("DATABASE_URL")
+	p.emulatorHost = vars.HostPort(emulatorHost, "")
+	p.project = vars.String("GOOGLE_CLOUD_PROJECT", defaultProject)
+	p.level = vars.Level("LOG_LEVEL", defaultLevel)
+	if err := vars.Err(); err != nil {
+		return err
+	}
+	return p.run(ctx)
+}

@@ -1,0 +1,104 @@
+package main_test
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestHelpGoesToStdoutWithoutAnEnvironment(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"--help"}, {"-h"}, {"help"}, {"provision", "--help"}, {"pubsub", "--help"}} {
+		l := command(t, nil, args...)
+		l.cmd.Env = []string{}
+		if code := l.run(t); code != 0 || !strings.Contains(l.stdout.String(), "--once") || l.stderr.Len() > 0 {
+			t.Errorf("dev %q: exit code %d, stdout %q, stderr %q", args, code, l.stdout.String(), l.stderr.String())
+		}
+	}
+}
+
+func TestWrongUsageIsOneLine(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		args  []string
+		names string
+	}{
+		{[]string{"--twice"}, "twice"},
+		{[]string{"--once", "now"}, "now"},
+		{[]string{"--pubsub", "kafka"}, "kafka"},
+		{[]string{"serve"}, "serve"},
+		{[]string{"provision", "all"}, "all"},
+		{[]string{"pubsub"}, "--addr"},
+		{[]string{"pubsub", "--addr", "8085"}, "--addr"},
+	} {
+		l := command(t, nil, test.args...)
+		code, errors := l.run(t), l.stderr.String()
+		if code != 2 || !strings.Contains(errors, test.names) || strings.Count(errors, "\n") != 1 || l.stdout.Len() > 0 {
+			t.Errorf("dev %q: exit code %d, stdout %q, stderr %q", test.args, code, l.stdout.String(), errors)
+		}
+	}
+}
+
+func TestBadVariableIsNamed(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"DATABASE_URL", "PUBSUB_EMULATOR_HOST", "LOG_LEVEL"} {
+		l := command(t, []string{name + "=s3cret"}, "--once")
+		if code := l.run(t); code != 1 || !strings.Contains(l.stderr.String(), name) || strings.Contains(l.stderr.String(), "s3cret") {
+			t.Errorf("%s: exit code %d, stderr %q", name, code, l.stderr.String())
+		}
+	}
+}
+
+// servePubSub runs `dev pubsub` until the test ends or signals it.
+func servePubSub(t testing.TB) (addr string, l *launch) {
+	t.Helper()
+	l = command(t, nil, "pubsub", "--addr", "127.0.0.1:0")
+	l.serving(t)
+	if first := l.line(t); !strings.Contains(first, "pstest") {
+		t.Errorf("first line %q does not say what serves", first)
+	}
+	addr, ok := strings.CutPrefix(l.line(t), "export PUBSUB_EMULATOR_HOST=")
+	if !ok {
+		t.Fatalf("second line is not the line to export: %q", addr)
+	}
+	return addr, l
+}
+
+func TestProvision(t *testing.T) {
+	t.Parallel()
+	l := command(t, nil, "provision")
+	if code := l.run(t); code != 1 || !strings.Contains(l.stderr.String(), "PUBSUB_EMULATOR_HOST is required") {
+		t.Errorf("without an emulator: exit code %d, stderr %q", code, l.stderr.String())
+	}
+
+	addr, server := servePubSub(t)
+	for _, verb := range []string{"created", "existing"} {
+		l := command(t, []string{"PUBSUB_EMULATOR_HOST=" + addr, "GOOGLE_CLOUD_PROJECT=mine"}, "provision")
+		if code := l.run(t); code != 0 {
+			t.Fatalf("exit code %d, stderr %q", code, l.stderr.String())
+		}
+		lines := strings.Split(strings.TrimSpace(l.stdout.String()), "\n")
+		if len(lines) != 8 { // two kinds of aggregates, each with a topic, a subscription and both again for dead letters
+			t.Errorf("%d lines, want 8: %q", len(lines), lines)
+		}
+		for _, line := range lines {
+			if !strings.HasPrefix(line, verb) || !strings.Contains(line, "projects/mine/") {
+				t.Errorf("%q, want %s", line, verb)
+			}
+		}
+	}
+
+	server.signal(t, syscall.SIGTERM)
+	if code := server.wait(t); code != 0 {
+		t.Errorf("SIGTERM: exit code %d, stderr %q", code, server.stderr.String())
+	}
+}
+
+func TestPubSubNamesATakenPort(t *testing.T) {
+	t.Parallel()
+	addr, _ := servePubSub(t)
+	l := command(t, nil, "pubsub", "--addr", addr)
+	if code := l.run(t); code != 1 || !strings.Contains(l.stderr.String(), addr) {
+		t.Errorf("exit code %d, stderr %q", code, l.stderr.String())
+	}
+}

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+
+	"example.com/lockstep/internal/localbroker"
+)
+
+// pubsub serves an empty Pub/Sub until ctx ends; provision fills it.
+func pubsub(ctx context.Context, args []string, stdout io.Writer) (err error) {
+	flags := flag.NewFlagSet("pubsub", flag.ContinueOnError)
+	addr := flags.String("addr", "", "")
+	if err := parse(flags, args); err != nil {
+		return err
+	}
+	if _, _, err := net.SplitHostPort(*addr); err != nil {
+		return usagef("pubsub needs --addr HOST:PORT")
+	}
+	server, err := localbroker.Start(ctx, localbroker.Options{Kind: localbroker.Fake, Addr: *addr})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, server.Close()) }()
+	fmt.Fprintf(stdout, "%s\nexport %s=%s\n", server.Description(), emulatorHost, server.Addr())
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-server.Done():
+		return errors.New("Pub/Sub has ended")
+	}
+}

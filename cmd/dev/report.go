@@ -1,0 +1,60 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"text/tabwriter"
+	"time"
+)
+
+// report is what a run shows. Its JSON form is a contract.
+type report struct {
+	Postgres string `json:"postgres"`
+	PubSub   string `json:"pubsub"`
+	Steps    []step `json:"steps"`
+
+	videoURL, catalogURL string
+}
+
+func (r report) writeJSON(w io.Writer) error { return json.NewEncoder(w).Encode(r) }
+
+// writeText shows the moments of each step as distances from its commit.
+func (r report) writeText(w io.Writer) error {
+	fmt.Fprintf(w, "\nOne video, three writes, each read back from catalog with the token of the write.\nvideo %s\n\n", r.Steps[0].VideoID)
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "\tversion\tcommitted\tpublished\tapplied\tread\tanswered by\tevent")
+	for _, s := range r.Steps {
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Name, s.Version,
+			s.CommittedAt.Local().Format("15:04:05.000"), s.after(s.PublishedAt), s.after(s.AppliedAt), s.after(s.ReadAt),
+			s.answeredBy(), s.EventID)
+	}
+	return table.Flush()
+}
+
+func (s step) after(t time.Time) string {
+	return fmt.Sprintf("+%.1f ms", float64(t.Sub(s.CommittedAt))/float64(time.Millisecond))
+}
+
+func (s step) answeredBy() string {
+	if s.readStatus == http.StatusOK {
+		return s.Source
+	}
+	return fmt.Sprintf("%s (%d)", s.Source, s.readStatus)
+}
+
+// writeServing says where everything is, and what to try first.
+func (r report) writeServing(w io.Writer) error {
+	_, err := fmt.Fprintf(w, `
+video    %[1]s  (REST and gRPC; /openapi.json, /readyz, /metrics)
+catalog  %[2]s
+
+  curl -i %[1]s/v1/videos -d '{"uploader_id":"7d3c1f0e-5b7a-4c7e-9a64-0f2f6f3d5a11","title":"Mine"}' -H 'Content-Type: application/json'
+  curl -i %[2]s/v1/videos/VIDEO_ID -H 'Consistency-Token: TOKEN' -H 'Prefer: wait=2'
+  curl %[2]s/v1/videos
+
+Serving until Ctrl-C.
+`, r.videoURL, r.catalogURL)
+	return err
+}

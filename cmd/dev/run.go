@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+
+	"example.com/lockstep/internal/telemetry"
+	"example.com/lockstep/migrations"
+	"example.com/lockstep/services/catalog"
+	"example.com/lockstep/services/video"
+)
+
+const (
+	videoPort   = 8080
+	catalogPort = 8081
+
+	// defaultLevel keeps the walk-through readable: every request is an info.
+	defaultLevel = slog.LevelWarn
+	// readyTime bounds the wait for one service, which takes milliseconds on an
+	// idle machine.
+	readyTime = time.Minute
+	// flushTime bounds the sending of the last traces and metrics.
+	flushTime = 3 * time.Second
+)
+
+var errInterrupted = errors.New("interrupted before the walk-through had ended")
+
+// pair is what one run of both services was asked for.
+type pair struct {
+	once, json     bool
+	pubsub         string // auto, emulator or fake
+	databaseURL    string // the administrator's; empty: start a Postgres
+	emulatorHost   string
+	project        string
+	level          slog.Level
+	stdout, stderr io.Writer
+}
+
+// parts are what runs, in the order of its start. Those not started yet are nil.
+type parts struct {
+	video, catalog       net.Listener
+	db                   *postgres
+	broker               *pubsubServer
+	videoURL, catalogURL string // of the services' databases
+}
+
+// run starts everything, serves, and stops in the reverse order whatever
+// happened. An interruption is the usual end, unless the walk-through was all
+// that was wanted and has not ended.
+func (p pair) run(ctx context.Context) (err error) {
+	var all parts
+	defer func() { err = errors.Join(err, all.close()) }()
+	if err := p.start(ctx, &all); err != nil {
+		return p.unlessInterrupted(ctx, err)
+	}
+	shutdown, err := telemetry.Setup(ctx, "lockstep")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTime)
+		defer cancel()
+		err = errors.Join(err, shutdown(ctx))
+	}()
+	return p.serve(ctx, &all)
+}
+
+// start opens the ports first: a taken one is then an error of the first second.
+func (p pair) start(ctx context.Context, all *parts) (err error) {
+	if all.video, err = p.listen("video", videoPort); err != nil {
+		return err
+	}
+	if all.catalog, err = p.listen("catalog", catalogPort); err != nil {
+		return err
+	}
+	if all.db, err = p.startPostgres(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintf(p.progress(), "database  %s\n", all.db.description)
+	if all.broker, err = p.startPubSub(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintf(p.progress(), "broker    %s\n", all.broker.description)
+	if all.videoURL, err = all.db.prepare(ctx, migrations.Video, p.log("video")); err != nil {
+		return err
+	}
+	all.catalogURL, err = all.db.prepare(ctx, migrations.Catalog, p.log("catalog"))
+	return err
+}
+
+// serve runs the services until ctx ends, a part fails, or the walk-through is
+// over and all that was wanted. They have drained when it returns.
+func (p pair) serve(ctx context.Context, all *parts) error {
+	wanted, stop := context.WithCancel(ctx)
+	defer stop()
+	group, serving := errgroup.WithContext(wanted)
+	group.Go(func() error { return all.db.watch(serving) })
+	group.Go(func() error { return all.broker.watch(serving) })
+	group.Go(func() error {
+		cfg := video.Config{DatabaseURL: all.videoURL, Project: p.project}
+		return video.Serve(serving, cfg, all.video, p.log("video"))
+	})
+	group.Go(func() error {
+		if err := awaitReady(serving, "video", baseURL(all.video)); err != nil {
+			return p.unlessInterrupted(ctx, err)
+		}
+		group.Go(func() error {
+			cfg := catalog.Config{DatabaseURL: all.catalogURL, Project: p.project, VideoServiceAddr: all.video.Addr().String()}
+			return catalog.Serve(serving, cfg, all.catalog, p.log("catalog"))
+		})
+		if err := p.show(serving, all); err != nil {
+			return p.unlessInterrupted(ctx, err)
+		}
+		if p.once {
+			stop()
+			return nil
+		}
+		<-serving.Done()
+		fmt.Fprintln(p.progress(), "\nStopping, once what was accepted is answered. Ctrl-C again: at once.")
+		return nil
+	})
+	return group.Wait()
+}
+
+// show waits for catalog and walks a video through.
+func (p pair) show(ctx context.Context, all *parts) error {
+	r := report{Postgres: all.db.description, PubSub: all.broker.description, videoURL: baseURL(all.video), catalogURL: baseURL(all.catalog)}
+	if err := awaitReady(ctx, "catalog", r.catalogURL); err != nil {
+		return err
+	}
+	db, err := pgx.Connect(ctx, all.db.adminURL)
+	if err != nil {
+		return err
+	}
+	defer db.Close(context.WithoutCancel(ctx))
+	w := walker{video: r.videoURL, catalog: r.catalogURL, db: db}
+	if r.Steps, err = w.walk(ctx); err != nil {
+		return err
+	}
+	if p.json {
+		err = r.writeJSON(p.stdout)
+	} else {
+		err = r.writeText(p.stdout)
+	}
+	if err != nil || p.once {
+		return err
+	}
+	return r.writeServing(p.progress())
+}
+
+// close closes the listeners too, for the ways out before a service has them.
+func (all *parts) close() error {
+	for _, l := range []net.Listener{all.video, all.catalog} {
+		if l != nil {
+			_ = l.Close() // closed already where a service had it
+		}
+	}
+	return errors.Join(all.broker.close(), all.db.close())
+}
+
+func (p pair) unlessInterrupted(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() == nil:
+		return err
+	case p.once:
+		return errInterrupted
+	}
+	return nil
+}
+
+// listen is for this machine only.
+func (p pair) listen(service string, port int) (net.Listener, error) {
+	if p.once {
+		port = 0
+	}
+	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("port %d for %s is taken: stop what listens there, or use --once, which takes free ports", port, service)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen for %s: %w", service, err)
+	}
+	return l, nil
+}
+
+func baseURL(l net.Listener) string { return "http://" + l.Addr().String() }
+
+// awaitReady returns when the service says that it is ready.
+func awaitReady(ctx context.Context, service, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTime)
+	defer cancel()
+	for {
+		err := probe(ctx, url+"/readyz")
+		if err == nil {
+			return nil
+		}
+		if pause(ctx) != nil {
+			return fmt.Errorf("%s is not ready: %w", service, err)
+		}
+	}
+}
+
+func probe(ctx context.Context, url string) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return errors.New(response.Status)
+	}
+	return nil
+}
+
+func (p pair) log(service string) *slog.Logger {
+	return telemetry.Logger(p.stderr, p.level, service, "")
+}

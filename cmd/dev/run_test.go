@@ -1,0 +1,97 @@
+package main_test
+
+import (
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"example.com/lockstep/internal/pgtest"
+)
+
+func TestInterruptedWalkThroughIsAFailure(t *testing.T) {
+	t.Parallel()
+	l := command(t, nil, "--once", "--json", "--pubsub", "fake")
+	if err := l.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	l.awaitChild(t, "postgres")
+	l.signal(t, os.Interrupt)
+	if code := l.wait(t); code != 1 || !strings.Contains(l.stderr.String(), "interrupted") || l.stdout.Len() > 0 {
+		t.Errorf("exit code %d, stdout %q, stderr:\n%s", code, l.stdout.String(), l.stderr.String())
+	}
+}
+
+func TestKilledLauncherLeavesNoProcess(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux ends the children of a killed process")
+	}
+	l := command(t, nil, "--once", "--pubsub", "fake")
+	if err := l.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	l.awaitChild(t, "postgres")
+	l.signal(t, os.Kill)
+	_ = l.cmd.Wait() // "killed"
+	eventually(t, "end of the children", func() bool { return len(l.session(t)) == 0 })
+}
+
+// TestServing holds what needs the ports of a run without --once, and so runs one
+// after the other.
+func TestServing(t *testing.T) {
+	t.Parallel()
+	for _, port := range []string{"8080", "8081"} {
+		takenPort(t, port)
+	}
+	t.Run("until Ctrl-C", servesUntilInterrupted)
+	t.Run("until Postgres ends", servesUntilPostgresEnds)
+}
+
+func takenPort(t *testing.T, port string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:"+port)
+	if err != nil {
+		t.Skipf("this machine uses the port itself: %v", err)
+	}
+	defer listener.Close()
+	l := command(t, nil)
+	if code := l.run(t); code != 1 || !strings.Contains(l.stderr.String(), "port "+port) {
+		t.Errorf("port %s taken: exit code %d, stderr %q", port, code, l.stderr.String())
+	}
+}
+
+func servesUntilInterrupted(t *testing.T) {
+	l := command(t, []string{"DATABASE_URL=" + pgtest.New(t).Admin}, "--json", "--pubsub", "fake")
+	l.serving(t)
+	checkWalk(t, l.line(t))
+	for _, url := range []string{"http://localhost:8080/v1/videos", "http://localhost:8081/v1/videos"} {
+		response, err := http.Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s", url, response.Status)
+		}
+	}
+	l.signal(t, os.Interrupt)
+	if code := l.wait(t); code != 0 {
+		t.Errorf("exit code %d, stderr:\n%s", code, l.stderr.String())
+	}
+}
+
+func servesUntilPostgresEnds(t *testing.T) {
+	l := command(t, nil, "--json", "--pubsub", "fake")
+	l.serving(t)
+	checkWalk(t, l.line(t))
+	if err := syscall.Kill(l.awaitChild(t, "postgres"), syscall.SIGQUIT); err != nil {
+		t.Fatal(err)
+	}
+	if code := l.wait(t); code != 1 || !strings.Contains(l.stderr.String(), "Postgres has ended") {
+		t.Errorf("exit code %d, stderr:\n%s", code, l.stderr.String())
+	}
+}

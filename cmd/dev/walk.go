@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	// walkTime bounds the walk-through, which takes under a second on an idle
+	// machine.
+	walkTime = 2 * time.Minute
+	// callTime bounds one call: the longest wait for a token, then the owner.
+	callTime = 20 * time.Second
+	// readAttempts: a broker that has just started may need longer for its first
+	// message than the longest wait of one read.
+	readAttempts = 3
+	// pollInterval is how often a condition without a notification is looked at.
+	pollInterval = 20 * time.Millisecond
+)
+
+// step is one write to the video and the read that saw it.
+type step struct {
+	Name             string `json:"name"`
+	VideoID          string `json:"video_id"`
+	EventID          string `json:"event_id"`
+	Version          int64  `json:"version"`
+	ConsistencyToken string `json:"consistency_token"`
+	// Source is who answered the read: the projection, or the owner for it.
+	Source string `json:"source"`
+
+	// The moments in their order, as those who were there recorded them: the
+	// outbox, the broker, the projection, this process.
+	CommittedAt time.Time `json:"committed_at"`
+	PublishedAt time.Time `json:"published_at"`
+	AppliedAt   time.Time `json:"applied_at"`
+	ReadAt      time.Time `json:"read_at"`
+
+	readStatus int
+}
+
+// write is a step's call to video, what it answers, and what catalog answers
+// from then on.
+type write struct {
+	name, method, body   string
+	answers, readAnswers int
+}
+
+// writes is the life of the video. All but the first address it by its id.
+func writes() []write {
+	return []write{
+		{"created", http.MethodPost,
+			`{"uploader_id":"7d3c1f0e-5b7a-4c7e-9a64-0f2f6f3d5a11","title":"Lockstep","duration_seconds":90}`,
+			http.StatusCreated, http.StatusOK},
+		{"updated", http.MethodPatch, `{"title":"Lockstep, second cut"}`, http.StatusOK, http.StatusOK},
+		{"deleted", http.MethodDelete, `{"reason":"the walk-through is over"}`, http.StatusOK, http.StatusGone},
+	}
+}
+
+// walker makes the calls that a user would make, with nothing but HTTP. Only
+// the times come from the database.
+type walker struct {
+	http           http.Client
+	video, catalog string // base URLs
+	db             *pgx.Conn
+}
+
+func (w *walker) walk(ctx context.Context) ([]step, error) {
+	ctx, cancel := context.WithTimeout(ctx, walkTime)
+	defer cancel()
+	var steps []step
+	path := "/v1/videos"
+	for _, wr := range writes() {
+		s, err := w.step(ctx, wr, path)
+		if err != nil {
+			return nil, fmt.Errorf("walk-through, %s: %w", wr.name, err)
+		}
+		steps = append(steps, s)
+		path = "/v1/videos/" + s.VideoID
+	}
+	return steps, nil
+}
+
+// step ends before the next write does, which would overwrite what it reads.
+func (w *walker) step(ctx context.Context, wr write, path string) (step, error) {
+	a, err := w.call(ctx, wr.method, w.video+path, wr.body, nil, wr.answers)
+	if err != nil {
+		return step{}, err
+	}
+	s := step{Name: wr.name, VideoID: a.VideoID, Version: a.Version, ConsistencyToken: a.ConsistencyToken}
+	if err := w.read(ctx, &s, wr.readAnswers); err != nil {
+		return step{}, err
+	}
+	if err := w.recall(ctx, &s); err != nil {
+		return step{}, err
+	}
+	return s, nil
+}
+
+// read asks catalog for the video, no older than the write just made.
+func (w *walker) read(ctx context.Context, s *step, want int) error {
+	// Ten seconds is the most that catalog waits before it asks the owner.
+	header := http.Header{"Consistency-Token": {s.ConsistencyToken}, "Prefer": {"wait=10"}}
+	for range readAttempts {
+		a, err := w.call(ctx, http.MethodGet, w.catalog+"/v1/videos/"+s.VideoID, "", header, want)
+		if err != nil {
+			return err
+		}
+		if a.Version != s.Version {
+			return fmt.Errorf("read version %d with the token of version %d", a.Version, s.Version)
+		}
+		s.Source, s.ReadAt, s.readStatus = a.Source, a.at, want
+		if s.Source == "projection" {
+			return nil
+		}
+	}
+	return fmt.Errorf("the projection has not reached version %d after %d reads with wait=10", s.Version, readAttempts)
+}
+
+// answer holds what the walk-through needs of any answer, a problem included.
+type answer struct {
+	VideoID          string `json:"video_id"`
+	Version          int64  `json:"version"`
+	ConsistencyToken string `json:"consistency_token"`
+	Source           string `json:"source"`
+	Detail           string `json:"detail"`
+
+	at time.Time
+}
+
+func (w *walker) call(ctx context.Context, method, url, body string, header http.Header, want int) (answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		return answer{}, err
+	}
+	if header != nil {
+		r.Header = header.Clone()
+	}
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	response, err := w.http.Do(r)
+	if err != nil {
+		return answer{}, err
+	}
+	defer response.Body.Close()
+	var a answer
+	if err := json.NewDecoder(response.Body).Decode(&a); err != nil {
+		return answer{}, fmt.Errorf("%s %s: %s: %w", method, url, response.Status, err)
+	}
+	a.at = time.Now().UTC()
+	if response.StatusCode != want {
+		return answer{}, fmt.Errorf("%s %s: %s, want %d: %s", method, url, response.Status, want, a.Detail)
+	}
+	return a, nil
+}
+
+// recall adds the event's id and what was recorded about it. The inbox row
+// commits with the projection, except after a repair from the owner.
+func (w *walker) recall(ctx context.Context, s *step) error {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	for {
+		err := w.db.QueryRow(ctx, `
+			SELECT o.id::text, o.occurred_at, i.publish_time, p.applied_at
+			  FROM video.outbox o
+			  JOIN catalog.inbox i ON i.event_id = o.id AND i.status = 'done'
+			  JOIN catalog.video_projection p ON p.video_id = o.aggregate_id::uuid AND p.version = o.version
+			 WHERE o.aggregate_type = 'video' AND o.aggregate_id = $1 AND o.version = $2`,
+			s.VideoID, s.Version).Scan(&s.EventID, &s.CommittedAt, &s.PublishedAt, &s.AppliedAt)
+		if !errors.Is(err, pgx.ErrNoRows) {
+			s.CommittedAt, s.PublishedAt, s.AppliedAt = s.CommittedAt.UTC(), s.PublishedAt.UTC(), s.AppliedAt.UTC()
+			return err
+		}
+		if err := pause(ctx); err != nil {
+			return fmt.Errorf("find what was recorded of version %d: %w", s.Version, err)
+		}
+	}
+}
+
+// pause waits until it is time to look again.
+func pause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(pollInterval):
+		return nil
+	}
+}
