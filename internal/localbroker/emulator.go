@@ -32,7 +32,8 @@ const (
 
 const jarPattern = "platform/pubsub-emulator/lib/cloud-pubsub-emulator-*-all.jar"
 
-var errNotInstalled = errors.New("the official emulator is not installed: it needs Java and `gcloud components install pubsub-emulator` " +
+// ErrNotInstalled says what the official emulator needs. Start wraps it.
+var ErrNotInstalled = errors.New("the official emulator is not installed: it needs Java and `gcloud components install pubsub-emulator` " +
 	"(Debian and Ubuntu: apt-get install default-jre-headless google-cloud-cli-pubsub-emulator)")
 
 // findEmulator looks for the jar itself: `gcloud beta emulators` leaves an orphan
@@ -40,7 +41,7 @@ var errNotInstalled = errors.New("the official emulator is not installed: it nee
 func findEmulator() (java, jar string, err error) {
 	java, err = exec.LookPath("java")
 	if err != nil {
-		return "", "", errNotInstalled
+		return "", "", ErrNotInstalled
 	}
 	for _, root := range sdkRoots() {
 		jars, _ := filepath.Glob(filepath.Join(root, jarPattern)) // fails on a malformed pattern only
@@ -48,7 +49,7 @@ func findEmulator() (java, jar string, err error) {
 			return java, slices.Max(jars), nil
 		}
 	}
-	return "", "", errNotInstalled
+	return "", "", ErrNotInstalled
 }
 
 // sdkRoots lists where the Google Cloud CLI may live, the one in use first.

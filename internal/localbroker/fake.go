@@ -2,6 +2,7 @@ package localbroker
 
 import (
 	"net"
+	"sync"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"cloud.google.com/go/pubsub/v2/pstest"
@@ -24,10 +25,10 @@ func startFake(l net.Listener) *Server {
 		defer close(done)
 		_ = server.Serve(l) // ends with Stop, or with the listener
 	}()
-	stop := func() error {
+	stop := sync.OnceValue(func() error { // a second Close of the fake panics
 		server.Stop()
 		<-done
 		return fake.Close()
-	}
+	})
 	return &Server{addr: l.Addr().String(), description: "pstest, the Go client's in-memory fake", done: done, stop: stop}
 }

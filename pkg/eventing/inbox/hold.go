@@ -126,21 +126,17 @@ func (c *Consumer) repairOnce(ctx context.Context, e eventing.Event) error {
 // fail counts an event's own failure: it is tried again later, alone, or goes to
 // the dead letters. It returns d when ctx ended before either.
 func (c *Consumer) fail(ctx context.Context, d *delivery, cause error) []*delivery {
-	attempts := maxAttempts
-	if !eventing.IsPermanent(cause) {
-		var err error
-		attempts, err = c.store.attempt(ctx, d, cause)
-		if err != nil {
-			// The database went away just now. The failure is not counted, and
-			// will show itself again.
-			c.log.WarnContext(ctx, "attempt not counted", append(d.logAttrs(), "error", err)...)
-			attempts = 1
-		}
+	attempts, err := c.store.attempt(ctx, d, cause)
+	if err != nil {
+		// The database went away just now. The failure is not counted, and will
+		// show itself again.
+		c.log.WarnContext(ctx, "attempt not counted", append(d.logAttrs(), "error", err)...)
+		attempts = 1
 	}
 	if ctx.Err() != nil {
 		return []*delivery{d}
 	}
-	if attempts >= maxAttempts {
+	if attempts >= maxAttempts || eventing.IsPermanent(cause) {
 		c.bury(ctx, d, cause, attempts)
 		return nil
 	}

@@ -131,11 +131,9 @@ func (r *Relay) round(ctx context.Context, probe bool) (int, error) {
 		aggregates = 1
 	}
 	l := newLease(r.store)
-	claimed, err := r.store.claim(ctx, l.token, leaseTime, aggregates, claimPerAggregate)
-	if err != nil && ctx.Err() != nil {
-		// Cancelled in the middle of a claim that may have committed.
-		return 0, r.settle(ctx, l, nil)
-	}
+	// Not cancelled with ctx: a claim that is given up may still commit, after
+	// the settle that would have handed it back.
+	claimed, err := r.store.claim(context.WithoutCancel(ctx), l.token, leaseTime, aggregates, claimPerAggregate)
 	if err != nil || len(claimed) == 0 {
 		return 0, err
 	}

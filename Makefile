@@ -1,0 +1,81 @@
+# Everything here works from a fresh clone: what a target needs beyond Go, it
+# fetches. `make` alone lists the targets.
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint fmt generate verify proto-release fork ci clean
+
+# Extra arguments for the command behind run and test, and for fork.
+ARGS   ?=
+MODULE ?=
+DIR    ?=
+
+# Tools are pinned here and built into BIN. Each has a stamp that carries its
+# version: a new version is a new stamp, hence a new install.
+BIN     ?= $(CURDIR)/build/bin
+BUF     := $(BIN)/.buf@v1.73.0
+LINTER  := $(BIN)/.golangci-lint@v2.15.0
+GEN_GO  := $(BIN)/.protoc-gen-go@v1.36.12
+GEN_RPC := $(BIN)/.protoc-gen-go-grpc@v1.6.2
+export PATH := $(BIN):$(PATH)
+
+# The race detector needs a C compiler; Go sets CGO_ENABLED to 0 without one.
+RACE = $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+# Built and exec'd rather than `go run`, which dies of a SIGTERM before its child.
+run: ## Run the pair, walk one video through it, serve until Ctrl-C (ARGS="--once --json")
+	@go build -o build/dev ./cmd/dev
+	@exec build/dev $(ARGS)
+
+# A package takes well under a minute; five are a hang.
+test: ## Run all tests, with the race detector where there is a C compiler (ARGS="-short -run Relay")
+	go test $(RACE) -timeout 5m $(ARGS) ./...
+
+lint: $(LINTER) $(BUF) ## Lint Go and proto; refuse breaking changes of the released contract
+	golangci-lint run ./...
+	cd proto && buf lint && buf breaking --against released.yaml
+
+fmt: $(LINTER) ## Format the Go code
+	golangci-lint fmt
+
+generate: $(BUF) $(GEN_GO) $(GEN_RPC) ## Regenerate the Go code of proto/
+	cd proto && buf generate
+
+# Generates aside and compares, so that an edit by hand shows whether or not it
+# is committed, and so does a file whose .proto is gone.
+verify: $(BUF) $(GEN_GO) $(GEN_RPC) ## Fail if generated code, go.mod or formatting is out of date
+	@rm -rf build/.generated
+	cd proto && buf generate -o ../build/.generated
+	diff -ru -x '*.proto' -x '*.yaml' proto build/.generated
+	go mod tidy -diff
+	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not gofmt'd: $$unformatted"; exit 1; }
+
+proto-release: $(BUF) ## Accept today's proto/ as the contract that lint compares with
+	cd proto && buf build --exclude-source-info -o released.yaml
+
+fork: $(BUF) $(GEN_GO) $(GEN_RPC) ## Copy the repository as a module of your own (MODULE=example.org/acme/pair DIR=../pair)
+	@go run ./cmd/fork --module "$(MODULE)" --dir "$(DIR)"
+
+ci: ## Run what CI runs
+	.ci/run
+
+clean: ## Remove build/
+	rm -rf build
+
+# The old stamps go, so that going back to an earlier version installs it again.
+define install
+	@mkdir -p $(BIN) && rm -f $(BIN)/.$(notdir $(1))@*
+	GOBIN=$(BIN) go install $(1)@$*
+	@touch $@
+endef
+
+$(BIN)/.buf@%:
+	$(call install,github.com/bufbuild/buf/cmd/buf)
+$(BIN)/.golangci-lint@%:
+	$(call install,github.com/golangci/golangci-lint/v2/cmd/golangci-lint)
+$(BIN)/.protoc-gen-go@%:
+	$(call install,google.golang.org/protobuf/cmd/protoc-gen-go)
+$(BIN)/.protoc-gen-go-grpc@%:
+	$(call install,google.golang.org/grpc/cmd/protoc-gen-go-grpc)

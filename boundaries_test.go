@@ -1,0 +1,234 @@
+// Package lockstep_test holds what the repository promises about itself: who may
+// import whom, where SQL stands, how much there is to read. A rule is data, its
+// reason beside it, and a failure says both.
+package lockstep_test
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// An importRule forbids the packages that match from to import those that match
+// to; paths are relative to the module. Where both have a group, the packages of
+// one group may import each other: "services/video" and what is below it is one
+// service.
+type importRule struct {
+	from, to *regexp.Regexp
+	// tests says that test files are bound too.
+	tests  bool
+	reason string
+}
+
+var importRules = []importRule{
+	{
+		from: regexp.MustCompile(`^services/([^/]+)`), to: regexp.MustCompile(`^services/([^/]+)`), tests: true,
+		reason: "services share proto/ and pkg/eventing only, as those of two teams would",
+	},
+	{
+		from: regexp.MustCompile(`^pkg/eventing`), to: regexp.MustCompile(`^(services|proto)/`), tests: true,
+		reason: "pkg/eventing carries events and knows nothing about videos",
+	},
+	{
+		from: regexp.MustCompile(`^pkg/`), to: regexp.MustCompile(`^(internal|cmd|migrations)`),
+		reason: "what stands in pkg/ can be lifted out of this repository",
+	},
+	{
+		from: regexp.MustCompile(`^pkg/eventing/(outbox|inbox)`), to: regexp.MustCompile(`^pkg/eventing/(outbox|inbox)`), tests: true,
+		reason: "a service that only sends, or only receives, takes its half alone",
+	},
+	{
+		from: regexp.MustCompile(`^(pkg/localpubsub)`), to: regexp.MustCompile(`^(pkg/localpubsub|.*)`), tests: true,
+		reason: "a stand-in for the broker that knew the code under test would agree with its mistakes",
+	},
+	{
+		from: regexp.MustCompile(`^internal/`), to: regexp.MustCompile(`^(services|cmd)/`), tests: true,
+		reason: "internal/ is what services stand on; the other way round is a cycle of ideas",
+	},
+	{
+		from: regexp.MustCompile(`^(services|migrations)`), to: regexp.MustCompile(`^cmd/`), tests: true,
+		reason: "cmd/ holds the developers' tools, which a deployment does not contain",
+	},
+}
+
+// sqlHomes are where SQL may stand; test files may hold it anywhere.
+var sqlHomes = map[string]*regexp.Regexp{
+	"a service's store.go, so that all of its SQL is read in one place": regexp.MustCompile(`^services/[^/]+/store\.go$`),
+	"pkg/eventing, whose subject are two tables":                        regexp.MustCompile(`^pkg/eventing/`),
+	"migrations, which make the tables":                                 regexp.MustCompile(`^migrations/`),
+	"what creates databases for tests and for make run":                 regexp.MustCompile(`^internal/(pgtest|localpg)/`),
+	"developers' tools": regexp.MustCompile(`^cmd/`),
+}
+
+// sizes bound the lines written by hand, tests apart.
+var sizes = []struct {
+	under, reason string
+	lines         int
+}{
+	{under: "services/", lines: 2000, reason: "whoever forks the pair reads its services in twenty minutes"},
+	{under: "pkg/eventing/", lines: 3500, reason: "a foundation that nobody has read is a risk"},
+}
+
+const (
+	maxFileLines = 300
+	fileReason   = "a file is read in one sitting; a longer one holds two subjects"
+	docReason    = "a package's contract stands in one place, which go doc shows"
+)
+
+func TestBoundaries(t *testing.T) {
+	t.Parallel()
+	files := repository(t)
+	for _, check := range []func([]file) []string{
+		forbiddenImports, strayedSQL, missingDocs, oversizedFiles, oversizedTrees,
+	} {
+		for _, complaint := range check(files) {
+			t.Error(complaint)
+		}
+	}
+}
+
+func forbiddenImports(files []file) (complaints []string) {
+	for _, f := range files {
+		for _, imported := range f.imports {
+			for _, rule := range importRules {
+				if rule.forbids(f, imported) {
+					complaints = append(complaints, fmt.Sprintf("%s imports %s: %s", f.name, imported, rule.reason))
+				}
+			}
+		}
+	}
+	return complaints
+}
+
+func (r importRule) forbids(f file, imported string) bool {
+	from, to := r.from.FindStringSubmatch(f.dir()), r.to.FindStringSubmatch(imported)
+	if from == nil || to == nil || f.test && !r.tests {
+		return false
+	}
+	sameGroup := len(from) > 1 && len(to) > 1 && from[1] == to[1]
+	return !sameGroup
+}
+
+func strayedSQL(files []file) (complaints []string) {
+	for _, f := range files {
+		if f.test || len(f.sql) == 0 || hasHomeForSQL(f.name) {
+			continue
+		}
+		complaints = append(complaints, fmt.Sprintf("%s holds SQL (%.40q), which stands in: %s", f.name, f.sql[0], homesOfSQL()))
+	}
+	return complaints
+}
+
+func hasHomeForSQL(name string) bool {
+	for _, home := range sqlHomes {
+		if home.MatchString(name) {
+			return true
+		}
+	}
+	return false
+}
+
+func homesOfSQL() string {
+	var homes []string
+	for home := range sqlHomes {
+		homes = append(homes, home)
+	}
+	return strings.Join(homes, "; ")
+}
+
+// missingDocs wants one package comment per package that people wrote.
+func missingDocs(files []file) (complaints []string) {
+	docs := make(map[string][]string)
+	for _, f := range files {
+		if f.test || f.generated {
+			continue
+		}
+		documented := docs[f.dir()]
+		if f.doc {
+			documented = append(documented, f.name)
+		}
+		docs[f.dir()] = documented
+	}
+	for dir, documented := range docs {
+		if len(documented) != 1 {
+			complaints = append(complaints, fmt.Sprintf("package %s has %d package comments %v, want one: %s",
+				dir, len(documented), documented, docReason))
+		}
+	}
+	return complaints
+}
+
+func oversizedFiles(files []file) (complaints []string) {
+	for _, f := range files {
+		if !f.generated && f.lines > maxFileLines {
+			complaints = append(complaints, fmt.Sprintf("%s has %d lines, at most %d: %s", f.name, f.lines, maxFileLines, fileReason))
+		}
+	}
+	return complaints
+}
+
+func oversizedTrees(files []file) (complaints []string) {
+	for _, size := range sizes {
+		total := 0
+		for _, f := range files {
+			if !f.test && !f.generated && strings.HasPrefix(f.name, size.under) {
+				total += f.lines
+			}
+		}
+		if total > size.lines {
+			complaints = append(complaints, fmt.Sprintf("%s has %d lines written by hand, at most %d: %s",
+				size.under, total, size.lines, size.reason))
+		}
+	}
+	return complaints
+}
+
+// TestBoundariesBite feeds each check what it must refuse, and its closest
+// neighbour that it must not.
+func TestBoundariesBite(t *testing.T) {
+	t.Parallel()
+	long := make([]file, 7)
+	for i := range long {
+		long[i] = file{name: fmt.Sprintf("services/video/%d.go", i), lines: 290}
+	}
+	imports := func(name, imported string) []file {
+		return []file{{name: name, test: strings.HasSuffix(name, "_test.go"), imports: []string{imported}}}
+	}
+	sql := []string{"SELECT 1"}
+	for name, test := range map[string]struct {
+		check func([]file) []string
+		files []file
+		want  int
+	}{
+		"service imports another":         {forbiddenImports, imports("services/video/video.go", "services/catalog"), 1},
+		"command imports another service": {forbiddenImports, imports("services/catalog/cmd/catalog/main.go", "services/video"), 1},
+		"service's test imports another":  {forbiddenImports, imports("services/video/video_test.go", "services/catalog"), 1},
+		"command imports its service":     {forbiddenImports, imports("services/video/cmd/video/main.go", "services/video"), 0},
+		"system test imports services":    {forbiddenImports, imports("services/system_test.go", "services/video"), 0},
+		"eventing imports proto":          {forbiddenImports, imports("pkg/eventing/event.go", "proto/video/v1"), 1},
+		"eventing imports internal":       {forbiddenImports, imports("pkg/eventing/event.go", "internal/serve"), 1},
+		"eventing's test imports pgtest":  {forbiddenImports, imports("pkg/eventing/event_test.go", "internal/pgtest"), 0},
+		"outbox imports inbox":            {forbiddenImports, imports("pkg/eventing/outbox/relay.go", "pkg/eventing/inbox"), 1},
+		"inbox imports eventing":          {forbiddenImports, imports("pkg/eventing/inbox/consumer.go", "pkg/eventing"), 0},
+		"localpubsub imports eventing":    {forbiddenImports, imports("pkg/localpubsub/server.go", "pkg/eventing"), 1},
+		"localpubsub imports itself":      {forbiddenImports, imports("pkg/localpubsub/server_test.go", "pkg/localpubsub"), 0},
+		"internal imports a service":      {forbiddenImports, imports("internal/serve/serve.go", "services/video"), 1},
+		"SQL in a handler":                {strayedSQL, []file{{name: "services/video/rest.go", sql: sql}}, 1},
+		"SQL in the store":                {strayedSQL, []file{{name: "services/video/store.go", sql: sql}}, 0},
+		"no package comment":              {missingDocs, []file{{name: "a/a.go"}}, 1},
+		"two package comments":            {missingDocs, []file{{name: "a/a.go", doc: true}, {name: "a/b.go", doc: true}}, 1},
+		"one package comment":             {missingDocs, []file{{name: "a/a.go", doc: true}, {name: "a/b.go"}}, 0},
+		"long file":                       {oversizedFiles, []file{{name: "a/a.go", lines: 301}}, 1},
+		"long generated file":             {oversizedFiles, []file{{name: "a/a.pb.go", lines: 301, generated: true}}, 0},
+		"large services":                  {oversizedTrees, long, 1},
+		"services at the limit":           {oversizedTrees, long[1:], 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := test.check(test.files); len(got) != test.want {
+				t.Errorf("complaints = %q, want %d", got, test.want)
+			}
+		})
+	}
+}

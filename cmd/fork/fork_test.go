@@ -1,0 +1,132 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	root   = "../.."
+	module = "pair.test/acme/fork"
+)
+
+func TestForkBuildsUnderItsNewPath(t *testing.T) {
+	t.Parallel()
+	dir := fork(t)
+	assertNoTraceOfOldPath(t, dir)
+	if info, err := os.Stat(filepath.Join(dir, ".ci", "run")); err != nil || info.Mode()&0o100 == 0 {
+		t.Errorf(".ci/run of the fork: %v, want it executable: %v", info, err)
+	}
+	if testing.Short() {
+		t.Skip("short: built and vetted in the full run")
+	}
+	goCommand(t, dir, "build", "./...")
+	goCommand(t, dir, "vet", "./...")
+}
+
+func TestForkOfAFork(t *testing.T) {
+	t.Parallel()
+	first, second := fork(t), t.TempDir()
+	if err := copyRepository(t.Context(), first, second, "other.test/pair"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := moduleOf(second); err != nil || got != "other.test/pair" {
+		t.Errorf("module of the second fork = %q, %v", got, err)
+	}
+}
+
+func TestForkOverwritesNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	mine := filepath.Join(dir, "go.mod")
+	if err := os.WriteFile(mine, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := copyRepository(t.Context(), root, dir, module)
+	if err == nil || !strings.Contains(err.Error(), "not empty") {
+		t.Errorf("fork into a directory in use: %v, want a refusal", err)
+	}
+	if got, err := os.ReadFile(mine); err != nil || string(got) != "mine" {
+		t.Errorf("the file there is now %q, %v", got, err)
+	}
+}
+
+func TestModulePaths(t *testing.T) {
+	t.Parallel()
+	for _, good := range []string{"example.org/pair", "github.com/Acme/pair.v2", "git.acme-corp.io/a_b/~c/pair/v2"} {
+		if err := checkModule(good); err != nil {
+			t.Errorf("checkModule(%q): %v", good, err)
+		}
+	}
+	for _, bad := range []string{
+		"", "pair", "acme/pair", "example.org", "example.org/", "/example.org/pair", "example.org//pair",
+		"example.org/../pair", "example.org/pair.", "example.org/pa ir", "https://example.org/pair", "example.org/pair;ls",
+	} {
+		if err := checkModule(bad); err == nil {
+			t.Errorf("checkModule(%q) accepts it", bad)
+		}
+	}
+}
+
+func TestUsageErrorsComeBeforeAnyWork(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{nil, {"--module", "pair"}, {"--modul", module}} {
+		if err := run(t.Context(), args, io.Discard, io.Discard); !errors.Is(err, errUsage) {
+			t.Errorf("run(%q): %v, want %v", args, err, errUsage)
+		}
+	}
+}
+
+func fork(t *testing.T) (dir string) {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join(root, ".git")); err != nil {
+		t.Skip("not a git clone, and fork copies what git lists")
+	}
+	dir = t.TempDir()
+	if err := copyRepository(t.Context(), root, dir, module); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func assertNoTraceOfOldPath(t *testing.T, dir string) {
+	t.Helper()
+	old, err := moduleOf(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(name)
+		if bytes.Contains(content, []byte(old)) {
+			t.Errorf("%s still mentions %s", name, old)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func goCommand(t *testing.T, dir string, args ...string) {
+	t.Helper()
+	// Every package is compiled again under its new path.
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("go %s in the fork: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}

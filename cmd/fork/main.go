@@ -1,0 +1,86 @@
+// Command fork copies this repository into a new directory as a module of its
+// own: the first step of whoever starts a pair from it.
+//
+// It copies what git would: tracked files, and new ones that are not ignored, as
+// they are on disk. The history stays behind; the copy is a fresh git repository
+// without a commit. The module path is replaced wherever it is written, the
+// protobuf code is generated again (its descriptors embed the path), and nothing
+// else is renamed.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path"
+	"path/filepath"
+	"time"
+)
+
+// generateTimeout leaves room for building the generators on a slow machine.
+const generateTimeout = 15 * time.Minute
+
+var errUsage = errors.New("wrong usage")
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	switch {
+	case errors.Is(err, errUsage):
+		fmt.Fprintln(os.Stderr, "fork:", err)
+		os.Exit(2)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "fork:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	flags := flag.NewFlagSet("fork", flag.ContinueOnError)
+	flags.SetOutput(io.Discard) // main prints the error, once
+	module := flags.String("module", "", "path of the new module, such as example.org/acme/pair")
+	dir := flags.String("dir", "", "where to put it; absent or empty (default ../<last element of the module>)")
+	err := flags.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(stdout, "Usage, in the root of the repository: go run ./cmd/fork --module PATH [--dir DIR]")
+		flags.SetOutput(stdout)
+		flags.PrintDefaults()
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w (see --help)", errUsage, err)
+	}
+	if err := checkModule(*module); err != nil {
+		return fmt.Errorf("%w: --module: %w", errUsage, err)
+	}
+	if *dir == "" {
+		*dir = filepath.Join("..", path.Base(*module))
+	}
+	if err := copyRepository(ctx, ".", *dir, *module); err != nil {
+		return err
+	}
+	if err := generate(ctx, *dir, stderr); err != nil {
+		return fmt.Errorf("%s is complete but for its generated code; run `make generate` there: %w", *dir, err)
+	}
+	fmt.Fprintf(stdout, "%s is now module %s. Next: cd %s && make test\n", *dir, *module, *dir)
+	return nil
+}
+
+// generate runs the copy's own make, with the tools that are built here already.
+func generate(ctx context.Context, dir string, out io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, generateTimeout)
+	defer cancel()
+	tools, err := filepath.Abs(filepath.Join("build", "bin"))
+	if err != nil {
+		return fmt.Errorf("find tools: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, "make", "-C", dir, "generate", "BIN="+tools)
+	cmd.Stdout, cmd.Stderr = out, out
+	return cmd.Run()
+}

@@ -1,0 +1,68 @@
+package problem
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// databaseRetryAfter is about what a failover of a managed Postgres or a
+// restarted pooler needs at its fastest.
+const databaseRetryAfter = time.Second
+
+// From classifies err; nil stays nil. An *Error anywhere in the chain is
+// returned as it is. A status of another service is deliberately not passed
+// through: its NOT_FOUND is not ours, so the caller translates it or it counts
+// as INTERNAL.
+func From(err error) *Error {
+	if err == nil {
+		return nil
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	e := &Error{Code: CodeInternal, Detail: "The request failed on our side.", Cause: err}
+	switch {
+	case errors.Is(err, context.Canceled):
+		e.Code, e.Detail = CodeCanceled, "The client went away before the answer was ready."
+	case databaseAway(err):
+		e.Code, e.Detail = CodeUnavailable, "The database cannot be reached at the moment."
+		e.RetryAfter = databaseRetryAfter
+	case errors.Is(err, context.DeadlineExceeded):
+		e.Code, e.Detail = CodeTimeout, "The request's time ran out."
+	}
+	return e
+}
+
+// databaseAway tells a database that cannot be talked to from a statement that
+// failed. A statement that ran into the request's own deadline is neither.
+func databaseAway(err error) bool {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return awayState(pg.Code)
+	}
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return true
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	_, broken := errors.AsType[*net.OpError](err)
+	return broken || pgconn.Timeout(err) ||
+		errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+func awayState(sqlstate string) bool {
+	switch sqlstate {
+	case "57P01", // admin_shutdown
+		"57P02", // crash_shutdown
+		"57P03", // cannot_connect_now
+		"53300": // too_many_connections
+		return true
+	}
+	return strings.HasPrefix(sqlstate, "08") // connection_exception
+}

@@ -1,0 +1,185 @@
+package problem_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"example.com/lockstep/internal/problem"
+)
+
+func TestCodesRenderTheSameOnBothTransports(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		code   problem.Code
+		http   int
+		grpc   codes.Code
+		reason string
+	}{
+		{problem.CodeInternal, 500, codes.Internal, "INTERNAL"},
+		{problem.CodeInvalid, 400, codes.InvalidArgument, "INVALID_ARGUMENT"},
+		{problem.CodeNotFound, 404, codes.NotFound, "NOT_FOUND"},
+		{problem.CodeGone, 410, codes.NotFound, "GONE"},
+		{problem.CodeStale, 412, codes.Aborted, "VERSION_MISMATCH"},
+		{problem.CodeAhead, 409, codes.FailedPrecondition, "TOKEN_AHEAD"},
+		{problem.CodeKeyReused, 422, codes.InvalidArgument, "IDEMPOTENCY_KEY_REUSED"},
+		{problem.CodeTooLarge, 413, codes.InvalidArgument, "TOO_LARGE"},
+		{problem.CodeMediaType, 415, codes.InvalidArgument, "UNSUPPORTED_MEDIA_TYPE"},
+		{problem.CodeMethodNotAllowed, 405, codes.Unimplemented, "METHOD_NOT_ALLOWED"},
+		{problem.CodeTooMany, 429, codes.ResourceExhausted, "TOO_MANY_REQUESTS"},
+		{problem.CodeUnavailable, 503, codes.Unavailable, "UNAVAILABLE"},
+		{problem.CodeTimeout, 504, codes.DeadlineExceeded, "DEADLINE_EXCEEDED"},
+		{problem.CodeCanceled, 499, codes.Canceled, "CANCELED"},
+	} {
+		err := problem.New(tc.code, "", "Detail.")
+		if got := write(t, err).Code; got != tc.http {
+			t.Errorf("%s: HTTP status %d, want %d", tc.reason, got, tc.http)
+		}
+		if got := err.GRPCStatus().Code(); got != tc.grpc {
+			t.Errorf("%s: gRPC code %s, want %s", tc.reason, got, tc.grpc)
+		}
+		if got := problem.ReasonOf(err.GRPCStatus().Err()); got != tc.reason {
+			t.Errorf("reason of HTTP %d is %q, want %q", tc.http, got, tc.reason)
+		}
+	}
+}
+
+func TestFromClassifiesErrors(t *testing.T) {
+	t.Parallel()
+	_, unreachable := pgx.Connect(t.Context(), "postgres://u@127.0.0.1:1/db?connect_timeout=5")
+	var connect *pgconn.ConnectError
+	if !errors.As(unreachable, &connect) {
+		t.Fatalf("connecting to a closed port: %v, want a ConnectError", unreachable)
+	}
+	for name, tc := range map[string]struct {
+		err  error
+		want problem.Code
+	}{
+		"own error in a chain":     {fmt.Errorf("get video: %w", problem.New(problem.CodeGone, "", "")), problem.CodeGone},
+		"own error around another": {&problem.Error{Code: problem.CodeTooMany, Cause: context.Canceled}, problem.CodeTooMany},
+		"canceled":                 {fmt.Errorf("query: %w", context.Canceled), problem.CodeCanceled},
+		"deadline":                 {fmt.Errorf("query: %w", context.DeadlineExceeded), problem.CodeTimeout},
+		"unreachable database":     {fmt.Errorf("acquire: %w", unreachable), problem.CodeUnavailable},
+		"connection reset":         {fmt.Errorf("query: %w", &net.OpError{Op: "read", Err: io.EOF}), problem.CodeUnavailable},
+		"connection closed":        {fmt.Errorf("query: %w", pgconn.ErrConnClosed), problem.CodeUnavailable},
+		"answer cut short":         {fmt.Errorf("query: %w", io.ErrUnexpectedEOF), problem.CodeUnavailable},
+		"connection exception":     {&pgconn.PgError{Code: "08006"}, problem.CodeUnavailable},
+		"admin shutdown":           {&pgconn.PgError{Code: "57P01"}, problem.CodeUnavailable},
+		"crash shutdown":           {&pgconn.PgError{Code: "57P02"}, problem.CodeUnavailable},
+		"starting up":              {&pgconn.PgError{Code: "57P03"}, problem.CodeUnavailable},
+		"too many connections":     {&pgconn.PgError{Code: "53300"}, problem.CodeUnavailable},
+		"constraint":               {&pgconn.PgError{Code: "23505"}, problem.CodeInternal},
+		"status of another":        {status.Error(codes.NotFound, "no such shelf"), problem.CodeInternal},
+		"anything else":            {errors.New("boom"), problem.CodeInternal},
+	} {
+		got := problem.From(tc.err)
+		if got.Code != tc.want {
+			t.Errorf("%s: code %d, want %d (%v)", name, got.Code, tc.want, got)
+		}
+		if wait := got.RetryAfter > 0; wait != (tc.want == problem.CodeUnavailable) {
+			t.Errorf("%s: RetryAfter is %s", name, got.RetryAfter)
+		}
+	}
+	if got := problem.From(nil); got != nil {
+		t.Errorf("From(nil) = %v, want nil", got)
+	}
+}
+
+func TestWriteRendersAProblemDocument(t *testing.T) {
+	t.Parallel()
+	res := write(t, fmt.Errorf("patch: %w", &problem.Error{
+		Code: problem.CodeGone, Reason: "VIDEO_DELETED", Detail: "The video was deleted.",
+		Fields:     []problem.Field{{Field: "video_id", Detail: "names a deleted video"}},
+		RetryAfter: 1200 * time.Millisecond,
+		Extra:      map[string]any{"version": 3, "status": "cannot replace a standard member"},
+	}))
+	want := map[string]any{
+		"type": "/problems/video-deleted", "title": "Video deleted", "status": 410.0, "reason": "VIDEO_DELETED",
+		"detail": "The video was deleted.", "instance": "/v1/videos/a%20b", "version": 3.0,
+		"errors": []any{map[string]any{"field": "video_id", "detail": "names a deleted video"}},
+	}
+	if diff := cmp.Diff(want, document(t, res)); diff != "" {
+		t.Errorf("document (-want +got):\n%s", diff)
+	}
+	if got := res.Header().Get("Content-Type"); got != "application/problem+json" {
+		t.Errorf("Content-Type %q", got)
+	}
+	if got := res.Header().Get("Retry-After"); got != "2" {
+		t.Errorf("Retry-After %q, want 2: rounded up", got)
+	}
+}
+
+func TestInvalidFieldsNamesEachField(t *testing.T) {
+	t.Parallel()
+	err := problem.InvalidFields([]problem.Field{{Field: "title", Detail: "is empty"}, {Field: "items[1]", Detail: "is negative"}})
+	want := []any{
+		map[string]any{"field": "title", "detail": "is empty"},
+		map[string]any{"field": "items[1]", "detail": "is negative"},
+	}
+	if diff := cmp.Diff(want, document(t, write(t, err))["errors"]); diff != "" {
+		t.Errorf("errors (-want +got):\n%s", diff)
+	}
+}
+
+func TestACauseIsLoggedAndNeverShown(t *testing.T) {
+	t.Parallel()
+	var lines strings.Builder
+	log := slog.New(slog.NewJSONHandler(&lines, nil))
+	res := httptest.NewRecorder()
+	cause := errors.New("s3cret")
+	problem.Write(res, httptest.NewRequest(http.MethodGet, "/", nil), log, cause)
+	if strings.Contains(res.Body.String(), "s3cret") {
+		t.Errorf("the document shows the cause: %s", res.Body)
+	}
+	if st := problem.From(cause).GRPCStatus(); strings.Contains(st.Proto().String(), "s3cret") {
+		t.Errorf("the status shows the cause: %v", st)
+	}
+	if !strings.Contains(lines.String(), "s3cret") {
+		t.Errorf("the log lacks the cause: %s", lines.String())
+	}
+}
+
+func TestOnlyErrorsOfOursAreLogged(t *testing.T) {
+	t.Parallel()
+	for code, level := range map[problem.Code]string{
+		problem.CodeInternal: "ERROR", problem.CodeUnavailable: "WARN", problem.CodeTimeout: "WARN", problem.CodeInvalid: "",
+	} {
+		var lines strings.Builder
+		problem.New(code, "", "").Log(t.Context(), slog.New(slog.NewTextHandler(&lines, nil)))
+		if logged := lines.String(); (level == "") != (logged == "") || !strings.Contains(logged, level) {
+			t.Errorf("code %d logged %q, want level %q", code, logged, level)
+		}
+	}
+}
+
+func write(t testing.TB, err error) *httptest.ResponseRecorder {
+	t.Helper()
+	res := httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodPatch, "/v1/videos/a%20b?page_size=1", nil)
+	problem.Write(res, r, slog.New(slog.DiscardHandler), err)
+	return res
+}
+
+func document(t testing.TB, res *httptest.ResponseRecorder) map[string]any {
+	t.Helper()
+	var doc map[string]any
+	if err := json.Unmarshal(res.Body.Bytes(), &doc); err != nil {
+		t.Fatalf("decode document %q: %v", res.Body, err)
+	}
+	return doc
+}

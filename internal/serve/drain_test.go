@@ -1,0 +1,265 @@
+package serve_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/test/bufconn"
+)
+
+// drained is a service in a synctest bubble, on a network in memory, so that
+// its drain passes in fake time.
+type drained struct {
+	lis   *bufconn.Listener
+	drain context.CancelFunc
+	ended chan error
+}
+
+func (s *service) startInBubble(t *testing.T) *drained {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	d := &drained{lis: bufconn.Listen(1 << 20), drain: cancel, ended: make(chan error, 1)}
+	go func() { d.ended <- s.server().Run(ctx, d.lis) }()
+	return d
+}
+
+func (d *drained) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	return d.lis.DialContext(ctx)
+}
+
+// client opens a connection for each request. DisableKeepAlives would do so by
+// asking the server to close, which is the server's to say here.
+func (d *drained) client() *http.Client {
+	return &http.Client{Transport: &http.Transport{DialContext: d.dial, MaxIdleConnsPerHost: -1}}
+}
+
+func (d *drained) grpcClient(t testing.TB) *grpc.ClientConn {
+	t.Helper()
+	return dial(t, "passthrough:///test", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		return d.lis.DialContext(ctx)
+	}))
+}
+
+func TestWhileLingeringRequestsAreServedAndToldToClose(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newService(io.Discard)
+		s.rest.Get("/hello", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hi") })
+		d := s.startInBubble(t)
+		if res, _ := get(t, d.client(), "http://test/hello"); res.Header.Get("Connection") != "" {
+			t.Errorf("before the drain: Connection %q", res.Header.Get("Connection"))
+		}
+		d.drain()
+		synctest.Wait()
+		if res, body := get(t, d.client(), "http://test/readyz"); res.StatusCode != 503 || !strings.Contains(body, `"draining"`) {
+			t.Errorf("readiness while lingering: %d %s", res.StatusCode, body)
+		}
+		time.Sleep(1900 * time.Millisecond) // fake time: still within the 2 s
+		res, body := get(t, d.client(), "http://test/hello")
+		if res.StatusCode != 200 || body != "hi" || !res.Close {
+			t.Errorf("while lingering: %d %q, told to close: %t", res.StatusCode, body, res.Close)
+		}
+		if err := <-d.ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		if _, err := d.client().Get("http://test/hello"); err == nil {
+			t.Error("a connection was accepted after the drain")
+		}
+	})
+}
+
+func TestARequestInFlightSurvivesTheDrain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newService(io.Discard)
+		s.rest.Get("/slow", func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(5 * time.Second) // past lingering, within the shutdown
+			_, _ = io.WriteString(w, "done")
+		})
+		d := s.startInBubble(t)
+		go func() {
+			synctest.Wait()
+			d.drain()
+		}()
+		if res, body := get(t, d.client(), "http://test/slow"); res.StatusCode != 200 || body != "done" {
+			t.Errorf("the request in flight: %d %q", res.StatusCode, body)
+		}
+		if err := <-d.ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+func TestACallInFlightSurvivesTheDrain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newService(io.Discard)
+		echo(func(_ context.Context, text string) (string, error) {
+			time.Sleep(5 * time.Second) // past lingering, within the shutdown
+			return text, nil
+		}).register(s.grpc)
+		d := s.startInBubble(t)
+		go func() {
+			synctest.Wait()
+			d.drain()
+		}()
+		if got, err := say(t.Context(), d.grpcClient(t), "done"); err != nil || got != "done" {
+			t.Errorf("the call in flight: %q, %v", got, err)
+		}
+		if err := <-d.ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+func TestADrainNamesWhatItCutsOff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newService(io.Discard)
+		s.rest.Get("/stuck", func(http.ResponseWriter, *http.Request) { time.Sleep(time.Minute) })
+		d := s.startInBubble(t)
+		go func() {
+			if res, err := d.client().Get("http://test/stuck"); err == nil {
+				t.Errorf("the stuck request was answered with %d", res.StatusCode)
+			}
+		}()
+		synctest.Wait()
+		started := time.Now()
+		d.drain()
+		if err := <-d.ended; err == nil || !strings.Contains(err.Error(), "GET /stuck") {
+			t.Errorf("Run = %v, want an error naming GET /stuck", err)
+		}
+		if took := time.Since(started); took != 6*time.Second {
+			t.Errorf("the drain took %s, want 2 s of lingering and 4 s of shutdown", took)
+		}
+		time.Sleep(time.Minute) // the handler ends before the bubble does
+	})
+}
+
+func TestADrainEndsHealthWatches(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newService(io.Discard).startInBubble(t)
+		conn := d.grpcClient(t)
+		watch, err := grpc_health_v1.NewHealthClient(conn).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []grpc_health_v1.HealthCheckResponse_ServingStatus{
+			grpc_health_v1.HealthCheckResponse_SERVING, grpc_health_v1.HealthCheckResponse_NOT_SERVING,
+		} {
+			res, err := watch.Recv()
+			if err != nil || res.GetStatus() != want {
+				t.Fatalf("watch: %v, %v, want %s", res, err, want)
+			}
+			d.drain()
+		}
+		drainedAt := time.Now()
+		if err := <-d.ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		if took := time.Since(drainedAt); took > 4*time.Second {
+			t.Errorf("Run ended after %s: the watch held it up to the limit", took)
+		}
+	})
+}
+
+func TestHTTP2ClientsGetAGoAway(t *testing.T) {
+	t.Parallel()
+	for name, headers := range map[string][]hpack.HeaderField{
+		"REST": {{Name: ":method", Value: "GET"}, {Name: ":path", Value: "/healthz"}},
+		"gRPC": {{Name: ":method", Value: "POST"}, {Name: ":path", Value: "/grpc.health.v1.Health/Check"},
+			{Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newService(io.Discard).startInBubble(t)
+				conn, err := d.lis.Dial()
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				framer := handshake(t, conn)
+				d.drain()
+				synctest.Wait()
+				shutdown := time.Now().Add(2 * time.Second)
+				request(t, framer, headers)
+				if got := readToEnd(t, framer); !got.answered || got.lastStream != 1 || !got.goAway.Before(shutdown) {
+					t.Errorf("answered: %t; GOAWAY at %s for streams after %d, want it before %s",
+						got.answered, got.goAway, got.lastStream, shutdown)
+				}
+				if err := <-d.ended; err != nil {
+					t.Errorf("Run: %v", err)
+				}
+			})
+		})
+	}
+}
+
+func handshake(t testing.TB, conn net.Conn) *http2.Framer {
+	t.Helper()
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	framer := http2.NewFramer(conn, conn)
+	if err := framer.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	return framer
+}
+
+// request sends stream 1 with an empty gRPC message, which REST ignores.
+func request(t testing.TB, framer *http2.Framer, headers []hpack.HeaderField) {
+	t.Helper()
+	var block bytes.Buffer
+	encoder := hpack.NewEncoder(&block)
+	for _, f := range append(headers[:2:2], append([]hpack.HeaderField{{Name: ":scheme", Value: "http"}, {Name: ":authority", Value: "test"}}, headers[2:]...)...) {
+		if err := encoder.WriteField(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndHeaders: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := framer.WriteData(1, true, make([]byte, 5)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// transcript is what a connection carried for stream 1.
+type transcript struct {
+	answered   bool
+	goAway     time.Time
+	lastStream uint32
+}
+
+func readToEnd(t testing.TB, framer *http2.Framer) (got transcript) {
+	t.Helper()
+	for {
+		frame, err := framer.ReadFrame()
+		if err != nil {
+			return got
+		}
+		switch f := frame.(type) {
+		case *http2.GoAwayFrame:
+			if f.ErrCode != http2.ErrCodeNo {
+				t.Errorf("GOAWAY with %s", f.ErrCode)
+			}
+			got.goAway, got.lastStream = time.Now(), f.LastStreamID
+		case *http2.HeadersFrame:
+			got.answered = got.answered || f.StreamID == 1
+		}
+	}
+}

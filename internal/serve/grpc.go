@@ -1,0 +1,103 @@
+package serve
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/stats"
+
+	"example.com/lockstep/internal/problem"
+)
+
+// GRPC is a gRPC server with health and reflection. It is a
+// grpc.ServiceRegistrar: pass it to the generated Register functions before the
+// Server runs. A message over 4 MiB is refused by the transport itself, with
+// RESOURCE_EXHAUSTED.
+type GRPC struct {
+	server *grpc.Server
+	health *health.Server
+}
+
+// NewGRPC returns a server whose handlers may return any error: it reaches the
+// client through problem.From.
+func NewGRPC(log *slog.Logger) *GRPC {
+	g := &GRPC{
+		health: health.NewServer(),
+		server: grpc.NewServer(
+			grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)}),
+			grpc.MaxRecvMsgSize(maxMessageBytes),
+			grpc.StatsHandler(otelgrpc.NewServerHandler(otelgrpc.WithFilter(
+				func(rpc *stats.RPCTagInfo) bool { return !isInfrastructure(rpc.FullMethodName) }))),
+			grpc.UnaryInterceptor(unary(log)),
+			grpc.StreamInterceptor(stream(log)),
+		),
+	}
+	grpc_health_v1.RegisterHealthServer(g.server, g.health)
+	reflection.Register(g.server)
+	return g
+}
+
+// RegisterService adds a service and reports it as serving.
+func (g *GRPC) RegisterService(desc *grpc.ServiceDesc, impl any) {
+	tolerant := *desc
+	tolerant.Methods = make([]grpc.MethodDesc, len(desc.Methods))
+	for i, m := range desc.Methods {
+		tolerant.Methods[i] = grpc.MethodDesc{MethodName: m.MethodName, Handler: blameClient(m.Handler)}
+	}
+	g.server.RegisterService(&tolerant, impl)
+	g.health.SetServingStatus(desc.ServiceName, grpc_health_v1.HealthCheckResponse_SERVING)
+}
+
+func (g *GRPC) drain() { g.health.Shutdown() }
+
+// isInfrastructure tells gRPC's own services (health, reflection) from ours.
+func isInfrastructure(method string) bool { return strings.HasPrefix(method, "/grpc.") }
+
+// request receives a message together with the reason why it could not be
+// decoded. grpc-go answers INTERNAL as soon as its codec fails, before any
+// interceptor could object, so the codec must not fail.
+type request struct {
+	into any
+	err  error
+}
+
+// blameClient makes a request that cannot be decoded INVALID_ARGUMENT.
+func blameClient(next grpc.MethodHandler) grpc.MethodHandler {
+	return func(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+		decode := func(into any) error {
+			r := &request{into: into}
+			if err := dec(r); err != nil {
+				return err
+			}
+			if r.err != nil {
+				p := problem.Invalid("request", "must be well-formed protobuf, with text in UTF-8")
+				p.Cause = r.err
+				return p
+			}
+			return nil
+		}
+		return next(srv, ctx, decode, interceptor)
+	}
+}
+
+// codec is the protobuf codec, except that it notes a failure in a *request
+// instead of returning it.
+type codec struct{ encoding.CodecV2 }
+
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	r, ok := v.(*request)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, v)
+	}
+	r.err = c.CodecV2.Unmarshal(data, r.into)
+	return nil
+}

@@ -1,0 +1,151 @@
+package serve
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+const (
+	// stalledAfter is far above the longest pause of a healthy loop (backoff,
+	// a lease to expire), since the cure is a restart of the whole instance.
+	stalledAfter = 5 * time.Minute
+	// checkTimeout is below the period of Cloud Run's readiness probe.
+	checkTimeout = 2 * time.Second
+)
+
+// Check is one condition of readiness.
+type Check struct {
+	Name string
+	// Run returns nil when the condition holds. Its context ends after 2 s.
+	Run func(ctx context.Context) error
+}
+
+// Health answers the probes. Liveness (/healthz) fails when a background loop
+// stands still: a restart may help. Readiness (/readyz) fails when a check fails
+// or the server drains: another instance should be asked. The state of the
+// loops is shown there but never decides: a broker that is away must not take
+// the API down.
+type Health struct {
+	log      *slog.Logger
+	checks   []Check
+	draining atomic.Bool
+
+	mu    sync.Mutex
+	loops map[string]heartbeat
+}
+
+type heartbeat struct {
+	at    time.Time
+	state string
+}
+
+// NewHealth returns a Health that is ready when all checks pass.
+func NewHealth(log *slog.Logger, checks ...Check) *Health {
+	return &Health{log: log, checks: checks, loops: map[string]heartbeat{}}
+}
+
+// Register expects a heartbeat of the named loop every 5 minutes from now on.
+// The loop calls beat each time around with what it is doing ("running",
+// "paused: broker away"); anybody may read it, so it holds no error texts.
+func (h *Health) Register(loop string) (beat func(state string)) {
+	beat = func(state string) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.loops[loop] = heartbeat{at: time.Now(), state: state}
+	}
+	beat("starting")
+	return beat
+}
+
+func (h *Health) drain() { h.draining.Store(true) }
+
+func (h *Health) mount(r chi.Router) {
+	r.Get("/healthz", h.live)
+	r.Get("/readyz", h.ready)
+	r.Method(http.MethodGet, "/metrics", promhttp.Handler())
+}
+
+type liveness struct {
+	Status  string   `json:"status"`
+	Stalled []string `json:"stalled,omitempty"`
+}
+
+func (h *Health) live(w http.ResponseWriter, _ *http.Request) {
+	stalled := h.stalled()
+	if len(stalled) > 0 {
+		WriteJSON(w, http.StatusServiceUnavailable, liveness{Status: "stalled", Stalled: stalled})
+		return
+	}
+	WriteJSON(w, http.StatusOK, liveness{Status: "ok"})
+}
+
+func (h *Health) stalled() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var stalled []string
+	for name, last := range h.loops {
+		if time.Since(last.at) > stalledAfter {
+			stalled = append(stalled, name)
+		}
+	}
+	slices.Sort(stalled)
+	return stalled
+}
+
+type readiness struct {
+	Status string               `json:"status"`
+	Checks map[string]string    `json:"checks"`
+	Loops  map[string]loopState `json:"loops"`
+}
+
+type loopState struct {
+	State            string  `json:"state"`
+	SecondsSinceBeat float64 `json:"seconds_since_beat"`
+}
+
+func (h *Health) ready(w http.ResponseWriter, r *http.Request) {
+	body := readiness{Status: "ready", Loops: h.loopStates()}
+	code := http.StatusOK
+	var passed bool
+	if body.Checks, passed = h.runChecks(r.Context()); !passed {
+		body.Status, code = "unready", http.StatusServiceUnavailable
+	}
+	if h.draining.Load() {
+		body.Status, code = "draining", http.StatusServiceUnavailable
+	}
+	WriteJSON(w, code, body)
+}
+
+// runChecks logs why a check fails instead of showing it: such texts hold host
+// names.
+func (h *Health) runChecks(ctx context.Context) (results map[string]string, passed bool) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	results, passed = map[string]string{}, true
+	for _, check := range h.checks {
+		results[check.Name] = "ok"
+		if err := check.Run(ctx); err != nil {
+			results[check.Name], passed = "failed", false
+			h.log.WarnContext(ctx, "readiness check failed", "check", check.Name, "error", err)
+		}
+	}
+	return results, passed
+}
+
+func (h *Health) loopStates() map[string]loopState {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	states := make(map[string]loopState, len(h.loops))
+	for name, last := range h.loops {
+		states[name] = loopState{State: last.state, SecondsSinceBeat: time.Since(last.at).Seconds()}
+	}
+	return states
+}

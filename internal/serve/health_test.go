@@ -1,0 +1,96 @@
+package serve_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"example.com/lockstep/internal/serve"
+)
+
+func TestLivenessNamesALoopWithoutAHeartbeat(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newService(io.Discard)
+		relay, consumer := s.health.Register("relay"), s.health.Register("consumer")
+		time.Sleep(5 * time.Minute) // fake time
+		if res := do(s, http.MethodGet, "/healthz", nil); res.Code != 200 {
+			t.Errorf("after 5 minutes: %d %s", res.Code, res.Body)
+		}
+		consumer("running")
+		time.Sleep(time.Second)
+		res := do(s, http.MethodGet, "/healthz", nil)
+		want := map[string]any{"status": "stalled", "stalled": []any{"relay"}}
+		if diff := cmp.Diff(want, decode(t, res.Body.String())); diff != "" || res.Code != 503 {
+			t.Errorf("a second later: %d, body (-want +got):\n%s", res.Code, diff)
+		}
+		if res := do(s, http.MethodGet, "/readyz", nil); res.Code != 200 {
+			t.Errorf("a stalled loop makes the service unready: %d %s", res.Code, res.Body)
+		}
+		relay("running")
+		if res := do(s, http.MethodGet, "/healthz", nil); res.Code != 200 {
+			t.Errorf("after a heartbeat: %d %s", res.Code, res.Body)
+		}
+	})
+}
+
+func TestReadinessShowsChecksAndLoops(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		broken := errors.New("dial db.internal: refused")
+		var poolErr error
+		var logs lockedBuffer
+		s := newService(&logs,
+			serve.Check{Name: "migrated", Run: func(context.Context) error { return nil }},
+			serve.Check{Name: "pool", Run: func(context.Context) error { return poolErr }})
+		s.health.Register("relay")("paused: broker away")
+		time.Sleep(3 * time.Second) // fake time
+
+		loops := map[string]any{"relay": map[string]any{"state": "paused: broker away", "seconds_since_beat": 3.0}}
+		res := do(s, http.MethodGet, "/readyz", nil)
+		want := map[string]any{"status": "ready", "checks": map[string]any{"migrated": "ok", "pool": "ok"}, "loops": loops}
+		if diff := cmp.Diff(want, decode(t, res.Body.String())); diff != "" || res.Code != 200 {
+			t.Errorf("ready: %d, body (-want +got):\n%s", res.Code, diff)
+		}
+		poolErr = broken
+		res = do(s, http.MethodGet, "/readyz", nil)
+		want = map[string]any{"status": "unready", "checks": map[string]any{"migrated": "ok", "pool": "failed"}, "loops": loops}
+		if diff := cmp.Diff(want, decode(t, res.Body.String())); diff != "" || res.Code != 503 {
+			t.Errorf("unready: %d, body (-want +got):\n%s", res.Code, diff)
+		}
+		if !strings.Contains(logs.String(), broken.Error()) {
+			t.Errorf("the log lacks the reason:\n%s", logs.String())
+		}
+	})
+}
+
+func TestAReadinessCheckGetsTwoSeconds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newService(io.Discard, serve.Check{Name: "pool", Run: func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}})
+		started := time.Now()
+		if res := do(s, http.MethodGet, "/readyz", nil); res.Code != 503 {
+			t.Errorf("a check that hangs: %d %s", res.Code, res.Body)
+		}
+		if took := time.Since(started); took != 2*time.Second {
+			t.Errorf("the check was given %s, want 2s", took)
+		}
+	})
+}
+
+func TestMetricsAreServed(t *testing.T) {
+	t.Parallel()
+	if res := do(newService(io.Discard), http.MethodGet, "/metrics", nil); res.Code != 200 || !strings.Contains(res.Body.String(), "go_goroutines") {
+		t.Errorf("/metrics: %d", res.Code)
+	}
+}

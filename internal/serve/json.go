@@ -1,0 +1,78 @@
+package serve
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+
+	"example.com/lockstep/internal/problem"
+)
+
+// WriteJSON answers with v. It panics on a v that JSON cannot hold; that the
+// client has gone away is not reported.
+func WriteJSON(w http.ResponseWriter, status int, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Errorf("encode answer: %w", err))
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(body, '\n'))
+}
+
+// DecodeJSON reads the body of r, one JSON value of at most maxBytes, into the
+// value that into points to. It is strict: each error is an *[problem.Error]
+// that names the fields by their JSON path, all of them at once, for names that
+// are unknown, misspelt in their case or repeated and for values of the wrong
+// type; what is wrong with the body as a whole is blamed on "body". Without
+// mediaTypes it takes application/json only.
+func DecodeJSON(w http.ResponseWriter, r *http.Request, maxBytes int64, into any, mediaTypes ...string) error {
+	if len(mediaTypes) == 0 {
+		mediaTypes = []string{"application/json"}
+	}
+	if err := checkMediaType(r, mediaTypes); err != nil {
+		return err
+	}
+	body, err := readBody(w, r, maxBytes)
+	if err != nil {
+		return err
+	}
+	if fields := checkJSON(body, into); len(fields) > 0 {
+		return problem.InvalidFields(fields)
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("decode body that passed the check: %w", err)
+	}
+	return nil
+}
+
+func checkMediaType(r *http.Request, allowed []string) error {
+	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err == nil && slices.Contains(allowed, mediaType) {
+		return nil
+	}
+	p := problem.New(problem.CodeMediaType, "", "The body must be "+strings.Join(allowed, " or ")+".")
+	p.Fields = []problem.Field{{Field: "body", Detail: "must be " + strings.Join(allowed, " or ")}}
+	return p
+}
+
+func readBody(w http.ResponseWriter, r *http.Request, maxBytes int64) ([]byte, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBytes))
+	if err == nil {
+		return body, nil
+	}
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		limit := fmt.Sprintf("must be at most %d bytes long", tooLarge.Limit)
+		p := problem.New(problem.CodeTooLarge, "", "The body "+limit+".")
+		p.Fields = []problem.Field{{Field: "body", Detail: limit}}
+		return nil, p
+	}
+	p := problem.Invalid("body", "did not arrive in full")
+	p.Cause = err
+	return nil, p
+}

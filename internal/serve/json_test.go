@@ -1,0 +1,157 @@
+package serve_test
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/internal/serve"
+)
+
+type inner struct {
+	Name string `json:"name"`
+}
+
+type input struct {
+	Title       string                    `json:"title"`
+	Seconds     int64                     `json:"duration_seconds"`
+	Published   *time.Time                `json:"published_at"`
+	Items       []inner                   `json:"items"`
+	Note        serve.Optional[string]    `json:"note"`
+	Archived    serve.Optional[time.Time] `json:"archived_at"`
+	Description serve.Optional[string]    `json:"description"`
+	Untagged    bool
+	Hidden      string `json:"-"`
+}
+
+func decodeJSON(contentType, body string, into any, mediaTypes ...string) error {
+	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
+	r.Header.Set("Content-Type", contentType)
+	return serve.DecodeJSON(httptest.NewRecorder(), r, 1000, into, mediaTypes...)
+}
+
+func TestDecodeJSONFillsTheTarget(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	var got input
+	body := ` {"title":"é","duration_seconds":9007199254740993,"published_at":"2026-11-20T12:00:00Z",
+		"items":[{"name":"a"},null],"note":null,"archived_at":"2026-11-20T12:00:00Z","Untagged":true} `
+	if err := decodeJSON("application/json; charset=utf-8", body, &got); err != nil {
+		t.Fatal(err)
+	}
+	want := input{
+		Title: "é", Seconds: 9007199254740993, Published: &at, Items: []inner{{Name: "a"}, {}}, Untagged: true,
+		Note:     serve.Optional[string]{Set: true, Null: true},
+		Archived: serve.Optional[time.Time]{Set: true, Value: at},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("decoded (-want +got):\n%s", diff)
+	}
+}
+
+func TestDecodeJSONNamesEveryBadField(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string][]string{
+		``:                         {"body"},
+		` `:                        {"body"},
+		`{"title":`:                {"body"},
+		`{"title":"a"} {}`:         {"body"},
+		`{"title":"a"}]`:           {"body"},
+		"{\"title\":\"\xff\"}":     {"body"},
+		`[]`:                       {"body"},
+		`"text"`:                   {"body"},
+		`{"titel":"a"}`:            {"titel"},
+		`{"Title":"a"}`:            {"Title"},
+		`{"Hidden":"a","-":""}`:    {"Hidden", "-"},
+		`{"title":1}`:              {"title"},
+		`{"title":"a","title":""}`: {"title"},
+		`{"duration_seconds":1.5}`: {"duration_seconds"},
+		`{"duration_seconds":99999999999999999999}`: {"duration_seconds"},
+		`{"duration_seconds":"1"}`:                  {"duration_seconds"},
+		`{"published_at":"yesterday"}`:              {"published_at"},
+		`{"published_at":1}`:                        {"published_at"},
+		`{"items":{}}`:                              {"items"},
+		`{"items":[{"name":"a"},{"name":2,"x":0}]}`: {"items[1].name", "items[1].x"},
+		`{"note":7,"archived_at":"x","z":0}`:        {"note", "archived_at", "z"},
+		`{"a":0,"b":{"c":[]},"title":true}`:         {"a", "b", "title"},
+	} {
+		err := decodeJSON("application/json", body, &input{})
+		var p *problem.Error
+		if !errors.As(err, &p) || p.Code != problem.CodeInvalid {
+			t.Errorf("%q: %v, want an invalid argument", body, err)
+			continue
+		}
+		if diff := cmp.Diff(want, names(p)); diff != "" {
+			t.Errorf("%q: fields (-want +got):\n%s", body, diff)
+		}
+	}
+}
+
+func TestDecodeJSONSaysWhatAFieldMustBe(t *testing.T) {
+	t.Parallel()
+	err := decodeJSON("application/json", `{"title":1,"duration_seconds":"x","archived_at":3,"Untagged":0,"items":1}`, &input{})
+	want := []problem.Field{
+		{Field: "title", Detail: "must be a string"},
+		{Field: "duration_seconds", Detail: "must be an integer of at most 64 bits"},
+		{Field: "archived_at", Detail: "must be a time as in RFC 3339"},
+		{Field: "Untagged", Detail: "must be true or false"},
+		{Field: "items", Detail: "must be an array"},
+	}
+	if diff := cmp.Diff(want, problem.From(err).Fields); diff != "" {
+		t.Errorf("fields (-want +got):\n%s", diff)
+	}
+}
+
+func TestDecodeJSONBoundsItsAnswer(t *testing.T) {
+	t.Parallel()
+	err := decodeJSON("application/json", `{"items":[`+strings.Repeat(`0,`, 200)+`0]}`, &input{})
+	if got := len(problem.From(err).Fields); got != 20 {
+		t.Errorf("%d fields are named, want 20", got)
+	}
+}
+
+func TestDecodeJSONRefusesOversizeBodies(t *testing.T) {
+	t.Parallel()
+	err := decodeJSON("application/json", `{"title":"`+strings.Repeat("x", 1000)+`"}`, &input{})
+	p := problem.From(err)
+	if diff := cmp.Diff([]string{"body"}, names(p)); diff != "" || p.Code != problem.CodeTooLarge {
+		t.Errorf("code %d, fields (-want +got):\n%s", p.Code, diff)
+	}
+}
+
+func TestDecodeJSONChecksTheMediaType(t *testing.T) {
+	t.Parallel()
+	patch := []string{"application/merge-patch+json", "application/json"}
+	for _, tc := range []struct {
+		contentType string
+		allowed     []string
+		ok          bool
+	}{
+		{"application/json", nil, true},
+		{"Application/JSON", nil, true},
+		{"application/merge-patch+json", nil, false},
+		{"application/merge-patch+json", patch, true},
+		{"application/json", patch, true},
+		{"text/plain", patch, false},
+		{"", nil, false},
+	} {
+		err := decodeJSON(tc.contentType, `{}`, &input{}, tc.allowed...)
+		if tc.ok != (err == nil) || !tc.ok && problem.From(err).Code != problem.CodeMediaType {
+			t.Errorf("%q where %q is allowed: %v", tc.contentType, tc.allowed, err)
+		}
+	}
+}
+
+func names(p *problem.Error) []string {
+	var names []string
+	for _, f := range p.Fields {
+		names = append(names, f.Field)
+	}
+	return names
+}

@@ -1,0 +1,224 @@
+package serve_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+)
+
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+func do(s *service, method, target string, body io.Reader) *httptest.ResponseRecorder {
+	res := httptest.NewRecorder()
+	s.rest.ServeHTTP(res, httptest.NewRequest(method, target, body))
+	return res
+}
+
+func decode(t testing.TB, body string) map[string]any {
+	t.Helper()
+	var got map[string]any
+	if err := json.Unmarshal([]byte(body), &got); err != nil {
+		t.Fatalf("decode %q: %v", body, err)
+	}
+	return got
+}
+
+func TestUnknownPathsAndMethodsAreProblems(t *testing.T) {
+	t.Parallel()
+	s := newService(io.Discard)
+	s.rest.Get("/v1/videos/{id}", func(http.ResponseWriter, *http.Request) {})
+	s.rest.Patch("/v1/videos/{id}", func(http.ResponseWriter, *http.Request) {})
+
+	res := do(s, http.MethodGet, "/nowhere", nil)
+	doc := decode(t, res.Body.String())
+	if res.Code != 404 || doc["type"] != "/problems/not-found" || doc["instance"] != "/nowhere" {
+		t.Errorf("unknown path: %d %v", res.Code, doc)
+	}
+	res = do(s, http.MethodDelete, "/v1/videos/1", nil)
+	doc = decode(t, res.Body.String())
+	if res.Code != 405 || doc["type"] != "/problems/method-not-allowed" || res.Header().Get("Allow") != "GET, PATCH" {
+		t.Errorf("unknown method: %d %v, Allow %q", res.Code, doc, res.Header().Get("Allow"))
+	}
+	if res = do(s, http.MethodHead, "/v1/videos/1", nil); res.Code != 200 {
+		t.Errorf("HEAD where there is GET: %d", res.Code)
+	}
+}
+
+func TestAPanicIsAnsweredAndLogged(t *testing.T) {
+	t.Parallel()
+	var logs lockedBuffer
+	s := newService(&logs)
+	s.rest.Get("/panic", func(http.ResponseWriter, *http.Request) { panic("s3cret") })
+	s.rest.Get("/half", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, strings.Repeat("x", 1<<16))
+		panic("s3cret")
+	})
+	addr := s.start(t)
+	res, body := get(t, client(t, false), "http://"+addr+"/panic")
+	if res.StatusCode != 500 || decode(t, body)["reason"] != "INTERNAL" || strings.Contains(body, "s3cret") {
+		t.Errorf("a panic was answered with %d %s", res.StatusCode, body)
+	}
+	if !strings.Contains(logs.String(), "s3cret") || !strings.Contains(logs.String(), "rest_test.go") {
+		t.Errorf("the log lacks the panic or its stack:\n%s", logs.String())
+	}
+	res, err := client(t, false).Get("http://" + addr + "/half")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if _, err := io.ReadAll(res.Body); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("half an answer ended with %v, want a broken connection", err)
+	}
+}
+
+func TestEachRequestIsOneLineForCloudLogging(t *testing.T) {
+	t.Parallel()
+	var logs lockedBuffer
+	s := newService(&logs)
+	s.rest.Post("/v1/videos", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, "12345")
+	})
+	do(s, http.MethodPost, "/v1/videos?page_size=1", nil)
+	line := decode(t, logs.String())
+	request, ok := line["httpRequest"].(map[string]any)
+	if !ok || line["msg"] != "POST /v1/videos 201" || line["level"] != "INFO" {
+		t.Fatalf("line: %v", line)
+	}
+	if latency, _ := request["latency"].(string); !strings.HasSuffix(latency, "s") {
+		t.Errorf("latency %q, want seconds", latency)
+	}
+	delete(request, "latency")
+	want := map[string]any{
+		"requestMethod": "POST", "requestUrl": "/v1/videos?page_size=1", "status": 201.0,
+		"responseSize": "5", "userAgent": "", "protocol": "HTTP/1.1",
+	}
+	if diff := cmp.Diff(want, request); diff != "" {
+		t.Errorf("httpRequest (-want +got):\n%s", diff)
+	}
+}
+
+func TestProbesAreLoggedAtDebug(t *testing.T) {
+	t.Parallel()
+	var logs lockedBuffer
+	do(newService(&logs), http.MethodGet, "/healthz", nil)
+	if got := decode(t, logs.String())["level"]; got != "DEBUG" {
+		t.Errorf("a probe is logged at %v", got)
+	}
+}
+
+func TestRESTIsBounded(t *testing.T) {
+	t.Parallel()
+	s := newService(io.Discard)
+	s.rest.Post("/", func(_ http.ResponseWriter, r *http.Request) {
+		if _, ok := r.Context().Deadline(); !ok {
+			t.Error("the request has no deadline")
+		}
+		n, err := io.Copy(io.Discard, r.Body)
+		var tooLarge *http.MaxBytesError
+		if !errors.As(err, &tooLarge) || n != 2<<20 {
+			t.Errorf("read %d bytes, then %v; want 2 MiB and a MaxBytesError", n, err)
+		}
+	})
+	res := do(s, http.MethodPost, "/", bytes.NewReader(make([]byte, 2<<20+1)))
+	if got := res.Header().Get("X-Content-Type-Options"); got != "nosniff" {
+		t.Errorf("X-Content-Type-Options %q", got)
+	}
+}
+
+func TestAClientThatDoesNotReadIsCutOff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newService(io.Discard)
+		gaveUp := make(chan error, 1)
+		s.rest.Get("/big", func(w http.ResponseWriter, _ *http.Request) {
+			for {
+				if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+					gaveUp <- err
+					return
+				}
+			}
+		})
+		d := s.startInBubble(t)
+		conn, err := d.lis.Dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		started := time.Now()
+		if _, err := io.WriteString(conn, "GET /big HTTP/1.1\r\nHost: test\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		err = <-gaveUp
+		if took := time.Since(started); took != 35*time.Second {
+			t.Errorf("the handler could write for %s until %v, want 35s", took, err)
+		}
+		d.drain()
+		if err := <-d.ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+// It sets the process's meter provider, so it must not run beside others.
+func TestRequestsAreMeasuredByRoute(t *testing.T) {
+	reader := metric.NewManualReader()
+	before := otel.GetMeterProvider()
+	otel.SetMeterProvider(metric.NewMeterProvider(metric.WithReader(reader)))
+	t.Cleanup(func() { otel.SetMeterProvider(before) })
+	s := newService(io.Discard)
+	s.rest.Get("/v1/videos/{id}", func(http.ResponseWriter, *http.Request) {})
+	do(s, http.MethodGet, "/v1/videos/1", nil)
+	do(s, http.MethodGet, "/v1/videos/2", nil)
+	do(s, http.MethodGet, "/nowhere/3", nil)
+	do(s, http.MethodGet, "/healthz", nil)
+
+	var collected metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &collected); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]uint64{}
+	for _, scope := range collected.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			durations, ok := m.Data.(metricdata.Histogram[float64])
+			if !ok || m.Name != "http.server.request.duration" {
+				continue
+			}
+			for _, point := range durations.DataPoints {
+				route, _ := point.Attributes.Value("http.route")
+				got[route.AsString()] += point.Count
+			}
+		}
+	}
+	if diff := cmp.Diff(map[string]uint64{"/v1/videos/{id}": 2, "": 1}, got); diff != "" {
+		t.Errorf("requests by route (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,129 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+
+	"example.com/lockstep/internal/problem"
+)
+
+// NewRouter returns a router with /healthz, /readyz and /metrics, whose
+// requests are traced, measured, logged (one line each), bounded and recovered,
+// and whose 404 and 405 are problem documents.
+func NewRouter(log *slog.Logger, health *Health) *chi.Mux {
+	r := chi.NewRouter()
+	r.Use(
+		otelhttp.NewMiddleware("http", otelhttp.WithFilter(func(r *http.Request) bool { return !isProbe(r.URL.Path) })),
+		labelled,
+		logged(log),
+		recoverer(log),
+		bounded,
+		middleware.GetHead,
+	)
+	r.NotFound(func(w http.ResponseWriter, req *http.Request) {
+		problem.Write(w, req, log, problem.New(problem.CodeNotFound, "", "There is nothing at this path."))
+	})
+	r.MethodNotAllowed(methodNotAllowed(log, r))
+	health.mount(r)
+	return r
+}
+
+func isProbe(path string) bool {
+	return path == "/healthz" || path == "/readyz" || path == "/metrics"
+}
+
+// labelled copies the matched route to the request that the telemetry around it
+// holds; the middlewares below replace the request, so it would stay unlabelled.
+func labelled(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r)
+		r.Pattern = chi.RouteContext(r.Context()).RoutePattern()
+	})
+}
+
+// logged writes the request's line in the shape that Cloud Logging shows as an
+// HTTP request.
+func logged(log *slog.Logger) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			started := time.Now()
+			ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
+			next.ServeHTTP(ww, r)
+			level := slog.LevelInfo
+			if isProbe(r.URL.Path) {
+				level = slog.LevelDebug
+			}
+			log.LogAttrs(r.Context(), level, fmt.Sprintf("%s %s %d", r.Method, r.URL.Path, ww.Status()),
+				slog.Group("httpRequest",
+					slog.String("requestMethod", r.Method),
+					slog.String("requestUrl", r.URL.RequestURI()),
+					slog.Int("status", ww.Status()),
+					slog.String("responseSize", strconv.Itoa(ww.BytesWritten())),
+					slog.String("userAgent", r.UserAgent()),
+					slog.String("protocol", r.Proto),
+					slog.String("latency", fmt.Sprintf("%.6fs", time.Since(started).Seconds()))))
+		})
+	}
+}
+
+// recoverer answers a panic with INTERNAL, or breaks the connection where the
+// answer had begun: half an answer must not look like a whole one.
+func recoverer(log *slog.Logger) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
+			defer func() {
+				switch p := recover(); {
+				case p == nil:
+				case p == http.ErrAbortHandler:
+					panic(p)
+				case ww.Status() != 0:
+					problem.From(panicError(p)).Log(r.Context(), log)
+					panic(http.ErrAbortHandler)
+				default:
+					problem.Write(ww, r, log, panicError(p))
+				}
+			}()
+			next.ServeHTTP(ww, r)
+		})
+	}
+}
+
+// bounded limits the time and the body of a request. The write deadline is the
+// bound on a client that does not read its answer.
+func bounded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+		defer cancel()
+		// Only a recorder in a test does not know write deadlines.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(requestTimeout + writeGrace))
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// methodNotAllowed names the methods that the path does have, as RFC 9110
+// demands.
+func methodNotAllowed(log *slog.Logger, routes chi.Routes) http.HandlerFunc {
+	methods := []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
+	return func(w http.ResponseWriter, r *http.Request) {
+		var allowed []string
+		for _, m := range methods {
+			if routes.Match(chi.NewRouteContext(), m, r.URL.Path) {
+				allowed = append(allowed, m)
+			}
+		}
+		w.Header().Set("Allow", strings.Join(allowed, ", "))
+		problem.Write(w, r, log, problem.New(problem.CodeMethodNotAllowed, "", "This path does not have the method "+r.Method+"."))
+	}
+}

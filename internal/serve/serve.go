@@ -1,0 +1,171 @@
+// Package serve is the edge of a service: REST and gRPC on one port without
+// TLS (h2c), as Cloud Run hands requests over.
+//
+// The contract, the same on both transports: every error is a problem; a
+// request that names no deadline gets 30 seconds; bodies are bounded (2 MiB
+// over REST, 4 MiB over gRPC); a panic fails its own request only and is logged
+// with its stack; bytes that cannot be decoded are the client's fault and come
+// back as INVALID_ARGUMENT naming "request" or "body".
+//
+// Draining fits into the 10 seconds between SIGTERM and the kill: readiness and
+// gRPC health go off → for 2 s everything is still served, but each answer tells
+// the client to open its next connection elsewhere (Connection: close over
+// HTTP/1, GOAWAY over HTTP/2) → the listener closes and requests in flight get
+// 4 s to end → what is left is cut off and named in the error of Run.
+package serve
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+)
+
+const (
+	// defaultLinger covers the time that a load balancer needs to notice.
+	defaultLinger = 2 * time.Second
+	// shutdownTimeout leaves 4 of the 10 seconds to what stops after the server:
+	// the relay's publishes in flight and the pool.
+	shutdownTimeout = 4 * time.Second
+
+	// requestTimeout is also Cloud Run's usual ceiling for an interactive API;
+	// the longest wait for a consistency token ends well before it.
+	requestTimeout = 30 * time.Second
+	// writeGrace lets the problem document of a request that used all its time
+	// still reach the client.
+	writeGrace = 5 * time.Second
+
+	readHeaderTimeout = 5 * time.Second
+	readTimeout       = 30 * time.Second
+	// idleTimeout is above the 600 s of Google's front ends: the side that
+	// reuses a connection must be the one that closes it.
+	idleTimeout    = 620 * time.Second
+	maxHeaderBytes = 64 << 10
+	maxBodyBytes   = 2 << 20
+	// maxMessageBytes is grpc-go's own default, spelled out because clients
+	// depend on it.
+	maxMessageBytes = 4 << 20
+)
+
+// Server serves one port. Run it once.
+type Server struct {
+	log      *slog.Logger
+	rest     http.Handler
+	grpc     *GRPC
+	health   *Health
+	inFlight inFlight
+
+	// Linger is how long a draining server goes on accepting; zero means 2 s.
+	Linger time.Duration
+}
+
+// New puts the two transports behind one port. All parameters are required.
+func New(log *slog.Logger, rest http.Handler, grpc *GRPC, health *Health) *Server {
+	return &Server{log: log, rest: rest, grpc: grpc, health: health}
+}
+
+// Run serves on lis, which it closes, until ctx is cancelled, and then drains.
+// It returns nil when every accepted request was answered, an error naming
+// those that were cut off otherwise, and at once when it cannot serve.
+func (s *Server) Run(ctx context.Context, lis net.Listener) error {
+	ending, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	server := s.httpServer(ending)
+	defer func() { _ = server.Close() }()
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(lis) }()
+
+	if err := waitOr(ctx.Done(), served); err != nil {
+		return fmt.Errorf("serve on %s: %w", lis.Addr(), err)
+	}
+	s.health.drain()
+	s.grpc.drain()
+	lingered, stop := context.WithTimeout(ending, s.linger())
+	defer stop()
+	if err := waitOr(lingered.Done(), served); err != nil {
+		return fmt.Errorf("serve on %s while draining: %w", lis.Addr(), err)
+	}
+	end()
+	return s.shutdown(server)
+}
+
+func waitOr(done <-chan struct{}, failed <-chan error) error {
+	select {
+	case <-done:
+		return nil
+	case err := <-failed:
+		return err
+	}
+}
+
+// shutdown leaves to its caller to close the connections of what it names.
+func (s *Server) shutdown(server *http.Server) error {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
+	defer cancel()
+	if err := server.Shutdown(ctx); err == nil {
+		return nil
+	}
+	// Shutdown also waits for connections that have not carried a request yet;
+	// closing those loses nothing.
+	cut := s.inFlight.names()
+	if len(cut) == 0 {
+		return nil
+	}
+	return fmt.Errorf("drain: cut off after %s: %s", shutdownTimeout, strings.Join(cut, ", "))
+}
+
+func (s *Server) linger() time.Duration {
+	if s.Linger > 0 {
+		return s.Linger
+	}
+	return defaultLinger
+}
+
+func (s *Server) httpServer(ending context.Context) *http.Server {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Server{
+		Handler:           s.handler(ending),
+		Protocols:         &protocols,
+		ReadHeaderTimeout: readHeaderTimeout,
+		ReadTimeout:       readTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+	}
+}
+
+// handler splits the port by content type. ending is cancelled when lingering
+// is over: it ends the streams of gRPC's own services, which would otherwise
+// stay open for ever and carry no work that could be lost.
+func (s *Server) handler(ending context.Context) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer s.inFlight.enter(r)()
+		if s.health.draining.Load() {
+			// net/http turns this into a GOAWAY where the connection is HTTP/2.
+			w.Header().Set("Connection", "close")
+		}
+		if !isGRPC(r) {
+			s.rest.ServeHTTP(w, r)
+			return
+		}
+		if isInfrastructure(r.URL.Path) {
+			ctx, cancel := context.WithCancel(r.Context())
+			defer cancel()
+			defer context.AfterFunc(ending, cancel)()
+			r = r.WithContext(ctx)
+		}
+		s.grpc.server.ServeHTTP(w, r)
+	})
+}
+
+// isGRPC accepts application/grpc with any suffix (+proto) and leaves
+// application/grpc-web, which the server does not speak, to REST's 404.
+func isGRPC(r *http.Request) bool {
+	rest, ok := strings.CutPrefix(r.Header.Get("Content-Type"), "application/grpc")
+	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
+}

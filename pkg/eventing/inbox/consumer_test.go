@@ -1,0 +1,162 @@
+package inbox
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"cloud.google.com/go/pubsub/v2"
+
+	"example.com/lockstep/pkg/eventing"
+)
+
+func TestEachEffectOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.setOwner("a", 10)
+	b.consume(t)
+	b.consume(t)
+	for v := range int64(10) {
+		e := event("a", v+1)
+		b.publish(t, e, e, e)
+		b.eventually(t, int(v)+1, version, "a")
+	}
+	b.eventually(t, 10, withDone)
+	if n := b.count(t, effects, "a"); n != 10 {
+		t.Errorf("%d effects of 10 events", n)
+	}
+}
+
+func TestRedeliveryAfterCommitHasNoEffect(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	e := event("a", 1)
+	calls := 0
+	b.setSpoil(func(eventing.Event) error { calls++; return nil })
+	for range 3 {
+		if left := c.apply(t.Context(), []*delivery{{event: e, messages: []*pubsub.Message{{}}}}); len(left) != 0 {
+			t.Fatal("not settled")
+		}
+	}
+	if n := b.count(t, effects, "a"); n != 1 || calls != 1 {
+		t.Errorf("%d effects in %d calls of the handler, want 1 in 1", n, calls)
+	}
+	// Even without its inbox row, as after a purge, the version stops it.
+	if _, err := b.pg.Pool(t, b.pg.Admin).Exec(t.Context(), `DELETE FROM catalog.inbox`); err != nil {
+		t.Fatal(err)
+	}
+	c.apply(t.Context(), []*delivery{{event: e, messages: []*pubsub.Message{{}}}})
+	if n := b.count(t, effects, "a"); n != 1 {
+		t.Errorf("%d effects after a purge, want 1", n)
+	}
+}
+
+func TestGapIsRepairedFromTheOwner(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.consume(t)
+	b.publish(t, event("a", 1))
+	b.eventually(t, 1, version, "a")
+	third, fourth := event("a", 3), event("a", 4)
+	b.publish(t, third, fourth, event("b", 1))
+	// The owner is away: the gap is held, the rest goes on, nothing is skipped.
+	b.eventually(t, 1, version, "b")
+	b.eventually(t, 1, `SELECT count(*) FROM inbox WHERE status = 'held' AND event_id = $1`, third.ID)
+	if n := b.count(t, version, "a"); n != 1 {
+		t.Errorf("version %d across a gap, want 1", n)
+	}
+	b.setOwner("a", 3)
+	b.eventually(t, 4, version, "a")
+	b.eventually(t, 4, withDone)
+	if n := b.count(t, `SELECT coalesce(sum(attempts), 0) FROM inbox`); n != 0 {
+		t.Errorf("an absent owner spent %d attempts", n)
+	}
+}
+
+func TestOutageOfTheDatabaseIsWaitedOut(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.setOwner("a", 40)
+	// Every tenth event loses its connection in the middle of its transaction.
+	broken := map[int64]bool{}
+	b.setSpoil(func(e eventing.Event) error {
+		if e.Version%10 == 0 && !broken[e.Version] {
+			broken[e.Version] = true
+			b.pg.Terminate(t)
+		}
+		return nil
+	})
+	b.consume(t)
+	for v := int64(1); v <= 40; v++ {
+		b.publish(t, event("a", v))
+	}
+	b.eventually(t, 40, version, "a")
+	b.eventually(t, 40, withDone)
+	b.eventually(t, 0, `SELECT coalesce(sum(attempts), 0) FROM inbox`)
+	if dead := b.deadLettered(""); len(dead) != 0 {
+		t.Errorf("%d dead letters from an outage", len(dead))
+	}
+}
+
+// TestOppositeOrdersDoNotDeadlock feeds two consumers the same rows in opposite
+// orders, many times.
+func TestOppositeOrdersDoNotDeadlock(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	one, two := b.consumer(t), b.consumer(t)
+	for round := range int64(30) {
+		forth, back := make([]*delivery, 8), make([]*delivery, 8)
+		for i := range forth {
+			e := event(fmt.Sprint("a", i), round+1)
+			forth[i] = &delivery{event: e, messages: []*pubsub.Message{{}}}
+			back[len(back)-1-i] = &delivery{event: e, messages: []*pubsub.Message{{}}}
+		}
+		var both sync.WaitGroup
+		for c, batch := range map[*Consumer][]*delivery{one: forth, two: back} {
+			both.Go(func() {
+				if _, err := c.try(t.Context(), fold(batch)); err != nil {
+					t.Errorf("round %d: %v", round, err)
+				}
+			})
+		}
+		both.Wait()
+	}
+	if n := b.count(t, `SELECT count(*) FROM model WHERE version = 30 AND effects = 30`); n != 8 {
+		t.Errorf("%d of 8 aggregates have each effect once", n)
+	}
+}
+
+func TestShutdownGivesBackWhatItHolds(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	stop := b.consume(t)
+	b.publish(t, event("a", 1), event("a", 3))
+	b.eventually(t, 1, `SELECT count(*) FROM inbox WHERE status = 'held'`)
+	stop()
+	b.setOwner("a", 3)
+	b.consume(t)
+	b.eventually(t, 3, version, "a")
+	b.eventually(t, 2, withDone)
+}
+
+func TestFold(t *testing.T) {
+	t.Parallel()
+	a1, a2, b1 := event("a", 1), event("a", 2), event("b", 1)
+	one := func(e eventing.Event) *delivery {
+		return &delivery{event: e, messages: []*pubsub.Message{{}}}
+	}
+	got := fold([]*delivery{one(b1), one(a2), one(a1), one(a2)})
+	if len(got) != 3 || got[0].event.ID != a1.ID || got[1].event.ID != a2.ID || got[2].event.ID != b1.ID {
+		t.Fatalf("order is not (aggregate, version)")
+	}
+	if len(got[1].messages) != 2 {
+		t.Errorf("two deliveries of one event: %d messages to ack, want 2", len(got[1].messages))
+	}
+	invalid := func() *delivery {
+		return &delivery{invalid: errKeyMismatch, messages: []*pubsub.Message{{}}}
+	}
+	if got := fold([]*delivery{invalid(), invalid()}); len(got) != 2 {
+		t.Errorf("two messages that are no events became %d", len(got))
+	}
+}

@@ -1,0 +1,92 @@
+package inbox
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"cloud.google.com/go/pubsub/v2"
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+
+	"example.com/lockstep/pkg/eventing"
+)
+
+func TestPoisonGoesToTheDeadLettersAndTheRestFlows(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	bad := event("bad", 1)
+	b.setSpoil(func(e eventing.Event) error {
+		if e.ID == bad.ID {
+			return eventing.Permanent(errors.New("title is a teapot"))
+		}
+		return nil
+	})
+	var batch []*delivery
+	for i := range 20 {
+		batch = append(batch, &delivery{event: event(fmt.Sprint("good", i), 1), messages: []*pubsub.Message{{}}})
+	}
+	batch = append(batch, &delivery{event: bad, messages: []*pubsub.Message{{Attributes: bad.Message().Attributes}}})
+	b.consumer(t).apply(t.Context(), fold(batch))
+	if n := b.count(t, withDone); n != 20 {
+		t.Errorf("%d of 20 good events are done", n)
+	}
+	dead := b.deadLettered(bad.ID.String())
+	if len(dead) != 1 || !strings.Contains(dead[0].Attributes[AttrDeadLetterReason], "teapot") {
+		t.Fatalf("dead letters %v, want one with its reason", dead)
+	}
+	if n := b.count(t, `SELECT count(*) FROM inbox WHERE status = 'dead' AND event_id = $1 AND last_error LIKE '%teapot%'`, bad.ID); n != 1 {
+		t.Error("the inbox row does not say why")
+	}
+	// A dead event is no duplicate: once the cause is mended it can be applied.
+	b.setSpoil(nil)
+	b.consumer(t).apply(t.Context(), []*delivery{{event: bad, messages: []*pubsub.Message{{}}}})
+	if n := b.count(t, effects, "bad"); n != 1 {
+		t.Error("redriven event has no effect")
+	}
+}
+
+func TestFailuresAndPanicsAreTriedAgainThenBuried(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	failing, panicking := event("failing", 1), event("panicking", 1)
+	b.setSpoil(func(e eventing.Event) error {
+		switch e.ID {
+		case failing.ID:
+			return errors.New("not today")
+		case panicking.ID:
+			panic("handler bug")
+		}
+		return nil
+	})
+	b.consume(t)
+	b.publish(t, failing, panicking, event("good", 1))
+	b.eventually(t, 1, version, "good")
+	b.eventually(t, 2, `SELECT count(*) FROM inbox WHERE status = 'dead' AND attempts = $1`, maxAttempts)
+	for _, e := range []eventing.Event{failing, panicking} {
+		dead := b.deadLettered(e.ID.String())
+		if len(dead) != 1 || dead[0].Attributes[AttrDeadLetterAttempts] != fmt.Sprint(maxAttempts) {
+			t.Errorf("dead letters of %s: %v, want one after %d attempts", e.AggregateID, dead, maxAttempts)
+		}
+	}
+}
+
+func TestWhatIsNoEventIsBuried(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.consume(t)
+	b.publishRaw(t, &pubsubpb.PubsubMessage{Data: []byte("hello")})
+	mismatch := event("a", 1).Message()
+	mismatch.OrderingKey = "another"
+	b.publishRaw(t, mismatch)
+	b.publish(t, event("good", 1))
+	b.eventually(t, 1, version, "good")
+	b.eventually(t, 1, `SELECT count(*) FROM inbox WHERE status = 'dead' AND last_error LIKE '%ordering key%'`)
+	reasons := ""
+	for _, m := range b.deadLettered("") {
+		reasons += m.Attributes[AttrDeadLetterReason] + "\n"
+	}
+	if !strings.Contains(reasons, eventing.AttrEventID) {
+		t.Errorf("reasons of the dead letters:\n%swant one that names the missing attribute", reasons)
+	}
+}

@@ -1,0 +1,104 @@
+package lockstep_test
+
+import (
+	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// A file is what the rules know about one Go file of the repository.
+type file struct {
+	name      string   // slash-separated, from the root
+	imports   []string // of this module, relative to it
+	sql       []string // string literals that are statements
+	lines     int
+	test      bool
+	generated bool
+	doc       bool // has the package comment
+}
+
+func (f file) dir() string { return path.Dir(f.name) }
+
+// statement recognises SQL by its first words; the house writes keywords in
+// upper case. DELETE alone is an HTTP method.
+var statement = regexp.MustCompile(`^\s*(SELECT|INSERT INTO|UPDATE|DELETE FROM|WITH|TRUNCATE|LISTEN|NOTIFY)\s`)
+
+// repository reads all Go files itself instead of asking `go list`: it sees
+// every platform's, and go test, which caches results, sees what was read.
+func repository(t *testing.T) []file {
+	t.Helper()
+	module := modulePath(t)
+	var files []file
+	err := filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && name != "." && (strings.HasPrefix(entry.Name(), ".") || name == "build"):
+			return filepath.SkipDir
+		case entry.IsDir() || filepath.Ext(name) != ".go":
+			return nil
+		}
+		f, err := parse(filepath.ToSlash(name), module)
+		files = append(files, f)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func modulePath(t *testing.T) string {
+	t.Helper()
+	gomod, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(string(gomod), "\n")
+	return strings.TrimPrefix(first, "module ")
+}
+
+func parse(name, module string) (file, error) {
+	source, err := os.ReadFile(name)
+	if err != nil {
+		return file{}, err
+	}
+	tree, err := parser.ParseFile(token.NewFileSet(), name, source, parser.ParseComments)
+	if err != nil {
+		return file{}, err
+	}
+	f := file{
+		name:      name,
+		lines:     bytes.Count(source, []byte("\n")),
+		test:      strings.HasSuffix(name, "_test.go"),
+		generated: ast.IsGenerated(tree),
+		doc:       tree.Doc != nil,
+	}
+	ast.Inspect(tree, func(node ast.Node) bool {
+		literal, ok := node.(*ast.BasicLit)
+		if !ok || literal.Kind != token.STRING {
+			return true
+		}
+		value, _ := strconv.Unquote(literal.Value)
+		if statement.MatchString(value) {
+			f.sql = append(f.sql, strings.TrimSpace(value))
+		}
+		return true
+	})
+	for _, spec := range tree.Imports {
+		imported, _ := strconv.Unquote(spec.Path.Value)
+		if relative, ours := strings.CutPrefix(imported, module+"/"); ours {
+			f.imports = append(f.imports, relative)
+		}
+	}
+	return f, nil
+}

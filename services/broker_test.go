@@ -1,0 +1,199 @@
+package services_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"github.com/google/uuid"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"example.com/lockstep/internal/localbroker"
+	"example.com/lockstep/pkg/eventing"
+)
+
+// broker is a local Pub/Sub that serves the projects of several tests. The tests
+// speak to it directly, so that what they send is exactly what they say.
+type broker struct {
+	kind       localbroker.Kind
+	addr       string
+	stop       func()
+	publisher  pubsubpb.PublisherClient
+	subscriber pubsubpb.SubscriberClient
+}
+
+// kinds are the brokers that every story is told on.
+var kinds = []struct {
+	name string
+	kind localbroker.Kind
+}{
+	{"emulator", localbroker.Official},
+	{"fake", localbroker.Fake},
+}
+
+// onEachKind runs test with each kind of broker.
+func onEachKind(t *testing.T, test func(t *testing.T, kind localbroker.Kind)) {
+	t.Helper()
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) { test(t, k.kind) })
+	}
+}
+
+// startBroker skips the test where the machine does not have this kind.
+func startBroker(t testing.TB, kind localbroker.Kind) *broker {
+	t.Helper()
+	b := &broker{kind: kind, addr: freeAddr(t)}
+	b.start(t)
+	conn, err := grpc.NewClient(b.addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	b.publisher, b.subscriber = pubsubpb.NewPublisherClient(conn), pubsubpb.NewSubscriberClient(conn)
+	return b
+}
+
+// start also begins anew where stop has ended it: at the same address, and with
+// no memory of what was there.
+func (b *broker) start(t testing.TB) {
+	t.Helper()
+	server, err := localbroker.Start(t.Context(), localbroker.Options{Kind: b.kind, Addr: b.addr})
+	if errors.Is(err, localbroker.ErrNotInstalled) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.stop = sync.OnceFunc(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(b.stop)
+}
+
+func (b *broker) provision(t testing.TB, project string) {
+	t.Helper()
+	if _, err := localbroker.Provision(t.Context(), b.addr, project); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// publish sends messages to video.events in the order given.
+func (w *world) publish(t testing.TB, messages ...*pubsubpb.PubsubMessage) {
+	t.Helper()
+	_, err := w.broker.publisher.Publish(t.Context(), &pubsubpb.PublishRequest{
+		Topic: "projects/" + w.project + "/topics/" + localbroker.VideoTopic, Messages: messages,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// unordered is e's message without its ordering key: the broker may then deliver
+// it at once, whatever of its video is still on the way.
+func unordered(e eventing.Event) *pubsubpb.PubsubMessage {
+	m := e.Message()
+	m.OrderingKey = ""
+	return m
+}
+
+// pull takes and acknowledges what the subscription holds ready.
+func (w *world) pull(ctx context.Context, subscription string) ([]*pubsubpb.PubsubMessage, error) {
+	name := "projects/" + w.project + "/subscriptions/" + subscription
+	res, err := w.broker.subscriber.Pull(ctx, &pubsubpb.PullRequest{
+		Subscription: name, MaxMessages: 1000,
+		ReturnImmediately: true, //nolint:staticcheck // a Pull cut off while it waits takes messages with it on the emulator
+	})
+	if err != nil || len(res.ReceivedMessages) == 0 {
+		return nil, err
+	}
+	var messages []*pubsubpb.PubsubMessage
+	var acks []string
+	for _, m := range res.ReceivedMessages {
+		messages, acks = append(messages, m.Message), append(acks, m.AckId)
+	}
+	_, err = w.broker.subscriber.Acknowledge(ctx, &pubsubpb.AcknowledgeRequest{Subscription: name, AckIds: acks})
+	return messages, err
+}
+
+// recorder is a subscriber of its own on video.events. Its subscription is
+// ordered, so it shows each video's messages as the broker took them.
+type recorder struct {
+	mu        sync.Mutex
+	sightings []sighting
+}
+
+// record begins before the first event and ends with the test.
+func (w *world) record(t testing.TB) *recorder {
+	t.Helper()
+	const name = "recorder"
+	_, err := w.broker.subscriber.CreateSubscription(t.Context(), &pubsubpb.Subscription{
+		Name:                  "projects/" + w.project + "/subscriptions/" + name,
+		Topic:                 "projects/" + w.project + "/topics/" + localbroker.VideoTopic,
+		EnableMessageOrdering: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &recorder{}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var running sync.WaitGroup
+	running.Go(func() {
+		for eventing.Sleep(ctx, glance, nil) {
+			messages, err := w.pull(ctx, name)
+			if err != nil && ctx.Err() == nil {
+				t.Errorf("recorder: %v", err)
+				return
+			}
+			r.add(messages)
+		}
+	})
+	t.Cleanup(running.Wait)
+	t.Cleanup(cancel)
+	return r
+}
+
+func (r *recorder) add(messages []*pubsubpb.PubsubMessage) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range messages {
+		version, _ := strconv.ParseInt(m.Attributes[eventing.AttrVersion], 10, 64) // what is no version is a stray
+		r.sightings = append(r.sightings, sighting{
+			event: m.Attributes[eventing.AttrEventID], video: m.OrderingKey,
+			version: version, at: m.PublishTime.AsTime(),
+		})
+	}
+}
+
+func (r *recorder) seen() []sighting {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.sightings)
+}
+
+// recorderShowsThePublishOrder is what the crash test's verdict rests on.
+func recorderShowsThePublishOrder(t *testing.T, w *world) {
+	r := w.record(t)
+	want := []int64{1, 3, 2, 3, 4}
+	for _, v := range want {
+		e := eventing.Event{
+			ID: uuid.New(), AggregateType: "video", AggregateID: "v", Type: "VideoUpdated",
+			Version: v, SchemaVersion: 1, OccurredAt: time.Now(), Epoch: eventing.Epoch,
+		}
+		w.publish(t, e.Message())
+	}
+	eventually(t, "all messages are recorded", func() bool { return len(r.seen()) == len(want) })
+	for i, s := range r.seen() {
+		if s.version != want[i] || s.video != "v" {
+			t.Errorf("message %d is version %d of %q, want version %d", i, s.version, s.video, want[i])
+		}
+	}
+}

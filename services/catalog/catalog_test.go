@@ -1,0 +1,225 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing/inbox"
+)
+
+// long is a wait that a test ends by what it does: were it to pass, the test
+// would run into its own timeout.
+const long = time.Hour
+
+// wantProblem fails unless err is a problem with code and reason.
+func wantProblem(t testing.TB, err error, code problem.Code, reason string) *problem.Error {
+	t.Helper()
+	p, ok := errors.AsType[*problem.Error](err)
+	if !ok || p.Code != code || p.Reason != reason {
+		t.Fatalf("error %v; want reason %s", err, reason)
+	}
+	return p
+}
+
+func wantVersion(t testing.TB, v Video, source Source, err error, version int64, from Source) {
+	t.Helper()
+	if err != nil || v.Version != version || source != from {
+		t.Fatalf("version %d from %q, %v; want version %d from %q", v.Version, source, err, version, from)
+	}
+}
+
+func unasked(t testing.TB, f *fixture) {
+	t.Helper()
+	select {
+	case <-f.peer.asked:
+		t.Error("the owner was asked")
+	default:
+	}
+}
+
+func TestGetWithoutToken(t *testing.T) {
+	t.Parallel()
+	f, id := setUp(t), newVideoID()
+	_, _, err := f.service.Get(t.Context(), id, Read{})
+	wantProblem(t, err, problem.CodeNotFound, "VIDEO_NOT_FOUND")
+
+	f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
+	f.peer.has(ownersVideo(id, 9, "ninth"))
+	v, source, err := f.service.Get(t.Context(), id, Read{})
+	wantVersion(t, v, source, err, 1, SourceProjection)
+
+	f.must(t, inbox.Applied, deletedEvent(id, 2))
+	_, _, err = f.service.Get(t.Context(), id, Read{})
+	gone := wantProblem(t, err, problem.CodeGone, "VIDEO_DELETED")
+	if gone.Extra["version"] != int64(2) || gone.Extra["deleted_at"] != at(2) || gone.Extra["source"] != SourceProjection {
+		t.Errorf("extra %v", gone.Extra)
+	}
+	unasked(t, f)
+}
+
+func TestGetAnswersAtOnceWhatTheProjectionHas(t *testing.T) {
+	t.Parallel()
+	f, id := setUpWith(t, 0), newVideoID() // nobody may wait here
+	f.must(t, inbox.Applied, createdEvent(id, 1, "first"), titled(id, 2, "second"))
+	for version := range int64(2) {
+		v, source, err := f.service.Get(t.Context(), id, read(t, id, version+1, long))
+		wantVersion(t, v, source, err, 2, SourceProjection)
+	}
+	v, source, err := f.service.Get(t.Context(), id, read(t, newVideoID(), 99, long))
+	wantVersion(t, v, source, err, 2, SourceProjection) // another video's token
+	f.must(t, inbox.Applied, deletedEvent(id, 3))
+	_, _, err = f.service.Get(t.Context(), id, read(t, id, 2, long))
+	wantProblem(t, err, problem.CodeGone, "VIDEO_DELETED")
+	unasked(t, f)
+}
+
+func TestGetWaitsForTheEvent(t *testing.T) {
+	t.Parallel()
+	f, id := setUp(t), newVideoID()
+	f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
+	r := read(t, id, 2, long)
+	f.whileWaiting(t, func() {
+		v, source, err := f.service.Get(t.Context(), id, r)
+		if err != nil || v.Version != 2 || source != SourceProjection {
+			t.Errorf("version %d from %q, %v; want 2 from the projection", v.Version, source, err)
+		}
+	}, func() { f.must(t, inbox.Applied, titled(id, 2, "second")) })
+	unasked(t, f)
+}
+
+func TestGetAsksTheOwnerWhenTheWaitIsOver(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	short := 30 * time.Millisecond
+	for _, wait := range []time.Duration{0, short} {
+		t.Run(fmt.Sprint(wait), func(t *testing.T) {
+			id := newVideoID()
+			get := func(version int64) (Video, Source, error) {
+				return f.service.Get(t.Context(), id, read(t, id, version, wait))
+			}
+			_, _, err := get(1)
+			wantProblem(t, err, problem.CodeAhead, "TOKEN_AHEAD") // nobody knows this video
+
+			f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
+			f.peer.has(ownersVideo(id, 3, "third"))
+			for version := int64(2); version <= 3; version++ {
+				v, source, err := get(version)
+				wantVersion(t, v, source, err, 3, SourceAuthority)
+			}
+			if v := f.row(t, id); v.Version != 1 {
+				t.Errorf("a read moved the projection to version %d", v.Version)
+			}
+			_, _, err = get(4)
+			wantProblem(t, err, problem.CodeAhead, "TOKEN_AHEAD")
+
+			f.peer.has(ownersTombstone(id, 4))
+			_, _, err = get(4)
+			gone := wantProblem(t, err, problem.CodeGone, "VIDEO_DELETED")
+			if gone.Extra["version"] != int64(4) || gone.Extra["source"] != SourceAuthority {
+				t.Errorf("extra %v", gone.Extra)
+			}
+			_, _, err = get(5)
+			wantProblem(t, err, problem.CodeAhead, "TOKEN_AHEAD")
+
+			f.peer.fails(status.Error(codes.Unavailable, "away"))
+			defer f.peer.fails(nil)
+			_, _, err = get(2)
+			if p := wantProblem(t, err, problem.CodeUnavailable, "NOT_FRESH_ENOUGH"); p.RetryAfter <= 0 {
+				t.Error("no Retry-After")
+			}
+			v, source, err := get(1) // what is there is still served
+			wantVersion(t, v, source, err, 1, SourceProjection)
+		})
+	}
+}
+
+// A token of a later epoch wants a later life of the owner, whatever versions
+// there are in this one.
+func TestEpochComesBeforeVersion(t *testing.T) {
+	t.Parallel()
+	f, id := setUp(t), newVideoID()
+	f.must(t, inbox.Applied, createdEvent(id, 1, "first"), titled(id, 2, "second"))
+	r := read(t, id, 1, 0)
+	r.token.Epoch = 2
+	_, _, err := f.service.Get(t.Context(), id, r)
+	wantProblem(t, err, problem.CodeAhead, "TOKEN_AHEAD")
+	restored := ownersVideo(id, 1, "restored")
+	restored.Epoch = 2
+	f.peer.has(restored)
+	v, source, err := f.service.Get(t.Context(), id, r)
+	wantVersion(t, v, source, err, 1, SourceAuthority)
+}
+
+func TestTheWaitEnds(t *testing.T) {
+	t.Parallel()
+	t.Run("with the request", func(t *testing.T) {
+		t.Parallel()
+		f, id := setUp(t), newVideoID()
+		ctx, cancel := context.WithCancel(t.Context())
+		r := read(t, id, 1, long)
+		f.whileWaiting(t, func() {
+			if _, _, err := f.service.Get(ctx, id, r); !errors.Is(err, context.Canceled) {
+				t.Errorf("%v; want that the caller has gone away", err)
+			}
+		}, cancel)
+		unasked(t, f)
+	})
+	t.Run("when the server drains", func(t *testing.T) {
+		t.Parallel()
+		f, id := setUp(t), newVideoID()
+		f.peer.has(ownersVideo(id, 1, "first"))
+		r := read(t, id, 1, long)
+		f.whileWaiting(t, func() {
+			v, source, err := f.service.Get(t.Context(), id, r)
+			if err != nil || v.Version != 1 || source != SourceAuthority {
+				t.Errorf("version %d from %q, %v; want 1 from the authority", v.Version, source, err)
+			}
+		}, f.drain)
+	})
+	t.Run("at the ceiling", func(t *testing.T) {
+		t.Parallel()
+		r, err := NewRead(token(newVideoID(), 1), "token", time.Hour)
+		if err != nil || r.wait != 10*time.Second {
+			t.Errorf("wait %s, %v", r.wait, err)
+		}
+	})
+	t.Run("in time to ask the owner", func(t *testing.T) {
+		t.Parallel()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		r := Read{wait: time.Hour}
+		if got := r.budget(ctx); got > 30*time.Second || got < 29*time.Second {
+			t.Errorf("budget %s of a minute; want half", got)
+		}
+		if got := (Read{wait: time.Second}).budget(ctx); got != time.Second {
+			t.Errorf("budget %s; want the wait", got)
+		}
+	})
+}
+
+func TestTooManyWaiters(t *testing.T) {
+	t.Parallel()
+	f, id := setUpWith(t, 1), newVideoID()
+	f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
+	r := read(t, id, 2, long)
+	f.whileWaiting(t, func() {
+		if _, _, err := f.service.Get(t.Context(), id, r); err != nil {
+			t.Errorf("the first: %v", err)
+		}
+	}, func() {
+		_, _, err := f.service.Get(t.Context(), id, r)
+		if p := wantProblem(t, err, problem.CodeTooMany, "TOO_MANY_WAITERS"); p.RetryAfter != time.Second {
+			t.Errorf("Retry-After %s", p.RetryAfter)
+		}
+		_, err = f.service.List(t.Context(), Query{}, r)
+		wantProblem(t, err, problem.CodeTooMany, "TOO_MANY_WAITERS")
+		f.must(t, inbox.Applied, titled(id, 2, "second"))
+	})
+}

@@ -1,0 +1,107 @@
+package catalog
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/inbox"
+	eventsv1 "example.com/lockstep/proto/video/events/v1"
+)
+
+func TestApplyLivesThroughAVideo(t *testing.T) {
+	t.Parallel()
+	f, id := setUp(t), newVideoID()
+
+	f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
+	want := Video{
+		ID: id, UploaderID: uploader, Title: "first", Description: "about it", DurationSeconds: 60,
+		PublishedAt: atp(-1), Version: 1, Epoch: 1, CreatedAt: atp(1), UpdatedAt: at(1),
+	}
+	check := func() {
+		t.Helper()
+		if diff := cmp.Diff(want, f.row(t, id)); diff != "" {
+			t.Fatalf("row (-want +got):\n%s", diff)
+		}
+	}
+	check()
+
+	f.must(t, inbox.Applied, titled(id, 2, "second"))
+	want.Title, want.Version, want.UpdatedAt = "second", 2, at(2)
+	check()
+
+	f.must(t, inbox.Applied, updatedEvent(id, 3, &eventsv1.VideoUpdated{
+		Description: proto.String("longer"), DurationSeconds: proto.Int64(0), PublishedAt: pb(3),
+	}))
+	want.Description, want.DurationSeconds, want.PublishedAt, want.Version, want.UpdatedAt = "longer", 0, atp(3), 3, at(3)
+	check()
+
+	f.must(t, inbox.Applied, updatedEvent(id, 4, &eventsv1.VideoUpdated{
+		Cleared: []string{"description", "published_at", "a_field_of_the_future"},
+	}))
+	want.Description, want.PublishedAt, want.Version, want.UpdatedAt = "", nil, 4, at(4)
+	check()
+
+	f.must(t, inbox.Applied, deletedEvent(id, 5))
+	want = Video{ID: id, Version: 5, Epoch: 1, UpdatedAt: at(5), DeletedAt: atp(5)}
+	check()
+}
+
+func TestApplyRefusesWhatContradictsItself(t *testing.T) {
+	t.Parallel()
+	f, id, other := setUp(t), newVideoID(), newVideoID()
+	good := func() eventing.Event { return createdEvent(id, 1, "x") }
+	envelope := func(edit func(*eventsv1.Event)) eventing.Event {
+		var e eventsv1.Event
+		if err := proto.Unmarshal(good().Payload, &e); err != nil {
+			t.Fatal(err)
+		}
+		edit(&e)
+		return withPayload(good(), &e)
+	}
+	attributes := func(edit func(*eventing.Event)) eventing.Event {
+		e := good()
+		edit(&e)
+		return e
+	}
+	for name, tc := range map[string]struct {
+		event eventing.Event
+		says  string
+	}{
+		"payload is no protobuf":          {attributes(func(e *eventing.Event) { e.Payload = []byte("{}") }), "payload"},
+		"payload is empty":                {attributes(func(e *eventing.Event) { e.Payload = nil }), "uploader_id"},
+		"unknown type":                    {attributes(func(e *eventing.Event) { e.Type = "VideoExploded" }), "event_type"},
+		"unknown schema version":          {attributes(func(e *eventing.Event) { e.SchemaVersion = 2 }), "schema_version"},
+		"another aggregate type":          {attributes(func(e *eventing.Event) { e.AggregateType = "engagement" }), "aggregate_type"},
+		"id is no UUID":                   {attributes(func(e *eventing.Event) { e.AggregateID = "42" }), "aggregate_id"},
+		"id in braces":                    {attributes(func(e *eventing.Event) { e.AggregateID = "{" + id.String() + "}" }), "aggregate_id"},
+		"id in capitals":                  {attributes(func(e *eventing.Event) { e.AggregateID = strings.ToUpper(id.String()) }), id.String()},
+		"id of another video":             {attributes(func(e *eventing.Event) { e.AggregateID = other.String() }), other.String()},
+		"another event id":                {attributes(func(e *eventing.Event) { e.ID = other }), other.String()},
+		"another version":                 {attributes(func(e *eventing.Event) { e.Version = 7 }), "7"},
+		"type of another payload":         {attributes(func(e *eventing.Event) { e.Type = "VideoDeleted" }), "VideoDeleted"},
+		"update with a creation's body":   {attributes(func(e *eventing.Event) { e.Type = "VideoUpdated" }), "VideoUpdated"},
+		"envelope of another version":     {envelope(func(e *eventsv1.Event) { e.Version = 2 }), "2"},
+		"envelope of another type":        {envelope(func(e *eventsv1.Event) { e.AggregateType = "user" }), "user"},
+		"envelope of another video":       {envelope(func(e *eventsv1.Event) { e.AggregateId = other.String() }), other.String()},
+		"body of another version":         {envelope(func(e *eventsv1.Event) { e.GetCreated().Version = 3 }), "3"},
+		"body of another video":           {envelope(func(e *eventsv1.Event) { e.GetCreated().VideoId = other.String() }), other.String()},
+		"creation without an uploader":    {envelope(func(e *eventsv1.Event) { e.GetCreated().UploaderId = "" }), "uploader_id"},
+		"creation with a broken uploader": {envelope(func(e *eventsv1.Event) { e.GetCreated().UploaderId = "me" }), "uploader_id"},
+	} {
+		_, err := f.apply(t, tc.event)
+		if !eventing.IsPermanent(err) || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: %v; want a permanent error that says %q", name, err, tc.says)
+		}
+		if err := f.projector.Repair(t.Context(), tc.event); !eventing.IsPermanent(err) {
+			t.Errorf("%s: repair: %v; want a permanent error", name, err)
+		}
+	}
+	if v := f.row(t, id); v.Version != 0 {
+		t.Errorf("something was written: %+v", v)
+	}
+	f.must(t, inbox.Applied, good())
+}

@@ -1,0 +1,266 @@
+package catalog
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/inbox"
+	eventsv1 "example.com/lockstep/proto/video/events/v1"
+	videov1 "example.com/lockstep/proto/video/v1"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// peer is the service that owns videos, with a state that tests set.
+type peer struct {
+	videov1.UnimplementedVideoServiceServer
+	mu     sync.Mutex
+	videos map[string]*videov1.Video
+	fault  error         // answered to everything
+	asked  chan struct{} // receives for each question
+}
+
+func (p *peer) GetVideo(_ context.Context, req *videov1.GetVideoRequest) (*videov1.GetVideoResponse, error) {
+	p.asked <- struct{}{}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	v := p.videos[req.GetVideoId()]
+	switch {
+	case p.fault != nil:
+		return nil, p.fault
+	case v == nil, v.DeletedAt != nil && !req.GetIncludeDeleted():
+		return nil, status.Error(codes.NotFound, "no such video")
+	}
+	return &videov1.GetVideoResponse{Video: v}, nil
+}
+
+func (p *peer) has(v *videov1.Video) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.videos[v.GetVideoId()] = v
+}
+
+func (p *peer) fails(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fault = err
+}
+
+// looks counts the reads of single videos.
+type looks struct{ n atomic.Int64 }
+
+func (l *looks) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	if strings.HasSuffix(q.SQL, "WHERE video_id = $1") {
+		l.n.Add(1)
+	}
+	return ctx
+}
+
+func (l *looks) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// fixture is a catalog on a database of its own, beside a peer.
+type fixture struct {
+	pool      *pgxpool.Pool
+	looks     *looks
+	peer      *peer
+	waiters   *consistency.Waiters
+	projector *Projector
+	service   *Service
+	drain     func()
+}
+
+func setUp(t *testing.T) *fixture { return setUpWith(t, maxWaiters) }
+
+func setUpWith(t *testing.T, waiters int) *fixture {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(pgtest.New(t).CatalogURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{
+		looks:   &looks{},
+		peer:    &peer{videos: map[string]*videov1.Video{}, asked: make(chan struct{}, 100)},
+		waiters: consistency.NewWaiters(waiters),
+	}
+	cfg.ConnConfig.Tracer = f.looks
+	if f.pool, err = pgxpool.NewWithConfig(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.pool.Close)
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	videov1.RegisterVideoServiceServer(server, f.peer)
+	go server.Serve(lis) //nolint:errcheck // Stop is the only way it ends
+	t.Cleanup(server.Stop)
+	owner, conn, err := DialOwner(lis.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	draining := make(chan struct{})
+	f.drain = sync.OnceFunc(func() { close(draining) })
+	f.projector = &Projector{db: f.pool, owner: owner, waiters: f.waiters}
+	f.service = &Service{projector: f.projector, draining: draining}
+	return f
+}
+
+// apply puts e through Apply in a transaction of its own and, as the consumer
+// does, tells the waiters.
+func (f *fixture) apply(t testing.TB, e eventing.Event) (o inbox.Outcome, err error) {
+	t.Helper()
+	err = pgx.BeginFunc(t.Context(), f.pool, func(tx pgx.Tx) error {
+		o, err = f.projector.Apply(t.Context(), tx, e)
+		return err
+	})
+	if err == nil && o == inbox.Applied {
+		f.waiters.Notify(e.Key())
+	}
+	return o, err
+}
+
+// must is apply with the outcome that the test needs to go on.
+func (f *fixture) must(t testing.TB, want inbox.Outcome, events ...eventing.Event) {
+	t.Helper()
+	for _, e := range events {
+		if o, err := f.apply(t, e); err != nil || o != want {
+			t.Fatalf("apply %s version %d: %v, %v; want %v", e.Type, e.Version, o, err, want)
+		}
+	}
+}
+
+// whileWaiting runs meanwhile once the reader that read starts is waiting, and
+// returns when both have ended. A reader looks once before it waits, and for the
+// second time when Notify already reaches it.
+func (f *fixture) whileWaiting(t testing.TB, read, meanwhile func()) {
+	t.Helper()
+	before := f.looks.n.Load()
+	var reader sync.WaitGroup
+	reader.Go(read)
+	eventually(t, func() bool { return f.looks.n.Load() >= before+2 })
+	meanwhile()
+	reader.Wait()
+}
+
+func eventually(t testing.TB, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !condition(); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatal("the condition did not come true")
+		}
+	}
+}
+
+func (f *fixture) row(t testing.TB, id uuid.UUID) Video {
+	t.Helper()
+	v, err := readVideo(t.Context(), f.pool, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// start is when the story of a test's video begins; version n happens n minutes
+// later.
+var start = time.Date(2026, 3, 4, 5, 6, 7, 891_011_000, time.UTC)
+
+func at(version int64) time.Time   { return start.Add(time.Duration(version) * time.Minute) }
+func atp(version int64) *time.Time { return new(at(version)) }
+
+func pb(version int64) *timestamppb.Timestamp { return timestamppb.New(at(version)) }
+
+func newVideoID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
+
+var uploader = uuid.MustParse("6a1b52a9-33cd-4b1c-8e52-2b7a3a4b8f10")
+
+func token(id uuid.UUID, version int64) string {
+	return consistency.Token{AggregateType: "video", AggregateID: id.String(), Epoch: 1, Version: version}.String()
+}
+
+func read(t testing.TB, id uuid.UUID, version int64, wait time.Duration) Read {
+	t.Helper()
+	r, err := NewRead(token(id, version), "token", wait)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.wait = wait // beyond the ceiling, too
+	return r
+}
+
+func createdEvent(id uuid.UUID, version int64, title string) eventing.Event {
+	return event("VideoCreated", id, version, &eventsv1.Event{Payload: &eventsv1.Event_Created{Created: &eventsv1.VideoCreated{
+		VideoId: id.String(), Version: version, UploaderId: uploader.String(),
+		Title: title, Description: "about it", DurationSeconds: 60, PublishedAt: pb(-1),
+	}}})
+}
+
+func updatedEvent(id uuid.UUID, version int64, change *eventsv1.VideoUpdated) eventing.Event {
+	change.VideoId, change.Version = id.String(), version
+	return event("VideoUpdated", id, version, &eventsv1.Event{Payload: &eventsv1.Event_Updated{Updated: change}})
+}
+
+func titled(id uuid.UUID, version int64, title string) eventing.Event {
+	return updatedEvent(id, version, &eventsv1.VideoUpdated{Title: &title})
+}
+
+func deletedEvent(id uuid.UUID, version int64) eventing.Event {
+	return event("VideoDeleted", id, version, &eventsv1.Event{Payload: &eventsv1.Event_Deleted{Deleted: &eventsv1.VideoDeleted{
+		VideoId: id.String(), Version: version, DeletedAt: pb(version),
+	}}})
+}
+
+func event(name string, id uuid.UUID, version int64, envelope *eventsv1.Event) eventing.Event {
+	e := eventing.Event{
+		ID: newVideoID(), AggregateType: "video", AggregateID: id.String(), Type: name,
+		Version: version, SchemaVersion: 1, OccurredAt: at(version), Epoch: 1,
+	}
+	envelope.EventId, envelope.AggregateId, envelope.AggregateType = e.ID.String(), e.AggregateID, e.AggregateType
+	envelope.Version, envelope.OccurredAt = version, pb(version)
+	return withPayload(e, envelope)
+}
+
+func withPayload(e eventing.Event, envelope *eventsv1.Event) eventing.Event {
+	payload, err := proto.Marshal(envelope)
+	if err != nil {
+		panic(err)
+	}
+	e.Payload = payload
+	return e
+}
+
+// ownersVideo is what the peer has of a video at version.
+func ownersVideo(id uuid.UUID, version int64, title string) *videov1.Video {
+	return &videov1.Video{
+		VideoId: id.String(), UploaderId: uploader.String(), Title: title, Description: "as its owner has it",
+		DurationSeconds: 61, PublishedAt: pb(-1), Version: version, Epoch: 1, CreatedAt: pb(1), UpdatedAt: pb(version),
+	}
+}
+
+func ownersTombstone(id uuid.UUID, version int64) *videov1.Video {
+	v := ownersVideo(id, version, "was deleted")
+	v.DeletedAt = pb(version)
+	return v
+}
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }

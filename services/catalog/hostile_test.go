@@ -1,0 +1,137 @@
+package catalog
+
+import (
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"example.com/lockstep/internal/serve"
+	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/inbox"
+)
+
+func TestRESTHostileRequests(t *testing.T) {
+	t.Parallel()
+	f, id := setUp(t), newVideoID()
+	addr := f.listen(t)
+	f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
+	before := f.row(t, id)
+	video, list, good := "GET /v1/videos/"+id.String(), "GET /v1/videos", token(id, 1)
+	pageToken := (&Query{}).tokenBehind(id)
+	engagement := consistency.Token{AggregateType: "engagement", AggregateID: id.String(), Epoch: 1, Version: 1}.String()
+	noUUID := consistency.Token{AggregateType: "video", AggregateID: "42", Epoch: 1, Version: 1}.String()
+	with := func(name, value string) string { return name + ": " + value }
+	tests := []struct {
+		line, header string
+		status       int
+		field        string
+	}{
+		{"GET /v1/videos/42", "", 400, "video_id"},
+		{"GET /v1/videos/" + strings.ReplaceAll(id.String(), "-", ""), "", 400, "video_id"},
+		{"GET /v1/videos/%7B" + id.String() + "%7D", "", 400, "video_id"},
+		{"GET /v1/videos/urn:uuid:" + id.String(), "", 400, "video_id"},
+		{"GET /v1/videos/" + id.String()[:35] + "g", "", 400, "video_id"},
+		{"GET /v1/videos/%00", "", 400, "video_id"},
+		{"GET /v1/videos/" + strings.Repeat("a", 5000), "", 400, "video_id"},
+		{"GET /v1/videos/" + id.String() + "/x", "", 404, ""},
+		{"GET /v1/videos/", "", 404, ""},
+		{"GET /v2/videos", "", 404, ""},
+		{video + "?", with("Consistency-Token", good[:len(good)-1]), 400, "Consistency-Token"},
+		{video + "?", with("Consistency-Token", good[:8]), 400, "Consistency-Token"},
+		{video, with("Consistency-Token", ""), 400, "Consistency-Token"},
+		{video, with("Consistency-Token", "garbage!"), 400, "Consistency-Token"},
+		{video, with("Consistency-Token", good+"A"), 400, "Consistency-Token"},
+		{video, with("Consistency-Token", strings.Repeat("A", 10_000)), 400, "Consistency-Token"},
+		{video, with("Consistency-Token", engagement), 400, "Consistency-Token"},
+		{video, with("Consistency-Token", noUUID), 400, "Consistency-Token"},
+		{video + "?consistency_token=", "", 400, "consistency_token"},
+		{video + "?consistency_token=" + good[:20], "", 400, "consistency_token"},
+		{video + "?consistency_token=" + strings.Repeat("A", 10_000), "", 400, "consistency_token"},
+		{video + "?consistency_token=" + good + "&consistency_token=" + good, "", 400, "consistency_token"},
+		{video + "?consistency_token=" + token(id, 2), with("Consistency-Token", good), 400, "Consistency-Token"},
+		{video, with("Prefer", "wait=-1"), 400, "Prefer"},
+		{video, with("Prefer", "wait=1.5"), 400, "Prefer"},
+		{video, with("Prefer", "wait=soon"), 400, "Prefer"},
+		{video, with("Prefer", "wait"), 400, "Prefer"},
+		{video, with("Prefer", "wait="), 400, "Prefer"},
+		{video, with("Prefer", "wait=0x10"), 400, "Prefer"},
+		{video, with("Prefer", "return=minimal, wait=+1"), 400, "Prefer"},
+		{video, with("Prefer", "wait=-99999999999999999999"), 400, "Prefer"},
+		{video + "?fresh=yes", "", 400, "fresh"},
+		{video + "?page_size=2", "", 400, "page_size"},
+		{video + "?%zz", "", 400, "query"},
+		{list + "?a;b", "", 400, "query"},
+		{list + "?page_size=0", "", 400, "page_size"},
+		{list + "?page_size=-1", "", 400, "page_size"},
+		{list + "?page_size=201", "", 400, "page_size"},
+		{list + "?page_size=ten", "", 400, "page_size"},
+		{list + "?page_size=", "", 400, "page_size"},
+		{list + "?page_size=99999999999999999999", "", 400, "page_size"},
+		{list + "?page_size=1&page_size=2", "", 400, "page_size"},
+		{list + "?page_token=garbage", "", 400, "page_token"},
+		{list + "?page_token=" + pageToken[:30], "", 400, "page_token"},
+		{list + "?q=x&page_token=" + pageToken, "", 400, "page_token"},
+		{list + "?page_token=" + strings.Repeat("A", 10_000), "", 400, "page_token"},
+		{list + "?uploader_id=me", "", 400, "uploader_id"},
+		{list + "?uploader_id=", "", 400, "uploader_id"},
+		{list + "?q=%00", "", 400, "q"},
+		{list + "?q=a%0Ab", "", 400, "q"},
+		{list + "?q=%ff", "", 400, "q"},
+		{list + "?q=" + strings.Repeat("%C3%9C", 201), "", 400, "q"},
+		{list + "?Q=x", "", 400, "Q"},
+		{list + "?order=asc", "", 400, "order"},
+		{list, with("Consistency-Token", "garbage"), 400, "Consistency-Token"},
+		{list, with("Prefer", "wait=-1"), 400, "Prefer"},
+		{"POST /v1/videos", "", 405, ""},
+		{"PUT /v1/videos/" + id.String(), "", 405, ""},
+		{"DELETE /v1/videos/" + id.String(), "", 405, ""},
+		{"PATCH /v1/videos/" + id.String(), "", 405, ""},
+	}
+	for _, tc := range tests {
+		var headers []string
+		if tc.header != "" {
+			headers = append(headers, tc.header)
+		}
+		r := call(t, addr, tc.line, headers...)
+		if got := blamed(r); r.status != tc.status || got != tc.field {
+			t.Errorf("%.80s %.60s: %d blaming %q; want %d blaming %q", tc.line, tc.header, r.status, got, tc.status, tc.field)
+		}
+	}
+	if diff := cmp.Diff(before, f.row(t, id)); diff != "" || f.rows(t) != 1 {
+		t.Errorf("%d rows; the one there was:\n%s", f.rows(t), diff)
+	}
+	unasked(t, f)
+	if r := call(t, addr, video); r.status != 200 {
+		t.Errorf("afterwards: %+v", r)
+	}
+}
+
+func blamed(r reply) string {
+	if errs, ok := r.body["errors"].([]any); ok && len(errs) == 1 {
+		field, _ := dig(errs[0], "field").(string)
+		return field
+	}
+	return ""
+}
+
+func (f *fixture) rows(t testing.TB) (n int) {
+	t.Helper()
+	if err := f.pool.QueryRow(t.Context(), `SELECT count(*) FROM video_projection`).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// A body means nothing to a read, and does not hurt however long it is.
+func TestRESTIgnoresBodies(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	router := newRouter(f.service, quiet(), serve.NewHealth(quiet()))
+	w := httptest.NewRecorder()
+	router.ServeHTTP(w, httptest.NewRequest("GET", "/v1/videos", strings.NewReader(strings.Repeat("x", 3<<20))))
+	if w.Code != 200 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}

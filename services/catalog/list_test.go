@@ -1,0 +1,167 @@
+package catalog
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing/inbox"
+)
+
+func titles(p Page) (titles []string) {
+	for _, v := range p.Videos {
+		titles = append(titles, v.Title)
+	}
+	return titles
+}
+
+func TestListFilters(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	var gone uuid.UUID
+	for i, title := range []string{"50% off", "500 miles", "snake_case", "snakeXcase", `back\slash`, "ÜBUNG", "deleted 50%"} {
+		id := newVideoID()
+		f.must(t, inbox.Applied, createdEvent(id, 1, title))
+		if i == 6 {
+			gone = id
+		}
+	}
+	f.must(t, inbox.Applied, deletedEvent(gone, 2), deletedEvent(newVideoID(), 2))
+	for _, tc := range []struct {
+		q    Query
+		want []string
+	}{
+		{Query{}, []string{"ÜBUNG", `back\slash`, "snakeXcase", "snake_case", "500 miles", "50% off"}},
+		{Query{Title: "50%"}, []string{"50% off"}},
+		{Query{Title: "E_c"}, []string{"snake_case"}},
+		{Query{Title: `K\S`}, []string{`back\slash`}},
+		{Query{Title: "SNAKE"}, []string{"snakeXcase", "snake_case"}},
+		{Query{Title: "nowhere"}, nil},
+		{Query{UploaderID: uploader.String(), Title: "miles"}, []string{"500 miles"}},
+		{Query{UploaderID: uuid.Nil.String(), Title: "miles"}, nil},
+	} {
+		page, err := f.service.List(t.Context(), tc.q, Read{})
+		if got := titles(page); err != nil || !slices.Equal(got, tc.want) || page.Source != SourceProjection {
+			t.Errorf("%+v: %q from %q, %v; want %q", tc.q, got, page.Source, err, tc.want)
+		}
+	}
+}
+
+func TestListPages(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	var want []string
+	for i := range 7 {
+		title := fmt.Sprint("video ", i)
+		f.must(t, inbox.Applied, createdEvent(newVideoID(), 1, title))
+		want = append([]string{title}, want...)
+	}
+	for _, filter := range []Query{{}, {Title: "video"}, {UploaderID: uploader.String()}} {
+		for _, size := range []int{1, 3, 6, 7, 8} {
+			var got []string
+			q := filter
+			for q.PageSize = size; ; {
+				page, err := f.service.List(t.Context(), q, Read{})
+				if err != nil || len(page.Videos) > size || len(page.Videos) == 0 {
+					t.Fatalf("page of %d: %d videos, %v", size, len(page.Videos), err)
+				}
+				got = append(got, titles(page)...)
+				if q.PageToken = page.Next; page.Next == "" {
+					break
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("pages of %d with %+v: %q", size, filter, got)
+			}
+		}
+	}
+}
+
+func TestPageTokenIsBoundToItsList(t *testing.T) {
+	t.Parallel()
+	q := Query{UploaderID: uploader.String(), Title: "x", PageSize: 10}
+	token := q.tokenBehind(newVideoID())
+	other := newVideoID()
+	good := Query{UploaderID: uploader.String(), Title: "x", PageSize: 20, PageToken: token}
+	if _, err := good.check(); err != nil {
+		t.Errorf("another page size: %v", err)
+	}
+	for name, q := range map[string]Query{
+		"another title":    {UploaderID: uploader.String(), Title: "y", PageToken: token},
+		"another uploader": {UploaderID: other.String(), Title: "x", PageToken: token},
+		"no uploader":      {Title: "x", PageToken: token},
+		"cut off":          {UploaderID: uploader.String(), Title: "x", PageToken: token[:len(token)-1]},
+		"cut to the id":    {UploaderID: uploader.String(), Title: "x", PageToken: token[:22]},
+		"longer":           {UploaderID: uploader.String(), Title: "x", PageToken: token + "AAAA"},
+		"garbage":          {UploaderID: uploader.String(), Title: "x", PageToken: "%%%"},
+	} {
+		_, err := q.check()
+		p, ok := errors.AsType[*problem.Error](err)
+		if !ok || len(p.Fields) != 1 || p.Fields[0].Field != "page_token" {
+			t.Errorf("%s: %v; want page_token blamed", name, err)
+		}
+	}
+}
+
+func TestListWithToken(t *testing.T) {
+	t.Parallel()
+	f, id := setUp(t), newVideoID()
+	f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
+	list := func(id uuid.UUID, version int64, wait time.Duration) (Page, error) {
+		return f.service.List(t.Context(), Query{}, read(t, id, version, wait))
+	}
+	wantPage := func(p Page, err error, source Source, want ...string) {
+		t.Helper()
+		if err != nil || p.Source != source || !slices.Equal(titles(p), want) {
+			t.Fatalf("%q from %q, %v; want %q from %q", titles(p), p.Source, err, want, source)
+		}
+	}
+	page, err := list(id, 1, long)
+	wantPage(page, err, SourceProjection, "first")
+	unasked(t, f)
+
+	_, err = list(id, 2, 0)
+	wantProblem(t, err, problem.CodeAhead, "TOKEN_AHEAD") // the owner does not know the video
+	f.peer.has(ownersVideo(id, 3, "third"))
+	page, err = list(id, 3, 0)
+	wantPage(page, err, SourceAuthority, "third")
+	if v := f.row(t, id); v.Version != 3 {
+		t.Errorf("the row has version %d; want it repaired", v.Version)
+	}
+	page, err = list(id, 3, 0)
+	wantPage(page, err, SourceProjection, "third")
+	_, err = list(id, 4, 0)
+	wantProblem(t, err, problem.CodeAhead, "TOKEN_AHEAD")
+
+	f.peer.has(ownersTombstone(id, 5))
+	page, err = list(id, 5, 0)
+	wantPage(page, err, SourceAuthority)
+
+	f.peer.fails(status.Error(codes.Unavailable, "away"))
+	_, err = list(newVideoID(), 1, 0)
+	wantProblem(t, err, problem.CodeUnavailable, "NOT_FRESH_ENOUGH")
+}
+
+// A list's repair is a commit like any other: it ends the waits for it.
+func TestRepairEndsTheWaitOfOthers(t *testing.T) {
+	t.Parallel()
+	f, id := setUp(t), newVideoID()
+	r, now := read(t, id, 3, long), read(t, id, 3, 0)
+	f.whileWaiting(t, func() {
+		if _, source, err := f.service.Get(t.Context(), id, r); err != nil || source != SourceProjection {
+			t.Errorf("from %q, %v; want the repaired projection", source, err)
+		}
+	}, func() {
+		f.peer.has(ownersVideo(id, 3, "third"))
+		if _, err := f.service.List(t.Context(), Query{}, now); err != nil {
+			t.Error(err)
+		}
+	})
+}

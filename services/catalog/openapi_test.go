@@ -1,0 +1,142 @@
+package catalog
+
+import (
+	"bytes"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/google/go-cmp/cmp"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"example.com/lockstep/internal/serve"
+)
+
+// document is openapi.json as the compiler of schemas wants it.
+func document(t testing.TB) (map[string]any, *jsonschema.Compiler) {
+	t.Helper()
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(openAPI))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	c.AssertFormat()
+	if err := c.AddResource("openapi.json", doc); err != nil {
+		t.Fatal(err)
+	}
+	return doc.(map[string]any), c
+}
+
+// conforms holds an answer to a documented operation against its schema. What
+// is no operation must be answered with a problem.
+func conforms(t testing.TB, req *http.Request, resp *http.Response, body []byte) {
+	t.Helper()
+	doc, compiler := document(t)
+	pointer := "/components/schemas/Problem"
+	media, path := resp.Header.Get("Content-Type"), req.URL.Path
+	if strings.HasPrefix(path, "/v1/videos/") && strings.Count(path, "/") == 3 {
+		path = "/v1/videos/{id}"
+	}
+	operation, ok := dig(doc, "paths", path, strings.ToLower(req.Method)).(map[string]any)
+	if ok {
+		where := []string{"paths", path, strings.ToLower(req.Method), "responses", strconv.Itoa(resp.StatusCode)}
+		response := dig(operation, "responses", where[4])
+		if response == nil {
+			t.Errorf("%s %s: status %d is not documented", req.Method, path, resp.StatusCode)
+			return
+		}
+		if ref, ok := response.(map[string]any)["$ref"].(string); ok {
+			where = strings.Split(strings.TrimPrefix(ref, "#/"), "/")
+		}
+		where = append(where, "content", media, "schema")
+		if dig(doc, where...) == nil {
+			t.Errorf("%s %s: %d as %s is not documented", req.Method, path, resp.StatusCode, media)
+			return
+		}
+		pointer = ""
+		for _, step := range where {
+			pointer += "/" + url.PathEscape(strings.NewReplacer("~", "~0", "/", "~1").Replace(step))
+		}
+	} else if media != "application/problem+json" {
+		t.Errorf("%s %s: answered as %s", req.Method, path, media)
+	}
+	schema, err := compiler.Compile("openapi.json#" + pointer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := schema.Validate(value); err != nil {
+		t.Errorf("%s %s: %d %s: %v", req.Method, path, resp.StatusCode, body, err)
+	}
+}
+
+func dig(v any, path ...string) any {
+	for _, step := range path {
+		m, _ := v.(map[string]any)
+		v = m[step]
+	}
+	return v
+}
+
+// The document and the router know the same operations, and every reference in
+// the document leads somewhere.
+func TestOpenAPIMatchesTheRouter(t *testing.T) {
+	t.Parallel()
+	doc, compiler := document(t)
+	var documented, routed []string
+	for path, item := range doc["paths"].(map[string]any) {
+		for method := range item.(map[string]any) {
+			documented = append(documented, strings.ToUpper(method)+" "+path)
+		}
+	}
+	router := newRouter(nil, quiet(), serve.NewHealth(quiet()))
+	ours := []string{"/healthz", "/readyz", "/metrics"} // internal/serve's, not this API's
+	err := chi.Walk(router, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+		if !slices.Contains(ours, route) {
+			routed = append(routed, method+" "+route)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(documented)
+	slices.Sort(routed)
+	if diff := cmp.Diff(documented, routed); diff != "" {
+		t.Errorf("documented (-) and routed (+):\n%s", diff)
+	}
+	for name := range doc["components"].(map[string]any)["schemas"].(map[string]any) {
+		if _, err := compiler.Compile("openapi.json#/components/schemas/" + name); err != nil {
+			t.Error(err)
+		}
+	}
+	eachRef(doc, func(ref string) {
+		if dig(doc, strings.Split(strings.TrimPrefix(ref, "#/"), "/")...) == nil {
+			t.Errorf("%s leads nowhere", ref)
+		}
+	})
+}
+
+func eachRef(v any, visit func(string)) {
+	switch v := v.(type) {
+	case map[string]any:
+		if ref, ok := v["$ref"].(string); ok {
+			visit(ref)
+		}
+		for _, member := range v {
+			eachRef(member, visit)
+		}
+	case []any:
+		for _, member := range v {
+			eachRef(member, visit)
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/exaring/otelpgx"
+	"github.com/go-chi/chi/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
+
+	"example.com/lockstep/internal/broker"
+	"example.com/lockstep/internal/env"
+	"example.com/lockstep/internal/serve"
+	"example.com/lockstep/migrations"
+	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/inbox"
+	catalogv1 "example.com/lockstep/proto/catalog/v1"
+)
+
+const (
+	subscription = "video.events.catalog"
+	// connectTimeout is for one address of the database.
+	connectTimeout = 5 * time.Second
+)
+
+// Config is what a process serving catalog must be told.
+type Config struct {
+	// Port is where main listens; Serve is handed the listener.
+	Port int
+	// DatabaseURL connects as the role catalog_service. Behind a transaction
+	// pooler it says default_query_exec_mode=exec.
+	DatabaseURL string
+	// Project is the Google Cloud project of the subscription.
+	Project string
+	// PubSubEndpoint is a regional endpoint (host:port); empty is the global one.
+	PubSubEndpoint string
+	// VideoServiceAddr is the gRPC address (host:port) of the videos' owner.
+	VideoServiceAddr string
+	LogLevel         slog.Level
+}
+
+// ConfigFromEnv reads the environment and reports everything that is wrong with
+// it at once, by variable.
+func ConfigFromEnv(getenv func(string) string) (Config, error) {
+	r := env.New(getenv)
+	cfg := Config{
+		Port:             r.Int("PORT", 8080, 1, 65535),
+		DatabaseURL:      r.RequiredURL("DATABASE_URL"),
+		Project:          r.Required("GOOGLE_CLOUD_PROJECT"),
+		PubSubEndpoint:   r.HostPort("PUBSUB_ENDPOINT", ""),
+		VideoServiceAddr: r.HostPort("VIDEO_SERVICE_ADDR", ""),
+		LogLevel:         r.Level("LOG_LEVEL", slog.LevelInfo),
+	}
+	r.Required("VIDEO_SERVICE_ADDR")
+	return cfg, r.Err()
+}
+
+// Serve runs the service on lis, which it closes, until ctx is cancelled, and
+// drains within 10 seconds: the API first, then the consumer, then what both
+// stand on. It starts without a database, a broker or an owner; only the
+// database makes it unready. When a part fails, all of it ends with its error.
+func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) error {
+	defer lis.Close() // for the ways out before the server has it
+	pool, err := openPool(ctx, cfg.DatabaseURL)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	client, err := broker.NewClient(ctx, cfg.Project, broker.Options{Endpoint: cfg.PubSubEndpoint})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	owner, conn, err := DialOwner(cfg.VideoServiceAddr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+
+	health := serve.NewHealth(log, serve.Check{Name: "database", Run: func(ctx context.Context) error {
+		return migrations.Check(ctx, pool, migrations.Catalog)
+	}})
+	waiters := consistency.NewWaiters(maxWaiters)
+	projector := &Projector{db: pool, owner: owner, waiters: waiters}
+	beat := health.Register("consumer")
+	consumer, err := inbox.NewConsumer(pool, client, subscription,
+		inbox.Handler{Apply: projector.Apply, Repair: projector.Repair, Committed: waiters.Notify},
+		log, func() { beat("running") })
+	if err != nil {
+		return err
+	}
+
+	serving, stopServing := context.WithCancel(ctx)
+	defer stopServing()
+	service := &Service{projector: projector, draining: serving.Done()}
+	server := serve.New(log, newRouter(service, log, health), newGRPC(service, log), health)
+
+	// The consumer ends after the server: its events end the waits of readers.
+	consuming, stopConsuming := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopConsuming()
+	g, failed := errgroup.WithContext(consuming)
+	defer context.AfterFunc(failed, stopServing)()
+	g.Go(func() error { return consumer.Run(failed) })
+	g.Go(func() error {
+		defer stopConsuming()
+		return server.Run(serving, lis)
+	})
+	log.InfoContext(ctx, "catalog serves", "addr", lis.Addr().String(), "project", cfg.Project)
+	return g.Wait()
+}
+
+func newRouter(s *Service, log *slog.Logger, health *serve.Health) *chi.Mux {
+	router := serve.NewRouter(log, health)
+	rest{s, log}.mount(router)
+	return router
+}
+
+func newGRPC(s *Service, log *slog.Logger) *serve.GRPC {
+	rpc := serve.NewGRPC(log)
+	catalogv1.RegisterCatalogServiceServer(rpc, grpcServer{service: s})
+	return rpc
+}
+
+func openPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, errors.New("DATABASE_URL cannot be parsed") // not wrapped: it may quote the password
+	}
+	if cfg.ConnConfig.ConnectTimeout == 0 {
+		cfg.ConnConfig.ConnectTimeout = connectTimeout
+	}
+	cfg.ConnConfig.Tracer = otelpgx.NewTracer()
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	return pool, nil
+}

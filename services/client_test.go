@@ -1,0 +1,136 @@
+package services_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// uploader is everybody's.
+const uploader = "7d3c1f0e-5b7a-4c7e-9a64-0f2f6f3d5a11"
+
+// answer is what either service says to a request, a problem document included.
+type answer struct {
+	code    int
+	header  http.Header
+	goodbye bool // the instance closes the connection: it drains
+
+	ID          string     `json:"video_id"`
+	Title       string     `json:"title"`
+	Description string     `json:"description"`
+	Version     int64      `json:"version"`
+	DeletedAt   *time.Time `json:"deleted_at"`
+	Token       string     `json:"consistency_token"`
+	Source      string     `json:"source"`
+	Reason      string     `json:"reason"`
+	Videos      []answer   `json:"videos"`
+}
+
+// fields is a request's body.
+type fields map[string]any
+
+// request makes one call. Its error means that no answer came.
+func request(ctx context.Context, client *http.Client, method, url string, header http.Header, body fields) (answer, error) {
+	var payload bytes.Buffer
+	if body != nil {
+		if err := json.NewEncoder(&payload).Encode(body); err != nil {
+			return answer{}, err
+		}
+	}
+	r, err := http.NewRequestWithContext(ctx, method, url, &payload)
+	if err != nil {
+		return answer{}, err
+	}
+	if header != nil {
+		r.Header = header
+	}
+	r.Header.Set("Content-Type", "application/json")
+	res, err := client.Do(r)
+	if err != nil {
+		return answer{}, err
+	}
+	defer res.Body.Close()
+	a := answer{code: res.StatusCode, header: res.Header, goodbye: res.Close}
+	if err := json.NewDecoder(res.Body).Decode(&a); err != nil {
+		return answer{}, fmt.Errorf("%s %s: read answer: %w", method, url, err)
+	}
+	return a, nil
+}
+
+// call is request for a service that is up.
+func call(t testing.TB, method, url string, header http.Header, body fields) answer {
+	t.Helper()
+	// A connection of its own: a kept one may lead to a service that has been
+	// stopped since.
+	client := http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	a, err := request(t.Context(), &client, method, url, header, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func (w *world) videos(id string) string { return "http://" + w.videoAddr + "/v1/videos" + id }
+
+func (w *world) create(t testing.TB, title string) answer {
+	t.Helper()
+	a := call(t, http.MethodPost, w.videos(""), nil, fields{"uploader_id": uploader, "title": title})
+	return a.is(t, http.StatusCreated, 1)
+}
+
+func (w *world) update(t testing.TB, before answer, body fields) answer {
+	t.Helper()
+	a := call(t, http.MethodPatch, w.videos("/"+before.ID), nil, body)
+	return a.is(t, http.StatusOK, before.Version+1)
+}
+
+func (w *world) remove(t testing.TB, before answer) answer {
+	t.Helper()
+	a := call(t, http.MethodDelete, w.videos("/"+before.ID), nil, nil)
+	return a.is(t, http.StatusOK, before.Version+1)
+}
+
+// read asks catalog for a video, no older than the token says; the projection
+// gets wait seconds to reach it.
+func (w *world) read(t testing.TB, id, token string, wait int) answer {
+	t.Helper()
+	header := http.Header{"Prefer": {"wait=" + strconv.Itoa(wait)}}
+	if token != "" {
+		header.Set("Consistency-Token", token)
+	}
+	return call(t, http.MethodGet, "http://"+w.catalogAddr+"/v1/videos/"+id, header, nil)
+}
+
+// reaches waits until a plain read of the projection shows the state of written.
+func (w *world) reaches(t testing.TB, written answer) answer {
+	t.Helper()
+	var a answer
+	eventually(t, fmt.Sprintf("the projection has version %d of %s", written.Version, written.ID), func() bool {
+		a = w.read(t, written.ID, "", 0)
+		return a.Version == written.Version
+	})
+	return a
+}
+
+// is fails the test unless a has this status and version.
+func (a answer) is(t testing.TB, code int, version int64) answer {
+	t.Helper()
+	if a.code != code || a.Version != version {
+		t.Fatalf("answer is %d with version %d, want %d with version %d: %+v", a.code, a.Version, code, version, a)
+	}
+	return a
+}
+
+// from fails the test unless source vouches for a.
+func (a answer) from(t testing.TB, source string) answer {
+	t.Helper()
+	if a.Source != source {
+		t.Fatalf("answer is from %q, want %q: %+v", a.Source, source, a)
+	}
+	return a
+}

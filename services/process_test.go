@@ -1,0 +1,99 @@
+package services_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+
+	"example.com/lockstep/internal/child"
+)
+
+// build makes the commands of both services, once per run of the tests.
+var build = sync.OnceValue(func() error {
+	out, err := exec.Command("go", "build", "-o", binaries, "./video/cmd/video", "./catalog/cmd/catalog").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("build: %w: %s", err, out)
+	}
+	return nil
+})
+
+// process is a running command, as it is deployed.
+type process struct {
+	addr  string
+	cmd   *exec.Cmd
+	child *child.Process
+}
+
+// spawnVideo runs `video serve` at addr. It does not wait until that is ready.
+func (w *world) spawnVideo(t testing.TB, addr string) *process {
+	t.Helper()
+	return w.spawn(t, "video", addr, "DATABASE_URL="+w.pg.VideoURL)
+}
+
+// spawnCatalog does the same with `catalog serve`.
+func (w *world) spawnCatalog(t testing.TB, addr string) *process {
+	t.Helper()
+	return w.spawn(t, "catalog", addr, "DATABASE_URL="+w.pg.CatalogURL, "VIDEO_SERVICE_ADDR="+w.videoAddr)
+}
+
+// spawn runs a command that ends with the test at the latest, however that ends.
+func (w *world) spawn(t testing.TB, command, addr string, env ...string) *process {
+	t.Helper()
+	if err := build(); err != nil {
+		t.Fatal(err)
+	}
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(filepath.Join(binaries, command), "serve")
+	cmd.Env = append(os.Environ(), append(env, "PORT="+port, "GOOGLE_CLOUD_PROJECT="+w.project,
+		"PUBSUB_EMULATOR_HOST="+w.broker.addr, "LOG_LEVEL=warn")...)
+	running, err := child.Start(cmd, syscall.SIGKILL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{addr: addr, cmd: cmd, child: running}
+	t.Cleanup(func() {
+		p.kill(t)
+		if t.Failed() {
+			t.Logf("%s at %s ended with %v; its last lines:\n%s", command, addr, cmd.ProcessState, running.Output())
+		}
+	})
+	return p
+}
+
+// ready waits until p serves.
+func (p *process) ready(t testing.TB) {
+	t.Helper()
+	eventually(t, "the process at "+p.addr+" is ready", func() bool {
+		select {
+		case <-p.child.Done():
+			t.Fatalf("%s ended: %s", p.cmd.Path, p.child.Output())
+		default:
+		}
+		return ready(p.addr)
+	})
+}
+
+// kill ends p as a crash of the machine would. It may have ended before.
+func (p *process) kill(t testing.TB) {
+	t.Helper()
+	if err := p.child.Stop(syscall.SIGKILL, patience); err != nil {
+		t.Error(err)
+	}
+}
+
+// terminate asks p to end, waits until it has, and returns its exit code.
+func (p *process) terminate(t testing.TB) int {
+	t.Helper()
+	if err := p.child.Stop(syscall.SIGTERM, patience); err != nil {
+		t.Error(err)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}

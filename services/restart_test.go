@@ -1,0 +1,169 @@
+package services_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"example.com/lockstep/internal/localbroker"
+)
+
+// videoRestarts: what was committed while no relay could send it leaves later,
+// and meanwhile nobody who asks for it is answered with less.
+func videoRestarts(t *testing.T, w *world) {
+	stop := w.startVideo(t)
+	w.startCatalog(t)
+	first := w.create(t, "First cut")
+	w.reaches(t, first)
+	stop()
+
+	elsewhere := freeAddr(t)
+	stopElsewhere := w.serveVideo(t, elsewhere, "nowhere")
+	second := call(t, http.MethodPatch, "http://"+elsewhere+"/v1/videos/"+first.ID, nil, fields{"title": "Second cut"})
+	second.is(t, http.StatusOK, 2)
+	w.read(t, first.ID, first.Token, 0).is(t, http.StatusOK, 1).from(t, "projection")
+	if a := w.read(t, first.ID, second.Token, 0); a.code != http.StatusServiceUnavailable || a.Reason != "NOT_FRESH_ENOUGH" {
+		t.Errorf("answer is %d %s, want 503 NOT_FRESH_ENOUGH: catalog can reach version 2 nowhere", a.code, a.Reason)
+	}
+	stopElsewhere()
+
+	w.startVideo(t)
+	w.reaches(t, second)
+	w.livedExactly(t, first.ID, 1, 2)
+}
+
+// catalogRestarts: it goes on where it was, neither missing nor repeating.
+func catalogRestarts(t *testing.T, w *world) {
+	w.startVideo(t)
+	stop := w.startCatalog(t)
+	v := w.create(t, "1")
+	w.reaches(t, v)
+	stop()
+
+	v = w.update(t, v, fields{"title": "2"})
+	v = w.update(t, v, fields{"title": "3"})
+	w.startCatalog(t)
+	w.reaches(t, v)
+	w.livedExactly(t, v.ID, 1, 2, 3)
+}
+
+// databaseFailsOver ends every session of both services again and again while a
+// client writes. The client tries again with its key; the relay and the consumer
+// wait, and count it against no event.
+func databaseFailsOver(t *testing.T, w *world) {
+	const updates, failovers = 40, 4
+	w.startVideo(t)
+	w.startCatalog(t)
+	v := w.create(t, "0")
+	for n := range updates {
+		if n%(updates/failovers) == 0 {
+			w.pg.Terminate(t)
+			w.db.Reset() // the test's own sessions went, too
+		}
+		key := http.Header{"Idempotency-Key": {uuid.NewString()}}
+		eventually(t, "the write is answered", func() bool {
+			a := call(t, http.MethodPatch, w.videos("/"+v.ID), key, fields{"duration_seconds": n + 1})
+			if a.code >= http.StatusInternalServerError {
+				return false
+			}
+			v = a.is(t, http.StatusOK, v.Version+1)
+			return true
+		})
+	}
+	w.reaches(t, v)
+	w.livedForward(t, v.ID, v.Version)
+	attempts := query[int64](t, w, `
+		SELECT (SELECT sum(publish_attempts) FROM video.outbox) + (SELECT sum(attempts) FROM catalog.inbox)`)
+	if attempts[0] != 0 {
+		t.Errorf("the failovers spent %d attempts", attempts[0])
+	}
+}
+
+// TestBrokerRestarts loses everything that the broker knew. The services go on
+// serving while it is away, and catch up by themselves when it is back.
+func TestBrokerRestarts(t *testing.T) {
+	t.Parallel()
+	onEachKind(t, func(t *testing.T, kind localbroker.Kind) {
+		t.Parallel()
+		b := startBroker(t, kind)
+		w := newWorld(t, b)
+		w.diary(t)
+		owner, copies := w.spawnVideo(t, w.videoAddr), w.spawnCatalog(t, w.catalogAddr)
+		owner.ready(t)
+		copies.ready(t)
+		v := w.create(t, "1")
+		w.reaches(t, v)
+
+		b.stop()
+		v = w.update(t, v, fields{"title": "2"})
+		w.read(t, v.ID, v.Token, 0).is(t, http.StatusOK, 2).from(t, "authority")
+		if !ready(owner.addr) || !ready(copies.addr) {
+			t.Error("without the broker a service is not ready")
+		}
+
+		b.start(t)
+		b.provision(t, w.project)
+		w.reaches(t, v)
+		v = w.update(t, v, fields{"title": "3"})
+		w.reaches(t, v)
+		w.livedExactly(t, v.ID, 1, 2, 3)
+	})
+}
+
+// TestCatalogIsKilled kills catalog with messages in hand and a transaction open.
+// Nothing of that had an effect yet; all of it comes back and has its effect once.
+func TestCatalogIsKilled(t *testing.T) {
+	t.Parallel()
+	onEachKind(t, func(t *testing.T, kind localbroker.Kind) {
+		t.Parallel()
+		if kind == localbroker.Official {
+			t.Skip("the emulator never notices that a subscriber died, and keeps its messages for it for ever")
+		}
+		w := newWorld(t, startBroker(t, kind))
+		w.diary(t)
+		w.spawnVideo(t, w.videoAddr).ready(t)
+		copies := w.spawnCatalog(t, w.catalogAddr)
+		copies.ready(t)
+		videos := make([]answer, 5)
+		for i := range videos {
+			videos[i] = w.create(t, "First cut")
+			w.reaches(t, videos[i])
+		}
+
+		release := w.block(t)
+		// By the last of these the client has told the broker what it holds, which
+		// then comes back after 10 s instead of a minute.
+		for range 30 {
+			for i, v := range videos {
+				videos[i] = w.update(t, v, fields{"duration_seconds": v.Version})
+			}
+		}
+		copies.kill(t)
+		release()
+		w.spawnCatalog(t, w.catalogAddr).ready(t)
+		for _, v := range videos {
+			w.reaches(t, v)
+			w.livedForward(t, v.ID, v.Version)
+			eventually(t, "every event is settled", func() bool { return w.inbox(t, v.ID, "done") == v.Version })
+		}
+	})
+}
+
+// block keeps the projection as it is, with catalog's next transaction waiting,
+// until release is called.
+func (w *world) block(t testing.TB) (release func()) {
+	t.Helper()
+	tx, err := w.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `LOCK TABLE catalog.video_projection IN SHARE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}

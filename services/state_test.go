@@ -1,0 +1,114 @@
+package services_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/pkg/eventing"
+)
+
+// diary makes the database write down every version that the projection takes
+// on, in the transaction that does it: what a reader could have seen, and
+// nothing that was rolled back.
+func (w *world) diary(t testing.TB) {
+	t.Helper()
+	w.exec(t, `
+		CREATE TABLE diary (page bigint GENERATED ALWAYS AS IDENTITY, video_id uuid, version bigint);
+		CREATE FUNCTION write_diary() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+		BEGIN
+			INSERT INTO public.diary (video_id, version) VALUES (NEW.video_id, NEW.version);
+			RETURN NULL;
+		END $$;
+		CREATE TRIGGER diary AFTER INSERT OR UPDATE ON catalog.video_projection
+			FOR EACH ROW EXECUTE FUNCTION write_diary()`)
+}
+
+// lived returns the versions that the projection of a video has had, in turn.
+func (w *world) lived(t testing.TB, id string) []int64 {
+	t.Helper()
+	return query[int64](t, w, `SELECT version FROM diary WHERE video_id = $1::uuid ORDER BY page`, id)
+}
+
+// livedExactly fails the test unless these were the projection's versions.
+func (w *world) livedExactly(t testing.TB, id string, want ...int64) {
+	t.Helper()
+	if got := w.lived(t, id); !slices.Equal(got, want) {
+		t.Errorf("the projection of %s went through versions %v, want %v", id, got, want)
+	}
+}
+
+// inbox counts catalog's inbox rows of a video in a status.
+func (w *world) inbox(t testing.TB, id, status string) int64 {
+	t.Helper()
+	return query[int64](t, w, `SELECT count(*) FROM catalog.inbox WHERE aggregate_id = $1 AND status = $2`, id, status)[0]
+}
+
+// events returns a video's events from the outbox, in version order.
+func (w *world) events(t testing.TB, id string) []eventing.Event {
+	t.Helper()
+	rows, err := w.db.Query(t.Context(), `
+		SELECT id, aggregate_type, aggregate_id, event_type, version, schema_version,
+		       payload, occurred_at, tenant_id, epoch, traceparent -- as the struct has them
+		  FROM video.outbox WHERE aggregate_id = $1 ORDER BY version`, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := pgx.CollectRows(rows, pgx.RowToStructByPos[eventing.Event])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return events
+}
+
+func (w *world) exec(t testing.TB, sql string, args ...any) {
+	t.Helper()
+	if _, err := w.db.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// query returns the one column that sql selects.
+func query[T any](t testing.TB, w *world, sql string, args ...any) []T {
+	t.Helper()
+	rows, err := w.db.Query(t.Context(), sql, args...)
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	values, err := pgx.CollectRows(rows, pgx.RowTo[T])
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return values
+}
+
+// livedForward fails the test unless the projection only moved forward, to last.
+func (w *world) livedForward(t testing.TB, id string, last int64) {
+	t.Helper()
+	lived := w.lived(t, id)
+	distinct := slices.Compact(slices.Sorted(slices.Values(lived)))
+	if !slices.Equal(lived, distinct) || len(lived) == 0 || lived[len(lived)-1] != last {
+		t.Errorf("the projection of %s went through versions %v, want upwards to %d", id, lived, last)
+	}
+}
+
+// queryMap returns the two columns that sql selects, the second by the first.
+func queryMap[T any](t testing.TB, w *world, sql string) map[string]T {
+	t.Helper()
+	rows, err := w.db.Query(t.Context(), sql)
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	found := map[string]T{}
+	var key string
+	var value T
+	_, err = pgx.ForEachRow(rows, []any{&key, &value}, func() error {
+		found[key] = value
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return found
+}

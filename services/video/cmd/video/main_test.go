@@ -1,0 +1,82 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+
+	"example.com/lockstep/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+func TestCommandLine(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		args   []string
+		code   int
+		stdout string // all of it
+		stderr string // a part of it
+	}{
+		{[]string{"help"}, 0, usage, ""},
+		{[]string{"--help"}, 0, usage, ""},
+		{[]string{"-h"}, 0, usage, ""},
+		{[]string{"serve", "--help"}, 0, usage, ""},
+		{[]string{"migrate", "--help"}, 0, usage, ""},
+		{[]string{"dance"}, 2, "", `unknown command "dance"`},
+		{[]string{"--dance"}, 2, "", "-dance"},
+		{[]string{"serve", "--dance"}, 2, "", "-dance"},
+		{[]string{"serve", "now"}, 2, "", `unexpected argument "now"`},
+		{[]string{""}, 2, "", "unknown command"},
+		{nil, 1, "", "DATABASE_URL is required"},
+		{[]string{"serve"}, 1, "", "GOOGLE_CLOUD_PROJECT is required"},
+		{[]string{"migrate"}, 1, "", "DATABASE_URL is required"},
+	}
+	for _, test := range tests {
+		var stdout, stderr bytes.Buffer
+		code := run(t.Context(), test.args, func(string) string { return "" }, &stdout, &stderr)
+		if code != test.code || stdout.String() != test.stdout || !strings.Contains(stderr.String(), test.stderr) ||
+			(code == 0) != (stderr.Len() == 0) {
+			t.Errorf("video %q: code %d, stdout %.40q, stderr %q", test.args, code, stdout.String(), stderr.String())
+		}
+	}
+}
+
+func TestMigrateNeedsOnlyItsDatabase(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	pool := db.Pool(t, db.Admin)
+	if _, err := pool.Exec(t.Context(), `DROP SCHEMA video CASCADE`); err != nil {
+		t.Fatal(err)
+	}
+	getenv := func(name string) string { return map[string]string{"DATABASE_URL": db.Admin}[name] }
+	for range 2 { // the second finds nothing to do
+		var stdout, stderr bytes.Buffer
+		if code := run(t.Context(), []string{"migrate"}, getenv, &stdout, &stderr); code != 0 {
+			t.Fatalf("migrate: %d %s", code, stderr.String())
+		}
+	}
+	var n int
+	if err := db.Pool(t, db.VideoURL).QueryRow(t.Context(), `SELECT count(*) FROM videos`).Scan(&n); err != nil {
+		t.Errorf("the service cannot use what was migrated: %v", err)
+	}
+}
+
+func TestServeNamesATakenPort(t *testing.T) {
+	t.Parallel()
+	lis, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lis.Close()
+	port := strconv.Itoa(lis.Addr().(*net.TCPAddr).Port)
+	env := map[string]string{"DATABASE_URL": "postgres://nobody@127.0.0.1:1/none", "GOOGLE_CLOUD_PROJECT": "p", "PORT": port}
+	var stdout, stderr bytes.Buffer
+	code := run(context.Background(), nil, func(name string) string { return env[name] }, &stdout, &stderr)
+	if code != 1 || !strings.Contains(stderr.String(), port) {
+		t.Errorf("code %d, stderr %q", code, stderr.String())
+	}
+}

@@ -1,0 +1,85 @@
+package video
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"example.com/lockstep/pkg/eventing"
+	eventsv1 "example.com/lockstep/proto/video/events/v1"
+)
+
+const (
+	aggregateType = "video"
+	schemaVersion = 1
+)
+
+func created(ctx context.Context, v Video) ([]eventing.Event, error) {
+	return event(ctx, v, "VideoCreated", &eventsv1.Event{
+		EventType: eventsv1.EventType_EVENT_TYPE_VIDEO_CREATED,
+		Payload: &eventsv1.Event_Created{Created: &eventsv1.VideoCreated{
+			VideoId: v.ID.String(), UploaderId: v.UploaderID.String(), Version: v.Version,
+			Title: v.Title, Description: v.Description, DurationSeconds: v.DurationSeconds,
+			PublishedAt: timestamp(v.PublishedAt), OccurredAt: timestamppb.New(v.UpdatedAt),
+		}},
+	})
+}
+
+// updated carries the changed fields and no other: they make v out of the
+// version before it.
+func updated(ctx context.Context, v Video, changed []string) ([]eventing.Event, error) {
+	p := &eventsv1.VideoUpdated{VideoId: v.ID.String(), Version: v.Version, OccurredAt: timestamppb.New(v.UpdatedAt)}
+	for _, field := range changed {
+		cleared := false
+		switch field {
+		case "title":
+			p.Title = &v.Title
+		case "description":
+			p.Description, cleared = &v.Description, v.Description == ""
+		case "duration_seconds":
+			p.DurationSeconds = &v.DurationSeconds
+		case "published_at":
+			p.PublishedAt, cleared = timestamp(v.PublishedAt), v.PublishedAt == nil
+		}
+		if cleared {
+			p.Cleared = append(p.Cleared, field)
+		}
+	}
+	return event(ctx, v, "VideoUpdated", &eventsv1.Event{
+		EventType: eventsv1.EventType_EVENT_TYPE_VIDEO_UPDATED, Payload: &eventsv1.Event_Updated{Updated: p},
+	})
+}
+
+func deleted(ctx context.Context, v Video, reason string) ([]eventing.Event, error) {
+	return event(ctx, v, "VideoDeleted", &eventsv1.Event{
+		EventType: eventsv1.EventType_EVENT_TYPE_VIDEO_DELETED,
+		Payload: &eventsv1.Event_Deleted{Deleted: &eventsv1.VideoDeleted{
+			VideoId: v.ID.String(), Version: v.Version, Reason: reason,
+			DeletedAt: timestamp(v.DeletedAt), OccurredAt: timestamppb.New(v.UpdatedAt),
+		}},
+	})
+}
+
+// event completes the envelope around v's change and addresses it.
+func event(ctx context.Context, v Video, name string, envelope *eventsv1.Event) ([]eventing.Event, error) {
+	e := eventing.Event{
+		ID:            newID(),
+		AggregateType: aggregateType,
+		AggregateID:   v.ID.String(),
+		Type:          name,
+		Version:       v.Version,
+		SchemaVersion: schemaVersion,
+		OccurredAt:    v.UpdatedAt,
+		Epoch:         eventing.Epoch,
+		TraceParent:   eventing.TraceParent(ctx),
+	}
+	envelope.EventId, envelope.AggregateType, envelope.AggregateId = e.ID.String(), e.AggregateType, e.AggregateID
+	envelope.Version, envelope.OccurredAt = e.Version, timestamppb.New(e.OccurredAt)
+	var err error
+	if e.Payload, err = proto.Marshal(envelope); err != nil {
+		return nil, fmt.Errorf("encode %s: %w", name, err)
+	}
+	return []eventing.Event{e}, nil
+}

@@ -1,0 +1,140 @@
+package video
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"example.com/lockstep/pkg/eventing"
+	videov1 "example.com/lockstep/proto/video/v1"
+)
+
+// grpcServer is the API of proto/video/v1.
+type grpcServer struct {
+	videov1.UnimplementedVideoServiceServer
+	service *Service
+}
+
+func (g grpcServer) CreateVideo(ctx context.Context, req *videov1.CreateVideoRequest) (*videov1.CreateVideoResponse, error) {
+	w := callWrite(ctx, 0)
+	v := w.bad.written(req)
+	v.UploaderID = w.bad.uuid("uploader_id", req.GetUploaderId())
+	a, err := g.service.Create(ctx, v, w)
+	if err != nil {
+		return nil, err
+	}
+	return &videov1.CreateVideoResponse{Video: a.Video.proto(), ConsistencyToken: a.Video.Token()}, sayReplayed(ctx, a)
+}
+
+// UpdateVideo leaves to the mask what JSON says with null: a field in it that is
+// unset is cleared.
+func (g grpcServer) UpdateVideo(ctx context.Context, req *videov1.UpdateVideoRequest) (*videov1.UpdateVideoResponse, error) {
+	w := callWrite(ctx, req.GetExpectedVersion())
+	id := w.bad.uuid("video_id", req.GetVideo().GetVideoId())
+	fields := req.GetUpdateMask().GetPaths()
+	w.bad.unless(len(fields) > 0, "update_mask", "must name a field")
+	for _, field := range fields {
+		w.bad.unless(changeable(field), "update_mask", "must not name "+field)
+	}
+	a, err := g.service.Update(ctx, id, fields, w.bad.written(req.GetVideo()), w)
+	if err != nil {
+		return nil, err
+	}
+	return &videov1.UpdateVideoResponse{Video: a.Video.proto(), ConsistencyToken: a.Video.Token()}, sayReplayed(ctx, a)
+}
+
+func (g grpcServer) DeleteVideo(ctx context.Context, req *videov1.DeleteVideoRequest) (*videov1.DeleteVideoResponse, error) {
+	w := callWrite(ctx, req.GetExpectedVersion())
+	a, err := g.service.Delete(ctx, w.bad.uuid("video_id", req.GetVideoId()), req.GetReason(), w)
+	if err != nil {
+		return nil, err
+	}
+	v := a.Video
+	return &videov1.DeleteVideoResponse{
+		VideoId: v.ID.String(), Version: v.Version, DeletedAt: timestamp(v.DeletedAt), ConsistencyToken: v.Token(),
+	}, sayReplayed(ctx, a)
+}
+
+func (g grpcServer) GetVideo(ctx context.Context, req *videov1.GetVideoRequest) (*videov1.GetVideoResponse, error) {
+	var bad faults
+	id := bad.uuid("video_id", req.GetVideoId())
+	if err := bad.err(); err != nil {
+		return nil, err
+	}
+	v, err := g.service.Get(ctx, id, req.GetIncludeDeleted())
+	if err != nil {
+		return nil, err
+	}
+	return &videov1.GetVideoResponse{Video: v.proto()}, nil
+}
+
+func (g grpcServer) ListVideos(ctx context.Context, req *videov1.ListVideosRequest) (*videov1.ListVideosResponse, error) {
+	f := Filter{IncludeDeleted: req.GetIncludeDeleted()}
+	if req.GetUploaderId() != "" {
+		var bad faults
+		f.UploaderID = bad.uuid("uploader_id", req.GetUploaderId())
+		if err := bad.err(); err != nil {
+			return nil, err
+		}
+	}
+	page, next, err := g.service.List(ctx, f, cmp.Or(int(req.GetPageSize()), defaultPageSize), req.GetPageToken())
+	if err != nil {
+		return nil, err
+	}
+	resp := &videov1.ListVideosResponse{NextPageToken: next}
+	for _, v := range page {
+		resp.Videos = append(resp.Videos, v.proto())
+	}
+	return resp, nil
+}
+
+// callWrite reads the metadata of a write.
+func callWrite(ctx context.Context, expectedVersion int64) (w Write) {
+	w.Keys, w.IfVersion = metadata.ValueFromIncomingContext(ctx, "idempotency-key"), expectedVersion
+	w.bad.unless(expectedVersion >= 0, "expected_version", "must not be negative")
+	return w
+}
+
+// written reads what a caller may write of a video.
+func (f *faults) written(m interface {
+	GetTitle() string
+	GetDescription() string
+	GetDurationSeconds() int64
+	GetPublishedAt() *timestamppb.Timestamp
+}) Video {
+	v := Video{Title: m.GetTitle(), Description: m.GetDescription(), DurationSeconds: m.GetDurationSeconds()}
+	if t := m.GetPublishedAt(); t != nil {
+		f.unless(t.IsValid(), "published_at", "must be a valid timestamp")
+		v.PublishedAt = new(micros(t.AsTime()))
+	}
+	return v
+}
+
+// sayReplayed is the response metadata that REST sends as a header.
+func sayReplayed(ctx context.Context, a Answer) error {
+	if !a.Replayed {
+		return nil
+	}
+	return grpc.SetHeader(ctx, metadata.Pairs("idempotency-replayed", "true"))
+}
+
+func (v Video) proto() *videov1.Video {
+	return &videov1.Video{
+		VideoId: v.ID.String(), UploaderId: v.UploaderID.String(), Title: v.Title, Description: v.Description,
+		DurationSeconds: v.DurationSeconds, PublishedAt: timestamp(v.PublishedAt), Version: v.Version,
+		CreatedAt: timestamp(&v.CreatedAt), UpdatedAt: timestamp(&v.UpdatedAt), DeletedAt: timestamp(v.DeletedAt),
+		Epoch: eventing.Epoch,
+	}
+}
+
+// timestamp is unset for nil.
+func timestamp(t *time.Time) *timestamppb.Timestamp {
+	if t == nil {
+		return nil
+	}
+	return timestamppb.New(*t)
+}

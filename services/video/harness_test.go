@@ -1,0 +1,252 @@
+package video
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
+
+	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/serve"
+	"example.com/lockstep/pkg/eventing"
+	eventsv1 "example.com/lockstep/proto/video/events/v1"
+	videov1 "example.com/lockstep/proto/video/v1"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// api is the service on a port and a database of its own, without the relay:
+// what would be published stays in the outbox, where tests read it.
+type api struct {
+	testing.TB
+	service *Service
+	db      *pgxpool.Pool // as the service
+	admin   *pgxpool.Pool
+	rpc     videov1.VideoServiceClient
+	url     string
+	woken   chan struct{} // one for each wake-up, up to its capacity
+}
+
+func newAPI(tb testing.TB) *api {
+	tb.Helper()
+	db := pgtest.New(tb)
+	a := &api{TB: tb, db: db.Pool(tb, db.VideoURL), admin: db.Pool(tb, db.Admin), woken: make(chan struct{}, 10_000)}
+	a.service = NewService(a.db, func() { a.woken <- struct{}{} })
+
+	log := slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	health := serve.NewHealth(log)
+	router := serve.NewRouter(log, health)
+	rest{a.service, log}.mount(router)
+	rpc := serve.NewGRPC(log)
+	videov1.RegisterVideoServiceServer(rpc, grpcServer{service: a.service})
+	server := serve.New(log, router, rpc, health)
+	server.Linger = time.Millisecond
+
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	a.url = "http://" + lis.Addr().String()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- server.Run(ctx, lis) }()
+	conn, err := grpc.NewClient(lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	a.rpc = videov1.NewVideoServiceClient(conn)
+	tb.Cleanup(func() {
+		_ = conn.Close()
+		http.DefaultClient.CloseIdleConnections()
+		cancel()
+		if err := <-done; err != nil {
+			tb.Errorf("server: %v", err)
+		}
+	})
+	return a
+}
+
+// reply is an answer over REST.
+type reply struct {
+	Status int
+	Header http.Header
+	Body   map[string]any
+	Raw    []byte
+}
+
+// field is a number or text of the body.
+func (r reply) field(name string) string { return fmt.Sprint(r.Body[name]) }
+
+// call sends body, a string as it is or anything else as JSON, with headers
+// given as name, value, name, value.
+func (a *api) call(method, path string, body any, headers ...string) reply {
+	a.Helper()
+	var reader io.Reader
+	switch b := body.(type) {
+	case nil:
+	case string:
+		reader = bytes.NewReader([]byte(b))
+	default:
+		encoded, err := json.Marshal(b)
+		if err != nil {
+			a.Fatal(err)
+		}
+		reader = bytes.NewReader(encoded)
+	}
+	req, err := http.NewRequestWithContext(a.Context(), method, a.url+path, reader)
+	if err != nil {
+		a.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header[headers[i]] = append(req.Header[headers[i]], headers[i+1])
+	}
+	if reader != nil && req.Header["Content-Type"] == nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	return a.send(req)
+}
+
+func (a *api) send(req *http.Request) reply {
+	a.Helper()
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		a.Fatal(err)
+	}
+	defer resp.Body.Close()
+	r := reply{Status: resp.StatusCode, Header: resp.Header}
+	if r.Raw, err = io.ReadAll(resp.Body); err != nil {
+		a.Fatal(err)
+	}
+	// Versions are read exactly; not every answer is JSON.
+	dec := json.NewDecoder(bytes.NewReader(r.Raw))
+	dec.UseNumber()
+	_ = dec.Decode(&r.Body)
+	return r
+}
+
+// draft is a good body of POST.
+func draft(change func(map[string]any)) map[string]any {
+	d := map[string]any{
+		"uploader_id": uuid.NewString(), "title": "Pompeii", "description": "line one\nline two",
+		"duration_seconds": 61, "published_at": "2026-03-04T05:06:07.123456Z",
+	}
+	if change != nil {
+		change(d)
+	}
+	return d
+}
+
+// create stores a video over REST.
+func (a *api) create() Video {
+	a.Helper()
+	r := a.call("POST", "/v1/videos", draft(nil))
+	if r.Status != http.StatusCreated {
+		a.Fatalf("create: %d %s", r.Status, r.Raw)
+	}
+	var v Video
+	if err := json.Unmarshal(r.Raw, &v); err != nil {
+		a.Fatal(err)
+	}
+	return v
+}
+
+func path(v Video) string { return "/v1/videos/" + v.ID.String() }
+
+// rows counts what a write can leave behind.
+type rows struct{ Videos, Outbox, Keys int }
+
+func (a *api) rows() (n rows) {
+	a.Helper()
+	err := a.admin.QueryRow(a.Context(), `
+		SELECT (SELECT count(*) FROM video.videos), (SELECT count(*) FROM video.outbox),
+		       (SELECT count(*) FROM video.idempotency_keys)`).Scan(&n.Videos, &n.Outbox, &n.Keys)
+	if err != nil {
+		a.Fatal(err)
+	}
+	return n
+}
+
+// exec changes the database behind the service's back.
+func (a *api) exec(sql string, args ...any) {
+	a.Helper()
+	if _, err := a.admin.Exec(a.Context(), sql, args...); err != nil {
+		a.Fatal(err)
+	}
+}
+
+// outboxRow is an event as the relay finds it, decoded.
+type outboxRow struct {
+	ID          uuid.UUID
+	Type        string
+	AggregateID string
+	Aggregate   string
+	Version     int64
+	Schema      int
+	OccurredAt  time.Time
+	Epoch       int64
+	Payload     []byte
+	Envelope    *eventsv1.Event
+}
+
+// events returns the outbox of v in version order.
+func (a *api) events(v Video) []outboxRow {
+	a.Helper()
+	found, err := a.admin.Query(a.Context(), `
+		SELECT id, event_type, aggregate_id, aggregate_type, version, schema_version, occurred_at, epoch, payload
+		  FROM video.outbox WHERE aggregate_id = $1 ORDER BY version`, v.ID.String())
+	if err != nil {
+		a.Fatal(err)
+	}
+	out, err := pgx.CollectRows(found, func(row pgx.CollectableRow) (r outboxRow, err error) {
+		err = row.Scan(&r.ID, &r.Type, &r.AggregateID, &r.Aggregate, &r.Version, &r.Schema, &r.OccurredAt, &r.Epoch, &r.Payload)
+		if err != nil {
+			return r, err
+		}
+		r.OccurredAt = r.OccurredAt.UTC()
+		r.Envelope = &eventsv1.Event{}
+		return r, proto.Unmarshal(r.Payload, r.Envelope)
+	})
+	if err != nil {
+		a.Fatal(err)
+	}
+	return out
+}
+
+// checkContiguous expects one event for each version from 1 to v's.
+func (a *api) checkContiguous(v Video) {
+	a.Helper()
+	events := a.events(v)
+	for i, e := range events {
+		if e.Version != int64(i+1) || e.Envelope.GetVersion() != e.Version || e.Epoch != eventing.Epoch {
+			a.Errorf("event %d of %s has version %d, envelope %d, epoch %d", i, v.ID, e.Version, e.Envelope.GetVersion(), e.Epoch)
+		}
+	}
+	if int64(len(events)) != v.Version {
+		a.Errorf("%d events of a video at version %d", len(events), v.Version)
+	}
+}
+
+// until polls a condition.
+func (a *api) until(what string, holds func() bool) {
+	a.Helper()
+	pause := time.NewTicker(5 * time.Millisecond)
+	defer pause.Stop()
+	for deadline := time.Now().Add(20 * time.Second); !holds(); <-pause.C {
+		if time.Now().After(deadline) {
+			a.Fatalf("%s: not within 20 s", what)
+		}
+	}
+}

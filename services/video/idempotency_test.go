@@ -1,0 +1,235 @@
+package video
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
+
+	"example.com/lockstep/internal/problem"
+	videov1 "example.com/lockstep/proto/video/v1"
+)
+
+// checkReplay expects second to be first again.
+func checkReplay(t *testing.T, first, second reply) {
+	t.Helper()
+	if first.Header.Get("Idempotency-Replayed") != "" || second.Header.Get("Idempotency-Replayed") != "true" {
+		t.Errorf("Idempotency-Replayed is %q, then %q", first.Header.Get("Idempotency-Replayed"), second.Header.Get("Idempotency-Replayed"))
+	}
+	if first.Status != second.Status {
+		t.Errorf("status %d, then %d", first.Status, second.Status)
+	}
+	if diff := cmp.Diff(string(first.Raw), string(second.Raw)); diff != "" {
+		t.Errorf("another body (-first +second):\n%s", diff)
+	}
+	for _, name := range []string{"ETag", "Location", "Consistency-Token"} {
+		if first.Header.Get(name) != second.Header.Get(name) {
+			t.Errorf("%s is %q, then %q", name, first.Header.Get(name), second.Header.Get(name))
+		}
+	}
+}
+
+func TestRetryGetsTheFirstAnswer(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	d := draft(nil)
+	created := a.call("POST", "/v1/videos", d, "Idempotency-Key", "k")
+	checkReplay(t, created, a.call("POST", "/v1/videos", d, "Idempotency-Key", "k"))
+	video := created.Header.Get("Location")
+
+	patched := a.call("PATCH", video, `{"title": "a", "duration_seconds": 5}`, "Idempotency-Key", "k", "If-Match", `"1"`)
+	a.call("PATCH", video, `{"title": "b"}`)
+	checkReplay(t, patched, a.call("PATCH", video, ` {"duration_seconds":5,  "title":"a"}`, "Idempotency-Key", "k", "If-Match", `"1"`))
+	unchanged := a.call("PATCH", video, `{"title": "b"}`, "Idempotency-Key", "same")
+	a.call("PATCH", video, `{"title": "c"}`)
+	checkReplay(t, unchanged, a.call("PATCH", video, `{"title": "b"}`, "Idempotency-Key", "same"))
+
+	deleted := a.call("DELETE", video, `{"reason": "r"}`, "Idempotency-Key", "k")
+	checkReplay(t, deleted, a.call("DELETE", video+"?reason=r", nil, "Idempotency-Key", "k"))
+	checkReplay(t, patched, a.call("PATCH", video, `{"title":"a","duration_seconds":5}`, "Idempotency-Key", "k"))
+
+	if diff := cmp.Diff(rows{Videos: 1, Outbox: 5, Keys: 4}, a.rows()); diff != "" {
+		t.Errorf("rows (-want +got):\n%s", diff)
+	}
+	if len(a.woken) != 5 {
+		t.Errorf("the relay was woken %d times, want 5", len(a.woken))
+	}
+}
+
+func TestKeyOfAnotherRequest(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	video := a.call("POST", "/v1/videos", draft(nil), "Idempotency-Key", "k").Header.Get("Location")
+	a.call("PATCH", video, `{"description": ""}`, "Idempotency-Key", "k")
+	before := a.rows()
+	for _, r := range []reply{
+		a.call("POST", "/v1/videos", draft(nil), "Idempotency-Key", "k"),
+		a.call("PATCH", video, `{"published_at": null}`, "Idempotency-Key", "k"),
+		a.call("PATCH", video, `{"description": "", "published_at": null}`, "Idempotency-Key", "k"),
+	} {
+		if r.Status != http.StatusUnprocessableEntity || r.field("reason") != "IDEMPOTENCY_KEY_REUSED" || !blames(r, "Idempotency-Key") {
+			t.Errorf("got %d %s", r.Status, r.Raw)
+		}
+	}
+	if after := a.rows(); after != before {
+		t.Errorf("rows %+v became %+v", before, after)
+	}
+	// Another operation or another video has keys of its own.
+	if r := a.call("PATCH", path(a.create()), `{"title": "z"}`, "Idempotency-Key", "k"); r.Status != http.StatusOK {
+		t.Errorf("got %d %s", r.Status, r.Raw)
+	}
+}
+
+func TestTwinsShareOneAnswer(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	const twins = 10
+	for _, request := range []struct {
+		method string
+		body   any
+	}{{"POST", draft(nil)}, {"PATCH", `{"title": "once"}`}, {"DELETE", nil}} {
+		target := "/v1/videos"
+		if request.method != "POST" {
+			target = path(a.create())
+		}
+		before := a.rows()
+		replies := make([]reply, twins)
+		var wg sync.WaitGroup
+		for i := range replies {
+			wg.Go(func() { replies[i] = a.call(request.method, target, request.body, "Idempotency-Key", "twin") })
+		}
+		wg.Wait()
+		first := 0
+		for _, r := range replies {
+			if r.Status >= 300 || string(r.Raw) != string(replies[0].Raw) {
+				t.Errorf("%s: %d %s", request.method, r.Status, r.Raw)
+			}
+			if r.Header.Get("Idempotency-Replayed") == "" {
+				first++
+			}
+		}
+		after := a.rows()
+		if first != 1 || after.Outbox != before.Outbox+1 || after.Keys != before.Keys+1 {
+			t.Errorf("%s: %d answers are no replay; rows %+v became %+v", request.method, first, before, after)
+		}
+	}
+}
+
+// TestTwinWaits holds the first request inside its transaction.
+func TestTwinWaits(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	v := Video{Title: "t", UploaderID: newID()}
+	w := Write{Keys: []string{"k"}}
+	r, err := w.request("POST /v1/videos", v, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx, err := a.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `
+		INSERT INTO idempotency_keys (principal, operation, key, request_hash, response)
+		VALUES ('', $1, $2, $3, $4)`, r.operation, r.key, r.hash, encode(Video{Title: "first"})); err != nil {
+		t.Fatal(err)
+	}
+	twin := make(chan Answer, 1)
+	go func() {
+		answer, err := a.service.Create(context.WithoutCancel(t.Context()), v, w)
+		if err != nil {
+			t.Error(err)
+		}
+		twin <- answer
+	}()
+	a.until("the twin waits", func() bool {
+		var waiting int
+		err := a.admin.QueryRow(t.Context(), `
+			SELECT count(*) FROM pg_stat_activity
+			 WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting)
+		return err == nil && waiting > 0
+	})
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if answer := <-twin; !answer.Replayed || answer.Video.Title != "first" {
+		t.Errorf("got %+v, want the first answer", answer)
+	}
+	if n := a.rows(); n.Videos != 0 || n.Outbox != 0 {
+		t.Errorf("the twin left %+v", n)
+	}
+}
+
+func TestKeysExpire(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	d := draft(nil)
+	expire := func() { a.exec(`UPDATE video.idempotency_keys SET created_at = now() - interval '24 hours 1 second'`) }
+	first := a.call("POST", "/v1/videos", d, "Idempotency-Key", "k")
+	expire()
+	if again := a.call("POST", "/v1/videos", d, "Idempotency-Key", "k"); again.field("video_id") == first.field("video_id") {
+		t.Error("POST: an expired key still answers")
+	}
+	video := first.Header.Get("Location")
+	a.call("PATCH", video, `{"title": "a"}`, "Idempotency-Key", "k")
+	expire()
+	if r := a.call("PATCH", video, `{"title": "b"}`, "Idempotency-Key", "k"); r.field("title") != "b" {
+		t.Errorf("PATCH with an expired key: %d %s", r.Status, r.Raw)
+	}
+	if n := a.rows(); n.Keys != 2 {
+		t.Errorf("%d keys, want the expired ones to be replaced", n.Keys)
+	}
+}
+
+func TestSweepRemovesExpiredKeysOnly(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	a.exec(`
+		INSERT INTO video.idempotency_keys (principal, operation, key, request_hash, response, created_at)
+		SELECT '', 'op', n::text, '', '', CASE WHEN n > 3 THEN now() - interval '25 hours' ELSE now() - interval '23 hours' END
+		  FROM generate_series(1, $1) n`, 3+sweepBatch+1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	beats := make(chan struct{}, 1)
+	done := make(chan error, 1)
+	go func() {
+		done <- sweepKeys(ctx, a.db, slog.New(slog.DiscardHandler), func() { beats <- struct{}{} })
+	}()
+	<-beats
+	a.until("only the 3 live keys are left", func() bool { return a.rows().Keys == 3 })
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("sweepKeys returned %v", err)
+	}
+}
+
+func TestKeyHoldsAcrossProtocols(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	v := a.create()
+	overREST := a.call("PATCH", path(v), `{"title": "one"}`, "Idempotency-Key", "k")
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "idempotency-key", "k")
+	req := &videov1.UpdateVideoRequest{
+		Video:      &videov1.Video{VideoId: v.ID.String(), Title: "one"},
+		UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"title"}},
+	}
+	var header metadata.MD
+	resp, err := a.rpc.UpdateVideo(ctx, req, grpc.Header(&header))
+	if err != nil || resp.GetConsistencyToken() != overREST.field("consistency_token") ||
+		len(header.Get("idempotency-replayed")) != 1 {
+		t.Errorf("got %v (%v, header %v), want the answer that REST gave", resp, err, header)
+	}
+	req.Video.Title = "two"
+	_, err = a.rpc.UpdateVideo(ctx, req)
+	if status.Code(err) != codes.InvalidArgument || problem.ReasonOf(err) != "IDEMPOTENCY_KEY_REUSED" {
+		t.Errorf("another request with the key: %v", err)
+	}
+}

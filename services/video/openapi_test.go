@@ -1,0 +1,227 @@
+package video
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"example.com/lockstep/internal/serve"
+)
+
+// document is what the tests need to know of openapi.json.
+type document struct {
+	Paths map[string]map[string]json.RawMessage
+}
+
+type operation struct {
+	Responses map[string]struct {
+		Headers map[string]json.RawMessage
+		Content map[string]json.RawMessage
+	}
+}
+
+func TestDocumentHasTheRoutersRoutes(t *testing.T) {
+	t.Parallel()
+	log := slog.New(slog.DiscardHandler)
+	router := serve.NewRouter(log, serve.NewHealth(log))
+	rest{nil, log}.mount(router)
+	var routes, documented []string
+	err := chi.Walk(router, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+		routes = append(routes, method+" "+route)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc document
+	if err := json.Unmarshal(openAPI, &doc); err != nil {
+		t.Fatal(err)
+	}
+	for path, operations := range doc.Paths {
+		for method := range operations {
+			if method != "parameters" {
+				documented = append(documented, strings.ToUpper(method)+" "+path)
+			}
+		}
+	}
+	slices.Sort(routes)
+	slices.Sort(documented)
+	if diff := cmp.Diff(routes, documented); diff != "" {
+		t.Errorf("-router +openapi.json:\n%s", diff)
+	}
+}
+
+// contract holds requests and answers against openapi.json.
+type contract struct {
+	*testing.T
+	compiler *jsonschema.Compiler
+	doc      document
+}
+
+func newContract(t *testing.T) contract {
+	t.Helper()
+	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(openAPI))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := contract{T: t, compiler: jsonschema.NewCompiler()}
+	c.compiler.AssertFormat()
+	if err := c.compiler.AddResource("openapi.json", parsed); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(openAPI, &c.doc); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+var pointer = strings.NewReplacer("~", "~0", "/", "~1")
+
+// schema compiles the schema at the path of members.
+func (c contract) schema(members ...string) *jsonschema.Schema {
+	c.Helper()
+	location := "openapi.json#"
+	for _, m := range members {
+		location += "/" + pointer.Replace(m)
+	}
+	s, err := c.compiler.Compile(location)
+	if err != nil {
+		c.Fatal(err)
+	}
+	return s
+}
+
+// answer expects r to be what the document says of route.
+func (c contract) answer(method, route, status string, r reply) {
+	c.Helper()
+	method = strings.ToLower(method)
+	var op operation
+	if err := json.Unmarshal(c.doc.Paths[route][method], &op); err != nil {
+		c.Fatal(err)
+	}
+	response, documented := op.Responses[status]
+	if !documented {
+		c.Errorf("%s %s: the document does not know status %s", method, route, status)
+		return
+	}
+	at := []string{"paths", route, method, "responses", status, "content", "application/json", "schema"}
+	if len(response.Content) == 0 { // a reference, which only problems are
+		at = []string{"components", "schemas", "Problem"}
+	}
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(r.Raw))
+	if err != nil {
+		c.Fatal(err)
+	}
+	if err := c.schema(at...).Validate(value); err != nil {
+		c.Errorf("%s %s answers %s, but: %v", method, route, r.Raw, err)
+	}
+	for name := range response.Headers {
+		if r.Header.Get(name) == "" && name != "Idempotency-Replayed" {
+			c.Errorf("%s %s %s: the header %s is missing", method, route, status, name)
+		}
+	}
+}
+
+func TestAnswersMatchTheDocument(t *testing.T) {
+	t.Parallel()
+	a, c := newAPI(t), newContract(t)
+	v, gone := a.create(), a.create()
+	a.call("DELETE", path(gone), nil)
+	const collection, one = "/v1/videos", "/v1/videos/{id}"
+	unknown := "/v1/videos/" + uuid.NewString()
+	a.call("POST", collection, draft(nil), "Idempotency-Key", "k")
+	tests := []struct {
+		method, route, path, status string
+		body                        any
+		headers                     []string
+	}{
+		{"POST", collection, collection, "201", draft(nil), nil},
+		{"POST", collection, collection, "400", `{}`, nil},
+		{"POST", collection, collection, "413", strings.Repeat(" ", 1<<20), nil},
+		{"POST", collection, collection, "415", "x", []string{"Content-Type", "text/plain"}},
+		{"POST", collection, collection, "422", draft(nil), []string{"Idempotency-Key", "k"}},
+		{"GET", collection, collection + "?page_size=1", "200", nil, nil},
+		{"GET", collection, collection + "?page_size=0", "400", nil, nil},
+		{"GET", one, path(v), "200", nil, nil},
+		{"GET", one, "/v1/videos/x", "400", nil, nil},
+		{"GET", one, unknown, "404", nil, nil},
+		{"GET", one, path(gone), "410", nil, nil},
+		{"PATCH", one, path(v), "200", `{"published_at": null}`, nil},
+		{"PATCH", one, path(v), "412", `{"title": "x"}`, []string{"If-Match", `"1"`}},
+		{"PATCH", one, path(gone), "410", `{"title": "x"}`, nil},
+		{"DELETE", one, path(v), "412", nil, []string{"If-Match", `"1"`}},
+		{"DELETE", one, path(v), "200", `{"reason": "r"}`, nil},
+		{"DELETE", one, path(v), "410", nil, nil},
+		{"DELETE", one, unknown, "404", nil, nil},
+		{"GET", "/openapi.json", "/openapi.json", "200", nil, nil},
+		{"GET", "/healthz", "/healthz", "200", nil, nil},
+		{"GET", "/readyz", "/readyz", "200", nil, nil},
+	}
+	for _, test := range tests {
+		r := a.call(test.method, test.path, test.body, test.headers...)
+		if strconv.Itoa(r.Status) != test.status {
+			t.Errorf("%s %s: %d %s, want %s", test.method, test.path, r.Status, r.Raw, test.status)
+		}
+		c.answer(test.method, test.route, test.status, r)
+	}
+}
+
+// TestRequestSchemas holds the document's rules of a body against the service's.
+func TestRequestSchemas(t *testing.T) {
+	t.Parallel()
+	a, c := newAPI(t), newContract(t)
+	v := a.create()
+	with := func(field string, value any) map[string]any {
+		return draft(func(d map[string]any) { d[field] = value })
+	}
+	tests := []struct {
+		method, path, schema string
+		body                 map[string]any
+	}{
+		{"POST", "/v1/videos", "NewVideo", draft(nil)},
+		{"POST", "/v1/videos", "NewVideo", with("title", "")},
+		{"POST", "/v1/videos", "NewVideo", with("title", nil)},
+		{"POST", "/v1/videos", "NewVideo", with("title", strings.Repeat("é", 500))},
+		{"POST", "/v1/videos", "NewVideo", with("title", strings.Repeat("é", 501))},
+		{"POST", "/v1/videos", "NewVideo", with("description", nil)},
+		{"POST", "/v1/videos", "NewVideo", with("description", strings.Repeat("x", 10_001))},
+		{"POST", "/v1/videos", "NewVideo", with("duration_seconds", maxDuration)},
+		{"POST", "/v1/videos", "NewVideo", with("duration_seconds", maxDuration+1)},
+		{"POST", "/v1/videos", "NewVideo", with("duration_seconds", -1)},
+		{"POST", "/v1/videos", "NewVideo", with("published_at", nil)},
+		{"POST", "/v1/videos", "NewVideo", with("published_at", "soon")},
+		{"POST", "/v1/videos", "NewVideo", with("uploader_id", "me")},
+		{"POST", "/v1/videos", "NewVideo", with("views", 1)},
+		{"POST", "/v1/videos", "NewVideo", map[string]any{"title": "t"}},
+		{"PATCH", path(v), "VideoPatch", map[string]any{}},
+		{"PATCH", path(v), "VideoPatch", map[string]any{"title": nil}},
+		{"PATCH", path(v), "VideoPatch", map[string]any{"description": nil, "published_at": nil}},
+		{"PATCH", path(v), "VideoPatch", map[string]any{"duration_seconds": nil}},
+		{"PATCH", path(v), "VideoPatch", map[string]any{"uploader_id": uuid.NewString()}},
+		{"PATCH", path(v), "VideoPatch", map[string]any{"version": 1}},
+	}
+	for _, test := range tests {
+		encoded, err := json.Marshal(test.body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		value, err := jsonschema.UnmarshalJSON(bytes.NewReader(encoded))
+		if err != nil {
+			t.Fatal(err)
+		}
+		invalid := c.schema("components", "schemas", test.schema).Validate(value)
+		if r := a.call(test.method, test.path, test.body); (r.Status >= 400) != (invalid != nil) {
+			t.Errorf("%s %.100s: the service answers %d, the schema says %v", test.method, encoded, r.Status, invalid)
+		}
+	}
+}

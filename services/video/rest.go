@@ -1,0 +1,223 @@
+package video
+
+import (
+	_ "embed"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/google/uuid"
+
+	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/internal/serve"
+)
+
+//go:embed openapi.json
+var openAPI []byte
+
+// maxBody holds the largest video with every character escaped.
+const maxBody = 256 << 10
+
+// rest is the API that openapi.json describes.
+type rest struct {
+	service *Service
+	log     *slog.Logger
+}
+
+func (a rest) mount(r chi.Router) {
+	r.Get("/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(openAPI) // a client that has gone needs no answer
+	})
+	r.Post("/v1/videos", a.handle(a.create))
+	r.Get("/v1/videos", a.handle(a.list))
+	r.Get("/v1/videos/{id}", a.handle(a.get))
+	r.Patch("/v1/videos/{id}", a.handle(a.update))
+	r.Delete("/v1/videos/{id}", a.handle(a.delete))
+}
+
+func (a rest) handle(h func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := h(w, r); err != nil {
+			problem.Write(w, r, a.log, err)
+		}
+	}
+}
+
+func (a rest) create(w http.ResponseWriter, r *http.Request) error {
+	var b body
+	if err := serve.DecodeJSON(w, r, maxBody, &b); err != nil {
+		return err
+	}
+	write := newWrite(r)
+	_, v := b.read(&write.bad)
+	v.UploaderID = write.bad.uuid("uploader_id", b.UploaderID.Value)
+	answer, err := a.service.Create(r.Context(), v, write)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Location", "/v1/videos/"+answer.Video.ID.String())
+	writeAnswer(w, http.StatusCreated, answer)
+	return nil
+}
+
+func (a rest) update(w http.ResponseWriter, r *http.Request) error {
+	var b *body
+	if err := serve.DecodeJSON(w, r, maxBody, &b, "application/merge-patch+json", "application/json"); err != nil {
+		return err
+	}
+	if b == nil { // null, which as a merge patch means: no video
+		return problem.Invalid("body", "must be an object")
+	}
+	write := newWrite(r)
+	write.bad.unless(!b.UploaderID.Set, "uploader_id", "never changes")
+	fields, to := b.read(&write.bad)
+	answer, err := a.service.Update(r.Context(), write.bad.id(r), fields, to, write)
+	if err != nil {
+		return err
+	}
+	writeAnswer(w, http.StatusOK, answer)
+	return nil
+}
+
+func (a rest) delete(w http.ResponseWriter, r *http.Request) error {
+	var b struct {
+		Reason string `json:"reason"`
+	}
+	if r.ContentLength != 0 {
+		if err := serve.DecodeJSON(w, r, maxBody, &b); err != nil {
+			return err
+		}
+	}
+	write := newWrite(r)
+	query := write.bad.query(r, "reason")
+	write.bad.unless(b.Reason == "" || !query.Has("reason"), "reason", "must not be given twice")
+	answer, err := a.service.Delete(r.Context(), write.bad.id(r), b.Reason+query.Get("reason"), write)
+	if err != nil {
+		return err
+	}
+	v := answer.Video
+	writeHeaders(w, answer)
+	serve.WriteJSON(w, http.StatusOK, map[string]any{
+		"video_id": v.ID, "version": v.Version, "deleted_at": v.DeletedAt, "consistency_token": v.Token(),
+	})
+	return nil
+}
+
+func (a rest) get(w http.ResponseWriter, r *http.Request) error {
+	var bad faults
+	id := bad.id(r)
+	if err := bad.err(); err != nil {
+		return err
+	}
+	v, err := a.service.Get(r.Context(), id, false)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("ETag", v.etag())
+	serve.WriteJSON(w, http.StatusOK, v)
+	return nil
+}
+
+func (a rest) list(w http.ResponseWriter, r *http.Request) (err error) {
+	var bad faults
+	query := bad.query(r, "page_size", "page_token", "uploader_id")
+	size, f := defaultPageSize, Filter{}
+	if query.Has("page_size") {
+		size, err = strconv.Atoi(query.Get("page_size"))
+		bad.unless(err == nil, "page_size", "must be an integer")
+	}
+	if query.Has("uploader_id") {
+		f.UploaderID = bad.uuid("uploader_id", query.Get("uploader_id"))
+	}
+	if err := bad.err(); err != nil {
+		return err
+	}
+	page, next, err := a.service.List(r.Context(), f, size, query.Get("page_token"))
+	if err != nil {
+		return err
+	}
+	serve.WriteJSON(w, http.StatusOK, map[string]any{"videos": page, "next_page_token": next})
+	return nil
+}
+
+// body is what a caller may write. Absent means unchanged, null cleared.
+type body struct {
+	UploaderID      serve.Optional[string] `json:"uploader_id"`
+	Title           serve.Optional[string] `json:"title"`
+	Description     serve.Optional[string] `json:"description"`
+	DurationSeconds serve.Optional[int64]  `json:"duration_seconds"`
+	PublishedAt     serve.Optional[string] `json:"published_at"`
+}
+
+// read returns the names of the given fields, but for the uploader, and a video
+// that has them.
+func (b body) read(bad *faults) (fields []string, v Video) {
+	v = Video{Title: b.Title.Value, Description: b.Description.Value, DurationSeconds: b.DurationSeconds.Value}
+	if b.PublishedAt.Set && !b.PublishedAt.Null {
+		t, err := time.Parse(time.RFC3339, b.PublishedAt.Value)
+		bad.unless(err == nil, "published_at", "must be a time as in RFC 3339")
+		v.PublishedAt = new(micros(t))
+	}
+	bad.unless(!b.Title.Null, "title", "must not be null")
+	bad.unless(!b.DurationSeconds.Null, "duration_seconds", "must not be null")
+	for field, set := range map[string]bool{
+		"title": b.Title.Set, "description": b.Description.Set,
+		"duration_seconds": b.DurationSeconds.Set, "published_at": b.PublishedAt.Set,
+	} {
+		if set {
+			fields = append(fields, field)
+		}
+	}
+	return fields, v
+}
+
+// writeAnswer answers a flat video with its token.
+func writeAnswer(w http.ResponseWriter, status int, a Answer) {
+	writeHeaders(w, a)
+	serve.WriteJSON(w, status, struct {
+		Video
+		Token string `json:"consistency_token"`
+	}{a.Video, a.Video.Token()})
+}
+
+func writeHeaders(w http.ResponseWriter, a Answer) {
+	w.Header().Set("ETag", a.Video.etag())
+	w.Header().Set("Consistency-Token", a.Video.Token())
+	if a.Replayed {
+		w.Header().Set("Idempotency-Replayed", "true")
+	}
+}
+
+func (v Video) etag() string { return strconv.Quote(strconv.FormatInt(v.Version, 10)) }
+
+// newWrite reads the headers of a write. If-Match takes the one entity tag that
+// a video has, or *.
+func newWrite(r *http.Request) (w Write) {
+	w.Keys = r.Header.Values("Idempotency-Key")
+	if match := strings.Join(r.Header.Values("If-Match"), ", "); match != "*" && r.Header.Values("If-Match") != nil {
+		w.IfVersion, _ = strconv.ParseInt(strings.Trim(match, `"`), 10, 64)
+		w.bad.unless(w.IfVersion > 0 && match == (Video{Version: w.IfVersion}).etag(),
+			"If-Match", `must be one version in quotes, such as "3", or *`)
+	}
+	return w
+}
+
+func (f *faults) id(r *http.Request) uuid.UUID { return f.uuid("video_id", chi.URLParam(r, "id")) }
+
+// query returns the parameters, each of which may be given once.
+func (f *faults) query(r *http.Request, known ...string) url.Values {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	f.unless(err == nil, "query", "must be a well-formed query string")
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		f.unless(slices.Contains(known, name), name, "is not a known parameter")
+		f.unless(len(query[name]) == 1, name, "must not be given twice")
+	}
+	return query
+}

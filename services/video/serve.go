@@ -1,0 +1,130 @@
+package video
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/exaring/otelpgx"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
+
+	"example.com/lockstep/internal/broker"
+	"example.com/lockstep/internal/env"
+	"example.com/lockstep/internal/serve"
+	"example.com/lockstep/migrations"
+	"example.com/lockstep/pkg/eventing/outbox"
+	videov1 "example.com/lockstep/proto/video/v1"
+)
+
+// connectTimeout is for one address of the database.
+const connectTimeout = 5 * time.Second
+
+// Config is what a process serving video must be told.
+type Config struct {
+	// Port is where main listens; Serve is handed the listener.
+	Port int
+	// DatabaseURL connects as the role video_service. Behind a transaction
+	// pooler it says default_query_exec_mode=exec.
+	DatabaseURL string
+	// Project is the Google Cloud project of the topics.
+	Project string
+	// PubSubEndpoint is a regional endpoint (host:port): the order of a key
+	// holds within one region only. Empty is the global one.
+	PubSubEndpoint string
+	LogLevel       slog.Level
+}
+
+// ConfigFromEnv reads the environment and reports everything that is wrong with
+// it at once, by variable.
+func ConfigFromEnv(getenv func(string) string) (Config, error) {
+	r := env.New(getenv)
+	cfg := Config{
+		Port:           r.Int("PORT", 8080, 1, 65535),
+		DatabaseURL:    r.RequiredURL("DATABASE_URL"),
+		Project:        r.Required("GOOGLE_CLOUD_PROJECT"),
+		PubSubEndpoint: r.HostPort("PUBSUB_ENDPOINT", ""),
+		LogLevel:       r.Level("LOG_LEVEL", slog.LevelInfo),
+	}
+	return cfg, r.Err()
+}
+
+// Serve runs the service on lis, which it closes, until ctx is cancelled, and
+// drains within 10 seconds: the API first, then the relay, then what both stand
+// on. It starts without a database, or with one that is not migrated, and is
+// unready until that changes. When a part of it fails, all of it ends with that
+// part's error.
+func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) error {
+	defer lis.Close() // for the ways out before the server has it
+	pool, err := openPool(ctx, cfg.DatabaseURL)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	client, err := broker.NewClient(ctx, cfg.Project, broker.Options{Endpoint: cfg.PubSubEndpoint})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+
+	health := serve.NewHealth(log, serve.Check{Name: "database", Run: func(ctx context.Context) error {
+		return migrations.Check(ctx, pool, migrations.Video)
+	}})
+	topics := map[string]string{
+		"video":      "projects/" + cfg.Project + "/topics/video.events",
+		"engagement": "projects/" + cfg.Project + "/topics/engagement.events",
+	}
+	relay, err := outbox.NewRelay(pool, client, topics, log, beat(health, "relay"))
+	if err != nil {
+		return err
+	}
+	sweeping := beat(health, "idempotency keys")
+	service := NewService(pool, relay.Wake)
+	router := serve.NewRouter(log, health)
+	rest{service, log}.mount(router)
+	rpc := serve.NewGRPC(log)
+	videov1.RegisterVideoServiceServer(rpc, grpcServer{service: service})
+	server := serve.New(log, router, rpc, health)
+
+	// The loops end after the server has: its last requests leave events, too.
+	looping, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopLoops()
+	g, failed := errgroup.WithContext(looping)
+	g.Go(func() error { return relay.Run(failed) })
+	g.Go(func() error { return sweepKeys(failed, pool, log, sweeping) })
+	g.Go(func() error {
+		defer stopLoops()
+		serving, stop := context.WithCancel(ctx)
+		defer stop()
+		defer context.AfterFunc(failed, stop)()
+		return server.Run(serving, lis)
+	})
+	log.InfoContext(ctx, "video serves", "addr", lis.Addr().String(), "project", cfg.Project)
+	return g.Wait()
+}
+
+func openPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		// Not wrapped: it may quote the password.
+		return nil, errors.New("DATABASE_URL cannot be parsed")
+	}
+	if cfg.ConnConfig.ConnectTimeout == 0 {
+		cfg.ConnConfig.ConnectTimeout = connectTimeout
+	}
+	cfg.ConnConfig.Tracer = otelpgx.NewTracer()
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	return pool, nil
+}
+
+// beat is the heartbeat of a loop that has no states to tell of.
+func beat(h *serve.Health, loop string) func() {
+	beat := h.Register(loop)
+	return func() { beat("running") }
+}

@@ -1,0 +1,142 @@
+package video
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"cloud.google.com/go/pubsub/v2/pstest"
+	"google.golang.org/protobuf/proto"
+
+	"example.com/lockstep/internal/pgtest"
+	eventsv1 "example.com/lockstep/proto/video/events/v1"
+)
+
+func TestConfigFromEnv(t *testing.T) {
+	t.Parallel()
+	good := map[string]string{"DATABASE_URL": "postgres://video_service@db/x", "GOOGLE_CLOUD_PROJECT": "p"}
+	cfg, err := ConfigFromEnv(func(name string) string { return good[name] })
+	if err != nil || cfg.Port != 8080 || cfg.LogLevel != slog.LevelInfo {
+		t.Errorf("defaults: %+v %v", cfg, err)
+	}
+	bad := map[string]string{
+		"DATABASE_URL": "mysql://root:secret@db", "PORT": "http", "PUBSUB_ENDPOINT": "nowhere", "LOG_LEVEL": "loud",
+	}
+	_, err = ConfigFromEnv(func(name string) string { return bad[name] })
+	for _, name := range []string{"DATABASE_URL", "PORT", "PUBSUB_ENDPOINT", "LOG_LEVEL", "GOOGLE_CLOUD_PROJECT"} {
+		if err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("the error does not name %s, or shows a secret: %v", name, err)
+		}
+	}
+}
+
+// serving is Serve on a broker of its own.
+type serving struct {
+	*api
+	broker *pstest.Server
+	stop   context.CancelFunc
+	done   chan error
+}
+
+// newServing cannot run in parallel: the client finds its broker through the
+// environment.
+func newServing(t *testing.T) serving {
+	t.Helper()
+	broker := pstest.NewServer()
+	t.Cleanup(func() { _ = broker.Close() })
+	for _, topic := range []string{"video.events", "engagement.events"} {
+		name := "projects/p/topics/" + topic
+		if _, err := broker.GServer.CreateTopic(t.Context(), &pubsubpb.Topic{Name: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PUBSUB_EMULATOR_HOST", broker.Addr)
+	db := pgtest.New(t)
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s := serving{
+		api:    &api{TB: t, admin: db.Pool(t, db.Admin), url: "http://" + lis.Addr().String()},
+		broker: broker, stop: stop, done: make(chan error, 1),
+	}
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	go func() {
+		s.done <- Serve(ctx, Config{DatabaseURL: db.VideoURL, Project: "p"}, lis, log)
+		close(s.done)
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-s.done
+	})
+	return s
+}
+
+func TestServePublishesAndDrains(t *testing.T) {
+	s := newServing(t)
+	v := s.create()
+	s.until("publish", func() bool { return len(s.broker.Messages()) > 0 })
+	m := s.broker.Messages()[0]
+	var e eventsv1.Event
+	if err := proto.Unmarshal(m.Data, &e); err != nil || e.GetCreated().GetVideoId() != v.ID.String() ||
+		m.OrderingKey != v.ID.String() || m.Attributes["event_type"] != "VideoCreated" || m.Attributes["aggregate_type"] != "video" {
+		t.Errorf("message %+v of %+v (%v)", m, &e, err)
+	}
+	s.stop()
+	if err := <-s.done; err != nil {
+		t.Errorf("Serve returned %v", err)
+	}
+	var leased int
+	if err := s.admin.QueryRow(t.Context(), `SELECT count(*) FROM video.outbox WHERE lock_token IS NOT NULL`).Scan(&leased); err != nil || leased != 0 {
+		t.Errorf("%d events are still leased (%v)", leased, err)
+	}
+}
+
+func TestServeIsUnreadyUntilMigrated(t *testing.T) {
+	s := newServing(t)
+	ready := func() int { return s.call("GET", "/readyz", nil).Status }
+	if status := ready(); status != http.StatusOK {
+		t.Fatalf("readyz is %d", status)
+	}
+	s.exec(`UPDATE video.goose_db_version SET is_applied = false WHERE version_id = (SELECT max(version_id) FROM video.goose_db_version)`)
+	if status := ready(); status != http.StatusServiceUnavailable {
+		t.Errorf("readyz of an old schema is %d", status)
+	}
+	s.exec(`UPDATE video.goose_db_version SET is_applied = true`)
+	if status := ready(); status != http.StatusOK {
+		t.Errorf("readyz after the migration is %d", status)
+	}
+}
+
+func TestServeEndsWithThePartThatFails(t *testing.T) {
+	newServing(t) // for its broker
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lis.Close(); err != nil {
+		t.Fatal(err)
+	}
+	err = Serve(t.Context(), Config{DatabaseURL: "postgres://nobody@127.0.0.1:1/none", Project: "p"}, lis, slog.New(slog.DiscardHandler))
+	if !errors.Is(err, net.ErrClosed) {
+		t.Errorf("got %v, want the listener's error", err)
+	}
+}
+
+func TestServeDoesNotShowAPassword(t *testing.T) {
+	t.Parallel()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = Serve(t.Context(), Config{DatabaseURL: "postgres://u:secret@%zz/x"}, lis, slog.New(slog.DiscardHandler))
+	if err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "DATABASE_URL") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,156 @@
+package video
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// columns are in the order of Video's fields.
+const columns = `video_id, uploader_id, title, description, duration_seconds, published_at,
+	version, created_at, updated_at, deleted_at`
+
+func insertVideo(b *pgx.Batch, v Video) {
+	b.Queue(`
+		INSERT INTO videos (`+columns+`)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
+		v.ID, v.UploaderID, v.Title, v.Description, v.DurationSeconds, v.PublishedAt,
+		v.Version, v.CreatedAt, v.UpdatedAt, v.DeletedAt)
+}
+
+// updateVideo expects the row's lock.
+func updateVideo(b *pgx.Batch, v Video) {
+	b.Queue(`
+		UPDATE videos
+		   SET title = $2, description = $3, duration_seconds = $4, published_at = $5,
+		       version = $6, updated_at = $7, deleted_at = $8
+		 WHERE video_id = $1`,
+		v.ID, v.Title, v.Description, v.DurationSeconds, v.PublishedAt,
+		v.Version, v.UpdatedAt, v.DeletedAt)
+}
+
+// lockVideo locks a video until tx ends, then looks for a stored answer to r:
+// in this order, so that whoever waits for the lock sees what its holder has
+// stored. Either is nil when there is none.
+func lockVideo(ctx context.Context, tx pgx.Tx, id uuid.UUID, r request) (v *Video, first *remembered, err error) {
+	b := &pgx.Batch{}
+	b.Queue(`SELECT `+columns+` FROM videos WHERE video_id = $1 FOR UPDATE`, id).Query(func(rows pgx.Rows) error {
+		v, err = one(rows, scanVideo)
+		return err
+	})
+	if r.key != "" {
+		b.Queue(selectKeySQL, r.operation, r.key).Query(func(rows pgx.Rows) error {
+			first, err = one(rows, pgx.RowToStructByPos[remembered])
+			return err
+		})
+	}
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		return nil, nil, fmt.Errorf("lock: %w", err)
+	}
+	return v, first, nil
+}
+
+// selectVideo returns nil when there never was such a video.
+func selectVideo(ctx context.Context, db *pgxpool.Pool, id uuid.UUID) (*Video, error) {
+	rows, err := db.Query(ctx, `SELECT `+columns+` FROM videos WHERE video_id = $1`, id)
+	if err != nil {
+		return nil, err
+	}
+	return one(rows, scanVideo)
+}
+
+// Filter says which videos a list holds.
+type Filter struct {
+	UploaderID     uuid.UUID // uuid.Nil is every uploader
+	IncludeDeleted bool
+}
+
+// selectPage returns up to limit videos with ids below before, newest first. A
+// statement for each filter lets each have its own plan.
+func selectPage(ctx context.Context, db *pgxpool.Pool, f Filter, before uuid.UUID, limit int) ([]Video, error) {
+	query, args := `SELECT `+columns+` FROM videos WHERE video_id < $1`, []any{before, limit}
+	if !f.IncludeDeleted {
+		query += ` AND deleted_at IS NULL`
+	}
+	if f.UploaderID != uuid.Nil {
+		query, args = query+` AND uploader_id = $3`, append(args, f.UploaderID)
+	}
+	rows, err := db.Query(ctx, query+` ORDER BY video_id DESC LIMIT $2`, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scanVideo)
+}
+
+// insertKey takes the place of an expired key. While another transaction holds
+// the key it waits; when that commits, or a live key was there before, nothing
+// is inserted and the batch fails with errAnswered.
+func insertKey(b *pgx.Batch, r request, response []byte) {
+	b.Queue(`
+		INSERT INTO idempotency_keys AS k (principal, operation, key, request_hash, response)
+		VALUES ('', $1, $2, $3, $4)
+		ON CONFLICT (principal, operation, key) DO UPDATE
+		   SET request_hash = excluded.request_hash, response = excluded.response, created_at = excluded.created_at
+		 WHERE k.created_at <= now() - interval '24 hours'`,
+		r.operation, r.key, r.hash, response).Exec(func(tag pgconn.CommandTag) error {
+		if tag.RowsAffected() == 0 {
+			return errAnswered
+		}
+		return nil
+	})
+}
+
+const selectKeySQL = `
+	SELECT request_hash, response
+	  FROM idempotency_keys
+	 WHERE principal = '' AND operation = $1 AND key = $2 AND created_at > now() - interval '24 hours'`
+
+// selectKey returns nil when r's key is unknown or has expired.
+func selectKey(ctx context.Context, db *pgxpool.Pool, r request) (*remembered, error) {
+	rows, err := db.Query(ctx, selectKeySQL, r.operation, r.key)
+	if err != nil {
+		return nil, err
+	}
+	return one(rows, pgx.RowToStructByPos[remembered])
+}
+
+// deleteExpiredKeys removes up to limit keys, the oldest first, and skips those
+// that another instance is removing.
+func deleteExpiredKeys(ctx context.Context, db *pgxpool.Pool, limit int) (int64, error) {
+	tag, err := db.Exec(ctx, `
+		DELETE FROM idempotency_keys
+		 WHERE (principal, operation, key) IN (
+		       SELECT principal, operation, key
+		         FROM idempotency_keys
+		        WHERE created_at <= now() - interval '24 hours'
+		        ORDER BY created_at
+		        LIMIT $1
+		          FOR UPDATE SKIP LOCKED)`, limit)
+	return tag.RowsAffected(), err
+}
+
+// one is the only row, or nil when there is none.
+func one[T any](rows pgx.Rows, scan pgx.RowToFunc[T]) (*T, error) {
+	v, err := pgx.CollectExactlyOneRow(rows, scan)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	return &v, err
+}
+
+func scanVideo(row pgx.CollectableRow) (Video, error) {
+	v, err := pgx.RowToStructByPos[Video](row)
+	v.CreatedAt, v.UpdatedAt = v.CreatedAt.UTC(), v.UpdatedAt.UTC()
+	if v.PublishedAt != nil {
+		*v.PublishedAt = v.PublishedAt.UTC()
+	}
+	if v.DeletedAt != nil {
+		*v.DeletedAt = v.DeletedAt.UTC()
+	}
+	return v, err
+}

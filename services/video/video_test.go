@@ -1,0 +1,353 @@
+package video
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing/consistency"
+	eventsv1 "example.com/lockstep/proto/video/events/v1"
+)
+
+func TestLifeOfAVideoAsEvents(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	v := a.create()
+	steps := []struct {
+		method string
+		body   any
+	}{
+		{"PATCH", `{"title": "Herculaneum", "duration_seconds": 0}`},
+		{"PATCH", `{"description": null, "published_at": null}`},
+		{"PATCH", `{"description": "again", "published_at": "2026-05-06T09:08:09.000000999+02:00"}`},
+		{"DELETE", `{"reason": "rights"}`},
+	}
+	for i, s := range steps {
+		r := a.call(s.method, path(v), s.body)
+		if r.Status != http.StatusOK || r.field("version") != []string{"2", "3", "4", "5"}[i] {
+			t.Fatalf("%s %v: %d %s", s.method, s.body, r.Status, r.Raw)
+		}
+	}
+
+	ignore := cmp.Options{
+		protocmp.Transform(),
+		protocmp.IgnoreFields(&eventsv1.Event{}, "event_id", "occurred_at"),
+		protocmp.IgnoreFields(&eventsv1.VideoUpdated{}, "occurred_at"),
+		protocmp.IgnoreFields(&eventsv1.VideoDeleted{}, "occurred_at", "deleted_at"),
+	}
+	id, title, description, text, zero := v.ID.String(), "Herculaneum", "again", "", int64(0)
+	published := time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
+	want := []*eventsv1.Event{
+		{EventType: eventsv1.EventType_EVENT_TYPE_VIDEO_CREATED, Payload: &eventsv1.Event_Created{Created: &eventsv1.VideoCreated{
+			VideoId: id, UploaderId: v.UploaderID.String(), Title: v.Title, Description: v.Description,
+			DurationSeconds: 61, PublishedAt: timestamp(v.PublishedAt), Version: 1, OccurredAt: timestamp(&v.CreatedAt)}}},
+		{EventType: eventsv1.EventType_EVENT_TYPE_VIDEO_UPDATED, Payload: &eventsv1.Event_Updated{Updated: &eventsv1.VideoUpdated{
+			VideoId: id, Version: 2, Title: &title, DurationSeconds: &zero}}},
+		{EventType: eventsv1.EventType_EVENT_TYPE_VIDEO_UPDATED, Payload: &eventsv1.Event_Updated{Updated: &eventsv1.VideoUpdated{
+			VideoId: id, Version: 3, Description: &text, Cleared: []string{"description", "published_at"}}}},
+		{EventType: eventsv1.EventType_EVENT_TYPE_VIDEO_UPDATED, Payload: &eventsv1.Event_Updated{Updated: &eventsv1.VideoUpdated{
+			VideoId: id, Version: 4, Description: &description, PublishedAt: timestamp(&published)}}},
+		{EventType: eventsv1.EventType_EVENT_TYPE_VIDEO_DELETED, Payload: &eventsv1.Event_Deleted{Deleted: &eventsv1.VideoDeleted{
+			VideoId: id, Version: 5, Reason: "rights"}}},
+	}
+	names := []string{"VideoCreated", "VideoUpdated", "VideoUpdated", "VideoUpdated", "VideoDeleted"}
+	events := a.events(v)
+	if len(events) != len(want) {
+		t.Fatalf("%d events, want %d", len(events), len(want))
+	}
+	for i, e := range events {
+		want[i].AggregateId, want[i].AggregateType, want[i].Version = id, "video", int64(i+1)
+		if diff := cmp.Diff(want[i], e.Envelope, ignore); diff != "" {
+			t.Errorf("event %d (-want +got):\n%s", i+1, diff)
+		}
+		if e.Type != names[i] || e.Schema != 1 || e.Aggregate != "video" || e.ID.String() != e.Envelope.GetEventId() ||
+			!e.OccurredAt.Equal(e.Envelope.GetOccurredAt().AsTime()) {
+			t.Errorf("event %d: the row %+v does not match its envelope", i+1, e)
+		}
+		if i > 0 && !e.OccurredAt.After(events[i-1].OccurredAt) {
+			t.Errorf("event %d occurred at %s, not after the one before", i+1, e.OccurredAt)
+		}
+	}
+	if len(a.woken) != len(want) {
+		t.Errorf("the relay was woken %d times, want %d", len(a.woken), len(want))
+	}
+}
+
+func TestNoVideoWithoutItsEvent(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	v := a.create()
+	before := a.rows()
+	a.exec(`ALTER TABLE video.outbox ADD CONSTRAINT broken CHECK (version < 0) NOT VALID`)
+	for _, r := range []reply{
+		a.call("POST", "/v1/videos", draft(nil), "Idempotency-Key", "k"),
+		a.call("PATCH", path(v), `{"title": "new"}`, "Idempotency-Key", "k"),
+		a.call("DELETE", path(v), nil, "Idempotency-Key", "k"),
+	} {
+		if r.Status != http.StatusInternalServerError || strings.Contains(string(r.Raw), "broken") {
+			t.Errorf("got %d %s, want a 500 that keeps the cause to itself", r.Status, r.Raw)
+		}
+	}
+	if after := a.rows(); after != before {
+		t.Errorf("rows %+v became %+v", before, after)
+	}
+	if got := a.call("GET", path(v), nil); got.field("version") != "1" || got.field("title") != v.Title {
+		t.Errorf("the video changed without an event: %s", got.Raw)
+	}
+	if n := len(a.woken); n != 1 {
+		t.Errorf("the relay was woken %d times, want 1", n)
+	}
+	a.exec(`ALTER TABLE video.outbox DROP CONSTRAINT broken`)
+	if r := a.call("PATCH", path(v), `{"title": "new"}`, "Idempotency-Key", "k"); r.Status != http.StatusOK || r.Header.Get("Idempotency-Replayed") != "" {
+		t.Errorf("the key of a failed write was kept: %d %s", r.Status, r.Raw)
+	}
+}
+
+func TestConcurrentPatchesMakeContiguousVersions(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	v := a.create()
+	const writers, each = 8, 10
+	var wg sync.WaitGroup
+	var versions sync.Map
+	for w := range writers {
+		wg.Go(func() {
+			for i := range each {
+				r := a.call("PATCH", path(v), map[string]any{"duration_seconds": 1000 + w*each + i})
+				if _, again := versions.LoadOrStore(r.field("version"), true); again || r.Status != http.StatusOK {
+					t.Errorf("patch: %d, version %s a second time: %t", r.Status, r.field("version"), again)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	now, err := a.service.Get(t.Context(), v.ID, false)
+	if err != nil || now.Version != 1+writers*each {
+		t.Fatalf("version %d (%v), want %d", now.Version, err, 1+writers*each)
+	}
+	a.checkContiguous(now)
+}
+
+func TestIfMatchLetsOneOfManyWin(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	v := a.create()
+	var won, lost atomic.Int32
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			r := a.call("PATCH", path(v), map[string]any{"duration_seconds": 100 + i}, "If-Match", `"1"`)
+			switch {
+			case r.Status == http.StatusOK:
+				won.Add(1)
+			case r.Status == http.StatusPreconditionFailed && r.field("reason") == "VERSION_MISMATCH":
+				lost.Add(1)
+			default:
+				t.Errorf("got %d %s", r.Status, r.Raw)
+			}
+		})
+	}
+	wg.Wait()
+	if won.Load() != 1 || lost.Load() != 7 {
+		t.Errorf("%d won and %d lost, want 1 and 7", won.Load(), lost.Load())
+	}
+	if r := a.call("PATCH", path(v), `{"title": "x"}`, "If-Match", `"2"`); r.Header.Get("ETag") != `"3"` {
+		t.Errorf("If-Match of the current version: %d %s", r.Status, r.Raw)
+	}
+	if r := a.call("DELETE", path(v), nil, "If-Match", `"2"`); r.Status != http.StatusPreconditionFailed || r.field("version") != "3" {
+		t.Errorf("stale If-Match of DELETE: %d %s", r.Status, r.Raw)
+	}
+	if r := a.call("DELETE", path(v), nil, "If-Match", "*"); r.Status != http.StatusOK {
+		t.Errorf("If-Match *: %d %s", r.Status, r.Raw)
+	}
+}
+
+func TestPatchThatChangesNothing(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	v := a.create()
+	for _, body := range []string{
+		`{}`,
+		`{"title": "Pompeii"}`,
+		`{"title": "Pompeii", "description": "line one\nline two", "duration_seconds": 61, "published_at": "2026-03-04T06:06:07.1234564+01:00"}`,
+	} {
+		r := a.call("PATCH", path(v), body)
+		if r.Status != http.StatusOK || r.field("version") != "1" || r.field("consistency_token") != v.Token() ||
+			r.Header.Get("ETag") != `"1"` || r.field("updated_at") != v.UpdatedAt.Format(time.RFC3339Nano) {
+			t.Errorf("%s: %d %s", body, r.Status, r.Raw)
+		}
+	}
+	if n := a.rows(); n.Outbox != 1 || len(a.woken) != 1 {
+		t.Errorf("%d events and %d wake-ups, want 1 of each", n.Outbox, len(a.woken))
+	}
+}
+
+func TestUpdatedAtNeverGoesBackwards(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	v := a.create()
+	ahead := now().Add(time.Hour)
+	a.exec(`UPDATE video.videos SET updated_at = $1`, ahead)
+	got, err := a.service.Update(t.Context(), v.ID, []string{"title"}, Video{Title: "later"}, Write{})
+	if err != nil || !got.Video.UpdatedAt.Equal(ahead.Add(time.Microsecond)) {
+		t.Errorf("updated_at is %s (%v), want a microsecond after %s", got.Video.UpdatedAt, err, ahead)
+	}
+}
+
+func TestTombstoneStays(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	v := a.create()
+	deletion := a.call("DELETE", path(v)+"?reason=spam", nil)
+	want := map[string]string{"video_id": v.ID.String(), "version": "2"}
+	for name, value := range want {
+		if deletion.field(name) != value {
+			t.Errorf("DELETE answers %s %s, want %s", name, deletion.field(name), value)
+		}
+	}
+	token, err := consistency.Parse(deletion.field("consistency_token"))
+	if err != nil || token.Version != 2 || token.AggregateID != v.ID.String() {
+		t.Errorf("token %+v (%v)", token, err)
+	}
+	for _, r := range []reply{
+		a.call("GET", path(v), nil), a.call("PATCH", path(v), `{"title": "x"}`), a.call("DELETE", path(v), nil),
+		a.call("PATCH", path(v), `{}`, "If-Match", `"1"`),
+	} {
+		if r.Status != http.StatusGone || r.field("reason") != "VIDEO_DELETED" ||
+			r.field("version") != "2" || r.field("deleted_at") != deletion.field("deleted_at") {
+			t.Errorf("got %d %s, want a 410 with version and time", r.Status, r.Raw)
+		}
+	}
+	if events := a.events(v); len(events) != 2 || events[1].Envelope.GetDeleted().GetReason() != "spam" {
+		t.Errorf("events %+v", events)
+	}
+	if _, err := a.service.Get(t.Context(), v.ID, true); err != nil {
+		t.Errorf("tombstone: %v", err)
+	}
+	unknown := "/v1/videos/" + uuid.NewString()
+	for _, method := range []string{"GET", "PATCH", "DELETE"} {
+		var body any
+		if method == "PATCH" {
+			body = `{"title": "x"}`
+		}
+		if r := a.call(method, unknown, body); r.Status != http.StatusNotFound || r.field("reason") != "VIDEO_NOT_FOUND" {
+			t.Errorf("%s of an unknown video: %d %s", method, r.Status, r.Raw)
+		}
+	}
+}
+
+func TestAllFaultsAtOnce(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	_, err := a.service.Create(t.Context(), Video{Description: "\x00", DurationSeconds: -1}, Write{Keys: []string{"a b"}})
+	p, ok := errors.AsType[*problem.Error](err)
+	if !ok {
+		t.Fatalf("got %v, want a problem", err)
+	}
+	var fields []string
+	for _, f := range p.Fields {
+		fields = append(fields, f.Field)
+	}
+	slices.Sort(fields)
+	if diff := cmp.Diff([]string{"Idempotency-Key", "description", "duration_seconds", "title", "uploader_id"}, fields); diff != "" {
+		t.Errorf("fields (-want +got):\n%s", diff)
+	}
+}
+
+// trips notes each round trip of a connection.
+type trips struct {
+	mu    sync.Mutex
+	names []string
+}
+
+func (r *trips) add(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.names = append(r.names, name)
+}
+
+func (r *trips) take() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	names := r.names
+	r.names = nil
+	return names
+}
+
+func (r *trips) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	r.add(q.SQL)
+	return ctx
+}
+func (r *trips) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (r *trips) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	r.add("batch")
+	return ctx
+}
+func (r *trips) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (r *trips) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+
+func TestRoundTrips(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	cfg, err := pgxpool.ParseConfig(db.VideoURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seen trips
+	cfg.ConnConfig.Tracer = &seen
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	s := NewService(pool, func() {})
+	with := func(key string) Write { return Write{Keys: []string{key}} }
+
+	created, err := s.Create(t.Context(), Video{UploaderID: uuid.New(), Title: "t"}, with("create"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"begin", "batch", "commit"}, seen.take()); diff != "" {
+		t.Errorf("create (-want +got):\n%s", diff)
+	}
+	id := created.Video.ID
+	if _, err := s.Update(t.Context(), id, []string{"title"}, Video{Title: "u"}, with("update")); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"begin", "batch", "batch", "commit"}, seen.take()); diff != "" {
+		t.Errorf("update (-want +got):\n%s", diff)
+	}
+	if _, err := s.Delete(t.Context(), id, "", with("delete")); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"begin", "batch", "batch", "commit"}, seen.take()); diff != "" {
+		t.Errorf("delete (-want +got):\n%s", diff)
+	}
+}
+
+func TestSecondEventForAVersionIsRefused(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	v := a.create()
+	a.exec(`INSERT INTO video.outbox (id, aggregate_type, aggregate_id, event_type, version, payload)
+		VALUES (gen_random_uuid(), 'video', $1, 'VideoUpdated', 2, '')`, v.ID.String())
+	_, err := a.service.Update(t.Context(), v.ID, []string{"title"}, Video{Title: "y"}, Write{})
+	if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != "23505" {
+		t.Errorf("got %v, want a unique violation", err)
+	}
+}

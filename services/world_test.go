@@ -1,0 +1,170 @@
+package services_test
+
+import (
+	"context"
+	"flag"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/services/catalog"
+	"example.com/lockstep/services/video"
+)
+
+// binaries is the directory of the commands that build builds.
+var binaries string
+
+func TestMain(m *testing.M) {
+	// These tests mostly wait: for deliveries, leases and drains.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	var err error
+	if binaries, err = os.MkdirTemp("", "lockstep-services-"); err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(binaries)
+	pgtest.Main(m)
+}
+
+const (
+	// patience ends a test that would otherwise hang. It covers two deliveries
+	// that a dead subscriber had in hand, on a slow machine.
+	patience = 90 * time.Second
+	// glance is the pause between two looks at a condition.
+	glance = 10 * time.Millisecond
+)
+
+// eventually looks at a condition until it holds.
+func eventually(tb testing.TB, what string, holds func() bool) {
+	tb.Helper()
+	if !await(tb.Context(), holds) {
+		tb.Fatalf("not so after %s: %s", patience, what)
+	}
+}
+
+// await reports whether the condition came to hold in time.
+func await(ctx context.Context, holds func() bool) bool {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(glance)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// world is what one test has to itself: a database, a project on a broker, and
+// an address for each of the two services.
+type world struct {
+	broker  *broker
+	project string
+	pg      *pgtest.DB
+	db      *pgxpool.Pool // as the administrator, who sees both schemas
+
+	videoAddr, catalogAddr string
+}
+
+func newWorld(t testing.TB, b *broker) *world {
+	t.Helper()
+	w := &world{
+		broker: b, project: "test-" + uuid.NewString()[:8], pg: pgtest.New(t),
+		videoAddr: freeAddr(t), catalogAddr: freeAddr(t),
+	}
+	w.db = w.pg.Pool(t, w.pg.Admin)
+	b.provision(t, w.project)
+	return w
+}
+
+// startVideo runs the video service in this process until stop is called, or the
+// test ends, and returns when it is ready.
+func (w *world) startVideo(t testing.TB) (stop func()) {
+	t.Helper()
+	return w.serveVideo(t, w.videoAddr, w.project)
+}
+
+// startMutedVideo is startVideo, but the relay finds no topic in its project:
+// the events stay in the outbox, and the test decides what the broker gets.
+func (w *world) startMutedVideo(t testing.TB) (stop func()) {
+	t.Helper()
+	return w.serveVideo(t, w.videoAddr, "nowhere")
+}
+
+func (w *world) serveVideo(t testing.TB, addr, project string) (stop func()) {
+	t.Helper()
+	cfg := video.Config{DatabaseURL: w.pg.VideoURL, Project: project}
+	return start(t, addr, func(ctx context.Context, lis net.Listener, log *slog.Logger) error {
+		return video.Serve(ctx, cfg, lis, log)
+	})
+}
+
+// startCatalog is startVideo for the catalog service.
+func (w *world) startCatalog(t testing.TB) (stop func()) {
+	t.Helper()
+	cfg := catalog.Config{DatabaseURL: w.pg.CatalogURL, Project: w.project, VideoServiceAddr: w.videoAddr}
+	return start(t, w.catalogAddr, func(ctx context.Context, lis net.Listener, log *slog.Logger) error {
+		return catalog.Serve(ctx, cfg, lis, log)
+	})
+}
+
+func start(t testing.TB, addr string, serve func(context.Context, net.Listener, *slog.Logger) error) (stop func()) {
+	t.Helper()
+	lis, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- serve(ctx, lis, log) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("service at %s: %v", addr, err)
+		}
+	})
+	t.Cleanup(stop)
+	eventually(t, "the service at "+addr+" is ready", func() bool { return ready(addr) })
+	return stop
+}
+
+func ready(addr string) bool {
+	probe := http.Client{Timeout: 5 * time.Second}
+	defer probe.CloseIdleConnections()
+	res, err := probe.Get("http://" + addr + "/readyz")
+	if err != nil {
+		return false
+	}
+	defer res.Body.Close()
+	return res.StatusCode == http.StatusOK
+}
+
+// freeAddr returns an address that nobody listens on. It is below the ports that
+// the system hands out by itself, so that a service can stop and come back to it.
+func freeAddr(t testing.TB) string {
+	t.Helper()
+	for range 100 {
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(20000+rand.IntN(12000)))
+		if lis, err := net.Listen("tcp", addr); err == nil {
+			lis.Close()
+			return addr
+		}
+	}
+	t.Fatal("no free port")
+	return ""
+}
