@@ -22,6 +22,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 const (
@@ -67,10 +69,30 @@ func New(log *slog.Logger, rest http.Handler, grpc *GRPC, health *Health) *Serve
 	return &Server{log: log, rest: rest, grpc: grpc, health: health}
 }
 
-// Run serves on lis, which it closes, until ctx is cancelled, and then drains.
-// It returns nil when every accepted request was answered, an error naming
-// those that were cut off otherwise, and at once when it cannot serve.
-func (s *Server) Run(ctx context.Context, lis net.Listener) error {
+// Run serves on lis, which it closes, and runs loops beside it until ctx is
+// cancelled. Then it drains, and only then cancels the loops' context: the last
+// requests leave them work, too. It returns nil when every accepted request was
+// answered and every loop returned nil, and otherwise an error that names the
+// requests that were cut off, or is the loop's. When a loop fails, or the port
+// cannot be served, everything ends.
+func (s *Server) Run(ctx context.Context, lis net.Listener, loops ...func(context.Context) error) error {
+	looping, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopLoops()
+	g, failed := errgroup.WithContext(looping)
+	for _, loop := range loops {
+		g.Go(func() error { return loop(failed) })
+	}
+	g.Go(func() error {
+		defer stopLoops()
+		serving, stop := context.WithCancel(ctx)
+		defer stop()
+		defer context.AfterFunc(failed, stop)()
+		return s.serve(serving, lis)
+	})
+	return g.Wait()
+}
+
+func (s *Server) serve(ctx context.Context, lis net.Listener) error {
 	ending, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	server := s.httpServer(ending)

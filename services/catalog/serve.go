@@ -2,18 +2,13 @@ package catalog
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"net"
-	"time"
 
-	"github.com/exaring/otelpgx"
 	"github.com/go-chi/chi/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/sync/errgroup"
 
 	"example.com/lockstep/internal/broker"
+	"example.com/lockstep/internal/database"
 	"example.com/lockstep/internal/env"
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/migrations"
@@ -22,11 +17,7 @@ import (
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
 )
 
-const (
-	subscription = "video.events.catalog"
-	// connectTimeout is for one address of the database.
-	connectTimeout = 5 * time.Second
-)
+const subscription = "video.events.catalog"
 
 // Config is what a process serving catalog must be told.
 type Config struct {
@@ -66,7 +57,7 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 // database makes it unready. When a part fails, all of it ends with its error.
 func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) error {
 	defer lis.Close() // for the ways out before the server has it
-	pool, err := openPool(ctx, cfg.DatabaseURL)
+	pool, err := database.Open(ctx, cfg.DatabaseURL)
 	if err != nil {
 		return err
 	}
@@ -95,23 +86,10 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 		return err
 	}
 
-	serving, stopServing := context.WithCancel(ctx)
-	defer stopServing()
-	service := &Service{projector: projector, draining: serving.Done()}
+	service := &Service{projector: projector, draining: ctx.Done()}
 	server := serve.New(log, newRouter(service, log, health), newGRPC(service, log), health)
-
-	// The consumer ends after the server: its events end the waits of readers.
-	consuming, stopConsuming := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopConsuming()
-	g, failed := errgroup.WithContext(consuming)
-	defer context.AfterFunc(failed, stopServing)()
-	g.Go(func() error { return consumer.Run(failed) })
-	g.Go(func() error {
-		defer stopConsuming()
-		return server.Run(serving, lis)
-	})
 	log.InfoContext(ctx, "catalog serves", "addr", lis.Addr().String(), "project", cfg.Project)
-	return g.Wait()
+	return server.Run(ctx, lis, consumer.Run)
 }
 
 func newRouter(s *Service, log *slog.Logger, health *serve.Health) *chi.Mux {
@@ -124,20 +102,4 @@ func newGRPC(s *Service, log *slog.Logger) *serve.GRPC {
 	rpc := serve.NewGRPC(log)
 	catalogv1.RegisterCatalogServiceServer(rpc, grpcServer{service: s})
 	return rpc
-}
-
-func openPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
-	cfg, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		return nil, errors.New("DATABASE_URL cannot be parsed") // not wrapped: it may quote the password
-	}
-	if cfg.ConnConfig.ConnectTimeout == 0 {
-		cfg.ConnConfig.ConnectTimeout = connectTimeout
-	}
-	cfg.ConnConfig.Tracer = otelpgx.NewTracer()
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("open database: %w", err)
-	}
-	return pool, nil
 }

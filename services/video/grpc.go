@@ -3,12 +3,15 @@ package video
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"example.com/lockstep/internal/page"
+	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing"
 	videov1 "example.com/lockstep/proto/video/v1"
 )
@@ -21,8 +24,8 @@ type grpcServer struct {
 
 func (g grpcServer) CreateVideo(ctx context.Context, req *videov1.CreateVideoRequest) (*videov1.CreateVideoResponse, error) {
 	w := callWrite(ctx, 0)
-	v := w.bad.written(req)
-	v.UploaderID = w.bad.uuid("uploader_id", req.GetUploaderId())
+	v := written(req, &w.bad)
+	v.UploaderID = w.bad.UUID("uploader_id", req.GetUploaderId())
 	a, err := g.service.Create(ctx, v, w)
 	if err != nil {
 		return nil, err
@@ -34,13 +37,13 @@ func (g grpcServer) CreateVideo(ctx context.Context, req *videov1.CreateVideoReq
 // unset is cleared.
 func (g grpcServer) UpdateVideo(ctx context.Context, req *videov1.UpdateVideoRequest) (*videov1.UpdateVideoResponse, error) {
 	w := callWrite(ctx, req.GetExpectedVersion())
-	id := w.bad.uuid("video_id", req.GetVideo().GetVideoId())
+	id := w.bad.UUID("video_id", req.GetVideo().GetVideoId())
 	fields := req.GetUpdateMask().GetPaths()
-	w.bad.unless(len(fields) > 0, "update_mask", "must name a field")
+	w.bad.Unless(len(fields) > 0, "update_mask", "must name a field")
 	for _, field := range fields {
-		w.bad.unless(changeable(field), "update_mask", "must not name "+field)
+		w.bad.Unless(slices.Contains(changeable, field), "update_mask", "must not name "+field)
 	}
-	a, err := g.service.Update(ctx, id, fields, w.bad.written(req.GetVideo()), w)
+	a, err := g.service.Update(ctx, id, fields, written(req.GetVideo(), &w.bad), w)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +52,7 @@ func (g grpcServer) UpdateVideo(ctx context.Context, req *videov1.UpdateVideoReq
 
 func (g grpcServer) DeleteVideo(ctx context.Context, req *videov1.DeleteVideoRequest) (*videov1.DeleteVideoResponse, error) {
 	w := callWrite(ctx, req.GetExpectedVersion())
-	a, err := g.service.Delete(ctx, w.bad.uuid("video_id", req.GetVideoId()), req.GetReason(), w)
+	a, err := g.service.Delete(ctx, w.bad.UUID("video_id", req.GetVideoId()), req.GetReason(), w)
 	if err != nil {
 		return nil, err
 	}
@@ -60,9 +63,9 @@ func (g grpcServer) DeleteVideo(ctx context.Context, req *videov1.DeleteVideoReq
 }
 
 func (g grpcServer) GetVideo(ctx context.Context, req *videov1.GetVideoRequest) (*videov1.GetVideoResponse, error) {
-	var bad faults
-	id := bad.uuid("video_id", req.GetVideoId())
-	if err := bad.err(); err != nil {
+	var bad problem.Faults
+	id := bad.UUID("video_id", req.GetVideoId())
+	if err := bad.Err(); err != nil {
 		return nil, err
 	}
 	v, err := g.service.Get(ctx, id, req.GetIncludeDeleted())
@@ -75,18 +78,18 @@ func (g grpcServer) GetVideo(ctx context.Context, req *videov1.GetVideoRequest) 
 func (g grpcServer) ListVideos(ctx context.Context, req *videov1.ListVideosRequest) (*videov1.ListVideosResponse, error) {
 	f := Filter{IncludeDeleted: req.GetIncludeDeleted()}
 	if req.GetUploaderId() != "" {
-		var bad faults
-		f.UploaderID = bad.uuid("uploader_id", req.GetUploaderId())
-		if err := bad.err(); err != nil {
+		var bad problem.Faults
+		f.UploaderID = bad.UUID("uploader_id", req.GetUploaderId())
+		if err := bad.Err(); err != nil {
 			return nil, err
 		}
 	}
-	page, next, err := g.service.List(ctx, f, cmp.Or(int(req.GetPageSize()), defaultPageSize), req.GetPageToken())
+	videos, next, err := g.service.List(ctx, f, cmp.Or(int(req.GetPageSize()), page.DefaultSize), req.GetPageToken())
 	if err != nil {
 		return nil, err
 	}
 	resp := &videov1.ListVideosResponse{NextPageToken: next}
-	for _, v := range page {
+	for _, v := range videos {
 		resp.Videos = append(resp.Videos, v.proto())
 	}
 	return resp, nil
@@ -95,20 +98,21 @@ func (g grpcServer) ListVideos(ctx context.Context, req *videov1.ListVideosReque
 // callWrite reads the metadata of a write.
 func callWrite(ctx context.Context, expectedVersion int64) (w Write) {
 	w.Keys, w.IfVersion = metadata.ValueFromIncomingContext(ctx, "idempotency-key"), expectedVersion
-	w.bad.unless(expectedVersion >= 0, "expected_version", "must not be negative")
+	w.bad.Unless(expectedVersion >= 0, "expected_version", "must not be negative")
 	return w
 }
 
 // written reads what a caller may write of a video.
-func (f *faults) written(m interface {
+func written(m interface {
 	GetTitle() string
 	GetDescription() string
 	GetDurationSeconds() int64
 	GetPublishedAt() *timestamppb.Timestamp
-}) Video {
+}, bad *problem.Faults,
+) Video {
 	v := Video{Title: m.GetTitle(), Description: m.GetDescription(), DurationSeconds: m.GetDurationSeconds()}
 	if t := m.GetPublishedAt(); t != nil {
-		f.unless(t.IsValid(), "published_at", "must be a valid timestamp")
+		bad.Unless(t.IsValid(), "published_at", "must be a valid timestamp")
 		v.PublishedAt = new(micros(t.AsTime()))
 	}
 	return v

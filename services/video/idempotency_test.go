@@ -8,12 +8,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
+	"example.com/lockstep/internal/idempotency"
 	"example.com/lockstep/internal/problem"
 	videov1 "example.com/lockstep/proto/video/v1"
 )
@@ -129,7 +131,7 @@ func TestTwinWaits(t *testing.T) {
 	a := newAPI(t)
 	v := Video{Title: "t", UploaderID: newID()}
 	w := Write{Keys: []string{"k"}}
-	r, err := w.request("POST /v1/videos", v, nil)
+	r, err := w.check("POST /v1/videos", v, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,9 +139,11 @@ func TestTwinWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(t.Context(), `
-		INSERT INTO idempotency_keys (principal, operation, key, request_hash, response)
-		VALUES ('', $1, $2, $3, $4)`, r.operation, r.key, r.hash, encode(Video{Title: "first"})); err != nil {
+	batch := &pgx.Batch{}
+	if err := r.Remember(batch, Video{Title: "first"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.SendBatch(t.Context(), batch).Close(); err != nil {
 		t.Fatal(err)
 	}
 	twin := make(chan Answer, 1)
@@ -195,19 +199,19 @@ func TestSweepRemovesExpiredKeysOnly(t *testing.T) {
 	a.exec(`
 		INSERT INTO video.idempotency_keys (principal, operation, key, request_hash, response, created_at)
 		SELECT '', 'op', n::text, '', '', CASE WHEN n > 3 THEN now() - interval '25 hours' ELSE now() - interval '23 hours' END
-		  FROM generate_series(1, $1) n`, 3+sweepBatch+1)
+		  FROM generate_series(1, $1) n`, 3+600+1)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	beats := make(chan struct{}, 1)
 	done := make(chan error, 1)
 	go func() {
-		done <- sweepKeys(ctx, a.db, slog.New(slog.DiscardHandler), func() { beats <- struct{}{} })
+		done <- idempotency.Sweep(ctx, a.db, slog.New(slog.DiscardHandler), func() { beats <- struct{}{} })
 	}()
 	<-beats
 	a.until("only the 3 live keys are left", func() bool { return a.rows().Keys == 3 })
 	cancel()
 	if err := <-done; err != nil {
-		t.Errorf("sweepKeys returned %v", err)
+		t.Errorf("sweep returned %v", err)
 	}
 }
 

@@ -3,10 +3,7 @@ package video
 import (
 	_ "embed"
 	"log/slog"
-	"maps"
 	"net/http"
-	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +11,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
 
+	"example.com/lockstep/internal/page"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/serve"
 )
@@ -31,10 +29,7 @@ type rest struct {
 }
 
 func (a rest) mount(r chi.Router) {
-	r.Get("/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(openAPI) // a client that has gone needs no answer
-	})
+	serve.OpenAPI(r, openAPI)
 	r.Post("/v1/videos", a.handle(a.create))
 	r.Get("/v1/videos", a.handle(a.list))
 	r.Get("/v1/videos/{id}", a.handle(a.get))
@@ -57,7 +52,7 @@ func (a rest) create(w http.ResponseWriter, r *http.Request) error {
 	}
 	write := newWrite(r)
 	_, v := b.read(&write.bad)
-	v.UploaderID = write.bad.uuid("uploader_id", b.UploaderID.Value)
+	v.UploaderID = write.bad.UUID("uploader_id", b.UploaderID.Value)
 	answer, err := a.service.Create(r.Context(), v, write)
 	if err != nil {
 		return err
@@ -76,9 +71,9 @@ func (a rest) update(w http.ResponseWriter, r *http.Request) error {
 		return problem.Invalid("body", "must be an object")
 	}
 	write := newWrite(r)
-	write.bad.unless(!b.UploaderID.Set, "uploader_id", "never changes")
+	write.bad.Unless(!b.UploaderID.Set, "uploader_id", "never changes")
 	fields, to := b.read(&write.bad)
-	answer, err := a.service.Update(r.Context(), write.bad.id(r), fields, to, write)
+	answer, err := a.service.Update(r.Context(), pathID(r, &write.bad), fields, to, write)
 	if err != nil {
 		return err
 	}
@@ -96,9 +91,9 @@ func (a rest) delete(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	write := newWrite(r)
-	query := write.bad.query(r, "reason")
-	write.bad.unless(b.Reason == "" || !query.Has("reason"), "reason", "must not be given twice")
-	answer, err := a.service.Delete(r.Context(), write.bad.id(r), b.Reason+query.Get("reason"), write)
+	query := serve.Query(r, &write.bad, "reason")
+	write.bad.Unless(b.Reason == "" || !query.Has("reason"), "reason", "must not be given twice")
+	answer, err := a.service.Delete(r.Context(), pathID(r, &write.bad), b.Reason+query.Get("reason"), write)
 	if err != nil {
 		return err
 	}
@@ -111,9 +106,9 @@ func (a rest) delete(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a rest) get(w http.ResponseWriter, r *http.Request) error {
-	var bad faults
-	id := bad.id(r)
-	if err := bad.err(); err != nil {
+	var bad problem.Faults
+	id := pathID(r, &bad)
+	if err := bad.Err(); err != nil {
 		return err
 	}
 	v, err := a.service.Get(r.Context(), id, false)
@@ -126,24 +121,24 @@ func (a rest) get(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a rest) list(w http.ResponseWriter, r *http.Request) (err error) {
-	var bad faults
-	query := bad.query(r, "page_size", "page_token", "uploader_id")
-	size, f := defaultPageSize, Filter{}
+	var bad problem.Faults
+	query := serve.Query(r, &bad, "page_size", "page_token", "uploader_id")
+	size, f := page.DefaultSize, Filter{}
 	if query.Has("page_size") {
 		size, err = strconv.Atoi(query.Get("page_size"))
-		bad.unless(err == nil, "page_size", "must be an integer")
+		bad.Unless(err == nil, "page_size", "must be an integer")
 	}
 	if query.Has("uploader_id") {
-		f.UploaderID = bad.uuid("uploader_id", query.Get("uploader_id"))
+		f.UploaderID = bad.UUID("uploader_id", query.Get("uploader_id"))
 	}
-	if err := bad.err(); err != nil {
+	if err := bad.Err(); err != nil {
 		return err
 	}
-	page, next, err := a.service.List(r.Context(), f, size, query.Get("page_token"))
+	videos, next, err := a.service.List(r.Context(), f, size, query.Get("page_token"))
 	if err != nil {
 		return err
 	}
-	serve.WriteJSON(w, http.StatusOK, map[string]any{"videos": page, "next_page_token": next})
+	serve.WriteJSON(w, http.StatusOK, map[string]any{"videos": videos, "next_page_token": next})
 	return nil
 }
 
@@ -158,15 +153,15 @@ type body struct {
 
 // read returns the names of the given fields, but for the uploader, and a video
 // that has them.
-func (b body) read(bad *faults) (fields []string, v Video) {
+func (b body) read(bad *problem.Faults) (fields []string, v Video) {
 	v = Video{Title: b.Title.Value, Description: b.Description.Value, DurationSeconds: b.DurationSeconds.Value}
 	if b.PublishedAt.Set && !b.PublishedAt.Null {
 		t, err := time.Parse(time.RFC3339, b.PublishedAt.Value)
-		bad.unless(err == nil, "published_at", "must be a time as in RFC 3339")
+		bad.Unless(err == nil, "published_at", "must be a time as in RFC 3339")
 		v.PublishedAt = new(micros(t))
 	}
-	bad.unless(!b.Title.Null, "title", "must not be null")
-	bad.unless(!b.DurationSeconds.Null, "duration_seconds", "must not be null")
+	bad.Unless(!b.Title.Null, "title", "must not be null")
+	bad.Unless(!b.DurationSeconds.Null, "duration_seconds", "must not be null")
 	for field, set := range map[string]bool{
 		"title": b.Title.Set, "description": b.Description.Set,
 		"duration_seconds": b.DurationSeconds.Set, "published_at": b.PublishedAt.Set,
@@ -203,21 +198,12 @@ func newWrite(r *http.Request) (w Write) {
 	w.Keys = r.Header.Values("Idempotency-Key")
 	if match := strings.Join(r.Header.Values("If-Match"), ", "); match != "*" && r.Header.Values("If-Match") != nil {
 		w.IfVersion, _ = strconv.ParseInt(strings.Trim(match, `"`), 10, 64)
-		w.bad.unless(w.IfVersion > 0 && match == (Video{Version: w.IfVersion}).etag(),
+		w.bad.Unless(w.IfVersion > 0 && match == (Video{Version: w.IfVersion}).etag(),
 			"If-Match", `must be one version in quotes, such as "3", or *`)
 	}
 	return w
 }
 
-func (f *faults) id(r *http.Request) uuid.UUID { return f.uuid("video_id", chi.URLParam(r, "id")) }
-
-// query returns the parameters, each of which may be given once.
-func (f *faults) query(r *http.Request, known ...string) url.Values {
-	query, err := url.ParseQuery(r.URL.RawQuery)
-	f.unless(err == nil, "query", "must be a well-formed query string")
-	for _, name := range slices.Sorted(maps.Keys(query)) {
-		f.unless(slices.Contains(known, name), name, "is not a known parameter")
-		f.unless(len(query[name]) == 1, name, "must not be given twice")
-	}
-	return query
+func pathID(r *http.Request, bad *problem.Faults) uuid.UUID {
+	return bad.UUID("video_id", chi.URLParam(r, "id"))
 }

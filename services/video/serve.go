@@ -2,26 +2,18 @@ package video
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"net"
-	"time"
-
-	"github.com/exaring/otelpgx"
-	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/sync/errgroup"
 
 	"example.com/lockstep/internal/broker"
+	"example.com/lockstep/internal/database"
 	"example.com/lockstep/internal/env"
+	"example.com/lockstep/internal/idempotency"
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/pkg/eventing/outbox"
 	videov1 "example.com/lockstep/proto/video/v1"
 )
-
-// connectTimeout is for one address of the database.
-const connectTimeout = 5 * time.Second
 
 // Config is what a process serving video must be told.
 type Config struct {
@@ -59,7 +51,7 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 // part's error.
 func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) error {
 	defer lis.Close() // for the ways out before the server has it
-	pool, err := openPool(ctx, cfg.DatabaseURL)
+	pool, err := database.Open(ctx, cfg.DatabaseURL)
 	if err != nil {
 		return err
 	}
@@ -81,7 +73,6 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	if err != nil {
 		return err
 	}
-	sweeping := beat(health, "idempotency keys")
 	service := NewService(pool, relay.Wake)
 	router := serve.NewRouter(log, health)
 	rest{service, log}.mount(router)
@@ -89,38 +80,10 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	videov1.RegisterVideoServiceServer(rpc, grpcServer{service: service})
 	server := serve.New(log, router, rpc, health)
 
-	// The loops end after the server has: its last requests leave events, too.
-	looping, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopLoops()
-	g, failed := errgroup.WithContext(looping)
-	g.Go(func() error { return relay.Run(failed) })
-	g.Go(func() error { return sweepKeys(failed, pool, log, sweeping) })
-	g.Go(func() error {
-		defer stopLoops()
-		serving, stop := context.WithCancel(ctx)
-		defer stop()
-		defer context.AfterFunc(failed, stop)()
-		return server.Run(serving, lis)
-	})
 	log.InfoContext(ctx, "video serves", "addr", lis.Addr().String(), "project", cfg.Project)
-	return g.Wait()
-}
-
-func openPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
-	cfg, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		// Not wrapped: it may quote the password.
-		return nil, errors.New("DATABASE_URL cannot be parsed")
-	}
-	if cfg.ConnConfig.ConnectTimeout == 0 {
-		cfg.ConnConfig.ConnectTimeout = connectTimeout
-	}
-	cfg.ConnConfig.Tracer = otelpgx.NewTracer()
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("open database: %w", err)
-	}
-	return pool, nil
+	return server.Run(ctx, lis, relay.Run, func(ctx context.Context) error {
+		return idempotency.Sweep(ctx, pool, log, beat(health, "idempotency keys"))
+	})
 }
 
 // beat is the heartbeat of a loop that has no states to tell of.

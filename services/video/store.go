@@ -7,8 +7,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/internal/idempotency"
 )
 
 // columns are in the order of Video's fields.
@@ -37,18 +38,13 @@ func updateVideo(b *pgx.Batch, v Video) {
 // lockVideo locks a video until tx ends, then looks for a stored answer to r:
 // in this order, so that whoever waits for the lock sees what its holder has
 // stored. Either is nil when there is none.
-func lockVideo(ctx context.Context, tx pgx.Tx, id uuid.UUID, r request) (v *Video, first *remembered, err error) {
+func lockVideo(ctx context.Context, tx pgx.Tx, id uuid.UUID, r idempotency.Request) (v *Video, first *idempotency.Stored, err error) {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT `+columns+` FROM videos WHERE video_id = $1 FOR UPDATE`, id).Query(func(rows pgx.Rows) error {
-		v, err = one(rows, scanVideo)
+		v, err = oneVideo(rows)
 		return err
 	})
-	if r.key != "" {
-		b.Queue(selectKeySQL, r.operation, r.key).Query(func(rows pgx.Rows) error {
-			first, err = one(rows, pgx.RowToStructByPos[remembered])
-			return err
-		})
-	}
+	r.Recall(b, func(s idempotency.Stored) { first = &s })
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {
 		return nil, nil, fmt.Errorf("lock: %w", err)
 	}
@@ -61,13 +57,7 @@ func selectVideo(ctx context.Context, db *pgxpool.Pool, id uuid.UUID) (*Video, e
 	if err != nil {
 		return nil, err
 	}
-	return one(rows, scanVideo)
-}
-
-// Filter says which videos a list holds.
-type Filter struct {
-	UploaderID     uuid.UUID // uuid.Nil is every uploader
-	IncludeDeleted bool
+	return oneVideo(rows)
 }
 
 // selectPage returns up to limit videos with ids below before, newest first. A
@@ -87,56 +77,9 @@ func selectPage(ctx context.Context, db *pgxpool.Pool, f Filter, before uuid.UUI
 	return pgx.CollectRows(rows, scanVideo)
 }
 
-// insertKey takes the place of an expired key. While another transaction holds
-// the key it waits; when that commits, or a live key was there before, nothing
-// is inserted and the batch fails with errAnswered.
-func insertKey(b *pgx.Batch, r request, response []byte) {
-	b.Queue(`
-		INSERT INTO idempotency_keys AS k (principal, operation, key, request_hash, response)
-		VALUES ('', $1, $2, $3, $4)
-		ON CONFLICT (principal, operation, key) DO UPDATE
-		   SET request_hash = excluded.request_hash, response = excluded.response, created_at = excluded.created_at
-		 WHERE k.created_at <= now() - interval '24 hours'`,
-		r.operation, r.key, r.hash, response).Exec(func(tag pgconn.CommandTag) error {
-		if tag.RowsAffected() == 0 {
-			return errAnswered
-		}
-		return nil
-	})
-}
-
-const selectKeySQL = `
-	SELECT request_hash, response
-	  FROM idempotency_keys
-	 WHERE principal = '' AND operation = $1 AND key = $2 AND created_at > now() - interval '24 hours'`
-
-// selectKey returns nil when r's key is unknown or has expired.
-func selectKey(ctx context.Context, db *pgxpool.Pool, r request) (*remembered, error) {
-	rows, err := db.Query(ctx, selectKeySQL, r.operation, r.key)
-	if err != nil {
-		return nil, err
-	}
-	return one(rows, pgx.RowToStructByPos[remembered])
-}
-
-// deleteExpiredKeys removes up to limit keys, the oldest first, and skips those
-// that another instance is removing.
-func deleteExpiredKeys(ctx context.Context, db *pgxpool.Pool, limit int) (int64, error) {
-	tag, err := db.Exec(ctx, `
-		DELETE FROM idempotency_keys
-		 WHERE (principal, operation, key) IN (
-		       SELECT principal, operation, key
-		         FROM idempotency_keys
-		        WHERE created_at <= now() - interval '24 hours'
-		        ORDER BY created_at
-		        LIMIT $1
-		          FOR UPDATE SKIP LOCKED)`, limit)
-	return tag.RowsAffected(), err
-}
-
-// one is the only row, or nil when there is none.
-func one[T any](rows pgx.Rows, scan pgx.RowToFunc[T]) (*T, error) {
-	v, err := pgx.CollectExactlyOneRow(rows, scan)
+// oneVideo is the only row, or nil when there is none.
+func oneVideo(rows pgx.Rows) (*Video, error) {
+	v, err := pgx.CollectExactlyOneRow(rows, scanVideo)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}

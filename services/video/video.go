@@ -24,6 +24,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/idempotency"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
@@ -61,6 +62,28 @@ func NewService(db *pgxpool.Pool, wake func()) *Service {
 	return &Service{db: db, wake: wake}
 }
 
+// Write is what comes along with a write.
+type Write struct {
+	// Keys are the values of Idempotency-Key, of which there may be one: a
+	// retry with it within 24 hours gets the first answer.
+	Keys []string
+	// IfVersion makes the write fail unless the video has this version; 0 is any.
+	IfVersion int64
+	// bad is what the protocol found wrong. It is reported together with what
+	// the rules find.
+	bad problem.Faults
+}
+
+// check returns the write as its idempotency key knows it, or all that is wrong.
+func (w Write) check(operation string, body any, bad problem.Faults) (idempotency.Request, error) {
+	w.bad.Merge(bad)
+	r, err := idempotency.NewRequest(operation, w.Keys, body, &w.bad)
+	if bad := w.bad.Err(); bad != nil {
+		return r, bad
+	}
+	return r, err
+}
+
 // Answer is what a write made, or made the first time.
 type Answer struct {
 	Video    Video
@@ -70,7 +93,7 @@ type Answer struct {
 // Create stores v, whose ID, version and times it assigns. Video, event and key
 // take one round trip between BEGIN and COMMIT.
 func (s *Service) Create(ctx context.Context, v Video, w Write) (Answer, error) {
-	r, err := w.request("POST /v1/videos", v, v.faults("uploader_id", "title", "description", "duration_seconds", "published_at"))
+	r, err := w.check("POST /v1/videos", v, v.faults(append(changeable, "uploader_id")...))
 	if err != nil {
 		return Answer{}, err
 	}
@@ -84,13 +107,16 @@ func (s *Service) Create(ctx context.Context, v Video, w Write) (Answer, error) 
 	defer cancel()
 	err = pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
 		batch := &pgx.Batch{}
-		r.remember(batch, v) // first, since a twin of this request waits here
+		if err := r.Remember(batch, v); err != nil { // first: a twin of this request waits here
+			return err
+		}
 		insertVideo(batch, v)
 		return outbox.Append(ctx, tx, batch, events...)
 	})
 	switch {
-	case errors.Is(err, errAnswered):
-		return r.replay(ctx, s.db)
+	case errors.Is(err, idempotency.ErrAnswered):
+		a := Answer{Replayed: true}
+		return a, r.Replay(ctx, s.db, &a.Video)
 	case err != nil:
 		return Answer{}, fmt.Errorf("create video: %w", err)
 	}
@@ -102,7 +128,7 @@ func (s *Service) Create(ctx context.Context, v Video, w Write) (Answer, error) 
 // are, it makes no version and no event and answers the video as it is.
 func (s *Service) Update(ctx context.Context, id uuid.UUID, fields []string, to Video, w Write) (Answer, error) {
 	fields = slices.Compact(slices.Sorted(slices.Values(fields)))
-	r, err := w.request("PATCH /v1/videos/"+id.String(), to.only(fields), to.faults(fields...))
+	r, err := w.check("PATCH /v1/videos/"+id.String(), to.only(fields), to.faults(fields...))
 	if err != nil {
 		return Answer{}, err
 	}
@@ -119,9 +145,9 @@ func (s *Service) Update(ctx context.Context, id uuid.UUID, fields []string, to 
 // Delete makes a video a tombstone. The reason, which may be empty, travels in
 // the event.
 func (s *Service) Delete(ctx context.Context, id uuid.UUID, reason string, w Write) (Answer, error) {
-	var bad faults
-	bad.text("reason", reason, 0, maxReason, "")
-	r, err := w.request("DELETE /v1/videos/"+id.String(), reason, bad)
+	var bad problem.Faults
+	bad.Text("reason", reason, 0, maxReason, "")
+	r, err := w.check("DELETE /v1/videos/"+id.String(), reason, bad)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -135,7 +161,7 @@ func (s *Service) Delete(ctx context.Context, id uuid.UUID, reason string, w Wri
 // change is the transaction of every write to an existing video: a round trip
 // that locks and reads, decide, a round trip that writes. decide moves the
 // video on and returns the event that says so, or leaves all as it is.
-func (s *Service) change(ctx context.Context, id uuid.UUID, ifVersion int64, r request,
+func (s *Service) change(ctx context.Context, id uuid.UUID, ifVersion int64, r idempotency.Request,
 	decide func(*Video) ([]eventing.Event, error)) (a Answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -148,8 +174,8 @@ func (s *Service) change(ctx context.Context, id uuid.UUID, ifVersion int64, r r
 		if first != nil {
 			// Before all else: it may be this very request that deleted the
 			// video or moved its version.
-			a, err = r.answer(*first)
-			return err
+			a.Replayed = true
+			return r.Answer(*first, &a.Video)
 		}
 		if err := v.expect(ifVersion); err != nil {
 			return err
@@ -161,8 +187,10 @@ func (s *Service) change(ctx context.Context, id uuid.UUID, ifVersion int64, r r
 		if len(events) > 0 {
 			updateVideo(batch, *v)
 		}
-		r.remember(batch, *v)
-		a = Answer{Video: *v}
+		if err := r.Remember(batch, *v); err != nil {
+			return err
+		}
+		a.Video = *v
 		return outbox.Append(ctx, tx, batch, events...)
 	})
 	if err != nil {

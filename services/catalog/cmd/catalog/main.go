@@ -3,20 +3,10 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
-	"fmt"
-	"io"
+	"log/slog"
 	"net"
-	"os"
-	"os/signal"
-	"strconv"
-	"strings"
-	"syscall"
-	"time"
 
-	"example.com/lockstep/internal/env"
-	"example.com/lockstep/internal/telemetry"
+	"example.com/lockstep/internal/command"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/services/catalog"
 )
@@ -47,86 +37,18 @@ environment of migrate:
 exit codes: 0 done, 1 failed, 2 wrong usage
 `
 
-const (
-	exitDone = iota
-	exitFailed
-	exitUsage
-)
+func main() { command.Main(service()) }
 
-// flushTimeout is for the last traces: the drain before it leaves about this
-// much of the 10 seconds.
-const flushTimeout = time.Second
-
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
-	defer stop()
-	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)) //nolint:gocritic // the process ends, and with it the signals
+func service() command.Service {
+	return command.Service{Name: "catalog", Usage: usage, Schema: migrations.Catalog, Configure: configure}
 }
 
-func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	command := "serve"
-	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
-		command, args = args[0], args[1:]
-	}
-	actions := map[string]func(context.Context, func(string) string, io.Writer) error{
-		"serve": serve, "migrate": migrate, "help": help,
-	}
-	flags := flag.NewFlagSet(command, flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	err := flags.Parse(args)
-	switch action, known := actions[command]; {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, usage)
-		return exitDone
-	case !known:
-		err = errors.New("unknown command")
-	case err == nil && flags.NArg() > 0:
-		err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	case err == nil:
-		if err := action(ctx, getenv, stdout); err != nil {
-			fmt.Fprintf(stderr, "catalog %s: %v\n", command, err)
-			return exitFailed
-		}
-		return exitDone
-	}
-	fmt.Fprintf(stderr, "catalog %s: %v; see catalog help\n", command, err)
-	return exitUsage
-}
-
-func serve(ctx context.Context, getenv func(string) string, stdout io.Writer) error {
+func configure(getenv func(string) string) (command.Process, error) {
 	cfg, err := catalog.ConfigFromEnv(getenv)
-	if err != nil {
-		return err
-	}
-	log := telemetry.Logger(stdout, cfg.LogLevel, "catalog", cfg.Project)
-	flush, err := telemetry.Setup(ctx, "catalog")
-	if err != nil {
-		return err
-	}
-	lis, err := net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(cfg.Port)))
-	if err != nil {
-		return err
-	}
-	err = catalog.Serve(ctx, cfg, lis, log)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
-	defer cancel()
-	if flushErr := flush(ctx); flushErr != nil {
-		log.WarnContext(ctx, "last telemetry not sent", "error", flushErr)
-	}
-	return err
-}
-
-func migrate(ctx context.Context, getenv func(string) string, stdout io.Writer) error {
-	r := env.New(getenv)
-	url := r.RequiredURL("DATABASE_URL")
-	level := r.Level("LOG_LEVEL", 0)
-	if err := r.Err(); err != nil {
-		return err
-	}
-	return migrations.Up(ctx, url, migrations.Catalog, telemetry.Logger(stdout, level, "catalog", ""))
-}
-
-func help(_ context.Context, _ func(string) string, stdout io.Writer) error {
-	_, err := io.WriteString(stdout, usage)
-	return err
+	return command.Process{
+		Port: cfg.Port, Project: cfg.Project, LogLevel: cfg.LogLevel,
+		Serve: func(ctx context.Context, lis net.Listener, log *slog.Logger) error {
+			return catalog.Serve(ctx, cfg, lis, log)
+		},
+	}, err
 }

@@ -26,7 +26,7 @@ func TestCommandLine(t *testing.T) {
 		{"--fast", 2, "", "-fast"},
 	} {
 		var out, errOut bytes.Buffer
-		code := run(t.Context(), strings.Fields(tc.args), func(string) string { return "" }, &out, &errOut)
+		code := service().Run(t.Context(), strings.Fields(tc.args), func(string) string { return "" }, &out, &errOut)
 		if code != tc.code || !strings.Contains(out.String(), tc.out) || !strings.Contains(errOut.String(), tc.errOut) {
 			t.Errorf("catalog %s: code %d, stdout %q, stderr %q", tc.args, code, out.String(), errOut.String())
 		}

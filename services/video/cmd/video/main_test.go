@@ -37,7 +37,7 @@ func TestCommandLine(t *testing.T) {
 	}
 	for _, test := range tests {
 		var stdout, stderr bytes.Buffer
-		code := run(t.Context(), test.args, func(string) string { return "" }, &stdout, &stderr)
+		code := service().Run(t.Context(), test.args, func(string) string { return "" }, &stdout, &stderr)
 		if code != test.code || stdout.String() != test.stdout || !strings.Contains(stderr.String(), test.stderr) ||
 			(code == 0) != (stderr.Len() == 0) {
 			t.Errorf("video %q: code %d, stdout %.40q, stderr %q", test.args, code, stdout.String(), stderr.String())
@@ -55,7 +55,7 @@ func TestMigrateNeedsOnlyItsDatabase(t *testing.T) {
 	getenv := func(name string) string { return map[string]string{"DATABASE_URL": db.Admin}[name] }
 	for range 2 { // the second finds nothing to do
 		var stdout, stderr bytes.Buffer
-		if code := run(t.Context(), []string{"migrate"}, getenv, &stdout, &stderr); code != 0 {
+		if code := service().Run(t.Context(), []string{"migrate"}, getenv, &stdout, &stderr); code != 0 {
 			t.Fatalf("migrate: %d %s", code, stderr.String())
 		}
 	}
@@ -75,7 +75,7 @@ func TestServeNamesATakenPort(t *testing.T) {
 	port := strconv.Itoa(lis.Addr().(*net.TCPAddr).Port)
 	env := map[string]string{"DATABASE_URL": "postgres://nobody@127.0.0.1:1/none", "GOOGLE_CLOUD_PROJECT": "p", "PORT": port}
 	var stdout, stderr bytes.Buffer
-	code := run(context.Background(), nil, func(name string) string { return env[name] }, &stdout, &stderr)
+	code := service().Run(context.Background(), nil, func(name string) string { return env[name] }, &stdout, &stderr)
 	if code != 1 || !strings.Contains(stderr.String(), port) {
 		t.Errorf("code %d, stderr %q", code, stderr.String())
 	}

@@ -1,0 +1,107 @@
+// Package idempotency lets a client retry a write without doing it twice: the
+// Idempotency-Key header (draft-ietf-httpapi-idempotency-key-header).
+//
+// A key, a hash of the request and the answer are a row in the write's own
+// transaction, so a key is remembered exactly when its write has happened. A twin
+// that comes while the first is running waits for it and gets the first answer; the
+// same key with another request is refused. Keys live for 24 hours. The table is
+// the idempotency_keys that the connection's search_path finds.
+package idempotency
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/internal/problem"
+)
+
+// Header carries the key over REST; gRPC metadata has it in lower case.
+const Header = "Idempotency-Key"
+
+// ErrAnswered means that another transaction has answered the request. The caller
+// rolls back and answers with Replay.
+var ErrAnswered = errors.New("the idempotency key is in use")
+
+// Request is a write as its key knows it. One without a key is never remembered.
+type Request struct {
+	operation, key string
+	hash           []byte
+}
+
+// NewRequest blames the header unless values is empty or one key. The operation
+// names method and path, alike for all protocols, so that a key holds across them.
+// The hash is over the decoded body: spaces and the order of fields do not make it
+// another request.
+func NewRequest(operation string, values []string, body any, bad *problem.Faults) (Request, error) {
+	key := strings.Join(values, " ") // two of them are one with a forbidden space
+	invisible := func(c rune) bool { return c < '!' || c > '~' }
+	bad.Unless(len(values) == 0 || 0 < len(key) && len(key) <= 255 && !strings.ContainsFunc(key, invisible),
+		Header, "must be one value of 1 to 255 visible ASCII characters")
+	encoded, err := json.Marshal(body)
+	if err != nil {
+		return Request{}, fmt.Errorf("hash request: %w", err)
+	}
+	hash := sha256.Sum256(encoded)
+	return Request{operation, key, hash[:]}, nil
+}
+
+// Remember queues the answer on b. While a twin's transaction holds the key, the
+// statement waits; if that commits, b fails with ErrAnswered.
+func (r Request) Remember(b *pgx.Batch, answer any) error {
+	if r.key == "" {
+		return nil
+	}
+	response, err := json.Marshal(answer)
+	if err != nil {
+		return fmt.Errorf("remember answer: %w", err)
+	}
+	r.insert(b, response)
+	return nil
+}
+
+// Recall queues a look for a stored answer on b, and hands it to found when there is
+// one. Behind a lock that the first request held, it sees what that has stored.
+func (r Request) Recall(b *pgx.Batch, found func(Stored)) {
+	if r.key != "" {
+		r.selectInto(b, found)
+	}
+}
+
+// Stored is a remembered request with its answer.
+type Stored struct{ Hash, Response []byte }
+
+// Answer decodes the first answer into answer, unless the stored request was
+// another one than r.
+func (r Request) Answer(first Stored, answer any) error {
+	if !bytes.Equal(first.Hash, r.hash) {
+		e := problem.New(problem.CodeKeyReused, "", "The idempotency key was used for another request.")
+		e.Fields = []problem.Field{{Field: Header, Detail: "was used for another request"}}
+		return e
+	}
+	if err := json.Unmarshal(first.Response, answer); err != nil {
+		return fmt.Errorf("decode first answer: %w", err)
+	}
+	return nil
+}
+
+// Replay decodes the answer of the transaction that came first.
+func (r Request) Replay(ctx context.Context, db *pgxpool.Pool, answer any) error {
+	var first *Stored
+	b := &pgx.Batch{}
+	r.Recall(b, func(s Stored) { first = &s })
+	if err := db.SendBatch(ctx, b).Close(); err != nil {
+		return fmt.Errorf("replay: %w", err)
+	}
+	if first == nil { // it expired since the insert met it
+		return problem.New(problem.CodeUnavailable, "", "The idempotency key has just expired.")
+	}
+	return r.Answer(*first, answer)
+}

@@ -1,0 +1,54 @@
+package page
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+
+	"example.com/lockstep/internal/problem"
+)
+
+func TestTokensBeginBehindTheirItem(t *testing.T) {
+	t.Parallel()
+	ids := []uuid.UUID{uuid.New(), uuid.New(), uuid.New()}
+	self := func(id uuid.UUID) uuid.UUID { return id }
+	cut, next := Cut(ids, 2, self, "f")
+	if len(cut) != 2 || next == "" {
+		t.Fatalf("cut to %d with token %q, want 2 and one", len(cut), next)
+	}
+	var bad problem.Faults
+	if got := Parse(next, "f", &bad); got != ids[1] || bad != nil {
+		t.Errorf("the next page begins behind %s (%v), want %s", got, bad, ids[1])
+	}
+	if cut, next := Cut(ids, 3, self, "f"); len(cut) != 3 || next != "" {
+		t.Errorf("the last page has %d items and token %q", len(cut), next)
+	}
+	if got := Parse("", "f", &bad); got != uuid.Max || bad != nil {
+		t.Errorf("the first page begins behind %s (%v)", got, bad)
+	}
+}
+
+func TestTokensThatAreRefused(t *testing.T) {
+	t.Parallel()
+	good := Token(uuid.New(), "f")
+	cases := map[string]string{"padding": good + "=", "longer": good + "AAAA", "not base64": "%%", "other filter": Token(uuid.New(), "g")}
+	for i := 1; i < len(good); i++ {
+		cases["cut to "+good[:i]] = good[:i]
+	}
+	for name, token := range cases {
+		var bad problem.Faults
+		if Parse(token, "f", &bad); len(bad) != 1 || bad[0].Field != "page_token" {
+			t.Errorf("%s: %v, want a fault of page_token", name, bad)
+		}
+	}
+}
+
+func TestSizes(t *testing.T) {
+	t.Parallel()
+	for size, ok := range map[int]bool{-1: false, 0: false, 1: true, DefaultSize: true, MaxSize: true, MaxSize + 1: false} {
+		var bad problem.Faults
+		if CheckSize(size, &bad); (bad == nil) != ok {
+			t.Errorf("%d: %v", size, bad)
+		}
+	}
+}

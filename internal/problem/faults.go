@@ -1,0 +1,57 @@
+package problem
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+)
+
+// Faults collects what is wrong with a request, so that a client learns all of it
+// at once. The zero value is empty.
+type Faults []Field
+
+// Unless adds a fault where a condition does not hold. Of a field's faults the
+// first is kept: a title that is null need not be told that it is too short.
+func (f *Faults) Unless(ok bool, field, detail string) {
+	if !ok && !slices.ContainsFunc(*f, func(x Field) bool { return x.Field == field }) {
+		*f = append(*f, Field{Field: field, Detail: detail})
+	}
+}
+
+// Merge adds the faults that another part of the program has found.
+func (f *Faults) Merge(more Faults) {
+	for _, x := range more {
+		f.Unless(false, x.Field, x.Detail)
+	}
+}
+
+// Err is nil without faults.
+func (f Faults) Err() error {
+	if len(f) == 0 {
+		return nil
+	}
+	return InvalidFields(f)
+}
+
+// Text expects low to high characters and of the control characters only those
+// in allowed: Postgres refuses NUL, no line of text needs the others.
+func (f *Faults) Text(field, s string, low, high int, allowed string) {
+	f.Unless(utf8.ValidString(s), field, "must be valid UTF-8")
+	f.Unless(!strings.ContainsFunc(s, func(r rune) bool {
+		return unicode.IsControl(r) && !strings.ContainsRune(allowed, r)
+	}), field, "must not contain control characters")
+	n := utf8.RuneCountInString(s)
+	f.Unless(low <= n && n <= high, field, fmt.Sprintf("must have %d to %d characters, has %d", low, high, n))
+}
+
+// UUID takes the canonical form only: uuid.Parse would also take braces and a
+// URN, and one thing would have several addresses.
+func (f *Faults) UUID(field, s string) uuid.UUID {
+	id, err := uuid.Parse(s)
+	f.Unless(err == nil && len(s) == len(uuid.Nil.String()), field, "must be a UUID")
+	return id
+}
