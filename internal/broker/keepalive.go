@@ -17,7 +17,9 @@ import (
 // another. The official emulator never answers. A subscriber that has been idle
 // for minutes then sits in the wait between two streams most of the time, and
 // the next message comes 14 to 18 s late.
-func answerPings(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func answerPings(
+	ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption,
+) (grpc.ClientStream, error) {
 	stream, err := open(ctx, desc, conn, method, opts...)
 	if err != nil || method != pubsubpb.Subscriber_StreamingPull_FullMethodName {
 		return stream, err

@@ -111,7 +111,7 @@ func openStream(ctx context.Context, tb testing.TB) (*silent, pubsubpb.Subscribe
 	}
 	g := grpc.NewServer()
 	pubsubpb.RegisterSubscriberServer(g, server)
-	go g.Serve(l) //nolint:errcheck // ends with Stop
+	go g.Serve(l)
 	tb.Cleanup(g.Stop)
 	conn, err := grpc.NewClient(l.Addr().String(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithChainStreamInterceptor(answerPings))

@@ -48,16 +48,14 @@ type Process struct {
 }
 
 // Main runs the process's command line until it is done, or SIGTERM or SIGINT
-// has ended it, and exits.
-func Main(s Service) {
+// has ended it, and returns the exit code.
+func (s Service) Main() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
-	code := s.Run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
+	defer stop()
+	return s.Run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
 }
 
-// Run is Main with everything that it takes from the process, and returns the
-// exit code.
+// Run is Main with everything that it takes from the process.
 func (s Service) Run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
 	name, err := parse(args)
 	action, known := map[string]func(context.Context, func(string) string, io.Writer) error{

@@ -28,7 +28,7 @@ func New(getenv func(string) string) *Reader { return &Reader{getenv: getenv} }
 // Err returns nil or one error with a line for each bad variable.
 func (r *Reader) Err() error { return errors.Join(r.errs...) }
 
-func (r *Reader) bad(name, format string, args ...any) {
+func (r *Reader) badf(name, format string, args ...any) {
 	r.errs = append(r.errs, fmt.Errorf("%s "+format, append([]any{name}, args...)...))
 }
 
@@ -44,7 +44,7 @@ func (r *Reader) String(name, def string) string {
 func (r *Reader) Required(name string) string {
 	v := r.getenv(name)
 	if v == "" {
-		r.bad(name, "is required")
+		r.badf(name, "is required")
 	}
 	return v
 }
@@ -58,7 +58,7 @@ func (r *Reader) Int(name string, def, least, most int) int {
 	}
 	n, err := strconv.Atoi(v)
 	if err != nil || n < least || n > most {
-		r.bad(name, "must be a whole number from %d to %d", least, most)
+		r.badf(name, "must be a whole number from %d to %d", least, most)
 	}
 	return n
 }
@@ -72,7 +72,7 @@ func (r *Reader) URL(name string) string {
 	// The parse error is dropped: it quotes the URL with its password.
 	u, err := url.Parse(v)
 	if err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
-		r.bad(name, "must be a URL like postgres://user:password@host:5432/database")
+		r.badf(name, "must be a URL like postgres://user:password@host:5432/database")
 	}
 	return v
 }
@@ -94,7 +94,7 @@ func (r *Reader) HostPort(name, def string) string {
 	}
 	_, port, err := net.SplitHostPort(v)
 	if n, convErr := strconv.ParseUint(port, 10, 16); err != nil || convErr != nil || n == 0 {
-		r.bad(name, "must be host:port, such as localhost:8080")
+		r.badf(name, "must be host:port, such as localhost:8080")
 	}
 	return v
 }
@@ -108,7 +108,7 @@ func (r *Reader) Level(name string, def slog.Level) slog.Level {
 	}
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(v)); err != nil {
-		r.bad(name, "must be debug, info, warn or error")
+		r.badf(name, "must be debug, info, warn or error")
 	}
 	return level
 }

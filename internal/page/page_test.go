@@ -37,7 +37,8 @@ func TestTokensThatAreRefused(t *testing.T) {
 	}
 	for name, token := range cases {
 		var bad problem.Faults
-		if Parse(token, "f", &bad); len(bad) != 1 || bad[0].Field != "page_token" {
+		Parse(token, "f", &bad)
+		if len(bad) != 1 || bad[0].Field != "page_token" {
 			t.Errorf("%s: %v, want a fault of page_token", name, bad)
 		}
 	}
@@ -47,7 +48,8 @@ func TestSizes(t *testing.T) {
 	t.Parallel()
 	for size, ok := range map[int]bool{-1: false, 0: false, 1: true, DefaultSize: true, MaxSize: true, MaxSize + 1: false} {
 		var bad problem.Faults
-		if CheckSize(size, &bad); (bad == nil) != ok {
+		CheckSize(size, &bad)
+		if (bad == nil) != ok {
 			t.Errorf("%d: %v", size, bad)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 // where the caller of New gives none, the reason.
 type Code int
 
+// The codes.
 const (
 	CodeInternal         Code = iota // ours; the zero value, so that what nobody classified is never the client's fault
 	CodeInvalid                      // the request can never succeed as it is

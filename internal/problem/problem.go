@@ -86,6 +86,7 @@ func (e *Error) Log(ctx context.Context, log *slog.Logger) {
 		log.ErrorContext(ctx, "request failed", "reason", e.reason(), "error", e)
 	case CodeUnavailable, CodeTimeout:
 		log.WarnContext(ctx, "request failed", "reason", e.reason(), "error", e)
+	default: // the client's own
 	}
 }
 

@@ -62,8 +62,7 @@ func TestCodesRenderTheSameOnBothTransports(t *testing.T) {
 func TestFromClassifiesErrors(t *testing.T) {
 	t.Parallel()
 	_, unreachable := pgx.Connect(t.Context(), "postgres://u@127.0.0.1:1/db?connect_timeout=5")
-	var connect *pgconn.ConnectError
-	if !errors.As(unreachable, &connect) {
+	if _, ok := errors.AsType[*pgconn.ConnectError](unreachable); !ok {
 		t.Fatalf("connecting to a closed port: %v, want a ConnectError", unreachable)
 	}
 	for name, tc := range map[string]struct {

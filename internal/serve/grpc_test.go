@@ -64,7 +64,7 @@ func TestUndecodableRequestsAreTheClientsFault(t *testing.T) {
 
 func TestOversizeMessagesAreRefused(t *testing.T) {
 	t.Parallel()
-	conn := startEcho(t, io.Discard, func(_ context.Context, text string) (string, error) { return "", nil })
+	conn := startEcho(t, io.Discard, func(context.Context, string) (string, error) { return "", nil })
 	if _, err := say(t.Context(), conn, strings.Repeat("x", 4<<20)); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("4 MiB and a header: %v, want RESOURCE_EXHAUSTED", err)
 	}

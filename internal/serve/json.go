@@ -18,7 +18,7 @@ import (
 func WriteJSON(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
-		panic(fmt.Errorf("encode answer: %w", err))
+		panic(fmt.Errorf("encode answer: %w", err)) //nolint:forbidigo // a bug in the caller: answered with INTERNAL by recoverer
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

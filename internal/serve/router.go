@@ -84,11 +84,11 @@ func recoverer(log *slog.Logger) func(http.Handler) http.Handler {
 			defer func() {
 				switch p := recover(); {
 				case p == nil:
-				case p == http.ErrAbortHandler:
-					panic(p)
+				case p == http.ErrAbortHandler: //nolint:errorlint // the value itself is net/http's signal
+					panic(p) //nolint:forbidigo // goes on its way
 				case ww.Status() != 0:
 					problem.From(panicError(p)).Log(r.Context(), log)
-					panic(http.ErrAbortHandler)
+					panic(http.ErrAbortHandler) //nolint:forbidigo // the only way to break a connection
 				default:
 					problem.Write(ww, r, log, panicError(p))
 				}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/lockstep/internal/page"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing/consistency"
 )
@@ -94,7 +95,7 @@ func (s *Service) Get(ctx context.Context, id uuid.UUID, r Read) (Video, Source,
 // the projection does not reach r's token in time, that video is first brought
 // forward from its owner.
 func (s *Service) List(ctx context.Context, q Query, r Read) (Page, error) {
-	after, err := q.check()
+	before, err := q.check()
 	if err != nil {
 		return Page{}, err
 	}
@@ -104,11 +105,12 @@ func (s *Service) List(ctx context.Context, q Query, r Read) (Page, error) {
 			return Page{}, err
 		}
 	}
-	videos, err := listVideos(ctx, s.projector.db, q, after)
+	videos, err := listVideos(ctx, s.projector.db, q, before)
 	if err != nil {
 		return Page{}, err
 	}
-	return q.page(videos, source), nil
+	videos, next := page.Cut(videos, q.PageSize, func(v Video) uuid.UUID { return v.ID }, q.filter())
+	return Page{Videos: videos, Next: next, Source: source}, nil
 }
 
 // fresh returns r's video, no older than r's token: the projection's or, when

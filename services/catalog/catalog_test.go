@@ -3,7 +3,6 @@ package catalog
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -99,7 +98,7 @@ func TestGetAsksTheOwnerWhenTheWaitIsOver(t *testing.T) {
 	f := setUp(t)
 	short := 30 * time.Millisecond
 	for _, wait := range []time.Duration{0, short} {
-		t.Run(fmt.Sprint(wait), func(t *testing.T) {
+		t.Run(wait.String(), func(t *testing.T) {
 			id := newVideoID()
 			get := func(version int64) (Video, Source, error) {
 				return f.service.Get(t.Context(), id, read(t, id, version, wait))

@@ -72,7 +72,10 @@ func decode(e eventing.Event) (change, error) {
 		return change{}, fmt.Errorf("event_type: %q is unknown", e.Type)
 	}
 	// A payload of another type than e's is nil here, and names no video.
-	said := []any{envelope.GetEventId(), envelope.GetAggregateType(), envelope.GetAggregateId(), envelope.GetVersion(), payload.GetVideoId(), payload.GetVersion()}
+	said := []any{
+		envelope.GetEventId(), envelope.GetAggregateType(), envelope.GetAggregateId(), envelope.GetVersion(),
+		payload.GetVideoId(), payload.GetVersion(),
+	}
 	want := []any{e.ID.String(), e.AggregateType, e.AggregateID, e.Version, id.String(), e.Version}
 	if !slices.Equal(said, want) {
 		return change{}, fmt.Errorf("payload says %v, the attributes of a %s say %v", said, e.Type, want)
@@ -115,16 +118,16 @@ func patched(v Video, p *eventsv1.VideoUpdated) Video {
 		}
 	}
 	if p.Title != nil {
-		v.Title = *p.Title
+		v.Title = p.GetTitle()
 	}
 	if p.Description != nil {
-		v.Description = *p.Description
+		v.Description = p.GetDescription()
 	}
 	if p.DurationSeconds != nil {
-		v.DurationSeconds = *p.DurationSeconds
+		v.DurationSeconds = p.GetDurationSeconds()
 	}
-	if p.PublishedAt != nil {
-		v.PublishedAt = timeOf(p.PublishedAt)
+	if at := p.GetPublishedAt(); at != nil {
+		v.PublishedAt = timeOf(at)
 	}
 	return v
 }

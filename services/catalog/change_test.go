@@ -34,7 +34,7 @@ func TestApplyLivesThroughAVideo(t *testing.T) {
 	check()
 
 	f.must(t, inbox.Applied, updatedEvent(id, 3, &eventsv1.VideoUpdated{
-		Description: proto.String("longer"), DurationSeconds: proto.Int64(0), PublishedAt: pb(3),
+		Description: new("longer"), DurationSeconds: new(int64(0)), PublishedAt: pb(3),
 	}))
 	want.Description, want.DurationSeconds, want.PublishedAt, want.Version, want.UpdatedAt = "longer", 0, atp(3), 3, at(3)
 	check()

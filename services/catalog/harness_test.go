@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -112,16 +113,16 @@ func setUpWith(t *testing.T, waiters int) *fixture {
 	}
 	server := grpc.NewServer()
 	videov1.RegisterVideoServiceServer(server, f.peer)
-	go server.Serve(lis) //nolint:errcheck // Stop is the only way it ends
+	go server.Serve(lis)
 	t.Cleanup(server.Stop)
-	owner, conn, err := DialOwner(lis.Addr().String())
+	conn, err := serve.Dial(lis.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
 	draining := make(chan struct{})
 	f.drain = sync.OnceFunc(func() { close(draining) })
-	f.projector = &Projector{db: f.pool, owner: owner, waiters: f.waiters}
+	f.projector = &Projector{db: f.pool, owner: Owner{videov1.NewVideoServiceClient(conn)}, waiters: f.waiters}
 	f.service = &Service{projector: f.projector, draining: draining}
 	return f
 }

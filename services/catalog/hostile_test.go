@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"example.com/lockstep/internal/page"
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -19,7 +20,7 @@ func TestRESTHostileRequests(t *testing.T) {
 	f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
 	before := f.row(t, id)
 	video, list, good := "GET /v1/videos/"+id.String(), "GET /v1/videos", token(id, 1)
-	pageToken := (&Query{}).tokenBehind(id)
+	pageToken := page.Token(id, (&Query{}).filter())
 	engagement := consistency.Token{AggregateType: "engagement", AggregateID: id.String(), Epoch: 1, Version: 1}.String()
 	noUUID := consistency.Token{AggregateType: "video", AggregateID: "42", Epoch: 1, Version: 1}.String()
 	with := func(name, value string) string { return name + ": " + value }
@@ -71,7 +72,7 @@ func TestRESTHostileRequests(t *testing.T) {
 		{list + "?page_size=99999999999999999999", "", 400, "page_size"},
 		{list + "?page_size=1&page_size=2", "", 400, "page_size"},
 		{list + "?page_token=garbage", "", 400, "page_token"},
-		{list + "?page_token=" + pageToken[:30], "", 400, "page_token"},
+		{list + "?page_token=" + pageToken[:20], "", 400, "page_token"},
 		{list + "?q=x&page_token=" + pageToken, "", 400, "page_token"},
 		{list + "?page_token=" + strings.Repeat("A", 10_000), "", 400, "page_token"},
 		{list + "?uploader_id=me", "", 400, "uploader_id"},

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"example.com/lockstep/internal/page"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing/inbox"
 )
@@ -87,7 +88,7 @@ func TestListPages(t *testing.T) {
 func TestPageTokenIsBoundToItsList(t *testing.T) {
 	t.Parallel()
 	q := Query{UploaderID: uploader.String(), Title: "x", PageSize: 10}
-	token := q.tokenBehind(newVideoID())
+	token := page.Token(newVideoID(), q.filter())
 	other := newVideoID()
 	good := Query{UploaderID: uploader.String(), Title: "x", PageSize: 20, PageToken: token}
 	if _, err := good.check(); err != nil {

@@ -177,7 +177,7 @@ func TestApplyLocksTheRow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback(context.WithoutCancel(t.Context())) //nolint:errcheck // nothing to keep
+	defer tx.Rollback(context.WithoutCancel(t.Context()))
 	if o, err := f.projector.Apply(t.Context(), tx, createdEvent(id, 1, "first")); err != nil || o != inbox.Stale {
 		t.Fatalf("%v, %v", o, err)
 	}

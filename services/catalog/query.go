@@ -1,17 +1,14 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
 	"fmt"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 
+	"example.com/lockstep/internal/page"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing/consistency"
 )
@@ -22,8 +19,7 @@ const (
 	// maxWait bounds how long a forged token holds a connection.
 	maxWait = 10 * time.Second
 
-	defaultPageSize, maxPageSize = 50, 200
-	maxTitleSearch               = 200 // characters
+	maxTitleSearch = 200 // characters
 )
 
 // Read says how fresh an answer must be. The zero Read takes what the
@@ -82,52 +78,19 @@ type Page struct {
 }
 
 // check sets what is not given, and returns the last video of the page before.
-func (q *Query) check() (after *uuid.UUID, err error) {
-	switch {
-	case q.PageSize < 0 || q.PageSize > maxPageSize:
-		return nil, problem.Invalid("page_size", fmt.Sprintf("must lie between 1 and %d", maxPageSize))
-	case !utf8.ValidString(q.Title):
-		return nil, problem.Invalid("q", "must be valid UTF-8")
-	case strings.ContainsFunc(q.Title, unicode.IsControl):
-		return nil, problem.Invalid("q", "must not contain control characters")
-	case utf8.RuneCountInString(q.Title) > maxTitleSearch:
-		return nil, problem.Invalid("q", fmt.Sprintf("must have at most %d characters", maxTitleSearch))
-	case q.PageSize == 0:
-		q.PageSize = defaultPageSize
-	}
+func (q *Query) check() (before uuid.UUID, err error) {
+	var bad problem.Faults
+	q.PageSize = cmp.Or(q.PageSize, page.DefaultSize)
+	page.CheckSize(q.PageSize, &bad)
+	bad.Text("q", q.Title, 0, maxTitleSearch, "")
 	if q.UploaderID != "" {
-		if _, err := parseID(q.UploaderID); err != nil {
-			return nil, problem.Invalid("uploader_id", err.Error())
-		}
+		bad.UUID("uploader_id", q.UploaderID)
 	}
-	if q.PageToken == "" {
-		return nil, nil
-	}
-	raw, err := base64.RawURLEncoding.DecodeString(q.PageToken)
-	if err != nil || len(raw) < len(uuid.Nil) {
-		return nil, problem.Invalid("page_token", "is not a page token")
-	}
-	last := uuid.UUID(raw[:len(uuid.Nil)])
-	if q.tokenBehind(last) != q.PageToken {
-		return nil, problem.Invalid("page_token", "is cut off, or of a list with other filters")
-	}
-	return &last, nil
+	return page.Parse(q.PageToken, q.filter(), &bad), bad.Err()
 }
 
-// page cuts videos to size; one more than the page says that another follows.
-func (q *Query) page(videos []Video, source Source) Page {
-	if len(videos) <= q.PageSize {
-		return Page{Videos: videos, Source: source}
-	}
-	return Page{Videos: videos[:q.PageSize], Next: q.tokenBehind(videos[q.PageSize-1].ID), Source: source}
-}
-
-// tokenBehind is where the page after last begins: the id and a hash that binds
-// it to the filters. It is no signature: a forged one only begins elsewhere.
-func (q *Query) tokenBehind(last uuid.UUID) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s", last, q.UploaderID, q.Title))
-	return base64.RawURLEncoding.EncodeToString(append(last[:], sum[:8]...))
-}
+// filter is what a page token is bound to.
+func (q *Query) filter() string { return q.UploaderID + " " + q.Title }
 
 // parseID takes the canonical form only, in either case: uuid.Parse knows three
 // more, and one video would have several addresses.

@@ -3,13 +3,10 @@ package catalog
 import (
 	_ "embed"
 	"log/slog"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
-	"time"
 
 	"github.com/go-chi/chi/v5"
 
@@ -27,10 +24,7 @@ type rest struct {
 }
 
 func (a rest) mount(r chi.Router) {
-	r.Get("/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(openAPI) // a client that has gone needs no answer
-	})
+	serve.OpenAPI(r, openAPI)
 	r.Get("/v1/videos", a.read(a.list, "page_size", "page_token", "uploader_id", "q"))
 	r.Get("/v1/videos/{id}", a.read(a.get))
 }
@@ -43,7 +37,9 @@ func (a rest) read(answer func(http.ResponseWriter, *http.Request, Read, url.Val
 		// What a cache keeps may be older than its next reader's token.
 		w.Header().Set("Cache-Control", "no-store")
 		var read Read
-		query, err := parseQuery(r, parameters)
+		var bad problem.Faults
+		query := serve.Query(r, &bad, parameters...)
+		err := bad.Err()
 		if err == nil {
 			read, err = demand(w.Header(), r, query)
 		}
@@ -94,7 +90,7 @@ func (a rest) list(w http.ResponseWriter, r *http.Request, read Read, query url.
 
 // demand is how fresh r wants its answer; answer gets what it has to say of that.
 func demand(answer http.Header, r *http.Request, query url.Values) (Read, error) {
-	wait, preferred, err := preferredWait(r.Header)
+	wait, preferred, err := serve.PreferredWait(r.Header, defaultWait, maxWait)
 	if err != nil {
 		return Read{}, err
 	}
@@ -115,43 +111,4 @@ func demand(answer http.Header, r *http.Request, query url.Values) (Read, error)
 		return NewRead(tokens[0], field, wait)
 	}
 	return Read{}, problem.Invalid(field, "is given twice, with different tokens")
-}
-
-// preferredWait is the first wait in the Prefer headers (RFC 7240), clamped.
-func preferredWait(h http.Header) (wait time.Duration, preferred bool, err error) {
-	for preference := range strings.SplitSeq(strings.Join(h.Values("Prefer"), ","), ",") {
-		preference, _, _ = strings.Cut(preference, ";")
-		name, value, _ := strings.Cut(preference, "=")
-		if !strings.EqualFold(strings.TrimSpace(name), "wait") {
-			continue
-		}
-		value = strings.Trim(strings.TrimSpace(value), `"`)
-		if value == "" || strings.Trim(value, "0123456789") != "" {
-			return 0, false, problem.Invalid("Prefer", "wait must be a whole number of seconds, and not negative")
-		}
-		// Digits can only fail by being too many: more than the ceiling.
-		seconds, err := strconv.Atoi(value)
-		if ceiling := int(maxWait.Seconds()); err != nil || seconds > ceiling {
-			seconds = ceiling
-		}
-		return time.Duration(seconds) * time.Second, true, nil
-	}
-	return defaultWait, false, nil
-}
-
-// parseQuery returns the query parameters, each of which may be given once.
-func parseQuery(r *http.Request, known []string) (url.Values, error) {
-	query, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return nil, problem.Invalid("query", "must be a well-formed query string")
-	}
-	for _, name := range slices.Sorted(maps.Keys(query)) {
-		switch {
-		case !slices.Contains(known, name):
-			return nil, problem.Invalid(name, "is not a known parameter")
-		case len(query[name]) > 1:
-			return nil, problem.Invalid(name, "must not be given twice")
-		}
-	}
-	return query, nil
 }

@@ -15,6 +15,7 @@ import (
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
+	videov1 "example.com/lockstep/proto/video/v1"
 )
 
 const subscription = "video.events.catalog"
@@ -67,17 +68,17 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 		return err
 	}
 	defer client.Close()
-	owner, conn, err := DialOwner(cfg.VideoServiceAddr)
+	owner, err := serve.Dial(cfg.VideoServiceAddr)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer owner.Close()
 
 	health := serve.NewHealth(log, serve.Check{Name: "database", Run: func(ctx context.Context) error {
 		return migrations.Check(ctx, pool, migrations.Catalog)
 	}})
 	waiters := consistency.NewWaiters(maxWaiters)
-	projector := &Projector{db: pool, owner: owner, waiters: waiters}
+	projector := &Projector{db: pool, owner: Owner{videov1.NewVideoServiceClient(owner)}, waiters: waiters}
 	beat := health.Register("consumer")
 	consumer, err := inbox.NewConsumer(pool, client, subscription,
 		inbox.Handler{Apply: projector.Apply, Repair: projector.Repair, Committed: waiters.Notify},

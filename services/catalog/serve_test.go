@@ -80,7 +80,7 @@ func TestServe(t *testing.T) {
 	ownersPort, port := listen(), listen()
 	server := grpc.NewServer()
 	videov1.RegisterVideoServiceServer(server, owner)
-	go server.Serve(ownersPort) //nolint:errcheck // Stop is the only way it ends
+	go server.Serve(ownersPort)
 	t.Cleanup(server.Stop)
 
 	database := pgtest.New(t).CatalogURL

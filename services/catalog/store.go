@@ -76,8 +76,9 @@ func writeVideo(ctx context.Context, tx pgx.Tx, stored, next Video) (bool, error
 // listVideos returns q's page and, where there is one, the video behind it:
 // newest first, since ids are UUIDs of version 7. A title search has no index
 // and reads until the page is full.
-func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, after *uuid.UUID) ([]Video, error) {
-	sql, args := `SELECT `+columns+` FROM video_projection WHERE deleted_at IS NULL`, []any{q.PageSize + 1}
+func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID) ([]Video, error) {
+	sql := `SELECT ` + columns + ` FROM video_projection WHERE deleted_at IS NULL AND video_id < $2`
+	args := []any{q.PageSize + 1, before}
 	// Only what applies, so that each combination is planned for its index.
 	and := func(condition string, arg any) {
 		args = append(args, arg)
@@ -88,9 +89,6 @@ func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, after *uuid.UUID
 	}
 	if q.Title != "" {
 		and("title ILIKE", "%"+strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(q.Title)+"%")
-	}
-	if after != nil {
-		and("video_id <", *after)
 	}
 	rows, _ := db.Query(ctx, sql+` ORDER BY video_id DESC LIMIT $1`, args...)
 	videos, err := pgx.CollectRows(rows, scanVideo)

@@ -1,6 +1,7 @@
 package video
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"net/http"
@@ -111,7 +112,7 @@ func TestTwinsShareOneAnswer(t *testing.T) {
 		wg.Wait()
 		first := 0
 		for _, r := range replies {
-			if r.Status >= 300 || string(r.Raw) != string(replies[0].Raw) {
+			if r.Status >= 300 || !bytes.Equal(r.Raw, replies[0].Raw) {
 				t.Errorf("%s: %d %s", request.method, r.Status, r.Raw)
 			}
 			if r.Header.Get("Idempotency-Replayed") == "" {

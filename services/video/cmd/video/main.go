@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"os"
 
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/migrations"
@@ -36,7 +37,7 @@ environment of migrate:
 exit codes: 0 done, 1 failed, 2 wrong usage
 `
 
-func main() { command.Main(service()) }
+func main() { os.Exit(service().Main()) }
 
 func service() command.Service {
 	return command.Service{Name: "video", Usage: usage, Schema: migrations.Video, Configure: configure}

@@ -1,0 +1,119 @@
+package video
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/problem"
+)
+
+func TestAllFaultsAtOnce(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	_, err := a.service.Create(t.Context(), Video{Description: "\x00", DurationSeconds: -1}, Write{Keys: []string{"a b"}})
+	p, ok := errors.AsType[*problem.Error](err)
+	if !ok {
+		t.Fatalf("got %v, want a problem", err)
+	}
+	var fields []string
+	for _, f := range p.Fields {
+		fields = append(fields, f.Field)
+	}
+	slices.Sort(fields)
+	if diff := cmp.Diff([]string{"Idempotency-Key", "description", "duration_seconds", "title", "uploader_id"}, fields); diff != "" {
+		t.Errorf("fields (-want +got):\n%s", diff)
+	}
+}
+
+// trips notes each round trip of a connection.
+type trips struct {
+	mu    sync.Mutex
+	names []string
+}
+
+func (r *trips) add(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.names = append(r.names, name)
+}
+
+func (r *trips) take() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	names := r.names
+	r.names = nil
+	return names
+}
+
+func (r *trips) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	r.add(q.SQL)
+	return ctx
+}
+func (r *trips) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (r *trips) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	r.add("batch")
+	return ctx
+}
+func (r *trips) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (r *trips) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+
+func TestRoundTrips(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	cfg, err := pgxpool.ParseConfig(db.VideoURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seen trips
+	cfg.ConnConfig.Tracer = &seen
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	s := NewService(pool, func() {})
+	with := func(key string) Write { return Write{Keys: []string{key}} }
+
+	created, err := s.Create(t.Context(), Video{UploaderID: uuid.New(), Title: "t"}, with("create"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"begin", "batch", "commit"}, seen.take()); diff != "" {
+		t.Errorf("create (-want +got):\n%s", diff)
+	}
+	id := created.Video.ID
+	if _, err := s.Update(t.Context(), id, []string{"title"}, Video{Title: "u"}, with("update")); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"begin", "batch", "batch", "commit"}, seen.take()); diff != "" {
+		t.Errorf("update (-want +got):\n%s", diff)
+	}
+	if _, err := s.Delete(t.Context(), id, "", with("delete")); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"begin", "batch", "batch", "commit"}, seen.take()); diff != "" {
+		t.Errorf("delete (-want +got):\n%s", diff)
+	}
+}
+
+func TestSecondEventForAVersionIsRefused(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	v := a.create()
+	a.exec(`INSERT INTO video.outbox (id, aggregate_type, aggregate_id, event_type, version, payload)
+		VALUES (gen_random_uuid(), 'video', $1, 'VideoUpdated', 2, '')`, v.ID.String())
+	_, err := a.service.Update(t.Context(), v.ID, []string{"title"}, Video{Title: "y"}, Write{})
+	if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != "23505" {
+		t.Errorf("got %v, want a unique violation", err)
+	}
+}
