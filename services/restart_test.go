@@ -102,8 +102,7 @@ func TestBrokerRestarts(t *testing.T) {
 			t.Error("without the broker a service is not ready")
 		}
 
-		b.start(t)
-		b.provision(t, w.project)
+		b.comeBack(t, w.project)
 		w.reaches(t, v)
 		v = w.update(t, v, fields{"title": "3"})
 		w.reaches(t, v)

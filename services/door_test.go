@@ -1,0 +1,60 @@
+package services_test
+
+import (
+	"io"
+	"net"
+	"testing"
+
+	"example.com/lockstep/internal/localbroker"
+)
+
+// comeBack starts a stopped broker anew, with no memory, behind its old address. It
+// is provisioned before anybody can reach it: a relay that found the topic before
+// its subscription was there would publish into the void.
+func (b *broker) comeBack(t testing.TB, project string) {
+	t.Helper()
+	server, err := localbroker.Start(t.Context(), localbroker.Options{Kind: b.kind})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := localbroker.Provision(t.Context(), server.Addr(), project); err != nil {
+		t.Fatal(err)
+	}
+	door, err := net.Listen("tcp", b.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { door.Close() })
+	go func() {
+		for {
+			visitor, err := door.Accept()
+			if err != nil {
+				return // closed
+			}
+			go join(visitor, server.Addr())
+		}
+	}()
+}
+
+// join connects a visitor with addr until either side hangs up.
+func join(visitor net.Conn, addr string) {
+	defer visitor.Close()
+	host, err := net.Dial("tcp", addr)
+	if err != nil {
+		return
+	}
+	defer host.Close()
+	hungUp := make(chan struct{}, 2)
+	pipe := func(to io.Writer, from io.Reader) {
+		_, _ = io.Copy(to, from) // either end says that the other has gone
+		hungUp <- struct{}{}
+	}
+	go pipe(host, visitor)
+	go pipe(visitor, host)
+	<-hungUp
+}
