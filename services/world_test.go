@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -154,12 +155,19 @@ func ready(addr string) bool {
 	return res.StatusCode == http.StatusOK
 }
 
+// nextPort counts through the ports that freeAddr hands out. No two tests get the
+// same one, even long before they listen there.
+var nextPort atomic.Int32
+
 // freeAddr returns an address that nobody listens on. It is below the ports that
 // the system hands out by itself, so that a service can stop and come back to it.
 func freeAddr(t testing.TB) string {
 	t.Helper()
+	const first, ports = 20000, 12000
+	nextPort.CompareAndSwap(0, 1+rand.Int32N(ports)) // another run may go on beside this one
 	for range 100 {
-		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(20000+rand.IntN(12000)))
+		port := first + int(nextPort.Add(1))%ports
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 		if lis, err := net.Listen("tcp", addr); err == nil {
 			lis.Close()
 			return addr
