@@ -51,6 +51,13 @@
 // the read model's rows by aggregate. Two consumers with overlapping batches
 // wait for each other, but not in a circle.
 //
+// # Shutdown
+//
+// The transaction in hand gets three seconds, everything else is given back. The
+// broker may hand a message that was given back to the very stream that is
+// closing; it then comes again only when that lease ends, up to a minute later. A
+// retry policy on the subscription keeps it from being that quick.
+//
 // # Crash points
 //
 //	received, not applied      the lease lapses, it is delivered again
