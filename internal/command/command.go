@@ -2,7 +2,8 @@
 // default), `migrate` and `help`.
 //
 // `help` and `--help` work without an environment and go to stdout. Exit codes:
-// 0 done, 1 failed, 2 wrong usage; an error is one line on stderr.
+// 0 done, 1 failed, 2 wrong usage; an error goes to stderr, by variable where the
+// environment is wrong.
 package command
 
 import (
@@ -31,21 +32,46 @@ const flushTimeout = time.Second
 
 // Service is what makes the command line one service's.
 type Service struct {
-	Name   string
-	Usage  string
-	Schema migrations.Service
-	// Configure reads the environment of serve; its error names the variables.
-	Configure func(getenv func(string) string) (Process, error)
+	// Name is also the name of its schema.
+	Name migrations.Service
+	// About is one line for the usage text, and Environment one line or more for
+	// each variable that Configure reads besides DATABASE_URL.
+	About, Environment string
+	// Configure reads what serve needs, but PORT and LOG_LEVEL. Its process is used
+	// if r has no error.
+	Configure func(r *env.Reader) Process
 }
 
 // Process is a configured service.
 type Process struct {
-	Port     int
-	Project  string
-	LogLevel slog.Level
+	// Project is the Google Cloud project, under which logs name their traces.
+	Project string
 	// Serve serves on lis, which it closes, until ctx ends, and then drains.
 	Serve func(ctx context.Context, lis net.Listener, log *slog.Logger) error
 }
+
+const usage = `%[1]s %[2]s
+
+usage: %[1]s [command]
+
+commands:
+  serve     serve until SIGTERM or SIGINT (the default)
+  migrate   bring the schema "%[1]s" up to date and exit
+  help      print this
+
+environment of serve:
+  DATABASE_URL           Postgres, as the role %[3]s; behind a
+                         transaction pooler add ?default_query_exec_mode=exec
+%[4]s
+  PORT                   REST and gRPC without TLS (8080)
+  LOG_LEVEL              debug, info, warn or error (info)
+  OTEL_*                 the standard variables of OpenTelemetry
+
+environment of migrate:
+  DATABASE_URL           Postgres, as an administrator
+
+exit codes: 0 done, 1 failed, 2 wrong usage
+`
 
 // Main runs the process's command line until it is done, or SIGTERM or SIGINT
 // has ended it, and returns the exit code.
@@ -63,7 +89,7 @@ func (s Service) Run(ctx context.Context, args []string, getenv func(string) str
 	}[name]
 	switch {
 	case errors.Is(err, flag.ErrHelp) || name == "help":
-		fmt.Fprint(stdout, s.Usage)
+		fmt.Fprintf(stdout, usage, s.Name, s.About, s.Name.Role(), s.Environment)
 		return 0
 	case err == nil && !known:
 		err = fmt.Errorf("unknown command %q", name)
@@ -94,16 +120,18 @@ func parse(args []string) (name string, err error) {
 }
 
 func (s Service) serve(ctx context.Context, getenv func(string) string, stdout io.Writer) error {
-	p, err := s.Configure(getenv)
+	r := env.New(getenv)
+	p := s.Configure(r)
+	port, level := r.Int("PORT", 8080, 1, 65535), r.Level("LOG_LEVEL", slog.LevelInfo)
+	if err := r.Err(); err != nil {
+		return err
+	}
+	log := telemetry.Logger(stdout, level, string(s.Name), p.Project)
+	flush, err := telemetry.Setup(ctx, string(s.Name))
 	if err != nil {
 		return err
 	}
-	log := telemetry.Logger(stdout, p.LogLevel, s.Name, p.Project)
-	flush, err := telemetry.Setup(ctx, s.Name)
-	if err != nil {
-		return err
-	}
-	lis, err := net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(p.Port)))
+	lis, err := net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(port)))
 	if err != nil {
 		return err
 	}
@@ -122,5 +150,5 @@ func (s Service) migrate(ctx context.Context, getenv func(string) string, stdout
 	if err := r.Err(); err != nil {
 		return err
 	}
-	return migrations.Up(ctx, url, s.Schema, telemetry.Logger(stdout, level, s.Name, ""))
+	return migrations.Up(ctx, url, s.Name, telemetry.Logger(stdout, level, string(s.Name), ""))
 }

@@ -8,15 +8,20 @@ import (
 	"time"
 
 	"github.com/exaring/otelpgx"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/internal/serve"
+	"example.com/lockstep/migrations"
 )
 
 // connectTimeout is for one address of the database.
 const connectTimeout = 5 * time.Second
 
-// Open returns a traced pool, which connects when it is first used, so that a
-// service starts while its database is away. Behind a transaction pooler the url
-// says default_query_exec_mode=exec. Close the pool after the last use.
+// Open returns a traced pool whose times are in UTC. It connects when it is first
+// used, so that a service starts while its database is away. Behind a transaction
+// pooler the url says default_query_exec_mode=exec. Close the pool after the last use.
 func Open(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -27,9 +32,25 @@ func Open(ctx context.Context, url string) (*pgxpool.Pool, error) {
 		cfg.ConnConfig.ConnectTimeout = connectTimeout
 	}
 	cfg.ConnConfig.Tracer = otelpgx.NewTracer()
+	cfg.AfterConnect = timesInUTC
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	return pool, nil
+}
+
+// timesInUTC has timestamptz read in UTC; the default is the machine's time zone.
+func timesInUTC(_ context.Context, conn *pgx.Conn) error {
+	utc := &pgtype.TimestamptzCodec{ScanLocation: time.UTC}
+	conn.TypeMap().RegisterType(&pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: utc})
+	return nil
+}
+
+// Ready is the readiness check that pool reaches a database in which the service's
+// schema has every migration that this binary carries.
+func Ready(pool *pgxpool.Pool, service migrations.Service) serve.Check {
+	return serve.Check{Name: "database", Run: func(ctx context.Context) error {
+		return migrations.Check(ctx, pool, service)
+	}}
 }

@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"net/url"
+	"strconv"
 
 	"github.com/google/uuid"
 
@@ -19,6 +21,17 @@ const (
 	// MaxSize bounds what one request may cost.
 	MaxSize = 200
 )
+
+// Size is the query parameter page_size, or DefaultSize without one. It blames what is
+// no number; the bounds are CheckSize's.
+func Size(query url.Values, bad *problem.Faults) int {
+	if !query.Has("page_size") {
+		return DefaultSize
+	}
+	size, err := strconv.Atoi(query.Get("page_size"))
+	bad.Unless(err == nil, "page_size", "must be a whole number")
+	return size
+}
 
 // CheckSize blames page_size outside of 1 to MaxSize.
 func CheckSize(size int, bad *problem.Faults) {

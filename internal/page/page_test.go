@@ -1,6 +1,7 @@
 package page
 
 import (
+	"net/url"
 	"testing"
 
 	"github.com/google/uuid"
@@ -51,6 +52,27 @@ func TestSizes(t *testing.T) {
 		CheckSize(size, &bad)
 		if (bad == nil) != ok {
 			t.Errorf("%d: %v", size, bad)
+		}
+	}
+}
+
+func TestSizeOfAQuery(t *testing.T) {
+	t.Parallel()
+	for query, want := range map[string]int{"": DefaultSize, "page_size=7": 7, "page_size=-1": -1} {
+		values, err := url.ParseQuery(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var bad problem.Faults
+		if got := Size(values, &bad); got != want || bad != nil {
+			t.Errorf("%q: %d, %v; want %d", query, got, bad, want)
+		}
+	}
+	for _, text := range []string{"", "ten", "1.5", "99999999999999999999"} {
+		var bad problem.Faults
+		Size(url.Values{"page_size": {text}}, &bad)
+		if len(bad) != 1 || bad[0].Field != "page_size" {
+			t.Errorf("%q: %v, want page_size blamed", text, bad)
 		}
 	}
 }

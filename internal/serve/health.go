@@ -52,17 +52,16 @@ func NewHealth(log *slog.Logger, checks ...Check) *Health {
 	return &Health{log: log, checks: checks, loops: map[string]heartbeat{}}
 }
 
-// Register expects a heartbeat of the named loop every 5 minutes from now on.
-// The loop calls beat each time around with what it is doing ("running",
-// "paused: broker away"); anybody may read it, so it holds no error texts.
-func (h *Health) Register(loop string) (beat func(state string)) {
-	beat = func(state string) {
+// Register expects a heartbeat of the named loop every 5 minutes from now on: the
+// loop calls beat each time around.
+func (h *Health) Register(loop string) (beat func()) {
+	set := func(state string) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.loops[loop] = heartbeat{at: time.Now(), state: state}
 	}
-	beat("starting")
-	return beat
+	set("starting")
+	return func() { set("running") }
 }
 
 func (h *Health) drain() { h.draining.Store(true) }

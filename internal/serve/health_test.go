@@ -24,7 +24,7 @@ func TestLivenessNamesALoopWithoutAHeartbeat(t *testing.T) {
 		if res := do(s, http.MethodGet, "/healthz", nil); res.Code != 200 {
 			t.Errorf("after 5 minutes: %d %s", res.Code, res.Body)
 		}
-		consumer("running")
+		consumer()
 		time.Sleep(time.Second)
 		res := do(s, http.MethodGet, "/healthz", nil)
 		want := map[string]any{"status": "stalled", "stalled": []any{"relay"}}
@@ -34,7 +34,7 @@ func TestLivenessNamesALoopWithoutAHeartbeat(t *testing.T) {
 		if res := do(s, http.MethodGet, "/readyz", nil); res.Code != 200 {
 			t.Errorf("a stalled loop makes the service unready: %d %s", res.Code, res.Body)
 		}
-		relay("running")
+		relay()
 		if res := do(s, http.MethodGet, "/healthz", nil); res.Code != 200 {
 			t.Errorf("after a heartbeat: %d %s", res.Code, res.Body)
 		}
@@ -50,10 +50,14 @@ func TestReadinessShowsChecksAndLoops(t *testing.T) {
 		s := newService(&logs,
 			serve.Check{Name: "migrated", Run: func(context.Context) error { return nil }},
 			serve.Check{Name: "pool", Run: func(context.Context) error { return poolErr }})
-		s.health.Register("relay")("paused: broker away")
+		s.health.Register("relay")()
+		s.health.Register("consumer")
 		time.Sleep(3 * time.Second) // fake time
 
-		loops := map[string]any{"relay": map[string]any{"state": "paused: broker away", "seconds_since_beat": 3.0}}
+		loops := map[string]any{
+			"relay":    map[string]any{"state": "running", "seconds_since_beat": 3.0},
+			"consumer": map[string]any{"state": "starting", "seconds_since_beat": 3.0},
+		}
 		res := do(s, http.MethodGet, "/readyz", nil)
 		want := map[string]any{"status": "ready", "checks": map[string]any{"migrated": "ok", "pool": "ok"}, "loops": loops}
 		if diff := cmp.Diff(want, decode(t, res.Body.String())); diff != "" || res.Code != 200 {

@@ -66,6 +66,7 @@ func TestDecodeJSONNamesEveryBadField(t *testing.T) {
 		"{\"title\":\"\xff\"}":     {"body"},
 		`[]`:                       {"body"},
 		`"text"`:                   {"body"},
+		` null `:                   {"body"},
 		`{"titel":"a"}`:            {"titel"},
 		`{"Title":"a"}`:            {"Title"},
 		`{"Hidden":"a","-":""}`:    {"Hidden", "-"},

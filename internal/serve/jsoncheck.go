@@ -32,8 +32,13 @@ func checkJSON(body []byte, into any) []problem.Field {
 	if err := json.Unmarshal(body, &raw); err != nil {
 		return []problem.Field{{Field: "body", Detail: "must be one JSON value: " + where(err)}}
 	}
+	t := reflect.TypeOf(into).Elem()
+	if string(raw) == "null" {
+		// Decoding it would change nothing: an absent body that looks like one.
+		return []problem.Field{{Field: "body", Detail: "must be " + describe(t) + ", not null"}}
+	}
 	c := checker{}
-	c.value("", raw, reflect.TypeOf(into).Elem())
+	c.value("", raw, t)
 	return c.fields
 }
 

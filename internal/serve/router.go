@@ -37,6 +37,16 @@ func NewRouter(log *slog.Logger, health *Health) *chi.Mux {
 	return r
 }
 
+// Handler answers an error of h, which has then not begun to answer, as a problem
+// document.
+func Handler(log *slog.Logger, h func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := h(w, r); err != nil {
+			problem.Write(w, r, log, err)
+		}
+	}
+}
+
 func isProbe(path string) bool {
 	return path == "/healthz" || path == "/readyz" || path == "/metrics"
 }

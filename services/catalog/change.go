@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"example.com/lockstep/internal/pbtime"
 	"example.com/lockstep/pkg/eventing"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
 )
@@ -89,12 +89,12 @@ func (c change) onto(v Video) Video {
 	case *eventsv1.VideoCreated:
 		v = Video{
 			UploaderID: uuid.MustParse(p.GetUploaderId()), Title: p.GetTitle(), Description: p.GetDescription(),
-			DurationSeconds: p.GetDurationSeconds(), PublishedAt: timeOf(p.GetPublishedAt()), CreatedAt: &c.at,
+			DurationSeconds: p.GetDurationSeconds(), PublishedAt: pbtime.Time(p.GetPublishedAt()), CreatedAt: &c.at,
 		}
 	case *eventsv1.VideoUpdated:
 		v = patched(v, p)
 	case *eventsv1.VideoDeleted:
-		v = Video{DeletedAt: cmp.Or(timeOf(p.GetDeletedAt()), &c.at)}
+		v = Video{DeletedAt: cmp.Or(pbtime.Time(p.GetDeletedAt()), &c.at)}
 	case Video:
 		if v = p; p.DeletedAt != nil {
 			v = Video{DeletedAt: p.DeletedAt} // as the event would have left it
@@ -127,16 +127,7 @@ func patched(v Video, p *eventsv1.VideoUpdated) Video {
 		v.DurationSeconds = p.GetDurationSeconds()
 	}
 	if at := p.GetPublishedAt(); at != nil {
-		v.PublishedAt = timeOf(at)
+		v.PublishedAt = pbtime.Time(at)
 	}
 	return v
-}
-
-// timeOf is nil for nil.
-func timeOf(ts *timestamppb.Timestamp) *time.Time {
-	if ts == nil {
-		return nil
-	}
-	t := ts.AsTime()
-	return &t
 }

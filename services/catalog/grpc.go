@@ -2,11 +2,11 @@ package catalog
 
 import (
 	"context"
-	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"example.com/lockstep/internal/pbtime"
 	"example.com/lockstep/internal/problem"
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
 )
@@ -69,8 +69,8 @@ func demanded(token string, wait *durationpb.Duration) (Read, error) {
 func (v Video) proto() *catalogv1.Video {
 	return &catalogv1.Video{
 		VideoId: v.ID.String(), UploaderId: v.UploaderID.String(), Title: v.Title, Description: v.Description,
-		DurationSeconds: v.DurationSeconds, PublishedAt: timestamp(v.PublishedAt), Version: v.Version,
-		CreatedAt: timestamp(v.CreatedAt), UpdatedAt: timestamppb.New(v.UpdatedAt),
+		DurationSeconds: v.DurationSeconds, PublishedAt: pbtime.Proto(v.PublishedAt), Version: v.Version,
+		CreatedAt: pbtime.Proto(v.CreatedAt), UpdatedAt: timestamppb.New(v.UpdatedAt),
 	}
 }
 
@@ -79,12 +79,4 @@ func (s Source) proto() catalogv1.Source {
 		return catalogv1.Source_SOURCE_AUTHORITY
 	}
 	return catalogv1.Source_SOURCE_PROJECTION
-}
-
-// timestamp is unset for nil.
-func timestamp(t *time.Time) *timestamppb.Timestamp {
-	if t == nil {
-		return nil
-	}
-	return timestamppb.New(*t)
 }

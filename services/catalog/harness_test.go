@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"example.com/lockstep/internal/database"
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/pkg/eventing"
@@ -93,10 +94,12 @@ func setUp(t *testing.T) *fixture { return setUpWith(t, maxWaiters) }
 
 func setUpWith(t *testing.T, waiters int) *fixture {
 	t.Helper()
-	cfg, err := pgxpool.ParseConfig(pgtest.New(t).CatalogURL)
+	opened, err := database.Open(t.Context(), pgtest.New(t).CatalogURL)
 	if err != nil {
 		t.Fatal(err)
 	}
+	cfg := opened.Config()
+	opened.Close()
 	f := &fixture{
 		looks:   &looks{},
 		peer:    &peer{videos: map[string]*videov1.Video{}, asked: make(chan struct{}, 100)},

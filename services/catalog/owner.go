@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"example.com/lockstep/internal/pbtime"
 	videov1 "example.com/lockstep/proto/video/v1"
 )
 
@@ -47,8 +48,8 @@ func (o Owner) get(ctx context.Context, id uuid.UUID, timeout time.Duration) (Vi
 	}
 	return Video{
 		ID: id, UploaderID: uploader, Title: p.GetTitle(), Description: p.GetDescription(),
-		DurationSeconds: p.GetDurationSeconds(), PublishedAt: timeOf(p.GetPublishedAt()),
+		DurationSeconds: p.GetDurationSeconds(), PublishedAt: pbtime.Time(p.GetPublishedAt()),
 		Version: p.GetVersion(), Epoch: p.GetEpoch(),
-		CreatedAt: timeOf(p.GetCreatedAt()), UpdatedAt: p.GetUpdatedAt().AsTime(), DeletedAt: timeOf(p.GetDeletedAt()),
+		CreatedAt: pbtime.Time(p.GetCreatedAt()), UpdatedAt: p.GetUpdatedAt().AsTime(), DeletedAt: pbtime.Time(p.GetDeletedAt()),
 	}, nil
 }

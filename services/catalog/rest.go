@@ -5,11 +5,10 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"slices"
-	"strconv"
 
 	"github.com/go-chi/chi/v5"
 
+	"example.com/lockstep/internal/page"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/serve"
 )
@@ -29,27 +28,23 @@ func (a rest) mount(r chi.Router) {
 	r.Get("/v1/videos/{id}", a.read(a.get))
 }
 
-// read checks what every read takes besides its own query parameters, and
-// answers an error as a problem document.
+// read checks what every read takes besides its own query parameters.
 func (a rest) read(answer func(http.ResponseWriter, *http.Request, Read, url.Values) error, parameters ...string) http.HandlerFunc {
 	parameters = append(parameters, "consistency_token")
-	return func(w http.ResponseWriter, r *http.Request) {
+	return serve.Handler(a.log, func(w http.ResponseWriter, r *http.Request) error {
 		// What a cache keeps may be older than its next reader's token.
 		w.Header().Set("Cache-Control", "no-store")
-		var read Read
 		var bad problem.Faults
 		query := serve.Query(r, &bad, parameters...)
-		err := bad.Err()
-		if err == nil {
-			read, err = demand(w.Header(), r, query)
+		if err := bad.Err(); err != nil {
+			return err
 		}
-		if err == nil {
-			err = answer(w, r, read, query)
-		}
+		read, err := demand(w, r, query)
 		if err != nil {
-			problem.Write(w, r, a.log, err)
+			return err
 		}
-	}
+		return answer(w, r, read, query)
+	})
 }
 
 func (a rest) get(w http.ResponseWriter, r *http.Request, read Read, _ url.Values) error {
@@ -61,7 +56,7 @@ func (a rest) get(w http.ResponseWriter, r *http.Request, read Read, _ url.Value
 	if err != nil {
 		return err
 	}
-	w.Header().Set("ETag", strconv.Quote(strconv.FormatInt(v.Version, 10)))
+	w.Header().Set("ETag", serve.ETag(v.Version))
 	serve.WriteJSON(w, http.StatusOK, struct {
 		Video
 		Source Source `json:"source"`
@@ -70,45 +65,33 @@ func (a rest) get(w http.ResponseWriter, r *http.Request, read Read, _ url.Value
 }
 
 func (a rest) list(w http.ResponseWriter, r *http.Request, read Read, query url.Values) error {
-	q := Query{UploaderID: query.Get("uploader_id"), Title: query.Get("q"), PageToken: query.Get("page_token")}
-	if query.Has("uploader_id") && q.UploaderID == "" {
-		return problem.Invalid("uploader_id", "must not be empty")
+	var bad problem.Faults
+	q := Query{
+		UploaderID: query.Get("uploader_id"), Title: query.Get("q"),
+		PageSize: page.Size(query, &bad), PageToken: query.Get("page_token"),
 	}
-	if query.Has("page_size") {
-		n, err := strconv.Atoi(query.Get("page_size"))
-		if q.PageSize = n; err != nil || n == 0 {
-			return problem.Invalid("page_size", "must be a whole number above zero")
-		}
+	bad.Unless(q.PageSize != 0, "page_size", "must be a whole number above zero") // 0 is Query's default
+	bad.Unless(q.UploaderID != "" || !query.Has("uploader_id"), "uploader_id", "must not be empty")
+	if err := bad.Err(); err != nil {
+		return err
 	}
-	page, err := a.service.List(r.Context(), q, read)
+	videos, err := a.service.List(r.Context(), q, read)
 	if err != nil {
 		return err
 	}
-	serve.WriteJSON(w, http.StatusOK, page)
+	serve.WriteJSON(w, http.StatusOK, videos)
 	return nil
 }
 
-// demand is how fresh r wants its answer; answer gets what it has to say of that.
-func demand(answer http.Header, r *http.Request, query url.Values) (Read, error) {
-	wait, preferred, err := serve.PreferredWait(r.Header, defaultWait, maxWait)
+// demand is how fresh r wants its answer.
+func demand(w http.ResponseWriter, r *http.Request, query url.Values) (Read, error) {
+	wait, err := serve.PreferredWait(w, r, defaultWait, maxWait)
 	if err != nil {
 		return Read{}, err
 	}
-	if preferred {
-		answer.Set("Preference-Applied", "wait="+strconv.Itoa(int(wait.Seconds())))
+	token, field, err := serve.ConsistencyToken(r, query)
+	if err != nil || token == "" {
+		return Read{}, err
 	}
-	field, tokens := "Consistency-Token", slices.Compact(r.Header.Values("Consistency-Token"))
-	if query.Has("consistency_token") {
-		if len(tokens) == 0 {
-			field = "consistency_token"
-		}
-		tokens = slices.Compact(append(tokens, query.Get("consistency_token")))
-	}
-	switch len(tokens) {
-	case 0:
-		return Read{}, nil
-	case 1:
-		return NewRead(tokens[0], field, wait)
-	}
-	return Read{}, problem.Invalid(field, "is given twice, with different tokens")
+	return NewRead(token, field, wait)
 }

@@ -22,8 +22,6 @@ const subscription = "video.events.catalog"
 
 // Config is what a process serving catalog must be told.
 type Config struct {
-	// Port is where main listens; Serve is handed the listener.
-	Port int
 	// DatabaseURL connects as the role catalog_service. Behind a transaction
 	// pooler it says default_query_exec_mode=exec.
 	DatabaseURL string
@@ -33,23 +31,17 @@ type Config struct {
 	PubSubEndpoint string
 	// VideoServiceAddr is the gRPC address (host:port) of the videos' owner.
 	VideoServiceAddr string
-	LogLevel         slog.Level
 }
 
-// ConfigFromEnv reads the environment and reports everything that is wrong with
-// it at once, by variable.
-func ConfigFromEnv(getenv func(string) string) (Config, error) {
-	r := env.New(getenv)
-	cfg := Config{
-		Port:             r.Int("PORT", 8080, 1, 65535),
+// ReadConfig reads the environment; r has what is wrong with it.
+func ReadConfig(r *env.Reader) Config {
+	r.Required("VIDEO_SERVICE_ADDR")
+	return Config{
 		DatabaseURL:      r.RequiredURL("DATABASE_URL"),
 		Project:          r.Required("GOOGLE_CLOUD_PROJECT"),
 		PubSubEndpoint:   r.HostPort("PUBSUB_ENDPOINT", ""),
 		VideoServiceAddr: r.HostPort("VIDEO_SERVICE_ADDR", ""),
-		LogLevel:         r.Level("LOG_LEVEL", slog.LevelInfo),
 	}
-	r.Required("VIDEO_SERVICE_ADDR")
-	return cfg, r.Err()
 }
 
 // Serve runs the service on lis, which it closes, until ctx is cancelled, and
@@ -74,15 +66,12 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	}
 	defer owner.Close()
 
-	health := serve.NewHealth(log, serve.Check{Name: "database", Run: func(ctx context.Context) error {
-		return migrations.Check(ctx, pool, migrations.Catalog)
-	}})
+	health := serve.NewHealth(log, database.Ready(pool, migrations.Catalog))
 	waiters := consistency.NewWaiters(maxWaiters)
 	projector := &Projector{db: pool, owner: Owner{videov1.NewVideoServiceClient(owner)}, waiters: waiters}
-	beat := health.Register("consumer")
 	consumer, err := inbox.NewConsumer(pool, client, subscription,
 		inbox.Handler{Apply: projector.Apply, Repair: projector.Repair, Committed: waiters.Notify},
-		log, func() { beat("running") })
+		log, health.Register("consumer"))
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -20,11 +19,6 @@ func scanVideo(row pgx.CollectableRow) (v Video, err error) {
 	err = row.Scan(&v.ID, &uploader, &v.Title, &v.Description, &v.DurationSeconds, &v.PublishedAt,
 		&v.Version, &v.Epoch, &v.CreatedAt, &v.UpdatedAt, &v.DeletedAt)
 	v.UploaderID = uploader.UUID
-	for _, t := range []*time.Time{v.PublishedAt, v.CreatedAt, &v.UpdatedAt, v.DeletedAt} {
-		if t != nil {
-			*t = t.UTC()
-		}
-	}
 	return v, err
 }
 

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"example.com/lockstep/internal/pbtime"
 	"example.com/lockstep/pkg/eventing"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
 )
@@ -22,7 +23,7 @@ func created(ctx context.Context, v Video) ([]eventing.Event, error) {
 		Payload: &eventsv1.Event_Created{Created: &eventsv1.VideoCreated{
 			VideoId: v.ID.String(), UploaderId: v.UploaderID.String(), Version: v.Version,
 			Title: v.Title, Description: v.Description, DurationSeconds: v.DurationSeconds,
-			PublishedAt: timestamp(v.PublishedAt), OccurredAt: timestamppb.New(v.UpdatedAt),
+			PublishedAt: pbtime.Proto(v.PublishedAt), OccurredAt: timestamppb.New(v.UpdatedAt),
 		}},
 	})
 }
@@ -41,7 +42,7 @@ func updated(ctx context.Context, v Video, changed []string) ([]eventing.Event, 
 		case "duration_seconds":
 			p.DurationSeconds = &v.DurationSeconds
 		case "published_at":
-			p.PublishedAt, cleared = timestamp(v.PublishedAt), v.PublishedAt == nil
+			p.PublishedAt, cleared = pbtime.Proto(v.PublishedAt), v.PublishedAt == nil
 		}
 		if cleared {
 			p.Cleared = append(p.Cleared, field)
@@ -57,7 +58,7 @@ func deleted(ctx context.Context, v Video, reason string) ([]eventing.Event, err
 		EventType: eventsv1.EventType_EVENT_TYPE_VIDEO_DELETED,
 		Payload: &eventsv1.Event_Deleted{Deleted: &eventsv1.VideoDeleted{
 			VideoId: v.ID.String(), Version: v.Version, Reason: reason,
-			DeletedAt: timestamp(v.DeletedAt), OccurredAt: timestamppb.New(v.UpdatedAt),
+			DeletedAt: pbtime.Proto(v.DeletedAt), OccurredAt: timestamppb.New(v.UpdatedAt),
 		}},
 	})
 }

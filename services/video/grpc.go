@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"example.com/lockstep/internal/page"
+	"example.com/lockstep/internal/pbtime"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing"
 	videov1 "example.com/lockstep/proto/video/v1"
@@ -58,7 +58,7 @@ func (g grpcServer) DeleteVideo(ctx context.Context, req *videov1.DeleteVideoReq
 	}
 	v := a.Video
 	return &videov1.DeleteVideoResponse{
-		VideoId: v.ID.String(), Version: v.Version, DeletedAt: timestamp(v.DeletedAt), ConsistencyToken: v.Token(),
+		VideoId: v.ID.String(), Version: v.Version, DeletedAt: pbtime.Proto(v.DeletedAt), ConsistencyToken: v.Token(),
 	}, sayReplayed(ctx, a)
 }
 
@@ -129,16 +129,8 @@ func sayReplayed(ctx context.Context, a Answer) error {
 func (v Video) proto() *videov1.Video {
 	return &videov1.Video{
 		VideoId: v.ID.String(), UploaderId: v.UploaderID.String(), Title: v.Title, Description: v.Description,
-		DurationSeconds: v.DurationSeconds, PublishedAt: timestamp(v.PublishedAt), Version: v.Version,
-		CreatedAt: timestamp(&v.CreatedAt), UpdatedAt: timestamp(&v.UpdatedAt), DeletedAt: timestamp(v.DeletedAt),
+		DurationSeconds: v.DurationSeconds, PublishedAt: pbtime.Proto(v.PublishedAt), Version: v.Version,
+		CreatedAt: pbtime.Proto(&v.CreatedAt), UpdatedAt: pbtime.Proto(&v.UpdatedAt), DeletedAt: pbtime.Proto(v.DeletedAt),
 		Epoch: eventing.Epoch,
 	}
-}
-
-// timestamp is unset for nil.
-func timestamp(t *time.Time) *timestamppb.Timestamp {
-	if t == nil {
-		return nil
-	}
-	return timestamppb.New(*t)
 }

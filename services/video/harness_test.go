@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 
+	"example.com/lockstep/internal/database"
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/pkg/eventing"
@@ -43,7 +44,12 @@ type api struct {
 func newAPI(tb testing.TB) *api {
 	tb.Helper()
 	db := pgtest.New(tb)
-	a := &api{TB: tb, db: db.Pool(tb, db.VideoURL), admin: db.Pool(tb, db.Admin), woken: make(chan struct{}, 10_000)}
+	a := &api{TB: tb, admin: db.Pool(tb, db.Admin), woken: make(chan struct{}, 10_000)}
+	var err error
+	if a.db, err = database.Open(tb.Context(), db.VideoURL); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(a.db.Close)
 	a.service = NewService(a.db, func() { a.woken <- struct{}{} })
 
 	log := slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))

@@ -57,7 +57,7 @@ func TestHostileREST(t *testing.T) {
 		{"empty body", post, videos, "", nil, 400, "body"},
 		{"cut-off JSON", post, videos, `{"title": "t"`, nil, 400, "body"},
 		{"two JSON values", post, videos, `{} {}`, nil, 400, "body"},
-		{"null", post, videos, `null`, nil, 400, "title"},
+		{"null", post, videos, `null`, nil, 400, "body"},
 		{"array", post, videos, `[]`, nil, 400, "body"},
 		{"text", post, videos, `"video"`, nil, 400, "body"},
 		{"deep nesting", post, videos, strings.Repeat("[", 100_000), nil, 400, "body"},

@@ -4,13 +4,12 @@ import (
 	_ "embed"
 	"log/slog"
 	"net/http"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
 
+	"example.com/lockstep/internal/idempotency"
 	"example.com/lockstep/internal/page"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/serve"
@@ -30,19 +29,11 @@ type rest struct {
 
 func (a rest) mount(r chi.Router) {
 	serve.OpenAPI(r, openAPI)
-	r.Post("/v1/videos", a.handle(a.create))
-	r.Get("/v1/videos", a.handle(a.list))
-	r.Get("/v1/videos/{id}", a.handle(a.get))
-	r.Patch("/v1/videos/{id}", a.handle(a.update))
-	r.Delete("/v1/videos/{id}", a.handle(a.delete))
-}
-
-func (a rest) handle(h func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if err := h(w, r); err != nil {
-			problem.Write(w, r, a.log, err)
-		}
-	}
+	r.Post("/v1/videos", serve.Handler(a.log, a.create))
+	r.Get("/v1/videos", serve.Handler(a.log, a.list))
+	r.Get("/v1/videos/{id}", serve.Handler(a.log, a.get))
+	r.Patch("/v1/videos/{id}", serve.Handler(a.log, a.update))
+	r.Delete("/v1/videos/{id}", serve.Handler(a.log, a.delete))
 }
 
 func (a rest) create(w http.ResponseWriter, r *http.Request) error {
@@ -63,12 +54,9 @@ func (a rest) create(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a rest) update(w http.ResponseWriter, r *http.Request) error {
-	var b *body
+	var b body
 	if err := serve.DecodeJSON(w, r, maxBody, &b, "application/merge-patch+json", "application/json"); err != nil {
 		return err
-	}
-	if b == nil { // null, which as a merge patch means: no video
-		return problem.Invalid("body", "must be an object")
 	}
 	write := newWrite(r)
 	write.bad.Unless(!b.UploaderID.Set, "uploader_id", "never changes")
@@ -115,19 +103,15 @@ func (a rest) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	w.Header().Set("ETag", v.etag())
+	w.Header().Set("ETag", serve.ETag(v.Version))
 	serve.WriteJSON(w, http.StatusOK, v)
 	return nil
 }
 
-func (a rest) list(w http.ResponseWriter, r *http.Request) (err error) {
+func (a rest) list(w http.ResponseWriter, r *http.Request) error {
 	var bad problem.Faults
 	query := serve.Query(r, &bad, "page_size", "page_token", "uploader_id")
-	size, f := page.DefaultSize, Filter{}
-	if query.Has("page_size") {
-		size, err = strconv.Atoi(query.Get("page_size"))
-		bad.Unless(err == nil, "page_size", "must be an integer")
-	}
+	size, f := page.Size(query, &bad), Filter{}
 	if query.Has("uploader_id") {
 		f.UploaderID = bad.UUID("uploader_id", query.Get("uploader_id"))
 	}
@@ -183,24 +167,17 @@ func writeAnswer(w http.ResponseWriter, status int, a Answer) {
 }
 
 func writeHeaders(w http.ResponseWriter, a Answer) {
-	w.Header().Set("ETag", a.Video.etag())
+	w.Header().Set("ETag", serve.ETag(a.Video.Version))
 	w.Header().Set("Consistency-Token", a.Video.Token())
 	if a.Replayed {
 		w.Header().Set("Idempotency-Replayed", "true")
 	}
 }
 
-func (v Video) etag() string { return strconv.Quote(strconv.FormatInt(v.Version, 10)) }
-
-// newWrite reads the headers of a write. If-Match takes the one entity tag that
-// a video has, or *.
+// newWrite reads the headers of a write.
 func newWrite(r *http.Request) (w Write) {
-	w.Keys = r.Header.Values("Idempotency-Key")
-	if match := strings.Join(r.Header.Values("If-Match"), ", "); match != "*" && r.Header.Values("If-Match") != nil {
-		w.IfVersion, _ = strconv.ParseInt(strings.Trim(match, `"`), 10, 64)
-		w.bad.Unless(w.IfVersion > 0 && match == (Video{Version: w.IfVersion}).etag(),
-			"If-Match", `must be one version in quotes, such as "3", or *`)
-	}
+	w.Keys = r.Header.Values(idempotency.Header)
+	w.IfVersion = serve.IfMatch(r, &w.bad)
 	return w
 }
 

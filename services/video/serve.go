@@ -17,8 +17,6 @@ import (
 
 // Config is what a process serving video must be told.
 type Config struct {
-	// Port is where main listens; Serve is handed the listener.
-	Port int
 	// DatabaseURL connects as the role video_service. Behind a transaction
 	// pooler it says default_query_exec_mode=exec.
 	DatabaseURL string
@@ -27,21 +25,15 @@ type Config struct {
 	// PubSubEndpoint is a regional endpoint (host:port): the order of a key
 	// holds within one region only. Empty is the global one.
 	PubSubEndpoint string
-	LogLevel       slog.Level
 }
 
-// ConfigFromEnv reads the environment and reports everything that is wrong with
-// it at once, by variable.
-func ConfigFromEnv(getenv func(string) string) (Config, error) {
-	r := env.New(getenv)
-	cfg := Config{
-		Port:           r.Int("PORT", 8080, 1, 65535),
+// ReadConfig reads the environment; r has what is wrong with it.
+func ReadConfig(r *env.Reader) Config {
+	return Config{
 		DatabaseURL:    r.RequiredURL("DATABASE_URL"),
 		Project:        r.Required("GOOGLE_CLOUD_PROJECT"),
 		PubSubEndpoint: r.HostPort("PUBSUB_ENDPOINT", ""),
-		LogLevel:       r.Level("LOG_LEVEL", slog.LevelInfo),
 	}
-	return cfg, r.Err()
 }
 
 // Serve runs the service on lis, which it closes, until ctx is cancelled, and
@@ -62,17 +54,16 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	}
 	defer client.Close()
 
-	health := serve.NewHealth(log, serve.Check{Name: "database", Run: func(ctx context.Context) error {
-		return migrations.Check(ctx, pool, migrations.Video)
-	}})
+	health := serve.NewHealth(log, database.Ready(pool, migrations.Video))
 	topics := map[string]string{
 		"video":      "projects/" + cfg.Project + "/topics/video.events",
 		"engagement": "projects/" + cfg.Project + "/topics/engagement.events",
 	}
-	relay, err := outbox.NewRelay(pool, client, topics, log, beat(health, "relay"))
+	relay, err := outbox.NewRelay(pool, client, topics, log, health.Register("relay"))
 	if err != nil {
 		return err
 	}
+	sweeping := health.Register("idempotency keys")
 	service := NewService(pool, relay.Wake)
 	router := serve.NewRouter(log, health)
 	rest{service, log}.mount(router)
@@ -82,12 +73,6 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 
 	log.InfoContext(ctx, "video serves", "addr", lis.Addr().String(), "project", cfg.Project)
 	return server.Run(ctx, lis, relay.Run, func(ctx context.Context) error {
-		return idempotency.Sweep(ctx, pool, log, beat(health, "idempotency keys"))
+		return idempotency.Sweep(ctx, pool, log, sweeping)
 	})
-}
-
-// beat is the heartbeat of a loop that has no states to tell of.
-func beat(h *serve.Health, loop string) func() {
-	beat := h.Register(loop)
-	return func() { beat("running") }
 }

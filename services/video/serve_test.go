@@ -13,22 +13,26 @@ import (
 	"cloud.google.com/go/pubsub/v2/pstest"
 	"google.golang.org/protobuf/proto"
 
+	"example.com/lockstep/internal/env"
 	"example.com/lockstep/internal/pgtest"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
 )
 
-func TestConfigFromEnv(t *testing.T) {
+func TestReadConfig(t *testing.T) {
 	t.Parallel()
 	good := map[string]string{"DATABASE_URL": "postgres://video_service@db/x", "GOOGLE_CLOUD_PROJECT": "p"}
-	cfg, err := ConfigFromEnv(func(name string) string { return good[name] })
-	if err != nil || cfg.Port != 8080 || cfg.LogLevel != slog.LevelInfo {
-		t.Errorf("defaults: %+v %v", cfg, err)
+	r := env.New(func(name string) string { return good[name] })
+	want := Config{DatabaseURL: good["DATABASE_URL"], Project: "p"}
+	if cfg := ReadConfig(r); r.Err() != nil || cfg != want {
+		t.Errorf("defaults: %+v %v", cfg, r.Err())
 	}
 	bad := map[string]string{
-		"DATABASE_URL": "mysql://root:secret@db", "PORT": "http", "PUBSUB_ENDPOINT": "nowhere", "LOG_LEVEL": "loud",
+		"DATABASE_URL": "mysql://root:secret@db", "PUBSUB_ENDPOINT": "nowhere",
 	}
-	_, err = ConfigFromEnv(func(name string) string { return bad[name] })
-	for _, name := range []string{"DATABASE_URL", "PORT", "PUBSUB_ENDPOINT", "LOG_LEVEL", "GOOGLE_CLOUD_PROJECT"} {
+	r = env.New(func(name string) string { return bad[name] })
+	ReadConfig(r)
+	err := r.Err()
+	for _, name := range []string{"DATABASE_URL", "PUBSUB_ENDPOINT", "GOOGLE_CLOUD_PROJECT"} {
 		if err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("the error does not name %s, or shows a secret: %v", name, err)
 		}

@@ -74,26 +74,14 @@ func selectPage(ctx context.Context, db *pgxpool.Pool, f Filter, before uuid.UUI
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, scanVideo)
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[Video])
 }
 
 // oneVideo is the only row, or nil when there is none.
 func oneVideo(rows pgx.Rows) (*Video, error) {
-	v, err := pgx.CollectExactlyOneRow(rows, scanVideo)
+	v, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Video])
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
 	return &v, err
-}
-
-func scanVideo(row pgx.CollectableRow) (Video, error) {
-	v, err := pgx.RowToStructByPos[Video](row)
-	v.CreatedAt, v.UpdatedAt = v.CreatedAt.UTC(), v.UpdatedAt.UTC()
-	if v.PublishedAt != nil {
-		*v.PublishedAt = v.PublishedAt.UTC()
-	}
-	if v.DeletedAt != nil {
-		*v.DeletedAt = v.DeletedAt.UTC()
-	}
-	return v, err
 }

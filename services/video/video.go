@@ -8,9 +8,9 @@
 // leaves its row as a tombstone: its version never restarts, and a consumer
 // that missed the event can still learn of it.
 //
-// Here are the transactions; rules.go says what a caller may write, store.go
-// holds all SQL, events.go what consumers see, idempotency.go how a retry gets
-// the first answer, rest.go and grpc.go the protocols, serve.go the wiring.
+// Here are the transactions; rules.go says what a caller may write, list.go what
+// a list holds, store.go all SQL, events.go what consumers see, rest.go and
+// grpc.go the protocols, serve.go the wiring. internal/idempotency keeps the keys.
 package video
 
 import (

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
 	"net"
 	"strconv"
 	"strings"
@@ -15,6 +16,14 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 func TestCommandLine(t *testing.T) {
 	t.Parallel()
+	var help bytes.Buffer
+	service().Run(t.Context(), []string{"help"}, func(string) string { return "" }, &help, io.Discard)
+	usage := help.String()
+	for _, want := range []string{"usage: video", "as the role video_service;", "GOOGLE_CLOUD_PROJECT ", "PUBSUB_ENDPOINT ", "PORT ", "migrate "} {
+		if !strings.Contains(usage, want) {
+			t.Errorf("help does not say %q:\n%s", want, usage)
+		}
+	}
 	tests := []struct {
 		args   []string
 		code   int

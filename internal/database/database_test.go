@@ -1,0 +1,64 @@
+package database
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/migrations"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+func TestErrorsKeepThePassword(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"postgres://u:secret@db:port/x", "postgres://u:secret@[/x", "host=db password=secret port=x"} {
+		if pool, err := Open(t.Context(), url); err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v, %v", url, pool, err)
+		}
+	}
+}
+
+// In either mode: behind a pooler there are no prepared statements.
+func TestTimesAreUTC(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	for _, mode := range []string{"cache_statement", "exec"} {
+		separator := "?"
+		if strings.Contains(db.VideoURL, "?") {
+			separator = "&"
+		}
+		pool, err := Open(t.Context(), db.VideoURL+separator+"default_query_exec_mode="+mode)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var at time.Time
+		var missing *time.Time
+		row := pool.QueryRow(t.Context(), `SELECT '2026-03-04 05:06:07.891011+03'::timestamptz, NULL::timestamptz`)
+		if err := row.Scan(&at, &missing); err != nil || at.Location() != time.UTC || missing != nil {
+			t.Errorf("%s: %v, %v, %v; want UTC", mode, at, missing, err)
+		}
+		pool.Close()
+	}
+}
+
+func TestReady(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	pool, err := Open(t.Context(), db.VideoURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	check := Ready(pool, migrations.Video)
+	if err := check.Run(t.Context()); err != nil || check.Name != "database" {
+		t.Errorf("%s: %v", check.Name, err)
+	}
+	if _, err := db.Pool(t, db.Admin).Exec(t.Context(), `DELETE FROM video.goose_db_version WHERE version_id > 0`); err != nil {
+		t.Fatal(err)
+	}
+	if err := check.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "video migrate") {
+		t.Errorf("an older schema: %v, want the command that mends it", err)
+	}
+}

@@ -1,0 +1,26 @@
+package serve
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+
+	"example.com/lockstep/internal/problem"
+)
+
+// ETag is the strong entity tag of a thing at version.
+func ETag(version int64) string { return strconv.Quote(strconv.FormatInt(version, 10)) }
+
+// IfMatch returns the version in the If-Match headers, or 0 where any will do: there
+// is none, or it is *. It blames a header that is not the one entity tag which a
+// thing has.
+func IfMatch(r *http.Request, bad *problem.Faults) (version int64) {
+	values := r.Header.Values("If-Match")
+	match := strings.Join(values, ", ")
+	if len(values) == 0 || match == "*" {
+		return 0
+	}
+	version, err := strconv.ParseInt(strings.Trim(match, `"`), 10, 64)
+	bad.Unless(err == nil && version > 0 && match == ETag(version), "If-Match", `must be one version in quotes, such as "3", or *`)
+	return version
+}
