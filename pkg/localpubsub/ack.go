@@ -1,0 +1,198 @@
+package localpubsub
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Why an acknowledgement of an exactly-once subscription did not count, in the
+// words that client libraries look for
+// (https://cloud.google.com/pubsub/docs/exactly-once-delivery).
+const (
+	invalidAckID   = "PERMANENT_FAILURE_INVALID_ACK_ID"
+	unorderedAckID = "TRANSIENT_FAILURE_UNORDERED_ACK_ID"
+)
+
+// ackID names one delivery of a message by a subscription.
+type ackID struct{ subscription, message, serial uint64 }
+
+const (
+	ackIDBase      = 36
+	ackIDSeparator = "-"
+)
+
+func (id ackID) String() string {
+	text := make([]byte, 0, 40)
+	text = strconv.AppendUint(text, id.subscription, ackIDBase)
+	text = append(text, ackIDSeparator...)
+	text = strconv.AppendUint(text, id.message, ackIDBase)
+	text = append(text, ackIDSeparator...)
+	return string(strconv.AppendUint(text, id.serial, ackIDBase))
+}
+
+func parseAckID(text string) (id ackID, ok bool) {
+	subscription, rest, _ := strings.Cut(text, ackIDSeparator)
+	message, serial, _ := strings.Cut(rest, ackIDSeparator)
+	var errs [3]error
+	id.subscription, errs[0] = strconv.ParseUint(subscription, ackIDBase, 64)
+	id.message, errs[1] = strconv.ParseUint(message, ackIDBase, 64)
+	id.serial, errs[2] = strconv.ParseUint(serial, ackIDBase, 64)
+	return id, errs == [3]error{}
+}
+
+// parseAckIDs refuses the request when one id is none of this subscription's. In
+// message order, an exactly-once subscription can tell what is out of order.
+func (s *subscription) parseAckIDs(texts []string) ([]ackID, error) {
+	if len(texts) == 0 {
+		return nil, invalid("ack_ids", "at least one is needed")
+	}
+	ids := make([]ackID, len(texts))
+	for i, text := range texts {
+		id, ok := parseAckID(text)
+		if !ok || id.subscription != s.number {
+			return nil, invalid("ack_ids", "%q is no ack id of %s", text, s.name)
+		}
+		ids[i] = id
+	}
+	slices.SortFunc(ids, func(a, b ackID) int { return cmp.Compare(a.message, b.message) })
+	return ids, nil
+}
+
+// current is the entry that an ack id is valid for: it was not delivered again
+// or settled since.
+func (s *subscription) current(id ackID) *entry {
+	if e := s.delivered[id.message]; e != nil && e.serial == id.serial {
+		return e
+	}
+	return nil
+}
+
+// acknowledge settles what it can. Without exactly-once delivery an
+// acknowledgement that comes after the deadline counts if the message has not
+// been delivered again, and otherwise does nothing; with it, the error lists
+// each that failed.
+func (s *subscription) acknowledge(texts []string) (failed failures, err error) {
+	ids, err := s.parseAckIDs(texts)
+	if err != nil {
+		return nil, err
+	}
+	s.lock()
+	defer s.unlock()
+	s.touch()
+	for _, id := range ids {
+		e := s.current(id)
+		switch {
+		case e == nil:
+			failed.add(id, invalidAckID)
+		case !s.exactlyOnce && e.state == leased && s.server.faults.resend(e):
+			s.release(e)
+			s.redeliver(e)
+		case s.exactlyOnce && e.state != leased:
+			failed.add(id, invalidAckID)
+		case s.exactlyOnce && e.queue != nil && e.queue.first != e:
+			failed.add(id, unorderedAckID)
+		case e.state != leased && e.queue != nil && e.queue.cursor != e:
+			// It comes again behind one that was not acknowledged.
+		default:
+			s.settle(e)
+		}
+	}
+	s.schedule()
+	return failed.reported(s), nil
+}
+
+// redeliver makes an entry ready again that no failure brought back.
+func (s *subscription) redeliver(e *entry) {
+	e.state = ready
+	if e.queue != nil {
+		s.rewind(e)
+		s.offer(e.queue)
+		return
+	}
+	s.ready.push(e)
+	s.wake()
+}
+
+// modify gives leases a new deadline from now on; zero is a nack.
+func (s *subscription) modify(texts []string, deadline time.Duration) (failed failures, err error) {
+	ids, err := s.parseAckIDs(texts)
+	if err != nil {
+		return nil, err
+	}
+	if deadline == 0 {
+		// A nack takes the later ones of its key along; they count their own first.
+		slices.Reverse(ids)
+	}
+	s.lock()
+	defer s.unlock()
+	s.touch()
+	now := s.server.now()
+	for _, id := range ids {
+		e := s.current(id)
+		switch {
+		case e == nil || e.state != leased:
+			failed.add(id, invalidAckID)
+		case deadline == 0:
+			s.fail(e, now)
+		default:
+			s.timers.set(e, now.Add(deadline).UnixNano())
+		}
+	}
+	s.schedule()
+	return failed.reported(s), nil
+}
+
+// failures are the ack ids of a request that did not count, with the reason.
+// Only an exactly-once subscription reports them.
+type failures map[string]string
+
+func (f *failures) add(id ackID, reason string) {
+	if *f == nil {
+		*f = failures{}
+	}
+	(*f)[id.String()] = reason
+}
+
+func (f failures) reported(s *subscription) failures {
+	if !s.exactlyOnce {
+		return nil
+	}
+	return f
+}
+
+// err is what a call answers; details name each id.
+func (f failures) err() error {
+	if len(f) == 0 {
+		return nil
+	}
+	s := status.New(codes.InvalidArgument, "some acknowledgement ids have expired or are malformed")
+	detailed, err := s.WithDetails(&errdetails.ErrorInfo{
+		Reason: "EXACTLY_ONCE_ACKID_FAILURE", Domain: "pubsub.googleapis.com", Metadata: f,
+	})
+	if err != nil {
+		return s.Err()
+	}
+	return detailed.Err()
+}
+
+// of lists the ids that failed for a reason.
+func (f failures) of(reason string) (ids []string) {
+	for id, why := range f {
+		if why == reason {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// others are the ids that did not fail.
+func (f failures) others(ids []string) []string {
+	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { _, failed := f[id]; return failed })
+}

@@ -1,0 +1,146 @@
+package localpubsub
+
+import (
+	"container/heap"
+	"sync"
+	"time"
+)
+
+// Clock is the time that a server lives by: publish times, leases, backoff,
+// retention and expiry all follow it. It runs with the machine's clock and can
+// be put forward, or stands still and moves only when it is put forward, so that
+// a test of a week's retention takes no week. Waits of an injected latency
+// follow the machine's clock always.
+//
+// A Clock is safe for concurrent use and may be shared between servers.
+type Clock struct {
+	mu     sync.Mutex
+	still  bool
+	now    time.Time     // of a clock that stands still
+	ahead  time.Duration // of a running one, before the machine's
+	alarms alarmHeap
+	timer  *time.Timer
+}
+
+// NewClock returns a clock that runs.
+func NewClock() *Clock { return &Clock{} }
+
+// NewStillClock returns a clock that stands at a time until [Clock.Advance].
+func NewStillClock(at time.Time) *Clock { return &Clock{still: true, now: at} }
+
+// Now is the clock's time.
+func (c *Clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.read()
+}
+
+func (c *Clock) read() time.Time {
+	if c.still {
+		return c.now
+	}
+	return time.Now().Add(c.ahead)
+}
+
+// Advance puts the clock forward by d, not negative. What was due by then has
+// happened when Advance returns, in the order of its time.
+func (c *Clock) Advance(d time.Duration) {
+	c.mu.Lock()
+	if c.still {
+		c.now = c.now.Add(d)
+	} else {
+		c.ahead += d
+	}
+	c.mu.Unlock()
+	c.ring()
+}
+
+// ring calls what is due. An alarm may set itself or others anew.
+func (c *Clock) ring() {
+	for {
+		c.mu.Lock()
+		if len(c.alarms) == 0 || c.alarms[0].at.After(c.read()) {
+			c.setTimer()
+			c.mu.Unlock()
+			return
+		}
+		due := heap.Pop(&c.alarms).(*alarm)
+		c.mu.Unlock()
+		due.ring()
+	}
+}
+
+// setTimer aims the machine's timer at the next alarm. A clock that stands still
+// needs none.
+func (c *Clock) setTimer() {
+	if c.still || len(c.alarms) == 0 {
+		return
+	}
+	wait := c.alarms[0].at.Sub(c.read())
+	if c.timer == nil {
+		c.timer = time.AfterFunc(wait, c.ring)
+		return
+	}
+	c.timer.Reset(wait)
+}
+
+// An alarm calls ring once when its time has come, on a goroutine of the clock.
+type alarm struct {
+	clock *Clock
+	ring  func()
+	at    time.Time
+	index int // in the clock's heap, -1 outside
+}
+
+func (c *Clock) newAlarm(ring func()) *alarm {
+	return &alarm{clock: c, ring: ring, index: -1}
+}
+
+// set puts the alarm at a time, instead of the one it had.
+func (a *alarm) set(at time.Time) {
+	a.clock.mu.Lock()
+	defer a.clock.mu.Unlock()
+	a.at = at
+	if a.index < 0 {
+		heap.Push(&a.clock.alarms, a)
+	} else {
+		heap.Fix(&a.clock.alarms, a.index)
+	}
+	if a.index == 0 {
+		a.clock.setTimer()
+	}
+}
+
+// stop takes the alarm back. One that is just ringing rings to its end.
+func (a *alarm) stop() {
+	a.clock.mu.Lock()
+	defer a.clock.mu.Unlock()
+	if a.index >= 0 {
+		heap.Remove(&a.clock.alarms, a.index)
+	}
+}
+
+type alarmHeap []*alarm
+
+func (h alarmHeap) Len() int           { return len(h) }
+func (h alarmHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+
+func (h alarmHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+func (h *alarmHeap) Push(x any) {
+	a := x.(*alarm)
+	a.index = len(*h)
+	*h = append(*h, a)
+}
+
+func (h *alarmHeap) Pop() any {
+	last := len(*h) - 1
+	a := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	a.index = -1
+	return a
+}

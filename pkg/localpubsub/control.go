@@ -1,0 +1,84 @@
+package localpubsub
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+)
+
+// maxControl bounds the body of a control request.
+const maxControl = 1 << 20
+
+// control serves what a drill in another process needs:
+//
+//	PUT  /control/faults   {"seed": 7, "faults": [{"kind": "latency", "delay": "5ms"}]}
+//	GET  /control/faults
+//	POST /control/advance  {"by": "10m"}
+//	POST /reset            as the official emulator: forget everything
+func (s *Server) control() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("PUT /control/faults", s.putFaults)
+	mux.HandleFunc("GET /control/faults", s.getFaults)
+	mux.HandleFunc("POST /control/advance", s.advance)
+	mux.HandleFunc("POST /reset", func(w http.ResponseWriter, _ *http.Request) {
+		s.Forget()
+		_, _ = io.WriteString(w, "Forgot everything.\n")
+	})
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "Ok\n") })
+	return mux
+}
+
+// FaultPlan is the JSON form of what [Server.SetFaults] takes.
+type FaultPlan struct {
+	Seed   uint64  `json:"seed"`
+	Faults []Fault `json:"faults"`
+}
+
+func (s *Server) putFaults(w http.ResponseWriter, r *http.Request) {
+	var wanted FaultPlan
+	if !decodeControl(w, r, &wanted) {
+		return
+	}
+	if err := s.SetFaults(wanted.Seed, wanted.Faults...); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	s.getFaults(w, r)
+}
+
+func (s *Server) getFaults(w http.ResponseWriter, _ *http.Request) {
+	p := s.faults.current.Load()
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(FaultPlan{Seed: p.seed, Faults: p.faults}) // the client has hung up
+}
+
+func (s *Server) advance(w http.ResponseWriter, r *http.Request) {
+	var wanted struct {
+		By Duration `json:"by"`
+	}
+	if !decodeControl(w, r, &wanted) {
+		return
+	}
+	if wanted.By <= 0 {
+		http.Error(w, "by: it must be positive, as \"10s\" is", http.StatusBadRequest)
+		return
+	}
+	s.clock.Advance(time.Duration(wanted.By))
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// decodeControl answers a bad body itself.
+func decodeControl(w http.ResponseWriter, r *http.Request, into any) bool {
+	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxControl))
+	decoder.DisallowUnknownFields()
+	err := decoder.Decode(into)
+	if err == nil && decoder.More() {
+		err = errors.New("more than one JSON value")
+	}
+	if err != nil {
+		http.Error(w, "body: "+err.Error(), http.StatusBadRequest)
+	}
+	return err == nil
+}

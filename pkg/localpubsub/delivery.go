@@ -1,0 +1,210 @@
+package localpubsub
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// add appends a new message. The caller wakes the consumers.
+func (s *subscription) add(m *message) {
+	e := &entry{message: m, timer: -1}
+	m.keep()
+	s.log.push(e)
+	if !s.ordered || m.key == "" {
+		s.ready.push(e)
+		return
+	}
+	q := s.keys[m.key]
+	if q == nil {
+		q = &keyQueue{key: m.key}
+		s.keys[m.key] = q
+	}
+	q.push(e)
+	s.offer(q)
+}
+
+// take leases messages to h: as many as it has room for, at most limit, and
+// about maxResponse bytes.
+func (s *subscription) take(h *holder, limit int) []*entry {
+	var batch []*entry
+	var size int64
+	now := s.server.now()
+	for len(batch) < limit && size < maxResponse && h.room() {
+		e := s.nextFor(h)
+		if e == nil {
+			break
+		}
+		s.lease(e, h, now)
+		size += e.size()
+		batch = append(batch, e)
+	}
+	s.schedule()
+	return batch
+}
+
+// nextFor prefers keys that h holds already, and else takes turns between keyed
+// messages and others.
+func (s *subscription) nextFor(h *holder) *entry {
+	if e := s.nextOfKeys(&h.keys, h); e != nil {
+		return e
+	}
+	s.turn++
+	if s.turn%2 == 0 {
+		if e := s.nextOfKeys(&s.readyKeys, h); e != nil {
+			return e
+		}
+		return s.nextUnkeyed()
+	}
+	if e := s.nextUnkeyed(); e != nil {
+		return e
+	}
+	return s.nextOfKeys(&s.readyKeys, h)
+}
+
+func (s *subscription) nextUnkeyed() *entry {
+	for s.ready.len() > 0 {
+		s.server.faults.reorder(s.ready.len(), s.ready.promote)
+		if e := s.ready.pop(); e.state == ready {
+			return e // others were acknowledged late, or are past their retention
+		}
+	}
+	return nil
+}
+
+func (s *subscription) hasWork(h *holder) bool {
+	return s.ready.len() > 0 || s.readyKeys.len() > 0 || h.keys.len() > 0
+}
+
+func (s *subscription) lease(e *entry, h *holder, now time.Time) {
+	s.serial++
+	e.serial, e.state, e.holder = s.serial, leased, h
+	h.messages++
+	h.bytes += e.size()
+	if e.queue != nil {
+		e.queue.out++
+		e.queue.holder = h
+	}
+	s.delivered[e.id] = e
+	s.timers.set(e, now.Add(h.deadline).UnixNano())
+}
+
+// release ends a lease, if there is one: the consumer's flow control has room
+// again, and its key is free when nothing else of it is out. The caller decides
+// the entry's next state.
+func (s *subscription) release(e *entry) {
+	s.timers.clear(e)
+	h := e.holder
+	if h == nil {
+		return
+	}
+	e.holder = nil
+	h.messages--
+	h.bytes -= e.size()
+	if q := e.queue; q != nil {
+		q.out--
+		if q.out == 0 {
+			q.holder = nil
+			if q.line == &h.keys {
+				q.line = nil
+			}
+		}
+	}
+	if s.hasWork(h) {
+		h.signal()
+	}
+}
+
+// settle is an acknowledgement that counts.
+func (s *subscription) settle(e *entry) {
+	s.release(e)
+	delete(s.delivered, e.id)
+	e.state = acked
+	if e.queue == nil {
+		s.retire(e)
+		return
+	}
+	q := e.queue
+	if q.cursor == e {
+		q.cursor = e.knext
+	}
+	s.trim(q)
+	s.offer(q)
+}
+
+// retire ends the entry's way through delivery. It stays in the log where a seek
+// may bring it back.
+func (s *subscription) retire(e *entry) {
+	e.queue = nil
+	if s.retainAcked {
+		return
+	}
+	s.log.remove(e)
+	e.drop()
+}
+
+// fail is a nack or a missed deadline of a leased entry: the last one allowed
+// sends it to the dead letters, any other makes it wait its backoff and come
+// again, in a key with all that was sent behind it.
+func (s *subscription) fail(e *entry, now time.Time) {
+	e.failures++
+	if s.buried(e) {
+		return
+	}
+	s.release(e)
+	e.state = ready
+	if wait := s.backoff(e.failures); wait > 0 {
+		e.state = waiting
+		s.timers.set(e, now.Add(wait).UnixNano())
+	}
+	if e.queue != nil {
+		s.rewind(e)
+		s.offer(e.queue)
+		return
+	}
+	if e.state == ready {
+		s.ready.push(e)
+		s.wake()
+	}
+}
+
+// backoff doubles from the policy's minimum to its maximum with each failure;
+// without a policy a message comes again at once
+// (https://cloud.google.com/pubsub/docs/handling-failures).
+func (s *subscription) backoff(failures int32) time.Duration {
+	if s.maxBackoff == 0 {
+		return 0
+	}
+	wait := s.minBackoff
+	for range failures - 1 {
+		if wait *= 2; wait >= s.maxBackoff {
+			return s.maxBackoff
+		}
+	}
+	return min(wait, s.maxBackoff)
+}
+
+// tick is what the clock brings: leases and backoffs that end, messages past
+// their retention, a subscription nobody uses.
+func (s *subscription) tick() {
+	s.lock()
+	defer s.unlock()
+	now := s.server.now()
+	var late []*entry
+	for e := s.timers.due(now.UnixNano()); e != nil; e = s.timers.due(now.UnixNano()) {
+		if e.state == leased {
+			late = append(late, e)
+			continue
+		}
+		s.redeliver(e)
+	}
+	// A missed deadline takes the later ones of its key along; they count their
+	// own first.
+	slices.SortFunc(late, func(a, b *entry) int { return cmp.Compare(b.id, a.id) })
+	for _, e := range late {
+		s.fail(e, now)
+	}
+	s.forgetOld(now)
+	s.expire(now)
+	s.schedule()
+}

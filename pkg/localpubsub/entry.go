@@ -1,0 +1,118 @@
+package localpubsub
+
+import "container/heap"
+
+// An entry is a message in a subscription.
+//
+//	publish          take            ack
+//	   │              │               │
+//	   ▼              ▼               ▼
+//	ready ────────▶ leased ────────▶ acked ── kept on for a seek, or gone
+//	   ▲              │ nack,
+//	   │              │ deadline
+//	   └── waiting ◀──┘
+//	       (backoff)
+type entry struct {
+	*message
+	prev, next   *entry // in the subscription, in publish order
+	kprev, knext *entry // in its key's queue, in publish order
+	queue        *keyQueue
+	holder       *holder // who was sent it and has it on lease
+	serial       uint64  // of its last delivery: makes the ack id
+	deadline     int64   // of the lease or of the backoff, ns
+	timer        int     // in the subscription's timers, -1 outside
+	failures     int32   // nacks and missed deadlines
+	state        state
+}
+
+type state uint8
+
+const (
+	ready state = iota
+	leased
+	waiting
+	acked
+)
+
+// entryList links the entries of a subscription in publish order.
+type entryList struct {
+	first, last *entry
+	size        int
+}
+
+func (l *entryList) push(e *entry) {
+	e.prev = l.last
+	if l.last == nil {
+		l.first = e
+	} else {
+		l.last.next = e
+	}
+	l.last = e
+	l.size++
+}
+
+func (l *entryList) remove(e *entry) {
+	if e.prev == nil {
+		l.first = e.next
+	} else {
+		e.prev.next = e.next
+	}
+	if e.next == nil {
+		l.last = e.prev
+	} else {
+		e.next.prev = e.prev
+	}
+	e.prev, e.next = nil, nil
+	l.size--
+}
+
+// timers holds the entries whose deadline will change them: leased and waiting.
+type timers []*entry
+
+func (t *timers) set(e *entry, deadline int64) {
+	e.deadline = deadline
+	if e.timer < 0 {
+		heap.Push(t, e)
+	} else {
+		heap.Fix(t, e.timer)
+	}
+}
+
+func (t *timers) clear(e *entry) {
+	if e.timer >= 0 {
+		heap.Remove(t, e.timer)
+	}
+}
+
+// due takes the first whose deadline has come, or nil.
+func (t *timers) due(now int64) *entry {
+	if len(*t) == 0 || (*t)[0].deadline > now {
+		return nil
+	}
+	return heap.Pop(t).(*entry)
+}
+
+func (t timers) Len() int           { return len(t) }
+func (t timers) Less(i, j int) bool { return t[i].deadline < t[j].deadline }
+
+func (t timers) Swap(i, j int) {
+	t[i], t[j] = t[j], t[i]
+	t[i].timer, t[j].timer = i, j
+}
+
+// Push and Pop are for container/heap.
+func (t *timers) Push(x any) {
+	e := x.(*entry)
+	e.timer = len(*t)
+	*t = append(*t, e)
+}
+
+// Pop takes the last.
+func (t *timers) Pop() any {
+	last := len(*t) - 1
+	e := (*t)[last]
+	(*t)[last] = nil
+	*t = (*t)[:last]
+	e.timer = -1
+	return e
+}

@@ -1,0 +1,242 @@
+package localpubsub
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Kind is what a [Fault] does.
+type Kind string
+
+// The faults of calls. They apply to the method that the fault names, or to all.
+const (
+	// Latency makes a call wait; on a stream, each response.
+	Latency Kind = "latency"
+	// Outage answers UNAVAILABLE without doing anything, and ends streams.
+	Outage Kind = "outage"
+	// Throttle answers RESOURCE_EXHAUSTED without doing anything.
+	Throttle Kind = "throttle"
+	// AnswerLost does what is asked and then answers UNAVAILABLE.
+	AnswerLost Kind = "answer_lost"
+	// Late waits like Latency but does what is asked even if the caller gives up
+	// meanwhile.
+	Late Kind = "late"
+)
+
+// The faults of messages.
+const (
+	// Reject refuses a publish that has a message of the ordering key Key, or whose
+	// event carries it as value of any attribute, with INVALID_ARGUMENT.
+	Reject Kind = "reject"
+	// Repeat publishes the messages of a request twice: same content, other ids.
+	Repeat Kind = "repeat"
+	// Resend delivers a message again although its acknowledgement was answered
+	// with OK. Exactly-once subscriptions are spared.
+	Resend Kind = "resend"
+	// AckLost answers OK to acknowledgements and forgets them, so that the messages
+	// come again after their deadline. Exactly-once subscriptions are spared.
+	AckLost Kind = "ack_lost"
+	// Reorder delivers in another order than that of publishing, where the service
+	// may: among messages without key and among keys.
+	Reorder Kind = "reorder"
+	// Reset ends a stream instead of sending a response; its messages stay leased.
+	Reset Kind = "reset"
+	// Slow limits a stream to Rate messages per second.
+	Slow Kind = "slow"
+)
+
+// Fault is one thing that goes wrong. Whether it strikes follows from the seed
+// and from how often it was asked before (for Resend and Reorder: from the
+// message), so the same traffic meets the same faults again.
+type Fault struct {
+	Kind Kind `json:"kind"`
+	// Method is the RPC's name, such as Publish or StreamingPull. Empty: any. Only
+	// faults of calls look at it.
+	Method string `json:"method,omitempty"`
+	// Probability of striking each time, up to 1. Zero: always.
+	Probability float64 `json:"probability,omitempty"`
+	// Times is how often it strikes at most. Zero: without limit.
+	Times int64 `json:"times,omitempty"`
+	// Delay is the least wait of Latency and Late. Zero: Mean alone.
+	Delay Duration `json:"delay,omitzero"`
+	// Mean is that of an exponentially distributed wait on top of Delay, which is
+	// cut at ten times itself. Zero: the wait is always Delay.
+	Mean Duration `json:"mean,omitzero"`
+	// Key is for Reject.
+	Key string `json:"key,omitempty"`
+	// Rate is for Slow.
+	Rate float64 `json:"rate,omitempty"`
+}
+
+// Duration is written as text in JSON: "5ms".
+type Duration time.Duration
+
+// MarshalText is for encoding/json.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText is for encoding/json.
+func (d *Duration) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(string(text))
+	*d = Duration(parsed)
+	return err
+}
+
+const longestFault = Duration(10 * time.Minute)
+
+func (f Fault) check() error {
+	switch f.Kind {
+	case Outage, Throttle, AnswerLost, Repeat, Resend, AckLost, Reorder, Reset:
+	case Latency, Late:
+		if f.Delay < 0 || f.Delay > longestFault || f.Mean < 0 || f.Mean > longestFault || f.Delay+f.Mean == 0 {
+			return fmt.Errorf("fault %s: delay and mean: one is needed, neither above %s", f.Kind, time.Duration(longestFault))
+		}
+	case Reject:
+		if f.Key == "" {
+			return fmt.Errorf("fault %s: key: it is needed", f.Kind)
+		}
+	case Slow:
+		if f.Rate <= 0 {
+			return fmt.Errorf("fault %s: rate: %v is not positive", f.Kind, f.Rate)
+		}
+	default:
+		return fmt.Errorf("fault: kind: there is no %q", f.Kind)
+	}
+	if f.Probability < 0 || f.Probability > 1 || f.Times < 0 {
+		return fmt.Errorf("fault %s: probability: %v and times: %d: from 0 to 1, and not negative", f.Kind, f.Probability, f.Times)
+	}
+	return nil
+}
+
+// faults is what goes wrong at present.
+type faults struct {
+	current atomic.Pointer[plan]
+	mu      sync.Mutex
+	cut     chan struct{} // closed when an outage begins: streams end
+	late    sync.WaitGroup
+}
+
+// plan is one setting of faults, replaced as a whole.
+type plan struct {
+	seed   uint64
+	faults []Fault
+	asked  []atomic.Uint64 // by fault
+	struck []atomic.Int64
+}
+
+func newFaults() *faults {
+	f := &faults{cut: make(chan struct{})}
+	f.current.Store(&plan{})
+	return f
+}
+
+// SetFaults replaces all faults; none mends everything. A fault with a wrong
+// field is an error that names it, and changes nothing. An outage of streams also
+// ends those that are open.
+func (s *Server) SetFaults(seed uint64, all ...Fault) error {
+	for _, f := range all {
+		if err := f.check(); err != nil {
+			return err
+		}
+	}
+	s.faults.current.Store(&plan{
+		seed: seed, faults: all, asked: make([]atomic.Uint64, len(all)), struck: make([]atomic.Int64, len(all)),
+	})
+	for _, f := range all {
+		if f.Kind == Outage && (f.Method == "" || f.Method == streamingPull) {
+			s.faults.cutStreams()
+		}
+	}
+	return nil
+}
+
+func (f *faults) cutStreams() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	close(f.cut)
+	f.cut = make(chan struct{})
+}
+
+func (f *faults) streamsCut() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.cut
+}
+
+func (f *faults) wait() { f.late.Wait() }
+
+// strikes gives the first fault of a kind that strikes now.
+func (p *plan) strikes(kind Kind, method string) (Fault, bool) {
+	for i, f := range p.faults {
+		if f.Kind == kind && (f.Method == "" || f.Method == method) && p.draw(i, p.asked[i].Add(1)) {
+			return f, true
+		}
+	}
+	return Fault{}, false
+}
+
+// draw decides the n-th case of a fault.
+func (p *plan) draw(i int, n uint64) bool {
+	f := p.faults[i]
+	if f.Probability != 0 && uniform(p.seed, uint64(i), n) >= f.Probability {
+		return false
+	}
+	return f.Times == 0 || p.struck[i].Add(1) <= f.Times
+}
+
+// wait draws how long a fault takes.
+func (p *plan) wait(f Fault) time.Duration {
+	const longest = 10
+	n := uint64(0)
+	for i := range p.asked {
+		n += p.asked[i].Load()
+	}
+	tail := min(-math.Log(1-uniform(p.seed, math.MaxUint64, n)), longest)
+	return time.Duration(f.Delay) + time.Duration(tail*float64(f.Mean))
+}
+
+// resend asks about one delivery of a message.
+func (f *faults) resend(e *entry) bool {
+	p := f.current.Load()
+	for i, fault := range p.faults {
+		if fault.Kind == Resend && p.draw(i, e.serial) {
+			return true
+		}
+	}
+	return false
+}
+
+// reorder may bring another of n in line to the front.
+func (f *faults) reorder(n int, promote func(int)) {
+	p := f.current.Load()
+	for i, fault := range p.faults {
+		if fault.Kind != Reorder || n < 2 {
+			continue
+		}
+		if drawn := p.asked[i].Add(1); p.draw(i, drawn) {
+			promote(int(mix(p.seed+drawn) % uint64(n)))
+		}
+	}
+}
+
+// uniform is a number from 0 to 1 that depends on nothing but its arguments.
+func uniform(seed, which, n uint64) float64 {
+	return float64(mix(mix(seed^mix(which))+n)>>11) / (1 << 53)
+}
+
+// mix is the finaliser of splitmix64 (Steele, Lea, Flood, 2014).
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+const streamingPull = "StreamingPull"
+
+var errOutage = status.Error(codes.Unavailable, "injected fault: outage")

@@ -1,0 +1,161 @@
+package localpubsub
+
+import (
+	"context"
+	"maps"
+	"path"
+	"slices"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// unary lets the faults of calls strike.
+func (f *faults) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	p := f.current.Load()
+	if len(p.faults) == 0 {
+		return handle(ctx, req)
+	}
+	method := path.Base(info.FullMethod)
+	if _, strikes := p.strikes(Outage, method); strikes {
+		return nil, errOutage
+	}
+	if _, strikes := p.strikes(Throttle, method); strikes {
+		return nil, status.Error(codes.ResourceExhausted, "injected fault: throttled")
+	}
+	if fault, strikes := p.strikes(Latency, method); strikes {
+		if err := pause(ctx, p.wait(fault)); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.reject(req); err != nil {
+		return nil, err
+	}
+	do := func(ctx context.Context) (any, error) { return p.disturbed(ctx, req, method, handle) }
+	if fault, strikes := p.strikes(Late, method); strikes {
+		return f.lately(ctx, p.wait(fault), do)
+	}
+	return do(ctx)
+}
+
+// disturbed does what is asked, or more, or less.
+func (p *plan) disturbed(ctx context.Context, req any, method string, handle grpc.UnaryHandler) (any, error) {
+	switch request := req.(type) {
+	case *pubsubpb.PublishRequest:
+		if _, strikes := p.strikes(Repeat, method); strikes {
+			if _, err := handle(ctx, proto.CloneOf(request)); err != nil {
+				return nil, err
+			}
+		}
+	case *pubsubpb.AcknowledgeRequest:
+		if _, strikes := p.strikes(AckLost, method); strikes {
+			return &emptypb.Empty{}, nil
+		}
+	}
+	answer, err := handle(ctx, req)
+	if _, strikes := p.strikes(AnswerLost, method); strikes && err == nil {
+		return nil, status.Error(codes.Unavailable, "injected fault: the answer is lost")
+	}
+	return answer, err
+}
+
+// lately does it in its own time, whatever becomes of the caller.
+func (f *faults) lately(ctx context.Context, wait time.Duration, do func(context.Context) (any, error)) (any, error) {
+	type result struct {
+		answer any
+		err    error
+	}
+	done := make(chan result, 1)
+	f.late.Go(func() {
+		detached := context.WithoutCancel(ctx)
+		if err := pause(detached, wait); err != nil {
+			return
+		}
+		answer, err := do(detached)
+		done <- result{answer, err}
+	})
+	select {
+	case r := <-done:
+		return r.answer, r.err
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+func (p *plan) reject(req any) error {
+	request, ok := req.(*pubsubpb.PublishRequest)
+	if !ok {
+		return nil
+	}
+	for i, f := range p.faults {
+		if f.Kind != Reject || !slices.ContainsFunc(request.GetMessages(), f.names) {
+			continue
+		}
+		if p.draw(i, p.asked[i].Add(1)) {
+			return invalid("messages", "injected fault: a message of %q is refused", f.Key)
+		}
+	}
+	return nil
+}
+
+// names says whether a message is the one that the fault is about.
+func (f Fault) names(m *pubsubpb.PubsubMessage) bool {
+	return m.GetOrderingKey() == f.Key || slices.Contains(slices.Collect(maps.Values(m.GetAttributes())), f.Key)
+}
+
+// stream lets the faults of streams strike.
+func (f *faults) stream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	if _, strikes := f.current.Load().strikes(Outage, path.Base(info.FullMethod)); strikes {
+		return errOutage
+	}
+	return handle(server, &disturbedStream{ServerStream: stream, faults: f})
+}
+
+// A disturbedStream delays, slows and breaks what is sent.
+type disturbedStream struct {
+	grpc.ServerStream
+
+	faults *faults
+}
+
+// SendMsg sends a response, as the faults permit.
+func (s *disturbedStream) SendMsg(m any) error {
+	p := s.faults.current.Load()
+	batch, messages := m.(frame)
+	if len(p.faults) == 0 || !messages {
+		return s.ServerStream.SendMsg(m)
+	}
+	if _, strikes := p.strikes(Reset, streamingPull); strikes {
+		return status.Error(codes.Unavailable, "injected fault: the stream is reset")
+	}
+	var wait time.Duration
+	if fault, strikes := p.strikes(Latency, streamingPull); strikes {
+		wait = p.wait(fault)
+	}
+	if fault, strikes := p.strikes(Slow, streamingPull); strikes {
+		wait += time.Duration(float64(countMessages(batch)) / fault.Rate * float64(time.Second))
+	}
+	if err := pause(s.Context(), wait); err != nil {
+		return err
+	}
+	return s.ServerStream.SendMsg(m)
+}
+
+func pause(ctx context.Context, wait time.Duration) error {
+	if wait <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
+}

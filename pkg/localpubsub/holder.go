@@ -1,0 +1,98 @@
+package localpubsub
+
+import "time"
+
+// A holder is one consumer of a subscription: a stream, or one unary pull. Its
+// messages stay leased when it ends; the deadline brings them back.
+type holder struct {
+	streaming   bool
+	closed      bool
+	maxMessages int64 // outstanding; 0: no limit
+	maxBytes    int64
+	messages    int64
+	bytes       int64
+	deadline    time.Duration // of a lease
+	keys        fifo[*keyQueue]
+	work        chan struct{} // of size one: there may be something to take
+}
+
+func newHolder(deadline time.Duration) *holder {
+	return &holder{deadline: deadline, work: make(chan struct{}, 1)}
+}
+
+// room says whether flow control lets more messages through. The last may exceed
+// the bytes, or a large one would never come.
+func (h *holder) room() bool {
+	return !h.closed && (h.maxMessages <= 0 || h.messages < h.maxMessages) && (h.maxBytes <= 0 || h.bytes < h.maxBytes)
+}
+
+func (h *holder) signal() {
+	select {
+	case h.work <- struct{}{}:
+	default: // it will look anyway
+	}
+}
+
+// join makes h a consumer.
+func (s *subscription) join(h *holder) {
+	s.holders = append(s.holders, h)
+	s.touch()
+}
+
+// leave takes h out. Keys that wait in its line go to others as soon as nothing
+// of them is outstanding.
+func (s *subscription) leave(h *holder) {
+	h.closed = true
+	for i, other := range s.holders {
+		if other == h {
+			s.holders = append(s.holders[:i:i], s.holders[i+1:]...)
+			break
+		}
+	}
+	for h.keys.len() > 0 {
+		q := h.keys.pop()
+		if q.line == &h.keys {
+			q.line = nil
+			s.offer(q)
+		}
+	}
+	if s.returnOnClose {
+		s.handBack(h)
+	}
+	s.touch()
+	s.wake() // it may have been the one that was told of work
+}
+
+// handBack returns what h has on lease at once, as no attempt.
+func (s *subscription) handBack(h *holder) {
+	var back []*entry
+	for _, e := range s.delivered {
+		if e.holder == h {
+			back = append(back, e)
+		}
+	}
+	for _, e := range back {
+		if e.holder != h {
+			continue // an earlier one of its key took it along
+		}
+		s.release(e)
+		e.state = ready
+		if e.queue != nil {
+			s.rewind(e)
+			s.offer(e.queue)
+		} else {
+			s.ready.push(e)
+		}
+	}
+}
+
+// wake tells one consumer with room, in turn, that there is work.
+func (s *subscription) wake() {
+	for range s.holders {
+		s.next++
+		if h := s.holders[s.next%len(s.holders)]; h.room() {
+			h.signal()
+			return
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package localpubsub
+
+// A keyQueue holds the messages of one ordering key in a subscription, oldest
+// first.
+//
+//	first          cursor
+//	  │               │
+//	  ▼               ▼
+//	[ A1 ] [ A2 ] [ A3 ] [ A4 ]
+//	 out    acked  ready  ready
+//
+// What stands before the cursor has been sent. It stays until all before it is
+// acknowledged too: when a message is delivered again, so are the later ones of
+// its key, acknowledged or not
+// (https://cloud.google.com/pubsub/docs/ordering). That is one move of the
+// cursor.
+//
+// While messages of a key are outstanding, more of them go only to whoever holds
+// those; a stream gets them without waiting for acknowledgements, a unary pull
+// gets none before it has settled what it has. So at no time do two consumers
+// work on one key, unless a lease runs out under a consumer that goes on.
+type keyQueue struct {
+	key         string
+	first, last *entry
+	cursor      *entry // the first that is to be sent; nil: all were
+	out         int    // leased
+	holder      *holder
+	line        *fifo[*keyQueue] // where it waits for its turn; nil: nowhere
+}
+
+func (q *keyQueue) push(e *entry) {
+	e.queue = q
+	e.kprev = q.last
+	if q.last == nil {
+		q.first = e
+	} else {
+		q.last.knext = e
+	}
+	q.last = e
+	if q.cursor == nil {
+		q.cursor = e
+	}
+}
+
+func (q *keyQueue) remove(e *entry) {
+	if q.cursor == e {
+		q.cursor = e.knext
+	}
+	if e.kprev == nil {
+		q.first = e.knext
+	} else {
+		e.kprev.knext = e.knext
+	}
+	if e.knext == nil {
+		q.last = e.kprev
+	} else {
+		e.knext.kprev = e.kprev
+	}
+	e.kprev, e.knext = nil, nil
+}
+
+// deliverable says whether the key has a message to send now.
+func (q *keyQueue) deliverable() bool {
+	return q.cursor != nil && q.cursor.state == ready
+}
+
+// rewind takes the cursor back to e and gives back the leases behind it. An
+// acknowledgement of one of those comes too late.
+func (s *subscription) rewind(e *entry) {
+	q := e.queue
+	for later := e.knext; later != q.cursor; later = later.knext {
+		s.release(later)
+		later.state = ready
+	}
+	q.cursor = e
+}
+
+// trim lets go of what is acknowledged at the head of the key.
+func (s *subscription) trim(q *keyQueue) {
+	for e := q.first; e != nil && e.state == acked; e = q.first {
+		q.remove(e)
+		s.retire(e)
+	}
+	if q.first == nil {
+		delete(s.keys, q.key)
+	}
+}
+
+// offer puts the key in line if it has something to send: in its holder's line,
+// or in the common one.
+func (s *subscription) offer(q *keyQueue) {
+	if q.line != nil || !q.deliverable() {
+		return
+	}
+	switch {
+	case q.holder == nil:
+		s.enqueue(q, &s.readyKeys)
+		s.wake()
+	case q.holder.streaming && !q.holder.closed:
+		s.enqueue(q, &q.holder.keys)
+		q.holder.signal()
+	}
+}
+
+func (s *subscription) enqueue(q *keyQueue, line *fifo[*keyQueue]) {
+	q.line = line
+	line.push(q)
+}
+
+// nextOfKeys is the next message of the first key in line, which then goes to
+// the end of its holder's.
+func (s *subscription) nextOfKeys(line *fifo[*keyQueue], h *holder) *entry {
+	for line.len() > 0 {
+		s.server.faults.reorder(line.len(), line.promote)
+		q := line.pop()
+		if q.line != line {
+			continue // it left this line meanwhile
+		}
+		q.line = nil
+		if !q.deliverable() {
+			continue
+		}
+		e := q.cursor
+		q.cursor = e.knext
+		if q.deliverable() {
+			s.enqueue(q, &h.keys)
+		}
+		return e
+	}
+	return nil
+}

@@ -1,0 +1,30 @@
+package localpubsub
+
+import (
+	"time"
+
+	"cloud.google.com/go/iam/apiv1/iampb"
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+)
+
+type filter struct{}
+
+func parseFilter(string) (*filter, error)                 { return nil, nil }
+func (*filter) matches(attributes map[string]string) bool { return true }
+
+type schemas struct {
+	pubsubpb.UnimplementedSchemaServiceServer
+}
+
+func newSchemas(func() time.Time) *schemas { return &schemas{} }
+func (*schemas) check(*pubsubpb.SchemaSettings, []byte) (map[string]string, error) {
+	return nil, nil
+}
+func (*schemas) checkSettings(*pubsubpb.SchemaSettings) error { return nil }
+
+type policies struct {
+	iampb.UnimplementedIAMPolicyServer
+}
+
+func newPolicies(func(string) error) *policies { return &policies{} }
+func (*policies) remove(string)                {}

@@ -1,0 +1,87 @@
+package localpubsub
+
+import (
+	"context"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// pullWait bounds how long a pull waits for a first message, if its caller would
+// wait longer.
+const pullWait = 20 * time.Second
+
+// Pull answers up to max_messages as soon as there is one, and none when none
+// came in time. Of a key that it gets messages of, nobody gets more until these
+// are settled.
+func (s subscriber) Pull(ctx context.Context, req *pubsubpb.PullRequest) (*pubsubpb.PullResponse, error) {
+	found, err := s.subscription(req.GetSubscription())
+	if err != nil {
+		return nil, err
+	}
+	if req.GetMaxMessages() <= 0 {
+		return nil, invalid("max_messages", "%d is not positive", req.GetMaxMessages())
+	}
+	found.lock()
+	h := newHolder(found.ackDeadline)
+	found.unlock()
+	h.maxMessages = int64(min(req.GetMaxMessages(), batchLimit))
+	if err := found.open(h); err != nil {
+		return nil, err
+	}
+	defer found.close(h)
+	wait := time.NewTimer(pullWait)
+	defer wait.Stop()
+	for {
+		batch, err := found.batch(h)
+		if err != nil {
+			return nil, err
+		}
+		//nolint:staticcheck // deprecated for callers, still served
+		if len(batch) > 0 || req.GetReturnImmediately() {
+			answer := new(pubsubpb.PullResponse)
+			return answer, proto.Unmarshal(newFrame(batch), answer)
+		}
+		select {
+		case <-h.work:
+		case <-wait.C:
+			return new(pubsubpb.PullResponse), nil
+		case <-s.closing:
+			return nil, unavailable("the server is closing")
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// Acknowledge settles messages for good. Without exactly-once delivery it answers
+// OK whether or not each counted.
+func (s subscriber) Acknowledge(_ context.Context, req *pubsubpb.AcknowledgeRequest) (*emptypb.Empty, error) {
+	found, err := s.subscription(req.GetSubscription())
+	if err != nil {
+		return nil, err
+	}
+	failed, err := found.acknowledge(req.GetAckIds())
+	if err != nil {
+		return nil, err
+	}
+	return &emptypb.Empty{}, failed.err()
+}
+
+// ModifyAckDeadline extends leases, from now on; zero gives the messages back.
+func (s subscriber) ModifyAckDeadline(_ context.Context, req *pubsubpb.ModifyAckDeadlineRequest) (*emptypb.Empty, error) {
+	found, err := s.subscription(req.GetSubscription())
+	if err != nil {
+		return nil, err
+	}
+	if err := checkModify(req.GetAckDeadlineSeconds(), "ack_deadline_seconds"); err != nil {
+		return nil, err
+	}
+	failed, err := found.modify(req.GetAckIds(), time.Duration(req.GetAckDeadlineSeconds())*time.Second)
+	if err != nil {
+		return nil, err
+	}
+	return &emptypb.Empty{}, failed.err()
+}

@@ -1,0 +1,66 @@
+package localpubsub
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// A registry holds the resources of one kind by name. Its lock is held for a map
+// operation only, so it may be asked under any other.
+type registry[T any] struct {
+	mu     sync.RWMutex
+	byName map[string]T
+}
+
+func (r *registry[T]) get(name string) (resource T, there bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	resource, there = r.byName[name]
+	return resource, there
+}
+
+// put adds a resource under a name that is free.
+func (r *registry[T]) put(name string, resource T) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, taken := r.byName[name]; taken {
+		return status.Errorf(codes.AlreadyExists, "Resource already exists in the project (resource=%s).", name)
+	}
+	if r.byName == nil {
+		r.byName = make(map[string]T)
+	}
+	r.byName[name] = resource
+	return nil
+}
+
+// remove says whether it was there.
+func (r *registry[T]) remove(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, there := r.byName[name]
+	delete(r.byName, name)
+	return there
+}
+
+// names lists the resources of a project, given as projects/ID.
+func (r *registry[T]) names(project string) []string {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return slices.DeleteFunc(slices.Collect(maps.Keys(r.byName)), func(name string) bool {
+		return !strings.HasPrefix(name, project+"/")
+	})
+}
+
+// drain takes all out.
+func (r *registry[T]) drain() []T {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := slices.Collect(maps.Values(r.byName))
+	r.byName = nil
+	return all
+}

@@ -1,0 +1,190 @@
+package localpubsub
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"cloud.google.com/go/iam/apiv1/iampb"
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+)
+
+// Options has a safe zero value.
+type Options struct {
+	// Addr is the host:port to listen on. Empty: a free port of 127.0.0.1.
+	Addr string
+	// Clock is the time to live by. Nil: one that runs.
+	Clock *Clock
+	// MaxBytes bounds the messages kept; beyond it publishes are refused with
+	// RESOURCE_EXHAUSTED. Zero: 1 GiB.
+	MaxBytes int64
+	// ReturnOnClose gives the messages of an ended stream back at once. The service
+	// leaves them leased until their deadline, and so does this server without it.
+	ReturnOnClose bool
+}
+
+const (
+	defaultMaxBytes = 1 << 30
+	// maxRequest is a full publish with room for its frame.
+	maxRequest = maxPublish + 1<<20
+	// window is the flow control window of a connection: the default of 64 KiB
+	// would make a round trip of each few messages.
+	window = 4 << 20
+)
+
+// Server is a running local Pub/Sub.
+type Server struct {
+	options  Options
+	clock    *Clock
+	store    store
+	schemas  *schemas
+	policies *policies
+	faults   *faults
+	number   atomic.Uint64 // of subscriptions
+	message  atomic.Uint64 // id of the last message
+
+	topics        registry[*topic]
+	subscriptions registry[*subscription]
+	snapshots     registry[*snapshot]
+
+	door    *door
+	grpc    *grpc.Server
+	http    *http.Server
+	closing chan struct{}
+	close   func() error
+}
+
+// Start serves until Close. The address answers when it returns; a taken port is
+// an error.
+func Start(options Options) (*Server, error) {
+	if options.Addr == "" {
+		options.Addr = "127.0.0.1:0"
+	}
+	listener, err := net.Listen("tcp", options.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("start local Pub/Sub: %w", err)
+	}
+	s := newServer(options)
+	s.serve(listener)
+	return s, nil
+}
+
+func newServer(options Options) *Server {
+	s := &Server{options: options, clock: options.Clock, closing: make(chan struct{})}
+	if s.clock == nil {
+		s.clock = NewClock()
+	}
+	s.store.limit = options.MaxBytes
+	if s.store.limit == 0 {
+		s.store.limit = defaultMaxBytes
+	}
+	// Ids that a consumer remembers from before a restart must not come again.
+	s.message.Store(uint64(time.Now().UnixMicro()))
+	s.schemas = newSchemas(s.clock.Now)
+	s.policies = newPolicies(s.exists)
+	s.faults = newFaults()
+	return s
+}
+
+func (s *Server) serve(listener net.Listener) {
+	s.door = newDoor(listener)
+	s.grpc = grpc.NewServer(
+		grpc.ForceServerCodecV2(newFrames()),
+		grpc.MaxRecvMsgSize(maxRequest),
+		grpc.InitialWindowSize(window),
+		grpc.InitialConnWindowSize(window),
+		grpc.ChainUnaryInterceptor(s.faults.unary),
+		grpc.ChainStreamInterceptor(s.faults.stream),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
+	)
+	pubsubpb.RegisterPublisherServer(s.grpc, publisher{Server: s})
+	pubsubpb.RegisterSubscriberServer(s.grpc, subscriber{Server: s})
+	pubsubpb.RegisterSchemaServiceServer(s.grpc, s.schemas)
+	iampb.RegisterIAMPolicyServer(s.grpc, s.policies)
+	s.http = &http.Server{Handler: s.control(), ReadHeaderTimeout: sniffTime}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = s.grpc.Serve(s.door.grpc) }) // both end with the door
+	serving.Go(func() { _ = s.http.Serve(s.door.http) })
+	s.close = sync.OnceValue(func() error {
+		close(s.closing)
+		err := s.door.Close()
+		s.grpc.Stop()
+		_ = s.http.Close() // its connections only: the listener is closed
+		serving.Wait()
+		s.faults.wait()
+		s.forget(unavailable("the server is closing"))
+		return err
+	})
+}
+
+// Addr is the host:port that the server listens on: a value for
+// PUBSUB_EMULATOR_HOST.
+func (s *Server) Addr() string { return s.door.Addr().String() }
+
+// Close ends all calls and streams. Closing a closed server does nothing.
+func (s *Server) Close() error { return s.close() }
+
+// Forget drops all topics, subscriptions, snapshots and messages and cuts the
+// streams: a broker that came back without its memory.
+func (s *Server) Forget() { s.forget(unavailable("the server has lost its memory")) }
+
+func (s *Server) forget(why error) {
+	for _, sub := range s.subscriptions.drain() {
+		sub.lock()
+		sub.end(why)
+		sub.unlock()
+	}
+	for _, snap := range s.snapshots.drain() {
+		snap.end()
+	}
+	for _, t := range s.topics.drain() {
+		t.end()
+	}
+}
+
+func (s *Server) now() time.Time      { return s.clock.Now() }
+func (s *Server) nextNumber() uint64  { return s.number.Add(1) }
+func (s *Server) nextMessage() uint64 { return s.message.Add(1) }
+
+// topic is nil when there is none of the name.
+func (s *Server) topic(name string) *topic {
+	found, _ := s.topics.get(name)
+	return found
+}
+
+func (s *Server) subscription(name string) (*subscription, error) {
+	if found, there := s.subscriptions.get(name); there {
+		return found, nil
+	}
+	return nil, missing(name)
+}
+
+func (s *Server) snapshot(name string) (*snapshot, error) {
+	if found, there := s.snapshots.get(name); there {
+		return found, nil
+	}
+	return nil, missing(name)
+}
+
+// exists says whether an access policy can be attached to a resource.
+func (s *Server) exists(name string) error {
+	if s.topic(name) != nil {
+		return nil
+	}
+	if strings.Contains(name, "/schemas/") {
+		_, err := s.schemas.GetSchema(context.Background(), &pubsubpb.GetSchemaRequest{Name: name})
+		return err
+	}
+	if _, err := s.snapshot(name); err == nil {
+		return nil
+	}
+	_, err := s.subscription(name)
+	return err
+}

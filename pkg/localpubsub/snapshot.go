@@ -1,0 +1,134 @@
+package localpubsub
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// A snapshot lives for a week, less the age of the oldest message in it, and is
+// not made for less than an hour
+// (https://cloud.google.com/pubsub/docs/replay-overview).
+const (
+	snapshotLife    = 7 * 24 * time.Hour
+	shortestLife    = time.Hour
+	tooOldToCapture = "the oldest unacknowledged message is too old for a snapshot that lives an hour"
+)
+
+// A snapshot is what a subscription had not acknowledged when it was made, and
+// all that was published since.
+type snapshot struct {
+	server *Server
+	name   string
+
+	mu       sync.Mutex
+	config   *pubsubpb.Snapshot
+	topic    *topic // nil once deleted
+	messages []*message
+	alarm    *alarm
+}
+
+// capture makes a snapshot of the subscription, under the topic's lock so that
+// each message is in the backlog or comes later.
+func (s *subscription) capture(name string, labels map[string]string) (*snapshot, error) {
+	s.lock()
+	topic := s.topic
+	s.unlock()
+	if topic == nil {
+		return nil, status.Errorf(codes.FailedPrecondition, "%s has lost its topic", s.name)
+	}
+	topic.mu.Lock()
+	defer topic.mu.Unlock()
+	s.lock()
+	defer s.unlock()
+	now := s.server.now()
+	taken := &snapshot{server: s.server, name: name, topic: topic}
+	oldest := now
+	for e := s.log.first; e != nil; e = e.next {
+		if e.state == acked {
+			continue
+		}
+		if len(taken.messages) == 0 {
+			oldest = time.Unix(0, e.at)
+		}
+		taken.messages = append(taken.messages, e.message)
+	}
+	expires := oldest.Add(snapshotLife)
+	if expires.Sub(now) < shortestLife {
+		return nil, status.Error(codes.FailedPrecondition, tooOldToCapture)
+	}
+	taken.config = &pubsubpb.Snapshot{Name: name, Topic: topic.name, Labels: labels, ExpireTime: timestamppb.New(expires)}
+	if err := s.server.snapshots.put(name, taken); err != nil {
+		return nil, err
+	}
+	for _, m := range taken.messages {
+		m.keep()
+	}
+	topic.snapshots = append(topic.snapshots, taken)
+	taken.alarm = s.server.clock.newAlarm(func() { taken.server.deleteSnapshot(name) })
+	taken.alarm.set(expires)
+	return taken, nil
+}
+
+// add takes what was published after the snapshot was made.
+func (s *snapshot) add(published []*message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range published {
+		m.keep()
+	}
+	s.messages = append(s.messages, published...)
+}
+
+// content is the snapshot's messages, and their ids as a set.
+func (s *snapshot) content() ([]*message, map[uint64]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ids := make(map[uint64]bool, len(s.messages))
+	for _, m := range s.messages {
+		ids[m.id] = true
+	}
+	return slices.Clone(s.messages), ids
+}
+
+func (s *snapshot) describe() *pubsubpb.Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	described := proto.CloneOf(s.config)
+	if s.topic == nil {
+		described.Topic = deletedTopic
+	}
+	return described
+}
+
+// orphan is told that the topic is gone.
+func (s *snapshot) orphan() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.topic = nil
+}
+
+// end lets the messages go.
+func (s *snapshot) end() {
+	s.mu.Lock()
+	topic := s.topic
+	s.mu.Unlock()
+	if topic != nil {
+		topic.mu.Lock()
+		topic.snapshots = slices.DeleteFunc(topic.snapshots, func(other *snapshot) bool { return other == s })
+		topic.mu.Unlock()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.alarm.stop()
+	for _, m := range s.messages {
+		m.drop()
+	}
+	s.messages = nil
+}

@@ -1,0 +1,93 @@
+package localpubsub
+
+import (
+	"context"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// CreateSnapshot captures a subscription's backlog.
+func (s subscriber) CreateSnapshot(_ context.Context, req *pubsubpb.CreateSnapshotRequest) (*pubsubpb.Snapshot, error) {
+	if err := checkName(req.GetName(), "snapshots", "name"); err != nil {
+		return nil, err
+	}
+	if err := checkLabels(req.GetLabels()); err != nil {
+		return nil, err
+	}
+	found, err := s.subscription(req.GetSubscription())
+	if err != nil {
+		return nil, err
+	}
+	taken, err := found.capture(req.GetName(), req.GetLabels())
+	if err != nil {
+		return nil, err
+	}
+	return taken.describe(), nil
+}
+
+// GetSnapshot answers NOT_FOUND for an unknown or expired one.
+func (s subscriber) GetSnapshot(_ context.Context, req *pubsubpb.GetSnapshotRequest) (*pubsubpb.Snapshot, error) {
+	found, err := s.snapshot(req.GetSnapshot())
+	if err != nil {
+		return nil, err
+	}
+	return found.describe(), nil
+}
+
+// ListSnapshots answers a project's snapshots by name.
+func (s subscriber) ListSnapshots(_ context.Context, req *pubsubpb.ListSnapshotsRequest) (*pubsubpb.ListSnapshotsResponse, error) {
+	names, next, err := page(s.snapshots.names(req.GetProject()), req)
+	if err != nil {
+		return nil, err
+	}
+	answer := &pubsubpb.ListSnapshotsResponse{NextPageToken: next}
+	for _, name := range names {
+		if found, err := s.snapshot(name); err == nil {
+			answer.Snapshots = append(answer.Snapshots, found.describe())
+		}
+	}
+	return answer, nil
+}
+
+// UpdateSnapshot changes labels and expiry.
+func (s subscriber) UpdateSnapshot(_ context.Context, req *pubsubpb.UpdateSnapshotRequest) (*pubsubpb.Snapshot, error) {
+	found, err := s.snapshot(req.GetSnapshot().GetName())
+	if err != nil {
+		return nil, err
+	}
+	config := found.describe()
+	if err := applyMask(config, req.GetSnapshot(), req.GetUpdateMask(), mutableSnapshot); err != nil {
+		return nil, err
+	}
+	if err := checkLabels(config.GetLabels()); err != nil {
+		return nil, err
+	}
+	if err := config.GetExpireTime().CheckValid(); err != nil {
+		return nil, invalid("expire_time", "%v", err)
+	}
+	found.mu.Lock()
+	found.config = proto.CloneOf(config)
+	found.alarm.set(config.GetExpireTime().AsTime())
+	found.mu.Unlock()
+	return found.describe(), nil
+}
+
+// DeleteSnapshot lets its messages go.
+func (s subscriber) DeleteSnapshot(_ context.Context, req *pubsubpb.DeleteSnapshotRequest) (*emptypb.Empty, error) {
+	if !s.deleteSnapshot(req.GetSnapshot()) {
+		return nil, missing(req.GetSnapshot())
+	}
+	return &emptypb.Empty{}, nil
+}
+
+func (s *Server) deleteSnapshot(name string) bool {
+	found, err := s.snapshot(name)
+	if err != nil || !s.snapshots.remove(name) {
+		return false
+	}
+	s.policies.remove(name)
+	found.end()
+	return true
+}

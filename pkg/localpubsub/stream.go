@@ -1,0 +1,178 @@
+package localpubsub
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+)
+
+// batchLimit is how many messages one response carries; with several consumers
+// it is less, so that a burst is shared.
+const (
+	batchLimit       = 1000
+	sharedBatchLimit = 50
+)
+
+// A stream is one StreamingPull.
+//
+// It sends while the client's flow control lets it: outstanding are all messages
+// sent and not yet acknowledged, nacked or past their deadline. An empty request
+// is a keep-alive and gets an empty response. Acknowledgements come over the
+// stream or as calls of their own. When the stream breaks, what was sent stays
+// leased until its deadline: the service cannot tell a lost connection from a
+// slow consumer (https://cloud.google.com/pubsub/docs/pull#streamingpull_api).
+type stream struct {
+	pubsubpb.Subscriber_StreamingPullServer
+
+	sub    *subscription
+	holder *holder
+
+	mu        sync.Mutex
+	pending   []*pubsubpb.StreamingPullResponse // keep-alives and confirmations
+	announced *pubsubpb.StreamingPullResponse_SubscriptionProperties
+}
+
+// StreamingPull ends with the client, with the subscription, or with the server.
+func (s subscriber) StreamingPull(server pubsubpb.Subscriber_StreamingPullServer) error {
+	first, err := server.Recv()
+	if err != nil {
+		return err
+	}
+	found, err := s.subscription(first.GetSubscription())
+	if err != nil {
+		return err
+	}
+	if err := checkDeadline(first.GetStreamAckDeadlineSeconds(), "stream_ack_deadline_seconds"); err != nil {
+		return err
+	}
+	cut := s.faults.streamsCut()
+	opened := &stream{Subscriber_StreamingPullServer: server, sub: found}
+	opened.holder = newHolder(time.Duration(first.GetStreamAckDeadlineSeconds()) * time.Second)
+	opened.holder.streaming = true
+	opened.holder.maxMessages, opened.holder.maxBytes = first.GetMaxOutstandingMessages(), first.GetMaxOutstandingBytes()
+	if err := found.open(opened.holder); err != nil {
+		return err
+	}
+	defer found.close(opened.holder)
+	if err := opened.settle(first); err != nil {
+		return err
+	}
+	received := make(chan error, 1)
+	go func() { received <- opened.receive() }()
+	return opened.run(server.Context(), received, s.closing, cut)
+}
+
+func (s *subscription) open(h *holder) error {
+	s.lock()
+	defer s.unlock()
+	if s.gone != nil {
+		return s.gone
+	}
+	s.join(h)
+	return nil
+}
+
+func (s *subscription) close(h *holder) {
+	s.lock()
+	defer s.unlock()
+	s.leave(h)
+	s.schedule()
+}
+
+// run sends until something ends the stream.
+func (s *stream) run(ctx context.Context, received <-chan error, closing, cut <-chan struct{}) error {
+	for {
+		sent, err := s.send()
+		if err != nil {
+			return err
+		}
+		if sent {
+			continue
+		}
+		select {
+		case <-s.holder.work:
+		case err := <-received:
+			return err
+		case <-closing:
+			return unavailable("the server is closing")
+		case <-cut:
+			return errOutage
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// send sends what there is, in one response of each kind.
+func (s *stream) send() (sent bool, err error) {
+	for _, response := range s.responses() {
+		if err := s.Send(response); err != nil {
+			return false, err
+		}
+	}
+	batch, err := s.sub.batch(s.holder)
+	if len(batch) == 0 || err != nil {
+		return false, err
+	}
+	return true, s.SendMsg(newFrame(batch))
+}
+
+func (s *stream) responses() []*pubsubpb.StreamingPullResponse {
+	properties := s.sub.properties()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pending := s.pending
+	s.pending = nil
+	if a := s.announced; a == nil || a.GetExactlyOnceDeliveryEnabled() != properties.GetExactlyOnceDeliveryEnabled() {
+		s.announced = properties
+		pending = append(pending, &pubsubpb.StreamingPullResponse{SubscriptionProperties: properties})
+	}
+	return pending
+}
+
+func (s *subscription) properties() *pubsubpb.StreamingPullResponse_SubscriptionProperties {
+	s.lock()
+	defer s.unlock()
+	return &pubsubpb.StreamingPullResponse_SubscriptionProperties{
+		ExactlyOnceDeliveryEnabled: s.exactlyOnce, MessageOrderingEnabled: s.ordered,
+	}
+}
+
+// batch takes the next messages for h. What is left is another's.
+func (s *subscription) batch(h *holder) ([]delivery, error) {
+	s.lock()
+	defer s.unlock()
+	if s.gone != nil {
+		return nil, s.gone
+	}
+	limit := batchLimit
+	if len(s.holders) > 1 {
+		limit = sharedBatchLimit
+	}
+	batch := s.take(h, limit)
+	if s.ready.len() > 0 || s.readyKeys.len() > 0 {
+		s.wake()
+	}
+	return s.deliveries(batch), nil
+}
+
+// receive reads the client's requests until it closes its side, which ends the
+// stream as a matter of course.
+func (s *stream) receive() error {
+	for {
+		request, err := s.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.settle(request); err != nil {
+			return err
+		}
+	}
+}

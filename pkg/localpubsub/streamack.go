@@ -1,0 +1,88 @@
+package localpubsub
+
+import (
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// settle does what a request on the stream asks for. One that asks for nothing
+// is a keep-alive.
+func (s *stream) settle(request *pubsubpb.StreamingPullRequest) error {
+	if deadline := request.GetStreamAckDeadlineSeconds(); deadline != 0 {
+		if err := checkDeadline(deadline, "stream_ack_deadline_seconds"); err != nil {
+			return err
+		}
+		s.sub.relet(s.holder, time.Duration(deadline)*time.Second)
+	}
+	if proto.Size(request) == 0 {
+		s.reply(new(pubsubpb.StreamingPullResponse))
+	}
+	if err := s.acknowledge(request.GetAckIds()); err != nil {
+		return err
+	}
+	return s.modify(request)
+}
+
+// relet changes the deadline of leases to come.
+func (s *subscription) relet(h *holder, deadline time.Duration) {
+	s.lock()
+	defer s.unlock()
+	h.deadline = deadline
+}
+
+func (s *stream) acknowledge(ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	failed, err := s.sub.acknowledge(ids)
+	if err != nil || !s.sub.properties().GetExactlyOnceDeliveryEnabled() {
+		return err
+	}
+	s.reply(&pubsubpb.StreamingPullResponse{
+		AcknowledgeConfirmation: &pubsubpb.StreamingPullResponse_AcknowledgeConfirmation{
+			AckIds:          failed.others(ids),
+			InvalidAckIds:   failed.of(invalidAckID),
+			UnorderedAckIds: failed.of(unorderedAckID),
+		},
+	})
+	return nil
+}
+
+// modify takes the ids one by one: each has a deadline of its own.
+func (s *stream) modify(request *pubsubpb.StreamingPullRequest) error {
+	ids, deadlines := request.GetModifyDeadlineAckIds(), request.GetModifyDeadlineSeconds()
+	if len(ids) != len(deadlines) {
+		return invalid("modify_deadline_seconds", "%d deadlines for %d ack ids", len(deadlines), len(ids))
+	}
+	all := failures{}
+	for i, id := range ids {
+		if err := checkModify(deadlines[i], "modify_deadline_seconds"); err != nil {
+			return err
+		}
+		failed, err := s.sub.modify([]string{id}, time.Duration(deadlines[i])*time.Second)
+		if err != nil {
+			return err
+		}
+		for id, why := range failed {
+			all[id] = why
+		}
+	}
+	if len(ids) > 0 && s.sub.properties().GetExactlyOnceDeliveryEnabled() {
+		s.reply(&pubsubpb.StreamingPullResponse{
+			ModifyAckDeadlineConfirmation: &pubsubpb.StreamingPullResponse_ModifyAckDeadlineConfirmation{
+				AckIds: all.others(ids), InvalidAckIds: all.of(invalidAckID),
+			},
+		})
+	}
+	return nil
+}
+
+// reply has the sender send a response: two must not be sent at once.
+func (s *stream) reply(response *pubsubpb.StreamingPullResponse) {
+	s.mu.Lock()
+	s.pending = append(s.pending, response)
+	s.mu.Unlock()
+	s.holder.signal()
+}

@@ -1,0 +1,192 @@
+package localpubsub
+
+import (
+	"sync"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// A subscription keeps what its consumers have not acknowledged and hands it
+// out. Everything in it is under its lock.
+type subscription struct {
+	server *Server
+	name   string
+	number uint64 // tells its ack ids from other subscriptions'
+
+	mu      sync.Mutex
+	later   []func()               // to be called once the lock is given up
+	config  *pubsubpb.Subscription // replaced as a whole, never changed
+	topic   *topic                 // nil once deleted
+	filter  *filter
+	gone    error // what consumers are told once it is deleted or detached
+	touched time.Time
+	settings
+
+	topicRetention time.Duration // of the topic; messages stay as long as the longer one says
+
+	log       entryList // all that is kept
+	ready     fifo[*entry]
+	readyKeys fifo[*keyQueue]
+	keys      map[string]*keyQueue
+	delivered map[uint64]*entry // delivered at least once and not settled
+	timers    timers
+	serial    uint64 // of the last delivery
+	turn      int    // of keyed and other messages
+	holders   []*holder
+	next      int // the holder whose turn it is
+	alarm     *alarm
+	rings     time.Time // when the alarm is set to; zero: it is not
+}
+
+// settings are the subscription's configuration in the form that delivery uses.
+type settings struct {
+	ordered       bool
+	exactlyOnce   bool
+	retainAcked   bool
+	ackDeadline   time.Duration
+	retention     time.Duration
+	minBackoff    time.Duration
+	maxBackoff    time.Duration // 0: no retry policy
+	maxAttempts   int32         // 0: no dead letter policy
+	ttl           time.Duration // 0: never expires
+	returnOnClose bool
+}
+
+func newSubscription(server *Server, topic *topic, config *pubsubpb.Subscription, f *filter) *subscription {
+	s := &subscription{
+		server: server, name: config.GetName(), number: server.nextNumber(),
+		topic: topic, filter: f, touched: server.now(),
+		keys: make(map[string]*keyQueue), delivered: make(map[uint64]*entry),
+	}
+	s.alarm = server.clock.newAlarm(s.tick)
+	s.configure(config)
+	s.schedule()
+	return s
+}
+
+// configure takes a checked configuration.
+func (s *subscription) configure(config *pubsubpb.Subscription) {
+	s.config = config
+	s.settings = settings{
+		ordered:       config.GetEnableMessageOrdering(),
+		exactlyOnce:   config.GetEnableExactlyOnceDelivery(),
+		retainAcked:   config.GetRetainAckedMessages(),
+		ackDeadline:   time.Duration(config.GetAckDeadlineSeconds()) * time.Second,
+		retention:     config.GetMessageRetentionDuration().AsDuration(),
+		minBackoff:    config.GetRetryPolicy().GetMinimumBackoff().AsDuration(),
+		maxBackoff:    config.GetRetryPolicy().GetMaximumBackoff().AsDuration(),
+		maxAttempts:   config.GetDeadLetterPolicy().GetMaxDeliveryAttempts(),
+		ttl:           config.GetExpirationPolicy().GetTtl().AsDuration(),
+		returnOnClose: s.server.options.ReturnOnClose,
+	}
+}
+
+func (s *subscription) lock() { s.mu.Lock() }
+
+// unlock also does what must not be done under the lock: what takes other locks.
+func (s *subscription) unlock() {
+	later := s.later
+	s.later = nil
+	s.mu.Unlock()
+	for _, do := range later {
+		do()
+	}
+}
+
+func (s *subscription) after(do func()) { s.later = append(s.later, do) }
+
+// touch notes that somebody uses the subscription.
+func (s *subscription) touch() { s.touched = s.server.now() }
+
+// describe is the configuration as Get and List answer it.
+func (s *subscription) describe() *pubsubpb.Subscription {
+	s.lock()
+	defer s.unlock()
+	described := proto.CloneOf(s.config)
+	described.State = pubsubpb.Subscription_ACTIVE
+	described.Detached = s.gone != nil
+	if s.topic == nil {
+		described.Topic = deletedTopic
+	} else if s.topicRetention > 0 {
+		described.TopicMessageRetentionDuration = durationpb.New(s.topicRetention)
+	}
+	return described
+}
+
+// schedule sets the alarm to the next thing that time will bring. It rings too
+// early rather than being moved with every lease.
+func (s *subscription) schedule() {
+	var at time.Time
+	sooner := func(t time.Time) {
+		if at.IsZero() || t.Before(at) {
+			at = t
+		}
+	}
+	if len(s.timers) > 0 {
+		sooner(time.Unix(0, s.timers[0].deadline))
+	}
+	if s.log.first != nil {
+		sooner(time.Unix(0, s.log.first.at).Add(s.keeps()))
+	}
+	if s.ttl > 0 {
+		sooner(s.touched.Add(s.ttl))
+	}
+	if s.gone != nil || at.IsZero() || (!s.rings.IsZero() && !at.Before(s.rings)) {
+		return
+	}
+	s.rings = at
+	s.alarm.set(at)
+}
+
+// forgetOld drops what is past its retention, acknowledged or not
+// (https://cloud.google.com/pubsub/docs/subscription-properties).
+func (s *subscription) forgetOld(now time.Time) {
+	s.rings = time.Time{}
+	limit := now.Add(-s.keeps()).UnixNano()
+	for e := s.log.first; e != nil && e.at <= limit; e = s.log.first {
+		s.forget(e)
+	}
+}
+
+func (s *subscription) keeps() time.Duration { return max(s.retention, s.topicRetention) }
+
+// forget takes an entry out wherever it is.
+func (s *subscription) forget(e *entry) {
+	s.release(e)
+	delete(s.delivered, e.id)
+	e.state = acked
+	if q := e.queue; q != nil {
+		q.remove(e)
+		e.queue = nil
+		s.trim(q)
+		s.offer(q)
+	}
+	s.log.remove(e)
+	e.drop()
+}
+
+// expire deletes a subscription that nobody has used for its time to live. An
+// open stream is use.
+func (s *subscription) expire(now time.Time) {
+	if len(s.holders) > 0 {
+		s.touched = now
+	}
+	if s.ttl > 0 && s.gone == nil && !now.Before(s.touched.Add(s.ttl)) {
+		s.after(func() { _ = s.server.deleteSubscription(s.name) }) // or somebody else just did
+	}
+}
+
+// end lets all messages go and tells the consumers why.
+func (s *subscription) end(why error) {
+	s.gone = why
+	s.alarm.stop()
+	for s.log.first != nil {
+		s.forget(s.log.first)
+	}
+	for _, h := range s.holders {
+		h.signal()
+	}
+}

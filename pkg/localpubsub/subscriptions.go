@@ -1,0 +1,140 @@
+package localpubsub
+
+import (
+	"context"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// deletedTopic stands for the topic of a subscription that has outlived it.
+const deletedTopic = "_deleted-topic_"
+
+// subscriber serves google.pubsub.v1.Subscriber.
+type subscriber struct {
+	pubsubpb.UnimplementedSubscriberServer
+
+	*Server
+}
+
+// CreateSubscription makes a subscription that gets what is published from now
+// on; what the topic has retained it gets by a seek only.
+func (s subscriber) CreateSubscription(_ context.Context, req *pubsubpb.Subscription) (*pubsubpb.Subscription, error) {
+	config := proto.CloneOf(req)
+	if err := s.checkSubscription(config); err != nil {
+		return nil, err
+	}
+	topic := s.topic(config.GetTopic())
+	if topic == nil {
+		return nil, missing(config.GetTopic())
+	}
+	created, err := s.subscribe(topic, config)
+	if err != nil {
+		return nil, err
+	}
+	return created.describe(), nil
+}
+
+func (s *Server) subscribe(to *topic, config *pubsubpb.Subscription) (*subscription, error) {
+	f, err := parseFilter(config.GetFilter())
+	if err != nil {
+		return nil, invalid("filter", "%v", err)
+	}
+	created := newSubscription(s, to, config, f)
+	if err := s.subscriptions.put(config.GetName(), created); err != nil {
+		created.alarm.stop()
+		return nil, err
+	}
+	to.attach(created)
+	return created, nil
+}
+
+// GetSubscription answers NOT_FOUND for an unknown one.
+func (s subscriber) GetSubscription(_ context.Context, req *pubsubpb.GetSubscriptionRequest) (*pubsubpb.Subscription, error) {
+	found, err := s.subscription(req.GetSubscription())
+	if err != nil {
+		return nil, err
+	}
+	return found.describe(), nil
+}
+
+// ListSubscriptions answers a project's subscriptions by name.
+func (s subscriber) ListSubscriptions(
+	_ context.Context, req *pubsubpb.ListSubscriptionsRequest,
+) (*pubsubpb.ListSubscriptionsResponse, error) {
+	names, next, err := page(s.subscriptions.names(req.GetProject()), req)
+	if err != nil {
+		return nil, err
+	}
+	answer := &pubsubpb.ListSubscriptionsResponse{NextPageToken: next}
+	for _, name := range names {
+		if found, err := s.subscription(name); err == nil {
+			answer.Subscriptions = append(answer.Subscriptions, found.describe())
+		}
+	}
+	return answer, nil
+}
+
+// UpdateSubscription changes the fields of the mask: all but the name, the topic,
+// the filter and the ordering, which are fixed.
+func (s subscriber) UpdateSubscription(_ context.Context, req *pubsubpb.UpdateSubscriptionRequest) (*pubsubpb.Subscription, error) {
+	found, err := s.subscription(req.GetSubscription().GetName())
+	if err != nil {
+		return nil, err
+	}
+	if err := s.update(found, req); err != nil {
+		return nil, err
+	}
+	return found.describe(), nil
+}
+
+func (s subscriber) update(found *subscription, req *pubsubpb.UpdateSubscriptionRequest) error {
+	found.lock()
+	defer found.unlock()
+	config := proto.CloneOf(found.config)
+	if err := applyMask(config, req.GetSubscription(), req.GetUpdateMask(), mutableSubscription); err != nil {
+		return err
+	}
+	if err := s.checkSubscription(config); err != nil {
+		return err
+	}
+	found.configure(config)
+	found.touch()
+	found.schedule()
+	for _, h := range found.holders {
+		h.signal() // streams announce exactly-once delivery
+	}
+	return nil
+}
+
+// DeleteSubscription drops it with all its messages; its streams end.
+func (s subscriber) DeleteSubscription(_ context.Context, req *pubsubpb.DeleteSubscriptionRequest) (*emptypb.Empty, error) {
+	return &emptypb.Empty{}, s.deleteSubscription(req.GetSubscription())
+}
+
+func (s *Server) deleteSubscription(name string) error {
+	found, err := s.subscription(name)
+	if err != nil {
+		return err
+	}
+	if !s.subscriptions.remove(name) {
+		return missing(name)
+	}
+	s.policies.remove(name)
+	found.lock()
+	topic := found.topic
+	found.end(missing(name))
+	found.unlock()
+	if topic != nil {
+		topic.detach(found)
+	}
+	return nil
+}
+
+// ModifyPushConfig is not served: this server has no push.
+func (subscriber) ModifyPushConfig(context.Context, *pubsubpb.ModifyPushConfigRequest) (*emptypb.Empty, error) {
+	return nil, status.Error(codes.Unimplemented, "push_config: this server delivers to pulling subscribers only")
+}

@@ -1,0 +1,138 @@
+package localpubsub
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+)
+
+// A topic gives messages their id, time and order, and hands them to its
+// subscriptions and snapshots. Its lock is taken before theirs.
+type topic struct {
+	server *Server
+	name   string
+
+	mu            sync.Mutex
+	config        *pubsubpb.Topic // replaced as a whole, never changed
+	subscriptions []*subscription
+	snapshots     []*snapshot
+	retained      fifo[*message] // for seeks, by the topic's own retention
+	last          int64          // publish time
+	alarm         *alarm
+}
+
+func newTopic(server *Server, config *pubsubpb.Topic) *topic {
+	t := &topic{server: server, name: config.GetName(), config: config}
+	t.alarm = server.clock.newAlarm(t.forgetOld)
+	return t
+}
+
+// publish accepts checked messages of one request, all or none, and answers
+// their ids.
+func (t *topic) publish(messages []*pubsubpb.PubsubMessage) ([]string, error) {
+	accepted := make([]*message, len(messages))
+	for i, m := range messages {
+		raw, err := encode(m)
+		if err != nil {
+			return nil, invalid("messages", "message %d: %v", i, err)
+		}
+		accepted[i] = &message{key: m.GetOrderingKey(), raw: raw, in: &t.server.store}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ids := make([]string, len(accepted))
+	t.last = max(t.last, t.server.now().UnixNano())
+	for i, m := range accepted {
+		m.id, m.at = t.server.nextMessage(), t.last
+		m.raw = stamp(m.raw, m.id, m.at)
+		ids[i] = messageID(m.id)
+	}
+	t.deliver(accepted, messages)
+	return ids, nil
+}
+
+// deliver hands accepted messages out; sent has their attributes.
+func (t *topic) deliver(accepted []*message, sent []*pubsubpb.PubsubMessage) {
+	if t.retention() > 0 {
+		for _, m := range accepted {
+			m.keep()
+			t.retained.push(m)
+		}
+		t.schedule()
+	}
+	for _, s := range t.snapshots {
+		s.add(accepted)
+	}
+	for _, s := range t.subscriptions {
+		s.lock()
+		for i, m := range accepted {
+			if s.gone == nil && s.filter.matches(sent[i].GetAttributes()) {
+				s.add(m)
+			}
+		}
+		s.schedule()
+		s.wake()
+		s.unlock()
+	}
+}
+
+func (t *topic) retention() time.Duration { return t.config.GetMessageRetentionDuration().AsDuration() }
+
+// forgetOld drops what is past the topic's retention.
+func (t *topic) forgetOld() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	limit := t.server.now().Add(-t.retention()).UnixNano()
+	for t.retained.len() > 0 && t.retained.at(0).at <= limit {
+		t.retained.pop().drop()
+	}
+	t.schedule()
+}
+
+func (t *topic) schedule() {
+	if t.retained.len() > 0 {
+		t.alarm.set(time.Unix(0, t.retained.at(0).at).Add(t.retention()))
+	}
+}
+
+func (t *topic) attach(s *subscription) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.subscriptions = append(t.subscriptions, s)
+	s.follow(t.retention())
+}
+
+func (t *topic) detach(s *subscription) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.subscriptions = slices.DeleteFunc(t.subscriptions, func(other *subscription) bool { return other == s })
+}
+
+// follow takes note of the topic's retention.
+func (s *subscription) follow(retention time.Duration) {
+	s.lock()
+	defer s.unlock()
+	s.topicRetention = retention
+	s.schedule()
+}
+
+// end cuts the topic off from its subscriptions, which keep what they have.
+func (t *topic) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.alarm.stop()
+	for t.retained.len() > 0 {
+		t.retained.pop().drop()
+	}
+	for _, s := range t.subscriptions {
+		s.lock()
+		s.topic, s.topicRetention = nil, 0
+		s.unlock()
+	}
+	for _, s := range t.snapshots {
+		s.orphan()
+	}
+	t.subscriptions, t.snapshots = nil, nil
+}

@@ -1,0 +1,158 @@
+package localpubsub
+
+import (
+	"context"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// publisher serves google.pubsub.v1.Publisher.
+type publisher struct {
+	pubsubpb.UnimplementedPublisherServer
+
+	*Server
+}
+
+// CreateTopic answers ALREADY_EXISTS for a name that is taken.
+func (p publisher) CreateTopic(_ context.Context, req *pubsubpb.Topic) (*pubsubpb.Topic, error) {
+	config := proto.CloneOf(req)
+	if err := p.checkTopic(config); err != nil {
+		return nil, err
+	}
+	created := newTopic(p.Server, config)
+	if err := p.topics.put(config.GetName(), created); err != nil {
+		return nil, err
+	}
+	return created.describe(), nil
+}
+
+func (t *topic) describe() *pubsubpb.Topic {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	described := proto.CloneOf(t.config)
+	described.State = pubsubpb.Topic_ACTIVE
+	return described
+}
+
+// GetTopic answers NOT_FOUND for an unknown one.
+func (p publisher) GetTopic(_ context.Context, req *pubsubpb.GetTopicRequest) (*pubsubpb.Topic, error) {
+	found := p.topic(req.GetTopic())
+	if found == nil {
+		return nil, missing(req.GetTopic())
+	}
+	return found.describe(), nil
+}
+
+// ListTopics answers a project's topics by name.
+func (p publisher) ListTopics(_ context.Context, req *pubsubpb.ListTopicsRequest) (*pubsubpb.ListTopicsResponse, error) {
+	names, next, err := page(p.topics.names(req.GetProject()), req)
+	if err != nil {
+		return nil, err
+	}
+	answer := &pubsubpb.ListTopicsResponse{NextPageToken: next}
+	for _, name := range names {
+		if found := p.topic(name); found != nil {
+			answer.Topics = append(answer.Topics, found.describe())
+		}
+	}
+	return answer, nil
+}
+
+// UpdateTopic changes the fields of the mask.
+func (p publisher) UpdateTopic(_ context.Context, req *pubsubpb.UpdateTopicRequest) (*pubsubpb.Topic, error) {
+	found := p.topic(req.GetTopic().GetName())
+	if found == nil {
+		return nil, missing(req.GetTopic().GetName())
+	}
+	if err := found.update(req); err != nil {
+		return nil, err
+	}
+	found.forgetOld() // the retention may be shorter now
+	return found.describe(), nil
+}
+
+func (t *topic) update(req *pubsubpb.UpdateTopicRequest) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	config := proto.CloneOf(t.config)
+	if err := applyMask(config, req.GetTopic(), req.GetUpdateMask(), mutableTopic); err != nil {
+		return err
+	}
+	if err := t.server.checkTopic(config); err != nil {
+		return err
+	}
+	t.config = config
+	for _, s := range t.subscriptions {
+		s.follow(t.retention())
+	}
+	return nil
+}
+
+// DeleteTopic leaves its subscriptions with what they have and without a topic.
+func (p publisher) DeleteTopic(_ context.Context, req *pubsubpb.DeleteTopicRequest) (*emptypb.Empty, error) {
+	found := p.topic(req.GetTopic())
+	if found == nil || !p.topics.remove(req.GetTopic()) {
+		return nil, missing(req.GetTopic())
+	}
+	p.policies.remove(req.GetTopic())
+	found.end()
+	return &emptypb.Empty{}, nil
+}
+
+// ListTopicSubscriptions answers the names of the topic's subscriptions.
+func (p publisher) ListTopicSubscriptions(
+	_ context.Context, req *pubsubpb.ListTopicSubscriptionsRequest,
+) (*pubsubpb.ListTopicSubscriptionsResponse, error) {
+	found := p.topic(req.GetTopic())
+	if found == nil {
+		return nil, missing(req.GetTopic())
+	}
+	var all []string
+	found.mu.Lock()
+	for _, s := range found.subscriptions {
+		all = append(all, s.name)
+	}
+	found.mu.Unlock()
+	names, next, err := page(all, req)
+	return &pubsubpb.ListTopicSubscriptionsResponse{Subscriptions: names, NextPageToken: next}, err
+}
+
+// ListTopicSnapshots answers the names of the snapshots that hold messages of the
+// topic.
+func (p publisher) ListTopicSnapshots(
+	_ context.Context, req *pubsubpb.ListTopicSnapshotsRequest,
+) (*pubsubpb.ListTopicSnapshotsResponse, error) {
+	found := p.topic(req.GetTopic())
+	if found == nil {
+		return nil, missing(req.GetTopic())
+	}
+	var all []string
+	found.mu.Lock()
+	for _, s := range found.snapshots {
+		all = append(all, s.name)
+	}
+	found.mu.Unlock()
+	names, next, err := page(all, req)
+	return &pubsubpb.ListTopicSnapshotsResponse{Snapshots: names, NextPageToken: next}, err
+}
+
+// DetachSubscription cuts a subscription off from its topic for good and drops
+// its messages; pulls answer FAILED_PRECONDITION from then on.
+func (p publisher) DetachSubscription(
+	_ context.Context, req *pubsubpb.DetachSubscriptionRequest,
+) (*pubsubpb.DetachSubscriptionResponse, error) {
+	found, err := p.subscription(req.GetSubscription())
+	if err != nil {
+		return nil, err
+	}
+	found.lock()
+	topic := found.topic
+	found.end(detached(found.name))
+	found.unlock()
+	if topic != nil {
+		topic.detach(found)
+	}
+	return &pubsubpb.DetachSubscriptionResponse{}, nil
+}
