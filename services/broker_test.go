@@ -34,7 +34,7 @@ var kinds = []struct {
 	kind localbroker.Kind
 }{
 	{"emulator", localbroker.Official},
-	{"fake", localbroker.Fake},
+	{"local", localbroker.Local},
 }
 
 // onEachKind runs test with each kind of broker.

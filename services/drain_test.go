@@ -44,7 +44,7 @@ func (w *world) handedBack(t testing.TB) {
 // never begun.
 func TestDrainAnswersWhatItAccepts(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, startBroker(t, localbroker.Fake))
+	w := newWorld(t, startBroker(t, localbroker.Local))
 	p := w.spawnVideo(t, w.videoAddr)
 	p.ready(t)
 	c := newClient(t, p.addr)
@@ -101,7 +101,7 @@ func TestDrainAnswersWhatItAccepts(t *testing.T) {
 // a client that goes to the other one when a connection is refused or closed.
 func TestRollingDeployFailsNobody(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, startBroker(t, localbroker.Fake))
+	w := newWorld(t, startBroker(t, localbroker.Local))
 	fleet := []*process{w.spawnVideo(t, freeAddr(t)), w.spawnVideo(t, freeAddr(t))}
 	for _, p := range fleet {
 		p.ready(t)
@@ -134,7 +134,7 @@ func TestRollingDeployFailsNobody(t *testing.T) {
 // TestCatalogDrainFailsNobody is the same for readers with tokens.
 func TestCatalogDrainFailsNobody(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, startBroker(t, localbroker.Fake))
+	w := newWorld(t, startBroker(t, localbroker.Local))
 	w.spawnVideo(t, w.videoAddr).ready(t)
 	fleet := []*process{w.spawnCatalog(t, freeAddr(t)), w.spawnCatalog(t, freeAddr(t))}
 	for _, p := range fleet {
@@ -182,7 +182,7 @@ func (c *client) load(t testing.TB, answered *atomic.Int64, next func(n int) (me
 // to wait for the lease to run out.
 func TestDrainHandsBackWhatTheBrokerHolds(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, startBroker(t, localbroker.Fake))
+	w := newWorld(t, startBroker(t, localbroker.Local))
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -31,7 +31,7 @@ func TestREADME(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := startBroker(t, localbroker.Fake)
+	b := startBroker(t, localbroker.Local)
 	t.Setenv("PUBSUB_EMULATOR_HOST", b.addr) // services of this process find the broker so
 	w := newWorld(t, b)
 	w.startVideo(t)

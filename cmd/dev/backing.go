@@ -105,9 +105,9 @@ func (p pair) choosePubSub(ctx context.Context) (*pubsubServer, error) {
 	if p.pubsub == "auto" && p.emulatorHost != "" {
 		return &pubsubServer{addr: p.emulatorHost, description: "the emulator at " + p.emulatorHost + ", from " + emulatorHost}, nil
 	}
-	kind := localbroker.Kind(p.pubsub)
-	if p.pubsub == "auto" {
-		kind = localbroker.Auto
+	kind := localbroker.Local
+	if p.pubsub == "emulator" {
+		kind = localbroker.Official
 	}
 	server, err := localbroker.Start(ctx, localbroker.Options{Kind: kind})
 	if err != nil {

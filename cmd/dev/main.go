@@ -32,14 +32,14 @@ const usage = `dev brings up video and catalog on this machine and shows their m
 Usage:
   dev [flags]                     start everything, walk one video through, serve until Ctrl-C
   dev provision                   create the topics and subscriptions on the emulator at PUBSUB_EMULATOR_HOST
-  dev pubsub --addr HOST:PORT     serve an in-memory Pub/Sub (pstest) there until Ctrl-C
+  dev pubsub --addr HOST:PORT     serve the repository's own Pub/Sub there until Ctrl-C
   dev help                        show this text
 
 Flags:
   --once            use free ports, and end after the walk-through
   --json            print the walk-through as one JSON object on stdout, all else on stderr
-  --pubsub KIND     auto (default): PUBSUB_EMULATOR_HOST if set, else the official emulator
-                    if installed, else the fake; emulator: the official one; fake: pstest
+  --pubsub KIND     auto (default): PUBSUB_EMULATOR_HOST if set, else local; local: the
+                    repository's own, in this process; emulator: the official one
 
 Environment:
   DATABASE_URL           administrator's URL of an existing Postgres; nothing in it is dropped.
@@ -128,8 +128,8 @@ func up(ctx context.Context, args []string, getenv func(string) string, stdout, 
 	if err := parse(flags, args); err != nil {
 		return err
 	}
-	if !slices.Contains([]string{"auto", "emulator", "fake"}, p.pubsub) {
-		return usagef("--pubsub %q: want auto, emulator or fake", p.pubsub)
+	if !slices.Contains([]string{"auto", "local", "emulator"}, p.pubsub) {
+		return usagef("--pubsub %q: want auto, local or emulator", p.pubsub)
 	}
 	vars := env.New(getenv)
 	p.databaseURL = vars.URL("DATABASE_URL")

@@ -54,7 +54,7 @@ func servePubSub(t testing.TB) (addr string, l *launch) {
 	t.Helper()
 	l = command(t, nil, "pubsub", "--addr", "127.0.0.1:0")
 	l.serving(t)
-	if first := l.line(t); !strings.Contains(first, "pstest") {
+	if first := l.line(t); !strings.Contains(first, "own Pub/Sub") {
 		t.Errorf("first line %q does not say what serves", first)
 	}
 	addr, ok := strings.CutPrefix(l.line(t), "export PUBSUB_EMULATOR_HOST=")

@@ -21,7 +21,7 @@ func pubsub(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	if _, _, err := net.SplitHostPort(*addr); err != nil {
 		return usagef("pubsub needs --addr HOST:PORT")
 	}
-	server, err := localbroker.Start(ctx, localbroker.Options{Kind: localbroker.Fake, Addr: *addr})
+	server, err := localbroker.Start(ctx, localbroker.Options{Addr: *addr})
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 
 func TestInterruptedWalkThroughIsAFailure(t *testing.T) {
 	t.Parallel()
-	l := command(t, nil, "--once", "--json", "--pubsub", "fake")
+	l := command(t, nil, "--once", "--json", "--pubsub", "local")
 	if err := l.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestKilledLauncherLeavesNoProcess(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux ends the children of a killed process")
 	}
-	l := command(t, nil, "--once", "--pubsub", "fake")
+	l := command(t, nil, "--once", "--pubsub", "local")
 	if err := l.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func takenPort(t *testing.T, port string) {
 }
 
 func servesUntilInterrupted(t *testing.T) {
-	l := command(t, []string{"DATABASE_URL=" + pgtest.New(t).Admin}, "--json", "--pubsub", "fake")
+	l := command(t, []string{"DATABASE_URL=" + pgtest.New(t).Admin}, "--json", "--pubsub", "local")
 	l.serving(t)
 	checkWalk(t, l.line(t))
 	for _, url := range []string{"http://localhost:8080/v1/videos", "http://localhost:8081/v1/videos"} {
@@ -85,7 +85,7 @@ func servesUntilInterrupted(t *testing.T) {
 }
 
 func servesUntilPostgresEnds(t *testing.T) {
-	l := command(t, nil, "--json", "--pubsub", "fake")
+	l := command(t, nil, "--json", "--pubsub", "local")
 	l.serving(t)
 	checkWalk(t, l.line(t))
 	if err := syscall.Kill(l.awaitChild(t, "postgres"), syscall.SIGQUIT); err != nil {

@@ -82,8 +82,8 @@ func walkOnce(t testing.TB, vars []string, args ...string) walked {
 
 func TestOnceOnFreshPostgresAndFake(t *testing.T) {
 	t.Parallel()
-	w := walkOnce(t, nil, "--pubsub", "fake")
-	if !strings.Contains(w.Postgres, "private") || !strings.Contains(w.PubSub, "pstest") {
+	w := walkOnce(t, nil, "--pubsub", "local")
+	if !strings.Contains(w.Postgres, "private") || !strings.Contains(w.PubSub, "own Pub/Sub") {
 		t.Errorf("chose %q and %q", w.Postgres, w.PubSub)
 	}
 }
@@ -119,11 +119,11 @@ func TestOnceOnWhatRunsAlready(t *testing.T) {
 
 func TestWalkThroughForPeople(t *testing.T) {
 	t.Parallel()
-	l := command(t, []string{"DATABASE_URL=" + pgtest.New(t).Admin}, "--once", "--pubsub", "fake")
+	l := command(t, []string{"DATABASE_URL=" + pgtest.New(t).Admin}, "--once", "--pubsub", "local")
 	if code := l.run(t); code != 0 {
 		t.Fatalf("exit code %d, stderr:\n%s", code, l.stderr.String())
 	}
-	for _, want := range []string{"Postgres", "pstest", "created  1", "updated  2", "deleted  3", "projection (410)"} {
+	for _, want := range []string{"Postgres", "own Pub/Sub", "created  1", "updated  2", "deleted  3", "projection (410)"} {
 		if !strings.Contains(l.stdout.String(), want) {
 			t.Errorf("stdout lacks %q:\n%s", want, l.stdout.String())
 		}

@@ -66,7 +66,23 @@ func sdkRoots() []string {
 	return append(roots, "/usr/lib/google-cloud-sdk")
 }
 
-func startEmulator(ctx context.Context, addr *net.TCPAddr, java, jar string) (*Server, error) {
+// startEmulator finds a free port by taking one: the emulator must be told which.
+func startEmulator(ctx context.Context, addr string) (*Server, error) {
+	java, jar, err := findEmulator()
+	if err != nil {
+		return nil, err
+	}
+	l, err := listen(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.Close(); err != nil {
+		return nil, err
+	}
+	return runEmulator(ctx, l.Addr().(*net.TCPAddr), java, jar)
+}
+
+func runEmulator(ctx context.Context, addr *net.TCPAddr, java, jar string) (*Server, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	cmd := exec.Command(java, "-jar", jar, "--host="+addr.IP.String(), fmt.Sprintf("--port=%d", addr.Port))

@@ -1,7 +1,7 @@
 package localbroker
 
 import (
-	"net"
+	"context"
 	"sync"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
@@ -13,8 +13,12 @@ import (
 // frame. The fake's own server would refuse more than 4 MiB.
 const maxRequest = 11 << 20
 
-// startFake serves the fake on l, in this process.
-func startFake(l net.Listener) *Server {
+// startFake serves the fake in this process.
+func startFake(ctx context.Context, addr string) (*Server, error) {
+	l, err := listen(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
 	fake := pstest.NewServer() // listens on a port of its own too, which nobody uses
 	server := grpc.NewServer(grpc.MaxRecvMsgSize(maxRequest))
 	pubsubpb.RegisterPublisherServer(server, &fake.GServer)
@@ -30,5 +34,5 @@ func startFake(l net.Listener) *Server {
 		<-done
 		return fake.Close()
 	})
-	return &Server{addr: l.Addr().String(), description: "pstest, the Go client's in-memory fake", done: done, stop: stop}
+	return &Server{addr: l.Addr().String(), description: "pstest, the Go client's in-memory fake", done: done, stop: stop}, nil
 }

@@ -1,25 +1,27 @@
-// Package localbroker starts a local Pub/Sub and creates what the pair needs in
-// one: the topics and subscriptions of [Topology].
+// Package localbroker starts a Pub/Sub on this machine and creates what the pair
+// needs in one: the topics and subscriptions of [Topology].
 //
-// There are two kinds. The official emulator is a Java program of the Google
-// Cloud CLI. The fake is the Go client's own test server, inside this process,
-// good enough for a walk-through: it holds back all but one message per key,
-// keeps none longer than ten minutes undelivered, and never frees memory. Both
-// forget everything when they end.
+// There are three. The repository's own, pkg/localpubsub, runs in this process
+// and is the default. The official emulator is a Java program of the Google Cloud
+// CLI, the second opinion. The fake is the Go client's own test server, here to
+// be compared with. All forget everything when they end.
 package localbroker
 
 import (
 	"context"
 	"fmt"
 	"net"
+	"sync"
+
+	"example.com/lockstep/pkg/localpubsub"
 )
 
 // Kind is a kind of local Pub/Sub.
 type Kind string
 
-// The kinds. Auto is the emulator where it is installed, else the fake.
+// The kinds.
 const (
-	Auto     Kind = ""
+	Local    Kind = "" // the repository's own
 	Official Kind = "emulator"
 	Fake     Kind = "fake"
 )
@@ -43,42 +45,40 @@ type Server struct {
 // a missing emulator one that says what to install. Whoever starts a server
 // closes it.
 func Start(ctx context.Context, opts Options) (*Server, error) {
-	l, err := listen(ctx, opts.Addr)
-	if err != nil {
-		return nil, fmt.Errorf("start local Pub/Sub: %w", err)
+	if opts.Addr == "" {
+		opts.Addr = "127.0.0.1:0"
 	}
-	s, err := startOn(ctx, l, opts.Kind)
+	start := startLocal
+	switch opts.Kind {
+	case Official:
+		start = startEmulator
+	case Fake:
+		start = startFake
+	case Local:
+	}
+	s, err := start(ctx, opts.Addr)
 	if err != nil {
-		return nil, fmt.Errorf("start local Pub/Sub on %s: %w", l.Addr(), err)
+		return nil, fmt.Errorf("start Pub/Sub on %s: %w", opts.Addr, err)
 	}
 	return s, nil
 }
 
-func listen(ctx context.Context, addr string) (net.Listener, error) {
-	if addr == "" {
-		addr = "127.0.0.1:0"
-	}
-	var config net.ListenConfig
-	return config.Listen(ctx, "tcp", addr)
-}
-
-// startOn takes over the listener.
-func startOn(ctx context.Context, l net.Listener, kind Kind) (*Server, error) {
-	if kind == Fake {
-		return startFake(l), nil
-	}
-	java, jar, err := findEmulator()
-	if err != nil && kind == Auto {
-		return startFake(l), nil
-	}
-	// The emulator binds the port itself.
-	if closeErr := l.Close(); err == nil {
-		err = closeErr
-	}
+func startLocal(_ context.Context, addr string) (*Server, error) {
+	local, err := localpubsub.Start(localpubsub.Options{Addr: addr})
 	if err != nil {
 		return nil, err
 	}
-	return startEmulator(ctx, l.Addr().(*net.TCPAddr), java, jar)
+	done := make(chan struct{})
+	stop := sync.OnceValue(func() error {
+		defer close(done)
+		return local.Close()
+	})
+	return &Server{addr: local.Addr(), description: "the repository's own Pub/Sub", done: done, stop: stop}, nil
+}
+
+func listen(ctx context.Context, addr string) (net.Listener, error) {
+	var config net.ListenConfig
+	return config.Listen(ctx, "tcp", addr)
 }
 
 // Addr is the host:port that the server listens on: a value for

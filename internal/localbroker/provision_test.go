@@ -19,8 +19,8 @@ const project = "test"
 
 func TestRoundTrip(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []Kind{Official, Fake} {
-		t.Run(string(kind), func(t *testing.T) {
+	for _, kind := range []Kind{Local, Official, Fake} {
+		t.Run(name(kind), func(t *testing.T) {
 			t.Parallel()
 			s := start(t, Options{Kind: kind})
 			if _, err := Provision(t.Context(), s.Addr(), project); err != nil {
@@ -35,25 +35,27 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-func TestFakeTakesLargeMessages(t *testing.T) {
+func TestLargeMessages(t *testing.T) {
 	t.Parallel()
-	s := start(t, Options{Kind: Fake})
-	if _, err := Provision(t.Context(), s.Addr(), project); err != nil {
-		t.Fatal(err)
-	}
-	request := &pubsubpb.PublishRequest{
-		Topic:    "projects/" + project + "/topics/" + VideoTopic,
-		Messages: []*pubsubpb.PubsubMessage{{Data: make([]byte, 9<<20)}},
-	}
-	if _, err := pubsubpb.NewPublisherClient(dial(t, s.Addr())).Publish(t.Context(), request); err != nil {
-		t.Error(err)
+	for _, kind := range []Kind{Local, Fake} {
+		s := start(t, Options{Kind: kind})
+		if _, err := Provision(t.Context(), s.Addr(), project); err != nil {
+			t.Fatal(err)
+		}
+		request := &pubsubpb.PublishRequest{
+			Topic:    "projects/" + project + "/topics/" + VideoTopic,
+			Messages: []*pubsubpb.PubsubMessage{{Data: make([]byte, 9<<20)}},
+		}
+		if _, err := pubsubpb.NewPublisherClient(dial(t, s.Addr())).Publish(t.Context(), request); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
 func TestProvisionTwice(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []Kind{Official, Fake} {
-		t.Run(string(kind), func(t *testing.T) {
+	for _, kind := range []Kind{Local, Official, Fake} {
+		t.Run(name(kind), func(t *testing.T) {
 			t.Parallel()
 			s := start(t, Options{Kind: kind})
 			first, err := Provision(t.Context(), s.Addr(), project)

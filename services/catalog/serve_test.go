@@ -56,7 +56,7 @@ func TestReadConfig(t *testing.T) {
 // The whole service: an event from the broker ends a reader's wait, a gap is
 // repaired from the owner, and it stops without an error.
 func TestServe(t *testing.T) {
-	local, err := localbroker.Start(t.Context(), localbroker.Options{Kind: localbroker.Fake})
+	local, err := localbroker.Start(t.Context(), localbroker.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
