@@ -1,0 +1,142 @@
+package localpubsub
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+
+	"cloud.google.com/go/iam/apiv1/iampb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// unsetETag belongs to a policy that nobody has set yet; in JSON it is the
+// "ACAB" that the service answers.
+var unsetETag = []byte{0x00, 0x20, 0x01}
+
+// policies keeps the IAM policies of topics, subscriptions, schemas and
+// snapshots, and answers google.iam.v1.IAMPolicy for them. They are kept and
+// answered, never enforced: every caller may do everything.
+//
+// A set replaces the whole policy, as one step, if its etag is absent or that of
+// the current policy; else it is ABORTED and the caller reads again.
+// https://cloud.google.com/iam/docs/reference/rest/v1/Policy
+type policies struct {
+	iampb.UnimplementedIAMPolicyServer
+
+	exists func(resource string) error
+
+	mu sync.Mutex
+	// set holds what was set, each policy for ever as it is: a change is a new
+	// policy. It is bounded by the number of resources times maxPolicySize.
+	set map[string]*iampb.Policy
+}
+
+// newPolicies asks exists, under no lock, whether a resource is there; its error
+// is answered to the caller, so it is a status: NOT_FOUND or INVALID_ARGUMENT.
+func newPolicies(exists func(resource string) error) *policies {
+	return &policies{exists: exists, set: make(map[string]*iampb.Policy)}
+}
+
+// remove forgets the policy of a resource. It is called after the resource is
+// gone, so that no set in flight leaves a policy for the next one of that name.
+func (p *policies) remove(resource string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.set, resource)
+}
+
+// GetIamPolicy answers an empty policy for a resource without one. To a caller
+// that does not ask for version 3, conditions are hidden behind a changed role.
+func (p *policies) GetIamPolicy(_ context.Context, r *iampb.GetIamPolicyRequest) (*iampb.Policy, error) {
+	if err := p.exists(r.GetResource()); err != nil {
+		return nil, err
+	}
+	version := r.GetOptions().GetRequestedPolicyVersion()
+	if err := checkVersion("options.requested_policy_version", version); err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	policy := p.current(r.GetResource())
+	if version < conditionVersion {
+		return withoutConditions(policy), nil
+	}
+	return policy, nil
+}
+
+// SetIamPolicy takes the bindings; a policy has no audit configs here, as it has
+// none in Pub/Sub.
+func (p *policies) SetIamPolicy(_ context.Context, r *iampb.SetIamPolicyRequest) (*iampb.Policy, error) {
+	if err := p.exists(r.GetResource()); err != nil {
+		return nil, err
+	}
+	if err := checkSet(r); err != nil {
+		return nil, err
+	}
+	policy, err := p.replace(r)
+	if err != nil {
+		return nil, err
+	}
+	// Deleted meanwhile, the resource may have been removed before the policy was
+	// there to go with it.
+	if err := p.exists(r.GetResource()); err != nil {
+		p.remove(r.GetResource())
+		return nil, err
+	}
+	return policy, nil
+}
+
+func (p *policies) replace(r *iampb.SetIamPolicyRequest) (*iampb.Policy, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	current, asked := p.current(r.GetResource()), r.GetPolicy()
+	if len(asked.GetEtag()) > 0 {
+		if !bytes.Equal(asked.GetEtag(), current.GetEtag()) {
+			return nil, status.Errorf(codes.Aborted, "policy.etag: there were concurrent policy changes, "+
+				"retry the whole read-modify-write: the request's ETag %q is not the current policy's %q", asked.GetEtag(), current.GetEtag())
+		}
+		if hasConditions(current.GetBindings()) && asked.GetVersion() < conditionVersion {
+			return nil, status.Error(codes.InvalidArgument, "policy.version: must be 3, since the current policy has conditions")
+		}
+	}
+	next := &iampb.Policy{Version: 1, Etag: binary.BigEndian.AppendUint64(nil, rand.Uint64()), Bindings: current.GetBindings()}
+	if r.GetUpdateMask() == nil || slices.Contains(r.GetUpdateMask().GetPaths(), "bindings") {
+		next.Bindings = normalised(asked.GetBindings())
+	}
+	if hasConditions(next.GetBindings()) {
+		next.Version = conditionVersion
+	}
+	p.set[r.GetResource()] = next
+	return next, nil
+}
+
+func (p *policies) current(resource string) *iampb.Policy {
+	if policy := p.set[resource]; policy != nil {
+		return policy
+	}
+	return &iampb.Policy{Etag: unsetETag}
+}
+
+// TestIamPermissions grants all that is asked, and nothing on a resource that does
+// not exist, which is no error.
+func (p *policies) TestIamPermissions(_ context.Context, r *iampb.TestIamPermissionsRequest) (*iampb.TestIamPermissionsResponse, error) {
+	for i, permission := range r.GetPermissions() {
+		if permission == "" || strings.Contains(permission, "*") {
+			return nil, status.Errorf(codes.InvalidArgument, "permissions[%d]: %q is empty or has a wildcard", i, permission)
+		}
+	}
+	err := p.exists(r.GetResource())
+	switch status.Code(err) {
+	case codes.OK:
+		return &iampb.TestIamPermissionsResponse{Permissions: r.GetPermissions()}, nil
+	case codes.NotFound:
+		return &iampb.TestIamPermissionsResponse{}, nil
+	default:
+		return nil, err
+	}
+}
