@@ -15,38 +15,38 @@ import (
 )
 
 const (
-	resource  = "projects/p/topics/t"
-	publisher = "roles/pubsub.publisher"
-	alice     = "user:alice@example.com"
-	bob       = "serviceAccount:bob@p.iam.gserviceaccount.com"
+	guarded = "projects/p/topics/t"
+	role    = "roles/pubsub.publisher"
+	alice   = "user:alice@example.com"
+	bob     = "serviceAccount:bob@p.iam.gserviceaccount.com"
 )
 
 func TestPolicyReadModifyWrite(t *testing.T) {
 	t.Parallel()
 	p := newPolicies(func(string) error { return nil })
-	first := get(t, p, 0)
+	first := getPolicy(t, p, 0)
 	if diff := cmp.Diff(&iampb.Policy{Etag: unsetETag}, first, protocmp.Transform()); diff != "" {
 		t.Errorf("before a set (-want +got):\n%s", diff)
 	}
-	second := set(t, p, &iampb.Policy{Etag: first.GetEtag(), Bindings: []*iampb.Binding{
-		{Role: publisher, Members: []string{alice}}, {Role: "roles/viewer"}, {Role: publisher, Members: []string{bob, alice}},
+	second := setPolicy(t, p, &iampb.Policy{Etag: first.GetEtag(), Bindings: []*iampb.Binding{
+		{Role: role, Members: []string{alice}}, {Role: "roles/viewer"}, {Role: role, Members: []string{bob, alice}},
 	}})
-	want := &iampb.Policy{Version: 1, Etag: second.GetEtag(), Bindings: []*iampb.Binding{{Role: publisher, Members: []string{alice, bob}}}}
-	if diff := cmp.Diff(want, get(t, p, 0), protocmp.Transform()); diff != "" {
+	want := &iampb.Policy{Version: 1, Etag: second.GetEtag(), Bindings: []*iampb.Binding{{Role: role, Members: []string{alice, bob}}}}
+	if diff := cmp.Diff(want, getPolicy(t, p, 0), protocmp.Transform()); diff != "" {
 		t.Errorf("after a set (-want +got):\n%s", diff)
 	}
-	_, err := p.SetIamPolicy(t.Context(), &iampb.SetIamPolicyRequest{Resource: resource, Policy: first})
+	_, err := p.SetIamPolicy(t.Context(), &iampb.SetIamPolicyRequest{Resource: guarded, Policy: first})
 	if status.Code(err) != codes.Aborted || !strings.Contains(err.Error(), "etag") {
 		t.Errorf("set with an old etag: %v, want ABORTED naming the etag", err)
 	}
-	if diff := cmp.Diff(want, get(t, p, 0), protocmp.Transform()); diff != "" {
+	if diff := cmp.Diff(want, getPolicy(t, p, 0), protocmp.Transform()); diff != "" {
 		t.Errorf("after a refused set (-want +got):\n%s", diff)
 	}
-	if third := set(t, p, &iampb.Policy{}); len(third.GetBindings()) != 0 || cmp.Equal(third.GetEtag(), second.GetEtag()) {
+	if third := setPolicy(t, p, &iampb.Policy{}); len(third.GetBindings()) != 0 || cmp.Equal(third.GetEtag(), second.GetEtag()) {
 		t.Errorf("set without an etag = %v, want an empty policy with an etag of its own", third)
 	}
-	p.remove(resource)
-	if diff := cmp.Diff(first, get(t, p, 0), protocmp.Transform()); diff != "" {
+	p.remove(guarded)
+	if diff := cmp.Diff(first, getPolicy(t, p, 0), protocmp.Transform()); diff != "" {
 		t.Errorf("after the resource's end (-want +got):\n%s", diff)
 	}
 }
@@ -54,15 +54,15 @@ func TestPolicyReadModifyWrite(t *testing.T) {
 func TestPolicyMask(t *testing.T) {
 	t.Parallel()
 	p := newPolicies(func(string) error { return nil })
-	bindings := []*iampb.Binding{{Role: publisher, Members: []string{alice}}}
-	set(t, p, &iampb.Policy{Bindings: bindings})
+	bindings := []*iampb.Binding{{Role: role, Members: []string{alice}}}
+	setPolicy(t, p, &iampb.Policy{Bindings: bindings})
 	_, err := p.SetIamPolicy(t.Context(), &iampb.SetIamPolicyRequest{
-		Resource: resource, Policy: &iampb.Policy{}, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"etag"}},
+		Resource: guarded, Policy: &iampb.Policy{}, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"etag"}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(bindings, get(t, p, 0).GetBindings(), protocmp.Transform()); diff != "" {
+	if diff := cmp.Diff(bindings, getPolicy(t, p, 0).GetBindings(), protocmp.Transform()); diff != "" {
 		t.Errorf("a mask without bindings changed them (-want +got):\n%s", diff)
 	}
 }
@@ -71,25 +71,25 @@ func TestPolicyConditions(t *testing.T) {
 	t.Parallel()
 	p := newPolicies(func(string) error { return nil })
 	conditional := &iampb.Binding{
-		Role: publisher, Members: []string{alice}, Condition: &expr.Expr{Title: "june", Expression: `request.time < timestamp("2027-07-01T00:00:00Z")`},
+		Role: role, Members: []string{alice}, Condition: &expr.Expr{Title: "june", Expression: `request.time < timestamp("2027-07-01T00:00:00Z")`},
 	}
-	set(t, p, &iampb.Policy{Version: 3, Bindings: []*iampb.Binding{conditional}})
-	if diff := cmp.Diff([]*iampb.Binding{conditional}, get(t, p, 3).GetBindings(), protocmp.Transform()); diff != "" {
+	setPolicy(t, p, &iampb.Policy{Version: 3, Bindings: []*iampb.Binding{conditional}})
+	if diff := cmp.Diff([]*iampb.Binding{conditional}, getPolicy(t, p, 3).GetBindings(), protocmp.Transform()); diff != "" {
 		t.Errorf("version 3 (-want +got):\n%s", diff)
 	}
-	concealing := get(t, p, 1)
-	if b := concealing.GetBindings()[0]; b.GetCondition() != nil || !strings.HasPrefix(b.GetRole(), publisher+"_withcond_") {
+	concealing := getPolicy(t, p, 1)
+	if b := concealing.GetBindings()[0]; b.GetCondition() != nil || !strings.HasPrefix(b.GetRole(), role+"_withcond_") {
 		t.Errorf("version 1 = %v, want no condition and a changed role", b)
 	}
 	for name, policy := range map[string]*iampb.Policy{
 		"written back":                 concealing,
 		"version 1 over conditions":    {Version: 1, Etag: concealing.GetEtag()},
 		"condition without version 3":  {Bindings: []*iampb.Binding{conditional}},
-		"condition without expression": {Version: 3, Bindings: []*iampb.Binding{{Role: publisher, Condition: &expr.Expr{Title: "t"}}}},
+		"condition without expression": {Version: 3, Bindings: []*iampb.Binding{{Role: role, Condition: &expr.Expr{Title: "t"}}}},
 		"overwritten with an old etag": {Version: 3, Etag: unsetETag},
 		"version that there never was": {Version: 2},
 	} {
-		if _, err := p.SetIamPolicy(t.Context(), &iampb.SetIamPolicyRequest{Resource: resource, Policy: policy}); err == nil {
+		if _, err := p.SetIamPolicy(t.Context(), &iampb.SetIamPolicyRequest{Resource: guarded, Policy: policy}); err == nil {
 			t.Errorf("%s: was taken", name)
 		}
 	}
@@ -104,8 +104,8 @@ func TestPolicyRefused(t *testing.T) {
 		}
 		return m
 	}
-	one := func(role string, members ...string) *iampb.Policy {
-		return &iampb.Policy{Bindings: []*iampb.Binding{{Role: "roles/viewer"}, {Role: role, Members: members}}}
+	one := func(r string, members ...string) *iampb.Policy {
+		return &iampb.Policy{Bindings: []*iampb.Binding{{Role: "roles/viewer"}, {Role: r, Members: members}}}
 	}
 	p := newPolicies(func(string) error { return nil })
 	for name, test := range map[string]struct {
@@ -115,25 +115,25 @@ func TestPolicyRefused(t *testing.T) {
 	}{
 		"no policy":           {nil, nil, "policy:"},
 		"role without prefix": {one("pubsub.publisher", alice), nil, "policy.bindings[1].role"},
-		"member alone":        {one(publisher, alice, "alice@example.com"), nil, "policy.bindings[1].members[1]"},
-		"member of no kind":   {one(publisher, "robot:r@example.com"), nil, "policy.bindings[1].members[0]"},
-		"many principals":     {one(publisher, members(1501, "user:%d@x.y")...), nil, "1501 principals"},
-		"many groups":         {one(publisher, members(251, "group:%d@x.y")...), nil, "251 of them groups"},
-		"large":               {one(publisher, "user:"+strings.Repeat("a", 64<<10)+"@x.y"), nil, "bytes"},
-		"mask of no field":    {one(publisher, alice), []string{"binding"}, "update_mask"},
+		"member alone":        {one(role, alice, "alice@example.com"), nil, "policy.bindings[1].members[1]"},
+		"member of no kind":   {one(role, "robot:r@example.com"), nil, "policy.bindings[1].members[0]"},
+		"many principals":     {one(role, members(1501, "user:%d@x.y")...), nil, "1501 principals"},
+		"many groups":         {one(role, members(251, "group:%d@x.y")...), nil, "251 of them groups"},
+		"large":               {one(role, "user:"+strings.Repeat("a", 64<<10)+"@x.y"), nil, "bytes"},
+		"mask of no field":    {one(role, alice), []string{"binding"}, "update_mask"},
 	} {
 		_, err := p.SetIamPolicy(t.Context(), &iampb.SetIamPolicyRequest{
-			Resource: resource, Policy: test.policy, UpdateMask: &fieldmaskpb.FieldMask{Paths: test.mask},
+			Resource: guarded, Policy: test.policy, UpdateMask: &fieldmaskpb.FieldMask{Paths: test.mask},
 		})
 		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), test.field) {
 			t.Errorf("%s: %v, want INVALID_ARGUMENT with %q", name, err, test.field)
 		}
 	}
-	set(t, p, one("organizations/1/roles/own", "allUsers", "allAuthenticatedUsers", "domain:example.com", "projectOwner:p", "group:g@x.y",
+	setPolicy(t, p, one("organizations/1/roles/own", "allUsers", "allAuthenticatedUsers", "domain:example.com", "projectOwner:p", "group:g@x.y",
 		"deleted:user:a@b.c?uid=1", "serviceAccount:p.svc.id.goog[ns/sa]", "principalSet://iam.googleapis.com/projects/1/x/*"))
-	set(t, p, one(publisher, members(1500, "user:%d@x.y")...))
+	setPolicy(t, p, one(role, members(1500, "user:%d@x.y")...))
 	if _, err := p.GetIamPolicy(t.Context(), &iampb.GetIamPolicyRequest{
-		Resource: resource, Options: &iampb.GetPolicyOptions{RequestedPolicyVersion: 2},
+		Resource: guarded, Options: &iampb.GetPolicyOptions{RequestedPolicyVersion: 2},
 	}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("get version 2: %v, want INVALID_ARGUMENT", err)
 	}
@@ -143,14 +143,14 @@ func TestPolicyOfAMissingResource(t *testing.T) {
 	t.Parallel()
 	missing := status.Error(codes.NotFound, "gone")
 	p := newPolicies(func(string) error { return missing })
-	if _, err := p.GetIamPolicy(t.Context(), &iampb.GetIamPolicyRequest{Resource: resource}); status.Code(err) != codes.NotFound {
+	if _, err := p.GetIamPolicy(t.Context(), &iampb.GetIamPolicyRequest{Resource: guarded}); status.Code(err) != codes.NotFound {
 		t.Errorf("get: %v, want NOT_FOUND", err)
 	}
-	request := &iampb.SetIamPolicyRequest{Resource: resource, Policy: &iampb.Policy{}}
+	request := &iampb.SetIamPolicyRequest{Resource: guarded, Policy: &iampb.Policy{}}
 	if _, err := p.SetIamPolicy(t.Context(), request); status.Code(err) != codes.NotFound {
 		t.Errorf("set: %v, want NOT_FOUND", err)
 	}
-	granted, err := p.TestIamPermissions(t.Context(), &iampb.TestIamPermissionsRequest{Resource: resource, Permissions: []string{"pubsub.topics.get"}})
+	granted, err := p.TestIamPermissions(t.Context(), &iampb.TestIamPermissionsRequest{Resource: guarded, Permissions: []string{"pubsub.topics.get"}})
 	if err != nil || len(granted.GetPermissions()) != 0 {
 		t.Errorf("test = %v, %v, want nothing granted", granted, err)
 	}
@@ -162,16 +162,17 @@ func TestPolicyDoesNotOutliveItsResource(t *testing.T) {
 	t.Parallel()
 	asked := 0
 	p := newPolicies(func(string) error {
-		if asked++; asked == 2 {
+		asked++
+		if asked == 2 {
 			return status.Error(codes.NotFound, "gone")
 		}
 		return nil
 	})
-	_, err := p.SetIamPolicy(t.Context(), &iampb.SetIamPolicyRequest{Resource: resource, Policy: &iampb.Policy{}})
+	_, err := p.SetIamPolicy(t.Context(), &iampb.SetIamPolicyRequest{Resource: guarded, Policy: &iampb.Policy{}})
 	if status.Code(err) != codes.NotFound {
 		t.Errorf("set: %v, want NOT_FOUND", err)
 	}
-	if policy := get(t, p, 0); !cmp.Equal(policy.GetEtag(), unsetETag) {
+	if policy := getPolicy(t, p, 0); !cmp.Equal(policy.GetEtag(), unsetETag) {
 		t.Errorf("policy = %v, want none", policy)
 	}
 }
@@ -180,12 +181,12 @@ func TestPermissions(t *testing.T) {
 	t.Parallel()
 	p := newPolicies(func(string) error { return nil })
 	asked := []string{"pubsub.topics.get", "pubsub.topics.publish"}
-	granted, err := p.TestIamPermissions(t.Context(), &iampb.TestIamPermissionsRequest{Resource: resource, Permissions: asked})
+	granted, err := p.TestIamPermissions(t.Context(), &iampb.TestIamPermissionsRequest{Resource: guarded, Permissions: asked})
 	if diff := cmp.Diff(asked, granted.GetPermissions()); diff != "" || err != nil {
 		t.Errorf("granted (-want +got):\n%s%v", diff, err)
 	}
 	for _, wildcard := range []string{"*", "pubsub.*", ""} {
-		_, err := p.TestIamPermissions(t.Context(), &iampb.TestIamPermissionsRequest{Resource: resource, Permissions: []string{wildcard}})
+		_, err := p.TestIamPermissions(t.Context(), &iampb.TestIamPermissionsRequest{Resource: guarded, Permissions: []string{wildcard}})
 		if status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%q: %v, want INVALID_ARGUMENT", wildcard, err)
 		}
@@ -201,8 +202,8 @@ func TestRESTPolicies(t *testing.T) {
 		if code, got := send(t, "GET", url+":getIamPolicy?options.requestedPolicyVersion=3", ""); code != 200 || !contains(got, object{"etag": "ACAB"}) {
 			t.Errorf("%s: get = %d %v, want the etag of an unset policy", kind, code, got)
 		}
-		body := `{"policy":{"etag":"ACAB","bindings":[{"role":"` + publisher + `","members":["` + alice + `"]}]}}`
-		want := object{"version": 1.0, "bindings": []any{object{"role": publisher, "members": []any{alice}}}}
+		body := `{"policy":{"etag":"ACAB","bindings":[{"role":"` + role + `","members":["` + alice + `"]}]}}`
+		want := object{"version": 1.0, "bindings": []any{object{"role": role, "members": []any{alice}}}}
 		if code, got := send(t, "POST", url+":setIamPolicy", body); code != 200 || !contains(got, want) {
 			t.Errorf("%s: set = %d %v, want %v", kind, code, got, want)
 		}
@@ -215,10 +216,10 @@ func TestRESTPolicies(t *testing.T) {
 	}
 }
 
-func get(t *testing.T, p *policies, version int32) *iampb.Policy {
+func getPolicy(t *testing.T, p *policies, version int32) *iampb.Policy {
 	t.Helper()
 	policy, err := p.GetIamPolicy(t.Context(), &iampb.GetIamPolicyRequest{
-		Resource: resource, Options: &iampb.GetPolicyOptions{RequestedPolicyVersion: version},
+		Resource: guarded, Options: &iampb.GetPolicyOptions{RequestedPolicyVersion: version},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -226,9 +227,9 @@ func get(t *testing.T, p *policies, version int32) *iampb.Policy {
 	return policy
 }
 
-func set(t *testing.T, p *policies, policy *iampb.Policy) *iampb.Policy {
+func setPolicy(t *testing.T, p *policies, policy *iampb.Policy) *iampb.Policy {
 	t.Helper()
-	policy, err := p.SetIamPolicy(t.Context(), &iampb.SetIamPolicyRequest{Resource: resource, Policy: policy})
+	policy, err := p.SetIamPolicy(t.Context(), &iampb.SetIamPolicyRequest{Resource: guarded, Policy: policy})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -128,7 +128,7 @@ func fieldNamed(message protoreflect.MessageDescriptor, name string) protoreflec
 // setLeaf has protojson read the values, so that the texts of enums, durations and
 // masks are the same here as in a body.
 func setLeaf(message protoreflect.Message, field protoreflect.FieldDescriptor, values []string) error {
-	literals := make([]json.RawMessage, len(values))
+	literals := make([]any, len(values))
 	for i, value := range values {
 		literals[i] = literal(field, value)
 	}
@@ -151,19 +151,20 @@ func setLeaf(message protoreflect.Message, field protoreflect.FieldDescriptor, v
 	return nil
 }
 
-// literal quotes all but what protojson wants bare: booleans and the numbers of
-// enums. It reads quoted numbers. A mask may be in snake_case.
-func literal(field protoreflect.FieldDescriptor, value string) json.RawMessage {
-	_, err := strconv.ParseInt(value, 10, 32)
-	boolean := field.Kind() == protoreflect.BoolKind && (value == "true" || value == "false")
-	if boolean || field.Kind() == protoreflect.EnumKind && err == nil {
-		return json.RawMessage(value)
+// literal is value as protojson wants it: booleans and the numbers of enums bare,
+// all else, other numbers too, as a text. A mask may be in snake_case.
+func literal(field protoreflect.FieldDescriptor, value string) any {
+	switch kind, message := field.Kind(), field.Message(); {
+	case kind == protoreflect.BoolKind && (value == "true" || value == "false"):
+		return value == "true"
+	case kind == protoreflect.EnumKind:
+		if number, err := strconv.ParseInt(value, 10, 32); err == nil {
+			return number
+		}
+	case message != nil && message.FullName() == "google.protobuf.FieldMask":
+		return camelCase(value)
 	}
-	if message := field.Message(); message != nil && message.FullName() == "google.protobuf.FieldMask" {
-		value = camelCase(value)
-	}
-	quoted, _ := json.Marshal(value) // a string always has JSON
-	return quoted
+	return value
 }
 
 // jsonError is protojson's message without its prefix, whose space varies on
