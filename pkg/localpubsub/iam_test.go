@@ -81,16 +81,20 @@ func TestPolicyConditions(t *testing.T) {
 	if b := concealing.GetBindings()[0]; b.GetCondition() != nil || !strings.HasPrefix(b.GetRole(), role+"_withcond_") {
 		t.Errorf("version 1 = %v, want no condition and a changed role", b)
 	}
-	for name, policy := range map[string]*iampb.Policy{
-		"written back":                 concealing,
-		"version 1 over conditions":    {Version: 1, Etag: concealing.GetEtag()},
-		"condition without version 3":  {Bindings: []*iampb.Binding{conditional}},
-		"condition without expression": {Version: 3, Bindings: []*iampb.Binding{{Role: role, Condition: &expr.Expr{Title: "t"}}}},
-		"overwritten with an old etag": {Version: 3, Etag: unsetETag},
-		"version that there never was": {Version: 2},
+	concealed := concealing.GetBindings()
+	for name, test := range map[string]struct {
+		policy *iampb.Policy
+		field  string
+	}{
+		"concealed role":               {&iampb.Policy{Version: 3, Etag: concealing.GetEtag(), Bindings: concealed}, "policy.bindings[0].role"},
+		"version 1 over conditions":    {&iampb.Policy{Version: 1, Etag: concealing.GetEtag()}, "policy.version"},
+		"condition without version 3":  {&iampb.Policy{Bindings: []*iampb.Binding{conditional}}, "policy.bindings[0].condition"},
+		"condition without expression": {&iampb.Policy{Version: 3, Bindings: []*iampb.Binding{{Role: role, Condition: &expr.Expr{Title: "t"}}}}, "condition"},
+		"version that never was":       {&iampb.Policy{Version: 2}, "policy.version"},
 	} {
-		if _, err := p.SetIamPolicy(t.Context(), &iampb.SetIamPolicyRequest{Resource: guarded, Policy: policy}); err == nil {
-			t.Errorf("%s: was taken", name)
+		_, err := p.SetIamPolicy(t.Context(), &iampb.SetIamPolicyRequest{Resource: guarded, Policy: test.policy})
+		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), test.field) {
+			t.Errorf("%s: %v, want INVALID_ARGUMENT with %q", name, err, test.field)
 		}
 	}
 }

@@ -28,7 +28,7 @@ type object = map[string]any
 func TestREST(t *testing.T) {
 	t.Parallel()
 	base := startREST(t)
-	const topic, sub = "/v1/projects/p/topics/t", "/v1/projects/p/subscriptions/s"
+	const topic, sub = "/v1/projects/p/topics/events", "/v1/projects/p/subscriptions/worker"
 	failed := func(code int, status, message string) object {
 		return object{"error": object{"code": float64(code), "status": status, "message": message}}
 	}
@@ -38,15 +38,15 @@ func TestREST(t *testing.T) {
 		// want is a part of the answer; a string in it is a part of the string.
 		want object
 	}{
-		{"create", "PUT", topic, `{"labels":{"a":"1"}}`, 200, object{"name": "projects/p/topics/t", "labels": object{"a": "1"}}},
+		{"create", "PUT", topic, `{"labels":{"a":"1"}}`, 200, object{"name": "projects/p/topics/events", "labels": object{"a": "1"}}},
 		{"create twice", "PUT", topic, `{}`, 409, failed(409, "ALREADY_EXISTS", "")},
-		{"create without body", "PUT", "/v1/projects/p/topics/u", ``, 200, object{"name": "projects/p/topics/u"}},
-		{"escaped name", "PUT", "/v1/projects/p/topics/a%25b", `{}`, 200, object{"name": "projects/p/topics/a%b"}},
+		{"create without body", "PUT", "/v1/projects/p/topics/other", ``, 200, object{"name": "projects/p/topics/other"}},
+		{"escaped name", "PUT", "/v1/projects/p/topics/one%25two", `{}`, 200, object{"name": "projects/p/topics/one%two"}},
 		{"get", "GET", topic + "?alt=json&prettyPrint=false", ``, 200, object{"labels": object{"a": "1"}}},
 		{"get what is missing", "GET", topic + "x", ``, 404, failed(404, "NOT_FOUND", "")},
 		{"mask in the query", "PATCH", topic + "?updateMask=labels%2CmessageRetentionDuration",
 			`{"topic":{"labels":{"a":"2"},"messageRetentionDuration":"600s"}}`, 200,
-			object{"name": "projects/p/topics/t", "labels": object{"a": "2"}, "messageRetentionDuration": "600s"}},
+			object{"name": "projects/p/topics/events", "labels": object{"a": "2"}, "messageRetentionDuration": "600s"}},
 		{"mask in the body", "PATCH", topic, `{"updateMask":"labels","topic":{"labels":{"a":"3"}}}`, 200, object{"labels": object{"a": "3"}}},
 		{"snake case", "PATCH", topic + "?update_mask=message_retention_duration", `{"topic":{"message_retention_duration":"660s"}}`, 200,
 			object{"messageRetentionDuration": "660s", "labels": object{"a": "3"}}},
@@ -64,20 +64,20 @@ func TestREST(t *testing.T) {
 		{"unknown parameter", "GET", topic + "?nope=1", ``, 400, failed(400, "INVALID_ARGUMENT", `"nope"`)},
 		{"parameter below a text", "GET", topic + "?topic.a=1", ``, 400, failed(400, "INVALID_ARGUMENT", `"topic"`)},
 		{"other formats", "GET", topic + "?alt=proto", ``, 400, failed(400, "INVALID_ARGUMENT", `"alt"`)},
-		{"no such path", "GET", "/v1/projects/p/things/t", ``, 404, failed(404, "NOT_FOUND", "things")},
+		{"no such path", "GET", "/v1/projects/p/things/t1", ``, 404, failed(404, "NOT_FOUND", "things")},
 		{"no such verb", "POST", topic + ":shout", `{}`, 404, failed(404, "NOT_FOUND", "shout")},
 		{"no such method", "POST", topic, `{}`, 404, failed(404, "NOT_FOUND", "POST")},
-		{"subscription", "PUT", sub, `{"topic":"projects/p/topics/t","ackDeadlineSeconds":20,"expirationPolicy":{}}`, 200,
+		{"subscription", "PUT", sub, `{"topic":"projects/p/topics/events","ackDeadlineSeconds":20,"expirationPolicy":{}}`, 200,
 			object{"ackDeadlineSeconds": 20.0, "expirationPolicy": object{}}},
 		{"publish", "POST", topic + ":publish", `{"messages":[{"data":"aGVsbG8=","attributes":{"k":"v"}}]}`, 200, object{"messageIds": []any{"m"}}},
 		{"pull", "POST", sub + ":pull", `{"maxMessages":"10"}`, 200,
 			object{"receivedMessages": []any{object{"message": object{"data": "aGVsbG8=", "attributes": object{"k": "v"}}}}}},
-		{"list of a topic", "GET", topic + "/subscriptions", ``, 200, object{"subscriptions": []any{"projects/p/subscriptions/s"}}},
-		{"schema", "POST", "/v1/projects/p/schemas?schemaId=e", `{"type":"PROTOCOL_BUFFER","definition":"d"}`, 200,
-			object{"name": "projects/p/schemas/e", "type": "PROTOCOL_BUFFER"}},
-		{"enum by name", "GET", "/v1/projects/p/schemas/e?view=FULL", ``, 200, object{"definition": "d"}},
-		{"enum by number", "GET", "/v1/projects/p/schemas/e?view=2", ``, 200, object{"definition": "d"}},
-		{"no such enum", "GET", "/v1/projects/p/schemas/e?view=ALL", ``, 400, failed(400, "INVALID_ARGUMENT", `"view"`)},
+		{"list of a topic", "GET", topic + "/subscriptions", ``, 200, object{"subscriptions": []any{"projects/p/subscriptions/worker"}}},
+		{"schema", "POST", "/v1/projects/p/schemas?schemaId=event", `{"type":"PROTOCOL_BUFFER","definition":"d"}`, 200,
+			object{"name": "projects/p/schemas/event", "type": "PROTOCOL_BUFFER"}},
+		{"enum by name", "GET", "/v1/projects/p/schemas/event?view=FULL", ``, 200, object{"definition": "d"}},
+		{"enum by number", "GET", "/v1/projects/p/schemas/event?view=2", ``, 200, object{"definition": "d"}},
+		{"no such enum", "GET", "/v1/projects/p/schemas/event?view=ALL", ``, 400, failed(400, "INVALID_ARGUMENT", `"view"`)},
 		{"delete", "DELETE", topic, ``, 200, object{}},
 	} {
 		t.Run(step.name, func(t *testing.T) { // one after the other: they build upon each other
@@ -105,7 +105,7 @@ func TestRESTReady(t *testing.T) {
 func TestRESTBoundsBodies(t *testing.T) {
 	t.Parallel()
 	body := `{"messages":[{"data":"` + strings.Repeat("A", maxRESTBody) + `"}]}`
-	code, got := send(t, "POST", startREST(t)+"/v1/projects/p/topics/t:publish", body)
+	code, got := send(t, "POST", startREST(t)+"/v1/projects/p/topics/events:publish", body)
 	want := object{"error": object{"status": "INVALID_ARGUMENT", "message": "bytes"}}
 	if code != http.StatusBadRequest || !contains(got, want) {
 		t.Errorf("%d bytes = %d %v, want 400", len(body), code, got)
