@@ -17,7 +17,9 @@ const maxControl = 1 << 20
 //	GET  /control/faults
 //	POST /control/advance  {"by": "10m"}
 //	POST /reset            as the official emulator: forget everything
-func (s *Server) control() http.Handler {
+//
+// and, from rest, everything below /v1/.
+func (s *Server) control(rest http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("PUT /control/faults", s.putFaults)
 	mux.HandleFunc("GET /control/faults", s.getFaults)
@@ -26,6 +28,7 @@ func (s *Server) control() http.Handler {
 		s.Forget()
 		_, _ = io.WriteString(w, "Forgot everything.\n")
 	})
+	mux.Handle("/v1/", rest)
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "Ok\n") })
 	return mux
 }

@@ -50,6 +50,13 @@ func (p *policies) remove(resource string) {
 	delete(p.set, resource)
 }
 
+// forget forgets all, after all resources are gone.
+func (p *policies) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(p.set)
+}
+
 // GetIamPolicy answers an empty policy for a resource without one. To a caller
 // that does not ask for version 3, conditions are hidden behind a changed role.
 func (p *policies) GetIamPolicy(_ context.Context, r *iampb.GetIamPolicyRequest) (*iampb.Policy, error) {

@@ -197,29 +197,6 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
-// TestRESTPolicies walks the four kinds of resource as Terraform does.
-func TestRESTPolicies(t *testing.T) {
-	t.Parallel()
-	base := startREST(t)
-	for _, kind := range []string{"topics", "subscriptions", "schemas", "snapshots"} {
-		url := base + "/v1/projects/p/" + kind + "/r"
-		if code, got := send(t, "GET", url+":getIamPolicy?options.requestedPolicyVersion=3", ""); code != 200 || !contains(got, object{"etag": "ACAB"}) {
-			t.Errorf("%s: get = %d %v, want the etag of an unset policy", kind, code, got)
-		}
-		body := `{"policy":{"etag":"ACAB","bindings":[{"role":"` + role + `","members":["` + alice + `"]}]}}`
-		want := object{"version": 1.0, "bindings": []any{object{"role": role, "members": []any{alice}}}}
-		if code, got := send(t, "POST", url+":setIamPolicy", body); code != 200 || !contains(got, want) {
-			t.Errorf("%s: set = %d %v, want %v", kind, code, got, want)
-		}
-		if code, got := send(t, "POST", url+":setIamPolicy", body); code != 409 || !contains(got, object{"error": object{"status": "ABORTED"}}) {
-			t.Errorf("%s: set again = %d %v, want ABORTED", kind, code, got)
-		}
-		if code, got := send(t, "POST", url+":testIamPermissions", `{"permissions":["a.b.c"]}`); code != 200 || !contains(got, object{"permissions": []any{"a.b.c"}}) {
-			t.Errorf("%s: test = %d %v", kind, code, got)
-		}
-	}
-}
-
 func getPolicy(t *testing.T, p *policies, version int32) *iampb.Policy {
 	t.Helper()
 	policy, err := p.GetIamPolicy(t.Context(), &iampb.GetIamPolicyRequest{

@@ -3,7 +3,6 @@ package localpubsub
 import (
 	"time"
 
-	"cloud.google.com/go/iam/apiv1/iampb"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 )
 
@@ -21,10 +20,3 @@ func (*schemas) check(*pubsubpb.SchemaSettings, []byte) (map[string]string, erro
 	return nil, nil
 }
 func (*schemas) checkSettings(*pubsubpb.SchemaSettings) error { return nil }
-
-type policies struct {
-	iampb.UnimplementedIAMPolicyServer
-}
-
-func newPolicies(func(string) error) *policies { return &policies{} }
-func (*policies) remove(string)                {}

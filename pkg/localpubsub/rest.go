@@ -40,18 +40,13 @@ type rest struct {
 	routes routes
 }
 
-// newREST calls conn for each request. The caller bounds what a client may take
-// to send it. GET / answers "Ok", by which the official emulator tells that it is
-// ready.
+// newREST calls conn for each request. Its server bounds the time that a client
+// may take to send one.
 func newREST(conn grpc.ClientConnInterface) http.Handler {
 	return &rest{conn: conn, routes: annotatedRoutes()}
 }
 
 func (s *rest) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == "/" && r.Method == http.MethodGet {
-		_, _ = io.WriteString(w, "Ok\n") // the reader may be gone
-		return
-	}
 	ctx, cancel := context.WithTimeout(r.Context(), restCallTime)
 	defer cancel()
 	answer, err := s.call(ctx, w, r)

@@ -1,25 +1,13 @@
-package localpubsub
+package localpubsub_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"io"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
-	"cloud.google.com/go/iam/apiv1/iampb"
-	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
-	"cloud.google.com/go/pubsub/v2/pstest"
-	"github.com/google/go-cmp/cmp"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
+	"example.com/lockstep/pkg/localpubsub"
 )
 
 // object is any JSON.
@@ -28,7 +16,7 @@ type object = map[string]any
 func TestREST(t *testing.T) {
 	t.Parallel()
 	base := startREST(t)
-	const topic, sub = "/v1/projects/p/topics/events", "/v1/projects/p/subscriptions/worker"
+	const topic, sub = "projects/p/topics/events", "projects/p/subscriptions/worker"
 	failed := func(code int, status, message string) object {
 		return object{"error": object{"code": float64(code), "status": status, "message": message}}
 	}
@@ -40,8 +28,8 @@ func TestREST(t *testing.T) {
 	}{
 		{"create", "PUT", topic, `{"labels":{"a":"1"}}`, 200, object{"name": "projects/p/topics/events", "labels": object{"a": "1"}}},
 		{"create twice", "PUT", topic, `{}`, 409, failed(409, "ALREADY_EXISTS", "")},
-		{"create without body", "PUT", "/v1/projects/p/topics/other", ``, 200, object{"name": "projects/p/topics/other"}},
-		{"escaped name", "PUT", "/v1/projects/p/topics/one%25two", `{}`, 200, object{"name": "projects/p/topics/one%two"}},
+		{"create without body", "PUT", "projects/p/topics/other", ``, 200, object{"name": "projects/p/topics/other"}},
+		{"escaped name", "PUT", "projects/p/topics/one%25two", `{}`, 200, object{"name": "projects/p/topics/one%two"}},
 		{"get", "GET", topic + "?alt=json&prettyPrint=false", ``, 200, object{"labels": object{"a": "1"}}},
 		{"get what is missing", "GET", topic + "x", ``, 404, failed(404, "NOT_FOUND", "")},
 		{"mask in the query", "PATCH", topic + "?updateMask=labels%2CmessageRetentionDuration",
@@ -56,28 +44,31 @@ func TestREST(t *testing.T) {
 		{"mask in both", "PATCH", topic + "?updateMask=labels", `{"updateMask":"nothing","topic":{"labels":{"a":"4"}}}`, 200, object{"labels": object{"a": "4"}}},
 		{"unknown field in the body", "PATCH", topic + "?updateMask=labels", `{"topic":{"lables":{}}}`, 400, failed(400, "INVALID_ARGUMENT", `"lables"`)},
 		{"bad duration in the body", "PUT", topic + "y", `{"messageRetentionDuration":"1d"}`, 400, failed(400, "INVALID_ARGUMENT", `"1d"`)},
+		{"field of a bad value", "PUT", topic + "y", `{"labels":{"A":"1"}}`, 400, object{"error": object{"details": []any{
+			object{"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": []any{object{"field": "labels"}}},
+		}}}},
 		{"no JSON in the body", "PUT", topic + "y", `{`, 400, failed(400, "INVALID_ARGUMENT", "JSON")},
 		{"body where none belongs", "DELETE", topic, `{"a":1}`, 400, failed(400, "INVALID_ARGUMENT", "takes none")},
-		{"page", "GET", "/v1/projects/p/topics?pageSize=1&pageToken=", ``, 200, object{"topics": []any{object{"name": "projects/p/topics/"}}}},
-		{"bad page size", "GET", "/v1/projects/p/topics?pageSize=x", ``, 400, failed(400, "INVALID_ARGUMENT", `"pageSize"`)},
-		{"parameter twice", "GET", "/v1/projects/p/topics?pageSize=1&pageSize=2", ``, 400, failed(400, "INVALID_ARGUMENT", "2 times")},
+		{"page", "GET", "projects/p/topics?pageSize=1&pageToken=", ``, 200, object{"topics": []any{object{"name": "projects/p/topics/"}}}},
+		{"bad page size", "GET", "projects/p/topics?pageSize=x", ``, 400, failed(400, "INVALID_ARGUMENT", `"pageSize"`)},
+		{"parameter twice", "GET", "projects/p/topics?pageSize=1&pageSize=2", ``, 400, failed(400, "INVALID_ARGUMENT", "2 times")},
 		{"unknown parameter", "GET", topic + "?nope=1", ``, 400, failed(400, "INVALID_ARGUMENT", `"nope"`)},
 		{"parameter below a text", "GET", topic + "?topic.a=1", ``, 400, failed(400, "INVALID_ARGUMENT", `"topic"`)},
 		{"other formats", "GET", topic + "?alt=proto", ``, 400, failed(400, "INVALID_ARGUMENT", `"alt"`)},
-		{"no such path", "GET", "/v1/projects/p/things/t1", ``, 404, failed(404, "NOT_FOUND", "things")},
+		{"no such path", "GET", "projects/p/things/t1", ``, 404, failed(404, "NOT_FOUND", "things")},
 		{"no such verb", "POST", topic + ":shout", `{}`, 404, failed(404, "NOT_FOUND", "shout")},
 		{"no such method", "POST", topic, `{}`, 404, failed(404, "NOT_FOUND", "POST")},
 		{"subscription", "PUT", sub, `{"topic":"projects/p/topics/events","ackDeadlineSeconds":20,"expirationPolicy":{}}`, 200,
 			object{"ackDeadlineSeconds": 20.0, "expirationPolicy": object{}}},
-		{"publish", "POST", topic + ":publish", `{"messages":[{"data":"aGVsbG8=","attributes":{"k":"v"}}]}`, 200, object{"messageIds": []any{"m"}}},
+		{"publish", "POST", topic + ":publish", `{"messages":[{"data":"aGVsbG8=","attributes":{"k":"v"}}]}`, 200, object{"messageIds": []any{""}}},
 		{"pull", "POST", sub + ":pull", `{"maxMessages":"10"}`, 200,
 			object{"receivedMessages": []any{object{"message": object{"data": "aGVsbG8=", "attributes": object{"k": "v"}}}}}},
 		{"list of a topic", "GET", topic + "/subscriptions", ``, 200, object{"subscriptions": []any{"projects/p/subscriptions/worker"}}},
-		{"schema", "POST", "/v1/projects/p/schemas?schemaId=event", `{"type":"PROTOCOL_BUFFER","definition":"d"}`, 200,
+		{"schema", "POST", "projects/p/schemas?schemaId=event", `{"type":"PROTOCOL_BUFFER","definition":"syntax = \"proto3\"; message Event {}"}`, 200,
 			object{"name": "projects/p/schemas/event", "type": "PROTOCOL_BUFFER"}},
-		{"enum by name", "GET", "/v1/projects/p/schemas/event?view=FULL", ``, 200, object{"definition": "d"}},
-		{"enum by number", "GET", "/v1/projects/p/schemas/event?view=2", ``, 200, object{"definition": "d"}},
-		{"no such enum", "GET", "/v1/projects/p/schemas/event?view=ALL", ``, 400, failed(400, "INVALID_ARGUMENT", `"view"`)},
+		{"enum by name", "GET", "projects/p/schemas/event?view=FULL", ``, 200, object{"definition": "message Event"}},
+		{"enum by number", "GET", "projects/p/schemas/event?view=2", ``, 200, object{"definition": "message Event"}},
+		{"no such enum", "GET", "projects/p/schemas/event?view=ALL", ``, 400, failed(400, "INVALID_ARGUMENT", `"view"`)},
 		{"delete", "DELETE", topic, ``, 200, object{}},
 	} {
 		t.Run(step.name, func(t *testing.T) { // one after the other: they build upon each other
@@ -89,114 +80,58 @@ func TestREST(t *testing.T) {
 	}
 }
 
-func TestRESTReady(t *testing.T) {
+// TestRESTPolicies walks the four kinds of resource as Terraform does.
+func TestRESTPolicies(t *testing.T) {
 	t.Parallel()
-	response, err := http.Get(startREST(t) + "/")
-	if err != nil {
-		t.Fatal(err)
+	base := startREST(t)
+	const topic = "projects/p/topics/held"
+	for _, create := range []struct{ method, path, body string }{
+		{"PUT", topic, `{}`},
+		{"PUT", "projects/p/subscriptions/held", `{"topic":"` + topic + `"}`},
+		{"PUT", "projects/p/snapshots/held", `{"subscription":"projects/p/subscriptions/held"}`},
+		{"POST", "projects/p/schemas?schemaId=held", `{"type":"PROTOCOL_BUFFER","definition":"syntax = \"proto3\"; message M {}"}`},
+	} {
+		if code, got := send(t, create.method, base+create.path, create.body); code != http.StatusOK {
+			t.Fatalf("create %s = %d %v", create.path, code, got)
+		}
 	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil || response.StatusCode != http.StatusOK || !strings.HasPrefix(string(body), "Ok") {
-		t.Errorf("GET / = %d %q, %v", response.StatusCode, body, err)
+	const role, member = "roles/pubsub.editor", "user:alice@example.com"
+	const body = `{"policy":{"etag":"ACAB","bindings":[{"role":"` + role + `","members":["` + member + `"]}]}}`
+	for _, kind := range []string{"topics", "subscriptions", "schemas", "snapshots"} {
+		url := base + "projects/p/" + kind + "/held"
+		for _, step := range []struct {
+			method, verb, body string
+			code               int
+			want               object
+		}{
+			{"GET", ":getIamPolicy?options.requestedPolicyVersion=3", "", 200, object{"etag": "ACAB"}},
+			{"POST", ":setIamPolicy", body, 200, object{"version": 1.0, "bindings": []any{object{"role": role, "members": []any{member}}}}},
+			{"POST", ":setIamPolicy", body, 409, object{"error": object{"status": "ABORTED"}}},
+			{"POST", ":testIamPermissions", `{"permissions":["a.b.c"]}`, 200, object{"permissions": []any{"a.b.c"}}},
+			{"DELETE", "", "", 200, object{}},
+			{"GET", ":getIamPolicy", "", 404, object{"error": object{"status": "NOT_FOUND"}}},
+		} {
+			if code, got := send(t, step.method, url+step.verb, step.body); code != step.code || !contains(got, step.want) {
+				t.Errorf("%s: %s%s = %d %v, want %d %v", kind, step.method, step.verb, code, got, step.code, step.want)
+			}
+		}
 	}
 }
 
 func TestRESTBoundsBodies(t *testing.T) {
 	t.Parallel()
-	body := `{"messages":[{"data":"` + strings.Repeat("A", maxRESTBody) + `"}]}`
-	code, got := send(t, "POST", startREST(t)+"/v1/projects/p/topics/events:publish", body)
+	body := `{"messages":[{"data":"` + strings.Repeat("A", 11<<20) + `"}]}`
+	code, got := send(t, "POST", startREST(t)+"projects/p/topics/events:publish", body)
 	want := object{"error": object{"status": "INVALID_ARGUMENT", "message": "bytes"}}
 	if code != http.StatusBadRequest || !contains(got, want) {
 		t.Errorf("%d bytes = %d %v, want 400", len(body), code, got)
 	}
 }
 
-// TestRESTKeepsDetails: clients read reasons from them.
-func TestRESTKeepsDetails(t *testing.T) {
-	t.Parallel()
-	s, err := status.New(codes.OutOfRange, "too far").WithDetails(&errdetails.ErrorInfo{Reason: "FAR", Domain: "d"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := httptest.NewRecorder()
-	writeError(w, s)
-	want := `{"error":{"code":400,"message":"too far","status":"OUT_OF_RANGE","details":` +
-		`[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"FAR","domain":"d"}]}}`
-	var got bytes.Buffer
-	if err := json.Compact(&got, w.Body.Bytes()); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, got.String()); diff != "" || w.Code != http.StatusBadRequest {
-		t.Errorf("code %d, body (-want +got):\n%s", w.Code, diff)
-	}
-}
-
-// TestEveryUnaryMethodHasARoute holds the routes against the services.
-func TestEveryUnaryMethodHasARoute(t *testing.T) {
-	t.Parallel()
-	routed := make(map[string]int)
-	for _, routes := range annotatedRoutes() {
-		for _, r := range routes {
-			routed[r.method]++
-		}
-	}
-	want := map[string]int{"StreamingPull": 0, "GetIamPolicy": 4, "SetIamPolicy": 4, "TestIamPermissions": 4}
-	for _, service := range []grpc.ServiceDesc{
-		pubsubpb.Publisher_ServiceDesc, pubsubpb.Subscriber_ServiceDesc, pubsubpb.SchemaService_ServiceDesc, iampb.IAMPolicy_ServiceDesc,
-	} {
-		for _, method := range service.Methods {
-			n, ok := want[method.MethodName]
-			if !ok {
-				n = 1
-			}
-			if got := routed["/"+service.ServiceName+"/"+method.MethodName]; got != n {
-				t.Errorf("%s has %d routes, want %d", method.MethodName, got, n)
-			}
-		}
-	}
-}
-
-func TestFindKeepsEscapedSlashes(t *testing.T) {
-	t.Parallel()
-	_, values, err := annotatedRoutes().find("GET", "/v1/projects/example.com:shop/topics/a%2Fb%2fc%7E")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"projects/example.com:shop/topics/a%2Fb%2fc~"}, values); diff != "" {
-		t.Errorf("values (-want +got):\n%s", diff)
-	}
-}
-
-// startREST serves REST over a gRPC server and returns its base URL.
+// startREST returns the URL below which a server of its own serves.
 func startREST(t *testing.T) string {
 	t.Helper()
-	server := httptest.NewServer(newREST(startGRPC(t)))
-	t.Cleanup(server.Close)
-	return server.URL
-}
-
-func startGRPC(t *testing.T) *grpc.ClientConn {
-	t.Helper()
-	fake := pstest.NewServer()
-	t.Cleanup(func() { fake.Close() })
-	server := grpc.NewServer(grpc.MaxRecvMsgSize(maxRESTBody))
-	pubsubpb.RegisterPublisherServer(server, &fake.GServer)
-	pubsubpb.RegisterSubscriberServer(server, &fake.GServer)
-	pubsubpb.RegisterSchemaServiceServer(server, &fake.GServer)
-	iampb.RegisterIAMPolicyServer(server, newPolicies(func(string) error { return nil }))
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	go server.Serve(l)
-	t.Cleanup(server.Stop)
-	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	return conn
+	return "http://" + newWorld(t, localpubsub.Options{}).Addr() + "/v1/"
 }
 
 func send(t *testing.T, method, url, body string) (code int, answer any) {

@@ -2,6 +2,7 @@ package localpubsub
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"cloud.google.com/go/iam/apiv1/iampb"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 )
 
@@ -71,8 +73,13 @@ func Start(options Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start local Pub/Sub: %w", err)
 	}
+	// An address without a host is one of this machine to a client, too.
+	self, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start local Pub/Sub: %w", err), listener.Close())
+	}
 	s := newServer(options)
-	s.serve(listener)
+	s.serve(listener, self)
 	return s, nil
 }
 
@@ -93,7 +100,9 @@ func newServer(options Options) *Server {
 	return s
 }
 
-func (s *Server) serve(listener net.Listener) {
+// serve answers REST by calls over self, a connection of the server to itself, so
+// that faults and limits are the same there.
+func (s *Server) serve(listener net.Listener, self *grpc.ClientConn) {
 	s.door = newDoor(listener)
 	s.grpc = grpc.NewServer(
 		grpc.ForceServerCodecV2(newFrames()),
@@ -108,7 +117,7 @@ func (s *Server) serve(listener net.Listener) {
 	pubsubpb.RegisterSubscriberServer(s.grpc, subscriber{Server: s})
 	pubsubpb.RegisterSchemaServiceServer(s.grpc, s.schemas)
 	iampb.RegisterIAMPolicyServer(s.grpc, s.policies)
-	s.http = &http.Server{Handler: s.control(), ReadHeaderTimeout: sniffTime}
+	s.http = &http.Server{Handler: s.control(newREST(self)), ReadHeaderTimeout: sniffTime}
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = s.grpc.Serve(s.door.grpc) }) // both end with the door
 	serving.Go(func() { _ = s.http.Serve(s.door.http) })
@@ -117,6 +126,7 @@ func (s *Server) serve(listener net.Listener) {
 		err := s.door.Close()
 		s.grpc.Stop()
 		_ = s.http.Close() // its connections only: the listener is closed
+		_ = self.Close()
 		serving.Wait()
 		s.faults.wait()
 		s.forget(unavailable("the server is closing"))
@@ -147,6 +157,7 @@ func (s *Server) forget(why error) {
 	for _, t := range s.topics.drain() {
 		t.end()
 	}
+	s.policies.forget()
 }
 
 func (s *Server) now() time.Time      { return s.clock.Now() }

@@ -1,11 +1,10 @@
-package localpubsub
+package localpubsub_test
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +21,8 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
+
+	"example.com/lockstep/pkg/localpubsub"
 )
 
 const (
@@ -38,10 +39,9 @@ const (
 // provider, which talks to nothing but the server.
 func TestTerraform(t *testing.T) {
 	t.Parallel()
-	conn := startGRPC(t)
-	server := httptest.NewServer(newREST(conn))
-	t.Cleanup(server.Close)
-	tf := newTerraform(t, server.URL)
+	w := newWorld(t, localpubsub.Options{})
+	conn := w.conn
+	tf := newTerraform(t, "http://"+w.Addr())
 	const changed = "-var-file=changed.tfvars"
 
 	tf.apply(t, "apply", summary{Add: resources})
