@@ -1,0 +1,180 @@
+package localpubsub
+
+import "fmt"
+
+// A filterParser reads a filter by recursive descent, one token ahead. The length
+// of a filter bounds its depth.
+type filterParser struct {
+	text  string
+	rest  int // where the token after the current one is looked for
+	token filterToken
+}
+
+func (p *filterParser) expression() (condition, error) {
+	holds, err := p.unary()
+	if err != nil {
+		return nil, err
+	}
+	operator := p.token.kind
+	if operator != filterAnd && operator != filterOr {
+		return holds, nil
+	}
+	for p.token.kind == filterAnd || p.token.kind == filterOr {
+		if p.token.kind != operator {
+			return nil, p.wrong("AND and OR need parentheses between them")
+		}
+		if err := p.next(); err != nil {
+			return nil, err
+		}
+		other, err := p.unary()
+		if err != nil {
+			return nil, err
+		}
+		if operator == filterAnd {
+			holds = holds.and(other)
+		} else {
+			holds = holds.or(other)
+		}
+	}
+	return holds, nil
+}
+
+func (p *filterParser) unary() (condition, error) {
+	switch {
+	case p.token.kind == filterNot || p.token.is("-"):
+		if err := p.next(); err != nil {
+			return nil, err
+		}
+		holds, err := p.unary()
+		if err != nil {
+			return nil, err
+		}
+		return holds.not(), nil
+	case p.token.is("("):
+		if err := p.next(); err != nil {
+			return nil, err
+		}
+		holds, err := p.expression()
+		if err != nil {
+			return nil, err
+		}
+		return holds, p.skip(")")
+	default:
+		return p.test()
+	}
+}
+
+func (p *filterParser) test() (condition, error) {
+	switch {
+	case p.token.isWord("attributes"):
+		return p.comparison()
+	case p.token.isWord("hasPrefix"):
+		return p.prefix()
+	default:
+		return nil, p.unexpected("attributes, hasPrefix, NOT or a parenthesis")
+	}
+}
+
+func (p *filterParser) comparison() (condition, error) {
+	if err := p.next(); err != nil {
+		return nil, err
+	}
+	if p.token.is(":") {
+		key, err := p.key()
+		return hasAttribute(key), err
+	}
+	if !p.token.is(".") {
+		return nil, p.unexpected(`":" or "."`)
+	}
+	key, err := p.key()
+	if err != nil {
+		return nil, err
+	}
+	operator := p.token
+	if !operator.is("=") && !operator.is("!=") {
+		return nil, p.unexpected(`"=" or "!="`)
+	}
+	if err := p.next(); err != nil {
+		return nil, err
+	}
+	value, err := p.literal()
+	if operator.is("!=") {
+		return attributeIs(key, value).not(), err
+	}
+	return attributeIs(key, value), err
+}
+
+// prefix reads hasPrefix(attributes.key, "prefix").
+func (p *filterParser) prefix() (condition, error) {
+	if err := p.next(); err != nil {
+		return nil, err
+	}
+	if err := p.skip("("); err != nil {
+		return nil, err
+	}
+	if !p.token.isWord("attributes") {
+		return nil, p.unexpected("attributes")
+	}
+	if err := p.next(); err != nil {
+		return nil, err
+	}
+	if !p.token.is(".") {
+		return nil, p.unexpected(`"."`)
+	}
+	key, err := p.key()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.skip(","); err != nil {
+		return nil, err
+	}
+	value, err := p.literal()
+	if err != nil {
+		return nil, err
+	}
+	return attributeBegins(key, value), p.skip(")")
+}
+
+// key reads the key behind the current token. Keys have a scan of their own, since
+// their "-" is no operator and their AND no keyword.
+func (p *filterParser) key() (string, error) {
+	if err := p.nextKey(); err != nil {
+		return "", err
+	}
+	if p.token.kind != filterWord && p.token.kind != filterString {
+		return "", p.unexpected("a key")
+	}
+	key := p.token.text
+	return key, p.next()
+}
+
+func (p *filterParser) literal() (string, error) {
+	if p.token.kind != filterString {
+		return "", p.unexpected("a string in double quotes")
+	}
+	value := p.token.text
+	return value, p.next()
+}
+
+func (p *filterParser) skip(symbol string) error {
+	if !p.token.is(symbol) {
+		return p.unexpected(fmt.Sprintf("%q", symbol))
+	}
+	return p.next()
+}
+
+func (p *filterParser) unexpected(wanted string) error {
+	if p.token.kind == filterEnd {
+		return p.wrong("the filter ends where %s should be", wanted)
+	}
+	return p.wrong("%q where %s should be", p.token.text, wanted)
+}
+
+// wrong blames the current token.
+func (p *filterParser) wrong(format string, args ...any) error {
+	return filterError(p.token.at, format, args...)
+}
+
+func filterError(at int, format string, args ...any) error {
+	return fmt.Errorf("position %d: %s", at+1, fmt.Sprintf(format, args...))
+}

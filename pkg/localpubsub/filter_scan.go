@@ -1,0 +1,130 @@
+package localpubsub
+
+import (
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+type filterKind int
+
+const (
+	filterEnd filterKind = iota
+	filterWord
+	filterString
+	filterSymbol
+	filterAnd
+	filterOr
+	filterNot
+)
+
+// A filterToken is what stands at a byte of the filter. A string's text has its
+// escapes resolved.
+type filterToken struct {
+	kind filterKind
+	text string
+	at   int
+}
+
+func (t filterToken) is(symbol string) bool { return t.kind == filterSymbol && t.text == symbol }
+
+func (t filterToken) isWord(word string) bool { return t.kind == filterWord && t.text == word }
+
+// next reads a token outside of keys.
+func (p *filterParser) next() error {
+	if err := p.scan(isFilterWord); err != nil {
+		return err
+	}
+	if p.token.kind != filterWord {
+		return nil
+	}
+	switch p.token.text {
+	case "AND":
+		p.token.kind = filterAnd
+	case "OR":
+		p.token.kind = filterOr
+	case "NOT":
+		p.token.kind = filterNot
+	case "and", "or", "not", "And", "Or", "Not":
+		return p.wrong("%q: operators are in upper case", p.token.text)
+	}
+	return nil
+}
+
+// nextKey reads a token that is a key: it may hold hyphens and be called AND.
+func (p *filterParser) nextKey() error {
+	return p.scan(func(c byte) bool { return c == '-' || isFilterWord(c) })
+}
+
+func isFilterWord(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_'
+}
+
+func (p *filterParser) scan(inWord func(byte) bool) error {
+	for p.rest < len(p.text) && strings.IndexByte(" \t\r\n", p.text[p.rest]) >= 0 {
+		p.rest++
+	}
+	rest := p.text[p.rest:]
+	p.token = filterToken{at: p.rest}
+	switch {
+	case rest == "":
+		return nil
+	case inWord(rest[0]):
+		end := 1
+		for end < len(rest) && inWord(rest[end]) {
+			end++
+		}
+		p.take(filterWord, rest[:end])
+	case rest[0] == '"':
+		return p.scanString()
+	case strings.HasPrefix(rest, "!="):
+		p.take(filterSymbol, "!=")
+	case strings.IndexByte("().,:=-", rest[0]) >= 0:
+		p.take(filterSymbol, rest[:1])
+	default:
+		r, _ := utf8.DecodeRuneInString(rest)
+		return p.wrong("%q stands in strings only", r)
+	}
+	return nil
+}
+
+func (p *filterParser) take(kind filterKind, text string) {
+	p.token.kind, p.token.text = kind, text
+	p.rest += len(text)
+}
+
+// scanString resolves the escapes that the page names: backslash, quotation mark,
+// non-printing characters, Unicode, hexadecimal and octal. It leaves open whether
+// the last two are bytes or characters; here they are bytes, and together have to
+// make UTF-8, without which they would match nothing.
+func (p *filterParser) scanString() error {
+	var value []byte
+	tail := p.text[p.rest+1:]
+	for tail != "" && tail[0] != '"' {
+		at := len(p.text) - len(tail)
+		if tail[0] < ' ' || tail[0] == 0x7f {
+			return filterError(at, "%q is written with a backslash", tail[0])
+		}
+		r, wide, rest, err := strconv.UnquoteChar(tail, '"')
+		if err != nil {
+			return filterError(at, "no such escape sequence")
+		}
+		if raw := tail[0] != '\\'; raw {
+			value = append(value, tail[:len(tail)-len(rest)]...)
+		} else if wide {
+			value = utf8.AppendRune(value, r)
+		} else {
+			value = append(value, byte(r))
+		}
+		tail = rest
+	}
+	if tail == "" {
+		return p.wrong("the string has no end")
+	}
+	if !utf8.Valid(value) {
+		return p.wrong("the string is not UTF-8")
+	}
+	p.token.kind, p.token.text = filterString, string(value)
+	p.rest = len(p.text) - len(tail) + 1
+	return nil
+}
