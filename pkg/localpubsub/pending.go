@@ -6,11 +6,6 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 )
 
-type filter struct{}
-
-func parseFilter(string) (*filter, error)                 { return nil, nil }
-func (*filter) matches(attributes map[string]string) bool { return true }
-
 type schemas struct {
 	pubsubpb.UnimplementedSchemaServiceServer
 }
