@@ -92,8 +92,7 @@ func (s *subscription) acknowledge(texts []string) (failed failures, err error) 
 		case e == nil:
 			failed.add(id, invalidAckID)
 		case !s.exactlyOnce && e.state == leased && s.server.faults.resend(e):
-			s.release(e)
-			s.redeliver(e)
+			s.giveBack(e)
 		case s.exactlyOnce && e.state != leased:
 			failed.add(id, invalidAckID)
 		case s.exactlyOnce && e.queue != nil && e.queue.first != e:
@@ -106,18 +105,6 @@ func (s *subscription) acknowledge(texts []string) (failed failures, err error) 
 	}
 	s.schedule()
 	return failed.reported(s), nil
-}
-
-// redeliver makes an entry ready again that no failure brought back.
-func (s *subscription) redeliver(e *entry) {
-	e.state = ready
-	if e.queue != nil {
-		s.rewind(e)
-		s.offer(e.queue)
-		return
-	}
-	s.ready.push(e)
-	s.wake()
 }
 
 // modify gives leases a new deadline from now on; zero is a nack.

@@ -54,7 +54,12 @@ func (s *Server) putFaults(w http.ResponseWriter, r *http.Request) {
 func (s *Server) getFaults(w http.ResponseWriter, _ *http.Request) {
 	p := s.faults.current.Load()
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(FaultPlan{Seed: p.seed, Faults: p.faults}) // the client has hung up
+	text, err := json.Marshal(FaultPlan{Seed: p.seed, Faults: p.faults})
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	_, _ = w.Write(append(text, '\n')) // fails when the client has hung up
 }
 
 func (s *Server) advance(w http.ResponseWriter, r *http.Request) {
@@ -82,6 +87,7 @@ func decodeControl(w http.ResponseWriter, r *http.Request, into any) bool {
 	}
 	if err != nil {
 		http.Error(w, "body: "+err.Error(), http.StatusBadRequest)
+		return false
 	}
-	return err == nil
+	return true
 }

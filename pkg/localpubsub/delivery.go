@@ -151,21 +151,37 @@ func (s *subscription) fail(e *entry, now time.Time) {
 	if s.buried(e) {
 		return
 	}
-	s.release(e)
-	e.state = ready
-	if wait := s.backoff(e.failures); wait > 0 {
-		e.state = waiting
-		s.timers.set(e, now.Add(wait).UnixNano())
+	wait := s.backoff(e.failures)
+	if wait == 0 {
+		s.giveBack(e)
+		return
 	}
+	s.release(e)
 	if e.queue != nil {
 		s.rewind(e)
+	}
+	e.state = waiting
+	s.timers.set(e, now.Add(wait).UnixNano())
+}
+
+// giveBack makes a leased entry ready again that did not fail.
+func (s *subscription) giveBack(e *entry) {
+	s.release(e)
+	if e.queue != nil {
+		s.rewind(e)
+	}
+	s.resume(e)
+}
+
+// resume makes an entry ready that is not leased.
+func (s *subscription) resume(e *entry) {
+	e.state = ready
+	if e.queue != nil {
 		s.offer(e.queue)
 		return
 	}
-	if e.state == ready {
-		s.ready.push(e)
-		s.wake()
-	}
+	s.ready.push(e)
+	s.wake()
 }
 
 // backoff doubles from the policy's minimum to its maximum with each failure;
@@ -196,7 +212,7 @@ func (s *subscription) tick() {
 			late = append(late, e)
 			continue
 		}
-		s.redeliver(e)
+		s.resume(e)
 	}
 	// A missed deadline takes the later ones of its key along; they count their
 	// own first.

@@ -72,27 +72,22 @@ func (s *subscription) handBack(h *holder) {
 		}
 	}
 	for _, e := range back {
-		if e.holder != h {
-			continue // an earlier one of its key took it along
-		}
-		s.release(e)
-		e.state = ready
-		if e.queue != nil {
-			s.rewind(e)
-			s.offer(e.queue)
-		} else {
-			s.ready.push(e)
+		if e.holder == h { // no earlier one of its key took it along
+			s.giveBack(e)
 		}
 	}
 }
 
-// wake tells one consumer with room, in turn, that there is work.
+// wake tells one consumer that there is work: the one with room that has the
+// fewest messages out.
 func (s *subscription) wake() {
-	for range s.holders {
-		s.next++
-		if h := s.holders[s.next%len(s.holders)]; h.room() {
-			h.signal()
-			return
+	var idlest *holder
+	for _, h := range s.holders {
+		if h.room() && (idlest == nil || h.messages < idlest.messages) {
+			idlest = h
 		}
+	}
+	if idlest != nil {
+		idlest.signal()
 	}
 }

@@ -2,6 +2,7 @@ package localpubsub
 
 import (
 	"context"
+	"maps"
 	"strings"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
@@ -112,9 +113,7 @@ func (s *Server) checkSchema(t *topic, messages []*pubsubpb.PubsubMessage) error
 		if m.Attributes == nil {
 			m.Attributes = make(map[string]string, len(attributes))
 		}
-		for key, value := range attributes {
-			m.Attributes[key] = value
-		}
+		maps.Copy(m.Attributes, attributes)
 	}
 	return nil
 }

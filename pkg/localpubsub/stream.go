@@ -21,8 +21,8 @@ const (
 //
 // It sends while the client's flow control lets it: outstanding are all messages
 // sent and not yet acknowledged, nacked or past their deadline. An empty request
-// is a keep-alive and gets an empty response. Acknowledgements come over the
-// stream or as calls of their own. When the stream breaks, what was sent stays
+// is a keep-alive and gets an empty response once nothing else is to be sent.
+// Acknowledgements come over the stream or as calls of their own. When the stream breaks, what was sent stays
 // leased until its deadline: the service cannot tell a lost connection from a
 // slow consumer (https://cloud.google.com/pubsub/docs/pull#streamingpull_api).
 type stream struct {
@@ -32,7 +32,8 @@ type stream struct {
 	holder *holder
 
 	mu        sync.Mutex
-	pending   []*pubsubpb.StreamingPullResponse // keep-alives and confirmations
+	pings     int
+	pending   []*pubsubpb.StreamingPullResponse // confirmations
 	announced *pubsubpb.StreamingPullResponse_SubscriptionProperties
 }
 
@@ -107,7 +108,7 @@ func (s *stream) run(ctx context.Context, received <-chan error, closing, cut <-
 	}
 }
 
-// send sends what there is, in one response of each kind.
+// send sends what there is: confirmations, then messages, then keep-alives.
 func (s *stream) send() (sent bool, err error) {
 	for _, response := range s.responses() {
 		if err := s.Send(response); err != nil {
@@ -115,10 +116,27 @@ func (s *stream) send() (sent bool, err error) {
 		}
 	}
 	batch, err := s.sub.batch(s.holder)
-	if len(batch) == 0 || err != nil {
+	if err != nil {
 		return false, err
 	}
-	return true, s.SendMsg(newFrame(batch))
+	if len(batch) > 0 {
+		return true, s.SendMsg(newFrame(batch))
+	}
+	return s.pong()
+}
+
+// pong answers one keep-alive.
+func (s *stream) pong() (sent bool, err error) {
+	s.mu.Lock()
+	pinged := s.pings > 0
+	if pinged {
+		s.pings--
+	}
+	s.mu.Unlock()
+	if !pinged {
+		return false, nil
+	}
+	return true, s.Send(new(pubsubpb.StreamingPullResponse))
 }
 
 func (s *stream) responses() []*pubsubpb.StreamingPullResponse {

@@ -1,6 +1,7 @@
 package localpubsub
 
 import (
+	"maps"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
@@ -17,7 +18,7 @@ func (s *stream) settle(request *pubsubpb.StreamingPullRequest) error {
 		s.sub.relet(s.holder, time.Duration(deadline)*time.Second)
 	}
 	if proto.Size(request) == 0 {
-		s.reply(new(pubsubpb.StreamingPullResponse))
+		s.ping()
 	}
 	if err := s.acknowledge(request.GetAckIds()); err != nil {
 		return err
@@ -65,9 +66,7 @@ func (s *stream) modify(request *pubsubpb.StreamingPullRequest) error {
 		if err != nil {
 			return err
 		}
-		for id, why := range failed {
-			all[id] = why
-		}
+		maps.Copy(all, failed)
 	}
 	if len(ids) > 0 && s.sub.properties().GetExactlyOnceDeliveryEnabled() {
 		s.reply(&pubsubpb.StreamingPullResponse{
@@ -77,6 +76,13 @@ func (s *stream) modify(request *pubsubpb.StreamingPullRequest) error {
 		})
 	}
 	return nil
+}
+
+func (s *stream) ping() {
+	s.mu.Lock()
+	s.pings++
+	s.mu.Unlock()
+	s.holder.signal()
 }
 
 // reply has the sender send a response: two must not be sent at once.

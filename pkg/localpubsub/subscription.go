@@ -36,7 +36,6 @@ type subscription struct {
 	serial    uint64 // of the last delivery
 	turn      int    // of keyed and other messages
 	holders   []*holder
-	next      int // the holder whose turn it is
 	alarm     *alarm
 	rings     time.Time // when the alarm is set to; zero: it is not
 }
