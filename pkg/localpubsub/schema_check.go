@@ -1,0 +1,133 @@
+package localpubsub
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+)
+
+// check judges a message's data by the topic's schema: it has to be valid for one of
+// the revisions that the settings allow, which are tried from the newest on
+// (https://cloud.google.com/blog/products/data-analytics/pub-sub-schema-evolution-is-now-ga).
+// The answer are the attributes that the service adds to the message; they are
+// shared, and must not be changed. Data that fits no revision is INVALID_ARGUMENT,
+// a schema that was deleted NOT_FOUND. A schema made anew with the name of a
+// deleted one takes its place.
+func (s *schemas) check(settings *pubsubpb.SchemaSettings, data []byte) (attributes map[string]string, err error) {
+	of := s.history(settings.GetSchema())
+	if of == nil {
+		return nil, missing(settings.GetSchema())
+	}
+	var why error
+	for _, r := range slices.Backward(of.between(settings.GetFirstRevisionId(), settings.GetLastRevisionId())) {
+		if r.root == nil {
+			continue
+		}
+		attributes, err := r.judge(settings.GetEncoding(), data)
+		if err == nil {
+			return attributes, nil
+		}
+		if why == nil {
+			why = fmt.Errorf("revision %s: %w", r.id, err)
+		}
+	}
+	if why == nil {
+		why = fmt.Errorf("no revision from %q to %q is left", settings.GetFirstRevisionId(), settings.GetLastRevisionId())
+	}
+	return nil, invalid("messages", "Invalid data in message: Message failed schema validation. %v", why)
+}
+
+// judge tells whether the data is valid, and answers the attributes if it is.
+func (r *revision) judge(encoding pubsubpb.Encoding, data []byte) (map[string]string, error) {
+	switch encoding {
+	case pubsubpb.Encoding_BINARY:
+		return r.binary, validBinary(r.root, data)
+	case pubsubpb.Encoding_JSON:
+		return r.json, validJSON(r.root, data)
+	default:
+		return nil, fmt.Errorf("%v is no encoding of messages", encoding)
+	}
+}
+
+// checkSettings wants a topic's schema and its revisions to exist, NOT_FOUND, and
+// the encoding and the order of the revisions to make sense, INVALID_ARGUMENT. It
+// is for settings that are new: a topic keeps those whose revisions were deleted
+// later.
+func (s *schemas) checkSettings(settings *pubsubpb.SchemaSettings) error {
+	name := settings.GetSchema()
+	if err := checkName(name, "schemas", "schema_settings.schema"); err != nil {
+		return err
+	}
+	if err := checkEncoding(settings.GetEncoding(), "schema_settings.encoding"); err != nil {
+		return err
+	}
+	of := s.history(name)
+	if of == nil {
+		return missing(name)
+	}
+	first, last := settings.GetFirstRevisionId(), settings.GetLastRevisionId()
+	for _, id := range []string{first, last} {
+		if id != "" && of.find(id) == nil {
+			return missing(name + "@" + id)
+		}
+	}
+	if first != "" && last != "" && of.index(first) > of.index(last) {
+		return invalid("schema_settings.first_revision_id", "%s is newer than last_revision_id, %s", first, last)
+	}
+	return nil
+}
+
+func checkEncoding(encoding pubsubpb.Encoding, field string) error {
+	if encoding != pubsubpb.Encoding_BINARY && encoding != pubsubpb.Encoding_JSON {
+		return invalid(field, "%v is no encoding of messages; JSON and BINARY are", encoding)
+	}
+	return nil
+}
+
+// ValidateSchema answers INVALID_ARGUMENT for a definition that CreateSchema would
+// refuse.
+func (s *schemas) ValidateSchema(
+	ctx context.Context, req *pubsubpb.ValidateSchemaRequest,
+) (*pubsubpb.ValidateSchemaResponse, error) {
+	if err := checkParent(req.GetParent()); err != nil {
+		return nil, err
+	}
+	if _, err := compileSchema(ctx, req.GetSchema()); err != nil {
+		return nil, err
+	}
+	return &pubsubpb.ValidateSchemaResponse{}, nil
+}
+
+// ValidateMessage judges a message by a schema that is in the request, or by the
+// newest revision of a named one, or by the revision that the name ends with.
+func (s *schemas) ValidateMessage(
+	ctx context.Context, req *pubsubpb.ValidateMessageRequest,
+) (*pubsubpb.ValidateMessageResponse, error) {
+	if err := checkParent(req.GetParent()); err != nil {
+		return nil, err
+	}
+	if err := checkEncoding(req.GetEncoding(), "encoding"); err != nil {
+		return nil, err
+	}
+	by, err := s.specified(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := by.judge(req.GetEncoding(), req.GetMessage()); err != nil {
+		return nil, invalid("message", "Invalid data in message: Message failed schema validation. %v", err)
+	}
+	return &pubsubpb.ValidateMessageResponse{}, nil
+}
+
+func (s *schemas) specified(ctx context.Context, req *pubsubpb.ValidateMessageRequest) (*revision, error) {
+	switch spec := req.GetSchemaSpec().(type) {
+	case *pubsubpb.ValidateMessageRequest_Name:
+		return s.revision(spec.Name)
+	case *pubsubpb.ValidateMessageRequest_Schema:
+		return compileSchema(ctx, spec.Schema)
+	default:
+		return nil, invalid("schema_spec", "a name or a schema is needed")
+	}
+}

@@ -1,0 +1,123 @@
+package localpubsub
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+)
+
+// GetSchema answers the newest revision, or the one that the name ends with after
+// an @, with its definition unless the view is BASIC.
+func (s *schemas) GetSchema(_ context.Context, req *pubsubpb.GetSchemaRequest) (*pubsubpb.Schema, error) {
+	view, err := viewOr(req.GetView(), pubsubpb.SchemaView_FULL)
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.revision(req.GetName())
+	if err != nil {
+		return nil, err
+	}
+	name, _, _ := strings.Cut(req.GetName(), "@")
+	return found.describe(name, view), nil
+}
+
+// revision is the newest one of a schema, or the one that full names.
+func (s *schemas) revision(full string) (*revision, error) {
+	name, id, err := splitRevision(full)
+	if err != nil {
+		return nil, err
+	}
+	of := s.history(name)
+	found := of.newest()
+	if id != "" {
+		found = of.find(id)
+	}
+	if found == nil {
+		return nil, missing(full)
+	}
+	return found, nil
+}
+
+// ListSchemas answers the newest revision of each schema of a project, by name,
+// without definitions unless the view is FULL.
+func (s *schemas) ListSchemas(_ context.Context, req *pubsubpb.ListSchemasRequest) (*pubsubpb.ListSchemasResponse, error) {
+	if err := checkParent(req.GetParent()); err != nil {
+		return nil, err
+	}
+	view, err := viewOr(req.GetView(), pubsubpb.SchemaView_BASIC)
+	if err != nil {
+		return nil, err
+	}
+	names, next, err := page(s.names(req.GetParent()), req)
+	if err != nil {
+		return nil, err
+	}
+	answer := &pubsubpb.ListSchemasResponse{NextPageToken: next}
+	for _, name := range names {
+		if newest := s.history(name).newest(); newest != nil {
+			answer.Schemas = append(answer.Schemas, newest.describe(name, view))
+		}
+	}
+	return answer, nil
+}
+
+func (s *schemas) names(parent string) (names []string) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for name := range s.byName {
+		if strings.HasPrefix(name, parent+"/") {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// ListSchemaRevisions answers the revisions of a schema, newest first
+// (https://google.aip.dev/162), without definitions unless the view is FULL.
+func (s *schemas) ListSchemaRevisions(
+	_ context.Context, req *pubsubpb.ListSchemaRevisionsRequest,
+) (*pubsubpb.ListSchemaRevisionsResponse, error) {
+	if err := checkName(req.GetName(), "schemas", "name"); err != nil {
+		return nil, err
+	}
+	view, err := viewOr(req.GetView(), pubsubpb.SchemaView_BASIC)
+	if err != nil {
+		return nil, err
+	}
+	of := s.history(req.GetName())
+	if of == nil {
+		return nil, missing(req.GetName())
+	}
+	byKey := make(map[string]*revision, len(of))
+	var keys []string
+	for _, r := range of {
+		if r.root != nil {
+			key := fmt.Sprintf("%010d", math.MaxInt32-r.number) // pages ascend
+			byKey[key] = r
+			keys = append(keys, key)
+		}
+	}
+	keys, next, err := page(keys, req)
+	if err != nil {
+		return nil, err
+	}
+	answer := &pubsubpb.ListSchemaRevisionsResponse{NextPageToken: next}
+	for _, key := range keys {
+		answer.Schemas = append(answer.Schemas, byKey[key].describe(req.GetName(), view))
+	}
+	return answer, nil
+}
+
+func viewOr(asked, otherwise pubsubpb.SchemaView) (pubsubpb.SchemaView, error) {
+	switch asked {
+	case pubsubpb.SchemaView_SCHEMA_VIEW_UNSPECIFIED:
+		return otherwise, nil
+	case pubsubpb.SchemaView_BASIC, pubsubpb.SchemaView_FULL:
+		return asked, nil
+	default:
+		return 0, invalid("view", "%d is unknown", asked)
+	}
+}

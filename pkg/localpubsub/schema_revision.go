@@ -1,0 +1,148 @@
+package localpubsub
+
+import (
+	"slices"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// A revision never changes. One that was deleted keeps its id and number only, so
+// that a topic's range may go on naming it.
+type revision struct {
+	id         string
+	number     int // from 1, in the order of commits
+	at         time.Time
+	definition string
+	root       protoreflect.MessageDescriptor // nil when deleted
+	binary     map[string]string              // the attributes of messages in this encoding
+	json       map[string]string
+}
+
+func (r *revision) cost() int { return len(r.definition) + revisionCost }
+
+// newRevision has no id and number yet.
+func newRevision(definition string, root protoreflect.MessageDescriptor) *revision {
+	return &revision{definition: definition, root: root}
+}
+
+// named completes a revision.
+func (r *revision) named(schema, id string, number int, at time.Time) *revision {
+	return &revision{
+		id: id, number: number, at: at, definition: r.definition, root: r.root,
+		binary: schemaAttributes(schema, id, pubsubpb.Encoding_BINARY),
+		json:   schemaAttributes(schema, id, pubsubpb.Encoding_JSON),
+	}
+}
+
+// schemaAttributes are what the service adds to a message that it validated
+// (https://cloud.google.com/pubsub/docs/schemas-valid).
+func schemaAttributes(schema, id string, encoding pubsubpb.Encoding) map[string]string {
+	return map[string]string{
+		"googclient_schemaname":       schema,
+		"googclient_schemaencoding":   encoding.String(),
+		"googclient_schemarevisionid": id,
+	}
+}
+
+func (r *revision) describe(schema string, view pubsubpb.SchemaView) *pubsubpb.Schema {
+	described := &pubsubpb.Schema{
+		Name: schema, Type: pubsubpb.Schema_PROTOCOL_BUFFER,
+		RevisionId: r.id, RevisionCreateTime: timestamppb.New(r.at),
+	}
+	if view == pubsubpb.SchemaView_FULL {
+		described.Definition = r.definition
+	}
+	return described
+}
+
+// A history is a schema's revisions, oldest first, with deleted ones among them:
+// as many at most as there may be others, the oldest are forgotten. It never
+// changes. One that exists has a revision that was not deleted.
+type history []*revision
+
+// len counts the revisions that are there.
+func (h history) len() int {
+	n := 0
+	for _, r := range h {
+		if r.root != nil {
+			n++
+		}
+	}
+	return n
+}
+
+func (h history) newest() *revision {
+	for _, r := range slices.Backward(h) {
+		if r.root != nil {
+			return r
+		}
+	}
+	return nil
+}
+
+// find is nil for a revision that was deleted or never was.
+func (h history) find(id string) *revision {
+	if i := h.index(id); i >= 0 && h[i].root != nil {
+		return h[i]
+	}
+	return nil
+}
+
+// index finds deleted revisions too; it is -1 for an unknown one.
+func (h history) index(id string) int {
+	return slices.IndexFunc(h, func(r *revision) bool { return r.id == id })
+}
+
+func (h history) with(added *revision) history {
+	return append(slices.Clip(h), added)
+}
+
+// without marks the revision at i as deleted.
+func (h history) without(i int) history {
+	shorter := slices.Clone(h)
+	shorter[i] = &revision{id: h[i].id, number: h[i].number}
+	if len(shorter)-shorter.len() > maxRevisions {
+		oldest := slices.IndexFunc(shorter, func(r *revision) bool { return r.root == nil })
+		shorter = slices.Delete(shorter, oldest, oldest+1)
+	}
+	return shorter
+}
+
+// nextNumber is that of the revision to come.
+func (h history) nextNumber() int {
+	if len(h) == 0 {
+		return 1
+	}
+	return h[len(h)-1].number + 1
+}
+
+// nextID is eight characters of a UUID, as documented
+// (https://cloud.google.com/pubsub/docs/commit-schema-revision).
+func (h history) nextID() string {
+	for {
+		if id := uuid.NewString()[:8]; h.index(id) < 0 {
+			return id
+		}
+	}
+}
+
+// between is the part of the history that a topic allows. Ends that were deleted
+// give way to their neighbours within the range
+// (https://cloud.google.com/pubsub/docs/delete-schema-revision).
+func (h history) between(first, last string) history {
+	from, to := 0, len(h)
+	if first != "" {
+		from = max(h.index(first), 0) // one that was forgotten is older than all others
+	}
+	if last != "" {
+		to = h.index(last) + 1
+	}
+	if from >= to {
+		return nil
+	}
+	return h[from:to]
+}
