@@ -89,8 +89,8 @@ func TestValidateMessage(t *testing.T) {
 func TestValidateMessageByName(t *testing.T) {
 	t.Parallel()
 	_, client := serveSchemas(t)
-	first := createSchema(t, client, "video", message("string a = 1;"))
-	commitSchema(t, client, first.GetName(), message(""))
+	first := createSchema(t, client, "video", proto3("string a = 1;"))
+	commitSchema(t, client, first.GetName(), proto3(""))
 	validate := func(change func(*pubsubpb.ValidateMessageRequest)) error {
 		req := &pubsubpb.ValidateMessageRequest{
 			Parent: testProject, SchemaSpec: &pubsubpb.ValidateMessageRequest_Name{Name: first.GetName()},
@@ -120,10 +120,10 @@ func TestValidateMessageByName(t *testing.T) {
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	s, client := serveSchemas(t)
-	a := createSchema(t, client, "video", message("string a = 1;"))
-	ab := commitSchema(t, client, a.GetName(), message("string a = 1; string b = 2;"))
-	b := commitSchema(t, client, a.GetName(), message("string b = 2;"))
-	none := commitSchema(t, client, a.GetName(), message(""))
+	a := createSchema(t, client, "video", proto3("string a = 1;"))
+	ab := commitSchema(t, client, a.GetName(), proto3("string a = 1; string b = 2;"))
+	b := commitSchema(t, client, a.GetName(), proto3("string b = 2;"))
+	none := commitSchema(t, client, a.GetName(), proto3(""))
 	rev := map[string]*pubsubpb.Schema{"a": a, "ab": ab, "b": b, "none": none, "": {}, "?": {RevisionId: "unknown"}}
 	check := func(t *testing.T, first, last, data, want, text string) {
 		t.Helper()
@@ -169,7 +169,7 @@ func TestCheck(t *testing.T) {
 func TestCheckAddsAttributes(t *testing.T) {
 	t.Parallel()
 	s, client := serveSchemas(t)
-	created := createSchema(t, client, "video", message("string a = 1;"))
+	created := createSchema(t, client, "video", proto3("string a = 1;"))
 	for encoding, data := range map[pubsubpb.Encoding]string{pubsubpb.Encoding_BINARY: "\x0a\x01x", pubsubpb.Encoding_JSON: `{"a": "x"}`} {
 		got, err := s.check(&pubsubpb.SchemaSettings{Schema: created.GetName(), Encoding: encoding}, []byte(data))
 		want := map[string]string{
@@ -194,9 +194,9 @@ func TestCheckAddsAttributes(t *testing.T) {
 func TestCheckSettings(t *testing.T) {
 	t.Parallel()
 	s, client := serveSchemas(t)
-	first := createSchema(t, client, "video", message(""))
-	second := commitSchema(t, client, first.GetName(), message(""))
-	gone := commitSchema(t, client, first.GetName(), message(""))
+	first := createSchema(t, client, "video", proto3(""))
+	second := commitSchema(t, client, first.GetName(), proto3(""))
+	gone := commitSchema(t, client, first.GetName(), proto3(""))
 	if _, err := client.DeleteSchemaRevision(t.Context(), &pubsubpb.DeleteSchemaRevisionRequest{Name: first.GetName() + "@" + gone.GetRevisionId()}); err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +243,7 @@ func FuzzMessage(f *testing.F) {
 
 func BenchmarkCheck(b *testing.B) {
 	s, client := serveSchemas(b)
-	flat := message("string title = 1; string description = 2; int64 at = 3; repeated string tags = 4; N n = 5; message N { string a = 1; int64 b = 2; }")
+	flat := proto3("string title = 1; string description = 2; int64 at = 3; repeated string tags = 4; N n = 5; message N { string a = 1; int64 b = 2; }")
 	name := createSchema(b, client, "video", flat).GetName()
 	data := "\x0a\x10" + strings.Repeat("t", 16) + "\x12\xcc\x06" + strings.Repeat("d", 6*128+76) + "\x18\x80\xa0\x80\xe0\x01" +
 		strings.Repeat("\x22\x08abcdefgh", 12) + "\x2a\x0c\x0a\x08abcdefgh\x10\x05"

@@ -58,8 +58,8 @@ func protobuf(definition string) *pubsubpb.Schema {
 	return &pubsubpb.Schema{Type: pubsubpb.Schema_PROTOCOL_BUFFER, Definition: definition}
 }
 
-// message is a proto3 definition of M with the given fields.
-func message(fields string) string {
+// proto3 is a definition of M with the given fields.
+func proto3(fields string) string {
 	return `syntax = "proto3"; message M { ` + fields + ` }`
 }
 
@@ -106,15 +106,15 @@ func wantStatus(t testing.TB, err error, code codes.Code, field, text string) {
 func TestSchemaLife(t *testing.T) {
 	t.Parallel()
 	_, client := serveSchemas(t)
-	first := createSchema(t, client, "video", message("string a = 1;"))
+	first := createSchema(t, client, "video", proto3("string a = 1;"))
 	want := &pubsubpb.Schema{
-		Name: "projects/p/schemas/video", Type: pubsubpb.Schema_PROTOCOL_BUFFER, Definition: message("string a = 1;"),
+		Name: "projects/p/schemas/video", Type: pubsubpb.Schema_PROTOCOL_BUFFER, Definition: proto3("string a = 1;"),
 		RevisionId: first.GetRevisionId(), RevisionCreateTime: timestamppb.New(testTime),
 	}
 	if diff := cmp.Diff(want, first, protocmp.Transform()); diff != "" || len(first.GetRevisionId()) != 8 {
 		t.Errorf("created: %s", diff)
 	}
-	second := commitSchema(t, client, first.GetName(), message("string a = 1; int64 b = 2;"))
+	second := commitSchema(t, client, first.GetName(), proto3("string a = 1; int64 b = 2;"))
 	if second.GetName() != first.GetName() || second.GetRevisionId() == first.GetRevisionId() {
 		t.Errorf("committed %v after %v", second, first)
 	}
@@ -134,7 +134,7 @@ func TestSchemaLife(t *testing.T) {
 	}
 	_, err = client.GetSchema(t.Context(), &pubsubpb.GetSchemaRequest{Name: first.GetName()})
 	wantStatus(t, err, codes.NotFound, "", "projects/p/schemas/video")
-	if again := createSchema(t, client, "video", message("bytes a = 1;")); again.GetRevisionId() == first.GetRevisionId() {
+	if again := createSchema(t, client, "video", proto3("bytes a = 1;")); again.GetRevisionId() == first.GetRevisionId() {
 		t.Errorf("made anew with the old revision %v", again)
 	}
 }
@@ -167,8 +167,8 @@ func ids(schemas ...*pubsubpb.Schema) (all []string) {
 func TestGetSchemaViews(t *testing.T) {
 	t.Parallel()
 	_, client := serveSchemas(t)
-	first := createSchema(t, client, "video", message("string a = 1;"))
-	second := commitSchema(t, client, first.GetName(), message(""))
+	first := createSchema(t, client, "video", proto3("string a = 1;"))
+	second := commitSchema(t, client, first.GetName(), proto3(""))
 	for _, c := range []struct {
 		name string
 		view pubsubpb.SchemaView
@@ -193,9 +193,9 @@ func TestListSchemasByPages(t *testing.T) {
 	t.Parallel()
 	_, client := serveSchemas(t)
 	for _, id := range []string{"ccc", "aaa", "bbb"} {
-		createSchema(t, client, id, message(""))
+		createSchema(t, client, id, proto3(""))
 	}
-	other := &pubsubpb.CreateSchemaRequest{Parent: "projects/pp", SchemaId: "other", Schema: protobuf(message(""))}
+	other := &pubsubpb.CreateSchemaRequest{Parent: "projects/pp", SchemaId: "other", Schema: protobuf(proto3(""))}
 	if _, err := client.CreateSchema(t.Context(), other); err != nil {
 		t.Fatal(err)
 	}
@@ -227,9 +227,9 @@ func TestSchemaRefusals(t *testing.T) {
 	t.Parallel()
 	_, client := serveSchemas(t)
 	ctx := t.Context()
-	there := createSchema(t, client, "there", message("")).GetName()
+	there := createSchema(t, client, "there", proto3("")).GetName()
 	create := func(parent, id string) error {
-		_, err := client.CreateSchema(ctx, &pubsubpb.CreateSchemaRequest{Parent: parent, SchemaId: id, Schema: protobuf(message(""))})
+		_, err := client.CreateSchema(ctx, &pubsubpb.CreateSchemaRequest{Parent: parent, SchemaId: id, Schema: protobuf(proto3(""))})
 		return err
 	}
 	wantStatus(t, create(testProject, "there"), codes.AlreadyExists, "", there)
@@ -252,7 +252,7 @@ func TestSchemaRefusals(t *testing.T) {
 	wantStatus(t, err, codes.InvalidArgument, "parent", "")
 	_, err = client.ListSchemaRevisions(ctx, &pubsubpb.ListSchemaRevisionsRequest{Name: testProject + "/schemas/gone"}).Next()
 	wantStatus(t, err, codes.NotFound, "", "gone")
-	_, err = client.CommitSchema(ctx, &pubsubpb.CommitSchemaRequest{Name: testProject + "/schemas/gone", Schema: protobuf(message(""))})
+	_, err = client.CommitSchema(ctx, &pubsubpb.CommitSchemaRequest{Name: testProject + "/schemas/gone", Schema: protobuf(proto3(""))})
 	wantStatus(t, err, codes.NotFound, "", "gone")
 	_, err = client.CommitSchema(ctx, &pubsubpb.CommitSchemaRequest{Name: there})
 	wantStatus(t, err, codes.InvalidArgument, "schema", "is needed")
@@ -276,11 +276,11 @@ func TestSchemaRefusals(t *testing.T) {
 func TestSchemaLimits(t *testing.T) {
 	t.Parallel()
 	s, client := serveSchemas(t)
-	first := createSchema(t, client, "video", message(""))
+	first := createSchema(t, client, "video", proto3(""))
 	for range maxRevisions - 1 {
-		commitSchema(t, client, first.GetName(), message(""))
+		commitSchema(t, client, first.GetName(), proto3(""))
 	}
-	_, err := client.CommitSchema(t.Context(), &pubsubpb.CommitSchemaRequest{Name: first.GetName(), Schema: protobuf(message(""))})
+	_, err := client.CommitSchema(t.Context(), &pubsubpb.CommitSchemaRequest{Name: first.GetName(), Schema: protobuf(proto3(""))})
 	wantStatus(t, err, codes.ResourceExhausted, "", "20 revisions")
 	_, err = client.RollbackSchema(t.Context(), &pubsubpb.RollbackSchemaRequest{Name: first.GetName(), RevisionId: first.GetRevisionId()})
 	wantStatus(t, err, codes.ResourceExhausted, "", "20 revisions")
@@ -290,7 +290,7 @@ func TestSchemaLimits(t *testing.T) {
 		if _, err := client.DeleteSchemaRevision(t.Context(), &pubsubpb.DeleteSchemaRevisionRequest{Name: oldest.GetName() + "@" + oldest.GetRevisionId()}); err != nil {
 			t.Fatal(err)
 		}
-		oldest = commitSchema(t, client, first.GetName(), message(""))
+		oldest = commitSchema(t, client, first.GetName(), proto3(""))
 	}
 	if n := len(s.history(first.GetName())); n != 2*maxRevisions {
 		t.Errorf("%d revisions are remembered, want %d", n, 2*maxRevisions)
@@ -299,7 +299,7 @@ func TestSchemaLimits(t *testing.T) {
 	held := s.stored
 	s.stored = maxStored - revisionCost
 	s.mu.Unlock()
-	_, err = client.CreateSchema(t.Context(), &pubsubpb.CreateSchemaRequest{Parent: testProject, SchemaId: "another", Schema: protobuf(message(""))})
+	_, err = client.CreateSchema(t.Context(), &pubsubpb.CreateSchemaRequest{Parent: testProject, SchemaId: "another", Schema: protobuf(proto3(""))})
 	wantStatus(t, err, codes.ResourceExhausted, "", "its limit is 16000000")
 	s.mu.Lock()
 	s.stored = held
@@ -315,11 +315,11 @@ func TestSchemaLimits(t *testing.T) {
 func TestSchemasOfAProject(t *testing.T) {
 	t.Parallel()
 	s, client := serveSchemas(t)
-	createSchema(t, client, "first", message(""))
+	createSchema(t, client, "first", proto3(""))
 	s.mu.Lock()
 	s.projects[testProject] = maxSchemas
 	s.mu.Unlock()
-	_, err := client.CreateSchema(t.Context(), &pubsubpb.CreateSchemaRequest{Parent: testProject, SchemaId: "second", Schema: protobuf(message(""))})
+	_, err := client.CreateSchema(t.Context(), &pubsubpb.CreateSchemaRequest{Parent: testProject, SchemaId: "second", Schema: protobuf(proto3(""))})
 	wantStatus(t, err, codes.ResourceExhausted, "", "10000 schemas")
 }
 
@@ -327,7 +327,7 @@ func TestSchemasOfAProject(t *testing.T) {
 func TestSchemasAtOnce(t *testing.T) {
 	t.Parallel()
 	s, client := serveSchemas(t)
-	name := createSchema(t, client, "video", message("string a = 1;")).GetName()
+	name := createSchema(t, client, "video", proto3("string a = 1;")).GetName()
 	settings := &pubsubpb.SchemaSettings{Schema: name, Encoding: pubsubpb.Encoding_BINARY}
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -342,7 +342,7 @@ func TestSchemasAtOnce(t *testing.T) {
 		})
 	}
 	for range maxRevisions {
-		added := commitSchema(t, client, name, message("string a = 1;"))
+		added := commitSchema(t, client, name, proto3("string a = 1;"))
 		if _, err := client.DeleteSchemaRevision(ctx, &pubsubpb.DeleteSchemaRevisionRequest{Name: name + "@" + added.GetRevisionId()}); err != nil {
 			t.Error(err)
 		}
