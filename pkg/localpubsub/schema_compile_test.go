@@ -132,3 +132,27 @@ func TestCompatibleWithAll(t *testing.T) {
 	_, err = client.CommitSchema(t.Context(), reused)
 	wantStatus(t, err, codes.OK, "", "")
 }
+
+// FuzzSchema shows that no definition makes the server panic, and that one which
+// is taken is compatible with itself and judges.
+func FuzzSchema(f *testing.F) {
+	for _, definition := range []string{
+		judged, judged2, proto3("oneof o { string a = 1; M b = 2; } reserved 3 to 5;"), `edition = "2023"; message M { M m = 1 [features.message_encoding = DELIMITED]; }`,
+		`message M { extensions 4 to max; extend M { optional M m = 4; } }`, `message M { optional bytes b = 1 [default = "\xff"]; } service S { rpc R(M) returns (stream M); }`,
+	} {
+		f.Add(definition)
+	}
+	f.Fuzz(func(t *testing.T, definition string) {
+		unnamed, err := compileSchema(t.Context(), protobuf(definition))
+		if err != nil {
+			return
+		}
+		if err := (history{unnamed}).accept(unnamed); err != nil {
+			t.Errorf("incompatible with itself: %v", err)
+		}
+		for _, data := range []string{"", "\x0a\x01x", `{}`} {
+			_, _ = unnamed.judge(pubsubpb.Encoding_BINARY, []byte(data))
+			_, _ = unnamed.judge(pubsubpb.Encoding_JSON, []byte(data))
+		}
+	})
+}
