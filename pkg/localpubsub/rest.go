@@ -25,9 +25,10 @@ import (
 const (
 	// maxRESTBody is the 10 MB of a publish request with room for the JSON around it.
 	maxRESTBody = 11 << 20
-	// maxRESTAnswer is likewise for a pull.
+	// maxRESTAnswer bounds what a page of a list may come to; a pull stays far below.
 	maxRESTAnswer = 64 << 20
-	// restCallTime bounds a call; the longest is a pull that waits for messages.
+	// restCallTime bounds a call, and before it the sending of the request; the
+	// longest is a pull that waits for messages.
 	restCallTime = 2 * time.Minute
 )
 
@@ -40,8 +41,8 @@ type rest struct {
 	routes routes
 }
 
-// newREST calls conn for each request. Its server bounds the time that a client
-// may take to send one.
+// newREST calls conn for each request. The HTTP server bounds the time that a
+// client takes to send one and to read the answer.
 func newREST(conn grpc.ClientConnInterface) http.Handler {
 	return &rest{conn: conn, routes: annotatedRoutes()}
 }

@@ -128,6 +128,19 @@ func TestRESTBoundsBodies(t *testing.T) {
 	}
 }
 
+// TestRESTHasTheSameFaults: a drill's outage is one for Terraform, too.
+func TestRESTHasTheSameFaults(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, localpubsub.Options{})
+	if err := w.SetFaults(1, localpubsub.Fault{Kind: localpubsub.Outage}); err != nil {
+		t.Fatal(err)
+	}
+	code, got := send(t, "GET", "http://"+w.Addr()+"/v1/projects/p/topics", "")
+	if code != http.StatusServiceUnavailable || !contains(got, object{"error": object{"status": "UNAVAILABLE"}}) {
+		t.Errorf("list in an outage = %d %v, want 503", code, got)
+	}
+}
+
 // startREST returns the URL below which a server of its own serves.
 func startREST(t *testing.T) string {
 	t.Helper()

@@ -117,7 +117,10 @@ func (s *Server) serve(listener net.Listener, self *grpc.ClientConn) {
 	pubsubpb.RegisterSubscriberServer(s.grpc, subscriber{Server: s})
 	pubsubpb.RegisterSchemaServiceServer(s.grpc, s.schemas)
 	iampb.RegisterIAMPolicyServer(s.grpc, s.policies)
-	s.http = &http.Server{Handler: s.control(newREST(self)), ReadHeaderTimeout: sniffTime}
+	s.http = &http.Server{
+		Handler:           s.control(newREST(self)),
+		ReadHeaderTimeout: sniffTime, ReadTimeout: restCallTime, WriteTimeout: 2 * restCallTime,
+	}
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = s.grpc.Serve(s.door.grpc) }) // both end with the door
 	serving.Go(func() { _ = s.http.Serve(s.door.http) })
