@@ -85,16 +85,20 @@ func TestRESTPolicies(t *testing.T) {
 	t.Parallel()
 	base := startREST(t)
 	const topic = "projects/p/topics/held"
-	for _, create := range []struct{ method, path, body string }{
+	creates := []struct{ method, path, body string }{
 		{"PUT", topic, `{}`},
 		{"PUT", "projects/p/subscriptions/held", `{"topic":"` + topic + `"}`},
 		{"PUT", "projects/p/snapshots/held", `{"subscription":"projects/p/subscriptions/held"}`},
 		{"POST", "projects/p/schemas?schemaId=held", `{"type":"PROTOCOL_BUFFER","definition":"syntax = \"proto3\"; message M {}"}`},
-	} {
-		if code, got := send(t, create.method, base+create.path, create.body); code != http.StatusOK {
-			t.Fatalf("create %s = %d %v", create.path, code, got)
+	}
+	create := func() {
+		for _, c := range creates {
+			if code, got := send(t, c.method, base+c.path, c.body); code != http.StatusOK && code != http.StatusConflict {
+				t.Fatalf("create %s = %d %v", c.path, code, got)
+			}
 		}
 	}
+	create()
 	const role, member = "roles/pubsub.editor", "user:alice@example.com"
 	const body = `{"policy":{"etag":"ACAB","bindings":[{"role":"` + role + `","members":["` + member + `"]}]}}`
 	for _, kind := range []string{"topics", "subscriptions", "schemas", "snapshots"} {
@@ -114,6 +118,10 @@ func TestRESTPolicies(t *testing.T) {
 			if code, got := send(t, step.method, url+step.verb, step.body); code != step.code || !contains(got, step.want) {
 				t.Errorf("%s: %s%s = %d %v, want %d %v", kind, step.method, step.verb, code, got, step.code, step.want)
 			}
+		}
+		create()
+		if code, got := send(t, "GET", url+":getIamPolicy", ""); code != http.StatusOK || !contains(got, object{"etag": "ACAB"}) {
+			t.Errorf("%s: policy of a new one of a deleted one's name = %d %v, want none", kind, code, got)
 		}
 	}
 }

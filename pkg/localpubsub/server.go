@@ -115,7 +115,7 @@ func (s *Server) serve(listener net.Listener, self *grpc.ClientConn) {
 	)
 	pubsubpb.RegisterPublisherServer(s.grpc, publisher{Server: s})
 	pubsubpb.RegisterSubscriberServer(s.grpc, subscriber{Server: s})
-	pubsubpb.RegisterSchemaServiceServer(s.grpc, s.schemas)
+	pubsubpb.RegisterSchemaServiceServer(s.grpc, schemaService{schemas: s.schemas, policies: s.policies})
 	iampb.RegisterIAMPolicyServer(s.grpc, s.policies)
 	s.http = &http.Server{
 		Handler:           s.control(newREST(self)),
