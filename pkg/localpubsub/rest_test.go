@@ -101,7 +101,7 @@ func TestRESTPolicies(t *testing.T) {
 	create()
 	const role, member = "roles/pubsub.editor", "user:alice@example.com"
 	const body = `{"policy":{"etag":"ACAB","bindings":[{"role":"` + role + `","members":["` + member + `"]}]}}`
-	for _, kind := range []string{"topics", "subscriptions", "schemas", "snapshots"} {
+	for _, kind := range []string{"schemas", "snapshots", "subscriptions", "topics"} { // what needs others first
 		url := base + "projects/p/" + kind + "/held"
 		for _, step := range []struct {
 			method, verb, body string
