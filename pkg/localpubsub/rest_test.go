@@ -84,44 +84,42 @@ func TestREST(t *testing.T) {
 func TestRESTPolicies(t *testing.T) {
 	t.Parallel()
 	base := startREST(t)
-	const topic = "projects/p/topics/held"
-	creates := []struct{ method, path, body string }{
-		{"PUT", topic, `{}`},
-		{"PUT", "projects/p/subscriptions/held", `{"topic":"` + topic + `"}`},
-		{"PUT", "projects/p/snapshots/held", `{"subscription":"projects/p/subscriptions/held"}`},
-		{"POST", "projects/p/schemas?schemaId=held", `{"type":"PROTOCOL_BUFFER","definition":"syntax = \"proto3\"; message M {}"}`},
-	}
-	create := func() {
-		for _, c := range creates {
-			if code, got := send(t, c.method, base+c.path, c.body); code != http.StatusOK && code != http.StatusConflict {
-				t.Fatalf("create %s = %d %v", c.path, code, got)
-			}
-		}
-	}
-	create()
+	const topic, subscription = "projects/p/topics/held", "projects/p/subscriptions/held"
 	const role, member = "roles/pubsub.editor", "user:alice@example.com"
-	const body = `{"policy":{"etag":"ACAB","bindings":[{"role":"` + role + `","members":["` + member + `"]}]}}`
-	for _, kind := range []string{"schemas", "snapshots", "subscriptions", "topics"} { // what needs others first
-		url := base + "projects/p/" + kind + "/held"
-		for _, step := range []struct {
-			method, verb, body string
-			code               int
-			want               object
-		}{
-			{"GET", ":getIamPolicy?options.requestedPolicyVersion=3", "", 200, object{"etag": "ACAB"}},
-			{"POST", ":setIamPolicy", body, 200, object{"version": 1.0, "bindings": []any{object{"role": role, "members": []any{member}}}}},
-			{"POST", ":setIamPolicy", body, 409, object{"error": object{"status": "ABORTED"}}},
-			{"POST", ":testIamPermissions", `{"permissions":["a.b.c"]}`, 200, object{"permissions": []any{"a.b.c"}}},
-			{"DELETE", "", "", 200, object{}},
-			{"GET", ":getIamPolicy", "", 404, object{"error": object{"status": "NOT_FOUND"}}},
-		} {
-			if code, got := send(t, step.method, url+step.verb, step.body); code != step.code || !contains(got, step.want) {
-				t.Errorf("%s: %s%s = %d %v, want %d %v", kind, step.method, step.verb, code, got, step.code, step.want)
+	const policy = `{"policy":{"etag":"ACAB","bindings":[{"role":"` + role + `","members":["` + member + `"]}]}}`
+	steps := []struct {
+		method, verb, body string
+		code               int
+		want               object
+	}{
+		{"GET", ":getIamPolicy?options.requestedPolicyVersion=3", "", 200, object{"etag": "ACAB"}},
+		{"POST", ":setIamPolicy", policy, 200, object{"version": 1.0, "bindings": []any{object{"role": role, "members": []any{member}}}}},
+		{"POST", ":setIamPolicy", policy, 409, object{"error": object{"status": "ABORTED"}}},
+		{"POST", ":testIamPermissions", `{"permissions":["a.b.c"]}`, 200, object{"permissions": []any{"a.b.c"}}},
+		{"DELETE", "", "", 200, object{}},
+		{"GET", ":getIamPolicy", "", 404, object{"error": object{"status": "NOT_FOUND"}}},
+	}
+	// Each needs what stands above it.
+	for _, held := range []struct{ name, method, path, body string }{
+		{topic, "PUT", topic, `{}`},
+		{subscription, "PUT", subscription, `{"topic":"` + topic + `"}`},
+		{"projects/p/snapshots/held", "PUT", "projects/p/snapshots/held", `{"subscription":"` + subscription + `"}`},
+		{"projects/p/schemas/held", "POST", "projects/p/schemas?schemaId=held", `{"type":"PROTOCOL_BUFFER","definition":"syntax = \"proto3\"; message M {}"}`},
+	} {
+		create := func() {
+			if code, got := send(t, held.method, base+held.path, held.body); code != http.StatusOK {
+				t.Fatalf("create %s = %d %v", held.name, code, got)
 			}
 		}
 		create()
-		if code, got := send(t, "GET", url+":getIamPolicy", ""); code != http.StatusOK || !contains(got, object{"etag": "ACAB"}) {
-			t.Errorf("%s: policy of a new one of a deleted one's name = %d %v, want none", kind, code, got)
+		for _, step := range steps {
+			if code, got := send(t, step.method, base+held.name+step.verb, step.body); code != step.code || !contains(got, step.want) {
+				t.Errorf("%s%s: %s = %d %v, want %d %v", held.name, step.verb, step.method, code, got, step.code, step.want)
+			}
+		}
+		create() // a new one of the name has no policy yet
+		if code, got := send(t, "GET", base+held.name+":getIamPolicy", ""); code != http.StatusOK || !contains(got, object{"etag": "ACAB"}) {
+			t.Errorf("%s again: policy = %d %v, want none", held.name, code, got)
 		}
 	}
 }
