@@ -124,6 +124,22 @@ func TestRESTPolicies(t *testing.T) {
 	}
 }
 
+func TestForgetDropsPolicies(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, localpubsub.Options{})
+	url := "http://" + w.Addr() + "/v1/projects/p/topics/held"
+	const policy = `{"policy":{"bindings":[{"role":"roles/viewer","members":["allUsers"]}]}}`
+	send(t, "PUT", url, `{}`)
+	if code, got := send(t, "POST", url+":setIamPolicy", policy); code != http.StatusOK {
+		t.Fatalf("set = %d %v", code, got)
+	}
+	w.Forget()
+	send(t, "PUT", url, `{}`)
+	if code, got := send(t, "GET", url+":getIamPolicy", ""); code != http.StatusOK || !contains(got, object{"etag": "ACAB"}) {
+		t.Errorf("policy after Forget = %d %v, want none", code, got)
+	}
+}
+
 func TestRESTBoundsBodies(t *testing.T) {
 	t.Parallel()
 	body := `{"messages":[{"data":"` + strings.Repeat("A", 11<<20) + `"}]}`
