@@ -86,6 +86,9 @@ func (s *subscription) acknowledge(texts []string) (failed failures, err error) 
 	s.lock()
 	defer s.unlock()
 	s.touch()
+	if !s.exactlyOnce && s.server.faults.losesAck() {
+		return nil, nil
+	}
 	for _, id := range ids {
 		e := s.current(id)
 		switch {

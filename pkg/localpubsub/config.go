@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
 )
 
 // Bounds and defaults of the configuration
@@ -32,7 +33,7 @@ const (
 
 var labelPart = regexp.MustCompile(`^[\p{Ll}\p{Lo}\p{N}_-]{0,63}$`)
 
-func (s *Server) checkTopic(config *pubsubpb.Topic) error {
+func checkTopic(config *pubsubpb.Topic) error {
 	if err := checkName(config.GetName(), "topics", "name"); err != nil {
 		return err
 	}
@@ -50,14 +51,24 @@ func (s *Server) checkTopic(config *pubsubpb.Topic) error {
 	if len(config.GetMessageTransforms()) > 0 {
 		return unserved("message_transforms")
 	}
+	return nil
+}
+
+// checkTopicSchema is for settings that are new: the schema may be deleted later.
+func (s *Server) checkTopicSchema(config *pubsubpb.Topic) error {
 	if config.GetSchemaSettings() == nil {
 		return nil
 	}
 	return s.schemas.checkSettings(config.GetSchemaSettings())
 }
 
+// maskNames says whether a mask names a field or a part of it.
+func maskNames(mask *fieldmaskpb.FieldMask, field string) bool {
+	return slices.ContainsFunc(mask.GetPaths(), func(path string) bool { return path == field || strings.HasPrefix(path, field+".") })
+}
+
 // checkSubscription also fills in what is left out.
-func (s *Server) checkSubscription(config *pubsubpb.Subscription) error {
+func checkSubscription(config *pubsubpb.Subscription) error {
 	if err := checkName(config.GetName(), subscriptionsField, "name"); err != nil {
 		return err
 	}
@@ -81,7 +92,7 @@ func (s *Server) checkSubscription(config *pubsubpb.Subscription) error {
 	if err := checkDeadline(config.GetAckDeadlineSeconds(), "ack_deadline_seconds"); err != nil {
 		return err
 	}
-	for _, check := range []func(*pubsubpb.Subscription) error{checkKeeping, checkExpiry, checkRetry, s.checkDeadLetters} {
+	for _, check := range []func(*pubsubpb.Subscription) error{checkKeeping, checkExpiry, checkRetry} {
 		if err := check(config); err != nil {
 			return err
 		}
@@ -137,6 +148,7 @@ func checkRetry(config *pubsubpb.Subscription) error {
 	return nil
 }
 
+// checkDeadLetters is for a policy that is new: its topic may be deleted later.
 func (s *Server) checkDeadLetters(config *pubsubpb.Subscription) error {
 	policy := config.GetDeadLetterPolicy()
 	if policy == nil {

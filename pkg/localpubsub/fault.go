@@ -173,7 +173,7 @@ func (f *faults) wait() { f.late.Wait() }
 // strikes gives the first fault of a kind that strikes now.
 func (p *plan) strikes(kind Kind, method string) (Fault, bool) {
 	for i, f := range p.faults {
-		if f.Kind == kind && (f.Method == "" || f.Method == method) && p.draw(i, p.asked[i].Add(1)) {
+		if f.Kind == kind && (f.Method == "" || f.Method == method || method == "") && p.draw(i, p.asked[i].Add(1)) {
 			return f, true
 		}
 	}
@@ -198,6 +198,12 @@ func (p *plan) wait(f Fault) time.Duration {
 	}
 	tail := min(-math.Log(1-uniform(p.seed, math.MaxUint64, n)), longest)
 	return time.Duration(f.Delay) + time.Duration(tail*float64(f.Mean))
+}
+
+// losesAck asks about one request of acknowledgements.
+func (f *faults) losesAck() bool {
+	_, strikes := f.current.Load().strikes(AckLost, "")
+	return strikes
 }
 
 // resend asks about one delivery of a message.

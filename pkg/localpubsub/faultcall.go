@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/emptypb"
 )
 
 // unary lets the faults of calls strike.
@@ -43,18 +42,13 @@ func (f *faults) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	return do(ctx)
 }
 
-// disturbed does what is asked, or more, or less.
+// disturbed does what is asked, or more, and may keep quiet about it.
 func (p *plan) disturbed(ctx context.Context, req any, method string, handle grpc.UnaryHandler) (any, error) {
-	switch request := req.(type) {
-	case *pubsubpb.PublishRequest:
+	if request, ok := req.(*pubsubpb.PublishRequest); ok {
 		if _, strikes := p.strikes(Repeat, method); strikes {
 			if _, err := handle(ctx, proto.CloneOf(request)); err != nil {
 				return nil, err
 			}
-		}
-	case *pubsubpb.AcknowledgeRequest:
-		if _, strikes := p.strikes(AckLost, method); strikes {
-			return &emptypb.Empty{}, nil
 		}
 	}
 	answer, err := handle(ctx, req)

@@ -56,7 +56,7 @@ func (s *subscription) leave(h *holder) {
 			s.offer(q)
 		}
 	}
-	if s.returnOnClose {
+	if s.returnOnClose && h.streaming {
 		s.handBack(h)
 	}
 	s.touch()

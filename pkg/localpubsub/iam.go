@@ -10,10 +10,8 @@ import (
 	"sync"
 
 	"cloud.google.com/go/iam/apiv1/iampb"
-	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/emptypb"
 )
 
 // unsetETag belongs to a policy that nobody has set yet; in JSON it is the
@@ -148,20 +146,4 @@ func (p *policies) TestIamPermissions(_ context.Context, r *iampb.TestIamPermiss
 	default:
 		return nil, err
 	}
-}
-
-// schemaService lets a schema's policy go with the schema.
-type schemaService struct {
-	*schemas
-
-	policies *policies
-}
-
-// DeleteSchema answers NOT_FOUND for an unknown one.
-func (s schemaService) DeleteSchema(ctx context.Context, r *pubsubpb.DeleteSchemaRequest) (*emptypb.Empty, error) {
-	answer, err := s.schemas.DeleteSchema(ctx, r)
-	if err == nil {
-		s.policies.remove(r.GetName())
-	}
-	return answer, err
 }

@@ -1,6 +1,7 @@
 package localpubsub
 
 import (
+	"crypto/rand"
 	"encoding/base64"
 	"fmt"
 	"regexp"
@@ -32,6 +33,12 @@ func checkName(name, collection, field string) error {
 func split(name string) (project, id string) {
 	parts := strings.Split(name, "/")
 	return parts[1], parts[len(parts)-1]
+}
+
+// randomName is in the project of another resource.
+func randomName(neighbour, collection string) string {
+	project, _ := split(neighbour)
+	return "projects/" + project + "/" + collection + "/auto-" + strings.ToLower(rand.Text())
 }
 
 const (

@@ -56,6 +56,13 @@ func (r *registry[T]) names(project string) []string {
 	})
 }
 
+// all are the resources of all projects.
+func (r *registry[T]) all() []T {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return slices.Collect(maps.Values(r.byName))
+}
+
 // drain takes all out.
 func (r *registry[T]) drain() []T {
 	r.mu.Lock()

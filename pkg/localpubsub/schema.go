@@ -45,6 +45,13 @@ func newSchemas(now func() time.Time) *schemas {
 	return &schemas{now: now, byName: map[string]history{}, projects: map[string]int{}}
 }
 
+// forget drops everything.
+func (s *schemas) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.byName, s.projects, s.stored = map[string]history{}, map[string]int{}, 0
+}
+
 // history is nil for an unknown name.
 func (s *schemas) history(name string) history {
 	s.mu.RLock()

@@ -115,7 +115,7 @@ func (s *Server) serve(listener net.Listener, self *grpc.ClientConn) {
 	)
 	pubsubpb.RegisterPublisherServer(s.grpc, publisher{Server: s})
 	pubsubpb.RegisterSubscriberServer(s.grpc, subscriber{Server: s})
-	pubsubpb.RegisterSchemaServiceServer(s.grpc, schemaService{schemas: s.schemas, policies: s.policies})
+	pubsubpb.RegisterSchemaServiceServer(s.grpc, schemaService{schemas: s.schemas, server: s})
 	iampb.RegisterIAMPolicyServer(s.grpc, s.policies)
 	s.http = &http.Server{
 		Handler:           s.control(newREST(self)),
@@ -160,6 +160,7 @@ func (s *Server) forget(why error) {
 	for _, t := range s.topics.drain() {
 		t.end()
 	}
+	s.schemas.forget()
 	s.policies.forget()
 }
 

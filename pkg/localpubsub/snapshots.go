@@ -8,19 +8,24 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// CreateSnapshot captures a subscription's backlog.
+// CreateSnapshot captures a subscription's backlog. One without a name gets a
+// random one in the project of the subscription.
 func (s subscriber) CreateSnapshot(_ context.Context, req *pubsubpb.CreateSnapshotRequest) (*pubsubpb.Snapshot, error) {
-	if err := checkName(req.GetName(), "snapshots", "name"); err != nil {
+	found, err := s.subscription(req.GetSubscription())
+	if err != nil {
+		return nil, err
+	}
+	name := req.GetName()
+	if name == "" {
+		name = randomName(found.name, "snapshots")
+	}
+	if err := checkName(name, "snapshots", "name"); err != nil {
 		return nil, err
 	}
 	if err := checkLabels(req.GetLabels()); err != nil {
 		return nil, err
 	}
-	found, err := s.subscription(req.GetSubscription())
-	if err != nil {
-		return nil, err
-	}
-	taken, err := found.capture(req.GetName(), req.GetLabels())
+	taken, err := found.capture(name, req.GetLabels())
 	if err != nil {
 		return nil, err
 	}

@@ -43,6 +43,9 @@ func (s subscriber) StreamingPull(server pubsubpb.Subscriber_StreamingPullServer
 	if err != nil {
 		return err
 	}
+	if first.GetSubscription() == "" {
+		return invalid("subscription", "the first request of a stream names it")
+	}
 	found, err := s.subscription(first.GetSubscription())
 	if err != nil {
 		return err
@@ -189,8 +192,26 @@ func (s *stream) receive() error {
 		if err != nil {
 			return err
 		}
+		if err := onlyFirst(request); err != nil {
+			return err
+		}
 		if err := s.settle(request); err != nil {
 			return err
 		}
 	}
+}
+
+// onlyFirst refuses what only the first request of a stream may set.
+func onlyFirst(request *pubsubpb.StreamingPullRequest) error {
+	for field, set := range map[string]bool{
+		"subscription":             request.GetSubscription() != "",
+		"client_id":                request.GetClientId() != "",
+		"max_outstanding_messages": request.GetMaxOutstandingMessages() != 0,
+		"max_outstanding_bytes":    request.GetMaxOutstandingBytes() != 0,
+	} {
+		if set {
+			return invalid(field, "it is set by the first request of a stream")
+		}
+	}
+	return nil
 }

@@ -21,15 +21,22 @@ type subscriber struct {
 }
 
 // CreateSubscription makes a subscription that gets what is published from now
-// on; what the topic has retained it gets by a seek only.
+// on; what the topic has retained it gets by a seek only. One without a name gets
+// a random one in the project of its topic.
 func (s subscriber) CreateSubscription(_ context.Context, req *pubsubpb.Subscription) (*pubsubpb.Subscription, error) {
 	config := proto.CloneOf(req)
-	if err := s.checkSubscription(config); err != nil {
-		return nil, err
-	}
 	topic := s.topic(config.GetTopic())
 	if topic == nil {
 		return nil, missing(config.GetTopic())
+	}
+	if config.GetName() == "" {
+		config.Name = randomName(topic.name, "subscriptions")
+	}
+	if err := checkSubscription(config); err != nil {
+		return nil, err
+	}
+	if err := s.checkDeadLetters(config); err != nil {
+		return nil, err
 	}
 	created, err := s.subscribe(topic, config)
 	if err != nil {
@@ -98,8 +105,13 @@ func (s subscriber) update(found *subscription, req *pubsubpb.UpdateSubscription
 	if err := applyMask(config, req.GetSubscription(), req.GetUpdateMask(), mutableSubscription); err != nil {
 		return err
 	}
-	if err := s.checkSubscription(config); err != nil {
+	if err := checkSubscription(config); err != nil {
 		return err
+	}
+	if maskNames(req.GetUpdateMask(), "dead_letter_policy") {
+		if err := s.checkDeadLetters(config); err != nil {
+			return err
+		}
 	}
 	found.configure(config)
 	found.touch()

@@ -18,7 +18,10 @@ type publisher struct {
 // CreateTopic answers ALREADY_EXISTS for a name that is taken.
 func (p publisher) CreateTopic(_ context.Context, req *pubsubpb.Topic) (*pubsubpb.Topic, error) {
 	config := proto.CloneOf(req)
-	if err := p.checkTopic(config); err != nil {
+	if err := checkTopic(config); err != nil {
+		return nil, err
+	}
+	if err := p.checkTopicSchema(config); err != nil {
 		return nil, err
 	}
 	created := newTopic(p.Server, config)
@@ -80,8 +83,13 @@ func (t *topic) update(req *pubsubpb.UpdateTopicRequest) error {
 	if err := applyMask(config, req.GetTopic(), req.GetUpdateMask(), mutableTopic); err != nil {
 		return err
 	}
-	if err := t.server.checkTopic(config); err != nil {
+	if err := checkTopic(config); err != nil {
 		return err
+	}
+	if maskNames(req.GetUpdateMask(), "schema_settings") {
+		if err := t.server.checkTopicSchema(config); err != nil {
+			return err
+		}
 	}
 	t.config = config
 	for _, s := range t.subscriptions {

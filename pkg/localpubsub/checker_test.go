@@ -1,0 +1,214 @@
+package localpubsub_test
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// checker holds what a subscription delivers against what it was given. It knows
+// what the client was told, and no more.
+type checker struct {
+	ordered, exactlyOnce, counted bool
+	messages                      map[string]*fate // by id
+	last                          map[string]*fate // by key: delivered last
+	returned                      bool             // a stream's end ends its leases, perhaps before the client sees it
+	blind                         bool             // deliveries may have been lost on the way
+	complaints                    []string
+}
+
+// fate is what became of one message.
+type fate struct {
+	id         uint64
+	key        string
+	accepted   bool
+	deliveries int
+	failures   int32     // nacks and missed deadlines, as far as the client knows them
+	acked      bool      // an acknowledgement was sent that may have counted
+	confirmed  bool      // an exactly-once acknowledgement was answered with OK
+	lease      string    // the ack id it is out under; empty: it is not
+	until      time.Time // the lease's end
+}
+
+func newChecker(s *pubsubpb.Subscription, returned bool) *checker {
+	return &checker{
+		returned: returned,
+		ordered:  s.GetEnableMessageOrdering(), exactlyOnce: s.GetEnableExactlyOnceDelivery(),
+		counted: s.GetDeadLetterPolicy() != nil, messages: map[string]*fate{}, last: map[string]*fate{},
+	}
+}
+
+func (c *checker) complain(format string, args ...any) {
+	c.complaints = append(c.complaints, fmt.Sprintf(format, args...))
+}
+
+func (c *checker) message(id string) *fate {
+	f := c.messages[id]
+	if f == nil {
+		n, err := strconv.ParseUint(id, 10, 64)
+		if err != nil {
+			c.complain("message id %q is no number", id)
+		}
+		f = &fate{id: n}
+		c.messages[id] = f
+	}
+	return f
+}
+
+func (c *checker) accepted(ids []string) {
+	for _, id := range ids {
+		f := c.message(id)
+		if f.accepted {
+			c.complain("id %s was given twice", id)
+		}
+		f.accepted = true
+	}
+}
+
+func (c *checker) received(m *pubsubpb.ReceivedMessage, now time.Time) {
+	f := c.message(m.GetMessage().GetMessageId())
+	f.key = m.GetMessage().GetOrderingKey()
+	f.deliveries++
+	if c.exactlyOnce && f.confirmed {
+		c.complain("%d came again after its acknowledgement was confirmed", f.id)
+	}
+	if c.exactlyOnce && f.lease != "" && f.key == "" && !c.returned {
+		c.complain("%d came again while it was leased", f.id)
+	}
+	if c.ordered && f.key != "" {
+		c.checkOrder(f)
+	}
+	c.checkAttempt(f, m.GetDeliveryAttempt())
+	f.lease, f.until = m.GetAckId(), now.Add(10*time.Second)
+}
+
+// checkOrder lets a key go back anywhere, but forward only to the message next to
+// the last one, leaving out what was acknowledged or buried. Where deliveries may
+// have been lost on the way, it cannot tell.
+func (c *checker) checkOrder(f *fate) {
+	last := c.last[f.key]
+	c.last[f.key] = f
+	if c.blind {
+		return
+	}
+	after := uint64(0)
+	if last != nil {
+		after = last.id
+	}
+	for _, other := range c.messages {
+		if other.key == f.key && other.id > after && other.id < f.id && !other.acked && !c.counted && other.deliveries > 0 {
+			c.complain("key %s: %d came after %d, leaving out %d", f.key, f.id, after, other.id)
+		}
+	}
+	for _, other := range c.messages {
+		if other.key == f.key && other.id > f.id && other.deliveries > 0 && f.deliveries == 1 {
+			c.complain("key %s: %d came for the first time after %d", f.key, f.id, other.id)
+		}
+	}
+}
+
+func (c *checker) checkAttempt(f *fate, attempt int32) {
+	switch {
+	case !c.counted && attempt != 0:
+		c.complain("%d has attempt %d without a dead letter policy", f.id, attempt)
+	case c.counted && (attempt < 1 || attempt > 5):
+		c.complain("%d has attempt %d of 5", f.id, attempt)
+	case c.counted && f.key == "" && !c.blind && !f.acked && attempt != f.failures+1:
+		c.complain("%d has attempt %d after %d failures", f.id, attempt, f.failures)
+	case c.counted && f.key == "" && !c.returned && attempt < f.failures+1:
+		c.complain("%d has attempt %d after at least %d failures", f.id, attempt, f.failures)
+	}
+}
+
+// acked notes acknowledgements. One whose answer is lost may have counted.
+func (c *checker) acked(messages []*pubsubpb.ReceivedMessage, err error) {
+	refused := map[string]string{}
+	for _, detail := range status.Convert(err).Details() {
+		if info, ok := detail.(*errdetails.ErrorInfo); ok {
+			refused = info.GetMetadata()
+		}
+	}
+	answered := err == nil || len(refused) > 0
+	for _, m := range messages {
+		f := c.message(m.GetMessage().GetMessageId())
+		if f.lease == m.GetAckId() {
+			f.lease = ""
+		}
+		if refused[m.GetAckId()] != "" {
+			continue
+		}
+		f.acked = true
+		f.confirmed = f.confirmed || answered && c.exactlyOnce
+	}
+}
+
+// modified notes nacks and extensions. One that failed may have counted.
+func (c *checker) modified(messages []*pubsubpb.ReceivedMessage, d time.Duration, now time.Time, err error) {
+	if err != nil {
+		c.blind = c.blind || status.Code(err) == codes.Unavailable || c.exactlyOnce
+	}
+	for _, m := range messages {
+		f := c.message(m.GetMessage().GetMessageId())
+		if f.lease != m.GetAckId() || err != nil {
+			continue
+		}
+		if d == 0 {
+			f.failures++
+			f.lease = ""
+			continue
+		}
+		f.until = now.Add(d)
+	}
+}
+
+// passed counts the deadlines that were missed.
+func (c *checker) passed(now time.Time) {
+	for _, f := range c.messages {
+		if f.lease != "" && !f.until.After(now) {
+			f.failures++
+			f.lease = ""
+		}
+	}
+}
+
+// lostSome says that the server may have sent what the client never saw.
+func (c *checker) lostSome() { c.blind = true }
+
+func (c *checker) buried(letters []*pubsubpb.ReceivedMessage) {
+	for _, letter := range letters {
+		if n := letter.GetMessage().GetAttributes()["CloudPubSubDeadLetterSourceDeliveryCount"]; n != "5" {
+			c.complain("a dead letter after %s attempts", n)
+		}
+	}
+	if !c.blind && len(letters) == 0 {
+		for _, f := range c.messages {
+			if f.key == "" && f.failures >= 5 && !f.acked {
+				c.complain("%d failed %d times and is no dead letter", f.id, f.failures)
+			}
+		}
+	}
+	// Letters have ids of their own: what is missing below must be among them.
+	missing := 0
+	for _, f := range c.messages {
+		if f.accepted && !f.acked {
+			missing++
+		}
+	}
+	if missing > len(letters) {
+		c.complain("%d messages were never acknowledged, and there are %d dead letters", missing, len(letters))
+	}
+}
+
+// verdict is for when everything has been taken.
+func (c *checker) verdict() {
+	for _, f := range c.messages {
+		if f.accepted && !f.acked && !c.counted {
+			c.complain("%d of key %q is lost after %d deliveries", f.id, f.key, f.deliveries)
+		}
+	}
+}
