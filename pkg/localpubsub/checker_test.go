@@ -7,7 +7,6 @@ import (
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
@@ -30,6 +29,7 @@ type fate struct {
 	deliveries int
 	failures   int32     // nacks and missed deadlines, as far as the client knows them
 	acked      bool      // an acknowledgement was sent that may have counted
+	unsure     bool      // a call about it failed that may have counted
 	confirmed  bool      // an exactly-once acknowledgement was answered with OK
 	lease      string    // the ack id it is out under; empty: it is not
 	until      time.Time // the lease's end
@@ -77,7 +77,7 @@ func (c *checker) received(m *pubsubpb.ReceivedMessage, now time.Time) {
 	if c.exactlyOnce && f.confirmed {
 		c.complain("%d came again after its acknowledgement was confirmed", f.id)
 	}
-	if c.exactlyOnce && f.lease != "" && f.key == "" && !c.returned {
+	if c.exactlyOnce && f.lease != "" && f.key == "" && !c.returned && !f.unsure {
 		c.complain("%d came again while it was leased", f.id)
 	}
 	if c.ordered && f.key != "" {
@@ -118,9 +118,9 @@ func (c *checker) checkAttempt(f *fate, attempt int32) {
 		c.complain("%d has attempt %d without a dead letter policy", f.id, attempt)
 	case c.counted && (attempt < 1 || attempt > 5):
 		c.complain("%d has attempt %d of 5", f.id, attempt)
-	case c.counted && f.key == "" && !c.blind && !f.acked && attempt != f.failures+1:
+	case c.counted && f.key == "" && !c.blind && !c.returned && !f.unsure && !f.acked && attempt != f.failures+1:
 		c.complain("%d has attempt %d after %d failures", f.id, attempt, f.failures)
-	case c.counted && f.key == "" && !c.returned && attempt < f.failures+1:
+	case c.counted && f.key == "" && !c.returned && !f.unsure && attempt < f.failures+1:
 		c.complain("%d has attempt %d after at least %d failures", f.id, attempt, f.failures)
 	}
 }
@@ -136,6 +136,7 @@ func (c *checker) acked(messages []*pubsubpb.ReceivedMessage, err error) {
 	answered := err == nil || len(refused) > 0
 	for _, m := range messages {
 		f := c.message(m.GetMessage().GetMessageId())
+		f.unsure = f.unsure || err != nil
 		if f.lease == m.GetAckId() {
 			f.lease = ""
 		}
@@ -149,11 +150,9 @@ func (c *checker) acked(messages []*pubsubpb.ReceivedMessage, err error) {
 
 // modified notes nacks and extensions. One that failed may have counted.
 func (c *checker) modified(messages []*pubsubpb.ReceivedMessage, d time.Duration, now time.Time, err error) {
-	if err != nil {
-		c.blind = c.blind || status.Code(err) == codes.Unavailable || c.exactlyOnce
-	}
 	for _, m := range messages {
 		f := c.message(m.GetMessage().GetMessageId())
+		f.unsure = f.unsure || err != nil
 		if f.lease != m.GetAckId() || err != nil {
 			continue
 		}
