@@ -31,6 +31,7 @@ type fate struct {
 	acked      bool      // an acknowledgement was sent that may have counted
 	unsure     bool      // a call about it failed that may have counted
 	confirmed  bool      // an exactly-once acknowledgement was answered with OK
+	consumer   any       // who was sent it last
 	lease      string    // the ack id it is out under; empty: it is not
 	until      time.Time // the lease's end
 }
@@ -70,7 +71,7 @@ func (c *checker) accepted(ids []string) {
 	}
 }
 
-func (c *checker) received(m *pubsubpb.ReceivedMessage, now time.Time) {
+func (c *checker) received(m *pubsubpb.ReceivedMessage, consumer any, now time.Time) {
 	f := c.message(m.GetMessage().GetMessageId())
 	f.key = m.GetMessage().GetOrderingKey()
 	f.deliveries++
@@ -82,9 +83,10 @@ func (c *checker) received(m *pubsubpb.ReceivedMessage, now time.Time) {
 	}
 	if c.ordered && f.key != "" {
 		c.checkOrder(f)
+		c.checkHolder(f, consumer)
 	}
 	c.checkAttempt(f, m.GetDeliveryAttempt())
-	f.lease, f.until = m.GetAckId(), now.Add(10*time.Second)
+	f.lease, f.until, f.consumer = m.GetAckId(), now.Add(10*time.Second), consumer
 }
 
 // checkOrder lets a key go back anywhere, but forward only to the message next to
@@ -108,6 +110,16 @@ func (c *checker) checkOrder(f *fate) {
 	for _, other := range c.messages {
 		if other.key == f.key && other.id > f.id && other.deliveries > 0 && f.deliveries == 1 {
 			c.complain("key %s: %d came for the first time after %d", f.key, f.id, other.id)
+		}
+	}
+}
+
+// checkHolder wants one consumer at a time to have messages of a key. A redelivery
+// ends what was out behind it.
+func (c *checker) checkHolder(f *fate, consumer any) {
+	for _, other := range c.messages {
+		if other.id < f.id && other.key == f.key && other.lease != "" && other.consumer != consumer && !other.unsure && !c.returned && !c.blind {
+			c.complain("key %s: %d went to one consumer while another had %d", f.key, f.id, other.id)
 		}
 	}
 }

@@ -162,13 +162,13 @@ func (p *player) pullSome() {
 		p.lostSome() // an answer that is lost takes its messages along
 		return
 	}
-	p.take(answer.GetReceivedMessages())
+	p.take(answer.GetReceivedMessages(), answer)
 	p.drain()
 }
 
-func (p *player) take(messages []*pubsubpb.ReceivedMessage) {
+func (p *player) take(messages []*pubsubpb.ReceivedMessage, consumer any) {
 	for _, m := range messages {
-		p.received(m, p.clock.Now())
+		p.received(m, consumer, p.clock.Now())
 	}
 	p.held = append(p.held, messages...)
 }
@@ -222,7 +222,7 @@ func (p *player) drained(s *stream) bool {
 		if len(response.GetReceivedMessages()) == 0 {
 			return true
 		}
-		p.take(response.GetReceivedMessages())
+		p.take(response.GetReceivedMessages(), s)
 	}
 }
 
@@ -241,7 +241,7 @@ func (p *player) breakStream() {
 		for err == nil {
 			var response *pubsubpb.StreamingPullResponse
 			response, err = broken.Recv()
-			p.take(response.GetReceivedMessages())
+			p.take(response.GetReceivedMessages(), broken)
 		}
 	}
 	p.drain()
@@ -317,7 +317,7 @@ func (p *player) settle() {
 			continue
 		}
 		quiet = 0
-		p.take(got)
+		p.take(got, &got)
 		p.settleAll(got)
 		p.held = nil
 	}
