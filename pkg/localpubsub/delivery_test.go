@@ -240,7 +240,7 @@ func TestClientClosesItsSide(t *testing.T) {
 	}
 }
 
-func TestExactlyOnceIsAnnouncedWhenItChanges(t *testing.T) {
+func TestEachResponseCarriesTheProperties(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, localpubsub.Options{})
 	w.subscribe(&pubsubpb.Subscription{})
@@ -251,16 +251,16 @@ func TestExactlyOnceIsAnnouncedWhenItChanges(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
+	w.publish("", "m")
 	response, err := s.Recv()
 	if err != nil || !response.GetSubscriptionProperties().GetExactlyOnceDeliveryEnabled() {
 		t.Fatalf("received %v, %v", response, err)
 	}
-	w.publish("", "m")
-	id := s.receive(1)[0].GetAckId()
+	id := response.GetReceivedMessages()[0].GetAckId()
 	if err := s.Send(&pubsubpb.StreamingPullRequest{AckIds: []string{id}}); err != nil {
 		t.Fatal(err)
 	}
-	if response, err = s.Recv(); err != nil || len(response.GetAcknowledgeConfirmation().GetAckIds()) != 1 {
+	if response, err = s.Recv(); err != nil || len(response.GetAcknowledgeConfirmation().GetAckIds()) != 1 || !response.GetSubscriptionProperties().GetExactlyOnceDeliveryEnabled() {
 		t.Errorf("confirmation %v, %v", response, err)
 	}
 	if err := s.Send(&pubsubpb.StreamingPullRequest{AckIds: []string{id}}); err != nil {

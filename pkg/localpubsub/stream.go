@@ -31,10 +31,9 @@ type stream struct {
 	sub    *subscription
 	holder *holder
 
-	mu        sync.Mutex
-	pings     int
-	pending   []*pubsubpb.StreamingPullResponse // confirmations
-	announced *pubsubpb.StreamingPullResponse_SubscriptionProperties
+	mu      sync.Mutex
+	pings   int
+	pending []*pubsubpb.StreamingPullResponse // confirmations
 }
 
 // StreamingPull ends with the client, with the subscription, or with the server.
@@ -111,9 +110,13 @@ func (s *stream) run(ctx context.Context, received <-chan error, closing, cut <-
 	}
 }
 
-// send sends what there is: confirmations, then messages, then keep-alives.
+// send sends what there is: confirmations, then messages, then keep-alives. Each
+// response carries the subscription's properties: clients take one without for
+// "neither ordered nor exactly-once".
 func (s *stream) send() (sent bool, err error) {
-	for _, response := range s.responses() {
+	properties := s.sub.properties()
+	for _, response := range s.confirmations() {
+		response.SubscriptionProperties = properties
 		if err := s.Send(response); err != nil {
 			return false, err
 		}
@@ -123,36 +126,31 @@ func (s *stream) send() (sent bool, err error) {
 		return false, err
 	}
 	if len(batch) > 0 {
-		return true, s.SendMsg(newFrame(batch))
+		return true, s.SendMsg(appendProperties(newFrame(batch), properties))
 	}
-	return s.pong()
-}
-
-// pong answers one keep-alive.
-func (s *stream) pong() (sent bool, err error) {
-	s.mu.Lock()
-	pinged := s.pings > 0
-	if pinged {
-		s.pings--
-	}
-	s.mu.Unlock()
-	if !pinged {
+	if !s.pinged() {
 		return false, nil
 	}
-	return true, s.Send(new(pubsubpb.StreamingPullResponse))
+	return true, s.Send(&pubsubpb.StreamingPullResponse{SubscriptionProperties: properties})
 }
 
-func (s *stream) responses() []*pubsubpb.StreamingPullResponse {
-	properties := s.sub.properties()
+func (s *stream) confirmations() []*pubsubpb.StreamingPullResponse {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	pending := s.pending
 	s.pending = nil
-	if a := s.announced; a == nil || a.GetExactlyOnceDeliveryEnabled() != properties.GetExactlyOnceDeliveryEnabled() {
-		s.announced = properties
-		pending = append(pending, &pubsubpb.StreamingPullResponse{SubscriptionProperties: properties})
-	}
 	return pending
+}
+
+// pinged takes one keep-alive to answer.
+func (s *stream) pinged() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pings == 0 {
+		return false
+	}
+	s.pings--
+	return true
 }
 
 func (s *subscription) properties() *pubsubpb.StreamingPullResponse_SubscriptionProperties {

@@ -116,9 +116,6 @@ func (s subscriber) update(found *subscription, req *pubsubpb.UpdateSubscription
 	found.configure(config)
 	found.touch()
 	found.schedule()
-	for _, h := range found.holders {
-		h.signal() // streams announce exactly-once delivery
-	}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package localpubsub
 
 import (
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/proto" // the codec that ours stands on
 	"google.golang.org/grpc/mem"
@@ -10,9 +11,12 @@ import (
 // The fields that deliveries are written with.
 const (
 	fieldReceivedMessages = 1 // of StreamingPullResponse and PullResponse
+	fieldProperties       = 4 // of StreamingPullResponse
 	fieldAckID            = 1 // of ReceivedMessage
 	fieldMessage          = 2
 	fieldDeliveryAttempt  = 3
+	fieldExactlyOnce      = 1 // of SubscriptionProperties
+	fieldOrdered          = 2
 )
 
 // maxResponse is about how many bytes of messages one response carries.
@@ -86,15 +90,27 @@ func newFrame(deliveries []delivery) frame {
 	return response
 }
 
+func appendProperties(response frame, p *pubsubpb.StreamingPullResponse_SubscriptionProperties) frame {
+	var properties []byte
+	properties = protowire.AppendTag(properties, fieldExactlyOnce, protowire.VarintType)
+	properties = protowire.AppendVarint(properties, protowire.EncodeBool(p.GetExactlyOnceDeliveryEnabled()))
+	properties = protowire.AppendTag(properties, fieldOrdered, protowire.VarintType)
+	properties = protowire.AppendVarint(properties, protowire.EncodeBool(p.GetMessageOrderingEnabled()))
+	response = protowire.AppendTag(response, fieldProperties, protowire.BytesType)
+	return protowire.AppendBytes(response, properties)
+}
+
 // countMessages counts the deliveries in a frame.
 func countMessages(f frame) (n int) {
 	for len(f) > 0 {
-		_, _, field := protowire.ConsumeField(f)
+		number, _, field := protowire.ConsumeField(f)
 		if field < 0 {
 			return n
 		}
+		if number == fieldReceivedMessages {
+			n++
+		}
 		f = f[field:]
-		n++
 	}
 	return n
 }

@@ -173,12 +173,28 @@ func (w *world) stream(maxMessages int64) *stream {
 		w.t.Fatal(err)
 	}
 	s := &stream{Subscriber_StreamingPullClient: opened, w: w, cancel: cancel}
-	first, err := opened.Recv()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	s.properties = first.GetSubscriptionProperties()
+	s.greet()
 	return s
+}
+
+// greet waits until the server has the stream: until it answers a keep-alive, or
+// sends messages.
+func (s *stream) greet() {
+	s.w.t.Helper()
+	if err := s.Send(&pubsubpb.StreamingPullRequest{}); err != nil {
+		s.w.t.Fatal(err)
+	}
+	for {
+		response, err := s.Recv()
+		if err != nil {
+			s.w.t.Fatal(err)
+		}
+		s.properties = response.GetSubscriptionProperties()
+		if len(response.GetReceivedMessages()) == 0 {
+			return
+		}
+		s.early = append(s.early, response.GetReceivedMessages()...)
+	}
 }
 
 type stream struct {
@@ -187,11 +203,13 @@ type stream struct {
 	w          *world
 	cancel     context.CancelFunc
 	properties *pubsubpb.StreamingPullResponse_SubscriptionProperties
+	early      []*pubsubpb.ReceivedMessage // that came before anybody asked
 }
 
 // receive waits for n messages.
 func (s *stream) receive(n int) (all []*pubsubpb.ReceivedMessage) {
 	s.w.t.Helper()
+	all, s.early = s.early, nil
 	for len(all) < n {
 		response, err := s.Recv()
 		if err != nil {
