@@ -1,0 +1,137 @@
+package conformance
+
+import (
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// What an error of exactly-once delivery says of an acknowledgement id that is
+// not, or no longer, good.
+const invalidAckID = "PERMANENT_FAILURE_INVALID_ACK_ID"
+
+func exactlyOnce() area {
+	source := page("exactly-once-delivery")
+	return area{"exactly-once delivery", []Behaviour{
+		{Name: "exactly-once: a stale acknowledgement fails and says so", Source: source, try: staleAckFails},
+		{Name: "exactly-once: a stale extension fails and says so", Source: source, try: staleExtensionFails},
+		{Name: "exactly-once: an acknowledgement after the deadline fails", Source: source, try: expiredAckFails},
+		{Name: "exactly-once: an acknowledgement after a nack fails", Source: source, try: nackedAckFails},
+		{Name: "exactly-once: an error names the failed ids, and the others count", Source: source, try: errorNamesFailedIDs},
+		{Name: "exactly-once: a message does not come again before its deadline", Source: rpc("Subscription"), try: exactLeaseHolds},
+		{Name: "exactly-once: an acknowledged message does not come again", Source: rpc("Subscription"), try: exactAckIsKept},
+		{Name: "exactly-once: a message published twice is two messages", Source: rpc("Subscription"), try: exactCopiesAreDistinct},
+		{Name: "exactly-once: a key keeps its order after a nack", Source: source, try: exactKeyKeepsOrder},
+	}}
+}
+
+// exactly publishes to a new exactly-once subscription and returns its stream.
+func (t *trial) exactly(data ...string) *stream {
+	topic := t.topic()
+	s := t.stream(t.subscriptionWith(&pubsubpb.Subscription{Topic: topic, EnableExactlyOnceDelivery: true}))
+	t.publish(topic, texts("", data...)...)
+	return s
+}
+
+// failures are the ids that err names, with what it says of each.
+func failures(err error) map[string]string {
+	for _, detail := range status.Convert(err).Details() {
+		if info, ok := detail.(*errdetails.ErrorInfo); ok {
+			return info.GetMetadata()
+		}
+	}
+	return nil
+}
+
+// rejected ends the trial unless err says that the id is invalid.
+func (t *trial) rejected(what string, err error, id string) {
+	t.code(what, err, codes.InvalidArgument)
+	equal(t, what+": what the error's ErrorInfo says of the id", failures(err)[id], invalidAckID)
+}
+
+func staleAckFails(t *trial) {
+	s := t.exactly("a")
+	stale := s.one()
+	s.expire(stale)
+	fresh := s.one()
+	t.rejected("stale acknowledgement", t.tryAck(s.subscription, stale.GetAckId()), stale.GetAckId())
+	t.code("fresh acknowledgement", t.tryAck(s.subscription, fresh.GetAckId()), codes.OK)
+}
+
+func staleExtensionFails(t *trial) {
+	s := t.exactly("a")
+	stale := s.one()
+	s.expire(stale)
+	fresh := s.one()
+	t.rejected("stale extension", t.tryExtend(s.subscription, 20, stale.GetAckId()), stale.GetAckId())
+	t.code("fresh extension", t.tryExtend(s.subscription, 20, fresh.GetAckId()), codes.OK)
+}
+
+func expiredAckFails(t *trial) {
+	topic := t.topic()
+	subscription := t.subscriptionWith(&pubsubpb.Subscription{Topic: topic, EnableExactlyOnceDelivery: true})
+	t.publish(topic, text("a"))
+	a := t.pull(subscription, 1)[0]
+	t.extend(subscription, 1, a)
+	t.await(2 * time.Second) // and nobody pulls
+	t.rejected("late acknowledgement", t.tryAck(subscription, a.GetAckId()), a.GetAckId())
+	t.pull(subscription, 1)
+}
+
+func nackedAckFails(t *trial) {
+	s := t.exactly("a")
+	stale := s.one()
+	s.nack(stale)
+	s.one()
+	t.rejected("acknowledgement of what was nacked", t.tryAck(s.subscription, stale.GetAckId()), stale.GetAckId())
+}
+
+func errorNamesFailedIDs(t *trial) {
+	s := t.exactly("a", "b")
+	both := s.next(2)
+	stale, good := both[0], both[1]
+	s.nack(stale)
+	s.ack(s.want(stale.data())...)
+	s.expire(good)
+	err := t.tryAck(s.subscription, stale.GetAckId(), good.GetAckId())
+	t.rejected("acknowledgement of both", err, stale.GetAckId())
+	equal(t, "what the error says of the good id", failures(err)[good.GetAckId()], "")
+	s.quiet(2 * time.Second)
+}
+
+func exactLeaseHolds(t *trial) {
+	s := t.exactly("a")
+	a := s.one()
+	other := t.stream(s.subscription)
+	asked := time.Now()
+	t.extend(s.subscription, 4, a)
+	other.quiet(3 * time.Second)
+	s.abort()
+	t.notBefore("redelivery", other.one().at, asked, 4*time.Second)
+}
+
+func exactAckIsKept(t *trial) {
+	s := t.exactly("a")
+	a := s.one()
+	s.expire(a)
+	s.ack(a)
+	s.quiet(3 * time.Second)
+}
+
+func exactCopiesAreDistinct(t *trial) {
+	both := t.exactly("a", "a").next(2)
+	t.check(both[0].GetMessage().GetMessageId() != both[1].GetMessage().GetMessageId(), "both have one id")
+}
+
+func exactKeyKeepsOrder(t *trial) {
+	topic := t.topic()
+	s := t.stream(t.subscriptionWith(&pubsubpb.Subscription{Topic: topic, EnableExactlyOnceDelivery: true, EnableMessageOrdering: true}))
+	t.publish(topic, texts("key", "a", "b", "c")...)
+	held := s.want("a", "b", "c")
+	s.nack(held[0])
+	s.ack(s.want("a", "b", "c")...)
+	s.quiet(silence)
+}

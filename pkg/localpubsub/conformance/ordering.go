@@ -1,0 +1,188 @@
+package conformance
+
+import (
+	"fmt"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+)
+
+func ordering() area {
+	source := page("ordering")
+	return area{"ordering", []Behaviour{
+		{Name: "messages of a key arrive in the order of their publishing", Source: source, try: keysArriveInOrder},
+		{Name: "several messages of a key are outstanding on one stream", Source: source, try: keyHasSeveralOutstanding},
+		{Name: "after a nack the message and the later ones of its key come again, in order", Source: source, try: nackRedeliversLater},
+		{Name: "after an expired lease the message and the later ones of its key come again, in order", Source: source, try: expiryRedeliversLater},
+		{Name: "a redelivery redelivers acknowledged later messages of the key too", Source: source, try: redeliveryIncludesAcknowledged},
+		{Name: "acknowledged earlier messages of a key do not come again", Source: source, try: redeliveryExcludesEarlier},
+		{Name: "a key's redelivery does not concern other keys", Source: source, try: redeliveryIsOneKeys},
+		{Name: "a key stays with one stream while messages of it are outstanding", Source: source, try: keyStaysWithStream},
+		{Name: "keys are shared among streams", Source: source, try: keysAreShared},
+		{Name: "a dead stream's messages of a key come again in order", Source: source, try: deadStreamKeepsOrder},
+		{Name: "messages without a key are independent on an ordered subscription", Source: source, try: keylessIsIndependent},
+		{Name: "a key means nothing on a subscription without ordering", Source: source, try: unorderedIsIndependent},
+	}}
+}
+
+func keysArriveInOrder(t *trial) {
+	const keys, rounds, batch = 5, 8, 5
+	topic := t.topic()
+	s := t.stream(t.ordered(topic))
+	for round := range rounds {
+		for key := range keys {
+			messages := make([]*pubsubpb.PubsubMessage, batch)
+			for i := range messages {
+				messages[i] = &pubsubpb.PubsubMessage{Data: fmt.Append(nil, round*batch+i), OrderingKey: fmt.Sprint(key)}
+			}
+			t.publish(topic, messages...)
+		}
+	}
+	next := make(map[string]int)
+	for range keys * rounds * batch {
+		d := s.one()
+		key := d.GetMessage().GetOrderingKey()
+		equal(t, "next of key "+key, d.data(), fmt.Sprint(next[key]))
+		next[key]++
+		s.ack(d)
+	}
+}
+
+// key publishes to a new ordered subscription and returns its stream.
+func (t *trial) key(data ...string) *stream {
+	topic := t.topic()
+	s := t.stream(t.ordered(topic))
+	t.publish(topic, texts("key", data...)...)
+	return s
+}
+
+func keyHasSeveralOutstanding(t *trial) {
+	t.key("a", "b", "c", "d", "e").want("a", "b", "c", "d", "e")
+}
+
+func nackRedeliversLater(t *trial) {
+	s := t.key("a", "b", "c", "d")
+	held := s.want("a", "b", "c", "d")
+	s.nack(held[1])
+	s.want("b", "c", "d")
+	s.quiet(silence)
+}
+
+func expiryRedeliversLater(t *trial) {
+	s := t.key("a", "b", "c", "d")
+	held := s.want("a", "b", "c", "d")
+	s.expire(held[1])
+	s.want("b", "c", "d")
+	s.quiet(silence)
+}
+
+func redeliveryIncludesAcknowledged(t *trial) {
+	s := t.key("a", "b", "c")
+	held := s.want("a", "b", "c")
+	s.ack(held[1:]...)
+	s.nack(held[0])
+	s.ack(s.want("a", "b", "c")...)
+	s.quiet(silence)
+}
+
+func redeliveryExcludesEarlier(t *trial) {
+	s := t.key("a", "b", "c")
+	held := s.want("a", "b", "c")
+	s.ack(held[0])
+	s.nack(held[1])
+	s.ack(s.want("b", "c")...)
+	s.quiet(silence)
+}
+
+func redeliveryIsOneKeys(t *trial) {
+	topic := t.topic()
+	s := t.stream(t.ordered(topic))
+	t.publish(topic, texts("one", "a1", "a2")...)
+	one := s.want("a1", "a2")
+	t.publish(topic, texts("two", "b1", "b2")...)
+	s.want("b1", "b2")
+	s.nack(one[0])
+	s.want("a1", "a2")
+	s.quiet(silence)
+}
+
+func keyStaysWithStream(t *trial) {
+	topic := t.topic()
+	subscription := t.ordered(topic)
+	streams := []*stream{t.stream(subscription), t.stream(subscription)}
+	t.publish(topic, texts("key", "a")...)
+	holder, other := streams[0], streams[1]
+	select {
+	case response := <-holder.responses:
+		holder.pending = deliveries(response.GetReceivedMessages())
+	case response := <-other.responses:
+		holder, other = other, holder
+		holder.pending = deliveries(response.GetReceivedMessages())
+	case <-time.After(patience):
+		t.fail("nothing came")
+	}
+	holder.want("a")
+	t.publish(topic, texts("key", "b", "c")...)
+	holder.want("b", "c")
+	other.quiet(silence)
+}
+
+func keysAreShared(t *trial) {
+	const keys = 20
+	topic := t.topic()
+	subscription := t.ordered(topic)
+	full, free := t.limited(subscription, 5), t.limited(subscription, keys)
+	var want []string
+	for i := range keys {
+		want = append(want, fmt.Sprint(i))
+		t.publish(topic, texts(fmt.Sprint(i), fmt.Sprint(i))...)
+	}
+	var got []delivery
+	for timeout := time.After(patience); len(got) < keys; {
+		select {
+		case response := <-full.responses:
+			got = append(got, deliveries(response.GetReceivedMessages())...)
+			full.pending = append(full.pending, deliveries(response.GetReceivedMessages())...)
+		case response := <-free.responses:
+			got = append(got, deliveries(response.GetReceivedMessages())...)
+		case <-timeout:
+			t.fail("only %d of %d messages came", len(got), keys)
+		}
+	}
+	t.sameSet("messages", data(got), want)
+	t.check(len(full.pending) <= 5, "a stream with room for 5 holds %d", len(full.pending))
+}
+
+func deadStreamKeepsOrder(t *trial) {
+	topic := t.topic()
+	subscription := t.ordered(topic)
+	t.publish(topic, texts("key", "a", "b", "c")...)
+	dead := t.open(&pubsubpb.StreamingPullRequest{Subscription: subscription, StreamAckDeadlineSeconds: 10})
+	dead.want("a", "b", "c")
+	dead.abort()
+	alive := t.stream(subscription)
+	t.publish(topic, texts("key", "d")...)
+	got := alive.want("a", "b", "c", "d")
+	t.notBefore("redelivery", got[0].at, dead.opened, 10*time.Second)
+}
+
+func keylessIsIndependent(t *trial) {
+	topic := t.topic()
+	s := t.stream(t.ordered(topic))
+	t.publish(topic, texts("", "a", "b", "c")...)
+	first := s.next(3)[0]
+	s.nack(first)
+	s.want(first.data())
+	s.quiet(silence)
+}
+
+func unorderedIsIndependent(t *trial) {
+	topic := t.topic()
+	s := t.stream(t.subscription(topic))
+	t.publish(topic, texts("key", "a", "b", "c")...)
+	first := s.next(3)[0]
+	equal(t, "ordering key", first.GetMessage().GetOrderingKey(), "key")
+	s.nack(first)
+	s.want(first.data())
+	s.quiet(silence)
+}

@@ -1,0 +1,168 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+)
+
+// streamDeadline is a stream's acknowledgement deadline in seconds where a
+// behaviour asks for none: longer than any trial.
+const streamDeadline = 600
+
+// stream is an open StreamingPull.
+type stream struct {
+	t            *trial
+	subscription string
+	rpc          pubsubpb.Subscriber_StreamingPullClient
+	opened       time.Time
+	cancel       context.CancelFunc
+	responses    chan *pubsubpb.StreamingPullResponse // closed when the stream has ended
+	ended        error                                // why; readable once responses is closed
+	pending      []delivery
+}
+
+// stream opens one without limits.
+func (t *trial) stream(subscription string) *stream {
+	return t.open(&pubsubpb.StreamingPullRequest{Subscription: subscription})
+}
+
+// limited opens one that may hold so many unacknowledged messages.
+func (t *trial) limited(subscription string, messages int64) *stream {
+	return t.open(&pubsubpb.StreamingPullRequest{Subscription: subscription, MaxOutstandingMessages: messages})
+}
+
+// open opens one with this first request.
+func (t *trial) open(first *pubsubpb.StreamingPullRequest) *stream {
+	if first.GetStreamAckDeadlineSeconds() == 0 {
+		first.StreamAckDeadlineSeconds = streamDeadline
+	}
+	ctx, cancel := context.WithCancel(t.ctx)
+	s := &stream{
+		t: t, subscription: first.GetSubscription(), opened: time.Now(), cancel: cancel,
+		responses: make(chan *pubsubpb.StreamingPullResponse, 16),
+	}
+	t.cleanup(func(context.Context) { cancel() })
+	var err error
+	s.rpc, err = t.subscriber.StreamingPull(ctx)
+	t.must(err)
+	go s.read(ctx)
+	s.send(first)
+	return s
+}
+
+func (s *stream) read(ctx context.Context) {
+	defer close(s.responses)
+	for {
+		response, err := s.rpc.Recv()
+		if err != nil {
+			s.ended = err
+			return
+		}
+		select {
+		case s.responses <- response:
+		case <-ctx.Done():
+			s.ended = ctx.Err()
+			return
+		}
+	}
+}
+
+// send fails only when the stream has ended, and then its end says why.
+func (s *stream) send(r *pubsubpb.StreamingPullRequest) { _ = s.rpc.Send(r) }
+
+// abort drops the stream as a killed subscriber would.
+func (s *stream) abort() { s.cancel() }
+
+// next waits for n messages.
+func (s *stream) next(n int) []delivery {
+	timeout := time.After(patience)
+	for len(s.pending) < n {
+		select {
+		case response, open := <-s.responses:
+			if !open {
+				s.t.fail("got %q, want %d messages, then the stream ended: %w", data(s.pending), n, s.ended)
+			}
+			s.pending = append(s.pending, deliveries(response.GetReceivedMessages())...)
+		case <-timeout:
+			s.t.fail("got only %q within %v, want %d messages", data(s.pending), patience, n)
+		}
+	}
+	all := s.pending[:n]
+	s.pending = slices.Clone(s.pending[n:])
+	return all
+}
+
+// one waits for a message.
+func (s *stream) one() delivery { return s.next(1)[0] }
+
+// want waits for messages with these texts, in this order.
+func (s *stream) want(texts ...string) []delivery {
+	all := s.next(len(texts))
+	if got := data(all); !slices.Equal(got, texts) {
+		s.t.fail("got %q, want %q in this order", got, texts)
+	}
+	return all
+}
+
+// wantSet waits for messages with these texts, in any order.
+func (s *stream) wantSet(texts ...string) []delivery {
+	all := s.next(len(texts))
+	s.t.sameSet("messages", data(all), texts)
+	return all
+}
+
+// quiet listens for d, and ends the trial if a message comes.
+func (s *stream) quiet(d time.Duration) {
+	timeout := time.After(d)
+	for len(s.pending) == 0 {
+		select {
+		case response, open := <-s.responses:
+			if !open {
+				s.t.fail("the stream ended: %w", s.ended)
+			}
+			s.pending = append(s.pending, deliveries(response.GetReceivedMessages())...)
+		case <-timeout:
+			return
+		}
+	}
+	s.t.fail("got %q, which must not come", data(s.pending))
+}
+
+// response waits for a response, whatever is in it.
+func (s *stream) response() *pubsubpb.StreamingPullResponse {
+	select {
+	case response, open := <-s.responses:
+		if !open {
+			s.t.fail("the stream ended: %w", s.ended)
+		}
+		return response
+	case <-time.After(patience):
+		s.t.fail("no answer within %v", patience)
+		return nil
+	}
+}
+
+// end waits for the stream's end and returns why it ended.
+func (s *stream) end() error {
+	timeout := time.After(patience)
+	for {
+		select {
+		case _, open := <-s.responses:
+			if !open {
+				return s.ended
+			}
+		case <-timeout:
+			return fmt.Errorf("the stream is still open after %v", patience)
+		}
+	}
+}
+
+func (s *stream) ack(all ...delivery)  { s.t.ack(s.subscription, all...) }
+func (s *stream) nack(all ...delivery) { s.t.nack(s.subscription, all...) }
+
+// expire lets the deliveries' leases run out a second from now.
+func (s *stream) expire(all ...delivery) { s.t.extend(s.subscription, 1, all...) }

@@ -1,0 +1,94 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+
+	"cloud.google.com/go/iam/apiv1/iampb"
+	"cloud.google.com/go/pubsub/v2"
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/api/option"
+	gtransport "google.golang.org/api/transport/grpc"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// maxResponse is the largest answer taken from a server: a response with one
+// message of the largest size, and room for its frame.
+const maxResponse = 20 << 20
+
+// Subject is a server that speaks Pub/Sub. Whoever connects to one closes it.
+type Subject struct {
+	// Name is the heading of its column.
+	Name string
+	// Departures are what it is known to do otherwise than documented, by
+	// behaviour.
+	Departures map[string]Departure
+
+	conn       *grpc.ClientConn
+	client     *pubsub.Client
+	publisher  pubsubpb.PublisherClient
+	subscriber pubsubpb.SubscriberClient
+	schemas    pubsubpb.SchemaServiceClient
+	policies   iampb.IAMPolicyClient
+
+	project string // empty: each trial has one of its own
+	prefix  string
+	serial  atomic.Int64
+}
+
+// Departure is a known difference between a server and the documentation.
+type Departure struct {
+	// Why says what the server does instead.
+	Why string
+	// Harmful says that trying it breaks the server for the other behaviours: it
+	// is left out of runs.
+	Harmful bool
+}
+
+// Local connects to the server at addr (host:port), in plain text. It connects in
+// the background: an unreachable server is no error here.
+func Local(ctx context.Context, name, addr string, departures map[string]Departure) (*Subject, error) {
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxResponse)))
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s at %s: %w", name, addr, err)
+	}
+	return connect(ctx, conn, &Subject{Name: name, Departures: departures})
+}
+
+// Google connects to the real service with the application's default
+// credentials, which must be allowed to administer Pub/Sub in the project.
+// Everything created there has a name with a random prefix of its own and is
+// deleted at the end of the behaviour.
+func Google(ctx context.Context, project string) (*Subject, error) {
+	conn, err := gtransport.Dial(ctx, option.WithEndpoint("pubsub.googleapis.com:443"), option.WithScopes(pubsub.ScopePubSub),
+		option.WithGRPCDialOption(grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxResponse))))
+	if err != nil {
+		return nil, fmt.Errorf("connect to Pub/Sub: %w", err)
+	}
+	return connect(ctx, conn, &Subject{Name: project, project: project})
+}
+
+// connect fills in s, and closes conn if it cannot.
+func connect(ctx context.Context, conn *grpc.ClientConn, s *Subject) (*Subject, error) {
+	project := s.project
+	if project == "" {
+		project = "none" // never used: trials name their resources in full
+	}
+	client, err := pubsub.NewClient(ctx, project, option.WithGRPCConn(conn))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("connect to %s: %w", s.Name, err), conn.Close())
+	}
+	s.conn, s.client = conn, client
+	s.publisher, s.subscriber = pubsubpb.NewPublisherClient(conn), pubsubpb.NewSubscriberClient(conn)
+	s.schemas, s.policies = pubsubpb.NewSchemaServiceClient(conn), iampb.NewIAMPolicyClient(conn)
+	s.prefix = fmt.Sprintf("conformance-%08x", rand.Uint32())
+	return s, nil
+}
+
+// Close ends the connection.
+func (s *Subject) Close() error { return s.conn.Close() }

@@ -1,0 +1,132 @@
+package conformance
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	// patience is how long a trial waits for what must come.
+	patience = 20 * time.Second
+	// silence is how long it listens for what must not come, where it would come
+	// at once if at all.
+	silence = 1500 * time.Millisecond
+	// slack is what a server may be early: its clock and ours are read at
+	// different moments, and deadlines are best effort.
+	slack = 200 * time.Millisecond
+)
+
+// trial is one run of one behaviour against one subject. Its methods end the
+// trial when what they need fails, as a test's would; so they are called from the
+// trial's goroutine only.
+type trial struct {
+	*Subject
+
+	ctx      context.Context //nolint:containedctx // as a testing.T: each call of a trial ends with it
+	id       string          // begins the names of its resources
+	project  string
+	names    int
+	cleanups []func(context.Context)
+	failure  error
+}
+
+// must ends the trial on an error.
+func (t *trial) must(err error) {
+	if err != nil {
+		t.fail("%w", err)
+	}
+}
+
+// code ends the trial unless err has one of the codes.
+func (t *trial) code(what string, err error, want ...codes.Code) {
+	if !slices.Contains(want, status.Code(err)) {
+		t.fail("%s: got %s, want %s", what, told(err), anyOf(want))
+	}
+}
+
+// refused ends the trial unless err blames the caller. The documentation forbids
+// much without naming the code.
+func (t *trial) refused(what string, err error) {
+	t.code(what, err, codes.InvalidArgument, codes.FailedPrecondition, codes.OutOfRange)
+}
+
+func told(err error) string {
+	if err == nil {
+		return "no error"
+	}
+	return status.Code(err).String() + " (" + status.Convert(err).Message() + ")"
+}
+
+func anyOf(want []codes.Code) string {
+	text := want[0].String()
+	for _, c := range want[1:] {
+		text += " or " + c.String()
+	}
+	return text
+}
+
+// check ends the trial unless it holds.
+func (t *trial) check(holds bool, format string, args ...any) {
+	if !holds {
+		t.fail(format, args...)
+	}
+}
+
+// equal ends the trial unless got is want.
+func equal[T comparable](t *trial, what string, got, want T) {
+	if got != want {
+		t.fail("%s is %v, want %v", what, got, want)
+	}
+}
+
+// sameSet ends the trial unless both hold the same, in any order.
+func (t *trial) sameSet(what string, got, want []string) {
+	got, want = slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))
+	if !slices.Equal(got, want) {
+		t.fail("%s are %q, want %q", what, got, want)
+	}
+}
+
+// within is a context for one wait.
+func (t *trial) within(d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(t.ctx, d)
+}
+
+// await lets a deadline of the server's pass.
+func (t *trial) await(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-t.ctx.Done():
+		t.fail("%w", t.ctx.Err())
+	}
+}
+
+// notBefore ends the trial if less than d lies between from and at.
+func (t *trial) notBefore(what string, at, from time.Time, d time.Duration) {
+	if early := d - at.Sub(from); early > slack {
+		t.fail("%s came %v early, after %v instead of %v", what, early.Round(time.Millisecond), at.Sub(from).Round(time.Millisecond), d)
+	}
+}
+
+// listed ends the trial unless the pages that list returns hold each of want
+// exactly once, in pages no longer than size.
+func (t *trial) listed(size int, want []string, list func(token string) (names []string, next string, err error)) {
+	seen := make(map[string]int)
+	for token, pages := "", 0; pages == 0 || token != ""; pages++ {
+		names, next, err := list(token)
+		t.must(err)
+		t.check(len(names) <= size, "a page holds %d, want at most %d", len(names), size)
+		t.check(pages < 1000, "the pages do not end")
+		for _, name := range names {
+			seen[name]++
+		}
+		token = next
+	}
+	for _, name := range want {
+		t.check(seen[name] == 1, "%s is listed %d times, want once", name, seen[name])
+	}
+}
