@@ -9,9 +9,12 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// What an error of exactly-once delivery says of an acknowledgement id that is
-// not, or no longer, good.
-const invalidAckID = "PERMANENT_FAILURE_INVALID_ACK_ID"
+// What an error of exactly-once delivery says of an acknowledgement id: it is
+// not, or no longer, good; it is too soon for it.
+const (
+	invalidAckID   = "PERMANENT_FAILURE_INVALID_ACK_ID"
+	unorderedAckID = "TRANSIENT_FAILURE_UNORDERED_ACK_ID"
+)
 
 func exactlyOnce() area {
 	source := page("exactly-once-delivery")
@@ -24,6 +27,7 @@ func exactlyOnce() area {
 		{Name: "exactly-once: a message does not come again before its deadline", Source: rpc("Subscription"), try: exactLeaseHolds},
 		{Name: "exactly-once: an acknowledged message does not come again", Source: rpc("Subscription"), try: exactAckIsKept},
 		{Name: "exactly-once: a message published twice is two messages", Source: rpc("Subscription"), try: exactCopiesAreDistinct},
+		{Name: "exactly-once: a key's messages are acknowledged in order", Source: rpc("StreamingPullResponse.AcknowledgeConfirmation"), try: exactKeyIsAcknowledgedInOrder},
 		{Name: "exactly-once: a key keeps its order after a nack", Source: source, try: exactKeyKeepsOrder},
 	}}
 }
@@ -126,10 +130,26 @@ func exactCopiesAreDistinct(t *trial) {
 	t.check(both[0].GetMessage().GetMessageId() != both[1].GetMessage().GetMessageId(), "both have one id")
 }
 
-func exactKeyKeepsOrder(t *trial) {
+// exactKey publishes one key to a new ordered exactly-once subscription.
+func (t *trial) exactKey(data ...string) *stream {
 	topic := t.topic()
 	s := t.stream(t.subscriptionWith(&pubsubpb.Subscription{Topic: topic, EnableExactlyOnceDelivery: true, EnableMessageOrdering: true}))
-	t.publish(topic, texts("key", "a", "b", "c")...)
+	t.publish(topic, texts("key", data...)...)
+	return s
+}
+
+func exactKeyIsAcknowledgedInOrder(t *trial) {
+	s := t.exactKey("a", "b")
+	held := s.want("a", "b")
+	later := held[1].GetAckId()
+	err := t.tryAck(s.subscription, later)
+	equal(t, "what the error's ErrorInfo says of a later message's id", failures(err)[later], unorderedAckID)
+	t.code("acknowledgement of the first", t.tryAck(s.subscription, held[0].GetAckId()), codes.OK)
+	t.code("acknowledgement of the later", t.tryAck(s.subscription, later), codes.OK)
+}
+
+func exactKeyKeepsOrder(t *trial) {
+	s := t.exactKey("a", "b", "c")
 	held := s.want("a", "b", "c")
 	s.nack(held[0])
 	s.ack(s.want("a", "b", "c")...)

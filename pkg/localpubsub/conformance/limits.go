@@ -20,7 +20,7 @@ func limits() area {
 		{Name: "a message has 100 attributes and no more", Source: source, try: attributeCountIsLimited},
 		{Name: "an attribute's key has 256 bytes and no more", Source: source, try: attributeKeyIsLimited},
 		{Name: "an attribute's value has 1,024 bytes and no more", Source: source, try: attributeValueIsLimited},
-		{Name: "an attribute's key does not begin with goog", Source: page("publish-message-overview"), try: attributePrefixIsReserved},
+		{Name: "an attribute's key does not begin with goog", Source: page("publisher"), try: attributePrefixIsReserved},
 		{Name: "an ordering key has 1,024 bytes and no more", Source: source, try: orderingKeyIsLimited},
 		{Name: "a publish has one ordering key for all messages", Source: rpc("PubsubMessage"), try: publishHasOneKey},
 		{Name: "of a refused publish nothing is delivered", Source: page("reference/error-codes"), try: refusedPublishLeavesNothing},

@@ -83,10 +83,7 @@ func (s *stream) next(n int) []delivery {
 	for len(s.pending) < n {
 		select {
 		case response, open := <-s.responses:
-			if !open {
-				s.t.fail("got %q, want %d messages, then the stream ended: %w", data(s.pending), n, s.ended)
-			}
-			s.pending = append(s.pending, deliveries(response.GetReceivedMessages())...)
+			s.pending = append(s.pending, s.took(response, open)...)
 		case <-timeout:
 			s.t.fail("got only %q within %v, want %d messages", data(s.pending), patience, n)
 		}
@@ -121,10 +118,7 @@ func (s *stream) quiet(d time.Duration) {
 	for len(s.pending) == 0 {
 		select {
 		case response, open := <-s.responses:
-			if !open {
-				s.t.fail("the stream ended: %w", s.ended)
-			}
-			s.pending = append(s.pending, deliveries(response.GetReceivedMessages())...)
+			s.pending = append(s.pending, s.took(response, open)...)
 		case <-timeout:
 			return
 		}
@@ -132,13 +126,34 @@ func (s *stream) quiet(d time.Duration) {
 	s.t.fail("got %q, which must not come", data(s.pending))
 }
 
+// took is what came with a response, if the stream is still open.
+func (s *stream) took(response *pubsubpb.StreamingPullResponse, open bool) []delivery {
+	if !open {
+		s.t.fail("the stream ended: %w", s.ended)
+	}
+	return deliveries(response.GetReceivedMessages())
+}
+
+// both waits until n messages have come on either stream, and returns each one's.
+func both(a, b *stream, n int) (ofA, ofB []delivery) {
+	for timeout := time.After(patience); len(ofA)+len(ofB) < n; {
+		select {
+		case response, open := <-a.responses:
+			ofA = append(ofA, a.took(response, open)...)
+		case response, open := <-b.responses:
+			ofB = append(ofB, b.took(response, open)...)
+		case <-timeout:
+			a.t.fail("only %q and %q came within %v, want %d messages", data(ofA), data(ofB), patience, n)
+		}
+	}
+	return ofA, ofB
+}
+
 // response waits for a response, whatever is in it.
 func (s *stream) response() *pubsubpb.StreamingPullResponse {
 	select {
 	case response, open := <-s.responses:
-		if !open {
-			s.t.fail("the stream ended: %w", s.ended)
-		}
+		s.took(response, open)
 		return response
 	case <-time.After(patience):
 		s.t.fail("no answer within %v", patience)
