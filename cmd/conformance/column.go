@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"example.com/lockstep/internal/localbroker"
-	"example.com/lockstep/pkg/localpubsub"
 	"example.com/lockstep/pkg/localpubsub/conformance"
 )
 
@@ -38,8 +37,8 @@ func (c command) columns(ctx context.Context, behaviours []conformance.Behaviour
 		return []column{try(ctx, subject, behaviours, stderr)}, nil
 	}
 	var columns []column
-	for _, try := range []func(context.Context, []conformance.Behaviour, io.Writer) (column, error){tryOurs, tryEmulator, tryPstest} {
-		tried, err := try(ctx, behaviours, stderr)
+	for _, l := range locals() {
+		tried, err := l.try(ctx, behaviours, stderr)
 		switch {
 		case errors.Is(err, localbroker.ErrNotInstalled) && !c.write:
 			fmt.Fprintln(stderr, "left out:", err)
@@ -52,37 +51,29 @@ func (c command) columns(ctx context.Context, behaviours []conformance.Behaviour
 	return columns, nil
 }
 
-func tryOurs(ctx context.Context, behaviours []conformance.Behaviour, stderr io.Writer) (column, error) {
-	server, err := localpubsub.Start(localpubsub.Options{})
+// local is a server that runs on this machine for the time of its trials.
+type local struct {
+	name       string
+	kind       localbroker.Kind
+	departures map[string]conformance.Departure
+}
+
+// locals are the columns of the table. Ours departs from nothing.
+func locals() []local {
+	return []local{
+		{"ours", localbroker.Local, nil},
+		{"emulator", localbroker.Official, conformance.Emulator()},
+		{"pstest", localbroker.Fake, conformance.Pstest()},
+	}
+}
+
+func (l local) try(ctx context.Context, behaviours []conformance.Behaviour, stderr io.Writer) (column, error) {
+	server, err := localbroker.Start(ctx, localbroker.Options{Kind: l.kind})
 	if err != nil {
 		return column{}, err
 	}
 	defer server.Close()
-	subject, err := conformance.Local(ctx, "ours", server.Addr(), nil)
-	if err != nil {
-		return column{}, err
-	}
-	return try(ctx, subject, behaviours, stderr), nil
-}
-
-func tryEmulator(ctx context.Context, behaviours []conformance.Behaviour, stderr io.Writer) (column, error) {
-	return tryBroker(ctx, localbroker.Official, "emulator", conformance.Emulator(), behaviours, stderr)
-}
-
-func tryPstest(ctx context.Context, behaviours []conformance.Behaviour, stderr io.Writer) (column, error) {
-	return tryBroker(ctx, localbroker.Fake, "pstest", conformance.Pstest(), behaviours, stderr)
-}
-
-func tryBroker(
-	ctx context.Context, kind localbroker.Kind, name string, departures map[string]conformance.Departure,
-	behaviours []conformance.Behaviour, stderr io.Writer,
-) (column, error) {
-	server, err := localbroker.Start(ctx, localbroker.Options{Kind: kind})
-	if err != nil {
-		return column{}, err
-	}
-	defer server.Close()
-	subject, err := conformance.Local(ctx, name, server.Addr(), departures)
+	subject, err := conformance.Local(ctx, l.name, server.Addr(), l.departures)
 	if err != nil {
 		return column{}, err
 	}

@@ -84,9 +84,11 @@ func backoffIsOneMessages(t *trial) {
 	topic := t.topic()
 	s := t.backingOff(topic, false, 5*time.Second, 10*time.Second)
 	t.publish(topic, text("a"))
-	s.nack(s.one())
+	a := s.one()
+	nacked := time.Now()
+	s.nack(a)
 	t.publish(topic, text("b"))
-	s.want("b", "a")
+	t.notBefore("redelivery", s.want("b", "a")[1].at, nacked, 5*time.Second)
 }
 
 func backoffHoldsKey(t *trial) {
@@ -113,9 +115,11 @@ func backoffIsOneKeys(t *trial) {
 	topic := t.topic()
 	s := t.backingOff(topic, true, 5*time.Second, 10*time.Second)
 	t.publish(topic, texts("one", "a")...)
-	s.nack(s.one())
+	a := s.one()
+	nacked := time.Now()
+	s.nack(a)
 	t.publish(topic, texts("two", "b")...)
-	s.want("b", "a")
+	t.notBefore("redelivery", s.want("b", "a")[1].at, nacked, 5*time.Second)
 }
 
 func backoffDefaults(t *trial) {

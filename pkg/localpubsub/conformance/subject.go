@@ -40,15 +40,6 @@ type Subject struct {
 	serial  atomic.Int64
 }
 
-// Departure is a known difference between a server and the documentation.
-type Departure struct {
-	// Why says what the server does instead.
-	Why string
-	// Harmful says that trying it breaks the server for the other behaviours: it
-	// is left out of runs.
-	Harmful bool
-}
-
 // Local connects to the server at addr (host:port), in plain text. It connects in
 // the background: an unreachable server is no error here.
 func Local(ctx context.Context, name, addr string, departures map[string]Departure) (*Subject, error) {

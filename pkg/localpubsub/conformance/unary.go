@@ -60,7 +60,7 @@ func pullWaits(t *trial) {
 	select {
 	case early := <-answers:
 		t.fail("the pull returned at once, with %d messages and %s", len(early.response.GetReceivedMessages()), told(early.err))
-	case <-time.After(time.Second / 2):
+	case <-time.After(time.Second / 5):
 	}
 	t.publish(topic, text("a"))
 	got := <-answers
