@@ -17,9 +17,15 @@ type column struct {
 	outcomes []conformance.Outcome
 }
 
-func (c column) failed() (n int) {
+// departs says whether the subject cannot be relied on: it failed, or does so at
+// times.
+func (c column) departs(o conformance.Outcome) bool {
+	return o.Err != nil || o.Left || c.subject.Departures[o.Behaviour.Name].Sometimes
+}
+
+func (c column) departing() (n int) {
 	for _, outcome := range c.outcomes {
-		if outcome.Err != nil || outcome.Left {
+		if c.departs(outcome) {
 			n++
 		}
 	}
@@ -86,6 +92,6 @@ func try(ctx context.Context, subject *conformance.Subject, behaviours []conform
 	started := time.Now()
 	c := column{subject: subject, outcomes: conformance.Run(ctx, subject, behaviours)}
 	fmt.Fprintf(stderr, "%s: %d of %d behaviours in %v\n",
-		subject.Name, len(behaviours)-c.failed(), len(behaviours), time.Since(started).Round(time.Second))
+		subject.Name, len(behaviours)-c.departing(), len(behaviours), time.Since(started).Round(time.Second))
 	return c
 }

@@ -142,8 +142,8 @@ func verdict(columns []column, stderr io.Writer) error {
 			}
 		}
 	}
-	if failed := columns[0].failed(); failed > 0 {
-		return fmt.Errorf("%s fails %d of %d behaviours", columns[0].subject.Name, failed, len(columns[0].outcomes))
+	if n := columns[0].departing(); n > 0 {
+		return fmt.Errorf("%s departs from %d of %d behaviours", columns[0].subject.Name, n, len(columns[0].outcomes))
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 // document keeps the table, between these lines.
 const (
 	document = "docs/pubsub-conformance.md"
-	begin    = "<!-- what follows is printed by cmd/conformance -->\n"
+	begin    = "<!-- printed by cmd/conformance -->\n"
 	end      = "<!-- end of what is printed -->\n"
 )
 
@@ -33,20 +33,21 @@ func (t table) print(w io.Writer) {
 	fmt.Fprintf(w, "\n| --- | --- |%s\n", strings.Repeat(" :-: |", len(t.columns)))
 	area := ""
 	for i, b := range t.behaviours {
-		first := b.Area
-		if first == area {
-			first = ""
+		if b.Area == area {
+			fmt.Fprint(w, "| |")
+		} else {
+			area = b.Area
+			fmt.Fprintf(w, "| %s |", area)
 		}
-		area = b.Area
-		fmt.Fprintf(w, "| %s | [%s](%s) |", first, escape(b.Name), b.Source)
+		fmt.Fprintf(w, " [%s](%s) |", escape(b.Name), b.Source)
 		for _, c := range t.columns {
-			fmt.Fprintf(w, " %s |", mark(c.outcomes[i]))
+			fmt.Fprintf(w, " %s |", c.mark(c.outcomes[i]))
 		}
 		fmt.Fprintln(w)
 	}
-	fmt.Fprint(w, "| | **together** |")
+	fmt.Fprint(w, "| | **of these** |")
 	for _, c := range t.columns {
-		fmt.Fprintf(w, " **%d/%d** |", len(t.behaviours)-c.failed(), len(t.behaviours))
+		fmt.Fprintf(w, " **%d/%d** |", len(t.behaviours)-c.departing(), len(t.behaviours))
 	}
 	fmt.Fprintln(w)
 	for _, c := range t.columns {
@@ -54,28 +55,46 @@ func (t table) print(w io.Writer) {
 	}
 }
 
-func mark(o conformance.Outcome) string {
-	if o.Err == nil && !o.Left {
-		return "✓"
+func (c column) mark(o conformance.Outcome) string {
+	if c.departs(o) {
+		return "✗"
 	}
-	return "✗"
+	return "✓"
 }
 
+// printReasons says each reason once, with all behaviours that it explains.
 func (c column) printReasons(w io.Writer) {
-	if c.failed() == 0 {
+	if c.departing() == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\n**%s** does otherwise:\n\n", c.subject.Name)
+	var reasons []string
+	names := make(map[string][]string)
 	for _, o := range c.outcomes {
-		departure, listed := c.subject.Departures[o.Behaviour.Name]
-		switch {
-		case o.Left:
-			fmt.Fprintf(w, "- %s: %s (left out of runs)\n", escape(o.Behaviour.Name), departure.Why)
-		case o.Err != nil && listed:
-			fmt.Fprintf(w, "- %s: %s\n", escape(o.Behaviour.Name), departure.Why)
-		case o.Err != nil:
-			fmt.Fprintf(w, "- %s: %s\n", escape(o.Behaviour.Name), strings.Join(strings.Fields(o.Err.Error()), " "))
+		if c.departs(o) {
+			why := c.why(o)
+			if names[why] == nil {
+				reasons = append(reasons, why)
+			}
+			names[why] = append(names[why], "*"+escape(o.Behaviour.Name)+"*")
 		}
+	}
+	fmt.Fprintf(w, "\n### %s\n\n", c.subject.Name)
+	for _, why := range reasons {
+		fmt.Fprintf(w, "- %s: %s\n", strings.Join(names[why], "; "), escape(why))
+	}
+}
+
+func (c column) why(o conformance.Outcome) string {
+	departure, listed := c.subject.Departures[o.Behaviour.Name]
+	switch {
+	case !listed:
+		return strings.Join(strings.Fields(o.Err.Error()), " ")
+	case departure.Harmful:
+		return departure.Why + " (not run)"
+	case departure.Sometimes:
+		return departure.Why + " (in some runs)"
+	default:
+		return departure.Why
 	}
 }
 

@@ -17,7 +17,10 @@ func client() area {
 		{Name: "the client receives the messages of a key in order", Source: page("ordering"), try: clientKeepsOrder},
 		{Name: "a handler slower than the deadline gets its message once", Source: page("lease-management"), try: clientExtendsLease},
 		{Name: "the client stops receiving when the subscription is deleted", Source: page("reference/error-codes"), try: clientNoticesDeletion},
-		{Name: "an acknowledgement's result is success under exactly-once delivery", Source: page("exactly-once-delivery"), try: clientGetsResult},
+		{
+			Name:   "an acknowledgement's result is success under exactly-once delivery",
+			Source: page("exactly-once-delivery"), try: clientGetsResult,
+		},
 		{Name: "the client tells the attempt under a dead letter policy only", Source: page("handling-failures"), try: clientTellsAttempt},
 		{Name: "what was acknowledged before the client stopped does not come again", Source: page("pull"), try: clientFlushesAcks},
 	}}
@@ -55,9 +58,9 @@ func (r *receiving) one() *pubsub.Message {
 	case m := <-r.messages:
 		return m
 	case err := <-r.ended:
-		r.t.fail("Receive ended: %w", err)
+		r.t.failf("Receive ended: %w", err)
 	case <-time.After(patience):
-		r.t.fail("no message within %v", patience)
+		r.t.failf("no message within %v", patience)
 	}
 	return nil
 }
@@ -67,7 +70,7 @@ func (r *receiving) end() error {
 	case err := <-r.ended:
 		return err
 	case <-time.After(patience):
-		r.t.fail("Receive still runs after %v", patience)
+		r.t.failf("Receive still runs after %v", patience)
 		return nil
 	}
 }
@@ -125,7 +128,7 @@ func clientExtendsLease(t *trial) {
 	m := r.one()
 	select {
 	case <-r.messages:
-		t.fail("the message came again while its handler ran")
+		t.failf("the message came again while its handler ran")
 	case <-time.After(13 * time.Second):
 	}
 	m.Ack()
@@ -145,7 +148,7 @@ func clientGetsResult(t *trial) {
 	topic := t.topic()
 	r := t.receive(t.subscriptionWith(&pubsubpb.Subscription{Topic: topic, EnableExactlyOnceDelivery: true}))
 	t.publish(topic, text("a"))
-	ctx, cancel := t.within(patience)
+	ctx, cancel := t.patiently()
 	defer cancel()
 	result, err := r.one().AckWithResult().Get(ctx)
 	t.must(err)
@@ -161,11 +164,11 @@ func clientTellsAttempt(t *trial) {
 	t.publish(topic, text("a"))
 	m := plain.one()
 	m.Ack()
-	t.check(m.DeliveryAttempt == nil, "an attempt is told without a policy")
+	t.checkf(m.DeliveryAttempt == nil, "an attempt is told without a policy")
 	counted.one().Nack()
 	m = counted.one()
 	m.Ack()
-	t.check(m.DeliveryAttempt != nil, "no attempt is told")
+	t.checkf(m.DeliveryAttempt != nil, "no attempt is told")
 	equal(t, "attempt", *m.DeliveryAttempt, 2)
 }
 
@@ -184,7 +187,8 @@ func clientFlushesAcks(t *trial) {
 		m.Ack()
 		mu.Lock()
 		defer mu.Unlock()
-		if acknowledged++; acknowledged == count {
+		acknowledged++
+		if acknowledged == count {
 			stop()
 		}
 	})

@@ -50,8 +50,8 @@ func (t *trial) graveyard(ordered bool) *graveyard {
 	}))}
 }
 
-// fail nacks the message that is due as often as it may be delivered.
-func (g *graveyard) fail() {
+// exhaust nacks the message that is due as often as it may be delivered.
+func (g *graveyard) exhaust() {
 	for range attempts {
 		g.nack(g.one())
 	}
@@ -60,7 +60,7 @@ func (g *graveyard) fail() {
 func deadLetterIsForwarded(t *trial) {
 	g := t.graveyard(false)
 	t.publish(g.topic, text("a"))
-	g.fail()
+	g.exhaust()
 	g.dead.want("a")
 	g.quiet(silence)
 }
@@ -68,7 +68,7 @@ func deadLetterIsForwarded(t *trial) {
 func deadLetterIsOneCopy(t *trial) {
 	g := t.graveyard(false)
 	t.publish(g.topic, text("a"))
-	g.fail()
+	g.exhaust()
 	g.dead.ack(g.dead.want("a")...)
 	g.dead.quiet(silence)
 }
@@ -78,7 +78,7 @@ func deadLetterIsLabelled(t *trial) {
 	message := attributed("a", "kind", "b")
 	message.OrderingKey = "key"
 	t.publish(g.topic, message)
-	g.fail()
+	g.exhaust()
 	got := g.dead.want("a")[0].GetMessage()
 	equal(t, "ordering key", got.GetOrderingKey(), "key")
 	const prefix = "CloudPubSubDeadLetterSource"
@@ -91,8 +91,8 @@ func deadLetterIsLabelled(t *trial) {
 		equal(t, "attribute "+name, got.GetAttributes()[name], want)
 	}
 	published, err := time.Parse(time.RFC3339Nano, got.GetAttributes()[prefix+"TopicPublishTime"])
-	t.check(err == nil, "the publish time is not one: %v", err)
-	t.check(time.Since(published).Abs() < time.Minute, "the publish time is %v", published)
+	t.checkf(err == nil, "the publish time is not one: %v", err)
+	t.checkf(time.Since(published).Abs() < time.Minute, "the publish time is %v", published)
 }
 
 func attemptsAreCounted(t *trial) {
@@ -156,7 +156,7 @@ func acknowledgedIsNoDeadLetter(t *trial) {
 func deadLetterIsOrdered(t *trial) {
 	g := t.graveyard(true)
 	t.publish(g.topic, texts("key", "a")...)
-	g.fail()
+	g.exhaust()
 	equal(t, "key of the dead letter", g.dead.want("a")[0].GetMessage().GetOrderingKey(), "key")
 	t.publish(g.topic, texts("key", "b", "c")...)
 	g.ack(g.want("b", "c")...)

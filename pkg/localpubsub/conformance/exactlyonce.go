@@ -27,7 +27,10 @@ func exactlyOnce() area {
 		{Name: "exactly-once: a message does not come again before its deadline", Source: rpc("Subscription"), try: exactLeaseHolds},
 		{Name: "exactly-once: an acknowledged message does not come again", Source: rpc("Subscription"), try: exactAckIsKept},
 		{Name: "exactly-once: a message published twice is two messages", Source: rpc("Subscription"), try: exactCopiesAreDistinct},
-		{Name: "exactly-once: a key's messages are acknowledged in order", Source: rpc("StreamingPullResponse.AcknowledgeConfirmation"), try: exactKeyIsAcknowledgedInOrder},
+		{
+			Name:   "exactly-once: a key's messages are acknowledged in order",
+			Source: rpc("StreamingPullResponse.AcknowledgeConfirmation"), try: exactKeyIsAcknowledgedInOrder,
+		},
 		{Name: "exactly-once: a key keeps its order after a nack", Source: source, try: exactKeyKeepsOrder},
 	}}
 }
@@ -113,7 +116,7 @@ func exactLeaseHolds(t *trial) {
 	asked := time.Now()
 	t.extend(s.subscription, 4, a)
 	ofOne, ofOther := both(s, other, 1)
-	t.notBefore("redelivery", append(ofOne, ofOther...)[0].at, asked, 4*time.Second)
+	t.notBefore(append(ofOne, ofOther...)[0].at, asked, 4*time.Second)
 }
 
 func exactAckIsKept(t *trial) {
@@ -126,7 +129,7 @@ func exactAckIsKept(t *trial) {
 
 func exactCopiesAreDistinct(t *trial) {
 	both := t.exactly("a", "a").next(2)
-	t.check(both[0].GetMessage().GetMessageId() != both[1].GetMessage().GetMessageId(), "both have one id")
+	t.checkf(both[0].GetMessage().GetMessageId() != both[1].GetMessage().GetMessageId(), "both have one id")
 }
 
 // exactKey publishes one key to a new ordered exactly-once subscription.

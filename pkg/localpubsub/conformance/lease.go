@@ -31,7 +31,7 @@ func leaseEnds(t *trial) {
 	t.publish(topic, text("a"))
 	asked := time.Now()
 	t.pull(subscription, 1)
-	t.notBefore("redelivery", t.pull(subscription, 1)[0].at, asked, 10*time.Second)
+	t.notBefore(t.pull(subscription, 1)[0].at, asked, 10*time.Second)
 }
 
 func leaseOfStream(t *trial) {
@@ -39,7 +39,7 @@ func leaseOfStream(t *trial) {
 	s := t.open(&pubsubpb.StreamingPullRequest{Subscription: t.subscription(topic), StreamAckDeadlineSeconds: 10})
 	t.publish(topic, text("a"))
 	s.want("a")
-	t.notBefore("redelivery", s.one().at, s.opened, 10*time.Second)
+	t.notBefore(s.one().at, s.opened, 10*time.Second)
 }
 
 func leaseOutlivesStream(t *trial) {
@@ -50,7 +50,7 @@ func leaseOutlivesStream(t *trial) {
 	dead.next(3)
 	dead.abort()
 	for _, d := range t.stream(subscription).wantSet("a", "b", "c") {
-		t.notBefore("redelivery", d.at, dead.opened, 10*time.Second)
+		t.notBefore(d.at, dead.opened, 10*time.Second)
 	}
 }
 
@@ -62,7 +62,7 @@ func leaseIsExtended(t *trial) {
 	s.quiet(silence)
 	asked := time.Now()
 	t.extend(s.subscription, 11, a)
-	t.notBefore("redelivery", s.one().at, asked, 11*time.Second)
+	t.notBefore(s.one().at, asked, 11*time.Second)
 }
 
 func leaseIsShortened(t *trial) {
@@ -72,7 +72,7 @@ func leaseIsShortened(t *trial) {
 	a := s.one()
 	asked := time.Now()
 	t.extend(s.subscription, 2, a)
-	t.notBefore("redelivery", s.one().at, asked, 2*time.Second)
+	t.notBefore(s.one().at, asked, 2*time.Second)
 }
 
 func leaseIsReturned(t *trial) {

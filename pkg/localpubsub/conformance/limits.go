@@ -65,7 +65,7 @@ func publishSizeIsLimited(t *trial) {
 }
 
 func attributes(n int) *pubsubpb.PubsubMessage {
-	m := attributed("a")
+	m := &pubsubpb.PubsubMessage{Data: []byte("a"), Attributes: make(map[string]string)}
 	for i := range n {
 		m.Attributes[fmt.Sprintf("k%d", i)] = "v"
 	}

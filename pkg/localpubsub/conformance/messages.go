@@ -18,13 +18,9 @@ func texts(key string, data ...string) []*pubsubpb.PubsubMessage {
 	return messages
 }
 
-// attributed is a message with attributes, given as key, value, key, value.
-func attributed(s string, pairs ...string) *pubsubpb.PubsubMessage {
-	m := &pubsubpb.PubsubMessage{Data: []byte(s), Attributes: make(map[string]string)}
-	for i := 0; i < len(pairs); i += 2 {
-		m.Attributes[pairs[i]] = pairs[i+1]
-	}
-	return m
+// attributed is a message with an attribute.
+func attributed(s, key, value string) *pubsubpb.PubsubMessage {
+	return &pubsubpb.PubsubMessage{Data: []byte(s), Attributes: map[string]string{key: value}}
 }
 
 // publish sends the messages in one request and returns their ids.
@@ -35,7 +31,7 @@ func (t *trial) publish(topic string, messages ...*pubsubpb.PubsubMessage) []str
 }
 
 func (t *trial) tryPublish(topic string, messages ...*pubsubpb.PubsubMessage) ([]string, error) {
-	ctx, cancel := t.within(patience)
+	ctx, cancel := t.patiently()
 	defer cancel()
 	response, err := t.publisher.Publish(ctx, &pubsubpb.PublishRequest{Topic: topic, Messages: messages})
 	return response.GetMessageIds(), err
@@ -100,13 +96,13 @@ func (t *trial) tryExtend(subscription string, seconds int32, ids ...string) err
 
 // pull waits for n messages by unary pulls.
 func (t *trial) pull(subscription string, n int) []delivery {
-	ctx, cancel := t.within(patience)
+	ctx, cancel := t.patiently()
 	defer cancel()
 	var all []delivery
 	for len(all) < n {
 		response, err := t.subscriber.Pull(ctx, &pubsubpb.PullRequest{Subscription: subscription, MaxMessages: int32(n - len(all))})
 		if err != nil {
-			t.fail("pulled %q, then: %w; want %d messages", data(all), err, n)
+			t.failf("pulled %q, then: %w; want %d messages", data(all), err, n)
 		}
 		all = append(all, deliveries(response.GetReceivedMessages())...)
 	}

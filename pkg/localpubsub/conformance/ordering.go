@@ -13,7 +13,10 @@ func ordering() area {
 		{Name: "messages of a key arrive in the order of their publishing", Source: source, try: keysArriveInOrder},
 		{Name: "several messages of a key are outstanding on one stream", Source: source, try: keyHasSeveralOutstanding},
 		{Name: "after a nack the message and the later ones of its key come again, in order", Source: source, try: nackRedeliversLater},
-		{Name: "after an expired lease the message and the later ones of its key come again, in order", Source: source, try: expiryRedeliversLater},
+		{
+			Name:   "after an expired lease the message and the later ones of its key come again, in order",
+			Source: source, try: expiryRedeliversLater,
+		},
 		{Name: "a key whose leases all run out comes again in order", Source: source, try: expiryKeepsOrder},
 		{Name: "a redelivery redelivers acknowledged later messages of the key too", Source: source, try: redeliveryIncludesAcknowledged},
 		{Name: "acknowledged earlier messages of a key do not come again", Source: source, try: redeliveryExcludesEarlier},
@@ -139,7 +142,7 @@ func keysAreShared(t *trial) {
 	}
 	ofFull, ofFree := both(full, free, keys)
 	t.sameSet("messages", append(data(ofFull), data(ofFree)...), want)
-	t.check(len(ofFull) <= 1, "a stream with room for one holds %d", len(ofFull))
+	t.checkf(len(ofFull) <= 1, "a stream with room for one holds %d", len(ofFull))
 }
 
 func deadStreamKeepsOrder(t *trial) {
@@ -152,7 +155,7 @@ func deadStreamKeepsOrder(t *trial) {
 	alive := t.stream(subscription)
 	t.publish(topic, texts("key", "d")...)
 	got := alive.want("a", "b", "c", "d")
-	t.notBefore("redelivery", got[0].at, dead.opened, 10*time.Second)
+	t.notBefore(got[0].at, dead.opened, 10*time.Second)
 }
 
 func keylessIsIndependent(t *trial) {

@@ -51,7 +51,7 @@ func subscriptionPolicyIsKept(t *trial) { t.keepsPolicy(t.subscription(t.topic()
 func policyStartsEmpty(t *trial) {
 	policy := t.policy(t.topic())
 	equal(t, "number of bindings", len(policy.GetBindings()), 0)
-	t.check(len(policy.GetEtag()) > 0, "it has no etag")
+	t.checkf(len(policy.GetEtag()) > 0, "it has no etag")
 }
 
 func policyChangesETag(t *trial) {
@@ -59,8 +59,8 @@ func policyChangesETag(t *trial) {
 	before := t.policy(topic).GetEtag()
 	set, err := t.setPolicy(topic, viewer())
 	t.must(err)
-	t.check(!slices.Equal(set.GetEtag(), before), "the etag is still %q", before)
-	t.check(slices.Equal(set.GetEtag(), t.policy(topic).GetEtag()), "the etag read is not the one answered")
+	t.checkf(!slices.Equal(set.GetEtag(), before), "the etag is still %q", before)
+	t.checkf(slices.Equal(set.GetEtag(), t.policy(topic).GetEtag()), "the etag read is not the one answered")
 }
 
 func policyNeedsETag(t *trial) {

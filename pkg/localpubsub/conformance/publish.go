@@ -17,7 +17,10 @@ func publishing() area {
 	return area{"publishing", []Behaviour{
 		{Name: "each subscription gets each message", Source: page("overview"), try: eachSubscriptionGetsAll},
 		{Name: "a subscription gets what is published after its creation", Source: page("subscriber"), try: subscriptionStartsAtCreation},
-		{Name: "a new subscription does not begin with what its topic retains", Source: page("replay-overview"), try: subscriptionStartsAfterRetained},
+		{
+			Name:   "a new subscription does not begin with what its topic retains",
+			Source: page("replay-overview"), try: subscriptionStartsAfterRetained,
+		},
 		{Name: "data, attributes and ordering key arrive unchanged", Source: source, try: messageIsUnchanged},
 		{Name: "a message may consist of attributes alone", Source: source, try: attributesSuffice},
 		{Name: "message ids are unique within a topic, also when it is created anew", Source: source, try: messageIDsAreUnique},
@@ -67,8 +70,8 @@ func messageIsUnchanged(t *trial) {
 	}
 	t.publish(topic, want)
 	got := t.stream(subscription).one().GetMessage()
-	t.check(slices.Equal(got.GetData(), bytes), "data is %x", got.GetData())
-	t.check(maps.Equal(got.GetAttributes(), want.GetAttributes()), "attributes are %q", got.GetAttributes())
+	t.checkf(slices.Equal(got.GetData(), bytes), "data is %x", got.GetData())
+	t.checkf(maps.Equal(got.GetAttributes(), want.GetAttributes()), "attributes are %q", got.GetAttributes())
 	equal(t, "ordering key", got.GetOrderingKey(), "key")
 }
 
@@ -91,7 +94,7 @@ func messageIDsAreUnique(t *trial) {
 				messages[i] = text(fmt.Sprint(i))
 			}
 			for _, id := range t.publish(topic, messages...) {
-				t.check(id != "" && !seen[id], "id %q is given twice", id)
+				t.checkf(id != "" && !seen[id], "id %q is given twice", id)
 				seen[id] = true
 			}
 		}
@@ -130,10 +133,10 @@ func idAndTimeAreTheServers(t *trial) {
 	}
 	got := t.stream(subscription).one().GetMessage()
 	equal(t, "id", got.GetMessageId(), ids[0])
-	t.check(!strings.Contains(ids[0], "mine"), "id is the publisher's %q", ids[0])
+	t.checkf(!strings.Contains(ids[0], "mine"), "id is the publisher's %q", ids[0])
 	// A minute, because the clocks may differ.
 	age := got.GetPublishTime().AsTime().Sub(before)
-	t.check(age.Abs() < time.Minute, "publish time is %v away from now", age)
+	t.checkf(age.Abs() < time.Minute, "publish time is %v away from now", age)
 }
 
 func redeliveryIsTheSameMessage(t *trial) {

@@ -37,7 +37,7 @@ func backoffIsObeyed(t *trial) {
 	a := s.one()
 	nacked := time.Now()
 	s.nack(a)
-	t.notBefore("redelivery", s.one().at, nacked, 2*time.Second)
+	t.notBefore(s.one().at, nacked, 2*time.Second)
 }
 
 func backoffFollowsExpiry(t *trial) {
@@ -47,7 +47,7 @@ func backoffFollowsExpiry(t *trial) {
 	a := s.one()
 	asked := time.Now()
 	s.expire(a) // after a second
-	t.notBefore("redelivery", s.one().at, asked, 3*time.Second)
+	t.notBefore(s.one().at, asked, 3*time.Second)
 }
 
 func backoffGrows(t *trial) {
@@ -61,13 +61,13 @@ func backoffGrows(t *trial) {
 		s.nack(d)
 		again := s.one()
 		gap = again.at.Sub(nacked)
-		t.notBefore("redelivery", again.at, nacked, time.Second)
+		t.notBefore(again.at, nacked, time.Second)
 		if gap >= 2*time.Second {
 			return
 		}
 		s.nack(again)
 	}
-	t.fail("after 8 nacks a message still waits %v only, with a minimum of 1 s", gap.Round(time.Millisecond))
+	t.failf("after 8 nacks a message still waits %v only, with a minimum of 1 s", gap.Round(time.Millisecond))
 }
 
 func backoffIsCapped(t *trial) {
@@ -88,7 +88,7 @@ func backoffIsOneMessages(t *trial) {
 	nacked := time.Now()
 	s.nack(a)
 	t.publish(topic, text("b"))
-	t.notBefore("redelivery", s.want("b", "a")[1].at, nacked, 5*time.Second)
+	t.notBefore(s.want("b", "a")[1].at, nacked, 5*time.Second)
 }
 
 func backoffHoldsKey(t *trial) {
@@ -105,7 +105,7 @@ func backoffHoldsKey(t *trial) {
 			continue
 		}
 		equal(t, "first after the nack", d.data(), "a")
-		t.notBefore("redelivery", d.at, nacked, 2*time.Second)
+		t.notBefore(d.at, nacked, 2*time.Second)
 		break
 	}
 	s.want("b", "c")
@@ -119,11 +119,12 @@ func backoffIsOneKeys(t *trial) {
 	nacked := time.Now()
 	s.nack(a)
 	t.publish(topic, texts("two", "b")...)
-	t.notBefore("redelivery", s.want("b", "a")[1].at, nacked, 5*time.Second)
+	t.notBefore(s.want("b", "a")[1].at, nacked, 5*time.Second)
 }
 
 func backoffDefaults(t *trial) {
-	got := t.getSubscription(t.subscriptionWith(&pubsubpb.Subscription{Topic: t.topic(), RetryPolicy: &pubsubpb.RetryPolicy{}})).GetRetryPolicy()
+	name := t.subscriptionWith(&pubsubpb.Subscription{Topic: t.topic(), RetryPolicy: &pubsubpb.RetryPolicy{}})
+	got := t.getSubscription(name).GetRetryPolicy()
 	equal(t, "minimum", got.GetMinimumBackoff().AsDuration(), 10*time.Second)
 	equal(t, "maximum", got.GetMaximumBackoff().AsDuration(), 600*time.Second)
 }

@@ -29,7 +29,7 @@ func (t *trial) revised() (first, second *pubsubpb.Schema) {
 	first = t.schema(reading)
 	second, err := t.commit(first.GetName(), coloured)
 	t.must(err)
-	t.check(second.GetRevisionId() != first.GetRevisionId(), "both revisions have one id")
+	t.checkf(second.GetRevisionId() != first.GetRevisionId(), "both revisions have one id")
 	return first, second
 }
 
@@ -71,7 +71,7 @@ func revisionIsRolledBack(t *trial) {
 	third, err := t.schemas.RollbackSchema(t.ctx, &pubsubpb.RollbackSchemaRequest{Name: first.GetName(), RevisionId: first.GetRevisionId()})
 	t.must(err)
 	id := third.GetRevisionId()
-	t.check(id != first.GetRevisionId() && id != second.GetRevisionId(), "the new revision has an old one's id")
+	t.checkf(id != first.GetRevisionId() && id != second.GetRevisionId(), "the new revision has an old one's id")
 	equal(t, "definition of the schema", t.definition(first.GetName()), reading)
 }
 

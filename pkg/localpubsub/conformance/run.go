@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -88,8 +89,8 @@ func (s *Subject) trial(ctx context.Context) *trial {
 	return &trial{Subject: s, ctx: ctx, id: id, project: project}
 }
 
-// fail ends the trial: it does not return.
-func (t *trial) fail(format string, args ...any) {
+// failf ends the trial: it does not return.
+func (t *trial) failf(format string, args ...any) {
 	t.failure = fmt.Errorf(format, args...)
 	runtime.Goexit()
 }
@@ -98,8 +99,8 @@ func (t *trial) fail(format string, args ...any) {
 func (t *trial) cleanUp() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), cleanupTime)
 	defer cancel()
-	for i := len(t.cleanups) - 1; i >= 0; i-- {
-		t.cleanups[i](ctx)
+	for _, undo := range slices.Backward(t.cleanups) {
+		undo(ctx)
 	}
 	if t.failure == nil && t.ctx.Err() != nil {
 		t.failure = errors.New("ended early")

@@ -11,7 +11,10 @@ import (
 func snapshots() area {
 	source := page("replay-overview")
 	return area{"snapshots", []Behaviour{
-		{Name: "a seek to a snapshot restores what was unacknowledged then and brings back what came later", Source: rpc("CreateSnapshotRequest"), try: snapshotRestores},
+		{
+			Name:   "a seek to a snapshot restores what was unacknowledged then and brings back what came later",
+			Source: rpc("CreateSnapshotRequest"), try: snapshotRestores,
+		},
 		{Name: "a snapshot restores keys in order", Source: page("ordering"), try: snapshotKeepsOrder},
 		{Name: "another subscription of the topic can seek to a snapshot", Source: source, try: snapshotIsShared},
 		{Name: "a new subscription can seek to a snapshot that outlived its own", Source: source, try: snapshotOutlives},
@@ -103,7 +106,7 @@ func snapshotIsReadBack(t *trial) {
 		equal(t, "topic", got.GetTopic(), topic)
 		left := time.Until(got.GetExpireTime().AsTime())
 		// An hour is the least; the backlog is empty, so it is nearly 7 days.
-		t.check(left > time.Hour && left < 7*day+time.Minute, "it expires in %v", left)
+		t.checkf(left > time.Hour && left < 7*day+time.Minute, "it expires in %v", left)
 	}
 }
 

@@ -85,7 +85,7 @@ func (s *stream) next(n int) []delivery {
 		case response, open := <-s.responses:
 			s.pending = append(s.pending, s.took(response, open)...)
 		case <-timeout:
-			s.t.fail("got only %q within %v, want %d messages", data(s.pending), patience, n)
+			s.t.failf("got only %q within %v, want %d messages", data(s.pending), patience, n)
 		}
 	}
 	all := s.pending[:n]
@@ -100,7 +100,7 @@ func (s *stream) one() delivery { return s.next(1)[0] }
 func (s *stream) want(texts ...string) []delivery {
 	all := s.next(len(texts))
 	if got := data(all); !slices.Equal(got, texts) {
-		s.t.fail("got %q, want %q in this order", got, texts)
+		s.t.failf("got %q, want %q in this order", got, texts)
 	}
 	return all
 }
@@ -123,13 +123,13 @@ func (s *stream) quiet(d time.Duration) {
 			return
 		}
 	}
-	s.t.fail("got %q, which must not come", data(s.pending))
+	s.t.failf("got %q, which must not come", data(s.pending))
 }
 
 // took is what came with a response, if the stream is still open.
 func (s *stream) took(response *pubsubpb.StreamingPullResponse, open bool) []delivery {
 	if !open {
-		s.t.fail("the stream ended: %w", s.ended)
+		s.t.failf("the stream ended: %w", s.ended)
 	}
 	return deliveries(response.GetReceivedMessages())
 }
@@ -143,7 +143,7 @@ func both(a, b *stream, n int) (ofA, ofB []delivery) {
 		case response, open := <-b.responses:
 			ofB = append(ofB, b.took(response, open)...)
 		case <-timeout:
-			a.t.fail("only %q and %q came within %v, want %d messages", data(ofA), data(ofB), patience, n)
+			a.t.failf("only %q and %q came within %v, want %d messages", data(ofA), data(ofB), patience, n)
 		}
 	}
 	return ofA, ofB
@@ -156,7 +156,7 @@ func (s *stream) response() *pubsubpb.StreamingPullResponse {
 		s.took(response, open)
 		return response
 	case <-time.After(patience):
-		s.t.fail("no answer within %v", patience)
+		s.t.failf("no answer within %v", patience)
 		return nil
 	}
 }

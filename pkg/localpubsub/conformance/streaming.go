@@ -122,7 +122,7 @@ func streamExtends(t *trial) {
 		if d.data() == both[1].data() {
 			wait = 3 * time.Second
 		}
-		t.notBefore("redelivery", d.at, asked, wait)
+		t.notBefore(d.at, asked, wait)
 	}
 }
 

@@ -28,7 +28,10 @@ func subscriptions() area {
 		{Name: "a subscription expires after a day at least, or never", Source: rpc("ExpirationPolicy"), try: expirationIsLimited},
 		{Name: "subscriptions are listed in pages, each once", Source: rpc("ListSubscriptionsRequest"), try: subscriptionsAreListed},
 		{Name: "a deleted subscription is gone with its backlog", Source: rpc("Subscriber.DeleteSubscription"), try: subscriptionIsDeleted},
-		{Name: "a detached subscription refuses pulls and has lost its messages", Source: rpc("Publisher.DetachSubscription"), try: subscriptionIsDetached},
+		{
+			Name:   "a detached subscription refuses pulls and has lost its messages",
+			Source: rpc("Publisher.DetachSubscription"), try: subscriptionIsDetached,
+		},
 	}}
 }
 
@@ -42,7 +45,7 @@ func subscriptionIsReadBack(t *trial) {
 	}
 	got := t.getSubscription(t.subscriptionWith(want))
 	got.State, got.PushConfig = 0, nil // not from us; the service answers an empty push_config for none
-	t.check(proto.Equal(got, want), "read %v, want %v", got, want)
+	t.checkf(proto.Equal(got, want), "read %v, want %v", got, want)
 }
 
 func subscriptionDefaults(t *trial) {
@@ -89,7 +92,7 @@ func subscriptionIsNamed(t *trial) {
 	created, err := t.createSubscription(&pubsubpb.Subscription{Topic: t.topic()})
 	t.must(err)
 	prefix := "projects/" + t.project + "/subscriptions/"
-	t.check(strings.HasPrefix(created.GetName(), prefix) && len(created.GetName()) > len(prefix), "name is %q", created.GetName())
+	t.checkf(strings.HasPrefix(created.GetName(), prefix) && len(created.GetName()) > len(prefix), "name is %q", created.GetName())
 	t.getSubscription(created.GetName())
 }
 
@@ -112,7 +115,7 @@ func deadlineIsLimited(t *trial) {
 	topic := t.topic()
 	for _, seconds := range []int32{-1, 9, 601} {
 		_, err := t.createSubscription(&pubsubpb.Subscription{Name: t.name("subscriptions"), Topic: topic, AckDeadlineSeconds: seconds})
-		t.check(err != nil, "a deadline of %d s is accepted", seconds)
+		t.checkf(err != nil, "a deadline of %d s is accepted", seconds)
 		t.code("refusal", err, codes.InvalidArgument)
 	}
 	for _, seconds := range []int32{10, 600} {
@@ -141,8 +144,8 @@ func expirationIsLimited(t *trial) {
 	})
 	t.code("expiry after less than a day", err, codes.InvalidArgument)
 	never := t.getSubscription(t.subscriptionWith(&pubsubpb.Subscription{Topic: topic, ExpirationPolicy: &pubsubpb.ExpirationPolicy{}}))
-	t.check(never.GetExpirationPolicy() != nil, "the policy without a time is not kept")
-	t.check(never.GetExpirationPolicy().GetTtl() == nil, "the policy without a time has become %v", never.GetExpirationPolicy())
+	t.checkf(never.GetExpirationPolicy() != nil, "the policy without a time is not kept")
+	t.checkf(never.GetExpirationPolicy().GetTtl() == nil, "the policy without a time has become %v", never.GetExpirationPolicy())
 }
 
 func subscriptionsAreListed(t *trial) {
@@ -182,8 +185,8 @@ func subscriptionIsDetached(t *trial) {
 	t.publish(topic, text("a"))
 	_, err := t.publisher.DetachSubscription(t.ctx, &pubsubpb.DetachSubscriptionRequest{Subscription: subscription})
 	t.must(err)
-	t.check(t.getSubscription(subscription).GetDetached(), "it does not say that it is detached")
-	ctx, cancel := t.within(patience)
+	t.checkf(t.getSubscription(subscription).GetDetached(), "it does not say that it is detached")
+	ctx, cancel := t.patiently()
 	defer cancel()
 	_, err = t.subscriber.Pull(ctx, &pubsubpb.PullRequest{Subscription: subscription, MaxMessages: 1})
 	t.code("pull", err, codes.FailedPrecondition)

@@ -25,8 +25,14 @@ func topics() area {
 		{Name: "a topic update without a mask is refused", Source: rpc("UpdateTopicRequest"), try: topicUpdateNeedsMask},
 		{Name: "a topic update with an unknown field in its mask is refused", Source: rpc("UpdateTopicRequest"), try: topicUpdateKnowsFields},
 		{Name: "topics are listed in pages, each once", Source: rpc("ListTopicsRequest"), try: topicsAreListed},
-		{Name: "a topic's subscriptions are listed in pages, each once", Source: rpc("ListTopicSubscriptionsRequest"), try: topicSubscriptionsAreListed},
-		{Name: "the subscription of a deleted topic names _deleted-topic_ and keeps its backlog", Source: rpc("Publisher.DeleteTopic"), try: topicIsDeleted},
+		{
+			Name:   "a topic's subscriptions are listed in pages, each once",
+			Source: rpc("ListTopicSubscriptionsRequest"), try: topicSubscriptionsAreListed,
+		},
+		{
+			Name:   "the subscription of a deleted topic names _deleted-topic_ and keeps its backlog",
+			Source: rpc("Publisher.DeleteTopic"), try: topicIsDeleted,
+		},
 		{Name: "a topic created anew under a deleted name has no subscriptions", Source: rpc("Publisher.DeleteTopic"), try: topicIsRecreated},
 	}}
 }

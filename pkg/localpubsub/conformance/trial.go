@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -37,14 +38,14 @@ type trial struct {
 // must ends the trial on an error.
 func (t *trial) must(err error) {
 	if err != nil {
-		t.fail("%w", err)
+		t.failf("%w", err)
 	}
 }
 
 // code ends the trial unless err has one of the codes.
 func (t *trial) code(what string, err error, want ...codes.Code) {
 	if !slices.Contains(want, status.Code(err)) {
-		t.fail("%s: got %s, want %s", what, told(err), anyOf(want))
+		t.failf("%s: got %s, want %s", what, told(err), anyOf(want))
 	}
 }
 
@@ -62,24 +63,24 @@ func told(err error) string {
 }
 
 func anyOf(want []codes.Code) string {
-	text := want[0].String()
-	for _, c := range want[1:] {
-		text += " or " + c.String()
+	names := make([]string, len(want))
+	for i, c := range want {
+		names[i] = c.String()
 	}
-	return text
+	return strings.Join(names, " or ")
 }
 
-// check ends the trial unless it holds.
-func (t *trial) check(holds bool, format string, args ...any) {
+// checkf ends the trial unless it holds.
+func (t *trial) checkf(holds bool, format string, args ...any) {
 	if !holds {
-		t.fail(format, args...)
+		t.failf(format, args...)
 	}
 }
 
 // equal ends the trial unless got is want.
 func equal[T comparable](t *trial, what string, got, want T) {
 	if got != want {
-		t.fail("%s is %v, want %v", what, got, want)
+		t.failf("%s is %v, want %v", what, got, want)
 	}
 }
 
@@ -87,13 +88,13 @@ func equal[T comparable](t *trial, what string, got, want T) {
 func (t *trial) sameSet(what string, got, want []string) {
 	got, want = slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))
 	if !slices.Equal(got, want) {
-		t.fail("%s are %q, want %q", what, got, want)
+		t.failf("%s are %q, want %q", what, got, want)
 	}
 }
 
-// within is a context for one wait.
-func (t *trial) within(d time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(t.ctx, d)
+// patiently is a context for one wait.
+func (t *trial) patiently() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(t.ctx, patience)
 }
 
 // await lets a deadline of the server's pass.
@@ -101,14 +102,15 @@ func (t *trial) await(d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-t.ctx.Done():
-		t.fail("%w", t.ctx.Err())
+		t.failf("%w", t.ctx.Err())
 	}
 }
 
-// notBefore ends the trial if less than d lies between from and at.
-func (t *trial) notBefore(what string, at, from time.Time, d time.Duration) {
-	if early := d - at.Sub(from); early > slack {
-		t.fail("%s came %v early, after %v instead of %v", what, early.Round(time.Millisecond), at.Sub(from).Round(time.Millisecond), d)
+// notBefore ends the trial if a message came again at a time before d had passed
+// since from.
+func (t *trial) notBefore(at, from time.Time, d time.Duration) {
+	if after := at.Sub(from); after < d-slack {
+		t.failf("it came again after %v instead of %v", after.Round(time.Millisecond), d)
 	}
 }
 
@@ -119,14 +121,14 @@ func (t *trial) listed(size int, want []string, list func(token string) (names [
 	for token, pages := "", 0; pages == 0 || token != ""; pages++ {
 		names, next, err := list(token)
 		t.must(err)
-		t.check(len(names) <= size, "a page holds %d, want at most %d", len(names), size)
-		t.check(pages < 1000, "the pages do not end")
+		t.checkf(len(names) <= size, "a page holds %d, want at most %d", len(names), size)
+		t.checkf(pages < 1000, "the pages do not end")
 		for _, name := range names {
 			seen[name]++
 		}
 		token = next
 	}
 	for _, name := range want {
-		t.check(seen[name] == 1, "%s is listed %d times, want once", name, seen[name])
+		t.checkf(seen[name] == 1, "%s is listed %d times, want once", name, seen[name])
 	}
 }

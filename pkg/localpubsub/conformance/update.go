@@ -58,8 +58,8 @@ func updatePolicies(t *trial) {
 	_, err = t.updateSubscription(&pubsubpb.Subscription{Name: name}, "dead_letter_policy", "retry_policy", "enable_exactly_once_delivery")
 	t.must(err)
 	got = t.getSubscription(name)
-	t.check(got.GetDeadLetterPolicy() == nil, "the dead letter policy is still %v", got.GetDeadLetterPolicy())
-	t.check(got.GetRetryPolicy() == nil, "the retry policy is still %v", got.GetRetryPolicy())
+	t.checkf(got.GetDeadLetterPolicy() == nil, "the dead letter policy is still %v", got.GetDeadLetterPolicy())
+	t.checkf(got.GetRetryPolicy() == nil, "the retry policy is still %v", got.GetRetryPolicy())
 	equal(t, "exactly-once delivery", got.GetEnableExactlyOnceDelivery(), false)
 }
 
