@@ -59,6 +59,7 @@ var sqlHomes = map[string]*regexp.Regexp{
 	"migrations, which make the tables":                                 regexp.MustCompile(`^migrations/`),
 	"what creates databases for tests and for make run":                 regexp.MustCompile(`^internal/(pgtest|localpg)/`),
 	"internal/idempotency, whose subject is a table":                    regexp.MustCompile(`^internal/idempotency/store\.go$`),
+	"what operators see of those two tables, and do to them":            regexp.MustCompile(`^internal/operator/(audit|backlog|deadletter)/`),
 	"developers' tools": regexp.MustCompile(`^cmd/`),
 }
 

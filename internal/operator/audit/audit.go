@@ -1,0 +1,117 @@
+// Package audit keeps what people did to events by hand: who, when, why, and
+// what it took away.
+//
+// An entry is written in the transaction of the action itself, so there is none
+// without the other. The service's role may add entries and read them, but not
+// change or remove any. The table `operator_actions` is the one that the
+// connection's search_path finds.
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/pkg/eventing"
+)
+
+// queryTimeout bounds each statement that is not part of a caller's transaction.
+const queryTimeout = 5 * time.Second
+
+// Order is who asked for an action, and why.
+type Order struct {
+	// By is what the person calls themselves. The database adds its own idea:
+	// the role that was logged in.
+	By string
+	// Why may be empty.
+	Why string
+}
+
+// Validate says what is missing.
+func (o Order) Validate() error {
+	if strings.TrimSpace(o.By) == "" {
+		return errors.New("by: missing")
+	}
+	return nil
+}
+
+// Subject is what an action was done to.
+type Subject struct {
+	// EventID is uuid.Nil where a message was no event.
+	EventID uuid.UUID
+	// MessageID is the broker's id; empty where no message was touched.
+	MessageID     string
+	AggregateType string
+	AggregateID   string
+	Version       int64
+	// Record is what the action took away, as JSON; nil where it took nothing.
+	Record json.RawMessage
+}
+
+// Of is the subject that e is.
+func Of(e eventing.Event) Subject {
+	return Subject{EventID: e.ID, AggregateType: e.AggregateType, AggregateID: e.AggregateID, Version: e.Version}
+}
+
+// Write adds an entry for each subject within tx.
+func Write(ctx context.Context, tx pgx.Tx, action string, o Order, subjects ...Subject) error {
+	if err := o.Validate(); err != nil {
+		return fmt.Errorf("write audit: %w", err)
+	}
+	b := &pgx.Batch{}
+	for _, s := range subjects {
+		var record *string // as text, which every query mode can send
+		if s.Record != nil {
+			text := string(s.Record)
+			record = &text
+		}
+		b.Queue(`
+			INSERT INTO operator_actions (action, actor, why, event_id, message_id, aggregate_type, aggregate_id, version, record)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9::text::jsonb)`,
+			action, o.By, o.Why, uuid.NullUUID{UUID: s.EventID, Valid: s.EventID != uuid.Nil},
+			s.MessageID, s.AggregateType, s.AggregateID, s.Version, record)
+	}
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		return fmt.Errorf("write audit: %w", err)
+	}
+	return nil
+}
+
+// Entry is one action as it is kept.
+type Entry struct {
+	At           time.Time       `json:"at"`
+	Action       string          `json:"action"`
+	By           string          `json:"by"`
+	DatabaseRole string          `json:"database_role"`
+	Why          string          `json:"why"`
+	Record       json.RawMessage `json:"record,omitempty"`
+}
+
+// History returns what was done to an event, oldest first.
+func History(ctx context.Context, db *pgxpool.Pool, event uuid.UUID) ([]Entry, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	rows, _ := db.Query(ctx, `
+		SELECT at, action, actor, database_role, why, record::text
+		  FROM operator_actions
+		 WHERE event_id = $1
+		 ORDER BY id`, event)
+	entries, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e Entry, err error) {
+		var record *string
+		if err = row.Scan(&e.At, &e.Action, &e.By, &e.DatabaseRole, &e.Why, &record); err == nil && record != nil {
+			e.Record = json.RawMessage(*record)
+		}
+		return e, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read audit: %w", err)
+	}
+	return entries, nil
+}

@@ -1,0 +1,122 @@
+package backlog
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// maxGroups bounds the lists of a Status: who has more parked aggregates has one
+// cause, which the first hundred show.
+const maxGroups = 100
+
+// Status is how an outbox stands. Its numbers are of one moment.
+type Status struct {
+	// Pending counts the events that are not published, parked ones included.
+	Pending int64 `json:"pending"`
+	// OldestAge is for how many seconds the oldest event that a relay could
+	// send has been waiting; 0 when there is none.
+	OldestAge float64 `json:"oldest_age_seconds"`
+	// Parked counts the events that need a person, Blocked those behind them.
+	Parked  int64 `json:"parked"`
+	Blocked int64 `json:"blocked"`
+	// ByReason and ByAggregate break Parked down, the largest first; at most a
+	// hundred each.
+	ByReason    []Reason    `json:"by_reason"`
+	ByAggregate []Aggregate `json:"by_aggregate"`
+}
+
+// Reason is a refusal, and how many events were parked for it.
+type Reason struct {
+	Reason string `json:"reason"`
+	Parked int64  `json:"parked"`
+}
+
+// Aggregate is an aggregate that a parked event holds up.
+type Aggregate struct {
+	AggregateType string    `json:"aggregate_type"`
+	AggregateID   string    `json:"aggregate_id"`
+	Event         string    `json:"event_id"`
+	Version       int64     `json:"version"`
+	ParkedAt      time.Time `json:"parked_at"`
+	Reason        string    `json:"reason"`
+	// Blocked counts the events that wait behind it.
+	Blocked int64 `json:"blocked"`
+}
+
+// Status reads how the outbox stands.
+func (b *Backlog) Status(ctx context.Context) (s Status, err error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	// One snapshot for all of it: numbers that do not add up cost trust.
+	once := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	err = pgx.BeginTxFunc(ctx, b.db, once, func(tx pgx.Tx) error {
+		return s.read(ctx, tx)
+	})
+	if err != nil {
+		return Status{}, fmt.Errorf("status of the outbox: %w", err)
+	}
+	return s, nil
+}
+
+func (s *Status) read(ctx context.Context, tx pgx.Tx) error {
+	err := tx.QueryRow(ctx, `
+		SELECT count(*),
+		       count(*) FILTER (WHERE parked),
+		       count(*) FILTER (WHERE blocked),
+		       coalesce(extract(epoch FROM now() - min(occurred_at) FILTER (WHERE NOT parked AND NOT blocked)), 0)::float8
+		  FROM (SELECT o.occurred_at, o.parked_at IS NOT NULL AS parked,
+		               o.parked_at IS NULL AND p.version IS NOT NULL AS blocked
+		          FROM outbox o
+		          LEFT JOIN (SELECT aggregate_type, aggregate_id, min(version) AS version
+		                       FROM outbox
+		                      WHERE published_at IS NULL AND parked_at IS NOT NULL
+		                      GROUP BY aggregate_type, aggregate_id) p
+		            ON p.aggregate_type = o.aggregate_type AND p.aggregate_id = o.aggregate_id AND p.version < o.version
+		         WHERE o.published_at IS NULL) e`).
+		Scan(&s.Pending, &s.Parked, &s.Blocked, &s.OldestAge)
+	if err != nil {
+		return err
+	}
+	// The writer's clock may be ahead of the database's.
+	s.OldestAge = max(s.OldestAge, 0)
+	rows, _ := tx.Query(ctx, `
+		SELECT coalesce(last_error, '') AS reason, count(*) AS parked
+		  FROM outbox
+		 WHERE published_at IS NULL AND parked_at IS NOT NULL
+		 GROUP BY 1
+		 ORDER BY parked DESC, reason
+		 LIMIT $1`, maxGroups)
+	if s.ByReason, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Reason]); err != nil {
+		return err
+	}
+	rows, _ = tx.Query(ctx, `
+		SELECT o.aggregate_type, o.aggregate_id, o.id::text, o.version, o.parked_at, coalesce(o.last_error, ''),
+		       (SELECT count(*) FROM outbox n
+		         WHERE n.published_at IS NULL AND n.parked_at IS NULL
+		           AND n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id
+		           AND n.version > o.version) AS blocked
+		  FROM outbox o
+		 WHERE o.published_at IS NULL AND o.parked_at IS NOT NULL
+		 ORDER BY blocked DESC, o.parked_at, o.id
+		 LIMIT $1`, maxGroups)
+	s.ByAggregate, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Aggregate])
+	return err
+}
+
+// Sendable reports whether there is an event that relays would still publish:
+// one that is neither parked nor behind one that is.
+func (b *Backlog) Sendable(ctx context.Context) (yes bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	err = b.db.QueryRow(ctx, `
+		SELECT EXISTS (
+		       SELECT FROM outbox o
+		        WHERE o.published_at IS NULL AND o.parked_at IS NULL AND NOT `+behindParked+`)`).Scan(&yes)
+	if err != nil {
+		return false, fmt.Errorf("look for events to publish: %w", err)
+	}
+	return yes, nil
+}

@@ -1,0 +1,146 @@
+// Package deadletter is the operator's side of an inbox: it shows what a
+// consumer could not process and why, and lets a person act on it. Package inbox
+// consumes; this package stands beside it, on the same table and on the
+// subscription `<subscription>.dlq`, and is all that a command line needs.
+//
+// # Two halves of a dead letter
+//
+// The inbox row (status dead) says which event, why and after how many attempts,
+// and stays. The message has the payload, and stays as long as its subscription
+// retains it. Either can be there alone: a message that is no event has no row,
+// and a message that has expired, or that another operator has in hand, leaves
+// the row behind.
+//
+// # Taking messages in hand
+//
+// Pub/Sub cannot be looked into: what is looked at is leased, and hidden from
+// everybody else meanwhile. A Hand holds what Collect pulled; Release gives back
+// what has not been settled. Should the process die before, the messages come
+// back after ten minutes. Nothing is acknowledged before its effect, and the
+// audit entry of it, are committed (package audit).
+//
+// # What can be done
+//
+// Redrive applies the event in one transaction with its inbox row, as the
+// consumer would have, and never publishes: other subscribers see nothing of it.
+// A row that is done short-circuits, so redriving is safe against another
+// operator, the consumer, and itself. Events of one aggregate go in version
+// order, and when one fails those behind it are left alone. Discard gives a dead
+// letter up; the audit entry keeps the message.
+package deadletter
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	vkit "cloud.google.com/go/pubsub/v2/apiv1"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"cloud.google.com/go/pubsub/v2"
+
+	"example.com/lockstep/internal/operator/audit"
+)
+
+// queryTimeout bounds the statements that apply nothing.
+const queryTimeout = 15 * time.Second
+
+// MaxLetters is how many dead letters are looked at, at most. Whoever has more
+// settles these first.
+const MaxLetters = 10_000
+
+// Box is the dead letters of one subscription.
+type Box struct {
+	db     *pgxpool.Pool
+	client *vkit.SubscriptionAdminClient
+	// consumer is the subscription whose dead letters these are, name the full
+	// name of the one that holds them.
+	consumer, name string
+}
+
+// New returns the dead letters of a subscription of client's project. The inbox
+// is the one that db's search_path finds.
+func New(db *pgxpool.Pool, client *pubsub.Client, subscription string) *Box {
+	return &Box{
+		db: db, client: client.SubscriptionAdminClient, consumer: subscription,
+		name: "projects/" + client.Project() + "/subscriptions/" + subscription + ".dlq",
+	}
+}
+
+// Letter is one dead letter: what is known of it from the inbox, the message, or
+// both.
+type Letter struct {
+	// EventID is uuid.Nil for a message that is no event.
+	EventID       uuid.UUID `json:"event_id"`
+	AggregateType string    `json:"aggregate_type"`
+	AggregateID   string    `json:"aggregate_id"`
+	Version       int64     `json:"version"`
+	Type          string    `json:"event_type"`
+	// Status is that of the inbox row; "none" where there is no row. A letter
+	// that is done was applied since, and only its message is left.
+	Status string `json:"status"`
+	// Reason and Attempts are the inbox row's, else the message's.
+	Reason   string `json:"reason"`
+	Attempts int    `json:"attempts"`
+	// Since is when the event was first received, or its message published.
+	Since time.Time `json:"since"`
+	// MessageID is the first message's; empty when there is none in hand.
+	MessageID string `json:"message_id"`
+	// Messages counts the copies in hand: a crash may have left a second one.
+	Messages int `json:"messages"`
+}
+
+// ID is what an operator calls the letter: its event's id or, where the message
+// is no event, the message's.
+func (l Letter) ID() string {
+	if l.EventID == uuid.Nil {
+		return l.MessageID
+	}
+	return l.EventID.String()
+}
+
+func (l Letter) subject() audit.Subject {
+	return audit.Subject{
+		EventID: l.EventID, MessageID: l.MessageID,
+		AggregateType: l.AggregateType, AggregateID: l.AggregateID, Version: l.Version,
+	}
+}
+
+// rows returns the letters that the inbox knows of: the dead ones, and those
+// that the messages in hand name, whatever became of them.
+func (b *Box) rows(ctx context.Context, named []uuid.UUID) ([]Letter, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	rows, _ := b.db.Query(ctx, `
+		SELECT event_id, aggregate_type, aggregate_id, version, event_type, status,
+		       coalesce(last_error, ''), attempts, received_at
+		  FROM (SELECT * FROM (SELECT * FROM inbox WHERE consumer = $1 AND status = 'dead' ORDER BY received_at LIMIT $3) dead
+		         UNION
+		        SELECT * FROM inbox WHERE consumer = $1 AND event_id = ANY($2)) i`, b.consumer, named, MaxLetters)
+	letters, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l Letter, err error) {
+		return l, row.Scan(&l.EventID, &l.AggregateType, &l.AggregateID, &l.Version, &l.Type, &l.Status,
+			&l.Reason, &l.Attempts, &l.Since)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read inbox: %w", err)
+	}
+	return letters, nil
+}
+
+// History returns what was done to a letter's event by hand, oldest first.
+func (b *Box) History(ctx context.Context, l Letter) ([]audit.Entry, error) {
+	return audit.History(ctx, b.db, l.EventID)
+}
+
+// record is a message as the audit table keeps it.
+func record(m *message) (json.RawMessage, error) {
+	if m == nil {
+		return nil, nil
+	}
+	return json.Marshal(map[string]any{
+		"message_id": m.id, "data": m.data, "attributes": m.attributes, "ordering_key": m.key,
+	})
+}

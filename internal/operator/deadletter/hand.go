@@ -1,0 +1,261 @@
+package deadletter
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"github.com/google/uuid"
+
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/inbox"
+)
+
+const (
+	// callTimeout bounds one call to the broker.
+	callTimeout = 10 * time.Second
+	// lease is the longest that Pub/Sub grants
+	// (https://cloud.google.com/pubsub/docs/lease-management): a redrive of many
+	// events needs it, and what is not settled is given back long before.
+	lease = 10 * time.Minute
+	// maxBytes bounds what a hand holds in memory.
+	maxBytes = 64 << 20
+	// perCall is the most messages of one call.
+	perCall = 1000
+	// quiet is for how long nothing arrives before the rest counts as not there.
+	quiet = 2 * time.Second
+)
+
+// glance is the pause after a pull that brought nothing.
+var glance = eventing.Backoff{Base: 200 * time.Millisecond, Cap: 400 * time.Millisecond}
+
+// message is one message in hand.
+type message struct {
+	id, ackID, key string
+	data           []byte
+	attributes     map[string]string
+	published      time.Time
+	event          eventing.Event
+	invalid        error // why it is no event
+}
+
+// Hand is the dead letters that were pulled, and those that only the inbox
+// knows. It belongs to one goroutine. Release it after use.
+type Hand struct {
+	box *Box
+	// Letters are in the order in which they may be redriven: by aggregate, each
+	// in version order.
+	Letters []Letter
+	// Partial says that there are more than a hand holds: settle these first.
+	Partial  bool
+	messages map[string][]*message // by Letter.ID
+}
+
+// Collect takes all dead letters in hand, up to MaxLetters and 64 MiB. It takes
+// at least half a second, since the broker may have more after an empty answer,
+// and two when there are rows without a message.
+func (b *Box) Collect(ctx context.Context) (*Hand, error) {
+	h := &Hand{box: b, messages: map[string][]*message{}}
+	err := h.pull(ctx)
+	if err == nil {
+		err = h.match(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, h.Release(ctx))
+	}
+	return h, nil
+}
+
+// pull takes messages until every dead row has its own and the broker has been
+// found empty, or nothing has arrived for a while.
+func (h *Hand) pull(ctx context.Context) error {
+	dead, err := h.box.rows(ctx, nil)
+	if err != nil {
+		return err
+	}
+	missing := map[string]bool{}
+	for _, l := range dead {
+		missing[l.ID()] = true
+	}
+	count, bytes := 0, 0
+	last := time.Now()
+	for empty := 0; ; {
+		got, err := h.box.pull(ctx)
+		if err != nil {
+			return err
+		}
+		for _, m := range got {
+			id := m.letterID()
+			h.messages[id] = append(h.messages[id], m)
+			delete(missing, id)
+			bytes += len(m.data)
+		}
+		count += len(got)
+		if len(got) > 0 {
+			empty, last = 0, time.Now()
+			if h.Partial = count >= MaxLetters || bytes >= maxBytes; h.Partial {
+				return nil
+			}
+			continue
+		}
+		empty++
+		if empty >= 3 && len(missing) == 0 || time.Since(last) > quiet {
+			return nil
+		}
+		if !eventing.Sleep(ctx, glance.Delay(2), nil) {
+			return fmt.Errorf("pull dead letters: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// pull takes what the broker has ready, leased for long.
+func (b *Box) pull(ctx context.Context) ([]*message, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	res, err := b.client.Pull(ctx, &pubsubpb.PullRequest{
+		Subscription: b.name, MaxMessages: perCall,
+		ReturnImmediately: true, //nolint:staticcheck // a Pull that is cut off while it waits takes messages with it
+	})
+	if err != nil {
+		return nil, fmt.Errorf("pull dead letters: %w", err)
+	}
+	var messages []*message
+	for _, r := range res.GetReceivedMessages() {
+		p := r.GetMessage()
+		m := &message{
+			id: p.GetMessageId(), ackID: r.GetAckId(), key: p.GetOrderingKey(),
+			data: p.GetData(), attributes: p.GetAttributes(), published: p.GetPublishTime().AsTime(),
+		}
+		m.event, m.invalid = eventing.ParseMessage(m.data, m.attributes)
+		messages = append(messages, m)
+	}
+	return messages, b.extend(ctx, messages, lease)
+}
+
+func (m *message) letterID() string {
+	if m.invalid != nil {
+		return m.id
+	}
+	return m.event.ID.String()
+}
+
+// match makes the letters out of rows and messages.
+func (h *Hand) match(ctx context.Context) error {
+	var named []uuid.UUID
+	for _, messages := range h.messages {
+		if messages[0].invalid == nil {
+			named = append(named, messages[0].event.ID)
+		}
+	}
+	rows, err := h.box.rows(ctx, named)
+	if err != nil {
+		return err
+	}
+	known := map[string]bool{}
+	for _, l := range rows {
+		known[l.ID()] = true
+		if messages := h.messages[l.ID()]; len(messages) > 0 {
+			l.MessageID, l.Messages = messages[0].id, len(messages)
+		}
+		h.Letters = append(h.Letters, l)
+	}
+	for id, messages := range h.messages {
+		if !known[id] {
+			h.Letters = append(h.Letters, messages[0].letter(len(messages)))
+		}
+	}
+	slices.SortFunc(h.Letters, func(a, b Letter) int {
+		return cmp.Or(
+			cmp.Compare(a.key(), b.key()),
+			cmp.Compare(a.Version, b.Version),
+			cmp.Compare(a.ID(), b.ID()))
+	})
+	return nil
+}
+
+func (l Letter) key() string { return eventing.Key(l.AggregateType, l.AggregateID) }
+
+// letter is what m alone says.
+func (m *message) letter(copies int) Letter {
+	attempts, _ := strconv.Atoi(m.attributes[inbox.AttrDeadLetterAttempts])
+	return Letter{
+		EventID: m.event.ID, AggregateType: m.event.AggregateType, AggregateID: m.event.AggregateID,
+		Version: m.event.Version, Type: m.event.Type, Status: "none",
+		Reason: m.attributes[inbox.AttrDeadLetterReason], Attempts: attempts, Since: m.published,
+		MessageID: m.id, Messages: copies,
+	}
+}
+
+// first is one message of l; nil when there is none in hand.
+func (h *Hand) first(l Letter) *message {
+	if messages := h.messages[l.ID()]; len(messages) > 0 {
+		return messages[0]
+	}
+	return nil
+}
+
+// Content is a letter's message: nil, nil when there is none in hand.
+func (h *Hand) Content(l Letter) (data []byte, attributes map[string]string) {
+	if m := h.first(l); m != nil {
+		return m.data, m.attributes
+	}
+	return nil, nil
+}
+
+// acknowledge settles the messages of l, whose fate is committed. Should it
+// fail, they come back and are found settled.
+func (h *Hand) acknowledge(ctx context.Context, l Letter) error {
+	messages := h.messages[l.ID()]
+	if len(messages) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	req := &pubsubpb.AcknowledgeRequest{Subscription: h.box.name, AckIds: ackIDs(messages)}
+	if err := h.box.client.Acknowledge(ctx, req); err != nil {
+		return fmt.Errorf("acknowledge: %w (the message will be found settled)", err)
+	}
+	delete(h.messages, l.ID())
+	return nil
+}
+
+// Release gives back what is not settled. It also works when ctx has ended.
+func (h *Hand) Release(ctx context.Context) error {
+	var rest []*message
+	for _, messages := range h.messages {
+		rest = append(rest, messages...)
+	}
+	clear(h.messages)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	if err := h.box.extend(ctx, rest, 0); err != nil {
+		return fmt.Errorf("%w (what is left in hand comes back after %s)", err, lease)
+	}
+	return nil
+}
+
+// extend sets for how long messages stay leased from now on.
+func (b *Box) extend(ctx context.Context, messages []*message, d time.Duration) error {
+	for chunk := range slices.Chunk(messages, perCall) {
+		err := b.client.ModifyAckDeadline(ctx, &pubsubpb.ModifyAckDeadlineRequest{
+			Subscription: b.name, AckIds: ackIDs(chunk), AckDeadlineSeconds: int32(d.Seconds()),
+		})
+		if err != nil {
+			return fmt.Errorf("lease dead letters: %w", err)
+		}
+	}
+	return nil
+}
+
+func ackIDs(messages []*message) []string {
+	ids := make([]string, len(messages))
+	for i, m := range messages {
+		ids[i] = m.ackID
+	}
+	return ids
+}
