@@ -1,5 +1,5 @@
 // Package command is the command line that the services share: `serve` (the
-// default), `migrate` and `help`.
+// default), `migrate`, `help`, and the tools that a service brings along.
 //
 // `help` and `--help` work without an environment and go to stdout. Exit codes:
 // 0 done, 1 failed, 2 wrong usage; an error goes to stderr, by variable where the
@@ -40,6 +40,8 @@ type Service struct {
 	// Configure reads what serve needs, but PORT and LOG_LEVEL. Its process is used
 	// if r has no error.
 	Configure func(r *env.Reader) Process
+	// Tools are the operator's commands.
+	Tools []Tool
 }
 
 // Process is a configured service.
@@ -57,7 +59,7 @@ usage: %[1]s [command]
 commands:
   serve     serve until SIGTERM or SIGINT (the default)
   migrate   bring the schema "%[1]s" up to date and exit
-  help      print this
+%[5]s  help      print this
 
 environment of serve:
   DATABASE_URL           Postgres, as the role %[3]s; behind a
@@ -78,28 +80,39 @@ exit codes: 0 done, 1 failed, 2 wrong usage
 func (s Service) Main() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	return s.Run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
+	return s.run(ctx, Call{Args: os.Args[1:], Getenv: os.Getenv, In: terminal(), Out: os.Stdout, Err: os.Stderr})
 }
 
-// Run is Main with everything that it takes from the process.
+// Run is Main with everything that it takes from the process, but for a terminal:
+// nobody can be asked.
 func (s Service) Run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	name, err := parse(args)
+	return s.run(ctx, Call{Args: args, Getenv: getenv, Out: stdout, Err: stderr})
+}
+
+func (s Service) run(ctx context.Context, c Call) int {
+	if len(c.Args) > 0 {
+		if t, ok := s.tool(c.Args[0]); ok {
+			c.Args = c.Args[1:]
+			return s.runTool(ctx, t, c)
+		}
+	}
+	name, err := parse(c.Args)
 	action, known := map[string]func(context.Context, func(string) string, io.Writer) error{
 		"serve": s.serve, "migrate": s.migrate,
 	}[name]
 	switch {
 	case errors.Is(err, flag.ErrHelp) || name == "help":
-		fmt.Fprintf(stdout, usage, s.Name, s.About, s.Name.Role(), s.Environment)
+		fmt.Fprintf(c.Out, usage, s.Name, s.About, s.Name.Role(), s.Environment, s.toolLines())
 		return 0
 	case err == nil && !known:
 		err = fmt.Errorf("unknown command %q", name)
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "%s: %v\n%s help lists the commands\n", s.Name, err, s.Name)
+		fmt.Fprintf(c.Err, "%s: %v\n%s help lists the commands\n", s.Name, err, s.Name)
 		return 2
 	}
-	if err := action(ctx, getenv, stdout); err != nil {
-		fmt.Fprintf(stderr, "%s: %v\n", s.Name, err)
+	if err := action(ctx, c.Getenv, c.Out); err != nil {
+		fmt.Fprintf(c.Err, "%s: %v\n", s.Name, err)
 		return 1
 	}
 	return 0

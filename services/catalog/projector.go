@@ -9,11 +9,13 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"google.golang.org/grpc"
 
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
+	videov1 "example.com/lockstep/proto/video/v1"
 )
 
 const (
@@ -33,6 +35,18 @@ type Projector struct {
 	db      *pgxpool.Pool
 	owner   Owner
 	waiters *consistency.Waiters
+}
+
+// NewProjector returns the projector of db's projection, with the owner of videos
+// at the other end of the connection.
+func NewProjector(db *pgxpool.Pool, owner *grpc.ClientConn) *Projector {
+	return &Projector{db: db, owner: Owner{videov1.NewVideoServiceClient(owner)}, waiters: consistency.NewWaiters(maxWaiters)}
+}
+
+// Handler is what is done with events, as they arrive or when an operator
+// redrives them.
+func (p *Projector) Handler() inbox.Handler {
+	return inbox.Handler{Apply: p.Apply, Repair: p.Repair, Committed: p.waiters.Notify}
 }
 
 // Apply brings the projection forward by e within tx, or says why it did not. An

@@ -12,13 +12,12 @@ import (
 	"example.com/lockstep/internal/env"
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/migrations"
-	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
-	videov1 "example.com/lockstep/proto/video/v1"
 )
 
-const subscription = "video.events.catalog"
+// Subscription has the events that catalog follows.
+const Subscription = "video.events.catalog"
 
 // Config is what a process serving catalog must be told.
 type Config struct {
@@ -67,11 +66,8 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	defer owner.Close()
 
 	health := serve.NewHealth(log, database.Ready(pool, migrations.Catalog))
-	waiters := consistency.NewWaiters(maxWaiters)
-	projector := &Projector{db: pool, owner: Owner{videov1.NewVideoServiceClient(owner)}, waiters: waiters}
-	consumer, err := inbox.NewConsumer(pool, client, subscription,
-		inbox.Handler{Apply: projector.Apply, Repair: projector.Repair, Committed: waiters.Notify},
-		log, health.Register("consumer"))
+	projector := NewProjector(pool, owner)
+	consumer, err := inbox.NewConsumer(pool, client, Subscription, projector.Handler(), log, health.Register("consumer"))
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,14 @@ func ReadConfig(r *env.Reader) Config {
 	}
 }
 
+// Topics are the full names of the topics in project, by aggregate type.
+func Topics(project string) map[string]string {
+	return map[string]string{
+		"video":      "projects/" + project + "/topics/video.events",
+		"engagement": "projects/" + project + "/topics/engagement.events",
+	}
+}
+
 // Serve runs the service on lis, which it closes, until ctx is cancelled, and
 // drains within 10 seconds: the API first, then the relay, then what both stand
 // on. It starts without a database, or with one that is not migrated, and is
@@ -55,11 +63,7 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	defer client.Close()
 
 	health := serve.NewHealth(log, database.Ready(pool, migrations.Video))
-	topics := map[string]string{
-		"video":      "projects/" + cfg.Project + "/topics/video.events",
-		"engagement": "projects/" + cfg.Project + "/topics/engagement.events",
-	}
-	relay, err := outbox.NewRelay(pool, client, topics, log, health.Register("relay"))
+	relay, err := outbox.NewRelay(pool, client, Topics(cfg.Project), log, health.Register("relay"))
 	if err != nil {
 		return err
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/internal/operator/audit"
+	"example.com/lockstep/pkg/eventing"
 )
 
 // landing is for how long after its last lease, and after its parking, a publish

@@ -35,12 +35,11 @@ import (
 	"fmt"
 	"time"
 
+	"cloud.google.com/go/pubsub/v2"
 	vkit "cloud.google.com/go/pubsub/v2/apiv1"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"cloud.google.com/go/pubsub/v2"
 
 	"example.com/lockstep/internal/operator/audit"
 )
@@ -117,9 +116,10 @@ func (b *Box) rows(ctx context.Context, named []uuid.UUID) ([]Letter, error) {
 	rows, _ := b.db.Query(ctx, `
 		SELECT event_id, aggregate_type, aggregate_id, version, event_type, status,
 		       coalesce(last_error, ''), attempts, received_at
-		  FROM (SELECT * FROM (SELECT * FROM inbox WHERE consumer = $1 AND status = 'dead' ORDER BY received_at LIMIT $3) dead
-		         UNION
-		        SELECT * FROM inbox WHERE consumer = $1 AND event_id = ANY($2)) i`, b.consumer, named, MaxLetters)
+		  FROM inbox
+		 WHERE consumer = $1
+		   AND (event_id = ANY($2) OR event_id IN (
+		       SELECT event_id FROM inbox WHERE consumer = $1 AND status = 'dead' ORDER BY received_at LIMIT $3))`, b.consumer, named, MaxLetters)
 	letters, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l Letter, err error) {
 		return l, row.Scan(&l.EventID, &l.AggregateType, &l.AggregateID, &l.Version, &l.Type, &l.Status,
 			&l.Reason, &l.Attempts, &l.Since)
@@ -130,9 +130,9 @@ func (b *Box) rows(ctx context.Context, named []uuid.UUID) ([]Letter, error) {
 	return letters, nil
 }
 
-// History returns what was done to a letter's event by hand, oldest first.
-func (b *Box) History(ctx context.Context, l Letter) ([]audit.Entry, error) {
-	return audit.History(ctx, b.db, l.EventID)
+// History returns what was done to an event by hand, oldest first.
+func (b *Box) History(ctx context.Context, event uuid.UUID) ([]audit.Entry, error) {
+	return audit.History(ctx, b.db, event)
 }
 
 // record is a message as the audit table keeps it.

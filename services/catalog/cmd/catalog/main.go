@@ -7,9 +7,14 @@ import (
 	"net"
 	"os"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+	"google.golang.org/grpc"
+
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/env"
+	"example.com/lockstep/internal/operator"
 	"example.com/lockstep/migrations"
+	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/services/catalog"
 )
 
@@ -17,6 +22,13 @@ const environment = `  GOOGLE_CLOUD_PROJECT   the project of the subscription vi
   VIDEO_SERVICE_ADDR     gRPC of the service that owns videos, host:port
   PUBSUB_ENDPOINT        a regional endpoint, host:port (the global one)
   PUBSUB_EMULATOR_HOST   an emulator in place of Pub/Sub, host:port`
+
+var deadLetters = operator.DeadLetters{
+	Subscription: catalog.Subscription, OwnerVariable: "VIDEO_SERVICE_ADDR",
+	Handler: func(db *pgxpool.Pool, owner *grpc.ClientConn) inbox.Handler {
+		return catalog.NewProjector(db, owner).Handler()
+	},
+}
 
 func main() { os.Exit(service().Main()) }
 
@@ -30,5 +42,6 @@ func service() command.Service {
 				return catalog.Serve(ctx, cfg, lis, log)
 			}}
 		},
+		Tools: []command.Tool{deadLetters.Tool()},
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/env"
+	"example.com/lockstep/internal/operator"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/services/video"
 )
@@ -29,5 +30,6 @@ func service() command.Service {
 				return video.Serve(ctx, cfg, lis, log)
 			}}
 		},
+		Tools: []command.Tool{operator.Outbox(video.Topics)},
 	}
 }

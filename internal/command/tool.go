@@ -1,0 +1,77 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+)
+
+// Tool is a command of a service besides serve and migrate, such as `video
+// outbox`.
+type Tool struct {
+	// Name is what is typed, About its line in the usage text.
+	Name, About string
+	// Run does it. It prints its own help to c.Out, without an environment. A
+	// UsageError ends the process with 2, any other error with 1.
+	Run func(ctx context.Context, c Call) error
+}
+
+// Call is what a tool takes from the process.
+type Call struct {
+	// Args stand behind the tool's name.
+	Args   []string
+	Getenv func(string) string
+	// In is the terminal of a person who can be asked; nil when there is none.
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// UsageError is the caller's mistake on the command line.
+type UsageError struct{ error }
+
+// Usagef makes a UsageError.
+func Usagef(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
+
+func (s Service) tool(name string) (Tool, bool) {
+	i := slices.IndexFunc(s.Tools, func(t Tool) bool { return t.Name == name })
+	if i < 0 {
+		return Tool{}, false
+	}
+	return s.Tools[i], true
+}
+
+func (s Service) runTool(ctx context.Context, t Tool, c Call) int {
+	err := t.Run(ctx, c)
+	var wrong UsageError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &wrong):
+		fmt.Fprintf(c.Err, "%s %s: %v\n%s %s help lists the commands\n", s.Name, t.Name, err, s.Name, t.Name)
+		return 2
+	}
+	fmt.Fprintf(c.Err, "%s %s: %v\n", s.Name, t.Name, err)
+	return 1
+}
+
+// toolLines are the tools' lines in the usage text.
+func (s Service) toolLines() string {
+	var lines strings.Builder
+	for _, t := range s.Tools {
+		fmt.Fprintf(&lines, "  %-9s %s\n", t.Name, t.About)
+	}
+	return lines.String()
+}
+
+// terminal is stdin when a person sits there, else nil.
+func terminal() io.Reader {
+	info, err := os.Stdin.Stat()
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return nil
+	}
+	return os.Stdin
+}

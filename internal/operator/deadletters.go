@@ -1,0 +1,228 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"google.golang.org/grpc"
+
+	"example.com/lockstep/internal/broker"
+	"example.com/lockstep/internal/command"
+	"example.com/lockstep/internal/env"
+	"example.com/lockstep/internal/operator/audit"
+	"example.com/lockstep/internal/operator/deadletter"
+	"example.com/lockstep/pkg/eventing/inbox"
+)
+
+const deadLettersUsage = `dlq looks after the dead letters: events that could not be applied.
+
+usage: dlq COMMAND [flags]
+
+commands:
+  list                what could not be applied, and why
+  show ID             one dead letter, whole, and what was done to it by hand
+  redrive ID...       apply dead letters now, once what was wrong with them is mended
+  redrive --all       the same for all of them
+  discard ID...       give dead letters up; the audit table keeps their messages
+  discard --all       the same for all of them
+  help                print this
+
+An ID is an event's or, where a message is no event, the message's.
+
+flags of list, redrive --all and discard --all:
+  --reason TEXT       only those whose reason contains TEXT
+  --aggregate ID      only those of this aggregate
+flags of redrive and discard:
+  --yes               do it; without, and without a terminal to ask at, only show it
+  --by NAME           who does it ($USER), for the audit table
+  --why TEXT          why
+flags of all:
+  --json              one JSON object on stdout
+
+Redriving applies an event here, in one transaction with its inbox row, and never
+publishes it. It is safe to repeat. The events of an aggregate go in order: behind one
+that fails, or that was not asked for, the later ones stay. A discarded event leaves
+a hole, which is repaired from the owner when the aggregate's next event shows it.
+
+Looking at dead letters takes them from the subscription for a moment: a second
+operator does not see them meanwhile.
+
+environment: as of serve, but for PORT
+
+exit codes: 0 done, 1 failed, 2 wrong usage
+`
+
+// workTime is well below the time for which a Hand holds its messages.
+const workTime = 8 * time.Minute
+
+// DeadLetters is a consumer whose dead letters can be looked after.
+type DeadLetters struct {
+	Subscription string
+	// OwnerVariable names the environment variable with the gRPC address of the
+	// service that owns the events, and Handler is what the consumer does with
+	// them, with its owner at the other end of the connection.
+	OwnerVariable string
+	Handler       func(db *pgxpool.Pool, owner *grpc.ClientConn) inbox.Handler
+}
+
+// Tool is the tool `dlq`.
+func (d DeadLetters) Tool() command.Tool {
+	return command.Tool{
+		Name: "dlq", About: "look after dead letters: `dlq help`",
+		Run: func(ctx context.Context, c command.Call) error {
+			return dispatch(ctx, c, deadLettersUsage, map[string]verb{
+				"list": d.list, "show": d.show, "redrive": d.redrive, "discard": d.discard,
+			})
+		},
+	}
+}
+
+// box returns the dead letters that the environment leads to. The caller calls
+// done.
+func (d DeadLetters) box(ctx context.Context, s *session, r *env.Reader) (b *deadletter.Box, db *pgxpool.Pool, done func(), err error) {
+	project, endpoint := r.Required("GOOGLE_CLOUD_PROJECT"), r.HostPort("PUBSUB_ENDPOINT", "")
+	if db, err = s.open(ctx, r); err != nil {
+		return nil, nil, nil, err
+	}
+	client, err := broker.NewClient(ctx, project, broker.Options{Endpoint: endpoint})
+	if err != nil {
+		db.Close()
+		return nil, nil, nil, err
+	}
+	done = func() {
+		_ = client.Close()
+		db.Close()
+	}
+	return deadletter.New(db, client, d.Subscription), db, done, nil
+}
+
+func (d DeadLetters) list(ctx context.Context, s *session) error {
+	f := s.filters()
+	if err := s.parseIDs(0); err != nil {
+		return err
+	}
+	b, _, done, err := d.box(ctx, s, env.New(s.Getenv))
+	if err != nil {
+		return err
+	}
+	defer done()
+	hand, err := b.Collect(ctx)
+	if err != nil {
+		return err
+	}
+	letters := f.of(hand.Letters)
+	err = s.print(map[string]any{"subscription": d.Subscription, "dead_letters": letters, "partial": hand.Partial}, func(w io.Writer) {
+		fmt.Fprintln(w, "ID\tAGGREGATE\tVERSION\tTYPE\tSTATUS\tATTEMPTS\tSINCE\tMESSAGE\tREASON")
+		for _, l := range letters {
+			printLetter(w, l)
+		}
+		if hand.Partial {
+			fmt.Fprintln(w, "There are more. Settle these first.")
+		}
+	})
+	return errors.Join(err, hand.Release(ctx))
+}
+
+func printLetter(w io.Writer, l deadletter.Letter) {
+	message := l.MessageID
+	if message == "" {
+		message = "gone"
+	}
+	fmt.Fprintf(w, "%s\t%s/%s\t%d\t%s\t%s\t%d\t%s\t%s\t%s\n", l.ID(), l.AggregateType, l.AggregateID, l.Version, l.Type,
+		l.Status, l.Attempts, stamp(l.Since), message, oneLine(l.Reason))
+}
+
+func (d DeadLetters) show(ctx context.Context, s *session) error {
+	if err := s.parseIDs(1); err != nil {
+		return err
+	}
+	b, _, done, err := d.box(ctx, s, env.New(s.Getenv))
+	if err != nil {
+		return err
+	}
+	defer done()
+	hand, err := b.Collect(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.showLetter(ctx, b, hand), hand.Release(ctx))
+}
+
+func (s *session) showLetter(ctx context.Context, b *deadletter.Box, hand *deadletter.Hand) error {
+	out := struct {
+		Letter     *deadletter.Letter `json:"dead_letter"`
+		Attributes map[string]string  `json:"attributes,omitempty"`
+		Payload    []byte             `json:"payload,omitempty"`
+		Actions    []audit.Entry      `json:"actions"`
+	}{}
+	letters, err := s.named(hand.Letters)
+	if err == nil {
+		out.Letter = &letters[0]
+		out.Payload, out.Attributes = hand.Content(letters[0])
+	}
+	// One that was settled has left, but not without a trace.
+	if id, invalid := uuid.Parse(s.ids[0]); invalid == nil {
+		var historyErr error
+		if out.Actions, historyErr = b.History(ctx, id); historyErr != nil {
+			return historyErr
+		}
+	}
+	if err != nil && len(out.Actions) == 0 {
+		return err
+	}
+	return s.print(out, func(w io.Writer) {
+		if out.Letter != nil {
+			printLetter(w, *out.Letter)
+			fmt.Fprintf(w, "reason\t%s\n", out.Letter.Reason)
+			for _, name := range sorted(out.Attributes) {
+				fmt.Fprintf(w, "%s\t%s\n", name, out.Attributes[name])
+			}
+			fmt.Fprintf(w, "payload\t%d bytes (--json has them in base64)\n", len(out.Payload))
+		}
+		printActions(w, out.Actions)
+	})
+}
+
+// filter narrows the dead letters down.
+type filter struct{ reason, aggregate string }
+
+func (s *session) filters() *filter {
+	var f filter
+	s.flags.StringVar(&f.reason, "reason", "", "")
+	s.flags.StringVar(&f.aggregate, "aggregate", "", "")
+	return &f
+}
+
+func (f *filter) of(letters []deadletter.Letter) []deadletter.Letter {
+	chosen := []deadletter.Letter{} // not null in JSON
+	for _, l := range letters {
+		if strings.Contains(l.Reason, f.reason) && (f.aggregate == "" || f.aggregate == l.AggregateID) {
+			chosen = append(chosen, l)
+		}
+	}
+	return chosen
+}
+
+// named returns the letters that the command line names, in their own order.
+func (s *session) named(letters []deadletter.Letter) ([]deadletter.Letter, error) {
+	var chosen []deadletter.Letter
+	missing := slices.Clone(s.ids)
+	for _, l := range letters {
+		before := len(missing)
+		missing = slices.DeleteFunc(missing, func(id string) bool { return id == l.ID() || id == l.MessageID })
+		if len(missing) < before {
+			chosen = append(chosen, l)
+		}
+	}
+	if len(missing) > 0 {
+		return nil, fmt.Errorf("no such dead letter: %s", strings.Join(missing, ", "))
+	}
+	return chosen, nil
+}

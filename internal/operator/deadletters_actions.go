@@ -1,0 +1,178 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"example.com/lockstep/internal/command"
+	"example.com/lockstep/internal/env"
+	"example.com/lockstep/internal/operator/deadletter"
+	"example.com/lockstep/internal/serve"
+)
+
+// errBehind is a letter that must wait for one before it.
+var errBehind = errors.New("an older dead letter of its aggregate comes first: redrive or discard that")
+
+// outcome is what became of one letter, or what would.
+type outcome struct {
+	deadletter.Letter
+	// Result is empty where nothing was done.
+	Result string `json:"result"`
+	Error  string `json:"error,omitempty"`
+}
+
+// settle is an action on one letter; what it returns says what became of it. It
+// may return both that and an error.
+type settle func(ctx context.Context, hand *deadletter.Hand, l deadletter.Letter) (string, error)
+
+func (d DeadLetters) redrive(ctx context.Context, s *session) error {
+	choose, err := s.selection()
+	if err != nil {
+		return err
+	}
+	r := env.New(s.Getenv)
+	r.Required(d.OwnerVariable)
+	addr := r.HostPort(d.OwnerVariable, "")
+	b, db, done, err := d.box(ctx, s, r)
+	if err != nil {
+		return err
+	}
+	defer done()
+	owner, err := serve.Dial(addr)
+	if err != nil {
+		return err
+	}
+	defer owner.Close()
+	handler := d.Handler(db, owner)
+	return s.settleAll(ctx, b, choose, behind, func(ctx context.Context, hand *deadletter.Hand, l deadletter.Letter) (string, error) {
+		result, err := hand.Redrive(ctx, s.order, handler, l)
+		return string(result), err
+	})
+}
+
+func (d DeadLetters) discard(ctx context.Context, s *session) error {
+	choose, err := s.selection()
+	if err != nil {
+		return err
+	}
+	b, _, done, err := d.box(ctx, s, env.New(s.Getenv))
+	if err != nil {
+		return err
+	}
+	defer done()
+	// No order: giving up a later event takes nothing from an earlier one.
+	freely := func([]deadletter.Letter, []outcome, deadletter.Letter) bool { return false }
+	return s.settleAll(ctx, b, choose, freely, func(ctx context.Context, hand *deadletter.Hand, l deadletter.Letter) (string, error) {
+		if err := hand.Discard(ctx, s.order, l); err != nil {
+			return "", err
+		}
+		return "discarded", nil
+	})
+}
+
+// selection parses a command line that names letters or says --all.
+func (s *session) selection() (func([]deadletter.Letter) ([]deadletter.Letter, error), error) {
+	s.asks()
+	all := s.flags.Bool("all", false, "")
+	f := s.filters()
+	if err := s.parse(); err != nil {
+		return nil, err
+	}
+	switch {
+	case *all == (len(s.ids) > 0):
+		return nil, command.Usagef("want the ids of dead letters, or --all")
+	case *all:
+		return func(letters []deadletter.Letter) ([]deadletter.Letter, error) { return f.of(letters), nil }, nil
+	case *f != (filter{}):
+		return nil, command.Usagef("--reason and --aggregate belong to --all")
+	}
+	return s.named, nil
+}
+
+// settleAll does one thing to each letter chosen, in their order, unless after
+// says that it must wait. Without confirmation it says what it would do.
+func (s *session) settleAll(ctx context.Context, b *deadletter.Box, choose func([]deadletter.Letter) ([]deadletter.Letter, error),
+	after func(all []deadletter.Letter, settled []outcome, l deadletter.Letter) bool, do settle,
+) error {
+	ctx, cancel := context.WithTimeout(ctx, workTime)
+	defer cancel()
+	hand, err := b.Collect(ctx)
+	if err != nil {
+		return err
+	}
+	chosen, err := choose(hand.Letters)
+	if err != nil {
+		return errors.Join(err, hand.Release(ctx))
+	}
+	outcomes := []outcome{} // not null in JSON
+	if !s.json {
+		err = s.print(nil, func(w io.Writer) {
+			for _, l := range chosen {
+				printLetter(w, l)
+			}
+		})
+	}
+	going := err == nil && len(chosen) > 0 && s.confirmed()
+	for _, l := range chosen {
+		o := outcome{Letter: l}
+		var problem error
+		switch {
+		case after(hand.Letters, outcomes, l):
+			problem = errBehind
+		case going:
+			o.Result, problem = do(ctx, hand, l)
+		}
+		if problem != nil {
+			o.Error = problem.Error()
+		}
+		outcomes = append(outcomes, o)
+	}
+	return errors.Join(err, hand.Release(ctx), s.settled(outcomes, going))
+}
+
+// behind reports whether an older dead letter of l's aggregate is still one: it
+// was not chosen, or failed.
+func behind(all []deadletter.Letter, settled []outcome, l deadletter.Letter) bool {
+	return slices.ContainsFunc(all, func(older deadletter.Letter) bool {
+		if older.AggregateType != l.AggregateType || older.AggregateID != l.AggregateID || older.Version >= l.Version ||
+			older.Status == "done" || older.Status == "discarded" {
+			return false
+		}
+		return !slices.ContainsFunc(settled, func(o outcome) bool { return o.ID() == older.ID() && o.Error == "" })
+	})
+}
+
+// settled prints outcomes, and is an error if any is.
+func (s *session) settled(outcomes []outcome, done bool) error {
+	failed := 0
+	for _, o := range outcomes {
+		if o.Error != "" {
+			failed++
+		}
+	}
+	err := s.print(map[string]any{"dry_run": !done, "results": outcomes}, func(w io.Writer) {
+		for _, o := range outcomes {
+			switch {
+			case o.Error != "":
+				fmt.Fprintf(w, "%s\t%s\n", o.ID(), o.Error)
+			case done:
+				fmt.Fprintf(w, "%s\t%s\n", o.ID(), o.Result)
+			}
+		}
+		if len(outcomes) == 0 {
+			fmt.Fprintln(w, "There is no such dead letter.")
+		} else if !done {
+			fmt.Fprint(w, unchanged)
+		}
+	})
+	if err == nil && failed > 0 {
+		err = fmt.Errorf("%d of %d dead letters stay", failed, len(outcomes))
+	}
+	return err
+}
+
+func sorted(attributes map[string]string) []string { return slices.Sorted(maps.Keys(attributes)) }

@@ -1,0 +1,97 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/internal/broker"
+	"example.com/lockstep/internal/command"
+	"example.com/lockstep/internal/env"
+	"example.com/lockstep/internal/operator/backlog"
+	"example.com/lockstep/internal/telemetry"
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/outbox"
+)
+
+// poll is the pause between two looks at whether everything has left.
+var poll = eventing.Backoff{Base: 200 * time.Millisecond, Cap: 2 * time.Second}
+
+// drain relays until there is nothing left that could be sent. Parked events are
+// its failure: where a job takes the place of a service there may be nothing
+// else that tells.
+func drain(topics func(project string) map[string]string) verb {
+	return func(ctx context.Context, s *session) error {
+		timeout := s.flags.Duration("timeout", 5*time.Minute, "")
+		if err := s.parseIDs(0); err != nil {
+			return err
+		}
+		if *timeout <= 0 {
+			return command.Usagef("--timeout %s: not positive", *timeout)
+		}
+		r := env.New(s.Getenv)
+		project, endpoint := r.Required("GOOGLE_CLOUD_PROJECT"), r.HostPort("PUBSUB_ENDPOINT", "")
+		pool, err := s.open(ctx, r)
+		if err != nil {
+			return err
+		}
+		defer pool.Close()
+		client, err := broker.NewClient(ctx, project, broker.Options{Endpoint: endpoint})
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		log := telemetry.Logger(s.Err, slog.LevelWarn, "outbox drain", project)
+		relay, err := outbox.NewRelay(pool, client, topics(project), log, func() {})
+		if err != nil {
+			return err
+		}
+		limited, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("events are left after %s", *timeout))
+		defer cancel()
+		left := relayUntilEmpty(limited, relay, pool)
+		return errors.Join(left, s.drained(context.WithoutCancel(ctx), pool))
+	}
+}
+
+// relayUntilEmpty returns nil once nothing is left that could be sent.
+func relayUntilEmpty(ctx context.Context, relay *outbox.Relay, pool *pgxpool.Pool) error {
+	relaying, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- relay.Run(relaying) }()
+	err := untilEmpty(ctx, pool)
+	stop()
+	return errors.Join(err, <-ended)
+}
+
+// untilEmpty outlives an outage of the database, as the relay does.
+func untilEmpty(ctx context.Context, pool *pgxpool.Pool) error {
+	for look := 1; ; look++ {
+		sendable, err := backlog.New(pool).Sendable(ctx)
+		if err == nil && !sendable {
+			return nil
+		}
+		if !eventing.Sleep(ctx, poll.Delay(look), nil) {
+			return errors.Join(context.Cause(ctx), err)
+		}
+	}
+}
+
+// drained prints how the outbox stands. Parked events are an error.
+func (s *session) drained(ctx context.Context, pool *pgxpool.Pool) error {
+	now, err := backlog.New(pool).Status(ctx)
+	if err != nil {
+		return err
+	}
+	err = s.print(map[string]any{"pending": now.Pending, "parked": now.Parked, "blocked": now.Blocked}, func(w io.Writer) {
+		fmt.Fprintf(w, "pending\t%d\nparked\t%d\nblocked\t%d\n", now.Pending, now.Parked, now.Blocked)
+	})
+	if err == nil && now.Parked > 0 {
+		err = fmt.Errorf("%d events are parked and need a person: `outbox status`", now.Parked)
+	}
+	return err
+}

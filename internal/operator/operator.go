@@ -1,0 +1,171 @@
+// Package operator is the command line by which a person looks after events that
+// do not flow: `video outbox` and `catalog dlq`.
+//
+//	backlog      what the owner has not published        video.outbox
+//	deadletter   what the copy could not process         catalog.inbox, <subscription>.dlq
+//	audit        who did what about it, when and why     operator_actions
+//
+// Those three packages do the work; this one parses, asks and prints. What
+// cannot be taken back (skip, redrive, discard) is shown and not done, unless
+// --yes is given or a person at the terminal says why. With --json a command
+// prints exactly one JSON object to stdout. Everything else goes to stderr.
+package operator
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/internal/command"
+	"example.com/lockstep/internal/database"
+	"example.com/lockstep/internal/env"
+	"example.com/lockstep/internal/operator/audit"
+)
+
+// A verb is one command of a tool.
+type verb func(ctx context.Context, s *session) error
+
+// dispatch runs the verb that c names. Usage is what help prints.
+func dispatch(ctx context.Context, c command.Call, usage string, verbs map[string]verb) error {
+	names := strings.Join(slices.Sorted(maps.Keys(verbs)), ", ")
+	if len(c.Args) == 0 {
+		return command.Usagef("a command is missing: one of %s", names)
+	}
+	name := c.Args[0]
+	do, ok := verbs[name]
+	switch {
+	case slices.Contains([]string{"help", "-h", "-help", "--help"}, name):
+		fmt.Fprint(c.Out, usage)
+		return nil
+	case !ok:
+		return command.Usagef("unknown command %q: want one of %s", name, names)
+	}
+	s := &session{Call: c, flags: flag.NewFlagSet(name, flag.ContinueOnError)}
+	s.flags.SetOutput(io.Discard) // command prints the error
+	s.flags.BoolVar(&s.json, "json", false, "")
+	err := do(ctx, s)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(c.Out, usage)
+		return nil
+	}
+	return err
+}
+
+// session is one run of a verb.
+type session struct {
+	command.Call
+	flags *flag.FlagSet
+	json  bool
+	yes   bool
+	order audit.Order
+	// ids are the arguments that are no flags.
+	ids []string
+}
+
+// acts declares the flags of a verb that changes something.
+func (s *session) acts() {
+	s.flags.StringVar(&s.order.By, "by", cmp.Or(s.Getenv("USER"), "unknown"), "")
+	s.flags.StringVar(&s.order.Why, "why", "", "")
+}
+
+// asks declares the flags of a verb that does nothing before it is told to.
+func (s *session) asks() {
+	s.acts()
+	s.flags.BoolVar(&s.yes, "yes", false, "")
+}
+
+// parse takes flags and ids in any order.
+func (s *session) parse() error {
+	for args := s.Args[1:]; ; {
+		switch err := s.flags.Parse(args); {
+		case errors.Is(err, flag.ErrHelp):
+			return err
+		case err != nil:
+			return command.Usagef("%w", err)
+		case s.flags.NArg() == 0:
+			return nil
+		}
+		s.ids = append(s.ids, s.flags.Arg(0))
+		args = s.flags.Args()[1:]
+	}
+}
+
+// confirmed reports whether to go on, once the caller has shown with what. A
+// person at a terminal goes on by saying why.
+func (s *session) confirmed() bool {
+	if s.yes || s.json || s.In == nil {
+		return s.yes
+	}
+	fmt.Fprint(s.Err, "Why? (kept in the audit table; nothing said, nothing done) ")
+	line, _ := bufio.NewReader(s.In).ReadString('\n')
+	if line = strings.TrimSpace(line); line != "" {
+		s.order.Why, s.yes = line, true
+	}
+	return s.yes
+}
+
+// unchanged is said after a dry run.
+const unchanged = "Nothing was changed. Add --yes to do it.\n"
+
+// print writes v with --json, else what text writes into columns.
+func (s *session) print(v any, text func(w io.Writer)) error {
+	if s.json {
+		return json.NewEncoder(s.Out).Encode(v)
+	}
+	w := tabwriter.NewWriter(s.Out, 0, 0, 2, ' ', 0)
+	text(w)
+	return w.Flush()
+}
+
+// parseIDs is parse for a verb that wants a certain number of ids.
+func (s *session) parseIDs(want int) error {
+	if err := s.parse(); err != nil {
+		return err
+	}
+	switch {
+	case len(s.ids) > want:
+		return command.Usagef("unexpected argument %q", s.ids[want])
+	case len(s.ids) < want:
+		return command.Usagef("the id of an event is missing")
+	}
+	return nil
+}
+
+// open returns the pool that DATABASE_URL names. The caller closes it.
+func (s *session) open(ctx context.Context, r *env.Reader) (*pgxpool.Pool, error) {
+	url := r.RequiredURL("DATABASE_URL")
+	if err := r.Err(); err != nil {
+		return nil, err
+	}
+	return database.Open(ctx, url)
+}
+
+// oneLine is text for a table: without line breaks, and not endless.
+func oneLine(text string) string {
+	const longest = 100
+	runes := []rune(strings.Join(strings.Fields(text), " "))
+	if len(runes) > longest {
+		return string(runes[:longest]) + "…"
+	}
+	return string(runes)
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+func printActions(w io.Writer, actions []audit.Entry) {
+	for _, a := range actions {
+		fmt.Fprintf(w, "%s\t%s by %s (role %s): %s\n", stamp(a.At), a.Action, a.By, a.DatabaseRole, oneLine(cmp.Or(a.Why, "no reason given")))
+	}
+}

@@ -1,0 +1,185 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/lockstep/internal/command"
+	"example.com/lockstep/internal/env"
+	"example.com/lockstep/internal/operator/backlog"
+)
+
+const outboxUsage = `outbox looks after the events that have not been published.
+
+usage: outbox COMMAND [flags]
+
+commands:
+  status              what waits, for how long, and what is parked, by reason and aggregate
+  list                the events that are not published, oldest first
+    --parked            only those that the broker refused for good
+    --aggregate ID      only those of this aggregate
+    --reason TEXT       only those whose last refusal contains TEXT
+    --limit N           at most N, up to 1000 (100)
+  show EVENT          one event, whole, and what was done to it by hand
+  retry EVENT         let a parked event be tried again; what waits behind it follows in order
+  retry --all         the same for all parked events
+    --reason TEXT       only those whose refusal contains TEXT
+    --aggregate ID      only those of this aggregate
+  skip EVENT          give a parked event up; what waits behind it leaves in order
+    --yes               do it; without, and without a terminal to ask at, only show it
+  purge               remove events that were published long ago, in small batches
+    --older-than TIME   longer ago than this, such as 36h (168h)
+  drain               publish until nothing is left to publish, then end (1 if any is parked):
+                      a scheduled job in place of a service that always runs
+    --timeout TIME      give up after this (5m)
+  help                print this
+
+flags of all:
+  --json              one JSON object on stdout
+flags of retry and skip, for the audit table:
+  --by NAME           who does it ($USER)
+  --why TEXT          why
+
+A skipped event leaves a hole in its aggregate's versions. Consumers notice with the
+next event and repair themselves from the owner; until then they lack the change.
+
+environment:
+  DATABASE_URL        Postgres, as the service's own role
+  of drain also: GOOGLE_CLOUD_PROJECT, PUBSUB_ENDPOINT, PUBSUB_EMULATOR_HOST as of serve
+
+exit codes: 0 done, 1 failed, 2 wrong usage
+`
+
+// Outbox is the tool `outbox` of a service that publishes events. Topics maps
+// aggregate types to full topic names, as serve does.
+func Outbox(topics func(project string) map[string]string) command.Tool {
+	return command.Tool{
+		Name: "outbox", About: "look after events that are not published: `outbox help`",
+		Run: func(ctx context.Context, c command.Call) error {
+			return dispatch(ctx, c, outboxUsage, map[string]verb{
+				"status": status, "list": list, "show": show, "retry": retry, "skip": skip, "purge": purge,
+				"drain": drain(topics),
+			})
+		},
+	}
+}
+
+// openBacklog returns the outbox that DATABASE_URL leads to. The caller calls done.
+func (s *session) openBacklog(ctx context.Context) (b *backlog.Backlog, done func(), err error) {
+	pool, err := s.open(ctx, env.New(s.Getenv))
+	if err != nil {
+		return nil, nil, err
+	}
+	return backlog.New(pool), pool.Close, nil
+}
+
+// oneEvent parses a command line that names one event.
+func (s *session) oneEvent() (uuid.UUID, error) {
+	if err := s.parseIDs(1); err != nil {
+		return uuid.Nil, err
+	}
+	return s.event()
+}
+
+// event is the id that the command line has.
+func (s *session) event() (uuid.UUID, error) {
+	id, err := uuid.Parse(s.ids[0])
+	if err != nil {
+		return uuid.Nil, command.Usagef("event id %q: %w", s.ids[0], err)
+	}
+	return id, nil
+}
+
+func status(ctx context.Context, s *session) error {
+	if err := s.parseIDs(0); err != nil {
+		return err
+	}
+	b, done, err := s.openBacklog(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	now, err := b.Status(ctx)
+	if err != nil {
+		return err
+	}
+	return s.print(now, func(w io.Writer) {
+		fmt.Fprintf(w, "pending\t%d\nblocked\t%d\nparked\t%d\n", now.Pending, now.Blocked, now.Parked)
+		fmt.Fprintf(w, "oldest to send\t%s\n", (time.Duration(now.OldestAge * float64(time.Second))).Round(time.Millisecond))
+		if now.Parked == 0 {
+			return
+		}
+		fmt.Fprintln(w, "\nPARKED\tREASON")
+		for _, r := range now.ByReason {
+			fmt.Fprintf(w, "%d\t%s\n", r.Parked, oneLine(r.Reason))
+		}
+		fmt.Fprintln(w, "\nAGGREGATE\tVERSION\tEVENT\tPARKED AT\tBLOCKED\tREASON")
+		for _, a := range now.ByAggregate {
+			fmt.Fprintf(w, "%s/%s\t%d\t%s\t%s\t%d\t%s\n", a.AggregateType, a.AggregateID, a.Version, a.Event,
+				stamp(a.ParkedAt), a.Blocked, oneLine(a.Reason))
+		}
+	})
+}
+
+func list(ctx context.Context, s *session) error {
+	var f backlog.Filter
+	s.flags.BoolVar(&f.Parked, "parked", false, "")
+	s.flags.StringVar(&f.AggregateID, "aggregate", "", "")
+	s.flags.StringVar(&f.Reason, "reason", "", "")
+	limit := s.flags.Int("limit", 100, "")
+	if err := s.parseIDs(0); err != nil {
+		return err
+	}
+	if *limit < 1 || *limit > backlog.MaxList {
+		return command.Usagef("--limit %d: from 1 to %d", *limit, backlog.MaxList)
+	}
+	b, done, err := s.openBacklog(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	events, err := b.List(ctx, f, *limit)
+	if err != nil {
+		return err
+	}
+	return s.print(map[string]any{"events": events}, func(w io.Writer) {
+		fmt.Fprintln(w, "EVENT\tAGGREGATE\tVERSION\tTYPE\tSTATE\tATTEMPTS\tOCCURRED AT\tREASON")
+		for _, e := range events {
+			printEvent(w, e)
+		}
+	})
+}
+
+func printEvent(w io.Writer, e backlog.Event) {
+	fmt.Fprintf(w, "%s\t%s/%s\t%d\t%s\t%s\t%d\t%s\t%s\n", e.ID, e.AggregateType, e.AggregateID, e.Version, e.Type,
+		e.State, e.Attempts, stamp(e.OccurredAt), oneLine(e.Reason))
+}
+
+func show(ctx context.Context, s *session) error {
+	id, err := s.oneEvent()
+	if err != nil {
+		return err
+	}
+	b, done, err := s.openBacklog(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	d, err := b.Show(ctx, id)
+	if err != nil {
+		return err
+	}
+	return s.print(d, func(w io.Writer) {
+		if d.Event == nil {
+			fmt.Fprintln(w, "The event has left the outbox; --json shows what it was.")
+		} else {
+			printEvent(w, *d.Event)
+			fmt.Fprintf(w, "%s\n", d.Row)
+		}
+		printActions(w, d.Actions)
+	})
+}

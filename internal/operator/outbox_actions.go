@@ -1,0 +1,130 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/lockstep/internal/command"
+	"example.com/lockstep/internal/operator/backlog"
+)
+
+// skipTimeout is longer than any wait for a last attempt to land.
+const skipTimeout = 2 * time.Minute
+
+// leftHole is what an operator must know about a skip.
+const leftHole = "Consumers lack this version until the aggregate's next event: " +
+	"then they notice the gap and repair themselves from the owner."
+
+func retry(ctx context.Context, s *session) error {
+	var f backlog.Filter
+	s.acts()
+	all := s.flags.Bool("all", false, "")
+	s.flags.StringVar(&f.Reason, "reason", "", "")
+	s.flags.StringVar(&f.AggregateID, "aggregate", "", "")
+	if err := s.parse(); err != nil {
+		return err
+	}
+	switch {
+	case *all == (len(s.ids) > 0), len(s.ids) > 1:
+		return command.Usagef("want the id of one event, or --all")
+	case !*all && f != (backlog.Filter{}):
+		return command.Usagef("--reason and --aggregate belong to --all")
+	}
+	freed, err := s.retry(ctx, *all, f)
+	if err != nil {
+		return err
+	}
+	return s.print(map[string]any{"retried": freed}, func(w io.Writer) {
+		fmt.Fprintf(w, "%d parked events are free to leave; what waits behind them follows in order.\n", freed)
+	})
+}
+
+func (s *session) retry(ctx context.Context, all bool, f backlog.Filter) (freed int64, err error) {
+	var id uuid.UUID
+	if !all {
+		if id, err = s.event(); err != nil {
+			return 0, err
+		}
+	}
+	b, done, err := s.openBacklog(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	if all {
+		return b.Retry(ctx, s.order, f)
+	}
+	return 1, b.RetryOne(ctx, s.order, id)
+}
+
+func skip(ctx context.Context, s *session) error {
+	s.asks()
+	id, err := s.oneEvent()
+	if err != nil {
+		return err
+	}
+	b, done, err := s.openBacklog(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	plan, err := b.PlanSkip(ctx, id)
+	if err != nil {
+		return err
+	}
+	result := struct {
+		backlog.Plan
+		Skipped bool   `json:"skipped"`
+		Note    string `json:"note"`
+	}{Plan: plan, Note: leftHole}
+	if !s.json {
+		e := plan.Event
+		fmt.Fprintf(s.Out, "%s version %d of %s/%s, parked because: %s\n", e.Type, e.Version, e.AggregateType, e.AggregateID, oneLine(e.Reason))
+		fmt.Fprintf(s.Out, "Events that would follow it: %d. %s\n", plan.Blocked, leftHole)
+	}
+	if s.confirmed() {
+		if plan.Wait > 0 {
+			fmt.Fprintf(s.Err, "waiting %.0f s, until its last attempt can no longer land\n", plan.Wait)
+		}
+		ctx, cancel := context.WithTimeout(ctx, skipTimeout)
+		defer cancel()
+		if err := b.Skip(ctx, s.order, id); err != nil {
+			return err
+		}
+		result.Skipped = true
+	}
+	return s.print(result, func(w io.Writer) {
+		if result.Skipped {
+			fmt.Fprintln(w, "Skipped. The audit table keeps the event.")
+		} else {
+			fmt.Fprint(w, unchanged)
+		}
+	})
+}
+
+func purge(ctx context.Context, s *session) error {
+	const week = 7 * 24 * time.Hour
+	age := s.flags.Duration("older-than", week, "")
+	if err := s.parseIDs(0); err != nil {
+		return err
+	}
+	if *age < 0 {
+		return command.Usagef("--older-than %s: negative", *age)
+	}
+	b, done, err := s.openBacklog(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	purged, err := b.Purge(ctx, *age)
+	if err != nil {
+		return fmt.Errorf("after %d events: %w", purged, err)
+	}
+	return s.print(map[string]any{"purged": purged}, func(w io.Writer) {
+		fmt.Fprintf(w, "Removed %d events that were published more than %s ago.\n", purged, *age)
+	})
+}
