@@ -118,8 +118,10 @@ func (b *Box) rows(ctx context.Context, named []uuid.UUID) ([]Letter, error) {
 		       coalesce(last_error, ''), attempts, received_at
 		  FROM inbox
 		 WHERE consumer = $1
-		   AND (event_id = ANY($2) OR event_id IN (
-		       SELECT event_id FROM inbox WHERE consumer = $1 AND status = 'dead' ORDER BY received_at LIMIT $3))`, b.consumer, named, MaxLetters)
+		   AND event_id IN (
+		       SELECT unnest($2::uuid[])
+		        UNION
+		       (SELECT event_id FROM inbox WHERE consumer = $1 AND status = 'dead' ORDER BY received_at LIMIT $3))`, b.consumer, named, MaxLetters)
 	letters, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l Letter, err error) {
 		return l, row.Scan(&l.EventID, &l.AggregateType, &l.AggregateID, &l.Version, &l.Type, &l.Status,
 			&l.Reason, &l.Attempts, &l.Since)
