@@ -121,7 +121,8 @@ func (b *Box) rows(ctx context.Context, named []uuid.UUID) ([]Letter, error) {
 		   AND event_id IN (
 		       SELECT unnest($2::uuid[])
 		        UNION
-		       (SELECT event_id FROM inbox WHERE consumer = $1 AND status = 'dead' ORDER BY received_at LIMIT $3))`, b.consumer, named, MaxLetters)
+		       (SELECT event_id FROM inbox WHERE consumer = $1 AND status = 'dead' ORDER BY received_at LIMIT $3))`,
+		b.consumer, named, MaxLetters)
 	letters, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l Letter, err error) {
 		return l, row.Scan(&l.EventID, &l.AggregateType, &l.AggregateID, &l.Version, &l.Type, &l.Status,
 			&l.Reason, &l.Attempts, &l.Since)

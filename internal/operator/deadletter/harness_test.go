@@ -172,7 +172,9 @@ func (b *bench) send(t *testing.T, topic string, m *pubsubpb.PubsubMessage) {
 // mends what was wrong with them.
 func (b *bench) bury(t *testing.T, events ...eventing.Event) {
 	t.Helper()
-	b.set(func() { b.spoil = func(eventing.Event) error { return eventing.Permanent(errors.New("title is a teapot")) } })
+	b.set(func() {
+		b.spoil = func(eventing.Event) error { return eventing.Permanent(errors.New("title is a teapot")) }
+	})
 	for _, e := range events {
 		b.send(t, "video.events", e.Message())
 	}
