@@ -25,6 +25,7 @@ import (
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/localpubsub"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -67,7 +68,7 @@ func newBench(t *testing.T) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := localbroker.Start(t.Context(), localbroker.Options{Kind: localbroker.Fake})
+	server, err := localpubsub.Start(localpubsub.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
