@@ -1,0 +1,159 @@
+package operator
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"example.com/lockstep/pkg/eventing"
+)
+
+// results is what the tests read of a redrive or discard in JSON.
+type results struct {
+	DryRun  bool `json:"dry_run"`
+	Results []struct {
+		EventID uuid.UUID `json:"event_id"`
+		Result  string
+		Error   string
+	}
+}
+
+// by is each event's result, or error.
+func (r results) by() map[uuid.UUID]string {
+	said := map[uuid.UUID]string{}
+	for _, one := range r.Results {
+		said[one.EventID] = one.Result + one.Error
+	}
+	return said
+}
+
+const (
+	dead      = `SELECT count(*) FROM inbox WHERE status = 'dead'`
+	projected = `SELECT coalesce(max(version), 0) FROM video_projection WHERE video_id = $1`
+)
+
+func TestDeadLettersListAndShow(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	x, y := event(uuid.NewString(), 1), event(uuid.NewString(), 2)
+	b.bury(t, "title is\na teapot", x)
+	b.bury(t, "unknown schema", y)
+	var list struct {
+		Subscription string
+		Letters      []struct {
+			EventID  uuid.UUID `json:"event_id"`
+			Status   string
+			Messages int
+		} `json:"dead_letters"`
+	}
+	for line, want := range map[string]int{
+		"dlq list": 2, "dlq list --reason teapot": 1, "dlq list --aggregate " + y.AggregateID: 1, "dlq list --reason nothing": 0,
+	} {
+		b.json(t, 0, line, &list)
+		if len(list.Letters) != want || list.Letters == nil || list.Subscription != subscription {
+			t.Errorf("%s: %+v", line, list)
+		}
+	}
+	for _, line := range []string{"dlq list", "dlq show " + x.ID.String()} {
+		if stdout, _ := b.run(t, 0, line); !strings.Contains(stdout, x.ID.String()) || !strings.Contains(stdout, "title is a teapot") {
+			t.Errorf("%s: %s", line, stdout)
+		}
+	}
+	var shown struct {
+		Letter     struct{ Reason string } `json:"dead_letter"`
+		Attributes map[string]string
+		Payload    []byte
+	}
+	b.json(t, 0, "dlq show "+y.ID.String(), &shown)
+	if string(shown.Payload) != "payload" || shown.Attributes[eventing.AttrVersion] != "2" || shown.Letter.Reason != "unknown schema" {
+		t.Errorf("show: %+v", shown)
+	}
+	if _, stderr := b.run(t, 1, "dlq show "+uuid.NewString()); !strings.Contains(stderr, "no such dead letter") {
+		t.Errorf("show of nothing: %s", stderr)
+	}
+}
+
+func TestRedriveIsADryRunUntilTold(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	e := event(uuid.NewString(), 1)
+	b.bury(t, "title is a teapot", e)
+	var r results
+	b.json(t, 0, "dlq redrive --all", &r)
+	if !r.DryRun || len(r.Results) != 1 || count(t, b.catalog, dead) != 1 {
+		t.Errorf("dry run: %+v", r)
+	}
+	if stdout, _ := b.run(t, 0, "dlq redrive "+e.ID.String()); !strings.Contains(stdout, "Nothing was changed") || count(t, b.catalog, dead) != 1 {
+		t.Errorf("dry run: %s", stdout)
+	}
+	b.broken.Store(true)
+	b.json(t, 1, "dlq redrive --all --yes", &r)
+	if !strings.Contains(r.by()[e.ID], "still a teapot") {
+		t.Errorf("still broken: %+v", r)
+	}
+	b.broken.Store(false)
+	if stdout, stderr := b.at(t, "the handler was mended\n", "dlq redrive "+e.ID.String()); !strings.Contains(stdout, "applied") ||
+		count(t, b.catalog, dead) != 0 || count(t, b.catalog, projected, e.AggregateID) != 1 {
+		t.Errorf("asked: %s%s", stdout, stderr)
+	}
+	if n := count(t, b.catalog, `SELECT count(*) FROM operator_actions WHERE action = 'redrive' AND why = 'the handler was mended'`); n != 1 {
+		t.Error("the audit table does not say why")
+	}
+	b.json(t, 0, "dlq redrive --all --yes", &r)
+	if len(r.Results) != 0 {
+		t.Errorf("nothing is left: %+v", r)
+	}
+	if stdout, _ := b.run(t, 0, "dlq show "+e.ID.String()); !strings.Contains(stdout, "redrive by ada (role catalog_service)") {
+		t.Errorf("show of what was redriven: %s", stdout)
+	}
+}
+
+func TestRedriveGoesInOrderPerAggregate(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	aggregate, other := uuid.NewString(), uuid.NewString()
+	one, two, three, free := event(aggregate, 1), event(aggregate, 2), event(aggregate, 3), event(other, 9)
+	b.bury(t, "title is a teapot", three, one, free, two)
+	var r results
+	b.json(t, 1, "dlq redrive --yes "+two.ID.String()+" "+free.ID.String(), &r)
+	if diff := cmp.Diff(map[uuid.UUID]string{two.ID: errBehind.Error(), free.ID: "applied"}, r.by()); diff != "" {
+		t.Error(diff)
+	}
+	b.broken.Store(true)
+	b.json(t, 1, "dlq redrive --all --yes", &r)
+	if r.by()[one.ID] != "still a teapot" || r.by()[two.ID] != errBehind.Error() || r.by()[three.ID] != errBehind.Error() {
+		t.Errorf("behind a failure: %+v", r)
+	}
+	b.broken.Store(false)
+	b.json(t, 0, "dlq discard --yes "+one.ID.String(), &r)
+	b.json(t, 0, "dlq redrive --all --yes", &r)
+	if diff := cmp.Diff(map[uuid.UUID]string{two.ID: "applied", three.ID: "applied"}, r.by()); diff != "" || count(t, b.catalog, projected, aggregate) != 3 {
+		t.Error(diff)
+	}
+}
+
+func TestDiscard(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	x, y := event(uuid.NewString(), 1), event(uuid.NewString(), 1)
+	b.bury(t, "title is a teapot", x)
+	b.bury(t, "unknown schema", y)
+	var r results
+	b.json(t, 0, "dlq discard --all --reason teapot", &r)
+	if !r.DryRun || len(r.Results) != 1 || count(t, b.catalog, dead) != 2 {
+		t.Errorf("dry run: %+v", r)
+	}
+	b.json(t, 0, "dlq discard --all --reason teapot --yes --by bob --why nonsense", &r)
+	if diff := cmp.Diff(map[uuid.UUID]string{x.ID: "discarded"}, r.by()); diff != "" || r.DryRun {
+		t.Error(diff)
+	}
+	kept := `SELECT count(*) FROM operator_actions WHERE actor = 'bob' AND why = 'nonsense' AND event_id = $1 AND record->>'data' IS NOT NULL`
+	if count(t, b.catalog, kept, x.ID) != 1 || count(t, b.catalog, dead) != 1 {
+		t.Error("want the message kept, and the other one dead still")
+	}
+	if _, stderr := b.run(t, 1, "dlq discard --yes "+x.ID.String()); !strings.Contains(stderr, "no such dead letter") {
+		t.Errorf("discard twice: %s", stderr)
+	}
+}

@@ -1,0 +1,212 @@
+package operator
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"google.golang.org/grpc"
+
+	"example.com/lockstep/internal/broker"
+	"example.com/lockstep/internal/command"
+	"example.com/lockstep/internal/localbroker"
+	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/outbox"
+	"example.com/lockstep/pkg/localpubsub"
+)
+
+// TestMain gives all tests one broker, which the commands find as they would any
+// emulator; each test has a project of its own.
+func TestMain(m *testing.M) {
+	server, err := localpubsub.Start(localpubsub.Options{})
+	if err == nil {
+		err = os.Setenv("PUBSUB_EMULATOR_HOST", server.Addr())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	defer server.Close()
+	pgtest.Main(m)
+}
+
+const subscription = "video.events.catalog"
+
+// bench is the two databases and a project.
+type bench struct {
+	pg             *pgtest.DB
+	video, catalog *pgxpool.Pool
+	project        string
+	// broken makes the handler refuse every event.
+	broken atomic.Bool
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	pg := pgtest.New(t)
+	b := &bench{
+		pg: pg, video: pg.Pool(t, pg.VideoURL), catalog: pg.Pool(t, pg.CatalogURL),
+		project: "test-" + uuid.NewString()[:8],
+	}
+	if _, err := localbroker.Provision(t.Context(), os.Getenv("PUBSUB_EMULATOR_HOST"), b.project); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// handler has an effect that counts: the version in the projection.
+func (b *bench) handler(*pgxpool.Pool, *grpc.ClientConn) inbox.Handler {
+	return inbox.Handler{
+		Apply: func(ctx context.Context, tx pgx.Tx, e eventing.Event) (inbox.Outcome, error) {
+			if b.broken.Load() {
+				return 0, errors.New("still a teapot")
+			}
+			_, err := tx.Exec(ctx, `
+				INSERT INTO video_projection (video_id, version, updated_at) VALUES ($1, $2, now())
+				ON CONFLICT (video_id) DO UPDATE SET version = excluded.version`, e.AggregateID, e.Version)
+			return inbox.Applied, err
+		},
+		Repair:    func(context.Context, eventing.Event) error { return errors.New("there are no gaps here") },
+		Committed: func(...string) {},
+	}
+}
+
+func topics(project string) map[string]string {
+	return map[string]string{"video": "projects/" + project + "/topics/video.events"}
+}
+
+func (b *bench) getenv(service string) func(string) string {
+	url := map[string]string{"video": b.pg.VideoURL, "catalog": b.pg.CatalogURL}[service]
+	return func(name string) string {
+		return map[string]string{
+			"DATABASE_URL": url, "GOOGLE_CLOUD_PROJECT": b.project, "OWNER_ADDR": "127.0.0.1:1", "USER": "ada",
+		}[name]
+	}
+}
+
+func (b *bench) service(name string) command.Service {
+	return command.Service{Name: "video", Tools: map[string][]command.Tool{
+		"video": {Outbox(topics)},
+		"catalog": {DeadLetters{
+			Subscription: subscription, OwnerVariable: "OWNER_ADDR", Handler: b.handler,
+		}.Tool()},
+	}[name]}
+}
+
+// run runs a command line such as "outbox status" and returns what it says.
+func (b *bench) run(t *testing.T, wantCode int, line string) (stdout, stderr string) {
+	t.Helper()
+	args := strings.Fields(line)
+	name := map[string]string{"outbox": "video", "dlq": "catalog"}[args[0]]
+	var out, errOut bytes.Buffer
+	if code := b.service(name).Run(t.Context(), args, b.getenv(name), &out, &errOut); code != wantCode {
+		t.Errorf("%s: code %d, want %d\nstdout %s\nstderr %s", line, code, wantCode, out.String(), errOut.String())
+	}
+	return out.String(), errOut.String()
+}
+
+// json runs a command line with --json, which must print one object, into v.
+func (b *bench) json(t *testing.T, wantCode int, line string, v any) {
+	t.Helper()
+	stdout, _ := b.run(t, wantCode, line+" --json")
+	reflect.ValueOf(v).Elem().SetZero() // it may hold an earlier answer
+	d := json.NewDecoder(strings.NewReader(stdout))
+	if err := d.Decode(v); err != nil || d.More() {
+		t.Fatalf("%s: %v, more: %t in %s", line, err, d.More(), stdout)
+	}
+}
+
+// at runs a command line with a person at the terminal, who types this.
+func (b *bench) at(t *testing.T, typed, line string) (stdout, stderr string) {
+	t.Helper()
+	args := strings.Fields(line)
+	name := map[string]string{"outbox": "video", "dlq": "catalog"}[args[0]]
+	var out, errOut bytes.Buffer
+	err := b.service(name).Tools[0].Run(t.Context(), command.Call{
+		Args: args[1:], Getenv: b.getenv(name), In: strings.NewReader(typed), Out: &out, Err: &errOut,
+	})
+	if err != nil {
+		t.Errorf("%s: %v", line, err)
+	}
+	return out.String(), errOut.String()
+}
+
+func event(aggregate string, version int64) eventing.Event {
+	return eventing.Event{
+		ID: uuid.Must(uuid.NewV7()), AggregateType: "video", AggregateID: aggregate, Type: "VideoUpdated",
+		Version: version, SchemaVersion: 1, OccurredAt: time.Now().UTC(), Epoch: eventing.Epoch, Payload: []byte("payload"),
+	}
+}
+
+// append commits versions 1 to n of an aggregate and returns their ids.
+func (b *bench) append(t *testing.T, aggregate string, n int64) (ids []uuid.UUID) {
+	t.Helper()
+	var events []eventing.Event
+	for v := range n {
+		e := event(aggregate, v+1)
+		events, ids = append(events, e), append(ids, e.ID)
+	}
+	err := pgx.BeginFunc(t.Context(), b.video, func(tx pgx.Tx) error { return outbox.Append(t.Context(), tx, nil, events...) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+func (b *bench) park(t *testing.T, id uuid.UUID, reason string) {
+	t.Helper()
+	_, err := b.video.Exec(t.Context(), `
+		UPDATE outbox SET parked_at = now() - interval '1 hour', publish_attempts = 5, last_error = $2 WHERE id = $1`, id, reason)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// bury leaves a dead letter for each event, as a consumer does.
+func (b *bench) bury(t *testing.T, reason string, events ...eventing.Event) {
+	t.Helper()
+	client, err := broker.NewClient(t.Context(), b.project, broker.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for _, e := range events {
+		m := e.Message()
+		m.Attributes[inbox.AttrDeadLetterReason], m.Attributes[inbox.AttrDeadLetterAttempts] = reason, "5"
+		_, err := client.TopicAdminClient.Publish(t.Context(), &pubsubpb.PublishRequest{
+			Topic: "projects/" + b.project + "/topics/" + subscription + ".dlq", Messages: []*pubsubpb.PubsubMessage{m},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = b.catalog.Exec(t.Context(), `
+			INSERT INTO inbox (consumer, event_id, event_type, aggregate_type, aggregate_id, version, message_id, publish_time, status, attempts, last_error)
+			VALUES ($1, $2, $3, $4, $5, $6, 'm', now(), 'dead', 5, $7)`,
+			subscription, e.ID, e.Type, e.AggregateType, e.AggregateID, e.Version, reason)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func count(t *testing.T, db *pgxpool.Pool, query string, args ...any) (n int) {
+	t.Helper()
+	if err := db.QueryRow(t.Context(), query, args...).Scan(&n); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return n
+}

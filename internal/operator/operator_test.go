@@ -1,0 +1,97 @@
+package operator
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+func TestHelpNeedsNoEnvironment(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"video", "catalog"} {
+		s := (&bench{}).service(name)
+		tool := s.Tools[0].Name
+		for _, args := range [][]string{{"help"}, {"--help"}, {"-h"}, {"list", "--help"}, {"show", "-h"}} {
+			var stdout, stderr bytes.Buffer
+			code := s.Run(t.Context(), append([]string{tool}, args...), func(string) string { return "" }, &stdout, &stderr)
+			if code != 0 || stderr.Len() > 0 || !strings.HasPrefix(stdout.String(), tool+" looks after") {
+				t.Errorf("%s %q: code %d, stdout %.40q, stderr %q", tool, args, code, stdout.String(), stderr.String())
+			}
+		}
+		var stdout bytes.Buffer
+		s.Run(t.Context(), []string{"help"}, nil, &stdout, &stdout)
+		if !strings.Contains(stdout.String(), "\n  "+tool+" ") {
+			t.Errorf("the service's help does not list %s:\n%s", tool, stdout.String())
+		}
+	}
+}
+
+func TestWrongUsage(t *testing.T) {
+	t.Parallel()
+	id := uuid.NewString()
+	for line, says := range map[string]string{
+		"outbox":                              "drain, list, purge, retry, show, skip, status",
+		"outbox dance":                        `unknown command "dance"`,
+		"outbox status now":                   `"now"`,
+		"outbox status --fast":                "-fast",
+		"outbox list --limit 0":               "--limit 0",
+		"outbox list --limit 1001":            "--limit 1001",
+		"outbox show":                         "missing",
+		"outbox show 42":                      `event id "42"`,
+		"outbox skip " + id + " " + id:        "unexpected argument",
+		"outbox retry":                        "--all",
+		"outbox retry --all " + id:            "--all",
+		"outbox retry x":                      `event id "x"`,
+		"outbox retry --reason x " + id:       "--reason",
+		"outbox purge --older-than -1h":       "--older-than",
+		"outbox purge --older-than yesterday": "older-than",
+		"outbox drain --timeout 0s":           "--timeout",
+		"dlq redrive":                         "--all",
+		"dlq discard --all " + id:             "--all",
+		"dlq redrive --aggregate a " + id:     "--aggregate",
+		"dlq list " + id:                      "unexpected argument",
+		"dlq show":                            "missing",
+	} {
+		var stdout, stderr bytes.Buffer
+		name := map[bool]string{true: "video", false: "catalog"}[strings.HasPrefix(line, "outbox")]
+		code := (&bench{}).service(name).Run(t.Context(), strings.Fields(line), func(string) string { return "" }, &stdout, &stderr)
+		if code != 2 || stdout.Len() > 0 || !strings.Contains(stderr.String(), says) {
+			t.Errorf("%s: code %d, stdout %q, stderr %q", line, code, stdout.String(), stderr.String())
+		}
+	}
+}
+
+func TestTheEnvironmentIsNamed(t *testing.T) {
+	t.Parallel()
+	for line, names := range map[string]string{
+		"outbox status":     "DATABASE_URL",
+		"outbox drain":      "DATABASE_URL GOOGLE_CLOUD_PROJECT",
+		"dlq list":          "DATABASE_URL GOOGLE_CLOUD_PROJECT",
+		"dlq redrive --all": "DATABASE_URL GOOGLE_CLOUD_PROJECT OWNER_ADDR",
+	} {
+		var stdout, stderr bytes.Buffer
+		name := map[bool]string{true: "video", false: "catalog"}[strings.HasPrefix(line, "outbox")]
+		code := (&bench{}).service(name).Run(t.Context(), strings.Fields(line), func(string) string { return "" }, &stdout, &stderr)
+		for variable := range strings.FieldsSeq(names) {
+			if code != 1 || stdout.Len() > 0 || !strings.Contains(stderr.String(), variable+" is required") {
+				t.Errorf("%s: code %d, stdout %q, stderr %q, want %s named", line, code, stdout.String(), stderr.String(), variable)
+			}
+		}
+	}
+}
+
+func TestOneLine(t *testing.T) {
+	t.Parallel()
+	if got := oneLine(" a\n\tb "); got != "a b" {
+		t.Errorf("%q", got)
+	}
+	if got := oneLine(strings.Repeat("é", 101)); got != strings.Repeat("é", 100)+"…" {
+		t.Errorf("%q", got)
+	}
+	if got := stamp(time.Unix(0, 0)); got != "1970-01-01T00:00:00Z" {
+		t.Errorf("%q", got)
+	}
+}

@@ -1,0 +1,183 @@
+package operator
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+)
+
+// outboxEvent is what the tests read of an event in JSON.
+type outboxEvent struct {
+	EventID     uuid.UUID `json:"event_id"`
+	AggregateID string    `json:"aggregate_id"`
+	Version     int64
+	State       string
+	Reason      string
+}
+
+func TestOutboxStatusListAndShow(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	ids := b.append(t, "a", 3)
+	b.park(t, ids[0], "rpc error:\n no field 7")
+	var status struct {
+		Pending, Parked, Blocked int
+		OldestAge                *float64 `json:"oldest_age_seconds"`
+		ByReason                 []struct {
+			Reason string
+			Parked int
+		} `json:"by_reason"`
+		ByAggregate []outboxEvent `json:"by_aggregate"`
+	}
+	b.json(t, 0, "outbox status", &status)
+	if status.Pending != 3 || status.Parked != 1 || status.Blocked != 2 || status.OldestAge == nil ||
+		len(status.ByReason) != 1 || len(status.ByAggregate) != 1 || status.ByAggregate[0].EventID != ids[0] {
+		t.Errorf("status %+v", status)
+	}
+	var list struct{ Events []outboxEvent }
+	b.json(t, 0, "outbox list --limit 2", &list)
+	if len(list.Events) != 2 || list.Events[0].State != "parked" || list.Events[1].State != "blocked" {
+		t.Errorf("list %+v", list)
+	}
+	b.json(t, 0, "outbox list --aggregate nothing", &list)
+	if list.Events == nil || len(list.Events) != 0 {
+		t.Errorf("empty list %+v, want [] and not null", list)
+	}
+	for _, line := range []string{"status", "list --parked", "show " + ids[0].String()} {
+		stdout, stderr := b.run(t, 0, "outbox "+line)
+		if !strings.Contains(stdout, ids[0].String()) || !strings.Contains(stdout, "rpc error: no field 7") || stderr != "" {
+			t.Errorf("outbox %s does not show the parked event and why, in one line: %s%s", line, stdout, stderr)
+		}
+	}
+	if _, stderr := b.run(t, 1, "outbox show "+uuid.NewString()); !strings.Contains(stderr, "no such event") {
+		t.Errorf("show of nothing: %s", stderr)
+	}
+}
+
+func TestOutboxRetry(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const parked = `SELECT count(*) FROM outbox WHERE parked_at IS NOT NULL`
+	for _, aggregate := range []string{"a", "b", "c", "d"} {
+		reason := map[bool]string{true: "too large", false: "no field 7"}[aggregate == "d"]
+		b.park(t, b.append(t, aggregate, 2)[0], reason)
+	}
+	var list struct{ Events []outboxEvent }
+	b.json(t, 0, "outbox list --parked --reason large", &list)
+	var retried struct{ Retried int }
+	b.json(t, 0, "outbox retry "+list.Events[0].EventID.String()+" --by bob --why mended", &retried)
+	if retried.Retried != 1 || count(t, b.video, parked) != 3 {
+		t.Errorf("retried %d", retried.Retried)
+	}
+	b.json(t, 0, "outbox retry --all --reason 7", &retried)
+	if retried.Retried != 3 || count(t, b.video, parked) != 0 {
+		t.Errorf("retried %d", retried.Retried)
+	}
+	if n := count(t, b.video, `SELECT count(*) FROM operator_actions WHERE actor = 'bob' AND why = 'mended'`); n != 1 {
+		t.Error("the audit table does not say who and why")
+	}
+	if n := count(t, b.video, `SELECT count(*) FROM operator_actions WHERE actor = 'ada'`); n != 3 {
+		t.Error("the audit table does not take who from USER")
+	}
+	if _, stderr := b.run(t, 1, "outbox retry "+list.Events[0].EventID.String()); !strings.Contains(stderr, "not parked") {
+		t.Errorf("retry of what is not parked: %s", stderr)
+	}
+}
+
+func TestOutboxSkipAsksOrIsTold(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const rows = `SELECT count(*) FROM outbox`
+	ids := b.append(t, "a", 4)
+	for _, id := range ids {
+		b.park(t, id, "no field 7")
+	}
+	var result struct {
+		Skipped bool
+		Blocked int
+		Note    string
+		Event   outboxEvent
+	}
+	line := "outbox skip " + ids[0].String()
+	b.json(t, 0, line, &result)
+	if result.Skipped || result.Event.EventID != ids[0] || !strings.Contains(result.Note, "repair") || count(t, b.video, rows) != 4 {
+		t.Errorf("dry run: %+v", result)
+	}
+	if stdout, _ := b.run(t, 0, line); !strings.Contains(stdout, "Nothing was changed") || !strings.Contains(stdout, "repair themselves from the owner") ||
+		count(t, b.video, rows) != 4 {
+		t.Errorf("dry run: %s", stdout)
+	}
+	if stdout, stderr := b.at(t, "\n", line); !strings.Contains(stderr, "Why?") || !strings.Contains(stdout, "Nothing was changed") ||
+		count(t, b.video, rows) != 4 {
+		t.Errorf("asked, nothing said: %s%s", stdout, stderr)
+	}
+	if stdout, _ := b.at(t, "it is a duplicate\n", line); !strings.Contains(stdout, "Skipped.") || count(t, b.video, rows) != 3 {
+		t.Errorf("asked, a reason given: %s", stdout)
+	}
+	if n := count(t, b.video, `SELECT count(*) FROM operator_actions WHERE why = 'it is a duplicate' AND actor = 'ada' AND event_id = $1`, ids[0]); n != 1 {
+		t.Error("the audit table does not say why")
+	}
+	b.json(t, 0, "outbox skip --yes "+ids[1].String()+" --why told", &result)
+	if !result.Skipped || count(t, b.video, rows) != 2 {
+		t.Errorf("told: %+v", result)
+	}
+	if stdout, _ := b.run(t, 0, "outbox show "+ids[1].String()); !strings.Contains(stdout, "skip by ada (role video_service): told") {
+		t.Errorf("show of a skipped event: %s", stdout)
+	}
+	if _, stderr := b.run(t, 1, line+" --yes"); !strings.Contains(stderr, "skipped") {
+		t.Errorf("skip of a skipped event: %s", stderr)
+	}
+}
+
+func TestOutboxPurge(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for i, id := range b.append(t, "a", 4) {
+		if i < 3 {
+			_, err := b.video.Exec(t.Context(), `UPDATE outbox SET published_at = now() - make_interval(days => $2) WHERE id = $1`, id, i*6)
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var purged struct{ Purged int }
+	for _, step := range []struct {
+		line string
+		want int
+	}{{"outbox purge", 1}, {"outbox purge --older-than 24h", 1}, {"outbox purge --older-than 0s", 1}, {"outbox purge --older-than 0s", 0}} {
+		b.json(t, 0, step.line, &purged)
+		if purged.Purged != step.want {
+			t.Errorf("%s: %d, want %d", step.line, purged.Purged, step.want)
+		}
+	}
+	if count(t, b.video, `SELECT count(*) FROM outbox WHERE published_at IS NULL`) != 1 {
+		t.Error("an unpublished event was purged")
+	}
+}
+
+func TestOutboxDrain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const unpublished = `SELECT count(*) FROM outbox WHERE published_at IS NULL`
+	for range 30 {
+		b.append(t, uuid.NewString(), 5)
+	}
+	var left struct{ Pending, Parked, Blocked int }
+	b.json(t, 0, "outbox drain", &left)
+	if left.Pending != 0 || count(t, b.video, unpublished) != 0 {
+		t.Errorf("left %+v", left)
+	}
+	b.json(t, 0, "outbox drain", &left) // nothing to do
+	b.park(t, b.append(t, "a", 3)[0], "no field 7")
+	b.append(t, "b", 3)
+	_, stderr := b.run(t, 1, "outbox drain")
+	if !strings.Contains(stderr, "1 events are parked") || count(t, b.video, unpublished) != 3 {
+		t.Errorf("with a parked event: %s", stderr)
+	}
+	b.append(t, "c", 3)
+	b.project = "nowhere" // whose topics do not exist
+	if _, stderr := b.run(t, 1, "outbox drain --timeout 1s"); !strings.Contains(stderr, "events are left after 1s") || count(t, b.video, unpublished) != 6 {
+		t.Errorf("without a broker: %s", stderr)
+	}
+}
