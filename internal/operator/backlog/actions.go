@@ -18,8 +18,9 @@ const (
 	purgeBatch = 1000
 )
 
-// ErrNotParked is an action on an event that a relay takes care of.
-var ErrNotParked = errors.New("not parked: a relay takes care of it")
+// ErrNotParked is an action on an event that needs none: a relay takes care of
+// it, or has.
+var ErrNotParked = errors.New("not parked")
 
 // Retry lets relays try parked events again, as if they had never been refused,
 // and returns how many of those that f lets through it has freed.

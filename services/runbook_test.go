@@ -1,0 +1,174 @@
+package services_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+
+	"example.com/lockstep/internal/localbroker"
+)
+
+var runbookBlock = regexp.MustCompile("(?s)<!-- tested: services/runbook_test.go (\\w+) -->\n```sh\n(.*?)```")
+
+// operator is somebody who types what the runbook says, one block at a time.
+type operator struct {
+	*world
+	dir    string // has the commands
+	blocks map[string]string
+}
+
+func (w *world) operator(t *testing.T) *operator {
+	t.Helper()
+	if _, err := exec.LookPath("bash"); err != nil {
+		t.Skip("not installed: bash")
+	}
+	if err := build(); err != nil {
+		t.Fatal(err)
+	}
+	o := &operator{world: w, dir: t.TempDir(), blocks: map[string]string{}}
+	text, err := os.ReadFile("../docs/runbook.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range runbookBlock.FindAllStringSubmatch(string(text), -1) {
+		o.blocks[m[1]] = m[2]
+	}
+	// Each service's job has its own environment.
+	for command, url := range map[string]string{"video": w.pg.VideoURL, "catalog": w.pg.CatalogURL} {
+		script := fmt.Sprintf("#!/bin/sh\nDATABASE_URL='%s' exec '%s' \"$@\"\n", url, filepath.Join(binaries, command))
+		if err := os.WriteFile(filepath.Join(o.dir, command), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return o
+}
+
+// types runs a block of the runbook with a variable set, and returns what it
+// prints. It must succeed, and print each of says.
+func (o *operator) types(t *testing.T, block, variable string, says ...string) {
+	t.Helper()
+	script, ok := o.blocks[block]
+	if !ok {
+		t.Fatalf("the runbook has no block %q", block)
+	}
+	out, err := o.shell(t, script, variable).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", block, err, out)
+	}
+	for _, want := range says {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("%s does not say %q:\n%s", block, want, out)
+		}
+	}
+}
+
+func (o *operator) shell(t *testing.T, script, variable string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", "set -euo pipefail\n"+script)
+	cmd.Env = append(os.Environ(), "PATH="+o.dir+string(filepath.ListSeparator)+os.Getenv("PATH"), variable, "USER=ada",
+		"GOOGLE_CLOUD_PROJECT="+o.project, "PUBSUB_EMULATOR_HOST="+o.broker.addr, "VIDEO_SERVICE_ADDR="+o.videoAddr)
+	return cmd
+}
+
+// park parks a version of a video, as if the broker had refused it an hour ago,
+// and returns its event's id.
+func (w *world) park(t *testing.T, video string, version int64) (id string) {
+	t.Helper()
+	return query[string](t, w, `
+		UPDATE video.outbox
+		   SET parked_at = now() - interval '1 hour', publish_attempts = 5, last_error = 'INVALID_ARGUMENT: no field 7'
+		 WHERE aggregate_id = $1 AND version = $2 AND published_at IS NULL
+		RETURNING id::text`, video, version)[0]
+}
+
+// TestRunbook types the runbook's commands where they are needed: events are
+// parked, then retried and skipped; others are dead, then redriven and discarded.
+func TestRunbook(t *testing.T) {
+	onEachKind(t, func(t *testing.T, kind localbroker.Kind) {
+		b := startBroker(t, kind)
+		t.Setenv("PUBSUB_EMULATOR_HOST", b.addr) // services of this process find the broker so
+		w := newWorld(t, b)
+		o := w.operator(t)
+		w.parkedEvents(t, o)
+		w.deadLetters(t, o)
+	})
+}
+
+func (w *world) parkedEvents(t *testing.T, o *operator) {
+	t.Helper()
+	mute := w.startMutedVideo(t) // so that nothing has left before it is parked
+	w.startCatalog(t)
+	retried, skipped := w.create(t, "retried"), w.create(t, "skipped")
+	for _, title := range []string{"second", "third"} {
+		retried, skipped = w.update(t, retried, fields{"title": title}), w.update(t, skipped, fields{"title": title})
+	}
+	first, second := w.park(t, retried.ID, 1), w.park(t, skipped.ID, 1)
+	mute()
+	w.startVideo(t)
+
+	o.types(t, "parked", "EVENT="+first, "no field 7", retried.ID, skipped.ID, first, `"payload"`)
+	if a := w.read(t, retried.ID, "", 0); a.code != http.StatusNotFound {
+		t.Errorf("a video behind a parked event is answered %d, want 404", a.code)
+	}
+	// Only the one, so that the other is left to skip.
+	one, _, _ := strings.Cut(o.blocks["retry"], "\n")
+	if out, err := o.shell(t, one, "EVENT="+first).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", one, err, out)
+	}
+	w.reaches(t, retried)
+	o.types(t, "skip", "EVENT="+second, "Nothing was changed", "Skipped", "repair themselves from the owner")
+	// The second version comes without the first, and is repaired from the owner.
+	if a := w.reaches(t, skipped); a.Title != "third" {
+		t.Errorf("after a skip the title is %q, want the owner's", a.Title)
+	}
+	o.types(t, "purge", "NOTHING=", "Removed 0 events")
+	o.types(t, "drain", "NOTHING=", "pending  0")
+
+	w.exec(t, `UPDATE video.outbox SET published_at = NULL WHERE id = $1::uuid`, first)
+	again := w.park(t, retried.ID, 1)
+	o.types(t, "retry", "EVENT="+again, "1 parked events are free", "0 parked events are free")
+}
+
+func (w *world) deadLetters(t *testing.T, o *operator) {
+	t.Helper()
+	// A deployment that forgot a grant.
+	w.exec(t, `REVOKE INSERT, UPDATE ON catalog.video_projection FROM catalog_service`)
+	w.publish(t, &pubsubpb.PubsubMessage{Data: []byte("hello")})
+	dead := w.create(t, "dead")
+	eventually(t, "the event is dead", func() bool { return w.inbox(t, dead.ID, "dead") == 1 })
+	var list struct {
+		Letters []struct {
+			EventID   string `json:"event_id"`
+			MessageID string `json:"message_id"`
+		} `json:"dead_letters"`
+	}
+	eventually(t, "both messages are in the dead letters", func() bool {
+		out, err := o.shell(t, "catalog dlq list --json", "NOTHING=").Output()
+		if err != nil || json.Unmarshal(out, &list) != nil {
+			t.Fatalf("list: %v %s", err, out)
+		}
+		return len(list.Letters) == 2 && list.Letters[0].MessageID != "" && list.Letters[1].MessageID != ""
+	})
+	nonsense, event := list.Letters[0], list.Letters[1]
+
+	o.types(t, "dead", "ID="+event.EventID, "permission denied", "event_id", dead.ID)
+	w.exec(t, `GRANT INSERT, UPDATE ON catalog.video_projection TO catalog_service`)
+	o.types(t, "redrive", "NOTHING=", "Nothing was changed", "applied")
+	w.reaches(t, dead)
+	o.types(t, "discard", "ID="+nonsense.MessageID, "Nothing was changed", "discarded")
+	out, err := o.shell(t, "catalog dlq list --json", "NOTHING=").Output()
+	if err != nil || !strings.Contains(string(out), `"dead_letters":[]`) {
+		t.Errorf("dead letters are left: %v %s", err, out)
+	}
+	if n := query[int64](t, w, `SELECT count(*) FROM catalog.operator_actions WHERE actor = 'ada' AND why <> ''`); n[0] != 2 {
+		t.Errorf("%d actions in catalog's audit table, want 2", n[0])
+	}
+}
