@@ -230,8 +230,8 @@ func TestRetryAllTakesWhatTheFilterLetsThrough(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.exec(t, `
-		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, parked_at, publish_attempts, last_error)
-		SELECT gen_random_uuid(), 'video', n, 'VideoCreated', 1, '', now(), 5, CASE WHEN n <= 1200 THEN 'no field 7' ELSE 'too large' END
+		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, parked_at, next_retry_at, publish_attempts, last_error)
+		SELECT gen_random_uuid(), 'video', n, 'VideoCreated', 1, '', now(), now(), 5, CASE WHEN n <= 1200 THEN 'no field 7' ELSE 'too large' END
 		  FROM generate_series(1, 1500) n`)
 	const parked = `SELECT count(*) FROM outbox WHERE parked_at IS NOT NULL`
 	for _, step := range []struct {
@@ -249,6 +249,9 @@ func TestRetryAllTakesWhatTheFilterLetsThrough(t *testing.T) {
 		if err != nil || freed != step.freed || b.count(t, parked) != step.left {
 			t.Errorf("%+v: freed %d, %v, %d are left; want %d and %d", step.filter, freed, err, b.count(t, parked), step.freed, step.left)
 		}
+	}
+	if n := b.count(t, `SELECT count(*) FROM outbox WHERE publish_attempts > 0 OR next_retry_at IS NOT NULL`); n != 0 {
+		t.Errorf("%d of the freed events remember their refusals", n)
 	}
 	if n := b.count(t, `SELECT count(*) FROM operator_actions WHERE action = 'retry'`); n != 1500 {
 		t.Errorf("%d audit entries, want 1500", n)

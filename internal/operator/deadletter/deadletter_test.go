@@ -68,7 +68,7 @@ func TestCollectShowsBothHalves(t *testing.T) {
 func TestRedriveAppliesInOrderOnceAndPublishesNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.bury(t, event("a", 1), event("b", 1), event("a", 2), event("a", 3))
+	b.bury(t, event("a", 3), event("b", 1), event("a", 1), event("a", 2))
 	h := b.collect(t)
 	if diff := cmp.Diff([]Result{Applied, Applied, Applied, Applied}, b.redriveAll(t, h)); diff != "" {
 		t.Error(diff)
