@@ -84,7 +84,7 @@ func (w *world) park(t *testing.T, video string, version int64) (id string) {
 	t.Helper()
 	return query[string](t, w, `
 		UPDATE video.outbox
-		   SET parked_at = now() - interval '1 hour', publish_attempts = 5, last_error = 'INVALID_ARGUMENT: no field 7'
+		   SET parked_at = now() - interval '1 hour', publish_attempts = 5, last_error = 'rpc error: code = InvalidArgument desc = no field 7'
 		 WHERE aggregate_id = $1 AND version = $2 AND published_at IS NULL
 		RETURNING id::text`, video, version)[0]
 }

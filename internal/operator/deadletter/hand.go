@@ -27,12 +27,14 @@ const (
 	maxBytes = 64 << 20
 	// perCall is the most messages of one call.
 	perCall = 1000
-	// quiet is for how long nothing arrives before the rest counts as not there.
+	// glance is the pause after a pull that brought nothing. Three of those in a
+	// row are an empty subscription: one alone may be a server that has none ready.
+	glance  = 200 * time.Millisecond
+	empties = 3
+	// quiet is for how long nothing arrives before the messages of rows that lack
+	// theirs count as gone.
 	quiet = 2 * time.Second
 )
-
-// glance is the pause after a pull that brought nothing.
-var glance = eventing.Backoff{Base: 200 * time.Millisecond, Cap: 400 * time.Millisecond}
 
 // message is one message in hand.
 type message struct {
@@ -57,8 +59,8 @@ type Hand struct {
 }
 
 // Collect takes all dead letters in hand, up to MaxLetters and 64 MiB. It takes
-// at least half a second, since the broker may have more after an empty answer,
-// and two when there are rows without a message.
+// half a second, since the broker may have more after an empty answer, and two
+// when there are rows without a message.
 func (b *Box) Collect(ctx context.Context) (*Hand, error) {
 	h := &Hand{box: b, messages: map[string][]*message{}}
 	err := h.pull(ctx)
@@ -104,10 +106,10 @@ func (h *Hand) pull(ctx context.Context) error {
 			continue
 		}
 		empty++
-		if empty >= 3 && len(missing) == 0 || time.Since(last) > quiet {
+		if empty >= empties && len(missing) == 0 || time.Since(last) > quiet {
 			return nil
 		}
-		if !eventing.Sleep(ctx, glance.Delay(2), nil) {
+		if !eventing.Sleep(ctx, glance, nil) {
 			return fmt.Errorf("pull dead letters: %w", context.Cause(ctx))
 		}
 	}

@@ -1,0 +1,49 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestToolsTakeTheRestOfTheCommandLine(t *testing.T) {
+	t.Parallel()
+	s := Service{Name: "video", Tools: []Tool{{Name: "paint", About: "paint the bicycle shed", Run: func(_ context.Context, c Call) error {
+		if c.In != nil {
+			t.Error("Run has a terminal")
+		}
+		fmt.Fprint(c.Out, strings.Join(c.Args, "|"), c.Getenv("COLOR"))
+		switch c.Args[0] {
+		case "green":
+			return fmt.Errorf("colors: %w", Usagef("no %s", c.Args[0]))
+		case "red":
+			return errors.New("no paint")
+		}
+		return nil
+	}}}}
+	for _, test := range []struct {
+		args   string
+		code   int
+		stdout string
+		stderr string // a part of it
+	}{
+		{"paint blue --coats 2", 0, "blue|--coats|2 please", ""},
+		{"paint red", 1, "red please", "video paint: no paint"},
+		{"paint green", 2, "green please", "video paint: colors: no green\nvideo paint help"},
+		{"print", 2, "", `unknown command "print"`},
+	} {
+		var stdout, stderr bytes.Buffer
+		code := s.Run(t.Context(), strings.Fields(test.args), func(string) string { return " please" }, &stdout, &stderr)
+		if code != test.code || stdout.String() != test.stdout || !strings.Contains(stderr.String(), test.stderr) || (code == 0) != (stderr.Len() == 0) {
+			t.Errorf("video %s: code %d, stdout %q, stderr %q", test.args, code, stdout.String(), stderr.String())
+		}
+	}
+	var help bytes.Buffer
+	s.Run(t.Context(), []string{"help"}, nil, &help, &help)
+	if want := "and exit\n  paint     paint the bicycle shed\n  help "; !strings.Contains(help.String(), want) {
+		t.Errorf("help does not say %q:\n%s", want, help.String())
+	}
+}
