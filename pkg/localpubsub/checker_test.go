@@ -44,7 +44,7 @@ func newChecker(s *pubsubpb.Subscription, returned bool) *checker {
 	}
 }
 
-func (c *checker) complain(format string, args ...any) {
+func (c *checker) complainf(format string, args ...any) {
 	c.complaints = append(c.complaints, fmt.Sprintf(format, args...))
 }
 
@@ -53,7 +53,7 @@ func (c *checker) message(id string) *fate {
 	if f == nil {
 		n, err := strconv.ParseUint(id, 10, 64)
 		if err != nil {
-			c.complain("message id %q is no number", id)
+			c.complainf("message id %q is no number", id)
 		}
 		f = &fate{id: n}
 		c.messages[id] = f
@@ -65,7 +65,7 @@ func (c *checker) accepted(ids []string) {
 	for _, id := range ids {
 		f := c.message(id)
 		if f.accepted {
-			c.complain("id %s was given twice", id)
+			c.complainf("id %s was given twice", id)
 		}
 		f.accepted = true
 	}
@@ -76,10 +76,10 @@ func (c *checker) received(m *pubsubpb.ReceivedMessage, consumer any, now time.T
 	f.key = m.GetMessage().GetOrderingKey()
 	f.deliveries++
 	if c.exactlyOnce && f.confirmed {
-		c.complain("%d came again after its acknowledgement was confirmed", f.id)
+		c.complainf("%d came again after its acknowledgement was confirmed", f.id)
 	}
 	if c.exactlyOnce && f.lease != "" && f.key == "" && !c.returned && !f.unsure {
-		c.complain("%d came again while it was leased", f.id)
+		c.complainf("%d came again while it was leased", f.id)
 	}
 	if c.ordered && f.key != "" {
 		c.checkOrder(f)
@@ -104,12 +104,12 @@ func (c *checker) checkOrder(f *fate) {
 	}
 	for _, other := range c.messages {
 		if other.key == f.key && other.id > after && other.id < f.id && !other.acked && !c.counted && other.deliveries > 0 {
-			c.complain("key %s: %d came after %d, leaving out %d", f.key, f.id, after, other.id)
+			c.complainf("key %s: %d came after %d, leaving out %d", f.key, f.id, after, other.id)
 		}
 	}
 	for _, other := range c.messages {
 		if other.key == f.key && other.id > f.id && other.deliveries > 0 && f.deliveries == 1 {
-			c.complain("key %s: %d came for the first time after %d", f.key, f.id, other.id)
+			c.complainf("key %s: %d came for the first time after %d", f.key, f.id, other.id)
 		}
 	}
 }
@@ -119,7 +119,7 @@ func (c *checker) checkOrder(f *fate) {
 func (c *checker) checkHolder(f *fate, consumer any) {
 	for _, other := range c.messages {
 		if other.id < f.id && other.key == f.key && other.lease != "" && other.consumer != consumer && !other.unsure && !c.returned && !c.blind {
-			c.complain("key %s: %d went to one consumer while another had %d", f.key, f.id, other.id)
+			c.complainf("key %s: %d went to one consumer while another had %d", f.key, f.id, other.id)
 		}
 	}
 }
@@ -127,13 +127,13 @@ func (c *checker) checkHolder(f *fate, consumer any) {
 func (c *checker) checkAttempt(f *fate, attempt int32) {
 	switch {
 	case !c.counted && attempt != 0:
-		c.complain("%d has attempt %d without a dead letter policy", f.id, attempt)
+		c.complainf("%d has attempt %d without a dead letter policy", f.id, attempt)
 	case c.counted && (attempt < 1 || attempt > 5):
-		c.complain("%d has attempt %d of 5", f.id, attempt)
+		c.complainf("%d has attempt %d of 5", f.id, attempt)
 	case c.counted && f.key == "" && !c.blind && !c.returned && !f.unsure && !f.acked && attempt != f.failures+1:
-		c.complain("%d has attempt %d after %d failures", f.id, attempt, f.failures)
-	case c.counted && f.key == "" && !c.returned && !f.unsure && attempt < f.failures+1:
-		c.complain("%d has attempt %d after at least %d failures", f.id, attempt, f.failures)
+		c.complainf("%d has attempt %d after %d failures", f.id, attempt, f.failures)
+	case c.counted && f.key == "" && !c.returned && !f.unsure && attempt <= f.failures:
+		c.complainf("%d has attempt %d after at least %d failures", f.id, attempt, f.failures)
 	}
 }
 
@@ -193,13 +193,13 @@ func (c *checker) lostSome() { c.blind = true }
 func (c *checker) buried(letters []*pubsubpb.ReceivedMessage) {
 	for _, letter := range letters {
 		if n := letter.GetMessage().GetAttributes()["CloudPubSubDeadLetterSourceDeliveryCount"]; n != "5" {
-			c.complain("a dead letter after %s attempts", n)
+			c.complainf("a dead letter after %s attempts", n)
 		}
 	}
 	if !c.blind && len(letters) == 0 {
 		for _, f := range c.messages {
 			if f.key == "" && f.failures >= 5 && !f.acked {
-				c.complain("%d failed %d times and is no dead letter", f.id, f.failures)
+				c.complainf("%d failed %d times and is no dead letter", f.id, f.failures)
 			}
 		}
 	}
@@ -211,7 +211,7 @@ func (c *checker) buried(letters []*pubsubpb.ReceivedMessage) {
 		}
 	}
 	if missing > len(letters) {
-		c.complain("%d messages were never acknowledged, and there are %d dead letters", missing, len(letters))
+		c.complainf("%d messages were never acknowledged, and there are %d dead letters", missing, len(letters))
 	}
 }
 
@@ -219,7 +219,7 @@ func (c *checker) buried(letters []*pubsubpb.ReceivedMessage) {
 func (c *checker) verdict() {
 	for _, f := range c.messages {
 		if f.accepted && !f.acked && !c.counted {
-			c.complain("%d of key %q is lost after %d deliveries", f.id, f.key, f.deliveries)
+			c.complainf("%d of key %q is lost after %d deliveries", f.id, f.key, f.deliveries)
 		}
 	}
 }

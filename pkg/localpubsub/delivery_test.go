@@ -185,9 +185,9 @@ func TestRetryPolicy(t *testing.T) {
 			MinimumBackoff: durationpb.New(2 * time.Second), MaximumBackoff: durationpb.New(7 * time.Second),
 		}})
 		w.publish(key, "m")
-		for _, wait := range []time.Duration{2, 4, 7, 7} {
+		for _, wait := range []time.Duration{2 * time.Second, 4 * time.Second, 7 * time.Second, 7 * time.Second} {
 			w.modify(0, w.pull()...)
-			w.clock.Advance(wait*time.Second - time.Millisecond)
+			w.clock.Advance(wait - time.Millisecond)
 			wantTexts(t, w.pull())
 			w.clock.Advance(time.Millisecond)
 		}
@@ -210,7 +210,7 @@ func TestStreamEndsWithItsSubscription(t *testing.T) {
 			return err
 		}, codes.FailedPrecondition},
 		"forgotten": {func(w *world) error { w.Forget(); return nil }, codes.Unavailable},
-		"closed":    {func(w *world) error { return w.Server.Close() }, codes.Unavailable},
+		"closed":    {func(w *world) error { return w.Close() }, codes.Unavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

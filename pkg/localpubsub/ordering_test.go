@@ -10,6 +10,7 @@ import (
 )
 
 func ordered(t testing.TB) *world {
+	t.Helper()
 	w := newWorld(t, localpubsub.Options{})
 	w.subscribe(&pubsubpb.Subscription{EnableMessageOrdering: true})
 	return w

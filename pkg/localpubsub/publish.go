@@ -113,7 +113,7 @@ func (s *Server) checkSchema(t *topic, messages []*pubsubpb.PubsubMessage) error
 		if m.Attributes == nil {
 			m.Attributes = make(map[string]string, len(attributes))
 		}
-		maps.Copy(m.Attributes, attributes)
+		maps.Copy(m.GetAttributes(), attributes)
 	}
 	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -18,7 +20,7 @@ func (s *stream) settle(request *pubsubpb.StreamingPullRequest) error {
 		s.sub.relet(s.holder, time.Duration(deadline)*time.Second)
 	}
 	if proto.Size(request) == 0 {
-		s.ping()
+		return s.ping()
 	}
 	if err := s.acknowledge(request.GetAckIds()); err != nil {
 		return err
@@ -41,14 +43,13 @@ func (s *stream) acknowledge(ids []string) error {
 	if err != nil || !s.sub.properties().GetExactlyOnceDeliveryEnabled() {
 		return err
 	}
-	s.reply(&pubsubpb.StreamingPullResponse{
+	return s.reply(&pubsubpb.StreamingPullResponse{
 		AcknowledgeConfirmation: &pubsubpb.StreamingPullResponse_AcknowledgeConfirmation{
 			AckIds:          failed.others(ids),
 			InvalidAckIds:   failed.of(invalidAckID),
 			UnorderedAckIds: failed.of(unorderedAckID),
 		},
 	})
-	return nil
 }
 
 // modify takes the ids one by one: each has a deadline of its own.
@@ -68,27 +69,40 @@ func (s *stream) modify(request *pubsubpb.StreamingPullRequest) error {
 		}
 		maps.Copy(all, failed)
 	}
-	if len(ids) > 0 && s.sub.properties().GetExactlyOnceDeliveryEnabled() {
-		s.reply(&pubsubpb.StreamingPullResponse{
-			ModifyAckDeadlineConfirmation: &pubsubpb.StreamingPullResponse_ModifyAckDeadlineConfirmation{
-				AckIds: all.others(ids), InvalidAckIds: all.of(invalidAckID),
-			},
-		})
+	if len(ids) == 0 || !s.sub.properties().GetExactlyOnceDeliveryEnabled() {
+		return nil
 	}
+	return s.reply(&pubsubpb.StreamingPullResponse{
+		ModifyAckDeadlineConfirmation: &pubsubpb.StreamingPullResponse_ModifyAckDeadlineConfirmation{
+			AckIds: all.others(ids), InvalidAckIds: all.of(invalidAckID),
+		},
+	})
+}
+
+// maxReplies bounds what waits for a client that does not read.
+const maxReplies = 1000
+
+var errUnread = status.Error(codes.ResourceExhausted, "the client sends requests and does not read the responses")
+
+// ping and reply have the sender send a response: two must not be sent at once.
+func (s *stream) ping() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pings == maxReplies {
+		return errUnread
+	}
+	s.pings++
+	s.holder.signal()
 	return nil
 }
 
-func (s *stream) ping() {
+func (s *stream) reply(response *pubsubpb.StreamingPullResponse) error {
 	s.mu.Lock()
-	s.pings++
-	s.mu.Unlock()
-	s.holder.signal()
-}
-
-// reply has the sender send a response: two must not be sent at once.
-func (s *stream) reply(response *pubsubpb.StreamingPullResponse) {
-	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.pending) == maxReplies {
+		return errUnread
+	}
 	s.pending = append(s.pending, response)
-	s.mu.Unlock()
 	s.holder.signal()
+	return nil
 }

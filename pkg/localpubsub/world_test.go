@@ -150,12 +150,21 @@ func wantTexts(t testing.TB, got []*pubsubpb.ReceivedMessage, want ...string) {
 	}
 }
 
-// numbered is prefix0, prefix1, …
+// numbered is prefix0, prefix1 and so on.
 func numbered(prefix string, n int) (all []string) {
 	for i := range n {
 		all = append(all, fmt.Sprint(prefix, i))
 	}
 	return all
+}
+
+type stream struct {
+	pubsubpb.Subscriber_StreamingPullClient
+
+	w          *world
+	cancel     context.CancelFunc
+	properties *pubsubpb.StreamingPullResponse_SubscriptionProperties
+	early      []*pubsubpb.ReceivedMessage // that came before anybody asked
 }
 
 // stream opens a StreamingPull.
@@ -195,15 +204,6 @@ func (s *stream) greet() {
 		}
 		s.early = append(s.early, response.GetReceivedMessages()...)
 	}
-}
-
-type stream struct {
-	pubsubpb.Subscriber_StreamingPullClient
-
-	w          *world
-	cancel     context.CancelFunc
-	properties *pubsubpb.StreamingPullResponse_SubscriptionProperties
-	early      []*pubsubpb.ReceivedMessage // that came before anybody asked
 }
 
 // receive waits for n messages.

@@ -1,0 +1,132 @@
+package localpubsub
+
+import (
+	"io"
+	"net"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestFifo(t *testing.T) {
+	t.Parallel()
+	var f fifo[int]
+	var want []int
+	for i := range 1000 {
+		f.push(i)
+		want = append(want, i)
+		if i%3 == 0 {
+			if got := f.pop(); got != want[0] {
+				t.Fatalf("popped %d, want %d", got, want[0])
+			}
+			want = want[1:]
+		}
+	}
+	f.promote(5)
+	want[0], want[5] = want[5], want[0]
+	var got []int
+	for f.len() > 0 {
+		got = append(got, f.pop())
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the rest is %v, want %v", got, want)
+	}
+	if f.ring != nil {
+		t.Error("an empty queue keeps its ring")
+	}
+}
+
+func TestClockRingsInOrder(t *testing.T) {
+	t.Parallel()
+	c := NewStillClock(time.Unix(0, 0))
+	var rang []string
+	ring := func(name string) *alarm { return c.newAlarm(func() { rang = append(rang, name) }) }
+	late, early, stopped := ring("late"), ring("early"), ring("stopped")
+	again := c.newAlarm(nil)
+	again.ring = func() {
+		rang = append(rang, "again")
+		if len(rang) < 4 {
+			again.set(c.Now())
+		}
+	}
+	late.set(time.Unix(3, 0))
+	stopped.set(time.Unix(2, 0))
+	early.set(time.Unix(5, 0))
+	early.set(time.Unix(1, 0))
+	again.set(time.Unix(2, 0))
+	stopped.stop()
+	c.Advance(999 * time.Millisecond)
+	if rang != nil {
+		t.Errorf("%v rang too early", rang)
+	}
+	c.Advance(2001 * time.Millisecond)
+	if want := []string{"early", "again", "late", "again"}; !slices.Equal(rang, want) {
+		t.Errorf("%v rang, want %v", rang, want)
+	}
+}
+
+func TestRunningClockRings(t *testing.T) {
+	t.Parallel()
+	c := NewClock()
+	rang := make(chan string, 2)
+	c.newAlarm(func() { rang <- "far" }).set(c.Now().Add(time.Hour))
+	c.newAlarm(func() { rang <- "near" }).set(c.Now().Add(time.Millisecond))
+	if got := <-rang; got != "near" {
+		t.Errorf("%s rang first", got)
+	}
+	c.Advance(time.Hour)
+	if got := <-rang; got != "far" {
+		t.Errorf("%s rang", got)
+	}
+}
+
+// A connection that never says what it is neither holds up others nor the close.
+func TestSilentConnection(t *testing.T) {
+	t.Parallel()
+	server, err := Start(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	silent, err := net.Dial("tcp", server.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	speaking, err := net.Dial("tcp", server.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer speaking.Close()
+	if _, err := io.WriteString(speaking, "GET / HTTP/1.0\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(speaking); err != nil {
+		t.Error(err)
+	}
+	if err := server.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := silent.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := silent.Read(make([]byte, 1)); err == nil {
+		t.Error("the silent connection is still open")
+	}
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	t.Parallel()
+	var s store
+	s.limit = 1000
+	m := &message{raw: make([]byte, 900), in: &s}
+	m.keep()
+	m.keep()
+	if !s.full() {
+		t.Errorf("%d bytes are kept", s.bytes.Load())
+	}
+	m.drop()
+	m.drop()
+	if s.full() || s.bytes.Load() != 0 {
+		t.Errorf("%d bytes are kept of none", s.bytes.Load())
+	}
+}
