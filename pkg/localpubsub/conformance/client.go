@@ -183,7 +183,9 @@ func clientFlushesAcks(t *trial) {
 	defer stop()
 	var mu sync.Mutex
 	acknowledged := 0
-	err := t.client.Subscriber(subscription).Receive(ctx, func(_ context.Context, m *pubsub.Message) {
+	subscriber := t.client.Subscriber(subscription)
+	subscriber.ReceiveSettings.MaxDurationPerAckExtension = 10 * time.Second // also of the stream's first lease
+	err := subscriber.Receive(ctx, func(_ context.Context, m *pubsub.Message) {
 		m.Ack()
 		mu.Lock()
 		defer mu.Unlock()
@@ -193,5 +195,5 @@ func clientFlushesAcks(t *trial) {
 		}
 	})
 	t.must(err)
-	t.stream(subscription).quiet(11 * time.Second)
+	t.stream(subscription).quiet(12 * time.Second)
 }

@@ -148,8 +148,10 @@ func acknowledgedIsNoDeadLetter(t *trial) {
 	for range attempts - 1 {
 		g.nack(g.one())
 	}
-	g.ack(g.one())
-	g.dead.quiet(silence)
+	last := g.one()
+	g.expire(last)
+	g.ack(last)
+	g.dead.quiet(2 * time.Second)
 	g.quiet(silence)
 }
 
