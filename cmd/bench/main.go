@@ -1,0 +1,120 @@
+// Command bench is behind `make bench`: it measures the project beside its rivals
+// and beside its own limits, in one run on one machine.
+//
+// A series is a set of measurements that are taken in turns, A B C A B C, so that
+// whatever disturbs the machine disturbs all of them. Each figure is the median of
+// its runs. A figure that is a ratio is computed within each turn, from neighbours
+// in time, and is the median of that; so it says more than the quotient of two
+// figures of the table, and far more than a figure compared with another day's.
+//
+//	table.go       what a series is made of, and the list of all
+//	runner.go      takes the turns
+//	report.go      tables on stdout, build/bench.json
+//	localpubsub.go the local Pub/Sub beside the official emulator and pstest
+//
+// A subject is one file with a function that returns its series; [table] lists
+// them.
+//
+// Exit codes: 0 done, 1 a measurement failed (the others are still taken), 2 wrong
+// usage. A measurement that needs what this machine does not have is left out, and
+// the tables say so.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"strings"
+	"syscall"
+)
+
+const usage = `bench measures the project beside its rivals and its limits.
+
+Usage, in the root of the repository:
+  bench [flags]   print the tables on stdout, the progress on stderr; write build/bench.json
+
+Flags:
+  --only REGEXP   take only the figures whose names match, and those that they are computed from
+  --quick         seconds instead of minutes: does everything run? The figures are rough
+  --full          more runs and samples, and the large tables
+`
+
+// jsonFile is where the figures go, for programs.
+const jsonFile = "build/bench.json"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// From the first signal on, the next one ends the process as if uncaught.
+	context.AfterFunc(ctx, stop)
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// usageError is the caller's mistake on the command line.
+type usageError struct{ error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// run returns the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	err := dispatch(ctx, args, stdout, stderr)
+	var wrong usageError
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, usage)
+		return 0
+	case errors.As(err, &wrong):
+		fmt.Fprintf(stderr, "bench: %v (bench --help shows the usage)\n", err)
+		return 2
+	}
+	fmt.Fprintln(stderr, "bench:", err)
+	return 1
+}
+
+func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if len(args) > 0 && args[0] == serveCommand {
+		return serve(ctx, args[1:], stdout)
+	}
+	b, err := parse(args)
+	if err != nil {
+		return err
+	}
+	b.stdout, b.stderr = stdout, stderr
+	return b.run(ctx, table(), jsonFile)
+}
+
+func parse(args []string) (bench, error) {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(io.Discard) // what is printed, and where, is run's business
+	only := flags.String("only", "", "")
+	isQuick := flags.Bool("quick", false, "")
+	isFull := flags.Bool("full", false, "")
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return bench{}, err
+	case err != nil:
+		return bench{}, usageError{err}
+	case flags.NArg() > 0:
+		return bench{}, usagef("unexpected argument %q", strings.Join(flags.Args(), " "))
+	case *isQuick && *isFull:
+		return bench{}, usagef("--quick and --full exclude each other")
+	}
+	match, err := regexp.Compile(*only)
+	if err != nil {
+		return bench{}, usagef("--only: %w", err)
+	}
+	b := bench{only: match, size: normal}
+	switch {
+	case *isQuick:
+		b.size = quick
+	case *isFull:
+		b.size = full
+	}
+	return b, nil
+}

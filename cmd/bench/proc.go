@@ -1,0 +1,64 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// What Linux tells about a process in /proc. Elsewhere nothing does: memory is
+// left out, and so is CPU time from the notes.
+
+// tick is the unit of CPU time in /proc on every architecture.
+const tick = 10 * time.Millisecond
+
+// rss is the memory of a process in bytes, as far as it is resident.
+func rss(pid int) (int64, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, fmt.Errorf("%w: the memory of a process is read from /proc", errMissing)
+	}
+	for line := range strings.Lines(string(status)) {
+		var kb int64
+		if _, err := fmt.Sscanf(line, "VmRSS: %d kB", &kb); err == nil {
+			return kb << 10, nil
+		}
+	}
+	return 0, fmt.Errorf("process %d has no VmRSS", pid)
+}
+
+// cpu is the CPU time that a process has used; 0 where nobody knows.
+func cpu(pid int) time.Duration {
+	fields := statOf(filepath.Join("/proc", fmt.Sprint(pid), "stat"))
+	if fields == nil {
+		return 0
+	}
+	var user, system time.Duration
+	_, _ = fmt.Sscan(fields[11], &user)
+	_, _ = fmt.Sscan(fields[12], &system)
+	return (user + system) * tick
+}
+
+// childOf is the process that pid has started, if it is only one; else 0.
+func childOf(pid int) (found int) {
+	files, _ := filepath.Glob("/proc/[0-9]*/stat") // fails on a malformed pattern only
+	for _, name := range files {
+		if fields := statOf(name); fields != nil && fields[1] == fmt.Sprint(pid) {
+			_, _ = fmt.Sscan(filepath.Base(filepath.Dir(name)), &found)
+		}
+	}
+	return found
+}
+
+// statOf returns the fields behind the name of the program, which may hold any
+// character: the state, the parent, and so on. It is nil for a process that has
+// ended.
+func statOf(name string) []string {
+	stat, err := os.ReadFile(name)
+	if err != nil {
+		return nil
+	}
+	return strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// A result is one figure of a report. Its JSON form is a contract.
+type result struct {
+	Name    string  `json:"name"`
+	Value   float64 `json:"value"` // median of the runs
+	Unit    string  `json:"unit"`
+	RatioTo string  `json:"ratio_to"` // name of the figure that it is a ratio to, or empty
+	Runs    int     `json:"runs"`
+	Note    string  `json:"note"`
+
+	low, high float64 // of the runs
+}
+
+// A section is what became of a series.
+type section struct {
+	title   string
+	results []result
+	leftOut []string // what is not there, and why
+}
+
+type report struct{ sections []section }
+
+// writeJSON replaces the file.
+func (r report) writeJSON(name string) error {
+	results := []result{} // an empty array, never null
+	for _, s := range r.sections {
+		results = append(results, s.results...)
+	}
+	for i := range results {
+		results[i].Value = significant(results[i].Value)
+	}
+	encoded, err := json.MarshalIndent(results, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(name, append(encoded, '\n'), 0o644)
+}
+
+// writeTable prints the section as a table that Markdown understands, and people
+// in a terminal too.
+func (s section) writeTable(w io.Writer) error {
+	rows := [][]string{{"figure", "median", "unit", "lowest to highest", "runs", "ratio to", "note"}}
+	for _, r := range s.results {
+		rows = append(rows, []string{
+			r.Name, display(r.Value), r.Unit, display(r.low) + " to " + display(r.high), strconv.Itoa(r.Runs), r.RatioTo, r.Note,
+		})
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "\n### %s\n\n", s.title)
+	if len(s.results) > 0 {
+		out.WriteString(align(rows))
+	}
+	for _, reason := range s.leftOut {
+		fmt.Fprintf(&out, "\n- %s\n", reason)
+	}
+	_, err := io.WriteString(w, out.String())
+	return err
+}
+
+// align makes a Markdown table of rows, the first of which is its head. The second
+// column holds the numbers.
+func align(rows [][]string) string {
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], len(cell))
+		}
+	}
+	rule := make([]string, len(widths))
+	for i, width := range widths {
+		rule[i] = strings.Repeat("-", width)
+	}
+	rule[1] = rule[1][1:] + ":"
+	var out strings.Builder
+	for i, row := range rows {
+		writeRow(&out, row, widths)
+		if i == 0 {
+			writeRow(&out, rule, widths)
+		}
+	}
+	return out.String()
+}
+
+func writeRow(out *strings.Builder, row []string, widths []int) {
+	for i, cell := range row {
+		if width := widths[i]; i == 1 {
+			fmt.Fprintf(out, "| %*s ", width, cell)
+		} else {
+			fmt.Fprintf(out, "| %-*s ", width, cell)
+		}
+	}
+	out.WriteString("|\n")
+}
+
+// digits is how many of a figure mean something.
+const digits = 4
+
+func significant(v float64) float64 {
+	rounded, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', digits, 64), 64) // parses what was just formatted
+	return rounded
+}
+
+func display(v float64) string {
+	if v >= 100 {
+		return group(strconv.FormatFloat(math.Round(v), 'f', 0, 64))
+	}
+	return strconv.FormatFloat(v, 'g', 3, 64)
+}
+
+// group puts a comma between each three digits.
+func group(whole string) string {
+	for i := len(whole) - 3; i > 0; i -= 3 {
+		whole = whole[:i] + "," + whole[i:]
+	}
+	return whole
+}
