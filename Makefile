@@ -2,9 +2,9 @@
 # fetches. `make` alone lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test crash tf-provider lint fmt generate verify proto-release fork ci clean
+.PHONY: help run test crash bench bench-full tf-provider lint fmt generate verify proto-release fork ci clean
 
-# Extra arguments for the command behind run and test, and for fork.
+# Extra arguments for the command behind run, test and bench, and for fork.
 ARGS   ?=
 MODULE ?=
 DIR    ?=
@@ -42,6 +42,13 @@ test: ## Run all tests, with the race detector where there is a C compiler (ARGS
 # The quick form is part of `make test`.
 crash: ## Kill relays with -9 under load, in full: 4 instances, 2,000 updates, 20 kills; print the counts
 	LOCKSTEP_FULL=1 go test -count=1 -v -run '^TestCrash$$' ./services/
+
+bench: ## Measure beside rivals and limits; build/bench.json (ARGS="-quick", ARGS="-only REGEXP")
+	@go build -o build/bench ./cmd/bench
+	@exec build/bench $(ARGS)
+
+bench-full: ## The same with more runs and the large tables
+	@$(MAKE) --no-print-directory bench ARGS='--full $(ARGS)'
 
 tf-provider: $(TF_GOOGLE) ## Build Terraform's google provider once, in 5 minutes: the tests that need it run then
 

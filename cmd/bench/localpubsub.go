@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"example.com/lockstep/internal/localbroker"
@@ -13,8 +14,11 @@ import (
 // server in a process of its own on loopback and one client in this one; what they
 // share is the machine.
 
-// brokers are the sides of each series; the suffix goes to the names of figures.
-var brokers = []struct{ kind, suffix string }{
+// A broker is a side of each series; the suffix goes to the names of figures.
+type broker struct{ kind, suffix string }
+
+var brokers = []broker{
+	{string(localbroker.Local), ""},
 	{string(localbroker.Official), "_emulator"},
 	{string(localbroker.Fake), "_pstest"},
 }
@@ -22,16 +26,18 @@ var brokers = []struct{ kind, suffix string }{
 // volume is how much of it is done. Loads are bounded in time, since the slowest
 // server takes minutes for what the fastest does in a second.
 type volume struct {
-	load      time.Duration // of one run, and the warm-up takes a quarter
+	publish   time.Duration // a run takes this long; the warm-up half of it
+	receive   time.Duration // a run takes this long at most
 	stored    int           // messages that wait for a receiving run
+	fill      time.Duration // storing a million messages takes this long at most
 	sustained int           // those of the long one
 	samples   int           // of a latency
 }
 
 var volumes = [...]volume{
-	quick:  {load: 200 * time.Millisecond, stored: 10_000, sustained: 20_000, samples: 40},
-	normal: {load: time.Second, stored: 50_000, sustained: 200_000, samples: 200},
-	full:   {load: 3 * time.Second, stored: 100_000, sustained: 400_000, samples: 1000},
+	quick:  {publish: 200 * time.Millisecond, receive: time.Second, stored: 10_000, sustained: 20_000, samples: 40},
+	normal: {publish: time.Second, receive: 2 * time.Second, stored: 50_000, fill: 20 * time.Second, sustained: 200_000, samples: 200},
+	full:   {publish: 3 * time.Second, receive: 5 * time.Second, stored: 100_000, fill: time.Minute, sustained: 400_000, samples: 1000},
 }
 
 var keyCounts = []struct {
@@ -49,96 +55,171 @@ func localpubsubSeries() (all []series) {
 	for _, c := range keyCounts {
 		all = append(all, publishing(c.keys, c.name, c.title))
 	}
-	for _, c := range keyCounts {
+	for _, c := range keyCounts[:3] {
 		all = append(all, receiving(c.keys, c.name, c.title))
 	}
-	return append(all, latency(), memoryOfMany(), memoryOfKeys())
+	return append(all, manyKeys(), orderedStream(), latency(), manyMessages())
 }
 
-// sides makes a series of one measurement per broker. measure gets a rig that is
-// warm, and whose subscription is ordered if keys says that there are any.
-func sides(title, unit string, keys int, names []string, measure func(context.Context, *rig, volume) (reading, error)) series {
-	s := series{title: title}
+// A trial is what is done once with the rig of each side: warm, and with an
+// ordered subscription if there are keys.
+type trial func(ctx context.Context, r *rig, v volume) (reading, error)
+
+// sides makes a series of one measurement per broker.
+func sides(title string, keys int, figures []figure, once trial) series {
+	s := series{title: "Pub/Sub, " + title}
 	for _, b := range brokers {
-		var m measurement
-		for _, name := range names {
-			m.figures = append(m.figures, figure{name: "localpubsub." + name + b.suffix, unit: unit})
-		}
-		m.run = func(ctx context.Context, size size) (_ reading, err error) {
-			r, err := newRig(ctx, keys > 0, "--kind", b.kind)
-			if err != nil {
-				return reading{}, err
-			}
-			defer func() { err = errors.Join(err, r.close()) }()
-			if err := r.warm(ctx, volumes[size].load/4); err != nil {
-				return reading{}, fmt.Errorf("warm up: %w", err)
-			}
-			return measure(ctx, r, volumes[size])
-		}
-		s.measurements = append(s.measurements, m)
+		s.measurements = append(s.measurements, b.side(keys, figures, once))
 	}
 	return s
 }
 
+// side makes the measurement of one broker, whose server gets the arguments.
+func (b broker) side(keys int, figures []figure, once trial, args ...string) measurement {
+	var m measurement
+	for _, f := range figures {
+		f.name = "localpubsub." + f.name + b.suffix
+		m.figures = append(m.figures, f)
+	}
+	m.run = func(ctx context.Context, size size) (_ reading, err error) {
+		r, err := newRig(ctx, keys > 0, append(args, "--kind", b.kind)...)
+		if err != nil {
+			return reading{}, err
+		}
+		defer func() { err = errors.Join(err, r.close()) }()
+		if err := r.warm(ctx, volumes[size].publish/2); err != nil {
+			return reading{}, fmt.Errorf("warm up: %w", err)
+		}
+		return once(ctx, r, volumes[size])
+	}
+	return m
+}
+
 func publishing(keys int, name, title string) series {
-	return sides("Pub/Sub, publish: "+title+", 1 KB", "msg/s", keys, []string{"publish_" + name},
-		func(ctx context.Context, r *rig, v volume) (reading, error) {
-			before := r.load()
-			rate, err := r.publish(ctx, subject, keys, v.load)
-			return reading{[]float64{rate}, r.since(before)}, err
-		})
+	rate := figure{name: "publish_" + name, unit: "msg/s"}
+	once := func(ctx context.Context, r *rig, v volume) (reading, error) {
+		before := r.load()
+		rate, err := r.publish(ctx, subject, keys, v.publish)
+		return reading{[]float64{rate}, r.since(before)}, err
+	}
+	return sides("publish: "+title+", 1 KB", keys, []figure{rate}, once)
 }
 
 func receiving(keys int, name, title string) series {
-	return sides("Pub/Sub, receive: "+title+", 1 KB, one stream", "msg/s", keys, []string{"receive_" + name},
-		func(ctx context.Context, r *rig, v volume) (reading, error) {
-			if err := r.store(ctx, v.stored, keys, 100, body); err != nil {
-				return reading{}, err
-			}
-			before := r.load()
-			rate, err := r.receive(ctx, subject, v.stored, v.load)
-			return reading{[]float64{rate}, r.since(before)}, err
-		})
+	rate := figure{name: "receive_" + name, unit: "msg/s"}
+	once := func(ctx context.Context, r *rig, v volume) (reading, error) {
+		if _, err := r.store(ctx, v.stored, keys, 100, body); err != nil {
+			return reading{}, err
+		}
+		before := r.load()
+		rate, err := r.receive(ctx, subject, v.stored, v.receive)
+		return reading{[]float64{rate}, r.since(before)}, err
+	}
+	s := sides("receive: "+title+", 1 KB, one stream", keys, []figure{rate}, once)
+	if keys == 0 {
+		s.derived = append(s.derived, ratio("localpubsub.receive_vs_emulator",
+			"localpubsub.receive_nokey", "localpubsub.receive_nokey_emulator", "10 or more wanted"))
+	}
+	return s
+}
+
+// Where the CPU time of [orderedStream] goes, for `go tool pprof`.
+const (
+	serverProfile = "build/bench-receive-server.pprof"
+	clientProfile = "build/bench-receive-client.pprof"
+)
+
+// orderedStream is a long run of our server alone, under the profiler.
+func orderedStream() series {
+	const keys = 100
+	rate := figure{name: "receive_ordered_100", unit: "msg/s", note: "30,000 or more wanted; profiles in " + filepath.Dir(serverProfile)}
+	once := func(ctx context.Context, r *rig, v volume) (_ reading, err error) {
+		if _, err := r.store(ctx, v.sustained, keys, 100, body); err != nil {
+			return reading{}, err
+		}
+		stop, err := profileCPU(clientProfile)
+		if err != nil {
+			return reading{}, err
+		}
+		defer func() { err = errors.Join(err, stop()) }()
+		if err := r.server.profile(); err != nil {
+			return reading{}, err
+		}
+		before := r.load()
+		rate, err := r.receive(ctx, subject, v.sustained, patience)
+		return reading{[]float64{rate}, r.since(before)}, err
+	}
+	return series{
+		title:        "Pub/Sub, receive: 100 ordered keys, 1 KB, one long stream",
+		measurements: []measurement{brokers[0].side(keys, []figure{rate}, once, "--profile", serverProfile)},
+	}
+}
+
+// manyKeys takes the memory in passing: to fill a server with so many keys again
+// would take the emulator half a minute.
+func manyKeys() series {
+	const keys, perKey = 10_000, 2
+	figures := []figure{
+		{name: "receive_10000keys", unit: "msg/s"},
+		{name: "rss_10000keys_mb", unit: "MB", note: "after the receiving run"},
+	}
+	once := func(ctx context.Context, r *rig, v volume) (reading, error) {
+		if _, err := r.store(ctx, keys*perKey, keys, perKey, body); err != nil {
+			return reading{}, err
+		}
+		before := r.load()
+		rate, err := r.receive(ctx, subject, keys*perKey, v.receive)
+		if err != nil {
+			return reading{}, err
+		}
+		note := r.since(before)
+		mb, err := r.memory()
+		return reading{[]float64{rate, mb}, note}, err
+	}
+	return sides("receive and memory: 10,000 keys, 1 KB, one stream", keys, figures, once)
 }
 
 func latency() series {
-	return sides("Pub/Sub, publish to callback: 40 messages/s", "ms", 0, []string{"latency_p50_ms", "latency_p99_ms"},
-		func(ctx context.Context, r *rig, v volume) (reading, error) {
-			took, err := r.latencies(ctx, v.samples)
-			if err != nil {
-				return reading{}, err
-			}
-			ms := func(p int) float64 { return percentile(took, p).Seconds() * 1e3 }
-			return reading{[]float64{ms(50), ms(99)}, fmt.Sprintf("%d samples a run", len(took))}, nil
-		})
+	figures := []figure{{name: "latency_p50_ms", unit: "ms"}, {name: "latency_p99_ms", unit: "ms"}}
+	once := func(ctx context.Context, r *rig, v volume) (reading, error) {
+		took, err := r.latencies(ctx, v.samples)
+		if err != nil {
+			return reading{}, err
+		}
+		ms := func(p int) float64 { return percentile(took, p).Seconds() * 1e3 }
+		return reading{[]float64{ms(50), ms(99)}, fmt.Sprintf("%d samples a run", len(took))}, nil
+	}
+	return sides("publish to callback: 40 messages/s", 0, figures, once)
 }
 
-func memoryOfMany() series {
-	s := sides("Pub/Sub, memory: 1,000,000 messages of 100 bytes wait", "MB", 0, []string{"rss_1m_mb"},
-		func(ctx context.Context, r *rig, _ volume) (reading, error) {
-			if err := r.store(ctx, 1_000_000, 0, storeBatch, body[:100]); err != nil {
-				return reading{}, err
-			}
-			return r.memory()
-		})
+func manyMessages() series {
+	const messages = 1_000_000
+	memory := figure{name: "rss_1m_mb", unit: "MB"}
+	once := func(ctx context.Context, r *rig, v volume) (reading, error) {
+		empty, err := r.memory()
+		if err != nil {
+			return reading{}, err
+		}
+		bounded, cancel := context.WithTimeout(ctx, v.fill)
+		defer cancel()
+		stored, err := r.store(bounded, messages, 0, storeBatch, body[:100])
+		if err != nil {
+			return reading{}, err
+		}
+		filled, err := r.memory()
+		if stored == messages || err != nil {
+			return reading{values: []float64{filled}}, err
+		}
+		note := fmt.Sprintf("extrapolated from %d messages, which is how far it came in %s", stored, v.fill)
+		return reading{[]float64{empty + (filled-empty)*messages/float64(stored)}, note}, nil
+	}
+	s := sides("memory: 1,000,000 messages of 100 bytes wait", 0, []figure{memory}, once)
 	s.from, s.runs = normal, 1 // it hardly varies
 	return s
 }
 
-func memoryOfKeys() series {
-	const keys = 10_000
-	s := sides("Pub/Sub, memory: 10,000 keys with a message of 1 KB each wait", "MB", keys, []string{"rss_10000keys_mb"},
-		func(ctx context.Context, r *rig, _ volume) (reading, error) {
-			if err := r.store(ctx, keys, keys, 1, body); err != nil {
-				return reading{}, err
-			}
-			return r.memory()
-		})
-	s.runs = 1
-	return s
-}
-
-func (r *rig) memory() (reading, error) {
+// memory is what the server occupies now, in MB.
+func (r *rig) memory() (float64, error) {
 	bytes, err := rss(r.server.pid)
-	return reading{values: []float64{float64(bytes) / 1e6}}, err
+	return float64(bytes) / 1e6, err
 }

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -31,21 +33,21 @@ func rss(pid int) (int64, error) {
 
 // cpu is the CPU time that a process has used; 0 where nobody knows.
 func cpu(pid int) time.Duration {
-	fields := statOf(filepath.Join("/proc", fmt.Sprint(pid), "stat"))
-	if fields == nil {
+	fields := statOf(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if len(fields) < 13 {
 		return 0
 	}
-	var user, system time.Duration
+	var user, system int64
 	_, _ = fmt.Sscan(fields[11], &user)
 	_, _ = fmt.Sscan(fields[12], &system)
-	return (user + system) * tick
+	return time.Duration(user+system) * tick
 }
 
 // childOf is the process that pid has started, if it is only one; else 0.
 func childOf(pid int) (found int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/stat") // fails on a malformed pattern only
 	for _, name := range files {
-		if fields := statOf(name); fields != nil && fields[1] == fmt.Sprint(pid) {
+		if fields := statOf(name); len(fields) > 1 && fields[1] == strconv.Itoa(pid) {
 			_, _ = fmt.Sscan(filepath.Base(filepath.Dir(name)), &found)
 		}
 	}
@@ -53,12 +55,12 @@ func childOf(pid int) (found int) {
 }
 
 // statOf returns the fields behind the name of the program, which may hold any
-// character: the state, the parent, and so on. It is nil for a process that has
-// ended.
+// character: the state, the parent, and so on. It is empty for a process that
+// has ended.
 func statOf(name string) []string {
 	stat, err := os.ReadFile(name)
 	if err != nil {
 		return nil
 	}
-	return strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	return strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2"
@@ -56,7 +57,8 @@ func newRig(ctx context.Context, ordered bool, args ...string) (_ *rig, err erro
 	if r.client, err = pubsub.NewClient(ctx, project, option.WithGRPCConn(r.conn)); err != nil {
 		return nil, err
 	}
-	return r, r.create(ctx, subject, ordered)
+	err = r.create(ctx, subject, ordered)
+	return r, err
 }
 
 func (r *rig) create(ctx context.Context, name string, ordered bool) error {
@@ -108,31 +110,40 @@ const (
 )
 
 // store publishes n messages with as little work for the client as can be: n/keys
-// for each key, in requests of at most batch messages of one key each.
-func (r *rig) store(ctx context.Context, n, keys, batch int, data []byte) error {
-	perKey := n / max(keys, 1)
-	workers, ctx := errgroup.WithContext(ctx)
-	for w := range min(storeConcurrent, max(keys, 1)) {
+// for each key, in requests of at most batch messages of one key each. It returns
+// how many the server has accepted: fewer than n when ctx has ended before.
+func (r *rig) store(ctx context.Context, n, keys, batch int, data []byte) (int, error) {
+	lanes := max(keys, 1)
+	perLane := n / lanes
+	var stored atomic.Int64
+	workers, working := errgroup.WithContext(ctx)
+	for w := range min(storeConcurrent, lanes) {
 		workers.Go(func() error {
-			for done := 0; done < perKey; done += batch {
-				for k := w; k < max(keys, 1); k += storeConcurrent {
-					if err := r.request(ctx, min(batch, perKey-done), keyName(k, keys), data); err != nil {
+			for done := 0; done < perLane; done += batch {
+				for lane := w; lane < lanes; lane += storeConcurrent {
+					size := min(batch, perLane-done)
+					if err := r.request(working, size, keyName(lane, keys), data); err != nil {
 						return fmt.Errorf("store messages: %w", err)
 					}
+					stored.Add(int64(size))
 				}
 			}
 			return nil
 		})
 	}
-	return workers.Wait()
+	err := workers.Wait()
+	if ctx.Err() != nil {
+		err = nil
+	}
+	return int(stored.Load()), err
 }
 
 func (r *rig) request(ctx context.Context, n int, key string, data []byte) error {
-	request := &pubsubpb.PublishRequest{Topic: topicName(subject), Messages: make([]*pubsubpb.PubsubMessage, n)}
-	for i := range request.Messages {
-		request.Messages[i] = &pubsubpb.PubsubMessage{Data: data, OrderingKey: key}
+	messages := make([]*pubsubpb.PubsubMessage, n)
+	for i := range messages {
+		messages[i] = &pubsubpb.PubsubMessage{Data: data, OrderingKey: key}
 	}
-	_, err := r.client.TopicAdminClient.Publish(ctx, request)
+	_, err := r.client.TopicAdminClient.Publish(ctx, &pubsubpb.PublishRequest{Topic: topicName(subject), Messages: messages})
 	return err
 }
 

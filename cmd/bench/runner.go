@@ -67,16 +67,14 @@ func (b bench) take(ctx context.Context, s series) (section, error) {
 	}
 	t := &turns{series: s, taken: map[string][]float64{}, notes: map[string]string{}, ended: map[int]error{}}
 	for turn := range s.runs {
-		fmt.Fprintf(b.stderr, "%s: run %d of %d\n", s.title, turn+1, s.runs)
 		values := make(map[string]float64)
 		for i, m := range s.measurements {
 			if t.ended[i] != nil {
 				continue
 			}
-			if err := t.one(ctx, m, b.size, values); err != nil {
-				t.ended[i] = err
-				fmt.Fprintf(b.stderr, "%s: %v\n", m.figures[0].name, err)
-			}
+			start := time.Now()
+			t.ended[i] = t.one(ctx, m, b.size, values)
+			fmt.Fprintf(b.stderr, "%s: run %d of %d took %.1f s\n", m.figures[0].name, turn+1, s.runs, time.Since(start).Seconds())
 		}
 		t.finish(values)
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"runtime/pprof"
 	"strings"
 	"syscall"
@@ -69,6 +70,9 @@ func serve(ctx context.Context, args []string, stdout io.Writer) (err error) {
 
 // profileCPU profiles this process until stop is called.
 func profileCPU(name string) (stop func() error, err error) {
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return nil, err
+	}
 	file, err := os.Create(name)
 	if err != nil {
 		return nil, err
