@@ -100,7 +100,7 @@ func publishing(keys int, name, title string) series {
 	once := func(ctx context.Context, r *rig, v volume) (reading, error) {
 		before := r.load()
 		rate, err := r.publish(ctx, subject, keys, v.publish)
-		return reading{[]float64{rate}, r.since(before)}, err
+		return r.perMessage(rate, before), err
 	}
 	return sides("publish: "+title+", 1 KB", keys, []figure{rate}, once)
 }
@@ -113,7 +113,7 @@ func receiving(keys int, name, title string) series {
 		}
 		before := r.load()
 		rate, err := r.receive(ctx, subject, v.stored, v.receive)
-		return reading{[]float64{rate}, r.since(before)}, err
+		return r.perMessage(rate, before), err
 	}
 	s := sides("receive: "+title+", 1 KB, one stream", keys, []figure{rate}, once)
 	if keys == 0 {
@@ -147,7 +147,7 @@ func orderedStream() series {
 		}
 		before := r.load()
 		rate, err := r.receive(ctx, subject, v.sustained, patience)
-		return reading{[]float64{rate}, r.since(before)}, err
+		return r.perMessage(rate, before), err
 	}
 	return series{
 		title:        "Pub/Sub, receive: 100 ordered keys, 1 KB, one long stream",
@@ -172,9 +172,10 @@ func manyKeys() series {
 		if err != nil {
 			return reading{}, err
 		}
-		note := r.since(before)
+		found := r.perMessage(rate, before)
 		mb, err := r.memory()
-		return reading{[]float64{rate, mb}, note}, err
+		found.values = append(found.values, mb)
+		return found, err
 	}
 	return sides("receive and memory: 10,000 keys, 1 KB, one stream", keys, figures, once)
 }

@@ -39,7 +39,8 @@ Usage, in the root of the repository:
   bench [flags]   print the tables on stdout, the progress on stderr; write build/bench.json
 
 Flags:
-  --only REGEXP   take only the figures whose names match, and those that they are computed from
+  --only REGEXP   take only the figures whose names match, and those that are measured with them
+                  or that they are computed from
   --quick         seconds instead of minutes: does everything run? The figures are rough
   --full          more runs and samples, and the large tables
 `

@@ -155,7 +155,7 @@ func keyName(i, keys int) string {
 	return "key-" + strconv.Itoa(i%keys)
 }
 
-// load is the CPU time that server and client have used since it was taken.
+// load is the CPU time that server and client have used since they were started.
 type load struct {
 	server, client time.Duration
 	at             time.Time
@@ -165,13 +165,17 @@ func (r *rig) load() load {
 	return load{server: cpu(r.server.pid), client: cpu(os.Getpid()), at: time.Now()}
 }
 
-// since says how many cores each side kept busy.
-func (r *rig) since(before load) string {
+// perMessage makes a reading of a rate, with what a message has cost each side
+// since before. That hardly depends on what else the machine does, as the rate
+// does.
+func (r *rig) perMessage(rate float64, before load) reading {
 	now := r.load()
 	wall := now.at.Sub(before.at).Seconds()
-	if now.server == 0 || wall == 0 {
-		return ""
+	server, client := (now.server - before.server).Seconds(), (now.client - before.client).Seconds()
+	if server == 0 || rate == 0 {
+		return reading{values: []float64{rate}}
 	}
-	return fmt.Sprintf("cores: server %.1f, client %.1f",
-		(now.server-before.server).Seconds()/wall, (now.client-before.client).Seconds()/wall)
+	micros := 1e6 / (rate * wall)
+	return reading{[]float64{rate}, fmt.Sprintf("CPU a message: server %.3g us, client %.3g us; cores busy: %.1f and %.1f",
+		server*micros, client*micros, server/wall, client/wall)}
 }
