@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -138,6 +139,42 @@ func TestWhatIsMissingIsLeftOut(t *testing.T) {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("tables do not hold %q:\n%s", want, stdout)
 		}
+	}
+}
+
+func TestNothingIsAnEmptyArray(t *testing.T) {
+	t.Parallel()
+	results, _, err := take(t, "", series{measurements: []measurement{failing(new([]string), "rival", errMissing)}})
+	if err != nil || results == nil || len(results) > 0 {
+		t.Errorf("results = %v, %v; want an empty array", results, err)
+	}
+}
+
+func TestMedian(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		values []float64
+		want   float64
+	}{{[]float64{7}, 7}, {[]float64{9, 1, 2}, 2}, {[]float64{4, 1, 9, 2}, 3}} {
+		if got := median(test.values); got != test.want {
+			t.Errorf("median(%v) = %v, want %v", test.values, got, test.want)
+		}
+	}
+}
+
+func TestPercentile(t *testing.T) {
+	t.Parallel()
+	values := make([]time.Duration, 200)
+	for i := range values {
+		values[i] = time.Duration(i + 1)
+	}
+	for p, want := range map[int]time.Duration{50: 100, 99: 198, 100: 200} {
+		if got := percentile(values, p); got != want {
+			t.Errorf("percentile %d of 1..200 = %d, want %d", p, got, want)
+		}
+	}
+	if got := percentile(values[:1], 50); got != 1 {
+		t.Errorf("percentile 50 of one value = %d, want it", got)
 	}
 }
 

@@ -176,6 +176,6 @@ func (r *rig) perMessage(rate float64, before load) reading {
 		return reading{values: []float64{rate}}
 	}
 	micros := 1e6 / (rate * wall)
-	return reading{[]float64{rate}, fmt.Sprintf("CPU a message: server %.3g us, client %.3g us; cores busy: %.1f and %.1f",
-		server*micros, client*micros, server/wall, client/wall)}
+	return reading{[]float64{rate}, fmt.Sprintf("CPU a message: server %s us, client %s us; cores busy: %.1f and %.1f",
+		display(server*micros), display(client*micros), server/wall, client/wall)}
 }
