@@ -63,7 +63,7 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	defer client.Close()
 
 	health := serve.NewHealth(log, database.Ready(pool, migrations.Video))
-	relay, err := outbox.NewRelay(pool, client, Topics(cfg.Project), log, health.Register("relay"))
+	relay, err := outbox.NewRelay(pool, client, Topics(cfg.Project), log, health.Register("relay"), outbox.Options{})
 	if err != nil {
 		return err
 	}

@@ -126,7 +126,7 @@ func (b *bench) relay(t *testing.T, n int) (stop func()) {
 
 func (b *bench) newRelay(t *testing.T) *Relay {
 	t.Helper()
-	r, err := NewRelay(b.db, b.client, map[string]string{"video": topic}, slog.New(slog.DiscardHandler), func() {})
+	r, err := NewRelay(b.db, b.client, map[string]string{"video": topic}, slog.New(slog.DiscardHandler), func() {}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,5 +213,12 @@ func TestOrderedBites(t *testing.T) {
 	}
 	if err := ordered([]int64{1, 2, 1, 2, 3, 3}, 3); err != nil {
 		t.Errorf("repeats of old versions are allowed: %v", err)
+	}
+}
+
+func (b *bench) exec(t *testing.T, sql string, args ...any) {
+	t.Helper()
+	if _, err := b.db.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
 	}
 }

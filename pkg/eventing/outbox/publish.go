@@ -10,6 +10,8 @@ import (
 	"github.com/googleapis/gax-go/v2"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
 // publisher sends the events of one aggregate, in order.
@@ -31,55 +33,56 @@ const (
 	attributeBytes = 1 << 10
 )
 
-// report says what became of a run: published is acknowledged, rejected (with
-// its reason) was refused for good, outage stopped it. What is in none of them
-// was not sent, or may or may not have arrived.
+// report says what became of a run. Its first published events are acknowledged.
+// err, if any, is why the next one is not: a verdict on that event if rejected,
+// else an outage. What is in none of them was not sent, or may or may not have
+// arrived.
 type report struct {
-	published []claimed
-	rejected  *claimed
-	reason    error
-	outage    error
+	published int
+	requests  int
+	err       error
+	rejected  bool
+	wait      time.Duration // after an outage, before the next try
 	took      time.Duration
+	ended     time.Time
 }
 
 // run sends the events of r in version order, as few requests as the limits
 // allow, each only after the one before was acknowledged. It stops at the first
 // fault, and begins no request once proceed says no.
-func (p publisher) run(ctx context.Context, r run, proceed func() bool) report {
-	var rep report
+func (p publisher) run(ctx context.Context, r queue.Run, proceed func() bool) (rep report) {
 	start := time.Now()
-	defer func() { rep.took = time.Since(start) }()
+	defer func() {
+		rep.ended = time.Now()
+		rep.took = rep.ended.Sub(start)
+	}()
 	topic, ok := p.topics[r[0].AggregateType]
 	if !ok {
-		rep.rejected, rep.reason = &r[0], fmt.Errorf("no topic for aggregate type %q", r[0].AggregateType)
-		return rep
+		return report{rejected: true, err: fmt.Errorf("no topic for aggregate type %q", r[0].AggregateType)}
 	}
 	for len(r) > 0 && proceed() {
 		n := fitting(r)
 		err := p.send(ctx, topic, r[:n])
+		rep.requests++
 		if n > 1 && isRejection(err) {
 			// A refused request is no verdict on its members. The oldest goes
 			// alone; the next turn takes the rest together again.
 			n = 1
 			err = p.send(ctx, topic, r[:n])
+			rep.requests++
 		}
-		switch {
-		case err == nil:
-			rep.published = append(rep.published, r[:n]...)
-			r = r[n:]
-		case isRejection(err):
-			rep.rejected, rep.reason = &r[0], err
-			return rep
-		default:
-			rep.outage = err
+		if err != nil {
+			rep.err, rep.rejected = err, isRejection(err)
 			return rep
 		}
+		rep.published += n
+		r = r[n:]
 	}
 	return rep
 }
 
 // fitting is how many events of r fit into one request: at least one.
-func fitting(r run) int {
+func fitting(r queue.Run) int {
 	size := 0
 	for i, e := range r {
 		size += len(e.Payload) + len(e.AggregateID) + attributeBytes
@@ -91,12 +94,12 @@ func fitting(r run) int {
 }
 
 // send publishes r in one request, which the broker takes whole or not at all.
-func (p publisher) send(ctx context.Context, topic string, r run) error {
+func (p publisher) send(ctx context.Context, topic string, r queue.Run) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	req := &pubsubpb.PublishRequest{Topic: topic}
-	for _, e := range r {
-		req.Messages = append(req.Messages, e.Message())
+	req := &pubsubpb.PublishRequest{Topic: topic, Messages: make([]*pubsubpb.PubsubMessage, len(r))}
+	for i, e := range r {
+		req.Messages[i] = e.Message()
 	}
 	ctx, span := startPublish(ctx, topic, r)
 	defer span.End()
@@ -114,15 +117,12 @@ func isRejection(err error) bool {
 	return err != nil && status.Code(err) == codes.InvalidArgument
 }
 
-func outageOf(reports []report) error {
-	var errs []error
-	for _, r := range reports {
-		if r.outage != nil {
-			errs = append(errs, r.outage)
-		}
+// isTopicFault reports whether err concerns every message of the topic.
+func isTopicFault(err error) bool {
+	switch status.Code(err) {
+	case codes.NotFound, codes.PermissionDenied, codes.Unauthenticated, codes.ResourceExhausted, codes.FailedPrecondition:
+		return true
+	default:
+		return false
 	}
-	if len(errs) == 0 {
-		return nil
-	}
-	return fmt.Errorf("publish: %d of %d aggregates: %w", len(errs), len(reports), errs[0])
 }

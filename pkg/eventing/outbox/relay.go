@@ -2,37 +2,41 @@ package outbox
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/sync/errgroup"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
 const (
-	// leaseTime is how long a dead relay's events wait for another one. Well
-	// under 30 s together with one idle poll; well over publishTimeout.
-	leaseTime = 20 * time.Second
 	// renewEvery leaves two more tries before a lease runs out.
-	renewEvery = leaseTime / 3
+	renewEvery = queue.LeaseTime / 3
 	// publishTimeout bounds one publish request. A publish is never started
 	// unless the lease outlasts it.
 	publishTimeout = 8 * time.Second
 	// drainTime is what publishes in flight get after Run is cancelled.
 	drainTime = 3 * time.Second
 
-	// A round claims up to 100 × 20 events: enough that the round trips of
-	// claim and settle are a small part of it, little enough to hold in memory.
-	claimAggregates   = 100
-	claimPerAggregate = 20
-	// publishesInFlight is below the 100 streams of one HTTP/2 connection.
-	publishesInFlight = 64
+	// A claim takes at most this much: enough that its round trip is a small part
+	// of the work, little enough that the first of it is soon on its way.
+	claimEvents       = 2000
+	claimPerAggregate = 100
+	claimBytes        = 8 << 20
+	// A relay holds at most this much: three claims, of which one is being
+	// published while another is settled.
+	maxEvents = 3 * claimEvents
+	maxBytes  = 3 * claimBytes
+	// publishesInFlight keep a slow broker busy. The client spreads them over
+	// connections of 100 streams each.
+	publishesInFlight = 128
 
 	// maxAttempts is how often an event is refused before it is parked.
 	maxAttempts = 5
@@ -48,178 +52,162 @@ var (
 	refused = eventing.Backoff{Base: time.Second, Cap: time.Minute}
 )
 
+// Options has a safe zero value.
+type Options struct {
+	// Retention is how long published events stay in the table; 0 is for ever.
+	Retention time.Duration
+	// ListenURL connects to the same database, as the same role, in a way that
+	// keeps a session: LISTEN does not work through a transaction pooler. Empty
+	// is the pool's own way, which is given up if it proves to be deaf.
+	ListenURL string
+}
+
 // Relay publishes the outbox of one service. Any number may run on one outbox.
 type Relay struct {
-	store   store
-	publish publisher
-	log     *slog.Logger
-	beat    func()
-	wake    chan struct{}
-	metrics *metrics
+	db       *pgxpool.Pool
+	queue    queue.Queue
+	publish  publisher
+	circuits map[string]*circuit // by aggregate type
+	options  Options
+	log      *slog.Logger
+	beat     func()
+	metrics  *metrics
+	// token is this relay's name on its leases.
+	token string
+
+	flight *flight
+	agenda *agenda
+	// woken and tell are told of each Wake: the one makes this relay look, the
+	// other the ones of other processes.
+	woken, tell chan struct{}
+	// failures counts, in a row, the claims that the database did not answer.
+	failures atomic.Int64
 }
 
 // NewRelay returns a relay of the outbox that db's search_path finds. topics
 // maps aggregate types to full topic names (projects/P/topics/T); an event of
 // any other type is parked. beat is called at least every few seconds while the
 // relay is alive, whatever the database and the broker do.
-func NewRelay(db *pgxpool.Pool, client *pubsub.Client, topics map[string]string, log *slog.Logger, beat func()) (*Relay, error) {
+func NewRelay(
+	db *pgxpool.Pool, client *pubsub.Client, topics map[string]string, log *slog.Logger, beat func(), o Options,
+) (*Relay, error) {
 	r := &Relay{
-		store:   store{db},
-		publish: publisher{client: client.TopicAdminClient, topics: topics},
-		log:     log.With("component", "relay"),
-		beat:    beat,
-		wake:    make(chan struct{}, 1),
+		db:       db,
+		queue:    queue.New(db),
+		publish:  publisher{client: client.TopicAdminClient, topics: topics},
+		circuits: newCircuits(topics),
+		options:  o,
+		log:      log.With("component", "relay"),
+		beat:     beat,
+		token:    uuid.NewString(),
+		flight:   newFlight(),
+		agenda:   newAgenda(),
+		woken:    make(chan struct{}, 1),
+		tell:     make(chan struct{}, 1),
 	}
 	var err error
-	r.metrics, err = newMetrics(r.store)
+	r.metrics, err = newMetrics(r)
 	if err != nil {
 		return nil, fmt.Errorf("new relay: %w", err)
 	}
 	return r, nil
 }
 
-// Wake makes the relay look for events now. Call it after the commit of a
-// transaction that appended some. It never blocks, and is only a hint: the
-// relay polls all the same.
+// Wake makes the relay look for events now, and those of other processes soon.
+// Call it after the commit of a transaction that appended some. It never blocks,
+// and is only a hint: relays poll all the same.
 func (r *Relay) Wake() {
-	select {
-	case r.wake <- struct{}{}:
-	default: // a wake-up is already waiting
-	}
+	signal(r.woken)
+	signal(r.tell)
 }
 
 // Run relays until ctx ends, then lets publishes in flight finish for up to
-// three seconds, hands back what it has leased, and returns nil.
+// three seconds, hands back what it has leased, and returns nil. A relay runs
+// once.
+//
+// It is a pipeline: one goroutine claims, some publish, one settles, so that the
+// database and the broker are busy at the same time.
 func (r *Relay) Run(ctx context.Context) error {
 	defer r.metrics.unregister()
-	empty, failures := 0, 0
-	for ctx.Err() == nil {
-		r.beat()
-		n, err := r.round(ctx, failures > 0)
-		var pause time.Duration
-		switch {
-		case err != nil:
-			failures++
-			empty = 0
-			pause = outage.Delay(failures)
-			r.log.WarnContext(ctx, "relay is held up, nothing is lost", "error", err, "failures", failures, "retry_in_ms", pause.Milliseconds())
-		case n == 0:
-			empty++
-			failures = 0
-			pause = idle.Delay(empty)
-		default:
-			// There may be more: look again at once.
-			empty, failures = 0, 0
-			continue
-		}
-		r.metrics.failing(failures)
-		wake := r.wake
-		if failures > 0 {
-			wake = nil // new work does not make the broker come back
-		}
-		eventing.Sleep(ctx, pause, wake)
+	flying, land := context.WithCancel(context.WithoutCancel(ctx))
+	defer land()
+	defer context.AfterFunc(ctx, func() {
+		eventing.Sleep(flying, drainTime, nil)
+		land()
+	})()
+	// Wide enough for all that the flight may hold: nobody ever waits to send.
+	claimed, landed := make(chan *hold, maxEvents), make(chan landing, maxEvents)
+	var publishing, settling, beside sync.WaitGroup
+	for range publishesInFlight {
+		publishing.Go(func() {
+			for h := range claimed {
+				landed <- landing{h, r.send(ctx, flying, h)}
+			}
+		})
 	}
+	settling.Go(func() { r.settling(ctx, landed) })
+	beside.Go(func() { r.notify(ctx) })
+	beside.Go(func() { r.listen(ctx) })
+	if r.options.Retention > 0 {
+		beside.Go(func() { r.purge(ctx) })
+	}
+	r.claiming(ctx, claimed)
+	close(claimed)
+	publishing.Wait()
+	close(landed)
+	settling.Wait()
+	beside.Wait()
 	return nil
 }
 
-// round claims, publishes and settles once, and returns the number of events
-// claimed. Its error is an outage of the database or the broker. After one, a
-// probe of a single aggregate goes ahead of the rest.
-func (r *Relay) round(ctx context.Context, probe bool) (int, error) {
-	aggregates := claimAggregates
-	if probe {
-		aggregates = 1
+// send publishes a hold and tells its topic's circuit. No request is begun after
+// ctx has ended; flying is the context of those in flight.
+func (r *Relay) send(ctx, flying context.Context, h *hold) report {
+	c := r.circuits[h.run[0].AggregateType]
+	rep := r.publish.run(flying, h.run, func() bool {
+		return ctx.Err() == nil && (c == nil || h.probe || !c.open()) && h.outlasts(publishTimeout)
+	})
+	if c == nil {
+		return rep
 	}
-	l := newLease(r.store)
-	// Not cancelled with ctx: a claim that is given up may still commit, after
-	// the settle that would have handed it back.
-	claimed, err := r.store.claim(context.WithoutCancel(ctx), l.token, leaseTime, aggregates, claimPerAggregate)
-	if err != nil || len(claimed) == 0 {
-		return 0, err
+	outage := rep.err != nil && !rep.rejected
+	switch {
+	case outage && flying.Err() == nil:
+		var tripped bool
+		rep.wait, tripped = c.failed(rep.err)
+		if tripped {
+			r.log.WarnContext(ctx, "relay is held up, nothing is lost", "topic", c.topic, "error", rep.err, "failures", c.failures())
+		}
+	case rep.requests > 0 && !outage: // a refusal is an answer, too
+		if c.succeeded() {
+			r.log.InfoContext(ctx, "relay goes on", "topic", c.topic)
+			r.agenda.walkSoon()
+		}
+	case h.probe:
+		c.later(0)
 	}
-	reports := r.publishAll(ctx, l, claimed)
-	n := 0
-	for _, run := range claimed {
-		n += len(run)
-	}
-	return n, errors.Join(outageOf(reports), r.settle(ctx, l, reports))
+	return rep
 }
 
-// publishAll publishes the runs side by side and returns a report for each.
-// Publishes in flight outlive ctx by drainTime; no new one is begun by then.
-func (r *Relay) publishAll(ctx context.Context, l *lease, claimed []run) []report {
-	flight, land := context.WithCancel(context.WithoutCancel(ctx))
-	defer land()
-	defer context.AfterFunc(ctx, func() {
-		eventing.Sleep(flight, drainTime, nil)
-		land()
-	})()
-	renewing, stop := context.WithCancel(flight)
-	renewed := make(chan struct{})
-	go func() {
-		defer close(renewed)
-		l.keep(renewing, r.log)
-	}()
-
-	reports := make([]report, len(claimed))
-	var down circuit
-	var g errgroup.Group
-	g.SetLimit(publishesInFlight)
-	for i, run := range claimed {
-		g.Go(func() error {
-			r.beat()
-			reports[i] = r.publish.run(flight, run, func() bool {
-				return ctx.Err() == nil && !down.open() && l.outlasts(publishTimeout)
-			})
-			if reports[i].outage != nil {
-				down.trip()
-			}
-			return nil
-		})
-	}
-	_ = g.Wait() // the functions return no error: reports carry them
-	stop()
-	<-renewed
-	return reports
-}
-
-// settle writes the reports back, trying again while the lease lasts. When it
-// gives up the rows stay leased until that runs out, and are then sent again.
-func (r *Relay) settle(ctx context.Context, l *lease, reports []report) error {
-	// What the broker has acknowledged must be written down even when Run is
-	// being cancelled.
-	settling := context.WithoutCancel(ctx)
-	var published []uuid.UUID
-	var rejected []rejection
-	for _, rep := range reports {
-		for _, e := range rep.published {
-			published = append(published, e.ID)
+// purge deletes old published events, a few pages of the table at a time.
+func (r *Relay) purge(ctx context.Context) {
+	for page := 0; ctx.Err() == nil; page += queue.PurgePages {
+		_, more, err := r.queue.Purge(ctx, r.options.Retention, page)
+		pause := purgePause
+		switch {
+		case err != nil && ctx.Err() == nil:
+			r.log.WarnContext(ctx, "published events not purged", "error", err)
+			fallthrough
+		case !more:
+			page, pause = -queue.PurgePages, purgeEvery
 		}
-		if rep.rejected != nil {
-			rejected = append(rejected, r.reject(ctx, *rep.rejected, rep.reason))
-		}
-	}
-	for attempt := 1; ; attempt++ {
-		lost, err := r.store.settle(settling, l.token, published, rejected)
-		if err == nil {
-			r.metrics.settled(ctx, reports, lost)
-			return nil
-		}
-		// The last write-back may take no longer than a shutdown allows.
-		if attempt == 3 || ctx.Err() != nil {
-			return err
-		}
-		eventing.Sleep(ctx, outage.Delay(attempt), nil)
+		eventing.Sleep(ctx, pause, nil)
 	}
 }
 
-func (r *Relay) reject(ctx context.Context, c claimed, reason error) rejection {
-	attempt := c.attempts + 1
-	park := attempt >= maxAttempts
-	level := slog.LevelWarn
-	if park {
-		level = slog.LevelError
-	}
-	r.log.Log(ctx, level, "broker refused event", append(c.LogAttrs(), "attempt", attempt, "parked", park, "error", reason)...)
-	return rejection{id: c.ID, reason: reason.Error(), retry: refused.Delay(attempt), park: park}
-}
+const (
+	// purgeEvery is how often the whole table is gone through, and purgePause the
+	// pause between two parts of it.
+	purgeEvery = time.Hour
+	purgePause = 50 * time.Millisecond
+)

@@ -3,8 +3,6 @@ package outbox
 import (
 	"context"
 	"errors"
-	"sync/atomic"
-	"time"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -12,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
 const scope = "example.com/lockstep/pkg/eventing/outbox"
@@ -19,28 +18,39 @@ const scope = "example.com/lockstep/pkg/eventing/outbox"
 // metrics are the relay's instruments; docs/promises.md says what each shows.
 type metrics struct {
 	published  metric.Int64Counter
+	requests   metric.Int64Counter
+	retries    metric.Int64Counter
 	failures   metric.Int64Counter
 	leasesLost metric.Int64Counter
+	batch      metric.Int64Histogram
 	duration   metric.Float64Histogram
 	latency    metric.Float64Histogram
-	inARow     atomic.Int64
 	callback   metric.Registration
 }
 
-func newMetrics(s store) (*metrics, error) {
+func newMetrics(r *Relay) (*metrics, error) {
 	var m metrics
-	var errs [8]error
+	var errs [12]error
 	meter := otel.Meter(scope)
 	m.published, errs[0] = meter.Int64Counter("outbox.published", metric.WithUnit("{event}"),
 		metric.WithDescription("Events acknowledged by the broker"))
 	m.failures, errs[1] = meter.Int64Counter("outbox.publish.failures", metric.WithUnit("{failure}"),
 		metric.WithDescription("Publishes that failed, by kind: outage or rejection"))
-	m.leasesLost, errs[2] = meter.Int64Counter("outbox.leases.lost", metric.WithUnit("{event}"),
-		metric.WithDescription("Published events whose lease another relay had taken over: each is sent again"))
+	m.leasesLost, errs[2] = meter.Int64Counter("outbox.leases.lost", metric.WithUnit("{aggregate}"),
+		metric.WithDescription("Leases that another relay had taken over by the time of settling: their events are sent again"))
 	m.duration, errs[3] = meter.Float64Histogram("outbox.publish.duration", metric.WithUnit("s"),
 		metric.WithDescription("Time to publish the claimed events of one aggregate"))
 	m.latency, errs[4] = meter.Float64Histogram("outbox.commit_to_publish", metric.WithUnit("s"),
 		metric.WithDescription("Age of an event when the broker acknowledged it"))
+	m.requests, errs[8] = meter.Int64Counter("outbox.publish.requests", metric.WithUnit("{request}"),
+		metric.WithDescription("Publish requests, whatever became of them"))
+	m.retries, errs[9] = meter.Int64Counter("outbox.publish.retries", metric.WithUnit("{event}"),
+		metric.WithDescription("Events tried again after the broker had refused them"))
+	m.batch, errs[10] = meter.Int64Histogram("outbox.batch.size", metric.WithUnit("{event}"),
+		metric.WithDescription("Successive events of one aggregate claimed together"))
+	paused, err := meter.Int64ObservableGauge("outbox.topics.paused", metric.WithUnit("{topic}"),
+		metric.WithDescription("Topics to which nothing but probes is sent, since they are out"))
+	errs[11] = err
 	pending, err := meter.Int64ObservableGauge("outbox.pending", metric.WithUnit("{event}"),
 		metric.WithDescription("Events not yet published, capped at 10000"))
 	errs[5] = err
@@ -50,51 +60,69 @@ func newMetrics(s store) (*metrics, error) {
 	oldest, err := meter.Float64ObservableGauge("outbox.oldest_pending_age", metric.WithUnit("s"),
 		metric.WithDescription("Age of the oldest event that waits to be published"))
 	errs[7] = err
-	failing, err := meter.Int64ObservableGauge("outbox.failures_in_a_row", metric.WithUnit("{round}"),
-		metric.WithDescription("Rounds in a row that met an outage of the database or the broker; 0 is healthy"))
+	failing, err := meter.Int64ObservableGauge("outbox.failures_in_a_row", metric.WithUnit("{try}"),
+		metric.WithDescription("Tries in a row that met an outage of the database or of a topic; 0 is healthy"))
 	if err := errors.Join(append(errs[:], err)...); err != nil {
 		return nil, err
 	}
 	m.callback, err = meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
-		o.ObserveInt64(failing, m.inARow.Load())
-		b, err := s.backlog(ctx)
+		topics, tries := r.held()
+		o.ObserveInt64(paused, topics)
+		o.ObserveInt64(failing, tries)
+		b, err := r.queue.Backlog(ctx)
 		if err != nil {
 			return err
 		}
-		o.ObserveInt64(pending, b.pending)
-		o.ObserveInt64(parked, b.parked)
-		o.ObserveFloat64(oldest, b.oldest.Seconds())
+		o.ObserveInt64(pending, b.Pending)
+		o.ObserveInt64(parked, b.Parked)
+		o.ObserveFloat64(oldest, b.Oldest.Seconds())
 		return nil
-	}, pending, parked, oldest, failing)
+	}, pending, parked, oldest, failing, paused)
 	return &m, err
+}
+
+// held is how many topics are out, and how often in a row the worst of them or
+// the database was found to be.
+func (r *Relay) held() (topics, tries int64) {
+	tries = r.failures.Load()
+	out := map[*circuit]bool{}
+	for _, c := range r.circuits {
+		if c.open() {
+			out[c] = true
+		}
+		tries = max(tries, int64(c.failures()))
+	}
+	return int64(len(out)), tries
 }
 
 func (m *metrics) unregister() { _ = m.callback.Unregister() }
 
-func (m *metrics) failing(rounds int) { m.inARow.Store(int64(rounds)) }
-
-func (m *metrics) settled(ctx context.Context, reports []report, lost int64) {
-	if lost > 0 {
-		m.leasesLost.Add(ctx, lost)
-	}
-	for _, r := range reports {
-		if r.outage != nil {
+func (m *metrics) settled(ctx context.Context, batch []landing, lost int) {
+	m.leasesLost.Add(ctx, int64(lost))
+	for _, l := range batch {
+		rep, run := l.report, l.hold.run
+		switch {
+		case rep.rejected:
+			m.failures.Add(ctx, 1, metric.WithAttributes(attribute.String("kind", "rejection")))
+		case rep.err != nil:
 			m.failures.Add(ctx, 1, metric.WithAttributes(attribute.String("kind", "outage")))
 		}
-		if r.rejected != nil {
-			m.failures.Add(ctx, 1, metric.WithAttributes(attribute.String("kind", "rejection")))
+		if run[0].Attempts > 0 && rep.requests > 0 {
+			m.retries.Add(ctx, 1)
 		}
-		m.duration.Record(ctx, r.took.Seconds())
-		m.published.Add(ctx, int64(len(r.published)))
-		for _, e := range r.published {
-			m.latency.Record(ctx, time.Since(e.OccurredAt).Seconds())
+		m.requests.Add(ctx, int64(rep.requests))
+		m.batch.Record(ctx, int64(len(run)))
+		m.duration.Record(ctx, rep.took.Seconds())
+		m.published.Add(ctx, int64(rep.published))
+		for _, e := range run[:rep.published] {
+			m.latency.Record(ctx, rep.ended.Sub(e.OccurredAt).Seconds())
 		}
 	}
 }
 
 // startPublish begins the span of one publish request, linked to the requests
 // whose changes it carries.
-func startPublish(ctx context.Context, topic string, r run) (context.Context, trace.Span) {
+func startPublish(ctx context.Context, topic string, r queue.Run) (context.Context, trace.Span) {
 	var links []trace.Link
 	for _, e := range r {
 		if sc := eventing.SpanContext(e.TraceParent); sc.IsValid() {

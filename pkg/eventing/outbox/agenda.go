@@ -1,0 +1,89 @@
+package outbox
+
+import (
+	"sync"
+	"time"
+
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+// agenda is what the settling half of a relay leaves for the claiming half.
+type agenda struct {
+	mu sync.Mutex
+	// after are positions that were published last of their aggregates. What
+	// follows them was passed over by every relay that saw it, since its
+	// predecessor was not published yet: whoever published that has to look.
+	after []queue.Position
+	// walkAt is when something must be looked for that only a walk finds.
+	walkAt time.Time
+	told   chan struct{}
+}
+
+func newAgenda() *agenda { return &agenda{told: make(chan struct{}, 1)} }
+
+// settled notes what to look for when outcomes have been written.
+func (a *agenda) settled(outcomes []queue.Outcome) {
+	now := time.Now()
+	a.mu.Lock()
+	for _, o := range outcomes {
+		switch {
+		case o.Fault != nil && !o.Fault.Park:
+			a.walkBy(now.Add(o.Fault.RetryIn))
+		case o.Fault == nil && o.Published > 0:
+			a.after = append(a.after, o.Run[:o.Published].Last())
+		}
+	}
+	a.mu.Unlock()
+	signal(a.told)
+}
+
+// walkSoon asks for a walk at once.
+func (a *agenda) walkSoon() {
+	a.mu.Lock()
+	a.walkBy(time.Now())
+	a.mu.Unlock()
+	signal(a.told)
+}
+
+// walkBy expects the lock.
+func (a *agenda) walkBy(at time.Time) {
+	if a.walkAt.IsZero() || at.Before(a.walkAt) {
+		a.walkAt = at
+	}
+}
+
+// take hands over up to n positions, oldest first.
+func (a *agenda) take(n int) []queue.Position {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n = min(n, len(a.after))
+	taken := a.after[:n:n]
+	a.after = a.after[n:]
+	return taken
+}
+
+// giveBack puts positions to the end of the list.
+func (a *agenda) giveBack(p []queue.Position) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.after = append(a.after, p...)
+}
+
+// waiting reports whether there are positions to take.
+func (a *agenda) waiting() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.after) > 0
+}
+
+// walkDue is when a walk is due on account of what was settled, or zero; it is
+// forgotten once that has come.
+func (a *agenda) walkDue(now time.Time) time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	at := a.walkAt
+	if !at.After(now) {
+		a.walkAt = time.Time{}
+	}
+	return at
+}

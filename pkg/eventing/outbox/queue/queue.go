@@ -1,0 +1,90 @@
+package queue
+
+import (
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/pkg/eventing"
+)
+
+const (
+	// LeaseTime is how long a dead relay's aggregates wait for another one,
+	// counted on the database's clock.
+	LeaseTime = 20 * time.Second
+	// Timeout bounds each statement. It is well below the lease, so that a stuck
+	// database is noticed while the lease still holds.
+	Timeout = 5 * time.Second
+)
+
+// Queue holds every statement that a relay runs on the outbox that db's
+// search_path finds. Times are the database's: instances' clocks differ.
+type Queue struct{ db *pgxpool.Pool }
+
+// New returns the queue of db.
+func New(db *pgxpool.Pool) Queue { return Queue{db} }
+
+// Event is a pending event.
+type Event struct {
+	eventing.Event
+	// Attempts is how often the broker has refused it.
+	Attempts int
+}
+
+// Run is successive pending events of one aggregate, at least one. The first is
+// the aggregate's oldest pending event, and carries the lease of them all.
+type Run []Event
+
+// Head is the event that carries the run's lease.
+func (r Run) Head() uuid.UUID { return r[0].ID }
+
+// Key identifies the run's aggregate.
+func (r Run) Key() string { return r[0].Key() }
+
+// Last is the position of the run's last event.
+func (r Run) Last() Position {
+	e := r[len(r)-1]
+	return Position{AggregateType: e.AggregateType, AggregateID: e.AggregateID, Version: e.Version}
+}
+
+// Bytes is what the run's payloads take in memory.
+func (r Run) Bytes() int {
+	n := 0
+	for _, e := range r {
+		n += len(e.Payload)
+	}
+	return n
+}
+
+// Position is a version of an aggregate. The zero Position is before them all.
+type Position struct {
+	AggregateType, AggregateID string
+	Version                    int64
+}
+
+// Key identifies the position's aggregate.
+func (p Position) Key() string { return eventing.Key(p.AggregateType, p.AggregateID) }
+
+// Snapshot is what a statement saw: Postgres's pg_snapshot. An empty one saw
+// nothing that a later statement could ask about.
+type Snapshot string
+
+// runs groups events, which come by aggregate in version order.
+func runs(events []Event) []Run {
+	var out []Run
+	for start, i := 0, 1; i <= len(events); i++ {
+		if i == len(events) || events[i].Key() != events[start].Key() {
+			out = append(out, events[start:i])
+			start = i
+		}
+	}
+	return out
+}
+
+// columns are those of an event, of table alias t and in the order of scanEvent.
+func columns(t string) string {
+	return strings.ReplaceAll(`t.id, t.aggregate_type, t.aggregate_id, t.event_type, t.version, t.schema_version,
+	       t.payload, t.occurred_at, t.tenant_id, t.epoch, t.traceparent, t.publish_attempts`, "t.", t+".")
+}

@@ -1,0 +1,112 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// Outcome is what became of a run.
+type Outcome struct {
+	Run Run
+	// Published is how many of the run's events, from its first, the broker
+	// acknowledged.
+	Published int
+	// Fault is nil when the rest of the run, if any, is to be handed back as it
+	// was.
+	Fault *Fault
+}
+
+// Fault is why the first unpublished event of a run is not tried again at once.
+type Fault struct {
+	Reason string
+	// RetryIn is when it is tried again.
+	RetryIn time.Duration
+	// Rejected says that the broker refused this very event, which spends an
+	// attempt. Any other fault spends none.
+	Rejected bool
+	// Park keeps the event from being tried again until an operator acts.
+	Park bool
+}
+
+// Settle writes back what became of some runs, in one statement. token is the
+// fence: of a run whose lease another relay has taken over since, nothing is
+// written. It returns the number of such runs.
+func (q Queue) Settle(ctx context.Context, token string, outcomes []Outcome) (lost int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	var heads, published, publishedHeads, back []uuid.UUID
+	var failed, failedHeads []uuid.UUID
+	var reasons []string
+	var retries []time.Duration
+	var rejected, park []bool
+	for _, o := range outcomes {
+		heads = append(heads, o.Run.Head())
+		for _, e := range o.Run[:o.Published] {
+			published, publishedHeads = append(published, e.ID), append(publishedHeads, o.Run.Head())
+		}
+		switch {
+		case o.Fault != nil:
+			failed, failedHeads = append(failed, o.Run[o.Published].ID), append(failedHeads, o.Run.Head())
+			reasons, retries = append(reasons, o.Fault.Reason), append(retries, o.Fault.RetryIn)
+			rejected, park = append(rejected, o.Fault.Rejected), append(park, o.Fault.Park)
+		case o.Published == 0:
+			back = append(back, o.Run.Head())
+		}
+	}
+	var held int
+	err = q.db.QueryRow(ctx, settle, pgx.QueryExecModeCacheDescribe, token, heads, published, publishedHeads,
+		failed, failedHeads, reasons, retries, rejected, park, back).Scan(&held)
+	if err != nil {
+		return 0, fmt.Errorf("settle: %w", err)
+	}
+	return len(outcomes) - held, nil
+}
+
+// A run whose first event is published has its lease on a row that is done: the
+// fault of a later one is written without it.
+const settle = `
+WITH mine AS MATERIALIZED (
+	SELECT o.id FROM outbox o WHERE o.id = ANY($2::uuid[]) AND o.lock_token = $1 FOR UPDATE
+), published AS (
+	UPDATE outbox o
+	   SET published_at = clock_timestamp(), lock_token = NULL, locked_at = NULL, next_retry_at = NULL, last_error = NULL
+	  FROM unnest($3::uuid[], $4::uuid[]) AS p(id, head)
+	  JOIN mine ON mine.id = p.head
+	 WHERE o.id = p.id
+), failed AS (
+	UPDATE outbox o
+	   SET publish_attempts = o.publish_attempts + CASE WHEN f.rejected THEN 1 ELSE 0 END,
+	       last_error = f.reason, next_retry_at = now() + f.retry,
+	       parked_at = CASE WHEN f.park THEN now() END,
+	       lock_token = NULL, locked_at = NULL
+	  FROM unnest($5::uuid[], $6::uuid[], $7::text[], $8::interval[], $9::boolean[], $10::boolean[])
+	       AS f(id, head, reason, retry, rejected, park)
+	  JOIN mine ON mine.id = f.head
+	 WHERE o.id = f.id AND o.published_at IS NULL
+), back AS (
+	UPDATE outbox o SET lock_token = NULL, locked_at = NULL
+	  FROM mine
+	 WHERE o.id = mine.id AND o.id = ANY($11::uuid[])
+)
+SELECT count(*) FROM mine`
+
+// Renew extends the leases under token of the runs with these heads, and returns
+// the heads of which it still holds the lease.
+func (q Queue) Renew(ctx context.Context, token string, heads []uuid.UUID) ([]uuid.UUID, error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	rows, err := q.db.Query(ctx, `
+		UPDATE outbox SET locked_at = now() WHERE id = ANY($1) AND lock_token = $2 RETURNING id`, heads, token)
+	if err != nil {
+		return nil, fmt.Errorf("renew leases: %w", err)
+	}
+	held, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, fmt.Errorf("renew leases: %w", err)
+	}
+	return held, nil
+}

@@ -1,0 +1,134 @@
+package queue_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+const unpublished = `SELECT count(*) FROM outbox WHERE published_at IS NULL`
+
+func TestSettleIsFenced(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	b.append(t, "a", 1, 2)
+	w, err := b.Walk(t.Context(), "stale", plenty, queue.Position{}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := w.Runs[0]
+	b.exec(t, `UPDATE outbox SET locked_at = now() - interval '1 hour' WHERE lock_token IS NOT NULL`)
+	b.walk(t, "heir")
+	lost := settle(t, b, "stale", queue.Outcome{Run: run, Published: 1, Fault: &queue.Fault{Reason: "x", Rejected: true, Park: true}})
+	if lost != 1 {
+		t.Errorf("settle with a lost lease: lost %d, want 1", lost)
+	}
+	if n := b.count(t, unpublished+` AND parked_at IS NULL AND publish_attempts = 0`); n != 2 {
+		t.Error("a relay without the lease changed a row")
+	}
+	if lost := settle(t, b, "heir", queue.Outcome{Run: run, Published: 2}); lost != 0 {
+		t.Errorf("settle with the lease: lost %d", lost)
+	}
+	if n := b.count(t, unpublished+` OR lock_token IS NOT NULL`); n != 0 {
+		t.Error("the rows are not published")
+	}
+}
+
+func TestSettleWritesEachOutcome(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	for _, id := range []string{"back", "done", "part", "rejected", "deferred"} {
+		b.append(t, id, 1, 2)
+	}
+	w, err := b.Walk(t.Context(), "t", plenty, queue.Position{}, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var outcomes []queue.Outcome
+	for _, run := range w.Runs {
+		outcomes = append(outcomes, map[string]queue.Outcome{
+			"back":     {Run: run},
+			"done":     {Run: run, Published: 2},
+			"part":     {Run: run, Published: 1},
+			"rejected": {Run: run, Published: 1, Fault: &queue.Fault{Reason: "bad", RetryIn: time.Hour, Rejected: true, Park: true}},
+			"deferred": {Run: run, Fault: &queue.Fault{Reason: "away", RetryIn: time.Hour}},
+		}[run[0].AggregateID])
+	}
+	if lost := settle(t, b, "t", outcomes...); lost != 0 {
+		t.Errorf("lost %d", lost)
+	}
+	for what, rows := range map[string]int{
+		`lock_token IS NOT NULL`: 0,
+		`aggregate_id = 'back' AND published_at IS NULL AND next_retry_at IS NULL`:                                                            2,
+		`aggregate_id = 'done' AND published_at IS NOT NULL`:                                                                                  2,
+		`aggregate_id = 'part' AND version = 1 AND published_at IS NOT NULL`:                                                                  1,
+		`aggregate_id = 'part' AND version = 2 AND published_at IS NULL`:                                                                      1,
+		`aggregate_id = 'rejected' AND version = 1 AND published_at IS NOT NULL`:                                                              1,
+		`aggregate_id = 'rejected' AND version = 2 AND parked_at IS NOT NULL AND publish_attempts = 1 AND last_error = 'bad'`:                 1,
+		`aggregate_id = 'deferred' AND version = 1 AND parked_at IS NULL AND publish_attempts = 0 AND next_retry_at > now() + interval '59m'`: 1,
+	} {
+		if n := b.count(t, `SELECT count(*) FROM outbox WHERE `+what); n != rows {
+			t.Errorf("%s: %d rows, want %d", what, n, rows)
+		}
+	}
+}
+
+func TestRenewKeepsOthersOut(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	b.append(t, "a", 1, 1)
+	w, err := b.Walk(t.Context(), "holder", plenty, queue.Position{}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	heads := []uuid.UUID{w.Runs[0].Head()}
+	b.exec(t, `UPDATE outbox SET locked_at = now() - interval '19 seconds'`)
+	if held, err := b.Renew(t.Context(), "holder", heads); len(held) != 1 || err != nil {
+		t.Fatalf("renew: %v, %v", held, err)
+	}
+	if n := b.count(t, `SELECT count(*) FROM outbox WHERE locked_at > now() - interval '5 seconds'`); n != 1 {
+		t.Error("the lease was not extended")
+	}
+	if held, err := b.Renew(t.Context(), "stranger", heads); len(held) != 0 || err != nil {
+		t.Errorf("renewing what another holds: %v, %v", held, err)
+	}
+}
+
+func TestPurgeDeletesWhatIsOldAndPublished(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	b.append(t, "old", 1, 1)
+	b.append(t, "young", 1, 1)
+	b.append(t, "pending", 1, 1)
+	b.exec(t, `UPDATE outbox SET published_at = now() - interval '2 hours' WHERE aggregate_id = 'old'`)
+	b.exec(t, `UPDATE outbox SET published_at = now() WHERE aggregate_id = 'young'`)
+	b.exec(t, `UPDATE outbox SET occurred_at = now() - interval '2 hours' WHERE aggregate_id = 'pending'`)
+	n, more, err := b.Purge(t.Context(), time.Hour, 0)
+	if n != 1 || more || err != nil {
+		t.Errorf("purge: %d, %v, %v; want 1 row and no more pages", n, more, err)
+	}
+	if left := b.count(t, `SELECT count(*) FROM outbox WHERE aggregate_id IN ('young', 'pending')`); left != 2 {
+		t.Errorf("%d rows are left, want 2", left)
+	}
+}
+
+func TestBacklog(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	if got, err := b.Backlog(t.Context()); err != nil || got != (queue.Backlog{}) {
+		t.Errorf("empty: %+v, %v", got, err)
+	}
+	b.append(t, "parked", 1, 2)
+	b.append(t, "waits", 1, 1)
+	b.append(t, "done", 1, 1)
+	b.exec(t, `UPDATE outbox SET parked_at = now(), occurred_at = now() - interval '9h' WHERE aggregate_id = 'parked' AND version = 1`)
+	b.exec(t, `UPDATE outbox SET occurred_at = now() - interval '2h' WHERE aggregate_id = 'waits'`)
+	b.exec(t, `UPDATE outbox SET published_at = now() WHERE aggregate_id = 'done'`)
+	got, err := b.Backlog(t.Context())
+	if err != nil || got.Pending != 3 || got.Parked != 1 || got.Oldest < 2*time.Hour || got.Oldest > 3*time.Hour {
+		t.Errorf("%+v, %v; want 3 pending, 1 parked, the oldest 2h old", got, err)
+	}
+}
