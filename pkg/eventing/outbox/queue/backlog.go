@@ -39,9 +39,8 @@ func (q Queue) Backlog(ctx context.Context) (Backlog, error) {
 var backlog = `
 WITH RECURSIVE walk AS (
 	(` + fmt.Sprintf(step, `true`) + `)
-	UNION ALL
-	SELECT o.aggregate_type, o.aggregate_id, o.version, o.parked_at, o.next_retry_at FROM walk w CROSS JOIN LATERAL (` + fmt.Sprintf(step,
-	`(o.aggregate_type COLLATE "C", o.aggregate_id COLLATE "C") > (w.aggregate_type, w.aggregate_id)`) + `) o
+	UNION ALL` + fmt.Sprintf(onward, fmt.Sprintf(step,
+	`(o.aggregate_type COLLATE "C", o.aggregate_id COLLATE "C") > (w.aggregate_type, w.aggregate_id)`)) + `
 )
 SELECT (SELECT count(*) FROM (SELECT FROM outbox WHERE published_at IS NULL AND version > 0 ORDER BY xact LIMIT $1) p),
        (SELECT count(*) FROM (SELECT FROM outbox WHERE parked_at IS NOT NULL AND published_at IS NULL LIMIT $1) p),

@@ -68,15 +68,16 @@ func (q Queue) Settle(ctx context.Context, token string, outcomes []Outcome) (lo
 
 // A run whose first event is published has its lease on a row that is done: the
 // fault of a later one is written without it.
+//
+// Rows are named by arrays, not joined: to a planner whose statistics say that
+// the table is empty, all ways to join look alike.
 const settle = `
 WITH mine AS MATERIALIZED (
-	SELECT o.id FROM outbox o WHERE o.id = ANY($2::uuid[]) AND o.lock_token = $1 FOR UPDATE
+	SELECT id FROM outbox WHERE id = ANY($2::uuid[]) AND lock_token = $1 FOR UPDATE
 ), published AS (
-	UPDATE outbox o
+	UPDATE outbox
 	   SET published_at = clock_timestamp(), lock_token = NULL, locked_at = NULL, next_retry_at = NULL, last_error = NULL
-	  FROM unnest($3::uuid[], $4::uuid[]) AS p(id, head)
-	  JOIN mine ON mine.id = p.head
-	 WHERE o.id = p.id
+	 WHERE id = ANY(ARRAY(SELECT p.id FROM unnest($3::uuid[], $4::uuid[]) AS p(id, head) WHERE p.head IN (SELECT id FROM mine)))
 ), failed AS (
 	UPDATE outbox o
 	   SET publish_attempts = o.publish_attempts + CASE WHEN f.rejected THEN 1 ELSE 0 END,
@@ -85,12 +86,10 @@ WITH mine AS MATERIALIZED (
 	       lock_token = NULL, locked_at = NULL
 	  FROM unnest($5::uuid[], $6::uuid[], $7::text[], $8::interval[], $9::boolean[], $10::boolean[])
 	       AS f(id, head, reason, retry, rejected, park)
-	  JOIN mine ON mine.id = f.head
-	 WHERE o.id = f.id AND o.published_at IS NULL
+	 WHERE o.id = ANY($5::uuid[]) AND o.id = f.id AND o.published_at IS NULL AND f.head IN (SELECT id FROM mine)
 ), back AS (
-	UPDATE outbox o SET lock_token = NULL, locked_at = NULL
-	  FROM mine
-	 WHERE o.id = mine.id AND o.id = ANY($11::uuid[])
+	UPDATE outbox SET lock_token = NULL, locked_at = NULL
+	 WHERE id = ANY(ARRAY(SELECT id FROM mine WHERE id = ANY($11::uuid[])))
 )
 SELECT count(*) FROM mine`
 

@@ -51,10 +51,9 @@ var claimCandidates = `
 	          FROM event e) e
 	 WHERE e.before < $7
 ), leased AS (
-	UPDATE outbox o
+	UPDATE outbox
 	   SET lock_token = $1, locked_at = now()
-	  FROM head h
-	 WHERE o.id = h.id AND EXISTS (SELECT FROM fits WHERE fits.id = h.id)
+	 WHERE id = ANY(ARRAY(SELECT DISTINCT head FROM fits))
 )`
 
 // An event's columns are null when nothing was claimed: the rest of the row is
@@ -64,6 +63,8 @@ var claimedEvents = columns("e") + `
   LEFT JOIN fits e ON true
  ORDER BY e.head, e.version`
 
+// An open transaction is looked up as a range, in the index's order: as a value
+// that statistics say many rows have, the planner would read the table for it.
 var freshClaim = `
 WITH fresh AS (
 	(SELECT o.aggregate_type, o.aggregate_id, o.version
@@ -77,7 +78,8 @@ WITH fresh AS (
 	  CROSS JOIN LATERAL (
 		SELECT o.aggregate_type, o.aggregate_id, o.version
 		  FROM outbox o
-		 WHERE o.published_at IS NULL AND o.version > 0 AND o.xact = open.xact
+		 WHERE o.published_at IS NULL AND o.version > 0 AND o.xact >= open.xact AND o.xact <= open.xact
+		 ORDER BY o.xact
 		 LIMIT $9) o
 	  LIMIT $9)
 ), next AS (
@@ -104,17 +106,20 @@ const step = `
 	 ORDER BY o.aggregate_type COLLATE "C", o.aggregate_id COLLATE "C", o.version
 	 LIMIT 1`
 
+// onward goes from the last head of a walk to the next.
+const onward = `
+	SELECT o.aggregate_type, o.aggregate_id, o.version, o.parked_at, o.next_retry_at
+	  FROM walk w CROSS JOIN LATERAL (%s) o`
+
 // A walk skips to the next aggregate along the index, however many versions of
-// one are pending, and past the rest of a type that it is to leave alone.
+// one are pending, and past the rest of a type that it is to leave alone: the
+// last character there is comes behind every id. It is one comparison rather than
+// two branches, for which the planner would sort all that is pending.
 var walkClaim = `
 WITH RECURSIVE walk AS (
 	(` + fmt.Sprintf(step, `(o.aggregate_type COLLATE "C", o.aggregate_id COLLATE "C") > ($8::text, $9::text)`) + `)
-	UNION ALL
-	SELECT o.aggregate_type, o.aggregate_id, o.version, o.parked_at, o.next_retry_at FROM walk w CROSS JOIN LATERAL (
-	(` + fmt.Sprintf(step, `w.aggregate_type <> ALL($3::text[])
-	   AND (o.aggregate_type COLLATE "C", o.aggregate_id COLLATE "C") > (w.aggregate_type, w.aggregate_id)`) + `)
-	UNION ALL
-	(` + fmt.Sprintf(step, `w.aggregate_type = ANY($3::text[]) AND o.aggregate_type COLLATE "C" > w.aggregate_type`) + `)) o
+	UNION ALL` + fmt.Sprintf(onward, fmt.Sprintf(step, `(o.aggregate_type COLLATE "C", o.aggregate_id COLLATE "C") >
+	       (w.aggregate_type, CASE WHEN w.aggregate_type = ANY($3::text[]) THEN chr(1114111) ELSE w.aggregate_id END)`)) + `
 ), walked AS MATERIALIZED (
 	SELECT aggregate_type, aggregate_id, version, parked_at, next_retry_at, row_number() OVER () AS place FROM walk LIMIT $10
 ), candidate AS (
