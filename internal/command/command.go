@@ -37,6 +37,8 @@ type Service struct {
 	// About is one line for the usage text, and Environment one line or more for
 	// each variable that Configure reads besides DATABASE_URL.
 	About, Environment string
+	// Flags declares the flags of serve, for Configure to use; it may be nil.
+	Flags func(*flag.FlagSet)
 	// Configure reads what serve needs, but PORT and LOG_LEVEL. Its process is used
 	// if r has no error.
 	Configure func(r *env.Reader) Process
@@ -96,13 +98,14 @@ func (s Service) run(ctx context.Context, c Call) int {
 			return s.runTool(ctx, t, c)
 		}
 	}
-	name, err := parse(c.Args)
+	name, err := s.parse(c.Args)
 	action, known := map[string]func(context.Context, func(string) string, io.Writer) error{
 		"serve": s.serve, "migrate": s.migrate,
 	}[name]
 	switch {
 	case errors.Is(err, flag.ErrHelp) || name == "help":
 		fmt.Fprintf(c.Out, usage, s.Name, s.About, s.Name.Role(), s.Environment, s.toolLines())
+		s.printFlags(c.Out)
 		return 0
 	case err == nil && !known:
 		err = fmt.Errorf("unknown command %q", name)
@@ -118,18 +121,34 @@ func (s Service) run(ctx context.Context, c Call) int {
 	return 0
 }
 
-// parse knows no flag but --help.
-func parse(args []string) (name string, err error) {
+// parse reads the command and its flags, which serve alone has.
+func (s Service) parse(args []string) (name string, err error) {
 	name = "serve"
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		name, args = args[0], args[1:]
 	}
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // Run prints the error
+	if name == "serve" && s.Flags != nil {
+		s.Flags(flags)
+	}
 	if err = flags.Parse(args); err == nil && flags.NArg() > 0 {
 		err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
 	return name, err
+}
+
+func (s Service) printFlags(to io.Writer) {
+	if s.Flags == nil {
+		return
+	}
+	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
+	s.Flags(flags)
+	fmt.Fprint(to, "\nflags of serve:\n")
+	flags.VisitAll(func(f *flag.Flag) {
+		kind, about := flag.UnquoteUsage(f)
+		fmt.Fprintf(to, "  -%s %s\n        %s (%s)\n", f.Name, kind, about, f.DefValue)
+	})
 }
 
 func (s Service) serve(ctx context.Context, getenv func(string) string, stdout io.Writer) error {

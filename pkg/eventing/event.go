@@ -46,6 +46,10 @@ type Event struct {
 	// TraceParent is the W3C trace context of the request that made the
 	// change; empty when it was not traced.
 	TraceParent string
+	// SourceEventID is the event that this one answers, for a service that
+	// consumes and emits in one transaction; it may be zero. The outbox takes one
+	// answer per aggregate to a source event. It is not sent.
+	SourceEventID uuid.UUID
 }
 
 // Validate says which field cannot be sent, if any.

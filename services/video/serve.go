@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"time"
 
 	"example.com/lockstep/internal/broker"
 	"example.com/lockstep/internal/database"
@@ -20,6 +21,11 @@ type Config struct {
 	// DatabaseURL connects as the role video_service. Behind a transaction
 	// pooler it says default_query_exec_mode=exec.
 	DatabaseURL string
+	// ListenURL connects to the same database in a way that keeps a session, for
+	// LISTEN, where DatabaseURL leads through a transaction pooler; it may be empty.
+	ListenURL string
+	// Retention is how long published events are kept; 0 or less is for ever.
+	Retention time.Duration
 	// Project is the Google Cloud project of the topics.
 	Project string
 	// PubSubEndpoint is a regional endpoint (host:port): the order of a key
@@ -31,6 +37,7 @@ type Config struct {
 func ReadConfig(r *env.Reader) Config {
 	return Config{
 		DatabaseURL:    r.RequiredURL("DATABASE_URL"),
+		ListenURL:      r.URL("LISTEN_DATABASE_URL"),
 		Project:        r.Required("GOOGLE_CLOUD_PROJECT"),
 		PubSubEndpoint: r.HostPort("PUBSUB_ENDPOINT", ""),
 	}
@@ -63,7 +70,8 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	defer client.Close()
 
 	health := serve.NewHealth(log, database.Ready(pool, migrations.Video))
-	relay, err := outbox.NewRelay(pool, client, Topics(cfg.Project), log, health.Register("relay"), outbox.Options{})
+	relay, err := outbox.NewRelay(pool, client, Topics(cfg.Project), log, health.Register("relay"),
+		outbox.Options{Retention: cfg.Retention, ListenURL: cfg.ListenURL})
 	if err != nil {
 		return err
 	}

@@ -2,21 +2,43 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"example.com/lockstep/pkg/eventing"
 )
 
-// MaxPayloadBytes is the largest payload that Append takes. Pub/Sub would take
-// 10 MB; a relay holds a few thousand events in memory, and whatever is larger
-// than this belongs in object storage, with its address in the event (the
-// claim-check pattern).
-const MaxPayloadBytes = 256 << 10
+const (
+	// MaxPayloadBytes is the largest payload that Append takes. Pub/Sub would take
+	// 10 MB; a relay holds a few thousand events in memory.
+	MaxPayloadBytes = 256 << 10
+	// maxAttributeBytes is Pub/Sub's limit for the value of an attribute
+	// (https://cloud.google.com/pubsub/quotas#resource_limits).
+	maxAttributeBytes = 1024
+)
 
-// Append writes events to the outbox within tx. They become visible to the
-// relay when tx commits, and are gone when it rolls back.
+// What Append refuses, besides events that cannot be sent.
+var (
+	// ErrPayloadTooLarge means that a payload is over MaxPayloadBytes. What is that
+	// large belongs in object storage, with its address in the event: the claim
+	// check pattern (Hohpe and Woolf, "Enterprise Integration Patterns", 2003).
+	ErrPayloadTooLarge = errors.New("payload too large for an event")
+	// ErrVersionTaken means that the aggregate has an event of that version: two
+	// transactions decided on the same state, and this one is to be rolled back.
+	ErrVersionTaken = errors.New("the aggregate has an event of this version")
+	// ErrSourceAnswered means that the aggregate has an event that answers the
+	// same source event: the transaction is a repetition, to be rolled back and
+	// counted as done.
+	ErrSourceAnswered = errors.New("the source event is answered already")
+)
+
+// Append writes events to the outbox within tx, in one statement. They become
+// visible to the relay when tx commits, and are gone when it rolls back.
 //
 // The statements queued on with, which may be nil, travel in the same round
 // trip, ahead of the events: an owner queues the statement that changes its row
@@ -24,9 +46,9 @@ const MaxPayloadBytes = 256 << 10
 // have run when Append returns.
 //
 // Nothing is sent when an event is invalid; the error names the field. A second
-// event for one (aggregate type, aggregate id, version) is refused by the
-// database (SQLSTATE 23505), which aborts tx. After any error the caller rolls
-// back.
+// event for one (aggregate type, aggregate id, version), or for one source event
+// of one aggregate, is refused by the database, which aborts tx. After any error
+// the caller rolls back.
 func Append(ctx context.Context, tx pgx.Tx, with *pgx.Batch, events ...eventing.Event) error {
 	b := with
 	if b == nil {
@@ -36,25 +58,95 @@ func Append(ctx context.Context, tx pgx.Tx, with *pgx.Batch, events ...eventing.
 		if err := check(e); err != nil {
 			return fmt.Errorf("append event: %w", err)
 		}
-		b.Queue(`
-			INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, schema_version,
-			                    payload, occurred_at, tenant_id, epoch, traceparent)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
-			e.ID, e.AggregateType, e.AggregateID, e.Type, e.Version, e.SchemaVersion,
-			e.Payload, e.OccurredAt, e.TenantID, e.Epoch, e.TraceParent)
+	}
+	switch len(events) {
+	case 0:
+	case 1:
+		insertOne(b, events[0])
+	default:
+		insertMany(b, events)
 	}
 	if b.Len() == 0 {
 		return nil
 	}
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {
-		return fmt.Errorf("append event: %w", err)
+		return fmt.Errorf("append event: %w", named(err))
 	}
 	return nil
 }
 
-func check(e eventing.Event) error {
-	if len(e.Payload) > MaxPayloadBytes {
-		return fmt.Errorf("payload: %d bytes, at most %d", len(e.Payload), MaxPayloadBytes)
+// stored are the columns that Append writes.
+const stored = `id, aggregate_type, aggregate_id, event_type, version, schema_version,
+	payload, occurred_at, tenant_id, epoch, traceparent, source_event_id`
+
+func insertOne(b *pgx.Batch, e eventing.Event) {
+	b.Queue(`INSERT INTO outbox (`+stored+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
+		e.ID, e.AggregateType, e.AggregateID, e.Type, e.Version, e.SchemaVersion,
+		e.Payload, e.OccurredAt, e.TenantID, e.Epoch, e.TraceParent, source(e))
+}
+
+// insertMany costs more than insertOne for one event, and less for two.
+func insertMany(b *pgx.Batch, events []eventing.Event) {
+	n := len(events)
+	ids, sources := make([]uuid.UUID, n), make([]*uuid.UUID, n)
+	types, aggregates, names := make([]string, n), make([]string, n), make([]string, n)
+	versions, schemas, epochs := make([]int64, n), make([]int32, n), make([]int64, n)
+	payloads, times := make([][]byte, n), make([]time.Time, n)
+	tenants, traces := make([]string, n), make([]string, n)
+	for i, e := range events {
+		ids[i], sources[i] = e.ID, source(e)
+		types[i], aggregates[i], names[i] = e.AggregateType, e.AggregateID, e.Type
+		versions[i], schemas[i], epochs[i] = e.Version, int32(e.SchemaVersion), e.Epoch
+		payloads[i], times[i] = e.Payload, e.OccurredAt
+		tenants[i], traces[i] = e.TenantID, e.TraceParent
 	}
-	return e.Validate()
+	b.Queue(`
+		INSERT INTO outbox (`+stored+`)
+		SELECT `+stored+`
+		  FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::int[],
+		              $7::bytea[], $8::timestamptz[], $9::text[], $10::bigint[], $11::text[], $12::uuid[])
+		       AS e (`+stored+`)`,
+		ids, types, aggregates, names, versions, schemas, payloads, times, tenants, epochs, traces, sources)
+}
+
+func source(e eventing.Event) *uuid.UUID {
+	if e.SourceEventID == uuid.Nil {
+		return nil
+	}
+	return &e.SourceEventID
+}
+
+func check(e eventing.Event) error {
+	if err := e.Validate(); err != nil {
+		return err
+	}
+	if len(e.Payload) > MaxPayloadBytes {
+		return fmt.Errorf("payload: %d bytes, at most %d: %w", len(e.Payload), MaxPayloadBytes, ErrPayloadTooLarge)
+	}
+	for name, value := range map[string]string{
+		eventing.AttrEventType: e.Type, eventing.AttrAggregateType: e.AggregateType,
+		eventing.AttrTenantID: e.TenantID, eventing.AttrTraceParent: e.TraceParent,
+	} {
+		if len(value) > maxAttributeBytes {
+			return fmt.Errorf("%s: %d bytes, at most %d fit an attribute", name, len(value), maxAttributeBytes)
+		}
+	}
+	return nil
+}
+
+// named gives a violated key its error. Other errors, among them those of the
+// caller's own statements, stay as they are.
+func named(err error) error {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || pg.Code != "23505" || pg.TableName != "outbox" {
+		return err
+	}
+	switch pg.ConstraintName {
+	case "outbox_aggregate_type_aggregate_id_version_key":
+		return fmt.Errorf("%w: %w", ErrVersionTaken, err)
+	case "outbox_source_event":
+		return fmt.Errorf("%w: %w", ErrSourceAnswered, err)
+	default:
+		return err
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -61,23 +62,81 @@ func TestAppendRunsTheStatementsItTravelsWith(t *testing.T) {
 	}
 }
 
+func TestAppendManyInOneStatement(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	events := []eventing.Event{event("a", 1), event("a", 2), event("b", 1)}
+	events[1].TenantID, events[1].TraceParent, events[1].SourceEventID = "acme", "trace", uuid.New()
+	if err := b.appendAll(t, events...); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.count(t, unpublished); n != 3 {
+		t.Errorf("%d rows, want 3", n)
+	}
+	e := events[1]
+	if n := b.count(t, `SELECT count(*) FROM outbox WHERE id = $1 AND version = 2 AND payload = $2 AND occurred_at = $3
+		AND tenant_id = 'acme' AND traceparent = 'trace' AND source_event_id = $4`, e.ID, e.Payload, e.OccurredAt, e.SourceEventID); n != 1 {
+		t.Error("an event is not stored as it was given")
+	}
+}
+
 func TestAppendRefuses(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.append(t, "a", 1, 1)
-	appendOne := func(e eventing.Event) error {
-		return pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error { return Append(t.Context(), tx, nil, e) })
+	answer := event("a", 1)
+	answer.SourceEventID = uuid.New()
+	if err := b.appendAll(t, answer); err != nil {
+		t.Fatal(err)
 	}
 	large := event("a", 2)
 	large.Payload = make([]byte, MaxPayloadBytes+1)
-	if err := appendOne(large); err == nil || !strings.Contains(err.Error(), "payload:") {
+	if err := b.appendAll(t, large); !errors.Is(err, ErrPayloadTooLarge) || !strings.Contains(err.Error(), "payload:") {
 		t.Errorf("large payload: %v, want an error that names it", err)
 	}
+	long := event("a", 2)
+	long.TenantID = strings.Repeat("t", maxAttributeBytes+1)
+	if err := b.appendAll(t, long); err == nil || !strings.Contains(err.Error(), "tenant_id:") {
+		t.Errorf("long tenant: %v, want an error that names it", err)
+	}
+	again := event("a", 2)
+	again.SourceEventID = answer.SourceEventID
+	if err := b.appendAll(t, again); !errors.Is(err, ErrSourceAnswered) {
+		t.Errorf("second answer to one event: %v, want ErrSourceAnswered", err)
+	}
+	other := event("other", 1)
+	other.SourceEventID = answer.SourceEventID
+	if err := b.appendAll(t, other, event("other", 2)); err != nil {
+		t.Errorf("another aggregate's answer: %v", err)
+	}
+	if err := b.appendAll(t, event("a", 1)); !errors.Is(err, ErrVersionTaken) {
+		t.Errorf("second event for one version: %v, want ErrVersionTaken", err)
+	}
+	if err := b.appendAll(t, event("c", 1), event("c", 1)); !errors.Is(err, ErrVersionTaken) {
+		t.Errorf("two events for one version: %v, want ErrVersionTaken", err)
+	}
+	if n := b.count(t, unpublished); n != 3 {
+		t.Errorf("%d rows, want 3", n)
+	}
+}
+
+func TestAppendLeavesTheCallersErrorsAlone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	err := pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error {
+		batch := &pgx.Batch{}
+		for range 2 {
+			batch.Queue(`INSERT INTO videos (video_id, uploader_id, title, version, created_at, updated_at)
+				VALUES ('01890a5d-ac96-774b-bcce-b302099a8057', gen_random_uuid(), 't', 1, now(), now())`)
+		}
+		return Append(t.Context(), tx, batch, event("a", 1))
+	})
 	var pg *pgconn.PgError
-	if err := appendOne(event("a", 1)); !errors.As(err, &pg) || pg.Code != "23505" {
-		t.Errorf("second event for one version: %v, want SQLSTATE 23505", err)
+	if !errors.As(err, &pg) || pg.Code != "23505" || errors.Is(err, ErrVersionTaken) || errors.Is(err, ErrSourceAnswered) {
+		t.Errorf("%v, want the caller's own unique violation", err)
 	}
-	if n := b.count(t, unpublished); n != 1 {
-		t.Errorf("%d rows, want 1", n)
-	}
+}
+
+func (b *bench) appendAll(t *testing.T, events ...eventing.Event) error {
+	t.Helper()
+	return pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error { return Append(t.Context(), tx, nil, events...) })
 }

@@ -35,6 +35,7 @@ type bench struct {
 	db     *pgxpool.Pool
 	server *pstest.Server
 	client *pubsub.Client
+	topics map[string]string
 
 	mu sync.Mutex
 	// fault stands between the relay and the broker; send lets the request
@@ -44,8 +45,12 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	pg := pgtest.New(t)
-	b := &bench{db: pg.Pool(t, pg.VideoURL), server: pstest.NewServer()}
+	return newBenchOn(t, pgtest.New(t))
+}
+
+func newBenchOn(t *testing.T, pg *pgtest.DB) *bench {
+	t.Helper()
+	b := &bench{db: pg.Pool(t, pg.VideoURL), server: pstest.NewServer(), topics: map[string]string{"video": topic}}
 	t.Cleanup(func() { _ = b.server.Close() })
 	conn, err := grpc.NewClient(b.server.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithUnaryInterceptor(b.intercept))
@@ -126,7 +131,7 @@ func (b *bench) relay(t *testing.T, n int) (stop func()) {
 
 func (b *bench) newRelay(t *testing.T) *Relay {
 	t.Helper()
-	r, err := NewRelay(b.db, b.client, map[string]string{"video": topic}, slog.New(slog.DiscardHandler), func() {}, Options{})
+	r, err := NewRelay(b.db, b.client, b.topics, slog.New(slog.DiscardHandler), func() {}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

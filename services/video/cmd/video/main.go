@@ -3,9 +3,11 @@ package main
 
 import (
 	"context"
+	"flag"
 	"log/slog"
 	"net"
 	"os"
+	"time"
 
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/env"
@@ -14,18 +16,28 @@ import (
 	"example.com/lockstep/services/video"
 )
 
-const environment = `  GOOGLE_CLOUD_PROJECT   project of the topics video.events, engagement.events
+const environment = `  LISTEN_DATABASE_URL    the same database past a transaction pooler; without
+                         it other instances' events may come 5 s later
+  GOOGLE_CLOUD_PROJECT   project of the topics video.events, engagement.events
   PUBSUB_ENDPOINT        regional endpoint of Pub/Sub, host:port
   PUBSUB_EMULATOR_HOST   emulator in place of Pub/Sub, host:port`
 
 func main() { os.Exit(service().Main()) }
 
+// retention is as long as Pub/Sub keeps messages by default.
+const retention = 7 * 24 * time.Hour
+
 func service() command.Service {
+	var keep time.Duration
 	return command.Service{
 		Name: migrations.Video, About: "owns videos: REST and gRPC on one port, events through Pub/Sub.",
 		Environment: environment,
+		Flags: func(f *flag.FlagSet) {
+			f.DurationVar(&keep, "outbox-retention", retention, "how long published events stay in the outbox; 0 is for ever")
+		},
 		Configure: func(r *env.Reader) command.Process {
 			cfg := video.ReadConfig(r)
+			cfg.Retention = keep
 			return command.Process{Project: cfg.Project, Serve: func(ctx context.Context, lis net.Listener, log *slog.Logger) error {
 				return video.Serve(ctx, cfg, lis, log)
 			}}

@@ -19,7 +19,8 @@ func TestCommandLine(t *testing.T) {
 	var help bytes.Buffer
 	service().Run(t.Context(), []string{"help"}, func(string) string { return "" }, &help, io.Discard)
 	usage := help.String()
-	for _, want := range []string{"usage: video", "as the role video_service;", "GOOGLE_CLOUD_PROJECT ", "PUBSUB_ENDPOINT ", "PORT ", "migrate "} {
+	for _, want := range []string{"usage: video", "as the role video_service;", "GOOGLE_CLOUD_PROJECT ", "PUBSUB_ENDPOINT ", "PORT ", "migrate ",
+		"LISTEN_DATABASE_URL ", "-outbox-retention duration", "(168h0m0s)"} {
 		if !strings.Contains(usage, want) {
 			t.Errorf("help does not say %q:\n%s", want, usage)
 		}
@@ -38,6 +39,9 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"dance"}, 2, "", `unknown command "dance"`},
 		{[]string{"--dance"}, 2, "", "-dance"},
 		{[]string{"serve", "--dance"}, 2, "", "-dance"},
+		{[]string{"serve", "-outbox-retention", "long"}, 2, "", "outbox-retention"},
+		{[]string{"serve", "-outbox-retention", "24h"}, 1, "", "DATABASE_URL is required"},
+		{[]string{"migrate", "-outbox-retention", "24h"}, 2, "", "outbox-retention"},
 		{[]string{"serve", "now"}, 2, "", `unexpected argument "now"`},
 		{[]string{""}, 2, "", "unknown command"},
 		{nil, 1, "", "DATABASE_URL is required"},
