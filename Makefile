@@ -40,8 +40,9 @@ test: ## Run all tests, with the race detector where there is a C compiler (ARGS
 	go test $(RACE) -timeout 5m $(ARGS) ./...
 
 # The quick form is part of `make test`.
-crash: ## Kill relays with -9 under load, in full: 4 instances, 2,000 updates, 20 kills; print the counts
-	LOCKSTEP_FULL=1 go test -count=1 -v -run '^TestCrash$$' ./services/
+crash: ## Kill relays with -9 under load, in full: the services, then 8 relays and 100,000 events; print the counts
+	LOCKSTEP_FULL=1 go test -count=1 -v -run "^TestCrash$$" ./services/
+	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 15m -run "^TestHistory" ./pkg/eventing/outbox/
 
 bench: ## Measure beside rivals and limits; build/bench.json (ARGS="-quick", ARGS="-only REGEXP")
 	@go build -o build/bench ./cmd/bench

@@ -93,10 +93,14 @@ func (c carnage) victims(dice *rand.Rand) []int {
 	return order
 }
 
-// leases returns the unpublished events, each with the lease it is under.
+// leases returns the unpublished events, each with the lease it is under, which
+// the oldest of its video carries.
 func (w *world) leases(t testing.TB) map[string]string {
 	t.Helper()
-	return queryMap[string](t, w, `SELECT id::text, coalesce(lock_token, '') FROM video.outbox WHERE published_at IS NULL`)
+	return queryMap[string](t, w, `
+		SELECT id::text, coalesce(first_value(lock_token) OVER (PARTITION BY aggregate_type, aggregate_id ORDER BY version), '')
+		  FROM video.outbox
+		 WHERE published_at IS NULL`)
 }
 
 // finish waits until all is published and recorded, or nothing comes any more,

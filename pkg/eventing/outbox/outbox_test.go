@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"strconv"
 	"sync"
 	"testing"
@@ -23,7 +24,14 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+// TestMain also is the relay that the history test runs in processes of its own.
+func TestMain(m *testing.M) {
+	if os.Getenv(childBroker) != "" {
+		relayProcess()
+		return
+	}
+	pgtest.Main(m)
+}
 
 const topic = "projects/test/topics/video.events"
 
@@ -141,19 +149,21 @@ func (b *bench) newRelay(t *testing.T) *Relay {
 // eventually polls the database until query answers want.
 func (b *bench) eventually(t *testing.T, want int, query string, args ...any) {
 	t.Helper()
+	b.poll(t, func() bool { return b.count(t, query, args...) == want }, fmt.Sprintf("%s: want %d", query, want))
+}
+
+// poll asks until the answer is yes.
+func (b *bench) poll(t *testing.T, yes func() bool, otherwise string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for {
-		got := b.count(t, query, args...)
-		if got == want {
-			return
-		}
+	for !yes() {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("%s: %d, want %d", query, got, want)
+			t.Fatal(otherwise)
 		}
 	}
 }

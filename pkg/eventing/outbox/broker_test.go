@@ -1,0 +1,101 @@
+package outbox
+
+import (
+	"context"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"example.com/lockstep/pkg/eventing"
+)
+
+// chaos is a broker that remembers in which order it took the versions of each
+// aggregate. It fails, is slow, takes what it said it had not, also later, and
+// can be restarted.
+type chaos struct {
+	pubsubpb.UnimplementedPublisherServer
+	addr   string
+	server *grpc.Server
+	late   sync.WaitGroup
+
+	mu    sync.Mutex
+	dice  *rand.Rand
+	taken map[string][]int64
+}
+
+func newChaos(t *testing.T) *chaos {
+	t.Helper()
+	c := &chaos{addr: "127.0.0.1:0", dice: rand.New(rand.NewPCG(4, 5)), taken: map[string][]int64{}}
+	c.start(t)
+	t.Cleanup(func() { c.server.Stop() })
+	return c
+}
+
+func (c *chaos) start(t *testing.T) {
+	t.Helper()
+	lis, err := net.Listen("tcp", c.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.addr = lis.Addr().String()
+	c.server = grpc.NewServer(grpc.MaxRecvMsgSize(11 << 20))
+	pubsubpb.RegisterPublisherServer(c.server, c)
+	go func() { _ = c.server.Serve(lis) }()
+}
+
+// restart ends all that is in flight.
+func (c *chaos) restart(t *testing.T) {
+	t.Helper()
+	c.server.Stop()
+	c.start(t)
+}
+
+func (c *chaos) Publish(ctx context.Context, req *pubsubpb.PublishRequest) (*pubsubpb.PublishResponse, error) {
+	c.mu.Lock()
+	fate, delay := c.dice.IntN(100), time.Duration(c.dice.IntN(300))*time.Millisecond
+	c.mu.Unlock()
+	switch {
+	case fate == 0:
+		return nil, status.Error(codes.Unavailable, "not taken")
+	case fate == 1:
+		c.take(req)
+		return nil, status.Error(codes.DeadlineExceeded, "taken, and the answer lost")
+	case fate == 2:
+		c.late.Go(func() {
+			eventing.Sleep(context.WithoutCancel(ctx), delay, nil)
+			c.take(req)
+		})
+		return nil, status.Error(codes.DeadlineExceeded, "taken later")
+	case fate == 3 && len(req.Messages) > 1:
+		return nil, status.Error(codes.InvalidArgument, "one of them, or not")
+	case fate < 10:
+		eventing.Sleep(ctx, delay/10, nil)
+	}
+	c.take(req)
+	return &pubsubpb.PublishResponse{MessageIds: make([]string, len(req.Messages))}, nil
+}
+
+func (c *chaos) take(req *pubsubpb.PublishRequest) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range req.Messages {
+		v, _ := strconv.ParseInt(m.Attributes[eventing.AttrVersion], 10, 64)
+		c.taken[m.OrderingKey] = append(c.taken[m.OrderingKey], v)
+	}
+}
+
+// seen is what the broker took so far.
+func (c *chaos) seen() map[string][]int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.taken)
+}

@@ -1,0 +1,116 @@
+package outbox
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2"
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"github.com/google/uuid"
+	"github.com/googleapis/gax-go/v2"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"google.golang.org/api/option"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"example.com/lockstep/internal/child"
+	"example.com/lockstep/pkg/eventing"
+)
+
+// The environment of a relay's process.
+const (
+	childBroker   = "OUTBOX_TEST_BROKER"
+	childDatabase = "OUTBOX_TEST_DATABASE"
+	childByRows   = "OUTBOX_TEST_CLAIM_BY_ROWS"
+)
+
+// spawn runs a relay in a process of its own, which a test can kill.
+func spawn(t *testing.T, broker, database string, byRows bool) *child.Process {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childBroker+"="+broker, childDatabase+"="+database)
+	if byRows {
+		cmd.Env = append(cmd.Env, childByRows+"=1")
+	}
+	p, err := child.Start(cmd, syscall.SIGKILL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Stop(syscall.SIGKILL, patience) })
+	return p
+}
+
+// relayProcess relays until it is killed.
+func relayProcess() {
+	ctx, log := context.Background(), slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	db, err := pgxpool.New(ctx, os.Getenv(childDatabase))
+	if err != nil {
+		panic(err)
+	}
+	conn, err := grpc.NewClient(os.Getenv(childBroker), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		panic(err)
+	}
+	client, err := pubsub.NewClient(ctx, "test", option.WithGRPCConn(conn))
+	if err != nil {
+		panic(err)
+	}
+	if os.Getenv(childByRows) != "" {
+		for {
+			if err := relayByRows(ctx, db, client); err != nil {
+				log.ErrorContext(ctx, "relay by rows", "error", err)
+			}
+		}
+	}
+	r, err := NewRelay(db, client, map[string]string{"video": topic}, log, func() {}, Options{})
+	if err != nil {
+		panic(err)
+	}
+	_ = r.Run(ctx)
+}
+
+// relayByRows is the relay that this package is not: it claims the oldest rows,
+// whoever has the ones before them.
+func relayByRows(ctx context.Context, db *pgxpool.Pool, client *pubsub.Client) error {
+	type row struct {
+		ID      uuid.UUID
+		Key     string
+		Version int64
+		Payload []byte
+	}
+	rows, err := db.Query(ctx, `
+		WITH cte AS (
+			SELECT id FROM outbox
+			 WHERE published_at IS NULL AND (next_retry_at IS NULL OR next_retry_at <= now())
+			 ORDER BY occurred_at
+			 LIMIT 200
+			   FOR UPDATE SKIP LOCKED)
+		UPDATE outbox o SET lock_token = $1, locked_at = now() FROM cte WHERE o.id = cte.id
+		RETURNING o.id, o.aggregate_id, o.version, o.payload`, uuid.NewString())
+	if err != nil {
+		return err
+	}
+	claimed, err := pgx.CollectRows(rows, pgx.RowToStructByPos[row])
+	if err != nil {
+		return err
+	}
+	for _, c := range claimed {
+		e := event(c.Key, c.Version)
+		req := &pubsubpb.PublishRequest{Topic: topic, Messages: []*pubsubpb.PubsubMessage{e.Message()}}
+		if _, err := client.TopicAdminClient.Publish(ctx, req, gax.WithRetry(nil)); err != nil {
+			continue
+		}
+		_, err := db.Exec(ctx, `UPDATE outbox SET published_at = now(), lock_token = NULL, locked_at = NULL WHERE id = $1`, c.ID)
+		if err != nil {
+			return err
+		}
+	}
+	eventing.Sleep(ctx, 10*time.Millisecond, nil)
+	return nil
+}
