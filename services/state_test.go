@@ -50,7 +50,8 @@ func (w *world) events(t testing.TB, id string) []eventing.Event {
 	t.Helper()
 	rows, err := w.db.Query(t.Context(), `
 		SELECT id, aggregate_type, aggregate_id, event_type, version, schema_version,
-		       payload, occurred_at, tenant_id, epoch, traceparent -- as the struct has them
+		       payload, occurred_at, tenant_id, epoch, traceparent, -- as the struct has them
+		       coalesce(source_event_id, '00000000-0000-0000-0000-000000000000')
 		  FROM video.outbox WHERE aggregate_id = $1 ORDER BY version`, id)
 	if err != nil {
 		t.Fatal(err)

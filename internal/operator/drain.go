@@ -47,7 +47,7 @@ func drain(topics func(project string) map[string]string) verb {
 		}
 		defer client.Close()
 		log := telemetry.Logger(s.Err, slog.LevelWarn, "outbox drain", project)
-		relay, err := outbox.NewRelay(pool, client, topics(project), log, func() {})
+		relay, err := outbox.NewRelay(pool, client, topics(project), log, func() {}, outbox.Options{})
 		if err != nil {
 			return err
 		}
