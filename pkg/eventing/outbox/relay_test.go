@@ -8,11 +8,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 )
 
@@ -214,4 +217,40 @@ func TestShutdownHandsBackWhatHangs(t *testing.T) {
 	if n := b.count(t, unpublished+` AND publish_attempts = 0`); n != 2 {
 		t.Errorf("%d events are pending with no attempt spent, want 2", n)
 	}
+}
+
+// TestWithoutPreparedStatements uses the mode for transaction poolers.
+func TestWithoutPreparedStatements(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.New(t)
+	pg.VideoURL += "&default_query_exec_mode=exec"
+	b := newBenchOn(t, pg)
+	e := event("a", 2)
+	e.SourceEventID = uuid.New()
+	if err := b.appendAll(t, event("a", 1), e); err != nil {
+		t.Fatal(err)
+	}
+	b.append(t, "b", 1, 1)
+	b.setFault(func(ctx context.Context, req *pubsubpb.PublishRequest, send func(context.Context) error) error {
+		if req.Messages[0].OrderingKey == "b" {
+			return status.Error(codes.InvalidArgument, "bad")
+		}
+		return send(ctx)
+	})
+	r := b.newRelay(t)
+	if _, err := r.queue.Renew(t.Context(), r.token, []uuid.UUID{e.ID}); err != nil {
+		t.Error(err)
+	}
+	if _, err := r.queue.Backlog(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := r.queue.Purge(t.Context(), time.Hour, 0); err != nil {
+		t.Error(err)
+	}
+	if err := r.sendNotify(t.Context(), "x"); err != nil {
+		t.Error(err)
+	}
+	b.relay(t, 1)
+	b.eventually(t, 1, `SELECT count(*) FROM outbox WHERE publish_attempts = 1 AND aggregate_id = 'b'`)
+	b.eventually(t, 0, unpublished+` AND aggregate_id = 'a'`)
 }

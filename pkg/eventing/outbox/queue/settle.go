@@ -100,7 +100,8 @@ func (q Queue) Renew(ctx context.Context, token string, heads []uuid.UUID) ([]uu
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	rows, err := q.db.Query(ctx, `
-		UPDATE outbox SET locked_at = now() WHERE id = ANY($1) AND lock_token = $2 RETURNING id`, heads, token)
+		UPDATE outbox SET locked_at = now() WHERE id = ANY($1) AND lock_token = $2 RETURNING id`,
+		pgx.QueryExecModeCacheDescribe, heads, token)
 	if err != nil {
 		return nil, fmt.Errorf("renew leases: %w", err)
 	}
