@@ -34,18 +34,28 @@ type chaos struct {
 
 func newChaos(t *testing.T) *chaos {
 	t.Helper()
-	c := &chaos{addr: "127.0.0.1:0", dice: rand.New(rand.NewPCG(4, 5)), taken: map[string][]int64{}}
-	c.start(t)
+	c := &chaos{dice: rand.New(rand.NewPCG(4, 5)), taken: map[string][]int64{}}
+	c.start(t, listen(t))
 	t.Cleanup(func() { c.server.Stop() })
 	return c
 }
 
-func (c *chaos) start(t *testing.T) {
+// listen takes a port below those that the system hands out by itself, so that the
+// broker can come back to it.
+func listen(t *testing.T) net.Listener {
 	t.Helper()
-	lis, err := net.Listen("tcp", c.addr)
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		port := 10_000 + rand.IntN(10_000)
+		if lis, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+			return lis
+		}
 	}
+	t.Fatal("no free port")
+	return nil
+}
+
+func (c *chaos) start(t *testing.T, lis net.Listener) {
+	t.Helper()
 	c.addr = lis.Addr().String()
 	c.server = grpc.NewServer(grpc.MaxRecvMsgSize(11 << 20))
 	pubsubpb.RegisterPublisherServer(c.server, c)
@@ -56,7 +66,11 @@ func (c *chaos) start(t *testing.T) {
 func (c *chaos) restart(t *testing.T) {
 	t.Helper()
 	c.server.Stop()
-	c.start(t)
+	lis, err := net.Listen("tcp", c.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.start(t, lis)
 }
 
 func (c *chaos) Publish(ctx context.Context, req *pubsubpb.PublishRequest) (*pubsubpb.PublishResponse, error) {
