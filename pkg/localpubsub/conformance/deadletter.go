@@ -148,10 +148,8 @@ func acknowledgedIsNoDeadLetter(t *trial) {
 	for range attempts - 1 {
 		g.nack(g.one())
 	}
-	last := g.one()
-	g.expire(last)
-	g.ack(last)
-	g.dead.quiet(2 * time.Second)
+	g.ackInTime(g.one())
+	g.dead.quiet(ackTime)
 	g.quiet(silence)
 }
 

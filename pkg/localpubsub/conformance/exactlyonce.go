@@ -102,11 +102,11 @@ func errorNamesFailedIDs(t *trial) {
 	stale, good := both[0], both[1]
 	s.nack(stale)
 	s.ack(s.want(stale.data())...)
-	s.expire(good)
+	t.extend(s.subscription, ackSeconds, good)
 	err := t.tryAck(s.subscription, stale.GetAckId(), good.GetAckId())
 	t.rejected("acknowledgement of both", err, stale.GetAckId())
 	equal(t, "what the error says of the good id", failures(err)[good.GetAckId()], "")
-	s.quiet(2 * time.Second)
+	s.quiet(ackTime)
 }
 
 func exactLeaseHolds(t *trial) {
@@ -121,10 +121,8 @@ func exactLeaseHolds(t *trial) {
 
 func exactAckIsKept(t *trial) {
 	s := t.exactly("a")
-	a := s.one()
-	s.expire(a)
-	s.ack(a)
-	s.quiet(3 * time.Second)
+	s.ackInTime(s.one())
+	s.quiet(ackTime)
 }
 
 func exactCopiesAreDistinct(t *trial) {

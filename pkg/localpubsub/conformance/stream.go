@@ -179,5 +179,20 @@ func (s *stream) end() error {
 func (s *stream) ack(all ...delivery)  { s.t.ack(s.subscription, all...) }
 func (s *stream) nack(all ...delivery) { s.t.nack(s.subscription, all...) }
 
+const (
+	// ackSeconds is a lease that is long enough to acknowledge under it, on a busy
+	// machine too.
+	ackSeconds = 4
+	// ackTime is when it has run out, so that a lost acknowledgement shows.
+	ackTime = ackSeconds*time.Second + silence
+)
+
+// ackInTime acknowledges under a lease that ends soon: if the acknowledgement
+// does not count, the message comes again.
+func (s *stream) ackInTime(d delivery) {
+	s.t.extend(s.subscription, ackSeconds, d)
+	s.ack(d)
+}
+
 // expire lets the deliveries' leases run out a second from now.
 func (s *stream) expire(all ...delivery) { s.t.extend(s.subscription, 1, all...) }

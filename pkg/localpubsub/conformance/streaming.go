@@ -96,9 +96,9 @@ func streamAcknowledges(t *trial) {
 	s := t.stream(t.subscription(topic))
 	t.publish(topic, text("a"))
 	a := s.one()
-	s.expire(a)
-	s.send(&pubsubpb.StreamingPullRequest{AckIds: ackIDs([]delivery{a})})
-	s.quiet(2 * time.Second)
+	t.extend(s.subscription, ackSeconds, a)
+	s.send(&pubsubpb.StreamingPullRequest{AckIds: []string{a.GetAckId()}})
+	s.quiet(ackTime)
 }
 
 func streamNacks(t *trial) {
