@@ -86,6 +86,7 @@ func (s *subscription) acknowledge(texts []string) (failed failures, err error) 
 	s.lock()
 	defer s.unlock()
 	s.touch()
+	s.lapse(s.server.now())
 	if !s.exactlyOnce && s.server.faults.losesAck() {
 		return nil, nil
 	}
@@ -124,6 +125,7 @@ func (s *subscription) modify(texts []string, deadline time.Duration) (failed fa
 	defer s.unlock()
 	s.touch()
 	now := s.server.now()
+	s.lapse(now)
 	for _, id := range ids {
 		e := s.current(id)
 		switch {

@@ -206,6 +206,15 @@ func (s *subscription) tick() {
 	s.lock()
 	defer s.unlock()
 	now := s.server.now()
+	s.lapse(now)
+	s.forgetOld(now)
+	s.expire(now)
+	s.schedule()
+}
+
+// lapse ends the leases and backoffs that are due. Calls that depend on them see to
+// it themselves: on a busy machine the alarm rings late.
+func (s *subscription) lapse(now time.Time) {
 	var late []*entry
 	for e := s.timers.due(now.UnixNano()); e != nil; e = s.timers.due(now.UnixNano()) {
 		if e.state == leased {
@@ -220,7 +229,4 @@ func (s *subscription) tick() {
 	for _, e := range late {
 		s.fail(e, now)
 	}
-	s.forgetOld(now)
-	s.expire(now)
-	s.schedule()
 }

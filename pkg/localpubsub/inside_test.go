@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 )
 
 func TestFifo(t *testing.T) {
@@ -128,5 +130,32 @@ func TestMemoryIsBounded(t *testing.T) {
 	m.drop()
 	if s.full() || s.bytes.Load() != 0 {
 		t.Errorf("%d bytes are kept of none", s.bytes.Load())
+	}
+}
+
+// On a busy machine the alarm rings late; an acknowledgement after the deadline is
+// late all the same.
+func TestDeadlineHoldsBeforeTheAlarm(t *testing.T) {
+	t.Parallel()
+	clock := NewStillClock(time.Unix(1_000_000, 0))
+	s := newServer(Options{Clock: clock})
+	config := &pubsubpb.Subscription{Name: "projects/p/subscriptions/events", EnableExactlyOnceDelivery: true}
+	if err := checkSubscription(config); err != nil {
+		t.Fatal(err)
+	}
+	sub := newSubscription(s, newTopic(s, &pubsubpb.Topic{Name: "projects/p/topics/events"}), config, nil)
+	sub.add(&message{id: 1, at: clock.Now().UnixNano(), in: &s.store})
+	h := newHolder(10 * time.Second)
+	sub.join(h)
+	batch, err := sub.batch(h)
+	if err != nil || len(batch) != 1 {
+		t.Fatal(batch, err)
+	}
+	clock.mu.Lock()
+	clock.now = clock.now.Add(10 * time.Second) // and nothing rings
+	clock.mu.Unlock()
+	failed, err := sub.acknowledge([]string{batch[0].id.String()})
+	if err != nil || len(failed) != 1 {
+		t.Errorf("acknowledge = %v, %v, want a refusal", failed, err)
 	}
 }
