@@ -90,6 +90,7 @@ func (s *subscription) acknowledge(texts []string) (failed failures, err error) 
 	if !s.exactlyOnce && s.server.faults.losesAck() {
 		return nil, nil
 	}
+	settled := make([]uint64, 0, len(ids))
 	for _, id := range ids {
 		e := s.current(id)
 		switch {
@@ -105,8 +106,10 @@ func (s *subscription) acknowledge(texts []string) (failed failures, err error) 
 			// It comes again behind one that was not acknowledged.
 		default:
 			s.settle(e)
+			settled = append(settled, e.id)
 		}
 	}
+	s.server.journal.acknowledged(s.name, settled)
 	s.schedule()
 	return failed.reported(s), nil
 }

@@ -34,6 +34,8 @@ func (s *subscription) buried(e *entry) bool {
 	s.after(func() {
 		// The topic takes it or is gone by now, and with it whoever could tell.
 		_, _ = to.publish([]*pubsubpb.PubsubMessage{letter})
+		// Second in the journal, so that a kill in between loses neither.
+		s.server.journal.acknowledged(s.name, []uint64{e.id})
 	})
 	s.release(e)
 	delete(s.delivered, e.id)

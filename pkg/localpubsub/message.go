@@ -19,7 +19,9 @@ type message struct {
 	key  string // ordering key
 	raw  []byte // a google.pubsub.v1.PubsubMessage
 	refs atomic.Int32
-	in   *store
+	// dumped is the generation of the journal's file that it was written to last.
+	dumped uint32
+	in     *store
 }
 
 // overhead is about what a message costs beside its bytes.

@@ -30,6 +30,10 @@ type Options struct {
 	// ReturnOnClose gives the messages of an ended stream back at once. The service
 	// leaves them leased until their deadline, and so does this server without it.
 	ReturnOnClose bool
+	// File is where to keep everything over a restart, and is made if it is not
+	// there; beside it, File.new comes and goes. Only one server at a time can have
+	// it. Empty: everything is gone with the process.
+	File string
 }
 
 const (
@@ -49,6 +53,8 @@ type Server struct {
 	schemas  *schemas
 	policies *policies
 	faults   *faults
+	journal  *journal      // nil: nothing outlives the process
+	run      uint64        // counts the servers that had the journal's file
 	number   atomic.Uint64 // of subscriptions
 	message  atomic.Uint64 // id of the last message
 
@@ -64,7 +70,7 @@ type Server struct {
 }
 
 // Start serves until Close. The address answers when it returns; a taken port is
-// an error.
+// an error, and so is a file that is in use or damaged, which stays as it is.
 func Start(options Options) (*Server, error) {
 	if options.Addr == "" {
 		options.Addr = "127.0.0.1:0"
@@ -79,6 +85,9 @@ func Start(options Options) (*Server, error) {
 		return nil, errors.Join(fmt.Errorf("start local Pub/Sub: %w", err), listener.Close())
 	}
 	s := newServer(options)
+	if err := s.load(); err != nil {
+		return nil, errors.Join(fmt.Errorf("start local Pub/Sub: %w", err), self.Close(), listener.Close())
+	}
 	s.serve(listener, self)
 	return s, nil
 }
@@ -109,7 +118,7 @@ func (s *Server) serve(listener net.Listener, self *grpc.ClientConn) {
 		grpc.MaxRecvMsgSize(maxRequest),
 		grpc.InitialWindowSize(window),
 		grpc.InitialConnWindowSize(window),
-		grpc.ChainUnaryInterceptor(s.faults.unary),
+		grpc.ChainUnaryInterceptor(s.faults.unary, s.journaled),
 		grpc.ChainStreamInterceptor(s.faults.stream),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	)
@@ -132,6 +141,7 @@ func (s *Server) serve(listener net.Listener, self *grpc.ClientConn) {
 		_ = self.Close()
 		serving.Wait()
 		s.faults.wait()
+		err = errors.Join(err, s.journal.close()) // before what it keeps is let go
 		s.forget(unavailable("the server is closing"))
 		return err
 	})
@@ -145,8 +155,14 @@ func (s *Server) Addr() string { return s.door.Addr().String() }
 func (s *Server) Close() error { return s.close() }
 
 // Forget drops all topics, subscriptions, snapshots and messages and cuts the
-// streams: a broker that came back without its memory.
-func (s *Server) Forget() { s.forget(unavailable("the server has lost its memory")) }
+// streams: a broker that came back without its memory, and without its file's.
+func (s *Server) Forget() {
+	_ = s.changingAlone(func() error { // a journal that has stopped is told to whoever comes next
+		s.forget(unavailable("the server has lost its memory"))
+		s.journal.append(&record{kind: recordReset})
+		return nil
+	})
+}
 
 func (s *Server) forget(why error) {
 	for _, sub := range s.subscriptions.drain() {

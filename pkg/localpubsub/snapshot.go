@@ -71,9 +71,13 @@ func (s *subscription) capture(name string, labels map[string]string) (*snapshot
 		m.keep()
 	}
 	topic.snapshots = append(topic.snapshots, taken)
-	taken.alarm = s.server.clock.newAlarm(func() { taken.server.deleteSnapshot(name) })
-	taken.alarm.set(expires)
+	taken.expireAt(expires)
 	return taken, nil
+}
+
+func (s *snapshot) expireAt(at time.Time) {
+	s.alarm = s.server.newAlarm(func() { s.server.deleteSnapshot(s.name) })
+	s.alarm.set(at)
 }
 
 // add takes what was published after the snapshot was made.

@@ -115,7 +115,13 @@ func (s *stream) run(ctx context.Context, received <-chan error, closing, cut <-
 // "neither ordered nor exactly-once".
 func (s *stream) send() (sent bool, err error) {
 	properties := s.sub.properties()
-	for _, response := range s.confirmations() {
+	confirmations := s.confirmations()
+	if len(confirmations) > 0 {
+		if err := s.sub.server.journal.sync(); err != nil {
+			return false, err
+		}
+	}
+	for _, response := range confirmations {
 		response.SubscriptionProperties = properties
 		if err := s.Send(response); err != nil {
 			return false, err

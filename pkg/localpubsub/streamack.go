@@ -10,9 +10,13 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// settle does what a request on the stream asks for. One that asks for nothing
-// is a keep-alive.
+// settle does what a request on the stream asks for.
 func (s *stream) settle(request *pubsubpb.StreamingPullRequest) error {
+	return s.sub.server.changing(func() error { return s.carryOut(request) })
+}
+
+// carryOut takes a request that asks for nothing as a keep-alive.
+func (s *stream) carryOut(request *pubsubpb.StreamingPullRequest) error {
 	if deadline := request.GetStreamAckDeadlineSeconds(); deadline != 0 {
 		if err := checkDeadline(deadline, "stream_ack_deadline_seconds"); err != nil {
 			return err

@@ -1,0 +1,13 @@
+//go:build !unix
+
+package localpubsub
+
+import (
+	"errors"
+	"os"
+)
+
+// lockFile is for Unix.
+func lockFile(*os.File) error {
+	return errors.New("a server that keeps its state in a file needs a Unix")
+}
