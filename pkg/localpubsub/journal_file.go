@@ -126,7 +126,7 @@ func lastWritten(file io.ReaderAt, offset, size int64) (int64, error) {
 // openFile opens or makes a file and locks it, for as long as it is open.
 func openFile(path string) (*os.File, error) {
 	for {
-		file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // the path is the user's own
 		if err != nil {
 			return nil, err
 		}
@@ -153,7 +153,7 @@ func openFile(path string) (*os.File, error) {
 // old one is gone.
 func replaceFile(path string, dump func(write func(*record) error) error) (_ *os.File, size int64, err error) {
 	aside := path + ".new"
-	file, err := os.OpenFile(aside, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	file, err := os.OpenFile(aside, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600) //nolint:gosec // the path is the user's own
 	if err != nil {
 		return nil, 0, err
 	}
@@ -201,7 +201,7 @@ func fill(file io.Writer, dump func(write func(*record) error) error) (size int6
 
 // syncDirectory makes a rename outlive a loss of power, where the file system can.
 func syncDirectory(path string) {
-	directory, err := os.Open(path)
+	directory, err := os.Open(path) //nolint:gosec // the path is the user's own
 	if err != nil {
 		return
 	}

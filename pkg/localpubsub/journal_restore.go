@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"time"
@@ -186,7 +187,5 @@ func (s *schemas) restore(name string, kept *record) error {
 func (p *policies) restore(past *replay) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for resource, policy := range past.policies {
-		p.set[resource] = policy
-	}
+	maps.Copy(p.set, past.policies)
 }

@@ -187,8 +187,9 @@ func (j *journal) forgot(name string, until int64) {
 	j.append(&record{kind: recordForgotten, name: name, at: until})
 }
 
-// marshal writes what was read from a request, which cannot fail.
+// marshal writes what was read from a request, which cannot fail, always the same
+// way.
 func marshal(m proto.Message) []byte {
-	b, _ := proto.Marshal(m)
+	b, _ := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	return b
 }

@@ -1,0 +1,44 @@
+package localpubsub
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Records is what the server's file would hold if it were written now, but for
+// what differs from run to run. Each message stands for itself.
+func (s *Server) Records() ([]string, error) {
+	var all []string
+	err := s.changingAlone(func() error {
+		return s.dump(func(r *record) error {
+			switch r.kind {
+			case recordRun:
+			case recordMessages:
+				for _, raw := range r.raws {
+					all = append(all, fmt.Sprintf("message %q", raw))
+				}
+			default:
+				all = append(all, fmt.Sprintf("%d %s %q %d %d %t %t %d %d %q",
+					r.kind, r.name, r.body, r.number, r.at, r.orphan, r.detached, r.ids, r.acked, r.raws))
+			}
+			return nil
+		})
+	})
+	slices.Sort(all)
+	return all, err
+}
+
+// Passages says of each method that the server has whether it changes messages,
+// configuration or nothing.
+func (s *Server) Passages() map[string]string {
+	words := map[passage]string{alone: "configuration", shared: "messages", free: "nothing"}
+	found := make(map[string]string)
+	for _, service := range s.grpc.GetServiceInfo() {
+		for _, method := range service.Methods {
+			if !method.IsClientStream && !method.IsServerStream {
+				found[method.Name] = words[passageOf(method.Name)]
+			}
+		}
+	}
+	return found
+}
