@@ -3,6 +3,7 @@ package localpubsub
 import (
 	"fmt"
 	"slices"
+	"time"
 )
 
 // Records is what the server's file would hold if it were written now, but for
@@ -41,4 +42,31 @@ func (s *Server) Passages() map[string]string {
 		}
 	}
 	return found
+}
+
+// BreakJournal makes all writes to the file fail from now on.
+func (s *Server) BreakJournal() {
+	s.journal.mu.Lock()
+	defer s.journal.mu.Unlock()
+	_ = s.journal.file.Close()
+}
+
+// Restored is the state that a server would begin with on a file, without the
+// time that it takes to force a new one to the disk.
+func Restored(path string) ([]string, error) {
+	s := newServer(Options{File: path, Clock: NewStillClock(time.Time{})})
+	file, err := openFile(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	past := newReplay(&s.store)
+	if err := readFrames(file, past.apply); err != nil {
+		return nil, err
+	}
+	s.journal = newJournal(file, &s.store)
+	if err := s.restore(past); err != nil {
+		return nil, err
+	}
+	return s.Records()
 }

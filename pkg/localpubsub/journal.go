@@ -106,7 +106,7 @@ func (j *journal) write() {
 	j.written += int64(len(taken))
 	j.size += int64(len(taken))
 	if err != nil {
-		j.err = status.Errorf(codes.Unavailable, "the journal has stopped: %v", err)
+		j.err = status.Errorf(codes.Unavailable, "%s: the server cannot keep its state any more: %v", j.path, errors.Unwrap(err))
 	}
 	if cap(taken) <= spareLimit {
 		j.spare = taken

@@ -20,6 +20,8 @@ const (
 	patience         = 20 * time.Second
 )
 
+var worldTime = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
 // world is a server with a clock that stands still, and its raw clients.
 type world struct {
 	*localpubsub.Server
@@ -34,7 +36,7 @@ type world struct {
 func newWorld(t testing.TB, options localpubsub.Options) *world {
 	t.Helper()
 	if options.Clock == nil {
-		options.Clock = localpubsub.NewStillClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+		options.Clock = localpubsub.NewStillClock(worldTime)
 	}
 	server, err := localpubsub.Start(options)
 	if err != nil {
@@ -45,14 +47,22 @@ func newWorld(t testing.TB, options localpubsub.Options) *world {
 			t.Error(err)
 		}
 	})
-	conn, err := grpc.NewClient(server.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	w := connect(t, server.Addr())
+	w.Server, w.clock = server, options.Clock
+	return w
+}
+
+// connect is a world whose server is another's business.
+func connect(t testing.TB, addr string) *world {
+	t.Helper()
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
 	return &world{
-		Server: server, PublisherClient: pubsubpb.NewPublisherClient(conn), SubscriberClient: pubsubpb.NewSubscriberClient(conn),
-		t: t, clock: options.Clock, conn: conn,
+		PublisherClient: pubsubpb.NewPublisherClient(conn), SubscriberClient: pubsubpb.NewSubscriberClient(conn),
+		t: t, conn: conn,
 	}
 }
 
