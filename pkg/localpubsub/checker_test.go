@@ -187,6 +187,15 @@ func (c *checker) passed(now time.Time) {
 	}
 }
 
+// restarted begins anew with a server that knows what was published and
+// acknowledged, and nothing of deliveries.
+func (c *checker) restarted() {
+	c.blind, c.last = false, map[string]*fate{}
+	for _, f := range c.messages {
+		f.deliveries, f.failures, f.lease = 0, 0, ""
+	}
+}
+
 // lostSome says that the server may have sent what the client never saw.
 func (c *checker) lostSome() { c.blind = true }
 

@@ -44,6 +44,19 @@ func (s *Server) Passages() map[string]string {
 	return found
 }
 
+// SetSlack lets the file be written anew sooner than every 64 MiB, and says how
+// often it was.
+func (s *Server) SetSlack(bytes int64) (generations func() uint32) {
+	s.journal.mu.Lock()
+	defer s.journal.mu.Unlock()
+	s.journal.slack = bytes
+	return func() uint32 {
+		s.journal.gate.Lock()
+		defer s.journal.gate.Unlock()
+		return s.journal.generation
+	}
+}
+
 // BreakJournal makes all writes to the file fail from now on.
 func (s *Server) BreakJournal() {
 	s.journal.mu.Lock()

@@ -42,12 +42,13 @@ type journal struct {
 	err               error // of the write that failed
 
 	size, base int64  // of the file, now and when it was last written anew
+	slack      int64  // defaultSlack, but for tests
 	generation uint32 // counts how often it was
 }
 
 const (
-	// slack is how much a file may grow before it is looked at again.
-	slack = 64 << 20
+	// defaultSlack is how much a file may grow before it is looked at again.
+	defaultSlack = 64 << 20
 	// spareLimit is the largest buffer that is kept for the next write.
 	spareLimit = 1 << 20
 )
@@ -56,7 +57,7 @@ var errClosed = status.Error(codes.Unavailable, "the server is closing")
 
 // newJournal takes a file that is locked.
 func newJournal(file *os.File, alive *store) *journal {
-	j := &journal{path: file.Name(), file: file, store: alive}
+	j := &journal{path: file.Name(), file: file, store: alive, slack: defaultSlack}
 	j.done.L = &j.mu
 	return j
 }
@@ -136,7 +137,7 @@ func (j *journal) rewrite(dump func(write func(*record) error) error) error {
 func (j *journal) large() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.err == nil && j.size > j.base+slack && j.size > 2*j.store.bytes.Load()+slack
+	return j.err == nil && j.size > j.base+j.slack && j.size > 2*j.store.bytes.Load()+j.slack
 }
 
 // postpone looks at the size again when the file has grown by the slack.

@@ -1,7 +1,6 @@
 package localpubsub_test
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,19 +16,18 @@ import (
 	"example.com/lockstep/pkg/localpubsub"
 )
 
-// crashed is what a restart finds after a kill at this moment: a server on a copy
-// of the file, at the same time of the same clock.
+// leftBehind is a copy of the file: what a kill at this moment would leave.
+func (w *world) leftBehind(file string) string {
+	w.t.Helper()
+	left := filepath.Join(w.t.TempDir(), "left")
+	writeFile(w.t, left, readFile(w.t, file))
+	return left
+}
+
+// crashed is a server on what is left behind, at the same time of the same clock.
 func (w *world) crashed(file string) *world {
 	w.t.Helper()
-	content, err := os.ReadFile(file)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	left := filepath.Join(w.t.TempDir(), "left")
-	if err := os.WriteFile(left, content, 0o600); err != nil {
-		w.t.Fatal(err)
-	}
-	return newWorld(w.t, localpubsub.Options{File: left, Clock: w.clock})
+	return newWorld(w.t, localpubsub.Options{File: w.leftBehind(file), Clock: w.clock})
 }
 
 func (w *world) records() []string {
