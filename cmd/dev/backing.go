@@ -102,19 +102,22 @@ func (p pair) startPubSub(ctx context.Context) (*pubsubServer, error) {
 }
 
 func (p pair) choosePubSub(ctx context.Context) (*pubsubServer, error) {
-	if p.pubsub == "auto" && p.emulatorHost != "" {
+	if p.usesGiven() {
 		return &pubsubServer{addr: p.emulatorHost, description: "the emulator at " + p.emulatorHost + ", from " + emulatorHost}, nil
 	}
 	kind := localbroker.Local
 	if p.pubsub == "emulator" {
 		kind = localbroker.Official
 	}
-	server, err := localbroker.Start(ctx, localbroker.Options{Kind: kind})
+	server, err := localbroker.Start(ctx, localbroker.Options{Kind: kind, File: p.pubsubFile})
 	if err != nil {
 		return nil, err
 	}
 	return &pubsubServer{addr: server.Addr(), description: server.Description() + " at " + server.Addr(), server: server}, nil
 }
+
+// usesGiven says whether the broker is the user's own.
+func (p pair) usesGiven() bool { return p.pubsub == "auto" && p.emulatorHost != "" }
 
 // watch returns an error if the server started here ends before ctx does.
 func (b *pubsubServer) watch(ctx context.Context) error {

@@ -32,7 +32,8 @@ const usage = `dev brings up video and catalog on this machine and shows their m
 Usage:
   dev [flags]                     start everything, walk one video through, serve until Ctrl-C
   dev provision                   create the topics and subscriptions on the emulator at PUBSUB_EMULATOR_HOST
-  dev pubsub --addr HOST:PORT     serve the repository's own Pub/Sub there until Ctrl-C
+  dev pubsub --addr HOST:PORT     serve the repository's own Pub/Sub there until Ctrl-C;
+      [--file PATH]               keep it in a file, from which the next one goes on
   dev help                        show this text
 
 Flags:
@@ -40,6 +41,9 @@ Flags:
   --json            print the walk-through as one JSON object on stdout, all else on stderr
   --pubsub KIND     auto (default): PUBSUB_EMULATOR_HOST if set, else local; local: the
                     repository's own, in this process; emulator: the official one
+  --pubsub-file PATH  keep the repository's own in a file: what is published and not yet
+                    applied survives a restart, even a kill. Keep the database too, then:
+                    set DATABASE_URL
 
 Environment:
   DATABASE_URL           administrator's URL of an existing Postgres; nothing in it is dropped.
@@ -125,11 +129,15 @@ func up(ctx context.Context, args []string, getenv func(string) string, stdout, 
 	flags.BoolVar(&p.once, "once", false, "")
 	flags.BoolVar(&p.json, "json", false, "")
 	flags.StringVar(&p.pubsub, "pubsub", "auto", "")
+	flags.StringVar(&p.pubsubFile, "pubsub-file", "", "")
 	if err := parse(flags, args); err != nil {
 		return err
 	}
 	if !slices.Contains([]string{"auto", "local", "emulator"}, p.pubsub) {
 		return usagef("--pubsub %q: want auto, local or emulator", p.pubsub)
+	}
+	if p.pubsubFile != "" && p.pubsub == "emulator" {
+		return usagef("--pubsub-file is for the repository's own Pub/Sub, not for --pubsub emulator")
 	}
 	vars := env.New(getenv)
 	p.databaseURL = vars.URL("DATABASE_URL")
@@ -138,6 +146,9 @@ func up(ctx context.Context, args []string, getenv func(string) string, stdout, 
 	p.level = vars.Level("LOG_LEVEL", defaultLevel)
 	if err := vars.Err(); err != nil {
 		return err
+	}
+	if p.pubsubFile != "" && p.usesGiven() {
+		return usagef("--pubsub-file needs --pubsub local as long as %s is set", emulatorHost)
 	}
 	return p.run(ctx)
 }

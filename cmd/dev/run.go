@@ -38,7 +38,8 @@ var errInterrupted = errors.New("interrupted before the walk-through had ended")
 // pair is what one run of both services was asked for.
 type pair struct {
 	once, json     bool
-	pubsub         string // auto, emulator or fake
+	pubsub         string // auto, local or emulator
+	pubsubFile     string // of the local one; empty: it forgets
 	databaseURL    string // the administrator's; empty: start a Postgres
 	emulatorHost   string
 	project        string

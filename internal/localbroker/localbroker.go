@@ -4,7 +4,8 @@
 // There are three. The repository's own, pkg/localpubsub, runs in this process
 // and is the default. The official emulator is a Java program of the Google Cloud
 // CLI, the second opinion. The fake is the Go client's own test server, here to
-// be compared with. All forget everything when they end.
+// be compared with. All forget everything when they end, unless the first is given
+// a file.
 package localbroker
 
 import (
@@ -31,6 +32,8 @@ type Options struct {
 	Kind Kind
 	// Addr is the host:port to listen on. Empty: a free port of 127.0.0.1.
 	Addr string
+	// File is where a [Local] one keeps everything over a restart. Empty: nowhere.
+	File string
 }
 
 // Server is a running local Pub/Sub.
@@ -41,14 +44,17 @@ type Server struct {
 	stop        func() error
 }
 
-// Start returns once the server answers. A taken port is an error that names it,
-// a missing emulator one that says what to install. Whoever starts a server
-// closes it.
+// Start returns once the server answers. A taken port is an error that names it, a
+// file that is damaged or in use one that names that, a missing emulator one that
+// says what to install. Whoever starts a server closes it.
 func Start(ctx context.Context, opts Options) (*Server, error) {
 	if opts.Addr == "" {
 		opts.Addr = "127.0.0.1:0"
 	}
-	start := startLocal
+	if opts.File != "" && opts.Kind != Local {
+		return nil, fmt.Errorf("start Pub/Sub: file %s: only the repository's own keeps one", opts.File)
+	}
+	start := func(_ context.Context, addr string) (*Server, error) { return startLocal(addr, opts.File) }
 	switch opts.Kind {
 	case Official:
 		start = startEmulator
@@ -63,8 +69,8 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	return s, nil
 }
 
-func startLocal(_ context.Context, addr string) (*Server, error) {
-	local, err := localpubsub.Start(localpubsub.Options{Addr: addr})
+func startLocal(addr, file string) (*Server, error) {
+	local, err := localpubsub.Start(localpubsub.Options{Addr: addr, File: file})
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +79,11 @@ func startLocal(_ context.Context, addr string) (*Server, error) {
 		defer close(done)
 		return local.Close()
 	})
-	return &Server{addr: local.Addr(), description: "the repository's own Pub/Sub", done: done, stop: stop}, nil
+	description := "the repository's own Pub/Sub"
+	if file != "" {
+		description += " (kept in " + file + ")"
+	}
+	return &Server{addr: local.Addr(), description: description, done: done, stop: stop}, nil
 }
 
 func listen(ctx context.Context, addr string) (net.Listener, error) {

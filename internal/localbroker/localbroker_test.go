@@ -183,3 +183,12 @@ func name(kind Kind) string {
 	}
 	return string(kind)
 }
+
+func TestOnlyOursKeepsAFile(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []Kind{Official, Fake} {
+		if s, err := Start(t.Context(), Options{Kind: kind, File: "events"}); err == nil || !strings.Contains(err.Error(), "file events") {
+			t.Errorf("kind %q with a file = %v, %v, want an error that names it", kind, s, err)
+		}
+	}
+}

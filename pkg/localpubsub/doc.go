@@ -46,8 +46,16 @@
 // [Clock] can be put forward for leases, backoff and retention. Another process
 // reaches both over HTTP at the same port (control.go).
 //
-// # Memory
+// # Memory and file
 //
 // Messages live in memory, as bytes, once, however many subscriptions keep them;
-// [Options] bounds them. Everything is gone with the process.
+// [Options] bounds them. Without a file, everything is gone with the process.
+//
+// With one (journal.go), a server goes on where the last that had the file ended,
+// however that ended: with topics, subscriptions, snapshots, schemas and their
+// revisions, policies, messages under their ids, and what each subscription has
+// acknowledged of them. A kill loses nothing that was answered. A loss of power may
+// lose the last moments, as nothing waits for the disk. What was out on lease comes
+// again; leases, counts of failures, faults and what a clock was put forward are
+// not kept, and a restart counts as use of a subscription that would expire.
 package localpubsub
