@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Both claims end alike: candidates, positions that may be the heads of their
-// aggregates, become heads, events, and a lease.
+// Both claims end alike: candidates, the places of rows that may be the heads of
+// their aggregates, become heads, events, and a lease.
 //
 // A head is claimed by its row's lock, so that of two relays one skips it. It is
 // one only if the version before it is published or gone. Its lookups go by the
@@ -22,15 +22,15 @@ var claimCandidates = `
 	 CROSS JOIN LATERAL (
 		SELECT o.id, o.aggregate_type, o.aggregate_id, o.version
 		  FROM outbox o
-		 WHERE o.aggregate_type = c.aggregate_type AND o.aggregate_id = c.aggregate_id AND o.version = c.version
+		 WHERE o.ctid = c.place
 		   AND o.aggregate_type <> ALL($3::text[])
 		   AND coalesce(o.published_at, o.parked_at) IS NULL
 		   AND coalesce(o.next_retry_at <= now(), true)
 		   AND coalesce(o.locked_at <= now() - $2::interval, true)
-		   AND coalesce((SELECT p.published_at IS NOT NULL
+		   AND (o.version = 1 OR coalesce((SELECT p.published_at IS NOT NULL
 		                   FROM outbox p
 		                  WHERE p.aggregate_type = o.aggregate_type AND p.aggregate_id = o.aggregate_id AND p.version < o.version
-		                  ORDER BY p.version DESC LIMIT 1), true)
+		                  ORDER BY p.version DESC LIMIT 1), true))
 		   FOR UPDATE SKIP LOCKED) o
 	 LIMIT $4
 ), event AS (
@@ -67,40 +67,42 @@ var claimedEvents = columns("e") + `
 // that statistics say many rows have, the planner would read the table for it.
 var freshClaim = `
 WITH fresh AS (
-	(SELECT o.aggregate_type, o.aggregate_id, o.version
+	(SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version
 	   FROM outbox o
 	  WHERE o.published_at IS NULL AND o.version > 0 AND o.xact >= pg_snapshot_xmax($8::text::pg_snapshot)
 	  ORDER BY o.xact
 	  LIMIT $9)
 	UNION ALL
-	(SELECT o.aggregate_type, o.aggregate_id, o.version
+	(SELECT o.place, o.aggregate_type, o.aggregate_id, o.version
 	   FROM pg_snapshot_xip($8::text::pg_snapshot) AS open(xact)
 	  CROSS JOIN LATERAL (
-		SELECT o.aggregate_type, o.aggregate_id, o.version
+		SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version
 		  FROM outbox o
 		 WHERE o.published_at IS NULL AND o.version > 0 AND o.xact >= open.xact AND o.xact <= open.xact
 		 ORDER BY o.xact
 		 LIMIT $9) o
 	  LIMIT $9)
 ), next AS (
-	SELECT o.aggregate_type, o.aggregate_id, o.version
+	SELECT o.place, o.aggregate_type, o.aggregate_id, o.version
 	  FROM unnest($10::text[], $11::text[], $12::bigint[]) AS done(aggregate_type, aggregate_id, version)
 	 CROSS JOIN LATERAL (
-		SELECT o.aggregate_type, o.aggregate_id, o.version
+		SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version
 		  FROM outbox o
 		 WHERE o.aggregate_type = done.aggregate_type AND o.aggregate_id = done.aggregate_id AND o.version > done.version
 		 ORDER BY o.version
 		 LIMIT 1) o
 ), candidate AS (
-	SELECT aggregate_type, aggregate_id, min(version) AS version FROM fresh GROUP BY 1, 2
-	UNION
-	SELECT aggregate_type, aggregate_id, version FROM next
+	SELECT DISTINCT ON (c.aggregate_type, c.aggregate_id) c.place
+	  FROM (SELECT place, aggregate_type, aggregate_id, version FROM fresh
+	        UNION ALL
+	        SELECT place, aggregate_type, aggregate_id, version FROM next) c
+	 ORDER BY c.aggregate_type, c.aggregate_id, c.version
 )` + claimCandidates + `
 SELECT pg_current_snapshot()::text, (SELECT count(*) FROM head), (SELECT count(*) FROM fresh), ` + claimedEvents
 
 // step goes to the head of the next aggregate.
 const step = `
-	SELECT o.aggregate_type, o.aggregate_id, o.version, o.parked_at, o.next_retry_at
+	SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version, o.parked_at, o.next_retry_at
 	  FROM outbox o
 	 WHERE o.published_at IS NULL AND %s
 	 ORDER BY o.aggregate_type COLLATE "C", o.aggregate_id COLLATE "C", o.version
@@ -108,7 +110,7 @@ const step = `
 
 // onward goes from the last head of a walk to the next.
 const onward = `
-	SELECT o.aggregate_type, o.aggregate_id, o.version, o.parked_at, o.next_retry_at
+	SELECT o.place, o.aggregate_type, o.aggregate_id, o.version, o.parked_at, o.next_retry_at
 	  FROM walk w CROSS JOIN LATERAL (%s) o`
 
 // A walk skips to the next aggregate along the index, however many versions of
@@ -121,13 +123,13 @@ WITH RECURSIVE walk AS (
 	UNION ALL` + fmt.Sprintf(onward, fmt.Sprintf(step, `(o.aggregate_type COLLATE "C", o.aggregate_id COLLATE "C") >
 	       (w.aggregate_type, CASE WHEN w.aggregate_type = ANY($3::text[]) THEN chr(1114111) ELSE w.aggregate_id END)`)) + `
 ), walked AS MATERIALIZED (
-	SELECT aggregate_type, aggregate_id, version, parked_at, next_retry_at, row_number() OVER () AS place FROM walk LIMIT $10
+	SELECT place, aggregate_type, aggregate_id, parked_at, next_retry_at, row_number() OVER () AS step FROM walk LIMIT $10
 ), candidate AS (
-	SELECT aggregate_type, aggregate_id, version FROM walked
+	SELECT place FROM walked
 )` + claimCandidates + `, report AS (
 	SELECT pg_current_snapshot()::text AS seen, (SELECT count(*) FROM head) AS heads, (SELECT count(*) FROM walked) AS walked,
-	       (SELECT aggregate_type FROM walked ORDER BY place DESC LIMIT 1) AS last_type,
-	       (SELECT aggregate_id FROM walked ORDER BY place DESC LIMIT 1) AS last_id,
+	       (SELECT aggregate_type FROM walked ORDER BY step DESC LIMIT 1) AS last_type,
+	       (SELECT aggregate_id FROM walked ORDER BY step DESC LIMIT 1) AS last_id,
 	       (SELECT extract(epoch FROM min(next_retry_at) - now())::float8
 	          FROM walked WHERE parked_at IS NULL AND next_retry_at > now()) AS retry_in
 )
