@@ -69,11 +69,11 @@ func (a *agenda) giveBack(p []queue.Position) {
 	a.after = append(a.after, p...)
 }
 
-// waiting reports whether there are positions to take.
-func (a *agenda) waiting() bool {
+// waiting is how many positions there are to take.
+func (a *agenda) waiting() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return len(a.after) > 0
+	return len(a.after)
 }
 
 // walkDue is when a walk is due on account of what was settled, or zero; it is

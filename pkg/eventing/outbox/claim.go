@@ -65,7 +65,7 @@ func (r *Relay) claiming(ctx context.Context, claimed chan<- *hold) {
 // rest waits until next, or until there is news.
 func (r *Relay) rest(ctx context.Context, next time.Time) {
 	wait := min(time.Until(next), beatEvery)
-	if wait <= 0 || r.agenda.waiting() {
+	if wait <= 0 || r.agenda.waiting() > 0 {
 		return
 	}
 	t := time.NewTimer(wait)
@@ -96,7 +96,7 @@ func (r *Relay) look(ctx context.Context, s *search, claimed chan<- *hold) (time
 		s.pollAt = now
 	default:
 	}
-	if s.since != "" && (!now.Before(s.pollAt) || r.agenda.waiting()) {
+	if s.since != "" && (!now.Before(s.pollAt) || r.agenda.waiting() >= s.worthwhile()) {
 		if err := r.fresh(ctx, s, closed, claimed); err != nil {
 			return now, err
 		}
@@ -117,6 +117,15 @@ func (r *Relay) look(ctx context.Context, s *search, claimed chan<- *hold) (time
 		next = earlier(next, probeAt)
 	}
 	return next, nil
+}
+
+// worthwhile is how many positions are worth a claim of their own. A walk on its
+// way is busy anyway.
+func (s *search) worthwhile() int {
+	if s.walking {
+		return s.aggregates
+	}
+	return 1
 }
 
 // fresh claims what is new.

@@ -54,6 +54,13 @@ func (f *flight) room() bool {
 	return f.events <= maxEvents-claimEvents && f.bytes <= maxBytes-claimBytes
 }
 
+// held is how many events are in flight.
+func (f *flight) held() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.events
+}
+
 // add takes in claimed runs. One that is held already, under a lease that ran
 // out unnoticed, is left to its holder.
 func (f *flight) add(runs []queue.Run, claimed time.Time) []*hold {
