@@ -51,10 +51,15 @@ func failing(log *[]string, name string, err error) measurement {
 // take runs the series and returns what the JSON file holds.
 func take(t *testing.T, only string, all ...series) (results []map[string]any, stdout string, err error) {
 	t.Helper()
+	return takeUntil(t.Context(), t, only, all...)
+}
+
+func takeUntil(ctx context.Context, t *testing.T, only string, all ...series) (results []map[string]any, stdout string, err error) {
+	t.Helper()
 	var out bytes.Buffer
 	b := bench{only: regexp.MustCompile(only), size: normal, stdout: &out, stderr: io.Discard}
 	name := filepath.Join(t.TempDir(), "build", "bench.json")
-	err = b.run(t.Context(), all, name)
+	err = b.run(ctx, all, name)
 	encoded, readErr := os.ReadFile(name)
 	if readErr != nil {
 		return nil, out.String(), err
@@ -139,6 +144,28 @@ func TestWhatIsMissingIsLeftOut(t *testing.T) {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("tables do not hold %q:\n%s", want, stdout)
 		}
+	}
+}
+
+func TestAnInterruptedRunReportsWhatItHas(t *testing.T) {
+	t.Parallel()
+	var log []string
+	ctx, interrupt := context.WithCancel(t.Context())
+	second := failing(&log, "second", context.Canceled)
+	second.run = func(ctx context.Context, _ size) (reading, error) {
+		interrupt()
+		return reading{}, ctx.Err()
+	}
+	results, _, err := takeUntil(ctx, t, "",
+		series{title: "first", measurements: []measurement{side(&log, "first", 1, 2, 3)}},
+		series{title: "second", measurements: []measurement{second}},
+		series{title: "third", measurements: []measurement{side(&log, "third")}},
+	)
+	if err == nil || !strings.Contains(err.Error(), "interrupted") {
+		t.Errorf("error = %v, want one that says what happened", err)
+	}
+	if got, want := names(results), []string{"first"}; !slices.Equal(got, want) {
+		t.Errorf("figures = %v, want %v", got, want)
 	}
 }
 

@@ -40,7 +40,8 @@ func (b bench) run(ctx context.Context, all []series, jsonFile string) error {
 			return err
 		}
 		if ctx.Err() != nil {
-			break // what has been measured is reported
+			failed = append(failed, errors.New("interrupted"))
+			break // what has been measured before is reported
 		}
 	}
 	if len(report.sections) == 0 {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -74,14 +75,14 @@ func (r *rig) publish(ctx context.Context, topic string, keys int, limit time.Du
 func (r *rig) receive(ctx context.Context, subscription string, n int, limit time.Duration) (float64, error) {
 	subscriber := r.client.Subscriber(subscription)
 	subscriber.ReceiveSettings.MaxOutstandingMessages = outstanding
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	receiving, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	start := time.Now()
 	var received atomic.Int64
 	took := limit
-	err := subscriber.Receive(ctx, func(ctx context.Context, m *pubsub.Message) {
+	err := subscriber.Receive(receiving, func(_ context.Context, m *pubsub.Message) {
 		m.Ack()
-		if ctx.Err() != nil {
+		if receiving.Err() != nil {
 			return // handed over after the end
 		}
 		if received.Add(1) == int64(n) {
@@ -89,7 +90,8 @@ func (r *rig) receive(ctx context.Context, subscription string, n int, limit tim
 			cancel()
 		}
 	})
-	if err != nil {
+	// Receive takes the end of its context for a success, also when it was not ours.
+	if err = errors.Join(err, ctx.Err()); err != nil {
 		return 0, fmt.Errorf("receive: %w", err)
 	}
 	return float64(min(received.Load(), int64(n))) / took.Seconds(), nil
