@@ -23,13 +23,6 @@ import (
 // it is killed.
 const victimFile = "LOCALPUBSUB_TEST_VICTIM_FILE"
 
-func TestMain(m *testing.M) {
-	if file := os.Getenv(victimFile); file != "" {
-		os.Exit(serveVictim(file))
-	}
-	os.Exit(m.Run())
-}
-
 func serveVictim(file string) int {
 	server, err := localpubsub.Start(localpubsub.Options{File: file})
 	if err != nil {

@@ -24,13 +24,6 @@ const subscriberMode = "LOCALPUBSUB_TEST_SUBSCRIBER"
 // lease is the shortest there is.
 const lease = 10 * time.Second
 
-func TestMain(m *testing.M) {
-	if os.Getenv(subscriberMode) != "" {
-		subscribe()
-	}
-	os.Exit(m.Run())
-}
-
 func subscribe() {
 	ctx := context.Background()
 	client, err := pubsub.NewClient(ctx, "p")

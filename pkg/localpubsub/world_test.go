@@ -3,6 +3,7 @@ package localpubsub_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -21,6 +22,17 @@ const (
 )
 
 var worldTime = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// TestMain lets the test binary be a process that gets killed.
+func TestMain(m *testing.M) {
+	if file := os.Getenv(victimFile); file != "" {
+		os.Exit(serveVictim(file))
+	}
+	if os.Getenv(subscriberMode) != "" {
+		subscribe()
+	}
+	os.Exit(m.Run())
+}
 
 // world is a server with a clock that stands still, and its raw clients.
 type world struct {
