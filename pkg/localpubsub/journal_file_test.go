@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -74,10 +75,10 @@ func TestTornTail(t *testing.T) {
 	for cut := w.last; cut < len(w.content); cut++ {
 		head := w.content[:cut:cut]
 		mustHold(t, fmt.Sprintf("cut at byte %d of %d", cut-w.last, len(w.content)-w.last), head, w.before)
-		zeros := append(head, make([]byte, len(w.content)-cut)...)
+		zeros := slices.Concat(head, make([]byte, len(w.content)-cut))
 		if !bytes.Equal(zeros, w.content) {
 			mustHold(t, fmt.Sprintf("zeros from byte %d", cut-w.last), zeros, w.before)
-			mustHold(t, fmt.Sprintf("more zeros from byte %d", cut-w.last), append(zeros, make([]byte, 5000)...), w.before)
+			mustHold(t, fmt.Sprintf("more zeros from byte %d", cut-w.last), slices.Concat(zeros, make([]byte, 5000)), w.before)
 		}
 	}
 	mustHold(t, "whole", w.content, w.after)
