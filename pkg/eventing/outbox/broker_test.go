@@ -25,6 +25,7 @@ type chaos struct {
 	pubsubpb.UnimplementedPublisherServer
 	addr   string
 	server *grpc.Server
+	served chan struct{} // closed when the server has let go of its port
 	late   sync.WaitGroup
 
 	mu    sync.Mutex
@@ -59,13 +60,20 @@ func (c *chaos) start(t *testing.T, lis net.Listener) {
 	c.addr = lis.Addr().String()
 	c.server = grpc.NewServer(grpc.MaxRecvMsgSize(11 << 20))
 	pubsubpb.RegisterPublisherServer(c.server, c)
-	go func() { _ = c.server.Serve(lis) }()
+	served := make(chan struct{})
+	c.served = served
+	go func() {
+		defer close(served)
+		_ = c.server.Serve(lis)
+	}()
 }
 
 // restart ends all that is in flight.
 func (c *chaos) restart(t *testing.T) {
 	t.Helper()
 	c.server.Stop()
+	// A server that is stopped before it serves closes its listener only then.
+	<-c.served
 	lis, err := net.Listen("tcp", c.addr)
 	if err != nil {
 		t.Fatal(err)
