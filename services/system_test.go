@@ -152,10 +152,16 @@ func ownerAnswersWhenBehind(t *testing.T, w *world) {
 	w.read(t, first.ID, second.Token, 0).is(t, http.StatusOK, 2).from(t, "authority")
 	w.read(t, first.ID, "", 0).is(t, http.StatusOK, 1).from(t, "projection")
 
-	ahead := consistency.Token{AggregateType: "video", AggregateID: first.ID, Epoch: eventing.Epoch, Version: 3}
-	if a := w.read(t, first.ID, ahead.String(), 0); a.code != http.StatusConflict {
+	if a := w.read(t, first.ID, tokenFor(first.ID, 3), 0); a.code != http.StatusConflict {
 		t.Errorf("a token ahead of the owner is answered %d, want 409", a.code)
 	}
+}
+
+// tokenFor is the token that a write of that version would have had.
+func tokenFor(id string, version int64) string {
+	return consistency.Token{Positions: []consistency.Position{
+		{AggregateType: "video", AggregateID: id, Epoch: eventing.Epoch, Version: version},
+	}}.String()
 }
 
 // redeliveryHasNoEffect sends every message three times. The update behind the

@@ -7,7 +7,8 @@
 //
 // The projection only moves forward, by the rule in decide. A read with a
 // consistency token is never answered with anything older: it waits for the
-// projection, then asks the owner, then fails.
+// projection, then asks the owner, then fails. Only a reader that says so gets
+// something older, and is told by how much.
 //
 // Files: this one holds the reads, query.go what they may ask; projector.go how
 // events become rows, change.go what they say; store.go every SQL statement;
@@ -18,12 +19,18 @@ package catalog
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
 
+	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/page"
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/bell"
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
@@ -53,117 +60,179 @@ const (
 	SourceAuthority  Source = "authority"
 )
 
+// sourceOf is who vouches for an answer with that outcome.
+func sourceOf(o consistency.Outcome) Source {
+	if o == consistency.Authority {
+		return SourceAuthority
+	}
+	return SourceProjection
+}
+
 const (
 	// maxWaiters bounds the readers that wait at once: each holds a connection
-	// and looks at the database a few times a second.
-	maxWaiters = 1000
-	// askTimeout is short: the reader has waited before, and a draining server
-	// gives it 4 s.
-	askTimeout = 3 * time.Second
-	// The client's pause: after askTimeout and a refusal, an owner that was
-	// restarted is back; waiting readers leave faster than that.
-	freshRetryAfter, busyRetryAfter = 2 * time.Second, time.Second
+	// and some 30 kB, and none asks the database.
+	maxWaiters = 10_000
+	// pullsAtOnce bounds one list's questions to the owner.
+	pullsAtOnce = 4
 )
 
-// Service answers reads of what projector writes. No read waits for it any longer
-// once draining is closed.
+// NewWaiters returns the readers that wait for db's projection. The instances on
+// it wake each other's; listenURL is as bell.New has it.
+func NewWaiters(db *pgxpool.Pool, listenURL string, log *slog.Logger) *consistency.Waiters {
+	return newWaiters(maxWaiters, db, bell.New(db, listenURL, "consistency", log))
+}
+
+func newWaiters(limit int, db *pgxpool.Pool, b *bell.Bell) *consistency.Waiters {
+	return consistency.NewWaiters(limit, func(ctx context.Context, videos []consistency.Position) ([]consistency.Position, error) {
+		return readPositions(ctx, db, videos)
+	}, b)
+}
+
+// Service answers reads of what projector writes.
 type Service struct {
 	projector *Projector
-	draining  <-chan struct{}
+	reader    *fresh.Reader
 }
 
-// Get returns a video. A token of another video demands nothing of this one.
-func (s *Service) Get(ctx context.Context, id uuid.UUID, r Read) (Video, Source, error) {
-	if r.video != id {
-		r = Read{video: id}
+// NewService returns the reads of what p writes.
+func NewService(p *Projector) *Service {
+	return &Service{projector: p, reader: fresh.NewReader(p.waiters)}
+}
+
+// Read says how fresh an answer must be; of q's token, what names videos counts.
+func Read(q fresh.Request) (fresh.Demand, error) {
+	return q.Demand(aggregateType, func(id string) bool {
+		parsed, err := parseID(id)
+		return err == nil && parsed.String() == id
+	})
+}
+
+// Answer is a video as a read found it. Stale is empty unless the reader has
+// allowed that it is older than its token.
+type Answer struct {
+	Video
+	Source Source      `json:"source"`
+	Stale  []fresh.Lag `json:"stale,omitempty"`
+}
+
+// metadata says the same on every protocol. The token demands of later reads what
+// this one has shown.
+func (a Answer) metadata() map[string]string {
+	return map[string]string{
+		"consistency-source":  string(a.Source),
+		"consistency-version": strconv.FormatInt(a.Version, 10),
+		"consistency-token":   consistency.Token{Positions: []consistency.Position{a.position()}}.String(),
 	}
-	v, source, err := s.fresh(ctx, r, s.projector.owner.get)
+}
+
+// Get returns a video. Of a token only what it says about this one counts.
+func (s *Service) Get(ctx context.Context, id uuid.UUID, d fresh.Demand) (Answer, error) {
+	d = d.About(id.String())
+	var v Video
+	outcome, err := s.reader.Satisfy(ctx, d, func(ctx context.Context) (fresh.Standing, error) {
+		stored, err := readVideo(ctx, s.projector.db, id)
+		v = stored
+		switch {
+		case len(d.Lags(v.position())) == 0:
+			return fresh.Met, err
+		case v.Version > 0:
+			return fresh.Behind, err
+		}
+		return fresh.Nothing, err
+	}, func(ctx context.Context) error {
+		owners, err := s.projector.owner.get(ctx, id, fresh.AskTimeout)
+		switch {
+		case errors.Is(err, errOwnerLacks) && len(d.Wanted()) == 0:
+			v, err = Video{}, nil
+		case errors.Is(err, errOwnerLacks), err == nil && len(d.Lags(owners.position())) > 0:
+			return fresh.ErrAhead
+		case err == nil:
+			v = owners
+		}
+		return err
+	})
+	a := Answer{Video: v, Source: sourceOf(outcome)}
+	if outcome == consistency.Stale {
+		a.Stale = d.Lags(v.position())
+	}
 	switch {
 	case err != nil:
-		return Video{}, "", err
+		return Answer{}, err
 	case v.Version == 0:
-		return Video{}, "", problem.New(problem.CodeNotFound, "VIDEO_NOT_FOUND", "There is no such video.")
+		return Answer{}, problem.New(problem.CodeNotFound, "VIDEO_NOT_FOUND", "There is no such video.")
 	case v.DeletedAt != nil:
 		gone := problem.New(problem.CodeGone, "VIDEO_DELETED", "The video was deleted.")
-		gone.Extra = map[string]any{"version": v.Version, "deleted_at": *v.DeletedAt, "source": source}
-		return Video{}, "", gone
+		gone.Extra = map[string]any{"version": v.Version, "deleted_at": *v.DeletedAt, "source": a.Source}
+		return Answer{}, gone
 	}
-	return v, source, nil
+	return a, nil
 }
 
-// List returns one page of the videos that are not deleted, newest first. Where
-// the projection does not reach r's token in time, that video is first brought
-// forward from its owner.
-func (s *Service) List(ctx context.Context, q Query, r Read) (Page, error) {
+// List returns one page of the videos that are not deleted, newest first. What the
+// projection does not reach in time of d is first brought forward from the owner;
+// the page is then read in one snapshot with the check that it is there.
+func (s *Service) List(ctx context.Context, q Query, d fresh.Demand) (Page, error) {
 	before, err := q.check()
-	if err != nil {
+	switch {
+	case err != nil:
 		return Page{}, err
+	case d.FullyConsistent():
+		return Page{}, problem.Invalid("consistency", "fully-consistent is for single videos; a list is at least as fresh as its token")
 	}
-	source := SourceProjection
-	if r.token.Version > 0 {
-		if _, source, err = s.fresh(ctx, r, s.projector.pull); err != nil {
-			return Page{}, err
+	var videos []Video
+	look := func(ctx context.Context) (stand fresh.Standing, err error) {
+		var reached int
+		videos, reached, err = listVideos(ctx, s.projector.db, q, before, d.Wanted())
+		if reached < len(d.Wanted()) {
+			return fresh.Behind, err
+		}
+		return fresh.Met, err
+	}
+	outcome, err := s.reader.Satisfy(ctx, d, look, func(ctx context.Context) error {
+		if err := s.bring(ctx, d); err != nil {
+			return err
+		}
+		stand, err := look(ctx)
+		if err == nil && stand != fresh.Met {
+			err = fresh.ErrOwnerAway // the projection does not show what was written to it
+		}
+		return err
+	})
+	var stale []fresh.Lag
+	if err == nil && outcome == consistency.Stale {
+		// The page comes after what is said about it: it lacks that at most.
+		if stale, err = s.lags(ctx, d); err == nil {
+			_, err = look(ctx)
 		}
 	}
-	videos, err := listVideos(ctx, s.projector.db, q, before)
 	if err != nil {
 		return Page{}, err
 	}
 	videos, next := page.Cut(videos, q.PageSize, func(v Video) uuid.UUID { return v.ID }, q.filter())
-	return Page{Videos: videos, Next: next, Source: source}, nil
+	return Page{Videos: videos, Next: next, Source: sourceOf(outcome), Stale: stale}, nil
 }
 
-// fresh returns r's video, no older than r's token: the projection's or, when
-// that is not there in time, the answer of ask, which goes to the owner.
-func (s *Service) fresh(ctx context.Context, r Read,
-	ask func(context.Context, uuid.UUID, time.Duration) (Video, error),
-) (Video, Source, error) {
-	v, err := s.await(ctx, r)
-	if err != nil || r.reached(v) {
-		return v, SourceProjection, err
-	}
-	v, err = ask(ctx, r.video, askTimeout)
-	switch {
-	case err == nil && r.reached(v):
-		return v, SourceAuthority, nil
-	case err == nil, errors.Is(err, errOwnerLacks):
-		err = problem.New(problem.CodeAhead, "TOKEN_AHEAD", "The consistency token is newer than anything that the video's owner has.")
-	case errors.Is(err, errOwnerAway):
-		err = &problem.Error{
-			Code: problem.CodeUnavailable, Reason: "NOT_FRESH_ENOUGH", RetryAfter: freshRetryAfter, Cause: err,
-			Detail: "The read model has not reached the consistency token, and the video's owner cannot be asked.",
-		}
-	}
-	return Video{}, "", err
+func (s *Service) lags(ctx context.Context, d fresh.Demand) ([]fresh.Lag, error) {
+	found, err := readPositions(ctx, s.projector.db, d.Wanted())
+	return d.Lags(found...), err
 }
 
-// await returns the projection's row as soon as it is fresh enough for r, or as
-// it is at the end of the wait.
-func (s *Service) await(ctx context.Context, r Read) (Video, error) {
-	// A look before the wait: most readers need none, and are served even when
-	// no more may wait.
-	v, err := readVideo(ctx, s.projector.db, r.video)
-	if err != nil || r.reached(v) || r.wait == 0 {
-		return v, err
+// bring takes the projection to d with what the owner has.
+func (s *Service) bring(ctx context.Context, d fresh.Demand) error {
+	lags, err := s.lags(ctx, d)
+	if err != nil {
+		return err
 	}
-	waiting, stop := context.WithTimeout(ctx, r.budget(ctx))
-	defer stop()
-	go func() {
-		select {
-		case <-s.draining:
-			stop()
-		case <-waiting.Done():
-		}
-	}()
-	_, err = s.projector.waiters.Wait(waiting, videoKey(r.video), func(ctx context.Context) (bool, error) {
-		v, err = readVideo(ctx, s.projector.db, r.video)
-		return err == nil && r.reached(v), err
-	})
-	if errors.Is(err, consistency.ErrTooManyWaiters) {
-		return v, &problem.Error{
-			Code: problem.CodeTooMany, Reason: "TOO_MANY_WAITERS", RetryAfter: busyRetryAfter,
-			Detail: "Too many readers are waiting for fresh data.",
-		}
+	pulls, ctx := errgroup.WithContext(ctx)
+	pulls.SetLimit(pullsAtOnce)
+	for _, lag := range lags {
+		pulls.Go(func() error {
+			v, err := s.projector.pull(ctx, uuid.MustParse(lag.ID), fresh.AskTimeout) // Read has looked at the id
+			if errors.Is(err, errOwnerLacks) || err == nil && len(d.About(lag.ID).Lags(v.position())) > 0 {
+				return fresh.ErrAhead
+			}
+			return err
+		})
 	}
-	return v, err
+	return pulls.Wait()
 }

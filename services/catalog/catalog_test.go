@@ -9,13 +9,14 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing/inbox"
 )
 
-// long is a wait that a test ends by what it does: were it to pass, the test
-// would run into its own timeout.
-const long = time.Hour
+// long is a wait that a test ends by what it does: were it to pass, the owner
+// would be asked, which the test would notice.
+const long = fresh.MaxWait
 
 // wantProblem fails unless err is a problem with code and reason.
 func wantProblem(t testing.TB, err error, code problem.Code, reason string) *problem.Error {
@@ -46,16 +47,16 @@ func unasked(t testing.TB, f *fixture) {
 func TestGetWithoutToken(t *testing.T) {
 	t.Parallel()
 	f, id := setUp(t), newVideoID()
-	_, _, err := f.service.Get(t.Context(), id, Read{})
+	_, _, err := f.get(t.Context(), id, fresh.Demand{})
 	wantProblem(t, err, problem.CodeNotFound, "VIDEO_NOT_FOUND")
 
 	f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
 	f.peer.has(ownersVideo(id, 9, "ninth"))
-	v, source, err := f.service.Get(t.Context(), id, Read{})
+	v, source, err := f.get(t.Context(), id, fresh.Demand{})
 	wantVersion(t, v, source, err, 1, SourceProjection)
 
 	f.must(t, inbox.Applied, deletedEvent(id, 2))
-	_, _, err = f.service.Get(t.Context(), id, Read{})
+	_, _, err = f.get(t.Context(), id, fresh.Demand{})
 	gone := wantProblem(t, err, problem.CodeGone, "VIDEO_DELETED")
 	if gone.Extra["version"] != int64(2) || gone.Extra["deleted_at"] != at(2) || gone.Extra["source"] != SourceProjection {
 		t.Errorf("extra %v", gone.Extra)
@@ -68,13 +69,13 @@ func TestGetAnswersAtOnceWhatTheProjectionHas(t *testing.T) {
 	f, id := setUpWith(t, 0), newVideoID() // nobody may wait here
 	f.must(t, inbox.Applied, createdEvent(id, 1, "first"), titled(id, 2, "second"))
 	for version := range int64(2) {
-		v, source, err := f.service.Get(t.Context(), id, read(t, id, version+1, long))
+		v, source, err := f.get(t.Context(), id, demand(t, id, version+1, long))
 		wantVersion(t, v, source, err, 2, SourceProjection)
 	}
-	v, source, err := f.service.Get(t.Context(), id, read(t, newVideoID(), 99, long))
+	v, source, err := f.get(t.Context(), id, demand(t, newVideoID(), 99, long))
 	wantVersion(t, v, source, err, 2, SourceProjection) // another video's token
 	f.must(t, inbox.Applied, deletedEvent(id, 3))
-	_, _, err = f.service.Get(t.Context(), id, read(t, id, 2, long))
+	_, _, err = f.get(t.Context(), id, demand(t, id, 2, long))
 	wantProblem(t, err, problem.CodeGone, "VIDEO_DELETED")
 	unasked(t, f)
 }
@@ -83,9 +84,9 @@ func TestGetWaitsForTheEvent(t *testing.T) {
 	t.Parallel()
 	f, id := setUp(t), newVideoID()
 	f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
-	r := read(t, id, 2, long)
+	r := demand(t, id, 2, long)
 	f.whileWaiting(t, func() {
-		v, source, err := f.service.Get(t.Context(), id, r)
+		v, source, err := f.get(t.Context(), id, r)
 		if err != nil || v.Version != 2 || source != SourceProjection {
 			t.Errorf("version %d from %q, %v; want 2 from the projection", v.Version, source, err)
 		}
@@ -101,7 +102,7 @@ func TestGetAsksTheOwnerWhenTheWaitIsOver(t *testing.T) {
 		t.Run(wait.String(), func(t *testing.T) {
 			id := newVideoID()
 			get := func(version int64) (Video, Source, error) {
-				return f.service.Get(t.Context(), id, read(t, id, version, wait))
+				return f.get(t.Context(), id, demand(t, id, version, wait))
 			}
 			_, _, err := get(1)
 			wantProblem(t, err, problem.CodeAhead, "TOKEN_AHEAD") // nobody knows this video
@@ -145,15 +146,39 @@ func TestEpochComesBeforeVersion(t *testing.T) {
 	t.Parallel()
 	f, id := setUp(t), newVideoID()
 	f.must(t, inbox.Applied, createdEvent(id, 1, "first"), titled(id, 2, "second"))
-	r := read(t, id, 1, 0)
-	r.token.Epoch = 2
-	_, _, err := f.service.Get(t.Context(), id, r)
+	later := position(id, 1)
+	later.Epoch = 2
+	d := demandOf(t, fresh.Request{Token: tokenOf(later)})
+	_, _, err := f.get(t.Context(), id, d)
 	wantProblem(t, err, problem.CodeAhead, "TOKEN_AHEAD")
 	restored := ownersVideo(id, 1, "restored")
 	restored.Epoch = 2
 	f.peer.has(restored)
-	v, source, err := f.service.Get(t.Context(), id, r)
+	v, source, err := f.get(t.Context(), id, d)
 	wantVersion(t, v, source, err, 1, SourceAuthority)
+}
+
+// The owner was restored to before the write that a token came from: what the
+// restored owner has is all that there will ever be, and the answer.
+func TestTokenFromBeforeARestore(t *testing.T) {
+	t.Parallel()
+	f, id := setUp(t), newVideoID()
+	f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
+	restored := ownersVideo(id, 2, "restored")
+	restored.Epoch = 2
+	f.peer.has(restored)
+	lost := demand(t, id, 9, 0)
+	a, err := f.service.Get(t.Context(), id, lost)
+	wantVersion(t, a.Video, a.Source, err, 2, SourceAuthority)
+	page, err := f.service.List(t.Context(), Query{}, lost)
+	if err != nil || page.Source != SourceAuthority || len(page.Videos) != 1 || page.Videos[0].Version != 2 {
+		t.Errorf("list: %+v, %v", page, err)
+	}
+	v, source, err := f.get(t.Context(), id, lost)
+	wantVersion(t, v, source, err, 2, SourceProjection) // the list has brought it forward
+	next := demandOf(t, fresh.Request{Token: a.metadata()["consistency-token"]})
+	v, source, err = f.get(t.Context(), id, next)
+	wantVersion(t, v, source, err, 2, SourceProjection)
 }
 
 func TestTheWaitEnds(t *testing.T) {
@@ -162,9 +187,9 @@ func TestTheWaitEnds(t *testing.T) {
 		t.Parallel()
 		f, id := setUp(t), newVideoID()
 		ctx, cancel := context.WithCancel(t.Context())
-		r := read(t, id, 1, long)
+		d := demand(t, id, 1, long)
 		f.whileWaiting(t, func() {
-			if _, _, err := f.service.Get(ctx, id, r); !errors.Is(err, context.Canceled) {
+			if _, _, err := f.get(ctx, id, d); !errors.Is(err, context.Canceled) {
 				t.Errorf("%v; want that the caller has gone away", err)
 			}
 		}, cancel)
@@ -174,32 +199,13 @@ func TestTheWaitEnds(t *testing.T) {
 		t.Parallel()
 		f, id := setUp(t), newVideoID()
 		f.peer.has(ownersVideo(id, 1, "first"))
-		r := read(t, id, 1, long)
+		d := demand(t, id, 1, long)
 		f.whileWaiting(t, func() {
-			v, source, err := f.service.Get(t.Context(), id, r)
+			v, source, err := f.get(t.Context(), id, d)
 			if err != nil || v.Version != 1 || source != SourceAuthority {
 				t.Errorf("version %d from %q, %v; want 1 from the authority", v.Version, source, err)
 			}
-		}, f.drain)
-	})
-	t.Run("at the ceiling", func(t *testing.T) {
-		t.Parallel()
-		r, err := NewRead(token(newVideoID(), 1), "token", time.Hour)
-		if err != nil || r.wait != 10*time.Second {
-			t.Errorf("wait %s, %v", r.wait, err)
-		}
-	})
-	t.Run("in time to ask the owner", func(t *testing.T) {
-		t.Parallel()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		r := Read{wait: time.Hour}
-		if got := r.budget(ctx); got > 30*time.Second || got < 29*time.Second {
-			t.Errorf("budget %s of a minute; want half", got)
-		}
-		if got := (Read{wait: time.Second}).budget(ctx); got != time.Second {
-			t.Errorf("budget %s; want the wait", got)
-		}
+		}, f.waiters.Drain)
 	})
 }
 
@@ -207,13 +213,13 @@ func TestTooManyWaiters(t *testing.T) {
 	t.Parallel()
 	f, id := setUpWith(t, 1), newVideoID()
 	f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
-	r := read(t, id, 2, long)
+	r := demand(t, id, 2, long)
 	f.whileWaiting(t, func() {
-		if _, _, err := f.service.Get(t.Context(), id, r); err != nil {
+		if _, _, err := f.get(t.Context(), id, r); err != nil {
 			t.Errorf("the first: %v", err)
 		}
 	}, func() {
-		_, _, err := f.service.Get(t.Context(), id, r)
+		_, _, err := f.get(t.Context(), id, r)
 		if p := wantProblem(t, err, problem.CodeTooMany, "TOO_MANY_WAITERS"); p.RetryAfter != time.Second {
 			t.Errorf("Retry-After %s", p.RetryAfter)
 		}

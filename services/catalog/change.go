@@ -11,6 +11,7 @@ import (
 
 	"example.com/lockstep/internal/pbtime"
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
 )
 
@@ -34,6 +35,10 @@ func (c change) newerThan(v Video) bool {
 }
 
 func videoKey(id uuid.UUID) string { return eventing.Key(aggregateType, id.String()) }
+
+func (v Video) position() consistency.Position {
+	return consistency.Position{AggregateType: aggregateType, AggregateID: v.ID.String(), Epoch: v.Epoch, Version: v.Version}
+}
 
 func snapshot(v Video) change {
 	return change{video: v.ID, epoch: v.Epoch, version: v.Version, at: v.UpdatedAt, payload: v}

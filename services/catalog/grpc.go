@@ -3,11 +3,15 @@ package catalog
 import (
 	"context"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/pbtime"
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing/consistency"
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
 )
 
@@ -22,48 +26,67 @@ func (g grpcServer) GetVideo(ctx context.Context, req *catalogv1.GetVideoRequest
 	if err != nil {
 		return nil, problem.Invalid("video_id", err.Error())
 	}
-	read, err := demanded(req.GetAtLeastAsFresh(), req.GetWait())
+	demand, err := demanded(req)
 	if err != nil {
 		return nil, err
 	}
-	v, source, err := g.service.Get(ctx, id, read)
+	a, err := g.service.Get(ctx, id, demand)
 	if err != nil {
 		return nil, err
 	}
-	return &catalogv1.GetVideoResponse{Video: v.proto(), Source: source.proto()}, nil
+	return &catalogv1.GetVideoResponse{Video: a.Video.proto(), Source: a.Source.proto(), Stale: protoLags(a.Stale)},
+		grpc.SetHeader(ctx, metadata.New(a.metadata()))
 }
 
 func (g grpcServer) ListVideos(ctx context.Context, req *catalogv1.ListVideosRequest) (*catalogv1.ListVideosResponse, error) {
-	read, err := demanded(req.GetAtLeastAsFresh(), req.GetWait())
+	demand, err := demanded(req)
 	if err != nil {
 		return nil, err
 	}
 	page, err := g.service.List(ctx, Query{
 		UploaderID: req.GetUploaderId(), Title: req.GetQ(), PageSize: int(req.GetPageSize()), PageToken: req.GetPageToken(),
-	}, read)
+	}, demand)
 	if err != nil {
 		return nil, err
 	}
-	resp := &catalogv1.ListVideosResponse{NextPageToken: page.Next, Source: page.Source.proto()}
+	resp := &catalogv1.ListVideosResponse{NextPageToken: page.Next, Source: page.Source.proto(), Stale: protoLags(page.Stale)}
 	for _, v := range page.Videos {
 		resp.Videos = append(resp.Videos, v.proto())
 	}
-	return resp, nil
+	return resp, grpc.SetHeader(ctx, metadata.Pairs("consistency-source", string(page.Source)))
 }
 
-// demanded checks wait also where there is no token that it could be for.
-func demanded(token string, wait *durationpb.Duration) (Read, error) {
-	d := defaultWait
-	if wait != nil {
-		d = wait.AsDuration()
-		if wait.CheckValid() != nil || d < 0 {
-			return Read{}, problem.Invalid("wait", "must be a valid duration, and not negative")
-		}
+var modes = map[catalogv1.Consistency]consistency.Mode{
+	catalogv1.Consistency_CONSISTENCY_UNSPECIFIED:       "",
+	catalogv1.Consistency_CONSISTENCY_MINIMIZE_LATENCY:  consistency.MinimizeLatency,
+	catalogv1.Consistency_CONSISTENCY_AT_LEAST_AS_FRESH: consistency.AtLeastAsFresh,
+	catalogv1.Consistency_CONSISTENCY_FULLY_CONSISTENT:  consistency.FullyConsistent,
+}
+
+// demanded is how fresh the answer to any request must be.
+func demanded(req interface {
+	GetAtLeastAsFresh() string
+	GetWait() *durationpb.Duration
+	GetConsistency() catalogv1.Consistency
+	GetStaleIfError() bool
+},
+) (fresh.Demand, error) {
+	mode, known := modes[req.GetConsistency()]
+	if !known {
+		return fresh.Demand{}, problem.Invalid("consistency", "is not a known value")
 	}
-	if token == "" {
-		return Read{}, nil
+	wish, err := fresh.FromGRPC(req.GetAtLeastAsFresh(), req.GetWait(), mode, req.GetStaleIfError())
+	if err != nil {
+		return fresh.Demand{}, err
 	}
-	return NewRead(token, "at_least_as_fresh", d)
+	return Read(wish)
+}
+
+func protoLags(lags []fresh.Lag) (out []*catalogv1.Lag) {
+	for _, l := range lags {
+		out = append(out, &catalogv1.Lag{Id: l.ID, Version: l.Version, AtLeast: l.AtLeast})
+	}
+	return out
 }
 
 func (v Video) proto() *catalogv1.Video {

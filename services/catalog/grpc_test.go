@@ -117,8 +117,8 @@ func TestGRPCHostileRequests(t *testing.T) {
 	before := f.row(t, id)
 	good := token(id, 1)
 	pageToken := page.Token(id, (&Query{}).filter())
-	engagement := consistency.Token{AggregateType: "engagement", AggregateID: id.String(), Epoch: 1, Version: 1}.String()
-	noUUID := consistency.Token{AggregateType: "video", AggregateID: "42", Epoch: 1, Version: 1}.String()
+	otherTenant := consistency.Token{Tenant: "another", Positions: []consistency.Position{position(id, 1)}}.String()
+	noUUID := tokenOf(consistency.Position{AggregateType: "video", AggregateID: "42", Epoch: 1, Version: 1})
 	type get = catalogv1.GetVideoRequest
 	type list = catalogv1.ListVideosRequest
 	sec := func(s int64, n int32) *durationpb.Duration { return &durationpb.Duration{Seconds: s, Nanos: n} }
@@ -138,7 +138,7 @@ func TestGRPCHostileRequests(t *testing.T) {
 		{&get{VideoId: id.String(), AtLeastAsFresh: good + "A"}, "at_least_as_fresh"},
 		{&get{VideoId: id.String(), AtLeastAsFresh: " " + good}, "at_least_as_fresh"},
 		{&get{VideoId: id.String(), AtLeastAsFresh: strings.Repeat("A", 10_000)}, "at_least_as_fresh"},
-		{&get{VideoId: id.String(), AtLeastAsFresh: engagement}, "at_least_as_fresh"},
+		{&get{VideoId: id.String(), AtLeastAsFresh: otherTenant}, "at_least_as_fresh"},
 		{&get{VideoId: id.String(), AtLeastAsFresh: noUUID}, "at_least_as_fresh"},
 		{&get{VideoId: id.String(), Wait: sec(-1, 0)}, "wait"},
 		{&get{VideoId: id.String(), Wait: sec(0, -1)}, "wait"},
@@ -162,7 +162,7 @@ func TestGRPCHostileRequests(t *testing.T) {
 		{&list{Q: strings.Repeat("Ü", 201)}, "q"},
 		{&list{Q: strings.Repeat("x", 1<<20)}, "q"},
 		{&list{AtLeastAsFresh: "garbage"}, "at_least_as_fresh"},
-		{&list{AtLeastAsFresh: engagement}, "at_least_as_fresh"},
+		{&list{AtLeastAsFresh: otherTenant}, "at_least_as_fresh"},
 		{&list{Wait: sec(-5, 0)}, "wait"},
 	} {
 		method, resp := catalogv1.CatalogService_GetVideo_FullMethodName, proto.Message(&catalogv1.GetVideoResponse{})

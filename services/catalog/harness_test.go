@@ -21,8 +21,10 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"example.com/lockstep/internal/database"
+	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/serve"
+	"example.com/lockstep/pkg/bell"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -67,11 +69,11 @@ func (p *peer) fails(err error) {
 	p.fault = err
 }
 
-// looks counts the reads of single videos.
+// looks counts the looks for those who wait.
 type looks struct{ n atomic.Int64 }
 
 func (l *looks) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
-	if strings.HasSuffix(q.SQL, "WHERE video_id = $1") {
+	if strings.Contains(q.SQL, "ANY($1::uuid[])") {
 		l.n.Add(1)
 	}
 	return ctx
@@ -87,7 +89,6 @@ type fixture struct {
 	waiters   *consistency.Waiters
 	projector *Projector
 	service   *Service
-	drain     func()
 }
 
 func setUp(t *testing.T) *fixture { return setUpWith(t, maxWaiters) }
@@ -101,9 +102,8 @@ func setUpWith(t *testing.T, waiters int) *fixture {
 	cfg := opened.Config()
 	opened.Close()
 	f := &fixture{
-		looks:   &looks{},
-		peer:    &peer{videos: map[string]*videov1.Video{}, asked: make(chan struct{}, 100)},
-		waiters: consistency.NewWaiters(waiters),
+		looks: &looks{},
+		peer:  &peer{videos: map[string]*videov1.Video{}, asked: make(chan struct{}, 100)},
 	}
 	cfg.ConnConfig.Tracer = f.looks
 	if f.pool, err = pgxpool.NewWithConfig(t.Context(), cfg); err != nil {
@@ -123,10 +123,16 @@ func setUpWith(t *testing.T, waiters int) *fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	draining := make(chan struct{})
-	f.drain = sync.OnceFunc(func() { close(draining) })
-	f.projector = &Projector{db: f.pool, owner: Owner{videov1.NewVideoServiceClient(conn)}, waiters: f.waiters}
-	f.service = &Service{projector: f.projector, draining: draining}
+	f.waiters = newWaiters(waiters, f.pool, bell.New(f.pool, "", "consistency", quiet()))
+	running, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ran := make(chan error, 1)
+	go func() { ran <- f.waiters.Run(running, quiet(), func() {}) }()
+	t.Cleanup(func() {
+		stop()
+		<-ran
+	})
+	f.projector = NewProjector(f.pool, conn, f.waiters)
+	f.service = NewService(f.projector)
 	return f
 }
 
@@ -155,14 +161,13 @@ func (f *fixture) must(t testing.TB, want inbox.Outcome, events ...eventing.Even
 }
 
 // whileWaiting runs meanwhile once the reader that read starts is waiting, and
-// returns when both have ended. A reader looks once before it waits, and for the
-// second time when Notify already reaches it.
+// returns when both have ended. Who waits is looked for at once.
 func (f *fixture) whileWaiting(t testing.TB, read, meanwhile func()) {
 	t.Helper()
 	before := f.looks.n.Load()
 	var reader sync.WaitGroup
 	reader.Go(read)
-	eventually(t, func() bool { return f.looks.n.Load() >= before+2 })
+	eventually(t, func() bool { return f.looks.n.Load() > before })
 	meanwhile()
 	reader.Wait()
 }
@@ -198,18 +203,40 @@ func newVideoID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
 var uploader = uuid.MustParse("6a1b52a9-33cd-4b1c-8e52-2b7a3a4b8f10")
 
-func token(id uuid.UUID, version int64) string {
-	return consistency.Token{AggregateType: "video", AggregateID: id.String(), Epoch: 1, Version: version}.String()
+func token(id uuid.UUID, version int64) string { return tokenOf(position(id, version)) }
+
+func position(id uuid.UUID, version int64) consistency.Position {
+	return consistency.Position{AggregateType: "video", AggregateID: id.String(), Epoch: 1, Version: version}
 }
 
-func read(t testing.TB, id uuid.UUID, version int64, wait time.Duration) Read {
+func tokenOf(positions ...consistency.Position) string {
+	merged, err := consistency.Merge(consistency.Token{Positions: positions})
+	if err != nil {
+		panic(err)
+	}
+	return merged.String()
+}
+
+// demand is the demand of a reader with the token of a video at version.
+func demand(t testing.TB, id uuid.UUID, version int64, wait time.Duration) fresh.Demand {
 	t.Helper()
-	r, err := NewRead(token(id, version), "token", wait)
+	return demandOf(t, fresh.Request{Token: token(id, version), Wait: wait})
+}
+
+func demandOf(t testing.TB, q fresh.Request) fresh.Demand {
+	t.Helper()
+	q.TokenField, q.ModeField = "token", "mode"
+	d, err := Read(q)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.wait = wait // beyond the ceiling, too
-	return r
+	return d
+}
+
+// get is the service's Get without what only some tests look at.
+func (f *fixture) get(ctx context.Context, id uuid.UUID, d fresh.Demand) (Video, Source, error) {
+	a, err := f.service.Get(ctx, id, d)
+	return a.Video, a.Source, err
 }
 
 func createdEvent(id uuid.UUID, version int64, title string) eventing.Event {

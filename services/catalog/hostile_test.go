@@ -21,8 +21,8 @@ func TestRESTHostileRequests(t *testing.T) {
 	before := f.row(t, id)
 	video, list, good := "GET /v1/videos/"+id.String(), "GET /v1/videos", token(id, 1)
 	pageToken := page.Token(id, (&Query{}).filter())
-	engagement := consistency.Token{AggregateType: "engagement", AggregateID: id.String(), Epoch: 1, Version: 1}.String()
-	noUUID := consistency.Token{AggregateType: "video", AggregateID: "42", Epoch: 1, Version: 1}.String()
+	otherTenant := consistency.Token{Tenant: "another", Positions: []consistency.Position{position(id, 1)}}.String()
+	noUUID := tokenOf(consistency.Position{AggregateType: "video", AggregateID: "42", Epoch: 1, Version: 1})
 	with := func(name, value string) string { return name + ": " + value }
 	tests := []struct {
 		line, header string
@@ -45,7 +45,7 @@ func TestRESTHostileRequests(t *testing.T) {
 		{video, with("Consistency-Token", "garbage!"), 400, "Consistency-Token"},
 		{video, with("Consistency-Token", good+"A"), 400, "Consistency-Token"},
 		{video, with("Consistency-Token", strings.Repeat("A", 10_000)), 400, "Consistency-Token"},
-		{video, with("Consistency-Token", engagement), 400, "Consistency-Token"},
+		{video, with("Consistency-Token", otherTenant), 400, "Consistency-Token"},
 		{video, with("Consistency-Token", noUUID), 400, "Consistency-Token"},
 		{video + "?consistency_token=", "", 400, "consistency_token"},
 		{video + "?consistency_token=" + good[:20], "", 400, "consistency_token"},

@@ -10,22 +10,19 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/pbtime"
 	videov1 "example.com/lockstep/proto/video/v1"
 )
 
-var (
-	// errOwnerLacks: the owner answered that there never was such a video.
-	errOwnerLacks = errors.New("owner does not know the video")
-	// errOwnerAway: the owner did not answer, or not sensibly.
-	errOwnerAway = errors.New("owner cannot be asked")
-)
+// errOwnerLacks: the owner answered that there never was such a video.
+var errOwnerLacks = errors.New("owner does not know the video")
 
 // Owner is the way to the service that owns videos.
 type Owner struct{ videos videov1.VideoServiceClient }
 
 // get returns the video or its tombstone as the owner has it. Its errors are
-// errOwnerLacks, errOwnerAway, or that the caller has gone away.
+// errOwnerLacks, fresh.ErrOwnerAway, or that the caller has gone away.
 func (o Owner) get(ctx context.Context, id uuid.UUID, timeout time.Duration) (Video, error) {
 	asking, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -37,14 +34,14 @@ func (o Owner) get(ctx context.Context, id uuid.UUID, timeout time.Duration) (Vi
 	case status.Code(err) == codes.NotFound:
 		return Video{}, fmt.Errorf("%w: %s", errOwnerLacks, id)
 	case err != nil:
-		return Video{}, fmt.Errorf("%w: %w", errOwnerAway, err)
+		return Video{}, fmt.Errorf("%w: %w", fresh.ErrOwnerAway, err)
 	case p.GetVideoId() != id.String() || p.GetVersion() < 1 || p.GetEpoch() < 1:
 		return Video{}, fmt.Errorf("%w: asked for video %s, got %q version %d epoch %d",
-			errOwnerAway, id, p.GetVideoId(), p.GetVersion(), p.GetEpoch())
+			fresh.ErrOwnerAway, id, p.GetVideoId(), p.GetVersion(), p.GetEpoch())
 	}
 	uploader, err := parseID(p.GetUploaderId())
 	if err != nil {
-		return Video{}, fmt.Errorf("%w: uploader_id: %w", errOwnerAway, err)
+		return Video{}, fmt.Errorf("%w: uploader_id: %w", fresh.ErrOwnerAway, err)
 	}
 	return Video{
 		ID: id, UploaderID: uploader, Title: p.GetTitle(), Description: p.GetDescription(),

@@ -38,9 +38,9 @@ type Projector struct {
 }
 
 // NewProjector returns the projector of db's projection, with the owner of videos
-// at the other end of the connection.
-func NewProjector(db *pgxpool.Pool, owner *grpc.ClientConn) *Projector {
-	return &Projector{db: db, owner: Owner{videov1.NewVideoServiceClient(owner)}, waiters: consistency.NewWaiters(maxWaiters)}
+// at the other end of the connection and those who wait for the projection.
+func NewProjector(db *pgxpool.Pool, owner *grpc.ClientConn, waiters *consistency.Waiters) *Projector {
+	return &Projector{db: db, owner: Owner{videov1.NewVideoServiceClient(owner)}, waiters: waiters}
 }
 
 // Handler is what is done with events, as they arrive or when an operator

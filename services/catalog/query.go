@@ -2,61 +2,16 @@ package catalog
 
 import (
 	"cmp"
-	"context"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 
+	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/page"
 	"example.com/lockstep/internal/problem"
-	"example.com/lockstep/pkg/eventing/consistency"
 )
 
-const (
-	// defaultWait is far above an event's usual delay, and short for a person.
-	defaultWait = 2 * time.Second
-	// maxWait bounds how long a forged token holds a connection.
-	maxWait = 10 * time.Second
-
-	maxTitleSearch = 200 // characters
-)
-
-// Read says how fresh an answer must be. The zero Read takes what the
-// projection has.
-type Read struct {
-	token consistency.Token
-	video uuid.UUID
-	wait  time.Duration
-}
-
-// NewRead demands token of the video that it names, and waits for the projection
-// (at most maxWait) before the owner is asked. field is what an error blames.
-func NewRead(token, field string, wait time.Duration) (Read, error) {
-	t, err := consistency.Parse(token)
-	if err != nil {
-		return Read{}, problem.Invalid(field, err.Error())
-	}
-	if t.AggregateType != aggregateType {
-		return Read{}, problem.Invalid(field, "is a token of something else than a video")
-	}
-	id, err := parseID(t.AggregateID)
-	if err != nil {
-		return Read{}, problem.Invalid(field, "names no video")
-	}
-	return Read{token: t, video: id, wait: min(wait, maxWait)}, nil
-}
-
-func (r Read) reached(v Video) bool { return r.token.Reached(v.Epoch, v.Version) }
-
-// budget is the wait within ctx's deadline, of which half is kept for asking the
-// owner: a wait that used up all of it would help nobody.
-func (r Read) budget(ctx context.Context) time.Duration {
-	if deadline, ok := ctx.Deadline(); ok {
-		return min(r.wait, time.Until(deadline)/2)
-	}
-	return r.wait
-}
+const maxTitleSearch = 200 // characters
 
 // Query selects videos.
 type Query struct {
@@ -70,11 +25,13 @@ type Query struct {
 	PageToken string
 }
 
-// Page is one page of videos. Next is empty on the last one.
+// Page is one page of videos. Next is empty on the last one, and Stale unless the
+// reader has allowed that the page lacks something of its token.
 type Page struct {
-	Videos []Video `json:"videos"`
-	Next   string  `json:"next_page_token"`
-	Source Source  `json:"source"`
+	Videos []Video     `json:"videos"`
+	Next   string      `json:"next_page_token"`
+	Source Source      `json:"source"`
+	Stale  []fresh.Lag `json:"stale,omitempty"`
 }
 
 // check sets what is not given, and returns the last video of the page before.

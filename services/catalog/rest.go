@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/page"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/serve"
@@ -29,7 +30,7 @@ func (a rest) mount(r chi.Router) {
 }
 
 // read checks what every read takes besides its own query parameters.
-func (a rest) read(answer func(http.ResponseWriter, *http.Request, Read, url.Values) error, parameters ...string) http.HandlerFunc {
+func (a rest) read(answer func(http.ResponseWriter, *http.Request, fresh.Demand, url.Values) error, parameters ...string) http.HandlerFunc {
 	parameters = append(parameters, "consistency_token")
 	return serve.Handler(a.log, func(w http.ResponseWriter, r *http.Request) error {
 		// What a cache keeps may be older than its next reader's token.
@@ -39,32 +40,36 @@ func (a rest) read(answer func(http.ResponseWriter, *http.Request, Read, url.Val
 		if err := bad.Err(); err != nil {
 			return err
 		}
-		read, err := demand(w, r, query)
+		wish, err := fresh.FromHTTP(w, r, query)
 		if err != nil {
 			return err
 		}
-		return answer(w, r, read, query)
+		demand, err := Read(wish)
+		if err != nil {
+			return err
+		}
+		return answer(w, r, demand, query)
 	})
 }
 
-func (a rest) get(w http.ResponseWriter, r *http.Request, read Read, _ url.Values) error {
+func (a rest) get(w http.ResponseWriter, r *http.Request, demand fresh.Demand, _ url.Values) error {
 	id, err := parseID(chi.URLParam(r, "id"))
 	if err != nil {
 		return problem.Invalid("video_id", err.Error())
 	}
-	v, source, err := a.service.Get(r.Context(), id, read)
+	answer, err := a.service.Get(r.Context(), id, demand)
 	if err != nil {
 		return err
 	}
-	w.Header().Set("ETag", serve.ETag(v.Version))
-	serve.WriteJSON(w, http.StatusOK, struct {
-		Video
-		Source Source `json:"source"`
-	}{v, source})
+	for name, value := range answer.metadata() {
+		w.Header().Set(name, value)
+	}
+	w.Header().Set("ETag", serve.ETag(answer.Version))
+	serve.WriteJSON(w, http.StatusOK, answer)
 	return nil
 }
 
-func (a rest) list(w http.ResponseWriter, r *http.Request, read Read, query url.Values) error {
+func (a rest) list(w http.ResponseWriter, r *http.Request, demand fresh.Demand, query url.Values) error {
 	var bad problem.Faults
 	q := Query{
 		UploaderID: query.Get("uploader_id"), Title: query.Get("q"),
@@ -75,23 +80,11 @@ func (a rest) list(w http.ResponseWriter, r *http.Request, read Read, query url.
 	if err := bad.Err(); err != nil {
 		return err
 	}
-	videos, err := a.service.List(r.Context(), q, read)
+	videos, err := a.service.List(r.Context(), q, demand)
 	if err != nil {
 		return err
 	}
+	w.Header().Set("Consistency-Source", string(videos.Source))
 	serve.WriteJSON(w, http.StatusOK, videos)
 	return nil
-}
-
-// demand is how fresh r wants its answer.
-func demand(w http.ResponseWriter, r *http.Request, query url.Values) (Read, error) {
-	wait, err := serve.PreferredWait(w, r, defaultWait, maxWait)
-	if err != nil {
-		return Read{}, err
-	}
-	token, field, err := serve.ConsistencyToken(r, query)
-	if err != nil || token == "" {
-		return Read{}, err
-	}
-	return NewRead(token, field, wait)
 }

@@ -24,6 +24,9 @@ type Config struct {
 	// DatabaseURL connects as the role catalog_service. Behind a transaction
 	// pooler it says default_query_exec_mode=exec.
 	DatabaseURL string
+	// ListenURL connects to the same past a transaction pooler; empty means that
+	// DatabaseURL will do.
+	ListenURL string
 	// Project is the Google Cloud project of the subscription.
 	Project string
 	// PubSubEndpoint is a regional endpoint (host:port); empty is the global one.
@@ -37,6 +40,7 @@ func ReadConfig(r *env.Reader) Config {
 	r.Required("VIDEO_SERVICE_ADDR")
 	return Config{
 		DatabaseURL:      r.RequiredURL("DATABASE_URL"),
+		ListenURL:        r.URL("LISTEN_DATABASE_URL"),
 		Project:          r.Required("GOOGLE_CLOUD_PROJECT"),
 		PubSubEndpoint:   r.HostPort("PUBSUB_ENDPOINT", ""),
 		VideoServiceAddr: r.HostPort("VIDEO_SERVICE_ADDR", ""),
@@ -66,16 +70,19 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	defer owner.Close()
 
 	health := serve.NewHealth(log, database.Ready(pool, migrations.Catalog))
-	projector := NewProjector(pool, owner)
+	waiters := NewWaiters(pool, cfg.ListenURL, log)
+	projector := NewProjector(pool, owner, waiters)
 	consumer, err := inbox.NewConsumer(pool, client, Subscription, projector.Handler(), log, health.Register("consumer"))
 	if err != nil {
 		return err
 	}
 
-	service := &Service{projector: projector, draining: ctx.Done()}
+	defer context.AfterFunc(ctx, waiters.Drain)()
+	watching := health.Register("waiters")
+	service := NewService(projector)
 	server := serve.New(log, newRouter(service, log, health), newGRPC(service, log), health)
 	log.InfoContext(ctx, "catalog serves", "addr", lis.Addr().String(), "project", cfg.Project)
-	return server.Run(ctx, lis, consumer.Run)
+	return server.Run(ctx, lis, consumer.Run, func(ctx context.Context) error { return waiters.Run(ctx, log, watching) })
 }
 
 func newRouter(s *Service, log *slog.Logger, health *serve.Health) *chi.Mux {

@@ -9,6 +9,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/pkg/eventing/consistency"
 )
 
 const columns = `video_id, uploader_id, title, description, duration_seconds, published_at,
@@ -26,6 +28,24 @@ func scanVideo(row pgx.CollectableRow) (v Video, err error) {
 func readVideo(ctx context.Context, db *pgxpool.Pool, id uuid.UUID) (Video, error) {
 	rows, _ := db.Query(ctx, `SELECT `+columns+` FROM video_projection WHERE video_id = $1`, id)
 	return oneVideo(rows, "read video")
+}
+
+// readPositions returns where the projection is with those videos that it has.
+func readPositions(ctx context.Context, db *pgxpool.Pool, videos []consistency.Position) ([]consistency.Position, error) {
+	ids, _, _ := unzip(videos)
+	rows, _ := db.Query(ctx, `SELECT $2, video_id::text, epoch, version FROM video_projection WHERE video_id = ANY($1::uuid[])`, ids, aggregateType)
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[consistency.Position])
+	if err != nil {
+		return nil, fmt.Errorf("read positions: %w", err)
+	}
+	return found, nil
+}
+
+func unzip(videos []consistency.Position) (ids []string, epochs, versions []int64) {
+	for _, p := range videos {
+		ids, epochs, versions = append(ids, p.AggregateID), append(epochs, p.Epoch), append(versions, p.Version)
+	}
+	return ids, epochs, versions
 }
 
 // lockVideo is readVideo that locks the row, where there is one, until tx ends.
@@ -69,8 +89,10 @@ func writeVideo(ctx context.Context, tx pgx.Tx, stored, next Video) (bool, error
 
 // listVideos returns q's page and, where there is one, the video behind it:
 // newest first, since ids are UUIDs of version 7. A title search has no index
-// and reads until the page is full.
-func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID) ([]Video, error) {
+// and reads until the page is full. Of the positions in wanted, as many as
+// reached has are reached in the page's own snapshot.
+func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID, wanted []consistency.Position,
+) (videos []Video, reached int, err error) {
 	sql := `SELECT ` + columns + ` FROM video_projection WHERE deleted_at IS NULL AND video_id < $2`
 	args := []any{q.PageSize + 1, before}
 	// Only what applies, so that each combination is planned for its index.
@@ -84,10 +106,32 @@ func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID
 	if q.Title != "" {
 		and("title ILIKE", "%"+strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(q.Title)+"%")
 	}
-	rows, _ := db.Query(ctx, sql+` ORDER BY video_id DESC LIMIT $1`, args...)
-	videos, err := pgx.CollectRows(rows, scanVideo)
-	if err != nil {
-		return nil, fmt.Errorf("list videos: %w", err)
+	sql += ` ORDER BY video_id DESC LIMIT $1`
+	if len(wanted) > 0 {
+		ids, epochs, versions := unzip(wanted)
+		n := len(args)
+		args = append(args, ids, epochs, versions)
+		sql = withReached(sql, n+1)
 	}
-	return videos, nil
+	rows, _ := db.Query(ctx, sql, args...)
+	videos, err = pgx.CollectRows(rows, scanVideo)
+	if err != nil {
+		return nil, 0, fmt.Errorf("list videos: %w", err)
+	}
+	if len(wanted) > 0 {
+		last := len(videos) - 1
+		videos, reached = videos[:last], int(videos[last].Version)
+	}
+	return videos, reached, nil
+}
+
+// withReached adds a last row to a page of videos, which is none: its version
+// counts the wanted positions, in the arrays from $n on, that are reached.
+func withReached(page string, n int) string {
+	return fmt.Sprintf(`(%s) UNION ALL
+		SELECT '00000000-0000-0000-0000-000000000000', NULL, '', '', 0, NULL,
+		       (SELECT count(*) FROM unnest($%d::uuid[], $%d::bigint[], $%d::bigint[]) AS w (id, epoch, version)
+		          JOIN video_projection p ON p.video_id = w.id AND (p.epoch, p.version) >= (w.epoch, w.version)),
+		       0, NULL, 'epoch', NULL
+		ORDER BY video_id DESC`, page, n, n+1, n+2)
 }

@@ -249,9 +249,9 @@ func (v *Video) step() {
 
 // Token is the consistency token of v at its version.
 func (v Video) Token() string {
-	return consistency.Token{
+	return consistency.Token{Positions: []consistency.Position{{
 		AggregateType: aggregateType, AggregateID: v.ID.String(), Epoch: eventing.Epoch, Version: v.Version,
-	}.String()
+	}}}.String()
 }
 
 // now is precise to what a read will find.

@@ -1,19 +1,22 @@
 package consistency
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
 	"unicode/utf8"
+
+	"github.com/google/uuid"
 
 	"example.com/lockstep/pkg/eventing"
 )
 
-// Token names a state of one aggregate that a reader has a right to see: the
-// version that a write made. To callers it is opaque text.
-type Token struct {
+// Position is a version of one aggregate.
+type Position struct {
 	AggregateType string
 	AggregateID   string
 	// Epoch and Version are compared in that order.
@@ -21,29 +24,110 @@ type Token struct {
 	Version int64
 }
 
-// ErrMalformed is what Parse's errors wrap.
-var ErrMalformed = errors.New("malformed consistency token")
+// Key identifies the aggregate; it is the eventing.Event.Key of the events that
+// bring a copy there.
+func (p Position) Key() string { return eventing.Key(p.AggregateType, p.AggregateID) }
 
-// MaxLength is the longest token text, in bytes.
-const MaxLength = 2048
+// Reached reports whether a copy at (epoch, version) is as fresh as p. A later
+// epoch is, whatever its versions: the owner was restored, and what it lost is
+// gone for good.
+func (p Position) Reached(epoch, version int64) bool {
+	return epoch > p.Epoch || epoch == p.Epoch && version >= p.Version
+}
+
+func (p Position) compare(q Position) int {
+	return cmp.Or(cmp.Compare(p.AggregateType, q.AggregateType), cmp.Compare(p.AggregateID, q.AggregateID))
+}
+
+// Token names states that a reader has a right to see: versions that writes have
+// made, at most one of each aggregate. To callers it is opaque text. The zero
+// Token demands nothing and has no text.
+type Token struct {
+	// Tenant is whose aggregates these are; it may be empty.
+	Tenant string
+	// Positions are in order of type and id, as Merge leaves them.
+	Positions []Position
+}
+
+// What Parse's and Merge's errors wrap.
+var (
+	ErrMalformed    = errors.New("malformed consistency token")
+	ErrTooLarge     = errors.New("the tokens name too many aggregates")
+	ErrOtherTenants = errors.New("the tokens are of several tenants")
+)
+
+const (
+	// MaxLength is the longest token text, in bytes.
+	MaxLength = 4096
+	// MaxPositions is how many aggregates a token may name: each can cost its
+	// reader's service a question to the owner.
+	MaxPositions = 32
+)
 
 // format is the first byte of every token, so that a later format can be told
 // from this one.
-const format = 1
+const format = 2
 
-// String is the token as callers carry it: URL-safe, without padding.
+// Merge returns the token that demands what all of tokens demand. One that would
+// be over the limits is an error: the caller knows what it no longer needs.
+func Merge(tokens ...Token) (Token, error) {
+	var merged Token
+	for _, t := range tokens {
+		switch {
+		case len(t.Positions) == 0:
+			continue
+		case len(merged.Positions) > 0 && t.Tenant != merged.Tenant:
+			return Token{}, ErrOtherTenants
+		}
+		merged.Tenant = t.Tenant
+		merged.Positions = append(merged.Positions, t.Positions...)
+	}
+	// Of one aggregate the furthest comes first, and the others are dropped.
+	slices.SortFunc(merged.Positions, func(p, q Position) int {
+		return cmp.Or(p.compare(q), cmp.Compare(q.Epoch, p.Epoch), cmp.Compare(q.Version, p.Version))
+	})
+	merged.Positions = slices.CompactFunc(merged.Positions, func(p, q Position) bool { return p.compare(q) == 0 })
+	if len(merged.Positions) > MaxPositions || len(merged.String()) > MaxLength {
+		return Token{}, fmt.Errorf("%w: at most %d, in %d bytes", ErrTooLarge, MaxPositions, MaxLength)
+	}
+	return merged, nil
+}
+
+// String is the token as callers carry it: URL-safe, without padding. A video's
+// has 42 characters; each further one adds some 25.
 func (t Token) String() string {
-	b := []byte{format}
-	b = appendText(b, t.AggregateType)
-	b = appendText(b, t.AggregateID)
-	b = binary.AppendUvarint(b, uint64(t.Epoch))
-	b = binary.AppendUvarint(b, uint64(t.Version))
-	b = binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
-	return base64.RawURLEncoding.EncodeToString(b)
+	if len(t.Positions) == 0 {
+		return ""
+	}
+	b := appendText([]byte{format}, t.Tenant)
+	for i, p := range t.Positions {
+		// A type is said once: an empty one is the one before.
+		if i > 0 && p.AggregateType == t.Positions[i-1].AggregateType {
+			b = appendText(b, "")
+		} else {
+			b = appendText(b, p.AggregateType)
+		}
+		b = appendID(b, p.AggregateID)
+		b = binary.AppendUvarint(b, uint64(p.Epoch))
+		b = binary.AppendUvarint(b, uint64(p.Version))
+	}
+	return seal(b)
+}
+
+func seal(b []byte) string {
+	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b)))
 }
 
 func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+// appendID writes a UUID as its 16 bytes, behind a length of 0 that no id has.
+func appendID(b []byte, s string) []byte {
+	if id, err := uuid.Parse(s); err == nil && id.String() == s {
+		return append(append(b, 0), id[:]...)
+	}
+	return appendText(b, s)
 }
 
 // Parse reads a token. The checksum catches truncation and typing errors; it is
@@ -65,8 +149,13 @@ func Parse(s string) (Token, error) {
 		return Token{}, fmt.Errorf("%w: checksum does not match, it may be cut off", ErrMalformed)
 	}
 	r := reader{b: body[1:]}
-	t := Token{AggregateType: r.text(), AggregateID: r.text(), Epoch: r.number(), Version: r.number()}
-	if r.failed || len(r.b) > 0 || t.AggregateType == "" || t.AggregateID == "" || t.Epoch < 1 || t.Version < 1 {
+	t := Token{Tenant: r.text()}
+	for len(r.b) > 0 && len(t.Positions) <= MaxPositions {
+		t.Positions = append(t.Positions, r.position(t.Positions))
+	}
+	// What is in another order, or written otherwise than String does, would be a
+	// second text for the same token.
+	if r.failed || len(t.Positions) == 0 || len(t.Positions) > MaxPositions || t.String() != s {
 		return Token{}, fmt.Errorf("%w: bad content", ErrMalformed)
 	}
 	return t, nil
@@ -76,6 +165,16 @@ func Parse(s string) (Token, error) {
 type reader struct {
 	b      []byte
 	failed bool
+}
+
+func (r *reader) position(before []Position) Position {
+	p := Position{AggregateType: r.text(), AggregateID: r.id(), Epoch: r.number(), Version: r.number()}
+	if n := len(before); n > 0 {
+		p.AggregateType = cmp.Or(p.AggregateType, before[n-1].AggregateType)
+		r.failed = r.failed || before[n-1].compare(p) >= 0
+	}
+	r.failed = r.failed || p.AggregateType == "" || p.AggregateID == "" || p.Epoch < 1 || p.Version < 1
+	return p
 }
 
 func (r *reader) number() int64 {
@@ -88,22 +187,28 @@ func (r *reader) number() int64 {
 	return int64(n)
 }
 
-func (r *reader) text() string {
-	n := r.number()
-	if n > int64(len(r.b)) || !utf8.Valid(r.b[:n]) {
-		r.failed, r.b = true, nil
-		return ""
+func (r *reader) text() string { return r.utf8(r.number()) }
+
+func (r *reader) id() string {
+	if n := r.number(); n != 0 {
+		return r.utf8(n)
 	}
-	s := string(r.b[:n])
-	r.b = r.b[n:]
-	return s
+	id, _ := uuid.FromBytes(r.bytes(int64(len(uuid.Nil)))) // too few have failed the reader
+	return id.String()
 }
 
-// Key identifies the token's aggregate; it is the eventing.Event.Key of the
-// events that bring a copy there.
-func (t Token) Key() string { return eventing.Key(t.AggregateType, t.AggregateID) }
+func (r *reader) utf8(n int64) string {
+	b := r.bytes(n)
+	r.failed = r.failed || !utf8.Valid(b)
+	return string(b)
+}
 
-// Reached reports whether a copy at (epoch, version) is as fresh as the token.
-func (t Token) Reached(epoch, version int64) bool {
-	return epoch > t.Epoch || epoch == t.Epoch && version >= t.Version
+func (r *reader) bytes(n int64) []byte {
+	if n > int64(len(r.b)) {
+		r.failed, r.b = true, nil
+		return nil
+	}
+	b := r.b[:n]
+	r.b = r.b[n:]
+	return b
 }

@@ -6,95 +6,214 @@ import (
 	"sync"
 	"time"
 
-	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/bell"
 )
 
 // ErrTooManyWaiters means that the limit of waiting readers is reached; the
 // caller should answer at once that it is busy.
 var ErrTooManyWaiters = errors.New("too many readers are waiting")
 
-// poll is the pause between looks while waiting. Notify is what wakes a reader
-// as a rule; this finds what another instance has applied.
-var poll = eventing.Backoff{Base: 50 * time.Millisecond, Cap: 400 * time.Millisecond}
+// Look returns where the copy is with those of the aggregates that it has; of
+// what it is given only type and id matter.
+type Look func(ctx context.Context, aggregates []Position) ([]Position, error)
 
-// Waiters are the readers in this process that wait for a copy to catch up.
+// Waiters are the readers in this process that wait for a copy to catch up. All
+// methods but Run are safe at any time and never block longer than they say.
 type Waiters struct {
-	max int
+	max     int
+	look    Look
+	bell    *bell.Bell
+	metrics metrics
+	wake    chan struct{}
 
-	mu    sync.Mutex
-	count int
-	byKey map[string]map[chan struct{}]struct{}
+	mu      sync.Mutex
+	drained bool
+	count   int
+	spots   map[string]*spot
+	due     map[string]Position // to be looked at
 }
 
-// NewWaiters returns a set that holds at most limit readers at once.
-func NewWaiters(limit int) *Waiters {
-	return &Waiters{max: limit, byKey: map[string]map[chan struct{}]struct{}{}}
+// spot is an aggregate that is waited for.
+type spot struct {
+	aggregate Position
+	waiters   map[*waiter]Position // each with what it wants
 }
 
-// Wait returns true as soon as reached does, and false when ctx ends first. It
-// asks reached now, after each Notify of key, and now and then in between. An
-// error of reached ends the wait, except one that is only ctx's end.
-func (w *Waiters) Wait(ctx context.Context, key string, reached func(context.Context) (bool, error)) (bool, error) {
-	// Listen before the first look: a change in between is then not missed.
-	wake, err := w.add(key)
+// waiter is one reader. It is owned by Waiters.mu until done is closed.
+type waiter struct {
+	wanted  []Position
+	missing int
+	done    chan struct{}
+}
+
+// NewWaiters returns a set that holds at most limit readers at once. Over others
+// it hears of the commits of other processes, and tells them of this one's.
+func NewWaiters(limit int, look Look, others *bell.Bell) *Waiters {
+	return &Waiters{
+		max: limit, look: look, bell: others, metrics: newMetrics(), wake: make(chan struct{}, 1),
+		spots: map[string]*spot{}, due: map[string]Position{},
+	}
+}
+
+// Wait returns true as soon as a look finds that the copy has reached all that is
+// wanted, which names an aggregate once at most. It returns false when ctx ends
+// or Drain is called before. Without Run nobody looks.
+func (w *Waiters) Wait(ctx context.Context, wanted ...Position) (bool, error) {
+	r, err := w.add(wanted)
 	if err != nil {
 		return false, err
 	}
-	defer w.remove(key, wake)
-	for attempt := 1; ; attempt++ {
-		ok, err := reached(ctx)
-		switch {
-		case ok:
-			return true, nil
-		case ctx.Err() != nil:
-			return false, nil
-		case err != nil:
-			return false, err
+	began := time.Now()
+	w.metrics.waiting(ctx, 1)
+	select {
+	case <-r.done:
+	case <-ctx.Done():
+	}
+	reached := w.remove(r)
+	w.metrics.waiting(ctx, -1)
+	w.metrics.waited(ctx, time.Since(began), reached)
+	return reached, nil
+}
+
+// Notify says that the aggregates with these keys have moved. Call it after the
+// commit that moved them. It never blocks.
+func (w *Waiters) Notify(keys ...string) {
+	w.mu.Lock()
+	for _, k := range keys {
+		if s := w.spots[k]; s != nil {
+			w.due[k] = s.aggregate
 		}
-		// Never less than half of the ceiling: jitter must not become a busy loop.
-		pause := poll.Delay(attempt)/2 + poll.Base/2
-		if !eventing.Sleep(ctx, pause, wake) {
-			return false, nil
+	}
+	w.mu.Unlock()
+	w.lookSoon()
+	w.bell.Ring(keys...)
+}
+
+// Drain ends all waits and lets none begin. It does not end Run.
+func (w *Waiters) Drain() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.drained = true
+	for _, s := range w.spots {
+		for r := range s.waiters {
+			w.leave(r)
 		}
 	}
 }
 
-// Notify wakes the readers that wait for the aggregates with these keys. Call
-// it after the commit that brought them forward. It never blocks.
-func (w *Waiters) Notify(keys ...string) {
+func (w *Waiters) add(wanted []Position) (*waiter, error) {
+	r := &waiter{wanted: wanted, missing: len(wanted), done: make(chan struct{})}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, k := range keys {
-		for wake := range w.byKey[k] {
-			select {
-			case wake <- struct{}{}:
-			default: // it is about to look anyway
+	switch {
+	case w.drained || len(wanted) == 0:
+		close(r.done)
+		return r, nil
+	case w.count >= w.max:
+		return nil, ErrTooManyWaiters
+	}
+	w.count++
+	for _, p := range wanted {
+		k := p.Key()
+		if w.spots[k] == nil {
+			w.spots[k] = &spot{aggregate: p, waiters: map[*waiter]Position{}}
+		}
+		w.spots[k].waiters[r] = p
+		// The copy may have moved between the reader's own look and this moment.
+		w.due[k] = p
+	}
+	w.lookSoon()
+	return r, nil
+}
+
+// remove reports whether r's wait was rewarded.
+func (w *Waiters) remove(r *waiter) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	select {
+	case <-r.done:
+	default:
+		w.leave(r)
+	}
+	return r.missing == 0
+}
+
+// leave ends r's wait.
+func (w *Waiters) leave(r *waiter) {
+	w.count--
+	close(r.done)
+	for _, p := range r.wanted {
+		w.forget(r, p.Key())
+	}
+}
+
+// forget has r wait for that aggregate no longer.
+func (w *Waiters) forget(r *waiter, key string) {
+	s := w.spots[key]
+	if s == nil {
+		return
+	}
+	delete(s.waiters, r)
+	if len(s.waiters) == 0 {
+		delete(w.spots, key)
+		delete(w.due, key)
+	}
+}
+
+// reached ends the waits that a look has found to be over.
+func (w *Waiters) reached(found []Position) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, at := range found {
+		key := at.Key()
+		s := w.spots[key]
+		if s == nil {
+			continue
+		}
+		for r, wanted := range s.waiters {
+			if !wanted.Reached(at.Epoch, at.Version) {
+				continue
+			}
+			// What is met stays met: copies do not go back.
+			w.forget(r, key)
+			if r.missing--; r.missing == 0 {
+				w.leave(r)
 			}
 		}
 	}
 }
 
-func (w *Waiters) add(key string) (chan struct{}, error) {
+// takeDue returns what is to be looked at now.
+func (w *Waiters) takeDue() []Position {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.count >= w.max {
-		return nil, ErrTooManyWaiters
+	due := make([]Position, 0, len(w.due))
+	for _, p := range w.due {
+		due = append(due, p)
 	}
-	w.count++
-	if w.byKey[key] == nil {
-		w.byKey[key] = map[chan struct{}]struct{}{}
-	}
-	wake := make(chan struct{}, 1)
-	w.byKey[key][wake] = struct{}{}
-	return wake, nil
+	clear(w.due)
+	return due
 }
 
-func (w *Waiters) remove(key string, wake chan struct{}) {
+// heard has everything looked at that another process has moved.
+func (w *Waiters) heard(news bell.Bulletin) {
+	w.setDue(news.Mentions)
+	w.lookSoon()
+}
+
+func (w *Waiters) setDue(matches func(key string) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.count--
-	delete(w.byKey[key], wake)
-	if len(w.byKey[key]) == 0 {
-		delete(w.byKey, key)
+	for k, s := range w.spots {
+		if matches(k) {
+			w.due[k] = s.aggregate
+		}
+	}
+}
+
+func (w *Waiters) lookSoon() {
+	select {
+	case w.wake <- struct{}{}:
+	default: // it is about to look anyway
 	}
 }

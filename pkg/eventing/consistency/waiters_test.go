@@ -3,109 +3,241 @@ package consistency
 import (
 	"context"
 	"errors"
-	"sync/atomic"
+	"log/slog"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"example.com/lockstep/pkg/bell"
 )
+
+// copied is a copy whose state a test sets.
+type copied struct {
+	mu       sync.Mutex
+	versions map[string]int64
+	looks    [][]Position
+	fault    error
+}
+
+func (c *copied) look(_ context.Context, aggregates []Position) (found []Position, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.looks = append(c.looks, aggregates)
+	for _, p := range aggregates {
+		if v, ok := c.versions[p.AggregateID]; ok {
+			found = append(found, at(p.AggregateType, p.AggregateID, v))
+		}
+	}
+	return found, c.fault
+}
+
+func (c *copied) set(id string, version int64, fault error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.versions[id], c.fault = version, fault
+}
+
+func (c *copied) looked() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.looks)
+}
+
+// watched are waiters with a watch, whose time stands still while anybody can run:
+// a return at the same instant was the wake-up's doing and not the poll's.
+func watched(t *testing.T, limit int, told bool) (*Waiters, *copied) {
+	t.Helper()
+	c := &copied{versions: map[string]int64{}}
+	log := slog.New(slog.DiscardHandler)
+	w := NewWaiters(limit, c.look, bell.New(nil, "", "test", log))
+	go w.watch(t.Context(), log, func() bool { return told }, func() {})
+	return w, c
+}
+
+// result is how a Wait in a goroutine has ended, and after how long.
+type result struct {
+	reached bool
+	err     error
+	took    time.Duration
+}
+
+func (w *Waiters) begin(ctx context.Context, wanted ...Position) <-chan result {
+	ended := make(chan result, 1)
+	began := time.Now()
+	go func() {
+		ok, err := w.Wait(ctx, wanted...)
+		ended <- result{ok, err, time.Since(began)}
+	}()
+	return ended
+}
+
+func (w *Waiters) empty() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.count == 0 && len(w.spots) == 0 && len(w.due) == 0
+}
 
 func TestWaitIsWokenByNotify(t *testing.T) {
 	t.Parallel()
-	// In the bubble time stands still while anybody can run: a return at the
-	// same instant was the wake-up's doing and not the poll's.
 	synctest.Test(t, func(t *testing.T) {
-		w := NewWaiters(1)
-		var version atomic.Int64
-		began := time.Now()
-		done := make(chan bool)
-		go func() {
-			ok, err := w.Wait(t.Context(), "video/a", func(context.Context) (bool, error) { return version.Load() >= 2, nil })
-			done <- ok && err == nil
-		}()
+		w, c := watched(t, 1, true)
+		ended := w.begin(t.Context(), at("v", "a", 2))
 		synctest.Wait()
-		version.Store(2)
-		w.Notify("video/b")
+		c.set("a", 1, nil)
+		w.Notify("v/b", "v/a")
 		synctest.Wait()
-		select {
-		case <-done:
-			t.Fatal("woken by another aggregate")
-		default:
+		if len(ended) != 0 {
+			t.Fatal("woken short of its version")
 		}
-		w.Notify("video/a")
-		if !<-done || time.Since(began) != 0 {
-			t.Errorf("not woken by its own aggregate: waited %v", time.Since(began))
+		c.set("a", 2, nil)
+		w.Notify("v/b")
+		synctest.Wait()
+		if len(ended) != 0 {
+			t.Fatal("woken by another aggregate")
+		}
+		w.Notify("v/a")
+		if r := <-ended; !r.reached || r.took != 0 {
+			t.Errorf("not woken by its own aggregate: %+v", r)
+		}
+		if !w.empty() {
+			t.Errorf("left behind: %d waiters, %d aggregates", w.count, len(w.spots))
 		}
 	})
 }
 
-func TestWaitPollsForWhatOthersApply(t *testing.T) {
+// What was applied between the reader's own look and its wait tells nobody again.
+func TestWaitLooksAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		looks := 0
-		ok, err := NewWaiters(1).Wait(t.Context(), "k", func(context.Context) (bool, error) { looks++; return looks == 4, nil })
-		if !ok || err != nil {
-			t.Errorf("Wait = %v, %v without a Notify", ok, err)
+		w, c := watched(t, 1, true)
+		c.set("a", 5, nil)
+		if r := <-w.begin(t.Context(), at("v", "a", 5)); !r.reached || r.took != 0 {
+			t.Errorf("%+v", r)
 		}
 	})
+}
+
+func TestWaitForSeveral(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, c := watched(t, 2, true)
+		both, one := w.begin(t.Context(), at("v", "a", 2), at("v", "b", 3)), w.begin(t.Context(), at("v", "b", 9))
+		synctest.Wait()
+		for _, step := range []struct {
+			id      string
+			version int64
+			ends    int
+		}{{"b", 3, 0}, {"a", 1, 0}, {"a", 7, 1}} {
+			c.set(step.id, step.version, nil)
+			w.Notify("v/" + step.id)
+			synctest.Wait()
+			if len(both) != step.ends || len(one) != 0 {
+				t.Errorf("with %+v: %d and %d waits have ended", step, len(both), len(one))
+			}
+		}
+		if r := <-both; !r.reached {
+			t.Errorf("%+v", r)
+		}
+		c.set("b", 9, nil)
+		w.Notify("v/b")
+		if r := <-one; !r.reached || !w.empty() {
+			t.Errorf("%+v; empty: %t", r, w.empty())
+		}
+	})
+}
+
+// Polling finds what nobody tells of: rarely where others are heard, soon where
+// not. Whatever the number of readers, it is one look.
+func TestPollingIsTheFallback(t *testing.T) {
+	t.Parallel()
+	for told, limit := range map[bool]time.Duration{true: 2 * time.Second, false: 50 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			w, c := watched(t, 100, told)
+			var ended []<-chan result
+			for range 100 {
+				ended = append(ended, w.begin(t.Context(), at("v", "a", 1)))
+			}
+			synctest.Wait()
+			c.set("a", 1, nil)
+			looks := c.looked()
+			for _, e := range ended {
+				if r := <-e; !r.reached || r.took == 0 || r.took > limit {
+					t.Errorf("others heard %t: %+v; want within %s", told, r, limit)
+				}
+			}
+			if n := c.looked() - looks; n != 1 {
+				t.Errorf("%d looks for 100 readers of one aggregate", n)
+			}
+		})
+	}
 }
 
 func TestWaitEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		w, c := watched(t, 1, false)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		w := NewWaiters(1)
-		looks := 0
-		ok, err := w.Wait(ctx, "k", func(context.Context) (bool, error) { looks++; return false, nil })
-		if ok || err != nil {
-			t.Errorf("Wait = %v, %v; want false without an error", ok, err)
+		if r := <-w.begin(ctx, at("v", "a", 1<<62)); r.reached || r.err != nil || r.took != 10*time.Second {
+			t.Errorf("%+v; want false without an error", r)
 		}
-		if looks > 100 {
-			t.Errorf("looked %d times in a second: a busy loop", looks)
+		if n := c.looked(); n > 10*20+2 {
+			t.Errorf("looked %d times in ten seconds: a busy loop", n)
 		}
-		if len(w.byKey) != 0 || w.count != 0 {
-			t.Errorf("a waiter is left behind: %d keys, count %d", len(w.byKey), w.count)
+		if !w.empty() {
+			t.Error("a waiter is left behind")
+		}
+		looks := c.looked()
+		time.Sleep(time.Minute)
+		if c.looked() != looks {
+			t.Error("looks for nobody")
 		}
 	})
 }
 
-func TestWaitReportsErrors(t *testing.T) {
+func TestLooksThatFailAreRepeated(t *testing.T) {
 	t.Parallel()
-	cause := errors.New("database is gone")
-	_, err := NewWaiters(1).Wait(t.Context(), "k", func(context.Context) (bool, error) { return false, cause })
-	if !errors.Is(err, cause) {
-		t.Errorf("error %v, want the one of the look", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w, c := watched(t, 1, true)
+		c.set("a", 1, errors.New("database is away"))
+		ended := w.begin(t.Context(), at("v", "a", 1))
+		time.Sleep(20 * time.Second)
+		if n := c.looked(); len(ended) != 0 || n < 4 || n > 100 {
+			t.Errorf("%d waits have ended after %d looks that failed", len(ended), n)
+		}
+		c.set("a", 1, nil)
+		if r := <-ended; !r.reached {
+			t.Errorf("%+v", r)
+		}
+	})
 }
 
 func TestWaitersAreBounded(t *testing.T) {
 	t.Parallel()
-	w := NewWaiters(2)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	waiting, done := make(chan struct{}, 2), make(chan error, 2)
-	for range 2 {
-		first := true
-		go func() {
-			_, err := w.Wait(ctx, "k", func(context.Context) (bool, error) {
-				if first {
-					first = false
-					waiting <- struct{}{}
-				}
-				return false, nil
-			})
-			done <- err
-		}()
-		<-waiting
-	}
-	never := func(context.Context) (bool, error) { return true, nil }
-	if _, err := w.Wait(ctx, "other", never); !errors.Is(err, ErrTooManyWaiters) {
-		t.Errorf("third waiter of two: %v, want ErrTooManyWaiters", err)
-	}
-	cancel()
-	<-done
-	<-done
-	if _, err := w.Wait(t.Context(), "other", never); err != nil {
-		t.Errorf("after the others left: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := watched(t, 2, true)
+		ctx, cancel := context.WithCancel(t.Context())
+		first, second := w.begin(ctx, at("v", "a", 1)), w.begin(t.Context(), at("v", "a", 1))
+		synctest.Wait()
+		if _, err := w.Wait(t.Context(), at("v", "b", 1)); !errors.Is(err, ErrTooManyWaiters) {
+			t.Errorf("third waiter of two: %v, want ErrTooManyWaiters", err)
+		}
+		cancel() // the first client hangs up
+		<-first
+		third := w.begin(t.Context(), at("v", "b", 1))
+		synctest.Wait()
+		if len(third) != 0 {
+			t.Errorf("after one has left: %+v", <-third)
+		}
+		w.Drain()
+		for _, e := range []<-chan result{second, third, w.begin(t.Context(), at("v", "c", 1))} {
+			if r := <-e; r.reached || r.err != nil || r.took != 0 {
+				t.Errorf("drained: %+v", r)
+			}
+		}
+		if !w.empty() {
+			t.Error("a waiter is left behind")
+		}
+	})
 }

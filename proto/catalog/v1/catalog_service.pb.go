@@ -80,6 +80,127 @@ func (Source) EnumDescriptor() ([]byte, []int) {
 	return file_catalog_v1_catalog_service_proto_rawDescGZIP(), []int{0}
 }
 
+// Consistency says how fresh an answer has to be.
+type Consistency int32
+
+const (
+	// AT_LEAST_AS_FRESH with a token, MINIMIZE_LATENCY without.
+	Consistency_CONSISTENCY_UNSPECIFIED Consistency = 0
+	// What the read model has, at once. The answer says what it lacks of the
+	// token, if there is one.
+	Consistency_CONSISTENCY_MINIMIZE_LATENCY Consistency = 1
+	// Nothing older than the token.
+	Consistency_CONSISTENCY_AT_LEAST_AS_FRESH Consistency = 2
+	// What the owner has. Lists cannot be had like this.
+	Consistency_CONSISTENCY_FULLY_CONSISTENT Consistency = 3
+)
+
+// Enum value maps for Consistency.
+var (
+	Consistency_name = map[int32]string{
+		0: "CONSISTENCY_UNSPECIFIED",
+		1: "CONSISTENCY_MINIMIZE_LATENCY",
+		2: "CONSISTENCY_AT_LEAST_AS_FRESH",
+		3: "CONSISTENCY_FULLY_CONSISTENT",
+	}
+	Consistency_value = map[string]int32{
+		"CONSISTENCY_UNSPECIFIED":       0,
+		"CONSISTENCY_MINIMIZE_LATENCY":  1,
+		"CONSISTENCY_AT_LEAST_AS_FRESH": 2,
+		"CONSISTENCY_FULLY_CONSISTENT":  3,
+	}
+)
+
+func (x Consistency) Enum() *Consistency {
+	p := new(Consistency)
+	*p = x
+	return p
+}
+
+func (x Consistency) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Consistency) Descriptor() protoreflect.EnumDescriptor {
+	return file_catalog_v1_catalog_service_proto_enumTypes[1].Descriptor()
+}
+
+func (Consistency) Type() protoreflect.EnumType {
+	return &file_catalog_v1_catalog_service_proto_enumTypes[1]
+}
+
+func (x Consistency) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Consistency.Descriptor instead.
+func (Consistency) EnumDescriptor() ([]byte, []int) {
+	return file_catalog_v1_catalog_service_proto_rawDescGZIP(), []int{1}
+}
+
+// Lag is a video that an answer shows older than the token demands, because
+// the request has allowed that.
+type Lag struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// What the read model had; 0 means that it did not have the video.
+	Version       int64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	AtLeast       int64 `protobuf:"varint,3,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Lag) Reset() {
+	*x = Lag{}
+	mi := &file_catalog_v1_catalog_service_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Lag) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Lag) ProtoMessage() {}
+
+func (x *Lag) ProtoReflect() protoreflect.Message {
+	mi := &file_catalog_v1_catalog_service_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Lag.ProtoReflect.Descriptor instead.
+func (*Lag) Descriptor() ([]byte, []int) {
+	return file_catalog_v1_catalog_service_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *Lag) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Lag) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Lag) GetAtLeast() int64 {
+	if x != nil {
+		return x.AtLeast
+	}
+	return 0
+}
+
 // Video is a video as the read model has it.
 type Video struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
@@ -98,7 +219,7 @@ type Video struct {
 
 func (x *Video) Reset() {
 	*x = Video{}
-	mi := &file_catalog_v1_catalog_service_proto_msgTypes[0]
+	mi := &file_catalog_v1_catalog_service_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -110,7 +231,7 @@ func (x *Video) String() string {
 func (*Video) ProtoMessage() {}
 
 func (x *Video) ProtoReflect() protoreflect.Message {
-	mi := &file_catalog_v1_catalog_service_proto_msgTypes[0]
+	mi := &file_catalog_v1_catalog_service_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -123,7 +244,7 @@ func (x *Video) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Video.ProtoReflect.Descriptor instead.
 func (*Video) Descriptor() ([]byte, []int) {
-	return file_catalog_v1_catalog_service_proto_rawDescGZIP(), []int{0}
+	return file_catalog_v1_catalog_service_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *Video) GetVideoId() string {
@@ -192,19 +313,24 @@ func (x *Video) GetUpdatedAt() *timestamppb.Timestamp {
 type GetVideoRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	VideoId string                 `protobuf:"bytes,1,opt,name=video_id,json=videoId,proto3" json:"video_id,omitempty"`
-	// A consistency token: the answer is no older than the write it came from.
+	// A consistency token: the answer is no older than the write it came from. Of
+	// one that names several aggregates, only this video's part matters.
 	AtLeastAsFresh string `protobuf:"bytes,2,opt,name=at_least_as_fresh,json=atLeastAsFresh,proto3" json:"at_least_as_fresh,omitempty"`
 	// How long to wait for the read model before asking the owner. Unset means
 	// two seconds, zero asks at once; above the ceiling of ten seconds it is
 	// clamped.
-	Wait          *durationpb.Duration `protobuf:"bytes,3,opt,name=wait,proto3" json:"wait,omitempty"`
+	Wait        *durationpb.Duration `protobuf:"bytes,3,opt,name=wait,proto3" json:"wait,omitempty"`
+	Consistency Consistency          `protobuf:"varint,4,opt,name=consistency,proto3,enum=catalog.v1.Consistency" json:"consistency,omitempty"`
+	// Rather have an older answer than none: instead of UNAVAILABLE and
+	// RESOURCE_EXHAUSTED the read model's answer, with what it lacks.
+	StaleIfError  bool `protobuf:"varint,5,opt,name=stale_if_error,json=staleIfError,proto3" json:"stale_if_error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetVideoRequest) Reset() {
 	*x = GetVideoRequest{}
-	mi := &file_catalog_v1_catalog_service_proto_msgTypes[1]
+	mi := &file_catalog_v1_catalog_service_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -216,7 +342,7 @@ func (x *GetVideoRequest) String() string {
 func (*GetVideoRequest) ProtoMessage() {}
 
 func (x *GetVideoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_catalog_v1_catalog_service_proto_msgTypes[1]
+	mi := &file_catalog_v1_catalog_service_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -229,7 +355,7 @@ func (x *GetVideoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVideoRequest.ProtoReflect.Descriptor instead.
 func (*GetVideoRequest) Descriptor() ([]byte, []int) {
-	return file_catalog_v1_catalog_service_proto_rawDescGZIP(), []int{1}
+	return file_catalog_v1_catalog_service_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *GetVideoRequest) GetVideoId() string {
@@ -253,17 +379,33 @@ func (x *GetVideoRequest) GetWait() *durationpb.Duration {
 	return nil
 }
 
+func (x *GetVideoRequest) GetConsistency() Consistency {
+	if x != nil {
+		return x.Consistency
+	}
+	return Consistency_CONSISTENCY_UNSPECIFIED
+}
+
+func (x *GetVideoRequest) GetStaleIfError() bool {
+	if x != nil {
+		return x.StaleIfError
+	}
+	return false
+}
+
 type GetVideoResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Video         *Video                 `protobuf:"bytes,1,opt,name=video,proto3" json:"video,omitempty"`
-	Source        Source                 `protobuf:"varint,2,opt,name=source,proto3,enum=catalog.v1.Source" json:"source,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Video  *Video                 `protobuf:"bytes,1,opt,name=video,proto3" json:"video,omitempty"`
+	Source Source                 `protobuf:"varint,2,opt,name=source,proto3,enum=catalog.v1.Source" json:"source,omitempty"`
+	// Empty unless the request has allowed a stale answer, and this is one.
+	Stale         []*Lag `protobuf:"bytes,3,rep,name=stale,proto3" json:"stale,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetVideoResponse) Reset() {
 	*x = GetVideoResponse{}
-	mi := &file_catalog_v1_catalog_service_proto_msgTypes[2]
+	mi := &file_catalog_v1_catalog_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -275,7 +417,7 @@ func (x *GetVideoResponse) String() string {
 func (*GetVideoResponse) ProtoMessage() {}
 
 func (x *GetVideoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_catalog_v1_catalog_service_proto_msgTypes[2]
+	mi := &file_catalog_v1_catalog_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -288,7 +430,7 @@ func (x *GetVideoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVideoResponse.ProtoReflect.Descriptor instead.
 func (*GetVideoResponse) Descriptor() ([]byte, []int) {
-	return file_catalog_v1_catalog_service_proto_rawDescGZIP(), []int{2}
+	return file_catalog_v1_catalog_service_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *GetVideoResponse) GetVideo() *Video {
@@ -305,6 +447,13 @@ func (x *GetVideoResponse) GetSource() Source {
 	return Source_SOURCE_UNSPECIFIED
 }
 
+func (x *GetVideoResponse) GetStale() []*Lag {
+	if x != nil {
+		return x.Stale
+	}
+	return nil
+}
+
 type ListVideosRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 0 means 50; at most 200.
@@ -315,16 +464,18 @@ type ListVideosRequest struct {
 	UploaderId string `protobuf:"bytes,3,opt,name=uploader_id,json=uploaderId,proto3" json:"uploader_id,omitempty"`
 	// Matches titles that contain it, whatever the case; at most 200 characters.
 	Q string `protobuf:"bytes,4,opt,name=q,proto3" json:"q,omitempty"`
-	// As in GetVideoRequest, for the video that the token names.
+	// As in GetVideoRequest, for all videos that the token names.
 	AtLeastAsFresh string               `protobuf:"bytes,5,opt,name=at_least_as_fresh,json=atLeastAsFresh,proto3" json:"at_least_as_fresh,omitempty"`
 	Wait           *durationpb.Duration `protobuf:"bytes,6,opt,name=wait,proto3" json:"wait,omitempty"`
+	Consistency    Consistency          `protobuf:"varint,7,opt,name=consistency,proto3,enum=catalog.v1.Consistency" json:"consistency,omitempty"`
+	StaleIfError   bool                 `protobuf:"varint,8,opt,name=stale_if_error,json=staleIfError,proto3" json:"stale_if_error,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ListVideosRequest) Reset() {
 	*x = ListVideosRequest{}
-	mi := &file_catalog_v1_catalog_service_proto_msgTypes[3]
+	mi := &file_catalog_v1_catalog_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -336,7 +487,7 @@ func (x *ListVideosRequest) String() string {
 func (*ListVideosRequest) ProtoMessage() {}
 
 func (x *ListVideosRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_catalog_v1_catalog_service_proto_msgTypes[3]
+	mi := &file_catalog_v1_catalog_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -349,7 +500,7 @@ func (x *ListVideosRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVideosRequest.ProtoReflect.Descriptor instead.
 func (*ListVideosRequest) Descriptor() ([]byte, []int) {
-	return file_catalog_v1_catalog_service_proto_rawDescGZIP(), []int{3}
+	return file_catalog_v1_catalog_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ListVideosRequest) GetPageSize() int32 {
@@ -394,18 +545,33 @@ func (x *ListVideosRequest) GetWait() *durationpb.Duration {
 	return nil
 }
 
+func (x *ListVideosRequest) GetConsistency() Consistency {
+	if x != nil {
+		return x.Consistency
+	}
+	return Consistency_CONSISTENCY_UNSPECIFIED
+}
+
+func (x *ListVideosRequest) GetStaleIfError() bool {
+	if x != nil {
+		return x.StaleIfError
+	}
+	return false
+}
+
 type ListVideosResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Videos        []*Video               `protobuf:"bytes,1,rep,name=videos,proto3" json:"videos,omitempty"`
 	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	Source        Source                 `protobuf:"varint,3,opt,name=source,proto3,enum=catalog.v1.Source" json:"source,omitempty"`
+	Stale         []*Lag                 `protobuf:"bytes,4,rep,name=stale,proto3" json:"stale,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListVideosResponse) Reset() {
 	*x = ListVideosResponse{}
-	mi := &file_catalog_v1_catalog_service_proto_msgTypes[4]
+	mi := &file_catalog_v1_catalog_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -417,7 +583,7 @@ func (x *ListVideosResponse) String() string {
 func (*ListVideosResponse) ProtoMessage() {}
 
 func (x *ListVideosResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_catalog_v1_catalog_service_proto_msgTypes[4]
+	mi := &file_catalog_v1_catalog_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -430,7 +596,7 @@ func (x *ListVideosResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVideosResponse.ProtoReflect.Descriptor instead.
 func (*ListVideosResponse) Descriptor() ([]byte, []int) {
-	return file_catalog_v1_catalog_service_proto_rawDescGZIP(), []int{4}
+	return file_catalog_v1_catalog_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListVideosResponse) GetVideos() []*Video {
@@ -454,12 +620,23 @@ func (x *ListVideosResponse) GetSource() Source {
 	return Source_SOURCE_UNSPECIFIED
 }
 
+func (x *ListVideosResponse) GetStale() []*Lag {
+	if x != nil {
+		return x.Stale
+	}
+	return nil
+}
+
 var File_catalog_v1_catalog_service_proto protoreflect.FileDescriptor
 
 const file_catalog_v1_catalog_service_proto_rawDesc = "" +
 	"\n" +
 	" catalog/v1/catalog_service.proto\x12\n" +
-	"catalog.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf5\x02\n" +
+	"catalog.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"J\n" +
+	"\x03Lag\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x03R\aversion\x12\x19\n" +
+	"\bat_least\x18\x03 \x01(\x03R\aatLeast\"\xf5\x02\n" +
 	"\x05Video\x12\x19\n" +
 	"\bvideo_id\x18\x01 \x01(\tR\avideoId\x12\x1f\n" +
 	"\vuploader_id\x18\x02 \x01(\tR\n" +
@@ -472,14 +649,17 @@ const file_catalog_v1_catalog_service_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n" +
 	"\n" +
-	"updated_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\"\x86\x01\n" +
+	"updated_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\"\xe7\x01\n" +
 	"\x0fGetVideoRequest\x12\x19\n" +
 	"\bvideo_id\x18\x01 \x01(\tR\avideoId\x12)\n" +
 	"\x11at_least_as_fresh\x18\x02 \x01(\tR\x0eatLeastAsFresh\x12-\n" +
-	"\x04wait\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"g\n" +
+	"\x04wait\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x129\n" +
+	"\vconsistency\x18\x04 \x01(\x0e2\x17.catalog.v1.ConsistencyR\vconsistency\x12$\n" +
+	"\x0estale_if_error\x18\x05 \x01(\bR\fstaleIfError\"\x8e\x01\n" +
 	"\x10GetVideoResponse\x12'\n" +
 	"\x05video\x18\x01 \x01(\v2\x11.catalog.v1.VideoR\x05video\x12*\n" +
-	"\x06source\x18\x02 \x01(\x0e2\x12.catalog.v1.SourceR\x06source\"\xd8\x01\n" +
+	"\x06source\x18\x02 \x01(\x0e2\x12.catalog.v1.SourceR\x06source\x12%\n" +
+	"\x05stale\x18\x03 \x03(\v2\x0f.catalog.v1.LagR\x05stale\"\xb9\x02\n" +
 	"\x11ListVideosRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
@@ -488,15 +668,23 @@ const file_catalog_v1_catalog_service_proto_rawDesc = "" +
 	"uploaderId\x12\f\n" +
 	"\x01q\x18\x04 \x01(\tR\x01q\x12)\n" +
 	"\x11at_least_as_fresh\x18\x05 \x01(\tR\x0eatLeastAsFresh\x12-\n" +
-	"\x04wait\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"\x93\x01\n" +
+	"\x04wait\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x129\n" +
+	"\vconsistency\x18\a \x01(\x0e2\x17.catalog.v1.ConsistencyR\vconsistency\x12$\n" +
+	"\x0estale_if_error\x18\b \x01(\bR\fstaleIfError\"\xba\x01\n" +
 	"\x12ListVideosResponse\x12)\n" +
 	"\x06videos\x18\x01 \x03(\v2\x11.catalog.v1.VideoR\x06videos\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12*\n" +
-	"\x06source\x18\x03 \x01(\x0e2\x12.catalog.v1.SourceR\x06source*M\n" +
+	"\x06source\x18\x03 \x01(\x0e2\x12.catalog.v1.SourceR\x06source\x12%\n" +
+	"\x05stale\x18\x04 \x03(\v2\x0f.catalog.v1.LagR\x05stale*M\n" +
 	"\x06Source\x12\x16\n" +
 	"\x12SOURCE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11SOURCE_PROJECTION\x10\x01\x12\x14\n" +
-	"\x10SOURCE_AUTHORITY\x10\x022\xa4\x01\n" +
+	"\x10SOURCE_AUTHORITY\x10\x02*\x91\x01\n" +
+	"\vConsistency\x12\x1b\n" +
+	"\x17CONSISTENCY_UNSPECIFIED\x10\x00\x12 \n" +
+	"\x1cCONSISTENCY_MINIMIZE_LATENCY\x10\x01\x12!\n" +
+	"\x1dCONSISTENCY_AT_LEAST_AS_FRESH\x10\x02\x12 \n" +
+	"\x1cCONSISTENCY_FULLY_CONSISTENT\x10\x032\xa4\x01\n" +
 	"\x0eCatalogService\x12E\n" +
 	"\bGetVideo\x12\x1b.catalog.v1.GetVideoRequest\x1a\x1c.catalog.v1.GetVideoResponse\x12K\n" +
 	"\n" +
@@ -514,37 +702,43 @@ func file_catalog_v1_catalog_service_proto_rawDescGZIP() []byte {
 	return file_catalog_v1_catalog_service_proto_rawDescData
 }
 
-var file_catalog_v1_catalog_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_catalog_v1_catalog_service_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_catalog_v1_catalog_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_catalog_v1_catalog_service_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_catalog_v1_catalog_service_proto_goTypes = []any{
 	(Source)(0),                   // 0: catalog.v1.Source
-	(*Video)(nil),                 // 1: catalog.v1.Video
-	(*GetVideoRequest)(nil),       // 2: catalog.v1.GetVideoRequest
-	(*GetVideoResponse)(nil),      // 3: catalog.v1.GetVideoResponse
-	(*ListVideosRequest)(nil),     // 4: catalog.v1.ListVideosRequest
-	(*ListVideosResponse)(nil),    // 5: catalog.v1.ListVideosResponse
-	(*timestamppb.Timestamp)(nil), // 6: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 7: google.protobuf.Duration
+	(Consistency)(0),              // 1: catalog.v1.Consistency
+	(*Lag)(nil),                   // 2: catalog.v1.Lag
+	(*Video)(nil),                 // 3: catalog.v1.Video
+	(*GetVideoRequest)(nil),       // 4: catalog.v1.GetVideoRequest
+	(*GetVideoResponse)(nil),      // 5: catalog.v1.GetVideoResponse
+	(*ListVideosRequest)(nil),     // 6: catalog.v1.ListVideosRequest
+	(*ListVideosResponse)(nil),    // 7: catalog.v1.ListVideosResponse
+	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 9: google.protobuf.Duration
 }
 var file_catalog_v1_catalog_service_proto_depIdxs = []int32{
-	6,  // 0: catalog.v1.Video.published_at:type_name -> google.protobuf.Timestamp
-	6,  // 1: catalog.v1.Video.created_at:type_name -> google.protobuf.Timestamp
-	6,  // 2: catalog.v1.Video.updated_at:type_name -> google.protobuf.Timestamp
-	7,  // 3: catalog.v1.GetVideoRequest.wait:type_name -> google.protobuf.Duration
-	1,  // 4: catalog.v1.GetVideoResponse.video:type_name -> catalog.v1.Video
-	0,  // 5: catalog.v1.GetVideoResponse.source:type_name -> catalog.v1.Source
-	7,  // 6: catalog.v1.ListVideosRequest.wait:type_name -> google.protobuf.Duration
-	1,  // 7: catalog.v1.ListVideosResponse.videos:type_name -> catalog.v1.Video
-	0,  // 8: catalog.v1.ListVideosResponse.source:type_name -> catalog.v1.Source
-	2,  // 9: catalog.v1.CatalogService.GetVideo:input_type -> catalog.v1.GetVideoRequest
-	4,  // 10: catalog.v1.CatalogService.ListVideos:input_type -> catalog.v1.ListVideosRequest
-	3,  // 11: catalog.v1.CatalogService.GetVideo:output_type -> catalog.v1.GetVideoResponse
-	5,  // 12: catalog.v1.CatalogService.ListVideos:output_type -> catalog.v1.ListVideosResponse
-	11, // [11:13] is the sub-list for method output_type
-	9,  // [9:11] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	8,  // 0: catalog.v1.Video.published_at:type_name -> google.protobuf.Timestamp
+	8,  // 1: catalog.v1.Video.created_at:type_name -> google.protobuf.Timestamp
+	8,  // 2: catalog.v1.Video.updated_at:type_name -> google.protobuf.Timestamp
+	9,  // 3: catalog.v1.GetVideoRequest.wait:type_name -> google.protobuf.Duration
+	1,  // 4: catalog.v1.GetVideoRequest.consistency:type_name -> catalog.v1.Consistency
+	3,  // 5: catalog.v1.GetVideoResponse.video:type_name -> catalog.v1.Video
+	0,  // 6: catalog.v1.GetVideoResponse.source:type_name -> catalog.v1.Source
+	2,  // 7: catalog.v1.GetVideoResponse.stale:type_name -> catalog.v1.Lag
+	9,  // 8: catalog.v1.ListVideosRequest.wait:type_name -> google.protobuf.Duration
+	1,  // 9: catalog.v1.ListVideosRequest.consistency:type_name -> catalog.v1.Consistency
+	3,  // 10: catalog.v1.ListVideosResponse.videos:type_name -> catalog.v1.Video
+	0,  // 11: catalog.v1.ListVideosResponse.source:type_name -> catalog.v1.Source
+	2,  // 12: catalog.v1.ListVideosResponse.stale:type_name -> catalog.v1.Lag
+	4,  // 13: catalog.v1.CatalogService.GetVideo:input_type -> catalog.v1.GetVideoRequest
+	6,  // 14: catalog.v1.CatalogService.ListVideos:input_type -> catalog.v1.ListVideosRequest
+	5,  // 15: catalog.v1.CatalogService.GetVideo:output_type -> catalog.v1.GetVideoResponse
+	7,  // 16: catalog.v1.CatalogService.ListVideos:output_type -> catalog.v1.ListVideosResponse
+	15, // [15:17] is the sub-list for method output_type
+	13, // [13:15] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_catalog_v1_catalog_service_proto_init() }
@@ -557,8 +751,8 @@ func file_catalog_v1_catalog_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_catalog_v1_catalog_service_proto_rawDesc), len(file_catalog_v1_catalog_service_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   5,
+			NumEnums:      2,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

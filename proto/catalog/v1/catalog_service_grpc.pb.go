@@ -35,6 +35,10 @@ const (
 // CatalogService answers reads that are as fresh as the caller asks for. A
 // read with a consistency token waits for the projection to reach it, then
 // asks the owner, then fails with UNAVAILABLE; it is never silently stale.
+//
+// Header metadata of an answer: consistency-source (projection or authority)
+// and, from GetVideo, consistency-version and consistency-token, which demands
+// of later reads what this one has shown.
 type CatalogServiceClient interface {
 	// GetVideo reads one video. A deleted one is NOT_FOUND with reason
 	// VIDEO_DELETED and its version in the metadata.
@@ -78,6 +82,10 @@ func (c *catalogServiceClient) ListVideos(ctx context.Context, in *ListVideosReq
 // CatalogService answers reads that are as fresh as the caller asks for. A
 // read with a consistency token waits for the projection to reach it, then
 // asks the owner, then fails with UNAVAILABLE; it is never silently stale.
+//
+// Header metadata of an answer: consistency-source (projection or authority)
+// and, from GetVideo, consistency-version and consistency-token, which demands
+// of later reads what this one has shown.
 type CatalogServiceServer interface {
 	// GetVideo reads one video. A deleted one is NOT_FOUND with reason
 	// VIDEO_DELETED and its version in the metadata.

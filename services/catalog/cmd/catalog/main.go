@@ -18,7 +18,9 @@ import (
 	"example.com/lockstep/services/catalog"
 )
 
-const environment = `  GOOGLE_CLOUD_PROJECT   the project of the subscription video.events.catalog
+const environment = `  LISTEN_DATABASE_URL    the same database past a transaction pooler; without
+                         one that can LISTEN, waiting reads poll
+  GOOGLE_CLOUD_PROJECT   the project of the subscription video.events.catalog
   VIDEO_SERVICE_ADDR     gRPC of the service that owns videos, host:port
   PUBSUB_ENDPOINT        a regional endpoint, host:port (the global one)
   PUBSUB_EMULATOR_HOST   an emulator in place of Pub/Sub, host:port`
@@ -26,7 +28,7 @@ const environment = `  GOOGLE_CLOUD_PROJECT   the project of the subscription vi
 var deadLetters = operator.DeadLetters{
 	Subscription: catalog.Subscription, OwnerVariable: "VIDEO_SERVICE_ADDR",
 	Handler: func(db *pgxpool.Pool, owner *grpc.ClientConn) inbox.Handler {
-		return catalog.NewProjector(db, owner).Handler()
+		return catalog.NewProjector(db, owner, catalog.NewWaiters(db, "", slog.Default())).Handler()
 	},
 }
 

@@ -1,0 +1,113 @@
+// Package fresh answers reads of a copy as fresh as their readers ask for.
+//
+// What readers ask for, over REST and gRPC alike, is a [Request]; held to the
+// rules it is a [Demand]. A [Reader] then has the copy read, waits for it where
+// it is behind, has the owner asked behind a circuit where that takes too long,
+// and fails where nobody can serve. It never takes something older unless the
+// demand allows that.
+package fresh
+
+import (
+	"time"
+
+	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing/consistency"
+)
+
+const (
+	// DefaultWait is far above an event's usual delay, and short for a person.
+	DefaultWait = 2 * time.Second
+	// MaxWait bounds how long a forged token holds a connection.
+	MaxWait = 10 * time.Second
+)
+
+// Request is how fresh a reader wants its answer to be, as it says so.
+type Request struct {
+	// Token is a consistency token's text, or empty.
+	Token string
+	// Mode is empty where the reader leaves it to whether there is a token.
+	Mode consistency.Mode
+	// StaleIfError prefers a stale answer to none.
+	StaleIfError bool
+	// Wait is the longest wait for the copy.
+	Wait time.Duration
+	// TokenField and ModeField are what errors blame.
+	TokenField, ModeField string
+}
+
+// Demand is a request that makes sense. The zero Demand takes what the copy has.
+type Demand struct {
+	mode         consistency.Mode
+	wanted       []consistency.Position
+	wait         time.Duration
+	staleIfError bool
+}
+
+// Demand holds q to the rules. Of its token only the aggregates of one type count,
+// whose ids must be valid; the wait is at most MaxWait.
+func (q Request) Demand(aggregateType string, valid func(id string) bool) (Demand, error) {
+	d := Demand{mode: q.Mode, wait: min(q.Wait, MaxWait), staleIfError: q.StaleIfError}
+	if q.Token == "" {
+		if q.Mode == consistency.AtLeastAsFresh {
+			return Demand{}, problem.Invalid(q.ModeField, "needs a consistency token to be as fresh as")
+		}
+		return d, nil
+	}
+	token, err := consistency.Parse(q.Token)
+	switch {
+	case err != nil:
+		return Demand{}, problem.Invalid(q.TokenField, err.Error())
+	case token.Tenant != "": // nobody has a tenant so far
+		return Demand{}, problem.Invalid(q.TokenField, "is a token of another tenant")
+	}
+	for _, p := range token.Positions {
+		switch {
+		case p.AggregateType != aggregateType:
+		case !valid(p.AggregateID):
+			return Demand{}, problem.Invalid(q.TokenField, "names no "+aggregateType)
+		default:
+			d.wanted = append(d.wanted, p)
+		}
+	}
+	return d, nil
+}
+
+// FullyConsistent reports whether the owner's own state is demanded.
+func (d Demand) FullyConsistent() bool { return d.mode == consistency.FullyConsistent }
+
+// Wanted are the positions that the answer must have reached.
+func (d Demand) Wanted() []consistency.Position { return d.wanted }
+
+// About is d as far as it concerns one aggregate.
+func (d Demand) About(id string) Demand {
+	all := d.wanted
+	d.wanted = nil
+	for i, p := range all {
+		if p.AggregateID == id {
+			d.wanted = all[i : i+1]
+		}
+	}
+	return d
+}
+
+// Lag is an aggregate that an answer shows older than its reader's token demands.
+// The copy was at Version, which is 0 if it did not have the aggregate.
+type Lag struct {
+	ID      string `json:"id"`
+	Version int64  `json:"version"`
+	AtLeast int64  `json:"at_least"`
+}
+
+// Lags returns what of d a copy does not reach that is at the positions in found.
+func (d Demand) Lags(found ...consistency.Position) (lags []Lag) {
+	at := map[string]consistency.Position{}
+	for _, p := range found {
+		at[p.AggregateID] = p
+	}
+	for _, p := range d.wanted {
+		if has := at[p.AggregateID]; !p.Reached(has.Epoch, has.Version) {
+			lags = append(lags, Lag{ID: p.AggregateID, Version: has.Version, AtLeast: p.Version})
+		}
+	}
+	return lags
+}

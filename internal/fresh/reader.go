@@ -1,0 +1,138 @@
+package fresh
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"example.com/lockstep/internal/circuit"
+	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing/consistency"
+)
+
+const (
+	// AskTimeout is short: the reader has waited before, and a draining server
+	// gives it 4 s.
+	AskTimeout = 3 * time.Second
+	// asksAtOnce bounds the readers' questions to the owner that are under way.
+	asksAtOnce = 64
+	// The client's pause: after AskTimeout and a refusal, an owner that was
+	// restarted is back; waiting readers leave faster than that.
+	awayRetryAfter, busyRetryAfter = 2 * time.Second, time.Second
+)
+
+// ErrOwnerAway: the owner did not answer, or not sensibly. Questions to the owner
+// wrap it.
+var ErrOwnerAway = errors.New("owner cannot be asked")
+
+// ErrAhead is a demand for something that the owner does not have.
+var ErrAhead error = problem.New(problem.CodeAhead, "TOKEN_AHEAD", "The consistency token is newer than anything that the owner has.")
+
+// Standing is what a look at the copy has found.
+type Standing int
+
+// What a look can find.
+const (
+	Nothing Standing = iota // that could be shown, even to a reader who takes stale data
+	Behind                  // something older than demanded
+	Met                     // what is demanded, or something newer
+)
+
+// Reader answers the reads of one copy.
+type Reader struct {
+	waiters *consistency.Waiters
+	circuit *circuit.Circuit
+}
+
+// NewReader returns a reader of the copy that waiters wait for.
+func NewReader(waiters *consistency.Waiters) *Reader {
+	return &Reader{waiters: waiters, circuit: circuit.New(asksAtOnce, AskTimeout)}
+}
+
+// Satisfy has look read the copy until it meets d. Where it does not within d's
+// wait, ask asks the owner; both keep what they have read. The outcome is Stale
+// where what the last look kept is to be shown although it does not meet d, which
+// d allows.
+func (r *Reader) Satisfy(ctx context.Context, d Demand, look func(context.Context) (Standing, error), ask func(context.Context) error,
+) (outcome consistency.Outcome, err error) {
+	if len(d.wanted) > 0 || d.FullyConsistent() {
+		defer func() { r.waiters.Count(ctx, outcome) }()
+	}
+	outcome, stand, err := r.try(ctx, d, look, ask)
+	p, ok := errors.AsType[*problem.Error](err)
+	if ok && d.staleIfError && stand == Behind && (p.Code == problem.CodeUnavailable || p.Code == problem.CodeTooMany) {
+		return consistency.Stale, nil
+	}
+	return outcome, err
+}
+
+// try also returns what the last look has found.
+func (r *Reader) try(ctx context.Context, d Demand, look func(context.Context) (Standing, error), ask func(context.Context) error,
+) (consistency.Outcome, Standing, error) {
+	stand, err := Nothing, error(nil)
+	if !d.FullyConsistent() || d.staleIfError {
+		// A look before the wait: most readers need none, and are served even when
+		// no more may wait.
+		stand, err = look(ctx)
+	}
+	switch {
+	case err != nil:
+		return consistency.Failed, stand, err
+	case d.FullyConsistent():
+		stand = min(stand, Behind) // what the copy has is never it
+	case stand == Met:
+		return consistency.Fresh, stand, nil
+	case d.mode == consistency.MinimizeLatency:
+		return consistency.Stale, stand, nil
+	case d.wait > 0:
+		if err := r.wait(ctx, d); err != nil {
+			return consistency.Failed, stand, err
+		}
+		if stand, err = look(ctx); err != nil {
+			return consistency.Failed, stand, err
+		}
+		if stand == Met {
+			return consistency.Waited, stand, nil
+		}
+	}
+	if err := r.ask(ctx, ask); err != nil {
+		return consistency.Failed, stand, err
+	}
+	return consistency.Authority, stand, nil
+}
+
+// wait returns when the copy meets d, or the wait is over.
+func (r *Reader) wait(ctx context.Context, d Demand) error {
+	waiting, stop := context.WithTimeout(ctx, d.budget(ctx))
+	defer stop()
+	if _, err := r.waiters.Wait(waiting, d.wanted...); errors.Is(err, consistency.ErrTooManyWaiters) {
+		return &problem.Error{
+			Code: problem.CodeTooMany, Reason: "TOO_MANY_WAITERS", RetryAfter: busyRetryAfter,
+			Detail: "Too many readers are waiting for fresh data.",
+		}
+	}
+	return ctx.Err()
+}
+
+// budget is the wait within ctx's deadline, of which half is kept for asking the
+// owner: a wait that used up all of it would help nobody.
+func (d Demand) budget(ctx context.Context) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		return min(d.wait, time.Until(deadline)/2)
+	}
+	return d.wait
+}
+
+// ask puts a question to the owner, behind a circuit: one that is slow must not
+// take those readers down that have no need of it.
+func (r *Reader) ask(ctx context.Context, question func(context.Context) error) error {
+	away := func(err error) bool { return errors.Is(err, ErrOwnerAway) }
+	err := r.circuit.Do(ctx, question, away)
+	if away(err) || errors.Is(err, circuit.ErrOpen) {
+		return &problem.Error{
+			Code: problem.CodeUnavailable, Reason: "NOT_FRESH_ENOUGH", RetryAfter: awayRetryAfter, Cause: err,
+			Detail: "The read model has not reached what is demanded, and the owner cannot be asked.",
+		}
+	}
+	return err
+}

@@ -1,0 +1,221 @@
+// Package bell lets the processes on one database tell each other that
+// something has changed, over LISTEN and NOTIFY.
+//
+// It is a hint and no more: a notification can get lost with a connection, and
+// behind a transaction pooler none arrives at all. Whoever listens polls, too,
+// and a Bell says by how much it can be relied upon (Hears). Ringing is outside
+// of the transactions that it tells of, since NOTIFY takes a lock at commit that
+// the whole cluster shares; it costs a writer nothing but a mutex.
+package bell
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
+
+	"example.com/lockstep/pkg/eventing"
+)
+
+const (
+	// tellEvery is how often, at most, others are told.
+	tellEvery = 5 * time.Millisecond
+	// timeout bounds connecting, telling and the answer to a probe.
+	timeout = 5 * time.Second
+	// silence is how long a connection may be quiet until it has to show that it
+	// still hears.
+	silence = 30 * time.Second
+)
+
+var retry = eventing.Backoff{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
+
+// errDeaf is a connection on which LISTEN is accepted and nothing arrives.
+var errDeaf = errors.New("notifications do not arrive, as through a transaction pooler")
+
+// Bell is one process's end. Bells of the same name and schema hear each other.
+type Bell struct {
+	db        *pgxpool.Pool
+	listenURL string
+	name, id  string
+	log       *slog.Logger
+	hears     atomic.Bool
+	rung      chan struct{}
+
+	mu     sync.Mutex
+	untold Bulletin
+}
+
+// New returns a bell on the schema that db's search_path begins with. listenURL
+// connects there as well, past a transaction pooler; empty means that the pool's
+// own way of connecting will do.
+func New(db *pgxpool.Pool, listenURL, name string, log *slog.Logger) *Bell {
+	return &Bell{
+		db: db, listenURL: listenURL, name: name, id: rand.Text(),
+		log: log.With("component", "bell", "bell", name), rung: make(chan struct{}, 1),
+	}
+}
+
+// Hears reports whether this process is told of what others ring for.
+func (b *Bell) Hears() bool { return b.hears.Load() }
+
+// Ring tells the others of keys, a few milliseconds later at most. It never
+// blocks. Without Run nobody is told.
+func (b *Bell) Ring(keys ...string) {
+	b.mu.Lock()
+	for _, k := range keys {
+		b.untold.add(k)
+	}
+	b.mu.Unlock()
+	select {
+	case b.rung <- struct{}{}:
+	default: // they are told soon anyway
+	}
+}
+
+// Run tells and listens until ctx ends, and then returns nil. heard must not
+// block. It gets what the others ring for, and everything each time that Hears
+// has changed: what was told between two connections is known to nobody here.
+func (b *Bell) Run(ctx context.Context, heard func(Bulletin)) error {
+	var g errgroup.Group
+	g.Go(func() error { b.tell(ctx); return nil })
+	g.Go(func() error { b.listen(ctx, heard); return nil })
+	return g.Wait()
+}
+
+func (b *Bell) tell(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-b.rung:
+		}
+		b.mu.Lock()
+		news := b.untold
+		b.untold = Bulletin{}
+		b.mu.Unlock()
+		if err := b.send(ctx, news); err != nil && ctx.Err() == nil {
+			b.log.DebugContext(ctx, "other instances not told", "error", err)
+		}
+		eventing.Sleep(ctx, tellEvery, nil)
+	}
+}
+
+// channel has its name cut at 63 bytes by both sides alike.
+const channel = `$1 || '.' || current_schema()`
+
+// send does not wait for the disk: a notification that a crash takes away has
+// told of nothing that a poll does not find.
+func (b *Bell) send(ctx context.Context, news Bulletin) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	_, err := b.db.Exec(ctx, `SELECT set_config('synchronous_commit', 'off', true), pg_notify(`+channel+`, $2)`,
+		b.name, b.id+" "+news.String())
+	return err
+}
+
+// listen gives up only where the pool's own way of connecting proves to be deaf.
+func (b *Bell) listen(ctx context.Context, heard func(Bulletin)) {
+	for failures := 1; ctx.Err() == nil; failures++ {
+		err := b.listenOnce(ctx, heard)
+		if b.hears.Swap(false) {
+			failures = 1 // it worked for a while: this is a new fault
+			heard(Bulletin{everything: true})
+		}
+		switch {
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, errDeaf) && b.listenURL == "":
+			b.log.InfoContext(ctx, "other instances are not heard, polling does all", "reason", err)
+			return
+		}
+		pause := retry.Delay(failures)
+		b.log.WarnContext(ctx, "other instances are not heard for now, polling does all", "error", err, "retry_in_ms", pause.Milliseconds())
+		eventing.Sleep(ctx, pause, nil)
+	}
+}
+
+// listenOnce listens on one connection until that fails. A probe, which says
+// nothing to the others, shows that it works: at first, and after each silence.
+func (b *Bell) listenOnce(ctx context.Context, heard func(Bulletin)) error {
+	conn, err := b.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if err := b.send(ctx, Bulletin{}); err != nil {
+		return err
+	}
+	patience := timeout
+	for {
+		text, err := next(ctx, conn, patience)
+		switch {
+		case err == nil:
+			b.hear(text, heard)
+			patience = silence
+		case ctx.Err() != nil || !pgconn.Timeout(err):
+			return err
+		case patience == silence:
+			patience = timeout
+			if err := b.send(ctx, Bulletin{}); err != nil {
+				return err
+			}
+		default:
+			return errDeaf
+		}
+	}
+}
+
+func (b *Bell) hear(notification string, heard func(Bulletin)) {
+	sender, text, _ := strings.Cut(notification, " ")
+	switch {
+	case !b.hears.Swap(true):
+		heard(Bulletin{everything: true})
+	case sender != b.id:
+		heard(parse(text))
+	}
+}
+
+func (b *Bell) connect(ctx context.Context) (*pgx.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	cfg := b.db.Config().ConnConfig.Copy()
+	if b.listenURL != "" {
+		var err error
+		if cfg, err = pgx.ParseConfig(b.listenURL); err != nil {
+			return nil, errors.New("the URL to listen at cannot be parsed") // not wrapped: it may quote the password
+		}
+	}
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("connect listener: %w", err)
+	}
+	var name string
+	if err = conn.QueryRow(ctx, `SELECT `+channel, b.name).Scan(&name); err == nil {
+		_, err = conn.Exec(ctx, `LISTEN `+pgx.Identifier{name}.Sanitize())
+	}
+	if err != nil {
+		_ = conn.Close(ctx) // it is of no use
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	return conn, nil
+}
+
+func next(ctx context.Context, conn *pgx.Conn, patience time.Duration) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	n, err := conn.WaitForNotification(ctx)
+	if err != nil {
+		return "", err
+	}
+	return n.Payload, nil
+}

@@ -1,0 +1,122 @@
+package bell_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/pkg/bell"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// patience ends a test that would otherwise hang.
+const patience = 30 * time.Second
+
+// process is one end, and what it has heard.
+type process struct {
+	*bell.Bell
+	heard chan bell.Bulletin
+}
+
+// join begins a process on db that listens at listenURL.
+func join(t *testing.T, db *pgtest.DB, url, listenURL string) process {
+	t.Helper()
+	p := process{bell.New(db.Pool(t, url), listenURL, "test", slog.New(slog.DiscardHandler)), make(chan bell.Bulletin, 100)}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx, func(b bell.Bulletin) { p.heard <- b }) }()
+	t.Cleanup(func() {
+		stop()
+		<-ended
+	})
+	return p
+}
+
+// next waits for a bulletin that mentions key.
+func (p process) next(t *testing.T, key string) bell.Bulletin {
+	t.Helper()
+	deadline := time.After(patience)
+	for {
+		select {
+		case b := <-p.heard:
+			if b.Mentions(key) {
+				return b
+			}
+		case <-deadline:
+			t.Fatalf("not told of %q", key)
+		}
+	}
+}
+
+// everything waits until p is told that it may have missed anything.
+func (p process) everything(t *testing.T) { t.Helper(); p.next(t, "a key that nobody rings for") }
+
+func TestOthersAreTold(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	first, second := join(t, db, db.CatalogURL, ""), join(t, db, db.CatalogURL, db.CatalogURL)
+	elsewhere := join(t, db, db.VideoURL, "")
+	for _, p := range []process{first, second, elsewhere} {
+		p.everything(t)
+		if !p.Hears() {
+			t.Error("hears nothing")
+		}
+	}
+	first.Ring("a", "b")
+	if b := second.next(t, "a"); !b.Mentions("b") || b.Mentions("c") {
+		t.Error("a and b were rung for, and not c")
+	}
+	var many []string
+	for i := range 1001 {
+		many = append(many, fmt.Sprint("key ", i))
+	}
+	second.Ring(many[:1000]...)
+	if b := first.next(t, many[0]); !b.Mentions(many[999]) || b.Mentions("c") {
+		t.Error("a thousand keys do not fit")
+	}
+	second.Ring(many...)
+	first.everything(t)
+	if len(elsewhere.heard) != 0 || len(second.heard) != 0 {
+		t.Error("another schema was told, or a process of what it rang for itself")
+	}
+}
+
+func TestAConnectionThatBreaksIsReplaced(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	first, second := join(t, db, db.CatalogURL, ""), join(t, db, db.CatalogURL, "")
+	first.everything(t)
+	second.everything(t)
+	db.Terminate(t)
+	first.everything(t) // it is deaf now
+	first.everything(t) // and hears again
+	for deadline := time.Now().Add(patience); !first.Hears(); {
+		if time.Now().After(deadline) {
+			t.Fatal("does not hear again")
+		}
+	}
+	second.Ring("a") // may be lost with a pooled connection that was ended, too
+	second.Ring("a")
+	second.everything(t)
+	second.everything(t)
+	second.Ring("b")
+	first.next(t, "b")
+}
+
+// A bell that cannot listen does not keep anybody from ringing.
+func TestWithoutListening(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	deaf := join(t, db, db.CatalogURL, "postgres://nobody@127.0.0.1:1/nowhere")
+	other := join(t, db, db.CatalogURL, "")
+	other.everything(t)
+	deaf.Ring("a")
+	other.next(t, "a")
+	if deaf.Hears() {
+		t.Error("hears through no connection")
+	}
+}

@@ -1,0 +1,83 @@
+package consistency
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"example.com/lockstep/pkg/eventing"
+)
+
+const (
+	// lookTimeout bounds one look.
+	lookTimeout = 5 * time.Second
+	// Everything that is waited for is looked at this often. Where other processes
+	// are heard, that only finds what a lost notification would have told of.
+	idlePoll, fallbackPoll = 2 * time.Second, 50 * time.Millisecond
+	// pollShare keeps polling for very many readers below a tenth of the time.
+	pollShare = 10
+)
+
+// retry is the pause after a look has failed.
+var retry = eventing.Backoff{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
+
+// Run looks for those who wait, and exchanges news with other processes, until
+// ctx ends; then it returns nil. beat is called every few seconds, whatever the
+// database does. Run it once.
+func (w *Waiters) Run(ctx context.Context, log *slog.Logger, beat func()) error {
+	var g errgroup.Group
+	g.Go(func() error { return w.bell.Run(ctx, w.heard) })
+	g.Go(func() error { w.watch(ctx, log.With("component", "waiters"), w.bell.Hears, beat); return nil })
+	return g.Wait()
+}
+
+// watch looks at what is due until ctx ends. There is one look at a time: what
+// becomes due meanwhile shares the next one.
+func (w *Waiters) watch(ctx context.Context, log *slog.Logger, told func() bool, beat func()) {
+	everything := func(string) bool { return true }
+	polled, took, failures := time.Now(), time.Duration(0), 0
+	for ctx.Err() == nil {
+		beat()
+		next := polled.Add(pace(told(), took))
+		if !time.Now().Before(next) {
+			w.setDue(everything)
+			polled = time.Now()
+			continue
+		}
+		due := w.takeDue()
+		if len(due) == 0 {
+			eventing.Sleep(ctx, time.Until(next), w.wake)
+			continue
+		}
+		began := time.Now()
+		if err := w.lookAt(ctx, due); err != nil && ctx.Err() == nil {
+			failures++
+			log.WarnContext(ctx, "cannot look for those who wait", "error", err, "aggregates", len(due))
+			eventing.Sleep(ctx, retry.Delay(failures), nil)
+			w.setDue(everything)
+			continue
+		}
+		// Looks at little, in between, must not make the next one at everything soon.
+		took, failures = max(took/2, time.Since(began)), 0
+	}
+}
+
+func (w *Waiters) lookAt(ctx context.Context, due []Position) error {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	found, err := w.look(ctx, due)
+	if err == nil {
+		w.reached(found)
+	}
+	return err
+}
+
+// pace is the time from one look at everything to the next.
+func pace(told bool, took time.Duration) time.Duration {
+	if told {
+		return idlePoll
+	}
+	return min(max(fallbackPoll, pollShare*took), idlePoll)
+}
