@@ -21,8 +21,8 @@ const (
 	awayRetryAfter, busyRetryAfter = 2 * time.Second, time.Second
 )
 
-// ErrOwnerAway: the owner did not answer, or not sensibly. Questions to the owner
-// wrap it.
+// ErrOwnerAway is wrapped by questions to the owner that it did not answer, or not
+// sensibly.
 var ErrOwnerAway = errors.New("owner cannot be asked")
 
 // ErrAhead is a demand for something that the owner does not have.

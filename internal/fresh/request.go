@@ -48,9 +48,8 @@ func parseMode(headers []string) (mode consistency.Mode, staleIfError bool, err 
 // FromGRPC takes the fields of a request message, and checks wait also where there
 // is no token that it could be for.
 func FromGRPC(token string, wait *durationpb.Duration, mode consistency.Mode, staleIfError bool) (Request, error) {
-	q := Request{
-		Token: token, TokenField: "at_least_as_fresh", Mode: mode, ModeField: "consistency", Wait: DefaultWait, StaleIfError: staleIfError,
-	}
+	q := Request{Token: token, Mode: mode, StaleIfError: staleIfError, Wait: DefaultWait}
+	q.TokenField, q.ModeField = "at_least_as_fresh", "consistency"
 	if wait == nil {
 		return q, nil
 	}

@@ -34,7 +34,7 @@ func (g grpcServer) GetVideo(ctx context.Context, req *catalogv1.GetVideoRequest
 	if err != nil {
 		return nil, err
 	}
-	return &catalogv1.GetVideoResponse{Video: a.Video.proto(), Source: a.Source.proto(), Stale: protoLags(a.Stale)},
+	return &catalogv1.GetVideoResponse{Video: a.proto(), Source: a.Source.proto(), Stale: protoLags(a.Stale)},
 		grpc.SetHeader(ctx, metadata.New(a.metadata()))
 }
 

@@ -40,13 +40,20 @@ type peer struct {
 	mu     sync.Mutex
 	videos map[string]*videov1.Video
 	fault  error         // answered to everything
+	slow   bool          // answers nothing in time
 	asked  chan struct{} // receives for each question
 }
 
-func (p *peer) GetVideo(_ context.Context, req *videov1.GetVideoRequest) (*videov1.GetVideoResponse, error) {
+func (p *peer) GetVideo(ctx context.Context, req *videov1.GetVideoRequest) (*videov1.GetVideoResponse, error) {
 	p.asked <- struct{}{}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.slow {
+		p.mu.Unlock()
+		<-ctx.Done()
+		p.mu.Lock()
+		return nil, ctx.Err()
+	}
 	v := p.videos[req.GetVideoId()]
 	switch {
 	case p.fault != nil:
@@ -61,6 +68,12 @@ func (p *peer) has(v *videov1.Video) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.videos[v.GetVideoId()] = v
+}
+
+func (p *peer) hangs() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.slow = true
 }
 
 func (p *peer) fails(err error) {
@@ -86,6 +99,8 @@ type fixture struct {
 	pool      *pgxpool.Pool
 	looks     *looks
 	peer      *peer
+	owner     *grpc.ClientConn
+	bell      *bell.Bell
 	waiters   *consistency.Waiters
 	projector *Projector
 	service   *Service
@@ -123,7 +138,15 @@ func setUpWith(t *testing.T, waiters int) *fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	f.waiters = newWaiters(waiters, f.pool, bell.New(f.pool, "", "consistency", quiet()))
+	f.wait(t, waiters, conn)
+	return f
+}
+
+// wait gives f waiters, and a service that uses them.
+func (f *fixture) wait(t *testing.T, limit int, owner *grpc.ClientConn) {
+	t.Helper()
+	f.owner, f.bell = owner, bell.New(f.pool, "", "consistency", quiet())
+	f.waiters = newWaiters(limit, f.pool, f.bell)
 	running, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ran := make(chan error, 1)
 	go func() { ran <- f.waiters.Run(running, quiet(), func() {}) }()
@@ -131,9 +154,17 @@ func setUpWith(t *testing.T, waiters int) *fixture {
 		stop()
 		<-ran
 	})
-	f.projector = NewProjector(f.pool, conn, f.waiters)
+	f.projector = NewProjector(f.pool, owner, f.waiters)
 	f.service = NewService(f.projector)
-	return f
+}
+
+// beside is another instance on f's database. Both hear each other.
+func (f *fixture) beside(t *testing.T) *fixture {
+	t.Helper()
+	other := &fixture{pool: f.pool, looks: f.looks, peer: f.peer}
+	other.wait(t, maxWaiters, f.owner)
+	eventually(t, func() bool { return f.bell.Hears() && other.bell.Hears() })
+	return other
 }
 
 // apply puts e through Apply in a transaction of its own and, as the consumer

@@ -33,7 +33,9 @@ func readVideo(ctx context.Context, db *pgxpool.Pool, id uuid.UUID) (Video, erro
 // readPositions returns where the projection is with those videos that it has.
 func readPositions(ctx context.Context, db *pgxpool.Pool, videos []consistency.Position) ([]consistency.Position, error) {
 	ids, _, _ := unzip(videos)
-	rows, _ := db.Query(ctx, `SELECT $2, video_id::text, epoch, version FROM video_projection WHERE video_id = ANY($1::uuid[])`, ids, aggregateType)
+	rows, _ := db.Query(ctx, `
+		SELECT $2::text, video_id::text, epoch, version
+		  FROM video_projection WHERE video_id = ANY($1::uuid[])`, ids, aggregateType)
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[consistency.Position])
 	if err != nil {
 		return nil, fmt.Errorf("read positions: %w", err)

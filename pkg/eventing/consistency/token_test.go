@@ -17,7 +17,9 @@ func at(kind, id string, version int64) Position {
 
 func of(positions ...Position) Token { return Token{Positions: positions} }
 
-func video(version int64) Position { return at("video", "0190a5d0-0000-7000-8000-000000000001", version) }
+func video(version int64) Position {
+	return at("video", "0190a5d0-0000-7000-8000-000000000001", version)
+}
 
 func TestTokenRoundTrip(t *testing.T) {
 	t.Parallel()

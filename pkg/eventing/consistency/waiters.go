@@ -176,7 +176,8 @@ func (w *Waiters) reached(found []Position) {
 			}
 			// What is met stays met: copies do not go back.
 			w.forget(r, key)
-			if r.missing--; r.missing == 0 {
+			r.missing--
+			if r.missing == 0 {
 				w.leave(r)
 			}
 		}

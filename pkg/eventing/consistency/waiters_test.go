@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.com/lockstep/pkg/bell"
+	"example.com/lockstep/pkg/eventing"
 )
 
 // copied is a copy whose state a test sets.
@@ -189,7 +190,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 			t.Error("a waiter is left behind")
 		}
 		looks := c.looked()
-		time.Sleep(time.Minute)
+		eventing.Sleep(t.Context(), time.Minute, nil)
 		if c.looked() != looks {
 			t.Error("looks for nobody")
 		}
@@ -202,7 +203,7 @@ func TestLooksThatFailAreRepeated(t *testing.T) {
 		w, c := watched(t, 1, true)
 		c.set("a", 1, errors.New("database is away"))
 		ended := w.begin(t.Context(), at("v", "a", 1))
-		time.Sleep(20 * time.Second)
+		eventing.Sleep(t.Context(), 20*time.Second, nil)
 		if n := c.looked(); len(ended) != 0 || n < 4 || n > 100 {
 			t.Errorf("%d waits have ended after %d looks that failed", len(ended), n)
 		}
