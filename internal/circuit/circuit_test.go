@@ -44,11 +44,11 @@ func TestOpensAfterFailuresInARowAndProbes(t *testing.T) {
 		if do(t, c, nil) {
 			t.Error("closed after five failures in a row")
 		}
-		eventing.Sleep(t.Context(), 5 * time.Second, nil)
+		eventing.Sleep(t.Context(), 5*time.Second, nil)
 		if !do(t, c, errAway) || do(t, c, nil) {
 			t.Error("want one probe, which fails, and no second call")
 		}
-		eventing.Sleep(t.Context(), 5 * time.Second, nil)
+		eventing.Sleep(t.Context(), 5*time.Second, nil)
 		impatient, cancel := context.WithCancel(t.Context())
 		if err := c.Do(impatient, func(context.Context) error { cancel(); return errAway }, away); !errors.Is(err, errAway) {
 			t.Errorf("no probe after another pause: %v", err)
@@ -69,7 +69,7 @@ func TestOneProbeAtATime(t *testing.T) {
 		for range 5 {
 			do(t, c, errAway)
 		}
-		eventing.Sleep(t.Context(), 5 * time.Second, nil)
+		eventing.Sleep(t.Context(), 5*time.Second, nil)
 		release := make(chan struct{})
 		go c.Do(t.Context(), func(context.Context) error { <-release; return nil }, away)
 		synctest.Wait()
@@ -99,7 +99,7 @@ func TestCallsUnderWayAreBounded(t *testing.T) {
 		if calls != 1 || len(results) != 3 {
 			t.Errorf("%d calls under way, %d turned away at once; want 1 and 3, with 16 waiting", calls, len(results))
 		}
-		eventing.Sleep(t.Context(), 2 * time.Second, nil)
+		eventing.Sleep(t.Context(), 2*time.Second, nil)
 		close(release)
 		synctest.Wait()
 		ok := 0

@@ -41,12 +41,13 @@ type Demand struct {
 	wanted       []consistency.Position
 	wait         time.Duration
 	staleIfError bool
+	modeField    string
 }
 
 // Demand holds q to the rules. Of its token only the aggregates of one type count,
 // whose ids must be valid; the wait is at most MaxWait.
 func (q Request) Demand(aggregateType string, valid func(id string) bool) (Demand, error) {
-	d := Demand{mode: q.Mode, wait: min(q.Wait, MaxWait), staleIfError: q.StaleIfError}
+	d := Demand{mode: q.Mode, wait: min(q.Wait, MaxWait), staleIfError: q.StaleIfError, modeField: q.ModeField}
 	if q.Token == "" {
 		if q.Mode == consistency.AtLeastAsFresh {
 			return Demand{}, problem.Invalid(q.ModeField, "needs a consistency token to be as fresh as")
@@ -74,6 +75,15 @@ func (q Request) Demand(aggregateType string, valid func(id string) bool) (Deman
 
 // FullyConsistent reports whether the owner's own state is demanded.
 func (d Demand) FullyConsistent() bool { return d.mode == consistency.FullyConsistent }
+
+// OfACopy refuses a demand for what only the owner has, for reads that the owner
+// does not answer.
+func (d Demand) OfACopy() error {
+	if d.FullyConsistent() {
+		return problem.Invalid(d.modeField, "fully-consistent is for single reads; a list is at least as fresh as its token")
+	}
+	return nil
+}
 
 // Wanted are the positions that the answer must have reached.
 func (d Demand) Wanted() []consistency.Position { return d.wanted }

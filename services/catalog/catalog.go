@@ -17,6 +17,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -173,11 +174,8 @@ func (s *Service) Get(ctx context.Context, id uuid.UUID, d fresh.Demand) (Answer
 // the page is then read in one snapshot with the check that it is there.
 func (s *Service) List(ctx context.Context, q Query, d fresh.Demand) (Page, error) {
 	before, err := q.check()
-	switch {
-	case err != nil:
+	if err = cmp.Or(err, d.OfACopy()); err != nil {
 		return Page{}, err
-	case d.FullyConsistent():
-		return Page{}, problem.Invalid("consistency", "fully-consistent is for single videos; a list is at least as fresh as its token")
 	}
 	var videos []Video
 	look := func(ctx context.Context) (stand fresh.Standing, err error) {
@@ -223,7 +221,7 @@ func (s *Service) bring(ctx context.Context, d fresh.Demand) error {
 	if err != nil {
 		return err
 	}
-	pulls, ctx := errgroup.WithContext(ctx)
+	var pulls errgroup.Group
 	pulls.SetLimit(pullsAtOnce)
 	for _, lag := range lags {
 		pulls.Go(func() error {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
@@ -109,6 +110,69 @@ func TestGRPCLists(t *testing.T) {
 	}
 }
 
+// Both protocols answer every mode alike, with the same metadata.
+func TestGRPCAndRESTAreEqual(t *testing.T) {
+	t.Parallel()
+	f, id := setUp(t), newVideoID()
+	addr := f.listen(t)
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	client := catalogv1.NewCatalogServiceClient(conn)
+	f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
+	f.peer.has(ownersVideo(id, 2, "second"))
+	for name, tc := range map[string]struct {
+		mode   string
+		req    *catalogv1.GetVideoRequest
+		source string
+		stale  bool
+	}{
+		"default":          {"", &catalogv1.GetVideoRequest{AtLeastAsFresh: token(id, 1)}, "projection", false},
+		"minimize latency": {"minimize-latency", &catalogv1.GetVideoRequest{AtLeastAsFresh: token(id, 2), Consistency: catalogv1.Consistency_CONSISTENCY_MINIMIZE_LATENCY}, "projection", true},
+		"at least":         {"at-least-as-fresh", &catalogv1.GetVideoRequest{AtLeastAsFresh: token(id, 2), Consistency: catalogv1.Consistency_CONSISTENCY_AT_LEAST_AS_FRESH}, "authority", false},
+		"fully":            {"fully-consistent", &catalogv1.GetVideoRequest{Consistency: catalogv1.Consistency_CONSISTENCY_FULLY_CONSISTENT}, "authority", false},
+		"stale if error":   {"at-least-as-fresh ; stale-if-error", &catalogv1.GetVideoRequest{AtLeastAsFresh: token(id, 2), StaleIfError: true}, "authority", false},
+	} {
+		headers := []string{"Prefer: wait=0"}
+		if tc.mode != "" {
+			headers = append(headers, "Consistency: "+tc.mode)
+		}
+		if tc.req.AtLeastAsFresh != "" {
+			headers = append(headers, "Consistency-Token: "+tc.req.AtLeastAsFresh)
+		}
+		r := call(t, addr, "GET /v1/videos/"+id.String(), headers...)
+		var md metadata.MD
+		tc.req.VideoId, tc.req.Wait = id.String(), durationpb.New(0)
+		resp, err := client.GetVideo(t.Context(), tc.req, grpc.Header(&md))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, header := range []string{"Consistency-Source", "Consistency-Version", "Consistency-Token"} {
+			if got := md.Get(header); len(got) != 1 || got[0] == "" || got[0] != r.header.Get(header) {
+				t.Errorf("%s: %s is %q over gRPC, %q over REST", name, header, got, r.header.Get(header))
+			}
+		}
+		stale, _ := r.body["stale"].([]any)
+		if r.body["source"] != tc.source || (len(stale) == 1) != tc.stale || len(resp.GetStale()) != len(stale) || float64(resp.GetVideo().GetVersion()) != r.body["version"] {
+			t.Errorf("%s: %v over gRPC, %v over REST", name, resp, r.body)
+		}
+		if tc.stale && (dig(stale[0], "at_least") != float64(resp.GetStale()[0].GetAtLeast()) || dig(stale[0], "version") != 1.0) {
+			t.Errorf("%s: stale %v over gRPC, %v over REST", name, resp.GetStale(), stale)
+		}
+		if tc.req.AtLeastAsFresh == "" {
+			continue
+		}
+		list := call(t, addr, "GET /v1/videos", "Consistency: minimize-latency", "Consistency-Token: "+token(id, 9))
+		lagging, err := client.ListVideos(t.Context(), &catalogv1.ListVideosRequest{AtLeastAsFresh: token(id, 9), Consistency: catalogv1.Consistency_CONSISTENCY_MINIMIZE_LATENCY})
+		if lags, _ := list.body["stale"].([]any); err != nil || len(lags) != 1 || len(lagging.GetStale()) != 1 || list.header.Get("Consistency-Source") != "projection" {
+			t.Errorf("lists that lack something: %v over REST, %v %v over gRPC", list.body, lagging, err)
+		}
+	}
+}
+
 func TestGRPCHostileRequests(t *testing.T) {
 	t.Parallel()
 	f, id := setUp(t), newVideoID()
@@ -164,6 +228,10 @@ func TestGRPCHostileRequests(t *testing.T) {
 		{&list{AtLeastAsFresh: "garbage"}, "at_least_as_fresh"},
 		{&list{AtLeastAsFresh: otherTenant}, "at_least_as_fresh"},
 		{&list{Wait: sec(-5, 0)}, "wait"},
+		{&get{VideoId: id.String(), Consistency: 99}, "consistency"},
+		{&get{VideoId: id.String(), Consistency: catalogv1.Consistency_CONSISTENCY_AT_LEAST_AS_FRESH}, "consistency"},
+		{&list{Consistency: catalogv1.Consistency_CONSISTENCY_AT_LEAST_AS_FRESH}, "consistency"},
+		{&list{Consistency: catalogv1.Consistency_CONSISTENCY_FULLY_CONSISTENT}, "consistency"},
 	} {
 		method, resp := catalogv1.CatalogService_GetVideo_FullMethodName, proto.Message(&catalogv1.GetVideoResponse{})
 		if _, ok := tc.req.(*list); ok {
