@@ -71,15 +71,16 @@ func newBench(t *testing.T) *bench {
 // handler has an effect that counts: the version in the projection.
 func (b *bench) handler(*pgxpool.Pool, *grpc.ClientConn) inbox.Handler {
 	return inbox.Handler{
-		Apply: func(ctx context.Context, tx pgx.Tx, e eventing.Event) (inbox.Outcome, error) {
+		Decode: func(eventing.Event) (inbox.Change, error) { return inbox.Change{}, nil },
+		Apply: inbox.Each(func(ctx context.Context, tx pgx.Tx, c inbox.Change) (inbox.Outcome, error) {
 			if b.broken.Load() {
 				return 0, errors.New("still a teapot")
 			}
 			_, err := tx.Exec(ctx, `
 				INSERT INTO video_projection (video_id, version, updated_at) VALUES ($1, $2, now())
-				ON CONFLICT (video_id) DO UPDATE SET version = excluded.version`, e.AggregateID, e.Version)
+				ON CONFLICT (video_id) DO UPDATE SET version = excluded.version`, c.Event.AggregateID, c.Event.Version)
 			return inbox.Applied, err
-		},
+		}),
 		Repair:    func(context.Context, eventing.Event) error { return errors.New("there are no gaps here") },
 		Committed: func(...string) {},
 	}

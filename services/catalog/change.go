@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/proto"
@@ -12,6 +11,7 @@ import (
 	"example.com/lockstep/internal/pbtime"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/inbox"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
 )
 
@@ -20,61 +20,57 @@ const (
 	schemaVersion = 1
 )
 
-// change is one step of a video to (epoch, version).
-type change struct {
-	video          uuid.UUID
-	epoch, version int64
-	at             time.Time
-	// payload is a *VideoCreated, *VideoUpdated or *VideoDeleted of eventsv1, or
-	// a Video: the owner's state.
-	payload any
-}
-
-func (c change) newerThan(v Video) bool {
-	return c.epoch > v.Epoch || c.epoch == v.Epoch && c.version > v.Version
-}
-
 func videoKey(id uuid.UUID) string { return eventing.Key(aggregateType, id.String()) }
 
 func (v Video) position() consistency.Position {
 	return consistency.Position{AggregateType: aggregateType, AggregateID: v.ID.String(), Epoch: v.Epoch, Version: v.Version}
 }
 
-func snapshot(v Video) change {
-	return change{video: v.ID, epoch: v.Epoch, version: v.Version, at: v.UpdatedAt, payload: v}
+// snapshot is the owner's state as a change.
+func snapshot(v Video) inbox.Change {
+	kind := inbox.Snapshot
+	if v.DeletedAt != nil {
+		kind = inbox.Deleted
+	}
+	return inbox.Change{Kind: kind, Payload: v, Event: eventing.Event{
+		AggregateType: aggregateType, AggregateID: v.ID.String(), Epoch: v.Epoch, Version: v.Version, OccurredAt: v.UpdatedAt,
+	}}
 }
 
 // decode reads e's payload and holds it against e's attributes.
-func decode(e eventing.Event) (change, error) {
+func decode(e eventing.Event) (inbox.Change, error) {
 	id, err := parseID(e.AggregateID)
 	switch {
 	case err != nil:
-		return change{}, fmt.Errorf("aggregate_id: %w", err)
+		return inbox.Change{}, fmt.Errorf("aggregate_id: %w", err)
+	case e.AggregateID != id.String(): // another key for the same video
+		return inbox.Change{}, fmt.Errorf("aggregate_id: %q is not written as %s", e.AggregateID, id)
 	case e.AggregateType != aggregateType:
-		return change{}, fmt.Errorf("aggregate_type: %q is unknown", e.AggregateType)
+		return inbox.Change{}, fmt.Errorf("aggregate_type: %q is unknown", e.AggregateType)
 	case e.SchemaVersion != schemaVersion:
-		return change{}, fmt.Errorf("schema_version: %d is unknown", e.SchemaVersion)
+		return inbox.Change{}, fmt.Errorf("schema_version: %d is unknown", e.SchemaVersion)
 	}
 	var envelope eventsv1.Event
 	if err := proto.Unmarshal(e.Payload, &envelope); err != nil {
-		return change{}, fmt.Errorf("payload: %w", err)
+		return inbox.Change{}, fmt.Errorf("payload: %w", err)
 	}
 	var payload interface {
 		GetVideoId() string
 		GetVersion() int64
 	}
+	var kind inbox.Kind
 	switch e.Type {
 	case "VideoCreated":
-		payload = envelope.GetCreated()
+		payload, kind = envelope.GetCreated(), inbox.Created
 		if _, err := parseID(envelope.GetCreated().GetUploaderId()); err != nil {
-			return change{}, fmt.Errorf("uploader_id: %w", err)
+			return inbox.Change{}, fmt.Errorf("uploader_id: %w", err)
 		}
 	case "VideoUpdated":
-		payload = envelope.GetUpdated()
+		payload, kind = envelope.GetUpdated(), inbox.Updated
 	case "VideoDeleted":
-		payload = envelope.GetDeleted()
+		payload, kind = envelope.GetDeleted(), inbox.Deleted
 	default:
-		return change{}, fmt.Errorf("event_type: %q is unknown", e.Type)
+		return inbox.Change{}, fmt.Errorf("event_type: %q is unknown", e.Type)
 	}
 	// A payload of another type than e's is nil here, and names no video.
 	said := []any{
@@ -83,29 +79,30 @@ func decode(e eventing.Event) (change, error) {
 	}
 	want := []any{e.ID.String(), e.AggregateType, e.AggregateID, e.Version, id.String(), e.Version}
 	if !slices.Equal(said, want) {
-		return change{}, fmt.Errorf("payload says %v, the attributes of a %s say %v", said, e.Type, want)
+		return inbox.Change{}, fmt.Errorf("payload says %v, the attributes of a %s say %v", said, e.Type, want)
 	}
-	return change{video: id, epoch: e.Epoch, version: e.Version, at: e.OccurredAt, payload: payload}, nil
+	return inbox.Change{Event: e, Kind: kind, Payload: payload}, nil
 }
 
-// onto is the row after the change, from the row before.
-func (c change) onto(v Video) Video {
-	switch p := c.payload.(type) {
+// onto is the row after c, from the row before.
+func onto(v Video, c inbox.Change) Video {
+	e := c.Event
+	switch p := c.Payload.(type) {
 	case *eventsv1.VideoCreated:
 		v = Video{
 			UploaderID: uuid.MustParse(p.GetUploaderId()), Title: p.GetTitle(), Description: p.GetDescription(),
-			DurationSeconds: p.GetDurationSeconds(), PublishedAt: pbtime.Time(p.GetPublishedAt()), CreatedAt: &c.at,
+			DurationSeconds: p.GetDurationSeconds(), PublishedAt: pbtime.Time(p.GetPublishedAt()), CreatedAt: &e.OccurredAt,
 		}
 	case *eventsv1.VideoUpdated:
 		v = patched(v, p)
 	case *eventsv1.VideoDeleted:
-		v = Video{DeletedAt: cmp.Or(pbtime.Time(p.GetDeletedAt()), &c.at)}
+		v = Video{DeletedAt: cmp.Or(pbtime.Time(p.GetDeletedAt()), &e.OccurredAt)}
 	case Video:
 		if v = p; p.DeletedAt != nil {
 			v = Video{DeletedAt: p.DeletedAt} // as the event would have left it
 		}
 	}
-	v.ID, v.Epoch, v.Version, v.UpdatedAt = c.video, c.epoch, c.version, c.at
+	v.ID, v.Epoch, v.Version, v.UpdatedAt = uuid.MustParse(e.AggregateID), e.Epoch, e.Version, e.OccurredAt
 	return v
 }
 

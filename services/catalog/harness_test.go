@@ -174,7 +174,7 @@ func (f *fixture) beside(t *testing.T) *fixture {
 func (f *fixture) apply(t testing.TB, e eventing.Event) (o inbox.Outcome, err error) {
 	t.Helper()
 	err = pgx.BeginFunc(t.Context(), f.pool, func(tx pgx.Tx) error {
-		o, err = f.projector.Apply(t.Context(), tx, e)
+		o, err = f.projector.Handler().One(t.Context(), tx, e)
 		return err
 	})
 	if err == nil && o == inbox.Applied {

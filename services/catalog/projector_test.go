@@ -13,75 +13,7 @@ import (
 
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
-	eventsv1 "example.com/lockstep/proto/video/events/v1"
 )
-
-func TestDecide(t *testing.T) {
-	t.Parallel()
-	type stored = Video
-	alive := func(epoch, version int64) stored { return Video{Epoch: epoch, Version: version} }
-	dead := func(epoch, version int64) stored {
-		return Video{Epoch: epoch, Version: version, DeletedAt: atp(version)}
-	}
-	var (
-		nothing  Video
-		created  = &eventsv1.VideoCreated{}
-		updated  = &eventsv1.VideoUpdated{}
-		deleted  = &eventsv1.VideoDeleted{}
-		snapshot = Video{}
-		grave    = Video{DeletedAt: atp(1)}
-	)
-	for _, tc := range []struct {
-		name    string
-		stored  Video
-		payload any
-		epoch   int64
-		version int64
-		want    inbox.Outcome
-	}{
-		{"created on nothing", nothing, created, 1, 1, inbox.Applied},
-		{"created again", alive(1, 1), created, 1, 1, inbox.Stale},
-		{"created after updates", alive(1, 4), created, 1, 1, inbox.Stale},
-		{"created after delete", dead(1, 2), created, 1, 1, inbox.Stale},
-		{"created that is not the first", nothing, created, 1, 3, inbox.Gap},
-		{"created as a successor", alive(1, 2), created, 1, 3, inbox.Gap},
-		{"created beyond a tombstone", dead(1, 2), created, 1, 3, inbox.Gap},
-		{"created in a new epoch over an old life", alive(1, 2), created, 2, 1, inbox.Gap},
-		{"updated on its predecessor", alive(1, 1), updated, 1, 2, inbox.Applied},
-		{"updated again", alive(1, 2), updated, 1, 2, inbox.Stale},
-		{"updated late", alive(1, 7), updated, 1, 2, inbox.Stale},
-		{"updated over a gap", alive(1, 1), updated, 1, 3, inbox.Gap},
-		{"updated on nothing", nothing, updated, 1, 2, inbox.Gap},
-		{"updated as version 1 on nothing", nothing, updated, 1, 1, inbox.Gap},
-		{"updated late after delete", dead(1, 3), updated, 1, 2, inbox.Stale},
-		{"updated beyond a tombstone", dead(1, 3), updated, 1, 4, inbox.Gap},
-		{"updated in a new epoch, next version", alive(1, 3), updated, 2, 4, inbox.Gap},
-		{"updated in an old epoch, next version", alive(2, 3), updated, 1, 4, inbox.Stale},
-		{"deleted on its predecessor", alive(1, 1), deleted, 1, 2, inbox.Applied},
-		{"deleted over a gap", alive(1, 1), deleted, 1, 9, inbox.Applied},
-		{"deleted on nothing", nothing, deleted, 1, 5, inbox.Applied},
-		{"deleted again", dead(1, 5), deleted, 1, 5, inbox.Stale},
-		{"deleted late", alive(1, 6), deleted, 1, 5, inbox.Stale},
-		{"deleted in a new epoch", dead(1, 5), deleted, 2, 3, inbox.Applied},
-		{"deleted in an old epoch", alive(2, 1), deleted, 1, 9, inbox.Stale},
-		{"owner's state on nothing", nothing, snapshot, 1, 8, inbox.Applied},
-		{"owner's state over a gap", alive(1, 3), snapshot, 1, 8, inbox.Applied},
-		{"owner's state again", alive(1, 8), snapshot, 1, 8, inbox.Stale},
-		{"owner's state late", alive(1, 9), snapshot, 1, 8, inbox.Stale},
-		{"owner's state on an older tombstone", dead(1, 7), snapshot, 1, 8, inbox.Gap},
-		{"owner's state behind a tombstone", dead(1, 9), snapshot, 1, 8, inbox.Stale},
-		{"owner restored to before the delete", dead(1, 9), snapshot, 2, 8, inbox.Applied},
-		{"owner's tombstone on nothing", nothing, grave, 1, 8, inbox.Applied},
-		{"owner's tombstone over a gap", alive(1, 2), grave, 1, 8, inbox.Applied},
-		{"owner's tombstone on an older one", dead(1, 2), grave, 1, 8, inbox.Applied},
-		{"owner's tombstone late", alive(1, 9), grave, 1, 8, inbox.Stale},
-	} {
-		got := decide(tc.stored, change{epoch: tc.epoch, version: tc.version, payload: tc.payload})
-		if got != tc.want {
-			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
-		}
-	}
-}
 
 func TestAppliedAtIsTheDatabasesClockAtEachWrite(t *testing.T) {
 	t.Parallel()
@@ -134,7 +66,7 @@ func TestConcurrentFirstSightings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if o, err := f.projector.Apply(t.Context(), tx, tc.first(id)); err != nil || o != inbox.Applied {
+		if o, err := f.projector.Handler().One(t.Context(), tx, tc.first(id)); err != nil || o != inbox.Applied {
 			t.Fatalf("first: %v, %v", o, err)
 		}
 		var wg sync.WaitGroup
@@ -178,7 +110,7 @@ func TestApplyLocksTheRow(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(context.WithoutCancel(t.Context()))
-	if o, err := f.projector.Apply(t.Context(), tx, createdEvent(id, 1, "first")); err != nil || o != inbox.Stale {
+	if o, err := f.projector.Handler().One(t.Context(), tx, createdEvent(id, 1, "first")); err != nil || o != inbox.Stale {
 		t.Fatalf("%v, %v", o, err)
 	}
 	_, err = f.pool.Exec(t.Context(), `SELECT FROM video_projection WHERE video_id = $1 FOR UPDATE NOWAIT`, id)

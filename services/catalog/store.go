@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/inbox"
 )
 
 const columns = `video_id, uploader_id, title, description, duration_seconds, published_at,
@@ -50,12 +52,6 @@ func unzip(videos []consistency.Position) (ids []string, epochs, versions []int6
 	return ids, epochs, versions
 }
 
-// lockVideo is readVideo that locks the row, where there is one, until tx ends.
-func lockVideo(ctx context.Context, tx pgx.Tx, id uuid.UUID) (Video, error) {
-	rows, _ := tx.Query(ctx, `SELECT `+columns+` FROM video_projection WHERE video_id = $1 FOR UPDATE`, id)
-	return oneVideo(rows, "lock video")
-}
-
 func oneVideo(rows pgx.Rows, what string) (Video, error) {
 	v, err := pgx.CollectExactlyOneRow(rows, scanVideo)
 	switch {
@@ -67,26 +63,74 @@ func oneVideo(rows pgx.Rows, what string) (Video, error) {
 	return v, nil
 }
 
-// writeVideo puts next in place of stored, which is zero where there was no row.
-// It reports false, and has written nothing, if something else is there by now.
-func writeVideo(ctx context.Context, tx pgx.Tx, stored, next Video) (bool, error) {
-	tag, err := tx.Exec(ctx, `
-		INSERT INTO video_projection AS p (`+columns+`)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
-		ON CONFLICT (video_id) DO UPDATE
-		   SET uploader_id = excluded.uploader_id, title = excluded.title, description = excluded.description,
-		       duration_seconds = excluded.duration_seconds, published_at = excluded.published_at,
-		       version = excluded.version, epoch = excluded.epoch, created_at = excluded.created_at,
-		       updated_at = excluded.updated_at, deleted_at = excluded.deleted_at, applied_at = clock_timestamp()
-		 WHERE p.version = $12 AND p.epoch = $13`,
-		next.ID, uuid.NullUUID{UUID: next.UploaderID, Valid: next.DeletedAt == nil},
-		next.Title, next.Description, next.DurationSeconds, next.PublishedAt,
-		next.Version, next.Epoch, next.CreatedAt, next.UpdatedAt, next.DeletedAt,
-		stored.Version, stored.Epoch)
+// lockVideos is the Lock of the projection's rows.
+func lockVideos(ctx context.Context, tx pgx.Tx, ids []string) (map[string]Video, error) {
+	rows, _ := tx.Query(ctx, `SELECT `+columns+` FROM video_projection WHERE video_id = ANY ($1::uuid[]) ORDER BY video_id FOR UPDATE`, ids)
+	videos, err := pgx.CollectRows(rows, scanVideo)
 	if err != nil {
-		return false, fmt.Errorf("write video: %w", err)
+		return nil, fmt.Errorf("lock videos: %w", err)
 	}
-	return tag.RowsAffected() == 1, nil
+	byID := make(map[string]Video, len(videos))
+	for _, v := range videos {
+		byID[v.ID.String()] = v
+	}
+	return byID, nil
+}
+
+// writeVideos is the Write of the projection's rows. An absent row is inserted if
+// it still is absent; one that is there is locked, so that its "conflict" is
+// certain, and finds it by its key whatever the planner thinks.
+func writeVideos(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Video]) ([]string, error) {
+	var b batch
+	for _, s := range steps {
+		b.add(s.New, s.Old.Version > 0)
+	}
+	rows, _ := tx.Query(ctx, `
+		WITH step AS MATERIALIZED (
+		  SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::bigint[], $6::timestamptz[], $7::bigint[],
+		         $8::bigint[], $9::timestamptz[], $10::timestamptz[], $11::timestamptz[], $12::bool[]) AS s (`+columns+`, known)
+		), fresh AS (
+		  INSERT INTO video_projection (`+columns+`)
+		  SELECT `+columns+` FROM step WHERE NOT known ORDER BY video_id
+		  ON CONFLICT (video_id) DO NOTHING RETURNING video_id
+		), moved AS (
+		  INSERT INTO video_projection (`+columns+`)
+		  SELECT `+columns+` FROM step WHERE known ORDER BY video_id
+		  ON CONFLICT (video_id) DO UPDATE
+		     SET uploader_id = excluded.uploader_id, title = excluded.title, description = excluded.description,
+		         duration_seconds = excluded.duration_seconds, published_at = excluded.published_at,
+		         version = excluded.version, epoch = excluded.epoch, created_at = excluded.created_at,
+		         updated_at = excluded.updated_at, deleted_at = excluded.deleted_at, applied_at = clock_timestamp()
+		  RETURNING video_id
+		)
+		SELECT video_id::text FROM fresh UNION ALL SELECT video_id::text FROM moved`,
+		b.ids, b.uploaders, b.titles, b.descriptions, b.durations, b.published, b.versions,
+		b.epochs, b.created, b.updated, b.deleted, b.known)
+	written, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("write videos: %w", err)
+	}
+	return written, nil
+}
+
+// batch is videos by column.
+type batch struct {
+	ids                         []uuid.UUID
+	uploaders                   []uuid.NullUUID // NULL on tombstones
+	titles, descriptions        []string
+	durations, versions, epochs []int64
+	published, created, deleted []*time.Time
+	updated                     []time.Time
+	known                       []bool
+}
+
+func (b *batch) add(v Video, known bool) {
+	b.ids, b.uploaders = append(b.ids, v.ID), append(b.uploaders, uuid.NullUUID{UUID: v.UploaderID, Valid: v.DeletedAt == nil})
+	b.titles, b.descriptions = append(b.titles, v.Title), append(b.descriptions, v.Description)
+	b.durations, b.published = append(b.durations, v.DurationSeconds), append(b.published, v.PublishedAt)
+	b.versions, b.epochs = append(b.versions, v.Version), append(b.epochs, v.Epoch)
+	b.created, b.updated, b.deleted = append(b.created, v.CreatedAt), append(b.updated, v.UpdatedAt), append(b.deleted, v.DeletedAt)
+	b.known = append(b.known, known)
 }
 
 // listVideos returns q's page and, where there is one, the video behind it:

@@ -109,10 +109,13 @@ func (b *bench) set(f func()) {
 }
 
 func (b *bench) handler() inbox.Handler {
-	return inbox.Handler{Apply: b.apply, Repair: b.repair, Committed: func(...string) {}}
+	return inbox.Handler{Decode: decode, Apply: inbox.Each(b.apply), Repair: b.repair, Committed: func(...string) {}}
 }
 
-func (b *bench) apply(ctx context.Context, tx pgx.Tx, e eventing.Event) (inbox.Outcome, error) {
+func decode(eventing.Event) (inbox.Change, error) { return inbox.Change{}, nil }
+
+func (b *bench) apply(ctx context.Context, tx pgx.Tx, c inbox.Change) (inbox.Outcome, error) {
+	e := c.Event
 	b.mu.Lock()
 	spoil := b.spoil
 	b.mu.Unlock()

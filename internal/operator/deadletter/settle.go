@@ -96,7 +96,7 @@ func (b *Box) apply(ctx context.Context, o audit.Order, handler inbox.Handler, m
 			result = Done
 			return err
 		}
-		outcome, err := call(ctx, handler, tx, m.event)
+		outcome, err := handler.One(ctx, tx, m.event)
 		switch {
 		case err != nil:
 			return err
@@ -112,17 +112,6 @@ func (b *Box) apply(ctx context.Context, o audit.Order, handler inbox.Handler, m
 	return result, err
 }
 
-// call makes an error of a panic: what killed the consumer's batch once must not
-// kill the operator's.
-func call(ctx context.Context, handler inbox.Handler, tx pgx.Tx, e eventing.Event) (outcome inbox.Outcome, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("handler panicked: %v", p)
-		}
-	}()
-	return handler.Apply(ctx, tx, e)
-}
-
 // mark sets the status of l's inbox row, which is made where there is none. It
 // reports false, and leaves the row alone, if that is done.
 func (b *Box) mark(ctx context.Context, tx pgx.Tx, status string, m *message, l Letter) (bool, error) {
@@ -132,10 +121,10 @@ func (b *Box) mark(ctx context.Context, tx pgx.Tx, status string, m *message, l 
 	}
 	tag, err := tx.Exec(ctx, `
 		INSERT INTO inbox (consumer, event_id, event_type, aggregate_type, aggregate_id, version,
-		                   message_id, publish_time, status, processed_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, clock_timestamp())
+		                   message_id, publish_time, status, processed_at, source)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, clock_timestamp(), 'redrive')
 		ON CONFLICT (consumer, event_id) DO UPDATE
-		   SET status = excluded.status, processed_at = excluded.processed_at
+		   SET status = excluded.status, processed_at = excluded.processed_at, source = excluded.source, begun = 0
 		 WHERE inbox.status <> 'done'`,
 		b.consumer, l.EventID, l.Type, l.AggregateType, l.AggregateID, l.Version, messageID, published, status)
 	if err != nil {

@@ -3,7 +3,6 @@ package inbox
 import (
 	"context"
 	"fmt"
-	"runtime/debug"
 	"time"
 
 	"github.com/google/uuid"
@@ -21,38 +20,40 @@ import (
 // the circuit. The client keeps the leases, so an outage costs no attempts.
 func (c *Consumer) apply(ctx context.Context, batch []*delivery) (unsettled []*delivery) {
 	for failures := 1; ; failures++ {
+		c.beat()
 		batch = c.divert(ctx, batch)
 		if len(batch) == 0 {
 			return nil
 		}
+		began := time.Now()
 		outcomes, err := c.try(ctx, batch)
 		switch {
 		case err == nil:
 			c.metrics.failing(0)
-			c.settle(ctx, batch, outcomes)
+			c.settle(ctx, batch, outcomes, began)
 			return nil
 		case ctx.Err() != nil:
 			return batch
-		case !isOutage(err):
-			return c.isolate(ctx, batch, err)
+		case faultOf(err) != outage && len(batch) > 1:
+			return c.isolate(ctx, batch)
 		}
-		c.metrics.failing(failures)
-		pause := outage.Delay(failures)
-		c.log.WarnContext(ctx, "cannot apply events, holding them", "error", err, "events", len(batch), "retry_in_ms", pause.Milliseconds())
-		c.beat()
-		eventing.Sleep(ctx, pause, nil)
+		if f := c.faultOf(ctx, err); f != outage {
+			return c.fail(ctx, batch[0], err, f)
+		}
+		c.waitOut(ctx, "apply", err, failures)
 	}
 }
 
-// divert takes out what must not be applied now: messages that are no events,
-// and events behind one of their aggregate that is held.
-func (c *Consumer) divert(ctx context.Context, batch []*delivery) []*delivery {
-	var rest []*delivery
+// divert takes out what must not be applied now: events behind one of their
+// aggregate that is held, and what belongs into the dead letters.
+func (c *Consumer) divert(ctx context.Context, batch []*delivery) (rest []*delivery) {
 	for _, d := range batch {
 		switch {
+		case d.settled:
+		case c.holds.has(d.key()):
+			c.hold(ctx, d, nil)
 		case d.invalid != nil:
 			c.bury(ctx, d, d.invalid, 0)
-		case c.holds.join(d):
 		default:
 			rest = append(rest, d)
 		}
@@ -60,19 +61,21 @@ func (c *Consumer) divert(ctx context.Context, batch []*delivery) []*delivery {
 	return rest
 }
 
-// isolate narrows a failed batch down to the event that fails, and settles that
-// one alone.
-func (c *Consumer) isolate(ctx context.Context, batch []*delivery, err error) []*delivery {
-	if len(batch) == 1 {
-		return c.fail(ctx, batch[0], err)
-	}
+// isolate narrows a failed batch down to the event that fails. Those behind it
+// in its aggregate then find it held, and wait.
+func (c *Consumer) isolate(ctx context.Context, batch []*delivery) (unsettled []*delivery) {
 	half := len(batch) / 2
-	unsettled := c.apply(ctx, batch[:half])
+	unsettled = c.apply(ctx, batch[:half])
 	return append(unsettled, c.apply(ctx, batch[half:])...)
 }
 
-// try applies batch in one transaction and returns each event's outcome. The
-// transaction outlives ctx by drainTime.
+// beginBatch has every statement planned for the arrays that it brings. A plan
+// of before the tables filled up would scan them for each batch until the next
+// ANALYZE.
+const beginBatch = `BEGIN; SET LOCAL plan_cache_mode = force_custom_plan`
+
+// try applies batch in one transaction and returns each event's outcome; a
+// duplicate has none. The transaction outlives ctx by drainTime.
 func (c *Consumer) try(ctx context.Context, batch []*delivery) (map[uuid.UUID]Outcome, error) {
 	txCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchTimeout)
 	defer cancel()
@@ -82,76 +85,35 @@ func (c *Consumer) try(ctx context.Context, batch []*delivery) (map[uuid.UUID]Ou
 	})()
 	start := time.Now()
 	outcomes := make(map[uuid.UUID]Outcome, len(batch))
-	err := pgx.BeginFunc(txCtx, c.store.db, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(txCtx, c.store.db, pgx.TxOptions{BeginQuery: beginBatch}, func(tx pgx.Tx) error {
 		fresh, err := c.store.accept(txCtx, tx, batch)
 		if err != nil {
 			return err
 		}
-		var gaps []uuid.UUID
+		var changes []Change
 		for _, d := range batch {
-			if !fresh[d.event.ID] {
-				continue // done before: the outcome stays zero, a duplicate
-			}
-			outcome, err := c.handle(txCtx, tx, d.event)
-			if err != nil {
-				return fmt.Errorf("apply %s version %d of %s: %w", d.event.Type, d.event.Version, d.event.Key(), err)
-			}
-			outcomes[d.event.ID] = outcome
-			if outcome == Gap {
-				gaps = append(gaps, d.event.ID)
+			if fresh[d.id()] {
+				changes = append(changes, d.change)
 			}
 		}
-		return c.store.hold(txCtx, tx, gaps)
+		if len(changes) == 0 {
+			return nil
+		}
+		done, err := c.handler.do(txCtx, tx, changes)
+		if err != nil {
+			return handlerError{fmt.Errorf("apply: %w", err)}
+		}
+		var gaps []uuid.UUID
+		for i, o := range done {
+			outcomes[changes[i].Event.ID] = o
+			if o == Gap {
+				gaps = append(gaps, changes[i].Event.ID)
+			}
+		}
+		return c.store.hold(txCtx, tx, gaps, "gap: waiting for a repair")
 	})
 	if err == nil {
 		c.metrics.batch(ctx, len(batch), time.Since(start))
 	}
 	return outcomes, err
-}
-
-// handle calls the service. A panic is the event's own failure: the process
-// lives, and the message must not come back for ever.
-func (c *Consumer) handle(ctx context.Context, tx pgx.Tx, e eventing.Event) (o Outcome, err error) {
-	ctx, span := startProcess(ctx, c.store.consumer, e)
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("handler panicked: %v", p)
-			c.log.ErrorContext(ctx, "handler panicked", append(e.LogAttrs(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))...)
-		}
-		if err != nil {
-			span.RecordError(err)
-		}
-		span.End()
-	}()
-	return c.handler.Apply(ctx, tx, e)
-}
-
-// settle acknowledges what a committed transaction has dealt with, and holds the
-// aggregates that have a gap.
-func (c *Consumer) settle(ctx context.Context, batch []*delivery, outcomes map[uuid.UUID]Outcome) {
-	var moved []string
-	for _, d := range batch {
-		o := outcomes[d.event.ID]
-		c.metrics.handled(ctx, o, d)
-		c.log.DebugContext(ctx, "event handled", append(d.logAttrs(), "outcome", outcomeName(o))...)
-		if o == Gap {
-			c.repair(ctx, d)
-			continue
-		}
-		if o == Applied {
-			moved = append(moved, d.event.Key())
-		}
-		// The effect is committed, by this delivery or an earlier one.
-		d.ack()
-	}
-	if len(moved) > 0 {
-		c.handler.Committed(moved...)
-	}
-}
-
-func outcomeName(o Outcome) string {
-	if o == 0 {
-		return "duplicate"
-	}
-	return o.String()
 }

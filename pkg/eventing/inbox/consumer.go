@@ -4,10 +4,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2"
-	"github.com/jackc/pgx/v5"
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/pkg/eventing"
@@ -22,54 +23,25 @@ const (
 	// 100 ms, since acks leave in such bundles.
 	maxOutstandingBytes    = 64 << 20
 	maxOutstandingMessages = 10_000
+	// maxExtension is how long the client keeps a lease: longer than an outage
+	// that anybody lets be. What lapses all the same is merely delivered again.
+	maxExtension = 24 * time.Hour
 
-	// batchTimeout bounds one transaction, so that a stuck one is rolled back
-	// long before anybody else waits for its locks in vain.
-	batchTimeout = 10 * time.Second
+	// batchTimeout bounds one transaction. It is longer than an ack deadline,
+	// which does not matter while the client extends it.
+	batchTimeout = 30 * time.Second
 	// drainTime is what the transaction in hand gets after Run is cancelled.
 	drainTime = 3 * time.Second
 	// beatEvery is how often an idle consumer shows that it is alive.
 	beatEvery = 10 * time.Second
 )
 
-// outage is the pause while the database or the broker is away.
-var outage = eventing.Backoff{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
+// outageRetry is the pause while the database or the broker is away.
+var outageRetry = eventing.Backoff{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
 
-// Outcome is what Apply did with an event.
-type Outcome int
-
-// The outcomes of applying an event.
-const (
-	// Applied means that the read model moved to the event's version.
-	Applied Outcome = iota + 1
-	// Stale means that the read model was there already or beyond. Nothing was
-	// written.
-	Stale
-	// Gap means that the read model lacks the version before. Nothing was
-	// written; the consumer repairs the aggregate from its owner.
-	Gap
-)
-
-func (o Outcome) String() string {
-	return [...]string{Applied: "applied", Stale: "stale", Gap: "gap"}[o]
-}
-
-// Handler is what a service does with its events.
-type Handler struct {
-	// Apply brings the read model forward by e within tx, which other events
-	// share. An error rolls all of them back, and they are tried again in
-	// smaller parts until e is alone. eventing.Permanent sends e to the dead
-	// letters at once; otherwise it is tried a few times first. Apply must not
-	// call another service: it holds locks.
-	Apply func(ctx context.Context, tx pgx.Tx, e eventing.Event) (Outcome, error)
-	// Repair brings e's aggregate to e.Version or beyond with what its owner
-	// has, in transactions of its own. Its errors are tried again for as long
-	// as it takes, except for eventing.Permanent ones.
-	Repair func(ctx context.Context, e eventing.Event) error
-	// Committed is told, after each commit, the keys (eventing.Event.Key) of
-	// the aggregates that moved. It must not block.
-	Committed func(keys ...string)
-}
+// Receive brings messages to deliver until ctx ends, and returns when each is
+// settled: that of a pubsub.Subscriber is one.
+type Receive func(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error
 
 // Consumer applies the events of one subscription. Any number may run on it.
 type Consumer struct {
@@ -83,24 +55,27 @@ type Consumer struct {
 
 	incoming chan *delivery
 	holds    *holds
+	acks     chan *pubsub.AckResult
+	// wary is until when a delivery whose number nobody knows is suspect.
+	wary time.Time
+	// inHand counts deliveries from callback to ack.
+	inHand atomic.Int64
 }
 
 // NewConsumer returns a consumer of a subscription of client's project. Dead
 // letters go to the topic `<subscription>.dlq`. The inbox is the one that db's
 // search_path finds. beat is called at least every ten seconds while the
-// consumer is alive, whatever the database and the broker do.
+// consumer is alive, whatever the broker does, and at least every minute,
+// whatever the database and the handler do.
 func NewConsumer(
 	db *pgxpool.Pool, client *pubsub.Client, subscription string, h Handler, log *slog.Logger, beat func(),
 ) (*Consumer, error) {
-	m, err := newMetrics(subscription)
-	if err != nil {
-		return nil, fmt.Errorf("new consumer: %w", err)
-	}
 	sub := client.Subscriber(subscription)
 	sub.ReceiveSettings.MaxOutstandingBytes = maxOutstandingBytes
 	sub.ReceiveSettings.MaxOutstandingMessages = maxOutstandingMessages
-	return &Consumer{
-		store:      store{db: db, consumer: subscription},
+	sub.ReceiveSettings.MaxExtension = maxExtension
+	c := &Consumer{
+		store:      store{db: db, consumer: subscription, run: uuid.New()},
 		subscriber: sub,
 		dead: deadLetters{
 			client: client.TopicAdminClient,
@@ -109,30 +84,47 @@ func NewConsumer(
 		handler:  h,
 		log:      log.With("component", "consumer", "subscription", subscription),
 		beat:     beat,
-		metrics:  m,
 		incoming: make(chan *delivery, maxBatch),
 		holds:    newHolds(),
-	}, nil
+		acks:     make(chan *pubsub.AckResult, maxOutstandingMessages),
+	}
+	var err error
+	if c.metrics, err = newMetrics(subscription, &c.inHand); err != nil {
+		return nil, fmt.Errorf("new consumer: %w", err)
+	}
+	return c, nil
 }
 
 // Run consumes until ctx ends, then finishes the transaction in hand, gives
 // everything else back to the broker, and returns nil.
 func (c *Consumer) Run(ctx context.Context) error {
+	return c.RunFrom(ctx, func(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error {
+		return c.subscriber.Receive(ctx, deliver)
+	})
+}
+
+// RunFrom is Run with messages from elsewhere, such as a test's memory.
+func (c *Consumer) RunFrom(ctx context.Context, receive Receive) error {
 	defer c.metrics.unregister()
-	received := make(chan struct{})
+	received, kept := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(received)
-		c.receive(ctx)
+		c.receive(ctx, receive)
+	}()
+	go func() {
+		defer close(kept)
+		c.keep(ctx)
 	}()
 	c.work(ctx)
-	// Receive returns when everything it handed out is settled.
+	// receive returns when everything it handed out is settled.
 	limit := time.NewTimer(drainTime)
 	defer limit.Stop()
 	for {
 		select {
 		case d := <-c.incoming:
-			d.nack()
+			c.giveBack(ctx, d)
 		case <-received:
+			<-kept
 			return nil
 		case <-limit.C:
 			c.log.WarnContext(ctx, "stream did not close in time, its messages come back when their leases end")
@@ -144,27 +136,32 @@ func (c *Consumer) Run(ctx context.Context) error {
 // receive keeps a stream open. The client reopens one that breaks; what it
 // reports is a subscription that is missing or refused, which an operator
 // mends while we wait.
-func (c *Consumer) receive(ctx context.Context) {
+func (c *Consumer) receive(ctx context.Context, receive Receive) {
 	for failures := 0; ; {
 		opened := time.Now()
-		err := c.subscriber.Receive(ctx, func(_ context.Context, m *pubsub.Message) {
+		err := receive(ctx, func(_ context.Context, m *pubsub.Message) {
+			d := c.handler.newDelivery(m)
+			c.inHand.Add(1)
+			if d.attempt() > 1 {
+				c.metrics.redelivered(ctx)
+			}
 			// Return at once: the client hands out the next message of a key
 			// only then, and a callback that waited for the commit would make
 			// every batch one message per key.
 			select {
-			case c.incoming <- newDelivery(m):
+			case c.incoming <- d:
 			case <-ctx.Done():
-				m.Nack()
+				c.giveBack(ctx, d)
 			}
 		})
 		if ctx.Err() != nil {
 			return
 		}
 		failures++
-		if time.Since(opened) > outage.Cap {
+		if time.Since(opened) > outageRetry.Cap {
 			failures = 1 // it worked for a while: this is a new fault
 		}
-		pause := outage.Delay(failures)
+		pause := outageRetry.Delay(failures)
 		c.log.ErrorContext(ctx, "subscription cannot be pulled", "error", err, "retry_in_ms", pause.Milliseconds())
 		eventing.Sleep(ctx, pause, nil)
 	}
@@ -174,7 +171,9 @@ func (c *Consumer) receive(ctx context.Context) {
 func (c *Consumer) work(ctx context.Context) {
 	alive := time.NewTicker(beatEvery)
 	defer alive.Stop()
-	defer c.holds.nackAll()
+	var unsettled []*delivery
+	defer func() { c.leave(ctx, append(unsettled, c.holds.all()...)) }()
+	c.enter(ctx)
 	for {
 		c.beat()
 		var batch []*delivery
@@ -188,9 +187,7 @@ func (c *Consumer) work(ctx context.Context) {
 		case d := <-c.incoming:
 			batch = c.gather(d)
 		}
-		for _, d := range c.apply(ctx, fold(batch)) {
-			d.nack()
-		}
+		unsettled = append(unsettled, c.process(ctx, fold(batch))...)
 	}
 }
 

@@ -35,9 +35,7 @@ func TestRedeliveryAfterCommitHasNoEffect(t *testing.T) {
 	calls := 0
 	b.setSpoil(func(eventing.Event) error { calls++; return nil })
 	for range 3 {
-		if left := c.apply(t.Context(), []*delivery{{event: e, messages: []*pubsub.Message{{}}}}); len(left) != 0 {
-			t.Fatal("not settled")
-		}
+		c.finish(t, delivered(e))
 	}
 	if n := b.count(t, effects, "a"); n != 1 || calls != 1 {
 		t.Errorf("%d effects in %d calls of the handler, want 1 in 1", n, calls)
@@ -46,7 +44,7 @@ func TestRedeliveryAfterCommitHasNoEffect(t *testing.T) {
 	if _, err := b.pg.Pool(t, b.pg.Admin).Exec(t.Context(), `DELETE FROM catalog.inbox`); err != nil {
 		t.Fatal(err)
 	}
-	c.apply(t.Context(), []*delivery{{event: e, messages: []*pubsub.Message{{}}}})
+	c.finish(t, delivered(e))
 	if n := b.count(t, effects, "a"); n != 1 {
 		t.Errorf("%d effects after a purge, want 1", n)
 	}
@@ -109,8 +107,8 @@ func TestOppositeOrdersDoNotDeadlock(t *testing.T) {
 		forth, back := make([]*delivery, 8), make([]*delivery, 8)
 		for i := range forth {
 			e := event(fmt.Sprint("a", i), round+1)
-			forth[i] = &delivery{event: e, messages: []*pubsub.Message{{}}}
-			back[len(back)-1-i] = &delivery{event: e, messages: []*pubsub.Message{{}}}
+			forth[i] = delivered(e)
+			back[len(back)-1-i] = delivered(e)
 		}
 		var both sync.WaitGroup
 		for c, batch := range map[*Consumer][]*delivery{one: forth, two: back} {
@@ -143,20 +141,18 @@ func TestShutdownGivesBackWhatItHolds(t *testing.T) {
 func TestFold(t *testing.T) {
 	t.Parallel()
 	a1, a2, b1 := event("a", 1), event("a", 2), event("b", 1)
-	one := func(e eventing.Event) *delivery {
-		return &delivery{event: e, messages: []*pubsub.Message{{}}}
-	}
+	one := delivered
 	got := fold([]*delivery{one(b1), one(a2), one(a1), one(a2)})
-	if len(got) != 3 || got[0].event.ID != a1.ID || got[1].event.ID != a2.ID || got[2].event.ID != b1.ID {
+	if len(got) != 3 || got[0].id() != a1.ID || got[1].id() != a2.ID || got[2].id() != b1.ID {
 		t.Fatalf("order is not (aggregate, version)")
 	}
 	if len(got[1].messages) != 2 {
 		t.Errorf("two deliveries of one event: %d messages to ack, want 2", len(got[1].messages))
 	}
-	invalid := func() *delivery {
-		return &delivery{invalid: errKeyMismatch, messages: []*pubsub.Message{{}}}
+	invalid := func(id string) *delivery {
+		return &delivery{invalid: errKeyMismatch, messages: []*pubsub.Message{{ID: id}}}
 	}
-	if got := fold([]*delivery{invalid(), invalid()}); len(got) != 2 {
-		t.Errorf("two messages that are no events became %d", len(got))
+	if got := fold([]*delivery{invalid("m"), invalid("n")}); len(got) != 2 || got[0].key() == got[1].key() {
+		t.Errorf("two messages that are no events became %d, or one behind the other", len(got))
 	}
 }

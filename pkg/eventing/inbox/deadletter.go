@@ -62,22 +62,39 @@ func truncate(s string) string {
 	return s
 }
 
-// bury sends d to the dead letters, then writes that down, then acknowledges it.
-// A crash in between repeats a step: a dead letter may be there twice, none is
-// lost. When a step fails d is held and buried again later.
+// bury holds d's aggregate until d is in the dead letters: published, then
+// written down, then acknowledged. A crash in between repeats a step: a dead
+// letter may be there twice, none is lost. The rest flows meanwhile.
 func (c *Consumer) bury(ctx context.Context, d *delivery, reason error, attempts int) {
+	d.invalid = reason
+	c.hold(ctx, d, func(ctx context.Context) {
+		for failures := 1; ctx.Err() == nil; failures++ {
+			err := c.buryOnce(ctx, d, reason, attempts)
+			if err == nil {
+				return
+			}
+			pause := failRetry.Delay(failures)
+			c.log.WarnContext(ctx, "dead letter not written, trying again", append(d.logAttrs(),
+				"error", err, "retry_in_ms", pause.Milliseconds())...)
+			eventing.Sleep(ctx, pause, nil)
+		}
+	})
+}
+
+func (c *Consumer) buryOnce(ctx context.Context, d *delivery, reason error, attempts int) error {
+	if !c.holds.lend(ctx) {
+		return ctx.Err()
+	}
+	defer func() { <-c.holds.hands }()
 	err := c.dead.publish(ctx, d, reason, attempts)
-	if err == nil && d.event.ID != noEvent {
+	if err == nil && d.isEvent() {
 		err = c.store.die(ctx, d, reason)
 	}
-	if err == nil {
-		c.metrics.buried(ctx)
-		c.log.ErrorContext(ctx, "event dead-lettered", append(d.logAttrs(), "reason", reason, "attempts", attempts, "topic", c.dead.topic)...)
-		d.ack()
-		return
+	if err != nil {
+		return err
 	}
-	d.invalid = reason
-	pause := failRetry.Delay(maxAttempts)
-	c.log.WarnContext(ctx, "dead letter not written, trying again", append(d.logAttrs(), "error", err, "retry_in_ms", pause.Milliseconds())...)
-	c.holds.begin(ctx, d, func(ctx context.Context) { eventing.Sleep(ctx, pause, nil) })
+	c.metrics.buried(ctx)
+	c.log.ErrorContext(ctx, "event dead-lettered", append(d.logAttrs(), "reason", reason, "attempts", attempts, "topic", c.dead.topic)...)
+	c.ack(ctx, d)
+	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"cloud.google.com/go/pubsub/v2"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 
 	"example.com/lockstep/pkg/eventing"
@@ -24,10 +23,10 @@ func TestPoisonGoesToTheDeadLettersAndTheRestFlows(t *testing.T) {
 	})
 	var batch []*delivery
 	for i := range 20 {
-		batch = append(batch, &delivery{event: event(fmt.Sprint("good", i), 1), messages: []*pubsub.Message{{}}})
+		batch = append(batch, delivered(event(fmt.Sprint("good", i), 1)))
 	}
-	batch = append(batch, &delivery{event: bad, messages: []*pubsub.Message{{Attributes: bad.Message().Attributes}}})
-	b.consumer(t).apply(t.Context(), fold(batch))
+	batch = append(batch, delivered(bad))
+	b.consumer(t).finish(t, batch...)
 	if n := b.count(t, withDone); n != 20 {
 		t.Errorf("%d of 20 good events are done", n)
 	}
@@ -40,7 +39,7 @@ func TestPoisonGoesToTheDeadLettersAndTheRestFlows(t *testing.T) {
 	}
 	// A dead event is no duplicate: once the cause is mended it can be applied.
 	b.setSpoil(nil)
-	b.consumer(t).apply(t.Context(), []*delivery{{event: bad, messages: []*pubsub.Message{{}}}})
+	b.consumer(t).finish(t, delivered(bad))
 	if n := b.count(t, effects, "bad"); n != 1 {
 		t.Error("redriven event has no effect")
 	}

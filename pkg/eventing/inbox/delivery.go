@@ -6,63 +6,97 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2"
+	"github.com/google/uuid"
 
 	"example.com/lockstep/pkg/eventing"
 )
 
 // delivery is an event in hand, with every message that brought it.
 type delivery struct {
-	event    eventing.Event
-	invalid  error // why the message is no event
+	change Change
+	// invalid is why it belongs into the dead letters.
+	invalid  error
 	messages []*pubsub.Message
+
+	// begun is how often the event has been begun, this time included, without
+	// an end that anybody lived to see; 0 while that is not counted.
+	begun int
+	// gaps counts how often it met a gap.
+	gaps int
+	// settled says that it needs nothing more.
+	settled bool
 }
 
-func newDelivery(m *pubsub.Message) *delivery {
+func (h Handler) newDelivery(m *pubsub.Message) *delivery {
 	e, err := eventing.ParseMessage(m.Data, m.Attributes)
 	if err == nil && m.OrderingKey != "" && m.OrderingKey != e.AggregateID {
 		err = eventing.Permanent(errKeyMismatch)
 	}
-	return &delivery{event: e, invalid: err, messages: []*pubsub.Message{m}}
+	d := delivery{change: Change{Event: e}, invalid: err, messages: []*pubsub.Message{m}}
+	if err == nil {
+		d.change, d.invalid = h.read(e)
+	}
+	return &d
 }
 
+func (d *delivery) event() eventing.Event    { return d.change.Event }
+func (d *delivery) id() uuid.UUID            { return d.change.Event.ID }
 func (d *delivery) message() *pubsub.Message { return d.messages[0] }
 
-func (d *delivery) ack() {
-	for _, m := range d.messages {
-		m.Ack()
+// isEvent reports whether there is an event, even if one that cannot be used.
+func (d *delivery) isEvent() bool { return d.id() != uuid.Nil }
+
+// key is what must not overtake: an aggregate, or a message that is no event.
+func (d *delivery) key() string {
+	if !d.isEvent() {
+		return "message " + d.message().ID
 	}
+	return d.change.Event.Key()
 }
 
-func (d *delivery) nack() {
+// attempt is how often the broker says that it has delivered d; 0 where the
+// subscription has no dead-letter policy and does not count.
+func (d *delivery) attempt() int {
+	most := 0
 	for _, m := range d.messages {
-		m.Nack()
+		if m.DeliveryAttempt != nil {
+			most = max(most, *m.DeliveryAttempt)
+		}
 	}
+	return most
 }
 
 func (d *delivery) logAttrs() []any {
-	return append(d.event.LogAttrs(), "message_id", d.message().ID)
+	return append(d.change.Event.LogAttrs(), "message_id", d.message().ID)
 }
 
 // age is how long ago the owner made the change.
-func (d *delivery) age() time.Duration { return time.Since(d.event.OccurredAt) }
+func (d *delivery) age() time.Duration { return time.Since(d.change.Event.OccurredAt) }
 
 // fold merges deliveries of one event and puts the rest into the one order in
-// which batches take their locks: by aggregate, each in version order. Messages
-// that are no events come first.
+// which batches take their locks: by aggregate, each in version order.
 func fold(batch []*delivery) []*delivery {
-	slices.SortStableFunc(batch, func(a, b *delivery) int {
+	type keyed struct {
+		*delivery
+		key string
+	}
+	all := make([]keyed, len(batch))
+	for i, d := range batch {
+		all[i] = keyed{d, d.key()}
+	}
+	slices.SortStableFunc(all, func(a, b keyed) int {
 		return cmp.Or(
-			cmp.Compare(a.event.Key(), b.event.Key()),
-			cmp.Compare(a.event.Version, b.event.Version),
-			slices.Compare(a.event.ID[:], b.event.ID[:]))
+			cmp.Compare(a.key, b.key),
+			cmp.Compare(a.change.Event.Version, b.change.Event.Version),
+			slices.Compare(a.change.Event.ID[:], b.change.Event.ID[:]))
 	})
 	out := batch[:0]
-	for _, d := range batch {
-		if n := len(out); n > 0 && d.invalid == nil && out[n-1].event.ID == d.event.ID {
-			out[n-1].messages = append(out[n-1].messages, d.messages...)
+	for _, k := range all {
+		if n := len(out); n > 0 && k.isEvent() && out[n-1].id() == k.id() {
+			out[n-1].messages = append(out[n-1].messages, k.messages...)
 			continue
 		}
-		out = append(out, d)
+		out = append(out, k.delivery)
 	}
 	return out
 }

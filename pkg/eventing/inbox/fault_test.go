@@ -10,31 +10,37 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-func TestIsOutage(t *testing.T) {
+func TestFaultOf(t *testing.T) {
 	t.Parallel()
 	state := func(code string) error { return fmt.Errorf("apply: %w", &pgconn.PgError{Code: code}) }
 	for name, c := range map[string]struct {
 		err  error
-		want bool
+		want fault
 	}{
-		"serialization failure": {state("40001"), true},
-		"deadlock":              {state("40P01"), true},
-		"lock timeout":          {state("55P03"), true},
-		"statement timeout":     {state("57014"), true},
-		"admin shutdown":        {state("57P01"), true},
-		"too many connections":  {state("53300"), true},
-		"connection failure":    {state("08006"), true},
-		"read-only failover":    {state("25006"), true},
-		"deadline":              {fmt.Errorf("q: %w", context.DeadlineExceeded), true},
-		"connection lost":       {fmt.Errorf("q: %w", io.ErrUnexpectedEOF), true},
-		"check violation":       {state("23514"), false},
-		"bad value":             {state("22P02"), false},
-		"missing table":         {state("42P01"), false},
-		"missing privilege":     {state("42501"), false},
-		"handler's own":         {errors.New("no such kind"), false},
+		"serialization failure": {state("40001"), outage},
+		"deadlock":              {state("40P01"), outage},
+		"lock timeout":          {state("55P03"), outage},
+		"statement timeout":     {state("57014"), slowness},
+		"admin shutdown":        {state("57P01"), outage},
+		"too many connections":  {state("53300"), outage},
+		"connection failure":    {state("08006"), outage},
+		"read-only failover":    {state("25006"), outage},
+		"deadline":              {fmt.Errorf("q: %w", context.DeadlineExceeded), outage},
+		"connection lost":       {fmt.Errorf("q: %w", io.ErrUnexpectedEOF), outage},
+		"check violation":       {state("23514"), ours},
+		"bad value":             {state("22P02"), ours},
+		"missing table":         {state("42P01"), ours},
+		"missing privilege":     {state("42501"), outage},
+		"wrong password":        {state("28P01"), outage},
+		"no such database":      {state("3D000"), outage},
+		"idle in transaction":   {state("25P03"), slowness},
+		"slow handler":          {handlerError{fmt.Errorf("q: %w", context.DeadlineExceeded)}, slowness},
+		"thrown by a handler":   {handlerError{orPanic(io.ErrUnexpectedEOF, nil)}, outage},
+		"panic":                 {handlerError{orPanic("bug", nil)}, ours},
+		"handler's own":         {errors.New("no such kind"), ours},
 	} {
-		if got := isOutage(c.err); got != c.want {
-			t.Errorf("%s: outage = %v, want %v", name, got, c.want)
+		if got := faultOf(c.err); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
 }

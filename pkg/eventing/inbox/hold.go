@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -12,10 +13,15 @@ const (
 	// maxAttempts is how often an event may fail by its own fault before it
 	// goes to the dead letters.
 	maxAttempts = 5
-	// repairsAtOnce bounds the load on an owner that has much to repair.
-	repairsAtOnce = 8
+	// maxHeld bounds what waits in memory, so that as much again can flow.
+	maxHeld = maxOutstandingMessages / 2
+	// handsAtOnce bounds the load on an owner that has much to repair, and on
+	// the topic of the dead letters.
+	handsAtOnce = 16
 	// repairTimeout bounds one repair.
 	repairTimeout = 10 * time.Second
+	// alarming is how many failed repairs of one gap are an error in the log.
+	alarming = 10
 )
 
 var (
@@ -24,14 +30,15 @@ var (
 )
 
 // holds keeps the aggregates that cannot go on just now: one with a gap, until
-// it is repaired, or one whose event failed, until it is tried again. Later
-// events of a held aggregate wait behind, in memory, with their leases kept by
-// the client; its flow control bounds how many there can be. The worker
-// goroutine owns the map; released is how others reach it.
+// it is repaired, or one whose event failed, until it is tried again or buried.
+// Later events of a held aggregate wait behind, in memory, with their leases kept
+// by the client. The worker goroutine owns the map; released is how others reach
+// it.
 type holds struct {
 	byKey    map[string][]*delivery
+	total    int
 	released chan string
-	repairs  chan struct{}
+	hands    chan struct{}
 	running  sync.WaitGroup
 }
 
@@ -39,26 +46,58 @@ func newHolds() *holds {
 	return &holds{
 		byKey:    map[string][]*delivery{},
 		released: make(chan string),
-		repairs:  make(chan struct{}, repairsAtOnce),
+		hands:    make(chan struct{}, handsAtOnce),
 	}
 }
 
-// join puts d behind its aggregate's hold. It reports false when there is none.
-func (h *holds) join(d *delivery) bool {
-	held, ok := h.byKey[d.event.Key()]
-	if ok {
-		h.byKey[d.event.Key()] = append(held, d)
-	}
-	return ok
+func (h *holds) has(key string) bool { return h.byKey[key] != nil }
+
+// take ends the hold of an aggregate and returns what it held.
+func (h *holds) take(key string) []*delivery {
+	held := h.byKey[key]
+	delete(h.byKey, key)
+	h.total -= len(held)
+	return held
 }
 
-// begin holds d's aggregate until until returns, or ctx ends.
-func (h *holds) begin(ctx context.Context, d *delivery, until func(context.Context)) {
-	if h.join(d) {
-		return // what releases the first releases this one too
+// all takes everything; the holds' context has ended.
+func (h *holds) all() (held []*delivery) {
+	h.running.Wait()
+	for key := range h.byKey {
+		held = append(held, h.take(key)...)
 	}
-	key := d.event.Key()
-	h.byKey[key] = []*delivery{d}
+	return held
+}
+
+// lend waits for one of the hands, and reports whether there was one before ctx
+// ended.
+func (h *holds) lend(ctx context.Context) bool {
+	select {
+	case h.hands <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// hold keeps d's aggregate from going on until until returns. If it is held
+// already, what releases the first releases this one too. When too much is held,
+// d is given back to the broker instead, after a pause.
+func (c *Consumer) hold(ctx context.Context, d *delivery, until func(context.Context)) {
+	h, key := c.holds, d.key()
+	if h.total >= maxHeld {
+		h.running.Go(func() {
+			eventing.Sleep(ctx, giveBackRetry.Delay(max(1, d.attempt())), nil)
+			c.giveBack(ctx, d)
+		})
+		return
+	}
+	held := h.has(key)
+	h.byKey[key] = append(h.byKey[key], d)
+	h.total++
+	if held {
+		return
+	}
 	h.running.Go(func() {
 		until(ctx)
 		select {
@@ -68,81 +107,85 @@ func (h *holds) begin(ctx context.Context, d *delivery, until func(context.Conte
 	})
 }
 
-// take ends the hold of an aggregate and returns what it held.
-func (h *holds) take(key string) []*delivery {
-	held := h.byKey[key]
-	delete(h.byKey, key)
-	return held
-}
-
-// nackAll gives everything back; ctx has ended.
-func (h *holds) nackAll() {
-	h.running.Wait()
-	for key := range h.byKey {
-		for _, d := range h.take(key) {
-			d.nack()
-		}
-	}
-}
-
 // repair holds d's aggregate until its owner has filled the gap. When it is
 // released, d is stale and what waited behind it continues.
 func (c *Consumer) repair(ctx context.Context, d *delivery) {
 	c.log.InfoContext(ctx, "gap: asking the owner", d.logAttrs()...)
-	c.holds.begin(ctx, d, func(ctx context.Context) {
-		c.metrics.held(1)
-		defer c.metrics.held(-1)
+	d.gaps++
+	c.hold(ctx, d, func(ctx context.Context) {
+		c.metrics.gap(1)
+		defer c.metrics.gap(-1)
+		if d.gaps > 1 { // the repair did not help: do not spin
+			eventing.Sleep(ctx, repairRetry.Delay(d.gaps), nil)
+		}
 		for attempt := 1; ctx.Err() == nil; attempt++ {
-			err := c.repairOnce(ctx, d.event)
+			err := c.repairOnce(ctx, d.event())
 			if err == nil {
 				c.metrics.repaired(ctx)
-				c.handler.Committed(d.event.Key())
+				c.handler.Committed(d.key())
 				return
 			}
 			if eventing.IsPermanent(err) {
 				d.invalid = err
 				return
 			}
-			pause := repairRetry.Delay(attempt)
-			c.log.WarnContext(ctx, "gap not repaired yet", append(d.logAttrs(),
-				"error", err, "attempt", attempt, "retry_in_ms", pause.Milliseconds())...)
-			eventing.Sleep(ctx, pause, nil)
+			c.repairFailed(ctx, d, err, attempt)
 		}
 	})
 }
 
-func (c *Consumer) repairOnce(ctx context.Context, e eventing.Event) error {
-	select {
-	case c.holds.repairs <- struct{}{}:
-	case <-ctx.Done():
+func (c *Consumer) repairOnce(ctx context.Context, e eventing.Event) (err error) {
+	if !c.holds.lend(ctx) {
 		return ctx.Err()
 	}
-	defer func() { <-c.holds.repairs }()
+	defer func() { <-c.holds.hands }()
+	defer func() { err = orPanic(recover(), err) }()
 	ctx, cancel := context.WithTimeout(ctx, repairTimeout)
 	defer cancel()
 	return c.handler.Repair(ctx, e)
 }
 
+// repairFailed makes it visible, in the inbox row too, that a gap stays open.
+func (c *Consumer) repairFailed(ctx context.Context, d *delivery, err error, attempt int) {
+	if ctx.Err() != nil {
+		return
+	}
+	c.metrics.repairFailed(ctx)
+	pause := repairRetry.Delay(attempt)
+	say := c.log.WarnContext
+	if attempt >= alarming {
+		say = c.log.ErrorContext
+	}
+	say(ctx, "gap not repaired yet", append(d.logAttrs(), "error", err, "attempt", attempt, "retry_in_ms", pause.Milliseconds())...)
+	if noted := c.store.note(ctx, d, "gap: "+err.Error()); noted != nil {
+		c.log.DebugContext(ctx, "gap not written down", append(d.logAttrs(), "error", noted)...)
+	}
+	eventing.Sleep(ctx, pause, nil)
+}
+
 // fail counts an event's own failure: it is tried again later, alone, or goes to
 // the dead letters. It returns d when ctx ended before either.
-func (c *Consumer) fail(ctx context.Context, d *delivery, cause error) []*delivery {
-	attempts, err := c.store.attempt(ctx, d, cause)
-	if err != nil {
-		// The database went away just now. The failure is not counted, and will
-		// show itself again.
-		c.log.WarnContext(ctx, "attempt not counted", append(d.logAttrs(), "error", err)...)
-		attempts = 1
+func (c *Consumer) fail(ctx context.Context, d *delivery, cause error, class fault) []*delivery {
+	if p, ok := errors.AsType[*panicError](cause); ok {
+		c.log.ErrorContext(ctx, "handler panicked", append(d.logAttrs(), "panic", p.value, "stack", string(p.stack))...)
 	}
+	attempts, err := c.store.attempt(ctx, d, cause, class)
 	if ctx.Err() != nil {
 		return []*delivery{d}
 	}
-	if attempts >= maxAttempts || eventing.IsPermanent(cause) {
+	d.begun = 0
+	pause := failRetry.Delay(max(1, attempts))
+	switch {
+	case err != nil:
+		// The database went away just now. The failure is not counted, and will
+		// show itself again.
+		c.log.WarnContext(ctx, "attempt not counted", append(d.logAttrs(), "error", err)...)
+	case attempts >= maxAttempts, eventing.IsPermanent(cause):
 		c.bury(ctx, d, cause, attempts)
 		return nil
 	}
-	pause := failRetry.Delay(attempts)
 	c.log.WarnContext(ctx, "event failed, trying again", append(d.logAttrs(),
-		"error", cause, "attempt", attempts, "retry_in_ms", pause.Milliseconds())...)
-	c.holds.begin(ctx, d, func(ctx context.Context) { eventing.Sleep(ctx, pause, nil) })
+		"error", cause, "class", class.String(), "attempt", attempts, "retry_in_ms", pause.Milliseconds())...)
+	c.hold(ctx, d, func(ctx context.Context) { eventing.Sleep(ctx, pause, nil) })
 	return nil
 }

@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
@@ -84,7 +85,8 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-func (b *bench) apply(ctx context.Context, tx pgx.Tx, e eventing.Event) (Outcome, error) {
+func (b *bench) apply(ctx context.Context, tx pgx.Tx, c Change) (Outcome, error) {
+	e := c.Event
 	b.mu.Lock()
 	spoil := b.spoil
 	b.mu.Unlock()
@@ -125,12 +127,42 @@ func (b *bench) repair(ctx context.Context, e eventing.Event) error {
 
 func (b *bench) consumer(t *testing.T) *Consumer {
 	t.Helper()
-	h := Handler{Apply: b.apply, Repair: b.repair, Committed: func(...string) {}}
+	h := Handler{Decode: decode, Apply: Each(b.apply), Repair: b.repair, Committed: func(...string) {}}
 	c, err := NewConsumer(b.db, b.client, subscription, h, slog.New(slog.DiscardHandler), func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// decode knows one type, and one schema.
+func decode(e eventing.Event) (Change, error) {
+	switch {
+	case e.Type != "VideoUpdated":
+		return Change{}, fmt.Errorf("event_type: %q is unknown", e.Type)
+	case e.SchemaVersion != 1:
+		return Change{}, fmt.Errorf("schema_version: %d is unknown", e.SchemaVersion)
+	}
+	return Change{Kind: Updated}, nil
+}
+
+// delivered is e as a message brings it.
+func delivered(e eventing.Event) *delivery {
+	return &delivery{change: Change{Event: e, Kind: Updated}, messages: []*pubsub.Message{{ID: "m", Attributes: e.Message().Attributes}}}
+}
+
+// finish applies batch, and what comes back from holds, until nothing is held.
+func (c *Consumer) finish(t *testing.T, batch ...*delivery) {
+	t.Helper()
+	c.process(t.Context(), fold(batch))
+	for len(c.holds.byKey) > 0 {
+		select {
+		case key := <-c.holds.released:
+			c.process(t.Context(), fold(c.holds.take(key)))
+		case <-time.After(patience):
+			t.Fatal("held for ever")
+		}
+	}
 }
 
 // consume runs a consumer until stop is called, which returns when it has ended.

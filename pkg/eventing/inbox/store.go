@@ -10,99 +10,189 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// noEvent is the id of a message that is no event.
-var noEvent = uuid.Nil
+const (
+	// queryTimeout bounds the statements that run outside of a batch.
+	queryTimeout = 5 * time.Second
+	// probeTimeout is how long a database may take to say that it is there.
+	probeTimeout = 2 * time.Second
+)
 
-// queryTimeout bounds the statements that run outside of a batch.
-const queryTimeout = 5 * time.Second
-
-// store holds every statement on the inbox.
+// store holds the statements of the consumer; purge.go has those of the keeper.
 type store struct {
 	db       *pgxpool.Pool
 	consumer string
+	// run tells this consumer from others of its name.
+	run uuid.UUID
+}
+
+// rowColumns are a delivery's part of its inbox row, as parameters $2 to $8.
+const (
+	rowColumns = `consumer, event_id, event_type, aggregate_type, aggregate_id, version, message_id, publish_time`
+	rowsOf     = `unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::timestamptz[])
+		       AS e (event_id, event_type, aggregate_type, aggregate_id, version, message_id, publish_time)`
+)
+
+func (s store) rows(batch []*delivery) []any {
+	n := len(batch)
+	types, aggTypes, aggIDs, messages := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+	versions, times := make([]int64, n), make([]time.Time, n)
+	for i, d := range batch {
+		e, m := d.event(), d.message()
+		types[i], aggTypes[i], aggIDs[i], versions[i] = e.Type, e.AggregateType, e.AggregateID, e.Version
+		messages[i], times[i] = m.ID, m.PublishTime
+	}
+	return []any{s.consumer, ids(batch), types, aggTypes, aggIDs, versions, messages, times}
 }
 
 // accept writes the inbox rows of batch and returns the events that are not done
-// yet. It locks the rows, in the order of their ids: a second consumer with one
-// of these events waits here, and then finds it done.
+// yet. It locks all of the rows, in the order of their ids: a second consumer
+// with one of these events waits here, and then finds it done.
 func (s store) accept(ctx context.Context, tx pgx.Tx, batch []*delivery) (map[uuid.UUID]bool, error) {
-	n := len(batch)
-	ids, types, aggTypes, aggIDs := make([]uuid.UUID, n), make([]string, n), make([]string, n), make([]string, n)
-	versions, messages, times := make([]int64, n), make([]string, n), make([]time.Time, n)
-	for i, d := range batch {
-		ids[i], types[i], aggTypes[i], aggIDs[i] = d.event.ID, d.event.Type, d.event.AggregateType, d.event.AggregateID
-		versions[i], messages[i], times[i] = d.event.Version, d.message().ID, d.message().PublishTime
-	}
-	rows, err := tx.Query(ctx, `
-		INSERT INTO inbox (consumer, event_id, event_type, aggregate_type, aggregate_id, version,
-		                   message_id, publish_time, status, processed_at)
-		SELECT $1, e.*, 'done', clock_timestamp()
-		  FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::timestamptz[])
-		       AS e (event_id, event_type, aggregate_type, aggregate_id, version, message_id, publish_time)
-		 ORDER BY e.event_id
+	rows, _ := tx.Query(ctx, `
+		INSERT INTO inbox (`+rowColumns+`, status, processed_at)
+		SELECT $1, e.*, 'done', clock_timestamp() FROM `+rowsOf+` ORDER BY e.event_id
 		ON CONFLICT (consumer, event_id) DO UPDATE
-		   SET status = 'done', processed_at = clock_timestamp(), message_id = excluded.message_id
+		   SET status = 'done', processed_at = clock_timestamp(), last_seen_at = clock_timestamp(),
+		       message_id = excluded.message_id, begun = 0, source = 'stream'
 		 WHERE inbox.status <> 'done'
-		RETURNING event_id`,
-		s.consumer, ids, types, aggTypes, aggIDs, versions, messages, times)
-	if err != nil {
-		return nil, fmt.Errorf("write inbox: %w", err)
-	}
-	fresh := make(map[uuid.UUID]bool, n)
+		RETURNING event_id`, s.rows(batch)...)
+	fresh := make(map[uuid.UUID]bool, len(batch))
 	var id uuid.UUID
-	_, err = pgx.ForEachRow(rows, []any{&id}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
 		fresh[id] = true
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("write inbox: %w", err)
 	}
+	if len(fresh) == len(batch) {
+		return fresh, nil
+	}
+	var seen []uuid.UUID
+	for _, d := range batch {
+		if !fresh[d.id()] {
+			seen = append(seen, d.id())
+		}
+	}
+	_, err = tx.Exec(ctx, `
+		UPDATE inbox SET last_seen_at = clock_timestamp() WHERE consumer = $1 AND event_id = ANY($2)`, s.consumer, seen)
+	if err != nil {
+		return nil, fmt.Errorf("write inbox: %w", err)
+	}
 	return fresh, nil
 }
 
-// hold takes back, within tx, what accept wrote of events that have a gap.
-func (s store) hold(ctx context.Context, tx pgx.Tx, gaps []uuid.UUID) error {
-	if len(gaps) == 0 {
+// hold takes back, within tx, what accept wrote of events that cannot go on.
+func (s store) hold(ctx context.Context, tx pgx.Tx, events []uuid.UUID, why string) error {
+	if len(events) == 0 {
 		return nil
 	}
 	_, err := tx.Exec(ctx, `
-		UPDATE inbox SET status = 'held', processed_at = NULL, last_error = 'gap: waiting for a repair'
-		 WHERE consumer = $1 AND event_id = ANY($2)`, s.consumer, gaps)
+		UPDATE inbox SET status = 'held', processed_at = NULL, last_error = $3
+		 WHERE consumer = $1 AND event_id = ANY($2)`, s.consumer, events, why)
 	if err != nil {
 		return fmt.Errorf("hold: %w", err)
 	}
 	return nil
 }
 
+// note writes down why d is still held.
+func (s store) note(ctx context.Context, d *delivery, why string) error {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	_, err := s.db.Exec(ctx, `
+		UPDATE inbox SET last_error = $3 WHERE consumer = $1 AND event_id = $2 AND status = 'held'`,
+		s.consumer, d.id(), truncate(why))
+	return err
+}
+
+// begin counts, in a commit of its own, that batch is about to be applied, and
+// returns the counts of those that are not done.
+func (s store) begin(ctx context.Context, batch []*delivery) (map[uuid.UUID]int, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	rows, _ := s.db.Query(ctx, `
+		INSERT INTO inbox AS i (`+rowColumns+`, status, begun)
+		SELECT $1, e.*, 'held', 1 FROM `+rowsOf+` ORDER BY e.event_id
+		ON CONFLICT (consumer, event_id) DO UPDATE
+		   SET begun = i.begun + 1, last_seen_at = clock_timestamp()
+		 WHERE i.status <> 'done'
+		RETURNING event_id, begun`, s.rows(batch)...)
+	counts := make(map[uuid.UUID]int, len(batch))
+	var id uuid.UUID
+	var n int
+	_, err := pgx.ForEachRow(rows, []any{&id, &n}, func() error {
+		counts[id] = n
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("begin: %w", err)
+	}
+	return counts, nil
+}
+
 // attempt counts a failure of d's own and returns how many there have been.
-func (s store) attempt(ctx context.Context, d *delivery, cause error) (int, error) {
-	return s.unsettled(ctx, d, "held", cause, 1)
+func (s store) attempt(ctx context.Context, d *delivery, cause error, class fault) (int, error) {
+	return s.unsettled(ctx, d, "held", class.String()+": "+cause.Error(), 1)
 }
 
 // die writes down that d is in the dead letters.
 func (s store) die(ctx context.Context, d *delivery, reason error) error {
-	_, err := s.unsettled(ctx, d, "dead", reason, 0)
+	_, err := s.unsettled(ctx, d, "dead", reason.Error(), 0)
 	return err
 }
 
-func (s store) unsettled(ctx context.Context, d *delivery, status string, cause error, attempts int) (int, error) {
+func (s store) unsettled(ctx context.Context, d *delivery, status, why string, attempts int) (total int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	var total int
 	// A row that is done stays so: another consumer was luckier meanwhile.
-	err := s.db.QueryRow(ctx, `
-		INSERT INTO inbox AS i (consumer, event_id, event_type, aggregate_type, aggregate_id, version,
-		                        message_id, publish_time, status, attempts, last_error)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+	err = s.db.QueryRow(ctx, `
+		INSERT INTO inbox AS i (`+rowColumns+`, status, attempts, last_error)
+		SELECT $1, e.*, $9, $10::int, $11 FROM `+rowsOf+`
 		ON CONFLICT (consumer, event_id) DO UPDATE
 		   SET status = CASE WHEN i.status = 'done' THEN i.status ELSE excluded.status END,
-		       attempts = i.attempts + excluded.attempts,
-		       last_error = excluded.last_error
-		RETURNING attempts`,
-		s.consumer, d.event.ID, d.event.Type, d.event.AggregateType, d.event.AggregateID, d.event.Version,
-		d.message().ID, d.message().PublishTime, status, attempts, truncate(cause.Error())).Scan(&total)
+		       attempts = i.attempts + excluded.attempts, begun = 0,
+		       last_error = excluded.last_error, last_seen_at = clock_timestamp()
+		RETURNING attempts`, append(s.rows([]*delivery{d}), status, attempts, truncate(why))...).Scan(&total)
 	if err != nil {
 		return 0, fmt.Errorf("write inbox: %w", err)
 	}
 	return total, nil
+}
+
+// answers reports whether the database does.
+func (s store) answers(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	return s.db.Ping(ctx) == nil
+}
+
+// enter writes down that this run has begun, and reports whether there is
+// another that has not ended.
+func (s store) enter(ctx context.Context) (others bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	err = s.db.QueryRow(ctx, `
+		WITH own AS (
+		  INSERT INTO inbox_runs (consumer, run) VALUES ($1, $2)
+		  ON CONFLICT (consumer, run) DO UPDATE SET seen_at = clock_timestamp())
+		SELECT EXISTS (SELECT FROM inbox_runs WHERE consumer = $1 AND run <> $2)`, s.consumer, s.run).Scan(&others)
+	return others, err
+}
+
+// leave writes down that this run ended well.
+func (s store) leave(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	_, err := s.db.Exec(ctx, `DELETE FROM inbox_runs WHERE consumer = $1 AND run = $2`, s.consumer, s.run)
+	return err
+}
+
+// unbegin takes back that this run began batch: it lives, and gives it back.
+func (s store) unbegin(ctx context.Context, batch []*delivery) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	_, err := s.db.Exec(ctx, `
+		UPDATE inbox SET begun = greatest(begun - 1, 0) WHERE consumer = $1 AND event_id = ANY($2)`, s.consumer, ids(batch))
+	return err
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -19,83 +20,132 @@ const scope = "example.com/lockstep/pkg/eventing/inbox"
 // metrics are the consumer's instruments; docs/promises.md says what each shows.
 type metrics struct {
 	subscription metric.MeasurementOption
-	events       metric.Int64Counter
-	deadLetters  metric.Int64Counter
-	repairs      metric.Int64Counter
-	batchSize    metric.Int64Histogram
-	duration     metric.Float64Histogram
-	visible      metric.Float64Histogram
-	inARow       atomic.Int64
-	open         atomic.Int64
-	callback     metric.Registration
+	outcomes     [Gap + 1]metric.MeasurementOption
+
+	events, redeliveries, nacks, ackFailures     metric.Int64Counter
+	deadLetters, repairs, repairFailures, purges metric.Int64Counter
+	batchSize                                    metric.Int64Histogram
+	duration, visible                            metric.Float64Histogram
+
+	inARow   atomic.Int64
+	openGaps atomic.Int64
+	callback metric.Registration
 }
 
-func newMetrics(subscription string) (*metrics, error) {
-	m := metrics{subscription: metric.WithAttributes(attribute.String("subscription", subscription))}
-	var errs [8]error
+func newMetrics(subscription string, inHand *atomic.Int64) (*metrics, error) {
+	name := attribute.String("subscription", subscription)
+	m := metrics{subscription: metric.WithAttributes(name)}
+	for o := range m.outcomes {
+		m.outcomes[o] = metric.WithAttributes(name, attribute.String("outcome", Outcome(o).String()))
+	}
+	var errs []error
 	meter := otel.Meter(scope)
-	m.events, errs[0] = meter.Int64Counter("inbox.events", metric.WithUnit("{event}"),
-		metric.WithDescription("Events handled, by outcome: applied, stale, duplicate or gap"))
-	m.deadLetters, errs[1] = meter.Int64Counter("inbox.dead_letters", metric.WithUnit("{event}"),
-		metric.WithDescription("Events sent to the dead-letter topic: each needs a person"))
-	m.repairs, errs[2] = meter.Int64Counter("inbox.gaps.repaired", metric.WithUnit("{gap}"),
-		metric.WithDescription("Gaps filled from the owner"))
-	m.batchSize, errs[3] = meter.Int64Histogram("inbox.batch.size", metric.WithUnit("{event}"),
-		metric.WithDescription("Events per transaction"))
-	m.duration, errs[4] = meter.Float64Histogram("inbox.batch.duration", metric.WithUnit("s"),
-		metric.WithDescription("Time of one transaction, begin to commit"))
-	m.visible, errs[5] = meter.Float64Histogram("inbox.commit_to_visible", metric.WithUnit("s"),
-		metric.WithDescription("Age of an event when its effect was committed"))
-	open, err := meter.Int64ObservableGauge("inbox.gaps.open", metric.WithUnit("{gap}"),
-		metric.WithDescription("Aggregates that wait for a repair from their owner"))
-	errs[6] = err
-	failing, err := meter.Int64ObservableGauge("inbox.failures_in_a_row", metric.WithUnit("{batch}"),
-		metric.WithDescription("Batches in a row that met an outage of the database; 0 is healthy"))
-	errs[7] = err
-	if err := errors.Join(errs[:]...); err != nil {
+	counter := func(into *metric.Int64Counter, name, unit, about string) {
+		var err error
+		*into, err = meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(about))
+		errs = append(errs, err)
+	}
+	gauge := func(name, unit, about string) metric.Int64ObservableGauge {
+		g, err := meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(about))
+		errs = append(errs, err)
+		return g
+	}
+	counter(&m.events, "inbox.events", "{event}", "Events handled, by outcome: applied, stale, duplicate or gap")
+	counter(&m.redeliveries, "inbox.redeliveries", "{message}", "Messages that the broker says it delivered before")
+	counter(&m.nacks, "inbox.nacks", "{message}", "Messages given back: at the end, or when too much was held")
+	counter(&m.ackFailures, "inbox.acks.failed", "{message}", "Acks that an exactly-once subscription refused: leases that were lost")
+	counter(&m.deadLetters, "inbox.dead_letters", "{event}", "Events sent to the dead-letter topic: each needs a person")
+	counter(&m.repairs, "inbox.gaps.repaired", "{gap}", "Gaps filled from the owner")
+	counter(&m.repairFailures, "inbox.repairs.failed", "{attempt}", "Repairs that failed: the owner is away, or behind its own events")
+	counter(&m.purges, "inbox.purged", "{row}", "Rows of settled events deleted after their retention")
+	errs = append(errs, m.histograms(meter))
+	open := gauge("inbox.gaps.open", "{gap}", "Aggregates that wait for a repair from their owner")
+	lag := gauge("inbox.version_lag", "{version}", "Versions in hand that the read model does not show yet")
+	failing := gauge("inbox.failures_in_a_row", "{batch}", "Batches in a row that met an outage of the database; 0 is healthy")
+	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
+	var err error
 	m.callback, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		o.ObserveInt64(open, m.open.Load(), m.subscription)
+		o.ObserveInt64(open, m.openGaps.Load(), m.subscription)
+		o.ObserveInt64(lag, inHand.Load(), m.subscription)
 		o.ObserveInt64(failing, m.inARow.Load(), m.subscription)
 		return nil
-	}, open, failing)
+	}, open, lag, failing)
 	return &m, err
+}
+
+func (m *metrics) histograms(meter metric.Meter) error {
+	var size, duration, visible error
+	m.batchSize, size = meter.Int64Histogram("inbox.batch.size", metric.WithUnit("{event}"),
+		metric.WithDescription("Events per transaction"))
+	m.duration, duration = meter.Float64Histogram("inbox.batch.duration", metric.WithUnit("s"),
+		metric.WithDescription("Time of one transaction, begin to commit"))
+	m.visible, visible = meter.Float64Histogram("inbox.commit_to_visible", metric.WithUnit("s"),
+		metric.WithDescription("Age of an event when its effect was committed"))
+	return errors.Join(size, duration, visible)
 }
 
 func (m *metrics) unregister() { _ = m.callback.Unregister() }
 
 func (m *metrics) failing(batches int) { m.inARow.Store(int64(batches)) }
 
-func (m *metrics) held(delta int64) { m.open.Add(delta) }
+func (m *metrics) gap(delta int64) { m.openGaps.Add(delta) }
 
-func (m *metrics) repaired(ctx context.Context) { m.repairs.Add(ctx, 1, m.subscription) }
+func (m *metrics) repaired(ctx context.Context)     { m.repairs.Add(ctx, 1, m.subscription) }
+func (m *metrics) repairFailed(ctx context.Context) { m.repairFailures.Add(ctx, 1, m.subscription) }
+func (m *metrics) buried(ctx context.Context)       { m.deadLetters.Add(ctx, 1, m.subscription) }
+func (m *metrics) redelivered(ctx context.Context)  { m.redeliveries.Add(ctx, 1, m.subscription) }
+func (m *metrics) nacked(ctx context.Context)       { m.nacks.Add(ctx, 1, m.subscription) }
+func (m *metrics) ackFailed(ctx context.Context)    { m.ackFailures.Add(ctx, 1, m.subscription) }
 
-func (m *metrics) buried(ctx context.Context) { m.deadLetters.Add(ctx, 1, m.subscription) }
+func (m *metrics) purged(ctx context.Context, rows int) {
+	if rows > 0 {
+		m.purges.Add(ctx, int64(rows), m.subscription)
+	}
+}
 
 func (m *metrics) batch(ctx context.Context, n int, took time.Duration) {
 	m.batchSize.Record(ctx, int64(n), m.subscription)
 	m.duration.Record(ctx, took.Seconds(), m.subscription)
 }
 
-func (m *metrics) handled(ctx context.Context, o Outcome, d *delivery) {
-	m.events.Add(ctx, 1, m.subscription, metric.WithAttributes(attribute.String("outcome", outcomeName(o))))
-	if o == Applied {
-		m.visible.Record(ctx, d.age().Seconds(), m.subscription)
+// handled counts a batch whose transaction was committed just now.
+func (m *metrics) handled(ctx context.Context, batch []*delivery, outcomes map[uuid.UUID]Outcome) {
+	var counts [Gap + 1]int64
+	for _, d := range batch {
+		o := outcomes[d.id()]
+		counts[o]++
+		if o == Applied {
+			m.visible.Record(ctx, d.age().Seconds(), m.subscription)
+		}
+	}
+	for o, n := range counts {
+		if n > 0 {
+			m.events.Add(ctx, n, m.outcomes[o])
+		}
 	}
 }
 
-// startProcess begins the span of one event, in the trace of the request that
-// made the change.
-func startProcess(ctx context.Context, consumer string, e eventing.Event) (context.Context, trace.Span) {
-	if sc := eventing.SpanContext(e.TraceParent); sc.IsValid() {
-		ctx = trace.ContextWithRemoteSpanContext(ctx, sc)
+// record makes the span of one event, in the trace of the request that made
+// the change, from the beginning of its transaction to now.
+func record(ctx context.Context, consumer string, d *delivery, o Outcome, began time.Time) {
+	e := d.event()
+	if e.TraceParent == "" {
+		return
 	}
-	return otel.Tracer(scope).Start(ctx, "process "+e.Type,
+	sc := eventing.SpanContext(e.TraceParent)
+	if !sc.IsSampled() {
+		return
+	}
+	_, span := otel.Tracer(scope).Start(trace.ContextWithRemoteSpanContext(ctx, sc), "process "+e.Type,
+		trace.WithTimestamp(began),
 		trace.WithSpanKind(trace.SpanKindConsumer),
 		trace.WithAttributes(
 			attribute.String("messaging.system", "gcp_pubsub"),
 			attribute.String("messaging.destination.name", consumer),
 			attribute.String("messaging.gcp_pubsub.message.ordering_key", e.AggregateID),
-			attribute.String("event_id", e.ID.String())))
+			attribute.String("event_id", e.ID.String()),
+			attribute.String("outcome", o.String())))
+	span.End()
 }

@@ -1,0 +1,179 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/pkg/eventing"
+)
+
+// Outcome is what Apply did with a change.
+type Outcome int
+
+// The outcomes of applying a change.
+const (
+	// Applied means that the read model moved to the event's version.
+	Applied Outcome = iota + 1
+	// Stale means that the read model was there already or beyond. Nothing was
+	// written.
+	Stale
+	// Gap means that the read model lacks the version before. Nothing was
+	// written; the consumer repairs the aggregate from its owner.
+	Gap
+)
+
+func (o Outcome) String() string {
+	return [...]string{"duplicate", Applied: "applied", Stale: "stale", Gap: "gap"}[o]
+}
+
+// Change is an event and what its payload says.
+type Change struct {
+	Event eventing.Event
+	// Kind is what the change needs of the state that it meets.
+	Kind Kind
+	// Payload is the service's own: its Decode makes it, its Onto reads it.
+	Payload any
+}
+
+// Handler is what a service does with its events. Rows.Apply and Each make its
+// Apply, Route joins several.
+type Handler struct {
+	// Decode reads e's payload and holds it against e's attributes, once and
+	// outside of any transaction. Whatever its error, no retry mends it: e goes
+	// to the dead letters.
+	Decode func(e eventing.Event) (Change, error)
+	// Apply brings the read model forward by changes, within tx, and returns the
+	// outcome of each. They are ordered by aggregate (eventing.Event.Key), and
+	// by version within one. An error rolls all of them back, and they are tried
+	// again in smaller parts until the one at fault is alone;
+	// eventing.Permanent then sends it to the dead letters at once, otherwise it
+	// is tried a few times first. Apply locks rows in the order of their ids,
+	// and must not call another service, since it holds locks.
+	Apply func(ctx context.Context, tx pgx.Tx, changes []Change) ([]Outcome, error)
+	// Repair brings e's aggregate to e.Version or beyond with what its owner
+	// has, in transactions of its own. Its errors are tried again for as long
+	// as it takes, except for eventing.Permanent ones.
+	Repair func(ctx context.Context, e eventing.Event) error
+	// Committed is told, after each commit, the keys (eventing.Event.Key) of
+	// the aggregates that moved. It must not block.
+	Committed func(keys ...string)
+}
+
+// Each makes an Apply of a function that takes one change at a time.
+func Each(
+	apply func(context.Context, pgx.Tx, Change) (Outcome, error),
+) func(context.Context, pgx.Tx, []Change) ([]Outcome, error) {
+	return func(ctx context.Context, tx pgx.Tx, changes []Change) ([]Outcome, error) {
+		outcomes := make([]Outcome, len(changes))
+		for i, c := range changes {
+			var err error
+			if outcomes[i], err = apply(ctx, tx, c); err != nil {
+				return nil, fmt.Errorf("%s version %d of %s: %w", c.Event.Type, c.Event.Version, c.Event.Key(), err)
+			}
+		}
+		return outcomes, nil
+	}
+}
+
+// Route joins the handlers of a subscription that carries several types of
+// aggregates. An event of any other type goes to the dead letters.
+func Route(byAggregateType map[string]Handler) Handler {
+	return Handler{
+		Decode: func(e eventing.Event) (Change, error) {
+			h, ok := byAggregateType[e.AggregateType]
+			if !ok {
+				return Change{}, fmt.Errorf("aggregate_type: %q is unknown", e.AggregateType)
+			}
+			return h.Decode(e)
+		},
+		Apply: func(ctx context.Context, tx pgx.Tx, changes []Change) (all []Outcome, err error) {
+			for _, part := range runs(changes, func(c Change) string { return c.Event.AggregateType }) {
+				outcomes, err := byAggregateType[part[0].Event.AggregateType].do(ctx, tx, part)
+				if err != nil {
+					return nil, err
+				}
+				all = append(all, outcomes...)
+			}
+			return all, nil
+		},
+		Repair: func(ctx context.Context, e eventing.Event) error {
+			return byAggregateType[e.AggregateType].Repair(ctx, e)
+		},
+		Committed: func(keys ...string) {
+			for _, h := range byAggregateType {
+				h.Committed(keys...)
+			}
+		},
+	}
+}
+
+// One decodes e and applies it alone, as the consumer would.
+func (h Handler) One(ctx context.Context, tx pgx.Tx, e eventing.Event) (Outcome, error) {
+	c, err := h.read(e)
+	if err != nil {
+		return 0, err
+	}
+	outcomes, err := h.do(ctx, tx, []Change{c})
+	if err != nil {
+		return 0, err
+	}
+	return outcomes[0], nil
+}
+
+// read is Decode, whose errors are permanent.
+func (h Handler) read(e eventing.Event) (c Change, err error) {
+	defer func() {
+		if err = orPanic(recover(), err); err != nil {
+			err = eventing.Permanent(fmt.Errorf("decode event: %w", err))
+		}
+	}()
+	c, err = h.Decode(e)
+	c.Event = e
+	return c, err
+}
+
+// do is Apply, held to its contract.
+func (h Handler) do(ctx context.Context, tx pgx.Tx, changes []Change) (outcomes []Outcome, err error) {
+	defer func() { err = orPanic(recover(), err) }()
+	outcomes, err = h.Apply(ctx, tx, changes)
+	if err == nil && len(outcomes) != len(changes) {
+		err = fmt.Errorf("handler has %d outcomes for %d changes", len(outcomes), len(changes))
+	}
+	return outcomes, err
+}
+
+// panicError is a handler's panic. The process lives: a message that panics must
+// not come back for ever.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("handler panicked: %v", e.value) }
+
+// orPanic is err, or what was recovered, if anything was.
+func orPanic(recovered any, err error) error {
+	if recovered == nil {
+		return err
+	}
+	// An error that is thrown keeps its nature: a broken connection is one.
+	if thrown, ok := recovered.(error); ok {
+		return errors.Join(&panicError{value: recovered, stack: debug.Stack()}, thrown)
+	}
+	return &panicError{value: recovered, stack: debug.Stack()}
+}
+
+// runs cuts s where key changes.
+func runs[T any, K comparable](s []T, key func(T) K) (parts [][]T) {
+	for start, i := 0, 1; i <= len(s); i++ {
+		if i == len(s) || key(s[i]) != key(s[start]) {
+			parts = append(parts, s[start:i:i])
+			start = i
+		}
+	}
+	return parts
+}

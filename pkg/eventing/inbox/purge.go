@@ -1,0 +1,76 @@
+package inbox
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"example.com/lockstep/pkg/eventing"
+)
+
+const (
+	// retention is how long the row of a settled event is kept: a day longer
+	// than Pub/Sub can replay anything
+	// (https://cloud.google.com/pubsub/quotas: 31 days). What comes again
+	// all the same is stopped by its version.
+	retention = 32 * 24 * time.Hour
+	// keepEvery is the pause between two rounds of keeping.
+	keepEvery = time.Minute
+	// purgeBatch rows go in one transaction, purgePause apart.
+	purgeBatch = 1000
+	purgePause = 100 * time.Millisecond
+	// deadRun is how long a run that ended badly is remembered: longer than
+	// wariness, so that every neighbour has started again meanwhile.
+	deadRun = 3 * keepEvery
+)
+
+// keep purges settled rows and shows that this run goes on, until ctx ends. Any
+// number may: they pass over each other's rows.
+func (c *Consumer) keep(ctx context.Context) {
+	for eventing.Sleep(ctx, keepEvery/2+rand.N(keepEvery), nil) {
+		if err := c.store.refresh(ctx); err != nil && ctx.Err() == nil {
+			c.log.WarnContext(ctx, "this run not shown to go on", "error", err)
+		}
+		for ctx.Err() == nil {
+			n, err := c.store.purge(ctx, retention)
+			if err != nil && ctx.Err() == nil {
+				c.log.WarnContext(ctx, "inbox rows not purged, trying again later", "error", err)
+			}
+			c.metrics.purged(ctx, n)
+			if n < purgeBatch {
+				break
+			}
+			eventing.Sleep(ctx, purgePause, nil)
+		}
+	}
+}
+
+// purge deletes a batch of rows that were settled, and first received longer ago
+// than age. Held and dead ones wait for a person however long it takes.
+func (s store) purge(ctx context.Context, age time.Duration) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	tag, err := s.db.Exec(ctx, `
+		DELETE FROM inbox WHERE ctid = ANY (ARRAY(
+		  SELECT ctid FROM inbox
+		   WHERE consumer = $1 AND status IN ('done', 'discarded') AND received_at < now() - $2::interval
+		   ORDER BY received_at LIMIT $3
+		     FOR UPDATE SKIP LOCKED))`, s.consumer, age, purgeBatch)
+	if err != nil {
+		return 0, fmt.Errorf("purge: %w", err)
+	}
+	return int(tag.RowsAffected()), nil
+}
+
+// refresh shows that this run goes on, and forgets those that have not for long.
+func (s store) refresh(ctx context.Context) error {
+	if _, err := s.enter(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	_, err := s.db.Exec(ctx, `
+		DELETE FROM inbox_runs WHERE consumer = $1 AND seen_at < clock_timestamp() - $2::interval`, s.consumer, deadRun)
+	return err
+}
