@@ -72,7 +72,7 @@ func Each(
 		for i, c := range changes {
 			var err error
 			if outcomes[i], err = apply(ctx, tx, c); err != nil {
-				return nil, fmt.Errorf("%s version %d of %s: %w", c.Event.Type, c.Event.Version, c.Event.Key(), err)
+				return nil, err
 			}
 		}
 		return outcomes, nil

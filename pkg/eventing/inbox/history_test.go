@@ -1,0 +1,349 @@
+package inbox
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"cloud.google.com/go/pubsub/v2"
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/pkg/eventing"
+)
+
+// quickHistories are what make test has time for. LOCKSTEP_HISTORIES=10000 is
+// the full form.
+const quickHistories = 150
+
+// TestHistories puts random lives of items (created, changed, moved between
+// shelves, deleted, restored to an earlier time in a new epoch) through random
+// deliveries: lost, repeated, reordered, replayed, applied by two consumers at
+// once, after a purge of the inbox, and with the consumer dying at each step. In
+// the end the read model has what the owner has, counters included; on the way
+// no version went back, and no event's effect was committed twice.
+func TestHistories(t *testing.T) {
+	t.Parallel()
+	count := quickHistories
+	if s := os.Getenv("LOCKSTEP_HISTORIES"); s != "" {
+		var err error
+		if count, err = strconv.Atoi(s); err != nil {
+			t.Fatalf("LOCKSTEP_HISTORIES: %v", err)
+		}
+	}
+	b := newBench(t)
+	if _, err := b.pg.Pool(t, b.pg.Admin).Exec(t.Context(), itemSchema); err != nil {
+		t.Fatal(err)
+	}
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for range 4 {
+		workers.Go(func() {
+			for seed := next.Add(1); seed <= int64(count) && !t.Failed(); seed = next.Add(1) {
+				newHistory(t, b, uint64(seed)).run(t)
+			}
+		})
+	}
+	workers.Wait()
+}
+
+// The steps at which a consumer may die.
+const (
+	living = iota
+	beforeLock
+	beforeWrite
+	beforeCommit
+	afterCommit // before any ack
+	beforeRepair
+	afterRepair
+	deaths
+)
+
+type history struct {
+	*bench
+	name    string
+	rnd     *rand.Rand
+	lives   map[string]*life
+	pending []eventing.Event
+	reached map[string]Position
+	rounds  int
+}
+
+func newHistory(t *testing.T, b *bench, seed uint64) *history {
+	t.Helper()
+	h := &history{
+		bench: b, name: fmt.Sprintf("h%d", seed), rnd: rand.New(rand.NewPCG(seed, 7)),
+		lives: map[string]*life{}, reached: map[string]Position{},
+	}
+	for i := range 1 + h.rnd.IntN(3) {
+		id := fmt.Sprintf("%s-%d", h.name, i)
+		h.lives[id] = h.live(t, id)
+		all := h.lives[id].events
+		for j, e := range all {
+			if j == len(all)-1 || h.rnd.IntN(7) > 0 { // else lost
+				h.pending = append(h.pending, e)
+			}
+			for h.rnd.IntN(3) == 0 {
+				h.pending = append(h.pending, e)
+			}
+		}
+	}
+	if h.rnd.IntN(4) > 0 {
+		h.shuffle()
+	}
+	return h
+}
+
+// live is the life of an item.
+func (h *history) live(t *testing.T, id string) *life {
+	t.Helper()
+	l := &life{}
+	shelf := func() *string { return new(fmt.Sprintf("%s-shelf-%d", h.name, h.rnd.IntN(2))) }
+	l.happen(t, id, "ItemCreated", 1, itemPayload{Shelf: shelf(), Label: new("new")})
+	epoch := int64(1)
+	for range h.rnd.IntN(7) {
+		switch {
+		case l.last().Deleted || epoch == 1 && h.rnd.IntN(10) == 0:
+			// The owner was restored to before, and lives on in a new epoch.
+			back := l.states[h.rnd.IntN(len(l.states))]
+			if epoch == 2 || back.Deleted {
+				return l
+			}
+			epoch = 2
+			l.restore(t, id, back, itemPayload{Shelf: shelf()})
+		case h.rnd.IntN(4) == 0:
+			l.happen(t, id, "ItemDeleted", epoch, itemPayload{})
+		case h.rnd.IntN(2) == 0:
+			l.happen(t, id, "ItemUpdated", epoch, itemPayload{Shelf: shelf()})
+		default:
+			l.happen(t, id, "ItemUpdated", epoch, itemPayload{Label: new(strconv.Itoa(h.rnd.Int()))})
+		}
+	}
+	return l
+}
+
+func (h *history) shuffle() {
+	h.rnd.Shuffle(len(h.pending), func(i, j int) { h.pending[i], h.pending[j] = h.pending[j], h.pending[i] })
+}
+
+func (h *history) run(t *testing.T) {
+	t.Helper()
+	replayed, purged := h.rnd.IntN(2) == 0, h.rnd.IntN(2) == 0
+	for ; len(h.pending) > 0; h.rounds++ {
+		switch {
+		case !purged && h.rounds > 1:
+			purged = true
+			h.purge(t)
+		case !replayed && h.rounds > 2:
+			replayed = true
+			for _, l := range h.lives {
+				h.pending = append(h.pending, l.events...)
+			}
+			h.shuffle()
+		}
+		one := h.take()
+		death := max(0, h.rnd.IntN(deaths*3)-deaths*2)
+		if h.rounds > 30 {
+			death = living // each life ends
+		}
+		var other []eventing.Event
+		if h.rnd.IntN(3) == 0 {
+			other = append(h.take(), one[:h.rnd.IntN(len(one)+1)]...)
+		}
+		first, second := h.picker(), h.picker()
+		var both sync.WaitGroup
+		var left []eventing.Event
+		both.Go(func() { left = h.round(t, one, death, first) })
+		if len(other) > 0 {
+			h.pending = append(h.pending, h.round(t, other, living, second)...)
+		}
+		both.Wait()
+		h.pending = append(h.pending, left...)
+		h.check(t)
+	}
+	h.checkEnd(t)
+}
+
+// picker draws for a goroutine of its own.
+func (h *history) picker() func(int) int {
+	rnd := rand.New(rand.NewPCG(h.rnd.Uint64(), 3))
+	var mu sync.Mutex
+	return func(n int) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return rnd.IntN(n)
+	}
+}
+
+func (h *history) take() []eventing.Event {
+	n := min(len(h.pending), 1+h.rnd.IntN(6))
+	batch := h.pending[:n:n]
+	h.pending = h.pending[n:]
+	return batch
+}
+
+// round has a new consumer apply batch, and returns what is delivered again.
+func (h *history) round(t *testing.T, batch []eventing.Event, death int, pick func(int) int) (again []eventing.Event) {
+	t.Helper()
+	ctx, die := context.WithCancel(t.Context())
+	defer die()
+	at := func(step int) error {
+		if step == death {
+			die()
+			return fmt.Errorf("died: %w", io.ErrUnexpectedEOF)
+		}
+		return nil
+	}
+	c := h.consumer(t)
+	defer c.metrics.unregister()
+	c.handler = h.handler(at, pick)
+	var all []*delivery
+	for _, e := range batch {
+		m := e.Message()
+		all = append(all, c.handler.newDelivery(&pubsub.Message{ID: "m", Data: m.Data, Attributes: m.Attributes}))
+	}
+	c.process(ctx, fold(all))
+	for ctx.Err() == nil && len(c.holds.byKey) > 0 {
+		select {
+		case key := <-c.holds.released:
+			c.process(ctx, fold(c.holds.take(key)))
+		case <-ctx.Done():
+		}
+	}
+	died := ctx.Err() != nil
+	die()
+	c.holds.all()
+	if died {
+		return batch // whatever was acked: acks get lost
+	}
+	return nil
+}
+
+// handler is that of items, with a death at one of its steps.
+func (h *history) handler(at func(int) error, pick func(int) int) Handler {
+	rows := itemRows
+	rows.Lock = func(ctx context.Context, tx pgx.Tx, ids []string) (map[string]item, error) {
+		if err := at(beforeLock); err != nil {
+			return nil, err
+		}
+		return itemRows.Lock(ctx, tx, ids)
+	}
+	rows.Write = func(ctx context.Context, tx pgx.Tx, steps []Step[item]) ([]string, error) {
+		if err := at(beforeWrite); err != nil {
+			return nil, err
+		}
+		return itemRows.Write(ctx, tx, steps)
+	}
+	return Handler{
+		Decode: decodeItem,
+		Apply: func(ctx context.Context, tx pgx.Tx, changes []Change) ([]Outcome, error) {
+			outcomes, err := countHandled(ctx, tx, changes, rows)
+			return outcomes, cmp.Or(err, at(beforeCommit))
+		},
+		Repair: func(ctx context.Context, e eventing.Event) error {
+			if err := at(beforeRepair); err != nil {
+				return err
+			}
+			s := h.lives[e.AggregateID].since(e, pick)
+			c := Change{Kind: Snapshot, Payload: s, Event: eventing.Event{
+				AggregateType: e.AggregateType, AggregateID: s.ID, Epoch: s.Epoch, Version: s.Version,
+			}}
+			if s.Deleted {
+				c.Kind = Deleted
+			}
+			err := pgx.BeginFunc(ctx, h.db, func(tx pgx.Tx) error {
+				_, err := rows.Apply(ctx, tx, []Change{c})
+				return err
+			})
+			return cmp.Or(err, at(afterRepair))
+		},
+		Committed: func(...string) { _ = at(afterCommit) },
+	}
+}
+
+// purge forgets what was settled, as the keeper does in time. The effects are
+// then counted anew.
+func (h *history) purge(t *testing.T) {
+	t.Helper()
+	for _, l := range h.lives {
+		for _, e := range l.events {
+			_, err := h.db.Exec(t.Context(), `
+				WITH gone AS (DELETE FROM inbox WHERE event_id = $1 AND status = 'done')
+				DELETE FROM handled WHERE event_id = $1`, e.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// check holds no version to have gone back, and no effect to have come twice.
+func (h *history) check(t *testing.T) {
+	t.Helper()
+	for id, i := range h.items(t) {
+		p := itemRows.Position(i)
+		if newer(h.reached[id], p) {
+			t.Errorf("%s round %d: %s went from %+v to %+v", h.name, h.rounds, id, h.reached[id], p)
+		}
+		h.reached[id] = p
+	}
+	var twice int
+	err := h.db.QueryRow(t.Context(), `
+		SELECT count(*) FROM handled h JOIN inbox i USING (event_id)
+		 WHERE h.times > 1 AND i.aggregate_id LIKE $1`, h.name+"-%").Scan(&twice)
+	if err != nil || twice > 0 {
+		t.Errorf("%s round %d: %d events had their effect more than once (%v)", h.name, h.rounds, twice, err)
+	}
+}
+
+func (h *history) items(t *testing.T) map[string]item {
+	t.Helper()
+	rows, _ := h.db.Query(t.Context(), `SELECT * FROM item WHERE id LIKE $1`, h.name+"-%")
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[item])
+	if err != nil {
+		t.Fatal(err)
+	}
+	byID := map[string]item{}
+	for _, i := range all {
+		byID[i.ID] = i
+	}
+	return byID
+}
+
+// checkEnd holds the read model against the owner.
+func (h *history) checkEnd(t *testing.T) {
+	t.Helper()
+	want, shelves := map[string]item{}, map[string]int64{}
+	for id, l := range h.lives {
+		want[id] = l.last()
+		if !l.last().Deleted {
+			shelves[l.last().Shelf]++
+		}
+	}
+	if diff := gocmp.Diff(want, h.items(t)); diff != "" {
+		t.Errorf("%s: read model differs from its owner (-owner +model)\n%s", h.name, diff)
+	}
+	rows, _ := h.db.Query(t.Context(), `SELECT id, items FROM shelf WHERE id LIKE $1 AND items <> 0`, h.name+"-%")
+	got := map[string]int64{}
+	var id string
+	var n int64
+	if _, err := pgx.ForEachRow(rows, []any{&id, &n}, func() error { got[id] = n; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if diff := gocmp.Diff(shelves, got, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("%s: counters differ from those of the owner's state (-owner +model)\n%s", h.name, diff)
+	}
+	var unsettled int
+	err := h.db.QueryRow(t.Context(), `SELECT count(*) FROM inbox WHERE aggregate_id LIKE $1 AND status <> 'done'`, h.name+"-%").Scan(&unsettled)
+	if err != nil || unsettled > 0 {
+		t.Errorf("%s: %d inbox rows are not done (%v)", h.name, unsettled, err)
+	}
+}

@@ -1,0 +1,182 @@
+package inbox
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/pkg/eventing"
+)
+
+// item is a row of a read model with a counter: shelf says how many living items
+// stand on it.
+type item struct {
+	ID             string
+	Epoch, Version int64
+	Deleted        bool
+	Shelf          string
+	Label          string
+}
+
+// itemPayload has what an event says; nil is unchanged.
+type itemPayload struct {
+	Shelf, Label *string
+}
+
+const itemSchema = `
+	CREATE TABLE catalog.item (id text PRIMARY KEY, epoch bigint NOT NULL, version bigint NOT NULL,
+		deleted bool NOT NULL, shelf text NOT NULL, label text NOT NULL);
+	CREATE TABLE catalog.shelf (id text PRIMARY KEY, items bigint NOT NULL);
+	-- How often an event's effect was committed, however it went.
+	CREATE TABLE catalog.handled (event_id uuid PRIMARY KEY, times int NOT NULL);
+	GRANT SELECT, INSERT, UPDATE, DELETE ON catalog.item, catalog.shelf, catalog.handled TO catalog_service`
+
+func decodeItem(e eventing.Event) (Change, error) {
+	kinds := map[string]Kind{"ItemCreated": Created, "ItemUpdated": Updated, "ItemDeleted": Deleted}
+	var p itemPayload
+	if err := json.Unmarshal(e.Payload, &p); err != nil {
+		return Change{}, err
+	}
+	kind, ok := kinds[e.Type]
+	if !ok {
+		return Change{}, fmt.Errorf("event_type: %q is unknown", e.Type)
+	}
+	return Change{Kind: kind, Payload: p}, nil
+}
+
+// itemRows is how a service keeps a table with counters by Rows.
+var itemRows = Rows[item]{
+	Lock: lockItems, Write: writeItems, Onto: ontoItem,
+	Position: func(i item) Position { return Position{Epoch: i.Epoch, Version: i.Version, Deleted: i.Deleted} },
+}
+
+func ontoItem(i item, c Change) item {
+	switch p := c.Payload.(type) {
+	case item:
+		i = p
+	case itemPayload:
+		if c.Kind == Deleted {
+			i = item{Deleted: true}
+		}
+		if p.Shelf != nil {
+			i.Shelf = *p.Shelf
+		}
+		if p.Label != nil {
+			i.Label = *p.Label
+		}
+	}
+	i.ID, i.Epoch, i.Version = c.Event.AggregateID, c.Event.Epoch, c.Event.Version
+	return i
+}
+
+func lockItems(ctx context.Context, tx pgx.Tx, ids []string) (map[string]item, error) {
+	rows, _ := tx.Query(ctx, `SELECT * FROM item WHERE id = ANY ($1) ORDER BY id FOR UPDATE`, ids)
+	items, err := pgx.CollectRows(rows, pgx.RowToStructByPos[item])
+	byID := map[string]item{}
+	for _, i := range items {
+		byID[i.ID] = i
+	}
+	return byID, err
+}
+
+// writeItems goes row by row: what is tested is Rows, not this SQL.
+func writeItems(ctx context.Context, tx pgx.Tx, steps []Step[item]) (written []string, err error) {
+	deltas := map[string]int{}
+	for _, s := range steps {
+		conflict := `NOTHING`
+		if s.Old.Version > 0 {
+			conflict = `UPDATE SET epoch = excluded.epoch, version = excluded.version, deleted = excluded.deleted,
+				shelf = excluded.shelf, label = excluded.label`
+		}
+		n := s.New
+		tag, err := tx.Exec(ctx, `INSERT INTO item VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (id) DO `+conflict,
+			n.ID, n.Epoch, n.Version, n.Deleted, n.Shelf, n.Label)
+		if err != nil {
+			return nil, err
+		}
+		if tag.RowsAffected() == 0 {
+			continue
+		}
+		written = append(written, s.ID)
+		if s.Old.Version > 0 && !s.Old.Deleted {
+			deltas[s.Old.Shelf]--
+		}
+		if !n.Deleted {
+			deltas[n.Shelf]++
+		}
+	}
+	for _, shelf := range slices.Sorted(maps.Keys(deltas)) {
+		if _, err := tx.Exec(ctx, `INSERT INTO shelf VALUES ($1, $2) ON CONFLICT (id) DO UPDATE SET items = shelf.items + $2`,
+			shelf, deltas[shelf]); err != nil {
+			return nil, err
+		}
+	}
+	return written, nil
+}
+
+// countHandled adds to the Apply of rows what no version guards.
+func countHandled(ctx context.Context, tx pgx.Tx, changes []Change, rows Rows[item]) ([]Outcome, error) {
+	outcomes, err := rows.Apply(ctx, tx, changes)
+	for i, o := range outcomes {
+		if o == Gap || err != nil {
+			continue
+		}
+		_, err = tx.Exec(ctx, `INSERT INTO handled VALUES ($1, 1) ON CONFLICT (event_id) DO UPDATE SET times = handled.times + 1`,
+			changes[i].Event.ID)
+	}
+	return outcomes, err
+}
+
+// life is what happened to one item at its owner: state n is that after event n.
+type life struct {
+	events []eventing.Event
+	states []item
+}
+
+func (l *life) last() item { return l.states[len(l.states)-1] }
+
+// happen adds an event that takes the item to its next version, in an epoch.
+func (l *life) happen(t testing.TB, id, name string, epoch int64, p itemPayload) {
+	t.Helper()
+	var before item
+	version := int64(1)
+	if len(l.states) > 0 {
+		before = l.last()
+		version = before.Version + 1
+	}
+	e := event(id, version)
+	e.AggregateType, e.Type, e.Epoch = "item", name, epoch
+	var err error
+	if e.Payload, err = json.Marshal(p); err != nil {
+		t.Fatal(err)
+	}
+	c, err := decodeItem(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Event = e
+	l.events, l.states = append(l.events, e), append(l.states, ontoItem(before, c))
+}
+
+// restore takes the item back to one of its states. Nothing says so to anybody:
+// the next event is the first of a new epoch.
+func (l *life) restore(t testing.TB, id string, to item, p itemPayload) {
+	t.Helper()
+	past := life{states: []item{to}}
+	past.happen(t, id, "ItemUpdated", to.Epoch+1, p)
+	l.events, l.states = append(l.events, past.events...), append(l.states, past.last())
+}
+
+// since is a state of the owner's that has happened by e or later.
+func (l *life) since(e eventing.Event, pick func(n int) int) item {
+	first := slices.IndexFunc(l.states, func(s item) bool {
+		return cmp.Or(cmp.Compare(s.Epoch, e.Epoch), cmp.Compare(s.Version, e.Version)) >= 0
+	})
+	return l.states[first+pick(len(l.states)-first)]
+}
