@@ -59,6 +59,7 @@ var sqlHomes = map[string]*regexp.Regexp{
 	"migrations, which make the tables":                                 regexp.MustCompile(`^migrations/`),
 	"what creates databases for tests and for make run":                 regexp.MustCompile(`^internal/(pgtest|localpg)/`),
 	"internal/idempotency, whose subject is a table":                    regexp.MustCompile(`^internal/idempotency/store\.go$`),
+	"pkg/bell, whose subject is LISTEN and NOTIFY":                      regexp.MustCompile(`^pkg/bell/bell\.go$`),
 	"what operators see of those two tables, and do to them":            regexp.MustCompile(`^internal/operator/(audit|backlog|deadletter)/`),
 	"developers' tools": regexp.MustCompile(`^cmd/`),
 }
@@ -69,7 +70,7 @@ var sizes = []struct {
 	lines         int
 }{
 	{under: "services/", lines: 2000, reason: "whoever forks the pair reads its services in twenty minutes"},
-	{under: "pkg/eventing/", lines: 3500, reason: "a foundation that nobody has read is a risk"},
+	{under: "pkg/eventing/", lines: 5000, reason: "a foundation that nobody has read is a risk"},
 }
 
 const (
