@@ -108,9 +108,9 @@ type fixture struct {
 	service   *Service
 }
 
-func setUp(t *testing.T) *fixture { return setUpWith(t, maxWaiters) }
+func setUp(t testing.TB) *fixture { return setUpWith(t, maxWaiters) }
 
-func setUpWith(t *testing.T, waiters int) *fixture {
+func setUpWith(t testing.TB, waiters int) *fixture {
 	t.Helper()
 	opened, err := database.Open(t.Context(), pgtest.New(t).CatalogURL)
 	if err != nil {
@@ -145,7 +145,7 @@ func setUpWith(t *testing.T, waiters int) *fixture {
 }
 
 // wait gives f waiters, and a service that uses them.
-func (f *fixture) wait(t *testing.T, limit int, owner *grpc.ClientConn) {
+func (f *fixture) wait(t testing.TB, limit int, owner *grpc.ClientConn) {
 	t.Helper()
 	f.owner, f.bell = owner, bell.New(f.pool, "", "consistency", quiet())
 	f.waiters = newWaiters(limit, f.pool, f.bell)
