@@ -29,6 +29,14 @@ type answer struct {
 	Source      string     `json:"source"`
 	Reason      string     `json:"reason"`
 	Videos      []answer   `json:"videos"`
+	Stale       []lag      `json:"stale"`
+}
+
+// lag is a video that an answer shows older than it was asked for.
+type lag struct {
+	ID      string `json:"id"`
+	Version int64  `json:"version"`
+	AtLeast int64  `json:"at_least"`
 }
 
 // fields is a request's body.

@@ -153,11 +153,17 @@ func TestCatalogIsKilled(t *testing.T) {
 // until release is called.
 func (w *world) block(t testing.TB) (release func()) {
 	t.Helper()
+	return w.hold(t, "catalog.video_projection")
+}
+
+// hold lets nobody write to a table until release is called.
+func (w *world) hold(t testing.TB, table string) (release func()) {
+	t.Helper()
 	tx, err := w.db.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(t.Context(), `LOCK TABLE catalog.video_projection IN SHARE MODE`); err != nil {
+	if _, err := tx.Exec(t.Context(), `LOCK TABLE `+table+` IN SHARE MODE`); err != nil {
 		t.Fatal(err)
 	}
 	return func() {

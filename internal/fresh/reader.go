@@ -128,7 +128,9 @@ func (d Demand) budget(ctx context.Context) time.Duration {
 func (r *Reader) ask(ctx context.Context, question func(context.Context) error) error {
 	away := func(err error) bool { return errors.Is(err, ErrOwnerAway) }
 	err := r.circuit.Do(ctx, question, away)
-	if away(err) || errors.Is(err, circuit.ErrOpen) {
+	// Of a question that ran out of time, the copy may have been the slow part.
+	late := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
+	if away(err) || late || errors.Is(err, circuit.ErrOpen) {
 		return &problem.Error{
 			Code: problem.CodeUnavailable, Reason: "NOT_FRESH_ENOUGH", RetryAfter: awayRetryAfter, Cause: err,
 			Detail: "The read model has not reached what is demanded, and the owner cannot be asked.",

@@ -1,0 +1,260 @@
+package services_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/lockstep/internal/localbroker"
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
+)
+
+// written is the newest write of a video that its writer had an answer to.
+type written struct {
+	id, token string
+	version   int64
+}
+
+// readership reads what writers have written, with their tokens, and keeps the
+// account of the answers.
+type readership struct {
+	client *client
+	video  *client
+
+	mu       sync.Mutex
+	videos   []written
+	outcomes map[string]int
+	wrong    []string
+
+	reads atomic.Int64
+}
+
+// TestFreshReads writes and reads with tokens through two instances of catalog,
+// while their consumer is held up, the broker restarts and forgets, the database
+// ends all sessions, and each instance is killed. No read is older than its token,
+// except where it allows that and the answer says so.
+//
+// LOCKSTEP_FULL=1 takes the full measure: 100,000 reads.
+func TestFreshReads(t *testing.T) {
+	t.Parallel()
+	reads := int64(3000)
+	if os.Getenv("LOCKSTEP_FULL") != "" {
+		reads = 100_000
+	}
+	w := newWorld(t, startBroker(t, localbroker.Local))
+	w.spawnVideo(t, w.videoAddr).ready(t)
+	fleet := []*process{w.spawnCatalog(t, freeAddr(t)), w.spawnCatalog(t, freeAddr(t))}
+	for _, p := range fleet {
+		p.ready(t)
+	}
+	r := &readership{client: newClient(t, fleet[0].addr, fleet[1].addr), video: newClient(t, w.videoAddr), outcomes: map[string]int{}}
+	for _, id := range r.video.create(t, 20) {
+		r.videos = append(r.videos, written{id: id, version: 1, token: tokenFor(id, 1)})
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var load sync.WaitGroup
+	for range 3 {
+		load.Go(func() { r.write(ctx, t) })
+	}
+	for range 8 {
+		load.Go(func() { r.read(ctx) })
+	}
+	restart := func(i int) {
+		fleet[i].kill(t)
+		fleet[i] = w.spawnCatalog(t, fleet[i].addr)
+	}
+	phases := []func() (after func()){
+		func() func() { return func() {} },
+		func() func() { return w.hold(t, "catalog.inbox") }, // the consumer, and no reader
+		func() func() { restart(0); return func() { fleet[0].ready(t) } },
+		func() func() { w.broker.stop(); return func() { w.broker.comeBack(t, w.project) } },
+		func() func() { w.pg.Terminate(t); return func() {} },
+		func() func() { restart(1); return func() { fleet[1].ready(t) } },
+	}
+	const rounds = 2
+	for n := range rounds * len(phases) {
+		after := phases[n%len(phases)]()
+		goal := r.reads.Load() + reads/int64(rounds*len(phases)) + 1
+		eventually(t, "the reads of a phase are done", func() bool { return r.reads.Load() >= goal })
+		after()
+	}
+	stop()
+	load.Wait()
+	r.report(t)
+	for _, p := range fleet {
+		t.Logf("counted by %s since its last start:%s", p.addr, readCounts(t, p.addr))
+	}
+	if n := r.reads.Load(); n < reads {
+		t.Errorf("%d reads, want %d", n, reads)
+	}
+}
+
+// write gives random videos new titles, one at a time, until ctx ends.
+func (r *readership) write(ctx context.Context, t *testing.T) {
+	for eventing.Sleep(ctx, 2*time.Millisecond, nil) {
+		id := r.pick(1)[0].id
+		a, err := r.video.do(ctx, http.MethodPatch, "/v1/videos/"+id, uuid.NewString(), fields{"title": uuid.NewString()})
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil || a.code != http.StatusOK {
+			// The database may just have ended this session.
+			if a.code != http.StatusServiceUnavailable && a.code != http.StatusInternalServerError {
+				t.Errorf("update of %s: %d %s, %v", id, a.code, a.Reason, err)
+			}
+			continue
+		}
+		r.mu.Lock()
+		for i, v := range r.videos {
+			if v.id == id && v.version < a.Version {
+				r.videos[i] = written{id: id, token: a.Token, version: a.Version}
+			}
+		}
+		r.mu.Unlock()
+	}
+}
+
+// pick returns n different videos with their newest tokens.
+func (r *readership) pick(n int) []written {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	picked := make([]written, n)
+	for i, at := range rand.Perm(len(r.videos))[:n] {
+		picked[i] = r.videos[at]
+	}
+	return picked
+}
+
+// read reads at random instances until ctx ends. One that gives no answer has been
+// killed; then another reader's turn has come.
+func (r *readership) read(ctx context.Context) {
+	modes := []string{"", "", "", "", "", "", "at-least-as-fresh;stale-if-error", "minimize-latency", "fully-consistent"}
+	for ctx.Err() == nil {
+		addr, mode := r.client.addrs[rand.IntN(len(r.client.addrs))], modes[rand.IntN(len(modes))]
+		list := rand.IntN(5) == 0 && mode != "fully-consistent"
+		wanted, path := r.pick(1+rand.IntN(3)), "/v1/videos"
+		what := "list"
+		if !list {
+			path, what = "/v1/videos/"+wanted[0].id, "get"
+		}
+		header := http.Header{"Prefer": {"wait=" + strconv.Itoa(rand.IntN(2))}}
+		if mode != "" {
+			header.Set("Consistency", mode)
+			what += ", " + mode
+		}
+		a, err := request(ctx, &r.client.http, http.MethodGet, "http://"+addr+path+"?consistency_token="+url.QueryEscape(session(wanted)), header, nil)
+		if err != nil {
+			eventing.Sleep(ctx, glance, nil)
+			continue
+		}
+		if !list {
+			a.Videos, wanted = []answer{a}, wanted[:1]
+		}
+		r.judge(what, mode, wanted, a)
+	}
+}
+
+// session is the one token that all of these make.
+func session(wanted []written) string {
+	var tokens []consistency.Token
+	for _, v := range wanted {
+		token, err := consistency.Parse(v.token)
+		if err != nil {
+			return err.Error() // catalog will refuse it
+		}
+		tokens = append(tokens, token)
+	}
+	merged, err := consistency.Merge(tokens...)
+	if err != nil {
+		return err.Error()
+	}
+	return merged.String()
+}
+
+// judge enters an answer into the account.
+func (r *readership) judge(what, mode string, wanted []written, a answer) {
+	outcome, wrong := a.Source, ""
+	switch {
+	case a.code == http.StatusServiceUnavailable, a.code == http.StatusTooManyRequests:
+		outcome = fmt.Sprintf("%d %s", a.code, a.Reason)
+		if a.header.Get("Retry-After") == "" {
+			wrong = "no Retry-After"
+		}
+	case a.code != http.StatusOK:
+		outcome = fmt.Sprintf("%d %s", a.code, a.Reason)
+		wrong = "not to be expected"
+	default:
+		shown, lags := map[string]int64{}, map[string]bool{}
+		for _, v := range a.Videos {
+			shown[v.ID] = v.Version
+		}
+		for _, l := range a.Stale {
+			lags[l.ID] = true
+		}
+		if len(lags) > 0 {
+			outcome += ", stale and says so"
+		}
+		for _, v := range wanted {
+			if shown[v.id] < v.version && !lags[v.id] {
+				wrong = fmt.Sprintf("shows version %d of %s", shown[v.id], v.id)
+			}
+		}
+		if len(lags) > 0 && (mode == "" || mode == "fully-consistent") {
+			wrong = "stale without leave"
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.outcomes[what+": "+outcome]++
+	if wrong != "" {
+		r.wrong = append(r.wrong, fmt.Sprintf("%s of %v: %d %s: %s", what, wanted, a.code, a.Reason, wrong))
+	}
+	r.reads.Add(1)
+}
+
+func (r *readership) report(t *testing.T) {
+	t.Helper()
+	t.Logf("%d reads with tokens", r.reads.Load())
+	for _, outcome := range slices.Sorted(maps.Keys(r.outcomes)) {
+		t.Logf("%8d  %s", r.outcomes[outcome], outcome)
+	}
+	for _, wrong := range r.wrong[:min(len(r.wrong), 10)] {
+		t.Error(wrong)
+	}
+	t.Logf("%8d  wrong", len(r.wrong))
+}
+
+var readsMetric = regexp.MustCompile(`(?m)^consistency_reads_total\{.*outcome="(\w+)".*\} (\d+)$`)
+
+// readCounts is what an instance says about its reads.
+func readCounts(t testing.TB, addr string) (counts string) {
+	t.Helper()
+	res, err := http.Get("http://" + addr + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range readsMetric.FindAllSubmatch(body, -1) {
+		counts += fmt.Sprintf(" %s %s", m[1], m[2])
+	}
+	return counts
+}
