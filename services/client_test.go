@@ -28,8 +28,10 @@ type answer struct {
 	Token       string     `json:"consistency_token"`
 	Source      string     `json:"source"`
 	Reason      string     `json:"reason"`
+	Type        string     `json:"type"`
 	Videos      []answer   `json:"videos"`
 	Stale       []lag      `json:"stale"`
+	AtLeast     int64      `json:"at_least"`
 }
 
 // lag is a video that an answer shows older than it was asked for.

@@ -3,12 +3,14 @@ package services_test
 import (
 	"io"
 	"net"
+	"sync"
 	"testing"
 
 	"example.com/lockstep/internal/localbroker"
 )
 
-// comeBack starts a stopped broker anew, with no memory, behind its old address. It
+// comeBack starts a stopped broker anew, with no memory, behind its old address; it
+// can be stopped again. It
 // is provisioned before anybody can reach it: a relay that found the topic before
 // its subscription was there would publish into the void.
 func (b *broker) comeBack(t testing.TB, project string) {
@@ -17,11 +19,12 @@ func (b *broker) comeBack(t testing.TB, project string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	closeServer := func() {
 		if err := server.Close(); err != nil {
 			t.Error(err)
 		}
-	})
+	}
+	t.Cleanup(closeServer)
 	if _, err := localbroker.Provision(t.Context(), server.Addr(), project); err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +32,11 @@ func (b *broker) comeBack(t testing.TB, project string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { door.Close() })
+	b.stop = sync.OnceFunc(func() {
+		door.Close()
+		closeServer()
+	})
+	t.Cleanup(b.stop)
 	go func() {
 		for {
 			visitor, err := door.Accept()

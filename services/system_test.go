@@ -34,6 +34,8 @@ func TestPair(t *testing.T) {
 		{"a write is read fresh", writeIsReadFresh},
 		{"a write is read fresh over gRPC", writeIsReadFreshOverGRPC},
 		{"the owner answers when the projection is behind", ownerAnswersWhenBehind},
+		{"a session sees its writes", sessionSeesItsWrites},
+		{"the owner is down and the projection behind", ownerIsDownAndBehind},
 		{"a redelivery has no effect", redeliveryHasNoEffect},
 		{"events out of order end right", disorderEndsRight},
 		{"a deleted video stays deleted", deletedStaysDeleted},

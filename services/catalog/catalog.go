@@ -160,7 +160,11 @@ func (s *Service) Get(ctx context.Context, id uuid.UUID, d fresh.Demand) (Answer
 	case err != nil:
 		return Answer{}, err
 	case v.Version == 0:
-		return Answer{}, problem.New(problem.CodeNotFound, "VIDEO_NOT_FOUND", "There is no such video.")
+		missing := problem.New(problem.CodeNotFound, "VIDEO_NOT_FOUND", "There is no such video.")
+		for _, lag := range a.Stale {
+			missing.Extra = map[string]any{"at_least": lag.AtLeast} // not yet, that is
+		}
+		return Answer{}, missing
 	case v.DeletedAt != nil:
 		gone := problem.New(problem.CodeGone, "VIDEO_DELETED", "The video was deleted.")
 		gone.Extra = map[string]any{"version": v.Version, "deleted_at": *v.DeletedAt, "source": a.Source}

@@ -1,0 +1,162 @@
+package services_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing/consistency"
+	catalogv1 "example.com/lockstep/proto/catalog/v1"
+)
+
+// caller is the pattern for whoever calls the pair: a gateway, a backend of a web
+// page. It keeps one token for a session, merges into it what each answer carries,
+// and sends it with each read. Every read then sees what the session has written,
+// and nothing older than what it has seen, at whichever instance.
+type caller struct {
+	video, catalog string // base URLs
+	session        consistency.Token
+}
+
+// call makes a request and decodes the answer into out.
+func (c *caller) call(ctx context.Context, method, url, body string, out any) error {
+	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if token := c.session.String(); token != "" {
+		req.Header.Set("Consistency-Token", token)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= http.StatusBadRequest {
+		return fmt.Errorf("%s %s: %s", method, url, resp.Status)
+	}
+	if err := c.keep(resp.Header.Get("Consistency-Token")); err != nil {
+		return err
+	}
+	return json.NewDecoder(resp.Body).Decode(out)
+}
+
+// keep merges a token into the session's. When that names too many aggregates, the
+// session begins anew with what it did last.
+func (c *caller) keep(text string) error {
+	if text == "" {
+		return nil
+	}
+	token, err := consistency.Parse(text)
+	if err != nil {
+		return err
+	}
+	merged, err := consistency.Merge(c.session, token)
+	if errors.Is(err, consistency.ErrTooLarge) {
+		merged, err = token, nil
+	}
+	c.session = merged
+	return err
+}
+
+// Write, keep the token, read: the session sees its own writes.
+func Example_session() {
+	ctx := context.Background()
+	c := caller{video: "http://localhost:8080", catalog: "http://localhost:8081"}
+	var written, seen answer
+	err := c.call(ctx, http.MethodPost, c.video+"/v1/videos", `{"uploader_id":"`+uploader+`","title":"First cut"}`, &written)
+	if err == nil {
+		err = c.call(ctx, http.MethodGet, c.catalog+"/v1/videos/"+written.ID, "", &seen)
+	}
+	fmt.Println(seen.Title, err)
+}
+
+// sessionSeesItsWrites is Example_session and more against a pair that runs.
+func sessionSeesItsWrites(t *testing.T, w *world) {
+	w.startVideo(t)
+	w.startCatalog(t)
+	c := caller{video: "http://" + w.videoAddr, catalog: "http://" + w.catalogAddr}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range consistency.MaxPositions + 3 {
+		var written, seen, list answer
+		title := fmt.Sprint("Cut ", n)
+		must(c.call(t.Context(), http.MethodPost, c.video+"/v1/videos", `{"uploader_id":"`+uploader+`","title":"`+title+`"}`, &written))
+		must(c.call(t.Context(), http.MethodGet, c.catalog+"/v1/videos/"+written.ID, "", &seen))
+		must(c.call(t.Context(), http.MethodGet, c.catalog+"/v1/videos?page_size=2", "", &list))
+		if seen.Title != title || len(list.Videos) == 0 || list.Videos[0].ID != written.ID {
+			t.Errorf("%d: wrote %q, read %q, listed %+v", n, title, seen.Title, list.Videos)
+		}
+	}
+	var deleted, seen answer
+	must(c.call(t.Context(), http.MethodPost, c.video+"/v1/videos", `{"uploader_id":"`+uploader+`","title":"x"}`, &seen))
+	must(c.call(t.Context(), http.MethodDelete, c.video+"/v1/videos/"+seen.ID, "", &deleted))
+	if err := c.call(t.Context(), http.MethodGet, c.catalog+"/v1/videos/"+seen.ID, "", &seen); err == nil || !strings.Contains(err.Error(), "410") {
+		t.Errorf("after its deletion: %v", err)
+	}
+}
+
+// ownerIsDownAndBehind: the projection lacks what the token demands, and the owner
+// is down. Both protocols say so in time, and how long to wait; with the owner back
+// the same requests succeed.
+func ownerIsDownAndBehind(t *testing.T, w *world) {
+	stop := w.startMutedVideo(t)
+	w.startCatalog(t)
+	first := w.create(t, "First cut")
+	w.publish(t, w.events(t, first.ID)[0].Message())
+	w.reaches(t, first)
+	second := w.update(t, first, fields{"title": "Second cut"})
+	stop()
+	conn, err := grpc.NewClient(w.catalogAddr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	overGRPC := func() (*catalogv1.GetVideoResponse, error) {
+		return catalogv1.NewCatalogServiceClient(conn).GetVideo(t.Context(), &catalogv1.GetVideoRequest{
+			VideoId: first.ID, AtLeastAsFresh: second.Token, Wait: durationpb.New(0),
+		})
+	}
+	list := func() answer {
+		return call(t, http.MethodGet, "http://"+w.catalogAddr+"/v1/videos?consistency_token="+second.Token, http.Header{"Prefer": {"wait=0"}}, nil)
+	}
+	for _, wait := range []int{0, 1} {
+		a := w.read(t, first.ID, second.Token, wait)
+		if a.code != http.StatusServiceUnavailable || a.Reason != "NOT_FRESH_ENOUGH" || a.header.Get("Retry-After") == "" || a.Type != "/problems/not-fresh-enough" {
+			t.Errorf("wait=%d: %+v", wait, a)
+		}
+	}
+	if a := list(); a.code != http.StatusServiceUnavailable || a.Reason != "NOT_FRESH_ENOUGH" {
+		t.Errorf("list: %+v", a)
+	}
+	if _, err := overGRPC(); status.Code(err) != codes.Unavailable || problem.ReasonOf(err) != "NOT_FRESH_ENOUGH" {
+		t.Errorf("over gRPC: %v", err)
+	}
+	w.read(t, first.ID, first.Token, 0).is(t, http.StatusOK, 1).from(t, "projection")
+
+	w.startMutedVideo(t)
+	eventually(t, "the same request succeeds", func() bool { return w.read(t, first.ID, second.Token, 0).code == http.StatusOK })
+	w.read(t, first.ID, second.Token, 0).is(t, http.StatusOK, 2).from(t, "authority")
+	if resp, err := overGRPC(); err != nil || resp.GetVideo().GetVersion() != 2 {
+		t.Errorf("over gRPC: %v, %v", resp, err)
+	}
+	if a := list(); a.code != http.StatusOK || a.Videos[0].Version != 2 || a.Source != "authority" {
+		t.Errorf("list: %+v", a)
+	}
+}
