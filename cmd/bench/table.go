@@ -9,7 +9,7 @@ import (
 
 // table lists all series, in the order in which they are run and printed.
 func table() []series {
-	return slices.Concat(localpubsubSeries())
+	return slices.Concat(localpubsubSeries(), inboxSeries())
 }
 
 // A size says how much of everything is done.

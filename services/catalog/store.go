@@ -113,10 +113,10 @@ func writeVideos(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Video]) ([]s
 	return written, nil
 }
 
-// batch is videos by column.
+// batch is videos by column. pgx takes the long way round with []uuid.UUID.
 type batch struct {
-	ids                         []uuid.UUID
-	uploaders                   []uuid.NullUUID // NULL on tombstones
+	ids                         [][16]byte
+	uploaders                   []*[16]byte // NULL on tombstones
 	titles, descriptions        []string
 	durations, versions, epochs []int64
 	published, created, deleted []*time.Time
@@ -125,7 +125,11 @@ type batch struct {
 }
 
 func (b *batch) add(v Video, known bool) {
-	b.ids, b.uploaders = append(b.ids, v.ID), append(b.uploaders, uuid.NullUUID{UUID: v.UploaderID, Valid: v.DeletedAt == nil})
+	var uploader *[16]byte
+	if v.DeletedAt == nil {
+		uploader = (*[16]byte)(&v.UploaderID)
+	}
+	b.ids, b.uploaders = append(b.ids, v.ID), append(b.uploaders, uploader)
 	b.titles, b.descriptions = append(b.titles, v.Title), append(b.descriptions, v.Description)
 	b.durations, b.published = append(b.durations, v.DurationSeconds), append(b.published, v.PublishedAt)
 	b.versions, b.epochs = append(b.versions, v.Version), append(b.epochs, v.Epoch)

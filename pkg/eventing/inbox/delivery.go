@@ -19,8 +19,10 @@ type delivery struct {
 	messages []*pubsub.Message
 
 	// begun is how often the event has been begun, this time included, without
-	// an end that anybody lived to see; 0 while that is not counted.
+	// an end that anybody lived to see; 0 while this time is not counted.
 	begun int
+	// before says that it has been begun by a process that then ended.
+	before bool
 	// gaps counts how often it met a gap.
 	gaps int
 	// settled says that it needs nothing more.

@@ -32,6 +32,9 @@ type handlerError struct{ error }
 func (e handlerError) Unwrap() error { return e.error }
 
 func faultOf(err error) fault {
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return outage // whatever the server said: no event was part of it
+	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return faultOfState(pg.Code)
 	}
@@ -39,9 +42,8 @@ func faultOf(err error) fault {
 		return slowness
 	}
 	var network net.Error
-	var connect *pgconn.ConnectError
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
-		errors.As(err, &network) || errors.As(err, &connect) ||
+		errors.As(err, &network) ||
 		// A connection that broke under a statement has no SQLSTATE; whether
 		// its COMMIT arrived is unknown, and it counts as failed.
 		pgconn.SafeToRetry(err) || isBrokenConnection(err) {
@@ -65,7 +67,6 @@ func faultOfState(code string) fault {
 	}
 	switch code[:2] {
 	case "08", // connection
-		"28", "3D", // who may log in, and to which database
 		"53", // resources: connections, disk, memory
 		"57", // operator: shutdown, crash recovery
 		"58": // system error

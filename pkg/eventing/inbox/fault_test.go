@@ -31,8 +31,6 @@ func TestFaultOf(t *testing.T) {
 		"bad value":             {state("22P02"), ours},
 		"missing table":         {state("42P01"), ours},
 		"missing privilege":     {state("42501"), outage},
-		"wrong password":        {state("28P01"), outage},
-		"no such database":      {state("3D000"), outage},
 		"idle in transaction":   {state("25P03"), slowness},
 		"slow handler":          {handlerError{fmt.Errorf("q: %w", context.DeadlineExceeded)}, slowness},
 		"thrown by a handler":   {handlerError{orPanic(io.ErrUnexpectedEOF, nil)}, outage},

@@ -127,13 +127,12 @@ func (h Handler) One(ctx context.Context, tx pgx.Tx, e eventing.Event) (Outcome,
 // read is Decode, whose errors are permanent.
 func (h Handler) read(e eventing.Event) (c Change, err error) {
 	defer func() {
+		c.Event = e
 		if err = orPanic(recover(), err); err != nil {
 			err = eventing.Permanent(fmt.Errorf("decode event: %w", err))
 		}
 	}()
-	c, err = h.Decode(e)
-	c.Event = e
-	return c, err
+	return h.Decode(e)
 }
 
 // do is Apply, held to its contract.

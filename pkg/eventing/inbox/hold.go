@@ -173,7 +173,7 @@ func (c *Consumer) fail(ctx context.Context, d *delivery, cause error, class fau
 	if ctx.Err() != nil {
 		return []*delivery{d}
 	}
-	d.begun = 0
+	d.begun, d.before = 0, false // it ended, and the row says so
 	pause := failRetry.Delay(max(1, attempts))
 	switch {
 	case err != nil:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -23,7 +24,13 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+// TestMain makes the test binary a process that its tests may kill.
+func TestMain(m *testing.M) {
+	if os.Getenv(victimDatabase) != "" {
+		os.Exit(victim())
+	}
+	pgtest.Main(m)
+}
 
 const (
 	subscription = "video.events.catalog"

@@ -2,7 +2,9 @@ package inbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/google/uuid"
@@ -23,6 +25,15 @@ type store struct {
 	consumer string
 	// run tells this consumer from others of its name.
 	run uuid.UUID
+}
+
+// ids are bare arrays: with []uuid.UUID pgx takes the long way round.
+func ids(batch []*delivery) [][16]byte {
+	all := make([][16]byte, len(batch))
+	for i, d := range batch {
+		all[i] = d.id()
+	}
+	return all
 }
 
 // rowColumns are a delivery's part of its inbox row, as parameters $2 to $8.
@@ -56,12 +67,7 @@ func (s store) accept(ctx context.Context, tx pgx.Tx, batch []*delivery) (map[uu
 		       message_id = excluded.message_id, begun = 0, source = 'stream'
 		 WHERE inbox.status <> 'done'
 		RETURNING event_id`, s.rows(batch)...)
-	fresh := make(map[uuid.UUID]bool, len(batch))
-	var id uuid.UUID
-	_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
-		fresh[id] = true
-		return nil
-	})
+	fresh, err := set(rows)
 	if err != nil {
 		return nil, fmt.Errorf("write inbox: %w", err)
 	}
@@ -106,29 +112,55 @@ func (s store) note(ctx context.Context, d *delivery, why string) error {
 	return err
 }
 
-// begin counts, in a commit of its own, that batch is about to be applied, and
-// returns the counts of those that are not done.
-func (s store) begin(ctx context.Context, batch []*delivery) (map[uuid.UUID]int, error) {
+// begin writes down, in a commit of its own, that batch is about to be applied.
+// first are those that were never begun before; before are those that were, and
+// are not done; these stay as they are.
+func (s store) begin(ctx context.Context, batch []*delivery) (first, before map[uuid.UUID]bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	rows, _ := s.db.Query(ctx, `
 		INSERT INTO inbox AS i (`+rowColumns+`, status, begun)
 		SELECT $1, e.*, 'held', 1 FROM `+rowsOf+` ORDER BY e.event_id
-		ON CONFLICT (consumer, event_id) DO UPDATE
-		   SET begun = i.begun + 1, last_seen_at = clock_timestamp()
-		 WHERE i.status <> 'done'
-		RETURNING event_id, begun`, s.rows(batch)...)
-	counts := make(map[uuid.UUID]int, len(batch))
+		ON CONFLICT (consumer, event_id) DO UPDATE SET begun = 1, last_seen_at = clock_timestamp()
+		 WHERE i.status <> 'done' AND i.begun = 0
+		RETURNING event_id`, s.rows(batch)...)
+	if first, err = set(rows); err != nil {
+		return nil, nil, fmt.Errorf("begin: %w", err)
+	}
+	if len(first) == len(batch) {
+		return first, nil, nil
+	}
+	rows, _ = s.db.Query(ctx, `
+		SELECT event_id FROM inbox WHERE consumer = $1 AND event_id = ANY ($2) AND status <> 'done'`, s.consumer, ids(batch))
+	if before, err = set(rows); err != nil {
+		return nil, nil, fmt.Errorf("begin: %w", err)
+	}
+	maps.DeleteFunc(before, func(id uuid.UUID, _ bool) bool { return first[id] })
+	return first, before, nil
+}
+
+// beginAgain counts, in a commit of its own, that d is about to be applied, and
+// returns the count.
+func (s store) beginAgain(ctx context.Context, d *delivery) (n int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	err = s.db.QueryRow(ctx, `
+		UPDATE inbox SET begun = begun + 1, last_seen_at = clock_timestamp()
+		 WHERE consumer = $1 AND event_id = $2 RETURNING begun`, s.consumer, d.id()).Scan(&n)
+	if errors.Is(err, pgx.ErrNoRows) { // purged meanwhile: it was done
+		return 0, nil
+	}
+	return n, err
+}
+
+func set(rows pgx.Rows) (map[uuid.UUID]bool, error) {
+	members := map[uuid.UUID]bool{}
 	var id uuid.UUID
-	var n int
-	_, err := pgx.ForEachRow(rows, []any{&id, &n}, func() error {
-		counts[id] = n
+	_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
+		members[id] = true
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("begin: %w", err)
-	}
-	return counts, nil
+	return members, err
 }
 
 // attempt counts a failure of d's own and returns how many there have been.

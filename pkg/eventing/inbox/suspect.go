@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
-
 	"example.com/lockstep/pkg/eventing"
 )
 
@@ -36,17 +34,17 @@ func (c *Consumer) enter(ctx context.Context) {
 // process applies batch, and is careful with what may end the process. Counting
 // every beginning would cost a commit per batch, so it is done for suspects
 // only: those that the broker delivers again, or whose deliveries it does not
-// count and that arrive after an unclean end. They are written down first; and
-// those of which the row says that they have been begun before are applied one
-// at a time. So the count of an innocent one stops at the first batch that it
-// shared with a killer.
+// count and that arrive after an unclean end. The first time they are written
+// down together and applied together. Those of which the row then says that they
+// have been begun before are counted and applied one at a time: the count of an
+// innocent one stops at the batch that it shared with a killer.
 func (c *Consumer) process(ctx context.Context, batch []*delivery) (unsettled []*delivery) {
 	if err := c.begin(ctx, batch); err != nil {
-		return batch // ctx has ended
+		return batch
 	}
 	lone := map[string]bool{}
 	for _, d := range batch {
-		if d.begun > 1 {
+		if d.before {
 			lone[d.key()] = true
 		}
 	}
@@ -63,13 +61,17 @@ func (c *Consumer) process(ctx context.Context, batch []*delivery) (unsettled []
 	}
 	unsettled = c.apply(ctx, together)
 	for _, d := range alone {
+		if err := c.beginAgain(ctx, d); err != nil {
+			unsettled = append(unsettled, d)
+			continue
+		}
 		unsettled = append(unsettled, c.apply(ctx, []*delivery{d})...)
 	}
 	return unsettled
 }
 
-// begin writes ahead that the suspects of batch are begun. Its error is that of
-// ctx.
+// begin writes ahead that the suspects of batch are begun for the first time,
+// and marks those of which that is not true. Its error is that of ctx.
 func (c *Consumer) begin(ctx context.Context, batch []*delivery) error {
 	var suspects []*delivery
 	for _, d := range batch {
@@ -81,16 +83,31 @@ func (c *Consumer) begin(ctx context.Context, batch []*delivery) error {
 		return ctx.Err()
 	}
 	return c.persist(ctx, "begin", func() error {
-		counts, err := c.store.begin(ctx, suspects)
+		first, before, err := c.store.begin(ctx, suspects)
 		if err != nil {
 			return err
 		}
 		for _, d := range suspects {
-			if d.begun = counts[d.id()]; d.begun > maxBegun {
-				d.invalid = fmt.Errorf("the process ended %d times while applying it", d.begun-1)
+			if first[d.id()] {
+				d.begun = 1
 			}
+			d.before = before[d.id()]
 		}
 		return nil
+	})
+}
+
+// beginAgain writes ahead that d, which is alone, is begun once more. When that
+// was too often, d belongs into the dead letters. Its error is that of ctx.
+func (c *Consumer) beginAgain(ctx context.Context, d *delivery) error {
+	if !d.before || d.begun > 0 || d.invalid != nil {
+		return ctx.Err()
+	}
+	return c.persist(ctx, "begin", func() (err error) {
+		if d.begun, err = c.store.beginAgain(ctx, d); d.begun > maxBegun {
+			d.invalid = fmt.Errorf("the process ended %d times while applying it", d.begun-1)
+		}
+		return err
 	})
 }
 
@@ -125,12 +142,4 @@ func (c *Consumer) waitOut(ctx context.Context, what string, err error, failures
 		"doing", what, "error", err, "failures", failures, "in_hand", c.inHand.Load(), "retry_in_ms", pause.Milliseconds())
 	c.beat()
 	eventing.Sleep(ctx, pause, nil)
-}
-
-func ids(batch []*delivery) []uuid.UUID {
-	all := make([]uuid.UUID, len(batch))
-	for i, d := range batch {
-		all[i] = d.id()
-	}
-	return all
 }

@@ -1,0 +1,111 @@
+package inbox
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/pkg/eventing"
+)
+
+// The subscription's ack deadline is 10 seconds, the shortest there is. While
+// the stream lives the client extends it.
+func TestHandlerSlowerThanTheAckDeadlineRunsOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var calls atomic.Int64
+	b.setSpoil(func(e eventing.Event) error {
+		if e.AggregateID == "slow" {
+			calls.Add(1)
+			eventing.Sleep(t.Context(), 12*time.Second, nil)
+		}
+		return nil
+	})
+	b.consume(t)
+	b.consume(t)
+	b.publish(t, event("slow", 1))
+	b.eventually(t, 1, version, "slow")
+	if n := calls.Load(); n != 1 {
+		t.Errorf("the handler ran %d times", n)
+	}
+	if n := b.count(t, `SELECT count(*) FROM inbox WHERE attempts = 0 AND status = 'done'`); n != 1 {
+		t.Error("the slow event is not done, or has an attempt against it")
+	}
+}
+
+// A lease that was lost brings the event to another consumer while the first
+// still works: the second waits on the inbox row, and then finds it done.
+func TestSecondRunWaitsForTheFirst(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	entered, goOn := make(chan struct{}), make(chan struct{})
+	var calls atomic.Int64
+	b.setSpoil(func(eventing.Event) error {
+		if calls.Add(1) == 1 {
+			close(entered)
+			<-goOn
+		}
+		return nil
+	})
+	e := event("a", 1)
+	first, second := b.consumer(t), b.consumer(t)
+	ended := make(chan []*delivery, 2)
+	go func() { ended <- first.process(t.Context(), []*delivery{delivered(e)}) }()
+	<-entered
+	go func() { ended <- second.process(t.Context(), []*delivery{delivered(e)}) }()
+	b.eventually(t, 1, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+	close(goOn)
+	for range 2 {
+		if left := <-ended; len(left) != 0 {
+			t.Error("not settled")
+		}
+	}
+	if calls.Load() != 1 || b.count(t, effects, "a") != 1 {
+		t.Errorf("%d runs, %d effects; want one of each", calls.Load(), b.count(t, effects, "a"))
+	}
+}
+
+// A statement that always takes too long is its event's fault, and not taken for
+// an outage that holds up all others.
+func TestSlownessIsNoOutage(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	c.handler.Apply = Each(func(ctx context.Context, tx pgx.Tx, change Change) (Outcome, error) {
+		if change.Event.AggregateID == "slow" {
+			if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = '20ms'; SELECT pg_sleep(10)`); err != nil {
+				return 0, err
+			}
+		}
+		return b.apply(ctx, tx, change)
+	})
+	c.finish(t, delivered(event("a", 1)), delivered(event("slow", 1)), delivered(event("z", 1)))
+	if n := b.count(t, withDone); n != 2 {
+		t.Errorf("%d events are done, want those that are quick", n)
+	}
+	dead := b.deadLettered("")
+	if len(dead) != 1 || !strings.Contains(dead[0].Attributes[AttrDeadLetterReason], "statement timeout") {
+		t.Fatalf("dead letters %v, want the slow event with its reason", dead)
+	}
+	if n := b.count(t, `SELECT attempts FROM inbox WHERE status = 'dead'`); n != maxAttempts {
+		t.Errorf("%d attempts, want %d", n, maxAttempts)
+	}
+}
+
+// The same while the database is away is nobody's fault.
+func TestTimeLimitDuringAnOutageIsTheOutages(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	if f := c.faultOf(t.Context(), handlerError{context.DeadlineExceeded}); f != slowness {
+		t.Errorf("with a database: %v", f)
+	}
+	b.db.Close()
+	if f := c.faultOf(t.Context(), handlerError{context.DeadlineExceeded}); f != outage {
+		t.Errorf("without: %v", f)
+	}
+}
