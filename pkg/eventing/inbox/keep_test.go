@@ -1,0 +1,156 @@
+package inbox
+
+import (
+	"testing"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2"
+
+	"example.com/lockstep/pkg/eventing"
+)
+
+func TestPurgeTakesWhatIsSettledAndOld(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	_, err := b.db.Exec(t.Context(), `
+		INSERT INTO inbox (consumer, event_id, event_type, aggregate_type, aggregate_id, version, message_id, publish_time, status, received_at)
+		SELECT c, gen_random_uuid(), 'VideoUpdated', 'video', s || age, 1, 'm', now(), s, now() - age
+		  FROM unnest(ARRAY['done', 'held', 'dead', 'discarded']) AS s, unnest(ARRAY['31 days'::interval, '33 days']) AS age,
+		       unnest(ARRAY[$1, 'another consumer']) AS c, generate_series(1, 600)`, subscription)
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := 0
+	for _, want := range []int{purgeBatch, 1200 - purgeBatch, 0} {
+		n, err := c.store.purge(t.Context(), retention)
+		if err != nil || n != want {
+			t.Errorf("purged %d rows (%v), want %d", n, err, want)
+		}
+		total += n
+	}
+	if left := b.count(t, `SELECT count(*) FROM inbox`); left != 16*600-total {
+		t.Errorf("%d rows are left", left)
+	}
+	if n := b.count(t, `SELECT count(*) FROM inbox WHERE consumer = $1 AND status IN ('done', 'discarded') AND received_at < now() - interval '32 days'`,
+		subscription); n != 0 {
+		t.Errorf("%d rows that should have gone", n)
+	}
+}
+
+// What comes again after the purge of its row is stopped by its version.
+func TestAfterAPurgeTheVersionStands(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	one, two := event("a", 1), event("a", 2)
+	c.finish(t, delivered(one), delivered(two))
+	if n, err := c.store.purge(t.Context(), -time.Hour); err != nil || n != 2 {
+		t.Fatalf("purged %d, %v", n, err)
+	}
+	c.finish(t, delivered(two))
+	c.finish(t, delivered(one))
+	if v, n := b.count(t, version, "a"), b.count(t, effects, "a"); v != 2 || n != 2 {
+		t.Errorf("version %d after %d effects", v, n)
+	}
+}
+
+func TestInboxRowSaysWhenAndFromWhere(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	e := event("a", 1)
+	c.finish(t, delivered(e))
+	row := `SELECT count(*) FROM inbox WHERE source = 'stream' AND status = 'done' AND last_error IS NULL AND `
+	if b.count(t, row+`last_seen_at = received_at`) != 1 {
+		t.Error("want it seen once")
+	}
+	c.finish(t, delivered(e))
+	if b.count(t, row+`last_seen_at > received_at`) != 1 {
+		t.Error("want it seen twice")
+	}
+}
+
+// A run that ended badly is remembered until everybody has started again.
+func TestRunsAreRemembered(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	first, second, third := b.consumer(t), b.consumer(t), b.consumer(t)
+	first.enter(t.Context())
+	if !first.wary.IsZero() {
+		t.Error("the first run is wary of nobody")
+	}
+	second.enter(t.Context())
+	if second.wary.IsZero() {
+		t.Error("the second run is not wary of the first, which may have died")
+	}
+	if !second.suspicious(delivered(event("a", 1))) || first.suspicious(delivered(event("a", 1))) {
+		t.Error("the wary one does not suspect, or the other does")
+	}
+	counted := delivered(event("a", 1))
+	counted.messages = append(counted.messages, &pubsub.Message{DeliveryAttempt: new(1)})
+	if second.suspicious(counted) {
+		t.Error("a first delivery is suspect")
+	}
+	second.leave(t.Context(), nil)
+	if _, err := b.db.Exec(t.Context(), `UPDATE inbox_runs SET seen_at = now() - interval '1 day'`); err != nil {
+		t.Fatal(err)
+	}
+	if err := third.store.refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.count(t, `SELECT count(*) FROM inbox_runs`); n != 1 {
+		t.Errorf("%d runs are remembered, want the third", n)
+	}
+}
+
+// What would fill the memory is given back.
+func TestTooMuchHeldIsGivenBack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	c.finish(t, delivered(event("a", 1)))
+	c.holds.total = maxHeld
+	d := delivered(event("a", 3))
+	if left := c.process(t.Context(), []*delivery{d}); len(left) != 0 || c.holds.has(d.key()) {
+		t.Error("held beyond the bound")
+	}
+	c.holds.running.Wait()
+	if !d.settled || b.count(t, `SELECT count(*) FROM inbox WHERE status = 'held'`) != 1 {
+		t.Error("not given back, or its row does not say held")
+	}
+	c.holds.total = 0
+	b.setOwner("a", 3)
+	c.finish(t, delivered(d.event()))
+	if v := b.count(t, version, "a"); v != 3 {
+		t.Errorf("version %d after it came again", v)
+	}
+}
+
+func TestRoute(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	var songs []string
+	song := Handler{
+		Decode:    func(eventing.Event) (Change, error) { return Change{}, nil },
+		Committed: func(keys ...string) { songs = append(songs, keys...) },
+		Repair:    b.repair,
+		Apply:     c.handler.Apply,
+	}
+	c.handler = Route(map[string]Handler{"video": c.handler, "song": song})
+	s, v, odd := event("s", 1), event("v", 1), event("o", 1)
+	s.AggregateType, odd.AggregateType = "song", "poem"
+	var all []*delivery
+	for _, e := range []eventing.Event{v, odd, s} {
+		m := e.Message()
+		all = append(all, c.handler.newDelivery(&pubsub.Message{ID: e.AggregateID, Data: m.Data, Attributes: m.Attributes}))
+	}
+	c.finish(t, all...)
+	if n := b.count(t, withDone); n != 2 || len(b.deadLettered(odd.ID.String())) != 1 {
+		t.Errorf("%d done; dead letters %v", n, b.deadLettered(""))
+	}
+	if len(songs) != 2 || songs[0] != "song/s" {
+		t.Errorf("told %v", songs)
+	}
+}

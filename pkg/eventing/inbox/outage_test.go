@@ -1,0 +1,228 @@
+package inbox
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2"
+	"google.golang.org/api/option"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"example.com/lockstep/pkg/eventing"
+)
+
+// outageTime is how long a part is away; LOCKSTEP_OUTAGE=60s is the full form.
+func outageTime(t *testing.T) time.Duration {
+	t.Helper()
+	s := os.Getenv("LOCKSTEP_OUTAGE")
+	if s == "" {
+		return time.Second
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		t.Fatalf("LOCKSTEP_OUTAGE: %v", err)
+	}
+	return d
+}
+
+// maxComplaints bounds the log of an outage, however long it is: the pauses grow
+// to seconds.
+func maxComplaints(d time.Duration) int64 { return 20 + int64(d/time.Second) }
+
+// complaints counts what is logged as a warning or worse.
+type complaints struct {
+	slog.Handler
+
+	n atomic.Int64
+}
+
+func (c *complaints) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+func (c *complaints) Handle(context.Context, slog.Record) error    { c.n.Add(1); return nil }
+func (c *complaints) WithAttrs([]slog.Attr) slog.Handler           { return c }
+
+// run runs a consumer that complains to what it returns.
+func (b *bench) run(t *testing.T, client *pubsub.Client) (*Consumer, *complaints) {
+	t.Helper()
+	heard := &complaints{}
+	h := Handler{Decode: decode, Apply: Each(b.apply), Repair: b.repair, Committed: func(...string) {}}
+	c, err := NewConsumer(b.db, client, subscription, h, slog.New(heard), func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := c.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { stop(); running.Wait() })
+	return c, heard
+}
+
+// nothingLost holds that n events had their effect, none an attempt against it,
+// and that nobody went round in circles.
+func (b *bench) nothingLost(t *testing.T, n int, heard *complaints) {
+	t.Helper()
+	b.eventually(t, n, withDone)
+	if got := b.count(t, `SELECT coalesce(sum(effects), 0) FROM model`); got != n {
+		t.Errorf("%d effects of %d events", got, n)
+	}
+	if got := b.count(t, `SELECT coalesce(sum(attempts), 0) FROM inbox`); got != 0 || len(b.deadLettered("")) != 0 {
+		t.Errorf("%d attempts and %d dead letters from an outage", got, len(b.deadLettered("")))
+	}
+	if most := maxComplaints(outageTime(t)); heard.n.Load() > most {
+		t.Errorf("%d complaints in the log, at most %d wanted", heard.n.Load(), most)
+	}
+}
+
+func (b *bench) publishNames(t *testing.T, prefix string, n int) {
+	t.Helper()
+	for i := range n {
+		b.publish(t, event(prefix+string(rune('a'+i)), 1))
+	}
+}
+
+func TestDatabaseAway(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	_, heard := b.run(t, b.client)
+	b.publishNames(t, "before", 10)
+	b.eventually(t, 10, withDone)
+	admin := b.pg.Pool(t, b.pg.Admin)
+	limit := func(n string) {
+		t.Helper()
+		var database string
+		if err := admin.QueryRow(t.Context(), `SELECT current_database()`).Scan(&database); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := admin.Exec(t.Context(), `ALTER DATABASE "`+database+`" CONNECTION LIMIT `+n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit("0") // for everybody but the administrator
+	b.pg.Terminate(t)
+	b.publishNames(t, "during", 10)
+	eventing.Sleep(t.Context(), outageTime(t), nil)
+	admin.Reset() // its sessions were ended too
+	limit("-1")
+	b.publishNames(t, "after", 10)
+	b.nothingLost(t, 30, heard)
+}
+
+func TestOwnerAwayDuringGaps(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c, heard := b.run(t, b.client)
+	const gaps = 20
+	for i := range gaps {
+		b.publish(t, event("gap"+string(rune('a'+i)), 2), event("gap"+string(rune('a'+i)), 3))
+	}
+	b.publishNames(t, "good", 10)
+	b.eventually(t, 10, withDone)
+	// Visible: in the inbox row, and in a metric.
+	b.eventually(t, gaps, `SELECT count(DISTINCT aggregate_id) FROM inbox WHERE status = 'held' AND last_error LIKE 'gap: owner is away%'`)
+	if open := c.metrics.openGaps.Load(); open != gaps {
+		t.Errorf("%d gaps are open, want %d", open, gaps)
+	}
+	eventing.Sleep(t.Context(), outageTime(t), nil)
+	if most := gaps * maxComplaints(outageTime(t)); heard.n.Load() > most {
+		t.Errorf("%d complaints about %d gaps", heard.n.Load(), gaps)
+	}
+	for i := range gaps {
+		b.setOwner("gap"+string(rune('a'+i)), 3)
+	}
+	b.eventually(t, 10+2*gaps, withDone)
+	b.eventually(t, gaps, `SELECT count(*) FROM model WHERE version = 3`)
+	if n := b.count(t, `SELECT coalesce(sum(attempts), 0) FROM inbox`); n != 0 || c.metrics.openGaps.Load() != 0 {
+		t.Errorf("%d attempts, %d gaps still open", n, c.metrics.openGaps.Load())
+	}
+}
+
+func TestBrokerAway(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	p := newCable(t, b.server.Addr)
+	conn, err := grpc.NewClient(p.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := pubsub.NewClient(t.Context(), "test", option.WithGRPCConn(conn))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	_, heard := b.run(t, client)
+	b.publishNames(t, "before", 10)
+	b.eventually(t, 10, withDone)
+	p.cut(true)
+	b.publishNames(t, "during", 10)
+	eventing.Sleep(t.Context(), outageTime(t), nil)
+	p.cut(false)
+	b.publishNames(t, "after", 10)
+	b.nothingLost(t, 30, heard)
+}
+
+// cable is the way to a server, which can be cut.
+type cable struct {
+	addr, to string
+
+	mu      sync.Mutex
+	severed bool
+	open    []net.Conn
+}
+
+func newCable(t *testing.T, to string) *cable {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = lis.Close() })
+	c := &cable{addr: lis.Addr().String(), to: to}
+	go func() {
+		for {
+			from, err := lis.Accept()
+			if err != nil {
+				return
+			}
+			c.join(from)
+		}
+	}()
+	return c
+}
+
+func (c *cable) join(from net.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	to, err := net.Dial("tcp", c.to)
+	if err != nil || c.severed {
+		_ = from.Close()
+		return
+	}
+	c.open = append(c.open, from, to)
+	for _, ends := range [][2]net.Conn{{from, to}, {to, from}} {
+		go func() {
+			_, _ = io.Copy(ends[0], ends[1])
+			_ = ends[0].Close()
+		}()
+	}
+}
+
+func (c *cable) cut(severed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.severed = severed
+	for _, conn := range c.open {
+		_ = conn.Close()
+	}
+	c.open = nil
+}
