@@ -73,7 +73,7 @@ func TestTornTail(t *testing.T) {
 	t.Parallel()
 	w := writeJournal(t, "fourth")
 	for cut := w.last; cut < len(w.content); cut++ {
-		head := w.content[:cut:cut]
+		head := w.content[:cut]
 		mustHold(t, fmt.Sprintf("cut at byte %d of %d", cut-w.last, len(w.content)-w.last), head, w.before)
 		zeros := slices.Concat(head, make([]byte, len(w.content)-cut))
 		if !bytes.Equal(zeros, w.content) {

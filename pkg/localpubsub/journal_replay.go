@@ -2,9 +2,7 @@ package localpubsub
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
-	"slices"
 	"strconv"
 
 	"cloud.google.com/go/iam/apiv1/iampb"
@@ -43,16 +41,6 @@ type pastSnapshot struct {
 	config   *pubsubpb.Snapshot
 	orphan   bool
 	messages []*message
-}
-
-// A backlog is what a topic or a subscription keeps, oldest first.
-type backlog struct{ items []backlogItem }
-
-type backlogItem struct {
-	*message // nil: not kept any more
-
-	id    uint64
-	acked bool
 }
 
 func newReplay(to *store) *replay {
@@ -164,7 +152,7 @@ func (r *replay) subscription(next *record) error {
 		return err
 	}
 	s.backlog.push(append(waiting, done...)...)
-	slices.SortFunc(s.backlog.items, func(a, b backlogItem) int { return cmp.Compare(a.id, b.id) })
+	s.backlog.sort()
 	s.backlog.acknowledge(next.acked, true)
 	s.filter, err = parseFilter(s.config.GetFilter())
 	return err
@@ -243,31 +231,5 @@ func (r *replay) forget(next *record) {
 	}
 	if s := r.subscriptions[next.name]; s != nil {
 		s.backlog.forget(next.at)
-	}
-}
-
-func (b *backlog) push(messages ...*message) {
-	for _, m := range messages {
-		b.items = append(b.items, backlogItem{message: m, id: m.id})
-	}
-}
-
-func (b *backlog) acknowledge(ids []uint64, retain bool) {
-	for _, id := range ids {
-		i, found := slices.BinarySearchFunc(b.items, id, func(k backlogItem, id uint64) int { return cmp.Compare(k.id, id) })
-		if !found {
-			continue
-		}
-		b.items[i].acked = true
-		if !retain {
-			b.items[i].message = nil
-		}
-	}
-}
-
-// forget drops what was published up to a time.
-func (b *backlog) forget(until int64) {
-	for len(b.items) > 0 && (b.items[0].message == nil || b.items[0].at <= until) {
-		b.items = b.items[1:]
 	}
 }
