@@ -187,9 +187,9 @@ func (c *checker) passed(now time.Time) {
 	}
 }
 
-// restarted begins anew with a server that knows what was published and
-// acknowledged, and nothing of deliveries.
-func (c *checker) restarted() {
+// beginAnew is for a server that knows what was published and acknowledged, and
+// nothing of deliveries.
+func (c *checker) beginAnew() {
 	c.blind, c.last = false, map[string]*fate{}
 	for _, f := range c.messages {
 		f.deliveries, f.failures, f.lease = 0, 0, ""

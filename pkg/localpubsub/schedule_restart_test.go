@@ -17,5 +17,5 @@ func (p *player) restart() {
 		p.t.Error(err)
 	}
 	p.options, p.streams, p.held = options, nil, nil
-	p.restarted()
+	p.beginAnew()
 }
