@@ -7,7 +7,8 @@ import (
 )
 
 // Records is what the server's file would hold if it were written now, but for
-// what differs from run to run. Each message stands for itself.
+// what differs from run to run. Each message stands for itself. What limits count
+// is there too.
 func (s *Server) Records() ([]string, error) {
 	var all []string
 	err := s.changingAlone(func() error {
@@ -25,6 +26,8 @@ func (s *Server) Records() ([]string, error) {
 			return nil
 		})
 	})
+	all = append(all, fmt.Sprintf("counted: %d bytes of messages, %d of schemas, by project %v",
+		s.store.bytes.Load(), s.schemas.stored, s.schemas.projects))
 	slices.Sort(all)
 	return all, err
 }
