@@ -11,6 +11,8 @@ import (
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"example.com/lockstep/pkg/localpubsub"
 )
@@ -191,4 +193,36 @@ func TestFullDisk(t *testing.T) {
 	again := newWorld(t, localpubsub.Options{File: path, Clock: clock})
 	wantTexts(t, again.pull(), "kept")
 	again.publish("", "kept again")
+}
+
+// A stream confirms no acknowledgement that could not be written. It is tried a
+// few times, since one that is confirmed too soon need not be seen.
+func TestUnwrittenIsNotConfirmed(t *testing.T) {
+	t.Parallel()
+	for range 8 {
+		server, err := localpubsub.Start(localpubsub.Options{File: filepath.Join(t.TempDir(), "events")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := connect(t, server.Addr())
+		w.subscribe(&pubsubpb.Subscription{EnableExactlyOnceDelivery: true})
+		s := w.stream(0)
+		w.publish("", "one")
+		got := s.receive(1)
+		server.BreakJournal()
+		if err := s.Send(&pubsubpb.StreamingPullRequest{AckIds: ackIDs(got)}); err != nil {
+			t.Fatal(err)
+		}
+		for err == nil {
+			var response *pubsubpb.StreamingPullResponse
+			response, err = s.Recv()
+			if c := response.GetAcknowledgeConfirmation(); c != nil {
+				t.Errorf("confirmed: %v", c)
+			}
+		}
+		if status.Code(err) != codes.Unavailable {
+			t.Errorf("the stream ended with %v", err)
+		}
+		server.Close() // it says again what is wrong
+	}
 }
