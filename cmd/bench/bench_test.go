@@ -241,7 +241,7 @@ func names(results []map[string]any) (names []string) {
 func TestNamesAreUnique(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string]bool)
-	for _, s := range table() {
+	for _, s := range table(new(postgres)) {
 		for _, f := range s.figures() {
 			if seen[f.Name] {
 				t.Errorf("%s is there twice", f.Name)

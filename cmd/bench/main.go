@@ -11,6 +11,7 @@
 //	runner.go      takes the turns
 //	report.go      tables on stdout, build/bench.json
 //	localpubsub.go the local Pub/Sub beside the official emulator and pstest
+//	outbox.go      the outbox beside the source document's loop and bare limits
 //
 // A subject is one file with a function that returns its series; [table] lists
 // them.
@@ -78,7 +79,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 1
 }
 
-func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	if len(args) > 0 && args[0] == serveCommand {
 		return serve(ctx, args[1:], stdout)
 	}
@@ -87,7 +88,9 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		return err
 	}
 	b.stdout, b.stderr = stdout, stderr
-	return b.run(ctx, table(), jsonFile)
+	var p postgres
+	defer func() { err = errors.Join(err, p.close(ctx)) }()
+	return b.run(ctx, table(&p), jsonFile)
 }
 
 func parse(args []string) (bench, error) {

@@ -7,9 +7,10 @@ import (
 	"slices"
 )
 
-// table lists all series, in the order in which they are run and printed.
-func table() []series {
-	return slices.Concat(localpubsubSeries(), inboxSeries())
+// table lists all series, in the order in which they are run and printed. Those
+// that need a database have it from p.
+func table(p *postgres) []series {
+	return slices.Concat(localpubsubSeries(), outboxSeries(p), inboxSeries())
 }
 
 // A size says how much of everything is done.

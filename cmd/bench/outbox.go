@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// The outbox beside the source document's loop, and beside what the client and
+// the database do alone. Each run has a database of its own, copied from a
+// template, and a broker of its own.
+
+// instant is the latency of a publish that costs nothing at all.
+const instant = time.Duration(-1)
+
+// outboxVolume is how much of it is done.
+type outboxVolume struct {
+	backlog backlog       // what waits to be relayed
+	spread  int           // events in the table of latencies and aggregates
+	limit   time.Duration // of a loop that is too slow for the backlog
+	writing time.Duration // of a run of the write path
+	samples int           // of a latency
+	claims  int           // timed in each state of the table
+	waiting int           // rows behind parked ones; published ones are fewer or more
+	idle    time.Duration // of an idle relay
+	refused int           // events beside a refused one
+}
+
+var outboxVolumes = [...]outboxVolume{
+	quick: {
+		backlog: backlog{100, 20}, spread: 1_000, limit: 300 * time.Millisecond, writing: 200 * time.Millisecond,
+		samples: 100, claims: 3, waiting: 20_000, idle: time.Second, refused: 1_000,
+	},
+	normal: {
+		backlog: backlog{1_000, 100}, spread: 20_000, limit: 2 * time.Second, writing: time.Second,
+		samples: 2_000, claims: 10, waiting: 1_000_000, idle: 20 * time.Second, refused: 10_000,
+	},
+	full: {
+		backlog: backlog{1_000, 100}, spread: 40_000, limit: 5 * time.Second, writing: 3 * time.Second,
+		samples: 5_000, claims: 20, waiting: 1_000_000, idle: time.Minute, refused: 10_000,
+	},
+}
+
+func outboxSeries(p *postgres) []series {
+	return []series{outboxThroughput(p)}
+}
+
+// outboxRun makes the run of a measurement with one value.
+func outboxRun(once func(context.Context, outboxVolume) (float64, error)) func(context.Context, size) (reading, error) {
+	return func(ctx context.Context, size size) (reading, error) {
+		value, err := once(ctx, outboxVolumes[size])
+		return reading{values: []float64{value}}, err
+	}
+}
+
+// outboxThroughput is how fast a backlog leaves.
+func outboxThroughput(p *postgres) series {
+	const latency = 5 * time.Millisecond
+	side := func(name, note string, once func(context.Context, outboxVolume) (float64, error)) measurement {
+		return measurement{figures: []figure{{name: "relay." + name, unit: "event/s", note: note}}, run: outboxRun(once)}
+	}
+	relay := func(latency time.Duration) func(context.Context, outboxVolume) (float64, error) {
+		return func(ctx context.Context, v outboxVolume) (float64, error) {
+			return p.onBacklog(ctx, v.backlog, func(ctx context.Context, d *database) (float64, error) {
+				return throughOutlet(ctx, latency, func(ctx context.Context, o *outlet) (float64, error) {
+					return drain(ctx, d, o, 1, v.backlog.events())
+				})
+			})
+		}
+	}
+	seed := func(latency time.Duration) func(context.Context, outboxVolume) (float64, error) {
+		return func(ctx context.Context, v outboxVolume) (float64, error) {
+			return p.onPool(ctx, v.backlog, func(ctx context.Context, db *pgxpool.Pool) (float64, error) {
+				return throughOutlet(ctx, latency, func(ctx context.Context, o *outlet) (float64, error) {
+					return seedRelay(ctx, db, o, v.limit)
+				})
+			})
+		}
+	}
+	return series{
+		title: "outbox: a backlog of 1,000 aggregates with 100 events each leaves",
+		measurements: []measurement{
+			side("events_5ms", "a publish takes 5 ms; order checked", relay(latency)),
+			side("serial_5ms", "the source document's loop", seed(latency)),
+			side("client_5ms", "a request per aggregate from memory, as many at once as the relay has", func(ctx context.Context, v outboxVolume) (float64, error) {
+				return throughOutlet(ctx, latency, func(ctx context.Context, o *outlet) (float64, error) { return bareClient(ctx, o, v.backlog) })
+			}),
+			side("bare_sql", fmt.Sprintf("claim and mark %d in a statement each, and do nothing with them", bareBatch),
+				func(ctx context.Context, v outboxVolume) (float64, error) {
+					return p.onPool(ctx, v.backlog, func(ctx context.Context, db *pgxpool.Pool) (float64, error) {
+						return bareStatements(ctx, db, v.backlog.events())
+					})
+				}),
+			side("events_instant", "a publish costs nothing; order checked", relay(instant)),
+			side("seed_instant", "the source document's loop", seed(instant)),
+		},
+		derived: []derived{
+			{
+				figure: figure{name: "relay.limit_5ms", unit: "event/s", note: "1/(1/client + 1/bare SQL)"},
+				from:   []string{"relay.client_5ms", "relay.bare_sql"},
+				compute: func(in []float64) float64 {
+					return 1 / (1/in[0] + 1/in[1])
+				},
+			},
+			ratio("relay.vs_serial_5ms", "relay.events_5ms", "relay.serial_5ms", "50 or more wanted"),
+			ratio("relay.vs_limit_5ms", "relay.events_5ms", "relay.limit_5ms", "0.8 or more wanted"),
+			ratio("relay.vs_seed_sql", "relay.events_instant", "relay.seed_instant", "5 or more wanted"),
+			ratio("relay.vs_bare_sql", "relay.events_instant", "relay.bare_sql", "0.8 or more wanted"),
+		},
+	}
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/pkg/eventing/outbox"
+)
+
+// backlog is what waits to be relayed: so many versions of so many aggregates, as
+// if each had been committed in turn.
+type backlog struct{ aggregates, versions int }
+
+func (b backlog) events() int { return b.aggregates * b.versions }
+
+// eventBytes is the payload of every event: a small record in protobuf.
+const eventBytes = 300
+
+// fill puts the backlog into the outbox, and into the two others.
+func (b backlog) fill(ctx context.Context, conn *pgx.Conn) error {
+	const rows = `
+		INSERT INTO video.%s (id, aggregate_type, aggregate_id, event_type, version, payload, occurred_at)
+		SELECT ('00000000-0000-7000-8000-' || lpad(to_hex(v * $1 + a), 12, '0'))::uuid, 'video',
+		       'aggregate-' || a, 'VideoUpdated', v, $3, now() + (v * $1 + a) * interval '1 microsecond'
+		  FROM generate_series(1, $2::int) v, generate_series(0, $1::int - 1) a`
+	for _, table := range []string{"outbox", "app_outbox", "bare_outbox"} {
+		if _, err := conn.Exec(ctx, fmt.Sprintf(rows, table), b.aggregates, b.versions, make([]byte, eventBytes)); err != nil {
+			return fmt.Errorf("%s: %w", table, err)
+		}
+	}
+	_, err := conn.Exec(ctx, `VACUUM (ANALYZE) video.outbox, video.app_outbox, video.bare_outbox`)
+	return err
+}
+
+// onBacklog measures on a database of its own that has the backlog.
+func (p *postgres) onBacklog(
+	ctx context.Context, b backlog, once func(context.Context, *database) (float64, error),
+) (_ float64, err error) {
+	template, err := p.template(ctx, fmt.Sprintf("%d aggregates, %d versions", b.aggregates, b.versions), b.fill)
+	if err != nil {
+		return 0, err
+	}
+	d, err := p.copyOf(ctx, template)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, d.drop(ctx)) }()
+	return once(ctx, d)
+}
+
+// onPool is onBacklog for those who need connections and nothing else.
+func (p *postgres) onPool(
+	ctx context.Context, b backlog, once func(context.Context, *pgxpool.Pool) (float64, error),
+) (float64, error) {
+	return p.onBacklog(ctx, b, func(ctx context.Context, d *database) (float64, error) {
+		pool, err := d.pool(ctx, relayConns)
+		if err != nil {
+			return 0, err
+		}
+		defer pool.Close()
+		return once(ctx, pool)
+	})
+}
+
+// throughOutlet measures with an outlet of its own.
+func throughOutlet(
+	ctx context.Context, latency time.Duration, once func(context.Context, *outlet) (float64, error),
+) (_ float64, err error) {
+	open := newOutlet
+	if latency == instant {
+		open = func(ctx context.Context, _ time.Duration) (*outlet, error) { return newInstantOutlet(ctx) }
+	}
+	o, err := open(ctx, latency)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, o.close()) }()
+	return once(ctx, o)
+}
+
+// relayConns is what a service's pool has by default on a small machine.
+const relayConns = 4
+
+// crew is some relays of one outbox, with a pool each, as in as many processes.
+type crew struct {
+	pools   []*pgxpool.Pool
+	relays  []*outbox.Relay
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+}
+
+// newCrew returns n relays that do not run yet.
+func newCrew(ctx context.Context, d *database, o *outlet, n int) (*crew, error) {
+	c := new(crew)
+	for range n {
+		pool, err := d.pool(ctx, relayConns)
+		if err != nil {
+			c.close()
+			return nil, err
+		}
+		c.pools = append(c.pools, pool)
+		relay, err := outbox.NewRelay(pool, o.client, map[string]string{"video": topicName(subject)},
+			slog.New(slog.DiscardHandler), func() {}, outbox.Options{})
+		if err != nil {
+			c.close()
+			return nil, err
+		}
+		c.relays = append(c.relays, relay)
+	}
+	return c, nil
+}
+
+// start lets them relay until close.
+func (c *crew) start(ctx context.Context) {
+	ctx, c.cancel = context.WithCancel(ctx)
+	for _, relay := range c.relays {
+		c.running.Go(func() { _ = relay.Run(ctx) }) // never fails
+	}
+}
+
+func (c *crew) close() {
+	if c.cancel != nil {
+		c.cancel()
+	}
+	c.running.Wait()
+	for _, pool := range c.pools {
+		pool.Close()
+	}
+}
+
+// drain lets n relays publish and mark all that waits, and returns events per
+// second.
+func drain(ctx context.Context, d *database, o *outlet, relays, events int) (float64, error) {
+	c, err := newCrew(ctx, d, o, relays)
+	if err != nil {
+		return 0, err
+	}
+	defer c.close()
+	o.expect(events)
+	start := time.Now()
+	c.start(ctx)
+	select {
+	case <-o.reached:
+	case <-ctx.Done():
+		n, disorder := o.taken()
+		return 0, errors.Join(fmt.Errorf("%d of %d events published", n, events), disorder, ctx.Err())
+	}
+	if err := c.marked(ctx); err != nil {
+		return 0, err
+	}
+	took := time.Since(start)
+	_, err = o.taken()
+	return float64(events) / took.Seconds(), err
+}
+
+// marked waits until no event is pending that is not behind a parked one.
+func (c *crew) marked(ctx context.Context) error {
+	const pending = `SELECT EXISTS (SELECT FROM outbox WHERE published_at IS NULL AND version > 0)`
+	for {
+		var some bool
+		if err := c.pools[0].QueryRow(ctx, pending).Scan(&some); err != nil || !some {
+			return err
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
+
+	"example.com/lockstep/pkg/eventing"
+)
+
+// What the relay is measured against: the source document's loop, the client
+// alone, and the simplest statements alone.
+
+// row is an event as a loop that people write by hand reads it.
+type row struct {
+	ID            uuid.UUID
+	AggregateType string
+	AggregateID   string
+	EventType     string
+	Version       int64
+	SchemaVersion int
+	Payload       []byte
+	OccurredAt    time.Time
+}
+
+const rowColumns = `o.id, o.aggregate_type, o.aggregate_id, o.event_type, o.version, o.schema_version, o.payload, o.occurred_at`
+
+// message has the attributes of the source document.
+func (r row) message() *pubsubpb.PubsubMessage {
+	return &pubsubpb.PubsubMessage{Data: r.Payload, OrderingKey: r.AggregateID, Attributes: map[string]string{
+		eventing.AttrEventID:       r.ID.String(),
+		eventing.AttrEventType:     r.EventType,
+		eventing.AttrAggregateID:   r.AggregateID,
+		eventing.AttrVersion:       strconv.FormatInt(r.Version, 10),
+		eventing.AttrSchemaVersion: strconv.Itoa(r.SchemaVersion),
+		eventing.AttrOccurredAt:    r.OccurredAt.Format(time.RFC3339Nano),
+	}}
+}
+
+// The source document's statements.
+const (
+	seedClaim = `
+		WITH cte AS (
+		  SELECT id FROM app_outbox
+		   WHERE published_at IS NULL
+		     AND (next_retry_at IS NULL OR next_retry_at <= now())
+		   ORDER BY occurred_at
+		   LIMIT 200
+		   FOR UPDATE SKIP LOCKED
+		)
+		UPDATE app_outbox o
+		   SET lock_token = $1, locked_at = now()
+		  FROM cte
+		 WHERE o.id = cte.id
+		RETURNING ` + rowColumns
+	seedMark = `
+		UPDATE app_outbox
+		   SET published_at = now(), lock_token = NULL, locked_at = NULL
+		 WHERE id = $1 AND lock_token = $2`
+)
+
+// seedRelay is the source document's loop: claim 200, then publish, wait and mark
+// one by one. It goes on for as long as limit says, and returns events per second.
+// A request goes out at once, not after the Publisher's 10 ms of waiting for
+// others.
+func seedRelay(ctx context.Context, db *pgxpool.Pool, o *outlet, limit time.Duration) (float64, error) {
+	token := uuid.NewString()
+	done := 0
+	start := time.Now()
+	for time.Since(start) < limit {
+		rows, err := claimRows(ctx, db, seedClaim, token)
+		if err != nil {
+			return 0, err
+		}
+		if len(rows) == 0 {
+			break
+		}
+		for _, r := range rows {
+			if err := o.publish(ctx, r.message()); err != nil {
+				return 0, err
+			}
+			if _, err := db.Exec(ctx, seedMark, r.ID, token); err != nil {
+				return 0, err
+			}
+			if done++; time.Since(start) >= limit {
+				break
+			}
+		}
+	}
+	return float64(done) / time.Since(start).Seconds(), nil
+}
+
+func claimRows(ctx context.Context, db *pgxpool.Pool, claim string, args ...any) ([]row, error) {
+	rows, err := db.Query(ctx, claim, args...)
+	if err != nil {
+		return nil, fmt.Errorf("claim: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[row])
+}
+
+// bareBatch is how many events the relay claims at most.
+const bareBatch = 2000
+
+// The simplest pair that claims and marks a batch in one statement each, with one
+// index that answers the claim.
+const (
+	bareClaim = `
+		UPDATE bare_outbox o
+		   SET lock_token = $1, locked_at = now()
+		 WHERE o.id = ANY(ARRAY(
+		       SELECT id FROM bare_outbox
+		        WHERE published_at IS NULL AND lock_token IS NULL
+		        ORDER BY occurred_at LIMIT $2 FOR UPDATE SKIP LOCKED))
+		RETURNING ` + rowColumns
+	bareMark = `
+		UPDATE bare_outbox
+		   SET published_at = now(), lock_token = NULL, locked_at = NULL
+		 WHERE id = ANY($1) AND lock_token = $2`
+)
+
+// bareStatements claims and marks n events, and does nothing with them.
+func bareStatements(ctx context.Context, db *pgxpool.Pool, n int) (float64, error) {
+	token := uuid.NewString()
+	start := time.Now()
+	for done := 0; done < n; {
+		rows, err := claimRows(ctx, db, bareClaim, token, bareBatch)
+		if err != nil {
+			return 0, err
+		}
+		ids := make([]uuid.UUID, len(rows))
+		for i, r := range rows {
+			ids[i] = r.ID
+		}
+		if _, err := db.Exec(ctx, bareMark, ids, token); err != nil {
+			return 0, err
+		}
+		if done += len(rows); len(rows) == 0 {
+			return 0, fmt.Errorf("%d of %d events found", done, n)
+		}
+	}
+	return float64(n) / time.Since(start).Seconds(), nil
+}
+
+const (
+	// bareRequests is how many requests the relay has in flight at most, and
+	// barePerRequest how many events of an aggregate it puts into one.
+	bareRequests   = 128
+	barePerRequest = 100
+)
+
+// bareClient publishes the backlog from memory: for each aggregate one request
+// after the other, for all of them at once.
+func bareClient(ctx context.Context, o *outlet, b backlog) (float64, error) {
+	payload, now := make([]byte, eventBytes), time.Now().UTC()
+	requests, ctx := errgroup.WithContext(ctx)
+	requests.SetLimit(bareRequests)
+	start := time.Now()
+	for a := range b.aggregates {
+		requests.Go(func() error {
+			messages := make([]*pubsubpb.PubsubMessage, 0, min(b.versions, barePerRequest))
+			for v := 1; v <= b.versions; v++ {
+				r := row{
+					ID: uuid.UUID{byte(a), byte(a >> 8), byte(v)}, AggregateID: "aggregate-" + strconv.Itoa(a), EventType: "VideoUpdated",
+					Version: int64(v), SchemaVersion: 1, Payload: payload, OccurredAt: now,
+				}
+				messages = append(messages, r.message())
+				if len(messages) == barePerRequest || v == b.versions {
+					if err := o.publish(ctx, messages...); err != nil {
+						return err
+					}
+					messages = messages[:0]
+				}
+			}
+			return nil
+		})
+	}
+	err := requests.Wait()
+	return float64(b.events()) / time.Since(start).Seconds(), err
+}
