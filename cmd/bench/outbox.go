@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -44,7 +45,7 @@ var outboxVolumes = [...]outboxVolume{
 }
 
 func outboxSeries(p *postgres) []series {
-	return []series{outboxThroughput(p)}
+	return slices.Concat([]series{outboxThroughput(p)}, outboxSpread(p), outboxWriting(p), outboxLatency(p))
 }
 
 // outboxRun makes the run of a measurement with one value.

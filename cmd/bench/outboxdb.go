@@ -173,6 +173,15 @@ func (p *postgres) copyOf(ctx context.Context, template *database) (*database, e
 	return d, nil
 }
 
+// fresh is copyOf the template with nothing but tables.
+func (p *postgres) fresh(ctx context.Context) (*database, error) {
+	template, err := p.template(ctx, empty, nil)
+	if err != nil {
+		return nil, err
+	}
+	return p.copyOf(ctx, template)
+}
+
 // pool connects n times as the service, before it returns.
 func (d *database) pool(ctx context.Context, n int) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(d.service)

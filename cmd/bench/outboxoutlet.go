@@ -15,7 +15,9 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/localpubsub"
@@ -28,6 +30,8 @@ type outlet struct {
 	client *pubsub.Client
 	conn   *grpc.ClientConn
 	server *server // nil: every publish is answered at once
+	// missing says that there is no topic; it is set before the first use.
+	missing bool
 
 	mu       sync.Mutex
 	last     map[string]int64 // versions, by key
@@ -97,6 +101,9 @@ func (o *outlet) intercept(
 	publish, ok := req.(*pubsubpb.PublishRequest)
 	if !ok {
 		return invoke(ctx, method, req, reply, cc, opts...)
+	}
+	if o.missing {
+		return status.Error(codes.NotFound, "no such topic")
 	}
 	if o.server == nil {
 		reply.(*pubsubpb.PublishResponse).MessageIds = make([]string, len(publish.GetMessages()))

@@ -63,7 +63,7 @@ func (b bench) take(ctx context.Context, s series) (section, error) {
 	if b.size < s.from {
 		return section{title: s.title, leftOut: []string{"left out: not part of this size"}}, nil
 	}
-	if s.runs == 0 {
+	if s.runs == 0 || b.size == quick {
 		s.runs = b.size.runs()
 	}
 	t := &turns{series: s, taken: map[string][]float64{}, notes: map[string]string{}, ended: map[int]error{}}

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// outboxSpread is how the rate depends on the broker's latency, on the number of
+// aggregates, which is that of requests, and on the number of relays.
+func outboxSpread(p *postgres) (all []series) {
+	for _, latency := range []time.Duration{0, 5 * time.Millisecond, 20 * time.Millisecond} {
+		s := series{title: fmt.Sprintf("outbox: a backlog leaves, a publish takes %s more than the wire", latency), runs: 1}
+		for _, aggregates := range []int{1, 100, 10_000} {
+			for _, relays := range []int{1, 4} {
+				s.measurements = append(s.measurements, p.spread(latency, aggregates, relays))
+			}
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+func (p *postgres) spread(latency time.Duration, aggregates, relays int) measurement {
+	name := fmt.Sprintf("relay.%dms_%d_aggregates_%d_relays", latency.Milliseconds(), aggregates, relays)
+	return measurement{
+		figures: []figure{{name: name, unit: "event/s"}},
+		run: outboxRun(func(ctx context.Context, v outboxVolume) (float64, error) {
+			b := backlog{aggregates: min(aggregates, v.spread), versions: max(1, v.spread/aggregates)}
+			return p.onBacklog(ctx, b, func(ctx context.Context, d *database) (float64, error) {
+				return throughOutlet(ctx, latency, func(ctx context.Context, o *outlet) (float64, error) {
+					return drain(ctx, d, o, relays, b.events())
+				})
+			})
+		}),
+	}
+}

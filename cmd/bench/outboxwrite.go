@@ -1,0 +1,238 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
+
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/outbox"
+)
+
+// The write path: transactions that create a video, as the service does it but
+// for its idempotency keys. A relay is there to be woken, and to wake others, but
+// it publishes nothing: its topic is missing. What publishing costs is another
+// series.
+
+// write is what is done in one transaction, and after it.
+type write struct {
+	name, note string
+	do         func(ctx context.Context, db *pgxpool.Pool) error
+	wake       bool // the relay, after each commit
+}
+
+const insertVideo = `
+	INSERT INTO videos (video_id, uploader_id, title, description, duration_seconds, version, created_at, updated_at)
+	VALUES ($1, $2, $3, $4, $5, 1, $6, $6)`
+
+// videoRow are the arguments of insertVideo.
+func videoRow(id uuid.UUID, at time.Time) []any {
+	return []any{id, id, "A title as people give", "A description of some length, as people write them.", 60, at}
+}
+
+func videoCreated(id uuid.UUID, at time.Time) eventing.Event {
+	return eventing.Event{
+		ID: uuid.Must(uuid.NewV7()), AggregateType: "video", AggregateID: id.String(), Type: "VideoCreated", Version: 1, SchemaVersion: 1,
+		Payload: body[:eventBytes], OccurredAt: at, Epoch: eventing.Epoch,
+	}
+}
+
+// writeBusiness writes the video alone.
+func writeBusiness(ctx context.Context, db *pgxpool.Pool) error {
+	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, insertVideo, videoRow(uuid.Must(uuid.NewV7()), time.Now().UTC())...)
+		return err
+	})
+}
+
+// writeOutbox writes the video and its event as services/video does.
+func writeOutbox(ctx context.Context, db *pgxpool.Pool) error {
+	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		id, now := uuid.Must(uuid.NewV7()), time.Now().UTC()
+		batch := &pgx.Batch{}
+		batch.Queue(insertVideo, videoRow(id, now)...)
+		return outbox.Append(ctx, tx, batch, videoCreated(id, now))
+	})
+}
+
+// writePipelined sends the same two statements by hand.
+func writePipelined(ctx context.Context, db *pgxpool.Pool) error {
+	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		id, now := uuid.Must(uuid.NewV7()), time.Now().UTC()
+		batch := &pgx.Batch{}
+		batch.Queue(insertVideo, videoRow(id, now)...)
+		batch.Queue(`
+			INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, occurred_at)
+			VALUES ($1, 'video', $2, 'VideoCreated', 1, $3, $4)`, uuid.Must(uuid.NewV7()), id.String(), body[:eventBytes], now)
+		return tx.SendBatch(ctx, batch).Close()
+	})
+}
+
+// writeNotify is the source document's: three statements, the last one NOTIFY.
+func writeNotify(ctx context.Context, db *pgxpool.Pool) error {
+	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		id, now := uuid.Must(uuid.NewV7()), time.Now().UTC()
+		batch := &pgx.Batch{}
+		batch.Queue(insertVideo, videoRow(id, now)...)
+		batch.Queue(`
+			INSERT INTO app_outbox (id, aggregate_type, aggregate_id, event_type, version, payload)
+			VALUES ($1, 'video', $2, 'VideoCreated', 1, $3)`, uuid.Must(uuid.NewV7()), id.String(), body[:eventBytes])
+		batch.Queue(`NOTIFY outbox_wake`)
+		return tx.SendBatch(ctx, batch).Close()
+	})
+}
+
+var (
+	business  = write{"business", "the video's row alone", writeBusiness, false}
+	pipelined = write{"pipelined", "the video's and the event's row, two statements in a batch", writePipelined, false}
+	appended  = write{"outbox", "the same by Append, and Wake after the commit", writeOutbox, true}
+	unwoken   = write{"outbox_no_wake", "the same without Wake", writeOutbox, false}
+	notifying = write{"notify", "the source document's tables, and its NOTIFY in the transaction", writeNotify, false}
+)
+
+// figureName is that of a side at so many writers.
+func (w write) figureName(writers int) string { return "write." + w.name + "_" + strconv.Itoa(writers) }
+
+func outboxWriting(p *postgres) []series {
+	vs := func(name string, of, to write, writers int, note string) derived {
+		return ratio(name+"_"+strconv.Itoa(writers), of.figureName(writers), to.figureName(writers), note)
+	}
+	one, eight := p.writing(1, business, appended, notifying), p.writing(8, business, appended, notifying)
+	sixteen, many := p.writing(16, business, pipelined, appended), p.writing(32, business, appended, unwoken, notifying)
+	one.derived = []derived{vs("write.vs_business", appended, business, 1, ""), vs("write.vs_notify", appended, notifying, 1, "")}
+	eight.derived = []derived{vs("write.vs_business", appended, business, 8, ""), vs("write.vs_notify", appended, notifying, 8, "")}
+	sixteen.derived = []derived{
+		vs("write.vs_pipelined", appended, pipelined, 16, "0.9 or more wanted"),
+		vs("write.vs_business", appended, business, 16, "0.6 or more wanted"),
+	}
+	many.derived = []derived{
+		vs("write.wake_vs_none", appended, unwoken, 32, "0.95 or more wanted"),
+		vs("write.vs_business", appended, business, 32, ""),
+		vs("write.vs_notify", appended, notifying, 32, ""),
+	}
+	return []series{one, eight, sixteen, many}
+}
+
+// writing is a series of one measurement, which takes its sides in turns of a
+// fraction of a second: commits are at the mercy of whatever the machine does.
+func (p *postgres) writing(writers int, sides ...write) series {
+	m := measurement{run: func(ctx context.Context, size size) (_ reading, err error) {
+		d, err := p.fresh(ctx)
+		if err != nil {
+			return reading{}, err
+		}
+		defer func() { err = errors.Join(err, d.drop(ctx)) }()
+		rates, err := d.writes(ctx, sides, writers, outboxVolumes[size].writing)
+		return reading{values: rates}, err
+	}}
+	for _, w := range sides {
+		m.figures = append(m.figures, figure{name: w.figureName(writers), unit: "tx/s", note: w.note})
+	}
+	return series{title: fmt.Sprintf("outbox: writing with %d writers", writers), runs: 5, measurements: []measurement{m}}
+}
+
+// writeTurns is how often each side gets its turn.
+const writeTurns = 8
+
+// writes lets writers commit, in turns for as long as limit says for each side,
+// and returns transactions per second of each. Meanwhile a relay runs, and somebody
+// listens to what the source document's writers tell.
+func (d *database) writes(ctx context.Context, sides []write, writers int, limit time.Duration) (_ []float64, err error) {
+	o, err := newInstantOutlet(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, o.close()) }()
+	o.missing = true
+	c, err := newCrew(ctx, d, o, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	c.start(ctx)
+	db, err := d.pool(ctx, writers)
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	listening, deafen := context.WithCancel(ctx)
+	ears, err := d.listen(listening)
+	defer func() { deafen(); <-ears }()
+	if err != nil {
+		return nil, err
+	}
+	committed, took := make([]int64, len(sides)), make([]time.Duration, len(sides))
+	for turn := range writeTurns + 1 {
+		for i, w := range sides {
+			start := time.Now()
+			n, err := w.during(ctx, db, c, writers, limit/writeTurns)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", w.name, err)
+			}
+			if turn > 0 { // in the first, connections prepare their statements
+				committed[i] += n
+				took[i] += time.Since(start)
+			}
+		}
+	}
+	rates := make([]float64, len(sides))
+	for i := range rates {
+		rates[i] = float64(committed[i]) / took[i].Seconds()
+	}
+	return rates, nil
+}
+
+// during returns how many transactions writers have committed when limit is over.
+func (w write) during(ctx context.Context, db *pgxpool.Pool, c *crew, writers int, limit time.Duration) (int64, error) {
+	var committed atomic.Int64
+	writing, ctx := errgroup.WithContext(ctx)
+	start := time.Now()
+	for range writers {
+		writing.Go(func() error {
+			for time.Since(start) < limit {
+				if err := w.do(ctx, db); err != nil {
+					return err
+				}
+				if w.wake {
+					c.relays[0].Wake()
+				}
+				committed.Add(1)
+			}
+			return nil
+		})
+	}
+	err := writing.Wait()
+	return committed.Load(), err
+}
+
+// listen hears the source document's notifications until ctx ends; then the
+// channel that it returns is closed, as it is after an error.
+func (d *database) listen(ctx context.Context) (<-chan struct{}, error) {
+	ended := make(chan struct{})
+	conn, err := pgx.Connect(ctx, d.service)
+	if err == nil {
+		_, err = conn.Exec(ctx, `LISTEN outbox_wake`)
+	}
+	if err != nil {
+		close(ended)
+		return ended, err
+	}
+	go func() {
+		defer close(ended)
+		defer conn.Close(context.WithoutCancel(ctx))
+		for {
+			if _, err := conn.WaitForNotification(ctx); err != nil {
+				return
+			}
+		}
+	}()
+	return ended, nil
+}
