@@ -24,7 +24,7 @@ type outboxVolume struct {
 	writing time.Duration // of a run of the write path
 	samples int           // of a latency
 	claims  int           // timed in each state of the table
-	waiting int           // rows behind parked ones; published ones are fewer or more
+	scale   float64       // of the states that a table gets into
 	idle    time.Duration // of an idle relay
 	refused int           // events beside a refused one
 }
@@ -32,20 +32,20 @@ type outboxVolume struct {
 var outboxVolumes = [...]outboxVolume{
 	quick: {
 		backlog: backlog{100, 20}, spread: 1_000, limit: 300 * time.Millisecond, writing: 200 * time.Millisecond,
-		samples: 100, claims: 3, waiting: 20_000, idle: time.Second, refused: 1_000,
+		samples: 100, claims: 3, scale: 0.01, idle: time.Second, refused: 1_000,
 	},
 	normal: {
 		backlog: backlog{1_000, 100}, spread: 20_000, limit: 2 * time.Second, writing: time.Second,
-		samples: 2_000, claims: 10, waiting: 1_000_000, idle: 20 * time.Second, refused: 10_000,
+		samples: 2_000, claims: 15, scale: 1, idle: 20 * time.Second, refused: 10_000,
 	},
 	full: {
 		backlog: backlog{1_000, 100}, spread: 40_000, limit: 5 * time.Second, writing: 3 * time.Second,
-		samples: 5_000, claims: 20, waiting: 1_000_000, idle: time.Minute, refused: 10_000,
+		samples: 5_000, claims: 30, scale: 1, idle: time.Minute, refused: 10_000,
 	},
 }
 
 func outboxSeries(p *postgres) []series {
-	return slices.Concat([]series{outboxThroughput(p)}, outboxSpread(p), outboxWriting(p), outboxLatency(p))
+	return slices.Concat([]series{outboxThroughput(p)}, outboxSpread(p), outboxWriting(p), outboxLatency(p), outboxClaims(p))
 }
 
 // outboxRun makes the run of a measurement with one value.
@@ -66,7 +66,7 @@ func outboxThroughput(p *postgres) series {
 		return func(ctx context.Context, v outboxVolume) (float64, error) {
 			return p.onBacklog(ctx, v.backlog, func(ctx context.Context, d *database) (float64, error) {
 				return throughOutlet(ctx, latency, func(ctx context.Context, o *outlet) (float64, error) {
-					return drain(ctx, d, o, 1, v.backlog.events())
+					return drain(ctx, d, o, 1, v.backlog.events(), anyXact)
 				})
 			})
 		}

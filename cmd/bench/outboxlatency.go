@@ -221,7 +221,7 @@ func (s *stage) noteCommit(e eventing.Event) {
 // long that took each, and forgets it. A relay may publish what is committed before
 // the writer knows; that takes no time.
 func (s *stage) commitsToPublishes(ctx context.Context) ([]time.Duration, error) {
-	if err := s.crew.marked(ctx); err != nil {
+	if err := s.crew.marked(ctx, anyXact); err != nil {
 		return nil, err
 	}
 	defer s.forget()

@@ -135,9 +135,9 @@ func (c *crew) close() {
 	}
 }
 
-// drain lets n relays publish and mark all that waits, and returns events per
-// second.
-func drain(ctx context.Context, d *database, o *outlet, relays, events int) (float64, error) {
+// drain lets relays publish and mark all that waits, which is so many events of
+// transactions since then, and returns events per second.
+func drain(ctx context.Context, d *database, o *outlet, relays, events int, since string) (float64, error) {
 	c, err := newCrew(ctx, d, o, relays)
 	if err != nil {
 		return 0, err
@@ -152,7 +152,7 @@ func drain(ctx context.Context, d *database, o *outlet, relays, events int) (flo
 		n, disorder := o.taken()
 		return 0, errors.Join(fmt.Errorf("%d of %d events published", n, events), disorder, ctx.Err())
 	}
-	if err := c.marked(ctx); err != nil {
+	if err := c.marked(ctx, since); err != nil {
 		return 0, err
 	}
 	took := time.Since(start)
@@ -160,12 +160,16 @@ func drain(ctx context.Context, d *database, o *outlet, relays, events int) (flo
 	return float64(events) / took.Seconds(), err
 }
 
-// marked waits until no event is pending that is not behind a parked one.
-func (c *crew) marked(ctx context.Context) error {
-	const pending = `SELECT EXISTS (SELECT FROM outbox WHERE published_at IS NULL AND version > 0)`
+// anyXact is before all transactions.
+const anyXact = "0"
+
+// marked waits until no event of transactions since then is pending. Others cost
+// it nothing, nor does what is left of them.
+func (c *crew) marked(ctx context.Context, since string) error {
+	const pending = `SELECT EXISTS (SELECT FROM outbox WHERE published_at IS NULL AND version > 0 AND xact >= $1::text::xid8)`
 	for {
 		var some bool
-		if err := c.pools[0].QueryRow(ctx, pending).Scan(&some); err != nil || !some {
+		if err := c.pools[0].QueryRow(ctx, pending, since).Scan(&some); err != nil || !some {
 			return err
 		}
 		select {

@@ -29,7 +29,7 @@ func (p *postgres) spread(latency time.Duration, aggregates, relays int) measure
 			b := backlog{aggregates: min(aggregates, v.spread), versions: max(1, v.spread/aggregates)}
 			return p.onBacklog(ctx, b, func(ctx context.Context, d *database) (float64, error) {
 				return throughOutlet(ctx, latency, func(ctx context.Context, o *outlet) (float64, error) {
-					return drain(ctx, d, o, relays, b.events())
+					return drain(ctx, d, o, relays, b.events(), anyXact)
 				})
 			})
 		}),

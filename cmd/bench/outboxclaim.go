@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/outbox"
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+// What a claim of new events costs, in tables in all states that an outbox gets
+// into.
+
+// claimed is how many events a timed claim finds, one of each of as many
+// aggregates.
+const claimed = 100
+
+func outboxClaims(p *postgres) []series {
+	in := func(title string, from size, suffix string, states ...state) series {
+		s := series{title: "outbox: what a claim of 100 new events costs" + title, from: from}
+		s.measurements = []measurement{p.claiming(suffix, states)}
+		for _, st := range states[1:] {
+			s.derived = append(s.derived, ratio("claim.at_"+st.name, claimFigure(st, suffix), claimFigure(states[0], suffix), st.wanted))
+		}
+		return s
+	}
+	return []series{
+		in("", quick, "", emptyOutbox, heldOutbox, parkedOutbox, pendingOutbox, publishedOutbox),
+		in(" beside 10,000,000 published rows", full, "_then", emptyOutbox, hugeOutbox),
+		{
+			title:        "outbox: 20,000 events leave, after 200,000 rows were published under a transaction that is still open",
+			measurements: []measurement{p.draining("relay.drain_empty", emptyOutbox), p.draining("relay.drain_held", heldOutbox)},
+			derived:      []derived{ratio("relay.drain_held_vs_empty", "relay.drain_held", "relay.drain_empty", "")},
+		},
+	}
+}
+
+func claimFigure(s state, suffix string) string { return "claim." + s.name + suffix + "_ms" }
+
+// claiming measures all states in one run, in turns of one claim each: the median
+// of the claims, and how long a walk over the first 1,000 aggregates takes, which
+// a relay does every few seconds.
+func (p *postgres) claiming(suffix string, states []state) measurement {
+	m := measurement{run: func(ctx context.Context, size size) (reading, error) {
+		v := outboxVolumes[size]
+		took, walks := make([][]time.Duration, len(states)), make([][]time.Duration, len(states))
+		for turn := range v.claims {
+			for i, s := range states {
+				d, err := p.keep(ctx, s, v.scale)
+				if err != nil {
+					return reading{}, err
+				}
+				claim, walk, err := d.claimOnce(ctx)
+				if err != nil {
+					return reading{}, fmt.Errorf("%s: %w", s.name, err)
+				}
+				if turn > 0 || v.claims == 1 { // the first one meets cold caches
+					took[i], walks[i] = append(took[i], claim), append(walks[i], walk)
+				}
+			}
+		}
+		var values []float64
+		for i := range states {
+			slices.Sort(took[i])
+			slices.Sort(walks[i])
+			values = append(values, milliseconds(percentile(took[i], 50)), milliseconds(percentile(walks[i], 50)))
+		}
+		return reading{values: values}, nil
+	}}
+	for _, s := range states {
+		m.figures = append(m.figures,
+			figure{name: claimFigure(s, suffix), unit: "ms", note: s.note},
+			figure{name: "claim.walk_" + s.name + suffix + "_ms", unit: "ms", note: "a walk over 1,000 aggregates or all there are"})
+	}
+	return m
+}
+
+// claimLimits are a relay's.
+var claimLimits = queue.Limits{Aggregates: 500, Events: 2000, PerAggregate: 100, Bytes: 8 << 20}
+
+// claimOnce appends events, claims them, marks them as published, and walks.
+func (d *database) claimOnce(ctx context.Context) (claim, walk time.Duration, err error) {
+	db, err := d.pool(ctx, 1)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer db.Close()
+	q, token := queue.New(db), uuid.NewString()
+	var seen string
+	if err := db.QueryRow(ctx, `SELECT pg_current_snapshot()::text`).Scan(&seen); err != nil {
+		return 0, 0, err
+	}
+	// The first one has the connection learn about the statements.
+	for range 2 {
+		if err := appendNew(ctx, db, claimed); err != nil {
+			return 0, 0, err
+		}
+		start := time.Now()
+		c, err := q.Fresh(ctx, token, claimLimits, queue.Snapshot(seen), nil)
+		claim = time.Since(start)
+		if err == nil && len(c.Runs) != claimed {
+			err = fmt.Errorf("%d events claimed, want %d", len(c.Runs), claimed)
+		}
+		if err != nil {
+			return 0, 0, err
+		}
+		seen = string(c.Seen)
+		var done []queue.Outcome
+		for _, run := range c.Runs {
+			done = append(done, queue.Outcome{Run: run, Published: len(run)})
+		}
+		if _, err := q.Settle(ctx, token, done); err != nil {
+			return 0, 0, err
+		}
+	}
+	start := time.Now()
+	w, err := q.Walk(ctx, token, claimLimits, queue.Position{}, 1000)
+	walk = time.Since(start)
+	if err != nil {
+		return 0, 0, err
+	}
+	var back []queue.Outcome
+	for _, run := range w.Runs {
+		back = append(back, queue.Outcome{Run: run})
+	}
+	_, err = q.Settle(ctx, token, back)
+	return claim, walk, err
+}
+
+// appendNew commits an event of each of n new aggregates.
+func appendNew(ctx context.Context, db *pgxpool.Pool, n int) error {
+	events := make([]eventing.Event, n)
+	for i := range events {
+		events[i] = videoCreated(uuid.Must(uuid.NewV7()), time.Now().UTC())
+	}
+	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error { return outbox.Append(ctx, tx, nil, events...) })
+}
+
+// drainedEvents are those of draining, of which each aggregate has two.
+const drainedEvents = 20_000
+
+// draining measures how fast a backlog leaves in a state.
+func (p *postgres) draining(name string, s state) measurement {
+	return measurement{
+		figures: []figure{{name: name, unit: "event/s", note: s.note + "; a publish costs nothing"}},
+		run: outboxRun(func(ctx context.Context, v outboxVolume) (float64, error) {
+			d, err := p.keep(ctx, s, v.scale)
+			if err != nil {
+				return 0, err
+			}
+			n := scaled(drainedEvents, v.scale)
+			since, err := d.appendBacklog(ctx, backlog{n / 2, 2})
+			if err != nil {
+				return 0, err
+			}
+			return throughOutlet(ctx, instant, func(ctx context.Context, o *outlet) (float64, error) {
+				return drain(ctx, d, o, 1, n, since)
+			})
+		}),
+	}
+}
