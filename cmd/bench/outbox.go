@@ -45,7 +45,7 @@ var outboxVolumes = [...]outboxVolume{
 }
 
 func outboxSeries(p *postgres) []series {
-	return slices.Concat([]series{outboxThroughput(p)}, outboxSpread(p), outboxWriting(p), outboxLatency(p), outboxClaims(p))
+	return slices.Concat([]series{outboxThroughput(p)}, outboxSpread(p), outboxWriting(p), outboxLatency(p), outboxClaims(p), outboxCosts(p))
 }
 
 // outboxRun makes the run of a measurement with one value.

@@ -184,11 +184,16 @@ func (p *postgres) fresh(ctx context.Context) (*database, error) {
 
 // pool connects n times as the service, before it returns.
 func (d *database) pool(ctx context.Context, n int) (*pgxpool.Pool, error) {
+	return d.tracedPool(ctx, n, nil)
+}
+
+// tracedPool is pool with a tracer, which may be nil.
+func (d *database) tracedPool(ctx context.Context, n int, tracer pgx.QueryTracer) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(d.service)
 	if err != nil {
 		return nil, err
 	}
-	cfg.MaxConns = int32(n)
+	cfg.MaxConns, cfg.ConnConfig.Tracer = int32(n), tracer
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, err

@@ -32,6 +32,8 @@ type outlet struct {
 	server *server // nil: every publish is answered at once
 	// missing says that there is no topic; it is set before the first use.
 	missing bool
+	// ignored is a key that does not count; it is set before the first use.
+	ignored string
 
 	mu       sync.Mutex
 	last     map[string]int64 // versions, by key
@@ -45,13 +47,14 @@ type outlet struct {
 
 // newOutlet returns an outlet to a broker that takes latency for each publish.
 func newOutlet(ctx context.Context, latency time.Duration) (*outlet, error) {
-	var faults []localpubsub.Fault
-	if latency > 0 {
-		faults = append(faults, localpubsub.Fault{
-			Kind: localpubsub.Latency, Method: "Publish", Delay: localpubsub.Duration(latency),
-		})
+	if latency == 0 {
+		return newFaultyOutlet(ctx)
 	}
-	return newFaultyOutlet(ctx, faults...)
+	return newFaultyOutlet(ctx, publishTakes(latency))
+}
+
+func publishTakes(latency time.Duration) localpubsub.Fault {
+	return localpubsub.Fault{Kind: localpubsub.Latency, Method: "Publish", Delay: localpubsub.Duration(latency)}
 }
 
 // newFaultyOutlet returns an outlet to a broker with faults.
@@ -119,6 +122,9 @@ func (o *outlet) note(messages []*pubsubpb.PubsubMessage, at time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, m := range messages {
+		if m.GetOrderingKey() == o.ignored {
+			continue
+		}
 		version, err := strconv.ParseInt(m.GetAttributes()[eventing.AttrVersion], 10, 64)
 		last := o.last[m.GetOrderingKey()]
 		switch {
@@ -145,15 +151,22 @@ func (o *outlet) expect(n int) {
 	o.goal = n
 }
 
-// taken is how many events were acknowledged for the first time. An error says
-// that one of them came before its predecessor.
-func (o *outlet) taken() (int, error) {
+// await waits until reached is closed. Its error says how far it came, or that the
+// order was broken.
+func (o *outlet) await(ctx context.Context) error {
+	select {
+	case <-o.reached:
+	case <-ctx.Done():
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.disorder != "" {
-		return o.count, errors.New(o.disorder)
+	switch {
+	case o.disorder != "":
+		return errors.New(o.disorder)
+	case ctx.Err() != nil:
+		return fmt.Errorf("%d of %d events published: %w", o.count, o.goal, ctx.Err())
 	}
-	return o.count, nil
+	return nil
 }
 
 // publish sends messages of one key in a request of their own.

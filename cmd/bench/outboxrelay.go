@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -19,6 +22,16 @@ import (
 type backlog struct{ aggregates, versions int }
 
 func (b backlog) events() int { return b.aggregates * b.versions }
+
+// id is that of an event which fill has made, of an aggregate counted from 0.
+func (b backlog) id(aggregate, version int) uuid.UUID {
+	id := uuid.MustParse("00000000-0000-7000-8000-000000000000")
+	binary.BigEndian.PutUint32(id[12:], uint32(version*b.aggregates+aggregate))
+	return id
+}
+
+// key is an aggregate's id.
+func (backlog) key(aggregate int) string { return "aggregate-" + strconv.Itoa(aggregate) }
 
 // eventBytes is the payload of every event: a small record in protobuf.
 const eventBytes = 300
@@ -101,20 +114,24 @@ func newCrew(ctx context.Context, d *database, o *outlet, n int) (*crew, error) 
 	c := new(crew)
 	for range n {
 		pool, err := d.pool(ctx, relayConns)
+		if err == nil {
+			err = c.add(pool, o)
+		}
 		if err != nil {
 			c.close()
 			return nil, err
 		}
-		c.pools = append(c.pools, pool)
-		relay, err := outbox.NewRelay(pool, o.client, map[string]string{"video": topicName(subject)},
-			slog.New(slog.DiscardHandler), func() {}, outbox.Options{})
-		if err != nil {
-			c.close()
-			return nil, err
-		}
-		c.relays = append(c.relays, relay)
 	}
 	return c, nil
+}
+
+// add adds a relay. The pool is closed with the crew.
+func (c *crew) add(pool *pgxpool.Pool, o *outlet) error {
+	c.pools = append(c.pools, pool)
+	relay, err := outbox.NewRelay(pool, o.client, map[string]string{"video": topicName(subject)},
+		slog.New(slog.DiscardHandler), func() {}, outbox.Options{})
+	c.relays = append(c.relays, relay)
+	return err
 }
 
 // start lets them relay until close.
@@ -146,18 +163,13 @@ func drain(ctx context.Context, d *database, o *outlet, relays, events int, sinc
 	o.expect(events)
 	start := time.Now()
 	c.start(ctx)
-	select {
-	case <-o.reached:
-	case <-ctx.Done():
-		n, disorder := o.taken()
-		return 0, errors.Join(fmt.Errorf("%d of %d events published", n, events), disorder, ctx.Err())
+	if err := o.await(ctx); err != nil {
+		return 0, err
 	}
 	if err := c.marked(ctx, since); err != nil {
 		return 0, err
 	}
-	took := time.Since(start)
-	_, err = o.taken()
-	return float64(events) / took.Seconds(), err
+	return float64(events) / time.Since(start).Seconds(), nil
 }
 
 // anyXact is before all transactions.

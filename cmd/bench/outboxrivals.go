@@ -167,7 +167,7 @@ func bareClient(ctx context.Context, o *outlet, b backlog) (float64, error) {
 			messages := make([]*pubsubpb.PubsubMessage, 0, min(b.versions, barePerRequest))
 			for v := 1; v <= b.versions; v++ {
 				r := row{
-					ID: uuid.UUID{byte(a), byte(a >> 8), byte(v)}, AggregateID: "aggregate-" + strconv.Itoa(a), EventType: "VideoUpdated",
+					ID: uuid.UUID{byte(a), byte(a >> 8), byte(v)}, AggregateID: b.key(a), EventType: "VideoUpdated",
 					Version: int64(v), SchemaVersion: 1, Payload: payload, OccurredAt: now,
 				}
 				messages = append(messages, r.message())

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/localpubsub"
+)
+
+// What a relay costs that has nothing to do, and what a refused event costs the
+// others.
+
+func outboxCosts(p *postgres) []series {
+	return []series{
+		{title: "outbox: a relay with nothing to do", runs: 1, measurements: []measurement{p.idling()}},
+		{
+			title:        "outbox: 10,000 events leave, one of which is refused; a publish takes 5 ms",
+			measurements: []measurement{p.besideRefused("relay.none_refused_ms", false), p.besideRefused("relay.one_refused_ms", true)},
+			derived: []derived{ratio("relay.one_refused_vs_none", "relay.one_refused_ms", "relay.none_refused_ms",
+				"until all other aggregates are done; 1.2 or less wanted")},
+		},
+	}
+}
+
+// settleTime is how long a relay has been idle when its statements are counted: its
+// pauses have grown by then.
+const settleTime = 10 * time.Second
+
+// idling counts statements, and the CPU time of this process and of Postgres's
+// sessions, while a relay has nothing to do and nobody else does anything.
+func (p *postgres) idling() measurement {
+	return measurement{
+		figures: []figure{
+			{name: "relay.idle_statements_per_s", unit: "1/s", note: "1 or less wanted"},
+			{name: "relay.idle_cpu_percent", unit: "%", note: "of a core, the relay's process and its sessions on a private server"},
+		},
+		run: func(ctx context.Context, size size) (_ reading, err error) {
+			limit := outboxVolumes[size].idle
+			d, err := p.fresh(ctx)
+			if err != nil {
+				return reading{}, err
+			}
+			defer func() { err = errors.Join(err, d.drop(ctx)) }()
+			o, err := newInstantOutlet(ctx)
+			if err != nil {
+				return reading{}, err
+			}
+			defer func() { err = errors.Join(err, o.close()) }()
+			var statements counter
+			pool, err := d.tracedPool(ctx, relayConns, &statements)
+			if err != nil {
+				return reading{}, err
+			}
+			c := new(crew)
+			defer c.close()
+			if err := c.add(pool, o); err != nil {
+				return reading{}, err
+			}
+			c.start(ctx)
+			eventing.Sleep(ctx, min(settleTime, limit), nil)
+			pids, err := d.processes(ctx)
+			if err != nil {
+				return reading{}, err
+			}
+			before, used, start := statements.Load(), cpuOf(pids), time.Now()
+			eventing.Sleep(ctx, limit, nil)
+			took := time.Since(start)
+			// No less than what can be told: one statement, one tick of CPU time.
+			rate := float64(max(statements.Load()-before, 1)) / took.Seconds()
+			busy := max(cpuOf(pids)-used, tick).Seconds() / took.Seconds()
+			return reading{[]float64{rate, 100 * busy}, fmt.Sprintf("%d s, told in steps of %s",
+				int(took.Seconds()), display(100*tick.Seconds()/took.Seconds()))}, ctx.Err()
+		},
+	}
+}
+
+// counter counts statements.
+type counter struct{ atomic.Int64 }
+
+// TraceQueryStart is called before each statement.
+func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	c.Add(1)
+	return ctx
+}
+
+// TraceQueryEnd is called after each.
+func (*counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// processes are this one and those of the database's sessions, if they are on this
+// machine.
+func (d *database) processes(ctx context.Context) ([]int, error) {
+	pids := []int{os.Getpid()}
+	if d.postgres.server == nil {
+		return pids, nil
+	}
+	rows, err := d.postgres.admin.Query(ctx, `SELECT pid FROM pg_stat_activity WHERE datname = $1`, d.name)
+	if err != nil {
+		return nil, err
+	}
+	sessions, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	return append(pids, sessions...), err
+}
+
+func cpuOf(pids []int) (sum time.Duration) {
+	for _, pid := range pids {
+		sum += cpu(pid)
+	}
+	return sum
+}
+
+// besideRefused measures until all other aggregates' events have left. The refused
+// one is in the middle of its aggregate's.
+func (p *postgres) besideRefused(name string, refused bool) measurement {
+	const versions, middle = 10, 5
+	return measurement{
+		figures: []figure{{name: name, unit: "ms"}},
+		run: outboxRun(func(ctx context.Context, v outboxVolume) (float64, error) {
+			b := backlog{v.refused / versions, versions}
+			return p.onBacklog(ctx, b, func(ctx context.Context, d *database) (_ float64, err error) {
+				faults := []localpubsub.Fault{publishTakes(latencyOfPublish)}
+				if refused {
+					faults = append(faults, localpubsub.Fault{Kind: localpubsub.Reject, Key: b.id(0, middle).String()})
+				}
+				o, err := newFaultyOutlet(ctx, faults...)
+				if err != nil {
+					return 0, err
+				}
+				defer func() { err = errors.Join(err, o.close()) }()
+				c, err := newCrew(ctx, d, o, 1)
+				if err != nil {
+					return 0, err
+				}
+				defer c.close()
+				o.ignored = b.key(0)
+				o.expect(b.events() - versions)
+				start := time.Now()
+				c.start(ctx)
+				err = o.await(ctx)
+				return milliseconds(time.Since(start)), err
+			})
+		}),
+	}
+}
