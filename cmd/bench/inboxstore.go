@@ -91,7 +91,7 @@ func newCatalogStore(ctx context.Context) (_ *catalogStore, err error) {
 	if s.owner, err = grpc.NewClient(nobody, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil { // there are no gaps to ask about
 		return nil, err
 	}
-	s.projector = catalog.NewProjector(s.pool, s.owner)
+	s.projector = catalog.NewProjector(s.pool, s.owner, catalog.NewWaiters(s.pool, "", slog.New(slog.DiscardHandler)))
 	return s, nil
 }
 
