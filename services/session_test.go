@@ -71,19 +71,7 @@ func (c *caller) keep(text string) error {
 	return err
 }
 
-// Write, keep the token, read: the session sees its own writes.
-func Example_session() {
-	ctx := context.Background()
-	c := caller{video: "http://localhost:8080", catalog: "http://localhost:8081"}
-	var written, seen answer
-	err := c.call(ctx, http.MethodPost, c.video+"/v1/videos", `{"uploader_id":"`+uploader+`","title":"First cut"}`, &written)
-	if err == nil {
-		err = c.call(ctx, http.MethodGet, c.catalog+"/v1/videos/"+written.ID, "", &seen)
-	}
-	fmt.Println(seen.Title, err)
-}
-
-// sessionSeesItsWrites is Example_session and more against a pair that runs.
+// sessionSeesItsWrites writes, keeps the token, and reads what it wrote.
 func sessionSeesItsWrites(t *testing.T, w *world) {
 	w.startVideo(t)
 	w.startCatalog(t)

@@ -88,7 +88,8 @@ func newCatalogStore(ctx context.Context) (_ *catalogStore, err error) {
 	if s.pool, err = pgxpool.New(ctx, url); err != nil {
 		return nil, err
 	}
-	if s.owner, err = grpc.NewClient(nobody, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil { // there are no gaps to ask about
+	// There are no gaps to ask about.
+	if s.owner, err = grpc.NewClient(nobody, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
 		return nil, err
 	}
 	s.projector = catalog.NewProjector(s.pool, s.owner, catalog.NewWaiters(s.pool, "", slog.New(slog.DiscardHandler)))
@@ -168,7 +169,8 @@ func videoMessages(n int) ([]*pubsub.Message, error) {
 			}
 			m := e.Message()
 			messages = append(messages, &pubsub.Message{
-				ID: fmt.Sprint(len(messages)), Data: m.Data, Attributes: m.Attributes, OrderingKey: m.OrderingKey, PublishTime: e.OccurredAt,
+				ID: fmt.Sprint(len(messages)), Data: m.GetData(),
+				Attributes: m.GetAttributes(), OrderingKey: m.GetOrderingKey(), PublishTime: e.OccurredAt,
 			})
 		}
 	}

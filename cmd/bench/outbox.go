@@ -85,9 +85,10 @@ func outboxThroughput(p *postgres) series {
 		measurements: []measurement{
 			side("events_5ms", "a publish takes 5 ms; order checked", relay(latency)),
 			side("serial_5ms", "the source document's loop", seed(latency)),
-			side("client_5ms", "a request per aggregate from memory, as many at once as the relay has", func(ctx context.Context, v outboxVolume) (float64, error) {
-				return throughOutlet(ctx, latency, func(ctx context.Context, o *outlet) (float64, error) { return bareClient(ctx, o, v.backlog) })
-			}),
+			side("client_5ms", "a request per aggregate from memory, as many at once as the relay has",
+				func(ctx context.Context, v outboxVolume) (float64, error) {
+					return throughOutlet(ctx, latency, func(ctx context.Context, o *outlet) (float64, error) { return bareClient(ctx, o, v.backlog) })
+				}),
 			side("bare_sql", fmt.Sprintf("claim and mark %d in a statement each, and do nothing with them", bareBatch),
 				func(ctx context.Context, v outboxVolume) (float64, error) {
 					return p.onPool(ctx, v.backlog, func(ctx context.Context, db *pgxpool.Pool) (float64, error) {

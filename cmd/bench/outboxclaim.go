@@ -44,6 +44,16 @@ func outboxClaims(p *postgres) []series {
 
 func claimFigure(s state, suffix string) string { return "claim." + s.name + suffix + "_ms" }
 
+// claimMedians are those of each state's claims and walks, in turns.
+func claimMedians(took, walks [][]time.Duration) (values []float64) {
+	for i := range took {
+		slices.Sort(took[i])
+		slices.Sort(walks[i])
+		values = append(values, milliseconds(percentile(took[i], 50)), milliseconds(percentile(walks[i], 50)))
+	}
+	return values
+}
+
 // claiming measures all states in one run, in turns of one claim each: the median
 // of the claims, and how long a walk over the first 1,000 aggregates takes, which
 // a relay does every few seconds.
@@ -66,13 +76,7 @@ func (p *postgres) claiming(suffix string, states []state) measurement {
 				}
 			}
 		}
-		var values []float64
-		for i := range states {
-			slices.Sort(took[i])
-			slices.Sort(walks[i])
-			values = append(values, milliseconds(percentile(took[i], 50)), milliseconds(percentile(walks[i], 50)))
-		}
-		return reading{values: values}, nil
+		return reading{values: claimMedians(took, walks)}, nil
 	}}
 	for _, s := range states {
 		m.figures = append(m.figures,

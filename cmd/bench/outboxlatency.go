@@ -193,7 +193,10 @@ func (*stage) paced(ctx context.Context, rate float64, n int, do func(context.Co
 
 // publishOne publishes one message of a key of its own.
 func (s *stage) publishOne(ctx context.Context, _ int) error {
-	r := row{ID: uuid.Must(uuid.NewV7()), EventType: "VideoCreated", Version: 1, SchemaVersion: 1, Payload: body[:eventBytes], OccurredAt: time.Now()}
+	r := row{
+		ID: uuid.Must(uuid.NewV7()), EventType: "VideoCreated", Version: 1, SchemaVersion: 1,
+		Payload: body[:eventBytes], OccurredAt: time.Now(),
+	}
 	r.AggregateID = r.ID.String()
 	return s.outlet.publish(ctx, r.message())
 }

@@ -68,7 +68,8 @@ func newFaultyOutlet(ctx context.Context, faults ...localpubsub.Fault) (_ *outle
 	if o.server, err = startServer(ctx); err != nil {
 		return nil, err
 	}
-	if err = o.dial(ctx, o.server.addr); err != nil {
+	err = o.dial(ctx, o.server.addr)
+	if err != nil {
 		return nil, err
 	}
 	if _, err = o.client.TopicAdminClient.CreateTopic(ctx, &pubsubpb.Topic{Name: topicName(subject)}); err != nil {
@@ -137,7 +138,8 @@ func (o *outlet) note(messages []*pubsubpb.PubsubMessage, at time.Time) {
 			if o.acknowledged != nil {
 				o.acknowledged(m, at)
 			}
-			if o.count++; o.count == o.goal {
+			o.count++
+			if o.count == o.goal {
 				close(o.reached)
 			}
 		}

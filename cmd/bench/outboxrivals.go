@@ -89,7 +89,8 @@ func seedRelay(ctx context.Context, db *pgxpool.Pool, o *outlet, limit time.Dura
 			if _, err := db.Exec(ctx, seedMark, r.ID, token); err != nil {
 				return 0, err
 			}
-			if done++; time.Since(start) >= limit {
+			done++
+			if time.Since(start) >= limit {
 				break
 			}
 		}

@@ -114,7 +114,7 @@ func published(rows int) func(context.Context, *pgx.Conn, float64) error {
 		if err != nil {
 			return err
 		}
-		if err = insertState(ctx, conn, scaled(rows, scale)/stateAggregates, "now()"); err != nil {
+		if err := insertState(ctx, conn, scaled(rows, scale)/stateAggregates, "now()"); err != nil {
 			return err
 		}
 		_, err = conn.Exec(ctx, `ALTER TABLE video.outbox ADD PRIMARY KEY (id), ADD UNIQUE (aggregate_type, aggregate_id, version)`)
@@ -153,7 +153,7 @@ func waiting(rows int, parked bool) func(context.Context, *pgx.Conn, float64) er
 // appendBacklog adds a backlog of aggregates of its own, and returns the first
 // transaction that may have done it.
 func (d *database) appendBacklog(ctx context.Context, b backlog) (since string, err error) {
-	return since, d.asAdmin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+	err = d.asAdmin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		if err := conn.QueryRow(ctx, `SELECT pg_current_xact_id()::text`).Scan(&since); err != nil {
 			return err
 		}
@@ -164,4 +164,5 @@ func (d *database) appendBacklog(ctx context.Context, b backlog) (since string, 
 			  FROM generate_series(1, $1::int) v, generate_series(0, $2::int - 1) a`, b.versions, b.aggregates, prefix, body[:eventBytes])
 		return err
 	})
+	return since, err
 }

@@ -16,6 +16,7 @@ func BenchmarkFile(b *testing.B) {
 	for _, where := range []string{"memory", "file"} {
 		options := localpubsub.Options{Clock: localpubsub.NewClock()}
 		fresh := func(b *testing.B) *world {
+			b.Helper()
 			if where == "file" {
 				options.File = filepath.Join(b.TempDir(), "events")
 			}
@@ -39,6 +40,7 @@ func request(messages int) *pubsubpb.PublishRequest {
 
 // benchmarkPublish counts messages.
 func benchmarkPublish(b *testing.B, w *world, batch int) {
+	b.Helper()
 	b.SetParallelism(4)
 	req := request(batch)
 	b.ResetTimer()
@@ -57,6 +59,7 @@ func benchmarkPublish(b *testing.B, w *world, batch int) {
 }
 
 func benchmarkReceive(b *testing.B, w *world) {
+	b.Helper()
 	for left := b.N; left > 0; left -= 1000 {
 		if _, err := w.Publish(b.Context(), request(min(left, 1000))); err != nil {
 			b.Fatal(err)

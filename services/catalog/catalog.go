@@ -178,7 +178,8 @@ func (s *Service) Get(ctx context.Context, id uuid.UUID, d fresh.Demand) (Answer
 // the page is then read in one snapshot with the check that it is there.
 func (s *Service) List(ctx context.Context, q Query, d fresh.Demand) (Page, error) {
 	before, err := q.check()
-	if err = cmp.Or(err, d.OfACopy()); err != nil {
+	err = cmp.Or(err, d.OfACopy())
+	if err != nil {
 		return Page{}, err
 	}
 	var videos []Video

@@ -44,7 +44,7 @@ func FuzzTokens(f *testing.F) {
 			w := httptest.NewRecorder()
 			// Nothing here waits on purpose; the owner has its time.
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-			defer cancel()
+			t.Cleanup(cancel)
 			req := httptest.NewRequestWithContext(ctx, http.MethodGet, target+"?consistency_token="+url.QueryEscape(text), nil)
 			req.Header.Set("Prefer", "wait=0")
 			router.ServeHTTP(w, req)

@@ -108,7 +108,10 @@ type fixture struct {
 	service   *Service
 }
 
-func setUp(t testing.TB) *fixture { return setUpWith(t, maxWaiters) }
+func setUp(t testing.TB) *fixture {
+	t.Helper()
+	return setUpWith(t, maxWaiters)
+}
 
 func setUpWith(t testing.TB, waiters int) *fixture {
 	t.Helper()

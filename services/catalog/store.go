@@ -87,7 +87,8 @@ func writeVideos(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Video]) ([]s
 	}
 	rows, _ := tx.Query(ctx, `
 		WITH step AS MATERIALIZED (
-		  SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::bigint[], $6::timestamptz[], $7::bigint[],
+		  SELECT `+columns+`, known
+		    FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::bigint[], $6::timestamptz[], $7::bigint[],
 		         $8::bigint[], $9::timestamptz[], $10::timestamptz[], $11::timestamptz[], $12::bool[]) AS s (`+columns+`, known)
 		), fresh AS (
 		  INSERT INTO video_projection (`+columns+`)

@@ -29,7 +29,7 @@ func (h *history) check(t *testing.T) {
 
 func (h *history) items(t *testing.T) map[string]item {
 	t.Helper()
-	rows, _ := h.db.Query(t.Context(), `SELECT * FROM item WHERE id LIKE $1`, h.name+"-%")
+	rows, _ := h.db.Query(t.Context(), `SELECT id, epoch, version, deleted, shelf, label FROM item WHERE id LIKE $1`, h.name+"-%")
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[item])
 	if err != nil {
 		t.Fatal(err)

@@ -76,7 +76,7 @@ func ontoItem(i item, c Change) item {
 }
 
 func lockItems(ctx context.Context, tx pgx.Tx, ids []string) (map[string]item, error) {
-	rows, _ := tx.Query(ctx, `SELECT * FROM item WHERE id = ANY ($1) ORDER BY id FOR UPDATE`, ids)
+	rows, _ := tx.Query(ctx, `SELECT id, epoch, version, deleted, shelf, label FROM item WHERE id = ANY ($1) ORDER BY id FOR UPDATE`, ids)
 	items, err := pgx.CollectRows(rows, pgx.RowToStructByPos[item])
 	byID := map[string]item{}
 	for _, i := range items {
