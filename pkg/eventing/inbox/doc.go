@@ -2,19 +2,22 @@
 // idempotent consumer (Richardson, "Microservices Patterns", 2018) over
 // StreamingPull.
 //
-//	      ┌──────── Receive: parse, queue, return at once
+//	      ┌──────── Receive: parse, decode, queue, return at once
 //	      ▼
 //	gather what is there ─▶ order by (aggregate, version)
 //	      │
 //	      ▼ one transaction
-//	inbox rows ─▶ Handler.Apply for each ─▶ commit ─▶ ack, wake readers
-//	      │              │         │
-//	 done before?       gap      error
-//	  duplicate:         │         │
-//	     ack             │         └▶ halve the batch until the event is alone
-//	                     ▼                 │
-//	           hold the aggregate,         ├▶ try again later, up to 5 times
-//	           ask its owner, continue     └▶ dead letter
+//	inbox rows ─▶ look at the rows ─▶ Decide ─▶ one write ─▶ commit ─▶ ack, wake readers
+//	      │                              │          │
+//	 done before?                       gap       error
+//	  duplicate:                         │          │
+//	     ack                             │          └▶ halve the batch until the event is alone
+//	                                     ▼                  │
+//	              hold the aggregate, ask its owner,        ├▶ try again later, up to 5 times
+//	              continue                                  └▶ dead letter
+//
+// A service brings a Handler: Each makes one of a function for one event, Rows
+// one of a look and a write for many, Route joins several.
 //
 // # Why dedup and effect share a transaction
 //
@@ -23,33 +26,61 @@
 // it leaves both, and the redelivery finds the row. A row that is done
 // short-circuits, whichever instance wrote it; a concurrent one waits on the row
 // until that is known. Versions guard the effect a second time, for the day
-// when inbox rows have been purged.
+// when inbox rows have been purged (32 days after they came, which is longer
+// than Pub/Sub can replay).
 //
 // # Order
 //
 // Delivery order is not relied upon: a redelivery repeats acknowledged
 // successors, dead letters and nacks break it, two instances overtake each
-// other. The handler compares versions under the row's lock and answers
-// Applied, Stale or Gap. After a Gap the aggregate is held: its later events
-// queue up behind, its owner is asked for the present state, and then the queue
-// continues, most of it stale.
+// other. Decide compares versions under the row's lock. After a Gap the
+// aggregate is held: its later events queue up behind, its owner is asked for
+// the present state, outside of any transaction, and then the queue continues,
+// most of it stale. While the owner is away the gap stays open, in a metric and
+// in the inbox row; nothing is skipped.
 //
 // # Whose fault
 //
-// An outage (connection, failover, deadlock, timeout) is waited out with the
-// messages in hand. The client keeps their leases, flow control stops the pull,
-// nobody's attempts are spent. An event's own failure is counted in its inbox
-// row; at the fifth, or at once when the handler says eventing.Permanent, the
-// message is published to `<subscription>.dlq` with its reason, the row becomes
-// dead, and the message is acknowledged. A held or failing event is never
-// nacked while the consumer runs: on an ordered subscription a nack redelivers
-// everything behind it, and emulators reorder it.
+// An outage (connection, failover, deadlock, a missing grant) is waited out with
+// the messages in hand. The client keeps their leases, flow control stops the
+// pull, nobody's attempts are spent. What runs into a time limit while the
+// database answers is no outage: the batch is halved. An event's own failure is
+// counted in its inbox row; at the fifth, at once when the handler says
+// eventing.Permanent, and without trying when it cannot be decoded, the message
+// is published to `<subscription>.dlq` with its reason, the row becomes dead, and
+// the message is acknowledged. Those behind it in its aggregate wait until then.
+//
+// What ends the process spends attempts that nobody lives to count. So an event
+// that comes again is written down before it is applied, and one that was
+// written down before is applied alone; after three of these it is dead-lettered
+// like any other poison (Consumer.process has the details).
+//
+// # Nacks
+//
+// A held or failing event is not nacked while the consumer runs: on an ordered
+// subscription a nack redelivers everything behind it, and emulators reorder it.
+// It is retried from memory, its lease kept. Only what is beyond 5,000 held
+// messages is given back, after a pause that grows with the broker's count of
+// deliveries, so that a subscription without a retry policy does not bring it
+// again at once. That leaves as much again for whatever flows.
+//
+// # Bounds
+//
+// The client holds at most 10,000 messages and 64 MiB, with leases for up to a
+// day, and stops pulling beyond; a transaction has at most 500 events and 30
+// seconds; 16 repairs and burials go on at once.
 //
 // # Locks
 //
 // Every batch takes its locks in the same order: inbox rows by event id, then
 // the read model's rows by aggregate. Two consumers with overlapping batches
 // wait for each other, but not in a circle.
+//
+// # Exactly-once subscriptions
+//
+// Pub/Sub's exactly-once is about acks, not effects. The results of acks are
+// looked at: one that was refused is counted and logged, and its message, which
+// comes again, is a duplicate.
 //
 // # Shutdown
 //
@@ -61,6 +92,7 @@
 // # Crash points
 //
 //	received, not applied      the lease lapses, it is delivered again
+//	begun, not applied         as above, and its row counts one beginning
 //	applied, not committed     as above: nothing was written
 //	committed, not acked       delivered again, found done, acked
 //	dead letter published      published again at the next delivery: a dead
