@@ -24,6 +24,9 @@ LOCKSTEP_TF_PLUGINS ?= $(CURDIR)/build/terraform
 TF_GOOGLE := $(LOCKSTEP_TF_PLUGINS)/.terraform-provider-google@v1.20.1-0.20260828184646-f3721fb45fa3
 export LOCKSTEP_TF_PLUGINS
 
+# git's name for a tree without files: what differs from it is everything.
+EMPTY_TREE := 4b825dc642cb6eb9a060e54bf8d69288fbee4904
+
 # The race detector needs a C compiler; Go sets CGO_ENABLED to 0 without one.
 RACE = $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
@@ -65,12 +68,14 @@ generate: $(BUF) $(GEN_GO) $(GEN_RPC) ## Regenerate the Go code of proto/
 
 # Generates aside and compares, so that an edit by hand shows whether or not it
 # is committed, and so does a file whose .proto is gone.
-verify: $(BUF) $(GEN_GO) $(GEN_RPC) ## Fail if generated code, go.mod or formatting is out of date
+verify: $(BUF) $(GEN_GO) $(GEN_RPC) ## Fail if generated code, go.mod or formatting is out of date, or a binary is in git
 	@rm -rf build/.generated
 	cd proto && buf generate -o ../build/.generated
 	diff -ru -x '*.proto' -x '*.yaml' proto build/.generated
 	go mod tidy -diff
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not gofmt'd: $$unformatted"; exit 1; }
+	@binaries=$$(git diff --cached --numstat $(EMPTY_TREE) 2>/dev/null | sed -n 's/^-\t-\t//p'); \
+		test -z "$$binaries" || { echo "binaries in git: $$binaries"; exit 1; }
 
 proto-release: $(BUF) ## Accept today's proto/ as the contract that lint compares with
 	cd proto && buf build --exclude-source-info -o released.yaml
