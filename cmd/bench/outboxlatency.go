@@ -52,16 +52,16 @@ func outboxLatency(p *postgres) []series {
 // lowLoad measures both in turns: events through the relay, and bare publishes.
 func (p *postgres) lowLoad(relays int, suffix string) measurement {
 	m := measurement{run: func(ctx context.Context, size size) (reading, error) {
-		return p.whileRelaying(ctx, relays, func(ctx context.Context, s *stage) (reading, error) {
+		return p.whileRelaying(ctx, relaying{relays: relays, latency: latencyOfPublish}, func(ctx context.Context, s *stage) (reading, error) {
 			n := outboxVolumes[size].samples / slicesOfLatency
 			var bare, relayed []time.Duration
 			for range slicesOfLatency {
-				took, err := s.paced(ctx, lowLoad, n, s.publishOne)
+				took, err := paced(ctx, lowLoad, n, s.publishOne)
 				if err != nil {
 					return reading{}, err
 				}
 				bare = append(bare, took...)
-				if _, err = s.paced(ctx, lowLoad, n, s.commitOne); err != nil {
+				if _, err = paced(ctx, lowLoad, n, s.commitOne); err != nil {
 					return reading{}, err
 				}
 				if took, err = s.commitsToPublishes(ctx); err != nil {
@@ -91,13 +91,13 @@ func (p *postgres) halfLoad() measurement {
 			{name: "relay.half_load_p50_ms", unit: "ms"}, {name: "relay.half_load_p99_ms", unit: "ms"},
 		},
 		run: func(ctx context.Context, size size) (reading, error) {
-			return p.whileRelaying(ctx, 1, func(ctx context.Context, s *stage) (reading, error) {
+			return p.whileRelaying(ctx, relaying{relays: 1, latency: latencyOfPublish}, func(ctx context.Context, s *stage) (reading, error) {
 				limit := outboxVolumes[size].writing
 				full, err := s.flood(ctx, limit)
 				if err != nil {
 					return reading{}, err
 				}
-				if _, err = s.paced(ctx, full/2, int(full/2*limit.Seconds()), s.commitOne); err != nil {
+				if _, err = paced(ctx, full/2, int(full/2*limit.Seconds()), s.commitOne); err != nil {
 					return reading{}, err
 				}
 				took, err := s.commitsToPublishes(ctx)
@@ -125,16 +125,23 @@ type stage struct {
 	published map[string]time.Time
 }
 
-// whileRelaying measures with so many relays at work.
+// relaying is how relays relay.
+type relaying struct {
+	relays       int
+	latency      time.Duration                 // of a publish
+	acknowledged func(*pubsubpb.PubsubMessage) // told as well as the stage; may be nil
+}
+
+// whileRelaying measures with relays at work.
 func (p *postgres) whileRelaying(
-	ctx context.Context, relays int, once func(context.Context, *stage) (reading, error),
+	ctx context.Context, r relaying, once func(context.Context, *stage) (reading, error),
 ) (_ reading, err error) {
 	d, err := p.fresh(ctx)
 	if err != nil {
 		return reading{}, err
 	}
 	defer func() { err = errors.Join(err, d.drop(ctx)) }()
-	o, err := newOutlet(ctx, latencyOfPublish)
+	o, err := newOutlet(ctx, r.latency)
 	if err != nil {
 		return reading{}, err
 	}
@@ -142,15 +149,16 @@ func (p *postgres) whileRelaying(
 	s := &stage{outlet: o}
 	s.forget()
 	o.acknowledged = func(m *pubsubpb.PubsubMessage, at time.Time) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.published[m.GetOrderingKey()] = at
+		s.acknowledged(m, at)
+		if r.acknowledged != nil {
+			r.acknowledged(m)
+		}
 	}
 	if s.db, err = d.pool(ctx, committers); err != nil {
 		return reading{}, err
 	}
 	defer s.db.Close()
-	if s.crew, err = newCrew(ctx, d, o, relays); err != nil {
+	if s.crew, err = newCrew(ctx, d, o, r.relays); err != nil {
 		return reading{}, err
 	}
 	defer s.crew.close()
@@ -161,6 +169,12 @@ func (p *postgres) whileRelaying(
 	return once(ctx, s)
 }
 
+func (s *stage) acknowledged(m *pubsubpb.PubsubMessage, at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.published[m.GetOrderingKey()] = at
+}
+
 func (s *stage) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +183,7 @@ func (s *stage) forget() {
 
 // paced calls do n times at random moments, rate times a second, and returns how
 // long each call took.
-func (*stage) paced(ctx context.Context, rate float64, n int, do func(context.Context, int) error) ([]time.Duration, error) {
+func paced(ctx context.Context, rate float64, n int, do func(context.Context, int) error) ([]time.Duration, error) {
 	calls, ctx := errgroup.WithContext(ctx)
 	took := make([]time.Duration, n)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -244,21 +258,28 @@ func (s *stage) commitsToPublishes(ctx context.Context) ([]time.Duration, error)
 // flood commits as fast as it goes for as long as limit says, and returns events
 // per second, to the last one's mark.
 func (s *stage) flood(ctx context.Context, limit time.Duration) (float64, error) {
-	writing, writers := errgroup.WithContext(ctx)
+	start := time.Now()
+	if err := flood(ctx, limit, s.commitOne); err != nil {
+		return 0, err
+	}
+	took, err := s.commitsToPublishes(ctx)
+	return float64(len(took)) / time.Since(start).Seconds(), err
+}
+
+// flood has all committers commit, one after the other each, for as long as limit
+// says.
+func flood(ctx context.Context, limit time.Duration, commit func(context.Context, int) error) error {
+	writing, ctx := errgroup.WithContext(ctx)
 	start := time.Now()
 	for w := range committers {
 		writing.Go(func() error {
 			for time.Since(start) < limit {
-				if err := s.commitOne(writers, w); err != nil {
+				if err := commit(ctx, w); err != nil {
 					return err
 				}
 			}
 			return nil
 		})
 	}
-	if err := writing.Wait(); err != nil {
-		return 0, err
-	}
-	took, err := s.commitsToPublishes(ctx)
-	return float64(len(took)) / time.Since(start).Seconds(), err
+	return writing.Wait()
 }

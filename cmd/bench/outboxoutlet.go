@@ -177,6 +177,12 @@ func (o *outlet) publish(ctx context.Context, messages ...*pubsubpb.PubsubMessag
 	return err
 }
 
+// subscribe gives the topic its subscription, which is ordered.
+func (o *outlet) subscribe(ctx context.Context) error {
+	_, err := o.client.SubscriptionAdminClient.CreateSubscription(ctx, subscriptionTo(subject, true))
+	return err
+}
+
 func (o *outlet) close() error {
 	var errs []error
 	if o.client != nil {

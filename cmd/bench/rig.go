@@ -65,11 +65,16 @@ func (r *rig) create(ctx context.Context, name string, ordered bool) error {
 	if _, err := r.client.TopicAdminClient.CreateTopic(ctx, &pubsubpb.Topic{Name: topicName(name)}); err != nil {
 		return err
 	}
-	_, err := r.client.SubscriptionAdminClient.CreateSubscription(ctx, &pubsubpb.Subscription{
+	_, err := r.client.SubscriptionAdminClient.CreateSubscription(ctx, subscriptionTo(name, ordered))
+	return err
+}
+
+// subscriptionTo is the subscription of the topic of the same name.
+func subscriptionTo(name string, ordered bool) *pubsubpb.Subscription {
+	return &pubsubpb.Subscription{
 		Name: subscriptionName(name), Topic: topicName(name),
 		AckDeadlineSeconds: int32(ackDeadline.Seconds()), EnableMessageOrdering: ordered,
-	})
-	return err
+	}
 }
 
 func topicName(id string) string        { return "projects/" + project + "/topics/" + id }
