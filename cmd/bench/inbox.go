@@ -29,16 +29,15 @@ const eventsPerVideo = 4
 var eventCounts = [...]int{quick: 4_000, normal: 40_000, full: 100_000}
 
 func inboxSeries() []series {
-	rate := func(name, note string) []figure { return []figure{{name: name, unit: "event/s", note: note}} }
 	return []series{{
 		title: "inbox: applying events",
 		measurements: []measurement{
-			{rate("inbox.seed_1", "the source document's loop and tables, one message after the other"), onStore(seedLoop(1))},
-			{rate("inbox.seed_16", "the same, 16 messages at a time"), onStore(seedLoop(16))},
-			{rate("inbox.memory", "ours, fed from memory"), onStore(fromMemory)},
-			{rate("inbox.bare_sql", "our tables, 500 events a transaction, nothing decided"), onStore(bareSQL)},
-			{rate("inbox.bare_receive", "local Pub/Sub, ordered: receive and ack, nothing done"), onBoth(bareReceive)},
-			{rate("inbox.pubsub", "ours, from the local Pub/Sub"), onBoth(fromPubSub)},
+			{eventRate("inbox.seed_1", "the source document's loop and tables, one message after the other"), onStore(seedLoop(1))},
+			{eventRate("inbox.seed_16", "the same, 16 messages at a time"), onStore(seedLoop(16))},
+			{eventRate("inbox.memory", "ours, fed from memory"), onStore(fromMemory)},
+			{eventRate("inbox.bare_sql", "our tables, 500 events a transaction, nothing decided"), onStore(bareSQL)},
+			{eventRate("inbox.bare_receive", "local Pub/Sub, ordered: receive and ack, nothing done"), onBoth(bareReceive)},
+			{eventRate("inbox.pubsub", "ours, from the local Pub/Sub"), onBoth(fromPubSub)},
 		},
 		derived: []derived{
 			ratio("inbox.vs_seed", "inbox.memory", "inbox.seed_1", "8 or more wanted"),
@@ -48,7 +47,29 @@ func inboxSeries() []series {
 				compute: func(in []float64) float64 { return in[0] * (1/in[1] + 1/in[2]) },
 			},
 		},
-	}}
+	}, hugeInbox()}
+}
+
+func eventRate(name, note string) []figure {
+	return []figure{{name: name, unit: "event/s", note: note}}
+}
+
+// hugeInbox is what an inbox that has been kept for long costs.
+func hugeInbox() series {
+	const rows = 10_000_000
+	return series{
+		title: "inbox: applying events beside 10,000,000 that were applied before", from: full, runs: 3,
+		measurements: []measurement{
+			{eventRate("inbox.memory_0_rows", ""), onStore(fromMemory)},
+			{eventRate("inbox.memory_10m_rows", ""), onStore(func(ctx context.Context, s *catalogStore, messages []*pubsub.Message) (float64, error) {
+				if err := s.fill(ctx, rows); err != nil {
+					return 0, err
+				}
+				return fromMemory(ctx, s, messages)
+			})},
+		},
+		derived: []derived{ratio("inbox.at_10m_rows", "inbox.memory_10m_rows", "inbox.memory_0_rows", "")},
+	}
 }
 
 // onStore measures on a database that nobody has used yet.
