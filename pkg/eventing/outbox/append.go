@@ -83,7 +83,7 @@ const stored = `id, aggregate_type, aggregate_id, event_type, version, schema_ve
 func insertOne(b *pgx.Batch, e eventing.Event) {
 	b.Queue(`INSERT INTO outbox (`+stored+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
 		e.ID, e.AggregateType, e.AggregateID, e.Type, e.Version, e.SchemaVersion,
-		e.Payload, e.OccurredAt, e.TenantID, e.Epoch, e.TraceParent,
+		notNull(e.Payload), e.OccurredAt, e.TenantID, e.Epoch, e.TraceParent,
 		pgtype.UUID{Bytes: e.SourceEventID, Valid: e.SourceEventID != uuid.Nil})
 }
 
@@ -101,7 +101,7 @@ func insertMany(b *pgx.Batch, events []eventing.Event) {
 		sources[i] = pgtype.UUID{Bytes: e.SourceEventID, Valid: e.SourceEventID != uuid.Nil}
 		types[i], aggregates[i], names[i] = e.AggregateType, e.AggregateID, e.Type
 		versions[i], schemas[i], epochs[i] = e.Version, int32(e.SchemaVersion), e.Epoch
-		payloads[i], times[i] = e.Payload, e.OccurredAt
+		payloads[i], times[i] = notNull(e.Payload), e.OccurredAt
 		tenants[i], traces[i] = e.TenantID, e.TraceParent
 	}
 	b.Queue(`
@@ -111,6 +111,15 @@ func insertMany(b *pgx.Batch, events []eventing.Event) {
 		              $7::bytea[], $8::timestamptz[], $9::text[], $10::bigint[], $11::text[], $12::uuid[])
 		       AS e (`+stored+`)`,
 		ids, types, aggregates, names, versions, schemas, payloads, times, tenants, epochs, traces, sources)
+}
+
+// notNull is payload as the database stores it: an event may have nothing to say
+// beyond its type.
+func notNull(payload []byte) []byte {
+	if payload == nil {
+		return []byte{}
+	}
+	return payload
 }
 
 func check(e eventing.Event) error {

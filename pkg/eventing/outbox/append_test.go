@@ -80,6 +80,19 @@ func TestAppendManyInOneStatement(t *testing.T) {
 	}
 }
 
+func TestAppendTakesNoPayload(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	one, two, three := event("a", 1), event("b", 1), event("b", 2)
+	one.Payload, two.Payload, three.Payload = nil, nil, nil
+	if err := b.appendAll(t, one); err != nil {
+		t.Error(err)
+	}
+	if err := b.appendAll(t, two, three); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestAppendRefuses(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

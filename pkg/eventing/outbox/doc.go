@@ -63,6 +63,12 @@
 // which is the truth for all of them: at once after a claim that found something,
 // else after a jittered pause that grows to 5 s, and no later than a retry is due.
 //
+// # Consume and emit
+//
+// A service that answers events with events applies and appends in the one
+// transaction that its inbox commits. SourceEventID then stops a replay that the
+// inbox has forgotten: pkg/eventing/emit_test.go is such a service.
+//
 // # Limits
 //
 // A relay holds up to 6,000 events and 24 MiB of payloads. A request carries one
