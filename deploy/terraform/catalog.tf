@@ -1,0 +1,298 @@
+# catalog: its identities, what they may do, its secrets, its migrations, and itself.
+
+locals {
+  catalog_secrets = toset(concat(
+    ["catalog-database-url", "catalog-admin-database-url"],
+    var.transaction_pooler ? ["catalog-listen-database-url"] : [],
+  ))
+
+  # What serve and its tools read. The connections come from secrets.
+  catalog_env = {
+    GOOGLE_CLOUD_PROJECT = var.project_id
+    PUBSUB_ENDPOINT      = local.pubsub_endpoint
+    VIDEO_SERVICE_ADDR   = "${trimprefix(google_cloud_run_v2_service.video.uri, "https://")}:443"
+    LOG_LEVEL            = var.log_level
+  }
+  catalog_secret_env = merge(
+    { DATABASE_URL = "catalog-database-url" },
+    var.transaction_pooler ? { LISTEN_DATABASE_URL = "catalog-listen-database-url" } : {},
+  )
+
+}
+
+# Identity
+
+resource "google_service_account" "catalog" {
+  account_id   = "catalog-service"
+  display_name = "catalog"
+}
+
+# Changes the schema, and nothing else: it cannot subscribe.
+resource "google_service_account" "catalog_migrate" {
+  account_id   = "catalog-migrate"
+  display_name = "catalog migrate"
+}
+
+# Permissions
+
+resource "google_pubsub_subscription_iam_member" "catalog_subscribes" {
+  for_each = local.topics
+
+  subscription = google_pubsub_subscription.catalog[each.key].name
+  role         = "roles/pubsub.subscriber"
+  member       = "serviceAccount:${google_service_account.catalog.email}"
+}
+
+# It writes dead letters itself, and its tool reads them.
+resource "google_pubsub_topic_iam_member" "catalog_publishes_dead_letters" {
+  for_each = local.topics
+
+  topic  = google_pubsub_topic.dead_letters[each.key].name
+  role   = "roles/pubsub.publisher"
+  member = "serviceAccount:${google_service_account.catalog.email}"
+}
+
+resource "google_pubsub_subscription_iam_member" "catalog_reads_dead_letters" {
+  for_each = local.topics
+
+  subscription = google_pubsub_subscription.dead_letters[each.key].name
+  role         = "roles/pubsub.subscriber"
+  member       = "serviceAccount:${google_service_account.catalog.email}"
+}
+
+resource "google_cloud_run_v2_service_iam_member" "catalog_invokers" {
+  for_each = var.allow_unauthenticated ? toset(["allUsers"]) : var.invokers
+
+  name     = google_cloud_run_v2_service.catalog.name
+  location = google_cloud_run_v2_service.catalog.location
+  role     = "roles/run.invoker"
+  member   = each.value
+}
+
+# Secrets: made here, filled by hand, read by one identity each.
+
+resource "google_secret_manager_secret" "catalog" {
+  for_each = local.catalog_secrets
+
+  secret_id       = each.value
+  deletion_policy = var.deletion_protection ? "PREVENT" : "DELETE"
+
+  replication {
+    user_managed {
+      replicas {
+        location = var.region
+      }
+    }
+  }
+}
+
+resource "google_secret_manager_secret_iam_member" "catalog" {
+  for_each = local.catalog_secrets
+
+  secret_id = google_secret_manager_secret.catalog[each.value].secret_id
+  role      = "roles/secretmanager.secretAccessor"
+  member = "serviceAccount:${
+    each.value == "catalog-admin-database-url" ? google_service_account.catalog_migrate.email : google_service_account.catalog.email
+  }"
+}
+
+# Migrations: a job that has to succeed before the service is changed.
+
+# A new id whenever the job would run something else. Going back to an earlier image
+# is something else again: an execution's name cannot be used twice.
+resource "terraform_data" "catalog_migration" {
+  triggers_replace = [
+    var.catalog.image,
+    lookup(var.secret_versions, "catalog-admin-database-url", "latest"),
+    var.network,
+    local.sql_instances,
+  ]
+}
+
+resource "google_cloud_run_v2_job" "catalog_migrate" {
+  name                = "catalog-migrate"
+  location            = var.region
+  deletion_protection = false # it holds nothing
+
+  # Creating or changing the job runs it, and waits until it has ended well.
+  run_execution_token = substr(terraform_data.catalog_migration.id, 0, 8)
+
+  template {
+    template {
+      service_account       = google_service_account.catalog_migrate.email
+      execution_environment = "EXECUTION_ENVIRONMENT_GEN2"
+      max_retries           = 1
+      timeout               = "960s" # migrate itself gives up after 15 minutes
+
+      containers {
+        image = var.catalog.image
+        args  = ["migrate"]
+
+        env {
+          name = "DATABASE_URL"
+          value_source {
+            secret_key_ref {
+              secret  = google_secret_manager_secret.catalog["catalog-admin-database-url"].secret_id
+              version = lookup(var.secret_versions, "catalog-admin-database-url", "latest")
+            }
+          }
+        }
+
+        dynamic "volume_mounts" {
+          for_each = local.sql_instances
+          content {
+            name       = "cloudsql"
+            mount_path = "/cloudsql"
+          }
+        }
+      }
+
+      dynamic "volumes" {
+        for_each = local.sql_instances
+        content {
+          name = "cloudsql"
+          cloud_sql_instance {
+            instances = [volumes.value]
+          }
+        }
+      }
+
+      dynamic "vpc_access" {
+        for_each = var.network[*]
+        content {
+          egress = "PRIVATE_RANGES_ONLY"
+          network_interfaces {
+            network    = vpc_access.value.network
+            subnetwork = vpc_access.value.subnetwork
+          }
+        }
+      }
+    }
+  }
+
+  depends_on = [
+    google_secret_manager_secret_iam_member.catalog,
+    google_project_iam_member.sql_client,
+    google_sql_database.main,
+  ]
+}
+
+# The service
+
+resource "google_cloud_run_v2_service" "catalog" {
+  name                = "catalog"
+  location            = var.region
+  ingress             = "INGRESS_TRAFFIC_ALL" # IAM decides who is let in
+  deletion_protection = var.deletion_protection
+
+  # Of all revisions together: during a rollout, too, the database sees no more
+  # than this many pools.
+  scaling {
+    min_instance_count = var.catalog.min_instances
+    max_instance_count = var.catalog.max_instances
+  }
+
+  template {
+    service_account                  = google_service_account.catalog.email
+    execution_environment            = "EXECUTION_ENVIRONMENT_GEN2"
+    max_instance_request_concurrency = var.catalog.concurrency
+    timeout                          = "60s"
+
+    containers {
+      image = var.catalog.image
+
+      ports {
+        name           = "h2c" # HTTP/2 to the container: gRPC and REST on one port
+        container_port = 8080
+      }
+
+      resources {
+        limits = {
+          cpu    = var.catalog.cpu
+          memory = var.catalog.memory
+        }
+        cpu_idle          = false # CPU always allocated: the consumer works between requests
+        startup_cpu_boost = true
+      }
+
+      dynamic "env" {
+        for_each = local.catalog_env
+        content {
+          name  = env.key
+          value = env.value
+        }
+      }
+
+      dynamic "env" {
+        for_each = local.catalog_secret_env
+        content {
+          name = env.key
+          value_source {
+            secret_key_ref {
+              secret  = google_secret_manager_secret.catalog[env.value].secret_id
+              version = lookup(var.secret_versions, env.value, "latest")
+            }
+          }
+        }
+      }
+
+      # Migrated, and the database within reach: until then it gets no request, and
+      # the revision before it goes on.
+      startup_probe {
+        period_seconds    = 3
+        timeout_seconds   = 2
+        failure_threshold = 40
+        http_get {
+          path = "/readyz"
+        }
+      }
+
+      # A loop that has stood still for five minutes: a restart may help.
+      liveness_probe {
+        period_seconds    = 15
+        timeout_seconds   = 5
+        failure_threshold = 4
+        http_get {
+          path = "/healthz"
+        }
+      }
+
+      dynamic "volume_mounts" {
+        for_each = local.sql_instances
+        content {
+          name       = "cloudsql"
+          mount_path = "/cloudsql"
+        }
+      }
+    }
+
+    dynamic "volumes" {
+      for_each = local.sql_instances
+      content {
+        name = "cloudsql"
+        cloud_sql_instance {
+          instances = [volumes.value]
+        }
+      }
+    }
+
+    dynamic "vpc_access" {
+      for_each = var.network[*]
+      content {
+        egress = "PRIVATE_RANGES_ONLY"
+        network_interfaces {
+          network    = vpc_access.value.network
+          subnetwork = vpc_access.value.subnetwork
+        }
+      }
+    }
+  }
+
+  depends_on = [
+    google_cloud_run_v2_job.catalog_migrate,
+    google_pubsub_subscription_iam_member.catalog_subscribes,
+    google_pubsub_topic_iam_member.catalog_publishes_dead_letters,
+    google_cloud_run_v2_service_iam_member.catalog_calls_video,
+    google_secret_manager_secret_iam_member.catalog,
+  ]
+}

@@ -1,0 +1,79 @@
+# A Postgres of Cloud SQL, when var.cloud_sql asks for one. Passwords are set by
+# hand and live in the connection secrets only: the state never sees one.
+
+locals {
+  # Mounted below /cloudsql in each container.
+  sql_instances = google_sql_database_instance.main[*].connection_name
+
+  # Static names, so that a plan knows them.
+  sql_clients = var.cloud_sql == null ? {} : {
+    video           = google_service_account.video.email
+    video-migrate   = google_service_account.video_migrate.email
+    catalog         = google_service_account.catalog.email
+    catalog-migrate = google_service_account.catalog_migrate.email
+  }
+}
+
+resource "google_sql_database_instance" "main" {
+  count = var.cloud_sql == null ? 0 : 1
+
+  name                = "lockstep"
+  region              = var.region
+  database_version    = "POSTGRES_17"
+  deletion_protection = var.deletion_protection
+
+  settings {
+    edition                     = "ENTERPRISE"
+    tier                        = var.cloud_sql.tier
+    availability_type           = var.cloud_sql.high_availability ? "REGIONAL" : "ZONAL"
+    disk_size                   = var.cloud_sql.disk_gb
+    disk_autoresize             = true
+    deletion_protection_enabled = var.deletion_protection
+    connector_enforcement       = "REQUIRED" # nobody connects without an IAM permission
+
+    ip_configuration {
+      ipv4_enabled = true # an address for connectors; no network is authorized
+      ssl_mode     = "ENCRYPTED_ONLY"
+    }
+
+    backup_configuration {
+      enabled                        = true
+      point_in_time_recovery_enabled = true
+      transaction_log_retention_days = 7
+
+      backup_retention_settings {
+        retained_backups = 14
+      }
+    }
+
+    insights_config {
+      query_insights_enabled = true
+    }
+  }
+
+  lifecycle {
+    # It grows by itself.
+    ignore_changes = [settings[0].disk_size]
+  }
+}
+
+resource "google_sql_database" "main" {
+  count = var.cloud_sql == null ? 0 : 1
+
+  name     = "lockstep"
+  instance = google_sql_database_instance.main[0].name
+}
+
+# The role exists for projects only; the condition narrows it to this instance.
+resource "google_project_iam_member" "sql_client" {
+  for_each = local.sql_clients
+
+  project = var.project_id
+  role    = "roles/cloudsql.client"
+  member  = "serviceAccount:${each.value}"
+
+  condition {
+    title      = "this instance only"
+    expression = "resource.type == 'sqladmin.googleapis.com/Instance' && resource.name == 'projects/${var.project_id}/instances/lockstep'"
+  }
+}

@@ -1,0 +1,134 @@
+# Topics, subscriptions and dead letters. Who may publish and subscribe stands with
+# the service that does. cmd/dev provision makes the same in a local Pub/Sub.
+
+locals {
+  # A topic for each kind of aggregate.
+  topics = toset(["video.events", "engagement.events"])
+
+  # The topics' schemas, which cmd/schema makes from proto/.
+  schemas = {
+    for topic in local.topics : topic => file("${path.module}/../schemas/${replace(topic, ".", "_")}.proto")
+    if fileexists("${path.module}/../schemas/${replace(topic, ".", "_")}.proto")
+  }
+
+  # The global endpoint may take a key's messages in two regions, without an order.
+  pubsub_endpoint = "${var.region}-pubsub.googleapis.com:443"
+
+  # Pub/Sub's own identity in this project.
+  pubsub_agent = "serviceAccount:service-${var.project_number}@gcp-sa-pubsub.iam.gserviceaccount.com"
+
+  # How long catalog remembers what it has applied; a test holds it against the
+  # code. A replay must not reach further back.
+  inbox_retention_days = 32
+
+  # As seconds, the one form that Pub/Sub takes.
+  retention = "${var.retention_days * 86400}s"
+
+  pubsub_deletion_policy = var.deletion_protection ? "PREVENT" : "DELETE"
+}
+
+resource "google_pubsub_schema" "events" {
+  for_each = local.schemas
+
+  name       = replace(each.key, ".", "-")
+  type       = "PROTOCOL_BUFFER"
+  definition = each.value
+}
+
+resource "google_pubsub_topic" "events" {
+  for_each = local.topics
+
+  name            = each.key
+  deletion_policy = local.pubsub_deletion_policy
+
+  message_storage_policy {
+    allowed_persistence_regions = [var.region]
+  }
+
+  dynamic "schema_settings" {
+    for_each = contains(keys(local.schemas), each.key) ? [google_pubsub_schema.events[each.key].id] : []
+    content {
+      schema   = schema_settings.value
+      encoding = "BINARY"
+    }
+  }
+}
+
+resource "google_pubsub_subscription" "catalog" {
+  for_each = local.topics
+
+  name                         = "${each.key}.catalog"
+  topic                        = google_pubsub_topic.events[each.key].id
+  ack_deadline_seconds         = 60
+  enable_message_ordering      = true
+  enable_exactly_once_delivery = var.exactly_once
+  retain_acked_messages        = true # so that it can be replayed
+  message_retention_duration   = local.retention
+  deletion_policy              = local.pubsub_deletion_policy
+
+  expiration_policy {
+    ttl = "" # never; without this block it goes after 31 days without a subscriber
+  }
+
+  retry_policy {
+    minimum_backoff = "1s"
+    maximum_backoff = "60s"
+  }
+
+  # A backstop: catalog writes dead letters itself, with the reason, after five
+  # failures of the event's own. An outage must not use these up.
+  dead_letter_policy {
+    dead_letter_topic     = google_pubsub_topic.dead_letters[each.key].id
+    max_delivery_attempts = 100
+  }
+
+  lifecycle {
+    precondition {
+      condition     = var.retention_days < local.inbox_retention_days
+      error_message = "A replay would bring events that catalog's inbox has forgotten: retention_days must be below ${local.inbox_retention_days}."
+    }
+  }
+}
+
+resource "google_pubsub_topic" "dead_letters" {
+  for_each = local.topics
+
+  name            = "${each.key}.catalog.dlq"
+  deletion_policy = local.pubsub_deletion_policy
+
+  message_storage_policy {
+    allowed_persistence_regions = [var.region]
+  }
+}
+
+# Without a subscription a topic keeps nothing.
+resource "google_pubsub_subscription" "dead_letters" {
+  for_each = local.topics
+
+  name                       = "${each.key}.catalog.dlq"
+  topic                      = google_pubsub_topic.dead_letters[each.key].id
+  ack_deadline_seconds       = 60
+  message_retention_duration = "2678400s" # 31 days, the most there is: a person has to look
+  deletion_policy            = local.pubsub_deletion_policy
+
+  expiration_policy {
+    ttl = ""
+  }
+}
+
+# Without these two grants Pub/Sub takes the dead-letter policy and never acts on it.
+resource "google_pubsub_topic_iam_member" "agent_publishes_dead_letters" {
+  for_each = local.topics
+
+  topic  = google_pubsub_topic.dead_letters[each.key].name
+  role   = "roles/pubsub.publisher"
+  member = local.pubsub_agent
+}
+
+resource "google_pubsub_subscription_iam_member" "agent_acknowledges" {
+  for_each = local.topics
+
+  subscription = google_pubsub_subscription.catalog[each.key].name
+  role         = "roles/pubsub.subscriber"
+  member       = local.pubsub_agent
+}

@@ -1,0 +1,291 @@
+# video: its identities, what they may do, its secrets, its migrations, and itself.
+
+locals {
+  video_secrets = toset(concat(
+    ["video-database-url", "video-admin-database-url"],
+    var.transaction_pooler ? ["video-listen-database-url"] : [],
+  ))
+
+  # What serve and its tools read. The connections come from secrets.
+  video_env = {
+    GOOGLE_CLOUD_PROJECT = var.project_id
+    PUBSUB_ENDPOINT      = local.pubsub_endpoint
+    LOG_LEVEL            = var.log_level
+  }
+  video_secret_env = merge(
+    { DATABASE_URL = "video-database-url" },
+    var.transaction_pooler ? { LISTEN_DATABASE_URL = "video-listen-database-url" } : {},
+  )
+
+  # Published events stay in the outbox as long as in Pub/Sub.
+  video_args = ["serve", "-outbox-retention=${var.retention_days * 24}h"]
+}
+
+# Identity
+
+resource "google_service_account" "video" {
+  account_id   = "video-service"
+  display_name = "video"
+}
+
+# Changes the schema, and nothing else: it cannot publish.
+resource "google_service_account" "video_migrate" {
+  account_id   = "video-migrate"
+  display_name = "video migrate"
+}
+
+# Permissions
+
+resource "google_pubsub_topic_iam_member" "video_publishes" {
+  for_each = local.topics
+
+  topic  = google_pubsub_topic.events[each.key].name
+  role   = "roles/pubsub.publisher"
+  member = "serviceAccount:${google_service_account.video.email}"
+}
+
+# catalog asks for what it has missed, and for what a reader cannot wait for.
+resource "google_cloud_run_v2_service_iam_member" "catalog_calls_video" {
+  name     = google_cloud_run_v2_service.video.name
+  location = google_cloud_run_v2_service.video.location
+  role     = "roles/run.invoker"
+  member   = "serviceAccount:${google_service_account.catalog.email}"
+}
+
+resource "google_cloud_run_v2_service_iam_member" "video_invokers" {
+  for_each = var.allow_unauthenticated ? toset(["allUsers"]) : var.invokers
+
+  name     = google_cloud_run_v2_service.video.name
+  location = google_cloud_run_v2_service.video.location
+  role     = "roles/run.invoker"
+  member   = each.value
+}
+
+# Secrets: made here, filled by hand, read by one identity each.
+
+resource "google_secret_manager_secret" "video" {
+  for_each = local.video_secrets
+
+  secret_id       = each.value
+  deletion_policy = var.deletion_protection ? "PREVENT" : "DELETE"
+
+  replication {
+    user_managed {
+      replicas {
+        location = var.region
+      }
+    }
+  }
+}
+
+resource "google_secret_manager_secret_iam_member" "video" {
+  for_each = local.video_secrets
+
+  secret_id = google_secret_manager_secret.video[each.value].secret_id
+  role      = "roles/secretmanager.secretAccessor"
+  member = "serviceAccount:${
+    each.value == "video-admin-database-url" ? google_service_account.video_migrate.email : google_service_account.video.email
+  }"
+}
+
+# Migrations: a job that has to succeed before the service is changed.
+
+# A new id whenever the job would run something else. Going back to an earlier image
+# is something else again: an execution's name cannot be used twice.
+resource "terraform_data" "video_migration" {
+  triggers_replace = [
+    var.video.image,
+    lookup(var.secret_versions, "video-admin-database-url", "latest"),
+    var.network,
+    local.sql_instances,
+  ]
+}
+
+resource "google_cloud_run_v2_job" "video_migrate" {
+  name                = "video-migrate"
+  location            = var.region
+  deletion_protection = false # it holds nothing
+
+  # Creating or changing the job runs it, and waits until it has ended well.
+  run_execution_token = substr(terraform_data.video_migration.id, 0, 8)
+
+  template {
+    template {
+      service_account       = google_service_account.video_migrate.email
+      execution_environment = "EXECUTION_ENVIRONMENT_GEN2"
+      max_retries           = 1
+      timeout               = "960s" # migrate itself gives up after 15 minutes
+
+      containers {
+        image = var.video.image
+        args  = ["migrate"]
+
+        env {
+          name = "DATABASE_URL"
+          value_source {
+            secret_key_ref {
+              secret  = google_secret_manager_secret.video["video-admin-database-url"].secret_id
+              version = lookup(var.secret_versions, "video-admin-database-url", "latest")
+            }
+          }
+        }
+
+        dynamic "volume_mounts" {
+          for_each = local.sql_instances
+          content {
+            name       = "cloudsql"
+            mount_path = "/cloudsql"
+          }
+        }
+      }
+
+      dynamic "volumes" {
+        for_each = local.sql_instances
+        content {
+          name = "cloudsql"
+          cloud_sql_instance {
+            instances = [volumes.value]
+          }
+        }
+      }
+
+      dynamic "vpc_access" {
+        for_each = var.network[*]
+        content {
+          egress = "PRIVATE_RANGES_ONLY"
+          network_interfaces {
+            network    = vpc_access.value.network
+            subnetwork = vpc_access.value.subnetwork
+          }
+        }
+      }
+    }
+  }
+
+  depends_on = [
+    google_secret_manager_secret_iam_member.video,
+    google_project_iam_member.sql_client,
+    google_sql_database.main,
+  ]
+}
+
+# The service
+
+resource "google_cloud_run_v2_service" "video" {
+  name                = "video"
+  location            = var.region
+  ingress             = "INGRESS_TRAFFIC_ALL" # IAM decides who is let in
+  deletion_protection = var.deletion_protection
+
+  # Of all revisions together: during a rollout, too, the database sees no more
+  # than this many pools.
+  scaling {
+    min_instance_count = var.video.min_instances
+    max_instance_count = var.video.max_instances
+  }
+
+  template {
+    service_account                  = google_service_account.video.email
+    execution_environment            = "EXECUTION_ENVIRONMENT_GEN2"
+    max_instance_request_concurrency = var.video.concurrency
+    timeout                          = "60s"
+
+    containers {
+      image = var.video.image
+      args  = local.video_args
+
+      ports {
+        name           = "h2c" # HTTP/2 to the container: gRPC and REST on one port
+        container_port = 8080
+      }
+
+      resources {
+        limits = {
+          cpu    = var.video.cpu
+          memory = var.video.memory
+        }
+        cpu_idle          = false # CPU always allocated: the relay works between requests
+        startup_cpu_boost = true
+      }
+
+      dynamic "env" {
+        for_each = local.video_env
+        content {
+          name  = env.key
+          value = env.value
+        }
+      }
+
+      dynamic "env" {
+        for_each = local.video_secret_env
+        content {
+          name = env.key
+          value_source {
+            secret_key_ref {
+              secret  = google_secret_manager_secret.video[env.value].secret_id
+              version = lookup(var.secret_versions, env.value, "latest")
+            }
+          }
+        }
+      }
+
+      # Migrated, and the database within reach: until then it gets no request, and
+      # the revision before it goes on.
+      startup_probe {
+        period_seconds    = 3
+        timeout_seconds   = 2
+        failure_threshold = 40
+        http_get {
+          path = "/readyz"
+        }
+      }
+
+      # A loop that has stood still for five minutes: a restart may help.
+      liveness_probe {
+        period_seconds    = 15
+        timeout_seconds   = 5
+        failure_threshold = 4
+        http_get {
+          path = "/healthz"
+        }
+      }
+
+      dynamic "volume_mounts" {
+        for_each = local.sql_instances
+        content {
+          name       = "cloudsql"
+          mount_path = "/cloudsql"
+        }
+      }
+    }
+
+    dynamic "volumes" {
+      for_each = local.sql_instances
+      content {
+        name = "cloudsql"
+        cloud_sql_instance {
+          instances = [volumes.value]
+        }
+      }
+    }
+
+    dynamic "vpc_access" {
+      for_each = var.network[*]
+      content {
+        egress = "PRIVATE_RANGES_ONLY"
+        network_interfaces {
+          network    = vpc_access.value.network
+          subnetwork = vpc_access.value.subnetwork
+        }
+      }
+    }
+  }
+
+  # A message published before its subscription exists is lost to it.
+  depends_on = [
+    google_cloud_run_v2_job.video_migrate,
+    google_pubsub_subscription.catalog,
+    google_pubsub_topic_iam_member.video_publishes,
+    google_secret_manager_secret_iam_member.video,
+  ]
+}
