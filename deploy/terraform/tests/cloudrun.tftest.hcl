@@ -1,0 +1,193 @@
+# Services, workers, jobs: what runs, with what settings.
+
+mock_provider "google" {
+  source = "./tests/mocks"
+}
+
+variables {
+  project_id     = "acme-test"
+  project_number = "123456789012"
+  video          = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000" }
+  catalog        = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111" }
+}
+
+run "services" {
+  command = apply
+
+  assert {
+    condition = alltrue([
+      for service in [google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog] :
+      service.template[0].containers[0].resources[0].cpu_idle == false
+    ])
+    error_message = "cpu_idle must be false: relay and consumer work between requests."
+  }
+  assert {
+    condition = alltrue([
+      for service in [google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog] :
+      service.scaling[0].min_instance_count >= 1
+    ])
+    error_message = "min_instance_count must be at least 1: Cloud Run wakes nobody for a backlog."
+  }
+  assert {
+    condition = alltrue([
+      for service in [google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog] :
+      service.scaling[0].max_instance_count == 4 && service.template[0].max_instance_request_concurrency == 80 && service.template[0].containers[0].resources[0].startup_cpu_boost
+    ])
+    error_message = "Instances and concurrency must be bounded, and starts boosted."
+  }
+  assert {
+    condition = alltrue([
+      for service in [google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog] :
+      service.template[0].containers[0].ports[0].name == "h2c" && service.template[0].containers[0].ports[0].container_port == 8080
+    ])
+    error_message = "The port must be named h2c: gRPC needs HTTP/2 to the container."
+  }
+  assert {
+    condition = alltrue([
+      for service in [google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog] :
+      service.template[0].containers[0].startup_probe[0].http_get[0].path == "/readyz" && service.template[0].containers[0].liveness_probe[0].http_get[0].path == "/healthz"
+    ])
+    error_message = "A revision must be ready before it serves (/readyz) and be restarted when a loop stands still (/healthz)."
+  }
+  assert {
+    condition = alltrue(flatten([
+      for service in [google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog] : [
+        for probe in concat(service.template[0].containers[0].startup_probe, service.template[0].containers[0].liveness_probe) :
+        probe.timeout_seconds < probe.period_seconds
+      ]
+    ]))
+    error_message = "Cloud Run refuses a probe whose timeout is not below its period."
+  }
+  assert {
+    condition = (
+      can(regex("@sha256:0{64}$", google_cloud_run_v2_service.video.template[0].containers[0].image)) &&
+      can(regex("@sha256:1{64}$", google_cloud_run_v2_service.catalog.template[0].containers[0].image)) &&
+      can(regex("@sha256:0{64}$", google_cloud_run_v2_job.video_migrate.template[0].template[0].containers[0].image)) &&
+      can(regex("@sha256:0{64}$", google_cloud_run_v2_job.video_outbox.template[0].template[0].containers[0].image)) &&
+      can(regex("@sha256:1{64}$", google_cloud_run_v2_job.catalog_migrate.template[0].template[0].containers[0].image)) &&
+      can(regex("@sha256:1{64}$", google_cloud_run_v2_job.catalog_dlq.template[0].template[0].containers[0].image))
+    )
+    error_message = "Everything must run the image that was given, by digest."
+  }
+  assert {
+    condition = alltrue([
+      for service in [google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog] :
+      service.deletion_protection
+    ])
+    error_message = "Services must be protected from deletion."
+  }
+}
+
+run "environment" {
+  command = apply
+
+  assert {
+    condition     = { for e in google_cloud_run_v2_service.video.template[0].containers[0].env : e.name => e.value if length(e.value_source) == 0 } == { GOOGLE_CLOUD_PROJECT = "acme-test", PUBSUB_ENDPOINT = "europe-west1-pubsub.googleapis.com:443", LOG_LEVEL = "info" }
+    error_message = "video's plain environment must be these three: no secret, and the regional endpoint."
+  }
+  assert {
+    condition     = { for e in google_cloud_run_v2_service.video.template[0].containers[0].env : e.name => e.value_source[0].secret_key_ref[0].secret if length(e.value_source) > 0 } == { DATABASE_URL = "video-database-url" }
+    error_message = "video's connection must come from its secret."
+  }
+  assert {
+    condition     = { for e in google_cloud_run_v2_service.catalog.template[0].containers[0].env : e.name => e.value if length(e.value_source) == 0 } == { GOOGLE_CLOUD_PROJECT = "acme-test", PUBSUB_ENDPOINT = "europe-west1-pubsub.googleapis.com:443", VIDEO_SERVICE_ADDR = "service-abc123-ew.a.run.app:443", LOG_LEVEL = "info" }
+    error_message = "catalog's plain environment must be these four: no secret, the regional endpoint, and video as host:443."
+  }
+  assert {
+    condition     = { for e in google_cloud_run_v2_service.catalog.template[0].containers[0].env : e.name => e.value_source[0].secret_key_ref[0].secret if length(e.value_source) > 0 } == { DATABASE_URL = "catalog-database-url" }
+    error_message = "catalog's connection must come from its secret."
+  }
+  assert {
+    condition = (
+      { for e in google_cloud_run_v2_job.video_migrate.template[0].template[0].containers[0].env : e.name => e.value_source[0].secret_key_ref[0].secret } == { DATABASE_URL = "video-admin-database-url" } &&
+      { for e in google_cloud_run_v2_job.catalog_migrate.template[0].template[0].containers[0].env : e.name => e.value_source[0].secret_key_ref[0].secret } == { DATABASE_URL = "catalog-admin-database-url" }
+    )
+    error_message = "A migration must get the administrator's connection, and nothing else."
+  }
+}
+
+run "migrations" {
+  command = apply
+
+  assert {
+    condition     = google_cloud_run_v2_job.video_migrate.run_execution_token == substr(terraform_data.video_migration.id, 0, 8) && google_cloud_run_v2_job.catalog_migrate.run_execution_token == substr(terraform_data.catalog_migration.id, 0, 8)
+    error_message = "A migration must run, under a new name, whenever its job changes; and be waited for."
+  }
+  assert {
+    condition     = contains(terraform_data.video_migration.triggers_replace, var.video.image) && contains(terraform_data.catalog_migration.triggers_replace, var.catalog.image)
+    error_message = "A new image must run the migrations."
+  }
+  assert {
+    condition     = google_cloud_run_v2_job.video_migrate.template[0].template[0].containers[0].args == tolist(["migrate"]) && google_cloud_run_v2_job.catalog_migrate.template[0].template[0].containers[0].args == tolist(["migrate"])
+    error_message = "The migration jobs must run migrate."
+  }
+}
+
+run "nothing_extra" {
+  command = plan
+
+  assert {
+    condition     = length(google_cloud_run_v2_worker_pool.video) + length(google_cloud_run_v2_worker_pool.catalog) + length(google_cloud_scheduler_job.video_drain) + length(google_sql_database_instance.main) + length(google_iam_workload_identity_pool.ci) == 0
+    error_message = "Workers, schedule, database and CI are for those who ask for them."
+  }
+}
+
+run "everything" {
+  command = apply
+
+  variables {
+    video              = { image = "x/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", workers = 2, min_instances = 0, drain_schedule = "*/5 * * * *" }
+    catalog            = { image = "x/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", workers = 3 }
+    transaction_pooler = true
+    cloud_sql          = {}
+    network            = { network = "main", subnetwork = "run" }
+    secret_versions    = { video-database-url = "2", catalog-admin-database-url = "3" }
+  }
+  assert {
+    condition     = google_cloud_run_v2_worker_pool.video[0].scaling[0].manual_instance_count == 2 && google_cloud_run_v2_worker_pool.catalog[0].scaling[0].manual_instance_count == 3
+    error_message = "Workers must be as many as asked for."
+  }
+  assert {
+    condition = (
+      { for e in google_cloud_run_v2_worker_pool.video[0].template[0].containers[0].env : e.name => try(e.value_source[0].secret_key_ref[0].secret, e.value) } ==
+      { for e in google_cloud_run_v2_service.video.template[0].containers[0].env : e.name => try(e.value_source[0].secret_key_ref[0].secret, e.value) } &&
+      { for e in google_cloud_run_v2_worker_pool.catalog[0].template[0].containers[0].env : e.name => try(e.value_source[0].secret_key_ref[0].secret, e.value) } ==
+      { for e in google_cloud_run_v2_service.catalog.template[0].containers[0].env : e.name => try(e.value_source[0].secret_key_ref[0].secret, e.value) }
+    )
+    error_message = "Workers must run with their service's environment."
+  }
+  assert {
+    condition     = google_cloud_run_v2_job.video_outbox.template[0].template[0].containers[0].args == tolist(["outbox", "drain"]) && google_cloud_scheduler_job.video_drain[0].schedule == "*/5 * * * *"
+    error_message = "The schedule must drain the outbox."
+  }
+  assert {
+    condition     = endswith(google_cloud_scheduler_job.video_drain[0].http_target[0].uri, "${google_cloud_run_v2_job.video_outbox.id}:run")
+    error_message = "The schedule must run the outbox's job."
+  }
+  assert {
+    condition = alltrue([
+      for service in [google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog] :
+      service.template[0].volumes[0].cloud_sql_instance[0].instances == toset(["acme-test:europe-west1:lockstep"]) &&
+      service.template[0].containers[0].volume_mounts[0].mount_path == "/cloudsql" &&
+      service.template[0].vpc_access[0].network_interfaces[0].subnetwork == "run" &&
+      contains([for e in service.template[0].containers[0].env : e.name], "LISTEN_DATABASE_URL")
+    ])
+    error_message = "Cloud SQL's sockets, the network and LISTEN_DATABASE_URL must reach both services."
+  }
+  assert {
+    condition = (
+      one([for e in google_cloud_run_v2_service.video.template[0].containers[0].env : e if e.name == "DATABASE_URL"]).value_source[0].secret_key_ref[0].version == "2" &&
+      one([for e in google_cloud_run_v2_service.catalog.template[0].containers[0].env : e if e.name == "DATABASE_URL"]).value_source[0].secret_key_ref[0].version == "latest" &&
+      one(google_cloud_run_v2_job.catalog_migrate.template[0].template[0].containers[0].env).value_source[0].secret_key_ref[0].version == "3"
+    )
+    error_message = "A secret's version must be the one asked for, else the latest."
+  }
+  assert {
+    condition = (
+      google_sql_database_instance.main[0].settings[0].connector_enforcement == "REQUIRED" &&
+      google_sql_database_instance.main[0].settings[0].backup_configuration[0].point_in_time_recovery_enabled &&
+      google_sql_database_instance.main[0].deletion_protection
+    )
+    error_message = "The database must be reached by connectors only, be restorable to a point in time, and be protected."
+  }
+}

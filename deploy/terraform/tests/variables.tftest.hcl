@@ -1,0 +1,86 @@
+# Wrong values are refused before anything is asked of Google.
+
+mock_provider "google" {
+  source = "./tests/mocks"
+}
+
+variables {
+  project_id     = "acme-test"
+  project_number = "123456789012"
+  video          = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000" }
+  catalog        = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111" }
+}
+
+run "images_by_tag" {
+  command = plan
+  variables {
+    video   = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video:latest" }
+    catalog = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog:v1" }
+  }
+  expect_failures = [var.video, var.catalog]
+}
+
+run "services_that_sleep" {
+  command = plan
+  variables {
+    video   = { image = "x/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", min_instances = 0 }
+    catalog = { image = "x/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", min_instances = 0 }
+  }
+  expect_failures = [var.video, var.catalog]
+}
+
+run "half_a_cpu" {
+  command = plan
+  variables {
+    video   = { image = "x/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", cpu = "0.5" }
+    catalog = { image = "x/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", memory = "256Mi" }
+  }
+  expect_failures = [var.video, var.catalog]
+}
+
+run "more_at_least_than_at_most" {
+  command = plan
+  variables {
+    video   = { image = "x/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", min_instances = 5 }
+    catalog = { image = "x/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", max_instances = 0 }
+  }
+  expect_failures = [var.video, var.catalog]
+}
+
+run "counts_and_schedules" {
+  command = plan
+  variables {
+    video   = { image = "x/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", drain_schedule = "hourly" }
+    catalog = { image = "x/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", concurrency = 1001 }
+  }
+  expect_failures = [var.video, var.catalog]
+}
+
+run "workers" {
+  command = plan
+  variables {
+    video   = { image = "x/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", workers = -1 }
+    catalog = { image = "x/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", workers = 101 }
+  }
+  expect_failures = [var.video, var.catalog]
+}
+
+run "the_rest" {
+  command = plan
+  variables {
+    project_id            = "Acme"
+    project_number        = "acme-test"
+    region                = "eu"
+    log_level             = "loud"
+    invokers              = ["allUsers"]
+    retention_days        = 32
+    secret_versions       = { video-password = "1" }
+    cloud_sql             = { tier = "small", disk_gb = 1 }
+    github_repository     = "pair"
+    notification_channels = ["me@example.com"]
+  }
+  expect_failures = [
+    var.project_id, var.project_number, var.region, var.log_level, var.invokers, var.retention_days,
+    var.secret_versions, var.cloud_sql, var.github_repository, var.notification_channels,
+  ]
+}
