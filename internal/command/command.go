@@ -1,5 +1,5 @@
 // Package command is the command line that the services share: `serve` (the
-// default), `migrate`, `help`, and the tools that a service brings along.
+// default), `migrate`, `health`, `help`, and the tools that a service brings along.
 //
 // `help` and `--help` work without an environment and go to stdout. Exit codes:
 // 0 done, 1 failed, 2 wrong usage; an error goes to stderr, by variable where the
@@ -61,6 +61,7 @@ usage: %[1]s [command]
 commands:
   serve     serve until SIGTERM or SIGINT (the default)
   migrate   bring the schema "%[1]s" up to date and exit
+  health    ask the server on this machine whether it is ready; exit 1 if it is not
 %[5]s  help      print this
 
 environment of serve:
@@ -73,6 +74,9 @@ environment of serve:
 
 environment of migrate:
   DATABASE_URL           Postgres, as an administrator
+
+environment of health:
+  PORT                   where the server listens (8080)
 
 exit codes: 0 done, 1 failed, 2 wrong usage
 `
@@ -100,7 +104,7 @@ func (s Service) run(ctx context.Context, c Call) int {
 	}
 	name, err := s.parse(c.Args)
 	action, known := map[string]func(context.Context, func(string) string, io.Writer) error{
-		"serve": s.serve, "migrate": s.migrate,
+		"serve": s.serve, "migrate": s.migrate, "health": s.health,
 	}[name]
 	switch {
 	case errors.Is(err, flag.ErrHelp) || name == "help":
@@ -154,7 +158,7 @@ func (s Service) printFlags(to io.Writer) {
 func (s Service) serve(ctx context.Context, getenv func(string) string, stdout io.Writer) error {
 	r := env.New(getenv)
 	p := s.Configure(r)
-	port, level := r.Int("PORT", 8080, 1, 65535), r.Level("LOG_LEVEL", slog.LevelInfo)
+	port, level := r.Int("PORT", defaultPort, 1, 65535), r.Level("LOG_LEVEL", slog.LevelInfo)
 	if err := r.Err(); err != nil {
 		return err
 	}

@@ -38,6 +38,7 @@ usage: video [command]
 commands:
   serve     serve until SIGTERM or SIGINT (the default)
   migrate   bring the schema "video" up to date and exit
+  health    ask the server on this machine whether it is ready; exit 1 if it is not
   help      print this
 
 environment of serve:
@@ -51,12 +52,15 @@ environment of serve:
 environment of migrate:
   DATABASE_URL           Postgres, as an administrator
 
+environment of health:
+  PORT                   where the server listens (8080)
+
 exit codes: 0 done, 1 failed, 2 wrong usage
 `
 
 func TestHelpNeedsNoEnvironment(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"help"}, {"--help"}, {"-h"}, {"serve", "--help"}, {"migrate", "-h"}} {
+	for _, args := range [][]string{{"help"}, {"--help"}, {"-h"}, {"serve", "--help"}, {"migrate", "-h"}, {"health", "-h"}} {
 		code, stdout, stderr := run(t, nil, nil, args...)
 		if diff := cmp.Diff(help, stdout); diff != "" || code != 0 || stderr != "" {
 			t.Errorf("%q: code %d, stderr %q, stdout (-want +got):\n%s", args, code, stderr, diff)
