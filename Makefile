@@ -63,8 +63,9 @@ lint: $(LINTER) $(BUF) ## Lint Go and proto; refuse breaking changes of the rele
 fmt: $(LINTER) ## Format the Go code
 	golangci-lint fmt
 
-generate: $(BUF) $(GEN_GO) $(GEN_RPC) ## Regenerate the Go code of proto/
+generate: $(BUF) $(GEN_GO) $(GEN_RPC) ## Regenerate the Go code of proto/ and the Pub/Sub schemas
 	cd proto && buf generate
+	go run ./cmd/schema
 
 # Generates aside and compares, so that an edit by hand shows whether or not it
 # is committed, and so does a file whose .proto is gone.
@@ -72,13 +73,16 @@ verify: $(BUF) $(GEN_GO) $(GEN_RPC) ## Fail if generated code, go.mod or formatt
 	@rm -rf build/.generated
 	cd proto && buf generate -o ../build/.generated
 	diff -ru -x '*.proto' -x '*.yaml' proto build/.generated
+	go run ./cmd/schema -o build/.schemas
+	diff -ru -x '*.go' -x released deploy/schemas build/.schemas
 	go mod tidy -diff
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not gofmt'd: $$unformatted"; exit 1; }
 	@binaries=$$(git diff --cached --numstat $(EMPTY_TREE) 2>/dev/null | sed -n 's/^-\t-\t//p'); \
 		test -z "$$binaries" || { echo "binaries in git: $$binaries"; exit 1; }
 
-proto-release: $(BUF) ## Accept today's proto/ as the contract that lint compares with
+proto-release: $(BUF) ## Accept today's proto/ as the contract that lint and tests compare with
 	cd proto && buf build --exclude-source-info -o released.yaml
+	go run ./cmd/schema -o deploy/schemas/released
 
 fork: $(BUF) $(GEN_GO) $(GEN_RPC) ## Copy the repository as a module of your own (MODULE=example.org/acme/pair DIR=../pair)
 	@go run ./cmd/fork --module "$(MODULE)" --dir "$(DIR)"

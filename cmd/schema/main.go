@@ -1,0 +1,93 @@
+// Command schema makes the Pub/Sub schemas of deploy/schemas from proto/: one
+// definition for each topic, which Pub/Sub holds every message's data against.
+//
+// Pub/Sub takes a definition with one top-level message and no imports. So the
+// message Event of each proto/KIND/events/v1/events.proto becomes a file of its
+// own, KIND_events.proto, with all that it uses nested in it. What is written by
+// the one type is read by the other, byte for byte:
+//
+//   - a message, Timestamp and the other imported ones too, is nested in Event
+//     under its own name, with its field numbers, and so are its messages; two of
+//     one name are refused
+//   - oneof, map, repeated, `optional` and what is reserved stay as they are
+//   - an enum becomes an int32, which has the same bytes: Pub/Sub takes a new value
+//     of an enum for an incompatible revision, and the next kind of event is one
+//   - comments and options stay behind: they say nothing about bytes, and whatever
+//     changes the text costs one of the 20 revisions that a schema may have
+//   - a message that contains itself is refused, as is what is not proto3
+//
+// The result must be accepted as the next revision of the released one, in
+// deploy/schemas/released, by Pub/Sub's own rules: TestNextRevision holds it to that.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+var errUsage = errors.New("wrong usage")
+
+func main() {
+	switch err := run(context.Background(), os.Args[1:], os.Stdout); {
+	case errors.Is(err, errUsage):
+		fmt.Fprintln(os.Stderr, "schema:", err)
+		os.Exit(2)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "schema:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout io.Writer) error {
+	flags := flag.NewFlagSet("schema", flag.ContinueOnError)
+	flags.SetOutput(io.Discard) // main prints the error, once
+	source := flags.String("proto", "proto", "where KIND/events/v1/events.proto are")
+	out := flags.String("o", "deploy/schemas", "where KIND_events.proto go")
+	err := flags.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(stdout, "Usage, in the root of the repository: go run ./cmd/schema [-proto DIR] [-o DIR]")
+		flags.SetOutput(stdout)
+		flags.PrintDefaults()
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w (see --help)", errUsage, err)
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("%w: unexpected argument %q", errUsage, flags.Arg(0))
+	}
+	definitions, err := define(ctx, *source)
+	if err != nil {
+		return err
+	}
+	return write(*out, definitions)
+}
+
+// write leaves in dir these definitions and no other.
+func write(dir string, definitions map[string]string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	old, err := filepath.Glob(filepath.Join(dir, "*"+suffix))
+	if err != nil {
+		return err
+	}
+	for _, name := range old {
+		if _, ok := definitions[filepath.Base(name)]; !ok {
+			if err := os.Remove(name); err != nil {
+				return err
+			}
+		}
+	}
+	for name, text := range definitions {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,28 @@
+// Package schemas holds the Pub/Sub schemas of the topics. cmd/schema makes them
+// from proto/; Terraform reads the same files.
+package schemas
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+)
+
+//go:embed *_events.proto
+var files embed.FS
+
+// Definition returns the schema of what a topic, such as video.events, carries:
+// source text of Protocol Buffers, for the encoding BINARY. It is empty for a topic
+// that has none.
+func Definition(topic string) (string, error) {
+	text, err := files.ReadFile(strings.ReplaceAll(topic, ".", "_") + ".proto")
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("schema of %s: %w", topic, err)
+	}
+	return string(text), nil
+}
