@@ -74,7 +74,14 @@ func (c *Circuit) Do(ctx context.Context, call func(context.Context) error, fail
 	if err != nil {
 		return err
 	}
+	settled := false
+	defer func() {
+		if !settled { // a probe that panics must not bar the way for good
+			c.abstain(probe)
+		}
+	}()
 	err = call(calling)
+	settled = true
 	switch {
 	case ctx.Err() != nil:
 		c.abstain(probe)

@@ -62,6 +62,26 @@ func TestOpensAfterFailuresInARowAndProbes(t *testing.T) {
 	})
 }
 
+// What panics says nothing about the dependency, and the next probe has its turn.
+func TestAProbeThatPanics(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := circuit.New(10, time.Second)
+		for range 5 {
+			do(t, c, errAway)
+		}
+		eventing.Sleep(t.Context(), 5*time.Second, nil)
+		func() {
+			defer func() { _ = recover() }()
+			_ = c.Do(t.Context(), func(context.Context) error { panic("a bug") }, away)
+			t.Error("no panic: the probe was not made")
+		}()
+		if !do(t, c, nil) {
+			t.Error("the way is barred after a probe that panicked")
+		}
+	})
+}
+
 func TestOneProbeAtATime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

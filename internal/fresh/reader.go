@@ -42,11 +42,12 @@ const (
 type Reader struct {
 	waiters *consistency.Waiters
 	circuit *circuit.Circuit
+	metrics metrics
 }
 
 // NewReader returns a reader of the copy that waiters wait for.
 func NewReader(waiters *consistency.Waiters) *Reader {
-	return &Reader{waiters: waiters, circuit: circuit.New(asksAtOnce, AskTimeout)}
+	return &Reader{waiters: waiters, circuit: circuit.New(asksAtOnce, AskTimeout), metrics: newMetrics()}
 }
 
 // Satisfy has look read the copy until it meets d. Where it does not within d's
@@ -124,12 +125,20 @@ func (d Demand) budget(ctx context.Context) time.Duration {
 }
 
 // ask puts a question to the owner, behind a circuit: one that is slow must not
-// take those readers down that have no need of it.
+// take those readers down that have no need of it. Of ctx's deadline it leaves a
+// tenth, in which the reader is told that nobody answered.
 func (r *Reader) ask(ctx context.Context, question func(context.Context) error) error {
+	asking := ctx
+	if deadline, ok := ctx.Deadline(); ok {
+		var stop context.CancelFunc
+		asking, stop = context.WithTimeout(ctx, time.Until(deadline)*9/10)
+		defer stop()
+	}
 	away := func(err error) bool { return errors.Is(err, ErrOwnerAway) }
-	err := r.circuit.Do(ctx, question, away)
+	err := r.circuit.Do(asking, question, away)
 	// Of a question that ran out of time, the copy may have been the slow part.
 	late := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
+	r.metrics.asked(ctx, answerOf(err, away(err) || late))
 	if away(err) || late || errors.Is(err, circuit.ErrOpen) {
 		return &problem.Error{
 			Code: problem.CodeUnavailable, Reason: "NOT_FRESH_ENOUGH", RetryAfter: awayRetryAfter, Cause: err,

@@ -1,0 +1,202 @@
+package fresh_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/lockstep/internal/fresh"
+	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/bell"
+	"example.com/lockstep/pkg/eventing/consistency"
+)
+
+// Time is the bubble's in these tests: it stands still while anybody can run, so
+// that a bound is met exactly or not at all.
+
+// has is a copy, or an owner, at an epoch and version of the one aggregate.
+type has struct{ epoch, version int64 }
+
+func (h has) position() consistency.Position {
+	return consistency.Position{AggregateType: "video", AggregateID: "a", Epoch: h.epoch, Version: h.version}
+}
+
+func (h has) token() string {
+	return consistency.Token{Positions: []consistency.Position{h.position()}}.String()
+}
+
+// answers is how an owner treats a question.
+type answers int
+
+const (
+	atOnce answers = iota
+	away
+	never
+)
+
+// read is one read: of a copy that does not move, unless it says when.
+type read struct {
+	fresh.Request
+
+	copy, owner has
+	owners      answers
+	deadline    time.Duration // 0: none
+	catchesUp   time.Duration // 0: never
+
+	asked bool
+}
+
+// do returns how the read ended, and after how long.
+func (r *read) do(t *testing.T) (o consistency.Outcome, took time.Duration, err error) {
+	t.Helper()
+	waiters := consistency.NewWaiters(1, nil, bell.New(nil, "", "test", slog.New(slog.DiscardHandler)))
+	d, err := r.Demand("video", func(string) bool { return true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	if r.deadline > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.deadline)
+		defer cancel()
+	}
+	began := time.Now()
+	if r.catchesUp > 0 {
+		defer time.AfterFunc(r.catchesUp, func() { r.copy = r.owner; waiters.Drain() }).Stop()
+	}
+	o, err = fresh.NewReader(waiters).Satisfy(ctx, d, func(context.Context) (fresh.Standing, error) {
+		switch {
+		case len(d.Lags(r.copy.position())) == 0:
+			return fresh.Met, nil
+		case r.copy.version > 0:
+			return fresh.Behind, nil
+		}
+		return fresh.Nothing, nil
+	}, func(ctx context.Context) error {
+		r.asked = true
+		switch r.owners {
+		case away:
+			return fresh.ErrOwnerAway
+		case never:
+			<-ctx.Done()
+			return ctx.Err()
+		case atOnce:
+		}
+		if len(d.Lags(r.owner.position())) > 0 {
+			return fresh.ErrAhead
+		}
+		return nil
+	})
+	return o, time.Since(began), err
+}
+
+func TestARead(t *testing.T) {
+	t.Parallel()
+	old, current := has{1, 1}, has{1, 2}
+	wants := func(wait time.Duration) fresh.Request { return fresh.Request{Token: current.token(), Wait: wait} }
+	staleIfError := func(q fresh.Request) fresh.Request { q.StaleIfError = true; return q }
+	fully := fresh.Request{Mode: consistency.FullyConsistent, Wait: time.Hour}
+	for name, tc := range map[string]struct {
+		read
+		outcome consistency.Outcome
+		took    time.Duration
+		code    problem.Code // of a failure
+	}{
+		"the copy is there":           {read{Request: wants(time.Second), copy: current, owner: current}, consistency.Fresh, 0, 0},
+		"the copy gets there":         {read{Request: wants(time.Minute), copy: old, owner: current, catchesUp: time.Second}, consistency.Waited, time.Second, 0},
+		"the wait ends":               {read{Request: wants(3 * time.Second), copy: old, owner: current}, consistency.Authority, 3 * time.Second, 0},
+		"the ceiling":                 {read{Request: wants(time.Hour), copy: old, owner: current}, consistency.Authority, fresh.MaxWait, 0},
+		"no wait":                     {read{Request: wants(0), copy: old, owner: current}, consistency.Authority, 0, 0},
+		"half of the deadline":        {read{Request: wants(time.Hour), copy: old, owner: current, deadline: 4 * time.Second}, consistency.Authority, 2 * time.Second, 0},
+		"forged":                      {read{Request: wants(time.Second), copy: old, owner: old}, consistency.Failed, time.Second, problem.CodeAhead},
+		"the owner is away":           {read{Request: wants(time.Second), copy: old, owners: away}, consistency.Failed, time.Second, problem.CodeUnavailable},
+		"the owner hangs":             {read{Request: wants(2 * time.Second), copy: old, owners: never}, consistency.Failed, 2*time.Second + fresh.AskTimeout, problem.CodeUnavailable},
+		"and a deadline is near":      {read{Request: wants(time.Hour), copy: old, owners: never, deadline: 4 * time.Second}, consistency.Failed, 3800 * time.Millisecond, problem.CodeUnavailable},
+		"stale rather than nothing":   {read{Request: staleIfError(wants(time.Hour)), copy: old, owners: never, deadline: 4 * time.Second}, consistency.Stale, 3800 * time.Millisecond, 0},
+		"nothing is not stale":        {read{Request: staleIfError(wants(0)), owners: away}, consistency.Failed, 0, problem.CodeUnavailable},
+		"forged is not stale":         {read{Request: staleIfError(wants(0)), copy: old, owner: old}, consistency.Failed, 0, problem.CodeAhead},
+		"fully consistent":            {read{Request: fully, copy: current, owner: current}, consistency.Authority, 0, 0},
+		"fully consistent, or stale":  {read{Request: staleIfError(fully), copy: old, owners: never}, consistency.Stale, fresh.AskTimeout, 0},
+		"fully consistent, or error":  {read{Request: fully, copy: old, owners: away}, consistency.Failed, 0, problem.CodeUnavailable},
+		"from before a restore":       {read{Request: wants(time.Second), copy: has{2, 1}, owner: has{2, 1}}, consistency.Fresh, 0, 0},
+		"a restore of the owner only": {read{Request: wants(time.Second), copy: old, owner: has{2, 1}}, consistency.Authority, time.Second, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				outcome, took, err := tc.do(t)
+				if outcome != tc.outcome || took != tc.took {
+					t.Errorf("%s after %s; want %s after %s", outcome, took, tc.outcome, tc.took)
+				}
+				if p := problem.From(err); err != nil && p.Code != tc.code || (err != nil) != (outcome == consistency.Failed) {
+					t.Errorf("error %v", err)
+				}
+			})
+		})
+	}
+}
+
+// Who hangs up is not answered, and does not keep his place.
+func TestAReaderHangsUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, hangUp := context.WithCancel(t.Context())
+		waiters := consistency.NewWaiters(1, nil, bell.New(nil, "", "test", slog.New(slog.DiscardHandler)))
+		r := fresh.NewReader(waiters)
+		d, err := fresh.Request{Token: has{1, 1}.token(), Wait: time.Minute}.Demand("video", func(string) bool { return true })
+		if err != nil {
+			t.Fatal(err)
+		}
+		look := func(context.Context) (fresh.Standing, error) { return fresh.Nothing, nil }
+		ask := func(context.Context) error { t.Error("the owner is asked for nobody"); return nil }
+		ended := make(chan error, 1)
+		go func() {
+			_, err := r.Satisfy(ctx, d, look, ask)
+			ended <- err
+		}()
+		synctest.Wait()
+		if _, err := r.Satisfy(t.Context(), d, look, ask); problem.From(err).Code != problem.CodeTooMany || problem.From(err).RetryAfter <= 0 {
+			t.Errorf("beside the only place: %v", err)
+		}
+		hangUp()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
+		}
+		waiters.Drain()
+		if outcome, err := r.Satisfy(t.Context(), d, look, func(context.Context) error { return nil }); err != nil || outcome != consistency.Authority {
+			t.Errorf("in the place that is free: %s, %v", outcome, err)
+		}
+	})
+}
+
+// An owner that hangs costs each of the first few readers its time, and the others
+// none.
+func TestTheCircuitIsOpen(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := fresh.NewReader(consistency.NewWaiters(1, nil, bell.New(nil, "", "test", slog.New(slog.DiscardHandler))))
+		d, err := fresh.Request{Token: has{1, 1}.token()}.Demand("video", func(string) bool { return true })
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := 0
+		began := time.Now()
+		for range 50 {
+			_, err := r.Satisfy(t.Context(), d, func(context.Context) (fresh.Standing, error) { return fresh.Nothing, nil },
+				func(ctx context.Context) error {
+					asked++
+					<-ctx.Done()
+					return errors.Join(fresh.ErrOwnerAway, ctx.Err())
+				})
+			if p := problem.From(err); p.Code != problem.CodeUnavailable || p.RetryAfter <= 0 {
+				t.Fatalf("%v", err)
+			}
+		}
+		if asked != 5 || time.Since(began) != 5*fresh.AskTimeout {
+			t.Errorf("asked %d times, in %s", asked, time.Since(began))
+		}
+	})
+}
