@@ -21,7 +21,7 @@ import (
 
 	"example.com/lockstep/internal/localbroker"
 	"example.com/lockstep/pkg/eventing"
-	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/session"
 )
 
 // written is the newest write of a video that its writer had an answer to.
@@ -164,7 +164,7 @@ func (r *readership) read(ctx context.Context) {
 			header.Set("Consistency", mode)
 			what += ", " + mode
 		}
-		a, err := request(ctx, &r.client.http, http.MethodGet, "http://"+addr+path+"?consistency_token="+url.QueryEscape(session(wanted)), header, nil)
+		a, err := request(ctx, &r.client.http, http.MethodGet, "http://"+addr+path+"?consistency_token="+url.QueryEscape(demandOf(wanted)), header, nil)
 		if err != nil {
 			eventing.Sleep(ctx, glance, nil)
 			continue
@@ -176,21 +176,15 @@ func (r *readership) read(ctx context.Context) {
 	}
 }
 
-// session is the one token that all of these make.
-func session(wanted []written) string {
-	var tokens []consistency.Token
+// demandOf is the one token that all of these make.
+func demandOf(wanted []written) string {
+	var all session.Session
 	for _, v := range wanted {
-		token, err := consistency.Parse(v.token)
-		if err != nil {
+		if err := all.Keep(v.token); err != nil {
 			return err.Error() // catalog will refuse it
 		}
-		tokens = append(tokens, token)
 	}
-	merged, err := consistency.Merge(tokens...)
-	if err != nil {
-		return err.Error()
-	}
-	return merged.String()
+	return all.Token()
 }
 
 // judge enters an answer into the account.

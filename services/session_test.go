@@ -3,7 +3,6 @@ package services_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -17,16 +16,18 @@ import (
 
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/session"
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
+	videov1 "example.com/lockstep/proto/video/v1"
 )
 
-// caller is the pattern for whoever calls the pair: a gateway, a backend of a web
-// page. It keeps one token for a session, merges into it what each answer carries,
+// caller is the pattern for whoever calls the pair over REST: a gateway, a backend
+// of a web page. Its client keeps the token of each answer in the context's session
 // and sends it with each read. Every read then sees what the session has written,
 // and nothing older than what it has seen, at whichever instance.
 type caller struct {
+	client         http.Client
 	video, catalog string // base URLs
-	session        consistency.Token
 }
 
 // call makes a request and decodes the answer into out.
@@ -36,10 +37,7 @@ func (c *caller) call(ctx context.Context, method, url, body string, out any) er
 		return err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	if token := c.session.String(); token != "" {
-		req.Header.Set("Consistency-Token", token)
-	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := c.client.Do(req)
 	if err != nil {
 		return err
 	}
@@ -47,35 +45,15 @@ func (c *caller) call(ctx context.Context, method, url, body string, out any) er
 	if resp.StatusCode >= http.StatusBadRequest {
 		return fmt.Errorf("%s %s: %s", method, url, resp.Status)
 	}
-	if err := c.keep(resp.Header.Get("Consistency-Token")); err != nil {
-		return err
-	}
 	return json.NewDecoder(resp.Body).Decode(out)
-}
-
-// keep merges a token into the session's. When that names too many aggregates, the
-// session begins anew with what it did last.
-func (c *caller) keep(text string) error {
-	if text == "" {
-		return nil
-	}
-	token, err := consistency.Parse(text)
-	if err != nil {
-		return err
-	}
-	merged, err := consistency.Merge(c.session, token)
-	if errors.Is(err, consistency.ErrTooLarge) {
-		merged, err = token, nil
-	}
-	c.session = merged
-	return err
 }
 
 // sessionSeesItsWrites writes, keeps the token, and reads what it wrote.
 func sessionSeesItsWrites(t *testing.T, w *world) {
 	w.startVideo(t)
 	w.startCatalog(t)
-	c := caller{video: "http://" + w.videoAddr, catalog: "http://" + w.catalogAddr}
+	c := caller{video: "http://" + w.videoAddr, catalog: "http://" + w.catalogAddr, client: http.Client{Transport: session.Transport{}}}
+	ctx := session.With(t.Context(), new(session.Session))
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -85,18 +63,70 @@ func sessionSeesItsWrites(t *testing.T, w *world) {
 	for n := range consistency.MaxPositions + 3 {
 		var written, seen, list answer
 		title := fmt.Sprint("Cut ", n)
-		must(c.call(t.Context(), http.MethodPost, c.video+"/v1/videos", `{"uploader_id":"`+uploader+`","title":"`+title+`"}`, &written))
-		must(c.call(t.Context(), http.MethodGet, c.catalog+"/v1/videos/"+written.ID, "", &seen))
-		must(c.call(t.Context(), http.MethodGet, c.catalog+"/v1/videos?page_size=2", "", &list))
+		must(c.call(ctx, http.MethodPost, c.video+"/v1/videos", `{"uploader_id":"`+uploader+`","title":"`+title+`"}`, &written))
+		must(c.call(ctx, http.MethodGet, c.catalog+"/v1/videos/"+written.ID, "", &seen))
+		must(c.call(ctx, http.MethodGet, c.catalog+"/v1/videos?page_size=2", "", &list))
 		if seen.Title != title || len(list.Videos) == 0 || list.Videos[0].ID != written.ID {
 			t.Errorf("%d: wrote %q, read %q, listed %+v", n, title, seen.Title, list.Videos)
 		}
 	}
 	var deleted, seen answer
-	must(c.call(t.Context(), http.MethodPost, c.video+"/v1/videos", `{"uploader_id":"`+uploader+`","title":"x"}`, &seen))
-	must(c.call(t.Context(), http.MethodDelete, c.video+"/v1/videos/"+seen.ID, "", &deleted))
-	if err := c.call(t.Context(), http.MethodGet, c.catalog+"/v1/videos/"+seen.ID, "", &seen); err == nil || !strings.Contains(err.Error(), "410") {
+	must(c.call(ctx, http.MethodPost, c.video+"/v1/videos", `{"uploader_id":"`+uploader+`","title":"x"}`, &seen))
+	must(c.call(ctx, http.MethodDelete, c.video+"/v1/videos/"+seen.ID, "", &deleted))
+	if err := c.call(ctx, http.MethodGet, c.catalog+"/v1/videos/"+seen.ID, "", &seen); err == nil || !strings.Contains(err.Error(), "410") {
 		t.Errorf("after its deletion: %v", err)
+	}
+}
+
+// sessionsOverGRPC is the same with the generated clients. One session writes and
+// deletes; another, which has met nothing, takes over what a read has shown it.
+func sessionsOverGRPC(t *testing.T, w *world) {
+	w.startMutedVideo(t) // no event leaves: the projection learns nothing by itself
+	w.startCatalog(t)
+	dial := func(addr string) *grpc.ClientConn {
+		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUnaryInterceptor(session.Intercept))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		return conn
+	}
+	videos, copies := videov1.NewVideoServiceClient(dial(w.videoAddr)), catalogv1.NewCatalogServiceClient(dial(w.catalogAddr))
+	writer, reader := new(session.Session), new(session.Session)
+	mine, theirs := session.With(t.Context(), writer), session.With(t.Context(), reader)
+
+	created, err := videos.CreateVideo(mine, &videov1.CreateVideoRequest{UploaderId: uploader, Title: "First cut"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := created.GetVideo().GetVideoId()
+	get := &catalogv1.GetVideoRequest{VideoId: id, Wait: durationpb.New(0)}
+	if _, err := copies.GetVideo(theirs, get); problem.ReasonOf(err) != "VIDEO_NOT_FOUND" {
+		t.Errorf("who has met nothing demands nothing, and the projection has nothing: %v", err)
+	}
+	read, err := copies.GetVideo(mine, get)
+	if err != nil || read.GetVideo().GetVersion() != 1 || get.GetAtLeastAsFresh() != "" {
+		t.Errorf("%v, %v; with the request %v", read, err, get)
+	}
+	list, err := copies.ListVideos(mine, &catalogv1.ListVideosRequest{Wait: durationpb.New(0)})
+	if err != nil || len(list.GetVideos()) != 1 {
+		t.Errorf("%v, %v; want the video that the session has written", list, err)
+	}
+	if _, err := videos.DeleteVideo(mine, &videov1.DeleteVideoRequest{VideoId: id}); err != nil {
+		t.Fatal(err)
+	}
+	if seen, err := copies.GetVideo(theirs, get); err != nil || seen.GetVideo().GetVersion() != 1 {
+		t.Errorf("%v, %v; want the projection's video", seen, err)
+	}
+	full := &catalogv1.GetVideoRequest{VideoId: id, Consistency: catalogv1.Consistency_CONSISTENCY_FULLY_CONSISTENT}
+	for name, ctx := range map[string]context.Context{"its writer": mine, "who was shown so by the owner": theirs} {
+		if _, err := copies.GetVideo(ctx, full); problem.ReasonOf(err) != "VIDEO_DELETED" {
+			t.Errorf("%s: %v", name, err)
+		}
+		// Nobody who knows that it is gone is shown the projection's video again.
+		if _, err := copies.GetVideo(ctx, get); problem.ReasonOf(err) != "VIDEO_DELETED" {
+			t.Errorf("%s reads again: %v", name, err)
+		}
 	}
 }
 

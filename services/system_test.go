@@ -35,6 +35,7 @@ func TestPair(t *testing.T) {
 		{"a write is read fresh over gRPC", writeIsReadFreshOverGRPC},
 		{"the owner answers when the projection is behind", ownerAnswersWhenBehind},
 		{"a session sees its writes", sessionSeesItsWrites},
+		{"sessions over gRPC", sessionsOverGRPC},
 		{"the owner is down and the projection behind", ownerIsDownAndBehind},
 		{"a redelivery has no effect", redeliveryHasNoEffect},
 		{"events out of order end right", disorderEndsRight},

@@ -116,9 +116,12 @@ type Answer struct {
 	Stale  []fresh.Lag `json:"stale,omitempty"`
 }
 
-// metadata says the same on every protocol. The token demands of later reads what
-// this one has shown.
+// metadata says the same on every protocol; it is empty where no video is shown and
+// none was deleted. The token demands of later reads what this one has shown.
 func (a Answer) metadata() map[string]string {
+	if a.Version == 0 {
+		return nil
+	}
 	return map[string]string{
 		"consistency-source":  string(a.Source),
 		"consistency-version": strconv.FormatInt(a.Version, 10),
@@ -126,7 +129,8 @@ func (a Answer) metadata() map[string]string {
 	}
 }
 
-// Get returns a video. Of a token only what it says about this one counts.
+// Get returns a video. Of a token only what it says about this one counts. With the
+// error that the video was deleted comes what the answer's metadata says.
 func (s *Service) Get(ctx context.Context, id uuid.UUID, d fresh.Demand) (Answer, error) {
 	d = d.About(id.String())
 	var v Video
@@ -168,7 +172,7 @@ func (s *Service) Get(ctx context.Context, id uuid.UUID, d fresh.Demand) (Answer
 	case v.DeletedAt != nil:
 		gone := problem.New(problem.CodeGone, "VIDEO_DELETED", "The video was deleted.")
 		gone.Extra = map[string]any{"version": v.Version, "deleted_at": *v.DeletedAt, "source": a.Source}
-		return Answer{}, gone
+		return a, gone
 	}
 	return a, nil
 }

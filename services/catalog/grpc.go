@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 
 	"google.golang.org/grpc"
@@ -31,11 +32,11 @@ func (g grpcServer) GetVideo(ctx context.Context, req *catalogv1.GetVideoRequest
 		return nil, err
 	}
 	a, err := g.service.Get(ctx, id, demand)
+	err = cmp.Or(err, grpc.SetHeader(ctx, metadata.New(a.metadata())))
 	if err != nil {
 		return nil, err
 	}
-	return &catalogv1.GetVideoResponse{Video: a.proto(), Source: a.Source.proto(), Stale: protoLags(a.Stale)},
-		grpc.SetHeader(ctx, metadata.New(a.metadata()))
+	return &catalogv1.GetVideoResponse{Video: a.proto(), Source: a.Source.proto(), Stale: protoLags(a.Stale)}, nil
 }
 
 func (g grpcServer) ListVideos(ctx context.Context, req *catalogv1.ListVideosRequest) (*catalogv1.ListVideosResponse, error) {

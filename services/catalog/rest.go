@@ -58,11 +58,11 @@ func (a rest) get(w http.ResponseWriter, r *http.Request, demand fresh.Demand, _
 		return problem.Invalid("video_id", err.Error())
 	}
 	answer, err := a.service.Get(r.Context(), id, demand)
-	if err != nil {
-		return err
-	}
 	for name, value := range answer.metadata() {
 		w.Header().Set(name, value)
+	}
+	if err != nil {
+		return err
 	}
 	w.Header().Set("ETag", serve.ETag(answer.Version))
 	serve.WriteJSON(w, http.StatusOK, answer)

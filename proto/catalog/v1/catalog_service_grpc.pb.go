@@ -38,7 +38,7 @@ const (
 //
 // Header metadata of an answer: consistency-source (projection or authority)
 // and, from GetVideo, consistency-version and consistency-token, which demands
-// of later reads what this one has shown.
+// of later reads what this one has shown. VIDEO_DELETED has them, too.
 type CatalogServiceClient interface {
 	// GetVideo reads one video. A deleted one is NOT_FOUND with reason
 	// VIDEO_DELETED and its version in the metadata.
@@ -85,7 +85,7 @@ func (c *catalogServiceClient) ListVideos(ctx context.Context, in *ListVideosReq
 //
 // Header metadata of an answer: consistency-source (projection or authority)
 // and, from GetVideo, consistency-version and consistency-token, which demands
-// of later reads what this one has shown.
+// of later reads what this one has shown. VIDEO_DELETED has them, too.
 type CatalogServiceServer interface {
 	// GetVideo reads one video. A deleted one is NOT_FOUND with reason
 	// VIDEO_DELETED and its version in the metadata.

@@ -1,0 +1,123 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// Where tokens stand: in fields of messages, and in headers and metadata.
+const (
+	demandField = "at_least_as_fresh"
+	answerField = "consistency_token"
+	header      = "Consistency-Token"
+)
+
+// Intercept is a gRPC client's interceptor. A request with a field
+// at_least_as_fresh that is empty is sent with the session's token; an answer's
+// token, in its metadata or in a field consistency_token, is kept, also that of an
+// error. A call without a session goes as it is.
+//
+// An answer whose token cannot be kept is an error, although the call was made:
+// the session's next read might show less than it should.
+func Intercept(
+	ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+) error {
+	s := of(ctx)
+	if s == nil {
+		return invoke(ctx, method, req, reply, cc, opts...)
+	}
+	var md metadata.MD
+	err := invoke(ctx, method, demanding(req, s.Token()), reply, cc, append(opts, grpc.Header(&md))...)
+	tokens := md.Get(header)
+	if err == nil {
+		tokens = append(tokens, answered(reply))
+	}
+	for _, token := range tokens {
+		err = cmp.Or(err, s.keepAnswer(method, token))
+	}
+	return err
+}
+
+// demanding leaves the caller's request as it was: it may be sent again.
+func demanding(req any, token string) any {
+	m, ok := req.(proto.Message)
+	if !ok || token == "" {
+		return req
+	}
+	field := textField(m, demandField)
+	if field == nil || m.ProtoReflect().Has(field) {
+		return req
+	}
+	m = proto.Clone(m)
+	m.ProtoReflect().Set(field, protoreflect.ValueOfString(token))
+	return m
+}
+
+func answered(reply any) string {
+	m, ok := reply.(proto.Message)
+	if !ok {
+		return ""
+	}
+	field := textField(m, answerField)
+	if field == nil {
+		return ""
+	}
+	return m.ProtoReflect().Get(field).String()
+}
+
+func textField(m proto.Message, name protoreflect.Name) protoreflect.FieldDescriptor {
+	field := m.ProtoReflect().Descriptor().Fields().ByName(name)
+	if field == nil || field.Kind() != protoreflect.StringKind || field.IsList() {
+		return nil
+	}
+	return field
+}
+
+func (s *Session) keepAnswer(call, token string) error {
+	if token == "" {
+		return nil
+	}
+	if err := s.Keep(token); err != nil {
+		return fmt.Errorf("%s was answered, and its token cannot be kept: %w", call, err)
+	}
+	return nil
+}
+
+// Transport does for REST what [Intercept] does for gRPC, by the header
+// Consistency-Token.
+type Transport struct {
+	// Base sends the requests; nil is http.DefaultTransport.
+	Base http.RoundTripper
+}
+
+// RoundTrip is what net/http calls.
+func (t Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	base := t.Base
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	s := of(r.Context())
+	if s == nil {
+		return base.RoundTrip(r)
+	}
+	if token := s.Token(); token != "" && r.Header.Get(header) == "" {
+		r = r.Clone(r.Context()) // a RoundTripper leaves its request alone
+		r.Header.Set(header, token)
+	}
+	resp, err := base.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.keepAnswer(r.Method+" "+r.URL.Path, resp.Header.Get(header)); err != nil {
+		_ = resp.Body.Close() // the answer is of no use
+		return nil, err
+	}
+	return resp, nil
+}

@@ -1,0 +1,94 @@
+// Package session is for callers of services that answer with consistency
+// tokens: what a session has written and seen, all of its later reads see.
+//
+// A Session keeps one token, whatever is written and read. [Intercept] and
+// [Transport] keep the token of each answer in the session that the call's
+// context carries, and send it along with each read. The caller's own code stays
+// what it was:
+//
+//	conn, err := grpc.NewClient(addr, grpc.WithUnaryInterceptor(session.Intercept))
+//	ctx = session.With(ctx, &userSession)
+//	videos.UpdateVideo(ctx, change)        // the answer's token is kept
+//	catalog.GetVideo(ctx, &GetVideoRequest{VideoId: id}) // and sent
+//
+// A session belongs to one user: reads wait for all that it has written, and
+// need not wait for what others have.
+package session
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"example.com/lockstep/pkg/eventing/consistency"
+)
+
+// Session remembers the newest state of each aggregate that it has met, of the
+// last [consistency.MaxPositions] of them. The zero Session has met none. It can
+// be used by several goroutines.
+type Session struct {
+	mu     sync.Mutex
+	tenant string
+	recent []consistency.Position // the one met last is the last
+	text   string                 // the token of all of them
+}
+
+// Keep adds the token of an answer. One that cannot be read, or of another tenant
+// than the session's, is an error and changes nothing.
+func (s *Session) Keep(text string) error {
+	token, err := consistency.Parse(text)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.recent) > 0 && token.Tenant != s.tenant {
+		return consistency.ErrOtherTenants
+	}
+	s.tenant = token.Tenant
+	for _, p := range token.Positions {
+		s.meet(p)
+	}
+	// Several services, with ids of any length: what is too long is only known
+	// when it is written.
+	for {
+		merged, err := consistency.Merge(consistency.Token{Tenant: s.tenant, Positions: s.recent})
+		if errors.Is(err, consistency.ErrTooLarge) {
+			s.recent = s.recent[1:]
+			continue
+		}
+		s.text = merged.String()
+		return err
+	}
+}
+
+func (s *Session) meet(p consistency.Position) {
+	at := slices.IndexFunc(s.recent, func(q consistency.Position) bool { return q.Key() == p.Key() })
+	if at >= 0 {
+		if q := s.recent[at]; p.Reached(q.Epoch, q.Version) {
+			p = q
+		}
+		s.recent = slices.Delete(s.recent, at, at+1)
+	}
+	s.recent = append(s.recent, p)
+}
+
+// Token demands of a read all that the session has met. It is empty where that is
+// nothing.
+func (s *Session) Token() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text
+}
+
+type key struct{}
+
+// With returns a context whose calls are part of s.
+func With(ctx context.Context, s *Session) context.Context { return context.WithValue(ctx, key{}, s) }
+
+// of returns the session of ctx, or nil.
+func of(ctx context.Context) *Session {
+	s, _ := ctx.Value(key{}).(*Session)
+	return s
+}
