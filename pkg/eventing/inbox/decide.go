@@ -14,6 +14,9 @@ const (
 	// Snapshot carries everything: the state of a living aggregate as its owner
 	// has it. (That of a deleted one is Deleted.)
 	Snapshot
+	// Put carries everything too, of an aggregate that may return from its
+	// deletion: as an event, or as its owner has it. It never is a gap.
+	Put
 )
 
 // Position is where a read model stands with one aggregate. The zero Position is
@@ -52,11 +55,13 @@ func (p Position) state() state {
 //	Deleted   applied       applied                   applied
 //	Snapshot  applied       applied                   a later epoch: a deletion
 //	                                                  is final within its own
+//	Put       applied       applied                   applied
 var rules = map[Kind]map[state]func(p, c Position) bool{
 	Created:  {nothing: isFirst},
 	Updated:  {alive: succeeds},
 	Deleted:  {nothing: always, alive: always, tombstone: always},
 	Snapshot: {nothing: always, alive: always, tombstone: isLaterLife},
+	Put:      {nothing: always, alive: always, tombstone: always},
 }
 
 func always(Position, Position) bool { return true }

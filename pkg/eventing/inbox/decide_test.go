@@ -53,6 +53,16 @@ func TestDecide(t *testing.T) {
 		{"owner's tombstone over a gap", alive(1, 2), Deleted, 1, 8, Applied},
 		{"owner's tombstone on an older one", dead(1, 2), Deleted, 1, 8, Applied},
 		{"owner's tombstone late", alive(1, 9), Deleted, 1, 8, Stale},
+		{"put on nothing", Position{}, Put, 1, 1, Applied},
+		{"put as a later version on nothing", Position{}, Put, 1, 8, Applied},
+		{"put on its predecessor", alive(1, 1), Put, 1, 2, Applied},
+		{"put over a gap", alive(1, 1), Put, 1, 8, Applied},
+		{"put again", alive(1, 8), Put, 1, 8, Stale},
+		{"put late", alive(1, 9), Put, 1, 8, Stale},
+		{"put on a tombstone", dead(1, 7), Put, 1, 8, Applied},
+		{"put late after a delete", dead(1, 9), Put, 1, 8, Stale},
+		{"put in a new epoch", alive(1, 9), Put, 2, 3, Applied},
+		{"put in an old epoch", dead(2, 1), Put, 1, 9, Stale},
 		{"no kind at all", Position{}, 0, 1, 1, Gap},
 	} {
 		c := Change{Kind: tc.kind, Event: eventing.Event{Epoch: tc.epoch, Version: tc.version}}

@@ -105,6 +105,16 @@ func (h *history) live(t *testing.T, id string) *life {
 	t.Helper()
 	l := &life{}
 	shelf := func() *string { return new(fmt.Sprintf("%s-shelf-%d", h.name, h.rnd.IntN(2))) }
+	if h.rnd.IntN(4) == 0 { // one that comes and goes
+		for range 1 + h.rnd.IntN(7) {
+			if len(l.states) > 0 && !l.last().Deleted && h.rnd.IntN(2) == 0 {
+				l.happen(t, id, "ItemDeleted", 1, itemPayload{})
+				continue
+			}
+			l.happen(t, id, "ItemPut", 1, itemPayload{Shelf: shelf(), Label: new(strconv.Itoa(h.rnd.Int()))})
+		}
+		return l
+	}
 	l.happen(t, id, "ItemCreated", 1, itemPayload{Shelf: shelf(), Label: new("new")})
 	epoch := int64(1)
 	for range h.rnd.IntN(7) {

@@ -38,7 +38,7 @@ const itemSchema = `
 	GRANT SELECT, INSERT, UPDATE, DELETE ON catalog.item, catalog.shelf, catalog.handled TO catalog_service`
 
 func decodeItem(e eventing.Event) (Change, error) {
-	kinds := map[string]Kind{"ItemCreated": Created, "ItemUpdated": Updated, "ItemDeleted": Deleted}
+	kinds := map[string]Kind{"ItemCreated": Created, "ItemUpdated": Updated, "ItemDeleted": Deleted, "ItemPut": Put}
 	var p itemPayload
 	if err := json.Unmarshal(e.Payload, &p); err != nil {
 		return Change{}, err
@@ -61,8 +61,11 @@ func ontoItem(i item, c Change) item {
 	case item:
 		i = p
 	case itemPayload:
-		if c.Kind == Deleted {
+		switch c.Kind {
+		case Deleted:
 			i = item{Deleted: true}
+		case Put:
+			i = item{}
 		}
 		if p.Shelf != nil {
 			i.Shelf = *p.Shelf

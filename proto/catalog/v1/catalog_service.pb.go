@@ -4,7 +4,7 @@
 // 	protoc        (unknown)
 // source: catalog/v1/catalog_service.proto
 
-// The API of catalog, the read model of videos.
+// The API of catalog, the read model of videos and of what users make of them.
 //
 // Errors are google.rpc.Status with ErrorInfo (domain "lockstep", a stable
 // reason) and, where a field is at fault, BadRequest naming it.
@@ -138,12 +138,13 @@ func (Consistency) EnumDescriptor() ([]byte, []int) {
 	return file_catalog_v1_catalog_service_proto_rawDescGZIP(), []int{1}
 }
 
-// Lag is a video that an answer shows older than the token demands, because
-// the request has allowed that.
+// Lag is a video or engagement that an answer shows older than the token demands,
+// because the request has allowed that.
 type Lag struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// What the read model had; 0 means that it did not have the video.
+	// An engagement's is "<user_id>:<video_id>".
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// What the read model had; 0 means that it had nothing.
 	Version       int64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
 	AtLeast       int64 `protobuf:"varint,3,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -627,6 +628,272 @@ func (x *ListVideosResponse) GetStale() []*Lag {
 	return nil
 }
 
+// Engagement is what a user has made of a video, as the read model has it.
+type Engagement struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	UserId         string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	VideoId        string                 `protobuf:"bytes,2,opt,name=video_id,json=videoId,proto3" json:"video_id,omitempty"`
+	Liked          bool                   `protobuf:"varint,3,opt,name=liked,proto3" json:"liked,omitempty"`
+	Bookmarked     bool                   `protobuf:"varint,4,opt,name=bookmarked,proto3" json:"bookmarked,omitempty"`
+	WatchedSeconds int64                  `protobuf:"varint,5,opt,name=watched_seconds,json=watchedSeconds,proto3" json:"watched_seconds,omitempty"`
+	Version        int64                  `protobuf:"varint,6,opt,name=version,proto3" json:"version,omitempty"`
+	CreatedAt      *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	UpdatedAt      *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Engagement) Reset() {
+	*x = Engagement{}
+	mi := &file_catalog_v1_catalog_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Engagement) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Engagement) ProtoMessage() {}
+
+func (x *Engagement) ProtoReflect() protoreflect.Message {
+	mi := &file_catalog_v1_catalog_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Engagement.ProtoReflect.Descriptor instead.
+func (*Engagement) Descriptor() ([]byte, []int) {
+	return file_catalog_v1_catalog_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Engagement) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *Engagement) GetVideoId() string {
+	if x != nil {
+		return x.VideoId
+	}
+	return ""
+}
+
+func (x *Engagement) GetLiked() bool {
+	if x != nil {
+		return x.Liked
+	}
+	return false
+}
+
+func (x *Engagement) GetBookmarked() bool {
+	if x != nil {
+		return x.Bookmarked
+	}
+	return false
+}
+
+func (x *Engagement) GetWatchedSeconds() int64 {
+	if x != nil {
+		return x.WatchedSeconds
+	}
+	return 0
+}
+
+func (x *Engagement) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Engagement) GetCreatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return nil
+}
+
+func (x *Engagement) GetUpdatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UpdatedAt
+	}
+	return nil
+}
+
+type ListUserEngagementsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A UUID.
+	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// 0 means 50; at most 200.
+	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// next_page_token of the page before, of the same user.
+	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// As in GetVideoRequest, for all of this user's engagements that the token
+	// names. What it says of other users demands nothing.
+	AtLeastAsFresh string               `protobuf:"bytes,4,opt,name=at_least_as_fresh,json=atLeastAsFresh,proto3" json:"at_least_as_fresh,omitempty"`
+	Wait           *durationpb.Duration `protobuf:"bytes,5,opt,name=wait,proto3" json:"wait,omitempty"`
+	Consistency    Consistency          `protobuf:"varint,6,opt,name=consistency,proto3,enum=catalog.v1.Consistency" json:"consistency,omitempty"`
+	StaleIfError   bool                 `protobuf:"varint,7,opt,name=stale_if_error,json=staleIfError,proto3" json:"stale_if_error,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ListUserEngagementsRequest) Reset() {
+	*x = ListUserEngagementsRequest{}
+	mi := &file_catalog_v1_catalog_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListUserEngagementsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListUserEngagementsRequest) ProtoMessage() {}
+
+func (x *ListUserEngagementsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_catalog_v1_catalog_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListUserEngagementsRequest.ProtoReflect.Descriptor instead.
+func (*ListUserEngagementsRequest) Descriptor() ([]byte, []int) {
+	return file_catalog_v1_catalog_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ListUserEngagementsRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *ListUserEngagementsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListUserEngagementsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListUserEngagementsRequest) GetAtLeastAsFresh() string {
+	if x != nil {
+		return x.AtLeastAsFresh
+	}
+	return ""
+}
+
+func (x *ListUserEngagementsRequest) GetWait() *durationpb.Duration {
+	if x != nil {
+		return x.Wait
+	}
+	return nil
+}
+
+func (x *ListUserEngagementsRequest) GetConsistency() Consistency {
+	if x != nil {
+		return x.Consistency
+	}
+	return Consistency_CONSISTENCY_UNSPECIFIED
+}
+
+func (x *ListUserEngagementsRequest) GetStaleIfError() bool {
+	if x != nil {
+		return x.StaleIfError
+	}
+	return false
+}
+
+type ListUserEngagementsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Engagements   []*Engagement          `protobuf:"bytes,1,rep,name=engagements,proto3" json:"engagements,omitempty"`
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	Source        Source                 `protobuf:"varint,3,opt,name=source,proto3,enum=catalog.v1.Source" json:"source,omitempty"`
+	Stale         []*Lag                 `protobuf:"bytes,4,rep,name=stale,proto3" json:"stale,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListUserEngagementsResponse) Reset() {
+	*x = ListUserEngagementsResponse{}
+	mi := &file_catalog_v1_catalog_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListUserEngagementsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListUserEngagementsResponse) ProtoMessage() {}
+
+func (x *ListUserEngagementsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_catalog_v1_catalog_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListUserEngagementsResponse.ProtoReflect.Descriptor instead.
+func (*ListUserEngagementsResponse) Descriptor() ([]byte, []int) {
+	return file_catalog_v1_catalog_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ListUserEngagementsResponse) GetEngagements() []*Engagement {
+	if x != nil {
+		return x.Engagements
+	}
+	return nil
+}
+
+func (x *ListUserEngagementsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *ListUserEngagementsResponse) GetSource() Source {
+	if x != nil {
+		return x.Source
+	}
+	return Source_SOURCE_UNSPECIFIED
+}
+
+func (x *ListUserEngagementsResponse) GetStale() []*Lag {
+	if x != nil {
+		return x.Stale
+	}
+	return nil
+}
+
 var File_catalog_v1_catalog_service_proto protoreflect.FileDescriptor
 
 const file_catalog_v1_catalog_service_proto_rawDesc = "" +
@@ -675,6 +942,34 @@ const file_catalog_v1_catalog_service_proto_rawDesc = "" +
 	"\x06videos\x18\x01 \x03(\v2\x11.catalog.v1.VideoR\x06videos\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12*\n" +
 	"\x06source\x18\x03 \x01(\x0e2\x12.catalog.v1.SourceR\x06source\x12%\n" +
+	"\x05stale\x18\x04 \x03(\v2\x0f.catalog.v1.LagR\x05stale\"\xaf\x02\n" +
+	"\n" +
+	"Engagement\x12\x17\n" +
+	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x19\n" +
+	"\bvideo_id\x18\x02 \x01(\tR\avideoId\x12\x14\n" +
+	"\x05liked\x18\x03 \x01(\bR\x05liked\x12\x1e\n" +
+	"\n" +
+	"bookmarked\x18\x04 \x01(\bR\n" +
+	"bookmarked\x12'\n" +
+	"\x0fwatched_seconds\x18\x05 \x01(\x03R\x0ewatchedSeconds\x12\x18\n" +
+	"\aversion\x18\x06 \x01(\x03R\aversion\x129\n" +
+	"\n" +
+	"created_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n" +
+	"\n" +
+	"updated_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\"\xac\x02\n" +
+	"\x1aListUserEngagementsRequest\x12\x17\n" +
+	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\x12)\n" +
+	"\x11at_least_as_fresh\x18\x04 \x01(\tR\x0eatLeastAsFresh\x12-\n" +
+	"\x04wait\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x129\n" +
+	"\vconsistency\x18\x06 \x01(\x0e2\x17.catalog.v1.ConsistencyR\vconsistency\x12$\n" +
+	"\x0estale_if_error\x18\a \x01(\bR\fstaleIfError\"\xd2\x01\n" +
+	"\x1bListUserEngagementsResponse\x128\n" +
+	"\vengagements\x18\x01 \x03(\v2\x16.catalog.v1.EngagementR\vengagements\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12*\n" +
+	"\x06source\x18\x03 \x01(\x0e2\x12.catalog.v1.SourceR\x06source\x12%\n" +
 	"\x05stale\x18\x04 \x03(\v2\x0f.catalog.v1.LagR\x05stale*M\n" +
 	"\x06Source\x12\x16\n" +
 	"\x12SOURCE_UNSPECIFIED\x10\x00\x12\x15\n" +
@@ -684,11 +979,12 @@ const file_catalog_v1_catalog_service_proto_rawDesc = "" +
 	"\x17CONSISTENCY_UNSPECIFIED\x10\x00\x12 \n" +
 	"\x1cCONSISTENCY_MINIMIZE_LATENCY\x10\x01\x12!\n" +
 	"\x1dCONSISTENCY_AT_LEAST_AS_FRESH\x10\x02\x12 \n" +
-	"\x1cCONSISTENCY_FULLY_CONSISTENT\x10\x032\xa4\x01\n" +
+	"\x1cCONSISTENCY_FULLY_CONSISTENT\x10\x032\x8c\x02\n" +
 	"\x0eCatalogService\x12E\n" +
 	"\bGetVideo\x12\x1b.catalog.v1.GetVideoRequest\x1a\x1c.catalog.v1.GetVideoResponse\x12K\n" +
 	"\n" +
-	"ListVideos\x12\x1d.catalog.v1.ListVideosRequest\x1a\x1e.catalog.v1.ListVideosResponseB1Z/example.com/lockstep/proto/catalog/v1;catalogv1b\x06proto3"
+	"ListVideos\x12\x1d.catalog.v1.ListVideosRequest\x1a\x1e.catalog.v1.ListVideosResponse\x12f\n" +
+	"\x13ListUserEngagements\x12&.catalog.v1.ListUserEngagementsRequest\x1a'.catalog.v1.ListUserEngagementsResponseB1Z/example.com/lockstep/proto/catalog/v1;catalogv1b\x06proto3"
 
 var (
 	file_catalog_v1_catalog_service_proto_rawDescOnce sync.Once
@@ -703,42 +999,54 @@ func file_catalog_v1_catalog_service_proto_rawDescGZIP() []byte {
 }
 
 var file_catalog_v1_catalog_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_catalog_v1_catalog_service_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_catalog_v1_catalog_service_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_catalog_v1_catalog_service_proto_goTypes = []any{
-	(Source)(0),                   // 0: catalog.v1.Source
-	(Consistency)(0),              // 1: catalog.v1.Consistency
-	(*Lag)(nil),                   // 2: catalog.v1.Lag
-	(*Video)(nil),                 // 3: catalog.v1.Video
-	(*GetVideoRequest)(nil),       // 4: catalog.v1.GetVideoRequest
-	(*GetVideoResponse)(nil),      // 5: catalog.v1.GetVideoResponse
-	(*ListVideosRequest)(nil),     // 6: catalog.v1.ListVideosRequest
-	(*ListVideosResponse)(nil),    // 7: catalog.v1.ListVideosResponse
-	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 9: google.protobuf.Duration
+	(Source)(0),                         // 0: catalog.v1.Source
+	(Consistency)(0),                    // 1: catalog.v1.Consistency
+	(*Lag)(nil),                         // 2: catalog.v1.Lag
+	(*Video)(nil),                       // 3: catalog.v1.Video
+	(*GetVideoRequest)(nil),             // 4: catalog.v1.GetVideoRequest
+	(*GetVideoResponse)(nil),            // 5: catalog.v1.GetVideoResponse
+	(*ListVideosRequest)(nil),           // 6: catalog.v1.ListVideosRequest
+	(*ListVideosResponse)(nil),          // 7: catalog.v1.ListVideosResponse
+	(*Engagement)(nil),                  // 8: catalog.v1.Engagement
+	(*ListUserEngagementsRequest)(nil),  // 9: catalog.v1.ListUserEngagementsRequest
+	(*ListUserEngagementsResponse)(nil), // 10: catalog.v1.ListUserEngagementsResponse
+	(*timestamppb.Timestamp)(nil),       // 11: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),         // 12: google.protobuf.Duration
 }
 var file_catalog_v1_catalog_service_proto_depIdxs = []int32{
-	8,  // 0: catalog.v1.Video.published_at:type_name -> google.protobuf.Timestamp
-	8,  // 1: catalog.v1.Video.created_at:type_name -> google.protobuf.Timestamp
-	8,  // 2: catalog.v1.Video.updated_at:type_name -> google.protobuf.Timestamp
-	9,  // 3: catalog.v1.GetVideoRequest.wait:type_name -> google.protobuf.Duration
+	11, // 0: catalog.v1.Video.published_at:type_name -> google.protobuf.Timestamp
+	11, // 1: catalog.v1.Video.created_at:type_name -> google.protobuf.Timestamp
+	11, // 2: catalog.v1.Video.updated_at:type_name -> google.protobuf.Timestamp
+	12, // 3: catalog.v1.GetVideoRequest.wait:type_name -> google.protobuf.Duration
 	1,  // 4: catalog.v1.GetVideoRequest.consistency:type_name -> catalog.v1.Consistency
 	3,  // 5: catalog.v1.GetVideoResponse.video:type_name -> catalog.v1.Video
 	0,  // 6: catalog.v1.GetVideoResponse.source:type_name -> catalog.v1.Source
 	2,  // 7: catalog.v1.GetVideoResponse.stale:type_name -> catalog.v1.Lag
-	9,  // 8: catalog.v1.ListVideosRequest.wait:type_name -> google.protobuf.Duration
+	12, // 8: catalog.v1.ListVideosRequest.wait:type_name -> google.protobuf.Duration
 	1,  // 9: catalog.v1.ListVideosRequest.consistency:type_name -> catalog.v1.Consistency
 	3,  // 10: catalog.v1.ListVideosResponse.videos:type_name -> catalog.v1.Video
 	0,  // 11: catalog.v1.ListVideosResponse.source:type_name -> catalog.v1.Source
 	2,  // 12: catalog.v1.ListVideosResponse.stale:type_name -> catalog.v1.Lag
-	4,  // 13: catalog.v1.CatalogService.GetVideo:input_type -> catalog.v1.GetVideoRequest
-	6,  // 14: catalog.v1.CatalogService.ListVideos:input_type -> catalog.v1.ListVideosRequest
-	5,  // 15: catalog.v1.CatalogService.GetVideo:output_type -> catalog.v1.GetVideoResponse
-	7,  // 16: catalog.v1.CatalogService.ListVideos:output_type -> catalog.v1.ListVideosResponse
-	15, // [15:17] is the sub-list for method output_type
-	13, // [13:15] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	11, // 13: catalog.v1.Engagement.created_at:type_name -> google.protobuf.Timestamp
+	11, // 14: catalog.v1.Engagement.updated_at:type_name -> google.protobuf.Timestamp
+	12, // 15: catalog.v1.ListUserEngagementsRequest.wait:type_name -> google.protobuf.Duration
+	1,  // 16: catalog.v1.ListUserEngagementsRequest.consistency:type_name -> catalog.v1.Consistency
+	8,  // 17: catalog.v1.ListUserEngagementsResponse.engagements:type_name -> catalog.v1.Engagement
+	0,  // 18: catalog.v1.ListUserEngagementsResponse.source:type_name -> catalog.v1.Source
+	2,  // 19: catalog.v1.ListUserEngagementsResponse.stale:type_name -> catalog.v1.Lag
+	4,  // 20: catalog.v1.CatalogService.GetVideo:input_type -> catalog.v1.GetVideoRequest
+	6,  // 21: catalog.v1.CatalogService.ListVideos:input_type -> catalog.v1.ListVideosRequest
+	9,  // 22: catalog.v1.CatalogService.ListUserEngagements:input_type -> catalog.v1.ListUserEngagementsRequest
+	5,  // 23: catalog.v1.CatalogService.GetVideo:output_type -> catalog.v1.GetVideoResponse
+	7,  // 24: catalog.v1.CatalogService.ListVideos:output_type -> catalog.v1.ListVideosResponse
+	10, // 25: catalog.v1.CatalogService.ListUserEngagements:output_type -> catalog.v1.ListUserEngagementsResponse
+	23, // [23:26] is the sub-list for method output_type
+	20, // [20:23] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_catalog_v1_catalog_service_proto_init() }
@@ -752,7 +1060,7 @@ func file_catalog_v1_catalog_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_catalog_v1_catalog_service_proto_rawDesc), len(file_catalog_v1_catalog_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   6,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -4,7 +4,7 @@
 // - protoc             (unknown)
 // source: catalog/v1/catalog_service.proto
 
-// The API of catalog, the read model of videos.
+// The API of catalog, the read model of videos and of what users make of them.
 //
 // Errors are google.rpc.Status with ErrorInfo (domain "lockstep", a stable
 // reason) and, where a field is at fault, BadRequest naming it.
@@ -24,8 +24,9 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	CatalogService_GetVideo_FullMethodName   = "/catalog.v1.CatalogService/GetVideo"
-	CatalogService_ListVideos_FullMethodName = "/catalog.v1.CatalogService/ListVideos"
+	CatalogService_GetVideo_FullMethodName            = "/catalog.v1.CatalogService/GetVideo"
+	CatalogService_ListVideos_FullMethodName          = "/catalog.v1.CatalogService/ListVideos"
+	CatalogService_ListUserEngagements_FullMethodName = "/catalog.v1.CatalogService/ListUserEngagements"
 )
 
 // CatalogServiceClient is the client API for CatalogService service.
@@ -45,6 +46,8 @@ type CatalogServiceClient interface {
 	GetVideo(ctx context.Context, in *GetVideoRequest, opts ...grpc.CallOption) (*GetVideoResponse, error)
 	// ListVideos pages through videos, newest first.
 	ListVideos(ctx context.Context, in *ListVideosRequest, opts ...grpc.CallOption) (*ListVideosResponse, error)
+	// ListUserEngagements pages through a user's engagements, newest video first.
+	ListUserEngagements(ctx context.Context, in *ListUserEngagementsRequest, opts ...grpc.CallOption) (*ListUserEngagementsResponse, error)
 }
 
 type catalogServiceClient struct {
@@ -75,6 +78,16 @@ func (c *catalogServiceClient) ListVideos(ctx context.Context, in *ListVideosReq
 	return out, nil
 }
 
+func (c *catalogServiceClient) ListUserEngagements(ctx context.Context, in *ListUserEngagementsRequest, opts ...grpc.CallOption) (*ListUserEngagementsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListUserEngagementsResponse)
+	err := c.cc.Invoke(ctx, CatalogService_ListUserEngagements_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // CatalogServiceServer is the server API for CatalogService service.
 // All implementations must embed UnimplementedCatalogServiceServer
 // for forward compatibility.
@@ -92,6 +105,8 @@ type CatalogServiceServer interface {
 	GetVideo(context.Context, *GetVideoRequest) (*GetVideoResponse, error)
 	// ListVideos pages through videos, newest first.
 	ListVideos(context.Context, *ListVideosRequest) (*ListVideosResponse, error)
+	// ListUserEngagements pages through a user's engagements, newest video first.
+	ListUserEngagements(context.Context, *ListUserEngagementsRequest) (*ListUserEngagementsResponse, error)
 	mustEmbedUnimplementedCatalogServiceServer()
 }
 
@@ -107,6 +122,9 @@ func (UnimplementedCatalogServiceServer) GetVideo(context.Context, *GetVideoRequ
 }
 func (UnimplementedCatalogServiceServer) ListVideos(context.Context, *ListVideosRequest) (*ListVideosResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListVideos not implemented")
+}
+func (UnimplementedCatalogServiceServer) ListUserEngagements(context.Context, *ListUserEngagementsRequest) (*ListUserEngagementsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListUserEngagements not implemented")
 }
 func (UnimplementedCatalogServiceServer) mustEmbedUnimplementedCatalogServiceServer() {}
 func (UnimplementedCatalogServiceServer) testEmbeddedByValue()                        {}
@@ -165,6 +183,24 @@ func _CatalogService_ListVideos_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _CatalogService_ListUserEngagements_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListUserEngagementsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CatalogServiceServer).ListUserEngagements(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CatalogService_ListUserEngagements_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CatalogServiceServer).ListUserEngagements(ctx, req.(*ListUserEngagementsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // CatalogService_ServiceDesc is the grpc.ServiceDesc for CatalogService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -179,6 +215,10 @@ var CatalogService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListVideos",
 			Handler:    _CatalogService_ListVideos_Handler,
+		},
+		{
+			MethodName: "ListUserEngagements",
+			Handler:    _CatalogService_ListUserEngagements_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
