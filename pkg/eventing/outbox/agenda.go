@@ -14,6 +14,9 @@ type agenda struct {
 	// follows them was passed over by every relay that saw it, since its
 	// predecessor was not published yet: whoever published that has to look.
 	after []queue.Position
+	// lookAt is when after is worth a claim of its own; before that it goes along
+	// with one that is made anyway. Zero if after is empty.
+	lookAt time.Time
 	// walkAt is when something must be looked for that only a walk finds.
 	walkAt time.Time
 	told   chan struct{}
@@ -21,9 +24,18 @@ type agenda struct {
 
 func newAgenda() *agenda { return &agenda{told: make(chan struct{}, 1)} }
 
+// lookLater is how long what follows a published event may wait if settling did
+// not see it: it was then committed while that statement ran, which is rare, and
+// a claim per published event would be most of what a relay costs at low load.
+const lookLater = 20 * time.Millisecond
+
 // settled notes what to look for when outcomes have been written.
-func (a *agenda) settled(outcomes []queue.Outcome) {
+func (a *agenda) settled(outcomes []queue.Outcome, followed bool) {
 	now := time.Now()
+	look := now.Add(lookLater)
+	if followed {
+		look = now
+	}
 	a.mu.Lock()
 	for _, o := range outcomes {
 		switch {
@@ -31,6 +43,7 @@ func (a *agenda) settled(outcomes []queue.Outcome) {
 			a.walkBy(now.Add(o.Fault.RetryIn))
 		case o.Fault == nil && o.Published > 0:
 			a.after = append(a.after, o.Run[:o.Published].Last())
+			a.lookBy(look)
 		}
 	}
 	a.mu.Unlock()
@@ -52,13 +65,22 @@ func (a *agenda) walkBy(at time.Time) {
 	}
 }
 
+// lookBy expects the lock.
+func (a *agenda) lookBy(at time.Time) {
+	if a.lookAt.IsZero() || at.Before(a.lookAt) {
+		a.lookAt = at
+	}
+}
+
 // take hands over up to n positions, oldest first.
 func (a *agenda) take(n int) []queue.Position {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n = min(n, len(a.after))
 	taken := a.after[:n:n]
-	a.after = a.after[n:]
+	if a.after = a.after[n:]; len(a.after) == 0 {
+		a.lookAt = time.Time{}
+	}
 	return taken
 }
 
@@ -66,14 +88,17 @@ func (a *agenda) take(n int) []queue.Position {
 func (a *agenda) giveBack(p []queue.Position) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.after = append(a.after, p...)
+	if a.after = append(a.after, p...); len(a.after) > 0 {
+		a.lookBy(time.Now())
+	}
 }
 
-// waiting is how many positions there are to take.
-func (a *agenda) waiting() int {
+// waiting is how many positions there are to take, and when to; that is zero if
+// there are none.
+func (a *agenda) waiting() (n int, lookAt time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return len(a.after)
+	return len(a.after), a.lookAt
 }
 
 // walkDue is when a walk is due on account of what was settled, or zero; it is

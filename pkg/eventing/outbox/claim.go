@@ -64,8 +64,11 @@ func (r *Relay) claiming(ctx context.Context, claimed chan<- *hold) {
 
 // rest waits until next, or until there is news.
 func (r *Relay) rest(ctx context.Context, next time.Time) {
+	if _, lookAt := r.agenda.waiting(); !lookAt.IsZero() {
+		next = earlier(next, lookAt)
+	}
 	wait := min(time.Until(next), beatEvery)
-	if wait <= 0 || r.agenda.waiting() > 0 {
+	if wait <= 0 {
 		return
 	}
 	t := time.NewTimer(wait)
@@ -96,7 +99,7 @@ func (r *Relay) look(ctx context.Context, s *search, claimed chan<- *hold) (time
 		s.pollAt = now
 	default:
 	}
-	if s.since != "" && (!now.Before(s.pollAt) || r.agenda.waiting() >= s.worthwhile()) {
+	if s.since != "" && (!now.Before(s.pollAt) || s.worthwhile(now, r.agenda)) {
 		if err := r.fresh(ctx, s, closed, claimed); err != nil {
 			return now, err
 		}
@@ -119,13 +122,14 @@ func (r *Relay) look(ctx context.Context, s *search, claimed chan<- *hold) (time
 	return next, nil
 }
 
-// worthwhile is how many positions are worth a claim of their own. A walk on its
-// way is busy anyway.
-func (s *search) worthwhile() int {
+// worthwhile reports whether what follows published events is worth a claim. A
+// walk on its way is busy anyway: then only if it fills one.
+func (s *search) worthwhile(now time.Time, a *agenda) bool {
+	n, lookAt := a.waiting()
 	if s.walking {
-		return s.aggregates
+		return n >= s.aggregates
 	}
-	return 1
+	return n > 0 && !now.Before(lookAt)
 }
 
 // fresh claims what is new.
@@ -141,14 +145,12 @@ func (r *Relay) fresh(ctx context.Context, s *search, closed []string, claimed c
 	}
 	s.since = c.Seen
 	s.took(c)
-	if len(c.Runs) > 0 {
-		s.empty, s.pollAt = 0, sent // there may be more
-	} else {
-		s.empty++
-		s.pollAt = sent.Add(idle.Delay(s.empty))
+	if s.empty++; len(c.Runs) > 0 {
+		s.empty = 1
 	}
+	s.pollAt = sent.Add(idle.Delay(s.empty))
 	if c.Cut {
-		s.again = true // for what was new
+		s.again, s.pollAt = true, sent // for what was new, and for what may be newer
 		r.agenda.giveBack(missing(after, c.Runs))
 	}
 	r.pass(c.Runs, sent, false, claimed)

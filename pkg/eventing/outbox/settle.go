@@ -71,10 +71,10 @@ func (r *Relay) settle(ctx context.Context, batch []landing) {
 	}
 	defer r.flight.remove(holds)
 	for attempt := 1; ; attempt++ {
-		lost, err := r.queue.Settle(settling, r.token, outcomes)
+		done, err := r.queue.Settle(settling, r.token, outcomes)
 		if err == nil {
-			r.metrics.settled(ctx, batch, lost)
-			r.agenda.settled(outcomes)
+			r.metrics.settled(ctx, batch, done.Lost)
+			r.agenda.settled(outcomes, done.Followed)
 			return
 		}
 		r.log.WarnContext(ctx, "relay cannot mark what it published", "error", err, "attempt", attempt)

@@ -35,22 +35,22 @@ const freshRows = 2000
 func (q Queue) Fresh(ctx context.Context, token string, l Limits, since Snapshot, after []Position) (Claimed, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	types, ids, versions := make([]string, len(after)), make([]string, len(after)), make([]int64, len(after))
-	for i, p := range after {
-		types[i], ids[i], versions[i] = p.AggregateType, p.AggregateID, p.Version
+	var done positions
+	for _, p := range after {
+		done.add(p)
 	}
 	var snapshot *string
 	if since != "" {
 		snapshot = (*string)(&since)
 	}
-	args := append(l.args(token), snapshot, freshRows, types, ids, versions)
-	rows, err := q.db.Query(ctx, freshClaim, args...)
-	if err != nil {
-		return Claimed{}, fmt.Errorf("claim new events: %w", err)
-	}
+	args := append(l.args(token), snapshot, freshRows, done.types, done.ids, done.versions)
 	var c Claimed
 	var found, heads int
-	events, err := scanClaim(rows, &c.Seen, &heads, &found)
+	var events []Event
+	err := q.run(ctx, freshClaim, args, func(rows pgx.Rows) (err error) {
+		events, err = scanClaim(rows, &c.Seen, &heads, &found)
+		return err
+	})
 	if err != nil {
 		return Claimed{}, fmt.Errorf("claim new events: %w", err)
 	}
@@ -79,8 +79,9 @@ type Walked struct {
 func (q Queue) Walk(ctx context.Context, token string, l Limits, from Position, steps int) (Walked, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	args := append(l.args(token), from.AggregateType, from.AggregateID, steps)
-	rows, err := q.db.Query(ctx, walkClaim, args...)
+	// Planned anew each time, by what statistics say of the moment: it is rare.
+	args := append([]any{pgx.QueryExecModeCacheDescribe}, l.args(token)...)
+	rows, err := q.db.Query(ctx, walkClaim, append(args, from.AggregateType, from.AggregateID, steps)...)
 	if err != nil {
 		return Walked{}, fmt.Errorf("walk over aggregates: %w", err)
 	}
@@ -109,9 +110,7 @@ func (l Limits) args(token string) []any {
 	if without == nil {
 		without = []string{}
 	}
-	// Planned anew each time, in a fraction of a millisecond: a plan that was
-	// made for an empty table reads all of a full one.
-	return []any{pgx.QueryExecModeCacheDescribe, token, LeaseTime, without, l.Aggregates, l.Events, l.PerAggregate, l.Bytes}
+	return []any{token, LeaseTime, without, l.Aggregates, l.Events, l.PerAggregate, l.Bytes}
 }
 
 // scanClaim reads rows that begin with report, the same in each, and go on with

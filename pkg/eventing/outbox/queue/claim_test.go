@@ -286,9 +286,9 @@ func TestClaimWaitsForRetryAndParked(t *testing.T) {
 
 func settle(t *testing.T, b box, token string, outcomes ...queue.Outcome) (lost int) {
 	t.Helper()
-	lost, err := b.Settle(context.WithoutCancel(t.Context()), token, outcomes)
+	s, err := b.Settle(context.WithoutCancel(t.Context()), token, outcomes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return lost
+	return s.Lost
 }

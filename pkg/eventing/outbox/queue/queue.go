@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/pkg/eventing"
@@ -21,10 +22,17 @@ const (
 
 // Queue holds every statement that a relay runs on the outbox that db's
 // search_path finds. Times are the database's: instances' clocks differ.
-type Queue struct{ db *pgxpool.Pool }
+type Queue struct {
+	db *pgxpool.Pool
+	// keepsStatements says that db's sessions keep what they have prepared. They
+	// do not behind a transaction pooler, which db's configuration then says.
+	keepsStatements bool
+}
 
 // New returns the queue of db.
-func New(db *pgxpool.Pool) Queue { return Queue{db} }
+func New(db *pgxpool.Pool) Queue {
+	return Queue{db, db.Config().ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement}
+}
 
 // Event is a pending event.
 type Event struct {
@@ -66,6 +74,16 @@ type Position struct {
 
 // Key identifies the position's aggregate.
 func (p Position) Key() string { return eventing.Key(p.AggregateType, p.AggregateID) }
+
+// positions are some as statements take them.
+type positions struct {
+	types, ids []string
+	versions   []int64
+}
+
+func (p *positions) add(at Position) {
+	p.types, p.ids, p.versions = append(p.types, at.AggregateType), append(p.ids, at.AggregateID), append(p.versions, at.Version)
+}
 
 // Snapshot is what a statement saw: Postgres's pg_snapshot. An empty one saw
 // nothing that a later statement could ask about.

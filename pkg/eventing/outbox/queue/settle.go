@@ -32,10 +32,18 @@ type Fault struct {
 	Park bool
 }
 
+// Settled is what Settle found.
+type Settled struct {
+	// Lost is the number of runs whose lease another relay has taken over since.
+	Lost int
+	// Followed reports whether a published event had a successor already, in the
+	// statement's snapshot.
+	Followed bool
+}
+
 // Settle writes back what became of some runs, in one statement. token is the
-// fence: of a run whose lease another relay has taken over since, nothing is
-// written. It returns the number of such runs.
-func (q Queue) Settle(ctx context.Context, token string, outcomes []Outcome) (lost int, err error) {
+// fence: of a run whose lease is lost, nothing is written.
+func (q Queue) Settle(ctx context.Context, token string, outcomes []Outcome) (s Settled, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	var heads, published, publishedHeads, back []uuid.UUID
@@ -43,10 +51,14 @@ func (q Queue) Settle(ctx context.Context, token string, outcomes []Outcome) (lo
 	var reasons []string
 	var retries []time.Duration
 	var rejected, park []bool
+	var last positions
 	for _, o := range outcomes {
 		heads = append(heads, o.Run.Head())
 		for _, e := range o.Run[:o.Published] {
 			published, publishedHeads = append(published, e.ID), append(publishedHeads, o.Run.Head())
+		}
+		if o.Published > 0 && o.Fault == nil {
+			last.add(o.Run[:o.Published].Last())
 		}
 		switch {
 		case o.Fault != nil:
@@ -58,12 +70,15 @@ func (q Queue) Settle(ctx context.Context, token string, outcomes []Outcome) (lo
 		}
 	}
 	var held int
-	err = q.db.QueryRow(ctx, settle, pgx.QueryExecModeCacheDescribe, token, heads, published, publishedHeads,
-		failed, failedHeads, reasons, retries, rejected, park, back).Scan(&held)
+	err = q.runRow(ctx, settle, []any{
+		token, heads, published, publishedHeads,
+		failed, failedHeads, reasons, retries, rejected, park, back, last.types, last.ids, last.versions,
+	}, &held, &s.Followed)
 	if err != nil {
-		return 0, fmt.Errorf("settle: %w", err)
+		return Settled{}, fmt.Errorf("settle: %w", err)
 	}
-	return len(outcomes) - held, nil
+	s.Lost = len(outcomes) - held
+	return s, nil
 }
 
 // A run whose first event is published has its lease on a row that is done: the
@@ -92,20 +107,21 @@ WITH mine AS MATERIALIZED (
 	UPDATE outbox SET lock_token = NULL, locked_at = NULL
 	 WHERE id = ANY(ARRAY(SELECT id FROM mine WHERE id = ANY($11::uuid[])))
 )
-SELECT count(*) FROM mine`
+SELECT (SELECT count(*) FROM mine),
+       EXISTS (SELECT FROM unnest($12::text[], $13::text[], $14::bigint[]) AS done(aggregate_type, aggregate_id, version)
+                CROSS JOIN LATERAL (` + successor + `) o)`
 
 // Renew extends the leases under token of the runs with these heads, and returns
 // the heads of which it still holds the lease.
 func (q Queue) Renew(ctx context.Context, token string, heads []uuid.UUID) ([]uuid.UUID, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	rows, err := q.db.Query(ctx, `
-		UPDATE outbox SET locked_at = now() WHERE id = ANY($1) AND lock_token = $2 RETURNING id`,
-		pgx.QueryExecModeCacheDescribe, heads, token)
-	if err != nil {
-		return nil, fmt.Errorf("renew leases: %w", err)
-	}
-	held, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	var held []uuid.UUID
+	err := q.run(ctx, `UPDATE outbox SET locked_at = now() WHERE id = ANY($1) AND lock_token = $2 RETURNING id`, []any{heads, token},
+		func(rows pgx.Rows) (err error) {
+			held, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+			return err
+		})
 	if err != nil {
 		return nil, fmt.Errorf("renew leases: %w", err)
 	}

@@ -63,6 +63,14 @@ var claimedEvents = columns("e") + `
   LEFT JOIN fits e ON true
  ORDER BY e.head, e.version`
 
+// successor is the event that comes next after done.
+const successor = `
+		SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version
+		  FROM outbox o
+		 WHERE o.aggregate_type = done.aggregate_type AND o.aggregate_id = done.aggregate_id AND o.version > done.version
+		 ORDER BY o.version
+		 LIMIT 1`
+
 // An open transaction is looked up as a range, in the index's order: as a value
 // that statistics say many rows have, the planner would read the table for it.
 var freshClaim = `
@@ -85,12 +93,7 @@ WITH fresh AS (
 ), next AS (
 	SELECT o.place, o.aggregate_type, o.aggregate_id, o.version
 	  FROM unnest($10::text[], $11::text[], $12::bigint[]) AS done(aggregate_type, aggregate_id, version)
-	 CROSS JOIN LATERAL (
-		SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version
-		  FROM outbox o
-		 WHERE o.aggregate_type = done.aggregate_type AND o.aggregate_id = done.aggregate_id AND o.version > done.version
-		 ORDER BY o.version
-		 LIMIT 1) o
+	 CROSS JOIN LATERAL (` + successor + `) o
 ), candidate AS (
 	SELECT DISTINCT ON (c.aggregate_type, c.aggregate_id) c.place
 	  FROM (SELECT place, aggregate_type, aggregate_id, version FROM fresh

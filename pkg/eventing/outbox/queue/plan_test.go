@@ -1,0 +1,70 @@
+package queue_test
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+
+	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+// TestAPlanOutlivesTheTable keeps the plans of a table that was nearly empty, and
+// counts what they read when it has filled up.
+func TestAPlanOutlivesTheTable(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.New(t)
+	db := pg.Pool(t, pg.VideoURL+"&pool_max_conns=1")
+	b := box{queue.New(db), db}
+	version := int64(0)
+	work := func() {
+		t.Helper()
+		version++
+		since := b.snapshot(t)
+		b.append(t, "busy", version, version)
+		c, err := b.Fresh(t.Context(), "t", plenty, since, []queue.Position{{AggregateType: "video", AggregateID: "parked", Version: 1}})
+		if err != nil || len(c.Runs) != 1 {
+			t.Fatalf("claimed %d runs: %v", len(c.Runs), err)
+		}
+		if _, err := b.Renew(t.Context(), "t", ids(c.Runs)); err != nil {
+			t.Fatal(err)
+		}
+		settle(t, b, "t", queue.Outcome{Run: c.Runs[0], Published: 1})
+	}
+	const insert = `
+		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, published_at, parked_at)
+		SELECT gen_random_uuid(), 'video', $1, 'VideoUpdated', v, '', $2::timestamptz, CASE WHEN v = 1 THEN $3::timestamptz END
+		  FROM generate_series(1, 20000) v`
+	work()
+	// The table is of one page, statistics now say: to read it all costs least.
+	if _, err := pg.Pool(t, pg.Admin).Exec(t.Context(), `VACUUM (ANALYZE) video.outbox`); err != nil {
+		t.Fatal(err)
+	}
+	work() // makes the plans that are kept
+	b.exec(t, insert, "published", "2026-01-01", nil)
+	b.exec(t, insert, "parked", nil, "2026-01-01")
+	before := b.read(t)
+	const times = 20
+	for range times {
+		work()
+	}
+	if n := (b.read(t) - before) / times; n > 100 {
+		t.Errorf("a claim, a renewal and a settling read %d rows, want a few", n)
+	}
+}
+
+func ids(runs []queue.Run) (heads []uuid.UUID) {
+	for _, r := range runs {
+		heads = append(heads, r.Head())
+	}
+	return heads
+}
+
+// read is how many rows this session has read from the outbox and its indexes.
+func (b box) read(t *testing.T) int {
+	t.Helper()
+	b.exec(t, `SELECT pg_stat_force_next_flush()`)
+	return b.count(t, `
+		SELECT seq_tup_read + (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'outbox')
+		  FROM pg_stat_user_tables WHERE relname = 'outbox'`)
+}
