@@ -2,7 +2,7 @@
 # fetches. `make` alone lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test crash bench bench-full tf-provider lint fmt generate verify proto-release fork ci clean
+.PHONY: help run test crash bench bench-full tf-check tf-mutants tf-provider lint fmt generate verify proto-release fork ci clean
 
 # Extra arguments for the command behind run, test and bench, and for fork.
 ARGS   ?=
@@ -53,6 +53,12 @@ bench: ## Measure beside rivals and limits; build/bench.json (ARGS="-quick", ARG
 
 bench-full: ## The same with more runs and the large tables
 	@$(MAKE) --no-print-directory bench ARGS='--full $(ARGS)'
+
+tf-check: ## Check deploy/terraform without a cloud: fmt, validate, tests, who may do what (ARGS=-optional)
+	@go run ./cmd/tf check $(ARGS)
+
+tf-mutants: ## Make wrong edits in deploy/terraform, and show which check catches each; takes minutes
+	@go run ./cmd/tf mutants
 
 tf-provider: $(TF_GOOGLE) ## Build Terraform's google provider once, in 5 minutes: the tests that need it run then
 

@@ -1,4 +1,4 @@
-# catalog: its identities, what they may do, its secrets, its migrations, and itself.
+# catalog: its identities, what they may do, its secrets, and itself.
 
 locals {
   catalog_secrets = toset(concat(
@@ -94,87 +94,6 @@ resource "google_secret_manager_secret_iam_member" "catalog" {
   member = "serviceAccount:${
     each.value == "catalog-admin-database-url" ? google_service_account.catalog_migrate.email : google_service_account.catalog.email
   }"
-}
-
-# Migrations: a job that has to succeed before the service is changed.
-
-# A new id whenever the job would run something else. Going back to an earlier image
-# is something else again: an execution's name cannot be used twice.
-resource "terraform_data" "catalog_migration" {
-  triggers_replace = [
-    var.catalog.image,
-    lookup(var.secret_versions, "catalog-admin-database-url", "latest"),
-    var.network,
-    local.sql_instances,
-  ]
-}
-
-resource "google_cloud_run_v2_job" "catalog_migrate" {
-  name                = "catalog-migrate"
-  location            = var.region
-  deletion_protection = false # it holds nothing
-
-  # Creating or changing the job runs it, and waits until it has ended well.
-  run_execution_token = substr(terraform_data.catalog_migration.id, 0, 8)
-
-  template {
-    template {
-      service_account       = google_service_account.catalog_migrate.email
-      execution_environment = "EXECUTION_ENVIRONMENT_GEN2"
-      max_retries           = 1
-      timeout               = "960s" # migrate itself gives up after 15 minutes
-
-      containers {
-        image = var.catalog.image
-        args  = ["migrate"]
-
-        env {
-          name = "DATABASE_URL"
-          value_source {
-            secret_key_ref {
-              secret  = google_secret_manager_secret.catalog["catalog-admin-database-url"].secret_id
-              version = lookup(var.secret_versions, "catalog-admin-database-url", "latest")
-            }
-          }
-        }
-
-        dynamic "volume_mounts" {
-          for_each = local.sql_instances
-          content {
-            name       = "cloudsql"
-            mount_path = "/cloudsql"
-          }
-        }
-      }
-
-      dynamic "volumes" {
-        for_each = local.sql_instances
-        content {
-          name = "cloudsql"
-          cloud_sql_instance {
-            instances = [volumes.value]
-          }
-        }
-      }
-
-      dynamic "vpc_access" {
-        for_each = var.network[*]
-        content {
-          egress = "PRIVATE_RANGES_ONLY"
-          network_interfaces {
-            network    = vpc_access.value.network
-            subnetwork = vpc_access.value.subnetwork
-          }
-        }
-      }
-    }
-  }
-
-  depends_on = [
-    google_secret_manager_secret_iam_member.catalog,
-    google_project_iam_member.sql_client,
-    google_sql_database.main,
-  ]
 }
 
 # The service
@@ -286,6 +205,11 @@ resource "google_cloud_run_v2_service" "catalog" {
         }
       }
     }
+  }
+
+  traffic {
+    type    = "TRAFFIC_TARGET_ALLOCATION_TYPE_LATEST"
+    percent = 100
   }
 
   depends_on = [

@@ -62,7 +62,7 @@ resource "google_service_account_iam_member" "ci_plan" {
 resource "google_artifact_registry_repository_iam_member" "ci_plan" {
   count = local.ci
 
-  repository = google_artifact_registry_repository.images.name
+  repository = google_artifact_registry_repository.images.repository_id
   location   = google_artifact_registry_repository.images.location
   role       = "roles/artifactregistry.writer"
   member     = "serviceAccount:${google_service_account.ci_plan[0].email}"

@@ -1,4 +1,4 @@
-# video: its identities, what they may do, its secrets, its migrations, and itself.
+# video: its identities, what they may do, its secrets, and itself.
 
 locals {
   video_secrets = toset(concat(
@@ -86,87 +86,6 @@ resource "google_secret_manager_secret_iam_member" "video" {
   member = "serviceAccount:${
     each.value == "video-admin-database-url" ? google_service_account.video_migrate.email : google_service_account.video.email
   }"
-}
-
-# Migrations: a job that has to succeed before the service is changed.
-
-# A new id whenever the job would run something else. Going back to an earlier image
-# is something else again: an execution's name cannot be used twice.
-resource "terraform_data" "video_migration" {
-  triggers_replace = [
-    var.video.image,
-    lookup(var.secret_versions, "video-admin-database-url", "latest"),
-    var.network,
-    local.sql_instances,
-  ]
-}
-
-resource "google_cloud_run_v2_job" "video_migrate" {
-  name                = "video-migrate"
-  location            = var.region
-  deletion_protection = false # it holds nothing
-
-  # Creating or changing the job runs it, and waits until it has ended well.
-  run_execution_token = substr(terraform_data.video_migration.id, 0, 8)
-
-  template {
-    template {
-      service_account       = google_service_account.video_migrate.email
-      execution_environment = "EXECUTION_ENVIRONMENT_GEN2"
-      max_retries           = 1
-      timeout               = "960s" # migrate itself gives up after 15 minutes
-
-      containers {
-        image = var.video.image
-        args  = ["migrate"]
-
-        env {
-          name = "DATABASE_URL"
-          value_source {
-            secret_key_ref {
-              secret  = google_secret_manager_secret.video["video-admin-database-url"].secret_id
-              version = lookup(var.secret_versions, "video-admin-database-url", "latest")
-            }
-          }
-        }
-
-        dynamic "volume_mounts" {
-          for_each = local.sql_instances
-          content {
-            name       = "cloudsql"
-            mount_path = "/cloudsql"
-          }
-        }
-      }
-
-      dynamic "volumes" {
-        for_each = local.sql_instances
-        content {
-          name = "cloudsql"
-          cloud_sql_instance {
-            instances = [volumes.value]
-          }
-        }
-      }
-
-      dynamic "vpc_access" {
-        for_each = var.network[*]
-        content {
-          egress = "PRIVATE_RANGES_ONLY"
-          network_interfaces {
-            network    = vpc_access.value.network
-            subnetwork = vpc_access.value.subnetwork
-          }
-        }
-      }
-    }
-  }
-
-  depends_on = [
-    google_secret_manager_secret_iam_member.video,
-    google_project_iam_member.sql_client,
-    google_sql_database.main,
-  ]
 }
 
 # The service
@@ -279,6 +198,11 @@ resource "google_cloud_run_v2_service" "video" {
         }
       }
     }
+  }
+
+  traffic {
+    type    = "TRAFFIC_TARGET_ALLOCATION_TYPE_LATEST"
+    percent = 100
   }
 
   # A message published before its subscription exists is lost to it.

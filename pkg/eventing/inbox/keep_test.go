@@ -23,7 +23,7 @@ func TestPurgeTakesWhatIsSettledAndOld(t *testing.T) {
 	}
 	total := 0
 	for _, want := range []int{purgeBatch, 1200 - purgeBatch, 0} {
-		n, err := c.store.purge(t.Context(), retention)
+		n, err := c.store.purge(t.Context(), Retention)
 		if err != nil || n != want {
 			t.Errorf("purged %d rows (%v), want %d", n, err, want)
 		}

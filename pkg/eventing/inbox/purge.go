@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// retention is how long the row of a settled event is kept: a day longer
+	// Retention is how long the row of a settled event is kept: a day longer
 	// than Pub/Sub can replay anything
 	// (https://cloud.google.com/pubsub/quotas: 31 days). What comes again
 	// all the same is stopped by its version.
-	retention = 32 * 24 * time.Hour
+	Retention = 32 * 24 * time.Hour
 	// keepEvery is the pause between two rounds of keeping.
 	keepEvery = time.Minute
 	// purgeBatch rows go in one transaction, purgePause apart.
@@ -33,7 +33,7 @@ func (c *Consumer) keep(ctx context.Context) {
 			c.log.WarnContext(ctx, "this run not shown to go on", "error", err)
 		}
 		for ctx.Err() == nil {
-			n, err := c.store.purge(ctx, retention)
+			n, err := c.store.purge(ctx, Retention)
 			if err != nil && ctx.Err() == nil {
 				c.log.WarnContext(ctx, "inbox rows not purged, trying again later", "error", err)
 			}

@@ -1,96 +1,87 @@
-# What catalog may have besides: instances that only consume, and the operator's job.
+# catalog's jobs: migrations, and the operator's tool.
 
-# Cloud Run scales a service on requests, never on a backlog. The binary serves its
-# port here, too, where nobody but the probe can reach it.
-resource "google_cloud_run_v2_worker_pool" "catalog" {
-  count = var.catalog.workers > 0 ? 1 : 0
+# Migrations: a job that has to succeed before the service is changed.
 
-  name                = "catalog-workers"
+# A new id whenever the job would run something else. Going back to an earlier image
+# is something else again: an execution's name cannot be used twice.
+resource "terraform_data" "catalog_migration" {
+  triggers_replace = [
+    var.catalog.image,
+    lookup(var.secret_versions, "catalog-admin-database-url", "latest"),
+    var.network,
+    local.sql_instances,
+  ]
+}
+
+resource "google_cloud_run_v2_job" "catalog_migrate" {
+  name                = "catalog-migrate"
   location            = var.region
   deletion_protection = false # it holds nothing
 
-  scaling {
-    scaling_mode          = "MANUAL"
-    manual_instance_count = var.catalog.workers
-  }
+  # Creating or changing the job runs it, and waits until it has ended well.
+  run_execution_token = substr(terraform_data.catalog_migration.id, 0, 8)
 
   template {
-    service_account = google_service_account.catalog.email
+    template {
+      service_account       = google_service_account.catalog_migrate.email
+      execution_environment = "EXECUTION_ENVIRONMENT_GEN2"
+      max_retries           = 1
+      timeout               = "960s" # migrate itself gives up after 15 minutes
 
-    containers {
-      image = var.catalog.image
+      containers {
+        image = var.catalog.image
+        args  = ["migrate"]
 
-      resources {
-        limits = {
-          cpu    = var.catalog.cpu
-          memory = var.catalog.memory
-        }
-      }
-
-      dynamic "env" {
-        for_each = local.catalog_env
-        content {
-          name  = env.key
-          value = env.value
-        }
-      }
-
-      dynamic "env" {
-        for_each = local.catalog_secret_env
-        content {
-          name = env.key
+        env {
+          name = "DATABASE_URL"
           value_source {
             secret_key_ref {
-              secret  = google_secret_manager_secret.catalog[env.value].secret_id
-              version = lookup(var.secret_versions, env.value, "latest")
+              secret  = google_secret_manager_secret.catalog["catalog-admin-database-url"].secret_id
+              version = lookup(var.secret_versions, "catalog-admin-database-url", "latest")
             }
+          }
+        }
+
+        dynamic "volume_mounts" {
+          for_each = local.sql_instances
+          content {
+            name       = "cloudsql"
+            mount_path = "/cloudsql"
           }
         }
       }
 
-      liveness_probe {
-        period_seconds    = 15
-        timeout_seconds   = 5
-        failure_threshold = 4
-        http_get {
-          path = "/healthz"
-          port = 8080
-        }
-      }
-
-      dynamic "volume_mounts" {
+      dynamic "volumes" {
         for_each = local.sql_instances
         content {
-          name       = "cloudsql"
-          mount_path = "/cloudsql"
+          name = "cloudsql"
+          cloud_sql_instance {
+            instances = [volumes.value]
+          }
         }
       }
-    }
 
-    dynamic "volumes" {
-      for_each = local.sql_instances
-      content {
-        name = "cloudsql"
-        cloud_sql_instance {
-          instances = [volumes.value]
-        }
-      }
-    }
-
-    dynamic "vpc_access" {
-      for_each = var.network[*]
-      content {
-        egress = "PRIVATE_RANGES_ONLY"
-        network_interfaces {
-          network    = vpc_access.value.network
-          subnetwork = vpc_access.value.subnetwork
+      dynamic "vpc_access" {
+        for_each = var.network[*]
+        content {
+          egress = "PRIVATE_RANGES_ONLY"
+          network_interfaces {
+            network    = vpc_access.value.network
+            subnetwork = vpc_access.value.subnetwork
+          }
         }
       }
     }
   }
 
-  depends_on = [google_cloud_run_v2_service.catalog]
+  depends_on = [
+    google_secret_manager_secret_iam_member.catalog,
+    google_project_iam_member.sql_client,
+    google_sql_database.main,
+  ]
 }
+
+# The operator's tool
 
 # gcloud run jobs execute catalog-dlq --args=dlq,list
 resource "google_cloud_run_v2_job" "catalog_dlq" {

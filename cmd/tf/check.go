@@ -1,0 +1,200 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"example.com/lockstep/pkg/eventing/inbox"
+)
+
+// A level is one way of looking at the module. They go from cheap to dear.
+type level struct {
+	name string
+	run  func(ctx context.Context, m *module) (seen string, err error)
+}
+
+var levels = []level{
+	{"fmt", formatted},
+	{"validate", validated},
+	{"test", tested},
+	{"grants", grantsUnchanged},
+	{"windows", windowsAgree},
+}
+
+func check(ctx context.Context, args []string, stdout io.Writer) error {
+	flags := flag.NewFlagSet("check", flag.ContinueOnError)
+	write, optional := flags.Bool("write", false, ""), flags.Bool("optional", false, "")
+	if err := parse(flags, args); err != nil {
+		return err
+	}
+	plugins, err := obtain(ctx, !*optional, stdout)
+	possible := levels
+	if errors.Is(err, errMissing) && *optional {
+		fmt.Fprintln(stdout, "skipped:", err)
+		if plugins == "" {
+			return nil
+		}
+		possible, err = levels[:1], nil // a format needs no provider
+	}
+	if err != nil {
+		return err
+	}
+	m, err := newModule(plugins)
+	if err != nil {
+		return err
+	}
+	defer m.remove() //nolint:errcheck // what is left over is in a temporary directory
+	if *write {
+		return writeGrants(ctx, m)
+	}
+	for _, l := range possible {
+		start := time.Now()
+		seen, err := l.run(ctx, m)
+		if err != nil {
+			return fmt.Errorf("%s: %w", l.name, err)
+		}
+		fmt.Fprintf(stdout, "%-9s ok  %5.1f s  %s\n", l.name, time.Since(start).Seconds(), seen)
+	}
+	return nil
+}
+
+func formatted(ctx context.Context, m *module) (string, error) {
+	diff, err := m.terraform(ctx, "fmt", "-check", "-recursive", "-diff")
+	if err != nil {
+		return "", fmt.Errorf("`terraform fmt -recursive %s` would change:\n%s", moduleDir, diff)
+	}
+	return "", nil
+}
+
+// diagnostic is what Terraform has to say about a module.
+type diagnostic struct {
+	Severity string `json:"severity"`
+	Summary  string `json:"summary"`
+	Detail   string `json:"detail"`
+	Range    struct {
+		Filename string `json:"filename"`
+		Start    struct {
+			Line int `json:"line"`
+		} `json:"start"`
+	} `json:"range"`
+}
+
+func (d diagnostic) String() string {
+	text := d.Detail
+	if d.Summary != "Test assertion failed" {
+		text = strings.TrimSuffix(d.Summary+": "+d.Detail, ": ")
+	}
+	if d.Range.Filename != "" {
+		text = fmt.Sprintf("%s:%d: %s", d.Range.Filename, d.Range.Start.Line, text)
+	}
+	return text
+}
+
+func validated(ctx context.Context, m *module) (string, error) {
+	output, err := m.terraform(ctx, "validate", "-json")
+	var result struct {
+		Diagnostics []diagnostic `json:"diagnostics"`
+	}
+	if unreadable := json.Unmarshal(output, &result); unreadable != nil {
+		return "", errors.Join(err, unreadable)
+	}
+	var wrong []error
+	for _, d := range result.Diagnostics {
+		// The warning is that of the override.
+		if d.Severity == "error" {
+			wrong = append(wrong, errors.New(d.String()))
+		}
+	}
+	return "", errors.Join(wrong...)
+}
+
+// event is a line that `terraform test -json` prints.
+type event struct {
+	Type       string     `json:"type"`
+	Diagnostic diagnostic `json:"diagnostic"`
+	Run        string     `json:"@testrun"`
+	Summary    struct {
+		Passed int `json:"passed"`
+	} `json:"test_summary"`
+	State json.RawMessage `json:"test_state"`
+}
+
+// events calls handle for each line of Terraform's output. Lines that are no JSON
+// are warnings.
+func events(output []byte, handle func(event) error) error {
+	for line := range bytes.Lines(output) {
+		var e event
+		if !bytes.HasPrefix(line, []byte("{")) {
+			continue
+		}
+		if err := json.Unmarshal(line, &e); err != nil {
+			return fmt.Errorf("read what Terraform prints: %w", err)
+		}
+		if err := handle(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func tested(ctx context.Context, m *module) (string, error) {
+	output, err := m.terraform(ctx, "test", "-json")
+	var wrong []error
+	var passed int
+	unreadable := events(output, func(e event) error {
+		if e.Type == "diagnostic" && e.Diagnostic.Severity == "error" {
+			wrong = append(wrong, fmt.Errorf("%s: %s", e.Run, e.Diagnostic))
+		}
+		if e.Type == "test_summary" {
+			passed = e.Summary.Passed
+		}
+		return nil
+	})
+	switch {
+	case len(wrong) > 0:
+		return "", errors.Join(wrong...)
+	case err != nil || unreadable != nil:
+		return "", errors.Join(err, unreadable)
+	case passed == 0:
+		return "", errors.New("no test has run")
+	}
+	return strconv.Itoa(passed) + " runs", nil
+}
+
+var inboxRetention = regexp.MustCompile(`(?m)^\s*inbox_retention_days\s*=\s*(\d+)$`)
+
+// windowsAgree compares what the module believes of the code with the code: for
+// how long the inbox remembers what it has applied.
+func windowsAgree(_ context.Context, m *module) (string, error) {
+	return inboxRemembers(m.path("."))
+}
+
+func inboxRemembers(dir string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(dir, "pubsub.tf"))
+	if err != nil {
+		return "", err
+	}
+	found := inboxRetention.FindSubmatch(text)
+	if found == nil {
+		return "", errors.New("pubsub.tf has no inbox_retention_days")
+	}
+	days, err := strconv.Atoi(string(found[1]))
+	if err != nil {
+		return "", err
+	}
+	if keeps := time.Duration(days) * 24 * time.Hour; keeps != inbox.Retention {
+		return "", fmt.Errorf("pubsub.tf believes that the inbox remembers for %v; it does for %v", keeps, inbox.Retention)
+	}
+	return fmt.Sprintf("the inbox remembers for %d days", days), nil
+}

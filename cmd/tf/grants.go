@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// grantsFile has a line for each permission that the module gives, in a project
+// that has everything.
+const grantsFile = moduleDir + "/tests/grants.txt"
+
+// grantsTest makes that project.
+const grantsTest = "tests/grants.tftest.hcl"
+
+// accessType is a resource that grants.
+var accessType = regexp.MustCompile(`^google_(.+)_iam_(member|binding|policy)$`)
+
+// targets are the attributes by which a grant names what it is about.
+var targets = []string{"topic", "subscription", "secret_id", "service_account_id", "repository", "name", "project"}
+
+// short leaves out what is the same in every line.
+var short = strings.NewReplacer(
+	"serviceAccount:", "", "@acme-test.iam.gserviceaccount.com", "", "projects/acme-test/serviceAccounts/", "",
+	"projects/123456789012/locations/global/workloadIdentityPools/", "",
+)
+
+// grantsUnchanged compares all that is granted with grantsFile: an assertion sees
+// the grant that it names, and never one that somebody has added.
+func grantsUnchanged(ctx context.Context, m *module) (string, error) {
+	want, err := os.ReadFile(m.path("tests/grants.txt"))
+	if err != nil {
+		return "", err
+	}
+	got, err := grants(ctx, m)
+	if err != nil {
+		return "", err
+	}
+	listed := strings.Split(strings.TrimSpace(string(want)), "\n")
+	var wrong []error
+	for _, line := range got {
+		if !slices.Contains(listed, line) {
+			wrong = append(wrong, fmt.Errorf("%s does not list: %s", grantsFile, line))
+		}
+	}
+	for _, line := range listed {
+		if !slices.Contains(got, line) {
+			wrong = append(wrong, fmt.Errorf("the module does not grant: %s", line))
+		}
+	}
+	return fmt.Sprintf("%d, as in %s", len(got), grantsFile), errors.Join(wrong...)
+}
+
+func writeGrants(ctx context.Context, m *module) error {
+	lines, err := grants(ctx, m)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.FromSlash(grantsFile), []byte(strings.Join(lines, "\n")+"\n"), 0o644)
+}
+
+// grants returns who may do what with what, sorted.
+func grants(ctx context.Context, m *module) ([]string, error) {
+	output, err := m.terraform(ctx, "test", "-json", "-verbose", "-filter="+grantsTest)
+	if err != nil {
+		return nil, err
+	}
+	lines := map[string]bool{}
+	err = events(output, func(e event) error {
+		found, err := e.grants()
+		for _, line := range found {
+			lines[line] = true
+		}
+		return err
+	})
+	if err == nil && len(lines) == 0 {
+		err = fmt.Errorf("%s left no grant", grantsTest)
+	}
+	return slices.Sorted(maps.Keys(lines)), err
+}
+
+// grants returns those in the state that a test has left; other events have none.
+func (e event) grants() (lines []string, err error) {
+	if e.Type != "test_state" {
+		return nil, nil
+	}
+	var state struct {
+		Root struct {
+			Resources []resource `json:"resources"`
+		} `json:"root_module"`
+	}
+	if err := json.Unmarshal(e.State, &state); err != nil {
+		return nil, fmt.Errorf("read the test's state: %w", err)
+	}
+	for _, r := range state.Root.Resources {
+		lines = append(lines, r.grants()...)
+	}
+	return lines, nil
+}
+
+// A resource is one of a state.
+type resource struct {
+	Type   string         `json:"type"`
+	Values map[string]any `json:"values"`
+}
+
+// grants returns a line for each member; a resource that grants nothing has none.
+func (r resource) grants() []string {
+	kind := accessType.FindStringSubmatch(r.Type)
+	if kind == nil {
+		return nil
+	}
+	target := []string{strings.ReplaceAll(kind[1], "_", " ")}
+	if i := slices.IndexFunc(targets, func(name string) bool { return text(r.Values[name]) != "" }); i >= 0 {
+		target = append(target, text(r.Values[targets[i]]))
+	}
+	for _, c := range list(r.Values["condition"]) {
+		condition, _ := c.(map[string]any)
+		target = append(target, "if", text(condition["expression"]))
+	}
+	members := list(r.Values["members"])
+	if member := r.Values["member"]; member != nil {
+		members = append(members, member)
+	}
+	if len(members) == 0 { // a policy: a document that nobody reads here
+		members = append(members, "?")
+	}
+	lines := make([]string, 0, len(members))
+	for _, member := range members {
+		lines = append(lines, short.Replace(strings.Join([]string{text(member), text(r.Values["role"]), strings.Join(target, " ")}, "  ")))
+	}
+	return lines
+}
+
+func text(value any) string {
+	s, _ := value.(string)
+	return s
+}
+
+func list(value any) []any {
+	l, _ := value.([]any)
+	return l
+}

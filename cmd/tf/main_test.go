@@ -1,0 +1,136 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"testing"
+)
+
+// The command works in the root of the repository, so its tests do.
+func TestMain(m *testing.M) {
+	if err := os.Chdir("../.."); err != nil {
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+func TestCommandLine(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		args           string
+		code           int
+		stdout, stderr string // a part of each
+	}{
+		{"", 2, "", "unknown command"},
+		{"help", 0, "Commands:", ""},
+		{"--help", 0, "Commands:", ""},
+		{"check --help", 0, "-optional", ""},
+		{"destroy", 2, "", `unknown command "destroy"`},
+		{"check -fast", 2, "", "-fast"},
+		{"mutants now", 2, "", `unexpected argument "now"`},
+	} {
+		var stdout, stderr bytes.Buffer
+		code := run(t.Context(), strings.Fields(test.args), &stdout, &stderr)
+		if code != test.code || !strings.Contains(stdout.String(), test.stdout) || !strings.Contains(stderr.String(), test.stderr) {
+			t.Errorf("tf %s: code %d, stdout %q, stderr %q", test.args, code, stdout.String(), stderr.String())
+		}
+	}
+}
+
+func TestWithoutTerraform(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	var stdout, stderr bytes.Buffer
+	if code := run(t.Context(), []string{"check"}, &stdout, &stderr); code != 1 || !strings.Contains(stderr.String(), "is not installed") {
+		t.Errorf("check: code %d, stderr %q, want what to install", code, stderr.String())
+	}
+	if code := run(t.Context(), []string{"check", "-optional"}, &stdout, &stderr); code != 0 || !strings.HasPrefix(stdout.String(), "skipped: ") {
+		t.Errorf("check -optional: code %d, stdout %q, want it skipped", code, stdout.String())
+	}
+}
+
+// The module knows how long the inbox remembers; nothing else would notice when the
+// code changes its mind.
+func TestModuleKnowsTheInbox(t *testing.T) {
+	t.Parallel()
+	if _, err := inboxRemembers(moduleDir); err != nil {
+		t.Error(err)
+	}
+}
+
+// A copy of the module leaves behind what belongs to whoever deploys.
+func TestCopyLeavesValuesBehind(t *testing.T) {
+	t.Parallel()
+	from, to := t.TempDir(), t.TempDir()
+	for _, name := range []string{"main.tf", "terraform.tfvars", "terraform.tfstate", "terraform.tfstate.backup", ".terraform.lock.hcl", ".terraform/modules.json", "tests/a.tftest.hcl"} {
+		if err := copyFile("go.mod", from+"/"+name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := copyTree(from, to); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{"main.tf": true, "tests/a.tftest.hcl": true, "terraform.tfvars": false, "terraform.tfstate": false, "terraform.tfstate.backup": false, ".terraform.lock.hcl": false, ".terraform": false} {
+		if _, err := os.Stat(to + "/" + name); (err == nil) != want {
+			t.Errorf("%s: %v, want it copied: %v", name, err, want)
+		}
+	}
+}
+
+// Each wrong edit still applies: `tf mutants` would find out only when it runs.
+func TestWrongEditsApply(t *testing.T) {
+	t.Parallel()
+	for _, w := range wrongEdits {
+		m, err := newModule("none")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range w.edits {
+			if err := e.apply(m); err != nil {
+				t.Errorf("%s: %v", w.name, err)
+			}
+		}
+		if err := m.remove(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestGrantsOfAnyResource(t *testing.T) {
+	t.Parallel()
+	const state = `{"type":"test_state","test_state":{"root_module":{"resources":[
+		{"type":"google_pubsub_topic","values":{"name":"t"}},
+		{"type":"google_project_iam_binding","values":{"project":"p","role":"roles/owner","members":["user:a","user:b"]}},
+		{"type":"google_storage_bucket_iam_policy","values":{"bucket":"b","policy_data":"{}"}},
+		{"type":"google_project_iam_member","values":{"project":"p","role":"r","member":"m","condition":[{"expression":"x"}]}}]}}}`
+	var got []string
+	err := events([]byte("Warning: none of JSON\n"+strings.ReplaceAll(state, "\n", "")), func(e event) error {
+		lines, err := e.grants()
+		got = append(got, lines...)
+		return err
+	})
+	want := "user:a  roles/owner  project p|user:b  roles/owner  project p|?    storage bucket|m  r  project p if x"
+	if strings.Join(got, "|") != want || err != nil {
+		t.Errorf("grants = %q, %v, want %q", got, err, want)
+	}
+}
+
+func TestObtainNamesWhatIsMissing(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv(pluginsVariable, dir)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // no registry answers
+	got, err := obtain(ctx, false, io.Discard)
+	if !errors.Is(err, errMissing) || (got != "" && !strings.Contains(err.Error(), "make tf-provider")) {
+		t.Errorf("obtain = %q, %v, want what is missing", got, err)
+	}
+	if err := os.WriteFile(dir+"/terraform-provider-google_v8.1.0_x5", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err = obtain(ctx, false, io.Discard); got != "" && (got != dir || err != nil) {
+		t.Errorf("obtain = %q, %v, want the provider that is there", got, err)
+	}
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+const (
+	// deployDir holds the module and the schemas that it reads.
+	deployDir = "deploy"
+	moduleDir = "deploy/terraform"
+	// runTime bounds one run of Terraform, which takes seconds on an idle machine.
+	runTime = 5 * time.Minute
+	// graceTime is for taking the providers down after an interrupt.
+	graceTime = 20 * time.Second
+)
+
+// providerConfig makes Terraform take the provider from a directory: that needs no
+// registry, no `init` and no lock file.
+const providerConfig = `disable_checkpoint = true
+provider_installation {
+  dev_overrides {
+    "hashicorp/google" = %q
+  }
+}
+`
+
+// A module is a copy of deploy/ in a directory of its own, without lock file,
+// state, and values: those belong to whoever deploys.
+type module struct {
+	root        string
+	environment []string
+}
+
+// newModule copies deploy/ and points Terraform to the provider in plugins. A proxy
+// on a closed port keeps everything from leaving the machine. The caller calls
+// remove.
+func newModule(plugins string) (*module, error) {
+	root, err := os.MkdirTemp("", "lockstep-tf-")
+	if err != nil {
+		return nil, err
+	}
+	m := &module{root: root}
+	if err := m.fill(plugins); err != nil {
+		return nil, errors.Join(err, m.remove())
+	}
+	return m, nil
+}
+
+func (m *module) fill(plugins string) error {
+	if err := copyTree(deployDir, filepath.Join(m.root, deployDir)); err != nil {
+		return err
+	}
+	config := filepath.Join(m.root, "terraform.tfrc")
+	override := fmt.Sprintf(providerConfig, plugins)
+	m.environment = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + m.root, "TMPDIR=" + os.TempDir(), "TF_CLI_CONFIG_FILE=" + config, "TF_IN_AUTOMATION=1",
+		"GOOGLE_OAUTH_ACCESS_TOKEN=none", "HTTPS_PROXY=http://127.0.0.1:9",
+	}
+	return os.WriteFile(config, []byte(override), 0o600)
+}
+
+func (m *module) remove() error { return os.RemoveAll(m.root) }
+
+// path is where a file of deploy/terraform is in the copy.
+func (m *module) path(name string) string { return filepath.Join(m.root, moduleDir, name) }
+
+// terraform runs a command in the copy, and returns what it wrote to stdout, also
+// beside an error, which has what it wrote to stderr.
+func (m *module) terraform(ctx context.Context, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, runTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "terraform", append(args, "-no-color")...)
+	cmd.Dir, cmd.Env = m.path("."), m.environment
+	// Terraform takes its providers down on an interrupt; a kill would leave them.
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = graceTime
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return stdout.Bytes(), fmt.Errorf("terraform %s: %w: %s", args[0], err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return stdout.Bytes(), nil
+}
+
+// personal are the files that belong to whoever deploys.
+var personal = regexp.MustCompile(`\.tfvars(\.json)?$|\.tfstate`)
+
+// copyTree copies what git tracks of deploy/: neither what is hidden nor values.
+func copyTree(from, to string) error {
+	return filepath.WalkDir(from, func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case strings.HasPrefix(entry.Name(), ".") && entry.IsDir():
+			return filepath.SkipDir
+		case strings.HasPrefix(entry.Name(), "."), entry.IsDir(), personal.MatchString(entry.Name()):
+			return nil
+		}
+		relative, err := filepath.Rel(from, name)
+		if err != nil {
+			return err
+		}
+		return copyFile(name, filepath.Join(to, relative))
+	})
+}
+
+func copyFile(from, to string) error {
+	info, err := os.Stat(from)
+	if err != nil {
+		return err
+	}
+	content, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(to, content, info.Mode().Perm())
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+)
+
+// An edit changes one place of the module's text.
+type edit struct {
+	file string
+	// in is the first line of the block that the place is in; empty: the file.
+	in string
+	// old must be there once. Empty is the whole block.
+	old, new string
+}
+
+// A mutant is a mistake that somebody could make.
+type mutant struct {
+	name  string
+	edits []edit
+}
+
+const callsVideo = "google_cloud_run_v2_service_iam_member"
+
+var wrongEdits = []mutant{
+	{"CPU only during requests", []edit{{file: "video.tf", old: "cpu_idle          = false", new: "cpu_idle          = true"}}},
+	{"no instance at rest", []edit{{
+		file: "catalog.tf", old: "min_instance_count = var.catalog.min_instances", new: "min_instance_count = 0",
+	}}},
+	{"the service agent's grant is missing", []edit{
+		{file: "pubsub.tf", in: `resource "google_pubsub_subscription_iam_member" "agent_acknowledges" {`},
+	}},
+	{"a dead-letter topic without a subscription", []edit{
+		{
+			file: "pubsub.tf", in: `resource "google_pubsub_subscription" "dead_letters" {`,
+			old: "for_each = local.topics", new: `for_each = toset(["video.events"])`,
+		},
+		{
+			file: "catalog.tf", in: `resource "google_pubsub_subscription_iam_member" "catalog_reads_dead_letters" {`,
+			old: "for_each = local.topics", new: `for_each = toset(["video.events"])`,
+		},
+	}},
+	{"ordering off", []edit{{file: "pubsub.tf", old: "enable_message_ordering      = true", new: "enable_message_ordering      = false"}}},
+	{"publisher on the project instead of the topic", []edit{
+		{
+			file: "video.tf", in: `resource "google_pubsub_topic_iam_member" "video_publishes" {`,
+			new: `resource "google_project_iam_member" "video_publishes" {
+  project = var.project_id
+  role    = "roles/pubsub.publisher"
+  member  = "serviceAccount:${google_service_account.video.email}"
+}
+`,
+		},
+		{file: "video.tf", old: "    google_pubsub_topic_iam_member.video_publishes,", new: "    google_project_iam_member.video_publishes,"},
+	}},
+	{"publisher on the project besides", []edit{{
+		file: "video.tf", old: "# Secrets: made here", new: `resource "google_project_iam_member" "video" {
+  project = var.project_id
+  role    = "roles/pubsub.publisher"
+  member  = "serviceAccount:${google_service_account.video.email}"
+}
+
+# Secrets: made here`,
+	}}},
+	{"a secret in the plain environment", []edit{
+		{file: "video.tf", old: `{ DATABASE_URL = "video-database-url" },`, new: "{},"},
+		{file: "video.tf", old: "    LOG_LEVEL            = var.log_level", new: `    LOG_LEVEL            = var.log_level
+    DATABASE_URL         = "postgres://video_service:secret@db.example.com/video"`},
+	}},
+	{"an image by tag", []edit{{
+		file: "catalog.tf", in: `resource "google_cloud_run_v2_service" "catalog" {`,
+		old: "image = var.catalog.image", new: `image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog:latest"`,
+	}}},
+	{"tags are let in", []edit{{file: "variables.tf", old: `"@sha256:[0-9a-f]{64}$", var.video.image`, new: `".", var.video.image`}}},
+	{"a subscription that expires", []edit{{
+		file: "pubsub.tf", in: `resource "google_pubsub_subscription" "catalog" {`, old: `ttl = "" #`, new: `ttl = "2678400s" #`,
+	}}},
+	{"a retention shorter than the outbox's", []edit{{
+		file: "pubsub.tf", in: `resource "google_pubsub_subscription" "catalog" {`,
+		old: "message_retention_duration   = local.retention", new: `message_retention_duration   = "3600s"`,
+	}}},
+	{"an inbox that forgets before the subscription", []edit{{
+		file: "pubsub.tf", old: "inbox_retention_days = 32", new: "inbox_retention_days = 5",
+	}}},
+	{"a longer memory than the inbox has", []edit{{file: "pubsub.tf", old: "inbox_retention_days = 32", new: "inbox_retention_days = 90"}}},
+	{"a wrong port name", []edit{{file: "catalog.tf", old: `name           = "h2c"`, new: `name           = "http1"`}}},
+	{"the global Pub/Sub endpoint", []edit{{
+		file: "pubsub.tf", old: `"${var.region}-pubsub.googleapis.com:443"`, new: `"pubsub.googleapis.com:443"`,
+	}}},
+	{"catalog may not call video", []edit{
+		{file: "video.tf", in: `resource "` + callsVideo + `" "catalog_calls_video" {`},
+		{file: "catalog.tf", old: "    " + callsVideo + ".catalog_calls_video,\n"},
+	}},
+	{"everybody may call", []edit{{
+		file: "variables.tf", in: `variable "allow_unauthenticated" {`, old: "= false", new: "= true",
+	}}},
+}
+
+// apply changes the copy of the module.
+func (e edit) apply(m *module) error {
+	content, err := os.ReadFile(m.path(e.file))
+	if err != nil {
+		return err
+	}
+	text := string(content)
+	from, to := 0, len(text)
+	if e.in != "" {
+		if from = strings.Index(text, e.in+"\n"); from < 0 {
+			return fmt.Errorf("%s has no %q", e.file, e.in)
+		}
+		to = from + strings.Index(text[from:], "\n}\n") + len("\n}\n")
+	}
+	block := text[from:to]
+	switch {
+	case e.old == "" && e.in != "":
+		block = e.new
+	case strings.Count(block, e.old) != 1:
+		return fmt.Errorf("%s %s has %q %d times, want once", e.file, e.in, e.old, strings.Count(block, e.old))
+	default:
+		block = strings.Replace(block, e.old, e.new, 1)
+	}
+	return os.WriteFile(m.path(e.file), []byte(text[:from]+block+text[to:]), 0o600)
+}
+
+func mutants(ctx context.Context, args []string, stdout io.Writer) error {
+	if err := parse(flag.NewFlagSet("mutants", flag.ContinueOnError), args); err != nil {
+		return err
+	}
+	plugins, err := obtain(ctx, true, stdout)
+	if err != nil {
+		return err
+	}
+	fmt.Fprint(stdout, "| wrong edit | caught by | which says |\n| --- | --- | --- |\n")
+	var missed []error
+	for _, w := range wrongEdits {
+		caught, says, err := w.examine(ctx, plugins)
+		if err != nil {
+			return fmt.Errorf("%s: %w", w.name, err)
+		}
+		if caught == "" {
+			missed = append(missed, fmt.Errorf("nothing catches: %s", w.name))
+		}
+		fmt.Fprintf(stdout, "| %s | %s | %s |\n", w.name, caught, says)
+	}
+	return errors.Join(missed...)
+}
+
+// examine returns the first level that catches the mutant, and what it says; no
+// level if none does.
+func (w mutant) examine(ctx context.Context, plugins string) (caught, says string, err error) {
+	m, err := newModule(plugins)
+	if err != nil {
+		return "", "", err
+	}
+	defer m.remove() //nolint:errcheck // what is left over is in a temporary directory
+	for _, e := range w.edits {
+		if err := e.apply(m); err != nil {
+			return "", "", err
+		}
+	}
+	// How it is formatted says nothing about what it does.
+	for _, l := range slices.DeleteFunc(slices.Clone(levels), func(l level) bool { return l.name == "fmt" }) {
+		if _, err := l.run(ctx, m); err != nil {
+			first, _, _ := strings.Cut(err.Error(), "\n")
+			return l.name, first, ctx.Err()
+		}
+	}
+	return "", "", nil
+}

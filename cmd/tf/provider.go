@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+const (
+	// pluginsVariable names the directory with the provider. The Makefile sets it.
+	pluginsVariable = "LOCKSTEP_TF_PLUGINS"
+	// registry answers where Terraform's providers can be downloaded.
+	registry = "https://registry.terraform.io/.well-known/terraform.json"
+	// reachTime bounds the question whether the registry is there, downloadTime
+	// a download of some 40 MB.
+	reachTime, downloadTime = 5 * time.Second, 5 * time.Minute
+	// buildTime is for compiling the provider on a slow machine.
+	buildTime = 40 * time.Minute
+)
+
+// errMissing is wrapped by what says that Terraform or its provider is not at hand.
+var errMissing = errors.New("cannot check here")
+
+// present returns the directory with Google's provider, if this machine has both it
+// and Terraform. It returns the directory, too, when just the provider is missing.
+func present() (dir string, err error) {
+	if _, err := exec.LookPath("terraform"); err != nil {
+		return "", fmt.Errorf("%w: Terraform 1.9 or later is not installed: https://developer.hashicorp.com/terraform/install", errMissing)
+	}
+	dir = os.Getenv(pluginsVariable)
+	if dir == "" {
+		dir = filepath.Join("build", "terraform")
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return "", err
+	}
+	found, err := filepath.Glob(filepath.Join(dir, "terraform-provider-google*"))
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("%w: %s has no google provider: `make tf-provider` builds one, in some minutes", errMissing, dir)
+	}
+	return dir, err
+}
+
+// obtain is present after the provider was downloaded or, if build says so, built;
+// once. Without one it returns the directory, too, if there is Terraform.
+func obtain(ctx context.Context, build bool, log io.Writer) (string, error) {
+	dir, err := present()
+	if err == nil || dir == "" {
+		return dir, err
+	}
+	if reachable(ctx) {
+		fmt.Fprintln(log, "downloading Google's provider from Terraform's registry to", dir)
+		return dir, download(ctx, dir)
+	}
+	if !build {
+		return dir, fmt.Errorf("%w, and Terraform's registry does not answer", err)
+	}
+	fmt.Fprintln(log, "Terraform's registry does not answer: building Google's provider, once, in some minutes (2 GB of memory)")
+	ctx, cancel := context.WithTimeout(ctx, buildTime)
+	defer cancel()
+	return dir, stream(ctx, log, "make", "--no-print-directory", "tf-provider", pluginsVariable+"="+dir)
+}
+
+func reachable(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, reachTime)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, registry, nil)
+	if err != nil {
+		return false
+	}
+	response, err := new(http.Client).Do(request)
+	if err != nil {
+		return false
+	}
+	response.Body.Close()
+	return response.StatusCode == http.StatusOK
+}
+
+// download has Terraform fetch and verify the newest provider that the module takes.
+func download(ctx context.Context, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, downloadTime)
+	defer cancel()
+	work, err := os.MkdirTemp("", "lockstep-tf-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	for _, name := range []string{"versions.tf", "variables.tf"} {
+		if err := copyFile(filepath.Join(moduleDir, name), filepath.Join(work, name)); err != nil {
+			return err
+		}
+	}
+	if err := stream(ctx, io.Discard, "terraform", "-chdir="+work, "init", "-backend=false", "-input=false"); err != nil {
+		return err
+	}
+	found, err := filepath.Glob(filepath.Join(work, ".terraform/providers/*/hashicorp/google/*/*/terraform-provider-google*"))
+	if err != nil || len(found) != 1 {
+		return fmt.Errorf("terraform init left providers %q, %w", found, err)
+	}
+	return copyFile(found[0], filepath.Join(dir, filepath.Base(found[0])))
+}
+
+// stream runs a program and passes on what it prints.
+func stream(ctx context.Context, to io.Writer, name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Stdout, cmd.Stderr = to, os.Stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = graceTime
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s %s: %w", name, args[0], err)
+	}
+	return nil
+}

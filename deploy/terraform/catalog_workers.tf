@@ -1,0 +1,91 @@
+# Instances without an address, which only consume: Cloud Run scales a service on requests,
+# never on a backlog. The binary serves its port here, too, for the probe alone.
+resource "google_cloud_run_v2_worker_pool" "catalog" {
+  count = var.catalog.workers > 0 ? 1 : 0
+
+  name                = "catalog-workers"
+  location            = var.region
+  deletion_protection = false # it holds nothing
+
+  scaling {
+    scaling_mode          = "MANUAL"
+    manual_instance_count = var.catalog.workers
+  }
+
+  template {
+    service_account = google_service_account.catalog.email
+
+    containers {
+      image = var.catalog.image
+
+      resources {
+        limits = {
+          cpu    = var.catalog.cpu
+          memory = var.catalog.memory
+        }
+      }
+
+      dynamic "env" {
+        for_each = local.catalog_env
+        content {
+          name  = env.key
+          value = env.value
+        }
+      }
+
+      dynamic "env" {
+        for_each = local.catalog_secret_env
+        content {
+          name = env.key
+          value_source {
+            secret_key_ref {
+              secret  = google_secret_manager_secret.catalog[env.value].secret_id
+              version = lookup(var.secret_versions, env.value, "latest")
+            }
+          }
+        }
+      }
+
+      liveness_probe {
+        period_seconds    = 15
+        timeout_seconds   = 5
+        failure_threshold = 4
+        http_get {
+          path = "/healthz"
+          port = 8080
+        }
+      }
+
+      dynamic "volume_mounts" {
+        for_each = local.sql_instances
+        content {
+          name       = "cloudsql"
+          mount_path = "/cloudsql"
+        }
+      }
+    }
+
+    dynamic "volumes" {
+      for_each = local.sql_instances
+      content {
+        name = "cloudsql"
+        cloud_sql_instance {
+          instances = [volumes.value]
+        }
+      }
+    }
+
+    dynamic "vpc_access" {
+      for_each = var.network[*]
+      content {
+        egress = "PRIVATE_RANGES_ONLY"
+        network_interfaces {
+          network    = vpc_access.value.network
+          subnetwork = vpc_access.value.subnetwork
+        }
+      }
+    }
+  }
+
+  depends_on = [google_cloud_run_v2_service.catalog]
+}

@@ -1,0 +1,92 @@
+# Instances without an address, which only relay: Cloud Run scales a service on requests,
+# never on a backlog. The binary serves its port here, too, for the probe alone.
+resource "google_cloud_run_v2_worker_pool" "video" {
+  count = var.video.workers > 0 ? 1 : 0
+
+  name                = "video-workers"
+  location            = var.region
+  deletion_protection = false # it holds nothing
+
+  scaling {
+    scaling_mode          = "MANUAL"
+    manual_instance_count = var.video.workers
+  }
+
+  template {
+    service_account = google_service_account.video.email
+
+    containers {
+      image = var.video.image
+      args  = local.video_args
+
+      resources {
+        limits = {
+          cpu    = var.video.cpu
+          memory = var.video.memory
+        }
+      }
+
+      dynamic "env" {
+        for_each = local.video_env
+        content {
+          name  = env.key
+          value = env.value
+        }
+      }
+
+      dynamic "env" {
+        for_each = local.video_secret_env
+        content {
+          name = env.key
+          value_source {
+            secret_key_ref {
+              secret  = google_secret_manager_secret.video[env.value].secret_id
+              version = lookup(var.secret_versions, env.value, "latest")
+            }
+          }
+        }
+      }
+
+      liveness_probe {
+        period_seconds    = 15
+        timeout_seconds   = 5
+        failure_threshold = 4
+        http_get {
+          path = "/healthz"
+          port = 8080
+        }
+      }
+
+      dynamic "volume_mounts" {
+        for_each = local.sql_instances
+        content {
+          name       = "cloudsql"
+          mount_path = "/cloudsql"
+        }
+      }
+    }
+
+    dynamic "volumes" {
+      for_each = local.sql_instances
+      content {
+        name = "cloudsql"
+        cloud_sql_instance {
+          instances = [volumes.value]
+        }
+      }
+    }
+
+    dynamic "vpc_access" {
+      for_each = var.network[*]
+      content {
+        egress = "PRIVATE_RANGES_ONLY"
+        network_interfaces {
+          network    = vpc_access.value.network
+          subnetwork = vpc_access.value.subnetwork
+        }
+      }
+    }
+  }
+
+  depends_on = [google_cloud_run_v2_service.video]
+}
