@@ -27,8 +27,8 @@ type level struct {
 var levels = []level{
 	{"fmt", formatted},
 	{"validate", validated},
-	{"test", tested},
 	{"grants", grantsUnchanged},
+	{"test", tested},
 	{"windows", windowsAgree},
 }
 
@@ -148,28 +148,33 @@ func events(output []byte, handle func(event) error) error {
 	return nil
 }
 
-func tested(ctx context.Context, m *module) (string, error) {
-	output, err := m.terraform(ctx, "test", "-json")
+// test runs Terraform's tests and calls handle for what it prints. What fails is
+// the error.
+func (m *module) test(ctx context.Context, handle func(event) error, args ...string) error {
+	output, err := m.terraform(ctx, append([]string{"test", "-json"}, args...)...)
 	var wrong []error
-	var passed int
 	unreadable := events(output, func(e event) error {
 		if e.Type == "diagnostic" && e.Diagnostic.Severity == "error" {
 			wrong = append(wrong, fmt.Errorf("%s: %s", e.Run, e.Diagnostic))
 		}
-		if e.Type == "test_summary" {
-			passed = e.Summary.Passed
-		}
+		return handle(e)
+	})
+	if len(wrong) > 0 {
+		return errors.Join(wrong...)
+	}
+	return errors.Join(err, unreadable)
+}
+
+func tested(ctx context.Context, m *module) (string, error) {
+	passed := 0
+	err := m.test(ctx, func(e event) error {
+		passed += e.Summary.Passed
 		return nil
 	})
-	switch {
-	case len(wrong) > 0:
-		return "", errors.Join(wrong...)
-	case err != nil || unreadable != nil:
-		return "", errors.Join(err, unreadable)
-	case passed == 0:
-		return "", errors.New("no test has run")
+	if err == nil && passed == 0 {
+		err = errors.New("no test has run")
 	}
-	return strconv.Itoa(passed) + " runs", nil
+	return strconv.Itoa(passed) + " runs", err
 }
 
 var inboxRetention = regexp.MustCompile(`(?m)^\s*inbox_retention_days\s*=\s*(\d+)$`)

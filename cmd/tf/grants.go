@@ -68,18 +68,14 @@ func writeGrants(ctx context.Context, m *module) error {
 
 // grants returns who may do what with what, sorted.
 func grants(ctx context.Context, m *module) ([]string, error) {
-	output, err := m.terraform(ctx, "test", "-json", "-verbose", "-filter="+grantsTest)
-	if err != nil {
-		return nil, err
-	}
 	lines := map[string]bool{}
-	err = events(output, func(e event) error {
+	err := m.test(ctx, func(e event) error {
 		found, err := e.grants()
 		for _, line := range found {
 			lines[line] = true
 		}
 		return err
-	})
+	}, "-verbose", "-filter="+grantsTest)
 	if err == nil && len(lines) == 0 {
 		err = fmt.Errorf("%s left no grant", grantsTest)
 	}

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -132,5 +135,38 @@ func TestObtainNamesWhatIsMissing(t *testing.T) {
 	}
 	if got, err = obtain(ctx, false, io.Discard); got != "" && (got != dir || err != nil) {
 		t.Errorf("obtain = %q, %v, want the provider that is there", got, err)
+	}
+}
+
+// A mirror stands in for the registry, which this does not ask.
+func TestDownload(t *testing.T) {
+	plugins, err := present()
+	if err != nil {
+		t.Skip(err)
+	}
+	provider, err := filepath.Abs(filepath.Join(plugins, "terraform-provider-google"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mirror := t.TempDir()
+	dir := filepath.Join(mirror, "registry.terraform.io/hashicorp/google/8.0.0", runtime.GOOS+"_"+runtime.GOARCH)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(provider, filepath.Join(dir, "terraform-provider-google_v8.0.0_x5")); err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(mirror, "terraform.tfrc")
+	if err := os.WriteFile(config, fmt.Appendf(nil, "provider_installation {\n  filesystem_mirror {\n    path = %q\n  }\n}\n", mirror), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TF_CLI_CONFIG_FILE", config)
+	into := t.TempDir()
+	if err := download(t.Context(), into); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(pluginsVariable, into)
+	if found, err := present(); err != nil || found != into {
+		t.Errorf("after a download: %q, %v", found, err)
 	}
 }

@@ -69,7 +69,7 @@ variable "video" {
     error_message = "video.cpu must be 1, 2, 4, 6 or 8: with less than one, CPU cannot be always allocated."
   }
   validation {
-    condition     = can(regex("^([0-9]{3,}Mi|[0-9]+Gi)$", var.video.memory)) && !can(regex("^([1-4][0-9]{2}|50[0-9]|51[01])Mi$", var.video.memory))
+    condition     = try(tonumber(trimsuffix(var.video.memory, "Mi")) >= 512, tonumber(trimsuffix(var.video.memory, "Gi")) >= 1, false)
     error_message = "video.memory must be 512Mi or more: 512Mi, 1Gi, …"
   }
   validation {
@@ -120,7 +120,7 @@ variable "catalog" {
     error_message = "catalog.cpu must be 1, 2, 4, 6 or 8: with less than one, CPU cannot be always allocated."
   }
   validation {
-    condition     = can(regex("^([0-9]{3,}Mi|[0-9]+Gi)$", var.catalog.memory)) && !can(regex("^([1-4][0-9]{2}|50[0-9]|51[01])Mi$", var.catalog.memory))
+    condition     = try(tonumber(trimsuffix(var.catalog.memory, "Mi")) >= 512, tonumber(trimsuffix(var.catalog.memory, "Gi")) >= 1, false)
     error_message = "catalog.memory must be 512Mi or more: 512Mi, 1Gi, …"
   }
   validation {

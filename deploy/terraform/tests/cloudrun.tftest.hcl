@@ -123,28 +123,6 @@ run "migrations" {
   }
 }
 
-run "nobody_from_outside" {
-  command = plan
-
-  assert {
-    condition     = length(google_cloud_run_v2_service_iam_member.video_invokers) + length(google_cloud_run_v2_service_iam_member.catalog_invokers) == 0
-    error_message = "Unless somebody is named, nobody from outside may call."
-  }
-}
-
-run "everybody" {
-  command = plan
-
-  variables {
-    allow_unauthenticated = true
-    invokers              = ["user:me@example.com"]
-  }
-  assert {
-    condition     = keys(google_cloud_run_v2_service_iam_member.video_invokers) == ["allUsers"] && keys(google_cloud_run_v2_service_iam_member.catalog_invokers) == ["allUsers"]
-    error_message = "allow_unauthenticated must let everybody in."
-  }
-}
-
 run "nothing_extra" {
   command = plan
 

@@ -11,3 +11,10 @@ mock_resource "google_sql_database_instance" {
     connection_name = "acme-test:europe-west1:lockstep"
   }
 }
+
+# Their emails are made up, each another.
+mock_resource "google_service_account" {
+  defaults = {
+    name = "projects/acme-test/serviceAccounts/mocked@acme-test.iam.gserviceaccount.com"
+  }
+}

@@ -1,0 +1,83 @@
+# Who may do what: the rules. grants.txt beside is the whole list.
+
+mock_provider "google" {
+  source = "./tests/mocks"
+}
+
+variables {
+  project_id     = "acme-test"
+  project_number = "123456789012"
+  video          = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000" }
+  catalog        = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111" }
+}
+
+run "nobody_from_outside" {
+  command = plan
+
+  assert {
+    condition     = length(google_cloud_run_v2_service_iam_member.video_invokers) + length(google_cloud_run_v2_service_iam_member.catalog_invokers) == 0
+    error_message = "Unless somebody is named, nobody from outside may call."
+  }
+}
+
+run "everybody" {
+  command = plan
+
+  variables {
+    allow_unauthenticated = true
+    invokers              = ["user:me@example.com"]
+  }
+  assert {
+    condition     = keys(google_cloud_run_v2_service_iam_member.video_invokers) == ["allUsers"] && keys(google_cloud_run_v2_service_iam_member.catalog_invokers) == ["allUsers"]
+    error_message = "allow_unauthenticated must let everybody in."
+  }
+}
+
+run "permissions" {
+  command = apply
+
+  variables {
+    video             = { image = "x/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", min_instances = 0, drain_schedule = "*/5 * * * *" }
+    invokers          = ["user:me@example.com"]
+    cloud_sql         = {}
+    github_repository = "acme/pair"
+  }
+
+  assert {
+    condition     = alltrue([for topic, grant in google_pubsub_topic_iam_member.video_publishes : grant.topic == topic && grant.role == "roles/pubsub.publisher" && grant.member == "serviceAccount:${google_service_account.video.email}"])
+    error_message = "video must publish to its topics, and to them alone."
+  }
+  assert {
+    condition     = alltrue([for topic, grant in google_pubsub_subscription_iam_member.catalog_subscribes : grant.subscription == "${topic}.catalog" && grant.role == "roles/pubsub.subscriber" && grant.member == "serviceAccount:${google_service_account.catalog.email}"])
+    error_message = "catalog must subscribe to its subscriptions, and to them alone."
+  }
+  assert {
+    condition = (
+      google_cloud_run_v2_service_iam_member.catalog_calls_video.name == google_cloud_run_v2_service.video.name &&
+      google_cloud_run_v2_service_iam_member.catalog_calls_video.role == "roles/run.invoker" &&
+      google_cloud_run_v2_service_iam_member.catalog_calls_video.member == "serviceAccount:${google_service_account.catalog.email}"
+    )
+    error_message = "catalog must be allowed to call video: gaps are repaired from there."
+  }
+  assert {
+    condition = (
+      { for secret, grant in google_secret_manager_secret_iam_member.video : secret => grant.member } == {
+        video-database-url       = "serviceAccount:${google_service_account.video.email}"
+        video-admin-database-url = "serviceAccount:${google_service_account.video_migrate.email}"
+      } &&
+      { for secret, grant in google_secret_manager_secret_iam_member.catalog : secret => grant.member } == {
+        catalog-database-url       = "serviceAccount:${google_service_account.catalog.email}"
+        catalog-admin-database-url = "serviceAccount:${google_service_account.catalog_migrate.email}"
+      }
+    )
+    error_message = "The administrator's connection is for the migrations, the service's own for the service."
+  }
+  assert {
+    condition     = google_cloud_run_v2_service.video.template[0].service_account == google_service_account.video.email && google_cloud_run_v2_service.catalog.template[0].service_account == google_service_account.catalog.email
+    error_message = "Each service must run as itself."
+  }
+  assert {
+    condition     = google_iam_workload_identity_pool_provider.github[0].attribute_condition == "assertion.repository == 'acme/pair'"
+    error_message = "GitHub's tokens must be of this repository: the issuer is the same for all of GitHub."
+  }
+}
