@@ -29,6 +29,7 @@ var levels = []level{
 	{"validate", validated},
 	{"grants", grantsUnchanged},
 	{"test", tested},
+	{"example", examplePlanned},
 	{"windows", windowsAgree},
 }
 
@@ -165,12 +166,20 @@ func (m *module) test(ctx context.Context, handle func(event) error, args ...str
 	return errors.Join(err, unreadable)
 }
 
-func tested(ctx context.Context, m *module) (string, error) {
+func tested(ctx context.Context, m *module) (string, error) { return m.passed(ctx) }
+
+// examplePlanned gives Terraform the values that whoever deploys begins with.
+func examplePlanned(ctx context.Context, m *module) (string, error) {
+	return m.passed(ctx, "-test-directory=tests/example", "-var-file=terraform.tfvars.example")
+}
+
+// passed runs tests and says how many runs there were.
+func (m *module) passed(ctx context.Context, args ...string) (string, error) {
 	passed := 0
 	err := m.test(ctx, func(e event) error {
 		passed += e.Summary.Passed
 		return nil
-	})
+	}, args...)
 	if err == nil && passed == 0 {
 		err = errors.New("no test has run")
 	}

@@ -63,7 +63,7 @@ func writeGrants(ctx context.Context, m *module) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.FromSlash(grantsFile), []byte(strings.Join(lines, "\n")+"\n"), 0o644)
+	return os.WriteFile(filepath.Join(repository, grantsFile), []byte(strings.Join(lines, "\n")+"\n"), 0o644)
 }
 
 // grants returns who may do what with what, sorted.

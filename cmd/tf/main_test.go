@@ -8,16 +8,24 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
 )
 
-// The command works in the root of the repository, so its tests do.
+// The command works in the root of the repository, so its tests do. They read by
+// full names: go test, which caches results, does not see that they have moved.
 func TestMain(m *testing.M) {
-	if err := os.Chdir("../.."); err != nil {
+	root, err := filepath.Abs("../..")
+	if err == nil {
+		err = os.Chdir(root)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	repository = root
 	os.Exit(m.Run())
 }
 
@@ -59,7 +67,7 @@ func TestWithoutTerraform(t *testing.T) {
 // code changes its mind.
 func TestModuleKnowsTheInbox(t *testing.T) {
 	t.Parallel()
-	if _, err := inboxRemembers(moduleDir); err != nil {
+	if _, err := inboxRemembers(filepath.Join(repository, moduleDir)); err != nil {
 		t.Error(err)
 	}
 }
@@ -100,6 +108,55 @@ func TestWrongEditsApply(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// Whoever is woken by an alert finds what it names.
+func TestAlertsNameEntriesOfTheRunbook(t *testing.T) {
+	t.Parallel()
+	alerts, runbook := read(t, moduleDir+"/monitoring.tf"), read(t, "docs/runbook.md")
+	entries := regexp.MustCompile(`Runbook: ([^\n]*)`).FindAllStringSubmatch(alerts, -1)
+	if len(entries) == 0 {
+		t.Fatal("no alert names an entry of the runbook")
+	}
+	for _, e := range entries {
+		for _, title := range regexp.MustCompile(`\\"([^"\\]+)\\"`).FindAllStringSubmatch(e[1], -1) {
+			if !strings.Contains(runbook, "\n## "+title[1]) {
+				t.Errorf("the runbook has no entry %q", title[1])
+			}
+		}
+	}
+}
+
+// Each variable says what it is for, and refuses what cannot be; of a yes or no
+// nothing can be refused.
+func TestVariablesAreDescribedAndValidated(t *testing.T) {
+	t.Parallel()
+	blocks := regexp.MustCompile(`(?ms)^(variable|output) "(\w+)" \{\n(.*?)\n\}$`)
+	var variables int
+	for _, b := range blocks.FindAllStringSubmatch(read(t, moduleDir+"/variables.tf")+"\n"+read(t, moduleDir+"/outputs.tf"), -1) {
+		if !strings.Contains(b[3], "  description = ") {
+			t.Errorf("%s %s has no description", b[1], b[2])
+		}
+		if b[1] != "variable" {
+			continue
+		}
+		variables++
+		if !strings.Contains(b[3], "validation {") && !regexp.MustCompile(`type\s+=\s+bool`).MatchString(b[3]) {
+			t.Errorf("variable %s takes anything", b[2])
+		}
+	}
+	if variables < 10 {
+		t.Errorf("found %d variables", variables)
+	}
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(repository, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
 }
 
 func TestGrantsOfAnyResource(t *testing.T) {

@@ -24,6 +24,9 @@ const (
 	graceTime = 20 * time.Second
 )
 
+// repository is where deploy/ is.
+var repository = "."
+
 // providerConfig makes Terraform take the provider from a directory: that needs no
 // registry, no `init` and no lock file.
 const providerConfig = `disable_checkpoint = true
@@ -57,7 +60,7 @@ func newModule(plugins string) (*module, error) {
 }
 
 func (m *module) fill(plugins string) error {
-	if err := copyTree(deployDir, filepath.Join(m.root, deployDir)); err != nil {
+	if err := copyTree(filepath.Join(repository, deployDir), filepath.Join(m.root, deployDir)); err != nil {
 		return err
 	}
 	config := filepath.Join(m.root, "terraform.tfrc")

@@ -92,7 +92,7 @@ func download(ctx context.Context, dir string) error {
 	}
 	defer os.RemoveAll(work)
 	for _, name := range []string{"versions.tf", "variables.tf"} {
-		if err := copyFile(filepath.Join(moduleDir, name), filepath.Join(work, name)); err != nil {
+		if err := copyFile(filepath.Join(repository, moduleDir, name), filepath.Join(work, name)); err != nil {
 			return err
 		}
 	}

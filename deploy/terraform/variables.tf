@@ -221,6 +221,11 @@ variable "network" {
     subnetwork = string
   })
   default = null
+
+  validation {
+    condition     = alltrue([for n in var.network[*] : can(regex("^[^ ]+$", n.network)) && can(regex("^[^ ]+$", n.subnetwork))])
+    error_message = "network must name both a network and a subnetwork of the region."
+  }
 }
 
 variable "github_repository" {

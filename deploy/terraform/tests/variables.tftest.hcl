@@ -76,11 +76,12 @@ run "the_rest" {
     retention_days        = 32
     secret_versions       = { video-password = "1" }
     cloud_sql             = { tier = "small", disk_gb = 1 }
+    network               = { network = "main", subnetwork = "" }
     github_repository     = "pair"
     notification_channels = ["me@example.com"]
   }
   expect_failures = [
     var.project_id, var.project_number, var.region, var.log_level, var.invokers, var.retention_days,
-    var.secret_versions, var.cloud_sql, var.github_repository, var.notification_channels,
+    var.secret_versions, var.cloud_sql, var.network, var.github_repository, var.notification_channels,
   ]
 }

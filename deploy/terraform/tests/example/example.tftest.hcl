@@ -1,0 +1,14 @@
+# terraform.tfvars.example, whose values `make tf-check` gives to this, is a plan.
+
+mock_provider "google" {
+  source = "./tests/mocks"
+}
+
+run "example" {
+  command = plan
+
+  assert {
+    condition     = toset(keys(google_cloud_run_v2_service_iam_member.video_invokers)) == var.invokers
+    error_message = "Whom the example invites may call."
+  }
+}
