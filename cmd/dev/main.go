@@ -32,6 +32,8 @@ const usage = `dev brings up video and catalog on this machine and shows their m
 Usage:
   dev [flags]                     start everything, walk one video through, serve until Ctrl-C
   dev provision                   create the topics and subscriptions on the emulator at PUBSUB_EMULATOR_HOST
+      [--watch]                   and again whenever it has forgotten them, until Ctrl-C
+      [--check]                   create nothing; fail if one is missing
   dev pubsub --addr HOST:PORT     serve the repository's own Pub/Sub there until Ctrl-C;
       [--file PATH]               keep it in a file, from which the next one goes on
   dev help                        show this text
@@ -97,7 +99,7 @@ func dispatch(ctx context.Context, args []string, getenv func(string) string, st
 	}
 	switch command, rest := args[0], args[1:]; command {
 	case "provision":
-		return provision(ctx, rest, getenv, stdout)
+		return provision(ctx, rest, getenv, stdout, stderr)
 	case "pubsub":
 		return pubsub(ctx, rest, stdout)
 	case "help":

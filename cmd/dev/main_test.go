@@ -28,6 +28,7 @@ func TestWrongUsageIsOneLine(t *testing.T) {
 		{[]string{"--pubsub", "kafka"}, "kafka"},
 		{[]string{"serve"}, "serve"},
 		{[]string{"provision", "all"}, "all"},
+		{[]string{"provision", "--watch", "--check"}, "--check"},
 		{[]string{"pubsub"}, "--addr"},
 		{[]string{"pubsub", "--addr", "8085"}, "--addr"},
 		{[]string{"--pubsub", "emulator", "--pubsub-file", "events"}, "--pubsub-file"},
@@ -73,6 +74,10 @@ func TestProvision(t *testing.T) {
 	}
 
 	addr, server := servePubSub(t)
+	check := command(t, []string{"PUBSUB_EMULATOR_HOST=" + addr, "GOOGLE_CLOUD_PROJECT=mine"}, "provision", "--check")
+	if code := check.run(t); code != 1 || strings.Count(check.stderr.String(), "projects/mine/") != 8 {
+		t.Errorf("check of an empty broker: exit code %d, stderr %q", code, check.stderr.String())
+	}
 	for _, verb := range []string{"created", "existing"} {
 		l := command(t, []string{"PUBSUB_EMULATOR_HOST=" + addr, "GOOGLE_CLOUD_PROJECT=mine"}, "provision")
 		if code := l.run(t); code != 0 {
@@ -89,9 +94,21 @@ func TestProvision(t *testing.T) {
 		}
 	}
 
-	server.signal(t, syscall.SIGTERM)
-	if code := server.wait(t); code != 0 {
-		t.Errorf("SIGTERM: exit code %d, stderr %q", code, server.stderr.String())
+	check = command(t, []string{"PUBSUB_EMULATOR_HOST=" + addr, "GOOGLE_CLOUD_PROJECT=mine"}, "provision", "--check")
+	if code := check.run(t); code != 0 {
+		t.Errorf("check: exit code %d, stderr %q", code, check.stderr.String())
+	}
+
+	watching := command(t, []string{"PUBSUB_EMULATOR_HOST=" + addr, "GOOGLE_CLOUD_PROJECT=yours"}, "provision", "--watch")
+	watching.serving(t)
+	if first, second := watching.line(t), watching.line(t); first != "watching "+addr || !strings.HasPrefix(second, "created  projects/yours/") {
+		t.Errorf("--watch prints %q, %q", first, second)
+	}
+	for _, l := range []*launch{watching, server} {
+		l.signal(t, syscall.SIGTERM)
+		if code := l.wait(t); code != 0 {
+			t.Errorf("SIGTERM: exit code %d, stderr %q", code, l.stderr.String())
+		}
 	}
 }
 

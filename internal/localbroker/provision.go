@@ -8,13 +8,22 @@ import (
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 )
 
-// callTime bounds one call to the broker, which may still be starting.
-const callTime = 20 * time.Second
+const (
+	// callTime bounds one call to the broker, which may still be starting.
+	callTime = 20 * time.Second
+	// connectTime bounds one attempt to connect.
+	connectTime = 2 * time.Second
+)
+
+// reconnect is impatient: who publishes to a broker that has forgotten everything
+// should find it provisioned.
+var reconnect = backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 200 * time.Millisecond}
 
 // Provisioned is what [Provision] found and made, as full resource names.
 type Provisioned struct {
@@ -26,43 +35,59 @@ type Provisioned struct {
 // environment says, so it can never touch the real service. What exists already
 // is left as it is; so it can be run again, also after an error.
 func Provision(ctx context.Context, addr, project string) (Provisioned, error) {
-	if addr == "" {
-		return Provisioned{}, errors.New("provision: no address of a local broker: set PUBSUB_EMULATOR_HOST")
-	}
-	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+	conn, err := connect(addr)
 	if err != nil {
-		return Provisioned{}, fmt.Errorf("provision %s: %w", addr, err)
+		return Provisioned{}, err
 	}
 	defer conn.Close()
-	var p Provisioned
-	if err := p.all(ctx, conn, "projects/"+project); err != nil {
-		return p, fmt.Errorf("provision %s: %w", addr, err)
+	return provision(ctx, conn, project)
+}
+
+func connect(addr string) (*grpc.ClientConn, error) {
+	if addr == "" {
+		return nil, errors.New("provision: no address of a local broker: set PUBSUB_EMULATOR_HOST")
+	}
+	// Looked up for each attempt: a restarted container may have another address.
+	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: connectTime}))
+	if err != nil {
+		return nil, fmt.Errorf("provision %s: %w", addr, err)
+	}
+	return conn, nil
+}
+
+func provision(ctx context.Context, conn *grpc.ClientConn, project string) (p Provisioned, err error) {
+	if err := p.all(ctx, conn, project); err != nil {
+		return p, fmt.Errorf("provision %s: %w", conn.Target(), err)
 	}
 	return p, nil
 }
 
+// all creates each subscription right behind its topic: it gets nothing of what
+// was published before it.
 func (p *Provisioned) all(ctx context.Context, conn *grpc.ClientConn, project string) error {
-	topics, subscriptions := Topology()
-	topicName := func(id string) string { return project + "/topics/" + id }
+	topics, subscriptions := fullTopology(project)
 	publisher, subscriber := pubsubpb.NewPublisherClient(conn), pubsubpb.NewSubscriberClient(conn)
-	for _, id := range topics {
-		err := p.one(ctx, topicName(id), func(ctx context.Context) error {
-			_, err := publisher.CreateTopic(ctx, &pubsubpb.Topic{Name: topicName(id)})
+	for _, topic := range topics {
+		err := p.one(ctx, topic, func(ctx context.Context) error {
+			_, err := publisher.CreateTopic(ctx, &pubsubpb.Topic{Name: topic})
 			return err
 		})
 		if err != nil {
 			return err
 		}
-	}
-	for _, s := range subscriptions {
-		s.Name, s.Topic = project+"/subscriptions/"+s.GetName(), topicName(s.GetTopic())
-		err := p.one(ctx, s.GetName(), func(ctx context.Context) error {
-			_, err := subscriber.CreateSubscription(ctx, s)
-			return err
-		})
-		if err != nil {
-			return err
+		for _, s := range subscriptions {
+			if s.GetTopic() != topic {
+				continue
+			}
+			err := p.one(ctx, s.GetName(), func(ctx context.Context) error {
+				_, err := subscriber.CreateSubscription(ctx, s)
+				return err
+			})
+			if err != nil {
+				return err
+			}
 		}
 	}
 	return nil

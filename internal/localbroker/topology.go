@@ -28,7 +28,8 @@ func CatalogSubscription(topic string) string { return topic + ".catalog" }
 func DeadLetters(subscription string) string { return subscription + ".dlq" }
 
 // Topology returns all topics and subscriptions of the pair, in an order in which
-// they can be created. Names are short: a project makes them full.
+// they can be created: the topics that services publish to come last, when a
+// starting broker has been warmed by the others. Names are short.
 //
 // There is no dead-letter policy: consumers write dead letters themselves, and
 // the official emulator breaks on a policy with ordering.
@@ -36,10 +37,23 @@ func Topology() (topics []string, subscriptions []*pubsubpb.Subscription) {
 	for _, topic := range []string{VideoTopic, EngagementTopic} {
 		name := CatalogSubscription(topic)
 		dead := DeadLetters(name)
-		topics = append(topics, topic, dead)
+		topics = append(topics, dead)
 		events := subscription(name, topic)
 		events.EnableMessageOrdering, events.RetainAckedMessages = true, true
-		subscriptions = append(subscriptions, events, subscription(dead, dead))
+		subscriptions = append(subscriptions, subscription(dead, dead), events)
+	}
+	return append(topics, VideoTopic, EngagementTopic), subscriptions
+}
+
+// fullTopology is Topology with the names of a project.
+func fullTopology(project string) (topics []string, subscriptions []*pubsubpb.Subscription) {
+	topics, subscriptions = Topology()
+	topicName := func(id string) string { return "projects/" + project + "/topics/" + id }
+	for i := range topics {
+		topics[i] = topicName(topics[i])
+	}
+	for _, s := range subscriptions {
+		s.Name, s.Topic = "projects/"+project+"/subscriptions/"+s.GetName(), topicName(s.GetTopic())
 	}
 	return topics, subscriptions
 }
