@@ -12,6 +12,7 @@
 //	report.go      tables on stdout, build/bench.json
 //	localpubsub.go the local Pub/Sub beside the official emulator and pstest
 //	outbox.go      the outbox beside the source document's loop and bare limits
+//	start.go       both services from exec to ready, and their memory at rest
 //
 // A subject is one file with a function that returns its series; [table] lists
 // them.

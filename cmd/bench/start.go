@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/internal/child"
+	"example.com/lockstep/internal/localbroker"
+	"example.com/lockstep/internal/localpg"
+	"example.com/lockstep/migrations"
+)
+
+// Cold starts: each service as the binary that is deployed, in a process of its
+// own, with a database that is migrated and a broker that is provisioned.
+
+// readyPoll is how often a starting service is asked: well below what is measured.
+const readyPoll = 2 * time.Millisecond
+
+// restTime is how long a service that is ready is left alone before its memory is
+// read.
+var restTime = [...]time.Duration{quick: time.Second, normal: 5 * time.Second, full: 30 * time.Second}
+
+func startSeries(p *postgres) []series {
+	s := series{title: "cold start to ready, with migrations done, and memory at rest", runs: 5}
+	for _, service := range []migrations.Service{migrations.Video, migrations.Catalog} {
+		s.measurements = append(s.measurements, measurement{
+			figures: []figure{
+				{name: fmt.Sprintf("start.%s_ready_ms", service), unit: "ms", note: "from exec to the first 200 of /readyz; 300 or less wanted"},
+				{name: fmt.Sprintf("start.%s_rss_mb", service), unit: "MB", note: "40 or less wanted"},
+			},
+			run: func(ctx context.Context, size size) (reading, error) {
+				return p.coldStart(ctx, service, restTime[size])
+			},
+		})
+	}
+	return []series{s}
+}
+
+// coldStart starts the service once. Its owner, which a catalog at rest does not
+// ask, is not there.
+func (p *postgres) coldStart(ctx context.Context, service migrations.Service, rest time.Duration) (_ reading, err error) {
+	dir, err := serviceBinaries()
+	if err != nil {
+		return reading{}, err
+	}
+	template, err := p.template(ctx, "both services", func(ctx context.Context, conn *pgx.Conn) error {
+		return migrations.Up(ctx, conn.Config().ConnString(), migrations.Catalog, slog.New(slog.DiscardHandler))
+	})
+	if err != nil {
+		return reading{}, err
+	}
+	d, err := p.copyOf(ctx, template)
+	if err != nil {
+		return reading{}, err
+	}
+	defer func() { err = errors.Join(err, d.drop(ctx)) }()
+	url, err := localpg.ServiceURL(ctx, d.admin, "", service.Role())
+	if err != nil {
+		return reading{}, err
+	}
+	broker, err := startServer(ctx)
+	if err != nil {
+		return reading{}, err
+	}
+	defer func() { err = errors.Join(err, broker.close()) }()
+	if _, err := localbroker.Provision(ctx, broker.addr, project); err != nil {
+		return reading{}, err
+	}
+	cmd := exec.Command(filepath.Join(dir, string(service)))
+	cmd.Env = append(os.Environ(), "DATABASE_URL="+url, "GOOGLE_CLOUD_PROJECT="+project,
+		"PUBSUB_EMULATOR_HOST="+broker.addr, "VIDEO_SERVICE_ADDR=127.0.0.1:1")
+	return startOnce(ctx, cmd, rest)
+}
+
+// serviceBinaries builds both as the Dockerfile does, and returns their directory.
+var serviceBinaries = sync.OnceValues(func() (string, error) {
+	const dir = "build/start/"
+	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", dir,
+		"./services/video/cmd/video", "./services/catalog/cmd/catalog")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the services: %w: %s", err, out)
+	}
+	return dir, nil
+})
+
+// startOnce starts the service, waits until it is ready, lets it rest, and kills it.
+func startOnce(ctx context.Context, cmd *exec.Cmd, rest time.Duration) (_ reading, err error) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return reading{}, err
+	}
+	_ = free.Close() // for the service to take
+	cmd.Env = append(cmd.Env, "PORT="+strconv.Itoa(free.Addr().(*net.TCPAddr).Port))
+	start := time.Now()
+	process, err := child.Start(cmd, syscall.SIGKILL)
+	if err != nil {
+		return reading{}, err
+	}
+	defer func() { err = errors.Join(err, process.Stop(syscall.SIGKILL, stopTime)) }()
+	if err := awaitReady(ctx, process, "http://"+free.Addr().String()+"/readyz"); err != nil {
+		return reading{}, err
+	}
+	took := time.Since(start)
+	select {
+	case <-time.After(rest):
+	case <-process.Done():
+		return reading{}, fmt.Errorf("the service ended: %s", process.Output())
+	case <-ctx.Done():
+		return reading{}, ctx.Err()
+	}
+	memory, err := rss(cmd.Process.Pid)
+	if err != nil {
+		return reading{}, err
+	}
+	return reading{values: []float64{milliseconds(took), float64(memory) / 1e6}}, nil
+}
+
+// awaitReady returns once url answers 200.
+func awaitReady(ctx context.Context, process *child.Process, url string) error {
+	for {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		if response, err := http.DefaultClient.Do(request); err == nil {
+			_ = response.Body.Close() // nothing of it is read
+			if response.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case <-time.After(readyPoll):
+		case <-process.Done():
+			return fmt.Errorf("the service ended before it was ready: %s", process.Output())
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the service: %w: %s", ctx.Err(), process.Output())
+		}
+	}
+}
