@@ -141,7 +141,7 @@ func (w *world) deadLetters(t *testing.T, o *operator) {
 	t.Helper()
 	// A deployment whose table refuses what the owner allows.
 	w.exec(t, `ALTER TABLE catalog.video_projection ADD CONSTRAINT sense_of_humour CHECK (title <> 'dead')`)
-	w.publish(t, &pubsubpb.PubsubMessage{Data: []byte("hello")})
+	w.publish(t, &pubsubpb.PubsubMessage{Data: []byte("\x0a\x05hello")}) // an Event, as far as the topic's schema goes
 	dead := w.create(t, "dead")
 	eventually(t, "the event is dead", func() bool { return w.inbox(t, dead.ID, "dead") == 1 })
 	var list struct {

@@ -31,7 +31,8 @@ const usage = `dev brings up video and catalog on this machine and shows their m
 
 Usage:
   dev [flags]                     start everything, walk one video through, serve until Ctrl-C
-  dev provision                   create the topics and subscriptions on the emulator at PUBSUB_EMULATOR_HOST
+  dev provision                   create the topics, with schemas, and subscriptions on the emulator at
+                                  PUBSUB_EMULATOR_HOST
       [--watch]                   and again whenever it has forgotten them, until Ctrl-C
       [--check]                   create nothing; fail if one is missing
   dev pubsub --addr HOST:PORT     serve the repository's own Pub/Sub there until Ctrl-C;

@@ -62,4 +62,10 @@ func sayProvisioned(stdout io.Writer, made localbroker.Provisioned) {
 	for _, name := range made.Existing {
 		fmt.Fprintln(stdout, "existing", name)
 	}
+	for _, name := range made.Changed {
+		fmt.Fprintln(stdout, "changed ", name)
+	}
+	for _, name := range made.Left {
+		fmt.Fprintln(stdout, "left out", name, "(this broker has no schemas of protocol buffers)")
+	}
 }

@@ -1,5 +1,5 @@
 // Package localbroker starts a Pub/Sub on this machine and creates what the pair
-// needs in one: the topics and subscriptions of [Topology].
+// needs in one: the topics and subscriptions of [Topology], with the topics' schemas.
 //
 // There are three. The repository's own, pkg/localpubsub, runs in this process
 // and is the default. The official emulator is a Java program of the Google Cloud

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
@@ -25,15 +26,22 @@ const (
 // should find it provisioned.
 var reconnect = backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 200 * time.Millisecond}
 
-// Provisioned is what [Provision] found and made, as full resource names.
+// Provisioned is what [Provision] found and did, as full resource names.
 type Provisioned struct {
 	Created, Existing []string
+	// Changed are those that existed and got a newer schema.
+	Changed []string
+	// Left are schemas that the broker cannot hold: the official emulator knows
+	// none of protocol buffers.
+	Left []string
 }
 
 // Provision creates the [Topology] in the project on the local broker at addr
-// (host:port). It talks to that address only, in plain text, whatever the
-// environment says, so it can never touch the real service. What exists already
-// is left as it is; so it can be run again, also after an error.
+// (host:port), with the schemas of [schemas.Definition]. It talks to that address
+// only, in plain text, whatever the environment says, so it can never touch the
+// real service. What exists already is left as it is, but for schemas, which are
+// brought up to date; so it can be run again, also after an error. A schema that
+// Pub/Sub would not take as a revision of the one there is an error.
 func Provision(ctx context.Context, addr, project string) (Provisioned, error) {
 	conn, err := connect(addr)
 	if err != nil {
@@ -57,32 +65,41 @@ func connect(addr string) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-func provision(ctx context.Context, conn *grpc.ClientConn, project string) (p Provisioned, err error) {
-	if err := p.all(ctx, conn, project); err != nil {
-		return p, fmt.Errorf("provision %s: %w", conn.Target(), err)
+func provision(ctx context.Context, conn *grpc.ClientConn, project string) (Provisioned, error) {
+	p := provisioner{
+		project: project, schemas: pubsubpb.NewSchemaServiceClient(conn),
+		topics: pubsubpb.NewPublisherClient(conn), subscriptions: pubsubpb.NewSubscriberClient(conn),
 	}
-	return p, nil
+	if err := p.all(ctx); err != nil {
+		return p.done, fmt.Errorf("provision %s: %w", conn.Target(), err)
+	}
+	return p.done, nil
 }
+
+type provisioner struct {
+	project       string
+	topics        pubsubpb.PublisherClient
+	subscriptions pubsubpb.SubscriberClient
+	schemas       pubsubpb.SchemaServiceClient
+	done          Provisioned
+}
+
+func (p *provisioner) parent() string { return "projects/" + p.project }
 
 // all creates each subscription right behind its topic: it gets nothing of what
 // was published before it.
-func (p *Provisioned) all(ctx context.Context, conn *grpc.ClientConn, project string) error {
-	topics, subscriptions := fullTopology(project)
-	publisher, subscriber := pubsubpb.NewPublisherClient(conn), pubsubpb.NewSubscriberClient(conn)
+func (p *provisioner) all(ctx context.Context) error {
+	topics, subscriptions := fullTopology(p.project)
 	for _, topic := range topics {
-		err := p.one(ctx, topic, func(ctx context.Context) error {
-			_, err := publisher.CreateTopic(ctx, &pubsubpb.Topic{Name: topic})
-			return err
-		})
-		if err != nil {
+		if err := p.topic(ctx, topic); err != nil {
 			return err
 		}
 		for _, s := range subscriptions {
 			if s.GetTopic() != topic {
 				continue
 			}
-			err := p.one(ctx, s.GetName(), func(ctx context.Context) error {
-				_, err := subscriber.CreateSubscription(ctx, s)
+			_, err := p.create(ctx, s.GetName(), func(ctx context.Context) error {
+				_, err := p.subscriptions.CreateSubscription(ctx, s)
 				return err
 			})
 			if err != nil {
@@ -93,16 +110,35 @@ func (p *Provisioned) all(ctx context.Context, conn *grpc.ClientConn, project st
 	return nil
 }
 
-func (p *Provisioned) one(ctx context.Context, name string, create func(context.Context) error) error {
+// topic creates one with its schema, or gives it to the one that is there.
+func (p *provisioner) topic(ctx context.Context, name string) error {
+	settings, err := p.schema(ctx, path.Base(name))
+	if err != nil {
+		return err
+	}
+	topic := &pubsubpb.Topic{Name: name, SchemaSettings: settings}
+	created, err := p.create(ctx, topic.GetName(), func(ctx context.Context) error {
+		_, err := p.topics.CreateTopic(ctx, topic)
+		return err
+	})
+	if created || err != nil || settings == nil {
+		return err
+	}
+	return p.attach(ctx, topic)
+}
+
+// create reports whether it did, or what it would make was there.
+func (p *provisioner) create(ctx context.Context, name string, create func(context.Context) error) (created bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	switch err := create(ctx); status.Code(err) {
 	case codes.OK:
-		p.Created = append(p.Created, name)
+		p.done.Created = append(p.done.Created, name)
+		return true, nil
 	case codes.AlreadyExists:
-		p.Existing = append(p.Existing, name)
+		p.done.Existing = append(p.done.Existing, name)
+		return false, nil
 	default:
-		return fmt.Errorf("create %s: %w", name, err)
+		return false, fmt.Errorf("create %s: %w", name, err)
 	}
-	return nil
 }

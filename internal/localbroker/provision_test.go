@@ -12,7 +12,10 @@ import (
 	"google.golang.org/api/option"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
+
+	videoeventsv1 "example.com/lockstep/proto/video/events/v1"
 )
 
 const project = "test"
@@ -44,7 +47,7 @@ func TestLargeMessages(t *testing.T) {
 		}
 		request := &pubsubpb.PublishRequest{
 			Topic:    "projects/" + project + "/topics/" + VideoTopic,
-			Messages: []*pubsubpb.PubsubMessage{{Data: make([]byte, 9<<20)}},
+			Messages: []*pubsubpb.PubsubMessage{{Data: event(t, strings.Repeat("x", 9<<20))}},
 		}
 		if _, err := pubsubpb.NewPublisherClient(dial(t, s.Addr())).Publish(t.Context(), request); err != nil {
 			t.Error(err)
@@ -62,14 +65,17 @@ func TestProvisionTwice(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(first.Created) != 8 || len(first.Existing) != 0 {
-				t.Errorf("first run = %+v, want 4 topics and 4 subscriptions created", first)
+			if len(first.Created)+len(first.Left) != 8+schemaCount(t) || len(first.Existing) != 0 {
+				t.Errorf("first run = %+v, want 4 topics, 4 subscriptions and the schemas created", first)
+			}
+			if (len(first.Left) > 0) != (kind == Official) {
+				t.Errorf("first run left out %v", first.Left)
 			}
 			second, err := Provision(t.Context(), s.Addr(), project)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(Provisioned{Existing: first.Created}, second); diff != "" {
+			if diff := cmp.Diff(Provisioned{Existing: first.Created, Left: first.Left}, second); diff != "" {
 				t.Errorf("second run (-want +got):\n%s", diff)
 			}
 			checkSubscriptions(t, s.Addr())
@@ -125,7 +131,7 @@ func roundTrip(tb testing.TB, addr, topic, subscription string) {
 	publisher := client.Publisher(topic)
 	publisher.EnableMessageOrdering = true
 	defer publisher.Stop()
-	sent := &pubsub.Message{Data: []byte("hello " + topic), OrderingKey: "k"}
+	sent := &pubsub.Message{Data: event(tb, "hello "+topic), OrderingKey: "k"}
 	if _, err := publisher.Publish(ctx, sent).Get(ctx); err != nil {
 		tb.Fatal(err)
 	}
@@ -138,6 +144,16 @@ func roundTrip(tb testing.TB, addr, topic, subscription string) {
 	if err != nil || got != string(sent.Data) {
 		tb.Errorf("received %q from %s, %v", got, subscription, err)
 	}
+}
+
+// event is what the schemas of all topics let pass.
+func event(tb testing.TB, id string) []byte {
+	tb.Helper()
+	data, err := proto.Marshal(&videoeventsv1.Event{EventId: id})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return data
 }
 
 func dial(tb testing.TB, addr string) *grpc.ClientConn {

@@ -29,7 +29,8 @@ func DeadLetters(subscription string) string { return subscription + ".dlq" }
 
 // Topology returns all topics and subscriptions of the pair, in an order in which
 // they can be created: the topics that services publish to come last, when a
-// starting broker has been warmed by the others. Names are short.
+// starting broker has been warmed by the others. Names are short. A topic whose
+// messages have a schema, by [schemas.Definition], gets one of its own name.
 //
 // There is no dead-letter policy: consumers write dead letters themselves, and
 // the official emulator breaks on a policy with ordering.

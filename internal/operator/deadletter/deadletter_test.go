@@ -58,7 +58,7 @@ func TestCollectShowsBothHalves(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatal(diff)
 		}
-		if data, attributes := h.Content(h.Letters[3]); string(data) != "payload" || attributes[eventing.AttrEventID] != whole.ID.String() {
+		if data, attributes := h.Content(h.Letters[3]); string(data) != "\x0a\x07payload" || attributes[eventing.AttrEventID] != whole.ID.String() {
 			t.Errorf("content %q %v", data, attributes)
 		}
 		b.release(t, h)
