@@ -21,6 +21,7 @@ import (
 
 	"example.com/lockstep/deploy/schemas"
 	"example.com/lockstep/pkg/localpubsub"
+	engagementeventsv1 "example.com/lockstep/proto/engagement/events/v1"
 	videoeventsv1 "example.com/lockstep/proto/video/events/v1"
 )
 
@@ -31,7 +32,8 @@ const (
 
 // published are the types that the services marshal, by topic.
 var published = map[string]proto.Message{
-	"video.events": &videoeventsv1.Event{},
+	"video.events":      &videoeventsv1.Event{},
+	"engagement.events": &engagementeventsv1.Event{},
 }
 
 func TestEveryTopicHasEvents(t *testing.T) {
