@@ -7,16 +7,21 @@ import (
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+
+	"example.com/lockstep/internal/identity"
 )
 
-// Dial connects to another service's port (host:port), without TLS, when it is first
-// called, and again after it was away. Each call brings its own deadline; none is
-// retried. Close the connection after the last use.
+// Dial connects to another service's port (host:port) when it is first called, and
+// again after it was away: in the way of package identity, on port 443 with TLS and
+// as this service. Each call brings its own deadline; none is retried. Close the
+// connection after the last use.
 func Dial(addr string) (*grpc.ClientConn, error) {
-	conn, err := grpc.NewClient(addr,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+	as, err := identity.DialOptions(addr)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := grpc.NewClient(addr, append(as,
 		grpc.WithStatsHandler(otelgrpc.NewClientHandler()),
 		// The timeout is also how soon a connection that went dead without a
 		// word (a host that vanished) is given up.
@@ -25,7 +30,7 @@ func Dial(addr string) (*grpc.ClientConn, error) {
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 5 * time.Second},
 			MinConnectTimeout: 2 * time.Second,
-		}))
+		}))...)
 	if err != nil {
 		return nil, fmt.Errorf("dial %s: %w", addr, err)
 	}

@@ -31,7 +31,8 @@ type Config struct {
 	Project string
 	// PubSubEndpoint is a regional endpoint (host:port); empty is the global one.
 	PubSubEndpoint string
-	// VideoServiceAddr is the gRPC address (host:port) of the videos' owner.
+	// VideoServiceAddr is the gRPC address (host:port) of the videos' owner, who is
+	// called with TLS and as this service if the port is 443.
 	VideoServiceAddr string
 }
 
