@@ -39,6 +39,12 @@ type Options struct {
 	Endpoint string
 }
 
+// KeepsOrder reports whether what is published with these options keeps the order of
+// its keys: all publishers of a key must reach the same region, and the global
+// endpoint leads each to the one that suits it at the moment
+// (https://cloud.google.com/pubsub/docs/ordering).
+func (o Options) KeepsOrder() bool { return o.Endpoint != "" || os.Getenv(emulatorHost) != "" }
+
 // NewClient returns a client for the project. It connects in the background, so
 // an unreachable broker is no error here. The caller closes it.
 func NewClient(ctx context.Context, project string, opts Options) (*pubsub.Client, error) {

@@ -68,6 +68,18 @@ func TestEndpointIsReachedWithTLS(t *testing.T) {
 	}
 }
 
+func TestKeepsOrder(t *testing.T) {
+	for _, c := range []struct {
+		emulator, endpoint string
+		want               bool
+	}{{"", "", false}, {"", "europe-west1-pubsub.googleapis.com:443", true}, {"127.0.0.1:1", "", true}} {
+		t.Setenv(emulatorHost, c.emulator)
+		if got := (Options{Endpoint: c.endpoint}).KeepsOrder(); got != c.want {
+			t.Errorf("emulator %q, endpoint %q: %v", c.emulator, c.endpoint, got)
+		}
+	}
+}
+
 func newClient(tb testing.TB, opts Options) *pubsub.Client {
 	tb.Helper()
 	client, err := NewClient(tb.Context(), "p", opts)

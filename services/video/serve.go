@@ -63,11 +63,15 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 		return err
 	}
 	defer pool.Close()
-	client, err := broker.NewClient(ctx, cfg.Project, broker.Options{Endpoint: cfg.PubSubEndpoint})
+	where := broker.Options{Endpoint: cfg.PubSubEndpoint}
+	client, err := broker.NewClient(ctx, cfg.Project, where)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
+	if !where.KeepsOrder() {
+		log.WarnContext(ctx, "events may leave through two regions, and out of order: set PUBSUB_ENDPOINT")
+	}
 
 	health := serve.NewHealth(log, database.Ready(pool, migrations.Video))
 	relay, err := outbox.NewRelay(pool, client, Topics(cfg.Project), log, health.Register("relay"),

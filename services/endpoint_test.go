@@ -1,0 +1,85 @@
+package services_test
+
+import (
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"example.com/lockstep/internal/localbroker"
+)
+
+// TestPubSubIsReachedInItsRegion runs both services without a local broker, on a
+// network that leads nowhere, and sees where they want to go. The order of a key
+// holds within one region only, so it must be the one that they were told.
+func TestPubSubIsReachedInItsRegion(t *testing.T) {
+	t.Parallel()
+	const regional, global = "europe-west1-pubsub.googleapis.com:443", "pubsub.googleapis.com:443"
+	for told, where := range map[string]struct{ wanted, not string }{regional: {regional, global}, "": {global, regional}} {
+		t.Run("told "+told, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, startBroker(t, localbroker.Local))
+			outside := *w
+			outside.broker = &broker{} // has no address to tell
+			credentials := filepath.Join(t.TempDir(), "credentials.json")
+			text := `{"type": "authorized_user", "client_id": "c", "client_secret": "none", "refresh_token": "none"}`
+			if err := os.WriteFile(credentials, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			env := func(r *routes) []string {
+				return []string{"PUBSUB_ENDPOINT=" + told, "GOOGLE_APPLICATION_CREDENTIALS=" + credentials, "HTTPS_PROXY=" + r.url}
+			}
+			publisher, subscriber := newRoutes(t), newRoutes(t)
+			owner := outside.spawn(t, "video", w.videoAddr, append(env(publisher), "DATABASE_URL="+w.pg.VideoURL)...)
+			owner.ready(t)
+			outside.spawn(t, "catalog", w.catalogAddr,
+				append(env(subscriber), "DATABASE_URL="+w.pg.CatalogURL, "VIDEO_SERVICE_ADDR="+w.videoAddr)...).ready(t)
+			w.create(t, "First cut")
+			for who, r := range map[string]*routes{"video": publisher, "catalog": subscriber} {
+				eventually(t, who+" wants to go to "+where.wanted, func() bool { return slices.Contains(r.wanted(), where.wanted) })
+				if slices.Contains(r.wanted(), where.not) {
+					t.Errorf("%s wants to go to %v", who, r.wanted())
+				}
+			}
+			const warning = "set PUBSUB_ENDPOINT"
+			if warned := strings.Contains(owner.child.Output(), warning); warned != (told == "") {
+				t.Errorf("told %q, video warns: %v", told, warned)
+			}
+		})
+	}
+}
+
+// routes is a proxy that leads nowhere and remembers who was asked for.
+type routes struct {
+	url string
+
+	mu    sync.Mutex
+	hosts map[string]bool
+}
+
+func newRoutes(t testing.TB) *routes {
+	t.Helper()
+	r := &routes{hosts: map[string]bool{}}
+	server := httptest.NewServer(r)
+	t.Cleanup(server.Close)
+	r.url = server.URL
+	return r
+}
+
+func (r *routes) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hosts[request.Host] = true
+	http.Error(w, "no way to "+request.Host, http.StatusBadGateway)
+}
+
+func (r *routes) wanted() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Sorted(maps.Keys(r.hosts))
+}
