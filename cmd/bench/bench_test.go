@@ -20,7 +20,7 @@ import (
 
 // TestMain makes the test binary the server that the command starts itself as.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == serveCommand {
+	if len(os.Args) > 1 && (os.Args[1] == serveCommand || os.Args[1] == catalogCommand) {
 		main()
 	}
 	os.Exit(m.Run())

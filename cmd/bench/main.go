@@ -12,6 +12,9 @@
 //	report.go      tables on stdout, build/bench.json
 //	localpubsub.go the local Pub/Sub beside the official emulator and pstest
 //	outbox.go      the outbox beside the source document's loop and bare limits
+//	inbox.go       the inbox beside the source document's loop and bare limits
+//	visible.go     the whole way of an event
+//	reads.go       reads with consistency tokens
 //	start.go       both services from exec to ready, and their memory at rest
 //
 // A subject is one file with a function that returns its series; [table] lists
@@ -83,6 +86,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	if len(args) > 0 && args[0] == serveCommand {
 		return serve(ctx, args[1:], stdout)
+	}
+	if len(args) > 0 && args[0] == catalogCommand {
+		return serveCatalog(ctx, stdout)
 	}
 	b, err := parse(args)
 	if err != nil {

@@ -90,7 +90,7 @@ func profileCPU(name string) (stop func() error, err error) {
 // semicolon tells a whole line from the beginning of one.
 const readyLine = "ready %s %d ;"
 
-// server is a Pub/Sub server in a process of its own.
+// server is a server, mostly of Pub/Sub, in a process of its own.
 type server struct {
 	cmd     *exec.Cmd
 	process *child.Process
@@ -101,13 +101,20 @@ type server struct {
 // startServer starts an empty server. An emulator that is not installed is
 // errMissing.
 func startServer(ctx context.Context, args ...string) (*server, error) {
+	return startSelf(ctx, nil, append([]string{serveCommand}, args...)...)
+}
+
+// startSelf starts this binary with more variables in its environment, and returns
+// when it has printed readyLine.
+func startSelf(ctx context.Context, environment []string, args ...string) (*server, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(self, append([]string{serveCommand}, args...)...)
+	cmd := exec.Command(self, args...)
+	cmd.Env = append(os.Environ(), environment...)
 	process, err := child.Start(cmd, syscall.SIGTERM)
 	if err != nil {
 		return nil, err

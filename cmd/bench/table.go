@@ -10,7 +10,7 @@ import (
 // table lists all series, in the order in which they are run and printed. Those
 // that need a database have it from p.
 func table(p *postgres) []series {
-	return slices.Concat(localpubsubSeries(), outboxSeries(p), inboxSeries(), visibleSeries(p), startSeries(p))
+	return slices.Concat(localpubsubSeries(), outboxSeries(p), inboxSeries(), visibleSeries(p), readSeries(), startSeries(p))
 }
 
 // A size says how much of everything is done.
