@@ -2,7 +2,7 @@
 # fetches. `make` alone lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test crash bench bench-full tf-check tf-mutants tf-provider lint fmt generate verify proto-release fork ci clean
+.PHONY: help run test crash fresh bench bench-full tf-check tf-mutants tf-provider lint fmt generate verify proto-release fork ci clean
 
 # Extra arguments for the command behind run, test and bench, and for fork.
 ARGS   ?=
@@ -46,6 +46,10 @@ test: ## Run all tests, with the race detector where there is a C compiler (ARGS
 crash: ## Kill relays with -9 under load, in full: the services, then 8 relays and 100,000 events; print the counts
 	LOCKSTEP_FULL=1 go test -count=1 -v -run "^TestCrash$$" ./services/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 15m -run "^TestHistory" ./pkg/eventing/outbox/
+
+fresh: ## 100,000 reads with tokens under kills, pauses and restarts, and 10,000 waiters; print the outcomes
+	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 15m -run "^TestFreshReads$$" ./services/
+	LOCKSTEP_FULL=1 go test -count=1 -v -run "^TestTenThousandWaiters" ./services/catalog/
 
 bench: ## Measure beside rivals and limits; build/bench.json (ARGS="-quick", ARGS="-only REGEXP")
 	@go build -o build/bench ./cmd/bench

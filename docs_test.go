@@ -11,9 +11,9 @@ import (
 var (
 	docLink   = regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
 	docTest   = regexp.MustCompile("`(Test[A-Z][A-Za-z0-9]*)`")
-	docMetric = regexp.MustCompile("`((?:outbox|inbox)_[a-z_]+)")
+	docMetric = regexp.MustCompile("`((?:outbox|inbox|consistency)_[a-z_]+)")
 	testFunc  = regexp.MustCompile(`func (Test[A-Z][A-Za-z0-9]*)\(`)
-	metric    = regexp.MustCompile(`"((?:outbox|inbox)\.[a-z_.]+)"`)
+	metric    = regexp.MustCompile(`"((?:outbox|inbox|consistency)\.[a-z_.]+)"`)
 )
 
 // TestDocsAreTrue holds what the documents name against the tree: files, tests and

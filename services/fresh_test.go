@@ -49,7 +49,8 @@ type readership struct {
 // ends all sessions, and each instance is killed. No read is older than its token,
 // except where it allows that and the answer says so.
 //
-// LOCKSTEP_FULL=1 takes the full measure: more than 100,000 reads.
+// LOCKSTEP_FULL=1 takes the full measure, more than 100,000 reads; `make fresh` sets
+// it.
 func TestFreshReads(t *testing.T) {
 	t.Parallel()
 	rounds, calm, disturbed, readers := 1, int64(400), int64(40), 12

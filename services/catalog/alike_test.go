@@ -1,0 +1,155 @@
+package catalog
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/inbox"
+	catalogv1 "example.com/lockstep/proto/catalog/v1"
+)
+
+// TestEveryTokenHasItsAnswer is the table of docs/design.md: what a token can be,
+// and how both protocols answer a read of its video with it.
+func TestEveryTokenHasItsAnswer(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	f.peer.asked = nil
+	conn := f.dial(t)
+	addr, client := conn.Target(), catalogv1.NewCatalogServiceClient(conn)
+	present, behind, gone, restored, unwritten := newVideoID(), newVideoID(), newVideoID(), newVideoID(), newVideoID()
+	f.must(t, inbox.Applied, createdEvent(present, 1, "a"), titled(present, 2, "b"), createdEvent(behind, 1, "a"),
+		createdEvent(gone, 1, "a"), deletedEvent(gone, 2), createdEvent(restored, 1, "a"))
+	f.peer.has(ownersVideo(present, 2, "b"))
+	f.peer.has(ownersVideo(behind, 2, "b"))
+	f.peer.has(ownersTombstone(gone, 2))
+	again := ownersVideo(restored, 1, "from the backup")
+	again.Epoch = 2
+	f.peer.has(again)
+	f.must(t, inbox.Applied, createdEvent(unwritten, 1, "a")) // the owner denies it
+	nowhere := newVideoID()
+	tenants := consistency.Token{Tenant: "another", Positions: []consistency.Position{position(present, 1)}}.String()
+
+	type answer struct {
+		status  int
+		code    codes.Code
+		reason  string
+		source  string
+		version int64 // that the metadata says; 0: none
+	}
+	shown := func(source string, version int64) answer { return answer{200, codes.OK, "", source, version} }
+	for name, tc := range map[string]struct {
+		id    uuid.UUID
+		token string
+		want  answer
+	}{
+		"reached":                    {present, token(present, 2), shown("projection", 2)},
+		"overtaken":                  {present, token(present, 1), shown("projection", 2)},
+		"of another video":           {present, token(nowhere, 9), shown("projection", 2)},
+		"on its way":                 {behind, token(behind, 2), shown("authority", 2)},
+		"of a deleted video":         {gone, token(gone, 1), answer{410, codes.NotFound, "VIDEO_DELETED", "projection", 2}},
+		"of the deletion":            {gone, token(gone, 2), answer{410, codes.NotFound, "VIDEO_DELETED", "projection", 2}},
+		"never written":              {present, token(present, 1<<62), answer{409, codes.FailedPrecondition, "TOKEN_AHEAD", "", 0}},
+		"of no video":                {nowhere, token(nowhere, 1), answer{409, codes.FailedPrecondition, "TOKEN_AHEAD", "", 0}},
+		"the owner has lost it":      {unwritten, token(unwritten, 2), answer{409, codes.FailedPrecondition, "TOKEN_AHEAD", "", 0}},
+		"from before a restore":      {restored, token(restored, 9), shown("authority", 1)},
+		"of another tenant":          {present, tenants, answer{400, codes.InvalidArgument, "INVALID_ARGUMENT", "", 0}},
+		"malformed":                  {present, token(present, 2)[1:], answer{400, codes.InvalidArgument, "INVALID_ARGUMENT", "", 0}},
+		"of a video without a UUID":  {present, tokenOf(consistency.Position{AggregateType: "video", AggregateID: "42", Epoch: 1, Version: 1}), answer{400, codes.InvalidArgument, "INVALID_ARGUMENT", "", 0}},
+		"none, and there is nothing": {nowhere, "", answer{404, codes.NotFound, "VIDEO_NOT_FOUND", "", 0}},
+	} {
+		headers := []string{"Prefer: wait=0"}
+		if tc.token != "" {
+			headers = append(headers, "Consistency-Token: "+tc.token)
+		}
+		r := call(t, addr, "GET /v1/videos/"+tc.id.String(), headers...)
+		var md metadata.MD
+		_, err := client.GetVideo(t.Context(), &catalogv1.GetVideoRequest{VideoId: tc.id.String(), AtLeastAsFresh: tc.token, Wait: durationpb.New(0)}, grpc.Header(&md))
+		reason, _ := r.body["reason"].(string)
+		if r.status != tc.want.status || reason != tc.want.reason {
+			t.Errorf("%s: REST answers %d %s, want %+v", name, r.status, reason, tc.want)
+		}
+		if status.Code(err) != tc.want.code || problem.ReasonOf(err) != tc.want.reason {
+			t.Errorf("%s: gRPC answers %v, want %+v", name, err, tc.want)
+		}
+		version := ""
+		if tc.want.version > 0 {
+			version = fmt.Sprint(tc.want.version)
+		}
+		for header, want := range map[string]string{"Consistency-Source": tc.want.source, "Consistency-Version": version} {
+			if got := first(md.Get(header)); got != want || r.header.Get(header) != want {
+				t.Errorf("%s: %s is %q over gRPC and %q over REST, want %q", name, header, got, r.header.Get(header), want)
+			}
+		}
+		if got := first(md.Get("Consistency-Token")); got != r.header.Get("Consistency-Token") || (got != "") != (tc.want.version > 0) {
+			t.Errorf("%s: the token is %q over gRPC and %q over REST", name, got, r.header.Get("Consistency-Token"))
+		}
+	}
+}
+
+func first(values []string) string {
+	if len(values) == 0 {
+		return ""
+	}
+	return values[0]
+}
+
+// What is no fault of the reader's says on both protocols when to come again.
+func TestBothProtocolsSayWhenToRetry(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		places int
+		wait   time.Duration
+		status int
+		code   codes.Code
+		reason string
+	}{
+		"the owner is away": {1, 0, http.StatusServiceUnavailable, codes.Unavailable, "NOT_FRESH_ENOUGH"},
+		"no place to wait":  {0, time.Second, http.StatusTooManyRequests, codes.ResourceExhausted, "TOO_MANY_WAITERS"},
+	} {
+		f, id := setUpWith(t, tc.places), newVideoID()
+		f.peer.fails(status.Error(codes.Unavailable, "away"))
+		conn := f.dial(t)
+		client := catalogv1.NewCatalogServiceClient(conn)
+		for _, path := range []string{"/v1/videos/" + id.String(), "/v1/videos"} {
+			r := call(t, conn.Target(), "GET "+path, "Consistency-Token: "+token(id, 1), fmt.Sprintf("Prefer: wait=%.0f", tc.wait.Seconds()))
+			after, err := strconv.Atoi(r.header.Get("Retry-After"))
+			if r.status != tc.status || r.body["reason"] != tc.reason || err != nil || after < 1 {
+				t.Errorf("%s: GET %s is answered %d %v, Retry-After %q", name, path, r.status, r.body["reason"], r.header.Get("Retry-After"))
+			}
+			if r.body["type"] != "/problems/"+strings.ReplaceAll(strings.ToLower(tc.reason), "_", "-") {
+				t.Errorf("%s: the problem's type is %v", name, r.body["type"])
+			}
+			if path == "/v1/videos" {
+				_, err = client.ListVideos(t.Context(), &catalogv1.ListVideosRequest{AtLeastAsFresh: token(id, 1), Wait: durationpb.New(tc.wait)})
+			} else {
+				_, err = client.GetVideo(t.Context(), &catalogv1.GetVideoRequest{VideoId: id.String(), AtLeastAsFresh: token(id, 1), Wait: durationpb.New(tc.wait)})
+			}
+			if status.Code(err) != tc.code || problem.ReasonOf(err) != tc.reason || retryDelay(err) != time.Duration(after)*time.Second {
+				t.Errorf("%s: %s over gRPC: %v, again after %s", name, path, err, retryDelay(err))
+			}
+		}
+	}
+}
+
+func retryDelay(err error) time.Duration {
+	for _, d := range status.Convert(err).Details() {
+		if info, ok := d.(*errdetails.RetryInfo); ok {
+			return info.GetRetryDelay().AsDuration()
+		}
+	}
+	return 0
+}
