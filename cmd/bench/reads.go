@@ -84,11 +84,14 @@ var readKinds = []struct {
 	{"list_token", "the same with a token of one video", true, 1},
 }
 
-// readsInTurns takes one read of each kind after the other, on one connection.
+// readsInTurns takes one read of each kind after the other, on one connection, in
+// another order each time: a read is faster behind one of the same row, and slower
+// behind a page.
 func readsInTurns(ctx context.Context, d *desk, size size) (reading, error) {
 	took := make([][]time.Duration, len(readKinds))
 	for n := range readVolumes[size].reads {
-		for i, k := range readKinds {
+		for _, i := range rand.Perm(len(readKinds)) {
+			k := readKinds[i]
 			v, path := d.videos[n%len(d.videos)], "/v1/videos"
 			if !k.list {
 				path += "/" + v.id.String()
@@ -199,6 +202,9 @@ const crowd = 10_000
 // crowded reads without a token: alone, and then beside a crowd.
 func crowded(ctx context.Context, d *desk, size size) (reading, error) {
 	limit := readVolumes[size].crowd
+	if _, err := d.readsFor(ctx, limit/2); err != nil { // connections prepare their statements, and the machine wakes up
+		return reading{}, err
+	}
 	alone, err := d.readsFor(ctx, limit)
 	if err != nil {
 		return reading{}, err

@@ -1,0 +1,88 @@
+package consistency
+
+import (
+	"context"
+	"log/slog"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/pkg/bell"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// instance is a process with waiters on a database.
+func instance(t *testing.T, db *pgtest.DB, look Look) *Waiters {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	w := NewWaiters(10, look, bell.New(db.Pool(t, db.CatalogURL), "", "test", log))
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx, log, func() {}) }()
+	t.Cleanup(func() {
+		stop()
+		<-ended
+	})
+	return w
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !holds(); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatal("not so: " + what)
+		}
+	}
+}
+
+// Another instance's commit has this one look at what moved, and at nothing else.
+// A poll looks at everything, so it cannot be what ends this wait.
+func TestAnotherInstanceIsHeard(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	var mu sync.Mutex
+	looked, moved := map[string]int{}, false
+	here := instance(t, db, func(_ context.Context, aggregates []Position) (found []Position, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		key := aggregates[0].Key()
+		if len(aggregates) > 1 {
+			key = "everything"
+		}
+		looked[key]++
+		if moved && key == "v/moves" {
+			found = append(found, at("v", "moves", 2))
+		}
+		return found, nil
+	})
+	there := instance(t, db, func(context.Context, []Position) ([]Position, error) { return nil, nil })
+	eventually(t, "both hear", func() bool { return here.bell.Hears() && there.bell.Hears() })
+	// A poll at the very moment may take the first look along.
+	has := func(key string) func() bool {
+		return func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return looked[key]+looked["everything"] > 0
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	still := here.begin(ctx, at("v", "stays", 2))
+	eventually(t, "the one that stays is looked at", has("v/stays"))
+	ended := here.begin(ctx, at("v", "moves", 2))
+	eventually(t, "the one that moves is looked at", has("v/moves"))
+	mu.Lock()
+	moved = true
+	mu.Unlock()
+	there.Notify("v/moves")
+	if r := <-ended; !r.reached || r.err != nil {
+		t.Errorf("not woken by the other instance: %+v; looked at %v", r, looked)
+	}
+	cancel()
+	if r := <-still; r.reached {
+		t.Errorf("what did not move is reached: %+v", r)
+	}
+}
