@@ -61,7 +61,19 @@ func (r *Reader) Satisfy(ctx context.Context, d Demand, look func(context.Contex
 	}
 	outcome, stand, err := r.try(ctx, d, look, ask)
 	p, ok := errors.AsType[*problem.Error](err)
-	if ok && d.staleIfError && stand == Behind && (p.Code == problem.CodeUnavailable || p.Code == problem.CodeTooMany) {
+	switch {
+	case !ok || !d.staleIfError || stand != Behind:
+		return outcome, err
+	case p.Code == problem.CodeTooMany:
+		return consistency.Stale, nil
+	case p.Code == problem.CodeUnavailable:
+		// The first look may be long ago: something newer is less stale, or is it.
+		if stand, err = look(ctx); err != nil {
+			return consistency.Failed, err
+		}
+		if stand == Met && !d.FullyConsistent() {
+			return consistency.Waited, nil
+		}
 		return consistency.Stale, nil
 	}
 	return outcome, err
@@ -86,8 +98,12 @@ func (r *Reader) try(ctx context.Context, d Demand, look func(context.Context) (
 	case d.mode == consistency.MinimizeLatency:
 		return consistency.Stale, stand, nil
 	case d.wait > 0:
-		if err := r.wait(ctx, d); err != nil {
+		reached, err := r.wait(ctx, d)
+		if err != nil {
 			return consistency.Failed, stand, err
+		}
+		if !reached {
+			break // another look would cost what nobody has when thousands of waits end at once
 		}
 		if stand, err = look(ctx); err != nil {
 			return consistency.Failed, stand, err
@@ -102,17 +118,18 @@ func (r *Reader) try(ctx context.Context, d Demand, look func(context.Context) (
 	return consistency.Authority, stand, nil
 }
 
-// wait returns when the copy meets d, or the wait is over.
-func (r *Reader) wait(ctx context.Context, d Demand) error {
+// wait returns when the copy meets d, or the wait is over, and which it is.
+func (r *Reader) wait(ctx context.Context, d Demand) (reached bool, err error) {
 	waiting, stop := context.WithTimeout(ctx, d.budget(ctx))
 	defer stop()
-	if _, err := r.waiters.Wait(waiting, d.wanted...); errors.Is(err, consistency.ErrTooManyWaiters) {
-		return &problem.Error{
+	reached, err = r.waiters.Wait(waiting, d.wanted...)
+	if errors.Is(err, consistency.ErrTooManyWaiters) {
+		return false, &problem.Error{
 			Code: problem.CodeTooMany, Reason: "TOO_MANY_WAITERS", RetryAfter: busyRetryAfter,
 			Detail: "Too many readers are waiting for fresh data.",
 		}
 	}
-	return ctx.Err()
+	return reached, ctx.Err()
 }
 
 // budget is the wait within ctx's deadline, of which half is kept for asking the

@@ -37,14 +37,15 @@ const (
 	never
 )
 
-// read is one read: of a copy that does not move, unless it says when.
+// read is one read, of a copy that does not move unless it says when.
 type read struct {
 	fresh.Request
 
 	copy, owner has
 	owners      answers
 	deadline    time.Duration // 0: none
-	catchesUp   time.Duration // 0: never
+	drains      time.Duration // when the waits end; 0: never
+	moves       time.Duration // when the copy is what is demanded, which nobody tells; 0: never
 
 	asked bool
 }
@@ -64,8 +65,11 @@ func (r *read) do(t *testing.T) (o consistency.Outcome, took time.Duration, err 
 		defer cancel()
 	}
 	began := time.Now()
-	if r.catchesUp > 0 {
-		defer time.AfterFunc(r.catchesUp, func() { r.copy = r.owner; waiters.Drain() }).Stop()
+	if r.drains > 0 {
+		defer time.AfterFunc(r.drains, waiters.Drain).Stop()
+	}
+	if r.moves > 0 {
+		defer time.AfterFunc(r.moves, func() { r.copy = has{d.Wanted()[0].Epoch, d.Wanted()[0].Version} }).Stop()
 	}
 	o, err = fresh.NewReader(waiters).Satisfy(ctx, d, func(context.Context) (fresh.Standing, error) {
 		switch {
@@ -106,7 +110,7 @@ func TestARead(t *testing.T) {
 		code    problem.Code // of a failure
 	}{
 		"the copy is there":           {read{Request: wants(time.Second), copy: current, owner: current}, consistency.Fresh, 0, 0},
-		"the copy gets there":         {read{Request: wants(time.Minute), copy: old, owner: current, catchesUp: time.Second}, consistency.Waited, time.Second, 0},
+		"the server drains":           {read{Request: wants(time.Minute), copy: old, owner: current, drains: time.Second}, consistency.Authority, time.Second, 0},
 		"the wait ends":               {read{Request: wants(3 * time.Second), copy: old, owner: current}, consistency.Authority, 3 * time.Second, 0},
 		"the ceiling":                 {read{Request: wants(time.Hour), copy: old, owner: current}, consistency.Authority, fresh.MaxWait, 0},
 		"no wait":                     {read{Request: wants(0), copy: old, owner: current}, consistency.Authority, 0, 0},
@@ -116,6 +120,7 @@ func TestARead(t *testing.T) {
 		"the owner hangs":             {read{Request: wants(2 * time.Second), copy: old, owners: never}, consistency.Failed, 2*time.Second + fresh.AskTimeout, problem.CodeUnavailable},
 		"and a deadline is near":      {read{Request: wants(time.Hour), copy: old, owners: never, deadline: 4 * time.Second}, consistency.Failed, 3800 * time.Millisecond, problem.CodeUnavailable},
 		"stale rather than nothing":   {read{Request: staleIfError(wants(time.Hour)), copy: old, owners: never, deadline: 4 * time.Second}, consistency.Stale, 3800 * time.Millisecond, 0},
+		"less stale than at first":    {read{Request: staleIfError(wants(time.Second)), copy: old, owners: away, moves: time.Second / 2}, consistency.Waited, time.Second, 0},
 		"nothing is not stale":        {read{Request: staleIfError(wants(0)), owners: away}, consistency.Failed, 0, problem.CodeUnavailable},
 		"forged is not stale":         {read{Request: staleIfError(wants(0)), copy: old, owner: old}, consistency.Failed, 0, problem.CodeAhead},
 		"fully consistent":            {read{Request: fully, copy: current, owner: current}, consistency.Authority, 0, 0},
