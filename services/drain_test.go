@@ -3,6 +3,7 @@ package services_test
 import (
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -150,6 +151,40 @@ func TestCatalogDrainFailsNobody(t *testing.T) {
 	fleet[0].drains(t)
 	stop()
 	fleet[1].drains(t)
+}
+
+// TestDrainEndsWaits ends a catalog while readers wait for a version that nobody
+// has written. They are answered by the owner, long before their ten seconds are
+// over.
+func TestDrainEndsWaits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, startBroker(t, localbroker.Local))
+	w.spawnVideo(t, w.videoAddr).ready(t)
+	p := w.spawnCatalog(t, w.catalogAddr)
+	p.ready(t)
+	v := w.create(t, "First cut")
+	c := newClient(t, p.addr)
+	const readers = 20
+	answers := make(chan answer, readers)
+	for range readers {
+		go func() {
+			header := http.Header{"Consistency-Token": {tokenFor(v.ID, 2)}, "Prefer": {"wait=10"}}
+			a, err := request(t.Context(), &c.http, http.MethodGet, "http://"+p.addr+"/v1/videos/"+v.ID, header, nil)
+			if err != nil {
+				t.Errorf("a reader who waits gets no answer: %v", err)
+			}
+			answers <- a
+		}()
+	}
+	eventually(t, "all readers wait", func() bool {
+		return slices.Contains(waitersMetric.FindStringSubmatch(metrics(t, p.addr)), strconv.Itoa(readers))
+	})
+	p.drains(t)
+	for range readers {
+		if a := <-answers; a.code != http.StatusConflict {
+			t.Errorf("answered %d %s, want that the owner has no such version", a.code, a.Reason)
+		}
+	}
 }
 
 // load makes requests until stop is called, each of which must be answered 200

@@ -243,10 +243,22 @@ func (r *readership) report(t *testing.T) {
 	t.Logf("%8d  wrong", len(r.wrong))
 }
 
-var readsMetric = regexp.MustCompile(`(?m)^consistency_reads_total\{.*outcome="(\w+)".*\} (\d+)$`)
+var (
+	readsMetric   = regexp.MustCompile(`(?m)^consistency_reads_total\{.*outcome="(\w+)".*\} (\d+)$`)
+	waitersMetric = regexp.MustCompile(`(?m)^consistency_waiters\{.*\} (\d+)$`)
+)
 
 // readCounts is what an instance says about its reads.
 func readCounts(t testing.TB, addr string) (counts string) {
+	t.Helper()
+	for _, m := range readsMetric.FindAllStringSubmatch(metrics(t, addr), -1) {
+		counts += fmt.Sprintf(" %s %s", m[1], m[2])
+	}
+	return counts
+}
+
+// metrics is what an instance says about itself.
+func metrics(t testing.TB, addr string) string {
 	t.Helper()
 	res, err := http.Get("http://" + addr + "/metrics")
 	if err != nil {
@@ -257,8 +269,5 @@ func readCounts(t testing.TB, addr string) (counts string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range readsMetric.FindAllSubmatch(body, -1) {
-		counts += fmt.Sprintf(" %s %s", m[1], m[2])
-	}
-	return counts
+	return string(body)
 }

@@ -214,7 +214,8 @@ func TestASlowOwnerDoesNotTakeCatalogDown(t *testing.T) {
 	}
 }
 
-// Another instance applies the event; this one is told, well before it would poll.
+// Another instance applies the event, and this one answers. That it is told, and does
+// not find out by a poll, is for TestAnotherInstanceIsHeard of package consistency.
 func TestAnotherInstancesCommitWakes(t *testing.T) {
 	t.Parallel()
 	f, id := setUp(t), newVideoID()
