@@ -183,7 +183,7 @@ func (m *module) passed(ctx context.Context, args ...string) (string, error) {
 	if err == nil && passed == 0 {
 		err = errors.New("no test has run")
 	}
-	return strconv.Itoa(passed) + " runs", err
+	return strconv.Itoa(passed) + " passed", err
 }
 
 var inboxRetention = regexp.MustCompile(`(?m)^\s*inbox_retention_days\s*=\s*(\d+)$`)

@@ -30,11 +30,19 @@ resource "google_iam_workload_identity_pool_provider" "github" {
   workload_identity_pool_provider_id = "github"
   display_name                       = "GitHub"
 
-  # All of GitHub shares the issuer: without this, everybody's workflows get in.
-  attribute_condition = "assertion.repository == '${var.github_repository}'"
+  # All of GitHub shares the issuer: without this, everybody's workflows get in. A
+  # name can change hands, a number cannot.
+  attribute_condition = join(" && ", compact([
+    "assertion.repository == '${var.github_repository}'",
+    var.github_repository_id == null ? "" : "assertion.repository_id == '${var.github_repository_id}'",
+  ]))
+
+  # A token has a claim for the environment only when its job has one; its subject
+  # ends with it either way. What stands before depends on the repository's age.
   attribute_mapping = {
-    "google.subject"       = "assertion.sub"
-    "attribute.repository" = "assertion.repository"
+    "google.subject"        = "assertion.sub"
+    "attribute.repository"  = "assertion.repository"
+    "attribute.environment" = "assertion.sub.endsWith(':environment:production') ? 'production' : 'none'"
   }
 
   oidc {
@@ -83,7 +91,7 @@ resource "google_service_account_iam_member" "ci_release" {
 
   service_account_id = google_service_account.ci_release[0].name
   role               = "roles/iam.workloadIdentityUser"
-  member             = "principal://iam.googleapis.com/${local.ci_pool}/subject/repo:${var.github_repository}:environment:production"
+  member             = "principalSet://iam.googleapis.com/${local.ci_pool}/attribute.environment/production"
 }
 
 resource "google_project_iam_member" "ci_release" {

@@ -239,6 +239,17 @@ variable "github_repository" {
   }
 }
 
+variable "github_repository_id" {
+  description = "That repository's number (gh api repos/OWNER/NAME --jq .id): a name may one day be somebody else's. Null checks the name alone."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.github_repository_id == null || can(regex("^[0-9]+$", coalesce(var.github_repository_id, "x")))
+    error_message = "github_repository_id must be a number, as text."
+  }
+}
+
 variable "notification_channels" {
   description = "Monitoring's notification channels for alerts: projects/PROJECT/notificationChannels/NUMBER. None: alerts show in the console only."
   type        = list(string)

@@ -37,10 +37,11 @@ run "permissions" {
   command = apply
 
   variables {
-    video             = { image = "x/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", min_instances = 0, drain_schedule = "*/5 * * * *" }
-    invokers          = ["user:me@example.com"]
-    cloud_sql         = {}
-    github_repository = "acme/pair"
+    video                = { image = "x/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", min_instances = 0, drain_schedule = "*/5 * * * *" }
+    invokers             = ["user:me@example.com"]
+    cloud_sql            = {}
+    github_repository    = "acme/pair"
+    github_repository_id = "123456789"
   }
 
   assert {
@@ -77,7 +78,15 @@ run "permissions" {
     error_message = "Each service must run as itself."
   }
   assert {
-    condition     = google_iam_workload_identity_pool_provider.github[0].attribute_condition == "assertion.repository == 'acme/pair'"
+    condition     = google_iam_workload_identity_pool_provider.github[0].attribute_condition == "assertion.repository == 'acme/pair' && assertion.repository_id == '123456789'"
     error_message = "GitHub's tokens must be of this repository: the issuer is the same for all of GitHub."
+  }
+  assert {
+    condition = (
+      google_iam_workload_identity_pool_provider.github[0].attribute_mapping["attribute.environment"] == "assertion.sub.endsWith(':environment:production') ? 'production' : 'none'" &&
+      endswith(google_service_account_iam_member.ci_release[0].member, "/attribute.environment/production") &&
+      startswith(google_service_account_iam_member.ci_release[0].member, "principalSet://")
+    )
+    error_message = "Only a job of the environment \"production\" may release."
   }
 }

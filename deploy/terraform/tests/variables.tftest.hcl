@@ -78,10 +78,11 @@ run "the_rest" {
     cloud_sql             = { tier = "small", disk_gb = 1 }
     network               = { network = "main", subnetwork = "" }
     github_repository     = "pair"
+    github_repository_id  = "acme/pair"
     notification_channels = ["me@example.com"]
   }
   expect_failures = [
     var.project_id, var.project_number, var.region, var.log_level, var.invokers, var.retention_days,
-    var.secret_versions, var.cloud_sql, var.network, var.github_repository, var.notification_channels,
+    var.secret_versions, var.cloud_sql, var.network, var.github_repository, var.github_repository_id, var.notification_channels,
   ]
 }
