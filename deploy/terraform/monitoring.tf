@@ -84,7 +84,7 @@ resource "google_monitoring_alert_policy" "jobs" {
 
   documentation {
     mime_type = "text/markdown"
-    content   = "gcloud run jobs executions list shows which. Runbook: \"Events are parked\"."
+    content   = "gcloud run jobs executions list shows which, its log why. A migration: deploy/terraform/README.md, Release. The drain, Runbook: \"Events are parked\"."
   }
 }
 
