@@ -2,7 +2,7 @@
 # fetches. `make` alone lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test crash fresh bench bench-full tf-check tf-mutants tf-provider lint fmt generate verify proto-release fork ci clean
+.PHONY: help run test crash fresh bench bench-full compose-check tf-check tf-mutants tf-provider lint fmt generate verify proto-release fork ci clean
 
 # Extra arguments for the command behind run, test and bench, and for fork.
 ARGS   ?=
@@ -57,6 +57,10 @@ bench: ## Measure beside rivals and limits; build/bench.json (ARGS="-quick", ARG
 
 bench-full: ## The same with more runs and the large tables
 	@$(MAKE) --no-print-directory bench ARGS='--full $(ARGS)'
+
+compose-check: ## Run docker-compose.yml, kill its parts, look at the images (STANDINS=1 where no images can be pulled)
+	$(if $(STANDINS),deploy/compose/standins.sh)
+	LOCKSTEP_COMPOSE=1 go test -count=1 -v -timeout 40m $(ARGS) ./deploy/compose/
 
 tf-check: ## Check deploy/terraform without a cloud: fmt, validate, tests, who may do what (ARGS=-optional)
 	@go run ./cmd/tf check $(ARGS)

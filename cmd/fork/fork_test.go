@@ -26,6 +26,11 @@ func TestForkBuildsUnderItsNewPath(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(dir, ".ci", "run")); err != nil || info.Mode()&0o100 == 0 {
 		t.Errorf(".ci/run of the fork: %v, want it executable: %v", info, err)
 	}
+	for _, hidden := range []string{".github/workflows/ci.yml", ".dockerignore", ".golangci.yml", ".gitignore"} {
+		if _, err := os.Stat(filepath.Join(dir, hidden)); err != nil {
+			t.Errorf("the fork lacks what it needs: %v", err)
+		}
+	}
 	if testing.Short() {
 		t.Skip("short: built and vetted in the full run")
 	}

@@ -1,0 +1,52 @@
+# The images of both services: `docker build --target video .`, `--target catalog`.
+# Each is one static binary on a base without a shell, for a user without rights and
+# a file system that nobody writes to. `--target dev` is the launcher, for
+# docker-compose.yml alone.
+#
+# The base images are arguments: take them from a mirror, and by digest where a
+# moved tag must not matter (--build-arg GO_IMAGE=golang@sha256:…).
+ARG GO_IMAGE=golang:1.26.8-bookworm
+ARG BASE_IMAGE=gcr.io/distroless/static-debian12:nonroot
+
+FROM ${GO_IMAGE} AS build
+WORKDIR /src
+# For modules that come from elsewhere; unset, Go's own defaults hold.
+ARG GOPROXY
+ARG GOSUMDB
+ENV CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS=-buildvcs=false
+COPY . .
+# One compilation for all: what the binaries share is most of it.
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+    go build -trimpath -ldflags="-s -w" -o /out/ ./services/video/cmd/video ./services/catalog/cmd/catalog ./cmd/dev
+
+FROM ${BASE_IMAGE} AS service
+USER 65532:65532
+EXPOSE 8080
+STOPSIGNAL SIGTERM
+ARG VERSION=dev
+ARG REVISION=unknown
+ARG SOURCE=unknown
+LABEL org.opencontainers.image.version=${VERSION} \
+      org.opencontainers.image.revision=${REVISION} \
+      org.opencontainers.image.source=${SOURCE}
+
+FROM service AS video
+LABEL org.opencontainers.image.title="lockstep video" \
+      org.opencontainers.image.description="owns videos, and publishes their events"
+COPY --from=build /out/video /usr/local/bin/video
+HEALTHCHECK --interval=5s --timeout=4s --start-period=30s CMD ["/usr/local/bin/video", "health"]
+ENTRYPOINT ["/usr/local/bin/video"]
+
+FROM service AS catalog
+LABEL org.opencontainers.image.title="lockstep catalog" \
+      org.opencontainers.image.description="reads videos, as fresh as the reader asks"
+COPY --from=build /out/catalog /usr/local/bin/catalog
+HEALTHCHECK --interval=5s --timeout=4s --start-period=30s CMD ["/usr/local/bin/catalog", "health"]
+ENTRYPOINT ["/usr/local/bin/catalog"]
+
+FROM ${BASE_IMAGE} AS dev
+USER 65532:65532
+LABEL org.opencontainers.image.title="lockstep dev" \
+      org.opencontainers.image.description="provisions a local Pub/Sub; not for production"
+COPY --from=build /out/dev /usr/local/bin/dev
+ENTRYPOINT ["/usr/local/bin/dev"]

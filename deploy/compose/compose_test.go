@@ -1,0 +1,177 @@
+// Package compose_test holds docker-compose.yml against what it promises, with a
+// real container engine: `make compose-check`. The walk-through comes from outside,
+// as a person at the keyboard would take it, and what dies is killed for good.
+//
+// Where no registry of images can be reached, standins.sh makes the base images of
+// what the machine has installed.
+package compose_test
+
+import (
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	// healthyWithin is how long everything may take to be healthy, once it is built.
+	healthyWithin = 90 * time.Second
+	// maxCompressed is what an image of a service may weigh in a registry.
+	maxCompressed = 25_000_000
+)
+
+func TestCompose(t *testing.T) {
+	s := newStack(t)
+	start := time.Now()
+	s.compose(t, "build")
+	t.Logf("built in %.0f s", time.Since(start).Seconds())
+	s.up(t)
+	s.flows(t, "the start")
+
+	t.Run("images", s.images)
+	t.Run("video dies", func(t *testing.T) { s.dies(t, "video") })
+	t.Run("postgres dies", func(t *testing.T) { s.dies(t, "postgres") })
+	t.Run("pubsub dies and forgets", func(t *testing.T) { s.dies(t, "pubsub") })
+	t.Run("catalog dies, and the emulator with it", func(t *testing.T) {
+		// The emulator goes on sending to a subscriber that is gone: only its own
+		// restart ends that.
+		s.crash(t, "catalog")
+		s.dies(t, "pubsub")
+	})
+	t.Run("killed by hand", s.killedByHand)
+	t.Run("data", s.data)
+}
+
+// dies crashes a service, which must come back by itself, and the pair with it.
+func (s *stack) dies(t *testing.T, service string) {
+	before := s.restarts(t, service)
+	s.crash(t, service)
+	s.eventually(t, service+" is started again", func() error {
+		if now := s.restarts(t, service); now <= before {
+			return fmt.Errorf("%d restarts", now)
+		}
+		return nil
+	})
+	s.flows(t, "the end of "+service)
+}
+
+// killedByHand kills with `docker kill`, which an engine takes for a person's wish
+// and no restart policy undoes. The next `docker compose up` does.
+func (s *stack) killedByHand(t *testing.T) {
+	for _, service := range []string{"video", "postgres", "pubsub", "catalog"} {
+		s.docker(t, "kill", s.container(t, service))
+	}
+	s.up(t)
+	s.flows(t, "docker kill of everything, and docker compose up")
+}
+
+// data survives `down`, and goes with `down -v`.
+func (s *stack) data(t *testing.T) {
+	w := s.flows(t, "everything before")
+	s.compose(t, "down")
+	s.up(t)
+	for service, url := range map[string]string{"video": s.video, "catalog": s.catalog} {
+		if code, v, err := call(t, http.MethodGet, url+"/v1/videos/"+w.ID, nil, nil); err != nil || code != http.StatusOK || v.Version != w.Version {
+			t.Errorf("%s after down and up: %d %+v %v, want version %d", service, code, v, err, w.Version)
+		}
+	}
+	s.flows(t, "down and up")
+	s.compose(t, "down", "--volumes")
+	if left := s.docker(t, "volume", "ls", "--quiet", "--filter", "label=com.docker.compose.project="+s.project); left != "" {
+		t.Errorf("volumes left after down -v: %s", left)
+	}
+}
+
+// images are small, and their processes can do little.
+func (s *stack) images(t *testing.T) {
+	for _, service := range []string{"video", "catalog"} {
+		image := "lockstep/" + service
+		size := s.docker(t, "image", "inspect", "--format", "{{.Size}}", image)
+		compressed := s.compressed(t, image)
+		t.Logf("%s: %s bytes, compressed %d", image, size, compressed)
+		if compressed > maxCompressed {
+			t.Errorf("%s: %d bytes compressed, want %d at most", image, compressed, maxCompressed)
+		}
+		got := s.docker(t, "inspect", "--format",
+			"{{.Config.User}} {{.HostConfig.ReadonlyRootfs}} {{.HostConfig.CapDrop}} {{.State.Health.Status}} {{index .Config.Labels \"org.opencontainers.image.title\"}}",
+			s.container(t, service))
+		if want := "65532:65532 true [ALL] healthy lockstep " + service; got != want {
+			t.Errorf("%s runs as %q, want %q", service, got, want)
+		}
+	}
+}
+
+// compressed is what a registry would keep.
+func (s *stack) compressed(t *testing.T, image string) int64 {
+	t.Helper()
+	save := s.command(t, "save", image)
+	out, err := save.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := save.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var size counter
+	zip := gzip.NewWriter(&size)
+	if _, err := io.Copy(zip, out); err != nil {
+		t.Fatal(err)
+	}
+	if err := zip.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := save.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	return int64(size)
+}
+
+type counter int64
+
+func (c *counter) Write(p []byte) (int, error) {
+	*c += counter(len(p))
+	return len(p), nil
+}
+
+// flows waits until a new write is seen in the projection, which takes all parts.
+func (s *stack) flows(t *testing.T, since string) (w document) {
+	t.Helper()
+	start := time.Now()
+	s.eventually(t, "a write is projected after "+since, func() (err error) {
+		if w, err = s.write(t); err != nil {
+			return err
+		}
+		code, v, err := call(t, http.MethodGet, s.catalog+"/v1/videos/"+w.ID, nil,
+			http.Header{"Consistency-Token": {w.Token}, "Prefer": {"wait=5"}})
+		if err != nil {
+			return err
+		}
+		if code != http.StatusOK || v.Version != w.Version || v.Title != w.Title {
+			return fmt.Errorf("read %d %+v, want %+v", code, v, w)
+		}
+		if v.Source != "projection" {
+			return fmt.Errorf("read from the %s", v.Source)
+		}
+		return nil
+	})
+	t.Logf("%.1f s after %s a write is projected", time.Since(start).Seconds(), since)
+	return w
+}
+
+// write makes a video and changes it.
+func (s *stack) write(t *testing.T) (document, error) {
+	t.Helper()
+	code, v, err := call(t, http.MethodPost, s.video+"/v1/videos",
+		strings.NewReader(`{"uploader_id":"0190a5d0-0000-7000-8000-000000000001","title":"first"}`), nil)
+	if err != nil || code != http.StatusCreated {
+		return v, fmt.Errorf("create: %d %w", code, err)
+	}
+	code, v, err = call(t, http.MethodPatch, s.video+"/v1/videos/"+v.ID, strings.NewReader(`{"title":"second"}`), nil)
+	if err != nil || code != http.StatusOK || v.Version != 2 {
+		return v, fmt.Errorf("update: %d %+v %w", code, v, err)
+	}
+	return v, nil
+}
