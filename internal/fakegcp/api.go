@@ -1,0 +1,76 @@
+package fakegcp
+
+import (
+	"slices"
+	"strings"
+)
+
+const (
+	pubsubAPI   = "pubsub"
+	servicesAPI = "serviceusage"
+	projectsAPI = "cloudresourcemanager"
+	secretsAPI  = "secretmanager"
+	runAPI      = "run"
+	iamAPI      = "iam"
+)
+
+// An api is one of Google's services, under /name/ here.
+type api struct {
+	// name.googleapis.com is what a project must have enabled.
+	name string
+	// product is what the provider calls it, and version what the provider expects
+	// at the end of the address; empty where it says the version itself.
+	product, version string
+	// prefix stands before the version in its paths.
+	prefix string
+	nouns  []*noun
+}
+
+// apis are the services. A noun is looked up in the order given.
+var apis = []*api{
+	{name: projectsAPI, product: "RESOURCE_MANAGER", version: "v1", nouns: []*noun{project}},
+	{name: servicesAPI, product: "SERVICE_USAGE", version: "v1", nouns: []*noun{projectService, projects}},
+	{name: iamAPI, product: "IAM_BETA", version: "v1", nouns: []*noun{serviceAccount, pool, poolProvider}},
+	{name: pubsubAPI, product: "PUBSUB", version: "v1"},
+	{name: secretsAPI, product: "SECRET_MANAGER", version: "v1", nouns: []*noun{secret, secretVersion}},
+	{name: runAPI, product: "CLOUD_RUN_V2", version: "v2", nouns: []*noun{runService, runJob, workerPool, execution}},
+	{name: "artifactregistry", product: "ARTIFACT_REGISTRY", version: "v1", nouns: []*noun{repository}},
+	{name: "cloudscheduler", product: "CLOUD_SCHEDULER", version: "v1", nouns: []*noun{schedule}},
+	{name: "monitoring", product: "MONITORING", nouns: monitored},
+	{name: "logging", product: "LOGGING", version: "v2", nouns: []*noun{logMetric}},
+	{name: "sqladmin", product: "SQL", version: "v1beta4", prefix: "sql", nouns: []*noun{databaseInstance, database, databaseUser}},
+}
+
+// service is the name by which it is enabled.
+func (a *api) service() string { return a.name + ".googleapis.com" }
+
+// Services are the names of all that the fake serves, for [Options].
+func Services() []string {
+	names := make([]string, 0, len(apis))
+	for _, a := range apis {
+		names = append(names, a.service())
+	}
+	return names
+}
+
+func apiOf(path string) *api {
+	name, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	for _, a := range apis {
+		if a.name == name {
+			return a
+		}
+	}
+	return nil
+}
+
+// Environment is what makes Terraform's google provider talk to the server and to
+// nobody else. A proxy on a closed port keeps all that the server does not serve
+// on the machine; loopback is never sent to a proxy.
+func (s *Server) Environment() []string {
+	vars := []string{"GOOGLE_OAUTH_ACCESS_TOKEN=none", "USER_PROJECT_OVERRIDE=false", "HTTPS_PROXY=http://127.0.0.1:9"}
+	for _, a := range apis {
+		parts := slices.DeleteFunc([]string{s.URL(), a.name, a.prefix, a.version}, func(part string) bool { return part == "" })
+		vars = append(vars, "GOOGLE_"+a.product+"_CUSTOM_ENDPOINT="+strings.Join(parts, "/")+"/")
+	}
+	return vars
+}

@@ -1,0 +1,188 @@
+package fakegcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+)
+
+// maxBody is more than any resource has.
+const maxBody = 4 << 20
+
+// fields are a JSON object: a resource, a policy, or a part of one.
+type fields = map[string]any
+
+// A call is a request, taken apart.
+type call struct {
+	ctx    context.Context //nolint:containedctx // it lives as long as the request
+	api    *api
+	method string
+	// name is the resource's or the collection's, without the API's version, and
+	// verb what stands behind its colon.
+	version, name, verb string
+	query               url.Values
+	body                fields
+}
+
+// Request is a call that would have changed something.
+type Request struct {
+	// API is the service's short name, such as run.
+	API    string `json:"-"`
+	Method string `json:"method"`
+	// Path has the name and the verb: projects/p/secrets/s:addVersion.
+	Path  string            `json:"path"`
+	Query map[string]string `json:"query,omitempty"`
+	Body  map[string]any    `json:"body,omitempty"`
+}
+
+// Requests returns what was asked for, in the order of its coming.
+func (s *Server) Requests() []Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.requests)
+}
+
+func (s *Server) read(r *http.Request) (*call, error) {
+	c := &call{ctx: r.Context(), method: r.Method, query: r.URL.Query()}
+	if c.api = apiOf(r.URL.Path); c.api == nil {
+		return nil, &refusal{http.StatusNotImplemented, "UNIMPLEMENTED", "fakegcp: no service at " + r.URL.Path}
+	}
+	rest := strings.TrimPrefix(r.URL.Path, "/"+c.api.name+"/")
+	if c.api.prefix != "" {
+		rest = strings.TrimPrefix(rest, c.api.prefix+"/")
+	}
+	c.version, c.name, _ = strings.Cut(rest, "/")
+	// A colon inside of a name is escaped, or stands before the last slash.
+	if at := strings.LastIndexByte(c.name, ':'); at > strings.LastIndexByte(c.name, '/') {
+		c.name, c.verb = c.name[:at], c.name[at+1:]
+	}
+	// Services answer with the project's number, and take either.
+	c.name = strings.Replace(c.name, "projects/"+s.options.Number+"/", "projects/"+s.options.Project+"/", 1)
+	raw, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody))
+	if err != nil {
+		return nil, invalid("body", "%v", err)
+	}
+	if len(bytes.TrimSpace(raw)) > 0 {
+		if err := json.Unmarshal(raw, &c.body); err != nil {
+			return nil, invalid("body", "%v", err)
+		}
+	}
+	r.Body = io.NopCloser(bytes.NewReader(raw)) // for who forwards it
+	return c, nil
+}
+
+// changes says whether the call is more than a question.
+func (c *call) changes() bool {
+	for _, question := range []string{"get", "test", "list"} {
+		if strings.HasPrefix(c.verb, question) {
+			return false
+		}
+	}
+	return c.method != http.MethodGet
+}
+
+func (s *Server) record(c *call) {
+	request := Request{API: c.api.name, Method: c.method, Path: c.name, Body: clone(c.body)}
+	if c.verb != "" {
+		request.Path += ":" + c.verb
+	}
+	for key := range c.query {
+		if key == "alt" || key == "prettyPrint" {
+			continue
+		}
+		if request.Query == nil {
+			request.Query = make(map[string]string)
+		}
+		request.Query[key] = c.query.Get(key)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests = append(s.requests, request)
+}
+
+// clone is a deep copy.
+func clone(f fields) fields {
+	if f == nil {
+		return nil
+	}
+	return copied(f).(fields)
+}
+
+func copied(value any) any {
+	switch v := value.(type) {
+	case fields:
+		all := make(fields, len(v))
+		for name, element := range v {
+			all[name] = copied(element)
+		}
+		return all
+	case []any:
+		all := make([]any, len(v))
+		for i, element := range v {
+			all[i] = copied(element)
+		}
+		return all
+	}
+	return value
+}
+
+// matches compares names by their parts; * is any one part.
+func matches(pattern, name string) bool {
+	matched, err := path.Match(pattern, name)
+	return err == nil && matched
+}
+
+// A refusal is an error as the services answer it.
+type refusal struct {
+	code            int
+	status, message string
+}
+
+func (r *refusal) Error() string { return r.message }
+
+func invalid(field, format string, args ...any) error {
+	return &refusal{http.StatusBadRequest, "INVALID_ARGUMENT", field + ": " + fmt.Sprintf(format, args...)}
+}
+
+func missing(name string) error {
+	return &refusal{http.StatusNotFound, "NOT_FOUND", "Resource '" + name + "' was not found"}
+}
+
+func denied(format string, args ...any) error {
+	return &refusal{http.StatusForbidden, "PERMISSION_DENIED", fmt.Sprintf(format, args...)}
+}
+
+func precondition(format string, args ...any) error {
+	return &refusal{http.StatusBadRequest, "FAILED_PRECONDITION", fmt.Sprintf(format, args...)}
+}
+
+// unknown is for what the fake should learn when something needs it.
+func unknown(c *call) error {
+	what := fmt.Sprintf("fakegcp: %s %s/%s %s %s", c.method, c.api.name, c.version, c.name, c.verb)
+	return &refusal{http.StatusNotImplemented, "UNIMPLEMENTED", what}
+}
+
+func refuse(w http.ResponseWriter, err error) {
+	var r *refusal
+	if !errors.As(err, &r) {
+		r = &refusal{http.StatusInternalServerError, "INTERNAL", err.Error()}
+	}
+	reply(w, r.code, fields{"error": fields{"code": r.code, "status": r.status, "message": r.message}})
+}
+
+func reply(w http.ResponseWriter, code int, body fields) {
+	if body == nil {
+		body = fields{}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(body) //nolint:errchkjson // fails when the client has hung up
+}

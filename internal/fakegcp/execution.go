@@ -1,0 +1,64 @@
+package fakegcp
+
+import (
+	"fmt"
+	"strings"
+)
+
+// An Execution is one run of a Cloud Run job.
+type Execution struct {
+	// Job and Name are full names.
+	Job, Name string
+	Container Container
+}
+
+var execution = &noun{collection: "projects/*/locations/*/jobs/*/executions", listed: "executions", operation: longRunning}
+
+// runIfAsked runs a job that was created or changed with a new token. The change
+// ends with the execution, and fails with it.
+// https://cloud.google.com/run/docs/reference/rest/v2/projects.locations.jobs#Job
+func (s *Server) runIfAsked(c *call, job *resource, old fields) error {
+	token := text(job.body["runExecutionToken"])
+	if token == "" || token == text(old["runExecutionToken"]) {
+		return nil
+	}
+	_, err := s.execute(c, job, token)
+	return err
+}
+
+func (s *Server) runNow(c *call) (fields, error) {
+	job, err := s.get(c)
+	if err != nil {
+		return nil, err
+	}
+	id := "run" + s.next()
+	s.mu.Unlock()
+	defer s.mu.Lock()
+	made, err := s.execute(c, job, id)
+	return longRunning(made, err), nil
+}
+
+// execute runs a job once, without the lock: what runs may call the server.
+func (s *Server) execute(c *call, job *resource, id string) (*resource, error) {
+	e := Execution{Job: job.name, Name: job.name + "/executions/" + job.id() + "-" + id}
+	var failed error
+	if e.Container, failed = s.Container(job.name); failed == nil && s.options.Execute != nil {
+		failed = s.options.Execute(c.ctx, e)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	made := &resource{api: runAPI, name: e.Name, body: fields{
+		"name": e.Name, "job": job.name, "createTime": created, "completionTime": created, "succeededCount": 1,
+	}}
+	status := "EXECUTION_SUCCEEDED"
+	if failed != nil {
+		status = "EXECUTION_FAILED"
+		delete(made.body, "succeededCount")
+		made.body["failedCount"] = 1
+		failed = fmt.Errorf("execution %s failed: %s", lastPart(e.Name), strings.TrimSpace(failed.Error()))
+	}
+	s.resources[key(runAPI, e.Name)] = made
+	job.body["executionCount"] = number(job.body["executionCount"]) + 1
+	job.body["latestCreatedExecution"] = fields{"name": lastPart(e.Name), "createTime": created, "completionStatus": status}
+	return made, failed
+}

@@ -1,0 +1,60 @@
+package fakegcp
+
+import (
+	"fmt"
+	"regexp"
+)
+
+// accountID is the documented form of a service account's id.
+var accountID = regexp.MustCompile(`^[a-z]([-a-z0-9]{4,28}[a-z0-9])$`)
+
+var serviceAccount = &noun{
+	collection: "projects/*/serviceAccounts",
+	identify: func(s *Server, c *call) (string, fields, error) {
+		id := text(c.body["accountId"])
+		if !accountID.MatchString(id) {
+			return "", nil, invalid("accountId", "%q: 6 to 30 lower-case letters, digits and hyphens, a letter first", id)
+		}
+		body, _ := clone(c.body)["serviceAccount"].(fields)
+		if body == nil {
+			body = fields{}
+		}
+		email := fmt.Sprintf("%s@%s.iam.gserviceaccount.com", id, s.options.Project)
+		body["email"], body["projectId"], body["uniqueId"] = email, s.options.Project, "1000"+s.next()
+		return email, body, nil
+	},
+	complete: func(_ *Server, r *resource, old fields) {
+		carry(r.body, old, "email", "projectId", "uniqueId")
+	},
+}
+
+var pool = &noun{
+	collection: "projects/*/locations/*/workloadIdentityPools", identify: fromQuery("workloadIdentityPoolId"),
+	complete: active, operation: longRunning,
+	verbs: map[string]func(*Server, *call) (fields, error){"listAttestationRules": nothing},
+}
+
+var poolProvider = &noun{
+	collection: "projects/*/locations/*/workloadIdentityPools/*/providers", identify: fromQuery("workloadIdentityPoolProviderId"),
+	needs: true, complete: active, operation: longRunning,
+}
+
+// active is what becomes of a pool at once. The service shows its number in names.
+func active(s *Server, r *resource, _ fields) {
+	r.body["state"] = "ACTIVE"
+	r.body["name"] = "projects/" + s.options.Number + r.name[len("projects/"+s.options.Project):]
+}
+
+func nothing(s *Server, c *call) (fields, error) {
+	_, err := s.get(c)
+	return fields{}, err
+}
+
+// carry keeps what only the service sets.
+func carry(body, old fields, names ...string) {
+	for _, name := range names {
+		if value, there := old[name]; there {
+			body[name] = value
+		}
+	}
+}

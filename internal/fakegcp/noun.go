@@ -1,0 +1,226 @@
+package fakegcp
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A noun is a kind of resource.
+type noun struct {
+	// collection is the pattern of where its resources are: projects/*/secrets.
+	collection string
+	// identify returns the id of the resource to be created, and its body.
+	identify func(s *Server, c *call) (id string, body fields, err error)
+	// check is what the service refuses. The body is as it will be kept.
+	check func(s *Server, c *call, body fields) error
+	// complete adds what the service adds. Of a resource that is updated it has
+	// the old body, else nil.
+	complete func(s *Server, r *resource, old fields)
+	// done is called after a change, without the lock; its error is the operation's.
+	done func(s *Server, c *call, r *resource, old fields) error
+	// operation makes the answer to a change of that resource; nil: the resource.
+	operation func(r *resource, err error) fields
+	// verbs are what can be done to a resource with POST, behind a colon.
+	verbs map[string]func(s *Server, c *call) (fields, error)
+	// listed is the field with the list's elements; empty: there is no list.
+	listed string
+	// short says that the name in the body is the id alone, or none.
+	short bool
+	// needs is the pattern's part that must exist as a resource: a parent.
+	needs bool
+}
+
+// A resource has its full name, such as projects/p/secrets/s.
+type resource struct {
+	api, name string
+	body      fields
+	payload   string // of a secret's version, in base64; nobody sees it by a GET
+}
+
+func (r *resource) id() string { return r.name[strings.LastIndexByte(r.name, '/')+1:] }
+
+func key(api, name string) string { return api + "/" + name }
+
+// next is a number that was not handed out before.
+func (s *Server) next() string {
+	s.count++
+	return strconv.Itoa(s.count)
+}
+
+func (s *Server) get(c *call) (*resource, error) {
+	r, found := s.resources[key(c.api.name, c.name)]
+	if !found {
+		return nil, missing(c.name)
+	}
+	return r, nil
+}
+
+func (s *Server) create(c *call, n *noun) (fields, error) {
+	id, body, err := n.identify(s, c)
+	if err != nil {
+		return nil, err
+	}
+	r := &resource{api: c.api.name, name: c.name + "/" + id, body: body}
+	if _, taken := s.resources[key(r.api, r.name)]; taken {
+		return nil, &refusal{409, "ALREADY_EXISTS", "Resource '" + r.name + "' already exists"}
+	}
+	if parent := c.name[:strings.LastIndexByte(c.name, '/')]; n.needs && s.resources[key(r.api, parent)] == nil {
+		return nil, missing(parent)
+	}
+	return s.keep(c, n, r, nil)
+}
+
+// update replaces a resource, or the parts of it that a mask names.
+func (s *Server) update(c *call, n *noun) (fields, error) {
+	old, err := s.get(c)
+	if err != nil {
+		return nil, err
+	}
+	body := clone(c.body)
+	if mask := c.query.Get("updateMask"); mask != "" {
+		body = clone(old.body)
+		for path := range strings.SplitSeq(mask, ",") {
+			name, _, _ := strings.Cut(camel(path), ".")
+			delete(body, name)
+			if value, given := c.body[name]; given {
+				body[name] = value
+			}
+		}
+	}
+	return s.keep(c, n, &resource{api: old.api, name: old.name, body: body}, old.body)
+}
+
+// camel turns update_mask into updateMask: services take either.
+func camel(path string) string {
+	parts := strings.Split(path, "_")
+	for i, part := range parts[1:] {
+		if part != "" {
+			parts[i+1] = strings.ToUpper(part[:1]) + part[1:]
+		}
+	}
+	return strings.Join(parts, "")
+}
+
+// keep checks and completes a resource, and stores it.
+func (s *Server) keep(c *call, n *noun, r *resource, old fields) (fields, error) {
+	if r.body == nil {
+		r.body = fields{}
+	}
+	if !n.short {
+		r.body["name"] = r.name
+	}
+	if n.check != nil {
+		if err := n.check(s, c, r.body); err != nil {
+			return nil, err
+		}
+	}
+	if n.complete != nil {
+		n.complete(s, r, old)
+	}
+	s.resources[key(r.api, r.name)] = r
+	var failed error
+	if n.done != nil {
+		s.mu.Unlock()
+		failed = n.done(s, c, r, old)
+		s.mu.Lock()
+	}
+	return n.changed(r, failed)
+}
+
+func (s *Server) remove(c *call, n *noun) (fields, error) {
+	r, err := s.get(c)
+	if err != nil {
+		return nil, err
+	}
+	for name := range s.resources {
+		if name == key(r.api, r.name) || strings.HasPrefix(name, key(r.api, r.name)+"/") {
+			delete(s.resources, name)
+			delete(s.policies, name)
+		}
+	}
+	return n.changed(&resource{api: r.api, name: r.name}, nil)
+}
+
+func (n *noun) changed(r *resource, failed error) (fields, error) {
+	if n.operation == nil {
+		return r.body, failed
+	}
+	return n.operation(r, failed), nil
+}
+
+func (s *Server) list(c *call, n *noun) (fields, error) {
+	items := []any{}
+	for _, name := range slices.Sorted(maps.Keys(s.resources)) {
+		if matches(key(c.api.name, c.name)+"/*", name) {
+			items = append(items, s.resources[name].body)
+		}
+	}
+	return fields{n.listed: items}, nil
+}
+
+// longRunning is an operation as most services have them, which is over.
+func longRunning(r *resource, failed error) fields {
+	parts := strings.Split(r.name, "/")
+	operation := fields{"name": strings.Join(parts[:min(4, len(parts))], "/") + "/operations/" + r.id(), "done": true}
+	if failed != nil {
+		operation["error"] = fields{"code": 9, "message": failed.Error()}
+		return operation
+	}
+	operation["response"] = r.body
+	if r.body == nil {
+		operation["response"] = fields{}
+	}
+	return operation
+}
+
+// fromQuery is for services that name a new resource in the query.
+func fromQuery(parameter string) func(*Server, *call) (string, fields, error) {
+	return func(_ *Server, c *call) (string, fields, error) {
+		id := c.query.Get(parameter)
+		if id == "" {
+			return "", nil, invalid(parameter, "is missing")
+		}
+		return id, clone(c.body), nil
+	}
+}
+
+// fromBody is for those that take the name, or the full name, from the body.
+func fromBody(_ *Server, c *call) (string, fields, error) {
+	name, _ := c.body["name"].(string)
+	if name == "" {
+		return "", nil, invalid("name", "is missing")
+	}
+	return name[strings.LastIndexByte(name, '/')+1:], clone(c.body), nil
+}
+
+// generated is for those that choose the id themselves.
+func generated(s *Server, c *call) (string, fields, error) { return s.next(), clone(c.body), nil }
+
+// Remaining returns the names of what there is, the project and its services apart,
+// each behind its API's short name.
+func (s *Server) Remaining() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var names []string
+	for name, r := range s.resources {
+		if r.api != servicesAPI && r.api != projectsAPI {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Resource returns a resource as GET would, or an error that names it.
+func (s *Server) Resource(api, name string) (map[string]any, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, found := s.resources[key(api, name)]
+	if !found {
+		return nil, fmt.Errorf("%s: no %s", api, name)
+	}
+	return clone(r.body), nil
+}

@@ -1,0 +1,51 @@
+package fakegcp
+
+import "strings"
+
+// project is the only one: it is read, and has a policy.
+var project = &noun{collection: "projects"}
+
+// projects is there for the verbs of the collection of services.
+var projects = &noun{
+	collection: "projects/*",
+	verbs: map[string]func(*Server, *call) (fields, error){
+		"batchEnable": func(s *Server, c *call) (fields, error) {
+			ids, _ := c.body["serviceIds"].([]any)
+			for _, id := range ids {
+				s.enable(text(id))
+			}
+			return longRunning(&resource{api: servicesAPI, name: c.name}, nil), nil
+		},
+	},
+}
+
+var projectService = &noun{
+	collection: "projects/*/services",
+	listed:     "services",
+	verbs: map[string]func(*Server, *call) (fields, error){
+		"enable": func(s *Server, c *call) (fields, error) {
+			s.enable(lastPart(c.name))
+			return longRunning(&resource{api: servicesAPI, name: c.name}, nil), nil
+		},
+		"disable": func(s *Server, c *call) (fields, error) {
+			delete(s.resources, key(servicesAPI, c.name))
+			return longRunning(&resource{api: servicesAPI, name: c.name}, nil), nil
+		},
+	},
+}
+
+func (s *Server) serviceName(id string) string {
+	return "projects/" + s.options.Project + "/services/" + id
+}
+
+// enable also makes the project, which answers when it is asked for.
+func (s *Server) enable(id string) {
+	name := s.serviceName(id)
+	s.resources[key(servicesAPI, name)] = &resource{api: servicesAPI, name: name, body: fields{"name": name, "state": "ENABLED"}}
+}
+
+func (s *Server) enabled(id string) bool {
+	return s.resources[key(servicesAPI, s.serviceName(id))] != nil
+}
+
+func lastPart(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }

@@ -1,0 +1,49 @@
+package fakegcp
+
+import (
+	"net/http"
+	"strings"
+)
+
+// forward lets the real Pub/Sub answer. What is kept here is who was granted what:
+// it goes with the resource.
+func (s *Server) forward(w http.ResponseWriter, r *http.Request, c *call) {
+	s.mu.Lock()
+	var err error
+	switch {
+	case !s.enabled(c.api.service()):
+		err = denied("%s has not been used in project %s before or it is disabled", c.api.service(), s.options.Project)
+	case c.verb == "setIamPolicy":
+		err = s.checkPolicy(object(c.body, "policy"))
+	}
+	s.mu.Unlock()
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	r.URL.Path, r.URL.RawPath = strings.TrimPrefix(r.URL.Path, "/"+c.api.name), ""
+	outcome := &status{ResponseWriter: w, code: http.StatusOK}
+	s.pubsub.ServeHTTP(outcome, r)
+	if outcome.code != http.StatusOK {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case c.verb == "setIamPolicy":
+		s.policies[key(c.api.name, c.name)] = clone(object(c.body, "policy"))
+	case c.method == http.MethodDelete:
+		delete(s.policies, key(c.api.name, c.name))
+	}
+}
+
+// status remembers how an answer began.
+type status struct {
+	http.ResponseWriter
+	code int
+}
+
+func (s *status) WriteHeader(code int) {
+	s.code = code
+	s.ResponseWriter.WriteHeader(code)
+}

@@ -1,0 +1,130 @@
+package fakegcp
+
+import (
+	"fmt"
+	"strings"
+)
+
+// created is when everything was: no test wants another time in a golden file.
+const created = "2026-01-01T00:00:00Z"
+
+var runService = &noun{
+	collection: "projects/*/locations/*/services", identify: fromQuery("serviceId"), operation: longRunning,
+	check: func(s *Server, _ *call, body fields) error { return s.checkRevision(body, kindService) },
+	complete: func(s *Server, r *resource, old fields) {
+		s.revise(r, old)
+		region := strings.Split(r.name, "/")[3]
+		address := fmt.Sprintf("https://%s-%s.%s.run.app", r.id(), s.options.Number, region)
+		r.body["uri"], r.body["urls"] = address, []any{address}
+		for name, value := range map[string]any{"launchStage": "GA", "ingress": "INGRESS_TRAFFIC_ALL"} {
+			if r.body[name] == nil {
+				r.body[name] = value
+			}
+		}
+		revision := fmt.Sprintf("%s/revisions/%s-%05s", r.name, r.id(), r.body["generation"])
+		r.body["latestReadyRevision"], r.body["latestCreatedRevision"] = revision, revision
+	},
+}
+
+var workerPool = &noun{
+	collection: "projects/*/locations/*/workerPools", identify: fromQuery("workerPoolId"), operation: longRunning,
+	check:    func(s *Server, _ *call, body fields) error { return s.checkRevision(body, kindWorkers) },
+	complete: (*Server).revise,
+}
+
+var runJob = &noun{
+	collection: "projects/*/locations/*/jobs", identify: fromQuery("jobId"), operation: longRunning,
+	check:    func(s *Server, _ *call, body fields) error { return s.checkRevision(body, kindJob) },
+	complete: (*Server).revise,
+	done:     (*Server).runIfAsked,
+	verbs:    map[string]func(*Server, *call) (fields, error){"run": (*Server).runNow},
+}
+
+// revise adds what a service, a job and a worker pool have in common.
+func (s *Server) revise(r *resource, old fields) {
+	generation := 1
+	if old != nil {
+		_, _ = fmt.Sscan(text(old["generation"]), &generation)
+		generation++
+	} else {
+		r.body["uid"], r.body["createTime"] = "uid-"+s.next(), created
+	}
+	carry(r.body, old, "uid", "createTime", "executionCount", "latestCreatedExecution")
+	r.body["generation"], r.body["observedGeneration"] = fmt.Sprint(generation), fmt.Sprint(generation)
+	r.body["etag"] = "etag-" + s.next()
+	r.body["terminalCondition"] = fields{"type": "Ready", "state": "CONDITION_SUCCEEDED"}
+}
+
+// A Container is what an instance of a service, a job or a worker pool runs.
+type Container struct {
+	Image         string
+	Command, Args []string
+	// Environment has the values of secrets in their place, as an instance sees it.
+	Environment    map[string]string
+	ServiceAccount string
+}
+
+// Container returns the container of a Cloud Run resource by its full name, as it
+// would be started now.
+func (s *Server) Container(name string) (Container, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, found := s.resources[key(runAPI, name)]
+	if !found {
+		return Container{}, fmt.Errorf("no %s in Cloud Run", name)
+	}
+	revision := revisionOf(r.body)
+	containers := objects(revision["containers"])
+	if len(containers) != 1 {
+		return Container{}, fmt.Errorf("%s has %d containers, want one", name, len(containers))
+	}
+	c := Container{
+		Image: text(containers[0]["image"]), ServiceAccount: text(revision["serviceAccount"]), Environment: make(map[string]string),
+		Command: texts(containers[0]["command"]), Args: texts(containers[0]["args"]),
+	}
+	for _, variable := range objects(containers[0]["env"]) {
+		value := text(variable["value"])
+		if reference := object(variable, "valueSource", "secretKeyRef"); reference != nil {
+			version, err := s.version(s.versionName(reference))
+			if err != nil {
+				return Container{}, fmt.Errorf("%s: variable %s: %w", name, variable["name"], err)
+			}
+			if value, err = version.secret(); err != nil {
+				return Container{}, fmt.Errorf("%s: variable %s: %w", name, variable["name"], err)
+			}
+		}
+		c.Environment[text(variable["name"])] = value
+	}
+	return c, nil
+}
+
+// revisionOf is the part that says what an instance is: a job has a template of
+// tasks in its template of executions.
+func revisionOf(body fields) fields {
+	if inner := object(body, "template", "template"); inner != nil {
+		return inner
+	}
+	return object(body, "template")
+}
+
+// versionName is the full name of what a variable refers to.
+func (s *Server) versionName(reference fields) string {
+	secret := text(reference["secret"])
+	if !strings.Contains(secret, "/") {
+		secret = "projects/" + s.options.Project + "/secrets/" + secret
+	}
+	version := text(reference["version"])
+	if version == "" {
+		version = "latest"
+	}
+	return secret + "/versions/" + version
+}
+
+func texts(value any) []string {
+	list, _ := value.([]any)
+	found := make([]string, 0, len(list))
+	for _, element := range list {
+		found = append(found, text(element))
+	}
+	return found
+}

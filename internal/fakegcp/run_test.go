@@ -1,0 +1,143 @@
+package fakegcp_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"example.com/lockstep/internal/fakegcp"
+)
+
+// TestRevisionsThatCouldNotStart spoils one thing at a time of a service that is
+// taken otherwise.
+func TestRevisionsThatCouldNotStart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, fakegcp.Options{})
+	email := w.account(t, "video-service")
+	w.secret(t, "url", "postgres://", "serviceAccount:"+email)
+	w.secret(t, "empty", "", "serviceAccount:"+email)
+	w.secret(t, "foreign", "postgres://", "")
+	container := func(r object) object { return r["containers"].([]object)[0] }
+	for says, spoil := range map[string]func(service, r object){
+		"no-one@":                     func(_, r object) { r["serviceAccount"] = "no-one@" + projectID + ".iam.gserviceaccount.com" },
+		"containers: there is none":   func(_, r object) { r["containers"] = []object{} },
+		"image":                       func(_, r object) { delete(container(r), "image") },
+		"PORT is reserved":            func(_, r object) { container(r)["env"] = []object{{"name": "PORT", "value": "8080"}} },
+		"secrets/empty/versions/late": func(_, r object) { container(r)["env"] = revision(email, "empty")["containers"].([]object)[0]["env"] },
+		"Permission denied on secret": func(_, r object) { container(r)["env"] = revision(email, "foreign")["containers"].([]object)[0]["env"] },
+		"neither http1 nor h2c":       func(_, r object) { container(r)["ports"] = []object{{"name": "grpc", "containerPort": 8080}} },
+		"only one may have a port": func(_, r object) {
+			container(r)["ports"] = []object{{"containerPort": 8080}, {"containerPort": 8081}}
+		},
+		"limits.cpu":          func(_, r object) { container(r)["resources"] = object{"limits": object{"cpu": "500m"}} },
+		"limits.memory":       func(_, r object) { container(r)["resources"] = object{"limits": object{"memory": "256Mi"}} },
+		"request_concurrency": func(_, r object) { r["maxInstanceRequestConcurrency"] = 1001 },
+		"template.timeout":    func(_, r object) { r["timeout"] = "3601s" },
+		"template.scaling":    func(_, r object) { r["scaling"] = object{"minInstanceCount": 3, "maxInstanceCount": 2} },
+		"scaling: min":        func(s, _ object) { s["scaling"] = object{"minInstanceCount": 3, "maxInstanceCount": 2} },
+		"startupProbe.timeout": func(_, r object) {
+			container(r)["startupProbe"] = object{"periodSeconds": 1, "timeoutSeconds": 2}
+		},
+		"roles/cloudsql.client": func(_, r object) {
+			r["volumes"] = []object{{"cloudSqlInstance": object{"instances": []string{"a:b:c"}}}}
+		},
+	} {
+		template := revision(email, "url")
+		service := object{"template": template}
+		spoil(service, template)
+		w.refused(t, refusedAs(says), says, "POST /run/v2/"+region+"/services?serviceId=video", service)
+	}
+	idle := revision(email, "url")
+	container(idle)["resources"] = object{"limits": object{"cpu": "500m", "memory": "256Mi"}, "cpuIdle": true}
+	w.do(t, 200, "POST /run/v2/"+region+"/services?serviceId=idle", object{"template": idle})
+}
+
+func refusedAs(says string) int {
+	if says == "no-one@" {
+		return 403
+	}
+	return 400
+}
+
+// TestAServiceMoves is what Terraform reads back.
+func TestAServiceMoves(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, fakegcp.Options{})
+	email := w.account(t, "video-service")
+	w.secret(t, "url", "postgres://", "serviceAccount:"+email)
+	const name = region + "/services/video"
+	operation := w.do(t, 200, "POST /run/v2/"+region+"/services?serviceId=video", object{"template": revision(email, "url")})
+	if operation["done"] != true || operation["response"].(object)["name"] != name {
+		t.Errorf("operation = %v, want it over, with the service", operation)
+	}
+	first := w.do(t, 200, "GET /run/v2/"+name, nil)
+	w.do(t, 200, "PATCH /run/v2/"+name, object{"template": revision(email, "url"), "ingress": "INGRESS_TRAFFIC_INTERNAL_ONLY"})
+	second := w.do(t, 200, "GET /run/v2/"+name, nil)
+	got := map[string][2]any{}
+	for _, field := range []string{"uri", "ingress", "generation", "latestReadyRevision"} {
+		got[field] = [2]any{first[field], second[field]}
+	}
+	want := map[string][2]any{
+		"uri":                 {"https://video-123456789012.europe-west1.run.app", "https://video-123456789012.europe-west1.run.app"},
+		"ingress":             {"INGRESS_TRAFFIC_ALL", "INGRESS_TRAFFIC_INTERNAL_ONLY"},
+		"generation":          {"1", "2"},
+		"latestReadyRevision": {name + "/revisions/video-00001", name + "/revisions/video-00002"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("before and after the update (-want +got):\n%s", diff)
+	}
+	if first["uid"] != second["uid"] || first["etag"] == second["etag"] {
+		t.Errorf("uid %v → %v, etag %v → %v", first["uid"], second["uid"], first["etag"], second["etag"])
+	}
+	if err := w.AddSecretVersion(parent+"/secrets/url", "postgres://new"); err != nil {
+		t.Fatal(err)
+	}
+	container, err := w.Container(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(fakegcp.Container{
+		Image: "registry/video@sha256:00", Command: []string{}, Args: []string{"serve"}, ServiceAccount: email,
+		Environment: map[string]string{"LOG_LEVEL": "info", "DATABASE_URL": "postgres://new"},
+	}, container); diff != "" {
+		t.Errorf("container (-want +got):\n%s", diff)
+	}
+}
+
+// TestJobsRun holds when a job runs, and that a change fails with its execution.
+func TestJobsRun(t *testing.T) {
+	t.Parallel()
+	var ran []string
+	var failure error
+	w := newWorld(t, fakegcp.Options{Execute: func(_ context.Context, e fakegcp.Execution) error {
+		ran = append(ran, e.Name[len(e.Job+"/executions/"):]+" "+e.Container.Environment["DATABASE_URL"])
+		return failure
+	}})
+	email := w.account(t, "video-migrate")
+	w.secret(t, "url", "postgres://", "serviceAccount:"+email)
+	const jobs = "/run/v2/" + region + "/jobs"
+	job := object{"template": object{"template": revision(email, "url")}}
+	w.do(t, 200, "POST "+jobs+"?jobId=quiet", job)
+	job["runExecutionToken"] = "one"
+	w.do(t, 200, "POST "+jobs+"?jobId=migrate", job)
+	w.do(t, 200, "PATCH "+jobs+"/migrate", job) // the same token: not again
+	failure = errors.New("no such column")
+	job["runExecutionToken"] = "two"
+	operation := w.do(t, 200, "PATCH "+jobs+"/migrate", job)
+	if failed, _ := operation["error"].(object); failed["message"] != "execution migrate-two failed: no such column" {
+		t.Errorf("operation = %v, want the execution's failure", operation)
+	}
+	failure = nil
+	w.do(t, 200, "POST "+jobs+"/migrate:run", nil)
+	if diff := cmp.Diff([]string{"migrate-one postgres://", "migrate-two postgres://"}, ran[:2]); diff != "" || len(ran) != 3 {
+		t.Errorf("%d executions, the first two (-want +got):\n%s", len(ran), diff)
+	}
+	if list, _ := w.do(t, 200, "GET "+jobs+"/migrate/executions", nil)["executions"].([]any); len(list) != 3 {
+		t.Errorf("executions = %v, want 3", list)
+	}
+	if count := w.do(t, 200, "GET "+jobs+"/migrate", nil)["executionCount"]; count != 3.0 {
+		t.Errorf("executionCount = %v, want 3", count)
+	}
+}

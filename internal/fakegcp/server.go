@@ -1,0 +1,168 @@
+package fakegcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+)
+
+// callTime bounds one request, which may run a job.
+const callTime = 2 * time.Minute
+
+// Options has Project, Number and PubSub, which are required, and a safe zero
+// value for the rest.
+type Options struct {
+	// Project and Number name the one project that exists.
+	Project, Number string
+	// PubSub is the base URL of the Pub/Sub that serves REST for it.
+	PubSub string
+	// Enabled are the services that are enabled from the start, such as
+	// run.googleapis.com, besides the two without which nobody can enable others.
+	Enabled []string
+	// Execute runs one execution of a Cloud Run job; its error fails the execution.
+	// It may call the server. Nil: each succeeds at once.
+	Execute func(ctx context.Context, e Execution) error
+}
+
+// bootstrap are the services without which nobody can enable the others.
+var bootstrap = []string{"cloudresourcemanager.googleapis.com", "serviceusage.googleapis.com"}
+
+// Server is a running fake.
+type Server struct {
+	options Options
+	pubsub  *httputil.ReverseProxy
+	http    *http.Server
+	addr    string
+	served  chan struct{}
+
+	mu        sync.Mutex // over all that follows
+	resources map[string]*resource
+	policies  map[string]fields // by the key of the resource
+	requests  []Request
+	count     int // of the ids and etags handed out
+}
+
+// Start serves on a free port of 127.0.0.1 until Close.
+func Start(options Options) (*Server, error) {
+	target, err := url.Parse(options.PubSub)
+	if err != nil || target.Host == "" {
+		return nil, fmt.Errorf("start fake of Google Cloud: PubSub: %q is no base URL", options.PubSub)
+	}
+	if options.Project == "" || options.Number == "" {
+		return nil, errors.New("start fake of Google Cloud: Project and Number: both are needed")
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("start fake of Google Cloud: %w", err)
+	}
+	s := &Server{
+		options: options, pubsub: httputil.NewSingleHostReverseProxy(target),
+		addr: listener.Addr().String(), served: make(chan struct{}),
+		resources: make(map[string]*resource), policies: make(map[string]fields),
+	}
+	s.http = &http.Server{Handler: s, ReadHeaderTimeout: callTime, ReadTimeout: callTime, WriteTimeout: callTime}
+	name := "projects/" + options.Project
+	s.resources[key(projectsAPI, name)] = &resource{api: projectsAPI, name: name, body: fields{
+		"projectId": options.Project, "projectNumber": options.Number, "lifecycleState": "ACTIVE",
+	}}
+	for _, name := range slices.Concat(bootstrap, options.Enabled) {
+		s.enable(name)
+	}
+	go func() {
+		defer close(s.served)
+		_ = s.http.Serve(listener) // ends with Close
+	}()
+	return s, nil
+}
+
+// URL is where it serves, without a slash at the end.
+func (s *Server) URL() string { return "http://" + s.addr }
+
+// Close ends all connections.
+func (s *Server) Close() error {
+	err := s.http.Close()
+	<-s.served
+	return err
+}
+
+// ServeHTTP answers one request to any of the services.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c, err := s.read(r)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	if c.changes() {
+		s.record(c)
+	}
+	if c.api.name == pubsubAPI {
+		s.forward(w, r, c)
+		return
+	}
+	body, err := s.answer(c)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	reply(w, http.StatusOK, body)
+}
+
+// answer finds the noun that a call is about and does what it asks for. One call
+// at a time, but for the time in which a job runs.
+func (s *Server) answer(c *call) (fields, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	body, err := s.do(c)
+	return clone(body), err // it is sent when others may change what is kept
+}
+
+func (s *Server) do(c *call) (fields, error) {
+	if !s.enabled(c.api.service()) {
+		return nil, denied("%s has not been used in project %s before or it is disabled", c.api.service(), s.options.Project)
+	}
+	if c.verb == "getIamPolicy" || c.verb == "setIamPolicy" {
+		return s.policy(c)
+	}
+	for _, n := range c.api.nouns {
+		switch {
+		case c.method == http.MethodPost && c.verb == "" && matches(n.collection, c.name):
+			return s.create(c, n)
+		case c.method == http.MethodGet && c.verb == "" && n.listed != "" && matches(n.collection, c.name):
+			return s.list(c, n)
+		case matches(n.collection+"/*", c.name):
+			return s.act(c, n)
+		}
+	}
+	return nil, unknown(c)
+}
+
+// act does what is done to one resource.
+func (s *Server) act(c *call, n *noun) (fields, error) {
+	if c.verb != "" {
+		do, known := n.verbs[c.verb]
+		if !known {
+			return nil, unknown(c)
+		}
+		return do(s, c)
+	}
+	switch c.method {
+	case http.MethodGet:
+		r, err := s.get(c)
+		if err != nil {
+			return nil, err
+		}
+		return r.body, nil
+	case http.MethodPatch, http.MethodPut:
+		return s.update(c, n)
+	case http.MethodDelete:
+		return s.remove(c, n)
+	}
+	return nil, unknown(c)
+}

@@ -1,0 +1,51 @@
+package fakegcp
+
+// Cloud SQL names things by their last part, and has operations of its own.
+
+var databaseInstance = &noun{
+	collection: "projects/*/instances", identify: fromBody, short: true, operation: sqlOperation,
+	complete: func(s *Server, r *resource, old fields) {
+		region := text(r.body["region"])
+		r.body["state"], r.body["project"], r.body["instanceType"] = "RUNNABLE", s.options.Project, "CLOUD_SQL_INSTANCE"
+		r.body["name"], r.body["backendType"], r.body["connectionName"] = r.id(), "SECOND_GEN", s.options.Project+":"+region+":"+r.id()
+		r.body["selfLink"] = s.URL() + "/" + r.api + "/sql/v1beta4/" + r.name
+		r.body["serviceAccountEmailAddress"] = "p" + s.options.Number + "-" + r.id() + "@gcp-sa-cloud-sql.iam.gserviceaccount.com"
+		r.body["ipAddresses"] = []any{fields{"type": "PRIMARY", "ipAddress": "192.0.2.1"}}
+		settings, before := object(r.body, "settings"), object(old, "settings")
+		if settings == nil {
+			settings = fields{}
+			r.body["settings"] = settings
+		}
+		for name, value := range map[string]any{
+			"activationPolicy": "ALWAYS", "pricingPlan": "PER_USE", "dataDiskType": "PD_SSD", "availabilityType": "ZONAL",
+		} {
+			if settings[name] == nil {
+				settings[name] = value
+			}
+		}
+		settings["settingsVersion"] = s.next()
+		carry(r.body, old, "region", "databaseVersion")
+		carry(settings, before, "edition")
+	},
+}
+
+var database = &noun{
+	collection: "projects/*/instances/*/databases", identify: fromBody, short: true, needs: true, operation: sqlOperation,
+	complete: func(s *Server, r *resource, _ fields) {
+		r.body["selfLink"] = s.URL() + "/" + r.api + "/sql/v1beta4/" + r.name
+	},
+}
+
+var databaseUser = &noun{
+	collection: "projects/*/instances/*/users", identify: fromBody, short: true, needs: true, operation: sqlOperation, listed: "items",
+	complete: func(_ *Server, r *resource, _ fields) { delete(r.body, "password") }, // nobody is ever told
+}
+
+// sqlOperation is over, too. What it made has to be asked for.
+func sqlOperation(r *resource, failed error) fields {
+	operation := fields{"kind": "sql#operation", "name": "operation-" + r.id(), "status": "DONE", "targetId": r.id()}
+	if failed != nil {
+		operation["error"] = fields{"errors": []any{fields{"code": "FAILED", "message": failed.Error()}}}
+	}
+	return operation
+}
