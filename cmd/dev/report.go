@@ -7,13 +7,15 @@ import (
 	"net/http"
 	"text/tabwriter"
 	"time"
+
+	"example.com/lockstep/cmd/internal/walk"
 )
 
 // report is what a run shows. Its JSON form is a contract.
 type report struct {
-	Postgres string `json:"postgres"`
-	PubSub   string `json:"pubsub"`
-	Steps    []step `json:"steps"`
+	Postgres string      `json:"postgres"`
+	PubSub   string      `json:"pubsub"`
+	Steps    []walk.Step `json:"steps"`
 
 	videoURL, catalogURL string
 }
@@ -27,21 +29,21 @@ func (r report) writeText(w io.Writer) error {
 	fmt.Fprintln(table, "\tversion\tcommitted\tpublished\tapplied\tread\tanswered by\tevent")
 	for _, s := range r.Steps {
 		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Name, s.Version,
-			s.CommittedAt.Local().Format("15:04:05.000"), s.after(s.PublishedAt), s.after(s.AppliedAt), s.after(s.ReadAt),
-			s.answeredBy(), s.EventID)
+			s.CommittedAt.Local().Format("15:04:05.000"), after(s, s.PublishedAt), after(s, s.AppliedAt), after(s, s.ReadAt),
+			answeredBy(s), s.EventID)
 	}
 	return table.Flush()
 }
 
-func (s step) after(t time.Time) string {
+func after(s walk.Step, t time.Time) string {
 	return fmt.Sprintf("+%.1f ms", float64(t.Sub(s.CommittedAt))/float64(time.Millisecond))
 }
 
-func (s step) answeredBy() string {
-	if s.readStatus == http.StatusOK {
+func answeredBy(s walk.Step) string {
+	if s.ReadStatus == http.StatusOK {
 		return s.Source
 	}
-	return fmt.Sprintf("%s (%d)", s.Source, s.readStatus)
+	return fmt.Sprintf("%s (%d)", s.Source, s.ReadStatus)
 }
 
 // writeServing says where everything is, and what to try first.

@@ -7,13 +7,13 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
+	"example.com/lockstep/cmd/internal/walk"
 	"example.com/lockstep/internal/telemetry"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/services/catalog"
@@ -26,9 +26,6 @@ const (
 
 	// defaultLevel keeps the walk-through readable: every request is an info.
 	defaultLevel = slog.LevelWarn
-	// readyTime bounds the wait for one service, which takes milliseconds on an
-	// idle machine.
-	readyTime = time.Minute
 	// flushTime bounds the sending of the last traces and metrics.
 	flushTime = 3 * time.Second
 )
@@ -112,7 +109,7 @@ func (p pair) serve(ctx context.Context, all *parts) error {
 		return video.Serve(serving, cfg, all.video, p.log("video"))
 	})
 	group.Go(func() error {
-		if err := awaitReady(serving, "video", baseURL(all.video)); err != nil {
+		if err := walk.AwaitReady(serving, "video", baseURL(all.video)); err != nil {
 			return p.unlessInterrupted(ctx, err)
 		}
 		group.Go(func() error {
@@ -136,7 +133,7 @@ func (p pair) serve(ctx context.Context, all *parts) error {
 // show waits for catalog and walks a video through.
 func (p pair) show(ctx context.Context, all *parts) error {
 	r := report{Postgres: all.db.description, PubSub: all.broker.description, videoURL: baseURL(all.video), catalogURL: baseURL(all.catalog)}
-	if err := awaitReady(ctx, "catalog", r.catalogURL); err != nil {
+	if err := walk.AwaitReady(ctx, "catalog", r.catalogURL); err != nil {
 		return err
 	}
 	db, err := pgx.Connect(ctx, all.db.adminURL)
@@ -144,8 +141,7 @@ func (p pair) show(ctx context.Context, all *parts) error {
 		return err
 	}
 	defer db.Close(context.WithoutCancel(ctx))
-	w := walker{video: r.videoURL, catalog: r.catalogURL, db: db}
-	if r.Steps, err = w.walk(ctx); err != nil {
+	if r.Steps, err = walk.Walk(ctx, r.videoURL, r.catalogURL, db); err != nil {
 		return err
 	}
 	if p.json {
@@ -195,37 +191,6 @@ func (p pair) listen(service string, port int) (net.Listener, error) {
 }
 
 func baseURL(l net.Listener) string { return "http://" + l.Addr().String() }
-
-// awaitReady returns when the service says that it is ready.
-func awaitReady(ctx context.Context, service, url string) error {
-	ctx, cancel := context.WithTimeout(ctx, readyTime)
-	defer cancel()
-	for {
-		err := probe(ctx, url+"/readyz")
-		if err == nil {
-			return nil
-		}
-		if pause(ctx) != nil {
-			return fmt.Errorf("%s is not ready: %w", service, err)
-		}
-	}
-}
-
-func probe(ctx context.Context, url string) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return errors.New(response.Status)
-	}
-	return nil
-}
 
 func (p pair) log(service string) *slog.Logger {
 	return telemetry.Logger(p.stderr, p.level, service, "")

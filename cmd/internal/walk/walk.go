@@ -1,4 +1,6 @@
-package main
+// Package walk takes one video through both services, as a user would: created,
+// updated, deleted, and after each read from catalog with the token of the write.
+package walk
 
 import (
 	"context"
@@ -13,6 +15,9 @@ import (
 )
 
 const (
+	// readyTime bounds the wait for one service, which takes milliseconds on an
+	// idle machine.
+	readyTime = time.Minute
 	// walkTime bounds the walk-through, which takes under a second on an idle
 	// machine.
 	walkTime = 2 * time.Minute
@@ -25,8 +30,8 @@ const (
 	pollInterval = 20 * time.Millisecond
 )
 
-// step is one write to the video and the read that saw it.
-type step struct {
+// Step is one write to the video and the read that saw it.
+type Step struct {
 	Name             string `json:"name"`
 	VideoID          string `json:"video_id"`
 	EventID          string `json:"event_id"`
@@ -41,8 +46,14 @@ type step struct {
 	PublishedAt time.Time `json:"published_at"`
 	AppliedAt   time.Time `json:"applied_at"`
 	ReadAt      time.Time `json:"read_at"`
+	// ReadStatus is that of the read: 410 for what is deleted.
+	ReadStatus int `json:"-"`
+}
 
-	readStatus int
+type walker struct {
+	http           http.Client
+	video, catalog string
+	db             *pgx.Conn
 }
 
 // write is a step's call to video, what it answers, and what catalog answers
@@ -63,18 +74,14 @@ func writes() []write {
 	}
 }
 
-// walker makes the calls that a user would make, with nothing but HTTP. Only
-// the times come from the database.
-type walker struct {
-	http           http.Client
-	video, catalog string // base URLs
-	db             *pgx.Conn
-}
-
-func (w *walker) walk(ctx context.Context) ([]step, error) {
+// Walk makes the calls, with nothing but HTTP, to the services at these base URLs.
+// Only the times come from the database, which db sees as an administrator. It
+// ends with an error if a step does not come through.
+func Walk(ctx context.Context, video, catalog string, db *pgx.Conn) ([]Step, error) {
 	ctx, cancel := context.WithTimeout(ctx, walkTime)
 	defer cancel()
-	var steps []step
+	w := walker{video: video, catalog: catalog, db: db}
+	var steps []Step
 	path := "/v1/videos"
 	for _, wr := range writes() {
 		s, err := w.step(ctx, wr, path)
@@ -88,23 +95,23 @@ func (w *walker) walk(ctx context.Context) ([]step, error) {
 }
 
 // step ends before the next write does, which would overwrite what it reads.
-func (w *walker) step(ctx context.Context, wr write, path string) (step, error) {
+func (w *walker) step(ctx context.Context, wr write, path string) (Step, error) {
 	a, err := w.call(ctx, wr.method, w.video+path, wr.body, nil, wr.answers)
 	if err != nil {
-		return step{}, err
+		return Step{}, err
 	}
-	s := step{Name: wr.name, VideoID: a.VideoID, Version: a.Version, ConsistencyToken: a.ConsistencyToken}
+	s := Step{Name: wr.name, VideoID: a.VideoID, Version: a.Version, ConsistencyToken: a.ConsistencyToken}
 	if err := w.read(ctx, &s, wr.readAnswers); err != nil {
-		return step{}, err
+		return Step{}, err
 	}
 	if err := w.recall(ctx, &s); err != nil {
-		return step{}, err
+		return Step{}, err
 	}
 	return s, nil
 }
 
 // read asks catalog for the video, no older than the write just made.
-func (w *walker) read(ctx context.Context, s *step, want int) error {
+func (w *walker) read(ctx context.Context, s *Step, want int) error {
 	// Ten seconds is the most that catalog waits before it asks the owner.
 	header := http.Header{"Consistency-Token": {s.ConsistencyToken}, "Prefer": {"wait=10"}}
 	for range readAttempts {
@@ -115,7 +122,7 @@ func (w *walker) read(ctx context.Context, s *step, want int) error {
 		if a.Version != s.Version {
 			return fmt.Errorf("read version %d with the token of version %d", a.Version, s.Version)
 		}
-		s.Source, s.ReadAt, s.readStatus = a.Source, a.at, want
+		s.Source, s.ReadAt, s.ReadStatus = a.Source, a.at, want
 		if s.Source == "projection" {
 			return nil
 		}
@@ -165,7 +172,7 @@ func (w *walker) call(ctx context.Context, method, url, body string, header http
 
 // recall adds the event's id and what was recorded about it. The inbox row
 // commits with the projection, except after a repair from the owner.
-func (w *walker) recall(ctx context.Context, s *step) error {
+func (w *walker) recall(ctx context.Context, s *Step) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	for {
@@ -184,6 +191,37 @@ func (w *walker) recall(ctx context.Context, s *step) error {
 			return fmt.Errorf("find what was recorded of version %d: %w", s.Version, err)
 		}
 	}
+}
+
+// AwaitReady returns when the service at that base URL says that it is ready.
+func AwaitReady(ctx context.Context, service, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTime)
+	defer cancel()
+	for {
+		err := probe(ctx, url+"/readyz")
+		if err == nil {
+			return nil
+		}
+		if pause(ctx) != nil {
+			return fmt.Errorf("%s is not ready: %w", service, err)
+		}
+	}
+}
+
+func probe(ctx context.Context, url string) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return errors.New(response.Status)
+	}
+	return nil
 }
 
 // pause waits until it is time to look again.
