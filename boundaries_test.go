@@ -69,7 +69,8 @@ var sizes = []struct {
 	under, reason string
 	lines         int
 }{
-	{under: "services/", lines: 2000, reason: "whoever forks the pair reads its services in twenty minutes"},
+	// Two aggregates: the second is a third of it.
+	{under: "services/", lines: 2600, reason: "whoever forks the pair reads its services in half an hour"},
 	{under: "pkg/eventing/", lines: 5000, reason: "a foundation that nobody has read is a risk"},
 }
 
@@ -191,7 +192,7 @@ func oversizedTrees(files []file) (complaints []string) {
 // neighbour that it must not.
 func TestBoundariesBite(t *testing.T) {
 	t.Parallel()
-	long := make([]file, 7)
+	long := make([]file, 9)
 	for i := range long {
 		long[i] = file{name: fmt.Sprintf("services/video/%d.go", i), lines: 290}
 	}

@@ -1,8 +1,9 @@
-// Package page cuts lists into pages by id: keyset pagination. An item that comes
+// Package page cuts lists into pages by their keys: keyset pagination. An item that comes
 // or goes between two pages neither repeats nor hides another.
 package page
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
@@ -38,23 +39,27 @@ func CheckSize(size int, bad *problem.Faults) {
 	bad.Unless(1 <= size && size <= MaxSize, "page_size", fmt.Sprintf("must lie between 1 and %d", MaxSize))
 }
 
+// A Key is what a list is ordered by: the id of an item, or two of them.
+type Key interface{ uuid.UUID | [2]uuid.UUID }
+
 // Token names the page behind last in a list with a filter, whose text it is bound
 // to. To clients it is opaque. It is no signature: who forges one begins elsewhere.
-func Token(last uuid.UUID, filter string) string {
-	sum := crc32.ChecksumIEEE(append(last[:], filter...))
-	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint32(last[:], sum))
+func Token[K Key](last K, filter string) string {
+	key := encode(last)
+	sum := crc32.ChecksumIEEE(append(key, filter...))
+	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint32(key, sum))
 }
 
-// Parse returns the id that the page begins behind, newest first: without a token
+// Parse returns the key that the page begins behind, newest first: without a token
 // one that is above all others. It blames page_token where the token was cut off or
 // comes with another filter.
-func Parse(token, filter string, bad *problem.Faults) uuid.UUID {
+func Parse[K Key](token, filter string, bad *problem.Faults) (last K) {
 	if token == "" {
-		return uuid.Max
+		decode(bytes.Repeat([]byte{0xff}, binary.Size(last)), &last)
+		return last
 	}
-	var last uuid.UUID
 	if b, err := base64.RawURLEncoding.DecodeString(token); err == nil {
-		copy(last[:], b)
+		decode(b, &last)
 	}
 	bad.Unless(Token(last, filter) == token, "page_token", "must be the next_page_token of a list with the same filters")
 	return last
@@ -62,9 +67,17 @@ func Parse(token, filter string, bad *problem.Faults) uuid.UUID {
 
 // Cut returns the first size items, and the token of the page behind them, which is
 // empty when there is none. Whoever reads the items asks for one more than size.
-func Cut[T any](items []T, size int, id func(T) uuid.UUID, filter string) (cut []T, next string) {
+func Cut[T any, K Key](items []T, size int, key func(T) K, filter string) (cut []T, next string) {
 	if len(items) <= size {
 		return items, ""
 	}
-	return items[:size], Token(id(items[size-1]), filter)
+	return items[:size], Token(key(items[size-1]), filter)
 }
+
+func encode[K Key](key K) []byte {
+	b, _ := binary.Append(nil, binary.BigEndian, key) // an array of bytes has an encoding
+	return b
+}
+
+// decode leaves last alone where b is too short, which Parse finds out.
+func decode[K Key](b []byte, last *K) { _, _ = binary.Decode(b, binary.BigEndian, last) }

@@ -18,14 +18,34 @@ func TestTokensBeginBehindTheirItem(t *testing.T) {
 		t.Fatalf("cut to %d with token %q, want 2 and one", len(cut), next)
 	}
 	var bad problem.Faults
-	if got := Parse(next, "f", &bad); got != ids[1] || bad != nil {
+	if got := Parse[uuid.UUID](next, "f", &bad); got != ids[1] || bad != nil {
 		t.Errorf("the next page begins behind %s (%v), want %s", got, bad, ids[1])
 	}
 	if cut, next := Cut(ids, 3, self, "f"); len(cut) != 3 || next != "" {
 		t.Errorf("the last page has %d items and token %q", len(cut), next)
 	}
-	if got := Parse("", "f", &bad); got != uuid.Max || bad != nil {
+	if got := Parse[uuid.UUID]("", "f", &bad); got != uuid.Max || bad != nil {
 		t.Errorf("the first page begins behind %s (%v)", got, bad)
+	}
+}
+
+func TestTokensOfTwoIDs(t *testing.T) {
+	t.Parallel()
+	items := [][2]uuid.UUID{{uuid.New(), uuid.New()}, {uuid.New(), uuid.New()}}
+	_, next := Cut(items, 1, func(item [2]uuid.UUID) [2]uuid.UUID { return item }, "f")
+	var bad problem.Faults
+	if got := Parse[[2]uuid.UUID](next, "f", &bad); got != items[0] || bad != nil {
+		t.Errorf("the next page begins behind %s (%v), want %s", got, bad, items[0])
+	}
+	if got := Parse[[2]uuid.UUID]("", "f", &bad); got != [2]uuid.UUID{uuid.Max, uuid.Max} || bad != nil {
+		t.Errorf("the first page begins behind %s (%v)", got, bad)
+	}
+	for name, token := range map[string]string{"one id": Token(items[0][0], "f"), "cut off": next[:len(next)-1], "longer": next + "AAAA"} {
+		var bad problem.Faults
+		Parse[[2]uuid.UUID](token, "f", &bad)
+		if len(bad) != 1 {
+			t.Errorf("%s: %v, want a fault", name, bad)
+		}
 	}
 }
 
@@ -38,7 +58,7 @@ func TestTokensThatAreRefused(t *testing.T) {
 	}
 	for name, token := range cases {
 		var bad problem.Faults
-		Parse(token, "f", &bad)
+		Parse[uuid.UUID](token, "f", &bad)
 		if len(bad) != 1 || bad[0].Field != "page_token" {
 			t.Errorf("%s: %v, want a fault of page_token", name, bad)
 		}

@@ -17,7 +17,7 @@ func TestIfMatch(t *testing.T) {
 		ok      bool
 	}{
 		{nil, 0, true},
-		{[]string{"*"}, 0, true},
+		{[]string{"*"}, serve.Any, true},
 		{[]string{serve.ETag(1)}, 1, true},
 		{[]string{serve.ETag(1 << 62)}, 1 << 62, true},
 		{[]string{""}, 0, false},

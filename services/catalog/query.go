@@ -43,7 +43,7 @@ func (q *Query) check() (before uuid.UUID, err error) {
 	if q.UploaderID != "" {
 		bad.UUID("uploader_id", q.UploaderID)
 	}
-	return page.Parse(q.PageToken, q.filter(), &bad), bad.Err()
+	return page.Parse[uuid.UUID](q.PageToken, q.filter(), &bad), bad.Err()
 }
 
 // filter is what a page token is bound to.

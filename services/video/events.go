@@ -3,12 +3,14 @@ package video
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"example.com/lockstep/internal/pbtime"
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
 )
 
@@ -65,22 +67,32 @@ func deleted(ctx context.Context, v Video, reason string) ([]eventing.Event, err
 
 // event completes the envelope around v's change and addresses it.
 func event(ctx context.Context, v Video, name string, envelope *eventsv1.Event) ([]eventing.Event, error) {
-	e := eventing.Event{
-		ID:            newID(),
-		AggregateType: aggregateType,
-		AggregateID:   v.ID.String(),
-		Type:          name,
-		Version:       v.Version,
-		SchemaVersion: schemaVersion,
-		OccurredAt:    v.UpdatedAt,
-		Epoch:         eventing.Epoch,
-		TraceParent:   eventing.TraceParent(ctx),
-	}
+	e := address(ctx, v.position(), name, v.UpdatedAt)
 	envelope.EventId, envelope.AggregateType, envelope.AggregateId = e.ID.String(), e.AggregateType, e.AggregateID
 	envelope.Version, envelope.OccurredAt = e.Version, timestamppb.New(e.OccurredAt)
+	return sealed(e, envelope)
+}
+
+// address is the event that took an aggregate to a position, without its payload.
+func address(ctx context.Context, at consistency.Position, name string, occurred time.Time) eventing.Event {
+	return eventing.Event{
+		ID:            newID(),
+		AggregateType: at.AggregateType,
+		AggregateID:   at.AggregateID,
+		Type:          name,
+		Version:       at.Version,
+		SchemaVersion: schemaVersion,
+		OccurredAt:    occurred,
+		Epoch:         at.Epoch,
+		TraceParent:   eventing.TraceParent(ctx),
+	}
+}
+
+// sealed is e with its envelope.
+func sealed(e eventing.Event, envelope proto.Message) ([]eventing.Event, error) {
 	var err error
 	if e.Payload, err = proto.Marshal(envelope); err != nil {
-		return nil, fmt.Errorf("encode %s: %w", name, err)
+		return nil, fmt.Errorf("encode %s: %w", e.Type, err)
 	}
 	return []eventing.Event{e}, nil
 }

@@ -16,7 +16,13 @@ import (
 	videov1 "example.com/lockstep/proto/video/v1"
 )
 
-// grpcServer is the API of proto/video/v1.
+// registerGRPC adds the APIs of proto/video/v1 to a server.
+func registerGRPC(r grpc.ServiceRegistrar, s *Service) {
+	videov1.RegisterVideoServiceServer(r, grpcServer{service: s})
+	videov1.RegisterEngagementServiceServer(r, engagementServer{service: s})
+}
+
+// grpcServer is the API of videos.
 type grpcServer struct {
 	videov1.UnimplementedVideoServiceServer
 	service *Service
@@ -30,7 +36,7 @@ func (g grpcServer) CreateVideo(ctx context.Context, req *videov1.CreateVideoReq
 	if err != nil {
 		return nil, err
 	}
-	return &videov1.CreateVideoResponse{Video: a.Video.proto(), ConsistencyToken: a.Video.Token()}, sayReplayed(ctx, a)
+	return &videov1.CreateVideoResponse{Video: a.Is.proto(), ConsistencyToken: a.Is.Token()}, sayReplayed(ctx, a.Replayed)
 }
 
 // UpdateVideo leaves to the mask what JSON says with null: a field in it that is
@@ -47,7 +53,7 @@ func (g grpcServer) UpdateVideo(ctx context.Context, req *videov1.UpdateVideoReq
 	if err != nil {
 		return nil, err
 	}
-	return &videov1.UpdateVideoResponse{Video: a.Video.proto(), ConsistencyToken: a.Video.Token()}, sayReplayed(ctx, a)
+	return &videov1.UpdateVideoResponse{Video: a.Is.proto(), ConsistencyToken: a.Is.Token()}, sayReplayed(ctx, a.Replayed)
 }
 
 func (g grpcServer) DeleteVideo(ctx context.Context, req *videov1.DeleteVideoRequest) (*videov1.DeleteVideoResponse, error) {
@@ -56,10 +62,10 @@ func (g grpcServer) DeleteVideo(ctx context.Context, req *videov1.DeleteVideoReq
 	if err != nil {
 		return nil, err
 	}
-	v := a.Video
+	v := a.Is
 	return &videov1.DeleteVideoResponse{
 		VideoId: v.ID.String(), Version: v.Version, DeletedAt: pbtime.Proto(v.DeletedAt), ConsistencyToken: v.Token(),
-	}, sayReplayed(ctx, a)
+	}, sayReplayed(ctx, a.Replayed)
 }
 
 func (g grpcServer) GetVideo(ctx context.Context, req *videov1.GetVideoRequest) (*videov1.GetVideoResponse, error) {
@@ -119,8 +125,8 @@ func written(m interface {
 }
 
 // sayReplayed is the response metadata that REST sends as a header.
-func sayReplayed(ctx context.Context, a Answer) error {
-	if !a.Replayed {
+func sayReplayed(ctx context.Context, replayed bool) error {
+	if !replayed {
 		return nil
 	}
 	return grpc.SetHeader(ctx, metadata.Pairs("idempotency-replayed", "true"))

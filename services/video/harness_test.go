@@ -37,6 +37,7 @@ type api struct {
 	db      *pgxpool.Pool // as the service
 	admin   *pgxpool.Pool
 	rpc     videov1.VideoServiceClient
+	engage  videov1.EngagementServiceClient
 	url     string
 	woken   chan struct{} // one for each wake-up, up to its capacity
 }
@@ -57,7 +58,7 @@ func newAPI(tb testing.TB) *api {
 	router := serve.NewRouter(log, health)
 	rest{a.service, log}.mount(router)
 	rpc := serve.NewGRPC(log)
-	videov1.RegisterVideoServiceServer(rpc, grpcServer{service: a.service})
+	registerGRPC(rpc, a.service)
 	server := serve.New(log, router, rpc, health)
 	server.Linger = time.Millisecond
 
@@ -73,7 +74,7 @@ func newAPI(tb testing.TB) *api {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	a.rpc = videov1.NewVideoServiceClient(conn)
+	a.rpc, a.engage = videov1.NewVideoServiceClient(conn), videov1.NewEngagementServiceClient(conn)
 	tb.Cleanup(func() {
 		_ = conn.Close()
 		http.DefaultClient.CloseIdleConnections()
@@ -171,14 +172,18 @@ func (a *api) create() Video {
 
 func path(v Video) string { return "/v1/videos/" + v.ID.String() }
 
+func engaged(user uuid.UUID, v Video) string {
+	return "/v1/users/" + user.String() + "/engagements/" + v.ID.String()
+}
+
 // rows counts what a write can leave behind.
-type rows struct{ Videos, Outbox, Keys int }
+type rows struct{ Videos, Engagements, Outbox, Keys int }
 
 func (a *api) rows() (n rows) {
 	a.Helper()
 	err := a.admin.QueryRow(a.Context(), `
-		SELECT (SELECT count(*) FROM video.videos), (SELECT count(*) FROM video.outbox),
-		       (SELECT count(*) FROM video.idempotency_keys)`).Scan(&n.Videos, &n.Outbox, &n.Keys)
+		SELECT (SELECT count(*) FROM video.videos), (SELECT count(*) FROM video.engagements), (SELECT count(*) FROM video.outbox),
+		       (SELECT count(*) FROM video.idempotency_keys)`).Scan(&n.Videos, &n.Engagements, &n.Outbox, &n.Keys)
 	if err != nil {
 		a.Fatal(err)
 	}
@@ -193,7 +198,7 @@ func (a *api) exec(sql string, args ...any) {
 	}
 }
 
-// outboxRow is an event as the relay finds it, decoded.
+// outboxRow is an event as the relay finds it, and decoded.
 type outboxRow struct {
 	ID          uuid.UUID
 	Type        string
@@ -210,20 +215,29 @@ type outboxRow struct {
 // events returns the outbox of v in version order.
 func (a *api) events(v Video) []outboxRow {
 	a.Helper()
+	out := a.outbox(v.ID.String())
+	for i := range out {
+		out[i].Envelope = &eventsv1.Event{}
+		if err := proto.Unmarshal(out[i].Payload, out[i].Envelope); err != nil {
+			a.Fatal(err)
+		}
+	}
+	return out
+}
+
+// outbox returns the events of any aggregate in version order, not decoded.
+func (a *api) outbox(aggregateID string) []outboxRow {
+	a.Helper()
 	found, err := a.admin.Query(a.Context(), `
 		SELECT id, event_type, aggregate_id, aggregate_type, version, schema_version, occurred_at, epoch, payload
-		  FROM video.outbox WHERE aggregate_id = $1 ORDER BY version`, v.ID.String())
+		  FROM video.outbox WHERE aggregate_id = $1 ORDER BY version`, aggregateID)
 	if err != nil {
 		a.Fatal(err)
 	}
 	out, err := pgx.CollectRows(found, func(row pgx.CollectableRow) (r outboxRow, err error) {
 		err = row.Scan(&r.ID, &r.Type, &r.AggregateID, &r.Aggregate, &r.Version, &r.Schema, &r.OccurredAt, &r.Epoch, &r.Payload)
-		if err != nil {
-			return r, err
-		}
 		r.OccurredAt = r.OccurredAt.UTC()
-		r.Envelope = &eventsv1.Event{}
-		return r, proto.Unmarshal(r.Payload, r.Envelope)
+		return r, err
 	})
 	if err != nil {
 		a.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -98,10 +99,13 @@ func TestTwinsShareOneAnswer(t *testing.T) {
 	for _, request := range []struct {
 		method string
 		body   any
-	}{{"POST", draft(nil)}, {"PATCH", `{"title": "once"}`}, {"DELETE", nil}} {
+	}{{"POST", draft(nil)}, {"PATCH", `{"title": "once"}`}, {"DELETE", nil}, {"PUT", `{"liked": true}`}} {
 		target := "/v1/videos"
-		if request.method != "POST" {
+		switch request.method {
+		case "PATCH", "DELETE":
 			target = path(a.create())
+		case "PUT":
+			target = engaged(uuid.New(), a.create())
 		}
 		before := a.rows()
 		replies := make([]reply, twins)
@@ -147,7 +151,7 @@ func TestTwinWaits(t *testing.T) {
 	if err := tx.SendBatch(t.Context(), batch).Close(); err != nil {
 		t.Fatal(err)
 	}
-	twin := make(chan Answer, 1)
+	twin := make(chan Answer[Video], 1)
 	go func() {
 		answer, err := a.service.Create(context.WithoutCancel(t.Context()), v, w)
 		if err != nil {
@@ -165,7 +169,7 @@ func TestTwinWaits(t *testing.T) {
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if answer := <-twin; !answer.Replayed || answer.Video.Title != "first" {
+	if answer := <-twin; !answer.Replayed || answer.Is.Title != "first" {
 		t.Errorf("got %+v, want the first answer", answer)
 	}
 	if n := a.rows(); n.Videos != 0 || n.Outbox != 0 {

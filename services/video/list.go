@@ -22,7 +22,7 @@ func (s *Service) List(ctx context.Context, f Filter, size int, token string) (v
 	var bad problem.Faults
 	filter := fmt.Sprint(f)
 	page.CheckSize(size, &bad)
-	before := page.Parse(token, filter, &bad)
+	before := page.Parse[uuid.UUID](token, filter, &bad)
 	if err := bad.Err(); err != nil {
 		return nil, "", err
 	}

@@ -135,9 +135,11 @@ func (c contract) answer(method, route, status string, r reply) {
 func TestAnswersMatchTheDocument(t *testing.T) {
 	t.Parallel()
 	a, c := newAPI(t), newContract(t)
-	v, gone := a.create(), a.create()
+	v, gone, other := a.create(), a.create(), a.create()
 	a.call("DELETE", path(gone), nil)
 	const collection, one = "/v1/videos", "/v1/videos/{id}"
+	const engagement = "/v1/users/{user_id}/engagements/{video_id}"
+	user := uuid.New()
 	unknown := "/v1/videos/" + uuid.NewString()
 	a.call("POST", collection, draft(nil), "Idempotency-Key", "k")
 	tests := []struct {
@@ -163,6 +165,17 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 		{"DELETE", one, path(v), "200", `{"reason": "r"}`, nil},
 		{"DELETE", one, path(v), "410", nil, nil},
 		{"DELETE", one, unknown, "404", nil, nil},
+		{"PUT", engagement, engaged(user, v), "410", `{}`, nil},
+		{"PUT", engagement, engaged(user, other), "200", `{"liked": true}`, nil},
+		{"PUT", engagement, engaged(user, other), "400", `{"liked": 1}`, nil},
+		{"PUT", engagement, engaged(user, Video{ID: user}), "404", `{}`, nil},
+		{"PUT", engagement, engaged(user, other), "412", `{}`, []string{"If-Match", `"2"`}},
+		{"PUT", engagement, engaged(user, other), "413", strings.Repeat(" ", 1<<20), nil},
+		{"PUT", engagement, engaged(user, other), "415", "x", []string{"Content-Type", "text/plain"}},
+		{"DELETE", engagement, engaged(user, other), "412", nil, []string{"If-Match", `"2"`}},
+		{"DELETE", engagement, engaged(user, other), "200", nil, nil},
+		{"DELETE", engagement, engaged(user, other), "410", nil, nil},
+		{"DELETE", engagement, engaged(uuid.New(), other), "404", nil, nil},
 		{"GET", "/openapi.json", "/openapi.json", "200", nil, nil},
 		{"GET", "/healthz", "/healthz", "200", nil, nil},
 		{"GET", "/readyz", "/readyz", "200", nil, nil},
@@ -181,6 +194,7 @@ func TestRequestSchemas(t *testing.T) {
 	t.Parallel()
 	a, c := newAPI(t), newContract(t)
 	v := a.create()
+	like := engaged(uuid.New(), v)
 	with := func(field string, value any) map[string]any {
 		return draft(func(d map[string]any) { d[field] = value })
 	}
@@ -209,6 +223,14 @@ func TestRequestSchemas(t *testing.T) {
 		{"PATCH", path(v), "VideoPatch", map[string]any{"duration_seconds": nil}},
 		{"PATCH", path(v), "VideoPatch", map[string]any{"uploader_id": uuid.NewString()}},
 		{"PATCH", path(v), "VideoPatch", map[string]any{"version": 1}},
+		{"PUT", like, "NewEngagement", map[string]any{}},
+		{"PUT", like, "NewEngagement", map[string]any{"liked": true, "bookmarked": false, "watched_seconds": maxDuration}},
+		{"PUT", like, "NewEngagement", map[string]any{"watched_seconds": maxDuration + 1}},
+		{"PUT", like, "NewEngagement", map[string]any{"watched_seconds": -1}},
+		{"PUT", like, "NewEngagement", map[string]any{"watched_seconds": 0.5}},
+		{"PUT", like, "NewEngagement", map[string]any{"liked": nil}},
+		{"PUT", like, "NewEngagement", map[string]any{"bookmarked": "yes"}},
+		{"PUT", like, "NewEngagement", map[string]any{"version": 1}},
 	}
 	for _, test := range tests {
 		encoded, err := json.Marshal(test.body)

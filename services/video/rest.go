@@ -13,6 +13,7 @@ import (
 	"example.com/lockstep/internal/page"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/serve"
+	"example.com/lockstep/pkg/eventing/consistency"
 )
 
 //go:embed openapi.json
@@ -34,6 +35,8 @@ func (a rest) mount(r chi.Router) {
 	r.Get("/v1/videos/{id}", serve.Handler(a.log, a.get))
 	r.Patch("/v1/videos/{id}", serve.Handler(a.log, a.update))
 	r.Delete("/v1/videos/{id}", serve.Handler(a.log, a.delete))
+	r.Put("/v1/users/{user_id}/engagements/{video_id}", serve.Handler(a.log, a.putEngagement))
+	r.Delete("/v1/users/{user_id}/engagements/{video_id}", serve.Handler(a.log, a.deleteEngagement))
 }
 
 func (a rest) create(w http.ResponseWriter, r *http.Request) error {
@@ -48,7 +51,7 @@ func (a rest) create(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Location", "/v1/videos/"+answer.Video.ID.String())
+	w.Header().Set("Location", "/v1/videos/"+answer.Is.ID.String())
 	writeAnswer(w, http.StatusCreated, answer)
 	return nil
 }
@@ -85,8 +88,8 @@ func (a rest) delete(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	v := answer.Video
-	writeHeaders(w, answer)
+	v := answer.Is
+	writeHeaders(w, v.position(), answer.Replayed)
 	serve.WriteJSON(w, http.StatusOK, map[string]any{
 		"video_id": v.ID, "version": v.Version, "deleted_at": v.DeletedAt, "consistency_token": v.Token(),
 	})
@@ -158,18 +161,20 @@ func (b body) read(bad *problem.Faults) (fields []string, v Video) {
 }
 
 // writeAnswer answers a flat video with its token.
-func writeAnswer(w http.ResponseWriter, status int, a Answer) {
-	writeHeaders(w, a)
+func writeAnswer(w http.ResponseWriter, status int, a Answer[Video]) {
+	writeHeaders(w, a.Is.position(), a.Replayed)
 	serve.WriteJSON(w, status, struct {
 		Video
 		Token string `json:"consistency_token"`
-	}{a.Video, a.Video.Token()})
+	}{a.Is, a.Is.Token()})
 }
 
-func writeHeaders(w http.ResponseWriter, a Answer) {
-	w.Header().Set("ETag", serve.ETag(a.Video.Version))
-	w.Header().Set("Consistency-Token", a.Video.Token())
-	if a.Replayed {
+// writeHeaders is what every answer to a write has, with the position of what it
+// has written.
+func writeHeaders(w http.ResponseWriter, at consistency.Position, replayed bool) {
+	w.Header().Set("ETag", serve.ETag(at.Version))
+	w.Header().Set("Consistency-Token", token(at))
+	if replayed {
 		w.Header().Set("Idempotency-Replayed", "true")
 	}
 }

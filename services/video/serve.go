@@ -13,7 +13,6 @@ import (
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/pkg/eventing/outbox"
-	videov1 "example.com/lockstep/proto/video/v1"
 )
 
 // Config is what a process serving video must be told.
@@ -84,7 +83,7 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	router := serve.NewRouter(log, health)
 	rest{service, log}.mount(router)
 	rpc := serve.NewGRPC(log)
-	videov1.RegisterVideoServiceServer(rpc, grpcServer{service: service})
+	registerGRPC(rpc, service)
 	server := serve.New(log, router, rpc, health)
 
 	log.InfoContext(ctx, "video serves", "addr", lis.Addr().String(), "project", cfg.Project)

@@ -3,13 +3,10 @@ package video
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"example.com/lockstep/internal/idempotency"
 )
 
 // columns are in the order of Video's fields.
@@ -35,29 +32,19 @@ func updateVideo(b *pgx.Batch, v Video) {
 		v.Version, v.UpdatedAt, v.DeletedAt)
 }
 
-// lockVideo locks a video until tx ends, then looks for a stored answer to r:
-// in this order, so that whoever waits for the lock sees what its holder has
-// stored. Either is nil when there is none.
-func lockVideo(ctx context.Context, tx pgx.Tx, id uuid.UUID, r idempotency.Request) (v *Video, first *idempotency.Stored, err error) {
-	b := &pgx.Batch{}
-	b.Queue(`SELECT `+columns+` FROM videos WHERE video_id = $1 FOR UPDATE`, id).Query(func(rows pgx.Rows) error {
-		v, err = oneVideo(rows)
-		return err
-	})
-	r.Recall(b, func(s idempotency.Stored) { first = &s })
-	if err := tx.SendBatch(ctx, b).Close(); err != nil {
-		return nil, nil, fmt.Errorf("lock: %w", err)
+// lockVideo locks a video until its transaction ends. It finds nil where there is
+// none.
+func lockVideo(id uuid.UUID) func(*pgx.Batch, **Video) {
+	return func(b *pgx.Batch, found **Video) {
+		b.Queue(`SELECT `+columns+` FROM videos WHERE video_id = $1 FOR UPDATE`, id).Query(one(found))
 	}
-	return v, first, nil
 }
 
 // selectVideo returns nil when there never was such a video.
-func selectVideo(ctx context.Context, db *pgxpool.Pool, id uuid.UUID) (*Video, error) {
-	rows, err := db.Query(ctx, `SELECT `+columns+` FROM videos WHERE video_id = $1`, id)
-	if err != nil {
-		return nil, err
-	}
-	return oneVideo(rows)
+func selectVideo(ctx context.Context, db *pgxpool.Pool, id uuid.UUID) (v *Video, err error) {
+	rows, _ := db.Query(ctx, `SELECT `+columns+` FROM videos WHERE video_id = $1`, id)
+	err = one(&v)(rows)
+	return v, err
 }
 
 // selectPage returns up to limit videos with ids below before, newest first. A
@@ -77,11 +64,70 @@ func selectPage(ctx context.Context, db *pgxpool.Pool, f Filter, before uuid.UUI
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[Video])
 }
 
-// oneVideo is the only row, or nil when there is none.
-func oneVideo(rows pgx.Rows) (*Video, error) {
-	v, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Video])
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil
+// engagementColumns are in the order of Engagement's fields.
+const engagementColumns = `user_id, video_id, liked, bookmarked, watched_seconds, version, created_at, updated_at, deleted_at`
+
+// lockEngagement locks an engagement until its transaction ends, whether or not
+// there is one: what is locked is its name, so that two first writers do not meet
+// at the primary key. Where there is none it finds version 0. The video is read
+// behind the lock, and not locked: a like must not wait for its writers, nor they
+// for a thousand likes.
+func lockEngagement(user, video uuid.UUID, of **Video) func(*pgx.Batch, **Engagement) {
+	return func(b *pgx.Batch, found **Engagement) {
+		*found = &Engagement{UserID: user, VideoID: video}
+		b.Queue(`SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, engagementID(user, video))
+		b.Queue(`SELECT `+engagementColumns+` FROM engagements WHERE user_id = $1 AND video_id = $2`, user, video).Query(one(found))
+		if of != nil {
+			b.Queue(`SELECT `+columns+` FROM videos WHERE video_id = $1`, video).Query(one(of))
+		}
 	}
-	return &v, err
+}
+
+// writeEngagement expects the lock.
+func writeEngagement(b *pgx.Batch, e Engagement) {
+	b.Queue(`
+		INSERT INTO engagements (`+engagementColumns+`)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+		ON CONFLICT (user_id, video_id) DO UPDATE
+		   SET liked = excluded.liked, bookmarked = excluded.bookmarked, watched_seconds = excluded.watched_seconds,
+		       version = excluded.version, created_at = excluded.created_at, updated_at = excluded.updated_at,
+		       deleted_at = excluded.deleted_at`,
+		e.UserID, e.VideoID, e.Liked, e.Bookmarked, e.WatchedSeconds, e.Version, e.CreatedAt, e.UpdatedAt, e.DeletedAt)
+}
+
+// selectEngagement returns nil when there never was such an engagement.
+func selectEngagement(ctx context.Context, db *pgxpool.Pool, user, video uuid.UUID) (e *Engagement, err error) {
+	rows, _ := db.Query(ctx, `SELECT `+engagementColumns+` FROM engagements WHERE user_id = $1 AND video_id = $2`, user, video)
+	err = one(&e)(rows)
+	return e, err
+}
+
+// selectEngagements returns up to limit engagements with names below before, the
+// highest first.
+func selectEngagements(ctx context.Context, db *pgxpool.Pool, f EngagementFilter, before [2]uuid.UUID, limit int) ([]Engagement, error) {
+	query := `SELECT ` + engagementColumns + ` FROM engagements WHERE (user_id, video_id) < ($1, $2)`
+	args := []any{before[0], before[1], limit}
+	if !f.IncludeDeleted {
+		query += ` AND deleted_at IS NULL`
+	}
+	if f.UserID != uuid.Nil {
+		query, args = query+` AND user_id = $4`, append(args, f.UserID)
+	}
+	rows, _ := db.Query(ctx, query+` ORDER BY user_id DESC, video_id DESC LIMIT $3`, args...)
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[Engagement])
+}
+
+// one reads the only row into found, which it leaves alone where there is none.
+func one[T any](found **T) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		row, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[T])
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			return nil
+		case err != nil:
+			return err
+		}
+		*found = &row
+		return nil
+	}
 }

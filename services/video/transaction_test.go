@@ -91,12 +91,28 @@ func TestRoundTrips(t *testing.T) {
 	if diff := cmp.Diff([]string{"begin", "batch", "commit"}, seen.take()); diff != "" {
 		t.Errorf("create (-want +got):\n%s", diff)
 	}
-	id := created.Video.ID
+	id := created.Is.ID
 	if _, err := s.Update(t.Context(), id, []string{"title"}, Video{Title: "u"}, with("update")); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"begin", "batch", "batch", "commit"}, seen.take()); diff != "" {
 		t.Errorf("update (-want +got):\n%s", diff)
+	}
+	like := Engagement{UserID: uuid.New(), VideoID: id, Liked: true}
+	for name, write := range map[string]func(Write) (Answer[Engagement], error){
+		"put":    func(w Write) (Answer[Engagement], error) { return s.PutEngagement(t.Context(), like, w) },
+		"delete": func(w Write) (Answer[Engagement], error) { return s.DeleteEngagement(t.Context(), like.UserID, id, w) },
+	} {
+		if _, err := s.PutEngagement(t.Context(), Engagement{UserID: like.UserID, VideoID: id}, Write{}); err != nil {
+			t.Fatal(err)
+		}
+		seen.take()
+		if _, err := write(with(name)); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{"begin", "batch", "batch", "commit"}, seen.take()); diff != "" {
+			t.Errorf("%s of an engagement (-want +got):\n%s", name, diff)
+		}
 	}
 	if _, err := s.Delete(t.Context(), id, "", with("delete")); err != nil {
 		t.Fatal(err)

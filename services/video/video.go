@@ -1,16 +1,17 @@
-// Package video owns videos: it alone creates, changes and deletes them, and
-// tells everyone else in events.
+// Package video owns videos, and what users make of them: it alone creates,
+// changes and deletes both, and tells everyone else in events.
 //
-// A write is one transaction, in [Service.Create] and Service.change: the row,
-// its event in the outbox and, where the caller sent one, the idempotency key
-// commit together or not at all. The row's lock assigns the version, so
-// versions are in commit order, and each has exactly one event. A deleted video
-// leaves its row as a tombstone: its version never restarts, and a consumer
-// that missed the event can still learn of it.
+// A write is one transaction, in [Service.Create] and change: the row, its event
+// in the outbox and, where the caller sent one, the idempotency key commit
+// together or not at all. The lock assigns the version, so versions are in commit
+// order, and each has exactly one event. What is deleted leaves its row as a
+// tombstone: its version never restarts, and a consumer that missed the event can
+// still learn of it.
 //
 // Here are the transactions; rules.go says what a caller may write, list.go what
 // a list holds, store.go all SQL, events.go what consumers see, rest.go and
-// grpc.go the protocols, serve.go the wiring. internal/idempotency keeps the keys.
+// grpc.go the protocols, serve.go the wiring. Engagements have the same in the
+// files that begin with engagement. internal/idempotency keeps the keys.
 package video
 
 import (
@@ -18,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -50,7 +52,7 @@ type Video struct {
 	DeletedAt       *time.Time `json:"deleted_at,omitempty"` // on tombstones only
 }
 
-// Service is the one writer of videos. Any number may run on one database.
+// Service is the one writer of videos and engagements. Any number may run on one database.
 type Service struct {
 	db   *pgxpool.Pool
 	wake func()
@@ -67,7 +69,8 @@ type Write struct {
 	// Keys are the values of Idempotency-Key, of which there may be one: a
 	// retry with it within 24 hours gets the first answer.
 	Keys []string
-	// IfVersion makes the write fail unless the video has this version; 0 is any.
+	// IfVersion makes the write fail unless the row has this version; 0 is any,
+	// serve.Any any but none.
 	IfVersion int64
 	// bad is what the protocol found wrong. It is reported together with what
 	// the rules find.
@@ -84,24 +87,24 @@ func (w Write) check(operation string, body any, bad problem.Faults) (idempotenc
 	return r, err
 }
 
-// Answer is what a write made, or made the first time.
-type Answer struct {
-	Video    Video
+// Answer is a video or an engagement as a write made it, or made it the first time.
+type Answer[T any] struct {
+	Is       T
 	Replayed bool
 }
 
 // Create stores v, whose ID, version and times it assigns. Video, event and key
 // take one round trip between BEGIN and COMMIT.
-func (s *Service) Create(ctx context.Context, v Video, w Write) (Answer, error) {
+func (s *Service) Create(ctx context.Context, v Video, w Write) (Answer[Video], error) {
 	r, err := w.check("POST /v1/videos", v, v.faults(append(changeable, "uploader_id")...))
 	if err != nil {
-		return Answer{}, err
+		return Answer[Video]{}, err
 	}
 	v.CreatedAt = now()
 	v.ID, v.Version, v.UpdatedAt = newID(), 1, v.CreatedAt
 	events, err := created(ctx, v)
 	if err != nil {
-		return Answer{}, fmt.Errorf("create video: %w", err)
+		return Answer[Video]{}, fmt.Errorf("create video: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -115,24 +118,27 @@ func (s *Service) Create(ctx context.Context, v Video, w Write) (Answer, error) 
 	})
 	switch {
 	case errors.Is(err, idempotency.ErrAnswered):
-		a := Answer{Replayed: true}
-		return a, r.Replay(ctx, s.db, &a.Video)
+		a := Answer[Video]{Replayed: true}
+		return a, r.Replay(ctx, s.db, &a.Is)
 	case err != nil:
-		return Answer{}, fmt.Errorf("create video: %w", err)
+		return Answer[Video]{}, fmt.Errorf("create video: %w", err)
 	}
 	s.wake()
-	return Answer{Video: v}, nil
+	return Answer[Video]{Is: v}, nil
 }
 
 // Update sets the named fields of a video as they are in to. When they already
 // are, it makes no version and no event and answers the video as it is.
-func (s *Service) Update(ctx context.Context, id uuid.UUID, fields []string, to Video, w Write) (Answer, error) {
+func (s *Service) Update(ctx context.Context, id uuid.UUID, fields []string, to Video, w Write) (Answer[Video], error) {
 	fields = slices.Compact(slices.Sorted(slices.Values(fields)))
 	r, err := w.check("PATCH /v1/videos/"+id.String(), to.only(fields), to.faults(fields...))
 	if err != nil {
-		return Answer{}, err
+		return Answer[Video]{}, err
 	}
-	return s.change(ctx, id, w.IfVersion, r, func(v *Video) ([]eventing.Event, error) {
+	return change(ctx, s, r, lockVideo(id), updateVideo, func(v *Video) ([]eventing.Event, error) {
+		if err := v.expect(w.IfVersion); err != nil {
+			return nil, err
+		}
 		changed := v.set(fields, to)
 		if len(changed) == 0 {
 			return nil, nil
@@ -144,57 +150,64 @@ func (s *Service) Update(ctx context.Context, id uuid.UUID, fields []string, to 
 
 // Delete makes a video a tombstone. The reason, which may be empty, travels in
 // the event.
-func (s *Service) Delete(ctx context.Context, id uuid.UUID, reason string, w Write) (Answer, error) {
+func (s *Service) Delete(ctx context.Context, id uuid.UUID, reason string, w Write) (Answer[Video], error) {
 	var bad problem.Faults
 	bad.Text("reason", reason, 0, maxReason, "")
 	r, err := w.check("DELETE /v1/videos/"+id.String(), reason, bad)
 	if err != nil {
-		return Answer{}, err
+		return Answer[Video]{}, err
 	}
-	return s.change(ctx, id, w.IfVersion, r, func(v *Video) ([]eventing.Event, error) {
+	return change(ctx, s, r, lockVideo(id), updateVideo, func(v *Video) ([]eventing.Event, error) {
+		if err := v.expect(w.IfVersion); err != nil {
+			return nil, err
+		}
 		v.step()
 		v.DeletedAt = &v.UpdatedAt
 		return deleted(ctx, *v, reason)
 	})
 }
 
-// change is the transaction of every write to an existing video: a round trip
-// that locks and reads, decide, a round trip that writes. decide moves the
-// video on and returns the event that says so, or leaves all as it is.
-func (s *Service) change(ctx context.Context, id uuid.UUID, ifVersion int64, r idempotency.Request,
-	decide func(*Video) ([]eventing.Event, error)) (a Answer, err error) {
+// change is the transaction of every write to what may be there: a round trip that
+// locks and reads, decide, a round trip that writes. lock queues the first, write
+// the row of the second. decide gets what lock has read; it moves that on and
+// returns the event that says so, or leaves all as it is.
+func change[T any](ctx context.Context, s *Service, r idempotency.Request,
+	lock func(*pgx.Batch, **T), write func(*pgx.Batch, T), decide func(*T) ([]eventing.Event, error),
+) (a Answer[T], err error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	var events []eventing.Event
 	err = pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
-		v, first, err := lockVideo(ctx, tx, id, r)
-		if err != nil {
-			return err
+		var row *T
+		var first *idempotency.Stored
+		look := &pgx.Batch{}
+		// In this order: whoever waits for the lock sees what its holder has stored.
+		lock(look, &row)
+		r.Recall(look, func(s idempotency.Stored) { first = &s })
+		if err := tx.SendBatch(ctx, look).Close(); err != nil {
+			return fmt.Errorf("lock: %w", err)
 		}
 		if first != nil {
-			// Before all else: it may be this very request that deleted the
-			// video or moved its version.
+			// Before all else: it may be this very request that deleted the row or
+			// moved its version.
 			a.Replayed = true
-			return r.Answer(*first, &a.Video)
+			return r.Answer(*first, &a.Is)
 		}
-		if err := v.expect(ifVersion); err != nil {
-			return err
-		}
-		if events, err = decide(v); err != nil {
+		if events, err = decide(row); err != nil {
 			return err
 		}
 		batch := &pgx.Batch{}
 		if len(events) > 0 {
-			updateVideo(batch, *v)
+			write(batch, *row)
 		}
-		if err := r.Remember(batch, *v); err != nil {
+		if err := r.Remember(batch, *row); err != nil {
 			return err
 		}
-		a.Video = *v
+		a.Is = *row
 		return outbox.Append(ctx, tx, batch, events...)
 	})
 	if err != nil {
-		return Answer{}, fmt.Errorf("change video: %w", err)
+		return Answer[T]{}, fmt.Errorf("change %T: %w", a.Is, err)
 	}
 	if len(events) > 0 {
 		s.wake()
@@ -219,39 +232,53 @@ func (s *Service) Get(ctx context.Context, id uuid.UUID, includeDeleted bool) (V
 }
 
 // expect says why nothing more can be done with v, if so: it never was (nil),
-// was deleted, or is not at the version, where 0 is any.
+// was deleted, or is not at the version, where 0 or less is any.
 func (v *Video) expect(version int64) error {
+	if v == nil {
+		return problem.New(problem.CodeNotFound, "VIDEO_NOT_FOUND", "There is no such video.")
+	}
+	return expect("video", v.Version, v.DeletedAt, version)
+}
+
+// expect is that for any row that there is or was.
+func expect(what string, version int64, deletedAt *time.Time, want int64) error {
 	var e *problem.Error
 	switch {
-	case v == nil:
-		return problem.New(problem.CodeNotFound, "VIDEO_NOT_FOUND", "There is no such video.")
-	case v.DeletedAt != nil:
-		e = problem.New(problem.CodeGone, "VIDEO_DELETED", "The video was deleted.")
-		e.Extra = map[string]any{"version": v.Version, "deleted_at": *v.DeletedAt}
-	case version != 0 && version != v.Version:
-		e = problem.New(problem.CodeStale, "VERSION_MISMATCH", fmt.Sprintf("The video is at version %d, not %d.", v.Version, version))
-		e.Extra = map[string]any{"version": v.Version}
+	case deletedAt != nil:
+		e = problem.New(problem.CodeGone, strings.ToUpper(what)+"_DELETED", "The "+what+" was deleted.")
+		e.Extra = map[string]any{"version": version, "deleted_at": *deletedAt}
+	case want > 0 && want != version:
+		e = problem.New(problem.CodeStale, "VERSION_MISMATCH", fmt.Sprintf("The %s is at version %d, not %d.", what, version, want))
+		e.Extra = map[string]any{"version": version}
 	default:
 		return nil
 	}
 	return e
 }
 
-// step moves v on by one version. Its time never goes backwards, even where the
+// step moves v on by one version.
+func (v *Video) step() { v.Version, v.UpdatedAt = v.Version+1, after(v.UpdatedAt) }
+
+// after is now, but no time goes backwards with a row's version, even where the
 // clock did or another instance's is ahead.
-func (v *Video) step() {
-	v.Version++
-	v.UpdatedAt = v.UpdatedAt.Add(time.Microsecond)
-	if t := now(); t.After(v.UpdatedAt) {
-		v.UpdatedAt = t
+func after(t time.Time) time.Time {
+	t = t.Add(time.Microsecond)
+	if clock := now(); clock.After(t) {
+		return clock
 	}
+	return t
+}
+
+// position is what consistency tokens and events say of v.
+func (v Video) position() consistency.Position {
+	return consistency.Position{AggregateType: aggregateType, AggregateID: v.ID.String(), Epoch: eventing.Epoch, Version: v.Version}
 }
 
 // Token is the consistency token of v at its version.
-func (v Video) Token() string {
-	return consistency.Token{Positions: []consistency.Position{{
-		AggregateType: aggregateType, AggregateID: v.ID.String(), Epoch: eventing.Epoch, Version: v.Version,
-	}}}.String()
+func (v Video) Token() string { return token(v.position()) }
+
+func token(at consistency.Position) string {
+	return consistency.Token{Positions: []consistency.Position{at}}.String()
 }
 
 // now is precise to what a read will find.

@@ -198,8 +198,8 @@ func TestUpdatedAtNeverGoesBackwards(t *testing.T) {
 	ahead := now().Add(time.Hour)
 	a.exec(`UPDATE video.videos SET updated_at = $1`, ahead)
 	got, err := a.service.Update(t.Context(), v.ID, []string{"title"}, Video{Title: "later"}, Write{})
-	if err != nil || !got.Video.UpdatedAt.Equal(ahead.Add(time.Microsecond)) {
-		t.Errorf("updated_at is %s (%v), want a microsecond after %s", got.Video.UpdatedAt, err, ahead)
+	if err != nil || !got.Is.UpdatedAt.Equal(ahead.Add(time.Microsecond)) {
+		t.Errorf("updated_at is %s (%v), want a microsecond after %s", got.Is.UpdatedAt, err, ahead)
 	}
 }
 

@@ -61,11 +61,8 @@ func ontoItem(i item, c Change) item {
 	case item:
 		i = p
 	case itemPayload:
-		switch c.Kind {
-		case Deleted:
-			i = item{Deleted: true}
-		case Put:
-			i = item{}
+		if c.Kind == Deleted || c.Kind == Put {
+			i = item{Deleted: c.Kind == Deleted}
 		}
 		if p.Shelf != nil {
 			i.Shelf = *p.Shelf

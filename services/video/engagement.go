@@ -1,0 +1,156 @@
+package video
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/lockstep/internal/page"
+	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/internal/serve"
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
+)
+
+const engagementType = "engagement"
+
+// Engagement is what a user has made of a video: the row in the store and the JSON
+// of REST. A tombstone has ids, version and times, and nothing else; after it, the
+// versions go on.
+type Engagement struct {
+	UserID         uuid.UUID  `json:"user_id"`
+	VideoID        uuid.UUID  `json:"video_id"`
+	Liked          bool       `json:"liked"`
+	Bookmarked     bool       `json:"bookmarked"`
+	WatchedSeconds int64      `json:"watched_seconds"`
+	Version        int64      `json:"version"`    // 0 where there never was one
+	CreatedAt      time.Time  `json:"created_at"` // of this life
+	UpdatedAt      time.Time  `json:"updated_at"`
+	DeletedAt      *time.Time `json:"deleted_at,omitempty"` // on tombstones only
+}
+
+// PutEngagement stores what a user has made of a video, all of it. Where it is just
+// so already, that makes no version and no event. A video that is deleted takes
+// none.
+func (s *Service) PutEngagement(ctx context.Context, to Engagement, w Write) (Answer[Engagement], error) {
+	r, err := w.check("PUT "+to.path(), to, to.faults())
+	if err != nil {
+		return Answer[Engagement]{}, err
+	}
+	var v *Video
+	return change(ctx, s, r, lockEngagement(to.UserID, to.VideoID, &v), writeEngagement, func(e *Engagement) ([]eventing.Event, error) {
+		if err := v.expect(0); err != nil {
+			return nil, err
+		}
+		exists := e.Version > 0 && e.DeletedAt == nil
+		if err := expect(engagementType, e.Version, nil, w.IfVersion); err != nil || w.IfVersion == serve.Any && !exists {
+			return nil, cmp.Or(err, errNoEngagement)
+		}
+		if exists && e.same(to) {
+			return nil, nil
+		}
+		to.Version, to.CreatedAt, to.UpdatedAt = e.Version+1, e.CreatedAt, after(e.UpdatedAt)
+		if !exists {
+			to.CreatedAt = to.UpdatedAt
+		}
+		*e = to
+		return engagementPut(ctx, *e)
+	})
+}
+
+// DeleteEngagement makes an engagement a tombstone, whatever has become of the
+// video: what somebody has said can be taken back.
+func (s *Service) DeleteEngagement(ctx context.Context, user, video uuid.UUID, w Write) (Answer[Engagement], error) {
+	name := Engagement{UserID: user, VideoID: video}
+	r, err := w.check("DELETE "+name.path(), nil, name.faults())
+	if err != nil {
+		return Answer[Engagement]{}, err
+	}
+	return change(ctx, s, r, lockEngagement(user, video, nil), writeEngagement, func(e *Engagement) ([]eventing.Event, error) {
+		if err := e.expect(w.IfVersion); err != nil {
+			return nil, err
+		}
+		at := after(e.UpdatedAt)
+		*e = Engagement{UserID: user, VideoID: video, Version: e.Version + 1, CreatedAt: e.CreatedAt, UpdatedAt: at, DeletedAt: &at}
+		return engagementDeleted(ctx, *e)
+	})
+}
+
+// GetEngagement returns an engagement as it is now; a deleted one only when
+// tombstones are asked for.
+func (s *Service) GetEngagement(ctx context.Context, user, video uuid.UUID, includeDeleted bool) (Engagement, error) {
+	e, err := selectEngagement(ctx, s.db, user, video)
+	if err != nil {
+		return Engagement{}, fmt.Errorf("get engagement: %w", err)
+	}
+	if e == nil || e.DeletedAt == nil || !includeDeleted {
+		if err := e.expect(0); err != nil {
+			return Engagement{}, err
+		}
+	}
+	return *e, nil
+}
+
+// EngagementFilter says which engagements a list holds.
+type EngagementFilter struct {
+	UserID         uuid.UUID // uuid.Nil is every user
+	IncludeDeleted bool
+}
+
+// ListEngagements returns up to size (1 to 200) engagements by user, each user's
+// newest video first, and a token for the page behind them, which is empty on the
+// last.
+func (s *Service) ListEngagements(ctx context.Context, f EngagementFilter, size int, token string,
+) (found []Engagement, next string, err error) {
+	var bad problem.Faults
+	filter := fmt.Sprint(f)
+	page.CheckSize(size, &bad)
+	before := page.Parse[[2]uuid.UUID](token, filter, &bad)
+	if err := bad.Err(); err != nil {
+		return nil, "", err
+	}
+	found, err = selectEngagements(ctx, s.db, f, before, size+1)
+	if err != nil {
+		return nil, "", fmt.Errorf("list engagements: %w", err)
+	}
+	found, next = page.Cut(found, size, func(e Engagement) [2]uuid.UUID { return [2]uuid.UUID{e.UserID, e.VideoID} }, filter)
+	return found, next, nil
+}
+
+var errNoEngagement error = problem.New(problem.CodeStale, "VERSION_MISMATCH", "There is no such engagement.")
+
+// expect says why nothing can be taken from e, if so: it never was, was deleted, or
+// is not at the version, where 0 or less is any.
+func (e *Engagement) expect(version int64) error {
+	if e == nil || e.Version == 0 {
+		return problem.New(problem.CodeNotFound, "ENGAGEMENT_NOT_FOUND", "There is no such engagement.")
+	}
+	return expect(engagementType, e.Version, e.DeletedAt, version)
+}
+
+func (e Engagement) same(as Engagement) bool {
+	return e.Liked == as.Liked && e.Bookmarked == as.Bookmarked && e.WatchedSeconds == as.WatchedSeconds
+}
+
+func (e Engagement) faults() (f problem.Faults) {
+	f.Unless(e.UserID != uuid.Nil, "user_id", "must be a UUID")
+	f.Unless(0 <= e.WatchedSeconds && e.WatchedSeconds <= maxDuration, "watched_seconds",
+		fmt.Sprintf("must lie between 0 and %d", maxDuration))
+	return f
+}
+
+// path is where REST has e; idempotency keys of all protocols know it so.
+func (e Engagement) path() string {
+	return "/v1/users/" + e.UserID.String() + "/engagements/" + e.VideoID.String()
+}
+
+func (e Engagement) position() consistency.Position {
+	return consistency.Position{
+		AggregateType: engagementType, AggregateID: engagementID(e.UserID, e.VideoID), Epoch: eventing.Epoch, Version: e.Version,
+	}
+}
+
+func engagementID(user, video uuid.UUID) string { return user.String() + ":" + video.String() }
