@@ -89,8 +89,13 @@ func (b *broker) provision(t testing.TB, project string) {
 // publish sends messages to video.events in the order given.
 func (w *world) publish(t testing.TB, messages ...*pubsubpb.PubsubMessage) {
 	t.Helper()
+	w.publishTo(t, localbroker.VideoTopic, messages...)
+}
+
+func (w *world) publishTo(t testing.TB, topic string, messages ...*pubsubpb.PubsubMessage) {
+	t.Helper()
 	_, err := w.broker.publisher.Publish(t.Context(), &pubsubpb.PublishRequest{
-		Topic: "projects/" + w.project + "/topics/" + localbroker.VideoTopic, Messages: messages,
+		Topic: "projects/" + w.project + "/topics/" + topic, Messages: messages,
 	})
 	if err != nil {
 		t.Fatal(err)

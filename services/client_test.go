@@ -30,8 +30,18 @@ type answer struct {
 	Reason      string     `json:"reason"`
 	Type        string     `json:"type"`
 	Videos      []answer   `json:"videos"`
+	Engagements []liked    `json:"engagements"`
 	Stale       []lag      `json:"stale"`
 	AtLeast     int64      `json:"at_least"`
+}
+
+// liked is an engagement as catalog lists it.
+type liked struct {
+	VideoID        string `json:"video_id"`
+	Liked          bool   `json:"liked"`
+	Bookmarked     bool   `json:"bookmarked"`
+	WatchedSeconds int64  `json:"watched_seconds"`
+	Version        int64  `json:"version"`
 }
 
 // lag is a video that an answer shows older than it was asked for.

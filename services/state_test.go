@@ -9,26 +9,28 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// diary makes the database write down every version that the projection takes
-// on, in the transaction that does it: what a reader could have seen, and
-// nothing that was rolled back.
+// diary makes the database write down every version that the projections take on,
+// in the transaction that does it: what a reader could have seen, and nothing that
+// was rolled back. An engagement's id is that of its events.
 func (w *world) diary(t testing.TB) {
 	t.Helper()
 	w.exec(t, `
-		CREATE TABLE diary (page bigint GENERATED ALWAYS AS IDENTITY, video_id uuid, version bigint);
+		CREATE TABLE diary (page bigint GENERATED ALWAYS AS IDENTITY, id text, version bigint);
 		CREATE FUNCTION write_diary() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 		BEGIN
-			INSERT INTO public.diary (video_id, version) VALUES (NEW.video_id, NEW.version);
+			INSERT INTO public.diary (id, version) VALUES (concat_ws(':', to_jsonb(NEW)->>'user_id', NEW.video_id), NEW.version);
 			RETURN NULL;
 		END $$;
 		CREATE TRIGGER diary AFTER INSERT OR UPDATE ON catalog.video_projection
+			FOR EACH ROW EXECUTE FUNCTION write_diary();
+		CREATE TRIGGER diary AFTER INSERT OR UPDATE ON catalog.video_user_engagements_projection
 			FOR EACH ROW EXECUTE FUNCTION write_diary()`)
 }
 
-// lived returns the versions that the projection of a video has had, in turn.
+// lived returns the versions that a projection has had of one id, in turn.
 func (w *world) lived(t testing.TB, id string) []int64 {
 	t.Helper()
-	return query[int64](t, w, `SELECT version FROM diary WHERE video_id = $1::uuid ORDER BY page`, id)
+	return query[int64](t, w, `SELECT version FROM diary WHERE id = $1 ORDER BY page`, id)
 }
 
 // livedExactly fails the test unless these were the projection's versions.
@@ -39,13 +41,13 @@ func (w *world) livedExactly(t testing.TB, id string, want ...int64) {
 	}
 }
 
-// inbox counts catalog's inbox rows of a video in a status.
+// inbox counts catalog's inbox rows of an aggregate in a status.
 func (w *world) inbox(t testing.TB, id, status string) int64 {
 	t.Helper()
 	return query[int64](t, w, `SELECT count(*) FROM catalog.inbox WHERE aggregate_id = $1 AND status = $2`, id, status)[0]
 }
 
-// events returns a video's events from the outbox, in version order.
+// events returns an aggregate's events from the outbox, in version order.
 func (w *world) events(t testing.TB, id string) []eventing.Event {
 	t.Helper()
 	rows, err := w.db.Query(t.Context(), `

@@ -8,6 +8,7 @@
 package fresh
 
 import (
+	"slices"
 	"time"
 
 	"example.com/lockstep/internal/problem"
@@ -97,6 +98,13 @@ func (d Demand) About(id string) Demand {
 			d.wanted = all[i : i+1]
 		}
 	}
+	return d
+}
+
+// Only is d as far as it concerns the aggregates that are kept.
+func (d Demand) Only(keep func(id string) bool) Demand {
+	drop := func(p consistency.Position) bool { return !keep(p.AggregateID) }
+	d.wanted = slices.DeleteFunc(slices.Clone(d.wanted), drop)
 	return d
 }
 

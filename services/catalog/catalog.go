@@ -1,19 +1,21 @@
-// Package catalog is a read model of videos that is as fresh as its reader asks
-// for. It owns no video: it follows the events of the service that does.
+// Package catalog is a read model of videos, and of what users make of them, that is
+// as fresh as its reader asks for. It owns neither: it follows the events of the
+// service that does.
 //
-//	inbox.Consumer ─▶ Projector.Apply ─▶ video_projection ─▶ Service.Get ─▶ REST, gRPC
-//	                       │ gap                                  │ not there in time
-//	                       └──── Projector.Repair ─── owner ──────┘
+//	inbox.Consumer ─▶ Projector.Handler ─▶ video_projection ─▶ Service.Get ─▶ REST, gRPC
+//	                       │ gap                                    │ not there in time
+//	                       └───────── replica.Table ─── owner ──────┘
 //
 // The projection only moves forward, by the rule in decide. A read with a
 // consistency token is never answered with anything older: it waits for the
 // projection, then asks the owner, then fails. Only a reader that says so gets
 // something older, and is told by how much.
 //
-// Files: this one holds the reads, query.go what they may ask; projector.go how
-// events become rows, change.go what they say; store.go every SQL statement;
+// Files: this one holds the reads of videos, query.go what they may ask; change.go
+// what their events say and how those become rows; engagement.go has all of that for
+// engagements; projector.go puts both together; store.go has every SQL statement;
 // owner.go the way to the owner; rest.go and grpc.go the two protocols; serve.go
-// the wiring.
+// the wiring. internal/replica has what both types of rows share.
 package catalog
 
 import (
@@ -26,11 +28,11 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/sync/errgroup"
 
 	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/page"
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/internal/replica"
 	"example.com/lockstep/pkg/bell"
 	"example.com/lockstep/pkg/eventing/consistency"
 )
@@ -69,13 +71,9 @@ func sourceOf(o consistency.Outcome) Source {
 	return SourceProjection
 }
 
-const (
-	// maxWaiters bounds the readers that wait at once: each holds a connection
-	// and some 30 kB, and none asks the database.
-	maxWaiters = 10_000
-	// pullsAtOnce bounds one list's questions to the owner.
-	pullsAtOnce = 4
-)
+// maxWaiters bounds the readers that wait at once: each holds a connection and some
+// 30 kB, and none asks the database.
+const maxWaiters = 10_000
 
 // NewWaiters returns the readers that wait for db's projection. The instances on
 // it wake each other's; listenURL is as bell.New has it.
@@ -84,9 +82,7 @@ func NewWaiters(db *pgxpool.Pool, listenURL string, log *slog.Logger) *consisten
 }
 
 func newWaiters(limit int, db *pgxpool.Pool, b *bell.Bell) *consistency.Waiters {
-	return consistency.NewWaiters(limit, func(ctx context.Context, videos []consistency.Position) ([]consistency.Position, error) {
-		return readPositions(ctx, db, videos)
-	}, b)
+	return consistency.NewWaiters(limit, lookAt(db), b)
 }
 
 // Service answers reads of what projector writes.
@@ -145,11 +141,11 @@ func (s *Service) Get(ctx context.Context, id uuid.UUID, d fresh.Demand) (Answer
 		}
 		return fresh.Nothing, err
 	}, func(ctx context.Context) error {
-		owners, err := s.projector.owner.get(ctx, id, fresh.AskTimeout)
+		owners, err := s.projector.videos.Ask(ctx, id.String(), fresh.AskTimeout)
 		switch {
-		case errors.Is(err, errOwnerLacks) && len(d.Wanted()) == 0:
+		case errors.Is(err, replica.ErrUnknown) && len(d.Wanted()) == 0:
 			v, err = Video{}, nil
-		case errors.Is(err, errOwnerLacks), err == nil && len(d.Lags(owners.position())) > 0:
+		case errors.Is(err, replica.ErrUnknown), err == nil && len(d.Lags(owners.position())) > 0:
 			return fresh.ErrAhead
 		case err == nil:
 			v = owners
@@ -187,59 +183,14 @@ func (s *Service) List(ctx context.Context, q Query, d fresh.Demand) (Page, erro
 		return Page{}, err
 	}
 	var videos []Video
-	look := func(ctx context.Context) (stand fresh.Standing, err error) {
-		var reached int
-		videos, reached, err = listVideos(ctx, s.projector.db, q, before, d.Wanted())
-		if reached < len(d.Wanted()) {
-			return fresh.Behind, err
-		}
-		return fresh.Met, err
+	look := func(ctx context.Context, wanted []consistency.Position) (reached int, err error) {
+		videos, reached, err = listVideos(ctx, s.projector.db, q, before, wanted)
+		return reached, err
 	}
-	outcome, err := s.reader.Satisfy(ctx, d, look, func(ctx context.Context) error {
-		if err := s.bring(ctx, d); err != nil {
-			return err
-		}
-		stand, err := look(ctx)
-		if err == nil && stand != fresh.Met {
-			err = fresh.ErrOwnerAway // the projection does not show what was written to it
-		}
-		return err
-	})
-	var stale []fresh.Lag
-	if err == nil && outcome == consistency.Stale {
-		// The page comes after what is said about it: it lacks that at most.
-		if stale, err = s.lags(ctx, d); err == nil {
-			_, err = look(ctx)
-		}
-	}
+	outcome, stale, err := s.projector.videos.List(ctx, s.reader, d, look)
 	if err != nil {
 		return Page{}, err
 	}
 	videos, next := page.Cut(videos, q.PageSize, func(v Video) uuid.UUID { return v.ID }, q.filter())
 	return Page{Videos: videos, Next: next, Source: sourceOf(outcome), Stale: stale}, nil
-}
-
-func (s *Service) lags(ctx context.Context, d fresh.Demand) ([]fresh.Lag, error) {
-	found, err := readPositions(ctx, s.projector.db, d.Wanted())
-	return d.Lags(found...), err
-}
-
-// bring takes the projection to d with what the owner has.
-func (s *Service) bring(ctx context.Context, d fresh.Demand) error {
-	lags, err := s.lags(ctx, d)
-	if err != nil {
-		return err
-	}
-	var pulls errgroup.Group
-	pulls.SetLimit(pullsAtOnce)
-	for _, lag := range lags {
-		pulls.Go(func() error {
-			v, err := s.projector.pull(ctx, uuid.MustParse(lag.ID), fresh.AskTimeout) // Read has looked at the id
-			if errors.Is(err, errOwnerLacks) || err == nil && len(d.About(lag.ID).Lags(v.position())) > 0 {
-				return fresh.ErrAhead
-			}
-			return err
-		})
-	}
-	return pulls.Wait()
 }

@@ -20,8 +20,6 @@ const (
 	schemaVersion = 1
 )
 
-func videoKey(id uuid.UUID) string { return eventing.Key(aggregateType, id.String()) }
-
 func (v Video) position() consistency.Position {
 	return consistency.Position{AggregateType: aggregateType, AggregateID: v.ID.String(), Epoch: v.Epoch, Version: v.Version}
 }
@@ -40,15 +38,8 @@ func snapshot(v Video) inbox.Change {
 // decode reads e's payload and holds it against e's attributes.
 func decode(e eventing.Event) (inbox.Change, error) {
 	id, err := parseID(e.AggregateID)
-	switch {
-	case err != nil:
-		return inbox.Change{}, fmt.Errorf("aggregate_id: %w", err)
-	case e.AggregateID != id.String(): // another key for the same video
-		return inbox.Change{}, fmt.Errorf("aggregate_id: %q is not written as %s", e.AggregateID, id)
-	case e.AggregateType != aggregateType:
-		return inbox.Change{}, fmt.Errorf("aggregate_type: %q is unknown", e.AggregateType)
-	case e.SchemaVersion != schemaVersion:
-		return inbox.Change{}, fmt.Errorf("schema_version: %d is unknown", e.SchemaVersion)
+	if err := addressed(e, aggregateType, id.String(), err); err != nil {
+		return inbox.Change{}, err
 	}
 	var envelope eventsv1.Event
 	if err := proto.Unmarshal(e.Payload, &envelope); err != nil {
@@ -73,15 +64,43 @@ func decode(e eventing.Event) (inbox.Change, error) {
 		return inbox.Change{}, fmt.Errorf("event_type: %q is unknown", e.Type)
 	}
 	// A payload of another type than e's is nil here, and names no video.
-	said := []any{
-		envelope.GetEventId(), envelope.GetAggregateType(), envelope.GetAggregateId(), envelope.GetVersion(),
-		payload.GetVideoId(), payload.GetVersion(),
-	}
-	want := []any{e.ID.String(), e.AggregateType, e.AggregateID, e.Version, id.String(), e.Version}
-	if !slices.Equal(said, want) {
-		return inbox.Change{}, fmt.Errorf("payload says %v, the attributes of a %s say %v", said, e.Type, want)
+	if err := agrees(e, &envelope, payload.GetVideoId(), payload.GetVersion()); err != nil {
+		return inbox.Change{}, err
 	}
 	return inbox.Change{Event: e, Kind: kind, Payload: payload}, nil
+}
+
+// addressed holds e's attributes to what all events of a type have, with id as the
+// aggregate is called and err as what is wrong with how e calls it.
+func addressed(e eventing.Event, aggregateType, id string, err error) error {
+	switch {
+	case err != nil:
+		return fmt.Errorf("aggregate_id: %w", err)
+	case e.AggregateID != id: // another key for the same aggregate
+		return fmt.Errorf("aggregate_id: %q is not written as %s", e.AggregateID, id)
+	case e.AggregateType != aggregateType:
+		return fmt.Errorf("aggregate_type: %q is unknown", e.AggregateType)
+	case e.SchemaVersion != schemaVersion:
+		return fmt.Errorf("schema_version: %d is unknown", e.SchemaVersion)
+	}
+	return nil
+}
+
+// agrees holds an envelope, and what its payload says of aggregate and version,
+// against e's attributes.
+func agrees(e eventing.Event, envelope interface {
+	GetEventId() string
+	GetAggregateType() string
+	GetAggregateId() string
+	GetVersion() int64
+}, id string, version int64,
+) error {
+	said := []any{envelope.GetEventId(), envelope.GetAggregateType(), envelope.GetAggregateId(), envelope.GetVersion(), id, version}
+	want := []any{e.ID.String(), e.AggregateType, e.AggregateID, e.Version, e.AggregateID, e.Version}
+	if !slices.Equal(said, want) {
+		return fmt.Errorf("payload says %v, the attributes of a %s say %v", said, e.Type, want)
+	}
+	return nil
 }
 
 // onto is the row after c, from the row before.

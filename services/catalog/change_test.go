@@ -75,7 +75,7 @@ func TestApplyRefusesWhatContradictsItself(t *testing.T) {
 		"payload is empty":                {attributes(func(e *eventing.Event) { e.Payload = nil }), "uploader_id"},
 		"unknown type":                    {attributes(func(e *eventing.Event) { e.Type = "VideoExploded" }), "event_type"},
 		"unknown schema version":          {attributes(func(e *eventing.Event) { e.SchemaVersion = 2 }), "schema_version"},
-		"another aggregate type":          {attributes(func(e *eventing.Event) { e.AggregateType = "engagement" }), "aggregate_type"},
+		"another aggregate type":          {attributes(func(e *eventing.Event) { e.AggregateType = "user" }), "aggregate_type"},
 		"id is no UUID":                   {attributes(func(e *eventing.Event) { e.AggregateID = "42" }), "aggregate_id"},
 		"id in braces":                    {attributes(func(e *eventing.Event) { e.AggregateID = "{" + id.String() + "}" }), "aggregate_id"},
 		"id in capitals":                  {attributes(func(e *eventing.Event) { e.AggregateID = strings.ToUpper(id.String()) }), id.String()},
@@ -96,7 +96,7 @@ func TestApplyRefusesWhatContradictsItself(t *testing.T) {
 		if !eventing.IsPermanent(err) || !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: %v; want a permanent error that says %q", name, err, tc.says)
 		}
-		if err := f.projector.Repair(t.Context(), tc.event); !eventing.IsPermanent(err) {
+		if err := f.projector.videos.Repair(t.Context(), tc.event); !eventing.IsPermanent(err) {
 			t.Errorf("%s: repair: %v; want a permanent error", name, err)
 		}
 	}

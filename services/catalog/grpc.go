@@ -27,7 +27,7 @@ func (g grpcServer) GetVideo(ctx context.Context, req *catalogv1.GetVideoRequest
 	if err != nil {
 		return nil, problem.Invalid("video_id", err.Error())
 	}
-	demand, err := demanded(req)
+	demand, err := demanded(req, Read)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ func (g grpcServer) GetVideo(ctx context.Context, req *catalogv1.GetVideoRequest
 }
 
 func (g grpcServer) ListVideos(ctx context.Context, req *catalogv1.ListVideosRequest) (*catalogv1.ListVideosResponse, error) {
-	demand, err := demanded(req)
+	demand, err := demanded(req, Read)
 	if err != nil {
 		return nil, err
 	}
@@ -53,6 +53,26 @@ func (g grpcServer) ListVideos(ctx context.Context, req *catalogv1.ListVideosReq
 	resp := &catalogv1.ListVideosResponse{NextPageToken: page.Next, Source: page.Source.proto(), Stale: protoLags(page.Stale)}
 	for _, v := range page.Videos {
 		resp.Videos = append(resp.Videos, v.proto())
+	}
+	return resp, grpc.SetHeader(ctx, metadata.Pairs("consistency-source", string(page.Source)))
+}
+
+func (g grpcServer) ListUserEngagements(
+	ctx context.Context, req *catalogv1.ListUserEngagementsRequest,
+) (*catalogv1.ListUserEngagementsResponse, error) {
+	demand, err := demanded(req, ReadEngagements)
+	if err != nil {
+		return nil, err
+	}
+	page, err := g.service.ListEngagements(ctx, EngagementQuery{
+		UserID: req.GetUserId(), PageSize: int(req.GetPageSize()), PageToken: req.GetPageToken(),
+	}, demand)
+	if err != nil {
+		return nil, err
+	}
+	resp := &catalogv1.ListUserEngagementsResponse{NextPageToken: page.Next, Source: page.Source.proto(), Stale: protoLags(page.Stale)}
+	for _, e := range page.Engagements {
+		resp.Engagements = append(resp.Engagements, e.proto())
 	}
 	return resp, grpc.SetHeader(ctx, metadata.Pairs("consistency-source", string(page.Source)))
 }
@@ -70,7 +90,7 @@ func demanded(req interface {
 	GetWait() *durationpb.Duration
 	GetConsistency() catalogv1.Consistency
 	GetStaleIfError() bool
-},
+}, of func(fresh.Request) (fresh.Demand, error),
 ) (fresh.Demand, error) {
 	mode, known := modes[req.GetConsistency()]
 	if !known {
@@ -80,7 +100,7 @@ func demanded(req interface {
 	if err != nil {
 		return fresh.Demand{}, err
 	}
-	return Read(wish)
+	return of(wish)
 }
 
 func protoLags(lags []fresh.Lag) (out []*catalogv1.Lag) {
@@ -95,6 +115,13 @@ func (v Video) proto() *catalogv1.Video {
 		VideoId: v.ID.String(), UploaderId: v.UploaderID.String(), Title: v.Title, Description: v.Description,
 		DurationSeconds: v.DurationSeconds, PublishedAt: pbtime.Proto(v.PublishedAt), Version: v.Version,
 		CreatedAt: pbtime.Proto(v.CreatedAt), UpdatedAt: timestamppb.New(v.UpdatedAt),
+	}
+}
+
+func (e Engagement) proto() *catalogv1.Engagement {
+	return &catalogv1.Engagement{
+		UserId: e.UserID.String(), VideoId: e.VideoID.String(), Liked: e.Liked, Bookmarked: e.Bookmarked,
+		WatchedSeconds: e.WatchedSeconds, Version: e.Version, CreatedAt: pbtime.Proto(e.CreatedAt), UpdatedAt: timestamppb.New(e.UpdatedAt),
 	}
 }
 

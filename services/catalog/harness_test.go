@@ -15,8 +15,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -29,66 +27,15 @@ import (
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
-	videov1 "example.com/lockstep/proto/video/v1"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
-
-// peer is the service that owns videos, with a state that tests set.
-type peer struct {
-	videov1.UnimplementedVideoServiceServer
-	mu     sync.Mutex
-	videos map[string]*videov1.Video
-	fault  error         // answered to everything
-	slow   bool          // answers nothing in time
-	asked  chan struct{} // receives for each question, unless it is nil
-}
-
-func (p *peer) GetVideo(ctx context.Context, req *videov1.GetVideoRequest) (*videov1.GetVideoResponse, error) {
-	if p.asked != nil {
-		p.asked <- struct{}{}
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.slow {
-		p.mu.Unlock()
-		<-ctx.Done()
-		p.mu.Lock()
-		return nil, ctx.Err()
-	}
-	v := p.videos[req.GetVideoId()]
-	switch {
-	case p.fault != nil:
-		return nil, p.fault
-	case v == nil, v.DeletedAt != nil && !req.GetIncludeDeleted():
-		return nil, status.Error(codes.NotFound, "no such video")
-	}
-	return &videov1.GetVideoResponse{Video: v}, nil
-}
-
-func (p *peer) has(v *videov1.Video) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.videos[v.GetVideoId()] = v
-}
-
-func (p *peer) hangs() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.slow = true
-}
-
-func (p *peer) fails(err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.fault = err
-}
 
 // looks counts the looks for those who wait.
 type looks struct{ n atomic.Int64 }
 
 func (l *looks) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
-	if strings.Contains(q.SQL, "ANY($1::uuid[])") {
+	if strings.Contains(q.SQL, "ANY($1::uuid[])") || strings.Contains(q.SQL, "AS wanted") {
 		l.n.Add(1)
 	}
 	return ctx
@@ -123,7 +70,7 @@ func setUpWith(t testing.TB, waiters int) *fixture {
 	opened.Close()
 	f := &fixture{
 		looks: &looks{},
-		peer:  &peer{videos: map[string]*videov1.Video{}, asked: make(chan struct{}, 100)},
+		peer:  newPeer(),
 	}
 	cfg.ConnConfig.Tracer = f.looks
 	if f.pool, err = pgxpool.NewWithConfig(t.Context(), cfg); err != nil {
@@ -135,7 +82,7 @@ func setUpWith(t testing.TB, waiters int) *fixture {
 		t.Fatal(err)
 	}
 	server := grpc.NewServer()
-	videov1.RegisterVideoServiceServer(server, f.peer)
+	f.peer.register(server)
 	go server.Serve(lis)
 	t.Cleanup(server.Stop)
 	conn, err := serve.Dial(lis.Addr().String())
@@ -314,20 +261,6 @@ func withPayload(e eventing.Event, envelope *eventsv1.Event) eventing.Event {
 	}
 	e.Payload = payload
 	return e
-}
-
-// ownersVideo is what the peer has of a video at version.
-func ownersVideo(id uuid.UUID, version int64, title string) *videov1.Video {
-	return &videov1.Video{
-		VideoId: id.String(), UploaderId: uploader.String(), Title: title, Description: "as its owner has it",
-		DurationSeconds: 61, PublishedAt: pb(-1), Version: version, Epoch: 1, CreatedAt: pb(1), UpdatedAt: pb(version),
-	}
-}
-
-func ownersTombstone(id uuid.UUID, version int64) *videov1.Video {
-	v := ownersVideo(id, version, "was deleted")
-	v.DeletedAt = pb(version)
-	return v
 }
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }

@@ -42,6 +42,9 @@ func conforms(t testing.TB, req *http.Request, resp *http.Response, body []byte)
 	if strings.HasPrefix(path, "/v1/videos/") && strings.Count(path, "/") == 3 {
 		path = "/v1/videos/{id}"
 	}
+	if strings.HasPrefix(path, "/v1/users/") && strings.HasSuffix(path, "/engagements") {
+		path = "/v1/users/{user_id}/engagements"
+	}
 	operation, ok := dig(doc, "paths", path, strings.ToLower(req.Method)).(map[string]any)
 	if ok {
 		where := []string{"paths", path, strings.ToLower(req.Method), "responses", strconv.Itoa(resp.StatusCode)}

@@ -2,50 +2,58 @@ package catalog
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"time"
 
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/grpc"
 
-	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/internal/replica"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	videov1 "example.com/lockstep/proto/video/v1"
 )
 
-const (
-	// repairTimeout is longer than a reader's: nobody waits for a repair.
-	repairTimeout = 5 * time.Second
-	// writeTimeout bounds a repair's transaction, waits for locks included.
-	writeTimeout = 5 * time.Second
-)
-
-// Projector brings the projection in db forward: event by event, and from the
+// Projector brings the projections in db forward: event by event, and from the
 // owner where events are missing. After its own commits it wakes the waiters;
 // after events that is up to the consumer, who commits those.
 type Projector struct {
-	db      *pgxpool.Pool
-	owner   Owner
-	waiters *consistency.Waiters
+	db          *pgxpool.Pool
+	waiters     *consistency.Waiters
+	videos      replica.Table[Video]
+	engagements replica.Table[Engagement]
 }
 
-// NewProjector returns the projector of db's projection, with the owner of videos
-// at the other end of the connection and those who wait for the projection.
-func NewProjector(db *pgxpool.Pool, owner *grpc.ClientConn, waiters *consistency.Waiters) *Projector {
-	return &Projector{db: db, owner: Owner{videov1.NewVideoServiceClient(owner)}, waiters: waiters}
+// NewProjector returns the projector of db's projections, with the owner of videos
+// and engagements at the other end of the connection and those who wait for them.
+func NewProjector(db *pgxpool.Pool, conn *grpc.ClientConn, waiters *consistency.Waiters) *Projector {
+	o := owner{videov1.NewVideoServiceClient(conn), videov1.NewEngagementServiceClient(conn)}
+	look := lookAt(db)
+	return &Projector{
+		db: db, waiters: waiters,
+		videos: replica.Table[Video]{
+			DB: db, Type: aggregateType, Rows: rows, Decode: decode, Snapshot: snapshot, Ask: o.video, Look: look, Waiters: waiters,
+		},
+		engagements: replica.Table[Engagement]{
+			DB: db, Type: engagementType, Rows: engagementRows, Decode: decodeEngagement, Snapshot: engagementSnapshot,
+			Ask: o.engagement, Look: look, Waiters: waiters,
+		},
+	}
 }
 
-// Handler is what is done with events, as they arrive or when an operator
-// redrives them.
+func lookAt(db *pgxpool.Pool) consistency.Look {
+	return func(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error) {
+		return readPositions(ctx, db, wanted)
+	}
+}
+
+// Handler is what is done with events of both types, as they arrive or when an
+// operator redrives them.
 func (p *Projector) Handler() inbox.Handler {
-	return inbox.Handler{Decode: decode, Apply: rows.Apply, Repair: p.Repair, Committed: p.waiters.Notify}
+	h := inbox.Route(map[string]inbox.Handler{aggregateType: p.videos.Handler(), engagementType: p.engagements.Handler()})
+	h.Committed = p.waiters.Notify // once for all
+	return h
 }
 
-// rows is the projection as package inbox moves it.
+// rows is the projection of videos as package inbox moves it.
 var rows = inbox.Rows[Video]{
 	Lock: lockVideos, Onto: onto, Write: writeVideos,
 	Position: func(v Video) inbox.Position {
@@ -53,47 +61,9 @@ var rows = inbox.Rows[Video]{
 	},
 }
 
-// Repair brings e's video to e's version or beyond, from what its owner has. An
-// owner that does not know the video is a permanent error; one that is behind
-// its own event is not, since it may have answered from a replica.
-func (p *Projector) Repair(ctx context.Context, e eventing.Event) error {
-	id, err := parseID(e.AggregateID)
-	if err != nil {
-		return eventing.Permanent(fmt.Errorf("aggregate_id: %w", err))
-	}
-	v, err := p.pull(ctx, id, repairTimeout)
-	switch {
-	case errors.Is(err, errOwnerLacks):
-		return eventing.Permanent(err)
-	case err != nil:
-		return err
-	case v.Epoch < e.Epoch || v.Epoch == e.Epoch && v.Version < e.Version:
-		return fmt.Errorf("owner has version %d of video %s, its event has %d", v.Version, v.ID, e.Version)
-	}
-	return nil
-}
-
-// pull brings the projection to what the owner has, in a transaction of its own,
-// and returns that. The owner is asked before, so that a slow one holds no lock.
-func (p *Projector) pull(ctx context.Context, id uuid.UUID, timeout time.Duration) (Video, error) {
-	v, err := p.owner.get(ctx, id, timeout)
-	if err != nil {
-		return Video{}, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
-	var outcomes []inbox.Outcome
-	err = pgx.BeginFunc(ctx, p.db, func(tx pgx.Tx) error {
-		outcomes, err = rows.Apply(ctx, tx, []inbox.Change{snapshot(v)})
-		return err
-	})
-	switch {
-	case err != nil:
-		return Video{}, fmt.Errorf("take over the owner's state: %w", err)
-	case outcomes[0] == inbox.Gap:
-		return Video{}, eventing.Permanent(fmt.Errorf("owner has version %d of video %s, which it had deleted", v.Version, id))
-	case outcomes[0] == inbox.Applied:
-		p.waiters.Notify(videoKey(id))
-	}
-	return v, nil
+var engagementRows = inbox.Rows[Engagement]{
+	Lock: lockEngagements, Onto: ontoEngagement, Write: writeEngagements,
+	Position: func(e Engagement) inbox.Position {
+		return inbox.Position{Epoch: e.Epoch, Version: e.Version, Deleted: e.DeletedAt != nil}
+	},
 }

@@ -23,7 +23,7 @@ func TestADeletedVideoStaysDeleted(t *testing.T) {
 	f.must(t, inbox.Stale, createdEvent(id, 1, "late"), titled(id, 2, "late"), deletedEvent(id, 3))
 	f.must(t, inbox.Gap, titled(id, 4, "against the contract"))
 	f.peer.has(ownersVideo(id, 4, "against the contract"))
-	err := f.projector.Repair(t.Context(), titled(id, 4, "against the contract"))
+	err := f.projector.videos.Repair(t.Context(), titled(id, 4, "against the contract"))
 	if !eventing.IsPermanent(err) {
 		t.Errorf("repair of a video that came back: %v, want a permanent error", err)
 	}
@@ -67,7 +67,7 @@ func TestAnyDeliveryConverges(t *testing.T) {
 		for _, e := range deliveries {
 			outcome, err := f.apply(t, e)
 			if err == nil && outcome == inbox.Gap {
-				err = f.projector.Repair(t.Context(), e)
+				err = f.projector.videos.Repair(t.Context(), e)
 			}
 			if err != nil {
 				t.Fatalf("seed %d: %s version %d: %v", seed, e.Type, e.Version, err)
@@ -102,7 +102,7 @@ func TestRepair(t *testing.T) {
 		id := newVideoID()
 		f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
 		f.peer.has(ownersVideo(id, 6, "sixth"))
-		if err := f.projector.Repair(t.Context(), titled(id, 4, "fourth")); err != nil {
+		if err := f.projector.videos.Repair(t.Context(), titled(id, 4, "fourth")); err != nil {
 			t.Fatal(err)
 		}
 		want := Video{
@@ -118,7 +118,7 @@ func TestRepair(t *testing.T) {
 	t.Run("takes over the owner's tombstone", func(t *testing.T) {
 		id := newVideoID()
 		f.peer.has(ownersTombstone(id, 6))
-		if err := f.projector.Repair(t.Context(), titled(id, 4, "fourth")); err != nil {
+		if err := f.projector.videos.Repair(t.Context(), titled(id, 4, "fourth")); err != nil {
 			t.Fatal(err)
 		}
 		want := Video{ID: id, Version: 6, Epoch: 1, UpdatedAt: at(6), DeletedAt: atp(6)}
@@ -130,7 +130,7 @@ func TestRepair(t *testing.T) {
 		id := newVideoID()
 		f.peer.has(ownersVideo(id, 6, "sixth"))
 		f.must(t, inbox.Applied, deletedEvent(id, 7))
-		if err := f.projector.Repair(t.Context(), titled(id, 4, "fourth")); err != nil {
+		if err := f.projector.videos.Repair(t.Context(), titled(id, 4, "fourth")); err != nil {
 			t.Fatal(err)
 		}
 		if v := f.row(t, id); v.Version != 7 || v.DeletedAt == nil {
@@ -140,13 +140,13 @@ func TestRepair(t *testing.T) {
 	t.Run("waits for an owner that is behind its event", func(t *testing.T) {
 		id := newVideoID()
 		f.peer.has(ownersVideo(id, 3, "third"))
-		err := f.projector.Repair(t.Context(), titled(id, 4, "fourth"))
+		err := f.projector.videos.Repair(t.Context(), titled(id, 4, "fourth"))
 		if err == nil || eventing.IsPermanent(err) {
 			t.Errorf("%v; want an error that is worth another try", err)
 		}
 	})
 	t.Run("gives up on a video that the owner does not know", func(t *testing.T) {
-		err := f.projector.Repair(t.Context(), titled(newVideoID(), 4, "fourth"))
+		err := f.projector.videos.Repair(t.Context(), titled(newVideoID(), 4, "fourth"))
 		if !eventing.IsPermanent(err) {
 			t.Errorf("%v; want a permanent error", err)
 		}
@@ -161,7 +161,7 @@ func TestRepair(t *testing.T) {
 			func() { v := ownersVideo(id, 4, "no epoch"); v.Epoch = 0; f.peer.has(v) },
 		} {
 			edit()
-			err := f.projector.Repair(t.Context(), titled(id, 4, "fourth"))
+			err := f.projector.videos.Repair(t.Context(), titled(id, 4, "fourth"))
 			if err == nil || eventing.IsPermanent(err) {
 				t.Errorf("%v; want an error that is worth another try", err)
 			}
@@ -180,7 +180,7 @@ func TestRepairHoldsNoLockWhileItAsks(t *testing.T) {
 	f.peer.has(ownersVideo(id, 3, "third"))
 	f.peer.mu.Lock() // the peer does not answer until this is released
 	repaired := make(chan error, 1)
-	go func() { repaired <- f.projector.Repair(t.Context(), titled(id, 3, "third")) }()
+	go func() { repaired <- f.projector.videos.Repair(t.Context(), titled(id, 3, "third")) }()
 	<-f.peer.asked
 	err := pgx.BeginFunc(t.Context(), f.pool, func(tx pgx.Tx) error {
 		_, err := tx.Exec(t.Context(), `SELECT FROM video_projection WHERE video_id = $1 FOR UPDATE NOWAIT`, id)

@@ -25,12 +25,15 @@ type rest struct {
 
 func (a rest) mount(r chi.Router) {
 	serve.OpenAPI(r, openAPI)
-	r.Get("/v1/videos", a.read(a.list, "page_size", "page_token", "uploader_id", "q"))
-	r.Get("/v1/videos/{id}", a.read(a.get))
+	r.Get("/v1/videos", a.read(Read, a.list, "page_size", "page_token", "uploader_id", "q"))
+	r.Get("/v1/videos/{id}", a.read(Read, a.get))
+	r.Get("/v1/users/{user_id}/engagements", a.read(ReadEngagements, a.listEngagements, "page_size", "page_token"))
 }
 
 // read checks what every read takes besides its own query parameters.
-func (a rest) read(answer func(http.ResponseWriter, *http.Request, fresh.Demand, url.Values) error, parameters ...string) http.HandlerFunc {
+func (a rest) read(demanded func(fresh.Request) (fresh.Demand, error),
+	answer func(http.ResponseWriter, *http.Request, fresh.Demand, url.Values) error, parameters ...string,
+) http.HandlerFunc {
 	parameters = append(parameters, "consistency_token")
 	return serve.Handler(a.log, func(w http.ResponseWriter, r *http.Request) error {
 		// What a cache keeps may be older than its next reader's token.
@@ -44,7 +47,7 @@ func (a rest) read(answer func(http.ResponseWriter, *http.Request, fresh.Demand,
 		if err != nil {
 			return err
 		}
-		demand, err := Read(wish)
+		demand, err := demanded(wish)
 		if err != nil {
 			return err
 		}
@@ -73,9 +76,8 @@ func (a rest) list(w http.ResponseWriter, r *http.Request, demand fresh.Demand, 
 	var bad problem.Faults
 	q := Query{
 		UploaderID: query.Get("uploader_id"), Title: query.Get("q"),
-		PageSize: page.Size(query, &bad), PageToken: query.Get("page_token"),
+		PageSize: pageSize(query, &bad), PageToken: query.Get("page_token"),
 	}
-	bad.Unless(q.PageSize != 0, "page_size", "must be a whole number above zero") // 0 is Query's default
 	bad.Unless(q.UploaderID != "" || !query.Has("uploader_id"), "uploader_id", "must not be empty")
 	if err := bad.Err(); err != nil {
 		return err
@@ -87,4 +89,26 @@ func (a rest) list(w http.ResponseWriter, r *http.Request, demand fresh.Demand, 
 	w.Header().Set("Consistency-Source", string(videos.Source))
 	serve.WriteJSON(w, http.StatusOK, videos)
 	return nil
+}
+
+func (a rest) listEngagements(w http.ResponseWriter, r *http.Request, demand fresh.Demand, query url.Values) error {
+	var bad problem.Faults
+	q := EngagementQuery{UserID: chi.URLParam(r, "user_id"), PageSize: pageSize(query, &bad), PageToken: query.Get("page_token")}
+	if err := bad.Err(); err != nil {
+		return err
+	}
+	engagements, err := a.service.ListEngagements(r.Context(), q, demand)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Consistency-Source", string(engagements.Source))
+	serve.WriteJSON(w, http.StatusOK, engagements)
+	return nil
+}
+
+// pageSize does not take 0, which is a query's default.
+func pageSize(query url.Values, bad *problem.Faults) int {
+	size := page.Size(query, bad)
+	bad.Unless(size != 0, "page_size", "must be a whole number above zero")
+	return size
 }

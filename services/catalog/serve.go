@@ -16,8 +16,11 @@ import (
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
 )
 
-// Subscription has the events that catalog follows.
-const Subscription = "video.events.catalog"
+// The subscriptions with the events that catalog follows.
+const (
+	Subscription           = "video.events.catalog"
+	EngagementSubscription = "engagement.events.catalog"
+)
 
 // Config is what a process serving catalog must be told.
 type Config struct {
@@ -27,7 +30,7 @@ type Config struct {
 	// ListenURL connects to the same past a transaction pooler; empty means that
 	// DatabaseURL will do.
 	ListenURL string
-	// Project is the Google Cloud project of the subscription.
+	// Project is the Google Cloud project of the subscriptions.
 	Project string
 	// PubSubEndpoint is a regional endpoint (host:port); empty is the global one.
 	PubSubEndpoint string
@@ -49,7 +52,7 @@ func ReadConfig(r *env.Reader) Config {
 }
 
 // Serve runs the service on lis, which it closes, until ctx is cancelled, and
-// drains within 10 seconds: the API first, then the consumer, then what both
+// drains within 10 seconds: the API first, then the consumers, then what all of them
 // stand on. It starts without a database, a broker or an owner; only the
 // database makes it unready. When a part fails, all of it ends with its error.
 func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) error {
@@ -73,17 +76,21 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	health := serve.NewHealth(log, database.Ready(pool, migrations.Catalog))
 	waiters := NewWaiters(pool, cfg.ListenURL, log)
 	projector := NewProjector(pool, owner, waiters)
-	consumer, err := inbox.NewConsumer(pool, client, Subscription, projector.Handler(), log, health.Register("consumer"))
-	if err != nil {
-		return err
+	watching := health.Register("waiters")
+	loops := []func(context.Context) error{func(ctx context.Context) error { return waiters.Run(ctx, log, watching) }}
+	for loop, subscription := range map[string]string{"consumer": Subscription, "engagement consumer": EngagementSubscription} {
+		consumer, err := inbox.NewConsumer(pool, client, subscription, projector.Handler(), log, health.Register(loop))
+		if err != nil {
+			return err
+		}
+		loops = append(loops, consumer.Run)
 	}
 
 	defer context.AfterFunc(ctx, waiters.Drain)()
-	watching := health.Register("waiters")
 	service := NewService(projector)
 	server := serve.New(log, newRouter(service, log, health), newGRPC(service, log), health)
 	log.InfoContext(ctx, "catalog serves", "addr", lis.Addr().String(), "project", cfg.Project)
-	return server.Run(ctx, lis, consumer.Run, func(ctx context.Context) error { return waiters.Run(ctx, log, watching) })
+	return server.Run(ctx, lis, loops...)
 }
 
 func newRouter(s *Service, log *slog.Logger, health *serve.Health) *chi.Mux {

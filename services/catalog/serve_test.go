@@ -15,7 +15,6 @@ import (
 	"example.com/lockstep/internal/localbroker"
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
-	videov1 "example.com/lockstep/proto/video/v1"
 )
 
 func TestReadConfig(t *testing.T) {
@@ -70,7 +69,7 @@ func TestServe(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { client.Close() })
-	owner := &peer{videos: map[string]*videov1.Video{}, asked: make(chan struct{}, 100)}
+	owner := newPeer()
 	listen := func() net.Listener {
 		lis, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -80,7 +79,7 @@ func TestServe(t *testing.T) {
 	}
 	ownersPort, port := listen(), listen()
 	server := grpc.NewServer()
-	videov1.RegisterVideoServiceServer(server, owner)
+	owner.register(server)
 	go server.Serve(ownersPort)
 	t.Cleanup(server.Stop)
 

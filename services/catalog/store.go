@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,113 +30,169 @@ func scanVideo(row pgx.CollectableRow) (v Video, err error) {
 // readVideo returns the zero Video where there is neither video nor tombstone.
 func readVideo(ctx context.Context, db *pgxpool.Pool, id uuid.UUID) (Video, error) {
 	rows, _ := db.Query(ctx, `SELECT `+columns+` FROM video_projection WHERE video_id = $1`, id)
-	return oneVideo(rows, "read video")
+	v, err := pgx.CollectExactlyOneRow(rows, scanVideo)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return Video{}, nil
+	case err != nil:
+		return Video{}, fmt.Errorf("read video: %w", err)
+	}
+	return v, nil
 }
 
-// readPositions returns where the projection is with those videos that it has.
-func readPositions(ctx context.Context, db *pgxpool.Pool, videos []consistency.Position) ([]consistency.Position, error) {
-	ids, _, _ := unzip(videos)
-	rows, _ := db.Query(ctx, `
-		SELECT $2::text, video_id::text, epoch, version
-		  FROM video_projection WHERE video_id = ANY($1::uuid[])`, ids, aggregateType)
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[consistency.Position])
+// readPositions returns where the projections are with those aggregates that they
+// have.
+func readPositions(ctx context.Context, db *pgxpool.Pool, wanted []consistency.Position) ([]consistency.Position, error) {
+	ids := map[string][]string{}
+	for _, p := range wanted {
+		ids[p.AggregateType] = append(ids[p.AggregateType], p.AggregateID)
+	}
+	var found []consistency.Position
+	query := func(sql string, args ...any) error {
+		rows, _ := db.Query(ctx, sql, args...)
+		some, err := pgx.CollectRows(rows, pgx.RowToStructByPos[consistency.Position])
+		found = append(found, some...)
+		return err
+	}
+	var err error
+	if videos := ids[aggregateType]; len(videos) > 0 {
+		err = query(`
+			SELECT $2::text, video_id::text, epoch, version
+			  FROM video_projection WHERE video_id = ANY($1::uuid[])`, videos, aggregateType)
+	}
+	if engagements := ids[engagementType]; len(engagements) > 0 && err == nil {
+		users, videos := pairs(engagements)
+		err = query(`
+			SELECT $3::text, concat(user_id, ':', video_id), epoch, version
+			  FROM unnest($1::uuid[], $2::uuid[]) AS wanted (user_id, video_id)
+			  JOIN video_user_engagements_projection USING (user_id, video_id)`, users, videos, engagementType)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read positions: %w", err)
 	}
 	return found, nil
 }
 
-func unzip(videos []consistency.Position) (ids []string, epochs, versions []int64) {
-	for _, p := range videos {
+// pairs cuts the names of engagements in two.
+func pairs(ids []string) (users, videos []string) {
+	for _, id := range ids {
+		user, video, _ := strings.Cut(id, ":")
+		users, videos = append(users, user), append(videos, video)
+	}
+	return users, videos
+}
+
+func unzip(wanted []consistency.Position) (ids []string, epochs, versions []int64) {
+	for _, p := range wanted {
 		ids, epochs, versions = append(ids, p.AggregateID), append(epochs, p.Epoch), append(versions, p.Version)
 	}
 	return ids, epochs, versions
 }
 
-func oneVideo(rows pgx.Rows, what string) (Video, error) {
-	v, err := pgx.CollectExactlyOneRow(rows, scanVideo)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return Video{}, nil
-	case err != nil:
-		return Video{}, fmt.Errorf("%s: %w", what, err)
-	}
-	return v, nil
-}
-
 // lockVideos is the Lock of the projection's rows.
 func lockVideos(ctx context.Context, tx pgx.Tx, ids []string) (map[string]Video, error) {
 	rows, _ := tx.Query(ctx, `SELECT `+columns+` FROM video_projection WHERE video_id = ANY ($1::uuid[]) ORDER BY video_id FOR UPDATE`, ids)
-	videos, err := pgx.CollectRows(rows, scanVideo)
+	return byID(rows, scanVideo, func(v Video) string { return v.ID.String() })
+}
+
+func byID[S any](rows pgx.Rows, scan pgx.RowToFunc[S], id func(S) string) (map[string]S, error) {
+	found, err := pgx.CollectRows(rows, scan)
 	if err != nil {
-		return nil, fmt.Errorf("lock videos: %w", err)
+		return nil, fmt.Errorf("lock rows: %w", err)
 	}
-	byID := make(map[string]Video, len(videos))
-	for _, v := range videos {
-		byID[v.ID.String()] = v
+	byID := make(map[string]S, len(found))
+	for _, row := range found {
+		byID[id(row)] = row
 	}
 	return byID, nil
 }
 
-// writeVideos is the Write of the projection's rows. An absent row is inserted if
-// it still is absent; one that is there is locked, so that its "conflict" is
-// certain, and finds it by its key whatever the planner thinks.
+var videosWritten = upsert("video_projection", "video_id", columns,
+	"uuid, uuid, text, text, bigint, timestamptz, bigint, bigint, timestamptz, timestamptz, timestamptz", "video_id::text")
+
+// writeVideos is the Write of the projection's rows.
 func writeVideos(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Video]) ([]string, error) {
-	var b batch
-	for _, s := range steps {
-		b.add(s.New, s.Old.Version > 0)
+	return write(ctx, tx, videosWritten,
+		column(steps, func(v Video) [16]byte { return v.ID }),
+		column(steps, uploaderOf),
+		column(steps, func(v Video) string { return v.Title }),
+		column(steps, func(v Video) string { return v.Description }),
+		column(steps, func(v Video) int64 { return v.DurationSeconds }),
+		column(steps, func(v Video) *time.Time { return v.PublishedAt }),
+		column(steps, func(v Video) int64 { return v.Version }),
+		column(steps, func(v Video) int64 { return v.Epoch }),
+		column(steps, func(v Video) *time.Time { return v.CreatedAt }),
+		column(steps, func(v Video) time.Time { return v.UpdatedAt }),
+		column(steps, func(v Video) *time.Time { return v.DeletedAt }),
+		known(steps, func(v Video) int64 { return v.Version }))
+}
+
+// uploaderOf is NULL on tombstones.
+func uploaderOf(v Video) *[16]byte {
+	if v.DeletedAt != nil {
+		return nil
 	}
-	rows, _ := tx.Query(ctx, `
+	return (*[16]byte)(&v.UploaderID)
+}
+
+// upsert is the statement of a Write. Its parameters are the columns, of these types,
+// as arrays, and which rows were there; it returns the names of those it has written.
+// An absent row is inserted if it still is absent; one that is there is locked, so
+// that its "conflict" is certain, and finds it by its key whatever the planner thinks.
+func upsert(table, key, columns, types, name string) string {
+	var parameters, set []string
+	for i, kind := range strings.Split(types, ", ") {
+		parameters = append(parameters, fmt.Sprintf("$%d::%s[]", i+1, kind))
+	}
+	for c := range strings.FieldsSeq(strings.ReplaceAll(columns, ",", " ")) {
+		if !slices.Contains(strings.Split(key, ", "), c) {
+			set = append(set, c+" = excluded."+c)
+		}
+	}
+	parameters = append(parameters, fmt.Sprintf("$%d::bool[]", len(parameters)+1))
+	return strings.NewReplacer("{table}", table, "{key}", key, "{columns}", columns, "{name}", name,
+		"{set}", strings.Join(set, ", "), "{parameters}", strings.Join(parameters, ", "),
+	).Replace(`
 		WITH step AS MATERIALIZED (
-		  SELECT `+columns+`, known
-		    FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::bigint[], $6::timestamptz[], $7::bigint[],
-		         $8::bigint[], $9::timestamptz[], $10::timestamptz[], $11::timestamptz[], $12::bool[]) AS s (`+columns+`, known)
+		  SELECT {columns}, known FROM unnest({parameters}) AS s ({columns}, known)
 		), fresh AS (
-		  INSERT INTO video_projection (`+columns+`)
-		  SELECT `+columns+` FROM step WHERE NOT known ORDER BY video_id
-		  ON CONFLICT (video_id) DO NOTHING RETURNING video_id
+		  INSERT INTO {table} ({columns})
+		  SELECT {columns} FROM step WHERE NOT known ORDER BY {key}
+		  ON CONFLICT ({key}) DO NOTHING RETURNING {key}
 		), moved AS (
-		  INSERT INTO video_projection (`+columns+`)
-		  SELECT `+columns+` FROM step WHERE known ORDER BY video_id
-		  ON CONFLICT (video_id) DO UPDATE
-		     SET uploader_id = excluded.uploader_id, title = excluded.title, description = excluded.description,
-		         duration_seconds = excluded.duration_seconds, published_at = excluded.published_at,
-		         version = excluded.version, epoch = excluded.epoch, created_at = excluded.created_at,
-		         updated_at = excluded.updated_at, deleted_at = excluded.deleted_at, applied_at = clock_timestamp()
-		  RETURNING video_id
+		  INSERT INTO {table} ({columns})
+		  SELECT {columns} FROM step WHERE known ORDER BY {key}
+		  ON CONFLICT ({key}) DO UPDATE SET {set}, applied_at = clock_timestamp() RETURNING {key}
 		)
-		SELECT video_id::text FROM fresh UNION ALL SELECT video_id::text FROM moved`,
-		b.ids, b.uploaders, b.titles, b.descriptions, b.durations, b.published, b.versions,
-		b.epochs, b.created, b.updated, b.deleted, b.known)
+		SELECT {name} FROM fresh UNION ALL SELECT {name} FROM moved`)
+}
+
+func write(ctx context.Context, tx pgx.Tx, sql string, columns ...any) ([]string, error) {
+	rows, _ := tx.Query(ctx, sql, columns...)
 	written, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
-		return nil, fmt.Errorf("write videos: %w", err)
+		return nil, fmt.Errorf("write rows: %w", err)
 	}
 	return written, nil
 }
 
-// batch is videos by column. pgx takes the long way round with []uuid.UUID.
-type batch struct {
-	ids                         [][16]byte
-	uploaders                   []*[16]byte // NULL on tombstones
-	titles, descriptions        []string
-	durations, versions, epochs []int64
-	published, created, deleted []*time.Time
-	updated                     []time.Time
-	known                       []bool
+// column is one column of what steps lead to. pgx takes the long way round with
+// []uuid.UUID, hence [][16]byte.
+func column[S, C any](steps []inbox.Step[S], of func(S) C) []C {
+	all := make([]C, len(steps))
+	for i, s := range steps {
+		all[i] = of(s.New)
+	}
+	return all
 }
 
-func (b *batch) add(v Video, known bool) {
-	var uploader *[16]byte
-	if v.DeletedAt == nil {
-		uploader = (*[16]byte)(&v.UploaderID)
+// known is which rows were there before.
+func known[S any](steps []inbox.Step[S], version func(S) int64) []bool {
+	all := make([]bool, len(steps))
+	for i, s := range steps {
+		all[i] = version(s.Old) > 0
 	}
-	b.ids, b.uploaders = append(b.ids, v.ID), append(b.uploaders, uploader)
-	b.titles, b.descriptions = append(b.titles, v.Title), append(b.descriptions, v.Description)
-	b.durations, b.published = append(b.durations, v.DurationSeconds), append(b.published, v.PublishedAt)
-	b.versions, b.epochs = append(b.versions, v.Version), append(b.epochs, v.Epoch)
-	b.created, b.updated, b.deleted = append(b.created, v.CreatedAt), append(b.updated, v.UpdatedAt), append(b.deleted, v.DeletedAt)
-	b.known = append(b.known, known)
+	return all
 }
 
 // listVideos returns q's page and, where there is one, the video behind it:
@@ -162,7 +219,8 @@ func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID
 		ids, epochs, versions := unzip(wanted)
 		n := len(args)
 		args = append(args, ids, epochs, versions)
-		sql = withReached(sql, n+1)
+		sql = withReached(sql, `'00000000-0000-0000-0000-000000000000', NULL, '', '', 0, NULL, reached, 0, NULL, 'epoch', NULL`, n+1,
+			"video_projection p ON p.video_id = w.id")
 	}
 	rows, _ := db.Query(ctx, sql, args...)
 	videos, err = pgx.CollectRows(rows, scanVideo)
@@ -176,13 +234,70 @@ func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID
 	return videos, reached, nil
 }
 
-// withReached adds a last row to a page of videos, which is none: its version
-// counts the wanted positions, in the arrays from $n on, that are reached.
-func withReached(page string, n int) string {
+// withReached adds a last row to a page of videos or engagements, which is none: the
+// column reached of it counts the wanted positions, in the arrays from $n on, that
+// are reached by the rows that they are joined with.
+func withReached(page, last string, n int, joined string) string {
 	return fmt.Sprintf(`(%s) UNION ALL
-		SELECT '00000000-0000-0000-0000-000000000000', NULL, '', '', 0, NULL,
-		       (SELECT count(*) FROM unnest($%d::uuid[], $%d::bigint[], $%d::bigint[]) AS w (id, epoch, version)
-		          JOIN video_projection p ON p.video_id = w.id AND (p.epoch, p.version) >= (w.epoch, w.version)),
-		       0, NULL, 'epoch', NULL
-		ORDER BY video_id DESC`, page, n, n+1, n+2)
+		(SELECT %s FROM (SELECT count(*) AS reached FROM unnest($%d::uuid[], $%d::bigint[], $%d::bigint[]) AS w (id, epoch, version)
+		    JOIN %s AND (p.epoch, p.version) >= (w.epoch, w.version)) AS at)
+		ORDER BY video_id DESC`, page, last, n, n+1, n+2, joined)
+}
+
+const engagementColumns = `user_id, video_id, liked, bookmarked, watched_seconds, version, epoch, created_at, updated_at, deleted_at`
+
+// lockEngagements is the Lock of the engagements' rows.
+func lockEngagements(ctx context.Context, tx pgx.Tx, ids []string) (map[string]Engagement, error) {
+	users, videos := pairs(ids)
+	rows, _ := tx.Query(ctx, `
+		SELECT `+engagementColumns+` FROM video_user_engagements_projection
+		 WHERE (user_id, video_id) IN (SELECT u, v FROM unnest($1::uuid[], $2::uuid[]) AS named (u, v))
+		 ORDER BY user_id, video_id FOR UPDATE`, users, videos)
+	return byID(rows, pgx.RowToStructByPos[Engagement], func(e Engagement) string { return engagementID(e.UserID, e.VideoID) })
+}
+
+var engagementsWritten = upsert("video_user_engagements_projection", "user_id, video_id", engagementColumns,
+	"uuid, uuid, bool, bool, bigint, bigint, bigint, timestamptz, timestamptz, timestamptz", "concat(user_id, ':', video_id)")
+
+// writeEngagements is the Write of the engagements' rows.
+func writeEngagements(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Engagement]) ([]string, error) {
+	return write(ctx, tx, engagementsWritten,
+		column(steps, func(e Engagement) [16]byte { return e.UserID }),
+		column(steps, func(e Engagement) [16]byte { return e.VideoID }),
+		column(steps, func(e Engagement) bool { return e.Liked }),
+		column(steps, func(e Engagement) bool { return e.Bookmarked }),
+		column(steps, func(e Engagement) int64 { return e.WatchedSeconds }),
+		column(steps, func(e Engagement) int64 { return e.Version }),
+		column(steps, func(e Engagement) int64 { return e.Epoch }),
+		column(steps, func(e Engagement) *time.Time { return e.CreatedAt }),
+		column(steps, func(e Engagement) time.Time { return e.UpdatedAt }),
+		column(steps, func(e Engagement) *time.Time { return e.DeletedAt }),
+		known(steps, func(e Engagement) int64 { return e.Version }))
+}
+
+// listEngagements returns up to limit of a user's engagements with videos below
+// before, newest video first, and how many of the positions in wanted, all of this
+// user, are reached in the same snapshot.
+func listEngagements(ctx context.Context, db *pgxpool.Pool, user, before uuid.UUID, limit int, wanted []consistency.Position,
+) (found []Engagement, reached int, err error) {
+	sql := `SELECT ` + engagementColumns + ` FROM video_user_engagements_projection
+		WHERE user_id = $1 AND video_id < $2 AND deleted_at IS NULL ORDER BY video_id DESC LIMIT $3`
+	args := []any{user, before, limit}
+	if len(wanted) > 0 {
+		ids, epochs, versions := unzip(wanted)
+		_, videos := pairs(ids)
+		args = append(args, videos, epochs, versions)
+		sql = withReached(sql, `$1, '00000000-0000-0000-0000-000000000000', false, false, 0, reached, 0, NULL, 'epoch', NULL`, 4,
+			"video_user_engagements_projection p ON p.user_id = $1 AND p.video_id = w.id")
+	}
+	rows, _ := db.Query(ctx, sql, args...)
+	found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Engagement])
+	if err != nil {
+		return nil, 0, fmt.Errorf("list engagements: %w", err)
+	}
+	if len(wanted) > 0 {
+		last := len(found) - 1
+		found, reached = found[:last], int(found[last].Version)
+	}
+	return found, reached, nil
 }

@@ -1,0 +1,163 @@
+// Package replica keeps a copy of another service's aggregates of one type: a table
+// with one row, or tombstone, for each.
+//
+//	events ─▶ inbox.Rows ─▶ table ─▶ readers, as fresh as they demand
+//	                 gap │    ▲ │ not there in time
+//	                     └─ owner ─┘
+//
+// Package inbox has the rule by which a row moves, package fresh what readers may
+// demand. What this package adds is the way to the owner, which both take: its state
+// is applied like an event, by the same rule, and wakes who waits for it.
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
+
+	"example.com/lockstep/internal/fresh"
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/inbox"
+)
+
+const (
+	// repairTimeout is longer than a reader's: nobody waits for a repair.
+	repairTimeout = 5 * time.Second
+	// writeTimeout bounds a repair's transaction, waits for locks included.
+	writeTimeout = 5 * time.Second
+	// pullsAtOnce bounds one list's questions to the owner.
+	pullsAtOnce = 4
+)
+
+// ErrUnknown is the owner's answer that there never was such an aggregate.
+var ErrUnknown = errors.New("owner does not know it")
+
+// Table is the copy of one type of aggregate, with S as its rows.
+type Table[S any] struct {
+	DB   *pgxpool.Pool
+	Type string // of the aggregates
+	Rows inbox.Rows[S]
+	// Decode is that of an inbox.Handler.
+	Decode func(e eventing.Event) (inbox.Change, error)
+	// Snapshot is the owner's state as a change.
+	Snapshot func(row S) inbox.Change
+	// Ask returns an aggregate or its tombstone as the owner has it. Its errors are
+	// ErrUnknown, fresh.ErrOwnerAway, or that the caller has gone away.
+	Ask func(ctx context.Context, id string, timeout time.Duration) (S, error)
+	// Look is where the table is, and Waiters are those who wait for it.
+	Look    consistency.Look
+	Waiters *consistency.Waiters
+}
+
+// Handler is what is done with events, as they arrive or when an operator
+// redrives them.
+func (t *Table[S]) Handler() inbox.Handler {
+	return inbox.Handler{Decode: t.Decode, Apply: t.Rows.Apply, Repair: t.Repair, Committed: t.Waiters.Notify}
+}
+
+// Repair brings e's aggregate to e's version or beyond, from what its owner has. An
+// owner that does not know it is a permanent error; one that is behind its own event
+// is not, since it may have answered from a replica.
+func (t *Table[S]) Repair(ctx context.Context, e eventing.Event) error {
+	row, err := t.pull(ctx, e.AggregateID, repairTimeout)
+	switch at := t.Rows.Position(row); {
+	case errors.Is(err, ErrUnknown):
+		return eventing.Permanent(err)
+	case err != nil:
+		return err
+	case at.Epoch < e.Epoch || at.Epoch == e.Epoch && at.Version < e.Version:
+		return fmt.Errorf("owner has version %d of %s, its event has %d", at.Version, e.Key(), e.Version)
+	}
+	return nil
+}
+
+// pull brings the table to what the owner has, in a transaction of its own, and
+// returns that. The owner is asked before, so that a slow one holds no lock.
+func (t *Table[S]) pull(ctx context.Context, id string, timeout time.Duration) (row S, err error) {
+	if row, err = t.Ask(ctx, id, timeout); err != nil {
+		return row, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	var outcomes []inbox.Outcome
+	err = pgx.BeginFunc(ctx, t.DB, func(tx pgx.Tx) error {
+		outcomes, err = t.Rows.Apply(ctx, tx, []inbox.Change{t.Snapshot(row)})
+		return err
+	})
+	switch {
+	case err != nil:
+		return row, fmt.Errorf("take over the owner's state: %w", err)
+	case outcomes[0] == inbox.Gap:
+		return row, eventing.Permanent(fmt.Errorf("owner has version %d of %s %s, which it had deleted",
+			t.Rows.Position(row).Version, t.Type, id))
+	case outcomes[0] == inbox.Applied:
+		t.Waiters.Notify(eventing.Key(t.Type, id))
+	}
+	return row, nil
+}
+
+// List has look read a page, and count how many of the positions in d are reached in
+// the page's own snapshot, until all are. Where the table does not get there in time
+// of d, it is brought forward from the owner and the page read then. What is stale
+// about the page is empty unless d allows it.
+func (t *Table[S]) List(ctx context.Context, r *fresh.Reader, d fresh.Demand,
+	look func(context.Context, []consistency.Position) (reached int, err error),
+) (outcome consistency.Outcome, stale []fresh.Lag, err error) {
+	stand := func(ctx context.Context) (fresh.Standing, error) {
+		reached, err := look(ctx, d.Wanted())
+		if reached < len(d.Wanted()) {
+			return fresh.Behind, err
+		}
+		return fresh.Met, err
+	}
+	outcome, err = r.Satisfy(ctx, d, stand, func(ctx context.Context) error {
+		if err := t.bring(ctx, d); err != nil {
+			return err
+		}
+		found, err := stand(ctx)
+		if err == nil && found != fresh.Met {
+			err = fresh.ErrOwnerAway // the table does not show what was written to it
+		}
+		return err
+	})
+	if err == nil && outcome == consistency.Stale {
+		// The page comes after what is said about it: it lacks that at most.
+		if stale, err = t.lags(ctx, d); err == nil {
+			_, err = look(ctx, d.Wanted())
+		}
+	}
+	return outcome, stale, err
+}
+
+func (t *Table[S]) lags(ctx context.Context, d fresh.Demand) ([]fresh.Lag, error) {
+	found, err := t.Look(ctx, d.Wanted())
+	return d.Lags(found...), err
+}
+
+// bring takes the table to d with what the owner has.
+func (t *Table[S]) bring(ctx context.Context, d fresh.Demand) error {
+	lags, err := t.lags(ctx, d)
+	if err != nil {
+		return err
+	}
+	var pulls errgroup.Group
+	pulls.SetLimit(pullsAtOnce)
+	for _, lag := range lags {
+		pulls.Go(func() error {
+			row, err := t.pull(ctx, lag.ID, fresh.AskTimeout)
+			at := t.Rows.Position(row)
+			owners := consistency.Position{AggregateType: t.Type, AggregateID: lag.ID, Epoch: at.Epoch, Version: at.Version}
+			if errors.Is(err, ErrUnknown) || err == nil && len(d.About(lag.ID).Lags(owners)) > 0 {
+				return fresh.ErrAhead
+			}
+			return err
+		})
+	}
+	return pulls.Wait()
+}

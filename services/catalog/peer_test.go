@@ -1,0 +1,113 @@
+package catalog
+
+import (
+	"context"
+	"sync"
+
+	"github.com/google/uuid"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	videov1 "example.com/lockstep/proto/video/v1"
+)
+
+// peer is the service that owns videos and engagements, with a state that tests set.
+type peer struct {
+	videov1.UnimplementedVideoServiceServer
+	videov1.UnimplementedEngagementServiceServer
+	mu     sync.Mutex
+	videos map[string]*videov1.Video
+	likes  map[string]*videov1.Engagement
+	fault  error         // answered to everything
+	slow   bool          // answers nothing in time
+	asked  chan struct{} // receives for each question, unless it is nil
+}
+
+func newPeer() *peer {
+	return &peer{videos: map[string]*videov1.Video{}, likes: map[string]*videov1.Engagement{}, asked: make(chan struct{}, 100)}
+}
+
+func (p *peer) register(r grpc.ServiceRegistrar) {
+	videov1.RegisterVideoServiceServer(r, p)
+	videov1.RegisterEngagementServiceServer(r, p)
+}
+
+func (p *peer) GetVideo(ctx context.Context, req *videov1.GetVideoRequest) (*videov1.GetVideoResponse, error) {
+	var v *videov1.Video
+	err := p.answer(ctx, func() bool {
+		v = p.videos[req.GetVideoId()]
+		return v == nil || v.DeletedAt != nil && !req.GetIncludeDeleted()
+	})
+	return &videov1.GetVideoResponse{Video: v}, err
+}
+
+func (p *peer) GetEngagement(ctx context.Context, req *videov1.GetEngagementRequest) (*videov1.GetEngagementResponse, error) {
+	var e *videov1.Engagement
+	err := p.answer(ctx, func() bool {
+		e = p.likes[req.GetUserId()+":"+req.GetVideoId()]
+		return e == nil || e.DeletedAt != nil && !req.GetIncludeDeleted()
+	})
+	return &videov1.GetEngagementResponse{Engagement: e}, err
+}
+
+// answer is what p says to a question, for which lacks looks.
+func (p *peer) answer(ctx context.Context, lacks func() bool) error {
+	if p.asked != nil {
+		p.asked <- struct{}{}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.slow {
+		p.mu.Unlock()
+		<-ctx.Done()
+		p.mu.Lock()
+		return ctx.Err()
+	}
+	missing := lacks()
+	switch {
+	case p.fault != nil:
+		return p.fault
+	case missing:
+		return status.Error(codes.NotFound, "no such thing")
+	}
+	return nil
+}
+
+func (p *peer) hasLike(e *videov1.Engagement) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.likes[e.GetUserId()+":"+e.GetVideoId()] = e
+}
+
+func (p *peer) has(v *videov1.Video) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.videos[v.GetVideoId()] = v
+}
+
+func (p *peer) hangs() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.slow = true
+}
+
+func (p *peer) fails(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fault = err
+}
+
+// ownersVideo is what the peer has of a video at version.
+func ownersVideo(id uuid.UUID, version int64, title string) *videov1.Video {
+	return &videov1.Video{
+		VideoId: id.String(), UploaderId: uploader.String(), Title: title, Description: "as its owner has it",
+		DurationSeconds: 61, PublishedAt: pb(-1), Version: version, Epoch: 1, CreatedAt: pb(1), UpdatedAt: pb(version),
+	}
+}
+
+func ownersTombstone(id uuid.UUID, version int64) *videov1.Video {
+	v := ownersVideo(id, version, "was deleted")
+	v.DeletedAt = pb(version)
+	return v
+}
