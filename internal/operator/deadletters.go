@@ -44,6 +44,7 @@ flags of redrive and discard:
   --by NAME           who does it ($USER), for the audit table
   --why TEXT          why
 flags of all:
+  --subscription NAME only the dead letters of this subscription
   --json              one JSON object on stdout
 
 Redriving applies an event here, in one transaction with its inbox row, and never
@@ -62,11 +63,11 @@ exit codes: 0 done, 1 failed, 2 wrong usage
 // workTime is well below the time for which a Hand holds its messages.
 const workTime = 8 * time.Minute
 
-// DeadLetters is a consumer whose dead letters can be looked after.
+// DeadLetters are those of a service's consumers, which can be looked after.
 type DeadLetters struct {
-	Subscription string
+	Subscriptions []string
 	// OwnerVariable names the environment variable with the gRPC address of the
-	// service that owns the events, and Handler is what the consumer does with
+	// service that owns the events, and Handler is what the consumers do with
 	// them, with its owner at the other end of the connection.
 	OwnerVariable string
 	Handler       func(db *pgxpool.Pool, owner *grpc.ClientConn) inbox.Handler
@@ -84,9 +85,20 @@ func (d DeadLetters) Tool() command.Tool {
 	}
 }
 
-// box returns the dead letters that the environment leads to. The caller calls
-// done.
-func (d DeadLetters) box(ctx context.Context, s *session, r *env.Reader) (b *deadletter.Box, db *pgxpool.Pool, done func(), err error) {
+// from declares the flag that narrows the subscriptions down.
+func (s *session) from() *string { return s.flags.String("subscription", "", "") }
+
+// box returns the dead letters that the environment leads to, of one subscription
+// unless only is empty. The caller calls done.
+func (d DeadLetters) box(ctx context.Context, s *session, r *env.Reader, only string,
+) (b *deadletter.Box, db *pgxpool.Pool, done func(), err error) {
+	subscriptions := d.Subscriptions
+	if only != "" {
+		if !slices.Contains(subscriptions, only) {
+			return nil, nil, nil, command.Usagef("--subscription %s: want one of %s", only, strings.Join(subscriptions, ", "))
+		}
+		subscriptions = []string{only}
+	}
 	project, endpoint := r.Required("GOOGLE_CLOUD_PROJECT"), r.HostPort("PUBSUB_ENDPOINT", "")
 	if db, err = s.open(ctx, r); err != nil {
 		return nil, nil, nil, err
@@ -100,15 +112,15 @@ func (d DeadLetters) box(ctx context.Context, s *session, r *env.Reader) (b *dea
 		_ = client.Close()
 		db.Close()
 	}
-	return deadletter.New(db, client, d.Subscription), db, done, nil
+	return deadletter.New(db, client, subscriptions...), db, done, nil
 }
 
 func (d DeadLetters) list(ctx context.Context, s *session) error {
-	f := s.filters()
+	f, only := s.filters(), s.from()
 	if err := s.parseIDs(0); err != nil {
 		return err
 	}
-	b, _, done, err := d.box(ctx, s, env.New(s.Getenv))
+	b, _, done, err := d.box(ctx, s, env.New(s.Getenv), *only)
 	if err != nil {
 		return err
 	}
@@ -118,8 +130,8 @@ func (d DeadLetters) list(ctx context.Context, s *session) error {
 		return err
 	}
 	letters := f.of(hand.Letters)
-	err = s.print(map[string]any{"subscription": d.Subscription, "dead_letters": letters, "partial": hand.Partial}, func(w io.Writer) {
-		fmt.Fprintln(w, "ID\tAGGREGATE\tVERSION\tTYPE\tSTATUS\tATTEMPTS\tSINCE\tMESSAGE\tREASON")
+	err = s.print(map[string]any{"dead_letters": letters, "partial": hand.Partial}, func(w io.Writer) {
+		fmt.Fprintln(w, "ID\tAGGREGATE\tVERSION\tTYPE\tSTATUS\tATTEMPTS\tSINCE\tSUBSCRIPTION\tMESSAGE\tREASON")
 		for _, l := range letters {
 			printLetter(w, l)
 		}
@@ -135,15 +147,16 @@ func printLetter(w io.Writer, l deadletter.Letter) {
 	if message == "" {
 		message = "gone"
 	}
-	fmt.Fprintf(w, "%s\t%s/%s\t%d\t%s\t%s\t%d\t%s\t%s\t%s\n", l.ID(), l.AggregateType, l.AggregateID, l.Version, l.Type,
-		l.Status, l.Attempts, stamp(l.Since), message, oneLine(l.Reason))
+	fmt.Fprintf(w, "%s\t%s/%s\t%d\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", l.ID(), l.AggregateType, l.AggregateID, l.Version, l.Type,
+		l.Status, l.Attempts, stamp(l.Since), l.Subscription, message, oneLine(l.Reason))
 }
 
 func (d DeadLetters) show(ctx context.Context, s *session) error {
+	only := s.from()
 	if err := s.parseIDs(1); err != nil {
 		return err
 	}
-	b, _, done, err := d.box(ctx, s, env.New(s.Getenv))
+	b, _, done, err := d.box(ctx, s, env.New(s.Getenv), *only)
 	if err != nil {
 		return err
 	}
@@ -210,15 +223,28 @@ func (f *filter) of(letters []deadletter.Letter) []deadletter.Letter {
 	return chosen
 }
 
-// named returns the letters that the command line names, in their own order.
+// named returns the letters that the command line names, in their own order. A name
+// that more than one has is no name.
 func (s *session) named(letters []deadletter.Letter) ([]deadletter.Letter, error) {
 	var chosen []deadletter.Letter
-	missing := slices.Clone(s.ids)
+	found := map[string]int{}
 	for _, l := range letters {
-		before := len(missing)
-		missing = slices.DeleteFunc(missing, func(id string) bool { return id == l.ID() || id == l.MessageID })
-		if len(missing) < before {
+		if slices.ContainsFunc(s.ids, func(id string) bool { return id == l.ID() || id == l.MessageID }) {
 			chosen = append(chosen, l)
+			found[l.ID()]++
+			if l.MessageID != l.ID() {
+				found[l.MessageID]++
+			}
+		}
+	}
+	var missing []string
+	for _, id := range s.ids {
+		switch found[id] {
+		case 0:
+			missing = append(missing, id)
+		case 1:
+		default:
+			return nil, fmt.Errorf("%d dead letters are called %s: add --subscription", found[id], id)
 		}
 	}
 	if len(missing) > 0 {

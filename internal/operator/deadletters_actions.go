@@ -30,6 +30,7 @@ type outcome struct {
 type settle func(ctx context.Context, hand *deadletter.Hand, l deadletter.Letter) (string, error)
 
 func (d DeadLetters) redrive(ctx context.Context, s *session) error {
+	only := s.from()
 	choose, err := s.selection()
 	if err != nil {
 		return err
@@ -37,7 +38,7 @@ func (d DeadLetters) redrive(ctx context.Context, s *session) error {
 	r := env.New(s.Getenv)
 	r.Required(d.OwnerVariable)
 	addr := r.HostPort(d.OwnerVariable, "")
-	b, db, done, err := d.box(ctx, s, r)
+	b, db, done, err := d.box(ctx, s, r, *only)
 	if err != nil {
 		return err
 	}
@@ -55,11 +56,12 @@ func (d DeadLetters) redrive(ctx context.Context, s *session) error {
 }
 
 func (d DeadLetters) discard(ctx context.Context, s *session) error {
+	only := s.from()
 	choose, err := s.selection()
 	if err != nil {
 		return err
 	}
-	b, _, done, err := d.box(ctx, s, env.New(s.Getenv))
+	b, _, done, err := d.box(ctx, s, env.New(s.Getenv), *only)
 	if err != nil {
 		return err
 	}

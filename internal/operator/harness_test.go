@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	pgtest.Main(m)
 }
 
-const subscription = "video.events.catalog"
+const subscription, otherSubscription = "video.events.catalog", "engagement.events.catalog"
 
 // bench is the two databases and a project.
 type bench struct {
@@ -103,7 +103,7 @@ func (b *bench) service(name string) command.Service {
 	return command.Service{Name: "video", Tools: map[string][]command.Tool{
 		"video": {Outbox(topics)},
 		"catalog": {DeadLetters{
-			Subscription: subscription, OwnerVariable: "OWNER_ADDR", Handler: b.handler,
+			Subscriptions: []string{subscription, otherSubscription}, OwnerVariable: "OWNER_ADDR", Handler: b.handler,
 		}.Tool()},
 	}[name]}
 }
@@ -179,6 +179,11 @@ func (b *bench) park(t *testing.T, id uuid.UUID, reason string) {
 
 // bury leaves a dead letter for each event, as a consumer does.
 func (b *bench) bury(t *testing.T, reason string, events ...eventing.Event) {
+	t.Helper()
+	b.buryIn(t, subscription, reason, events...)
+}
+
+func (b *bench) buryIn(t *testing.T, subscription, reason string, events ...eventing.Event) {
 	t.Helper()
 	client, err := broker.NewClient(t.Context(), b.project, broker.Options{})
 	if err != nil {

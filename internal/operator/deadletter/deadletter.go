@@ -1,7 +1,7 @@
 // Package deadletter is the operator's side of an inbox: it shows what a
 // consumer could not process and why, and lets a person act on it. Package inbox
 // consumes; this package stands beside it, on the same table and on the
-// subscription `<subscription>.dlq`, and is all that a command line needs.
+// subscriptions `<subscription>.dlq`, and is all that a command line needs.
 //
 // # Two halves of a dead letter
 //
@@ -51,27 +51,31 @@ const queryTimeout = 15 * time.Second
 // settles these first.
 const MaxLetters = 10_000
 
-// Box is the dead letters of one subscription.
+// Box is the dead letters of some subscriptions.
 type Box struct {
-	db     *pgxpool.Pool
-	client *vkit.SubscriptionAdminClient
-	// consumer is the subscription whose dead letters these are, name the full
-	// name of the one that holds them.
-	consumer, name string
+	db      *pgxpool.Pool
+	client  *vkit.SubscriptionAdminClient
+	project string
+	// consumers are the subscriptions whose dead letters these are.
+	consumers []string
 }
 
-// New returns the dead letters of a subscription of client's project. The inbox
-// is the one that db's search_path finds.
-func New(db *pgxpool.Pool, client *pubsub.Client, subscription string) *Box {
-	return &Box{
-		db: db, client: client.SubscriptionAdminClient, consumer: subscription,
-		name: "projects/" + client.Project() + "/subscriptions/" + subscription + ".dlq",
-	}
+// New returns the dead letters of subscriptions of client's project. The inbox is
+// the one that db's search_path finds.
+func New(db *pgxpool.Pool, client *pubsub.Client, subscriptions ...string) *Box {
+	return &Box{db: db, client: client.SubscriptionAdminClient, project: client.Project(), consumers: subscriptions}
+}
+
+// source is the full name of the subscription that holds a consumer's dead letters.
+func (b *Box) source(consumer string) string {
+	return "projects/" + b.project + "/subscriptions/" + consumer + ".dlq"
 }
 
 // Letter is one dead letter: what is known of it from the inbox, the message, or
 // both.
 type Letter struct {
+	// Subscription is that of the consumer who could not process it.
+	Subscription string `json:"subscription"`
 	// EventID is uuid.Nil for a message that is no event.
 	EventID       uuid.UUID `json:"event_id"`
 	AggregateType string    `json:"aggregate_type"`
@@ -93,13 +97,16 @@ type Letter struct {
 }
 
 // ID is what an operator calls the letter: its event's id or, where the message
-// is no event, the message's.
+// is no event, the message's, which only its subscription tells from others.
 func (l Letter) ID() string {
 	if l.EventID == uuid.Nil {
 		return l.MessageID
 	}
 	return l.EventID.String()
 }
+
+// place tells l from all other letters.
+func (l Letter) place() string { return l.Subscription + "/" + l.ID() }
 
 func (l Letter) subject() audit.Subject {
 	return audit.Subject{
@@ -110,21 +117,24 @@ func (l Letter) subject() audit.Subject {
 
 // rows returns the letters that the inbox knows of: the dead ones, and those
 // that the messages in hand name, whatever became of them.
-func (b *Box) rows(ctx context.Context, named []uuid.UUID) ([]Letter, error) {
+func (b *Box) rows(ctx context.Context, named []*message) ([]Letter, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
+	consumers, events := make([]string, len(named)), make([]uuid.UUID, len(named))
+	for i, m := range named {
+		consumers[i], events[i] = m.consumer, m.event.ID
+	}
 	rows, _ := b.db.Query(ctx, `
-		SELECT event_id, aggregate_type, aggregate_id, version, event_type, status,
+		SELECT consumer, event_id, aggregate_type, aggregate_id, version, event_type, status,
 		       coalesce(last_error, ''), attempts, received_at
 		  FROM inbox
-		 WHERE consumer = $1
-		   AND event_id IN (
-		       SELECT unnest($2::uuid[])
+		 WHERE (consumer, event_id) IN (
+		       SELECT c, e FROM unnest($2::text[], $3::uuid[]) AS named (c, e)
 		        UNION
-		       (SELECT event_id FROM inbox WHERE consumer = $1 AND status = 'dead' ORDER BY received_at LIMIT $3))`,
-		b.consumer, named, MaxLetters)
+		       (SELECT consumer, event_id FROM inbox WHERE consumer = ANY ($1) AND status = 'dead' ORDER BY received_at LIMIT $4))`,
+		b.consumers, consumers, events, MaxLetters)
 	letters, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l Letter, err error) {
-		return l, row.Scan(&l.EventID, &l.AggregateType, &l.AggregateID, &l.Version, &l.Type, &l.Status,
+		return l, row.Scan(&l.Subscription, &l.EventID, &l.AggregateType, &l.AggregateID, &l.Version, &l.Type, &l.Status,
 			&l.Reason, &l.Attempts, &l.Since)
 	})
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
-	"github.com/google/uuid"
 
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -38,6 +37,7 @@ const (
 
 // message is one message in hand.
 type message struct {
+	consumer       string // whose dead letter it is
 	id, ackID, key string
 	data           []byte
 	attributes     map[string]string
@@ -55,7 +55,7 @@ type Hand struct {
 	Letters []Letter
 	// Partial says that there are more than a hand holds: settle these first.
 	Partial  bool
-	messages map[string][]*message // by Letter.ID
+	messages map[string][]*message // by Letter.place
 }
 
 // Collect takes all dead letters in hand, up to MaxLetters and 64 MiB. It takes
@@ -82,7 +82,7 @@ func (h *Hand) pull(ctx context.Context) error {
 	}
 	missing := map[string]bool{}
 	for _, l := range dead {
-		missing[l.ID()] = true
+		missing[l.place()] = true
 	}
 	count, bytes := 0, 0
 	last := time.Now()
@@ -92,9 +92,9 @@ func (h *Hand) pull(ctx context.Context) error {
 			return err
 		}
 		for _, m := range got {
-			id := m.letterID()
-			h.messages[id] = append(h.messages[id], m)
-			delete(missing, id)
+			place := m.letter(0).place()
+			h.messages[place] = append(h.messages[place], m)
+			delete(missing, place)
 			bytes += len(m.data)
 		}
 		count += len(got)
@@ -115,43 +115,47 @@ func (h *Hand) pull(ctx context.Context) error {
 	}
 }
 
-// pull takes what the broker has ready, leased for long.
-func (b *Box) pull(ctx context.Context) ([]*message, error) {
+// pull takes what the broker has ready in all subscriptions, leased for long.
+func (b *Box) pull(ctx context.Context) (all []*message, err error) {
+	for _, consumer := range b.consumers {
+		got, err := b.pullFrom(ctx, consumer)
+		all = append(all, got...)
+		if err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+func (b *Box) pullFrom(ctx context.Context, consumer string) ([]*message, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	res, err := b.client.Pull(ctx, &pubsubpb.PullRequest{
-		Subscription: b.name, MaxMessages: perCall,
+		Subscription: b.source(consumer), MaxMessages: perCall,
 		ReturnImmediately: true, //nolint:staticcheck // a Pull that is cut off while it waits takes messages with it
 	})
 	if err != nil {
-		return nil, fmt.Errorf("pull dead letters: %w", err)
+		return nil, fmt.Errorf("pull dead letters of %s: %w", consumer, err)
 	}
 	var messages []*message
 	for _, r := range res.GetReceivedMessages() {
 		p := r.GetMessage()
 		m := &message{
-			id: p.GetMessageId(), ackID: r.GetAckId(), key: p.GetOrderingKey(),
+			consumer: consumer, id: p.GetMessageId(), ackID: r.GetAckId(), key: p.GetOrderingKey(),
 			data: p.GetData(), attributes: p.GetAttributes(), published: p.GetPublishTime().AsTime(),
 		}
 		m.event, m.invalid = eventing.ParseMessage(m.data, m.attributes)
 		messages = append(messages, m)
 	}
-	return messages, b.extend(ctx, messages, lease)
-}
-
-func (m *message) letterID() string {
-	if m.invalid != nil {
-		return m.id
-	}
-	return m.event.ID.String()
+	return messages, b.extend(ctx, consumer, messages, lease)
 }
 
 // match makes the letters out of rows and messages.
 func (h *Hand) match(ctx context.Context) error {
-	var named []uuid.UUID
+	var named []*message
 	for _, messages := range h.messages {
 		if messages[0].invalid == nil {
-			named = append(named, messages[0].event.ID)
+			named = append(named, messages[0])
 		}
 	}
 	rows, err := h.box.rows(ctx, named)
@@ -160,14 +164,14 @@ func (h *Hand) match(ctx context.Context) error {
 	}
 	known := map[string]bool{}
 	for _, l := range rows {
-		known[l.ID()] = true
-		if messages := h.messages[l.ID()]; len(messages) > 0 {
+		known[l.place()] = true
+		if messages := h.messages[l.place()]; len(messages) > 0 {
 			l.MessageID, l.Messages = messages[0].id, len(messages)
 		}
 		h.Letters = append(h.Letters, l)
 	}
-	for id, messages := range h.messages {
-		if !known[id] {
+	for place, messages := range h.messages {
+		if !known[place] {
 			h.Letters = append(h.Letters, messages[0].letter(len(messages)))
 		}
 	}
@@ -175,7 +179,7 @@ func (h *Hand) match(ctx context.Context) error {
 		return cmp.Or(
 			cmp.Compare(a.key(), b.key()),
 			cmp.Compare(a.Version, b.Version),
-			cmp.Compare(a.ID(), b.ID()))
+			cmp.Compare(a.place(), b.place()))
 	})
 	return nil
 }
@@ -186,7 +190,7 @@ func (l Letter) key() string { return eventing.Key(l.AggregateType, l.AggregateI
 func (m *message) letter(copies int) Letter {
 	attempts, _ := strconv.Atoi(m.attributes[inbox.AttrDeadLetterAttempts])
 	return Letter{
-		EventID: m.event.ID, AggregateType: m.event.AggregateType, AggregateID: m.event.AggregateID,
+		Subscription: m.consumer, EventID: m.event.ID, AggregateType: m.event.AggregateType, AggregateID: m.event.AggregateID,
 		Version: m.event.Version, Type: m.event.Type, Status: "none",
 		Reason: m.attributes[inbox.AttrDeadLetterReason], Attempts: attempts, Since: m.published,
 		MessageID: m.id, Messages: copies,
@@ -195,7 +199,7 @@ func (m *message) letter(copies int) Letter {
 
 // first is one message of l; nil when there is none in hand.
 func (h *Hand) first(l Letter) *message {
-	if messages := h.messages[l.ID()]; len(messages) > 0 {
+	if messages := h.messages[l.place()]; len(messages) > 0 {
 		return messages[0]
 	}
 	return nil
@@ -212,40 +216,44 @@ func (h *Hand) Content(l Letter) (data []byte, attributes map[string]string) {
 // acknowledge settles the messages of l, whose fate is committed. Should it
 // fail, they come back and are found settled.
 func (h *Hand) acknowledge(ctx context.Context, l Letter) error {
-	messages := h.messages[l.ID()]
+	messages := h.messages[l.place()]
 	if len(messages) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
-	req := &pubsubpb.AcknowledgeRequest{Subscription: h.box.name, AckIds: ackIDs(messages)}
+	req := &pubsubpb.AcknowledgeRequest{Subscription: h.box.source(l.Subscription), AckIds: ackIDs(messages)}
 	if err := h.box.client.Acknowledge(ctx, req); err != nil {
 		return fmt.Errorf("acknowledge: %w (the message will be found settled)", err)
 	}
-	delete(h.messages, l.ID())
+	delete(h.messages, l.place())
 	return nil
 }
 
 // Release gives back what is not settled. It also works when ctx has ended.
 func (h *Hand) Release(ctx context.Context) error {
-	var rest []*message
+	rest := map[string][]*message{}
 	for _, messages := range h.messages {
-		rest = append(rest, messages...)
+		rest[messages[0].consumer] = append(rest[messages[0].consumer], messages...)
 	}
 	clear(h.messages)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
-	if err := h.box.extend(ctx, rest, 0); err != nil {
+	var errs []error
+	for consumer, messages := range rest {
+		errs = append(errs, h.box.extend(ctx, consumer, messages, 0))
+	}
+	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("%w (what is left in hand comes back after %s)", err, lease)
 	}
 	return nil
 }
 
 // extend sets for how long messages stay leased from now on.
-func (b *Box) extend(ctx context.Context, messages []*message, d time.Duration) error {
+func (b *Box) extend(ctx context.Context, consumer string, messages []*message, d time.Duration) error {
 	for chunk := range slices.Chunk(messages, perCall) {
 		err := b.client.ModifyAckDeadline(ctx, &pubsubpb.ModifyAckDeadlineRequest{
-			Subscription: b.name, AckIds: ackIDs(chunk), AckDeadlineSeconds: int32(d.Seconds()),
+			Subscription: b.source(consumer), AckIds: ackIDs(chunk), AckDeadlineSeconds: int32(d.Seconds()),
 		})
 		if err != nil {
 			return fmt.Errorf("lease dead letters: %w", err)

@@ -126,7 +126,7 @@ func (b *Box) mark(ctx context.Context, tx pgx.Tx, status string, m *message, l 
 		ON CONFLICT (consumer, event_id) DO UPDATE
 		   SET status = excluded.status, processed_at = excluded.processed_at, source = excluded.source, begun = 0
 		 WHERE inbox.status <> 'done'`,
-		b.consumer, l.EventID, l.Type, l.AggregateType, l.AggregateID, l.Version, messageID, published, status)
+		l.Subscription, l.EventID, l.Type, l.AggregateType, l.AggregateID, l.Version, messageID, published, status)
 	if err != nil {
 		return false, fmt.Errorf("write inbox: %w", err)
 	}

@@ -20,14 +20,15 @@ import (
 
 const environment = `  LISTEN_DATABASE_URL    the same database past a transaction pooler; without
                          one that can LISTEN, waiting reads poll
-  GOOGLE_CLOUD_PROJECT   the project of the subscription video.events.catalog
+  GOOGLE_CLOUD_PROJECT   the project of the subscriptions video.events.catalog
+                          and engagement.events.catalog
   VIDEO_SERVICE_ADDR     gRPC of the service that owns videos, host:port; on
                          port 443 with TLS and an ID token of Google's
   PUBSUB_ENDPOINT        a regional endpoint, host:port (the global one)
   PUBSUB_EMULATOR_HOST   an emulator in place of Pub/Sub, host:port`
 
 var deadLetters = operator.DeadLetters{
-	Subscription: catalog.Subscription, OwnerVariable: "VIDEO_SERVICE_ADDR",
+	Subscriptions: []string{catalog.Subscription, catalog.EngagementSubscription}, OwnerVariable: "VIDEO_SERVICE_ADDR",
 	Handler: func(db *pgxpool.Pool, owner *grpc.ClientConn) inbox.Handler {
 		return catalog.NewProjector(db, owner, catalog.NewWaiters(db, "", slog.Default())).Handler()
 	},
