@@ -56,7 +56,7 @@ func TestREADME(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for _, want := range []string{
-		`"version":1`, `"version":2`, `"source":"projection"`, `"next_page_token"`, "SOURCE_PROJECTION", `"version": "3"`,
+		`"version":1`, `"version":2`, `"source":"projection"`, `"next_page_token"`, "SOURCE_PROJECTION", `"version": "3"`, `"engagements":[{`,
 	} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("the README's calls do not answer %s:\n%s", want, out)
