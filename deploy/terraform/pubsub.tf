@@ -5,12 +5,6 @@ locals {
   # A topic for each kind of aggregate.
   topics = toset(["video.events", "engagement.events"])
 
-  # The topics' schemas, which cmd/schema makes from proto/.
-  schemas = {
-    for topic in local.topics : topic => file("${path.module}/../schemas/${replace(topic, ".", "_")}.proto")
-    if fileexists("${path.module}/../schemas/${replace(topic, ".", "_")}.proto")
-  }
-
   # The global endpoint may take a key's messages in two regions, without an order.
   pubsub_endpoint = "${var.region}-pubsub.googleapis.com:443"
 
@@ -27,12 +21,14 @@ locals {
   pubsub_deletion_policy = var.deletion_protection ? "PREVENT" : "DELETE"
 }
 
+# cmd/schema makes the definitions from proto/. A changed one is a new revision; the
+# topic takes messages of each.
 resource "google_pubsub_schema" "events" {
-  for_each = local.schemas
+  for_each = local.topics
 
   name       = replace(each.key, ".", "-")
   type       = "PROTOCOL_BUFFER"
-  definition = each.value
+  definition = file("${path.module}/../schemas/${replace(each.key, ".", "_")}.proto")
 }
 
 resource "google_pubsub_topic" "events" {
@@ -45,12 +41,9 @@ resource "google_pubsub_topic" "events" {
     allowed_persistence_regions = [var.region]
   }
 
-  dynamic "schema_settings" {
-    for_each = contains(keys(local.schemas), each.key) ? [google_pubsub_schema.events[each.key].id] : []
-    content {
-      schema   = schema_settings.value
-      encoding = "BINARY"
-    }
+  schema_settings {
+    schema   = google_pubsub_schema.events[each.key].id
+    encoding = "BINARY"
   }
 }
 

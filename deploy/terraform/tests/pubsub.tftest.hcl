@@ -19,12 +19,12 @@ run "pubsub" {
     error_message = "The topics are part of the contract: video.events and engagement.events."
   }
   assert {
-    condition     = google_pubsub_topic.events["video.events"].schema_settings[0].schema == google_pubsub_schema.events["video.events"].id
-    error_message = "video.events must have its schema."
-  }
-  assert {
-    condition     = alltrue([for topic in keys(google_pubsub_schema.events) : google_pubsub_topic.events[topic].schema_settings[0].encoding == "BINARY" && google_pubsub_schema.events[topic].type == "PROTOCOL_BUFFER"])
-    error_message = "Events are binary Protocol Buffers: a schema with encoding JSON would refuse every one."
+    condition = alltrue([
+      for topic in google_pubsub_topic.events :
+      topic.schema_settings[0].schema == google_pubsub_schema.events[topic.name].id && topic.schema_settings[0].encoding == "BINARY" &&
+      google_pubsub_schema.events[topic.name].type == "PROTOCOL_BUFFER"
+    ])
+    error_message = "Each topic must have its schema, for binary messages: one for JSON would refuse every event."
   }
   assert {
     condition = alltrue([
