@@ -2,6 +2,8 @@ package identity
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -161,6 +163,13 @@ func TestMetadataServerHangs(t *testing.T) {
 	}
 	if n := len(g.audiences()); n != 1 {
 		t.Errorf("%d questions to a server that hangs, want one for both", n)
+	}
+	waiting := newTokens("https://" + host)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := waiting.value(gone)
+	if _, _, learnt := waiting.look(time.Now()); !errors.Is(err, context.Canceled) || learnt != nil {
+		t.Errorf("a caller who has gone waited for %v, got %v", learnt, err)
 	}
 	g.set(lasting(time.Hour))
 	until(t, "it is back", func() bool { return call(t, client) == nil })
