@@ -54,16 +54,16 @@ func (p *Projector) Handler() inbox.Handler {
 }
 
 // rows is the projection of videos as package inbox moves it.
-var rows = inbox.Rows[Video]{
-	Lock: lockVideos, Onto: onto, Write: writeVideos,
-	Position: func(v Video) inbox.Position {
-		return inbox.Position{Epoch: v.Epoch, Version: v.Version, Deleted: v.DeletedAt != nil}
-	},
+var rows = inbox.Rows[Video]{Lock: lockVideos, Position: videoPosition, Onto: onto, Write: videoWriter.Write}
+
+func videoPosition(v Video) inbox.Position {
+	return inbox.Position{Epoch: v.Epoch, Version: v.Version, Deleted: v.DeletedAt != nil}
 }
 
 var engagementRows = inbox.Rows[Engagement]{
-	Lock: lockEngagements, Onto: ontoEngagement, Write: writeEngagements,
-	Position: func(e Engagement) inbox.Position {
-		return inbox.Position{Epoch: e.Epoch, Version: e.Version, Deleted: e.DeletedAt != nil}
-	},
+	Lock: lockEngagements, Position: engagementPosition, Onto: ontoEngagement, Write: engagementWriter.Write,
+}
+
+func engagementPosition(e Engagement) inbox.Position {
+	return inbox.Position{Epoch: e.Epoch, Version: e.Version, Deleted: e.DeletedAt != nil}
 }

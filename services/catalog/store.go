@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -12,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/replica"
 	"example.com/lockstep/pkg/eventing/consistency"
-	"example.com/lockstep/pkg/eventing/inbox"
 )
 
 const columns = `video_id, uploader_id, title, description, duration_seconds, published_at,
@@ -92,40 +91,21 @@ func unzip(wanted []consistency.Position) (ids []string, epochs, versions []int6
 // lockVideos is the Lock of the projection's rows.
 func lockVideos(ctx context.Context, tx pgx.Tx, ids []string) (map[string]Video, error) {
 	rows, _ := tx.Query(ctx, `SELECT `+columns+` FROM video_projection WHERE video_id = ANY ($1::uuid[]) ORDER BY video_id FOR UPDATE`, ids)
-	return byID(rows, scanVideo, func(v Video) string { return v.ID.String() })
+	return replica.ByID(rows, scanVideo, func(v Video) string { return v.ID.String() })
 }
 
-func byID[S any](rows pgx.Rows, scan pgx.RowToFunc[S], id func(S) string) (map[string]S, error) {
-	found, err := pgx.CollectRows(rows, scan)
-	if err != nil {
-		return nil, fmt.Errorf("lock rows: %w", err)
-	}
-	byID := make(map[string]S, len(found))
-	for _, row := range found {
-		byID[id(row)] = row
-	}
-	return byID, nil
-}
-
-var videosWritten = upsert("video_projection", "video_id", columns,
-	"uuid, uuid, text, text, bigint, timestamptz, bigint, bigint, timestamptz, timestamptz, timestamptz", "video_id::text")
-
-// writeVideos is the Write of the projection's rows.
-func writeVideos(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Video]) ([]string, error) {
-	return write(ctx, tx, videosWritten,
-		column(steps, func(v Video) [16]byte { return v.ID }),
-		column(steps, uploaderOf),
-		column(steps, func(v Video) string { return v.Title }),
-		column(steps, func(v Video) string { return v.Description }),
-		column(steps, func(v Video) int64 { return v.DurationSeconds }),
-		column(steps, func(v Video) *time.Time { return v.PublishedAt }),
-		column(steps, func(v Video) int64 { return v.Version }),
-		column(steps, func(v Video) int64 { return v.Epoch }),
-		column(steps, func(v Video) *time.Time { return v.CreatedAt }),
-		column(steps, func(v Video) time.Time { return v.UpdatedAt }),
-		column(steps, func(v Video) *time.Time { return v.DeletedAt }),
-		known(steps, func(v Video) int64 { return v.Version }))
-}
+var videoWriter = replica.NewWriter("video_projection", "video_id", "video_id::text", videoPosition,
+	replica.Of("video_id", "uuid", func(v Video) [16]byte { return v.ID }),
+	replica.Of("uploader_id", "uuid", uploaderOf),
+	replica.Of("title", "text", func(v Video) string { return v.Title }),
+	replica.Of("description", "text", func(v Video) string { return v.Description }),
+	replica.Of("duration_seconds", "bigint", func(v Video) int64 { return v.DurationSeconds }),
+	replica.Of("published_at", "timestamptz", func(v Video) *time.Time { return v.PublishedAt }),
+	replica.Of("version", "bigint", func(v Video) int64 { return v.Version }),
+	replica.Of("epoch", "bigint", func(v Video) int64 { return v.Epoch }),
+	replica.Of("created_at", "timestamptz", func(v Video) *time.Time { return v.CreatedAt }),
+	replica.Of("updated_at", "timestamptz", func(v Video) time.Time { return v.UpdatedAt }),
+	replica.Of("deleted_at", "timestamptz", func(v Video) *time.Time { return v.DeletedAt }))
 
 // uploaderOf is NULL on tombstones.
 func uploaderOf(v Video) *[16]byte {
@@ -133,66 +113,6 @@ func uploaderOf(v Video) *[16]byte {
 		return nil
 	}
 	return (*[16]byte)(&v.UploaderID)
-}
-
-// upsert is the statement of a Write. Its parameters are the columns, of these types,
-// as arrays, and which rows were there; it returns the names of those it has written.
-// An absent row is inserted if it still is absent; one that is there is locked, so
-// that its "conflict" is certain, and finds it by its key whatever the planner thinks.
-func upsert(table, key, columns, types, name string) string {
-	var parameters, set []string
-	for i, kind := range strings.Split(types, ", ") {
-		parameters = append(parameters, fmt.Sprintf("$%d::%s[]", i+1, kind))
-	}
-	for c := range strings.FieldsSeq(strings.ReplaceAll(columns, ",", " ")) {
-		if !slices.Contains(strings.Split(key, ", "), c) {
-			set = append(set, c+" = excluded."+c)
-		}
-	}
-	parameters = append(parameters, fmt.Sprintf("$%d::bool[]", len(parameters)+1))
-	return strings.NewReplacer("{table}", table, "{key}", key, "{columns}", columns, "{name}", name,
-		"{set}", strings.Join(set, ", "), "{parameters}", strings.Join(parameters, ", "),
-	).Replace(`
-		WITH step AS MATERIALIZED (
-		  SELECT {columns}, known FROM unnest({parameters}) AS s ({columns}, known)
-		), fresh AS (
-		  INSERT INTO {table} ({columns})
-		  SELECT {columns} FROM step WHERE NOT known ORDER BY {key}
-		  ON CONFLICT ({key}) DO NOTHING RETURNING {key}
-		), moved AS (
-		  INSERT INTO {table} ({columns})
-		  SELECT {columns} FROM step WHERE known ORDER BY {key}
-		  ON CONFLICT ({key}) DO UPDATE SET {set}, applied_at = clock_timestamp() RETURNING {key}
-		)
-		SELECT {name} FROM fresh UNION ALL SELECT {name} FROM moved`)
-}
-
-func write(ctx context.Context, tx pgx.Tx, sql string, columns ...any) ([]string, error) {
-	rows, _ := tx.Query(ctx, sql, columns...)
-	written, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return nil, fmt.Errorf("write rows: %w", err)
-	}
-	return written, nil
-}
-
-// column is one column of what steps lead to. pgx takes the long way round with
-// []uuid.UUID, hence [][16]byte.
-func column[S, C any](steps []inbox.Step[S], of func(S) C) []C {
-	all := make([]C, len(steps))
-	for i, s := range steps {
-		all[i] = of(s.New)
-	}
-	return all
-}
-
-// known is which rows were there before.
-func known[S any](steps []inbox.Step[S], version func(S) int64) []bool {
-	all := make([]bool, len(steps))
-	for i, s := range steps {
-		all[i] = version(s.Old) > 0
-	}
-	return all
 }
 
 // listVideos returns q's page and, where there is one, the video behind it:
@@ -253,27 +173,21 @@ func lockEngagements(ctx context.Context, tx pgx.Tx, ids []string) (map[string]E
 		SELECT `+engagementColumns+` FROM video_user_engagements_projection
 		 WHERE (user_id, video_id) IN (SELECT u, v FROM unnest($1::uuid[], $2::uuid[]) AS named (u, v))
 		 ORDER BY user_id, video_id FOR UPDATE`, users, videos)
-	return byID(rows, pgx.RowToStructByPos[Engagement], func(e Engagement) string { return engagementID(e.UserID, e.VideoID) })
+	return replica.ByID(rows, pgx.RowToStructByPos[Engagement], func(e Engagement) string { return engagementID(e.UserID, e.VideoID) })
 }
 
-var engagementsWritten = upsert("video_user_engagements_projection", "user_id, video_id", engagementColumns,
-	"uuid, uuid, bool, bool, bigint, bigint, bigint, timestamptz, timestamptz, timestamptz", "concat(user_id, ':', video_id)")
-
-// writeEngagements is the Write of the engagements' rows.
-func writeEngagements(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Engagement]) ([]string, error) {
-	return write(ctx, tx, engagementsWritten,
-		column(steps, func(e Engagement) [16]byte { return e.UserID }),
-		column(steps, func(e Engagement) [16]byte { return e.VideoID }),
-		column(steps, func(e Engagement) bool { return e.Liked }),
-		column(steps, func(e Engagement) bool { return e.Bookmarked }),
-		column(steps, func(e Engagement) int64 { return e.WatchedSeconds }),
-		column(steps, func(e Engagement) int64 { return e.Version }),
-		column(steps, func(e Engagement) int64 { return e.Epoch }),
-		column(steps, func(e Engagement) *time.Time { return e.CreatedAt }),
-		column(steps, func(e Engagement) time.Time { return e.UpdatedAt }),
-		column(steps, func(e Engagement) *time.Time { return e.DeletedAt }),
-		known(steps, func(e Engagement) int64 { return e.Version }))
-}
+var engagementWriter = replica.NewWriter("video_user_engagements_projection", "user_id, video_id", "concat(user_id, ':', video_id)",
+	engagementPosition,
+	replica.Of("user_id", "uuid", func(e Engagement) [16]byte { return e.UserID }),
+	replica.Of("video_id", "uuid", func(e Engagement) [16]byte { return e.VideoID }),
+	replica.Of("liked", "bool", func(e Engagement) bool { return e.Liked }),
+	replica.Of("bookmarked", "bool", func(e Engagement) bool { return e.Bookmarked }),
+	replica.Of("watched_seconds", "bigint", func(e Engagement) int64 { return e.WatchedSeconds }),
+	replica.Of("version", "bigint", func(e Engagement) int64 { return e.Version }),
+	replica.Of("epoch", "bigint", func(e Engagement) int64 { return e.Epoch }),
+	replica.Of("created_at", "timestamptz", func(e Engagement) *time.Time { return e.CreatedAt }),
+	replica.Of("updated_at", "timestamptz", func(e Engagement) time.Time { return e.UpdatedAt }),
+	replica.Of("deleted_at", "timestamptz", func(e Engagement) *time.Time { return e.DeletedAt }))
 
 // listEngagements returns up to limit of a user's engagements with videos below
 // before, newest video first, and how many of the positions in wanted, all of this
