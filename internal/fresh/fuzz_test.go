@@ -19,6 +19,9 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, epoch, version, copyEpoch, copyVersion, ownerEpoch, ownerVersion, wait, deadline int64, mode, owners uint8, stale bool) {
 		modes := []consistency.Mode{"", consistency.AtLeastAsFresh, consistency.MinimizeLatency, consistency.FullyConsistent}
 		wanted := has{epoch, version}
+		if copyVersion < 1 {
+			copyEpoch, copyVersion = 0, 0 // a copy without the aggregate
+		}
 		r := read{
 			Request: fresh.Request{Token: wanted.token(), Mode: modes[int(mode)%len(modes)], StaleIfError: stale, Wait: time.Duration(wait)},
 			copy:    has{copyEpoch, copyVersion}, owner: has{ownerEpoch, ownerVersion}, owners: answers(owners) % 3,

@@ -134,12 +134,12 @@ func (s *Service) Get(ctx context.Context, id uuid.UUID, d fresh.Demand) (Answer
 		stored, err := readVideo(ctx, s.projector.db, id)
 		v = stored
 		switch {
+		case v.Version == 0 && (len(d.Wanted()) > 0 || d.FullyConsistent()):
+			return fresh.Nothing, err // that there is none is not for the projection to say
 		case len(d.Lags(v.position())) == 0:
 			return fresh.Met, err
-		case v.Version > 0:
-			return fresh.Behind, err
 		}
-		return fresh.Nothing, err
+		return fresh.Behind, err
 	}, func(ctx context.Context) error {
 		owners, err := s.projector.videos.Ask(ctx, id.String(), fresh.AskTimeout)
 		switch {

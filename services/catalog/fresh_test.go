@@ -85,6 +85,8 @@ func TestModes(t *testing.T) {
 	f.peer.fails(status.Error(codes.Unavailable, "away"))
 	_, err := f.service.Get(t.Context(), unknown, demandOf(t, fresh.Request{Token: nowhere, StaleIfError: true}))
 	wantProblem(t, err, problem.CodeUnavailable, "NOT_FRESH_ENOUGH")
+	_, err = f.service.Get(t.Context(), unknown, demandOf(t, fresh.Request{Mode: consistency.FullyConsistent, StaleIfError: true}))
+	wantProblem(t, err, problem.CodeUnavailable, "NOT_FRESH_ENOUGH")
 	_, err = f.service.Get(t.Context(), unknown, demandOf(t, fresh.Request{Token: nowhere, Mode: consistency.MinimizeLatency}))
 	if p := wantProblem(t, err, problem.CodeNotFound, "VIDEO_NOT_FOUND"); p.Extra["at_least"] != int64(2) {
 		t.Errorf("nothing said about what the token demands: %v", p.Extra)
