@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// maxBatch is how many messages share a transaction: beyond a few hundred
-	// the commit is no longer what costs.
-	maxBatch = 500
+	// maxBatch is how many messages share a transaction: beyond a thousand the
+	// round trips and the commit are no longer what costs.
+	maxBatch = 1000
 	// The client holds at most this much before it stops pulling. Bytes bound
 	// memory; messages bound throughput as well, which is at most this many per
 	// 100 ms, since acks leave in such bundles.
@@ -84,7 +84,8 @@ func NewConsumer(
 		handler:  h,
 		log:      log.With("component", "consumer", "subscription", subscription),
 		beat:     beat,
-		incoming: make(chan *delivery, maxBatch),
+		// As wide as what the client hands out: no callback ever waits.
+		incoming: make(chan *delivery, maxOutstandingMessages),
 		holds:    newHolds(),
 		acks:     make(chan *pubsub.AckResult, maxOutstandingMessages),
 	}

@@ -67,7 +67,7 @@
 // # Bounds
 //
 // The client holds at most 10,000 messages and 64 MiB, with leases for up to a
-// day, and stops pulling beyond; a transaction has at most 500 events and 30
+// day, and stops pulling beyond; a transaction has at most 1,000 events and 30
 // seconds; 16 repairs and burials go on at once.
 //
 // # Locks
