@@ -8,7 +8,10 @@
 ARG GO_IMAGE=golang:1.26.8-bookworm
 ARG BASE_IMAGE=gcr.io/distroless/static-debian12:nonroot
 
-FROM ${GO_IMAGE} AS build
+# On the machine's own architecture, for the image's.
+FROM --platform=${BUILDPLATFORM} ${GO_IMAGE} AS build
+ARG TARGETOS
+ARG TARGETARCH
 WORKDIR /src
 # For modules that come from elsewhere; unset, Go's own defaults hold.
 ARG GOPROXY
@@ -17,7 +20,7 @@ ENV CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS=-buildvcs=false
 COPY . .
 # One compilation for all: what the binaries share is most of it.
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
-    go build -trimpath -ldflags="-s -w" -o /out/ ./services/video/cmd/video ./services/catalog/cmd/catalog ./cmd/dev
+    GOOS=${TARGETOS} GOARCH=${TARGETARCH} go build -trimpath -ldflags="-s -w" -o /out/ ./services/video/cmd/video ./services/catalog/cmd/catalog ./cmd/dev
 
 FROM ${BASE_IMAGE} AS service
 USER 65532:65532

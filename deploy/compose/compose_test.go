@@ -32,6 +32,11 @@ func TestCompose(t *testing.T) {
 	s.flows(t, "the start")
 
 	t.Run("images", s.images)
+	t.Run("an operator's command", func(t *testing.T) {
+		if out := s.compose(t, "exec", "--no-TTY", "video", "video", "outbox", "status"); !strings.Contains(out, "pending") {
+			t.Errorf("video outbox status says %q", out)
+		}
+	})
 	t.Run("video dies", func(t *testing.T) { s.dies(t, "video") })
 	t.Run("postgres dies", func(t *testing.T) { s.dies(t, "postgres") })
 	t.Run("pubsub dies and forgets", func(t *testing.T) { s.dies(t, "pubsub") })
