@@ -10,6 +10,7 @@ package broker
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"time"
 
@@ -39,11 +40,15 @@ type Options struct {
 	Endpoint string
 }
 
-// KeepsOrder reports whether what is published with these options keeps the order of
-// its keys: all publishers of a key must reach the same region, and the global
-// endpoint leads each to the one that suits it at the moment
+// WarnOfOrder says in the log that what is published with these options may lose the
+// order of its keys, if that is so: all publishers of a key must reach the same
+// region, and the global endpoint leads each to the one that suits it at the moment
 // (https://cloud.google.com/pubsub/docs/ordering).
-func (o Options) KeepsOrder() bool { return o.Endpoint != "" || os.Getenv(emulatorHost) != "" }
+func (o Options) WarnOfOrder(ctx context.Context, log *slog.Logger) {
+	if o.Endpoint == "" && os.Getenv(emulatorHost) == "" {
+		log.WarnContext(ctx, "events may leave through two regions, and out of order: set PUBSUB_ENDPOINT")
+	}
+}
 
 // NewClient returns a client for the project. It connects in the background, so
 // an unreachable broker is no error here. The caller closes it.

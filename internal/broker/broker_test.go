@@ -1,10 +1,13 @@
 package broker
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,14 +71,16 @@ func TestEndpointIsReachedWithTLS(t *testing.T) {
 	}
 }
 
-func TestKeepsOrder(t *testing.T) {
+func TestWarnOfOrder(t *testing.T) {
 	for _, c := range []struct {
 		emulator, endpoint string
 		want               bool
-	}{{"", "", false}, {"", "europe-west1-pubsub.googleapis.com:443", true}, {"127.0.0.1:1", "", true}} {
+	}{{"", "", true}, {"", "europe-west1-pubsub.googleapis.com:443", false}, {"127.0.0.1:1", "", false}} {
 		t.Setenv(emulatorHost, c.emulator)
-		if got := (Options{Endpoint: c.endpoint}).KeepsOrder(); got != c.want {
-			t.Errorf("emulator %q, endpoint %q: %v", c.emulator, c.endpoint, got)
+		var log bytes.Buffer
+		Options{Endpoint: c.endpoint}.WarnOfOrder(t.Context(), slog.New(slog.NewTextHandler(&log, nil)))
+		if got := strings.Contains(log.String(), "set PUBSUB_ENDPOINT"); got != c.want {
+			t.Errorf("emulator %q, endpoint %q: %q", c.emulator, c.endpoint, log.String())
 		}
 	}
 }

@@ -34,8 +34,7 @@ type Config struct {
 	Project string
 	// PubSubEndpoint is a regional endpoint (host:port); empty is the global one.
 	PubSubEndpoint string
-	// VideoServiceAddr is the gRPC address (host:port) of the videos' owner, who is
-	// called with TLS and as this service if the port is 443.
+	// VideoServiceAddr is the owner's gRPC address (host:port); see [serve.Dial].
 	VideoServiceAddr string
 }
 

@@ -68,9 +68,7 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 		return err
 	}
 	defer client.Close()
-	if !where.KeepsOrder() {
-		log.WarnContext(ctx, "events may leave through two regions, and out of order: set PUBSUB_ENDPOINT")
-	}
+	where.WarnOfOrder(ctx, log)
 
 	health := serve.NewHealth(log, database.Ready(pool, migrations.Video))
 	relay, err := outbox.NewRelay(pool, client, Topics(cfg.Project), log, health.Register("relay"),
