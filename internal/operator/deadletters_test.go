@@ -70,7 +70,7 @@ func TestDeadLettersListAndShow(t *testing.T) {
 		Payload    []byte
 	}
 	b.json(t, 0, "dlq show "+y.ID.String(), &shown)
-	if string(shown.Payload) != "payload" || shown.Attributes[eventing.AttrVersion] != "2" || shown.Letter.Reason != "unknown schema" {
+	if string(shown.Payload) != payload || shown.Attributes[eventing.AttrVersion] != "2" || shown.Letter.Reason != "unknown schema" {
 		t.Errorf("show: %+v", shown)
 	}
 	if _, stderr := b.run(t, 1, "dlq show "+uuid.NewString()); !strings.Contains(stderr, "no such dead letter") {
