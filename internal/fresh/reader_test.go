@@ -68,10 +68,10 @@ func (r *read) do(t *testing.T) (o consistency.Outcome, took time.Duration, err 
 	if r.drains > 0 {
 		defer time.AfterFunc(r.drains, waiters.Drain).Stop()
 	}
-	if r.moves > 0 {
-		defer time.AfterFunc(r.moves, func() { r.copy = has{d.Wanted()[0].Epoch, d.Wanted()[0].Version} }).Stop()
-	}
 	o, err = fresh.NewReader(waiters).Satisfy(ctx, d, func(context.Context) (fresh.Standing, error) {
+		if r.moves > 0 && time.Since(began) >= r.moves {
+			r.copy = has{d.Wanted()[0].Epoch, d.Wanted()[0].Version}
+		}
 		switch {
 		case len(d.Lags(r.copy.position())) == 0:
 			return fresh.Met, nil
