@@ -43,7 +43,7 @@ func visibleSeries(p *postgres) []series {
 		{
 			title: "commit to visible at half load",
 			measurements: []measurement{{[]figure{
-				{name: "visible.full_load", unit: "event/s", note: "one event a transaction; writers, relay, broker, consumer and both databases on one machine"},
+				{name: "visible.full_load", unit: "event/s", note: "one event a transaction; all of it on one machine"},
 				{name: "visible.half_load_p50_ms", unit: "ms"}, {name: "visible.half_load_p99_ms", unit: "ms"},
 			}, p.onTheWay(halfLoadWay)}},
 		},
@@ -136,7 +136,8 @@ func (p *postgres) onTheWay(
 			}
 			return c.Run(ctx)
 		}
-		return p.whileRelaying(ctx, relaying{relays: 1, acknowledged: w.acknowledged}, func(ctx context.Context, st *stage) (_ reading, err error) {
+		one := relaying{relays: 1, acknowledged: w.acknowledged}
+		return p.whileRelaying(ctx, one, func(ctx context.Context, st *stage) (_ reading, err error) {
 			w.db, w.crew = st.db, st.crew
 			w.forget() // what the stage published before
 			if err := st.outlet.subscribe(ctx); err != nil {

@@ -8,6 +8,8 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"example.com/lockstep/pkg/eventing"
 )
 
 // metrics are the instruments of reads; docs/promises.md says what each shows.
@@ -26,7 +28,7 @@ func newMetrics() (m metrics) {
 		metric.WithDescription("Reads that asked for freshness, by outcome: fresh, waited, authority, stale or failed"))
 	m.waiters, errs[1] = meter.Int64UpDownCounter("consistency.waiters", metric.WithUnit("{reader}"),
 		metric.WithDescription("Readers that wait for the copy just now"))
-	m.wait, errs[2] = meter.Float64Histogram("consistency.wait", metric.WithUnit("s"),
+	m.wait, errs[2] = meter.Float64Histogram("consistency.wait", metric.WithUnit("s"), eventing.Seconds,
 		metric.WithDescription("Time that a reader waited for the copy, by whether it was reached"))
 	if err := errors.Join(errs[:]...); err != nil {
 		otel.Handle(err)

@@ -81,9 +81,9 @@ func NewConsumer(
 			client: client.TopicAdminClient,
 			topic:  "projects/" + client.Project() + "/topics/" + subscription + ".dlq",
 		},
-		handler:  h,
-		log:      log.With("component", "consumer", "subscription", subscription),
-		beat:     beat,
+		handler: h,
+		log:     log.With("component", "consumer", "subscription", subscription),
+		beat:    beat,
 		// As wide as what the client hands out: no callback ever waits.
 		incoming: make(chan *delivery, maxOutstandingMessages),
 		holds:    newHolds(),

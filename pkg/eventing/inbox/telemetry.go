@@ -77,11 +77,11 @@ func newMetrics(subscription string, inHand *atomic.Int64) (*metrics, error) {
 
 func (m *metrics) histograms(meter metric.Meter) error {
 	var size, duration, visible error
-	m.batchSize, size = meter.Int64Histogram("inbox.batch.size", metric.WithUnit("{event}"),
+	m.batchSize, size = meter.Int64Histogram("inbox.batch.size", metric.WithUnit("{event}"), eventing.Counts,
 		metric.WithDescription("Events per transaction"))
-	m.duration, duration = meter.Float64Histogram("inbox.batch.duration", metric.WithUnit("s"),
+	m.duration, duration = meter.Float64Histogram("inbox.batch.duration", metric.WithUnit("s"), eventing.Seconds,
 		metric.WithDescription("Time of one transaction, begin to commit"))
-	m.visible, visible = meter.Float64Histogram("inbox.commit_to_visible", metric.WithUnit("s"),
+	m.visible, visible = meter.Float64Histogram("inbox.commit_to_visible", metric.WithUnit("s"), eventing.Seconds,
 		metric.WithDescription("Age of an event when its effect was committed"))
 	return errors.Join(size, duration, visible)
 }

@@ -145,7 +145,8 @@ func (r *Relay) fresh(ctx context.Context, s *search, closed []string, claimed c
 	}
 	s.since = c.Seen
 	s.took(c)
-	if s.empty++; len(c.Runs) > 0 {
+	s.empty++
+	if len(c.Runs) > 0 {
 		s.empty = 1
 	}
 	s.pollAt = sent.Add(idle.Delay(s.empty))

@@ -38,15 +38,15 @@ func newMetrics(r *Relay) (*metrics, error) {
 		metric.WithDescription("Publishes that failed, by kind: outage or rejection"))
 	m.leasesLost, errs[2] = meter.Int64Counter("outbox.leases.lost", metric.WithUnit("{aggregate}"),
 		metric.WithDescription("Leases that another relay had taken over by the time of settling: their events are sent again"))
-	m.duration, errs[3] = meter.Float64Histogram("outbox.publish.duration", metric.WithUnit("s"),
+	m.duration, errs[3] = meter.Float64Histogram("outbox.publish.duration", metric.WithUnit("s"), eventing.Seconds,
 		metric.WithDescription("Time to publish the claimed events of one aggregate"))
-	m.latency, errs[4] = meter.Float64Histogram("outbox.commit_to_publish", metric.WithUnit("s"),
+	m.latency, errs[4] = meter.Float64Histogram("outbox.commit_to_publish", metric.WithUnit("s"), eventing.Seconds,
 		metric.WithDescription("Age of an event when the broker acknowledged it"))
 	m.requests, errs[8] = meter.Int64Counter("outbox.publish.requests", metric.WithUnit("{request}"),
 		metric.WithDescription("Publish requests, whatever became of them"))
 	m.retries, errs[9] = meter.Int64Counter("outbox.publish.retries", metric.WithUnit("{event}"),
 		metric.WithDescription("Events tried again after the broker had refused them"))
-	m.batch, errs[10] = meter.Int64Histogram("outbox.batch.size", metric.WithUnit("{event}"),
+	m.batch, errs[10] = meter.Int64Histogram("outbox.batch.size", metric.WithUnit("{event}"), eventing.Counts,
 		metric.WithDescription("Successive events of one aggregate claimed together"))
 	paused, err := meter.Int64ObservableGauge("outbox.topics.paused", metric.WithUnit("{topic}"),
 		metric.WithDescription("Topics to which nothing but probes is sent, since they are out"))
