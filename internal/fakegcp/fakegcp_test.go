@@ -76,6 +76,22 @@ func TestAMaskLeavesTheRest(t *testing.T) {
 	}
 }
 
+// TestADatabaseStaysWhereItIs: its connection is in the environment of others.
+func TestADatabaseStaysWhereItIs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, fakegcp.Options{})
+	const instances = "/sqladmin/sql/v1beta4/" + parent + "/instances"
+	w.do(t, 200, "POST "+instances, object{"name": "main", "region": "europe-west1", "databaseVersion": "POSTGRES_17"})
+	operation := w.do(t, 200, "PUT "+instances+"/main", object{"databaseVersion": "POSTGRES_18", "settings": object{"tier": "db-f1-micro"}})
+	if operation["status"] != "DONE" {
+		t.Errorf("operation = %v, want it over", operation)
+	}
+	got := w.do(t, 200, "GET "+instances+"/main", nil)
+	if got["connectionName"] != projectID+":europe-west1:main" || got["databaseVersion"] != "POSTGRES_18" {
+		t.Errorf("after an update: %v", got)
+	}
+}
+
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, fakegcp.Options{})

@@ -5,6 +5,12 @@ package fakegcp
 var databaseInstance = &noun{
 	collection: "projects/*/instances", identify: fromBody, short: true, operation: sqlOperation,
 	complete: func(s *Server, r *resource, old fields) {
+		// An update may leave out what cannot be changed.
+		for _, name := range []string{"region", "databaseVersion"} {
+			if r.body[name] == nil {
+				carry(r.body, old, name)
+			}
+		}
 		region := text(r.body["region"])
 		r.body["state"], r.body["project"], r.body["instanceType"] = "RUNNABLE", s.options.Project, "CLOUD_SQL_INSTANCE"
 		r.body["name"], r.body["backendType"], r.body["connectionName"] = r.id(), "SECOND_GEN", s.options.Project+":"+region+":"+r.id()
@@ -24,7 +30,6 @@ var databaseInstance = &noun{
 			}
 		}
 		settings["settingsVersion"] = s.next()
-		carry(r.body, old, "region", "databaseVersion")
 		carry(settings, before, "edition")
 	},
 }
