@@ -67,7 +67,7 @@ func connect(addr string) (*grpc.ClientConn, error) {
 
 func provision(ctx context.Context, conn *grpc.ClientConn, project string) (Provisioned, error) {
 	p := provisioner{
-		project: project, schemas: pubsubpb.NewSchemaServiceClient(conn),
+		project: project, broker: conn.Target(), schemas: pubsubpb.NewSchemaServiceClient(conn),
 		topics: pubsubpb.NewPublisherClient(conn), subscriptions: pubsubpb.NewSubscriberClient(conn),
 	}
 	if err := p.all(ctx); err != nil {
@@ -81,6 +81,8 @@ type provisioner struct {
 	topics        pubsubpb.PublisherClient
 	subscriptions pubsubpb.SubscriberClient
 	schemas       pubsubpb.SchemaServiceClient
+	broker        string     // its target
+	of            brokerKind // asked for once
 	done          Provisioned
 }
 
@@ -98,6 +100,7 @@ func (p *provisioner) all(ctx context.Context) error {
 			if s.GetTopic() != topic {
 				continue
 			}
+			p.fit(ctx, s)
 			_, err := p.create(ctx, s.GetName(), func(ctx context.Context) error {
 				_, err := p.subscriptions.CreateSubscription(ctx, s)
 				return err

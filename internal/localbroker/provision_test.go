@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	videoeventsv1 "example.com/lockstep/proto/video/events/v1"
 )
@@ -78,34 +79,44 @@ func TestProvisionTwice(t *testing.T) {
 			if diff := cmp.Diff(Provisioned{Existing: first.Created, Left: first.Left}, second); diff != "" {
 				t.Errorf("second run (-want +got):\n%s", diff)
 			}
-			checkSubscriptions(t, s.Addr())
+			checkSubscriptions(t, s.Addr(), kind)
 		})
 	}
 }
 
-// checkSubscriptions holds what the broker has against the documented names.
-func checkSubscriptions(tb testing.TB, addr string) {
+// checkSubscriptions holds what the broker has against what is documented.
+func checkSubscriptions(tb testing.TB, addr string, kind Kind) {
 	tb.Helper()
 	client := pubsubpb.NewSubscriberClient(dial(tb, addr))
-	for name, ordered := range map[string]bool{
-		"video.events.catalog": true, "engagement.events.catalog": true,
-		"video.events.catalog.dlq": false, "engagement.events.catalog.dlq": false,
-	} {
-		full := "projects/" + project + "/subscriptions/" + name
-		got, err := client.GetSubscription(tb.Context(), &pubsubpb.GetSubscriptionRequest{Subscription: full})
-		if err != nil {
-			tb.Error(err)
-			continue
+	for _, topic := range []string{VideoTopic, EngagementTopic} {
+		name := topic + ".catalog"
+		events := &pubsubpb.Subscription{
+			Topic: topic, AckDeadlineSeconds: 60, EnableMessageOrdering: true, RetainAckedMessages: true,
+			MessageRetentionDuration: durationpb.New(7 * 24 * time.Hour),
+			RetryPolicy:              &pubsubpb.RetryPolicy{MinimumBackoff: durationpb.New(time.Second), MaximumBackoff: durationpb.New(time.Minute)},
 		}
-		topic := name
-		if ordered {
-			topic = strings.TrimSuffix(name, ".catalog")
+		letters := &pubsubpb.Subscription{
+			Topic: name + ".dlq", AckDeadlineSeconds: 60, MessageRetentionDuration: durationpb.New(7 * 24 * time.Hour),
 		}
-		want := subscription(full, "projects/"+project+"/topics/"+topic)
-		want.EnableMessageOrdering, want.RetainAckedMessages = ordered, ordered
-		ignore := protocmp.IgnoreFields(&pubsubpb.Subscription{}, "state", "push_config", "expiration_policy")
-		if diff := cmp.Diff(want, got, protocmp.Transform(), ignore); diff != "" {
-			tb.Errorf("%s (-want +got):\n%s", name, diff)
+		if kind == Local { // the others break on the policy, and refuse to keep messages for longer
+			dead := "projects/" + project + "/topics/" + name + ".dlq"
+			events.DeadLetterPolicy = &pubsubpb.DeadLetterPolicy{DeadLetterTopic: dead, MaxDeliveryAttempts: 100}
+			letters.MessageRetentionDuration = durationpb.New(31 * 24 * time.Hour)
+		}
+		for id, want := range map[string]*pubsubpb.Subscription{name: events, name + ".dlq": letters} {
+			want.Name, want.Topic = "projects/"+project+"/subscriptions/"+id, "projects/"+project+"/topics/"+want.GetTopic()
+			got, err := client.GetSubscription(tb.Context(), &pubsubpb.GetSubscriptionRequest{Subscription: want.GetName()})
+			if err != nil {
+				tb.Error(err)
+				continue
+			}
+			if got.GetExpirationPolicy().GetTtl() != nil {
+				tb.Errorf("%s expires after %v", id, got.GetExpirationPolicy().GetTtl())
+			}
+			ignore := protocmp.IgnoreFields(want, "state", "push_config", "expiration_policy")
+			if diff := cmp.Diff(want, got, protocmp.Transform(), ignore); diff != "" {
+				tb.Errorf("%s (-want +got):\n%s", id, diff)
+			}
 		}
 	}
 }

@@ -3,6 +3,7 @@ package localbroker
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/grpc/codes"
@@ -19,8 +20,9 @@ func (p *provisioner) schema(ctx context.Context, topic string) (*pubsubpb.Schem
 	if definition == "" || err != nil {
 		return nil, err
 	}
-	want := &pubsubpb.Schema{Name: p.parent() + "/schemas/" + topic, Type: pubsubpb.Schema_PROTOCOL_BUFFER, Definition: definition}
-	switch err := p.put(ctx, topic, want); status.Code(err) {
+	id := schemaID(topic)
+	want := &pubsubpb.Schema{Name: p.parent() + "/schemas/" + id, Type: pubsubpb.Schema_PROTOCOL_BUFFER, Definition: definition}
+	switch err := p.put(ctx, id, want); status.Code(err) {
 	case codes.OK:
 	case codes.Unimplemented:
 		p.done.Left = append(p.done.Left, want.GetName())
@@ -30,6 +32,9 @@ func (p *provisioner) schema(ctx context.Context, topic string) (*pubsubpb.Schem
 	}
 	return &pubsubpb.SchemaSettings{Schema: want.GetName(), Encoding: pubsubpb.Encoding_BINARY}, nil
 }
+
+// schemaID is what deploy/terraform calls the schema of a topic.
+func schemaID(topic string) string { return strings.ReplaceAll(topic, ".", "-") }
 
 // put looks first: brokers differ in what they make of a second creation.
 func (p *provisioner) put(ctx context.Context, id string, want *pubsubpb.Schema) error {

@@ -15,7 +15,7 @@ import (
 
 const (
 	videoTopic  = "projects/" + project + "/topics/" + VideoTopic
-	videoSchema = "projects/" + project + "/schemas/" + VideoTopic
+	videoSchema = "projects/" + project + "/schemas/video-events"
 )
 
 func TestTopicsRefuseWhatIsNoEvent(t *testing.T) {
@@ -80,7 +80,7 @@ func TestProvisionKeepsAnIncompatibleSchema(t *testing.T) {
 func create(tb testing.TB, conn grpc.ClientConnInterface, definition string) {
 	tb.Helper()
 	_, err := pubsubpb.NewSchemaServiceClient(conn).CreateSchema(tb.Context(), &pubsubpb.CreateSchemaRequest{
-		Parent: "projects/" + project, SchemaId: VideoTopic,
+		Parent: "projects/" + project, SchemaId: "video-events",
 		Schema: &pubsubpb.Schema{Type: pubsubpb.Schema_PROTOCOL_BUFFER, Definition: definition},
 	})
 	if err != nil {

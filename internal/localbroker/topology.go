@@ -18,6 +18,13 @@ const (
 	ackDeadline = time.Minute
 	// retention is how far back a subscription can be replayed.
 	retention = 7 * 24 * time.Hour
+	// deadRetention is the most there is: a person has to look.
+	deadRetention = 31 * 24 * time.Hour
+	// minBackoff and maxBackoff are between two deliveries of what was handed back.
+	minBackoff, maxBackoff = time.Second, time.Minute
+	// maxAttempts is a backstop, far above what consumers need to write a dead letter
+	// themselves.
+	maxAttempts = 100
 )
 
 // CatalogSubscription is the catalog's subscription to topic.
@@ -30,18 +37,21 @@ func DeadLetters(subscription string) string { return subscription + ".dlq" }
 // Topology returns all topics and subscriptions of the pair, in an order in which
 // they can be created: the topics that services publish to come last, when a
 // starting broker has been warmed by the others. Names are short. A topic whose
-// messages have a schema, by [schemas.Definition], gets one of its own name.
+// messages have a schema, by [schemas.Definition], gets one.
 //
-// There is no dead-letter policy: consumers write dead letters themselves, and
-// the official emulator breaks on a policy with ordering.
+// They are those of deploy/terraform; `make tf-e2e` compares. Consumers write dead
+// letters themselves; the policy is a backstop, which [Provision] leaves out where a
+// broker breaks on it.
 func Topology() (topics []string, subscriptions []*pubsubpb.Subscription) {
 	for _, topic := range []string{VideoTopic, EngagementTopic} {
 		name := CatalogSubscription(topic)
 		dead := DeadLetters(name)
 		topics = append(topics, dead)
-		events := subscription(name, topic)
+		events := subscription(name, topic, retention)
 		events.EnableMessageOrdering, events.RetainAckedMessages = true, true
-		subscriptions = append(subscriptions, subscription(dead, dead), events)
+		events.RetryPolicy = &pubsubpb.RetryPolicy{MinimumBackoff: durationpb.New(minBackoff), MaximumBackoff: durationpb.New(maxBackoff)}
+		events.DeadLetterPolicy = &pubsubpb.DeadLetterPolicy{DeadLetterTopic: dead, MaxDeliveryAttempts: maxAttempts}
+		subscriptions = append(subscriptions, subscription(dead, dead, deadRetention), events)
 	}
 	return append(topics, VideoTopic, EngagementTopic), subscriptions
 }
@@ -55,14 +65,19 @@ func fullTopology(project string) (topics []string, subscriptions []*pubsubpb.Su
 	}
 	for _, s := range subscriptions {
 		s.Name, s.Topic = "projects/"+project+"/subscriptions/"+s.GetName(), topicName(s.GetTopic())
+		if s.GetDeadLetterPolicy() != nil {
+			s.DeadLetterPolicy.DeadLetterTopic = topicName(s.GetDeadLetterPolicy().GetDeadLetterTopic())
+		}
 	}
 	return topics, subscriptions
 }
 
-func subscription(name, topic string) *pubsubpb.Subscription {
+// subscription makes one that never expires.
+func subscription(name, topic string, retention time.Duration) *pubsubpb.Subscription {
 	return &pubsubpb.Subscription{
 		Name: name, Topic: topic,
 		AckDeadlineSeconds:       int32(ackDeadline.Seconds()),
 		MessageRetentionDuration: durationpb.New(retention),
+		ExpirationPolicy:         &pubsubpb.ExpirationPolicy{},
 	}
 }

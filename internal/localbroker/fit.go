@@ -1,0 +1,62 @@
+package localbroker
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+const (
+	// askTime bounds the question who somebody is, to a broker that has answered before.
+	askTime = 5 * time.Second
+	// maxKept is how long brokers of others keep messages, at most.
+	maxKept = 7 * 24 * time.Hour
+)
+
+// brokerKind is what is known of a broker.
+type brokerKind int
+
+const (
+	unasked brokerKind = iota
+	ours
+	another
+)
+
+// fit takes off a subscription what brokers of others cannot do. The official
+// emulator fails for ever on the dead-letter policy of an ordered subscription, the
+// client's fake repeats a dead letter every 10 ms, and both refuse to keep messages
+// as long as Pub/Sub does.
+func (p *provisioner) fit(ctx context.Context, s *pubsubpb.Subscription) {
+	if p.of == unasked {
+		p.of = askKind(ctx, strings.TrimPrefix(p.broker, "passthrough:///"))
+	}
+	if p.of == ours {
+		return
+	}
+	s.DeadLetterPolicy = nil
+	s.MessageRetentionDuration = durationpb.New(min(s.GetMessageRetentionDuration().AsDuration(), maxKept))
+}
+
+// askKind tells the repository's own by its faults, which can be asked for: nobody
+// else has any.
+func askKind(ctx context.Context, addr string) brokerKind {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/control/faults", nil)
+	if err != nil {
+		return another
+	}
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return another // the fake speaks gRPC only
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return another
+	}
+	return ours
+}
