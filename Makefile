@@ -2,7 +2,7 @@
 # fetches. `make` alone lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test crash fresh bench bench-full compose-check tf-check tf-mutants tf-provider lint fmt generate verify proto-release fork ci clean
+.PHONY: help run test crash fresh bench bench-full compose-check tf-check tf-mutants tf-e2e tf-provider lint fmt generate verify proto-release fork ci clean
 
 # Extra arguments for the command behind run, test and bench, and for fork.
 ARGS   ?=
@@ -67,6 +67,9 @@ tf-check: ## Check deploy/terraform without a cloud: fmt, validate, tests, who m
 
 tf-mutants: ## Make wrong edits in deploy/terraform, and show which check catches each; takes minutes
 	@go run ./cmd/tf mutants
+
+tf-e2e: ## Apply deploy/terraform to a stand-in for Google Cloud, run the pair on it, upgrade, destroy; in 3 minutes (ARGS=-update)
+	@go run ./cmd/tf e2e $(ARGS)
 
 tf-provider: $(TF_GOOGLE) ## Build Terraform's google provider once, in 5 minutes: the tests that need it run then
 

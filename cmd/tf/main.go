@@ -24,6 +24,10 @@ Commands:
     -write     write who may do what to ` + grantsFile + ` instead of comparing
     -optional  without Terraform, or a provider that is here or can be downloaded: say so, and end well
   mutants    make wrong edits, one at a time, and show which level catches each
+  e2e        apply the module to a stand-in for Google Cloud, run both services on what it made,
+             upgrade it from its earlier version, destroy it; takes minutes
+    -update    write what was asked of Google Cloud to ` + requestsDir + ` instead of comparing
+    -from REV  the earlier version; without it the latest tag's, or else the one before the last change
 
 Environment:
   ` + pluginsVariable + `  where the provider is, or is put
@@ -38,6 +42,7 @@ var errUsage = errors.New("wrong usage")
 var commands = map[string]func(ctx context.Context, args []string, stdout io.Writer) error{
 	"check":   check,
 	"mutants": mutants,
+	"e2e":     e2e,
 }
 
 func main() {

@@ -58,6 +58,9 @@ func TestWithoutTerraform(t *testing.T) {
 	if code := run(t.Context(), []string{"check"}, &stdout, &stderr); code != 1 || !strings.Contains(stderr.String(), "is not installed") {
 		t.Errorf("check: code %d, stderr %q, want what to install", code, stderr.String())
 	}
+	if code := run(t.Context(), []string{"e2e"}, &stdout, &stderr); code != 1 || strings.Count(stderr.String(), "\n") != 2 {
+		t.Errorf("e2e: code %d, stderr of check and e2e %q, want what to install, in one line each", code, stderr.String())
+	}
 	if code := run(t.Context(), []string{"check", "-optional"}, &stdout, &stderr); code != 0 || !strings.HasPrefix(stdout.String(), "skipped: ") {
 		t.Errorf("check -optional: code %d, stdout %q, want it skipped", code, stdout.String())
 	}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"example.com/lockstep/internal/localpg"
+)
+
+// compileTime bounds building both services from nothing.
+const compileTime = 10 * time.Minute
+
+// A rehearsal is what the worlds of one run of e2e share.
+type rehearsal struct {
+	plugins  string // the directory of the provider
+	binaries string // that of both services, built
+	postgres *localpg.Server
+	earlier  revision
+	update   bool
+
+	mu      sync.Mutex // over out: worlds live side by side
+	out     io.Writer
+	started time.Time
+}
+
+// e2e applies the module as its README says, with nothing left out but Google.
+func e2e(ctx context.Context, args []string, stdout io.Writer) error {
+	flags := flag.NewFlagSet("e2e", flag.ContinueOnError)
+	update, from := flags.Bool("update", false, ""), flags.String("from", "", "")
+	if err := parse(flags, args); err != nil {
+		return err
+	}
+	plugins, err := obtain(ctx, true, stdout)
+	if err != nil {
+		return err
+	}
+	earlier, err := findEarlier(ctx, *from)
+	if err != nil {
+		return err
+	}
+	r := &rehearsal{plugins: plugins, update: *update, earlier: earlier, out: stdout, started: time.Now()}
+	return r.run(ctx)
+}
+
+func (r *rehearsal) run(ctx context.Context) (err error) {
+	if r.binaries, err = os.MkdirTemp("", "lockstep-e2e-"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(r.binaries)) }()
+	if err := r.build(ctx); err != nil {
+		return err
+	}
+	if r.postgres, err = localpg.Start(ctx, localpg.Options{Log: r.out}); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.postgres.Close()) }()
+	r.did("start", r.postgres.Description())
+
+	// Most of an apply is the provider's own waiting, so both fit beside each other.
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return r.inWorld(ctx, "fresh", r.fresh) })
+	group.Go(func() error {
+		if r.earlier.tree == nil {
+			r.did("upgrade", "skipped: "+r.earlier.absent)
+			return nil
+		}
+		return r.inWorld(ctx, "upgrade", r.upgrade)
+	})
+	return group.Wait()
+}
+
+// build makes the binaries that stand for the images.
+func (r *rehearsal) build(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, compileTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", r.binaries+string(filepath.Separator),
+		"./services/video/cmd/video", "./services/catalog/cmd/catalog")
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the services: %w: %s", err, output)
+	}
+	return nil
+}
+
+// inWorld calls live with a world of its own, which it takes down.
+func (r *rehearsal) inWorld(ctx context.Context, name string, live func(context.Context, *world) error) (err error) {
+	w, err := r.newWorld(ctx, name)
+	defer func() { err = errors.Join(err, w.close()) }()
+	if err == nil {
+		err = live(ctx, w)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// did says what has been done, and when.
+func (r *rehearsal) did(step, seen string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fmt.Fprintf(r.out, "%6.1f s  %-28s ok  %s\n", time.Since(r.started).Seconds(), step, seen)
+}

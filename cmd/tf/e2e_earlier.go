@@ -1,0 +1,135 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// gitTime bounds one command of git, on local files.
+const gitTime = time.Minute
+
+// A revision is deploy/ as it was.
+type revision struct {
+	name string
+	tree []byte // a tar of deploy/; nil if there is none
+	// absent says why there is none.
+	absent string
+}
+
+// findEarlier returns the version from which somebody would upgrade: the latest
+// tag's, or without tags the one before the last change of deploy/. A copy without
+// history has none, which is no error unless it was asked for by name.
+func findEarlier(ctx context.Context, from string) (revision, error) {
+	if from != "" {
+		return archive(ctx, from)
+	}
+	name, err := git(ctx, "describe", "--tags", "--abbrev=0")
+	if err != nil {
+		name, err = beforeLastChange(ctx)
+	}
+	var earlier revision
+	if err == nil {
+		earlier, err = archive(ctx, name)
+	}
+	if err != nil {
+		earlier = revision{absent: err.Error()}
+	}
+	return earlier, nil
+}
+
+// beforeLastChange is the commit before the one that last changed deploy/; of
+// changes that are not committed, the last commit.
+func beforeLastChange(ctx context.Context) (string, error) {
+	last, err := git(ctx, "log", "-1", "--format=%h", "--", deployDir)
+	if err != nil || last == "" {
+		return "", errors.Join(fmt.Errorf("there is no history of %s here", deployDir), err)
+	}
+	pending, err := git(ctx, "status", "--porcelain", "--", deployDir)
+	if err != nil || pending != "" {
+		return last, err
+	}
+	return last + "^", nil
+}
+
+func archive(ctx context.Context, name string) (revision, error) {
+	if _, err := git(ctx, "rev-parse", "--verify", "--quiet", name+":"+moduleDir); err != nil {
+		return revision{}, fmt.Errorf("there is no %s in revision %s: %w", moduleDir, name, err)
+	}
+	tree, err := git(ctx, "archive", "--format=tar", name, deployDir)
+	return revision{name: name, tree: []byte(tree)}, err
+}
+
+func git(ctx context.Context, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, gitTime)
+	defer cancel()
+	output, err := exec.CommandContext(ctx, "git", args...).Output()
+	if err != nil {
+		return "", fmt.Errorf("git %s: %w", args[0], err)
+	}
+	if args[0] == "archive" {
+		return string(output), nil
+	}
+	return strings.TrimSpace(string(output)), nil
+}
+
+// clear takes the module away, and leaves state and values.
+func (m *module) clear() error {
+	return filepath.WalkDir(filepath.Join(m.root, deployDir), func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || personal.MatchString(name) {
+			return err
+		}
+		return os.Remove(name)
+	})
+}
+
+// become puts another version in the module's place.
+func (m *module) become(r revision) error {
+	if err := m.clear(); err != nil {
+		return err
+	}
+	files := tar.NewReader(bytes.NewReader(r.tree))
+	for {
+		header, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read revision %s: %w", r.name, err)
+		}
+		if header.Typeflag != tar.TypeReg {
+			continue
+		}
+		if !filepath.IsLocal(header.Name) {
+			return fmt.Errorf("revision %s: %s leads out of it", r.name, header.Name)
+		}
+		text, err := io.ReadAll(files)
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(m.root, header.Name)
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(to, text, 0o600); err != nil {
+			return err
+		}
+	}
+}
+
+// becomePresent puts back what stands here.
+func (m *module) becomePresent() error {
+	if err := m.clear(); err != nil {
+		return err
+	}
+	return copyTree(deployDir, filepath.Join(m.root, deployDir))
+}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+
+	"example.com/lockstep/internal/fakegcp"
+)
+
+// nouns are how grantsFile calls what a grant is about.
+var nouns = []struct {
+	name *regexp.Regexp
+	call string
+}{
+	{regexp.MustCompile(`^pubsub/.*/topics/([^/]+)$`), "pubsub topic"},
+	{regexp.MustCompile(`^pubsub/.*/subscriptions/([^/]+)$`), "pubsub subscription"},
+	{regexp.MustCompile(`^secretmanager/.*/secrets/([^/]+)$`), "secret manager secret"},
+	{regexp.MustCompile(`^run/.*/services/([^/]+)$`), "cloud run v2 service"},
+	{regexp.MustCompile(`^run/.*/jobs/([^/]+)$`), "cloud run v2 job"},
+	{regexp.MustCompile(`^artifactregistry/.*/repositories/([^/]+)$`), "artifact registry repository"},
+	{regexp.MustCompile(`^iam/.*/serviceAccounts/([^/@]+)@[^/]+$`), "service account"},
+	{regexp.MustCompile(`^cloudresourcemanager/projects/([^/]+)$`), "project"},
+}
+
+// asListed writes the policies that the services have in the end as grantsFile
+// does. What it has no noun for keeps its full name, and so is no line of the file.
+func asListed(grants []fakegcp.Grant) []string {
+	lines := make([]string, 0, len(grants))
+	for _, g := range grants {
+		about := g.Resource
+		for _, noun := range nouns {
+			if found := noun.name.FindStringSubmatch(g.Resource); found != nil {
+				about = noun.call + " " + found[1]
+			}
+		}
+		if g.Condition != "" {
+			about += " if " + g.Condition
+		}
+		lines = append(lines, short.Replace(fmt.Sprintf("%s  %s  %s", g.Member, g.Role, about)))
+	}
+	slices.Sort(lines)
+	return lines
+}

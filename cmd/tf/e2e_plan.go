@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+// variables are a module's, by name. A version of the module that does not know one
+// ignores it.
+type variables map[string]any
+
+// variablesFile and planFile stand beside the module's copy.
+const (
+	variablesFile = "e2e.tfvars.json"
+	planFile      = "e2e.plan"
+)
+
+func (m *module) set(v variables) error {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(m.path(variablesFile), text, 0o600)
+}
+
+// apply makes the world what the module says; with targets, as much of it as they
+// need.
+func (m *module) apply(ctx context.Context, v variables, targets ...string) error {
+	args := []string{"apply", "-auto-approve"}
+	for _, target := range targets {
+		args = append(args, "-target="+target)
+	}
+	return m.change(ctx, v, args)
+}
+
+func (m *module) destroy(ctx context.Context, v variables) error {
+	return m.change(ctx, v, []string{"destroy", "-auto-approve"})
+}
+
+func (m *module) change(ctx context.Context, v variables, args []string) error {
+	if err := m.set(v); err != nil {
+		return err
+	}
+	_, err := m.terraform(ctx, append(args, "-input=false", "-var-file="+variablesFile)...)
+	return err
+}
+
+// A change is what a plan does to one resource, or to an output.
+type change struct {
+	Address string `json:"address"`
+	Type    string `json:"type"`
+	Change  steps  `json:"change"`
+}
+
+// steps are create, update and delete, or two of them for a replacement.
+type steps struct {
+	Actions []string `json:"actions"`
+}
+
+func (c change) String() string { return strings.Join(c.Change.Actions, "+") + " " + c.Address }
+
+// data are the types of what cannot be made again by another apply.
+var data = []string{
+	"google_pubsub_topic", "google_pubsub_subscription", "google_pubsub_schema", "google_secret_manager_secret",
+	"google_sql_database_instance", "google_sql_database", "google_artifact_registry_repository",
+}
+
+// losesData says whether the change deletes what holds data; a replacement does.
+func (c change) losesData() bool {
+	return slices.Contains(data, c.Type) && slices.Contains(c.Change.Actions, "delete")
+}
+
+// plan returns what an apply would do: nothing, if all is as it should be.
+func (m *module) plan(ctx context.Context, v variables) ([]change, error) {
+	if err := m.set(v); err != nil {
+		return nil, err
+	}
+	if _, err := m.terraform(ctx, "plan", "-input=false", "-out="+planFile, "-var-file="+variablesFile); err != nil {
+		return nil, err
+	}
+	output, err := m.terraform(ctx, "show", "-json", planFile)
+	if err != nil {
+		return nil, err
+	}
+	var planned struct {
+		Resources []change         `json:"resource_changes"`
+		Outputs   map[string]steps `json:"output_changes"`
+	}
+	if err := json.Unmarshal(output, &planned); err != nil {
+		return nil, fmt.Errorf("read the plan: %w", err)
+	}
+	changes := planned.Resources
+	for name, output := range planned.Outputs {
+		changes = append(changes, change{Address: "output." + name, Change: output})
+	}
+	return slices.DeleteFunc(changes, func(c change) bool { return slices.Equal(c.Change.Actions, []string{"no-op"}) }), nil
+}
+
+// settled wants an empty plan: a difference that never ends changes something at
+// each deployment.
+func (m *module) settled(ctx context.Context, v variables) error {
+	changes, err := m.plan(ctx, v)
+	if err == nil && len(changes) > 0 {
+		err = fmt.Errorf("a second plan is not empty: %v", changes)
+	}
+	return err
+}
+
+// keepsData plans, and wants nothing lost.
+func (m *module) keepsData(ctx context.Context, v variables) (summary string, err error) {
+	changes, err := m.plan(ctx, v)
+	if err != nil {
+		return "", err
+	}
+	var lost []error
+	for _, c := range changes {
+		if c.losesData() {
+			lost = append(lost, errors.New("data would be lost: "+c.String()))
+		}
+	}
+	return fmt.Sprintf("%d changes, none of which loses data", len(changes)), errors.Join(lost...)
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/protobuf/proto"
+
+	videoeventsv1 "example.com/lockstep/proto/video/events/v1"
+)
+
+// upgrade takes a project that the earlier version made to the present one: an
+// event that waited, and the secrets, are still there.
+func (r *rehearsal) upgrade(ctx context.Context, w *world) error {
+	v := w.variables("0")
+	if err := w.module.become(r.earlier); err != nil {
+		return err
+	}
+	if err := w.prepare(ctx, v); err != nil {
+		return err
+	}
+	if err := w.module.apply(ctx, v); err != nil {
+		return err
+	}
+	w.did("apply the earlier version", r.earlier.name)
+	if err := w.publish(ctx, "kept"); err != nil {
+		return err
+	}
+	before, err := w.fake.Container(cloudRun + "/services/video")
+	if err != nil {
+		return err
+	}
+
+	if err := w.module.becomePresent(); err != nil {
+		return err
+	}
+	seen, err := w.module.keepsData(ctx, v)
+	if err != nil {
+		return err
+	}
+	w.did("plan the present one", seen)
+	if err := w.module.apply(ctx, v); err != nil {
+		return err
+	}
+	if err := w.module.settled(ctx, v); err != nil {
+		return err
+	}
+	after, err := w.fake.Container(cloudRun + "/services/video")
+	if err != nil {
+		return err
+	}
+	if before.Environment["DATABASE_URL"] == "" || before.Environment["DATABASE_URL"] != after.Environment["DATABASE_URL"] {
+		return errors.New("video's connection secret has another content")
+	}
+	if id, err := w.pull(ctx); err != nil || id != "kept" {
+		return fmt.Errorf("the event that waited for catalog: %q, %w", id, err)
+	}
+	w.did("apply the present one", "an event that waited is there, secrets are; a second plan is empty")
+	v["deletion_protection"] = false
+	if err := w.module.apply(ctx, v); err != nil {
+		return err
+	}
+	return w.module.destroy(ctx, v)
+}
+
+func (w *world) publish(ctx context.Context, id string) error {
+	payload, err := proto.Marshal(&videoeventsv1.Event{EventId: id})
+	if err != nil {
+		return err
+	}
+	conn, err := w.dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, err = pubsubpb.NewPublisherClient(conn).Publish(ctx, &pubsubpb.PublishRequest{
+		Topic:    "projects/" + projectID + "/topics/video.events",
+		Messages: []*pubsubpb.PubsubMessage{{Data: payload, OrderingKey: id}},
+	})
+	return err
+}
+
+// pull returns the id of the event that waits for catalog.
+func (w *world) pull(ctx context.Context) (string, error) {
+	conn, err := w.dial()
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	answer, err := pubsubpb.NewSubscriberClient(conn).Pull(ctx, &pubsubpb.PullRequest{
+		Subscription: "projects/" + projectID + "/subscriptions/video.events.catalog", MaxMessages: 1,
+	})
+	if err != nil {
+		return "", err
+	}
+	if len(answer.GetReceivedMessages()) == 0 {
+		return "", errors.New("no message")
+	}
+	var event videoeventsv1.Event
+	err = proto.Unmarshal(answer.GetReceivedMessages()[0].GetMessage().GetData(), &event)
+	return event.GetEventId(), err
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/internal/fakegcp"
+	"example.com/lockstep/internal/localpg"
+	"example.com/lockstep/migrations"
+	"example.com/lockstep/pkg/localpubsub"
+)
+
+// The project is that of the mocked tests, so that what is granted compares.
+const (
+	projectID     = "acme-test"
+	projectNumber = "123456789012"
+	region        = "europe-west1"
+	readme        = moduleDir + "/README.md"
+)
+
+// A world is a project of Google Cloud that is none: a stand-in for the control
+// plane, a Pub/Sub, a database; and Terraform's view of it.
+type world struct {
+	name      string
+	rehearsal *rehearsal
+	pubsub    *localpubsub.Server
+	fake      *fakegcp.Server
+	module    *module
+	adminURL  string // of the world's own database
+
+	mu   sync.Mutex
+	jobs []string // that have run
+}
+
+// ran returns the jobs that have run since it was last asked, sorted.
+func (w *world) ran() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	jobs := slices.Sorted(slices.Values(w.jobs))
+	w.jobs = nil
+	return jobs
+}
+
+var (
+	enabling = regexp.MustCompile(`gcloud services enable ((?:[a-z.]+|\\\n|\s)+)`)
+	first    = regexp.MustCompile(`terraform apply (-target=(?:.*\\\n)*.*)`)
+	target   = regexp.MustCompile(`-target=(\S+)`)
+)
+
+// newWorld also enables what the README has enabled, and nothing else.
+func (r *rehearsal) newWorld(ctx context.Context, name string) (w *world, err error) {
+	w = &world{name: name, rehearsal: r}
+	text, err := os.ReadFile(readme)
+	if err != nil {
+		return w, err
+	}
+	enabled := enabling.FindSubmatch(text)
+	if enabled == nil {
+		return w, fmt.Errorf("%s enables no services", readme)
+	}
+	if w.pubsub, err = localpubsub.Start(localpubsub.Options{}); err != nil {
+		return w, err
+	}
+	w.fake, err = fakegcp.Start(fakegcp.Options{
+		Project: projectID, Number: projectNumber, PubSub: "http://" + w.pubsub.Addr(), Execute: w.execute,
+		Enabled: strings.Fields(strings.ReplaceAll(string(enabled[1]), "\\\n", " ")),
+	})
+	if err != nil {
+		return w, err
+	}
+	if w.module, err = newModule(r.plugins); err != nil {
+		return w, err
+	}
+	w.module.environment = append(w.module.environment, w.fake.Environment()...)
+	err = w.createDatabase(ctx)
+	return w, err
+}
+
+func (w *world) createDatabase(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, w.rehearsal.postgres.URL())
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if _, err := conn.Exec(ctx, `CREATE DATABASE `+pgx.Identifier{w.name}.Sanitize()); err != nil {
+		return err
+	}
+	// The superuser is one of all databases.
+	w.adminURL, err = localpg.ServiceURL(ctx, w.rehearsal.postgres.URL(), w.name, "postgres")
+	return err
+}
+
+func (w *world) close() error {
+	var errs []error
+	if w.module != nil {
+		errs = append(errs, w.module.remove())
+	}
+	if w.fake != nil {
+		errs = append(errs, w.fake.Close())
+	}
+	if w.pubsub != nil {
+		errs = append(errs, w.pubsub.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (w *world) did(step, seen string) { w.rehearsal.did(w.name+": "+step, seen) }
+
+// variables ask for a project that has everything, as the mocked test of the
+// grants does, and instances besides that grant nothing.
+func (w *world) variables(digest string) variables {
+	image := func(service string) string {
+		return fmt.Sprintf("%s-docker.pkg.dev/%s/lockstep/%s@sha256:%s", region, projectID, service, strings.Repeat(digest, 64))
+	}
+	return variables{
+		"project_id": projectID, "project_number": projectNumber, "region": region,
+		"video":   map[string]any{"image": image("video"), "min_instances": 0, "drain_schedule": "*/5 * * * *", "workers": 1},
+		"catalog": map[string]any{"image": image("catalog"), "workers": 1},
+		"network": map[string]any{
+			"network":    "projects/" + projectID + "/global/networks/default",
+			"subnetwork": "projects/" + projectID + "/regions/" + region + "/subnetworks/default",
+		},
+		"invokers": []string{"user:me@example.com"}, "cloud_sql": map[string]any{}, "github_repository": "acme/pair",
+	}
+}
+
+// prepare makes what the README has made first, and fills the secrets.
+func (w *world) prepare(ctx context.Context, v variables) error {
+	text, err := os.ReadFile(readme)
+	if err != nil {
+		return err
+	}
+	var targets []string
+	for _, found := range target.FindAllSubmatch(first.Find(text), -1) {
+		targets = append(targets, string(found[1]))
+	}
+	if len(targets) == 0 {
+		return fmt.Errorf("%s makes nothing first", readme)
+	}
+	if err := w.module.apply(ctx, v, targets...); err != nil {
+		return err
+	}
+	w.did("apply what comes first", strings.Join(targets, " "))
+	for _, service := range []migrations.Service{migrations.Video, migrations.Catalog} {
+		url, err := localpg.ServiceURL(ctx, w.adminURL, "", service.Role())
+		if err != nil {
+			return err
+		}
+		for name, value := range map[string]string{"-database-url": url, "-admin-database-url": w.adminURL} {
+			secret := "projects/" + projectID + "/secrets/" + string(service) + name
+			if err := w.fake.AddSecretVersion(secret, value); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// execute runs a job of Cloud Run: the image's binary, with the job's arguments and
+// environment.
+func (w *world) execute(ctx context.Context, e fakegcp.Execution) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	cmd := w.command(ctx, e.Container)
+	output, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s %s: %w: %s", path.Base(cmd.Path), strings.Join(e.Container.Args, " "), err, output)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.jobs = append(w.jobs, path.Base(e.Job))
+	return nil
+}
+
+// command is what a container of Cloud Run runs, on this machine: its environment
+// is what Terraform gave it, and where the local Pub/Sub is.
+func (w *world) command(ctx context.Context, c fakegcp.Container) *exec.Cmd {
+	image, _, _ := strings.Cut(path.Base(c.Image), "@")
+	cmd := exec.CommandContext(ctx, filepath.Join(w.rehearsal.binaries, image), c.Args...)
+	cmd.Env = []string{"PUBSUB_EMULATOR_HOST=" + w.pubsub.Addr()}
+	for name, value := range c.Environment {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	slices.Sort(cmd.Env)
+	return cmd
+}
