@@ -27,7 +27,7 @@ type revision struct {
 }
 
 // findEarlier returns the version from which somebody would upgrade: the latest
-// tag's, or without tags the one before the last change of deploy/. A copy without
+// tag's, or without tags the one before the last change of the module. A copy without
 // history has none, which is no error unless it was asked for by name.
 func findEarlier(ctx context.Context, from string) (revision, error) {
 	if from != "" {
@@ -47,14 +47,17 @@ func findEarlier(ctx context.Context, from string) (revision, error) {
 	return earlier, nil
 }
 
-// beforeLastChange is the commit before the one that last changed deploy/; of
-// changes that are not committed, the last commit.
+// applied are git's names of the files that Terraform reads.
+var applied = []string{"--", ":(glob)" + moduleDir + "/*.tf", ":(glob)" + deployDir + "/schemas/*.proto"}
+
+// beforeLastChange is the commit before the one that last changed what Terraform
+// reads; of changes that are not committed, the last commit.
 func beforeLastChange(ctx context.Context) (string, error) {
-	last, err := git(ctx, "log", "-1", "--format=%h", "--", deployDir)
+	last, err := git(ctx, append([]string{"log", "-1", "--format=%h"}, applied...)...)
 	if err != nil || last == "" {
 		return "", errors.Join(fmt.Errorf("there is no history of %s here", deployDir), err)
 	}
-	pending, err := git(ctx, "status", "--porcelain", "--", deployDir)
+	pending, err := git(ctx, append([]string{"status", "--porcelain"}, applied...)...)
 	if err != nil || pending != "" {
 		return last, err
 	}
