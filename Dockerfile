@@ -16,10 +16,10 @@ WORKDIR /src
 # For modules that come from elsewhere; unset, Go's own defaults hold.
 ARG GOPROXY
 ARG GOSUMDB
-ENV CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS=-buildvcs=false
+ENV CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS=-buildvcs=false GOMODCACHE=/cache/modules GOCACHE=/cache/build
 COPY . .
 # One compilation for all: what the binaries share is most of it.
-RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+RUN --mount=type=cache,target=/cache \
     GOOS=${TARGETOS} GOARCH=${TARGETARCH} go build -trimpath -ldflags="-s -w" -o /out/ ./services/video/cmd/video ./services/catalog/cmd/catalog ./cmd/dev
 
 FROM ${BASE_IMAGE} AS service
