@@ -47,6 +47,7 @@ func TestCompose(t *testing.T) {
 		s.dies(t, "pubsub")
 	})
 	t.Run("killed by hand", s.killedByHand)
+	t.Run("killed by hand, with a keeper", s.kept)
 	t.Run("data", s.data)
 }
 
@@ -71,6 +72,40 @@ func (s *stack) killedByHand(t *testing.T) {
 	}
 	s.up(t)
 	s.flows(t, "docker kill of everything, and docker compose up")
+}
+
+// kept kills likewise beside a keeper, who starts again what was killed, and leaves
+// what was stopped.
+func (s *stack) kept(t *testing.T) {
+	s.compose(t, "--profile", "keeper", "up", "--detach", "--wait", "keeper")
+	for _, killed := range [][]string{{"video"}, {"postgres"}, {"pubsub"}, {"catalog", "pubsub"}} {
+		for _, service := range killed {
+			s.killed(t, service)
+		}
+		s.flows(t, "docker kill of "+strings.Join(killed, " and ")+" beside a keeper")
+	}
+	s.compose(t, "stop", "--timeout", "0", "video") // which ends in the same signal
+	s.killed(t, "postgres")                         // whose return shows that the keeper has seen the stop
+	if state := s.docker(t, "inspect", "--format", "{{.State.Status}}", s.container(t, "video")); state != "exited" {
+		t.Errorf("video is %s after docker compose stop", state)
+	}
+	s.compose(t, "--profile", "keeper", "rm", "--stop", "--force", "keeper")
+	s.up(t)
+}
+
+// killed waits until the keeper has started the service again.
+func (s *stack) killed(t *testing.T, service string) {
+	t.Helper()
+	const state = "{{.State.Running}} {{.State.StartedAt}}"
+	id := s.container(t, service)
+	before := s.docker(t, "inspect", "--format", state, id)
+	s.docker(t, "kill", id)
+	s.eventually(t, service+" is started again", func() error {
+		if now := s.docker(t, "inspect", "--format", state, id); now == before || !strings.HasPrefix(now, "true ") {
+			return fmt.Errorf("running, since: %s", now)
+		}
+		return nil
+	})
 }
 
 // data survives `down`, and goes with `down -v`.

@@ -53,6 +53,9 @@ func newStack(t *testing.T) *stack {
 		s.env = append(s.env, variable+"="+port)
 		url[variable] = "http://127.0.0.1:" + port
 	}
+	if socket, ok := strings.CutPrefix(os.Getenv("DOCKER_HOST"), "unix://"); ok {
+		s.env = append(s.env, "DOCKER_SOCKET="+socket)
+	}
 	s.video, s.catalog = url["VIDEO_PORT"], url["CATALOG_PORT"]
 	t.Cleanup(func() {
 		if t.Failed() {

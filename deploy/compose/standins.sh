@@ -138,6 +138,14 @@ EOF
   image "$1" "$root" <<<'ENV PATH=/usr/local/bin:/bin'
 }
 
+docker_image() {
+  with_shell "$work/docker"
+  put "$work/docker" "$(command -v docker)"
+  image "$1" "$work/docker" <<EOF
+ENV PATH=$(dirname "$(command -v docker)"):/bin
+EOF
+}
+
 # The names stand in the files that use them.
 standin() {
   local make=$1 name
@@ -149,3 +157,4 @@ standin go_image Dockerfile '^ARG GO_IMAGE=(.*)'
 standin static_image Dockerfile '^ARG BASE_IMAGE=(.*)'
 standin postgres_image docker-compose.yml '^ *image: (.*postgres:.*)'
 standin emulator_image docker-compose.yml '^ *image: (.*-emulators)'
+standin docker_image docker-compose.yml '^ *image: (docker:.*-cli)'
