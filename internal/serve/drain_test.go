@@ -208,13 +208,13 @@ func TestHTTP2ClientsGetAGoAway(t *testing.T) {
 	}
 }
 
-func handshake(t testing.TB, conn net.Conn) *http2.Framer {
+func handshake(t testing.TB, conn net.Conn, settings ...http2.Setting) *http2.Framer {
 	t.Helper()
 	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
 		t.Fatal(err)
 	}
 	framer := http2.NewFramer(conn, conn)
-	if err := framer.WriteSettings(); err != nil {
+	if err := framer.WriteSettings(settings...); err != nil {
 		t.Fatal(err)
 	}
 	return framer
@@ -243,6 +243,7 @@ type transcript struct {
 	answered   bool
 	goAway     time.Time
 	lastStream uint32
+	reset      time.Time
 }
 
 func readToEnd(t testing.TB, framer *http2.Framer) (got transcript) {
@@ -260,6 +261,8 @@ func readToEnd(t testing.TB, framer *http2.Framer) (got transcript) {
 			got.goAway, got.lastStream = time.Now(), f.LastStreamID
 		case *http2.HeadersFrame:
 			got.answered = got.answered || f.StreamID == 1
+		case *http2.RSTStreamFrame:
+			got.reset = time.Now()
 		}
 	}
 }

@@ -17,11 +17,8 @@ import (
 func unary(log *slog.Logger) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
 		started := time.Now()
-		if _, ok := ctx.Deadline(); !ok {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, requestTimeout)
-			defer cancel()
-		}
+		ctx, cancel := context.WithTimeout(ctx, requestTimeout) // or the client's, where that is sooner
+		defer cancel()
 		err = recovered(func() error {
 			resp, err = handler(ctx, req)
 			return err
@@ -32,8 +29,9 @@ func unary(log *slog.Logger) grpc.UnaryServerInterceptor {
 	}
 }
 
-// stream does the same without a deadline: a stream lives as long as its client
-// wants, and the drain of the server ends it.
+// stream does the same without a deadline: a stream of gRPC's own services lives as
+// long as its client wants, and the drain of the server ends it. One of ours would
+// be cut off where every answer is.
 func stream(log *slog.Logger) grpc.StreamServerInterceptor {
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		started := time.Now()

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel"
@@ -152,40 +150,6 @@ func TestRESTIsBounded(t *testing.T) {
 	if got := res.Header().Get("X-Content-Type-Options"); got != "nosniff" {
 		t.Errorf("X-Content-Type-Options %q", got)
 	}
-}
-
-func TestAClientThatDoesNotReadIsCutOff(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newService(io.Discard)
-		gaveUp := make(chan error, 1)
-		s.rest.Get("/big", func(w http.ResponseWriter, _ *http.Request) {
-			for {
-				if _, err := w.Write(make([]byte, 1<<20)); err != nil {
-					gaveUp <- err
-					return
-				}
-			}
-		})
-		d := s.startInBubble(t)
-		conn, err := d.lis.Dial()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		started := time.Now()
-		if _, err := io.WriteString(conn, "GET /big HTTP/1.1\r\nHost: test\r\n\r\n"); err != nil {
-			t.Fatal(err)
-		}
-		err = <-gaveUp
-		if took := time.Since(started); took != 35*time.Second {
-			t.Errorf("the handler could write for %s until %v, want 35s", took, err)
-		}
-		d.drain()
-		if err := <-d.ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
 }
 
 // It sets the process's meter provider, so it must not run beside others.

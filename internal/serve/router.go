@@ -108,14 +108,12 @@ func recoverer(log *slog.Logger) func(http.Handler) http.Handler {
 	}
 }
 
-// bounded limits the time and the body of a request. The write deadline is the
-// bound on a client that does not read its answer.
+// bounded limits the time and the body of a request, and the time of its answer.
 func bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
 		defer cancel()
-		// Only a recorder in a test does not know write deadlines.
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(requestTimeout + writeGrace))
+		boundAnswer(w)
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
 		next.ServeHTTP(w, r.WithContext(ctx))

@@ -2,8 +2,8 @@
 // TLS (h2c), as Cloud Run hands requests over.
 //
 // The contract, the same on both transports: every error is a problem; a
-// request that names no deadline gets 30 seconds; bodies are bounded (2 MiB
-// over REST, 4 MiB over gRPC); a panic fails its own request only and is logged
+// request gets 30 seconds, or less where it says so, and its client 5 more to read
+// the answer; bodies are bounded (2 MiB over REST, 4 MiB over gRPC); a panic fails its own request only and is logged
 // with its stack; bytes that cannot be decoded are the client's fault and come
 // back as INVALID_ARGUMENT naming "request" or "body".
 //
@@ -180,9 +180,17 @@ func (s *Server) handler(ending context.Context) http.Handler {
 			defer cancel()
 			defer context.AfterFunc(ending, cancel)()
 			r = r.WithContext(ctx)
+		} else {
+			boundAnswer(w)
 		}
 		s.grpc.server.ServeHTTP(w, r)
 	})
+}
+
+// boundAnswer is the bound on a client that does not read its answer. Where there is
+// no connection, as for a recorder in a test, there is nothing to bound.
+func boundAnswer(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(requestTimeout + writeGrace))
 }
 
 // isGRPC accepts application/grpc with any suffix (+proto) and leaves
