@@ -65,6 +65,9 @@ func TestUnknownPathsAndMethodsAreProblems(t *testing.T) {
 	if res.Code != 405 || doc["type"] != "/problems/method-not-allowed" || res.Header().Get("Allow") != "GET, PATCH" {
 		t.Errorf("unknown method: %d %v, Allow %q", res.Code, doc, res.Header().Get("Allow"))
 	}
+	if allow := do(s, http.MethodPut, "/v1/videos/a%2Fb", nil).Header().Get("Allow"); allow != "GET, PATCH" {
+		t.Errorf("unknown method on an encoded path: Allow %q", allow)
+	}
 	if res = do(s, http.MethodHead, "/v1/videos/1", nil); res.Code != 200 {
 		t.Errorf("HEAD where there is GET: %d", res.Code)
 	}

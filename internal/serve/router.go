@@ -127,7 +127,7 @@ func methodNotAllowed(log *slog.Logger, routes chi.Routes) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var allowed []string
 		for _, m := range methods {
-			if routes.Match(chi.NewRouteContext(), m, r.URL.Path) {
+			if routes.Match(chi.NewRouteContext(), m, r.URL.EscapedPath()) {
 				allowed = append(allowed, m)
 			}
 		}
