@@ -30,12 +30,13 @@ func WriteJSON(w http.ResponseWriter, status int, v any) {
 // that names the fields by their JSON path, all of them at once, for names that
 // are unknown, misspelt in their case or repeated and for values of the wrong
 // type; what is wrong with the body as a whole is blamed on "body". Without
-// mediaTypes it takes application/json only.
+// mediaTypes it takes application/json only. Nothing is unpacked: a bound on bytes
+// would not be one on what they become.
 func DecodeJSON(w http.ResponseWriter, r *http.Request, maxBytes int64, into any, mediaTypes ...string) error {
 	if len(mediaTypes) == 0 {
 		mediaTypes = []string{"application/json"}
 	}
-	if err := checkMediaType(r, mediaTypes); err != nil {
+	if err := checkMediaType(w, r, mediaTypes); err != nil {
 		return err
 	}
 	body, err := readBody(w, r, maxBytes)
@@ -51,7 +52,13 @@ func DecodeJSON(w http.ResponseWriter, r *http.Request, maxBytes int64, into any
 	return nil
 }
 
-func checkMediaType(r *http.Request, allowed []string) error {
+func checkMediaType(w http.ResponseWriter, r *http.Request, allowed []string) error {
+	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		w.Header().Set("Accept-Encoding", "identity")
+		p := problem.New(problem.CodeMediaType, "", "The body must not be compressed.")
+		p.Fields = []problem.Field{{Field: "Content-Encoding", Detail: "must be identity, or absent"}}
+		return p
+	}
 	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err == nil && slices.Contains(allowed, mediaType) {
 		return nil

@@ -40,13 +40,13 @@ func TestDecodeJSONFillsTheTarget(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	var got input
-	body := ` {"title":"é","duration_seconds":9007199254740993,"published_at":"2026-11-20T12:00:00Z",
+	body := ` {"title":"é \ud83d\ude00 \\\\ud83d","duration_seconds":9007199254740993,"published_at":"2026-11-20T12:00:00Z",
 		"items":[{"name":"a"},null],"note":null,"archived_at":"2026-11-20T12:00:00Z","Untagged":true} `
 	if err := decodeJSON("application/json; charset=utf-8", body, &got); err != nil {
 		t.Fatal(err)
 	}
 	want := input{
-		Title: "é", Seconds: 9007199254740993, Published: &at, Items: []inner{{Name: "a"}, {}}, Untagged: true,
+		Title: `é 😀 \\ud83d`, Seconds: 9007199254740993, Published: &at, Items: []inner{{Name: "a"}, {}}, Untagged: true,
 		Note:     serve.Optional[string]{Set: true, Null: true},
 		Archived: serve.Optional[time.Time]{Set: true, Value: at},
 	}
@@ -58,21 +58,25 @@ func TestDecodeJSONFillsTheTarget(t *testing.T) {
 func TestDecodeJSONNamesEveryBadField(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string][]string{
-		``:                         {"body"},
-		` `:                        {"body"},
-		`{"title":`:                {"body"},
-		`{"title":"a"} {}`:         {"body"},
-		`{"title":"a"}]`:           {"body"},
-		"{\"title\":\"\xff\"}":     {"body"},
-		`[]`:                       {"body"},
-		`"text"`:                   {"body"},
-		` null `:                   {"body"},
-		`{"titel":"a"}`:            {"titel"},
-		`{"Title":"a"}`:            {"Title"},
-		`{"Hidden":"a","-":""}`:    {"Hidden", "-"},
-		`{"title":1}`:              {"title"},
-		`{"title":"a","title":""}`: {"title"},
-		`{"duration_seconds":1.5}`: {"duration_seconds"},
+		``:                          {"body"},
+		` `:                         {"body"},
+		`{"title":`:                 {"body"},
+		`{"title":"a"} {}`:          {"body"},
+		`{"title":"a"}]`:            {"body"},
+		"{\"title\":\"\xff\"}":      {"body"},
+		`{"title":"\ud83d"}`:        {"title"},
+		`{"title":"\uDE00"}`:        {"title"},
+		`{"title":"\uD83D\u0041"}`:  {"title"},
+		`{"note":"\"\uD83D\uD83D"}`: {"note"},
+		`[]`:                        {"body"},
+		`"text"`:                    {"body"},
+		` null `:                    {"body"},
+		`{"titel":"a"}`:             {"titel"},
+		`{"Title":"a"}`:             {"Title"},
+		`{"Hidden":"a","-":""}`:     {"Hidden", "-"},
+		`{"title":1}`:               {"title"},
+		`{"title":"a","title":""}`:  {"title"},
+		`{"duration_seconds":1.5}`:  {"duration_seconds"},
 		`{"duration_seconds":99999999999999999999}`: {"duration_seconds"},
 		`{"duration_seconds":"1"}`:                  {"duration_seconds"},
 		`{"published_at":"yesterday"}`:              {"published_at"},
@@ -145,6 +149,27 @@ func TestDecodeJSONChecksTheMediaType(t *testing.T) {
 		err := decodeJSON(tc.contentType, `{}`, &input{}, tc.allowed...)
 		if tc.ok != (err == nil) || !tc.ok && problem.From(err).Code != problem.CodeMediaType {
 			t.Errorf("%q where %q is allowed: %v", tc.contentType, tc.allowed, err)
+		}
+	}
+}
+
+func TestDecodeJSONUnpacksNothing(t *testing.T) {
+	t.Parallel()
+	for coding, ok := range map[string]bool{"": true, "identity": true, "gzip": false, "identity, br": false} {
+		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(`{}`))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Content-Encoding", coding)
+		w := httptest.NewRecorder()
+		err := serve.DecodeJSON(w, r, 1000, &input{})
+		if ok {
+			if err != nil {
+				t.Errorf("coding %q: %v", coding, err)
+			}
+			continue
+		}
+		p := problem.From(err)
+		if diff := cmp.Diff([]string{"Content-Encoding"}, names(p)); diff != "" || p.Code != problem.CodeMediaType || w.Header().Get("Accept-Encoding") != "identity" {
+			t.Errorf("coding %q: %v, Accept-Encoding %q", coding, err, w.Header().Get("Accept-Encoding"))
 		}
 	}
 }

@@ -7,8 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"example.com/lockstep/internal/problem"
@@ -19,8 +22,8 @@ const maxFields = 20
 
 // checkJSON compares body with the type that it will be decoded into.
 // encoding/json alone stops at the first mistake, takes names in any case,
-// keeps the last of repeated names and cannot say where a value that decodes
-// itself (a time) was wrong.
+// keeps the last of repeated names, writes U+FFFD for half a surrogate pair and cannot
+// say where a value that decodes itself (a time) was wrong.
 func checkJSON(body []byte, into any) []problem.Field {
 	switch {
 	case len(bytes.TrimSpace(body)) == 0:
@@ -110,12 +113,47 @@ func (c *checker) array(path string, raw json.RawMessage, elem reflect.Type) {
 func (c *checker) leaf(path string, raw json.RawMessage, t reflect.Type) {
 	err := json.Unmarshal(raw, reflect.New(t).Interface())
 	if err == nil {
+		if halvesPair(raw) {
+			c.blame(path, "must not have half of a surrogate pair")
+		}
 		return
 	}
 	if mismatch, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		t = mismatch.Type
 	}
 	c.blame(path, "must be "+describe(t))
+}
+
+// halvesPair looks for an escape in valid JSON that means a character only together
+// with another, which is not there.
+func halvesPair(raw json.RawMessage) bool {
+	for {
+		i := bytes.IndexByte(raw, '\\')
+		if i < 0 {
+			return false
+		}
+		raw = raw[i:]
+		first := escaped(raw)
+		switch {
+		case first < 0:
+			raw = raw[len(`\n`):]
+		case !utf16.IsSurrogate(first):
+			raw = raw[len(`\u0000`):]
+		case utf16.DecodeRune(first, escaped(raw[len(`\u0000`):])) == unicode.ReplacementChar:
+			return true
+		default:
+			raw = raw[2*len(`\u0000`):]
+		}
+	}
+}
+
+// escaped is what an escape like \u0041 stands for, or -1 where there is none.
+func escaped(raw json.RawMessage) rune {
+	if !bytes.HasPrefix(raw, []byte(`\u`)) {
+		return -1
+	}
+	code, _ := strconv.ParseUint(string(raw[2:6]), 16, 32) // valid JSON has four digits
+	return rune(code)
 }
 
 // memberTypes maps the JSON names of t's fields, spelt exactly, to their types.
