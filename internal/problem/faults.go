@@ -10,16 +10,35 @@ import (
 	"github.com/google/uuid"
 )
 
+// The answer to a request that is wrong everywhere is bounded, since it repeats names
+// from there: over gRPC it is a trailer, of which clients take a few KB.
+const (
+	maxFaults = 20
+	maxText   = 200 // bytes
+)
+
 // Faults collects what is wrong with a request, so that a client learns all of it
-// at once. The zero value is empty.
+// at once: the first 20, and of a name that is very long the beginning. The zero value
+// is empty.
 type Faults []Field
 
 // Unless adds a fault where a condition does not hold. Of a field's faults the
 // first is kept: a title that is null need not be told that it is too short.
 func (f *Faults) Unless(ok bool, field, detail string) {
-	if !ok && !slices.ContainsFunc(*f, func(x Field) bool { return x.Field == field }) {
-		*f = append(*f, Field{Field: field, Detail: detail})
+	if ok || len(*f) == maxFaults {
+		return
 	}
+	fault := Field{Field: cut(field), Detail: cut(detail)}
+	if !slices.ContainsFunc(*f, func(x Field) bool { return x.Field == fault.Field }) {
+		*f = append(*f, fault)
+	}
+}
+
+func cut(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxText], "") + "…"
 }
 
 // Merge adds the faults that another part of the program has found.

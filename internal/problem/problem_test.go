@@ -182,3 +182,22 @@ func document(t testing.TB, res *httptest.ResponseRecorder) map[string]any {
 	}
 	return doc
 }
+
+// One more fault costs a look at all before it.
+func TestFaultsAreBounded(t *testing.T) {
+	t.Parallel()
+	var bad, more problem.Faults
+	for i := range 1000 {
+		bad.Unless(false, fmt.Sprint("field", i), "is not known")
+		more.Unless(false, fmt.Sprint("other", i), "is not known")
+	}
+	bad.Merge(more)
+	if len(bad) != 20 || len(more) != 20 || bad[19].Field != "field19" {
+		t.Errorf("%d and %d faults, want the first 20", len(bad), len(more))
+	}
+	var long problem.Faults
+	long.Unless(false, strings.Repeat("é", 10_000), strings.Repeat("x", 10_000))
+	if f := long[0]; f.Field != strings.Repeat("é", 100)+"…" || f.Detail != strings.Repeat("x", 200)+"…" {
+		t.Errorf("a fault of %d and %d bytes, want 200 and an ellipsis", len(f.Field), len(f.Detail))
+	}
+}

@@ -17,9 +17,6 @@ import (
 	"example.com/lockstep/internal/problem"
 )
 
-// maxFields bounds the answer to a body that is wrong everywhere.
-const maxFields = 20
-
 // checkJSON compares body with the type that it will be decoded into.
 // encoding/json alone stops at the first mistake, takes names in any case,
 // keeps the last of repeated names, writes U+FFFD for half a surrogate pair and cannot
@@ -54,15 +51,13 @@ func where(err error) string {
 
 // checker collects what is wrong. It only ever sees valid JSON, so the errors of
 // its decoders cannot occur.
-type checker struct{ fields []problem.Field }
+type checker struct{ fields problem.Faults }
 
 func (c *checker) blame(path, detail string) {
 	if path == "" {
 		path = "body"
 	}
-	if len(c.fields) < maxFields {
-		c.fields = append(c.fields, problem.Field{Field: path, Detail: detail})
-	}
+	c.fields.Unless(false, path, detail)
 }
 
 func (c *checker) value(path string, raw json.RawMessage, t reflect.Type) {
