@@ -3,12 +3,14 @@ package telemetry_test
 import (
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/propagation"
 	"google.golang.org/grpc"
@@ -112,6 +114,34 @@ func TestWhatHasAnEndpointIsPushed(t *testing.T) {
 				t.Errorf("pushed (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A header is what its sender likes: as a label it would be a series for each request.
+func TestNoSeriesForEachHost(t *testing.T) {
+	shutdown := setup(t, nil)
+	defer shutdown()
+	handler := otelhttp.NewHandler(http.NotFoundHandler(), "http")
+	for _, host := range []string{"one.test", "two.test:81", "three.test"} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Host = host
+		handler.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	families, err := prometheus.DefaultGatherer.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	counted := map[string]int{}
+	for _, f := range families {
+		if strings.HasPrefix(f.GetName(), "http_server_") {
+			counted[f.GetName()] = len(f.GetMetric())
+		}
+	}
+	want := map[string]int{
+		"http_server_request_duration_seconds": 1, "http_server_request_body_size_bytes": 1, "http_server_response_body_size_bytes": 1,
+	}
+	if diff := cmp.Diff(want, counted); diff != "" {
+		t.Errorf("series by metric (-want +got):\n%s", diff)
 	}
 }
 
