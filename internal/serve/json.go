@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -50,6 +51,21 @@ func DecodeJSON(w http.ResponseWriter, r *http.Request, maxBytes int64, into any
 		return fmt.Errorf("decode body that passed the check: %w", err)
 	}
 	return nil
+}
+
+// HasBody tells whether r has a body, for methods where that is optional. One whose
+// length is not announced may be empty after all.
+func HasBody(r *http.Request) bool {
+	if r.ContentLength >= 0 {
+		return r.ContentLength > 0
+	}
+	body := bufio.NewReader(r.Body)
+	_, err := body.Peek(1)
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{body, r.Body}
+	return !errors.Is(err, io.EOF)
 }
 
 func checkMediaType(w http.ResponseWriter, r *http.Request, allowed []string) error {

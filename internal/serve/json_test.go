@@ -2,10 +2,12 @@ package serve_test
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -170,6 +172,30 @@ func TestDecodeJSONUnpacksNothing(t *testing.T) {
 		p := problem.From(err)
 		if diff := cmp.Diff([]string{"Content-Encoding"}, names(p)); diff != "" || p.Code != problem.CodeMediaType || w.Header().Get("Accept-Encoding") != "identity" {
 			t.Errorf("coding %q: %v, Accept-Encoding %q", coding, err, w.Header().Get("Accept-Encoding"))
+		}
+	}
+}
+
+func TestHasBody(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		length int64
+		body   io.Reader
+		has    bool
+	}{
+		{0, http.NoBody, false},
+		{2, strings.NewReader("{}"), true},
+		{-1, strings.NewReader(""), false},
+		{-1, strings.NewReader("{}"), true},
+		{-1, iotest.ErrReader(io.ErrUnexpectedEOF), true}, // whoever reads it says so
+	} {
+		r := httptest.NewRequest(http.MethodDelete, "/", tc.body)
+		r.ContentLength = tc.length
+		if has := serve.HasBody(r); has != tc.has {
+			t.Errorf("length %d, %v: %t, want %t", tc.length, tc.body, has, tc.has)
+		}
+		if rest, err := io.ReadAll(r.Body); tc.has && err == nil && string(rest) != "{}" {
+			t.Errorf("length %d: %q is left of the body", tc.length, rest)
 		}
 	}
 }

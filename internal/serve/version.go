@@ -15,8 +15,10 @@ func ETag(version int64) string { return strconv.Quote(strconv.FormatInt(version
 const Any = -1
 
 // IfMatch returns the version in the If-Match headers, or 0 without one. It blames a
-// header that is neither * nor the one entity tag which a thing has.
+// header that is neither * nor the one entity tag which a thing has, and If-None-Match,
+// a condition on which no write here depends: it must not seem to hold.
 func IfMatch(r *http.Request, bad *problem.Faults) (version int64) {
+	bad.Unless(r.Header["If-None-Match"] == nil, "If-None-Match", "is not for writes: If-Match is")
 	values := r.Header.Values("If-Match")
 	match := strings.Join(values, ", ")
 	switch {

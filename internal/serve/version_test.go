@@ -42,4 +42,11 @@ func TestIfMatch(t *testing.T) {
 			t.Errorf("%q: %s is blamed", tc.headers, bad[0].Field)
 		}
 	}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/", nil)
+	r.Header.Set("If-None-Match", "*")
+	var bad problem.Faults
+	serve.IfMatch(r, &bad)
+	if len(bad) != 1 || bad[0].Field != "If-None-Match" {
+		t.Errorf("If-None-Match: %v", bad)
+	}
 }

@@ -155,6 +155,7 @@ func TestHostileEngagements(t *testing.T) {
 		{"no video", "PUT", "/v1/users/" + user.String() + "/engagements/", `{}`, nil, 404, ""},
 		{"weak If-Match", "PUT", good, `{}`, []string{"If-Match", `W/"1"`}, 400, "If-Match"},
 		{"stale If-Match", "PUT", good, `{}`, []string{"If-Match", `"2"`}, 412, ""},
+		{"If-None-Match", "PUT", good, `{}`, []string{"If-None-Match", `*`}, 400, "If-None-Match"},
 		{"empty key", "PUT", good, `{}`, []string{"Idempotency-Key", ""}, 400, "Idempotency-Key"},
 		{"used key", "PUT", good, `{}`, []string{"Idempotency-Key", "used"}, 422, "Idempotency-Key"},
 		{"deletion of a bad user", "DELETE", "/v1/users/me/engagements/" + v.ID.String(), nil, nil, 400, "user_id"},

@@ -55,8 +55,7 @@ func (a rest) deleteEngagement(w http.ResponseWriter, r *http.Request) error {
 
 // newEngagementWrite reads what both writes have: headers, path, and no query.
 func newEngagementWrite(r *http.Request) (w Write, user, video uuid.UUID) {
-	w = newWrite(r)
-	serve.Query(r, &w.bad)
+	w, _ = newWrite(r)
 	user, video = engagementName(chi.URLParam(r, "user_id"), chi.URLParam(r, "video_id"), &w.bad)
 	return w, user, video
 }

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -44,7 +45,8 @@ func (a rest) create(w http.ResponseWriter, r *http.Request) error {
 	if err := serve.DecodeJSON(w, r, maxBody, &b); err != nil {
 		return err
 	}
-	write := newWrite(r)
+	write, _ := newWrite(r)
+	write.bad.Unless(write.IfVersion == 0, "If-Match", "means nothing before there is a video")
 	_, v := b.read(&write.bad)
 	v.UploaderID = write.bad.UUID("uploader_id", b.UploaderID.Value)
 	answer, err := a.service.Create(r.Context(), v, write)
@@ -61,7 +63,7 @@ func (a rest) update(w http.ResponseWriter, r *http.Request) error {
 	if err := serve.DecodeJSON(w, r, maxBody, &b, "application/merge-patch+json", "application/json"); err != nil {
 		return err
 	}
-	write := newWrite(r)
+	write, _ := newWrite(r)
 	write.bad.Unless(!b.UploaderID.Set, "uploader_id", "never changes")
 	fields, to := b.read(&write.bad)
 	answer, err := a.service.Update(r.Context(), pathID(r, &write.bad), fields, to, write)
@@ -76,13 +78,12 @@ func (a rest) delete(w http.ResponseWriter, r *http.Request) error {
 	var b struct {
 		Reason string `json:"reason"`
 	}
-	if r.ContentLength != 0 {
+	if serve.HasBody(r) {
 		if err := serve.DecodeJSON(w, r, maxBody, &b); err != nil {
 			return err
 		}
 	}
-	write := newWrite(r)
-	query := serve.Query(r, &write.bad, "reason")
+	write, query := newWrite(r, "reason")
 	write.bad.Unless(b.Reason == "" || !query.Has("reason"), "reason", "must not be given twice")
 	answer, err := a.service.Delete(r.Context(), pathID(r, &write.bad), b.Reason+query.Get("reason"), write)
 	if err != nil {
@@ -99,6 +100,7 @@ func (a rest) delete(w http.ResponseWriter, r *http.Request) error {
 func (a rest) get(w http.ResponseWriter, r *http.Request) error {
 	var bad problem.Faults
 	id := pathID(r, &bad)
+	serve.Query(r, &bad)
 	if err := bad.Err(); err != nil {
 		return err
 	}
@@ -179,11 +181,12 @@ func writeHeaders(w http.ResponseWriter, at consistency.Position, replayed bool)
 	}
 }
 
-// newWrite reads the headers of a write.
-func newWrite(r *http.Request) (w Write) {
+// newWrite reads the headers of a write and its query, with the parameters that it
+// may have.
+func newWrite(r *http.Request, parameters ...string) (w Write, query url.Values) {
 	w.Keys = r.Header.Values(idempotency.Header)
 	w.IfVersion = serve.IfMatch(r, &w.bad)
-	return w
+	return w, serve.Query(r, &w.bad, parameters...)
 }
 
 func pathID(r *http.Request, bad *problem.Faults) uuid.UUID {
