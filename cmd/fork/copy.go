@@ -58,7 +58,7 @@ func copyRepository(ctx context.Context, src, dst, module string) error {
 func moduleOf(dir string) (string, error) {
 	gomod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 	if err != nil {
-		return "", fmt.Errorf("read module path: %w", err)
+		return "", fmt.Errorf("read module path, in the root of the repository: %w", err)
 	}
 	for line := range strings.Lines(string(gomod)) {
 		if module, found := strings.CutPrefix(line, "module "); found {

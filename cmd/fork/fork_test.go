@@ -84,7 +84,7 @@ func TestModulePaths(t *testing.T) {
 
 func TestUsageErrorsComeBeforeAnyWork(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{nil, {"--module", "pair"}, {"--modul", module}} {
+	for _, args := range [][]string{nil, {"--module", "pair"}, {"--modul", module}, {"--module", module, t.TempDir()}} {
 		if err := run(t.Context(), args, io.Discard, io.Discard); !errors.Is(err, errUsage) {
 			t.Errorf("run(%q): %v, want %v", args, err, errUsage)
 		}

@@ -56,6 +56,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w (see --help)", errUsage, err)
 	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("%w: unexpected argument %q: the directory is --dir", errUsage, flags.Arg(0))
+	}
 	if err := checkModule(*module); err != nil {
 		return fmt.Errorf("%w: --module: %w", errUsage, err)
 	}
