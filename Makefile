@@ -31,7 +31,7 @@ EMPTY_TREE := 4b825dc642cb6eb9a060e54bf8d69288fbee4904
 RACE = $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 # Built and exec'd rather than `go run`, which dies of a SIGTERM before its child.
 run: ## Run the pair, walk one video through it, serve until Ctrl-C (ARGS="--once --json")
