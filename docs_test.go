@@ -1,6 +1,7 @@
 package lockstep_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -9,22 +10,37 @@ import (
 )
 
 var (
-	docLink   = regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+	docLink   = regexp.MustCompile(`\]\(([^)#:]+)(?:#([^)]*))?\)`)
+	docTarget = regexp.MustCompile("`make ([a-z0-9-]+)")
+	target    = regexp.MustCompile(`(?m)^([a-z0-9-]+):.*## `)
+	heading   = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	notInSlug = regexp.MustCompile(`[^a-z0-9 _-]`)
 	docTest   = regexp.MustCompile("`(Test[A-Z][A-Za-z0-9]*)`")
 	docMetric = regexp.MustCompile("`((?:outbox|inbox|consistency)_[a-z_]+)")
 	testFunc  = regexp.MustCompile(`func (Test[A-Z][A-Za-z0-9]*)\(`)
 	metric    = regexp.MustCompile(`"((?:outbox|inbox|consistency)\.[a-z_.]+)"`)
 )
 
-// TestDocsAreTrue holds what the documents name against the tree: files, tests and
-// metrics.
+// TestDocsAreTrue holds what the documents name against the tree: files and their
+// headings, tests, metrics and make's targets.
 func TestDocsAreTrue(t *testing.T) {
 	t.Parallel()
-	docs, err := filepath.Glob("docs/*.md")
+	docs := []string{"README.md"}
+	for _, pattern := range []string{"docs/*.md", "deploy/*.md", "deploy/*/*.md"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %d files, %v", pattern, len(found), err)
+		}
+		docs = append(docs, found...)
+	}
+	makefile, err := os.ReadFile("Makefile")
 	if err != nil {
 		t.Fatal(err)
 	}
-	tests, metrics := map[string]bool{}, map[string]bool{}
+	tests, metrics, targets := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, m := range target.FindAllSubmatch(makefile, -1) {
+		targets[string(m[1])] = true
+	}
 	for _, f := range repository(t) {
 		source, err := os.ReadFile(f.name)
 		if err != nil {
@@ -37,14 +53,19 @@ func TestDocsAreTrue(t *testing.T) {
 			metrics[strings.ReplaceAll(string(m[1]), ".", "_")] = true
 		}
 	}
-	for _, name := range append(docs, "README.md") {
+	for _, name := range docs {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, m := range docLink.FindAllSubmatch(text, -1) {
-			if _, err := os.Stat(filepath.Join(filepath.Dir(name), string(m[1]))); err != nil {
+			if err := linked(filepath.Join(filepath.Dir(name), string(m[1])), string(m[2])); err != nil {
 				t.Errorf("%s links to %s: %v", name, m[1], err)
+			}
+		}
+		for _, m := range docTarget.FindAllSubmatch(text, -1) {
+			if !targets[string(m[1])] {
+				t.Errorf("%s names make %s, which is no target that `make help` lists", name, m[1])
 			}
 		}
 		for _, m := range docTest.FindAllSubmatch(text, -1) {
@@ -60,4 +81,23 @@ func TestDocsAreTrue(t *testing.T) {
 			}
 		}
 	}
+}
+
+// linked returns why a link leads nowhere: the file is not there, or has no heading
+// with that anchor.
+func linked(name, anchor string) error {
+	if anchor == "" {
+		_, err := os.Stat(name)
+		return err
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	for _, m := range heading.FindAllStringSubmatch(string(text), -1) {
+		if strings.ReplaceAll(notInSlug.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-") == anchor {
+			return nil
+		}
+	}
+	return fmt.Errorf("no heading #%s", anchor)
 }
