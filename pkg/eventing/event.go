@@ -3,6 +3,7 @@ package eventing
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -63,22 +64,51 @@ func (e Event) Validate() error {
 		return errors.New("aggregate_id: missing")
 	case len(e.AggregateID) > MaxKeyBytes:
 		return fmt.Errorf("aggregate_id: %d bytes, at most %d fit an ordering key", len(e.AggregateID), MaxKeyBytes)
-	case !utf8.ValidString(e.AggregateID):
-		return errors.New("aggregate_id: not UTF-8")
-	case strings.ContainsRune(e.AggregateID, 0):
-		return errors.New("aggregate_id: contains a NUL")
 	case e.Type == "":
 		return errors.New("event_type: missing")
 	case e.Version < 1:
 		return fmt.Errorf("version: %d, versions begin at 1", e.Version)
-	case e.SchemaVersion < 1:
-		return fmt.Errorf("schema_version: %d, schema versions begin at 1", e.SchemaVersion)
+	case e.SchemaVersion < 1 || e.SchemaVersion > math.MaxInt32:
+		return fmt.Errorf("schema_version: %d, schema versions go from 1 to %d", e.SchemaVersion, math.MaxInt32)
 	case e.Epoch < 1:
 		return fmt.Errorf("epoch: %d, epochs begin at 1", e.Epoch)
 	case e.OccurredAt.IsZero():
 		return errors.New("occurred_at: missing")
 	}
+	for _, text := range [...][2]string{
+		{AttrAggregateType, e.AggregateType},
+		{AttrAggregateID, e.AggregateID},
+		{AttrEventType, e.Type},
+		{AttrTenantID, e.TenantID},
+		{AttrTraceParent, e.TraceParent},
+	} {
+		if Storable(text[1]) != text[1] {
+			return fmt.Errorf("%s: not UTF-8, or with a NUL: no database takes it", text[0])
+		}
+	}
 	return nil
+}
+
+// Storable is s with a question mark for whatever Postgres refuses in a text:
+// what is not UTF-8, and NUL, which is.
+func Storable(s string) string {
+	if utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 {
+		return s
+	}
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "?"), "\x00", "?")
+}
+
+// maxReasonBytes is under Pub/Sub's 1,024 for an attribute's value.
+const maxReasonBytes = 1000
+
+// Reason is s as an attribute and a column keep it: storable, and cut off where
+// it is long.
+func Reason(s string) string {
+	s = Storable(s)
+	if len(s) > maxReasonBytes {
+		s = strings.ToValidUTF8(s[:maxReasonBytes], "")
+	}
+	return s
 }
 
 // Key identifies the aggregate within its service.

@@ -83,7 +83,7 @@ func TestValidate(t *testing.T) {
 		"event_id":       func(e *Event) { e.ID = uuid.Nil },
 		"aggregate_id":   func(e *Event) { e.AggregateID = strings.Repeat("k", MaxKeyBytes+1) },
 		"version":        func(e *Event) { e.Version = 0 },
-		"schema_version": func(e *Event) { e.SchemaVersion = 0 },
+		"schema_version": func(e *Event) { e.SchemaVersion = 1 << 31 },
 		"occurred_at":    func(e *Event) { e.OccurredAt = time.Time{} },
 		"epoch":          func(e *Event) { e.Epoch = 0 },
 	} {
@@ -96,10 +96,33 @@ func TestValidate(t *testing.T) {
 	if err := sample().Validate(); err != nil {
 		t.Errorf("good event: %v", err)
 	}
-	nul := sample()
-	nul.AggregateID = "a\x00b"
-	if nul.Validate() == nil {
-		t.Error("an aggregate id with a NUL passes, and Postgres would refuse it")
+}
+
+// What passes here must pass Postgres, too: it is too late when that refuses.
+func TestValidateKnowsWhatADatabaseTakes(t *testing.T) {
+	t.Parallel()
+	for field, set := range map[string]func(*Event, string){
+		"aggregate_type": func(e *Event, s string) { e.AggregateType = s },
+		"aggregate_id":   func(e *Event, s string) { e.AggregateID = s },
+		"event_type":     func(e *Event, s string) { e.Type = s },
+		"tenant_id":      func(e *Event, s string) { e.TenantID = s },
+		"traceparent":    func(e *Event, s string) { e.TraceParent = s },
+	} {
+		for _, bad := range []string{"a\x00b", "\x00", "a\xffb", "\xed\xa0\x80"} {
+			e := sample()
+			set(&e, bad)
+			if err := e.Validate(); err == nil || !strings.HasPrefix(err.Error(), field+":") {
+				t.Errorf("%s %q: error %v, want one that names it", field, bad, err)
+			}
+			if good := Storable(bad); good == bad || Storable(good) != good {
+				t.Errorf("Storable(%q) = %q", bad, good)
+			}
+		}
+		e := sample()
+		set(&e, "ü \U0010ffff \x01")
+		if err := e.Validate(); err != nil {
+			t.Errorf("%s: %v", field, err)
+		}
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"strconv"
-	"strings"
 	"time"
 
 	vkit "cloud.google.com/go/pubsub/v2/apiv1"
@@ -23,9 +22,6 @@ const (
 // errKeyMismatch is a message whose ordering key is not its aggregate's: order
 // was never promised for it.
 var errKeyMismatch = errors.New("ordering key differs from aggregate_id")
-
-// maxReasonBytes is under Pub/Sub's 1,024 for an attribute's value.
-const maxReasonBytes = 1000
 
 const deadLetterTimeout = 10 * time.Second
 
@@ -45,21 +41,13 @@ func (t deadLetters) publish(ctx context.Context, d *delivery, reason error, att
 	if attrs == nil {
 		attrs = map[string]string{}
 	}
-	attrs[AttrDeadLetterReason] = truncate(reason.Error())
+	attrs[AttrDeadLetterReason] = eventing.Reason(reason.Error())
 	attrs[AttrDeadLetterAttempts] = strconv.Itoa(attempts)
 	_, err := t.client.Publish(ctx, &pubsubpb.PublishRequest{
 		Topic:    t.topic,
 		Messages: []*pubsubpb.PubsubMessage{{Data: m.Data, Attributes: attrs, OrderingKey: m.OrderingKey}},
 	})
 	return err
-}
-
-func truncate(s string) string {
-	s = strings.ToValidUTF8(s, "?")
-	if len(s) > maxReasonBytes {
-		s = strings.ToValidUTF8(s[:maxReasonBytes], "")
-	}
-	return s
 }
 
 // bury holds d's aggregate until d is in the dead letters: published, then

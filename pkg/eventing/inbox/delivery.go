@@ -48,6 +48,11 @@ func (d *delivery) message() *pubsub.Message { return d.messages[0] }
 // isEvent reports whether there is an event, even if one that cannot be used.
 func (d *delivery) isEvent() bool { return d.id() != uuid.Nil }
 
+// is reports whether e, which has d's id, is d's event.
+func (d *delivery) is(e eventing.Event) bool {
+	return d.event().Key() == e.Key() && d.event().Version == e.Version
+}
+
 // key is what must not overtake: an aggregate, or a message that is no event.
 func (d *delivery) key() string {
 	if !d.isEvent() {
@@ -94,7 +99,7 @@ func fold(batch []*delivery) []*delivery {
 	})
 	out := batch[:0]
 	for _, k := range all {
-		if n := len(out); n > 0 && k.isEvent() && out[n-1].id() == k.id() {
+		if n := len(out); n > 0 && k.isEvent() && out[n-1].id() == k.id() && out[n-1].is(k.event()) {
 			out[n-1].messages = append(out[n-1].messages, k.messages...)
 			continue
 		}

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/pkg/eventing"
 )
 
 const (
@@ -57,7 +60,8 @@ func (s store) rows(batch []*delivery) []any {
 
 // accept writes the inbox rows of batch and returns the events that are not done
 // yet. It locks all of the rows, in the order of their ids: a second consumer
-// with one of these events waits here, and then finds it done.
+// with one of these events waits here, and then finds it done. A row that is done
+// and another event's is an error: its producer uses ids twice.
 func (s store) accept(ctx context.Context, tx pgx.Tx, batch []*delivery) (map[uuid.UUID]bool, error) {
 	rows, _ := tx.Query(ctx, `
 		INSERT INTO inbox (`+rowColumns+`, status, processed_at)
@@ -74,14 +78,22 @@ func (s store) accept(ctx context.Context, tx pgx.Tx, batch []*delivery) (map[uu
 	if len(fresh) == len(batch) {
 		return fresh, nil
 	}
-	var seen []uuid.UUID
+	seen := make(map[uuid.UUID]*delivery, len(batch)-len(fresh))
 	for _, d := range batch {
 		if !fresh[d.id()] {
-			seen = append(seen, d.id())
+			seen[d.id()] = d
 		}
 	}
-	_, err = tx.Exec(ctx, `
-		UPDATE inbox SET last_seen_at = clock_timestamp() WHERE consumer = $1 AND event_id = ANY($2)`, s.consumer, seen)
+	rows, _ = tx.Query(ctx, `
+		UPDATE inbox SET last_seen_at = clock_timestamp() WHERE consumer = $1 AND event_id = ANY($2)
+		RETURNING event_id, aggregate_type, aggregate_id, version`, s.consumer, slices.Collect(maps.Keys(seen)))
+	var done eventing.Event
+	_, err = pgx.ForEachRow(rows, []any{&done.ID, &done.AggregateType, &done.AggregateID, &done.Version}, func() error {
+		if !seen[done.ID].is(done) {
+			return eventing.Permanent(fmt.Errorf("event_id: it is that of version %d of %s, too", done.Version, done.Key()))
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, fmt.Errorf("write inbox: %w", err)
 	}
@@ -108,7 +120,7 @@ func (s store) note(ctx context.Context, d *delivery, why string) error {
 	defer cancel()
 	_, err := s.db.Exec(ctx, `
 		UPDATE inbox SET last_error = $3 WHERE consumer = $1 AND event_id = $2 AND status = 'held'`,
-		s.consumer, d.id(), truncate(why))
+		s.consumer, d.id(), eventing.Reason(why))
 	return err
 }
 
@@ -120,7 +132,7 @@ func (s store) begin(ctx context.Context, batch []*delivery) (first, before map[
 	defer cancel()
 	rows, _ := s.db.Query(ctx, `
 		INSERT INTO inbox AS i (`+rowColumns+`, status, begun)
-		SELECT $1, e.*, 'held', 1 FROM `+rowsOf+` ORDER BY e.event_id
+		SELECT DISTINCT ON (e.event_id) $1, e.*, 'held', 1 FROM `+rowsOf+` ORDER BY e.event_id
 		ON CONFLICT (consumer, event_id) DO UPDATE SET begun = 1, last_seen_at = clock_timestamp()
 		 WHERE i.status <> 'done' AND i.begun = 0
 		RETURNING event_id`, s.rows(batch)...)
@@ -185,7 +197,7 @@ func (s store) unsettled(ctx context.Context, d *delivery, status, why string, a
 		   SET status = CASE WHEN i.status = 'done' THEN i.status ELSE excluded.status END,
 		       attempts = i.attempts + excluded.attempts, begun = 0,
 		       last_error = excluded.last_error, last_seen_at = clock_timestamp()
-		RETURNING attempts`, append(s.rows([]*delivery{d}), status, attempts, truncate(why))...).Scan(&total)
+		RETURNING attempts`, append(s.rows([]*delivery{d}), status, attempts, eventing.Reason(why))...).Scan(&total)
 	if err != nil {
 		return 0, fmt.Errorf("write inbox: %w", err)
 	}

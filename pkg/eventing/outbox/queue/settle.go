@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/pkg/eventing"
 )
 
 // Outcome is what became of a run.
@@ -63,7 +65,7 @@ func (q Queue) Settle(ctx context.Context, token string, outcomes []Outcome) (s 
 		switch {
 		case o.Fault != nil:
 			failed, failedHeads = append(failed, o.Run[o.Published].ID), append(failedHeads, o.Run.Head())
-			reasons, retries = append(reasons, o.Fault.Reason), append(retries, o.Fault.RetryIn)
+			reasons, retries = append(reasons, eventing.Reason(o.Fault.Reason)), append(retries, o.Fault.RetryIn)
 			rejected, park = append(rejected, o.Fault.Rejected), append(park, o.Fault.Park)
 		case o.Published == 0:
 			back = append(back, o.Run.Head())

@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -34,6 +35,23 @@ func TestSettleIsFenced(t *testing.T) {
 	}
 	if n := b.count(t, unpublished+` OR lock_token IS NOT NULL`); n != 0 {
 		t.Error("the rows are not published")
+	}
+}
+
+// What the broker says of one event must not keep others from being marked.
+func TestSettleWithAReasonThatCannotBeStored(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	b.append(t, "a", 1, 1)
+	b.append(t, "b", 1, 1)
+	w, err := b.Walk(t.Context(), "t", plenty, queue.Position{}, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settle(t, b, "t", queue.Outcome{Run: w.Runs[0], Published: 1},
+		queue.Outcome{Run: w.Runs[1], Fault: &queue.Fault{Reason: "not \x00 \xff here " + strings.Repeat("x", 1<<20), Rejected: true}})
+	if n := b.count(t, unpublished+` AND last_error LIKE 'not ? ? here%' AND length(last_error) <= 1000`); n != 1 {
+		t.Error("the reason is not kept, as far as it can be")
 	}
 }
 
