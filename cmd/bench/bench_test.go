@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"example.com/lockstep/cmd/bench/report"
 )
 
 // TestMain makes the test binary the server that the command starts itself as.
@@ -285,7 +287,7 @@ func TestAgainstServers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var results []result
+	var results []report.Result
 	if err := json.Unmarshal(encoded, &results); err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@
 //
 //	table.go       what a series is made of, and the list of all
 //	runner.go      takes the turns
-//	report.go      tables on stdout, build/bench.json
+//	report         tables on stdout, build/bench.json
 //	localpubsub.go the local Pub/Sub beside the official emulator and pstest
 //	outbox.go      the outbox beside the source document's loop and bare limits
 //	inbox.go       the inbox beside the source document's loop and bare limits

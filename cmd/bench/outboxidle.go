@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/cmd/bench/report"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/localpubsub"
 )
@@ -76,7 +77,7 @@ func (p *postgres) idling() measurement {
 			rate := float64(max(statements.Load()-before, 1)) / took.Seconds()
 			busy := max(cpuOf(pids)-used, tick).Seconds() / took.Seconds()
 			return reading{[]float64{rate, 100 * busy}, fmt.Sprintf("%d s, told in steps of %s",
-				int(took.Seconds()), display(100*tick.Seconds()/took.Seconds()))}, ctx.Err()
+				int(took.Seconds()), report.Display(100*tick.Seconds()/took.Seconds()))}, ctx.Err()
 		},
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/api/option"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"example.com/lockstep/cmd/bench/report"
 )
 
 const (
@@ -182,5 +184,5 @@ func (r *rig) perMessage(rate float64, before load) reading {
 	}
 	micros := 1e6 / (rate * wall)
 	return reading{[]float64{rate}, fmt.Sprintf("CPU a message: server %s us, client %s us; cores busy: %.1f and %.1f",
-		display(server*micros), display(client*micros), server/wall, client/wall)}
+		report.Display(server*micros), report.Display(client*micros), server/wall, client/wall)}
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"example.com/lockstep/cmd/bench/report"
 )
 
 // runTime bounds one run of one measurement: far above what any takes, so that a
@@ -26,7 +28,7 @@ type bench struct {
 // run takes all series and reports them, those that failed apart. The error says
 // what failed.
 func (b bench) run(ctx context.Context, all []series, jsonFile string) error {
-	var report report
+	var sections []report.Section
 	var failed []error
 	for _, s := range all {
 		s = s.only(b.only)
@@ -35,8 +37,8 @@ func (b bench) run(ctx context.Context, all []series, jsonFile string) error {
 		}
 		done, err := b.take(ctx, s)
 		failed = append(failed, err)
-		report.sections = append(report.sections, done)
-		if err := done.writeTable(b.stdout); err != nil {
+		sections = append(sections, done)
+		if err := done.WriteTable(b.stdout); err != nil {
 			return err
 		}
 		if ctx.Err() != nil {
@@ -44,10 +46,10 @@ func (b bench) run(ctx context.Context, all []series, jsonFile string) error {
 			break // what has been measured before is reported
 		}
 	}
-	if len(report.sections) == 0 {
+	if len(sections) == 0 {
 		return usagef("--only %q matches no figure", b.only)
 	}
-	return errors.Join(append(failed, report.writeJSON(jsonFile))...)
+	return errors.Join(append(failed, report.WriteJSON(jsonFile, sections))...)
 }
 
 // turns is a series while it is being taken.
@@ -59,9 +61,9 @@ type turns struct {
 	ended map[int]error        // by measurement: why it is not taken any more
 }
 
-func (b bench) take(ctx context.Context, s series) (section, error) {
+func (b bench) take(ctx context.Context, s series) (report.Section, error) {
 	if b.size < s.from {
-		return section{title: s.title, leftOut: []string{"left out: not part of this size"}}, nil
+		return report.Section{Title: s.title, LeftOut: []string{"left out: not part of this size"}}, nil
 	}
 	if s.runs == 0 || b.size == quick {
 		s.runs = b.size.runs()
@@ -122,15 +124,15 @@ func (t *turns) finish(values map[string]float64) {
 
 // section holds the figures of which all runs went well. What a measurement that
 // failed on its way has found is not reported: nobody knows what it is worth.
-func (t *turns) section() (section, error) {
-	out := section{title: t.title}
+func (t *turns) section() (report.Section, error) {
+	out := report.Section{Title: t.title}
 	var failed []error
 	for i, m := range t.measurements {
 		switch err := t.ended[i]; {
 		case errors.Is(err, errMissing):
-			out.leftOut = append(out.leftOut, fmt.Sprintf("%s: %v", m.figures[0].name, err))
+			out.LeftOut = append(out.LeftOut, fmt.Sprintf("%s: %v", m.figures[0].name, err))
 		case err != nil:
-			out.leftOut = append(out.leftOut, fmt.Sprintf("%s failed: %v", m.figures[0].name, err))
+			out.LeftOut = append(out.LeftOut, fmt.Sprintf("%s failed: %v", m.figures[0].name, err))
 			failed = append(failed, fmt.Errorf("%s: %w", m.figures[0].name, err))
 		}
 	}
@@ -140,9 +142,9 @@ func (t *turns) section() (section, error) {
 			continue
 		}
 		r.Value, r.Runs = median(runs), len(runs)
-		r.low, r.high = slices.Min(runs), slices.Max(runs)
+		r.Low, r.High = slices.Min(runs), slices.Max(runs)
 		r.Note = strings.Trim(r.Note+"; "+t.notes[r.Name], "; ")
-		out.results = append(out.results, r)
+		out.Results = append(out.Results, r)
 	}
 	return out, errors.Join(failed...)
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"regexp"
 	"slices"
+
+	"example.com/lockstep/cmd/bench/report"
 )
 
 // table lists all series, in the order in which they are run and printed. Those
@@ -99,14 +101,14 @@ func (s series) only(match *regexp.Regexp) series {
 }
 
 // figures returns a result without a value for each figure, in order.
-func (s series) figures() (results []result) {
+func (s series) figures() (results []report.Result) {
 	for _, m := range s.measurements {
 		for _, f := range m.figures {
-			results = append(results, result{Name: f.name, Unit: f.unit, Note: f.note})
+			results = append(results, report.Result{Name: f.name, Unit: f.unit, Note: f.note})
 		}
 	}
 	for _, d := range s.derived {
-		results = append(results, result{Name: d.name, Unit: d.unit, RatioTo: d.ratioTo, Note: d.note})
+		results = append(results, report.Result{Name: d.name, Unit: d.unit, RatioTo: d.ratioTo, Note: d.note})
 	}
 	return results
 }

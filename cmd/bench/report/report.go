@@ -1,4 +1,7 @@
-package main
+// Package report writes figures down: tables on stdout for people, and a JSON file
+// for programs. In both a figure has the median of its runs; a table says between
+// what values they lay, too.
+package report
 
 import (
 	"encoding/json"
@@ -11,8 +14,8 @@ import (
 	"strings"
 )
 
-// A result is one figure of a report. Its JSON form is a contract.
-type result struct {
+// A Result is one figure of a report. Its JSON form is a contract.
+type Result struct {
 	Name    string  `json:"name"`
 	Value   float64 `json:"value"` // median of the runs
 	Unit    string  `json:"unit"`
@@ -20,23 +23,22 @@ type result struct {
 	Runs    int     `json:"runs"`
 	Note    string  `json:"note"`
 
-	low, high float64 // of the runs
+	Low  float64 `json:"-"` // of the runs
+	High float64 `json:"-"`
 }
 
-// A section is what became of a series.
-type section struct {
-	title   string
-	results []result
-	leftOut []string // what is not there, and why
+// A Section is what became of a series.
+type Section struct {
+	Title   string
+	Results []Result
+	LeftOut []string // what is not there, and why
 }
 
-type report struct{ sections []section }
-
-// writeJSON replaces the file.
-func (r report) writeJSON(name string) error {
-	results := []result{} // an empty array, never null
-	for _, s := range r.sections {
-		results = append(results, s.results...)
+// WriteJSON replaces the file with the results of all sections.
+func WriteJSON(name string, sections []Section) error {
+	results := []Result{} // an empty array, never null
+	for _, s := range sections {
+		results = append(results, s.Results...)
 	}
 	for i := range results {
 		results[i].Value = significant(results[i].Value)
@@ -51,21 +53,21 @@ func (r report) writeJSON(name string) error {
 	return os.WriteFile(name, append(encoded, '\n'), 0o644)
 }
 
-// writeTable prints the section as a table that Markdown understands, and people
+// WriteTable prints the section as a table that Markdown understands, and people
 // in a terminal too.
-func (s section) writeTable(w io.Writer) error {
+func (s Section) WriteTable(w io.Writer) error {
 	rows := [][]string{{"figure", "median", "unit", "lowest to highest", "runs", "ratio to", "note"}}
-	for _, r := range s.results {
+	for _, r := range s.Results {
 		rows = append(rows, []string{
-			r.Name, display(r.Value), r.Unit, display(r.low) + " to " + display(r.high), strconv.Itoa(r.Runs), r.RatioTo, r.Note,
+			r.Name, Display(r.Value), r.Unit, Display(r.Low) + " to " + Display(r.High), strconv.Itoa(r.Runs), r.RatioTo, r.Note,
 		})
 	}
 	var out strings.Builder
-	fmt.Fprintf(&out, "\n### %s\n\n", s.title)
-	if len(s.results) > 0 {
+	fmt.Fprintf(&out, "\n### %s\n\n", s.Title)
+	if len(s.Results) > 0 {
 		out.WriteString(align(rows))
 	}
-	for _, reason := range s.leftOut {
+	for _, reason := range s.LeftOut {
 		fmt.Fprintf(&out, "\n- %s\n", reason)
 	}
 	_, err := io.WriteString(w, out.String())
@@ -115,7 +117,8 @@ func significant(v float64) float64 {
 	return rounded
 }
 
-func display(v float64) string {
+// Display is v for people: three digits, and no fraction from 100 on.
+func Display(v float64) string {
 	if v >= 100 {
 		return group(strconv.FormatFloat(math.Round(v), 'f', 0, 64))
 	}
