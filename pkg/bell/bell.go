@@ -3,7 +3,9 @@
 //
 // It is a hint and no more: a notification can get lost with a connection, and
 // behind a transaction pooler none arrives at all. Whoever listens polls, too,
-// and a Bell says by how much it can be relied upon (Hears). Ringing is outside
+// and a Bell says by how much it can be relied upon (Hears). A connection whose
+// server is gone without a word looks like one on which nobody rings: so whoever
+// hears nothing for half a minute tells himself something. Ringing is outside
 // of the transactions that it tells of, since NOTIFY takes a lock at commit that
 // the whole cluster shares; it costs a writer nothing but a mutex.
 package bell
@@ -32,12 +34,24 @@ const (
 	tellEvery = 5 * time.Millisecond
 	// timeout bounds connecting, telling and the answer to a probe.
 	timeout = 5 * time.Second
-	// silence is how long a connection may be quiet until it has to show that it
-	// still hears.
-	silence = 30 * time.Second
 )
 
-var retry = eventing.Backoff{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
+// pauses are the times that tests shorten.
+type pauses struct {
+	// silence is how long a connection may be quiet until it has to show that it
+	// still hears, which takes it answer at most.
+	silence, answer time.Duration
+	// retry is the pause after a connection has failed, deaf after a new one by
+	// the pool's own way has proved to hear nothing: by a pooler, most likely, and
+	// that stays. By a moment's stall, maybe.
+	retry, deaf eventing.Backoff
+}
+
+var usual = pauses{
+	silence: 30 * time.Second, answer: timeout,
+	retry: eventing.Backoff{Base: 100 * time.Millisecond, Cap: 5 * time.Second},
+	deaf:  eventing.Backoff{Base: 20 * time.Minute, Cap: 20 * time.Minute},
+}
 
 // errDeaf is a connection on which LISTEN is accepted and nothing arrives.
 var errDeaf = errors.New("notifications do not arrive, as through a transaction pooler")
@@ -48,6 +62,7 @@ type Bell struct {
 	listenURL string
 	name, id  string
 	log       *slog.Logger
+	pauses    pauses
 	hears     atomic.Bool
 	rung      chan struct{}
 
@@ -61,7 +76,7 @@ type Bell struct {
 func New(db *pgxpool.Pool, listenURL, name string, log *slog.Logger) *Bell {
 	return &Bell{
 		db: db, listenURL: listenURL, name: name, id: rand.Text(),
-		log: log.With("component", "bell", "bell", name), rung: make(chan struct{}, 1),
+		log: log.With("component", "bell", "bell", name), pauses: usual, rung: make(chan struct{}, 1),
 	}
 }
 
@@ -123,23 +138,24 @@ func (b *Bell) send(ctx context.Context, news Bulletin) error {
 	return err
 }
 
-// listen gives up only where the pool's own way of connecting proves to be deaf.
+// listen keeps a connection that hears. Of all ways to fail, only one is likely to
+// last: a new connection, by the pool's own way, to which nothing comes.
 func (b *Bell) listen(ctx context.Context, heard func(Bulletin)) {
 	for failures := 1; ctx.Err() == nil; failures++ {
 		err := b.listenOnce(ctx, heard)
-		if b.hears.Swap(false) {
+		heardBefore := b.hears.Swap(false)
+		if heardBefore {
 			failures = 1 // it worked for a while: this is a new fault
 			heard(Bulletin{everything: true})
 		}
-		switch {
-		case ctx.Err() != nil:
-			return
-		case errors.Is(err, errDeaf) && b.listenURL == "":
-			b.log.InfoContext(ctx, "other instances are not heard, polling does all", "reason", err)
+		if ctx.Err() != nil {
 			return
 		}
-		pause := retry.Delay(failures)
-		b.log.WarnContext(ctx, "other instances are not heard for now, polling does all", "error", err, "retry_in_ms", pause.Milliseconds())
+		level, pause := slog.LevelWarn, b.pauses.retry.Delay(failures)
+		if errors.Is(err, errDeaf) && !heardBefore && b.listenURL == "" {
+			level, pause = slog.LevelInfo, b.pauses.deaf.Delay(failures)
+		}
+		b.log.Log(ctx, level, "other instances are not heard for now, polling does all", "error", err, "retry_in_ms", pause.Milliseconds())
 		eventing.Sleep(ctx, pause, nil)
 	}
 }
@@ -155,22 +171,25 @@ func (b *Bell) listenOnce(ctx context.Context, heard func(Bulletin)) error {
 	if err := b.send(ctx, Bulletin{}); err != nil {
 		return err
 	}
-	patience := timeout
-	for {
+	for probed := true; ; {
+		patience := b.pauses.silence
+		if probed {
+			patience = b.pauses.answer
+		}
 		text, err := next(ctx, conn, patience)
 		switch {
 		case err == nil:
 			b.hear(text, heard)
-			patience = silence
+			probed = false
 		case ctx.Err() != nil || !pgconn.Timeout(err):
 			return err
-		case patience == silence:
-			patience = timeout
+		case probed:
+			return errDeaf
+		default:
+			probed = true
 			if err := b.send(ctx, Bulletin{}); err != nil {
 				return err
 			}
-		default:
-			return errDeaf
 		}
 	}
 }
@@ -180,7 +199,7 @@ func (b *Bell) hear(notification string, heard func(Bulletin)) {
 	switch {
 	case !b.hears.Swap(true):
 		heard(Bulletin{everything: true})
-	case sender != b.id:
+	case sender != b.id && text != "": // else a probe
 		heard(parse(text))
 	}
 }
@@ -188,14 +207,7 @@ func (b *Bell) hear(notification string, heard func(Bulletin)) {
 func (b *Bell) connect(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	cfg := b.db.Config().ConnConfig.Copy()
-	if b.listenURL != "" {
-		var err error
-		if cfg, err = pgx.ParseConfig(b.listenURL); err != nil {
-			return nil, errors.New("the URL to listen at cannot be parsed") // not wrapped: it may quote the password
-		}
-	}
-	conn, err := pgx.ConnectConfig(ctx, cfg)
+	conn, err := b.dial(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connect listener: %w", err)
 	}
@@ -208,6 +220,30 @@ func (b *Bell) connect(ctx context.Context) (*pgx.Conn, error) {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
 	return conn, nil
+}
+
+func (b *Bell) dial(ctx context.Context) (*pgx.Conn, error) {
+	if b.listenURL != "" {
+		cfg, err := pgx.ParseConfig(b.listenURL)
+		if err != nil {
+			return nil, errors.New("the URL to listen at cannot be parsed") // not wrapped: it may quote the password
+		}
+		return pgx.ConnectConfig(ctx, cfg)
+	}
+	// The pool's own way is more than an address: a password may come from there.
+	cfg := b.db.Config()
+	if cfg.BeforeConnect != nil {
+		if err := cfg.BeforeConnect(ctx, cfg.ConnConfig); err != nil {
+			return nil, err
+		}
+	}
+	conn, err := pgx.ConnectConfig(ctx, cfg.ConnConfig)
+	if err == nil && cfg.AfterConnect != nil {
+		if err = cfg.AfterConnect(ctx, conn); err != nil {
+			_ = conn.Close(ctx) // it is of no use
+		}
+	}
+	return conn, err
 }
 
 func next(ctx context.Context, conn *pgx.Conn, patience time.Duration) (string, error) {

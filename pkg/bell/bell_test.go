@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/bell"
 )
@@ -25,7 +28,13 @@ type process struct {
 // join begins a process on db that listens at listenURL.
 func join(t *testing.T, db *pgtest.DB, url, listenURL string) process {
 	t.Helper()
-	p := process{bell.New(db.Pool(t, url), listenURL, "test", slog.New(slog.DiscardHandler)), make(chan bell.Bulletin, 100)}
+	return joined(t, bell.New(db.Pool(t, url), listenURL, "test", slog.New(slog.DiscardHandler)))
+}
+
+// joined begins a process of which b is the end.
+func joined(t *testing.T, b *bell.Bell) process {
+	t.Helper()
+	p := process{b, make(chan bell.Bulletin, 100)}
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx, func(b bell.Bulletin) { p.heard <- b }) }()
@@ -54,6 +63,46 @@ func (p process) next(t *testing.T, key string) bell.Bulletin {
 
 // everything waits until p is told that it may have missed anything.
 func (p process) everything(t *testing.T) { t.Helper(); p.next(t, "a key that nobody rings for") }
+
+// A pool whose passwords or roles come from its hooks has a bell likewise.
+func TestThePoolsOwnWay(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	cfg, err := pgxpool.ParseConfig(db.Admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := pgx.ParseConfig(db.CatalogURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+		c.User, c.Password = own.User, own.Password
+		return nil
+	}
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `SET search_path = public`)
+		return err
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	p := joined(t, bell.New(pool, "", "test", slog.New(slog.DiscardHandler)))
+	p.everything(t)
+	_, err = db.Pool(t, db.CatalogURL).Exec(t.Context(), `SELECT pg_notify('test.public', 'another one *')`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.everything(t)
+	var role string
+	err = db.Pool(t, db.Admin).QueryRow(t.Context(),
+		`SELECT usename FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN %'`).Scan(&role)
+	if err != nil || role != own.User {
+		t.Errorf("it listens as %q (%v), want %q", role, err, own.User)
+	}
+}
 
 func TestOthersAreTold(t *testing.T) {
 	t.Parallel()

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/pkg/bell"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
@@ -58,16 +59,16 @@ type Options struct {
 	Retention time.Duration
 	// ListenURL connects to the same database, as the same role, in a way that
 	// keeps a session: LISTEN does not work through a transaction pooler. Empty
-	// is the pool's own way, which is given up if it proves to be deaf.
+	// is the pool's own way.
 	ListenURL string
 }
 
 // Relay publishes the outbox of one service. Any number may run on one outbox.
 type Relay struct {
-	db       *pgxpool.Pool
 	queue    queue.Queue
 	publish  publisher
 	circuits map[string]*circuit // by aggregate type
+	bell     *bell.Bell
 	options  Options
 	log      *slog.Logger
 	beat     func()
@@ -92,10 +93,10 @@ func NewRelay(
 	db *pgxpool.Pool, client *pubsub.Client, topics map[string]string, log *slog.Logger, beat func(), o Options,
 ) (*Relay, error) {
 	r := &Relay{
-		db:       db,
 		queue:    queue.New(db),
 		publish:  publisher{client: client.TopicAdminClient, topics: topics},
 		circuits: newCircuits(topics),
+		bell:     bell.New(db, o.ListenURL, "outbox", log),
 		options:  o,
 		log:      log.With("component", "relay"),
 		beat:     beat,
@@ -147,7 +148,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	settling.Go(func() { r.settling(ctx, landed) })
 	beside.Go(func() { r.notify(ctx) })
-	beside.Go(func() { r.listen(ctx) })
+	beside.Go(func() { _ = r.bell.Run(ctx, r.heard) }) // it ends with ctx, and never with an error
 	if r.options.Retention > 0 {
 		beside.Go(func() { r.purge(ctx) })
 	}

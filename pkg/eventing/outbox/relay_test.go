@@ -247,9 +247,6 @@ func TestWithoutPreparedStatements(t *testing.T) {
 	if _, _, err := r.queue.Purge(t.Context(), time.Hour, 0); err != nil {
 		t.Error(err)
 	}
-	if err := r.sendNotify(t.Context(), "x"); err != nil {
-		t.Error(err)
-	}
 	b.relay(t, 1)
 	b.eventually(t, 1, `SELECT count(*) FROM outbox WHERE publish_attempts = 1 AND aggregate_id = 'b'`)
 	b.eventually(t, 0, unpublished+` AND aggregate_id = 'a'`)

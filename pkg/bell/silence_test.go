@@ -1,0 +1,158 @@
+package bell
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/pkg/eventing"
+)
+
+// wire is the way to a server. When it is broken, listeners' connections stay open
+// and bring nothing: that of a server which failed over without a word, or a
+// transaction pooler's.
+type wire struct {
+	net.Listener
+
+	to     string
+	mu     sync.Mutex
+	broken bool
+}
+
+// newWire returns url by way of a wire.
+func newWire(t *testing.T, to string) (w *wire, through string) {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = lis.Close() })
+	u, err := url.Parse(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w = &wire{Listener: lis, to: u.Host}
+	go w.serve()
+	u.Host = lis.Addr().String()
+	return w, u.String()
+}
+
+func (w *wire) serve() {
+	for {
+		client, err := w.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial("tcp", w.to)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		go copyUntil(server, client, nil)
+		go w.answer(client, server)
+	}
+}
+
+// answer passes on what the server says, and swallows what comes behind its answer
+// to a LISTEN while the wire is broken.
+func (w *wire) answer(client, server net.Conn) {
+	listening := false
+	copyUntil(client, server, func(said []byte) bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		pass := !listening || !w.broken
+		listening = listening || bytes.Contains(said, []byte("LISTEN\x00"))
+		return pass
+	})
+}
+
+// copyUntil copies what pass, which may be nil, lets through, and then closes both.
+func copyUntil(to, from net.Conn, pass func([]byte) bool) {
+	defer to.Close()
+	defer from.Close()
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buffer)
+		if n > 0 && (pass == nil || pass(buffer[:n])) {
+			if _, err := to.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (w *wire) setBroken(broken bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.broken = broken
+}
+
+const patience = 30 * time.Second
+
+// hasty runs a bell on url that is quick to doubt its connection.
+func hasty(t *testing.T, db *pgtest.DB, url string) (b *Bell, heard chan Bulletin) {
+	t.Helper()
+	b, heard = New(db.Pool(t, url), "", "test", slog.New(slog.DiscardHandler)), make(chan Bulletin, 1000)
+	soon := eventing.Backoff{Base: 10 * time.Millisecond, Cap: 10 * time.Millisecond}
+	b.pauses = pauses{silence: 50 * time.Millisecond, answer: 500 * time.Millisecond, retry: soon, deaf: soon}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- b.Run(ctx, func(n Bulletin) { heard <- n }) }()
+	t.Cleanup(func() { stop(); <-ended })
+	return b, heard
+}
+
+// changed waits until b has begun or ceased to hear.
+func changed(t *testing.T, heard chan Bulletin, when string) {
+	t.Helper()
+	select {
+	case <-heard:
+	case <-time.After(patience):
+		t.Fatalf("nothing changes %s", when)
+	}
+}
+
+// A failover that closes no connection leaves a listener to which nobody talks.
+func TestAServerThatGoesWithoutAWordIsNoticed(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	w, url := newWire(t, db.CatalogURL)
+	b, heard := hasty(t, db, url)
+	changed(t, heard, "at first")
+	w.setBroken(true)
+	changed(t, heard, "when the connection went silent")
+	if b.Hears() {
+		t.Error("it takes a silent connection for a good one")
+	}
+	w.setBroken(false)
+	changed(t, heard, "when new connections work")
+	if !b.Hears() {
+		t.Error("it hears, and does not say so")
+	}
+}
+
+// A stall while the first connection is tried is not taken for a pooler for ever.
+func TestDeafnessIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	w, url := newWire(t, db.CatalogURL)
+	w.setBroken(true)
+	b, heard := hasty(t, db, url)
+	if err := b.listenOnce(t.Context(), nil); err != errDeaf { //nolint:errorlint // not wrapped
+		t.Fatalf("%v, want errDeaf", err)
+	}
+	w.setBroken(false)
+	changed(t, heard, "when the stall is over")
+	other, _ := hasty(t, db, db.CatalogURL)
+	other.Ring("a")
+	changed(t, heard, "when another one rings")
+}
