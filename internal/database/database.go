@@ -9,6 +9,7 @@ import (
 
 	"github.com/exaring/otelpgx"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -32,12 +33,22 @@ func Open(ctx context.Context, url string) (*pgxpool.Pool, error) {
 		cfg.ConnConfig.ConnectTimeout = connectTimeout
 	}
 	cfg.ConnConfig.Tracer = otelpgx.NewTracer()
+	cfg.ConnConfig.OnPgError = closeIfReadOnly(cfg.ConnConfig.OnPgError)
 	cfg.AfterConnect = timesInUTC
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	return pool, nil
+}
+
+// closeIfReadOnly has a connection closed whose server refuses to write. After a
+// failover the old primary may live on as a standby and answer every ping: the
+// pool would hand out its connections until they are an hour old.
+func closeIfReadOnly(usual pgconn.PgErrorHandler) pgconn.PgErrorHandler {
+	return func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
+		return err.Code != "25006" && usual(conn, err)
+	}
 }
 
 // timesInUTC has timestamptz read in UTC; the default is the machine's time zone.

@@ -1,9 +1,13 @@
 package database
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/migrations"
@@ -40,6 +44,56 @@ func TestTimesAreUTC(t *testing.T) {
 			t.Errorf("%s: %v, %v, %v; want UTC", mode, at, missing, err)
 		}
 		pool.Close()
+	}
+}
+
+// A primary that a failover has made a standby keeps its connections.
+func TestReadOnlyConnectionsAreReplaced(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	separator := "?"
+	if strings.Contains(db.VideoURL, "?") {
+		separator = "&"
+	}
+	pool, err := Open(t.Context(), db.VideoURL+separator+"pool_max_conns=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	if _, err := pool.Exec(t.Context(), `SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY`); err != nil {
+		t.Fatal(err)
+	}
+	const write = `DELETE FROM idempotency_keys`
+	var refused *pgconn.PgError
+	if _, err := pool.Exec(t.Context(), write); !errors.As(err, &refused) || refused.Code != "25006" {
+		t.Fatalf("%v, want the server's own error", err)
+	}
+	if _, err := pool.Exec(t.Context(), write); err != nil {
+		t.Errorf("the connection is still in use: %v", err)
+	}
+	begun := func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), `SET TRANSACTION READ ONLY`); err != nil {
+			return err
+		}
+		_, err := tx.Exec(t.Context(), write)
+		return err
+	}
+	if err := pgx.BeginFunc(t.Context(), pool, begun); !errors.As(err, &refused) {
+		t.Errorf("%v, want the server's own error", err)
+	}
+	for range 3 {
+		if _, err := pool.Exec(t.Context(), `SELECT FROM no_table`); err == nil {
+			t.Error("there is such a table")
+		}
+	}
+	if n := pool.Stat().NewConnsCount(); n != 3 {
+		t.Errorf("%d connections were made, want one, and one for each that was read-only", n)
+	}
+	if _, err := pool.Exec(t.Context(), `SELECT pg_terminate_backend(pg_backend_pid())`); err == nil {
+		t.Error("a fatal error goes unnoticed")
+	}
+	if _, err := pool.Exec(t.Context(), write); err != nil {
+		t.Error(err)
 	}
 }
 

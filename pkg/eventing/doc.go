@@ -31,6 +31,10 @@
 // is commit order. Timestamps, sequences and transaction ids are not: a
 // transaction with a lower one can commit later.
 //
+// Of the pool, that it does not keep connections whose server has ceased to take
+// writes (SQLSTATE 25006): a failover may leave them open, and ends here only when
+// they do. pgconn's OnPgError is where to say so.
+//
 // Tables are named without a schema. Each service connects as a role whose
 // search_path is its own schema, so `outbox` and `inbox` are that service's.
 package eventing
