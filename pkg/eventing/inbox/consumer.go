@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -107,15 +108,16 @@ func (c *Consumer) Run(ctx context.Context) error {
 // RunFrom is Run with messages from elsewhere, such as a test's memory.
 func (c *Consumer) RunFrom(ctx context.Context, receive Receive) error {
 	defer c.metrics.unregister()
-	received, kept := make(chan struct{}), make(chan struct{})
+	received := make(chan struct{})
+	open, ended := context.WithCancel(context.WithoutCancel(ctx))
 	go func() {
 		defer close(received)
+		defer ended()
 		c.receive(ctx, receive)
 	}()
-	go func() {
-		defer close(kept)
-		c.keep(ctx)
-	}()
+	var beside sync.WaitGroup
+	beside.Go(func() { c.keep(ctx) })
+	beside.Go(func() { c.heed(open) })
 	c.work(ctx)
 	// receive returns when everything it handed out is settled.
 	limit := time.NewTimer(drainTime)
@@ -125,7 +127,7 @@ func (c *Consumer) RunFrom(ctx context.Context, receive Receive) error {
 		case d := <-c.incoming:
 			c.giveBack(ctx, d)
 		case <-received:
-			<-kept
+			beside.Wait()
 			return nil
 		case <-limit.C:
 			c.log.WarnContext(ctx, "stream did not close in time, its messages come back when their leases end")

@@ -65,6 +65,18 @@ func (c *Consumer) ack(ctx context.Context, d *delivery) {
 	}
 }
 
+// heed looks at what the broker says of acks, until ctx ends.
+func (c *Consumer) heed(ctx context.Context) {
+	for {
+		select {
+		case r := <-c.acks:
+			c.acked(ctx, r)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // acked counts an ack that the broker refused: the lease was lost. The message
 // comes again, and is then a duplicate.
 func (c *Consumer) acked(ctx context.Context, r *pubsub.AckResult) {
