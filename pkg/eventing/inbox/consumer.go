@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -190,7 +191,10 @@ func (c *Consumer) work(ctx context.Context) {
 		case d := <-c.incoming:
 			batch = c.gather(d)
 		}
-		unsettled = append(unsettled, c.process(ctx, fold(batch))...)
+		// More may have gathered behind a hold than a transaction should have.
+		for part := range slices.Chunk(fold(batch), maxBatch) {
+			unsettled = append(unsettled, c.process(ctx, part)...)
+		}
 	}
 }
 

@@ -3,10 +3,11 @@ package inbox
 import (
 	"context"
 	"errors"
-	"maps"
+	"fmt"
 	"strconv"
 	"time"
 
+	"cloud.google.com/go/pubsub/v2"
 	vkit "cloud.google.com/go/pubsub/v2/apiv1"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 
@@ -36,18 +37,42 @@ type deadLetters struct {
 func (t deadLetters) publish(ctx context.Context, d *delivery, reason error, attempts int) error {
 	ctx, cancel := context.WithTimeout(ctx, deadLetterTimeout)
 	defer cancel()
-	m := d.message()
-	attrs := maps.Clone(m.Attributes)
-	if attrs == nil {
-		attrs = map[string]string{}
-	}
-	attrs[AttrDeadLetterReason] = eventing.Reason(reason.Error())
-	attrs[AttrDeadLetterAttempts] = strconv.Itoa(attempts)
 	_, err := t.client.Publish(ctx, &pubsubpb.PublishRequest{
-		Topic:    t.topic,
-		Messages: []*pubsubpb.PubsubMessage{{Data: m.Data, Attributes: attrs, OrderingKey: m.OrderingKey}},
+		Topic: t.topic, Messages: []*pubsubpb.PubsubMessage{letter(d.message(), reason.Error(), attempts)},
 	})
 	return err
+}
+
+// What a message may have (https://cloud.google.com/pubsub/quotas#resource_limits).
+// Bytes are under the limit of 10 MB for a request, with room for attributes.
+const (
+	maxAttributes  = 100
+	maxLetterBytes = 9_500_000
+)
+
+// letter is m with why it is dead. What is at the limits has no room for that: so
+// attributes that are no event's go first, and data beyond any event's is cut off.
+// Refused by the broker, it would be tried again for ever.
+func letter(m *pubsub.Message, reason string, attempts int) *pubsubpb.PubsubMessage {
+	data := m.Data
+	if len(data) > maxLetterBytes {
+		data = data[:maxLetterBytes]
+		reason = fmt.Sprintf("(cut off, of %d bytes) %s", len(m.Data), reason)
+	}
+	attrs := map[string]string{
+		AttrDeadLetterReason: eventing.Reason(reason), AttrDeadLetterAttempts: strconv.Itoa(attempts),
+	}
+	for key := range (eventing.Event{TraceParent: "of the request"}).Message().GetAttributes() {
+		if value, ok := m.Attributes[key]; ok {
+			attrs[key] = value
+		}
+	}
+	for key, value := range m.Attributes {
+		if _, ok := attrs[key]; !ok && len(attrs) < maxAttributes {
+			attrs[key] = value
+		}
+	}
+	return &pubsubpb.PubsubMessage{Data: data, Attributes: attrs, OrderingKey: m.OrderingKey}
 }
 
 // bury holds d's aggregate until d is in the dead letters: published, then

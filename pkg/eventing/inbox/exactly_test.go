@@ -1,6 +1,10 @@
 package inbox
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,8 +18,8 @@ import (
 	"example.com/lockstep/pkg/localpubsub"
 )
 
-// exactly returns a client of an exactly-once subscription, whose server's clock is
-// the test's to put forward.
+// exactly returns a client of an exactly-once subscription and of its dead letters,
+// whose server's clock is the test's to put forward.
 func exactly(t *testing.T) (*pubsub.Client, *localpubsub.Clock) {
 	t.Helper()
 	clock := localpubsub.NewClock()
@@ -24,7 +28,8 @@ func exactly(t *testing.T) (*pubsub.Client, *localpubsub.Clock) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Close() })
-	conn, err := grpc.NewClient(server.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(server.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(20<<20)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,14 +38,16 @@ func exactly(t *testing.T) (*pubsub.Client, *localpubsub.Clock) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	if _, err := client.TopicAdminClient.CreateTopic(t.Context(), &pubsubpb.Topic{Name: topic}); err != nil {
-		t.Fatal(err)
-	}
-	_, err = client.SubscriptionAdminClient.CreateSubscription(t.Context(), &pubsubpb.Subscription{
-		Name: "projects/test/subscriptions/" + subscription, Topic: topic, EnableExactlyOnceDelivery: true, AckDeadlineSeconds: 10,
-	})
-	if err != nil {
-		t.Fatal(err)
+	for name, from := range map[string]string{subscription: topic, subscription + ".dlq": deadTopic} {
+		if _, err := client.TopicAdminClient.CreateTopic(t.Context(), &pubsubpb.Topic{Name: from}); err != nil {
+			t.Fatal(err)
+		}
+		_, err = client.SubscriptionAdminClient.CreateSubscription(t.Context(), &pubsubpb.Subscription{
+			Name: "projects/test/subscriptions/" + name, Topic: from, EnableExactlyOnceDelivery: true, AckDeadlineSeconds: 10,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	return client, clock
 }
@@ -79,5 +86,56 @@ func TestARefusedAckIsNoticed(t *testing.T) {
 	b.eventually(t, 1, withDone)
 	if n := b.count(t, effects, "a"); n != 1 {
 		t.Errorf("%d effects", n)
+	}
+}
+
+// A message at the limits of Pub/Sub has no room for why it is dead. It must find
+// its way all the same, or it is tried for ever.
+func TestADeadLetterFits(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.client, _ = exactly(t)
+	c := b.consumer(t)
+	const many, large = 100, 10_000_000
+	crowded := event("crowded", 1).Message().Attributes
+	for i := 0; len(crowded) < many; i++ {
+		crowded[fmt.Sprint("_", i)] = "x"
+	}
+	cut := fmt.Sprintf("cut off, of %d bytes", large-20)
+	for name, m := range map[string]struct {
+		pubsub.Message
+
+		reason string
+	}{
+		"crowded": {pubsub.Message{Data: []byte("p"), Attributes: crowded}, "why"},
+		"large":   {pubsub.Message{Data: make([]byte, large-20)}, cut},
+		"by dead-letter policy": {pubsub.Message{Data: []byte("p"), Attributes: map[string]string{
+			"googclient_schemaname": "s", "CloudPubSubDeadLetterSourceDeliveryCount": "5",
+		}}, "why"},
+	} {
+		m.ID = name
+		d := &delivery{messages: []*pubsub.Message{&m.Message}}
+		if err := c.dead.publish(t.Context(), d, errors.New("why "+strings.Repeat("ü", 1000)), 3); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		pulled, err := b.client.SubscriptionAdminClient.Pull(t.Context(), &pubsubpb.PullRequest{
+			Subscription: "projects/test/subscriptions/" + subscription + ".dlq", MaxMessages: 1,
+		})
+		if err != nil || len(pulled.GetReceivedMessages()) != 1 {
+			t.Fatalf("%s: %v, %v", name, pulled, err)
+		}
+		letter := pulled.GetReceivedMessages()[0].GetMessage()
+		for key := range event("a", 1).Message().Attributes {
+			if letter.GetAttributes()[key] != m.Attributes[key] {
+				t.Errorf("%s: %s is %q, want %q", name, key, letter.GetAttributes()[key], m.Attributes[key])
+			}
+		}
+		if got := letter.GetAttributes(); got[AttrDeadLetterAttempts] != "3" || !strings.Contains(got[AttrDeadLetterReason], m.reason) {
+			t.Errorf("%s: after %s attempts because of %.60q", name, got[AttrDeadLetterAttempts], got[AttrDeadLetterReason])
+		}
+		if !bytes.HasPrefix(m.Data, letter.GetData()) || len(letter.GetData()) < min(len(m.Data), maxLetterBytes) {
+			t.Errorf("%s: %d of %d bytes are left", name, len(letter.GetData()), len(m.Data))
+		}
 	}
 }

@@ -1,11 +1,16 @@
 package inbox
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"cloud.google.com/go/pubsub/v2"
+	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/pkg/eventing"
 )
@@ -69,5 +74,30 @@ func TestAnEventIDThatIsUsedTwice(t *testing.T) {
 	}
 	if n := b.count(t, `SELECT count(*) FROM inbox WHERE event_id = $1 AND status = 'done' AND aggregate_id = 'a'`, first.ID); n != 1 {
 		t.Error("the first one's row is not what it was")
+	}
+}
+
+// Whatever has gathered behind a long gap, a transaction stays small.
+func TestWhatWasHeldIsAppliedInParts(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	const n = 2*maxBatch + 1
+	var largest atomic.Int64
+	c.handler.Apply = func(_ context.Context, _ pgx.Tx, changes []Change) ([]Outcome, error) {
+		largest.Store(max(largest.Load(), int64(len(changes))))
+		return slices.Repeat([]Outcome{Stale}, len(changes)), nil
+	}
+	for v := range n {
+		c.hold(t.Context(), delivered(event("a", int64(v+1))), func(context.Context) {})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var working sync.WaitGroup
+	working.Go(func() { c.work(ctx) })
+	b.eventually(t, n, withDone)
+	cancel()
+	working.Wait()
+	if largest.Load() != maxBatch {
+		t.Errorf("up to %d events in a transaction, want %d", largest.Load(), maxBatch)
 	}
 }
