@@ -3,7 +3,6 @@ package localbroker
 import (
 	"context"
 	"net/http"
-	"strings"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
@@ -32,7 +31,7 @@ const (
 // as long as Pub/Sub does.
 func (p *provisioner) fit(ctx context.Context, s *pubsubpb.Subscription) {
 	if p.of == unasked {
-		p.of = askKind(ctx, strings.TrimPrefix(p.broker, "passthrough:///"))
+		p.of = askKind(ctx, p.addr)
 	}
 	if p.of == ours {
 		return

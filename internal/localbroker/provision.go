@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"strings"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
@@ -21,6 +22,10 @@ const (
 	// connectTime bounds one attempt to connect.
 	connectTime = 2 * time.Second
 )
+
+// lookedUpLate is the scheme of addresses that are looked up for each attempt: a
+// restarted container may have another.
+const lookedUpLate = "passthrough:///"
 
 // reconnect is impatient: who publishes to a broker that has forgotten everything
 // should find it provisioned.
@@ -55,8 +60,7 @@ func connect(addr string) (*grpc.ClientConn, error) {
 	if addr == "" {
 		return nil, errors.New("provision: no address of a local broker: set PUBSUB_EMULATOR_HOST")
 	}
-	// Looked up for each attempt: a restarted container may have another address.
-	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	conn, err := grpc.NewClient(lookedUpLate+addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: connectTime}))
 	if err != nil {
@@ -66,12 +70,13 @@ func connect(addr string) (*grpc.ClientConn, error) {
 }
 
 func provision(ctx context.Context, conn *grpc.ClientConn, project string) (Provisioned, error) {
+	addr := strings.TrimPrefix(conn.Target(), lookedUpLate)
 	p := provisioner{
-		project: project, broker: conn.Target(), schemas: pubsubpb.NewSchemaServiceClient(conn),
+		project: project, addr: addr, schemas: pubsubpb.NewSchemaServiceClient(conn),
 		topics: pubsubpb.NewPublisherClient(conn), subscriptions: pubsubpb.NewSubscriberClient(conn),
 	}
 	if err := p.all(ctx); err != nil {
-		return p.done, fmt.Errorf("provision %s: %w", conn.Target(), err)
+		return p.done, fmt.Errorf("provision %s: %w", addr, err)
 	}
 	return p.done, nil
 }
@@ -81,7 +86,7 @@ type provisioner struct {
 	topics        pubsubpb.PublisherClient
 	subscriptions pubsubpb.SubscriberClient
 	schemas       pubsubpb.SchemaServiceClient
-	broker        string     // its target
+	addr          string     // of the broker
 	of            brokerKind // asked for once
 	done          Provisioned
 }

@@ -121,6 +121,15 @@ func checkSubscriptions(tb testing.TB, addr string, kind Kind) {
 	}
 }
 
+func TestProvisionNamesTheAddress(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Provision(ctx, "127.0.0.1:1", project); err == nil || !strings.HasPrefix(err.Error(), "provision 127.0.0.1:1: ") {
+		t.Errorf("%v, want the address as it was given", err)
+	}
+}
+
 func TestProvisionRefusesNoAddress(t *testing.T) {
 	t.Setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1") // must not be used
 	_, err := Provision(t.Context(), "", project)
