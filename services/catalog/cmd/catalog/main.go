@@ -20,12 +20,12 @@ import (
 
 const environment = `  LISTEN_DATABASE_URL    the same database past a transaction pooler; without
                          one that can LISTEN, waiting reads poll
-  GOOGLE_CLOUD_PROJECT   the project of the subscriptions video.events.catalog
-                          and engagement.events.catalog
+  GOOGLE_CLOUD_PROJECT   project of the subscriptions video.events.catalog and
+                         engagement.events.catalog
   VIDEO_SERVICE_ADDR     gRPC of the service that owns videos, host:port; on
                          port 443 with TLS and an ID token of Google's
-  PUBSUB_ENDPOINT        a regional endpoint, host:port (the global one)
-  PUBSUB_EMULATOR_HOST   an emulator in place of Pub/Sub, host:port`
+  PUBSUB_ENDPOINT        regional endpoint of Pub/Sub, host:port
+  PUBSUB_EMULATOR_HOST   emulator in place of Pub/Sub, host:port`
 
 var deadLetters = operator.DeadLetters{
 	Subscriptions: []string{catalog.Subscription, catalog.EngagementSubscription}, OwnerVariable: "VIDEO_SERVICE_ADDR",
