@@ -21,6 +21,9 @@ const (
 	DefaultSize = 50
 	// MaxSize bounds what one request may cost.
 	MaxSize = 200
+	// maxBytes of text, with what goes around it, are a message that every client of
+	// gRPC takes: 4 MiB unless it is told otherwise.
+	maxBytes = 3 << 20
 )
 
 // Size is the query parameter page_size, or DefaultSize without one. It blames what is
@@ -63,6 +66,18 @@ func Parse[K Key](token, filter string, bad *problem.Faults) (last K) {
 	}
 	bad.Unless(Token(last, filter) == token, "page_token", "must be the next_page_token of a list with the same filters")
 	return last
+}
+
+// Fit is how many of the first size items, but at least one, a page can hold whose
+// texts are that long.
+func Fit[T any](items []T, size int, text func(T) int) int {
+	sum := 0
+	for i, item := range items[:min(size, len(items))] {
+		if sum += text(item); sum > maxBytes {
+			return max(i, 1)
+		}
+	}
+	return size
 }
 
 // Cut returns the first size items, and the token of the page behind them, which is

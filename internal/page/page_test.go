@@ -96,3 +96,24 @@ func TestSizeOfAQuery(t *testing.T) {
 		}
 	}
 }
+
+func TestFit(t *testing.T) {
+	t.Parallel()
+	const mib = 1 << 20
+	for _, test := range []struct {
+		items      []int
+		size, want int
+	}{
+		{nil, 7, 7},
+		{[]int{1, 2, 3}, 2, 2},
+		{[]int{1, 2, 3}, 3, 3},
+		{[]int{mib, mib, mib}, 50, 50},
+		{[]int{mib, mib, mib, 1, 1}, 50, 3},
+		{[]int{mib, mib, mib, 1}, 3, 3},
+		{[]int{5 * mib, 1}, 50, 1},
+	} {
+		if got := Fit(test.items, test.size, func(n int) int { return n }); got != test.want {
+			t.Errorf("Fit(%v, %d) = %d, want %d", test.items, test.size, got, test.want)
+		}
+	}
+}

@@ -191,6 +191,6 @@ func (s *Service) List(ctx context.Context, q Query, d fresh.Demand) (Page, erro
 	if err != nil {
 		return Page{}, err
 	}
-	videos, next := page.Cut(videos, q.PageSize, func(v Video) uuid.UUID { return v.ID }, q.filter())
+	videos, next := page.Cut(videos, page.Fit(videos, q.PageSize, Video.text), func(v Video) uuid.UUID { return v.ID }, q.filter())
 	return Page{Videos: videos, Next: next, Source: sourceOf(outcome), Stale: stale}, nil
 }

@@ -15,6 +15,7 @@ import (
 	"example.com/lockstep/internal/page"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing/inbox"
+	catalogv1 "example.com/lockstep/proto/catalog/v1"
 )
 
 func titles(p Page) (titles []string) {
@@ -166,4 +167,31 @@ func TestRepairEndsTheWaitOfOthers(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// Clients of gRPC take messages of 4 MiB, unless they are told otherwise.
+func TestPagesOfLongVideosFitIntoAMessage(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	client := catalogv1.NewCatalogServiceClient(f.dial(t))
+	const n = page.MaxSize + 1
+	if _, err := f.pool.Exec(t.Context(), `
+		INSERT INTO video_projection (video_id, uploader_id, title, description, duration_seconds, version, epoch, created_at, updated_at)
+		SELECT gen_random_uuid(), gen_random_uuid(), repeat('🎬', 500), repeat('🎬', 10000), 1, 1, 1, now(), now() FROM generate_series(1, $1)`, n); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for token, pages := "", 0; pages == 0 || token != ""; pages++ {
+		answer, err := client.ListVideos(t.Context(), &catalogv1.ListVideosRequest{PageSize: page.MaxSize, PageToken: token})
+		if err != nil || len(answer.GetVideos()) == 0 {
+			t.Fatalf("page %d: %d videos, %v", pages, len(answer.GetVideos()), err)
+		}
+		for _, v := range answer.GetVideos() {
+			seen[v.GetVideoId()] = true
+		}
+		token = answer.GetNextPageToken()
+	}
+	if len(seen) != n {
+		t.Errorf("%d videos on all pages, want %d", len(seen), n)
+	}
 }

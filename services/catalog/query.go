@@ -19,7 +19,7 @@ type Query struct {
 	UploaderID string
 	// Title is contained in the title, whatever the case.
 	Title string
-	// PageSize is at most 200; 0 means 50.
+	// PageSize is at most 200; 0 means 50. Of very long videos a page has fewer.
 	PageSize int
 	// PageToken is the Next of the page before, with the same filters.
 	PageToken string
@@ -45,6 +45,9 @@ func (q *Query) check() (before uuid.UUID, err error) {
 	}
 	return page.Parse[uuid.UUID](q.PageToken, q.filter(), &bad), bad.Err()
 }
+
+// text is how much of it a message must hold, in bytes.
+func (v Video) text() int { return len(v.Title) + len(v.Description) }
 
 // filter is what a page token is bound to.
 func (q *Query) filter() string { return q.UploaderID + " " + q.Title }

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"example.com/lockstep/internal/page"
 	"example.com/lockstep/internal/problem"
 	videov1 "example.com/lockstep/proto/video/v1"
 )
@@ -238,5 +239,29 @@ func TestPageTokenIsBoundToItsFilters(t *testing.T) {
 	}
 	if r := a.call("GET", "/v1/videos?page_size=7&page_token="+token, nil); r.Status != http.StatusOK {
 		t.Errorf("another page size: %d %s", r.Status, r.Raw)
+	}
+}
+
+// Clients of gRPC take messages of 4 MiB, unless they are told otherwise.
+func TestPagesOfLongVideosFitIntoAMessage(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	const n = page.MaxSize + 1
+	a.exec(`
+		INSERT INTO video.videos (video_id, uploader_id, title, description, duration_seconds, version, created_at, updated_at)
+		SELECT gen_random_uuid(), gen_random_uuid(), repeat('🎬', 500), repeat('🎬', 10000), 1, 1, now(), now() FROM generate_series(1, $1)`, n)
+	seen := map[string]bool{}
+	for token, pages := "", 0; pages == 0 || token != ""; pages++ {
+		answer, err := a.rpc.ListVideos(t.Context(), &videov1.ListVideosRequest{PageSize: page.MaxSize, PageToken: token})
+		if err != nil || len(answer.GetVideos()) == 0 {
+			t.Fatalf("page %d: %d videos, %v", pages, len(answer.GetVideos()), err)
+		}
+		for _, v := range answer.GetVideos() {
+			seen[v.GetVideoId()] = true
+		}
+		token = answer.GetNextPageToken()
+	}
+	if len(seen) != n {
+		t.Errorf("%d videos on all pages, want %d", len(seen), n)
 	}
 }

@@ -16,8 +16,11 @@ type Filter struct {
 	IncludeDeleted bool
 }
 
-// List returns up to size (1 to 200) videos, newest first, and a token for the
-// page behind them, which is empty on the last.
+// text is how much of it a message must hold, in bytes.
+func (v Video) text() int { return len(v.Title) + len(v.Description) }
+
+// List returns up to size (1 to 200) videos, newest first, of very long ones fewer, and
+// a token for the page behind them, which is empty on the last.
 func (s *Service) List(ctx context.Context, f Filter, size int, token string) (videos []Video, next string, err error) {
 	var bad problem.Faults
 	filter := fmt.Sprint(f)
@@ -30,6 +33,6 @@ func (s *Service) List(ctx context.Context, f Filter, size int, token string) (v
 	if err != nil {
 		return nil, "", fmt.Errorf("list videos: %w", err)
 	}
-	videos, next = page.Cut(videos, size, func(v Video) uuid.UUID { return v.ID }, filter)
+	videos, next = page.Cut(videos, page.Fit(videos, size, Video.text), func(v Video) uuid.UUID { return v.ID }, filter)
 	return videos, next, nil
 }

@@ -457,7 +457,8 @@ func (x *GetVideoResponse) GetStale() []*Lag {
 
 type ListVideosRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 0 means 50; at most 200.
+	// 0 means 50; at most 200. Of very long videos a page has fewer: it fits into a
+	// message of 4 MiB.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// next_page_token of the page before; the filters must be the same.
 	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
