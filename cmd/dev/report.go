@@ -18,6 +18,7 @@ type report struct {
 	Steps    []walk.Step `json:"steps"`
 
 	videoURL, catalogURL string
+	operate              string // commands
 }
 
 func (r report) writeJSON(w io.Writer) error { return json.NewEncoder(w).Encode(r) }
@@ -55,8 +56,20 @@ catalog  %[2]s
   curl -i %[1]s/v1/videos -d '{"uploader_id":"7d3c1f0e-5b7a-4c7e-9a64-0f2f6f3d5a11","title":"Mine"}' -H 'Content-Type: application/json'
   curl -i %[2]s/v1/videos/VIDEO_ID -H 'Consistency-Token: TOKEN' -H 'Prefer: wait=2'
   curl %[2]s/v1/videos
-
+%[3]s
 Serving until Ctrl-C.
-`, r.videoURL, r.catalogURL)
+`, r.videoURL, r.catalogURL, r.operate)
 	return err
+}
+
+// operating are an operator's first commands, for another terminal. The URLs of a
+// database of the user's own are not shown: they may hold a password.
+func operating(p pair, all *parts) string {
+	if all.db.server == nil {
+		return ""
+	}
+	return fmt.Sprintf(`
+  DATABASE_URL='%s' go run ./services/video/cmd/video outbox status
+  DATABASE_URL='%s' PUBSUB_EMULATOR_HOST=%s GOOGLE_CLOUD_PROJECT=%s VIDEO_SERVICE_ADDR=%s go run ./services/catalog/cmd/catalog dlq list
+`, all.videoURL, all.catalogURL, all.broker.addr, p.project, all.video.Addr())
 }

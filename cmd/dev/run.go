@@ -132,7 +132,10 @@ func (p pair) serve(ctx context.Context, all *parts) error {
 
 // show waits for catalog and walks a video through.
 func (p pair) show(ctx context.Context, all *parts) error {
-	r := report{Postgres: all.db.description, PubSub: all.broker.description, videoURL: baseURL(all.video), catalogURL: baseURL(all.catalog)}
+	r := report{
+		Postgres: all.db.description, PubSub: all.broker.description,
+		videoURL: baseURL(all.video), catalogURL: baseURL(all.catalog), operate: operating(p, all),
+	}
 	if err := walk.AwaitReady(ctx, "catalog", r.catalogURL); err != nil {
 		return err
 	}

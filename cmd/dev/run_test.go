@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"runtime"
 	"strings"
 	"syscall"
@@ -49,6 +50,7 @@ func TestServing(t *testing.T) {
 	}
 	t.Run("until Ctrl-C", servesUntilInterrupted)
 	t.Run("until Postgres ends", servesUntilPostgresEnds)
+	t.Run("with an operator's commands", showsAnOperatorsCommands)
 }
 
 func takenPort(t *testing.T, port string) {
@@ -92,6 +94,33 @@ func servesUntilPostgresEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if code := l.wait(t); code != 1 || !strings.Contains(l.stderr.String(), "Postgres has ended") {
+		t.Errorf("exit code %d, stderr:\n%s", code, l.stderr.String())
+	}
+}
+
+// showsAnOperatorsCommands types what a run shows, in another shell.
+func showsAnOperatorsCommands(t *testing.T) {
+	l := command(t, nil, "--pubsub", "local")
+	l.serving(t)
+	answers := map[string]string{"video outbox status": "oldest to send", "catalog dlq list": "SUBSCRIPTION"}
+	for line := ""; line != "Serving until Ctrl-C."; line = l.line(t) {
+		for typed, want := range answers {
+			if !strings.HasSuffix(line, typed) {
+				continue
+			}
+			delete(answers, typed)
+			shell := exec.CommandContext(t.Context(), "sh", "-c", line)
+			shell.Dir = "../.."
+			if out, err := shell.CombinedOutput(); err != nil || !strings.Contains(string(out), want) {
+				t.Errorf("%s: %v\n%s", line, err, out)
+			}
+		}
+	}
+	if len(answers) > 0 {
+		t.Errorf("not shown: %v", answers)
+	}
+	l.signal(t, os.Interrupt)
+	if code := l.wait(t); code != 0 {
 		t.Errorf("exit code %d, stderr:\n%s", code, l.stderr.String())
 	}
 }
