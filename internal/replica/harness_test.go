@@ -1,0 +1,257 @@
+package replica_test
+
+import (
+	"context"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/internal/fresh"
+	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/replica"
+	"example.com/lockstep/pkg/bell"
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/inbox"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// patience ends a test that would otherwise hang.
+const patience = 30 * time.Second
+
+// note is a row of the copy that these tests keep. Its key has two columns, which do
+// not come first.
+type note struct {
+	Body           *string // NULL is refused by the table
+	Owner, Name    string
+	Epoch, Version int64
+	Deleted        bool
+}
+
+const noteSchema = `
+	CREATE TABLE catalog.notes (owner text, name text, body text NOT NULL, deleted bool NOT NULL, epoch bigint NOT NULL,
+		version bigint NOT NULL CHECK (version > 0), applied_at timestamptz NOT NULL DEFAULT '2000-01-01', PRIMARY KEY (owner, name));
+	GRANT SELECT, INSERT, UPDATE ON catalog.notes TO catalog_service`
+
+const noteColumns = `body, owner, name, epoch, version, deleted`
+
+// newNote is a note as its events and its owner name it: "owner/name".
+func newNote(id string, epoch, version int64, body string) note {
+	owner, name, _ := strings.Cut(id, "/")
+	return note{Body: &body, Owner: owner, Name: name, Epoch: epoch, Version: version}
+}
+
+func newGrave(id string, epoch, version int64) note {
+	n := newNote(id, epoch, version, "")
+	n.Deleted = true
+	return n
+}
+
+func (n note) id() string { return n.Owner + "/" + n.Name }
+
+func positionOf(n note) inbox.Position {
+	return inbox.Position{Epoch: n.Epoch, Version: n.Version, Deleted: n.Deleted}
+}
+
+var noteWriter = replica.NewWriter("notes", "owner, name", "concat(owner, '/', name)", positionOf,
+	replica.Of("body", "text", func(n note) *string { return n.Body }),
+	replica.Of("owner", "text", func(n note) string { return n.Owner }),
+	replica.Of("version", "bigint", func(n note) int64 { return n.Version }),
+	replica.Of("name", "text", func(n note) string { return n.Name }),
+	replica.Of("deleted", "bool", func(n note) bool { return n.Deleted }),
+	replica.Of("epoch", "bigint", func(n note) int64 { return n.Epoch }))
+
+func lockNotes(ctx context.Context, tx pgx.Tx, ids []string) (map[string]note, error) {
+	rows, _ := tx.Query(ctx, `SELECT `+noteColumns+` FROM notes WHERE concat(owner, '/', name) = ANY ($1)
+		ORDER BY owner, name FOR UPDATE`, ids)
+	return replica.ByID(rows, pgx.RowToStructByPos[note], note.id)
+}
+
+// change is a change to n's version, of which n is what it says.
+func change(kind inbox.Kind, n note) inbox.Change {
+	return inbox.Change{Kind: kind, Payload: n, Event: eventing.Event{
+		AggregateType: "note", AggregateID: n.id(), Epoch: n.Epoch, Version: n.Version,
+	}}
+}
+
+func snapshot(n note) inbox.Change {
+	if n.Deleted {
+		return change(inbox.Deleted, n)
+	}
+	return change(inbox.Snapshot, n)
+}
+
+// shelf is a copy of notes beside an owner whose state the test sets.
+type shelf struct {
+	replica.Table[note]
+
+	admin, db *pgxpool.Pool
+	watch     *statements
+
+	mu    sync.Mutex
+	owner map[string]note
+	away  error
+	asked []string
+	waits []time.Duration // that the questions were given
+}
+
+func newShelf(t *testing.T) *shelf {
+	t.Helper()
+	pg := pgtest.New(t)
+	s := &shelf{admin: pg.Pool(t, pg.Admin), watch: &statements{}, owner: map[string]note{}}
+	if _, err := s.admin.Exec(t.Context(), noteSchema); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := pgxpool.ParseConfig(pg.CatalogURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.ConnConfig.Tracer = s.watch
+	if s.db, err = pgxpool.NewWithConfig(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.db.Close)
+	s.Table = replica.Table[note]{
+		DB: s.db, Type: "note", Snapshot: snapshot, Ask: s.ask, Look: s.look,
+		Decode: func(e eventing.Event) (inbox.Change, error) {
+			return inbox.Change{Kind: inbox.Put, Payload: newNote(e.AggregateID, e.Epoch, e.Version, string(e.Payload))}, nil
+		},
+		Rows: inbox.Rows[note]{
+			Lock: lockNotes, Position: positionOf, Write: noteWriter.Write,
+			Onto: func(_ note, c inbox.Change) note { return c.Payload.(note) },
+		},
+	}
+	s.wait(s.look)
+	return s
+}
+
+// wait gives s waiters that look by look, once something runs them.
+func (s *shelf) wait(look consistency.Look) {
+	s.Waiters = consistency.NewWaiters(10, look, bell.New(s.db, "", "replica", slog.New(slog.DiscardHandler)))
+}
+
+func (s *shelf) ask(_ context.Context, id string, timeout time.Duration) (note, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked, s.waits = append(s.asked, id), append(s.waits, timeout)
+	n, known := s.owner[id]
+	switch {
+	case s.away != nil:
+		return note{}, s.away
+	case !known:
+		return note{}, replica.ErrUnknown
+	}
+	return n, nil
+}
+
+func (s *shelf) look(ctx context.Context, wanted []consistency.Position) (found []consistency.Position, err error) {
+	ids := make([]string, len(wanted))
+	for i, p := range wanted {
+		ids[i] = p.AggregateID
+	}
+	rows, _ := s.db.Query(ctx, `SELECT 'note', concat(owner, '/', name), epoch, version FROM notes WHERE concat(owner, '/', name) = ANY ($1)`, ids)
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[consistency.Position])
+}
+
+// has sets what the owner has.
+func (s *shelf) has(notes ...note) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, n := range notes {
+		s.owner[n.id()] = n
+	}
+}
+
+// apply puts changes through Rows in a transaction of their own.
+func (s *shelf) apply(t *testing.T, changes ...inbox.Change) []inbox.Outcome {
+	t.Helper()
+	var outcomes []inbox.Outcome
+	err := pgx.BeginFunc(t.Context(), s.db, func(tx pgx.Tx) (err error) {
+		outcomes, err = s.Rows.Apply(t.Context(), tx, changes)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return outcomes
+}
+
+// rows is the whole table, by key.
+func (s *shelf) rows(t *testing.T) []note {
+	t.Helper()
+	rows, _ := s.db.Query(t.Context(), `SELECT `+noteColumns+` FROM notes ORDER BY owner, name`)
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[note])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func at(id string, epoch, version int64) consistency.Position {
+	return consistency.Position{AggregateType: "note", AggregateID: id, Epoch: epoch, Version: version}
+}
+
+func demand(t *testing.T, q fresh.Request, wanted ...consistency.Position) fresh.Demand {
+	t.Helper()
+	q.Token = consistency.Token{Positions: wanted}.String()
+	d, err := q.Demand("note", func(string) bool { return true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// statements are those sent on a pool.
+type statements struct {
+	mu  sync.Mutex
+	sql []string
+}
+
+func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sql = append(s.sql, q.SQL)
+	return ctx
+}
+
+func (*statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// about counts the statements that have part in them.
+func (s *statements) about(part string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for sql := range slices.Values(s.sql) {
+		if strings.Contains(sql, part) {
+			n++
+		}
+	}
+	return n
+}
+
+// untilSomebodyWaits returns when a session of s waits for another's row.
+func (s *shelf) untilSomebodyWaits(t *testing.T) {
+	t.Helper()
+	s.until(t, "a session waits for a lock", func() bool {
+		var n int
+		err := s.admin.QueryRow(t.Context(), `
+			SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n)
+		return err == nil && n > 0
+	})
+}
+
+func (*shelf) until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !holds(); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatal("not so: " + what)
+		}
+	}
+}

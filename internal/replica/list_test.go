@@ -1,0 +1,179 @@
+package replica_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"example.com/lockstep/internal/fresh"
+	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/internal/replica"
+	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/inbox"
+)
+
+// pages is how a list of s reads: it keeps the page that it has read last.
+type pages struct {
+	*shelf
+	last  []note
+	reads int
+}
+
+func (p *pages) look(t *testing.T) func(context.Context, []consistency.Position) (int, error) {
+	return func(_ context.Context, wanted []consistency.Position) (reached int, err error) {
+		p.last = p.rows(t)
+		p.reads++
+		for _, w := range wanted {
+			for _, n := range p.last {
+				if n.id() == w.AggregateID && w.Reached(n.Epoch, n.Version) {
+					reached++
+				}
+			}
+		}
+		return reached, nil
+	}
+}
+
+func TestListIsBroughtForward(t *testing.T) {
+	t.Parallel()
+	there, behind := newNote("a/1", 1, 3, "there"), newNote("a/2", 1, 1, "behind")
+	ahead, missing := newNote("a/2", 1, 4, "ahead"), newNote("b/1", 2, 1, "missing")
+	all := []consistency.Position{at("a/1", 1, 3), at("a/2", 1, 2), at("b/1", 2, 1)}
+	lags := []fresh.Lag{{ID: "a/2", Version: 1, AtLeast: 2}, {ID: "b/1", AtLeast: 1}}
+	before, after := []note{there, behind}, []note{there, ahead, missing}
+	for name, tc := range map[string]struct {
+		ask    fresh.Request
+		wanted []consistency.Position
+		owner  []note
+		away   error
+
+		outcome consistency.Outcome
+		reason  string
+		stale   []fresh.Lag
+		page    []note
+		asked   []string
+	}{
+		"there":              {wanted: all[:1], outcome: consistency.Fresh, page: before},
+		"behind":             {wanted: all, owner: []note{ahead, missing}, outcome: consistency.Authority, page: after, asked: []string{"a/2", "b/1"}},
+		"minimize latency":   {ask: fresh.Request{Mode: consistency.MinimizeLatency}, wanted: all, outcome: consistency.Stale, stale: lags, page: before},
+		"the owner is away":  {wanted: all, away: fresh.ErrOwnerAway, outcome: consistency.Failed, reason: "NOT_FRESH_ENOUGH", asked: []string{"a/2", "b/1"}},
+		"else stale":         {ask: fresh.Request{StaleIfError: true}, wanted: all, away: fresh.ErrOwnerAway, outcome: consistency.Stale, stale: lags, page: before, asked: []string{"a/2", "b/1"}},
+		"forged":             {wanted: all[2:], outcome: consistency.Failed, reason: "TOKEN_AHEAD", asked: []string{"b/1"}},
+		"the owner is older": {wanted: all[1:2], owner: []note{behind}, outcome: consistency.Failed, reason: "TOKEN_AHEAD", asked: []string{"a/2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := &pages{shelf: newShelf(t)}
+			p.apply(t, change(inbox.Put, there), change(inbox.Put, behind))
+			p.away = tc.away
+			p.has(tc.owner...)
+			outcome, stale, err := p.List(t.Context(), fresh.NewReader(p.Waiters), demand(t, tc.ask, tc.wanted...), p.look(t))
+			if outcome != tc.outcome || (err != nil) != (tc.reason != "") || err != nil && problem.From(err).Reason != tc.reason {
+				t.Fatalf("%v, %v; want %v %s", outcome, err, tc.outcome, tc.reason)
+			}
+			if diff := cmp.Diff(tc.stale, stale); diff != "" {
+				t.Errorf("stale (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.page, p.last); tc.reason == "" && diff != "" {
+				t.Errorf("page (-want +got):\n%s", diff)
+			}
+			slices.Sort(p.asked)
+			if !slices.Equal(p.asked, tc.asked) {
+				t.Errorf("asked for %v, want %v", p.asked, tc.asked)
+			}
+			for _, wait := range p.waits {
+				if wait != fresh.AskTimeout {
+					t.Errorf("the owner has %s to answer a reader", wait)
+				}
+			}
+		})
+	}
+}
+
+// What is said to be stale is looked at before the page is read: the page may be
+// better than what is said, and never worse.
+func TestAStalePageIsNoOlderThanWhatIsSaid(t *testing.T) {
+	t.Parallel()
+	p := &pages{shelf: newShelf(t)}
+	p.apply(t, change(inbox.Put, newNote("a/1", 1, 1, "one")))
+	look := p.Look
+	p.Look = func(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error) {
+		found, err := look(ctx, wanted)
+		p.apply(t, change(inbox.Updated, newNote("a/1", 1, found[0].Version+1, "moves on")))
+		return found, err
+	}
+	_, stale, err := p.List(t.Context(), fresh.NewReader(p.Waiters),
+		demand(t, fresh.Request{Mode: consistency.MinimizeLatency}, at("a/1", 1, 2)), p.look(t))
+	if diff := cmp.Diff([]fresh.Lag{{ID: "a/1", Version: 1, AtLeast: 2}}, stale); err != nil || diff != "" {
+		t.Errorf("stale (-want +got), %v:\n%s", err, diff)
+	}
+	if p.last[0].Version != 2 {
+		t.Errorf("a page with version %d, read before what is said about it", p.last[0].Version)
+	}
+}
+
+// A page that does not show what was written to its table is not passed for fresh.
+func TestAPageThatDoesNotShowItIsNotServed(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	s.has(newNote("a/1", 1, 1, "one"))
+	blind := func(context.Context, []consistency.Position) (int, error) { return 0, nil }
+	_, _, err := s.List(t.Context(), fresh.NewReader(s.Waiters), demand(t, fresh.Request{}, at("a/1", 1, 1)), blind)
+	if problem.From(err).Reason != "NOT_FRESH_ENOUGH" {
+		t.Errorf("error %v", err)
+	}
+	broken := errors.New("cannot be read")
+	_, _, err = s.List(t.Context(), fresh.NewReader(s.Waiters), demand(t, fresh.Request{}, at("a/1", 1, 1)),
+		func(context.Context, []consistency.Position) (int, error) { return 0, broken })
+	if !errors.Is(err, broken) {
+		t.Errorf("error %v, want the page's own", err)
+	}
+	s.Look = func(context.Context, []consistency.Position) ([]consistency.Position, error) { return nil, broken }
+	_, _, err = s.List(t.Context(), fresh.NewReader(s.Waiters), demand(t, fresh.Request{}, at("a/2", 1, 1)), blind)
+	if !errors.Is(err, broken) {
+		t.Errorf("error %v, want that of where the table is", err)
+	}
+}
+
+// However many aggregates a list lacks, it has a few questions under way at once.
+func TestListAsksAFewAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const lacking, atOnce = 20, 4
+		var asking, most, asked atomic.Int64
+		var turn sync.Mutex
+		table := replica.Table[note]{
+			Type: "note",
+			Rows: inbox.Rows[note]{Position: positionOf},
+			Look: func(context.Context, []consistency.Position) ([]consistency.Position, error) { return nil, nil },
+			Ask: func(context.Context, string, time.Duration) (note, error) {
+				n := asking.Add(1)
+				defer asking.Add(-1)
+				turn.Lock()
+				most.Store(max(most.Load(), n))
+				turn.Unlock()
+				asked.Add(1)
+				<-time.After(time.Second) // the bubble's: when all that can begin has begun
+				return note{}, replica.ErrUnknown
+			},
+		}
+		var wanted []consistency.Position
+		for i := range lacking {
+			wanted = append(wanted, at(fmt.Sprintf("a/%02d", i), 1, 1))
+		}
+		waiters := consistency.NewWaiters(1, table.Look, nil)
+		_, _, err := table.List(t.Context(), fresh.NewReader(waiters), demand(t, fresh.Request{}, wanted...),
+			func(context.Context, []consistency.Position) (int, error) { return 0, nil })
+		if problem.From(err).Reason != "TOKEN_AHEAD" || asked.Load() != lacking || most.Load() != atOnce {
+			t.Errorf("%v; asked for %d of %d, %d at once", err, asked.Load(), lacking, most.Load())
+		}
+	})
+}

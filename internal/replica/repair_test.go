@@ -1,0 +1,167 @@
+package replica_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/internal/fresh"
+	"example.com/lockstep/internal/replica"
+	"example.com/lockstep/pkg/bell"
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/inbox"
+)
+
+func TestRepair(t *testing.T) {
+	t.Parallel()
+	event := func(epoch, version int64) eventing.Event {
+		return change(inbox.Updated, newNote("a/1", epoch, version, "")).Event
+	}
+	mine := newNote("a/1", 2, 3, "mine")
+	for name, tc := range map[string]struct {
+		copy, owner *note
+		away        error
+		event       eventing.Event
+		want        note // what the copy has in the end
+		err         error
+		says        []string
+		permanent   bool
+	}{
+		"nothing yet":                 {owner: new(mine), event: event(2, 3), want: mine},
+		"behind":                      {copy: new(newNote("a/1", 2, 1, "old")), owner: new(mine), event: event(2, 3), want: mine},
+		"the owner is further":        {owner: new(mine), event: event(2, 2), want: mine},
+		"the owner was restored":      {copy: new(newNote("a/1", 1, 9, "lost")), owner: new(mine), event: event(1, 10), want: mine},
+		"the owner has deleted it":    {copy: new(mine), owner: new(newGrave("a/1", 2, 4)), event: event(2, 4), want: newGrave("a/1", 2, 4)},
+		"deleted in the epoch before": {copy: new(newGrave("a/1", 1, 9)), owner: new(mine), event: event(2, 3), want: mine},
+		"the copy is further": {
+			copy: new(newNote("a/1", 2, 7, "seven")), owner: new(mine), event: event(2, 3), want: newNote("a/1", 2, 7, "seven"),
+		},
+		"the owner is behind its event": {
+			owner: new(mine), event: event(2, 5), want: mine, says: []string{"version 3 of note/a/1", "its event has 5"},
+		},
+		"by an epoch": {owner: new(mine), event: event(3, 1), want: mine, says: []string{"version 3 of note/a/1"}},
+		"unknown":     {copy: new(mine), event: event(2, 4), want: mine, err: replica.ErrUnknown, permanent: true},
+		"away":        {copy: new(mine), away: fresh.ErrOwnerAway, event: event(2, 4), want: mine, err: fresh.ErrOwnerAway},
+		"back from the dead": {
+			copy: new(newGrave("a/1", 2, 2)), owner: new(mine), event: event(2, 3), want: newGrave("a/1", 2, 2),
+			says: []string{"version 3 of note a/1, which it had deleted"}, permanent: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newShelf(t)
+			if s.away = tc.away; tc.owner != nil {
+				s.has(*tc.owner)
+			}
+			if tc.copy != nil {
+				s.apply(t, change(inbox.Put, *tc.copy))
+			}
+			err := s.Repair(t.Context(), tc.event)
+			if fails := tc.err != nil || tc.says != nil; (err != nil) != fails || tc.err != nil && !errors.Is(err, tc.err) {
+				t.Errorf("error %v", err)
+			}
+			for _, part := range tc.says {
+				if err != nil && !strings.Contains(err.Error(), part) {
+					t.Errorf("error %q does not say %q", err, part)
+				}
+			}
+			if eventing.IsPermanent(err) != tc.permanent {
+				t.Errorf("error %v is permanent: %v", err, !tc.permanent)
+			}
+			if diff := cmp.Diff([]note{tc.want}, s.rows(t)); diff != "" {
+				t.Errorf("rows (-want +got):\n%s", diff)
+			}
+			if !slices.Equal(s.asked, []string{"a/1"}) || s.waits[0] <= fresh.AskTimeout {
+				t.Errorf("asked for %v, with %s to answer; want it once, with more than a reader's time", s.asked, s.waits)
+			}
+		})
+	}
+}
+
+// An owner that is slow has no connection and no lock wait for it.
+func TestTheOwnerIsAskedOutsideOfAnyTransaction(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	s.has(newNote("a/1", 1, 2, "two"))
+	s.Ask = func(ctx context.Context, id string, timeout time.Duration) (note, error) {
+		if n := s.db.Stat().AcquiredConns(); n != 0 {
+			t.Errorf("%d connections are in use", n)
+		}
+		return s.ask(ctx, id, timeout)
+	}
+	if err := s.Repair(t.Context(), change(inbox.Updated, newNote("a/1", 1, 2, "")).Event); err != nil {
+		t.Error(err)
+	}
+	s.db.Close()
+	err := s.Repair(t.Context(), change(inbox.Updated, newNote("a/1", 1, 2, "")).Event)
+	if err == nil || !strings.Contains(err.Error(), "take over the owner's state") || eventing.IsPermanent(err) || errors.Is(err, fresh.ErrOwnerAway) {
+		t.Errorf("without a database: %v; want that it, and not the owner, is at fault", err)
+	}
+}
+
+// A repair tells those who wait, here and at other instances, and so does the
+// handler once its events are committed.
+func TestWhatMovesIsTold(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	s.has(newNote("a/1", 1, 2, "two"))
+	log := slog.New(slog.DiscardHandler)
+	heard, other := make(chan bell.Bulletin, 100), bell.New(s.db, "", "replica", log)
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 2)
+	go func() { ended <- s.Waiters.Run(ctx, log, func() {}) }()
+	go func() { ended <- other.Run(ctx, func(b bell.Bulletin) { heard <- b }) }()
+	t.Cleanup(func() {
+		stop()
+		<-ended
+		<-ended
+	})
+	told := func(key string) {
+		t.Helper()
+		deadline := time.After(patience)
+		for {
+			select {
+			case b := <-heard:
+				if b.Mentions(key) && !b.Mentions("note/nobody/1") {
+					return
+				}
+			case <-deadline:
+				t.Fatalf("not told that %s has moved", key)
+			}
+		}
+	}
+	s.until(t, "the other instance hears", other.Hears)
+	if err := s.Repair(t.Context(), change(inbox.Updated, newNote("a/1", 1, 2, "")).Event); err != nil {
+		t.Fatal(err)
+	}
+	told("note/a/1")
+
+	h, e := s.Handler(), change(inbox.Put, newNote("b/1", 1, 1, "")).Event
+	e.ID, e.Payload = uuid.New(), []byte("by an event")
+	err := pgx.BeginFunc(t.Context(), s.db, func(tx pgx.Tx) error {
+		o, err := h.One(t.Context(), tx, e)
+		if o != inbox.Applied {
+			t.Errorf("outcome %v", o)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Committed(e.Key())
+	told("note/b/1")
+	if err := h.Repair(t.Context(), e); !errors.Is(err, replica.ErrUnknown) {
+		t.Errorf("the handler's repair: %v", err)
+	}
+	if diff := cmp.Diff([]note{newNote("a/1", 1, 2, "two"), newNote("b/1", 1, 1, "by an event")}, s.rows(t)); diff != "" {
+		t.Errorf("rows (-want +got):\n%s", diff)
+	}
+}
