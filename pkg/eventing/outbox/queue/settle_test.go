@@ -94,6 +94,40 @@ func TestSettleWritesEachOutcome(t *testing.T) {
 	}
 }
 
+// Followed is what the relay looks by: whether something waits behind what was
+// published, and not behind what was not.
+func TestSettleSeesWhatFollows(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	fault := &queue.Fault{Reason: "away", RetryIn: time.Hour}
+	for name, tc := range map[string]struct {
+		published int
+		fault     *queue.Fault
+		appears   bool // version 3, after the claim
+		want      bool
+	}{
+		"nothing":                  {published: 2},
+		"the rest of the run":      {published: 1, want: true},
+		"what has appeared":        {published: 2, appears: true, want: true},
+		"behind what was refused":  {published: 1, fault: fault, appears: true},
+		"behind what was not sent": {appears: true},
+	} {
+		b.append(t, name, 1, 2)
+		b.append(t, "beside "+name, 1, 2)
+		w, err := b.Walk(t.Context(), name, plenty, queue.Position{AggregateType: "video", AggregateID: name[:len(name)-1]}, 1)
+		if err != nil || len(w.Runs) != 1 || len(w.Runs[0]) != 2 {
+			t.Fatalf("%s: claimed %v, %v", name, w.Runs, err)
+		}
+		if tc.appears {
+			b.append(t, name, 3, 3)
+		}
+		got, err := b.Settle(t.Context(), name, []queue.Outcome{{Run: w.Runs[0], Published: tc.published, Fault: tc.fault}})
+		if want := (queue.Settled{Followed: tc.want}); err != nil || got != want {
+			t.Errorf("%s: %+v, %v; want %+v", name, got, err, want)
+		}
+	}
+}
+
 func TestRenewKeepsOthersOut(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
