@@ -12,15 +12,17 @@
 // service would (api.go says which services there are, noun.go how a resource
 // lives, and each service has a file). Topics, subscriptions and schemas are kept
 // by a real Pub/Sub behind it (pubsub.go). Operations are over when they are
-// answered. A Cloud Run job that is run really runs, if [Options.Execute] is given.
+// answered. A Cloud Run job that is run really runs, if [Options.Execute] is given; a
+// service's new revision is ready if [Options.Start] says so, and fails the change if
+// not, as one does that mounts a secret without a version or without a grant.
 //
 // # What it refuses
 //
 // What the real services refuse and Terraform's own checks let pass: resources of
 // a service that is not enabled yet, grants to service accounts or of roles that
-// do not exist, Cloud Run revisions that could not start (a secret without a
-// version, or that the revision's account may not read; a reserved variable; too
-// little CPU for one that is always allocated), the deletion of what is protected.
+// do not exist, Cloud Run jobs and workers whose secret has no version or no grant for
+// them, reserved variables, too little CPU where it is always allocated, the deletion
+// of what is protected.
 // Anything that it does not know is an error that names the request, never a
 // silent success.
 //

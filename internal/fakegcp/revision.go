@@ -44,8 +44,13 @@ func (s *Server) checkRevision(body fields, of kind) error {
 		if text(container["image"]) == "" {
 			return invalid(at+".image", "is missing")
 		}
-		if err := s.checkEnvironment(at, container, account); err != nil {
+		if err := checkReserved(at, container); err != nil {
 			return err
+		}
+		if of != kindService { // a service learns of its secrets when it starts
+			if err := s.checkSecrets(at, container, account); err != nil {
+				return err
+			}
 		}
 		if err := checkProbes(at, container); err != nil {
 			return err
@@ -73,12 +78,18 @@ func checkScaling(at string, scaling fields) error {
 	return nil
 }
 
-func (s *Server) checkEnvironment(at string, container fields, account string) error {
+func checkReserved(at string, container fields) error {
 	for _, variable := range objects(container["env"]) {
-		name := text(variable["name"])
-		if slices.Contains(reserved, name) {
+		if name := text(variable["name"]); slices.Contains(reserved, name) {
 			return invalid(at+".env", "%s is reserved", name)
 		}
+	}
+	return nil
+}
+
+func (s *Server) checkSecrets(at string, container fields, account string) error {
+	for _, variable := range objects(container["env"]) {
+		name := text(variable["name"])
 		reference := object(variable, "valueSource", "secretKeyRef")
 		if reference == nil {
 			continue

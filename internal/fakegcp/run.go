@@ -21,9 +21,14 @@ var runService = &noun{
 				r.body[name] = value
 			}
 		}
-		revision := fmt.Sprintf("%s/revisions/%s-%05s", r.name, r.id(), r.body["generation"])
-		r.body["latestReadyRevision"], r.body["latestCreatedRevision"] = revision, revision
+		carry(r.body, old, "latestReadyRevision", "latestCreatedRevision")
+		if changesTemplate(r, old) {
+			r.body["latestCreatedRevision"] = fmt.Sprintf("%s/revisions/%s-%05s", r.name, r.id(), r.body["generation"])
+		} else {
+			carry(r.body, old, "terminalCondition")
+		}
 	},
+	done: (*Server).startRevision,
 }
 
 var workerPool = &noun{

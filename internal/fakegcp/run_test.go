@@ -3,6 +3,7 @@ package fakegcp_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -17,17 +18,13 @@ func TestRevisionsThatCouldNotStart(t *testing.T) {
 	w := newWorld(t, fakegcp.Options{})
 	email := w.account(t, "video-service")
 	w.secret(t, "url", "postgres://", "serviceAccount:"+email)
-	w.secret(t, "empty", "", "serviceAccount:"+email)
-	w.secret(t, "foreign", "postgres://", "")
 	container := func(r object) object { return r["containers"].([]object)[0] }
 	for says, spoil := range map[string]func(service, r object){
-		"no-one@":                     func(_, r object) { r["serviceAccount"] = "no-one@" + projectID + ".iam.gserviceaccount.com" },
-		"containers: there is none":   func(_, r object) { r["containers"] = []object{} },
-		"image":                       func(_, r object) { delete(container(r), "image") },
-		"PORT is reserved":            func(_, r object) { container(r)["env"] = []object{{"name": "PORT", "value": "8080"}} },
-		"secrets/empty/versions/late": func(_, r object) { container(r)["env"] = revision(email, "empty")["containers"].([]object)[0]["env"] },
-		"Permission denied on secret": func(_, r object) { container(r)["env"] = revision(email, "foreign")["containers"].([]object)[0]["env"] },
-		"neither http1 nor h2c":       func(_, r object) { container(r)["ports"] = []object{{"name": "grpc", "containerPort": 8080}} },
+		"no-one@":                   func(_, r object) { r["serviceAccount"] = "no-one@" + projectID + ".iam.gserviceaccount.com" },
+		"containers: there is none": func(_, r object) { r["containers"] = []object{} },
+		"image":                     func(_, r object) { delete(container(r), "image") },
+		"PORT is reserved":          func(_, r object) { container(r)["env"] = []object{{"name": "PORT", "value": "8080"}} },
+		"neither http1 nor h2c":     func(_, r object) { container(r)["ports"] = []object{{"name": "grpc", "containerPort": 8080}} },
 		"only one may have a port": func(_, r object) {
 			container(r)["ports"] = []object{{"containerPort": 8080}, {"containerPort": 8081}}
 		},
@@ -73,7 +70,9 @@ func TestAServiceMoves(t *testing.T) {
 		t.Errorf("operation = %v, want it over, with the service", operation)
 	}
 	first := w.do(t, 200, "GET /run/v2/"+name, nil)
-	w.do(t, 200, "PATCH /run/v2/"+name, object{"template": revision(email, "url"), "ingress": "INGRESS_TRAFFIC_INTERNAL_ONLY"})
+	other := revision(email, "url")
+	other["timeout"] = "10s"
+	w.do(t, 200, "PATCH /run/v2/"+name, object{"template": other, "ingress": "INGRESS_TRAFFIC_INTERNAL_ONLY"})
 	second := w.do(t, 200, "GET /run/v2/"+name, nil)
 	got := map[string][2]any{}
 	for _, field := range []string{"uri", "ingress", "generation", "latestReadyRevision"} {
@@ -103,6 +102,48 @@ func TestAServiceMoves(t *testing.T) {
 		Environment: map[string]string{"LOG_LEVEL": "info", "DATABASE_URL": "postgres://new"},
 	}, container); diff != "" {
 		t.Errorf("container (-want +got):\n%s", diff)
+	}
+}
+
+// TestAServiceThatDoesNotStart: the change fails, and the service is there.
+func TestAServiceThatDoesNotStart(t *testing.T) {
+	t.Parallel()
+	var broken error
+	w := newWorld(t, fakegcp.Options{Start: func(context.Context, string) error { return broken }})
+	email := w.account(t, "video-service")
+	w.secret(t, "url", "postgres://", "serviceAccount:"+email)
+	w.secret(t, "empty", "", "serviceAccount:"+email)
+	w.secret(t, "foreign", "postgres://", "")
+	const services = "/run/v2/" + region + "/services"
+	change := func(line, secret, timeout string) (failure string, service object) {
+		template := revision(email, secret)
+		template["timeout"] = timeout
+		failed, _ := w.do(t, 200, line, object{"template": template})["error"].(object)
+		failure, _ = failed["message"].(string)
+		return failure, w.do(t, 200, "GET "+services+"/video", nil)
+	}
+	ready := func(service object) any { return service["latestReadyRevision"] }
+	for secret, says := range map[string]string{"empty": "secrets/empty/versions/latest", "foreign": "Permission denied on secret"} {
+		failure, service := change("POST "+services+"?serviceId=video", secret, "1s")
+		if !strings.Contains(failure, "video-00001' is not ready") || !strings.Contains(failure, says) || ready(service) != nil {
+			t.Errorf("%s: %q, ready %v, want a service that is not: %q", secret, failure, ready(service), says)
+		}
+		w.do(t, 200, "DELETE "+services+"/video", nil)
+	}
+	if failure, service := change("POST "+services+"?serviceId=video", "url", "1s"); failure != "" || ready(service) == nil {
+		t.Fatalf("a service that is right: %q, %v", failure, service)
+	}
+	broken = errors.New("the startup probe failed")
+	for _, want := range []string{broken.Error(), ""} { // the second time there is nothing to start
+		failure, service := change("PATCH "+services+"/video", "url", "2s")
+		condition := service["terminalCondition"].(object)["state"]
+		if condition != "CONDITION_FAILED" || (want == "") != (failure == "") || !strings.HasSuffix(failure, want) || !strings.HasSuffix(ready(service).(string), "video-00001") {
+			t.Errorf("a change: %q, %v, ready %v, want %q and the revision before", failure, condition, ready(service), want)
+		}
+	}
+	broken = nil
+	if failure, service := change("PATCH "+services+"/video", "url", "3s"); failure != "" || !strings.HasSuffix(ready(service).(string), "video-00004") {
+		t.Errorf("another template: %q, ready %v, want the fourth generation", failure, ready(service))
 	}
 }
 

@@ -29,6 +29,10 @@ type Options struct {
 	// Execute runs one execution of a Cloud Run job; its error fails the execution.
 	// It may call the server. Nil: each succeeds at once.
 	Execute func(ctx context.Context, e Execution) error
+	// Start starts a revision of a Cloud Run service, by the service's full name; with
+	// its error the revision is not ready, which fails the change. It may call the
+	// server. Nil: each is ready at once.
+	Start func(ctx context.Context, service string) error
 }
 
 // bootstrap are the services without which nobody can enable the others.
