@@ -64,14 +64,19 @@ func requestFiles(requests []fakegcp.Request) (map[string]string, error) {
 	return files, nil
 }
 
+// hidden are fields, and what a reader sees instead.
+var hidden = map[string]string{
+	"runExecutionToken": "another each time", "migration": "another each time", "definition": "a file of deploy/schemas",
+}
+
 // normalise hides what is another each time, or kept elsewhere, and sorts what has
 // no order.
 func normalise(value any) {
 	switch v := value.(type) {
 	case map[string]any:
-		for name, hidden := range map[string]string{"runExecutionToken": "another each time", "definition": "a file of deploy/schemas"} {
+		for name, instead := range hidden {
 			if v[name] != nil {
-				v[name] = "(" + hidden + ")"
+				v[name] = "(" + instead + ")"
 			}
 		}
 		if env, ok := v["env"].([]any); ok {

@@ -40,8 +40,9 @@ type world struct {
 	module    *module
 	adminURL  string // of the world's own database
 
-	mu   sync.Mutex
-	jobs []string // that have run
+	mu     sync.Mutex
+	jobs   []string // that have run
+	broken string   // the service whose revisions do not start
 }
 
 // ran returns the jobs that have run since it was last asked, sorted.
@@ -74,7 +75,7 @@ func (r *rehearsal) newWorld(ctx context.Context, name string) (w *world, err er
 		return w, err
 	}
 	w.fake, err = fakegcp.Start(fakegcp.Options{
-		Project: projectID, Number: projectNumber, PubSub: "http://" + w.pubsub.Addr(), Execute: w.execute,
+		Project: projectID, Number: projectNumber, PubSub: "http://" + w.pubsub.Addr(), Execute: w.execute, Start: w.start,
 		Enabled: strings.Fields(strings.ReplaceAll(string(enabled[1]), "\\\n", " ")),
 	})
 	if err != nil {

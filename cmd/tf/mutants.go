@@ -97,6 +97,15 @@ var wrongEdits = []mutant{
 		{file: "video.tf", in: `resource "` + callsVideo + `" "catalog_calls_video" {`},
 		{file: "catalog.tf", old: "    " + callsVideo + ".catalog_calls_video,\n"},
 	}},
+	{"Terraform gives up before a migration does", []edit{{file: "catalog_jobs.tf", old: `update = "40m"`, new: `update = "20m"`}}},
+	{"a database that is deleted under its sessions", []edit{{
+		file: "database.tf", old: `deletion_policy = "ABANDON"`, new: `deletion_policy = "DELETE"`,
+	}}},
+	{"an incident that hides the next", []edit{{file: "monitoring.tf", old: `auto_close = "1800s"`, new: `auto_close = "604800s"`}}},
+	{"a metric of our own that does not exist yet", []edit{{
+		file: "monitoring.tf", old: `"pubsub.googleapis.com/subscription/oldest_unacked_message_age"`, new: `"workload.googleapis.com/inbox.lag"`,
+	}}},
+	{"memory that does not go with the CPU", []edit{{file: "variables.tf", old: `"4" = [2048, 16384]`, new: `"4" = [512, 16384]`}}},
 	{"everybody may call", []edit{{
 		file: "variables.tf", in: `variable "allow_unauthenticated" {`, old: "= false", new: "= true",
 	}}},

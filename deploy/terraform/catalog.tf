@@ -112,6 +112,10 @@ resource "google_cloud_run_v2_service" "catalog" {
   }
 
   template {
+    # A new revision for each run of the migrations: one that has failed is not tried
+    # again by itself.
+    annotations = { migration = terraform_data.catalog_migration.id }
+
     service_account                  = google_service_account.catalog.email
     execution_environment            = "EXECUTION_ENVIRONMENT_GEN2"
     max_instance_request_concurrency = var.catalog.concurrency

@@ -74,6 +74,13 @@ resource "google_cloud_run_v2_job" "catalog_migrate" {
     }
   }
 
+  # Longer than both attempts may take: whoever gives up before leaves a migration
+  # that nobody waits for.
+  timeouts {
+    create = "40m"
+    update = "40m"
+  }
+
   depends_on = [
     google_secret_manager_secret_iam_member.catalog,
     google_project_iam_member.sql_client,

@@ -62,6 +62,10 @@ resource "google_sql_database" "main" {
 
   name     = "lockstep"
   instance = google_sql_database_instance.main[0].name
+
+  # It goes with its instance: Cloud SQL refuses to delete it alone while a session
+  # of a service that has just been deleted is left.
+  deletion_policy = "ABANDON"
 }
 
 # The role exists for projects only; the condition narrows it to this instance.

@@ -16,7 +16,7 @@ locals {
       names      = [for subscription in google_pubsub_subscription.dead_letters : subscription.name]
       threshold  = 0
       duration   = "0s"
-      what_to_do = "catalog could not apply an event. Runbook: \"Dead letters\"; gcloud run jobs execute catalog-dlq --args=dlq,list"
+      what_to_do = "catalog could not apply an event. Runbook: \"Dead letters\"; gcloud run jobs execute catalog-dlq --region=${var.region} --args=dlq,list"
     }
   }
 }
@@ -82,9 +82,15 @@ resource "google_monitoring_alert_policy" "jobs" {
     }
   }
 
+  # Between executions there is nothing to measure. An incident that stays open, for
+  # seven days unless it is told otherwise, would swallow the next failure.
+  alert_strategy {
+    auto_close = "1800s"
+  }
+
   documentation {
     mime_type = "text/markdown"
-    content   = "gcloud run jobs executions list shows which, its log why. A migration: deploy/terraform/README.md, Release. The drain, Runbook: \"Events are parked\"."
+    content   = "gcloud run jobs executions list --region=${var.region} shows which, its log why. A migration: deploy/terraform/README.md, When an apply fails. The drain, Runbook: \"Events are parked\"."
   }
 }
 
@@ -110,7 +116,7 @@ resource "google_monitoring_dashboard" "pubsub" {
                   aggregation = {
                     alignmentPeriod    = "60s"
                     perSeriesAligner   = endswith(metric, "message_count") ? "ALIGN_RATE" : "ALIGN_MAX"
-                    crossSeriesReducer = "REDUCE_MAX"
+                    crossSeriesReducer = endswith(metric, "message_count") ? "REDUCE_SUM" : "REDUCE_MAX"
                     groupByFields      = ["resource.label.subscription_id"]
                   }
                 }

@@ -29,6 +29,18 @@ variable "region" {
   }
 }
 
+locals {
+  # The least and the most MiB that Cloud Run takes with so many CPUs: whoever asks
+  # for four gets no 512Mi.
+  memory_for_cpu = {
+    "1" = [512, 4096]
+    "2" = [512, 8192]
+    "4" = [2048, 16384]
+    "6" = [4096, 24576]
+    "8" = [4096, 32768]
+  }
+}
+
 variable "video" {
   description = <<-EOT
     The service that owns videos.
@@ -69,8 +81,11 @@ variable "video" {
     error_message = "video.cpu must be 1, 2, 4, 6 or 8: with less than one, CPU cannot be always allocated."
   }
   validation {
-    condition     = try(tonumber(trimsuffix(var.video.memory, "Mi")) >= 512, tonumber(trimsuffix(var.video.memory, "Gi")) >= 1, false)
-    error_message = "video.memory must be 512Mi or more: 512Mi, 1Gi, …"
+    condition = try(alltrue([
+      for mib in [tonumber(regex("^([0-9]+)[MG]i$", var.video.memory)[0]) * (endswith(var.video.memory, "Gi") ? 1024 : 1)] :
+      mib >= local.memory_for_cpu[var.video.cpu][0] && mib <= local.memory_for_cpu[var.video.cpu][1]
+    ]), false)
+    error_message = "video.memory must go with video.cpu: 512Mi to 4Gi with 1, 512Mi to 8Gi with 2, 2Gi to 16Gi with 4, 4Gi to 24Gi with 6, 4Gi to 32Gi with 8."
   }
   validation {
     condition     = var.video.workers >= 0 && var.video.workers <= 100
@@ -120,8 +135,11 @@ variable "catalog" {
     error_message = "catalog.cpu must be 1, 2, 4, 6 or 8: with less than one, CPU cannot be always allocated."
   }
   validation {
-    condition     = try(tonumber(trimsuffix(var.catalog.memory, "Mi")) >= 512, tonumber(trimsuffix(var.catalog.memory, "Gi")) >= 1, false)
-    error_message = "catalog.memory must be 512Mi or more: 512Mi, 1Gi, …"
+    condition = try(alltrue([
+      for mib in [tonumber(regex("^([0-9]+)[MG]i$", var.catalog.memory)[0]) * (endswith(var.catalog.memory, "Gi") ? 1024 : 1)] :
+      mib >= local.memory_for_cpu[var.catalog.cpu][0] && mib <= local.memory_for_cpu[var.catalog.cpu][1]
+    ]), false)
+    error_message = "catalog.memory must go with catalog.cpu: 512Mi to 4Gi with 1, 512Mi to 8Gi with 2, 2Gi to 16Gi with 4, 4Gi to 24Gi with 6, 4Gi to 32Gi with 8."
   }
   validation {
     condition     = var.catalog.workers >= 0 && var.catalog.workers <= 100

@@ -104,6 +104,10 @@ resource "google_cloud_run_v2_service" "video" {
   }
 
   template {
+    # A new revision for each run of the migrations: one that has failed is not tried
+    # again by itself.
+    annotations = { migration = terraform_data.video_migration.id }
+
     service_account                  = google_service_account.video.email
     execution_environment            = "EXECUTION_ENVIRONMENT_GEN2"
     max_instance_request_concurrency = var.video.concurrency

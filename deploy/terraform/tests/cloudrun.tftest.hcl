@@ -121,6 +121,24 @@ run "migrations" {
     condition     = google_cloud_run_v2_job.video_migrate.template[0].template[0].containers[0].args == tolist(["migrate"]) && google_cloud_run_v2_job.catalog_migrate.template[0].template[0].containers[0].args == tolist(["migrate"])
     error_message = "The migration jobs must run migrate."
   }
+  assert {
+    condition = (
+      google_cloud_run_v2_service.video.template[0].annotations["migration"] == terraform_data.video_migration.id &&
+      google_cloud_run_v2_service.catalog.template[0].annotations["migration"] == terraform_data.catalog_migration.id
+    )
+    error_message = "Migrations that run again must bring a new revision: Cloud Run does not start one again that has failed."
+  }
+  # Twice 960 s, and the starts: the provider would give up after 20 minutes.
+  assert {
+    condition = alltrue([
+      for job in [google_cloud_run_v2_job.video_migrate, google_cloud_run_v2_job.catalog_migrate] :
+      alltrue([
+        for patience in [job.timeouts.create, job.timeouts.update] :
+        tonumber(trimsuffix(patience, "m")) * 60 >= (job.template[0].template[0].max_retries + 1) * tonumber(trimsuffix(job.template[0].template[0].timeout, "s")) + 300
+      ])
+    ])
+    error_message = "Terraform must wait for as long as a migration may take."
+  }
 }
 
 run "nothing_extra" {
@@ -157,6 +175,13 @@ run "everything" {
     error_message = "Workers must run with their service's environment."
   }
   assert {
+    condition = (
+      google_cloud_run_v2_worker_pool.video[0].template[0].annotations == google_cloud_run_v2_service.video.template[0].annotations &&
+      google_cloud_run_v2_worker_pool.catalog[0].template[0].annotations == google_cloud_run_v2_service.catalog.template[0].annotations
+    )
+    error_message = "Workers must start again when their service does."
+  }
+  assert {
     condition     = google_cloud_run_v2_job.video_outbox.template[0].template[0].containers[0].args == tolist(["outbox", "drain"]) && google_cloud_scheduler_job.video_drain[0].schedule == "*/5 * * * *"
     error_message = "The schedule must drain the outbox."
   }
@@ -189,5 +214,9 @@ run "everything" {
       google_sql_database_instance.main[0].deletion_protection
     )
     error_message = "The database must be reached by connectors only, be restorable to a point in time, and be protected."
+  }
+  assert {
+    condition     = google_sql_database.main[0].deletion_policy == "ABANDON"
+    error_message = "The database must go with its instance: Cloud SQL refuses to delete it alone while a session is left."
   }
 }

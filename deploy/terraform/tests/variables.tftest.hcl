@@ -38,6 +38,37 @@ run "half_a_cpu" {
   expect_failures = [var.video, var.catalog]
 }
 
+# Cloud Run has these pairs only, and says so when half of the world is made.
+run "memory_that_does_not_go_with_the_cpu" {
+  command = plan
+  variables {
+    video   = { image = "x/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", cpu = "4" }
+    catalog = { image = "x/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", memory = "5Gi" }
+  }
+  expect_failures = [var.video, var.catalog]
+}
+
+run "memory_of_another_form" {
+  command = plan
+  variables {
+    video   = { image = "x/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", memory = "1024" }
+    catalog = { image = "x/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", memory = "1G" }
+  }
+  expect_failures = [var.video, var.catalog]
+}
+
+run "memory_that_does" {
+  command = plan
+  variables {
+    video   = { image = "x/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", cpu = "8", memory = "32Gi" }
+    catalog = { image = "x/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", cpu = "2", memory = "512Mi" }
+  }
+  assert {
+    condition     = google_cloud_run_v2_service.video.template[0].containers[0].resources[0].limits == tomap({ cpu = "8", memory = "32Gi" })
+    error_message = "What goes together must reach the service."
+  }
+}
+
 run "more_at_least_than_at_most" {
   command = plan
   variables {

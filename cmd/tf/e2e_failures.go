@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// errStart is what a revision of a broken service says.
+var errStart = errors.New("the startup probe failed")
+
+var (
+	again   = regexp.MustCompile(`terraform apply (-replace=terraform_data\.)video(_migration)`)
+	anew    = regexp.MustCompile(`gcloud run services delete `)
+	refusal = "cannot destroy service without setting deletion_protection=false"
+)
+
+func (w *world) start(_ context.Context, service string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if path.Base(service) == w.broken {
+		return errStart
+	}
+	return nil
+}
+
+// breaks makes revisions of a service fail to start; of none: all start again.
+func (w *world) breaks(service string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.broken = service
+}
+
+// failedRelease deploys a revision of catalog that does not start. The one before
+// serves on, a further apply finds nothing to do, and the README's command mends it.
+func (w *world) failedRelease(ctx context.Context, v variables) error {
+	readme, err := os.ReadFile(readme)
+	if err != nil {
+		return err
+	}
+	command := again.FindSubmatch(readme)
+	if command == nil || !anew.Match(readme) {
+		return errors.New("the README does not say what to do about a service that does not start")
+	}
+	before, err := w.readyRevision()
+	if err != nil {
+		return err
+	}
+	if err := w.appliedBroken(ctx, v, errStart.Error()); err != nil {
+		return err
+	}
+	if ready, err := w.readyRevision(); err != nil || ready != before {
+		return fmt.Errorf("after a revision that did not start, %q is ready, %w, want %q", ready, err, before)
+	}
+	changes, err := w.module.plan(ctx, v)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(changes, func(c change) bool { return c.Address == "google_cloud_run_v2_service.catalog" }) {
+		return fmt.Errorf("a further plan tries again by itself, which the README denies: %v", changes)
+	}
+	if err := w.module.change(ctx, v, []string{"apply", "-auto-approve", string(command[1]) + "catalog" + string(command[2])}); err != nil {
+		return err
+	}
+	ready, err := w.readyRevision()
+	if err == nil && ready == before {
+		err = fmt.Errorf("%s is ready still", ready)
+	}
+	w.did("a revision fails to start", path.Base(before)+" serves on, "+path.Base(ready)+" takes over after -replace")
+	return err
+}
+
+// failedCreation is a first apply whose catalog does not start. Terraform wants to
+// make it anew and may not delete it; a person may.
+func (w *world) failedCreation(ctx context.Context, v variables) error {
+	if err := w.deleteCatalog(ctx); err != nil {
+		return err
+	}
+	if err := w.appliedBroken(ctx, v, errStart.Error()); err != nil {
+		return err
+	}
+	if err := w.module.apply(ctx, v); err == nil || !strings.Contains(err.Error(), refusal) {
+		return fmt.Errorf("an apply after a service that did not start: %w, want it refused: %s", err, refusal)
+	}
+	if err := w.deleteCatalog(ctx); err != nil {
+		return err
+	}
+	if err := w.module.apply(ctx, v); err != nil {
+		return err
+	}
+	w.did("a service fails to start", "Terraform may not replace it; deleted by hand, it is made anew")
+	return w.module.settled(ctx, v)
+}
+
+// appliedBroken wants an apply to fail while catalog does not start.
+func (w *world) appliedBroken(ctx context.Context, v variables, says string) error {
+	w.breaks("catalog")
+	defer w.breaks("")
+	if err := w.module.apply(ctx, v); err == nil || !strings.Contains(err.Error(), says) {
+		return fmt.Errorf("an apply while catalog does not start: %w, want %q", err, says)
+	}
+	return nil
+}
+
+func (w *world) readyRevision() (string, error) {
+	service, err := w.fake.Resource("run", cloudRun+"/services/catalog")
+	if err != nil {
+		return "", err
+	}
+	ready, _ := service["latestReadyRevision"].(string)
+	return ready, nil
+}
+
+// deleteCatalog does what `gcloud run services delete catalog` does.
+func (w *world) deleteCatalog(ctx context.Context) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodDelete, w.fake.URL()+"/run/v2/"+cloudRun+"/services/catalog", http.NoBody)
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("delete catalog: %s", answer.Status)
+	}
+	return nil
+}

@@ -1,0 +1,55 @@
+# Alerts: what they look at, and whom they tell.
+
+mock_provider "google" {
+  source = "./tests/mocks"
+}
+
+variables {
+  project_id     = "acme-test"
+  project_number = "123456789012"
+  video          = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000" }
+  catalog        = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111" }
+}
+
+run "alerts" {
+  command = apply
+
+  variables {
+    notification_channels = ["projects/acme-test/notificationChannels/1"]
+  }
+
+  # A metric that is not Google's own does not exist before somebody has written it:
+  # in a new project the first apply would end there.
+  assert {
+    condition = alltrue([
+      for policy in concat(values(google_monitoring_alert_policy.subscriptions), [google_monitoring_alert_policy.jobs]) :
+      can(regex("metric.type = \"(pubsub|run)\\.googleapis\\.com/", policy.conditions[0].condition_threshold[0].filter))
+    ])
+    error_message = "Alerts must be on metrics that every project has."
+  }
+  assert {
+    condition = alltrue([
+      for name, resources in { backlog = google_pubsub_subscription.catalog, dead-letters = google_pubsub_subscription.dead_letters } :
+      alltrue([for s in resources : strcontains(google_monitoring_alert_policy.subscriptions[name].conditions[0].condition_threshold[0].filter, "\"${s.name}\"")])
+    ])
+    error_message = "Each subscription must be watched, and each one's dead letters."
+  }
+  assert {
+    condition = alltrue([
+      for job in [google_cloud_run_v2_job.video_migrate, google_cloud_run_v2_job.catalog_migrate, google_cloud_run_v2_job.video_outbox] :
+      strcontains(google_monitoring_alert_policy.jobs.conditions[0].condition_threshold[0].filter, "\"${job.name}\"")
+    ])
+    error_message = "Migrations and the drain must be watched."
+  }
+  assert {
+    condition     = google_monitoring_alert_policy.jobs.alert_strategy[0].auto_close == "1800s"
+    error_message = "A failed job's incident must close by itself, as soon as Google lets it: while it is open, the next failure tells nobody."
+  }
+  assert {
+    condition = alltrue([
+      for policy in concat(values(google_monitoring_alert_policy.subscriptions), [google_monitoring_alert_policy.jobs]) :
+      policy.notification_channels == tolist(["projects/acme-test/notificationChannels/1"])
+    ])
+    error_message = "Alerts must reach notification_channels."
+  }
+}
