@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
+	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/pkg/eventing/inbox"
 )
 
@@ -26,73 +27,71 @@ import (
 const eventsPerVideo = 4
 
 // eventCounts is how many events a run has; the seed's loop gets fewer.
-var eventCounts = [...]int{quick: 4_000, normal: 40_000, full: 100_000}
+var eventCounts = [...]int{measure.Quick: 4_000, measure.Normal: 40_000, measure.Full: 100_000}
 
-func inboxSeries() []series {
-	return []series{{
-		title: "inbox: applying events",
-		measurements: []measurement{
-			{eventRate("inbox.seed_1", "the source document's loop and tables, one message after the other"), onStore(seedLoop(1))},
-			{eventRate("inbox.seed_16", "the same, 16 messages at a time"), onStore(seedLoop(16))},
-			{eventRate("inbox.memory", "ours, fed from memory"), onStore(fromMemory)},
-			{eventRate("inbox.bare_sql", "our tables, 500 events a transaction, nothing decided"), onStore(bareSQL)},
-			{eventRate("inbox.bare_receive", "local Pub/Sub, ordered: receive and ack, nothing done"), onBoth(bareReceive)},
-			{eventRate("inbox.pubsub", "ours, from the local Pub/Sub"), onBoth(fromPubSub)},
+func inboxSeries() []measure.Series {
+	return []measure.Series{{
+		Title: "inbox: applying events",
+		Measurements: []measure.Measurement{
+			{Figures: eventRate("inbox.seed_1", "the source document's loop and tables, one message after the other"), Run: onStore(seedLoop(1))},
+			{Figures: eventRate("inbox.seed_16", "the same, 16 messages at a time"), Run: onStore(seedLoop(16))},
+			{Figures: eventRate("inbox.memory", "ours, fed from memory"), Run: onStore(fromMemory)},
+			{Figures: eventRate("inbox.bare_sql", "our tables, 500 events a transaction, nothing decided"), Run: onStore(bareSQL)},
+			{Figures: eventRate("inbox.bare_receive", "local Pub/Sub, ordered: receive and ack, nothing done"), Run: onBoth(bareReceive)},
+			{Figures: eventRate("inbox.pubsub", "ours, from the local Pub/Sub"), Run: onBoth(fromPubSub)},
 		},
-		derived: []derived{
-			ratio("inbox.vs_seed", "inbox.memory", "inbox.seed_1", "8 or more wanted"),
+		Derived: []measure.Derived{
+			measure.Ratio("inbox.vs_seed", "inbox.memory", "inbox.seed_1", "8 or more wanted"),
 			{
-				figure:  figure{name: "inbox.vs_limit", unit: "x", note: "0.8 or more wanted; the limit is 1/(1/bare_receive + 1/bare_sql)"},
-				ratioTo: "inbox.bare_receive and inbox.bare_sql", from: []string{"inbox.pubsub", "inbox.bare_receive", "inbox.bare_sql"},
-				compute: func(in []float64) float64 { return in[0] * (1/in[1] + 1/in[2]) },
+				Figure:  measure.Figure{Name: "inbox.vs_limit", Unit: "x", Note: "0.8 or more wanted; the limit is 1/(1/bare_receive + 1/bare_sql)"},
+				RatioTo: "inbox.bare_receive and inbox.bare_sql", From: []string{"inbox.pubsub", "inbox.bare_receive", "inbox.bare_sql"},
+				Compute: func(in []float64) float64 { return in[0] * (1/in[1] + 1/in[2]) },
 			},
 		},
 	}, hugeInbox()}
 }
 
-func eventRate(name, note string) []figure {
-	return []figure{{name: name, unit: "event/s", note: note}}
+func eventRate(name, note string) []measure.Figure {
+	return []measure.Figure{{Name: name, Unit: "event/s", Note: note}}
 }
 
 // hugeInbox is what an inbox that has been kept for long costs.
-func hugeInbox() series {
+func hugeInbox() measure.Series {
 	behindRows := func(ctx context.Context, s *catalogStore, messages []*pubsub.Message) (float64, error) {
 		if err := s.fill(ctx, 10_000_000); err != nil {
 			return 0, err
 		}
 		return fromMemory(ctx, s, messages)
 	}
-	return series{
-		title: "inbox: applying events beside 10,000,000 that were applied before", from: full, runs: 3,
-		measurements: []measurement{
-			{eventRate("inbox.memory_0_rows", ""), onStore(fromMemory)},
-			{eventRate("inbox.memory_10m_rows", ""), onStore(behindRows)},
+	return measure.Series{
+		Title: "inbox: applying events beside 10,000,000 that were applied before", From: measure.Full, Runs: 3,
+		Measurements: []measure.Measurement{
+			{Figures: eventRate("inbox.memory_0_rows", ""), Run: onStore(fromMemory)},
+			{Figures: eventRate("inbox.memory_10m_rows", ""), Run: onStore(behindRows)},
 		},
-		derived: []derived{ratio("inbox.at_10m_rows", "inbox.memory_10m_rows", "inbox.memory_0_rows", "")},
+		Derived: []measure.Derived{measure.Ratio("inbox.at_10m_rows", "inbox.memory_10m_rows", "inbox.memory_0_rows", "")},
 	}
 }
 
 // onStore measures on a database that nobody has used yet.
-func onStore(apply func(context.Context, *catalogStore, []*pubsub.Message) (float64, error)) func(context.Context, size) (reading, error) {
-	return func(ctx context.Context, size size) (_ reading, err error) {
+func onStore(apply func(context.Context, *catalogStore, []*pubsub.Message) (float64, error)) measure.Run {
+	return func(ctx context.Context, size measure.Size) (_ measure.Reading, err error) {
 		s, err := newCatalogStore(ctx)
 		if err != nil {
-			return reading{}, err
+			return measure.Reading{}, err
 		}
 		defer func() { err = errors.Join(err, s.close()) }()
 		messages, err := videoMessages(eventCounts[size])
 		if err != nil {
-			return reading{}, err
+			return measure.Reading{}, err
 		}
 		rate, err := apply(ctx, s, messages)
-		return reading{values: []float64{rate}}, err
+		return measure.Reading{Values: []float64{rate}}, err
 	}
 }
 
 // onBoth is onStore with a server whose subscription has the messages.
-func onBoth(
-	apply func(context.Context, *catalogStore, *rig, int) (float64, error),
-) func(context.Context, size) (reading, error) {
+func onBoth(apply func(context.Context, *catalogStore, *rig, int) (float64, error)) measure.Run {
 	return onStore(func(ctx context.Context, s *catalogStore, messages []*pubsub.Message) (_ float64, err error) {
 		r, err := newRig(ctx, true, "--kind", brokers[0].kind)
 		if err != nil {

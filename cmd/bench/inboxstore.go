@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/internal/localpg"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/pkg/eventing"
@@ -70,7 +71,7 @@ func newCatalogStore(ctx context.Context) (_ *catalogStore, err error) {
 		}
 	}()
 	if s.server, err = localpg.Start(ctx, localpg.Options{Sync: true}); err != nil {
-		return nil, fmt.Errorf("%w: %w", errMissing, err)
+		return nil, fmt.Errorf("%w: %w", measure.ErrMissing, err)
 	}
 	if err := migrations.Up(ctx, s.server.URL(), migrations.Catalog, slog.New(slog.DiscardHandler)); err != nil {
 		return nil, err

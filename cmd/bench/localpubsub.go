@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/internal/localbroker"
 )
 
@@ -35,9 +36,11 @@ type volume struct {
 }
 
 var volumes = [...]volume{
-	quick:  {publish: 200 * time.Millisecond, receive: time.Second, stored: 10_000, sustained: 20_000, samples: 40},
-	normal: {publish: time.Second, receive: 2 * time.Second, stored: 50_000, fill: 20 * time.Second, sustained: 200_000, samples: 200},
-	full:   {publish: 3 * time.Second, receive: 5 * time.Second, stored: 100_000, fill: time.Minute, sustained: 400_000, samples: 1000},
+	measure.Quick:  {publish: 200 * time.Millisecond, receive: time.Second, stored: 10_000, sustained: 20_000, samples: 40},
+	measure.Normal: {publish: time.Second, receive: 2 * time.Second, stored: 50_000, fill: 20 * time.Second, sustained: 200_000, samples: 200},
+	measure.Full: {
+		publish: 3 * time.Second, receive: 5 * time.Second, stored: 100_000, fill: time.Minute, sustained: 400_000, samples: 1000,
+	},
 }
 
 var keyCounts = []struct {
@@ -51,7 +54,7 @@ var keyCounts = []struct {
 	{10_000, "10000keys", "10,000 keys"},
 }
 
-func localpubsubSeries() (all []series) {
+func localpubsubSeries() (all []measure.Series) {
 	for _, c := range keyCounts {
 		all = append(all, publishing(c.keys, c.name, c.title))
 	}
@@ -63,39 +66,39 @@ func localpubsubSeries() (all []series) {
 
 // A trial is what is done once with the rig of each side. Its subscription is
 // ordered if there are keys.
-type trial func(ctx context.Context, r *rig, v volume) (reading, error)
+type trial func(ctx context.Context, r *rig, v volume) (measure.Reading, error)
 
 // warmed lets both sides warm up first. Where memory is measured they do not: the
 // fastest server would have the most to remember of it.
 func warmed(once trial) trial {
-	return func(ctx context.Context, r *rig, v volume) (reading, error) {
+	return func(ctx context.Context, r *rig, v volume) (measure.Reading, error) {
 		if err := r.warm(ctx, v.publish/2); err != nil {
-			return reading{}, fmt.Errorf("warm up: %w", err)
+			return measure.Reading{}, fmt.Errorf("warm up: %w", err)
 		}
 		return once(ctx, r, v)
 	}
 }
 
 // sides makes a series of one measurement per broker.
-func sides(title string, keys int, figures []figure, once trial) series {
-	s := series{title: "Pub/Sub, " + title}
+func sides(title string, keys int, figures []measure.Figure, once trial) measure.Series {
+	s := measure.Series{Title: "Pub/Sub, " + title}
 	for _, b := range brokers {
-		s.measurements = append(s.measurements, b.side(keys, figures, once))
+		s.Measurements = append(s.Measurements, b.side(keys, figures, once))
 	}
 	return s
 }
 
 // side makes the measurement of one broker, whose server gets the arguments.
-func (b broker) side(keys int, figures []figure, once trial, args ...string) measurement {
-	var m measurement
+func (b broker) side(keys int, figures []measure.Figure, once trial, args ...string) measure.Measurement {
+	var m measure.Measurement
 	for _, f := range figures {
-		f.name = "localpubsub." + f.name + b.suffix
-		m.figures = append(m.figures, f)
+		f.Name = "localpubsub." + f.Name + b.suffix
+		m.Figures = append(m.Figures, f)
 	}
-	m.run = func(ctx context.Context, size size) (_ reading, err error) {
+	m.Run = func(ctx context.Context, size measure.Size) (_ measure.Reading, err error) {
 		r, err := newRig(ctx, keys > 0, append(args, "--kind", b.kind)...)
 		if err != nil {
-			return reading{}, err
+			return measure.Reading{}, err
 		}
 		defer func() { err = errors.Join(err, r.close()) }()
 		return once(ctx, r, volumes[size])
@@ -103,29 +106,29 @@ func (b broker) side(keys int, figures []figure, once trial, args ...string) mea
 	return m
 }
 
-func publishing(keys int, name, title string) series {
-	rate := figure{name: "publish_" + name, unit: "msg/s"}
-	once := func(ctx context.Context, r *rig, v volume) (reading, error) {
+func publishing(keys int, name, title string) measure.Series {
+	rate := measure.Figure{Name: "publish_" + name, Unit: "msg/s"}
+	once := func(ctx context.Context, r *rig, v volume) (measure.Reading, error) {
 		before := r.load()
 		rate, err := r.publish(ctx, subject, keys, v.publish)
 		return r.perMessage(rate, before), err
 	}
-	return sides("publish: "+title+", 1 KB", keys, []figure{rate}, warmed(once))
+	return sides("publish: "+title+", 1 KB", keys, []measure.Figure{rate}, warmed(once))
 }
 
-func receiving(keys int, name, title string) series {
-	rate := figure{name: "receive_" + name, unit: "msg/s"}
-	once := func(ctx context.Context, r *rig, v volume) (reading, error) {
+func receiving(keys int, name, title string) measure.Series {
+	rate := measure.Figure{Name: "receive_" + name, Unit: "msg/s"}
+	once := func(ctx context.Context, r *rig, v volume) (measure.Reading, error) {
 		if _, err := r.store(ctx, v.stored, keys, 100, body); err != nil {
-			return reading{}, err
+			return measure.Reading{}, err
 		}
 		before := r.load()
 		rate, err := r.receive(ctx, subject, v.stored, v.receive)
 		return r.perMessage(rate, before), err
 	}
-	s := sides("receive: "+title+", 1 KB, one stream", keys, []figure{rate}, warmed(once))
+	s := sides("receive: "+title+", 1 KB, one stream", keys, []measure.Figure{rate}, warmed(once))
 	if keys == 0 {
-		s.derived = append(s.derived, ratio("localpubsub.receive_vs_emulator",
+		s.Derived = append(s.Derived, measure.Ratio("localpubsub.receive_vs_emulator",
 			"localpubsub.receive_nokey", "localpubsub.receive_nokey_emulator", "10 or more wanted"))
 	}
 	return s
@@ -138,94 +141,95 @@ const (
 )
 
 // orderedStream is a long run of our server alone, under the profiler.
-func orderedStream() series {
+func orderedStream() measure.Series {
 	const keys = 100
-	rate := figure{name: "receive_ordered_100", unit: "msg/s", note: "30,000 or more wanted; profiles in " + filepath.Dir(serverProfile)}
-	once := func(ctx context.Context, r *rig, v volume) (_ reading, err error) {
+	rate := measure.Figure{
+		Name: "receive_ordered_100", Unit: "msg/s", Note: "30,000 or more wanted; profiles in " + filepath.Dir(serverProfile),
+	}
+	once := func(ctx context.Context, r *rig, v volume) (_ measure.Reading, err error) {
 		if _, err := r.store(ctx, v.sustained, keys, 100, body); err != nil {
-			return reading{}, err
+			return measure.Reading{}, err
 		}
 		stop, err := profileCPU(clientProfile)
 		if err != nil {
-			return reading{}, err
+			return measure.Reading{}, err
 		}
 		defer func() { err = errors.Join(err, stop()) }()
 		if err := r.server.profile(); err != nil {
-			return reading{}, err
+			return measure.Reading{}, err
 		}
 		before := r.load()
 		rate, err := r.receive(ctx, subject, v.sustained, patience)
 		return r.perMessage(rate, before), err
 	}
-	return series{
-		title:        "Pub/Sub, receive: 100 ordered keys, 1 KB, one long stream",
-		measurements: []measurement{brokers[0].side(keys, []figure{rate}, warmed(once), "--profile", serverProfile)},
+	return measure.Series{
+		Title:        "Pub/Sub, receive: 100 ordered keys, 1 KB, one long stream",
+		Measurements: []measure.Measurement{brokers[0].side(keys, []measure.Figure{rate}, warmed(once), "--profile", serverProfile)},
 	}
 }
 
 // manyKeys takes the memory in passing, and one run: to fill the emulator with so
 // many keys takes half a minute.
-func manyKeys() series {
+func manyKeys() measure.Series {
 	const keys, perKey = 10_000, 2
-	figures := []figure{
-		{name: "receive_10000keys", unit: "msg/s"},
-		{name: "rss_10000keys_mb", unit: "MB", note: "after the receiving run"},
+	figures := []measure.Figure{
+		{Name: "receive_10000keys", Unit: "msg/s"},
+		{Name: "rss_10000keys_mb", Unit: "MB", Note: "after the receiving run"},
 	}
-	once := func(ctx context.Context, r *rig, v volume) (reading, error) {
+	once := func(ctx context.Context, r *rig, v volume) (measure.Reading, error) {
 		if _, err := r.store(ctx, keys*perKey, keys, perKey, body); err != nil {
-			return reading{}, err
+			return measure.Reading{}, err
 		}
 		before := r.load()
 		rate, err := r.receive(ctx, subject, keys*perKey, v.receive)
 		if err != nil {
-			return reading{}, err
+			return measure.Reading{}, err
 		}
 		found := r.perMessage(rate, before)
 		mb, err := r.memory()
-		found.values = append(found.values, mb)
+		found.Values = append(found.Values, mb)
 		return found, err
 	}
 	s := sides("receive and memory: 10,000 keys, 1 KB, one stream", keys, figures, once)
-	s.runs = 1
+	s.Runs = 1
 	return s
 }
 
-func latency() series {
-	figures := []figure{{name: "latency_p50_ms", unit: "ms"}, {name: "latency_p99_ms", unit: "ms"}}
-	once := func(ctx context.Context, r *rig, v volume) (reading, error) {
+func latency() measure.Series {
+	figures := []measure.Figure{{Name: "latency_p50_ms", Unit: "ms"}, {Name: "latency_p99_ms", Unit: "ms"}}
+	once := func(ctx context.Context, r *rig, v volume) (measure.Reading, error) {
 		took, err := r.latencies(ctx, v.samples)
 		if err != nil {
-			return reading{}, err
+			return measure.Reading{}, err
 		}
-		ms := func(p int) float64 { return percentile(took, p).Seconds() * 1e3 }
-		return reading{[]float64{ms(50), ms(99)}, fmt.Sprintf("%d samples a run", len(took))}, nil
+		return measure.Reading{Values: measure.Percentiles(took, 50, 99), Note: fmt.Sprintf("%d samples a run", len(took))}, nil
 	}
 	return sides("publish to callback: 40 messages/s", 0, figures, warmed(once))
 }
 
-func manyMessages() series {
+func manyMessages() measure.Series {
 	const messages = 1_000_000
-	memory := figure{name: "rss_1m_mb", unit: "MB"}
-	once := func(ctx context.Context, r *rig, v volume) (reading, error) {
+	memory := measure.Figure{Name: "rss_1m_mb", Unit: "MB"}
+	once := func(ctx context.Context, r *rig, v volume) (measure.Reading, error) {
 		empty, err := r.memory()
 		if err != nil {
-			return reading{}, err
+			return measure.Reading{}, err
 		}
 		bounded, cancel := context.WithTimeout(ctx, v.fill)
 		defer cancel()
 		stored, err := r.store(bounded, messages, 0, storeBatch, body[:100])
 		if err != nil {
-			return reading{}, err
+			return measure.Reading{}, err
 		}
 		filled, err := r.memory()
 		if stored == messages || err != nil {
-			return reading{values: []float64{filled}}, err
+			return measure.Reading{Values: []float64{filled}}, err
 		}
 		note := fmt.Sprintf("extrapolated from %d messages, which is how far it came in %s", stored, v.fill)
-		return reading{[]float64{empty + (filled-empty)*messages/float64(stored)}, note}, nil
+		return measure.Reading{Values: []float64{empty + (filled-empty)*messages/float64(stored)}, Note: note}, nil
 	}
-	s := sides("memory: 1,000,000 messages of 100 bytes wait", 0, []figure{memory}, once)
-	s.from, s.runs = normal, 1 // it hardly varies
+	s := sides("memory: 1,000,000 messages of 100 bytes wait", 0, []measure.Figure{memory}, once)
+	s.From, s.Runs = measure.Normal, 1 // it hardly varies
 	return s
 }
 

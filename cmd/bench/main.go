@@ -7,8 +7,7 @@
 // in time, and is the median of that; so it says more than the quotient of two
 // figures of the table, and far more than a figure compared with another day's.
 //
-//	table.go       what a series is made of, and the list of all
-//	runner.go      takes the turns
+//	measure        what a series is made of, and how its turns are taken
 //	report         tables on stdout, build/bench.json
 //	localpubsub.go the local Pub/Sub beside the official emulator and pstest
 //	outbox.go      the outbox beside the source document's loop and bare limits
@@ -17,8 +16,7 @@
 //	reads.go       reads with consistency tokens
 //	start.go       both services from exec to ready, and their memory at rest
 //
-// A subject is one file with a function that returns its series; [table] lists
-// them.
+// A subject has a function that returns its series; [table] lists them.
 //
 // Exit codes: 0 done, 1 a measurement failed (the others are still taken), 2 wrong
 // usage. A measurement that needs what this machine does not have is left out, and
@@ -34,8 +32,11 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
+
+	"example.com/lockstep/cmd/bench/measure"
 )
 
 const usage = `bench measures the project beside its rivals and its limits.
@@ -75,7 +76,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Fprint(stdout, usage)
 		return 0
-	case errors.As(err, &wrong):
+	case errors.As(err, &wrong), errors.Is(err, measure.ErrNoMatch):
 		fmt.Fprintf(stderr, "bench: %v (bench --help shows the usage)\n", err)
 		return 2
 	}
@@ -94,13 +95,19 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) (err
 	if err != nil {
 		return err
 	}
-	b.stdout, b.stderr = stdout, stderr
+	b.Stdout, b.Stderr = stdout, stderr
 	var p postgres
 	defer func() { err = errors.Join(err, p.close(ctx)) }()
-	return b.run(ctx, table(&p), jsonFile)
+	return b.Run(ctx, table(&p), jsonFile)
 }
 
-func parse(args []string) (bench, error) {
+// table lists all series, in the order in which they are run and printed. Those
+// that need a database have it from p.
+func table(p *postgres) []measure.Series {
+	return slices.Concat(localpubsubSeries(), outboxSeries(p), inboxSeries(), visibleSeries(p), readSeries(), startSeries(p))
+}
+
+func parse(args []string) (measure.Bench, error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // what is printed, and where, is run's business
 	only := flags.String("only", "", "")
@@ -108,24 +115,24 @@ func parse(args []string) (bench, error) {
 	isFull := flags.Bool("full", false, "")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
-		return bench{}, err
+		return measure.Bench{}, err
 	case err != nil:
-		return bench{}, usageError{err}
+		return measure.Bench{}, usageError{err}
 	case flags.NArg() > 0:
-		return bench{}, usagef("unexpected argument %q", strings.Join(flags.Args(), " "))
+		return measure.Bench{}, usagef("unexpected argument %q", strings.Join(flags.Args(), " "))
 	case *isQuick && *isFull:
-		return bench{}, usagef("--quick and --full exclude each other")
+		return measure.Bench{}, usagef("--quick and --full exclude each other")
 	}
 	match, err := regexp.Compile(*only)
 	if err != nil {
-		return bench{}, usagef("--only: %w", err)
+		return measure.Bench{}, usagef("--only: %w", err)
 	}
-	b := bench{only: match, size: normal}
+	b := measure.Bench{Only: match, Size: measure.Normal}
 	switch {
 	case *isQuick:
-		b.size = quick
+		b.Size = measure.Quick
 	case *isFull:
-		b.size = full
+		b.Size = measure.Full
 	}
 	return b, nil
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/cmd/bench/measure"
 )
 
 // The outbox beside the source document's loop, and beside what the client and
@@ -30,37 +32,31 @@ type outboxVolume struct {
 }
 
 var outboxVolumes = [...]outboxVolume{
-	quick: {
+	measure.Quick: {
 		backlog: backlog{100, 20}, spread: 1_000, limit: 300 * time.Millisecond, writing: 200 * time.Millisecond,
 		samples: 100, claims: 3, scale: 0.01, idle: time.Second, refused: 1_000,
 	},
-	normal: {
+	measure.Normal: {
 		backlog: backlog{1_000, 100}, spread: 20_000, limit: 2 * time.Second, writing: time.Second,
 		samples: 2_000, claims: 15, scale: 1, idle: 20 * time.Second, refused: 10_000,
 	},
-	full: {
+	measure.Full: {
 		backlog: backlog{1_000, 100}, spread: 40_000, limit: 5 * time.Second, writing: 3 * time.Second,
 		samples: 5_000, claims: 30, scale: 1, idle: time.Minute, refused: 10_000,
 	},
 }
 
-func outboxSeries(p *postgres) []series {
-	return slices.Concat([]series{outboxThroughput(p)}, outboxSpread(p), outboxWriting(p), outboxLatency(p), outboxClaims(p), outboxCosts(p))
-}
-
-// outboxRun makes the run of a measurement with one value.
-func outboxRun(once func(context.Context, outboxVolume) (float64, error)) func(context.Context, size) (reading, error) {
-	return func(ctx context.Context, size size) (reading, error) {
-		value, err := once(ctx, outboxVolumes[size])
-		return reading{values: []float64{value}}, err
-	}
+func outboxSeries(p *postgres) []measure.Series {
+	return slices.Concat(
+		[]measure.Series{outboxThroughput(p)}, outboxSpread(p), outboxWriting(p), outboxLatency(p), outboxClaims(p), outboxCosts(p))
 }
 
 // outboxThroughput is how fast a backlog leaves.
-func outboxThroughput(p *postgres) series {
+func outboxThroughput(p *postgres) measure.Series {
 	const latency = 5 * time.Millisecond
-	side := func(name, note string, once func(context.Context, outboxVolume) (float64, error)) measurement {
-		return measurement{figures: []figure{{name: "relay." + name, unit: "event/s", note: note}}, run: outboxRun(once)}
+	side := func(name, note string, once func(context.Context, outboxVolume) (float64, error)) measure.Measurement {
+		figure := measure.Figure{Name: "relay." + name, Unit: "event/s", Note: note}
+		return measure.Measurement{Figures: []measure.Figure{figure}, Run: measure.Single(outboxVolumes, once)}
 	}
 	relay := func(latency time.Duration) func(context.Context, outboxVolume) (float64, error) {
 		return func(ctx context.Context, v outboxVolume) (float64, error) {
@@ -80,9 +76,9 @@ func outboxThroughput(p *postgres) series {
 			})
 		}
 	}
-	return series{
-		title: "outbox: a backlog of 1,000 aggregates with 100 events each leaves",
-		measurements: []measurement{
+	return measure.Series{
+		Title: "outbox: a backlog of 1,000 aggregates with 100 events each leaves",
+		Measurements: []measure.Measurement{
 			side("events_5ms", "a publish takes 5 ms; order checked", relay(latency)),
 			side("serial_5ms", "the source document's loop", seed(latency)),
 			side("client_5ms", "a request per aggregate from memory, as many at once as the relay has",
@@ -98,18 +94,18 @@ func outboxThroughput(p *postgres) series {
 			side("events_instant", "a publish costs nothing; order checked", relay(instant)),
 			side("seed_instant", "the source document's loop", seed(instant)),
 		},
-		derived: []derived{
+		Derived: []measure.Derived{
 			{
-				figure: figure{name: "relay.limit_5ms", unit: "event/s", note: "1/(1/client + 1/bare SQL)"},
-				from:   []string{"relay.client_5ms", "relay.bare_sql"},
-				compute: func(in []float64) float64 {
+				Figure: measure.Figure{Name: "relay.limit_5ms", Unit: "event/s", Note: "1/(1/client + 1/bare SQL)"},
+				From:   []string{"relay.client_5ms", "relay.bare_sql"},
+				Compute: func(in []float64) float64 {
 					return 1 / (1/in[0] + 1/in[1])
 				},
 			},
-			ratio("relay.vs_serial_5ms", "relay.events_5ms", "relay.serial_5ms", "50 or more wanted"),
-			ratio("relay.vs_limit_5ms", "relay.events_5ms", "relay.limit_5ms", "0.8 or more wanted"),
-			ratio("relay.vs_seed_sql", "relay.events_instant", "relay.seed_instant", "5 or more wanted"),
-			ratio("relay.vs_bare_sql", "relay.events_instant", "relay.bare_sql", "0.8 or more wanted"),
+			measure.Ratio("relay.vs_serial_5ms", "relay.events_5ms", "relay.serial_5ms", "50 or more wanted"),
+			measure.Ratio("relay.vs_limit_5ms", "relay.events_5ms", "relay.limit_5ms", "0.8 or more wanted"),
+			measure.Ratio("relay.vs_seed_sql", "relay.events_instant", "relay.seed_instant", "5 or more wanted"),
+			measure.Ratio("relay.vs_bare_sql", "relay.events_instant", "relay.bare_sql", "0.8 or more wanted"),
 		},
 	}
 }

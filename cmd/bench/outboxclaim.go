@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
@@ -22,22 +23,22 @@ import (
 // aggregates.
 const claimed = 100
 
-func outboxClaims(p *postgres) []series {
-	in := func(title string, from size, suffix string, states ...state) series {
-		s := series{title: "outbox: what a claim of 100 new events costs" + title, from: from}
-		s.measurements = []measurement{p.claiming(suffix, states)}
+func outboxClaims(p *postgres) []measure.Series {
+	in := func(title string, from measure.Size, suffix string, states ...state) measure.Series {
+		s := measure.Series{Title: "outbox: what a claim of 100 new events costs" + title, From: from}
+		s.Measurements = []measure.Measurement{p.claiming(suffix, states)}
 		for _, st := range states[1:] {
-			s.derived = append(s.derived, ratio("claim.at_"+st.name, claimFigure(st, suffix), claimFigure(states[0], suffix), st.wanted))
+			s.Derived = append(s.Derived, measure.Ratio("claim.at_"+st.name, claimFigure(st, suffix), claimFigure(states[0], suffix), st.wanted))
 		}
 		return s
 	}
-	return []series{
-		in("", quick, "", emptyOutbox, heldOutbox, parkedOutbox, pendingOutbox, publishedOutbox),
-		in(" beside 10,000,000 published rows", full, "_then", emptyOutbox, hugeOutbox),
+	return []measure.Series{
+		in("", measure.Quick, "", emptyOutbox, heldOutbox, parkedOutbox, pendingOutbox, publishedOutbox),
+		in(" beside 10,000,000 published rows", measure.Full, "_then", emptyOutbox, hugeOutbox),
 		{
-			title:        "outbox: 20,000 events leave, after 200,000 rows were published under a transaction that is still open",
-			measurements: []measurement{p.draining("relay.drain_empty", emptyOutbox), p.draining("relay.drain_held", heldOutbox)},
-			derived:      []derived{ratio("relay.drain_held_vs_empty", "relay.drain_held", "relay.drain_empty", "")},
+			Title:        "outbox: 20,000 events leave, after 200,000 rows were published under a transaction that is still open",
+			Measurements: []measure.Measurement{p.draining("relay.drain_empty", emptyOutbox), p.draining("relay.drain_held", heldOutbox)},
+			Derived:      []measure.Derived{measure.Ratio("relay.drain_held_vs_empty", "relay.drain_held", "relay.drain_empty", "")},
 		},
 	}
 }
@@ -47,9 +48,7 @@ func claimFigure(s state, suffix string) string { return "claim." + s.name + suf
 // claimMedians are those of each state's claims and walks, in turns.
 func claimMedians(took, walks [][]time.Duration) (values []float64) {
 	for i := range took {
-		slices.Sort(took[i])
-		slices.Sort(walks[i])
-		values = append(values, milliseconds(percentile(took[i], 50)), milliseconds(percentile(walks[i], 50)))
+		values = slices.Concat(values, measure.Percentiles(took[i], 50), measure.Percentiles(walks[i], 50))
 	}
 	return values
 }
@@ -57,31 +56,31 @@ func claimMedians(took, walks [][]time.Duration) (values []float64) {
 // claiming measures all states in one run, in turns of one claim each: the median
 // of the claims, and how long a walk over the first 1,000 aggregates takes, which
 // a relay does every few seconds.
-func (p *postgres) claiming(suffix string, states []state) measurement {
-	m := measurement{run: func(ctx context.Context, size size) (reading, error) {
+func (p *postgres) claiming(suffix string, states []state) measure.Measurement {
+	m := measure.Measurement{Run: func(ctx context.Context, size measure.Size) (measure.Reading, error) {
 		v := outboxVolumes[size]
 		took, walks := make([][]time.Duration, len(states)), make([][]time.Duration, len(states))
 		for turn := range v.claims {
 			for i, s := range states {
 				d, err := p.keep(ctx, s, v.scale)
 				if err != nil {
-					return reading{}, err
+					return measure.Reading{}, err
 				}
 				claim, walk, err := d.claimOnce(ctx)
 				if err != nil {
-					return reading{}, fmt.Errorf("%s: %w", s.name, err)
+					return measure.Reading{}, fmt.Errorf("%s: %w", s.name, err)
 				}
 				if turn > 0 || v.claims == 1 { // the first one meets cold caches
 					took[i], walks[i] = append(took[i], claim), append(walks[i], walk)
 				}
 			}
 		}
-		return reading{values: claimMedians(took, walks)}, nil
+		return measure.Reading{Values: claimMedians(took, walks)}, nil
 	}}
 	for _, s := range states {
-		m.figures = append(m.figures,
-			figure{name: claimFigure(s, suffix), unit: "ms", note: s.note},
-			figure{name: "claim.walk_" + s.name + suffix + "_ms", unit: "ms", note: "a walk over 1,000 aggregates or all there are"})
+		m.Figures = append(m.Figures,
+			measure.Figure{Name: claimFigure(s, suffix), Unit: "ms", Note: s.note},
+			measure.Figure{Name: "claim.walk_" + s.name + suffix + "_ms", Unit: "ms", Note: "a walk over 1,000 aggregates or all there are"})
 	}
 	return m
 }
@@ -151,10 +150,10 @@ func appendNew(ctx context.Context, db *pgxpool.Pool, n int) error {
 const drainedEvents = 20_000
 
 // draining measures how fast a backlog leaves in a state.
-func (p *postgres) draining(name string, s state) measurement {
-	return measurement{
-		figures: []figure{{name: name, unit: "event/s", note: s.note + "; a publish costs nothing"}},
-		run: outboxRun(func(ctx context.Context, v outboxVolume) (float64, error) {
+func (p *postgres) draining(name string, s state) measure.Measurement {
+	return measure.Measurement{
+		Figures: []measure.Figure{{Name: name, Unit: "event/s", Note: s.note + "; a publish costs nothing"}},
+		Run: measure.Single(outboxVolumes, func(ctx context.Context, v outboxVolume) (float64, error) {
 			d, err := p.keep(ctx, s, v.scale)
 			if err != nil {
 				return 0, err

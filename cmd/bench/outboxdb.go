@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/internal/localpg"
 	"example.com/lockstep/migrations"
 )
@@ -75,7 +76,7 @@ func (p *postgres) start(ctx context.Context) (err error) {
 	p.adminURL = os.Getenv("DATABASE_URL")
 	if p.adminURL == "" {
 		if p.server, err = localpg.Start(ctx, localpg.Options{Log: os.Stderr}); err != nil {
-			return fmt.Errorf("%w: %w", errMissing, err)
+			return fmt.Errorf("%w: %w", measure.ErrMissing, err)
 		}
 		p.adminURL = p.server.URL()
 	}

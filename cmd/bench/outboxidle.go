@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/cmd/bench/report"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/localpubsub"
@@ -18,13 +19,13 @@ import (
 // What a relay costs that has nothing to do, and what a refused event costs the
 // others.
 
-func outboxCosts(p *postgres) []series {
-	return []series{
-		{title: "outbox: a relay with nothing to do", runs: 1, measurements: []measurement{p.idling()}},
+func outboxCosts(p *postgres) []measure.Series {
+	return []measure.Series{
+		{Title: "outbox: a relay with nothing to do", Runs: 1, Measurements: []measure.Measurement{p.idling()}},
 		{
-			title:        "outbox: 10,000 events leave, one of which is refused; a publish takes 5 ms",
-			measurements: []measurement{p.besideRefused("relay.none_refused_ms", false), p.besideRefused("relay.one_refused_ms", true)},
-			derived: []derived{ratio("relay.one_refused_vs_none", "relay.one_refused_ms", "relay.none_refused_ms",
+			Title:        "outbox: 10,000 events leave, one of which is refused; a publish takes 5 ms",
+			Measurements: []measure.Measurement{p.besideRefused("relay.none_refused_ms", false), p.besideRefused("relay.one_refused_ms", true)},
+			Derived: []measure.Derived{measure.Ratio("relay.one_refused_vs_none", "relay.one_refused_ms", "relay.none_refused_ms",
 				"until all other aggregates are done; 1.2 or less wanted")},
 		},
 	}
@@ -36,39 +37,39 @@ const settleTime = 10 * time.Second
 
 // idling counts statements, and the CPU time of this process and of Postgres's
 // sessions, while a relay has nothing to do and nobody else does anything.
-func (p *postgres) idling() measurement {
-	return measurement{
-		figures: []figure{
-			{name: "relay.idle_statements_per_s", unit: "1/s", note: "1 or less wanted"},
-			{name: "relay.idle_cpu_percent", unit: "%", note: "of a core, the relay's process and its sessions on a private server"},
+func (p *postgres) idling() measure.Measurement {
+	return measure.Measurement{
+		Figures: []measure.Figure{
+			{Name: "relay.idle_statements_per_s", Unit: "1/s", Note: "1 or less wanted"},
+			{Name: "relay.idle_cpu_percent", Unit: "%", Note: "of a core, the relay's process and its sessions on a private server"},
 		},
-		run: func(ctx context.Context, size size) (_ reading, err error) {
+		Run: func(ctx context.Context, size measure.Size) (_ measure.Reading, err error) {
 			limit := outboxVolumes[size].idle
 			d, err := p.fresh(ctx)
 			if err != nil {
-				return reading{}, err
+				return measure.Reading{}, err
 			}
 			defer func() { err = errors.Join(err, d.drop(ctx)) }()
 			o, err := newInstantOutlet(ctx)
 			if err != nil {
-				return reading{}, err
+				return measure.Reading{}, err
 			}
 			defer func() { err = errors.Join(err, o.close()) }()
 			var statements counter
 			pool, err := d.tracedPool(ctx, relayConns, &statements)
 			if err != nil {
-				return reading{}, err
+				return measure.Reading{}, err
 			}
 			c := new(crew)
 			defer c.close()
 			if err := c.add(pool, o); err != nil {
-				return reading{}, err
+				return measure.Reading{}, err
 			}
 			c.start(ctx)
 			eventing.Sleep(ctx, min(settleTime, limit), nil)
 			pids, err := d.processes(ctx)
 			if err != nil {
-				return reading{}, err
+				return measure.Reading{}, err
 			}
 			before, used, start := statements.Load(), cpuOf(pids), time.Now()
 			eventing.Sleep(ctx, limit, nil)
@@ -76,7 +77,7 @@ func (p *postgres) idling() measurement {
 			// No less than what can be told: one statement, one tick of CPU time.
 			rate := float64(max(statements.Load()-before, 1)) / took.Seconds()
 			busy := max(cpuOf(pids)-used, tick).Seconds() / took.Seconds()
-			return reading{[]float64{rate, 100 * busy}, fmt.Sprintf("%d s, told in steps of %s",
+			return measure.Reading{Values: []float64{rate, 100 * busy}, Note: fmt.Sprintf("%d s, told in steps of %s",
 				int(took.Seconds()), report.Display(100*tick.Seconds()/took.Seconds()))}, ctx.Err()
 		},
 	}
@@ -118,11 +119,11 @@ func cpuOf(pids []int) (sum time.Duration) {
 
 // besideRefused measures until all other aggregates' events have left. The refused
 // one is in the middle of its aggregate's.
-func (p *postgres) besideRefused(name string, refused bool) measurement {
+func (p *postgres) besideRefused(name string, refused bool) measure.Measurement {
 	const versions, middle = 10, 5
-	return measurement{
-		figures: []figure{{name: name, unit: "ms"}},
-		run: outboxRun(func(ctx context.Context, v outboxVolume) (float64, error) {
+	return measure.Measurement{
+		Figures: []measure.Figure{{Name: name, Unit: "ms"}},
+		Run: measure.Single(outboxVolumes, func(ctx context.Context, v outboxVolume) (float64, error) {
 			b := backlog{v.refused / versions, versions}
 			return p.onBacklog(ctx, b, func(ctx context.Context, d *database) (_ float64, err error) {
 				faults := []localpubsub.Fault{publishTakes(latencyOfPublish)}
@@ -144,7 +145,7 @@ func (p *postgres) besideRefused(name string, refused bool) measurement {
 				start := time.Now()
 				c.start(ctx)
 				err = o.await(ctx)
-				return milliseconds(time.Since(start)), err
+				return measure.Milliseconds(time.Since(start)), err
 			})
 		}),
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
+	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox"
 )
@@ -33,86 +33,83 @@ const (
 
 // outboxLatency is how long it takes from the end of a commit to the broker's
 // acknowledgement.
-func outboxLatency(p *postgres) []series {
-	low := series{title: fmt.Sprintf("outbox: commit to publish at low load, %d events/s, a publish takes 5 ms", lowLoad), runs: 5}
+func outboxLatency(p *postgres) []measure.Series {
+	low := measure.Series{Title: fmt.Sprintf("outbox: commit to publish at low load, %d events/s, a publish takes 5 ms", lowLoad), Runs: 5}
 	for _, relays := range []int{1, 4} {
 		suffix := map[int]string{1: "", 4: "_4_relays"}[relays]
-		low.measurements = append(low.measurements, p.lowLoad(relays, suffix))
-		low.derived = append(low.derived, derived{
-			figure:  figure{name: "relay.p99_over_publish_ms" + suffix, unit: "ms", note: "the difference of the two; 5 or less wanted"},
-			ratioTo: "",
-			from:    []string{"relay.low_load_p99_ms" + suffix, "relay.publish_p99_ms" + suffix},
-			compute: func(in []float64) float64 { return in[0] - in[1] },
+		low.Measurements = append(low.Measurements, p.lowLoad(relays, suffix))
+		low.Derived = append(low.Derived, measure.Derived{
+			Figure:  measure.Figure{Name: "relay.p99_over_publish_ms" + suffix, Unit: "ms", Note: "the difference of the two; 5 or less wanted"},
+			RatioTo: "",
+			From:    []string{"relay.low_load_p99_ms" + suffix, "relay.publish_p99_ms" + suffix},
+			Compute: func(in []float64) float64 { return in[0] - in[1] },
 		})
 	}
-	half := series{title: "outbox: commit to publish at half load, a publish takes 5 ms", measurements: []measurement{p.halfLoad()}}
-	return []series{low, half}
+	half := measure.Series{
+		Title: "outbox: commit to publish at half load, a publish takes 5 ms", Measurements: []measure.Measurement{p.halfLoad()},
+	}
+	return []measure.Series{low, half}
 }
 
 // lowLoad measures both in turns: events through the relay, and bare publishes.
-func (p *postgres) lowLoad(relays int, suffix string) measurement {
-	m := measurement{run: func(ctx context.Context, size size) (reading, error) {
-		return p.whileRelaying(ctx, relaying{relays: relays, latency: latencyOfPublish}, func(ctx context.Context, s *stage) (reading, error) {
+func (p *postgres) lowLoad(relays int, suffix string) measure.Measurement {
+	m := measure.Measurement{Run: func(ctx context.Context, size measure.Size) (measure.Reading, error) {
+		at := relaying{relays: relays, latency: latencyOfPublish}
+		return p.whileRelaying(ctx, at, func(ctx context.Context, s *stage) (measure.Reading, error) {
 			n := outboxVolumes[size].samples / slicesOfLatency
 			var bare, relayed []time.Duration
 			for range slicesOfLatency {
 				took, err := paced(ctx, lowLoad, n, s.publishOne)
 				if err != nil {
-					return reading{}, err
+					return measure.Reading{}, err
 				}
 				bare = append(bare, took...)
 				if _, err = paced(ctx, lowLoad, n, s.commitOne); err != nil {
-					return reading{}, err
+					return measure.Reading{}, err
 				}
 				if took, err = s.commitsToPublishes(ctx); err != nil {
-					return reading{}, err
+					return measure.Reading{}, err
 				}
 				relayed = append(relayed, took...)
 			}
-			slices.Sort(bare)
-			slices.Sort(relayed)
-			return reading{[]float64{
-				milliseconds(percentile(bare, 50)), milliseconds(percentile(bare, 99)),
-				milliseconds(percentile(relayed, 50)), milliseconds(percentile(relayed, 99)),
-			}, fmt.Sprintf("%d samples a run", len(relayed))}, nil
+			values := append(measure.Percentiles(bare, 50, 99), measure.Percentiles(relayed, 50, 99)...)
+			return measure.Reading{Values: values, Note: fmt.Sprintf("%d samples a run", len(relayed))}, nil
 		})
 	}}
 	for _, name := range []string{"publish_p50_ms", "publish_p99_ms", "low_load_p50_ms", "low_load_p99_ms"} {
-		m.figures = append(m.figures, figure{name: "relay." + name + suffix, unit: "ms"})
+		m.Figures = append(m.Figures, measure.Figure{Name: "relay." + name + suffix, Unit: "ms"})
 	}
 	return m
 }
 
 // halfLoad first finds out what writers and one relay can do together.
-func (p *postgres) halfLoad() measurement {
-	return measurement{
-		figures: []figure{
-			{name: "relay.full_load", unit: "event/s", note: "one event a transaction, written and relayed on one machine"},
-			{name: "relay.half_load_p50_ms", unit: "ms"}, {name: "relay.half_load_p99_ms", unit: "ms"},
+func (p *postgres) halfLoad() measure.Measurement {
+	return measure.Measurement{
+		Figures: []measure.Figure{
+			{Name: "relay.full_load", Unit: "event/s", Note: "one event a transaction, written and relayed on one machine"},
+			{Name: "relay.half_load_p50_ms", Unit: "ms"}, {Name: "relay.half_load_p99_ms", Unit: "ms"},
 		},
-		run: func(ctx context.Context, size size) (reading, error) {
-			return p.whileRelaying(ctx, relaying{relays: 1, latency: latencyOfPublish}, func(ctx context.Context, s *stage) (reading, error) {
+		Run: func(ctx context.Context, size measure.Size) (measure.Reading, error) {
+			at := relaying{relays: 1, latency: latencyOfPublish}
+			return p.whileRelaying(ctx, at, func(ctx context.Context, s *stage) (measure.Reading, error) {
 				limit := outboxVolumes[size].writing
 				full, err := s.flood(ctx, limit)
 				if err != nil {
-					return reading{}, err
+					return measure.Reading{}, err
 				}
 				if _, err = paced(ctx, full/2, int(full/2*limit.Seconds()), s.commitOne); err != nil {
-					return reading{}, err
+					return measure.Reading{}, err
 				}
 				took, err := s.commitsToPublishes(ctx)
 				if err != nil {
-					return reading{}, err
+					return measure.Reading{}, err
 				}
-				slices.Sort(took)
-				return reading{[]float64{full, milliseconds(percentile(took, 50)), milliseconds(percentile(took, 99))},
-					fmt.Sprintf("%d samples a run", len(took))}, nil
+				values := append([]float64{full}, measure.Percentiles(took, 50, 99)...)
+				return measure.Reading{Values: values, Note: fmt.Sprintf("%d samples a run", len(took))}, nil
 			})
 		},
 	}
 }
-
-func milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }
 
 // stage is a service under load: writers, and relays to a broker.
 type stage struct {
@@ -134,16 +131,16 @@ type relaying struct {
 
 // whileRelaying measures with relays at work.
 func (p *postgres) whileRelaying(
-	ctx context.Context, r relaying, once func(context.Context, *stage) (reading, error),
-) (_ reading, err error) {
+	ctx context.Context, r relaying, once func(context.Context, *stage) (measure.Reading, error),
+) (_ measure.Reading, err error) {
 	d, err := p.fresh(ctx)
 	if err != nil {
-		return reading{}, err
+		return measure.Reading{}, err
 	}
 	defer func() { err = errors.Join(err, d.drop(ctx)) }()
 	o, err := newOutlet(ctx, r.latency)
 	if err != nil {
-		return reading{}, err
+		return measure.Reading{}, err
 	}
 	defer func() { err = errors.Join(err, o.close()) }()
 	s := &stage{outlet: o}
@@ -155,16 +152,16 @@ func (p *postgres) whileRelaying(
 		}
 	}
 	if s.db, err = d.pool(ctx, committers); err != nil {
-		return reading{}, err
+		return measure.Reading{}, err
 	}
 	defer s.db.Close()
 	if s.crew, err = newCrew(ctx, d, o, r.relays); err != nil {
-		return reading{}, err
+		return measure.Reading{}, err
 	}
 	defer s.crew.close()
 	s.crew.start(ctx)
 	if _, err := s.flood(ctx, time.Second/4); err != nil { // connections prepare their statements
-		return reading{}, err
+		return measure.Reading{}, err
 	}
 	return once(ctx, s)
 }

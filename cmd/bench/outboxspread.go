@@ -4,16 +4,18 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"example.com/lockstep/cmd/bench/measure"
 )
 
 // outboxSpread is how the rate depends on the broker's latency, on the number of
 // aggregates, which is that of requests, and on the number of relays.
-func outboxSpread(p *postgres) (all []series) {
+func outboxSpread(p *postgres) (all []measure.Series) {
 	for _, latency := range []time.Duration{0, 5 * time.Millisecond, 20 * time.Millisecond} {
-		s := series{title: fmt.Sprintf("outbox: a backlog leaves, a publish takes %s more than the wire", latency), runs: 1}
+		s := measure.Series{Title: fmt.Sprintf("outbox: a backlog leaves, a publish takes %s more than the wire", latency), Runs: 1}
 		for _, aggregates := range []int{1, 100, 10_000} {
 			for _, relays := range []int{1, 4} {
-				s.measurements = append(s.measurements, p.spread(latency, aggregates, relays))
+				s.Measurements = append(s.Measurements, p.spread(latency, aggregates, relays))
 			}
 		}
 		all = append(all, s)
@@ -21,11 +23,11 @@ func outboxSpread(p *postgres) (all []series) {
 	return all
 }
 
-func (p *postgres) spread(latency time.Duration, aggregates, relays int) measurement {
+func (p *postgres) spread(latency time.Duration, aggregates, relays int) measure.Measurement {
 	name := fmt.Sprintf("relay.%dms_%d_aggregates_%d_relays", latency.Milliseconds(), aggregates, relays)
-	return measurement{
-		figures: []figure{{name: name, unit: "event/s"}},
-		run: outboxRun(func(ctx context.Context, v outboxVolume) (float64, error) {
+	return measure.Measurement{
+		Figures: []measure.Figure{{Name: name, Unit: "event/s"}},
+		Run: measure.Single(outboxVolumes, func(ctx context.Context, v outboxVolume) (float64, error) {
 			b := backlog{aggregates: min(aggregates, v.spread), versions: max(1, v.spread/aggregates)}
 			return p.onBacklog(ctx, b, func(ctx context.Context, d *database) (float64, error) {
 				return throughOutlet(ctx, latency, func(ctx context.Context, o *outlet) (float64, error) {

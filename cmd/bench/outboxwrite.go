@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
+	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox"
 )
@@ -101,42 +102,42 @@ var (
 // figureName is that of a side at so many writers.
 func (w write) figureName(writers int) string { return "write." + w.name + "_" + strconv.Itoa(writers) }
 
-func outboxWriting(p *postgres) []series {
-	vs := func(name string, of, to write, writers int, note string) derived {
-		return ratio(name+"_"+strconv.Itoa(writers), of.figureName(writers), to.figureName(writers), note)
+func outboxWriting(p *postgres) []measure.Series {
+	vs := func(name string, of, to write, writers int, note string) measure.Derived {
+		return measure.Ratio(name+"_"+strconv.Itoa(writers), of.figureName(writers), to.figureName(writers), note)
 	}
 	one, eight := p.writing(1, business, appended, notifying), p.writing(8, business, appended, notifying)
 	sixteen, many := p.writing(16, business, pipelined, appended), p.writing(32, business, appended, unwoken, notifying)
-	one.derived = []derived{vs("write.vs_business", appended, business, 1, ""), vs("write.vs_notify", appended, notifying, 1, "")}
-	eight.derived = []derived{vs("write.vs_business", appended, business, 8, ""), vs("write.vs_notify", appended, notifying, 8, "")}
-	sixteen.derived = []derived{
+	one.Derived = []measure.Derived{vs("write.vs_business", appended, business, 1, ""), vs("write.vs_notify", appended, notifying, 1, "")}
+	eight.Derived = []measure.Derived{vs("write.vs_business", appended, business, 8, ""), vs("write.vs_notify", appended, notifying, 8, "")}
+	sixteen.Derived = []measure.Derived{
 		vs("write.vs_pipelined", appended, pipelined, 16, "0.9 or more wanted"),
 		vs("write.vs_business", appended, business, 16, "0.6 or more wanted"),
 	}
-	many.derived = []derived{
+	many.Derived = []measure.Derived{
 		vs("write.wake_vs_none", appended, unwoken, 32, "0.95 or more wanted"),
 		vs("write.vs_business", appended, business, 32, ""),
 		vs("write.vs_notify", appended, notifying, 32, ""),
 	}
-	return []series{one, eight, sixteen, many}
+	return []measure.Series{one, eight, sixteen, many}
 }
 
 // writing is a series of one measurement, which takes its sides in turns of a
 // fraction of a second: commits are at the mercy of whatever the machine does.
-func (p *postgres) writing(writers int, sides ...write) series {
-	m := measurement{run: func(ctx context.Context, size size) (_ reading, err error) {
+func (p *postgres) writing(writers int, sides ...write) measure.Series {
+	m := measure.Measurement{Run: func(ctx context.Context, size measure.Size) (_ measure.Reading, err error) {
 		d, err := p.fresh(ctx)
 		if err != nil {
-			return reading{}, err
+			return measure.Reading{}, err
 		}
 		defer func() { err = errors.Join(err, d.drop(ctx)) }()
 		rates, err := d.writes(ctx, sides, writers, outboxVolumes[size].writing)
-		return reading{values: rates}, err
+		return measure.Reading{Values: rates}, err
 	}}
 	for _, w := range sides {
-		m.figures = append(m.figures, figure{name: w.figureName(writers), unit: "tx/s", note: w.note})
+		m.Figures = append(m.Figures, measure.Figure{Name: w.figureName(writers), Unit: "tx/s", Note: w.note})
 	}
-	return series{title: fmt.Sprintf("outbox: writing with %d writers", writers), runs: 5, measurements: []measurement{m}}
+	return measure.Series{Title: fmt.Sprintf("outbox: writing with %d writers", writers), Runs: 5, Measurements: []measure.Measurement{m}}
 }
 
 // writeTurns is how often each side gets its turn.

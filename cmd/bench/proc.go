@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"example.com/lockstep/cmd/bench/measure"
 )
 
 // What Linux tells about a process in /proc. Elsewhere nothing does: memory is
@@ -20,7 +22,7 @@ const tick = 10 * time.Millisecond
 func rss(pid int) (int64, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return 0, fmt.Errorf("%w: the memory of a process is read from /proc", errMissing)
+		return 0, fmt.Errorf("%w: the memory of a process is read from /proc", measure.ErrMissing)
 	}
 	for line := range strings.Lines(string(status)) {
 		var kb int64

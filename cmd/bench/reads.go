@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
+	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
@@ -30,43 +30,53 @@ var readVolumes = [...]struct {
 	reads int           // of each kind
 	waits int           // of readers who wait
 	crowd time.Duration // of reads beside those who wait
-}{quick: {100, 50, 200 * time.Millisecond}, normal: {2_000, 800, 2 * time.Second}, full: {20_000, 5_000, 10 * time.Second}}
+}{
+	measure.Quick:  {100, 50, 200 * time.Millisecond},
+	measure.Normal: {2_000, 800, 2 * time.Second},
+	measure.Full:   {20_000, 5_000, 10 * time.Second},
+}
 
-func readSeries() []series {
-	var cost measurement
+func readSeries() []measure.Series {
+	var cost measure.Measurement
 	for _, k := range readKinds {
-		cost.figures = append(cost.figures, figure{name: "read." + k.name + "_ms", unit: "ms", note: k.note})
+		cost.Figures = append(cost.Figures, measure.Figure{Name: "read." + k.name + "_ms", Unit: "ms", Note: k.note})
 	}
-	cost.run = withDesk(readsInTurns)
-	return []series{
+	cost.Run = withDesk(readsInTurns)
+	return []measure.Series{
 		{
-			title:        "fresh reads: what a token costs where the projection is fresh",
-			measurements: []measurement{cost},
-			derived: []derived{
-				ratio("read.token_cost", "read.token_ms", "read.plain_ms", "1.1 or less wanted"),
-				ratio("read.session_cost", "read.session_ms", "read.plain_ms", ""),
-				ratio("read.list_token_cost", "read.list_token_ms", "read.list_plain_ms", "one snapshot has the page and the check"),
+			Title:        "fresh reads: what a token costs where the projection is fresh",
+			Measurements: []measure.Measurement{cost},
+			Derived: []measure.Derived{
+				measure.Ratio("read.token_cost", "read.token_ms", "read.plain_ms", "1.1 or less wanted"),
+				measure.Ratio("read.session_cost", "read.session_ms", "read.plain_ms", ""),
+				measure.Ratio("read.list_token_cost", "read.list_token_ms", "read.list_plain_ms", "one snapshot has the page and the check"),
 			},
 		},
 		{
-			title: fmt.Sprintf("fresh reads: from the apply to the waiting reader's answer, %d/s", waitLoad),
-			measurements: []measurement{
-				{[]figure{{name: "read.wake_p50_ms", unit: "ms"}, {name: "read.wake_p99_ms", unit: "ms", note: "5 or less wanted; one process"}},
-					withDesk(func(ctx context.Context, d *desk, size size) (reading, error) { return d.wakes(ctx, size, d.readHere) })},
-				{[]figure{{name: "read.wake_remote_p50_ms", unit: "ms"}, {
-					name: "read.wake_remote_p99_ms", unit: "ms", note: "25 or less wanted; applied by another process, read over REST",
-				}}, withDesk(func(ctx context.Context, d *desk, size size) (reading, error) { return d.wakes(ctx, size, d.readThere) })},
+			Title: fmt.Sprintf("fresh reads: from the apply to the waiting reader's answer, %d/s", waitLoad),
+			Measurements: []measure.Measurement{
+				{Figures: []measure.Figure{{Name: "read.wake_p50_ms", Unit: "ms"}, {
+					Name: "read.wake_p99_ms", Unit: "ms", Note: "5 or less wanted; one process",
+				}},
+					Run: withDesk(func(ctx context.Context, d *desk, size measure.Size) (measure.Reading, error) {
+						return d.wakes(ctx, size, d.readHere)
+					})},
+				{Figures: []measure.Figure{{Name: "read.wake_remote_p50_ms", Unit: "ms"}, {
+					Name: "read.wake_remote_p99_ms", Unit: "ms", Note: "25 or less wanted; applied by another process, read over REST",
+				}}, Run: withDesk(func(ctx context.Context, d *desk, size measure.Size) (measure.Reading, error) {
+					return d.wakes(ctx, size, d.readThere)
+				})},
 			},
 		},
 		{
-			title: "fresh reads: others beside 10,000 who wait",
-			measurements: []measurement{{[]figure{
-				{name: "read.alone_ms", unit: "ms", note: "without a token, in the process, one at a time"},
-				{name: "read.alone_p99_ms", unit: "ms"},
-				{name: "read.crowded_ms", unit: "ms", note: "the same while 10,000 wait, each for another video"},
-				{name: "read.crowded_p99_ms", unit: "ms"},
-			}, withDesk(crowded)}},
-			derived: []derived{ratio("read.crowd_cost", "read.crowded_ms", "read.alone_ms", "")},
+			Title: "fresh reads: others beside 10,000 who wait",
+			Measurements: []measure.Measurement{{Figures: []measure.Figure{
+				{Name: "read.alone_ms", Unit: "ms", Note: "without a token, in the process, one at a time"},
+				{Name: "read.alone_p99_ms", Unit: "ms"},
+				{Name: "read.crowded_ms", Unit: "ms", Note: "the same while 10,000 wait, each for another video"},
+				{Name: "read.crowded_p99_ms", Unit: "ms"},
+			}, Run: withDesk(crowded)}},
+			Derived: []measure.Derived{measure.Ratio("read.crowd_cost", "read.crowded_ms", "read.alone_ms", "")},
 		},
 	}
 }
@@ -87,7 +97,7 @@ var readKinds = []struct {
 // readsInTurns takes one read of each kind after the other, on one connection, in
 // another order each time: a read is faster behind one of the same row, and slower
 // behind a page.
-func readsInTurns(ctx context.Context, d *desk, size size) (reading, error) {
+func readsInTurns(ctx context.Context, d *desk, size measure.Size) (measure.Reading, error) {
 	took := make([][]time.Duration, len(readKinds))
 	for n := range readVolumes[size].reads {
 		for _, i := range rand.Perm(len(readKinds)) {
@@ -100,7 +110,7 @@ func readsInTurns(ctx context.Context, d *desk, size size) (reading, error) {
 			if k.named > 0 {
 				token, err := d.token(n, k.named)
 				if err != nil {
-					return reading{}, err
+					return measure.Reading{}, err
 				}
 				header.Set("Consistency-Token", token)
 			}
@@ -108,24 +118,25 @@ func readsInTurns(ctx context.Context, d *desk, size size) (reading, error) {
 			a, err := d.get(ctx, path, header)
 			took[i] = append(took[i], time.Since(began))
 			if err != nil {
-				return reading{}, err
+				return measure.Reading{}, err
 			}
 			if a.Source != catalog.SourceProjection {
-				return reading{}, fmt.Errorf("%s is answered by the %s", k.name, a.Source)
+				return measure.Reading{}, fmt.Errorf("%s is answered by the %s", k.name, a.Source)
 			}
 		}
 	}
 	var values []float64
 	for _, t := range took {
-		slices.Sort(t)
-		values = append(values, milliseconds(percentile(t, 50)))
+		values = append(values, measure.Percentiles(t, 50)...)
 	}
-	return reading{values, fmt.Sprintf("%d reads a run", len(took[0]))}, nil
+	return measure.Reading{Values: values, Note: fmt.Sprintf("%d reads a run", len(took[0]))}, nil
 }
 
 // wakes has readers wait for the next version of a video each, and then applies
 // that. It measures from the end of the commit to the reader's answer.
-func (d *desk) wakes(ctx context.Context, size size, read func(context.Context, uuid.UUID, string) (int64, error)) (reading, error) {
+func (d *desk) wakes(
+	ctx context.Context, size measure.Size, read func(context.Context, uuid.UUID, string) (int64, error),
+) (measure.Reading, error) {
 	warmUp, n := len(d.videos)/4, readVolumes[size].waits
 	took := make([]time.Duration, n)
 	wait := func(ctx context.Context, i int) (err error) {
@@ -134,10 +145,10 @@ func (d *desk) wakes(ctx context.Context, size size, read func(context.Context, 
 	}
 	for _, samples := range []int{warmUp, n} {
 		if _, err := paced(ctx, waitLoad, samples, wait); err != nil {
-			return reading{}, err
+			return measure.Reading{}, err
 		}
 	}
-	return reading{bothPercentiles(took), fmt.Sprintf("%d samples a run", n)}, nil
+	return measure.Reading{Values: measure.Percentiles(took, 50, 99), Note: fmt.Sprintf("%d samples a run", n)}, nil
 }
 
 // wake is one reader's wait. A video has one reader at a time: there are far more
@@ -200,14 +211,14 @@ func (d *desk) readThere(ctx context.Context, id uuid.UUID, token string) (int64
 const crowd = 10_000
 
 // crowded reads without a token: alone, and then beside a crowd.
-func crowded(ctx context.Context, d *desk, size size) (reading, error) {
+func crowded(ctx context.Context, d *desk, size measure.Size) (measure.Reading, error) {
 	limit := readVolumes[size].crowd
 	if _, err := d.readsFor(ctx, limit/2); err != nil { // connections prepare their statements, and the machine wakes up
-		return reading{}, err
+		return measure.Reading{}, err
 	}
 	alone, err := d.readsFor(ctx, limit)
 	if err != nil {
-		return reading{}, err
+		return measure.Reading{}, err
 	}
 	waiting, release := context.WithCancel(ctx)
 	var readers sync.WaitGroup
@@ -226,12 +237,12 @@ func crowded(ctx context.Context, d *desk, size size) (reading, error) {
 		full = errors.Is(d.waitFor(probe, position(uuid.Must(uuid.NewV7()), 1)), consistency.ErrTooManyWaiters)
 		stop()
 		if !eventing.Sleep(ctx, 10*time.Millisecond, nil) {
-			return reading{}, ctx.Err()
+			return measure.Reading{}, ctx.Err()
 		}
 	}
 	beside, err := d.readsFor(ctx, limit)
 	note := fmt.Sprintf("%d and %d reads a run", len(alone), len(beside))
-	return reading{append(bothPercentiles(alone), bothPercentiles(beside)...), note}, err
+	return measure.Reading{Values: append(measure.Percentiles(alone, 50, 99), measure.Percentiles(beside, 50, 99)...), Note: note}, err
 }
 
 func (d *desk) waitFor(ctx context.Context, p consistency.Position) error {

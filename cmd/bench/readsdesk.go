@@ -18,6 +18,7 @@ import (
 	"cloud.google.com/go/pubsub/v2"
 	"github.com/google/uuid"
 
+	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/internal/env"
 	"example.com/lockstep/internal/localbroker"
 	"example.com/lockstep/internal/telemetry"
@@ -76,20 +77,20 @@ type desk struct {
 }
 
 // withDesk measures while both instances run.
-func withDesk(once func(context.Context, *desk, size) (reading, error)) func(context.Context, size) (reading, error) {
-	return func(ctx context.Context, size size) (_ reading, err error) {
+func withDesk(once func(context.Context, *desk, measure.Size) (measure.Reading, error)) measure.Run {
+	return func(ctx context.Context, size measure.Size) (_ measure.Reading, err error) {
 		s, err := newCatalogStore(ctx)
 		if err != nil {
-			return reading{}, err
+			return measure.Reading{}, err
 		}
 		defer func() { err = errors.Join(err, s.close()) }()
 		broker, err := startServer(ctx)
 		if err != nil {
-			return reading{}, err
+			return measure.Reading{}, err
 		}
 		defer func() { err = errors.Join(err, broker.close()) }()
 		if _, err := localbroker.Provision(ctx, broker.addr, project); err != nil {
-			return reading{}, err
+			return measure.Reading{}, err
 		}
 		d := &desk{events: make(chan *pubsub.Message), applied: map[string]time.Time{}}
 		d.client.Transport = &http.Transport{MaxIdleConnsPerHost: waitLoad}
@@ -99,16 +100,16 @@ func withDesk(once func(context.Context, *desk, size) (reading, error)) func(con
 			"PUBSUB_EMULATOR_HOST=" + broker.addr, "VIDEO_SERVICE_ADDR=" + nobody,
 		}, catalogCommand)
 		if err != nil {
-			return reading{}, err
+			return measure.Reading{}, err
 		}
 		defer func() { err = errors.Join(err, d.other.close()) }()
 		stop, err := d.open(ctx, s)
 		if err != nil {
-			return reading{}, err
+			return measure.Reading{}, err
 		}
 		defer func() { err = errors.Join(err, stop()) }()
 		if err := d.fill(ctx); err != nil {
-			return reading{}, err
+			return measure.Reading{}, err
 		}
 		return once(ctx, d, size)
 	}

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/cmd/bench/report"
 )
 
@@ -175,14 +176,14 @@ func (r *rig) load() load {
 // perMessage makes a reading of a rate, with what a message has cost each side
 // since before. That hardly depends on what else the machine does, as the rate
 // does.
-func (r *rig) perMessage(rate float64, before load) reading {
+func (r *rig) perMessage(rate float64, before load) measure.Reading {
 	now := r.load()
 	wall := now.at.Sub(before.at).Seconds()
 	server, client := (now.server - before.server).Seconds(), (now.client - before.client).Seconds()
 	if server == 0 || rate == 0 {
-		return reading{values: []float64{rate}}
+		return measure.Reading{Values: []float64{rate}}
 	}
 	micros := 1e6 / (rate * wall)
-	return reading{[]float64{rate}, fmt.Sprintf("CPU a message: server %s us, client %s us; cores busy: %.1f and %.1f",
+	return measure.Reading{Values: []float64{rate}, Note: fmt.Sprintf("CPU a message: server %s us, client %s us; cores busy: %.1f and %.1f",
 		report.Display(server*micros), report.Display(client*micros), server/wall, client/wall)}
 }

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/internal/child"
 	"example.com/lockstep/internal/localbroker"
 )
@@ -134,7 +135,7 @@ func (s *server) awaitReady(ctx context.Context) error {
 		select {
 		case <-s.process.Done():
 			if output := s.process.Output(); strings.Contains(output, localbroker.ErrNotInstalled.Error()) {
-				return fmt.Errorf("%w: %w", errMissing, localbroker.ErrNotInstalled)
+				return fmt.Errorf("%w: %w", measure.ErrMissing, localbroker.ErrNotInstalled)
 			}
 			return fmt.Errorf("the server did not start: %s", s.process.Output())
 		case <-ctx.Done():

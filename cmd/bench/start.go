@@ -17,6 +17,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/internal/child"
 	"example.com/lockstep/internal/localbroker"
 	"example.com/lockstep/internal/localpg"
@@ -31,53 +32,53 @@ const readyPoll = 2 * time.Millisecond
 
 // restTime is how long a service that is ready is left alone before its memory is
 // read.
-var restTime = [...]time.Duration{quick: time.Second, normal: 5 * time.Second, full: 30 * time.Second}
+var restTime = [...]time.Duration{measure.Quick: time.Second, measure.Normal: 5 * time.Second, measure.Full: 30 * time.Second}
 
-func startSeries(p *postgres) []series {
-	s := series{title: "cold start to ready, with migrations done, and memory at rest", runs: 5}
+func startSeries(p *postgres) []measure.Series {
+	s := measure.Series{Title: "cold start to ready, with migrations done, and memory at rest", Runs: 5}
 	for _, service := range []migrations.Service{migrations.Video, migrations.Catalog} {
-		s.measurements = append(s.measurements, measurement{
-			figures: []figure{
-				{name: fmt.Sprintf("start.%s_ready_ms", service), unit: "ms", note: "from exec to the first 200 of /readyz; 300 or less wanted"},
-				{name: fmt.Sprintf("start.%s_rss_mb", service), unit: "MB", note: "40 or less wanted"},
+		s.Measurements = append(s.Measurements, measure.Measurement{
+			Figures: []measure.Figure{
+				{Name: fmt.Sprintf("start.%s_ready_ms", service), Unit: "ms", Note: "from exec to the first 200 of /readyz; 300 or less wanted"},
+				{Name: fmt.Sprintf("start.%s_rss_mb", service), Unit: "MB", Note: "40 or less wanted"},
 			},
-			run: func(ctx context.Context, size size) (reading, error) {
+			Run: func(ctx context.Context, size measure.Size) (measure.Reading, error) {
 				return p.coldStart(ctx, service, restTime[size])
 			},
 		})
 	}
-	return []series{s}
+	return []measure.Series{s}
 }
 
 // coldStart starts the service once. Its owner, which a catalog at rest does not
 // ask, is not there.
-func (p *postgres) coldStart(ctx context.Context, service migrations.Service, rest time.Duration) (_ reading, err error) {
+func (p *postgres) coldStart(ctx context.Context, service migrations.Service, rest time.Duration) (_ measure.Reading, err error) {
 	dir, err := serviceBinaries()
 	if err != nil {
-		return reading{}, err
+		return measure.Reading{}, err
 	}
 	template, err := p.template(ctx, "both services", func(ctx context.Context, conn *pgx.Conn) error {
 		return migrations.Up(ctx, conn.Config().ConnString(), migrations.Catalog, slog.New(slog.DiscardHandler))
 	})
 	if err != nil {
-		return reading{}, err
+		return measure.Reading{}, err
 	}
 	d, err := p.copyOf(ctx, template)
 	if err != nil {
-		return reading{}, err
+		return measure.Reading{}, err
 	}
 	defer func() { err = errors.Join(err, d.drop(ctx)) }()
 	url, err := localpg.ServiceURL(ctx, d.admin, "", service.Role())
 	if err != nil {
-		return reading{}, err
+		return measure.Reading{}, err
 	}
 	broker, err := startServer(ctx)
 	if err != nil {
-		return reading{}, err
+		return measure.Reading{}, err
 	}
 	defer func() { err = errors.Join(err, broker.close()) }()
 	if _, err := localbroker.Provision(ctx, broker.addr, project); err != nil {
-		return reading{}, err
+		return measure.Reading{}, err
 	}
 	cmd := exec.Command(filepath.Join(dir, string(service)))
 	cmd.Env = append(os.Environ(), "DATABASE_URL="+url, "GOOGLE_CLOUD_PROJECT="+project,
@@ -98,35 +99,35 @@ var serviceBinaries = sync.OnceValues(func() (string, error) {
 })
 
 // startOnce starts the service, waits until it is ready, lets it rest, and kills it.
-func startOnce(ctx context.Context, cmd *exec.Cmd, rest time.Duration) (_ reading, err error) {
+func startOnce(ctx context.Context, cmd *exec.Cmd, rest time.Duration) (_ measure.Reading, err error) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return reading{}, err
+		return measure.Reading{}, err
 	}
 	_ = free.Close() // for the service to take
 	cmd.Env = append(cmd.Env, "PORT="+strconv.Itoa(free.Addr().(*net.TCPAddr).Port))
 	start := time.Now()
 	process, err := child.Start(cmd, syscall.SIGKILL)
 	if err != nil {
-		return reading{}, err
+		return measure.Reading{}, err
 	}
 	defer func() { err = errors.Join(err, process.Stop(syscall.SIGKILL, stopTime)) }()
 	if err := awaitReady(ctx, process, "http://"+free.Addr().String()+"/readyz"); err != nil {
-		return reading{}, err
+		return measure.Reading{}, err
 	}
 	took := time.Since(start)
 	select {
 	case <-time.After(rest):
 	case <-process.Done():
-		return reading{}, fmt.Errorf("the service ended: %s", process.Output())
+		return measure.Reading{}, fmt.Errorf("the service ended: %s", process.Output())
 	case <-ctx.Done():
-		return reading{}, ctx.Err()
+		return measure.Reading{}, ctx.Err()
 	}
 	memory, err := rss(cmd.Process.Pid)
 	if err != nil {
-		return reading{}, err
+		return measure.Reading{}, err
 	}
-	return reading{values: []float64{milliseconds(took), float64(memory) / 1e6}}, nil
+	return measure.Reading{Values: []float64{measure.Milliseconds(took), float64(memory) / 1e6}}, nil
 }
 
 // awaitReady returns once url answers 200.

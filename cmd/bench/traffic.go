@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -106,7 +105,7 @@ const (
 	patience = 30 * time.Second
 )
 
-// latencies returns, in ascending order, how long each of n messages took from
+// latencies returns how long each of n messages took from
 // just before it was published to its callback.
 func (r *rig) latencies(ctx context.Context, n int) ([]time.Duration, error) {
 	arrived := &arrivals{sent: make([]time.Time, n), missing: n}
@@ -129,7 +128,6 @@ func (r *rig) latencies(ctx context.Context, n int) ([]time.Duration, error) {
 	if arrived.missing > 0 {
 		return nil, fmt.Errorf("%d of %d messages did not arrive", arrived.missing, n)
 	}
-	slices.Sort(arrived.took)
 	return arrived.took, nil
 }
 
@@ -178,9 +176,4 @@ func (a *arrivals) add(i int) (last bool) {
 	a.took = append(a.took, now.Sub(a.sent[i]))
 	a.missing--
 	return a.missing == 0
-}
-
-// percentile returns the smallest value that p of 100 do not exceed.
-func percentile(ascending []time.Duration, p int) time.Duration {
-	return ascending[(len(ascending)*p+99)/100-1]
 }

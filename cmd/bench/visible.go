@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/outbox"
@@ -26,71 +26,66 @@ const visibleLoad = 100
 var visibleVolumes = [...]struct {
 	samples int
 	flood   time.Duration
-}{quick: {100, 200 * time.Millisecond}, normal: {1_500, 2 * time.Second}, full: {5_000, 5 * time.Second}}
+}{measure.Quick: {100, 200 * time.Millisecond}, measure.Normal: {1_500, 2 * time.Second}, measure.Full: {5_000, 5 * time.Second}}
 
 // visibleSeries is the whole way of an event, from the end of the owner's commit
 // to the end of the commit that makes readers see it.
-func visibleSeries(p *postgres) []series {
-	figures := []figure{{name: "visible.p50_ms", unit: "ms"}, {name: "visible.p99_ms", unit: "ms", note: "50 or less wanted"}}
+func visibleSeries(p *postgres) []measure.Series {
+	figures := []measure.Figure{{Name: "visible.p50_ms", Unit: "ms"}, {Name: "visible.p99_ms", Unit: "ms", Note: "50 or less wanted"}}
 	for _, leg := range legs {
-		figures = append(figures, figure{name: "visible." + leg + "_p50_ms", unit: "ms"}, figure{name: "visible." + leg + "_p99_ms", unit: "ms"})
+		for _, p := range []string{"_p50_ms", "_p99_ms"} {
+			figures = append(figures, measure.Figure{Name: "visible." + leg + p, Unit: "ms"})
+		}
 	}
-	return []series{
+	return []measure.Series{
 		{
-			title:        fmt.Sprintf("commit to visible at low load, %d events/s, ordered, local Pub/Sub", visibleLoad),
-			measurements: []measurement{{figures, p.onTheWay(lowLoadWay)}},
+			Title:        fmt.Sprintf("commit to visible at low load, %d events/s, ordered, local Pub/Sub", visibleLoad),
+			Measurements: []measure.Measurement{{Figures: figures, Run: p.onTheWay(lowLoadWay)}},
 		},
 		{
-			title: "commit to visible at half load",
-			measurements: []measurement{{[]figure{
-				{name: "visible.full_load", unit: "event/s", note: "one event a transaction; all of it on one machine"},
-				{name: "visible.half_load_p50_ms", unit: "ms"}, {name: "visible.half_load_p99_ms", unit: "ms"},
-			}, p.onTheWay(halfLoadWay)}},
+			Title: "commit to visible at half load",
+			Measurements: []measure.Measurement{{Figures: []measure.Figure{
+				{Name: "visible.full_load", Unit: "event/s", Note: "one event a transaction; all of it on one machine"},
+				{Name: "visible.half_load_p50_ms", Unit: "ms"}, {Name: "visible.half_load_p99_ms", Unit: "ms"},
+			}, Run: p.onTheWay(halfLoadWay)}},
 		},
 	}
 }
 
-func lowLoadWay(ctx context.Context, w *way, size size) (reading, error) {
+func lowLoadWay(ctx context.Context, w *way, size measure.Size) (measure.Reading, error) {
 	if _, err := paced(ctx, visibleLoad, visibleVolumes[size].samples, w.commit); err != nil {
-		return reading{}, err
+		return measure.Reading{}, err
 	}
 	whole, parts, err := w.walked(ctx)
 	if err != nil {
-		return reading{}, err
+		return measure.Reading{}, err
 	}
-	values := bothPercentiles(whole)
+	values := measure.Percentiles(whole, 50, 99)
 	for _, part := range parts {
-		values = append(values, bothPercentiles(part)...)
+		values = append(values, measure.Percentiles(part, 50, 99)...)
 	}
-	return reading{values, fmt.Sprintf("%d samples a run", len(whole))}, nil
+	return measure.Reading{Values: values, Note: fmt.Sprintf("%d samples a run", len(whole))}, nil
 }
 
-func halfLoadWay(ctx context.Context, w *way, size size) (reading, error) {
+func halfLoadWay(ctx context.Context, w *way, size measure.Size) (measure.Reading, error) {
 	limit := visibleVolumes[size].flood
 	start := time.Now()
 	if err := flood(ctx, limit, w.commit); err != nil {
-		return reading{}, err
+		return measure.Reading{}, err
 	}
 	whole, _, err := w.walked(ctx)
 	if err != nil {
-		return reading{}, err
+		return measure.Reading{}, err
 	}
 	rate := perSecond(len(whole), start)
 	if _, err = paced(ctx, rate/2, int(rate/2*limit.Seconds()), w.commit); err != nil {
-		return reading{}, err
+		return measure.Reading{}, err
 	}
 	if whole, _, err = w.walked(ctx); err != nil {
-		return reading{}, err
+		return measure.Reading{}, err
 	}
-	return reading{append([]float64{rate}, bothPercentiles(whole)...), fmt.Sprintf("%d samples a run", len(whole))}, nil
-}
-
-// bothPercentiles are the 50th and the 99th, in milliseconds, never nothing.
-func bothPercentiles(took []time.Duration) []float64 {
-	slices.Sort(took)
-	return []float64{
-		milliseconds(max(percentile(took, 50), time.Microsecond)), milliseconds(max(percentile(took, 99), time.Microsecond)),
-	}
+	values := append([]float64{rate}, measure.Percentiles(whole, 50, 99)...)
+	return measure.Reading{Values: values, Note: fmt.Sprintf("%d samples a run", len(whole))}, nil
 }
 
 // The moments of an event.
@@ -117,13 +112,11 @@ type way struct {
 }
 
 // onTheWay measures while relay and consumer run.
-func (p *postgres) onTheWay(
-	once func(context.Context, *way, size) (reading, error),
-) func(context.Context, size) (reading, error) {
-	return func(ctx context.Context, size size) (_ reading, err error) {
+func (p *postgres) onTheWay(once func(context.Context, *way, measure.Size) (measure.Reading, error)) measure.Run {
+	return func(ctx context.Context, size measure.Size) (_ measure.Reading, err error) {
 		s, err := newCatalogStore(ctx)
 		if err != nil {
-			return reading{}, err
+			return measure.Reading{}, err
 		}
 		defer func() { err = errors.Join(err, s.close()) }()
 		w := new(way)
@@ -137,11 +130,11 @@ func (p *postgres) onTheWay(
 			return c.Run(ctx)
 		}
 		one := relaying{relays: 1, acknowledged: w.acknowledged}
-		return p.whileRelaying(ctx, one, func(ctx context.Context, st *stage) (_ reading, err error) {
+		return p.whileRelaying(ctx, one, func(ctx context.Context, st *stage) (_ measure.Reading, err error) {
 			w.db, w.crew = st.db, st.crew
 			w.forget() // what the stage published before
 			if err := st.outlet.subscribe(ctx); err != nil {
-				return reading{}, err
+				return measure.Reading{}, err
 			}
 			consuming, stop := context.WithCancel(ctx)
 			ended := make(chan error, 1)
@@ -151,10 +144,10 @@ func (p *postgres) onTheWay(
 				err = errors.Join(err, <-ended)
 			}()
 			if err := flood(ctx, time.Second/4, w.commit); err != nil { // connections prepare their statements
-				return reading{}, err
+				return measure.Reading{}, err
 			}
 			if _, _, err := w.walked(ctx); err != nil {
-				return reading{}, err
+				return measure.Reading{}, err
 			}
 			return once(ctx, w, size)
 		})

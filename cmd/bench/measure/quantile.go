@@ -1,0 +1,29 @@
+package measure
+
+import (
+	"slices"
+	"time"
+)
+
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	half := len(sorted) / 2
+	if len(sorted)%2 == 1 {
+		return sorted[half]
+	}
+	return (sorted[half-1] + sorted[half]) / 2
+}
+
+// Milliseconds is d as figures have it.
+func Milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }
+
+// Percentiles returns, for each p, the smallest time that p of 100 do not exceed: in
+// milliseconds, and never nothing, since a clock may not have moved. It sorts took.
+func Percentiles(took []time.Duration, ps ...int) []float64 {
+	slices.Sort(took)
+	values := make([]float64, len(ps))
+	for i, p := range ps {
+		values[i] = Milliseconds(max(took[(len(took)*p+99)/100-1], time.Microsecond))
+	}
+	return values
+}
