@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/lockstep/cmd/bench/measure"
+	"example.com/lockstep/cmd/bench/rig/process"
 	"example.com/lockstep/internal/localbroker"
 )
 
@@ -150,7 +151,7 @@ func orderedStream() measure.Series {
 		if _, err := r.store(ctx, v.sustained, keys, 100, body); err != nil {
 			return measure.Reading{}, err
 		}
-		stop, err := profileCPU(clientProfile)
+		stop, err := process.Profile(clientProfile)
 		if err != nil {
 			return measure.Reading{}, err
 		}
@@ -235,6 +236,5 @@ func manyMessages() measure.Series {
 
 // memory is what the server occupies now, in MB.
 func (r *rig) memory() (float64, error) {
-	bytes, err := rss(r.server.pid)
-	return float64(bytes) / 1e6, err
+	return process.RSS(r.server.PID)
 }

@@ -12,6 +12,7 @@ import (
 
 	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/cmd/bench/report"
+	"example.com/lockstep/cmd/bench/rig/process"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/localpubsub"
 )
@@ -71,14 +72,14 @@ func (p *postgres) idling() measure.Measurement {
 			if err != nil {
 				return measure.Reading{}, err
 			}
-			before, used, start := statements.Load(), cpuOf(pids), time.Now()
+			before, used, start := statements.Load(), process.CPU(pids...), time.Now()
 			eventing.Sleep(ctx, limit, nil)
 			took := time.Since(start)
 			// No less than what can be told: one statement, one tick of CPU time.
 			rate := float64(max(statements.Load()-before, 1)) / took.Seconds()
-			busy := max(cpuOf(pids)-used, tick).Seconds() / took.Seconds()
+			busy := max(process.CPU(pids...)-used, process.Tick).Seconds() / took.Seconds()
 			return measure.Reading{Values: []float64{rate, 100 * busy}, Note: fmt.Sprintf("%d s, told in steps of %s",
-				int(took.Seconds()), report.Display(100*tick.Seconds()/took.Seconds()))}, ctx.Err()
+				int(took.Seconds()), report.Display(100*process.Tick.Seconds()/took.Seconds()))}, ctx.Err()
 		},
 	}
 }
@@ -108,13 +109,6 @@ func (d *database) processes(ctx context.Context) ([]int, error) {
 	}
 	sessions, err := pgx.CollectRows(rows, pgx.RowTo[int])
 	return append(pids, sessions...), err
-}
-
-func cpuOf(pids []int) (sum time.Duration) {
-	for _, pid := range pids {
-		sum += cpu(pid)
-	}
-	return sum
 }
 
 // besideRefused measures until all other aggregates' events have left. The refused

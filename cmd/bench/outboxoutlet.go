@@ -29,7 +29,7 @@ import (
 type outlet struct {
 	client *pubsub.Client
 	conn   *grpc.ClientConn
-	server *server // nil: every publish is answered at once
+	server *pubsubServer // nil: every publish is answered at once
 	// missing says that there is no topic; it is set before the first use.
 	missing bool
 	// ignored is a key that does not count; it is set before the first use.
@@ -68,7 +68,7 @@ func newFaultyOutlet(ctx context.Context, faults ...localpubsub.Fault) (_ *outle
 	if o.server, err = startServer(ctx); err != nil {
 		return nil, err
 	}
-	err = o.dial(ctx, o.server.addr)
+	err = o.dial(ctx, o.server.Addr)
 	if err != nil {
 		return nil, err
 	}
@@ -189,18 +189,18 @@ func (o *outlet) close() error {
 		errs = append(errs, o.client.Close())
 	}
 	if o.server != nil {
-		errs = append(errs, o.server.close())
+		errs = append(errs, o.server.Close())
 	}
 	return errors.Join(errs...)
 }
 
 // setFaults replaces the faults of a local Pub/Sub.
-func (s *server) setFaults(ctx context.Context, faults []localpubsub.Fault) error {
+func (s *pubsubServer) setFaults(ctx context.Context, faults []localpubsub.Fault) error {
 	plan, err := json.Marshal(localpubsub.FaultPlan{Seed: 1, Faults: faults})
 	if err != nil {
 		return err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://"+s.addr+"/control/faults", bytes.NewReader(plan))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://"+s.Addr+"/control/faults", bytes.NewReader(plan))
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/lockstep/cmd/bench/measure"
+	"example.com/lockstep/cmd/bench/rig/process"
 	"example.com/lockstep/internal/env"
 	"example.com/lockstep/internal/localbroker"
 	"example.com/lockstep/internal/telemetry"
@@ -48,7 +49,7 @@ func serveCatalog(ctx context.Context, stdout io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, readyLine+"\n", lis.Addr(), os.Getpid())
+	process.Ready(stdout, lis.Addr().String(), os.Getpid())
 	return catalog.Serve(ctx, cfg, lis, slog.New(slog.DiscardHandler))
 }
 
@@ -67,7 +68,7 @@ type deskVideo struct {
 type desk struct {
 	service *catalog.Service
 	waiters *consistency.Waiters
-	other   *server
+	other   *process.Server
 	client  http.Client
 	videos  []*deskVideo
 	events  chan *pubsub.Message
@@ -88,21 +89,21 @@ func withDesk(once func(context.Context, *desk, measure.Size) (measure.Reading, 
 		if err != nil {
 			return measure.Reading{}, err
 		}
-		defer func() { err = errors.Join(err, broker.close()) }()
-		if _, err := localbroker.Provision(ctx, broker.addr, project); err != nil {
+		defer func() { err = errors.Join(err, broker.Close()) }()
+		if _, err := localbroker.Provision(ctx, broker.Addr, project); err != nil {
 			return measure.Reading{}, err
 		}
 		d := &desk{events: make(chan *pubsub.Message), applied: map[string]time.Time{}}
 		d.client.Transport = &http.Transport{MaxIdleConnsPerHost: waitLoad}
 		defer d.client.CloseIdleConnections()
-		d.other, err = startSelf(ctx, []string{
+		d.other, err = process.Start(ctx, []string{
 			"DATABASE_URL=" + s.pool.Config().ConnString(), "GOOGLE_CLOUD_PROJECT=" + project,
-			"PUBSUB_EMULATOR_HOST=" + broker.addr, "VIDEO_SERVICE_ADDR=" + nobody,
+			"PUBSUB_EMULATOR_HOST=" + broker.Addr, "VIDEO_SERVICE_ADDR=" + nobody,
 		}, catalogCommand)
 		if err != nil {
 			return measure.Reading{}, err
 		}
-		defer func() { err = errors.Join(err, d.other.close()) }()
+		defer func() { err = errors.Join(err, d.other.Close()) }()
 		stop, err := d.open(ctx, s)
 		if err != nil {
 			return measure.Reading{}, err
@@ -232,7 +233,7 @@ type shown struct {
 
 // get asks the other instance over REST.
 func (d *desk) get(ctx context.Context, path string, header http.Header) (a shown, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.other.addr+path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.other.Addr+path, nil)
 	if err != nil {
 		return a, err
 	}

@@ -19,6 +19,7 @@ import (
 
 	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/cmd/bench/report"
+	"example.com/lockstep/cmd/bench/rig/process"
 )
 
 const (
@@ -34,7 +35,7 @@ const (
 // earlier run left behind is in its way, and no other server idles beside it: some
 // do so at the cost of a core.
 type rig struct {
-	server *server
+	server *pubsubServer
 	conn   *grpc.ClientConn
 	client *pubsub.Client
 }
@@ -52,7 +53,7 @@ func newRig(ctx context.Context, ordered bool, args ...string) (_ *rig, err erro
 	}
 	// As the client library dials a local broker, but for the variable that tells
 	// it where: this process has its clients one after the other.
-	r.conn, err = grpc.NewClient(r.server.addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	r.conn, err = grpc.NewClient(r.server.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.WaitForReady(true)))
 	if err != nil {
 		return nil, err
@@ -90,7 +91,7 @@ func (r *rig) close() error {
 		errs = append(errs, r.client.Close())
 	}
 	if r.server != nil {
-		errs = append(errs, r.server.close())
+		errs = append(errs, r.server.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -170,7 +171,7 @@ type load struct {
 }
 
 func (r *rig) load() load {
-	return load{server: cpu(r.server.pid), client: cpu(os.Getpid()), at: time.Now()}
+	return load{server: process.CPU(r.server.PID), client: process.CPU(os.Getpid()), at: time.Now()}
 }
 
 // perMessage makes a reading of a rate, with what a message has cost each side

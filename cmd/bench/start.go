@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/cmd/bench/measure"
+	"example.com/lockstep/cmd/bench/rig/process"
 	"example.com/lockstep/internal/child"
 	"example.com/lockstep/internal/localbroker"
 	"example.com/lockstep/internal/localpg"
@@ -29,6 +30,9 @@ import (
 
 // readyPoll is how often a starting service is asked: well below what is measured.
 const readyPoll = 2 * time.Millisecond
+
+// stopTime is how long a service may take to be gone.
+const stopTime = 10 * time.Second
 
 // restTime is how long a service that is ready is left alone before its memory is
 // read.
@@ -76,13 +80,13 @@ func (p *postgres) coldStart(ctx context.Context, service migrations.Service, re
 	if err != nil {
 		return measure.Reading{}, err
 	}
-	defer func() { err = errors.Join(err, broker.close()) }()
-	if _, err := localbroker.Provision(ctx, broker.addr, project); err != nil {
+	defer func() { err = errors.Join(err, broker.Close()) }()
+	if _, err := localbroker.Provision(ctx, broker.Addr, project); err != nil {
 		return measure.Reading{}, err
 	}
 	cmd := exec.Command(filepath.Join(dir, string(service)))
 	cmd.Env = append(os.Environ(), "DATABASE_URL="+url, "GOOGLE_CLOUD_PROJECT="+project,
-		"PUBSUB_EMULATOR_HOST="+broker.addr, "VIDEO_SERVICE_ADDR=127.0.0.1:1")
+		"PUBSUB_EMULATOR_HOST="+broker.Addr, "VIDEO_SERVICE_ADDR=127.0.0.1:1")
 	return startOnce(ctx, cmd, rest)
 }
 
@@ -107,31 +111,31 @@ func startOnce(ctx context.Context, cmd *exec.Cmd, rest time.Duration) (_ measur
 	_ = free.Close() // for the service to take
 	cmd.Env = append(cmd.Env, "PORT="+strconv.Itoa(free.Addr().(*net.TCPAddr).Port))
 	start := time.Now()
-	process, err := child.Start(cmd, syscall.SIGKILL)
+	running, err := child.Start(cmd, syscall.SIGKILL)
 	if err != nil {
 		return measure.Reading{}, err
 	}
-	defer func() { err = errors.Join(err, process.Stop(syscall.SIGKILL, stopTime)) }()
-	if err := awaitReady(ctx, process, "http://"+free.Addr().String()+"/readyz"); err != nil {
+	defer func() { err = errors.Join(err, running.Stop(syscall.SIGKILL, stopTime)) }()
+	if err := awaitReady(ctx, running, "http://"+free.Addr().String()+"/readyz"); err != nil {
 		return measure.Reading{}, err
 	}
 	took := time.Since(start)
 	select {
 	case <-time.After(rest):
-	case <-process.Done():
-		return measure.Reading{}, fmt.Errorf("the service ended: %s", process.Output())
+	case <-running.Done():
+		return measure.Reading{}, fmt.Errorf("the service ended: %s", running.Output())
 	case <-ctx.Done():
 		return measure.Reading{}, ctx.Err()
 	}
-	memory, err := rss(cmd.Process.Pid)
+	memory, err := process.RSS(cmd.Process.Pid)
 	if err != nil {
 		return measure.Reading{}, err
 	}
-	return measure.Reading{Values: []float64{measure.Milliseconds(took), float64(memory) / 1e6}}, nil
+	return measure.Reading{Values: []float64{measure.Milliseconds(took), memory}}, nil
 }
 
 // awaitReady returns once url answers 200.
-func awaitReady(ctx context.Context, process *child.Process, url string) error {
+func awaitReady(ctx context.Context, running *child.Process, url string) error {
 	for {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		if err != nil {
@@ -145,10 +149,10 @@ func awaitReady(ctx context.Context, process *child.Process, url string) error {
 		}
 		select {
 		case <-time.After(readyPoll):
-		case <-process.Done():
-			return fmt.Errorf("the service ended before it was ready: %s", process.Output())
+		case <-running.Done():
+			return fmt.Errorf("the service ended before it was ready: %s", running.Output())
 		case <-ctx.Done():
-			return fmt.Errorf("wait for the service: %w: %s", ctx.Err(), process.Output())
+			return fmt.Errorf("wait for the service: %w: %s", ctx.Err(), running.Output())
 		}
 	}
 }

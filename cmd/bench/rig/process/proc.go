@@ -1,4 +1,7 @@
-package main
+// Package process knows processes: what they cost, as far as Linux tells it in /proc
+// (elsewhere memory is left out, and CPU time is 0), and how this binary runs once
+// more as a server in a process of its own, whose memory and CPU are its alone.
+package process
 
 import (
 	"bytes"
@@ -12,14 +15,11 @@ import (
 	"example.com/lockstep/cmd/bench/measure"
 )
 
-// What Linux tells about a process in /proc. Elsewhere nothing does: memory is
-// left out, and so is CPU time from the notes.
+// Tick is the unit of CPU time in /proc on every architecture.
+const Tick = 10 * time.Millisecond
 
-// tick is the unit of CPU time in /proc on every architecture.
-const tick = 10 * time.Millisecond
-
-// rss is the memory of a process in bytes, as far as it is resident.
-func rss(pid int) (int64, error) {
+// RSS is the memory of a process in MB, as far as it is resident.
+func RSS(pid int) (float64, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, fmt.Errorf("%w: the memory of a process is read from /proc", measure.ErrMissing)
@@ -27,14 +27,21 @@ func rss(pid int) (int64, error) {
 	for line := range strings.Lines(string(status)) {
 		var kb int64
 		if _, err := fmt.Sscanf(line, "VmRSS: %d kB", &kb); err == nil {
-			return kb << 10, nil
+			return float64(kb<<10) / 1e6, nil
 		}
 	}
 	return 0, fmt.Errorf("process %d has no VmRSS", pid)
 }
 
-// cpu is the CPU time that a process has used; 0 where nobody knows.
-func cpu(pid int) time.Duration {
+// CPU is the CPU time that processes have used; 0 where nobody knows.
+func CPU(pids ...int) (used time.Duration) {
+	for _, pid := range pids {
+		used += cpuOf(pid)
+	}
+	return used
+}
+
+func cpuOf(pid int) time.Duration {
 	fields := statOf(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if len(fields) < 13 {
 		return 0
@@ -42,11 +49,11 @@ func cpu(pid int) time.Duration {
 	var user, system int64
 	_, _ = fmt.Sscan(fields[11], &user)
 	_, _ = fmt.Sscan(fields[12], &system)
-	return time.Duration(user+system) * tick
+	return time.Duration(user+system) * Tick
 }
 
-// childOf is the process that pid has started, if it is only one; else 0.
-func childOf(pid int) (found int) {
+// ChildOf is the process that pid has started, if it is only one; else 0.
+func ChildOf(pid int) (found int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/stat") // fails on a malformed pattern only
 	for _, name := range files {
 		if fields := statOf(name); len(fields) > 1 && fields[1] == strconv.Itoa(pid) {
