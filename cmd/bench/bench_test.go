@@ -10,11 +10,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"example.com/lockstep/cmd/bench/report"
+	"example.com/lockstep/cmd/bench/rig/broker"
 )
 
 // TestMain makes the test binary the server that the command starts itself as.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (os.Args[1] == serveCommand || os.Args[1] == catalogCommand) {
+	if len(os.Args) > 1 && (os.Args[1] == broker.Command || os.Args[1] == catalogCommand) {
 		main()
 	}
 	os.Exit(m.Run())

@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/lockstep/cmd/bench/measure"
+	"example.com/lockstep/cmd/bench/rig/broker"
+	"example.com/lockstep/internal/localbroker"
 	"example.com/lockstep/pkg/eventing/inbox"
 )
 
@@ -91,13 +93,13 @@ func onStore(apply func(context.Context, *catalogStore, []*pubsub.Message) (floa
 }
 
 // onBoth is onStore with a server whose subscription has the messages.
-func onBoth(apply func(context.Context, *catalogStore, *rig, int) (float64, error)) measure.Run {
+func onBoth(apply func(context.Context, *catalogStore, *broker.Rig, int) (float64, error)) measure.Run {
 	return onStore(func(ctx context.Context, s *catalogStore, messages []*pubsub.Message) (_ float64, err error) {
-		r, err := newRig(ctx, true, "--kind", brokers[0].kind)
+		r, err := broker.StartRig(ctx, true, "--kind", string(localbroker.Local))
 		if err != nil {
 			return 0, err
 		}
-		defer func() { err = errors.Join(err, r.close()) }()
+		defer func() { err = errors.Join(err, r.Close()) }()
 		if err := storeEvents(ctx, r, messages); err != nil {
 			return 0, fmt.Errorf("store events: %w", err)
 		}
@@ -105,21 +107,23 @@ func onBoth(apply func(context.Context, *catalogStore, *rig, int) (float64, erro
 	})
 }
 
+// requests is how many are under way at a time.
+const requests = 8
+
 // storeEvents publishes messages, video by video: a request has one ordering key.
-func storeEvents(ctx context.Context, r *rig, messages []*pubsub.Message) error {
+func storeEvents(ctx context.Context, r *broker.Rig, messages []*pubsub.Message) error {
 	videos := len(messages) / eventsPerVideo
 	publishing, ctx := errgroup.WithContext(ctx)
-	publishing.SetLimit(storeConcurrent)
+	publishing.SetLimit(requests)
 	for v := range videos {
-		req := pubsubpb.PublishRequest{Topic: topicName(subject)}
+		var request []*pubsubpb.PubsubMessage
 		for version := range eventsPerVideo {
 			m := messages[version*videos+v]
-			req.Messages = append(req.Messages,
+			request = append(request,
 				&pubsubpb.PubsubMessage{Data: m.Data, Attributes: m.Attributes, OrderingKey: m.OrderingKey})
 		}
 		publishing.Go(func() error {
-			_, err := r.client.TopicAdminClient.Publish(ctx, &req)
-			return err
+			return broker.Publish(ctx, r.Client, request...)
 		})
 	}
 	return publishing.Wait()
@@ -127,13 +131,13 @@ func storeEvents(ctx context.Context, r *rig, messages []*pubsub.Message) error 
 
 // fromMemory has a consumer apply messages that are there already.
 func fromMemory(ctx context.Context, s *catalogStore, messages []*pubsub.Message) (float64, error) {
-	client, err := pubsub.NewClient(ctx, project, unreachable()...)
+	client, err := broker.Unreachable(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer client.Close()
 	return s.until(ctx, len(messages), func(ctx context.Context, h inbox.Handler) error {
-		c, err := inbox.NewConsumer(s.pool, client, subject, h, slog.New(slog.DiscardHandler), func() {})
+		c, err := inbox.NewConsumer(s.pool, client, broker.Subject, h, slog.New(slog.DiscardHandler), func() {})
 		if err != nil {
 			return err
 		}
@@ -147,9 +151,9 @@ func fromMemory(ctx context.Context, s *catalogStore, messages []*pubsub.Message
 	})
 }
 
-func fromPubSub(ctx context.Context, s *catalogStore, r *rig, n int) (float64, error) {
+func fromPubSub(ctx context.Context, s *catalogStore, r *broker.Rig, n int) (float64, error) {
 	return s.until(ctx, n, func(ctx context.Context, h inbox.Handler) error {
-		c, err := inbox.NewConsumer(s.pool, r.client, subject, h, slog.New(slog.DiscardHandler), func() {})
+		c, err := inbox.NewConsumer(s.pool, r.Client, broker.Subject, h, slog.New(slog.DiscardHandler), func() {})
 		if err != nil {
 			return err
 		}
@@ -158,10 +162,10 @@ func fromPubSub(ctx context.Context, s *catalogStore, r *rig, n int) (float64, e
 }
 
 // bareReceive has the flow control of a consumer.
-func bareReceive(ctx context.Context, _ *catalogStore, r *rig, n int) (float64, error) {
+func bareReceive(ctx context.Context, _ *catalogStore, r *broker.Rig, n int) (float64, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	sub := r.client.Subscriber(subject)
+	sub := r.Client.Subscriber(broker.Subject)
 	sub.ReceiveSettings.MaxOutstandingBytes, sub.ReceiveSettings.MaxOutstandingMessages = 64<<20, 10_000
 	got := make(chan struct{}, n)
 	ended := make(chan error, 1)
@@ -255,7 +259,7 @@ func bareSQL(ctx context.Context, s *catalogStore, messages []*pubsub.Message) (
 	start := time.Now()
 	for _, b := range batches {
 		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, bareDedup, subject, b.events, b.videos, b.versions); err != nil {
+			if _, err := tx.Exec(ctx, bareDedup, broker.Subject, b.events, b.videos, b.versions); err != nil {
 				return err
 			}
 			_, err := tx.Exec(ctx, bareUpsert, b.videos, b.titles, b.versions)

@@ -11,13 +11,13 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"google.golang.org/api/option"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"example.com/lockstep/cmd/bench/measure"
+	"example.com/lockstep/cmd/bench/rig/broker"
 	"example.com/lockstep/internal/localpg"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/pkg/eventing"
@@ -25,9 +25,6 @@ import (
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
 	"example.com/lockstep/services/catalog"
 )
-
-// nobody is an address at which nobody listens.
-const nobody = "127.0.0.1:1"
 
 // The source document's tables and statements, and the bare ones on ours.
 const (
@@ -90,7 +87,7 @@ func newCatalogStore(ctx context.Context) (_ *catalogStore, err error) {
 		return nil, err
 	}
 	// There are no gaps to ask about.
-	if s.owner, err = grpc.NewClient(nobody, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+	if s.owner, err = grpc.NewClient(broker.Nobody, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
 		return nil, err
 	}
 	s.projector = catalog.NewProjector(s.pool, s.owner, catalog.NewWaiters(s.pool, "", slog.New(slog.DiscardHandler)))
@@ -124,7 +121,7 @@ func (s *catalogStore) fill(ctx context.Context, rows int) error {
 			                           status, processed_at)
 			SELECT '%s', ('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 'VideoUpdated', 'video',
 			       gen_random_uuid()::text, 1, n::text, now(), 'done', now()
-			  FROM generate_series(1, %d) n`, subject, rows),
+			  FROM generate_series(1, %d) n`, broker.Subject, rows),
 		`ALTER TABLE catalog.inbox ADD PRIMARY KEY (consumer, event_id)`,
 		`CREATE INDEX inbox_settled ON catalog.inbox (consumer, received_at) WHERE status IN ('done', 'discarded')`,
 		`VACUUM (ANALYZE) catalog.inbox`,
@@ -172,12 +169,6 @@ func (s *catalogStore) until(ctx context.Context, n int, run func(context.Contex
 }
 
 func perSecond(n int, since time.Time) float64 { return float64(n) / time.Since(since).Seconds() }
-
-// unreachable are the options of a client that is never used.
-func unreachable() []option.ClientOption {
-	return []option.ClientOption{option.WithEndpoint(nobody), option.WithoutAuthentication(),
-		option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials()))}
-}
 
 // videoMessages are n messages: version 1 of every video, then 2, and so on.
 func videoMessages(n int) ([]*pubsub.Message, error) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/lockstep/cmd/bench/measure"
+	"example.com/lockstep/cmd/bench/rig/broker"
 	"example.com/lockstep/cmd/bench/rig/process"
 	"example.com/lockstep/internal/localbroker"
 )
@@ -16,10 +17,10 @@ import (
 // server in a process of its own on loopback and one client in this one; what they
 // share is the machine.
 
-// A broker is a side of each series; the suffix goes to the names of figures.
-type broker struct{ kind, suffix string }
+// A contender is a side of each series; the suffix goes to the names of figures.
+type contender struct{ kind, suffix string }
 
-var brokers = []broker{
+var contenders = []contender{
 	{string(localbroker.Local), ""},
 	{string(localbroker.Official), "_emulator"},
 	{string(localbroker.Fake), "_pstest"},
@@ -65,6 +66,9 @@ func localpubsubSeries() (all []measure.Series) {
 	return append(all, manyKeys(), orderedStream(), latency(), manyMessages())
 }
 
+// A rig is a side's, at work.
+type rig struct{ *broker.Rig }
+
 // A trial is what is done once with the rig of each side. Its subscription is
 // ordered if there are keys.
 type trial func(ctx context.Context, r *rig, v volume) (measure.Reading, error)
@@ -80,29 +84,29 @@ func warmed(once trial) trial {
 	}
 }
 
-// sides makes a series of one measurement per broker.
+// sides makes a series of one measurement per contender.
 func sides(title string, keys int, figures []measure.Figure, once trial) measure.Series {
 	s := measure.Series{Title: "Pub/Sub, " + title}
-	for _, b := range brokers {
-		s.Measurements = append(s.Measurements, b.side(keys, figures, once))
+	for _, c := range contenders {
+		s.Measurements = append(s.Measurements, c.side(keys, figures, once))
 	}
 	return s
 }
 
-// side makes the measurement of one broker, whose server gets the arguments.
-func (b broker) side(keys int, figures []measure.Figure, once trial, args ...string) measure.Measurement {
+// side makes the measurement of one contender, whose server gets the arguments.
+func (c contender) side(keys int, figures []measure.Figure, once trial, args ...string) measure.Measurement {
 	var m measure.Measurement
 	for _, f := range figures {
-		f.Name = "localpubsub." + f.Name + b.suffix
+		f.Name = "localpubsub." + f.Name + c.suffix
 		m.Figures = append(m.Figures, f)
 	}
 	m.Run = func(ctx context.Context, size measure.Size) (_ measure.Reading, err error) {
-		r, err := newRig(ctx, keys > 0, append(args, "--kind", b.kind)...)
+		fresh, err := broker.StartRig(ctx, keys > 0, append(args, "--kind", c.kind)...)
 		if err != nil {
 			return measure.Reading{}, err
 		}
-		defer func() { err = errors.Join(err, r.close()) }()
-		return once(ctx, r, volumes[size])
+		defer func() { err = errors.Join(err, fresh.Close()) }()
+		return once(ctx, &rig{fresh}, volumes[size])
 	}
 	return m
 }
@@ -111,7 +115,7 @@ func publishing(keys int, name, title string) measure.Series {
 	rate := measure.Figure{Name: "publish_" + name, Unit: "msg/s"}
 	once := func(ctx context.Context, r *rig, v volume) (measure.Reading, error) {
 		before := r.load()
-		rate, err := r.publish(ctx, subject, keys, v.publish)
+		rate, err := r.publish(ctx, broker.Subject, keys, v.publish)
 		return r.perMessage(rate, before), err
 	}
 	return sides("publish: "+title+", 1 KB", keys, []measure.Figure{rate}, warmed(once))
@@ -124,7 +128,7 @@ func receiving(keys int, name, title string) measure.Series {
 			return measure.Reading{}, err
 		}
 		before := r.load()
-		rate, err := r.receive(ctx, subject, v.stored, v.receive)
+		rate, err := r.receive(ctx, broker.Subject, v.stored, v.receive)
 		return r.perMessage(rate, before), err
 	}
 	s := sides("receive: "+title+", 1 KB, one stream", keys, []measure.Figure{rate}, warmed(once))
@@ -156,16 +160,16 @@ func orderedStream() measure.Series {
 			return measure.Reading{}, err
 		}
 		defer func() { err = errors.Join(err, stop()) }()
-		if err := r.server.profile(); err != nil {
+		if err := r.Server.Profile(); err != nil {
 			return measure.Reading{}, err
 		}
 		before := r.load()
-		rate, err := r.receive(ctx, subject, v.sustained, patience)
+		rate, err := r.receive(ctx, broker.Subject, v.sustained, patience)
 		return r.perMessage(rate, before), err
 	}
 	return measure.Series{
 		Title:        "Pub/Sub, receive: 100 ordered keys, 1 KB, one long stream",
-		Measurements: []measure.Measurement{brokers[0].side(keys, []measure.Figure{rate}, warmed(once), "--profile", serverProfile)},
+		Measurements: []measure.Measurement{contenders[0].side(keys, []measure.Figure{rate}, warmed(once), "--profile", serverProfile)},
 	}
 }
 
@@ -182,7 +186,7 @@ func manyKeys() measure.Series {
 			return measure.Reading{}, err
 		}
 		before := r.load()
-		rate, err := r.receive(ctx, subject, keys*perKey, v.receive)
+		rate, err := r.receive(ctx, broker.Subject, keys*perKey, v.receive)
 		if err != nil {
 			return measure.Reading{}, err
 		}
@@ -236,5 +240,5 @@ func manyMessages() measure.Series {
 
 // memory is what the server occupies now, in MB.
 func (r *rig) memory() (float64, error) {
-	return process.RSS(r.server.PID)
+	return process.RSS(r.Server.PID)
 }

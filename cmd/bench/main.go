@@ -37,6 +37,7 @@ import (
 	"syscall"
 
 	"example.com/lockstep/cmd/bench/measure"
+	"example.com/lockstep/cmd/bench/rig/broker"
 )
 
 const usage = `bench measures the project beside its rivals and its limits.
@@ -85,8 +86,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
-	if len(args) > 0 && args[0] == serveCommand {
-		return serve(ctx, args[1:], stdout)
+	if len(args) > 0 && args[0] == broker.Command {
+		return broker.Serve(ctx, args[1:], stdout)
 	}
 	if len(args) > 0 && args[0] == catalogCommand {
 		return serveCatalog(ctx, stdout)

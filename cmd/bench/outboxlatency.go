@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/lockstep/cmd/bench/measure"
+	"example.com/lockstep/cmd/bench/rig/broker"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox"
 )
@@ -209,7 +210,7 @@ func (s *stage) publishOne(ctx context.Context, _ int) error {
 		Payload: body[:eventBytes], OccurredAt: time.Now(),
 	}
 	r.AggregateID = r.ID.String()
-	return s.outlet.publish(ctx, r.message())
+	return broker.Publish(ctx, s.outlet.client, r.message())
 }
 
 // commitOne commits one event of an aggregate of its own, and wakes the relay of

@@ -1,24 +1,20 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"strconv"
 	"sync"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
-	"google.golang.org/api/option"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"example.com/lockstep/cmd/bench/rig/broker"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/localpubsub"
 )
@@ -28,8 +24,7 @@ import (
 // the order was kept.
 type outlet struct {
 	client *pubsub.Client
-	conn   *grpc.ClientConn
-	server *pubsubServer // nil: every publish is answered at once
+	server *broker.Server // nil: every publish is answered at once
 	// missing says that there is no topic; it is set before the first use.
 	missing bool
 	// ignored is a key that does not count; it is set before the first use.
@@ -65,17 +60,17 @@ func newFaultyOutlet(ctx context.Context, faults ...localpubsub.Fault) (_ *outle
 			err = errors.Join(err, o.close())
 		}
 	}()
-	if o.server, err = startServer(ctx); err != nil {
+	if o.server, err = broker.Start(ctx); err != nil {
 		return nil, err
 	}
 	err = o.dial(ctx, o.server.Addr)
 	if err != nil {
 		return nil, err
 	}
-	if _, err = o.client.TopicAdminClient.CreateTopic(ctx, &pubsubpb.Topic{Name: topicName(subject)}); err != nil {
+	if err := broker.CreateTopic(ctx, o.client, broker.Subject); err != nil {
 		return nil, err
 	}
-	err = o.server.setFaults(ctx, faults)
+	err = o.server.SetFaults(ctx, faults)
 	return o, err
 }
 
@@ -90,12 +85,7 @@ func newInstantOutlet(ctx context.Context) (*outlet, error) {
 
 func (o *outlet) dial(ctx context.Context, addr string) (err error) {
 	o.last, o.reached = map[string]int64{}, make(chan struct{})
-	o.conn, err = grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)), grpc.WithUnaryInterceptor(o.intercept))
-	if err != nil {
-		return err
-	}
-	o.client, err = pubsub.NewClient(ctx, project, option.WithGRPCConn(o.conn))
+	o.client, err = broker.Dial(ctx, addr, grpc.WithUnaryInterceptor(o.intercept))
 	return err
 }
 
@@ -171,46 +161,4 @@ func (o *outlet) await(ctx context.Context) error {
 	return nil
 }
 
-// publish sends messages of one key in a request of their own.
-func (o *outlet) publish(ctx context.Context, messages ...*pubsubpb.PubsubMessage) error {
-	_, err := o.client.TopicAdminClient.Publish(ctx, &pubsubpb.PublishRequest{Topic: topicName(subject), Messages: messages})
-	return err
-}
-
-// subscribe gives the topic its subscription, which is ordered.
-func (o *outlet) subscribe(ctx context.Context) error {
-	_, err := o.client.SubscriptionAdminClient.CreateSubscription(ctx, subscriptionTo(subject, true))
-	return err
-}
-
-func (o *outlet) close() error {
-	var errs []error
-	if o.client != nil {
-		errs = append(errs, o.client.Close())
-	}
-	if o.server != nil {
-		errs = append(errs, o.server.Close())
-	}
-	return errors.Join(errs...)
-}
-
-// setFaults replaces the faults of a local Pub/Sub.
-func (s *pubsubServer) setFaults(ctx context.Context, faults []localpubsub.Fault) error {
-	plan, err := json.Marshal(localpubsub.FaultPlan{Seed: 1, Faults: faults})
-	if err != nil {
-		return err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://"+s.Addr+"/control/faults", bytes.NewReader(plan))
-	if err != nil {
-		return err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("set faults: %s", response.Status)
-	}
-	return nil
-}
+func (o *outlet) close() error { return broker.Close(o.client, o.server) }

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/cmd/bench/rig/broker"
 	"example.com/lockstep/pkg/eventing/outbox"
 )
 
@@ -128,7 +129,7 @@ func newCrew(ctx context.Context, d *database, o *outlet, n int) (*crew, error) 
 // add adds a relay. The pool is closed with the crew.
 func (c *crew) add(pool *pgxpool.Pool, o *outlet) error {
 	c.pools = append(c.pools, pool)
-	relay, err := outbox.NewRelay(pool, o.client, map[string]string{"video": topicName(subject)},
+	relay, err := outbox.NewRelay(pool, o.client, map[string]string{"video": broker.TopicName(broker.Subject)},
 		slog.New(slog.DiscardHandler), func() {}, outbox.Options{})
 	c.relays = append(c.relays, relay)
 	return err

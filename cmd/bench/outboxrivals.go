@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
+	"example.com/lockstep/cmd/bench/rig/broker"
 	"example.com/lockstep/pkg/eventing"
 )
 
@@ -83,7 +84,7 @@ func seedRelay(ctx context.Context, db *pgxpool.Pool, o *outlet, limit time.Dura
 			break
 		}
 		for _, r := range rows {
-			if err := o.publish(ctx, r.message()); err != nil {
+			if err := broker.Publish(ctx, o.client, r.message()); err != nil {
 				return 0, err
 			}
 			if _, err := db.Exec(ctx, seedMark, r.ID, token); err != nil {
@@ -173,7 +174,7 @@ func bareClient(ctx context.Context, o *outlet, b backlog) (float64, error) {
 				}
 				messages = append(messages, r.message())
 				if len(messages) == barePerRequest || v == b.versions {
-					if err := o.publish(ctx, messages...); err != nil {
+					if err := broker.Publish(ctx, o.client, messages...); err != nil {
 						return err
 					}
 					messages = messages[:0]

@@ -19,9 +19,9 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/lockstep/cmd/bench/measure"
+	"example.com/lockstep/cmd/bench/rig/broker"
 	"example.com/lockstep/cmd/bench/rig/process"
 	"example.com/lockstep/internal/env"
-	"example.com/lockstep/internal/localbroker"
 	"example.com/lockstep/internal/telemetry"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
@@ -85,21 +85,16 @@ func withDesk(once func(context.Context, *desk, measure.Size) (measure.Reading, 
 			return measure.Reading{}, err
 		}
 		defer func() { err = errors.Join(err, s.close()) }()
-		broker, err := startServer(ctx)
+		local, err := broker.StartProvisioned(ctx)
 		if err != nil {
 			return measure.Reading{}, err
 		}
-		defer func() { err = errors.Join(err, broker.Close()) }()
-		if _, err := localbroker.Provision(ctx, broker.Addr, project); err != nil {
-			return measure.Reading{}, err
-		}
+		defer func() { err = errors.Join(err, local.Close()) }()
 		d := &desk{events: make(chan *pubsub.Message), applied: map[string]time.Time{}}
 		d.client.Transport = &http.Transport{MaxIdleConnsPerHost: waitLoad}
 		defer d.client.CloseIdleConnections()
-		d.other, err = process.Start(ctx, []string{
-			"DATABASE_URL=" + s.pool.Config().ConnString(), "GOOGLE_CLOUD_PROJECT=" + project,
-			"PUBSUB_EMULATOR_HOST=" + broker.Addr, "VIDEO_SERVICE_ADDR=" + nobody,
-		}, catalogCommand)
+		environment := append(local.Environment(), "DATABASE_URL="+s.pool.Config().ConnString(), "VIDEO_SERVICE_ADDR="+broker.Nobody)
+		d.other, err = process.Start(ctx, environment, catalogCommand)
 		if err != nil {
 			return measure.Reading{}, err
 		}
@@ -122,7 +117,7 @@ func (d *desk) open(ctx context.Context, s *catalogStore) (stop func() error, er
 	d.waiters = catalog.NewWaiters(s.pool, "", log)
 	projector := catalog.NewProjector(s.pool, s.owner, d.waiters)
 	d.service = catalog.NewService(projector)
-	client, err := pubsub.NewClient(ctx, project, unreachable()...)
+	client, err := broker.Unreachable(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -18,9 +19,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/cmd/bench/measure"
+	"example.com/lockstep/cmd/bench/rig/broker"
 	"example.com/lockstep/cmd/bench/rig/process"
 	"example.com/lockstep/internal/child"
-	"example.com/lockstep/internal/localbroker"
 	"example.com/lockstep/internal/localpg"
 	"example.com/lockstep/migrations"
 )
@@ -76,17 +77,13 @@ func (p *postgres) coldStart(ctx context.Context, service migrations.Service, re
 	if err != nil {
 		return measure.Reading{}, err
 	}
-	broker, err := startServer(ctx)
+	local, err := broker.StartProvisioned(ctx)
 	if err != nil {
 		return measure.Reading{}, err
 	}
-	defer func() { err = errors.Join(err, broker.Close()) }()
-	if _, err := localbroker.Provision(ctx, broker.Addr, project); err != nil {
-		return measure.Reading{}, err
-	}
+	defer func() { err = errors.Join(err, local.Close()) }()
 	cmd := exec.Command(filepath.Join(dir, string(service)))
-	cmd.Env = append(os.Environ(), "DATABASE_URL="+url, "GOOGLE_CLOUD_PROJECT="+project,
-		"PUBSUB_EMULATOR_HOST="+broker.Addr, "VIDEO_SERVICE_ADDR=127.0.0.1:1")
+	cmd.Env = slices.Concat(os.Environ(), local.Environment(), []string{"DATABASE_URL=" + url, "VIDEO_SERVICE_ADDR=" + broker.Nobody})
 	return startOnce(ctx, cmd, rest)
 }
 

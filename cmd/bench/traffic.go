@@ -5,7 +5,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +16,11 @@ import (
 	"cloud.google.com/go/pubsub/v2"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"golang.org/x/sync/errgroup"
+
+	"example.com/lockstep/cmd/bench/measure"
+	"example.com/lockstep/cmd/bench/report"
+	"example.com/lockstep/cmd/bench/rig/broker"
+	"example.com/lockstep/cmd/bench/rig/process"
 )
 
 // outstanding is how many messages the client has under way at most, both when it
@@ -31,7 +39,7 @@ var body = make([]byte, 1000)
 // library's Publisher with its defaults. It returns acknowledged messages per
 // second.
 func (r *rig) publish(ctx context.Context, topic string, keys int, limit time.Duration) (float64, error) {
-	publisher := r.client.Publisher(topic)
+	publisher := r.Client.Publisher(topic)
 	publisher.EnableMessageOrdering = keys > 0
 	bound := outstanding
 	if keys > fewOutstanding {
@@ -72,7 +80,7 @@ func (r *rig) publish(ctx context.Context, topic string, keys int, limit time.Du
 // receive receives on one stream until n messages are there, or for as long as
 // limit says, and acknowledges each at once. It returns messages per second.
 func (r *rig) receive(ctx context.Context, subscription string, n int, limit time.Duration) (float64, error) {
-	subscriber := r.client.Subscriber(subscription)
+	subscriber := r.Client.Subscriber(subscription)
 	subscriber.ReceiveSettings.MaxOutstandingMessages = outstanding
 	receiving, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -114,7 +122,7 @@ func (r *rig) latencies(ctx context.Context, n int) ([]time.Duration, error) {
 	both, ctx := errgroup.WithContext(ctx)
 	receiving, done := context.WithCancel(ctx)
 	both.Go(func() error {
-		return r.client.Subscriber(subject).Receive(receiving, func(_ context.Context, m *pubsub.Message) {
+		return r.Client.Subscriber(broker.Subject).Receive(receiving, func(_ context.Context, m *pubsub.Message) {
 			m.Ack()
 			if arrived.add(int(binary.BigEndian.Uint32(m.Data))) {
 				done()
@@ -145,10 +153,7 @@ func (r *rig) trickle(ctx context.Context, a *arrivals) error {
 		data := binary.BigEndian.AppendUint32(nil, uint32(i))
 		requests.Go(func() error {
 			a.start(i)
-			_, err := r.client.TopicAdminClient.Publish(ctx, &pubsubpb.PublishRequest{
-				Topic: topicName(subject), Messages: []*pubsubpb.PubsubMessage{{Data: append(data, body...)}},
-			})
-			return err
+			return broker.Publish(ctx, r.Client, &pubsubpb.PubsubMessage{Data: append(data, body...)})
 		})
 	}
 	return requests.Wait()
@@ -176,4 +181,99 @@ func (a *arrivals) add(i int) (last bool) {
 	a.took = append(a.took, now.Sub(a.sent[i]))
 	a.missing--
 	return a.missing == 0
+}
+
+// warmUp is the topic of [rig.warm].
+const warmUp = "warm-up"
+
+// warm publishes and receives for a while on each side: the Java machine needs it
+// to compile, connections to open their windows. Everybody gets it.
+func (r *rig) warm(ctx context.Context, limit time.Duration) error {
+	if err := r.Create(ctx, warmUp, false); err != nil {
+		return err
+	}
+	if _, err := r.publish(ctx, warmUp, 0, limit); err != nil {
+		return err
+	}
+	if _, err := r.receive(ctx, warmUp, math.MaxInt, limit); err != nil {
+		return err
+	}
+	return r.Client.SubscriptionAdminClient.DeleteSubscription(ctx,
+		&pubsubpb.DeleteSubscriptionRequest{Subscription: broker.SubscriptionName(warmUp)})
+}
+
+// The raw API's limits for one request.
+const (
+	storeBatch      = 1000
+	storeConcurrent = 8
+)
+
+// store publishes n messages with as little work for the client as can be: n/keys
+// for each key, in requests of at most batch messages of one key each. It returns
+// how many the server has accepted: fewer than n when ctx has ended before.
+func (r *rig) store(ctx context.Context, n, keys, batch int, data []byte) (int, error) {
+	lanes := max(keys, 1)
+	perLane := n / lanes
+	var stored atomic.Int64
+	workers, working := errgroup.WithContext(ctx)
+	for w := range min(storeConcurrent, lanes) {
+		workers.Go(func() error {
+			for done := 0; done < perLane; done += batch {
+				for lane := w; lane < lanes; lane += storeConcurrent {
+					size := min(batch, perLane-done)
+					if err := r.request(working, size, keyName(lane, keys), data); err != nil {
+						return fmt.Errorf("store messages: %w", err)
+					}
+					stored.Add(int64(size))
+				}
+			}
+			return nil
+		})
+	}
+	err := workers.Wait()
+	if ctx.Err() != nil {
+		err = nil
+	}
+	return int(stored.Load()), err
+}
+
+func (r *rig) request(ctx context.Context, n int, key string, data []byte) error {
+	messages := make([]*pubsubpb.PubsubMessage, n)
+	for i := range messages {
+		messages[i] = &pubsubpb.PubsubMessage{Data: data, OrderingKey: key}
+	}
+	return broker.Publish(ctx, r.Client, messages...)
+}
+
+// keyName is the key of the i-th message, among so many keys.
+func keyName(i, keys int) string {
+	if keys == 0 {
+		return ""
+	}
+	return "key-" + strconv.Itoa(i%keys)
+}
+
+// load is the CPU time that server and client have used since they were started.
+type load struct {
+	server, client time.Duration
+	at             time.Time
+}
+
+func (r *rig) load() load {
+	return load{server: process.CPU(r.Server.PID), client: process.CPU(os.Getpid()), at: time.Now()}
+}
+
+// perMessage makes a reading of a rate, with what a message has cost each side
+// since before. That hardly depends on what else the machine does, as the rate
+// does.
+func (r *rig) perMessage(rate float64, before load) measure.Reading {
+	now := r.load()
+	wall := now.at.Sub(before.at).Seconds()
+	server, client := (now.server - before.server).Seconds(), (now.client - before.client).Seconds()
+	if server == 0 || rate == 0 {
+		return measure.Reading{Values: []float64{rate}}
+	}
+	micros := 1e6 / (rate * wall)
+	return measure.Reading{Values: []float64{rate}, Note: fmt.Sprintf("CPU a message: server %s us, client %s us; cores busy: %.1f and %.1f",
+		report.Display(server*micros), report.Display(client*micros), server/wall, client/wall)}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/cmd/bench/measure"
+	"example.com/lockstep/cmd/bench/rig/broker"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/outbox"
@@ -122,7 +123,7 @@ func (p *postgres) onTheWay(once func(context.Context, *way, measure.Size) (meas
 		w := new(way)
 		w.forget()
 		consume := func(ctx context.Context, o *outlet) error {
-			c, err := inbox.NewConsumer(s.pool, o.client, subject, w.watched(s.projector.Handler()),
+			c, err := inbox.NewConsumer(s.pool, o.client, broker.Subject, w.watched(s.projector.Handler()),
 				slog.New(slog.DiscardHandler), func() {})
 			if err != nil {
 				return err
@@ -133,7 +134,7 @@ func (p *postgres) onTheWay(once func(context.Context, *way, measure.Size) (meas
 		return p.whileRelaying(ctx, one, func(ctx context.Context, st *stage) (_ measure.Reading, err error) {
 			w.db, w.crew = st.db, st.crew
 			w.forget() // what the stage published before
-			if err := st.outlet.subscribe(ctx); err != nil {
+			if err := broker.Subscribe(ctx, st.outlet.client, broker.Subject, true); err != nil {
 				return measure.Reading{}, err
 			}
 			consuming, stop := context.WithCancel(ctx)
