@@ -183,7 +183,7 @@ func bareReceive(ctx context.Context, _ *catalogStore, r *broker.Rig, n int) (fl
 			return 0, errors.Join(errors.New("receiving ended"), err)
 		}
 	}
-	rate := perSecond(n, start)
+	rate := measure.PerSecond(n, start)
 	stop()
 	return rate, <-ended
 }
@@ -215,7 +215,7 @@ func seedLoop(workers int) func(context.Context, *catalogStore, []*pubsub.Messag
 			})
 		}
 		err := working.Wait()
-		return perSecond(n, start), err
+		return measure.PerSecond(n, start), err
 	}
 }
 
@@ -269,5 +269,5 @@ func bareSQL(ctx context.Context, s *catalogStore, messages []*pubsub.Message) (
 			return 0, err
 		}
 	}
-	return perSecond(len(messages), start), nil
+	return measure.PerSecond(len(messages), start), nil
 }

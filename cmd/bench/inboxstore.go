@@ -163,12 +163,10 @@ func (s *catalogStore) until(ctx context.Context, n int, run func(context.Contex
 			return 0, err
 		}
 	}
-	rate := perSecond(n, start)
+	rate := measure.PerSecond(n, start)
 	stop()
 	return rate, <-ended
 }
-
-func perSecond(n int, since time.Time) float64 { return float64(n) / time.Since(since).Seconds() }
 
 // videoMessages are n messages: version 1 of every video, then 2, and so on.
 func videoMessages(n int) ([]*pubsub.Message, error) {

@@ -114,7 +114,7 @@ func (c contender) side(keys int, figures []measure.Figure, once trial, args ...
 func publishing(keys int, name, title string) measure.Series {
 	rate := measure.Figure{Name: "publish_" + name, Unit: "msg/s"}
 	once := func(ctx context.Context, r *rig, v volume) (measure.Reading, error) {
-		before := r.load()
+		before := r.used()
 		rate, err := r.publish(ctx, broker.Subject, keys, v.publish)
 		return r.perMessage(rate, before), err
 	}
@@ -127,7 +127,7 @@ func receiving(keys int, name, title string) measure.Series {
 		if _, err := r.store(ctx, v.stored, keys, 100, body); err != nil {
 			return measure.Reading{}, err
 		}
-		before := r.load()
+		before := r.used()
 		rate, err := r.receive(ctx, broker.Subject, v.stored, v.receive)
 		return r.perMessage(rate, before), err
 	}
@@ -163,7 +163,7 @@ func orderedStream() measure.Series {
 		if err := r.Server.Profile(); err != nil {
 			return measure.Reading{}, err
 		}
-		before := r.load()
+		before := r.used()
 		rate, err := r.receive(ctx, broker.Subject, v.sustained, patience)
 		return r.perMessage(rate, before), err
 	}
@@ -185,7 +185,7 @@ func manyKeys() measure.Series {
 		if _, err := r.store(ctx, keys*perKey, keys, perKey, body); err != nil {
 			return measure.Reading{}, err
 		}
-		before := r.load()
+		before := r.used()
 		rate, err := r.receive(ctx, broker.Subject, keys*perKey, v.receive)
 		if err != nil {
 			return measure.Reading{}, err
@@ -209,7 +209,7 @@ func latency() measure.Series {
 		}
 		return measure.Reading{Values: measure.Percentiles(took, 50, 99), Note: fmt.Sprintf("%d samples a run", len(took))}, nil
 	}
-	return sides("publish to callback: 40 messages/s", 0, figures, warmed(once))
+	return sides(fmt.Sprintf("publish to callback: %d messages/s", lightLoad), 0, figures, warmed(once))
 }
 
 func manyMessages() measure.Series {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -12,8 +11,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/sync/errgroup"
 
+	"example.com/lockstep/cmd/bench/load"
 	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/cmd/bench/rig/broker"
 	"example.com/lockstep/pkg/eventing"
@@ -60,12 +59,12 @@ func (p *postgres) lowLoad(relays int, suffix string) measure.Measurement {
 			n := outboxVolumes[size].samples / slicesOfLatency
 			var bare, relayed []time.Duration
 			for range slicesOfLatency {
-				took, err := paced(ctx, lowLoad, n, s.publishOne)
+				took, err := load.Paced(ctx, lowLoad, n, s.publishOne)
 				if err != nil {
 					return measure.Reading{}, err
 				}
 				bare = append(bare, took...)
-				if _, err = paced(ctx, lowLoad, n, s.commitOne); err != nil {
+				if _, err = load.Paced(ctx, lowLoad, n, s.commitOne); err != nil {
 					return measure.Reading{}, err
 				}
 				if took, err = s.commitsToPublishes(ctx); err != nil {
@@ -98,7 +97,7 @@ func (p *postgres) halfLoad() measure.Measurement {
 				if err != nil {
 					return measure.Reading{}, err
 				}
-				if _, err = paced(ctx, full/2, int(full/2*limit.Seconds()), s.commitOne); err != nil {
+				if _, err = load.Paced(ctx, full/2, int(full/2*limit.Seconds()), s.commitOne); err != nil {
 					return measure.Reading{}, err
 				}
 				took, err := s.commitsToPublishes(ctx)
@@ -179,30 +178,6 @@ func (s *stage) forget() {
 	s.committed, s.published = map[string]time.Time{}, map[string]time.Time{}
 }
 
-// paced calls do n times at random moments, rate times a second, and returns how
-// long each call took.
-func paced(ctx context.Context, rate float64, n int, do func(context.Context, int) error) ([]time.Duration, error) {
-	calls, ctx := errgroup.WithContext(ctx)
-	took := make([]time.Duration, n)
-	random := rand.New(rand.NewPCG(1, 2))
-	next := time.Now()
-	for i := range n {
-		next = next.Add(time.Duration(random.ExpFloat64() * float64(time.Second) / rate))
-		select {
-		case <-time.After(time.Until(next)):
-		case <-ctx.Done():
-			return nil, errors.Join(calls.Wait(), ctx.Err())
-		}
-		calls.Go(func() error {
-			start := time.Now()
-			err := do(ctx, i)
-			took[i] = time.Since(start)
-			return err
-		})
-	}
-	return took, calls.Wait()
-}
-
 // publishOne publishes one message of a key of its own.
 func (s *stage) publishOne(ctx context.Context, _ int) error {
 	r := row{
@@ -257,27 +232,9 @@ func (s *stage) commitsToPublishes(ctx context.Context) ([]time.Duration, error)
 // per second, to the last one's mark.
 func (s *stage) flood(ctx context.Context, limit time.Duration) (float64, error) {
 	start := time.Now()
-	if err := flood(ctx, limit, s.commitOne); err != nil {
+	if err := load.Flood(ctx, committers, limit, s.commitOne); err != nil {
 		return 0, err
 	}
 	took, err := s.commitsToPublishes(ctx)
-	return float64(len(took)) / time.Since(start).Seconds(), err
-}
-
-// flood has all committers commit, one after the other each, for as long as limit
-// says.
-func flood(ctx context.Context, limit time.Duration, commit func(context.Context, int) error) error {
-	writing, ctx := errgroup.WithContext(ctx)
-	start := time.Now()
-	for w := range committers {
-		writing.Go(func() error {
-			for time.Since(start) < limit {
-				if err := commit(ctx, w); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	return writing.Wait()
+	return measure.PerSecond(len(took), start), err
 }

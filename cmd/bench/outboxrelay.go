@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/cmd/bench/rig/broker"
 	"example.com/lockstep/pkg/eventing/outbox"
 )
@@ -170,7 +171,7 @@ func drain(ctx context.Context, d *database, o *outlet, relays, events int, sinc
 	if err := c.marked(ctx, since); err != nil {
 		return 0, err
 	}
-	return float64(events) / time.Since(start).Seconds(), nil
+	return measure.PerSecond(events, start), nil
 }
 
 // anyXact is before all transactions.

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
+	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/cmd/bench/rig/broker"
 	"example.com/lockstep/pkg/eventing"
 )
@@ -96,7 +97,7 @@ func seedRelay(ctx context.Context, db *pgxpool.Pool, o *outlet, limit time.Dura
 			}
 		}
 	}
-	return float64(done) / time.Since(start).Seconds(), nil
+	return measure.PerSecond(done, start), nil
 }
 
 func claimRows(ctx context.Context, db *pgxpool.Pool, claim string, args ...any) ([]row, error) {
@@ -147,7 +148,7 @@ func bareStatements(ctx context.Context, db *pgxpool.Pool, n int) (float64, erro
 			return 0, fmt.Errorf("%d of %d events found", done, n)
 		}
 	}
-	return float64(n) / time.Since(start).Seconds(), nil
+	return measure.PerSecond(n, start), nil
 }
 
 const (
@@ -184,5 +185,5 @@ func bareClient(ctx context.Context, o *outlet, b backlog) (float64, error) {
 		})
 	}
 	err := requests.Wait()
-	return float64(b.events()) / time.Since(start).Seconds(), err
+	return measure.PerSecond(b.events(), start), err
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/sync/errgroup"
 
+	"example.com/lockstep/cmd/bench/load"
 	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox"
@@ -194,23 +194,16 @@ func (d *database) writes(ctx context.Context, sides []write, writers int, limit
 // during returns how many transactions writers have committed when limit is over.
 func (w write) during(ctx context.Context, db *pgxpool.Pool, c *crew, writers int, limit time.Duration) (int64, error) {
 	var committed atomic.Int64
-	writing, ctx := errgroup.WithContext(ctx)
-	start := time.Now()
-	for range writers {
-		writing.Go(func() error {
-			for time.Since(start) < limit {
-				if err := w.do(ctx, db); err != nil {
-					return err
-				}
-				if w.wake {
-					c.relays[0].Wake()
-				}
-				committed.Add(1)
-			}
-			return nil
-		})
-	}
-	err := writing.Wait()
+	err := load.Flood(ctx, writers, limit, func(ctx context.Context, _ int) error {
+		if err := w.do(ctx, db); err != nil {
+			return err
+		}
+		if w.wake {
+			c.relays[0].Wake()
+		}
+		committed.Add(1)
+		return nil
+	})
 	return committed.Load(), err
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/lockstep/cmd/bench/load"
 	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/pkg/eventing"
@@ -144,7 +145,7 @@ func (d *desk) wakes(
 		return err
 	}
 	for _, samples := range []int{warmUp, n} {
-		if _, err := paced(ctx, waitLoad, samples, wait); err != nil {
+		if _, err := load.Paced(ctx, waitLoad, samples, wait); err != nil {
 			return measure.Reading{}, err
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"os"
 	"strconv"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"golang.org/x/sync/errgroup"
 
+	"example.com/lockstep/cmd/bench/load"
 	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/cmd/bench/report"
 	"example.com/lockstep/cmd/bench/rig/broker"
@@ -74,7 +74,7 @@ func (r *rig) publish(ctx context.Context, topic string, keys int, limit time.Du
 		return nil
 	})
 	err := both.Wait()
-	return float64(acknowledged) / time.Since(start).Seconds(), err
+	return measure.PerSecond(acknowledged, start), err
 }
 
 // receive receives on one stream until n messages are there, or for as long as
@@ -105,10 +105,10 @@ func (r *rig) receive(ctx context.Context, subscription string, n int, limit tim
 }
 
 const (
-	// pause is the mean time between two messages of the latency: a load that is
-	// low for everybody. They are random, so as not to fall in step with a server
+	// lightLoad is how many messages a latency is made of: a load that is low for
+	// everybody. Their moments are random, so as not to fall in step with a server
 	// that looks for messages every so often.
-	pause = 25 * time.Millisecond
+	lightLoad = 40
 	// patience bounds the wait for the last of them.
 	patience = 30 * time.Second
 )
@@ -117,7 +117,7 @@ const (
 // just before it was published to its callback.
 func (r *rig) latencies(ctx context.Context, n int) ([]time.Duration, error) {
 	arrived := &arrivals{sent: make([]time.Time, n), missing: n}
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(n)*pause+patience)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(n)*time.Second/lightLoad+patience)
 	defer cancel()
 	both, ctx := errgroup.WithContext(ctx)
 	receiving, done := context.WithCancel(ctx)
@@ -142,21 +142,12 @@ func (r *rig) latencies(ctx context.Context, n int) ([]time.Duration, error) {
 // trickle publishes the messages one by one, by requests of their own: a Publisher
 // would hold each back for some company.
 func (r *rig) trickle(ctx context.Context, a *arrivals) error {
-	requests, ctx := errgroup.WithContext(ctx)
-	random := rand.New(rand.NewPCG(1, 2))
-	for i := range a.sent {
-		select {
-		case <-time.After(time.Duration(random.ExpFloat64() * float64(pause))):
-		case <-ctx.Done():
-			return requests.Wait()
-		}
-		data := binary.BigEndian.AppendUint32(nil, uint32(i))
-		requests.Go(func() error {
-			a.start(i)
-			return broker.Publish(ctx, r.Client, &pubsubpb.PubsubMessage{Data: append(data, body...)})
-		})
-	}
-	return requests.Wait()
+	_, err := load.Paced(ctx, lightLoad, len(a.sent), func(ctx context.Context, i int) error {
+		data := append(binary.BigEndian.AppendUint32(nil, uint32(i)), body...)
+		a.start(i)
+		return broker.Publish(ctx, r.Client, &pubsubpb.PubsubMessage{Data: data})
+	})
+	return err
 }
 
 // arrivals keeps the times of messages that are told by their number.
@@ -253,21 +244,21 @@ func keyName(i, keys int) string {
 	return "key-" + strconv.Itoa(i%keys)
 }
 
-// load is the CPU time that server and client have used since they were started.
-type load struct {
+// used is the CPU time that server and client have used since they were started.
+type used struct {
 	server, client time.Duration
 	at             time.Time
 }
 
-func (r *rig) load() load {
-	return load{server: process.CPU(r.Server.PID), client: process.CPU(os.Getpid()), at: time.Now()}
+func (r *rig) used() used {
+	return used{server: process.CPU(r.Server.PID), client: process.CPU(os.Getpid()), at: time.Now()}
 }
 
 // perMessage makes a reading of a rate, with what a message has cost each side
 // since before. That hardly depends on what else the machine does, as the rate
 // does.
-func (r *rig) perMessage(rate float64, before load) measure.Reading {
-	now := r.load()
+func (r *rig) perMessage(rate float64, before used) measure.Reading {
+	now := r.used()
 	wall := now.at.Sub(before.at).Seconds()
 	server, client := (now.server - before.server).Seconds(), (now.client - before.client).Seconds()
 	if server == 0 || rate == 0 {

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/cmd/bench/load"
 	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/cmd/bench/rig/broker"
 	"example.com/lockstep/pkg/eventing"
@@ -54,7 +55,7 @@ func visibleSeries(p *postgres) []measure.Series {
 }
 
 func lowLoadWay(ctx context.Context, w *way, size measure.Size) (measure.Reading, error) {
-	if _, err := paced(ctx, visibleLoad, visibleVolumes[size].samples, w.commit); err != nil {
+	if _, err := load.Paced(ctx, visibleLoad, visibleVolumes[size].samples, w.commit); err != nil {
 		return measure.Reading{}, err
 	}
 	whole, parts, err := w.walked(ctx)
@@ -71,15 +72,15 @@ func lowLoadWay(ctx context.Context, w *way, size measure.Size) (measure.Reading
 func halfLoadWay(ctx context.Context, w *way, size measure.Size) (measure.Reading, error) {
 	limit := visibleVolumes[size].flood
 	start := time.Now()
-	if err := flood(ctx, limit, w.commit); err != nil {
+	if err := load.Flood(ctx, committers, limit, w.commit); err != nil {
 		return measure.Reading{}, err
 	}
 	whole, _, err := w.walked(ctx)
 	if err != nil {
 		return measure.Reading{}, err
 	}
-	rate := perSecond(len(whole), start)
-	if _, err = paced(ctx, rate/2, int(rate/2*limit.Seconds()), w.commit); err != nil {
+	rate := measure.PerSecond(len(whole), start)
+	if _, err = load.Paced(ctx, rate/2, int(rate/2*limit.Seconds()), w.commit); err != nil {
 		return measure.Reading{}, err
 	}
 	if whole, _, err = w.walked(ctx); err != nil {
@@ -144,7 +145,7 @@ func (p *postgres) onTheWay(once func(context.Context, *way, measure.Size) (meas
 				stop()
 				err = errors.Join(err, <-ended)
 			}()
-			if err := flood(ctx, time.Second/4, w.commit); err != nil { // connections prepare their statements
+			if err := load.Flood(ctx, committers, time.Second/4, w.commit); err != nil { // connections prepare their statements
 				return measure.Reading{}, err
 			}
 			if _, _, err := w.walked(ctx); err != nil {

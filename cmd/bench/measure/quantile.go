@@ -27,3 +27,6 @@ func Percentiles(took []time.Duration, ps ...int) []float64 {
 	}
 	return values
 }
+
+// PerSecond is the rate of n since then.
+func PerSecond(n int, since time.Time) float64 { return float64(n) / time.Since(since).Seconds() }
