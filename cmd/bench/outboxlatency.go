@@ -182,7 +182,7 @@ func (s *stage) forget() {
 func (s *stage) publishOne(ctx context.Context, _ int) error {
 	r := row{
 		ID: uuid.Must(uuid.NewV7()), EventType: "VideoCreated", Version: 1, SchemaVersion: 1,
-		Payload: body[:eventBytes], OccurredAt: time.Now(),
+		Payload: payload, OccurredAt: time.Now(),
 	}
 	r.AggregateID = r.ID.String()
 	return broker.Publish(ctx, s.outlet.client, r.message())

@@ -35,8 +35,8 @@ func (b backlog) id(aggregate, version int) uuid.UUID {
 // key is an aggregate's id.
 func (backlog) key(aggregate int) string { return "aggregate-" + strconv.Itoa(aggregate) }
 
-// eventBytes is the payload of every event: a small record in protobuf.
-const eventBytes = 300
+// payload is that of every event: as large as a small record in protobuf.
+var payload = make([]byte, 300)
 
 // fill puts the backlog into the outbox, and into the two others.
 func (b backlog) fill(ctx context.Context, conn *pgx.Conn) error {
@@ -46,7 +46,7 @@ func (b backlog) fill(ctx context.Context, conn *pgx.Conn) error {
 		       'aggregate-' || a, 'VideoUpdated', v, $3, now() + (v * $1 + a) * interval '1 microsecond'
 		  FROM generate_series(1, $2::int) v, generate_series(0, $1::int - 1) a`
 	for _, table := range []string{"outbox", "app_outbox", "bare_outbox"} {
-		if _, err := conn.Exec(ctx, fmt.Sprintf(rows, table), b.aggregates, b.versions, make([]byte, eventBytes)); err != nil {
+		if _, err := conn.Exec(ctx, fmt.Sprintf(rows, table), b.aggregates, b.versions, payload); err != nil {
 			return fmt.Errorf("%s: %w", table, err)
 		}
 	}

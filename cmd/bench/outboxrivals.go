@@ -161,7 +161,7 @@ const (
 // bareClient publishes the backlog from memory: for each aggregate one request
 // after the other, for all of them at once.
 func bareClient(ctx context.Context, o *outlet, b backlog) (float64, error) {
-	payload, now := make([]byte, eventBytes), time.Now().UTC()
+	now := time.Now().UTC()
 	requests, ctx := errgroup.WithContext(ctx)
 	requests.SetLimit(bareRequests)
 	start := time.Now()

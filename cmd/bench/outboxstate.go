@@ -101,7 +101,7 @@ const insertRows = `
 	  FROM generate_series(1, $1::int) v, generate_series(0, $2::int - 1) a`
 
 func insertState(ctx context.Context, conn *pgx.Conn, versions int, published string) error {
-	_, err := conn.Exec(ctx, fmt.Sprintf(insertRows, published), versions, stateAggregates, "aggregate-", body[:eventBytes])
+	_, err := conn.Exec(ctx, fmt.Sprintf(insertRows, published), versions, stateAggregates, "aggregate-", payload)
 	return err
 }
 
@@ -161,7 +161,7 @@ func (d *database) appendBacklog(ctx context.Context, b backlog) (since string, 
 		_, err := conn.Exec(ctx, `
 			INSERT INTO video.outbox (id, aggregate_type, aggregate_id, event_type, version, payload)
 			SELECT gen_random_uuid(), 'video', $3 || a, 'VideoUpdated', v, $4
-			  FROM generate_series(1, $1::int) v, generate_series(0, $2::int - 1) a`, b.versions, b.aggregates, prefix, body[:eventBytes])
+			  FROM generate_series(1, $1::int) v, generate_series(0, $2::int - 1) a`, b.versions, b.aggregates, prefix, payload)
 		return err
 	})
 	return since, err

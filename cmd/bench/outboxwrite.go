@@ -42,7 +42,7 @@ func videoRow(id uuid.UUID, at time.Time) []any {
 func videoCreated(id uuid.UUID, at time.Time) eventing.Event {
 	return eventing.Event{
 		ID: uuid.Must(uuid.NewV7()), AggregateType: "video", AggregateID: id.String(), Type: "VideoCreated", Version: 1, SchemaVersion: 1,
-		Payload: body[:eventBytes], OccurredAt: at, Epoch: eventing.Epoch,
+		Payload: payload, OccurredAt: at, Epoch: eventing.Epoch,
 	}
 }
 
@@ -72,7 +72,7 @@ func writePipelined(ctx context.Context, db *pgxpool.Pool) error {
 		batch.Queue(insertVideo, videoRow(id, now)...)
 		batch.Queue(`
 			INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, occurred_at)
-			VALUES ($1, 'video', $2, 'VideoCreated', 1, $3, $4)`, uuid.Must(uuid.NewV7()), id.String(), body[:eventBytes], now)
+			VALUES ($1, 'video', $2, 'VideoCreated', 1, $3, $4)`, uuid.Must(uuid.NewV7()), id.String(), payload, now)
 		return tx.SendBatch(ctx, batch).Close()
 	})
 }
@@ -85,7 +85,7 @@ func writeNotify(ctx context.Context, db *pgxpool.Pool) error {
 		batch.Queue(insertVideo, videoRow(id, now)...)
 		batch.Queue(`
 			INSERT INTO app_outbox (id, aggregate_type, aggregate_id, event_type, version, payload)
-			VALUES ($1, 'video', $2, 'VideoCreated', 1, $3)`, uuid.Must(uuid.NewV7()), id.String(), body[:eventBytes])
+			VALUES ($1, 'video', $2, 'VideoCreated', 1, $3)`, uuid.Must(uuid.NewV7()), id.String(), payload)
 		batch.Queue(`NOTIFY outbox_wake`)
 		return tx.SendBatch(ctx, batch).Close()
 	})

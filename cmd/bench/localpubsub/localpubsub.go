@@ -1,4 +1,9 @@
-package main
+// Package localpubsub is the series of the local Pub/Sub, beside the official emulator
+// and pstest: what publishing and receiving come to with no key and with up to
+// 10,000, how soon a message arrives, and what the server's memory holds. Each run
+// has a fresh server in a process of its own on loopback and one client in this one;
+// what they share is the machine.
+package localpubsub
 
 import (
 	"context"
@@ -12,10 +17,6 @@ import (
 	"example.com/lockstep/cmd/bench/rig/process"
 	"example.com/lockstep/internal/localbroker"
 )
-
-// The local Pub/Sub beside the official emulator and pstest. Each run has a fresh
-// server in a process of its own on loopback and one client in this one; what they
-// share is the machine.
 
 // A contender is a side of each series; the suffix goes to the names of figures.
 type contender struct{ kind, suffix string }
@@ -56,7 +57,8 @@ var keyCounts = []struct {
 	{10_000, "10000keys", "10,000 keys"},
 }
 
-func localpubsubSeries() (all []measure.Series) {
+// Series returns the series.
+func Series() (all []measure.Series) {
 	for _, c := range keyCounts {
 		all = append(all, publishing(c.keys, c.name, c.title))
 	}
@@ -191,7 +193,7 @@ func manyKeys() measure.Series {
 			return measure.Reading{}, err
 		}
 		found := r.perMessage(rate, before)
-		mb, err := r.memory()
+		mb, err := process.RSS(r.Server.PID)
 		found.Values = append(found.Values, mb)
 		return found, err
 	}
@@ -216,7 +218,7 @@ func manyMessages() measure.Series {
 	const messages = 1_000_000
 	memory := measure.Figure{Name: "rss_1m_mb", Unit: "MB"}
 	once := func(ctx context.Context, r *rig, v volume) (measure.Reading, error) {
-		empty, err := r.memory()
+		empty, err := process.RSS(r.Server.PID)
 		if err != nil {
 			return measure.Reading{}, err
 		}
@@ -226,7 +228,7 @@ func manyMessages() measure.Series {
 		if err != nil {
 			return measure.Reading{}, err
 		}
-		filled, err := r.memory()
+		filled, err := process.RSS(r.Server.PID)
 		if stored == messages || err != nil {
 			return measure.Reading{Values: []float64{filled}}, err
 		}
@@ -236,9 +238,4 @@ func manyMessages() measure.Series {
 	s := sides("memory: 1,000,000 messages of 100 bytes wait", 0, []measure.Figure{memory}, once)
 	s.From, s.Runs = measure.Normal, 1 // it hardly varies
 	return s
-}
-
-// memory is what the server occupies now, in MB.
-func (r *rig) memory() (float64, error) {
-	return process.RSS(r.Server.PID)
 }
