@@ -11,6 +11,7 @@ import (
 
 	"example.com/lockstep/cmd/bench/report"
 	"example.com/lockstep/cmd/bench/rig/broker"
+	"example.com/lockstep/cmd/bench/rig/postgres"
 )
 
 // TestMain makes the test binary the server that the command starts itself as.
@@ -24,7 +25,7 @@ func TestMain(m *testing.M) {
 func TestNamesAreUnique(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string]bool)
-	for _, s := range table(new(postgres)) {
+	for _, s := range table(new(postgres.Server)) {
 		for _, f := range s.Figures() {
 			if seen[f.Name] {
 				t.Errorf("%s is there twice", f.Name)

@@ -39,6 +39,7 @@ import (
 	"example.com/lockstep/cmd/bench/localpubsub"
 	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/cmd/bench/rig/broker"
+	"example.com/lockstep/cmd/bench/rig/postgres"
 )
 
 const usage = `bench measures the project beside its rivals and its limits.
@@ -98,14 +99,14 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) (err
 		return err
 	}
 	b.Stdout, b.Stderr = stdout, stderr
-	var p postgres
-	defer func() { err = errors.Join(err, p.close(ctx)) }()
+	var p postgres.Server
+	defer func() { err = errors.Join(err, p.Close(ctx)) }()
 	return b.Run(ctx, table(&p), jsonFile)
 }
 
 // table lists all series, in the order in which they are run and printed. Those
 // that need a database have it from p.
-func table(p *postgres) []measure.Series {
+func table(p *postgres.Server) []measure.Series {
 	return slices.Concat(localpubsub.Series(), outboxSeries(p), inboxSeries(), visibleSeries(p), readSeries(), startSeries(p))
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/cmd/bench/measure"
+	"example.com/lockstep/cmd/bench/rig/postgres"
 )
 
 // The outbox beside the source document's loop, and beside what the client and
@@ -46,13 +47,13 @@ var outboxVolumes = [...]outboxVolume{
 	},
 }
 
-func outboxSeries(p *postgres) []measure.Series {
+func outboxSeries(p *postgres.Server) []measure.Series {
 	return slices.Concat(
 		[]measure.Series{outboxThroughput(p)}, outboxSpread(p), outboxWriting(p), outboxLatency(p), outboxClaims(p), outboxCosts(p))
 }
 
 // outboxThroughput is how fast a backlog leaves.
-func outboxThroughput(p *postgres) measure.Series {
+func outboxThroughput(p *postgres.Server) measure.Series {
 	const latency = 5 * time.Millisecond
 	side := func(name, note string, once func(context.Context, outboxVolume) (float64, error)) measure.Measurement {
 		figure := measure.Figure{Name: "relay." + name, Unit: "event/s", Note: note}
@@ -60,7 +61,7 @@ func outboxThroughput(p *postgres) measure.Series {
 	}
 	relay := func(latency time.Duration) func(context.Context, outboxVolume) (float64, error) {
 		return func(ctx context.Context, v outboxVolume) (float64, error) {
-			return p.onBacklog(ctx, v.backlog, func(ctx context.Context, d *database) (float64, error) {
+			return v.backlog.onDatabase(ctx, p, func(ctx context.Context, d *postgres.Database) (float64, error) {
 				return throughOutlet(ctx, latency, func(ctx context.Context, o *outlet) (float64, error) {
 					return drain(ctx, d, o, 1, v.backlog.events(), anyXact)
 				})
@@ -69,7 +70,7 @@ func outboxThroughput(p *postgres) measure.Series {
 	}
 	seed := func(latency time.Duration) func(context.Context, outboxVolume) (float64, error) {
 		return func(ctx context.Context, v outboxVolume) (float64, error) {
-			return p.onPool(ctx, v.backlog, func(ctx context.Context, db *pgxpool.Pool) (float64, error) {
+			return v.backlog.onPool(ctx, p, func(ctx context.Context, db *pgxpool.Pool) (float64, error) {
 				return throughOutlet(ctx, latency, func(ctx context.Context, o *outlet) (float64, error) {
 					return seedRelay(ctx, db, o, v.limit)
 				})
@@ -87,7 +88,7 @@ func outboxThroughput(p *postgres) measure.Series {
 				}),
 			side("bare_sql", fmt.Sprintf("claim and mark %d in a statement each, and do nothing with them", bareBatch),
 				func(ctx context.Context, v outboxVolume) (float64, error) {
-					return p.onPool(ctx, v.backlog, func(ctx context.Context, db *pgxpool.Pool) (float64, error) {
+					return v.backlog.onPool(ctx, p, func(ctx context.Context, db *pgxpool.Pool) (float64, error) {
 						return bareStatements(ctx, db, v.backlog.events())
 					})
 				}),

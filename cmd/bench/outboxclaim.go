@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/cmd/bench/measure"
+	"example.com/lockstep/cmd/bench/rig/postgres"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
@@ -23,10 +24,11 @@ import (
 // aggregates.
 const claimed = 100
 
-func outboxClaims(p *postgres) []measure.Series {
+func outboxClaims(p *postgres.Server) []measure.Series {
+	k := &states{server: p, kept: map[string]*postgres.Database{}}
 	in := func(title string, from measure.Size, suffix string, states ...state) measure.Series {
 		s := measure.Series{Title: "outbox: what a claim of 100 new events costs" + title, From: from}
-		s.Measurements = []measure.Measurement{p.claiming(suffix, states)}
+		s.Measurements = []measure.Measurement{k.claiming(suffix, states)}
 		for _, st := range states[1:] {
 			s.Derived = append(s.Derived, measure.Ratio("claim.at_"+st.name, claimFigure(st, suffix), claimFigure(states[0], suffix), st.wanted))
 		}
@@ -37,7 +39,7 @@ func outboxClaims(p *postgres) []measure.Series {
 		in(" beside 10,000,000 published rows", measure.Full, "_then", emptyOutbox, hugeOutbox),
 		{
 			Title:        "outbox: 20,000 events leave, after 200,000 rows were published under a transaction that is still open",
-			Measurements: []measure.Measurement{p.draining("relay.drain_empty", emptyOutbox), p.draining("relay.drain_held", heldOutbox)},
+			Measurements: []measure.Measurement{k.draining("relay.drain_empty", emptyOutbox), k.draining("relay.drain_held", heldOutbox)},
 			Derived:      []measure.Derived{measure.Ratio("relay.drain_held_vs_empty", "relay.drain_held", "relay.drain_empty", "")},
 		},
 	}
@@ -56,17 +58,17 @@ func claimMedians(took, walks [][]time.Duration) (values []float64) {
 // claiming measures all states in one run, in turns of one claim each: the median
 // of the claims, and how long a walk over the first 1,000 aggregates takes, which
 // a relay does every few seconds.
-func (p *postgres) claiming(suffix string, states []state) measure.Measurement {
+func (k *states) claiming(suffix string, states []state) measure.Measurement {
 	m := measure.Measurement{Run: func(ctx context.Context, size measure.Size) (measure.Reading, error) {
 		v := outboxVolumes[size]
 		took, walks := make([][]time.Duration, len(states)), make([][]time.Duration, len(states))
 		for turn := range v.claims {
 			for i, s := range states {
-				d, err := p.keep(ctx, s, v.scale)
+				d, err := k.keep(ctx, s, v.scale)
 				if err != nil {
 					return measure.Reading{}, err
 				}
-				claim, walk, err := d.claimOnce(ctx)
+				claim, walk, err := claimOnce(ctx, d)
 				if err != nil {
 					return measure.Reading{}, fmt.Errorf("%s: %w", s.name, err)
 				}
@@ -89,8 +91,8 @@ func (p *postgres) claiming(suffix string, states []state) measure.Measurement {
 var claimLimits = queue.Limits{Aggregates: 500, Events: 2000, PerAggregate: 100, Bytes: 8 << 20}
 
 // claimOnce appends events, claims them, marks them as published, and walks.
-func (d *database) claimOnce(ctx context.Context) (claim, walk time.Duration, err error) {
-	db, err := d.pool(ctx, 1)
+func claimOnce(ctx context.Context, d *postgres.Database) (claim, walk time.Duration, err error) {
+	db, err := d.Pool(ctx, 1)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -150,16 +152,16 @@ func appendNew(ctx context.Context, db *pgxpool.Pool, n int) error {
 const drainedEvents = 20_000
 
 // draining measures how fast a backlog leaves in a state.
-func (p *postgres) draining(name string, s state) measure.Measurement {
+func (k *states) draining(name string, s state) measure.Measurement {
 	return measure.Measurement{
 		Figures: []measure.Figure{{Name: name, Unit: "event/s", Note: s.note + "; a publish costs nothing"}},
 		Run: measure.Single(outboxVolumes, func(ctx context.Context, v outboxVolume) (float64, error) {
-			d, err := p.keep(ctx, s, v.scale)
+			d, err := k.keep(ctx, s, v.scale)
 			if err != nil {
 				return 0, err
 			}
 			n := scaled(drainedEvents, v.scale)
-			since, err := d.appendBacklog(ctx, backlog{n / 2, 2})
+			since, err := appendBacklog(ctx, d, backlog{n / 2, 2})
 			if err != nil {
 				return 0, err
 			}

@@ -12,6 +12,7 @@ import (
 
 	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/cmd/bench/report"
+	"example.com/lockstep/cmd/bench/rig/postgres"
 	"example.com/lockstep/cmd/bench/rig/process"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/localpubsub"
@@ -20,12 +21,12 @@ import (
 // What a relay costs that has nothing to do, and what a refused event costs the
 // others.
 
-func outboxCosts(p *postgres) []measure.Series {
+func outboxCosts(p *postgres.Server) []measure.Series {
 	return []measure.Series{
-		{Title: "outbox: a relay with nothing to do", Runs: 1, Measurements: []measure.Measurement{p.idling()}},
+		{Title: "outbox: a relay with nothing to do", Runs: 1, Measurements: []measure.Measurement{idling(p)}},
 		{
 			Title:        "outbox: 10,000 events leave, one of which is refused; a publish takes 5 ms",
-			Measurements: []measure.Measurement{p.besideRefused("relay.none_refused_ms", false), p.besideRefused("relay.one_refused_ms", true)},
+			Measurements: []measure.Measurement{besideRefused(p, "relay.none_refused_ms", false), besideRefused(p, "relay.one_refused_ms", true)},
 			Derived: []measure.Derived{measure.Ratio("relay.one_refused_vs_none", "relay.one_refused_ms", "relay.none_refused_ms",
 				"until all other aggregates are done; 1.2 or less wanted")},
 		},
@@ -38,7 +39,7 @@ const settleTime = 10 * time.Second
 
 // idling counts statements, and the CPU time of this process and of Postgres's
 // sessions, while a relay has nothing to do and nobody else does anything.
-func (p *postgres) idling() measure.Measurement {
+func idling(p *postgres.Server) measure.Measurement {
 	return measure.Measurement{
 		Figures: []measure.Figure{
 			{Name: "relay.idle_statements_per_s", Unit: "1/s", Note: "1 or less wanted"},
@@ -46,18 +47,18 @@ func (p *postgres) idling() measure.Measurement {
 		},
 		Run: func(ctx context.Context, size measure.Size) (_ measure.Reading, err error) {
 			limit := outboxVolumes[size].idle
-			d, err := p.fresh(ctx)
+			d, err := p.Fresh(ctx)
 			if err != nil {
 				return measure.Reading{}, err
 			}
-			defer func() { err = errors.Join(err, d.drop(ctx)) }()
+			defer func() { err = errors.Join(err, d.Drop(ctx)) }()
 			o, err := newInstantOutlet(ctx)
 			if err != nil {
 				return measure.Reading{}, err
 			}
 			defer func() { err = errors.Join(err, o.close()) }()
 			var statements counter
-			pool, err := d.tracedPool(ctx, relayConns, &statements)
+			pool, err := d.TracedPool(ctx, postgres.ServiceConns, &statements)
 			if err != nil {
 				return measure.Reading{}, err
 			}
@@ -68,10 +69,11 @@ func (p *postgres) idling() measure.Measurement {
 			}
 			c.start(ctx)
 			eventing.Sleep(ctx, min(settleTime, limit), nil)
-			pids, err := d.processes(ctx)
+			sessions, err := d.Sessions(ctx)
 			if err != nil {
 				return measure.Reading{}, err
 			}
+			pids := append([]int{os.Getpid()}, sessions...)
 			before, used, start := statements.Load(), process.CPU(pids...), time.Now()
 			eventing.Sleep(ctx, limit, nil)
 			took := time.Since(start)
@@ -96,30 +98,15 @@ func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQ
 // TraceQueryEnd is called after each.
 func (*counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// processes are this one and those of the database's sessions, if they are on this
-// machine.
-func (d *database) processes(ctx context.Context) ([]int, error) {
-	pids := []int{os.Getpid()}
-	if d.postgres.server == nil {
-		return pids, nil
-	}
-	rows, err := d.postgres.admin.Query(ctx, `SELECT pid FROM pg_stat_activity WHERE datname = $1`, d.name)
-	if err != nil {
-		return nil, err
-	}
-	sessions, err := pgx.CollectRows(rows, pgx.RowTo[int])
-	return append(pids, sessions...), err
-}
-
 // besideRefused measures until all other aggregates' events have left. The refused
 // one is in the middle of its aggregate's.
-func (p *postgres) besideRefused(name string, refused bool) measure.Measurement {
+func besideRefused(p *postgres.Server, name string, refused bool) measure.Measurement {
 	const versions, middle = 10, 5
 	return measure.Measurement{
 		Figures: []measure.Figure{{Name: name, Unit: "ms"}},
 		Run: measure.Single(outboxVolumes, func(ctx context.Context, v outboxVolume) (float64, error) {
 			b := backlog{v.refused / versions, versions}
-			return p.onBacklog(ctx, b, func(ctx context.Context, d *database) (_ float64, err error) {
+			return b.onDatabase(ctx, p, func(ctx context.Context, d *postgres.Database) (_ float64, err error) {
 				faults := []localpubsub.Fault{publishTakes(latencyOfPublish)}
 				if refused {
 					faults = append(faults, localpubsub.Fault{Kind: localpubsub.Reject, Key: b.id(0, middle).String()})

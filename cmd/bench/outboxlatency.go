@@ -15,6 +15,7 @@ import (
 	"example.com/lockstep/cmd/bench/load"
 	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/cmd/bench/rig/broker"
+	"example.com/lockstep/cmd/bench/rig/postgres"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox"
 )
@@ -33,11 +34,11 @@ const (
 
 // outboxLatency is how long it takes from the end of a commit to the broker's
 // acknowledgement.
-func outboxLatency(p *postgres) []measure.Series {
+func outboxLatency(p *postgres.Server) []measure.Series {
 	low := measure.Series{Title: fmt.Sprintf("outbox: commit to publish at low load, %d events/s, a publish takes 5 ms", lowLoad), Runs: 5}
 	for _, relays := range []int{1, 4} {
 		suffix := map[int]string{1: "", 4: "_4_relays"}[relays]
-		low.Measurements = append(low.Measurements, p.lowLoad(relays, suffix))
+		low.Measurements = append(low.Measurements, atLowLoad(p, relays, suffix))
 		low.Derived = append(low.Derived, measure.Derived{
 			Figure:  measure.Figure{Name: "relay.p99_over_publish_ms" + suffix, Unit: "ms", Note: "the difference of the two; 5 or less wanted"},
 			RatioTo: "",
@@ -46,16 +47,16 @@ func outboxLatency(p *postgres) []measure.Series {
 		})
 	}
 	half := measure.Series{
-		Title: "outbox: commit to publish at half load, a publish takes 5 ms", Measurements: []measure.Measurement{p.halfLoad()},
+		Title: "outbox: commit to publish at half load, a publish takes 5 ms", Measurements: []measure.Measurement{atHalfLoad(p)},
 	}
 	return []measure.Series{low, half}
 }
 
-// lowLoad measures both in turns: events through the relay, and bare publishes.
-func (p *postgres) lowLoad(relays int, suffix string) measure.Measurement {
+// atLowLoad measures both in turns: events through the relay, and bare publishes.
+func atLowLoad(p *postgres.Server, relays int, suffix string) measure.Measurement {
 	m := measure.Measurement{Run: func(ctx context.Context, size measure.Size) (measure.Reading, error) {
 		at := relaying{relays: relays, latency: latencyOfPublish}
-		return p.whileRelaying(ctx, at, func(ctx context.Context, s *stage) (measure.Reading, error) {
+		return whileRelaying(ctx, p, at, func(ctx context.Context, s *stage) (measure.Reading, error) {
 			n := outboxVolumes[size].samples / slicesOfLatency
 			var bare, relayed []time.Duration
 			for range slicesOfLatency {
@@ -82,8 +83,8 @@ func (p *postgres) lowLoad(relays int, suffix string) measure.Measurement {
 	return m
 }
 
-// halfLoad first finds out what writers and one relay can do together.
-func (p *postgres) halfLoad() measure.Measurement {
+// atHalfLoad first finds out what writers and one relay can do together.
+func atHalfLoad(p *postgres.Server) measure.Measurement {
 	return measure.Measurement{
 		Figures: []measure.Figure{
 			{Name: "relay.full_load", Unit: "event/s", Note: "one event a transaction, written and relayed on one machine"},
@@ -91,7 +92,7 @@ func (p *postgres) halfLoad() measure.Measurement {
 		},
 		Run: func(ctx context.Context, size measure.Size) (measure.Reading, error) {
 			at := relaying{relays: 1, latency: latencyOfPublish}
-			return p.whileRelaying(ctx, at, func(ctx context.Context, s *stage) (measure.Reading, error) {
+			return whileRelaying(ctx, p, at, func(ctx context.Context, s *stage) (measure.Reading, error) {
 				limit := outboxVolumes[size].writing
 				full, err := s.flood(ctx, limit)
 				if err != nil {
@@ -130,14 +131,14 @@ type relaying struct {
 }
 
 // whileRelaying measures with relays at work.
-func (p *postgres) whileRelaying(
-	ctx context.Context, r relaying, once func(context.Context, *stage) (measure.Reading, error),
+func whileRelaying(
+	ctx context.Context, p *postgres.Server, r relaying, once func(context.Context, *stage) (measure.Reading, error),
 ) (_ measure.Reading, err error) {
-	d, err := p.fresh(ctx)
+	d, err := p.Fresh(ctx)
 	if err != nil {
 		return measure.Reading{}, err
 	}
-	defer func() { err = errors.Join(err, d.drop(ctx)) }()
+	defer func() { err = errors.Join(err, d.Drop(ctx)) }()
 	o, err := newOutlet(ctx, r.latency)
 	if err != nil {
 		return measure.Reading{}, err
@@ -151,7 +152,7 @@ func (p *postgres) whileRelaying(
 			r.acknowledged(m)
 		}
 	}
-	if s.db, err = d.pool(ctx, committers); err != nil {
+	if s.db, err = d.Pool(ctx, committers); err != nil {
 		return measure.Reading{}, err
 	}
 	defer s.db.Close()

@@ -16,6 +16,7 @@ import (
 
 	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/cmd/bench/rig/broker"
+	"example.com/lockstep/cmd/bench/rig/postgres"
 	"example.com/lockstep/pkg/eventing/outbox"
 )
 
@@ -38,8 +39,41 @@ func (backlog) key(aggregate int) string { return "aggregate-" + strconv.Itoa(ag
 // payload is that of every event: as large as a small record in protobuf.
 var payload = make([]byte, 300)
 
+// sourceTables makes the source document's outbox, as it stands there but for its
+// place, and one with the simplest index that answers a claim.
+func sourceTables(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Exec(ctx, sourceOutboxes)
+	return err
+}
+
+const sourceOutboxes = `
+CREATE TABLE video.app_outbox (
+  id               uuid PRIMARY KEY,
+  aggregate_type   text        NOT NULL,
+  aggregate_id     text        NOT NULL,
+  event_type       text        NOT NULL,
+  version          bigint      NOT NULL,
+  schema_version   int         NOT NULL DEFAULT 1,
+  payload          bytea       NOT NULL,
+  occurred_at      timestamptz NOT NULL DEFAULT now(),
+  published_at     timestamptz,
+  publish_attempts int         NOT NULL DEFAULT 0,
+  next_retry_at    timestamptz,
+  lock_token       text,
+  locked_at        timestamptz
+);
+CREATE INDEX ON video.app_outbox (published_at) WHERE published_at IS NULL;
+CREATE INDEX ON video.app_outbox (next_retry_at) WHERE published_at IS NULL;
+CREATE TABLE video.bare_outbox (LIKE video.app_outbox INCLUDING DEFAULTS);
+ALTER TABLE video.bare_outbox ADD PRIMARY KEY (id);
+CREATE INDEX ON video.bare_outbox (occurred_at) WHERE published_at IS NULL;
+GRANT SELECT, INSERT, UPDATE ON video.app_outbox, video.bare_outbox TO video_service`
+
 // fill puts the backlog into the outbox, and into the two others.
 func (b backlog) fill(ctx context.Context, conn *pgx.Conn) error {
+	if err := sourceTables(ctx, conn); err != nil {
+		return err
+	}
 	const rows = `
 		INSERT INTO video.%s (id, aggregate_type, aggregate_id, event_type, version, payload, occurred_at)
 		SELECT ('00000000-0000-7000-8000-' || lpad(to_hex(v * $1 + a), 12, '0'))::uuid, 'video',
@@ -54,28 +88,24 @@ func (b backlog) fill(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// onBacklog measures on a database of its own that has the backlog.
-func (p *postgres) onBacklog(
-	ctx context.Context, b backlog, once func(context.Context, *database) (float64, error),
+// onDatabase measures on a database of its own that has the backlog.
+func (b backlog) onDatabase(
+	ctx context.Context, p *postgres.Server, once func(context.Context, *postgres.Database) (float64, error),
 ) (_ float64, err error) {
-	template, err := p.template(ctx, fmt.Sprintf("%d aggregates, %d versions", b.aggregates, b.versions), b.fill)
+	d, err := p.CopyOf(ctx, fmt.Sprintf("%d aggregates, %d versions", b.aggregates, b.versions), b.fill)
 	if err != nil {
 		return 0, err
 	}
-	d, err := p.copyOf(ctx, template)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, d.drop(ctx)) }()
+	defer func() { err = errors.Join(err, d.Drop(ctx)) }()
 	return once(ctx, d)
 }
 
-// onPool is onBacklog for those who need connections and nothing else.
-func (p *postgres) onPool(
-	ctx context.Context, b backlog, once func(context.Context, *pgxpool.Pool) (float64, error),
+// onPool is onDatabase for those who need connections and nothing else.
+func (b backlog) onPool(
+	ctx context.Context, p *postgres.Server, once func(context.Context, *pgxpool.Pool) (float64, error),
 ) (float64, error) {
-	return p.onBacklog(ctx, b, func(ctx context.Context, d *database) (float64, error) {
-		pool, err := d.pool(ctx, relayConns)
+	return b.onDatabase(ctx, p, func(ctx context.Context, d *postgres.Database) (float64, error) {
+		pool, err := d.Pool(ctx, postgres.ServiceConns)
 		if err != nil {
 			return 0, err
 		}
@@ -100,9 +130,6 @@ func throughOutlet(
 	return once(ctx, o)
 }
 
-// relayConns is what a service's pool has by default on a small machine.
-const relayConns = 4
-
 // crew is some relays of one outbox, with a pool each, as in as many processes.
 type crew struct {
 	pools   []*pgxpool.Pool
@@ -112,10 +139,10 @@ type crew struct {
 }
 
 // newCrew returns n relays that do not run yet.
-func newCrew(ctx context.Context, d *database, o *outlet, n int) (*crew, error) {
+func newCrew(ctx context.Context, d *postgres.Database, o *outlet, n int) (*crew, error) {
 	c := new(crew)
 	for range n {
-		pool, err := d.pool(ctx, relayConns)
+		pool, err := d.Pool(ctx, postgres.ServiceConns)
 		if err == nil {
 			err = c.add(pool, o)
 		}
@@ -156,7 +183,7 @@ func (c *crew) close() {
 
 // drain lets relays publish and mark all that waits, which is so many events of
 // transactions since then, and returns events per second.
-func drain(ctx context.Context, d *database, o *outlet, relays, events int, since string) (float64, error) {
+func drain(ctx context.Context, d *postgres.Database, o *outlet, relays, events int, since string) (float64, error) {
 	c, err := newCrew(ctx, d, o, relays)
 	if err != nil {
 		return 0, err

@@ -6,16 +6,17 @@ import (
 	"time"
 
 	"example.com/lockstep/cmd/bench/measure"
+	"example.com/lockstep/cmd/bench/rig/postgres"
 )
 
 // outboxSpread is how the rate depends on the broker's latency, on the number of
 // aggregates, which is that of requests, and on the number of relays.
-func outboxSpread(p *postgres) (all []measure.Series) {
+func outboxSpread(p *postgres.Server) (all []measure.Series) {
 	for _, latency := range []time.Duration{0, 5 * time.Millisecond, 20 * time.Millisecond} {
 		s := measure.Series{Title: fmt.Sprintf("outbox: a backlog leaves, a publish takes %s more than the wire", latency), Runs: 1}
 		for _, aggregates := range []int{1, 100, 10_000} {
 			for _, relays := range []int{1, 4} {
-				s.Measurements = append(s.Measurements, p.spread(latency, aggregates, relays))
+				s.Measurements = append(s.Measurements, spread(p, latency, aggregates, relays))
 			}
 		}
 		all = append(all, s)
@@ -23,13 +24,13 @@ func outboxSpread(p *postgres) (all []measure.Series) {
 	return all
 }
 
-func (p *postgres) spread(latency time.Duration, aggregates, relays int) measure.Measurement {
+func spread(p *postgres.Server, latency time.Duration, aggregates, relays int) measure.Measurement {
 	name := fmt.Sprintf("relay.%dms_%d_aggregates_%d_relays", latency.Milliseconds(), aggregates, relays)
 	return measure.Measurement{
 		Figures: []measure.Figure{{Name: name, Unit: "event/s"}},
 		Run: measure.Single(outboxVolumes, func(ctx context.Context, v outboxVolume) (float64, error) {
 			b := backlog{aggregates: min(aggregates, v.spread), versions: max(1, v.spread/aggregates)}
-			return p.onBacklog(ctx, b, func(ctx context.Context, d *database) (float64, error) {
+			return b.onDatabase(ctx, p, func(ctx context.Context, d *postgres.Database) (float64, error) {
 				return throughOutlet(ctx, latency, func(ctx context.Context, o *outlet) (float64, error) {
 					return drain(ctx, d, o, relays, b.events(), anyXact)
 				})

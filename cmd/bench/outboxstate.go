@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/cmd/bench/rig/postgres"
 )
 
 // state is one that an outbox gets into.
@@ -40,50 +42,47 @@ var (
 	}
 )
 
+// states are the databases in each state. They live as long as the server.
+type states struct {
+	server *postgres.Server
+	kept   map[string]*postgres.Database
+}
+
 // keep returns the database in that state, which is made the first time and stays
 // as measurements leave it: they add little to it.
-func (p *postgres) keep(ctx context.Context, s state, scale float64) (_ *database, err error) {
-	if d := p.kept[s.name]; d != nil {
+func (k *states) keep(ctx context.Context, s state, scale float64) (_ *postgres.Database, err error) {
+	if d := k.kept[s.name]; d != nil {
 		return d, nil
 	}
-	d, err := p.fresh(ctx)
+	d, err := k.server.Fresh(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("make an outbox %s: %w", s.name, err), d.drop(ctx))
+			err = errors.Join(fmt.Errorf("make an outbox %s: %w", s.name, err), d.Drop(ctx))
 		}
 	}()
 	if s.held {
-		if err := d.hold(ctx); err != nil {
+		if err := d.Hold(ctx); err != nil {
 			return nil, err
 		}
 	}
 	if s.fill != nil {
-		if err := d.asAdmin(ctx, func(ctx context.Context, conn *pgx.Conn) error { return s.fill(ctx, conn, scale) }); err != nil {
+		if err := d.AsAdmin(ctx, func(ctx context.Context, conn *pgx.Conn) error { return s.fill(ctx, conn, scale) }); err != nil {
 			return nil, err
 		}
 	}
 	// What autovacuum does sooner or later, not in the middle of a measurement.
-	err = d.asAdmin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+	err = d.AsAdmin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, `VACUUM (ANALYZE) video.outbox`)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	p.kept[s.name] = d
+	k.kept[s.name] = d
 	return d, nil
-}
-
-// hold opens a transaction that sees the outbox as it is.
-func (d *database) hold(ctx context.Context) (err error) {
-	if d.holder, err = pgx.Connect(ctx, d.admin); err != nil {
-		return err
-	}
-	_, err = d.holder.Exec(ctx, `BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM video.outbox`)
-	return err
 }
 
 // stateAggregates are those of the rows that fill a state.
@@ -152,8 +151,8 @@ func waiting(rows int, parked bool) func(context.Context, *pgx.Conn, float64) er
 
 // appendBacklog adds a backlog of aggregates of its own, and returns the first
 // transaction that may have done it.
-func (d *database) appendBacklog(ctx context.Context, b backlog) (since string, err error) {
-	err = d.asAdmin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+func appendBacklog(ctx context.Context, d *postgres.Database, b backlog) (since string, err error) {
+	err = d.AsAdmin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		if err := conn.QueryRow(ctx, `SELECT pg_current_xact_id()::text`).Scan(&since); err != nil {
 			return err
 		}

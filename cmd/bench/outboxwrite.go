@@ -14,6 +14,7 @@ import (
 
 	"example.com/lockstep/cmd/bench/load"
 	"example.com/lockstep/cmd/bench/measure"
+	"example.com/lockstep/cmd/bench/rig/postgres"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox"
 )
@@ -102,12 +103,12 @@ var (
 // figureName is that of a side at so many writers.
 func (w write) figureName(writers int) string { return "write." + w.name + "_" + strconv.Itoa(writers) }
 
-func outboxWriting(p *postgres) []measure.Series {
+func outboxWriting(p *postgres.Server) []measure.Series {
 	vs := func(name string, of, to write, writers int, note string) measure.Derived {
 		return measure.Ratio(name+"_"+strconv.Itoa(writers), of.figureName(writers), to.figureName(writers), note)
 	}
-	one, eight := p.writing(1, business, appended, notifying), p.writing(8, business, appended, notifying)
-	sixteen, many := p.writing(16, business, pipelined, appended), p.writing(32, business, appended, unwoken, notifying)
+	one, eight := writing(p, 1, business, appended, notifying), writing(p, 8, business, appended, notifying)
+	sixteen, many := writing(p, 16, business, pipelined, appended), writing(p, 32, business, appended, unwoken, notifying)
 	one.Derived = []measure.Derived{vs("write.vs_business", appended, business, 1, ""), vs("write.vs_notify", appended, notifying, 1, "")}
 	eight.Derived = []measure.Derived{vs("write.vs_business", appended, business, 8, ""), vs("write.vs_notify", appended, notifying, 8, "")}
 	sixteen.Derived = []measure.Derived{
@@ -124,14 +125,14 @@ func outboxWriting(p *postgres) []measure.Series {
 
 // writing is a series of one measurement, which takes its sides in turns of a
 // fraction of a second: commits are at the mercy of whatever the machine does.
-func (p *postgres) writing(writers int, sides ...write) measure.Series {
+func writing(p *postgres.Server, writers int, sides ...write) measure.Series {
 	m := measure.Measurement{Run: func(ctx context.Context, size measure.Size) (_ measure.Reading, err error) {
-		d, err := p.fresh(ctx)
+		d, err := p.CopyOf(ctx, "the source document's tables", sourceTables)
 		if err != nil {
 			return measure.Reading{}, err
 		}
-		defer func() { err = errors.Join(err, d.drop(ctx)) }()
-		rates, err := d.writes(ctx, sides, writers, outboxVolumes[size].writing)
+		defer func() { err = errors.Join(err, d.Drop(ctx)) }()
+		rates, err := writes(ctx, d, sides, writers, outboxVolumes[size].writing)
 		return measure.Reading{Values: rates}, err
 	}}
 	for _, w := range sides {
@@ -146,7 +147,7 @@ const writeTurns = 8
 // writes lets writers commit, in turns for as long as limit says for each side,
 // and returns transactions per second of each. Meanwhile a relay runs, and somebody
 // listens to what the source document's writers tell.
-func (d *database) writes(ctx context.Context, sides []write, writers int, limit time.Duration) (_ []float64, err error) {
+func writes(ctx context.Context, d *postgres.Database, sides []write, writers int, limit time.Duration) (_ []float64, err error) {
 	o, err := newInstantOutlet(ctx)
 	if err != nil {
 		return nil, err
@@ -159,13 +160,13 @@ func (d *database) writes(ctx context.Context, sides []write, writers int, limit
 	}
 	defer c.close()
 	c.start(ctx)
-	db, err := d.pool(ctx, writers)
+	db, err := d.Pool(ctx, writers)
 	if err != nil {
 		return nil, err
 	}
 	defer db.Close()
 	listening, deafen := context.WithCancel(ctx)
-	ears, err := d.listen(listening)
+	ears, err := listen(listening, d)
 	defer func() { deafen(); <-ears }()
 	if err != nil {
 		return nil, err
@@ -209,9 +210,9 @@ func (w write) during(ctx context.Context, db *pgxpool.Pool, c *crew, writers in
 
 // listen hears the source document's notifications until ctx ends; then the
 // channel that it returns is closed, as it is after an error.
-func (d *database) listen(ctx context.Context) (<-chan struct{}, error) {
+func listen(ctx context.Context, d *postgres.Database) (<-chan struct{}, error) {
 	ended := make(chan struct{})
-	conn, err := pgx.Connect(ctx, d.service)
+	conn, err := pgx.Connect(ctx, d.Service)
 	if err == nil {
 		_, err = conn.Exec(ctx, `LISTEN outbox_wake`)
 	}

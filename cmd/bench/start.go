@@ -20,6 +20,7 @@ import (
 
 	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/cmd/bench/rig/broker"
+	"example.com/lockstep/cmd/bench/rig/postgres"
 	"example.com/lockstep/cmd/bench/rig/process"
 	"example.com/lockstep/internal/child"
 	"example.com/lockstep/internal/localpg"
@@ -39,7 +40,7 @@ const stopTime = 10 * time.Second
 // read.
 var restTime = [...]time.Duration{measure.Quick: time.Second, measure.Normal: 5 * time.Second, measure.Full: 30 * time.Second}
 
-func startSeries(p *postgres) []measure.Series {
+func startSeries(p *postgres.Server) []measure.Series {
 	s := measure.Series{Title: "cold start to ready, with migrations done, and memory at rest", Runs: 5}
 	for _, service := range []migrations.Service{migrations.Video, migrations.Catalog} {
 		s.Measurements = append(s.Measurements, measure.Measurement{
@@ -48,7 +49,7 @@ func startSeries(p *postgres) []measure.Series {
 				{Name: fmt.Sprintf("start.%s_rss_mb", service), Unit: "MB", Note: "40 or less wanted"},
 			},
 			Run: func(ctx context.Context, size measure.Size) (measure.Reading, error) {
-				return p.coldStart(ctx, service, restTime[size])
+				return coldStart(ctx, p, service, restTime[size])
 			},
 		})
 	}
@@ -57,23 +58,19 @@ func startSeries(p *postgres) []measure.Series {
 
 // coldStart starts the service once. Its owner, which a catalog at rest does not
 // ask, is not there.
-func (p *postgres) coldStart(ctx context.Context, service migrations.Service, rest time.Duration) (_ measure.Reading, err error) {
+func coldStart(ctx context.Context, p *postgres.Server, service migrations.Service, rest time.Duration) (_ measure.Reading, err error) {
 	dir, err := serviceBinaries()
 	if err != nil {
 		return measure.Reading{}, err
 	}
-	template, err := p.template(ctx, "both services", func(ctx context.Context, conn *pgx.Conn) error {
+	d, err := p.CopyOf(ctx, "both services", func(ctx context.Context, conn *pgx.Conn) error {
 		return migrations.Up(ctx, conn.Config().ConnString(), migrations.Catalog, slog.New(slog.DiscardHandler))
 	})
 	if err != nil {
 		return measure.Reading{}, err
 	}
-	d, err := p.copyOf(ctx, template)
-	if err != nil {
-		return measure.Reading{}, err
-	}
-	defer func() { err = errors.Join(err, d.drop(ctx)) }()
-	url, err := localpg.ServiceURL(ctx, d.admin, "", service.Role())
+	defer func() { err = errors.Join(err, d.Drop(ctx)) }()
+	url, err := localpg.ServiceURL(ctx, d.Admin, "", service.Role())
 	if err != nil {
 		return measure.Reading{}, err
 	}

@@ -16,6 +16,7 @@ import (
 	"example.com/lockstep/cmd/bench/load"
 	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/cmd/bench/rig/broker"
+	"example.com/lockstep/cmd/bench/rig/postgres"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/outbox"
@@ -32,7 +33,7 @@ var visibleVolumes = [...]struct {
 
 // visibleSeries is the whole way of an event, from the end of the owner's commit
 // to the end of the commit that makes readers see it.
-func visibleSeries(p *postgres) []measure.Series {
+func visibleSeries(p *postgres.Server) []measure.Series {
 	figures := []measure.Figure{{Name: "visible.p50_ms", Unit: "ms"}, {Name: "visible.p99_ms", Unit: "ms", Note: "50 or less wanted"}}
 	for _, leg := range legs {
 		for _, p := range []string{"_p50_ms", "_p99_ms"} {
@@ -42,14 +43,14 @@ func visibleSeries(p *postgres) []measure.Series {
 	return []measure.Series{
 		{
 			Title:        fmt.Sprintf("commit to visible at low load, %d events/s, ordered, local Pub/Sub", visibleLoad),
-			Measurements: []measure.Measurement{{Figures: figures, Run: p.onTheWay(lowLoadWay)}},
+			Measurements: []measure.Measurement{{Figures: figures, Run: onTheWay(p, lowLoadWay)}},
 		},
 		{
 			Title: "commit to visible at half load",
 			Measurements: []measure.Measurement{{Figures: []measure.Figure{
 				{Name: "visible.full_load", Unit: "event/s", Note: "one event a transaction; all of it on one machine"},
 				{Name: "visible.half_load_p50_ms", Unit: "ms"}, {Name: "visible.half_load_p99_ms", Unit: "ms"},
-			}, Run: p.onTheWay(halfLoadWay)}},
+			}, Run: onTheWay(p, halfLoadWay)}},
 		},
 	}
 }
@@ -114,7 +115,7 @@ type way struct {
 }
 
 // onTheWay measures while relay and consumer run.
-func (p *postgres) onTheWay(once func(context.Context, *way, measure.Size) (measure.Reading, error)) measure.Run {
+func onTheWay(p *postgres.Server, once func(context.Context, *way, measure.Size) (measure.Reading, error)) measure.Run {
 	return func(ctx context.Context, size measure.Size) (_ measure.Reading, err error) {
 		s, err := newCatalogStore(ctx)
 		if err != nil {
@@ -132,7 +133,7 @@ func (p *postgres) onTheWay(once func(context.Context, *way, measure.Size) (meas
 			return c.Run(ctx)
 		}
 		one := relaying{relays: 1, acknowledged: w.acknowledged}
-		return p.whileRelaying(ctx, one, func(ctx context.Context, st *stage) (_ measure.Reading, err error) {
+		return whileRelaying(ctx, p, one, func(ctx context.Context, st *stage) (_ measure.Reading, err error) {
 			w.db, w.crew = st.db, st.crew
 			w.forget() // what the stage published before
 			if err := broker.Subscribe(ctx, st.outlet.client, broker.Subject, true); err != nil {

@@ -1,0 +1,99 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Database is one with the video service's tables, and what else its template has.
+type Database struct {
+	Admin   string // the administrator's URL
+	Service string // the URL of the video service's role
+	name    string
+	server  *Server
+	// holder is the connection of hold; nil in most databases.
+	holder *pgx.Conn
+}
+
+// ServiceConns is what a service's pool has by default on a small machine.
+const ServiceConns = 4
+
+// Pool connects n times as the service, before it returns.
+func (d *Database) Pool(ctx context.Context, n int) (*pgxpool.Pool, error) {
+	return d.TracedPool(ctx, n, nil)
+}
+
+// TracedPool is pool with a tracer, which may be nil.
+func (d *Database) TracedPool(ctx context.Context, n int, tracer pgx.QueryTracer) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(d.Service)
+	if err != nil {
+		return nil, err
+	}
+	cfg.MaxConns, cfg.ConnConfig.Tracer = int32(n), tracer
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	conns := make([]*pgxpool.Conn, 0, n)
+	for range n {
+		conn, err := pool.Acquire(ctx)
+		if err != nil {
+			break
+		}
+		conns = append(conns, conn)
+	}
+	for _, conn := range conns {
+		conn.Release()
+	}
+	if len(conns) < n {
+		pool.Close()
+		return nil, fmt.Errorf("connected %d times of %d", len(conns), n)
+	}
+	return pool, nil
+}
+
+// AsAdmin calls do with a connection of the administrator's.
+func (d *Database) AsAdmin(ctx context.Context, do func(context.Context, *pgx.Conn) error) error {
+	conn, err := pgx.Connect(ctx, d.Admin)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	return do(ctx, conn)
+}
+
+// Hold opens a transaction that sees the outbox as it is: its snapshot keeps vacuum
+// from removing what becomes invisible from now on, until the database is dropped.
+func (d *Database) Hold(ctx context.Context) (err error) {
+	if d.holder, err = pgx.Connect(ctx, d.Admin); err != nil {
+		return err
+	}
+	_, err = d.holder.Exec(ctx, `BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM video.outbox`)
+	return err
+}
+
+// Sessions are the processes of the database's sessions, if they are on this machine.
+func (d *Database) Sessions(ctx context.Context) ([]int, error) {
+	if d.server.private == nil {
+		return nil, nil
+	}
+	rows, err := d.server.admin.Query(ctx, `SELECT pid FROM pg_stat_activity WHERE datname = $1`, d.name)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[int])
+}
+
+// Drop removes the database, whoever is still connected.
+func (d *Database) Drop(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx)
+	if d.holder != nil {
+		_ = d.holder.Close(ctx) // the database goes anyway
+	}
+	delete(d.server.existing, d.name)
+	_, err := d.server.admin.Exec(ctx, `DROP DATABASE IF EXISTS `+pgx.Identifier{d.name}.Sanitize()+` WITH (FORCE)`)
+	return err
+}
