@@ -166,7 +166,7 @@ func (s *session) settled(outcomes []outcome, done bool) error {
 			}
 		}
 		if len(outcomes) == 0 {
-			fmt.Fprintln(w, "There is no such dead letter.")
+			fmt.Fprintln(w, "There are no dead letters to choose from.")
 		} else if !done {
 			fmt.Fprint(w, unchanged)
 		}

@@ -25,7 +25,9 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/internal/command"
@@ -52,7 +54,9 @@ func dispatch(ctx context.Context, c command.Call, usage string, verbs map[strin
 	case !ok:
 		return command.Usagef("unknown command %q: want one of %s", name, names)
 	}
-	s := &session{Call: c, flags: flag.NewFlagSet(name, flag.ContinueOnError)}
+	exact := c.Out
+	c.Out = printable{c.Out}
+	s := &session{Call: c, exact: exact, flags: flag.NewFlagSet(name, flag.ContinueOnError)}
 	s.flags.SetOutput(io.Discard) // command prints the error
 	s.flags.BoolVar(&s.json, "json", false, "")
 	err := do(ctx, s)
@@ -60,12 +64,33 @@ func dispatch(ctx context.Context, c command.Call, usage string, verbs map[strin
 		fmt.Fprint(c.Out, usage)
 		return nil
 	}
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == undefinedTable {
+		return fmt.Errorf("%w: is DATABASE_URL of the service's own role, and migrated?", err)
+	}
 	return err
+}
+
+// undefinedTable is what Postgres says of a table that is not on the role's search_path.
+const undefinedTable = "42P01"
+
+// printable is a person's terminal, which text from a message must not move: what it
+// says stands there for whoever looks at it, not for the terminal.
+type printable struct{ io.Writer }
+
+func (p printable) Write(text []byte) (int, error) {
+	_, err := io.WriteString(p.Writer, strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, string(text)))
+	return len(text), err
 }
 
 // session is one run of a verb.
 type session struct {
 	command.Call
+	exact io.Writer // is Out for programs
 	flags *flag.FlagSet
 	json  bool
 	yes   bool
@@ -122,7 +147,7 @@ const unchanged = "Nothing was changed. Add --yes to do it.\n"
 // print writes v with --json, else what text writes into columns.
 func (s *session) print(v any, text func(w io.Writer)) error {
 	if s.json {
-		return json.NewEncoder(s.Out).Encode(v)
+		return json.NewEncoder(s.exact).Encode(v)
 	}
 	w := tabwriter.NewWriter(s.Out, 0, 0, 2, ' ', 0)
 	text(w)

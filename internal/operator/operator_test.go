@@ -83,6 +83,38 @@ func TestTheEnvironmentIsNamed(t *testing.T) {
 	}
 }
 
+func TestTheOtherServicesDatabaseIsNoSurprise(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	if stdout, _ := b.run(t, 0, "dlq discard --all"); !strings.Contains(stdout, "no dead letters") {
+		t.Errorf("discard of none: %s", stdout)
+	}
+	b.pg.VideoURL, b.pg.CatalogURL = b.pg.CatalogURL, b.pg.VideoURL
+	for _, line := range []string{"outbox status", "outbox list", "outbox retry --all", "dlq list", "dlq discard --all"} {
+		if _, stderr := b.run(t, 1, line); !strings.Contains(stderr, "is DATABASE_URL of the service's own role") {
+			t.Errorf("%s: %s", line, stderr)
+		}
+	}
+}
+
+func TestNoMessageMovesTheTerminal(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	ids := b.append(t, "red\x1b[31m\u009b", 1)
+	b.park(t, ids[0], "bell\a")
+	for _, line := range []string{"status", "list", "show " + ids[0].String()} {
+		stdout, _ := b.run(t, 0, "outbox "+line)
+		if !strings.Contains(stdout, "red") || strings.ContainsAny(stdout, "\x1b\u009b\a") {
+			t.Errorf("%s prints %q", line, stdout)
+		}
+	}
+	var list struct{ Events []outboxEvent }
+	b.json(t, 0, "outbox list", &list)
+	if len(list.Events) != 1 || list.Events[0].AggregateID != "red\x1b[31m\u009b" {
+		t.Errorf("programs get %+v", list)
+	}
+}
+
 func TestOneLine(t *testing.T) {
 	t.Parallel()
 	if got := oneLine(" a\n\tb "); got != "a b" {
