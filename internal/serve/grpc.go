@@ -20,8 +20,8 @@ import (
 
 // GRPC is a gRPC server with health and reflection. It is a
 // grpc.ServiceRegistrar: pass it to the generated Register functions before the
-// Server runs. A message over 4 MiB is refused by the transport itself, with
-// RESOURCE_EXHAUSTED.
+// Server runs. The transport itself refuses a message over 2 MiB, with
+// RESOURCE_EXHAUSTED, and what is not one whole message, with gRPC's own INTERNAL.
 type GRPC struct {
 	server *grpc.Server
 	health *health.Server
@@ -34,7 +34,7 @@ func NewGRPC(log *slog.Logger) *GRPC {
 		health: health.NewServer(),
 		server: grpc.NewServer(
 			grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)}),
-			grpc.MaxRecvMsgSize(maxMessageBytes),
+			grpc.MaxRecvMsgSize(maxBodyBytes),
 			grpc.StatsHandler(otelgrpc.NewServerHandler(otelgrpc.WithFilter(
 				func(rpc *stats.RPCTagInfo) bool { return !isInfrastructure(rpc.FullMethodName) }))),
 			grpc.UnaryInterceptor(unary(log)),

@@ -65,11 +65,11 @@ func TestUndecodableRequestsAreTheClientsFault(t *testing.T) {
 func TestOversizeMessagesAreRefused(t *testing.T) {
 	t.Parallel()
 	conn := startEcho(t, io.Discard, func(context.Context, string) (string, error) { return "", nil })
-	if _, err := say(t.Context(), conn, strings.Repeat("x", 4<<20)); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("4 MiB and a header: %v, want RESOURCE_EXHAUSTED", err)
+	if _, err := say(t.Context(), conn, strings.Repeat("x", 2<<20)); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("2 MiB and a header: %v, want RESOURCE_EXHAUSTED", err)
 	}
-	if _, err := say(t.Context(), conn, strings.Repeat("x", 4<<20-16)); err != nil {
-		t.Errorf("just under 4 MiB: %v", err)
+	if _, err := say(t.Context(), conn, strings.Repeat("x", 2<<20-16)); err != nil {
+		t.Errorf("just under 2 MiB: %v", err)
 	}
 }
 

@@ -3,9 +3,9 @@
 //
 // The contract, the same on both transports: every error is a problem; a
 // request gets 30 seconds, or less where it says so, and its client 5 more to read
-// the answer; bodies are bounded (2 MiB over REST, 4 MiB over gRPC); a panic fails its own request only and is logged
-// with its stack; bytes that cannot be decoded are the client's fault and come
-// back as INVALID_ARGUMENT naming "request" or "body".
+// the answer; bodies are bounded (2 MiB); a panic fails its own request only and
+// is logged with its stack; bytes that cannot be decoded are the client's fault
+// and come back as INVALID_ARGUMENT naming "request" or "body".
 //
 // Draining fits into the 10 seconds between SIGTERM and the kill: readiness and
 // gRPC health go off → for 2 s everything is still served, but each answer tells
@@ -46,10 +46,9 @@ const (
 	// reuses a connection must be the one that closes it.
 	idleTimeout    = 620 * time.Second
 	maxHeaderBytes = 64 << 10
-	maxBodyBytes   = 2 << 20
-	// maxMessageBytes is grpc-go's own default, spelled out because clients
-	// depend on it.
-	maxMessageBytes = 4 << 20
+	// maxBodyBytes is of a REST body and of a gRPC message: 80 of them at once, as many
+	// as Cloud Run sends by default, must fit into an instance.
+	maxBodyBytes = 2 << 20
 )
 
 // Server serves one port. Run it once.
