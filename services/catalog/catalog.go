@@ -6,7 +6,7 @@
 //	                       │ gap                                    │ not there in time
 //	                       └───────── replica.Table ─── owner ──────┘
 //
-// The projection only moves forward, by the rule in decide. A read with a
+// The projection only moves forward, by the rule in [inbox.Decide]. A read with a
 // consistency token is never answered with anything older: it waits for the
 // projection, then asks the owner, then fails. Only a reader that says so gets
 // something older, and is told by how much.
