@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,10 +34,21 @@ func From(err error) *Error {
 	case databaseAway(err):
 		e.Code, e.Detail = CodeUnavailable, "The database cannot be reached at the moment."
 		e.RetryAfter = databaseRetryAfter
-	case errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.DeadlineExceeded), databaseGaveUp(err):
 		e.Code, e.Detail = CodeTimeout, "The request's time ran out."
 	}
 	return e
+}
+
+// databaseGaveUp tells a statement that ran into the limits of its role, which are
+// shorter than some request's time, from one that failed.
+func databaseGaveUp(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && slices.Contains([]string{
+		"57014", // query_canceled: statement_timeout
+		"55P03", // lock_not_available: lock_timeout
+		"25P03", // idle_in_transaction_session_timeout
+	}, pg.Code)
 }
 
 // databaseAway tells a database that cannot be talked to from a statement that
