@@ -17,39 +17,43 @@ import (
 	"example.com/lockstep/pkg/eventing/inbox"
 )
 
-// FuzzTokens reads a video with two tokens: whatever text comes up, and a valid one
-// made of the numbers. Neither gets an undocumented answer, a wait beyond its
-// bound, or anything older than it demands.
+// FuzzTokens reads a video, the list of videos or a user's engagements with two
+// tokens: whatever text comes up, and a valid one made of the numbers. Neither gets
+// an undocumented answer, a wait beyond its bound, or anything older than it demands.
 func FuzzTokens(f *testing.F) {
-	fix, id, other := setUp(f), uuid.MustParse("0190a5d0-0000-7000-8000-000000000001"), newVideoID()
-	fix.peer.asked = nil
-	fix.must(f, inbox.Applied, createdEvent(id, 1, "1"), titled(id, 2, "2"))
-	fix.peer.has(ownersVideo(id, 3, "3"))
-	router := newRouter(fix.service, quiet(), serve.NewHealth(quiet()))
-	for version := int64(1); version < 5; version++ {
-		f.Add(token(id, version), int64(1), version, version == 3)
-		f.Add(tokenOf(position(id, version), position(other, version)), version, int64(1)<<62, false)
+	id, l := uuid.MustParse("0190a5d0-0000-7000-8000-000000000001"), like{uploader, uuid.MustParse("0190a5d0-0000-7000-8000-000000000002")}
+	router := fuzzed(f, id, l)
+	reads := []struct {
+		target string
+		about  func(version int64) consistency.Position
+	}{
+		{"/v1/videos/" + id.String(), func(version int64) consistency.Position { return position(id, version) }},
+		{"/v1/videos", func(version int64) consistency.Position { return position(id, version) }},
+		{"/v1/users/" + l.user.String() + "/engagements", l.position},
 	}
-	f.Add("", int64(-1), int64(-1<<63), true)
-	f.Add("AgAFdmlkZW8", int64(0), int64(0), false)
-	f.Fuzz(func(t *testing.T, text string, epoch, version int64, list bool) {
-		made := consistency.Token{Positions: []consistency.Position{
-			{AggregateType: "video", AggregateID: id.String(), Epoch: epoch, Version: version},
-		}}
-		for _, text := range []string{text, made.String()} {
-			target := "/v1/videos/" + id.String()
-			if list {
-				target = "/v1/videos"
-			}
+	nowhere := []consistency.Position{position(newVideoID(), 1), newLike().position(1), like{l.user, newVideoID()}.position(1)}
+	for read, r := range reads {
+		for version := int64(1); version < 5; version++ {
+			f.Add(tokenOf(r.about(version)), int64(1), version, byte(read))
+			f.Add(tokenOf(r.about(version), nowhere[int(version)%len(nowhere)]), version, int64(1)<<62, byte(read))
+		}
+	}
+	f.Add("", int64(-1), int64(-1<<63), byte(1))
+	f.Add("AgAFdmlkZW8", int64(0), int64(0), byte(0))
+	f.Fuzz(func(t *testing.T, text string, epoch, version int64, read byte) {
+		r := reads[int(read)%len(reads)]
+		made := r.about(version)
+		made.Epoch = epoch
+		for _, text := range []string{text, consistency.Token{Positions: []consistency.Position{made}}.String()} {
 			w := httptest.NewRecorder()
 			// Nothing here waits on purpose; the owner has its time.
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			t.Cleanup(cancel)
-			req := httptest.NewRequestWithContext(ctx, http.MethodGet, target+"?consistency_token="+url.QueryEscape(text), nil)
+			req := httptest.NewRequestWithContext(ctx, http.MethodGet, r.target+"?consistency_token="+url.QueryEscape(text), nil)
 			req.Header.Set("Prefer", "wait=0")
 			router.ServeHTTP(w, req)
 			if ctx.Err() != nil || !slices.Contains([]int{200, 400, 409}, w.Code) {
-				t.Fatalf("%q: %d %s, %v", text, w.Code, w.Body, ctx.Err())
+				t.Fatalf("%s with %q: %d %s, %v", r.target, text, w.Code, w.Body, ctx.Err())
 			}
 			parsed, err := consistency.Parse(text)
 			if err != nil && w.Code != http.StatusBadRequest {
@@ -58,21 +62,46 @@ func FuzzTokens(f *testing.F) {
 			if w.Code != http.StatusOK {
 				continue
 			}
-			var body struct {
-				Version int64
-				Videos  []struct{ Version int64 }
-			}
-			if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil {
-				t.Fatal(err)
-			}
-			if list {
-				body.Version = body.Videos[0].Version
-			}
+			shown := shownIn(t, w.Body.Bytes())
 			for _, p := range parsed.Positions {
-				if p.AggregateID == id.String() && p.AggregateType == aggregateType && !p.Reached(1, body.Version) {
-					t.Fatalf("%q demands (%d, %d) and is answered version %d", text, p.Epoch, p.Version, body.Version)
+				if p.Key() == made.Key() && !p.Reached(1, shown) {
+					t.Fatalf("%s: %q demands (%d, %d) and is answered version %d", r.target, text, p.Epoch, p.Version, shown)
 				}
 			}
 		}
 	})
+}
+
+// fuzzed is a catalog with one video and one engagement, both at version 2, of which
+// the owner has version 3.
+func fuzzed(f *testing.F, id uuid.UUID, l like) http.Handler {
+	f.Helper()
+	fix := setUp(f)
+	fix.peer.asked = nil
+	fix.must(f, inbox.Applied, createdEvent(id, 1, "1"), titled(id, 2, "2"), l.put(1), l.put(2))
+	fix.peer.has(ownersVideo(id, 3, "3"))
+	fix.peer.hasLike(l.owners(3))
+	return newRouter(fix.service, quiet(), serve.NewHealth(quiet()))
+}
+
+// shownIn is the version of what an answer shows, alone or as the only one of a list.
+func shownIn(t *testing.T, body []byte) int64 {
+	t.Helper()
+	type one struct{ Version int64 }
+	var answer struct {
+		one
+
+		Videos, Engagements []one
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		t.Fatal(err)
+	}
+	all := slices.Concat(answer.Videos, answer.Engagements)
+	if answer.Version > 0 {
+		all = append(all, answer.one)
+	}
+	if len(all) != 1 {
+		t.Fatalf("one thing is there, and the answer is %s", body)
+	}
+	return all[0].Version
 }
