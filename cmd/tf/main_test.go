@@ -130,11 +130,12 @@ func TestAlertsNameEntriesOfTheRunbook(t *testing.T) {
 	}
 }
 
-// Each variable says what it is for, and refuses what cannot be; of a yes or no
-// nothing can be refused.
+// Each variable says what it is for, has an example, and refuses what cannot be; of a
+// yes or no nothing can be refused.
 func TestVariablesAreDescribedAndValidated(t *testing.T) {
 	t.Parallel()
 	blocks := regexp.MustCompile(`(?ms)^(variable|output) "(\w+)" \{\n(.*?)\n\}$`)
+	example := read(t, moduleDir+"/terraform.tfvars.example")
 	var variables int
 	for _, b := range blocks.FindAllStringSubmatch(read(t, moduleDir+"/variables.tf")+"\n"+read(t, moduleDir+"/outputs.tf"), -1) {
 		if !strings.Contains(b[3], "  description = ") {
@@ -144,6 +145,9 @@ func TestVariablesAreDescribedAndValidated(t *testing.T) {
 			continue
 		}
 		variables++
+		if !regexp.MustCompile(`(?m)^(# )?` + b[2] + ` += `).MatchString(example) {
+			t.Errorf("variable %s is not in terraform.tfvars.example", b[2])
+		}
 		if !strings.Contains(b[3], "validation {") && !regexp.MustCompile(`type\s+=\s+bool`).MatchString(b[3]) {
 			t.Errorf("variable %s takes anything", b[2])
 		}

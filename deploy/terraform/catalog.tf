@@ -104,8 +104,8 @@ resource "google_cloud_run_v2_service" "catalog" {
   ingress             = "INGRESS_TRAFFIC_ALL" # IAM decides who is let in
   deletion_protection = var.deletion_protection
 
-  # Of all revisions together: during a rollout, too, the database sees no more
-  # than this many pools.
+  # Of all revisions that get requests together: during a rollout the database sees
+  # the pools of one instance more, the new revision's first.
   scaling {
     min_instance_count = var.catalog.min_instances
     max_instance_count = var.catalog.max_instances

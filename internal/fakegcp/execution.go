@@ -15,15 +15,26 @@ type Execution struct {
 var execution = &noun{collection: "projects/*/locations/*/jobs/*/executions", listed: "executions", operation: longRunning}
 
 // runIfAsked runs a job that was created or changed with a new token. The change
-// ends with the execution, and fails with it.
+// ends with the execution, and fails with it. Executions are named after their tokens,
+// so an old one runs nothing.
 // https://cloud.google.com/run/docs/reference/rest/v2/projects.locations.jobs#Job
 func (s *Server) runIfAsked(c *call, job *resource, old fields) error {
 	token := text(job.body["runExecutionToken"])
-	if token == "" || token == text(old["runExecutionToken"]) {
+	if token == "" || token == text(old["runExecutionToken"]) || s.executed(job, token) {
 		return nil
 	}
 	_, err := s.execute(c, job, token)
 	return err
+}
+
+func (s *Server) executed(job *resource, token string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.resources[key(runAPI, executionName(job, token))] != nil
+}
+
+func executionName(job *resource, id string) string {
+	return job.name + "/executions/" + job.id() + "-" + id
 }
 
 func (s *Server) runNow(c *call) (fields, error) {
@@ -31,6 +42,9 @@ func (s *Server) runNow(c *call) (fields, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The token is that of the latest execution, or none.
+	// https://github.com/GoogleCloudPlatform/magic-modules/pull/19060
+	delete(job.body, "runExecutionToken")
 	id := "run" + s.next()
 	s.mu.Unlock()
 	defer s.mu.Lock()
@@ -40,7 +54,7 @@ func (s *Server) runNow(c *call) (fields, error) {
 
 // execute runs a job once, without the lock: what runs may call the server.
 func (s *Server) execute(c *call, job *resource, id string) (*resource, error) {
-	e := Execution{Job: job.name, Name: job.name + "/executions/" + job.id() + "-" + id}
+	e := Execution{Job: job.name, Name: executionName(job, id)}
 	var failed error
 	if e.Container, failed = s.Container(job.name); failed == nil && s.options.Execute != nil {
 		failed = s.options.Execute(c.ctx, e)

@@ -172,6 +172,10 @@ func TestJobsRun(t *testing.T) {
 	}
 	failure = nil
 	w.do(t, 200, "POST "+jobs+"/migrate:run", nil)
+	if token := w.do(t, 200, "GET "+jobs+"/migrate", nil)["runExecutionToken"]; token != nil {
+		t.Errorf("after a run by hand, the token is %v, want it gone", token)
+	}
+	w.do(t, 200, "PATCH "+jobs+"/migrate", job) // the token of an execution that there is: not again
 	if diff := cmp.Diff([]string{"migrate-one postgres://", "migrate-two postgres://"}, ran[:2]); diff != "" || len(ran) != 3 {
 		t.Errorf("%d executions, the first two (-want +got):\n%s", len(ran), diff)
 	}
