@@ -168,9 +168,27 @@ func (m *module) test(ctx context.Context, handle func(event) error, args ...str
 
 func tested(ctx context.Context, m *module) (string, error) { return m.passed(ctx) }
 
-// examplePlanned gives Terraform the values that whoever deploys begins with.
+var suggested = regexp.MustCompile(`(?m)^# (\w+ += )`)
+
+// examplePlanned gives Terraform the values that whoever deploys begins with, and
+// then with all that stands there as a suggestion besides.
 func examplePlanned(ctx context.Context, m *module) (string, error) {
-	return m.passed(ctx, "-test-directory=tests/example", "-var-file=terraform.tfvars.example")
+	const example, all = "terraform.tfvars.example", "all.tfvars"
+	text, err := os.ReadFile(m.path(example))
+	if err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(m.path(all), suggested.ReplaceAll(text, []byte("$1")), 0o600); err != nil {
+		return "", err
+	}
+	var summary string
+	for _, file := range []string{example, all} {
+		summary, err = m.passed(ctx, "-test-directory=tests/example", "-var-file="+file)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	return summary + ", and with all suggestions", nil
 }
 
 // passed runs tests and says how many runs there were.

@@ -1,4 +1,5 @@
-# terraform.tfvars.example, whose values `make tf-check` gives to this, is a plan.
+# terraform.tfvars.example, whose values `make tf-check` gives to this, is a plan, as it
+# stands and with all that it suggests.
 
 mock_provider "google" {
   source = "./tests/mocks"
@@ -8,7 +9,7 @@ run "example" {
   command = plan
 
   assert {
-    condition     = toset(keys(google_cloud_run_v2_service_iam_member.video_invokers)) == var.invokers
+    condition     = toset(keys(google_cloud_run_v2_service_iam_member.video_invokers)) == (var.allow_unauthenticated ? toset(["allUsers"]) : var.invokers)
     error_message = "Whom the example invites may call."
   }
 }
