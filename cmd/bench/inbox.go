@@ -16,6 +16,7 @@ import (
 
 	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/cmd/bench/rig/broker"
+	"example.com/lockstep/cmd/bench/rig/readmodel"
 	"example.com/lockstep/internal/localbroker"
 	"example.com/lockstep/pkg/eventing/inbox"
 )
@@ -59,8 +60,8 @@ func eventRate(name, note string) []measure.Figure {
 
 // hugeInbox is what an inbox that has been kept for long costs.
 func hugeInbox() measure.Series {
-	behindRows := func(ctx context.Context, s *catalogStore, messages []*pubsub.Message) (float64, error) {
-		if err := s.fill(ctx, 10_000_000); err != nil {
+	behindRows := func(ctx context.Context, s *readmodel.Store, messages []*pubsub.Message) (float64, error) {
+		if err := fill(ctx, s, 10_000_000); err != nil {
 			return 0, err
 		}
 		return fromMemory(ctx, s, messages)
@@ -76,15 +77,18 @@ func hugeInbox() measure.Series {
 }
 
 // onStore measures on a database that nobody has used yet.
-func onStore(apply func(context.Context, *catalogStore, []*pubsub.Message) (float64, error)) measure.Run {
+func onStore(apply func(context.Context, *readmodel.Store, []*pubsub.Message) (float64, error)) measure.Run {
 	return func(ctx context.Context, size measure.Size) (_ measure.Reading, err error) {
-		s, err := newCatalogStore(ctx)
+		s, err := readmodel.Start(ctx)
 		if err != nil {
 			return measure.Reading{}, err
 		}
-		defer func() { err = errors.Join(err, s.close()) }()
+		defer func() { err = errors.Join(err, s.Close()) }()
 		messages, err := videoMessages(eventCounts[size])
 		if err != nil {
+			return measure.Reading{}, err
+		}
+		if _, err := s.Admin.Exec(ctx, seedTables); err != nil {
 			return measure.Reading{}, err
 		}
 		rate, err := apply(ctx, s, messages)
@@ -93,8 +97,8 @@ func onStore(apply func(context.Context, *catalogStore, []*pubsub.Message) (floa
 }
 
 // onBoth is onStore with a server whose subscription has the messages.
-func onBoth(apply func(context.Context, *catalogStore, *broker.Rig, int) (float64, error)) measure.Run {
-	return onStore(func(ctx context.Context, s *catalogStore, messages []*pubsub.Message) (_ float64, err error) {
+func onBoth(apply func(context.Context, *readmodel.Store, *broker.Rig, int) (float64, error)) measure.Run {
+	return onStore(func(ctx context.Context, s *readmodel.Store, messages []*pubsub.Message) (_ float64, err error) {
 		r, err := broker.StartRig(ctx, true, "--kind", string(localbroker.Local))
 		if err != nil {
 			return 0, err
@@ -130,14 +134,14 @@ func storeEvents(ctx context.Context, r *broker.Rig, messages []*pubsub.Message)
 }
 
 // fromMemory has a consumer apply messages that are there already.
-func fromMemory(ctx context.Context, s *catalogStore, messages []*pubsub.Message) (float64, error) {
+func fromMemory(ctx context.Context, s *readmodel.Store, messages []*pubsub.Message) (float64, error) {
 	client, err := broker.Unreachable(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer client.Close()
-	return s.until(ctx, len(messages), func(ctx context.Context, h inbox.Handler) error {
-		c, err := inbox.NewConsumer(s.pool, client, broker.Subject, h, slog.New(slog.DiscardHandler), func() {})
+	return until(ctx, s, len(messages), func(ctx context.Context, h inbox.Handler) error {
+		c, err := inbox.NewConsumer(s.Pool, client, broker.Subject, h, slog.New(slog.DiscardHandler), func() {})
 		if err != nil {
 			return err
 		}
@@ -151,9 +155,9 @@ func fromMemory(ctx context.Context, s *catalogStore, messages []*pubsub.Message
 	})
 }
 
-func fromPubSub(ctx context.Context, s *catalogStore, r *broker.Rig, n int) (float64, error) {
-	return s.until(ctx, n, func(ctx context.Context, h inbox.Handler) error {
-		c, err := inbox.NewConsumer(s.pool, r.Client, broker.Subject, h, slog.New(slog.DiscardHandler), func() {})
+func fromPubSub(ctx context.Context, s *readmodel.Store, r *broker.Rig, n int) (float64, error) {
+	return until(ctx, s, n, func(ctx context.Context, h inbox.Handler) error {
+		c, err := inbox.NewConsumer(s.Pool, r.Client, broker.Subject, h, slog.New(slog.DiscardHandler), func() {})
 		if err != nil {
 			return err
 		}
@@ -162,7 +166,7 @@ func fromPubSub(ctx context.Context, s *catalogStore, r *broker.Rig, n int) (flo
 }
 
 // bareReceive has the flow control of a consumer.
-func bareReceive(ctx context.Context, _ *catalogStore, r *broker.Rig, n int) (float64, error) {
+func bareReceive(ctx context.Context, _ *readmodel.Store, r *broker.Rig, n int) (float64, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	sub := r.Client.Subscriber(broker.Subject)
@@ -189,8 +193,8 @@ func bareReceive(ctx context.Context, _ *catalogStore, r *broker.Rig, n int) (fl
 }
 
 // seedLoop is the loop of the source document's §4.1, as it stands there.
-func seedLoop(workers int) func(context.Context, *catalogStore, []*pubsub.Message) (float64, error) {
-	return func(ctx context.Context, s *catalogStore, messages []*pubsub.Message) (float64, error) {
+func seedLoop(workers int) func(context.Context, *readmodel.Store, []*pubsub.Message) (float64, error) {
+	return func(ctx context.Context, s *readmodel.Store, messages []*pubsub.Message) (float64, error) {
 		lanes := make([][]*pubsub.Message, workers)
 		n := 0
 		for i, m := range messages {
@@ -206,7 +210,7 @@ func seedLoop(workers int) func(context.Context, *catalogStore, []*pubsub.Messag
 		for _, lane := range lanes {
 			working.Go(func() error {
 				for _, m := range lane {
-					if err := seedApply(ctx, s.seed, m); err != nil {
+					if err := seedApply(ctx, s.Admin, m); err != nil {
 						return fmt.Errorf("seed's loop: %w", err)
 					}
 					m.Ack()
@@ -235,7 +239,7 @@ func seedApply(ctx context.Context, db *pgxpool.Pool, m *pubsub.Message) error {
 
 // bareSQL is what the database can do with batches of 500 that are ready, one row
 // per video in each: the dedup insert and the projection's upsert.
-func bareSQL(ctx context.Context, s *catalogStore, messages []*pubsub.Message) (float64, error) {
+func bareSQL(ctx context.Context, s *readmodel.Store, messages []*pubsub.Message) (float64, error) {
 	const perBatch = 500
 	type columns struct {
 		events, videos []uuid.UUID
@@ -258,7 +262,7 @@ func bareSQL(ctx context.Context, s *catalogStore, messages []*pubsub.Message) (
 	}
 	start := time.Now()
 	for _, b := range batches {
-		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		err := pgx.BeginFunc(ctx, s.Pool, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, bareDedup, broker.Subject, b.events, b.videos, b.versions); err != nil {
 				return err
 			}

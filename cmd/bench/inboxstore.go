@@ -4,26 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/cmd/bench/rig/broker"
-	"example.com/lockstep/internal/localpg"
-	"example.com/lockstep/migrations"
+	"example.com/lockstep/cmd/bench/rig/readmodel"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
-	"example.com/lockstep/services/catalog"
 )
 
 // The source document's tables and statements, and the bare ones on ours.
@@ -51,68 +44,9 @@ const (
 		WHERE p.version < excluded.version`
 )
 
-// catalogStore is a Postgres that nobody has used yet, with the catalog's tables
-// and those of the source document. Its commits reach the disk, as in production.
-type catalogStore struct {
-	server     *localpg.Server
-	seed, pool *pgxpool.Pool // as the administrator, and as the service
-	owner      *grpc.ClientConn
-	projector  *catalog.Projector
-}
-
-func newCatalogStore(ctx context.Context) (_ *catalogStore, err error) {
-	s := new(catalogStore)
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.close())
-		}
-	}()
-	if s.server, err = localpg.Start(ctx, localpg.Options{Sync: true}); err != nil {
-		return nil, fmt.Errorf("%w: %w", measure.ErrMissing, err)
-	}
-	if err := migrations.Up(ctx, s.server.URL(), migrations.Catalog, slog.New(slog.DiscardHandler)); err != nil {
-		return nil, err
-	}
-	url, err := localpg.ServiceURL(ctx, s.server.URL(), "", migrations.Catalog.Role())
-	if err != nil {
-		return nil, err
-	}
-	if s.seed, err = pgxpool.New(ctx, s.server.URL()+"&pool_max_conns=20"); err != nil {
-		return nil, err
-	}
-	if _, err := s.seed.Exec(ctx, seedTables); err != nil {
-		return nil, err
-	}
-	if s.pool, err = pgxpool.New(ctx, url); err != nil {
-		return nil, err
-	}
-	// There are no gaps to ask about.
-	if s.owner, err = grpc.NewClient(broker.Nobody, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
-		return nil, err
-	}
-	s.projector = catalog.NewProjector(s.pool, s.owner, catalog.NewWaiters(s.pool, "", slog.New(slog.DiscardHandler)))
-	return s, nil
-}
-
-func (s *catalogStore) close() error {
-	for _, pool := range []*pgxpool.Pool{s.seed, s.pool} {
-		if pool != nil {
-			pool.Close()
-		}
-	}
-	var errs []error
-	if s.owner != nil {
-		errs = append(errs, s.owner.Close())
-	}
-	if s.server != nil {
-		errs = append(errs, s.server.Close())
-	}
-	return errors.Join(errs...)
-}
-
 // fill puts so many settled events into the inbox: without its indexes, which are
 // made afterwards, since that takes less time.
-func (s *catalogStore) fill(ctx context.Context, rows int) error {
+func fill(ctx context.Context, s *readmodel.Store, rows int) error {
 	for _, statement := range []string{
 		`ALTER TABLE catalog.inbox DROP CONSTRAINT inbox_pkey`,
 		`DROP INDEX catalog.inbox_settled`,
@@ -127,7 +61,7 @@ func (s *catalogStore) fill(ctx context.Context, rows int) error {
 		`VACUUM (ANALYZE) catalog.inbox`,
 		`CHECKPOINT`, // now, not in the middle of the measurement
 	} {
-		if _, err := s.seed.Exec(ctx, statement); err != nil {
+		if _, err := s.Admin.Exec(ctx, statement); err != nil {
 			return fmt.Errorf("fill the inbox: %w", err)
 		}
 	}
@@ -136,11 +70,13 @@ func (s *catalogStore) fill(ctx context.Context, rows int) error {
 
 // until returns the rate at which a consumer with this handler gets n events
 // done.
-func (s *catalogStore) until(ctx context.Context, n int, run func(context.Context, inbox.Handler) error) (float64, error) {
+func until(
+	ctx context.Context, s *readmodel.Store, n int, run func(context.Context, inbox.Handler) error,
+) (float64, error) {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	// What is applied is not committed yet, but very soon.
-	h, applied, soon := s.projector.Handler(), 0, make(chan struct{})
+	h, applied, soon := s.Projector.Handler(), 0, make(chan struct{})
 	apply := h.Apply
 	h.Apply = func(ctx context.Context, tx pgx.Tx, changes []inbox.Change) ([]inbox.Outcome, error) {
 		outcomes, err := apply(ctx, tx, changes)
@@ -158,7 +94,7 @@ func (s *catalogStore) until(ctx context.Context, n int, run func(context.Contex
 		return 0, errors.Join(errors.New("the consumer has ended"), err)
 	}
 	for versions := 0; versions < n; {
-		err := s.pool.QueryRow(ctx, `SELECT coalesce(sum(version), 0) FROM video_projection`).Scan(&versions)
+		err := s.Pool.QueryRow(ctx, `SELECT coalesce(sum(version), 0) FROM video_projection`).Scan(&versions)
 		if err != nil {
 			return 0, err
 		}
@@ -177,42 +113,14 @@ func videoMessages(n int) ([]*pubsub.Message, error) {
 	var messages []*pubsub.Message
 	for version := range int64(eventsPerVideo) {
 		for _, id := range ids {
-			e, err := videoEvent(id, version+1)
+			e, err := readmodel.VideoEvent(id, version+1)
 			if err != nil {
 				return nil, err
 			}
-			m := e.Message()
-			messages = append(messages, &pubsub.Message{
-				ID: fmt.Sprint(len(messages)), Data: m.GetData(),
-				Attributes: m.GetAttributes(), OrderingKey: m.GetOrderingKey(), PublishTime: e.OccurredAt,
-			})
+			messages = append(messages, readmodel.Message(e, fmt.Sprint(len(messages))))
 		}
 	}
 	return messages, nil
-}
-
-// videoEvent is the creation of a video at version 1, then a new title each time.
-func videoEvent(id uuid.UUID, version int64) (eventing.Event, error) {
-	e := eventing.Event{
-		ID: uuid.Must(uuid.NewV7()), AggregateType: "video", AggregateID: id.String(), Type: "VideoUpdated",
-		Version: version, SchemaVersion: 1, OccurredAt: time.Now().UTC(), Epoch: eventing.Epoch,
-	}
-	title := fmt.Sprintf("Title of version %d", version)
-	envelope := eventsv1.Event{
-		EventId: e.ID.String(), AggregateId: e.AggregateID, AggregateType: e.AggregateType, Version: version,
-		OccurredAt: timestamppb.New(e.OccurredAt),
-		Payload:    &eventsv1.Event_Updated{Updated: &eventsv1.VideoUpdated{VideoId: e.AggregateID, Version: version, Title: &title}},
-	}
-	if version == 1 {
-		e.Type = "VideoCreated"
-		envelope.Payload = &eventsv1.Event_Created{Created: &eventsv1.VideoCreated{
-			VideoId: e.AggregateID, Version: version, UploaderId: e.ID.String(), Title: title,
-			Description: "A description of some length, as people write them.", DurationSeconds: 60,
-		}}
-	}
-	var err error
-	e.Payload, err = proto.Marshal(&envelope)
-	return e, err
 }
 
 // decodeTitle is all that the source document's loop reads of a message.

@@ -21,6 +21,7 @@ import (
 	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/cmd/bench/rig/broker"
 	"example.com/lockstep/cmd/bench/rig/process"
+	"example.com/lockstep/cmd/bench/rig/readmodel"
 	"example.com/lockstep/internal/env"
 	"example.com/lockstep/internal/telemetry"
 	"example.com/lockstep/pkg/eventing"
@@ -80,11 +81,11 @@ type desk struct {
 // withDesk measures while both instances run.
 func withDesk(once func(context.Context, *desk, measure.Size) (measure.Reading, error)) measure.Run {
 	return func(ctx context.Context, size measure.Size) (_ measure.Reading, err error) {
-		s, err := newCatalogStore(ctx)
+		s, err := readmodel.Start(ctx)
 		if err != nil {
 			return measure.Reading{}, err
 		}
-		defer func() { err = errors.Join(err, s.close()) }()
+		defer func() { err = errors.Join(err, s.Close()) }()
 		local, err := broker.StartProvisioned(ctx)
 		if err != nil {
 			return measure.Reading{}, err
@@ -93,7 +94,7 @@ func withDesk(once func(context.Context, *desk, measure.Size) (measure.Reading, 
 		d := &desk{events: make(chan *pubsub.Message), applied: map[string]time.Time{}}
 		d.client.Transport = &http.Transport{MaxIdleConnsPerHost: waitLoad}
 		defer d.client.CloseIdleConnections()
-		environment := append(local.Environment(), "DATABASE_URL="+s.pool.Config().ConnString(), "VIDEO_SERVICE_ADDR="+broker.Nobody)
+		environment := append(local.Environment(), "DATABASE_URL="+s.Pool.Config().ConnString(), "VIDEO_SERVICE_ADDR="+broker.Nobody)
 		d.other, err = process.Start(ctx, environment, catalogCommand)
 		if err != nil {
 			return measure.Reading{}, err
@@ -112,16 +113,16 @@ func withDesk(once func(context.Context, *desk, measure.Size) (measure.Reading, 
 }
 
 // open starts the instance in this process.
-func (d *desk) open(ctx context.Context, s *catalogStore) (stop func() error, err error) {
+func (d *desk) open(ctx context.Context, s *readmodel.Store) (stop func() error, err error) {
 	log := slog.New(slog.DiscardHandler)
-	d.waiters = catalog.NewWaiters(s.pool, "", log)
-	projector := catalog.NewProjector(s.pool, s.owner, d.waiters)
+	d.waiters = catalog.NewWaiters(s.Pool, "", log)
+	projector := catalog.NewProjector(s.Pool, s.Owner, d.waiters)
 	d.service = catalog.NewService(projector)
 	client, err := broker.Unreachable(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c, err := inbox.NewConsumer(s.pool, client, catalog.Subscription, d.watched(projector.Handler()), log, func() {})
+	c, err := inbox.NewConsumer(s.Pool, client, catalog.Subscription, d.watched(projector.Handler()), log, func() {})
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
@@ -163,15 +164,12 @@ func (d *desk) receive(ctx context.Context, deliver func(context.Context, *pubsu
 
 // deliver hands an event to the instance in this process.
 func (d *desk) deliver(ctx context.Context, id uuid.UUID, version int64) error {
-	e, err := videoEvent(id, version)
+	e, err := readmodel.VideoEvent(id, version)
 	if err != nil {
 		return err
 	}
-	m := e.Message()
 	select {
-	case d.events <- &pubsub.Message{
-		ID: e.ID.String(), Data: m.GetData(), Attributes: m.GetAttributes(), OrderingKey: m.GetOrderingKey(), PublishTime: e.OccurredAt,
-	}:
+	case d.events <- readmodel.Message(e, e.ID.String()):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

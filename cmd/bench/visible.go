@@ -17,6 +17,7 @@ import (
 	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/cmd/bench/rig/broker"
 	"example.com/lockstep/cmd/bench/rig/postgres"
+	"example.com/lockstep/cmd/bench/rig/readmodel"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/outbox"
@@ -117,15 +118,15 @@ type way struct {
 // onTheWay measures while relay and consumer run.
 func onTheWay(p *postgres.Server, once func(context.Context, *way, measure.Size) (measure.Reading, error)) measure.Run {
 	return func(ctx context.Context, size measure.Size) (_ measure.Reading, err error) {
-		s, err := newCatalogStore(ctx)
+		s, err := readmodel.Start(ctx)
 		if err != nil {
 			return measure.Reading{}, err
 		}
-		defer func() { err = errors.Join(err, s.close()) }()
+		defer func() { err = errors.Join(err, s.Close()) }()
 		w := new(way)
 		w.forget()
 		consume := func(ctx context.Context, o *outlet) error {
-			c, err := inbox.NewConsumer(s.pool, o.client, broker.Subject, w.watched(s.projector.Handler()),
+			c, err := inbox.NewConsumer(s.Pool, o.client, broker.Subject, w.watched(s.Projector.Handler()),
 				slog.New(slog.DiscardHandler), func() {})
 			if err != nil {
 				return err
@@ -159,7 +160,7 @@ func onTheWay(p *postgres.Server, once func(context.Context, *way, measure.Size)
 
 // commit commits the creation of one more video.
 func (w *way) commit(ctx context.Context, _ int) error {
-	e, err := videoEvent(uuid.Must(uuid.NewV7()), 1)
+	e, err := readmodel.VideoEvent(uuid.Must(uuid.NewV7()), 1)
 	if err != nil {
 		return err
 	}
