@@ -11,7 +11,7 @@
 //	report         tables on stdout, build/bench.json
 //	localpubsub    the local Pub/Sub beside the official emulator and pstest
 //	outbox.go      the outbox beside the source document's loop and bare limits
-//	inbox.go       the inbox beside the source document's loop and bare limits
+//	inbox          the inbox beside the source document's loop and bare limits
 //	visible.go     the whole way of an event
 //	reads.go       reads with consistency tokens
 //	start.go       both services from exec to ready, and their memory at rest
@@ -36,6 +36,7 @@ import (
 	"strings"
 	"syscall"
 
+	"example.com/lockstep/cmd/bench/inbox"
 	"example.com/lockstep/cmd/bench/localpubsub"
 	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/cmd/bench/rig/broker"
@@ -107,7 +108,7 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) (err
 // table lists all series, in the order in which they are run and printed. Those
 // that need a database have it from p.
 func table(p *postgres.Server) []measure.Series {
-	return slices.Concat(localpubsub.Series(), outboxSeries(p), inboxSeries(), visibleSeries(p), readSeries(), startSeries(p))
+	return slices.Concat(localpubsub.Series(), outboxSeries(p), inbox.Series(), visibleSeries(p), readSeries(), startSeries(p))
 }
 
 func parse(args []string) (measure.Bench, error) {
