@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"example.com/lockstep/cmd/bench/reads"
 	"example.com/lockstep/cmd/bench/report"
 	"example.com/lockstep/cmd/bench/rig/broker"
 	"example.com/lockstep/cmd/bench/rig/postgres"
@@ -16,7 +17,7 @@ import (
 
 // TestMain makes the test binary the server that the command starts itself as.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (os.Args[1] == broker.Command || os.Args[1] == catalogCommand) {
+	if len(os.Args) > 1 && (os.Args[1] == broker.Command || os.Args[1] == reads.Command) {
 		main()
 	}
 	os.Exit(m.Run())

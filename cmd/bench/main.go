@@ -13,7 +13,7 @@
 //	outbox.go      the outbox beside the source document's loop and bare limits
 //	inbox          the inbox beside the source document's loop and bare limits
 //	visible.go     the whole way of an event
-//	reads.go       reads with consistency tokens
+//	reads          reads with consistency tokens
 //	start.go       both services from exec to ready, and their memory at rest
 //
 // A subject has a function that returns its series; [table] lists them.
@@ -39,6 +39,7 @@ import (
 	"example.com/lockstep/cmd/bench/inbox"
 	"example.com/lockstep/cmd/bench/localpubsub"
 	"example.com/lockstep/cmd/bench/measure"
+	"example.com/lockstep/cmd/bench/reads"
 	"example.com/lockstep/cmd/bench/rig/broker"
 	"example.com/lockstep/cmd/bench/rig/postgres"
 )
@@ -92,8 +93,8 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) (err
 	if len(args) > 0 && args[0] == broker.Command {
 		return broker.Serve(ctx, args[1:], stdout)
 	}
-	if len(args) > 0 && args[0] == catalogCommand {
-		return serveCatalog(ctx, stdout)
+	if len(args) > 0 && args[0] == reads.Command {
+		return reads.Serve(ctx, stdout)
 	}
 	b, err := parse(args)
 	if err != nil {
@@ -108,7 +109,7 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) (err
 // table lists all series, in the order in which they are run and printed. Those
 // that need a database have it from p.
 func table(p *postgres.Server) []measure.Series {
-	return slices.Concat(localpubsub.Series(), outboxSeries(p), inbox.Series(), visibleSeries(p), readSeries(), startSeries(p))
+	return slices.Concat(localpubsub.Series(), outboxSeries(p), inbox.Series(), visibleSeries(p), reads.Series(), startSeries(p))
 }
 
 func parse(args []string) (measure.Bench, error) {

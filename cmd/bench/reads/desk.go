@@ -1,16 +1,10 @@
-package main
+package reads
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"net/http"
-	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,37 +16,11 @@ import (
 	"example.com/lockstep/cmd/bench/rig/broker"
 	"example.com/lockstep/cmd/bench/rig/process"
 	"example.com/lockstep/cmd/bench/rig/readmodel"
-	"example.com/lockstep/internal/env"
-	"example.com/lockstep/internal/telemetry"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/services/catalog"
 )
-
-// catalogCommand makes this binary an instance of catalog, which reads its
-// environment as the deployed one does.
-const catalogCommand = "catalog"
-
-// serveCatalog serves on a free port until ctx ends, and prints where.
-func serveCatalog(ctx context.Context, stdout io.Writer) (err error) {
-	r := env.New(os.Getenv)
-	cfg := catalog.ReadConfig(r)
-	if err := r.Err(); err != nil {
-		return err
-	}
-	stop, err := telemetry.Setup(ctx, "catalog") // reads are counted, as in production
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, stop(context.WithoutCancel(ctx))) }()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	process.Ready(stdout, lis.Addr().String(), os.Getpid())
-	return catalog.Serve(ctx, cfg, lis, slog.New(slog.DiscardHandler))
-}
 
 // deskVideos is how many videos there are to be read.
 const deskVideos = 400
@@ -79,7 +47,7 @@ type desk struct {
 }
 
 // withDesk measures while both instances run.
-func withDesk(once func(context.Context, *desk, measure.Size) (measure.Reading, error)) measure.Run {
+func withDesk(once func(context.Context, *desk, volume) (measure.Reading, error)) measure.Run {
 	return func(ctx context.Context, size measure.Size) (_ measure.Reading, err error) {
 		s, err := readmodel.Start(ctx)
 		if err != nil {
@@ -95,7 +63,7 @@ func withDesk(once func(context.Context, *desk, measure.Size) (measure.Reading, 
 		d.client.Transport = &http.Transport{MaxIdleConnsPerHost: waitLoad}
 		defer d.client.CloseIdleConnections()
 		environment := append(local.Environment(), "DATABASE_URL="+s.Pool.Config().ConnString(), "VIDEO_SERVICE_ADDR="+broker.Nobody)
-		d.other, err = process.Start(ctx, environment, catalogCommand)
+		d.other, err = process.Start(ctx, environment, Command)
 		if err != nil {
 			return measure.Reading{}, err
 		}
@@ -108,7 +76,7 @@ func withDesk(once func(context.Context, *desk, measure.Size) (measure.Reading, 
 		if err := d.fill(ctx); err != nil {
 			return measure.Reading{}, err
 		}
-		return once(ctx, d, size)
+		return once(ctx, d, volumes[size])
 	}
 }
 
@@ -197,52 +165,4 @@ func (d *desk) fill(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-func position(id uuid.UUID, version int64) consistency.Position {
-	return consistency.Position{AggregateType: "video", AggregateID: id.String(), Epoch: eventing.Epoch, Version: version}
-}
-
-func videoToken(id uuid.UUID, version int64) string {
-	return consistency.Token{Positions: []consistency.Position{position(id, version)}}.String()
-}
-
-// token names so many videos from the i-th on, as they are.
-func (d *desk) token(i, named int) (string, error) {
-	var all consistency.Token
-	for n := range named {
-		v := d.videos[(i+n)%len(d.videos)]
-		all.Positions = append(all.Positions, position(v.id, v.version.Load()))
-	}
-	merged, err := consistency.Merge(all)
-	return merged.String(), err
-}
-
-// shown is what the bench looks at in an answer.
-type shown struct {
-	Version int64          `json:"version"`
-	Source  catalog.Source `json:"source"`
-}
-
-// get asks the other instance over REST.
-func (d *desk) get(ctx context.Context, path string, header http.Header) (a shown, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.other.Addr+path, nil)
-	if err != nil {
-		return a, err
-	}
-	req.Header = header
-	resp, err := d.client.Do(req)
-	if err != nil {
-		return a, err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return a, err
-	}
-	if resp.StatusCode != http.StatusOK {
-		return a, fmt.Errorf("GET %s: %s: %s", path, resp.Status, strings.TrimSpace(string(body)))
-	}
-	err = json.Unmarshal(body, &a)
-	return a, err
 }

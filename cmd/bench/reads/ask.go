@@ -1,0 +1,64 @@
+package reads
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/services/catalog"
+)
+
+func position(id uuid.UUID, version int64) consistency.Position {
+	return consistency.Position{AggregateType: "video", AggregateID: id.String(), Epoch: eventing.Epoch, Version: version}
+}
+
+func videoToken(id uuid.UUID, version int64) string {
+	return consistency.Token{Positions: []consistency.Position{position(id, version)}}.String()
+}
+
+// token names so many videos from the i-th on, as they are.
+func (d *desk) token(i, named int) (string, error) {
+	var all consistency.Token
+	for n := range named {
+		v := d.videos[(i+n)%len(d.videos)]
+		all.Positions = append(all.Positions, position(v.id, v.version.Load()))
+	}
+	merged, err := consistency.Merge(all)
+	return merged.String(), err
+}
+
+// shown is what the bench looks at in an answer.
+type shown struct {
+	Version int64          `json:"version"`
+	Source  catalog.Source `json:"source"`
+}
+
+// get asks the other instance over REST.
+func (d *desk) get(ctx context.Context, path string, header http.Header) (a shown, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.other.Addr+path, nil)
+	if err != nil {
+		return a, err
+	}
+	req.Header = header
+	resp, err := d.client.Do(req)
+	if err != nil {
+		return a, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return a, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return a, fmt.Errorf("GET %s: %s: %s", path, resp.Status, strings.TrimSpace(string(body)))
+	}
+	err = json.Unmarshal(body, &a)
+	return a, err
+}
