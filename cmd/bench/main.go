@@ -14,7 +14,7 @@
 //	inbox          the inbox beside the source document's loop and bare limits
 //	visible.go     the whole way of an event
 //	reads          reads with consistency tokens
-//	start.go       both services from exec to ready, and their memory at rest
+//	start          both services from exec to ready, and their memory at rest
 //
 // A subject has a function that returns its series; [table] lists them.
 //
@@ -42,6 +42,7 @@ import (
 	"example.com/lockstep/cmd/bench/reads"
 	"example.com/lockstep/cmd/bench/rig/broker"
 	"example.com/lockstep/cmd/bench/rig/postgres"
+	"example.com/lockstep/cmd/bench/start"
 )
 
 const usage = `bench measures the project beside its rivals and its limits.
@@ -109,7 +110,7 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) (err
 // table lists all series, in the order in which they are run and printed. Those
 // that need a database have it from p.
 func table(p *postgres.Server) []measure.Series {
-	return slices.Concat(localpubsub.Series(), outboxSeries(p), inbox.Series(), visibleSeries(p), reads.Series(), startSeries(p))
+	return slices.Concat(localpubsub.Series(), outboxSeries(p), inbox.Series(), visibleSeries(p), reads.Series(), start.Series(p))
 }
 
 func parse(args []string) (measure.Bench, error) {

@@ -1,4 +1,7 @@
-package main
+// Package start is the series of cold starts: each service as the binary that is
+// deployed, in a process of its own, with a database that is migrated and a broker
+// that is provisioned, from exec to ready; and what it occupies at rest.
+package start
 
 import (
 	"context"
@@ -27,9 +30,6 @@ import (
 	"example.com/lockstep/migrations"
 )
 
-// Cold starts: each service as the binary that is deployed, in a process of its
-// own, with a database that is migrated and a broker that is provisioned.
-
 // readyPoll is how often a starting service is asked: well below what is measured.
 const readyPoll = 2 * time.Millisecond
 
@@ -40,7 +40,8 @@ const stopTime = 10 * time.Second
 // read.
 var restTime = [...]time.Duration{measure.Quick: time.Second, measure.Normal: 5 * time.Second, measure.Full: 30 * time.Second}
 
-func startSeries(p *postgres.Server) []measure.Series {
+// Series returns the series.
+func Series(p *postgres.Server) []measure.Series {
 	s := measure.Series{Title: "cold start to ready, with migrations done, and memory at rest", Runs: 5}
 	for _, service := range []migrations.Service{migrations.Video, migrations.Catalog} {
 		s.Measurements = append(s.Measurements, measure.Measurement{
