@@ -10,14 +10,12 @@ import (
 
 	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/cmd/bench/rig/postgres"
+	"example.com/lockstep/cmd/bench/rig/relay"
 )
 
 // The outbox beside the source document's loop, and beside what the client and
 // the database do alone. Each run has a database of its own, copied from a
 // template, and a broker of its own.
-
-// instant is the latency of a publish that costs nothing at all.
-const instant = time.Duration(-1)
 
 // outboxVolume is how much of it is done.
 type outboxVolume struct {
@@ -59,11 +57,11 @@ func outboxThroughput(p *postgres.Server) measure.Series {
 		figure := measure.Figure{Name: "relay." + name, Unit: "event/s", Note: note}
 		return measure.Measurement{Figures: []measure.Figure{figure}, Run: measure.Single(outboxVolumes, once)}
 	}
-	relay := func(latency time.Duration) func(context.Context, outboxVolume) (float64, error) {
+	ours := func(latency time.Duration) func(context.Context, outboxVolume) (float64, error) {
 		return func(ctx context.Context, v outboxVolume) (float64, error) {
 			return v.backlog.onDatabase(ctx, p, func(ctx context.Context, d *postgres.Database) (float64, error) {
-				return throughOutlet(ctx, latency, func(ctx context.Context, o *outlet) (float64, error) {
-					return drain(ctx, d, o, 1, v.backlog.events(), anyXact)
+				return relay.Through(ctx, latency, func(ctx context.Context, o *relay.Outlet) (float64, error) {
+					return relay.Drain(ctx, d, o, 1, v.backlog.events(), relay.AnyXact)
 				})
 			})
 		}
@@ -71,7 +69,7 @@ func outboxThroughput(p *postgres.Server) measure.Series {
 	seed := func(latency time.Duration) func(context.Context, outboxVolume) (float64, error) {
 		return func(ctx context.Context, v outboxVolume) (float64, error) {
 			return v.backlog.onPool(ctx, p, func(ctx context.Context, db *pgxpool.Pool) (float64, error) {
-				return throughOutlet(ctx, latency, func(ctx context.Context, o *outlet) (float64, error) {
+				return relay.Through(ctx, latency, func(ctx context.Context, o *relay.Outlet) (float64, error) {
 					return seedRelay(ctx, db, o, v.limit)
 				})
 			})
@@ -80,11 +78,13 @@ func outboxThroughput(p *postgres.Server) measure.Series {
 	return measure.Series{
 		Title: "outbox: a backlog of 1,000 aggregates with 100 events each leaves",
 		Measurements: []measure.Measurement{
-			side("events_5ms", "a publish takes 5 ms; order checked", relay(latency)),
+			side("events_5ms", "a publish takes 5 ms; order checked", ours(latency)),
 			side("serial_5ms", "the source document's loop", seed(latency)),
 			side("client_5ms", "a request per aggregate from memory, as many at once as the relay has",
 				func(ctx context.Context, v outboxVolume) (float64, error) {
-					return throughOutlet(ctx, latency, func(ctx context.Context, o *outlet) (float64, error) { return bareClient(ctx, o, v.backlog) })
+					return relay.Through(ctx, latency, func(ctx context.Context, o *relay.Outlet) (float64, error) {
+						return bareClient(ctx, o, v.backlog)
+					})
 				}),
 			side("bare_sql", fmt.Sprintf("claim and mark %d in a statement each, and do nothing with them", bareBatch),
 				func(ctx context.Context, v outboxVolume) (float64, error) {
@@ -92,8 +92,8 @@ func outboxThroughput(p *postgres.Server) measure.Series {
 						return bareStatements(ctx, db, v.backlog.events())
 					})
 				}),
-			side("events_instant", "a publish costs nothing; order checked", relay(instant)),
-			side("seed_instant", "the source document's loop", seed(instant)),
+			side("events_instant", "a publish costs nothing; order checked", ours(relay.Instant)),
+			side("seed_instant", "the source document's loop", seed(relay.Instant)),
 		},
 		Derived: []measure.Derived{
 			{

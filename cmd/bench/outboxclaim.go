@@ -12,6 +12,7 @@ import (
 
 	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/cmd/bench/rig/postgres"
+	"example.com/lockstep/cmd/bench/rig/relay"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
@@ -143,7 +144,7 @@ func claimOnce(ctx context.Context, d *postgres.Database) (claim, walk time.Dura
 func appendNew(ctx context.Context, db *pgxpool.Pool, n int) error {
 	events := make([]eventing.Event, n)
 	for i := range events {
-		events[i] = videoCreated(uuid.Must(uuid.NewV7()), time.Now().UTC())
+		events[i] = relay.VideoCreated(uuid.Must(uuid.NewV7()), time.Now().UTC())
 	}
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error { return outbox.Append(ctx, tx, nil, events...) })
 }
@@ -165,8 +166,8 @@ func (k *states) draining(name string, s state) measure.Measurement {
 			if err != nil {
 				return 0, err
 			}
-			return throughOutlet(ctx, instant, func(ctx context.Context, o *outlet) (float64, error) {
-				return drain(ctx, d, o, 1, n, since)
+			return relay.Through(ctx, relay.Instant, func(ctx context.Context, o *relay.Outlet) (float64, error) {
+				return relay.Drain(ctx, d, o, 1, n, since)
 			})
 		}),
 	}

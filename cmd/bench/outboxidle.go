@@ -14,6 +14,7 @@ import (
 	"example.com/lockstep/cmd/bench/report"
 	"example.com/lockstep/cmd/bench/rig/postgres"
 	"example.com/lockstep/cmd/bench/rig/process"
+	"example.com/lockstep/cmd/bench/rig/relay"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/localpubsub"
 )
@@ -52,22 +53,22 @@ func idling(p *postgres.Server) measure.Measurement {
 				return measure.Reading{}, err
 			}
 			defer func() { err = errors.Join(err, d.Drop(ctx)) }()
-			o, err := newInstantOutlet(ctx)
+			o, err := relay.Open(ctx, relay.Instant)
 			if err != nil {
 				return measure.Reading{}, err
 			}
-			defer func() { err = errors.Join(err, o.close()) }()
+			defer func() { err = errors.Join(err, o.Close()) }()
 			var statements counter
 			pool, err := d.TracedPool(ctx, postgres.ServiceConns, &statements)
 			if err != nil {
 				return measure.Reading{}, err
 			}
-			c := new(crew)
-			defer c.close()
-			if err := c.add(pool, o); err != nil {
+			c := new(relay.Crew)
+			defer c.Close()
+			if err := c.Add(pool, o); err != nil {
 				return measure.Reading{}, err
 			}
-			c.start(ctx)
+			c.Start(ctx)
 			eventing.Sleep(ctx, min(settleTime, limit), nil)
 			sessions, err := d.Sessions(ctx)
 			if err != nil {
@@ -107,25 +108,25 @@ func besideRefused(p *postgres.Server, name string, refused bool) measure.Measur
 		Run: measure.Single(outboxVolumes, func(ctx context.Context, v outboxVolume) (float64, error) {
 			b := backlog{v.refused / versions, versions}
 			return b.onDatabase(ctx, p, func(ctx context.Context, d *postgres.Database) (_ float64, err error) {
-				faults := []localpubsub.Fault{publishTakes(latencyOfPublish)}
+				var faults []localpubsub.Fault
 				if refused {
 					faults = append(faults, localpubsub.Fault{Kind: localpubsub.Reject, Key: b.id(0, middle).String()})
 				}
-				o, err := newFaultyOutlet(ctx, faults...)
+				o, err := relay.Open(ctx, latencyOfPublish, faults...)
 				if err != nil {
 					return 0, err
 				}
-				defer func() { err = errors.Join(err, o.close()) }()
-				c, err := newCrew(ctx, d, o, 1)
+				defer func() { err = errors.Join(err, o.Close()) }()
+				c, err := relay.NewCrew(ctx, d, o, 1)
 				if err != nil {
 					return 0, err
 				}
-				defer c.close()
-				o.ignored = b.key(0)
-				o.expect(b.events() - versions)
+				defer c.Close()
+				o.Ignored = b.key(0)
+				o.Expect(b.events() - versions)
 				start := time.Now()
-				c.start(ctx)
-				err = o.await(ctx)
+				c.Start(ctx)
+				err = o.Await(ctx)
 				return measure.Milliseconds(time.Since(start)), err
 			})
 		}),

@@ -14,6 +14,7 @@ import (
 
 	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/cmd/bench/rig/broker"
+	"example.com/lockstep/cmd/bench/rig/relay"
 	"example.com/lockstep/pkg/eventing"
 )
 
@@ -72,7 +73,7 @@ const (
 // one by one. It goes on for as long as limit says, and returns events per second.
 // A request goes out at once, not after the Publisher's 10 ms of waiting for
 // others.
-func seedRelay(ctx context.Context, db *pgxpool.Pool, o *outlet, limit time.Duration) (float64, error) {
+func seedRelay(ctx context.Context, db *pgxpool.Pool, o *relay.Outlet, limit time.Duration) (float64, error) {
 	token := uuid.NewString()
 	done := 0
 	start := time.Now()
@@ -85,7 +86,7 @@ func seedRelay(ctx context.Context, db *pgxpool.Pool, o *outlet, limit time.Dura
 			break
 		}
 		for _, r := range rows {
-			if err := broker.Publish(ctx, o.client, r.message()); err != nil {
+			if err := broker.Publish(ctx, o.Client, r.message()); err != nil {
 				return 0, err
 			}
 			if _, err := db.Exec(ctx, seedMark, r.ID, token); err != nil {
@@ -160,7 +161,7 @@ const (
 
 // bareClient publishes the backlog from memory: for each aggregate one request
 // after the other, for all of them at once.
-func bareClient(ctx context.Context, o *outlet, b backlog) (float64, error) {
+func bareClient(ctx context.Context, o *relay.Outlet, b backlog) (float64, error) {
 	now := time.Now().UTC()
 	requests, ctx := errgroup.WithContext(ctx)
 	requests.SetLimit(bareRequests)
@@ -171,11 +172,11 @@ func bareClient(ctx context.Context, o *outlet, b backlog) (float64, error) {
 			for v := 1; v <= b.versions; v++ {
 				r := row{
 					ID: uuid.UUID{byte(a), byte(a >> 8), byte(v)}, AggregateID: b.key(a), EventType: "VideoUpdated",
-					Version: int64(v), SchemaVersion: 1, Payload: payload, OccurredAt: now,
+					Version: int64(v), SchemaVersion: 1, Payload: relay.Payload, OccurredAt: now,
 				}
 				messages = append(messages, r.message())
 				if len(messages) == barePerRequest || v == b.versions {
-					if err := broker.Publish(ctx, o.client, messages...); err != nil {
+					if err := broker.Publish(ctx, o.Client, messages...); err != nil {
 						return err
 					}
 					messages = messages[:0]

@@ -7,6 +7,7 @@ import (
 
 	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/cmd/bench/rig/postgres"
+	"example.com/lockstep/cmd/bench/rig/relay"
 )
 
 // outboxSpread is how the rate depends on the broker's latency, on the number of
@@ -31,8 +32,8 @@ func spread(p *postgres.Server, latency time.Duration, aggregates, relays int) m
 		Run: measure.Single(outboxVolumes, func(ctx context.Context, v outboxVolume) (float64, error) {
 			b := backlog{aggregates: min(aggregates, v.spread), versions: max(1, v.spread/aggregates)}
 			return b.onDatabase(ctx, p, func(ctx context.Context, d *postgres.Database) (float64, error) {
-				return throughOutlet(ctx, latency, func(ctx context.Context, o *outlet) (float64, error) {
-					return drain(ctx, d, o, relays, b.events(), anyXact)
+				return relay.Through(ctx, latency, func(ctx context.Context, o *relay.Outlet) (float64, error) {
+					return relay.Drain(ctx, d, o, relays, b.events(), relay.AnyXact)
 				})
 			})
 		}),

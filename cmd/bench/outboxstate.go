@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/cmd/bench/rig/postgres"
+	"example.com/lockstep/cmd/bench/rig/relay"
 )
 
 // state is one that an outbox gets into.
@@ -100,7 +101,7 @@ const insertRows = `
 	  FROM generate_series(1, $1::int) v, generate_series(0, $2::int - 1) a`
 
 func insertState(ctx context.Context, conn *pgx.Conn, versions int, published string) error {
-	_, err := conn.Exec(ctx, fmt.Sprintf(insertRows, published), versions, stateAggregates, "aggregate-", payload)
+	_, err := conn.Exec(ctx, fmt.Sprintf(insertRows, published), versions, stateAggregates, "aggregate-", relay.Payload)
 	return err
 }
 
@@ -160,7 +161,7 @@ func appendBacklog(ctx context.Context, d *postgres.Database, b backlog) (since 
 		_, err := conn.Exec(ctx, `
 			INSERT INTO video.outbox (id, aggregate_type, aggregate_id, event_type, version, payload)
 			SELECT gen_random_uuid(), 'video', $3 || a, 'VideoUpdated', v, $4
-			  FROM generate_series(1, $1::int) v, generate_series(0, $2::int - 1) a`, b.versions, b.aggregates, prefix, payload)
+			  FROM generate_series(1, $1::int) v, generate_series(0, $2::int - 1) a`, b.versions, b.aggregates, prefix, relay.Payload)
 		return err
 	})
 	return since, err

@@ -15,7 +15,7 @@ import (
 	"example.com/lockstep/cmd/bench/load"
 	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/cmd/bench/rig/postgres"
-	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/cmd/bench/rig/relay"
 	"example.com/lockstep/pkg/eventing/outbox"
 )
 
@@ -40,13 +40,6 @@ func videoRow(id uuid.UUID, at time.Time) []any {
 	return []any{id, id, "A title as people give", "A description of some length, as people write them.", 60, at}
 }
 
-func videoCreated(id uuid.UUID, at time.Time) eventing.Event {
-	return eventing.Event{
-		ID: uuid.Must(uuid.NewV7()), AggregateType: "video", AggregateID: id.String(), Type: "VideoCreated", Version: 1, SchemaVersion: 1,
-		Payload: payload, OccurredAt: at, Epoch: eventing.Epoch,
-	}
-}
-
 // writeBusiness writes the video alone.
 func writeBusiness(ctx context.Context, db *pgxpool.Pool) error {
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
@@ -61,7 +54,7 @@ func writeOutbox(ctx context.Context, db *pgxpool.Pool) error {
 		id, now := uuid.Must(uuid.NewV7()), time.Now().UTC()
 		batch := &pgx.Batch{}
 		batch.Queue(insertVideo, videoRow(id, now)...)
-		return outbox.Append(ctx, tx, batch, videoCreated(id, now))
+		return outbox.Append(ctx, tx, batch, relay.VideoCreated(id, now))
 	})
 }
 
@@ -73,7 +66,7 @@ func writePipelined(ctx context.Context, db *pgxpool.Pool) error {
 		batch.Queue(insertVideo, videoRow(id, now)...)
 		batch.Queue(`
 			INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, occurred_at)
-			VALUES ($1, 'video', $2, 'VideoCreated', 1, $3, $4)`, uuid.Must(uuid.NewV7()), id.String(), payload, now)
+			VALUES ($1, 'video', $2, 'VideoCreated', 1, $3, $4)`, uuid.Must(uuid.NewV7()), id.String(), relay.Payload, now)
 		return tx.SendBatch(ctx, batch).Close()
 	})
 }
@@ -86,7 +79,7 @@ func writeNotify(ctx context.Context, db *pgxpool.Pool) error {
 		batch.Queue(insertVideo, videoRow(id, now)...)
 		batch.Queue(`
 			INSERT INTO app_outbox (id, aggregate_type, aggregate_id, event_type, version, payload)
-			VALUES ($1, 'video', $2, 'VideoCreated', 1, $3)`, uuid.Must(uuid.NewV7()), id.String(), payload)
+			VALUES ($1, 'video', $2, 'VideoCreated', 1, $3)`, uuid.Must(uuid.NewV7()), id.String(), relay.Payload)
 		batch.Queue(`NOTIFY outbox_wake`)
 		return tx.SendBatch(ctx, batch).Close()
 	})
@@ -148,18 +141,18 @@ const writeTurns = 8
 // and returns transactions per second of each. Meanwhile a relay runs, and somebody
 // listens to what the source document's writers tell.
 func writes(ctx context.Context, d *postgres.Database, sides []write, writers int, limit time.Duration) (_ []float64, err error) {
-	o, err := newInstantOutlet(ctx)
+	o, err := relay.Open(ctx, relay.Instant)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, o.close()) }()
-	o.missing = true
-	c, err := newCrew(ctx, d, o, 1)
+	defer func() { err = errors.Join(err, o.Close()) }()
+	o.Missing = true
+	c, err := relay.NewCrew(ctx, d, o, 1)
 	if err != nil {
 		return nil, err
 	}
-	defer c.close()
-	c.start(ctx)
+	defer c.Close()
+	c.Start(ctx)
 	db, err := d.Pool(ctx, writers)
 	if err != nil {
 		return nil, err
@@ -193,14 +186,14 @@ func writes(ctx context.Context, d *postgres.Database, sides []write, writers in
 }
 
 // during returns how many transactions writers have committed when limit is over.
-func (w write) during(ctx context.Context, db *pgxpool.Pool, c *crew, writers int, limit time.Duration) (int64, error) {
+func (w write) during(ctx context.Context, db *pgxpool.Pool, c *relay.Crew, writers int, limit time.Duration) (int64, error) {
 	var committed atomic.Int64
 	err := load.Flood(ctx, writers, limit, func(ctx context.Context, _ int) error {
 		if err := w.do(ctx, db); err != nil {
 			return err
 		}
 		if w.wake {
-			c.relays[0].Wake()
+			c.Wake(0)
 		}
 		committed.Add(1)
 		return nil

@@ -18,6 +18,7 @@ import (
 	"example.com/lockstep/cmd/bench/rig/broker"
 	"example.com/lockstep/cmd/bench/rig/postgres"
 	"example.com/lockstep/cmd/bench/rig/readmodel"
+	"example.com/lockstep/cmd/bench/rig/relay"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/outbox"
@@ -74,7 +75,7 @@ func lowLoadWay(ctx context.Context, w *way, size measure.Size) (measure.Reading
 func halfLoadWay(ctx context.Context, w *way, size measure.Size) (measure.Reading, error) {
 	limit := visibleVolumes[size].flood
 	start := time.Now()
-	if err := load.Flood(ctx, committers, limit, w.commit); err != nil {
+	if err := load.Flood(ctx, relay.Committers, limit, w.commit); err != nil {
 		return measure.Reading{}, err
 	}
 	whole, _, err := w.walked(ctx)
@@ -108,7 +109,7 @@ var legs = [moments - 1]string{"commit_to_publish", "publish_to_receive", "recei
 // and a consumer with a database on a server of its own.
 type way struct {
 	db   *pgxpool.Pool
-	crew *crew
+	crew *relay.Crew
 
 	mu   sync.Mutex
 	seen map[string]*[moments]time.Time // by aggregate, of which each has one event
@@ -125,29 +126,29 @@ func onTheWay(p *postgres.Server, once func(context.Context, *way, measure.Size)
 		defer func() { err = errors.Join(err, s.Close()) }()
 		w := new(way)
 		w.forget()
-		consume := func(ctx context.Context, o *outlet) error {
-			c, err := inbox.NewConsumer(s.Pool, o.client, broker.Subject, w.watched(s.Projector.Handler()),
+		consume := func(ctx context.Context, o *relay.Outlet) error {
+			c, err := inbox.NewConsumer(s.Pool, o.Client, broker.Subject, w.watched(s.Projector.Handler()),
 				slog.New(slog.DiscardHandler), func() {})
 			if err != nil {
 				return err
 			}
 			return c.Run(ctx)
 		}
-		one := relaying{relays: 1, acknowledged: w.acknowledged}
-		return whileRelaying(ctx, p, one, func(ctx context.Context, st *stage) (_ measure.Reading, err error) {
-			w.db, w.crew = st.db, st.crew
+		one := relay.Relaying{Relays: 1, Acknowledged: w.acknowledged}
+		return relay.WhileRelaying(ctx, p, one, func(ctx context.Context, st *relay.Stage) (_ measure.Reading, err error) {
+			w.db, w.crew = st.DB, st.Crew
 			w.forget() // what the stage published before
-			if err := broker.Subscribe(ctx, st.outlet.client, broker.Subject, true); err != nil {
+			if err := broker.Subscribe(ctx, st.Outlet.Client, broker.Subject, true); err != nil {
 				return measure.Reading{}, err
 			}
 			consuming, stop := context.WithCancel(ctx)
 			ended := make(chan error, 1)
-			go func() { ended <- consume(consuming, st.outlet) }()
+			go func() { ended <- consume(consuming, st.Outlet) }()
 			defer func() {
 				stop()
 				err = errors.Join(err, <-ended)
 			}()
-			if err := load.Flood(ctx, committers, time.Second/4, w.commit); err != nil { // connections prepare their statements
+			if err := load.Flood(ctx, relay.Committers, time.Second/4, w.commit); err != nil { // connections prepare their statements
 				return measure.Reading{}, err
 			}
 			if _, _, err := w.walked(ctx); err != nil {
@@ -168,7 +169,7 @@ func (w *way) commit(ctx context.Context, _ int) error {
 		return err
 	}
 	w.pass(atCommit, e.Key())
-	w.crew.relays[0].Wake()
+	w.crew.Wake(0)
 	return nil
 }
 

@@ -1,9 +1,12 @@
-package main
+// Package relay is the relay at work: a crew of relays of one outbox, the outlet where
+// its events leave, and a stage with writers before them.
+package relay
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -19,16 +22,16 @@ import (
 	"example.com/lockstep/pkg/localpubsub"
 )
 
-// outlet is where events leave: a broker in a process of its own, or one that
+// Outlet is where events leave: a broker in a process of its own, or one that
 // answers at once because there is none. It sees each acknowledgement, and whether
 // the order was kept.
-type outlet struct {
-	client *pubsub.Client
+type Outlet struct {
+	Client *pubsub.Client
 	server *broker.Server // nil: every publish is answered at once
-	// missing says that there is no topic; it is set before the first use.
-	missing bool
-	// ignored is a key that does not count; it is set before the first use.
-	ignored string
+	// Missing says that there is no topic; it is set before the first use.
+	Missing bool
+	// Ignored is a key that does not count; it is set before the first use.
+	Ignored string
 
 	mu       sync.Mutex
 	last     map[string]int64 // versions, by key
@@ -40,63 +43,53 @@ type outlet struct {
 	reached      chan struct{} // closed when count is goal
 }
 
-// newOutlet returns an outlet to a broker that takes latency for each publish.
-func newOutlet(ctx context.Context, latency time.Duration) (*outlet, error) {
-	if latency == 0 {
-		return newFaultyOutlet(ctx)
-	}
-	return newFaultyOutlet(ctx, publishTakes(latency))
-}
+// Instant is the latency of a publish that costs nothing at all.
+const Instant = time.Duration(-1)
 
-func publishTakes(latency time.Duration) localpubsub.Fault {
-	return localpubsub.Fault{Kind: localpubsub.Latency, Method: "Publish", Delay: localpubsub.Duration(latency)}
-}
-
-// newFaultyOutlet returns an outlet to a broker with faults.
-func newFaultyOutlet(ctx context.Context, faults ...localpubsub.Fault) (_ *outlet, err error) {
-	o := &outlet{}
+// Open returns an outlet to a broker that takes latency for each publish and has
+// faults, or to none: where latency is [Instant], every publish is answered at once.
+func Open(ctx context.Context, latency time.Duration, faults ...localpubsub.Fault) (_ *Outlet, err error) {
+	o := &Outlet{}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, o.close())
+			err = errors.Join(err, o.Close())
 		}
 	}()
+	if latency == Instant {
+		err = o.dial(ctx, "passthrough:///nobody")
+		return o, err
+	}
 	if o.server, err = broker.Start(ctx); err != nil {
 		return nil, err
 	}
-	err = o.dial(ctx, o.server.Addr)
-	if err != nil {
+	if err := o.dial(ctx, o.server.Addr); err != nil {
 		return nil, err
 	}
-	if err := broker.CreateTopic(ctx, o.client, broker.Subject); err != nil {
+	if err := broker.CreateTopic(ctx, o.Client, broker.Subject); err != nil {
 		return nil, err
+	}
+	if latency > 0 {
+		slow := localpubsub.Fault{Kind: localpubsub.Latency, Method: "Publish", Delay: localpubsub.Duration(latency)}
+		faults = slices.Insert(faults, 0, slow)
 	}
 	err = o.server.SetFaults(ctx, faults)
 	return o, err
 }
 
-// newInstantOutlet answers every publish at once.
-func newInstantOutlet(ctx context.Context) (*outlet, error) {
-	o := &outlet{}
-	if err := o.dial(ctx, "passthrough:///nobody"); err != nil {
-		return nil, errors.Join(err, o.close())
-	}
-	return o, nil
-}
-
-func (o *outlet) dial(ctx context.Context, addr string) (err error) {
+func (o *Outlet) dial(ctx context.Context, addr string) (err error) {
 	o.last, o.reached = map[string]int64{}, make(chan struct{})
-	o.client, err = broker.Dial(ctx, addr, grpc.WithUnaryInterceptor(o.intercept))
+	o.Client, err = broker.Dial(ctx, addr, grpc.WithUnaryInterceptor(o.intercept))
 	return err
 }
 
-func (o *outlet) intercept(
+func (o *Outlet) intercept(
 	ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 ) error {
 	publish, ok := req.(*pubsubpb.PublishRequest)
 	if !ok {
 		return invoke(ctx, method, req, reply, cc, opts...)
 	}
-	if o.missing {
+	if o.Missing {
 		return status.Error(codes.NotFound, "no such topic")
 	}
 	if o.server == nil {
@@ -109,11 +102,11 @@ func (o *outlet) intercept(
 }
 
 // note takes down what was acknowledged.
-func (o *outlet) note(messages []*pubsubpb.PubsubMessage, at time.Time) {
+func (o *Outlet) note(messages []*pubsubpb.PubsubMessage, at time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, m := range messages {
-		if m.GetOrderingKey() == o.ignored {
+		if m.GetOrderingKey() == o.Ignored {
 			continue
 		}
 		version, err := strconv.ParseInt(m.GetAttributes()[eventing.AttrVersion], 10, 64)
@@ -136,16 +129,16 @@ func (o *outlet) note(messages []*pubsubpb.PubsubMessage, at time.Time) {
 	}
 }
 
-// expect says after how many first acknowledgements reached is closed.
-func (o *outlet) expect(n int) {
+// Expect says after how many first acknowledgements reached is closed.
+func (o *Outlet) Expect(n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.goal = n
 }
 
-// await waits until reached is closed. Its error says how far it came, or that the
+// Await waits until reached is closed. Its error says how far it came, or that the
 // order was broken.
-func (o *outlet) await(ctx context.Context) error {
+func (o *Outlet) Await(ctx context.Context) error {
 	select {
 	case <-o.reached:
 	case <-ctx.Done():
@@ -161,4 +154,17 @@ func (o *outlet) await(ctx context.Context) error {
 	return nil
 }
 
-func (o *outlet) close() error { return broker.Close(o.client, o.server) }
+// Close ends the broker too.
+func (o *Outlet) Close() error { return broker.Close(o.Client, o.server) }
+
+// Through measures with an outlet of its own.
+func Through(
+	ctx context.Context, latency time.Duration, once func(context.Context, *Outlet) (float64, error),
+) (_ float64, err error) {
+	o, err := Open(ctx, latency)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, o.Close()) }()
+	return once(ctx, o)
+}

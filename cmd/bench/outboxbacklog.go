@@ -5,19 +5,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strconv"
-	"sync"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/lockstep/cmd/bench/measure"
-	"example.com/lockstep/cmd/bench/rig/broker"
 	"example.com/lockstep/cmd/bench/rig/postgres"
-	"example.com/lockstep/pkg/eventing/outbox"
+	"example.com/lockstep/cmd/bench/rig/relay"
 )
 
 // backlog is what waits to be relayed: so many versions of so many aggregates, as
@@ -35,9 +30,6 @@ func (b backlog) id(aggregate, version int) uuid.UUID {
 
 // key is an aggregate's id.
 func (backlog) key(aggregate int) string { return "aggregate-" + strconv.Itoa(aggregate) }
-
-// payload is that of every event: as large as a small record in protobuf.
-var payload = make([]byte, 300)
 
 // sourceTables makes the source document's outbox, as it stands there but for its
 // place, and one with the simplest index that answers a claim.
@@ -80,7 +72,7 @@ func (b backlog) fill(ctx context.Context, conn *pgx.Conn) error {
 		       'aggregate-' || a, 'VideoUpdated', v, $3, now() + (v * $1 + a) * interval '1 microsecond'
 		  FROM generate_series(1, $2::int) v, generate_series(0, $1::int - 1) a`
 	for _, table := range []string{"outbox", "app_outbox", "bare_outbox"} {
-		if _, err := conn.Exec(ctx, fmt.Sprintf(rows, table), b.aggregates, b.versions, payload); err != nil {
+		if _, err := conn.Exec(ctx, fmt.Sprintf(rows, table), b.aggregates, b.versions, relay.Payload); err != nil {
 			return fmt.Errorf("%s: %w", table, err)
 		}
 	}
@@ -112,111 +104,4 @@ func (b backlog) onPool(
 		defer pool.Close()
 		return once(ctx, pool)
 	})
-}
-
-// throughOutlet measures with an outlet of its own.
-func throughOutlet(
-	ctx context.Context, latency time.Duration, once func(context.Context, *outlet) (float64, error),
-) (_ float64, err error) {
-	open := newOutlet
-	if latency == instant {
-		open = func(ctx context.Context, _ time.Duration) (*outlet, error) { return newInstantOutlet(ctx) }
-	}
-	o, err := open(ctx, latency)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, o.close()) }()
-	return once(ctx, o)
-}
-
-// crew is some relays of one outbox, with a pool each, as in as many processes.
-type crew struct {
-	pools   []*pgxpool.Pool
-	relays  []*outbox.Relay
-	cancel  context.CancelFunc
-	running sync.WaitGroup
-}
-
-// newCrew returns n relays that do not run yet.
-func newCrew(ctx context.Context, d *postgres.Database, o *outlet, n int) (*crew, error) {
-	c := new(crew)
-	for range n {
-		pool, err := d.Pool(ctx, postgres.ServiceConns)
-		if err == nil {
-			err = c.add(pool, o)
-		}
-		if err != nil {
-			c.close()
-			return nil, err
-		}
-	}
-	return c, nil
-}
-
-// add adds a relay. The pool is closed with the crew.
-func (c *crew) add(pool *pgxpool.Pool, o *outlet) error {
-	c.pools = append(c.pools, pool)
-	relay, err := outbox.NewRelay(pool, o.client, map[string]string{"video": broker.TopicName(broker.Subject)},
-		slog.New(slog.DiscardHandler), func() {}, outbox.Options{})
-	c.relays = append(c.relays, relay)
-	return err
-}
-
-// start lets them relay until close.
-func (c *crew) start(ctx context.Context) {
-	ctx, c.cancel = context.WithCancel(ctx)
-	for _, relay := range c.relays {
-		c.running.Go(func() { _ = relay.Run(ctx) }) // never fails
-	}
-}
-
-func (c *crew) close() {
-	if c.cancel != nil {
-		c.cancel()
-	}
-	c.running.Wait()
-	for _, pool := range c.pools {
-		pool.Close()
-	}
-}
-
-// drain lets relays publish and mark all that waits, which is so many events of
-// transactions since then, and returns events per second.
-func drain(ctx context.Context, d *postgres.Database, o *outlet, relays, events int, since string) (float64, error) {
-	c, err := newCrew(ctx, d, o, relays)
-	if err != nil {
-		return 0, err
-	}
-	defer c.close()
-	o.expect(events)
-	start := time.Now()
-	c.start(ctx)
-	if err := o.await(ctx); err != nil {
-		return 0, err
-	}
-	if err := c.marked(ctx, since); err != nil {
-		return 0, err
-	}
-	return measure.PerSecond(events, start), nil
-}
-
-// anyXact is before all transactions.
-const anyXact = "0"
-
-// marked waits until no event of transactions since then is pending. Others cost
-// it nothing, nor does what is left of them.
-func (c *crew) marked(ctx context.Context, since string) error {
-	const pending = `SELECT EXISTS (SELECT FROM outbox WHERE published_at IS NULL AND version > 0 AND xact >= $1::text::xid8)`
-	for {
-		var some bool
-		if err := c.pools[0].QueryRow(ctx, pending, since).Scan(&some); err != nil || !some {
-			return err
-		}
-		select {
-		case <-time.After(time.Millisecond):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 }
