@@ -12,7 +12,7 @@
 //	localpubsub    the local Pub/Sub beside the official emulator and pstest
 //	outbox.go      the outbox beside the source document's loop and bare limits
 //	inbox          the inbox beside the source document's loop and bare limits
-//	visible.go     the whole way of an event
+//	visible        the whole way of an event
 //	reads          reads with consistency tokens
 //	start          both services from exec to ready, and their memory at rest
 //
@@ -43,6 +43,7 @@ import (
 	"example.com/lockstep/cmd/bench/rig/broker"
 	"example.com/lockstep/cmd/bench/rig/postgres"
 	"example.com/lockstep/cmd/bench/start"
+	"example.com/lockstep/cmd/bench/visible"
 )
 
 const usage = `bench measures the project beside its rivals and its limits.
@@ -110,7 +111,7 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) (err
 // table lists all series, in the order in which they are run and printed. Those
 // that need a database have it from p.
 func table(p *postgres.Server) []measure.Series {
-	return slices.Concat(localpubsub.Series(), outboxSeries(p), inbox.Series(), visibleSeries(p), reads.Series(), start.Series(p))
+	return slices.Concat(localpubsub.Series(), outboxSeries(p), inbox.Series(), visible.Series(p), reads.Series(), start.Series(p))
 }
 
 func parse(args []string) (measure.Bench, error) {
