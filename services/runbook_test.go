@@ -95,11 +95,14 @@ func TestRunbook(t *testing.T) {
 	onEachKind(t, func(t *testing.T, kind localbroker.Kind) {
 		b := startBroker(t, kind)
 		t.Setenv("PUBSUB_EMULATOR_HOST", b.addr) // services of this process find the broker so
-		w := newWorld(t, b)
-		o := w.operator(t)
-		w.parkedEvents(t, o)
-		w.deadLetters(t, o)
+		runbook(t, newWorld(t, b))
 	})
+}
+
+func runbook(t *testing.T, w *world) {
+	o := w.operator(t)
+	w.parkedEvents(t, o)
+	w.deadLetters(t, o)
 }
 
 func (w *world) parkedEvents(t *testing.T, o *operator) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
@@ -86,5 +87,33 @@ func exec(tb testing.TB, pool *pgxpool.Pool, sql string) {
 	tb.Helper()
 	if _, err := pool.Exec(tb.Context(), sql); err != nil {
 		tb.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// What a session keeps is found by the next transaction only without a pooler.
+func TestPooledSessionsKeepNothing(t *testing.T) {
+	t.Parallel()
+	db := New(t)
+	for name, want := range map[string]string{db.CatalogURL: "mine", db.Pooled(t, db.CatalogURL): ""} {
+		conn, err := pgx.Connect(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close(context.Background()) })
+		if _, err := conn.Exec(t.Context(), `SELECT set_config('my.setting', 'mine', false)`); err != nil {
+			t.Fatal(err)
+		}
+		var got string
+		read := func(tx pgx.Tx) error {
+			for range 2 {
+				if err := tx.QueryRow(t.Context(), `SELECT coalesce(current_setting('my.setting', true), '')`).Scan(&got); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		if err := pgx.BeginFunc(t.Context(), conn, read); err != nil || got != want {
+			t.Errorf("the next transaction finds %q (%v), want %q", got, err, want)
+		}
 	}
 }

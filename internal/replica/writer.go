@@ -17,8 +17,8 @@ type Column[S any] struct {
 	of         func(steps []inbox.Step[S]) any
 }
 
-// Of is the column called name. pgx takes the long way round with []uuid.UUID: C is
-// [16]byte for those.
+// Of is the column called name. For a UUID, C is pgtype.UUID: of a bare one pgx makes
+// no array without asking the server, which it does not behind a transaction pooler.
 func Of[S, C any](name, kind string, part func(row S) C) Column[S] {
 	return Column[S]{name: name, kind: kind, of: func(steps []inbox.Step[S]) any {
 		all := make([]C, len(steps))

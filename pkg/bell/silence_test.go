@@ -156,3 +156,20 @@ func TestDeafnessIsTriedAgain(t *testing.T) {
 	other.Ring("a")
 	changed(t, heard, "when another one rings")
 }
+
+// Behind a transaction pooler nobody hears, and everybody can ring.
+func TestBehindATransactionPooler(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	deaf, nothing := hasty(t, db, db.Pooled(t, db.CatalogURL))
+	if err := deaf.listenOnce(t.Context(), nil); err != errDeaf { //nolint:errorlint // not wrapped
+		t.Errorf("%v, want errDeaf", err)
+	}
+	other, heard := hasty(t, db, db.CatalogURL)
+	changed(t, heard, "at first")
+	deaf.Ring("a")
+	changed(t, heard, "when the pooled one rings")
+	if deaf.Hears() || len(nothing) > 0 || !other.Hears() {
+		t.Error("something is heard through a pooler, or nothing without")
+	}
+}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/internal/replica"
@@ -95,7 +96,7 @@ func lockVideos(ctx context.Context, tx pgx.Tx, ids []string) (map[string]Video,
 }
 
 var videoWriter = replica.NewWriter("video_projection", "video_id", "video_id::text", videoPosition,
-	replica.Of("video_id", "uuid", func(v Video) [16]byte { return v.ID }),
+	replica.Of("video_id", "uuid", func(v Video) pgtype.UUID { return bare(v.ID) }),
 	replica.Of("uploader_id", "uuid", uploaderOf),
 	replica.Of("title", "text", func(v Video) string { return v.Title }),
 	replica.Of("description", "text", func(v Video) string { return v.Description }),
@@ -108,12 +109,11 @@ var videoWriter = replica.NewWriter("video_projection", "video_id", "video_id::t
 	replica.Of("deleted_at", "timestamptz", func(v Video) *time.Time { return v.DeletedAt }))
 
 // uploaderOf is NULL on tombstones.
-func uploaderOf(v Video) *[16]byte {
-	if v.DeletedAt != nil {
-		return nil
-	}
-	return (*[16]byte)(&v.UploaderID)
+func uploaderOf(v Video) pgtype.UUID {
+	return pgtype.UUID{Bytes: v.UploaderID, Valid: v.DeletedAt == nil}
 }
+
+func bare(id uuid.UUID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }
 
 // listVideos returns q's page and, where there is one, the video behind it:
 // newest first, since ids are UUIDs of version 7. A title search has no index
@@ -178,8 +178,8 @@ func lockEngagements(ctx context.Context, tx pgx.Tx, ids []string) (map[string]E
 
 var engagementWriter = replica.NewWriter("video_user_engagements_projection", "user_id, video_id", "concat(user_id, ':', video_id)",
 	engagementPosition,
-	replica.Of("user_id", "uuid", func(e Engagement) [16]byte { return e.UserID }),
-	replica.Of("video_id", "uuid", func(e Engagement) [16]byte { return e.VideoID }),
+	replica.Of("user_id", "uuid", func(e Engagement) pgtype.UUID { return bare(e.UserID) }),
+	replica.Of("video_id", "uuid", func(e Engagement) pgtype.UUID { return bare(e.VideoID) }),
 	replica.Of("liked", "bool", func(e Engagement) bool { return e.Liked }),
 	replica.Of("bookmarked", "bool", func(e Engagement) bool { return e.Bookmarked }),
 	replica.Of("watched_seconds", "bigint", func(e Engagement) int64 { return e.WatchedSeconds }),

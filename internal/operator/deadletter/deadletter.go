@@ -39,6 +39,7 @@ import (
 	vkit "cloud.google.com/go/pubsub/v2/apiv1"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/internal/operator/audit"
@@ -120,9 +121,9 @@ func (l Letter) subject() audit.Subject {
 func (b *Box) rows(ctx context.Context, named []*message) ([]Letter, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	consumers, events := make([]string, len(named)), make([]uuid.UUID, len(named))
+	consumers, events := make([]string, len(named)), make([]pgtype.UUID, len(named))
 	for i, m := range named {
-		consumers[i], events[i] = m.consumer, m.event.ID
+		consumers[i], events[i] = m.consumer, pgtype.UUID{Bytes: m.event.ID, Valid: true}
 	}
 	rows, _ := b.db.Query(ctx, `
 		SELECT consumer, event_id, aggregate_type, aggregate_id, version, event_type, status,

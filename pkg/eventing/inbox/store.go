@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/pkg/eventing"
@@ -30,11 +31,20 @@ type store struct {
 	run uuid.UUID
 }
 
-// ids are bare arrays: with []uuid.UUID pgx takes the long way round.
-func ids(batch []*delivery) [][16]byte {
-	all := make([][16]byte, len(batch))
+// named are ids as pgtype's own, which pgx sends as an array at the first go, and
+// without asking the server what it takes: not every mode does.
+func named(ids ...uuid.UUID) []pgtype.UUID {
+	all := make([]pgtype.UUID, len(ids))
+	for i, id := range ids {
+		all[i] = pgtype.UUID{Bytes: id, Valid: true}
+	}
+	return all
+}
+
+func ids(batch []*delivery) []pgtype.UUID {
+	all := make([]pgtype.UUID, len(batch))
 	for i, d := range batch {
-		all[i] = d.id()
+		all[i] = pgtype.UUID{Bytes: d.id(), Valid: true}
 	}
 	return all
 }
@@ -86,7 +96,7 @@ func (s store) accept(ctx context.Context, tx pgx.Tx, batch []*delivery) (map[uu
 	}
 	rows, _ = tx.Query(ctx, `
 		UPDATE inbox SET last_seen_at = clock_timestamp() WHERE consumer = $1 AND event_id = ANY($2)
-		RETURNING event_id, aggregate_type, aggregate_id, version`, s.consumer, slices.Collect(maps.Keys(seen)))
+		RETURNING event_id, aggregate_type, aggregate_id, version`, s.consumer, named(slices.Collect(maps.Keys(seen))...))
 	var done eventing.Event
 	_, err = pgx.ForEachRow(rows, []any{&done.ID, &done.AggregateType, &done.AggregateID, &done.Version}, func() error {
 		if !seen[done.ID].is(done) {
@@ -107,7 +117,7 @@ func (s store) hold(ctx context.Context, tx pgx.Tx, events []uuid.UUID, why stri
 	}
 	_, err := tx.Exec(ctx, `
 		UPDATE inbox SET status = 'held', processed_at = NULL, last_error = $3
-		 WHERE consumer = $1 AND event_id = ANY($2)`, s.consumer, events, why)
+		 WHERE consumer = $1 AND event_id = ANY($2)`, s.consumer, named(events...), why)
 	if err != nil {
 		return fmt.Errorf("hold: %w", err)
 	}

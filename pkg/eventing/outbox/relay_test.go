@@ -219,11 +219,10 @@ func TestShutdownHandsBackWhatHangs(t *testing.T) {
 	}
 }
 
-// TestWithoutPreparedStatements uses the mode for transaction poolers.
-func TestWithoutPreparedStatements(t *testing.T) {
+func TestBehindATransactionPooler(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.New(t)
-	pg.VideoURL += "&default_query_exec_mode=exec"
+	pg.VideoURL = pg.Pooled(t, pg.VideoURL)
 	b := newBenchOn(t, pg)
 	e := event("a", 2)
 	e.SourceEventID = uuid.New()

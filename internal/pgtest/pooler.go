@@ -1,0 +1,245 @@
+package pgtest
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+)
+
+// Pooled returns rawURL by way of a transaction pooler, and with what such a URL
+// has to say (default_query_exec_mode=exec). Each transaction gets the session that
+// has been idle for longest, and leaves there what it prepared, set or listens to.
+func (*DB) Pooled(tb testing.TB, rawURL string) string {
+	tb.Helper()
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		tb.Fatalf("pgtest: %v", err)
+	}
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatalf("pgtest: %v", err)
+	}
+	tb.Cleanup(func() { _ = lis.Close() })
+	p := &pooler{to: u.Host, idle: map[string][]*backend{}}
+	go func() {
+		for {
+			conn, err := lis.Accept()
+			if err != nil {
+				return
+			}
+			go p.serve(conn)
+		}
+	}()
+	u.Host = lis.Addr().String()
+	query := u.Query()
+	query.Set("default_query_exec_mode", "exec")
+	u.RawQuery = query.Encode()
+	return u.String()
+}
+
+// minIdle sessions of a kind are there before one is used again, so that two
+// transactions of one client do not meet.
+const minIdle = 2
+
+type pooler struct {
+	to string
+
+	mu   sync.Mutex
+	idle map[string][]*backend // by start-up message
+}
+
+// backend is a session of the server's. While it has a client, that owns it.
+type backend struct {
+	net.Conn
+
+	startup []byte
+
+	mu     sync.Mutex
+	client *client
+}
+
+// client is one end of the pooler's, in one transaction at a time.
+type client struct {
+	net.Conn
+
+	mu sync.Mutex
+	in *backend
+	// owed counts the answers that are still to come, and begun says that there is
+	// a part of a request which is owed none yet.
+	owed  int
+	begun bool
+}
+
+func (p *pooler) serve(conn net.Conn) {
+	defer conn.Close()
+	startup, err := readStartup(conn)
+	if err != nil {
+		return
+	}
+	c := &client{Conn: conn}
+	// The client is greeted as it would be by a server.
+	if err := p.dial(startup, conn); err != nil {
+		return
+	}
+	for {
+		m, err := readMessage(conn)
+		if err != nil || m[0] == 'X' {
+			break
+		}
+		if err := p.send(c, startup, m); err != nil {
+			break
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.in != nil {
+		_ = c.in.Close() // in the middle of a transaction
+	}
+}
+
+// send passes a message on to c's session.
+func (p *pooler) send(c *client, startup, m []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.in == nil {
+		p.mu.Lock()
+		idle := p.idle[string(startup)]
+		if len(idle) >= minIdle {
+			c.in, p.idle[string(startup)] = idle[0], idle[1:]
+		}
+		p.mu.Unlock()
+		if c.in == nil {
+			if err := p.dial(startup, io.Discard); err != nil {
+				return err
+			}
+			continue
+		}
+		c.in.mu.Lock()
+		c.in.client = c
+		c.in.mu.Unlock()
+	}
+	c.begun = true
+	if m[0] == 'Q' || m[0] == 'S' {
+		c.owed, c.begun = c.owed+1, false
+	}
+	_, err := c.in.Write(m)
+	return err
+}
+
+// dial adds an idle session, whose greeting it copies.
+func (p *pooler) dial(startup []byte, greeting io.Writer) error {
+	conn, err := net.Dial("tcp", p.to) //nolint:noctx // it is on this machine
+	if err != nil {
+		return err
+	}
+	if _, err := conn.Write(startup); err != nil {
+		return err
+	}
+	s := &backend{Conn: conn, startup: startup}
+	for {
+		m, err := readMessage(conn)
+		if err != nil {
+			return err
+		}
+		if _, err := greeting.Write(m); err != nil {
+			return err
+		}
+		if m[0] == 'E' {
+			return errors.New("the server refuses the session")
+		}
+		if m[0] == 'Z' {
+			break
+		}
+	}
+	p.release(s)
+	go p.answer(s)
+	return nil
+}
+
+func (p *pooler) release(s *backend) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.idle[string(s.startup)] = append(p.idle[string(s.startup)], s)
+}
+
+// answer passes on what s says to whoever has it; what it says to nobody, such as
+// a notification, is lost.
+func (p *pooler) answer(s *backend) {
+	defer s.Close()
+	for {
+		m, err := readMessage(s.Conn)
+		s.mu.Lock()
+		c := s.client
+		s.mu.Unlock()
+		if err != nil {
+			if c != nil {
+				_ = c.Close()
+			}
+			return
+		}
+		if c != nil {
+			if _, err := c.Write(m); err != nil {
+				return
+			}
+			p.ended(c, s, m)
+		}
+	}
+}
+
+// ended takes s from c when m is the end of a transaction.
+func (p *pooler) ended(c *client, s *backend, m []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m[0] != 'Z' {
+		return
+	}
+	c.owed--
+	if c.owed > 0 || c.begun || m[5] != 'I' {
+		return
+	}
+	c.in = nil
+	s.mu.Lock()
+	s.client = nil
+	s.mu.Unlock()
+	p.release(s)
+}
+
+// readStartup declines encryption, which comes before.
+func readStartup(conn net.Conn) ([]byte, error) {
+	for {
+		var size [4]byte
+		if _, err := io.ReadFull(conn, size[:]); err != nil {
+			return nil, err
+		}
+		m := make([]byte, binary.BigEndian.Uint32(size[:]))
+		copy(m, size[:])
+		if _, err := io.ReadFull(conn, m[4:]); err != nil {
+			return nil, err
+		}
+		switch binary.BigEndian.Uint32(m[4:]) {
+		case 80877103, 80877104: // TLS, GSSAPI
+			if _, err := conn.Write([]byte("N")); err != nil {
+				return nil, err
+			}
+		case 80877102:
+			return nil, errors.New("a request to cancel is not served")
+		default:
+			return m, nil
+		}
+	}
+}
+
+func readMessage(r io.Reader) ([]byte, error) {
+	var head [5]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return nil, err
+	}
+	m := make([]byte, 1+binary.BigEndian.Uint32(head[1:]))
+	copy(m, head[:])
+	_, err := io.ReadFull(r, m[5:])
+	return m, err
+}

@@ -1,0 +1,62 @@
+package inbox
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"example.com/lockstep/pkg/eventing"
+)
+
+// Each statement, in the mode in which pgx does not ask what it takes, and each
+// transaction in another session.
+func TestBehindATransactionPooler(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.db = b.pg.Pool(t, b.pg.Pooled(t, b.pg.CatalogURL))
+	c := b.consumer(t)
+	failing := event("failing", 1)
+	b.setSpoil(func(e eventing.Event) error {
+		if e.ID == failing.ID {
+			return eventing.Permanent(errors.New("teapot"))
+		}
+		return nil
+	})
+	b.setOwner("gap", 2)
+	c.enter(t.Context())
+	a := event("a", 1)
+	c.finish(t, delivered(a), delivered(event("gap", 3)), delivered(event("gap", 2)), delivered(failing))
+	c.finish(t, delivered(a), c.again(a), c.again(event("b", 1)))
+	reused := event("c", 1)
+	reused.ID = a.ID
+	c.finish(t, c.again(reused))
+	given := c.again(event("given", 1))
+	if err := c.begin(t.Context(), []*delivery{given}); err != nil || given.begun != 1 {
+		t.Errorf("begun %d times, %v", given.begun, err)
+	}
+	c.giveBack(t.Context(), given)
+	returned := c.again(event("given", 1))
+	returned.change.Event.ID, returned.before = given.id(), true
+	if err := c.beginAgain(t.Context(), returned); err != nil || returned.begun != 1 {
+		t.Errorf("begun %d times again, %v", returned.begun, err)
+	}
+	if err := c.store.note(t.Context(), given, "why"); err != nil {
+		t.Error(err)
+	}
+	if err := c.store.refresh(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n := b.count(t, withDone); n != 4 {
+		t.Errorf("%d events are done, want 4", n)
+	}
+	if n := b.count(t, `SELECT count(*) FROM inbox WHERE status = 'dead'`); n != 1 || len(b.deadLettered("")) != 2 {
+		t.Errorf("%d are dead, want 1 and the one with another's id: %v", n, b.deadLettered(""))
+	}
+	if n, err := c.store.purge(t.Context(), -time.Hour); err != nil || n != 4 {
+		t.Errorf("%d purged, %v", n, err)
+	}
+	c.leave(t.Context(), nil)
+	if n := b.count(t, `SELECT count(*) FROM inbox_runs`); n != 0 {
+		t.Error("it has not left")
+	}
+}

@@ -1,0 +1,34 @@
+package services_test
+
+import (
+	"testing"
+
+	"example.com/lockstep/internal/localbroker"
+)
+
+// TestBehindATransactionPooler tells the stories that need the most of a database
+// where no session can be relied upon and nobody hears a notification, and types
+// the runbook there.
+func TestBehindATransactionPooler(t *testing.T) {
+	b := startBroker(t, localbroker.Local)
+	t.Setenv("PUBSUB_EMULATOR_HOST", b.addr) // services of this process find the broker so
+	for name, tell := range map[string]func(t *testing.T, w *world){
+		"a write is read fresh":                   writeIsReadFresh,
+		"the owner answers":                       ownerAnswersWhenBehind,
+		"a session sees its writes":               sessionSeesItsWrites,
+		"events out of order end right":           disorderEndsRight,
+		"a gap is repaired from the owner":        gapIsRepaired,
+		"an engagement comes, goes and returns":   engagementReturns,
+		"a session sees its engagements":          sessionSeesItsEngagements,
+		"the database fails over":                 databaseFailsOver,
+		"an operator retries, redrives, gives up": runbook,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, b)
+			w.pg.VideoURL, w.pg.CatalogURL = w.pg.Pooled(t, w.pg.VideoURL), w.pg.Pooled(t, w.pg.CatalogURL)
+			w.diary(t)
+			tell(t, w)
+		})
+	}
+}
