@@ -1,0 +1,62 @@
+package catalog
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/internal/fresh"
+	"example.com/lockstep/internal/problem"
+)
+
+// While a lock keeps every search from ending, half of the connections are for
+// others, and no more searches wait than there are places for.
+func TestSearchesLeaveConnectionsToOthers(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(ctx, f.pool.Config().ConnConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	lock, err := conn.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lock.Exec(ctx, `LOCK TABLE video_projection IN ACCESS EXCLUSIVE MODE`); err != nil {
+		t.Fatal(err)
+	}
+
+	half := f.pool.Config().MaxConns / 2
+	places := 17 * int(half)
+	const turnedAway = 20
+	ended := make(chan error)
+	for range places + turnedAway {
+		go func() {
+			_, err := f.service.List(ctx, Query{Title: "x"}, fresh.Demand{})
+			ended <- err
+		}()
+	}
+	for range turnedAway {
+		if p := problem.From(<-ended); p == nil || p.Reason != "TOO_MANY_SEARCHES" || p.RetryAfter == 0 {
+			t.Errorf("a search without a place: %v", p)
+		}
+	}
+	eventually(t, func() bool { return f.pool.Stat().AcquiredConns() == half })
+	if _, err := f.service.ListEngagements(ctx, EngagementQuery{UserID: uuid.NewString()}, fresh.Demand{}); err != nil {
+		t.Errorf("another read: %v", err)
+	}
+	if err := lock.Rollback(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for range places {
+		if err := <-ended; err != nil {
+			t.Errorf("a search with a place: %v", err)
+		}
+	}
+}
