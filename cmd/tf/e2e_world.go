@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -152,6 +153,10 @@ func (w *world) prepare(ctx context.Context, v variables) error {
 	}
 	if err := w.module.apply(ctx, v, targets...); err != nil {
 		return err
+	}
+	// The README asks for it before there is anything else.
+	if connection, err := w.module.terraform(ctx, "output", "-raw", "sql_connection"); err != nil || !bytes.HasSuffix(connection, []byte(":lockstep")) {
+		return fmt.Errorf("terraform output -raw sql_connection: %q, %w, want the instance's", connection, err)
 	}
 	w.did("apply what comes first", strings.Join(targets, " "))
 	for _, service := range []migrations.Service{migrations.Video, migrations.Catalog} {

@@ -94,6 +94,40 @@ resource "google_monitoring_alert_policy" "jobs" {
   }
 }
 
+# A schedule that is paused, or may not run its job, fails nothing: it is only silent,
+# and so are the events that a sleeping video has left behind.
+resource "google_monitoring_alert_policy" "drain" {
+  count = var.video.drain_schedule == null ? 0 : 1
+
+  display_name          = "lockstep: nobody drains the outbox"
+  combiner              = "OR"
+  notification_channels = var.notification_channels
+
+  conditions {
+    display_name = "no successful execution for two hours"
+
+    condition_absent {
+      filter = join(" AND ", [
+        "resource.type = \"cloud_run_job\"",
+        "resource.labels.job_name = \"${google_cloud_run_v2_job.video_outbox.name}\"",
+        "metric.type = \"run.googleapis.com/job/completed_execution_count\"",
+        "metric.labels.result = \"succeeded\"",
+      ])
+      duration = "7200s"
+
+      aggregations {
+        alignment_period   = "60s"
+        per_series_aligner = "ALIGN_DELTA"
+      }
+    }
+  }
+
+  documentation {
+    mime_type = "text/markdown"
+    content   = "gcloud scheduler jobs describe video-drain --location=${var.region} shows whether it is paused, and how its last attempt ended. Runbook: \"Publishing without a service that always runs\"."
+  }
+}
+
 resource "google_monitoring_dashboard" "pubsub" {
   dashboard_json = jsonencode({
     displayName = "lockstep: Pub/Sub"

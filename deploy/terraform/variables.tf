@@ -47,7 +47,8 @@ variable "video" {
     image: by digest. min_instances: at least 1, since the relay works between requests; 0 only with drain_schedule.
     max_instances: of all revisions together; each holds a pool of database connections.
     workers: further instances without an address, which only relay.
-    drain_schedule: cron, in UTC; a job that publishes what instances have left behind when they went to sleep.
+    drain_schedule: cron, in UTC, hourly or more often; a job that publishes what instances have left behind when
+    they went to sleep.
   EOT
   type = object({
     image          = string

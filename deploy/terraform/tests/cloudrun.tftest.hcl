@@ -145,7 +145,7 @@ run "nothing_extra" {
   command = plan
 
   assert {
-    condition     = length(google_cloud_run_v2_worker_pool.video) + length(google_cloud_run_v2_worker_pool.catalog) + length(google_cloud_scheduler_job.video_drain) + length(google_sql_database_instance.main) + length(google_iam_workload_identity_pool.ci) == 0
+    condition     = length(google_cloud_run_v2_worker_pool.video) + length(google_cloud_run_v2_worker_pool.catalog) + length(google_cloud_scheduler_job.video_drain) + length(google_monitoring_alert_policy.drain) + length(google_sql_database_instance.main) + length(google_iam_workload_identity_pool.ci) == 0
     error_message = "Workers, schedule, database and CI are for those who ask for them."
   }
 }

@@ -15,6 +15,7 @@ run "alerts" {
   command = apply
 
   variables {
+    video                 = { image = "x/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", min_instances = 0, drain_schedule = "*/5 * * * *" }
     notification_channels = ["projects/acme-test/notificationChannels/1"]
   }
 
@@ -42,12 +43,19 @@ run "alerts" {
     error_message = "Migrations and the drain must be watched."
   }
   assert {
+    condition = (
+      strcontains(google_monitoring_alert_policy.drain[0].conditions[0].condition_absent[0].filter, "\"${google_cloud_run_v2_job.video_outbox.name}\"") &&
+      strcontains(google_monitoring_alert_policy.drain[0].conditions[0].condition_absent[0].filter, "\"succeeded\"")
+    )
+    error_message = "A drain that no longer runs must be noticed: a schedule that is paused fails nothing."
+  }
+  assert {
     condition     = google_monitoring_alert_policy.jobs.alert_strategy[0].auto_close == "1800s"
     error_message = "A failed job's incident must close by itself, as soon as Google lets it: while it is open, the next failure tells nobody."
   }
   assert {
     condition = alltrue([
-      for policy in concat(values(google_monitoring_alert_policy.subscriptions), [google_monitoring_alert_policy.jobs]) :
+      for policy in concat(values(google_monitoring_alert_policy.subscriptions), [google_monitoring_alert_policy.jobs], google_monitoring_alert_policy.drain) :
       policy.notification_channels == tolist(["projects/acme-test/notificationChannels/1"])
     ])
     error_message = "Alerts must reach notification_channels."
