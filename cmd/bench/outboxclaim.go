@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/cmd/bench/measure"
+	"example.com/lockstep/cmd/bench/outbox/backlog"
 	"example.com/lockstep/cmd/bench/rig/postgres"
 	"example.com/lockstep/cmd/bench/rig/relay"
 	"example.com/lockstep/pkg/eventing"
@@ -18,13 +19,19 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// What a claim of new events costs, in tables in all states that an outbox gets
-// into.
+// claimVolume is how much of it is done.
+type claimVolume struct {
+	claims int     // timed in each state of the table
+	scale  float64 // of the states
+}
+
+var claimVolumes = [...]claimVolume{measure.Quick: {3, 0.01}, measure.Normal: {15, 1}, measure.Full: {30, 1}}
 
 // claimed is how many events a timed claim finds, one of each of as many
 // aggregates.
 const claimed = 100
 
+// outboxClaims returns the series.
 func outboxClaims(p *postgres.Server) []measure.Series {
 	k := &states{server: p, kept: map[string]*postgres.Database{}}
 	in := func(title string, from measure.Size, suffix string, states ...state) measure.Series {
@@ -61,7 +68,7 @@ func claimMedians(took, walks [][]time.Duration) (values []float64) {
 // a relay does every few seconds.
 func (k *states) claiming(suffix string, states []state) measure.Measurement {
 	m := measure.Measurement{Run: func(ctx context.Context, size measure.Size) (measure.Reading, error) {
-		v := outboxVolumes[size]
+		v := claimVolumes[size]
 		took, walks := make([][]time.Duration, len(states)), make([][]time.Duration, len(states))
 		for turn := range v.claims {
 			for i, s := range states {
@@ -156,13 +163,13 @@ const drainedEvents = 20_000
 func (k *states) draining(name string, s state) measure.Measurement {
 	return measure.Measurement{
 		Figures: []measure.Figure{{Name: name, Unit: "event/s", Note: s.note + "; a publish costs nothing"}},
-		Run: measure.Single(outboxVolumes, func(ctx context.Context, v outboxVolume) (float64, error) {
+		Run: measure.Single(claimVolumes, func(ctx context.Context, v claimVolume) (float64, error) {
 			d, err := k.keep(ctx, s, v.scale)
 			if err != nil {
 				return 0, err
 			}
 			n := scaled(drainedEvents, v.scale)
-			since, err := appendBacklog(ctx, d, backlog{n / 2, 2})
+			since, err := appendBacklog(ctx, d, backlog.Backlog{Aggregates: n / 2, Versions: 2})
 			if err != nil {
 				return 0, err
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/cmd/bench/measure"
+	"example.com/lockstep/cmd/bench/outbox/backlog"
 	"example.com/lockstep/cmd/bench/report"
 	"example.com/lockstep/cmd/bench/rig/postgres"
 	"example.com/lockstep/cmd/bench/rig/process"
@@ -19,9 +20,19 @@ import (
 	"example.com/lockstep/pkg/localpubsub"
 )
 
-// What a relay costs that has nothing to do, and what a refused event costs the
-// others.
+// costVolume is how much of it is done.
+type costVolume struct {
+	idle    time.Duration // of an idle relay
+	refused int           // events beside a refused one
+}
 
+var costVolumes = [...]costVolume{
+	measure.Quick:  {time.Second, 1_000},
+	measure.Normal: {20 * time.Second, 10_000},
+	measure.Full:   {time.Minute, 10_000},
+}
+
+// outboxCosts returns the series.
 func outboxCosts(p *postgres.Server) []measure.Series {
 	return []measure.Series{
 		{Title: "outbox: a relay with nothing to do", Runs: 1, Measurements: []measure.Measurement{idling(p)}},
@@ -47,7 +58,7 @@ func idling(p *postgres.Server) measure.Measurement {
 			{Name: "relay.idle_cpu_percent", Unit: "%", Note: "of a core, the relay's process and its sessions on a private server"},
 		},
 		Run: func(ctx context.Context, size measure.Size) (_ measure.Reading, err error) {
-			limit := outboxVolumes[size].idle
+			limit := costVolumes[size].idle
 			d, err := p.Fresh(ctx)
 			if err != nil {
 				return measure.Reading{}, err
@@ -105,14 +116,14 @@ func besideRefused(p *postgres.Server, name string, refused bool) measure.Measur
 	const versions, middle = 10, 5
 	return measure.Measurement{
 		Figures: []measure.Figure{{Name: name, Unit: "ms"}},
-		Run: measure.Single(outboxVolumes, func(ctx context.Context, v outboxVolume) (float64, error) {
-			b := backlog{v.refused / versions, versions}
-			return b.onDatabase(ctx, p, func(ctx context.Context, d *postgres.Database) (_ float64, err error) {
+		Run: measure.Single(costVolumes, func(ctx context.Context, v costVolume) (float64, error) {
+			b := backlog.Backlog{Aggregates: v.refused / versions, Versions: versions}
+			return b.OnDatabase(ctx, p, func(ctx context.Context, d *postgres.Database) (_ float64, err error) {
 				var faults []localpubsub.Fault
 				if refused {
-					faults = append(faults, localpubsub.Fault{Kind: localpubsub.Reject, Key: b.id(0, middle).String()})
+					faults = append(faults, localpubsub.Fault{Kind: localpubsub.Reject, Key: b.ID(0, middle).String()})
 				}
-				o, err := relay.Open(ctx, latencyOfPublish, faults...)
+				o, err := relay.Open(ctx, relay.Latency, faults...)
 				if err != nil {
 					return 0, err
 				}
@@ -122,8 +133,8 @@ func besideRefused(p *postgres.Server, name string, refused bool) measure.Measur
 					return 0, err
 				}
 				defer c.Close()
-				o.Ignored = b.key(0)
-				o.Expect(b.events() - versions)
+				o.Ignored = b.Key(0)
+				o.Expect(b.Events() - versions)
 				start := time.Now()
 				c.Start(ctx)
 				err = o.Await(ctx)

@@ -9,6 +9,7 @@ import (
 
 	"example.com/lockstep/cmd/bench/load"
 	"example.com/lockstep/cmd/bench/measure"
+	"example.com/lockstep/cmd/bench/outbox/backlog"
 	"example.com/lockstep/cmd/bench/rig/broker"
 	"example.com/lockstep/cmd/bench/rig/postgres"
 	"example.com/lockstep/cmd/bench/rig/relay"
@@ -20,12 +21,20 @@ const (
 	// slices is how many parts a run has, so that the relay and the bare client
 	// meet the same machine.
 	slicesOfLatency = 10
-	// latencyOfPublish is the broker's.
-	latencyOfPublish = 5 * time.Millisecond
 )
 
-// outboxLatency is how long it takes from the end of a commit to the broker's
-// acknowledgement.
+// latencyVolumes say how many events are timed at low load, and how long a flood
+// lasts.
+var latencyVolumes = [...]struct {
+	samples int
+	flood   time.Duration
+}{
+	measure.Quick:  {100, 200 * time.Millisecond},
+	measure.Normal: {2_000, time.Second},
+	measure.Full:   {5_000, 3 * time.Second},
+}
+
+// outboxLatency returns the series.
 func outboxLatency(p *postgres.Server) []measure.Series {
 	low := measure.Series{Title: fmt.Sprintf("outbox: commit to publish at low load, %d events/s, a publish takes 5 ms", lowLoad), Runs: 5}
 	for _, relays := range []int{1, 4} {
@@ -47,9 +56,9 @@ func outboxLatency(p *postgres.Server) []measure.Series {
 // atLowLoad measures both in turns: events through the relay, and bare publishes.
 func atLowLoad(p *postgres.Server, relays int, suffix string) measure.Measurement {
 	m := measure.Measurement{Run: func(ctx context.Context, size measure.Size) (measure.Reading, error) {
-		at := relay.Relaying{Relays: relays, Latency: latencyOfPublish}
+		at := relay.Relaying{Relays: relays, Latency: relay.Latency}
 		return relay.WhileRelaying(ctx, p, at, func(ctx context.Context, s *relay.Stage) (measure.Reading, error) {
-			n := outboxVolumes[size].samples / slicesOfLatency
+			n := latencyVolumes[size].samples / slicesOfLatency
 			var bare, relayed []time.Duration
 			for range slicesOfLatency {
 				took, err := load.Paced(ctx, lowLoad, n, func(ctx context.Context, _ int) error { return publishOne(ctx, s.Outlet) })
@@ -83,9 +92,9 @@ func atHalfLoad(p *postgres.Server) measure.Measurement {
 			{Name: "relay.half_load_p50_ms", Unit: "ms"}, {Name: "relay.half_load_p99_ms", Unit: "ms"},
 		},
 		Run: func(ctx context.Context, size measure.Size) (measure.Reading, error) {
-			at := relay.Relaying{Relays: 1, Latency: latencyOfPublish}
+			at := relay.Relaying{Relays: 1, Latency: relay.Latency}
 			return relay.WhileRelaying(ctx, p, at, func(ctx context.Context, s *relay.Stage) (measure.Reading, error) {
-				limit := outboxVolumes[size].writing
+				limit := latencyVolumes[size].flood
 				full, err := s.Flood(ctx, limit)
 				if err != nil {
 					return measure.Reading{}, err
@@ -106,10 +115,10 @@ func atHalfLoad(p *postgres.Server) measure.Measurement {
 
 // publishOne publishes one message of a key of its own.
 func publishOne(ctx context.Context, o *relay.Outlet) error {
-	r := row{
+	r := backlog.Row{
 		ID: uuid.Must(uuid.NewV7()), EventType: "VideoCreated", Version: 1, SchemaVersion: 1,
 		Payload: relay.Payload, OccurredAt: time.Now(),
 	}
 	r.AggregateID = r.ID.String()
-	return broker.Publish(ctx, o.Client, r.message())
+	return broker.Publish(ctx, o.Client, r.Message())
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
@@ -13,39 +12,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/lockstep/cmd/bench/measure"
+	"example.com/lockstep/cmd/bench/outbox/backlog"
 	"example.com/lockstep/cmd/bench/rig/broker"
 	"example.com/lockstep/cmd/bench/rig/relay"
-	"example.com/lockstep/pkg/eventing"
 )
-
-// What the relay is measured against: the source document's loop, the client
-// alone, and the simplest statements alone.
-
-// row is an event as a loop that people write by hand reads it.
-type row struct {
-	ID            uuid.UUID
-	AggregateType string
-	AggregateID   string
-	EventType     string
-	Version       int64
-	SchemaVersion int
-	Payload       []byte
-	OccurredAt    time.Time
-}
-
-const rowColumns = `o.id, o.aggregate_type, o.aggregate_id, o.event_type, o.version, o.schema_version, o.payload, o.occurred_at`
-
-// message has the attributes of the source document.
-func (r row) message() *pubsubpb.PubsubMessage {
-	return &pubsubpb.PubsubMessage{Data: r.Payload, OrderingKey: r.AggregateID, Attributes: map[string]string{
-		eventing.AttrEventID:       r.ID.String(),
-		eventing.AttrEventType:     r.EventType,
-		eventing.AttrAggregateID:   r.AggregateID,
-		eventing.AttrVersion:       strconv.FormatInt(r.Version, 10),
-		eventing.AttrSchemaVersion: strconv.Itoa(r.SchemaVersion),
-		eventing.AttrOccurredAt:    r.OccurredAt.Format(time.RFC3339Nano),
-	}}
-}
 
 // The source document's statements.
 const (
@@ -62,7 +32,7 @@ const (
 		   SET lock_token = $1, locked_at = now()
 		  FROM cte
 		 WHERE o.id = cte.id
-		RETURNING ` + rowColumns
+		RETURNING ` + backlog.Columns
 	seedMark = `
 		UPDATE app_outbox
 		   SET published_at = now(), lock_token = NULL, locked_at = NULL
@@ -86,7 +56,7 @@ func seedRelay(ctx context.Context, db *pgxpool.Pool, o *relay.Outlet, limit tim
 			break
 		}
 		for _, r := range rows {
-			if err := broker.Publish(ctx, o.Client, r.message()); err != nil {
+			if err := broker.Publish(ctx, o.Client, r.Message()); err != nil {
 				return 0, err
 			}
 			if _, err := db.Exec(ctx, seedMark, r.ID, token); err != nil {
@@ -101,12 +71,12 @@ func seedRelay(ctx context.Context, db *pgxpool.Pool, o *relay.Outlet, limit tim
 	return measure.PerSecond(done, start), nil
 }
 
-func claimRows(ctx context.Context, db *pgxpool.Pool, claim string, args ...any) ([]row, error) {
+func claimRows(ctx context.Context, db *pgxpool.Pool, claim string, args ...any) ([]backlog.Row, error) {
 	rows, err := db.Query(ctx, claim, args...)
 	if err != nil {
 		return nil, fmt.Errorf("claim: %w", err)
 	}
-	return pgx.CollectRows(rows, pgx.RowToStructByPos[row])
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[backlog.Row])
 }
 
 // bareBatch is how many events the relay claims at most.
@@ -122,7 +92,7 @@ const (
 		       SELECT id FROM bare_outbox
 		        WHERE published_at IS NULL AND lock_token IS NULL
 		        ORDER BY occurred_at LIMIT $2 FOR UPDATE SKIP LOCKED))
-		RETURNING ` + rowColumns
+		RETURNING ` + backlog.Columns
 	bareMark = `
 		UPDATE bare_outbox
 		   SET published_at = now(), lock_token = NULL, locked_at = NULL
@@ -161,21 +131,21 @@ const (
 
 // bareClient publishes the backlog from memory: for each aggregate one request
 // after the other, for all of them at once.
-func bareClient(ctx context.Context, o *relay.Outlet, b backlog) (float64, error) {
+func bareClient(ctx context.Context, o *relay.Outlet, b backlog.Backlog) (float64, error) {
 	now := time.Now().UTC()
 	requests, ctx := errgroup.WithContext(ctx)
 	requests.SetLimit(bareRequests)
 	start := time.Now()
-	for a := range b.aggregates {
+	for a := range b.Aggregates {
 		requests.Go(func() error {
-			messages := make([]*pubsubpb.PubsubMessage, 0, min(b.versions, barePerRequest))
-			for v := 1; v <= b.versions; v++ {
-				r := row{
-					ID: uuid.UUID{byte(a), byte(a >> 8), byte(v)}, AggregateID: b.key(a), EventType: "VideoUpdated",
+			messages := make([]*pubsubpb.PubsubMessage, 0, min(b.Versions, barePerRequest))
+			for v := 1; v <= b.Versions; v++ {
+				r := backlog.Row{
+					ID: uuid.UUID{byte(a), byte(a >> 8), byte(v)}, AggregateID: b.Key(a), EventType: "VideoUpdated",
 					Version: int64(v), SchemaVersion: 1, Payload: relay.Payload, OccurredAt: now,
 				}
-				messages = append(messages, r.message())
-				if len(messages) == barePerRequest || v == b.versions {
+				messages = append(messages, r.Message())
+				if len(messages) == barePerRequest || v == b.Versions {
 					if err := broker.Publish(ctx, o.Client, messages...); err != nil {
 						return err
 					}
@@ -186,5 +156,5 @@ func bareClient(ctx context.Context, o *relay.Outlet, b backlog) (float64, error
 		})
 	}
 	err := requests.Wait()
-	return measure.PerSecond(b.events(), start), err
+	return measure.PerSecond(b.Events(), start), err
 }

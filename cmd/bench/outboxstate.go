@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/cmd/bench/outbox/backlog"
 	"example.com/lockstep/cmd/bench/rig/postgres"
 	"example.com/lockstep/cmd/bench/rig/relay"
 )
@@ -152,7 +153,7 @@ func waiting(rows int, parked bool) func(context.Context, *pgx.Conn, float64) er
 
 // appendBacklog adds a backlog of aggregates of its own, and returns the first
 // transaction that may have done it.
-func appendBacklog(ctx context.Context, d *postgres.Database, b backlog) (since string, err error) {
+func appendBacklog(ctx context.Context, d *postgres.Database, b backlog.Backlog) (since string, err error) {
 	err = d.AsAdmin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		if err := conn.QueryRow(ctx, `SELECT pg_current_xact_id()::text`).Scan(&since); err != nil {
 			return err
@@ -161,7 +162,7 @@ func appendBacklog(ctx context.Context, d *postgres.Database, b backlog) (since 
 		_, err := conn.Exec(ctx, `
 			INSERT INTO video.outbox (id, aggregate_type, aggregate_id, event_type, version, payload)
 			SELECT gen_random_uuid(), 'video', $3 || a, 'VideoUpdated', v, $4
-			  FROM generate_series(1, $1::int) v, generate_series(0, $2::int - 1) a`, b.versions, b.aggregates, prefix, relay.Payload)
+			  FROM generate_series(1, $1::int) v, generate_series(0, $2::int - 1) a`, b.Versions, b.Aggregates, prefix, relay.Payload)
 		return err
 	})
 	return since, err

@@ -14,15 +14,16 @@ import (
 
 	"example.com/lockstep/cmd/bench/load"
 	"example.com/lockstep/cmd/bench/measure"
+	"example.com/lockstep/cmd/bench/outbox/backlog"
 	"example.com/lockstep/cmd/bench/rig/postgres"
 	"example.com/lockstep/cmd/bench/rig/relay"
 	"example.com/lockstep/pkg/eventing/outbox"
 )
 
-// The write path: transactions that create a video, as the service does it but
-// for its idempotency keys. A relay is there to be woken, and to wake others, but
-// it publishes nothing: its topic is missing. What publishing costs is another
-// series.
+// writeVolumes are the time that each side has in all.
+var writeVolumes = [...]time.Duration{
+	measure.Quick: 200 * time.Millisecond, measure.Normal: time.Second, measure.Full: 3 * time.Second,
+}
 
 // write is what is done in one transaction, and after it.
 type write struct {
@@ -96,6 +97,7 @@ var (
 // figureName is that of a side at so many writers.
 func (w write) figureName(writers int) string { return "write." + w.name + "_" + strconv.Itoa(writers) }
 
+// outboxWriting returns the series.
 func outboxWriting(p *postgres.Server) []measure.Series {
 	vs := func(name string, of, to write, writers int, note string) measure.Derived {
 		return measure.Ratio(name+"_"+strconv.Itoa(writers), of.figureName(writers), to.figureName(writers), note)
@@ -120,12 +122,12 @@ func outboxWriting(p *postgres.Server) []measure.Series {
 // fraction of a second: commits are at the mercy of whatever the machine does.
 func writing(p *postgres.Server, writers int, sides ...write) measure.Series {
 	m := measure.Measurement{Run: func(ctx context.Context, size measure.Size) (_ measure.Reading, err error) {
-		d, err := p.CopyOf(ctx, "the source document's tables", sourceTables)
+		d, err := p.CopyOf(ctx, "the source document's tables", backlog.SourceTables)
 		if err != nil {
 			return measure.Reading{}, err
 		}
 		defer func() { err = errors.Join(err, d.Drop(ctx)) }()
-		rates, err := writes(ctx, d, sides, writers, outboxVolumes[size].writing)
+		rates, err := writes(ctx, d, sides, writers, writeVolumes[size])
 		return measure.Reading{Values: rates}, err
 	}}
 	for _, w := range sides {

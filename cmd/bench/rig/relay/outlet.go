@@ -43,8 +43,12 @@ type Outlet struct {
 	reached      chan struct{} // closed when count is goal
 }
 
-// Instant is the latency of a publish that costs nothing at all.
-const Instant = time.Duration(-1)
+const (
+	// Latency is that of a publish where it costs something.
+	Latency = 5 * time.Millisecond
+	// Instant is that of one that costs nothing at all.
+	Instant = time.Duration(-1)
+)
 
 // Open returns an outlet to a broker that takes latency for each publish and has
 // faults, or to none: where latency is [Instant], every publish is answered at once.

@@ -1,4 +1,6 @@
-package main
+// Package backlog is events that wait in an outbox: in the project's own, in the source
+// document's, and in the simplest one that there can be.
+package backlog
 
 import (
 	"context"
@@ -15,25 +17,26 @@ import (
 	"example.com/lockstep/cmd/bench/rig/relay"
 )
 
-// backlog is what waits to be relayed: so many versions of so many aggregates, as
+// Backlog is what waits to be relayed: so many versions of so many aggregates, as
 // if each had been committed in turn.
-type backlog struct{ aggregates, versions int }
+type Backlog struct{ Aggregates, Versions int }
 
-func (b backlog) events() int { return b.aggregates * b.versions }
+// Events is how many there are.
+func (b Backlog) Events() int { return b.Aggregates * b.Versions }
 
-// id is that of an event which fill has made, of an aggregate counted from 0.
-func (b backlog) id(aggregate, version int) uuid.UUID {
+// ID is that of an event which fill has made, of an aggregate counted from 0.
+func (b Backlog) ID(aggregate, version int) uuid.UUID {
 	id := uuid.MustParse("00000000-0000-7000-8000-000000000000")
-	binary.BigEndian.PutUint32(id[12:], uint32(version*b.aggregates+aggregate))
+	binary.BigEndian.PutUint32(id[12:], uint32(version*b.Aggregates+aggregate))
 	return id
 }
 
-// key is an aggregate's id.
-func (backlog) key(aggregate int) string { return "aggregate-" + strconv.Itoa(aggregate) }
+// Key is an aggregate's id.
+func (Backlog) Key(aggregate int) string { return "aggregate-" + strconv.Itoa(aggregate) }
 
-// sourceTables makes the source document's outbox, as it stands there but for its
+// SourceTables makes the source document's outbox, as it stands there but for its
 // place, and one with the simplest index that answers a claim.
-func sourceTables(ctx context.Context, conn *pgx.Conn) error {
+func SourceTables(ctx context.Context, conn *pgx.Conn) error {
 	_, err := conn.Exec(ctx, sourceOutboxes)
 	return err
 }
@@ -62,8 +65,8 @@ CREATE INDEX ON video.bare_outbox (occurred_at) WHERE published_at IS NULL;
 GRANT SELECT, INSERT, UPDATE ON video.app_outbox, video.bare_outbox TO video_service`
 
 // fill puts the backlog into the outbox, and into the two others.
-func (b backlog) fill(ctx context.Context, conn *pgx.Conn) error {
-	if err := sourceTables(ctx, conn); err != nil {
+func (b Backlog) fill(ctx context.Context, conn *pgx.Conn) error {
+	if err := SourceTables(ctx, conn); err != nil {
 		return err
 	}
 	const rows = `
@@ -72,7 +75,7 @@ func (b backlog) fill(ctx context.Context, conn *pgx.Conn) error {
 		       'aggregate-' || a, 'VideoUpdated', v, $3, now() + (v * $1 + a) * interval '1 microsecond'
 		  FROM generate_series(1, $2::int) v, generate_series(0, $1::int - 1) a`
 	for _, table := range []string{"outbox", "app_outbox", "bare_outbox"} {
-		if _, err := conn.Exec(ctx, fmt.Sprintf(rows, table), b.aggregates, b.versions, relay.Payload); err != nil {
+		if _, err := conn.Exec(ctx, fmt.Sprintf(rows, table), b.Aggregates, b.Versions, relay.Payload); err != nil {
 			return fmt.Errorf("%s: %w", table, err)
 		}
 	}
@@ -80,11 +83,11 @@ func (b backlog) fill(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// onDatabase measures on a database of its own that has the backlog.
-func (b backlog) onDatabase(
+// OnDatabase measures on a database of its own that has the backlog.
+func (b Backlog) OnDatabase(
 	ctx context.Context, p *postgres.Server, once func(context.Context, *postgres.Database) (float64, error),
 ) (_ float64, err error) {
-	d, err := p.CopyOf(ctx, fmt.Sprintf("%d aggregates, %d versions", b.aggregates, b.versions), b.fill)
+	d, err := p.CopyOf(ctx, fmt.Sprintf("%d aggregates, %d versions", b.Aggregates, b.Versions), b.fill)
 	if err != nil {
 		return 0, err
 	}
@@ -92,11 +95,11 @@ func (b backlog) onDatabase(
 	return once(ctx, d)
 }
 
-// onPool is onDatabase for those who need connections and nothing else.
-func (b backlog) onPool(
+// OnPool is onDatabase for those who need connections and nothing else.
+func (b Backlog) OnPool(
 	ctx context.Context, p *postgres.Server, once func(context.Context, *pgxpool.Pool) (float64, error),
 ) (float64, error) {
-	return b.onDatabase(ctx, p, func(ctx context.Context, d *postgres.Database) (float64, error) {
+	return b.OnDatabase(ctx, p, func(ctx context.Context, d *postgres.Database) (float64, error) {
 		pool, err := d.Pool(ctx, postgres.ServiceConns)
 		if err != nil {
 			return 0, err
