@@ -4,10 +4,11 @@ import (
 	"slices"
 
 	"example.com/lockstep/cmd/bench/measure"
+	"example.com/lockstep/cmd/bench/outbox/throughput"
 	"example.com/lockstep/cmd/bench/rig/postgres"
 )
 
 // outboxSeries returns the series.
 func outboxSeries(p *postgres.Server) []measure.Series {
-	return slices.Concat(throughputSeries(p), outboxWriting(p), outboxLatency(p), outboxClaims(p), outboxCosts(p))
+	return slices.Concat(throughput.Series(p), outboxWriting(p), outboxLatency(p), outboxClaims(p), outboxCosts(p))
 }

@@ -1,4 +1,7 @@
-package main
+// Package throughput is the series of how fast a backlog leaves: by our relay, by the
+// source document's loop, and by the client and by the simplest statements alone; and
+// how that depends on latency, aggregates and relays.
+package throughput
 
 import (
 	"context"
@@ -13,21 +16,21 @@ import (
 	"example.com/lockstep/cmd/bench/rig/relay"
 )
 
-// throughputVolume is how much of it is done.
-type throughputVolume struct {
+// volume is how much of it is done.
+type volume struct {
 	backlog backlog.Backlog // what waits to be relayed
 	spread  int             // events in the table of latencies and aggregates
 	limit   time.Duration   // of a loop that is too slow for the backlog
 }
 
-var throughputVolumes = [...]throughputVolume{
+var volumes = [...]volume{
 	measure.Quick:  {backlog.Backlog{Aggregates: 100, Versions: 20}, 1_000, 300 * time.Millisecond},
 	measure.Normal: {backlog.Backlog{Aggregates: 1_000, Versions: 100}, 20_000, 2 * time.Second},
 	measure.Full:   {backlog.Backlog{Aggregates: 1_000, Versions: 100}, 40_000, 5 * time.Second},
 }
 
-// throughputSeries returns the series.
-func throughputSeries(p *postgres.Server) []measure.Series {
+// Series returns the series.
+func Series(p *postgres.Server) []measure.Series {
 	return append([]measure.Series{rivals(p)}, spread(p)...)
 }
 
@@ -58,16 +61,16 @@ func rivals(p *postgres.Server) measure.Series {
 }
 
 // once relays, or does what is compared with it, and returns events per second.
-type once func(context.Context, throughputVolume) (float64, error)
+type once func(context.Context, volume) (float64, error)
 
 func side(name, note string, run once) measure.Measurement {
 	figure := measure.Figure{Name: "relay." + name, Unit: "event/s", Note: note}
-	return measure.Measurement{Figures: []measure.Figure{figure}, Run: measure.Single(throughputVolumes, run)}
+	return measure.Measurement{Figures: []measure.Figure{figure}, Run: measure.Single(volumes, run)}
 }
 
 // ours is one relay.
 func ours(p *postgres.Server, latency time.Duration) once {
-	return func(ctx context.Context, v throughputVolume) (float64, error) {
+	return func(ctx context.Context, v volume) (float64, error) {
 		return leave(ctx, p, v.backlog, latency, 1)
 	}
 }
@@ -83,7 +86,7 @@ func leave(ctx context.Context, p *postgres.Server, b backlog.Backlog, latency t
 
 // source is the source document's loop.
 func source(p *postgres.Server, latency time.Duration) once {
-	return func(ctx context.Context, v throughputVolume) (float64, error) {
+	return func(ctx context.Context, v volume) (float64, error) {
 		return v.backlog.OnPool(ctx, p, func(ctx context.Context, db *pgxpool.Pool) (float64, error) {
 			return relay.Through(ctx, latency, func(ctx context.Context, o *relay.Outlet) (float64, error) {
 				return seedRelay(ctx, db, o, v.limit)
@@ -93,7 +96,7 @@ func source(p *postgres.Server, latency time.Duration) once {
 }
 
 // client is the client alone, without a database.
-func client(ctx context.Context, v throughputVolume) (float64, error) {
+func client(ctx context.Context, v volume) (float64, error) {
 	return relay.Through(ctx, relay.Latency, func(ctx context.Context, o *relay.Outlet) (float64, error) {
 		return bareClient(ctx, o, v.backlog)
 	})
@@ -101,7 +104,7 @@ func client(ctx context.Context, v throughputVolume) (float64, error) {
 
 // statements are the simplest ones alone, without a broker.
 func statements(p *postgres.Server) once {
-	return func(ctx context.Context, v throughputVolume) (float64, error) {
+	return func(ctx context.Context, v volume) (float64, error) {
 		return v.backlog.OnPool(ctx, p, func(ctx context.Context, db *pgxpool.Pool) (float64, error) {
 			return bareStatements(ctx, db, v.backlog.Events())
 		})

@@ -1,4 +1,4 @@
-package main
+package throughput
 
 import (
 	"context"
@@ -29,7 +29,7 @@ func spread(p *postgres.Server) (all []measure.Series) {
 // cell is one of the table of latencies, aggregates and relays.
 func cell(p *postgres.Server, latency time.Duration, aggregates, relays int) measure.Measurement {
 	name := fmt.Sprintf("%dms_%d_aggregates_%d_relays", latency.Milliseconds(), aggregates, relays)
-	return side(name, "", func(ctx context.Context, v throughputVolume) (float64, error) {
+	return side(name, "", func(ctx context.Context, v volume) (float64, error) {
 		b := backlog.Backlog{Aggregates: min(aggregates, v.spread), Versions: max(1, v.spread/aggregates)}
 		return leave(ctx, p, b, latency, relays)
 	})
