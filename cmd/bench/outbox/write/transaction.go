@@ -1,0 +1,82 @@
+package write
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/cmd/bench/rig/relay"
+	"example.com/lockstep/pkg/eventing/outbox"
+)
+
+// transaction is what is done in one transaction, and after it.
+type transaction struct {
+	name, note string
+	do         func(ctx context.Context, db *pgxpool.Pool) error
+	wake       bool // the relay, after each commit
+}
+
+const insertVideo = `
+	INSERT INTO videos (video_id, uploader_id, title, description, duration_seconds, version, created_at, updated_at)
+	VALUES ($1, $2, $3, $4, $5, 1, $6, $6)`
+
+// videoRow are the arguments of insertVideo.
+func videoRow(id uuid.UUID, at time.Time) []any {
+	return []any{id, id, "A title as people give", "A description of some length, as people write them.", 60, at}
+}
+
+// writeBusiness writes the video alone.
+func writeBusiness(ctx context.Context, db *pgxpool.Pool) error {
+	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, insertVideo, videoRow(uuid.Must(uuid.NewV7()), time.Now().UTC())...)
+		return err
+	})
+}
+
+// writeOutbox writes the video and its event as services/video does.
+func writeOutbox(ctx context.Context, db *pgxpool.Pool) error {
+	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		id, now := uuid.Must(uuid.NewV7()), time.Now().UTC()
+		batch := &pgx.Batch{}
+		batch.Queue(insertVideo, videoRow(id, now)...)
+		return outbox.Append(ctx, tx, batch, relay.VideoCreated(id, now))
+	})
+}
+
+// writePipelined sends the same two statements by hand.
+func writePipelined(ctx context.Context, db *pgxpool.Pool) error {
+	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		id, now := uuid.Must(uuid.NewV7()), time.Now().UTC()
+		batch := &pgx.Batch{}
+		batch.Queue(insertVideo, videoRow(id, now)...)
+		batch.Queue(`
+			INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, occurred_at)
+			VALUES ($1, 'video', $2, 'VideoCreated', 1, $3, $4)`, uuid.Must(uuid.NewV7()), id.String(), relay.Payload, now)
+		return tx.SendBatch(ctx, batch).Close()
+	})
+}
+
+// writeNotify is the source document's: three statements, the last one NOTIFY.
+func writeNotify(ctx context.Context, db *pgxpool.Pool) error {
+	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		id, now := uuid.Must(uuid.NewV7()), time.Now().UTC()
+		batch := &pgx.Batch{}
+		batch.Queue(insertVideo, videoRow(id, now)...)
+		batch.Queue(`
+			INSERT INTO app_outbox (id, aggregate_type, aggregate_id, event_type, version, payload)
+			VALUES ($1, 'video', $2, 'VideoCreated', 1, $3)`, uuid.Must(uuid.NewV7()), id.String(), relay.Payload)
+		batch.Queue(`NOTIFY outbox_wake`)
+		return tx.SendBatch(ctx, batch).Close()
+	})
+}
+
+var (
+	business  = transaction{"business", "the video's row alone", writeBusiness, false}
+	pipelined = transaction{"pipelined", "the video's and the event's row, two statements in a batch", writePipelined, false}
+	appended  = transaction{"outbox", "the same by Append, and Wake after the commit", writeOutbox, true}
+	unwoken   = transaction{"outbox_no_wake", "the same without Wake", writeOutbox, false}
+	notifying = transaction{"notify", "the source document's tables, and its NOTIFY in the transaction", writeNotify, false}
+)
