@@ -5,11 +5,12 @@ import (
 
 	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/cmd/bench/outbox/throughput"
-	"example.com/lockstep/cmd/bench/rig/postgres"
 	"example.com/lockstep/cmd/bench/outbox/write"
+	"example.com/lockstep/cmd/bench/rig/postgres"
+	"example.com/lockstep/cmd/bench/outbox/latency"
 )
 
 // outboxSeries returns the series.
 func outboxSeries(p *postgres.Server) []measure.Series {
-	return slices.Concat(throughput.Series(p), write.Series(p), outboxLatency(p), outboxClaims(p), outboxCosts(p))
+	return slices.Concat(throughput.Series(p), write.Series(p), latency.Series(p), outboxClaims(p), outboxCosts(p))
 }

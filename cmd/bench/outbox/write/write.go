@@ -24,7 +24,9 @@ var volumes = [...]time.Duration{
 }
 
 // figureName is that of a side at so many writers.
-func (w transaction) figureName(writers int) string { return "write." + w.name + "_" + strconv.Itoa(writers) }
+func (w transaction) figureName(writers int) string {
+	return "write." + w.name + "_" + strconv.Itoa(writers)
+}
 
 // Series returns the series.
 func Series(p *postgres.Server) []measure.Series {

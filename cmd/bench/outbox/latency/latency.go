@@ -1,4 +1,7 @@
-package main
+// Package latency is the series of how long it takes from the end of a commit to the
+// broker's acknowledgement: at low load beside bare publishes, and at half of what
+// writers and one relay can do together.
+package latency
 
 import (
 	"context"
@@ -23,9 +26,9 @@ const (
 	slicesOfLatency = 10
 )
 
-// latencyVolumes say how many events are timed at low load, and how long a flood
+// volumes say how many events are timed at low load, and how long a flood
 // lasts.
-var latencyVolumes = [...]struct {
+var volumes = [...]struct {
 	samples int
 	flood   time.Duration
 }{
@@ -34,8 +37,8 @@ var latencyVolumes = [...]struct {
 	measure.Full:   {5_000, 3 * time.Second},
 }
 
-// outboxLatency returns the series.
-func outboxLatency(p *postgres.Server) []measure.Series {
+// Series returns the series.
+func Series(p *postgres.Server) []measure.Series {
 	low := measure.Series{Title: fmt.Sprintf("outbox: commit to publish at low load, %d events/s, a publish takes 5 ms", lowLoad), Runs: 5}
 	for _, relays := range []int{1, 4} {
 		suffix := map[int]string{1: "", 4: "_4_relays"}[relays]
@@ -58,7 +61,7 @@ func atLowLoad(p *postgres.Server, relays int, suffix string) measure.Measuremen
 	m := measure.Measurement{Run: func(ctx context.Context, size measure.Size) (measure.Reading, error) {
 		at := relay.Relaying{Relays: relays, Latency: relay.Latency}
 		return relay.WhileRelaying(ctx, p, at, func(ctx context.Context, s *relay.Stage) (measure.Reading, error) {
-			n := latencyVolumes[size].samples / slicesOfLatency
+			n := volumes[size].samples / slicesOfLatency
 			var bare, relayed []time.Duration
 			for range slicesOfLatency {
 				took, err := load.Paced(ctx, lowLoad, n, func(ctx context.Context, _ int) error { return publishOne(ctx, s.Outlet) })
@@ -94,7 +97,7 @@ func atHalfLoad(p *postgres.Server) measure.Measurement {
 		Run: func(ctx context.Context, size measure.Size) (measure.Reading, error) {
 			at := relay.Relaying{Relays: 1, Latency: relay.Latency}
 			return relay.WhileRelaying(ctx, p, at, func(ctx context.Context, s *relay.Stage) (measure.Reading, error) {
-				limit := latencyVolumes[size].flood
+				limit := volumes[size].flood
 				full, err := s.Flood(ctx, limit)
 				if err != nil {
 					return measure.Reading{}, err
