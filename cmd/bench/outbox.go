@@ -4,13 +4,14 @@ import (
 	"slices"
 
 	"example.com/lockstep/cmd/bench/measure"
+	"example.com/lockstep/cmd/bench/outbox/latency"
 	"example.com/lockstep/cmd/bench/outbox/throughput"
 	"example.com/lockstep/cmd/bench/outbox/write"
 	"example.com/lockstep/cmd/bench/rig/postgres"
-	"example.com/lockstep/cmd/bench/outbox/latency"
+	"example.com/lockstep/cmd/bench/outbox/claim"
 )
 
 // outboxSeries returns the series.
 func outboxSeries(p *postgres.Server) []measure.Series {
-	return slices.Concat(throughput.Series(p), write.Series(p), latency.Series(p), outboxClaims(p), outboxCosts(p))
+	return slices.Concat(throughput.Series(p), write.Series(p), latency.Series(p), claim.Series(p), outboxCosts(p))
 }

@@ -1,0 +1,104 @@
+package claim
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/cmd/bench/rig/postgres"
+	"example.com/lockstep/cmd/bench/rig/relay"
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/outbox"
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+// claimed is how many events a timed claim finds, one of each of as many
+// aggregates.
+const claimed = 100
+
+// limits are a relay's.
+var limits = queue.Limits{Aggregates: 500, Events: 2000, PerAggregate: 100, Bytes: 8 << 20}
+
+// claimOnce appends events, claims them, marks them as published, and walks.
+func claimOnce(ctx context.Context, d *postgres.Database) (claim, walk time.Duration, err error) {
+	db, err := d.Pool(ctx, 1)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer db.Close()
+	c := claimer{queue: queue.New(db), token: uuid.NewString()}
+	if err := db.QueryRow(ctx, `SELECT pg_current_snapshot()::text`).Scan(&c.seen); err != nil {
+		return 0, 0, err
+	}
+	// The first one has the connection learn about the statements.
+	for range 2 {
+		if err := appendNew(ctx, db, claimed); err != nil {
+			return 0, 0, err
+		}
+		if claim, err = c.claim(ctx); err != nil {
+			return 0, 0, err
+		}
+	}
+	walk, err = c.walk(ctx)
+	return claim, walk, err
+}
+
+// claimer claims as a relay does.
+type claimer struct {
+	queue queue.Queue
+	token string
+	seen  queue.Snapshot
+}
+
+// claim claims what was appended, and returns how long that took.
+func (c *claimer) claim(ctx context.Context) (took time.Duration, err error) {
+	start := time.Now()
+	found, err := c.queue.Fresh(ctx, c.token, limits, c.seen, nil)
+	took = time.Since(start)
+	if err == nil && len(found.Runs) != claimed {
+		err = fmt.Errorf("%d events claimed, want %d", len(found.Runs), claimed)
+	}
+	if err != nil {
+		return 0, err
+	}
+	c.seen = found.Seen
+	return took, c.settle(ctx, found.Runs, true)
+}
+
+// walk walks over the first aggregates, and returns how long that took.
+func (c *claimer) walk(ctx context.Context) (took time.Duration, err error) {
+	start := time.Now()
+	found, err := c.queue.Walk(ctx, c.token, limits, queue.Position{}, 1000)
+	took = time.Since(start)
+	if err != nil {
+		return 0, err
+	}
+	return took, c.settle(ctx, found.Runs, false)
+}
+
+// settle says of all that was claimed that it is published, or hands it back.
+func (c *claimer) settle(ctx context.Context, runs []queue.Run, published bool) error {
+	var outcomes []queue.Outcome
+	for _, run := range runs {
+		outcome := queue.Outcome{Run: run}
+		if published {
+			outcome.Published = len(run)
+		}
+		outcomes = append(outcomes, outcome)
+	}
+	_, err := c.queue.Settle(ctx, c.token, outcomes)
+	return err
+}
+
+// appendNew commits an event of each of n new aggregates.
+func appendNew(ctx context.Context, db *pgxpool.Pool, n int) error {
+	events := make([]eventing.Event, n)
+	for i := range events {
+		events[i] = relay.VideoCreated(uuid.Must(uuid.NewV7()), time.Now().UTC())
+	}
+	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error { return outbox.Append(ctx, tx, nil, events...) })
+}
