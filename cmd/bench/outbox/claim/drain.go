@@ -3,12 +3,13 @@ package claim
 import (
 	"context"
 
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
 	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/cmd/bench/outbox/backlog"
 	"example.com/lockstep/cmd/bench/rig/postgres"
 	"example.com/lockstep/cmd/bench/rig/relay"
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 )
 
 // drainedEvents are those of draining, of which each aggregate has two.
