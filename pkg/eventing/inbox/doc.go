@@ -41,11 +41,11 @@
 //
 // # Whose fault
 //
-// An outage (connection, failover, deadlock, a missing grant) is waited out with
-// the messages in hand. The client keeps their leases, flow control stops the
-// pull, nobody's attempts are spent. What runs into a time limit while the
-// database answers is no outage: the batch is halved. An event's own failure is
-// counted in its inbox row; at the fifth, at once when the handler says
+// An outage (connection, failover, deadlock, a missing grant or migration) is
+// waited out with the messages in hand. The client keeps their leases, flow
+// control stops the pull, nobody's attempts are spent. What runs into a time limit
+// while the database answers is no outage: the batch is halved. An event's own
+// failure is counted in its inbox row; at the fifth, at once when the handler says
 // eventing.Permanent, and without trying when it cannot be decoded, the message
 // is published to `<subscription>.dlq` with its reason, the row becomes dead, and
 // the message is acknowledged. Those behind it in its aggregate wait until then.

@@ -60,9 +60,11 @@ func faultOfState(code string) fault {
 		"25P03": // the transaction was idle for too long
 		return slowness
 	case "40001", "40P01", // serialization failure, deadlock: the others went first
-		"55P03", // somebody else holds a lock for long
-		"25006", // read-only: a failover is under way
-		"42501": // a missing grant: every event would fail
+		"55P03",                            // somebody else holds a lock for long
+		"25006",                            // read-only: a failover is under way
+		"42501",                            // a missing grant: every event would fail
+		"42P01", "42703", "42883", "3F000", // a missing table, column, function or schema: not migrated yet
+		"26000", "42P05": // another session than before: a pooler, and a mode that is not for it
 		return outage
 	}
 	switch code[:2] {

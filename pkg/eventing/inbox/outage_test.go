@@ -118,6 +118,34 @@ func TestDatabaseAway(t *testing.T) {
 	b.nothingLost(t, 30, heard)
 }
 
+// A consumer that is deployed before its migration waits for it. Otherwise it would
+// pour all there is into the dead letters.
+func TestAMissingMigrationIsWaitedOut(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	admin := b.pg.Pool(t, b.pg.Admin)
+	rename := func(from, to string) {
+		t.Helper()
+		if _, err := admin.Exec(t.Context(), `ALTER TABLE catalog.model RENAME COLUMN `+from+` TO `+to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rename("effects", "not_yet")
+	c, heard := b.run(t, b.client)
+	b.publishNames(t, "before", 10)
+	tick, deadline := time.NewTicker(5*time.Millisecond), time.After(patience)
+	defer tick.Stop()
+	for c.metrics.inARow.Load() <= maxAttempts {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("not held up: %d dead letters", len(b.deadLettered("")))
+		}
+	}
+	rename("not_yet", "effects")
+	b.nothingLost(t, 10, heard)
+}
+
 func TestOwnerAwayDuringGaps(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
