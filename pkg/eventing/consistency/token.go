@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"slices"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -198,9 +197,10 @@ func (r *reader) id() string {
 }
 
 func (r *reader) utf8(n int64) string {
-	b := r.bytes(n)
-	r.failed = r.failed || !utf8.Valid(b)
-	return string(b)
+	s := string(r.bytes(n))
+	// No event has such an id, and one look asks for what all readers wait for.
+	r.failed = r.failed || eventing.Storable(s) != s
+	return s
 }
 
 func (r *reader) bytes(n int64) []byte {

@@ -72,6 +72,8 @@ func TestParseRefuses(t *testing.T) {
 		"epoch 0":          of(Position{"video", "x", 0, 1}).String(),
 		"version 1<<63":    of(at("video", "x", -1<<63)).String(),
 		"not UTF-8":        of(at("video", "\xff", 1)).String(),
+		"NUL":              of(at("video", "a\x00b", 1)).String(),
+		"NUL in a type":    of(at("\x00", "a", 1)).String(),
 		"tenant not UTF-8": Token{Tenant: "\xff", Positions: []Position{video(1)}}.String(),
 		"trailing bytes":   body(0, 1, 'a', 1, 'b', 1, 1, 9),
 		"out of order":     of(at("v", "b", 1), at("v", "a", 1)).String(),

@@ -14,7 +14,8 @@ import (
 var ErrTooManyWaiters = errors.New("too many readers are waiting")
 
 // Look returns where the copy is with those of the aggregates that it has; of
-// what it is given only type and id matter.
+// what it is given only type and id matter. These may be any that readers wait for:
+// an id that there cannot be is to be passed over, since an error is everybody's.
 type Look func(ctx context.Context, aggregates []Position) ([]Position, error)
 
 // Waiters are the readers in this process that wait for a copy to catch up. All
