@@ -43,14 +43,15 @@ func (c *circuit) open() bool {
 	return !c.retryAt.IsZero()
 }
 
-// failed counts a fault and returns how long its aggregate waits. tripped says
-// that the topic is out from now on.
-func (c *circuit) failed(err error) (wait time.Duration, tripped bool) {
+// failed counts a fault, of a probe or of what was in flight beside it, and returns
+// how long its aggregate waits. tripped says that the topic is out from now on.
+func (c *circuit) failed(err error, probe bool) (wait time.Duration, tripped bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.inARow++
 	wait = outage.Delay(c.inARow)
-	if c.probing || c.retryAt.IsZero() && (c.inARow >= tripAfter || isTopicFault(err)) {
+	closed := c.retryAt.IsZero()
+	if probe && !closed || closed && (c.inARow >= tripAfter || isTopicFault(err)) {
 		c.trips++
 		c.probing = false
 		c.retryAt = time.Now().Add(outage.Delay(c.trips))

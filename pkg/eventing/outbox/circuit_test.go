@@ -16,7 +16,7 @@ func TestCircuitOpensOnFaultsInARow(t *testing.T) {
 	t.Parallel()
 	c := newCircuits(map[string]string{"video": "t"})["video"]
 	lost := errors.New("connection reset")
-	fail := func(err error) bool { _, tripped := c.failed(err); return tripped }
+	fail := func(err error) bool { _, tripped := c.failed(err, false); return tripped }
 	for i := range tripAfter - 1 {
 		if fail(lost) || c.open() {
 			t.Fatalf("open after %d faults", i+1)
@@ -49,12 +49,15 @@ func TestCircuitGrantsOneProbe(t *testing.T) {
 	if c.due() {
 		t.Error("a closed circuit grants a probe")
 	}
-	c.failed(status.Error(codes.NotFound, "no such topic"))
+	c.failed(status.Error(codes.NotFound, "no such topic"), false)
 	c.later(0)
 	if !c.due() || c.due() {
 		t.Error("want one probe, and no second beside it")
 	}
-	if _, tripped := c.failed(errors.New("still out")); !tripped || c.failures() != 2 {
+	if _, tripped := c.failed(errors.New("in flight since before"), false); tripped || c.nextProbe().Before(time.Now()) {
+		t.Error("another fault is taken for the probe's, which is still on its way")
+	}
+	if _, tripped := c.failed(errors.New("still out"), true); !tripped || c.failures() != 2 {
 		t.Error("a failed probe does not count")
 	}
 }

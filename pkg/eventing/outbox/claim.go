@@ -30,6 +30,9 @@ type search struct {
 	// to begin anew when it is through.
 	at             queue.Position
 	walking, again bool
+	// skipped says that what is new has left no room for the walk. It goes first then:
+	// what a claim was too small for is new only once.
+	skipped bool
 	// walkAt and pollAt are when a walk, and a look at what is new, are due.
 	walkAt, pollAt time.Time
 	empty          int // looks in a row that found nothing
@@ -99,7 +102,7 @@ func (r *Relay) look(ctx context.Context, s *search, claimed chan<- *hold) (time
 		s.pollAt = now
 	default:
 	}
-	if s.since != "" && (!now.Before(s.pollAt) || s.worthwhile(now, r.agenda)) {
+	if s.since != "" && !s.skipped && (!now.Before(s.pollAt) || s.worthwhile(now, r.agenda)) {
 		if err := r.fresh(ctx, s, closed, claimed); err != nil {
 			return now, err
 		}
@@ -107,7 +110,9 @@ func (r *Relay) look(ctx context.Context, s *search, claimed chan<- *hold) (time
 	if due := r.agenda.walkDue(now); !due.IsZero() && due.Before(s.walkAt) {
 		s.walkAt = due
 	}
-	if s.walking || s.again || !now.Before(s.walkAt) {
+	walks := s.walking || s.again || !now.Before(s.walkAt)
+	s.skipped = walks && !r.flight.room()
+	if walks && !s.skipped {
 		if err := r.walk(ctx, s, closed, claimed); err != nil {
 			return now, err
 		}

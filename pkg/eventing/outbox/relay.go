@@ -175,7 +175,7 @@ func (r *Relay) send(ctx, flying context.Context, h *hold) report {
 	switch {
 	case outage && flying.Err() == nil:
 		var tripped bool
-		rep.wait, tripped = c.failed(rep.err)
+		rep.wait, tripped = c.failed(rep.err, h.probe)
 		if tripped {
 			r.log.WarnContext(ctx, "relay is held up, nothing is lost", "topic", c.topic, "error", rep.err, "failures", c.failures())
 		}

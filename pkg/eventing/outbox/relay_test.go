@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -249,4 +250,38 @@ func TestBehindATransactionPooler(t *testing.T) {
 	b.relay(t, 1)
 	b.eventually(t, 1, `SELECT count(*) FROM outbox WHERE publish_attempts = 1 AND aggregate_id = 'b'`)
 	b.eventually(t, 0, unpublished+` AND aggregate_id = 'a'`)
+}
+
+// However much is pending, and whatever finds it, a relay holds no more than it
+// says. What new events leave no room for has its turn next.
+func TestARelayHoldsNoMoreThanItSays(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.newRelay(t), make(chan *hold, 4*maxEvents)
+	s := &search{again: true, aggregates: maxAggregates, steps: maxAggregates}
+	for round, n := range []int{claimEvents, claimEvents, 2 * claimEvents, claimEvents} {
+		var events []eventing.Event
+		for i := range n {
+			events = append(events, event(fmt.Sprint(round, "-", i/claimPerAggregate), int64(i%claimPerAggregate)+1))
+		}
+		if err := b.appendAll(t, events...); err != nil {
+			t.Fatal(err)
+		}
+		for !r.flight.room() {
+			r.flight.remove([]*hold{<-claimed})
+		}
+		// Both ways to find something are due.
+		s.pollAt, s.again = time.Time{}, true
+		if _, err := r.look(t.Context(), s, claimed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := r.flight.held(); n != maxEvents {
+		t.Errorf("%d events are held, want %d", n, maxEvents)
+	}
+	for _, h := range r.flight.holds {
+		if strings.HasPrefix(h.run[0].AggregateID, "3-") {
+			t.Fatal("the newest come before those that were passed over")
+		}
+	}
 }
