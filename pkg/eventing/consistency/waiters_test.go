@@ -242,3 +242,19 @@ func TestWaitersAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// A reader may wait for 32 aggregates, and 10,000 of them make no look that the
+// database cannot answer.
+func TestALookIsBounded(t *testing.T) {
+	t.Parallel()
+	c := &copied{versions: map[string]int64{}}
+	w := NewWaiters(1, c.look, bell.New(nil, "", "test", slog.New(slog.DiscardHandler)))
+	due := make([]Position, 2*maxLook+1)
+	if err := w.lookAt(t.Context(), due); err != nil || c.looked() != 3 || len(c.looks[0]) != maxLook || len(c.looks[2]) != 1 {
+		t.Errorf("%d looks (%v), want 3 at most of %d each", c.looked(), err, maxLook)
+	}
+	c.fault = errors.New("away")
+	if err := w.lookAt(t.Context(), due); !errors.Is(err, c.fault) || c.looked() != 4 {
+		t.Errorf("%v after %d looks, want the first one's fault", err, c.looked())
+	}
+}

@@ -3,6 +3,7 @@ package consistency
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -11,8 +12,9 @@ import (
 )
 
 const (
-	// lookTimeout bounds one look.
+	// lookTimeout bounds one look, at maxLook aggregates.
 	lookTimeout = 5 * time.Second
+	maxLook     = 10_000
 	// Everything that is waited for is looked at this often. Where other processes
 	// are heard, that only finds what a lost notification would have told of.
 	idlePoll, fallbackPoll = 2 * time.Second, 50 * time.Millisecond
@@ -64,10 +66,21 @@ func (w *Waiters) watch(ctx context.Context, log *slog.Logger, told func() bool,
 	}
 }
 
+// lookAt looks at due in parts, so that no number of waiters makes a look too large
+// to end in time.
 func (w *Waiters) lookAt(ctx context.Context, due []Position) error {
+	for part := range slices.Chunk(due, maxLook) {
+		if err := w.lookAtPart(ctx, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *Waiters) lookAtPart(ctx context.Context, part []Position) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	found, err := w.look(ctx, due)
+	found, err := w.look(ctx, part)
 	if err == nil {
 		w.reached(found)
 	}
