@@ -292,3 +292,32 @@ func settle(t *testing.T, b box, token string, outcomes ...queue.Outcome) (lost 
 	}
 	return s.Lost
 }
+
+// A restore into another cluster brings rows with transaction ids that this one will
+// not reach for years. They are not new with each claim until then.
+func TestFreshKnowsRowsOfAnotherCluster(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	var stuck []eventing.Event
+	for v := range int64(2500) {
+		stuck = append(stuck, event("stuck", v+1))
+	}
+	since := b.snapshot(t)
+	err := pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error { return outbox.Append(t.Context(), tx, nil, stuck...) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.exec(t, `UPDATE outbox SET xact = '9000000000000'::xid8, parked_at = CASE version WHEN 1 THEN now() END`)
+	b.append(t, "new", 1, 1)
+	c, err := b.Fresh(t.Context(), "t", plenty, since, nil)
+	if err != nil || c.Cut {
+		t.Errorf("a claim of one event is cut, hence followed by the next at once, for ever (%v)", err)
+	}
+	if diff := cmp.Diff(map[string][]int64{"new": {1}}, versions(c.Runs)); diff != "" {
+		t.Errorf("(-want +claimed)\n%s", diff)
+	}
+	b.exec(t, `UPDATE outbox SET parked_at = NULL`)
+	if got := b.walk(t, "t"); len(got["stuck"]) != plenty.PerAggregate {
+		t.Errorf("a walk claims %v, want the restored ones", got)
+	}
+}

@@ -71,13 +71,16 @@ const successor = `
 		 ORDER BY o.version
 		 LIMIT 1`
 
-// An open transaction is looked up as a range, in the index's order: as a value
+// Ids beyond the present snapshot's come with rows that were restored from another
+// cluster, and would be new at each look: the walk has them. An open transaction is
+// looked up as a range, in the index's order: as a value
 // that statistics say many rows have, the planner would read the table for it.
 var freshClaim = `
 WITH fresh AS (
 	(SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version
 	   FROM outbox o
-	  WHERE o.published_at IS NULL AND o.version > 0 AND o.xact >= pg_snapshot_xmax($8::text::pg_snapshot)
+	  WHERE o.published_at IS NULL AND o.version > 0
+	    AND o.xact >= pg_snapshot_xmax($8::text::pg_snapshot) AND o.xact < pg_snapshot_xmax(pg_current_snapshot())
 	  ORDER BY o.xact
 	  LIMIT $9)
 	UNION ALL
