@@ -50,6 +50,20 @@ func TestTokenGoesWithEachCall(t *testing.T) {
 	}
 }
 
+// Between a caller's look at the last token and its turn to ask, another's answer
+// may have come.
+func TestATokenThatHasComeMeanwhileIsTaken(t *testing.T) {
+	g := newGoogle(t, lasting(time.Hour))
+	both := newTokens("https://" + host)
+	first, err := both.ask()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if second, err := both.ask(); err != nil || second != first || len(g.audiences()) != 1 {
+		t.Errorf("%v and %v, %v; asked %d times", first, second, err, len(g.audiences()))
+	}
+}
+
 // TestTokenIsRenewedBeforeItEnds: the second token takes its time, and calls go on
 // with the first.
 func TestTokenIsRenewedBeforeItEnds(t *testing.T) {

@@ -228,11 +228,14 @@ func TestTombstoneStays(t *testing.T) {
 			t.Errorf("got %d %s, want a 410 with version and time", r.Status, r.Raw)
 		}
 	}
-	if events := a.events(v); len(events) != 2 || events[1].Envelope.GetDeleted().GetReason() != "spam" {
-		t.Errorf("events %+v", events)
+	grave, err := a.service.Get(t.Context(), v.ID, true)
+	if err != nil || grave.DeletedAt == nil || !grave.DeletedAt.Equal(grave.UpdatedAt) || !grave.DeletedAt.After(v.UpdatedAt) {
+		t.Fatalf("tombstone %+v, %v; want one of after version 1, which was at %s", grave, err, v.UpdatedAt)
 	}
-	if _, err := a.service.Get(t.Context(), v.ID, true); err != nil {
-		t.Errorf("tombstone: %v", err)
+	events := a.events(v)
+	if len(events) != 2 || events[1].Envelope.GetDeleted().GetReason() != "spam" ||
+		!events[1].Envelope.GetDeleted().GetDeletedAt().AsTime().Equal(*grave.DeletedAt) {
+		t.Errorf("events %+v", events)
 	}
 	unknown := "/v1/videos/" + uuid.NewString()
 	for _, method := range []string{"GET", "PATCH", "DELETE"} {
