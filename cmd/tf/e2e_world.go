@@ -155,7 +155,8 @@ func (w *world) prepare(ctx context.Context, v variables) error {
 		return err
 	}
 	// The README asks for it before there is anything else.
-	if connection, err := w.module.terraform(ctx, "output", "-raw", "sql_connection"); err != nil || !bytes.HasSuffix(connection, []byte(":lockstep")) {
+	connection, err := w.module.terraform(ctx, "output", "-raw", "sql_connection")
+	if err != nil || !bytes.HasSuffix(connection, []byte(":lockstep")) {
 		return fmt.Errorf("terraform output -raw sql_connection: %q, %w, want the instance's", connection, err)
 	}
 	w.did("apply what comes first", strings.Join(targets, " "))
