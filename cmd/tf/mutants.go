@@ -105,6 +105,7 @@ var wrongEdits = []mutant{
 	{"a metric of our own that does not exist yet", []edit{{
 		file: "monitoring.tf", old: `"pubsub.googleapis.com/subscription/oldest_unacked_message_age"`, new: `"workload.googleapis.com/inbox.lag"`,
 	}}},
+	{"a drain that is missed by nobody", []edit{{file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "drain" {`}}},
 	{"memory that does not go with the CPU", []edit{{file: "variables.tf", old: `"4" = [2048, 16384]`, new: `"4" = [512, 16384]`}}},
 	{"everybody may call", []edit{{
 		file: "variables.tf", in: `variable "allow_unauthenticated" {`, old: "= false", new: "= true",
