@@ -7,16 +7,20 @@
 // in time, and is the median of that; so it says more than the quotient of two
 // figures of the table, and far more than a figure compared with another day's.
 //
-//	measure        what a series is made of, and how its turns are taken
-//	report         tables on stdout, build/bench.json
 //	localpubsub    the local Pub/Sub beside the official emulator and pstest
-//	outbox.go      the outbox beside the source document's loop and bare limits
+//	outbox         the outbox beside the source document's loop and bare limits
 //	inbox          the inbox beside the source document's loop and bare limits
 //	visible        the whole way of an event
 //	reads          reads with consistency tokens
 //	start          both services from exec to ready, and their memory at rest
 //
-// A subject has a function that returns its series; [table] lists them.
+// A subject is a package with a function that returns its series; [table] lists them.
+// They stand on these:
+//
+//	measure        what a series is made of, and how its turns are taken
+//	load           calls at random moments, and as fast as they go
+//	rig            what is measured with: processes, brokers, Postgres, relays, a read model
+//	report         tables on stdout, build/bench.json
 //
 // Exit codes: 0 done, 1 a measurement failed (the others are still taken), 2 wrong
 // usage. A measurement that needs what this machine does not have is left out, and
@@ -39,6 +43,7 @@ import (
 	"example.com/lockstep/cmd/bench/inbox"
 	"example.com/lockstep/cmd/bench/localpubsub"
 	"example.com/lockstep/cmd/bench/measure"
+	"example.com/lockstep/cmd/bench/outbox"
 	"example.com/lockstep/cmd/bench/reads"
 	"example.com/lockstep/cmd/bench/rig/broker"
 	"example.com/lockstep/cmd/bench/rig/postgres"
@@ -111,7 +116,7 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) (err
 // table lists all series, in the order in which they are run and printed. Those
 // that need a database have it from p.
 func table(p *postgres.Server) []measure.Series {
-	return slices.Concat(localpubsub.Series(), outboxSeries(p), inbox.Series(), visible.Series(p), reads.Series(), start.Series(p))
+	return slices.Concat(localpubsub.Series(), outbox.Series(p), inbox.Series(), visible.Series(p), reads.Series(), start.Series(p))
 }
 
 func parse(args []string) (measure.Bench, error) {

@@ -1,18 +1,21 @@
-package main
+// Package outbox lists the series of the outbox, beside the source document's loop and
+// beside what the client and the database do alone. Each run has a database of its
+// own, copied from a template, and a broker of its own.
+package outbox
 
 import (
 	"slices"
 
 	"example.com/lockstep/cmd/bench/measure"
 	"example.com/lockstep/cmd/bench/outbox/claim"
+	"example.com/lockstep/cmd/bench/outbox/cost"
 	"example.com/lockstep/cmd/bench/outbox/latency"
 	"example.com/lockstep/cmd/bench/outbox/throughput"
 	"example.com/lockstep/cmd/bench/outbox/write"
 	"example.com/lockstep/cmd/bench/rig/postgres"
-	"example.com/lockstep/cmd/bench/outbox/cost"
 )
 
-// outboxSeries returns the series.
-func outboxSeries(p *postgres.Server) []measure.Series {
+// Series returns the series, in the order in which they are taken.
+func Series(p *postgres.Server) []measure.Series {
 	return slices.Concat(throughput.Series(p), write.Series(p), latency.Series(p), claim.Series(p), cost.Series(p))
 }
