@@ -7,6 +7,7 @@ package measure
 import (
 	"context"
 	"errors"
+	"fmt"
 	"regexp"
 	"slices"
 
@@ -59,6 +60,11 @@ type Figure struct {
 type Reading struct {
 	Values []float64
 	Note   string
+}
+
+// Sampled is a reading of n samples, and says so.
+func Sampled(n int, values ...float64) Reading {
+	return Reading{values, fmt.Sprintf("%d samples a run", n)}
 }
 
 // Single makes the run of a measurement with one figure; once gets what the volumes

@@ -45,9 +45,7 @@ func waking(name, note string, read reader) measure.Measurement {
 					return measure.Reading{}, err
 				}
 			}
-			return measure.Reading{
-				Values: measure.Percentiles(took, 50, 99), Note: fmt.Sprintf("%d samples a run", len(took)),
-			}, nil
+			return measure.Sampled(len(took), measure.Percentiles(took, 50, 99)...), nil
 		}),
 	}
 }

@@ -59,7 +59,7 @@ func lowLoadWay(ctx context.Context, w *way, size measure.Size) (measure.Reading
 	for _, part := range parts {
 		values = append(values, measure.Percentiles(part, 50, 99)...)
 	}
-	return measure.Reading{Values: values, Note: fmt.Sprintf("%d samples a run", len(whole))}, nil
+	return measure.Sampled(len(whole), values...), nil
 }
 
 func halfLoadWay(ctx context.Context, w *way, size measure.Size) (measure.Reading, error) {
@@ -80,5 +80,5 @@ func halfLoadWay(ctx context.Context, w *way, size measure.Size) (measure.Readin
 		return measure.Reading{}, err
 	}
 	values := append([]float64{rate}, measure.Percentiles(whole, 50, 99)...)
-	return measure.Reading{Values: values, Note: fmt.Sprintf("%d samples a run", len(whole))}, nil
+	return measure.Sampled(len(whole), values...), nil
 }

@@ -78,7 +78,7 @@ func atLowLoad(p *postgres.Server, relays int, suffix string) measure.Measuremen
 				relayed = append(relayed, took...)
 			}
 			values := append(measure.Percentiles(bare, 50, 99), measure.Percentiles(relayed, 50, 99)...)
-			return measure.Reading{Values: values, Note: fmt.Sprintf("%d samples a run", len(relayed))}, nil
+			return measure.Sampled(len(relayed), values...), nil
 		})
 	}}
 	for _, name := range []string{"publish_p50_ms", "publish_p99_ms", "low_load_p50_ms", "low_load_p99_ms"} {
@@ -110,7 +110,7 @@ func atHalfLoad(p *postgres.Server) measure.Measurement {
 					return measure.Reading{}, err
 				}
 				values := append([]float64{full}, measure.Percentiles(took, 50, 99)...)
-				return measure.Reading{Values: values, Note: fmt.Sprintf("%d samples a run", len(took))}, nil
+				return measure.Sampled(len(took), values...), nil
 			})
 		},
 	}
