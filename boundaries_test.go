@@ -50,6 +50,16 @@ var importRules = []importRule{
 		from: regexp.MustCompile(`^(services|migrations)`), to: regexp.MustCompile(`^cmd/`), tests: true,
 		reason: "cmd/ holds the developers' tools, which a deployment does not contain",
 	},
+	{
+		from:  regexp.MustCompile(`^cmd/bench/(localpubsub|outbox|inbox|visible|reads|start)`),
+		to:    regexp.MustCompile(`^cmd/bench/(localpubsub|outbox|inbox|visible|reads|start)`),
+		tests: true, reason: "each subject of the bench is read alone; what two of them need is part of its rig",
+	},
+	{
+		from:  regexp.MustCompile(`^cmd/bench/(measure|load|report|rig)`),
+		to:    regexp.MustCompile(`^cmd/bench/(localpubsub|outbox|inbox|visible|reads|start)`),
+		tests: true, reason: "what measures knows nothing about what is measured",
+	},
 }
 
 // sqlHomes are where SQL may stand; test files may hold it anywhere.
@@ -218,6 +228,10 @@ func TestBoundariesBite(t *testing.T) {
 		"inbox imports eventing":          {forbiddenImports, imports("pkg/eventing/inbox/consumer.go", "pkg/eventing"), 0},
 		"localpubsub imports eventing":    {forbiddenImports, imports("pkg/localpubsub/server.go", "pkg/eventing"), 1},
 		"localpubsub imports itself":      {forbiddenImports, imports("pkg/localpubsub/server_test.go", "pkg/localpubsub"), 0},
+		"a subject imports another":       {forbiddenImports, imports("cmd/bench/visible/way.go", "cmd/bench/outbox/backlog"), 1},
+		"a subject imports its own part":  {forbiddenImports, imports("cmd/bench/outbox/outbox.go", "cmd/bench/outbox/claim"), 0},
+		"the rig imports a subject":       {forbiddenImports, imports("cmd/bench/rig/relay/crew.go", "cmd/bench/outbox/backlog"), 1},
+		"the bench imports its subjects":  {forbiddenImports, imports("cmd/bench/main.go", "cmd/bench/inbox"), 0},
 		"internal imports a service":      {forbiddenImports, imports("internal/serve/serve.go", "services/video"), 1},
 		"SQL in a handler":                {strayedSQL, []file{{name: "services/video/rest.go", sql: sql}}, 1},
 		"SQL in the store":                {strayedSQL, []file{{name: "services/video/store.go", sql: sql}}, 0},
