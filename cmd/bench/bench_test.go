@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -32,6 +33,32 @@ func TestNamesAreUnique(t *testing.T) {
 				t.Errorf("%s is there twice", f.Name)
 			}
 			seen[f.Name] = true
+		}
+	}
+}
+
+// figureName finds names of figures in running text and in the cells of a table.
+var figureName = regexp.MustCompile("[`|] ?((?:localpubsub|relay|write|claim|inbox|visible|read|start)\\.[a-z0-9_]+)[` ]")
+
+func TestFiguresOfTheDocsAreMeasured(t *testing.T) {
+	t.Parallel()
+	measured := make(map[string]bool)
+	for _, s := range table(new(postgres.Server)) {
+		for _, f := range s.Figures() {
+			measured[f.Name] = true
+		}
+	}
+	text, err := os.ReadFile("../../docs/performance.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := figureName.FindAllSubmatch(text, -1)
+	if len(names) == 0 {
+		t.Error("docs/performance.md names no figure")
+	}
+	for _, match := range names {
+		if name := string(match[1]); !measured[name] {
+			t.Errorf("docs/performance.md names %s, which no series measures", name)
 		}
 	}
 }
