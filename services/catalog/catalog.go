@@ -29,7 +29,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/lockstep/internal/circuit"
 	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/page"
 	"example.com/lockstep/internal/problem"
@@ -76,10 +75,6 @@ func sourceOf(o consistency.Outcome) Source {
 // 30 kB, and none asks the database.
 const maxWaiters = 10_000
 
-// searchTime bounds a search, its wait for a turn included: below the limit of the
-// database role, whose error says less.
-const searchTime = 10 * time.Second
-
 // NewWaiters returns the readers that wait for db's projection. The instances on
 // it wake each other's; listenURL is as bell.New has it.
 func NewWaiters(db *pgxpool.Pool, listenURL string, log *slog.Logger) *consistency.Waiters {
@@ -94,13 +89,12 @@ func newWaiters(limit int, db *pgxpool.Pool, b *bell.Bell) *consistency.Waiters 
 type Service struct {
 	projector *Projector
 	reader    *fresh.Reader
-	searches  *circuit.Circuit
+	searches  searches
 }
 
 // NewService returns the reads of what p writes.
 func NewService(p *Projector) *Service {
-	half := max(1, int(p.db.Config().MaxConns)/2)
-	return &Service{projector: p, reader: fresh.NewReader(p.waiters), searches: circuit.New(half, searchTime)}
+	return &Service{projector: p, reader: fresh.NewReader(p.waiters), searches: newSearches(p.db.Config().MaxConns)}
 }
 
 // Read says how fresh an answer must be; of q's token, what names videos counts.
@@ -191,7 +185,7 @@ func (s *Service) List(ctx context.Context, q Query, d fresh.Demand) (Page, erro
 	}
 	var videos []Video
 	look := func(ctx context.Context, wanted []consistency.Position) (reached int, err error) {
-		err = s.search(ctx, q, func(ctx context.Context) (err error) {
+		err = s.searches.do(ctx, q, func(ctx context.Context) (err error) {
 			videos, reached, err = listVideos(ctx, s.projector.db, q, before, wanted)
 			return err
 		})
@@ -203,20 +197,4 @@ func (s *Service) List(ctx context.Context, q Query, d fresh.Demand) (Page, erro
 	}
 	videos, next := page.Cut(videos, page.Fit(videos, q.PageSize, Video.text), func(v Video) uuid.UUID { return v.ID }, q.filter())
 	return Page{Videos: videos, Next: next, Source: sourceOf(outcome), Stale: stale}, nil
-}
-
-// search runs read, which looks at every video where q is a search for nothing: of
-// those, so few at once that others find a connection.
-func (s *Service) search(ctx context.Context, q Query, read func(context.Context) error) error {
-	if q.Title == "" {
-		return read(ctx)
-	}
-	err := s.searches.Do(ctx, read, func(error) bool { return false })
-	if errors.Is(err, circuit.ErrOpen) {
-		return &problem.Error{
-			Code: problem.CodeTooMany, Reason: "TOO_MANY_SEARCHES", RetryAfter: time.Second, Cause: err,
-			Detail: "Too many searches are under way.",
-		}
-	}
-	return err
 }

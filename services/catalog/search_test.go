@@ -33,10 +33,9 @@ func TestSearchesLeaveConnectionsToOthers(t *testing.T) {
 	}
 
 	half := f.pool.Config().MaxConns / 2
-	places := 17 * int(half)
 	const turnedAway = 20
 	ended := make(chan error)
-	for range places + turnedAway {
+	for range maxSearches + turnedAway {
 		go func() {
 			_, err := f.service.List(ctx, Query{Title: "x"}, fresh.Demand{})
 			ended <- err
@@ -54,7 +53,7 @@ func TestSearchesLeaveConnectionsToOthers(t *testing.T) {
 	if err := lock.Rollback(ctx); err != nil {
 		t.Fatal(err)
 	}
-	for range places {
+	for range maxSearches {
 		if err := <-ended; err != nil {
 			t.Errorf("a search with a place: %v", err)
 		}

@@ -1,0 +1,53 @@
+package catalog
+
+import (
+	"context"
+	"time"
+
+	"example.com/lockstep/internal/problem"
+)
+
+const (
+	// maxSearches wait for their turn or have it; one that waits costs its request.
+	maxSearches = 1_000
+	// searchTime bounds a search, its wait for a turn included: below the limit of the
+	// database role, whose error says less.
+	searchTime = 10 * time.Second
+)
+
+// searches are those by title, each of which looks at every video where it finds
+// nothing: so few have a turn at once that other reads find a connection.
+type searches struct{ places, turns chan struct{} }
+
+func newSearches(connections int32) searches {
+	return searches{places: make(chan struct{}, maxSearches), turns: make(chan struct{}, max(1, connections/2))}
+}
+
+// do runs read: at once, or when it is its turn where q is a search.
+func (s searches) do(ctx context.Context, q Query, read func(context.Context) error) error {
+	if q.Title == "" {
+		return read(ctx)
+	}
+	busy := &problem.Error{
+		Code: problem.CodeTooMany, Reason: "TOO_MANY_SEARCHES", RetryAfter: time.Second,
+		Detail: "Too many searches are under way.",
+	}
+	select {
+	case s.places <- struct{}{}:
+		defer func() { <-s.places }()
+	default:
+		return busy
+	}
+	searching, cancel := context.WithTimeout(ctx, searchTime)
+	defer cancel()
+	select {
+	case s.turns <- struct{}{}:
+		defer func() { <-s.turns }()
+	case <-searching.Done():
+		if err := ctx.Err(); err != nil {
+			return err // of the caller's own time
+		}
+		return busy
+	}
+	return read(searching)
+}
