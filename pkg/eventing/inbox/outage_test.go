@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2"
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -253,4 +254,31 @@ func (c *cable) cut(severed bool) {
 		_ = conn.Close()
 	}
 	c.open = nil
+}
+
+// A subscription that is missing ends the client's stream for good: the consumer
+// says so, and opens another until there is one.
+func TestAMissingSubscriptionIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	admin, name := b.client.SubscriptionAdminClient, "projects/test/subscriptions/"+subscription
+	if err := admin.DeleteSubscription(t.Context(), &pubsubpb.DeleteSubscriptionRequest{Subscription: name}); err != nil {
+		t.Fatal(err)
+	}
+	_, heard := b.run(t, b.client)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(patience)
+	for heard.n.Load() == 0 {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal("nobody complains of a subscription that is missing")
+		}
+	}
+	if _, err := admin.CreateSubscription(t.Context(), &pubsubpb.Subscription{Name: name, Topic: topic, AckDeadlineSeconds: 10}); err != nil {
+		t.Fatal(err)
+	}
+	b.publishNames(t, "after", 3)
+	b.nothingLost(t, 3, heard)
 }
