@@ -181,31 +181,32 @@ func (p *pooler) answer(s *backend) {
 			}
 			return
 		}
-		if c != nil {
-			if _, err := c.Write(m); err != nil {
-				return
-			}
-			p.ended(c, s, m)
+		if c != nil && p.pass(m, s, c) != nil {
+			return
 		}
 	}
 }
 
-// ended takes s from c when m is the end of a transaction.
-func (p *pooler) ended(c *client, s *backend, m []byte) {
+// pass passes m on to c, and takes s from c when m is the end of a transaction. That
+// is one step: whoever has read of the end begins the next one elsewhere.
+func (p *pooler) pass(m []byte, s *backend, c *client) error {
+	if m[0] != 'Z' {
+		_, err := c.Write(m)
+		return err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if m[0] != 'Z' {
-		return
-	}
+	_, err := c.Write(m)
 	c.owed--
-	if c.owed > 0 || c.begun || m[5] != 'I' {
-		return
+	if err != nil || c.owed > 0 || c.begun || m[5] != 'I' {
+		return err
 	}
 	c.in = nil
 	s.mu.Lock()
 	s.client = nil
 	s.mu.Unlock()
 	p.release(s)
+	return nil
 }
 
 // readStartup declines encryption, which comes before.
