@@ -165,11 +165,11 @@ func TestBehindATransactionPooler(t *testing.T) {
 	if err := deaf.listenOnce(t.Context(), nil); err != errDeaf { //nolint:errorlint // not wrapped
 		t.Errorf("%v, want errDeaf", err)
 	}
-	other, heard := hasty(t, db, db.CatalogURL)
+	_, heard := hasty(t, db, db.CatalogURL)
 	changed(t, heard, "at first")
 	deaf.Ring("a")
 	changed(t, heard, "when the pooled one rings")
-	if deaf.Hears() || len(nothing) > 0 || !other.Hears() {
-		t.Error("something is heard through a pooler, or nothing without")
+	if deaf.Hears() || len(nothing) > 0 {
+		t.Error("something is heard through a pooler")
 	}
 }
