@@ -74,7 +74,7 @@ func (s *stack) killedByHand(t *testing.T) {
 	s.flows(t, "docker kill of everything, and docker compose up")
 }
 
-// kept kills likewise beside a keeper, who starts again what was killed, and leaves
+// kept kills likewise beside a keeper, which starts again what was killed, and leaves
 // what was stopped.
 func (s *stack) kept(t *testing.T) {
 	s.compose(t, "--profile", "keeper", "up", "--detach", "--wait", "keeper")
