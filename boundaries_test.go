@@ -1,5 +1,5 @@
 // Package lockstep_test holds what the repository promises about itself: who may
-// import whom, where SQL stands, how much there is to read. A rule is data, its
+// import whom, and where SQL stands. A rule is data, its
 // reason beside it, and a failure says both.
 package lockstep_test
 
@@ -75,27 +75,13 @@ var sqlHomes = map[string]*regexp.Regexp{
 	"developers' tools": regexp.MustCompile(`^cmd/`),
 }
 
-// sizes bound the lines written by hand, tests and blank lines apart.
-var sizes = []struct {
-	under, reason string
-	lines         int
-}{
-	// Two aggregates: the second is a third of it.
-	{under: "services/", lines: 2600, reason: "whoever forks the pair reads its services in half an hour"},
-	{under: "pkg/eventing/", lines: 5000, reason: "a foundation that nobody has read is a risk"},
-}
-
-const (
-	maxFileLines = 300
-	fileReason   = "a file is read in one sitting; a longer one holds two subjects"
-	docReason    = "a package's contract stands in one place, which go doc shows"
-)
+const docReason = "a package's contract stands in one place, which go doc shows"
 
 func TestBoundaries(t *testing.T) {
 	t.Parallel()
 	files := repository(t)
 	for _, check := range []func([]file) []string{
-		forbiddenImports, strayedSQL, missingDocs, oversizedFiles, oversizedTrees,
+		forbiddenImports, strayedSQL, missingDocs,
 	} {
 		for _, complaint := range check(files) {
 			t.Error(complaint)
@@ -174,39 +160,10 @@ func missingDocs(files []file) (complaints []string) {
 	return complaints
 }
 
-func oversizedFiles(files []file) (complaints []string) {
-	for _, f := range files {
-		if !f.generated && f.lines > maxFileLines {
-			complaints = append(complaints, fmt.Sprintf("%s has %d lines, at most %d: %s", f.name, f.lines, maxFileLines, fileReason))
-		}
-	}
-	return complaints
-}
-
-func oversizedTrees(files []file) (complaints []string) {
-	for _, size := range sizes {
-		total := 0
-		for _, f := range files {
-			if !f.test && !f.generated && strings.HasPrefix(f.name, size.under) {
-				total += f.lines
-			}
-		}
-		if total > size.lines {
-			complaints = append(complaints, fmt.Sprintf("%s has %d lines written by hand, at most %d: %s",
-				size.under, total, size.lines, size.reason))
-		}
-	}
-	return complaints
-}
-
 // TestBoundariesBite feeds each check what it must refuse, and its closest
 // neighbour that it must not.
 func TestBoundariesBite(t *testing.T) {
 	t.Parallel()
-	long := make([]file, 9)
-	for i := range long {
-		long[i] = file{name: fmt.Sprintf("services/video/%d.go", i), lines: 290}
-	}
 	imports := func(name, imported string) []file {
 		return []file{{name: name, test: strings.HasSuffix(name, "_test.go"), imports: []string{imported}}}
 	}
@@ -238,10 +195,6 @@ func TestBoundariesBite(t *testing.T) {
 		"no package comment":              {missingDocs, []file{{name: "a/a.go"}}, 1},
 		"two package comments":            {missingDocs, []file{{name: "a/a.go", doc: true}, {name: "a/b.go", doc: true}}, 1},
 		"one package comment":             {missingDocs, []file{{name: "a/a.go", doc: true}, {name: "a/b.go"}}, 0},
-		"long file":                       {oversizedFiles, []file{{name: "a/a.go", lines: 301}}, 1},
-		"long generated file":             {oversizedFiles, []file{{name: "a/a.pb.go", lines: 301, generated: true}}, 0},
-		"large services":                  {oversizedTrees, long, 1},
-		"services at the limit":           {oversizedTrees, long[1:], 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -20,7 +20,6 @@ type file struct {
 	name      string   // slash-separated, from the root
 	imports   []string // of this module, relative to it
 	sql       []string // string literals that are statements
-	lines     int
 	test      bool
 	generated bool
 	doc       bool // has the package comment
@@ -67,16 +66,6 @@ func modulePath(t *testing.T) string {
 	return strings.TrimPrefix(first, "module ")
 }
 
-// written counts the lines that are not blank: nobody writes or reads the others.
-func written(source []byte) (n int) {
-	for line := range bytes.Lines(source) {
-		if len(bytes.TrimSpace(line)) > 0 {
-			n++
-		}
-	}
-	return n
-}
-
 func parse(name, module string) (file, error) {
 	source, err := os.ReadFile(name)
 	if err != nil {
@@ -88,7 +77,6 @@ func parse(name, module string) (file, error) {
 	}
 	f := file{
 		name:      name,
-		lines:     written(source),
 		test:      strings.HasSuffix(name, "_test.go"),
 		generated: ast.IsGenerated(tree),
 		doc:       tree.Doc != nil,
