@@ -1,7 +1,6 @@
 package lockstep_test
 
 import (
-	"bytes"
 	"go/ast"
 	"go/parser"
 	"go/token"
