@@ -67,6 +67,21 @@ func (f *Faults) Text(field, s string, low, high int, allowed string) {
 	f.Unless(low <= n && n <= high, field, fmt.Sprintf("must have %d to %d characters, has %d", low, high, n))
 }
 
+// Line is Text for one line, such as a title, that people see beside lines of others.
+// It refuses the characters that change how those around it read and show nothing
+// themselves: the embeddings, overrides and isolates that turn text around and stay
+// open beyond its end (U+202A to U+202E, U+2066 to U+2069), the zero-width space and
+// the byte order mark, with which two titles look alike. It keeps the marks that
+// scripts need: the joiners of Persian, of Indic scripts and of emoji (U+200C,
+// U+200D), and the left-to-right, right-to-left and Arabic letter marks, which end
+// with the next character.
+func (f *Faults) Line(field, s string, low, high int) {
+	f.Unless(!strings.ContainsFunc(s, func(r rune) bool {
+		return r >= '\u202a' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069' || r == '\u200b' || r == '\ufeff'
+	}), field, "must not contain characters that reorder text or have no width")
+	f.Text(field, s, low, high, "")
+}
+
 // UUID takes the canonical form only: uuid.Parse would also take braces and a
 // URN, and one thing would have several addresses.
 func (f *Faults) UUID(field, s string) uuid.UUID {

@@ -44,11 +44,18 @@ func (e *Error) document(r *http.Request) map[string]any {
 	doc["status"] = e.Code.rendering().http
 	doc["reason"] = e.reason()
 	doc["detail"] = e.Detail
-	doc["instance"] = r.URL.EscapedPath()
+	doc["instance"] = instance(r)
 	if len(e.Fields) > 0 {
 		doc["errors"] = e.Fields
 	}
 	return doc
+}
+
+// instance is the path of the request, and of a very long one the beginning: an
+// answer must not be larger than what it answers.
+func instance(r *http.Request) string {
+	path := r.URL.EscapedPath()
+	return path[:min(len(path), maxText)]
 }
 
 // retryAfterSeconds rounds up: a header of 0 would invite an immediate retry.

@@ -204,3 +204,32 @@ func TestFaultsAreBounded(t *testing.T) {
 		t.Errorf("a fault of %d and %d bytes, want 200 and an ellipsis", len(f.Field), len(f.Detail))
 	}
 }
+
+func TestALineShowsAllItHolds(t *testing.T) {
+	t.Parallel()
+	for line, ok := range map[string]bool{
+		"Pompeii": true, "": false, "a\nb": false,
+		"می\u200cخواهم": true, "👩\u200d🚀": true, "\u200eabc\u200f": true, "क\u094d\u200dष": true, "עברית and English": true,
+		"a\u202eb": false, "\u202aa\u202c": false, "\u2066a\u2069": false, "\u2068a": false, "a\u200bb": false, "\ufeffa": false,
+	} {
+		var bad problem.Faults
+		bad.Line("title", line, 1, 20)
+		if (len(bad) == 0) != ok {
+			t.Errorf("%+q: %v, want taken: %t", line, bad, ok)
+		}
+	}
+	var bad problem.Faults
+	if bad.Text("description", "\u2067עברית\u2069", 0, 20, "\n"); len(bad) > 0 {
+		t.Errorf("a longer text may hold isolates: %v", bad)
+	}
+}
+
+func TestAnAnswerRepeatsALittleOfALongPath(t *testing.T) {
+	t.Parallel()
+	res := httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodGet, "/"+strings.Repeat("%22", 20_000), nil)
+	problem.Write(res, r, slog.New(slog.DiscardHandler), problem.New(problem.CodeNotFound, "", "There is nothing at this path."))
+	if instance, _ := document(t, res)["instance"].(string); res.Body.Len() > 1024 || !strings.HasPrefix(instance, "/%22%22") {
+		t.Errorf("%d bytes, instance %q", res.Body.Len(), instance)
+	}
+}
