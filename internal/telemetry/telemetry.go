@@ -47,7 +47,9 @@ func Setup(ctx context.Context, service string) (shutdown func(context.Context) 
 	if err != nil {
 		return tracers.Shutdown, err
 	}
-	otel.SetTextMapPropagator(propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{}))
+	// No baggage: nothing here reads it, and a stranger's would be passed on to the
+	// owner with each of our calls.
+	otel.SetTextMapPropagator(propagation.TraceContext{})
 	otel.SetTracerProvider(tracers)
 	otel.SetMeterProvider(meters)
 	return func(ctx context.Context) error {

@@ -117,6 +117,18 @@ func TestWhatHasAnEndpointIsPushed(t *testing.T) {
 	}
 }
 
+func TestBaggageIsNotPassedOn(t *testing.T) {
+	shutdown := setup(t, nil)
+	defer shutdown()
+	in := propagation.HeaderCarrier{"Baggage": {"who=a-stranger"}, "Traceparent": {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}
+	ctx := otel.GetTextMapPropagator().Extract(t.Context(), in)
+	out := propagation.HeaderCarrier{}
+	otel.GetTextMapPropagator().Inject(ctx, out)
+	if out.Get("Baggage") != "" || out.Get("Traceparent") == "" {
+		t.Errorf("passed on: %v, want the trace alone", out)
+	}
+}
+
 // A header is what its sender likes: as a label it would be a series for each request.
 func TestNoSeriesForEachHost(t *testing.T) {
 	shutdown := setup(t, nil)
