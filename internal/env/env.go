@@ -49,6 +49,17 @@ func (r *Reader) Required(name string) string {
 	return v
 }
 
+// Local reports whether the process runs on somebody's machine: against an emulator,
+// and in none of Cloud Run's kinds of container.
+func (r *Reader) Local() bool {
+	for _, name := range []string{"K_SERVICE", "CLOUD_RUN_JOB", "CLOUD_RUN_WORKER_POOL"} {
+		if r.getenv(name) != "" {
+			return false
+		}
+	}
+	return r.getenv("PUBSUB_EMULATOR_HOST") != ""
+}
+
 // Int returns the variable, a whole number from least to most, or def when it
 // is unset.
 func (r *Reader) Int(name string, def, least, most int) int {

@@ -79,3 +79,21 @@ func TestErrNamesEachBadVariableOnceAndShowsNoValue(t *testing.T) {
 		t.Errorf("Err() shows a value: %v", err)
 	}
 }
+
+func TestLocal(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		vars  map[string]string
+		local bool
+	}{
+		"no emulator":          {map[string]string{}, false},
+		"emulator":             {map[string]string{"PUBSUB_EMULATOR_HOST": "localhost:8085"}, true},
+		"service on Cloud Run": {map[string]string{"PUBSUB_EMULATOR_HOST": "localhost:8085", "K_SERVICE": "video"}, false},
+		"job on Cloud Run":     {map[string]string{"PUBSUB_EMULATOR_HOST": "localhost:8085", "CLOUD_RUN_JOB": "migrate"}, false},
+		"worker pool":          {map[string]string{"PUBSUB_EMULATOR_HOST": "localhost:8085", "CLOUD_RUN_WORKER_POOL": "relay"}, false},
+	} {
+		if got := reader(tc.vars).Local(); got != tc.local {
+			t.Errorf("%s: local is %t", name, got)
+		}
+	}
+}
