@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel/metric"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
@@ -14,37 +16,42 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/stats"
+	protobuf "google.golang.org/protobuf/proto"
 
 	"example.com/lockstep/internal/problem"
 )
 
-// GRPC is a gRPC server with health and reflection. It is a
-// grpc.ServiceRegistrar: pass it to the generated Register functions before the
-// Server runs. The transport itself refuses a message over 2 MiB, with
-// RESOURCE_EXHAUSTED, and what is not one whole message, with gRPC's own INTERNAL.
+// GRPC is a gRPC server with health. It is a grpc.ServiceRegistrar: pass it to the
+// generated Register functions before the Server runs. The transport itself refuses
+// a message over 64 KiB, with RESOURCE_EXHAUSTED, and what is not one whole message,
+// with gRPC's own INTERNAL.
 type GRPC struct {
-	server *grpc.Server
-	health *health.Server
+	log     *slog.Logger
+	server  *grpc.Server
+	health  *health.Server
+	refused metric.Int64Counter
+	// faults limits the lines about faults of clients.
+	faults *rate.Limiter
 }
 
 // NewGRPC returns a server whose handlers may return any error: it reaches the
 // client through problem.From.
 func NewGRPC(log *slog.Logger) *GRPC {
-	g := &GRPC{
-		health: health.NewServer(),
-		server: grpc.NewServer(
-			grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)}),
-			grpc.MaxRecvMsgSize(maxBodyBytes),
-			grpc.StatsHandler(otelgrpc.NewServerHandler(otelgrpc.WithFilter(
-				func(rpc *stats.RPCTagInfo) bool { return !isInfrastructure(rpc.FullMethodName) }))),
-			grpc.UnaryInterceptor(unary(log)),
-			grpc.StreamInterceptor(stream(log)),
-		),
-	}
+	g := &GRPC{log: log, health: health.NewServer(), refused: refusedCounter(), faults: faultLines()}
+	g.server = grpc.NewServer(
+		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)}),
+		grpc.MaxRecvMsgSize(maxMessageBytes),
+		grpc.StatsHandler(otelgrpc.NewServerHandler(otelgrpc.WithFilter(
+			func(rpc *stats.RPCTagInfo) bool { return !isInfrastructure(rpc.FullMethodName) }))),
+		grpc.UnaryInterceptor(g.unary),
+		grpc.StreamInterceptor(g.stream),
+	)
 	grpc_health_v1.RegisterHealthServer(g.server, g.health)
-	reflection.Register(g.server)
 	return g
 }
+
+// Reflect lets every caller list services and messages, as grpcurl does.
+func (g *GRPC) Reflect() { reflection.Register(g.server) }
 
 // RegisterService adds a service and reports it as serving.
 func (g *GRPC) RegisterService(desc *grpc.ServiceDesc, impl any) {
@@ -78,26 +85,37 @@ func blameClient(next grpc.MethodHandler) grpc.MethodHandler {
 			if err := dec(r); err != nil {
 				return err
 			}
-			if r.err != nil {
-				p := problem.Invalid("request", "must be well-formed protobuf, with text in UTF-8")
-				p.Cause = r.err
-				return p
-			}
-			return nil
+			return r.err
 		}
 		return next(srv, ctx, decode, interceptor)
 	}
 }
 
-// codec is the protobuf codec, except that it notes a failure in a *request
-// instead of returning it.
+// codec is the protobuf codec, except that it counts elements before it decodes,
+// and notes a failure in a *request instead of returning it.
 type codec struct{ encoding.CodecV2 }
 
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	r, ok := v.(*request)
 	if !ok {
-		return c.CodecV2.Unmarshal(data, v)
+		return c.decode(data, v)
 	}
-	r.err = c.CodecV2.Unmarshal(data, r.into)
+	r.err = c.decode(data, r.into)
+	return nil
+}
+
+func (c codec) decode(data mem.BufferSlice, into any) error {
+	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer whole.Free()
+	if message, ok := into.(protobuf.Message); ok {
+		if err := checkElements(whole.ReadOnlyData(), message.ProtoReflect().Descriptor()); err != nil {
+			return err
+		}
+	}
+	if err := c.CodecV2.Unmarshal(mem.BufferSlice{whole}, into); err != nil {
+		p := problem.Invalid("request", "must be well-formed protobuf, with text in UTF-8")
+		p.Cause = err
+		return p
+	}
 	return nil
 }

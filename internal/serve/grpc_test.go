@@ -65,11 +65,11 @@ func TestUndecodableRequestsAreTheClientsFault(t *testing.T) {
 func TestOversizeMessagesAreRefused(t *testing.T) {
 	t.Parallel()
 	conn := startEcho(t, io.Discard, func(context.Context, string) (string, error) { return "", nil })
-	if _, err := say(t.Context(), conn, strings.Repeat("x", 2<<20)); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("2 MiB and a header: %v, want RESOURCE_EXHAUSTED", err)
+	if _, err := say(t.Context(), conn, strings.Repeat("x", 64<<10)); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("64 KiB and a header: %v, want RESOURCE_EXHAUSTED", err)
 	}
-	if _, err := say(t.Context(), conn, strings.Repeat("x", 2<<20-16)); err != nil {
-		t.Errorf("just under 2 MiB: %v", err)
+	if _, err := say(t.Context(), conn, strings.Repeat("x", 64<<10-16)); err != nil {
+		t.Errorf("just under 64 KiB: %v", err)
 	}
 }
 
@@ -131,7 +131,10 @@ func TestACallWithoutADeadlineGetsOne(t *testing.T) {
 
 func TestHealthAndReflection(t *testing.T) {
 	t.Parallel()
-	conn := startEcho(t, io.Discard, func(context.Context, string) (string, error) { return "", nil })
+	s := newService(io.Discard)
+	s.grpc.Reflect()
+	echo(func(context.Context, string) (string, error) { return "", nil }).register(s.grpc)
+	conn := dial(t, s.start(t))
 	health := grpc_health_v1.NewHealthClient(conn)
 	for _, service := range []string{"", "test.Echo"} {
 		res, err := health.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: service})

@@ -1,9 +1,13 @@
 package serve
 
 import (
+	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
+
+	"github.com/go-chi/chi/v5"
 )
 
 // inFlight knows the requests that have been accepted and not yet answered, so
@@ -28,13 +32,24 @@ func (f *inFlight) enter(r *http.Request) (leave func()) {
 	}
 }
 
-func (f *inFlight) names() []string {
+// names are the routes of the requests in flight, each once with its number, as a
+// log line may hold them.
+func (f *inFlight) names(routes chi.Routes) (names []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var names []string
+	counts := map[string]int{}
 	for r := range f.requests {
-		names = append(names, r.Method+" "+r.URL.Path)
+		name := method(r) + " " + route(routes, r)
+		if isGRPC(r) {
+			name = "gRPC " + printable(r.URL.Path)
+		}
+		counts[name]++
 	}
-	slices.Sort(names)
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		if n := counts[name]; n > 1 {
+			name = fmt.Sprintf("%s (%d)", name, n)
+		}
+		names = append(names, name)
+	}
 	return names
 }

@@ -14,32 +14,29 @@ import (
 )
 
 // unary bounds, runs, renders and logs one call.
-func unary(log *slog.Logger) grpc.UnaryServerInterceptor {
-	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
-		started := time.Now()
-		ctx, cancel := context.WithTimeout(ctx, requestTimeout) // or the client's, where that is sooner
-		defer cancel()
-		err = recovered(func() error {
-			resp, err = handler(ctx, req)
-			return err
-		})
-		err = rendered(ctx, log, info.FullMethod, err)
-		logCall(ctx, log, info.FullMethod, time.Since(started), err)
-		return resp, err
-	}
+func (g *GRPC) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+	started := time.Now()
+	reached(ctx)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout) // or the client's, where that is sooner
+	defer cancel()
+	err = recovered(func() error {
+		resp, err = handler(ctx, req)
+		return err
+	})
+	err = rendered(ctx, g.log, info.FullMethod, err)
+	g.logCall(ctx, info.FullMethod, time.Since(started), err)
+	return resp, err
 }
 
-// stream does the same without a deadline: a stream of gRPC's own services lives as
-// long as its client wants, and the drain of the server ends it. One of ours would
-// be cut off where every answer is.
-func stream(log *slog.Logger) grpc.StreamServerInterceptor {
-	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		started := time.Now()
-		err := recovered(func() error { return handler(srv, ss) })
-		err = rendered(ss.Context(), log, info.FullMethod, err)
-		logCall(ss.Context(), log, info.FullMethod, time.Since(started), err)
-		return err
-	}
+// stream does the same; the context of gRPC's own streams has a deadline already,
+// and one of ours would be cut off where every answer is.
+func (g *GRPC) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	started := time.Now()
+	reached(ss.Context())
+	err := recovered(func() error { return handler(srv, ss) })
+	err = rendered(ss.Context(), g.log, info.FullMethod, err)
+	g.logCall(ss.Context(), info.FullMethod, time.Since(started), err)
+	return err
 }
 
 // recovered returns a panic as an error that ends with the stack. gRPC runs
@@ -69,13 +66,15 @@ func rendered(ctx context.Context, log *slog.Logger, method string, err error) e
 	return p.GRPCStatus().Err()
 }
 
-func logCall(ctx context.Context, log *slog.Logger, method string, took time.Duration, err error) {
+// logCall writes the line of a call. method is one that there is, or "unknown".
+func (g *GRPC) logCall(ctx context.Context, method string, took time.Duration, err error) {
+	code := status.Code(err)
 	level := slog.LevelInfo
-	if isInfrastructure(method) {
+	if isInfrastructure(method) || isClients(code) && !g.faults.Allow() {
 		level = slog.LevelDebug
 	}
-	log.LogAttrs(ctx, level, method+" "+status.Code(err).String(),
+	g.log.LogAttrs(ctx, level, method+" "+code.String(),
 		slog.String("grpc_method", method),
-		slog.String("grpc_code", status.Code(err).String()),
+		slog.String("grpc_code", code.String()),
 		slog.Duration("took", took))
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/serve"
@@ -32,10 +33,12 @@ type input struct {
 	Hidden      string `json:"-"`
 }
 
+const maxBody = 2000
+
 func decodeJSON(contentType, body string, into any, mediaTypes ...string) error {
 	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
 	r.Header.Set("Content-Type", contentType)
-	return serve.DecodeJSON(httptest.NewRecorder(), r, 1000, into, mediaTypes...)
+	return serve.DecodeJSON(httptest.NewRecorder(), r, maxBody, into, mediaTypes...)
 }
 
 func TestDecodeJSONFillsTheTarget(t *testing.T) {
@@ -115,6 +118,46 @@ func TestDecodeJSONSaysWhatAFieldMustBe(t *testing.T) {
 	}
 }
 
+func TestDecodeJSONCountsBeforeItDecodes(t *testing.T) {
+	t.Parallel()
+	many := func(n int, one string) string { return strings.Repeat(one+",", n-1) + one }
+	for body, want := range map[string]string{
+		`{"items":[` + many(100, `{}`) + `]}`:      "",
+		`{"items":[` + many(101, `{}`) + `]}`:      "items: must not have more than 100 elements",
+		`{"items":[{` + many(101, `"x":0`) + `}]}`: "items[0]: must not have more than 100 members",
+		`{` + many(101, `"title":""`) + `}`:        "body: must not have more than 100 members",
+	} {
+		fields := map[string]string{}
+		if err := problem.From(decodeJSON("application/json", body, &input{})); err != nil {
+			for _, f := range err.Fields {
+				fields[f.Field] = f.Detail
+			}
+		}
+		field, detail, _ := strings.Cut(want, ": ")
+		if fields[field] != detail {
+			t.Errorf("%.20q of %d bytes: %v, want %q", body, len(body), fields, want)
+		}
+	}
+}
+
+func TestDecodeJSONNamesNoGoType(t *testing.T) {
+	t.Parallel()
+	var into struct {
+		ID    uuid.UUID                 `json:"id"`
+		Maybe serve.Optional[uuid.UUID] `json:"maybe"`
+		Count uint                      `json:"count"`
+		Any   interface{ M() }          `json:"any"`
+	}
+	err := decodeJSON("application/json", `{"id":1,"maybe":1,"count":-1,"any":1}`, &into)
+	want := []problem.Field{
+		{Field: "id", Detail: "must be a valid value"}, {Field: "maybe", Detail: "must be a valid value"},
+		{Field: "count", Detail: "must be an integer of at most 64 bits"}, {Field: "any", Detail: "must be a valid value"},
+	}
+	if diff := cmp.Diff(want, problem.From(err).Fields); diff != "" {
+		t.Errorf("fields (-want +got):\n%s", diff)
+	}
+}
+
 func TestDecodeJSONBoundsItsAnswer(t *testing.T) {
 	t.Parallel()
 	err := decodeJSON("application/json", `{"items":[`+strings.Repeat(`0,`, 200)+`0]}`, &input{})
@@ -125,7 +168,7 @@ func TestDecodeJSONBoundsItsAnswer(t *testing.T) {
 
 func TestDecodeJSONRefusesOversizeBodies(t *testing.T) {
 	t.Parallel()
-	err := decodeJSON("application/json", `{"title":"`+strings.Repeat("x", 1000)+`"}`, &input{})
+	err := decodeJSON("application/json", `{"title":"`+strings.Repeat("x", maxBody)+`"}`, &input{})
 	p := problem.From(err)
 	if diff := cmp.Diff([]string{"body"}, names(p)); diff != "" || p.Code != problem.CodeTooLarge {
 		t.Errorf("code %d, fields (-want +got):\n%s", p.Code, diff)

@@ -79,7 +79,11 @@ func (c *checker) object(path string, raw json.RawMessage, t reflect.Type) {
 	seen := map[string]bool{}
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	_, _ = dec.Token()
-	for dec.More() {
+	for members := 1; dec.More(); members++ {
+		if members > maxElements {
+			c.blame(path, fmt.Sprintf("must not have more than %d members", maxElements))
+			return
+		}
 		token, _ := dec.Token()
 		name := token.(string)
 		var member json.RawMessage
@@ -98,9 +102,15 @@ func (c *checker) object(path string, raw json.RawMessage, t reflect.Type) {
 }
 
 func (c *checker) array(path string, raw json.RawMessage, elem reflect.Type) {
-	var items []json.RawMessage
-	_ = json.Unmarshal(raw, &items)
-	for i, item := range items {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	_, _ = dec.Token()
+	for i := 0; dec.More(); i++ {
+		if i == maxElements {
+			c.blame(path, fmt.Sprintf("must not have more than %d elements", maxElements))
+			return
+		}
+		var item json.RawMessage
+		_ = dec.Decode(&item)
 		c.value(fmt.Sprintf("%s[%d]", path, i), item, elem)
 	}
 }
@@ -181,7 +191,8 @@ func describe(t reflect.Type) string {
 		return "a string"
 	case reflect.Bool:
 		return "true or false"
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		return fmt.Sprintf("an integer of at most %d bits", t.Bits())
 	case reflect.Float32, reflect.Float64:
 		return "a number"
@@ -190,5 +201,5 @@ func describe(t reflect.Type) string {
 	case reflect.Struct, reflect.Map:
 		return "an object"
 	}
-	return "a valid " + t.String()
+	return "a valid value" // the name of a Go type would tell a client nothing
 }

@@ -119,7 +119,7 @@ func TestEachRequestIsOneLineForCloudLogging(t *testing.T) {
 	}
 	delete(request, "latency")
 	want := map[string]any{
-		"requestMethod": "POST", "requestUrl": "/v1/videos?page_size=1", "status": 201.0,
+		"requestMethod": "POST", "requestUrl": "/v1/videos", "status": 201.0,
 		"responseSize": "5", "userAgent": "", "protocol": "HTTP/1.1",
 	}
 	if diff := cmp.Diff(want, request); diff != "" {
@@ -145,11 +145,11 @@ func TestRESTIsBounded(t *testing.T) {
 		}
 		n, err := io.Copy(io.Discard, r.Body)
 		var tooLarge *http.MaxBytesError
-		if !errors.As(err, &tooLarge) || n != 2<<20 {
-			t.Errorf("read %d bytes, then %v; want 2 MiB and a MaxBytesError", n, err)
+		if !errors.As(err, &tooLarge) || n != 256<<10 {
+			t.Errorf("read %d bytes, then %v; want 256 KiB and a MaxBytesError", n, err)
 		}
 	})
-	res := do(s, http.MethodPost, "/", bytes.NewReader(make([]byte, 2<<20+1)))
+	res := do(s, http.MethodPost, "/", bytes.NewReader(make([]byte, 256<<10+1)))
 	if got := res.Header().Get("X-Content-Type-Options"); got != "nosniff" {
 		t.Errorf("X-Content-Type-Options %q", got)
 	}

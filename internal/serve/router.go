@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -24,7 +25,7 @@ func NewRouter(log *slog.Logger, health *Health) *chi.Mux {
 	r.Use(
 		otelhttp.NewMiddleware("http", otelhttp.WithFilter(func(r *http.Request) bool { return !isProbe(r.URL.Path) })),
 		labelled,
-		logged(log),
+		logged(log, r),
 		recoverer(log),
 		bounded,
 		middleware.GetHead,
@@ -61,24 +62,33 @@ func labelled(next http.Handler) http.Handler {
 }
 
 // logged writes the request's line in the shape that Cloud Logging shows as an
-// HTTP request.
-func logged(log *slog.Logger) func(http.Handler) http.Handler {
+// HTTP request. It names the route in place of the path, whose parameters are ids of
+// users, and no query: a search text and a reason of deletion are personal data. The
+// path of a request without a route is written where LOG_LEVEL is debug.
+func logged(log *slog.Logger, routes chi.Routes) func(http.Handler) http.Handler {
+	faults := faultLines()
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			started := time.Now()
 			ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
 			next.ServeHTTP(ww, r)
+			status := cmp.Or(ww.Status(), http.StatusOK) // what a handler that says nothing answers
 			level := slog.LevelInfo
-			if isProbe(r.URL.Path) {
+			if isProbe(r.URL.Path) || status/100 == 4 && !faults.Allow() {
 				level = slog.LevelDebug
 			}
-			log.LogAttrs(r.Context(), level, fmt.Sprintf("%s %s %d", r.Method, r.URL.Path, ww.Status()),
+			method, route := method(r), route(routes, r)
+			url := route
+			if route == noRoute && log.Enabled(r.Context(), slog.LevelDebug) {
+				url = printable(r.URL.EscapedPath())
+			}
+			log.LogAttrs(r.Context(), level, fmt.Sprintf("%s %s %d", method, route, status),
 				slog.Group("httpRequest",
-					slog.String("requestMethod", r.Method),
-					slog.String("requestUrl", r.URL.RequestURI()),
-					slog.Int("status", ww.Status()),
+					slog.String("requestMethod", method),
+					slog.String("requestUrl", url),
+					slog.Int("status", status),
 					slog.String("responseSize", strconv.Itoa(ww.BytesWritten())),
-					slog.String("userAgent", r.UserAgent()),
+					slog.String("userAgent", printable(r.UserAgent())),
 					slog.String("protocol", r.Proto),
 					slog.String("latency", fmt.Sprintf("%.6fs", time.Since(started).Seconds()))))
 		})
@@ -113,7 +123,7 @@ func bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
 		defer cancel()
-		boundAnswer(w)
+		boundAnswer(w, requestTimeout+writeGrace)
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
 		next.ServeHTTP(w, r.WithContext(ctx))
@@ -123,7 +133,6 @@ func bounded(next http.Handler) http.Handler {
 // methodNotAllowed names the methods that the path does have, as RFC 9110
 // demands.
 func methodNotAllowed(log *slog.Logger, routes chi.Routes) http.HandlerFunc {
-	methods := []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 	return func(w http.ResponseWriter, r *http.Request) {
 		var allowed []string
 		for _, m := range methods {
@@ -132,6 +141,6 @@ func methodNotAllowed(log *slog.Logger, routes chi.Routes) http.HandlerFunc {
 			}
 		}
 		w.Header().Set("Allow", strings.Join(allowed, ", "))
-		problem.Write(w, r, log, problem.New(problem.CodeMethodNotAllowed, "", "This path does not have the method "+r.Method+"."))
+		problem.Write(w, r, log, problem.New(problem.CodeMethodNotAllowed, "", "This path does not have this method."))
 	}
 }

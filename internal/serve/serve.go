@@ -3,9 +3,17 @@
 //
 // The contract, the same on both transports: every error is a problem; a
 // request gets 30 seconds, or less where it says so, and its client 5 more to read
-// the answer; bodies are bounded (2 MiB); a panic fails its own request only and
-// is logged with its stack; bytes that cannot be decoded are the client's fault
-// and come back as INVALID_ARGUMENT naming "request" or "body".
+// the answer; bodies are bounded (256 KiB over REST, one message of 64 KiB over gRPC,
+// nothing is unpacked), and so is the number of elements in them (100), before they
+// are decoded; a panic fails its own request only and is logged with its stack; bytes
+// that cannot be decoded are the client's fault and come back as INVALID_ARGUMENT
+// naming "request" or "body". A stream of gRPC's own services (health, reflection)
+// gets 55 seconds.
+//
+// Each request is one log line with its route, and no more of what the client sent
+// than 200 bytes of its user agent. Of requests that fail by their client's fault 10
+// lines a second are at INFO, the others at DEBUG: a line costs money, such a request
+// does not.
 //
 // Draining fits into the 10 seconds between SIGTERM and the kill: readiness and
 // gRPC health go off → for 2 s everything is still served, but each answer tells
@@ -23,6 +31,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-chi/chi/v5"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -46,15 +55,23 @@ const (
 	// reuses a connection must be the one that closes it.
 	idleTimeout    = 620 * time.Second
 	maxHeaderBytes = 64 << 10
-	// maxBodyBytes is of a REST body and of a gRPC message: 80 of them at once, as many
-	// as Cloud Run sends by default, must fit into an instance.
-	maxBodyBytes = 2 << 20
+	// maxBodyBytes is of a REST body. The largest legal one, a video with each of its
+	// 10,500 characters escaped as a surrogate pair, has 126 KB.
+	maxBodyBytes = 256 << 10
+	// maxMessageBytes is of a gRPC message. The largest legal one, a video of 10,500
+	// characters of four bytes, has 43 KB.
+	maxMessageBytes = 64 << 10
+	// frameHeaderBytes stand before each gRPC message.
+	frameHeaderBytes = 5
+	// maxStreams is of one HTTP/2 connection. Cloud Run's front end sends an instance
+	// at most 1000 requests at once, and need not open a second connection for them.
+	maxStreams = 1000
 )
 
 // Server serves one port. Run it once.
 type Server struct {
 	log      *slog.Logger
-	rest     http.Handler
+	rest     *chi.Mux
 	grpc     *GRPC
 	health   *Health
 	inFlight inFlight
@@ -64,7 +81,7 @@ type Server struct {
 }
 
 // New puts the two transports behind one port. All parameters are required.
-func New(log *slog.Logger, rest http.Handler, grpc *GRPC, health *Health) *Server {
+func New(log *slog.Logger, rest *chi.Mux, grpc *GRPC, health *Health) *Server {
 	return &Server{log: log, rest: rest, grpc: grpc, health: health}
 }
 
@@ -131,7 +148,7 @@ func (s *Server) shutdown(server *http.Server) error {
 	}
 	// Shutdown also waits for connections that have not carried a request yet;
 	// closing those loses nothing.
-	cut := s.inFlight.names()
+	cut := s.inFlight.names(s.rest)
 	if len(cut) == 0 {
 		return nil
 	}
@@ -156,45 +173,40 @@ func (s *Server) httpServer(ending context.Context) *http.Server {
 		ReadTimeout:       readTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
 }
 
 // handler splits the port by content type. ending is cancelled when lingering
 // is over: it ends the streams of gRPC's own services, which would otherwise
-// stay open for ever and carry no work that could be lost.
+// stay open for up to a minute and carry no work that could be lost.
 func (s *Server) handler(ending context.Context) http.Handler {
+	grpc := s.grpc.handler(ending)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer s.inFlight.enter(r)()
 		if s.health.draining.Load() {
 			// net/http turns this into a GOAWAY where the connection is HTTP/2.
 			w.Header().Set("Connection", "close")
 		}
-		if !isGRPC(r) {
-			s.rest.ServeHTTP(w, r)
+		if isGRPC(r) {
+			grpc.ServeHTTP(w, r)
 			return
 		}
-		if isInfrastructure(r.URL.Path) {
-			ctx, cancel := context.WithCancel(r.Context())
-			defer cancel()
-			defer context.AfterFunc(ending, cancel)()
-			r = r.WithContext(ctx)
-		} else {
-			boundAnswer(w)
-		}
-		s.grpc.server.ServeHTTP(w, r)
+		s.rest.ServeHTTP(w, r)
 	})
 }
 
 // boundAnswer is the bound on a client that does not read its answer. Where there is
 // no connection, as for a recorder in a test, there is nothing to bound.
-func boundAnswer(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(requestTimeout + writeGrace))
+func boundAnswer(w http.ResponseWriter, limit time.Duration) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit))
 }
 
-// isGRPC accepts application/grpc with any suffix (+proto) and leaves
-// application/grpc-web, which the server does not speak, to REST's 404.
+// isGRPC accepts application/grpc with any suffix (+proto), as gRPC sends it. What
+// else has such a type (application/grpc-web, HTTP/1.1, another method) the gRPC
+// server does not speak: it is left to REST, which refuses and logs it.
 func isGRPC(r *http.Request) bool {
 	rest, ok := strings.CutPrefix(r.Header.Get("Content-Type"), "application/grpc")
-	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
+	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';') && r.ProtoMajor == 2 && r.Method == http.MethodPost
 }

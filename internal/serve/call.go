@@ -1,0 +1,139 @@
+package serve
+
+import (
+	"context"
+	"encoding/base64"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	protobuf "google.golang.org/protobuf/proto"
+
+	"example.com/lockstep/internal/problem"
+)
+
+// infrastructureTimeout is how long a stream of gRPC's own services may last. It is
+// below the 60 s after which Cloud Run ends a request by default: the client sees an
+// end that is ours, and opens the next stream.
+const infrastructureTimeout = 55 * time.Second
+
+// callKey is the context key of the *atomic.Bool that says whether an interceptor
+// has taken over the call.
+type callKey struct{}
+
+// reached notes that a call is logged and measured from here on by what runs it.
+func reached(ctx context.Context) {
+	if r, ok := ctx.Value(callKey{}).(*atomic.Bool); ok {
+		r.Store(true)
+	}
+}
+
+// handler is the gRPC half of the port. It bounds each request before grpc-go reads
+// it: grpc.Server.ServeHTTP collects a body as fast as it comes, in a list without a
+// limit (grpc/grpc-go#7261). It refuses compression and methods that do not exist
+// itself, and logs and counts each request that grpc-go ends before an interceptor
+// sees it. ending ends the streams of gRPC's own services.
+func (g *GRPC) handler(ending context.Context) http.Handler {
+	methods := g.methods()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		started, taken := time.Now(), &atomic.Bool{}
+		method := "unknown"
+		if slices.Contains(methods, r.URL.Path) {
+			method = r.URL.Path
+		}
+		ctx, cancel := context.WithCancel(context.WithValue(r.Context(), callKey{}, taken))
+		defer cancel()
+		limit := requestTimeout + writeGrace
+		if isInfrastructure(method) {
+			ctx, cancel = context.WithTimeout(ctx, infrastructureTimeout)
+			defer cancel()
+			defer context.AfterFunc(ending, cancel)()
+			limit = infrastructureTimeout + writeGrace
+		}
+		boundAnswer(w, limit)
+		r = r.WithContext(ctx)
+		r.Body = http.MaxBytesReader(w, r.Body, frameHeaderBytes+maxMessageBytes)
+		if refusal := refuse(method, r); refusal != nil {
+			answerStatus(w, refusal.GRPCStatus())
+		} else {
+			g.server.ServeHTTP(w, r)
+		}
+		if !taken.Load() {
+			g.noteRefused(ctx, method, time.Since(started), statusOf(w, r))
+		}
+	})
+}
+
+// methods are those of all services that are registered by now.
+func (g *GRPC) methods() (names []string) {
+	for service, info := range g.server.GetServiceInfo() {
+		for _, method := range info.Methods {
+			names = append(names, "/"+service+"/"+method.Name)
+		}
+	}
+	return names
+}
+
+// refuse says why a request is not for grpc-go, or nothing. A compressed request is
+// refused although grpc-go could read it: clients of Google's and of OpenTelemetry
+// register gzip for the whole process.
+func refuse(method string, r *http.Request) *problem.Error {
+	coding := r.Header.Get("Grpc-Encoding")
+	switch {
+	case method == "unknown":
+		return problem.New(problem.CodeMethodNotAllowed, "METHOD_NOT_FOUND", "There is no such method.")
+	case coding != "" && coding != "identity":
+		p := problem.New(problem.CodeMethodNotAllowed, "COMPRESSION_NOT_SUPPORTED", "The request must not be compressed.")
+		p.Fields = []problem.Field{{Field: "grpc-encoding", Detail: "must be identity, or absent"}}
+		return p
+	}
+	return nil
+}
+
+// answerStatus answers without a message.
+func answerStatus(w http.ResponseWriter, s *status.Status) {
+	h := w.Header()
+	h.Set("Content-Type", "application/grpc")
+	h.Set("Grpc-Accept-Encoding", "identity")
+	h.Set("Grpc-Status", strconv.Itoa(int(s.Code())))
+	h.Set("Grpc-Message", s.Message())
+	if details, err := protobuf.Marshal(s.Proto()); err == nil {
+		h.Set("Grpc-Status-Details-Bin", base64.RawStdEncoding.EncodeToString(details))
+	}
+	w.WriteHeader(http.StatusOK)
+}
+
+// statusOf reads what was answered from the trailers, where grpc-go leaves them. A
+// request that is not well-formed gRPC gets an answer of HTTP, without one.
+func statusOf(w http.ResponseWriter, r *http.Request) error {
+	code, err := strconv.ParseUint(w.Header().Get("Grpc-Status"), 10, 32)
+	switch {
+	case err == nil:
+		return status.Error(codes.Code(code), "")
+	case r.Context().Err() != nil:
+		return status.Error(codes.Canceled, "")
+	}
+	return status.Error(codes.InvalidArgument, "")
+}
+
+// noteRefused counts and logs a request that no interceptor saw.
+func (g *GRPC) noteRefused(ctx context.Context, method string, took time.Duration, err error) {
+	g.refused.Add(ctx, 1, metric.WithAttributes(attribute.String("code", status.Code(err).String())))
+	g.logCall(ctx, method, took, err)
+}
+
+func refusedCounter() metric.Int64Counter {
+	counter, err := otel.Meter("example.com/lockstep/internal/serve").Int64Counter("grpc.refused", metric.WithUnit("{request}"),
+		metric.WithDescription("gRPC requests that were answered before a handler saw them: unknown method, compressed, too large, malformed."))
+	if err != nil {
+		otel.Handle(err) // the counter then counts nothing
+	}
+	return counter
+}

@@ -1,0 +1,97 @@
+package serve
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"example.com/lockstep/internal/problem"
+)
+
+const (
+	// maxElements is of a request: the elements of all its repeated fields together,
+	// or the members of one JSON object and the elements of one array. An empty
+	// element is two bytes on the wire and up to some hundred in memory.
+	maxElements = 100
+	// maxNesting is of messages in messages.
+	maxNesting = 32
+)
+
+// elements counts, before a message is decoded, what decoding it would allocate
+// for its repeated fields.
+type elements struct{ left int }
+
+// checkElements blames the field with which data, a message of the given type, has
+// too many elements, or nests too deeply. What is not well-formed is left to the
+// decoder.
+func checkElements(data []byte, of protoreflect.MessageDescriptor) error {
+	e := elements{left: maxElements}
+	field, deep := e.check(data, of, maxNesting)
+	switch {
+	case field == "":
+		return nil
+	case deep:
+		return problem.Invalid(field, fmt.Sprintf("must not be nested more than %d deep", maxNesting))
+	}
+	return problem.Invalid(field, fmt.Sprintf("must leave the request with at most %d elements", maxElements))
+}
+
+// check returns the path of the field that is to blame, or nothing.
+func (e *elements) check(data []byte, of protoreflect.MessageDescriptor, depth int) (path string, deep bool) {
+	for len(data) > 0 {
+		number, wire, n := protowire.ConsumeTag(data)
+		if n < 0 {
+			return "", false
+		}
+		data = data[n:]
+		if n = protowire.ConsumeFieldValue(number, wire, data); n < 0 {
+			return "", false
+		}
+		value := data[:n]
+		data = data[n:]
+		f := of.Fields().ByNumber(number)
+		if f == nil {
+			continue // kept as one piece of bytes
+		}
+		if f.Cardinality() == protoreflect.Repeated {
+			if e.left -= count(f, wire, value); e.left < 0 {
+				return string(f.Name()), false
+			}
+		}
+		if f.Message() == nil || wire != protowire.BytesType {
+			continue
+		}
+		if depth == 0 {
+			return string(f.Name()), true
+		}
+		inner, _ := protowire.ConsumeBytes(value) // well-formed: it was measured above
+		if at, deep := e.check(inner, f.Message(), depth-1); at != "" {
+			return string(f.Name()) + "." + at, deep
+		}
+	}
+	return "", false
+}
+
+// count is 1 but for packed numbers.
+func count(f protoreflect.FieldDescriptor, wire protowire.Type, value []byte) int {
+	if wire != protowire.BytesType {
+		return 1
+	}
+	packed, _ := protowire.ConsumeBytes(value) // well-formed, as above
+	switch f.Kind() {
+	case protoreflect.StringKind, protoreflect.BytesKind, protoreflect.MessageKind, protoreflect.GroupKind:
+		return 1
+	case protoreflect.Fixed32Kind, protoreflect.Sfixed32Kind, protoreflect.FloatKind:
+		return len(packed) / 4
+	case protoreflect.Fixed64Kind, protoreflect.Sfixed64Kind, protoreflect.DoubleKind:
+		return len(packed) / 8
+	}
+	ends := 0
+	for _, b := range packed {
+		if b < 0x80 {
+			ends++
+		}
+	}
+	return ends
+}

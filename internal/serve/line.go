@@ -1,0 +1,66 @@
+package serve
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc/codes"
+)
+
+const (
+	// maxLogged bounds what a line repeats of a request, so that the line of a
+	// request that fails is at most 1 KB.
+	maxLogged = 200
+	// faultsPerSecond and faultBurst bound the lines about requests that fail by their
+	// client's fault, which cost the client nothing. The metrics count all of them.
+	faultsPerSecond = 10
+	faultBurst      = 50
+)
+
+// noRoute stands for the path of a request that has no route.
+const noRoute = "(no route)"
+
+// methods are those that a route may have.
+var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
+
+// method is r's method, or "_OTHER" for a word that its client made up.
+func method(r *http.Request) string {
+	if slices.Contains(methods, r.Method) || r.Method == http.MethodOptions {
+		return r.Method
+	}
+	return "_OTHER"
+}
+
+// route is the pattern of r's path, whether or not it has r's method, or noRoute.
+func route(routes chi.Routes, r *http.Request) string {
+	for _, m := range append([]string{r.Method}, methods...) {
+		if pattern := routes.Find(chi.NewRouteContext(), m, r.URL.EscapedPath()); pattern != "" {
+			return pattern
+		}
+	}
+	return noRoute
+}
+
+func faultLines() *rate.Limiter { return rate.NewLimiter(faultsPerSecond, faultBurst) }
+
+// clients are the codes of what is the client's own fault.
+var clients = []codes.Code{
+	codes.Canceled, codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.ResourceExhausted,
+	codes.FailedPrecondition, codes.Aborted, codes.OutOfRange, codes.Unimplemented, codes.Unauthenticated,
+}
+
+func isClients(code codes.Code) bool { return slices.Contains(clients, code) }
+
+// printable is text from a request as a line repeats it: the beginning, and of that
+// what JSON writes as one byte.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' || r == '"' || r == '\\' {
+			return '?'
+		}
+		return r
+	}, text[:min(len(text), maxLogged)])
+}

@@ -1,0 +1,122 @@
+package serve_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"example.com/lockstep/internal/serve"
+	"example.com/lockstep/internal/telemetry"
+)
+
+// traced is a context in which lines are as long as they get.
+func traced(t *testing.T) context.Context {
+	t.Helper()
+	return trace.ContextWithSpanContext(t.Context(), trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled,
+	}))
+}
+
+// inProduction is a router whose lines are those of a deployed service.
+func inProduction(t *testing.T, logs io.Writer, level slog.Level) *service {
+	t.Helper()
+	s := newService(io.Discard)
+	s.log = telemetry.Logger(logs, level, "catalog", "a-project-of-thirty-characters")
+	s.rest = serve.NewRouter(s.log, s.health)
+	return s
+}
+
+func TestAFailingRequestLeavesAShortLine(t *testing.T) {
+	t.Parallel()
+	for name, prepare := range map[string]func(*http.Request){
+		"path":       func(r *http.Request) { r.URL.Path = "/" + strings.Repeat("\x01é\"", 20_000) },
+		"query":      func(r *http.Request) { r.URL.RawQuery = strings.Repeat("q=%22&", 10_000) },
+		"method":     func(r *http.Request) { r.Method = strings.Repeat("M", 60_000) },
+		"user agent": func(r *http.Request) { r.Header.Set("User-Agent", strings.Repeat("\xff\"\\", 20_000)) },
+		"all of them": func(r *http.Request) {
+			r.Method, r.URL.Path = "X", strings.Repeat("/<é>", 15_000)
+			r.Header.Set("User-Agent", strings.Repeat("<é>", 20_000))
+		},
+	} {
+		for _, level := range []slog.Level{slog.LevelInfo, slog.LevelDebug} {
+			var logs bytes.Buffer
+			r := httptest.NewRequest(http.MethodGet, "/nowhere", nil).WithContext(traced(t))
+			prepare(r)
+			res := httptest.NewRecorder()
+			inProduction(t, &logs, level).rest.ServeHTTP(res, r)
+			if res.Code/100 != 4 || logs.Len() == 0 || logs.Len() > 1024 {
+				t.Errorf("%s at %s: %d with %d bytes of log, want 4xx with 1 KB at most:\n%.300s", name, level, res.Code, logs.Len(), logs.String())
+			}
+			if res.Body.Len() > 1024 {
+				t.Errorf("%s: the answer has %d bytes", name, res.Body.Len())
+			}
+		}
+	}
+}
+
+func TestLinesHoldNoPersonalData(t *testing.T) {
+	t.Parallel()
+	var logs bytes.Buffer
+	s := inProduction(t, &logs, slog.LevelInfo)
+	s.rest.Get("/v1/users/{user_id}/engagements", func(http.ResponseWriter, *http.Request) {})
+	s.rest.Delete("/v1/videos/{id}", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) })
+	for _, line := range []string{
+		"GET /v1/users/s3cret/engagements?q=s3cret", "PUT /v1/users/s3cret/engagements", "HEAD /v1/users/s3cret/engagements",
+		"GET /v1/users/s3cret/likes", "DELETE /v1/videos/s3cret?reason=s3cret",
+	} {
+		method, target, _ := strings.Cut(line, " ")
+		do(s, method, target, nil)
+	}
+	if got := strings.Count(logs.String(), "\n"); got != 5 || strings.Contains(logs.String(), "s3cret") {
+		t.Errorf("%d lines:\n%s", got, logs.String())
+	}
+	for _, want := range []string{
+		`"GET /v1/users/{user_id}/engagements 200"`, `"PUT /v1/users/{user_id}/engagements 405"`, `"GET (no route) 404"`, `"DELETE /v1/videos/{id} 404"`,
+	} {
+		if !strings.Contains(logs.String(), want) {
+			t.Errorf("no line says %s:\n%s", want, logs.String())
+		}
+	}
+}
+
+// Lines cost money, and a request that fails costs its client nothing.
+func TestLinesAboutFaultsOfClientsAreFew(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var logs lockedBuffer
+		s := newService(&logs)
+		s.rest.Get("/fine", func(http.ResponseWriter, *http.Request) {})
+		echo(func(context.Context, string) (string, error) { return "", nil }).register(s.grpc)
+		d := s.startInBubble(t)
+		conn := d.grpcClient(t)
+		for range 60 {
+			do(s, http.MethodGet, "/nowhere", nil)
+			do(s, http.MethodGet, "/fine", nil)
+			_ = conn.Invoke(t.Context(), "/test.Echo/None", &emptypb.Empty{}, &emptypb.Empty{})
+		}
+		d.drain()
+		if err := <-d.ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		counts := map[string]int{}
+		for line := range strings.Lines(logs.String()) {
+			l := decode(t, line)
+			counts[l["level"].(string)+" "+l["msg"].(string)]++
+		}
+		for want, n := range map[string]int{"INFO GET (no route) 404": 50, "DEBUG GET (no route) 404": 10, "INFO GET /fine 200": 60,
+			"INFO unknown Unimplemented": 50, "DEBUG unknown Unimplemented": 10} {
+			if counts[want] != n {
+				t.Errorf("%d lines %q, want %d; all: %v", counts[want], want, n, counts)
+			}
+		}
+	})
+}
