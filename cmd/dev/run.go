@@ -105,7 +105,7 @@ func (p pair) serve(ctx context.Context, all *parts) error {
 	group.Go(func() error { return all.db.watch(serving) })
 	group.Go(func() error { return all.broker.watch(serving) })
 	group.Go(func() error {
-		cfg := video.Config{DatabaseURL: all.videoURL, Project: p.project}
+		cfg := video.Config{DatabaseURL: all.videoURL, Project: p.project, Reflection: true}
 		return video.Serve(serving, cfg, all.video, p.log("video"))
 	})
 	group.Go(func() error {
@@ -113,7 +113,9 @@ func (p pair) serve(ctx context.Context, all *parts) error {
 			return p.unlessInterrupted(ctx, err)
 		}
 		group.Go(func() error {
-			cfg := catalog.Config{DatabaseURL: all.catalogURL, Project: p.project, VideoServiceAddr: all.video.Addr().String()}
+			cfg := catalog.Config{
+				DatabaseURL: all.catalogURL, Project: p.project, VideoServiceAddr: all.video.Addr().String(), Reflection: true,
+			}
 			return catalog.Serve(serving, cfg, all.catalog, p.log("catalog"))
 		})
 		if err := p.show(serving, all); err != nil {

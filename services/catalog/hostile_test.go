@@ -87,6 +87,7 @@ func TestRESTHostileRequests(t *testing.T) {
 		{list + "?q=%00", "", 400, "q"},
 		{list + "?q=a%0Ab", "", 400, "q"},
 		{list + "?q=%ff", "", 400, "q"},
+		{list + "?q=%E2%80%8B", "", 400, "q"},
 		{list + "?q=" + strings.Repeat("%C3%9C", 201), "", 400, "q"},
 		{list + "?Q=x", "", 400, "Q"},
 		{list + "?order=asc", "", 400, "order"},

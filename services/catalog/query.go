@@ -39,7 +39,7 @@ func (q *Query) check() (before uuid.UUID, err error) {
 	var bad problem.Faults
 	q.PageSize = cmp.Or(q.PageSize, page.DefaultSize)
 	page.CheckSize(q.PageSize, &bad)
-	bad.Text("q", q.Title, 0, maxTitleSearch, "")
+	bad.Line("q", q.Title, 0, maxTitleSearch)
 	if q.UploaderID != "" {
 		bad.UUID("uploader_id", q.UploaderID)
 	}

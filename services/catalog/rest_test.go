@@ -26,7 +26,9 @@ func (f *fixture) listen(t *testing.T) string {
 		t.Fatal(err)
 	}
 	health := serve.NewHealth(quiet())
-	server := serve.New(quiet(), newRouter(f.service, quiet(), health), newGRPC(f.service, quiet()), health)
+	rpc := newGRPC(f.service, quiet())
+	rpc.Reflect()
+	server := serve.New(quiet(), newRouter(f.service, quiet(), health), rpc, health)
 	server.Linger = time.Millisecond
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	served := make(chan error, 1)

@@ -36,6 +36,8 @@ type Config struct {
 	PubSubEndpoint string
 	// VideoServiceAddr is the owner's gRPC address (host:port); see [serve.Dial].
 	VideoServiceAddr string
+	// Reflection tells every caller of gRPC which services and messages there are.
+	Reflection bool
 }
 
 // ReadConfig reads the environment; r has what is wrong with it.
@@ -47,6 +49,7 @@ func ReadConfig(r *env.Reader) Config {
 		Project:          r.Required("GOOGLE_CLOUD_PROJECT"),
 		PubSubEndpoint:   r.HostPort("PUBSUB_ENDPOINT", ""),
 		VideoServiceAddr: r.HostPort("VIDEO_SERVICE_ADDR", ""),
+		Reflection:       r.Local(),
 	}
 }
 
@@ -87,7 +90,11 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 
 	defer context.AfterFunc(ctx, waiters.Drain)()
 	service := NewService(projector)
-	server := serve.New(log, newRouter(service, log, health), newGRPC(service, log), health)
+	rpc := newGRPC(service, log)
+	if cfg.Reflection {
+		rpc.Reflect()
+	}
+	server := serve.New(log, newRouter(service, log, health), rpc, health)
 	log.InfoContext(ctx, "catalog serves", "addr", lis.Addr().String(), "project", cfg.Project)
 	return server.Run(ctx, lis, loops...)
 }

@@ -58,6 +58,18 @@ func TestCreateAnswers(t *testing.T) {
 	}
 }
 
+// What a cache keeps may be older than a write that its next reader knows of.
+func TestReadsAreNotCached(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	v := a.create()
+	for _, target := range []string{path(v), "/v1/videos", "/v1/videos/" + uuid.NewString()} {
+		if got := a.call("GET", target, nil).Header.Get("Cache-Control"); got != "no-store" {
+			t.Errorf("GET %s: Cache-Control %q", target, got)
+		}
+	}
+}
+
 func TestOptionalFieldsMayBeMissing(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

@@ -3,6 +3,7 @@ package video
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 
 	"google.golang.org/grpc"
@@ -42,12 +43,15 @@ func (g grpcServer) CreateVideo(ctx context.Context, req *videov1.CreateVideoReq
 // UpdateVideo leaves to the mask what JSON says with null: a field in it that is
 // unset is cleared.
 func (g grpcServer) UpdateVideo(ctx context.Context, req *videov1.UpdateVideoRequest) (*videov1.UpdateVideoResponse, error) {
+	fields := req.GetUpdateMask().GetPaths()
+	if len(fields) > maxMask { // before anything is done for each
+		return nil, problem.Invalid("update_mask", fmt.Sprintf("must name at most %d fields", maxMask))
+	}
 	w := callWrite(ctx, req.GetExpectedVersion())
 	id := w.bad.UUID("video_id", req.GetVideo().GetVideoId())
-	fields := req.GetUpdateMask().GetPaths()
 	w.bad.Unless(len(fields) > 0, "update_mask", "must name a field")
-	for _, field := range fields {
-		w.bad.Unless(slices.Contains(changeable, field), "update_mask", "must not name "+field)
+	if i := slices.IndexFunc(fields, func(field string) bool { return !slices.Contains(changeable, field) }); i >= 0 {
+		w.bad.Unless(false, "update_mask", "must not name "+fields[i])
 	}
 	a, err := g.service.Update(ctx, id, fields, written(req.GetVideo(), &w.bad), w)
 	if err != nil {

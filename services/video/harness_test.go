@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -37,6 +38,8 @@ type api struct {
 	db      *pgxpool.Pool // as the service
 	admin   *pgxpool.Pool
 	rpc     videov1.VideoServiceClient
+	conn    *grpc.ClientConn
+	routes  chi.Routes
 	engage  videov1.EngagementServiceClient
 	url     string
 	woken   chan struct{} // one for each wake-up, up to its capacity
@@ -59,6 +62,7 @@ func newAPI(tb testing.TB) *api {
 	rest{a.service, log}.mount(router)
 	rpc := serve.NewGRPC(log)
 	registerGRPC(rpc, a.service)
+	rpc.Reflect()
 	server := serve.New(log, router, rpc, health)
 	server.Linger = time.Millisecond
 
@@ -74,6 +78,7 @@ func newAPI(tb testing.TB) *api {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	a.conn, a.routes = conn, router
 	a.rpc, a.engage = videov1.NewVideoServiceClient(conn), videov1.NewEngagementServiceClient(conn)
 	tb.Cleanup(func() {
 		_ = conn.Close()

@@ -8,7 +8,9 @@ import (
 
 	"github.com/google/uuid"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
@@ -66,6 +68,10 @@ func TestHostileGRPC(t *testing.T) {
 			return update(&videov1.Video{VideoId: id, Title: "v3"}, "title")(ctx)
 		}
 	}
+	compressed := func(ctx context.Context) error {
+		_, err := a.rpc.CreateVideo(ctx, &videov1.CreateVideoRequest{UploaderId: uuid.NewString(), Title: "t"}, grpc.UseCompressor(gzip.Name))
+		return err
+	}
 	tests := []struct {
 		name  string
 		call  func(context.Context) error
@@ -77,8 +83,10 @@ func TestHostileGRPC(t *testing.T) {
 		{"nil uploader", create(func(r *videov1.CreateVideoRequest) { r.UploaderId = uuid.Nil.String() }), codes.InvalidArgument, "uploader_id"},
 		{"no title", create(func(r *videov1.CreateVideoRequest) { r.Title = "" }), codes.InvalidArgument, "title"},
 		{"title too long", create(func(r *videov1.CreateVideoRequest) { r.Title = strings.Repeat("x", maxTitle+1) }), codes.InvalidArgument, "title"},
-		{"1 MB title", create(func(r *videov1.CreateVideoRequest) { r.Title = strings.Repeat("x", 1<<20) }), codes.InvalidArgument, "title"},
+		{"60 KB title", create(func(r *videov1.CreateVideoRequest) { r.Title = strings.Repeat("x", 60_000) }), codes.InvalidArgument, "title"},
+		{"70 KB title", create(func(r *videov1.CreateVideoRequest) { r.Title = strings.Repeat("x", 70_000) }), codes.ResourceExhausted, ""},
 		{"5 MB title", create(func(r *videov1.CreateVideoRequest) { r.Title = strings.Repeat("x", 5<<20) }), codes.ResourceExhausted, ""},
+		{"title turned around", create(func(r *videov1.CreateVideoRequest) { r.Title = "a\u202eb" }), codes.InvalidArgument, "title"},
 		{"NUL in title", create(func(r *videov1.CreateVideoRequest) { r.Title = "\x00" }), codes.InvalidArgument, "title"},
 		{"escape in title", create(func(r *videov1.CreateVideoRequest) { r.Title = "\x1b[2J" }), codes.InvalidArgument, "title"},
 		{"NUL in description", create(func(r *videov1.CreateVideoRequest) { r.Description = "\x00" }), codes.InvalidArgument, "description"},
@@ -92,6 +100,9 @@ func TestHostileGRPC(t *testing.T) {
 		{"bad id", update(&videov1.Video{VideoId: "x", Title: "t"}, "title"), codes.InvalidArgument, "video_id"},
 		{"no mask", update(&videov1.Video{VideoId: id, Title: "t"}), codes.InvalidArgument, "update_mask"},
 		{"unknown path", update(&videov1.Video{VideoId: id, Title: "t"}, "title", "colour"), codes.InvalidArgument, "update_mask"},
+		{"nine paths", update(&videov1.Video{VideoId: id, Title: "t"}, slices.Repeat([]string{"title"}, 9)...), codes.InvalidArgument, "update_mask"},
+		{"a hundred and one paths", update(&videov1.Video{VideoId: id}, make([]string, 101)...), codes.InvalidArgument, "update_mask.paths"},
+		{"a compressed request", compressed, codes.Unimplemented, "grpc-encoding"},
 		{"star", update(&videov1.Video{VideoId: id, Title: "t"}, "*"), codes.InvalidArgument, "update_mask"},
 		{"camel case", update(&videov1.Video{VideoId: id}, "durationSeconds"), codes.InvalidArgument, "update_mask"},
 		{"path into a field", update(&videov1.Video{VideoId: id}, "published_at.seconds"), codes.InvalidArgument, "update_mask"},

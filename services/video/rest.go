@@ -32,12 +32,21 @@ type rest struct {
 func (a rest) mount(r chi.Router) {
 	serve.OpenAPI(r, openAPI)
 	r.Post("/v1/videos", serve.Handler(a.log, a.create))
-	r.Get("/v1/videos", serve.Handler(a.log, a.list))
-	r.Get("/v1/videos/{id}", serve.Handler(a.log, a.get))
+	r.Get("/v1/videos", serve.Handler(a.log, uncached(a.list)))
+	r.Get("/v1/videos/{id}", serve.Handler(a.log, uncached(a.get)))
 	r.Patch("/v1/videos/{id}", serve.Handler(a.log, a.update))
 	r.Delete("/v1/videos/{id}", serve.Handler(a.log, a.delete))
 	r.Put("/v1/users/{user_id}/engagements/{video_id}", serve.Handler(a.log, a.putEngagement))
 	r.Delete("/v1/users/{user_id}/engagements/{video_id}", serve.Handler(a.log, a.deleteEngagement))
+}
+
+// uncached is for reads: what a cache keeps may be older than a write that its next
+// reader knows of.
+func uncached(h func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		w.Header().Set("Cache-Control", "no-store")
+		return h(w, r)
+	}
 }
 
 func (a rest) create(w http.ResponseWriter, r *http.Request) error {

@@ -14,6 +14,8 @@ const (
 	maxTitle       = 500
 	maxDescription = 10_000
 	maxReason      = 500
+	// maxMask is of the names in a field mask, which may repeat one.
+	maxMask = 8
 	// maxDuration is ten years: more is a mistake in the unit.
 	maxDuration = 10 * 365 * 24 * 60 * 60
 )
@@ -62,7 +64,7 @@ func (v Video) faults(fields ...string) (f problem.Faults) {
 		case "uploader_id":
 			f.Unless(v.UploaderID != uuid.Nil, field, "must be a UUID")
 		case "title":
-			f.Text(field, v.Title, 1, maxTitle, "")
+			f.Line(field, v.Title, 1, maxTitle)
 		case "description":
 			f.Text(field, v.Description, 0, maxDescription, "\n\r\t")
 		case "duration_seconds":

@@ -30,6 +30,8 @@ type Config struct {
 	// PubSubEndpoint is a regional endpoint (host:port): the order of a key
 	// holds within one region only. Empty is the global one.
 	PubSubEndpoint string
+	// Reflection tells every caller of gRPC which services and messages there are.
+	Reflection bool
 }
 
 // ReadConfig reads the environment; r has what is wrong with it.
@@ -39,6 +41,7 @@ func ReadConfig(r *env.Reader) Config {
 		ListenURL:      r.URL("LISTEN_DATABASE_URL"),
 		Project:        r.Required("GOOGLE_CLOUD_PROJECT"),
 		PubSubEndpoint: r.HostPort("PUBSUB_ENDPOINT", ""),
+		Reflection:     r.Local(),
 	}
 }
 
@@ -82,6 +85,9 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	rest{service, log}.mount(router)
 	rpc := serve.NewGRPC(log)
 	registerGRPC(rpc, service)
+	if cfg.Reflection {
+		rpc.Reflect()
+	}
 	server := serve.New(log, router, rpc, health)
 
 	log.InfoContext(ctx, "video serves", "addr", lis.Addr().String(), "project", cfg.Project)

@@ -152,7 +152,7 @@ func (s *Service) Update(ctx context.Context, id uuid.UUID, fields []string, to 
 // the event.
 func (s *Service) Delete(ctx context.Context, id uuid.UUID, reason string, w Write) (Answer[Video], error) {
 	var bad problem.Faults
-	bad.Text("reason", reason, 0, maxReason, "")
+	bad.Line("reason", reason, 0, maxReason)
 	r, err := w.check("DELETE /v1/videos/"+id.String(), reason, bad)
 	if err != nil {
 		return Answer[Video]{}, err

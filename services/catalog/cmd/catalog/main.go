@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"log/slog"
 	"net"
 	"os"
@@ -37,11 +38,16 @@ var deadLetters = operator.DeadLetters{
 func main() { os.Exit(service().Main()) }
 
 func service() command.Service {
+	var reflection bool
 	return command.Service{
 		Name: migrations.Catalog, About: "is a read model of videos, as fresh as a reader asks: REST and gRPC on one port.",
 		Environment: environment,
+		Flags: func(f *flag.FlagSet) {
+			f.BoolVar(&reflection, "reflection", false, "answer gRPC reflection, as a local process does anyway")
+		},
 		Configure: func(r *env.Reader) command.Process {
 			cfg := catalog.ReadConfig(r)
+			cfg.Reflection = cfg.Reflection || reflection
 			return command.Process{Project: cfg.Project, Serve: func(ctx context.Context, lis net.Listener, log *slog.Logger) error {
 				return catalog.Serve(ctx, cfg, lis, log)
 			}}

@@ -29,15 +29,18 @@ const retention = 7 * 24 * time.Hour
 
 func service() command.Service {
 	var keep time.Duration
+	var reflection bool
 	return command.Service{
 		Name: migrations.Video, About: "owns videos: REST and gRPC on one port, events through Pub/Sub.",
 		Environment: environment,
 		Flags: func(f *flag.FlagSet) {
 			f.DurationVar(&keep, "outbox-retention", retention, "how long published events stay in the outbox; 0 is for ever")
+			f.BoolVar(&reflection, "reflection", false, "answer gRPC reflection, as a local process does anyway")
 		},
 		Configure: func(r *env.Reader) command.Process {
 			cfg := video.ReadConfig(r)
 			cfg.Retention = keep
+			cfg.Reflection = cfg.Reflection || reflection
 			return command.Process{Project: cfg.Project, Serve: func(ctx context.Context, lis net.Listener, log *slog.Logger) error {
 				return video.Serve(ctx, cfg, lis, log)
 			}}

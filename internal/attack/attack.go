@@ -1,0 +1,39 @@
+// Package attack measures, in tests, the memory that one request can make a service
+// allocate: over gRPC for each field of each request message, over REST for each
+// route. Both are found, not listed: a new RPC and a new route are attacked without
+// a new test.
+//
+// The figure is all that the process allocates for the request, the client's part
+// included. The heap of n requests at once is at most n times as large. Nothing else
+// may run in the process meanwhile, so a test that calls this package must not be
+// parallel.
+package attack
+
+import (
+	"runtime"
+	"testing"
+)
+
+// repeats is the number of requests that a figure is the mean of.
+const repeats = 4
+
+// allocates is the mean of the bytes that one call of send allocates. A first call
+// fills pools and caches.
+func allocates(send func()) uint64 {
+	send()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range repeats {
+		send()
+	}
+	runtime.ReadMemStats(&after)
+	return (after.TotalAlloc - before.TotalAlloc) / repeats
+}
+
+// judge fails the test where a request allocates more than most bytes.
+func judge(t testing.TB, request string, most uint64, send func()) {
+	t.Helper()
+	if got := allocates(send); got > most {
+		t.Errorf("%s allocates %d KiB, want at most %d", request, got>>10, most>>10)
+	}
+}

@@ -1,0 +1,179 @@
+package attack
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding/gzip" // also registers it, as the Pub/Sub client does
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+)
+
+// sizes are of one message: the largest that passes, and one that would be costly if
+// it did.
+var sizes = []int{64 << 10, 2 << 20}
+
+// maxNesting ends the walk through messages that contain themselves.
+const maxNesting = 3
+
+// room is for the tags of the fields around the one that is filled.
+const room = 64
+
+// unknownField is a number that no message has.
+const unknownField = 1000
+
+// GRPC calls each unary method of the services that the server behind conn reflects.
+// It fills each field, on its own, with as many or as large values as fit, plain and
+// compressed, and expects that no call allocates more than most bytes.
+func GRPC(t *testing.T, conn *grpc.ClientConn, most uint64) {
+	t.Helper()
+	methods := 0
+	for _, service := range services(t, conn) {
+		for i := range service.Methods().Len() {
+			method := service.Methods().Get(i)
+			if method.IsStreamingClient() || method.IsStreamingServer() {
+				t.Errorf("%s is a stream, which this attack does not know", method.FullName())
+				continue
+			}
+			methods++
+			attackMethod(t, conn, method, most)
+		}
+	}
+	if methods == 0 {
+		t.Error("no method was found")
+	}
+}
+
+func attackMethod(t *testing.T, conn *grpc.ClientConn, method protoreflect.MethodDescriptor, most uint64) {
+	name := fmt.Sprintf("/%s/%s", method.Parent().FullName(), method.Name())
+	for _, size := range sizes {
+		for field, message := range messages(method.Input(), size) {
+			for how, options := range map[string][]grpc.CallOption{"plain": nil, "gzip": {grpc.UseCompressor(gzip.Name)}} {
+				options = append(options, grpc.ForceCodecV2(raw{}), grpc.MaxCallSendMsgSize(len(message)))
+				judge(t, fmt.Sprintf("%s with %d bytes of %s, %s,", name, len(message), field, how), most, func() {
+					var answer []byte
+					err := conn.Invoke(t.Context(), name, message, &answer, options...)
+					if code := status.Code(err); code == codes.Internal || code == codes.Unavailable {
+						t.Errorf("%s with %d bytes of %s, %s: %v", name, len(message), field, how, err)
+					}
+				})
+			}
+		}
+	}
+}
+
+// messages are encoded requests of about size bytes by the path of the field that
+// fills them.
+func messages(of protoreflect.MessageDescriptor, size int) map[string][]byte {
+	found := map[string][]byte{"an unknown field": repeat(protowire.AppendTag(nil, unknownField, protowire.BytesType), []byte{0}, size)}
+	fill(found, of, "", func(inner []byte) []byte { return inner }, size, maxNesting)
+	return found
+}
+
+// fill adds the messages for the fields of one message; within puts it into those
+// around it.
+func fill(found map[string][]byte, of protoreflect.MessageDescriptor, path string, within func([]byte) []byte, size, depth int) {
+	for i := range of.Fields().Len() {
+		f := of.Fields().Get(i)
+		name := path + string(f.Name())
+		tag := protowire.AppendTag(nil, f.Number(), protowire.BytesType)
+		switch {
+		case f.IsList() || f.IsMap():
+			found[name+" (elements)"] = within(repeat(protowire.AppendTag(nil, f.Number(), wireType(f.Kind())), zero(f.Kind()), size))
+			if f.IsPacked() {
+				found[name+" (packed)"] = within(protowire.AppendBytes(tag, make([]byte, size-room)))
+			}
+		case f.Kind() == protoreflect.StringKind || f.Kind() == protoreflect.BytesKind:
+			found[name] = within(protowire.AppendBytes(tag, make([]byte, size-room)))
+		case f.Message() != nil:
+			found[name+" (again and again)"] = within(repeat(tag, []byte{0}, size))
+		}
+		if f.Message() != nil && depth > 0 {
+			fill(found, f.Message(), name+".", func(inner []byte) []byte {
+				return within(protowire.AppendBytes(protowire.AppendTag(nil, f.Number(), protowire.BytesType), inner))
+			}, size, depth-1)
+		}
+	}
+}
+
+func repeat(tag, value []byte, size int) []byte {
+	one := append(tag, value...)
+	var all []byte
+	for len(all)+len(one) <= size-room {
+		all = append(all, one...)
+	}
+	return all
+}
+
+func wireType(kind protoreflect.Kind) protowire.Type {
+	switch kind {
+	case protoreflect.StringKind, protoreflect.BytesKind, protoreflect.MessageKind:
+		return protowire.BytesType
+	case protoreflect.Fixed32Kind, protoreflect.Sfixed32Kind, protoreflect.FloatKind:
+		return protowire.Fixed32Type
+	case protoreflect.Fixed64Kind, protoreflect.Sfixed64Kind, protoreflect.DoubleKind:
+		return protowire.Fixed64Type
+	}
+	return protowire.VarintType
+}
+
+// zero is the shortest value of a kind.
+func zero(kind protoreflect.Kind) []byte {
+	switch wireType(kind) {
+	case protowire.Fixed32Type:
+		return make([]byte, 4)
+	case protowire.Fixed64Type:
+		return make([]byte, 8)
+	}
+	return make([]byte, 1)
+}
+
+// services are those that the server reflects, but for gRPC's own.
+func services(t *testing.T, conn *grpc.ClientConn) (found []protoreflect.ServiceDescriptor) {
+	t.Helper()
+	stream, err := grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := &grpc_reflection_v1.ServerReflectionRequest{MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{}}
+	if err := stream.Send(list); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := stream.Recv()
+	if err != nil {
+		t.Fatalf("reflection: %v", status.Convert(err))
+	}
+	_ = stream.CloseSend() // the answer is there
+	for _, s := range answer.GetListServicesResponse().GetService() {
+		if strings.HasPrefix(s.GetName(), "grpc.") {
+			continue
+		}
+		d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(s.GetName()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, d.(protoreflect.ServiceDescriptor))
+	}
+	return found
+}
+
+// raw sends bytes as they are.
+type raw struct{}
+
+func (raw) Name() string { return "proto" }
+
+func (raw) Marshal(v any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(v.([]byte))}, nil
+}
+
+func (raw) Unmarshal(data mem.BufferSlice, v any) error {
+	*v.(*[]byte) = data.Materialize()
+	return nil
+}
