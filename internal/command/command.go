@@ -21,6 +21,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
+
 	"example.com/lockstep/internal/env"
 	"example.com/lockstep/internal/telemetry"
 	"example.com/lockstep/migrations"
@@ -71,6 +73,7 @@ environment of serve:
   PORT                   REST and gRPC without TLS (8080)
   LOG_LEVEL              debug, info, warn or error (info)
   OTEL_*                 the standard variables of OpenTelemetry
+  GOMEMLIMIT             of Go's collector (90 %% of the container's memory)
 
 environment of migrate:
   DATABASE_URL           Postgres, as an administrator
@@ -163,6 +166,7 @@ func (s Service) serve(ctx context.Context, getenv func(string) string, stdout i
 		return err
 	}
 	log := telemetry.Logger(stdout, level, string(s.Name), p.Project)
+	limitMemory(ctx, log, memlimit.FromCgroup)
 	flush, err := telemetry.Setup(ctx, string(s.Name))
 	if err != nil {
 		return err

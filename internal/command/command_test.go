@@ -48,6 +48,7 @@ environment of serve:
   PORT                   REST and gRPC without TLS (8080)
   LOG_LEVEL              debug, info, warn or error (info)
   OTEL_*                 the standard variables of OpenTelemetry
+  GOMEMLIMIT             of Go's collector (90 % of the container's memory)
 
 environment of migrate:
   DATABASE_URL           Postgres, as an administrator
