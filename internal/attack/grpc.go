@@ -1,9 +1,13 @@
 package attack
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -25,6 +29,9 @@ const maxNesting = 3
 
 // room is for the tags of the fields around the one that is filled.
 const room = 64
+
+// reflectionTimeout is for a server that is about to start.
+const reflectionTimeout = 20 * time.Second
 
 // unknownField is a number that no message has.
 const unknownField = 1000
@@ -138,30 +145,43 @@ func zero(kind protoreflect.Kind) []byte {
 // services are those that the server reflects, but for gRPC's own.
 func services(t *testing.T, conn *grpc.ClientConn) (found []protoreflect.ServiceDescriptor) {
 	t.Helper()
-	stream, err := grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+	names, err := Reflected(t.Context(), conn)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("reflection: %v", err)
 	}
-	list := &grpc_reflection_v1.ServerReflectionRequest{MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{}}
-	if err := stream.Send(list); err != nil {
-		t.Fatal(err)
-	}
-	answer, err := stream.Recv()
-	if err != nil {
-		t.Fatalf("reflection: %v", status.Convert(err))
-	}
-	_ = stream.CloseSend() // the answer is there
-	for _, s := range answer.GetListServicesResponse().GetService() {
-		if strings.HasPrefix(s.GetName(), "grpc.") {
-			continue
-		}
-		d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(s.GetName()))
+	for _, name := range names {
+		d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(name))
 		if err != nil {
 			t.Fatal(err)
 		}
 		found = append(found, d.(protoreflect.ServiceDescriptor))
 	}
 	return found
+}
+
+// Reflected waits for the server behind conn and returns the services that it
+// reflects, but for gRPC's own.
+func Reflected(ctx context.Context, conn *grpc.ClientConn) (names []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, reflectionTimeout)
+	defer cancel()
+	stream, err := grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(ctx, grpc.WaitForReady(true))
+	if err != nil {
+		return nil, err
+	}
+	list := &grpc_reflection_v1.ServerReflectionRequest{MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{}}
+	if err := stream.Send(list); err != nil && !errors.Is(err, io.EOF) { // Recv says why it ended
+		return nil, err
+	}
+	answer, err := stream.Recv()
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range answer.GetListServicesResponse().GetService() {
+		if !strings.HasPrefix(s.GetName(), "grpc.") {
+			names = append(names, s.GetName())
+		}
+	}
+	return names, stream.CloseSend()
 }
 
 // raw sends bytes as they are.

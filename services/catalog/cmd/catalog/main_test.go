@@ -2,8 +2,18 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"io"
+	"net"
+	"slices"
 	"strings"
 	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"example.com/lockstep/internal/attack"
+	"example.com/lockstep/internal/serve"
 )
 
 func TestCommandLine(t *testing.T) {
@@ -35,3 +45,53 @@ func TestCommandLine(t *testing.T) {
 		}
 	}
 }
+
+// It sets the emulator that the client of Pub/Sub looks for, so it must not run
+// beside others.
+func TestReflectionIsOnWhereItIsAskedForOrLocal(t *testing.T) {
+	t.Setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1")
+	for name, tc := range map[string]struct {
+		args  []string
+		cloud string
+		want  []string
+	}{
+		"local":              {nil, "", catalogServices},
+		"Cloud Run":          {[]string{"serve"}, "catalog", nil},
+		"Cloud Run, with it": {[]string{"serve", "-reflection"}, "catalog", catalogServices},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lis, err := net.Listen("tcp", ":0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, port, _ := net.SplitHostPort(lis.Addr().String())
+			if err := lis.Close(); err != nil {
+				t.Fatal(err)
+			}
+			vars := map[string]string{
+				"DATABASE_URL": "postgres://nobody@127.0.0.1:1/none", "GOOGLE_CLOUD_PROJECT": "p", "VIDEO_SERVICE_ADDR": "127.0.0.1:1",
+				"PUBSUB_EMULATOR_HOST": "127.0.0.1:1", "K_SERVICE": tc.cloud, "PORT": port,
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			done := make(chan int, 1)
+			go func() {
+				done <- service().Run(ctx, tc.args, func(name string) string { return vars[name] }, io.Discard, t.Output())
+			}()
+			conn, err := serve.Dial("127.0.0.1:" + port)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			got, err := attack.Reflected(t.Context(), conn)
+			if !slices.Equal(got, tc.want) || (err == nil) != (tc.want != nil) || err != nil && status.Code(err) != codes.Unimplemented {
+				t.Errorf("reflected %q, %v; want %q", got, err, tc.want)
+			}
+			stop()
+			if code := <-done; code != 0 {
+				t.Errorf("exit code %d", code)
+			}
+		})
+	}
+}
+
+var catalogServices = []string{"catalog.v1.CatalogService"}
