@@ -108,7 +108,7 @@ func (w *world) startMutedVideo(t testing.TB) (stop func()) {
 
 func (w *world) serveVideo(t testing.TB, addr, project string) (stop func()) {
 	t.Helper()
-	cfg := video.Config{DatabaseURL: w.pg.VideoURL, Project: project}
+	cfg := video.Config{DatabaseURL: w.pg.VideoURL, Project: project, Reflection: true}
 	return start(t, addr, func(ctx context.Context, lis net.Listener, log *slog.Logger) error {
 		return video.Serve(ctx, cfg, lis, log)
 	})
@@ -117,7 +117,7 @@ func (w *world) serveVideo(t testing.TB, addr, project string) (stop func()) {
 // startCatalog is startVideo for the catalog service.
 func (w *world) startCatalog(t testing.TB) (stop func()) {
 	t.Helper()
-	cfg := catalog.Config{DatabaseURL: w.pg.CatalogURL, Project: w.project, VideoServiceAddr: w.videoAddr}
+	cfg := catalog.Config{DatabaseURL: w.pg.CatalogURL, Project: w.project, VideoServiceAddr: w.videoAddr, Reflection: true}
 	return start(t, w.catalogAddr, func(ctx context.Context, lis net.Listener, log *slog.Logger) error {
 		return catalog.Serve(ctx, cfg, lis, log)
 	})

@@ -42,7 +42,7 @@ func TestAFailingRequestLeavesAShortLine(t *testing.T) {
 		"query":      func(r *http.Request) { r.URL.RawQuery = strings.Repeat("q=%22&", 10_000) },
 		"method":     func(r *http.Request) { r.Method = strings.Repeat("M", 60_000) },
 		"user agent": func(r *http.Request) { r.Header.Set("User-Agent", strings.Repeat("\xff\"\\", 20_000)) },
-		"escaped":     func(r *http.Request) { r.Header.Set("User-Agent", strings.Repeat("\x01", 20_000)) },
+		"escaped":    func(r *http.Request) { r.Header.Set("User-Agent", strings.Repeat("\x01", 20_000)) },
 		"all of them": func(r *http.Request) {
 			r.Method, r.URL.Path = "X", strings.Repeat("/<é>", 15_000)
 			r.Header.Set("User-Agent", strings.Repeat("<é>", 20_000))
