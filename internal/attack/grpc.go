@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -59,27 +60,35 @@ func GRPC(t *testing.T, conn *grpc.ClientConn, most uint64) {
 }
 
 func attackMethod(t *testing.T, conn *grpc.ClientConn, method protoreflect.MethodDescriptor, most uint64) {
+	t.Helper()
 	name := fmt.Sprintf("/%s/%s", method.Parent().FullName(), method.Name())
 	for _, size := range sizes {
 		for field, message := range messages(method.Input(), size) {
-			for how, options := range map[string][]grpc.CallOption{"plain": nil, "gzip": {grpc.UseCompressor(gzip.Name)}} {
-				options = append(options, grpc.ForceCodecV2(raw{}), grpc.MaxCallSendMsgSize(len(message)))
-				judge(t, fmt.Sprintf("%s with %d bytes of %s, %s,", name, len(message), field, how), most, func() {
-					var answer []byte
-					err := conn.Invoke(t.Context(), name, message, &answer, options...)
-					if code := status.Code(err); code == codes.Internal || code == codes.Unavailable {
-						t.Errorf("%s with %d bytes of %s, %s: %v", name, len(message), field, how, err)
-					}
-				})
-			}
+			attackField(t, conn, name, field, message, most)
 		}
+	}
+}
+
+func attackField(t *testing.T, conn *grpc.ClientConn, method, field string, message []byte, most uint64) {
+	t.Helper()
+	for how, options := range map[string][]grpc.CallOption{"plain": nil, "gzip": {grpc.UseCompressor(gzip.Name)}} {
+		options = append(options, grpc.ForceCodecV2(raw{}), grpc.MaxCallSendMsgSize(len(message)))
+		call := fmt.Sprintf("%s with %d bytes of %s, %s,", method, len(message), field, how)
+		judge(t, call, most, func() {
+			var answer []byte
+			err := conn.Invoke(t.Context(), method, message, &answer, options...)
+			if code := status.Code(err); code == codes.Internal || code == codes.Unavailable {
+				t.Errorf("%s %v", call, err)
+			}
+		})
 	}
 }
 
 // messages are encoded requests of about size bytes by the path of the field that
 // fills them.
 func messages(of protoreflect.MessageDescriptor, size int) map[string][]byte {
-	found := map[string][]byte{"an unknown field": repeat(protowire.AppendTag(nil, unknownField, protowire.BytesType), []byte{0}, size)}
+	unknown := protowire.AppendTag(nil, unknownField, protowire.BytesType)
+	found := map[string][]byte{"an unknown field": repeat(unknown, []byte{0}, size)}
 	fill(found, of, "", func(inner []byte) []byte { return inner }, size, maxNesting)
 	return found
 }
@@ -90,28 +99,28 @@ func fill(found map[string][]byte, of protoreflect.MessageDescriptor, path strin
 	for i := range of.Fields().Len() {
 		f := of.Fields().Get(i)
 		name := path + string(f.Name())
-		tag := protowire.AppendTag(nil, f.Number(), protowire.BytesType)
+		tag, own := protowire.AppendTag(nil, f.Number(), protowire.BytesType), protowire.AppendTag(nil, f.Number(), wireType(f.Kind()))
 		switch {
 		case f.IsList() || f.IsMap():
-			found[name+" (elements)"] = within(repeat(protowire.AppendTag(nil, f.Number(), wireType(f.Kind())), zero(f.Kind()), size))
+			found[name+" (elements)"] = within(repeat(own, zero(f.Kind()), size))
 			if f.IsPacked() {
-				found[name+" (packed)"] = within(protowire.AppendBytes(tag, make([]byte, size-room)))
+				found[name+" (packed)"] = within(protowire.AppendBytes(slices.Clone(tag), make([]byte, size-room)))
 			}
 		case f.Kind() == protoreflect.StringKind || f.Kind() == protoreflect.BytesKind:
-			found[name] = within(protowire.AppendBytes(tag, make([]byte, size-room)))
+			found[name] = within(protowire.AppendBytes(slices.Clone(tag), make([]byte, size-room)))
 		case f.Message() != nil:
 			found[name+" (again and again)"] = within(repeat(tag, []byte{0}, size))
 		}
 		if f.Message() != nil && depth > 0 {
 			fill(found, f.Message(), name+".", func(inner []byte) []byte {
-				return within(protowire.AppendBytes(protowire.AppendTag(nil, f.Number(), protowire.BytesType), inner))
+				return within(protowire.AppendBytes(slices.Clone(tag), inner))
 			}, size, depth-1)
 		}
 	}
 }
 
 func repeat(tag, value []byte, size int) []byte {
-	one := append(tag, value...)
+	one := slices.Concat(tag, value)
 	var all []byte
 	for len(all)+len(one) <= size-room {
 		all = append(all, one...)
@@ -127,8 +136,9 @@ func wireType(kind protoreflect.Kind) protowire.Type {
 		return protowire.Fixed32Type
 	case protoreflect.Fixed64Kind, protoreflect.Sfixed64Kind, protoreflect.DoubleKind:
 		return protowire.Fixed64Type
+	default:
+		return protowire.VarintType
 	}
-	return protowire.VarintType
 }
 
 // zero is the shortest value of a kind.
@@ -138,8 +148,9 @@ func zero(kind protoreflect.Kind) []byte {
 		return make([]byte, 4)
 	case protowire.Fixed64Type:
 		return make([]byte, 8)
+	default:
+		return make([]byte, 1)
 	}
-	return make([]byte, 1)
 }
 
 // services are those that the server reflects, but for gRPC's own.

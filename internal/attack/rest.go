@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -30,10 +31,8 @@ func REST(t *testing.T, routes chi.Routes, url string, most uint64) {
 			return nil
 		}
 		seen++
-		for what, prepare := range requests() {
-			judge(t, fmt.Sprintf("%s %s with %s", method, route, what), most, func() {
-				send(t, prepare(method, url+concrete(route)))
-			})
+		for what, r := range requests() {
+			judge(t, fmt.Sprintf("%s %s with %s", method, route, what), most, func() { r.send(t, method, url+concrete(route)) })
 		}
 		return nil
 	})
@@ -42,41 +41,52 @@ func REST(t *testing.T, routes chi.Routes, url string, most uint64) {
 	}
 }
 
+// request is what is sent to any route.
+type request struct{ body, query, header, value string }
+
 // requests are by what they are full of.
-func requests() map[string]func(method, url string) *http.Request {
-	with := func(body string) func(method, url string) *http.Request {
-		return func(method, url string) *http.Request {
-			r := must(http.NewRequest(method, url, strings.NewReader(body)))
-			r.Header.Set("Content-Type", "application/json")
-			return r
-		}
+func requests() map[string]request {
+	with := func(header, value string) request {
+		return request{body: "{}", header: header, value: strings.Repeat(value, headerSize/len(value))}
 	}
-	header := func(name, value string) func(method, url string) *http.Request {
-		return func(method, url string) *http.Request {
-			r := with("{}")(method, url)
-			r.Header.Set(name, strings.Repeat(value, headerSize/len(value)))
-			return r
-		}
+	zero := func(int) string { return "0" }
+	return map[string]request{
+		"unknown members":     {body: list("{", func(i int) string { return fmt.Sprintf(`"%x":0`, i) }, "}")},
+		"one unknown member":  {body: list("{", func(int) string { return `"x":0` }, "}")},
+		"one known member":    {body: list("{", func(int) string { return `"title":0` }, "}")},
+		"an unknown list":     {body: `{"x":` + list("[", zero, "]") + `}`},
+		"a list for a title":  {body: `{"title":` + list("[", zero, "]") + `}`},
+		"nested lists":        {body: strings.Repeat("[", bodySize-1)},
+		"escapes in a title":  {body: `{"title":"` + strings.Repeat(`\u00e9`, bodySize/8) + `"}`},
+		"query parameters":    {body: "{}", query: query(func(i int) string { return strconv.FormatInt(int64(i), 16) })},
+		"one query parameter": {body: "{}", query: query(func(int) string { return "q" })},
+		"preferences":         with("Prefer", "a,"),
+		"conditions":          with("If-Match", `"1",`),
+		"a token":             with("Consistency-Token", "A"),
+		"a key":               with("Idempotency-Key", "k"),
+		"a trace state":       with("Tracestate", "a=b,"),
 	}
-	return map[string]func(method, url string) *http.Request{
-		"unknown members":    with(list("{", func(i int) string { return fmt.Sprintf(`"%x":0`, i) }, "}")),
-		"one unknown member": with(list("{", func(int) string { return `"x":0` }, "}")),
-		"one known member":   with(list("{", func(int) string { return `"title":0` }, "}")),
-		"an unknown list":    with(`{"x":` + list("[", func(int) string { return "0" }, "]") + `}`),
-		"a list for a title": with(`{"title":` + list("[", func(int) string { return "0" }, "]") + `}`),
-		"nested lists":       with(strings.Repeat("[", bodySize-1)),
-		"escapes in a title": with(`{"title":"` + strings.Repeat(`\u00e9`, bodySize/8) + `"}`),
-		"query parameters": func(method, url string) *http.Request {
-			return with("{}")(method, url+"?"+query(func(i int) string { return fmt.Sprintf("%x", i) }))
-		},
-		"one query parameter": func(method, url string) *http.Request {
-			return with("{}")(method, url+"?"+query(func(int) string { return "q" }))
-		},
-		"preferences":   header("Prefer", "a,"),
-		"conditions":    header("If-Match", `"1",`),
-		"a token":       header("Consistency-Token", "A"),
-		"a key":         header("Idempotency-Key", "k"),
-		"a trace state": header("Tracestate", "a=b,"),
+}
+
+func (r request) send(t *testing.T, method, url string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url+"?"+r.query, strings.NewReader(r.body))
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if r.header != "" {
+		req.Header.Set(r.header, r.value)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer res.Body.Close()
+	if n, err := io.Copy(io.Discard, res.Body); err != nil || n > 16<<10 || res.StatusCode >= http.StatusInternalServerError {
+		t.Errorf("%s %s: %d with %d bytes, %v", method, req.URL.Path, res.StatusCode, n, err)
 	}
 }
 
@@ -106,24 +116,4 @@ func concrete(route string) string {
 		}
 	}
 	return strings.Join(parts, "/")
-}
-
-func send(t *testing.T, r *http.Request) {
-	t.Helper()
-	res, err := http.DefaultClient.Do(r.WithContext(t.Context()))
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	defer res.Body.Close()
-	if n, err := io.Copy(io.Discard, res.Body); err != nil || n > 16<<10 || res.StatusCode >= 500 {
-		t.Errorf("%s %s: %d with %d bytes, %v", r.Method, r.URL.Path, res.StatusCode, n, err)
-	}
-}
-
-func must(r *http.Request, err error) *http.Request {
-	if err != nil {
-		panic(err)
-	}
-	return r
 }

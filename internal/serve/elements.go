@@ -86,6 +86,7 @@ func count(f protoreflect.FieldDescriptor, wire protowire.Type, value []byte) in
 		return len(packed) / 4
 	case protoreflect.Fixed64Kind, protoreflect.Sfixed64Kind, protoreflect.DoubleKind:
 		return len(packed) / 8
+	default: // varints
 	}
 	ends := 0
 	for _, b := range packed {

@@ -250,3 +250,30 @@ func names(p *problem.Error) []string {
 	}
 	return names
 }
+
+// Whatever the body, it is taken, or refused by at most 20 fields of bounded text.
+func FuzzDecodeJSON(f *testing.F) {
+	for _, body := range []string{
+		`{"title":"a","items":[{"name":"b"},null],"note":null}`, `{"items":[{"name":2,"x":0}]}`, `{"title":"\ud83d"}`, `[[[`, `{"Title":{"":[]}}`,
+	} {
+		f.Add(body)
+	}
+	f.Fuzz(func(t *testing.T, body string) {
+		var into input
+		p := problem.From(decodeJSON("application/json", body, &into))
+		if p == nil {
+			if len(into.Items) > 100 {
+				t.Errorf("%d elements were taken", len(into.Items))
+			}
+			return
+		}
+		for _, field := range p.Fields {
+			if len(field.Field) > 210 || len(field.Detail) > 210 {
+				t.Errorf("%q: a fault of %d bytes", body, len(field.Field)+len(field.Detail))
+			}
+		}
+		if len(p.Fields) == 0 || len(p.Fields) > 20 || p.Code == problem.CodeInternal {
+			t.Errorf("%q: %v with %d fields", body, p, len(p.Fields))
+		}
+	})
+}
