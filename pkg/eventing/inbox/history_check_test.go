@@ -13,7 +13,7 @@ func (h *history) check(t *testing.T) {
 	t.Helper()
 	for id, i := range h.items(t) {
 		p := itemRows.Position(i)
-		if newer(h.reached[id], p) {
+		if h.reached[id].newerThan(p) {
 			t.Errorf("%s round %d: %s went from %+v to %+v", h.name, h.rounds, id, h.reached[id], p)
 		}
 		h.reached[id] = p
