@@ -21,6 +21,7 @@ import (
 	"syscall"
 	"time"
 
+	"example.com/lockstep/internal/database"
 	"example.com/lockstep/internal/env"
 	"example.com/lockstep/internal/telemetry"
 	"example.com/lockstep/migrations"
@@ -186,5 +187,10 @@ func (s Service) migrate(ctx context.Context, getenv func(string) string, stdout
 	if err := r.Err(); err != nil {
 		return err
 	}
-	return migrations.Up(ctx, url, s.Name, telemetry.Logger(stdout, level, string(s.Name), ""))
+	log := telemetry.Logger(stdout, level, string(s.Name), "")
+	err := database.Await(ctx, url, func(err error) { log.WarnContext(ctx, "waiting for the database", "error", err) })
+	if err != nil {
+		return err
+	}
+	return migrations.Up(ctx, url, s.Name, log)
 }
