@@ -134,6 +134,7 @@ func TestProvisionStaysReady(t *testing.T) {
 	}
 	environment := []string{"PUBSUB_EMULATOR_HOST=" + addr}
 	watching := command(t, environment, "provision", "--watch", "--ready", file)
+	missed := watching.complaints(t)
 	watching.serving(t)
 	ready := func() bool { return command(t, environment, "provision", "--check", "--ready", file).run(t) == 0 }
 	if first := watching.line(t); first != "watching "+addr || ready() {
@@ -147,6 +148,7 @@ func TestProvisionStaysReady(t *testing.T) {
 	eventually(t, "ready", ready)
 	again.signal(t, syscall.SIGKILL)
 	again.wait(t)
+	missed()
 	if !ready() {
 		t.Error("not ready any more without the emulator")
 	}
