@@ -81,6 +81,11 @@ resource "google_monitoring_alert_policy" "subscriptions" {
     }
   }
 
+  # As below: nothing is counted between two dead letters of the broker.
+  alert_strategy {
+    auto_close = "1800s"
+  }
+
   documentation {
     mime_type = "text/markdown"
     content   = each.value.what_to_do

@@ -77,8 +77,11 @@ run "alerts" {
     error_message = "The budget must be the project's, and tell notification_channels."
   }
   assert {
-    condition     = google_monitoring_alert_policy.jobs.alert_strategy[0].auto_close == "1800s"
-    error_message = "A failed job's incident must close by itself, as soon as Google lets it: while it is open, the next failure tells nobody."
+    condition = alltrue([
+      for policy in concat([google_monitoring_alert_policy.jobs], values(google_monitoring_alert_policy.subscriptions), values(google_monitoring_alert_policy.logs)) :
+      policy.alert_strategy[0].auto_close == "1800s"
+    ])
+    error_message = "An incident must close by itself, as soon as Google lets it: while it is open, the next one tells nobody."
   }
   assert {
     condition = alltrue([
