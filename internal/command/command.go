@@ -27,6 +27,10 @@ import (
 	"example.com/lockstep/migrations"
 )
 
+// revision is the commit that the binary was built of. The Dockerfile sets it: what an
+// image is built from has no history.
+var revision = "unknown"
+
 // flushTimeout is what the drain leaves of Cloud Run's 10 seconds for the last
 // traces.
 const flushTimeout = time.Second
@@ -164,6 +168,7 @@ func (s Service) serve(ctx context.Context, getenv func(string) string, stdout i
 		return err
 	}
 	log := telemetry.Logger(stdout, level, string(s.Name), p.Project)
+	log.InfoContext(ctx, "starting", "revision", revision)
 	flush, err := telemetry.Setup(ctx, string(s.Name))
 	if err != nil {
 		return err
