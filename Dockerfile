@@ -18,9 +18,10 @@ ARG GOPROXY
 ARG GOSUMDB
 ENV CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS=-buildvcs=false GOMODCACHE=/cache/modules GOCACHE=/cache/build
 COPY . .
+ARG REVISION=unknown
 # One compilation for all: what the binaries share is most of it.
 RUN --mount=type=cache,target=/cache \
-    GOOS=${TARGETOS} GOARCH=${TARGETARCH} go build -trimpath -ldflags="-s -w" -o /out/ ./services/video/cmd/video ./services/catalog/cmd/catalog ./cmd/dev
+    GOOS=${TARGETOS} GOARCH=${TARGETARCH} go build -trimpath -ldflags="-s -w -X example.com/lockstep/internal/command.revision=${REVISION}" -o /out/ ./services/video/cmd/video ./services/catalog/cmd/catalog ./cmd/dev
 
 FROM ${BASE_IMAGE} AS service
 USER 65532:65532

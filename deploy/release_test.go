@@ -5,13 +5,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
 
-// docker stands in for the engine and for a registry whose tags stay: it keeps what
-// was built in $STORE/local and what was pushed in $STORE/remote, each image as a file
-// with its digest.
+// docker stands in for the engine and for a registry: it keeps what was built or loaded
+// in $STORE/local and what was pushed in $STORE/remote, each image as a file with its
+// digest. An image that is saved is such a file, too.
 const docker = `#!/bin/bash
 set -euo pipefail
 echo "$*" >>"$STORE/calls"
@@ -19,48 +20,68 @@ last=${!#}
 key() { echo "${1//\//_}"; }
 case "$1" in
 login) cat >/dev/null ;;
-pull) cp "$STORE/remote/$(key "$last")" "$STORE/local/$(key "$last")" ;;
 build)
   while [ "$1" != --tag ]; do shift; done
-  echo "sha256:$(date +%s%N)" >"$STORE/local/$(key "$2")" ;;
+  echo "sha256:$(head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n')" >"$STORE/local/$(key "$2")" ;;
+save) cp "$STORE/local/$(key "$last")" "$3"; basename "$last" >>"$3" ;;
+load) head -1 "$4" >"$STORE/local/lockstep_$(tail -1 "$4")" ;;
 run) [ ! -e "$STORE/vulnerable" ] ;;
-push)
-  if [ -e "$STORE/remote/$(key "$last")" ]; then echo "the tag is immutable: $last" >&2; exit 1; fi
-  cp "$STORE/local/$(key "$last")" "$STORE/remote/$(key "$last")" ;;
-inspect) echo "${last%:*}@$(cat "$STORE/local/$(key "$last")")" ;;
+tag) cp "$STORE/local/$(key "$2")" "$STORE/local/$(key "$3")" ;;
+push) cp "$STORE/local/$(key "$last")" "$STORE/remote/$(key "$last")" ;;
+inspect)
+  digest=$(cat "$STORE/local/$(key "$last")")
+  case "$3" in *.Id*) echo "$digest" ;; *) echo "${last%:*}@$digest" ;; esac ;;
 manifest) grep -qr "${last#*@}" "$STORE/remote" ;;
 *) echo "docker $*: unknown here" >&2; exit 2 ;;
 esac
 `
 
-var digestsStep = regexp.MustCompile(`(?m)^      - id: digests\n(?:        .*\n)*?        run: \|\n((?:          .*\n)+)`)
+// gh stands in for GitHub's: it knows which images were attested.
+const gh = `#!/bin/bash
+echo "gh $*" >>"$STORE/calls"
+grep -qxF "$3" "$STORE/attested"
+`
 
-// A workshop runs the workflow's step that pushes images, as often as asked.
-type workshop struct{ dir, script string }
+// A workshop runs the workflow's steps, as often as asked.
+type workshop struct{ dir, bash string }
 
 func newWorkshop(t *testing.T) workshop {
 	t.Helper()
 	bash, err := exec.LookPath("bash")
 	if err != nil {
-		t.Skip("bash runs the step: ", err)
+		t.Skip("bash runs the steps: ", err)
 	}
-	workflow, err := os.ReadFile("../.github/workflows/ci.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	step := digestsStep.FindSubmatch(workflow)
-	if step == nil {
-		t.Fatal("the workflow has no step digests")
-	}
-	w := workshop{dir: t.TempDir(), script: bash}
+	w := workshop{dir: t.TempDir(), bash: bash}
 	for _, dir := range []string{"local", "remote", "bin"} {
 		if err := os.Mkdir(filepath.Join(w.dir, dir), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.write(t, "bin/docker", docker)
-	w.write(t, "step", string(step[1]))
+	w.write(t, "bin/gh", gh)
+	w.write(t, "attested", "")
+	w.write(t, "build", step(t, "images"))
+	w.write(t, "push", step(t, "digests"))
 	return w
+}
+
+// step is the script of the workflow's step of that id.
+func step(t *testing.T, id string) string {
+	t.Helper()
+	script := regexp.MustCompile(`(?m)^      - id: ` + id + `\n(?:        .*\n)*?        run: \|\n((?:          .*\n)+)`).FindStringSubmatch(workflow(t))
+	if script == nil {
+		t.Fatalf("the workflow has no step %s", id)
+	}
+	return script[1]
+}
+
+func workflow(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../.github/workflows/ci.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 func (w workshop) write(t *testing.T, name, text string) {
@@ -70,65 +91,235 @@ func (w workshop) write(t *testing.T, name, text string) {
 	}
 }
 
-// run returns the step's outputs, on a machine that has no image yet.
-func (w workshop) run(t *testing.T, environment ...string) (outputs string, err error) {
+func (w workshop) read(t *testing.T, name string) string {
 	t.Helper()
-	if err := os.RemoveAll(filepath.Join(w.dir, "local")); err != nil {
+	text, err := os.ReadFile(filepath.Join(w.dir, name))
+	if err != nil {
 		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// clear is another machine: its engine has no image.
+func (w workshop) clear(t *testing.T, dirs ...string) {
+	t.Helper()
+	for _, dir := range append(dirs, "local") {
+		if err := os.RemoveAll(filepath.Join(w.dir, dir)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := os.Mkdir(filepath.Join(w.dir, "local"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+}
+
+const registry = "region-docker.pkg.dev/acme/lockstep"
+
+// run returns a step's outputs.
+func (w workshop) run(t *testing.T, step string, environment ...string) (outputs map[string]string, err error) {
+	t.Helper()
 	w.write(t, "outputs", "")
-	cmd := exec.CommandContext(t.Context(), w.script, "-e", filepath.Join(w.dir, "step"))
+	cmd := exec.CommandContext(t.Context(), w.bash, "-e", filepath.Join(w.dir, step))
+	cmd.Dir = w.dir
 	cmd.Env = append([]string{
-		"PATH=" + filepath.Join(w.dir, "bin") + ":" + os.Getenv("PATH"), "STORE=" + w.dir, "SCAN=docker run scanner",
-		"REGISTRY=region-docker.pkg.dev/acme/lockstep", "TOKEN=t", "GITHUB_SHA=abc", "GITHUB_REF_NAME=main",
+		"PATH=" + filepath.Join(w.dir, "bin") + ":" + os.Getenv("PATH"), "STORE=" + w.dir, "SCANNER=docker run scanner",
+		"REGISTRY=" + registry, "TOKEN=t", "GITHUB_SHA=abc", "GITHUB_RUN_ID=7", "GITHUB_RUN_ATTEMPT=1", "GITHUB_REF_NAME=main",
 		"GITHUB_SERVER_URL=https://github.com", "GITHUB_REPOSITORY=acme/pair", "GIVEN_VIDEO=", "GIVEN_CATALOG=",
 		"GITHUB_OUTPUT=" + filepath.Join(w.dir, "outputs"), "GITHUB_STEP_SUMMARY=" + filepath.Join(w.dir, "summary"),
 	}, environment...)
 	printed, err := cmd.CombinedOutput()
-	t.Logf("%s", printed)
+	t.Logf("%s: %v\n%s", step, err, printed)
 	text, unreadable := os.ReadFile(filepath.Join(w.dir, "outputs"))
 	if unreadable != nil {
 		t.Fatal(unreadable)
 	}
-	return string(text), err
+	outputs = map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		outputs[name] = value
+	}
+	return outputs, err
 }
 
-// TestAReleaseTakesWhatWasPushed: whoever runs the workflow on a commit that is on main
-// already finds its tags taken, and what is behind them is what was planned.
-func TestAReleaseTakesWhatWasPushed(t *testing.T) {
-	t.Parallel()
-	w := newWorkshop(t)
-	pushed, err := w.run(t)
+// build builds both images, and hands them on to a step on another machine.
+func (w workshop) build(t *testing.T) (environment []string) {
+	t.Helper()
+	w.clear(t, "images")
+	built, err := w.run(t, "build")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := regexp.MustCompile(`^video=region-docker\.pkg\.dev/acme/lockstep/video@sha256:\d+\ncatalog=\S+/catalog@sha256:\d+\n$`); !want.MatchString(pushed) {
-		t.Errorf("outputs = %q, want both images by digest", pushed)
+	w.clear(t)
+	return []string{"BUILT_VIDEO=" + built["video"], "BUILT_CATALOG=" + built["catalog"]}
+}
+
+// TestAReleaseTakesWhatWasBuilt: a tag is taken by whoever is first, so none decides
+// what is released.
+func TestAReleaseTakesWhatWasBuilt(t *testing.T) {
+	t.Parallel()
+	w := newWorkshop(t)
+	const foreign = "sha256:6666666666666666666666666666666666666666666666666666666666666666"
+	for _, tag := range []string{"abc", "abc-7-1"} {
+		w.write(t, "remote/"+strings.ReplaceAll(registry, "/", "_")+"_video:"+tag, foreign+"\n")
 	}
-	released, err := w.run(t)
-	if err != nil || released != pushed {
-		t.Errorf("a further run: %q, %v, want %q", released, err, pushed)
+	built := w.build(t)
+	pushed, err := w.run(t, "push", built...)
+	if err != nil {
+		t.Fatal(err)
 	}
-	video, _, _ := strings.Cut(strings.TrimPrefix(pushed, "video="), "\n")
-	if back, err := w.run(t, "GITHUB_SHA=def", "GIVEN_VIDEO="+video); err != nil || !strings.HasPrefix(back, "video="+video+"\n") {
-		t.Errorf("back to %s: %q, %v", video, back, err)
+	for service, id := range map[string]string{"video": built[0], "catalog": built[1]} {
+		_, digest, _ := strings.Cut(id, "=")
+		if pushed[service] != registry+"/"+service+"@"+digest || pushed[service+"_pushed"] != digest {
+			t.Errorf("%s = %s, to be attested: %s; want what was built: %s", service, pushed[service], pushed[service+"_pushed"], digest)
+		}
 	}
-	if gone, err := w.run(t, "GIVEN_VIDEO="+video+"0"); err == nil {
-		t.Errorf("back to an image that is not there: %q, want an error", gone)
+	again, err := w.run(t, "push", append(w.build(t), "GITHUB_RUN_ATTEMPT=2")...)
+	if err != nil || again["video"] == pushed["video"] {
+		t.Errorf("a further run: %v, %v, want an image of its own", again, err)
 	}
 }
 
-// TestNothingVulnerableIsPushed: what is scanned is what would run.
-func TestNothingVulnerableIsPushed(t *testing.T) {
+// TestOnlyWhatWasScannedIsPushed: the file may not change between the jobs.
+func TestOnlyWhatWasScannedIsPushed(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop(t)
+	built := w.build(t)
+	w.write(t, "images/catalog.tar", "sha256:"+strings.Repeat("6", 64)+"\ncatalog\n")
+	if pushed, err := w.run(t, "push", built...); err == nil || pushed["catalog"] != "" {
+		t.Errorf("another file: %v, %v, want it refused", pushed, err)
+	}
+	w = newWorkshop(t)
 	w.write(t, "vulnerable", "")
-	outputs, err := w.run(t)
-	remote, unreadable := os.ReadDir(filepath.Join(w.dir, "remote"))
-	if err == nil || unreadable != nil || len(remote) > 0 {
-		t.Errorf("outputs %q, %v; pushed %v, %v: want nothing pushed", outputs, err, remote, unreadable)
+	if built, err := w.run(t, "build"); err == nil || len(built) > 0 {
+		t.Errorf("a vulnerable image: %v, %v, want nothing handed on", built, err)
+	}
+}
+
+// TestAGivenImageIsOneOfOurs: a rollback names an image of this registry by digest.
+func TestAGivenImageIsOneOfOurs(t *testing.T) {
+	t.Parallel()
+	w := newWorkshop(t)
+	built := w.build(t)
+	pushed, err := w.run(t, "push", built...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := w.run(t, "push", append(built, "GITHUB_SHA=def", "GIVEN_VIDEO="+pushed["video"])...)
+	if err != nil || back["video"] != pushed["video"] || back["video_pushed"] != "" {
+		t.Errorf("back to %s: %v, %v", pushed["video"], back, err)
+	}
+	digest := "@sha256:" + strings.Repeat("6", 64)
+	for _, given := range []string{
+		registry + "/video:abc-7-1", "docker.io/somebody/video" + digest, registry + "/catalog" + digest, registry + "/video" + digest,
+		registry + "/video" + digest + " --privileged", strings.ReplaceAll(registry, ".", "x") + "/video" + digest,
+	} {
+		if got, err := w.run(t, "push", append(built, "GIVEN_VIDEO="+given)...); err == nil || got["video"] != "" {
+			t.Errorf("%s: %v, %v, want it refused", given, got, err)
+		}
+	}
+}
+
+// TestJobsThatSignIn: who can get a token of Google's runs nothing of anybody else's, and
+// leaves no token of GitHub's on the disk.
+func TestJobsThatSignIn(t *testing.T) {
+	t.Parallel()
+	_, all, _ := strings.Cut(workflow(t), "\njobs:\n")
+	jobs := regexp.MustCompile(`(?m)^  (\w+):\n((?:(?:    .*)?\n)+)`).FindAllStringSubmatch(all, -1)
+	signsIn := map[string]string{"push": "PUSH", "plan": "PLAN", "apply": "RELEASE"}
+	for _, job := range jobs {
+		name, text := job[1], job[2]
+		account, may := signsIn[name]
+		if strings.Contains(text, "id-token") != may {
+			t.Errorf("job %s may sign in: %v", name, !may)
+		}
+		if may && (!strings.Contains(text, account+"_SERVICE_ACCOUNT") || strings.Count(text, "_SERVICE_ACCOUNT") != 1) {
+			t.Errorf("job %s does not sign in as %s alone", name, account)
+		}
+		for _, foreign := range []string{"$SCANNER", "docker build", "go run", "make "} {
+			if may && strings.Contains(text, foreign) {
+				t.Errorf("job %s signs in, and runs %s", name, foreign)
+			}
+		}
+		if strings.Count(text, "actions/checkout@") != strings.Count(text, "persist-credentials: false") {
+			t.Errorf("job %s keeps a token in .git", name)
+		}
+	}
+	if len(jobs) < 8 || strings.Contains(workflow(t), "docker.sock") {
+		t.Errorf("found %d jobs; the engine's socket: %v", len(jobs), strings.Contains(workflow(t), "docker.sock"))
+	}
+}
+
+// TestApplyOutlastsMigrations: GitHub ends a job without asking Terraform.
+func TestApplyOutlastsMigrations(t *testing.T) {
+	t.Parallel()
+	minutes := 60 // for the services, and what they wait for
+	for _, name := range []string{"video", "catalog"} {
+		text, err := os.ReadFile("terraform/" + name + "_jobs.tf")
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := regexp.MustCompile(`update = "(\d+)m"`).FindSubmatch(text)
+		if found == nil {
+			t.Fatalf("%s_jobs.tf does not say how long a migration may take", name)
+		}
+		update, _ := strconv.Atoi(string(found[1])) // digits only
+		minutes += update
+	}
+	found := regexp.MustCompile(`(?s)\n  apply:\n.*?timeout-minutes: (\d+)`).FindStringSubmatch(workflow(t))
+	if found == nil {
+		t.Fatal("apply has no timeout")
+	}
+	if has, _ := strconv.Atoi(found[1]); has < minutes {
+		t.Errorf("apply ends after %d minutes, and may take %d", has, minutes)
+	}
+}
+
+var (
+	used    = regexp.MustCompile(`uses: ([^@\s]+)@(\S+)`)
+	named   = regexp.MustCompile(`(?m)(?:^ARG \w+_IMAGE=|^ +image: |/images )(\S+[:@]\S+)`)
+	pinned  = regexp.MustCompile(`^([0-9a-f]{40}|.*@sha256:[0-9a-f]{64})$`)
+	canMove = regexp.MustCompile("(?s)<!-- can move -->(.*?)<!-- end -->")
+)
+
+// TestWhatCanMoveIsListed: a name that is no digest may be somebody else's code
+// tomorrow. RELEASE.md lists each that is left, for whoever pins them.
+func TestWhatCanMoveIsListed(t *testing.T) {
+	t.Parallel()
+	names := map[string]bool{}
+	for _, file := range []string{"../.github/workflows/ci.yml", "../Dockerfile", "../docker-compose.yml"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range used.FindAllStringSubmatch(string(text), -1) {
+			if !pinned.MatchString(found[2]) {
+				names[found[1]+"@"+found[2]] = true
+			}
+		}
+		for _, found := range named.FindAllStringSubmatch(string(text), -1) {
+			if !pinned.MatchString(found[1]) {
+				names[found[1]] = true
+			}
+		}
+	}
+	text, err := os.ReadFile("RELEASE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := canMove.FindStringSubmatch(string(text))
+	if list == nil || len(names) < 3 {
+		t.Fatalf("RELEASE.md has no list; found %v", names)
+	}
+	listed := map[string]bool{}
+	for _, found := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(list[1], -1) {
+		listed[found[1]] = true
+		if !names[found[1]] {
+			t.Errorf("RELEASE.md lists %s, which nothing uses by that name", found[1])
+		}
+	}
+	for name := range names {
+		if !listed[name] {
+			t.Errorf("%s can move, and RELEASE.md does not list it", name)
+		}
 	}
 }

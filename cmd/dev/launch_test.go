@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -91,6 +92,40 @@ func (l *launch) serving(t testing.TB) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.cmd.Process.Kill() }) // ended already unless the test failed
+}
+
+// complaints has the launch's stderr read line by line. What it returns waits for a line
+// that is written from then on. It is called before serving.
+func (l *launch) complaints(t testing.TB) (next func()) {
+	t.Helper()
+	from, to := io.Pipe()
+	l.cmd.Stderr = to
+	t.Cleanup(func() { from.Close() })
+	lines, asked := make(chan struct{}), make(chan struct{})
+	go func() {
+		wanted := asked
+		for reader := bufio.NewReader(from); ; {
+			if _, err := reader.ReadString('\n'); err != nil {
+				return
+			}
+			select {
+			case <-wanted:
+				close(lines)
+				wanted = nil
+			default:
+			}
+		}
+	}()
+	return func() {
+		t.Helper()
+		close(asked)
+		select {
+		case <-lines:
+		case <-t.Context().Done():
+		case <-time.After(patience):
+			t.Error("nothing on stderr")
+		}
+	}
 }
 
 func (l *launch) line(t testing.TB) string {

@@ -35,6 +35,8 @@ Usage:
                                   PUBSUB_EMULATOR_HOST
       [--watch]                   and again whenever it has forgotten them, until Ctrl-C
       [--check]                   create nothing; fail if one is missing
+      [--ready FILE]              with --watch: make FILE once everything has been there, also if the
+                                  emulator has gone since; with --check: ask for FILE only
   dev pubsub --addr HOST:PORT     serve the repository's own Pub/Sub there until Ctrl-C;
       [--file PATH]               keep it in a file, from which the next one goes on
   dev help                        show this text

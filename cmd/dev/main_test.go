@@ -1,6 +1,8 @@
 package main_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,6 +31,7 @@ func TestWrongUsageIsOneLine(t *testing.T) {
 		{[]string{"serve"}, "serve"},
 		{[]string{"provision", "all"}, "all"},
 		{[]string{"provision", "--watch", "--check"}, "--check"},
+		{[]string{"provision", "--ready", "x"}, "--ready"},
 		{[]string{"pubsub"}, "--addr"},
 		{[]string{"pubsub", "--addr", "8085"}, "--addr"},
 		{[]string{"--pubsub", "emulator", "--pubsub-file", "events"}, "--pubsub-file"},
@@ -113,6 +116,45 @@ func TestProvision(t *testing.T) {
 		if code := l.wait(t); code != 0 {
 			t.Errorf("SIGTERM: exit code %d, stderr %q", code, l.stderr.String())
 		}
+	}
+}
+
+// TestProvisionStaysReady: whoever waits for the topics may start once they have been
+// there. The emulator may go again, for as long as it likes.
+func TestProvisionStaysReady(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "ready")
+	if err := os.WriteFile(file, nil, 0o600); err != nil { // of a run that was killed
+		t.Fatal(err)
+	}
+	addr, server := servePubSub(t)
+	server.signal(t, syscall.SIGTERM)
+	if code := server.wait(t); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	environment := []string{"PUBSUB_EMULATOR_HOST=" + addr}
+	watching := command(t, environment, "provision", "--watch", "--ready", file)
+	missed := watching.complaints(t)
+	watching.serving(t)
+	ready := func() bool { return command(t, environment, "provision", "--check", "--ready", file).run(t) == 0 }
+	if first := watching.line(t); first != "watching "+addr || ready() {
+		t.Errorf("before there is an emulator: %q, ready: %v", first, ready())
+	}
+	again := command(t, nil, "pubsub", "--addr", addr)
+	again.serving(t)
+	if line := watching.line(t); !strings.HasPrefix(line, "created ") {
+		t.Fatalf("--watch prints %q", line)
+	}
+	eventually(t, "ready", ready)
+	again.signal(t, syscall.SIGKILL)
+	again.wait(t)
+	missed()
+	if !ready() {
+		t.Error("not ready any more without the emulator")
+	}
+	watching.signal(t, syscall.SIGTERM)
+	if code := watching.wait(t); code != 0 || ready() {
+		t.Errorf("SIGTERM: exit code %d; ready: %v, want its file gone", code, ready())
 	}
 }
 

@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"strings"
 
 	"example.com/lockstep/internal/env"
@@ -17,11 +20,18 @@ func provision(ctx context.Context, args []string, getenv func(string) string, s
 	flags := flag.NewFlagSet("provision", flag.ContinueOnError)
 	watch := flags.Bool("watch", false, "")
 	check := flags.Bool("check", false, "")
+	ready := flags.String("ready", "", "")
 	if err := parse(flags, args); err != nil {
 		return err
 	}
-	if *watch && *check {
+	switch {
+	case *watch && *check:
 		return usagef("--watch and --check exclude each other")
+	case *ready != "" && !*watch && !*check:
+		return usagef("--ready belongs to --watch or --check")
+	case *ready != "" && *check:
+		_, err := os.Stat(*ready)
+		return err
 	}
 	vars := env.New(getenv)
 	vars.Required(emulatorHost)
@@ -34,17 +44,34 @@ func provision(ctx context.Context, args []string, getenv func(string) string, s
 	case *check:
 		return checkProvisioned(ctx, addr, project)
 	case *watch:
-		fmt.Fprintln(stdout, "watching", addr)
-		return localbroker.Watch(ctx, addr, project, func(made localbroker.Provisioned, err error) {
-			sayProvisioned(stdout, made)
-			if err != nil {
-				fmt.Fprintln(stderr, "dev:", err)
-			}
-		})
+		return watchOver(ctx, addr, project, *ready, stdout, stderr)
 	}
 	made, err := localbroker.Provision(ctx, addr, project)
 	sayProvisioned(stdout, made)
 	return err
+}
+
+// watchOver provisions whenever something is missing. It makes the file ready, unless that
+// is empty, once everything has been there: from then on whoever waits for its topics may
+// start, however often the emulator goes away and comes back.
+func watchOver(ctx context.Context, addr, project, ready string, stdout, stderr io.Writer) error {
+	if ready != "" {
+		// It may be left over from a run that was killed.
+		if err := os.Remove(ready); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		defer os.Remove(ready) //nolint:errcheck // the next run removes it, too
+	}
+	fmt.Fprintln(stdout, "watching", addr)
+	return localbroker.Watch(ctx, addr, project, func(made localbroker.Provisioned, err error) {
+		sayProvisioned(stdout, made)
+		if err == nil && ready != "" {
+			err = os.WriteFile(ready, nil, 0o644)
+		}
+		if err != nil {
+			fmt.Fprintln(stderr, "dev:", err)
+		}
+	})
 }
 
 func checkProvisioned(ctx context.Context, addr, project string) error {

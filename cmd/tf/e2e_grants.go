@@ -15,6 +15,7 @@ var nouns = []struct {
 }{
 	{regexp.MustCompile(`^pubsub/.*/topics/([^/]+)$`), "pubsub topic"},
 	{regexp.MustCompile(`^pubsub/.*/subscriptions/([^/]+)$`), "pubsub subscription"},
+	{regexp.MustCompile(`^pubsub/.*/schemas/([^/]+)$`), "pubsub schema"},
 	{regexp.MustCompile(`^secretmanager/.*/secrets/([^/]+)$`), "secret manager secret"},
 	{regexp.MustCompile(`^run/.*/services/([^/]+)$`), "cloud run v2 service"},
 	{regexp.MustCompile(`^run/.*/jobs/([^/]+)$`), "cloud run v2 job"},

@@ -128,13 +128,17 @@ func (w *world) variables(digest string) variables {
 	}
 	return variables{
 		"project_id": projectID, "project_number": projectNumber, "region": region,
-		"video":   map[string]any{"image": image("video"), "min_instances": 0, "drain_schedule": "*/5 * * * *", "workers": 1},
-		"catalog": map[string]any{"image": image("catalog"), "workers": 1},
+		"video": map[string]any{
+			"image": image("video"), "min_instances": 0, "drain_schedule": "*/5 * * * *", "workers": 1, "invokers": []string{"user:me@example.com"},
+		},
+		"catalog": map[string]any{
+			"image": image("catalog"), "workers": 1, "invokers": []string{"user:me@example.com", "group:readers@example.com"},
+		},
 		"network": map[string]any{
 			"network":    "projects/" + projectID + "/global/networks/default",
 			"subnetwork": "projects/" + projectID + "/regions/" + region + "/subnetworks/default",
 		},
-		"invokers": []string{"user:me@example.com"}, "cloud_sql": map[string]any{}, "github_repository": "acme/pair",
+		"cloud_sql": map[string]any{}, "github_repository": "acme/pair", "github_repository_id": "123456789",
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -182,6 +183,50 @@ func TestGrantsOfAnyResource(t *testing.T) {
 	want := "user:a  roles/owner  project p|user:b  roles/owner  project p|?    storage bucket|m  r  project p if x"
 	if strings.Join(got, "|") != want || err != nil {
 		t.Errorf("grants = %q, %v, want %q", got, err, want)
+	}
+}
+
+// A basic role is refused, also when somebody has listed it.
+func TestNoBasicRoleIsGranted(t *testing.T) {
+	t.Parallel()
+	m := &module{root: t.TempDir()}
+	lines := []string{"ci-plan  roles/run.viewer  project acme-test", "ci-plan  roles/viewer  project acme-test"}
+	if err := os.MkdirAll(m.path("tests"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(m.path("tests/grants.txt"), []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := sameGrants(m, lines); err == nil || strings.Count(err.Error(), "basic role") != 1 || !strings.Contains(err.Error(), "roles/viewer") {
+		t.Errorf("sameGrants = %v, want roles/viewer refused", err)
+	}
+}
+
+// An alert on a line of a log never fires when the line has been reworded.
+func TestAlertsLookForLinesThatAreWritten(t *testing.T) {
+	t.Parallel()
+	var code strings.Builder
+	for _, dir := range []string{"pkg/eventing", "services", "internal"} {
+		err := filepath.WalkDir(filepath.Join(repository, dir), func(name string, entry fs.DirEntry, err error) error {
+			if err == nil && !entry.IsDir() && strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") {
+				code.WriteString(read(t, strings.TrimPrefix(name, repository+string(filepath.Separator))))
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	alerts := read(t, moduleDir+"/monitoring.tf")
+	lines := regexp.MustCompile(`jsonPayload\.message=\\"([^"\\]+)\\"`).FindAllStringSubmatch(alerts, -1)
+	attributes := regexp.MustCompile(`jsonPayload\.(\w+)[>=]`).FindAllStringSubmatch(alerts, -1)
+	if len(lines) < 3 || len(attributes) < 5 {
+		t.Fatalf("found the lines %v and the attributes %v", lines, attributes)
+	}
+	for _, found := range append(lines, attributes...) {
+		if found[1] != "message" && !strings.Contains(code.String(), `"`+found[1]+`"`) {
+			t.Errorf("an alert looks for %q, which no code writes", found[1])
+		}
 	}
 }
 

@@ -97,18 +97,75 @@ var wrongEdits = []mutant{
 		{file: "video.tf", in: `resource "` + callsVideo + `" "catalog_calls_video" {`},
 		{file: "catalog.tf", old: "    " + callsVideo + ".catalog_calls_video,\n"},
 	}},
-	{"Terraform gives up before a migration does", []edit{{file: "catalog_jobs.tf", old: `update = "40m"`, new: `update = "20m"`}}},
+	{"Terraform gives up before a migration does", []edit{{file: "catalog_jobs.tf", old: `update = "30m"`, new: `update = "20m"`}}},
 	{"a database that is deleted under its sessions", []edit{{
 		file: "database.tf", old: `deletion_policy = "ABANDON"`, new: `deletion_policy = "DELETE"`,
 	}}},
-	{"an incident that hides the next", []edit{{file: "monitoring.tf", old: `auto_close = "1800s"`, new: `auto_close = "604800s"`}}},
+	{"an incident that hides the next", []edit{{
+		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "jobs" {`, old: `auto_close = "1800s"`, new: `auto_close = "604800s"`,
+	}}},
 	{"a metric of our own that does not exist yet", []edit{{
 		file: "monitoring.tf", old: `"pubsub.googleapis.com/subscription/oldest_unacked_message_age"`, new: `"workload.googleapis.com/inbox.lag"`,
 	}}},
 	{"a drain that is missed by nobody", []edit{{file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "drain" {`}}},
 	{"memory that does not go with the CPU", []edit{{file: "variables.tf", old: `"4" = [2048, 16384]`, new: `"4" = [512, 16384]`}}},
-	{"everybody may call", []edit{{
-		file: "variables.tf", in: `variable "allow_unauthenticated" {`, old: "= false", new: "= true",
+	{"everybody may write", []edit{{
+		file: "video.tf", old: "for_each = var.video.invokers", new: `for_each = var.catalog.public ? toset(["allUsers"]) : var.video.invokers`,
+	}}},
+	{"everybody may read unasked", []edit{{file: "variables.tf", old: "public        = optional(bool, false)", new: "public        = optional(bool, true)"}}},
+	{"any branch pushes images", []edit{{
+		file: "ci.tf", in: `resource "google_service_account_iam_member" "ci_push" {`,
+		old: "/attribute.main/ci", new: "/attribute.repository/${var.github_repository}",
+	}}},
+	{"any workflow of main pushes images", []edit{{
+		file: "ci.tf", old: `"attribute.main"        = "${local.ci_on_main} ?`, new: `"attribute.main"        = "assertion.ref == 'refs/heads/main' ?`,
+	}}},
+	{"any branch releases that names the environment", []edit{{
+		file: "ci.tf", old: `"attribute.environment" = "${local.ci_on_main} && `, new: `"attribute.environment" = "`,
+	}}},
+	{"a repository by its name alone", []edit{{
+		file: "variables.tf", old: "(var.github_repository == null) == (var.github_repository_id == null)", new: "true || var.github_repository == null",
+	}}},
+	{"a basic role for who plans", []edit{{file: "ci.tf", old: `"run.viewer",`, new: `"run.viewer", "viewer",`}}},
+	{"who plans reads logs", []edit{{file: "ci.tf", old: `"run.viewer",`, new: `"run.viewer", "logging.viewer",`}}},
+	{"who releases may send messages elsewhere", []edit{{
+		file: "ci.tf", old: `"pubsub.schemas.validate"]`, new: `"pubsub.schemas.validate", "pubsub.subscriptions.update"]`,
+	}}},
+	{"an image of somebody else's", []edit{{
+		file: "variables.tf", old: `startswith(var.catalog.image, "${local.images}/catalog@sha256:") && `, new: "",
+	}}},
+	{"a publish by way of any region", []edit{{
+		file: "pubsub.tf", in: `resource "google_pubsub_topic" "events" {`, old: "enforce_in_transit          = true", new: "enforce_in_transit          = false",
+	}}},
+	{"more who wait than an instance has places", []edit{{file: "catalog.tf", old: "floor(var.catalog.concurrency / 2)", new: "10000"}}},
+	{"places for those who wait that do not follow", []edit{{file: "catalog.tf", old: "floor(var.catalog.concurrency / 2)", new: "500"}}},
+	{"a garbage collector that does not know the limit", []edit{{
+		file: "video.tf", old: "    GOMEMLIMIT           = local.memory_limit.video\n",
+	}}},
+	{"all of the memory for Go", []edit{{file: "variables.tf", old: "floor(0.9 * ", new: "floor(1.0 * "}}},
+	{"a revision without traffic that grows", []edit{{
+		file: "video.tf", old: "      max_instance_count = var.video.max_instances\n    }\n\n    containers", new: "    }\n\n    containers",
+	}}},
+	{"a migration that runs again by itself", []edit{{file: "video_jobs.tf", old: "max_retries           = 0      #", new: "max_retries           = 3      #"}}},
+	{"whatever secret somebody has added", []edit{{
+		file: "video.tf", old: `lookup(var.secret_versions, env.value, "1")`, new: `lookup(var.secret_versions, env.value, "latest")`,
+	}}},
+	{"a disk without a limit", []edit{{file: "database.tf", old: "    disk_autoresize_limit       = local.disk_limit_gb\n"}}},
+	{"a disk that nobody watches", []edit{{file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "disk" {`}}},
+	{"backups in another region", []edit{{file: "database.tf", old: "location                       = var.region", new: `location                       = "eu"`}}},
+	{"dead letters of the broker that nobody sees", []edit{{
+		file: "monitoring.tf", old: "subscription/dead_letter_message_count\"\n      names", new: "subscription/ack_message_count\"\n      names",
+	}}},
+	{"a drain that has never run is missed by nobody", []edit{{
+		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "drain_refused" {`,
+	}}},
+	{"a parked event that nobody sees", []edit{{file: "monitoring.tf", old: "    parked = {", new: "    unparked = {"}}},
+	{"workers that are killed before they start", []edit{{
+		file: "catalog_workers.tf", in: `resource "google_cloud_run_v2_worker_pool" "catalog" {`,
+		old: "failure_threshold = 40", new: "failure_threshold = 2",
+	}}},
+	{"a policy that a job need not ask", []edit{{
+		file: "video_jobs.tf", in: `resource "google_cloud_run_v2_job" "video_outbox" {`, old: "var.binary_authorization ? [true] : []", new: "[]",
 	}}},
 }
 

@@ -19,6 +19,8 @@ import (
 const (
 	// healthyWithin is how long everything may take to be healthy, once it is built.
 	healthyWithin = 90 * time.Second
+	// manyChecks is above an engine's default of three failures in a row.
+	manyChecks = 5
 	// maxCompressed is what an image of a service may weigh in a registry.
 	maxCompressed = 25_000_000
 )
@@ -46,6 +48,7 @@ func TestCompose(t *testing.T) {
 		s.crash(t, "catalog")
 		s.dies(t, "pubsub")
 	})
+	t.Run("the emulator is away for long", s.away)
 	t.Run("killed by hand", s.killedByHand)
 	t.Run("killed by hand, with a keeper", s.kept)
 	t.Run("data", s.data)
@@ -72,6 +75,27 @@ func (s *stack) killedByHand(t *testing.T) {
 	}
 	s.up(t)
 	s.flows(t, "docker kill of everything, and docker compose up")
+}
+
+// away kills the emulator and leaves it away until provision has been asked for its
+// health more often than an engine asks before it calls a container unhealthy. The next
+// `docker compose up` starts the rest, and everything flows.
+func (s *stack) away(t *testing.T) {
+	s.docker(t, "kill", s.container(t, "pubsub"))
+	seen, asked := "", 0
+	s.eventually(t, "provision is asked for its health", func() error {
+		all := s.docker(t, "inspect", "--format", "{{range .State.Health.Log}}{{.Start.UnixNano}} {{end}}", s.container(t, "provision"))
+		if times := strings.Fields(all); len(times) > 0 && times[len(times)-1] != seen {
+			seen = times[len(times)-1]
+			asked++
+		}
+		if asked <= manyChecks {
+			return fmt.Errorf("%d times", asked)
+		}
+		return nil
+	})
+	s.up(t)
+	s.flows(t, "docker kill of pubsub, a while, and docker compose up")
 }
 
 // kept kills likewise beside a keeper, which starts again what was killed, and leaves

@@ -12,11 +12,16 @@ locals {
     PUBSUB_ENDPOINT      = local.pubsub_endpoint
     VIDEO_SERVICE_ADDR   = "${trimprefix(google_cloud_run_v2_service.video.uri, "https://")}:443"
     LOG_LEVEL            = var.log_level
+    GOMEMLIMIT           = local.memory_limit.catalog
   }
   catalog_secret_env = merge(
     { DATABASE_URL = "catalog-database-url" },
     var.transaction_pooler ? { LISTEN_DATABASE_URL = "catalog-listen-database-url" } : {},
   )
+
+  # Readers who wait for the projection take half of an instance's places at most: the
+  # others are for those who need not wait, and for the refusal of more.
+  catalog_args = ["serve", "-max-waiting-reads=${floor(var.catalog.concurrency / 2)}"]
 
 }
 
@@ -61,7 +66,7 @@ resource "google_pubsub_subscription_iam_member" "catalog_reads_dead_letters" {
 }
 
 resource "google_cloud_run_v2_service_iam_member" "catalog_invokers" {
-  for_each = var.allow_unauthenticated ? toset(["allUsers"]) : var.invokers
+  for_each = var.catalog.public ? toset(["allUsers"]) : var.catalog.invokers
 
   name     = google_cloud_run_v2_service.catalog.name
   location = google_cloud_run_v2_service.catalog.location
@@ -111,6 +116,13 @@ resource "google_cloud_run_v2_service" "catalog" {
     max_instance_count = var.catalog.max_instances
   }
 
+  dynamic "binary_authorization" {
+    for_each = var.binary_authorization ? [true] : []
+    content {
+      use_default = true
+    }
+  }
+
   template {
     # A new revision for each run of the migrations: one that has failed is not tried
     # again by itself.
@@ -121,8 +133,14 @@ resource "google_cloud_run_v2_service" "catalog" {
     max_instance_request_concurrency = var.catalog.concurrency
     timeout                          = "60s"
 
+    # Also of a revision without traffic, which relays and consumes all the same.
+    scaling {
+      max_instance_count = var.catalog.max_instances
+    }
+
     containers {
       image = var.catalog.image
+      args  = local.catalog_args
 
       ports {
         name           = "h2c" # HTTP/2 to the container: gRPC and REST on one port
@@ -153,7 +171,7 @@ resource "google_cloud_run_v2_service" "catalog" {
           value_source {
             secret_key_ref {
               secret  = google_secret_manager_secret.catalog[env.value].secret_id
-              version = lookup(var.secret_versions, env.value, "latest")
+              version = lookup(var.secret_versions, env.value, "1")
             }
           }
         }

@@ -7,7 +7,7 @@
 resource "terraform_data" "catalog_migration" {
   triggers_replace = [
     var.catalog.image,
-    lookup(var.secret_versions, "catalog-admin-database-url", "latest"),
+    lookup(var.secret_versions, "catalog-admin-database-url", "1"),
     var.network,
     local.sql_instances,
   ]
@@ -21,23 +21,39 @@ resource "google_cloud_run_v2_job" "catalog_migrate" {
   # Creating or changing the job runs it, and waits until it has ended well.
   run_execution_token = substr(terraform_data.catalog_migration.id, 0, 8)
 
+  dynamic "binary_authorization" {
+    for_each = var.binary_authorization ? [true] : []
+    content {
+      use_default = true
+    }
+  }
+
   template {
     template {
       service_account       = google_service_account.catalog_migrate.email
       execution_environment = "EXECUTION_ENVIRONMENT_GEN2"
-      max_retries           = 1
+      max_retries           = 0      # a migration that has failed wants to be looked at
       timeout               = "960s" # migrate itself gives up after 15 minutes
 
       containers {
         image = var.catalog.image
         args  = ["migrate"]
 
+        resources {
+          limits = local.job_limits
+        }
+
+        env {
+          name  = "GOMEMLIMIT"
+          value = local.memory_limit.job
+        }
+
         env {
           name = "DATABASE_URL"
           value_source {
             secret_key_ref {
               secret  = google_secret_manager_secret.catalog["catalog-admin-database-url"].secret_id
-              version = lookup(var.secret_versions, "catalog-admin-database-url", "latest")
+              version = lookup(var.secret_versions, "catalog-admin-database-url", "1")
             }
           }
         }
@@ -74,11 +90,11 @@ resource "google_cloud_run_v2_job" "catalog_migrate" {
     }
   }
 
-  # Longer than both attempts may take: whoever gives up before leaves a migration
-  # that nobody waits for.
+  # Longer than it may take: whoever gives up before leaves a migration that nobody
+  # waits for.
   timeouts {
-    create = "40m"
-    update = "40m"
+    create = "30m"
+    update = "30m"
   }
 
   depends_on = [
@@ -96,6 +112,13 @@ resource "google_cloud_run_v2_job" "catalog_dlq" {
   location            = var.region
   deletion_protection = false # it holds nothing
 
+  dynamic "binary_authorization" {
+    for_each = var.binary_authorization ? [true] : []
+    content {
+      use_default = true
+    }
+  }
+
   template {
     template {
       service_account       = google_service_account.catalog.email
@@ -107,8 +130,12 @@ resource "google_cloud_run_v2_job" "catalog_dlq" {
         image = var.catalog.image
         args  = ["dlq", "list"]
 
+        resources {
+          limits = local.job_limits
+        }
+
         dynamic "env" {
-          for_each = local.catalog_env
+          for_each = merge(local.catalog_env, { GOMEMLIMIT = local.memory_limit.job })
           content {
             name  = env.key
             value = env.value
@@ -120,7 +147,7 @@ resource "google_cloud_run_v2_job" "catalog_dlq" {
           value_source {
             secret_key_ref {
               secret  = google_secret_manager_secret.catalog["catalog-database-url"].secret_id
-              version = lookup(var.secret_versions, "catalog-database-url", "latest")
+              version = lookup(var.secret_versions, "catalog-database-url", "1")
             }
           }
         }

@@ -12,12 +12,20 @@ resource "google_cloud_run_v2_worker_pool" "catalog" {
     manual_instance_count = var.catalog.workers
   }
 
+  dynamic "binary_authorization" {
+    for_each = var.binary_authorization ? [true] : []
+    content {
+      use_default = true
+    }
+  }
+
   template {
     annotations     = { migration = terraform_data.catalog_migration.id } # as the service
     service_account = google_service_account.catalog.email
 
     containers {
       image = var.catalog.image
+      args  = local.catalog_args
 
       resources {
         limits = {
@@ -41,9 +49,19 @@ resource "google_cloud_run_v2_worker_pool" "catalog" {
           value_source {
             secret_key_ref {
               secret  = google_secret_manager_secret.catalog[env.value].secret_id
-              version = lookup(var.secret_versions, env.value, "latest")
+              version = lookup(var.secret_versions, env.value, "1")
             }
           }
+        }
+      }
+
+      startup_probe {
+        period_seconds    = 3
+        timeout_seconds   = 2
+        failure_threshold = 40
+        http_get {
+          path = "/readyz"
+          port = 8080
         }
       }
 

@@ -1,11 +1,27 @@
 # GitHub's workflows without a key: they show a token of GitHub's, and get one of a
-# service account's for an hour. Two accounts, since any branch may plan and only
-# the environment "production", which can ask for a reviewer, may release.
+# service account's for an hour. Three accounts: any branch may plan, only ci.yml on
+# main may push images, and of that only the environment "production", which can ask
+# for a reviewer, may release.
 
 locals {
   ci = var.github_repository == null ? 0 : 1
 
   ci_pool = one(google_iam_workload_identity_pool.ci[*].name)
+
+  # A branch may hold any workflow, and ci.yml in any form. This is the one that was
+  # merged. A token says both, and neither is for its workflow to choose.
+  ci_on_main = join(" && ", [
+    "assertion.ref == 'refs/heads/main'",
+    "assertion.workflow_ref == '${coalesce(var.github_repository, "none")}/.github/workflows/ci.yml@refs/heads/main'",
+  ])
+
+  # Who reads settings, of permissions too, for a plan. None of these roles reads a log,
+  # a secret's content or a message.
+  ci_reads = [
+    "artifactregistry.reader", "cloudscheduler.viewer", "cloudsql.viewer", "iam.roleViewer", "iam.securityReviewer",
+    "iam.serviceAccountViewer", "iam.workloadIdentityPoolViewer", "monitoring.viewer", "pubsub.viewer", "run.viewer",
+    "secretmanager.viewer",
+  ]
 
   # A release changes images: services, workers and jobs, which run as these.
   ci_runs_as = var.github_repository == null ? {} : {
@@ -32,17 +48,15 @@ resource "google_iam_workload_identity_pool_provider" "github" {
 
   # All of GitHub shares the issuer: without this, everybody's workflows get in. A
   # name can change hands, a number cannot.
-  attribute_condition = join(" && ", compact([
-    "assertion.repository == '${var.github_repository}'",
-    var.github_repository_id == null ? "" : "assertion.repository_id == '${var.github_repository_id}'",
-  ]))
+  attribute_condition = "assertion.repository == '${var.github_repository}' && assertion.repository_id == '${var.github_repository_id}'"
 
   # A token has a claim for the environment only when its job has one; its subject
   # ends with it either way. What stands before depends on the repository's age.
   attribute_mapping = {
     "google.subject"        = "assertion.sub"
     "attribute.repository"  = "assertion.repository"
-    "attribute.environment" = "assertion.sub.endsWith(':environment:production') ? 'production' : 'none'"
+    "attribute.main"        = "${local.ci_on_main} ? 'ci' : 'none'"
+    "attribute.environment" = "${local.ci_on_main} && assertion.sub.endsWith(':environment:production') ? 'production' : 'none'"
   }
 
   oidc {
@@ -50,13 +64,13 @@ resource "google_iam_workload_identity_pool_provider" "github" {
   }
 }
 
-# Any workflow of the repository: push images, and read what a plan compares.
+# Any workflow of the repository: read what a plan compares.
 
 resource "google_service_account" "ci_plan" {
   count = local.ci
 
   account_id   = "ci-plan"
-  display_name = "CI: push images, plan"
+  display_name = "CI: plan"
 }
 
 resource "google_service_account_iam_member" "ci_plan" {
@@ -67,17 +81,35 @@ resource "google_service_account_iam_member" "ci_plan" {
   member             = "principalSet://iam.googleapis.com/${local.ci_pool}/attribute.repository/${var.github_repository}"
 }
 
-resource "google_artifact_registry_repository_iam_member" "ci_plan" {
+# ci.yml on main: push images. What is in the registry was built by it, or pushed by a
+# person.
+
+resource "google_service_account" "ci_push" {
+  count = local.ci
+
+  account_id   = "ci-push"
+  display_name = "CI: push images"
+}
+
+resource "google_service_account_iam_member" "ci_push" {
+  count = local.ci
+
+  service_account_id = google_service_account.ci_push[0].name
+  role               = "roles/iam.workloadIdentityUser"
+  member             = "principalSet://iam.googleapis.com/${local.ci_pool}/attribute.main/ci"
+}
+
+resource "google_artifact_registry_repository_iam_member" "ci_push" {
   count = local.ci
 
   repository = google_artifact_registry_repository.images.repository_id
   location   = google_artifact_registry_repository.images.location
   role       = "roles/artifactregistry.writer"
-  member     = "serviceAccount:${google_service_account.ci_plan[0].email}"
+  member     = "serviceAccount:${google_service_account.ci_push[0].email}"
 }
 
-# The environment "production": change what runs. It cannot grant anything, so
-# changes of permissions are applied by a person.
+# The environment "production" of it: change what runs, and the schemas of events. It
+# cannot grant anything, so changes of permissions are applied by a person.
 
 resource "google_service_account" "ci_release" {
   count = local.ci
@@ -110,10 +142,27 @@ resource "google_service_account_iam_member" "ci_release_runs_as" {
   member             = "serviceAccount:${google_service_account.ci_release[0].email}"
 }
 
-# Both read all settings, of permissions too, and no secret's or message's content.
+# A field that is added to an event is a revision of its schema. pubsub.editor could also
+# send a subscription's messages elsewhere.
+resource "google_project_iam_custom_role" "ci_schemas" {
+  count = local.ci
+
+  role_id     = "lockstepSchemas"
+  title       = "Commit revisions of a schema"
+  permissions = ["pubsub.schemas.commit", "pubsub.schemas.get", "pubsub.schemas.validate"]
+}
+
+resource "google_pubsub_schema_iam_member" "ci_release" {
+  for_each = var.github_repository == null ? toset([]) : local.topics
+
+  schema = google_pubsub_schema.events[each.key].name
+  role   = google_project_iam_custom_role.ci_schemas[0].name
+  member = "serviceAccount:${google_service_account.ci_release[0].email}"
+}
+
 resource "google_project_iam_member" "ci_reads" {
   for_each = var.github_repository == null ? {} : {
-    for pair in setproduct(["plan", "release"], ["viewer", "iam.securityReviewer"]) :
+    for pair in setproduct(["plan", "release"], local.ci_reads) :
     join(" ", pair) => { role = "roles/${pair[1]}", account = pair[0] }
   }
 

@@ -2,6 +2,9 @@
 # hand and live in the connection secrets only: the state never sees one.
 
 locals {
+  # The disk never shrinks, so what fills it is paid for from then on.
+  disk_limit_gb = try(coalesce(var.cloud_sql.disk_limit_gb, 10 * var.cloud_sql.disk_gb), 0)
+
   # Mounted below /cloudsql in each container.
   sql_instances = google_sql_database_instance.main[*].connection_name
 
@@ -28,8 +31,21 @@ resource "google_sql_database_instance" "main" {
     availability_type           = var.cloud_sql.high_availability ? "REGIONAL" : "ZONAL"
     disk_size                   = var.cloud_sql.disk_gb
     disk_autoresize             = true
+    disk_autoresize_limit       = local.disk_limit_gb
     deletion_protection_enabled = var.deletion_protection
     connector_enforcement       = "REQUIRED" # nobody connects without an IAM permission
+
+    maintenance_window {
+      day          = var.cloud_sql.maintenance.day
+      hour         = var.cloud_sql.maintenance.hour
+      update_track = "stable"
+    }
+
+    # Who waits for whose lock, in the log.
+    database_flags {
+      name  = "log_lock_waits"
+      value = "on"
+    }
 
     ip_configuration {
       ipv4_enabled = true # an address for connectors; no network is authorized
@@ -38,6 +54,7 @@ resource "google_sql_database_instance" "main" {
 
     backup_configuration {
       enabled                        = true
+      location                       = var.region # not the multi-region around it
       point_in_time_recovery_enabled = true
       transaction_log_retention_days = 7
 

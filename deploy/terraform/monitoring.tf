@@ -1,4 +1,5 @@
-# What Pub/Sub itself can tell, whatever the services say of themselves.
+# What Pub/Sub, Cloud SQL and Cloud Run can tell, whatever the services say of themselves;
+# and lines of their logs, which need no metric.
 
 locals {
   subscription_alerts = {
@@ -8,6 +9,7 @@ locals {
       names      = [for subscription in google_pubsub_subscription.catalog : subscription.name]
       threshold  = 300
       duration   = "300s"
+      aligner    = "ALIGN_MAX"
       what_to_do = "An event has waited for five minutes. Runbook: \"The consumer is held up\", \"Gaps stay open\"."
     }
     dead-letters = {
@@ -16,7 +18,38 @@ locals {
       names      = [for subscription in google_pubsub_subscription.dead_letters : subscription.name]
       threshold  = 0
       duration   = "0s"
+      aligner    = "ALIGN_MAX"
       what_to_do = "catalog could not apply an event. Runbook: \"Dead letters\"; gcloud run jobs execute catalog-dlq --region=${var.region} --args=dlq,list"
+    }
+    # catalog writes dead letters itself: these are of the backstop, and have no reason.
+    broker-dead-letters = {
+      title      = "Pub/Sub gave up on an event"
+      metric     = "pubsub.googleapis.com/subscription/dead_letter_message_count"
+      names      = [for subscription in google_pubsub_subscription.catalog : subscription.name]
+      threshold  = 0
+      duration   = "0s"
+      aligner    = "ALIGN_DELTA"
+      what_to_do = "After 100 deliveries Pub/Sub itself has written a dead letter. Runbook: \"Dead letters\" and \"The consumer is held up\"."
+    }
+  }
+
+  # Lines that the services write; a test holds them against the code. One line is enough,
+  # and an hour passes before the next is told of.
+  log_alerts = {
+    held-up = {
+      title      = "events are not leaving"
+      filter     = "jsonPayload.message=\"relay is held up, nothing is lost\" AND jsonPayload.failures>=10"
+      what_to_do = "video has failed to publish ten times in a row; events wait in its outbox. Runbook: \"Events are not leaving\"."
+    }
+    parked = {
+      title      = "an event is parked"
+      filter     = "jsonPayload.message=\"broker refused event\" AND jsonPayload.parked=true"
+      what_to_do = "Pub/Sub has refused an event for good; what follows it on its video waits. Runbook: \"Events are parked\"."
+    }
+    gap = {
+      title      = "a gap stays open"
+      filter     = "jsonPayload.message=\"gap not repaired yet\" AND severity>=ERROR"
+      what_to_do = "catalog cannot get from video what it has missed. Runbook: \"Gaps stay open\"."
     }
   }
 }
@@ -43,6 +76,74 @@ resource "google_monitoring_alert_policy" "subscriptions" {
 
       aggregations {
         alignment_period   = "60s"
+        per_series_aligner = each.value.aligner
+      }
+    }
+  }
+
+  # As below: nothing is counted between two dead letters of the broker.
+  alert_strategy {
+    auto_close = "1800s"
+  }
+
+  documentation {
+    mime_type = "text/markdown"
+    content   = each.value.what_to_do
+  }
+}
+
+resource "google_monitoring_alert_policy" "logs" {
+  for_each = local.log_alerts
+
+  display_name          = "lockstep: ${each.value.title}"
+  combiner              = "OR"
+  notification_channels = var.notification_channels
+
+  conditions {
+    display_name = each.value.title
+
+    condition_matched_log {
+      filter = "resource.type=(\"cloud_run_revision\" OR \"cloud_run_worker_pool\" OR \"cloud_run_job\") AND ${each.value.filter}"
+    }
+  }
+
+  alert_strategy {
+    auto_close = "1800s"
+
+    notification_rate_limit {
+      period = "3600s"
+    }
+  }
+
+  documentation {
+    mime_type = "text/markdown"
+    content   = each.value.what_to_do
+  }
+}
+
+# The limit is what the disk may grow to by itself. At the limit nothing can be written.
+resource "google_monitoring_alert_policy" "disk" {
+  count = var.cloud_sql == null ? 0 : 1
+
+  display_name          = "lockstep: the database's disk fills"
+  combiner              = "OR"
+  notification_channels = var.notification_channels
+
+  conditions {
+    display_name = "four fifths of disk_limit_gb"
+
+    condition_threshold {
+      filter = join(" AND ", [
+        "resource.type = \"cloudsql_database\"",
+        "resource.labels.database_id = \"${var.project_id}:${google_sql_database_instance.main[0].name}\"",
+        "metric.type = \"cloudsql.googleapis.com/database/disk/bytes_used\"",
+      ])
+      comparison      = "COMPARISON_GT"
+      threshold_value = 0.8 * local.disk_limit_gb * 1024 * 1024 * 1024
+      duration        = "300s"
+
+      aggregations {
+        alignment_period   = "300s"
         per_series_aligner = "ALIGN_MAX"
       }
     }
@@ -50,7 +151,7 @@ resource "google_monitoring_alert_policy" "subscriptions" {
 
   documentation {
     mime_type = "text/markdown"
-    content   = each.value.what_to_do
+    content   = "Who writes so much? Runbook: \"The outbox grows\". A higher disk_limit_gb gives time, and is never given back."
   }
 }
 
@@ -94,8 +195,9 @@ resource "google_monitoring_alert_policy" "jobs" {
   }
 }
 
-# A schedule that is paused, or may not run its job, fails nothing: it is only silent,
-# and so are the events that a sleeping video has left behind.
+# A schedule that is paused fails nothing: it is only silent, and so are the events that
+# a sleeping video has left behind. A metric that was never written is not absent, so this
+# says nothing of a drain that has never run; the next one does.
 resource "google_monitoring_alert_policy" "drain" {
   count = var.video.drain_schedule == null ? 0 : 1
 
@@ -125,6 +227,70 @@ resource "google_monitoring_alert_policy" "drain" {
   documentation {
     mime_type = "text/markdown"
     content   = "gcloud scheduler jobs describe video-drain --location=${var.region} shows whether it is paused, and how its last attempt ended. Runbook: \"Publishing without a service that always runs\"."
+  }
+}
+
+# An attempt of the schedule that was refused, from the first on: it may not run its job,
+# or the job is not there.
+resource "google_monitoring_alert_policy" "drain_refused" {
+  count = var.video.drain_schedule == null ? 0 : 1
+
+  display_name          = "lockstep: the drain cannot be started"
+  combiner              = "OR"
+  notification_channels = var.notification_channels
+
+  conditions {
+    display_name = "an error of Cloud Scheduler"
+
+    condition_matched_log {
+      filter = "resource.type=\"cloud_scheduler_job\" AND resource.labels.job_id=\"${google_cloud_scheduler_job.video_drain[0].name}\" AND severity>=ERROR"
+    }
+  }
+
+  alert_strategy {
+    auto_close = "1800s"
+
+    notification_rate_limit {
+      period = "3600s"
+    }
+  }
+
+  documentation {
+    mime_type = "text/markdown"
+    content   = "gcloud scheduler jobs describe video-drain --location=${var.region} shows how its last attempt ended. Runbook: \"Publishing without a service that always runs\"."
+  }
+}
+
+# It tells, and stops nothing.
+resource "google_billing_budget" "project" {
+  count = var.budget == null ? 0 : 1
+
+  billing_account = var.budget.billing_account
+  display_name    = "lockstep in ${var.project_id}"
+
+  budget_filter {
+    projects = ["projects/${var.project_number}"]
+  }
+
+  amount {
+    specified_amount {
+      currency_code = var.budget.currency
+      units         = var.budget.amount
+    }
+  }
+
+  dynamic "threshold_rules" {
+    for_each = [0.5, 0.9, 1.0]
+    content {
+      threshold_percent = threshold_rules.value
+    }
+  }
+
+  dynamic "all_updates_rule" {
+    for_each = length(var.notification_channels) > 0 ? [true] : []
+    content {
+      monitoring_notification_channels = slice(var.notification_channels, 0, min(5, length(var.notification_channels)))
+    }
   }
 }
 

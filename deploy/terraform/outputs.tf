@@ -33,6 +33,7 @@ output "ci" {
   value = var.github_repository == null ? null : {
     workload_identity_provider = google_iam_workload_identity_pool_provider.github[0].name
     plan_service_account       = google_service_account.ci_plan[0].email
+    push_service_account       = google_service_account.ci_push[0].email
     release_service_account    = google_service_account.ci_release[0].email
   }
 }

@@ -22,7 +22,7 @@ locals {
 }
 
 # cmd/schema makes the definitions from proto/. A changed one is a new revision; the
-# topic takes messages of each.
+# topic takes messages of each. A release may add one (ci.tf).
 resource "google_pubsub_schema" "events" {
   for_each = local.topics
 
@@ -39,6 +39,7 @@ resource "google_pubsub_topic" "events" {
 
   message_storage_policy {
     allowed_persistence_regions = [var.region]
+    enforce_in_transit          = true # a publish by way of another region is refused
   }
 
   schema_settings {
@@ -91,6 +92,7 @@ resource "google_pubsub_topic" "dead_letters" {
 
   message_storage_policy {
     allowed_persistence_regions = [var.region]
+    enforce_in_transit          = true # a publish by way of another region is refused
   }
 }
 

@@ -19,7 +19,7 @@ variable "project_number" {
 }
 
 variable "region" {
-  description = "Where everything is. The order of a key holds within one region only, so publishers and messages stay in this one."
+  description = "Where everything is. The order of a key holds within one region only, so publishers and messages stay in this one: Pub/Sub refuses others."
   type        = string
   default     = "europe-west1"
 
@@ -39,12 +39,24 @@ locals {
     "6" = [4096, 24576]
     "8" = [4096, 32768]
   }
+
+  # What is left of memory is for what Go's runtime does not count.
+  memory_limit = {
+    for name, memory in { video = var.video.memory, catalog = var.catalog.memory, job = "512Mi" } :
+    name => "${floor(0.9 * tonumber(regex("^[0-9]+", memory)) * (endswith(memory, "Gi") ? 1024 : 1))}MiB"
+  }
+
+  job_limits = { cpu = "1", memory = "512Mi" }
+
+  # Where the images are. Only CI's own workflow and a person push there.
+  images = "${var.region}-docker.pkg.dev/${var.project_id}/lockstep"
 }
 
 variable "video" {
   description = <<-EOT
     The service that owns videos.
-    image: by digest. min_instances: at least 1, since the relay works between requests; 0 only with drain_schedule.
+    image: by digest, from the module's own registry. invokers: who may call it besides catalog; whoever may can
+    write everything, so that everybody cannot be let in. min_instances: at least 1, since the relay works between requests; 0 only with drain_schedule.
     max_instances: of all revisions together; each holds a pool of database connections.
     workers: further instances without an address, which only relay.
     drain_schedule: cron, in UTC, hourly or more often; a job that publishes what instances have left behind when
@@ -52,6 +64,7 @@ variable "video" {
   EOT
   type = object({
     image          = string
+    invokers       = optional(set(string), [])
     min_instances  = optional(number, 1)
     max_instances  = optional(number, 4)
     concurrency    = optional(number, 80)
@@ -62,8 +75,12 @@ variable "video" {
   })
 
   validation {
-    condition     = can(regex("@sha256:[0-9a-f]{64}$", var.video.image))
-    error_message = "video.image must be pinned by digest: …/video@sha256:… (a tag can be moved)."
+    condition     = startswith(var.video.image, "${local.images}/video@sha256:") && can(regex("@sha256:[0-9a-f]{64}$", var.video.image))
+    error_message = "video.image must be of the module's own registry, and pinned by digest: ${local.images}/video@sha256:… (a tag can be moved)."
+  }
+  validation {
+    condition     = alltrue([for member in var.video.invokers : can(regex("^(user|group|serviceAccount|domain|principal|principalSet):.+", member))])
+    error_message = "video.invokers must be user:…, group:…, serviceAccount:…, domain:… or principal…: everybody may write who may call."
   }
   validation {
     condition     = var.video.min_instances >= (var.video.drain_schedule == null ? 1 : 0)
@@ -101,23 +118,30 @@ variable "video" {
 variable "catalog" {
   description = <<-EOT
     The read model.
-    image: by digest. min_instances: at least 1, since the consumer works between requests.
+    image: by digest, from the module's own registry. invokers: who may call it; public: everybody. concurrency:
+    half of it may wait for a fresh read, the other half is for those that need not. min_instances: at least 1, since the consumer works between requests.
     max_instances: of all revisions together; each holds a pool of database connections.
     workers: further instances without an address, which only consume; Cloud Run does not scale on a backlog.
   EOT
   type = object({
     image         = string
+    public        = optional(bool, false)
+    invokers      = optional(set(string), [])
     min_instances = optional(number, 1)
     max_instances = optional(number, 4)
-    concurrency   = optional(number, 80)
+    concurrency   = optional(number, 1000)
     cpu           = optional(string, "1")
     memory        = optional(string, "512Mi")
     workers       = optional(number, 0)
   })
 
   validation {
-    condition     = can(regex("@sha256:[0-9a-f]{64}$", var.catalog.image))
-    error_message = "catalog.image must be pinned by digest: …/catalog@sha256:… (a tag can be moved)."
+    condition     = startswith(var.catalog.image, "${local.images}/catalog@sha256:") && can(regex("@sha256:[0-9a-f]{64}$", var.catalog.image))
+    error_message = "catalog.image must be of the module's own registry, and pinned by digest: ${local.images}/catalog@sha256:… (a tag can be moved)."
+  }
+  validation {
+    condition     = alltrue([for member in var.catalog.invokers : can(regex("^(user|group|serviceAccount|domain|principal|principalSet):.+", member))])
+    error_message = "catalog.invokers must be user:…, group:…, serviceAccount:…, domain:… or principal…; for everybody there is catalog.public."
   }
   validation {
     condition     = var.catalog.min_instances >= 1
@@ -128,8 +152,8 @@ variable "catalog" {
     error_message = "catalog.max_instances must be from min_instances to 100."
   }
   validation {
-    condition     = var.catalog.concurrency >= 1 && var.catalog.concurrency <= 1000
-    error_message = "catalog.concurrency must be from 1 to 1000."
+    condition     = var.catalog.concurrency >= 2 && var.catalog.concurrency <= 1000
+    error_message = "catalog.concurrency must be from 2 to 1000: half of it may wait."
   }
   validation {
     condition     = contains(["1", "2", "4", "6", "8"], var.catalog.cpu)
@@ -159,21 +183,21 @@ variable "log_level" {
   }
 }
 
-variable "allow_unauthenticated" {
-  description = "Whether everybody on the internet may call both APIs. The services do not ask who somebody is."
-  type        = bool
-  default     = false
-}
-
-variable "invokers" {
-  description = "Who may call both APIs, such as user:me@example.com or serviceAccount:gateway@acme-prod.iam.gserviceaccount.com."
-  type        = set(string)
-  default     = []
+variable "labels" {
+  description = "Of everything that can have labels, such as for the costs of a team."
+  type        = map(string)
+  default     = { application = "lockstep" }
 
   validation {
-    condition     = alltrue([for member in var.invokers : can(regex("^(user|group|serviceAccount|domain|principal|principalSet):.+", member))])
-    error_message = "invokers must be user:…, group:…, serviceAccount:…, domain:… or principal…; for everybody there is allow_unauthenticated."
+    condition     = alltrue([for name, value in var.labels : can(regex("^[a-z][a-z0-9_-]{0,62}$", name)) && can(regex("^[a-z0-9_-]{0,63}$", value))])
+    error_message = "labels must be of lower-case letters, digits, - and _, and their names begin with a letter."
   }
+}
+
+variable "binary_authorization" {
+  description = "Whether the project's policy of Binary Authorization decides which images run. The policy is the organization's to make."
+  type        = bool
+  default     = false
 }
 
 variable "retention_days" {
@@ -200,7 +224,7 @@ variable "transaction_pooler" {
 }
 
 variable "secret_versions" {
-  description = "Versions of secrets, by secret, such as { video-database-url = \"2\" }. The others are read in their latest version when an instance starts."
+  description = "Versions of secrets, by secret, such as { video-database-url = \"2\" }. Of the others it is the first, so that a version that somebody adds changes nothing before it is named here."
   type        = map(string)
   default     = {}
 
@@ -215,11 +239,19 @@ variable "secret_versions" {
 }
 
 variable "cloud_sql" {
-  description = "A Postgres of Cloud SQL for both services; null is a Postgres elsewhere, such as Supabase. The connection secrets are needed either way."
+  description = <<-EOT
+    A Postgres of Cloud SQL for both services; null is a Postgres elsewhere, such as Supabase. The connection secrets
+    are needed either way.
+    disk_limit_gb: up to which the disk grows by itself, ten times disk_gb if it is not given; it never shrinks.
+    high_availability: a standby in another zone, for twice the price; without it a zone's outage is the pair's.
+    maintenance: the day, 1 is Monday, and the hour in UTC at which Google may restart it.
+  EOT
   type = object({
     tier              = optional(string, "db-custom-1-3840")
     disk_gb           = optional(number, 10)
+    disk_limit_gb     = optional(number)
     high_availability = optional(bool, false)
+    maintenance       = optional(object({ day = number, hour = number }), { day = 7, hour = 3 })
   })
   default = null
 
@@ -230,6 +262,16 @@ variable "cloud_sql" {
   validation {
     condition     = var.cloud_sql == null || try(var.cloud_sql.disk_gb >= 10, false)
     error_message = "cloud_sql.disk_gb must be at least 10."
+  }
+  validation {
+    condition     = try(var.cloud_sql.disk_limit_gb, null) == null || try(var.cloud_sql.disk_limit_gb >= var.cloud_sql.disk_gb, false)
+    error_message = "cloud_sql.disk_limit_gb must be at least disk_gb."
+  }
+  validation {
+    condition = alltrue([for sql in var.cloud_sql[*] :
+      contains(range(1, 8), sql.maintenance.day) && contains(range(24), sql.maintenance.hour)
+    ])
+    error_message = "cloud_sql.maintenance must be a day from 1 to 7 and an hour from 0 to 23."
   }
 }
 
@@ -248,7 +290,7 @@ variable "network" {
 }
 
 variable "github_repository" {
-  description = "OWNER/NAME whose GitHub workflows may push images, plan and, from the environment \"production\", release; null is none."
+  description = "OWNER/NAME whose GitHub workflows may plan and, if they are ci.yml on main, push images and, from the environment \"production\", release; null is none."
   type        = string
   default     = null
 
@@ -259,13 +301,17 @@ variable "github_repository" {
 }
 
 variable "github_repository_id" {
-  description = "That repository's number (gh api repos/OWNER/NAME --jq .id): a name may one day be somebody else's. Null checks the name alone."
+  description = "That repository's number (gh api repos/OWNER/NAME --jq .id): a name may one day be somebody else's."
   type        = string
   default     = null
 
   validation {
     condition     = var.github_repository_id == null || can(regex("^[0-9]+$", coalesce(var.github_repository_id, "x")))
     error_message = "github_repository_id must be a number, as text."
+  }
+  validation {
+    condition     = (var.github_repository == null) == (var.github_repository_id == null)
+    error_message = "github_repository and github_repository_id belong together."
   }
 }
 
@@ -277,6 +323,23 @@ variable "notification_channels" {
   validation {
     condition     = alltrue([for channel in var.notification_channels : can(regex("^projects/[^/]+/notificationChannels/[^/]+$", channel))])
     error_message = "notification_channels must be projects/PROJECT/notificationChannels/NUMBER."
+  }
+}
+
+variable "budget" {
+  description = "A monthly budget of the project, which tells notification_channels and the billing account's administrators at 50, 90 and 100 %; null is none. It stops nothing."
+  type = object({
+    billing_account = string
+    amount          = number
+    currency        = optional(string, "USD")
+  })
+  default = null
+
+  validation {
+    condition = alltrue([for b in var.budget[*] :
+      can(regex("^[0-9A-F]{6}-[0-9A-F]{6}-[0-9A-F]{6}$", b.billing_account)) && b.amount >= 1 && floor(b.amount) == b.amount && can(regex("^[A-Z]{3}$", b.currency))
+    ])
+    error_message = "budget must name a billing account such as 000000-AAAAAA-BBBBBB, a whole amount, and a currency of three letters."
   }
 }
 

@@ -4,8 +4,8 @@ terraform {
   required_providers {
     google = {
       source = "hashicorp/google"
-      # 7.42 brought run_execution_token, 7.44 mended a difference that never ended.
-      version = ">= 7.44, < 9.0"
+      # What the tests run with; 7.42 brought run_execution_token, 8.0 deletion_policy.
+      version = "~> 8.0"
     }
   }
 }
@@ -13,6 +13,7 @@ terraform {
 # Credentials and endpoints come from the environment. There are no data sources:
 # a plan of a new project asks nobody.
 provider "google" {
-  project = var.project_id
-  region  = var.region
+  project        = var.project_id
+  region         = var.region
+  default_labels = var.labels
 }

@@ -11,6 +11,7 @@ locals {
     GOOGLE_CLOUD_PROJECT = var.project_id
     PUBSUB_ENDPOINT      = local.pubsub_endpoint
     LOG_LEVEL            = var.log_level
+    GOMEMLIMIT           = local.memory_limit.video
   }
   video_secret_env = merge(
     { DATABASE_URL = "video-database-url" },
@@ -53,7 +54,7 @@ resource "google_cloud_run_v2_service_iam_member" "catalog_calls_video" {
 }
 
 resource "google_cloud_run_v2_service_iam_member" "video_invokers" {
-  for_each = var.allow_unauthenticated ? toset(["allUsers"]) : var.invokers
+  for_each = var.video.invokers
 
   name     = google_cloud_run_v2_service.video.name
   location = google_cloud_run_v2_service.video.location
@@ -103,6 +104,13 @@ resource "google_cloud_run_v2_service" "video" {
     max_instance_count = var.video.max_instances
   }
 
+  dynamic "binary_authorization" {
+    for_each = var.binary_authorization ? [true] : []
+    content {
+      use_default = true
+    }
+  }
+
   template {
     # A new revision for each run of the migrations: one that has failed is not tried
     # again by itself.
@@ -112,6 +120,11 @@ resource "google_cloud_run_v2_service" "video" {
     execution_environment            = "EXECUTION_ENVIRONMENT_GEN2"
     max_instance_request_concurrency = var.video.concurrency
     timeout                          = "60s"
+
+    # Also of a revision without traffic, which relays and consumes all the same.
+    scaling {
+      max_instance_count = var.video.max_instances
+    }
 
     containers {
       image = var.video.image
@@ -146,7 +159,7 @@ resource "google_cloud_run_v2_service" "video" {
           value_source {
             secret_key_ref {
               secret  = google_secret_manager_secret.video[env.value].secret_id
-              version = lookup(var.secret_versions, env.value, "latest")
+              version = lookup(var.secret_versions, env.value, "1")
             }
           }
         }

@@ -8,7 +8,7 @@
 resource "terraform_data" "video_migration" {
   triggers_replace = [
     var.video.image,
-    lookup(var.secret_versions, "video-admin-database-url", "latest"),
+    lookup(var.secret_versions, "video-admin-database-url", "1"),
     var.network,
     local.sql_instances,
   ]
@@ -22,23 +22,39 @@ resource "google_cloud_run_v2_job" "video_migrate" {
   # Creating or changing the job runs it, and waits until it has ended well.
   run_execution_token = substr(terraform_data.video_migration.id, 0, 8)
 
+  dynamic "binary_authorization" {
+    for_each = var.binary_authorization ? [true] : []
+    content {
+      use_default = true
+    }
+  }
+
   template {
     template {
       service_account       = google_service_account.video_migrate.email
       execution_environment = "EXECUTION_ENVIRONMENT_GEN2"
-      max_retries           = 1
+      max_retries           = 0      # a migration that has failed wants to be looked at
       timeout               = "960s" # migrate itself gives up after 15 minutes
 
       containers {
         image = var.video.image
         args  = ["migrate"]
 
+        resources {
+          limits = local.job_limits
+        }
+
+        env {
+          name  = "GOMEMLIMIT"
+          value = local.memory_limit.job
+        }
+
         env {
           name = "DATABASE_URL"
           value_source {
             secret_key_ref {
               secret  = google_secret_manager_secret.video["video-admin-database-url"].secret_id
-              version = lookup(var.secret_versions, "video-admin-database-url", "latest")
+              version = lookup(var.secret_versions, "video-admin-database-url", "1")
             }
           }
         }
@@ -75,11 +91,11 @@ resource "google_cloud_run_v2_job" "video_migrate" {
     }
   }
 
-  # Longer than both attempts may take: whoever gives up before leaves a migration
-  # that nobody waits for.
+  # Longer than it may take: whoever gives up before leaves a migration that nobody
+  # waits for.
   timeouts {
-    create = "40m"
-    update = "40m"
+    create = "30m"
+    update = "30m"
   }
 
   depends_on = [
@@ -97,6 +113,13 @@ resource "google_cloud_run_v2_job" "video_outbox" {
   location            = var.region
   deletion_protection = false # it holds nothing
 
+  dynamic "binary_authorization" {
+    for_each = var.binary_authorization ? [true] : []
+    content {
+      use_default = true
+    }
+  }
+
   template {
     template {
       service_account       = google_service_account.video.email
@@ -108,8 +131,12 @@ resource "google_cloud_run_v2_job" "video_outbox" {
         image = var.video.image
         args  = ["outbox", "drain"]
 
+        resources {
+          limits = local.job_limits
+        }
+
         dynamic "env" {
-          for_each = local.video_env
+          for_each = merge(local.video_env, { GOMEMLIMIT = local.memory_limit.job })
           content {
             name  = env.key
             value = env.value
@@ -121,7 +148,7 @@ resource "google_cloud_run_v2_job" "video_outbox" {
           value_source {
             secret_key_ref {
               secret  = google_secret_manager_secret.video["video-database-url"].secret_id
-              version = lookup(var.secret_versions, "video-database-url", "latest")
+              version = lookup(var.secret_versions, "video-database-url", "1")
             }
           }
         }

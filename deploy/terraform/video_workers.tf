@@ -12,6 +12,13 @@ resource "google_cloud_run_v2_worker_pool" "video" {
     manual_instance_count = var.video.workers
   }
 
+  dynamic "binary_authorization" {
+    for_each = var.binary_authorization ? [true] : []
+    content {
+      use_default = true
+    }
+  }
+
   template {
     annotations     = { migration = terraform_data.video_migration.id } # as the service
     service_account = google_service_account.video.email
@@ -42,9 +49,19 @@ resource "google_cloud_run_v2_worker_pool" "video" {
           value_source {
             secret_key_ref {
               secret  = google_secret_manager_secret.video[env.value].secret_id
-              version = lookup(var.secret_versions, env.value, "latest")
+              version = lookup(var.secret_versions, env.value, "1")
             }
           }
+        }
+      }
+
+      startup_probe {
+        period_seconds    = 3
+        timeout_seconds   = 2
+        failure_threshold = 40
+        http_get {
+          path = "/readyz"
+          port = 8080
         }
       }
 

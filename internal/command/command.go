@@ -23,10 +23,15 @@ import (
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 
+	"example.com/lockstep/internal/database"
 	"example.com/lockstep/internal/env"
 	"example.com/lockstep/internal/telemetry"
 	"example.com/lockstep/migrations"
 )
+
+// revision is the commit that the binary was built of. The Dockerfile sets it: what an
+// image is built from has no history.
+var revision = "unknown"
 
 // flushTimeout is what the drain leaves of Cloud Run's 10 seconds for the last
 // traces.
@@ -166,6 +171,7 @@ func (s Service) serve(ctx context.Context, getenv func(string) string, stdout i
 		return err
 	}
 	log := telemetry.Logger(stdout, level, string(s.Name), p.Project)
+	log.InfoContext(ctx, "starting", "revision", revision)
 	limitMemory(ctx, log, memlimit.FromCgroup)
 	flush, err := telemetry.Setup(ctx, string(s.Name))
 	if err != nil {
@@ -190,5 +196,10 @@ func (s Service) migrate(ctx context.Context, getenv func(string) string, stdout
 	if err := r.Err(); err != nil {
 		return err
 	}
-	return migrations.Up(ctx, url, s.Name, telemetry.Logger(stdout, level, string(s.Name), ""))
+	log := telemetry.Logger(stdout, level, string(s.Name), "")
+	err := database.Await(ctx, url, func(err error) { log.WarnContext(ctx, "waiting for the database", "error", err) })
+	if err != nil {
+		return err
+	}
+	return migrations.Up(ctx, url, s.Name, log)
 }

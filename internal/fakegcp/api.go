@@ -30,7 +30,7 @@ type api struct {
 var apis = []*api{
 	{name: projectsAPI, product: "RESOURCE_MANAGER", version: "v1", nouns: []*noun{project}},
 	{name: servicesAPI, product: "SERVICE_USAGE", version: "v1", nouns: []*noun{projectService, projects}},
-	{name: iamAPI, product: "IAM_BETA", version: "v1", nouns: []*noun{serviceAccount, pool, poolProvider}},
+	{name: iamAPI, product: "IAM_BETA", version: "v1", nouns: []*noun{serviceAccount, pool, poolProvider, customRole}},
 	{name: pubsubAPI, product: "PUBSUB", version: "v1"},
 	{name: secretsAPI, product: "SECRET_MANAGER", version: "v1", nouns: []*noun{secret, secretVersion}},
 	{name: runAPI, product: "CLOUD_RUN_V2", version: "v2", nouns: []*noun{runService, runJob, workerPool, execution}},

@@ -23,6 +23,7 @@ var serviceAccount = &noun{
 		body["email"], body["projectId"], body["uniqueId"] = email, s.options.Project, "1000"+s.next()
 		return email, body, nil
 	},
+	wrapped: "serviceAccount",
 	complete: func(_ *Server, r *resource, old fields) {
 		carry(r.body, old, "email", "projectId", "uniqueId")
 	},
@@ -57,4 +58,23 @@ func carry(body, old fields, names ...string) {
 			body[name] = value
 		}
 	}
+}
+
+// permission is the documented form: a service, a kind of resource, and what is done.
+var permission = regexp.MustCompile(`^[a-z]+\.[a-zA-Z]+\.[a-zA-Z]+$`)
+
+var customRole = &noun{
+	collection: "projects/*/roles",
+	identify: func(_ *Server, c *call) (string, fields, error) {
+		body, _ := clone(c.body)["role"].(fields)
+		return text(c.body["roleId"]), body, nil
+	},
+	check: func(_ *Server, _ *call, body fields) error {
+		for _, name := range texts(body["includedPermissions"]) {
+			if !permission.MatchString(name) {
+				return invalid("role.included_permissions", "Permission %s is not valid.", name)
+			}
+		}
+		return nil
+	},
 }

@@ -27,6 +27,9 @@ type noun struct {
 	verbs map[string]func(s *Server, c *call) (fields, error)
 	// listed is the field with the list's elements; empty: there is no list.
 	listed string
+	// wrapped is the field of a change's body with the resource, beside the mask; empty:
+	// the body is the resource, and the mask stands in the query.
+	wrapped string
 	// short says that the name in the body is the id alone, or none.
 	short bool
 	// needs is the pattern's part that must exist as a resource: a parent.
@@ -79,13 +82,17 @@ func (s *Server) update(c *call, n *noun) (fields, error) {
 	if err != nil {
 		return nil, err
 	}
-	body := clone(c.body)
-	if mask := c.query.Get("updateMask"); mask != "" {
+	wanted, mask := c.body, c.query.Get("updateMask")
+	if n.wrapped != "" {
+		wanted, mask = object(c.body, n.wrapped), text(c.body["updateMask"])
+	}
+	body := clone(wanted)
+	if mask != "" {
 		body = clone(old.body)
 		for path := range strings.SplitSeq(mask, ",") {
 			name, _, _ := strings.Cut(camel(path), ".")
 			delete(body, name)
-			if value, given := c.body[name]; given {
+			if value, given := wanted[name]; given {
 				body[name] = value
 			}
 		}

@@ -13,9 +13,9 @@ import (
 // else without an account. https://cloud.google.com/iam/docs/roles-permissions
 var roles = []string{
 	"artifactregistry.reader", "artifactregistry.writer", "artifactregistry.repoAdmin",
-	"cloudsql.client", "cloudsql.instanceUser", "cloudtrace.agent",
-	"iam.securityReviewer", "iam.serviceAccountUser", "iam.serviceAccountTokenCreator", "iam.serviceAccountOpenIdTokenCreator",
-	"iam.workloadIdentityUser",
+	"cloudscheduler.viewer", "cloudsql.client", "cloudsql.instanceUser", "cloudsql.viewer", "cloudtrace.agent",
+	"iam.roleViewer", "iam.securityReviewer", "iam.serviceAccountUser", "iam.serviceAccountTokenCreator",
+	"iam.serviceAccountOpenIdTokenCreator", "iam.serviceAccountViewer", "iam.workloadIdentityPoolViewer", "iam.workloadIdentityUser",
 	"logging.logWriter", "monitoring.metricWriter", "monitoring.viewer",
 	"pubsub.publisher", "pubsub.subscriber", "pubsub.viewer", "pubsub.editor",
 	"run.admin", "run.developer", "run.invoker", "run.jobsExecutor", "run.jobsExecutorWithOverrides", "run.viewer",
@@ -58,7 +58,7 @@ func (s *Server) policy(c *call) (fields, error) {
 func (s *Server) checkPolicy(policy fields) error {
 	for i, binding := range objects(policy["bindings"]) {
 		role := text(binding["role"])
-		if !slices.Contains(roles, strings.TrimPrefix(role, "roles/")) {
+		if !slices.Contains(roles, strings.TrimPrefix(role, "roles/")) && s.resources[key(iamAPI, role)] == nil {
 			at := fmt.Sprintf("policy.bindings[%d].role", i)
 			return invalid(at, "role %s is not known here: is it spelt right? policy.go has the list", role)
 		}

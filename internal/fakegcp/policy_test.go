@@ -35,6 +35,16 @@ func TestPolicies(t *testing.T) {
 	w.refused(t, 409, "etag", "POST "+secret+":setIamPolicy", stale)
 	w.do(t, 200, "POST /cloudresourcemanager/v1/"+parent+":setIamPolicy", policy("roles/cloudsql.client", member))
 
+	const roles, own = "/iam/v1/" + parent + "/roles", parent + "/roles/own"
+	role := func(permission string) object {
+		return object{"roleId": "own", "role": object{"includedPermissions": []any{permission}}}
+	}
+	w.refused(t, 400, own, "POST "+secret+":setIamPolicy", policy(own, member))
+	w.refused(t, 400, "pubsub.commit", "POST "+roles, role("pubsub.commit"))
+	w.do(t, 200, "POST "+roles, role("pubsub.schemas.commit"))
+	w.do(t, 200, "POST "+topic+":setIamPolicy", policy(own, agent))
+	w.do(t, 200, "POST "+topic+":setIamPolicy", policy("roles/pubsub.publisher", agent))
+
 	want := []fakegcp.Grant{
 		{Member: agent, Role: "roles/pubsub.publisher", Resource: "pubsub/" + parent + "/topics/events"},
 		{Member: member, Role: "roles/cloudsql.client", Resource: "cloudresourcemanager/" + parent},

@@ -29,8 +29,9 @@ func Missing(ctx context.Context, addr, project string) ([]string, error) {
 
 // Watch provisions the local broker at addr, and again whenever something is
 // missing there, until ctx ends: the official emulator has forgotten everything
-// when it restarts. A broker that is away is waited for. said hears of each
-// provisioning that made something, and of each error; Watch goes on after those.
+// when it restarts. A broker that is away is waited for. said hears of the first time
+// that everything is there, of each provisioning that made something, and of each
+// error; Watch goes on after those.
 //
 // What is published in the moment between a topic's creation and that of its
 // subscription reaches nobody. That moment is one call long.
@@ -40,10 +41,11 @@ func Watch(ctx context.Context, addr, project string, said func(Provisioned, err
 		return err
 	}
 	defer conn.Close()
-	for ctx.Err() == nil {
+	for first := true; ctx.Err() == nil; {
 		made, err := complete(ctx, conn, project)
-		if ctx.Err() == nil && (err != nil || len(made.Created) > 0) {
+		if ctx.Err() == nil && (err != nil || first || len(made.Created) > 0) {
 			said(made, err)
+			first = first && err != nil
 		}
 		idle, cancel := context.WithTimeout(ctx, lookAgain)
 		conn.WaitForStateChange(idle, connectivity.Ready)

@@ -41,7 +41,7 @@ flags of list, redrive --all and discard --all:
   --aggregate ID      only those of this aggregate
 flags of redrive and discard:
   --yes               do it; without, and without a terminal to ask at, only show it
-  --by NAME           who does it ($USER), for the audit table
+  --by NAME           who does it ($USER), for the audit table; a job needs it
   --why TEXT          why
 flags of all:
   --subscription NAME only the dead letters of this subscription

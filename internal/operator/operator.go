@@ -101,7 +101,7 @@ type session struct {
 
 // acts declares the flags of a verb that changes something.
 func (s *session) acts() {
-	s.flags.StringVar(&s.order.By, "by", cmp.Or(s.Getenv("USER"), "unknown"), "")
+	s.flags.StringVar(&s.order.By, "by", s.Getenv("USER"), "")
 	s.flags.StringVar(&s.order.Why, "why", "", "")
 }
 
@@ -120,11 +120,27 @@ func (s *session) parse() error {
 		case err != nil:
 			return command.Usagef("%w", err)
 		case s.flags.NArg() == 0:
-			return nil
+			return s.signed()
 		}
 		s.ids = append(s.ids, s.flags.Arg(0))
 		args = s.flags.Args()[1:]
 	}
+}
+
+// signed wants a verb that will change something, or may be told to, to have a name for
+// the audit table. A job of Cloud Run has no USER, and the cloud's own audit log knows who
+// has started its execution: the name of that is kept with the person's.
+func (s *session) signed() error {
+	if s.flags.Lookup("by") == nil || (s.flags.Lookup("yes") != nil && !s.yes && s.In == nil) {
+		return nil
+	}
+	if strings.TrimSpace(s.order.By) == "" {
+		return command.Usagef("--by NAME is missing, and so is USER: who does this?")
+	}
+	if execution := s.Getenv("CLOUD_RUN_EXECUTION"); execution != "" {
+		s.order.By += " in " + execution
+	}
+	return nil
 }
 
 // confirmed reports whether to go on, once the caller has shown with what. A
@@ -168,10 +184,14 @@ func (s *session) parseIDs(want int) error {
 	return nil
 }
 
-// open returns the pool that DATABASE_URL names. The caller closes it.
+// open returns the pool that DATABASE_URL names, once the database answers. The caller
+// closes it.
 func (s *session) open(ctx context.Context, r *env.Reader) (*pgxpool.Pool, error) {
 	url := r.RequiredURL("DATABASE_URL")
 	if err := r.Err(); err != nil {
+		return nil, err
+	}
+	if err := database.Await(ctx, url, func(err error) { fmt.Fprintln(s.Err, "waiting for the database:", err) }); err != nil {
 		return nil, err
 	}
 	return database.Open(ctx, url)

@@ -2,11 +2,16 @@ package operator
 
 import (
 	"bytes"
+	"context"
+	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+
+	"example.com/lockstep/internal/pgtest"
 )
 
 func TestHelpNeedsNoEnvironment(t *testing.T) {
@@ -57,7 +62,7 @@ func TestWrongUsage(t *testing.T) {
 	} {
 		var stdout, stderr bytes.Buffer
 		name := map[bool]string{true: "video", false: "catalog"}[strings.HasPrefix(line, "outbox")]
-		code := (&bench{}).service(name).Run(t.Context(), strings.Fields(line), func(string) string { return "" }, &stdout, &stderr)
+		code := (&bench{}).service(name).Run(t.Context(), strings.Fields(line), (&bench{pg: &pgtest.DB{}}).getenv(""), &stdout, &stderr)
 		if code != 2 || stdout.Len() > 0 || !strings.Contains(stderr.String(), says) {
 			t.Errorf("%s: code %d, stdout %q, stderr %q", line, code, stdout.String(), stderr.String())
 		}
@@ -126,4 +131,69 @@ func TestOneLine(t *testing.T) {
 	if got := stamp(time.Unix(0, 0)); got != "1970-01-01T00:00:00Z" {
 		t.Errorf("%q", got)
 	}
+}
+
+// inJob runs a command line as a job of Cloud Run does: nobody is logged in there.
+func (b *bench) inJob(t *testing.T, database, line string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	code = b.service("video").Run(t.Context(), strings.Fields(line), func(name string) string {
+		return map[string]string{"DATABASE_URL": database, "CLOUD_RUN_EXECUTION": "video-outbox-x7k2p"}[name]
+	}, &out, &errOut)
+	return code, out.String(), errOut.String()
+}
+
+func TestAJobSaysWhoActs(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	ids := b.append(t, "a", 2)
+	b.park(t, ids[0], "nonsense")
+	for _, line := range []string{"outbox retry --all", "outbox skip --yes " + ids[0].String()} {
+		if code, _, says := b.inJob(t, b.pg.VideoURL, line); code != 2 || !strings.Contains(says, "--by") {
+			t.Errorf("%s: code %d, stderr %q, want --by asked for", line, code, says)
+		}
+	}
+	for _, line := range []string{"outbox list", "outbox skip " + ids[0].String()} {
+		if code, _, says := b.inJob(t, b.pg.VideoURL, line); code != 0 {
+			t.Errorf("%s changes nothing: code %d, stderr %q", line, code, says)
+		}
+	}
+	if code, _, says := b.inJob(t, b.pg.VideoURL, "outbox retry --all --by ada"); code != 0 {
+		t.Errorf("code %d, stderr %q", code, says)
+	}
+	var by string
+	if err := b.video.QueryRow(t.Context(), `SELECT actor FROM operator_actions`).Scan(&by); err != nil || by != "ada in video-outbox-x7k2p" {
+		t.Errorf("kept: %q, %v, want the person and the execution", by, err)
+	}
+}
+
+// TestToolsAwaitTheNetwork: a tool goes on trying until it is told to stop, where it
+// would have given up at the first refusal.
+func TestToolsAwaitTheNetwork(t *testing.T) {
+	t.Parallel()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lis.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	told := &writer{told: func(text string) {
+		if strings.Contains(text, "waiting for the database") {
+			stop()
+		}
+	}}
+	code := new(bench).service("video").Run(ctx, []string{"outbox", "status"}, func(name string) string {
+		return map[string]string{"DATABASE_URL": "postgres://video_service@" + lis.Addr().String() + "/video"}[name]
+	}, io.Discard, told)
+	if code != 1 || ctx.Err() == nil {
+		t.Errorf("code %d, stopped: %v; want it to wait", code, ctx.Err())
+	}
+}
+
+type writer struct{ told func(string) }
+
+func (w *writer) Write(text []byte) (int, error) {
+	w.told(string(text))
+	return len(text), nil
 }

@@ -41,7 +41,7 @@ commands:
 flags of all:
   --json              one JSON object on stdout
 flags of retry and skip, for the audit table:
-  --by NAME           who does it ($USER)
+  --by NAME           who does it ($USER); a job needs it
   --why TEXT          why
 
 A skipped event leaves a hole in its aggregate's versions. Consumers notice with the

@@ -31,9 +31,17 @@ run "services" {
   assert {
     condition = alltrue([
       for service in [google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog] :
-      service.scaling[0].max_instance_count == 4 && service.template[0].max_instance_request_concurrency == 80 && service.template[0].containers[0].resources[0].startup_cpu_boost
+      service.scaling[0].max_instance_count == 4 && service.template[0].scaling[0].max_instance_count == 4 && service.template[0].containers[0].resources[0].startup_cpu_boost
     ])
-    error_message = "Instances and concurrency must be bounded, and starts boosted."
+    error_message = "Instances must be bounded, those of a revision without traffic too, and starts boosted."
+  }
+  assert {
+    condition     = google_cloud_run_v2_service.video.template[0].max_instance_request_concurrency == 80 && google_cloud_run_v2_service.catalog.template[0].max_instance_request_concurrency == 1000
+    error_message = "A write needs CPU and a connection, so few go to an instance of video; a reader who waits needs a place only."
+  }
+  assert {
+    condition     = one(regex("^-max-waiting-reads=([0-9]+)$", google_cloud_run_v2_service.catalog.template[0].containers[0].args[1])) * 2 == google_cloud_run_v2_service.catalog.template[0].max_instance_request_concurrency
+    error_message = "Readers who wait may take half of an instance's places: the next is refused while there is a place to say so, and those who need not wait are served."
   }
   assert {
     condition = alltrue([
@@ -82,16 +90,16 @@ run "environment" {
   command = apply
 
   assert {
-    condition     = { for e in google_cloud_run_v2_service.video.template[0].containers[0].env : e.name => e.value if length(e.value_source) == 0 } == { GOOGLE_CLOUD_PROJECT = "acme-test", PUBSUB_ENDPOINT = "europe-west1-pubsub.googleapis.com:443", LOG_LEVEL = "info" }
-    error_message = "video's plain environment must be these three: no secret, and the regional endpoint."
+    condition     = { for e in google_cloud_run_v2_service.video.template[0].containers[0].env : e.name => e.value if length(e.value_source) == 0 } == { GOOGLE_CLOUD_PROJECT = "acme-test", PUBSUB_ENDPOINT = "europe-west1-pubsub.googleapis.com:443", LOG_LEVEL = "info", GOMEMLIMIT = "460MiB" }
+    error_message = "video's plain environment must be these: no secret, the regional endpoint, and nine tenths of the memory."
   }
   assert {
     condition     = { for e in google_cloud_run_v2_service.video.template[0].containers[0].env : e.name => e.value_source[0].secret_key_ref[0].secret if length(e.value_source) > 0 } == { DATABASE_URL = "video-database-url" }
     error_message = "video's connection must come from its secret."
   }
   assert {
-    condition     = { for e in google_cloud_run_v2_service.catalog.template[0].containers[0].env : e.name => e.value if length(e.value_source) == 0 } == { GOOGLE_CLOUD_PROJECT = "acme-test", PUBSUB_ENDPOINT = "europe-west1-pubsub.googleapis.com:443", VIDEO_SERVICE_ADDR = "service-abc123-ew.a.run.app:443", LOG_LEVEL = "info" }
-    error_message = "catalog's plain environment must be these four: no secret, the regional endpoint, and video as host:443."
+    condition     = { for e in google_cloud_run_v2_service.catalog.template[0].containers[0].env : e.name => e.value if length(e.value_source) == 0 } == { GOOGLE_CLOUD_PROJECT = "acme-test", PUBSUB_ENDPOINT = "europe-west1-pubsub.googleapis.com:443", VIDEO_SERVICE_ADDR = "service-abc123-ew.a.run.app:443", LOG_LEVEL = "info", GOMEMLIMIT = "460MiB" }
+    error_message = "catalog's plain environment must be these: no secret, the regional endpoint, video as host:443, and nine tenths of the memory."
   }
   assert {
     condition     = { for e in google_cloud_run_v2_service.catalog.template[0].containers[0].env : e.name => e.value_source[0].secret_key_ref[0].secret if length(e.value_source) > 0 } == { DATABASE_URL = "catalog-database-url" }
@@ -99,10 +107,18 @@ run "environment" {
   }
   assert {
     condition = (
-      { for e in google_cloud_run_v2_job.video_migrate.template[0].template[0].containers[0].env : e.name => e.value_source[0].secret_key_ref[0].secret } == { DATABASE_URL = "video-admin-database-url" } &&
-      { for e in google_cloud_run_v2_job.catalog_migrate.template[0].template[0].containers[0].env : e.name => e.value_source[0].secret_key_ref[0].secret } == { DATABASE_URL = "catalog-admin-database-url" }
+      { for e in google_cloud_run_v2_job.video_migrate.template[0].template[0].containers[0].env : e.name => try(e.value_source[0].secret_key_ref[0].secret, e.value) } == { DATABASE_URL = "video-admin-database-url", GOMEMLIMIT = "460MiB" } &&
+      { for e in google_cloud_run_v2_job.catalog_migrate.template[0].template[0].containers[0].env : e.name => try(e.value_source[0].secret_key_ref[0].secret, e.value) } == { DATABASE_URL = "catalog-admin-database-url", GOMEMLIMIT = "460MiB" }
     )
-    error_message = "A migration must get the administrator's connection, and nothing else."
+    error_message = "A migration must get the connection of its schema's owner, and nothing else but a bound of its memory."
+  }
+  assert {
+    condition = alltrue([
+      for job in [google_cloud_run_v2_job.video_migrate, google_cloud_run_v2_job.video_outbox, google_cloud_run_v2_job.catalog_migrate, google_cloud_run_v2_job.catalog_dlq] :
+      job.template[0].template[0].containers[0].resources[0].limits["memory"] == "512Mi" &&
+      one([for e in job.template[0].template[0].containers[0].env : e.value if e.name == "GOMEMLIMIT"]) == "460MiB"
+    ])
+    error_message = "A job's garbage collector must know the job's memory."
   }
 }
 
@@ -128,7 +144,11 @@ run "migrations" {
     )
     error_message = "Migrations that run again must bring a new revision: Cloud Run does not start one again that has failed."
   }
-  # Twice 960 s, and the starts: the provider would give up after 20 minutes.
+  assert {
+    condition     = google_cloud_run_v2_job.video_migrate.template[0].template[0].max_retries == 0 && google_cloud_run_v2_job.catalog_migrate.template[0].template[0].max_retries == 0
+    error_message = "A migration that has failed must be looked at, not run again."
+  }
+  # 960 s, and the start: the provider would give up after 20 minutes.
   assert {
     condition = alltrue([
       for job in [google_cloud_run_v2_job.video_migrate, google_cloud_run_v2_job.catalog_migrate] :
@@ -145,8 +165,8 @@ run "nothing_extra" {
   command = plan
 
   assert {
-    condition     = length(google_cloud_run_v2_worker_pool.video) + length(google_cloud_run_v2_worker_pool.catalog) + length(google_cloud_scheduler_job.video_drain) + length(google_monitoring_alert_policy.drain) + length(google_sql_database_instance.main) + length(google_iam_workload_identity_pool.ci) == 0
-    error_message = "Workers, schedule, database and CI are for those who ask for them."
+    condition     = length(google_cloud_run_v2_worker_pool.video) + length(google_cloud_run_v2_worker_pool.catalog) + length(google_cloud_scheduler_job.video_drain) + length(google_monitoring_alert_policy.drain) + length(google_monitoring_alert_policy.drain_refused) + length(google_monitoring_alert_policy.disk) + length(google_billing_budget.project) + length(google_sql_database_instance.main) + length(google_iam_workload_identity_pool.ci) == 0
+    error_message = "Workers, schedule, database, budget and CI are for those who ask for them."
   }
 }
 
@@ -154,16 +174,45 @@ run "everything" {
   command = apply
 
   variables {
-    video              = { image = "x/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", workers = 2, min_instances = 0, drain_schedule = "*/5 * * * *" }
-    catalog            = { image = "x/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", workers = 3 }
-    transaction_pooler = true
-    cloud_sql          = {}
-    network            = { network = "main", subnetwork = "run" }
-    secret_versions    = { video-database-url = "2", catalog-admin-database-url = "3" }
+    video                = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", workers = 2, min_instances = 0, drain_schedule = "*/5 * * * *", memory = "2Gi" }
+    catalog              = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", workers = 3, concurrency = 101 }
+    transaction_pooler   = true
+    binary_authorization = true
+    cloud_sql            = { disk_gb = 20 }
+    network              = { network = "main", subnetwork = "run" }
+    secret_versions      = { video-database-url = "2", catalog-admin-database-url = "3" }
   }
   assert {
     condition     = google_cloud_run_v2_worker_pool.video[0].scaling[0].manual_instance_count == 2 && google_cloud_run_v2_worker_pool.catalog[0].scaling[0].manual_instance_count == 3
     error_message = "Workers must be as many as asked for."
+  }
+  assert {
+    condition = (
+      one([for e in google_cloud_run_v2_service.video.template[0].containers[0].env : e.value if e.name == "GOMEMLIMIT"]) == "1843MiB" &&
+      one([for e in google_cloud_run_v2_job.video_outbox.template[0].template[0].containers[0].env : e.value if e.name == "GOMEMLIMIT"]) == "460MiB"
+    )
+    error_message = "The garbage collector must know nine tenths of the instance's memory: 2 GiB of a service, 512 MiB of a job."
+  }
+  assert {
+    condition     = google_cloud_run_v2_service.catalog.template[0].containers[0].args == tolist(["serve", "-max-waiting-reads=50"]) && google_cloud_run_v2_worker_pool.catalog[0].template[0].containers[0].args == google_cloud_run_v2_service.catalog.template[0].containers[0].args
+    error_message = "The places for readers who wait must follow concurrency."
+  }
+  assert {
+    condition = alltrue([
+      for runs in [
+        google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog, google_cloud_run_v2_worker_pool.video[0], google_cloud_run_v2_worker_pool.catalog[0],
+        google_cloud_run_v2_job.video_migrate, google_cloud_run_v2_job.video_outbox, google_cloud_run_v2_job.catalog_migrate, google_cloud_run_v2_job.catalog_dlq,
+      ] : runs.binary_authorization[0].use_default
+    ])
+    error_message = "With binary_authorization all that runs an image must ask the policy."
+  }
+  assert {
+    condition = alltrue([
+      for pool in [google_cloud_run_v2_worker_pool.video[0], google_cloud_run_v2_worker_pool.catalog[0]] :
+      pool.template[0].containers[0].startup_probe[0].http_get[0].path == "/readyz" &&
+      pool.template[0].containers[0].startup_probe[0].failure_threshold == google_cloud_run_v2_service.video.template[0].containers[0].startup_probe[0].failure_threshold
+    ])
+    error_message = "Workers must have as much time to start as a service has."
   }
   assert {
     condition = (
@@ -202,10 +251,10 @@ run "everything" {
   assert {
     condition = (
       one([for e in google_cloud_run_v2_service.video.template[0].containers[0].env : e if e.name == "DATABASE_URL"]).value_source[0].secret_key_ref[0].version == "2" &&
-      one([for e in google_cloud_run_v2_service.catalog.template[0].containers[0].env : e if e.name == "DATABASE_URL"]).value_source[0].secret_key_ref[0].version == "latest" &&
-      one(google_cloud_run_v2_job.catalog_migrate.template[0].template[0].containers[0].env).value_source[0].secret_key_ref[0].version == "3"
+      one([for e in google_cloud_run_v2_service.catalog.template[0].containers[0].env : e if e.name == "DATABASE_URL"]).value_source[0].secret_key_ref[0].version == "1" &&
+      one([for e in google_cloud_run_v2_job.catalog_migrate.template[0].template[0].containers[0].env : e if e.name == "DATABASE_URL"]).value_source[0].secret_key_ref[0].version == "3"
     )
-    error_message = "A secret's version must be the one asked for, else the latest."
+    error_message = "A secret's version must be the one asked for, else the first: never one that somebody adds."
   }
   assert {
     condition = (
@@ -214,6 +263,18 @@ run "everything" {
       google_sql_database_instance.main[0].deletion_protection
     )
     error_message = "The database must be reached by connectors only, be restorable to a point in time, and be protected."
+  }
+  assert {
+    condition = (
+      google_sql_database_instance.main[0].settings[0].disk_autoresize_limit == 200 &&
+      google_monitoring_alert_policy.disk[0].conditions[0].condition_threshold[0].threshold_value == 160 * pow(1024, 3) &&
+      strcontains(google_monitoring_alert_policy.disk[0].conditions[0].condition_threshold[0].filter, "\"acme-test:lockstep\"")
+    )
+    error_message = "A disk must grow up to a limit, and somebody be told before it is there."
+  }
+  assert {
+    condition     = google_sql_database_instance.main[0].settings[0].maintenance_window[0].day == 7 && google_sql_database_instance.main[0].settings[0].maintenance_window[0].hour == 3 && google_sql_database_instance.main[0].settings[0].backup_configuration[0].location == "europe-west1"
+    error_message = "Google must restart the database at a known hour, and keep its backups in the region."
   }
   assert {
     condition     = google_sql_database.main[0].deletion_policy == "ABANDON"

@@ -29,6 +29,14 @@ mock_provider "google" {
     values = { email = "ci-plan@acme-test.iam.gserviceaccount.com", name = "projects/acme-test/serviceAccounts/ci-plan@acme-test.iam.gserviceaccount.com" }
   }
   override_resource {
+    target = google_service_account.ci_push
+    values = { email = "ci-push@acme-test.iam.gserviceaccount.com", name = "projects/acme-test/serviceAccounts/ci-push@acme-test.iam.gserviceaccount.com" }
+  }
+  override_resource {
+    target = google_project_iam_custom_role.ci_schemas
+    values = { name = "projects/acme-test/roles/lockstepSchemas" }
+  }
+  override_resource {
     target = google_service_account.ci_release
     values = { email = "ci-release@acme-test.iam.gserviceaccount.com", name = "projects/acme-test/serviceAccounts/ci-release@acme-test.iam.gserviceaccount.com" }
   }
@@ -49,9 +57,10 @@ run "grants" {
   command = apply
 
   variables {
-    video             = { image = "x/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", min_instances = 0, drain_schedule = "*/5 * * * *" }
-    invokers          = ["user:me@example.com"]
-    cloud_sql         = {}
-    github_repository = "acme/pair"
+    video                = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", min_instances = 0, drain_schedule = "*/5 * * * *", invokers = ["user:me@example.com"] }
+    catalog              = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", invokers = ["user:me@example.com", "group:readers@example.com"] }
+    cloud_sql            = {}
+    github_repository    = "acme/pair"
+    github_repository_id = "123456789"
   }
 }

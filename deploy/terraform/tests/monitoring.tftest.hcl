@@ -15,25 +15,41 @@ run "alerts" {
   command = apply
 
   variables {
-    video                 = { image = "x/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", min_instances = 0, drain_schedule = "*/5 * * * *" }
+    video                 = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", min_instances = 0, drain_schedule = "*/5 * * * *" }
     notification_channels = ["projects/acme-test/notificationChannels/1"]
+    cloud_sql             = {}
+    budget                = { billing_account = "000000-AAAAAA-BBBBBB", amount = 200 }
   }
 
   # A metric that is not Google's own does not exist before somebody has written it:
   # in a new project the first apply would end there.
   assert {
     condition = alltrue([
-      for policy in concat(values(google_monitoring_alert_policy.subscriptions), [google_monitoring_alert_policy.jobs]) :
-      can(regex("metric.type = \"(pubsub|run)\\.googleapis\\.com/", policy.conditions[0].condition_threshold[0].filter))
+      for policy in concat(values(google_monitoring_alert_policy.subscriptions), [google_monitoring_alert_policy.jobs], google_monitoring_alert_policy.disk) :
+      can(regex("metric.type = \"(pubsub|run|cloudsql)\\.googleapis\\.com/", policy.conditions[0].condition_threshold[0].filter))
     ])
     error_message = "Alerts must be on metrics that every project has."
   }
   assert {
     condition = alltrue([
-      for name, resources in { backlog = google_pubsub_subscription.catalog, dead-letters = google_pubsub_subscription.dead_letters } :
+      for name, resources in { backlog = google_pubsub_subscription.catalog, dead-letters = google_pubsub_subscription.dead_letters, broker-dead-letters = google_pubsub_subscription.catalog } :
       alltrue([for s in resources : strcontains(google_monitoring_alert_policy.subscriptions[name].conditions[0].condition_threshold[0].filter, "\"${s.name}\"")])
     ])
-    error_message = "Each subscription must be watched, and each one's dead letters."
+    error_message = "Each subscription must be watched, and each one's dead letters, whoever writes them."
+  }
+  assert {
+    condition = (
+      strcontains(google_monitoring_alert_policy.subscriptions["broker-dead-letters"].conditions[0].condition_threshold[0].filter, "/dead_letter_message_count\"") &&
+      google_monitoring_alert_policy.subscriptions["broker-dead-letters"].conditions[0].condition_threshold[0].aggregations[0].per_series_aligner == "ALIGN_DELTA"
+    )
+    error_message = "A dead letter of Pub/Sub's own must be noticed: it has no reason, and catalog has not seen it."
+  }
+  assert {
+    condition = alltrue([for name in ["held-up", "parked", "gap"] :
+      strcontains(google_monitoring_alert_policy.logs[name].conditions[0].condition_matched_log[0].filter, "jsonPayload.message=") &&
+      google_monitoring_alert_policy.logs[name].alert_strategy[0].notification_rate_limit[0].period == "3600s"
+    ])
+    error_message = "An event that does not leave, one that is parked and a gap that stays must be noticed: no metric of Google's knows of them."
   }
   assert {
     condition = alltrue([
@@ -50,12 +66,26 @@ run "alerts" {
     error_message = "A drain that no longer runs must be noticed: a schedule that is paused fails nothing."
   }
   assert {
-    condition     = google_monitoring_alert_policy.jobs.alert_strategy[0].auto_close == "1800s"
-    error_message = "A failed job's incident must close by itself, as soon as Google lets it: while it is open, the next failure tells nobody."
+    condition = (
+      strcontains(google_monitoring_alert_policy.drain_refused[0].conditions[0].condition_matched_log[0].filter, "job_id=\"${google_cloud_scheduler_job.video_drain[0].name}\"") &&
+      strcontains(google_monitoring_alert_policy.drain_refused[0].conditions[0].condition_matched_log[0].filter, "severity>=ERROR")
+    )
+    error_message = "A drain that has never run must be noticed: a metric that was never written is not absent."
+  }
+  assert {
+    condition     = one(google_billing_budget.project[0].budget_filter[0].projects) == "projects/123456789012" && google_billing_budget.project[0].amount[0].specified_amount[0].units == "200" && one(google_billing_budget.project[0].all_updates_rule[0].monitoring_notification_channels) == "projects/acme-test/notificationChannels/1"
+    error_message = "The budget must be the project's, and tell notification_channels."
   }
   assert {
     condition = alltrue([
-      for policy in concat(values(google_monitoring_alert_policy.subscriptions), [google_monitoring_alert_policy.jobs], google_monitoring_alert_policy.drain) :
+      for policy in concat([google_monitoring_alert_policy.jobs], values(google_monitoring_alert_policy.subscriptions), values(google_monitoring_alert_policy.logs)) :
+      policy.alert_strategy[0].auto_close == "1800s"
+    ])
+    error_message = "An incident must close by itself, as soon as Google lets it: while it is open, the next one tells nobody."
+  }
+  assert {
+    condition = alltrue([
+      for policy in concat(values(google_monitoring_alert_policy.subscriptions), [google_monitoring_alert_policy.jobs], google_monitoring_alert_policy.drain, google_monitoring_alert_policy.drain_refused, google_monitoring_alert_policy.disk, values(google_monitoring_alert_policy.logs)) :
       policy.notification_channels == tolist(["projects/acme-test/notificationChannels/1"])
     ])
     error_message = "Alerts must reach notification_channels."

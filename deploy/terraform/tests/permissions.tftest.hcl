@@ -20,16 +20,27 @@ run "nobody_from_outside" {
   }
 }
 
-run "everybody" {
+run "everybody_may_read" {
   command = plan
 
   variables {
-    allow_unauthenticated = true
-    invokers              = ["user:me@example.com"]
+    catalog = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", public = true, invokers = ["user:me@example.com"] }
   }
   assert {
-    condition     = keys(google_cloud_run_v2_service_iam_member.video_invokers) == ["allUsers"] && keys(google_cloud_run_v2_service_iam_member.catalog_invokers) == ["allUsers"]
-    error_message = "allow_unauthenticated must let everybody in."
+    condition     = length(google_cloud_run_v2_service_iam_member.video_invokers) == 0 && keys(google_cloud_run_v2_service_iam_member.catalog_invokers) == ["allUsers"]
+    error_message = "catalog.public must let everybody read, and nobody write."
+  }
+}
+
+run "one_may_write" {
+  command = plan
+
+  variables {
+    video = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", invokers = ["user:me@example.com"] }
+  }
+  assert {
+    condition     = keys(google_cloud_run_v2_service_iam_member.video_invokers) == ["user:me@example.com"] && length(google_cloud_run_v2_service_iam_member.catalog_invokers) == 0
+    error_message = "video.invokers must let in whom it names, to video alone."
   }
 }
 
@@ -37,8 +48,7 @@ run "permissions" {
   command = apply
 
   variables {
-    video                = { image = "x/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", min_instances = 0, drain_schedule = "*/5 * * * *" }
-    invokers             = ["user:me@example.com"]
+    video                = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", min_instances = 0, drain_schedule = "*/5 * * * *" }
     cloud_sql            = {}
     github_repository    = "acme/pair"
     github_repository_id = "123456789"
@@ -81,12 +91,48 @@ run "permissions" {
     condition     = google_iam_workload_identity_pool_provider.github[0].attribute_condition == "assertion.repository == 'acme/pair' && assertion.repository_id == '123456789'"
     error_message = "GitHub's tokens must be of this repository: the issuer is the same for all of GitHub."
   }
+  # What a token says of itself, and its workflow cannot choose.
+  assert {
+    condition = alltrue([
+      for attribute in ["main", "environment"] :
+      startswith(google_iam_workload_identity_pool_provider.github[0].attribute_mapping["attribute.${attribute}"], "assertion.ref == 'refs/heads/main' && assertion.workflow_ref == 'acme/pair/.github/workflows/ci.yml@refs/heads/main' ")
+    ])
+    error_message = "Only ci.yml as it is on main may push or release: another branch may hold any workflow."
+  }
   assert {
     condition = (
-      google_iam_workload_identity_pool_provider.github[0].attribute_mapping["attribute.environment"] == "assertion.sub.endsWith(':environment:production') ? 'production' : 'none'" &&
+      endswith(google_iam_workload_identity_pool_provider.github[0].attribute_mapping["attribute.main"], "main' ? 'ci' : 'none'") &&
+      endswith(google_service_account_iam_member.ci_push[0].member, "/attribute.main/ci") &&
+      startswith(google_service_account_iam_member.ci_push[0].member, "principalSet://") &&
+      google_artifact_registry_repository_iam_member.ci_push[0].member == "serviceAccount:${google_service_account.ci_push[0].email}"
+    )
+    error_message = "Only main may push images."
+  }
+  assert {
+    condition = (
+      endswith(google_iam_workload_identity_pool_provider.github[0].attribute_mapping["attribute.environment"], " && assertion.sub.endsWith(':environment:production') ? 'production' : 'none'") &&
       endswith(google_service_account_iam_member.ci_release[0].member, "/attribute.environment/production") &&
       startswith(google_service_account_iam_member.ci_release[0].member, "principalSet://")
     )
     error_message = "Only a job of the environment \"production\" may release."
+  }
+  assert {
+    condition     = alltrue([for grant in google_project_iam_member.ci_reads : endswith(grant.role, "iewer") || contains(["roles/artifactregistry.reader", "roles/iam.securityReviewer"], grant.role)])
+    error_message = "Who plans must read, and change nothing."
+  }
+  # A basic role reads logs too, and so what operators' jobs print.
+  assert {
+    condition = alltrue([
+      for grant in concat(values(google_project_iam_member.ci_reads), google_project_iam_member.ci_release, values(google_project_iam_member.sql_client)) :
+      !contains(["roles/viewer", "roles/browser", "roles/editor", "roles/owner"], grant.role) && !startswith(grant.role, "roles/logging.")
+    ])
+    error_message = "Nobody may have a basic role, or read logs."
+  }
+  assert {
+    condition = (
+      google_project_iam_custom_role.ci_schemas[0].permissions == toset(["pubsub.schemas.commit", "pubsub.schemas.get", "pubsub.schemas.validate"]) &&
+      { for topic, grant in google_pubsub_schema_iam_member.ci_release : grant.schema => grant.member } == { for schema in google_pubsub_schema.events : schema.name => "serviceAccount:${google_service_account.ci_release[0].email}" }
+    )
+    error_message = "A release must be able to add a field to an event, and to do nothing else in Pub/Sub."
   }
 }

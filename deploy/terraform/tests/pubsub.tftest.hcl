@@ -29,9 +29,9 @@ run "pubsub" {
   assert {
     condition = alltrue([
       for topic in concat(values(google_pubsub_topic.events), values(google_pubsub_topic.dead_letters)) :
-      topic.message_storage_policy[0].allowed_persistence_regions == toset([var.region])
+      topic.message_storage_policy[0].allowed_persistence_regions == toset([var.region]) && topic.message_storage_policy[0].enforce_in_transit
     ])
-    error_message = "Messages must stay in the region."
+    error_message = "Messages must stay in the region, and come in there: the order of a key holds within one region only."
   }
   assert {
     condition     = local.pubsub_endpoint == "europe-west1-pubsub.googleapis.com:443"

@@ -20,11 +20,46 @@ run "images_by_tag" {
   expect_failures = [var.video, var.catalog]
 }
 
+run "images_of_elsewhere" {
+  command = plan
+  variables {
+    video   = { image = "europe-west1-docker.pkg.dev/somebody/else/video@sha256:0000000000000000000000000000000000000000000000000000000000000000" }
+    catalog = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:1111111111111111111111111111111111111111111111111111111111111111" }
+  }
+  expect_failures = [var.video, var.catalog]
+}
+
+run "invokers_that_are_everybody" {
+  command = plan
+  variables {
+    video   = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", invokers = ["allUsers"] }
+    catalog = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", invokers = ["allAuthenticatedUsers"] }
+  }
+  expect_failures = [var.video, var.catalog]
+}
+
+run "a_repository_without_its_number" {
+  command = plan
+  variables {
+    github_repository = "acme/pair"
+  }
+  expect_failures = [var.github_repository_id]
+}
+
+run "a_number_that_is_none" {
+  command = plan
+  variables {
+    github_repository    = "acme/pair"
+    github_repository_id = "acme/pair"
+  }
+  expect_failures = [var.github_repository_id]
+}
+
 run "services_that_sleep" {
   command = plan
   variables {
-    video   = { image = "x/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", min_instances = 0 }
-    catalog = { image = "x/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", min_instances = 0 }
+    video   = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", min_instances = 0 }
+    catalog = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", min_instances = 0 }
   }
   expect_failures = [var.video, var.catalog]
 }
@@ -32,8 +67,8 @@ run "services_that_sleep" {
 run "half_a_cpu" {
   command = plan
   variables {
-    video   = { image = "x/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", cpu = "0.5" }
-    catalog = { image = "x/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", memory = "256Mi" }
+    video   = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", cpu = "0.5" }
+    catalog = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", memory = "256Mi" }
   }
   expect_failures = [var.video, var.catalog]
 }
@@ -42,8 +77,8 @@ run "half_a_cpu" {
 run "memory_that_does_not_go_with_the_cpu" {
   command = plan
   variables {
-    video   = { image = "x/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", cpu = "4" }
-    catalog = { image = "x/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", memory = "5Gi" }
+    video   = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", cpu = "4" }
+    catalog = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", memory = "5Gi" }
   }
   expect_failures = [var.video, var.catalog]
 }
@@ -51,8 +86,8 @@ run "memory_that_does_not_go_with_the_cpu" {
 run "memory_of_another_form" {
   command = plan
   variables {
-    video   = { image = "x/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", memory = "1024" }
-    catalog = { image = "x/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", memory = "1G" }
+    video   = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", memory = "1024" }
+    catalog = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", memory = "1G" }
   }
   expect_failures = [var.video, var.catalog]
 }
@@ -60,8 +95,8 @@ run "memory_of_another_form" {
 run "memory_that_does" {
   command = plan
   variables {
-    video   = { image = "x/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", cpu = "8", memory = "32Gi" }
-    catalog = { image = "x/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", cpu = "2", memory = "512Mi" }
+    video   = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", cpu = "8", memory = "32Gi" }
+    catalog = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", cpu = "2", memory = "512Mi" }
   }
   assert {
     condition     = google_cloud_run_v2_service.video.template[0].containers[0].resources[0].limits == tomap({ cpu = "8", memory = "32Gi" })
@@ -72,8 +107,8 @@ run "memory_that_does" {
 run "more_at_least_than_at_most" {
   command = plan
   variables {
-    video   = { image = "x/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", min_instances = 5 }
-    catalog = { image = "x/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", max_instances = 0 }
+    video   = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", min_instances = 5 }
+    catalog = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", max_instances = 0 }
   }
   expect_failures = [var.video, var.catalog]
 }
@@ -81,8 +116,8 @@ run "more_at_least_than_at_most" {
 run "counts_and_schedules" {
   command = plan
   variables {
-    video   = { image = "x/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", drain_schedule = "hourly" }
-    catalog = { image = "x/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", concurrency = 1001 }
+    video   = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", drain_schedule = "hourly" }
+    catalog = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", concurrency = 1001 }
   }
   expect_failures = [var.video, var.catalog]
 }
@@ -90,8 +125,8 @@ run "counts_and_schedules" {
 run "workers" {
   command = plan
   variables {
-    video   = { image = "x/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", workers = -1 }
-    catalog = { image = "x/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", workers = 101 }
+    video   = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", workers = -1 }
+    catalog = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", workers = 101 }
   }
   expect_failures = [var.video, var.catalog]
 }
@@ -103,17 +138,17 @@ run "the_rest" {
     project_number        = "acme-test"
     region                = "eu"
     log_level             = "loud"
-    invokers              = ["allUsers"]
+    labels                = { Team = "video" }
+    budget                = { billing_account = "acme", amount = 200 }
     retention_days        = 32
     secret_versions       = { video-password = "1" }
-    cloud_sql             = { tier = "small", disk_gb = 1 }
+    cloud_sql             = { tier = "small", disk_gb = 1, disk_limit_gb = 0, maintenance = { day = 0, hour = 24 } }
     network               = { network = "main", subnetwork = "" }
     github_repository     = "pair"
-    github_repository_id  = "acme/pair"
     notification_channels = ["me@example.com"]
   }
   expect_failures = [
-    var.project_id, var.project_number, var.region, var.log_level, var.invokers, var.retention_days,
-    var.secret_versions, var.cloud_sql, var.network, var.github_repository, var.github_repository_id, var.notification_channels,
+    var.project_id, var.project_number, var.region, var.log_level, var.labels, var.budget, var.retention_days,
+    var.secret_versions, var.cloud_sql, var.network, var.github_repository, var.notification_channels,
   ]
 }

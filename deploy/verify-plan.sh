@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Looks at a plan, as `terraform show -json` has it, before it is applied.
+#
+#   verify-plan.sh images PLAN       the images that it deploys are of $REGISTRY, by digest,
+#                                    and were built by the workflow on main: GitHub's
+#                                    attestation says so, unless $PROVENANCE is "none".
+#                                    $TOKEN signs in to the registry.
+#   verify-plan.sh permissions PLAN  prints what the account that releases may not change,
+#                                    and fails if there is anything: half of an apply is
+#                                    done by the time that Google refuses the rest.
+set -euo pipefail
+
+fail() {
+  echo "$*" >&2
+  exit 1
+}
+
+images() {
+  local service image
+  [ "$PROVENANCE" = none ] || docker login --username oauth2accesstoken --password-stdin "https://${REGISTRY%%/*}" <<<"$TOKEN"
+  for service in video catalog; do
+    image=$(jq -er ".variables.$service.value.image" "$1")
+    [[ $image =~ ^"$REGISTRY/$service"@sha256:[0-9a-f]{64}$ ]] || fail "$service: $image is not $REGISTRY/$service@sha256:…"
+    [ "$PROVENANCE" = none ] || gh attestation verify "oci://$image" --repo "$GITHUB_REPOSITORY" \
+      --signer-workflow "$GITHUB_REPOSITORY/.github/workflows/ci.yml" --source-ref refs/heads/main --deny-self-hosted-runners ||
+      fail "$service: no attestation that $image was built by ci.yml on main"
+  done
+}
+
+# What roles/run.developer and the module's role for schemas allow.
+permissions() {
+  local others
+  others=$(jq -er '
+    [.resource_changes[]
+      | select(.change.actions - ["no-op", "read"] != [])
+      | select(.type | IN("google_cloud_run_v2_service", "google_cloud_run_v2_job", "google_cloud_run_v2_worker_pool", "terraform_data") | not)
+      | select((.type == "google_pubsub_schema" and .change.actions == ["update"]) | not)
+      | "- \(.change.actions | join(", ")) `\(.address)`"] | join("\n")' "$1")
+  [ -z "$others" ] || {
+    printf 'A person has to apply this plan, as the owner of the project: a release may not do this.\n\n%s\n' "$others"
+    exit 1
+  }
+}
+
+case ${1:-} in
+images | permissions) "$1" "$2" ;;
+*) fail "usage: verify-plan.sh images|permissions PLAN" ;;
+esac

@@ -1,0 +1,95 @@
+package deploy_test
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// verify runs verify-plan.sh on a plan.
+func (w workshop) verify(t *testing.T, what, plan string, environment ...string) (printed string, err error) {
+	t.Helper()
+	for _, needed := range []string{"jq"} {
+		if _, err := exec.LookPath(needed); err != nil {
+			t.Skip("not installed: ", needed)
+		}
+	}
+	script, err := filepath.Abs("verify-plan.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.write(t, "plan.json", plan)
+	w.write(t, "verify", fmt.Sprintf("%q %s plan.json >printed", script, what))
+	_, failed := w.run(t, "verify", append([]string{"PROVENANCE="}, environment...)...)
+	return w.read(t, "printed"), failed
+}
+
+// TestAPlanIsOfAttestedImages: whatever ended up in the plan, what it deploys is from the
+// registry and was built on main.
+func TestAPlanIsOfAttestedImages(t *testing.T) {
+	t.Parallel()
+	w := newWorkshop(t)
+	digest := func(d string) string { return "@sha256:" + strings.Repeat(d, 64) }
+	plan := func(video, catalog string) string {
+		return fmt.Sprintf(`{"variables":{"video":{"value":{"image":%q}},"catalog":{"value":{"image":%q}}}}`, video, catalog)
+	}
+	ours, theirs := registry+"/video"+digest("1"), registry+"/catalog"+digest("2")
+	w.write(t, "attested", "oci://"+ours+"\noci://"+theirs+"\noci://docker.io/somebody/video"+digest("1")+"\n")
+	if _, err := w.verify(t, "images", plan(ours, theirs)); err != nil {
+		t.Errorf("attested images: %v", err)
+	}
+	asked := w.read(t, "calls")
+	for _, condition := range []string{"--repo acme/pair ", "--signer-workflow acme/pair/.github/workflows/ci.yml ", "--source-ref refs/heads/main", "--deny-self-hosted-runners"} {
+		if strings.Count(asked, condition) != 2 {
+			t.Errorf("gh was not asked for %s of both:\n%s", condition, asked)
+		}
+	}
+	unattested := registry + "/video" + digest("3")
+	for _, video := range []string{unattested, "docker.io/somebody/video" + digest("1"), registry + "/catalog" + digest("2"), registry + "/video:latest", ""} {
+		if _, err := w.verify(t, "images", plan(video, theirs)); err == nil {
+			t.Errorf("%s is taken", video)
+		}
+	}
+	if _, err := w.verify(t, "images", plan(unattested, theirs), "PROVENANCE=none"); err != nil {
+		t.Errorf("without attestations: %v", err)
+	}
+	if _, err := w.verify(t, "images", plan("docker.io/somebody/video"+digest("1"), theirs), "PROVENANCE=none"); err == nil {
+		t.Error("without attestations any registry will do")
+	}
+	if _, err := w.verify(t, "images", `{"variables":{}}`); err == nil {
+		t.Error("a plan without images is taken")
+	}
+}
+
+// TestAReleaseStopsBeforeItIsRefused: migrations run before Google refuses what the
+// account that releases may not do.
+func TestAReleaseStopsBeforeItIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorkshop(t)
+	plan := func(changes ...string) string {
+		all := make([]string, 0, len(changes))
+		for _, c := range changes {
+			kind, actions, _ := strings.Cut(c, " ")
+			all = append(all, fmt.Sprintf(`{"address":"%s.x","type":%q,"change":{"actions":["%s"]}}`, kind, kind, strings.ReplaceAll(actions, "+", `","`)))
+		}
+		return `{"resource_changes":[` + strings.Join(all, ",") + `]}`
+	}
+	release := []string{
+		"google_cloud_run_v2_service update", "google_cloud_run_v2_job update", "google_cloud_run_v2_worker_pool create",
+		"terraform_data delete+create", "google_pubsub_schema update", "google_pubsub_topic no-op", "google_project_iam_member read",
+	}
+	if printed, err := w.verify(t, "permissions", plan(release...)); err != nil || printed != "" {
+		t.Errorf("a release: %q, %v, want nothing to say", printed, err)
+	}
+	for _, change := range []string{
+		"google_pubsub_topic update", "google_pubsub_schema create", "google_project_iam_member create",
+		"google_monitoring_alert_policy update", "google_sql_database_instance delete+create",
+	} {
+		kind, _, _ := strings.Cut(change, " ")
+		if printed, err := w.verify(t, "permissions", plan(append(release, change)...)); err == nil || strings.Count(printed, "\n- ") != 1 || !strings.Contains(printed, "`"+kind+".x`") {
+			t.Errorf("%s: %q, %v, want it named", change, printed, err)
+		}
+	}
+}

@@ -1,0 +1,147 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+
+	"example.com/lockstep/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// lateDatabase is a URL that leads to the same database as at, through a port on which
+// nobody listens before open is called.
+func lateDatabase(t *testing.T, at string) (late string, open func()) {
+	t.Helper()
+	u, err := url.Parse(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	real := u.Host
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Host = lis.Addr().String()
+	lis.Close()
+	return u.String(), sync.OnceFunc(func() {
+		lis, err := net.Listen("tcp", u.Host)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		t.Cleanup(func() { lis.Close() })
+		go func() {
+			for {
+				conn, err := lis.Accept()
+				if err != nil {
+					return
+				}
+				go pass(conn, real)
+			}
+		}()
+	})
+}
+
+func pass(conn net.Conn, to string) {
+	defer conn.Close()
+	server, err := net.Dial("tcp", to)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	go func() {
+		_, _ = io.Copy(server, conn)
+		server.Close()
+	}()
+	_, _ = io.Copy(conn, server)
+}
+
+// opener is an output that calls open once it has something.
+type opener struct {
+	bytes.Buffer
+	open func()
+}
+
+func (o *opener) Write(text []byte) (int, error) {
+	o.open()
+	return o.Buffer.Write(text)
+}
+
+// TestMigrateAwaitsTheNetwork: the database can be reached only after the first attempt
+// has failed, as in a job whose network comes up after it.
+func TestMigrateAwaitsTheNetwork(t *testing.T) {
+	t.Parallel()
+	late, open := lateDatabase(t, pgtest.New(t).Admin)
+	out := &opener{open: open}
+	var errOut bytes.Buffer
+	code := Service{Name: "video"}.Run(t.Context(), []string{"migrate"}, func(name string) string {
+		return map[string]string{"DATABASE_URL": late}[name]
+	}, out, &errOut)
+	if code != 0 || !strings.Contains(out.String(), "waiting for the database") {
+		t.Errorf("code %d, stdout %q, stderr %q; want it to wait, and to migrate", code, out.String(), errOut.String())
+	}
+}
+
+// TestTheBinarySaysWhatItWasBuiltOf: the linker sets a variable that is not there without
+// a word.
+func TestTheBinarySaysWhatItWasBuiltOf(t *testing.T) {
+	t.Parallel()
+	dockerfile, err := os.ReadFile("../../Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if flag := "-X " + reflect.TypeFor[Service]().PkgPath() + ".revision=${REVISION}"; !strings.Contains(string(dockerfile), flag) {
+		t.Errorf("the Dockerfile does not say %s", flag)
+	}
+	code, stdout, stderr := run(t, func(net.Listener) error { return nil }, map[string]string{"COLOR": "red", "PORT": freePort(t)})
+	if code != 0 || !strings.Contains(stdout, `"message":"starting"`) || !strings.Contains(stdout, `"revision":"`+revision+`"`) {
+		t.Errorf("code %d, stdout %q, stderr %q, want the revision", code, stdout, stderr)
+	}
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	lis, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lis.Close()
+	_, port, _ := net.SplitHostPort(lis.Addr().String())
+	return port
+}
+
+// TestMigrateEndsAtOnce where waiting changes nothing: the server has answered, or
+// whoever has started it wants it to end.
+func TestMigrateEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	migrate := func(ctx context.Context, url string, out io.Writer) (int, string) {
+		var errOut bytes.Buffer
+		code := Service{Name: "video"}.Run(ctx, []string{"migrate"}, func(name string) string {
+			return map[string]string{"DATABASE_URL": url}[name]
+		}, out, &errOut)
+		return code, errOut.String()
+	}
+	admin, err := url.Parse(pgtest.New(t).Admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin.Path = "/no_such_database"
+	var out bytes.Buffer
+	if code, says := migrate(t.Context(), admin.String(), &out); code != 1 || !strings.Contains(says, "no_such_database") || out.Len() > 0 {
+		t.Errorf("a database that is not there: code %d, stdout %q, stderr %q", code, out.String(), says)
+	}
+	stopped, stop := context.WithCancel(t.Context())
+	late, _ := lateDatabase(t, admin.String())
+	if code, says := migrate(stopped, late, &opener{open: stop}); code != 1 || !strings.Contains(says, "canceled") {
+		t.Errorf("stopped while it waits: code %d, stderr %q", code, says)
+	}
+}
