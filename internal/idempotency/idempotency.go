@@ -53,6 +53,14 @@ func NewRequest(operation string, values []string, body any, bad *problem.Faults
 	return Request{operation, key, hash[:]}, nil
 }
 
+// Name tells the key from all others; it is empty without one.
+func (r Request) Name() string {
+	if r.key == "" {
+		return ""
+	}
+	return r.operation + " " + r.key
+}
+
 // Remember queues the answer on b. While a twin's transaction holds the key, the
 // statement waits; if that commits, b fails with ErrAnswered.
 func (r Request) Remember(b *pgx.Batch, answer any) error {

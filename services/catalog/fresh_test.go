@@ -71,7 +71,7 @@ func TestModes(t *testing.T) {
 	} {
 		for fault, want := range map[error]want{nil: tc.here, status.Error(codes.Unavailable, "away"): tc.away} {
 			f.peer.fails(fault)
-			f.service = NewService(f.projector) // its circuit has seen nothing
+			f.service = NewService(f.pool, f.projector) // its circuit has seen nothing
 			a, err := f.service.Get(t.Context(), id, demandOf(t, tc.ask))
 			if want.reason != "" {
 				wantProblem(t, err, problem.From(err).Code, want.reason)
@@ -93,7 +93,7 @@ func TestModes(t *testing.T) {
 		t.Errorf("nothing said about what the token demands: %v", p.Extra)
 	}
 	f.peer.fails(nil)
-	f.service = NewService(f.projector)
+	f.service = NewService(f.pool, f.projector)
 	_, err = f.service.Get(t.Context(), unknown, demandOf(t, fresh.Request{Mode: consistency.FullyConsistent}))
 	wantProblem(t, err, problem.CodeNotFound, "VIDEO_NOT_FOUND")
 }

@@ -107,7 +107,7 @@ func (f *fixture) wait(t testing.TB, limit int, owner *grpc.ClientConn) {
 		<-ran
 	})
 	f.projector = NewProjector(f.pool, owner, f.waiters)
-	f.service = NewService(f.projector)
+	f.service = NewService(f.pool, f.projector)
 }
 
 // beside is another instance on f's database. Both hear each other.

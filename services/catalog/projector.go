@@ -16,7 +16,6 @@ import (
 // owner where events are missing. After its own commits it wakes the waiters;
 // after events that is up to the consumer, who commits those.
 type Projector struct {
-	db          *pgxpool.Pool
 	waiters     *consistency.Waiters
 	videos      replica.Table[Video]
 	engagements replica.Table[Engagement]
@@ -28,7 +27,7 @@ func NewProjector(db *pgxpool.Pool, conn *grpc.ClientConn, waiters *consistency.
 	o := owner{videov1.NewVideoServiceClient(conn), videov1.NewEngagementServiceClient(conn)}
 	look := lookAt(db)
 	return &Projector{
-		db: db, waiters: waiters,
+		waiters: waiters,
 		videos: replica.Table[Video]{
 			DB: db, Type: aggregateType, Rows: rows, Decode: decode, Snapshot: snapshot, Ask: o.video, Look: look, Waiters: waiters,
 		},

@@ -26,6 +26,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/database"
 	"example.com/lockstep/internal/idempotency"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing"
@@ -54,14 +55,15 @@ type Video struct {
 
 // Service is the one writer of videos and engagements. Any number may run on one database.
 type Service struct {
-	db   *pgxpool.Pool
-	wake func()
+	db     *pgxpool.Pool
+	writer *database.Writer
+	wake   func()
 }
 
 // NewService returns a service on the schema that db's search_path finds. wake
 // is called after each commit that left an event in the outbox.
 func NewService(db *pgxpool.Pool, wake func()) *Service {
-	return &Service{db: db, wake: wake}
+	return &Service{db: db, writer: database.NewWriter(db), wake: wake}
 }
 
 // Write is what comes along with a write.
@@ -108,8 +110,10 @@ func (s *Service) Create(ctx context.Context, v Video, w Write) (Answer[Video], 
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	err = pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+	// Twins of this request are all that it may wait for.
+	err = s.writer.Write(ctx, r.Name(), func(tx pgx.Tx) error {
 		batch := &pgx.Batch{}
+		database.LimitLocks(batch)
 		if err := r.Remember(batch, v); err != nil { // first: a twin of this request waits here
 			return err
 		}
@@ -135,7 +139,7 @@ func (s *Service) Update(ctx context.Context, id uuid.UUID, fields []string, to 
 	if err != nil {
 		return Answer[Video]{}, err
 	}
-	return change(ctx, s, r, lockVideo(id), updateVideo, func(v *Video) ([]eventing.Event, error) {
+	return change(ctx, s, r, id.String(), lockVideo(id), updateVideo, func(v *Video) ([]eventing.Event, error) {
 		if err := v.expect(w.IfVersion); err != nil {
 			return nil, err
 		}
@@ -157,7 +161,7 @@ func (s *Service) Delete(ctx context.Context, id uuid.UUID, reason string, w Wri
 	if err != nil {
 		return Answer[Video]{}, err
 	}
-	return change(ctx, s, r, lockVideo(id), updateVideo, func(v *Video) ([]eventing.Event, error) {
+	return change(ctx, s, r, id.String(), lockVideo(id), updateVideo, func(v *Video) ([]eventing.Event, error) {
 		if err := v.expect(w.IfVersion); err != nil {
 			return nil, err
 		}
@@ -169,18 +173,19 @@ func (s *Service) Delete(ctx context.Context, id uuid.UUID, reason string, w Wri
 
 // change is the transaction of every write to what may be there: a round trip that
 // locks and reads, decide, a round trip that writes. lock queues the first, write
-// the row of the second. decide gets what lock has read; it moves that on and
-// returns the event that says so, or leaves all as it is.
-func change[T any](ctx context.Context, s *Service, r idempotency.Request,
+// the row of the second; name is what lock locks. decide gets what lock has read; it
+// moves that on and returns the event that says so, or leaves all as it is.
+func change[T any](ctx context.Context, s *Service, r idempotency.Request, name string,
 	lock func(*pgx.Batch, **T), write func(*pgx.Batch, T), decide func(*T) ([]eventing.Event, error),
 ) (a Answer[T], err error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	var events []eventing.Event
-	err = pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+	err = s.writer.Write(ctx, name, func(tx pgx.Tx) error {
 		var row *T
 		var first *idempotency.Stored
 		look := &pgx.Batch{}
+		database.LimitLocks(look)
 		// In this order: whoever waits for the lock sees what its holder has stored.
 		lock(look, &row)
 		r.Recall(look, func(s idempotency.Stored) { first = &s })

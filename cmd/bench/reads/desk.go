@@ -85,7 +85,7 @@ func (d *desk) open(ctx context.Context, s *readmodel.Store) (stop func() error,
 	log := slog.New(slog.DiscardHandler)
 	d.waiters = catalog.NewWaiters(s.Pool, "", log)
 	projector := catalog.NewProjector(s.Pool, s.Owner, d.waiters)
-	d.service = catalog.NewService(projector)
+	d.service = catalog.NewService(s.Pool, projector)
 	client, err := broker.Unreachable(ctx)
 	if err != nil {
 		return nil, err
