@@ -46,6 +46,7 @@ func (l *looks) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)
 // fixture is a catalog on a database of its own, beside a peer.
 type fixture struct {
 	pool      *pgxpool.Pool
+	admin     *pgxpool.Pool
 	looks     *looks
 	peer      *peer
 	owner     *grpc.ClientConn
@@ -62,13 +63,15 @@ func setUp(t testing.TB) *fixture {
 
 func setUpWith(t testing.TB, waiters int) *fixture {
 	t.Helper()
-	opened, err := database.Open(t.Context(), pgtest.New(t).CatalogURL)
+	pg := pgtest.New(t)
+	opened, err := database.Open(t.Context(), pg.CatalogURL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg := opened.Config()
 	opened.Close()
 	f := &fixture{
+		admin: pg.Pool(t, pg.Admin),
 		looks: &looks{},
 		peer:  newPeer(),
 	}
