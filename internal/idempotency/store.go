@@ -31,11 +31,11 @@ func (r Request) insert(b *pgx.Batch, response []byte) {
 
 func (r Request) selectInto(b *pgx.Batch, found func(Stored)) {
 	b.Queue(`
-		SELECT request_hash, response
+		SELECT request_hash AS hash, response
 		  FROM idempotency_keys
 		 WHERE principal = '' AND operation = $1 AND key = $2 AND created_at > now() - interval '24 hours'`,
 		r.operation, r.key).Query(func(rows pgx.Rows) error {
-		stored, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Stored])
+		stored, err := pgx.CollectRows(rows, pgx.RowToStructByName[Stored])
 		for _, s := range stored {
 			found(s)
 		}

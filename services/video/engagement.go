@@ -36,7 +36,7 @@ type Engagement struct {
 // so already, that makes no version and no event. A video that is deleted takes
 // none.
 func (s *Service) PutEngagement(ctx context.Context, to Engagement, w Write) (Answer[Engagement], error) {
-	r, err := w.check("PUT "+to.path(), to, to.faults())
+	r, err := w.check("PUT "+to.path(), to.given(), to.faults())
 	if err != nil {
 		return Answer[Engagement]{}, err
 	}
@@ -65,7 +65,7 @@ func (s *Service) PutEngagement(ctx context.Context, to Engagement, w Write) (An
 // video: what somebody has said can be taken back.
 func (s *Service) DeleteEngagement(ctx context.Context, user, video uuid.UUID, w Write) (Answer[Engagement], error) {
 	name := Engagement{UserID: user, VideoID: video}
-	r, err := w.check("DELETE "+name.path(), nil, name.faults())
+	r, err := w.check("DELETE "+name.path(), name.given(), name.faults())
 	if err != nil {
 		return Answer[Engagement]{}, err
 	}
@@ -133,6 +133,11 @@ func (e *Engagement) expect(version int64) error {
 
 func (e Engagement) same(as Engagement) bool {
 	return e.Liked == as.Liked && e.Bookmarked == as.Bookmarked && e.WatchedSeconds == as.WatchedSeconds
+}
+
+// given is what a caller has said, as REST names it.
+func (e Engagement) given() map[string]any {
+	return given(map[string]any{"liked": e.Liked, "bookmarked": e.Bookmarked, "watched_seconds": e.WatchedSeconds})
 }
 
 func (e Engagement) faults() (f problem.Faults) {

@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// columns are in the order of Video's fields.
 const columns = `video_id, uploader_id, title, description, duration_seconds, published_at,
 	version, created_at, updated_at, deleted_at`
 
@@ -61,10 +60,9 @@ func selectPage(ctx context.Context, db *pgxpool.Pool, f Filter, before uuid.UUI
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, pgx.RowToStructByPos[Video])
+	return pgx.CollectRows(rows, pgx.RowToStructByName[Video])
 }
 
-// engagementColumns are in the order of Engagement's fields.
 const engagementColumns = `user_id, video_id, liked, bookmarked, watched_seconds, version, created_at, updated_at, deleted_at`
 
 // lockEngagement locks an engagement until its transaction ends, whether or not
@@ -114,13 +112,13 @@ func selectEngagements(ctx context.Context, db *pgxpool.Pool, f EngagementFilter
 		query, args = query+` AND user_id = $4`, append(args, f.UserID)
 	}
 	rows, _ := db.Query(ctx, query+` ORDER BY user_id DESC, video_id DESC LIMIT $3`, args...)
-	return pgx.CollectRows(rows, pgx.RowToStructByPos[Engagement])
+	return pgx.CollectRows(rows, pgx.RowToStructByName[Engagement])
 }
 
 // one reads the only row into found, which it leaves alone where there is none.
 func one[T any](found **T) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
-		row, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[T])
+		row, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[T])
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
 			return nil

@@ -39,9 +39,9 @@ import (
 const writeTimeout = 10 * time.Second
 
 // Video is the row in the store and the JSON of REST; grpc.go and events.go
-// turn it into messages. Times are UTC with microseconds.
+// turn it into messages. Columns find their fields by name. Times are UTC with microseconds.
 type Video struct {
-	ID              uuid.UUID  `json:"video_id"`
+	ID              uuid.UUID  `json:"video_id" db:"video_id"`
 	UploaderID      uuid.UUID  `json:"uploader_id"`
 	Title           string     `json:"title"`
 	Description     string     `json:"description"`
@@ -79,10 +79,11 @@ type Write struct {
 	bad problem.Faults
 }
 
-// check returns the write as its idempotency key knows it, or all that is wrong.
-func (w Write) check(operation string, body any, bad problem.Faults) (idempotency.Request, error) {
+// check returns the write as its idempotency key knows it, or all that is wrong. sent
+// is what the caller has given.
+func (w Write) check(operation string, sent map[string]any, bad problem.Faults) (idempotency.Request, error) {
 	w.bad.Merge(bad)
-	r, err := idempotency.NewRequest(operation, w.Keys, body, &w.bad)
+	r, err := idempotency.NewRequest(operation, w.Keys, sent, &w.bad)
 	if bad := w.bad.Err(); bad != nil {
 		return r, bad
 	}
@@ -98,7 +99,7 @@ type Answer[T any] struct {
 // Create stores v, whose ID, version and times it assigns. Video, event and key
 // take one round trip between BEGIN and COMMIT.
 func (s *Service) Create(ctx context.Context, v Video, w Write) (Answer[Video], error) {
-	r, err := w.check("POST /v1/videos", v, v.faults(append(changeable, "uploader_id")...))
+	r, err := w.check("POST /v1/videos", given(v.fields(append(changeable, "uploader_id")...)), v.faults(append(changeable, "uploader_id")...))
 	if err != nil {
 		return Answer[Video]{}, err
 	}
@@ -135,7 +136,7 @@ func (s *Service) Create(ctx context.Context, v Video, w Write) (Answer[Video], 
 // are, it makes no version and no event and answers the video as it is.
 func (s *Service) Update(ctx context.Context, id uuid.UUID, fields []string, to Video, w Write) (Answer[Video], error) {
 	fields = slices.Compact(slices.Sorted(slices.Values(fields)))
-	r, err := w.check("PATCH /v1/videos/"+id.String(), to.only(fields), to.faults(fields...))
+	r, err := w.check("PATCH /v1/videos/"+id.String(), to.fields(fields...), to.faults(fields...))
 	if err != nil {
 		return Answer[Video]{}, err
 	}
@@ -157,7 +158,7 @@ func (s *Service) Update(ctx context.Context, id uuid.UUID, fields []string, to 
 func (s *Service) Delete(ctx context.Context, id uuid.UUID, reason string, w Write) (Answer[Video], error) {
 	var bad problem.Faults
 	bad.Text("reason", reason, 0, maxReason, "")
-	r, err := w.check("DELETE /v1/videos/"+id.String(), reason, bad)
+	r, err := w.check("DELETE /v1/videos/"+id.String(), given(map[string]any{"reason": reason}), bad)
 	if err != nil {
 		return Answer[Video]{}, err
 	}
