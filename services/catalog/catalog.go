@@ -29,6 +29,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/database"
 	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/page"
 	"example.com/lockstep/internal/problem"
@@ -88,6 +89,7 @@ func newWaiters(limit int, db *pgxpool.Pool, b *bell.Bell) *consistency.Waiters 
 // Service answers reads of what projector writes.
 type Service struct {
 	db        *pgxpool.Pool
+	writer    *database.Writer // of what lists have brought forward
 	projector *Projector
 	reader    *fresh.Reader
 	searches  searches
@@ -95,7 +97,10 @@ type Service struct {
 
 // NewService returns the reads of what p writes, on db.
 func NewService(db *pgxpool.Pool, p *Projector) *Service {
-	return &Service{db: db, projector: p, reader: fresh.NewReader(p.waiters), searches: newSearches(db.Config().MaxConns)}
+	return &Service{
+		db: db, writer: database.NewWriter(db), projector: p,
+		reader: fresh.NewReader(p.waiters), searches: newSearches(db.Config().MaxConns),
+	}
 }
 
 // Read says how fresh an answer must be; of q's token, what names videos counts.
@@ -192,7 +197,7 @@ func (s *Service) List(ctx context.Context, q Query, d fresh.Demand) (Page, erro
 		})
 		return reached, err
 	}
-	outcome, stale, err := s.projector.videos.List(ctx, s.reader, d, look)
+	outcome, stale, err := s.projector.videos.List(ctx, s.reader, s.writer, d, look)
 	if err != nil {
 		return Page{}, err
 	}

@@ -82,7 +82,7 @@ func (s *Service) ListEngagements(ctx context.Context, q EngagementQuery, d fres
 		found, reached, err = listEngagements(ctx, s.db, user, before, q.PageSize+1, wanted)
 		return reached, err
 	}
-	outcome, stale, err := s.projector.engagements.List(ctx, s.reader, d, look)
+	outcome, stale, err := s.projector.engagements.List(ctx, s.reader, s.writer, d, look)
 	if err != nil {
 		return EngagementPage{}, err
 	}

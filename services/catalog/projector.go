@@ -29,11 +29,12 @@ func NewProjector(db *pgxpool.Pool, conn *grpc.ClientConn, waiters *consistency.
 	return &Projector{
 		waiters: waiters,
 		videos: replica.Table[Video]{
-			DB: db, Type: aggregateType, Rows: rows, Decode: decode, Snapshot: snapshot, Ask: o.video, Look: look, Waiters: waiters,
+			DB: db, Type: aggregateType, Rows: rows, Decode: decode, Snapshot: snapshot, Ask: o.video, AskAll: o.videosNamed,
+			Look: look, Waiters: waiters,
 		},
 		engagements: replica.Table[Engagement]{
 			DB: db, Type: engagementType, Rows: engagementRows, Decode: decodeEngagement, Snapshot: engagementSnapshot,
-			Ask: o.engagement, Look: look, Waiters: waiters,
+			Ask: o.engagement, AskAll: o.engagementsNamed, Look: look, Waiters: waiters,
 		},
 	}
 }

@@ -94,6 +94,19 @@ func (s *Service) GetEngagement(ctx context.Context, user, video uuid.UUID, incl
 	return *e, nil
 }
 
+// GetEngagements returns those of a user's engagements with the named videos that are
+// or were, as they are now.
+func (s *Service) GetEngagements(ctx context.Context, user uuid.UUID, videos []string) ([]Engagement, error) {
+	if err := checkIDs(videos); err != nil {
+		return nil, err
+	}
+	found, err := selectEngagementsWith(ctx, s.db, user, videos)
+	if err != nil {
+		return nil, fmt.Errorf("get engagements: %w", err)
+	}
+	return found, nil
+}
+
 // EngagementFilter says which engagements a list holds.
 type EngagementFilter struct {
 	UserID         uuid.UUID // uuid.Nil is every user

@@ -46,6 +46,12 @@ func selectVideo(ctx context.Context, db *pgxpool.Pool, id uuid.UUID) (v *Video,
 	return v, err
 }
 
+// selectVideos leaves out what there never was.
+func selectVideos(ctx context.Context, db *pgxpool.Pool, ids []string) ([]Video, error) {
+	rows, _ := db.Query(ctx, `SELECT `+columns+` FROM videos WHERE video_id = ANY ($1::uuid[])`, ids)
+	return pgx.CollectRows(rows, pgx.RowToStructByName[Video])
+}
+
 // selectPage returns up to limit videos with ids below before, newest first. A
 // statement for each filter lets each have its own plan.
 func selectPage(ctx context.Context, db *pgxpool.Pool, f Filter, before uuid.UUID, limit int) ([]Video, error) {
@@ -98,6 +104,12 @@ func selectEngagement(ctx context.Context, db *pgxpool.Pool, user, video uuid.UU
 	rows, _ := db.Query(ctx, `SELECT `+engagementColumns+` FROM engagements WHERE user_id = $1 AND video_id = $2`, user, video)
 	err = one(&e)(rows)
 	return e, err
+}
+
+// selectEngagementsWith leaves out what there never was.
+func selectEngagementsWith(ctx context.Context, db *pgxpool.Pool, user uuid.UUID, videos []string) ([]Engagement, error) {
+	rows, _ := db.Query(ctx, `SELECT `+engagementColumns+` FROM engagements WHERE user_id = $1 AND video_id = ANY ($2::uuid[])`, user, videos)
+	return pgx.CollectRows(rows, pgx.RowToStructByName[Engagement])
 }
 
 // selectEngagements returns up to limit engagements with names below before, the

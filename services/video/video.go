@@ -237,6 +237,29 @@ func (s *Service) Get(ctx context.Context, id uuid.UUID, includeDeleted bool) (V
 	return *v, nil
 }
 
+// GetMany returns those of the named videos that are or were, as they are now.
+func (s *Service) GetMany(ctx context.Context, ids []string) ([]Video, error) {
+	if err := checkIDs(ids); err != nil {
+		return nil, err
+	}
+	videos, err := selectVideos(ctx, s.db, ids)
+	if err != nil {
+		return nil, fmt.Errorf("get videos: %w", err)
+	}
+	return videos, nil
+}
+
+// checkIDs blames video_ids unless it is as many UUIDs as a token may name aggregates.
+func checkIDs(ids []string) error {
+	var bad problem.Faults
+	bad.Unless(1 <= len(ids) && len(ids) <= consistency.MaxPositions, "video_ids",
+		fmt.Sprintf("must be 1 to %d ids", consistency.MaxPositions))
+	for _, id := range ids[:min(len(ids), consistency.MaxPositions)] {
+		bad.UUID("video_ids", id)
+	}
+	return bad.Err()
+}
+
 // expect says why nothing more can be done with v, if so: it never was (nil),
 // was deleted, or is not at the version, where 0 or less is any.
 func (v *Video) expect(version int64) error {
