@@ -44,9 +44,10 @@ func (s Service) Role() string { return string(s) + "_service" }
 const timeout = 15 * time.Minute
 
 // Up brings the service's schema in the database at adminURL to the newest
-// version. Each migration is a transaction of its own. It is idempotent, and
-// safe to run from several processes at once: they take turns behind an
-// advisory lock.
+// version. Each migration is a transaction of its own, unless it says otherwise. It
+// is idempotent, and safe to run from several processes at once: they take turns
+// behind an advisory lock. What a server need not have comes last (see searchIndex):
+// Check does not ask for it.
 func Up(ctx context.Context, adminURL string, s Service, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -65,6 +66,9 @@ func Up(ctx context.Context, adminURL string, s Service, log *slog.Logger) error
 	applied, err := p.Up(ctx)
 	for _, r := range applied {
 		log.InfoContext(ctx, "migrated", "service", s, "file", r.Source.Path, "took_ms", r.Duration.Milliseconds())
+	}
+	if err == nil && s == Catalog {
+		err = searchIndex(ctx, db, trigrams, log)
 	}
 	if err != nil {
 		return fmt.Errorf("migrate %s: %w", s, err)

@@ -1,10 +1,24 @@
-// Package database opens a service's connections to Postgres.
+// Package database opens a service's connections to Postgres, and runs the write
+// transactions of requests.
+//
+// A process has a pool for each kind of user, so that none can take the connections
+// of another:
+//
+//	Open     requests                            4, or the URL's pool_max_conns
+//	Reserve  the loops: relay, consumers, sweep  4
+//	Reserve  readiness                           1
+//
+// LISTEN takes one more connection, outside of the pools: ten for each process.
+//
+// A lock that somebody else holds must cost no more than the requests that want it:
+// see [Writer].
 package database
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/exaring/otelpgx"
@@ -17,20 +31,54 @@ import (
 	"example.com/lockstep/migrations"
 )
 
-// connectTimeout is for one address of the database.
-const connectTimeout = 5 * time.Second
+const (
+	// connectTimeout is for one address of the database.
+	connectTimeout = 5 * time.Second
+	// requestConns are for requests where the URL does not say pool_max_conns. It does
+	// not depend on the machine: an operator adds up instances.
+	requestConns = 4
+	// LoopConns are for the loops of one process, ProbeConns for its readiness.
+	LoopConns, ProbeConns = 4, 1
+)
 
 // errMalformed does not wrap its cause, which may quote the password.
 var errMalformed = errors.New("DATABASE_URL cannot be parsed")
 
-// Open returns a traced pool whose times are in UTC. It connects when it is first
-// used, so that a service starts while its database is away. Behind a transaction
-// pooler the url says default_query_exec_mode=exec. Close the pool after the last use.
+// Open returns a traced pool for requests, whose times are in UTC. It connects when it
+// is first used, so that a service starts while its database is away. Behind a
+// transaction pooler the url says default_query_exec_mode=exec. Close the pool after
+// the last use.
 func Open(ctx context.Context, url string) (*pgxpool.Pool, error) {
+	cfg, err := parse(url)
+	if err != nil {
+		return nil, err
+	}
+	if !strings.Contains(url, "pool_max_conns") {
+		cfg.MaxConns = requestConns
+	}
+	return open(ctx, cfg)
+}
+
+// Reserve is Open with exactly conns connections, whatever the url says: for a part
+// of the process that goes on while requests wait.
+func Reserve(ctx context.Context, url string, conns int32) (*pgxpool.Pool, error) {
+	cfg, err := parse(url)
+	if err != nil {
+		return nil, err
+	}
+	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = conns, 0, 0
+	return open(ctx, cfg)
+}
+
+func parse(url string) (*pgxpool.Config, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, errMalformed
 	}
+	return cfg, nil
+}
+
+func open(ctx context.Context, cfg *pgxpool.Config) (*pgxpool.Pool, error) {
 	if cfg.ConnConfig.ConnectTimeout == 0 {
 		cfg.ConnConfig.ConnectTimeout = connectTimeout
 	}

@@ -38,19 +38,29 @@ type Request struct {
 
 // NewRequest blames the header unless values is empty or one key. The operation
 // names method and path, alike for all protocols, so that a key holds across them.
-// The hash is over the decoded body: spaces and the order of fields do not make it
-// another request.
-func NewRequest(operation string, values []string, body any, bad *problem.Faults) (Request, error) {
+// sent are the fields that the caller gave, by their names in REST, with what they
+// mean: neither spaces, nor the order of fields, nor the protocol make it another
+// request, and a field that a later release adds does not change the hash of requests
+// without it.
+func NewRequest(operation string, values []string, sent map[string]any, bad *problem.Faults) (Request, error) {
 	key := strings.Join(values, " ") // two of them are one with a forbidden space
 	invisible := func(c rune) bool { return c < '!' || c > '~' }
 	bad.Unless(len(values) == 0 || 0 < len(key) && len(key) <= 255 && !strings.ContainsFunc(key, invisible),
 		Header, "must be one value of 1 to 255 visible ASCII characters")
-	encoded, err := json.Marshal(body)
+	encoded, err := json.Marshal(sent) // in the order of the names
 	if err != nil {
 		return Request{}, fmt.Errorf("hash request: %w", err)
 	}
 	hash := sha256.Sum256(encoded)
 	return Request{operation, key, hash[:]}, nil
+}
+
+// Name tells the key from all others; it is empty without one.
+func (r Request) Name() string {
+	if r.key == "" {
+		return ""
+	}
+	return r.operation + " " + r.key
 }
 
 // Remember queues the answer on b. While a twin's transaction holds the key, the

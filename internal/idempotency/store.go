@@ -8,6 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
 
 	"example.com/lockstep/pkg/eventing"
 )
@@ -31,11 +33,11 @@ func (r Request) insert(b *pgx.Batch, response []byte) {
 
 func (r Request) selectInto(b *pgx.Batch, found func(Stored)) {
 	b.Queue(`
-		SELECT request_hash, response
+		SELECT request_hash AS hash, response
 		  FROM idempotency_keys
 		 WHERE principal = '' AND operation = $1 AND key = $2 AND created_at > now() - interval '24 hours'`,
 		r.operation, r.key).Query(func(rows pgx.Rows) error {
-		stored, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Stored])
+		stored, err := pgx.CollectRows(rows, pgx.RowToStructByName[Stored])
 		for _, s := range stored {
 			found(s)
 		}
@@ -43,48 +45,95 @@ func (r Request) selectInto(b *pgx.Batch, found func(Stored)) {
 	})
 }
 
-// A sweep removes up to 20 × 500 keys, each batch in milliseconds, so that row locks
-// are short. An expired key that is still there does no harm: it is replaced when it
-// comes again.
 const (
-	sweepBatches = 20
-	sweepBatch   = 500
-	sweepTimeout = 10 * time.Second
+	// sweepBatch keys are removed by one statement, in milliseconds, so that row locks
+	// are short. An expired key that is still there does no harm: it is replaced when it
+	// comes again.
+	sweepBatch = 1000
+	// sweepBudget is how long a pass goes on while there is more, and sweepTimeout
+	// bounds each of its statements.
+	sweepBudget, sweepTimeout = time.Minute, 5 * time.Second
+	// maxWaiting is how far expired keys are counted.
+	maxWaiting = 100_000
 )
 
-// Sweep removes expired keys, about once a minute until ctx ends, then returns nil.
-// Any number may run on one database; what fails is left to the next pass. beat is
-// called at each pass.
+// Sweep removes expired keys until ctx ends, then returns nil: all there are, and then
+// again about once a minute. Any number may run on one database, and share the work;
+// what fails is left to the next pass. beat is called at each pass, and each batch.
 func Sweep(ctx context.Context, db *pgxpool.Pool, log *slog.Logger, beat func()) error {
-	jitter := eventing.Backoff{Base: time.Minute, Cap: time.Minute}
+	jitter, waiting := eventing.Backoff{Base: time.Minute, Cap: time.Minute}, newGauge()
 	for {
-		beat()
-		if err := sweep(ctx, db); err != nil && ctx.Err() == nil {
+		pause := 30*time.Second + jitter.Delay(1)
+		_, more, err := sweep(ctx, db, sweepBudget, beat)
+		switch {
+		case err != nil && ctx.Err() == nil:
 			log.WarnContext(ctx, "expired idempotency keys not removed", "error", err)
+		case more:
+			pause = 0
 		}
-		if !eventing.Sleep(ctx, 30*time.Second+jitter.Delay(1), nil) {
+		if n, err := countExpired(ctx, db); err == nil {
+			waiting.Record(ctx, n)
+		}
+		if !eventing.Sleep(ctx, pause, nil) {
 			return nil
 		}
 	}
 }
 
-func sweep(ctx context.Context, db *pgxpool.Pool) error {
+// sweep removes expired keys, the oldest first, until a batch is short or the budget is
+// spent: more says that it is.
+func sweep(ctx context.Context, db *pgxpool.Pool, budget time.Duration, beat func()) (removed int64, more bool, err error) {
+	from := time.Time{}
+	for end := time.Now().Add(budget); time.Now().Before(end); {
+		beat()
+		n, last, err := removeBatch(ctx, db, from)
+		removed += n
+		if err != nil || n < sweepBatch {
+			return removed, false, err
+		}
+		from = *last // what is before is dead, and takes time to pass
+	}
+	return removed, true, nil
+}
+
+// removeBatch removes expired keys that are no older than from, and returns when the
+// last of them was made. Those that another instance is removing are skipped.
+func removeBatch(ctx context.Context, db *pgxpool.Pool, from time.Time) (n int64, last *time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
-	for range sweepBatches {
-		// The oldest first; those that another instance is removing are skipped.
-		tag, err := db.Exec(ctx, `
-			DELETE FROM idempotency_keys
-			 WHERE (principal, operation, key) IN (
-			       SELECT principal, operation, key
-			         FROM idempotency_keys
-			        WHERE created_at <= now() - interval '24 hours'
-			        ORDER BY created_at
-			        LIMIT $1
-			          FOR UPDATE SKIP LOCKED)`, sweepBatch)
-		if err != nil || tag.RowsAffected() < sweepBatch {
-			return err
-		}
+	err = db.QueryRow(ctx, `
+		WITH removed AS (
+		  DELETE FROM idempotency_keys
+		   WHERE (principal, operation, key) IN (
+		         SELECT principal, operation, key
+		           FROM idempotency_keys
+		          WHERE created_at >= $2 AND created_at <= now() - interval '24 hours'
+		          ORDER BY created_at
+		          LIMIT $1
+		            FOR UPDATE SKIP LOCKED)
+		  RETURNING created_at)
+		SELECT count(*), max(created_at) FROM removed`, sweepBatch, from).Scan(&n, &last)
+	return n, last, err
+}
+
+// countExpired counts the keys that wait for a sweep, up to maxWaiting.
+func countExpired(ctx context.Context, db *pgxpool.Pool) (n int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
+	defer cancel()
+	err = db.QueryRow(ctx, `
+		SELECT count(*) FROM (
+		  SELECT FROM idempotency_keys WHERE created_at <= now() - interval '24 hours' LIMIT $1) AS expired`, maxWaiting).Scan(&n)
+	return n, err
+}
+
+// newGauge leaves an error to OpenTelemetry's handler: the gauge works in any case, if
+// only as one that does nothing.
+func newGauge() metric.Int64Gauge {
+	g, err := otel.Meter("example.com/lockstep/internal/idempotency").Int64Gauge("idempotency.expired_keys",
+		metric.WithUnit("{key}"),
+		metric.WithDescription("Expired idempotency keys that the sweep had left when it was last through, 100,000 at most"))
+	if err != nil {
+		otel.Handle(err)
 	}
-	return nil
+	return g
 }

@@ -34,10 +34,19 @@ func From(err error) *Error {
 	case databaseAway(err):
 		e.Code, e.Detail = CodeUnavailable, "The database cannot be reached at the moment."
 		e.RetryAfter = databaseRetryAfter
+	case locked(err):
+		e.Code, e.Detail = CodeUnavailable, "Another transaction holds what the request needs."
+		e.RetryAfter = databaseRetryAfter
 	case errors.Is(err, context.DeadlineExceeded), databaseGaveUp(err):
 		e.Code, e.Detail = CodeTimeout, "The request's time ran out."
 	}
 	return e
+}
+
+// locked tells a statement that met another transaction's lock (lock_timeout).
+func locked(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == "55P03" // lock_not_available
 }
 
 // databaseGaveUp tells a statement that ran into the limits of its role, which are
@@ -46,7 +55,6 @@ func databaseGaveUp(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && slices.Contains([]string{
 		"57014", // query_canceled: statement_timeout
-		"55P03", // lock_not_available: lock_timeout
 		"25P03", // idle_in_transaction_session_timeout
 	}, pg.Code)
 }

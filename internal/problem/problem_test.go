@@ -83,7 +83,7 @@ func TestFromClassifiesErrors(t *testing.T) {
 		"starting up":              {&pgconn.PgError{Code: "57P03"}, problem.CodeUnavailable},
 		"too many connections":     {&pgconn.PgError{Code: "53300"}, problem.CodeUnavailable},
 		"statement timeout":        {fmt.Errorf("list: %w", &pgconn.PgError{Code: "57014"}), problem.CodeTimeout},
-		"lock timeout":             {&pgconn.PgError{Code: "55P03"}, problem.CodeTimeout},
+		"lock timeout":             {&pgconn.PgError{Code: "55P03"}, problem.CodeUnavailable},
 		"idle in transaction":      {&pgconn.PgError{Code: "25P03"}, problem.CodeTimeout},
 		"constraint":               {&pgconn.PgError{Code: "23505"}, problem.CodeInternal},
 		"status of another":        {status.Error(codes.NotFound, "no such shelf"), problem.CodeInternal},

@@ -3,6 +3,7 @@ package replica_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"runtime"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/database"
 	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/replica"
@@ -89,7 +91,7 @@ var noteWriter = replica.NewWriter("notes", "owner, name", "concat(owner, '/', n
 func lockNotes(ctx context.Context, tx pgx.Tx, ids []string) (map[string]note, error) {
 	rows, _ := tx.Query(ctx, `SELECT `+noteColumns+` FROM notes WHERE concat(owner, '/', name) = ANY ($1)
 		ORDER BY owner, name FOR UPDATE`, ids)
-	return replica.ByID(rows, pgx.RowToStructByPos[note], note.id)
+	return replica.ByID(rows, pgx.RowToStructByName[note], note.id)
 }
 
 // change is a change to n's version, of which n is what it says.
@@ -111,6 +113,7 @@ type shelf struct {
 	replica.Table[note]
 
 	admin, db *pgxpool.Pool
+	writer    *database.Writer
 	watch     *statements
 	said      bytes.Buffer // what it logs
 
@@ -119,6 +122,7 @@ type shelf struct {
 	away  error
 	asOf  time.Time // of its answers
 	asked []string
+	calls int             // questions, each about one or several
 	waits []time.Duration // that the questions were given
 }
 
@@ -138,8 +142,10 @@ func newShelf(t *testing.T) *shelf {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.db.Close)
+	s.writer = database.NewWriter(s.db)
 	s.Table = replica.Table[note]{
-		DB: s.db, Type: "note", Snapshot: snapshot, Ask: s.ask, Look: s.look, Log: slog.New(slog.NewTextHandler(&s.said, nil)),
+		DB: s.db, Type: "note", Snapshot: snapshot, Ask: s.ask, AskAll: s.askAll, Look: s.look,
+		Log: slog.New(slog.NewTextHandler(&s.said, nil)),
 		Decode: func(e eventing.Event) (inbox.Change, error) {
 			return inbox.Change{Kind: inbox.Put, Payload: newNote(e.AggregateID, e.Epoch, e.Version, string(e.Payload))}, nil
 		},
@@ -157,9 +163,27 @@ func (s *shelf) wait(look consistency.Look) {
 	s.Waiters = consistency.NewWaiters(10, look, bell.New(s.db, "", "replica", slog.New(slog.DiscardHandler)))
 }
 
+// askAll is several questions of ask's in one.
+func (s *shelf) askAll(ctx context.Context, ids []string, timeout time.Duration) (notes []note, asOf time.Time, err error) {
+	for _, id := range ids {
+		a, err := s.ask(ctx, id, timeout)
+		switch {
+		case err == nil:
+			notes, asOf = append(notes, a.Row), a.AsOf
+		case !errors.Is(err, replica.ErrUnknown):
+			return nil, asOf, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls -= len(ids) - 1
+	return notes, asOf, nil
+}
+
 func (s *shelf) ask(_ context.Context, id string, timeout time.Duration) (replica.Answer[note], error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.calls++
 	s.asked, s.waits = append(s.asked, id), append(s.waits, timeout)
 	n, known := s.owner[id]
 	switch {
@@ -176,8 +200,8 @@ func (s *shelf) look(ctx context.Context, wanted []consistency.Position) (found 
 	for i, p := range wanted {
 		ids[i] = p.AggregateID
 	}
-	rows, _ := s.db.Query(ctx, `SELECT 'note', concat(owner, '/', name), epoch, version FROM notes WHERE concat(owner, '/', name) = ANY ($1)`, ids)
-	return pgx.CollectRows(rows, pgx.RowToStructByPos[consistency.Position])
+	rows, _ := s.db.Query(ctx, `SELECT 'note' AS aggregate_type, concat(owner, '/', name) AS aggregate_id, epoch, version FROM notes WHERE concat(owner, '/', name) = ANY ($1)`, ids)
+	return pgx.CollectRows(rows, pgx.RowToStructByName[consistency.Position])
 }
 
 // has sets what the owner has.
@@ -207,7 +231,7 @@ func (s *shelf) apply(t *testing.T, changes ...inbox.Change) []inbox.Outcome {
 func (s *shelf) rows(t *testing.T) []note {
 	t.Helper()
 	rows, _ := s.db.Query(t.Context(), `SELECT `+noteColumns+` FROM notes ORDER BY owner, name`)
-	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[note])
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByName[note])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,17 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/problem"
-	"example.com/lockstep/internal/replica"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 )
@@ -64,8 +59,8 @@ func TestListIsBroughtForward(t *testing.T) {
 		"there":              {wanted: all[:1], outcome: consistency.Fresh, page: before},
 		"behind":             {wanted: all, owner: []note{ahead, missing}, outcome: consistency.Authority, page: after, asked: []string{"a/2", "b/1"}},
 		"minimize latency":   {ask: fresh.Request{Mode: consistency.MinimizeLatency}, wanted: all, outcome: consistency.Stale, stale: lags, page: before},
-		"the owner is away":  {wanted: all, away: fresh.ErrOwnerAway, outcome: consistency.Failed, reason: "NOT_FRESH_ENOUGH", asked: []string{"a/2", "b/1"}},
-		"else stale":         {ask: fresh.Request{StaleIfError: true}, wanted: all, away: fresh.ErrOwnerAway, outcome: consistency.Stale, stale: lags, page: before, asked: []string{"a/2", "b/1"}},
+		"the owner is away":  {wanted: all, away: fresh.ErrOwnerAway, outcome: consistency.Failed, reason: "NOT_FRESH_ENOUGH", asked: []string{"a/2"}},
+		"else stale":         {ask: fresh.Request{StaleIfError: true}, wanted: all, away: fresh.ErrOwnerAway, outcome: consistency.Stale, stale: lags, page: before, asked: []string{"a/2"}},
 		"forged":             {wanted: all[2:], outcome: consistency.Failed, reason: "TOKEN_AHEAD", asked: []string{"b/1"}},
 		"the owner is older": {wanted: all[1:2], owner: []note{behind}, outcome: consistency.Failed, reason: "TOKEN_AHEAD", asked: []string{"a/2"}},
 	} {
@@ -75,7 +70,7 @@ func TestListIsBroughtForward(t *testing.T) {
 			p.apply(t, change(inbox.Put, there), change(inbox.Put, behind))
 			p.away = tc.away
 			p.has(tc.owner...)
-			outcome, stale, err := p.List(t.Context(), fresh.NewReader(p.Waiters), demand(t, tc.ask, tc.wanted...), p.look(t))
+			outcome, stale, err := p.List(t.Context(), fresh.NewReader(p.Waiters), p.writer, demand(t, tc.ask, tc.wanted...), p.look(t))
 			if outcome != tc.outcome || (err != nil) != (tc.reason != "") || err != nil && problem.From(err).Reason != tc.reason {
 				t.Fatalf("%v, %v; want %v %s", outcome, err, tc.outcome, tc.reason)
 			}
@@ -110,7 +105,7 @@ func TestAStalePageIsNoOlderThanWhatIsSaid(t *testing.T) {
 		p.apply(t, change(inbox.Updated, newNote("a/1", 1, found[0].Version+1, "moves on")))
 		return found, err
 	}
-	_, stale, err := p.List(t.Context(), fresh.NewReader(p.Waiters),
+	_, stale, err := p.List(t.Context(), fresh.NewReader(p.Waiters), p.writer,
 		demand(t, fresh.Request{Mode: consistency.MinimizeLatency}, at("a/1", 1, 2)), p.look(t))
 	if diff := cmp.Diff([]fresh.Lag{{ID: "a/1", Version: 1, AtLeast: 2}}, stale); err != nil || diff != "" {
 		t.Errorf("stale (-want +got), %v:\n%s", err, diff)
@@ -126,54 +121,69 @@ func TestAPageThatDoesNotShowItIsNotServed(t *testing.T) {
 	s := newShelf(t)
 	s.has(newNote("a/1", 1, 1, "one"))
 	blind := func(context.Context, []consistency.Position) (int, error) { return 0, nil }
-	_, _, err := s.List(t.Context(), fresh.NewReader(s.Waiters), demand(t, fresh.Request{}, at("a/1", 1, 1)), blind)
+	_, _, err := s.List(t.Context(), fresh.NewReader(s.Waiters), s.writer, demand(t, fresh.Request{}, at("a/1", 1, 1)), blind)
 	if problem.From(err).Reason != "NOT_FRESH_ENOUGH" {
 		t.Errorf("error %v", err)
 	}
 	broken := errors.New("cannot be read")
-	_, _, err = s.List(t.Context(), fresh.NewReader(s.Waiters), demand(t, fresh.Request{}, at("a/1", 1, 1)),
+	_, _, err = s.List(t.Context(), fresh.NewReader(s.Waiters), s.writer, demand(t, fresh.Request{}, at("a/1", 1, 1)),
 		func(context.Context, []consistency.Position) (int, error) { return 0, broken })
 	if !errors.Is(err, broken) {
 		t.Errorf("error %v, want the page's own", err)
 	}
 	s.Look = func(context.Context, []consistency.Position) ([]consistency.Position, error) { return nil, broken }
-	_, _, err = s.List(t.Context(), fresh.NewReader(s.Waiters), demand(t, fresh.Request{}, at("a/2", 1, 1)), blind)
+	_, _, err = s.List(t.Context(), fresh.NewReader(s.Waiters), s.writer, demand(t, fresh.Request{}, at("a/2", 1, 1)), blind)
 	if !errors.Is(err, broken) {
 		t.Errorf("error %v, want that of where the table is", err)
 	}
 }
 
-// However many aggregates a list lacks, it has a few questions under way at once.
-func TestListAsksAFewAtOnce(t *testing.T) {
+// However many aggregates a list lacks, its owner is asked once; where it does not have
+// all of them, none is written.
+func TestAListAsksOnce(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		const lacking, atOnce = 20, 4
-		var asking, most, asked atomic.Int64
-		var turn sync.Mutex
-		table := replica.Table[note]{
-			Type: "note",
-			Rows: inbox.Rows[note]{Position: positionOf},
-			Look: func(context.Context, []consistency.Position) ([]consistency.Position, error) { return nil, nil },
-			Ask: func(context.Context, string, time.Duration) (replica.Answer[note], error) {
-				n := asking.Add(1)
-				defer asking.Add(-1)
-				turn.Lock()
-				most.Store(max(most.Load(), n))
-				turn.Unlock()
-				asked.Add(1)
-				<-time.After(time.Second) // the bubble's: when all that can begin has begun
-				return replica.Answer[note]{}, replica.ErrUnknown
-			},
+	p := &pages{shelf: newShelf(t)}
+	var wanted []consistency.Position
+	for i := range consistency.MaxPositions {
+		wanted = append(wanted, at(fmt.Sprintf("a/%02d", i), 1, 1))
+		if i < consistency.MaxPositions-1 {
+			p.has(newNote(wanted[i].AggregateID, 1, 1, "x"))
 		}
-		var wanted []consistency.Position
-		for i := range lacking {
-			wanted = append(wanted, at(fmt.Sprintf("a/%02d", i), 1, 1))
-		}
-		waiters := consistency.NewWaiters(1, table.Look, nil)
-		_, _, err := table.List(t.Context(), fresh.NewReader(waiters), demand(t, fresh.Request{}, wanted...),
-			func(context.Context, []consistency.Position) (int, error) { return 0, nil })
-		if problem.From(err).Reason != "TOKEN_AHEAD" || asked.Load() != lacking || most.Load() != atOnce {
-			t.Errorf("%v; asked for %d of %d, %d at once", err, asked.Load(), lacking, most.Load())
-		}
-	})
+	}
+	_, _, err := p.List(t.Context(), fresh.NewReader(p.Waiters), p.writer, demand(t, fresh.Request{}, wanted...), p.look(t))
+	if problem.From(err).Reason != "TOKEN_AHEAD" || p.calls != 1 || len(p.rows(t)) != 0 {
+		t.Errorf("forged: %v; %d questions, %d rows", err, p.calls, len(p.rows(t)))
+	}
+	p.has(newNote(wanted[len(wanted)-1].AggregateID, 1, 1, "x"))
+	_, _, err = p.List(t.Context(), fresh.NewReader(p.Waiters), p.writer, demand(t, fresh.Request{}, wanted...), p.look(t))
+	if err != nil || p.calls != 2 || len(p.last) != len(wanted) {
+		t.Errorf("%v; %d questions, a page of %d", err, p.calls, len(p.last))
+	}
+}
+
+// A row of the table that somebody holds makes the lists that want it fail, and soon;
+// others are brought forward beside it.
+func TestAListThatMeetsALock(t *testing.T) {
+	t.Parallel()
+	p := &pages{shelf: newShelf(t)}
+	p.apply(t, change(inbox.Put, newNote("a/1", 1, 1, "held")))
+	p.has(newNote("a/1", 1, 2, "new"), newNote("b/1", 1, 1, "free"))
+	tx, err := p.admin.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := tx.Exec(t.Context(), `SELECT FROM catalog.notes FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	list := func(wanted consistency.Position) error {
+		_, _, err := p.List(t.Context(), fresh.NewReader(p.Waiters), p.writer, demand(t, fresh.Request{}, wanted), p.look(t))
+		return err
+	}
+	if err := list(at("a/1", 1, 2)); problem.From(err) == nil || problem.From(err).Reason != "LOCKED" {
+		t.Errorf("of the locked row: %v", err)
+	}
+	if err := list(at("b/1", 1, 1)); err != nil {
+		t.Errorf("of another: %v", err)
+	}
 }

@@ -16,12 +16,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/sync/errgroup"
 
+	"example.com/lockstep/internal/database"
 	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
@@ -33,8 +35,6 @@ const (
 	repairTimeout = 5 * time.Second
 	// writeTimeout bounds a repair's transaction, waits for locks included.
 	writeTimeout = 5 * time.Second
-	// pullsAtOnce bounds one list's questions to the owner.
-	pullsAtOnce = 4
 )
 
 // ErrUnknown is the owner's answer that there never was such an aggregate.
@@ -52,6 +52,10 @@ type Table[S any] struct {
 	// Ask returns an aggregate or its tombstone as the owner has it. Its errors are
 	// ErrUnknown, fresh.ErrOwnerAway, or that the caller has gone away.
 	Ask func(ctx context.Context, id string, timeout time.Duration) (Answer[S], error)
+	// AskAll is Ask for up to consistency.MaxPositions aggregates in one question. It
+	// leaves out those that its owner does not know, and has no ErrUnknown. asOf is as
+	// in Answer, for all rows.
+	AskAll func(ctx context.Context, ids []string, timeout time.Duration) (rows []S, asOf time.Time, err error)
 	// Look is where the table is, and Waiters are those who wait for it.
 	Look    consistency.Look
 	Waiters *consistency.Waiters
@@ -96,28 +100,46 @@ func (t *Table[S]) pull(ctx context.Context, id string, timeout time.Duration) (
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	var outcome inbox.Outcome
-	err = pgx.BeginFunc(ctx, t.DB, func(tx pgx.Tx) error {
-		outcome, err = t.Rows.Adopt(ctx, tx, t.Snapshot(answer.Row), answer.AsOf)
+	return answer, t.take(ctx, []S{answer.Row}, answer.AsOf, func(do func(pgx.Tx) error) error { return pgx.BeginFunc(ctx, t.DB, do) })
+}
+
+// take applies rows, the owner's state at asOf, in a transaction of write, and
+// notifies the readers that wait for them.
+func (t *Table[S]) take(ctx context.Context, rows []S, asOf time.Time, write func(do func(pgx.Tx) error) error) error {
+	changes := make([]inbox.Change, len(rows))
+	for i, row := range rows {
+		changes[i] = t.Snapshot(row)
+	}
+	slices.SortFunc(changes, func(a, b inbox.Change) int { return strings.Compare(a.Event.AggregateID, b.Event.AggregateID) })
+	var outcomes []inbox.Outcome
+	err := write(func(tx pgx.Tx) (err error) {
+		outcomes, err = t.Rows.Adopt(ctx, tx, changes, asOf)
 		return err
 	})
-	switch {
-	case err != nil:
-		return answer, fmt.Errorf("take over the owner's state: %w", err)
-	case outcome == inbox.Diverged:
-		t.diverged(ctx, id, t.Rows.Position(answer.Row))
-		fallthrough
-	case outcome == inbox.Applied:
-		t.Waiters.Notify(eventing.Key(t.Type, id))
+	if err != nil {
+		return fmt.Errorf("take over the owner's state: %w", err)
 	}
-	return answer, nil
+	var moved []string
+	for i, outcome := range outcomes {
+		e := changes[i].Event
+		if outcome == inbox.Diverged {
+			t.diverged(ctx, e)
+		}
+		if outcome == inbox.Diverged || outcome == inbox.Applied {
+			moved = append(moved, e.Key())
+		}
+	}
+	if len(moved) > 0 {
+		t.Waiters.Notify(moved...)
+	}
+	return nil
 }
 
 // List has look read a page, and count how many of the positions in d are reached in
 // the page's own snapshot, until all are. Where the table does not get there in time
-// of d, it is brought forward from the owner and the page read then. What is stale
+// of d, it is brought forward from the owner by w, and the page read then. What is stale
 // about the page is empty unless d allows it.
-func (t *Table[S]) List(ctx context.Context, r *fresh.Reader, d fresh.Demand,
+func (t *Table[S]) List(ctx context.Context, r *fresh.Reader, w *database.Writer, d fresh.Demand,
 	look func(context.Context, []consistency.Position) (reached int, err error),
 ) (outcome consistency.Outcome, stale []fresh.Lag, err error) {
 	stand := func(ctx context.Context) (fresh.Standing, error) {
@@ -128,7 +150,7 @@ func (t *Table[S]) List(ctx context.Context, r *fresh.Reader, d fresh.Demand,
 		return fresh.Met, err
 	}
 	outcome, err = r.Satisfy(ctx, d, stand, func(ctx context.Context) error {
-		if err := t.bring(ctx, d); err != nil {
+		if err := t.bring(ctx, w, d); err != nil {
 			return err
 		}
 		found, err := stand(ctx)
@@ -151,24 +173,37 @@ func (t *Table[S]) lags(ctx context.Context, d fresh.Demand) ([]fresh.Lag, error
 	return d.Lags(found...), err
 }
 
-// bring takes the table to d with what the owner has.
-func (t *Table[S]) bring(ctx context.Context, d fresh.Demand) error {
+// bring takes the table to d with what the owner has. It asks once, whatever d names,
+// and writes nothing where the owner does not have all of it.
+func (t *Table[S]) bring(ctx context.Context, w *database.Writer, d fresh.Demand) error {
 	lags, err := t.lags(ctx, d)
+	if err != nil || len(lags) == 0 {
+		return err
+	}
+	ids := make([]string, len(lags))
+	for i, lag := range lags {
+		ids[i] = lag.ID
+	}
+	rows, asOf, err := t.AskAll(ctx, ids, fresh.AskTimeout)
 	if err != nil {
 		return err
 	}
-	var pulls errgroup.Group
-	pulls.SetLimit(pullsAtOnce)
-	for _, lag := range lags {
-		pulls.Go(func() error {
-			answer, err := t.pull(ctx, lag.ID, fresh.AskTimeout)
-			at := t.Rows.Position(answer.Row)
-			owners := consistency.Position{AggregateType: t.Type, AggregateID: lag.ID, Epoch: at.Epoch, Version: at.Version}
-			if errors.Is(err, ErrUnknown) || err == nil && len(d.About(lag.ID).Lags(owners)) > 0 {
-				return fresh.ErrAhead
-			}
-			return err
-		})
+	owners := make([]consistency.Position, len(rows))
+	for i, row := range rows {
+		at := t.Rows.Position(row)
+		owners[i] = consistency.Position{AggregateType: t.Type, AggregateID: t.Snapshot(row).Event.AggregateID, Epoch: at.Epoch, Version: at.Version}
 	}
-	return pulls.Wait()
+	if len(d.Only(func(id string) bool { return slices.Contains(ids, id) }).Lags(owners...)) > 0 {
+		return fresh.ErrAhead
+	}
+	return t.take(ctx, rows, asOf, func(do func(pgx.Tx) error) error {
+		return w.Write(ctx, strings.Join(ids, " "), func(tx pgx.Tx) error {
+			limit := &pgx.Batch{}
+			database.LimitLocks(limit)
+			if err := tx.SendBatch(ctx, limit).Close(); err != nil {
+				return err
+			}
+			return do(tx)
+		})
+	})
 }

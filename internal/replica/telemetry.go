@@ -7,15 +7,15 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
-	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing"
 )
 
-// diverged reports that the row of id had another history than its owner, which
-// stands at at, and was replaced.
-func (t *Table[S]) diverged(ctx context.Context, id string, at inbox.Position) {
+// diverged reports that a row had another history than its owner, which stands at e,
+// and was replaced.
+func (t *Table[S]) diverged(ctx context.Context, e eventing.Event) {
 	divergences.Add(ctx, 1, metric.WithAttributes(attribute.String("aggregate_type", t.Type)))
 	t.Log.ErrorContext(ctx, "row had a history that its owner has lost: it was replaced by the owner's state",
-		"aggregate_type", t.Type, "aggregate_id", id, "epoch", at.Epoch, "version", at.Version, "event_id", at.EventID)
+		"aggregate_type", t.Type, "aggregate_id", e.AggregateID, "epoch", e.Epoch, "version", e.Version, "event_id", e.ID)
 }
 
 // divergences works before there is an exporter: otel's instruments delegate to

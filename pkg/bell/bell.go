@@ -2,7 +2,9 @@
 // something has changed, over LISTEN and NOTIFY.
 //
 // It is a hint and no more: a notification can get lost with a connection, and
-// behind a transaction pooler none arrives at all. Whoever listens polls, too,
+// behind a transaction pooler none arrives at all. A pool whose URL says that there is
+// one (a default_query_exec_mode without prepared statements) is not used for LISTEN,
+// which would stay behind in a server session of the pooler's. Whoever listens polls, too,
 // and a Bell says by how much it can be relied upon (Hears). A connection whose
 // server is gone without a word looks like one on which nobody rings: so whoever
 // hears nothing for half a minute tells himself something. Ringing is outside
@@ -138,9 +140,20 @@ func (b *Bell) send(ctx context.Context, news Bulletin) error {
 	return err
 }
 
-// listen keeps a connection that hears. Of all ways to fail, only one is likely to
+// pooled reports whether the only way to listen leads through a transaction pooler, as
+// far as the pool's URL says.
+func (b *Bell) pooled() bool {
+	mode := b.db.Config().ConnConfig.DefaultQueryExecMode
+	return b.listenURL == "" && mode != pgx.QueryExecModeCacheStatement
+}
+
+// listen keeps a connection that hears, unless there can be none. Of all ways to fail, only one is likely to
 // last: a new connection, by the pool's own way, to which nothing comes.
 func (b *Bell) listen(ctx context.Context, heard func(Bulletin)) {
+	if b.pooled() {
+		b.log.InfoContext(ctx, "other instances are not heard behind a transaction pooler without a URL to listen at, polling does all")
+		return
+	}
 	for failures := 1; ctx.Err() == nil; failures++ {
 		err := b.listenOnce(ctx, heard)
 		heardBefore := b.hears.Swap(false)

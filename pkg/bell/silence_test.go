@@ -157,11 +157,20 @@ func TestDeafnessIsTriedAgain(t *testing.T) {
 	changed(t, heard, "when another one rings")
 }
 
-// Behind a transaction pooler nobody hears, and everybody can ring.
+// Behind a transaction pooler nobody hears, and everybody can ring. Where the URL says
+// that there is one, nobody tries: a LISTEN would stay behind in a session that others
+// get, with notifications that nobody reads.
 func TestBehindATransactionPooler(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
 	deaf, nothing := hasty(t, db, db.Pooled(t, db.CatalogURL))
+	gaveUp := make(chan struct{})
+	go func() { deaf.listen(t.Context(), nil); close(gaveUp) }()
+	select {
+	case <-gaveUp:
+	case <-time.After(patience):
+		t.Error("it tries to listen")
+	}
 	if err := deaf.listenOnce(t.Context(), nil); err != errDeaf { //nolint:errorlint // not wrapped
 		t.Errorf("%v, want errDeaf", err)
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/database"
 	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/page"
 	"example.com/lockstep/internal/problem"
@@ -90,14 +91,19 @@ func newWaiters(limit int, db *pgxpool.Pool, b *bell.Bell) *consistency.Waiters 
 
 // Service answers reads of what projector writes.
 type Service struct {
+	db        *pgxpool.Pool
+	writer    *database.Writer // of what lists have brought forward
 	projector *Projector
 	reader    *fresh.Reader
 	searches  searches
 }
 
-// NewService returns the reads of what p writes.
-func NewService(p *Projector) *Service {
-	return &Service{projector: p, reader: fresh.NewReader(p.waiters), searches: newSearches(p.db.Config().MaxConns)}
+// NewService returns the reads of what p writes, on db.
+func NewService(db *pgxpool.Pool, p *Projector) *Service {
+	return &Service{
+		db: db, writer: database.NewWriter(db), projector: p,
+		reader: fresh.NewReader(p.waiters), searches: newSearches(db.Config().MaxConns),
+	}
 }
 
 // Read says how fresh an answer must be; of q's token, what names videos counts.
@@ -135,7 +141,7 @@ func (s *Service) Get(ctx context.Context, id uuid.UUID, d fresh.Demand) (Answer
 	d = d.About(id.String())
 	var v Video
 	outcome, err := s.reader.Satisfy(ctx, d, func(ctx context.Context) (fresh.Standing, error) {
-		stored, err := readVideo(ctx, s.projector.db, id)
+		stored, err := readVideo(ctx, s.db, id)
 		v = stored
 		switch {
 		case v.Version == 0 && (len(d.Wanted()) > 0 || d.FullyConsistent()):
@@ -189,12 +195,12 @@ func (s *Service) List(ctx context.Context, q Query, d fresh.Demand) (Page, erro
 	var videos []Video
 	look := func(ctx context.Context, wanted []consistency.Position) (reached int, err error) {
 		err = s.searches.do(ctx, q, func(ctx context.Context) (err error) {
-			videos, reached, err = listVideos(ctx, s.projector.db, q, before, wanted)
+			videos, reached, err = listVideos(ctx, s.db, q, before, wanted)
 			return err
 		})
 		return reached, err
 	}
-	outcome, stale, err := s.projector.videos.List(ctx, s.reader, d, look)
+	outcome, stale, err := s.projector.videos.List(ctx, s.reader, s.writer, d, look)
 	if err != nil {
 		return Page{}, err
 	}

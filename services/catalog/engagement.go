@@ -81,10 +81,10 @@ func (s *Service) ListEngagements(ctx context.Context, q EngagementQuery, d fres
 	d = d.Only(func(id string) bool { return strings.HasPrefix(id, filter+":") })
 	var found []Engagement
 	look := func(ctx context.Context, wanted []consistency.Position) (reached int, err error) {
-		found, reached, err = listEngagements(ctx, s.projector.db, user, before, q.PageSize+1, wanted)
+		found, reached, err = listEngagements(ctx, s.db, user, before, q.PageSize+1, wanted)
 		return reached, err
 	}
-	outcome, stale, err := s.projector.engagements.List(ctx, s.reader, d, look)
+	outcome, stale, err := s.projector.engagements.List(ctx, s.reader, s.writer, d, look)
 	if err != nil {
 		return EngagementPage{}, err
 	}

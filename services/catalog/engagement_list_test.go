@@ -118,7 +118,7 @@ func TestEngagementListModes(t *testing.T) {
 		"at least as fresh, else stale": {fresh.Request{Token: l.token(2), StaleIfError: true}, behind, ""},
 		"another user's":                {fresh.Request{Token: newLike().token(2)}, nil, ""},
 	} {
-		f.service = NewService(f.projector) // its circuit has seen nothing
+		f.service = NewService(f.pool, f.projector) // its circuit has seen nothing
 		p, err := f.likes(t, l.user, tc.ask)
 		if tc.reason != "" {
 			wantProblem(t, err, problem.From(err).Code, tc.reason)

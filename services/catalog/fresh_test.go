@@ -10,14 +10,18 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/replica"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
+	catalogv1 "example.com/lockstep/proto/catalog/v1"
 )
 
 // What a reader prefers decides what an old projection, with an owner that is away,
@@ -72,7 +76,7 @@ func TestModes(t *testing.T) {
 	} {
 		for fault, want := range map[error]want{nil: tc.here, status.Error(codes.Unavailable, "away"): tc.away} {
 			f.peer.fails(fault)
-			f.service = NewService(f.projector) // its circuit has seen nothing
+			f.service = NewService(f.pool, f.projector) // its circuit has seen nothing
 			a, err := f.service.Get(t.Context(), id, demandOf(t, tc.ask))
 			if want.reason != "" {
 				wantProblem(t, err, problem.From(err).Code, want.reason)
@@ -94,7 +98,7 @@ func TestModes(t *testing.T) {
 		t.Errorf("nothing said about what the token demands: %v", p.Extra)
 	}
 	f.peer.fails(nil)
-	f.service = NewService(f.projector)
+	f.service = NewService(f.pool, f.projector)
 	_, err = f.service.Get(t.Context(), unknown, demandOf(t, fresh.Request{Mode: consistency.FullyConsistent}))
 	wantProblem(t, err, problem.CodeNotFound, "VIDEO_NOT_FOUND")
 }
@@ -120,12 +124,12 @@ func TestListIsAsFreshAsAllThatItsTokenNames(t *testing.T) {
 
 	f.peer.has(ownersVideo(behind, 2, "b2"))
 	_, err = f.service.List(t.Context(), Query{}, demandOf(t, session))
-	wantProblem(t, err, problem.CodeAhead, "TOKEN_AHEAD") // the owner lacks one of the two
+	wantProblem(t, err, problem.CodeAhead, "TOKEN_AHEAD") // the owner lacks one of the two: neither is written
 
 	session.Mode = consistency.MinimizeLatency
 	p, err = f.service.List(t.Context(), Query{}, demandOf(t, session))
-	wantTitles(p, err, SourceProjection, "b2", "a")
-	if diff := cmp.Diff([]fresh.Lag{{ID: missing.String(), AtLeast: 3}}, p.Stale); diff != "" {
+	wantTitles(p, err, SourceProjection, "b", "a")
+	if diff := cmp.Diff([]fresh.Lag{{ID: behind.String(), Version: 1, AtLeast: 2}, {ID: missing.String(), AtLeast: 3}}, p.Stale); diff != "" {
 		t.Errorf("stale (-want +got):\n%s", diff)
 	}
 	session.Mode = ""
@@ -282,4 +286,62 @@ func TestAClientThatHangsUpFreesItsWaiter(t *testing.T) {
 		r := call(t, addr, "GET /v1/videos/"+id.String(), "Consistency-Token: "+token(id, 1), "Prefer: wait=1")
 		return r.status == http.StatusConflict // it waited, and then the owner was asked
 	})
+}
+
+// A forged token costs the owner one question, however many aggregates it names, over
+// either protocol. A question about many is one of the circuit's.
+func TestAForgedTokenCostsTheOwnerOneRead(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	addr := f.listen(t)
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	client, user := catalogv1.NewCatalogServiceClient(conn), newVideoID().String()
+	var videos, likes []consistency.Position
+	for range consistency.MaxPositions {
+		id := newVideoID()
+		videos = append(videos, position(id, 7))
+		likes = append(likes, consistency.Position{AggregateType: "engagement", AggregateID: user + ":" + id.String(), Epoch: 1, Version: 7})
+	}
+	id := videos[0].AggregateID
+	rest := func(path, token string) func() bool {
+		return func() bool {
+			r := call(t, addr, "GET "+path, "Consistency-Token: "+token, "Prefer: wait=0")
+			return r.status == http.StatusConflict
+		}
+	}
+	ahead := func(err error) bool { return problem.ReasonOf(err) == "TOKEN_AHEAD" }
+	now := durationpb.New(0)
+	for name, forged := range map[string]func() bool{
+		"a video over REST":       rest("/v1/videos/"+id, tokenOf(videos...)),
+		"a list over REST":        rest("/v1/videos", tokenOf(videos...)),
+		"a search over REST":      rest("/v1/videos?q=x", tokenOf(videos...)),
+		"a user's list over REST": rest("/v1/users/"+user+"/engagements", tokenOf(likes...)),
+		"a video over gRPC": func() bool {
+			_, err := client.GetVideo(t.Context(), &catalogv1.GetVideoRequest{VideoId: id, AtLeastAsFresh: tokenOf(videos...), Wait: now})
+			return ahead(err)
+		},
+		"a list over gRPC": func() bool {
+			_, err := client.ListVideos(t.Context(), &catalogv1.ListVideosRequest{AtLeastAsFresh: tokenOf(videos...), Wait: now})
+			return ahead(err)
+		},
+		"a user's list over gRPC": func() bool {
+			_, err := client.ListUserEngagements(t.Context(),
+				&catalogv1.ListUserEngagementsRequest{UserId: user, AtLeastAsFresh: tokenOf(likes...), Wait: now})
+			return ahead(err)
+		},
+	} {
+		if !forged() {
+			t.Errorf("%s: not answered that it is ahead", name)
+		}
+		if n := len(f.peer.asked); n != 1 {
+			t.Errorf("%s: the owner was asked %d times", name, n)
+		}
+		for len(f.peer.asked) > 0 {
+			<-f.peer.asked
+		}
+	}
 }

@@ -47,6 +47,7 @@ func (l *looks) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)
 // fixture is a catalog on a database of its own, beside a peer.
 type fixture struct {
 	pool      *pgxpool.Pool
+	admin     *pgxpool.Pool
 	looks     *looks
 	peer      *peer
 	owner     *grpc.ClientConn
@@ -63,13 +64,15 @@ func setUp(t testing.TB) *fixture {
 
 func setUpWith(t testing.TB, waiters int) *fixture {
 	t.Helper()
-	opened, err := database.Open(t.Context(), pgtest.New(t).CatalogURL)
+	pg := pgtest.New(t)
+	opened, err := database.Open(t.Context(), pg.CatalogURL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg := opened.Config()
 	opened.Close()
 	f := &fixture{
+		admin: pg.Pool(t, pg.Admin),
 		looks: &looks{},
 		peer:  newPeer(),
 	}
@@ -108,7 +111,7 @@ func (f *fixture) wait(t testing.TB, limit int, owner *grpc.ClientConn) {
 		<-ran
 	})
 	f.projector = NewProjector(f.pool, owner, f.waiters, quiet())
-	f.service = NewService(f.projector)
+	f.service = NewService(f.pool, f.projector)
 }
 
 // beside is another instance on f's database. Both hear each other.

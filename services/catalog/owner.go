@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -22,36 +23,62 @@ type owner struct {
 
 // video is the Ask of videos.
 func (o owner) video(ctx context.Context, id string, timeout time.Duration) (a replica.Answer[Video], err error) {
-	videoID, err := parseID(id)
-	if err != nil {
+	if _, err := parseID(id); err != nil {
 		return a, fmt.Errorf("%w: %w", replica.ErrUnknown, err)
 	}
 	resp, err := replica.Ask(ctx, timeout, o.videos.GetVideo, &videov1.GetVideoRequest{VideoId: id, IncludeDeleted: true})
 	if err != nil {
 		return a, fmt.Errorf("video %s: %w", id, err)
 	}
-	p := resp.GetVideo()
+	a.Row, err = ownedVideo(resp.GetVideo(), id)
+	a.AsOf = asOf(resp)
+	return a, err
+}
+
+// videosNamed is the AskAll of videos.
+func (o owner) videosNamed(ctx context.Context, ids []string, timeout time.Duration) (videos []Video, at time.Time, err error) {
+	resp, err := replica.Ask(ctx, timeout, o.videos.GetVideos, &videov1.GetVideosRequest{VideoIds: ids})
+	if err != nil {
+		return nil, at, fmt.Errorf("videos: %w", err)
+	}
+	for _, p := range resp.GetVideos() {
+		if !slices.Contains(ids, p.GetVideoId()) {
+			return nil, at, fmt.Errorf("%w: got video %q, which was not asked for", fresh.ErrOwnerAway, p.GetVideoId())
+		}
+		v, err := ownedVideo(p, p.GetVideoId())
+		if err != nil {
+			return nil, at, err
+		}
+		videos = append(videos, v)
+	}
+	return videos, asOf(resp), nil
+}
+
+// ownedVideo is what the owner has answered about the video called id.
+func ownedVideo(p *videov1.Video, id string) (Video, error) {
 	if p.GetVideoId() != id || p.GetVersion() < 1 || p.GetEpoch() < 1 {
-		return a, fmt.Errorf("%w: asked for video %s, got %q version %d epoch %d",
+		return Video{}, fmt.Errorf("%w: asked for video %s, got %q version %d epoch %d",
 			fresh.ErrOwnerAway, id, p.GetVideoId(), p.GetVersion(), p.GetEpoch())
+	}
+	videoID, err := parseID(id)
+	if err != nil {
+		return Video{}, fmt.Errorf("%w: video_id: %w", fresh.ErrOwnerAway, err)
 	}
 	uploader, err := parseID(p.GetUploaderId())
 	if err != nil {
-		return a, fmt.Errorf("%w: uploader_id: %w", fresh.ErrOwnerAway, err)
+		return Video{}, fmt.Errorf("%w: uploader_id: %w", fresh.ErrOwnerAway, err)
 	}
 	last, err := lastEvent(p.GetLastEventId())
 	if err != nil {
-		return a, err
+		return Video{}, err
 	}
-	a.AsOf = asOf(resp)
-	a.Row = Video{
+	return Video{
 		ID: videoID, UploaderID: uploader, Title: p.GetTitle(), Description: p.GetDescription(),
 		DurationSeconds: p.GetDurationSeconds(), PublishedAt: pbtime.Time(p.GetPublishedAt()),
 		Version: p.GetVersion(), Epoch: p.GetEpoch(),
 		CreatedAt: pbtime.Time(p.GetCreatedAt()), UpdatedAt: p.GetUpdatedAt().AsTime(), DeletedAt: pbtime.Time(p.GetDeletedAt()),
 		LastEventID: last,
-	}
-	return a, nil
+	}, nil
 }
 
 // engagement is the Ask of engagements.
@@ -65,23 +92,52 @@ func (o owner) engagement(ctx context.Context, id string, timeout time.Duration)
 	if err != nil {
 		return a, fmt.Errorf("engagement %s: %w", id, err)
 	}
-	p := resp.GetEngagement()
+	a.Row, err = ownedEngagement(resp.GetEngagement(), user, video)
+	a.AsOf = asOf(resp)
+	return a, err
+}
+
+// engagementsNamed is the AskAll of engagements. They are one user's, as all that a
+// list wants.
+func (o owner) engagementsNamed(ctx context.Context, ids []string, timeout time.Duration) (found []Engagement, at time.Time, err error) {
+	users, videos := pairs(ids)
+	resp, err := replica.Ask(ctx, timeout, o.engagements.GetEngagements,
+		&videov1.GetEngagementsRequest{UserId: users[0], VideoIds: videos})
+	if err != nil {
+		return nil, at, fmt.Errorf("engagements: %w", err)
+	}
+	for _, p := range resp.GetEngagements() {
+		id := p.GetUserId() + ":" + p.GetVideoId()
+		user, video, err := parseEngagementID(id)
+		if err != nil || !slices.Contains(ids, id) {
+			return nil, at, fmt.Errorf("%w: got engagement %q, which was not asked for", fresh.ErrOwnerAway, id)
+		}
+		e, err := ownedEngagement(p, user, video)
+		if err != nil {
+			return nil, at, err
+		}
+		found = append(found, e)
+	}
+	return found, asOf(resp), nil
+}
+
+// ownedEngagement is what the owner has answered about a user's engagement with a video.
+func ownedEngagement(p *videov1.Engagement, user, video uuid.UUID) (Engagement, error) {
+	id := engagementID(user, video)
 	if p.GetUserId()+":"+p.GetVideoId() != id || p.GetVersion() < 1 || p.GetEpoch() < 1 {
-		return a, fmt.Errorf("%w: asked for engagement %s, got %q of %q version %d epoch %d",
+		return Engagement{}, fmt.Errorf("%w: asked for engagement %s, got %q of %q version %d epoch %d",
 			fresh.ErrOwnerAway, id, p.GetVideoId(), p.GetUserId(), p.GetVersion(), p.GetEpoch())
 	}
 	last, err := lastEvent(p.GetLastEventId())
 	if err != nil {
-		return a, err
+		return Engagement{}, err
 	}
-	a.AsOf = asOf(resp)
-	a.Row = Engagement{
+	return Engagement{
 		UserID: user, VideoID: video, Liked: p.GetLiked(), Bookmarked: p.GetBookmarked(), WatchedSeconds: p.GetWatchedSeconds(),
 		Version: p.GetVersion(), Epoch: p.GetEpoch(),
 		CreatedAt: pbtime.Time(p.GetCreatedAt()), UpdatedAt: p.GetUpdatedAt().AsTime(), DeletedAt: pbtime.Time(p.GetDeletedAt()),
 		LastEventID: last,
-	}
-	return a, nil
+	}, nil
 }
 
 // lastEvent reads a last_event_id; an owner that does not know it says nothing.

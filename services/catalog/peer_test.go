@@ -42,6 +42,32 @@ func (p *peer) GetVideo(ctx context.Context, req *videov1.GetVideoRequest) (*vid
 	return &videov1.GetVideoResponse{Video: v}, err
 }
 
+func (p *peer) GetVideos(ctx context.Context, req *videov1.GetVideosRequest) (*videov1.GetVideosResponse, error) {
+	resp := &videov1.GetVideosResponse{}
+	err := p.answer(ctx, func() bool {
+		for _, id := range req.GetVideoIds() {
+			if v := p.videos[id]; v != nil {
+				resp.Videos = append(resp.Videos, v)
+			}
+		}
+		return false
+	})
+	return resp, err
+}
+
+func (p *peer) GetEngagements(ctx context.Context, req *videov1.GetEngagementsRequest) (*videov1.GetEngagementsResponse, error) {
+	resp := &videov1.GetEngagementsResponse{}
+	err := p.answer(ctx, func() bool {
+		for _, id := range req.GetVideoIds() {
+			if e := p.likes[req.GetUserId()+":"+id]; e != nil {
+				resp.Engagements = append(resp.Engagements, e)
+			}
+		}
+		return false
+	})
+	return resp, err
+}
+
 func (p *peer) GetEngagement(ctx context.Context, req *videov1.GetEngagementRequest) (*videov1.GetEngagementResponse, error) {
 	var e *videov1.Engagement
 	err := p.answer(ctx, func() bool {

@@ -17,7 +17,6 @@ import (
 // owner where events are missing. After its own commits it wakes the waiters;
 // after events that is up to the consumer, who commits those.
 type Projector struct {
-	db          *pgxpool.Pool
 	waiters     *consistency.Waiters
 	videos      replica.Table[Video]
 	engagements replica.Table[Engagement]
@@ -29,14 +28,14 @@ func NewProjector(db *pgxpool.Pool, conn *grpc.ClientConn, waiters *consistency.
 	o := owner{videov1.NewVideoServiceClient(conn), videov1.NewEngagementServiceClient(conn)}
 	look := lookAt(db)
 	return &Projector{
-		db: db, waiters: waiters,
+		waiters: waiters,
 		videos: replica.Table[Video]{
-			DB: db, Type: aggregateType, Rows: rows, Decode: decode, Snapshot: snapshot, Ask: o.video, Look: look, Waiters: waiters,
-			Log: log,
+			DB: db, Type: aggregateType, Rows: rows, Decode: decode, Snapshot: snapshot, Ask: o.video, AskAll: o.videosNamed,
+			Look: look, Waiters: waiters, Log: log,
 		},
 		engagements: replica.Table[Engagement]{
 			DB: db, Type: engagementType, Rows: engagementRows, Decode: decodeEngagement, Snapshot: engagementSnapshot,
-			Ask: o.engagement, Look: look, Waiters: waiters, Log: log,
+			Ask: o.engagement, AskAll: o.engagementsNamed, Look: look, Waiters: waiters, Log: log,
 		},
 	}
 }

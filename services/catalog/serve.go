@@ -64,6 +64,16 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 		return err
 	}
 	defer pool.Close()
+	background, err := database.Reserve(ctx, cfg.DatabaseURL, database.LoopConns)
+	if err != nil {
+		return err
+	}
+	defer background.Close()
+	probe, err := database.Reserve(ctx, cfg.DatabaseURL, database.ProbeConns)
+	if err != nil {
+		return err
+	}
+	defer probe.Close()
 	client, err := broker.NewClient(ctx, cfg.Project, broker.Options{Endpoint: cfg.PubSubEndpoint})
 	if err != nil {
 		return err
@@ -75,13 +85,13 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	}
 	defer owner.Close()
 
-	health := serve.NewHealth(log, database.Ready(pool, migrations.Catalog))
-	waiters := NewWaiters(pool, cfg.ListenURL, log)
-	projector := NewProjector(pool, owner, waiters, log)
+	health := serve.NewHealth(log, database.Ready(probe, migrations.Catalog))
+	waiters := NewWaiters(background, cfg.ListenURL, log)
+	projector := NewProjector(background, owner, waiters, log)
 	watching := health.Register("waiters")
 	loops := []func(context.Context) error{func(ctx context.Context) error { return waiters.Run(ctx, log, watching) }}
 	for loop, subscription := range map[string]string{"consumer": Subscription, "engagement consumer": EngagementSubscription} {
-		consumer, err := inbox.NewConsumer(pool, client, subscription, projector.Handler(), log, health.Register(loop))
+		consumer, err := inbox.NewConsumer(background, client, subscription, projector.Handler(), log, health.Register(loop))
 		if err != nil {
 			return err
 		}
@@ -89,7 +99,7 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	}
 
 	defer context.AfterFunc(ctx, waiters.Drain)()
-	service := NewService(projector)
+	service := NewService(pool, projector)
 	rpc := newGRPC(service, log)
 	if cfg.Reflection {
 		rpc.Reflect()

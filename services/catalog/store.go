@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -56,20 +57,20 @@ func readPositions(ctx context.Context, db *pgxpool.Pool, wanted []consistency.P
 	var found []consistency.Position
 	query := func(sql string, args ...any) error {
 		rows, _ := db.Query(ctx, sql, args...)
-		some, err := pgx.CollectRows(rows, pgx.RowToStructByPos[consistency.Position])
+		some, err := pgx.CollectRows(rows, pgx.RowToStructByName[consistency.Position])
 		found = append(found, some...)
 		return err
 	}
 	var err error
 	if videos := ids[aggregateType]; len(videos) > 0 {
 		err = query(`
-			SELECT $2::text, video_id::text, epoch, version
+			SELECT $2::text AS aggregate_type, video_id::text AS aggregate_id, epoch, version
 			  FROM video_projection WHERE video_id = ANY($1::uuid[])`, videos, aggregateType)
 	}
 	if engagements := ids[engagementType]; len(engagements) > 0 && err == nil {
 		users, videos := pairs(engagements)
 		err = query(`
-			SELECT $3::text, concat(user_id, ':', video_id), epoch, version
+			SELECT $3::text AS aggregate_type, concat(user_id, ':', video_id) AS aggregate_id, epoch, version
 			  FROM unnest($1::uuid[], $2::uuid[]) AS wanted (user_id, video_id)
 			  JOIN video_user_engagements_projection USING (user_id, video_id)`, users, videos, engagementType)
 	}
@@ -152,29 +153,64 @@ func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID
 		ids, epochs, versions := unzip(wanted)
 		n := len(args)
 		args = append(args, ids, epochs, versions)
-		sql = withReached(sql, `'00000000-0000-0000-0000-000000000000', NULL, '', '', 0, NULL, reached, 0, NULL, 'epoch', NULL`, n+1,
-			"video_projection p ON p.video_id = w.id")
+		sql = withReached(sql, n+1, "video_projection p ON p.video_id = w.id")
 	}
-	rows, _ := db.Query(ctx, sql, args...)
-	videos, err = pgx.CollectRows(rows, scanVideo)
+	videos, reached, err = listed(ctx, db, scanVideo, len(wanted) > 0, sql, args)
 	if err != nil {
 		return nil, 0, fmt.Errorf("list videos: %w", err)
-	}
-	if len(wanted) > 0 {
-		last := len(videos) - 1
-		videos, reached = videos[:last], int(videos[last].Version)
 	}
 	return videos, reached, nil
 }
 
-// withReached adds a last row to a page of videos or engagements, which is none: the
-// column reached of it counts the wanted positions, in the arrays from $n on, that
-// are reached by the rows that they are joined with.
-func withReached(page, last string, n int, joined string) string {
-	return fmt.Sprintf(`(%s) UNION ALL
-		(SELECT %s FROM (SELECT count(*) AS reached FROM unnest($%d::uuid[], $%d::bigint[], $%d::bigint[]) AS w (id, epoch, version)
-		    JOIN %s AND (p.epoch, p.version) >= (w.epoch, w.version)) AS at)
-		ORDER BY video_id DESC`, page, last, n, n+1, n+2, joined)
+// withReached puts the column reached in front of a page: how many of the wanted
+// positions, in the arrays from $n on, are reached by the rows that they are joined
+// with. Being one statement, it sees both in one snapshot. An empty page is a row
+// without an item.
+func withReached(page string, n int, joined string) string {
+	return fmt.Sprintf(`
+		SELECT reached, item.*
+		  FROM (SELECT count(*) AS reached FROM unnest($%d::uuid[], $%d::bigint[], $%d::bigint[]) AS w (id, epoch, version)
+		          JOIN %s AND (p.epoch, p.version) >= (w.epoch, w.version)) AS at
+		  LEFT JOIN (%s) AS item ON true
+		 ORDER BY item.video_id DESC`, n, n+1, n+2, joined, page)
+}
+
+// listed runs the statement of a page, withReached or without.
+func listed[T any](ctx context.Context, db *pgxpool.Pool, scan pgx.RowToFunc[T], counted bool, sql string, args []any,
+) (items []T, reached int, err error) {
+	rows, _ := db.Query(ctx, sql, args...)
+	if !counted {
+		items, err = pgx.CollectRows(rows, scan)
+		return items, 0, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		first := make([]any, len(rows.FieldDescriptions())) // and nothing else
+		first[0] = &reached
+		if err := rows.Scan(first...); err != nil {
+			return nil, 0, err
+		}
+		if rows.RawValues()[1] == nil {
+			break // no key, no item
+		}
+		item, err := scan(behindReached{rows})
+		if err != nil {
+			return nil, 0, err
+		}
+		items = append(items, item)
+	}
+	return items, reached, rows.Err()
+}
+
+// behindReached is a row without its first column.
+type behindReached struct{ pgx.CollectableRow }
+
+func (r behindReached) FieldDescriptions() []pgconn.FieldDescription {
+	return r.CollectableRow.FieldDescriptions()[1:]
+}
+
+func (r behindReached) Scan(into ...any) error {
+	return r.CollectableRow.Scan(append([]any{nil}, into...)...)
 }
 
 const engagementColumns = `user_id, video_id, liked, bookmarked, watched_seconds, version, epoch, created_at, updated_at, deleted_at`
@@ -229,17 +265,11 @@ func listEngagements(ctx context.Context, db *pgxpool.Pool, user, before uuid.UU
 		ids, epochs, versions := unzip(wanted)
 		_, videos := pairs(ids)
 		args = append(args, videos, epochs, versions)
-		sql = withReached(sql, `$1, '00000000-0000-0000-0000-000000000000', false, false, 0, reached, 0, NULL, 'epoch', NULL`, 4,
-			"video_user_engagements_projection p ON p.user_id = $1 AND p.video_id = w.id")
+		sql = withReached(sql, 4, "video_user_engagements_projection p ON p.user_id = $1 AND p.video_id = w.id")
 	}
-	rows, _ := db.Query(ctx, sql, args...)
-	found, err = pgx.CollectRows(rows, scanEngagement)
+	found, reached, err = listed(ctx, db, scanEngagement, len(wanted) > 0, sql, args)
 	if err != nil {
 		return nil, 0, fmt.Errorf("list engagements: %w", err)
-	}
-	if len(wanted) > 0 {
-		last := len(found) - 1
-		found, reached = found[:last], int(found[last].Version)
 	}
 	return found, reached, nil
 }

@@ -38,12 +38,12 @@ type Engagement struct {
 // so already, that makes no version and no event. A video that is deleted takes
 // none.
 func (s *Service) PutEngagement(ctx context.Context, to Engagement, w Write) (Answer[Engagement], error) {
-	r, err := w.check("PUT "+to.path(), to, to.faults())
+	r, err := w.check("PUT "+to.path(), to.given(), to.faults())
 	if err != nil {
 		return Answer[Engagement]{}, err
 	}
 	var v *Video
-	return change(ctx, s, r, lockEngagement(to.UserID, to.VideoID, &v), writeEngagement, func(e *Engagement) ([]eventing.Event, error) {
+	return change(ctx, s, r, engagementID(to.UserID, to.VideoID), lockEngagement(to.UserID, to.VideoID, &v), writeEngagement, func(e *Engagement) ([]eventing.Event, error) {
 		if err := v.expect(0); err != nil {
 			return nil, err
 		}
@@ -69,11 +69,11 @@ func (s *Service) PutEngagement(ctx context.Context, to Engagement, w Write) (An
 // video: what somebody has said can be taken back.
 func (s *Service) DeleteEngagement(ctx context.Context, user, video uuid.UUID, w Write) (Answer[Engagement], error) {
 	name := Engagement{UserID: user, VideoID: video}
-	r, err := w.check("DELETE "+name.path(), nil, name.faults())
+	r, err := w.check("DELETE "+name.path(), name.given(), name.faults())
 	if err != nil {
 		return Answer[Engagement]{}, err
 	}
-	return change(ctx, s, r, lockEngagement(user, video, nil), writeEngagement, func(e *Engagement) ([]eventing.Event, error) {
+	return change(ctx, s, r, engagementID(user, video), lockEngagement(user, video, nil), writeEngagement, func(e *Engagement) ([]eventing.Event, error) {
 		if err := e.expect(w.IfVersion); err != nil {
 			return nil, err
 		}
@@ -106,6 +106,19 @@ func (s *Service) GetEngagementAsOf(ctx context.Context, user, video uuid.UUID, 
 		}
 	}
 	return *e, asOf, nil
+}
+
+// GetEngagements returns those of a user's engagements with the named videos that are
+// or were, as they are now, with a time as in GetAsOf.
+func (s *Service) GetEngagements(ctx context.Context, user uuid.UUID, videos []string) ([]Engagement, *time.Time, error) {
+	if err := checkIDs(videos); err != nil {
+		return nil, nil, err
+	}
+	found, asOf, err := selectEngagementsWith(ctx, s.db, user, videos)
+	if err != nil {
+		return nil, nil, fmt.Errorf("get engagements: %w", err)
+	}
+	return found, asOf, nil
 }
 
 // EngagementFilter says which engagements a list holds.
@@ -147,6 +160,11 @@ func (e *Engagement) expect(version int64) error {
 
 func (e Engagement) same(as Engagement) bool {
 	return e.Liked == as.Liked && e.Bookmarked == as.Bookmarked && e.WatchedSeconds == as.WatchedSeconds
+}
+
+// given is what a caller has said, as REST names it.
+func (e Engagement) given() map[string]any {
+	return given(map[string]any{"liked": e.Liked, "bookmarked": e.Bookmarked, "watched_seconds": e.WatchedSeconds})
 }
 
 func (e Engagement) faults() (f problem.Faults) {

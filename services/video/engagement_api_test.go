@@ -225,3 +225,45 @@ func TestHostileEngagementsOverGRPC(t *testing.T) {
 		t.Errorf("rows %+v became %+v", before, after)
 	}
 }
+
+// A consumer reads many in one call: tombstones are among them, and what never was is
+// left out.
+func TestReadsOfMany(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	here, gone, user := a.create(), a.create(), uuid.NewString()
+	for _, v := range []Video{here, gone} {
+		a.call("PUT", "/v1/users/"+user+"/engagements/"+v.ID.String(), `{"liked": true}`)
+	}
+	a.call("DELETE", "/v1/users/"+user+"/engagements/"+gone.ID.String(), nil)
+	a.call("DELETE", path(gone), nil)
+	ids := []string{uuid.NewString(), here.ID.String(), gone.ID.String(), here.ID.String()}
+	videos, err := a.rpc.GetVideos(t.Context(), &videov1.GetVideosRequest{VideoIds: ids})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range videos.GetVideos() {
+		if deleted := v.GetVideoId() == gone.ID.String(); deleted != (v.DeletedAt != nil) || v.GetEpoch() == 0 || v.GetVersion() == 0 {
+			t.Errorf("%v", v)
+		}
+	}
+	likes, err := a.engage.GetEngagements(t.Context(), &videov1.GetEngagementsRequest{UserId: user, VideoIds: ids})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range likes.GetEngagements() {
+		if deleted := e.GetVideoId() == gone.ID.String(); deleted != (e.DeletedAt != nil) || e.GetUserId() != user {
+			t.Errorf("%v", e)
+		}
+	}
+	if len(videos.GetVideos()) != 2 || len(likes.GetEngagements()) != 2 {
+		t.Errorf("%d videos, %d engagements, want 2 and 2", len(videos.GetVideos()), len(likes.GetEngagements()))
+	}
+	for name, ids := range map[string][]string{"none": nil, "no id": {"x"}, "too many": slices.Repeat(ids[:1], 33)} {
+		_, err := a.rpc.GetVideos(t.Context(), &videov1.GetVideosRequest{VideoIds: ids})
+		_, err2 := a.engage.GetEngagements(t.Context(), &videov1.GetEngagementsRequest{UserId: user, VideoIds: ids})
+		if status.Code(err) != codes.InvalidArgument || status.Code(err2) != codes.InvalidArgument {
+			t.Errorf("%s: %v, %v", name, err, err2)
+		}
+	}
+}

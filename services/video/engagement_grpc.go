@@ -59,6 +59,25 @@ func (g engagementServer) GetEngagement(ctx context.Context, req *videov1.GetEng
 	return &videov1.GetEngagementResponse{Engagement: e.read(), AsOf: pbtime.Proto(asOf)}, nil
 }
 
+func (g engagementServer) GetEngagements(
+	ctx context.Context, req *videov1.GetEngagementsRequest,
+) (*videov1.GetEngagementsResponse, error) {
+	var bad problem.Faults
+	user := bad.UUID("user_id", req.GetUserId())
+	if err := bad.Err(); err != nil {
+		return nil, err
+	}
+	found, asOf, err := g.service.GetEngagements(ctx, user, req.GetVideoIds())
+	if err != nil {
+		return nil, err
+	}
+	resp := &videov1.GetEngagementsResponse{AsOf: pbtime.Proto(asOf)}
+	for _, e := range found {
+		resp.Engagements = append(resp.Engagements, e.read())
+	}
+	return resp, nil
+}
+
 func (g engagementServer) ListEngagements(
 	ctx context.Context, req *videov1.ListEngagementsRequest,
 ) (*videov1.ListEngagementsResponse, error) {

@@ -86,6 +86,18 @@ func (g grpcServer) GetVideo(ctx context.Context, req *videov1.GetVideoRequest) 
 	return &videov1.GetVideoResponse{Video: v.read(), AsOf: pbtime.Proto(asOf)}, nil
 }
 
+func (g grpcServer) GetVideos(ctx context.Context, req *videov1.GetVideosRequest) (*videov1.GetVideosResponse, error) {
+	videos, asOf, err := g.service.GetMany(ctx, req.GetVideoIds())
+	if err != nil {
+		return nil, err
+	}
+	resp := &videov1.GetVideosResponse{AsOf: pbtime.Proto(asOf)}
+	for _, v := range videos {
+		resp.Videos = append(resp.Videos, v.read())
+	}
+	return resp, nil
+}
+
 func (g grpcServer) ListVideos(ctx context.Context, req *videov1.ListVideosRequest) (*videov1.ListVideosResponse, error) {
 	f := Filter{IncludeDeleted: req.GetIncludeDeleted()}
 	if req.GetUploaderId() != "" {

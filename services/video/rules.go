@@ -2,6 +2,9 @@ package video
 
 import (
 	"fmt"
+	"maps"
+	"reflect"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -46,11 +49,24 @@ func (v *Video) set(fields []string, to Video) (changed []string) {
 	return changed
 }
 
-// only is the canonical form of a patch.
-func (v Video) only(fields []string) any {
-	var patch Video
-	patch.set(fields, v)
-	return []any{fields, patch}
+// fields are the named fields of v with their values, as REST names and writes them.
+func (v Video) fields(names ...string) map[string]any {
+	all := map[string]any{
+		"uploader_id": v.UploaderID, "title": v.Title, "description": v.Description, "duration_seconds": v.DurationSeconds,
+		"published_at": nil,
+	}
+	if v.PublishedAt != nil {
+		all["published_at"] = *v.PublishedAt
+	}
+	maps.DeleteFunc(all, func(name string, _ any) bool { return !slices.Contains(names, name) })
+	return all
+}
+
+// given drops from the fields of a new thing what is as if it were not given: a
+// protocol may be unable to tell.
+func given(fields map[string]any) map[string]any {
+	maps.DeleteFunc(fields, func(_ string, value any) bool { return value == nil || reflect.ValueOf(value).IsZero() })
+	return fields
 }
 
 func sameTime(a, b *time.Time) bool {

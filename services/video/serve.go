@@ -65,6 +65,16 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 		return err
 	}
 	defer pool.Close()
+	background, err := database.Reserve(ctx, cfg.DatabaseURL, database.LoopConns)
+	if err != nil {
+		return err
+	}
+	defer background.Close()
+	probe, err := database.Reserve(ctx, cfg.DatabaseURL, database.ProbeConns)
+	if err != nil {
+		return err
+	}
+	defer probe.Close()
 	where := broker.Options{Endpoint: cfg.PubSubEndpoint}
 	client, err := broker.NewClient(ctx, cfg.Project, where)
 	if err != nil {
@@ -73,8 +83,8 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	defer client.Close()
 	where.WarnOfOrder(ctx, log)
 
-	health := serve.NewHealth(log, database.Ready(pool, migrations.Video))
-	relay, err := outbox.NewRelay(pool, client, Topics(cfg.Project), log, health.Register("relay"),
+	health := serve.NewHealth(log, database.Ready(probe, migrations.Video))
+	relay, err := outbox.NewRelay(background, client, Topics(cfg.Project), log, health.Register("relay"),
 		outbox.Options{Retention: cfg.Retention, ListenURL: cfg.ListenURL})
 	if err != nil {
 		return err
@@ -92,6 +102,6 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 
 	log.InfoContext(ctx, "video serves", "addr", lis.Addr().String(), "project", cfg.Project)
 	return server.Run(ctx, lis, relay.Run, func(ctx context.Context) error {
-		return idempotency.Sweep(ctx, pool, log, sweeping)
+		return idempotency.Sweep(ctx, background, log, sweeping)
 	})
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// columns are in the order of Video's fields.
 const columns = `video_id, uploader_id, title, description, duration_seconds, published_at,
 	version, created_at, updated_at, deleted_at, last_event_id`
 
@@ -44,19 +43,25 @@ func lockVideo(id uuid.UUID) func(*pgx.Batch, **Video) {
 // selectVideo returns nil when there never was such a video. All that had committed
 // by asOf is in the answer.
 func selectVideo(ctx context.Context, db *pgxpool.Pool, id uuid.UUID) (v *Video, asOf *time.Time, err error) {
-	return selectAsOf[Video](ctx, db, `SELECT `+columns+` FROM videos WHERE video_id = $1`, id)
+	asOf, err = selectAsOf(ctx, db, one(&v), `SELECT `+columns+` FROM videos WHERE video_id = $1`, id)
+	return v, asOf, err
 }
 
-// selectAsOf reads one row or none, and from when that is: first, so that it is no
-// later than the row's snapshot. On a standby it is how far that has come, if it
-// knows.
-func selectAsOf[T any](ctx context.Context, db *pgxpool.Pool, query string, args ...any) (row *T, asOf *time.Time, err error) {
+// selectAsOf reads rows, and from when they are: first, so that it is no later than
+// their snapshot. On a standby it is how far that has come, if it knows.
+func selectAsOf(ctx context.Context, db *pgxpool.Pool, read func(pgx.Rows) error, query string, args ...any) (asOf *time.Time, err error) {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_xact_replay_timestamp() ELSE clock_timestamp() END`).
 		QueryRow(func(r pgx.Row) error { return r.Scan(&asOf) })
-	b.Queue(query, args...).Query(one(&row))
+	b.Queue(query, args...).Query(read)
 	err = db.SendBatch(ctx, b).Close()
-	return row, asOf, err
+	return asOf, err
+}
+
+// selectVideos leaves out what there never was. asOf is as in selectVideo.
+func selectVideos(ctx context.Context, db *pgxpool.Pool, ids []string) (videos []Video, asOf *time.Time, err error) {
+	asOf, err = selectAsOf(ctx, db, all(&videos), `SELECT `+columns+` FROM videos WHERE video_id = ANY ($1::uuid[])`, ids)
+	return videos, asOf, err
 }
 
 // selectPage returns up to limit videos with ids below before, newest first. A
@@ -73,10 +78,9 @@ func selectPage(ctx context.Context, db *pgxpool.Pool, f Filter, before uuid.UUI
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, pgx.RowToStructByPos[Video])
+	return pgx.CollectRows(rows, pgx.RowToStructByName[Video])
 }
 
-// engagementColumns are in the order of Engagement's fields.
 const engagementColumns = `user_id, video_id, liked, bookmarked, watched_seconds, version, created_at, updated_at, deleted_at,
 	last_event_id`
 
@@ -112,7 +116,16 @@ func writeEngagement(b *pgx.Batch, e Engagement) {
 // selectEngagement returns nil when there never was such an engagement. asOf is as in
 // selectVideo.
 func selectEngagement(ctx context.Context, db *pgxpool.Pool, user, video uuid.UUID) (e *Engagement, asOf *time.Time, err error) {
-	return selectAsOf[Engagement](ctx, db, `SELECT `+engagementColumns+` FROM engagements WHERE user_id = $1 AND video_id = $2`, user, video)
+	asOf, err = selectAsOf(ctx, db, one(&e), `SELECT `+engagementColumns+` FROM engagements WHERE user_id = $1 AND video_id = $2`, user, video)
+	return e, asOf, err
+}
+
+// selectEngagementsWith leaves out what there never was. asOf is as in selectVideo.
+func selectEngagementsWith(ctx context.Context, db *pgxpool.Pool, user uuid.UUID, videos []string,
+) (found []Engagement, asOf *time.Time, err error) {
+	asOf, err = selectAsOf(ctx, db, all(&found),
+		`SELECT `+engagementColumns+` FROM engagements WHERE user_id = $1 AND video_id = ANY ($2::uuid[])`, user, videos)
+	return found, asOf, err
 }
 
 // selectEngagements returns up to limit engagements with names below before, the
@@ -127,13 +140,13 @@ func selectEngagements(ctx context.Context, db *pgxpool.Pool, f EngagementFilter
 		query, args = query+` AND user_id = $4`, append(args, f.UserID)
 	}
 	rows, _ := db.Query(ctx, query+` ORDER BY user_id DESC, video_id DESC LIMIT $3`, args...)
-	return pgx.CollectRows(rows, pgx.RowToStructByPos[Engagement])
+	return pgx.CollectRows(rows, pgx.RowToStructByName[Engagement])
 }
 
 // one reads the only row into found, which it leaves alone where there is none.
 func one[T any](found **T) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
-		row, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[T])
+		row, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[T])
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
 			return nil
@@ -142,5 +155,13 @@ func one[T any](found **T) func(pgx.Rows) error {
 		}
 		*found = &row
 		return nil
+	}
+}
+
+// all collects rows into found.
+func all[T any](found *[]T) func(pgx.Rows) error {
+	return func(rows pgx.Rows) (err error) {
+		*found, err = pgx.CollectRows(rows, pgx.RowToStructByName[T])
+		return err
 	}
 }

@@ -88,14 +88,14 @@ func TestRoundTrips(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"begin", "batch", "commit"}, seen.take()); diff != "" {
+	if diff := cmp.Diff([]string{"begin isolation level read committed", "batch", "commit"}, seen.take()); diff != "" {
 		t.Errorf("create (-want +got):\n%s", diff)
 	}
 	id := created.Is.ID
 	if _, err := s.Update(t.Context(), id, []string{"title"}, Video{Title: "u"}, with("update")); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"begin", "batch", "batch", "commit"}, seen.take()); diff != "" {
+	if diff := cmp.Diff([]string{"begin isolation level read committed", "batch", "batch", "commit"}, seen.take()); diff != "" {
 		t.Errorf("update (-want +got):\n%s", diff)
 	}
 	like := Engagement{UserID: uuid.New(), VideoID: id, Liked: true}
@@ -110,14 +110,14 @@ func TestRoundTrips(t *testing.T) {
 		if _, err := write(with(name)); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff([]string{"begin", "batch", "batch", "commit"}, seen.take()); diff != "" {
+		if diff := cmp.Diff([]string{"begin isolation level read committed", "batch", "batch", "commit"}, seen.take()); diff != "" {
 			t.Errorf("%s of an engagement (-want +got):\n%s", name, diff)
 		}
 	}
 	if _, err := s.Delete(t.Context(), id, "", with("delete")); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"begin", "batch", "batch", "commit"}, seen.take()); diff != "" {
+	if diff := cmp.Diff([]string{"begin isolation level read committed", "batch", "batch", "commit"}, seen.take()); diff != "" {
 		t.Errorf("delete (-want +got):\n%s", diff)
 	}
 }
@@ -132,4 +132,36 @@ func TestSecondEventForAVersionIsRefused(t *testing.T) {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != "23505" {
 		t.Errorf("got %v, want a unique violation", err)
 	}
+}
+
+// A database may begin transactions as it likes: the services are written for read
+// committed, where who has waited for a row sees what its writers have left.
+func TestIsolationIsPinned(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	var name string
+	if err := a.admin.QueryRow(t.Context(), `SELECT current_database()`).Scan(&name); err != nil {
+		t.Fatal(err)
+	}
+	a.exec(`ALTER ROLE video_service IN DATABASE ` + pgx.Identifier{name}.Sanitize() + ` SET default_transaction_isolation = 'repeatable read'`)
+	a.db.Reset()
+	v, user := a.create(), uuid.New()
+	// Two instances: within one, only one request at a time has the row.
+	instances := []*Service{a.service, NewService(a.db, func() {})}
+	var writers sync.WaitGroup
+	for w := range 8 {
+		writers.Go(func() {
+			for n := range 10 {
+				like := Engagement{UserID: user, VideoID: v.ID, WatchedSeconds: int64(100*w + n)}
+				if _, err := instances[w%2].PutEngagement(t.Context(), like, Write{}); err != nil {
+					t.Error(err)
+				}
+				to := Video{DurationSeconds: int64(1000 + 100*w + n)}
+				if _, err := instances[w%2].Update(t.Context(), v.ID, []string{"duration_seconds"}, to, Write{}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	writers.Wait()
 }

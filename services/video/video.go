@@ -26,6 +26,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/database"
 	"example.com/lockstep/internal/idempotency"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing"
@@ -38,9 +39,9 @@ import (
 const writeTimeout = 10 * time.Second
 
 // Video is the row in the store and the JSON of REST; grpc.go and events.go
-// turn it into messages. Times are UTC with microseconds.
+// turn it into messages. Columns find their fields by name. Times are UTC with microseconds.
 type Video struct {
-	ID              uuid.UUID  `json:"video_id"`
+	ID              uuid.UUID  `json:"video_id" db:"video_id"`
 	UploaderID      uuid.UUID  `json:"uploader_id"`
 	Title           string     `json:"title"`
 	Description     string     `json:"description"`
@@ -56,14 +57,15 @@ type Video struct {
 
 // Service is the one writer of videos and engagements. Any number may run on one database.
 type Service struct {
-	db   *pgxpool.Pool
-	wake func()
+	db     *pgxpool.Pool
+	writer *database.Writer
+	wake   func()
 }
 
 // NewService returns a service on the schema that db's search_path finds. wake
 // is called after each commit that left an event in the outbox.
 func NewService(db *pgxpool.Pool, wake func()) *Service {
-	return &Service{db: db, wake: wake}
+	return &Service{db: db, writer: database.NewWriter(db), wake: wake}
 }
 
 // Write is what comes along with a write.
@@ -79,10 +81,11 @@ type Write struct {
 	bad problem.Faults
 }
 
-// check returns the write as its idempotency key knows it, or all that is wrong.
-func (w Write) check(operation string, body any, bad problem.Faults) (idempotency.Request, error) {
+// check returns the write as its idempotency key knows it, or all that is wrong. sent
+// is what the caller has given.
+func (w Write) check(operation string, sent map[string]any, bad problem.Faults) (idempotency.Request, error) {
 	w.bad.Merge(bad)
-	r, err := idempotency.NewRequest(operation, w.Keys, body, &w.bad)
+	r, err := idempotency.NewRequest(operation, w.Keys, sent, &w.bad)
 	if bad := w.bad.Err(); bad != nil {
 		return r, bad
 	}
@@ -98,7 +101,7 @@ type Answer[T any] struct {
 // Create stores v, whose ID, version and times it assigns. Video, event and key
 // take one round trip between BEGIN and COMMIT.
 func (s *Service) Create(ctx context.Context, v Video, w Write) (Answer[Video], error) {
-	r, err := w.check("POST /v1/videos", v, v.faults(append(changeable, "uploader_id")...))
+	r, err := w.check("POST /v1/videos", given(v.fields(append(changeable, "uploader_id")...)), v.faults(append(changeable, "uploader_id")...))
 	if err != nil {
 		return Answer[Video]{}, err
 	}
@@ -110,8 +113,10 @@ func (s *Service) Create(ctx context.Context, v Video, w Write) (Answer[Video], 
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	err = pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+	// Twins of this request are all that it may wait for.
+	err = s.writer.Write(ctx, r.Name(), func(tx pgx.Tx) error {
 		batch := &pgx.Batch{}
+		database.LimitLocks(batch)
 		if err := r.Remember(batch, v); err != nil { // first: a twin of this request waits here
 			return err
 		}
@@ -133,11 +138,11 @@ func (s *Service) Create(ctx context.Context, v Video, w Write) (Answer[Video], 
 // are, it makes no version and no event and answers the video as it is.
 func (s *Service) Update(ctx context.Context, id uuid.UUID, fields []string, to Video, w Write) (Answer[Video], error) {
 	fields = slices.Compact(slices.Sorted(slices.Values(fields)))
-	r, err := w.check("PATCH /v1/videos/"+id.String(), to.only(fields), to.faults(fields...))
+	r, err := w.check("PATCH /v1/videos/"+id.String(), to.fields(fields...), to.faults(fields...))
 	if err != nil {
 		return Answer[Video]{}, err
 	}
-	return change(ctx, s, r, lockVideo(id), updateVideo, func(v *Video) ([]eventing.Event, error) {
+	return change(ctx, s, r, id.String(), lockVideo(id), updateVideo, func(v *Video) ([]eventing.Event, error) {
 		if err := v.expect(w.IfVersion); err != nil {
 			return nil, err
 		}
@@ -155,11 +160,11 @@ func (s *Service) Update(ctx context.Context, id uuid.UUID, fields []string, to 
 func (s *Service) Delete(ctx context.Context, id uuid.UUID, reason string, w Write) (Answer[Video], error) {
 	var bad problem.Faults
 	bad.Line("reason", reason, 0, maxReason)
-	r, err := w.check("DELETE /v1/videos/"+id.String(), reason, bad)
+	r, err := w.check("DELETE /v1/videos/"+id.String(), given(map[string]any{"reason": reason}), bad)
 	if err != nil {
 		return Answer[Video]{}, err
 	}
-	return change(ctx, s, r, lockVideo(id), updateVideo, func(v *Video) ([]eventing.Event, error) {
+	return change(ctx, s, r, id.String(), lockVideo(id), updateVideo, func(v *Video) ([]eventing.Event, error) {
 		if err := v.expect(w.IfVersion); err != nil {
 			return nil, err
 		}
@@ -171,18 +176,19 @@ func (s *Service) Delete(ctx context.Context, id uuid.UUID, reason string, w Wri
 
 // change is the transaction of every write to what may be there: a round trip that
 // locks and reads, decide, a round trip that writes. lock queues the first, write
-// the row of the second. decide gets what lock has read; it moves that on and
-// returns the event that says so, or leaves all as it is.
-func change[T any](ctx context.Context, s *Service, r idempotency.Request,
+// the row of the second; name is what lock locks. decide gets what lock has read; it
+// moves that on and returns the event that says so, or leaves all as it is.
+func change[T any](ctx context.Context, s *Service, r idempotency.Request, name string,
 	lock func(*pgx.Batch, **T), write func(*pgx.Batch, T), decide func(*T) ([]eventing.Event, error),
 ) (a Answer[T], err error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	var events []eventing.Event
-	err = pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+	err = s.writer.Write(ctx, name, func(tx pgx.Tx) error {
 		var row *T
 		var first *idempotency.Stored
 		look := &pgx.Batch{}
+		database.LimitLocks(look)
 		// In this order: whoever waits for the lock sees what its holder has stored.
 		lock(look, &row)
 		r.Recall(look, func(s idempotency.Stored) { first = &s })
@@ -237,6 +243,30 @@ func (s *Service) GetAsOf(ctx context.Context, id uuid.UUID, includeDeleted bool
 		}
 	}
 	return *v, asOf, nil
+}
+
+// GetMany returns those of the named videos that are or were, as they are now, with a
+// time as in GetAsOf.
+func (s *Service) GetMany(ctx context.Context, ids []string) ([]Video, *time.Time, error) {
+	if err := checkIDs(ids); err != nil {
+		return nil, nil, err
+	}
+	videos, asOf, err := selectVideos(ctx, s.db, ids)
+	if err != nil {
+		return nil, nil, fmt.Errorf("get videos: %w", err)
+	}
+	return videos, asOf, nil
+}
+
+// checkIDs blames video_ids unless it is as many UUIDs as a token may name aggregates.
+func checkIDs(ids []string) error {
+	var bad problem.Faults
+	bad.Unless(1 <= len(ids) && len(ids) <= consistency.MaxPositions, "video_ids",
+		fmt.Sprintf("must be 1 to %d ids", consistency.MaxPositions))
+	for _, id := range ids[:min(len(ids), consistency.MaxPositions)] {
+		bad.UUID("video_ids", id)
+	}
+	return bad.Err()
 }
 
 // expect says why nothing more can be done with v, if so: it never was (nil),

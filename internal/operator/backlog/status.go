@@ -89,11 +89,11 @@ func (s *Status) read(ctx context.Context, tx pgx.Tx) error {
 		 GROUP BY 1
 		 ORDER BY parked DESC, reason
 		 LIMIT $1`, maxGroups)
-	if s.ByReason, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Reason]); err != nil {
+	if s.ByReason, err = pgx.CollectRows(rows, pgx.RowToStructByName[Reason]); err != nil {
 		return err
 	}
 	rows, _ = tx.Query(ctx, `
-		SELECT o.aggregate_type, o.aggregate_id, o.id::text, o.version, o.parked_at, coalesce(o.last_error, ''),
+		SELECT o.aggregate_type, o.aggregate_id, o.id::text AS event, o.version, o.parked_at, coalesce(o.last_error, '') AS reason,
 		       (SELECT count(*) FROM outbox n
 		         WHERE n.published_at IS NULL AND n.parked_at IS NULL
 		           AND n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id
@@ -102,7 +102,7 @@ func (s *Status) read(ctx context.Context, tx pgx.Tx) error {
 		 WHERE o.published_at IS NULL AND o.parked_at IS NOT NULL
 		 ORDER BY blocked DESC, o.parked_at, o.id
 		 LIMIT $1`, maxGroups)
-	s.ByAggregate, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Aggregate])
+	s.ByAggregate, err = pgx.CollectRows(rows, pgx.RowToStructByName[Aggregate])
 	return err
 }
 

@@ -48,17 +48,13 @@ func (r Rows[S]) Apply(ctx context.Context, tx pgx.Tx, changes []Change) ([]Outc
 	})
 }
 
-// Adopt brings the row of c to c, which is its owner's state at asOf, by the rule
-// Adopt. The zero asOf is unknown.
-func (r Rows[S]) Adopt(ctx context.Context, tx pgx.Tx, c Change, asOf time.Time) (Outcome, error) {
-	outcomes, err := r.apply(ctx, tx, []Change{c}, func(p Position, c Change) (Outcome, bool) {
+// Adopt brings rows to what their owner had at asOf, one change for each, by the
+// rule Adopt. The changes are ordered by aggregate. The zero asOf is unknown.
+func (r Rows[S]) Adopt(ctx context.Context, tx pgx.Tx, changes []Change, asOf time.Time) ([]Outcome, error) {
+	return r.apply(ctx, tx, changes, func(p Position, c Change) (Outcome, bool) {
 		o := Adopt(p, c, asOf)
 		return o, o == Applied || o == Diverged
 	})
-	if err != nil {
-		return 0, err
-	}
-	return outcomes[0], nil
 }
 
 // rule says what becomes of a change at a position, and whether the row moves.

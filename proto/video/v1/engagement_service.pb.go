@@ -547,6 +547,113 @@ func (x *GetEngagementResponse) GetAsOf() *timestamppb.Timestamp {
 	return nil
 }
 
+type GetEngagementsRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	UserId string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// 1 to 32.
+	VideoIds      []string `protobuf:"bytes,2,rep,name=video_ids,json=videoIds,proto3" json:"video_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetEngagementsRequest) Reset() {
+	*x = GetEngagementsRequest{}
+	mi := &file_video_v1_engagement_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetEngagementsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetEngagementsRequest) ProtoMessage() {}
+
+func (x *GetEngagementsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_video_v1_engagement_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetEngagementsRequest.ProtoReflect.Descriptor instead.
+func (*GetEngagementsRequest) Descriptor() ([]byte, []int) {
+	return file_video_v1_engagement_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *GetEngagementsRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *GetEngagementsRequest) GetVideoIds() []string {
+	if x != nil {
+		return x.VideoIds
+	}
+	return nil
+}
+
+type GetEngagementsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In any order.
+	Engagements []*Engagement `protobuf:"bytes,1,rep,name=engagements,proto3" json:"engagements,omitempty"`
+	// As in GetEngagementResponse.
+	AsOf          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetEngagementsResponse) Reset() {
+	*x = GetEngagementsResponse{}
+	mi := &file_video_v1_engagement_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetEngagementsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetEngagementsResponse) ProtoMessage() {}
+
+func (x *GetEngagementsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_video_v1_engagement_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetEngagementsResponse.ProtoReflect.Descriptor instead.
+func (*GetEngagementsResponse) Descriptor() ([]byte, []int) {
+	return file_video_v1_engagement_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *GetEngagementsResponse) GetEngagements() []*Engagement {
+	if x != nil {
+		return x.Engagements
+	}
+	return nil
+}
+
+func (x *GetEngagementsResponse) GetAsOf() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AsOf
+	}
+	return nil
+}
+
 type ListEngagementsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 0 means 50; at most 200.
@@ -563,7 +670,7 @@ type ListEngagementsRequest struct {
 
 func (x *ListEngagementsRequest) Reset() {
 	*x = ListEngagementsRequest{}
-	mi := &file_video_v1_engagement_service_proto_msgTypes[7]
+	mi := &file_video_v1_engagement_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -575,7 +682,7 @@ func (x *ListEngagementsRequest) String() string {
 func (*ListEngagementsRequest) ProtoMessage() {}
 
 func (x *ListEngagementsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_video_v1_engagement_service_proto_msgTypes[7]
+	mi := &file_video_v1_engagement_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -588,7 +695,7 @@ func (x *ListEngagementsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEngagementsRequest.ProtoReflect.Descriptor instead.
 func (*ListEngagementsRequest) Descriptor() ([]byte, []int) {
-	return file_video_v1_engagement_service_proto_rawDescGZIP(), []int{7}
+	return file_video_v1_engagement_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListEngagementsRequest) GetPageSize() int32 {
@@ -630,7 +737,7 @@ type ListEngagementsResponse struct {
 
 func (x *ListEngagementsResponse) Reset() {
 	*x = ListEngagementsResponse{}
-	mi := &file_video_v1_engagement_service_proto_msgTypes[8]
+	mi := &file_video_v1_engagement_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -642,7 +749,7 @@ func (x *ListEngagementsResponse) String() string {
 func (*ListEngagementsResponse) ProtoMessage() {}
 
 func (x *ListEngagementsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_video_v1_engagement_service_proto_msgTypes[8]
+	mi := &file_video_v1_engagement_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -655,7 +762,7 @@ func (x *ListEngagementsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEngagementsResponse.ProtoReflect.Descriptor instead.
 func (*ListEngagementsResponse) Descriptor() ([]byte, []int) {
-	return file_video_v1_engagement_service_proto_rawDescGZIP(), []int{8}
+	return file_video_v1_engagement_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListEngagementsResponse) GetEngagements() []*Engagement {
@@ -729,6 +836,12 @@ const file_video_v1_engagement_service_proto_rawDesc = "" +
 	"\n" +
 	"engagement\x18\x01 \x01(\v2\x14.video.v1.EngagementR\n" +
 	"engagement\x12/\n" +
+	"\x05as_of\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04asOf\"M\n" +
+	"\x15GetEngagementsRequest\x12\x17\n" +
+	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x1b\n" +
+	"\tvideo_ids\x18\x02 \x03(\tR\bvideoIds\"\x81\x01\n" +
+	"\x16GetEngagementsResponse\x126\n" +
+	"\vengagements\x18\x01 \x03(\v2\x14.video.v1.EngagementR\vengagements\x12/\n" +
 	"\x05as_of\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04asOf\"\x96\x01\n" +
 	"\x16ListEngagementsRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
@@ -738,11 +851,12 @@ const file_video_v1_engagement_service_proto_rawDesc = "" +
 	"\x0finclude_deleted\x18\x04 \x01(\bR\x0eincludeDeleted\"y\n" +
 	"\x17ListEngagementsResponse\x126\n" +
 	"\vengagements\x18\x01 \x03(\v2\x14.video.v1.EngagementR\vengagements\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken2\xea\x02\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken2\xbf\x03\n" +
 	"\x11EngagementService\x12P\n" +
 	"\rPutEngagement\x12\x1e.video.v1.PutEngagementRequest\x1a\x1f.video.v1.PutEngagementResponse\x12Y\n" +
 	"\x10DeleteEngagement\x12!.video.v1.DeleteEngagementRequest\x1a\".video.v1.DeleteEngagementResponse\x12P\n" +
-	"\rGetEngagement\x12\x1e.video.v1.GetEngagementRequest\x1a\x1f.video.v1.GetEngagementResponse\x12V\n" +
+	"\rGetEngagement\x12\x1e.video.v1.GetEngagementRequest\x1a\x1f.video.v1.GetEngagementResponse\x12S\n" +
+	"\x0eGetEngagements\x12\x1f.video.v1.GetEngagementsRequest\x1a .video.v1.GetEngagementsResponse\x12V\n" +
 	"\x0fListEngagements\x12 .video.v1.ListEngagementsRequest\x1a!.video.v1.ListEngagementsResponseB-Z+example.com/lockstep/proto/video/v1;videov1b\x06proto3"
 
 var (
@@ -757,7 +871,7 @@ func file_video_v1_engagement_service_proto_rawDescGZIP() []byte {
 	return file_video_v1_engagement_service_proto_rawDescData
 }
 
-var file_video_v1_engagement_service_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_video_v1_engagement_service_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_video_v1_engagement_service_proto_goTypes = []any{
 	(*Engagement)(nil),               // 0: video.v1.Engagement
 	(*PutEngagementRequest)(nil),     // 1: video.v1.PutEngagementRequest
@@ -766,32 +880,38 @@ var file_video_v1_engagement_service_proto_goTypes = []any{
 	(*DeleteEngagementResponse)(nil), // 4: video.v1.DeleteEngagementResponse
 	(*GetEngagementRequest)(nil),     // 5: video.v1.GetEngagementRequest
 	(*GetEngagementResponse)(nil),    // 6: video.v1.GetEngagementResponse
-	(*ListEngagementsRequest)(nil),   // 7: video.v1.ListEngagementsRequest
-	(*ListEngagementsResponse)(nil),  // 8: video.v1.ListEngagementsResponse
-	(*timestamppb.Timestamp)(nil),    // 9: google.protobuf.Timestamp
+	(*GetEngagementsRequest)(nil),    // 7: video.v1.GetEngagementsRequest
+	(*GetEngagementsResponse)(nil),   // 8: video.v1.GetEngagementsResponse
+	(*ListEngagementsRequest)(nil),   // 9: video.v1.ListEngagementsRequest
+	(*ListEngagementsResponse)(nil),  // 10: video.v1.ListEngagementsResponse
+	(*timestamppb.Timestamp)(nil),    // 11: google.protobuf.Timestamp
 }
 var file_video_v1_engagement_service_proto_depIdxs = []int32{
-	9,  // 0: video.v1.Engagement.created_at:type_name -> google.protobuf.Timestamp
-	9,  // 1: video.v1.Engagement.updated_at:type_name -> google.protobuf.Timestamp
-	9,  // 2: video.v1.Engagement.deleted_at:type_name -> google.protobuf.Timestamp
+	11, // 0: video.v1.Engagement.created_at:type_name -> google.protobuf.Timestamp
+	11, // 1: video.v1.Engagement.updated_at:type_name -> google.protobuf.Timestamp
+	11, // 2: video.v1.Engagement.deleted_at:type_name -> google.protobuf.Timestamp
 	0,  // 3: video.v1.PutEngagementResponse.engagement:type_name -> video.v1.Engagement
-	9,  // 4: video.v1.DeleteEngagementResponse.deleted_at:type_name -> google.protobuf.Timestamp
+	11, // 4: video.v1.DeleteEngagementResponse.deleted_at:type_name -> google.protobuf.Timestamp
 	0,  // 5: video.v1.GetEngagementResponse.engagement:type_name -> video.v1.Engagement
-	9,  // 6: video.v1.GetEngagementResponse.as_of:type_name -> google.protobuf.Timestamp
-	0,  // 7: video.v1.ListEngagementsResponse.engagements:type_name -> video.v1.Engagement
-	1,  // 8: video.v1.EngagementService.PutEngagement:input_type -> video.v1.PutEngagementRequest
-	3,  // 9: video.v1.EngagementService.DeleteEngagement:input_type -> video.v1.DeleteEngagementRequest
-	5,  // 10: video.v1.EngagementService.GetEngagement:input_type -> video.v1.GetEngagementRequest
-	7,  // 11: video.v1.EngagementService.ListEngagements:input_type -> video.v1.ListEngagementsRequest
-	2,  // 12: video.v1.EngagementService.PutEngagement:output_type -> video.v1.PutEngagementResponse
-	4,  // 13: video.v1.EngagementService.DeleteEngagement:output_type -> video.v1.DeleteEngagementResponse
-	6,  // 14: video.v1.EngagementService.GetEngagement:output_type -> video.v1.GetEngagementResponse
-	8,  // 15: video.v1.EngagementService.ListEngagements:output_type -> video.v1.ListEngagementsResponse
-	12, // [12:16] is the sub-list for method output_type
-	8,  // [8:12] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	11, // 6: video.v1.GetEngagementResponse.as_of:type_name -> google.protobuf.Timestamp
+	0,  // 7: video.v1.GetEngagementsResponse.engagements:type_name -> video.v1.Engagement
+	11, // 8: video.v1.GetEngagementsResponse.as_of:type_name -> google.protobuf.Timestamp
+	0,  // 9: video.v1.ListEngagementsResponse.engagements:type_name -> video.v1.Engagement
+	1,  // 10: video.v1.EngagementService.PutEngagement:input_type -> video.v1.PutEngagementRequest
+	3,  // 11: video.v1.EngagementService.DeleteEngagement:input_type -> video.v1.DeleteEngagementRequest
+	5,  // 12: video.v1.EngagementService.GetEngagement:input_type -> video.v1.GetEngagementRequest
+	7,  // 13: video.v1.EngagementService.GetEngagements:input_type -> video.v1.GetEngagementsRequest
+	9,  // 14: video.v1.EngagementService.ListEngagements:input_type -> video.v1.ListEngagementsRequest
+	2,  // 15: video.v1.EngagementService.PutEngagement:output_type -> video.v1.PutEngagementResponse
+	4,  // 16: video.v1.EngagementService.DeleteEngagement:output_type -> video.v1.DeleteEngagementResponse
+	6,  // 17: video.v1.EngagementService.GetEngagement:output_type -> video.v1.GetEngagementResponse
+	8,  // 18: video.v1.EngagementService.GetEngagements:output_type -> video.v1.GetEngagementsResponse
+	10, // 19: video.v1.EngagementService.ListEngagements:output_type -> video.v1.ListEngagementsResponse
+	15, // [15:20] is the sub-list for method output_type
+	10, // [10:15] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_video_v1_engagement_service_proto_init() }
@@ -805,7 +925,7 @@ func file_video_v1_engagement_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_video_v1_engagement_service_proto_rawDesc), len(file_video_v1_engagement_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

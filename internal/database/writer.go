@@ -1,0 +1,117 @@
+package database
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing"
+)
+
+const (
+	// lockTime is how long a transaction holds its connection while it waits for a
+	// lock: far above the transactions of healthy writers.
+	lockTime = 100 * time.Millisecond
+	// lockBudget is how long a request waits for a lock, over all of its tries, and
+	// for its turn to try.
+	lockBudget = 2 * time.Second
+	// lockedRetryAfter is the client's pause.
+	lockedRetryAfter = time.Second
+)
+
+// lockRetry is the pause between two tries, in which no connection is held.
+var lockRetry = eventing.Backoff{Base: 100 * time.Millisecond, Cap: 500 * time.Millisecond}
+
+// Writer runs the write transactions of requests. It bounds the connections that wait
+// for locks which other transactions hold, be it one row's or every row's:
+//
+//   - Of the requests for one key, one at a time is in the database. The others wait
+//     for it without a connection.
+//   - A transaction waits for a lock for 100 ms. Then it ends, the connection is free,
+//     and the request tries again after a pause, for 2 s in all; then it fails with
+//     [problem.CodeUnavailable], reason LOCKED. While a key is found locked, eight
+//     requests wait for it, and further ones fail at once.
+//   - Writes leave one connection of the pool to reads.
+//
+// Between processes the lock itself keeps the order, as ever.
+type Writer struct {
+	db    *pgxpool.Pool
+	gate  gate
+	turns chan struct{}
+}
+
+// NewWriter returns a writer on db.
+func NewWriter(db *pgxpool.Pool) *Writer {
+	return &Writer{
+		db: db, gate: gate{keys: map[string]*place{}},
+		turns: make(chan struct{}, max(1, db.Config().MaxConns-1)),
+	}
+}
+
+// LimitLocks queues on b, which begins a transaction of a Writer, the limit on its
+// waits for locks. It takes no round trip of its own.
+func LimitLocks(b *pgx.Batch) {
+	b.Queue(`SELECT set_config('lock_timeout', $1, true)`, fmt.Sprint(lockTime.Milliseconds()))
+}
+
+// Write runs do in a transaction, with the isolation that the services are written
+// for whatever the role's default. key names what do locks: it is empty where do locks
+// nothing that others may hold. do must begin with LimitLocks, and may run several
+// times: all but the last have changed nothing.
+func (w *Writer) Write(ctx context.Context, key string, do func(pgx.Tx) error) error {
+	patient, cancel := context.WithTimeout(ctx, lockBudget)
+	defer cancel()
+	if key == "" {
+		return w.try(patient, ctx, do)
+	}
+	p, ok := w.gate.enter(patient, key)
+	if !ok {
+		return gaveUp(ctx, nil)
+	}
+	defer w.gate.leave(key, p)
+	for failures := 1; ; failures++ {
+		err := w.try(patient, ctx, do)
+		locked := isLocked(err)
+		w.gate.setLocked(p, locked)
+		if !locked {
+			return err
+		}
+		if !eventing.Sleep(patient, lockRetry.Delay(failures), nil) {
+			return gaveUp(ctx, err)
+		}
+	}
+}
+
+// try waits for a connection that a write may take, no longer than patient, and runs
+// the transaction.
+func (w *Writer) try(patient, ctx context.Context, do func(pgx.Tx) error) error {
+	select {
+	case w.turns <- struct{}{}:
+		defer func() { <-w.turns }()
+	case <-patient.Done():
+		return gaveUp(ctx, nil)
+	}
+	return pgx.BeginTxFunc(ctx, w.db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, do)
+}
+
+func isLocked(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == "55P03" // lock_not_available
+}
+
+// gaveUp is the error of a request whose own time, or else whose patience, is over.
+func gaveUp(ctx context.Context, cause error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return &problem.Error{
+		Code: problem.CodeUnavailable, Reason: "LOCKED", RetryAfter: lockedRetryAfter, Cause: cause,
+		Detail: "Another transaction holds what the request would change; nothing was changed.",
+	}
+}

@@ -1,0 +1,225 @@
+package database
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/problem"
+)
+
+// patience ends a test that would otherwise hang.
+const patience = 30 * time.Second
+
+// openWith is a pool for requests with a number of connections.
+func openWith(t *testing.T, url, conns string) *pgxpool.Pool {
+	t.Helper()
+	separator := "?"
+	if strings.Contains(url, "?") {
+		separator = "&"
+	}
+	pool, err := Open(t.Context(), url+separator+"pool_max_conns="+conns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !holds(); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatal("not so: " + what)
+		}
+	}
+}
+
+// inside is a write that has begun. It ends when the test calls end, or does.
+type inside struct {
+	begun chan struct{}
+	end   func()
+	err   chan error
+}
+
+func begin(t *testing.T, w *Writer, key string) inside {
+	t.Helper()
+	end := make(chan struct{})
+	in := inside{make(chan struct{}), sync.OnceFunc(func() { close(end) }), make(chan error, 1)}
+	t.Cleanup(in.end)
+	go func() {
+		in.err <- w.Write(t.Context(), key, func(pgx.Tx) error {
+			close(in.begun)
+			<-end
+			return nil
+		})
+	}()
+	return in
+}
+
+func (w *Writer) callers(key string) int {
+	w.gate.mu.Lock()
+	defer w.gate.mu.Unlock()
+	if p := w.gate.keys[key]; p != nil {
+		return p.callers
+	}
+	return 0
+}
+
+func TestWritesLeaveAConnectionToReads(t *testing.T) {
+	t.Parallel()
+	pool := openWith(t, pgtest.New(t).VideoURL, "3")
+	w := NewWriter(pool)
+	first, second := begin(t, w, "a"), begin(t, w, "b")
+	<-first.begun
+	<-second.begun
+	third := begin(t, w, "c")
+	eventually(t, "the third is there", func() bool { return w.callers("c") == 1 })
+	reading, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for range 100 {
+		if _, err := pool.Exec(reading, `SELECT`); err != nil {
+			t.Fatalf("a read beside the writes: %v", err)
+		}
+	}
+	select {
+	case <-third.begun:
+		t.Error("writes have every connection")
+	default:
+	}
+	for _, in := range []inside{first, second, third} {
+		in.end()
+		if err := <-in.err; err != nil {
+			t.Error(err)
+		}
+	}
+	eventually(t, "nobody is at the gate", func() bool { w.gate.mu.Lock(); defer w.gate.mu.Unlock(); return len(w.gate.keys) == 0 })
+}
+
+func TestRequestsForOneKeyHoldOneConnection(t *testing.T) {
+	t.Parallel()
+	pool := openWith(t, pgtest.New(t).VideoURL, "3")
+	w := NewWriter(pool)
+	in := begin(t, w, "a")
+	<-in.begun
+	const crowd = 100
+	ctx, hangUp := context.WithCancel(t.Context())
+	defer hangUp()
+	ended := make(chan error, crowd)
+	for range crowd {
+		go func() {
+			ended <- w.Write(ctx, "a", func(pgx.Tx) error { t.Error("two have the key"); return nil })
+		}()
+	}
+	eventually(t, "all wait", func() bool { return w.callers("a") == crowd+1 })
+	if n := pool.Stat().AcquiredConns(); n != 1 {
+		t.Errorf("they hold %d connections", n)
+	}
+	other := begin(t, w, "b")
+	<-other.begun
+	other.end()
+	if err := <-other.err; err != nil {
+		t.Error(err)
+	}
+	hangUp()
+	for range crowd {
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("a client that has gone: %v", err)
+		}
+	}
+	in.end()
+	if err := <-in.err; err != nil {
+		t.Error(err)
+	}
+}
+
+// Between its tries a write holds no connection. Once the lock is known, few wait for it;
+// once it is gone, any number may again.
+func TestALockedKey(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	pool, admin := openWith(t, db.VideoURL, "3"), db.Pool(t, db.Admin)
+	w := NewWriter(pool)
+	holder, err := admin.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = holder.Rollback(context.WithoutCancel(t.Context())) }() // where the test fails
+	const lock = `SELECT pg_advisory_xact_lock(1)`
+	if _, err := holder.Exec(t.Context(), lock); err != nil {
+		t.Fatal(err)
+	}
+	tries := make(chan struct{}, 1000)
+	write := func() error {
+		return w.Write(t.Context(), "a", func(tx pgx.Tx) error {
+			tries <- struct{}{}
+			b := &pgx.Batch{}
+			LimitLocks(b)
+			b.Queue(lock)
+			return tx.SendBatch(t.Context(), b).Close()
+		})
+	}
+	var waiting sync.WaitGroup
+	answers := make(chan error, maxBehindLock+1)
+	waiting.Go(func() { answers <- write() })
+	<-tries
+	<-tries // so it has met the lock
+	for range maxBehindLock {
+		waiting.Go(func() { answers <- write() })
+	}
+	eventually(t, "as many wait as may", func() bool { return w.callers("a") == maxBehindLock+1 })
+	if _, ok := w.gate.join("a"); ok {
+		t.Fatal("one more waits")
+	}
+	if p := problem.From(write()); p == nil || p.Code != problem.CodeUnavailable || p.Reason != "LOCKED" || p.RetryAfter <= 0 {
+		t.Errorf("one more: %v", p)
+	}
+	eventually(t, "no connection is held", func() bool { return pool.Stat().AcquiredConns() == 0 })
+	waiting.Wait()
+	for range maxBehindLock + 1 {
+		if p := problem.From(<-answers); p == nil || p.Reason != "LOCKED" {
+			t.Errorf("who has waited: %v", p)
+		}
+	}
+	if err := holder.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 * maxBehindLock {
+		waiting.Go(func() {
+			if err := write(); err != nil {
+				t.Errorf("after the lock: %v", err)
+			}
+		})
+	}
+	waiting.Wait()
+}
+
+// Reserved connections are not a share of the URL's, and the URL's are not those of the machine.
+func TestConnectionsOfAProcess(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]int32{"postgres://u@h/d": 4, "postgres://u@h/d?pool_max_conns=9&pool_min_conns=5": 9} {
+		pool, err := Open(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pool.Close()
+		if n := pool.Config().MaxConns; n != want {
+			t.Errorf("%s: %d connections for requests, want %d", url, n, want)
+		}
+		if pool, err = Reserve(t.Context(), url, LoopConns); err != nil {
+			t.Fatal(err)
+		}
+		pool.Close()
+		if c := pool.Config(); c.MaxConns != LoopConns || c.MinConns != 0 {
+			t.Errorf("%s: %d to %d connections are reserved", url, c.MinConns, c.MaxConns)
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package idempotency
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"example.com/lockstep/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// Instances share what has expired, and one pass each leaves nothing, however much it
+// is: keys come faster than a fixed share of a minute.
+func TestASweepGoesOnWhileThereIsMore(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.New(t)
+	db := pg.Pool(t, pg.VideoURL)
+	const expired, live = 200_000, 7
+	if _, err := db.Exec(t.Context(), `
+		INSERT INTO idempotency_keys (principal, operation, key, request_hash, response, created_at)
+		SELECT '', 'op', n::text, ''::bytea, ''::bytea, now() - interval '30 hours' + n * interval '1 millisecond' FROM generate_series(1, $1::int) n
+		UNION ALL
+		SELECT '', 'op', 'live ' || n, ''::bytea, ''::bytea, now() - interval '23 hours' FROM generate_series(1, $2::int) n`, expired, live); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := countExpired(t.Context(), db); err != nil || n != maxWaiting {
+		t.Errorf("%d wait (%v), want as many as are counted", n, err)
+	}
+	var removed, beats atomic.Int64
+	var instances sync.WaitGroup
+	for range 2 {
+		instances.Go(func() {
+			n, more, err := sweep(t.Context(), db, time.Hour, func() { beats.Add(1) })
+			if err != nil || more {
+				t.Errorf("more %t, %v", more, err)
+			}
+			removed.Add(n)
+		})
+	}
+	instances.Wait()
+	// A batch may be short because the other one has the rest of what there is.
+	n, _, err := sweep(t.Context(), db, time.Hour, func() {})
+	if err != nil || removed.Load()+n != expired || n > 2*sweepBatch {
+		t.Errorf("%d removed by two instances, %d by one more pass (%v)", removed.Load(), n, err)
+	}
+	if beats.Load() < expired/sweepBatch {
+		t.Errorf("%d signs of life", beats.Load())
+	}
+	if n, err := countExpired(t.Context(), db); err != nil || n != 0 {
+		t.Errorf("%d wait (%v)", n, err)
+	}
+	var left int
+	if err := db.QueryRow(t.Context(), `SELECT count(*) FROM idempotency_keys`).Scan(&left); err != nil || left != live {
+		t.Errorf("%d keys are left (%v), want %d", left, err, live)
+	}
+	if _, more, err := sweep(t.Context(), db, 0, func() {}); err != nil || !more {
+		t.Errorf("without a budget: more %t, %v", more, err)
+	}
+}

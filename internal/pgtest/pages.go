@@ -1,0 +1,58 @@
+package pgtest
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Statement is the last one that was sent on a pool. It is for one goroutine at a time.
+type Statement struct {
+	SQL  string
+	Args []any
+}
+
+// Of returns a pool beside db that keeps its last statement in s.
+func (s *Statement) Of(tb testing.TB, db *pgxpool.Pool) *pgxpool.Pool {
+	tb.Helper()
+	cfg := db.Config().Copy()
+	cfg.ConnConfig.Tracer = s
+	pool, err := pgxpool.NewWithConfig(tb.Context(), cfg)
+	if err != nil {
+		tb.Fatalf("pgtest: open pool: %v", err)
+	}
+	tb.Cleanup(pool.Close)
+	return pool
+}
+
+// Pages runs the statement again, and returns how many pages of the database it looked
+// at: what it costs, without a clock.
+func (s *Statement) Pages(tb testing.TB, db *pgxpool.Pool) int {
+	tb.Helper()
+	var text string
+	if err := db.QueryRow(tb.Context(), `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) `+s.SQL, s.Args...).Scan(&text); err != nil {
+		tb.Fatalf("pgtest: explain: %v", err)
+	}
+	var plans []struct {
+		Plan struct {
+			Hit  int `json:"Shared Hit Blocks"`
+			Read int `json:"Shared Read Blocks"`
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &plans); err != nil || len(plans) != 1 {
+		tb.Fatalf("pgtest: explain: %d plans, %v", len(plans), err)
+	}
+	return plans[0].Plan.Hit + plans[0].Plan.Read
+}
+
+// TraceQueryStart is pgx's.
+func (s *Statement) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	s.SQL, s.Args = q.SQL, q.Args
+	return ctx
+}
+
+// TraceQueryEnd is pgx's.
+func (*Statement) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}

@@ -1,0 +1,73 @@
+package migrations
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"log/slog"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// trigrams is the extension that an index for searches by a part of a title needs. It
+// comes with Postgres' contrib packages; managed servers have it.
+const trigrams = "pg_trgm"
+
+// searchIndexName is the index of titles.
+const searchIndexName = "catalog.video_projection_by_title"
+
+// searchIndex gives searches by title an index, without blocking writers, where the
+// server has the extension or this administrator may install it. Without, a search
+// reads the projection in order, and the next run tries again.
+func searchIndex(ctx context.Context, db *sql.DB, extension string, log *slog.Logger) error {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	// Not waited for: CREATE INDEX CONCURRENTLY would wait for who waits.
+	const name = `hashtext('lockstep search index')`
+	var alone bool
+	if err := conn.QueryRowContext(ctx, `SELECT pg_try_advisory_lock(`+name+`)`).Scan(&alone); err != nil || !alone {
+		return err // another process does it
+	}
+	defer conn.ExecContext(context.WithoutCancel(ctx), `SELECT pg_advisory_unlock(`+name+`)`) //nolint:errcheck // the session ends soon
+	schema, err := install(ctx, conn, extension)
+	if pg, refused := errors.AsType[*pgconn.PgError](err); refused {
+		log.WarnContext(ctx, "searches by title have no index: the extension cannot be installed", "extension", extension, "error", pg.Message)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var valid sql.NullBool // NULL: there is none
+	err = conn.QueryRowContext(ctx, `SELECT (SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1))`, searchIndexName).Scan(&valid)
+	if err != nil || valid.Bool {
+		return err
+	}
+	if valid.Valid { // begun and not finished
+		if _, err := conn.ExecContext(ctx, `DROP INDEX CONCURRENTLY `+searchIndexName); err != nil {
+			return err
+		}
+	}
+	// Each search reads all of the pending list, which by default has 4 MB.
+	_, err = conn.ExecContext(ctx, `CREATE INDEX CONCURRENTLY video_projection_by_title ON catalog.video_projection
+		USING gin (title `+pgx.Identifier{schema, "gin_trgm_ops"}.Sanitize()+`)
+		WITH (gin_pending_list_limit = 256) WHERE deleted_at IS NULL`)
+	return err
+}
+
+// install makes sure of an extension and returns the schema that it is in: on some
+// managed servers it is there already, anywhere.
+func install(ctx context.Context, conn *sql.Conn, extension string) (schema string, err error) {
+	const where = `SELECT nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE extname = $1`
+	err = conn.QueryRowContext(ctx, where, extension).Scan(&schema)
+	if !errors.Is(err, sql.ErrNoRows) {
+		return schema, err
+	}
+	if _, err := conn.ExecContext(ctx, `CREATE EXTENSION IF NOT EXISTS `+pgx.Identifier{extension}.Sanitize()+` WITH SCHEMA public`); err != nil {
+		return "", err
+	}
+	return schema, conn.QueryRowContext(ctx, where, extension).Scan(&schema)
+}

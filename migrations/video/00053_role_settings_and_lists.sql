@@ -1,0 +1,43 @@
+-- What the service relies on, whatever the defaults of the server, and an index for
+-- lists that passes no tombstones.
+--
+-- synchronous_commit: with off, a crash of the server takes back commits that callers
+-- and consumers were told of. Isolation: who has waited for a row must see what its
+-- writers have left. What an administrator has set for the role by now stays.
+
+-- +goose NO TRANSACTION
+-- +goose Up
+-- +goose StatementBegin
+DO $$
+DECLARE
+  setting record;
+BEGIN
+  FOR attempt IN 1..20 LOOP
+    BEGIN
+      FOR setting IN
+        SELECT name, value
+          FROM (VALUES ('synchronous_commit', 'on'), ('default_transaction_isolation', 'read committed')) AS v (name, value)
+         WHERE NOT EXISTS (
+               SELECT FROM pg_db_role_setting s JOIN pg_roles r ON r.oid = s.setrole, unnest(s.setconfig) AS c
+                WHERE r.rolname = 'video_service' AND s.setdatabase = 0 AND c LIKE name || '=%')
+      LOOP
+        EXECUTE format('ALTER ROLE video_service SET %I = %L', setting.name, setting.value);
+      END LOOP;
+      RETURN;
+    EXCEPTION
+      -- internal_error is "tuple concurrently updated" from the catalogue.
+      WHEN unique_violation OR internal_error THEN
+        PERFORM pg_sleep(random() * 0.05);
+    END;
+  END LOOP;
+  RAISE EXCEPTION 'role video_service: still contended after 20 attempts';
+END
+$$;
+-- +goose StatementEnd
+
+-- One that was begun and not finished is invalid and in the way.
+DROP INDEX CONCURRENTLY IF EXISTS video.videos_not_deleted;
+CREATE INDEX CONCURRENTLY videos_not_deleted ON video.videos (video_id) WHERE deleted_at IS NULL;
+
+-- +goose Down
+DROP INDEX CONCURRENTLY IF EXISTS video.videos_not_deleted;

@@ -1,0 +1,49 @@
+package catalog
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+
+	"example.com/lockstep/internal/pgtest"
+)
+
+// What a list or a search reads follows what it finds, however many tombstones and other
+// videos there are.
+func TestWhatListsRead(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	var last pgtest.Statement
+	db := last.Of(t, f.pool)
+	// The newest are tombstones.
+	_, err := db.Exec(t.Context(), `
+		INSERT INTO video_projection (video_id, uploader_id, title, version, created_at, updated_at, deleted_at)
+		SELECT (lpad(to_hex(n), 8, '0') || '-0000-7000-8000-000000000000')::uuid, CASE WHEN n <= 20000 THEN gen_random_uuid() END,
+		       CASE WHEN n <= 20000 THEN md5(n::text) ELSE '' END, 1, now(), now(), CASE WHEN n > 20000 THEN now() END
+		  FROM generate_series(1, 60000) n`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.admin.Exec(t.Context(), `ANALYZE catalog.video_projection`); err != nil {
+		t.Fatal(err)
+	}
+	var trigrams bool
+	if err := db.QueryRow(t.Context(), `SELECT to_regclass('video_projection_by_title') IS NOT NULL`).Scan(&trigrams); err != nil {
+		t.Fatal(err)
+	}
+	for name, q := range map[string]Query{"the first page": {}, "a search for nothing": {Title: "no such title"}} {
+		q.PageSize = 50
+		before := uuid.Max
+		if _, _, err := listVideos(t.Context(), db, q, before, nil); err != nil {
+			t.Fatal(err)
+		}
+		read := last.Pages(t, db)
+		t.Logf("%s: %d pages", name, read)
+		if q.Title != "" && !trigrams {
+			continue // reads all that is not deleted
+		}
+		if read > 100 {
+			t.Errorf("%s reads %d pages:\n%s", name, read, last.SQL)
+		}
+	}
+}

@@ -1,0 +1,186 @@
+package video
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
+
+	videov1 "example.com/lockstep/proto/video/v1"
+)
+
+// locked holds the row of a new video in a transaction of an administrator's, until
+// unlock is called or the test ends.
+func (s serving) locked() (v Video, unlock func()) {
+	s.Helper()
+	v = s.create()
+	tx, err := s.admin.Begin(s.Context())
+	if err != nil {
+		s.Fatal(err)
+	}
+	if _, err := tx.Exec(s.Context(), `SELECT FROM video.videos WHERE video_id = $1 FOR UPDATE`, v.ID); err != nil {
+		s.Fatal(err)
+	}
+	unlock = sync.OnceFunc(func() {
+		if err := tx.Rollback(s.Context()); err != nil {
+			s.Error(err)
+		}
+	})
+	return v, unlock
+}
+
+// published reports whether the broker has an event of v.
+func (s serving) published(v Video) bool {
+	for _, m := range s.broker.Messages() {
+		if m.OrderingKey == v.ID.String() {
+			return true
+		}
+	}
+	return false
+}
+
+// Whatever number of requests wait for one row: the relay, readiness and every other
+// request have connections, and those that wait are told to come again.
+func TestALockedVideoHoldsUpNobodyElse(t *testing.T) {
+	s := newServing(t)
+	v, unlock := s.locked()
+	defer unlock()
+	const clients = 50
+	var answered [clients]atomic.Int64
+	stop := make(chan struct{})
+	var patching sync.WaitGroup
+	for c := range clients {
+		patching.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				r := s.call("PATCH", path(v), map[string]any{"duration_seconds": 1000 + c})
+				if r.Status != http.StatusServiceUnavailable || r.Header.Get("Retry-After") == "" || r.field("reason") != "LOCKED" {
+					t.Errorf("a request for the locked row: %d %s, Retry-After %q", r.Status, r.Raw, r.Header.Get("Retry-After"))
+				}
+				answered[c].Add(1)
+			}
+		})
+	}
+	done := sync.OnceFunc(func() { close(stop); patching.Wait() })
+	defer done()
+	s.until("every client has had an answer", func() bool {
+		for c := range answered {
+			if answered[c].Load() == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	for range 10 {
+		other := s.create()
+		s.until("the event of another video leaves", func() bool { return s.published(other) })
+		for _, r := range []reply{
+			s.call("GET", "/readyz", nil), s.call("GET", path(v), nil), s.call("GET", "/v1/videos", nil),
+			s.call("PATCH", path(other), `{"title": "x"}`), s.call("DELETE", path(other), nil),
+		} {
+			if r.Status != http.StatusOK {
+				t.Errorf("beside the locked row: %d %s", r.Status, r.Raw)
+			}
+		}
+	}
+	s.overGRPC(v)
+	done()
+	unlock()
+	s.until("the row can be written again", func() bool {
+		return s.call("PATCH", path(v), `{"title": "free"}`).Status == http.StatusOK
+	})
+	if os.Getenv("LOCKSTEP_FULL") != "" {
+		for _, perSecond := range []int{0, 1, 10, 100} {
+			s.besideALockedVideo(perSecond)
+		}
+	}
+}
+
+// overGRPC expects the same answer for the locked v over gRPC.
+func (s serving) overGRPC(v Video) {
+	s.Helper()
+	conn, err := grpc.NewClient(s.url[len("http://"):], grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer conn.Close()
+	_, err = videov1.NewVideoServiceClient(conn).UpdateVideo(s.Context(), &videov1.UpdateVideoRequest{
+		Video: &videov1.Video{VideoId: v.ID.String(), Title: "y"}, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"title"}},
+	})
+	retry := false
+	for _, detail := range status.Convert(err).Details() {
+		info, ok := detail.(*errdetails.RetryInfo)
+		retry = retry || ok && info.GetRetryDelay().AsDuration() > 0
+	}
+	if status.Code(err) != codes.Unavailable || !retry {
+		s.Errorf("over gRPC: %v, RetryInfo %t", err, retry)
+	}
+}
+
+// besideALockedVideo logs what PATCHes of a locked video at a rate cost others.
+func (s serving) besideALockedVideo(perSecond int) {
+	s.Helper()
+	const lasts, every = 8 * time.Second, 20 * time.Millisecond
+	v, unlock := s.locked()
+	other := s.create()
+	var mu sync.Mutex
+	took, statuses := map[string][]time.Duration{}, map[string]int{}
+	timed := func(what string, do func() int) {
+		began := time.Now()
+		answer := do()
+		mu.Lock()
+		defer mu.Unlock()
+		took[what] = append(took[what], time.Since(began))
+		statuses[fmt.Sprintf("%s %d", what, answer)]++
+	}
+	var running sync.WaitGroup
+	repeat := func(every time.Duration, what string, do func() int) {
+		running.Go(func() {
+			tick := time.NewTicker(every)
+			defer tick.Stop()
+			for end := time.Now().Add(lasts); time.Now().Before(end); <-tick.C {
+				running.Go(func() { timed(what, do) })
+			}
+		})
+	}
+	if perSecond > 0 {
+		repeat(time.Second/time.Duration(perSecond), "locked", func() int {
+			return s.call("PATCH", path(v), map[string]any{"duration_seconds": time.Now().UnixNano() % 1e6}).Status
+		})
+	}
+	repeat(every, "read", func() int { return s.call("GET", path(other), nil).Status })
+	repeat(5*every, "write", func() int { return s.call("POST", "/v1/videos", draft(nil)).Status })
+	repeat(25*every, "readyz", func() int { return s.call("GET", "/readyz", nil).Status })
+	repeat(25*every, "event", func() int {
+		made := s.create()
+		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+			if s.published(made) {
+				return 1
+			}
+		}
+		return 0
+	})
+	running.Wait()
+	unlock()
+	for what, all := range took {
+		slices.Sort(all)
+		s.Logf("%3d/s %-7s n %4d  p50 %8s  p99 %8s  max %8s", perSecond, what, len(all),
+			all[len(all)/2].Round(100*time.Microsecond), all[(len(all)-1)*99/100].Round(100*time.Microsecond), all[len(all)-1].Round(100*time.Microsecond))
+	}
+	s.Logf("%3d/s answers %v", perSecond, statuses)
+}
