@@ -41,10 +41,10 @@ func REST(t *testing.T, routes chi.Routes, url string, most uint64) {
 	}
 }
 
-// request is what is sent to any route.
+// request is the same for every route.
 type request struct{ body, query, header, value string }
 
-// requests are by what they are full of.
+// requests are by their content.
 func requests() map[string]request {
 	with := func(header, value string) request {
 		return request{body: "{}", header: header, value: strings.Repeat(value, headerSize/len(value))}
@@ -90,7 +90,7 @@ func (r request) send(t *testing.T, method, url string) {
 	}
 }
 
-// list is as much JSON as a body may hold, and what encloses it.
+// list is as much JSON as a body may hold, between its brackets.
 func list(begin string, element func(int) string, end string) string {
 	var b strings.Builder
 	b.WriteString(begin + element(0))

@@ -7,13 +7,13 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// memoryShare leaves a tenth of the container's memory to what Go's collector does not
-// know: the binary, the stacks of C, pages of files.
+// memoryShare leaves a tenth of the container's memory to the parts that Go's collector
+// does not count: the binary, and pages of files.
 const memoryShare = 0.9
 
 // limitMemory makes the collector work harder when the heap comes near the limit of
 // the container, instead of letting the heap double beyond it. GOMEMLIMIT, where it
-// is set, wins. It is no bound: what requests may cost is bounded where they are read.
+// is set, wins. It is no bound on requests: those have theirs where they are read.
 func limitMemory(ctx context.Context, log *slog.Logger, container memlimit.Provider) {
 	limit, err := memlimit.Set(memlimit.WithRatio(memoryShare), memlimit.WithProvider(container))
 	if err != nil { // not Linux, or no cgroup: a laptop

@@ -28,7 +28,7 @@ const infrastructureTimeout = 55 * time.Second
 // has taken over the call.
 type callKey struct{}
 
-// reached notes that a call is logged and measured from here on by what runs it.
+// reached notes that an interceptor logs the call and OpenTelemetry measures it.
 func reached(ctx context.Context) {
 	if r, ok := ctx.Value(callKey{}).(*atomic.Bool); ok {
 		r.Store(true)
@@ -110,7 +110,7 @@ func answerStatus(w http.ResponseWriter, s *status.Status) {
 	w.WriteHeader(http.StatusOK)
 }
 
-// statusOf reads what was answered from the trailers, where grpc-go leaves them. A
+// statusOf reads the answer's status from the trailers, where grpc-go leaves it. A
 // request that is not well-formed gRPC gets an answer of HTTP, without one.
 func statusOf(w http.ResponseWriter, r *http.Request) error {
 	code, err := strconv.ParseUint(w.Header().Get("Grpc-Status"), 10, 32)

@@ -18,8 +18,8 @@ const (
 	maxNesting = 32
 )
 
-// elements counts, before a message is decoded, what decoding it would allocate
-// for its repeated fields.
+// elements counts the elements of a message's repeated fields before the decoder
+// allocates them.
 type elements struct{ left int }
 
 // checkElements blames the field with which data, a message of the given type, has

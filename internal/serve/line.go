@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// maxLogged bounds what a line repeats of a request, so that the line of a
-	// request that fails is at most 1 KB.
+	// maxLogged bounds each text of a request in its line, so that the line of a request
+	// that fails is at most 1 KB.
 	maxLogged = 200
 	// faultsPerSecond and faultBurst bound the lines about requests that fail by their
 	// client's fault, which cost the client nothing. The metrics count all of them.
@@ -46,7 +46,7 @@ func route(routes chi.Routes, r *http.Request) string {
 
 func faultLines() *rate.Limiter { return rate.NewLimiter(faultsPerSecond, faultBurst) }
 
-// clients are the codes of what is the client's own fault.
+// clients are the codes of the client's own faults.
 var clients = []codes.Code{
 	codes.Canceled, codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.ResourceExhausted,
 	codes.FailedPrecondition, codes.Aborted, codes.OutOfRange, codes.Unimplemented, codes.Unauthenticated,
@@ -54,8 +54,8 @@ var clients = []codes.Code{
 
 func isClients(code codes.Code) bool { return slices.Contains(clients, code) }
 
-// printable is text from a request as a line repeats it: the beginning, and of that
-// what JSON writes as one byte.
+// printable is text from a request as a line repeats it: its first 200 bytes, with a
+// question mark for each character that takes more than one byte in JSON.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' || r == '"' || r == '\\' {
