@@ -72,6 +72,7 @@ var sqlHomes = map[string]*regexp.Regexp{
 	"pkg/bell, whose subject is LISTEN and NOTIFY":                      regexp.MustCompile(`^pkg/bell/bell\.go$`),
 	"internal/database, which bounds the wait for a lock":               regexp.MustCompile(`^internal/database/writer\.go$`),
 	"internal/replica, which writes any copy's table":                   regexp.MustCompile(`^internal/replica/writer\.go$`),
+	"internal/database, whose subject are connections and locks":        regexp.MustCompile(`^internal/database/writer\.go$`),
 	"what operators see of those two tables, and do to them":            regexp.MustCompile(`^internal/operator/(audit|backlog|deadletter)/`),
 	"developers' tools": regexp.MustCompile(`^cmd/`),
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
 
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing"
@@ -41,17 +43,30 @@ var lockRetry = eventing.Backoff{Base: 100 * time.Millisecond, Cap: 500 * time.M
 //
 // Between processes the lock itself keeps the order, as ever.
 type Writer struct {
-	db    *pgxpool.Pool
-	gate  gate
-	turns chan struct{}
+	db     *pgxpool.Pool
+	gate   gate
+	turns  chan struct{}
+	locked metric.Int64Counter
 }
 
 // NewWriter returns a writer on db.
 func NewWriter(db *pgxpool.Pool) *Writer {
 	return &Writer{
 		db: db, gate: gate{keys: map[string]*place{}},
-		turns: make(chan struct{}, max(1, db.Config().MaxConns-1)),
+		turns: make(chan struct{}, max(1, db.Config().MaxConns-1)), locked: newCounter(),
 	}
+}
+
+// newCounter leaves an error to OpenTelemetry's handler: the counter works in any case,
+// if only as one that does nothing.
+func newCounter() metric.Int64Counter {
+	c, err := otel.Meter("example.com/lockstep/internal/database").Int64Counter("database.locked",
+		metric.WithUnit("{request}"),
+		metric.WithDescription("Requests that failed since another transaction held what they would change"))
+	if err != nil {
+		otel.Handle(err)
+	}
+	return c
 }
 
 // LimitLocks queues on b, which begins a transaction of a Writer, the limit on its
@@ -72,7 +87,7 @@ func (w *Writer) Write(ctx context.Context, key string, do func(pgx.Tx) error) e
 	}
 	p, ok := w.gate.enter(patient, key)
 	if !ok {
-		return gaveUp(ctx, nil)
+		return w.gaveUp(ctx, nil)
 	}
 	defer w.gate.leave(key, p)
 	for failures := 1; ; failures++ {
@@ -83,7 +98,7 @@ func (w *Writer) Write(ctx context.Context, key string, do func(pgx.Tx) error) e
 			return err
 		}
 		if !eventing.Sleep(patient, lockRetry.Delay(failures), nil) {
-			return gaveUp(ctx, err)
+			return w.gaveUp(ctx, err)
 		}
 	}
 }
@@ -95,7 +110,7 @@ func (w *Writer) try(patient, ctx context.Context, do func(pgx.Tx) error) error 
 	case w.turns <- struct{}{}:
 		defer func() { <-w.turns }()
 	case <-patient.Done():
-		return gaveUp(ctx, nil)
+		return w.gaveUp(ctx, nil)
 	}
 	return pgx.BeginTxFunc(ctx, w.db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, do)
 }
@@ -106,10 +121,11 @@ func isLocked(err error) bool {
 }
 
 // gaveUp is the error of a request whose own time, or else whose patience, is over.
-func gaveUp(ctx context.Context, cause error) error {
+func (w *Writer) gaveUp(ctx context.Context, cause error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	w.locked.Add(ctx, 1)
 	return &problem.Error{
 		Code: problem.CodeUnavailable, Reason: "LOCKED", RetryAfter: lockedRetryAfter, Cause: cause,
 		Detail: "Another transaction holds what the request would change; nothing was changed.",

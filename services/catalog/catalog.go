@@ -75,14 +75,16 @@ func sourceOf(o consistency.Outcome) Source {
 	return SourceProjection
 }
 
-// maxWaiters bounds the readers that wait at once: each holds a connection and some
-// 30 kB, and none asks the database.
-const maxWaiters = 10_000
+// MaxWaiting is how many readers wait at once where nothing else is said. Each holds a
+// connection and some 30 kB, and none asks the database. Where a platform bounds the
+// requests of an instance, half of that leaves the other half to reads that need not
+// wait.
+const MaxWaiting = 10_000
 
-// NewWaiters returns the readers that wait for db's projection. The instances on
+// NewWaiters returns up to limit readers that wait for db's projection. The instances on
 // it wake each other's; listenURL is as bell.New has it.
-func NewWaiters(db *pgxpool.Pool, listenURL string, log *slog.Logger) *consistency.Waiters {
-	return newWaiters(maxWaiters, db, bell.New(db, listenURL, "consistency", log))
+func NewWaiters(limit int, db *pgxpool.Pool, listenURL string, log *slog.Logger) *consistency.Waiters {
+	return newWaiters(limit, db, bell.New(db, listenURL, "consistency", log))
 }
 
 func newWaiters(limit int, db *pgxpool.Pool, b *bell.Bell) *consistency.Waiters {

@@ -59,7 +59,7 @@ type fixture struct {
 
 func setUp(t testing.TB) *fixture {
 	t.Helper()
-	return setUpWith(t, maxWaiters)
+	return setUpWith(t, MaxWaiting)
 }
 
 func setUpWith(t testing.TB, waiters int) *fixture {
@@ -118,7 +118,7 @@ func (f *fixture) wait(t testing.TB, limit int, owner *grpc.ClientConn) {
 func (f *fixture) beside(t *testing.T) *fixture {
 	t.Helper()
 	other := &fixture{pool: f.pool, looks: f.looks, peer: f.peer}
-	other.wait(t, maxWaiters, f.owner)
+	other.wait(t, MaxWaiting, f.owner)
 	eventually(t, func() bool { return f.bell.Hears() && other.bell.Hears() })
 	return other
 }

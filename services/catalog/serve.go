@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net"
@@ -30,6 +31,8 @@ type Config struct {
 	// ListenURL connects to the same past a transaction pooler; empty means that
 	// DatabaseURL will do.
 	ListenURL string
+	// MaxWaiting is how many readers may wait at once; 0 is the constant MaxWaiting.
+	MaxWaiting int
 	// Project is the Google Cloud project of the subscriptions.
 	Project string
 	// PubSubEndpoint is a regional endpoint (host:port); empty is the global one.
@@ -86,7 +89,7 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	defer owner.Close()
 
 	health := serve.NewHealth(log, database.Ready(probe, migrations.Catalog))
-	waiters := NewWaiters(background, cfg.ListenURL, log)
+	waiters := NewWaiters(cmp.Or(cfg.MaxWaiting, MaxWaiting), background, cfg.ListenURL, log)
 	projector := NewProjector(background, owner, waiters, log)
 	watching := health.Register("waiters")
 	loops := []func(context.Context) error{func(ctx context.Context) error { return waiters.Run(ctx, log, watching) }}

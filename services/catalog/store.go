@@ -184,16 +184,16 @@ func listed[T any](ctx context.Context, db *pgxpool.Pool, scan pgx.RowToFunc[T],
 		return items, 0, err
 	}
 	defer rows.Close()
+	row := behindReached{CollectableRow: rows}
 	for rows.Next() {
-		first := make([]any, len(rows.FieldDescriptions())) // and nothing else
-		first[0] = &reached
-		if err := rows.Scan(first...); err != nil {
-			return nil, 0, err
+		if row.into == nil { // not known before there is a row
+			row.into = make([]any, len(rows.FieldDescriptions())) // nil is passed over
+			row.into[0] = &reached
 		}
-		if rows.RawValues()[1] == nil {
-			break // no key, no item
+		if rows.RawValues()[1] == nil { // no key, no item
+			return nil, reached, rows.Scan(row.into...)
 		}
-		item, err := scan(behindReached{rows})
+		item, err := scan(row)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -202,15 +202,21 @@ func listed[T any](ctx context.Context, db *pgxpool.Pool, scan pgx.RowToFunc[T],
 	return items, reached, rows.Err()
 }
 
-// behindReached is a row without its first column.
-type behindReached struct{ pgx.CollectableRow }
+// behindReached is a row without its first column, which it scans along.
+type behindReached struct {
+	pgx.CollectableRow
+	into []any
+}
 
+// FieldDescriptions is pgx's.
 func (r behindReached) FieldDescriptions() []pgconn.FieldDescription {
 	return r.CollectableRow.FieldDescriptions()[1:]
 }
 
+// Scan is pgx's.
 func (r behindReached) Scan(into ...any) error {
-	return r.CollectableRow.Scan(append([]any{nil}, into...)...)
+	copy(r.into[1:], into)
+	return r.CollectableRow.Scan(r.into...)
 }
 
 const engagementColumns = `user_id, video_id, liked, bookmarked, watched_seconds, version, epoch, created_at, updated_at, deleted_at`

@@ -83,7 +83,7 @@ func withDesk(once func(context.Context, *desk, volume) (measure.Reading, error)
 // open starts the instance in this process.
 func (d *desk) open(ctx context.Context, s *readmodel.Store) (stop func() error, err error) {
 	log := slog.New(slog.DiscardHandler)
-	d.waiters = catalog.NewWaiters(s.Pool, "", log)
+	d.waiters = catalog.NewWaiters(catalog.MaxWaiting, s.Pool, "", log)
 	projector := catalog.NewProjector(s.Pool, s.Owner, d.waiters, log)
 	d.service = catalog.NewService(s.Pool, projector)
 	client, err := broker.Unreachable(ctx)

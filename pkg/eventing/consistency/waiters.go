@@ -9,8 +9,17 @@ import (
 	"example.com/lockstep/pkg/bell"
 )
 
-// ErrTooManyWaiters means that the limit of waiting readers is reached; the
-// caller should answer at once that it is busy.
+const (
+	// maxBytes bounds what all waiting readers hold, whatever their tokens name: that
+	// of ten thousand who wait for one aggregate each.
+	maxBytes = 24 << 20
+	// waiterBytes and positionBytes are what one holds, besides the names of what it
+	// waits for; its connection and goroutine are not in it.
+	waiterBytes, positionBytes = 512, 1024
+)
+
+// ErrTooManyWaiters means that the limit of waiting readers, or of the memory that they
+// hold, is reached; the caller should answer at once that it is busy.
 var ErrTooManyWaiters = errors.New("too many readers are waiting")
 
 // Look returns where the copy is with those of the aggregates that it has; of
@@ -30,6 +39,7 @@ type Waiters struct {
 	mu      sync.Mutex
 	drained bool
 	count   int
+	bytes   int // that those who wait hold, as cost has it
 	spots   map[string]*spot
 	due     map[string]Position // to be looked at
 }
@@ -47,7 +57,8 @@ type waiter struct {
 	done    chan struct{}
 }
 
-// NewWaiters returns a set that holds at most limit readers at once. Over others
+// NewWaiters returns a set that holds at most limit readers at once, and 24 MiB of what
+// they wait for. Over others
 // it hears of the commits of other processes, and tells them of this one's.
 func NewWaiters(limit int, look Look, others *bell.Bell) *Waiters {
 	return &Waiters{
@@ -110,10 +121,11 @@ func (w *Waiters) add(wanted []Position) (*waiter, error) {
 	case w.drained || len(wanted) == 0:
 		close(r.done)
 		return r, nil
-	case w.count >= w.max:
+	case w.count >= w.max || w.bytes+r.cost() > maxBytes:
 		return nil, ErrTooManyWaiters
 	}
 	w.count++
+	w.bytes += r.cost()
 	for _, p := range wanted {
 		k := p.Key()
 		if w.spots[k] == nil {
@@ -139,9 +151,19 @@ func (w *Waiters) remove(r *waiter) bool {
 	return r.missing == 0
 }
 
+// cost is about what r holds, in bytes.
+func (r *waiter) cost() int {
+	sum := waiterBytes
+	for _, p := range r.wanted {
+		sum += positionBytes + 2*len(p.AggregateID) // the name, and the key
+	}
+	return sum
+}
+
 // leave ends r's wait.
 func (w *Waiters) leave(r *waiter) {
 	w.count--
+	w.bytes -= r.cost()
 	close(r.done)
 	for _, p := range r.wanted {
 		w.forget(r, p.Key())

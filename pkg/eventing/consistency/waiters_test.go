@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/uuid"
 
 	"example.com/lockstep/pkg/bell"
 	"example.com/lockstep/pkg/eventing"
@@ -256,5 +259,60 @@ func TestALookIsBounded(t *testing.T) {
 	c.fault = errors.New("away")
 	if err := w.lookAt(t.Context(), due); !errors.Is(err, c.fault) || c.looked() != 4 {
 		t.Errorf("%v after %d looks, want the first one's fault", err, c.looked())
+	}
+}
+
+// Waiting lists are bounded by what they hold: forged tokens that name many aggregates
+// take the places of many readers.
+func TestWaitersAreBoundedByMemory(t *testing.T) {
+	w := NewWaiters(10_000, nil, bell.New(nil, "", "test", slog.New(slog.DiscardHandler)))
+	used := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := used()
+	admitted, refused := 0, 0
+	for range 10_000 {
+		var wanted []Position
+		for range MaxPositions {
+			wanted = append(wanted, Position{AggregateType: "engagement", AggregateID: uuid.NewString() + ":" + uuid.NewString(), Epoch: 1, Version: 1 << 60})
+		}
+		switch _, err := w.add(wanted); err {
+		case nil:
+			admitted++
+		case ErrTooManyWaiters:
+			refused++
+		default:
+			t.Fatal(err)
+		}
+	}
+	held := used() - before
+	t.Logf("%d lists wait and hold %d KiB", admitted, held>>10)
+	if held > maxBytes || admitted < 100 || refused == 0 {
+		t.Errorf("%d lists wait and hold %d KiB, %d are refused", admitted, held>>10, refused)
+	}
+	runtime.KeepAlive(w)
+}
+
+// What a wait has taken comes back, however it ends.
+func TestMemoryOfWaitersComesBack(t *testing.T) {
+	t.Parallel()
+	w := NewWaiters(10, nil, bell.New(nil, "", "test", slog.New(slog.DiscardHandler)))
+	wanted := []Position{{"video", "a", 1, 1}, {"video", "b", 1, 1}}
+	first, err := w.add(wanted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := w.add(wanted)
+	if err != nil || w.bytes == 0 {
+		t.Fatalf("%d bytes, %v", w.bytes, err)
+	}
+	w.remove(first)
+	w.reached(wanted)
+	w.remove(second)
+	if w.bytes != 0 || w.count != 0 {
+		t.Errorf("%d bytes and %d places are taken by nobody", w.bytes, w.count)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"flag"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 
@@ -31,7 +32,7 @@ const environment = `  LISTEN_DATABASE_URL    the same database past a transacti
 var deadLetters = operator.DeadLetters{
 	Subscriptions: []string{catalog.Subscription, catalog.EngagementSubscription}, OwnerVariable: "VIDEO_SERVICE_ADDR",
 	Handler: func(db *pgxpool.Pool, owner *grpc.ClientConn) inbox.Handler {
-		return catalog.NewProjector(db, owner, catalog.NewWaiters(db, "", slog.Default()), slog.Default()).Handler()
+		return catalog.NewProjector(db, owner, catalog.NewWaiters(0, db, "", slog.Default()), slog.Default()).Handler()
 	},
 }
 
@@ -39,15 +40,19 @@ func main() { os.Exit(service().Main()) }
 
 func service() command.Service {
 	var reflection bool
+	var waiting uint
 	return command.Service{
 		Name: migrations.Catalog, About: "is a read model of videos, as fresh as a reader asks: REST and gRPC on one port.",
 		Environment: environment,
 		Flags: func(f *flag.FlagSet) {
 			f.BoolVar(&reflection, "reflection", false, "answer gRPC reflection, as a local process does anyway")
+			f.UintVar(&waiting, "max-waiting-reads", catalog.MaxWaiting,
+				"how many reads wait for fresh data at once; half of what the platform lets an instance serve")
 		},
 		Configure: func(r *env.Reader) command.Process {
 			cfg := catalog.ReadConfig(r)
 			cfg.Reflection = cfg.Reflection || reflection
+			cfg.MaxWaiting = int(min(waiting, math.MaxInt32))
 			return command.Process{Project: cfg.Project, Serve: func(ctx context.Context, lis net.Listener, log *slog.Logger) error {
 				return catalog.Serve(ctx, cfg, lis, log)
 			}}

@@ -34,6 +34,9 @@ func TestCommandLine(t *testing.T) {
 		{"destroy", 2, "", "unknown command"},
 		{"serve now", 2, "", `unexpected argument "now"`},
 		{"--fast", 2, "", "-fast"},
+		{"--max-waiting-reads=-1", 2, "", "-max-waiting-reads"},
+		{"--max-waiting-reads=500", 1, "", "DATABASE_URL is required"},
+		{"--help", 0, "max-waiting-reads", ""},
 	} {
 		var out, errOut bytes.Buffer
 		code := service().Run(t.Context(), strings.Fields(tc.args), func(string) string { return "" }, &out, &errOut)
