@@ -24,6 +24,7 @@ RUN --mount=type=cache,target=/cache \
     GOOS=${TARGETOS} GOARCH=${TARGETARCH} go build -trimpath -ldflags="-s -w -X example.com/lockstep/internal/command.revision=${REVISION}" -o /out/ ./services/video/cmd/video ./services/catalog/cmd/catalog ./cmd/dev
 
 FROM ${BASE_IMAGE} AS service
+COPY deploy/certificates /etc/lockstep/certificates
 USER 65532:65532
 EXPOSE 8080
 STOPSIGNAL SIGTERM

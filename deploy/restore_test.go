@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/migrations"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -25,13 +26,16 @@ var restoreBlock = regexp.MustCompile("(?s)<!-- tested: deploy/restore_test.go (
 // and a person who types what the README says.
 type restoration struct {
 	copy, here *pgtest.DB
-	dir        string // the person's: the dump is left there
-	commands   map[string]string
+	// copyURL and hereURL connect as the schema's owner.
+	copyURL, hereURL string
+	dir              string // the person's: the dump is left there
+	commands         map[string]string
 }
 
 func newRestoration(t *testing.T) *restoration {
 	t.Helper()
 	r := &restoration{copy: pgtest.New(t), here: pgtest.New(t), dir: t.TempDir(), commands: map[string]string{}}
+	r.copyURL, r.hereURL = roles(t, r.copy.Admin)[migrations.Catalog], roles(t, r.here.Admin)[migrations.Catalog]
 	text, err := os.ReadFile("terraform/README.md")
 	if err != nil {
 		t.Fatal(err)
@@ -42,9 +46,9 @@ func newRestoration(t *testing.T) *restoration {
 	const fill = `
 		INSERT INTO catalog.video_projection (video_id, title, version, updated_at)
 		SELECT gen_random_uuid(), repeat(md5(n::text), 8), 1 + n %% 7, now() FROM generate_series(1, %d) n`
-	execute(t, r.copy.Admin, fmt.Sprintf(fill, 20_000))
+	execute(t, r.copyURL, fmt.Sprintf(fill, 20_000))
 	// Since then a migration has added a table, which the copy does not know.
-	execute(t, r.here.Admin, fmt.Sprintf(fill, 300), `CREATE TABLE catalog.added_later (id int REFERENCES catalog.operator_actions (id))`)
+	execute(t, r.hereURL, fmt.Sprintf(fill, 300), `CREATE TABLE catalog.added_later (id int REFERENCES catalog.operator_actions (id))`)
 	return r
 }
 
@@ -71,7 +75,7 @@ func (r *restoration) types(t *testing.T, block string) error {
 	}
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
 	cmd.Dir = r.dir
-	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(r.dir, "bin")+":"+clients(t)+":"+os.Getenv("PATH"), "COPY="+r.copy.Admin, "HERE="+r.here.Admin)
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(r.dir, "bin")+":"+clients(t)+":"+os.Getenv("PATH"), "COPY="+r.copyURL, "HERE="+r.hereURL)
 	output, err := cmd.CombinedOutput()
 	t.Logf("%s: %v\n%s", block, err, output)
 	return err

@@ -2,9 +2,11 @@
 // embedded so that tests, `make run`, the `migrate` commands and deployments
 // all run the same files.
 //
-// A migration is run by an administrator, who owns what it creates; the service
-// itself connects as its own role (video_service, catalog_service), which can
-// touch its own schema and no other, and owns nothing.
+// A migration is run by whoever owns what it creates: an administrator on a laptop
+// and in tests, video_owner and catalog_owner of deploy/terraform/roles.sql where it
+// is deployed, which own a schema each. The service itself connects as its own role
+// (video_service, catalog_service), which can touch its own schema and no other, and
+// owns nothing.
 package migrations
 
 import (

@@ -28,7 +28,7 @@ type rehearsal struct {
 	earlier  revision
 	update   bool
 
-	mu      sync.Mutex // over out: worlds live side by side
+	mu      sync.Mutex // over out and the server's roles: worlds live side by side
 	out     io.Writer
 	started time.Time
 }

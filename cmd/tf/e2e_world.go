@@ -29,6 +29,7 @@ const (
 	projectNumber = "123456789012"
 	region        = "europe-west1"
 	readme        = moduleDir + "/README.md"
+	rolesScript   = moduleDir + "/roles.sql"
 )
 
 // A world is a project of Google Cloud that is none: a stand-in for the control
@@ -164,19 +165,39 @@ func (w *world) prepare(ctx context.Context, v variables) error {
 		return fmt.Errorf("terraform output -raw sql_connection: %q, %w, want the instance's", connection, err)
 	}
 	w.did("apply what comes first", strings.Join(targets, " "))
+	if err := w.makeRoles(ctx); err != nil {
+		return err
+	}
 	for _, service := range []migrations.Service{migrations.Video, migrations.Catalog} {
-		url, err := localpg.ServiceURL(ctx, w.adminURL, "", service.Role())
-		if err != nil {
-			return err
-		}
-		for name, value := range map[string]string{"-database-url": url, "-admin-database-url": w.adminURL} {
-			secret := "projects/" + projectID + "/secrets/" + string(service) + name
-			if err := w.fake.AddSecretVersion(secret, value); err != nil {
+		for name, role := range map[string]string{"-database-url": service.Role(), "-admin-database-url": string(service) + "_owner"} {
+			url, err := localpg.ServiceURL(ctx, w.adminURL, "", role)
+			if err != nil {
+				return err
+			}
+			if err := w.fake.AddSecretVersion("projects/"+projectID+"/secrets/"+string(service)+name, url); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// makeRoles makes those of the services and of their schemas, as the README has it. They
+// are all worlds' on one server, which takes one change of a role at a time.
+func (w *world) makeRoles(ctx context.Context) error {
+	w.rehearsal.mu.Lock()
+	defer w.rehearsal.mu.Unlock()
+	script, err := os.ReadFile(rolesScript)
+	if err != nil {
+		return err
+	}
+	conn, err := pgx.Connect(ctx, w.adminURL)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	_, err = conn.Exec(ctx, string(script))
+	return err
 }
 
 // execute runs a job of Cloud Run: the image's binary, with the job's arguments and

@@ -1,0 +1,132 @@
+package deploy_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/internal/localpg"
+	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/migrations"
+)
+
+var both = []migrations.Service{migrations.Video, migrations.Catalog}
+
+// roles runs roles.sql in a database, and then both migrations, each as its schema's
+// owner, whose URL it returns.
+func roles(t *testing.T, admin string) map[migrations.Service]string {
+	t.Helper()
+	script, err := os.ReadFile("terraform/roles.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	owners := map[migrations.Service]string{}
+	for range 2 { // it can be run again
+		execute(t, admin, string(script))
+	}
+	for _, s := range both {
+		owner, err := localpg.ServiceURL(t.Context(), admin, "", string(s)+"_owner")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := migrations.Up(t.Context(), owner, s, slog.New(slog.DiscardHandler)); err != nil {
+			t.Fatal(err)
+		}
+		owners[s] = owner
+	}
+	return owners
+}
+
+func denied(t *testing.T, url, statement string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	_, err = conn.Exec(t.Context(), statement)
+	if refused, ok := errors.AsType[*pgconn.PgError](err); !ok || refused.Code != "42501" {
+		t.Errorf("%s: %v, want it denied", statement, err)
+	}
+}
+
+// owned wants everything in both schemas to be their owners', who can touch nothing of
+// the other's, and the services to be ready.
+func owned(t *testing.T, admin string, owners map[migrations.Service]string) {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	for i, s := range both {
+		other := both[1-i]
+		rows, err := pool.Query(t.Context(), `
+			SELECT relname || ' is of ' || pg_get_userbyid(relowner) FROM pg_class
+			 WHERE relnamespace = to_regnamespace($1) AND pg_get_userbyid(relowner) <> $1 || '_owner'
+			UNION ALL
+			SELECT 'the schema is of ' || pg_get_userbyid(nspowner) FROM pg_namespace
+			 WHERE nspname = $1 AND pg_get_userbyid(nspowner) <> $1 || '_owner'`, string(s))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if wrong, err := pgx.CollectRows(rows, pgx.RowTo[string]); err != nil || len(wrong) > 0 {
+			t.Errorf("%s: %v, %v", s, wrong, err)
+		}
+		for _, statement := range []string{
+			"SELECT FROM %s.goose_db_version", "DROP TABLE %s.goose_db_version", "CREATE TABLE %s.mine ()", "DROP SCHEMA %s CASCADE",
+			"ALTER SCHEMA %s RENAME TO mine", "GRANT USAGE ON SCHEMA %s TO PUBLIC", "SELECT FROM %s.operator_actions",
+		} {
+			denied(t, owners[s], fmt.Sprintf(statement, other))
+		}
+		execute(t, owners[s], fmt.Sprintf(`ALTER ROLE %s SET statement_timeout = '15s'`, s.Role())) // as a later migration may
+		service, err := localpg.ServiceURL(t.Context(), admin, "", s.Role())
+		if err != nil {
+			t.Fatal(err)
+		}
+		own, err := pgxpool.New(t.Context(), service)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := migrations.Check(t.Context(), own, s); err != nil {
+			t.Error(err)
+		}
+		own.Close()
+		denied(t, service, fmt.Sprintf("CREATE TABLE %s.mine ()", s))
+	}
+}
+
+// TestMigrationsRunAsOwners in a new database, and in one whose migrations an
+// administrator has run.
+func TestMigrationsRunAsOwners(t *testing.T) {
+	t.Parallel()
+	used := pgtest.New(t).Admin
+	config, err := pgx.ParseConfig(used)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := config.Database + "_new"
+	execute(t, used, `CREATE DATABASE `+pgx.Identifier{name}.Sanitize())
+	t.Cleanup(func() {
+		conn, err := pgx.Connect(context.Background(), used)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close(context.Background())
+		if _, err := conn.Exec(context.Background(), `DROP DATABASE `+pgx.Identifier{name}.Sanitize()+` WITH (FORCE)`); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, admin := range []string{strings.Replace(used, "/"+config.Database, "/"+name, 1), used} {
+		owned(t, admin, roles(t, admin))
+	}
+}

@@ -1,0 +1,50 @@
+-- The roles of both services, made once by the database's administrator; it can be run
+-- again, and takes over what an administrator's migrations have made:
+--
+--   psql "$ADMIN" --set=ON_ERROR_STOP=1 --single-transaction --file=roles.sql
+--
+-- video_owner owns the schema video, runs its migrations, and can touch nothing of catalog's;
+-- catalog_owner likewise. The services connect as video_service and catalog_service, which
+-- own nothing. Passwords are set afterwards: \password video_owner.
+
+DO $$
+DECLARE
+  service text;
+  owner   text;
+  command text;
+BEGIN
+  FOREACH service IN ARRAY ARRAY['video', 'catalog'] LOOP
+    owner := service || '_owner';
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = owner) THEN
+      -- Migrations set their service's time limits, which takes CREATEROLE. From
+      -- Postgres 16 on that reaches no role but those that are granted below.
+      EXECUTE format('CREATE ROLE %I LOGIN CREATEROLE', owner);
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = service || '_service') THEN
+      EXECUTE format('CREATE ROLE %I LOGIN', service || '_service');
+    END IF;
+    EXECUTE format('GRANT %I TO %I WITH ADMIN OPTION', service || '_service', owner);
+    EXECUTE format('GRANT CREATE ON DATABASE %I TO %I', current_database(), owner);
+
+    -- A managed database's administrator is no superuser: it may give away only to
+    -- whom it may act as.
+    EXECUTE format('GRANT %I TO CURRENT_USER', owner);
+    EXECUTE format('CREATE SCHEMA IF NOT EXISTS %I', service);
+    EXECUTE format('ALTER SCHEMA %I OWNER TO %I', service, owner);
+    FOR command IN
+      SELECT format('ALTER TABLE %s OWNER TO %I', c.oid::regclass, owner)
+        FROM pg_class c
+       WHERE c.relnamespace = to_regnamespace(quote_ident(service)) AND c.relkind IN ('r', 'p', 'v', 'm', 'S')
+         -- The sequence of a column goes with its table.
+         AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype IN ('a', 'i'))
+      UNION ALL
+      SELECT format('ALTER ROUTINE %s OWNER TO %I', p.oid::regprocedure, owner)
+        FROM pg_proc p
+       WHERE p.pronamespace = to_regnamespace(quote_ident(service))
+    LOOP
+      EXECUTE command;
+    END LOOP;
+    EXECUTE format('REVOKE %I FROM CURRENT_USER', owner);
+  END LOOP;
+END
+$$;
