@@ -4,8 +4,10 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"time"
 
 	"github.com/go-chi/chi/v5"
+	"google.golang.org/grpc"
 
 	"example.com/lockstep/internal/broker"
 	"example.com/lockstep/internal/database"
@@ -36,6 +38,9 @@ type Config struct {
 	PubSubEndpoint string
 	// VideoServiceAddr is the owner's gRPC address (host:port); see [serve.Dial].
 	VideoServiceAddr string
+	// InboxRetention is how long a settled event's inbox row is kept. Zero:
+	// [inbox.Retention].
+	InboxRetention time.Duration
 }
 
 // ReadConfig reads the environment; r has what is wrong with it.
@@ -61,7 +66,9 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 		return err
 	}
 	defer pool.Close()
-	client, err := broker.NewClient(ctx, cfg.Project, broker.Options{Endpoint: cfg.PubSubEndpoint})
+	streams := inbox.NewStreams()
+	client, err := broker.NewClient(ctx, cfg.Project,
+		broker.Options{Endpoint: cfg.PubSubEndpoint, Dial: []grpc.DialOption{streams.DialOption()}})
 	if err != nil {
 		return err
 	}
@@ -78,7 +85,8 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	watching := health.Register("waiters")
 	loops := []func(context.Context) error{func(ctx context.Context) error { return waiters.Run(ctx, log, watching) }}
 	for loop, subscription := range map[string]string{"consumer": Subscription, "engagement consumer": EngagementSubscription} {
-		consumer, err := inbox.NewConsumer(pool, client, subscription, projector.Handler(), log, health.Register(loop))
+		consumer, err := inbox.NewConsumer(pool, client, subscription, projector.Handler(), log, health.Register(loop),
+			inbox.Options{Retention: cfg.InboxRetention, Streams: streams})
 		if err != nil {
 			return err
 		}

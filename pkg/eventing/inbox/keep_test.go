@@ -23,7 +23,7 @@ func TestPurgeTakesWhatIsSettledAndOld(t *testing.T) {
 	}
 	total := 0
 	for _, want := range []int{purgeBatch, 1200 - purgeBatch, 0} {
-		n, err := c.store.purge(t.Context(), Retention)
+		n, err := c.store.purge(t.Context(), subscription, Retention)
 		if err != nil || n != want {
 			t.Errorf("purged %d rows (%v), want %d", n, err, want)
 		}
@@ -45,7 +45,7 @@ func TestAfterAPurgeTheVersionStands(t *testing.T) {
 	c := b.consumer(t)
 	one, two := event("a", 1), event("a", 2)
 	c.finish(t, delivered(one), delivered(two))
-	if n, err := c.store.purge(t.Context(), -time.Hour); err != nil || n != 2 {
+	if n, err := c.store.purge(t.Context(), subscription, -time.Hour); err != nil || n != 2 {
 		t.Fatalf("purged %d, %v", n, err)
 	}
 	c.finish(t, delivered(two))
@@ -101,29 +101,6 @@ func TestRunsAreRemembered(t *testing.T) {
 	}
 	if n := b.count(t, `SELECT count(*) FROM inbox_runs`); n != 1 {
 		t.Errorf("%d runs are remembered, want the third", n)
-	}
-}
-
-// What would fill the memory is given back.
-func TestTooMuchHeldIsGivenBack(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	c := b.consumer(t)
-	c.finish(t, delivered(event("a", 1)))
-	c.holds.total = maxHeld
-	d := delivered(event("a", 3))
-	if left := c.process(t.Context(), []*delivery{d}); len(left) != 0 || c.holds.has(d.key()) {
-		t.Error("held beyond the bound")
-	}
-	c.holds.running.Wait()
-	if !d.settled || b.count(t, `SELECT count(*) FROM inbox WHERE status = 'held'`) != 1 {
-		t.Error("not given back, or its row does not say held")
-	}
-	c.holds.total = 0
-	b.setOwner("a", 3)
-	c.finish(t, delivered(d.event()))
-	if v := b.count(t, version, "a"); v != 3 {
-		t.Errorf("version %d after it came again", v)
 	}
 }
 

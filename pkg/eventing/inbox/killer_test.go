@@ -74,7 +74,7 @@ func victimRun(ctx context.Context) error {
 		return nil
 	}
 	h := Handler{Decode: decode, Apply: Each(b.apply), Repair: b.repair, Committed: func(...string) {}}
-	c, err := NewConsumer(db, client, subscription, h, slog.New(slog.DiscardHandler), func() {})
+	c, err := NewConsumer(db, client, subscription, h, slog.New(slog.DiscardHandler), func() {}, Options{})
 	if err != nil {
 		return err
 	}

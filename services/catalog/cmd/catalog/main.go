@@ -3,9 +3,12 @@ package main
 
 import (
 	"context"
+	"flag"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/grpc"
@@ -36,12 +39,36 @@ var deadLetters = operator.DeadLetters{
 
 func main() { os.Exit(service().Main()) }
 
+// leastRetention is a day longer than a subscription keeps messages by default.
+// What it brings again before then, the inbox must still know.
+const leastRetention = 8 * 24 * time.Hour
+
+// retention is the value of a flag that is not below leastRetention.
+type retention time.Duration
+
+func (r *retention) String() string { return time.Duration(*r).String() }
+
+func (r *retention) Set(s string) error {
+	d, err := time.ParseDuration(s)
+	if err == nil && d < leastRetention {
+		err = fmt.Errorf("a subscription can replay more: at least %v", leastRetention)
+	}
+	*r = retention(d)
+	return err
+}
+
 func service() command.Service {
+	keep := retention(inbox.Retention)
 	return command.Service{
 		Name: migrations.Catalog, About: "is a read model of videos, as fresh as a reader asks: REST and gRPC on one port.",
 		Environment: environment,
+		Flags: func(f *flag.FlagSet) {
+			f.Var(&keep, "inbox-retention", "how long the inbox remembers a settled event: "+
+				"longer than the subscriptions, or their topics, keep messages for a replay")
+		},
 		Configure: func(r *env.Reader) command.Process {
 			cfg := catalog.ReadConfig(r)
+			cfg.InboxRetention = time.Duration(keep)
 			return command.Process{Project: cfg.Project, Serve: func(ctx context.Context, lis net.Listener, log *slog.Logger) error {
 				return catalog.Serve(ctx, cfg, lis, log)
 			}}

@@ -24,6 +24,9 @@ func TestCommandLine(t *testing.T) {
 		{"destroy", 2, "", "unknown command"},
 		{"serve now", 2, "", `unexpected argument "now"`},
 		{"--fast", 2, "", "-fast"},
+		{"serve --inbox-retention 24h", 2, "", "at least 192h"},
+		{"serve --inbox-retention 200h", 1, "", "DATABASE_URL is required"},
+		{"--help", 0, "-inbox-retention value", ""},
 	} {
 		var out, errOut bytes.Buffer
 		code := service().Run(t.Context(), strings.Fields(tc.args), func(string) string { return "" }, &out, &errOut)
