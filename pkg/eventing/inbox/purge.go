@@ -34,13 +34,19 @@ func (c *Consumer) keep(ctx context.Context) {
 		if err := c.store.refresh(ctx); err != nil && ctx.Err() == nil {
 			c.log.WarnContext(ctx, "this run not shown to go on", "error", err)
 		}
-		consumers, err := c.store.consumers(ctx)
-		if err != nil && ctx.Err() == nil {
-			c.log.WarnContext(ctx, "consumers with inbox rows not found, trying again later", "error", err)
-		}
-		for _, consumer := range consumers {
-			c.purge(ctx, consumer)
-		}
+		c.purgeAll(ctx)
+	}
+}
+
+// purgeAll deletes what is settled and old, whichever consumer's it is: one that
+// was renamed purges nothing any more.
+func (c *Consumer) purgeAll(ctx context.Context) {
+	consumers, err := c.store.consumers(ctx)
+	if err != nil && ctx.Err() == nil {
+		c.log.WarnContext(ctx, "consumers with inbox rows not found, trying again later", "error", err)
+	}
+	for _, consumer := range consumers {
+		c.purge(ctx, consumer)
 	}
 }
 

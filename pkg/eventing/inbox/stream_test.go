@@ -26,6 +26,7 @@ import (
 type world struct {
 	*bench
 
+	clock  *localpubsub.Clock
 	server *localpubsub.Server
 	c      *Consumer
 	stop   func()
@@ -60,9 +61,9 @@ func (g *grant) SendMsg(m any) error {
 
 func newWorld(t *testing.T, maxDeliveries int32) *world {
 	t.Helper()
-	w := &world{bench: newBench(t), arrived: map[string]bool{}}
+	w := &world{bench: newBench(t), arrived: map[string]bool{}, clock: localpubsub.NewClock()}
 	var err error
-	if w.server, err = localpubsub.Start(localpubsub.Options{}); err != nil {
+	if w.server, err = localpubsub.Start(localpubsub.Options{Clock: w.clock}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = w.server.Close() })
