@@ -104,6 +104,7 @@ func TestEveryMessageIsSettledOnce(t *testing.T) {
 		part := all[life*len(all)/lives : (life+1)*len(all)/lives]
 		publish(part[:len(part)/2])
 		c, heard, stop := w.live(t)
+		w.clock.Advance(2 * time.Minute) // the leases of the one before have ended
 		if err := w.server.SetFaults(uint64(life+1),
 			localpubsub.Fault{Kind: localpubsub.Outage, Method: "StreamingPull", Times: 2},
 			localpubsub.Fault{Kind: localpubsub.AckLost, Probability: 0.1},
@@ -123,7 +124,6 @@ func TestEveryMessageIsSettledOnce(t *testing.T) {
 		}
 		if life == lives-1 { // the last one finishes
 			publish(all)
-			w.clock.Advance(2 * time.Minute) // the leases of those before have ended
 			w.eventually(t, events, `SELECT count(*) FROM inbox WHERE status IN ('done', 'dead')`)
 			until(t, "nothing is in hand", func() bool { return c.budget.inHand() == load{} })
 		}
