@@ -115,8 +115,50 @@ func TestHeadsAreWorkedOnWhateverIsHeld(t *testing.T) {
 	c.holds.all()
 }
 
-// Nothing but the end of the process gives messages back, so that the broker's
-// count of deliveries is nobody's whom an owner lets wait.
+// An owner that hangs keeps no poison from being buried.
+func TestAHangingOwnerDelaysNoBurial(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	c.handler.Repair = func(ctx context.Context, _ eventing.Event) error { <-ctx.Done(); return ctx.Err() }
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var gaps []*delivery
+	for i := range 2 * handsAtOnce {
+		gaps = append(gaps, delivered(event(fmt.Sprint("gap", i), 2)))
+	}
+	c.process(ctx, fold(gaps))
+	until(t, "every hand is at a repair", func() bool { return len(c.holds.repairers) == handsAtOnce })
+	poison := delivered(event("poison", 1))
+	poison.invalid = errKeyMismatch
+	c.process(ctx, []*delivery{poison})
+	until(t, "the poison is buried", func() bool { return len(b.deadLettered("")) == 1 })
+	if len(c.holds.repairers) != handsAtOnce {
+		t.Error("the repairs had ended by then")
+	}
+	cancel()
+	c.holds.all()
+}
+
+// What is remembered of repairs is forgotten.
+func TestRecentRepairsAreForgotten(t *testing.T) {
+	t.Parallel()
+	var r recent
+	r.note("a")
+	if d := r.wait("a"); d < repairEvery/2 || r.wait("b") != 0 {
+		t.Errorf("wait %v after a repair of just now, %v without one", d, r.wait("b"))
+	}
+	for range 2 {
+		r.turned = r.turned.Add(-3 * repairEvery)
+		r.note("b")
+	}
+	if len(r.young)+len(r.old) > 2 || !r.young["a"].IsZero() || !r.old["a"].IsZero() {
+		t.Errorf("remembered: %v, %v", r.young, r.old)
+	}
+}
+
+// A second delivery of an event joins the first. Once that is settled, so is the
+// second, by an ack of its own.
 func TestASecondCopyOfPoisonIsSettled(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

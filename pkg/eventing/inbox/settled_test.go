@@ -148,12 +148,12 @@ func (c *closing) Handle(_ context.Context, r slog.Record) error {
 
 func (c *closing) WithAttrs([]slog.Attr) slog.Handler { return c }
 
-// live runs another consumer until stop.
+// live runs another consumer until stop, with room for some fifty messages.
 func (w *world) live(t *testing.T) (c *Consumer, heard *closing, stop func()) {
 	t.Helper()
 	heard = &closing{}
 	h := Handler{Decode: decodeOrSpoil, Apply: Each(w.apply), Repair: w.repair, Committed: func(...string) {}}
-	c, err := NewConsumer(w.db, w.client, subscription, h, slog.New(heard), func() {}, Options{Bytes: worldBytes})
+	c, err := NewConsumer(w.db, w.client, subscription, h, slog.New(heard), func() {}, Options{Bytes: 64 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}
