@@ -47,6 +47,7 @@ crash: ## Histories in full: relays killed with -9 under load, 100,000 events th
 	LOCKSTEP_FULL=1 go test -count=1 -v -run "^TestCrash$$" ./services/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 15m -run "^TestHistory" ./pkg/eventing/outbox/
 	LOCKSTEP_HISTORIES=10000 go test -count=1 -v -timeout 20m -run "^TestHistories$$" ./pkg/eventing/inbox/
+	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 20m -run "^TestInHandIsBoundedUnderOverload$$" ./pkg/eventing/inbox/
 
 fresh: ## 100,000 reads with tokens under kills, pauses and restarts, and 10,000 waiters; print the outcomes
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 15m -run "^TestFreshReads$$" ./services/

@@ -38,6 +38,8 @@ type Options struct {
 	// publishers of one region. Empty: the global one. A local broker named by
 	// PUBSUB_EMULATOR_HOST wins.
 	Endpoint string
+	// Dial is what else the connection needs.
+	Dial []grpc.DialOption
 }
 
 // WarnOfOrder says in the log that what is published with these options may lose the
@@ -66,6 +68,9 @@ func dialOptions(opts Options) []option.ClientOption {
 	wait.BaseDelay, wait.MaxDelay = 100*time.Millisecond, maxWait
 	reconnect := grpc.ConnectParams{Backoff: wait, MinConnectTimeout: 5 * time.Second}
 	dial := []option.ClientOption{option.WithGRPCDialOption(grpc.WithConnectParams(reconnect))}
+	for _, d := range opts.Dial {
+		dial = append(dial, option.WithGRPCDialOption(d))
+	}
 	if os.Getenv(emulatorHost) != "" {
 		return append(dial, option.WithGRPCDialOption(grpc.WithChainStreamInterceptor(answerPings)))
 	}

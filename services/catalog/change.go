@@ -65,7 +65,7 @@ func decode(e eventing.Event) (inbox.Change, error) {
 	case "VideoDeleted":
 		payload, kind = envelope.GetDeleted(), inbox.Deleted
 	default:
-		return inbox.Change{}, fmt.Errorf("event_type: %q is unknown", e.Type)
+		return inbox.Change{}, fmt.Errorf("event_type: %q: %w", e.Type, inbox.ErrUnknown)
 	}
 	// A payload of another type than e's is nil here, and names no video.
 	if err := agrees(e, &envelope, payload.GetVideoId(), payload.GetVersion()); err != nil {
@@ -85,7 +85,7 @@ func addressed(e eventing.Event, aggregateType, id string, err error) error {
 	case e.AggregateType != aggregateType:
 		return fmt.Errorf("aggregate_type: %q is unknown", e.AggregateType)
 	case e.SchemaVersion != schemaVersion:
-		return fmt.Errorf("schema_version: %d is unknown", e.SchemaVersion)
+		return fmt.Errorf("schema_version: %d: %w", e.SchemaVersion, inbox.ErrUnknown)
 	}
 	return nil
 }

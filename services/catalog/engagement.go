@@ -129,7 +129,7 @@ func decodeEngagement(e eventing.Event) (inbox.Change, error) {
 	case "EngagementDeleted":
 		payload, kind = envelope.GetDeleted(), inbox.Deleted
 	default:
-		return inbox.Change{}, fmt.Errorf("event_type: %q is unknown", e.Type)
+		return inbox.Change{}, fmt.Errorf("event_type: %q: %w", e.Type, inbox.ErrUnknown)
 	}
 	if err := agrees(e, &envelope, payload.GetUserId()+":"+payload.GetVideoId(), payload.GetVersion()); err != nil {
 		return inbox.Change{}, err

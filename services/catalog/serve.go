@@ -5,8 +5,10 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"time"
 
 	"github.com/go-chi/chi/v5"
+	"google.golang.org/grpc"
 
 	"example.com/lockstep/internal/broker"
 	"example.com/lockstep/internal/database"
@@ -41,6 +43,9 @@ type Config struct {
 	VideoServiceAddr string
 	// Reflection tells every caller of gRPC which services and messages there are.
 	Reflection bool
+	// InboxRetention is how long a settled event's inbox row is kept. Zero:
+	// [inbox.Retention].
+	InboxRetention time.Duration
 }
 
 // ReadConfig reads the environment; r has what is wrong with it.
@@ -77,7 +82,9 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 		return err
 	}
 	defer probe.Close()
-	client, err := broker.NewClient(ctx, cfg.Project, broker.Options{Endpoint: cfg.PubSubEndpoint})
+	streams := inbox.NewStreams()
+	client, err := broker.NewClient(ctx, cfg.Project,
+		broker.Options{Endpoint: cfg.PubSubEndpoint, Dial: []grpc.DialOption{streams.DialOption()}})
 	if err != nil {
 		return err
 	}
@@ -94,7 +101,8 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	watching := health.Register("waiters")
 	loops := []func(context.Context) error{func(ctx context.Context) error { return waiters.Run(ctx, log, watching) }}
 	for loop, subscription := range map[string]string{"consumer": Subscription, "engagement consumer": EngagementSubscription} {
-		consumer, err := inbox.NewConsumer(background, client, subscription, projector.Handler(), log, health.Register(loop))
+		consumer, err := inbox.NewConsumer(background, client, subscription, projector.Handler(), log, health.Register(loop),
+			inbox.Options{Retention: cfg.InboxRetention, Streams: streams})
 		if err != nil {
 			return err
 		}

@@ -23,7 +23,7 @@ func fromMemory(ctx context.Context, s *readmodel.Store, messages []*pubsub.Mess
 	}
 	defer client.Close()
 	return until(ctx, s, len(messages), func(ctx context.Context, h inbox.Handler) error {
-		c, err := inbox.NewConsumer(s.Pool, client, broker.Subject, h, slog.New(slog.DiscardHandler), func() {})
+		c, err := inbox.NewConsumer(s.Pool, client, broker.Subject, h, slog.New(slog.DiscardHandler), func() {}, inbox.Options{})
 		if err != nil {
 			return err
 		}
@@ -39,7 +39,7 @@ func fromMemory(ctx context.Context, s *readmodel.Store, messages []*pubsub.Mess
 
 func fromPubSub(ctx context.Context, s *readmodel.Store, r *broker.Rig, n int) (float64, error) {
 	return until(ctx, s, n, func(ctx context.Context, h inbox.Handler) error {
-		c, err := inbox.NewConsumer(s.Pool, r.Client, broker.Subject, h, slog.New(slog.DiscardHandler), func() {})
+		c, err := inbox.NewConsumer(s.Pool, r.Client, broker.Subject, h, slog.New(slog.DiscardHandler), func() {}, inbox.Options{})
 		if err != nil {
 			return err
 		}

@@ -90,7 +90,7 @@ func (d *desk) open(ctx context.Context, s *readmodel.Store) (stop func() error,
 	if err != nil {
 		return nil, err
 	}
-	c, err := inbox.NewConsumer(s.Pool, client, catalog.Subscription, d.watched(projector.Handler()), log, func() {})
+	c, err := inbox.NewConsumer(s.Pool, client, catalog.Subscription, d.watched(projector.Handler()), log, func() {}, inbox.Options{})
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}

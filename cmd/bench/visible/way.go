@@ -58,7 +58,7 @@ func onTheWay(p *postgres.Server, once func(context.Context, *way, measure.Size)
 		w.forget()
 		consume := func(ctx context.Context, o *relay.Outlet) error {
 			c, err := inbox.NewConsumer(s.Pool, o.Client, broker.Subject, w.watched(s.Projector.Handler()),
-				slog.New(slog.DiscardHandler), func() {})
+				slog.New(slog.DiscardHandler), func() {}, inbox.Options{})
 			if err != nil {
 				return err
 			}

@@ -86,7 +86,8 @@ type Letter struct {
 	// Status is that of the inbox row; "none" where there is no row. A letter
 	// that is done was applied since, and only its message is left.
 	Status string `json:"status"`
-	// Reason and Attempts are the inbox row's, else the message's.
+	// Reason and Attempts are the inbox row's, else the message's. The reason says
+	// so when the message is one that the broker gave up, not the consumer.
 	Reason   string `json:"reason"`
 	Attempts int    `json:"attempts"`
 	// Since is when the event was first received, or its message published.

@@ -42,7 +42,7 @@ func TestCollectShowsBothHalves(t *testing.T) {
 	want := []seen{
 		{"", "none", "no event_id", 0, 3, 1, true, true, false},
 		{"expired", "dead", "too late", 3, 5, 0, true, false, true},
-		{"rowless", "none", "", 2, 0, 2, true, true, true},
+		{"rowless", "none", byTheBroker, 2, 0, 2, true, true, true},
 		{"whole", "dead", "title is a teapot", 1, 1, 1, true, true, true},
 	}
 	for range 2 { // looking takes nothing away

@@ -167,6 +167,7 @@ func (h *Hand) match(ctx context.Context) error {
 		known[l.place()] = true
 		if messages := h.messages[l.place()]; len(messages) > 0 {
 			l.MessageID, l.Messages = messages[0].id, len(messages)
+			l.Reason = messages[0].why(l.Reason)
 		}
 		h.Letters = append(h.Letters, l)
 	}
@@ -186,13 +187,28 @@ func (h *Hand) match(ctx context.Context) error {
 
 func (l Letter) key() string { return eventing.Key(l.AggregateType, l.AggregateID) }
 
+// byTheBroker begins the reason of a dead letter that the consumer did not write.
+const byTheBroker = "dead-lettered by the broker, after as many deliveries as its policy allows"
+
+// why is the reason that is known otherwise, and that it is not m's where the
+// broker itself gave up: that takes no look at the event, and may be unjust.
+func (m *message) why(known string) string {
+	if _, ok := m.attributes[inbox.AttrDeadLetterReason]; ok {
+		return known
+	}
+	if known == "" {
+		return byTheBroker
+	}
+	return byTheBroker + "; the inbox says: " + known
+}
+
 // letter is what m alone says.
 func (m *message) letter(copies int) Letter {
 	attempts, _ := strconv.Atoi(m.attributes[inbox.AttrDeadLetterAttempts])
 	return Letter{
 		Subscription: m.consumer, EventID: m.event.ID, AggregateType: m.event.AggregateType, AggregateID: m.event.AggregateID,
 		Version: m.event.Version, Type: m.event.Type, Status: "none",
-		Reason: m.attributes[inbox.AttrDeadLetterReason], Attempts: attempts, Since: m.published,
+		Reason: m.why(m.attributes[inbox.AttrDeadLetterReason]), Attempts: attempts, Since: m.published,
 		MessageID: m.id, Messages: copies,
 	}
 }

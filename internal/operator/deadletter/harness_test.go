@@ -182,7 +182,7 @@ func (b *bench) bury(t *testing.T, events ...eventing.Event) {
 	for _, e := range events {
 		b.send(t, "video.events", e.Message())
 	}
-	c, err := inbox.NewConsumer(b.db, b.client, subscription, b.handler(), slog.New(slog.DiscardHandler), func() {})
+	c, err := inbox.NewConsumer(b.db, b.client, subscription, b.handler(), slog.New(slog.DiscardHandler), func() {}, inbox.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

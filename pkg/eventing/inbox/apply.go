@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -30,17 +31,20 @@ func (c *Consumer) apply(ctx context.Context, batch []*delivery) (unsettled []*d
 		switch {
 		case err == nil:
 			c.metrics.failing(0)
-			c.settle(ctx, batch, outcomes, began)
+			c.settle(ctx, batch, outcomes, began, failures > 1)
 			return nil
 		case ctx.Err() != nil:
 			return batch
-		case faultOf(err) != outage && len(batch) > 1:
-			return c.isolate(ctx, batch)
 		}
-		if f := c.faultOf(ctx, err); f != outage {
+		f := c.judge(ctx, err, began)
+		switch {
+		case f == outage:
+			c.waitOut(ctx, "apply", err, failures)
+		case len(batch) > 1:
+			return c.isolate(ctx, batch)
+		default:
 			return c.fail(ctx, batch[0], err, f)
 		}
-		c.waitOut(ctx, "apply", err, failures)
 	}
 }
 
@@ -49,9 +53,12 @@ func (c *Consumer) apply(ctx context.Context, batch []*delivery) (unsettled []*d
 func (c *Consumer) divert(ctx context.Context, batch []*delivery) (rest []*delivery) {
 	for _, d := range batch {
 		switch {
-		case d.settled:
+		case d.settled: // and whatever has joined it since
+			c.ack(ctx, d)
 		case c.holds.has(d.key()):
-			c.hold(ctx, d, nil)
+			c.holdBehind(d)
+		case errors.Is(d.invalid, ErrUnknown) && !d.known:
+			c.ponder(ctx, d)
 		case d.invalid != nil:
 			c.bury(ctx, d, d.invalid, 0)
 		default:
@@ -64,6 +71,9 @@ func (c *Consumer) divert(ctx context.Context, batch []*delivery) (rest []*deliv
 // isolate narrows a failed batch down to the event that fails. Those behind it
 // in its aggregate then find it held, and wait.
 func (c *Consumer) isolate(ctx context.Context, batch []*delivery) (unsettled []*delivery) {
+	for _, d := range batch {
+		d.narrowed++
+	}
 	half := len(batch) / 2
 	unsettled = c.apply(ctx, batch[:half])
 	return append(unsettled, c.apply(ctx, batch[half:])...)
@@ -71,8 +81,26 @@ func (c *Consumer) isolate(ctx context.Context, batch []*delivery) (unsettled []
 
 // beginBatch has every statement planned for the arrays that it brings. A plan
 // of before the tables filled up would scan them for each batch until the next
-// ANALYZE.
-const beginBatch = `BEGIN; SET LOCAL plan_cache_mode = force_custom_plan`
+// ANALYZE. And it bounds the wait for each lock.
+func beginBatch(batch []*delivery) string {
+	return fmt.Sprintf(`BEGIN; SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL lock_timeout = %d`,
+		lockWait(batch).Milliseconds())
+}
+
+// How long a transaction waits for a lock. It is halved with the batch, so that
+// one row that somebody has locked costs all others little more than the first
+// wait, and short for what is tried again.
+const (
+	maxLockWait = time.Second
+	minLockWait = 50 * time.Millisecond
+)
+
+func lockWait(batch []*delivery) time.Duration {
+	if batch[0].waits > 0 {
+		return minLockWait
+	}
+	return max(minLockWait, maxLockWait>>batch[0].narrowed)
+}
 
 // try applies batch in one transaction and returns each event's outcome; a
 // duplicate has none. The transaction outlives ctx by drainTime.
@@ -85,7 +113,7 @@ func (c *Consumer) try(ctx context.Context, batch []*delivery) (map[uuid.UUID]Ou
 	})()
 	start := time.Now()
 	outcomes := make(map[uuid.UUID]Outcome, len(batch))
-	err := pgx.BeginTxFunc(txCtx, c.store.db, pgx.TxOptions{BeginQuery: beginBatch}, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(txCtx, c.store.db, pgx.TxOptions{BeginQuery: beginBatch(batch)}, func(tx pgx.Tx) error {
 		fresh, err := c.store.accept(txCtx, tx, batch)
 		if err != nil {
 			return err

@@ -1,12 +1,12 @@
 package inbox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2"
@@ -20,11 +20,11 @@ const (
 	// maxBatch is how many messages share a transaction: beyond a thousand the
 	// round trips and the commit are no longer what costs.
 	maxBatch = 1000
-	// The client holds at most this much before it stops pulling. Bytes bound
-	// memory; messages bound throughput as well, which is at most this many per
-	// 100 ms, since acks leave in such bundles.
-	maxOutstandingBytes    = 64 << 20
-	maxOutstandingMessages = 10_000
+	// At most this much is in hand. Bytes bound memory; messages bound throughput
+	// as well, which is at most this many per 100 ms, since acks leave in such
+	// bundles.
+	maxBytes    = 64 << 20
+	maxMessages = 10_000
 	// maxExtension is how long the client keeps a lease: longer than an outage
 	// that anybody lets be. What lapses all the same is merely delivered again.
 	maxExtension = 24 * time.Hour
@@ -38,6 +38,10 @@ const (
 	beatEvery = 10 * time.Second
 )
 
+// onTheWire is how many bytes of messages the client asks for and lets wait: in
+// hand they take twice as much.
+func onTheWire(bytes int64) int64 { return max(1, bytes/2) }
+
 // outageRetry is the pause while the database or the broker is away.
 var outageRetry = eventing.Backoff{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
 
@@ -45,23 +49,40 @@ var outageRetry = eventing.Backoff{Base: 100 * time.Millisecond, Cap: 5 * time.S
 // settled: that of a pubsub.Subscriber is one.
 type Receive func(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error
 
+// Options has a safe zero value.
+type Options struct {
+	// Bytes bounds the messages in hand. Zero: 64 MiB.
+	Bytes int64
+	// Retention is how long the row of a settled event is kept. Zero: [Retention].
+	Retention time.Duration
+	// Streams are those of the client's connection. Nil: each stream asks for the
+	// whole of the budget, so that after some breaks of the connection more is
+	// under way than fits, and the broker counts deliveries that nobody took.
+	Streams *Streams
+}
+
 // Consumer applies the events of one subscription. Any number may run on it.
 type Consumer struct {
 	store      store
 	subscriber *pubsub.Subscriber
+	streams    *Streams
 	dead       deadLetters
 	handler    Handler
 	log        *slog.Logger
 	beat       func()
 	metrics    *metrics
+	retention  time.Duration
 
+	budget   *budget
 	incoming chan *delivery
 	holds    *holds
 	acks     chan *pubsub.AckResult
 	// wary is until when a delivery whose number nobody knows is suspect.
-	wary time.Time
-	// inHand counts deliveries from callback to ack.
-	inHand atomic.Int64
+	wary    time.Time
+	pulse   pulse
+	slow    streak
+	unknown *unknowns
+	repairs recent
 }
 
 // NewConsumer returns a consumer of a subscription of client's project. Dead
@@ -70,37 +91,48 @@ type Consumer struct {
 // consumer is alive, whatever the broker does, and at least every minute,
 // whatever the database and the handler do.
 func NewConsumer(
-	db *pgxpool.Pool, client *pubsub.Client, subscription string, h Handler, log *slog.Logger, beat func(),
+	db *pgxpool.Pool, client *pubsub.Client, subscription string, h Handler, log *slog.Logger, beat func(), opts Options,
 ) (*Consumer, error) {
+	limit := load{messages: maxMessages, bytes: cmp.Or(opts.Bytes, maxBytes)}
 	sub := client.Subscriber(subscription)
-	sub.ReceiveSettings.MaxOutstandingBytes = maxOutstandingBytes
-	sub.ReceiveSettings.MaxOutstandingMessages = maxOutstandingMessages
+	sub.ReceiveSettings.MaxOutstandingBytes = int(onTheWire(limit.bytes))
+	sub.ReceiveSettings.MaxOutstandingMessages = int(limit.messages)
 	sub.ReceiveSettings.MaxExtension = maxExtension
 	c := &Consumer{
 		store:      store{db: db, consumer: subscription, run: uuid.New()},
 		subscriber: sub,
+		streams:    opts.Streams,
 		dead: deadLetters{
 			client: client.TopicAdminClient,
 			topic:  "projects/" + client.Project() + "/topics/" + subscription + ".dlq",
 		},
-		handler: h,
-		log:     log.With("component", "consumer", "subscription", subscription),
-		beat:    beat,
-		// As wide as what the client hands out: no callback ever waits.
-		incoming: make(chan *delivery, maxOutstandingMessages),
+		handler:   h,
+		log:       log.With("component", "consumer", "subscription", subscription),
+		beat:      beat,
+		retention: cmp.Or(opts.Retention, Retention),
+		budget:    &budget{limit: limit},
+		// As wide as the budget: callbacks wait for that alone.
+		incoming: make(chan *delivery, maxMessages),
 		holds:    newHolds(),
-		acks:     make(chan *pubsub.AckResult, maxOutstandingMessages),
+		acks:     make(chan *pubsub.AckResult, maxMessages),
+		unknown:  newUnknowns(),
 	}
 	var err error
-	if c.metrics, err = newMetrics(subscription, &c.inHand); err != nil {
+	if c.metrics, err = newMetrics(subscription, c.budget, c.holds); err != nil {
 		return nil, fmt.Errorf("new consumer: %w", err)
 	}
 	return c, nil
 }
 
 // Run consumes until ctx ends, then finishes the transaction in hand, gives
-// everything else back to the broker, and returns nil.
+// everything else back to the broker, and returns nil. It fails where another
+// consumer of the subscription runs with the same [Streams].
 func (c *Consumer) Run(ctx context.Context) error {
+	leave, err := c.streams.enter(c.subscriber.String(), c.budget)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	return c.RunFrom(ctx, func(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error {
 		return c.subscriber.Receive(ctx, deliver)
 	})
@@ -118,6 +150,7 @@ func (c *Consumer) RunFrom(ctx context.Context, receive Receive) error {
 	}()
 	var beside sync.WaitGroup
 	beside.Go(func() { c.keep(ctx) })
+	beside.Go(func() { c.pulse.run(open) })
 	beside.Go(func() { c.heed(open) })
 	c.work(ctx)
 	// receive returns when everything it handed out is settled.
@@ -144,8 +177,12 @@ func (c *Consumer) receive(ctx context.Context, receive Receive) {
 	for failures := 0; ; {
 		opened := time.Now()
 		err := receive(ctx, func(_ context.Context, m *pubsub.Message) {
+			// Not decoded before there is room for it.
+			if !c.budget.take(ctx, loadOf(m)) {
+				c.nack(ctx, m)
+				return
+			}
 			d := c.handler.newDelivery(m)
-			c.inHand.Add(1)
 			if d.attempt() > 1 {
 				c.metrics.redelivered(ctx)
 			}

@@ -81,7 +81,7 @@ func letter(m *pubsub.Message, reason string, attempts int) *pubsubpb.PubsubMess
 // letter may be there twice, none is lost. The rest flows meanwhile.
 func (c *Consumer) bury(ctx context.Context, d *delivery, reason error, attempts int) {
 	d.invalid = reason
-	c.hold(ctx, d, func(ctx context.Context) {
+	c.hold(ctx, d, deadLetter, func(ctx context.Context) {
 		for failures := 1; ctx.Err() == nil; failures++ {
 			err := c.buryOnce(ctx, d, reason, attempts)
 			if err == nil {
@@ -96,10 +96,10 @@ func (c *Consumer) bury(ctx context.Context, d *delivery, reason error, attempts
 }
 
 func (c *Consumer) buryOnce(ctx context.Context, d *delivery, reason error, attempts int) error {
-	if !c.holds.lend(ctx) {
+	if !c.holds.buriers.lend(ctx) {
 		return ctx.Err()
 	}
-	defer func() { <-c.holds.hands }()
+	defer c.holds.buriers.giveBack()
 	err := c.dead.publish(ctx, d, reason, attempts)
 	if err == nil && d.isEvent() {
 		err = c.store.die(ctx, d, reason)

@@ -27,8 +27,18 @@ type delivery struct {
 	gaps int
 	// lost says that its owner has no such event any more.
 	lost bool
-	// settled says that it needs nothing more.
+	// waits counts how often it was put off because of somebody else's lock, or
+	// because everything took too long.
+	waits int
+	// narrowed counts the batches that failed with it and were halved.
+	narrowed int
+	// known says that it has waited for what tells a strange event from a
+	// strange build, and that it is the event.
+	known bool
+	// settled says that it needs nothing more, and left how many of its messages
+	// have been acked or nacked: those that join a settled one are yet to be.
 	settled bool
+	left    int
 }
 
 func (h Handler) newDelivery(m *pubsub.Message) *delivery {
@@ -73,6 +83,14 @@ func (d *delivery) attempt() int {
 		}
 	}
 	return most
+}
+
+// leave returns the messages that are in hand, for the one ack or nack that each
+// of them gets.
+func (d *delivery) leave() []*pubsub.Message {
+	leaving := d.messages[d.left:]
+	d.left = len(d.messages)
+	return leaving
 }
 
 func (d *delivery) logAttrs() []any {

@@ -13,8 +13,9 @@
 //	  duplicate:                         │          │
 //	     ack                             │          └▶ halve the batch until the event is alone
 //	                                     ▼                  │
-//	              hold the aggregate, ask its owner,        ├▶ try again later, up to 5 times
-//	              continue                                  └▶ dead letter
+//	              block the aggregate, ask its owner,       ├▶ try again later, up to 5 times
+//	              continue                                  ├▶ dead letter
+//	                                                        └▶ block its aggregate (a lock)
 //
 // A service brings a Handler: Each makes one of a function for one event, Rows
 // one of a look and a write for many, Route joins several.
@@ -26,8 +27,8 @@
 // it leaves both, and the redelivery finds the row. A row that is done
 // short-circuits, whichever instance wrote it; a concurrent one waits on the row
 // until that is known. Versions guard the effect a second time, for the day
-// when inbox rows have been purged (32 days after they came, which is longer
-// than Pub/Sub can replay).
+// when inbox rows have been purged (32 days after they came unless Options say
+// otherwise, which is longer than Pub/Sub can replay; whichever consumer they were).
 //
 // # Order
 //
@@ -39,36 +40,79 @@
 // most of it stale. While the owner is away the gap stays open, in a metric and
 // in the inbox row; nothing is skipped.
 //
+// A repair waits until a second has passed since the one before, of the same
+// aggregate: a producer that leaves out versions costs its owner a call a second.
+// What comes meanwhile queues up behind, and most of it is stale afterwards.
+//
 // # Whose fault
 //
+// Consumer.judge decides it, for every error of a transaction.
+//
 // An outage (connection, failover, deadlock, a missing grant or migration) is
-// waited out with the messages in hand. The client keeps their leases, flow
-// control stops the pull, nobody's attempts are spent. What runs into a time limit
-// while the database answers is no outage: the batch is halved. An event's own
-// failure is counted in its inbox row; at the fifth, at once when the handler says
-// eventing.Permanent, and without trying when it cannot be decoded, the message
-// is published to `<subscription>.dlq` with its reason, the row becomes dead, and
-// the message is acknowledged. Those behind it in its aggregate wait until then.
+// waited out with the messages in hand. The client keeps their leases, the budget
+// fills up, nobody's attempts are spent.
+//
+// A time limit is an outage too when the smallest write does not pass in time
+// either: a database that answers SELECT 1 may not take writes. So it is when the
+// process stood still meanwhile (stopped, or without CPU). Otherwise the batch is
+// halved. It counts against the event that is alone, unless events of three
+// aggregates in a row have met a time limit with no success in between.
+//
+// A lock that somebody holds (SQLSTATE 55P03) halves the batch, which waits a
+// second for it, the halves less. Then it blocks the aggregate of the event that
+// is alone, which is tried again after pauses of up to 30 s, for as long as it
+// takes. It counts against nobody.
+//
+// An event's own failure is counted in its inbox row; at the fifth, at once when
+// the handler says eventing.Permanent, and without trying when it cannot be
+// decoded, the message is published to `<subscription>.dlq` with its reason, the
+// row becomes dead, and the message is acknowledged. Those behind it in its
+// aggregate wait until then.
+//
+// An event of which Decode says ErrUnknown is poison, or the build is older than
+// its producer's. It is held until known events outnumber the aggregates with
+// unknown ones tenfold, or, where these are few, for ten seconds; then it is dead.
+// While ten aggregates or more are held so, nothing is dead-lettered: an error in
+// the log says it, and `inbox_blocked_aggregates{reason="unknown"}`. The next build
+// finds all of it.
 //
 // What ends the process spends attempts that nobody lives to count. So an event
 // that comes again is written down before it is applied, and one that was
 // written down before is applied alone; after three of these it is dead-lettered
 // like any other poison (Consumer.process has the details).
 //
-// # Nacks
+// # Blocked aggregates
 //
-// A held or failing event is not nacked while the consumer runs: on an ordered
-// subscription a nack redelivers everything behind it, and emulators reorder it.
-// It is retried from memory, its lease kept. Only what is beyond 5,000 held
-// messages is given back, after a pause that grows with the broker's count of
-// deliveries, so that a subscription without a retry policy does not bring it
-// again at once. That leaves as much again for whatever flows.
+// The first event of a blocked aggregate, its head, is always worked on: repaired,
+// tried again or buried, however much is held. Repairs and burials have 16 hands
+// each, so that an owner that hangs delays no burial.
+//
+// While the process runs, nothing is nacked: on an ordered subscription a nack
+// redelivers everything behind it, and each counts towards the subscription's own
+// dead-letter policy. Every message is acked or nacked once, also one that
+// joins an event in hand.
 //
 // # Bounds
 //
-// The client holds at most 10,000 messages and 64 MiB, with leases for up to a
-// day, and stops pulling beyond; a transaction has at most 1,000 events and 30
-// seconds; 16 repairs and burials go on at once.
+// A budget counts what is in hand, from callback to ack: 10,000 messages, and 64
+// MiB with the data counted twice, as it came and decoded. At the bound callbacks
+// wait, and no stream is opened. (The client's own flow control ends when a
+// callback returns, and the server's counts by stream: each time a stream breaks
+// there is as much again. So [Streams] has each one opened for what is left of the
+// budget, and opened again for more when there is twice as much.) Besides, there is
+// at most a response of 20 MiB that is being decoded, and without Streams half of
+// the budget in callbacks that wait.
+//
+// Blocked aggregates have their messages in hand. When they use up the budget the
+// consumer stops pulling until one of them goes on: what is not in hand does not
+// flow, and is neither lost nor counted. `inbox_in_flight_messages` and
+// `inbox_in_flight_bytes` show it.
+//
+// The client keeps leases for up to a day; what is held longer is delivered again,
+// once a day, and folded into what is there. Only the end of a process and a
+// stream that breaks while it brings messages make the broker count more.
+//
+// A transaction has at most 1,000 events and 30 seconds.
 //
 // # Locks
 //

@@ -6,30 +6,45 @@ import (
 	"io"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// fault says whose an error is.
+// fault says whose an error is. Consumer.judge is the one place that decides it.
 type fault int
 
 const (
 	// ours is the event's, or its handler's: it is counted.
 	ours fault = iota
-	// slowness was ended by a time limit. Unless the database is away, it is the
-	// event's: waiting would meet it again.
+	// slowness was ended by a time limit. The event is to blame while others
+	// succeed, and it is counted.
 	slowness
+	// locked is somebody's who holds a lock that the event needs. It costs the
+	// event's aggregate its time, and nobody an attempt.
+	locked
 	// outage is the database's or the network's: time mends it. It is waited out
 	// and counts against nobody.
 	outage
 )
 
-func (f fault) String() string { return [...]string{"failed", "timeout", "outage"}[f] }
+func (f fault) String() string { return [...]string{"failed", "timeout", "locked", "outage"}[f] }
 
 // handlerError is an error of the handler's, not of the transaction around it.
 type handlerError struct{ error }
 
 func (e handlerError) Unwrap() error { return e.error }
+
+// judge says whose err is, of a transaction that began at began. A time limit is
+// an outage when the process did not run, or when the database does not take the
+// smallest write in time either.
+func (c *Consumer) judge(ctx context.Context, err error, began time.Time) fault {
+	f := faultOf(err)
+	if f == slowness && (c.pulse.frozeSince(began) || !c.store.writes(ctx)) {
+		return outage
+	}
+	return f
+}
 
 func faultOf(err error) fault {
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
@@ -59,8 +74,9 @@ func faultOfState(code string) fault {
 	case "57014", // a statement took too long
 		"25P03": // the transaction was idle for too long
 		return slowness
+	case "55P03": // somebody else holds a lock for long
+		return locked
 	case "40001", "40P01", // serialization failure, deadlock: the others went first
-		"55P03",                            // somebody else holds a lock for long
 		"25006",                            // read-only: a failover is under way
 		"42501",                            // a missing grant: every event would fail
 		"42P01", "42703", "42883", "3F000", // a missing table, column, function or schema: not migrated yet
@@ -82,12 +98,28 @@ func isBrokenConnection(err error) bool {
 		strings.Contains(err.Error(), "conn closed")
 }
 
-// faultOf is faultOf for an event that is alone: a time limit is an outage
-// unless the database answers.
-func (c *Consumer) faultOf(ctx context.Context, err error) fault {
-	f := faultOf(err)
-	if f == slowness && !c.store.answers(ctx) {
-		return outage
+// maxSlow aggregates whose events meet a time limit, with no success in between,
+// are no longer to blame.
+const maxSlow = 3
+
+// streak has the aggregates whose events failed since the last success. The
+// worker owns it.
+type streak struct{ keys map[string]struct{} }
+
+// add reports whether there are most of them now.
+func (s *streak) add(key string, most int) bool {
+	if s.keys == nil {
+		s.keys = map[string]struct{}{}
 	}
-	return f
+	if len(s.keys) < most {
+		s.keys[key] = struct{}{}
+	}
+	return len(s.keys) >= most
+}
+
+// succeeded is told of n events that were handled: the database and this build
+// are fine.
+func (c *Consumer) succeeded(n int) {
+	clear(c.slow.keys)
+	c.unknown.success(n)
 }

@@ -19,7 +19,7 @@ func TestFaultOf(t *testing.T) {
 	}{
 		"serialization failure": {state("40001"), outage},
 		"deadlock":              {state("40P01"), outage},
-		"lock timeout":          {state("55P03"), outage},
+		"lock timeout":          {state("55P03"), locked},
 		"statement timeout":     {state("57014"), slowness},
 		"admin shutdown":        {state("57P01"), outage},
 		"too many connections":  {state("53300"), outage},

@@ -54,7 +54,8 @@ type Change struct {
 type Handler struct {
 	// Decode reads e's payload and holds it against e's attributes, once and
 	// outside of any transaction. Whatever its error, no retry mends it: e goes
-	// to the dead letters.
+	// to the dead letters. An error that is ErrUnknown says that a newer build may
+	// know e: when many aggregates have such events, they are held instead.
 	Decode func(e eventing.Event) (Change, error)
 	// Apply brings the read model forward by changes, within tx, and returns the
 	// outcome of each. They are ordered by aggregate (eventing.Event.Key), and
@@ -91,7 +92,7 @@ func Each(
 }
 
 // Route joins the handlers of a subscription that carries several types of
-// aggregates. An event of any other type goes to the dead letters.
+// aggregates. An event of any other type is unknown.
 func Route(byAggregateType map[string]Handler) Handler {
 	return Handler{
 		Decode: func(e eventing.Event) (Change, error) {
@@ -127,7 +128,7 @@ func Route(byAggregateType map[string]Handler) Handler {
 }
 
 func errUnknownType(e eventing.Event) error {
-	return fmt.Errorf("aggregate_type: %q is unknown", e.AggregateType)
+	return fmt.Errorf("aggregate_type: %q: %w", e.AggregateType, ErrUnknown)
 }
 
 // One decodes e and applies it alone, as the consumer would.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"cloud.google.com/go/pubsub/v2"
 	"github.com/jackc/pgx/v5"
@@ -25,7 +26,8 @@ const quickHistories = 150
 // TestHistories puts random lives of items (created, changed, moved between
 // shelves, deleted, restored to an earlier time in a new epoch) through random
 // deliveries: lost, repeated, reordered, replayed, applied by two consumers at
-// once, after a purge of the inbox, and with the consumer dying at each step. In
+// once, after a purge of the inbox, with rows that somebody has locked, and with the
+// consumer dying at each step. In
 // the end the read model has what the owner has, counters included; on the way
 // no version went back, and no event's effect was committed twice.
 func TestHistories(t *testing.T) {
@@ -218,6 +220,9 @@ func (h *history) round(t *testing.T, batch []eventing.Event, death int, pick fu
 		m := e.Message()
 		all = append(all, c.handler.newDelivery(&pubsub.Message{ID: "m", Data: m.Data, Attributes: m.Attributes}))
 	}
+	if pick(25) == 0 {
+		defer h.lock(ctx, t, c, batch[pick(len(batch))].AggregateID)()
+	}
 	c.process(ctx, fold(all))
 	for ctx.Err() == nil && len(c.holds.byKey) > 0 {
 		select {
@@ -233,6 +238,33 @@ func (h *history) round(t *testing.T, batch []eventing.Event, death int, pick fu
 		return batch // whatever was acked: acks get lost
 	}
 	return nil
+}
+
+// lock has somebody lock an item's row, if there is one, until the consumer has
+// blocked the item for it, or ctx ends.
+func (h *history) lock(ctx context.Context, t *testing.T, c *Consumer, id string) (unlock func()) {
+	t.Helper()
+	tx, err := h.db.Begin(ctx)
+	if err != nil {
+		return func() {} // it has died
+	}
+	if _, err := tx.Exec(ctx, `SELECT FROM item WHERE id = $1 FOR UPDATE`, id); err != nil && ctx.Err() == nil {
+		t.Error(err)
+	}
+	over, stop := context.WithCancel(ctx)
+	var holding sync.WaitGroup
+	holding.Go(func() {
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for over.Err() == nil && c.holds.blocked[lockedRow].Load() == 0 {
+			select {
+			case <-tick.C:
+			case <-over.Done():
+			}
+		}
+		_ = tx.Rollback(context.WithoutCancel(ctx))
+	})
+	return func() { stop(); holding.Wait() }
 }
 
 // handler is that of items, with a death at one of its steps.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"example.com/lockstep/pkg/eventing"
@@ -13,40 +14,54 @@ const (
 	// maxAttempts is how often an event may fail by its own fault before it
 	// goes to the dead letters.
 	maxAttempts = 5
-	// maxHeld bounds what waits in memory, so that as much again can flow.
-	maxHeld = maxOutstandingMessages / 2
-	// handsAtOnce bounds the load on an owner that has much to repair, and on
+	// handsAtOnce bounds the load on an owner that has much to repair, and that on
 	// the topic of the dead letters.
 	handsAtOnce = 16
-	// repairTimeout bounds one repair.
-	repairTimeout = 10 * time.Second
-	// alarming is how many failed repairs of one gap are an error in the log.
-	alarming = 10
 )
 
 var (
-	repairRetry = eventing.Backoff{Base: 200 * time.Millisecond, Cap: 10 * time.Second}
-	failRetry   = eventing.Backoff{Base: 200 * time.Millisecond, Cap: 5 * time.Second}
+	failRetry = eventing.Backoff{Base: 200 * time.Millisecond, Cap: 5 * time.Second}
+	// lockRetry has a high cap: each try costs the worker minLockWait.
+	lockRetry = eventing.Backoff{Base: 200 * time.Millisecond, Cap: 30 * time.Second}
 )
 
-// holds keeps the aggregates that cannot go on just now: one with a gap, until
-// it is repaired, or one whose event failed, until it is tried again or buried.
-// Later events of a held aggregate wait behind, in memory, with their leases kept
-// by the client. The worker goroutine owns the map; released is how others reach
-// it.
+// reason is why an aggregate is blocked.
+type reason int
+
+const (
+	openGap reason = iota
+	failedEvent
+	lockedRow
+	unknownEvent
+	deadLetter
+	reasons
+)
+
+func (r reason) String() string {
+	return [...]string{"gap", "failed", "locked", "unknown", "dead_letter"}[r]
+}
+
+// holds keeps the aggregates that cannot go on just now: blocked ones. The head of
+// each, the event that blocks it, is always worked on, whatever else is held: it
+// is repaired, tried again or buried. Later events of the aggregate wait behind,
+// in memory, with their leases kept by the client. What bounds them all is the
+// consumer's budget. The worker goroutine owns byKey; released is how others
+// reach it.
 type holds struct {
 	byKey    map[string][]*delivery
-	total    int
+	blocked  [reasons]atomic.Int64
 	released chan string
-	hands    chan struct{}
 	running  sync.WaitGroup
+	// An owner that hangs must not keep poison from being buried.
+	repairers, buriers hands
 }
 
 func newHolds() *holds {
 	return &holds{
-		byKey:    map[string][]*delivery{},
-		released: make(chan string),
-		hands:    make(chan struct{}, handsAtOnce),
+		byKey:     map[string][]*delivery{},
+		released:  make(chan string),
+		repairers: make(hands, handsAtOnce),
+		buriers:   make(hands, handsAtOnce),
 	}
 }
 
@@ -56,7 +71,6 @@ func (h *holds) has(key string) bool { return h.byKey[key] != nil }
 func (h *holds) take(key string) []*delivery {
 	held := h.byKey[key]
 	delete(h.byKey, key)
-	h.total -= len(held)
 	return held
 }
 
@@ -69,37 +83,34 @@ func (h *holds) all() (held []*delivery) {
 	return held
 }
 
-// lend waits for one of the hands, and reports whether there was one before ctx
-// ended.
-func (h *holds) lend(ctx context.Context) bool {
+// hands bound how much goes on at once.
+type hands chan struct{}
+
+// lend waits for a hand, and reports whether there was one before ctx ended.
+func (h hands) lend(ctx context.Context) bool {
 	select {
-	case h.hands <- struct{}{}:
+	case h <- struct{}{}:
 		return true
 	case <-ctx.Done():
 		return false
 	}
 }
 
+func (h hands) giveBack() { <-h }
+
 // hold keeps d's aggregate from going on until until returns. If it is held
-// already, what releases the first releases this one too. When too much is held,
-// d is given back to the broker instead, after a pause.
-func (c *Consumer) hold(ctx context.Context, d *delivery, until func(context.Context)) {
+// already, what releases the first releases this one too.
+func (c *Consumer) hold(ctx context.Context, d *delivery, why reason, until func(context.Context)) {
 	h, key := c.holds, d.key()
-	if h.total >= maxHeld {
-		h.running.Go(func() {
-			eventing.Sleep(ctx, giveBackRetry.Delay(max(1, d.attempt())), nil)
-			c.giveBack(ctx, d)
-		})
-		return
-	}
 	held := h.has(key)
 	h.byKey[key] = append(h.byKey[key], d)
-	h.total++
 	if held {
 		return
 	}
 	h.running.Go(func() {
+		h.blocked[why].Add(1)
 		until(ctx)
+		h.blocked[why].Add(-1)
 		select {
 		case h.released <- key:
 		case <-ctx.Done():
@@ -107,74 +118,17 @@ func (c *Consumer) hold(ctx context.Context, d *delivery, until func(context.Con
 	})
 }
 
-// repair holds d's aggregate until it has its owner's state, because d met a gap or
-// has diverged. When it is released, d is stale or lost, and what waited behind it
-// continues.
-func (c *Consumer) repair(ctx context.Context, d *delivery, o Outcome) {
-	if o == Diverged {
-		c.log.ErrorContext(ctx, "read model diverged from its owner, which has lost commits: taking its state", d.logAttrs()...)
-	} else {
-		c.log.InfoContext(ctx, "gap: asking the owner", d.logAttrs()...)
-	}
-	d.gaps++
-	c.hold(ctx, d, func(ctx context.Context) {
-		c.metrics.gap(1)
-		defer c.metrics.gap(-1)
-		if d.gaps > 1 { // the repair did not help: do not spin
-			eventing.Sleep(ctx, repairRetry.Delay(d.gaps), nil)
-		}
-		for attempt := 1; ctx.Err() == nil; attempt++ {
-			err := c.repairOnce(ctx, d.event())
-			if err == nil {
-				c.metrics.repaired(ctx)
-				c.handler.Committed(d.key())
-				return
-			}
-			if d.lost = errors.Is(err, ErrLost); d.lost {
-				c.handler.Committed(d.key())
-				return
-			}
-			if eventing.IsPermanent(err) {
-				d.invalid = err
-				return
-			}
-			c.repairFailed(ctx, d, err, attempt)
-		}
-	})
+// holdBehind has d wait behind what blocks its aggregate.
+func (c *Consumer) holdBehind(d *delivery) {
+	c.holds.byKey[d.key()] = append(c.holds.byKey[d.key()], d)
 }
 
-func (c *Consumer) repairOnce(ctx context.Context, e eventing.Event) (err error) {
-	if !c.holds.lend(ctx) {
-		return ctx.Err()
-	}
-	defer func() { <-c.holds.hands }()
-	defer func() { err = orPanic(recover(), err) }()
-	ctx, cancel := context.WithTimeout(ctx, repairTimeout)
-	defer cancel()
-	return c.handler.Repair(ctx, e)
-}
-
-// repairFailed makes it visible, in the inbox row too, that a gap stays open.
-func (c *Consumer) repairFailed(ctx context.Context, d *delivery, err error, attempt int) {
-	if ctx.Err() != nil {
-		return
-	}
-	c.metrics.repairFailed(ctx)
-	pause := repairRetry.Delay(attempt)
-	say := c.log.WarnContext
-	if attempt >= alarming {
-		say = c.log.ErrorContext
-	}
-	say(ctx, "gap not repaired yet", append(d.logAttrs(), "error", err, "attempt", attempt, "retry_in_ms", pause.Milliseconds())...)
-	if noted := c.store.note(ctx, d, "gap: "+err.Error()); noted != nil {
-		c.log.DebugContext(ctx, "gap not written down", append(d.logAttrs(), "error", noted)...)
-	}
-	eventing.Sleep(ctx, pause, nil)
-}
-
-// fail counts an event's own failure: it is tried again later, alone, or goes to
-// the dead letters. It returns d when ctx ended before either.
+// fail deals with an event that failed alone: it is tried again later, alone, or
+// goes to the dead letters. It returns d when ctx ended before either.
 func (c *Consumer) fail(ctx context.Context, d *delivery, cause error, class fault) []*delivery {
+	if class == locked || class == slowness && c.slow.add(d.key(), maxSlow) {
+		return c.putOff(ctx, d, cause, class)
+	}
 	if p, ok := errors.AsType[*panicError](cause); ok {
 		c.log.ErrorContext(ctx, "handler panicked", append(d.logAttrs(), "panic", p.value, "stack", string(p.stack))...)
 	}
@@ -195,6 +149,27 @@ func (c *Consumer) fail(ctx context.Context, d *delivery, cause error, class fau
 	}
 	c.log.WarnContext(ctx, "event failed, trying again", append(d.logAttrs(),
 		"error", cause, "class", class.String(), "attempt", attempts, "retry_in_ms", pause.Milliseconds())...)
-	c.hold(ctx, d, func(ctx context.Context) { eventing.Sleep(ctx, pause, nil) })
+	c.hold(ctx, d, failedEvent, func(ctx context.Context) { eventing.Sleep(ctx, pause, nil) })
+	return nil
+}
+
+// putOff blocks d's aggregate for a while, without counting anything against d:
+// somebody holds a lock that it needs, or everything takes too long just now.
+func (c *Consumer) putOff(ctx context.Context, d *delivery, cause error, class fault) []*delivery {
+	if d.begun > 0 { // it ended, and this process lives
+		if err := c.store.unbegin(ctx, []*delivery{d}); err != nil {
+			c.log.DebugContext(ctx, "beginning not taken back", append(d.logAttrs(), "error", err)...)
+		}
+		d.begun, d.before = 0, false
+	}
+	d.waits++
+	pause := lockRetry.Delay(d.waits)
+	c.log.WarnContext(ctx, "event put off, its aggregate waits", append(d.logAttrs(),
+		"error", cause, "class", class.String(), "times", d.waits, "retry_in_ms", pause.Milliseconds())...)
+	why := lockedRow
+	if class == slowness {
+		why = failedEvent
+	}
+	c.hold(ctx, d, why, func(ctx context.Context) { eventing.Sleep(ctx, pause, nil) })
 	return nil
 }

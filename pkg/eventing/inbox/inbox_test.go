@@ -135,7 +135,7 @@ func (b *bench) repair(ctx context.Context, e eventing.Event) error {
 func (b *bench) consumer(t *testing.T) *Consumer {
 	t.Helper()
 	h := Handler{Decode: decode, Apply: Each(b.apply), Repair: b.repair, Committed: func(...string) {}}
-	c, err := NewConsumer(b.db, b.client, subscription, h, slog.New(slog.DiscardHandler), func() {})
+	c, err := NewConsumer(b.db, b.client, subscription, h, slog.New(slog.DiscardHandler), func() {}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,9 +146,9 @@ func (b *bench) consumer(t *testing.T) *Consumer {
 func decode(e eventing.Event) (Change, error) {
 	switch {
 	case e.Type != "VideoUpdated":
-		return Change{}, fmt.Errorf("event_type: %q is unknown", e.Type)
+		return Change{}, fmt.Errorf("event_type: %q: %w", e.Type, ErrUnknown)
 	case e.SchemaVersion != 1:
-		return Change{}, fmt.Errorf("schema_version: %d is unknown", e.SchemaVersion)
+		return Change{}, fmt.Errorf("schema_version: %d: %w", e.SchemaVersion, ErrUnknown)
 	}
 	return Change{Kind: Updated}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -73,8 +74,13 @@ func victimRun(ctx context.Context) error {
 		}
 		return nil
 	}
+	first, end := 0, victimEvents
+	if n, err := strconv.Atoi(os.Getenv(victimFreezes)); err == nil {
+		b.spoil = freezing(n)
+		first, end = victimEvents/2, victimEvents/2+1 // the killer alone
+	}
 	h := Handler{Decode: decode, Apply: Each(b.apply), Repair: b.repair, Committed: func(...string) {}}
-	c, err := NewConsumer(db, client, subscription, h, slog.New(slog.DiscardHandler), func() {})
+	c, err := NewConsumer(db, client, subscription, h, slog.New(slog.DiscardHandler), func() {}, Options{})
 	if err != nil {
 		return err
 	}
@@ -82,10 +88,10 @@ func victimRun(ctx context.Context) error {
 	defer stop()
 	return c.RunFrom(ctx, func(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error {
 		defer stop()
-		for i := range victimEvents {
+		for i := first; i < end; i++ {
 			deliver(ctx, victimMessage(i))
 		}
-		return untilSettled(ctx, db)
+		return untilSettled(ctx, db, end-first)
 	})
 }
 
@@ -99,13 +105,13 @@ func victimMessage(i int) *pubsub.Message {
 	return message
 }
 
-func untilSettled(ctx context.Context, db *pgxpool.Pool) error {
+func untilSettled(ctx context.Context, db *pgxpool.Pool, all int) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		var n int
 		err := db.QueryRow(ctx, `SELECT count(*) FROM inbox WHERE status IN ('done', 'dead')`).Scan(&n)
-		if err != nil && !errors.Is(err, pgx.ErrNoRows) || n == victimEvents {
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) || n == all {
 			return err
 		}
 		select {

@@ -54,7 +54,7 @@ func (b *bench) run(t *testing.T, client *pubsub.Client) (*Consumer, *complaints
 	t.Helper()
 	heard := &complaints{}
 	h := Handler{Decode: decode, Apply: Each(b.apply), Repair: b.repair, Committed: func(...string) {}}
-	c, err := NewConsumer(b.db, client, subscription, h, slog.New(heard), func() {})
+	c, err := NewConsumer(b.db, client, subscription, h, slog.New(heard), func() {}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func TestOwnerAwayDuringGaps(t *testing.T) {
 	b.eventually(t, 10, withDone)
 	// Visible: in the inbox row, and in a metric.
 	b.eventually(t, gaps, `SELECT count(DISTINCT aggregate_id) FROM inbox WHERE status = 'held' AND last_error LIKE 'gap: owner is away%'`)
-	if open := c.metrics.openGaps.Load(); open != gaps {
+	if open := c.holds.blocked[openGap].Load(); open != gaps {
 		t.Errorf("%d gaps are open, want %d", open, gaps)
 	}
 	eventing.Sleep(t.Context(), outageTime(t), nil)
@@ -171,8 +171,8 @@ func TestOwnerAwayDuringGaps(t *testing.T) {
 	}
 	b.eventually(t, 10+2*gaps, withDone)
 	b.eventually(t, gaps, `SELECT count(*) FROM model WHERE version = 3`)
-	if n := b.count(t, `SELECT coalesce(sum(attempts), 0) FROM inbox`); n != 0 || c.metrics.openGaps.Load() != 0 {
-		t.Errorf("%d attempts, %d gaps still open", n, c.metrics.openGaps.Load())
+	if n := b.count(t, `SELECT coalesce(sum(attempts), 0) FROM inbox`); n != 0 || c.holds.blocked[openGap].Load() != 0 {
+		t.Errorf("%d attempts, %d gaps still open", n, c.holds.blocked[openGap].Load())
 	}
 }
 

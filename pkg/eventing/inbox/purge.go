@@ -6,14 +6,16 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"example.com/lockstep/pkg/eventing"
 )
 
 const (
-	// Retention is how long the row of a settled event is kept: a day longer
-	// than Pub/Sub can replay anything
-	// (https://cloud.google.com/pubsub/quotas: 31 days). What comes again
-	// all the same is stopped by its version.
+	// Retention is how long the row of a settled event is kept unless Options say
+	// otherwise: a day longer than Pub/Sub can replay anything
+	// (https://cloud.google.com/pubsub/quotas: 31 days). What comes again all the
+	// same is stopped by its version.
 	Retention = 32 * 24 * time.Hour
 	// keepEvery is the pause between two rounds of keeping.
 	keepEvery = time.Minute
@@ -32,23 +34,54 @@ func (c *Consumer) keep(ctx context.Context) {
 		if err := c.store.refresh(ctx); err != nil && ctx.Err() == nil {
 			c.log.WarnContext(ctx, "this run not shown to go on", "error", err)
 		}
-		for ctx.Err() == nil {
-			n, err := c.store.purge(ctx, Retention)
-			if err != nil && ctx.Err() == nil {
-				c.log.WarnContext(ctx, "inbox rows not purged, trying again later", "error", err)
-			}
-			c.metrics.purged(ctx, n)
-			if n < purgeBatch {
-				break
-			}
-			eventing.Sleep(ctx, purgePause, nil)
-		}
+		c.purgeAll(ctx)
 	}
 }
 
-// purge deletes a batch of rows that were settled, and first received longer ago
-// than age. Held and dead ones wait for a person however long it takes.
-func (s store) purge(ctx context.Context, age time.Duration) (int, error) {
+// purgeAll deletes what is settled and old, whichever consumer's it is: one that
+// was renamed purges nothing any more.
+func (c *Consumer) purgeAll(ctx context.Context) {
+	consumers, err := c.store.consumers(ctx)
+	if err != nil && ctx.Err() == nil {
+		c.log.WarnContext(ctx, "consumers with inbox rows not found, trying again later", "error", err)
+	}
+	for _, consumer := range consumers {
+		c.purge(ctx, consumer)
+	}
+}
+
+// purge deletes what is settled and old of a consumer.
+func (c *Consumer) purge(ctx context.Context, consumer string) {
+	for ctx.Err() == nil {
+		n, err := c.store.purge(ctx, consumer, c.retention)
+		if err != nil && ctx.Err() == nil {
+			c.log.WarnContext(ctx, "inbox rows not purged, trying again later", "error", err)
+		}
+		c.metrics.purged(ctx, n)
+		if n < purgeBatch {
+			return
+		}
+		eventing.Sleep(ctx, purgePause, nil)
+	}
+}
+
+// consumers are all that have rows in the inbox, also under a name that none has
+// any more. The index is asked for one after the other.
+func (s store) consumers(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	rows, _ := s.db.Query(ctx, `
+		WITH RECURSIVE known (consumer) AS (
+		  SELECT min(consumer) FROM inbox
+		   UNION ALL
+		  SELECT (SELECT min(consumer) FROM inbox WHERE consumer > known.consumer) FROM known WHERE consumer IS NOT NULL)
+		SELECT consumer FROM known WHERE consumer IS NOT NULL`)
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// purge deletes a batch of a consumer's rows that were settled, and first received
+// longer ago than age. Held and dead ones wait for a person however long it takes.
+func (s store) purge(ctx context.Context, consumer string, age time.Duration) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	tag, err := s.db.Exec(ctx, `
@@ -56,14 +89,15 @@ func (s store) purge(ctx context.Context, age time.Duration) (int, error) {
 		  SELECT ctid FROM inbox
 		   WHERE consumer = $1 AND status IN ('done', 'discarded') AND received_at < now() - $2::interval
 		   ORDER BY received_at LIMIT $3
-		     FOR UPDATE SKIP LOCKED))`, s.consumer, age, purgeBatch)
+		     FOR UPDATE SKIP LOCKED))`, consumer, age, purgeBatch)
 	if err != nil {
 		return 0, fmt.Errorf("purge: %w", err)
 	}
 	return int(tag.RowsAffected()), nil
 }
 
-// refresh shows that this run goes on, and forgets those that have not for long.
+// refresh shows that this run goes on, and forgets those that have not for long,
+// of any consumer.
 func (s store) refresh(ctx context.Context) error {
 	if _, err := s.enter(ctx); err != nil {
 		return err
@@ -71,6 +105,6 @@ func (s store) refresh(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	_, err := s.db.Exec(ctx, `
-		DELETE FROM inbox_runs WHERE consumer = $1 AND seen_at < clock_timestamp() - $2::interval`, s.consumer, deadRun)
+		DELETE FROM inbox_runs WHERE seen_at < clock_timestamp() - $1::interval`, deadRun)
 	return err
 }

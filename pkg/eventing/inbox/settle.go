@@ -7,21 +7,16 @@ import (
 
 	"cloud.google.com/go/pubsub/v2"
 	"github.com/google/uuid"
-
-	"example.com/lockstep/pkg/eventing"
 )
 
 // ackTimeout bounds the wait for the broker's word on an ack.
 const ackTimeout = 10 * time.Second
 
-// giveBackRetry is the pause before a message is given back while the consumer
-// runs, by the broker's count of its deliveries: a subscription without a retry
-// policy would bring it again at once.
-var giveBackRetry = eventing.Backoff{Base: 2 * time.Second, Cap: time.Minute}
-
 // settle acknowledges what a committed transaction has dealt with, and holds the
-// aggregates that have a gap.
-func (c *Consumer) settle(ctx context.Context, batch []*delivery, outcomes map[uuid.UUID]Outcome, began time.Time) {
+// aggregates that have a gap. A transaction that was tried again may find that it
+// was committed the time before, and nobody told so: again says that its
+// duplicates have moved, too.
+func (c *Consumer) settle(ctx context.Context, batch []*delivery, outcomes map[uuid.UUID]Outcome, began time.Time, again bool) {
 	var moved []string
 	debug := c.log.Enabled(ctx, slog.LevelDebug)
 	for _, d := range batch {
@@ -36,25 +31,27 @@ func (c *Consumer) settle(ctx context.Context, batch []*delivery, outcomes map[u
 			continue
 		case o == Lost:
 			c.log.ErrorContext(ctx, "event acknowledged without effect: its owner has lost it", d.logAttrs()...)
-		case o == Applied && (len(moved) == 0 || moved[len(moved)-1] != d.key()):
+		case (o == Applied || again && o == 0) && (len(moved) == 0 || moved[len(moved)-1] != d.key()):
 			moved = append(moved, d.key())
 		}
 		// The effect is committed, by this delivery or an earlier one.
 		c.ack(ctx, d)
 	}
 	c.metrics.handled(ctx, batch, outcomes)
+	c.succeeded(len(batch))
 	if len(moved) > 0 {
 		c.handler.Committed(moved...)
 	}
 }
 
-// ack tells the broker that d needs nothing more. Where the subscription is
-// exactly-once, its answer is looked at later; elsewhere there is none.
+// ack tells the broker that d needs nothing more. It may be called again, for
+// messages that have joined d since. Where the subscription is exactly-once, the
+// broker's answer is looked at later; elsewhere there is none.
 func (c *Consumer) ack(ctx context.Context, d *delivery) {
 	d.settled = true
-	c.inHand.Add(-int64(len(d.messages)))
-	for _, m := range d.messages {
+	for _, m := range d.leave() {
 		r := m.AckWithResult()
+		c.budget.give(loadOf(m))
 		select {
 		case <-r.Ready():
 			c.acked(ctx, r)
@@ -106,15 +103,20 @@ func (c *Consumer) giveBack(ctx context.Context, all ...*delivery) {
 	}
 	for _, d := range all {
 		if d.settled {
+			c.ack(ctx, d)
 			continue
 		}
 		d.settled = true
-		c.inHand.Add(-int64(len(d.messages)))
-		for _, m := range d.messages {
-			c.metrics.nacked(ctx)
-			m.Nack()
+		for _, m := range d.leave() {
+			c.nack(ctx, m)
+			c.budget.give(loadOf(m))
 		}
 	}
+}
+
+func (c *Consumer) nack(ctx context.Context, m *pubsub.Message) {
+	c.metrics.nacked(ctx)
+	m.Nack()
 }
 
 // leave gives back what is left when the work ends.

@@ -101,11 +101,11 @@ func TestTimeLimitDuringAnOutageIsTheOutages(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)
-	if f := c.faultOf(t.Context(), handlerError{context.DeadlineExceeded}); f != slowness {
+	if f := c.judge(t.Context(), handlerError{context.DeadlineExceeded}, time.Now()); f != slowness {
 		t.Errorf("with a database: %v", f)
 	}
 	b.db.Close()
-	if f := c.faultOf(t.Context(), handlerError{context.DeadlineExceeded}); f != outage {
+	if f := c.judge(t.Context(), handlerError{context.DeadlineExceeded}, time.Now()); f != outage {
 		t.Errorf("without: %v", f)
 	}
 }

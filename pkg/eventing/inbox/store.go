@@ -254,11 +254,13 @@ func (s store) unsettled(ctx context.Context, d *delivery, status, why string, a
 	return total, nil
 }
 
-// answers reports whether the database does.
-func (s store) answers(ctx context.Context) bool {
+// writes reports whether the database takes the smallest write in time. One that
+// answers may not: its disk is full or slow, or a standby is away.
+func (s store) writes(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	return s.db.Ping(ctx) == nil
+	_, err := s.enter(ctx)
+	return err == nil
 }
 
 // enter writes down that this run has begun, and reports whether there is

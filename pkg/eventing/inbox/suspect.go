@@ -139,7 +139,7 @@ func (c *Consumer) waitOut(ctx context.Context, what string, err error, failures
 	c.metrics.failing(failures)
 	pause := outageRetry.Delay(failures)
 	c.log.WarnContext(ctx, "database does not serve the inbox, holding what is in hand",
-		"doing", what, "error", err, "failures", failures, "in_hand", c.inHand.Load(), "retry_in_ms", pause.Milliseconds())
+		"doing", what, "error", err, "failures", failures, "in_hand", c.budget.inHand().messages, "retry_in_ms", pause.Milliseconds())
 	c.beat()
 	eventing.Sleep(ctx, pause, nil)
 }

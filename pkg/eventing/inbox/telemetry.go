@@ -28,11 +28,10 @@ type metrics struct {
 	duration, visible                            metric.Float64Histogram
 
 	inARow   atomic.Int64
-	openGaps atomic.Int64
 	callback metric.Registration
 }
 
-func newMetrics(subscription string, inHand *atomic.Int64) (*metrics, error) {
+func newMetrics(subscription string, inHand *budget, held *holds) (*metrics, error) {
 	name := attribute.String("subscription", subscription)
 	m := metrics{subscription: metric.WithAttributes(name)}
 	for o := range m.outcomes {
@@ -52,7 +51,7 @@ func newMetrics(subscription string, inHand *atomic.Int64) (*metrics, error) {
 	}
 	counter(&m.events, "inbox.events", "{event}", "Events handled, by outcome: applied, stale, duplicate, gap, diverged or lost; the last two mean that the owner has lost commits")
 	counter(&m.redeliveries, "inbox.redeliveries", "{message}", "Messages that the broker says it delivered before")
-	counter(&m.nacks, "inbox.nacks", "{message}", "Messages given back: at the end, or when too much was held")
+	counter(&m.nacks, "inbox.nacks", "{message}", "Messages given back at the end of a process: nothing else is")
 	counter(&m.ackFailures, "inbox.acks.failed", "{message}", "Acks that an exactly-once subscription refused: leases that were lost")
 	counter(&m.deadLetters, "inbox.dead_letters", "{event}", "Events sent to the dead-letter topic: each needs a person")
 	counter(&m.repairs, "inbox.gaps.repaired", "{gap}", "Gaps filled from the owner")
@@ -60,18 +59,25 @@ func newMetrics(subscription string, inHand *atomic.Int64) (*metrics, error) {
 	counter(&m.purges, "inbox.purged", "{row}", "Rows of settled events deleted after their retention")
 	errs = append(errs, m.histograms(meter))
 	open := gauge("inbox.gaps.open", "{gap}", "Aggregates that wait for a repair from their owner")
-	lag := gauge("inbox.version_lag", "{version}", "Versions in hand that the read model does not show yet")
+	blocked := gauge("inbox.blocked_aggregates", "{aggregate}", "Aggregates that cannot go on just now, by the reason of their first event")
+	messages := gauge("inbox.in_flight_messages", "{message}", "Messages in hand, from delivery to ack")
+	bytes := gauge("inbox.in_flight_bytes", "By", "Memory of the messages in hand; at the bound the consumer stops pulling")
 	failing := gauge("inbox.failures_in_a_row", "{batch}", "Batches in a row that met an outage of the database; 0 is healthy")
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
 	var err error
 	m.callback, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		o.ObserveInt64(open, m.openGaps.Load(), m.subscription)
-		o.ObserveInt64(lag, inHand.Load(), m.subscription)
+		o.ObserveInt64(open, held.blocked[openGap].Load(), m.subscription)
+		for r := range reasons {
+			o.ObserveInt64(blocked, held.blocked[r].Load(), metric.WithAttributes(name, attribute.String("reason", r.String())))
+		}
+		l := inHand.inHand()
+		o.ObserveInt64(messages, l.messages, m.subscription)
+		o.ObserveInt64(bytes, l.bytes, m.subscription)
 		o.ObserveInt64(failing, m.inARow.Load(), m.subscription)
 		return nil
-	}, open, lag, failing)
+	}, open, blocked, messages, bytes, failing)
 	return &m, err
 }
 
@@ -89,8 +95,6 @@ func (m *metrics) histograms(meter metric.Meter) error {
 func (m *metrics) unregister() { _ = m.callback.Unregister() }
 
 func (m *metrics) failing(batches int) { m.inARow.Store(int64(batches)) }
-
-func (m *metrics) gap(delta int64) { m.openGaps.Add(delta) }
 
 func (m *metrics) repaired(ctx context.Context)     { m.repairs.Add(ctx, 1, m.subscription) }
 func (m *metrics) repairFailed(ctx context.Context) { m.repairFailures.Add(ctx, 1, m.subscription) }

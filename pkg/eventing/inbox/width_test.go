@@ -42,7 +42,7 @@ func TestWhatArrivesDuringABatchSharesTheNext(t *testing.T) {
 		},
 	}
 	var err error
-	if c, err = NewConsumer(b.db, b.client, subscription, h, slog.New(slog.DiscardHandler), func() {}); err != nil {
+	if c, err = NewConsumer(b.db, b.client, subscription, h, slog.New(slog.DiscardHandler), func() {}, Options{}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -64,7 +64,7 @@ func TestWhatArrivesDuringABatchSharesTheNext(t *testing.T) {
 	select {
 	case <-done:
 	case <-time.After(patience):
-		t.Errorf("of %d messages %d are in hand: a callback waits", c.subscriber.ReceiveSettings.MaxOutstandingMessages, c.inHand.Load())
+		t.Errorf("of %d messages %d are in hand: a callback waits", c.subscriber.ReceiveSettings.MaxOutstandingMessages, c.budget.inHand().messages)
 		release()
 	}
 	stop()

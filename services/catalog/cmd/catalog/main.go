@@ -4,10 +4,12 @@ package main
 import (
 	"context"
 	"flag"
+	"fmt"
 	"log/slog"
 	"math"
 	"net"
 	"os"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/grpc"
@@ -38,9 +40,28 @@ var deadLetters = operator.DeadLetters{
 
 func main() { os.Exit(service().Main()) }
 
+// leastRetention is a day longer than a subscription keeps messages by default.
+// What it brings again before then, the inbox must still know.
+const leastRetention = 8 * 24 * time.Hour
+
+// retention is the value of a flag that is not below leastRetention.
+type retention time.Duration
+
+func (r *retention) String() string { return time.Duration(*r).String() }
+
+func (r *retention) Set(s string) error {
+	d, err := time.ParseDuration(s)
+	if err == nil && d < leastRetention {
+		err = fmt.Errorf("a subscription can replay more: at least %v", leastRetention)
+	}
+	*r = retention(d)
+	return err
+}
+
 func service() command.Service {
 	var reflection bool
 	var waiting uint
+	keep := retention(inbox.Retention)
 	return command.Service{
 		Name: migrations.Catalog, About: "is a read model of videos, as fresh as a reader asks: REST and gRPC on one port.",
 		Environment: environment,
@@ -48,11 +69,14 @@ func service() command.Service {
 			f.BoolVar(&reflection, "reflection", false, "answer gRPC reflection, as a local process does anyway")
 			f.UintVar(&waiting, "max-waiting-reads", catalog.MaxWaiting,
 				"how many reads wait for fresh data at once; half of what the platform lets an instance serve")
+			f.Var(&keep, "inbox-retention", "how long the inbox remembers a settled event: "+
+				"longer than the subscriptions, or their topics, keep messages for a replay")
 		},
 		Configure: func(r *env.Reader) command.Process {
 			cfg := catalog.ReadConfig(r)
 			cfg.Reflection = cfg.Reflection || reflection
 			cfg.MaxWaiting = int(min(waiting, math.MaxInt32))
+			cfg.InboxRetention = time.Duration(keep)
 			return command.Process{Project: cfg.Project, Serve: func(ctx context.Context, lis net.Listener, log *slog.Logger) error {
 				return catalog.Serve(ctx, cfg, lis, log)
 			}}

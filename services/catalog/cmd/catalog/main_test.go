@@ -37,6 +37,9 @@ func TestCommandLine(t *testing.T) {
 		{"--max-waiting-reads=-1", 2, "", "-max-waiting-reads"},
 		{"--max-waiting-reads=500", 1, "", "DATABASE_URL is required"},
 		{"--help", 0, "max-waiting-reads", ""},
+		{"serve --inbox-retention 24h", 2, "", "at least 192h"},
+		{"serve --inbox-retention 200h", 1, "", "DATABASE_URL is required"},
+		{"--help", 0, "-inbox-retention value", ""},
 	} {
 		var out, errOut bytes.Buffer
 		code := service().Run(t.Context(), strings.Fields(tc.args), func(string) string { return "" }, &out, &errOut)

@@ -1,0 +1,136 @@
+package inbox
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"cloud.google.com/go/pubsub/v2"
+)
+
+// perMessage is what a message takes in memory beside its own bytes.
+const perMessage = 1 << 10
+
+// load is a number of messages and the bytes that they take.
+type load struct{ messages, bytes int64 }
+
+// loadOf counts the data twice: as it came, and decoded.
+func loadOf(m *pubsub.Message) load {
+	n := perMessage + 2*len(m.Data) + len(m.OrderingKey)
+	for key, value := range m.Attributes {
+		n += len(key) + len(value)
+	}
+	return load{messages: 1, bytes: int64(n)}
+}
+
+func (l load) plus(o load) load  { return load{l.messages + o.messages, l.bytes + o.bytes} }
+func (l load) minus(o load) load { return load{l.messages - o.messages, l.bytes - o.bytes} }
+func (l load) part(n, of int64) load {
+	return load{l.messages * n / of, l.bytes * n / of}
+}
+
+// covers reports whether l is at least o in both respects.
+func (l load) covers(o load) bool { return l.messages >= o.messages && l.bytes >= o.bytes }
+
+// budget bounds the messages in hand, from callback to ack. The client's own
+// flow control ends when a callback returns, and the server's counts by stream:
+// neither bounds a consumer whose callbacks return at once.
+type budget struct {
+	limit load
+
+	mu   sync.Mutex
+	used load
+	line []*waiter
+	// changed is closed at the next give, if anybody watches.
+	changed chan struct{}
+}
+
+type waiter struct {
+	load
+
+	admitted chan struct{}
+}
+
+// take waits for room for l, first come, first served, and reports whether there
+// was any before ctx ended. What is larger than the budget passes alone.
+func (b *budget) take(ctx context.Context, l load) bool {
+	b.mu.Lock()
+	if len(b.line) == 0 && b.fits(l) {
+		b.used = b.used.plus(l)
+		b.mu.Unlock()
+		return true
+	}
+	w := &waiter{load: l, admitted: make(chan struct{})}
+	b.line = append(b.line, w)
+	b.mu.Unlock()
+	select {
+	case <-w.admitted:
+		return true
+	case <-ctx.Done():
+		return !b.quit(w)
+	}
+}
+
+// quit takes w out of the line, unless it was admitted meanwhile.
+func (b *budget) quit(w *waiter) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := slices.Index(b.line, w)
+	if i < 0 {
+		return false
+	}
+	b.line = slices.Delete(b.line, i, i+1)
+	b.admit()
+	return true
+}
+
+func (b *budget) give(l load) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.used = b.used.minus(l)
+	b.admit()
+	if b.changed != nil {
+		close(b.changed)
+		b.changed = nil
+	}
+}
+
+func (b *budget) admit() {
+	for len(b.line) > 0 && b.fits(b.line[0].load) {
+		b.used = b.used.plus(b.line[0].load)
+		close(b.line[0].admitted)
+		b.line = slices.Delete(b.line, 0, 1)
+	}
+}
+
+func (b *budget) fits(l load) bool {
+	return b.used.messages == 0 || b.limit.covers(b.used.plus(l))
+}
+
+// inHand is what was taken and not given back yet.
+func (b *budget) inHand() load {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.used
+}
+
+// free waits until at least enough is free, and returns how much is.
+func (b *budget) free(ctx context.Context, enough load) (load, error) {
+	for {
+		b.mu.Lock()
+		free := b.limit.minus(b.used)
+		if b.changed == nil {
+			b.changed = make(chan struct{})
+		}
+		changed := b.changed
+		b.mu.Unlock()
+		if free.covers(enough) {
+			return free, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return load{}, ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"cloud.google.com/go/pubsub/v2"
+)
+
+func TestBudgetIsFirstComeFirstServed(t *testing.T) {
+	t.Parallel()
+	b := &budget{limit: load{messages: 3, bytes: 100}}
+	if !b.take(t.Context(), load{1, 500}) {
+		t.Fatal("what is larger than all of it does not pass alone")
+	}
+	waiting := func() int {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.line)
+	}
+	admitted := make(chan int64, 3)
+	given, giveUp := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for i, bytes := range []int64{90, 20, 10} {
+		ctx := t.Context()
+		if i == 0 {
+			ctx = given
+		}
+		all.Go(func() {
+			if b.take(ctx, load{1, bytes}) {
+				admitted <- bytes
+			}
+		})
+		until(t, "it waits", func() bool { return waiting() == i+1 })
+	}
+	if n := b.inHand(); n != (load{1, 500}) {
+		t.Errorf("%v in hand", n)
+	}
+	b.give(load{1, 500})
+	if got := <-admitted; got != 90 {
+		t.Errorf("%d went first", got)
+	}
+	if n := waiting(); n != 2 { // the third would fit, and does not overtake
+		t.Errorf("%d wait", n)
+	}
+	giveUp() // too late: it has its part
+	b.give(load{1, 90})
+	all.Wait()
+	if b.inHand() != (load{2, 30}) {
+		t.Errorf("%v in hand", b.inHand())
+	}
+}
+
+// Who stops waiting leaves nothing behind, and lets those behind it pass.
+func TestBudgetAfterManyWhoGaveUp(t *testing.T) {
+	t.Parallel()
+	b := &budget{limit: load{messages: 5, bytes: 1000}}
+	var inside, most atomic.Int64
+	var all sync.WaitGroup
+	for seed := range uint64(8) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		all.Go(func() {
+			for range 2000 {
+				ctx, cancel := context.WithCancel(t.Context())
+				if rnd.IntN(3) == 0 {
+					go cancel()
+				}
+				l := load{1, 1 + rnd.Int64N(600)}
+				if b.take(ctx, l) {
+					most.Store(max(most.Load(), inside.Add(l.bytes)))
+					inside.Add(-l.bytes)
+					b.give(l)
+				}
+				cancel()
+			}
+		})
+	}
+	all.Wait()
+	if b.inHand() != (load{}) || len(b.line) != 0 || most.Load() > 1000 {
+		t.Errorf("%v in hand, %d in line, up to %d bytes at once", b.inHand(), len(b.line), most.Load())
+	}
+}
+
+func TestBudgetTellsWhatIsFree(t *testing.T) {
+	t.Parallel()
+	b := &budget{limit: load{messages: 4, bytes: 400}}
+	b.take(t.Context(), load{3, 100})
+	if free, err := b.free(t.Context(), load{1, 300}); err != nil || free != (load{1, 300}) {
+		t.Errorf("%v, %v", free, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	told := make(chan error, 1)
+	go func() { _, err := b.free(ctx, load{4, 400}); told <- err }()
+	b.give(load{1, 50})
+	cancel()
+	if err := <-told; !errors.Is(err, context.Canceled) {
+		t.Errorf("told %v while messages are in hand", err)
+	}
+	go func() { _, err := b.free(t.Context(), load{4, 400}); told <- err }()
+	b.give(load{2, 50})
+	if err := <-told; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLoadCountsWhatAMessageTakes(t *testing.T) {
+	t.Parallel()
+	m := &pubsub.Message{Data: make([]byte, 100), OrderingKey: "key", Attributes: map[string]string{"a": "bc"}}
+	if got := loadOf(m); got != (load{1, perMessage + 206}) {
+		t.Errorf("%v", got)
+	}
+}

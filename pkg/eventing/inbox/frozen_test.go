@@ -1,0 +1,115 @@
+package inbox
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/pkg/eventing"
+)
+
+// victimFreezes is how often a victim stops itself in the middle of its first
+// event's transaction.
+const victimFreezes = "LOCKSTEP_TEST_VICTIM_FREEZES"
+
+// freezing is a spoil that stops the process n times.
+func freezing(n int) func(eventing.Event) error {
+	return func(e eventing.Event) error {
+		if e.ID == killer.ID && n > 0 {
+			n--
+			return syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		}
+		return nil
+	}
+}
+
+// A process that stands still in the middle of a transaction, until the database
+// ends that, does so at the expense of no event.
+func TestAFrozenProcessIsNoEventsFault(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	admin := b.pg.Pool(t, b.pg.Admin)
+	_, err := admin.Exec(t.Context(), `DO $$ BEGIN EXECUTE format(
+		'ALTER ROLE catalog_service IN DATABASE %I SET idle_in_transaction_session_timeout = ''1500ms''', current_database()); END $$`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const freezes = 2
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0])
+	cmd.Env = append(os.Environ(), victimDatabase+"="+b.pg.CatalogURL, victimBroker+"="+b.server.Addr, fmt.Sprint(victimFreezes, "=", freezes))
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for range freezes {
+		until(t, "it stands still", func() bool { return stopped(cmd.Process.Pid) })
+		until(t, "the database has ended its transaction", func() bool { return inTransaction(t, admin) == 0 })
+		if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, &out)
+	}
+	if n := b.count(t, `SELECT coalesce(sum(attempts), 0) FROM inbox`); n != 0 || len(b.deadLettered("")) != 0 {
+		t.Errorf("%d attempts and %d dead letters", n, len(b.deadLettered("")))
+	}
+	if n := b.count(t, withDone); n != 1 {
+		t.Error("it is not done")
+	}
+}
+
+// stopped reads the third field of the process's line in /proc.
+func stopped(pid int) bool {
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	after := bytes.Fields(line[bytes.LastIndexByte(line, ')')+1:])
+	return len(after) > 0 && string(after[0]) == "T"
+}
+
+func inTransaction(t *testing.T, admin *pgxpool.Pool) (n int) {
+	t.Helper()
+	err := admin.QueryRow(t.Context(), `
+		SELECT count(*) FROM pg_stat_activity
+		 WHERE datname = current_database() AND usename = 'catalog_service' AND state LIKE 'idle in transaction%'`).Scan(&n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestPulse(t *testing.T) {
+	t.Parallel()
+	var p pulse
+	began := time.Now()
+	if p.frozeSince(began) {
+		t.Error("frozen before it ever ran")
+	}
+	p.last.Store(began.UnixNano())
+	if p.frozeSince(began) {
+		t.Error("frozen right after a pulse")
+	}
+	p.last.Store(began.Add(-2 * frozen).UnixNano())
+	if !p.frozeSince(began) {
+		t.Error("not frozen, with a pulse that is overdue")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	go p.run(ctx)
+	until(t, "it has beaten again", func() bool { return p.last.Load() > began.UnixNano() })
+	cancel()
+	if !p.frozeSince(began) || p.frozeSince(time.Now().Add(frozen)) {
+		t.Error("what it slept through is forgotten, or what comes later is not")
+	}
+}

@@ -1,0 +1,299 @@
+package inbox
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2"
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/api/option"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"example.com/lockstep/pkg/localpubsub"
+)
+
+// world is a local Pub/Sub whose subscription is as Terraform makes it, and a
+// consumer on it whose owner is away.
+type world struct {
+	*bench
+
+	clock  *localpubsub.Clock
+	server *localpubsub.Server
+	c      *Consumer
+	stop   func()
+
+	mu     sync.Mutex
+	grants []load // of the streams that were opened
+	// arrived has the ids of the messages that came, most the highest count of
+	// deliveries among them.
+	arrived map[string]bool
+	most    int
+	waiting atomic.Int64 // bytes in callbacks
+	peak    atomic.Int64 // bytes in hand and in callbacks, at most
+}
+
+const worldBytes = 4 << 20
+
+// grant is a stream as it is opened.
+type grant struct {
+	grpc.ClientStream
+
+	to *world
+}
+
+func (g *grant) SendMsg(m any) error {
+	if r, ok := m.(*pubsubpb.StreamingPullRequest); ok && r.GetSubscription() != "" {
+		g.to.mu.Lock()
+		g.to.grants = append(g.to.grants, load{r.GetMaxOutstandingMessages(), r.GetMaxOutstandingBytes()})
+		g.to.mu.Unlock()
+	}
+	return g.ClientStream.SendMsg(m)
+}
+
+func newWorld(t *testing.T, maxDeliveries int32) *world {
+	t.Helper()
+	w := &world{bench: newBench(t), arrived: map[string]bool{}, clock: localpubsub.NewClock()}
+	var err error
+	if w.server, err = localpubsub.Start(localpubsub.Options{Clock: w.clock}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.server.Close() })
+	streams := NewStreams()
+	see := func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		stream, err := open(ctx, desc, conn, method, opts...)
+		return &grant{stream, w}, err
+	}
+	conn, err := grpc.NewClient(w.server.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		streams.DialOption(), grpc.WithChainStreamInterceptor(see))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.client, err = pubsub.NewClient(t.Context(), "test", option.WithGRPCConn(conn)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.client.Close() })
+	for _, name := range []string{topic, deadTopic} {
+		if _, err := w.client.TopicAdminClient.CreateTopic(t.Context(), &pubsubpb.Topic{Name: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, s := range []*pubsubpb.Subscription{
+		{Name: "projects/test/subscriptions/" + subscription, Topic: topic, EnableMessageOrdering: true, AckDeadlineSeconds: 10,
+			RetryPolicy:      &pubsubpb.RetryPolicy{MinimumBackoff: durationpb.New(time.Second), MaximumBackoff: durationpb.New(time.Minute)},
+			DeadLetterPolicy: &pubsubpb.DeadLetterPolicy{DeadLetterTopic: deadTopic, MaxDeliveryAttempts: maxDeliveries}},
+		{Name: "projects/test/subscriptions/" + subscription + ".dlq", Topic: deadTopic, AckDeadlineSeconds: 10},
+	} {
+		if _, err := w.client.SubscriptionAdminClient.CreateSubscription(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := Handler{Decode: decode, Apply: Each(w.apply), Repair: w.repair, Committed: func(...string) {}}
+	w.c, err = NewConsumer(w.db, w.client, subscription, h, slog.New(slog.DiscardHandler), func() {}, Options{Bytes: worldBytes, Streams: streams})
+	if err != nil {
+		t.Fatal(err)
+	}
+	leave, err := streams.enter(w.c.subscriber.String(), w.c.budget)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- w.c.RunFrom(ctx, w.receive) }()
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		leave()
+	})
+	t.Cleanup(w.stop)
+	return w
+}
+
+// receive is the real one, watched.
+func (w *world) receive(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error {
+	return w.c.subscriber.Receive(ctx, func(ctx context.Context, m *pubsub.Message) {
+		bytes := loadOf(m).bytes
+		w.mu.Lock()
+		w.arrived[m.ID] = true
+		if m.DeliveryAttempt != nil {
+			w.most = max(w.most, *m.DeliveryAttempt)
+		}
+		w.mu.Unlock()
+		w.waiting.Add(bytes)
+		w.peak.Store(max(w.peak.Load(), w.waiting.Load()+w.c.budget.inHand().bytes))
+		deliver(ctx, m)
+		w.waiting.Add(-bytes)
+	})
+}
+
+func (w *world) came() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.arrived)
+}
+
+func (w *world) opened() []load {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.grants
+}
+
+// waitsForRoom says that no stream is open, since there is no room for one.
+func (w *world) waitsForRoom() bool {
+	b := w.c.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.changed != nil && !b.limit.minus(b.used).covers(leastRoom(b.limit))
+}
+
+// publishGaps publishes n events of new aggregates that miss a version.
+func (w *world) publishGaps(t *testing.T, from, n int) {
+	t.Helper()
+	for i := range n {
+		e := event(fmt.Sprint("gap", from+i), 2)
+		e.Payload = make([]byte, 32<<10)
+		w.publishRaw(t, e.Message())
+	}
+}
+
+// breakStreams ends the open stream, as the service does now and then.
+func (w *world) breakStreams(t *testing.T) {
+	t.Helper()
+	for _, faults := range [][]localpubsub.Fault{{{Kind: localpubsub.Outage, Method: "StreamingPull"}}, nil} {
+		if err := w.server.SetFaults(1, faults...); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// buriedByTheBroker are the messages in the dead letters.
+func (w *world) buriedByTheBroker(t *testing.T) int {
+	t.Helper()
+	got, err := w.client.SubscriptionAdminClient.Pull(t.Context(), &pubsubpb.PullRequest{
+		Subscription: "projects/test/subscriptions/" + subscription + ".dlq", MaxMessages: 1000, ReturnImmediately: true, //nolint:staticcheck // nothing is expected
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(got.GetReceivedMessages())
+}
+
+// A stream that breaks while a backlog is in hand brings no more than fits, and
+// once nothing fits no stream is opened: the broker counts one delivery of each
+// message, however often streams break. The service ends one about every half hour:
+// these are a day of an owner's absence, in which nothing else depends on the time,
+// since the client keeps the leases.
+func TestInHandIsBoundedOverBrokenStreams(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 5)
+	const part, parts, fits = 4, 48, worldBytes / (65 << 10)
+	for i := range parts {
+		w.publishGaps(t, i*part, part)
+		until(t, "all that fits is in hand", func() bool {
+			return w.came() == (i+1)*part || w.waitsForRoom()
+		})
+		w.breakStreams(t)
+	}
+	for i, g := range w.opened() {
+		if g.bytes > worldBytes/2 || i > 0 && g.bytes >= worldBytes/2 {
+			t.Errorf("stream %d was opened for %d bytes", i, g.bytes)
+		}
+	}
+	if n := w.came(); n > fits+1 || n < fits*3/4 || w.peak.Load() > worldBytes+(65<<10) {
+		t.Errorf("%d messages came, with %d bytes; %d fit", n, w.peak.Load(), fits)
+	}
+	for i := range part * parts {
+		w.setOwner(fmt.Sprint("gap", i), 2)
+	}
+	w.eventually(t, part*parts, withDone)
+	until(t, "a stream is opened for the whole again", func() bool {
+		all := w.opened()
+		return all[len(all)-1].bytes >= worldBytes/2*3/4
+	})
+	w.stop()
+	if w.most > 1 || w.buriedByTheBroker(t) != 0 {
+		t.Errorf("up to %d deliveries are counted, %d dead letters", w.most, w.buriedByTheBroker(t))
+	}
+	if left := w.c.budget.inHand(); left != (load{}) {
+		t.Errorf("%v in hand at the end", left)
+	}
+}
+
+// The same while everything is in motion: more is published than an owner that
+// comes and goes lets pass, and streams break all the time. LOCKSTEP_FULL=1 is
+// ten minutes of it.
+func TestInHandIsBoundedUnderOverload(t *testing.T) {
+	t.Parallel()
+	lasts := 5 * time.Second
+	if os.Getenv("LOCKSTEP_FULL") != "" {
+		lasts = 10 * time.Minute
+	}
+	w := newWorld(t, 100)
+	tick, end := time.NewTicker(250*time.Millisecond), time.After(lasts)
+	defer tick.Stop()
+	published, breaks, heap := 0, 0, uint64(0)
+	for running := true; running; {
+		select {
+		case <-end:
+			running = false
+		case <-tick.C:
+			if published < 5_000 { // of 32 KiB
+				w.publishGaps(t, published, 20)
+				published += 20
+			}
+			w.setOwner(fmt.Sprint("gap", breaks), 2) // which is far behind
+			w.breakStreams(t)
+			breaks++
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			heap = max(heap, m.HeapInuse)
+		}
+	}
+	t.Logf("%d published, %d breaks, up to %d bytes in hand and in callbacks, heap up to %d MiB, up to %d deliveries counted",
+		published, breaks, w.peak.Load(), heap>>20, w.most)
+	// What is read meets the budget of the stream that was there before, whose
+	// messages were under way: the client lets as much wait as a stream asks for.
+	if w.peak.Load() > worldBytes+worldBytes/2 {
+		t.Errorf("up to %d bytes", w.peak.Load())
+	}
+	for i := range published {
+		w.setOwner(fmt.Sprint("gap", i), 2)
+	}
+	w.eventually(t, published, withDone)
+	w.stop()
+	if n := w.buriedByTheBroker(t); n != 0 || w.most > 50 {
+		t.Errorf("%d dead letters, up to %d deliveries counted of 100", n, w.most)
+	}
+	if left := w.c.budget.inHand(); left != (load{}) {
+		t.Errorf("%v in hand at the end", left)
+	}
+}
+
+func TestOneConsumerOfASubscriptionOnAConnection(t *testing.T) {
+	t.Parallel()
+	s := NewStreams()
+	leave, err := s.enter("a", &budget{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.enter("a", &budget{}); err == nil {
+		t.Error("two on one connection")
+	}
+	leave()
+	if _, err := s.enter("a", &budget{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := (*Streams)(nil).enter("a", nil); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,122 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// ErrUnknown is for Decode: the event is of a type, or has a version of its
+// schema, that this build does not know. It may be poison, or the build may be
+// older than its producer's.
+var ErrUnknown = errors.New("this build does not know it")
+
+const (
+	// unknownTime is how long an unknown event waits for others like it.
+	unknownTime = 10 * time.Second
+	// maxUnknown aggregates with unknown events are the build's fault.
+	maxUnknown = 10
+	// knownPerUnknown events that are handled, for each aggregate with an unknown
+	// one, say that the build is right for the stream.
+	knownPerUnknown = 10
+)
+
+// unknowns are the aggregates whose next event this build does not know. One is
+// poison; many, while little else succeeds, are a deployment in the wrong order,
+// which must not turn a stream into dead letters.
+type unknowns struct {
+	mu      sync.Mutex
+	keys    map[string]struct{}
+	handled int64
+	// eldest is what was handled when the first of keys came.
+	eldest  int64
+	changed chan struct{}
+	told    time.Time
+}
+
+func newUnknowns() *unknowns {
+	return &unknowns{keys: map[string]struct{}{}, changed: make(chan struct{})}
+}
+
+// enter adds an aggregate and returns what had been handled by then.
+func (u *unknowns) enter(key string) int64 {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.keys) == 0 {
+		u.eldest = u.handled
+	}
+	u.keys[key] = struct{}{}
+	return u.handled
+}
+
+func (u *unknowns) leave(key string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.keys, key)
+}
+
+// success counts n events that were handled.
+func (u *unknowns) success(n int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.handled += int64(n)
+	if len(u.keys) > 0 && u.outnumbered(u.eldest) {
+		close(u.changed)
+		u.changed = make(chan struct{})
+	}
+}
+
+func (u *unknowns) outnumbered(since int64) bool {
+	return u.handled-since >= knownPerUnknown*int64(len(u.keys))
+}
+
+// poison reports whether an event is to blame that came when since events were
+// handled: known ones outnumber it, or it is one of few after all that time. If
+// not, changed is closed when that may have changed.
+func (u *unknowns) poison(since int64, late bool) (is bool, changed <-chan struct{}) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.outnumbered(since) || late && len(u.keys) < maxUnknown, u.changed
+}
+
+// tell reports whether it is time to say that the build is taken for wrong.
+func (u *unknowns) tell() (aggregates int, now bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.keys) < maxUnknown || time.Since(u.told) < unknownTime {
+		return 0, false
+	}
+	u.told = time.Now()
+	return len(u.keys), true
+}
+
+// ponder holds d's aggregate until it is clear whether d is poison. While it is
+// the build that is wrong, that never is: nothing is dead-lettered, and the
+// messages go back to the broker when the process ends for the next build.
+func (c *Consumer) ponder(ctx context.Context, d *delivery) {
+	c.hold(ctx, d, unknownEvent, func(ctx context.Context) {
+		since := c.unknown.enter(d.key())
+		defer c.unknown.leave(d.key())
+		wait := time.NewTicker(unknownTime)
+		defer wait.Stop()
+		for late := false; ; {
+			is, changed := c.unknown.poison(since, late)
+			if is {
+				d.known = true
+				return
+			}
+			if n, now := c.unknown.tell(); now {
+				c.log.ErrorContext(ctx, "events that this build does not know, of many aggregates: "+
+					"held, not dead-lettered, until a newer build comes", append(d.logAttrs(), "error", d.invalid, "aggregates", n)...)
+			}
+			select {
+			case <-changed:
+			case <-wait.C:
+				late = true
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+}

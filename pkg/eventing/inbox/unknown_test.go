@@ -1,0 +1,87 @@
+package inbox
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+
+	"cloud.google.com/go/pubsub/v2"
+)
+
+// A build that is older than its stream holds it, and the next build finds all of
+// it.
+func TestADeploymentInTheWrongOrderBuriesNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	heard := &complaints{}
+	c := b.consumer(t)
+	c.log = slog.New(heard)
+	known := c.handler.Decode
+	c.handler.Decode = decode
+	var old, all []*delivery
+	for i := range 3 * maxUnknown {
+		e := event(fmt.Sprint("a", i), 1)
+		e.SchemaVersion = 2
+		m := e.Message()
+		old = append(old, c.handler.newDelivery(&pubsub.Message{ID: fmt.Sprint(i), Data: m.Data, Attributes: m.Attributes}))
+		e.SchemaVersion = 1 // as the next build reads it
+		all = append(all, delivered(e))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	c.process(ctx, fold(append(old, delivered(event("known", 1)))))
+	until(t, "said that the build is taken for wrong", func() bool { return heard.n.Load() > 0 })
+	if n := c.holds.blocked[unknownEvent].Load(); n != int64(len(old)) || len(b.deadLettered("")) != 0 {
+		t.Errorf("%d aggregates are held, %d dead letters", n, len(b.deadLettered("")))
+	}
+	if v := b.count(t, version, "known"); v != 1 {
+		t.Error("what the build knows is not applied")
+	}
+	cancel()
+	c.leave(ctx, c.holds.all())
+	next := b.consumer(t)
+	next.handler.Decode = known
+	next.finish(t, all...)
+	if n := b.count(t, withDone); n != len(all)+1 || len(b.deadLettered("")) != 0 {
+		t.Errorf("%d are done by the next build, %d dead letters", n, len(b.deadLettered("")))
+	}
+}
+
+func TestUnknownIsPoisonOrTheBuild(t *testing.T) {
+	t.Parallel()
+	few, many := newUnknowns(), newUnknowns()
+	since := few.enter("a")
+	if is, _ := few.poison(since, false); is {
+		t.Error("poison at once, before others were heard of")
+	}
+	if is, _ := few.poison(since, true); !is {
+		t.Error("not poison, though nothing else came of its kind for all that time")
+	}
+	for i := range maxUnknown {
+		many.enter(fmt.Sprint(i))
+	}
+	if is, _ := many.poison(0, true); is {
+		t.Error("one of many, and poison")
+	}
+	_, changed := many.poison(0, true)
+	many.success(maxUnknown*knownPerUnknown - 1)
+	if is, _ := many.poison(0, true); is {
+		t.Error("poison before known events outnumber it")
+	}
+	many.success(1)
+	<-changed
+	if is, _ := many.poison(0, false); !is {
+		t.Error("not poison, though known events outnumber it by far")
+	}
+	if n, now := many.tell(); n != maxUnknown || !now {
+		t.Errorf("tells of %d, %v", n, now)
+	}
+	if _, now := many.tell(); now {
+		t.Error("tells it again at once")
+	}
+	many.leave("0")
+	few.leave("a")
+	if _, now := many.tell(); now || len(few.keys) != 0 {
+		t.Error("left, and still there")
+	}
+}
