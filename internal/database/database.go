@@ -20,16 +20,14 @@ import (
 // connectTimeout is for one address of the database.
 const connectTimeout = 5 * time.Second
 
-// errMalformed does not wrap its cause, which may quote the password.
-var errMalformed = errors.New("DATABASE_URL cannot be parsed")
-
 // Open returns a traced pool whose times are in UTC. It connects when it is first
 // used, so that a service starts while its database is away. Behind a transaction
 // pooler the url says default_query_exec_mode=exec. Close the pool after the last use.
 func Open(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
-		return nil, errMalformed
+		// Not wrapped: it may quote the password.
+		return nil, errors.New("DATABASE_URL cannot be parsed")
 	}
 	if cfg.ConnConfig.ConnectTimeout == 0 {
 		cfg.ConnConfig.ConnectTimeout = connectTimeout
