@@ -124,7 +124,7 @@ var wrongEdits = []mutant{
 		file: "ci.tf", old: `"attribute.environment" = "${local.ci_on_main} && `, new: `"attribute.environment" = "`,
 	}}},
 	{"a repository by its name alone", []edit{{
-		file: "variables.tf", old: "(var.github_repository == null) == (var.github_repository_id == null)", new: "true || var.github_repository == null",
+		file: "variables.tf", old: "(var.github_repository == null) == (var.github_repository_id == null)", new: "var.github_repository_id == null || var.github_repository != null",
 	}}},
 	{"a basic role for who plans", []edit{{file: "ci.tf", old: `"run.viewer",`, new: `"run.viewer", "viewer",`}}},
 	{"who plans reads logs", []edit{{file: "ci.tf", old: `"run.viewer",`, new: `"run.viewer", "logging.viewer",`}}},

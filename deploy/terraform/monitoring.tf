@@ -38,8 +38,8 @@ locals {
   log_alerts = {
     held-up = {
       title      = "events are not leaving"
-      filter     = "jsonPayload.message=\"relay is held up, nothing is lost\" AND jsonPayload.failures>=10"
-      what_to_do = "video has failed to publish ten times in a row; events wait in its outbox. Runbook: \"Events are not leaving\"."
+      filter     = "jsonPayload.message=\"relay is held up, nothing is lost\" AND (jsonPayload.failures>=3 OR jsonPayload.cause:*)"
+      what_to_do = "video has failed to publish three times in a row, or has paused a topic; events wait in its outbox. Runbook: \"Events are not leaving\"."
     }
     parked = {
       title      = "an event is parked"

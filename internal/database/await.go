@@ -29,7 +29,7 @@ var awaitPause = eventing.Backoff{Base: 250 * time.Millisecond, Cap: 3 * time.Se
 func Await(ctx context.Context, url string, said func(error)) error {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
-		return errMalformed
+		return errors.New("DATABASE_URL cannot be parsed") // not wrapped: it may quote the password
 	}
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = connectTimeout

@@ -41,9 +41,6 @@ const (
 	LoopConns, ProbeConns = 4, 1
 )
 
-// errMalformed does not wrap its cause, which may quote the password.
-var errMalformed = errors.New("DATABASE_URL cannot be parsed")
-
 // Open returns a traced pool for requests, whose times are in UTC. It connects when it
 // is first used, so that a service starts while its database is away. Behind a
 // transaction pooler the url says default_query_exec_mode=exec. Close the pool after
@@ -73,7 +70,8 @@ func Reserve(ctx context.Context, url string, conns int32) (*pgxpool.Pool, error
 func parse(url string) (*pgxpool.Config, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
-		return nil, errMalformed
+		// Not wrapped: it may quote the password.
+		return nil, errors.New("DATABASE_URL cannot be parsed")
 	}
 	return cfg, nil
 }
