@@ -103,7 +103,7 @@ type shelf struct {
 	owner map[string]note
 	away  error
 	asked []string
-	calls int // questions, each about one or several
+	calls int             // questions, each about one or several
 	waits []time.Duration // that the questions were given
 }
 
