@@ -42,7 +42,8 @@ func searchIndex(ctx context.Context, db *sql.DB, extension string, log *slog.Lo
 		return err
 	}
 	var valid sql.NullBool // NULL: there is none
-	err = conn.QueryRowContext(ctx, `SELECT (SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1))`, searchIndexName).Scan(&valid)
+	const state = `SELECT (SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1))`
+	err = conn.QueryRowContext(ctx, state, searchIndexName).Scan(&valid)
 	if err != nil || valid.Bool {
 		return err
 	}
@@ -66,7 +67,8 @@ func install(ctx context.Context, conn *sql.Conn, extension string) (schema stri
 	if !errors.Is(err, sql.ErrNoRows) {
 		return schema, err
 	}
-	if _, err := conn.ExecContext(ctx, `CREATE EXTENSION IF NOT EXISTS `+pgx.Identifier{extension}.Sanitize()+` WITH SCHEMA public`); err != nil {
+	create := `CREATE EXTENSION IF NOT EXISTS ` + pgx.Identifier{extension}.Sanitize() + ` WITH SCHEMA public`
+	if _, err := conn.ExecContext(ctx, create); err != nil {
 		return "", err
 	}
 	return schema, conn.QueryRowContext(ctx, where, extension).Scan(&schema)

@@ -127,6 +127,7 @@ func (t *Table[S]) take(ctx context.Context, rows []S, asOf time.Time, write fun
 		}
 		if outcome == inbox.Diverged || outcome == inbox.Applied {
 			moved = append(moved, e.Key())
+		default: // it is there already
 		}
 	}
 	if len(moved) > 0 {
@@ -190,8 +191,8 @@ func (t *Table[S]) bring(ctx context.Context, w *database.Writer, d fresh.Demand
 	}
 	owners := make([]consistency.Position, len(rows))
 	for i, row := range rows {
-		at := t.Rows.Position(row)
-		owners[i] = consistency.Position{AggregateType: t.Type, AggregateID: t.Snapshot(row).Event.AggregateID, Epoch: at.Epoch, Version: at.Version}
+		e := t.Snapshot(row).Event
+		owners[i] = consistency.Position{AggregateType: t.Type, AggregateID: e.AggregateID, Epoch: e.Epoch, Version: e.Version}
 	}
 	if len(d.Only(func(id string) bool { return slices.Contains(ids, id) }).Lags(owners...)) > 0 {
 		return fresh.ErrAhead

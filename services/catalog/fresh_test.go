@@ -345,3 +345,17 @@ func TestAForgedTokenCostsTheOwnerOneRead(t *testing.T) {
 		}
 	}
 }
+
+// A page with nothing on it is an empty list in JSON, with a token and without.
+func TestAnEmptyPageIsAList(t *testing.T) {
+	t.Parallel()
+	f, id := setUp(t), newVideoID()
+	f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
+	addr := f.listen(t)
+	for _, path := range []string{"/v1/videos?q=nowhere", "/v1/videos?q=nowhere&consistency_token=" + token(id, 1)} {
+		r := call(t, addr, "GET "+path)
+		if videos, ok := r.body["videos"].([]any); r.status != http.StatusOK || !ok || len(videos) > 0 {
+			t.Errorf("%s: %d %v", path, r.status, r.body)
+		}
+	}
+}

@@ -184,6 +184,7 @@ func listed[T any](ctx context.Context, db *pgxpool.Pool, scan pgx.RowToFunc[T],
 		return items, 0, err
 	}
 	defer rows.Close()
+	items = []T{} // an empty page is no null
 	row := behindReached{CollectableRow: rows}
 	for rows.Next() {
 		if row.into == nil { // not known before there is a row
@@ -191,7 +192,7 @@ func listed[T any](ctx context.Context, db *pgxpool.Pool, scan pgx.RowToFunc[T],
 			row.into[0] = &reached
 		}
 		if rows.RawValues()[1] == nil { // no key, no item
-			return nil, reached, rows.Scan(row.into...)
+			return items, reached, rows.Scan(row.into...)
 		}
 		item, err := scan(row)
 		if err != nil {

@@ -43,7 +43,8 @@ func (s *Service) PutEngagement(ctx context.Context, to Engagement, w Write) (An
 		return Answer[Engagement]{}, err
 	}
 	var v *Video
-	return change(ctx, s, r, engagementID(to.UserID, to.VideoID), lockEngagement(to.UserID, to.VideoID, &v), writeEngagement, func(e *Engagement) ([]eventing.Event, error) {
+	name, lock := engagementID(to.UserID, to.VideoID), lockEngagement(to.UserID, to.VideoID, &v)
+	return change(ctx, s, r, name, lock, writeEngagement, func(e *Engagement) ([]eventing.Event, error) {
 		if err := v.expect(0); err != nil {
 			return nil, err
 		}
@@ -73,7 +74,8 @@ func (s *Service) DeleteEngagement(ctx context.Context, user, video uuid.UUID, w
 	if err != nil {
 		return Answer[Engagement]{}, err
 	}
-	return change(ctx, s, r, engagementID(user, video), lockEngagement(user, video, nil), writeEngagement, func(e *Engagement) ([]eventing.Event, error) {
+	lock := lockEngagement(user, video, nil)
+	return change(ctx, s, r, engagementID(user, video), lock, writeEngagement, func(e *Engagement) ([]eventing.Event, error) {
 		if err := e.expect(w.IfVersion); err != nil {
 			return nil, err
 		}

@@ -168,7 +168,7 @@ func (s serving) besideALockedVideo(perSecond int) {
 	repeat(25*every, "readyz", func() int { return s.call("GET", "/readyz", nil).Status })
 	repeat(25*every, "event", func() int {
 		made := s.create()
-		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); <-time.After(time.Millisecond) {
 			if s.published(made) {
 				return 1
 			}

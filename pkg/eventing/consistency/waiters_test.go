@@ -279,10 +279,10 @@ func TestWaitersAreBoundedByMemory(t *testing.T) {
 		for range MaxPositions {
 			wanted = append(wanted, Position{AggregateType: "engagement", AggregateID: uuid.NewString() + ":" + uuid.NewString(), Epoch: 1, Version: 1 << 60})
 		}
-		switch _, err := w.add(wanted); err {
-		case nil:
+		switch _, err := w.add(wanted); {
+		case err == nil:
 			admitted++
-		case ErrTooManyWaiters:
+		case errors.Is(err, ErrTooManyWaiters):
 			refused++
 		default:
 			t.Fatal(err)
