@@ -127,7 +127,6 @@ func (t *Table[S]) take(ctx context.Context, rows []S, asOf time.Time, write fun
 		}
 		if outcome == inbox.Diverged || outcome == inbox.Applied {
 			moved = append(moved, e.Key())
-		default: // it is there already
 		}
 	}
 	if len(moved) > 0 {

@@ -8,7 +8,9 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/pkg/eventing"
@@ -22,6 +24,8 @@ type item struct {
 	Deleted        bool
 	Shelf          string
 	Label          string
+	EventID        uuid.UUID
+	At             time.Time
 }
 
 // itemPayload has what an event says; nil is unchanged.
@@ -31,7 +35,7 @@ type itemPayload struct {
 
 const itemSchema = `
 	CREATE TABLE catalog.item (id text PRIMARY KEY, epoch bigint NOT NULL, version bigint NOT NULL,
-		deleted bool NOT NULL, shelf text NOT NULL, label text NOT NULL);
+		deleted bool NOT NULL, shelf text NOT NULL, label text NOT NULL, event_id uuid NOT NULL, at timestamptz NOT NULL);
 	CREATE TABLE catalog.shelf (id text PRIMARY KEY, items bigint NOT NULL);
 	-- How often an event's effect was committed, however it went.
 	CREATE TABLE catalog.handled (event_id uuid PRIMARY KEY, times int NOT NULL);
@@ -53,7 +57,9 @@ func decodeItem(e eventing.Event) (Change, error) {
 // itemRows is how a service keeps a table with counters by Rows.
 var itemRows = Rows[item]{
 	Lock: lockItems, Write: writeItems, Onto: ontoItem,
-	Position: func(i item) Position { return Position{Epoch: i.Epoch, Version: i.Version, Deleted: i.Deleted} },
+	Position: func(i item) Position {
+		return Position{Epoch: i.Epoch, Version: i.Version, Deleted: i.Deleted, EventID: i.EventID, At: i.At}
+	},
 }
 
 func ontoItem(i item, c Change) item {
@@ -71,12 +77,13 @@ func ontoItem(i item, c Change) item {
 			i.Label = *p.Label
 		}
 	}
-	i.ID, i.Epoch, i.Version = c.Event.AggregateID, c.Event.Epoch, c.Event.Version
+	e := c.Event
+	i.ID, i.Epoch, i.Version, i.EventID, i.At = e.AggregateID, e.Epoch, e.Version, e.ID, e.OccurredAt.Truncate(time.Microsecond)
 	return i
 }
 
 func lockItems(ctx context.Context, tx pgx.Tx, ids []string) (map[string]item, error) {
-	rows, _ := tx.Query(ctx, `SELECT id, epoch, version, deleted, shelf, label FROM item WHERE id = ANY ($1) ORDER BY id FOR UPDATE`, ids)
+	rows, _ := tx.Query(ctx, `SELECT id, epoch, version, deleted, shelf, label, event_id, at FROM item WHERE id = ANY ($1) ORDER BY id FOR UPDATE`, ids)
 	items, err := pgx.CollectRows(rows, pgx.RowToStructByPos[item])
 	byID := map[string]item{}
 	for _, i := range items {
@@ -92,11 +99,11 @@ func writeItems(ctx context.Context, tx pgx.Tx, steps []Step[item]) (written []s
 		conflict := `NOTHING`
 		if s.Old.Version > 0 {
 			conflict = `UPDATE SET epoch = excluded.epoch, version = excluded.version, deleted = excluded.deleted,
-				shelf = excluded.shelf, label = excluded.label`
+				shelf = excluded.shelf, label = excluded.label, event_id = excluded.event_id, at = excluded.at`
 		}
 		n := s.New
-		tag, err := tx.Exec(ctx, `INSERT INTO item VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (id) DO `+conflict,
-			n.ID, n.Epoch, n.Version, n.Deleted, n.Shelf, n.Label)
+		tag, err := tx.Exec(ctx, `INSERT INTO item VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (id) DO `+conflict,
+			n.ID, n.Epoch, n.Version, n.Deleted, n.Shelf, n.Label, n.EventID, n.At)
 		if err != nil {
 			return nil, err
 		}
@@ -124,7 +131,7 @@ func writeItems(ctx context.Context, tx pgx.Tx, steps []Step[item]) (written []s
 func countHandled(ctx context.Context, tx pgx.Tx, changes []Change, rows Rows[item]) ([]Outcome, error) {
 	outcomes, err := rows.Apply(ctx, tx, changes)
 	for i, o := range outcomes {
-		if o == Gap || err != nil {
+		if o.needsOwner() || err != nil {
 			continue
 		}
 		_, err = tx.Exec(ctx, `INSERT INTO handled VALUES ($1, 1) ON CONFLICT (event_id) DO UPDATE SET times = handled.times + 1`,
@@ -137,7 +144,21 @@ func countHandled(ctx context.Context, tx pgx.Tx, changes []Change, rows Rows[it
 type life struct {
 	events []eventing.Event
 	states []item
+	// lost are events that the owner no longer has, and fork is how many states there
+	// were when it lost them; 0 where it lost none.
+	lost []eventing.Event
+	fork int
 }
+
+// lose takes the owner back to what it had after some of its events: it fails over,
+// and nothing says so to anybody. What happens next reuses the versions.
+func (l *life) lose(after int) {
+	l.lost, l.fork = slices.Clone(l.events[after:]), after
+	l.events, l.states = l.events[:after:after], l.states[:after:after]
+}
+
+// all are the events that were published.
+func (l *life) all() []eventing.Event { return append(slices.Clone(l.events), l.lost...) }
 
 func (l *life) last() item { return l.states[len(l.states)-1] }
 
@@ -151,7 +172,8 @@ func (l *life) happen(t testing.TB, id, name string, epoch int64, p itemPayload)
 		version = before.Version + 1
 	}
 	e := event(id, version)
-	e.AggregateType, e.Type, e.Epoch = "item", name, epoch
+	e.AggregateType, e.Type, e.Epoch, e.PreviousEventID = "item", name, epoch, before.EventID
+	e.OccurredAt = epochStart.Add(time.Duration(len(l.states)+2*len(l.lost)) * time.Second)
 	var err error
 	if e.Payload, err = json.Marshal(p); err != nil {
 		t.Fatal(err)
@@ -173,8 +195,15 @@ func (l *life) restore(t testing.TB, id string, to item, p itemPayload) {
 	l.events, l.states = append(l.events, past.events...), append(l.states, past.last())
 }
 
-// since is a state of the owner's that has happened by e or later.
+// epochStart is when all lives begin. An event is a second after the one before.
+var epochStart = time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
+
+// since is a state of the owner's that has happened by e or later. What it had lost,
+// it has lost by then.
 func (l *life) since(e eventing.Event, pick func(n int) int) item {
+	if slices.ContainsFunc(l.lost, func(lost eventing.Event) bool { return lost.ID == e.ID }) {
+		return l.states[l.fork+pick(len(l.states)-l.fork)]
+	}
 	first := slices.IndexFunc(l.states, func(s item) bool {
 		return cmp.Or(cmp.Compare(s.Epoch, e.Epoch), cmp.Compare(s.Version, e.Version)) >= 0
 	})
