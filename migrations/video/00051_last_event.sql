@@ -9,7 +9,27 @@ ALTER TABLE video.videos ADD COLUMN last_event_id uuid;
 ALTER TABLE video.engagements ADD COLUMN last_event_id uuid;
 ALTER TABLE video.outbox ADD COLUMN previous_event_id uuid;
 
+-- A release that does not know the column moves a row on and leaves it: that is then
+-- the event of an earlier version. The condition is all that other updates cost.
+-- +goose StatementBegin
+CREATE FUNCTION video.forget_last_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  NEW.last_event_id := NULL;
+  RETURN NEW;
+END
+$$;
+-- +goose StatementEnd
+CREATE TRIGGER forget_last_event BEFORE UPDATE ON video.videos
+  FOR EACH ROW WHEN (NEW.version <> OLD.version AND NEW.last_event_id = OLD.last_event_id)
+  EXECUTE FUNCTION video.forget_last_event();
+CREATE TRIGGER forget_last_event BEFORE UPDATE ON video.engagements
+  FOR EACH ROW WHEN (NEW.version <> OLD.version AND NEW.last_event_id = OLD.last_event_id)
+  EXECUTE FUNCTION video.forget_last_event();
+
 -- +goose Down
+DROP TRIGGER forget_last_event ON video.videos;
+DROP TRIGGER forget_last_event ON video.engagements;
+DROP FUNCTION video.forget_last_event();
 ALTER TABLE video.outbox DROP COLUMN previous_event_id;
 ALTER TABLE video.engagements DROP COLUMN last_event_id;
 ALTER TABLE video.videos DROP COLUMN last_event_id;
