@@ -9,8 +9,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	records "example.com/lockstep/internal/history"
 	"example.com/lockstep/pkg/eventing"
 )
 
@@ -33,9 +35,10 @@ const itemSchema = `
 	CREATE TABLE catalog.item (id text PRIMARY KEY, epoch bigint NOT NULL, version bigint NOT NULL,
 		deleted bool NOT NULL, shelf text NOT NULL, label text NOT NULL);
 	CREATE TABLE catalog.shelf (id text PRIMARY KEY, items bigint NOT NULL);
-	-- How often an event's effect was committed, however it went.
-	CREATE TABLE catalog.handled (event_id uuid PRIMARY KEY, times int NOT NULL);
-	GRANT SELECT, INSERT, UPDATE, DELETE ON catalog.item, catalog.shelf, catalog.handled TO catalog_service`
+	-- What was committed, in the transaction that did it.
+	CREATE TABLE catalog.happened (n bigint GENERATED ALWAYS AS IDENTITY, record jsonb NOT NULL);
+	CREATE INDEX ON catalog.happened ((record->>'aggregate') text_pattern_ops);
+	GRANT SELECT, INSERT, UPDATE, DELETE ON catalog.item, catalog.shelf, catalog.happened TO catalog_service`
 
 func decodeItem(e eventing.Event) (Change, error) {
 	kinds := map[string]Kind{"ItemCreated": Created, "ItemUpdated": Updated, "ItemDeleted": Deleted, "ItemPut": Put}
@@ -120,17 +123,75 @@ func writeItems(ctx context.Context, tx pgx.Tx, steps []Step[item]) (written []s
 	return written, nil
 }
 
-// countHandled adds to the Apply of rows what no version guards.
-func countHandled(ctx context.Context, tx pgx.Tx, changes []Change, rows Rows[item]) ([]Outcome, error) {
-	outcomes, err := rows.Apply(ctx, tx, changes)
-	for i, o := range outcomes {
-		if o == Gap || err != nil {
-			continue
+// applyRecorded is the Apply of rows, with records of what it does.
+func applyRecorded(ctx context.Context, tx pgx.Tx, changes []Change, rows Rows[item]) ([]Outcome, error) {
+	states := map[string]item{} // as they are written
+	write := rows.Write
+	rows.Write = func(ctx context.Context, tx pgx.Tx, steps []Step[item]) ([]string, error) {
+		written, err := write(ctx, tx, steps)
+		for _, s := range steps {
+			if slices.Contains(written, s.ID) {
+				states[s.ID] = s.New
+			}
 		}
-		_, err = tx.Exec(ctx, `INSERT INTO handled VALUES ($1, 1) ON CONFLICT (event_id) DO UPDATE SET times = handled.times + 1`,
-			changes[i].Event.ID)
+		return written, err
 	}
-	return outcomes, err
+	outcomes, err := rows.Apply(ctx, tx, changes)
+	if err != nil {
+		return outcomes, err
+	}
+	var happened []records.Record
+	for i, c := range changes {
+		if outcomes[i] == Applied {
+			happened = append(happened, applied(c, states[c.Event.AggregateID]))
+		}
+		if outcomes[i] != Gap && c.Event.ID != uuid.Nil {
+			happened = append(happened, recordOf(records.Effect, c.Event))
+		}
+	}
+	return outcomes, remember(ctx, tx, happened)
+}
+
+// applied is c's Apply, with the state if c led to it: of several changes in a
+// batch, only the last one's is ever written.
+func applied(c Change, written item) records.Record {
+	kinds := map[Kind]records.Change{
+		Created: records.Created, Updated: records.Delta, Deleted: records.Deleted, Snapshot: records.Repair, Put: records.Whole,
+	}
+	r := recordOf(records.Apply, c.Event)
+	r.Change = kinds[c.Kind]
+	if written.Epoch == r.Epoch && written.Version == r.Version {
+		r.State = written.String()
+	}
+	return r
+}
+
+// recordOf is one about e, which has no id where it stands for the owner's state.
+func recordOf(kind records.Kind, e eventing.Event) records.Record {
+	r := records.Record{Kind: kind, Aggregate: e.AggregateID, Epoch: e.Epoch, Version: e.Version}
+	if e.ID != uuid.Nil {
+		r.Event = e.ID.String()
+	}
+	return r
+}
+
+func remember(ctx context.Context, tx pgx.Tx, happened []records.Record) error {
+	list, err := json.Marshal(happened)
+	if err != nil || len(happened) == 0 {
+		return err
+	}
+	_, err = tx.Exec(ctx, `
+		INSERT INTO happened (record) SELECT r FROM jsonb_array_elements($1::jsonb) WITH ORDINALITY AS l (r, n) ORDER BY n`, list)
+	return err
+}
+
+// String is the item as a history compares it.
+func (i item) String() string {
+	s, err := json.Marshal(i)
+	if err != nil {
+		return err.Error()
+	}
+	return string(s)
 }
 
 // life is what happened to one item at its owner: state n is that after event n.
