@@ -42,6 +42,7 @@ type Options struct {
 type Server struct {
 	bin     string
 	dir     *directory
+	opts    Options
 	url     string
 	version string
 	process *child.Process
@@ -63,8 +64,8 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
-	s := &Server{bin: bin, dir: dir}
-	if err := s.initialiseAndLaunch(ctx, opts); err != nil {
+	s := &Server{bin: bin, dir: dir, opts: opts}
+	if err := s.initialiseAndLaunch(ctx); err != nil {
 		return nil, fmt.Errorf("start postgres: %w", errors.Join(err, s.Close()))
 	}
 	return s, nil
