@@ -1,6 +1,7 @@
 package replica_test
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"runtime"
@@ -10,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/internal/fresh"
@@ -34,14 +37,16 @@ type note struct {
 	Owner, Name    string
 	Epoch, Version int64
 	Deleted        bool
+	EventID        uuid.NullUUID
+	At             time.Time
 }
 
 const noteSchema = `
-	CREATE TABLE catalog.notes (owner text, name text, body text NOT NULL, deleted bool NOT NULL, epoch bigint NOT NULL,
+	CREATE TABLE catalog.notes (owner text, name text, body text NOT NULL, deleted bool NOT NULL, epoch bigint NOT NULL, event_id uuid, at timestamptz NOT NULL,
 		version bigint NOT NULL CHECK (version > 0), applied_at timestamptz NOT NULL DEFAULT '2000-01-01', PRIMARY KEY (owner, name));
 	GRANT SELECT, INSERT, UPDATE ON catalog.notes TO catalog_service`
 
-const noteColumns = `body, owner, name, epoch, version, deleted`
+const noteColumns = `body, owner, name, epoch, version, deleted, event_id, at`
 
 // newNote is a note as its events and its owner name it: "owner/name".
 func newNote(id string, epoch, version int64, body string) note {
@@ -55,10 +60,20 @@ func newGrave(id string, epoch, version int64) note {
 	return n
 }
 
+// by is n as the event made it, at a minute.
+func (n note) by(event byte, minute int) note {
+	n.EventID, n.At = uuid.NullUUID{UUID: uuid.UUID{event}, Valid: true}, minuteOf(minute)
+	return n
+}
+
+func minuteOf(minute int) time.Time {
+	return time.Date(2026, 11, 22, 12, minute, 0, 0, time.UTC)
+}
+
 func (n note) id() string { return n.Owner + "/" + n.Name }
 
 func positionOf(n note) inbox.Position {
-	return inbox.Position{Epoch: n.Epoch, Version: n.Version, Deleted: n.Deleted}
+	return inbox.Position{Epoch: n.Epoch, Version: n.Version, Deleted: n.Deleted, EventID: n.EventID.UUID, At: n.At}
 }
 
 var noteWriter = replica.NewWriter("notes", "owner, name", "concat(owner, '/', name)", positionOf,
@@ -67,7 +82,9 @@ var noteWriter = replica.NewWriter("notes", "owner, name", "concat(owner, '/', n
 	replica.Of("version", "bigint", func(n note) int64 { return n.Version }),
 	replica.Of("name", "text", func(n note) string { return n.Name }),
 	replica.Of("deleted", "bool", func(n note) bool { return n.Deleted }),
-	replica.Of("epoch", "bigint", func(n note) int64 { return n.Epoch }))
+	replica.Of("epoch", "bigint", func(n note) int64 { return n.Epoch }),
+	replica.Of("event_id", "uuid", func(n note) pgtype.UUID { return pgtype.UUID{Bytes: n.EventID.UUID, Valid: n.EventID.Valid} }),
+	replica.Of("at", "timestamptz", func(n note) time.Time { return n.At }))
 
 func lockNotes(ctx context.Context, tx pgx.Tx, ids []string) (map[string]note, error) {
 	rows, _ := tx.Query(ctx, `SELECT `+noteColumns+` FROM notes WHERE concat(owner, '/', name) = ANY ($1)
@@ -78,7 +95,7 @@ func lockNotes(ctx context.Context, tx pgx.Tx, ids []string) (map[string]note, e
 // change is a change to n's version, of which n is what it says.
 func change(kind inbox.Kind, n note) inbox.Change {
 	return inbox.Change{Kind: kind, Payload: n, Event: eventing.Event{
-		AggregateType: "note", AggregateID: n.id(), Epoch: n.Epoch, Version: n.Version,
+		ID: n.EventID.UUID, AggregateType: "note", AggregateID: n.id(), Epoch: n.Epoch, Version: n.Version, OccurredAt: n.At,
 	}}
 }
 
@@ -95,10 +112,12 @@ type shelf struct {
 
 	admin, db *pgxpool.Pool
 	watch     *statements
+	said      bytes.Buffer // what it logs
 
 	mu    sync.Mutex
 	owner map[string]note
 	away  error
+	asOf  time.Time // of its answers
 	asked []string
 	waits []time.Duration // that the questions were given
 }
@@ -120,7 +139,7 @@ func newShelf(t *testing.T) *shelf {
 	}
 	t.Cleanup(s.db.Close)
 	s.Table = replica.Table[note]{
-		DB: s.db, Type: "note", Snapshot: snapshot, Ask: s.ask, Look: s.look,
+		DB: s.db, Type: "note", Snapshot: snapshot, Ask: s.ask, Look: s.look, Log: slog.New(slog.NewTextHandler(&s.said, nil)),
 		Decode: func(e eventing.Event) (inbox.Change, error) {
 			return inbox.Change{Kind: inbox.Put, Payload: newNote(e.AggregateID, e.Epoch, e.Version, string(e.Payload))}, nil
 		},
@@ -138,18 +157,18 @@ func (s *shelf) wait(look consistency.Look) {
 	s.Waiters = consistency.NewWaiters(10, look, bell.New(s.db, "", "replica", slog.New(slog.DiscardHandler)))
 }
 
-func (s *shelf) ask(_ context.Context, id string, timeout time.Duration) (note, error) {
+func (s *shelf) ask(_ context.Context, id string, timeout time.Duration) (replica.Answer[note], error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked, s.waits = append(s.asked, id), append(s.waits, timeout)
 	n, known := s.owner[id]
 	switch {
 	case s.away != nil:
-		return note{}, s.away
+		return replica.Answer[note]{}, s.away
 	case !known:
-		return note{}, replica.ErrUnknown
+		return replica.Answer[note]{}, replica.ErrUnknown
 	}
-	return n, nil
+	return replica.Answer[note]{Row: n, AsOf: s.asOf}, nil
 }
 
 func (s *shelf) look(ctx context.Context, wanted []consistency.Position) (found []consistency.Position, err error) {

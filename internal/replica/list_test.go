@@ -154,7 +154,7 @@ func TestListAsksAFewAtOnce(t *testing.T) {
 			Type: "note",
 			Rows: inbox.Rows[note]{Position: positionOf},
 			Look: func(context.Context, []consistency.Position) ([]consistency.Position, error) { return nil, nil },
-			Ask: func(context.Context, string, time.Duration) (note, error) {
+			Ask: func(context.Context, string, time.Duration) (replica.Answer[note], error) {
 				n := asking.Add(1)
 				defer asking.Add(-1)
 				turn.Lock()
@@ -162,7 +162,7 @@ func TestListAsksAFewAtOnce(t *testing.T) {
 				turn.Unlock()
 				asked.Add(1)
 				<-time.After(time.Second) // the bubble's: when all that can begin has begun
-				return note{}, replica.ErrUnknown
+				return replica.Answer[note]{}, replica.ErrUnknown
 			},
 		}
 		var wanted []consistency.Position

@@ -29,11 +29,13 @@ func TestRepair(t *testing.T) {
 	for name, tc := range map[string]struct {
 		copy, owner *note
 		away        error
+		asOf        time.Time
 		event       eventing.Event
 		want        note // what the copy has in the end
 		err         error
 		says        []string
 		permanent   bool
+		reported    bool // as a divergence
 	}{
 		"nothing yet":                 {owner: new(mine), event: event(2, 3), want: mine},
 		"behind":                      {copy: new(newNote("a/1", 2, 1, "old")), owner: new(mine), event: event(2, 3), want: mine},
@@ -45,26 +47,64 @@ func TestRepair(t *testing.T) {
 			copy: new(newNote("a/1", 2, 7, "seven")), owner: new(mine), event: event(2, 3), want: newNote("a/1", 2, 7, "seven"),
 		},
 		"the owner is behind its event": {
-			owner: new(mine), event: event(2, 5), want: mine, says: []string{"version 3 of note/a/1", "its event has 5"},
+			owner: new(mine), event: event(2, 5), want: mine, err: inbox.ErrBehind, says: []string{"version 3 of note/a/1", "its event has 5"},
 		},
-		"by an epoch": {owner: new(mine), event: event(3, 1), want: mine, says: []string{"version 3 of note/a/1"}},
-		"unknown":     {copy: new(mine), event: event(2, 4), want: mine, err: replica.ErrUnknown, permanent: true},
-		"away":        {copy: new(mine), away: fresh.ErrOwnerAway, event: event(2, 4), want: mine, err: fresh.ErrOwnerAway},
-		"back from the dead": {
-			copy: new(newGrave("a/1", 2, 2)), owner: new(mine), event: event(2, 3), want: newGrave("a/1", 2, 2),
-			says: []string{"version 3 of note a/1, which it had deleted"}, permanent: true,
+		"by an epoch":        {owner: new(mine), event: event(3, 1), want: mine, err: inbox.ErrBehind, says: []string{"version 3 of note/a/1"}},
+		"unknown":            {copy: new(mine), event: event(2, 4), want: mine, err: replica.ErrUnknown, permanent: true},
+		"away":               {copy: new(mine), away: fresh.ErrOwnerAway, event: event(2, 4), want: mine, err: fresh.ErrOwnerAway},
+		"back from the dead": {copy: new(newGrave("a/1", 2, 2)), owner: new(mine), event: event(2, 3), want: mine, reported: true},
+		"another history": {
+			copy: new(newNote("a/1", 2, 3, "lost").by(0xf3, 3)), owner: new(mine.by(3, 5)), event: change(inbox.Updated, mine.by(3, 5)).Event,
+			want: mine.by(3, 5), reported: true,
+		},
+		"another history that went further": {
+			copy: new(newNote("a/1", 2, 9, "lost").by(0xf9, 4)), owner: new(mine.by(3, 5)), event: change(inbox.Updated, mine.by(3, 5)).Event,
+			want: mine.by(3, 5), reported: true,
+		},
+		"another history that was deleted": {
+			copy: new(newGrave("a/1", 2, 9).by(0xf9, 4)), owner: new(mine.by(3, 5)), event: change(inbox.Updated, mine.by(3, 5)).Event,
+			want: mine.by(3, 5), reported: true,
+		},
+		"the event is of another history": {
+			copy: new(mine.by(3, 5)), owner: new(mine.by(3, 5)), event: change(inbox.Updated, newNote("a/1", 2, 3, "").by(0xf3, 3)).Event,
+			want: mine.by(3, 5), err: inbox.ErrLost,
+		},
+		"the owner went on without the event": {
+			owner: new(mine.by(3, 5)), event: change(inbox.Updated, newNote("a/1", 2, 7, "").by(0xf7, 4)).Event,
+			want: mine.by(3, 5), err: inbox.ErrLost,
+		},
+		"the owner's answer is of before the event": {
+			owner: new(mine.by(3, 3)), asOf: minuteOf(3), event: change(inbox.Updated, newNote("a/1", 2, 7, "").by(0xf7, 4)).Event,
+			want: mine.by(3, 3), err: inbox.ErrBehind,
+		},
+		"the owner's answer is of long after the event": {
+			owner: new(mine.by(3, 3)), asOf: minuteOf(30), event: change(inbox.Updated, newNote("a/1", 2, 7, "").by(0xf7, 4)).Event,
+			want: mine.by(3, 3), err: inbox.ErrLost,
+		},
+		"the owner's answer is of long after event and copy": {
+			copy: new(newNote("a/1", 2, 5, "lost").by(0xf5, 4)), owner: new(mine.by(3, 3)), asOf: minuteOf(30),
+			event: change(inbox.Updated, newNote("a/1", 2, 7, "").by(0xf7, 4)).Event,
+			want:  mine.by(3, 3), err: inbox.ErrLost, reported: true,
+		},
+		"a replica that lags": {
+			copy: new(newNote("a/1", 2, 5, "five").by(5, 4)), owner: new(mine.by(3, 3)), asOf: minuteOf(4),
+			event: change(inbox.Updated, newNote("a/1", 2, 7, "").by(7, 4)).Event,
+			want:  newNote("a/1", 2, 5, "five").by(5, 4), err: inbox.ErrBehind,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newShelf(t)
-			if s.away = tc.away; tc.owner != nil {
+			if s.away, s.asOf = tc.away, tc.asOf; tc.owner != nil {
 				s.has(*tc.owner)
 			}
 			if tc.copy != nil {
 				s.apply(t, change(inbox.Put, *tc.copy))
 			}
 			err := s.Repair(t.Context(), tc.event)
+			if reported := strings.Contains(s.said.String(), "level=ERROR"); reported != tc.reported {
+				t.Errorf("reported as a divergence: %v; said %q", reported, s.said.String())
+			}
 			if fails := tc.err != nil || tc.says != nil; (err != nil) != fails || tc.err != nil && !errors.Is(err, tc.err) {
 				t.Errorf("error %v", err)
 			}
@@ -91,7 +131,7 @@ func TestTheOwnerIsAskedOutsideOfAnyTransaction(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
 	s.has(newNote("a/1", 1, 2, "two"))
-	s.Ask = func(ctx context.Context, id string, timeout time.Duration) (note, error) {
+	s.Ask = func(ctx context.Context, id string, timeout time.Duration) (replica.Answer[note], error) {
 		if n := s.db.Stat().AcquiredConns(); n != 0 {
 			t.Errorf("%d connections are in use", n)
 		}

@@ -7,13 +7,15 @@
 //
 // Package inbox has the rule by which a row moves, package fresh what readers may
 // demand. What this package adds is the way to the owner, which both take: its state
-// is applied like an event, by the same rule, and wakes who waits for it.
+// is applied by the rule inbox.Adopt, and wakes who waits for it. A row of a history
+// that the owner has lost gives way to it, whatever the versions, and is reported.
 package replica
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -49,10 +51,20 @@ type Table[S any] struct {
 	Snapshot func(row S) inbox.Change
 	// Ask returns an aggregate or its tombstone as the owner has it. Its errors are
 	// ErrUnknown, fresh.ErrOwnerAway, or that the caller has gone away.
-	Ask func(ctx context.Context, id string, timeout time.Duration) (S, error)
+	Ask func(ctx context.Context, id string, timeout time.Duration) (Answer[S], error)
 	// Look is where the table is, and Waiters are those who wait for it.
 	Look    consistency.Look
 	Waiters *consistency.Waiters
+	// Log is told of each row that had another history than its owner.
+	Log *slog.Logger
+}
+
+// Answer is what an owner has of an aggregate.
+type Answer[S any] struct {
+	Row S
+	// AsOf is from when the answer is: all that had committed by then is in it. The
+	// zero AsOf is unknown.
+	AsOf time.Time
 }
 
 // Handler is what is done with events, as they arrive or when an operator
@@ -61,45 +73,44 @@ func (t *Table[S]) Handler() inbox.Handler {
 	return inbox.Handler{Decode: t.Decode, Apply: t.Rows.Apply, Repair: t.Repair, Committed: t.Waiters.Notify}
 }
 
-// Repair brings e's aggregate to e's version or beyond, from what its owner has. An
-// owner that does not know it is a permanent error; one that is behind its own event
-// is not, since it may have answered from a replica.
+// Repair brings e's aggregate to what its owner has. An owner that does not know the
+// aggregate is a permanent error. One that does not have e has lost it
+// (inbox.ErrLost), or is behind and may have answered from a replica
+// (inbox.ErrBehind).
 func (t *Table[S]) Repair(ctx context.Context, e eventing.Event) error {
-	row, err := t.pull(ctx, e.AggregateID, repairTimeout)
-	switch at := t.Rows.Position(row); {
+	answer, err := t.pull(ctx, e.AggregateID, repairTimeout)
+	switch {
 	case errors.Is(err, ErrUnknown):
 		return eventing.Permanent(err)
 	case err != nil:
 		return err
-	case at.Epoch < e.Epoch || at.Epoch == e.Epoch && at.Version < e.Version:
-		return fmt.Errorf("owner has version %d of %s, its event has %d", at.Version, e.Key(), e.Version)
 	}
-	return nil
+	return inbox.Has(t.Rows.Position(answer.Row), e, answer.AsOf)
 }
 
 // pull brings the table to what the owner has, in a transaction of its own, and
 // returns that. The owner is asked before, so that a slow one holds no lock.
-func (t *Table[S]) pull(ctx context.Context, id string, timeout time.Duration) (row S, err error) {
-	if row, err = t.Ask(ctx, id, timeout); err != nil {
-		return row, err
+func (t *Table[S]) pull(ctx context.Context, id string, timeout time.Duration) (answer Answer[S], err error) {
+	if answer, err = t.Ask(ctx, id, timeout); err != nil {
+		return answer, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	var outcomes []inbox.Outcome
+	var outcome inbox.Outcome
 	err = pgx.BeginFunc(ctx, t.DB, func(tx pgx.Tx) error {
-		outcomes, err = t.Rows.Apply(ctx, tx, []inbox.Change{t.Snapshot(row)})
+		outcome, err = t.Rows.Adopt(ctx, tx, t.Snapshot(answer.Row), answer.AsOf)
 		return err
 	})
 	switch {
 	case err != nil:
-		return row, fmt.Errorf("take over the owner's state: %w", err)
-	case outcomes[0] == inbox.Gap:
-		return row, eventing.Permanent(fmt.Errorf("owner has version %d of %s %s, which it had deleted",
-			t.Rows.Position(row).Version, t.Type, id))
-	case outcomes[0] == inbox.Applied:
+		return answer, fmt.Errorf("take over the owner's state: %w", err)
+	case outcome == inbox.Diverged:
+		t.diverged(ctx, id, t.Rows.Position(answer.Row))
+		fallthrough
+	case outcome == inbox.Applied:
 		t.Waiters.Notify(eventing.Key(t.Type, id))
 	}
-	return row, nil
+	return answer, nil
 }
 
 // List has look read a page, and count how many of the positions in d are reached in
@@ -150,8 +161,8 @@ func (t *Table[S]) bring(ctx context.Context, d fresh.Demand) error {
 	pulls.SetLimit(pullsAtOnce)
 	for _, lag := range lags {
 		pulls.Go(func() error {
-			row, err := t.pull(ctx, lag.ID, fresh.AskTimeout)
-			at := t.Rows.Position(row)
+			answer, err := t.pull(ctx, lag.ID, fresh.AskTimeout)
+			at := t.Rows.Position(answer.Row)
 			owners := consistency.Position{AggregateType: t.Type, AggregateID: lag.ID, Epoch: at.Epoch, Version: at.Version}
 			if errors.Is(err, ErrUnknown) || err == nil && len(d.About(lag.ID).Lags(owners)) > 0 {
 				return fresh.ErrAhead

@@ -90,8 +90,8 @@ func TestWhatAppearedMeanwhileIsLeftAlone(t *testing.T) {
 	defer theirs.Rollback(t.Context())
 	insert := func(id string) error {
 		n := newNote(id, 1, 5, "theirs")
-		_, err := theirs.Exec(t.Context(), `INSERT INTO catalog.notes (`+noteColumns+`) VALUES ($1, $2, $3, $4, $5, $6)`,
-			n.Body, n.Owner, n.Name, n.Epoch, n.Version, n.Deleted)
+		_, err := theirs.Exec(t.Context(), `INSERT INTO catalog.notes (`+noteColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+			n.Body, n.Owner, n.Name, n.Epoch, n.Version, n.Deleted, n.EventID, n.At)
 		return err
 	}
 	if err := insert("a/2"); err != nil {
@@ -137,7 +137,7 @@ func TestApplyDecidesAgainOnWhatAppeared(t *testing.T) {
 		found, err := look(ctx, tx, ids)
 		looks++
 		if looks == 1 {
-			_, err = s.admin.Exec(ctx, `INSERT INTO catalog.notes (`+noteColumns+`) VALUES ('theirs', 'a', '1', 1, 1, false)`)
+			_, err = s.admin.Exec(ctx, `INSERT INTO catalog.notes (`+noteColumns+`) VALUES ('theirs', 'a', '1', 1, 1, false, NULL, now())`)
 		}
 		return found, err
 	}

@@ -16,6 +16,10 @@ import (
 // compares (epoch, version).
 const Epoch = 1
 
+// Skipped is the Type of an event that its owner gave up, in the place of the one
+// that it had. It has no payload: a consumer takes the owner's state.
+const Skipped = "Skipped"
+
 // MaxKeyBytes is the longest aggregate id: it is the ordering key, which
 // Pub/Sub limits to 1 KiB.
 const MaxKeyBytes = 1024
@@ -24,8 +28,12 @@ const MaxKeyBytes = 1024
 type Event struct {
 	// ID is the same in every sending and delivery of the event.
 	ID uuid.UUID
+	// PreviousEventID is the ID of the aggregate's event of the version before:
+	// a consumer that has another event there has another history. It is zero
+	// for the first event, and where the owner does not know it.
+	PreviousEventID uuid.UUID
 	// AggregateType and AggregateID say what changed. AggregateID is the
-	// ordering key.
+	// ordering key. A type has no "/", which joins the two in Key.
 	AggregateType string
 	AggregateID   string
 	// Type names what happened, such as "VideoCreated".
@@ -38,7 +46,9 @@ type Event struct {
 	SchemaVersion int
 	// Payload is what consumers decode. It is sent as it is.
 	Payload []byte
-	// OccurredAt is the owner's clock, in UTC with microseconds.
+	// OccurredAt is the owner's clock, in UTC with microseconds. It grows with
+	// the versions of an aggregate, also where clocks differ or step back: a later
+	// time at a lower version is another history.
 	OccurredAt time.Time
 	// TenantID may be empty.
 	TenantID string
@@ -60,6 +70,8 @@ func (e Event) Validate() error {
 		return errors.New("event_id: missing")
 	case e.AggregateType == "":
 		return errors.New("aggregate_type: missing")
+	case strings.Contains(e.AggregateType, keySeparator):
+		return fmt.Errorf("aggregate_type: %q has a %q, which separates type and id", e.AggregateType, keySeparator)
 	case e.AggregateID == "":
 		return errors.New("aggregate_id: missing")
 	case len(e.AggregateID) > MaxKeyBytes:
@@ -114,8 +126,11 @@ func Reason(s string) string {
 // Key identifies the aggregate within its service.
 func (e Event) Key() string { return Key(e.AggregateType, e.AggregateID) }
 
+// keySeparator is in no aggregate type, so that no two aggregates have one key.
+const keySeparator = "/"
+
 // Key identifies an aggregate within its service.
-func Key(aggregateType, aggregateID string) string { return aggregateType + "/" + aggregateID }
+func Key(aggregateType, aggregateID string) string { return aggregateType + keySeparator + aggregateID }
 
 // Permanent marks err as one that no retry mends: a consumer sends the message
 // to its dead letters at once instead of trying again.

@@ -22,6 +22,8 @@ const (
 	AttrTenantID      = "tenant_id"
 	AttrEpoch         = "epoch"
 	AttrTraceParent   = "traceparent"
+	// AttrPreviousEventID is absent where Event.PreviousEventID is zero.
+	AttrPreviousEventID = "previous_event_id"
 )
 
 // Message is e as it goes on the wire.
@@ -39,6 +41,9 @@ func (e Event) Message() *pubsubpb.PubsubMessage {
 	}
 	if e.TraceParent != "" {
 		attrs[AttrTraceParent] = e.TraceParent
+	}
+	if e.PreviousEventID != uuid.Nil {
+		attrs[AttrPreviousEventID] = e.PreviousEventID.String()
 	}
 	return &pubsubpb.PubsubMessage{Data: e.Payload, Attributes: attrs, OrderingKey: e.AggregateID}
 }
@@ -59,6 +64,9 @@ func ParseMessage(data []byte, attrs map[string]string) (Event, error) {
 		TenantID:      attrs[AttrTenantID],
 		Epoch:         p.epoch(),
 		TraceParent:   attrs[AttrTraceParent],
+	}
+	if attrs[AttrPreviousEventID] != "" {
+		e.PreviousEventID = p.uuid(AttrPreviousEventID)
 	}
 	if p.err == nil {
 		p.err = e.Validate()

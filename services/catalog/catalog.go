@@ -38,7 +38,7 @@ import (
 )
 
 // Video is a video as the projection or its owner has it, and the JSON of REST.
-// A tombstone has ID, Version, Epoch, UpdatedAt and DeletedAt, and nothing else.
+// A tombstone has ID, Version, Epoch, LastEventID, UpdatedAt and DeletedAt, and nothing else.
 type Video struct {
 	ID              uuid.UUID  `json:"video_id"`
 	UploaderID      uuid.UUID  `json:"uploader_id"`
@@ -52,6 +52,9 @@ type Video struct {
 	CreatedAt *time.Time `json:"created_at"`
 	UpdatedAt time.Time  `json:"updated_at"`
 	DeletedAt *time.Time `json:"-"`
+	// LastEventID is the event that made Version, where that is known. Readers do not
+	// need it: it is read with the row's lock only.
+	LastEventID uuid.NullUUID `json:"-"`
 }
 
 // Source says who vouches for an answer.
@@ -146,10 +149,10 @@ func (s *Service) Get(ctx context.Context, id uuid.UUID, d fresh.Demand) (Answer
 		switch {
 		case errors.Is(err, replica.ErrUnknown) && len(d.Wanted()) == 0:
 			v, err = Video{}, nil
-		case errors.Is(err, replica.ErrUnknown), err == nil && len(d.Lags(owners.position())) > 0:
+		case errors.Is(err, replica.ErrUnknown), err == nil && len(d.Lags(owners.Row.position())) > 0:
 			return fresh.ErrAhead
 		case err == nil:
-			v = owners
+			v = owners.Row
 		}
 		return err
 	})

@@ -31,7 +31,8 @@ func snapshot(v Video) inbox.Change {
 		kind = inbox.Deleted
 	}
 	return inbox.Change{Kind: kind, Payload: v, Event: eventing.Event{
-		AggregateType: aggregateType, AggregateID: v.ID.String(), Epoch: v.Epoch, Version: v.Version, OccurredAt: v.UpdatedAt,
+		ID: v.LastEventID.UUID, AggregateType: aggregateType, AggregateID: v.ID.String(),
+		Epoch: v.Epoch, Version: v.Version, OccurredAt: v.UpdatedAt,
 	}}
 }
 
@@ -40,6 +41,9 @@ func decode(e eventing.Event) (inbox.Change, error) {
 	id, err := parseID(e.AggregateID)
 	if err := addressed(e, aggregateType, id.String(), err); err != nil {
 		return inbox.Change{}, err
+	}
+	if e.Type == eventing.Skipped {
+		return inbox.Change{Event: e, Kind: inbox.Skipped}, nil
 	}
 	var envelope eventsv1.Event
 	if err := proto.Unmarshal(e.Payload, &envelope); err != nil {
@@ -121,9 +125,12 @@ func onto(v Video, c inbox.Change) Video {
 			v = Video{DeletedAt: p.DeletedAt} // as the event would have left it
 		}
 	}
-	v.ID, v.Epoch, v.Version, v.UpdatedAt = uuid.MustParse(e.AggregateID), e.Epoch, e.Version, e.OccurredAt
+	v.ID, v.Epoch, v.Version, v.UpdatedAt, v.LastEventID = uuid.MustParse(e.AggregateID), e.Epoch, e.Version, e.OccurredAt, known(e.ID)
 	return v
 }
+
+// known is an event's id as rows have it: NULL where nobody knows.
+func known(id uuid.UUID) uuid.NullUUID { return uuid.NullUUID{UUID: id, Valid: id != uuid.Nil} }
 
 // patched ignores cleared fields that it does not know, like every protobuf
 // reader: they are newer than this copy.

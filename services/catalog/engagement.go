@@ -23,8 +23,8 @@ import (
 const engagementType = "engagement"
 
 // Engagement is what a user has made of a video, as the projection or its owner has
-// it, and the JSON of REST. A tombstone has ids, Version, Epoch, UpdatedAt and
-// DeletedAt, and nothing else; it may come back to life.
+// it, and the JSON of REST. A tombstone has ids, Version, Epoch, LastEventID, UpdatedAt
+// and DeletedAt, and nothing else; it may come back to life.
 type Engagement struct {
 	UserID         uuid.UUID  `json:"user_id"`
 	VideoID        uuid.UUID  `json:"video_id"`
@@ -36,6 +36,8 @@ type Engagement struct {
 	CreatedAt      *time.Time `json:"created_at"`
 	UpdatedAt      time.Time  `json:"updated_at"`
 	DeletedAt      *time.Time `json:"-"`
+	// LastEventID is as in Video.
+	LastEventID uuid.NullUUID `json:"-"`
 }
 
 // EngagementQuery selects engagements.
@@ -97,7 +99,7 @@ func engagementSnapshot(e Engagement) inbox.Change {
 		kind = inbox.Deleted
 	}
 	return inbox.Change{Kind: kind, Payload: e, Event: eventing.Event{
-		AggregateType: engagementType, AggregateID: engagementID(e.UserID, e.VideoID),
+		ID: e.LastEventID.UUID, AggregateType: engagementType, AggregateID: engagementID(e.UserID, e.VideoID),
 		Epoch: e.Epoch, Version: e.Version, OccurredAt: e.UpdatedAt,
 	}}
 }
@@ -107,6 +109,9 @@ func decodeEngagement(e eventing.Event) (inbox.Change, error) {
 	user, video, err := parseEngagementID(e.AggregateID)
 	if err := addressed(e, engagementType, engagementID(user, video), err); err != nil {
 		return inbox.Change{}, err
+	}
+	if e.Type == eventing.Skipped {
+		return inbox.Change{Event: e, Kind: inbox.Skipped}, nil
 	}
 	var envelope engagementv1.Event
 	if err := proto.Unmarshal(e.Payload, &envelope); err != nil {
@@ -149,7 +154,7 @@ func ontoEngagement(_ Engagement, c inbox.Change) (e Engagement) {
 		}
 	}
 	e.UserID, e.VideoID, _ = parseEngagementID(c.Event.AggregateID) // looked at by decode
-	e.Epoch, e.Version, e.UpdatedAt = c.Event.Epoch, c.Event.Version, c.Event.OccurredAt
+	e.Epoch, e.Version, e.UpdatedAt, e.LastEventID = c.Event.Epoch, c.Event.Version, c.Event.OccurredAt, known(c.Event.ID)
 	return e
 }
 

@@ -42,7 +42,7 @@ func (l like) deleted(version int64) eventing.Event {
 
 func (l like) event(name string, version int64, envelope *engagementv1.Event) eventing.Event {
 	e := eventing.Event{
-		ID: newVideoID(), AggregateType: "engagement", AggregateID: l.id(), Type: name,
+		ID: eventID(l.id(), version), AggregateType: "engagement", AggregateID: l.id(), Type: name,
 		Version: version, SchemaVersion: 1, OccurredAt: at(version), Epoch: 1,
 	}
 	envelope.EventId, envelope.AggregateId, envelope.AggregateType = e.ID.String(), e.AggregateID, e.AggregateType
@@ -94,7 +94,7 @@ func (f *fixture) stored(t testing.TB, l like) Engagement {
 	t.Helper()
 	rows, _ := f.pool.Query(t.Context(), `SELECT `+engagementColumns+` FROM video_user_engagements_projection
 		WHERE user_id = $1 AND video_id = $2`, l.user, l.video)
-	e, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Engagement])
+	e, err := pgx.CollectExactlyOneRow(rows, scanEngagement)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/internal/replica"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 )
@@ -212,13 +213,13 @@ func TestASlowOwnerDoesNotTakeCatalogDown(t *testing.T) {
 	probing, seen := make(chan struct{}), make(chan struct{})
 	var questions atomic.Int64
 	ask := f.projector.videos.Ask
-	f.projector.videos.Ask = func(ctx context.Context, id string, timeout time.Duration) (Video, error) {
+	f.projector.videos.Ask = func(ctx context.Context, id string, timeout time.Duration) (replica.Answer[Video], error) {
 		if questions.Add(1) > 1 {
 			return ask(ctx, id, timeout)
 		}
 		close(probing)
 		<-seen
-		return Video{}, fresh.ErrOwnerAway
+		return replica.Answer[Video]{}, fresh.ErrOwnerAway
 	}
 	readers.Go(func() {
 		for questions.Load() == 0 {

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"runtime"
@@ -106,7 +107,7 @@ func (f *fixture) wait(t testing.TB, limit int, owner *grpc.ClientConn) {
 		stop()
 		<-ran
 	})
-	f.projector = NewProjector(f.pool, owner, f.waiters)
+	f.projector = NewProjector(f.pool, owner, f.waiters, quiet())
 	f.service = NewService(f.projector)
 }
 
@@ -246,12 +247,17 @@ func deletedEvent(id uuid.UUID, version int64) eventing.Event {
 
 func event(name string, id uuid.UUID, version int64, envelope *eventsv1.Event) eventing.Event {
 	e := eventing.Event{
-		ID: newVideoID(), AggregateType: "video", AggregateID: id.String(), Type: name,
+		ID: eventID(id.String(), version), AggregateType: "video", AggregateID: id.String(), Type: name,
 		Version: version, SchemaVersion: 1, OccurredAt: at(version), Epoch: 1,
 	}
 	envelope.EventId, envelope.AggregateId, envelope.AggregateType = e.ID.String(), e.AggregateID, e.AggregateType
 	envelope.Version, envelope.OccurredAt = version, pb(version)
 	return withPayload(e, envelope)
+}
+
+// eventID is the event of an aggregate's version. A second one has another history.
+func eventID(aggregateID string, version int64) uuid.UUID {
+	return uuid.NewSHA1(uuid.NameSpaceOID, fmt.Append(nil, aggregateID, " ", version))
 }
 
 func withPayload(e eventing.Event, envelope *eventsv1.Event) eventing.Event {

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/grpc"
@@ -24,17 +25,18 @@ type Projector struct {
 
 // NewProjector returns the projector of db's projections, with the owner of videos
 // and engagements at the other end of the connection and those who wait for them.
-func NewProjector(db *pgxpool.Pool, conn *grpc.ClientConn, waiters *consistency.Waiters) *Projector {
+func NewProjector(db *pgxpool.Pool, conn *grpc.ClientConn, waiters *consistency.Waiters, log *slog.Logger) *Projector {
 	o := owner{videov1.NewVideoServiceClient(conn), videov1.NewEngagementServiceClient(conn)}
 	look := lookAt(db)
 	return &Projector{
 		db: db, waiters: waiters,
 		videos: replica.Table[Video]{
 			DB: db, Type: aggregateType, Rows: rows, Decode: decode, Snapshot: snapshot, Ask: o.video, Look: look, Waiters: waiters,
+			Log: log,
 		},
 		engagements: replica.Table[Engagement]{
 			DB: db, Type: engagementType, Rows: engagementRows, Decode: decodeEngagement, Snapshot: engagementSnapshot,
-			Ask: o.engagement, Look: look, Waiters: waiters,
+			Ask: o.engagement, Look: look, Waiters: waiters, Log: log,
 		},
 	}
 }
@@ -57,7 +59,7 @@ func (p *Projector) Handler() inbox.Handler {
 var rows = inbox.Rows[Video]{Lock: lockVideos, Position: videoPosition, Onto: onto, Write: videoWriter.Write}
 
 func videoPosition(v Video) inbox.Position {
-	return inbox.Position{Epoch: v.Epoch, Version: v.Version, Deleted: v.DeletedAt != nil}
+	return inbox.Position{Epoch: v.Epoch, Version: v.Version, Deleted: v.DeletedAt != nil, EventID: v.LastEventID.UUID, At: v.UpdatedAt}
 }
 
 var engagementRows = inbox.Rows[Engagement]{
@@ -65,5 +67,5 @@ var engagementRows = inbox.Rows[Engagement]{
 }
 
 func engagementPosition(e Engagement) inbox.Position {
-	return inbox.Position{Epoch: e.Epoch, Version: e.Version, Deleted: e.DeletedAt != nil}
+	return inbox.Position{Epoch: e.Epoch, Version: e.Version, Deleted: e.DeletedAt != nil, EventID: e.LastEventID.UUID, At: e.UpdatedAt}
 }

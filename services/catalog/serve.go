@@ -74,7 +74,7 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 
 	health := serve.NewHealth(log, database.Ready(pool, migrations.Catalog))
 	waiters := NewWaiters(pool, cfg.ListenURL, log)
-	projector := NewProjector(pool, owner, waiters)
+	projector := NewProjector(pool, owner, waiters, log)
 	watching := health.Register("waiters")
 	loops := []func(context.Context) error{func(ctx context.Context) error { return waiters.Run(ctx, log, watching) }}
 	for loop, subscription := range map[string]string{"consumer": Subscription, "engagement consumer": EngagementSubscription} {

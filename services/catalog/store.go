@@ -20,11 +20,17 @@ const columns = `video_id, uploader_id, title, description, duration_seconds, pu
 	version, epoch, created_at, updated_at, deleted_at`
 
 func scanVideo(row pgx.CollectableRow) (v Video, err error) {
-	var uploader uuid.NullUUID // NULL on tombstones
-	err = row.Scan(&v.ID, &uploader, &v.Title, &v.Description, &v.DurationSeconds, &v.PublishedAt,
-		&v.Version, &v.Epoch, &v.CreatedAt, &v.UpdatedAt, &v.DeletedAt)
-	v.UploaderID = uploader.UUID
+	err = scanVideoInto(row, &v)
 	return v, err
+}
+
+// scanVideoInto reads columns, and what comes behind them into more.
+func scanVideoInto(row pgx.CollectableRow, v *Video, more ...any) error {
+	var uploader uuid.NullUUID // NULL on tombstones
+	err := row.Scan(append([]any{&v.ID, &uploader, &v.Title, &v.Description, &v.DurationSeconds, &v.PublishedAt,
+		&v.Version, &v.Epoch, &v.CreatedAt, &v.UpdatedAt, &v.DeletedAt}, more...)...)
+	v.UploaderID = uploader.UUID
+	return err
 }
 
 // readVideo returns the zero Video where there is neither video nor tombstone.
@@ -91,8 +97,12 @@ func unzip(wanted []consistency.Position) (ids []string, epochs, versions []int6
 
 // lockVideos is the Lock of the projection's rows.
 func lockVideos(ctx context.Context, tx pgx.Tx, ids []string) (map[string]Video, error) {
-	rows, _ := tx.Query(ctx, `SELECT `+columns+` FROM video_projection WHERE video_id = ANY ($1::uuid[]) ORDER BY video_id FOR UPDATE`, ids)
-	return replica.ByID(rows, scanVideo, func(v Video) string { return v.ID.String() })
+	rows, _ := tx.Query(ctx, `
+		SELECT `+columns+`, last_event_id FROM video_projection WHERE video_id = ANY ($1::uuid[]) ORDER BY video_id FOR UPDATE`, ids)
+	return replica.ByID(rows, func(row pgx.CollectableRow) (v Video, err error) {
+		err = scanVideoInto(row, &v, &v.LastEventID)
+		return v, err
+	}, func(v Video) string { return v.ID.String() })
 }
 
 var videoWriter = replica.NewWriter("video_projection", "video_id", "video_id::text", videoPosition,
@@ -106,14 +116,17 @@ var videoWriter = replica.NewWriter("video_projection", "video_id", "video_id::t
 	replica.Of("epoch", "bigint", func(v Video) int64 { return v.Epoch }),
 	replica.Of("created_at", "timestamptz", func(v Video) *time.Time { return v.CreatedAt }),
 	replica.Of("updated_at", "timestamptz", func(v Video) time.Time { return v.UpdatedAt }),
-	replica.Of("deleted_at", "timestamptz", func(v Video) *time.Time { return v.DeletedAt }))
+	replica.Of("deleted_at", "timestamptz", func(v Video) *time.Time { return v.DeletedAt }),
+	replica.Of("last_event_id", "uuid", func(v Video) pgtype.UUID { return maybe(v.LastEventID) }))
 
 // uploaderOf is NULL on tombstones.
 func uploaderOf(v Video) pgtype.UUID {
 	return pgtype.UUID{Bytes: v.UploaderID, Valid: v.DeletedAt == nil}
 }
 
-func bare(id uuid.UUID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }
+func bare(id uuid.UUID) pgtype.UUID { return maybe(known(id)) }
+
+func maybe(id uuid.NullUUID) pgtype.UUID { return pgtype.UUID{Bytes: id.UUID, Valid: id.Valid} }
 
 // listVideos returns q's page and, where there is one, the video behind it:
 // newest first, since ids are UUIDs of version 7. A title search has no index
@@ -166,14 +179,28 @@ func withReached(page, last string, n int, joined string) string {
 
 const engagementColumns = `user_id, video_id, liked, bookmarked, watched_seconds, version, epoch, created_at, updated_at, deleted_at`
 
+func scanEngagement(row pgx.CollectableRow) (e Engagement, err error) {
+	err = scanEngagementInto(row, &e)
+	return e, err
+}
+
+// scanEngagementInto reads engagementColumns, and what comes behind them into more.
+func scanEngagementInto(row pgx.CollectableRow, e *Engagement, more ...any) error {
+	return row.Scan(append([]any{&e.UserID, &e.VideoID, &e.Liked, &e.Bookmarked, &e.WatchedSeconds,
+		&e.Version, &e.Epoch, &e.CreatedAt, &e.UpdatedAt, &e.DeletedAt}, more...)...)
+}
+
 // lockEngagements is the Lock of the engagements' rows.
 func lockEngagements(ctx context.Context, tx pgx.Tx, ids []string) (map[string]Engagement, error) {
 	users, videos := pairs(ids)
 	rows, _ := tx.Query(ctx, `
-		SELECT `+engagementColumns+` FROM video_user_engagements_projection
+		SELECT `+engagementColumns+`, last_event_id FROM video_user_engagements_projection
 		 WHERE (user_id, video_id) IN (SELECT u, v FROM unnest($1::uuid[], $2::uuid[]) AS named (u, v))
 		 ORDER BY user_id, video_id FOR UPDATE`, users, videos)
-	return replica.ByID(rows, pgx.RowToStructByPos[Engagement], func(e Engagement) string { return engagementID(e.UserID, e.VideoID) })
+	return replica.ByID(rows, func(row pgx.CollectableRow) (e Engagement, err error) {
+		err = scanEngagementInto(row, &e, &e.LastEventID)
+		return e, err
+	}, func(e Engagement) string { return engagementID(e.UserID, e.VideoID) })
 }
 
 var engagementWriter = replica.NewWriter("video_user_engagements_projection", "user_id, video_id", "concat(user_id, ':', video_id)",
@@ -187,7 +214,8 @@ var engagementWriter = replica.NewWriter("video_user_engagements_projection", "u
 	replica.Of("epoch", "bigint", func(e Engagement) int64 { return e.Epoch }),
 	replica.Of("created_at", "timestamptz", func(e Engagement) *time.Time { return e.CreatedAt }),
 	replica.Of("updated_at", "timestamptz", func(e Engagement) time.Time { return e.UpdatedAt }),
-	replica.Of("deleted_at", "timestamptz", func(e Engagement) *time.Time { return e.DeletedAt }))
+	replica.Of("deleted_at", "timestamptz", func(e Engagement) *time.Time { return e.DeletedAt }),
+	replica.Of("last_event_id", "uuid", func(e Engagement) pgtype.UUID { return maybe(e.LastEventID) }))
 
 // listEngagements returns up to limit of a user's engagements with videos below
 // before, newest video first, and how many of the positions in wanted, all of this
@@ -205,7 +233,7 @@ func listEngagements(ctx context.Context, db *pgxpool.Pool, user, before uuid.UU
 			"video_user_engagements_projection p ON p.user_id = $1 AND p.video_id = w.id")
 	}
 	rows, _ := db.Query(ctx, sql, args...)
-	found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Engagement])
+	found, err = pgx.CollectRows(rows, scanEngagement)
 	if err != nil {
 		return nil, 0, fmt.Errorf("list engagements: %w", err)
 	}

@@ -30,6 +30,8 @@ type Engagement struct {
 	CreatedAt      time.Time  `json:"created_at"` // of this life
 	UpdatedAt      time.Time  `json:"updated_at"`
 	DeletedAt      *time.Time `json:"deleted_at,omitempty"` // on tombstones only
+	// LastEventID is as in Video.
+	LastEventID uuid.NullUUID `json:"-"`
 }
 
 // PutEngagement stores what a user has made of a video, all of it. Where it is just
@@ -56,8 +58,10 @@ func (s *Service) PutEngagement(ctx context.Context, to Engagement, w Write) (An
 		if !exists {
 			to.CreatedAt = to.UpdatedAt
 		}
+		to.LastEventID = newEvent()
+		previous := e.LastEventID
 		*e = to
-		return engagementPut(ctx, *e)
+		return engagementPut(ctx, *e, previous)
 	})
 }
 
@@ -74,24 +78,34 @@ func (s *Service) DeleteEngagement(ctx context.Context, user, video uuid.UUID, w
 			return nil, err
 		}
 		at := after(e.UpdatedAt)
-		*e = Engagement{UserID: user, VideoID: video, Version: e.Version + 1, CreatedAt: e.CreatedAt, UpdatedAt: at, DeletedAt: &at}
-		return engagementDeleted(ctx, *e)
+		previous := e.LastEventID
+		*e = Engagement{
+			UserID: user, VideoID: video, Version: e.Version + 1, CreatedAt: e.CreatedAt, UpdatedAt: at, DeletedAt: &at,
+			LastEventID: newEvent(),
+		}
+		return engagementDeleted(ctx, *e, previous)
 	})
 }
 
 // GetEngagement returns an engagement as it is now; a deleted one only when
 // tombstones are asked for.
 func (s *Service) GetEngagement(ctx context.Context, user, video uuid.UUID, includeDeleted bool) (Engagement, error) {
-	e, err := selectEngagement(ctx, s.db, user, video)
+	e, _, err := s.GetEngagementAsOf(ctx, user, video, includeDeleted)
+	return e, err
+}
+
+// GetEngagementAsOf is GetEngagement with a time, as in GetAsOf.
+func (s *Service) GetEngagementAsOf(ctx context.Context, user, video uuid.UUID, includeDeleted bool) (Engagement, *time.Time, error) {
+	e, asOf, err := selectEngagement(ctx, s.db, user, video)
 	if err != nil {
-		return Engagement{}, fmt.Errorf("get engagement: %w", err)
+		return Engagement{}, nil, fmt.Errorf("get engagement: %w", err)
 	}
 	if e == nil || e.DeletedAt == nil || !includeDeleted {
 		if err := e.expect(0); err != nil {
-			return Engagement{}, err
+			return Engagement{}, nil, err
 		}
 	}
-	return *e, nil
+	return *e, asOf, nil
 }
 
 // EngagementFilter says which engagements a list holds.

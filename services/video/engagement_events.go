@@ -3,6 +3,7 @@ package video
 import (
 	"context"
 
+	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"example.com/lockstep/internal/pbtime"
@@ -11,8 +12,8 @@ import (
 )
 
 // engagementPut carries all of e: consumers need no event before it.
-func engagementPut(ctx context.Context, e Engagement) ([]eventing.Event, error) {
-	return engagementEvent(ctx, e, "EngagementPut", &engagementv1.Event{
+func engagementPut(ctx context.Context, e Engagement, previous uuid.NullUUID) ([]eventing.Event, error) {
+	return engagementEvent(ctx, e, previous, "EngagementPut", &engagementv1.Event{
 		EventType: engagementv1.EventType_EVENT_TYPE_ENGAGEMENT_PUT,
 		Payload: &engagementv1.Event_Put{Put: &engagementv1.EngagementPut{
 			UserId: e.UserID.String(), VideoId: e.VideoID.String(), Version: e.Version,
@@ -22,8 +23,8 @@ func engagementPut(ctx context.Context, e Engagement) ([]eventing.Event, error) 
 	})
 }
 
-func engagementDeleted(ctx context.Context, e Engagement) ([]eventing.Event, error) {
-	return engagementEvent(ctx, e, "EngagementDeleted", &engagementv1.Event{
+func engagementDeleted(ctx context.Context, e Engagement, previous uuid.NullUUID) ([]eventing.Event, error) {
+	return engagementEvent(ctx, e, previous, "EngagementDeleted", &engagementv1.Event{
 		EventType: engagementv1.EventType_EVENT_TYPE_ENGAGEMENT_DELETED,
 		Payload: &engagementv1.Event_Deleted{Deleted: &engagementv1.EngagementDeleted{
 			UserId: e.UserID.String(), VideoId: e.VideoID.String(), Version: e.Version,
@@ -32,9 +33,12 @@ func engagementDeleted(ctx context.Context, e Engagement) ([]eventing.Event, err
 	})
 }
 
-// engagementEvent completes the envelope around e's change and addresses it.
-func engagementEvent(ctx context.Context, e Engagement, name string, envelope *engagementv1.Event) ([]eventing.Event, error) {
-	event := address(ctx, e.position(), name, e.UpdatedAt)
+// engagementEvent completes the envelope around e's change, which follows the event
+// previous, and addresses it.
+func engagementEvent(
+	ctx context.Context, e Engagement, previous uuid.NullUUID, name string, envelope *engagementv1.Event,
+) ([]eventing.Event, error) {
+	event := address(ctx, e.position(), e.LastEventID, previous, name, e.UpdatedAt)
 	envelope.EventId, envelope.AggregateType, envelope.AggregateId = event.ID.String(), event.AggregateType, event.AggregateID
 	envelope.Version, envelope.OccurredAt = event.Version, timestamppb.New(event.OccurredAt)
 	return sealed(event, envelope)

@@ -52,11 +52,11 @@ func (g engagementServer) GetEngagement(ctx context.Context, req *videov1.GetEng
 	if err := bad.Err(); err != nil {
 		return nil, err
 	}
-	e, err := g.service.GetEngagement(ctx, user, video, req.GetIncludeDeleted())
+	e, asOf, err := g.service.GetEngagementAsOf(ctx, user, video, req.GetIncludeDeleted())
 	if err != nil {
 		return nil, err
 	}
-	return &videov1.GetEngagementResponse{Engagement: e.proto()}, nil
+	return &videov1.GetEngagementResponse{Engagement: e.read(), AsOf: pbtime.Proto(asOf)}, nil
 }
 
 func (g engagementServer) ListEngagements(
@@ -76,7 +76,7 @@ func (g engagementServer) ListEngagements(
 	}
 	resp := &videov1.ListEngagementsResponse{NextPageToken: next}
 	for _, e := range found {
-		resp.Engagements = append(resp.Engagements, e.proto())
+		resp.Engagements = append(resp.Engagements, e.read())
 	}
 	return resp, nil
 }
@@ -87,4 +87,11 @@ func (e Engagement) proto() *videov1.Engagement {
 		WatchedSeconds: e.WatchedSeconds, Version: e.Version, CreatedAt: timestamppb.New(e.CreatedAt),
 		UpdatedAt: timestamppb.New(e.UpdatedAt), DeletedAt: pbtime.Proto(e.DeletedAt), Epoch: eventing.Epoch,
 	}
+}
+
+// read is as for videos.
+func (e Engagement) read() *videov1.Engagement {
+	p := e.proto()
+	p.LastEventId = eventText(e.LastEventID)
+	return p
 }

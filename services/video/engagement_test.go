@@ -250,7 +250,11 @@ func TestNoEngagementWithoutItsEvent(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	v, user := a.create(), uuid.New()
-	had := a.call("PUT", engaged(user, v), `{"liked": true}`).engagement(t)
+	a.call("PUT", engaged(user, v), `{"liked": true}`)
+	had, err := a.service.GetEngagement(t.Context(), user, v.ID, true)
+	if err != nil {
+		t.Fatal(err)
+	}
 	before := a.rows()
 	a.exec(`ALTER TABLE video.outbox ADD CONSTRAINT broken CHECK (version < 0) NOT VALID`)
 	for _, r := range []reply{

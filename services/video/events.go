@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -20,7 +21,7 @@ const (
 )
 
 func created(ctx context.Context, v Video) ([]eventing.Event, error) {
-	return event(ctx, v, "VideoCreated", &eventsv1.Event{
+	return event(ctx, v, uuid.NullUUID{}, "VideoCreated", &eventsv1.Event{
 		EventType: eventsv1.EventType_EVENT_TYPE_VIDEO_CREATED,
 		Payload: &eventsv1.Event_Created{Created: &eventsv1.VideoCreated{
 			VideoId: v.ID.String(), UploaderId: v.UploaderID.String(), Version: v.Version,
@@ -32,7 +33,7 @@ func created(ctx context.Context, v Video) ([]eventing.Event, error) {
 
 // updated carries the changed fields and no other: they make v out of the
 // version before it.
-func updated(ctx context.Context, v Video, changed []string) ([]eventing.Event, error) {
+func updated(ctx context.Context, v Video, previous uuid.NullUUID, changed []string) ([]eventing.Event, error) {
 	p := &eventsv1.VideoUpdated{VideoId: v.ID.String(), Version: v.Version, OccurredAt: timestamppb.New(v.UpdatedAt)}
 	for _, field := range changed {
 		cleared := false
@@ -50,13 +51,13 @@ func updated(ctx context.Context, v Video, changed []string) ([]eventing.Event, 
 			p.Cleared = append(p.Cleared, field)
 		}
 	}
-	return event(ctx, v, "VideoUpdated", &eventsv1.Event{
+	return event(ctx, v, previous, "VideoUpdated", &eventsv1.Event{
 		EventType: eventsv1.EventType_EVENT_TYPE_VIDEO_UPDATED, Payload: &eventsv1.Event_Updated{Updated: p},
 	})
 }
 
-func deleted(ctx context.Context, v Video, reason string) ([]eventing.Event, error) {
-	return event(ctx, v, "VideoDeleted", &eventsv1.Event{
+func deleted(ctx context.Context, v Video, previous uuid.NullUUID, reason string) ([]eventing.Event, error) {
+	return event(ctx, v, previous, "VideoDeleted", &eventsv1.Event{
 		EventType: eventsv1.EventType_EVENT_TYPE_VIDEO_DELETED,
 		Payload: &eventsv1.Event_Deleted{Deleted: &eventsv1.VideoDeleted{
 			VideoId: v.ID.String(), Version: v.Version, Reason: reason,
@@ -65,26 +66,33 @@ func deleted(ctx context.Context, v Video, reason string) ([]eventing.Event, err
 	})
 }
 
-// event completes the envelope around v's change and addresses it.
-func event(ctx context.Context, v Video, name string, envelope *eventsv1.Event) ([]eventing.Event, error) {
-	e := address(ctx, v.position(), name, v.UpdatedAt)
+// event completes the envelope around v's change, which follows the event previous,
+// and addresses it.
+func event(
+	ctx context.Context, v Video, previous uuid.NullUUID, name string, envelope *eventsv1.Event,
+) ([]eventing.Event, error) {
+	e := address(ctx, v.position(), v.LastEventID, previous, name, v.UpdatedAt)
 	envelope.EventId, envelope.AggregateType, envelope.AggregateId = e.ID.String(), e.AggregateType, e.AggregateID
 	envelope.Version, envelope.OccurredAt = e.Version, timestamppb.New(e.OccurredAt)
 	return sealed(e, envelope)
 }
 
-// address is the event that took an aggregate to a position, without its payload.
-func address(ctx context.Context, at consistency.Position, name string, occurred time.Time) eventing.Event {
+// address is the event id, which took an aggregate to a position, without its
+// payload.
+func address(
+	ctx context.Context, at consistency.Position, id, previous uuid.NullUUID, name string, occurred time.Time,
+) eventing.Event {
 	return eventing.Event{
-		ID:            newID(),
-		AggregateType: at.AggregateType,
-		AggregateID:   at.AggregateID,
-		Type:          name,
-		Version:       at.Version,
-		SchemaVersion: schemaVersion,
-		OccurredAt:    occurred,
-		Epoch:         at.Epoch,
-		TraceParent:   eventing.TraceParent(ctx),
+		ID:              id.UUID,
+		PreviousEventID: previous.UUID,
+		AggregateType:   at.AggregateType,
+		AggregateID:     at.AggregateID,
+		Type:            name,
+		Version:         at.Version,
+		SchemaVersion:   schemaVersion,
+		OccurredAt:      occurred,
+		Epoch:           at.Epoch,
+		TraceParent:     eventing.TraceParent(ctx),
 	}
 }
 

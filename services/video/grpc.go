@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/google/uuid"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -74,11 +75,11 @@ func (g grpcServer) GetVideo(ctx context.Context, req *videov1.GetVideoRequest) 
 	if err := bad.Err(); err != nil {
 		return nil, err
 	}
-	v, err := g.service.Get(ctx, id, req.GetIncludeDeleted())
+	v, asOf, err := g.service.GetAsOf(ctx, id, req.GetIncludeDeleted())
 	if err != nil {
 		return nil, err
 	}
-	return &videov1.GetVideoResponse{Video: v.proto()}, nil
+	return &videov1.GetVideoResponse{Video: v.read(), AsOf: pbtime.Proto(asOf)}, nil
 }
 
 func (g grpcServer) ListVideos(ctx context.Context, req *videov1.ListVideosRequest) (*videov1.ListVideosResponse, error) {
@@ -96,7 +97,7 @@ func (g grpcServer) ListVideos(ctx context.Context, req *videov1.ListVideosReque
 	}
 	resp := &videov1.ListVideosResponse{NextPageToken: next}
 	for _, v := range videos {
-		resp.Videos = append(resp.Videos, v.proto())
+		resp.Videos = append(resp.Videos, v.read())
 	}
 	return resp, nil
 }
@@ -139,4 +140,20 @@ func (v Video) proto() *videov1.Video {
 		CreatedAt: pbtime.Proto(&v.CreatedAt), UpdatedAt: pbtime.Proto(&v.UpdatedAt), DeletedAt: pbtime.Proto(v.DeletedAt),
 		Epoch: eventing.Epoch,
 	}
+}
+
+// read is v as readers get it, who may keep a copy. Writers do not: the answer to a
+// retry knows no more than JSON does.
+func (v Video) read() *videov1.Video {
+	p := v.proto()
+	p.LastEventId = eventText(v.LastEventID)
+	return p
+}
+
+// eventText is empty for an event that is not known.
+func eventText(id uuid.NullUUID) string {
+	if !id.Valid {
+		return ""
+	}
+	return id.UUID.String()
 }

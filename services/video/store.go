@@ -3,6 +3,7 @@ package video
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -11,14 +12,14 @@ import (
 
 // columns are in the order of Video's fields.
 const columns = `video_id, uploader_id, title, description, duration_seconds, published_at,
-	version, created_at, updated_at, deleted_at`
+	version, created_at, updated_at, deleted_at, last_event_id`
 
 func insertVideo(b *pgx.Batch, v Video) {
 	b.Queue(`
 		INSERT INTO videos (`+columns+`)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
 		v.ID, v.UploaderID, v.Title, v.Description, v.DurationSeconds, v.PublishedAt,
-		v.Version, v.CreatedAt, v.UpdatedAt, v.DeletedAt)
+		v.Version, v.CreatedAt, v.UpdatedAt, v.DeletedAt, v.LastEventID)
 }
 
 // updateVideo expects the row's lock.
@@ -26,10 +27,10 @@ func updateVideo(b *pgx.Batch, v Video) {
 	b.Queue(`
 		UPDATE videos
 		   SET title = $2, description = $3, duration_seconds = $4, published_at = $5,
-		       version = $6, updated_at = $7, deleted_at = $8
+		       version = $6, updated_at = $7, deleted_at = $8, last_event_id = $9
 		 WHERE video_id = $1`,
 		v.ID, v.Title, v.Description, v.DurationSeconds, v.PublishedAt,
-		v.Version, v.UpdatedAt, v.DeletedAt)
+		v.Version, v.UpdatedAt, v.DeletedAt, v.LastEventID)
 }
 
 // lockVideo locks a video until its transaction ends. It finds nil where there is
@@ -40,11 +41,22 @@ func lockVideo(id uuid.UUID) func(*pgx.Batch, **Video) {
 	}
 }
 
-// selectVideo returns nil when there never was such a video.
-func selectVideo(ctx context.Context, db *pgxpool.Pool, id uuid.UUID) (v *Video, err error) {
-	rows, _ := db.Query(ctx, `SELECT `+columns+` FROM videos WHERE video_id = $1`, id)
-	err = one(&v)(rows)
-	return v, err
+// selectVideo returns nil when there never was such a video. All that had committed
+// by asOf is in the answer.
+func selectVideo(ctx context.Context, db *pgxpool.Pool, id uuid.UUID) (v *Video, asOf *time.Time, err error) {
+	return selectAsOf[Video](ctx, db, `SELECT `+columns+` FROM videos WHERE video_id = $1`, id)
+}
+
+// selectAsOf reads one row or none, and from when that is: first, so that it is no
+// later than the row's snapshot. On a standby it is how far that has come, if it
+// knows.
+func selectAsOf[T any](ctx context.Context, db *pgxpool.Pool, query string, args ...any) (row *T, asOf *time.Time, err error) {
+	b := &pgx.Batch{}
+	b.Queue(`SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_xact_replay_timestamp() ELSE clock_timestamp() END`).
+		QueryRow(func(r pgx.Row) error { return r.Scan(&asOf) })
+	b.Queue(query, args...).Query(one(&row))
+	err = db.SendBatch(ctx, b).Close()
+	return row, asOf, err
 }
 
 // selectPage returns up to limit videos with ids below before, newest first. A
@@ -65,7 +77,8 @@ func selectPage(ctx context.Context, db *pgxpool.Pool, f Filter, before uuid.UUI
 }
 
 // engagementColumns are in the order of Engagement's fields.
-const engagementColumns = `user_id, video_id, liked, bookmarked, watched_seconds, version, created_at, updated_at, deleted_at`
+const engagementColumns = `user_id, video_id, liked, bookmarked, watched_seconds, version, created_at, updated_at, deleted_at,
+	last_event_id`
 
 // lockEngagement locks an engagement until its transaction ends, whether or not
 // there is one: what is locked is its name, so that two first writers do not meet
@@ -87,19 +100,19 @@ func lockEngagement(user, video uuid.UUID, of **Video) func(*pgx.Batch, **Engage
 func writeEngagement(b *pgx.Batch, e Engagement) {
 	b.Queue(`
 		INSERT INTO engagements (`+engagementColumns+`)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 		ON CONFLICT (user_id, video_id) DO UPDATE
 		   SET liked = excluded.liked, bookmarked = excluded.bookmarked, watched_seconds = excluded.watched_seconds,
 		       version = excluded.version, created_at = excluded.created_at, updated_at = excluded.updated_at,
-		       deleted_at = excluded.deleted_at`,
-		e.UserID, e.VideoID, e.Liked, e.Bookmarked, e.WatchedSeconds, e.Version, e.CreatedAt, e.UpdatedAt, e.DeletedAt)
+		       deleted_at = excluded.deleted_at, last_event_id = excluded.last_event_id`,
+		e.UserID, e.VideoID, e.Liked, e.Bookmarked, e.WatchedSeconds, e.Version, e.CreatedAt, e.UpdatedAt, e.DeletedAt,
+		e.LastEventID)
 }
 
-// selectEngagement returns nil when there never was such an engagement.
-func selectEngagement(ctx context.Context, db *pgxpool.Pool, user, video uuid.UUID) (e *Engagement, err error) {
-	rows, _ := db.Query(ctx, `SELECT `+engagementColumns+` FROM engagements WHERE user_id = $1 AND video_id = $2`, user, video)
-	err = one(&e)(rows)
-	return e, err
+// selectEngagement returns nil when there never was such an engagement. asOf is as in
+// selectVideo.
+func selectEngagement(ctx context.Context, db *pgxpool.Pool, user, video uuid.UUID) (e *Engagement, asOf *time.Time, err error) {
+	return selectAsOf[Engagement](ctx, db, `SELECT `+engagementColumns+` FROM engagements WHERE user_id = $1 AND video_id = $2`, user, video)
 }
 
 // selectEngagements returns up to limit engagements with names below before, the

@@ -50,6 +50,8 @@ type Video struct {
 	CreatedAt       time.Time  `json:"created_at"`
 	UpdatedAt       time.Time  `json:"updated_at"`
 	DeletedAt       *time.Time `json:"deleted_at,omitempty"` // on tombstones only
+	// LastEventID is the event that made Version; unknown in rows of before it was kept.
+	LastEventID uuid.NullUUID `json:"-"`
 }
 
 // Service is the one writer of videos and engagements. Any number may run on one database.
@@ -101,7 +103,7 @@ func (s *Service) Create(ctx context.Context, v Video, w Write) (Answer[Video], 
 		return Answer[Video]{}, err
 	}
 	v.CreatedAt = now()
-	v.ID, v.Version, v.UpdatedAt = newID(), 1, v.CreatedAt
+	v.ID, v.Version, v.UpdatedAt, v.LastEventID = newID(), 1, v.CreatedAt, newEvent()
 	events, err := created(ctx, v)
 	if err != nil {
 		return Answer[Video]{}, fmt.Errorf("create video: %w", err)
@@ -143,8 +145,8 @@ func (s *Service) Update(ctx context.Context, id uuid.UUID, fields []string, to 
 		if len(changed) == 0 {
 			return nil, nil
 		}
-		v.step()
-		return updated(ctx, *v, changed)
+		previous := v.step()
+		return updated(ctx, *v, previous, changed)
 	})
 }
 
@@ -161,9 +163,9 @@ func (s *Service) Delete(ctx context.Context, id uuid.UUID, reason string, w Wri
 		if err := v.expect(w.IfVersion); err != nil {
 			return nil, err
 		}
-		v.step()
+		previous := v.step()
 		v.DeletedAt = &v.UpdatedAt
-		return deleted(ctx, *v, reason)
+		return deleted(ctx, *v, previous, reason)
 	})
 }
 
@@ -218,17 +220,23 @@ func change[T any](ctx context.Context, s *Service, r idempotency.Request,
 // Get returns a video as it is now; a deleted one only when tombstones are
 // asked for.
 func (s *Service) Get(ctx context.Context, id uuid.UUID, includeDeleted bool) (Video, error) {
-	v, err := selectVideo(ctx, s.db, id)
+	v, _, err := s.GetAsOf(ctx, id, includeDeleted)
+	return v, err
+}
+
+// GetAsOf is Get with a time: all that had committed by then is in the answer. It is
+// nil on a standby that does not know.
+func (s *Service) GetAsOf(ctx context.Context, id uuid.UUID, includeDeleted bool) (Video, *time.Time, error) {
+	v, asOf, err := selectVideo(ctx, s.db, id)
 	if err != nil {
-		return Video{}, fmt.Errorf("get video: %w", err)
+		return Video{}, nil, fmt.Errorf("get video: %w", err)
 	}
-	if v != nil && includeDeleted {
-		return *v, nil
+	if v == nil || !includeDeleted {
+		if err := v.expect(0); err != nil {
+			return Video{}, nil, err
+		}
 	}
-	if err := v.expect(0); err != nil {
-		return Video{}, err
-	}
-	return *v, nil
+	return *v, asOf, nil
 }
 
 // expect says why nothing more can be done with v, if so: it never was (nil),
@@ -256,8 +264,13 @@ func expect(what string, version int64, deletedAt *time.Time, want int64) error 
 	return e
 }
 
-// step moves v on by one version.
-func (v *Video) step() { v.Version, v.UpdatedAt = v.Version+1, after(v.UpdatedAt) }
+// step moves v on by one version, which an event is to make, and returns the event
+// that made the one before.
+func (v *Video) step() (previous uuid.NullUUID) {
+	previous = v.LastEventID
+	v.Version, v.UpdatedAt, v.LastEventID = v.Version+1, after(v.UpdatedAt), newEvent()
+	return previous
+}
 
 // after is now, but no time goes backwards with a row's version, even where the
 // clock did or another instance's is ahead.
@@ -287,3 +300,6 @@ func now() time.Time { return micros(time.Now()) }
 // newID sorts by time, so that new rows go to the end of the index and the
 // newest videos are a range of it. Its randomness cannot fail.
 func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
+
+// newEvent names an event that is to be.
+func newEvent() uuid.NullUUID { return uuid.NullUUID{UUID: newID(), Valid: true} }

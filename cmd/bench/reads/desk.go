@@ -84,7 +84,7 @@ func withDesk(once func(context.Context, *desk, volume) (measure.Reading, error)
 func (d *desk) open(ctx context.Context, s *readmodel.Store) (stop func() error, err error) {
 	log := slog.New(slog.DiscardHandler)
 	d.waiters = catalog.NewWaiters(s.Pool, "", log)
-	projector := catalog.NewProjector(s.Pool, s.Owner, d.waiters)
+	projector := catalog.NewProjector(s.Pool, s.Owner, d.waiters, slog.New(slog.DiscardHandler))
 	d.service = catalog.NewService(projector)
 	client, err := broker.Unreachable(ctx)
 	if err != nil {

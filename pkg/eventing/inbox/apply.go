@@ -92,7 +92,11 @@ func (c *Consumer) try(ctx context.Context, batch []*delivery) (map[uuid.UUID]Ou
 		}
 		var changes []Change
 		for _, d := range batch {
-			if fresh[d.id()] {
+			switch {
+			case !fresh[d.id()]:
+			case d.lost:
+				outcomes[d.id()] = Lost
+			default:
 				changes = append(changes, d.change)
 			}
 		}
@@ -103,14 +107,14 @@ func (c *Consumer) try(ctx context.Context, batch []*delivery) (map[uuid.UUID]Ou
 		if err != nil {
 			return handlerError{fmt.Errorf("apply: %w", err)}
 		}
-		var gaps []uuid.UUID
+		var waiting []uuid.UUID
 		for i, o := range done {
 			outcomes[changes[i].Event.ID] = o
-			if o == Gap {
-				gaps = append(gaps, changes[i].Event.ID)
+			if o.needsOwner() {
+				waiting = append(waiting, changes[i].Event.ID)
 			}
 		}
-		return c.store.hold(txCtx, tx, gaps, "gap: waiting for a repair")
+		return c.store.hold(txCtx, tx, waiting, "waiting for a repair from the owner")
 	})
 	if err == nil {
 		c.metrics.batch(ctx, len(batch), time.Since(start))

@@ -10,6 +10,7 @@ import (
 	"cloud.google.com/go/pubsub/v2"
 	vkit "cloud.google.com/go/pubsub/v2/apiv1"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"github.com/google/uuid"
 
 	"example.com/lockstep/pkg/eventing"
 )
@@ -62,7 +63,7 @@ func letter(m *pubsub.Message, reason string, attempts int) *pubsubpb.PubsubMess
 	attrs := map[string]string{
 		AttrDeadLetterReason: eventing.Reason(reason), AttrDeadLetterAttempts: strconv.Itoa(attempts),
 	}
-	for key := range (eventing.Event{TraceParent: "of the request"}).Message().GetAttributes() {
+	for key := range (eventing.Event{TraceParent: "of the request", PreviousEventID: uuid.Max}).Message().GetAttributes() {
 		if value, ok := m.Attributes[key]; ok {
 			attrs[key] = value
 		}

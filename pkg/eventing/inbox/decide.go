@@ -1,5 +1,13 @@
 package inbox
 
+import (
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/lockstep/pkg/eventing"
+)
+
 // Kind is what a change needs of the state that it meets.
 type Kind int
 
@@ -17,6 +25,9 @@ const (
 	// Put carries everything too, of an aggregate that may return from its
 	// deletion: as an event, or as its owner has it. It never is a gap.
 	Put
+	// Skipped carries nothing: its owner gave the event up. Only the owner's state
+	// has what it changed.
+	Skipped
 )
 
 // Position is where a read model stands with one aggregate. The zero Position is
@@ -25,6 +36,10 @@ type Position struct {
 	Epoch, Version int64
 	// Deleted says that there is a tombstone.
 	Deleted bool
+	// EventID is the event that made Version, and At is when it occurred. Either
+	// may be zero, for unknown: then it contradicts nothing.
+	EventID uuid.UUID
+	At      time.Time
 }
 
 // state is what decide tells apart in a Position.
@@ -46,8 +61,27 @@ func (p Position) state() state {
 	return alive
 }
 
-// rules has a change that is newer than what it meets: what must hold for it to
-// be applied. What is absent is a gap, and only the owner can tell.
+// newerThan compares by (epoch, version).
+func (p Position) newerThan(q Position) bool {
+	return p.Epoch > q.Epoch || p.Epoch == q.Epoch && p.Version > q.Version
+}
+
+// follows reports whether p is the version right after q.
+func (p Position) follows(q Position) bool {
+	return p.Epoch == q.Epoch && p.Version == q.Version+1
+}
+
+// positionOf is the position at which e leaves its aggregate.
+func positionOf(e eventing.Event) Position {
+	return Position{Epoch: e.Epoch, Version: e.Version, EventID: e.ID, At: e.OccurredAt}
+}
+
+// condition is what must hold for a change that leads to the position to, where
+// the model stands at from.
+type condition func(from, to Position) bool
+
+// rules has the condition for each change that is newer than what it meets. What
+// is absent is a gap, and only the owner can tell.
 //
 //	change    on nothing    on what is alive          on a tombstone
 //	Created   version 1     gap                       gap
@@ -56,35 +90,57 @@ func (p Position) state() state {
 //	Snapshot  applied       applied                   a later epoch: a deletion
 //	                                                  is final within its own
 //	Put       applied       applied                   applied
-var rules = map[Kind]map[state]func(p, c Position) bool{
+//	Skipped   gap           gap                       gap
+var rules = map[Kind]map[state]condition{
 	Created:  {nothing: isFirst},
-	Updated:  {alive: succeeds},
+	Updated:  {alive: isSuccessor},
 	Deleted:  {nothing: always, alive: always, tombstone: always},
 	Snapshot: {nothing: always, alive: always, tombstone: isLaterLife},
 	Put:      {nothing: always, alive: always, tombstone: always},
 }
 
-func always(Position, Position) bool { return true }
-func isFirst(_, c Position) bool     { return c.Version == 1 }
-func succeeds(p, c Position) bool    { return c.Epoch == p.Epoch && c.Version == p.Version+1 }
-func isLaterLife(p, c Position) bool { return c.Epoch > p.Epoch }
-func newer(c, p Position) bool {
-	return c.Epoch > p.Epoch || c.Epoch == p.Epoch && c.Version > p.Version
+func always(Position, Position) bool     { return true }
+func isFirst(_, to Position) bool        { return to.Version == 1 }
+func isSuccessor(from, to Position) bool { return to.follows(from) }
+func isLaterLife(from, to Position) bool { return to.Epoch > from.Epoch }
+func differ(known, other uuid.UUID) bool {
+	return known != uuid.Nil && other != uuid.Nil && known != other
 }
-func (c Change) position() (reach Position) {
-	return Position{Epoch: c.Event.Epoch, Version: c.Event.Version}
-}
+func isAfter(other, known time.Time) bool { return !known.IsZero() && other.After(known) }
 
 // Decide is the one rule by which a read model moves: what becomes of c where
-// the model stands at p. Positions compare by (epoch, version). A change that is
-// not newer is Stale: seen, or overtaken. One that is has its condition in
-// rules, and is a Gap where that does not hold.
+// the model stands at p. Positions compare by (epoch, version). A change of
+// another history than p's is Diverged. One that is not newer is Stale: seen, or
+// overtaken. One that is has its condition in rules, and is a Gap where that does
+// not hold.
 func Decide(p Position, c Change) Outcome {
-	if !newer(c.position(), p) {
+	to := positionOf(c.Event)
+	switch {
+	case contradicts(p, c.Event):
+		return Diverged
+	case !to.newerThan(p):
 		return Stale
 	}
-	if holds := rules[c.Kind][p.state()]; holds != nil && holds(p, c.position()) {
+	if holds := rules[c.Kind][p.state()]; holds != nil && holds(p, to) {
 		return Applied
 	}
 	return Gap
+}
+
+// contradicts reports whether e is of another history than p, within one epoch:
+// the owner has lost commits and then made their versions a second time. Of e's
+// version there is another event at p; or before e there was another event than
+// that at p; or e is below p and occurred later. What is unknown contradicts
+// nothing.
+func contradicts(p Position, e eventing.Event) bool {
+	to := positionOf(e)
+	switch {
+	case to.Epoch != p.Epoch:
+		return false
+	case to.Version == p.Version:
+		return differ(p.EventID, to.EventID)
+	case to.Version < p.Version:
+		return isAfter(to.At, p.At)
+	}
+	return to.follows(p) && differ(p.EventID, e.PreviousEventID)
 }

@@ -1,7 +1,11 @@
 package inbox
 
 import (
+	"errors"
 	"testing"
+	"time"
+
+	"github.com/google/uuid"
 
 	"example.com/lockstep/pkg/eventing"
 )
@@ -63,10 +67,161 @@ func TestDecide(t *testing.T) {
 		{"put late after a delete", dead(1, 9), Put, 1, 8, Stale},
 		{"put in a new epoch", alive(1, 9), Put, 2, 3, Applied},
 		{"put in an old epoch", dead(2, 1), Put, 1, 9, Stale},
+		{"skipped on nothing", Position{}, Skipped, 1, 1, Gap},
+		{"skipped on its predecessor", alive(1, 1), Skipped, 1, 2, Gap},
+		{"skipped on a tombstone", dead(1, 1), Skipped, 1, 2, Gap},
+		{"skipped late", alive(1, 2), Skipped, 1, 2, Stale},
 		{"no kind at all", Position{}, 0, 1, 1, Gap},
 	} {
 		c := Change{Kind: tc.kind, Event: eventing.Event{Epoch: tc.epoch, Version: tc.version}}
 		if got := Decide(tc.at, c); got != tc.want {
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		}
+	}
+}
+
+// day is the day of the histories below; minute n of it is noon(n).
+var day = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+
+func noon(minutes int) time.Time { return day.Add(time.Duration(minutes) * time.Minute) }
+
+// Names of events: those of the history that a copy has seen, and of another one.
+var (
+	unknown       uuid.UUID
+	e1, e2, e3    = uuid.UUID{1}, uuid.UUID{2}, uuid.UUID{3}
+	lost2, other3 = uuid.UUID{0xf2}, uuid.UUID{0xf3}
+)
+
+// An event of another history than the copy's is found out, whichever arrives
+// first, by what is known of either. What is unknown contradicts nothing.
+func TestDecideTellsHistoriesApart(t *testing.T) {
+	t.Parallel()
+	second := Position{Epoch: 1, Version: 2, EventID: e2, At: noon(2)}
+	grave := second
+	grave.Deleted = true
+	nameless := Position{Epoch: 1, Version: 2, At: noon(2)}
+	timeless := Position{Epoch: 1, Version: 2, EventID: e2}
+	for _, tc := range []struct {
+		name           string
+		at             Position
+		kind           Kind
+		epoch, version int64
+		id, previous   uuid.UUID
+		minute         int
+		want           Outcome
+	}{
+		{"the same event again", second, Updated, 1, 2, e2, e1, 2, Stale},
+		{"another event of the version", second, Updated, 1, 2, lost2, e1, 4, Diverged},
+		{"of the same time", second, Updated, 1, 2, lost2, e1, 2, Diverged},
+		{"one that deletes", second, Deleted, 1, 2, lost2, e1, 4, Diverged},
+		{"one that was skipped", second, Skipped, 1, 2, lost2, e1, 4, Diverged},
+		{"on a tombstone", grave, Updated, 1, 2, lost2, e1, 4, Diverged},
+		{"on a row of before ids were kept", nameless, Updated, 1, 2, lost2, e1, 4, Stale},
+		{"the successor", second, Updated, 1, 3, e3, e2, 3, Applied},
+		{"the successor of another event", second, Updated, 1, 3, other3, lost2, 5, Diverged},
+		{"a deletion after another event", second, Deleted, 1, 3, other3, lost2, 5, Diverged},
+		{"a put after another event", second, Put, 1, 3, other3, lost2, 5, Diverged},
+		{"an update of what the copy has deleted", grave, Updated, 1, 3, other3, lost2, 5, Diverged},
+		{"the successor of an unknown event", second, Updated, 1, 3, other3, unknown, 5, Applied},
+		{"the successor on a row of before ids were kept", nameless, Updated, 1, 3, other3, lost2, 5, Applied},
+		{"a later version, whose predecessor is not here", second, Updated, 1, 4, e3, lost2, 5, Gap},
+		{"an earlier version", second, Updated, 1, 1, e1, unknown, 1, Stale},
+		{"an earlier version of the same time", second, Updated, 1, 1, e1, unknown, 2, Stale},
+		{"an earlier version of a later time", second, Updated, 1, 1, lost2, unknown, 3, Diverged},
+		{"on a row of an unknown time", timeless, Updated, 1, 1, lost2, unknown, 3, Stale},
+		{"another event of the version, in the next epoch", second, Put, 2, 2, lost2, e1, 4, Applied},
+		{"another event of the version, in the epoch before", Position{Epoch: 2, Version: 2, EventID: e2}, Put, 1, 2, lost2, e1, 4, Stale},
+		{"the next version of another event, in the next epoch", second, Put, 2, 3, other3, lost2, 5, Applied},
+		{"an earlier version of a later time, in the epoch before", Position{Epoch: 2, Version: 2, EventID: e2, At: noon(2)},
+			Put, 1, 1, lost2, e1, 4, Stale},
+	} {
+		c := Change{Kind: tc.kind, Event: eventing.Event{
+			ID: tc.id, PreviousEventID: tc.previous, Epoch: tc.epoch, Version: tc.version, OccurredAt: noon(tc.minute),
+		}}
+		if got := Decide(tc.at, c); got != tc.want {
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		}
+	}
+}
+
+// An owner that is behind is believed only when it cannot be a replica that lags:
+// it has gone on without what the copy has, or its whole database is past it.
+func TestAdopt(t *testing.T) {
+	t.Parallel()
+	at := func(epoch, version int64, id uuid.UUID, minute int) Position {
+		return Position{Epoch: epoch, Version: version, EventID: id, At: noon(minute)}
+	}
+	dead := func(p Position) Position {
+		p.Deleted = true
+		return p
+	}
+	soon, justNotYet := noon(9).Add(lossTime).Add(1), noon(9).Add(lossTime)
+	never := time.Time{}
+	for _, tc := range []struct {
+		name  string
+		copy  Position
+		kind  Kind
+		owner Position
+		asOf  time.Time
+		want  Outcome
+	}{
+		{"nothing yet", Position{}, Snapshot, at(1, 3, e3, 3), never, Applied},
+		{"a tombstone on nothing", Position{}, Deleted, at(1, 3, e3, 3), never, Applied},
+		{"behind", at(1, 1, e1, 1), Snapshot, at(1, 3, e3, 3), never, Applied},
+		{"the same", at(1, 3, e3, 3), Snapshot, at(1, 3, e3, 3), noon(99), Stale},
+		{"neither knows the event", at(1, 3, unknown, 3), Snapshot, at(1, 3, unknown, 3), noon(99), Stale},
+		{"the owner knows the event", at(1, 3, unknown, 3), Snapshot, at(1, 3, e3, 3), never, Applied},
+		{"the copy alone knows the event", at(1, 3, e3, 3), Snapshot, at(1, 3, unknown, 3), never, Applied},
+		{"another event of the version", at(1, 2, lost2, 2), Snapshot, at(1, 2, e2, 4), never, Diverged},
+		{"of a version that was deleted", dead(at(1, 2, lost2, 2)), Snapshot, at(1, 2, e2, 4), never, Diverged},
+		{"the copy is further", at(1, 9, e3, 9), Snapshot, at(1, 2, e2, 2), never, Stale},
+		{"the copy is further than a replica", at(1, 9, e3, 9), Snapshot, at(1, 2, e2, 2), justNotYet, Stale},
+		{"the owner has lost it", at(1, 9, e3, 9), Snapshot, at(1, 2, e2, 2), soon, Diverged},
+		{"the owner has gone on without it", at(1, 9, e3, 9), Snapshot, at(1, 2, e2, 10), never, Diverged},
+		{"in the same instant", at(1, 9, e3, 9), Snapshot, at(1, 2, e2, 9), never, Stale},
+		{"the owner deleted it without it", at(1, 9, e3, 9), Deleted, at(1, 2, e2, 10), never, Diverged},
+		{"of an unknown time", Position{Epoch: 1, Version: 9}, Snapshot, at(1, 2, e2, 10), noon(99), Stale},
+		{"the owner is in a later epoch", at(1, 9, e3, 9), Snapshot, at(2, 2, e2, 2), never, Applied},
+		{"the owner was in an earlier epoch", at(2, 2, e2, 2), Snapshot, at(1, 9, e3, 9), never, Stale},
+		{"the owner is back in an earlier epoch", at(2, 2, e2, 9), Snapshot, at(1, 9, e3, 8), soon, Diverged},
+		{"deleted here, alive there", dead(at(1, 2, lost2, 2)), Snapshot, at(1, 4, e3, 4), never, Diverged},
+		{"deleted here, alive there in the next epoch", dead(at(1, 2, lost2, 2)), Snapshot, at(2, 4, e3, 4), never, Applied},
+		{"deleted here, put again there", dead(at(1, 2, e2, 2)), Put, at(1, 4, e3, 4), never, Applied},
+	} {
+		c := Change{Kind: tc.kind, Event: eventing.Event{
+			ID: tc.owner.EventID, Epoch: tc.owner.Epoch, Version: tc.owner.Version, OccurredAt: tc.owner.At,
+		}}
+		if got := Adopt(tc.copy, c, tc.asOf); got != tc.want {
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		}
+	}
+}
+
+func TestHas(t *testing.T) {
+	t.Parallel()
+	owner := Position{Epoch: 1, Version: 2, EventID: e2, At: noon(2)}
+	for _, tc := range []struct {
+		name           string
+		epoch, version int64
+		id             uuid.UUID
+		minute         int
+		asOf           time.Time
+		want           error
+	}{
+		{"its last event", 1, 2, e2, 2, time.Time{}, nil},
+		{"an earlier one", 1, 1, e1, 1, noon(99), nil},
+		{"another one of its version", 1, 2, lost2, 1, time.Time{}, ErrLost},
+		{"an earlier one of a later time", 1, 1, lost2, 3, time.Time{}, ErrLost},
+		{"a later one", 1, 3, e3, 3, time.Time{}, ErrBehind},
+		{"a later one, just now", 1, 3, e3, 3, noon(3).Add(lossTime), ErrBehind},
+		{"a later one, long ago", 1, 3, e3, 3, noon(3).Add(lossTime + 1), ErrLost},
+		{"a later version of before its last event", 1, 3, e3, 1, time.Time{}, ErrLost},
+		{"one of a later epoch", 2, 1, e3, 1, time.Time{}, ErrBehind},
+		{"one of a later epoch, long ago", 2, 1, e3, 1, noon(9), ErrLost},
+		{"one of the epoch before", 0, 9, e3, 9, time.Time{}, nil},
+	} {
+		e := eventing.Event{ID: tc.id, Epoch: tc.epoch, Version: tc.version, OccurredAt: noon(tc.minute)}
+		if got := Has(owner, e, tc.asOf); !errors.Is(got, tc.want) || tc.want == nil && got != nil {
 			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
 		}
 	}

@@ -25,6 +25,8 @@ type delivery struct {
 	before bool
 	// gaps counts how often it met a gap.
 	gaps int
+	// lost says that its owner has no such event any more.
+	lost bool
 	// settled says that it needs nothing more.
 	settled bool
 }

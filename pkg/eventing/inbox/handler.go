@@ -24,11 +24,21 @@ const (
 	// Gap means that the read model lacks the version before. Nothing was
 	// written; the consumer repairs the aggregate from its owner.
 	Gap
+	// Diverged means that the read model has another history than the event: the
+	// owner has lost commits. Nothing was written; the consumer takes the owner's
+	// state, whatever its version.
+	Diverged
+	// Lost means that the owner has no such event any more. Nothing was written.
+	Lost
+	outcomeCount
 )
 
 func (o Outcome) String() string {
-	return [...]string{"duplicate", Applied: "applied", Stale: "stale", Gap: "gap"}[o]
+	return [outcomeCount]string{"duplicate", Applied: "applied", Stale: "stale", Gap: "gap", Diverged: "diverged", Lost: "lost"}[o]
 }
+
+// needsOwner reports whether an event waits until its owner's state is there.
+func (o Outcome) needsOwner() bool { return o == Gap || o == Diverged }
 
 // Change is an event and what its payload says.
 type Change struct {
@@ -54,9 +64,10 @@ type Handler struct {
 	// is tried a few times first. Apply locks rows in the order of their ids,
 	// and must not call another service, since it holds locks.
 	Apply func(ctx context.Context, tx pgx.Tx, changes []Change) ([]Outcome, error)
-	// Repair brings e's aggregate to e.Version or beyond with what its owner
-	// has, in transactions of its own. Its errors are tried again for as long
-	// as it takes, except for eventing.Permanent ones.
+	// Repair brings e's aggregate to what its owner has, in transactions of its
+	// own: to e.Version or beyond, or wherever an owner that has lost e stands. Then
+	// the error is ErrLost, and e is acknowledged. Other errors are tried again for
+	// as long as it takes, except for eventing.Permanent ones.
 	Repair func(ctx context.Context, e eventing.Event) error
 	// Committed is told, after each commit, the keys (eventing.Event.Key) of
 	// the aggregates that moved. It must not block.
@@ -86,7 +97,7 @@ func Route(byAggregateType map[string]Handler) Handler {
 		Decode: func(e eventing.Event) (Change, error) {
 			h, ok := byAggregateType[e.AggregateType]
 			if !ok {
-				return Change{}, fmt.Errorf("aggregate_type: %q is unknown", e.AggregateType)
+				return Change{}, errUnknownType(e)
 			}
 			return h.Decode(e)
 		},
@@ -101,7 +112,11 @@ func Route(byAggregateType map[string]Handler) Handler {
 			return all, nil
 		},
 		Repair: func(ctx context.Context, e eventing.Event) error {
-			return byAggregateType[e.AggregateType].Repair(ctx, e)
+			h, ok := byAggregateType[e.AggregateType]
+			if !ok {
+				return eventing.Permanent(errUnknownType(e))
+			}
+			return h.Repair(ctx, e)
 		},
 		Committed: func(keys ...string) {
 			for _, h := range byAggregateType {
@@ -109,6 +124,10 @@ func Route(byAggregateType map[string]Handler) Handler {
 			}
 		},
 	}
+}
+
+func errUnknownType(e eventing.Event) error {
+	return fmt.Errorf("aggregate_type: %q is unknown", e.AggregateType)
 }
 
 // One decodes e and applies it alone, as the consumer would.

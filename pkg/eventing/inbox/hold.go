@@ -107,10 +107,15 @@ func (c *Consumer) hold(ctx context.Context, d *delivery, until func(context.Con
 	})
 }
 
-// repair holds d's aggregate until its owner has filled the gap. When it is
-// released, d is stale and what waited behind it continues.
-func (c *Consumer) repair(ctx context.Context, d *delivery) {
-	c.log.InfoContext(ctx, "gap: asking the owner", d.logAttrs()...)
+// repair holds d's aggregate until it has its owner's state, because d met a gap or
+// has diverged. When it is released, d is stale or lost, and what waited behind it
+// continues.
+func (c *Consumer) repair(ctx context.Context, d *delivery, o Outcome) {
+	if o == Diverged {
+		c.log.ErrorContext(ctx, "read model diverged from its owner, which has lost commits: taking its state", d.logAttrs()...)
+	} else {
+		c.log.InfoContext(ctx, "gap: asking the owner", d.logAttrs()...)
+	}
 	d.gaps++
 	c.hold(ctx, d, func(ctx context.Context) {
 		c.metrics.gap(1)
@@ -122,6 +127,10 @@ func (c *Consumer) repair(ctx context.Context, d *delivery) {
 			err := c.repairOnce(ctx, d.event())
 			if err == nil {
 				c.metrics.repaired(ctx)
+				c.handler.Committed(d.key())
+				return
+			}
+			if d.lost = errors.Is(err, ErrLost); d.lost {
 				c.handler.Committed(d.key())
 				return
 			}

@@ -145,7 +145,7 @@ func applyRecorded(ctx context.Context, tx pgx.Tx, changes []Change, rows Rows[i
 		if outcomes[i] == Applied {
 			happened = append(happened, applied(c, states[c.Event.AggregateID]))
 		}
-		if outcomes[i] != Gap && c.Event.ID != uuid.Nil {
+		if !outcomes[i].needsOwner() && c.Event.ID != uuid.Nil {
 			happened = append(happened, recordOf(records.Effect, c.Event))
 		}
 	}

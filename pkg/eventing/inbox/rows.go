@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -41,6 +42,29 @@ type Rows[S any] struct {
 // Apply brings the rows forward by changes, which are ordered by aggregate and
 // version and all of one aggregate type. It is a Handler's Apply.
 func (r Rows[S]) Apply(ctx context.Context, tx pgx.Tx, changes []Change) ([]Outcome, error) {
+	return r.apply(ctx, tx, changes, func(p Position, c Change) (Outcome, bool) {
+		o := Decide(p, c)
+		return o, o == Applied
+	})
+}
+
+// Adopt brings the row of c to c, which is its owner's state at asOf, by the rule
+// Adopt. The zero asOf is unknown.
+func (r Rows[S]) Adopt(ctx context.Context, tx pgx.Tx, c Change, asOf time.Time) (Outcome, error) {
+	outcomes, err := r.apply(ctx, tx, []Change{c}, func(p Position, c Change) (Outcome, bool) {
+		o := Adopt(p, c, asOf)
+		return o, o == Applied || o == Diverged
+	})
+	if err != nil {
+		return 0, err
+	}
+	return outcomes[0], nil
+}
+
+// rule says what becomes of a change at a position, and whether the row moves.
+type rule func(p Position, c Change) (o Outcome, moves bool)
+
+func (r Rows[S]) apply(ctx context.Context, tx pgx.Tx, changes []Change, by rule) ([]Outcome, error) {
 	outcomes := make([]Outcome, len(changes))
 	var open []aggregate
 	at := 0
@@ -50,7 +74,7 @@ func (r Rows[S]) Apply(ctx context.Context, tx pgx.Tx, changes []Change) ([]Outc
 	}
 	for range maxDecisions {
 		var err error
-		if open, err = r.settle(ctx, tx, open); err != nil || len(open) == 0 {
+		if open, err = r.settle(ctx, tx, open, by); err != nil || len(open) == 0 {
 			return outcomes, err
 		}
 	}
@@ -67,7 +91,7 @@ func (a aggregate) id() string { return a.changes[0].Event.AggregateID }
 
 // settle decides, and writes what is to move. It returns the aggregates of which
 // a row has appeared meanwhile.
-func (r Rows[S]) settle(ctx context.Context, tx pgx.Tx, all []aggregate) (again []aggregate, err error) {
+func (r Rows[S]) settle(ctx context.Context, tx pgx.Tx, all []aggregate, by rule) (again []aggregate, err error) {
 	ids := make([]string, len(all))
 	for i, a := range all {
 		ids[i] = a.id()
@@ -80,7 +104,7 @@ func (r Rows[S]) settle(ctx context.Context, tx pgx.Tx, all []aggregate) (again 
 	var steps []Step[S]
 	for _, a := range all {
 		old := rows[a.id()]
-		row, moved := r.walk(old, a)
+		row, moved := r.walk(old, a, by)
 		if moved {
 			steps = append(steps, Step[S]{ID: a.id(), Old: old, New: row})
 			moving[a.id()] = a
@@ -105,10 +129,10 @@ func (r Rows[S]) settle(ctx context.Context, tx pgx.Tx, all []aggregate) (again 
 }
 
 // walk takes a row through a's changes.
-func (r Rows[S]) walk(row S, a aggregate) (_ S, moved bool) {
+func (r Rows[S]) walk(row S, a aggregate, by rule) (_ S, moved bool) {
 	for i, c := range a.changes {
-		a.outcomes[i] = Decide(r.Position(row), c)
-		if a.outcomes[i] == Applied {
+		var moves bool
+		if a.outcomes[i], moves = by(r.Position(row), c); moves {
 			row, moved = r.Onto(row, c), true
 		}
 	}

@@ -31,9 +31,11 @@ func (c *Consumer) settle(ctx context.Context, batch []*delivery, outcomes map[u
 			c.log.DebugContext(ctx, "event handled", append(d.logAttrs(), "outcome", o.String())...)
 		}
 		switch {
-		case o == Gap:
-			c.repair(ctx, d)
+		case o.needsOwner():
+			c.repair(ctx, d, o)
 			continue
+		case o == Lost:
+			c.log.ErrorContext(ctx, "event acknowledged without effect: its owner has lost it", d.logAttrs()...)
 		case o == Applied && (len(moved) == 0 || moved[len(moved)-1] != d.key()):
 			moved = append(moved, d.key())
 		}

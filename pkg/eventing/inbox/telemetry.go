@@ -20,7 +20,7 @@ const scope = "example.com/lockstep/pkg/eventing/inbox"
 // metrics are the consumer's instruments; docs/promises.md says what each shows.
 type metrics struct {
 	subscription metric.MeasurementOption
-	outcomes     [Gap + 1]metric.MeasurementOption
+	outcomes     [outcomeCount]metric.MeasurementOption
 
 	events, redeliveries, nacks, ackFailures     metric.Int64Counter
 	deadLetters, repairs, repairFailures, purges metric.Int64Counter
@@ -50,7 +50,7 @@ func newMetrics(subscription string, inHand *atomic.Int64) (*metrics, error) {
 		errs = append(errs, err)
 		return g
 	}
-	counter(&m.events, "inbox.events", "{event}", "Events handled, by outcome: applied, stale, duplicate or gap")
+	counter(&m.events, "inbox.events", "{event}", "Events handled, by outcome: applied, stale, duplicate, gap, diverged or lost; the last two mean that the owner has lost commits")
 	counter(&m.redeliveries, "inbox.redeliveries", "{message}", "Messages that the broker says it delivered before")
 	counter(&m.nacks, "inbox.nacks", "{message}", "Messages given back: at the end, or when too much was held")
 	counter(&m.ackFailures, "inbox.acks.failed", "{message}", "Acks that an exactly-once subscription refused: leases that were lost")
@@ -112,7 +112,7 @@ func (m *metrics) batch(ctx context.Context, n int, took time.Duration) {
 
 // handled counts a batch whose transaction was committed just now.
 func (m *metrics) handled(ctx context.Context, batch []*delivery, outcomes map[uuid.UUID]Outcome) {
-	var counts [Gap + 1]int64
+	var counts [outcomeCount]int64
 	for _, d := range batch {
 		o := outcomes[d.id()]
 		counts[o]++

@@ -78,27 +78,29 @@ func Append(ctx context.Context, tx pgx.Tx, with *pgx.Batch, events ...eventing.
 
 // stored are the columns that Append writes.
 const stored = `id, aggregate_type, aggregate_id, event_type, version, schema_version,
-	payload, occurred_at, tenant_id, epoch, traceparent, source_event_id`
+	payload, occurred_at, tenant_id, epoch, traceparent, source_event_id, previous_event_id`
 
 func insertOne(b *pgx.Batch, e eventing.Event) {
-	b.Queue(`INSERT INTO outbox (`+stored+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
+	b.Queue(`INSERT INTO outbox (`+stored+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`,
 		e.ID, e.AggregateType, e.AggregateID, e.Type, e.Version, e.SchemaVersion,
 		notNull(e.Payload), e.OccurredAt, e.TenantID, e.Epoch, e.TraceParent,
-		pgtype.UUID{Bytes: e.SourceEventID, Valid: e.SourceEventID != uuid.Nil})
+		maybe(e.SourceEventID), maybe(e.PreviousEventID))
 }
+
+// maybe is id, or NULL where there is none. It is pgtype's own, which pgx can send
+// in arrays without asking the server.
+func maybe(id uuid.UUID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: id != uuid.Nil} }
 
 // insertMany costs more than insertOne for one event, and less for two.
 func insertMany(b *pgx.Batch, events []eventing.Event) {
 	n := len(events)
-	// pgtype's own, which it can send as arrays without asking the server.
-	ids, sources := make([]pgtype.UUID, n), make([]pgtype.UUID, n)
+	ids, sources, previous := make([]pgtype.UUID, n), make([]pgtype.UUID, n), make([]pgtype.UUID, n)
 	types, aggregates, names := make([]string, n), make([]string, n), make([]string, n)
 	versions, schemas, epochs := make([]int64, n), make([]int32, n), make([]int64, n)
 	payloads, times := make([][]byte, n), make([]time.Time, n)
 	tenants, traces := make([]string, n), make([]string, n)
 	for i, e := range events {
-		ids[i] = pgtype.UUID{Bytes: e.ID, Valid: true}
-		sources[i] = pgtype.UUID{Bytes: e.SourceEventID, Valid: e.SourceEventID != uuid.Nil}
+		ids[i], sources[i], previous[i] = maybe(e.ID), maybe(e.SourceEventID), maybe(e.PreviousEventID)
 		types[i], aggregates[i], names[i] = e.AggregateType, e.AggregateID, e.Type
 		versions[i], schemas[i], epochs[i] = e.Version, int32(e.SchemaVersion), e.Epoch
 		payloads[i], times[i] = notNull(e.Payload), e.OccurredAt
@@ -108,9 +110,9 @@ func insertMany(b *pgx.Batch, events []eventing.Event) {
 		INSERT INTO outbox (`+stored+`)
 		SELECT `+stored+`
 		  FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::int[],
-		              $7::bytea[], $8::timestamptz[], $9::text[], $10::bigint[], $11::text[], $12::uuid[])
+		              $7::bytea[], $8::timestamptz[], $9::text[], $10::bigint[], $11::text[], $12::uuid[], $13::uuid[])
 		       AS e (`+stored+`)`,
-		ids, types, aggregates, names, versions, schemas, payloads, times, tenants, epochs, traces, sources)
+		ids, types, aggregates, names, versions, schemas, payloads, times, tenants, epochs, traces, sources, previous)
 }
 
 // notNull is payload as the database stores it: an event may have nothing to say

@@ -41,7 +41,9 @@ type Engagement struct {
 	// Set on tombstones only, whose other state is empty.
 	DeletedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=deleted_at,json=deletedAt,proto3" json:"deleted_at,omitempty"`
 	// As in Video.
-	Epoch         int64 `protobuf:"varint,10,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Epoch int64 `protobuf:"varint,10,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// As in Video.
+	LastEventId   string `protobuf:"bytes,11,opt,name=last_event_id,json=lastEventId,proto3" json:"last_event_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -144,6 +146,13 @@ func (x *Engagement) GetEpoch() int64 {
 		return x.Epoch
 	}
 	return 0
+}
+
+func (x *Engagement) GetLastEventId() string {
+	if x != nil {
+		return x.LastEventId
+	}
+	return ""
 }
 
 type PutEngagementRequest struct {
@@ -486,8 +495,10 @@ func (x *GetEngagementRequest) GetIncludeDeleted() bool {
 }
 
 type GetEngagementResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Engagement    *Engagement            `protobuf:"bytes,1,opt,name=engagement,proto3" json:"engagement,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Engagement *Engagement            `protobuf:"bytes,1,opt,name=engagement,proto3" json:"engagement,omitempty"`
+	// As in GetVideoResponse.
+	AsOf          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -525,6 +536,13 @@ func (*GetEngagementResponse) Descriptor() ([]byte, []int) {
 func (x *GetEngagementResponse) GetEngagement() *Engagement {
 	if x != nil {
 		return x.Engagement
+	}
+	return nil
+}
+
+func (x *GetEngagementResponse) GetAsOf() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AsOf
 	}
 	return nil
 }
@@ -658,7 +676,7 @@ var File_video_v1_engagement_service_proto protoreflect.FileDescriptor
 
 const file_video_v1_engagement_service_proto_rawDesc = "" +
 	"\n" +
-	"!video/v1/engagement_service.proto\x12\bvideo.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x80\x03\n" +
+	"!video/v1/engagement_service.proto\x12\bvideo.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa4\x03\n" +
 	"\n" +
 	"Engagement\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x19\n" +
@@ -676,7 +694,8 @@ const file_video_v1_engagement_service_proto_rawDesc = "" +
 	"\n" +
 	"deleted_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tdeletedAt\x12\x14\n" +
 	"\x05epoch\x18\n" +
-	" \x01(\x03R\x05epoch\"\xd4\x01\n" +
+	" \x01(\x03R\x05epoch\x12\"\n" +
+	"\rlast_event_id\x18\v \x01(\tR\vlastEventId\"\xd4\x01\n" +
 	"\x14PutEngagementRequest\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x19\n" +
 	"\bvideo_id\x18\x02 \x01(\tR\avideoId\x12\x14\n" +
@@ -705,11 +724,12 @@ const file_video_v1_engagement_service_proto_rawDesc = "" +
 	"\x14GetEngagementRequest\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x19\n" +
 	"\bvideo_id\x18\x02 \x01(\tR\avideoId\x12'\n" +
-	"\x0finclude_deleted\x18\x03 \x01(\bR\x0eincludeDeleted\"M\n" +
+	"\x0finclude_deleted\x18\x03 \x01(\bR\x0eincludeDeleted\"~\n" +
 	"\x15GetEngagementResponse\x124\n" +
 	"\n" +
 	"engagement\x18\x01 \x01(\v2\x14.video.v1.EngagementR\n" +
-	"engagement\"\x96\x01\n" +
+	"engagement\x12/\n" +
+	"\x05as_of\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04asOf\"\x96\x01\n" +
 	"\x16ListEngagementsRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
@@ -757,20 +777,21 @@ var file_video_v1_engagement_service_proto_depIdxs = []int32{
 	0,  // 3: video.v1.PutEngagementResponse.engagement:type_name -> video.v1.Engagement
 	9,  // 4: video.v1.DeleteEngagementResponse.deleted_at:type_name -> google.protobuf.Timestamp
 	0,  // 5: video.v1.GetEngagementResponse.engagement:type_name -> video.v1.Engagement
-	0,  // 6: video.v1.ListEngagementsResponse.engagements:type_name -> video.v1.Engagement
-	1,  // 7: video.v1.EngagementService.PutEngagement:input_type -> video.v1.PutEngagementRequest
-	3,  // 8: video.v1.EngagementService.DeleteEngagement:input_type -> video.v1.DeleteEngagementRequest
-	5,  // 9: video.v1.EngagementService.GetEngagement:input_type -> video.v1.GetEngagementRequest
-	7,  // 10: video.v1.EngagementService.ListEngagements:input_type -> video.v1.ListEngagementsRequest
-	2,  // 11: video.v1.EngagementService.PutEngagement:output_type -> video.v1.PutEngagementResponse
-	4,  // 12: video.v1.EngagementService.DeleteEngagement:output_type -> video.v1.DeleteEngagementResponse
-	6,  // 13: video.v1.EngagementService.GetEngagement:output_type -> video.v1.GetEngagementResponse
-	8,  // 14: video.v1.EngagementService.ListEngagements:output_type -> video.v1.ListEngagementsResponse
-	11, // [11:15] is the sub-list for method output_type
-	7,  // [7:11] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	9,  // 6: video.v1.GetEngagementResponse.as_of:type_name -> google.protobuf.Timestamp
+	0,  // 7: video.v1.ListEngagementsResponse.engagements:type_name -> video.v1.Engagement
+	1,  // 8: video.v1.EngagementService.PutEngagement:input_type -> video.v1.PutEngagementRequest
+	3,  // 9: video.v1.EngagementService.DeleteEngagement:input_type -> video.v1.DeleteEngagementRequest
+	5,  // 10: video.v1.EngagementService.GetEngagement:input_type -> video.v1.GetEngagementRequest
+	7,  // 11: video.v1.EngagementService.ListEngagements:input_type -> video.v1.ListEngagementsRequest
+	2,  // 12: video.v1.EngagementService.PutEngagement:output_type -> video.v1.PutEngagementResponse
+	4,  // 13: video.v1.EngagementService.DeleteEngagement:output_type -> video.v1.DeleteEngagementResponse
+	6,  // 14: video.v1.EngagementService.GetEngagement:output_type -> video.v1.GetEngagementResponse
+	8,  // 15: video.v1.EngagementService.ListEngagements:output_type -> video.v1.ListEngagementsResponse
+	12, // [12:16] is the sub-list for method output_type
+	8,  // [8:12] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_video_v1_engagement_service_proto_init() }

@@ -49,7 +49,11 @@ type Video struct {
 	DeletedAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=deleted_at,json=deletedAt,proto3" json:"deleted_at,omitempty"`
 	// The owner's incarnation: raised when the owner's database is restored to an
 	// earlier point in time. Freshness compares (epoch, version).
-	Epoch         int64 `protobuf:"varint,11,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Epoch int64 `protobuf:"varint,11,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The event that made this version, a UUID: a copy that has another one for it
+	// has a history that the owner has lost. Empty where the owner does not know, and
+	// in the answers to writes.
+	LastEventId   string `protobuf:"bytes,12,opt,name=last_event_id,json=lastEventId,proto3" json:"last_event_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -159,6 +163,13 @@ func (x *Video) GetEpoch() int64 {
 		return x.Epoch
 	}
 	return 0
+}
+
+func (x *Video) GetLastEventId() string {
+	if x != nil {
+		return x.LastEventId
+	}
+	return ""
 }
 
 type CreateVideoRequest struct {
@@ -348,8 +359,11 @@ func (x *GetVideoRequest) GetIncludeDeleted() bool {
 }
 
 type GetVideoResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Video         *Video                 `protobuf:"bytes,1,opt,name=video,proto3" json:"video,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Video *Video                 `protobuf:"bytes,1,opt,name=video,proto3" json:"video,omitempty"`
+	// Everything that had committed by then is in the answer. On a standby that is
+	// how far it has come, which may be long ago; unset where it does not know.
+	AsOf          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -387,6 +401,13 @@ func (*GetVideoResponse) Descriptor() ([]byte, []int) {
 func (x *GetVideoResponse) GetVideo() *Video {
 	if x != nil {
 		return x.Video
+	}
+	return nil
+}
+
+func (x *GetVideoResponse) GetAsOf() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AsOf
 	}
 	return nil
 }
@@ -768,7 +789,7 @@ var File_video_v1_video_service_proto protoreflect.FileDescriptor
 
 const file_video_v1_video_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1cvideo/v1/video_service.proto\x12\bvideo.v1\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc6\x03\n" +
+	"\x1cvideo/v1/video_service.proto\x12\bvideo.v1\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xea\x03\n" +
 	"\x05Video\x12\x19\n" +
 	"\bvideo_id\x18\x01 \x01(\tR\avideoId\x12\x1f\n" +
 	"\vuploader_id\x18\x02 \x01(\tR\n" +
@@ -785,7 +806,8 @@ const file_video_v1_video_service_proto_rawDesc = "" +
 	"\n" +
 	"deleted_at\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\tdeletedAt\x12\x14\n" +
-	"\x05epoch\x18\v \x01(\x03R\x05epoch\"\xd7\x01\n" +
+	"\x05epoch\x18\v \x01(\x03R\x05epoch\x12\"\n" +
+	"\rlast_event_id\x18\f \x01(\tR\vlastEventId\"\xd7\x01\n" +
 	"\x12CreateVideoRequest\x12\x1f\n" +
 	"\vuploader_id\x18\x01 \x01(\tR\n" +
 	"uploaderId\x12\x14\n" +
@@ -798,9 +820,10 @@ const file_video_v1_video_service_proto_rawDesc = "" +
 	"\x11consistency_token\x18\x02 \x01(\tR\x10consistencyToken\"U\n" +
 	"\x0fGetVideoRequest\x12\x19\n" +
 	"\bvideo_id\x18\x01 \x01(\tR\avideoId\x12'\n" +
-	"\x0finclude_deleted\x18\x02 \x01(\bR\x0eincludeDeleted\"9\n" +
+	"\x0finclude_deleted\x18\x02 \x01(\bR\x0eincludeDeleted\"j\n" +
 	"\x10GetVideoResponse\x12%\n" +
-	"\x05video\x18\x01 \x01(\v2\x0f.video.v1.VideoR\x05video\"\xa3\x01\n" +
+	"\x05video\x18\x01 \x01(\v2\x0f.video.v1.VideoR\x05video\x12/\n" +
+	"\x05as_of\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04asOf\"\xa3\x01\n" +
 	"\x12UpdateVideoRequest\x12%\n" +
 	"\x05video\x18\x01 \x01(\v2\x0f.video.v1.VideoR\x05video\x12;\n" +
 	"\vupdate_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\n" +
@@ -873,26 +896,27 @@ var file_video_v1_video_service_proto_depIdxs = []int32{
 	11, // 4: video.v1.CreateVideoRequest.published_at:type_name -> google.protobuf.Timestamp
 	0,  // 5: video.v1.CreateVideoResponse.video:type_name -> video.v1.Video
 	0,  // 6: video.v1.GetVideoResponse.video:type_name -> video.v1.Video
-	0,  // 7: video.v1.UpdateVideoRequest.video:type_name -> video.v1.Video
-	12, // 8: video.v1.UpdateVideoRequest.update_mask:type_name -> google.protobuf.FieldMask
-	0,  // 9: video.v1.UpdateVideoResponse.video:type_name -> video.v1.Video
-	11, // 10: video.v1.DeleteVideoResponse.deleted_at:type_name -> google.protobuf.Timestamp
-	0,  // 11: video.v1.ListVideosResponse.videos:type_name -> video.v1.Video
-	1,  // 12: video.v1.VideoService.CreateVideo:input_type -> video.v1.CreateVideoRequest
-	3,  // 13: video.v1.VideoService.GetVideo:input_type -> video.v1.GetVideoRequest
-	5,  // 14: video.v1.VideoService.UpdateVideo:input_type -> video.v1.UpdateVideoRequest
-	7,  // 15: video.v1.VideoService.DeleteVideo:input_type -> video.v1.DeleteVideoRequest
-	9,  // 16: video.v1.VideoService.ListVideos:input_type -> video.v1.ListVideosRequest
-	2,  // 17: video.v1.VideoService.CreateVideo:output_type -> video.v1.CreateVideoResponse
-	4,  // 18: video.v1.VideoService.GetVideo:output_type -> video.v1.GetVideoResponse
-	6,  // 19: video.v1.VideoService.UpdateVideo:output_type -> video.v1.UpdateVideoResponse
-	8,  // 20: video.v1.VideoService.DeleteVideo:output_type -> video.v1.DeleteVideoResponse
-	10, // 21: video.v1.VideoService.ListVideos:output_type -> video.v1.ListVideosResponse
-	17, // [17:22] is the sub-list for method output_type
-	12, // [12:17] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	11, // 7: video.v1.GetVideoResponse.as_of:type_name -> google.protobuf.Timestamp
+	0,  // 8: video.v1.UpdateVideoRequest.video:type_name -> video.v1.Video
+	12, // 9: video.v1.UpdateVideoRequest.update_mask:type_name -> google.protobuf.FieldMask
+	0,  // 10: video.v1.UpdateVideoResponse.video:type_name -> video.v1.Video
+	11, // 11: video.v1.DeleteVideoResponse.deleted_at:type_name -> google.protobuf.Timestamp
+	0,  // 12: video.v1.ListVideosResponse.videos:type_name -> video.v1.Video
+	1,  // 13: video.v1.VideoService.CreateVideo:input_type -> video.v1.CreateVideoRequest
+	3,  // 14: video.v1.VideoService.GetVideo:input_type -> video.v1.GetVideoRequest
+	5,  // 15: video.v1.VideoService.UpdateVideo:input_type -> video.v1.UpdateVideoRequest
+	7,  // 16: video.v1.VideoService.DeleteVideo:input_type -> video.v1.DeleteVideoRequest
+	9,  // 17: video.v1.VideoService.ListVideos:input_type -> video.v1.ListVideosRequest
+	2,  // 18: video.v1.VideoService.CreateVideo:output_type -> video.v1.CreateVideoResponse
+	4,  // 19: video.v1.VideoService.GetVideo:output_type -> video.v1.GetVideoResponse
+	6,  // 20: video.v1.VideoService.UpdateVideo:output_type -> video.v1.UpdateVideoResponse
+	8,  // 21: video.v1.VideoService.DeleteVideo:output_type -> video.v1.DeleteVideoResponse
+	10, // 22: video.v1.VideoService.ListVideos:output_type -> video.v1.ListVideosResponse
+	18, // [18:23] is the sub-list for method output_type
+	13, // [13:18] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_video_v1_video_service_proto_init() }

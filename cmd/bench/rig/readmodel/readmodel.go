@@ -58,7 +58,7 @@ func Start(ctx context.Context) (_ *Store, err error) {
 	if s.Owner, err = grpc.NewClient(broker.Nobody, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
 		return nil, err
 	}
-	s.Projector = catalog.NewProjector(s.Pool, s.Owner, catalog.NewWaiters(s.Pool, "", slog.New(slog.DiscardHandler)))
+	s.Projector = catalog.NewProjector(s.Pool, s.Owner, catalog.NewWaiters(s.Pool, "", slog.New(slog.DiscardHandler)), slog.New(slog.DiscardHandler))
 	return s, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 )
 
@@ -120,9 +121,10 @@ func scanClaim(rows pgx.Rows, report ...any) ([]Event, error) {
 	var events []Event
 	for rows.Next() {
 		var e Event
+		var previous uuid.NullUUID
 		to := []any{
 			&e.ID, &e.AggregateType, &e.AggregateID, &e.Type, &e.Version, &e.SchemaVersion,
-			&e.Payload, &e.OccurredAt, &e.TenantID, &e.Epoch, &e.TraceParent, &e.Attempts,
+			&e.Payload, &e.OccurredAt, &e.TenantID, &e.Epoch, &e.TraceParent, &e.Attempts, &previous,
 		}
 		nothing := rows.RawValues()[len(report)] == nil
 		if nothing {
@@ -132,7 +134,7 @@ func scanClaim(rows pgx.Rows, report ...any) ([]Event, error) {
 			return nil, err
 		}
 		if !nothing {
-			e.OccurredAt = e.OccurredAt.UTC()
+			e.OccurredAt, e.PreviousEventID = e.OccurredAt.UTC(), previous.UUID
 			events = append(events, e)
 		}
 	}

@@ -30,7 +30,7 @@ const environment = `  LISTEN_DATABASE_URL    the same database past a transacti
 var deadLetters = operator.DeadLetters{
 	Subscriptions: []string{catalog.Subscription, catalog.EngagementSubscription}, OwnerVariable: "VIDEO_SERVICE_ADDR",
 	Handler: func(db *pgxpool.Pool, owner *grpc.ClientConn) inbox.Handler {
-		return catalog.NewProjector(db, owner, catalog.NewWaiters(db, "", slog.Default())).Handler()
+		return catalog.NewProjector(db, owner, catalog.NewWaiters(db, "", slog.Default()), slog.Default()).Handler()
 	},
 }
 

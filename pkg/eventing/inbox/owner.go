@@ -1,0 +1,76 @@
+package inbox
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"example.com/lockstep/pkg/eventing"
+)
+
+// lossTime is by how much an owner's answer must be younger than an event for the
+// owner to have lost what the answer lacks. It covers clocks that differ, and a
+// former primary that still answers while its successor takes over.
+const lossTime = 30 * time.Second
+
+// What an owner's answer can say of an event that it lacks.
+var (
+	// ErrLost means that the owner has no such event any more. The event is to be
+	// acknowledged, and counted.
+	ErrLost = errors.New("the owner has lost this event")
+	// ErrBehind means that the owner does not have the event yet, as far as its
+	// answer tells: the answer may come from a replica. It is worth another try.
+	ErrBehind = errors.New("the owner is behind its own event")
+)
+
+// Adopt is the rule for an owner's state: what becomes of c, which the owner had
+// at asOf, where the model stands at p. The owner is the authority on its own
+// history. Applied and Diverged mean that p gives way to c, Diverged that p is of
+// a history that the owner does not have. Stale means that it stays.
+//
+//	the owner's version is    p gives way
+//	higher                    always; diverged where p is the tombstone of what is
+//	                          final in its epoch, and the owner has it alive
+//	the same                  where the events differ: diverged where both are known
+//	lower                     where the owner has lost p (hasLost): diverged
+func Adopt(p Position, c Change, asOf time.Time) Outcome {
+	to := positionOf(c.Event)
+	switch {
+	case to.newerThan(p):
+		if holds := rules[c.Kind][p.state()]; holds != nil && !holds(p, to) {
+			return Diverged
+		}
+		return Applied
+	case p.newerThan(to):
+		if hasLost(to, p, asOf) {
+			return Diverged
+		}
+		return Stale
+	case differ(p.EventID, to.EventID):
+		return Diverged
+	case p.EventID != to.EventID:
+		return Applied
+	}
+	return Stale
+}
+
+// Has says whether an owner that stood at owner, at asOf, has e in its history:
+// its error is nil, or one that is ErrLost or ErrBehind. The zero asOf is unknown.
+func Has(owner Position, e eventing.Event, asOf time.Time) error {
+	switch at := positionOf(e); {
+	case at.newerThan(owner) && !hasLost(owner, at, asOf):
+		return fmt.Errorf("%w: it has version %d of %s, its event has %d", ErrBehind, owner.Version, e.Key(), e.Version)
+	case at.newerThan(owner), contradicts(owner, e):
+		return fmt.Errorf("%w: it has version %d of %s by event %s", ErrLost, owner.Version, e.Key(), owner.EventID)
+	}
+	return nil
+}
+
+// hasLost reports whether an owner at the position owner, which is below at, had
+// at once and has lost it. Either the owner has changed the aggregate after at, and
+// has come to a lower version; or its whole database is past at by lossTime.
+// An answer from a replica that lags says neither.
+func hasLost(owner, at Position, asOf time.Time) bool {
+	return owner.Epoch == at.Epoch && isAfter(owner.At, at.At) ||
+		!at.At.IsZero() && asOf.After(at.At.Add(lossTime))
+}

@@ -1,0 +1,167 @@
+package catalog
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/proto"
+
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/inbox"
+	engagementv1 "example.com/lockstep/proto/engagement/events/v1"
+	eventsv1 "example.com/lockstep/proto/video/events/v1"
+	videov1 "example.com/lockstep/proto/video/v1"
+)
+
+// ofAnother is e in another history: that of an owner which came back without its
+// last commits, and went on an hour later.
+func ofAnother(e eventing.Event, previous uuid.UUID) eventing.Event {
+	e.ID, e.PreviousEventID, e.OccurredAt = another(e.AggregateID, e.Version), previous, e.OccurredAt.Add(time.Hour)
+	var video eventsv1.Event
+	var engagement engagementv1.Event
+	if e.AggregateType == aggregateType {
+		_ = proto.Unmarshal(e.Payload, &video)
+		video.EventId = e.ID.String()
+		return withPayload(e, &video)
+	}
+	_ = proto.Unmarshal(e.Payload, &engagement)
+	engagement.EventId = e.ID.String()
+	return withEngagement(e, &engagement)
+}
+
+func another(aggregateID string, version int64) uuid.UUID { return eventID(aggregateID, -version) }
+
+func withPrevious(e eventing.Event) eventing.Event {
+	e.PreviousEventID = eventID(e.AggregateID, e.Version-1)
+	return e
+}
+
+// The owner has lost version 2 and makes versions 2 and 3 again. Whichever of its
+// events arrives first, and whatever of the lost ones was applied before, the row
+// ends as the owner has it, and the divergence is seen.
+func TestAnOwnerThatLostCommits(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	for name, story := range map[string]func(id uuid.UUID) (lost, then []eventing.Event){
+		"the version again": func(id uuid.UUID) (lost, then []eventing.Event) {
+			return []eventing.Event{titled(id, 2, "lost")}, []eventing.Event{patchedEvent(id, 2)}
+		},
+		"the next version first": func(id uuid.UUID) (lost, then []eventing.Event) {
+			return []eventing.Event{titled(id, 2, "lost")},
+				[]eventing.Event{ofAnother(titled(id, 3, "third"), another(id.String(), 2))}
+		},
+		"a lower version": func(id uuid.UUID) (lost, then []eventing.Event) {
+			return []eventing.Event{titled(id, 2, "lost"), titled(id, 3, "lost, too"), titled(id, 4, "lost as well")},
+				[]eventing.Event{patchedEvent(id, 2)}
+		},
+		"a deletion was lost": func(id uuid.UUID) (lost, then []eventing.Event) {
+			return []eventing.Event{deletedEvent(id, 2)}, []eventing.Event{patchedEvent(id, 2)}
+		},
+		"a deletion was lost, and the version after it comes": func(id uuid.UUID) (lost, then []eventing.Event) {
+			return []eventing.Event{deletedEvent(id, 2)},
+				[]eventing.Event{ofAnother(titled(id, 3, "third"), another(id.String(), 2))}
+		},
+		"the owner deletes it instead": func(id uuid.UUID) (lost, then []eventing.Event) {
+			return []eventing.Event{titled(id, 2, "lost")},
+				[]eventing.Event{ofAnother(deletedEvent(id, 2), eventID(id.String(), 1))}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			id := newVideoID()
+			f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
+			lost, then := story(id)
+			for _, e := range lost {
+				f.must(t, inbox.Applied, withPrevious(e))
+			}
+			last := then[len(then)-1]
+			has := ownersVideo(id, last.Version, "as the owner has it")
+			has.LastEventId, has.UpdatedAt = last.ID.String(), pb(last.Version+60)
+			if last.Type == "VideoDeleted" {
+				has.DeletedAt = has.UpdatedAt
+			}
+			f.peer.has(has)
+			f.must(t, inbox.Diverged, then[0])
+			for _, e := range then {
+				if err := f.projector.videos.Repair(t.Context(), e); err != nil {
+					t.Fatal(err)
+				}
+			}
+			f.must(t, inbox.Stale, then...)
+			v := f.row(t, id)
+			if v.Version != last.Version || (v.DeletedAt != nil) != (has.DeletedAt != nil) || v.DeletedAt == nil && v.Title != "as the owner has it" {
+				t.Errorf("row %+v; the owner has %v", v, has)
+			}
+			for _, e := range lost {
+				outcome, err := f.apply(t, withPrevious(e))
+				if err != nil || outcome == inbox.Applied {
+					t.Errorf("version %d of the lost history: %v, %v", e.Version, outcome, err)
+				}
+				if outcome == inbox.Gap || outcome == inbox.Diverged {
+					if err := f.projector.videos.Repair(t.Context(), withPrevious(e)); !errors.Is(err, inbox.ErrLost) {
+						t.Errorf("version %d of the lost history: %v; want it lost", e.Version, err)
+					}
+				}
+			}
+			if after := f.row(t, id); after.Version != v.Version || after.Title != v.Title {
+				t.Errorf("the lost history came back: %+v", after)
+			}
+		})
+	}
+}
+
+// patchedEvent is what the owner made of a version that it had lost.
+func patchedEvent(id uuid.UUID, version int64) eventing.Event {
+	return ofAnother(titled(id, version, "another"), eventID(id.String(), version-1))
+}
+
+func TestAnEngagementOfAnotherHistory(t *testing.T) {
+	t.Parallel()
+	f, l := setUp(t), newLike()
+	f.must(t, inbox.Applied, l.put(1), withPrevious(l.put(2)))
+	for _, e := range []eventing.Event{
+		ofAnother(l.put(2), eventID(l.id(), 1)), ofAnother(l.put(3), another(l.id(), 2)), ofAnother(l.deleted(1), uuid.Nil),
+	} {
+		f.must(t, inbox.Diverged, e)
+	}
+	has := &videov1.Engagement{
+		UserId: l.user.String(), VideoId: l.video.String(), Liked: true, Version: 2, Epoch: 1, CreatedAt: pb(1), UpdatedAt: pb(62),
+		LastEventId: another(l.id(), 2).String(),
+	}
+	f.peer.hasLike(has)
+	e := ofAnother(l.put(2), eventID(l.id(), 1))
+	if err := f.projector.engagements.Repair(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	if row := f.stored(t, l); row.Version != 2 || !row.Liked {
+		t.Errorf("row %+v", row)
+	}
+	f.must(t, inbox.Stale, e)
+	f.must(t, inbox.Applied, ofAnother(l.put(3), another(l.id(), 2)))
+	f.must(t, inbox.Diverged, withPrevious(l.put(3)))
+}
+
+// Rows and events of before ids were kept, and an owner that does not say its own:
+// then only versions count, and nothing goes back.
+func TestWhatKnowsNoEventIDs(t *testing.T) {
+	t.Parallel()
+	f, id := setUp(t), newVideoID()
+	f.must(t, inbox.Applied, createdEvent(id, 1, "first"), titled(id, 2, "second"))
+	if _, err := f.pool.Exec(t.Context(), `UPDATE video_projection SET last_event_id = NULL WHERE video_id = $1`, id); err != nil {
+		t.Fatal(err)
+	}
+	other := patchedEvent(id, 2)
+	f.must(t, inbox.Stale, other)
+	f.must(t, inbox.Applied, ofAnother(titled(id, 3, "third"), another(id.String(), 2)))
+	f.must(t, inbox.Applied, titled(id, 4, "of an owner that names no predecessor"))
+	f.peer.has(ownersVideo(id, 4, "of an owner that names no event"))
+	f.must(t, inbox.Diverged, patchedEvent(id, 4))
+	if err := f.projector.videos.Repair(t.Context(), patchedEvent(id, 4)); err != nil {
+		t.Fatal(err)
+	}
+	f.must(t, inbox.Stale, patchedEvent(id, 4))
+	if v := f.row(t, id); v.Title != "of an owner that names no event" {
+		t.Errorf("row %+v", v)
+	}
+}
