@@ -52,11 +52,13 @@ func newPair(t testing.TB, synchronous bool) *pair {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.db.Close)
+	// As in production. Postgres for tests has it off, and would lose more than the
+	// stream.
+	p.exec(t, p.primary, `ALTER ROLE video_service SET synchronous_commit = on`)
 	if synchronous {
 		// Without this the new primary would take writes that no standby has. It is
 		// part of the data, so each copy of it has it too.
 		p.exec(t, p.primary, `ALTER SYSTEM SET synchronous_standby_names = '*'`)
-		p.exec(t, p.primary, `ALTER ROLE video_service SET synchronous_commit = on`) // localpg's default is off
 		p.exec(t, p.primary, `SELECT pg_reload_conf()`)
 	}
 	p.replicate(t)
