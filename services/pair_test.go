@@ -130,6 +130,12 @@ func (p *pair) cut(t testing.TB) {
 	})
 }
 
+// waiting is how many of the owner's commits wait for the standby.
+func (p *pair) waiting(t testing.TB) int {
+	t.Helper()
+	return p.ask(t, p.primary, `SELECT count(*) FROM pg_stat_activity WHERE usename = 'video_service' AND wait_event = 'SyncRep'`)
+}
+
 // failOver kills the primary, and makes the standby one.
 func (p *pair) failOver(t testing.TB) {
 	t.Helper()

@@ -46,9 +46,7 @@ func TestNothingLeavesWithoutTheStandby(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the relay's claim waits for the standby", func() bool {
-		return p.ask(t, p.primary, `SELECT count(*) FROM pg_stat_activity WHERE usename = 'video_service' AND wait_event = 'SyncRep'`) > 0
-	})
+	eventually(t, "the relay's claim waits for the standby", func() bool { return p.waiting(t) > 0 })
 	eventually(t, "the claim was given up, and its lease is there", func() bool {
 		return p.ask(t, p.primary, `SELECT count(*) FROM video.outbox WHERE locked_at IS NOT NULL`) == 1
 	})
