@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -56,6 +57,17 @@ const (
 		       AS e (event_id, event_type, aggregate_type, aggregate_id, version, message_id, publish_time)`
 )
 
+// An event is its id, aggregate and version together, while the key of a row is the
+// id: a wider one would cost each row a fifth more, and an upgrade could not change
+// it under the version before. So every statement that may meet a row compares.
+// A row i is not that of an event e where these differ.
+const identity = `aggregate_type, {}.aggregate_id, {}.version`
+
+// same compares the identities of two rows that have one id.
+func same(i, e string) string {
+	return "(" + i + "." + strings.ReplaceAll(identity, "{}", i) + ") = (" + e + "." + strings.ReplaceAll(identity, "{}", e) + ")"
+}
+
 func (s store) rows(batch []*delivery) []any {
 	n := len(batch)
 	types, aggTypes, aggIDs, messages := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
@@ -70,16 +82,16 @@ func (s store) rows(batch []*delivery) []any {
 
 // accept writes the inbox rows of batch and returns the events that are not done
 // yet. It locks all of the rows, in the order of their ids: a second consumer
-// with one of these events waits here, and then finds it done. A row that is done
-// and another event's is an error: its producer uses ids twice.
+// with one of these events waits here, and then finds it done. A row of another
+// event is an error, whatever its status: its producer uses ids twice.
 func (s store) accept(ctx context.Context, tx pgx.Tx, batch []*delivery) (map[uuid.UUID]bool, error) {
 	rows, _ := tx.Query(ctx, `
-		INSERT INTO inbox (`+rowColumns+`, status, processed_at)
+		INSERT INTO inbox AS i (`+rowColumns+`, status, processed_at)
 		SELECT $1, e.*, 'done', clock_timestamp() FROM `+rowsOf+` ORDER BY e.event_id
 		ON CONFLICT (consumer, event_id) DO UPDATE
 		   SET status = 'done', processed_at = clock_timestamp(), last_seen_at = clock_timestamp(),
 		       message_id = excluded.message_id, begun = 0, source = 'stream'
-		 WHERE inbox.status <> 'done'
+		 WHERE i.status <> 'done' AND `+same("i", "excluded")+`
 		RETURNING event_id`, s.rows(batch)...)
 	fresh, err := set(rows)
 	if err != nil {
@@ -110,7 +122,8 @@ func (s store) accept(ctx context.Context, tx pgx.Tx, batch []*delivery) (map[uu
 	return fresh, nil
 }
 
-// hold takes back, within tx, what accept wrote of events that cannot go on.
+// hold takes back, within tx, what accept wrote of events that cannot go on. The
+// rows are theirs: accept has compared them.
 func (s store) hold(ctx context.Context, tx pgx.Tx, events []uuid.UUID, why string) error {
 	if len(events) == 0 {
 		return nil
@@ -129,35 +142,37 @@ func (s store) note(ctx context.Context, d *delivery, why string) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	_, err := s.db.Exec(ctx, `
-		UPDATE inbox SET last_error = $3 WHERE consumer = $1 AND event_id = $2 AND status = 'held'`,
-		s.consumer, d.id(), eventing.Reason(why))
+		UPDATE inbox i SET last_error = $9 FROM `+rowsOf+`
+		 WHERE i.consumer = $1 AND i.event_id = e.event_id AND `+same("i", "e")+` AND i.status = 'held'`,
+		append(s.rows([]*delivery{d}), eventing.Reason(why))...)
 	return err
 }
 
 // begin writes down, in a commit of its own, that batch is about to be applied.
 // first are those that were never begun before; before are those that were, and
 // are not done; these stay as they are.
-func (s store) begin(ctx context.Context, batch []*delivery) (first, before map[uuid.UUID]bool, err error) {
+func (s store) begin(ctx context.Context, batch []*delivery) (first, before map[*delivery]bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	rows, _ := s.db.Query(ctx, `
 		INSERT INTO inbox AS i (`+rowColumns+`, status, begun)
 		SELECT DISTINCT ON (e.event_id) $1, e.*, 'held', 1 FROM `+rowsOf+` ORDER BY e.event_id
 		ON CONFLICT (consumer, event_id) DO UPDATE SET begun = 1, last_seen_at = clock_timestamp()
-		 WHERE i.status <> 'done' AND i.begun = 0
-		RETURNING event_id`, s.rows(batch)...)
-	if first, err = set(rows); err != nil {
+		 WHERE i.status <> 'done' AND i.begun = 0 AND `+same("i", "excluded")+`
+		RETURNING event_id, aggregate_type, aggregate_id, version`, s.rows(batch)...)
+	if first, err = owners(rows, batch); err != nil {
 		return nil, nil, fmt.Errorf("begin: %w", err)
 	}
 	if len(first) == len(batch) {
 		return first, nil, nil
 	}
 	rows, _ = s.db.Query(ctx, `
-		SELECT event_id FROM inbox WHERE consumer = $1 AND event_id = ANY ($2) AND status <> 'done'`, s.consumer, ids(batch))
-	if before, err = set(rows); err != nil {
+		SELECT event_id, aggregate_type, aggregate_id, version
+		  FROM inbox WHERE consumer = $1 AND event_id = ANY ($2) AND status <> 'done'`, s.consumer, ids(batch))
+	if before, err = owners(rows, batch); err != nil {
 		return nil, nil, fmt.Errorf("begin: %w", err)
 	}
-	maps.DeleteFunc(before, func(id uuid.UUID, _ bool) bool { return first[id] })
+	maps.DeleteFunc(before, func(d *delivery, _ bool) bool { return first[d] })
 	return first, before, nil
 }
 
@@ -167,12 +182,32 @@ func (s store) beginAgain(ctx context.Context, d *delivery) (n int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	err = s.db.QueryRow(ctx, `
-		UPDATE inbox SET begun = begun + 1, last_seen_at = clock_timestamp()
-		 WHERE consumer = $1 AND event_id = $2 RETURNING begun`, s.consumer, d.id()).Scan(&n)
+		UPDATE inbox i SET begun = begun + 1, last_seen_at = clock_timestamp() FROM `+rowsOf+`
+		 WHERE i.consumer = $1 AND i.event_id = e.event_id AND `+same("i", "e")+`
+		RETURNING begun`, s.rows([]*delivery{d})...).Scan(&n)
 	if errors.Is(err, pgx.ErrNoRows) { // purged meanwhile: it was done
 		return 0, nil
 	}
 	return n, err
+}
+
+// owners are those of batch whose own rows these are.
+func owners(rows pgx.Rows, batch []*delivery) (map[*delivery]bool, error) {
+	byID := make(map[uuid.UUID][]*delivery, len(batch))
+	for _, d := range batch {
+		byID[d.id()] = append(byID[d.id()], d)
+	}
+	own := map[*delivery]bool{}
+	var e eventing.Event
+	_, err := pgx.ForEachRow(rows, []any{&e.ID, &e.AggregateType, &e.AggregateID, &e.Version}, func() error {
+		for _, d := range byID[e.ID] {
+			if d.is(e) {
+				own[d] = true
+			}
+		}
+		return nil
+	})
+	return own, err
 }
 
 func set(rows pgx.Rows) (map[uuid.UUID]bool, error) {
@@ -199,7 +234,8 @@ func (s store) die(ctx context.Context, d *delivery, reason error) error {
 func (s store) unsettled(ctx context.Context, d *delivery, status, why string, attempts int) (total int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	// A row that is done stays so: another consumer was luckier meanwhile.
+	// A row that is done stays so: another consumer was luckier meanwhile. A row of
+	// another event stays as it is, and this one has none.
 	err = s.db.QueryRow(ctx, `
 		INSERT INTO inbox AS i (`+rowColumns+`, status, attempts, last_error)
 		SELECT $1, e.*, $9, $10::int, $11 FROM `+rowsOf+`
@@ -207,7 +243,11 @@ func (s store) unsettled(ctx context.Context, d *delivery, status, why string, a
 		   SET status = CASE WHEN i.status = 'done' THEN i.status ELSE excluded.status END,
 		       attempts = i.attempts + excluded.attempts, begun = 0,
 		       last_error = excluded.last_error, last_seen_at = clock_timestamp()
+		 WHERE `+same("i", "excluded")+`
 		RETURNING attempts`, append(s.rows([]*delivery{d}), status, attempts, eventing.Reason(why))...).Scan(&total)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return attempts, nil
+	}
 	if err != nil {
 		return 0, fmt.Errorf("write inbox: %w", err)
 	}
@@ -247,6 +287,7 @@ func (s store) unbegin(ctx context.Context, batch []*delivery) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	_, err := s.db.Exec(ctx, `
-		UPDATE inbox SET begun = greatest(begun - 1, 0) WHERE consumer = $1 AND event_id = ANY($2)`, s.consumer, ids(batch))
+		UPDATE inbox i SET begun = greatest(begun - 1, 0) FROM `+rowsOf+`
+		 WHERE i.consumer = $1 AND i.event_id = e.event_id AND `+same("i", "e"), s.rows(batch)...)
 	return err
 }

@@ -88,10 +88,10 @@ func (c *Consumer) begin(ctx context.Context, batch []*delivery) error {
 			return err
 		}
 		for _, d := range suspects {
-			if first[d.id()] {
+			if first[d] {
 				d.begun = 1
 			}
-			d.before = before[d.id()]
+			d.before = before[d]
 		}
 		return nil
 	})

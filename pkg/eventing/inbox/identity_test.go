@@ -1,0 +1,95 @@
+package inbox
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"example.com/lockstep/pkg/eventing"
+)
+
+// An event is its id, aggregate and version together. Whatever has become of the
+// first one with an id, a second one neither takes its row nor is taken for it, and
+// ends in the dead letters, which name it.
+func TestAnEventIDThatIsUsedTwiceInEveryStatus(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for _, tc := range []struct {
+		status string
+		// settle brings the first event to the status.
+		settle func(c *Consumer, first eventing.Event)
+	}{
+		{"done", func(c *Consumer, first eventing.Event) { c.finish(t, delivered(first)) }},
+		{"held", func(c *Consumer, first eventing.Event) {
+			if _, err := c.store.attempt(t.Context(), delivered(first), errors.New("not yet"), ours); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"dead", func(c *Consumer, first eventing.Event) {
+			if err := c.store.die(t.Context(), delivered(first), errors.New("hopeless")); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"discarded", func(c *Consumer, first eventing.Event) {
+			if err := c.store.die(t.Context(), delivered(first), errors.New("hopeless")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.db.Exec(t.Context(), `UPDATE inbox SET status = 'discarded' WHERE event_id = $1`, first.ID); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"begun", func(c *Consumer, first eventing.Event) {
+			if _, _, err := c.store.begin(t.Context(), []*delivery{delivered(first)}); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		for where, differ := range map[string]func(e *eventing.Event){
+			"aggregate": func(e *eventing.Event) { e.AggregateID = "z" + e.AggregateID },
+			"type":      func(e *eventing.Event) { e.AggregateType = "film" },
+			"version":   func(e *eventing.Event) { e.Version = 2 },
+		} {
+			t.Run(tc.status+" and another "+where, func(t *testing.T) {
+				c := b.consumer(t)
+				defer c.metrics.unregister()
+				first := event(tc.status+" "+where, 1)
+				second := first
+				differ(&second)
+				b.setOwner(second.AggregateID, second.Version) // for whoever takes it for one that can go on
+				tc.settle(c, first)
+				const row = `SELECT count(*) FROM inbox WHERE event_id = $1 AND aggregate_id = $2 AND version = 1 AND aggregate_type = 'video'
+					AND status || begun || attempts || coalesce(last_error, '') = $3`
+				var was string
+				err := b.db.QueryRow(t.Context(), `SELECT status || begun || attempts || coalesce(last_error, '') FROM inbox WHERE event_id = $1`,
+					first.ID).Scan(&was)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for range 2 { // also when it comes again, which makes it a suspect
+					c.finish(t, c.again(second))
+				}
+				if n := b.count(t, row, first.ID, first.AggregateID, was); n != 1 {
+					t.Errorf("the first one's row is no longer %q", was)
+				}
+				for _, dead := range b.deadLettered(first.ID.String()) {
+					again, err := eventing.ParseMessage(dead.Data, dead.Attributes)
+					if reason := dead.Attributes[AttrDeadLetterReason]; err != nil || again.Key() != second.Key() || again.Version != second.Version ||
+						!strings.Contains(reason, "event_id") {
+						t.Errorf("dead letter %v: %v", dead.Attributes, err)
+					}
+				}
+				if n := len(b.deadLettered(first.ID.String())); n != 2 {
+					t.Errorf("%d dead letters of the second one, want one for each delivery", n)
+				}
+				c.finish(t, delivered(first))
+				if n := b.count(t, version, first.AggregateID); n != 1 {
+					t.Errorf("the first one's effect: version %d", n)
+				}
+				if n := b.count(t, `SELECT count(*) FROM inbox WHERE event_id = $1 AND aggregate_id = $2 AND status = 'done'`,
+					first.ID, first.AggregateID); n != 1 {
+					t.Error("the first one is not done")
+				}
+			})
+		}
+	}
+}
