@@ -67,7 +67,7 @@ func TestAsynchronousFailover(t *testing.T) {
 	past = afterFailover(past, written(t, p.db))
 	var all []history.Record
 	await(t.Context(), func() bool {
-		all = slices.Concat(past, owned(t, p.db), r.seen(), w.applied(t), w.copied(t), reports(t))
+		all = slices.Concat(past, owned(t, p.db), r.seen(), w.delivered(t), w.applied(t), w.copied(t), reports(t))
 		return len(history.Check(all)) == 0
 	})
 	history.Require(t, all)
@@ -215,7 +215,7 @@ func TestSynchronousFailover(t *testing.T) {
 	past := slices.Concat(load.records, written(t, p.db), owned(t, p.db))
 	var all []history.Record
 	await(t.Context(), func() bool {
-		all = slices.Concat(past, r.seen(), w.applied(t), w.copied(t), reports(t))
+		all = slices.Concat(past, r.seen(), w.delivered(t), w.applied(t), w.copied(t), reports(t))
 		return len(history.Check(all)) == 0
 	})
 	history.Require(t, all)

@@ -170,7 +170,7 @@ func (r *readership) judge(t *testing.T, w *world) {
 	past := slices.Concat(r.records, written(t, w.db), marked(t, w.db), owned(t, w.db))
 	var all []history.Record
 	await(t.Context(), func() bool {
-		all = slices.Concat(past, w.applied(t), w.copied(t))
+		all = slices.Concat(past, w.delivered(t), w.applied(t), w.copied(t))
 		return len(history.Check(all)) == 0
 	})
 	history.Require(t, all)

@@ -64,6 +64,16 @@ func (w *world) applied(t testing.TB) []history.Record {
 		SELECT id, epoch, version, coalesce(event, ''), at, '', deleted FROM diary WHERE id NOT LIKE '%:%' ORDER BY page`)
 }
 
+// delivered are the events of videos that catalog's inbox knows, and those that it
+// has settled.
+func (w *world) delivered(t testing.TB) []history.Record {
+	t.Helper()
+	const rows = `SELECT aggregate_id, $1::bigint, version, event_id::text, received_at, '', false FROM catalog.inbox WHERE aggregate_type = 'video'`
+	return append(
+		recorded(t, w.db, history.Record{Kind: history.Deliver, Process: "catalog"}, rows, eventing.Epoch),
+		recorded(t, w.db, history.Record{Kind: history.Effect, Process: "catalog"}, rows+` AND status = 'done'`, eventing.Epoch)...)
+}
+
 // recorded are records like one of them. Their query selects aggregate, epoch,
 // version, event, time, lease or state, and whether there is a tombstone.
 func recorded(t testing.TB, db *pgxpool.Pool, like history.Record, sql string, args ...any) []history.Record {
