@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -28,11 +27,12 @@ type pair struct {
 
 func newPair(t testing.TB, synchronous bool) *pair {
 	t.Helper()
-	primary, err := localpg.Start(t.Context(), localpg.Options{})
+	first, second := freePort(t), freePort(t)
+	primary, err := localpg.Start(t.Context(), localpg.Options{Port: first})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &pair{primary: primary, synchronous: synchronous}
+	p := &pair{primary: primary, ports: [2]int{first, second}, synchronous: synchronous}
 	t.Cleanup(func() { p.close(t) })
 	if err := migrations.Up(t.Context(), primary.URL(), migrations.Video, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
@@ -41,8 +41,6 @@ func newPair(t testing.TB, synchronous bool) *pair {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, second := portOf(t, primary.URL()), portOf(t, "postgres://"+freeAddr(t))
-	p.ports = [2]int{first, second}
 	both := func(url string) string {
 		host := fmt.Sprintf("127.0.0.1:%d", first)
 		return strings.Replace(url, host, fmt.Sprintf("%s,127.0.0.1:%d", host, second), 1) + "&target_session_attrs=read-write"
@@ -65,19 +63,13 @@ func newPair(t testing.TB, synchronous bool) *pair {
 	return p
 }
 
-func portOf(t testing.TB, url string) int {
+func freePort(t testing.TB) int {
 	t.Helper()
-	_, address, _ := strings.Cut(url, "//")
-	address, _, _ = strings.Cut(address[strings.Index(address, "@")+1:], "/")
-	_, port, err := net.SplitHostPort(address)
+	addr, err := net.ResolveTCPAddr("tcp", freeAddr(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := strconv.Atoi(port)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
+	return addr.Port
 }
 
 // world is one whose owner lives on the pair, and whose read model on a database of

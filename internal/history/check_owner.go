@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// OrphanLimit is the promise for the events of a killed relay: their lease runs
+// orphanLimit is the promise for the events of a killed relay: their lease runs
 // out after 20 s, and an idle relay looks for such every 5 s.
-const OrphanLimit = 30 * time.Second
+const orphanLimit = 30 * time.Second
 
 // committed, P1: an event that anybody has seen was committed, and so was a write
 // that a client was told of. A version has one event, and follows the one before
@@ -48,7 +48,7 @@ func committed(l life) (found []Violation) {
 	return found
 }
 
-// delivered, P2: each event reached the broker, within OrphanLimit if its relay
+// delivered, P2: each event reached the broker, within orphanLimit if its relay
 // was killed. What the owner has lost need not.
 func delivered(l life) (found []Violation) {
 	published, lost := l.byEvent(Publish), l.byEvent(Lost)
@@ -59,7 +59,7 @@ func delivered(l life) (found []Violation) {
 		}
 	}
 	for _, o := range l.orphans() {
-		if p, ok := published[o.Event]; ok && p.At.Sub(o.At) > OrphanLimit {
+		if p, ok := published[o.Event]; ok && p.At.Sub(o.At) > orphanLimit {
 			found = append(found, breaks("P2", fmt.Sprintf("an event waited %s behind a kill", p.At.Sub(o.At)), o, p))
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -87,5 +86,5 @@ func decode(from io.Reader) ([]Record, error) {
 		}
 		records = append(records, r)
 	}
-	return records, errors.Join(lines.Err())
+	return records, lines.Err()
 }

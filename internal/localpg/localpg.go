@@ -36,6 +36,9 @@ type Options struct {
 	// Sync makes commits reach the disk, as in production. Without it the
 	// server is several times faster, and an operating system crash ruins it.
 	Sync bool
+	// Port is where the server listens; 0 is a free port. One below those that the
+	// system hands out by itself is there for the next server, too.
+	Port int
 }
 
 // Server is a running Postgres.

@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Standby starts another server, at port, that follows s: a copy of its data, to
+// Standby starts another server, at port or a free one, that follows s: a copy of its data, to
 // which s streams its commits. Sessions can read there, and [Server.Promote] makes
 // it a primary. It returns when the standby answers, connected to s or not yet.
 //
@@ -28,12 +28,13 @@ func (s *Server) Standby(ctx context.Context, port int) (*Server, error) {
 		return nil, fmt.Errorf("start standby: %w", err)
 	}
 	standby := &Server{bin: s.bin, dir: dir, opts: s.opts}
+	standby.opts.Port = port
 	err = s.backup(ctx, standby.dir)
 	if err == nil {
 		err = standby.follow(s.url)
 	}
 	if err == nil {
-		err = standby.launchAt(ctx, port)
+		err = standby.launch(ctx)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("start standby: %w", errors.Join(err, standby.Close()))

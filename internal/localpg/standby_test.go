@@ -3,21 +3,23 @@ package localpg
 import (
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // A standby is a copy that follows, and takes the primary's place when that is
 // killed with a session open. The next standby takes the place of the dead one.
 func TestStandbyTakesOver(t *testing.T) {
 	t.Parallel()
-	primary, err := Start(t.Context(), Options{})
+	at, err := freePort(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	primary, err := Start(t.Context(), Options{Port: at})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer primary.Close()
 	run(t, primary, `CREATE TABLE kept (n int)`)
-	standby, err := primary.Standby(t.Context(), port(t, nil))
+	standby, err := primary.Standby(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +42,7 @@ func TestStandbyTakesOver(t *testing.T) {
 	}
 	run(t, standby, `INSERT INTO kept VALUES (2)`)
 
-	next, err := standby.Standby(t.Context(), port(t, primary))
+	next, err := standby.Standby(t.Context(), at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,23 +52,6 @@ func TestStandbyTakesOver(t *testing.T) {
 	}
 	run(t, standby, `INSERT INTO kept VALUES (3)`)
 	follows(t, next, "3")
-}
-
-// port is that of s, or a free one.
-func port(t *testing.T, s *Server) int {
-	t.Helper()
-	if s == nil {
-		free, err := freePort(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return free
-	}
-	config, err := pgx.ParseConfig(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return int(config.Port)
 }
 
 func run(t *testing.T, s *Server, sql string) {
