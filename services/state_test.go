@@ -53,7 +53,7 @@ func (w *world) inbox(t testing.TB, id, status string) int64 {
 func (w *world) events(t testing.TB, id string) []eventing.Event {
 	t.Helper()
 	rows, err := w.db.Query(t.Context(), `
-		SELECT id, aggregate_type, aggregate_id, event_type, version, schema_version,
+		SELECT id, coalesce(previous_event_id, '00000000-0000-0000-0000-000000000000'), aggregate_type, aggregate_id, event_type, version, schema_version,
 		       payload, occurred_at, tenant_id, epoch, traceparent, -- as the struct has them
 		       coalesce(source_event_id, '00000000-0000-0000-0000-000000000000')
 		  FROM video.outbox WHERE aggregate_id = $1 ORDER BY version`, id)

@@ -49,8 +49,8 @@ flags of all:
 
 Redriving applies an event here, in one transaction with its inbox row, and never
 publishes it. It is safe to repeat. The events of an aggregate go in order: behind one
-that fails, or that was not asked for, the later ones stay. A discarded event leaves
-a hole, which is repaired from the owner when the aggregate's next event shows it.
+that fails, or that was not asked for, the later ones stay. Before an event is
+discarded its aggregate takes its owner's state, which has what the event changed.
 
 Looking at dead letters takes them from the subscription for a moment: a second
 operator does not see them meanwhile.
@@ -244,7 +244,7 @@ func (s *session) named(letters []deadletter.Letter) ([]deadletter.Letter, error
 			missing = append(missing, id)
 		case 1:
 		default:
-			return nil, fmt.Errorf("%d dead letters are called %s: add --subscription", found[id], id)
+			return nil, fmt.Errorf("%d dead letters are called %s: add --subscription, or name the message", found[id], id)
 		}
 	}
 	if len(missing) > 0 {

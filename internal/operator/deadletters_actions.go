@@ -12,6 +12,7 @@ import (
 	"example.com/lockstep/internal/env"
 	"example.com/lockstep/internal/operator/deadletter"
 	"example.com/lockstep/internal/serve"
+	"example.com/lockstep/pkg/eventing/inbox"
 )
 
 // errBehind is a letter that must wait for one before it.
@@ -35,21 +36,12 @@ func (d DeadLetters) redrive(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	r := env.New(s.Getenv)
-	r.Required(d.OwnerVariable)
-	addr := r.HostPort(d.OwnerVariable, "")
-	b, db, done, err := d.box(ctx, s, r, *only)
+	b, handler, done, err := d.boxAndHandler(ctx, s, *only)
 	if err != nil {
 		return err
 	}
 	defer done()
-	owner, err := serve.Dial(addr)
-	if err != nil {
-		return err
-	}
-	defer owner.Close()
-	handler := d.Handler(db, owner)
-	return s.settleAll(ctx, b, choose, behind, func(ctx context.Context, hand *deadletter.Hand, l deadletter.Letter) (string, error) {
+	return s.settleAll(ctx, b, choose, behind, "", func(ctx context.Context, hand *deadletter.Hand, l deadletter.Letter) (string, error) {
 		result, err := hand.Redrive(ctx, s.order, handler, l)
 		return string(result), err
 	})
@@ -61,20 +53,46 @@ func (d DeadLetters) discard(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	b, _, done, err := d.box(ctx, s, env.New(s.Getenv), *only)
+	b, handler, done, err := d.boxAndHandler(ctx, s, *only)
 	if err != nil {
 		return err
 	}
 	defer done()
 	// No order: giving up a later event takes nothing from an earlier one.
 	freely := func([]deadletter.Letter, []outcome, deadletter.Letter) bool { return false }
-	return s.settleAll(ctx, b, choose, freely, func(ctx context.Context, hand *deadletter.Hand, l deadletter.Letter) (string, error) {
-		if err := hand.Discard(ctx, s.order, l); err != nil {
+	return s.settleAll(ctx, b, choose, freely, asksOwner, func(ctx context.Context, hand *deadletter.Hand, l deadletter.Letter) (string, error) {
+		if err := hand.Discard(ctx, s.order, handler, l); err != nil {
 			return "", err
 		}
 		return "discarded", nil
 	})
 }
+
+// boxAndHandler is box with what the consumers do, which may ask the owner. The caller
+// calls done.
+func (d DeadLetters) boxAndHandler(ctx context.Context, s *session, only string,
+) (b *deadletter.Box, handler inbox.Handler, done func(), err error) {
+	r := env.New(s.Getenv)
+	r.Required(d.OwnerVariable)
+	addr := r.HostPort(d.OwnerVariable, "")
+	b, db, closeBox, err := d.box(ctx, s, r, only)
+	if err != nil {
+		return nil, inbox.Handler{}, nil, err
+	}
+	owner, err := serve.Dial(addr)
+	if err != nil {
+		closeBox()
+		return nil, inbox.Handler{}, nil, err
+	}
+	return b, d.Handler(db, owner), func() {
+		_ = owner.Close()
+		closeBox()
+	}, nil
+}
+
+// asksOwner is what an operator must know about a discard.
+const asksOwner = "Each aggregate takes its owner's state first, which has what the event changed, also where no event follows. " +
+	"If its owner cannot be asked, the dead letter stays."
 
 // selection parses a command line that names letters or says --all.
 func (s *session) selection() (func([]deadletter.Letter) ([]deadletter.Letter, error), error) {
@@ -96,9 +114,10 @@ func (s *session) selection() (func([]deadletter.Letter) ([]deadletter.Letter, e
 }
 
 // settleAll does one thing to each letter chosen, in their order, unless after
-// says that it must wait. Without confirmation it says what it would do.
+// says that it must wait. Without confirmation it says what it would do; note is
+// what there is to know about that.
 func (s *session) settleAll(ctx context.Context, b *deadletter.Box, choose func([]deadletter.Letter) ([]deadletter.Letter, error),
-	after func(all []deadletter.Letter, settled []outcome, l deadletter.Letter) bool, do settle,
+	after func(all []deadletter.Letter, settled []outcome, l deadletter.Letter) bool, note string, do settle,
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, workTime)
 	defer cancel()
@@ -115,6 +134,9 @@ func (s *session) settleAll(ctx context.Context, b *deadletter.Box, choose func(
 		err = s.print(nil, func(w io.Writer) {
 			for _, l := range chosen {
 				printLetter(w, l)
+			}
+			if len(chosen) > 0 && note != "" {
+				fmt.Fprintln(w, note)
 			}
 		})
 	}
@@ -133,7 +155,7 @@ func (s *session) settleAll(ctx context.Context, b *deadletter.Box, choose func(
 		}
 		outcomes = append(outcomes, o)
 	}
-	return errors.Join(err, hand.Release(ctx), s.settled(outcomes, going))
+	return errors.Join(err, hand.Release(ctx), s.settled(outcomes, going, note))
 }
 
 // behind reports whether an older dead letter of l's aggregate is still one: it
@@ -144,19 +166,23 @@ func behind(all []deadletter.Letter, settled []outcome, l deadletter.Letter) boo
 			older.Status == "done" || older.Status == "discarded" {
 			return false
 		}
-		return !slices.ContainsFunc(settled, func(o outcome) bool { return o.ID() == older.ID() && o.Error == "" })
+		return !slices.ContainsFunc(settled, func(o outcome) bool { return o.Same(older) && o.Error == "" })
 	})
 }
 
 // settled prints outcomes, and is an error if any is.
-func (s *session) settled(outcomes []outcome, done bool) error {
+func (s *session) settled(outcomes []outcome, done bool, note string) error {
 	failed := 0
 	for _, o := range outcomes {
 		if o.Error != "" {
 			failed++
 		}
 	}
-	err := s.print(map[string]any{"dry_run": !done, "results": outcomes}, func(w io.Writer) {
+	report := map[string]any{"dry_run": !done, "results": outcomes}
+	if note != "" {
+		report["note"] = note
+	}
+	err := s.print(report, func(w io.Writer) {
 		for _, o := range outcomes {
 			switch {
 			case o.Error != "":

@@ -14,6 +14,7 @@ import (
 // results is what the tests read of a redrive or discard in JSON.
 type results struct {
 	DryRun  bool `json:"dry_run"`
+	Note    string
 	Results []struct {
 		EventID uuid.UUID `json:"event_id"`
 		Result  string
@@ -145,9 +146,15 @@ func TestDiscard(t *testing.T) {
 	b.bury(t, "unknown schema", y)
 	var r results
 	b.json(t, 0, "dlq discard --all --reason teapot", &r)
-	if !r.DryRun || len(r.Results) != 1 || count(t, b.catalog, dead) != 2 {
+	if !r.DryRun || len(r.Results) != 1 || count(t, b.catalog, dead) != 2 || r.Note != asksOwner {
 		t.Errorf("dry run: %+v", r)
 	}
+	b.ownerAway.Store(true)
+	b.json(t, 1, "dlq discard --all --reason teapot --yes", &r)
+	if !strings.Contains(r.by()[x.ID], "owner is away") || count(t, b.catalog, dead) != 2 {
+		t.Errorf("without the owner: %+v", r)
+	}
+	b.ownerAway.Store(false)
 	b.json(t, 0, "dlq discard --all --reason teapot --yes --by bob --why nonsense", &r)
 	if diff := cmp.Diff(map[uuid.UUID]string{x.ID: "discarded"}, r.by()); diff != "" || r.DryRun {
 		t.Error(diff)

@@ -53,6 +53,8 @@ type bench struct {
 	project        string
 	// broken makes the handler refuse every event.
 	broken atomic.Bool
+	// ownerAway makes every repair fail.
+	ownerAway atomic.Bool
 }
 
 func newBench(t *testing.T) *bench {
@@ -81,7 +83,12 @@ func (b *bench) handler(*pgxpool.Pool, *grpc.ClientConn) inbox.Handler {
 				ON CONFLICT (video_id) DO UPDATE SET version = excluded.version`, c.Event.AggregateID, c.Event.Version)
 			return inbox.Applied, err
 		}),
-		Repair:    func(context.Context, eventing.Event) error { return errors.New("there are no gaps here") },
+		Repair: func(_ context.Context, e eventing.Event) error {
+			if b.ownerAway.Load() {
+				return errors.New("the owner is away")
+			}
+			return nil // it has nothing that is not here
+		},
 		Committed: func(...string) {},
 	}
 }

@@ -44,8 +44,9 @@ flags of retry and skip, for the audit table:
   --by NAME           who does it ($USER)
   --why TEXT          why
 
-A skipped event leaves a hole in its aggregate's versions. Consumers notice with the
-next event and repair themselves from the owner; until then they lack the change.
+A marker without content takes a skipped event's place. When it arrives, consumers
+repair themselves from the owner, which has what the event changed. Skipping a marker
+that the broker refuses, too, leaves a hole that the aggregate's next event shows.
 
 environment:
   DATABASE_URL        Postgres, as the service's own role

@@ -15,9 +15,24 @@ import (
 // skipTimeout is longer than any wait for a last attempt to land.
 const skipTimeout = 2 * time.Minute
 
-// leftHole is what an operator must know about a skip.
-const leftHole = "Consumers lack this version until the aggregate's next event: " +
-	"then they notice the gap and repair themselves from the owner."
+// What an operator must know about a skip.
+const (
+	leftMarker = "A marker without content takes its place: when it arrives, consumers repair themselves from the owner."
+	leftHole   = "The broker refuses its marker, too, so that nothing takes its place: consumers lack this version " +
+		"until the aggregate's next event shows the gap, and then repair themselves from the owner."
+	isNewest = " It is the newest event of its aggregate: perhaps none follows."
+)
+
+func noteOn(p backlog.Plan) string {
+	note := leftMarker
+	if p.Marker {
+		note = leftHole
+	}
+	if p.Newest {
+		note += isNewest
+	}
+	return note
+}
 
 func retry(ctx context.Context, s *session) error {
 	var f backlog.Filter
@@ -80,11 +95,11 @@ func skip(ctx context.Context, s *session) error {
 		backlog.Plan
 		Skipped bool   `json:"skipped"`
 		Note    string `json:"note"`
-	}{Plan: plan, Note: leftHole}
+	}{Plan: plan, Note: noteOn(plan)}
 	if !s.json {
 		e := plan.Event
 		fmt.Fprintf(s.Out, "%s version %d of %s/%s, parked because: %s\n", e.Type, e.Version, e.AggregateType, e.AggregateID, oneLine(e.Reason))
-		fmt.Fprintf(s.Out, "Events that would follow it: %d. %s\n", plan.Blocked, leftHole)
+		fmt.Fprintf(s.Out, "Events that would follow it: %d. %s\n", plan.Blocked, result.Note)
 	}
 	if s.confirmed() {
 		if plan.Wait > 0 {

@@ -13,17 +13,18 @@ import (
 
 func sample() Event {
 	return Event{
-		ID:            uuid.MustParse("01890a5d-ac96-774b-bcce-b302099a8057"),
-		AggregateType: "video",
-		AggregateID:   "v1",
-		Type:          "VideoCreated",
-		Version:       7,
-		SchemaVersion: 1,
-		Payload:       []byte("payload"),
-		OccurredAt:    time.Date(2026, 11, 21, 12, 0, 0, 123456000, time.UTC),
-		TenantID:      "acme",
-		Epoch:         Epoch,
-		TraceParent:   "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+		ID:              uuid.MustParse("01890a5d-ac96-774b-bcce-b302099a8057"),
+		PreviousEventID: uuid.MustParse("01890a5d-ac96-774b-bcce-b302099a8056"),
+		AggregateType:   "video",
+		AggregateID:     "v1",
+		Type:            "VideoCreated",
+		Version:         7,
+		SchemaVersion:   1,
+		Payload:         []byte("payload"),
+		OccurredAt:      time.Date(2026, 11, 21, 12, 0, 0, 123456000, time.UTC),
+		TenantID:        "acme",
+		Epoch:           Epoch,
+		TraceParent:     "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 	}
 }
 
@@ -53,17 +54,50 @@ func TestParseMessageWithoutEpoch(t *testing.T) {
 	}
 }
 
+// A first event has no predecessor, and neither has one of before they were named.
+func TestMessageWithoutPredecessor(t *testing.T) {
+	t.Parallel()
+	e := sample()
+	e.PreviousEventID = uuid.Nil
+	m := e.Message()
+	if _, named := m.Attributes[AttrPreviousEventID]; named {
+		t.Error("an unknown predecessor is named")
+	}
+	if got, err := ParseMessage(m.Data, m.Attributes); err != nil || got.PreviousEventID != uuid.Nil {
+		t.Errorf("predecessor %s, %v", got.PreviousEventID, err)
+	}
+}
+
+// No two aggregates have one key.
+func TestKeysDoNotLookAlike(t *testing.T) {
+	t.Parallel()
+	e := sample()
+	e.AggregateType, e.AggregateID = "order/item", "7"
+	if err := e.Validate(); err == nil || !strings.HasPrefix(err.Error(), "aggregate_type:") {
+		t.Errorf("a type that ends in what another's id begins with: %v, want an error that names it", err)
+	}
+	m := e.Message()
+	if _, err := ParseMessage(m.Data, m.Attributes); !IsPermanent(err) || !strings.Contains(err.Error(), "aggregate_type:") {
+		t.Errorf("its message: %v, want a permanent error that names it", err)
+	}
+	e.AggregateType, e.AggregateID = "order", "item/7"
+	if err := e.Validate(); err != nil {
+		t.Errorf("an id may have it: %v", err)
+	}
+}
+
 func TestParseMessageNamesTheAttribute(t *testing.T) {
 	t.Parallel()
 	for attr, bad := range map[string]string{
-		AttrEventID:       "not-a-uuid",
-		AttrAggregateType: "",
-		AttrAggregateID:   "",
-		AttrEventType:     "",
-		AttrVersion:       "1.5",
-		AttrSchemaVersion: "-1",
-		AttrOccurredAt:    "yesterday",
-		AttrEpoch:         "0",
+		AttrEventID:         "not-a-uuid",
+		AttrAggregateType:   "",
+		AttrAggregateID:     "",
+		AttrEventType:       "",
+		AttrVersion:         "1.5",
+		AttrSchemaVersion:   "-1",
+		AttrOccurredAt:      "yesterday",
+		AttrEpoch:           "0",
+		AttrPreviousEventID: "not-a-uuid",
 	} {
 		m := sample().Message()
 		m.Attributes[attr] = bad

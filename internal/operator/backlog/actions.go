@@ -45,6 +45,9 @@ func (b *Backlog) RetryOne(ctx context.Context, o audit.Order, id uuid.UUID) err
 	return err
 }
 
+// freed makes relays try a parked event as if it had never been refused.
+const freed = `parked_at = NULL, next_retry_at = NULL, publish_attempts = 0`
+
 func (b *Backlog) free(ctx context.Context, o audit.Order, which string, args ...any) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -52,7 +55,7 @@ func (b *Backlog) free(ctx context.Context, o audit.Order, which string, args ..
 	err := pgx.BeginFunc(ctx, b.db, func(tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, `
 			UPDATE outbox
-			   SET parked_at = NULL, next_retry_at = NULL, publish_attempts = 0
+			   SET `+freed+`
 			 WHERE id IN (SELECT o.id FROM outbox o
 			               WHERE o.published_at IS NULL AND o.parked_at IS NOT NULL`+which+` FOR UPDATE)
 			RETURNING id, aggregate_type, aggregate_id, version`, args...)

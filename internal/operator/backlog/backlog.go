@@ -13,9 +13,9 @@
 //	published  the broker has it
 //
 // Only a parked event needs a person, who has two ways out. Retry lets the
-// relay try it again, once the cause is mended. Skip gives it up: the row moves
-// into the audit table, and consumers, who find its version missing, repair
-// themselves from the owner. Either way what waited behind it leaves in order,
+// relay try it again, once the cause is mended. Skip gives it up: the event moves
+// into the audit table, and a marker in its place has consumers repair themselves
+// from the owner. Either way what waited behind it leaves in order,
 // because the relay goes on from the oldest unpublished row.
 //
 // # Why a skip waits

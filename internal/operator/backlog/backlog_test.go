@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+
+	"example.com/lockstep/pkg/eventing"
 )
 
 func TestStatusAddsUp(t *testing.T) {
@@ -127,11 +129,16 @@ func TestRetryAndSkipLetTheRestLeaveInOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.eventually(t, 0, unpublished)
-		if diff := cmp.Diff(upTo(30, 20), b.sent("bad")); diff != "" {
+		if diff := cmp.Diff(upTo(30), b.sent("bad")); diff != "" {
 			t.Error(diff)
 		}
+		m := b.message(ids[19])
+		e, err := eventing.ParseMessage(m.Data, m.Attributes)
+		if err != nil || e.Type != eventing.Skipped || e.Version != 20 || e.Epoch != eventing.Epoch || len(e.Payload) != 0 {
+			t.Errorf("in its place: %+v, %v; want a marker without content", e, err)
+		}
 		d, err := b.backlog.Show(t.Context(), ids[19])
-		if err != nil || d.Event != nil || len(d.Actions) != 1 {
+		if err != nil || d.Event.State != "published" || d.Event.Type != eventing.Skipped || len(d.Actions) != 1 {
 			t.Fatalf("show after the skip: %+v, %v", d, err)
 		}
 		var row struct{ Payload, AggregateID, LastError string }
@@ -166,7 +173,7 @@ func TestSkipWaitsUntilNoAttemptCanLand(t *testing.T) {
 			b.exec(t, `UPDATE outbox SET parked_at = now() - interval '1 hour', lock_token = NULL, locked_at = NULL WHERE id = $1`, id)
 			b.exec(t, tc.sql, id)
 			plan, err := b.backlog.PlanSkip(t.Context(), id)
-			if err != nil || (plan.Wait > 0) != tc.wait || plan.Blocked != 1 {
+			if err != nil || (plan.Wait > 0) != tc.wait || plan.Blocked != 1 || plan.Newest || plan.Marker {
 				t.Errorf("plan %+v, %v, want a wait: %t", plan, err, tc.wait)
 			}
 			if !tc.wait {
@@ -209,8 +216,27 @@ func TestOnlyParkedEventsCanBeActedUpon(t *testing.T) {
 		}
 	}
 	b.park(t, id, "refused")
+	if plan, err := b.backlog.PlanSkip(t.Context(), id); err != nil || !plan.Newest || plan.Marker {
+		t.Errorf("plan %+v, %v; want it to be the newest", plan, err)
+	}
 	if err := b.backlog.Skip(t.Context(), order, id); err != nil {
 		t.Fatal(err)
+	}
+	for name, act := range actions {
+		if err := act(id); !errors.Is(err, ErrNotParked) {
+			t.Errorf("%s of a marker on its way: %v", name, err)
+		}
+	}
+	// The broker refuses the marker, too.
+	b.park(t, id, "refused")
+	if plan, err := b.backlog.PlanSkip(t.Context(), id); err != nil || !plan.Newest || !plan.Marker {
+		t.Errorf("plan %+v, %v; want it to be a marker", plan, err)
+	}
+	if err := b.backlog.Skip(t.Context(), order, id); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.count(t, `SELECT count(*) FROM operator_actions WHERE action = 'skip' AND event_id = $1`, id); n != 2 {
+		t.Errorf("%d skips in the audit table", n)
 	}
 	for name, act := range actions {
 		if err := act(id); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "skipped") {

@@ -190,6 +190,16 @@ func (b *bench) sent(aggregate string) []string {
 	return versions
 }
 
+// message is the last one of an event that reached the broker.
+func (b *bench) message(id uuid.UUID) (last *pstest.Message) {
+	for _, m := range b.server.Messages() {
+		if m.Attributes[eventing.AttrEventID] == id.String() {
+			last = m
+		}
+	}
+	return last
+}
+
 func upTo(n int, without ...int) []string {
 	var versions []string
 	for v := 1; v <= n; v++ {

@@ -25,6 +25,11 @@ var look = eventing.Backoff{Base: 500 * time.Millisecond, Cap: 2 * time.Second}
 // Plan says what a skip of an event would do.
 type Plan struct {
 	Event Event `json:"event"`
+	// Newest says that no event of its aggregate follows it.
+	Newest bool `json:"newest"`
+	// Marker says that it is what a skip left, and that the broker refuses that, too:
+	// nothing would be left in its place.
+	Marker bool `json:"marker"`
 	// Blocked counts the events that would leave once it is skipped.
 	Blocked int64 `json:"blocked"`
 	// Wait is for how many seconds the skip would wait before.
@@ -40,27 +45,31 @@ func (b *Backlog) PlanSkip(ctx context.Context, id uuid.UUID) (Plan, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	p := Plan{Event: e}
+	p := Plan{Event: e, Marker: e.Type == eventing.Skipped}
 	err = b.db.QueryRow(ctx, `
 		SELECT (SELECT count(*) FROM outbox n
 		         WHERE n.published_at IS NULL AND n.parked_at IS NULL
 		           AND n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id AND n.version > o.version),
+		       NOT EXISTS (SELECT FROM outbox n
+		         WHERE n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id AND n.version > o.version),
 		       greatest(extract(epoch FROM greatest(o.parked_at, o.locked_at) + $2::interval - now()), 0)::float8
-		  FROM outbox o WHERE o.id = $1`, id, landing).Scan(&p.Blocked, &p.Wait)
+		  FROM outbox o WHERE o.id = $1`, id, landing).Scan(&p.Blocked, &p.Newest, &p.Wait)
 	if err != nil {
 		return Plan{}, fmt.Errorf("plan skip: %w", err)
 	}
 	return p, nil
 }
 
-// Skip gives a parked event up: the row leaves the outbox for the audit table,
-// which keeps it whole. It first waits, for as long as ctx allows, until no
-// attempt to publish it can land any more; that is over half a minute after the
-// parking. Where somebody else retried or skipped it meanwhile, the error is
-// ErrNotParked or ErrUnknown.
+// Skip gives a parked event up: the audit table keeps it whole, and a marker takes
+// its place in the outbox, with its id and version, the type eventing.Skipped and no
+// payload. The marker is published like any event, and has consumers repair
+// themselves from the owner, whether or not an event follows. A marker that the
+// broker refuses, too, is parked again; a second Skip removes it. Then the version
+// stays missing, and consumers find out with the aggregate's next event.
 //
-// The event's version stays missing for consumers: they find out with the
-// aggregate's next event, and repair themselves from the owner.
+// Skip first waits, for as long as ctx allows, until no attempt to publish the event
+// can land any more; that is over half a minute after the parking. Where somebody
+// else retried or skipped it meanwhile, the error is ErrNotParked or ErrUnknown.
 func (b *Backlog) Skip(ctx context.Context, o audit.Order, id uuid.UUID) error {
 	for attempt := 1; ; attempt++ {
 		done, err := b.skip(ctx, o, id)
@@ -82,18 +91,27 @@ func (b *Backlog) skip(ctx context.Context, o audit.Order, id uuid.UUID) (bool, 
 	defer cancel()
 	s := audit.Subject{EventID: id}
 	err := pgx.BeginFunc(ctx, b.db, func(tx pgx.Tx) error {
-		var row string
+		var row, name string
 		err := tx.QueryRow(ctx, `
-			DELETE FROM outbox o
+			SELECT aggregate_type, aggregate_id, version, event_type, to_jsonb(o)::text FROM outbox o
 			 WHERE id = $1 AND published_at IS NULL
 			   AND parked_at <= now() - $2::interval
 			   AND (locked_at IS NULL OR locked_at <= now() - $2::interval)
-			RETURNING aggregate_type, aggregate_id, version, to_jsonb(o)::text`, id, landing).
-			Scan(&s.AggregateType, &s.AggregateID, &s.Version, &row)
+			   FOR UPDATE`, id, landing).
+			Scan(&s.AggregateType, &s.AggregateID, &s.Version, &name, &row)
 		if err != nil {
 			return err
 		}
 		s.Record = json.RawMessage(row)
+		if name == eventing.Skipped {
+			_, err = tx.Exec(ctx, `DELETE FROM outbox WHERE id = $1`, id)
+		} else {
+			_, err = tx.Exec(ctx, `
+				UPDATE outbox SET event_type = $2, payload = '', last_error = NULL, `+freed+` WHERE id = $1`, id, eventing.Skipped)
+		}
+		if err != nil {
+			return err
+		}
 		return audit.Write(ctx, tx, "skip", o, s)
 	})
 	if errors.Is(err, pgx.ErrNoRows) {

@@ -26,7 +26,14 @@
 // A row that is done short-circuits, so redriving is safe against another
 // operator, the consumer, and itself. Events of one aggregate go in version
 // order, and when one fails those behind it are left alone. Discard gives a dead
-// letter up; the audit entry keeps the message.
+// letter up, once its aggregate has its owner's state; the audit entry keeps the
+// message.
+//
+// # An id that was used twice
+//
+// A letter is its event's id, aggregate and version together, as a row of the inbox
+// is. Of two events with one id only the first has a row. The other one's letter is
+// its message, which cannot be redriven.
 package deadletter
 
 import (
@@ -106,8 +113,13 @@ func (l Letter) ID() string {
 	return l.EventID.String()
 }
 
-// place tells l from all other letters.
-func (l Letter) place() string { return l.Subscription + "/" + l.ID() }
+// place tells l from all other letters. A producer may have used an id twice.
+func (l Letter) place() string {
+	return fmt.Sprint(l.Subscription, "/", l.ID(), "/", l.AggregateType, "/", l.AggregateID, "/", l.Version)
+}
+
+// Same reports whether other is the same dead letter.
+func (l Letter) Same(other Letter) bool { return l.place() == other.place() }
 
 func (l Letter) subject() audit.Subject {
 	return audit.Subject{

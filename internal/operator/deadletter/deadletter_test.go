@@ -169,7 +169,7 @@ func TestRedrivesAtOnceHaveOneEffect(t *testing.T) {
 	for i := range results {
 		running.Go(func() {
 			var err error
-			if results[i], err = h.box.apply(t.Context(), order, b.handler(), h.first(l), l); err != nil {
+			if results[i], err = h.box.apply(t.Context(), order, b.handler(), h.first(l), l, false); err != nil {
 				t.Error(err)
 			}
 		})
@@ -194,7 +194,7 @@ func TestWhatIsNoEventCanOnlyBeDiscarded(t *testing.T) {
 	if _, err := h.Redrive(t.Context(), order, b.handler(), h.Letters[0]); err == nil || !strings.Contains(err.Error(), "event_id") {
 		t.Errorf("redrive: %v", err)
 	}
-	if err := h.Discard(t.Context(), order, h.Letters[0]); err != nil {
+	if err := h.Discard(t.Context(), order, b.handler(), h.Letters[0]); err != nil {
 		t.Fatal(err)
 	}
 	kept := `SELECT count(*) FROM operator_actions
@@ -219,12 +219,13 @@ func TestDiscardedIsSettledButNoDuplicate(t *testing.T) {
 		VALUES ($1, gen_random_uuid(), 'VideoUpdated', 'video', 'expired', 3, 'm', now(), 'dead')`, subscription); err != nil {
 		t.Fatal(err)
 	}
+	b.set(func() { b.owner = map[string]int64{"a": 0, "expired": 0} })
 	h := b.collect(t)
 	if _, err := h.Redrive(t.Context(), order, b.handler(), h.Letters[1]); !errors.Is(err, ErrNoMessage) {
 		t.Errorf("redrive without a message: %v", err)
 	}
 	for _, l := range h.Letters {
-		if err := h.Discard(t.Context(), order, l); err != nil {
+		if err := h.Discard(t.Context(), order, b.handler(), l); err != nil {
 			t.Error(err)
 		}
 	}
@@ -238,7 +239,7 @@ func TestDiscardedIsSettledButNoDuplicate(t *testing.T) {
 	}
 	// Delivered once more, it is tried like any other.
 	b.send(t, subscription+".dlq", e.Message())
-	if diff := cmp.Diff([]Result{Applied}, b.redriveAll(t, b.collect(t))); diff != "" || b.effects(t, "a") != "1" {
+	if diff := cmp.Diff([]Result{Applied}, b.redriveAll(t, b.collect(t))); diff != "" || b.effects(t, "a") != "r1" {
 		t.Errorf("effects %q; %s", b.effects(t, "a"), diff)
 	}
 }
@@ -247,11 +248,12 @@ func TestDiscardLeavesWhatIsDone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.bury(t, event("a", 1))
+	b.set(func() { b.owner["a"] = 1 })
 	h := b.collect(t)
-	if _, err := h.box.apply(t.Context(), order, b.handler(), h.first(h.Letters[0]), h.Letters[0]); err != nil {
+	if _, err := h.box.apply(t.Context(), order, b.handler(), h.first(h.Letters[0]), h.Letters[0], false); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Discard(t.Context(), order, h.Letters[0]); err != nil || b.count(t, withStatus, "done") != 1 {
+	if err := h.Discard(t.Context(), order, b.handler(), h.Letters[0]); err != nil || b.count(t, withStatus, "done") != 1 {
 		t.Errorf("discard of what was redriven meanwhile: %v", err)
 	}
 }

@@ -164,8 +164,12 @@ func (h *Hand) match(ctx context.Context) error {
 	}
 	known := map[string]bool{}
 	for _, l := range rows {
+		messages := h.messages[l.place()]
+		if l.Status != "dead" && len(messages) == 0 {
+			continue // of another event, which has the id of a message in hand
+		}
 		known[l.place()] = true
-		if messages := h.messages[l.place()]; len(messages) > 0 {
+		if len(messages) > 0 {
 			l.MessageID, l.Messages = messages[0].id, len(messages)
 		}
 		h.Letters = append(h.Letters, l)

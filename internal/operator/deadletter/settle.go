@@ -35,19 +35,26 @@ const (
 	// Done means that it was applied before; nothing was done but to
 	// acknowledge its message.
 	Done Result = "done"
+	// Lost means that its owner has no such event any more. The read model has what
+	// the owner has.
+	Lost Result = "lost"
 )
 
 var (
 	// ErrNoMessage is a letter whose message has expired, or is in somebody
 	// else's hand.
 	ErrNoMessage = errors.New("its message is not in the subscription: it has expired, or another operator has it in hand")
-	// errGap rolls the transaction back.
-	errGap = errors.New("events before it are missing")
+	// ErrIDTaken is a letter whose event's id is that of another event, too. It has
+	// no row of its own, so it can only be discarded.
+	ErrIDTaken = errors.New("event_id: another event has it, too")
+	// errNeedsOwner rolls the transaction back.
+	errNeedsOwner = errors.New("the read model needs its owner's state")
 )
 
 // Redrive applies l's event through the inbox, in one transaction with its audit
-// entry, and acknowledges its messages. Where events before it are missing, the
-// aggregate is repaired first. After an error nothing has changed, and l stays a
+// entry, and acknowledges its messages. Where events before it are missing, or the
+// read model has another history, the aggregate takes its owner's state first. After
+// an error nothing has changed, and l stays a
 // dead letter; but when the error comes with a result, that is committed, and
 // only a message could not be acknowledged.
 func (h *Hand) Redrive(ctx context.Context, o audit.Order, handler inbox.Handler, l Letter) (Result, error) {
@@ -58,12 +65,14 @@ func (h *Hand) Redrive(ctx context.Context, o audit.Order, handler inbox.Handler
 	case m.invalid != nil:
 		return "", fmt.Errorf("it is no event: %w", m.invalid)
 	}
-	result, err := h.box.apply(ctx, o, handler, m, l)
-	if errors.Is(err, errGap) {
-		if err = repair(ctx, handler, m.event); err == nil {
-			result, err = h.box.apply(ctx, o, handler, m, l)
+	result, err := h.box.apply(ctx, o, handler, m, l, false)
+	if errors.Is(err, errNeedsOwner) {
+		err = repair(ctx, handler, m.event)
+		lost := errors.Is(err, inbox.ErrLost)
+		if err == nil || lost {
+			result, err = h.box.apply(ctx, o, handler, m, l, lost)
 		}
-		if err == nil && result != Done {
+		if err == nil && result != Done && !lost {
 			result = Repaired
 		}
 	}
@@ -80,14 +89,16 @@ func repair(ctx context.Context, handler inbox.Handler, e eventing.Event) error 
 	ctx, cancel := context.WithTimeout(ctx, repairTimeout)
 	defer cancel()
 	if err := handler.Repair(ctx, e); err != nil {
-		return fmt.Errorf("%w, and cannot be repaired: %w", errGap, err)
+		return fmt.Errorf("%w: %w", errNeedsOwner, err)
 	}
 	return nil
 }
 
 // apply is the consumer's transaction for one event. A second one with the same
-// event waits on the inbox row, and then finds it done.
-func (b *Box) apply(ctx context.Context, o audit.Order, handler inbox.Handler, m *message, l Letter) (result Result, err error) {
+// event waits on the inbox row, and then finds it done. One that is lost has no effect.
+func (b *Box) apply(
+	ctx context.Context, o audit.Order, handler inbox.Handler, m *message, l Letter, lost bool,
+) (result Result, err error) {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
 	err = pgx.BeginFunc(ctx, b.db, func(tx pgx.Tx) error {
@@ -96,24 +107,31 @@ func (b *Box) apply(ctx context.Context, o audit.Order, handler inbox.Handler, m
 			result = Done
 			return err
 		}
-		outcome, err := handler.One(ctx, tx, m.event)
-		switch {
-		case err != nil:
-			return err
-		case outcome == inbox.Gap:
-			return errGap
-		case outcome == inbox.Stale:
-			result = Stale
-		default:
-			result = Applied
+		if result = Lost; !lost {
+			if result, err = effect(ctx, tx, handler, m.event); err != nil {
+				return err
+			}
 		}
 		return audit.Write(ctx, tx, "redrive", o, l.subject())
 	})
 	return result, err
 }
 
+func effect(ctx context.Context, tx pgx.Tx, handler inbox.Handler, e eventing.Event) (Result, error) {
+	switch outcome, err := handler.One(ctx, tx, e); {
+	case err != nil:
+		return "", err
+	case outcome == inbox.Gap, outcome == inbox.Diverged:
+		return "", errNeedsOwner
+	case outcome == inbox.Stale:
+		return Stale, nil
+	}
+	return Applied, nil
+}
+
 // mark sets the status of l's inbox row, which is made where there is none. It
-// reports false, and leaves the row alone, if that is done.
+// reports false, and leaves the row alone, if that is done. Its error is ErrIDTaken
+// where the row is another event's.
 func (b *Box) mark(ctx context.Context, tx pgx.Tx, status string, m *message, l Letter) (bool, error) {
 	messageID, published := "", l.Since
 	if m != nil {
@@ -125,30 +143,48 @@ func (b *Box) mark(ctx context.Context, tx pgx.Tx, status string, m *message, l 
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, clock_timestamp(), 'redrive')
 		ON CONFLICT (consumer, event_id) DO UPDATE
 		   SET status = excluded.status, processed_at = excluded.processed_at, source = excluded.source, begun = 0
-		 WHERE inbox.status <> 'done'`,
+		 WHERE inbox.status <> 'done'
+		   AND (inbox.aggregate_type, inbox.aggregate_id, inbox.version) = (excluded.aggregate_type, excluded.aggregate_id, excluded.version)`,
 		l.Subscription, l.EventID, l.Type, l.AggregateType, l.AggregateID, l.Version, messageID, published, status)
 	if err != nil {
 		return false, fmt.Errorf("write inbox: %w", err)
 	}
-	return tag.RowsAffected() == 1, nil
+	if tag.RowsAffected() == 1 {
+		return true, nil
+	}
+	var own bool
+	err = tx.QueryRow(ctx, `
+		SELECT (aggregate_type, aggregate_id, version) = ($3, $4, $5) FROM inbox WHERE consumer = $1 AND event_id = $2`,
+		l.Subscription, l.EventID, l.AggregateType, l.AggregateID, l.Version).Scan(&own)
+	if err == nil && !own {
+		err = ErrIDTaken
+	}
+	if err != nil {
+		return false, fmt.Errorf("write inbox: %w", err)
+	}
+	return false, nil
 }
 
 // Discard gives l up: its row asks for nobody's attention any more, the audit
-// entry keeps its message, and its messages are acknowledged. The read model
-// lacks the event until its aggregate's next one shows the gap. An event that
-// is done stays so.
-func (h *Hand) Discard(ctx context.Context, o audit.Order, l Letter) error {
+// entry keeps its message, and its messages are acknowledged. Its aggregate takes
+// the owner's state before, which has what the event changed: after it there may
+// come none to show a gap. Where the owner cannot be asked, nothing is done. An event
+// that is done stays so.
+func (h *Hand) Discard(ctx context.Context, o audit.Order, handler inbox.Handler, l Letter) error {
 	m := h.first(l)
 	s := l.subject()
 	var err error
 	if s.Record, err = record(m); err != nil {
 		return fmt.Errorf("discard: %w", err)
 	}
+	if err := h.catchUp(ctx, handler, l); err != nil {
+		return fmt.Errorf("discard: %w", err)
+	}
 	writing, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	err = pgx.BeginFunc(writing, h.box.db, func(tx pgx.Tx) error {
 		if l.EventID != uuid.Nil {
-			if _, err := h.box.mark(writing, tx, "discarded", m, l); err != nil {
+			if _, err := h.box.mark(writing, tx, "discarded", m, l); err != nil && !errors.Is(err, ErrIDTaken) {
 				return err
 			}
 		}
@@ -158,4 +194,23 @@ func (h *Hand) Discard(ctx context.Context, o audit.Order, l Letter) error {
 		return fmt.Errorf("discard: %w", err)
 	}
 	return h.acknowledge(ctx, l)
+}
+
+// catchUp brings l's aggregate to its owner's state, if l is an event, and if its
+// owner has it: what nobody knows has no state.
+func (h *Hand) catchUp(ctx context.Context, handler inbox.Handler, l Letter) error {
+	if l.EventID == uuid.Nil {
+		return nil
+	}
+	// Without a message there is no epoch, and any state will do.
+	e := eventing.Event{ID: l.EventID, AggregateType: l.AggregateType, AggregateID: l.AggregateID, Version: l.Version}
+	if m := h.first(l); m != nil {
+		e = m.event
+	}
+	err := repair(ctx, handler, e)
+	if err != nil && !errors.Is(err, inbox.ErrLost) && !eventing.IsPermanent(err) {
+		return err
+	}
+	handler.Committed(e.Key())
+	return nil
 }

@@ -1,0 +1,117 @@
+package deadletter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/inbox"
+)
+
+// No event may follow the one that is given up: its aggregate takes the owner's
+// state at once. While the owner cannot be asked, the letter stays.
+func TestDiscardTakesTheOwnersState(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	e := event("a", 1)
+	b.bury(t, e)
+	h := b.collect(t)
+	err := h.Discard(t.Context(), order, b.handler(), h.Letters[0])
+	if err == nil || !strings.Contains(err.Error(), "owner is away") || b.count(t, withStatus, "dead") != 1 || b.count(t, withAction, "discard") != 0 {
+		t.Errorf("discard without the owner: %v; want the letter to stay", err)
+	}
+	b.set(func() { b.owner["a"] = 1 })
+	if err := h.Discard(t.Context(), order, b.handler(), h.Letters[0]); err != nil {
+		t.Fatal(err)
+	}
+	if b.effects(t, "a") != "r" || b.count(t, withStatus, "discarded") != 1 {
+		t.Errorf("effects %q; want the owner's state", b.effects(t, "a"))
+	}
+}
+
+// What the owner does not know, or has lost, has no state: it is discarded all the same.
+func TestDiscardOfWhatTheOwnerDoesNotHave(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.bury(t, event("unknown", 1), event("lost", 1))
+	h := b.collect(t)
+	for i, says := range []error{eventing.Permanent(errors.New("nobody knows it")), fmt.Errorf("a: %w", inbox.ErrLost)} {
+		if err := h.Discard(t.Context(), order, b.repairing(says), h.Letters[i]); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := b.count(t, withStatus, "discarded"); n != 2 {
+		t.Errorf("%d are discarded", n)
+	}
+}
+
+// repairing is the handler with an owner that says err.
+func (b *bench) repairing(err error) inbox.Handler {
+	h := b.handler()
+	h.Repair = func(context.Context, eventing.Event) error { return err }
+	return h
+}
+
+// A redriven event that its owner has lost is done, and changes nothing.
+func TestRedriveOfWhatTheOwnerHasLost(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.bury(t, event("a", 5))
+	h := b.collect(t)
+	if r, err := h.Redrive(t.Context(), order, b.repairing(inbox.ErrLost), h.Letters[0]); r != Lost || err != nil {
+		t.Errorf("%v, %v", r, err)
+	}
+	if b.effects(t, "a") != "" || b.count(t, withStatus, "done") != 1 || b.count(t, withAction, "redrive") != 1 {
+		t.Errorf("effects %q", b.effects(t, "a"))
+	}
+}
+
+// Of two events with one id each is its own letter. The second one has no row, takes
+// nobody's, and can be discarded.
+func TestLettersOfOneID(t *testing.T) {
+	t.Parallel()
+	for _, status := range []string{"dead", "done", "held", "discarded"} {
+		t.Run(status, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			first := event("a", 1)
+			second := first
+			second.AggregateID = "z"
+			b.bury(t, first)
+			if status != "dead" {
+				if _, err := b.db.Exec(t.Context(), `UPDATE inbox SET status = $1`, status); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.set(func() { b.owner = map[string]int64{"a": 1, "z": 1} })
+			b.send(t, subscription+".dlq", second.Message())
+			h := b.collect(t)
+			var got []string
+			for _, l := range h.Letters {
+				got = append(got, fmt.Sprint(l.AggregateID, " ", l.Status, " ", l.Messages))
+			}
+			if diff := cmp.Diff([]string{"a " + status + " 1", "z none 1"}, got); diff != "" {
+				t.Fatalf("letters (-want +got):\n%s", diff)
+			}
+			mine := `SELECT count(*) FROM inbox WHERE event_id = $1 AND aggregate_id = 'a' AND status = $2`
+			if r, err := h.Redrive(t.Context(), order, b.handler(), h.Letters[1]); !errors.Is(err, ErrIDTaken) {
+				t.Errorf("redrive of the second one: %v, %v", r, err)
+			}
+			if err := h.Discard(t.Context(), order, b.handler(), h.Letters[1]); err != nil {
+				t.Error(err)
+			}
+			if b.count(t, mine, first.ID, status) != 1 || b.effects(t, "z") != "r" {
+				t.Errorf("the first one's row is no longer %s, or the second one's aggregate is %q", status, b.effects(t, "z"))
+			}
+			want := map[string]Result{"dead": Applied, "done": Done, "held": Applied, "discarded": Applied}[status]
+			if r, err := h.Redrive(t.Context(), order, b.handler(), h.Letters[0]); r != want || err != nil {
+				t.Errorf("redrive of the first one: %v, %v", r, err)
+			}
+		})
+	}
+}

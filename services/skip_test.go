@@ -1,0 +1,46 @@
+package services_test
+
+import (
+	"net/http"
+	"testing"
+
+	"example.com/lockstep/internal/localbroker"
+	"example.com/lockstep/pkg/eventing"
+)
+
+// Nothing follows a deletion. Skipped by its owner, or discarded here, it reaches the
+// read model all the same: from the owner's state.
+func TestADeletionThatIsGivenUpArrives(t *testing.T) {
+	w := newWorld(t, startBroker(t, localbroker.Local))
+	t.Setenv("PUBSUB_EMULATOR_HOST", w.broker.addr)
+	o := w.operator(t)
+	stop := w.startVideo(t)
+	w.startCatalog(t)
+	skipped, discarded := w.create(t, "skipped"), w.create(t, "discarded")
+	w.reaches(t, skipped)
+	w.reaches(t, discarded)
+	gone := func(video answer) func() bool {
+		return func() bool { return w.read(t, video.ID, "", 0).code == http.StatusGone }
+	}
+
+	stop()
+	mute := w.startMutedVideo(t) // so that it has not left before it is parked
+	w.remove(t, skipped)
+	event := w.park(t, skipped.ID, 2)
+	mute()
+	w.startVideo(t)
+	o.types(t, "skip", "EVENT="+event, "the newest event of its aggregate", "Skipped")
+	eventually(t, "the skipped deletion arrives", gone(skipped))
+	if events := w.events(t, skipped.ID); events[len(events)-1].Type != eventing.Skipped {
+		t.Errorf("the last event is a %s", events[len(events)-1].Type)
+	}
+
+	// A deployment that cannot take the deletion, which is mended too late.
+	w.exec(t, `ALTER TABLE catalog.video_projection ADD CONSTRAINT immortal CHECK (deleted_at IS NULL) NOT VALID`)
+	w.remove(t, discarded)
+	eventually(t, "the deletion is dead", func() bool { return w.inbox(t, discarded.ID, "dead") == 1 })
+	w.exec(t, `ALTER TABLE catalog.video_projection DROP CONSTRAINT immortal`)
+	dead := query[string](t, w, `SELECT event_id::text FROM catalog.inbox WHERE aggregate_id = $1 AND status = 'dead'`, discarded.ID)[0]
+	o.types(t, "discard", "ID="+dead, "takes its owner's state first", "discarded")
+	eventually(t, "the discarded deletion arrives", gone(discarded))
+}
