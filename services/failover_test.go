@@ -27,8 +27,8 @@ import (
 
 // TestAsynchronousFailover loses the owner's last commits, which catalog has
 // applied or is about to: the standby that takes over never had them, and makes
-// their versions a second time with other events. Each row that went the lost way
-// is found, reported, and replaced by what the owner has.
+// their versions a second time with other events. Each row with a lost version is
+// found, reported, and replaced by the owner's state.
 func TestAsynchronousFailover(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, false)

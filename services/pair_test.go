@@ -14,8 +14,8 @@ import (
 	"example.com/lockstep/migrations"
 )
 
-// pair is the owner's database: a primary, and a standby that follows it. Whoever
-// connects to it names both, and gets the one that takes writes.
+// pair is the owner's database: a primary, and a standby that follows it. A client
+// names both, and is connected to the one that takes writes.
 type pair struct {
 	primary, standby *localpg.Server
 	ports            [2]int // of primary and standby; a failover exchanges them
