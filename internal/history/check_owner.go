@@ -14,7 +14,7 @@ const orphanLimit = 30 * time.Second
 // it, unless the owner has lost commits. The owner is at its last write.
 func committed(l life) (found []Violation) {
 	written, lost, before := l.byEvent(Write), l.byEvent(Lost), l.predecessors()
-	known, standing := map[position]bool{}, map[position]Record{}
+	known, kept := map[position]bool{}, map[position]Record{}
 	var last Record
 	for _, w := range l.of(Write) {
 		if _, ok := before[w.Event]; !ok && w.Version != 1 {
@@ -24,10 +24,10 @@ func committed(l life) (found []Violation) {
 		if _, ok := lost[w.Event]; ok {
 			continue
 		}
-		if other, ok := standing[w.position()]; ok {
+		if other, ok := kept[w.position()]; ok {
 			found = append(found, breaks("P1", "two events of one version", other, w))
 		}
-		standing[w.position()], last = w, w
+		kept[w.position()], last = w, w
 	}
 	for _, r := range l.of(Send, Publish, Deliver, Effect, Apply) {
 		ofOwner := r.Kind == Apply && r.Event == ""
@@ -68,7 +68,7 @@ func delivered(l life) (found []Violation) {
 
 // orphans is, of each event, the kill that it waits behind: the first that found
 // it under its last lease. One under a new lease was claimed by a living relay in
-// between, and its wait begins anew.
+// between, and its wait starts again.
 func (l life) orphans() map[string]Record {
 	since := map[string]Record{}
 	for _, o := range l.of(Orphan) {

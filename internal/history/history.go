@@ -1,5 +1,5 @@
 // Package history has one format for the events of a test run, from the owner's
-// commit to a reader's answer, and one checker, [Check], that holds them against
+// commit to a reader's answer, and one checker, [Check], that compares them with
 // the promises of docs/promises.md.
 //
 // A history is a list of records. Their order is that in which they happened,
