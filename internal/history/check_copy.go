@@ -1,6 +1,9 @@
 package history
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // once, P5: an event's effect is committed once. An event that the consumer has
 // forgotten may be settled again; it changes no row a second time.
@@ -31,9 +34,10 @@ func once(l life) (found []Violation) {
 
 // settled, P5: what was delivered had its effect, or was found to need none.
 func settled(l life) (found []Violation) {
-	effects := l.byEvent(Effect)
+	effects, forgotten := l.byEvent(Effect), l.byEvent(Forget)
 	for event, d := range l.byEvent(Deliver) {
-		if _, ok := effects[event]; !ok {
+		_, ok := effects[event]
+		if _, was := forgotten[event]; !ok && !was {
 			found = append(found, breaks("P5", "an event was delivered and never settled", d))
 		}
 	}
@@ -88,11 +92,12 @@ func gapless(l life) (found []Violation) {
 }
 
 // reported, P7: a row that took on a version which the owner then lost was found
-// to have diverged.
+// to have diverged, unless the next thing to come was all of the owner's state.
 func reported(l life) (found []Violation) {
-	lost := l.byEvent(Lost)
-	for _, r := range l.of(Apply) {
-		if _, gone := lost[r.Event]; gone && len(l.of(Report)) == 0 {
+	lost, applies := l.byEvent(Lost), l.of(Apply)
+	for i, r := range applies {
+		replaced := i+1 < len(applies) && slices.Contains([]Change{Repair, Whole, Deleted}, applies[i+1].Change)
+		if _, gone := lost[r.Event]; gone && !replaced && len(l.of(Report)) == 0 {
 			found = append(found, breaks("P7", "a lost write was applied, and no divergence reported", r))
 		}
 	}

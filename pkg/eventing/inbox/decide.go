@@ -130,8 +130,8 @@ func Decide(p Position, c Change) Outcome {
 // contradicts reports whether e is of another history than p, within one epoch:
 // the owner has lost commits and then made their versions a second time. Of e's
 // version there is another event at p; or before e there was another event than
-// that at p; or e is below p and occurred later. What is unknown contradicts
-// nothing.
+// that at p; or e is below p and occurred later, or above and earlier. What is
+// unknown contradicts nothing.
 func contradicts(p Position, e eventing.Event) bool {
 	to := positionOf(e)
 	switch {
@@ -142,5 +142,5 @@ func contradicts(p Position, e eventing.Event) bool {
 	case to.Version < p.Version:
 		return isAfter(to.At, p.At)
 	}
-	return to.follows(p) && differ(p.EventID, e.PreviousEventID)
+	return to.follows(p) && differ(p.EventID, e.PreviousEventID) || isAfter(p.At, to.At)
 }

@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -13,7 +14,8 @@ import (
 // counters at the end included.
 func (h *history) judge(t *testing.T) {
 	t.Helper()
-	records.Require(t, append(h.happened, append(h.committed(t), h.ends(t)...)...))
+	committed := h.committed(t)
+	records.Require(t, slices.Concat(h.happened, committed, h.foundLost(t, committed), h.ends(t)))
 	if t.Failed() {
 		t.Logf("in history %s, after %d rounds", h.name, h.rounds)
 	}
@@ -26,6 +28,24 @@ func (h *history) committed(t *testing.T) []records.Record {
 	found, err := pgx.CollectRows(rows, pgx.RowTo[records.Record])
 	if err != nil {
 		t.Fatal(err)
+	}
+	return found
+}
+
+// foundLost are the events that the consumer has settled without applying them, since
+// the owner has lost them.
+func (h *history) foundLost(t *testing.T, committed []records.Record) (found []records.Record) {
+	t.Helper()
+	settled := map[string]bool{}
+	for _, r := range committed {
+		settled[r.Event] = settled[r.Event] || r.Kind == records.Effect
+	}
+	for _, l := range h.lives {
+		for _, e := range l.lost {
+			if h.count(t, `SELECT count(*) FROM inbox WHERE event_id = $1 AND status = 'done'`, e.ID) == 1 && !settled[e.ID.String()] {
+				found = append(found, recordOf(records.Effect, e))
+			}
+		}
 	}
 	return found
 }
@@ -44,7 +64,7 @@ func (h *history) ends(t *testing.T) (ends []records.Record) {
 	for id, n := range shelves {
 		ends = append(ends, records.Record{Kind: records.Owner, Aggregate: id, State: fmt.Sprint(n)})
 	}
-	rows, _ := h.db.Query(t.Context(), `SELECT id, epoch, version, deleted, shelf, label FROM item WHERE id LIKE $1`, h.name+"-%")
+	rows, _ := h.db.Query(t.Context(), `SELECT id, epoch, version, deleted, shelf, label, event_id, at FROM item WHERE id LIKE $1`, h.name+"-%")
 	items, err := pgx.CollectRows(rows, pgx.RowToStructByPos[item])
 	if err != nil {
 		t.Fatal(err)

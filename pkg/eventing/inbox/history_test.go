@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"cloud.google.com/go/pubsub/v2"
 	"github.com/jackc/pgx/v5"
@@ -86,12 +87,10 @@ func newHistory(t *testing.T, b *bench, seed uint64) *history {
 	for i := range 1 + h.rnd.IntN(3) {
 		id := fmt.Sprintf("%s-%d", h.name, i)
 		h.lives[id] = h.live(t, id)
-		all := h.lives[id].events
-		for j, e := range all {
-			written := recordOf(records.Write, e)
-			written.State = h.lives[id].states[j].String()
-			h.happened = append(h.happened, written, recordOf(records.Publish, e))
-			if j == len(all)-1 || h.rnd.IntN(7) > 0 { // else lost
+		h.happened = append(h.happened, h.lives[id].written()...)
+		last := h.lives[id].last()
+		for _, e := range h.lives[id].all() {
+			if e.ID == last.EventID || h.rnd.IntN(7) > 0 { // else lost
 				h.pending = append(h.pending, e)
 			}
 			for h.rnd.IntN(3) == 0 {
@@ -105,8 +104,35 @@ func newHistory(t *testing.T, b *bench, seed uint64) *history {
 	return h
 }
 
-// live is the life of an item.
+// live is the life of an item. One in four owners loses commits, and goes on.
 func (h *history) live(t *testing.T, id string) *life {
+	t.Helper()
+	l := h.liveOnce(t, id)
+	if h.rnd.IntN(4) > 0 || l.last().Epoch > 1 {
+		return l
+	}
+	after := 1 + h.rnd.IntN(len(l.events))
+	if l.states[after-1].Deleted && l.events[0].Type != "ItemPut" {
+		return l // nothing happens to it any more that would show the loss
+	}
+	l.lose(after)
+	for range 1 + h.rnd.IntN(5) {
+		p := itemPayload{Shelf: new(h.name + "-shelf-0"), Label: new(strconv.Itoa(h.rnd.Int()))}
+		switch {
+		case l.events[0].Type == "ItemPut":
+			l.happen(t, id, "ItemPut", 1, p)
+		case l.last().Deleted:
+			return l
+		case h.rnd.IntN(4) == 0:
+			l.happen(t, id, "ItemDeleted", 1, itemPayload{})
+		default:
+			l.happen(t, id, "ItemUpdated", 1, p)
+		}
+	}
+	return l
+}
+
+func (h *history) liveOnce(t *testing.T, id string) *life {
 	t.Helper()
 	l := &life{}
 	shelf := func() *string { return new(fmt.Sprintf("%s-shelf-%d", h.name, h.rnd.IntN(2))) }
@@ -158,7 +184,7 @@ func (h *history) run(t *testing.T) {
 		case !replayed && h.rounds > 2:
 			replayed = true
 			for _, l := range h.lives {
-				h.pending = append(h.pending, l.events...)
+				h.pending = append(h.pending, l.all()...)
 			}
 			h.shuffle()
 		}
@@ -269,16 +295,15 @@ func (h *history) handler(at func(int) error, pick func(int) int) Handler {
 			}
 			s := h.lives[e.AggregateID].since(e, pick)
 			c := Change{Kind: Snapshot, Payload: s, Event: eventing.Event{
-				AggregateType: e.AggregateType, AggregateID: s.ID, Epoch: s.Epoch, Version: s.Version,
+				ID: s.EventID, AggregateType: e.AggregateType, AggregateID: s.ID, Epoch: s.Epoch, Version: s.Version, OccurredAt: s.At,
 			}}
 			if s.Deleted {
 				c.Kind = Deleted
 			}
 			err := pgx.BeginFunc(ctx, h.db, func(tx pgx.Tx) error {
-				_, err := applyRecorded(ctx, tx, []Change{c}, rows)
-				return err
+				return adoptRecorded(ctx, tx, c, rows)
 			})
-			return cmp.Or(err, at(afterRepair))
+			return cmp.Or(err, at(afterRepair), Has(itemRows.Position(s), e, time.Time{}))
 		},
 		Committed: func(...string) { _ = at(afterCommit) },
 	}
@@ -289,7 +314,7 @@ func (h *history) purge(t *testing.T) {
 	t.Helper()
 	var forgotten []records.Record
 	for _, l := range h.lives {
-		for _, e := range l.events {
+		for _, e := range l.all() {
 			gone, err := h.db.Exec(t.Context(), `DELETE FROM inbox WHERE event_id = $1 AND status = 'done'`, e.ID)
 			if err != nil {
 				t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -24,6 +25,8 @@ type item struct {
 	Deleted        bool
 	Shelf          string
 	Label          string
+	EventID        uuid.UUID
+	At             time.Time
 }
 
 // itemPayload has what an event says; nil is unchanged.
@@ -33,7 +36,7 @@ type itemPayload struct {
 
 const itemSchema = `
 	CREATE TABLE catalog.item (id text PRIMARY KEY, epoch bigint NOT NULL, version bigint NOT NULL,
-		deleted bool NOT NULL, shelf text NOT NULL, label text NOT NULL);
+		deleted bool NOT NULL, shelf text NOT NULL, label text NOT NULL, event_id uuid NOT NULL, at timestamptz NOT NULL);
 	CREATE TABLE catalog.shelf (id text PRIMARY KEY, items bigint NOT NULL);
 	-- What was committed, in the transaction that did it.
 	CREATE TABLE catalog.happened (n bigint GENERATED ALWAYS AS IDENTITY, record jsonb NOT NULL);
@@ -56,7 +59,9 @@ func decodeItem(e eventing.Event) (Change, error) {
 // itemRows is how a service keeps a table with counters by Rows.
 var itemRows = Rows[item]{
 	Lock: lockItems, Write: writeItems, Onto: ontoItem,
-	Position: func(i item) Position { return Position{Epoch: i.Epoch, Version: i.Version, Deleted: i.Deleted} },
+	Position: func(i item) Position {
+		return Position{Epoch: i.Epoch, Version: i.Version, Deleted: i.Deleted, EventID: i.EventID, At: i.At}
+	},
 }
 
 func ontoItem(i item, c Change) item {
@@ -74,12 +79,13 @@ func ontoItem(i item, c Change) item {
 			i.Label = *p.Label
 		}
 	}
-	i.ID, i.Epoch, i.Version = c.Event.AggregateID, c.Event.Epoch, c.Event.Version
+	e := c.Event
+	i.ID, i.Epoch, i.Version, i.EventID, i.At = e.AggregateID, e.Epoch, e.Version, e.ID, e.OccurredAt.Truncate(time.Microsecond)
 	return i
 }
 
 func lockItems(ctx context.Context, tx pgx.Tx, ids []string) (map[string]item, error) {
-	rows, _ := tx.Query(ctx, `SELECT id, epoch, version, deleted, shelf, label FROM item WHERE id = ANY ($1) ORDER BY id FOR UPDATE`, ids)
+	rows, _ := tx.Query(ctx, `SELECT id, epoch, version, deleted, shelf, label, event_id, at FROM item WHERE id = ANY ($1) ORDER BY id FOR UPDATE`, ids)
 	items, err := pgx.CollectRows(rows, pgx.RowToStructByPos[item])
 	byID := map[string]item{}
 	for _, i := range items {
@@ -95,11 +101,11 @@ func writeItems(ctx context.Context, tx pgx.Tx, steps []Step[item]) (written []s
 		conflict := `NOTHING`
 		if s.Old.Version > 0 {
 			conflict = `UPDATE SET epoch = excluded.epoch, version = excluded.version, deleted = excluded.deleted,
-				shelf = excluded.shelf, label = excluded.label`
+				shelf = excluded.shelf, label = excluded.label, event_id = excluded.event_id, at = excluded.at`
 		}
 		n := s.New
-		tag, err := tx.Exec(ctx, `INSERT INTO item VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (id) DO `+conflict,
-			n.ID, n.Epoch, n.Version, n.Deleted, n.Shelf, n.Label)
+		tag, err := tx.Exec(ctx, `INSERT INTO item VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (id) DO `+conflict,
+			n.ID, n.Epoch, n.Version, n.Deleted, n.Shelf, n.Label, n.EventID, n.At)
 		if err != nil {
 			return nil, err
 		}
@@ -125,7 +131,47 @@ func writeItems(ctx context.Context, tx pgx.Tx, steps []Step[item]) (written []s
 
 // applyRecorded is the Apply of rows, with records of what it does.
 func applyRecorded(ctx context.Context, tx pgx.Tx, changes []Change, rows Rows[item]) ([]Outcome, error) {
-	states := map[string]item{} // as they are written
+	states := map[string]item{}
+	outcomes, err := keepWritten(rows, states).Apply(ctx, tx, changes)
+	if err != nil {
+		return outcomes, err
+	}
+	var happened []records.Record
+	for i, c := range changes {
+		if outcomes[i] == Applied {
+			happened = append(happened, applied(c, states[c.Event.AggregateID]))
+		}
+		if outcomes[i] == Diverged {
+			happened = append(happened, recordOf(records.Report, c.Event))
+		}
+		if !outcomes[i].needsOwner() {
+			happened = append(happened, recordOf(records.Effect, c.Event))
+		}
+	}
+	return outcomes, remember(ctx, tx, happened)
+}
+
+// adoptRecorded is the Adopt of rows, likewise.
+func adoptRecorded(ctx context.Context, tx pgx.Tx, c Change, rows Rows[item]) error {
+	states := map[string]item{}
+	outcome, err := keepWritten(rows, states).Adopt(ctx, tx, c, time.Time{})
+	if err != nil || outcome == Stale {
+		return err
+	}
+	repaired := applied(c, states[c.Event.AggregateID])
+	repaired.Event = "" // the owner's state, and not the event
+	if repaired.Change != records.Deleted {
+		repaired.Change = records.Repair
+	}
+	happened := []records.Record{repaired}
+	if outcome == Diverged {
+		happened = append(happened, recordOf(records.Report, c.Event))
+	}
+	return remember(ctx, tx, happened)
+}
+
+// keepWritten has rows keep in states what they write.
+func keepWritten(rows Rows[item], states map[string]item) Rows[item] {
 	write := rows.Write
 	rows.Write = func(ctx context.Context, tx pgx.Tx, steps []Step[item]) ([]string, error) {
 		written, err := write(ctx, tx, steps)
@@ -136,20 +182,7 @@ func applyRecorded(ctx context.Context, tx pgx.Tx, changes []Change, rows Rows[i
 		}
 		return written, err
 	}
-	outcomes, err := rows.Apply(ctx, tx, changes)
-	if err != nil {
-		return outcomes, err
-	}
-	var happened []records.Record
-	for i, c := range changes {
-		if outcomes[i] == Applied {
-			happened = append(happened, applied(c, states[c.Event.AggregateID]))
-		}
-		if !outcomes[i].needsOwner() && c.Event.ID != uuid.Nil {
-			happened = append(happened, recordOf(records.Effect, c.Event))
-		}
-	}
-	return outcomes, remember(ctx, tx, happened)
+	return rows
 }
 
 // applied is c's Apply, with the state if c led to it: of several changes in a
@@ -187,6 +220,7 @@ func remember(ctx context.Context, tx pgx.Tx, happened []records.Record) error {
 
 // String is the item as a history compares it.
 func (i item) String() string {
+	i.At = i.At.UTC()
 	s, err := json.Marshal(i)
 	if err != nil {
 		return err.Error()
@@ -198,7 +232,43 @@ func (i item) String() string {
 type life struct {
 	events []eventing.Event
 	states []item
+	// lost are events that the owner no longer has, and fork is how many states there
+	// were when it lost them; 0 where it lost none.
+	lost []eventing.Event
+	fork int
+	// lostStates are those after each of lost.
+	lostStates []item
 }
+
+// lose takes the owner back to what it had after some of its events: it fails over,
+// and nothing says so to anybody. What happens next reuses the versions.
+func (l *life) lose(after int) {
+	l.lost, l.fork = slices.Clone(l.events[after:]), after
+	l.lostStates = slices.Clone(l.states[after:])
+	l.events, l.states = l.events[:after:after], l.states[:after:after]
+}
+
+// written are the events in the order in which they were committed and published,
+// and those that the owner lost.
+func (l *life) written() (happened []records.Record) {
+	add := func(events []eventing.Event, states []item) {
+		for i, e := range events {
+			w := recordOf(records.Write, e)
+			w.State = states[i].String()
+			happened = append(happened, w, recordOf(records.Publish, e))
+		}
+	}
+	add(l.events[:l.fork], l.states[:l.fork])
+	add(l.lost, l.lostStates)
+	add(l.events[l.fork:], l.states[l.fork:])
+	for _, e := range l.lost {
+		happened = append(happened, recordOf(records.Lost, e))
+	}
+	return happened
+}
+
+// all are the events that were published.
+func (l *life) all() []eventing.Event { return append(slices.Clone(l.events), l.lost...) }
 
 func (l *life) last() item { return l.states[len(l.states)-1] }
 
@@ -212,7 +282,8 @@ func (l *life) happen(t testing.TB, id, name string, epoch int64, p itemPayload)
 		version = before.Version + 1
 	}
 	e := event(id, version)
-	e.AggregateType, e.Type, e.Epoch = "item", name, epoch
+	e.AggregateType, e.Type, e.Epoch, e.PreviousEventID = "item", name, epoch, before.EventID
+	e.OccurredAt = epochStart.Add(time.Duration(len(l.states)+2*len(l.lost)) * time.Second)
 	var err error
 	if e.Payload, err = json.Marshal(p); err != nil {
 		t.Fatal(err)
@@ -234,8 +305,15 @@ func (l *life) restore(t testing.TB, id string, to item, p itemPayload) {
 	l.events, l.states = append(l.events, past.events...), append(l.states, past.last())
 }
 
-// since is a state of the owner's that has happened by e or later.
+// epochStart is when all lives begin. An event is a second after the one before.
+var epochStart = time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
+
+// since is a state of the owner's that has happened by e or later. What it had lost,
+// it has lost by then.
 func (l *life) since(e eventing.Event, pick func(n int) int) item {
+	if slices.ContainsFunc(l.lost, func(lost eventing.Event) bool { return lost.ID == e.ID }) {
+		return l.states[l.fork+pick(len(l.states)-l.fork)]
+	}
 	first := slices.IndexFunc(l.states, func(s item) bool {
 		return cmp.Or(cmp.Compare(s.Epoch, e.Epoch), cmp.Compare(s.Version, e.Version)) >= 0
 	})

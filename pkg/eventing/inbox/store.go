@@ -58,9 +58,8 @@ const (
 )
 
 // An event is its id, aggregate and version together, while the key of a row is the
-// id: a wider one would cost each row a fifth more, and an upgrade could not change
-// it under the version before. So every statement that may meet a row compares.
-// A row i is not that of an event e where these differ.
+// id: see "Identity" in the package's documentation. So every statement that may meet
+// a row compares these too.
 const identity = `aggregate_type, {}.aggregate_id, {}.version`
 
 // same compares the identities of two rows that have one id.
