@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"example.com/lockstep/internal/history"
 	"example.com/lockstep/internal/localbroker"
 	"example.com/lockstep/pkg/eventing"
 )
@@ -133,7 +134,7 @@ func (w *world) pull(ctx context.Context, subscription string) ([]*pubsubpb.Pubs
 // ordered, so it shows each video's messages as the broker took them.
 type recorder struct {
 	mu        sync.Mutex
-	sightings []sighting
+	published []history.Record
 }
 
 // record begins before the first event and ends with the test.
@@ -170,18 +171,20 @@ func (r *recorder) add(messages []*pubsubpb.PubsubMessage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, m := range messages {
-		version, _ := strconv.ParseInt(m.Attributes[eventing.AttrVersion], 10, 64) // what is no version is a stray
-		r.sightings = append(r.sightings, sighting{
-			event: m.Attributes[eventing.AttrEventID], video: m.OrderingKey,
-			version: version, at: m.PublishTime.AsTime(),
+		// What is no number is 0, which no event has.
+		version, _ := strconv.ParseInt(m.Attributes[eventing.AttrVersion], 10, 64)
+		epoch, _ := strconv.ParseInt(m.Attributes[eventing.AttrEpoch], 10, 64)
+		r.published = append(r.published, history.Record{
+			Kind: history.Publish, Process: "broker", At: m.PublishTime.AsTime(), Aggregate: m.OrderingKey,
+			Epoch: epoch, Version: version, Event: m.Attributes[eventing.AttrEventID],
 		})
 	}
 }
 
-func (r *recorder) seen() []sighting {
+func (r *recorder) seen() []history.Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.sightings)
+	return slices.Clone(r.published)
 }
 
 // recorderShowsThePublishOrder is what the crash test's verdict rests on.
@@ -197,8 +200,8 @@ func recorderShowsThePublishOrder(t *testing.T, w *world) {
 	}
 	eventually(t, "all messages are recorded", func() bool { return len(r.seen()) == len(want) })
 	for i, s := range r.seen() {
-		if s.version != want[i] || s.video != "v" {
-			t.Errorf("message %d is version %d of %q, want version %d", i, s.version, s.video, want[i])
+		if s.Version != want[i] || s.Aggregate != "v" {
+			t.Errorf("message %d is version %d of %q, want version %d", i, s.Version, s.Aggregate, want[i])
 		}
 	}
 }

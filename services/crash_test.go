@@ -6,12 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"example.com/lockstep/internal/history"
 	"example.com/lockstep/internal/localbroker"
 )
-
-// orphanLimit is the promise for what a killed relay leaves behind: its lease
-// runs out after 20 s, and an idle relay looks every 5 s.
-const orphanLimit = 30 * time.Second
 
 // carnage says how much is written and how often it is disturbed.
 type carnage struct {
@@ -32,26 +29,22 @@ func TestCrash(t *testing.T) {
 	}
 	onEachKind(t, func(t *testing.T, kind localbroker.Kind) {
 		t.Parallel()
-		h := c.run(t, newWorld(t, startBroker(t, kind)))
-		v := h.check()
+		records := c.run(t, newWorld(t, startBroker(t, kind)))
+		summary := history.Summarize(records)
 		t.Logf("%d updates of %d videos through %d processes, %d kills: %s",
-			c.updates, c.videos, c.processes, c.processes*c.kills, v)
-		if v.disorder+v.losses+v.strays > 0 {
-			t.Error("the subscriber did not see every version after its predecessor")
-		}
-		if v.events != c.videos+c.updates {
-			t.Errorf("%d events for %d writes", v.events, c.videos+c.updates)
-		}
-		if v.slowest > orphanLimit {
-			t.Errorf("an event waited %s behind a kill, more than %s", v.slowest, orphanLimit)
+			c.updates, c.videos, c.processes, c.processes*c.kills, summary)
+		history.Require(t, records)
+		if summary.Writes != c.videos+c.updates {
+			t.Errorf("%d events for %d writes", summary.Writes, c.videos+c.updates)
 		}
 	})
 }
 
 // run writes in phases. In each, one process is killed at a random moment, and
 // started again at once; its next phase begins when it is ready to be killed.
-func (c carnage) run(t *testing.T, w *world) *history {
-	h, r := newHistory(), w.record(t)
+func (c carnage) run(t *testing.T, w *world) []history.Record {
+	t.Helper()
+	r := w.record(t)
 	fleet, addrs := make([]*process, c.processes), make([]string, c.processes)
 	for i := range fleet {
 		addrs[i] = freeAddr(t)
@@ -63,6 +56,7 @@ func (c carnage) run(t *testing.T, w *world) *history {
 	work := make(chan string)
 	wait := clients.write(t, work)
 	victims := c.victims(dice)
+	var killed []history.Record
 	for _, victim := range victims {
 		fleet[victim].ready(t)
 		writes := c.updates / len(victims)
@@ -72,15 +66,14 @@ func (c carnage) run(t *testing.T, w *world) *history {
 			if n == fatal {
 				at := time.Now()
 				fleet[victim].kill(t)
-				h.killed(at, w.leases(t))
+				killed = append(killed, orphans(t, w.db, at)...)
 				fleet[victim] = w.spawnVideo(t, addrs[victim])
 			}
 		}
 	}
 	close(work)
 	wait()
-	w.finish(t, h, r)
-	return h
+	return append(w.finish(t, r), killed...)
 }
 
 // victims names each process as often as it is to be killed, in random order.
@@ -93,24 +86,15 @@ func (c carnage) victims(dice *rand.Rand) []int {
 	return order
 }
 
-// leases returns the unpublished events, each with the lease it is under, which
-// the oldest of its video carries.
-func (w *world) leases(t testing.TB) map[string]string {
+// finish waits until all is published and recorded, or nothing comes any more, and
+// returns what happened: what is missing then is for the checker.
+func (w *world) finish(t testing.TB, r *recorder) (records []history.Record) {
 	t.Helper()
-	return queryMap[string](t, w, `
-		SELECT id::text, coalesce(first_value(lock_token) OVER (PARTITION BY aggregate_type, aggregate_id ORDER BY version), '')
-		  FROM video.outbox
-		 WHERE published_at IS NULL`)
-}
-
-// finish waits until all is published and recorded, or nothing comes any more,
-// and completes the history: what is missing then is for the verdict.
-func (w *world) finish(t testing.TB, h *history, r *recorder) {
-	t.Helper()
-	eventually(t, "the outbox is empty", func() bool { return len(w.leases(t)) == 0 })
-	h.committed = queryMap[int64](t, w, `SELECT video_id::text, version FROM video.videos`)
+	eventually(t, "the outbox is empty", func() bool { return len(orphans(t, w.db, time.Time{})) == 0 })
+	owner := append(written(t, w.db), owned(t, w.db)...)
 	await(t.Context(), func() bool {
-		h.sightings = r.seen()
-		return h.check().losses == 0
+		records = append(r.seen(), owner...)
+		return len(history.Check(records)) == 0
 	})
+	return records
 }

@@ -47,11 +47,15 @@ func (w *world) spawn(t testing.TB, command, addr string, env ...string) *proces
 	if err := build(); err != nil {
 		t.Fatal(err)
 	}
+	return w.launch(t, exec.Command(filepath.Join(binaries, command), "serve"), addr, env...)
+}
+
+func (w *world) launch(t testing.TB, cmd *exec.Cmd, addr string, env ...string) *process {
+	t.Helper()
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(filepath.Join(binaries, command), "serve")
 	cmd.Env = append(os.Environ(), append(env, "PORT="+port, "GOOGLE_CLOUD_PROJECT="+w.project,
 		"PUBSUB_EMULATOR_HOST="+w.broker.addr, "LOG_LEVEL=warn")...)
 	running, err := child.Start(cmd, syscall.SIGKILL)
@@ -62,7 +66,7 @@ func (w *world) spawn(t testing.TB, command, addr string, env ...string) *proces
 	t.Cleanup(func() {
 		p.kill(t)
 		if t.Failed() {
-			t.Logf("%s at %s ended with %v; its last lines:\n%s", command, addr, cmd.ProcessState, running.Output())
+			t.Logf("%s at %s ended with %v; its last lines:\n%s", cmd.Path, addr, cmd.ProcessState, running.Output())
 		}
 	})
 	return p

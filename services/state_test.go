@@ -15,10 +15,12 @@ import (
 func (w *world) diary(t testing.TB) {
 	t.Helper()
 	w.exec(t, `
-		CREATE TABLE diary (page bigint GENERATED ALWAYS AS IDENTITY, id text, version bigint);
+		CREATE TABLE diary (page bigint GENERATED ALWAYS AS IDENTITY, id text, epoch bigint, version bigint, event text,
+			deleted boolean, at timestamptz DEFAULT clock_timestamp());
 		CREATE FUNCTION write_diary() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 		BEGIN
-			INSERT INTO public.diary (id, version) VALUES (concat_ws(':', to_jsonb(NEW)->>'user_id', NEW.video_id), NEW.version);
+			INSERT INTO public.diary (id, epoch, version, event, deleted) VALUES (concat_ws(':', to_jsonb(NEW)->>'user_id', NEW.video_id),
+				NEW.epoch, NEW.version, to_jsonb(NEW)->>'last_event_id', NEW.deleted_at IS NOT NULL);
 			RETURN NULL;
 		END $$;
 		CREATE TRIGGER diary AFTER INSERT OR UPDATE ON catalog.video_projection
@@ -94,24 +96,4 @@ func (w *world) livedForward(t testing.TB, id string, last int64) {
 	if !slices.Equal(lived, distinct) || len(lived) == 0 || lived[len(lived)-1] != last {
 		t.Errorf("the projection of %s went through versions %v, want upwards to %d", id, lived, last)
 	}
-}
-
-// queryMap returns the two columns that sql selects, the second by the first.
-func queryMap[T any](t testing.TB, w *world, sql string) map[string]T {
-	t.Helper()
-	rows, err := w.db.Query(t.Context(), sql)
-	if err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	found := map[string]T{}
-	var key string
-	var value T
-	_, err = pgx.ForEachRow(rows, []any{&key, &value}, func() error {
-		found[key] = value
-		return nil
-	})
-	if err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	return found
 }

@@ -31,11 +31,11 @@ const (
 
 var errDied = errors.New("the server ended")
 
-func (s *Server) initialiseAndLaunch(ctx context.Context, opts Options) error {
+func (s *Server) initialiseAndLaunch(ctx context.Context) error {
 	if err := s.initialise(ctx); err != nil {
 		return err
 	}
-	return s.launch(ctx, opts)
+	return s.launch(ctx)
 }
 
 // initialise makes the data directory. Sorting by bytes and case rules from
@@ -55,14 +55,18 @@ func (s *Server) initialise(ctx context.Context) error {
 	return nil
 }
 
-// launch starts the server on a free port and waits until it answers.
-func (s *Server) launch(ctx context.Context, opts Options) error {
+// launch starts the server on its port, else on a free one, and waits until it
+// answers.
+func (s *Server) launch(ctx context.Context) error {
+	if s.opts.Port != 0 {
+		return s.launchAt(ctx, s.opts.Port)
+	}
 	for range launches {
 		port, err := freePort(ctx)
 		if err != nil {
 			return err
 		}
-		err = s.launchAt(ctx, port, opts)
+		err = s.launchAt(ctx, port)
 		if !errors.Is(err, errDied) {
 			return err
 		}
@@ -72,9 +76,9 @@ func (s *Server) launch(ctx context.Context, opts Options) error {
 
 // launchAt returns errDied if the server ends at once, as it does when the port
 // is taken.
-func (s *Server) launchAt(ctx context.Context, port int, opts Options) (err error) {
+func (s *Server) launchAt(ctx context.Context, port int) (err error) {
 	s.url = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port)
-	cmd := exec.Command(filepath.Join(s.bin, "postgres"), s.arguments(port, opts)...)
+	cmd := exec.Command(filepath.Join(s.bin, "postgres"), s.arguments(port)...)
 	cmd.Dir, cmd.Env, cmd.SysProcAttr = s.dir.path, environment(), s.dir.asOwner()
 	// Orphaned, Postgres quits at once: nobody is left to read the data.
 	if s.process, err = child.Start(cmd, syscall.SIGQUIT); err != nil {
@@ -83,7 +87,7 @@ func (s *Server) launchAt(ctx context.Context, port int, opts Options) (err erro
 	return s.awaitReady(ctx)
 }
 
-func (s *Server) arguments(port int, opts Options) []string {
+func (s *Server) arguments(port int) []string {
 	args := []string{
 		"-D", s.dir.data(), "-p", strconv.Itoa(port),
 		"-c", "listen_addresses=127.0.0.1",
@@ -92,7 +96,7 @@ func (s *Server) arguments(port int, opts Options) []string {
 		"-c", "max_connections=300",
 		"-c", "timezone=UTC",
 	}
-	if !opts.Sync {
+	if !s.opts.Sync {
 		args = append(args, "-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
 	}
 	return args

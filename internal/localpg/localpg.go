@@ -36,12 +36,16 @@ type Options struct {
 	// Sync makes commits reach the disk, as in production. Without it the
 	// server is several times faster, and an operating system crash ruins it.
 	Sync bool
+	// Port is where the server listens; 0 is a free port. One below those that the
+	// system hands out by itself is there for the next server, too.
+	Port int
 }
 
 // Server is a running Postgres.
 type Server struct {
 	bin     string
 	dir     *directory
+	opts    Options
 	url     string
 	version string
 	process *child.Process
@@ -63,8 +67,8 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
-	s := &Server{bin: bin, dir: dir}
-	if err := s.initialiseAndLaunch(ctx, opts); err != nil {
+	s := &Server{bin: bin, dir: dir, opts: opts}
+	if err := s.initialiseAndLaunch(ctx); err != nil {
 		return nil, fmt.Errorf("start postgres: %w", errors.Join(err, s.Close()))
 	}
 	return s, nil

@@ -176,7 +176,7 @@ func TestTakenPortIsNoticed(t *testing.T) {
 			conn.Close()
 		}
 	}()
-	if err := s.launchAt(t.Context(), taken.Addr().(*net.TCPAddr).Port, Options{}); !errors.Is(err, errDied) {
+	if err := s.launchAt(t.Context(), taken.Addr().(*net.TCPAddr).Port); !errors.Is(err, errDied) {
 		t.Errorf("launch on a taken port = %v, want errDied, which tries the next", err)
 	}
 }

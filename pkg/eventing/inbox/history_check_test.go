@@ -1,72 +1,89 @@
 package inbox
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
-	gocmp "github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/jackc/pgx/v5"
+
+	records "example.com/lockstep/internal/history"
 )
 
-// check holds no version to have gone back, and no effect to have come twice.
-func (h *history) check(t *testing.T) {
+// judge holds all that happened against the promises, the read model and its
+// counters at the end included.
+func (h *history) judge(t *testing.T) {
 	t.Helper()
-	for id, i := range h.items(t) {
-		p := itemRows.Position(i)
-		if h.reached[id].newerThan(p) && h.lives[id].fork == 0 {
-			t.Errorf("%s round %d: %s went from %+v to %+v", h.name, h.rounds, id, h.reached[id], p)
-		}
-		h.reached[id] = p
-	}
-	var twice int
-	err := h.db.QueryRow(t.Context(), `
-		SELECT count(*) FROM handled h JOIN inbox i USING (event_id)
-		 WHERE h.times > 1 AND i.aggregate_id LIKE $1`, h.name+"-%").Scan(&twice)
-	if err != nil || twice > 0 {
-		t.Errorf("%s round %d: %d events had their effect more than once (%v)", h.name, h.rounds, twice, err)
+	committed := h.committed(t)
+	records.Require(t, slices.Concat(h.happened, committed, h.foundLost(t, committed), h.ends(t)))
+	if t.Failed() {
+		t.Logf("in history %s, after %d rounds", h.name, h.rounds)
 	}
 }
 
-func (h *history) items(t *testing.T) map[string]item {
+// committed is what the consumers' transactions have recorded.
+func (h *history) committed(t *testing.T) []records.Record {
 	t.Helper()
-	rows, _ := h.db.Query(t.Context(), `SELECT id, epoch, version, deleted, shelf, label, event_id, at FROM item WHERE id LIKE $1`, h.name+"-%")
-	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[item])
+	rows, _ := h.db.Query(t.Context(), `SELECT record FROM happened WHERE record->>'aggregate' LIKE $1 ORDER BY n`, h.name+"-%")
+	found, err := pgx.CollectRows(rows, pgx.RowTo[records.Record])
 	if err != nil {
 		t.Fatal(err)
 	}
-	byID := map[string]item{}
-	for _, i := range all {
-		byID[i.ID] = i
-	}
-	return byID
+	return found
 }
 
-// checkEnd holds the read model against the owner.
-func (h *history) checkEnd(t *testing.T) {
+// foundLost are the events that the consumer has settled without applying them, since
+// the owner has lost them.
+func (h *history) foundLost(t *testing.T, committed []records.Record) (found []records.Record) {
 	t.Helper()
-	want, shelves := map[string]item{}, map[string]int64{}
-	for id, l := range h.lives {
-		want[id] = l.last()
+	settled := map[string]bool{}
+	for _, r := range committed {
+		settled[r.Event] = settled[r.Event] || r.Kind == records.Effect
+	}
+	for _, l := range h.lives {
+		for _, e := range l.lost {
+			if h.count(t, `SELECT count(*) FROM inbox WHERE event_id = $1 AND status = 'done'`, e.ID) == 1 && !settled[e.ID.String()] {
+				found = append(found, recordOf(records.Effect, e))
+			}
+		}
+	}
+	return found
+}
+
+// ends are the owner's state and that of the read model, of which each counter is
+// an aggregate too.
+func (h *history) ends(t *testing.T) (ends []records.Record) {
+	t.Helper()
+	shelves := map[string]int64{}
+	for _, l := range h.lives {
+		ends = append(ends, l.last().record(records.Owner))
 		if !l.last().Deleted {
 			shelves[l.last().Shelf]++
 		}
 	}
-	if diff := gocmp.Diff(want, h.items(t)); diff != "" {
-		t.Errorf("%s: read model differs from its owner (-owner +model)\n%s", h.name, diff)
+	for id, n := range shelves {
+		ends = append(ends, records.Record{Kind: records.Owner, Aggregate: id, State: fmt.Sprint(n)})
 	}
-	rows, _ := h.db.Query(t.Context(), `SELECT id, items FROM shelf WHERE id LIKE $1 AND items <> 0`, h.name+"-%")
-	got := map[string]int64{}
-	var id string
-	var n int64
-	if _, err := pgx.ForEachRow(rows, []any{&id, &n}, func() error { got[id] = n; return nil }); err != nil {
+	rows, _ := h.db.Query(t.Context(), `SELECT id, epoch, version, deleted, shelf, label, event_id, at FROM item WHERE id LIKE $1`, h.name+"-%")
+	items, err := pgx.CollectRows(rows, pgx.RowToStructByPos[item])
+	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := gocmp.Diff(shelves, got, cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("%s: counters differ from those of the owner's state (-owner +model)\n%s", h.name, diff)
+	for _, i := range items {
+		ends = append(ends, i.record(records.Copy))
 	}
-	var unsettled int
-	err := h.db.QueryRow(t.Context(), `SELECT count(*) FROM inbox WHERE aggregate_id LIKE $1 AND status <> 'done'`, h.name+"-%").Scan(&unsettled)
-	if err != nil || unsettled > 0 {
-		t.Errorf("%s: %d inbox rows are not done (%v)", h.name, unsettled, err)
+	rows, _ = h.db.Query(t.Context(), `SELECT id, items FROM shelf WHERE id LIKE $1 AND items <> 0`, h.name+"-%")
+	var id string
+	var n int64
+	if _, err := pgx.ForEachRow(rows, []any{&id, &n}, func() error {
+		ends = append(ends, records.Record{Kind: records.Copy, Aggregate: id, State: fmt.Sprint(n)})
+		return nil
+	}); err != nil {
+		t.Fatal(err)
 	}
+	return ends
+}
+
+func (i item) record(kind records.Kind) records.Record {
+	return records.Record{Kind: kind, Aggregate: i.ID, Epoch: i.Epoch, Version: i.Version, State: i.String()}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	records "example.com/lockstep/internal/history"
 	"example.com/lockstep/pkg/eventing"
 )
 
@@ -37,9 +38,10 @@ const itemSchema = `
 	CREATE TABLE catalog.item (id text PRIMARY KEY, epoch bigint NOT NULL, version bigint NOT NULL,
 		deleted bool NOT NULL, shelf text NOT NULL, label text NOT NULL, event_id uuid NOT NULL, at timestamptz NOT NULL);
 	CREATE TABLE catalog.shelf (id text PRIMARY KEY, items bigint NOT NULL);
-	-- How often an event's effect was committed, however it went.
-	CREATE TABLE catalog.handled (event_id uuid PRIMARY KEY, times int NOT NULL);
-	GRANT SELECT, INSERT, UPDATE, DELETE ON catalog.item, catalog.shelf, catalog.handled TO catalog_service`
+	-- What was committed, in the transaction that did it.
+	CREATE TABLE catalog.happened (n bigint GENERATED ALWAYS AS IDENTITY, record jsonb NOT NULL);
+	CREATE INDEX ON catalog.happened ((record->>'aggregate') text_pattern_ops);
+	GRANT SELECT, INSERT, UPDATE, DELETE ON catalog.item, catalog.shelf, catalog.happened TO catalog_service`
 
 func decodeItem(e eventing.Event) (Change, error) {
 	kinds := map[string]Kind{"ItemCreated": Created, "ItemUpdated": Updated, "ItemDeleted": Deleted, "ItemPut": Put}
@@ -127,17 +129,103 @@ func writeItems(ctx context.Context, tx pgx.Tx, steps []Step[item]) (written []s
 	return written, nil
 }
 
-// countHandled adds to the Apply of rows what no version guards.
-func countHandled(ctx context.Context, tx pgx.Tx, changes []Change, rows Rows[item]) ([]Outcome, error) {
-	outcomes, err := rows.Apply(ctx, tx, changes)
-	for i, o := range outcomes {
-		if o.needsOwner() || err != nil {
-			continue
-		}
-		_, err = tx.Exec(ctx, `INSERT INTO handled VALUES ($1, 1) ON CONFLICT (event_id) DO UPDATE SET times = handled.times + 1`,
-			changes[i].Event.ID)
+// applyRecorded is the Apply of rows, with records of what it does.
+func applyRecorded(ctx context.Context, tx pgx.Tx, changes []Change, rows Rows[item]) ([]Outcome, error) {
+	states := map[string]item{}
+	outcomes, err := keepWritten(rows, states).Apply(ctx, tx, changes)
+	if err != nil {
+		return outcomes, err
 	}
-	return outcomes, err
+	var happened []records.Record
+	for i, c := range changes {
+		if outcomes[i] == Applied {
+			happened = append(happened, applied(c, states[c.Event.AggregateID]))
+		}
+		if outcomes[i] == Diverged {
+			happened = append(happened, recordOf(records.Report, c.Event))
+		}
+		if !outcomes[i].needsOwner() {
+			happened = append(happened, recordOf(records.Effect, c.Event))
+		}
+	}
+	return outcomes, remember(ctx, tx, happened)
+}
+
+// adoptRecorded is the Adopt of rows, likewise.
+func adoptRecorded(ctx context.Context, tx pgx.Tx, c Change, rows Rows[item]) error {
+	states := map[string]item{}
+	outcomes, err := keepWritten(rows, states).Adopt(ctx, tx, []Change{c}, time.Time{})
+	if err != nil || outcomes[0] == Stale {
+		return err
+	}
+	repaired := applied(c, states[c.Event.AggregateID])
+	repaired.Event = "" // the owner's state, and not the event
+	if repaired.Change != records.Deleted {
+		repaired.Change = records.Repair
+	}
+	happened := []records.Record{repaired}
+	if outcomes[0] == Diverged {
+		happened = append(happened, recordOf(records.Report, c.Event))
+	}
+	return remember(ctx, tx, happened)
+}
+
+// keepWritten has rows keep in states what they write.
+func keepWritten(rows Rows[item], states map[string]item) Rows[item] {
+	write := rows.Write
+	rows.Write = func(ctx context.Context, tx pgx.Tx, steps []Step[item]) ([]string, error) {
+		written, err := write(ctx, tx, steps)
+		for _, s := range steps {
+			if slices.Contains(written, s.ID) {
+				states[s.ID] = s.New
+			}
+		}
+		return written, err
+	}
+	return rows
+}
+
+// applied is c's Apply, with the state if c led to it: of several changes in a
+// batch, only the last one's is ever written.
+func applied(c Change, written item) records.Record {
+	kinds := map[Kind]records.Change{
+		Created: records.Created, Updated: records.Delta, Deleted: records.Deleted, Snapshot: records.Repair, Put: records.Whole,
+	}
+	r := recordOf(records.Apply, c.Event)
+	r.Change = kinds[c.Kind]
+	if written.Epoch == r.Epoch && written.Version == r.Version {
+		r.State = written.String()
+	}
+	return r
+}
+
+// recordOf is one about e, which has no id where it stands for the owner's state.
+func recordOf(kind records.Kind, e eventing.Event) records.Record {
+	r := records.Record{Kind: kind, Aggregate: e.AggregateID, Epoch: e.Epoch, Version: e.Version}
+	if e.ID != uuid.Nil {
+		r.Event = e.ID.String()
+	}
+	return r
+}
+
+func remember(ctx context.Context, tx pgx.Tx, happened []records.Record) error {
+	list, err := json.Marshal(happened)
+	if err != nil || len(happened) == 0 {
+		return err
+	}
+	_, err = tx.Exec(ctx, `
+		INSERT INTO happened (record) SELECT r FROM jsonb_array_elements($1::jsonb) WITH ORDINALITY AS l (r, n) ORDER BY n`, list)
+	return err
+}
+
+// String is the item as a history compares it.
+func (i item) String() string {
+	i.At = i.At.UTC()
+	s, err := json.Marshal(i)
+	if err != nil {
+		return err.Error()
+	}
+	return string(s)
 }
 
 // life is what happened to one item at its owner: state n is that after event n.
@@ -148,13 +236,35 @@ type life struct {
 	// were when it lost them; 0 where it lost none.
 	lost []eventing.Event
 	fork int
+	// lostStates are those after each of lost.
+	lostStates []item
 }
 
 // lose takes the owner back to what it had after some of its events: it fails over,
 // and nothing says so to anybody. What happens next reuses the versions.
 func (l *life) lose(after int) {
 	l.lost, l.fork = slices.Clone(l.events[after:]), after
+	l.lostStates = slices.Clone(l.states[after:])
 	l.events, l.states = l.events[:after:after], l.states[:after:after]
+}
+
+// written are the events in the order in which they were committed and published,
+// and those that the owner lost.
+func (l *life) written() (happened []records.Record) {
+	add := func(events []eventing.Event, states []item) {
+		for i, e := range events {
+			w := recordOf(records.Write, e)
+			w.State = states[i].String()
+			happened = append(happened, w, recordOf(records.Publish, e))
+		}
+	}
+	add(l.events[:l.fork], l.states[:l.fork])
+	add(l.lost, l.lostStates)
+	add(l.events[l.fork:], l.states[l.fork:])
+	for _, e := range l.lost {
+		happened = append(happened, recordOf(records.Lost, e))
+	}
+	return happened
 }
 
 // all are the events that were published.

@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"context"
-	"maps"
 	"math/rand/v2"
 	"net"
 	"strconv"
@@ -15,27 +14,32 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"example.com/lockstep/internal/history"
 	"example.com/lockstep/pkg/eventing"
 )
 
-// chaos is a broker that remembers in which order it took the versions of each
-// aggregate. It fails, is slow, takes what it said it had not, also later, and
-// can be restarted.
+// chaos is a broker that records the messages in the order in which it takes them.
+// It fails, is slow, takes what it said it had not, also later, and can be
+// restarted.
 type chaos struct {
 	pubsubpb.UnimplementedPublisherServer
+	record func(...history.Record)
 	addr   string
 	server *grpc.Server
 	served chan struct{} // closed when the server has let go of its port
 	late   sync.WaitGroup
 
-	mu    sync.Mutex
-	dice  *rand.Rand
-	taken map[string][]int64
+	mu   sync.Mutex
+	dice *rand.Rand
 }
 
-func newChaos(t *testing.T) *chaos {
+func newChaos(t *testing.T, log *history.Log) *chaos {
 	t.Helper()
-	c := &chaos{dice: rand.New(rand.NewPCG(4, 5)), taken: map[string][]int64{}}
+	c := &chaos{dice: rand.New(rand.NewPCG(4, 5)), record: func(records ...history.Record) {
+		if err := log.Add(records...); err != nil {
+			t.Error(err)
+		}
+	}}
 	c.start(t, listen(t))
 	t.Cleanup(func() { c.server.Stop() })
 	return c
@@ -107,17 +111,20 @@ func (c *chaos) Publish(ctx context.Context, req *pubsubpb.PublishRequest) (*pub
 }
 
 func (c *chaos) take(req *pubsubpb.PublishRequest) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, m := range req.Messages {
-		v, _ := strconv.ParseInt(m.Attributes[eventing.AttrVersion], 10, 64)
-		c.taken[m.OrderingKey] = append(c.taken[m.OrderingKey], v)
-	}
+	c.record(messages(history.Publish, "broker", "", req)...)
 }
 
-// seen is what the broker took so far.
-func (c *chaos) seen() map[string][]int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return maps.Clone(c.taken)
+// messages records those of a request.
+func messages(kind history.Kind, process, request string, req *pubsubpb.PublishRequest) []history.Record {
+	records := make([]history.Record, len(req.Messages))
+	for i, m := range req.Messages {
+		// What is no number is 0, which no event has.
+		version, _ := strconv.ParseInt(m.Attributes[eventing.AttrVersion], 10, 64)
+		epoch, _ := strconv.ParseInt(m.Attributes[eventing.AttrEpoch], 10, 64)
+		records[i] = history.Record{
+			Kind: kind, At: time.Now(), Process: process, Request: request,
+			Aggregate: m.OrderingKey, Epoch: epoch, Version: version, Event: m.Attributes[eventing.AttrEventID],
+		}
+	}
+	return records
 }

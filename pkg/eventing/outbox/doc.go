@@ -53,6 +53,8 @@
 //	published, not acknowledged   as above: they arrive twice
 //	acknowledged, not marked      as above
 //	some of a batch marked        cannot be: a batch is settled in one statement
+//	the primary, synchronous      as above: the claim's commit waited for the standby
+//	the primary, asynchronous     what it alone had is lost, also what was sent
 //
 // # Waking up
 //

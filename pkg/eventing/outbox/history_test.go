@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/internal/child"
+	"example.com/lockstep/internal/history"
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 )
@@ -38,77 +39,72 @@ func TestHistory(t *testing.T) {
 	if os.Getenv("LOCKSTEP_FULL") != "" {
 		c = carnage{relays: 8, aggregates: 200, events: 100_000, kills: 40}
 	}
-	h := newHistory(t, c)
+	h := newBattle(t, c)
 	h.run(t, false)
 	h.eventually(t, 0, unpublished)
 	h.broker.late.Wait()
-	repeats, taken := 0, h.broker.seen()
-	for i := range c.aggregates {
-		versions := taken[aggregate(i)]
-		if err := ordered(versions, h.last[i]); err != nil {
-			t.Errorf("aggregate %d: %v", i, err)
-		}
-		repeats += len(versions) - int(h.last[i])
-	}
+	records := h.records(t)
+	history.Require(t, records)
 	if n := h.count(t, attempted); n != 0 {
 		t.Errorf("faults of the broker spent %d attempts", n)
 	}
-	t.Logf("%d events of %d aggregates through %d relays, %d kills: %d repeats", c.events, c.aggregates, c.relays, c.kills, repeats)
+	t.Logf("%d aggregates, %d relays, %d kills: %s", c.aggregates, c.relays, c.kills, history.Summarize(records))
 }
 
 // TestHistoryBites has relays that claim rows with SKIP LOCKED and nothing more:
 // the same history must show that they break the order.
 func TestHistoryBites(t *testing.T) {
 	t.Parallel()
-	h := newHistory(t, carnage{relays: 4, aggregates: 10, events: 4_000})
+	h := newBattle(t, carnage{relays: 4, aggregates: 10, events: 4_000})
 	h.run(t, true)
 	h.poll(t, func() bool {
-		for _, versions := range h.broker.seen() {
-			if early(versions) {
-				return true
-			}
+		sent, published := false, false
+		for _, v := range history.Check(h.records(t)) {
+			sent = sent || v.Promise == "P3" && v.Records[1].Kind == history.Send
+			published = published || v.Promise == "P3" && v.Records[1].Kind == history.Publish
 		}
-		return false
-	}, "no version came before its predecessor")
+		return sent && published
+	}, "no version was sent, and none taken, before its predecessor")
 }
 
-// early reports whether a version came before its predecessor.
-func early(versions []int64) bool {
-	var seen int64
-	for _, v := range versions {
-		if v > seen+1 {
-			return true
-		}
-		seen = max(seen, v)
-	}
-	return false
-}
-
-type history struct {
+// battle is one run of it, with what happened in a log that the relays share.
+type battle struct {
 	*bench
 	carnage
 	url    string
+	log    *history.Log
+	path   string
 	broker *chaos
 	relays []*child.Process
 	last   []int64 // of each aggregate, committed
 }
 
-func newHistory(t *testing.T, c carnage) *history {
+func newBattle(t *testing.T, c carnage) *battle {
 	t.Helper()
 	pg := pgtest.New(t)
-	return &history{
-		bench: &bench{db: pg.Pool(t, pg.VideoURL)}, carnage: c, url: pg.VideoURL,
-		broker: newChaos(t), relays: make([]*child.Process, c.relays), last: make([]int64, c.aggregates),
+	log, path := history.New(t)
+	return &battle{
+		bench: &bench{db: pg.Pool(t, pg.VideoURL)}, carnage: c, url: pg.VideoURL, log: log, path: path,
+		broker: newChaos(t, log), relays: make([]*child.Process, c.relays), last: make([]int64, c.aggregates),
 	}
+}
+
+func (h *battle) records(t *testing.T) []history.Record {
+	t.Helper()
+	records, err := h.log.Records()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return records
 }
 
 func aggregate(i int) string { return fmt.Sprint("aggregate-", i) }
 
 // run writes all events, and disturbs until they are written.
-func (h *history) run(t *testing.T, byRows bool) {
+func (h *battle) run(t *testing.T, byRows bool) {
 	t.Helper()
 	for i := range h.relays {
-		h.relays[i] = spawn(t, h.broker.addr, h.url, byRows)
+		h.relays[i] = h.spawn(t, byRows)
 	}
 	written := make(chan struct{})
 	go func() {
@@ -140,12 +136,12 @@ func (h *history) run(t *testing.T, byRows bool) {
 }
 
 // kill replaces a relay. What it leased is free after 20 s, or at once.
-func (h *history) kill(t *testing.T, i int) {
+func (h *battle) kill(t *testing.T, i int) {
 	t.Helper()
 	if err := h.relays[i].Stop(syscall.SIGKILL, patience); err != nil {
 		t.Error(err)
 	}
-	h.relays[i] = spawn(t, h.broker.addr, h.url, false)
+	h.relays[i] = h.spawn(t, false)
 	if h.impatient {
 		h.expire(t, 1)
 	}
@@ -153,7 +149,7 @@ func (h *history) kill(t *testing.T, i int) {
 
 // expire ends a share of the leases. What a relay has in hand is passed over: to wait
 // for that in any order could be a deadlock.
-func (h *history) expire(t *testing.T, share float64) {
+func (h *battle) expire(t *testing.T, share float64) {
 	t.Helper()
 	h.exec(t, fmt.Sprintf(`
 		UPDATE outbox SET locked_at = now() - interval '1 hour'
@@ -162,7 +158,7 @@ func (h *history) expire(t *testing.T, share float64) {
 
 // write appends the events in transactions of one to five versions each. Every
 // aggregate has one writer, as if its row were locked.
-func (h *history) write(t *testing.T) {
+func (h *battle) write(t *testing.T) {
 	const writers = 4
 	var writing sync.WaitGroup
 	for w := range writers {
@@ -182,14 +178,20 @@ func (h *history) write(t *testing.T) {
 	writing.Wait()
 }
 
-func (h *history) commit(ctx context.Context, db *pgxpool.Pool, i, n int) error {
+func (h *battle) commit(ctx context.Context, db *pgxpool.Pool, i, n int) error {
 	events := make([]eventing.Event, n)
 	for k := range events {
 		events[k] = event(aggregate(i), h.last[i]+int64(k)+1)
 	}
-	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error { return Append(ctx, tx, nil, events...) })
-	if err == nil {
-		h.last[i] += int64(n)
+	if err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error { return Append(ctx, tx, nil, events...) }); err != nil {
+		return err
 	}
-	return err
+	h.last[i] += int64(n)
+	written := make([]history.Record, n)
+	for k, e := range events {
+		written[k] = history.Record{
+			Kind: history.Write, At: time.Now(), Aggregate: e.AggregateID, Epoch: e.Epoch, Version: e.Version, Event: e.ID.String(),
+		}
+	}
+	return h.log.Add(written...)
 }

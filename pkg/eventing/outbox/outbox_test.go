@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -20,6 +21,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"example.com/lockstep/internal/history"
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 )
@@ -206,15 +208,18 @@ func firstSightings(t *testing.T, versions []int64, last int64) {
 }
 
 func ordered(versions []int64, last int64) error {
-	var seen int64
-	for _, v := range versions {
-		if v > seen+1 {
-			return fmt.Errorf("version %d came before %d", v, seen+1)
-		}
-		seen = max(seen, v)
+	var run []history.Record
+	add := func(kind history.Kind, v int64) {
+		run = append(run, history.Record{Kind: kind, Epoch: eventing.Epoch, Version: v, Event: fmt.Sprint(v)})
 	}
-	if seen != last {
-		return fmt.Errorf("last version is %d, want %d", seen, last)
+	for v := range last {
+		add(history.Write, v+1)
+	}
+	for _, v := range versions {
+		add(history.Publish, v)
+	}
+	if found := history.Check(run); len(found) > 0 {
+		return errors.New(found[0].String())
 	}
 	return nil
 }

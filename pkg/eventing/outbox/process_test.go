@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -20,6 +21,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"example.com/lockstep/internal/child"
+	"example.com/lockstep/internal/history"
 	"example.com/lockstep/pkg/eventing"
 )
 
@@ -27,14 +29,15 @@ import (
 const (
 	childBroker   = "OUTBOX_TEST_BROKER"
 	childDatabase = "OUTBOX_TEST_DATABASE"
+	childHistory  = "OUTBOX_TEST_HISTORY"
 	childByRows   = "OUTBOX_TEST_CLAIM_BY_ROWS"
 )
 
 // spawn runs a relay in a process of its own, which a test can kill.
-func spawn(t *testing.T, broker, database string, byRows bool) *child.Process {
+func (h *battle) spawn(t *testing.T, byRows bool) *child.Process {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childBroker+"="+broker, childDatabase+"="+database)
+	cmd.Env = append(os.Environ(), childBroker+"="+h.broker.addr, childDatabase+"="+h.url, childHistory+"="+h.path)
 	if byRows {
 		cmd.Env = append(cmd.Env, childByRows+"=1")
 	}
@@ -53,7 +56,12 @@ func relayProcess() {
 	if err != nil {
 		panic(err)
 	}
-	conn, err := grpc.NewClient(os.Getenv(childBroker), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	happened, err := history.Open(os.Getenv(childHistory))
+	if err != nil {
+		panic(err)
+	}
+	conn, err := grpc.NewClient(os.Getenv(childBroker), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithUnaryInterceptor(recordTo(happened)))
 	if err != nil {
 		panic(err)
 	}
@@ -73,6 +81,26 @@ func relayProcess() {
 		panic(err)
 	}
 	_ = r.Run(ctx)
+}
+
+// recordTo writes what leaves this process down before it leaves, and what the
+// broker acknowledges before the relay hears of it.
+func recordTo(log *history.Log) grpc.UnaryClientInterceptor {
+	process := fmt.Sprint("relay ", os.Getpid())
+	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		publish, ok := req.(*pubsubpb.PublishRequest)
+		if !ok {
+			return invoke(ctx, method, req, reply, cc, opts...)
+		}
+		request := uuid.NewString()
+		if err := log.Add(messages(history.Send, process, request, publish)...); err != nil {
+			return err
+		}
+		if err := invoke(ctx, method, req, reply, cc, opts...); err != nil {
+			return err
+		}
+		return log.Add(messages(history.Acknowledge, process, request, publish)...)
+	}
 }
 
 // relayByRows is the relay that this package is not: it claims the oldest rows,
@@ -102,6 +130,7 @@ func relayByRows(ctx context.Context, db *pgxpool.Pool, client *pubsub.Client) e
 	}
 	for _, c := range claimed {
 		e := event(c.Key, c.Version)
+		e.ID = c.ID
 		req := &pubsubpb.PublishRequest{Topic: topic, Messages: []*pubsubpb.PubsubMessage{e.Message()}}
 		if _, err := client.TopicAdminClient.Publish(ctx, req, gax.WithRetry(nil)); err != nil {
 			continue

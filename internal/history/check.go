@@ -1,0 +1,94 @@
+package history
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Violation is a promise that a history shows to be broken.
+type Violation struct {
+	Promise   string // P1 to P10
+	Aggregate string
+	Says      string
+	Records   []Record
+}
+
+func (v Violation) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, %s: %s", v.Promise, v.Aggregate, v.Says)
+	for _, r := range v.Records {
+		line, err := encode([]Record{r})
+		if err != nil {
+			line = []byte(err.Error() + "\n")
+		}
+		b.WriteString("\n\t" + strings.TrimSuffix(string(line), "\n"))
+	}
+	return b.String()
+}
+
+// rules are the promises, each as what it refuses in one aggregate's records.
+var rules = []func(life) []Violation{
+	committed, delivered, ordered, sentInOrder, once, settled, forward, gapless, reported, fresh, converged,
+}
+
+// Check returns what a finished run's history breaks.
+func Check(records []Record) []Violation {
+	var found []Violation
+	lives := map[string]life{}
+	for _, r := range records {
+		lives[r.Aggregate] = append(lives[r.Aggregate], r)
+	}
+	for _, aggregate := range slices.Sorted(maps.Keys(lives)) {
+		for _, rule := range rules {
+			for _, v := range rule(lives[aggregate]) {
+				v.Aggregate = aggregate
+				found = append(found, v)
+			}
+		}
+	}
+	return found
+}
+
+// life is the records of one aggregate.
+type life []Record
+
+// of is the records of some kinds, in order.
+func (l life) of(kinds ...Kind) life {
+	var some life
+	for _, r := range l {
+		if slices.Contains(kinds, r.Kind) {
+			some = append(some, r)
+		}
+	}
+	return some
+}
+
+// byEvent is the first record of a kind for each event.
+func (l life) byEvent(kind Kind) map[string]Record {
+	first := map[string]Record{}
+	for _, r := range l {
+		if _, seen := first[r.Event]; r.Kind == kind && !seen {
+			first[r.Event] = r
+		}
+	}
+	return first
+}
+
+// predecessors is, for each event, the write that it follows: the last one before
+// it of the version before it. A first version has none.
+func (l life) predecessors() map[string]Record {
+	last, before := map[int64]Record{}, map[string]Record{}
+	for _, w := range l.of(Write) {
+		if p, ok := last[w.Version-1]; ok {
+			before[w.Event] = p
+		}
+		last[w.Version] = w
+	}
+	return before
+}
+
+func breaks(promise, says string, records ...Record) Violation {
+	return Violation{Promise: promise, Says: says, Records: records}
+}

@@ -1,0 +1,151 @@
+package history
+
+import (
+	"fmt"
+	"slices"
+)
+
+// once, P5: an event's effect is committed once. An event that the consumer has
+// forgotten may be settled again; it changes no row a second time.
+func once(l life) (found []Violation) {
+	settled, applied := map[string]Record{}, map[string]Record{}
+	for _, r := range l.of(Effect, Forget, Apply) {
+		first, again := settled[r.Event], false
+		switch r.Kind {
+		case Forget:
+			delete(settled, r.Event)
+			continue
+		case Effect:
+			_, again = settled[r.Event]
+			settled[r.Event] = r
+		case Apply:
+			if r.Event == "" {
+				continue // of the owner's state, or of nothing that the test knows
+			}
+			first, again = applied[r.Event]
+			applied[r.Event] = r
+		}
+		if again {
+			found = append(found, breaks("P5", "an event had its effect twice", first, r))
+		}
+	}
+	return found
+}
+
+// settled, P5: what was delivered had its effect, or was found to need none.
+func settled(l life) (found []Violation) {
+	effects, forgotten := l.byEvent(Effect), l.byEvent(Forget)
+	for event, d := range l.byEvent(Deliver) {
+		_, ok := effects[event]
+		if _, was := forgotten[event]; !ok && !was {
+			found = append(found, breaks("P5", "an event was delivered and never settled", d))
+		}
+	}
+	return found
+}
+
+// forward, P6: a row only moves to later versions, and a deletion is final in its
+// epoch unless the aggregate is one that returns. The exception is a divergence
+// that was reported: the owner's state replaces the row once, whatever its version.
+func forward(l life) (found []Violation) {
+	var at Record
+	for _, r := range l.of(Apply) {
+		if !r.position().after(at.position()) {
+			found = append(found, breaks("P6", "a row did not move forward", at, r))
+		}
+		stays := r.Change == Deleted || r.Change == Whole || r.Epoch > at.Epoch
+		if at.Change == Deleted && !stays && r.position().after(at.position()) {
+			found = append(found, breaks("P6", "a deletion did not last", at, r))
+		}
+		at = r
+	}
+	if len(found) <= len(l.of(Report)) {
+		return nil
+	}
+	return found
+}
+
+// gapless, P7: a difference is applied on its direct predecessor only, and each
+// version of a row has the content that the owner gave to that version.
+func gapless(l life) (found []Violation) {
+	had := map[position]map[string]bool{}
+	for _, w := range l.of(Write) {
+		if had[w.position()] == nil {
+			had[w.position()] = map[string]bool{}
+		}
+		had[w.position()][w.State] = true
+	}
+	var at Record
+	for _, r := range l.of(Apply) {
+		if r.Change == Delta && (r.Epoch != at.Epoch || r.Version != at.Version+1) {
+			found = append(found, breaks("P7", "a difference was applied on something else than its predecessor", at, r))
+		}
+		if r.Change == Created && (at.Version != 0 || r.Version != 1) {
+			found = append(found, breaks("P7", "a first version was applied on something", at, r))
+		}
+		if r.State != "" && !had[r.position()][r.State] {
+			found = append(found, breaks("P7", "the owner never had this state at this version", r))
+		}
+		at = r
+	}
+	return found
+}
+
+// reported, P7: a row that took on a version which the owner then lost was found
+// to have diverged, unless the next thing to come was all of the owner's state.
+func reported(l life) (found []Violation) {
+	lost, applies := l.byEvent(Lost), l.of(Apply)
+	for i, r := range applies {
+		replaced := i+1 < len(applies) && slices.Contains([]Change{Repair, Whole, Deleted}, applies[i+1].Change)
+		if _, gone := lost[r.Event]; gone && !replaced && len(l.of(Report)) == 0 {
+			found = append(found, breaks("P7", "a lost write was applied, and no divergence reported", r))
+		}
+	}
+	return found
+}
+
+// mayLag are the modes in which a reader takes less than its token asks for, each
+// with the outcomes that it then may get.
+var mayLag = map[string]map[Outcome]bool{
+	"at-least-as-fresh;stale-if-error": {Stale: true},
+	"minimize-latency":                 {Stale: true, Absent: true},
+}
+
+// fresh, P8: an answer is no older than its token, or says so to a reader who
+// wished for that, or is a refusal that tells when to come again.
+func fresh(l life) (found []Violation) {
+	for _, r := range l.of(Read) {
+		ok := false
+		switch r.Outcome {
+		case Shown:
+			ok = r.Version >= r.Least
+		case Stale, Absent:
+			ok = mayLag[r.Mode][r.Outcome]
+		case Unavailable:
+			ok = true
+		case Unexpected:
+		}
+		if !ok {
+			says := fmt.Sprintf("a read that asks for version %d was answered %q with version %d", r.Least, r.Outcome, r.Version)
+			found = append(found, breaks("P8", says, r))
+		}
+	}
+	return found
+}
+
+// converged, P10: in the end the read model has what the owner has.
+func converged(l life) (found []Violation) {
+	ends := map[Kind]Record{}
+	for _, r := range l.of(Owner, Copy) {
+		ends[r.Kind] = r
+	}
+	owner, copied := ends[Owner], ends[Copy]
+	_, known := ends[Copy]
+	if !known && len(l.of(Apply)) == 0 {
+		return nil // no read model is part of the run
+	}
+	if owner.position() != copied.position() || owner.State != copied.State {
+		found = append(found, breaks("P10", "the read model differs from its owner", owner, copied))
+	}
+	return found
+}

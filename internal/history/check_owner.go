@@ -1,0 +1,113 @@
+package history
+
+import (
+	"fmt"
+	"time"
+)
+
+// orphanLimit is the promise for the events of a killed relay: their lease runs
+// out after 20 s, and an idle relay looks for such every 5 s.
+const orphanLimit = 30 * time.Second
+
+// committed, P1: an event that anybody has seen was committed, and so was a write
+// that a client was told of. A version has one event, and follows the one before
+// it, unless the owner has lost commits. The owner is at its last write.
+func committed(l life) (found []Violation) {
+	written, lost, before := l.byEvent(Write), l.byEvent(Lost), l.predecessors()
+	known, kept := map[position]bool{}, map[position]Record{}
+	var last Record
+	for _, w := range l.of(Write) {
+		if _, ok := before[w.Event]; !ok && w.Version != 1 {
+			found = append(found, breaks("P1", "a version without the one before it", w))
+		}
+		known[w.position()] = true
+		if _, ok := lost[w.Event]; ok {
+			continue
+		}
+		if other, ok := kept[w.position()]; ok {
+			found = append(found, breaks("P1", "two events of one version", other, w))
+		}
+		kept[w.position()], last = w, w
+	}
+	for _, r := range l.of(Send, Publish, Deliver, Effect, Apply) {
+		ofOwner := r.Kind == Apply && r.Event == ""
+		if w, ok := written[r.Event]; !ofOwner && (!ok || w.position() != r.position()) {
+			found = append(found, breaks("P1", "an event that was never committed", r))
+		}
+	}
+	for _, r := range l.of(Answer) {
+		if !known[r.position()] {
+			found = append(found, breaks("P1", "a client was told of a write that the owner does not have", r))
+		}
+	}
+	for _, r := range l.of(Owner) {
+		if last.position() != r.position() {
+			found = append(found, breaks("P1", "the owner's version is not that of its last event", last, r))
+		}
+	}
+	return found
+}
+
+// delivered, P2: each event reached the broker, within orphanLimit if its relay
+// was killed. What the owner has lost need not.
+func delivered(l life) (found []Violation) {
+	published, lost := l.byEvent(Publish), l.byEvent(Lost)
+	for _, w := range l.of(Write) {
+		_, arrived := published[w.Event]
+		if _, gone := lost[w.Event]; !arrived && !gone {
+			found = append(found, breaks("P2", "a committed event that was never published", w))
+		}
+	}
+	for _, o := range l.orphans() {
+		if p, ok := published[o.Event]; ok && p.At.Sub(o.At) > orphanLimit {
+			found = append(found, breaks("P2", fmt.Sprintf("an event waited %s behind a kill", p.At.Sub(o.At)), o, p))
+		}
+	}
+	return found
+}
+
+// orphans is, of each event, the kill that it waits behind: the first that found
+// it under its last lease. One under a new lease was claimed by a living relay in
+// between, and its wait starts again.
+func (l life) orphans() map[string]Record {
+	since := map[string]Record{}
+	for _, o := range l.of(Orphan) {
+		if s, known := since[o.Event]; !known || s.Lease != o.Lease {
+			since[o.Event] = o
+		}
+	}
+	return since
+}
+
+// ordered, P3 as subscribers see it: the broker first takes an event after the one
+// that it follows.
+func ordered(l life) (found []Violation) {
+	before, taken := l.predecessors(), map[string]bool{}
+	for _, r := range l.of(Publish) {
+		if p, ok := before[r.Event]; ok && !taken[r.Event] && !taken[p.Event] {
+			found = append(found, breaks("P3", "published before its predecessor", p, r))
+		}
+		taken[r.Event] = true
+	}
+	return found
+}
+
+// sentInOrder, P3 as relays keep it: an event is sent behind the one that it
+// follows in the same request, or after that one's acknowledgement.
+func sentInOrder(l life) (found []Violation) {
+	before, acknowledged := l.predecessors(), map[string]bool{}
+	var previous Record
+	for _, r := range l.of(Send, Acknowledge) {
+		if r.Kind == Acknowledge {
+			acknowledged[r.Event] = true
+			continue
+		}
+		p, follows := before[r.Event]
+		behind := previous.Event == p.Event && previous.Request == r.Request
+		if follows && !behind && !acknowledged[p.Event] {
+			found = append(found, breaks("P3", "sent without its predecessor, which is not acknowledged", p, r))
+		}
+		previous = r
+	}
+	return found
+}

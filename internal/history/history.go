@@ -1,0 +1,125 @@
+// Package history has one format for the events of a test run, from the owner's
+// commit to a reader's answer, and one checker, [Check], that compares them with
+// the promises of docs/promises.md.
+//
+// A history is a list of records. Their order is that in which they happened,
+// per aggregate and kind; [Check] says where two kinds have an order too. On
+// disk it is JSON lines, so that several processes can append to one [Log] and a
+// person can read it. A test records what it sees, and no more: a promise is
+// judged by the records that are there.
+package history
+
+import "time"
+
+// Kind says what a record is about.
+type Kind string
+
+// The owner's side.
+const (
+	// Write is an event that the owner has committed. The writes of an aggregate
+	// come in the order of their commits.
+	Write Kind = "write"
+	// Answer is a write of which a client was told that it is committed.
+	Answer Kind = "answer"
+	// Lost is a write that a failover or a restore took from the owner.
+	Lost Kind = "lost"
+	// Orphan is an event that was committed and not marked as published when a
+	// relay was killed, with the Lease that it was under; empty for none.
+	Orphan Kind = "orphan"
+	// Owner is the owner's state at the end.
+	Owner Kind = "owner"
+)
+
+// The way through the broker.
+const (
+	// Send is an event in a publish Request, before the request leaves. The events
+	// of one request stand together, in its order.
+	Send Kind = "send"
+	// Acknowledge is an event of which the relay learned that the broker has it,
+	// before anything is done about it.
+	Acknowledge Kind = "acknowledge"
+	// Publish is an event that the broker has taken, in the broker's order.
+	Publish Kind = "publish"
+	// Deliver is an event that a consumer was given.
+	Deliver Kind = "deliver"
+)
+
+// The read model's side.
+const (
+	// Apply is a version that a row of the read model has taken on, in the order
+	// of the row's commits.
+	Apply Kind = "apply"
+	// Effect is an event that was settled together with its effects.
+	Effect Kind = "effect"
+	// Forget is a settled event of which the consumer has forgotten that it was.
+	Forget Kind = "forget"
+	// Report is a divergence of the aggregate that the consumer has reported.
+	Report Kind = "report"
+	// Read is an answer to a reader whose token asks for Least.
+	Read Kind = "read"
+	// Copy is the read model's state at the end.
+	Copy Kind = "copy"
+)
+
+// Change says what an Apply did to its row. Empty is unknown.
+type Change string
+
+// The changes.
+const (
+	Created Change = "created" // an aggregate's first version
+	Delta   Change = "delta"   // the difference to the direct predecessor
+	Whole   Change = "whole"   // all of an aggregate that may return from its deletion
+	Deleted Change = "deleted" // a tombstone
+	Repair  Change = "repair"  // the owner's state, which is all of it
+)
+
+// Outcome is how a Read ended.
+type Outcome string
+
+// The outcomes. A reader may wish for one that is not fresh: then it gets Stale
+// or Absent, and the answer says so.
+const (
+	Shown       Outcome = "shown"
+	Stale       Outcome = "stale"
+	Absent      Outcome = "absent"
+	Unavailable Outcome = "unavailable"
+	// Unexpected is an answer that the documents do not know.
+	Unexpected Outcome = "unexpected"
+)
+
+// Record is one thing that happened. Each kind has an Aggregate; those about a
+// version have Epoch and Version, and those about an event have its id.
+type Record struct {
+	Kind      Kind      `json:"kind"`
+	At        time.Time `json:"at,omitzero"`
+	Process   string    `json:"process,omitempty"`
+	Aggregate string    `json:"aggregate"`
+	Epoch     int64     `json:"epoch,omitempty"`
+	Version   int64     `json:"version,omitempty"`
+	Event     string    `json:"event,omitempty"`
+	// Token is what the writer got, and what the reader sent.
+	Token string `json:"token,omitempty"`
+	// Request is that of a Send; Lease that of an Orphan.
+	Request string `json:"request,omitempty"`
+	Lease   string `json:"lease,omitempty"`
+	Change  Change `json:"change,omitempty"`
+	// State is the aggregate's content, in any form in which equal states are
+	// equal strings. Empty is not recorded.
+	State string `json:"state,omitempty"`
+	// Least is the version that a Read asked for; Mode is how it asked, empty for
+	// no older than the token.
+	Least   int64   `json:"least,omitempty"`
+	Mode    string  `json:"mode,omitempty"`
+	Outcome Outcome `json:"outcome,omitempty"`
+	// Note is for a person.
+	Note string `json:"note,omitempty"`
+}
+
+// position is a version in an epoch: the order of a read model's rows.
+type position struct{ epoch, version int64 }
+
+func (r Record) position() position { return position{r.Epoch, r.Version} }
+
+func (p position) after(q position) bool {
+	return p.epoch > q.epoch || p.epoch == q.epoch && p.version > q.version
+}

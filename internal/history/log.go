@@ -1,0 +1,90 @@
+package history
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+)
+
+// maxLine bounds one record on disk.
+const maxLine = 1 << 20
+
+// Log is a file that several goroutines and processes append records to. Records
+// of one Add stand together.
+type Log struct {
+	mu   sync.Mutex
+	file *os.File
+}
+
+// Open opens or makes the file.
+func Open(path string) (*Log, error) {
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open history: %w", err)
+	}
+	return &Log{file: file}, nil
+}
+
+// Add appends records in one write, which the kernel does not mix with those of
+// other processes. It returns when they are in the file.
+func (l *Log) Add(records ...Record) error {
+	lines, err := encode(records)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	// A process that was killed may have left a torn line behind, which this
+	// newline ends.
+	if _, err := l.file.Write(append([]byte{'\n'}, lines...)); err != nil {
+		return fmt.Errorf("write history: %w", err)
+	}
+	return nil
+}
+
+// Records returns all of the file, in its order.
+func (l *Log) Records() ([]Record, error) {
+	info, err := l.file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return decode(io.NewSectionReader(l.file, 0, info.Size()))
+}
+
+// Close closes the file.
+func (l *Log) Close() error { return l.file.Close() }
+
+func encode(records []Record) ([]byte, error) {
+	var lines bytes.Buffer
+	to := json.NewEncoder(&lines)
+	for _, r := range records {
+		if err := to.Encode(r); err != nil {
+			return nil, fmt.Errorf("history: %w", err)
+		}
+	}
+	return lines.Bytes(), nil
+}
+
+// decode leaves out a line that was cut off: its process was killed while it
+// wrote, and did nothing after that.
+func decode(from io.Reader) ([]Record, error) {
+	var records []Record
+	lines := bufio.NewScanner(from)
+	lines.Buffer(nil, maxLine)
+	for n := 1; lines.Scan(); n++ {
+		line := lines.Bytes()
+		if len(line) == 0 || line[0] == '{' && line[len(line)-1] != '}' {
+			continue
+		}
+		var r Record
+		if err := json.Unmarshal(line, &r); err != nil {
+			return nil, fmt.Errorf("history, line %d: %w", n, err)
+		}
+		records = append(records, r)
+	}
+	return records, lines.Err()
+}

@@ -1,0 +1,63 @@
+package services_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/internal/history"
+	"example.com/lockstep/internal/localbroker"
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/outbox"
+)
+
+// TestNothingLeavesWithoutTheStandby: under synchronous replication an event that
+// the primary alone has is not published, not even one that is visible there
+// because its writer did not wait. The relay's claim is a write, whose commit waits
+// for the standby to have all before it; the claim's own deadline ends the wait with
+// an error.
+func TestNothingLeavesWithoutTheStandby(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, true)
+	w := p.world(t, startBroker(t, localbroker.Local))
+	r := w.record(t)
+	w.spawnVideo(t, w.videoAddr).ready(t)
+	if err := p.standby.Crash(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.standby.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p.standby = nil
+
+	e := eventing.Event{
+		ID: uuid.Must(uuid.NewV7()), AggregateType: "video", AggregateID: uuid.NewString(), Type: "VideoUpdated", Version: 1,
+		SchemaVersion: 1, OccurredAt: time.Now().UTC().Truncate(time.Microsecond), Epoch: eventing.Epoch,
+	}
+	err := pgx.BeginFunc(t.Context(), p.db, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), `SET LOCAL synchronous_commit = local; SET LOCAL search_path = video`); err != nil {
+			return err
+		}
+		return outbox.Append(t.Context(), tx, nil, e)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the relay's claim waits for the standby", func() bool { return p.waiting(t) > 0 })
+	eventually(t, "the claim was given up, and its lease is there", func() bool {
+		return p.ask(t, p.primary, `SELECT count(*) FROM video.outbox WHERE locked_at IS NOT NULL`) == 1
+	})
+	back := time.Now()
+	p.replicate(t)
+	eventually(t, "the event is published", func() bool {
+		return slices.ContainsFunc(r.seen(), func(r history.Record) bool { return r.Event == e.ID.String() })
+	})
+	for _, r := range r.seen() {
+		if r.Event == e.ID.String() && r.At.Before(back) {
+			t.Errorf("the event was published at %s, before a standby had it, which was after %s", r.At, back)
+		}
+	}
+}
