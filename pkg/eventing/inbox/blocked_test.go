@@ -73,6 +73,47 @@ func TestALockedRowBlocksItsAggregateAlone(t *testing.T) {
 	}
 }
 
+// An event that is put off was not begun in vain, however often: it is nobody's
+// killer, and its pauses grow.
+func TestWhatIsPutOffIsNotBegun(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	c.finish(t, delivered(event("a", 1)))
+	unlock := b.lockRow(t, "a")
+	d := delivered(event("a", 2))
+	d.messages[0].DeliveryAttempt = new(2)
+	for n := range maxBegun + 2 {
+		if left := c.process(t.Context(), []*delivery{d}); len(left) != 0 || d.waits != n+1 {
+			t.Fatalf("put off %d times, not %d", d.waits, n+1)
+		}
+		if begun := b.count(t, `SELECT begun FROM inbox WHERE event_id = $1`, d.id()); begun != 0 {
+			t.Fatalf("begun %d times", begun)
+		}
+		c.holds.take(<-c.holds.released)
+	}
+	if lockWait([]*delivery{d}) != minLockWait || lockWait([]*delivery{delivered(event("b", 1))}) != maxLockWait {
+		t.Error("it does not wait less than another")
+	}
+	unlock()
+	c.finish(t, d)
+	if v := b.count(t, version, "a"); v != 2 || len(b.deadLettered("")) != 0 {
+		t.Errorf("version %d, dead letters %v", v, b.deadLettered(""))
+	}
+}
+
+// A success says that neither the database nor the build is to blame.
+func TestSuccessIsHeardOf(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	c.slow.add("video/slow", maxSlow)
+	c.finish(t, delivered(event("a", 1)), delivered(event("b", 1)))
+	if len(c.slow.keys) != 0 || c.unknown.handled != 2 {
+		t.Errorf("%v are slow still, %d events are known", c.slow.keys, c.unknown.handled)
+	}
+}
+
 // However much waits behind one aggregate, the first events of others are
 // repaired, tried again and buried.
 func TestHeadsAreWorkedOnWhateverIsHeld(t *testing.T) {
