@@ -190,6 +190,9 @@ func TestRecentRepairsAreForgotten(t *testing.T) {
 		t.Errorf("wait %v after a repair of just now, %v without one", d, r.wait("b"))
 	}
 	for range 2 {
+		if r.wait("a") == 0 {
+			t.Error("forgotten with the first generation")
+		}
 		r.turned = r.turned.Add(-3 * repairEvery)
 		r.note("b")
 	}
