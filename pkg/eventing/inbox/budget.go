@@ -114,23 +114,26 @@ func (b *budget) inHand() load {
 	return b.used
 }
 
-// free waits until at least enough is free, and returns how much is.
-func (b *budget) free(ctx context.Context, enough load) (load, error) {
+// room is what is left of the budget.
+func (b *budget) room() load { return b.limit.minus(b.inHand()) }
+
+// wait returns when there is room for enough, or with the error of ctx.
+func (b *budget) wait(ctx context.Context, enough load) error {
 	for {
 		b.mu.Lock()
-		free := b.limit.minus(b.used)
+		room := b.limit.minus(b.used)
 		if b.changed == nil {
 			b.changed = make(chan struct{})
 		}
 		changed := b.changed
 		b.mu.Unlock()
-		if free.covers(enough) {
-			return free, nil
+		if room.covers(enough) {
+			return nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return load{}, ctx.Err()
+			return ctx.Err()
 		}
 	}
 }

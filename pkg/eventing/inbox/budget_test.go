@@ -89,18 +89,18 @@ func TestBudgetTellsWhatIsFree(t *testing.T) {
 	t.Parallel()
 	b := &budget{limit: load{messages: 4, bytes: 400}}
 	b.take(t.Context(), load{3, 100})
-	if free, err := b.free(t.Context(), load{1, 300}); err != nil || free != (load{1, 300}) {
-		t.Errorf("%v, %v", free, err)
+	if err := b.wait(t.Context(), load{1, 300}); err != nil || b.room() != (load{1, 300}) {
+		t.Errorf("%v, %v", b.room(), err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	told := make(chan error, 1)
-	go func() { _, err := b.free(ctx, load{4, 400}); told <- err }()
+	go func() { told <- b.wait(ctx, load{4, 400}) }()
 	b.give(load{1, 50})
 	cancel()
 	if err := <-told; !errors.Is(err, context.Canceled) {
 		t.Errorf("told %v while messages are in hand", err)
 	}
-	go func() { _, err := b.free(t.Context(), load{4, 400}); told <- err }()
+	go func() { told <- b.wait(t.Context(), load{4, 400}) }()
 	b.give(load{2, 50})
 	if err := <-told; err != nil {
 		t.Error(err)

@@ -49,18 +49,6 @@ var outageRetry = eventing.Backoff{Base: 100 * time.Millisecond, Cap: 5 * time.S
 // settled: that of a pubsub.Subscriber is one.
 type Receive func(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error
 
-// Options has a safe zero value.
-type Options struct {
-	// Bytes bounds the messages in hand. Zero: 64 MiB.
-	Bytes int64
-	// Retention is how long the row of a settled event is kept. Zero: [Retention].
-	Retention time.Duration
-	// Streams are those of the client's connection. Nil: each stream asks for the
-	// whole of the budget, so that after some breaks of the connection more is
-	// under way than fits, and the broker counts deliveries that nobody took.
-	Streams *Streams
-}
-
 // Consumer applies the events of one subscription. Any number may run on it.
 type Consumer struct {
 	store      store

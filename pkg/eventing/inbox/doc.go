@@ -125,12 +125,13 @@
 //
 // A budget counts what is in hand, from callback to ack: 10,000 messages, and 64
 // MiB with the data counted twice, as it came and decoded. At the bound callbacks
-// wait, and no stream is opened. (The client's own flow control ends when a
+// wait. (The client's own flow control ends when a
 // callback returns, and the server's counts by stream: each time a stream breaks
 // there is as much again. So [Streams] has each one opened for what is left of the
-// budget, and opened again for more when there is twice as much.) Besides, there is
-// at most a response of 20 MiB that is being decoded, and without Streams half of
-// the budget in callbacks that wait.
+// budget, and opened again for more when there is twice as much. One that is opened
+// when nothing is left is for one message, which waits in its callback.) Besides,
+// there is at most half of the budget in callbacks that wait, which is a stream's
+// worth and the client's own limit, and a response of 20 MiB that is being decoded.
 //
 // Blocked aggregates have their messages in hand. When they use up the budget the
 // consumer stops pulling until one of them goes on: what is not in hand does not

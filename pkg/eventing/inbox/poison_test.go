@@ -54,6 +54,9 @@ func TestPoisonOfEveryKind(t *testing.T) {
 	for rest := batch; len(rest) > 0; rest = rest[min(maxBatch, len(rest)):] {
 		c.finish(t, rest[:min(maxBatch, len(rest))]...)
 	}
+	if len(c.unknown.keys) != 0 {
+		t.Errorf("%v are unknown still", c.unknown.keys)
+	}
 	if n := b.count(t, withDone); n != good-len(kinds) {
 		t.Errorf("%d of %d good events are done", n, good-len(kinds))
 	}

@@ -136,6 +136,24 @@ func TestEveryMessageIsSettledOnce(t *testing.T) {
 	}
 }
 
+// What joins a settled delivery is acked, also when the process ends then.
+func TestWhatJoinsTheSettledIsAcked(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	e := event("a", 1)
+	first, second := delivered(e), delivered(e)
+	for _, d := range []*delivery{first, second} {
+		c.budget.take(t.Context(), loadOf(d.message()))
+	}
+	c.ack(t.Context(), first)
+	joined := fold([]*delivery{first, second})
+	c.leave(t.Context(), joined)
+	if len(joined) != 1 || c.budget.inHand() != (load{}) {
+		t.Errorf("%d deliveries, %v in hand", len(joined), c.budget.inHand())
+	}
+}
+
 // closing counts the complaint that a stream did not close.
 type closing struct{ complaints }
 

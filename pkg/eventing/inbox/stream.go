@@ -84,12 +84,9 @@ type pull struct {
 
 var errMoreRoom = errors.New("there is more room than the stream was opened for")
 
-// leastRoom is the part of a budget below which no stream is opened: it would
-// have to be opened again at once.
-func leastRoom(limit load) load { return limit.part(1, 16) }
-
-// SendMsg bounds the stream with its first request, which waits until there is
-// room at all: that is how a consumer stops pulling.
+// SendMsg bounds the stream with its first request. Where there is no room at all
+// the stream is for one message, which then waits in its callback: one that is
+// not opened would have the client's keep-alives queue up.
 func (p *pull) SendMsg(m any) error {
 	request, ok := m.(*pubsubpb.StreamingPullRequest)
 	if !ok || request.GetSubscription() == "" {
@@ -99,24 +96,24 @@ func (p *pull) SendMsg(m any) error {
 	if b == nil {
 		return p.ClientStream.SendMsg(m)
 	}
-	room, err := b.free(p.ctx, leastRoom(b.limit))
-	if err != nil {
-		return status.FromContextError(err).Err()
-	}
-	request.MaxOutstandingMessages = min(request.GetMaxOutstandingMessages(), room.messages)
+	room := b.room()
+	request.MaxOutstandingMessages = min(request.GetMaxOutstandingMessages(), max(1, room.messages))
 	request.MaxOutstandingBytes = min(request.GetMaxOutstandingBytes(), onTheWire(room.bytes))
-	if wanted := b.limit.part(3, 4); !room.covers(wanted) {
-		go p.widen(b, room, wanted)
+	if most := b.limit.part(3, 4); !room.covers(most) {
+		go p.widen(b, room, most)
 	}
 	return p.ClientStream.SendMsg(request)
 }
 
 // widen ends the stream when there is room for twice as much as it was opened
-// for, or for most of the budget. The client then opens another.
-func (p *pull) widen(b *budget, room, wanted load) {
-	twice := room.plus(room)
-	enough := load{min(twice.messages, wanted.messages), min(twice.bytes, wanted.bytes)}
-	if _, err := b.free(p.ctx, enough); err == nil {
+// for, and for a part of the budget that is worth it. The client then opens
+// another.
+func (p *pull) widen(b *budget, room, most load) {
+	least, twice := b.limit.part(1, 16), room.plus(room)
+	enough := load{
+		min(max(twice.messages, least.messages), most.messages), min(max(twice.bytes, least.bytes), most.bytes),
+	}
+	if err := b.wait(p.ctx, enough); err == nil {
 		p.cancel(errMoreRoom)
 	}
 }
