@@ -102,6 +102,16 @@ run "environment" {
     error_message = "catalog's plain environment must be these: no secret, the regional endpoint, video as host:443, and nine tenths of the memory."
   }
   assert {
+    condition = alltrue(flatten([
+      for container in [
+        google_cloud_run_v2_service.video.template[0].containers[0], google_cloud_run_v2_service.catalog.template[0].containers[0],
+        google_cloud_run_v2_job.video_migrate.template[0].template[0].containers[0], google_cloud_run_v2_job.catalog_migrate.template[0].template[0].containers[0],
+        google_cloud_run_v2_job.video_outbox.template[0].template[0].containers[0], google_cloud_run_v2_job.catalog_dlq.template[0].template[0].containers[0],
+      ] : [for e in container.env : [for source in e.value_source : source.secret_key_ref[0].version == "1"]]
+    ]))
+    error_message = "Everything must read the first version of a secret, unless another is named."
+  }
+  assert {
     condition     = { for e in google_cloud_run_v2_service.catalog.template[0].containers[0].env : e.name => e.value_source[0].secret_key_ref[0].secret if length(e.value_source) > 0 } == { DATABASE_URL = "catalog-database-url" }
     error_message = "catalog's connection must come from its secret."
   }
