@@ -17,6 +17,9 @@ const (
 	walkEvery = 5 * time.Second
 	// beatEvery is how often a relay shows that it is alive while it waits.
 	beatEvery = 5 * time.Second
+	// probeAmong is how many aggregates probes are chosen from, at most all. The others
+	// go back.
+	probeAmong = 64
 	// A claim takes at least so many aggregates, and at most.
 	minAggregates, maxAggregates = 16, 500
 )
@@ -218,32 +221,38 @@ func (r *Relay) probeTopic(ctx context.Context, c *circuit, claimed chan<- *hold
 			others = append(others, kind)
 		}
 	}
-	one := queue.Limits{Aggregates: 1, Events: 1, PerAggregate: 1, Bytes: claimBytes, Without: others}
-	var at queue.Position
+	some := queue.Limits{Aggregates: probeAmong, Events: probeAmong, PerAggregate: 1, Bytes: claimBytes, Without: others}
 	var retryIn time.Duration
-	for {
+	for at, around := c.from(), false; ; {
 		sent := time.Now()
-		w, err := r.queue.Walk(context.WithoutCancel(ctx), r.token, one, at, walkSteps)
+		w, err := r.queue.Walk(context.WithoutCancel(ctx), r.token, some, at, walkSteps)
 		if err != nil {
 			return err
 		}
 		if len(w.Runs) > 0 {
-			if r.pass(w.Runs, sent, true, claimed) == 0 {
+			// What is not chosen goes back by itself: the circuit is open.
+			probes, rest := c.choose(w.Runs)
+			for range len(probes) - r.pass(probes, sent, true, claimed) {
 				c.later(0)
 			}
+			r.pass(rest, sent, false, claimed)
 			return nil
 		}
 		if retryIn == 0 || w.RetryIn > 0 && w.RetryIn < retryIn {
 			retryIn = w.RetryIn
 		}
-		if w.Done {
-			break
-		}
+		around = around || at == (queue.Position{})
 		at = w.Next
+		if w.Done {
+			if around {
+				break
+			}
+			at = queue.Position{}
+		}
 	}
 	if retryIn > 0 {
 		c.later(min(retryIn, beatEvery))
-	} else if c.succeeded() { // there is nothing to hold up
+	} else if c.idle() {
 		r.agenda.walkSoon()
 	}
 	return nil

@@ -168,26 +168,39 @@ func (r *Relay) send(ctx, flying context.Context, h *hold) report {
 	rep := r.publish.run(flying, h.run, func() bool {
 		return ctx.Err() == nil && (c == nil || h.probe || !c.open()) && h.outlasts(publishTimeout)
 	})
-	if c == nil {
-		return rep
-	}
-	outage := rep.err != nil && !rep.rejected
-	switch {
-	case outage && flying.Err() == nil:
-		var tripped bool
-		rep.wait, tripped = c.failed(rep.err, h.probe)
-		if tripped {
-			r.log.WarnContext(ctx, "relay is held up, nothing is lost", "topic", c.topic, "error", rep.err, "failures", c.failures())
-		}
-	case rep.requests > 0 && !outage: // a refusal is an answer, too
-		if c.succeeded() {
-			r.log.InfoContext(ctx, "relay goes on", "topic", c.topic)
-			r.agenda.walkSoon()
-		}
-	case h.probe:
-		c.later(0)
+	if c != nil {
+		r.judge(ctx, flying, c, h, &rep)
 	}
 	return rep
+}
+
+// judge tells a circuit what became of a hold. It makes an outage of a refusal that
+// is the topic's fault.
+func (r *Relay) judge(ctx, flying context.Context, c *circuit, h *hold, rep *report) {
+	key := h.run[0].Key()
+	if rep.published > 0 && c.succeeded(key) {
+		r.log.InfoContext(ctx, "relay goes on", "topic", c.topic)
+		r.agenda.walkSoon()
+	}
+	tripped := false
+	switch {
+	case rep.rejected:
+		wasOpen := c.open()
+		v := c.refusal(key, h.probe)
+		rep.rejected, rep.wait, tripped = v.onEvent, v.wait, v.tripped
+		if wasOpen && !c.open() {
+			r.agenda.walkSoon()
+		}
+	case rep.err != nil && flying.Err() == nil:
+		rep.wait, tripped = c.failed(rep.err, h.probe)
+	case rep.published == 0 && h.probe:
+		c.later(0)
+	}
+	if tripped {
+		cause, since := c.pause()
+		r.log.WarnContext(ctx, "relay is held up, nothing is lost", "topic", c.topic, "cause", cause,
+			"paused_since", since, "failures", c.failures(), "error", rep.err)
+	}
 }
 
 // purge deletes old published events, a few pages of the table at a time.

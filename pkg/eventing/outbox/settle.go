@@ -106,6 +106,9 @@ func (r *Relay) reject(ctx context.Context, e queue.Event, reason error) *queue.
 	if park {
 		level = slog.LevelError
 	}
+	if c := r.circuits[e.AggregateType]; park && c != nil {
+		c.parked(e.Key())
+	}
 	r.log.Log(ctx, level, "broker refused event", append(e.LogAttrs(), "attempt", attempt, "parked", park, "error", reason)...)
 	return &queue.Fault{Reason: reason.Error(), RetryIn: refused.Delay(attempt), Rejected: true, Park: park}
 }
