@@ -113,7 +113,7 @@ func (r *Relay) look(ctx context.Context, s *search, claimed chan<- *hold) (time
 	if due := r.agenda.walkDue(now); !due.IsZero() && due.Before(s.walkAt) {
 		s.walkAt = due
 	}
-	walks := s.walking || s.again || !now.Before(s.walkAt)
+	walks := ctx.Err() == nil && (s.walking || s.again || !now.Before(s.walkAt))
 	s.skipped = walks && !r.flight.room()
 	if walks && !s.skipped {
 		if err := r.walk(ctx, s, closed, claimed); err != nil {
@@ -146,7 +146,9 @@ func (r *Relay) fresh(ctx context.Context, s *search, closed []string, claimed c
 	sent := time.Now()
 	// Not cancelled with ctx: a claim that is given up may still commit, after
 	// the settling that would have handed it back.
-	c, err := r.queue.Fresh(context.WithoutCancel(ctx), r.token, s.limits(closed), s.since, after)
+	claiming, done := outlive(ctx, drainTime)
+	defer done()
+	c, err := r.queue.Fresh(claiming, r.token, s.limits(closed), s.since, after)
 	if err != nil {
 		r.agenda.giveBack(after)
 		return err
@@ -173,7 +175,9 @@ func (r *Relay) walk(ctx context.Context, s *search, closed []string, claimed ch
 		s.walking, s.again, s.at = true, false, queue.Position{}
 		s.walkAt = sent.Add(walkEvery/2 + time.Duration(rand.Int64N(int64(walkEvery/2))))
 	}
-	w, err := r.queue.Walk(context.WithoutCancel(ctx), r.token, s.limits(closed), s.at, s.steps)
+	claiming, done := outlive(ctx, drainTime)
+	defer done()
+	w, err := r.queue.Walk(claiming, r.token, s.limits(closed), s.at, s.steps)
 	if err != nil {
 		return err
 	}
@@ -222,10 +226,12 @@ func (r *Relay) probeTopic(ctx context.Context, c *circuit, claimed chan<- *hold
 		}
 	}
 	some := queue.Limits{Aggregates: probeAmong, Events: probeAmong, PerAggregate: 1, Bytes: claimBytes, Without: others}
+	claiming, done := outlive(ctx, drainTime)
+	defer done()
 	var retryIn time.Duration
 	for at, around := c.from(), false; ; {
 		sent := time.Now()
-		w, err := r.queue.Walk(context.WithoutCancel(ctx), r.token, some, at, walkSteps)
+		w, err := r.queue.Walk(claiming, r.token, some, at, walkSteps)
 		if err != nil {
 			return err
 		}

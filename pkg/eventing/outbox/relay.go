@@ -23,8 +23,11 @@ const (
 	// publishTimeout bounds one publish request. A publish is never started
 	// unless the lease outlasts it.
 	publishTimeout = 8 * time.Second
-	// drainTime is what publishes in flight get after Run is cancelled.
-	drainTime = 3 * time.Second
+	// drainTime is what publishes and claims in flight get after Run is cancelled, and
+	// settleTime what it then takes at most to write down what became of them: the
+	// server in front leaves a process 4 of its 10 seconds.
+	drainTime  = 3 * time.Second
+	settleTime = 800 * time.Millisecond
 
 	// A claim takes at most this much: enough that its round trip is a small part
 	// of the work, little enough that the first of it is soon on its way.
@@ -123,19 +126,17 @@ func (r *Relay) Wake() {
 }
 
 // Run relays until ctx ends, then lets publishes in flight finish for up to
-// three seconds, hands back what it has leased, and returns nil. A relay runs
-// once.
+// three seconds, hands back what it has leased, and returns nil, no later than 0.8
+// seconds after that, whatever the database does. A relay runs once.
 //
 // It is a pipeline: one goroutine claims, some publish, one settles, so that the
 // database and the broker are busy at the same time.
 func (r *Relay) Run(ctx context.Context) error {
 	defer r.metrics.unregister()
-	flying, land := context.WithCancel(context.WithoutCancel(ctx))
+	flying, land := outlive(ctx, drainTime)
 	defer land()
-	defer context.AfterFunc(ctx, func() {
-		eventing.Sleep(flying, drainTime, nil)
-		land()
-	})()
+	closing, closed := outlive(ctx, drainTime+settleTime)
+	defer closed()
 	// Wide enough for all that the flight may hold: nobody ever waits to send.
 	claimed, landed := make(chan *hold, maxEvents), make(chan landing, maxEvents)
 	var publishing, settling, beside sync.WaitGroup
@@ -146,7 +147,7 @@ func (r *Relay) Run(ctx context.Context) error {
 			}
 		})
 	}
-	settling.Go(func() { r.settling(ctx, landed) })
+	settling.Go(func() { r.settling(ctx, closing, landed) })
 	beside.Go(func() { r.notify(ctx) })
 	beside.Go(func() { _ = r.bell.Run(ctx, r.heard) }) // it ends with ctx, and never with an error
 	if r.options.Retention > 0 {
@@ -159,6 +160,16 @@ func (r *Relay) Run(ctx context.Context) error {
 	settling.Wait()
 	beside.Wait()
 	return nil
+}
+
+// outlive returns a context that ends d after ctx has.
+func outlive(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	longer, end := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		eventing.Sleep(longer, d, nil)
+		end()
+	})
+	return longer, func() { stop(); end() }
 }
 
 // send publishes a hold and tells its topic's circuit. No request is begun after

@@ -238,7 +238,7 @@ func TestBehindATransactionPooler(t *testing.T) {
 		return send(ctx)
 	})
 	r := b.newRelay(t)
-	if _, err := r.queue.Renew(t.Context(), r.token, []uuid.UUID{e.ID}); err != nil {
+	if _, _, err := r.queue.Renew(t.Context(), r.token, []uuid.UUID{e.ID}); err != nil {
 		t.Error(err)
 	}
 	if _, err := r.queue.Backlog(t.Context()); err != nil {
