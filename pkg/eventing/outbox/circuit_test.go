@@ -117,23 +117,6 @@ func TestATopicHoldsUpItsOwnTypesOnly(t *testing.T) {
 	}
 }
 
-// TestRetentionDeletesWhatIsOld is the timer's part of it.
-func TestRetentionDeletesWhatIsOld(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.append(t, "old", 1, 2)
-	b.exec(t, `UPDATE outbox SET published_at = now() - interval '2 hours' WHERE version = 1`)
-	r := b.newRelay(t)
-	r.options.Retention = time.Hour
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = r.Run(ctx) }()
-	b.eventually(t, 1, `SELECT count(*) FROM outbox`)
-	b.eventually(t, 0, unpublished)
-	cancel()
-	<-ended
-}
-
 // refuseEach has the circuit told of one refusal of each aggregate.
 func refuseEach(c *circuit, probe bool, aggregates ...string) (onEvents, trips int) {
 	for _, a := range aggregates {

@@ -213,26 +213,3 @@ func (r *Relay) judge(ctx, flying context.Context, c *circuit, h *hold, rep *rep
 			"paused_since", since, "failures", c.failures(), "error", rep.err)
 	}
 }
-
-// purge deletes old published events, a few pages of the table at a time.
-func (r *Relay) purge(ctx context.Context) {
-	for page := 0; ctx.Err() == nil; page += queue.PurgePages {
-		_, more, err := r.queue.Purge(ctx, r.options.Retention, page)
-		pause := purgePause
-		switch {
-		case err != nil && ctx.Err() == nil:
-			r.log.WarnContext(ctx, "published events not purged", "error", err)
-			fallthrough
-		case !more:
-			page, pause = -queue.PurgePages, purgeEvery
-		}
-		eventing.Sleep(ctx, pause, nil)
-	}
-}
-
-const (
-	// purgeEvery is how often the whole table is gone through, and purgePause the
-	// pause between two parts of it.
-	purgeEvery = time.Hour
-	purgePause = 50 * time.Millisecond
-)

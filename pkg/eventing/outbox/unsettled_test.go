@@ -33,6 +33,7 @@ func (b *bench) lock(t *testing.T, aggregate string, version int64) (release fun
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	if _, err := tx.Exec(t.Context(), `SELECT FROM outbox WHERE aggregate_id = $1 AND version = $2 FOR UPDATE`, aggregate, version); err != nil {
 		t.Fatal(err)
 	}
