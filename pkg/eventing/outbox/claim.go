@@ -148,13 +148,14 @@ func (r *Relay) fresh(ctx context.Context, s *search, closed []string, claimed c
 	// the settling that would have handed it back.
 	claiming, done := outlive(ctx, drainTime)
 	defer done()
-	c, err := r.queue.Fresh(claiming, r.token, s.limits(closed), s.since, after)
+	c, err := r.queue.Fresh(claiming, r.token, r.limits(s, closed), s.since, after)
 	if err != nil {
 		r.agenda.giveBack(after)
 		return err
 	}
 	s.since = c.Seen
 	s.took(c)
+	r.reach.learn(c.Runs)
 	s.empty++
 	if len(c.Runs) > 0 {
 		s.empty = 1
@@ -177,7 +178,7 @@ func (r *Relay) walk(ctx context.Context, s *search, closed []string, claimed ch
 	}
 	claiming, done := outlive(ctx, drainTime)
 	defer done()
-	w, err := r.queue.Walk(claiming, r.token, s.limits(closed), s.at, s.steps)
+	w, err := r.queue.Walk(claiming, r.token, r.limits(s, closed), s.at, s.steps)
 	if err != nil {
 		return err
 	}
@@ -185,6 +186,7 @@ func (r *Relay) walk(ctx context.Context, s *search, closed []string, claimed ch
 		s.since, s.pollAt = w.Seen, sent
 	}
 	s.took(w.Claimed)
+	r.reach.learn(w.Runs)
 	s.again = s.again || w.Cut
 	s.at = w.Next
 	s.steps = s.aggregates
@@ -274,9 +276,9 @@ func (r *Relay) pass(runs []queue.Run, sent time.Time, probe bool, claimed chan<
 	return len(holds)
 }
 
-func (s *search) limits(closed []string) queue.Limits {
+func (r *Relay) limits(s *search, closed []string) queue.Limits {
 	return queue.Limits{
-		Aggregates: s.aggregates, Events: claimEvents, PerAggregate: claimPerAggregate, Bytes: claimBytes, Without: closed,
+		Aggregates: s.aggregates, Events: claimEvents, PerAggregate: r.reach.limit(), Bytes: claimBytes, Without: closed,
 	}
 }
 

@@ -31,9 +31,8 @@ const (
 
 	// A claim takes at most this much: enough that its round trip is a small part
 	// of the work, little enough that the first of it is soon on its way.
-	claimEvents       = 2000
-	claimPerAggregate = 100
-	claimBytes        = 8 << 20
+	claimEvents = 2000
+	claimBytes  = 8 << 20
 	// A relay holds at most this much: three claims, of which one is being
 	// published while another is settled.
 	maxEvents = 3 * claimEvents
@@ -81,6 +80,7 @@ type Relay struct {
 
 	flight *flight
 	agenda *agenda
+	reach  *reach
 	// woken and tell are told of each Wake: the one makes this relay look, the
 	// other the ones of other processes.
 	woken, tell chan struct{}
@@ -106,6 +106,7 @@ func NewRelay(
 		token:    uuid.NewString(),
 		flight:   newFlight(),
 		agenda:   newAgenda(),
+		reach:    &reach{per: minPerAggregate},
 		woken:    make(chan struct{}, 1),
 		tell:     make(chan struct{}, 1),
 	}
