@@ -84,12 +84,12 @@ func (p publisher) run(ctx context.Context, r queue.Run, proceed func() bool) (r
 	return rep
 }
 
-// fitting is how many events of r fit into one request: at least one.
+// fitting is how many events of r fit into one request by their bytes: at least one.
 func fitting(r queue.Run) int {
 	size := 0
 	for i, e := range r {
 		size += len(e.Payload) + len(e.AggregateID) + attributeBytes
-		if i > 0 && (size > maxRequestBytes || i >= maxRequestMessages) {
+		if i > 0 && size > maxRequestBytes {
 			return i
 		}
 	}
