@@ -114,3 +114,40 @@ func TestWhatIsSentBeforeAFaultIsASuccess(t *testing.T) {
 		t.Errorf("%d verdicts of 3 after a success", n)
 	}
 }
+
+// TestADrainSaysNothingOfTheTopic has requests cut off because the relay ends.
+func TestADrainSaysNothingOfTheTopic(t *testing.T) {
+	t.Parallel()
+	r := newBench(t).newRelay(t)
+	c := r.circuits["video"]
+	landed, land := context.WithCancel(t.Context())
+	land()
+	for range tripAfter {
+		h := &hold{run: run(1, 1)}
+		h.extend(time.Now().Add(queue.LeaseTime))
+		if rep := r.send(t.Context(), landed, h); rep.err == nil || rep.rejected {
+			t.Fatalf("report %+v", rep)
+		}
+	}
+	if c.open() {
+		t.Error("what was cut off counts as an outage")
+	}
+}
+
+// TestAProbeThatIsNotSentIsTakenBack leaves the next look to probe at once.
+func TestAProbeThatIsNotSentIsTakenBack(t *testing.T) {
+	t.Parallel()
+	r := newBench(t).newRelay(t)
+	c := r.circuits["video"]
+	c.trip(causeOutage)
+	c.retryAt = time.Now()
+	if !c.due() {
+		t.Fatal("no probe is due")
+	}
+	if rep := r.send(t.Context(), t.Context(), &hold{run: run(1, 1), probe: true}); rep.requests != 0 {
+		t.Fatal("a request is begun without a lease")
+	}
+	if !c.due() {
+		t.Error("nobody may probe any more")
+	}
+}
