@@ -1,25 +1,65 @@
 package outbox
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"sync"
 	"time"
+
+	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// tripAfter is how many faults in a row, with no success between them, are taken
-// for an outage of the topic rather than of some aggregates.
-const tripAfter = 3
+const (
+	// tripAfter is how many faults in a row, with no success between them, are taken
+	// for an outage of the topic rather than of some aggregates.
+	tripAfter = 3
+	// refusedAfter is how many different aggregates have to be refused, with no
+	// success since, for that to be the topic's fault. It is low because the two
+	// mistakes do not cost the same: aggregates that are parked for a fault of the
+	// topic need a person each, and a topic that is paused for a fault of some
+	// aggregates goes on with the first success, to which a probe of any other
+	// aggregate suffices. One aggregate that writes alone, or two, are parked: nothing
+	// tells their case from that of bad events.
+	refusedAfter = 3
+	// maxRemembered bounds how many refused aggregates a circuit remembers. Beyond it,
+	// bad aggregates can pause the topic once more.
+	maxRemembered = 10_000
+)
 
-// circuit stops what goes to one topic while that is out, and probes it with one
-// aggregate behind a capped, jittered backoff.
+// Causes of a pause, as log and metric name them.
+const (
+	causeOutage   = "outage"
+	causeRefusals = "refusals"
+)
+
+// circuit stops what goes to one topic while that is out, and probes it behind a
+// capped, jittered backoff: with one event, and while the topic refuses events with
+// four times as many each time, each of another aggregate and alone in its request. A
+// refusal costs the broker nothing, and one success among them tells bad events from
+// a bad topic. A circuit also tells whether a refusal is about the event or about the
+// topic.
 type circuit struct {
 	topic string
 	types []string // the aggregate types that go there
 
 	mu      sync.Mutex
-	inARow  int
+	inARow  int       // outages since the last answer
 	trips   int       // since the last success
 	retryAt time.Time // zero: closed
-	probing bool
+	since   time.Time // open since
+	cause   string    // of the last trip
+	probing int       // probes that have no outcome yet
+	// refused are the aggregates that were refused since the last success. From
+	// refusedAfter on, no refusal is a verdict, also after a pause that ended
+	// because there was nothing to probe with.
+	refused map[string]bool
+	// known are those that were refused before a success of another aggregate: the
+	// topic was well, so their refusals say nothing about it.
+	known map[string]bool
+	// probed is where the last probes were found. The next come from behind it, lest
+	// the same bad aggregates keep the circuit open.
+	probed queue.Position
 }
 
 // newCircuits returns a circuit for each topic, by aggregate type.
@@ -28,7 +68,7 @@ func newCircuits(topics map[string]string) map[string]*circuit {
 	for kind, topic := range topics {
 		c := byTopic[topic]
 		if c == nil {
-			c = &circuit{topic: topic}
+			c = &circuit{topic: topic, refused: map[string]bool{}, known: map[string]bool{}}
 			byTopic[topic] = c
 		}
 		c.types = append(c.types, kind)
@@ -40,8 +80,11 @@ func newCircuits(topics map[string]string) map[string]*circuit {
 func (c *circuit) open() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.retryAt.IsZero()
+	return c.isOpen()
 }
+
+// isOpen expects the lock.
+func (c *circuit) isOpen() bool { return !c.retryAt.IsZero() }
 
 // failed counts a fault, of a probe or of what was in flight beside it, and returns
 // how long its aggregate waits. tripped says that the topic is out from now on.
@@ -50,53 +93,182 @@ func (c *circuit) failed(err error, probe bool) (wait time.Duration, tripped boo
 	defer c.mu.Unlock()
 	c.inARow++
 	wait = outage.Delay(c.inARow)
-	closed := c.retryAt.IsZero()
-	if probe && !closed || closed && (c.inARow >= tripAfter || isTopicFault(err)) {
-		c.trips++
-		c.probing = false
-		c.retryAt = time.Now().Add(outage.Delay(c.trips))
-		return wait, true
+	if c.isOpen() {
+		return wait, probe && c.answered(causeOutage)
 	}
-	return wait, false
+	if c.inARow < tripAfter && !isTopicFault(err) {
+		return wait, false
+	}
+	c.trip(causeOutage)
+	return wait, true
 }
 
-// succeeded closes the circuit and reports whether it was open.
-func (c *circuit) succeeded() bool {
+// verdict is what a circuit makes of a refusal.
+type verdict struct {
+	// onEvent says that the event is at fault, and spends an attempt. Else it waits,
+	// as in an outage.
+	onEvent bool
+	wait    time.Duration
+	// tripped says that the topic is out from now on, or still is, by its probe.
+	tripped bool
+}
+
+// refusal counts a refused event of the aggregate.
+func (c *circuit) refusal(aggregate string, probe bool) verdict {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	wasOpen := !c.retryAt.IsZero()
-	c.inARow, c.trips, c.retryAt, c.probing = 0, 0, time.Time{}, false
+	c.inARow = 0              // the topic answers
+	if probe && !c.isOpen() { // another probe has succeeded meanwhile
+		c.known[aggregate] = true
+		return verdict{}
+	}
+	if !c.known[aggregate] && len(c.refused) < maxRemembered {
+		c.refused[aggregate] = true
+	}
+	wait := outage.Delay(c.trips + 1)
+	switch {
+	case len(c.refused) < refusedAfter:
+		// The outage, if there was one, is over. A probe spends nothing: it was sent
+		// for the topic's sake.
+		return verdict{onEvent: !c.close()}
+	case c.isOpen():
+		return verdict{wait: wait, tripped: probe && c.answered(causeRefusals)}
+	default:
+		c.trip(causeRefusals)
+		return verdict{wait: wait, tripped: true}
+	}
+}
+
+// answered expects the lock. It notes that a probe met a fault, and when none is on
+// its way any more, that the topic is still out.
+func (c *circuit) answered(cause string) bool {
+	if c.probing--; c.probing > 0 {
+		return false
+	}
+	c.trip(cause)
+	return true
+}
+
+// trip expects the lock.
+func (c *circuit) trip(cause string) {
+	now := time.Now()
+	if !c.isOpen() {
+		c.since = now
+	}
+	c.trips++
+	c.cause, c.probing = cause, 0
+	c.retryAt = now.Add(outage.Delay(c.trips))
+}
+
+// succeeded notes that an event of the aggregate was taken, which closes the circuit,
+// and reports whether it was open.
+func (c *circuit) succeeded(aggregate string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.known)+len(c.refused) > maxRemembered {
+		clear(c.known)
+	}
+	maps.Copy(c.known, c.refused)
+	delete(c.known, aggregate)
+	clear(c.refused)
+	return c.close()
+}
+
+// idle closes the circuit because there is nothing to hold up, and reports whether it
+// was open. The next refusal or outage opens it again.
+func (c *circuit) idle() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.close()
+}
+
+// close expects the lock, and reports whether the circuit was open.
+func (c *circuit) close() bool {
+	wasOpen := c.isOpen()
+	c.inARow, c.trips, c.retryAt, c.probing = 0, 0, time.Time{}, 0
 	return wasOpen
 }
 
-// due reports whether the caller may send one aggregate through the open
-// circuit: nobody else may until that has an outcome.
+// parked forgets an aggregate: whatever is refused of it next is another matter.
+func (c *circuit) parked(aggregate string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.known, aggregate)
+}
+
+// due reports whether the caller may probe the open circuit: nobody else may until
+// that has an outcome.
 func (c *circuit) due() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.retryAt.IsZero() || c.probing || time.Now().Before(c.retryAt) {
+	if !c.isOpen() || c.probing > 0 || time.Now().Before(c.retryAt) {
 		return false
 	}
-	c.probing = true
+	c.probing = 1
 	return true
+}
+
+// from is where to look for the next probes.
+func (c *circuit) from() queue.Position {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.probed
+}
+
+// choose divides runs into the next probes and what is to go back. It prefers
+// aggregates that have not been refused.
+func (c *circuit) choose(runs []queue.Run) (probes, others []queue.Run) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	width := 1
+	if c.cause == causeRefusals {
+		width = 1 << min(2*(c.trips-1), 10)
+	}
+	for i, r := range runs {
+		at := queue.Position{AggregateType: r[0].AggregateType, AggregateID: r[0].AggregateID}
+		if i == 0 || behind(at, c.probed) {
+			c.probed = at
+		}
+		if key := r.Key(); c.refused[key] || c.known[key] {
+			others = append(others, r)
+		} else {
+			probes = append(probes, r)
+		}
+	}
+	all := slices.Concat(probes, others)
+	width = min(width, len(all))
+	c.probing = width
+	return all[:width], all[width:]
+}
+
+// behind reports whether a walk comes to p after q. It compares bytes, as the walk's
+// index does.
+func behind(p, q queue.Position) bool {
+	return cmp.Or(cmp.Compare(p.AggregateType, q.AggregateType), cmp.Compare(p.AggregateID, q.AggregateID)) > 0
 }
 
 // nextProbe is when to ask again whether a probe is due.
 func (c *circuit) nextProbe() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.probing { // its outcome is told
+	if c.probing > 0 { // its outcome is told
 		return time.Now().Add(publishTimeout)
 	}
 	return c.retryAt
 }
 
-// later takes back a probe that was not sent: the next may be, after d.
+// later takes back a probe that was not sent: if there are no others, the next may
+// be, after d.
 func (c *circuit) later(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.probing = false
-	c.retryAt = time.Now().Add(d)
+	if !c.isOpen() { // something that was in flight has closed it
+		return
+	}
+	if c.probing--; c.probing <= 0 {
+		c.probing = 0
+		c.retryAt = time.Now().Add(d)
+	}
 }
 
 // failures is how often in a row the topic was found to be out.
@@ -104,4 +276,14 @@ func (c *circuit) failures() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.trips
+}
+
+// pause is why the topic is out, and since when; since is zero while it is not.
+func (c *circuit) pause() (cause string, since time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.isOpen() {
+		return "", time.Time{}
+	}
+	return c.cause, c.since
 }

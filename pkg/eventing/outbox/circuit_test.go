@@ -10,6 +10,8 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
 func TestCircuitOpensOnFaultsInARow(t *testing.T) {
@@ -22,7 +24,7 @@ func TestCircuitOpensOnFaultsInARow(t *testing.T) {
 			t.Fatalf("open after %d faults", i+1)
 		}
 	}
-	c.succeeded()
+	c.succeeded("a")
 	for range tripAfter - 1 {
 		fail(lost)
 	}
@@ -35,7 +37,7 @@ func TestCircuitOpensOnFaultsInARow(t *testing.T) {
 	if fail(lost) || c.failures() != 1 {
 		t.Error("what was in flight when it opened counts again")
 	}
-	if !c.succeeded() || c.open() || c.failures() != 0 {
+	if !c.succeeded("a") || c.open() || c.failures() != 0 {
 		t.Error("a success does not close it")
 	}
 	if !fail(status.Error(codes.NotFound, "no such topic")) {
@@ -115,19 +117,125 @@ func TestATopicHoldsUpItsOwnTypesOnly(t *testing.T) {
 	}
 }
 
-// TestRetentionDeletesWhatIsOld is the timer's part of it.
-func TestRetentionDeletesWhatIsOld(t *testing.T) {
+// refuseEach has the circuit told of one refusal of each aggregate.
+func refuseEach(c *circuit, probe bool, aggregates ...string) (onEvents, trips int) {
+	for _, a := range aggregates {
+		v := c.refusal(a, probe)
+		if v.onEvent {
+			onEvents++
+		}
+		if v.tripped {
+			trips++
+		}
+	}
+	return onEvents, trips
+}
+
+func TestRefusalsInARowAreTheTopicsFault(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	b.append(t, "old", 1, 2)
-	b.exec(t, `UPDATE outbox SET published_at = now() - interval '2 hours' WHERE version = 1`)
-	r := b.newRelay(t)
-	r.options.Retention = time.Hour
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = r.Run(ctx) }()
-	b.eventually(t, 1, `SELECT count(*) FROM outbox`)
-	b.eventually(t, 0, unpublished)
-	cancel()
-	<-ended
+	c := newCircuits(map[string]string{"video": "t"})["video"]
+	if n, _ := refuseEach(c, false, "a", "a", "a", "b", "a"); n != 5 || c.open() {
+		t.Fatalf("two aggregates are refused: %d verdicts, open %v", n, c.open())
+	}
+	if n, trips := refuseEach(c, false, "c", "a", "d"); n != 0 || trips != 1 || !c.open() {
+		t.Fatalf("the third: %d verdicts, tripped %d times, open %v", n, trips, c.open())
+	}
+	if cause, since := c.pause(); cause != causeRefusals || since.IsZero() {
+		t.Errorf("paused by %q since %v", cause, since)
+	}
+	if !c.idle() || c.open() {
+		t.Error("with nothing to send, the topic is still paused")
+	}
+	if n, _ := refuseEach(c, false, "a"); n != 0 || !c.open() {
+		t.Error("a pause that ended for want of a probe counts as a success")
+	}
+	if !c.succeeded("e") || c.open() {
+		t.Error("a success does not end the pause")
+	}
+	if n, _ := refuseEach(c, false, "a", "b", "c", "d"); n != 4 || c.open() {
+		t.Errorf("refused before and after a success: %d verdicts of 4, open %v", n, c.open())
+	}
+	if n, _ := refuseEach(c, false, "x", "y", "z"); n != 2 || !c.open() {
+		t.Errorf("three others: %d verdicts, open %v", n, c.open())
+	}
+}
+
+func TestAParkedAggregateIsForgotten(t *testing.T) {
+	t.Parallel()
+	c := newCircuits(map[string]string{"video": "t"})["video"]
+	refuseEach(c, false, "a", "b", "c")
+	c.succeeded("e")
+	for _, a := range []string{"a", "b", "c"} {
+		c.parked(a)
+	}
+	if n, _ := refuseEach(c, false, "a", "b", "c"); n != refusedAfter-1 || !c.open() {
+		t.Errorf("%d verdicts, open %v", n, c.open())
+	}
+}
+
+func TestARefusedProbeSpendsNothing(t *testing.T) {
+	t.Parallel()
+	c := newCircuits(map[string]string{"video": "t"})["video"]
+	c.failed(status.Error(codes.NotFound, "no such topic"), false)
+	if n, _ := refuseEach(c, true, "a"); n != 0 || c.open() {
+		t.Error("an outage does not end with an answer, or the probe spends an attempt")
+	}
+	if n, _ := refuseEach(c, false, "a"); n != 1 {
+		t.Error("once the outage is over, a refusal is no verdict")
+	}
+}
+
+func TestProbesOfARefusingTopicWiden(t *testing.T) {
+	t.Parallel()
+	c := newCircuits(map[string]string{"video": "t"})["video"]
+	var runs []queue.Run
+	for i := range 30 {
+		runs = append(runs, queue.Run{{Event: event(fmt.Sprintf("%02d", i), 1)}})
+	}
+	refuseEach(c, false, runs[0].Key(), runs[1].Key(), runs[2].Key())
+	for i, want := range []int{1, 4, 16} {
+		c.later(0)
+		if !c.due() {
+			t.Fatal("no probe is due")
+		}
+		probes, others := c.choose(runs)
+		if len(probes) != want || len(others) != len(runs)-want || probes[0].Key() != runs[3+[]int{0, 1, 5}[i]].Key() {
+			t.Fatalf("round %d: %d probes from %q, want %d of those never refused", i, len(probes), probes[0].Key(), want)
+		}
+		for j, p := range probes {
+			if c.due() {
+				t.Error("probes are due while others are on their way")
+			}
+			if _, trips := refuseEach(c, true, p.Key()); (trips == 1) != (j == want-1) {
+				t.Errorf("probe %d of %d: tripped %d times", j, want, trips)
+			}
+		}
+	}
+	if at := c.from(); at.AggregateID != "29" {
+		t.Errorf("the next probes come from behind %q", at.AggregateID)
+	}
+	c.later(0)
+	c.due()
+	probes, _ := c.choose(runs)
+	c.succeeded(probes[0].Key())
+	if n, _ := refuseEach(c, true, probes[1].Key(), probes[2].Key(), probes[3].Key()); n != 0 || c.open() {
+		t.Error("the refusals of probes beside one that succeeded open the circuit again, or are verdicts")
+	}
+	if n, _ := refuseEach(c, false, probes[1].Key(), probes[2].Key(), probes[3].Key()); n != 3 || c.open() {
+		t.Error("they are not taken for bad events afterwards")
+	}
+}
+
+func TestACircuitRemembersSoMany(t *testing.T) {
+	t.Parallel()
+	c := newCircuits(map[string]string{"video": "t"})["video"]
+	for round := range 3 {
+		for i := range maxRemembered + 10 {
+			c.refusal(fmt.Sprint(round, "-", i), false)
+		}
+		c.succeeded("good")
+		if len(c.known)+len(c.refused) > maxRemembered {
+			t.Fatalf("%d aggregates are remembered", len(c.known)+len(c.refused))
+		}
+	}
 }

@@ -17,6 +17,9 @@ const (
 	walkEvery = 5 * time.Second
 	// beatEvery is how often a relay shows that it is alive while it waits.
 	beatEvery = 5 * time.Second
+	// probeAmong is how many aggregates probes are chosen from, at most all. The others
+	// go back.
+	probeAmong = 64
 	// A claim takes at least so many aggregates, and at most.
 	minAggregates, maxAggregates = 16, 500
 )
@@ -110,7 +113,7 @@ func (r *Relay) look(ctx context.Context, s *search, claimed chan<- *hold) (time
 	if due := r.agenda.walkDue(now); !due.IsZero() && due.Before(s.walkAt) {
 		s.walkAt = due
 	}
-	walks := s.walking || s.again || !now.Before(s.walkAt)
+	walks := ctx.Err() == nil && (s.walking || s.again || !now.Before(s.walkAt))
 	s.skipped = walks && !r.flight.room()
 	if walks && !s.skipped {
 		if err := r.walk(ctx, s, closed, claimed); err != nil {
@@ -143,13 +146,16 @@ func (r *Relay) fresh(ctx context.Context, s *search, closed []string, claimed c
 	sent := time.Now()
 	// Not cancelled with ctx: a claim that is given up may still commit, after
 	// the settling that would have handed it back.
-	c, err := r.queue.Fresh(context.WithoutCancel(ctx), r.token, s.limits(closed), s.since, after)
+	claiming, done := outlive(ctx, drainTime)
+	defer done()
+	c, err := r.queue.Fresh(claiming, r.token, r.limits(s, closed), s.since, after)
 	if err != nil {
 		r.agenda.giveBack(after)
 		return err
 	}
 	s.since = c.Seen
 	s.took(c)
+	r.reach.learn(c.Runs)
 	s.empty++
 	if len(c.Runs) > 0 {
 		s.empty = 1
@@ -170,7 +176,9 @@ func (r *Relay) walk(ctx context.Context, s *search, closed []string, claimed ch
 		s.walking, s.again, s.at = true, false, queue.Position{}
 		s.walkAt = sent.Add(walkEvery/2 + time.Duration(rand.Int64N(int64(walkEvery/2))))
 	}
-	w, err := r.queue.Walk(context.WithoutCancel(ctx), r.token, s.limits(closed), s.at, s.steps)
+	claiming, done := outlive(ctx, drainTime)
+	defer done()
+	w, err := r.queue.Walk(claiming, r.token, r.limits(s, closed), s.at, s.steps)
 	if err != nil {
 		return err
 	}
@@ -178,6 +186,7 @@ func (r *Relay) walk(ctx context.Context, s *search, closed []string, claimed ch
 		s.since, s.pollAt = w.Seen, sent
 	}
 	s.took(w.Claimed)
+	r.reach.learn(w.Runs)
 	s.again = s.again || w.Cut
 	s.at = w.Next
 	s.steps = s.aggregates
@@ -218,32 +227,40 @@ func (r *Relay) probeTopic(ctx context.Context, c *circuit, claimed chan<- *hold
 			others = append(others, kind)
 		}
 	}
-	one := queue.Limits{Aggregates: 1, Events: 1, PerAggregate: 1, Bytes: claimBytes, Without: others}
-	var at queue.Position
+	some := queue.Limits{Aggregates: probeAmong, Events: probeAmong, PerAggregate: 1, Bytes: claimBytes, Without: others}
+	claiming, done := outlive(ctx, drainTime)
+	defer done()
 	var retryIn time.Duration
-	for {
+	for at, around := c.from(), false; ; {
 		sent := time.Now()
-		w, err := r.queue.Walk(context.WithoutCancel(ctx), r.token, one, at, walkSteps)
+		w, err := r.queue.Walk(claiming, r.token, some, at, walkSteps)
 		if err != nil {
 			return err
 		}
 		if len(w.Runs) > 0 {
-			if r.pass(w.Runs, sent, true, claimed) == 0 {
+			// What is not chosen goes back by itself: the circuit is open.
+			probes, rest := c.choose(w.Runs)
+			for range len(probes) - r.pass(probes, sent, true, claimed) {
 				c.later(0)
 			}
+			r.pass(rest, sent, false, claimed)
 			return nil
 		}
 		if retryIn == 0 || w.RetryIn > 0 && w.RetryIn < retryIn {
 			retryIn = w.RetryIn
 		}
-		if w.Done {
-			break
-		}
+		around = around || at == (queue.Position{})
 		at = w.Next
+		if w.Done {
+			if around {
+				break
+			}
+			at = queue.Position{}
+		}
 	}
 	if retryIn > 0 {
 		c.later(min(retryIn, beatEvery))
-	} else if c.succeeded() { // there is nothing to hold up
+	} else if c.idle() {
 		r.agenda.walkSoon()
 	}
 	return nil
@@ -259,9 +276,9 @@ func (r *Relay) pass(runs []queue.Run, sent time.Time, probe bool, claimed chan<
 	return len(holds)
 }
 
-func (s *search) limits(closed []string) queue.Limits {
+func (r *Relay) limits(s *search, closed []string) queue.Limits {
 	return queue.Limits{
-		Aggregates: s.aggregates, Events: claimEvents, PerAggregate: claimPerAggregate, Bytes: claimBytes, Without: closed,
+		Aggregates: s.aggregates, Events: claimEvents, PerAggregate: r.reach.limit(), Bytes: claimBytes, Without: closed,
 	}
 }
 

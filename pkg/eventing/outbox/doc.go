@@ -39,12 +39,31 @@
 // # Faults
 //
 // A rejection (INVALID_ARGUMENT for a message sent alone) spends an attempt; a
-// refused request of several is no verdict on its members, so they go alone
-// first. Everything else is an outage: it spends none, and the aggregate is tried
-// again after a jittered pause. Three in a row, or one that is the topic's own
-// (missing, forbidden, over its quota), open the topic's circuit: nothing goes
-// there but a probe of one event behind a capped, jittered backoff. Other topics
-// go on.
+// refused request of several is no verdict on its members, so the oldest goes alone
+// first, and then more at a time. Everything else is an outage: it spends none, and
+// the aggregate is tried again after a jittered pause. Three in a row, or one that is
+// the topic's own (missing, forbidden, over its quota), open the topic's circuit:
+// nothing goes there but probes behind a capped, jittered backoff. Other topics go on.
+//
+// Rejections of three different aggregates, with no success since the first of them,
+// are a fault of the topic, too: a schema, a policy. They open its circuit and from
+// then on spend nothing and park nothing. What two aggregates spent before that is
+// all. Such a circuit is probed with one event of another aggregate each time, then
+// with four, sixteen and up to 64 aggregates' events, each in a request of its own:
+// if the topic is well, and many events are bad, one success shows it. Aggregates that
+// were refused before a success of another are known to be bad by themselves from then
+// on: their rejections are verdicts and count for nothing else. Hence one or two
+// aggregates that write alone and are refused are parked, as bad events are among good
+// ones; three that are alone wait, and the topic is paused, until another one writes.
+//
+// A row that somebody else has locked keeps its own aggregate from being marked, and
+// no other: settling waits 100 ms, then goes around it, and tries again while the
+// lease is renewed. A database that does not mark in time what landed together is
+// asked for half as much, down to a part of one run, whose rest is then sent again.
+//
+// After Run's context has ended, publishes and claims in flight get 3 s, and 0.8 s
+// more is all that writing their outcomes may take. What a database that hangs did not
+// write stays leased until that runs out.
 //
 // # Crash points
 //
@@ -52,7 +71,8 @@
 //	leased, not published         the lease runs out, another relay sends them
 //	published, not acknowledged   as above: they arrive twice
 //	acknowledged, not marked      as above
-//	some of a batch marked        cannot be: a batch is settled in one statement
+//	some of a batch marked        each run is marked in one statement, or up to some
+//	                              version of it; the rest arrives twice
 //	the primary, synchronous      as above: the claim's commit waited for the standby
 //	the primary, asynchronous     what it alone had is lost, also what was sent
 //
@@ -74,6 +94,8 @@
 // # Limits
 //
 // A relay holds up to 6,000 events and 24 MiB of payloads. A request carries one
-// ordering key, hence one aggregate: 100 pending versions of one cost a request,
-// and so does one of each of 100.
+// ordering key, hence one aggregate, which has one request on its way at a time: 100
+// pending versions of one cost a request, and so does one of each of 100. An aggregate
+// that is behind gets up to 1000 versions into a request, as many as Pub/Sub takes,
+// where the claim has room for all that are.
 package outbox

@@ -32,7 +32,7 @@ func TestWhatFollowsIsClaimedNext(t *testing.T) {
 	}
 	settle := func(h *hold) {
 		t.Helper()
-		r.settle(t.Context(), []landing{{h, report{published: len(h.run)}}})
+		r.settleAll(t, landing{h, report{published: len(h.run)}})
 		if n := b.count(t, leased); n != 0 {
 			t.Fatalf("%d leases after all is settled", n)
 		}

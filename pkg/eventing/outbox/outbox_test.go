@@ -139,6 +139,17 @@ func (b *bench) relay(t *testing.T, n int) (stop func()) {
 	return stop
 }
 
+// start runs one relay until the test ends.
+func (b *bench) start(t *testing.T) *Relay {
+	t.Helper()
+	r := b.newRelay(t)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = r.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	return r
+}
+
 func (b *bench) newRelay(t *testing.T) *Relay {
 	t.Helper()
 	r, err := NewRelay(b.db, b.client, b.topics, slog.New(slog.DiscardHandler), func() {}, Options{})

@@ -27,6 +27,8 @@ type publisher struct {
 }
 
 const (
+	// maxRequestMessages is how many messages Pub/Sub takes in a request.
+	maxRequestMessages = 1000
 	// maxRequestBytes is under Pub/Sub's 10 MB, with room for attributes.
 	maxRequestBytes = 8 << 20
 	// attributeBytes is a generous guess at the attributes of one message.
@@ -60,14 +62,14 @@ func (p publisher) run(ctx context.Context, r queue.Run, proceed func() bool) (r
 	if !ok {
 		return report{rejected: true, err: fmt.Errorf("no topic for aggregate type %q", r[0].AggregateType)}
 	}
-	for len(r) > 0 && proceed() {
-		n := fitting(r)
+	for most := maxRequestMessages; len(r) > 0 && proceed(); {
+		n := min(most, fitting(r))
 		err := p.send(ctx, topic, r[:n])
 		rep.requests++
 		if n > 1 && isRejection(err) {
-			// A refused request is no verdict on its members. The oldest goes
-			// alone; the next turn takes the rest together again.
-			n = 1
+			// A refused request is no verdict on its members. The oldest goes alone,
+			// and then more at a time, for the others may be sound.
+			n, most = 1, 1
 			err = p.send(ctx, topic, r[:n])
 			rep.requests++
 		}
@@ -77,11 +79,12 @@ func (p publisher) run(ctx context.Context, r queue.Run, proceed func() bool) (r
 		}
 		rep.published += n
 		r = r[n:]
+		most = min(maxRequestMessages, 2*most)
 	}
 	return rep
 }
 
-// fitting is how many events of r fit into one request: at least one.
+// fitting is how many events of r fit into one request by their bytes: at least one.
 func fitting(r queue.Run) int {
 	size := 0
 	for i, e := range r {

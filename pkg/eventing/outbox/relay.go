@@ -23,14 +23,16 @@ const (
 	// publishTimeout bounds one publish request. A publish is never started
 	// unless the lease outlasts it.
 	publishTimeout = 8 * time.Second
-	// drainTime is what publishes in flight get after Run is cancelled.
-	drainTime = 3 * time.Second
+	// drainTime is what publishes and claims in flight get after Run is cancelled, and
+	// settleTime what it then takes at most to write down what became of them: the
+	// server in front leaves a process 4 of its 10 seconds.
+	drainTime  = 3 * time.Second
+	settleTime = 800 * time.Millisecond
 
 	// A claim takes at most this much: enough that its round trip is a small part
 	// of the work, little enough that the first of it is soon on its way.
-	claimEvents       = 2000
-	claimPerAggregate = 100
-	claimBytes        = 8 << 20
+	claimEvents = 2000
+	claimBytes  = 8 << 20
 	// A relay holds at most this much: three claims, of which one is being
 	// published while another is settled.
 	maxEvents = 3 * claimEvents
@@ -78,6 +80,7 @@ type Relay struct {
 
 	flight *flight
 	agenda *agenda
+	reach  *reach
 	// woken and tell are told of each Wake: the one makes this relay look, the
 	// other the ones of other processes.
 	woken, tell chan struct{}
@@ -103,6 +106,7 @@ func NewRelay(
 		token:    uuid.NewString(),
 		flight:   newFlight(),
 		agenda:   newAgenda(),
+		reach:    &reach{per: minPerAggregate},
 		woken:    make(chan struct{}, 1),
 		tell:     make(chan struct{}, 1),
 	}
@@ -123,19 +127,17 @@ func (r *Relay) Wake() {
 }
 
 // Run relays until ctx ends, then lets publishes in flight finish for up to
-// three seconds, hands back what it has leased, and returns nil. A relay runs
-// once.
+// three seconds, hands back what it has leased, and returns nil, no later than 0.8
+// seconds after that, whatever the database does. A relay runs once.
 //
 // It is a pipeline: one goroutine claims, some publish, one settles, so that the
 // database and the broker are busy at the same time.
 func (r *Relay) Run(ctx context.Context) error {
 	defer r.metrics.unregister()
-	flying, land := context.WithCancel(context.WithoutCancel(ctx))
+	flying, land := outlive(ctx, drainTime)
 	defer land()
-	defer context.AfterFunc(ctx, func() {
-		eventing.Sleep(flying, drainTime, nil)
-		land()
-	})()
+	closing, closed := outlive(ctx, drainTime+settleTime)
+	defer closed()
 	// Wide enough for all that the flight may hold: nobody ever waits to send.
 	claimed, landed := make(chan *hold, maxEvents), make(chan landing, maxEvents)
 	var publishing, settling, beside sync.WaitGroup
@@ -146,7 +148,7 @@ func (r *Relay) Run(ctx context.Context) error {
 			}
 		})
 	}
-	settling.Go(func() { r.settling(ctx, landed) })
+	settling.Go(func() { r.settling(ctx, closing, landed) })
 	beside.Go(func() { r.notify(ctx) })
 	beside.Go(func() { _ = r.bell.Run(ctx, r.heard) }) // it ends with ctx, and never with an error
 	if r.options.Retention > 0 {
@@ -161,6 +163,16 @@ func (r *Relay) Run(ctx context.Context) error {
 	return nil
 }
 
+// outlive returns a context that ends d after ctx has.
+func outlive(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	longer, end := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		eventing.Sleep(longer, d, nil)
+		end()
+	})
+	return longer, func() { stop(); end() }
+}
+
 // send publishes a hold and tells its topic's circuit. No request is begun after
 // ctx has ended; flying is the context of those in flight.
 func (r *Relay) send(ctx, flying context.Context, h *hold) report {
@@ -168,47 +180,37 @@ func (r *Relay) send(ctx, flying context.Context, h *hold) report {
 	rep := r.publish.run(flying, h.run, func() bool {
 		return ctx.Err() == nil && (c == nil || h.probe || !c.open()) && h.outlasts(publishTimeout)
 	})
-	if c == nil {
-		return rep
-	}
-	outage := rep.err != nil && !rep.rejected
-	switch {
-	case outage && flying.Err() == nil:
-		var tripped bool
-		rep.wait, tripped = c.failed(rep.err, h.probe)
-		if tripped {
-			r.log.WarnContext(ctx, "relay is held up, nothing is lost", "topic", c.topic, "error", rep.err, "failures", c.failures())
-		}
-	case rep.requests > 0 && !outage: // a refusal is an answer, too
-		if c.succeeded() {
-			r.log.InfoContext(ctx, "relay goes on", "topic", c.topic)
-			r.agenda.walkSoon()
-		}
-	case h.probe:
-		c.later(0)
+	if c != nil {
+		r.judge(ctx, flying, c, h, &rep)
 	}
 	return rep
 }
 
-// purge deletes old published events, a few pages of the table at a time.
-func (r *Relay) purge(ctx context.Context) {
-	for page := 0; ctx.Err() == nil; page += queue.PurgePages {
-		_, more, err := r.queue.Purge(ctx, r.options.Retention, page)
-		pause := purgePause
-		switch {
-		case err != nil && ctx.Err() == nil:
-			r.log.WarnContext(ctx, "published events not purged", "error", err)
-			fallthrough
-		case !more:
-			page, pause = -queue.PurgePages, purgeEvery
+// judge tells a circuit what became of a hold. It makes an outage of a refusal that
+// is the topic's fault.
+func (r *Relay) judge(ctx, flying context.Context, c *circuit, h *hold, rep *report) {
+	key := h.run[0].Key()
+	if rep.published > 0 && c.succeeded(key) {
+		r.log.InfoContext(ctx, "relay goes on", "topic", c.topic)
+		r.agenda.walkSoon()
+	}
+	tripped := false
+	switch {
+	case rep.rejected:
+		wasOpen := c.open()
+		v := c.refusal(key, h.probe)
+		rep.rejected, rep.wait, tripped = v.onEvent, v.wait, v.tripped
+		if wasOpen && !c.open() {
+			r.agenda.walkSoon()
 		}
-		eventing.Sleep(ctx, pause, nil)
+	case rep.err != nil && flying.Err() == nil:
+		rep.wait, tripped = c.failed(rep.err, h.probe)
+	case rep.published == 0 && h.probe:
+		c.later(0)
+	}
+	if tripped {
+		cause, since := c.pause()
+		r.log.WarnContext(ctx, "relay is held up, nothing is lost", "topic", c.topic, "cause", cause,
+			"paused_since", since, "failures", c.failures(), "error", rep.err)
 	}
 }
-
-const (
-	// purgeEvery is how often the whole table is gone through, and purgePause the
-	// pause between two parts of it.
-	purgeEvery = time.Hour
-	purgePause = 50 * time.Millisecond
-)

@@ -238,7 +238,7 @@ func TestBehindATransactionPooler(t *testing.T) {
 		return send(ctx)
 	})
 	r := b.newRelay(t)
-	if _, err := r.queue.Renew(t.Context(), r.token, []uuid.UUID{e.ID}); err != nil {
+	if _, _, err := r.queue.Renew(t.Context(), r.token, []uuid.UUID{e.ID}); err != nil {
 		t.Error(err)
 	}
 	if _, err := r.queue.Backlog(t.Context()); err != nil {
@@ -262,7 +262,7 @@ func TestARelayHoldsNoMoreThanItSays(t *testing.T) {
 	for round, n := range []int{claimEvents, claimEvents, 2 * claimEvents, claimEvents} {
 		var events []eventing.Event
 		for i := range n {
-			events = append(events, event(fmt.Sprint(round, "-", i/claimPerAggregate), int64(i%claimPerAggregate)+1))
+			events = append(events, event(fmt.Sprint(round, "-", i/minPerAggregate), int64(i%minPerAggregate)+1))
 		}
 		if err := b.appendAll(t, events...); err != nil {
 			t.Fatal(err)

@@ -2,12 +2,11 @@ package outbox
 
 import (
 	"context"
-	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
 
-	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
@@ -17,23 +16,186 @@ type landing struct {
 	report report
 }
 
-// settling writes back what lands, everything that landed meanwhile in one
-// statement, until landings is closed. It also renews leases: the two never
-// wait for each other's row locks.
-func (r *Relay) settling(ctx context.Context, landings <-chan landing) {
-	renew := time.NewTicker(renewEvery)
+// unsettled is a landing that is to be written back.
+type unsettled struct {
+	landing
+
+	outcome queue.Outcome
+	tries   int
+	at      time.Time // not before
+}
+
+// weight is how much of a statement's time it takes.
+func (u *unsettled) weight() int { return max(1, u.outcome.Published) }
+
+// settler writes back what has landed. Only the settling goroutine uses it; what it
+// keeps is still in flight, which bounds it.
+type settler struct {
+	*Relay
+
+	waiting []*unsettled
+	// most is how many events one statement marks. It follows the database: half as
+	// many after a statement that ran out of time, twice as many after a quick one.
+	most int
+}
+
+const (
+	// renewLook is how often a relay looks for leases to renew: often enough that a
+	// statement which runs out of its time beside it leaves time for one that renews.
+	renewLook = renewEvery / 4
+	// quick is when a statement may be given more to do.
+	quick = queue.Timeout / 10
+)
+
+// settling writes back what lands, all that landed meanwhile in one statement, until
+// landings is closed and nothing is left, or closing ends. Between two statements it
+// renews leases: the two never wait for each other's row locks, and a statement that
+// fails again and again does not cost the leases of the rest.
+func (r *Relay) settling(ctx, closing context.Context, landings <-chan landing) {
+	s := &settler{Relay: r, most: maxEvents}
+	renew := time.NewTicker(renewLook)
 	defer renew.Stop()
-	for {
+	retry := time.NewTimer(0)
+	defer retry.Stop()
+	for landings != nil || len(s.waiting) > 0 {
 		select {
 		case first, ok := <-landings:
 			if !ok {
-				return
+				landings = nil
+				break
 			}
-			r.settle(ctx, r.gather(first, landings))
+			for _, l := range r.gather(first, landings) {
+				s.waiting = append(s.waiting, &unsettled{landing: l, outcome: r.outcome(ctx, l)})
+			}
+		case <-retry.C:
 		case <-renew.C:
-			r.renew(ctx)
+			r.renew(closing)
+		case <-closing.Done(): // the rest stays leased until that runs out
+			return
+		}
+		s.settleDue(ctx, closing, renew.C)
+		retry.Reset(s.idle())
+	}
+}
+
+// settleDue settles what is due, in as many statements as it takes.
+func (s *settler) settleDue(ctx, closing context.Context, renew <-chan time.Time) {
+	for part := s.take(); len(part) > 0 && closing.Err() == nil; part = s.take() {
+		s.settle(ctx, closing, part)
+		select {
+		case <-renew:
+			s.renew(closing)
+		default:
 		}
 	}
+}
+
+// take removes from waiting what the next statement is to write: what is due, as much
+// as one may have.
+func (s *settler) take() (part []*unsettled) {
+	now, weight := time.Now(), 0
+	s.waiting = slices.DeleteFunc(s.waiting, func(u *unsettled) bool {
+		if u.at.After(now) || len(part) > 0 && weight+u.weight() > s.most {
+			return false
+		}
+		part, weight = append(part, u), weight+u.weight()
+		return true
+	})
+	if len(part) == 1 && weight > s.most {
+		// One run that does not fit by itself. What is not marked is not leased any
+		// more, and is sent again: a repeat, where the other choice is to get nowhere.
+		part[0].outcome = queue.Outcome{Run: part[0].outcome.Run, Published: s.most}
+	}
+	return part
+}
+
+// idle is how long until something is due.
+func (s *settler) idle() time.Duration {
+	wait := queue.LeaseTime
+	for _, u := range s.waiting {
+		wait = min(wait, time.Until(u.at))
+	}
+	return max(0, wait)
+}
+
+// settle writes a part back. What could not be written is tried again while its lease
+// lasts: when that runs out, it is sent again.
+func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
+	outcomes, weight := make([]queue.Outcome, len(part)), 0
+	for i, u := range part {
+		outcomes[i] = u.outcome
+		weight += u.weight()
+	}
+	start := time.Now()
+	done, err := s.queue.Settle(closing, s.token, outcomes)
+	if err != nil {
+		s.failed(ctx, part, weight, err)
+		return
+	}
+	if time.Since(start) < quick {
+		s.most = min(maxEvents, 2*s.most)
+	}
+	var settled []landing
+	var written []queue.Outcome
+	var busy []*unsettled
+	for _, u := range part {
+		if slices.Contains(done.Busy, u.hold.run.Head()) {
+			busy = append(busy, u)
+		} else {
+			settled, written = append(settled, u.landing), append(written, u.outcome)
+		}
+	}
+	s.forget(settled)
+	s.metrics.settled(ctx, settled, done.Lost)
+	s.agenda.settled(written, done.Followed)
+	if len(busy) > 0 {
+		s.log.WarnContext(ctx, "rows of published events are locked by somebody else", append(busy[0].hold.run[0].LogAttrs(), "aggregates", len(busy))...)
+		s.again(busy)
+	}
+}
+
+// failed decides what becomes of a part that could not be written.
+func (s *settler) failed(ctx context.Context, part []*unsettled, weight int, err error) {
+	s.log.WarnContext(ctx, "relay cannot mark what it published", "error", err, "events", weight, "attempt", part[0].tries+1)
+	if queue.IsTimeout(err) && weight > 1 {
+		s.most = max(1, weight/2)
+		for _, u := range part { // at once: a part of it may well be in time
+			u.at = time.Now()
+		}
+		s.keep(part)
+		return
+	}
+	s.again(part)
+}
+
+// again has a part written later.
+func (s *settler) again(part []*unsettled) {
+	for _, u := range part {
+		u.tries++
+		u.at = time.Now().Add(outage.Delay(u.tries))
+	}
+	s.keep(part)
+}
+
+// keep puts back what is still leased, and forgets the rest.
+func (s *settler) keep(part []*unsettled) {
+	var lost []landing
+	for _, u := range part {
+		if u.hold.outlasts(0) {
+			s.waiting = append(s.waiting, u)
+		} else {
+			lost = append(lost, u.landing)
+		}
+	}
+	s.forget(lost)
+}
+
+func (s *settler) forget(landings []landing) {
+	holds := make([]*hold, len(landings))
+	for i, l := range landings {
+		holds[i] = l.hold
+	}
+	s.flight.remove(holds)
 }
 
 // gatherTime is how long a landing waits for others at most.
@@ -59,59 +221,9 @@ func (r *Relay) gather(first landing, landings <-chan landing) []landing {
 	return batch
 }
 
-// settle writes a batch back, trying again while its leases last. When it gives
-// up, the rows stay leased until that runs out, and are then sent again.
-func (r *Relay) settle(ctx context.Context, batch []landing) {
-	// What the broker has acknowledged must be written down even when Run is
-	// being cancelled.
-	settling := context.WithoutCancel(ctx)
-	outcomes, holds := make([]queue.Outcome, len(batch)), make([]*hold, len(batch))
-	for i, l := range batch {
-		outcomes[i], holds[i] = r.outcome(ctx, l), l.hold
-	}
-	defer r.flight.remove(holds)
-	for attempt := 1; ; attempt++ {
-		done, err := r.queue.Settle(settling, r.token, outcomes)
-		if err == nil {
-			r.metrics.settled(ctx, batch, done.Lost)
-			r.agenda.settled(outcomes, done.Followed)
-			return
-		}
-		r.log.WarnContext(ctx, "relay cannot mark what it published", "error", err, "attempt", attempt)
-		// The last write-back may take no longer than a shutdown allows.
-		if ctx.Err() != nil || !holds[0].outlasts(0) {
-			return
-		}
-		eventing.Sleep(ctx, outage.Delay(attempt), nil)
-	}
-}
-
-// outcome is what is to be written of a landing.
-func (r *Relay) outcome(ctx context.Context, l landing) queue.Outcome {
-	o := queue.Outcome{Run: l.hold.run, Published: l.report.published}
-	switch {
-	case l.report.err == nil || l.report.published == len(l.hold.run):
-	case l.report.rejected:
-		o.Fault = r.reject(ctx, l.hold.run[o.Published], l.report.err)
-	case ctx.Err() == nil: // else it was the shutdown that cut it off
-		o.Fault = &queue.Fault{Reason: l.report.err.Error(), RetryIn: l.report.wait}
-	}
-	return o
-}
-
-func (r *Relay) reject(ctx context.Context, e queue.Event, reason error) *queue.Fault {
-	attempt := e.Attempts + 1
-	park := attempt >= maxAttempts
-	level := slog.LevelWarn
-	if park {
-		level = slog.LevelError
-	}
-	r.log.Log(ctx, level, "broker refused event", append(e.LogAttrs(), "attempt", attempt, "parked", park, "error", reason)...)
-	return &queue.Fault{Reason: reason.Error(), RetryIn: refused.Delay(attempt), Rejected: true, Park: park}
-}
-
 // renew extends the leases that have lasted for a third of their time. One that
-// is gone begins no further request.
+// another relay has taken over begins no further request; one whose row somebody else
+// has locked lasts as long as it did.
 func (r *Relay) renew(ctx context.Context) {
 	due := r.flight.ageing()
 	if len(due) == 0 {
@@ -122,16 +234,15 @@ func (r *Relay) renew(ctx context.Context) {
 		heads = append(heads, id)
 	}
 	sent := time.Now()
-	held, err := r.queue.Renew(context.WithoutCancel(ctx), r.token, heads)
+	held, lost, err := r.queue.Renew(ctx, r.token, heads)
 	if err != nil {
 		r.log.WarnContext(ctx, "leases not renewed", "error", err)
 		return
 	}
 	for _, id := range held {
 		due[id].extend(sent.Add(queue.LeaseTime))
-		delete(due, id)
 	}
-	for _, h := range due {
-		h.extend(sent)
+	for _, id := range lost {
+		due[id].extend(sent)
 	}
 }

@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"errors"
+	"time"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -30,7 +31,7 @@ type metrics struct {
 
 func newMetrics(r *Relay) (*metrics, error) {
 	var m metrics
-	var errs [12]error
+	var errs [13]error
 	meter := otel.Meter(scope)
 	m.published, errs[0] = meter.Int64Counter("outbox.published", metric.WithUnit("{event}"),
 		metric.WithDescription("Events acknowledged by the broker"))
@@ -49,8 +50,11 @@ func newMetrics(r *Relay) (*metrics, error) {
 	m.batch, errs[10] = meter.Int64Histogram("outbox.batch.size", metric.WithUnit("{event}"), eventing.Counts,
 		metric.WithDescription("Successive events of one aggregate claimed together"))
 	paused, err := meter.Int64ObservableGauge("outbox.topics.paused", metric.WithUnit("{topic}"),
-		metric.WithDescription("Topics to which nothing but probes is sent, since they are out"))
+		metric.WithDescription("1 for a topic to which nothing but probes is sent, since it is out; 0 for any other"))
 	errs[11] = err
+	pausedAge, err := meter.Float64ObservableGauge("outbox.topics.paused_age", metric.WithUnit("s"),
+		metric.WithDescription("How long a topic has been paused, by cause: outage, or refusals of every aggregate; only while it is"))
+	errs[12] = err
 	pending, err := meter.Int64ObservableGauge("outbox.pending", metric.WithUnit("{event}"),
 		metric.WithDescription("Events not yet published, capped at 10000"))
 	errs[5] = err
@@ -66,9 +70,15 @@ func newMetrics(r *Relay) (*metrics, error) {
 		return nil, err
 	}
 	m.callback, err = meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
-		topics, tries := r.held()
-		o.ObserveInt64(paused, topics)
-		o.ObserveInt64(failing, tries)
+		o.ObserveInt64(failing, r.tries())
+		for _, c := range r.circuits { // types of one topic observe the same
+			topic, out := attribute.String("topic", c.topic), int64(0)
+			if cause, since := c.pause(); !since.IsZero() {
+				out = 1
+				o.ObserveFloat64(pausedAge, time.Since(since).Seconds(), metric.WithAttributes(topic, attribute.String("cause", cause)))
+			}
+			o.ObserveInt64(paused, out, metric.WithAttributes(topic))
+		}
 		b, err := r.queue.Backlog(ctx)
 		if err != nil {
 			return err
@@ -77,22 +87,18 @@ func newMetrics(r *Relay) (*metrics, error) {
 		o.ObserveInt64(parked, b.Parked)
 		o.ObserveFloat64(oldest, b.Oldest.Seconds())
 		return nil
-	}, pending, parked, oldest, failing, paused)
+	}, pending, parked, oldest, failing, paused, pausedAge)
 	return &m, err
 }
 
-// held is how many topics are out, and how often in a row the worst of them or
-// the database was found to be.
-func (r *Relay) held() (topics, tries int64) {
-	tries = r.failures.Load()
-	out := map[*circuit]bool{}
+// tries is how often in a row the worst of the topics, or the database, was found to
+// be out.
+func (r *Relay) tries() int64 {
+	tries := r.failures.Load()
 	for _, c := range r.circuits {
-		if c.open() {
-			out[c] = true
-		}
 		tries = max(tries, int64(c.failures()))
 	}
-	return int64(len(out)), tries
+	return tries
 }
 
 func (m *metrics) unregister() { _ = m.callback.Unregister() }

@@ -26,7 +26,7 @@ func TestAPlanOutlivesTheTable(t *testing.T) {
 		if err != nil || len(c.Runs) != 1 {
 			t.Fatalf("claimed %d runs: %v", len(c.Runs), err)
 		}
-		if _, err := b.Renew(t.Context(), "t", ids(c.Runs)); err != nil {
+		if _, _, err := b.Renew(t.Context(), "t", ids(c.Runs)); err != nil {
 			t.Fatal(err)
 		}
 		settle(t, b, "t", queue.Outcome{Run: c.Runs[0], Published: 1})

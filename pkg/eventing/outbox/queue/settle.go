@@ -2,11 +2,12 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"example.com/lockstep/pkg/eventing"
 )
@@ -41,10 +42,14 @@ type Settled struct {
 	// Followed reports whether a published event had a successor already, in the
 	// statement's snapshot.
 	Followed bool
+	// Busy are the heads of runs of which nothing is written, since somebody who is no
+	// relay has a row of theirs locked.
+	Busy []uuid.UUID
 }
 
 // Settle writes back what became of some runs, in one statement. token is the
-// fence: of a run whose lease is lost, nothing is written.
+// fence: of a run whose lease is lost, nothing is written. A row that somebody has
+// locked keeps its own run from being written and no other.
 func (q Queue) Settle(ctx context.Context, token string, outcomes []Outcome) (s Settled, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -71,15 +76,22 @@ func (q Queue) Settle(ctx context.Context, token string, outcomes []Outcome) (s 
 			back = append(back, o.Run.Head())
 		}
 	}
-	var held int
-	err = q.runRow(ctx, settle, []any{
+	args := []any{
 		token, heads, published, publishedHeads,
 		failed, failedHeads, reasons, retries, rejected, park, back, last.types, last.ids, last.versions,
-	}, &held, &s.Followed)
+	}
+	var held int
+	err = errLocked
+	if q.keepsStatements { // else the wait for a lock cannot be limited
+		err = q.runRow(ctx, impatient, settle, args, &held, &s.Followed, &s.Busy)
+	}
+	if isLocked(err) {
+		err = q.runRow(ctx, planned, settleAround, args, &held, &s.Followed, &s.Busy)
+	}
 	if err != nil {
 		return Settled{}, fmt.Errorf("settle: %w", err)
 	}
-	s.Lost = len(outcomes) - held
+	s.Lost = len(outcomes) - held - len(s.Busy)
 	return s, nil
 }
 
@@ -91,7 +103,30 @@ func (q Queue) Settle(ctx context.Context, token string, outcomes []Outcome) (s 
 const settle = `
 WITH mine AS MATERIALIZED (
 	SELECT id FROM outbox WHERE id = ANY($2::uuid[]) AND lock_token = $1 FOR UPDATE
-), published AS (
+), busy AS MATERIALIZED (
+	SELECT NULL::uuid AS head WHERE false
+), ` + written
+
+// settleAround passes by the runs that have a locked row. It locks each row before it
+// writes it, which costs as much again as the writing: settle is for when nothing is
+// in the way.
+const settleAround = `
+WITH named AS MATERIALIZED (
+	SELECT id, head FROM unnest($2::uuid[] || $3::uuid[] || $5::uuid[], $2::uuid[] || $4::uuid[] || $6::uuid[]) AS n(id, head)
+), free AS MATERIALIZED (
+	SELECT id, lock_token FROM outbox WHERE id = ANY(ARRAY(SELECT id FROM named)) FOR UPDATE SKIP LOCKED
+), locked AS MATERIALIZED (
+	SELECT id FROM outbox WHERE id = ANY(ARRAY(SELECT id FROM named)) AND id NOT IN (SELECT id FROM free)
+), busy AS MATERIALIZED (
+	SELECT id AS head FROM outbox
+	 WHERE id = ANY(ARRAY(SELECT n.head FROM named n WHERE n.id IN (SELECT id FROM locked))) AND lock_token = $1
+), mine AS MATERIALIZED (
+	SELECT id FROM free
+	 WHERE id = ANY($2::uuid[]) AND lock_token = $1
+	   AND id NOT IN (SELECT n.head FROM named n WHERE n.id IN (SELECT id FROM locked))
+), ` + written
+
+const written = `published AS (
 	UPDATE outbox
 	   SET published_at = clock_timestamp(), lock_token = NULL, locked_at = NULL, next_retry_at = NULL, last_error = NULL
 	 WHERE id = ANY(ARRAY(SELECT p.id FROM unnest($3::uuid[], $4::uuid[]) AS p(id, head) WHERE p.head IN (SELECT id FROM mine)))
@@ -111,21 +146,48 @@ WITH mine AS MATERIALIZED (
 )
 SELECT (SELECT count(*) FROM mine),
        EXISTS (SELECT FROM unnest($12::text[], $13::text[], $14::bigint[]) AS done(aggregate_type, aggregate_id, version)
-                CROSS JOIN LATERAL (` + successor + `) o)`
+                CROSS JOIN LATERAL (` + successor + `) o),
+       ARRAY(SELECT head FROM busy)`
 
-// Renew extends the leases under token of the runs with these heads, and returns
-// the heads of which it still holds the lease.
-func (q Queue) Renew(ctx context.Context, token string, heads []uuid.UUID) ([]uuid.UUID, error) {
+// Renew extends the leases under token of the runs with these heads. It returns the
+// heads of those that it has extended, and of those that are not token's any more. A
+// head that somebody has locked is neither.
+func (q Queue) Renew(ctx context.Context, token string, heads []uuid.UUID) (held, lost []uuid.UUID, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	var held []uuid.UUID
-	err := q.run(ctx, `UPDATE outbox SET locked_at = now() WHERE id = ANY($1) AND lock_token = $2 RETURNING id`, []any{heads, token},
-		func(rows pgx.Rows) (err error) {
-			held, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-			return err
-		})
-	if err != nil {
-		return nil, fmt.Errorf("renew leases: %w", err)
+	if err := q.runRow(ctx, planned, renew, []any{heads, token}, &held, &lost); err != nil {
+		return nil, nil, fmt.Errorf("renew leases: %w", err)
 	}
-	return held, nil
+	return held, lost, nil
+}
+
+const renew = `
+WITH free AS MATERIALIZED (
+	SELECT id FROM outbox WHERE id = ANY($1::uuid[]) AND lock_token = $2 FOR UPDATE SKIP LOCKED
+), held AS (
+	UPDATE outbox SET locked_at = now() WHERE id = ANY(ARRAY(SELECT id FROM free)) RETURNING id
+)
+SELECT ARRAY(SELECT id FROM held),
+       ARRAY(SELECT head FROM unnest($1::uuid[]) AS head
+              WHERE head <> ALL(ARRAY(SELECT id FROM outbox WHERE id = ANY($1::uuid[]) AND lock_token = $2)))`
+
+// SQLSTATEs.
+const (
+	lockNotAvailable = "55P03"
+	queryCanceled    = "57014"
+)
+
+// errLocked stands for a statement that was not tried.
+var errLocked = &pgconn.PgError{Code: lockNotAvailable}
+
+func isLocked(err error) bool {
+	var e *pgconn.PgError
+	return errors.As(err, &e) && e.Code == lockNotAvailable
+}
+
+// IsTimeout reports whether a statement has failed for want of time, of which one that
+// does less would take less.
+func IsTimeout(err error) bool {
+	var e *pgconn.PgError
+	return errors.Is(err, context.DeadlineExceeded) || pgconn.Timeout(err) || errors.As(err, &e) && e.Code == queryCanceled
 }

@@ -17,8 +17,17 @@ const planned = `
 SELECT set_config('plan_cache_mode', 'force_generic_plan', true),
        set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)`
 
-// run runs one statement and has read take its rows.
-func (q Queue) run(ctx context.Context, sql string, args []any, read func(pgx.Rows) error) (err error) {
+// impatient is planned for a statement that has a second way around locked rows. A
+// claim has its rows locked for some milliseconds.
+const impatient = planned + `, set_config('lock_timeout', '100ms', true)`
+
+// run runs one planned statement and has read take its rows.
+func (q Queue) run(ctx context.Context, sql string, args []any, read func(pgx.Rows) error) error {
+	return q.runAfter(ctx, planned, sql, args, read)
+}
+
+// runAfter runs one statement behind what sets its session up for it.
+func (q Queue) runAfter(ctx context.Context, setup, sql string, args []any, read func(pgx.Rows) error) (err error) {
 	if !q.keepsStatements {
 		rows, err := q.db.Query(ctx, sql, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
 		if err != nil {
@@ -28,7 +37,7 @@ func (q Queue) run(ctx context.Context, sql string, args []any, read func(pgx.Ro
 		return read(rows)
 	}
 	b := &pgx.Batch{}
-	b.Queue(planned)
+	b.Queue(setup)
 	b.Queue(sql, args...)
 	results := q.db.SendBatch(ctx, b)
 	defer func() { err = errors.Join(err, results.Close()) }()
@@ -43,9 +52,9 @@ func (q Queue) run(ctx context.Context, sql string, args []any, read func(pgx.Ro
 	return read(rows)
 }
 
-// runRow is run for a statement with one row.
-func (q Queue) runRow(ctx context.Context, sql string, args []any, to ...any) error {
-	return q.run(ctx, sql, args, func(rows pgx.Rows) error {
+// runRow is runAfter for a statement with one row.
+func (q Queue) runRow(ctx context.Context, setup, sql string, args []any, to ...any) error {
+	return q.runAfter(ctx, setup, sql, args, func(rows pgx.Rows) error {
 		if !rows.Next() {
 			return errors.Join(errors.New("no row"), rows.Err())
 		}

@@ -1,0 +1,15 @@
+-- How far the relays have come in removing old published events: they share one pass
+-- over the table, which goes on where it ended. See pkg/eventing/outbox/queue.
+
+-- +goose Up
+CREATE TABLE video.outbox_retention (
+  one       boolean     PRIMARY KEY DEFAULT true CHECK (one),
+  next_page bigint      NOT NULL DEFAULT 0,
+  -- When the last pass came to the end of the table.
+  passed_at timestamptz NOT NULL DEFAULT '-infinity'
+);
+INSERT INTO video.outbox_retention DEFAULT VALUES;
+GRANT SELECT, UPDATE ON video.outbox_retention TO video_service;
+
+-- +goose Down
+DROP TABLE video.outbox_retention;

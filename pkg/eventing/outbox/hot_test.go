@@ -1,0 +1,120 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+// backlog commits versions 1..n of an aggregate in one transaction.
+func (b *bench) backlog(t *testing.T, aggregate string, n int) {
+	t.Helper()
+	events := make([]eventing.Event, n)
+	for i := range events {
+		events[i] = event(aggregate, int64(i)+1)
+	}
+	if err := b.appendAll(t, events...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestVersionsPerRequestFollowTheBacklog has one aggregate far behind, and others that
+// are not.
+func TestVersionsPerRequestFollowTheBacklog(t *testing.T) {
+	t.Parallel()
+	const versions = 3000
+	b := newBench(t)
+	b.backlog(t, "hot", versions)
+	b.appendEach(t, "a", 50)
+	var requests, largest atomic.Int64
+	b.setFault(func(ctx context.Context, req *pubsubpb.PublishRequest, send func(context.Context) error) error {
+		if req.Messages[0].OrderingKey == "hot" {
+			requests.Add(1)
+			largest.Store(max(largest.Load(), int64(len(req.Messages))))
+		}
+		return send(ctx)
+	})
+	b.relay(t, 1)
+	b.eventually(t, 0, unpublished)
+	if n := requests.Load(); n > 10 {
+		t.Errorf("%d requests for %d versions, want no more than 10", n, versions)
+	}
+	if n := largest.Load(); n > maxRequestMessages {
+		t.Errorf("%d messages in one request, the broker takes %d", n, maxRequestMessages)
+	}
+	firstSightings(t, b.sent("hot"), versions)
+}
+
+func TestReachGrowsWhileThereIsRoom(t *testing.T) {
+	t.Parallel()
+	runs := func(lengths ...int) (out []queue.Run) {
+		for _, n := range lengths {
+			out = append(out, make(queue.Run, n))
+		}
+		return out
+	}
+	for name, tc := range map[string]struct {
+		per  int
+		runs []queue.Run
+		want int
+	}{
+		"nothing":                      {100, nil, 100},
+		"nobody is behind":             {100, runs(99, 1, 5), 100},
+		"one is behind":                {100, runs(100, 1, 5), 200},
+		"as many as there is room for": {100, runs(100, 100, 100, 100, 100, 100, 100, 100, 100, 100), 200},
+		"more than that":               {100, runs(100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100), 100},
+		"one at the limit":             {800, runs(800), maxPerAggregate},
+		"two fill a claim":             {1000, runs(1000, 1000), 500},
+		"one fills it with others":     {1000, runs(1000, 900), 1000},
+		"not below the least":          {100, runs(100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100), 100},
+	} {
+		r := &reach{per: tc.per}
+		r.learn(tc.runs)
+		if got := r.limit(); got != tc.want {
+			t.Errorf("%s: %d versions per aggregate, want %d", name, got, tc.want)
+		}
+	}
+	large := queue.Run{{Event: eventing.Event{Payload: make([]byte, claimBytes/2+1)}}}
+	r := &reach{per: 100}
+	r.learn([]queue.Run{append(make(queue.Run, 99), large...)})
+	if r.limit() != 100 {
+		t.Error("twice as many would not fit by their bytes")
+	}
+}
+
+// TestABadEventAmongManyIsFoundInFewRequests refuses each request that has it.
+func TestABadEventAmongManyIsFoundInFewRequests(t *testing.T) {
+	t.Parallel()
+	const versions, bad = 800, 500
+	b := newBench(t)
+	p := b.newRelay(t).publish
+	run := make(queue.Run, versions)
+	for i := range run {
+		run[i] = queue.Event{Event: event("a", int64(i)+1)}
+	}
+	messages := 0
+	b.setFault(func(_ context.Context, req *pubsubpb.PublishRequest, _ func(context.Context) error) error {
+		messages += len(req.Messages)
+		for _, m := range req.Messages {
+			if m.Attributes[eventing.AttrVersion] == fmt.Sprint(bad) {
+				return status.Error(codes.InvalidArgument, "bad")
+			}
+		}
+		return nil
+	})
+	rep := p.run(t.Context(), run, func() bool { return true })
+	if rep.published != bad-1 || !rep.rejected {
+		t.Errorf("published %d, rejected %v; want the %d before the bad one, and a verdict", rep.published, rep.rejected, bad-1)
+	}
+	if rep.requests > 60 || messages > 4*versions {
+		t.Errorf("%d requests with %d messages", rep.requests, messages)
+	}
+}

@@ -1,0 +1,88 @@
+package queue_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+// TestSettleGoesAroundLockedRows has strangers hold a head and a row behind another,
+// one run lost to another relay, and one with a row that is gone.
+func TestSettleGoesAroundLockedRows(t *testing.T) {
+	t.Parallel()
+	for name, pooled := range map[string]bool{"session": false, "pooler": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pg := pgtest.New(t)
+			url := pg.VideoURL
+			if pooled {
+				url = pg.Pooled(t, url)
+			}
+			db := pg.Pool(t, url)
+			b := box{queue.New(db), db}
+			for _, id := range []string{"free", "gone", "head", "lost", "tail", "fault"} {
+				b.append(t, id, 1, 2)
+			}
+			w, err := b.Walk(t.Context(), "t", plenty, queue.Position{}, 10)
+			if err != nil || len(w.Runs) != 6 {
+				t.Fatalf("claimed %d runs: %v", len(w.Runs), err)
+			}
+			b.exec(t, `UPDATE outbox SET lock_token = 'another' WHERE aggregate_id = 'lost' AND version = 1`)
+			b.exec(t, `DELETE FROM outbox WHERE aggregate_id = 'gone' AND version = 2`)
+			tx, err := pg.Pool(t, pg.VideoURL).Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = tx.Rollback(t.Context()) })
+			defer func() { _ = tx.Rollback(t.Context()) }()
+			if _, err := tx.Exec(t.Context(), `
+				SELECT FROM outbox
+				 WHERE aggregate_id = 'head' AND version = 1 OR aggregate_id IN ('tail', 'fault') AND version = 2
+				   FOR UPDATE`); err != nil {
+				t.Fatal(err)
+			}
+			var outcomes []queue.Outcome
+			heads := map[uuid.UUID]string{}
+			for _, run := range w.Runs {
+				heads[run.Head()] = run[0].AggregateID
+				o := queue.Outcome{Run: run, Published: 2}
+				if run[0].AggregateID == "fault" {
+					o = queue.Outcome{Run: run, Published: 1, Fault: &queue.Fault{Reason: "x", RetryIn: time.Hour}}
+				}
+				outcomes = append(outcomes, o)
+			}
+			got, err := b.Settle(t.Context(), "t", outcomes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var busy []string
+			for _, id := range got.Busy {
+				busy = append(busy, heads[id])
+			}
+			slices.Sort(busy)
+			if want := []string{"fault", "head", "tail"}; !slices.Equal(busy, want) || got.Lost != 1 {
+				t.Errorf("busy %v, lost %d; want %v, and 1", busy, got.Lost, want)
+			}
+			for id, n := range map[string]int{"free": 0, "gone": 0, "head": 2, "tail": 2, "fault": 2, "lost": 2} {
+				if got := b.count(t, unpublished+` AND aggregate_id = $1`, id); got != n {
+					t.Errorf("%s: %d unpublished, want %d", id, got, n)
+				}
+			}
+			if n := b.count(t, `SELECT count(*) FROM outbox WHERE lock_token = 't'`); n != 3 {
+				t.Errorf("%d leases are left, want those of the runs that are not written", n)
+			}
+			_ = tx.Rollback(t.Context())
+			if got, err := b.Settle(t.Context(), "t", outcomes); err != nil || len(got.Busy) != 0 || got.Lost != 3 {
+				t.Errorf("once nothing is locked: %+v, %v; want the others lost", got, err)
+			}
+			if n := b.count(t, `SELECT count(*) FROM outbox WHERE lock_token = 't'`); n != 0 {
+				t.Errorf("%d leases are left", n)
+			}
+		})
+	}
+}

@@ -1,0 +1,97 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"example.com/lockstep/pkg/eventing"
+)
+
+const parked = `SELECT count(*) FROM outbox WHERE parked_at IS NOT NULL`
+
+// refuse refuses the aggregates whose ids have the prefix.
+func refuse(prefix string) func(context.Context, *pubsubpb.PublishRequest, func(context.Context) error) error {
+	return func(ctx context.Context, req *pubsubpb.PublishRequest, send func(context.Context) error) error {
+		if strings.HasPrefix(req.Messages[0].OrderingKey, prefix) {
+			return status.Error(codes.InvalidArgument, "does not match the schema")
+		}
+		return send(ctx)
+	}
+}
+
+// appendEach commits version 1 of n aggregates in one transaction.
+func (b *bench) appendEach(t *testing.T, prefix string, n int) {
+	t.Helper()
+	events := make([]eventing.Event, n)
+	for i := range events {
+		events[i] = event(fmt.Sprintf("%s%03d", prefix, i), 1)
+	}
+	if err := b.appendAll(t, events...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestATopicThatRefusesEverythingIsPaused has a topic that refuses whatever comes, as
+// one with the wrong schema does.
+func TestATopicThatRefusesEverythingIsPaused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.setFault(refuse(""))
+	b.appendEach(t, "a", 40)
+	r := b.start(t)
+	b.poll(t, func() bool {
+		return r.circuits["video"].failures() >= 4 || b.count(t, parked) > 0
+	}, "the topic is neither paused nor are its events parked")
+	if n := b.count(t, parked); n != 0 {
+		t.Errorf("%d aggregates are parked by a fault of the topic", n)
+	}
+	if n := b.count(t, attempted); n >= refusedAfter {
+		t.Errorf("%d attempts are spent, want fewer than %d", n, refusedAfter)
+	}
+	b.setFault(nil)
+	b.eventually(t, 0, unpublished)
+}
+
+// TestWhoeverIsRefusedAloneIsParked has one aggregate write, and nobody else: the
+// refusals are about its event, as far as anybody can tell.
+func TestWhoeverIsRefusedAloneIsParked(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.setFault(refuse(""))
+	b.append(t, "a", 1, 2)
+	b.exec(t, `UPDATE outbox SET publish_attempts = $1 WHERE version = 1`, maxAttempts-1)
+	b.relay(t, 1)
+	b.eventually(t, 1, parked+` AND version = 1`)
+}
+
+// TestManyBadAggregatesDoNotPauseTheTopicForOthers has more aggregates refused for
+// their own contents than a topic is trusted with, and nothing else to send at first.
+func TestManyBadAggregatesDoNotPauseTheTopicForOthers(t *testing.T) {
+	t.Parallel()
+	const bad = 40
+	b := newBench(t)
+	b.setFault(refuse("bad"))
+	b.appendEach(t, "bad", bad)
+	r := b.start(t)
+	b.poll(t, func() bool { return r.circuits["video"].failures() >= 2 }, "the topic is not paused")
+	// The next verdict on each is the last: the backoff in between is not what this is about.
+	b.exec(t, `UPDATE outbox SET publish_attempts = $1`, maxAttempts-1)
+	good := int64(0)
+	b.poll(t, func() bool {
+		good++
+		b.append(t, "good", good, good)
+		b.eventually(t, 0, unpublished+` AND aggregate_id = 'good'`)
+		return b.count(t, parked) == bad
+	}, "the bad ones are not parked while others succeed")
+	if n := b.count(t, parked+` AND publish_attempts <> $1`, maxAttempts); n != 0 {
+		t.Errorf("%d are parked with other than %d attempts", n, maxAttempts)
+	}
+	firstSightings(t, b.sent("good"), good)
+	t.Logf("%d other events later", good)
+}

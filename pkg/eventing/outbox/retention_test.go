@@ -1,0 +1,60 @@
+package outbox
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+// TestRetentionDeletesWhatIsOld is the timer's part of it.
+func TestRetentionDeletesWhatIsOld(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.append(t, "old", 1, 2)
+	b.exec(t, `UPDATE outbox SET published_at = now() - interval '2 hours' WHERE version = 1`)
+	r := b.newRelay(t)
+	r.options.Retention = time.Hour
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = r.Run(ctx) }()
+	b.eventually(t, 1, `SELECT count(*) FROM outbox`)
+	b.eventually(t, 0, unpublished)
+	cancel()
+	<-ended
+}
+
+// TestAnErrorCostsRetentionNothingOfThePass has a statement fail in the midst of a
+// pass over more pages than two statements purge.
+func TestAnErrorCostsRetentionNothingOfThePass(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.New(t)
+	b := newBenchOn(t, pg)
+	b.exec(t, `
+		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, published_at)
+		SELECT gen_random_uuid(), 'video', 'a', 'VideoUpdated', v, decode(repeat('ab', 500), 'hex'), now() - interval '2 hours'
+		  FROM generate_series(1, 6000) v`)
+	if n := b.count(t, `SELECT pg_relation_size('outbox') / current_setting('block_size')::int`); n < 3*queue.PurgePages {
+		t.Fatalf("%d pages are too few for a test", n)
+	}
+	if _, err := pg.Pool(t, pg.Admin).Exec(t.Context(), `
+		CREATE SEQUENCE video.failures;
+		CREATE FUNCTION video.fail() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+		BEGIN
+		  IF OLD.version = 2500 AND nextval('video.failures') <= 2 THEN RAISE 'disk full'; END IF;
+		  RETURN OLD;
+		END $$;
+		CREATE TRIGGER fail BEFORE DELETE ON video.outbox FOR EACH ROW EXECUTE FUNCTION video.fail()`); err != nil {
+		t.Fatal(err)
+	}
+	r := b.newRelay(t)
+	r.options.Retention = time.Hour
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = r.Run(ctx) }()
+	b.eventually(t, 0, `SELECT count(*) FROM outbox WHERE version < 6000`)
+	cancel()
+	<-ended
+}
