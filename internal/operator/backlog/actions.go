@@ -52,7 +52,7 @@ func (b *Backlog) free(ctx context.Context, o audit.Order, which string, args ..
 	err := pgx.BeginFunc(ctx, b.db, func(tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, `
 			UPDATE outbox
-			   SET parked_at = NULL, next_retry_at = NULL, publish_attempts = 0
+			   SET parked_at = NULL, next_retry_at = now(), publish_attempts = 0
 			 WHERE id IN (SELECT o.id FROM outbox o
 			               WHERE o.published_at IS NULL AND o.parked_at IS NOT NULL`+which+` FOR UPDATE)
 			RETURNING id, aggregate_type, aggregate_id, version`, args...)
@@ -110,6 +110,8 @@ func (b *Backlog) purge(ctx context.Context, age time.Duration, after uuid.UUID)
 			DELETE FROM outbox o
 			 USING page p
 			 WHERE o.id = p.id AND p.published_at <= now() - $3::interval
+			   AND EXISTS (SELECT FROM outbox n
+			                WHERE n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id AND n.version > o.version)
 			RETURNING 1
 		)
 		SELECT (SELECT count(*) FROM page), (SELECT count(*) FROM gone), (SELECT id FROM page ORDER BY id DESC LIMIT 1)`,

@@ -94,6 +94,18 @@ func (b *Backlog) skip(ctx context.Context, o audit.Order, id uuid.UUID) (bool, 
 			return err
 		}
 		s.Record = json.RawMessage(row)
+		// What waited behind it is found like a retry. And the versions of the aggregate
+		// have a hole from here on, which the outbox must not refuse.
+		_, err = tx.Exec(ctx, `
+			UPDATE outbox
+			   SET next_retry_at = CASE WHEN version > $3 THEN now() END, gapless = gapless AND version > $3
+			 WHERE aggregate_type = $1 AND aggregate_id = $2
+			   AND version IN ((SELECT min(version) FROM outbox WHERE aggregate_type = $1 AND aggregate_id = $2 AND version > $3),
+			                   (SELECT max(version) FROM outbox WHERE aggregate_type = $1 AND aggregate_id = $2 AND version < $3))`,
+			s.AggregateType, s.AggregateID, s.Version)
+		if err != nil {
+			return err
+		}
 		return audit.Write(ctx, tx, "skip", o, s)
 	})
 	if errors.Is(err, pgx.ErrNoRows) {

@@ -45,6 +45,9 @@ type bench struct {
 	client *pubsub.Client
 	topics map[string]string
 
+	// since is the first transaction after those of publishedRows.
+	since string
+
 	mu sync.Mutex
 	// fault stands between the relay and the broker; send lets the request
 	// through.

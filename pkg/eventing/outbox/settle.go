@@ -74,7 +74,7 @@ func (r *Relay) settle(ctx context.Context, batch []landing) {
 		done, err := r.queue.Settle(settling, r.token, outcomes)
 		if err == nil {
 			r.metrics.settled(ctx, batch, done.Lost)
-			r.agenda.settled(outcomes, done.Followed)
+			r.agenda.settled(r.flight, outcomes, done.Followed)
 			return
 		}
 		r.log.WarnContext(ctx, "relay cannot mark what it published", "error", err, "attempt", attempt)

@@ -30,7 +30,7 @@ type metrics struct {
 
 func newMetrics(r *Relay) (*metrics, error) {
 	var m metrics
-	var errs [12]error
+	var errs [13]error
 	meter := otel.Meter(scope)
 	m.published, errs[0] = meter.Int64Counter("outbox.published", metric.WithUnit("{event}"),
 		metric.WithDescription("Events acknowledged by the broker"))
@@ -60,30 +60,32 @@ func newMetrics(r *Relay) (*metrics, error) {
 	oldest, err := meter.Float64ObservableGauge("outbox.oldest_pending_age", metric.WithUnit("s"),
 		metric.WithDescription("Age of the oldest event that waits to be published"))
 	errs[7] = err
+	known, err := meter.Int64ObservableGauge("outbox.backlog.known", metric.WithUnit("1"),
+		metric.WithDescription("1 while outbox.pending, outbox.parked and outbox.oldest_pending_age are up to date; 0 when the database "+
+			"has not answered: they then stay as they were, and the age grows"))
+	errs[12] = err
 	failing, err := meter.Int64ObservableGauge("outbox.failures_in_a_row", metric.WithUnit("{try}"),
 		metric.WithDescription("Tries in a row that met an outage of the database or of a topic; 0 is healthy"))
 	if err := errors.Join(append(errs[:], err)...); err != nil {
 		return nil, err
 	}
-	m.callback, err = meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
-		topics, tries := r.held()
+	m.callback, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		topics, tries := r.outages()
 		o.ObserveInt64(paused, topics)
 		o.ObserveInt64(failing, tries)
-		b, err := r.queue.Backlog(ctx)
-		if err != nil {
-			return err
-		}
+		b := r.backlog.Load()
+		o.ObserveInt64(known, b.known())
 		o.ObserveInt64(pending, b.Pending)
 		o.ObserveInt64(parked, b.Parked)
-		o.ObserveFloat64(oldest, b.Oldest.Seconds())
+		o.ObserveFloat64(oldest, b.oldest().Seconds())
 		return nil
-	}, pending, parked, oldest, failing, paused)
+	}, pending, parked, oldest, known, failing, paused)
 	return &m, err
 }
 
-// held is how many topics are out, and how often in a row the worst of them or
+// outages is how many topics are out, and how often in a row the worst of them or
 // the database was found to be.
-func (r *Relay) held() (topics, tries int64) {
+func (r *Relay) outages() (topics, tries int64) {
 	tries = r.failures.Load()
 	out := map[*circuit]bool{}
 	for _, c := range r.circuits {

@@ -15,7 +15,8 @@ import (
 // statement.
 const planned = `
 SELECT set_config('plan_cache_mode', 'force_generic_plan', true),
-       set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)`
+       set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true),
+       set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
 
 // run runs one statement and has read take its rows.
 func (q Queue) run(ctx context.Context, sql string, args []any, read func(pgx.Rows) error) (err error) {
