@@ -45,7 +45,8 @@ test: ## Run all tests, with the race detector where there is a C compiler (ARGS
 # The quick form is part of `make test`.
 crash: ## Histories in full: relays killed with -9 under load, 100,000 events through 8 of them, 10,000 lives of a read model
 	LOCKSTEP_FULL=1 go test -count=1 -v -run "^TestCrash$$" ./services/
-	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 15m -run "^TestHistory" ./pkg/eventing/outbox/
+	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 15m -run "^TestHistory|^TestUnderAHeldSnapshot$$" ./pkg/eventing/outbox/
+	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 20m -run "^TestTheShapeOfALiveOutbox$$" ./migrations/
 	LOCKSTEP_HISTORIES=10000 go test -count=1 -v -timeout 20m -run "^TestHistories$$" ./pkg/eventing/inbox/
 
 fresh: ## 100,000 reads with tokens under kills, pauses and restarts, and 10,000 waiters; print the outcomes
