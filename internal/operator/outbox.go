@@ -110,6 +110,11 @@ func status(ctx context.Context, s *session) error {
 	}
 	return s.print(now, func(w io.Writer) {
 		fmt.Fprintf(w, "pending\t%d\nblocked\t%d\nparked\t%d\n", now.Pending, now.Blocked, now.Parked)
+		seen := "never"
+		if now.RelaySeen != nil {
+			seen = stamp(*now.RelaySeen)
+		}
+		fmt.Fprintf(w, "relays alive\t%d, seen last %s\n", now.Relays, seen)
 		fmt.Fprintf(w, "oldest to send\t%s\n", (time.Duration(now.OldestAge * float64(time.Second))).Round(time.Millisecond))
 		if now.Parked == 0 {
 			return

@@ -45,8 +45,9 @@ func (b *Backlog) RetryOne(ctx context.Context, o audit.Order, id uuid.UUID) err
 	return err
 }
 
-// freed makes relays try a parked event as if it had never been refused.
-const freed = `parked_at = NULL, next_retry_at = NULL, publish_attempts = 0`
+// freed makes relays try a parked event as if it had never been refused. They find it
+// as a retry that is due.
+const freed = `parked_at = NULL, next_retry_at = now(), publish_attempts = 0`
 
 func (b *Backlog) free(ctx context.Context, o audit.Order, which string, args ...any) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
@@ -113,6 +114,8 @@ func (b *Backlog) purge(ctx context.Context, age time.Duration, after uuid.UUID)
 			DELETE FROM outbox o
 			 USING page p
 			 WHERE o.id = p.id AND p.published_at <= now() - $3::interval
+			   AND EXISTS (SELECT FROM outbox n
+			                WHERE n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id AND n.version > o.version)
 			RETURNING 1
 		)
 		SELECT (SELECT count(*) FROM page), (SELECT count(*) FROM gone), (SELECT id FROM page ORDER BY id DESC LIMIT 1)`,

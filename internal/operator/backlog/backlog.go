@@ -129,8 +129,8 @@ func (b *Backlog) List(ctx context.Context, f Filter, limit int) ([]Event, error
 	defer cancel()
 	rows, _ := b.db.Query(ctx, `
 		SELECT `+columns+`
-		  FROM outbox o
-		 WHERE o.published_at IS NULL AND `+where+`
+		  FROM outbox_pending o
+		 WHERE `+where+`
 		 ORDER BY o.occurred_at, o.id
 		 LIMIT $4`, f.args(min(limit, MaxList))...)
 	events, err := pgx.CollectRows(rows, scanEvent)

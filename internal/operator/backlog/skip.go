@@ -104,7 +104,7 @@ func (b *Backlog) skip(ctx context.Context, o audit.Order, id uuid.UUID) (bool, 
 		}
 		s.Record = json.RawMessage(row)
 		if name == eventing.Skipped {
-			_, err = tx.Exec(ctx, `DELETE FROM outbox WHERE id = $1`, id)
+			err = remove(ctx, tx, id, s)
 		} else {
 			_, err = tx.Exec(ctx, `
 				UPDATE outbox SET event_type = $2, payload = '', last_error = NULL, `+freed+` WHERE id = $1`, id, eventing.Skipped)
@@ -121,4 +121,20 @@ func (b *Backlog) skip(ctx context.Context, o audit.Order, id uuid.UUID) (bool, 
 		return false, fmt.Errorf("skip: %w", err)
 	}
 	return true, nil
+}
+
+// remove deletes a marker. What waited behind it is found like a retry. And the
+// versions of the aggregate have a hole from here on, which the outbox must not refuse.
+func remove(ctx context.Context, tx pgx.Tx, id uuid.UUID, s audit.Subject) error {
+	if _, err := tx.Exec(ctx, `DELETE FROM outbox WHERE id = $1`, id); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, `
+		UPDATE outbox
+		   SET next_retry_at = CASE WHEN version > $3 THEN now() END, gapless = gapless AND version > $3
+		 WHERE aggregate_type = $1 AND aggregate_id = $2
+		   AND version IN ((SELECT min(version) FROM outbox WHERE aggregate_type = $1 AND aggregate_id = $2 AND version > $3),
+		                   (SELECT max(version) FROM outbox WHERE aggregate_type = $1 AND aggregate_id = $2 AND version < $3))`,
+		s.AggregateType, s.AggregateID, s.Version)
+	return err
 }

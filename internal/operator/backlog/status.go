@@ -22,6 +22,10 @@ type Status struct {
 	// Parked counts the events that need a person, Blocked those behind them.
 	Parked  int64 `json:"parked"`
 	Blocked int64 `json:"blocked"`
+	// Relays counts those that are alive. RelaySeen is when one was seen last; nil if
+	// none ever was, or each has ended by itself.
+	Relays    int64      `json:"relays"`
+	RelaySeen *time.Time `json:"relay_seen_at"`
 	// ByReason and ByAggregate break Parked down, the largest first; at most a
 	// hundred each.
 	ByReason    []Reason    `json:"by_reason"`
@@ -69,14 +73,19 @@ func (s *Status) read(ctx context.Context, tx pgx.Tx) error {
 		       coalesce(extract(epoch FROM now() - min(occurred_at) FILTER (WHERE NOT parked AND NOT blocked)), 0)::float8
 		  FROM (SELECT o.occurred_at, o.parked_at IS NOT NULL AS parked,
 		               o.parked_at IS NULL AND p.version IS NOT NULL AS blocked
-		          FROM outbox o
+		          FROM outbox_pending o
 		          LEFT JOIN (SELECT aggregate_type, aggregate_id, min(version) AS version
 		                       FROM outbox
 		                      WHERE published_at IS NULL AND parked_at IS NOT NULL
 		                      GROUP BY aggregate_type, aggregate_id) p
-		            ON p.aggregate_type = o.aggregate_type AND p.aggregate_id = o.aggregate_id AND p.version < o.version
-		         WHERE o.published_at IS NULL) e`).
+		            ON p.aggregate_type = o.aggregate_type AND p.aggregate_id = o.aggregate_id AND p.version < o.version) e`).
 		Scan(&s.Pending, &s.Parked, &s.Blocked, &s.OldestAge)
+	if err != nil {
+		return err
+	}
+	err = tx.QueryRow(ctx, `
+		SELECT count(*) FILTER (WHERE seen_at > now() - interval '15 seconds'), max(seen_at) FILTER (WHERE isfinite(seen_at))
+		  FROM outbox_relays`).Scan(&s.Relays, &s.RelaySeen)
 	if err != nil {
 		return err
 	}
@@ -113,8 +122,8 @@ func (b *Backlog) Sendable(ctx context.Context) (yes bool, err error) {
 	defer cancel()
 	err = b.db.QueryRow(ctx, `
 		SELECT EXISTS (
-		       SELECT FROM outbox o
-		        WHERE o.published_at IS NULL AND o.parked_at IS NULL AND NOT `+behindParked+`)`).Scan(&yes)
+		       SELECT FROM outbox_pending o
+		        WHERE o.parked_at IS NULL AND NOT `+behindParked+`)`).Scan(&yes)
 	if err != nil {
 		return false, fmt.Errorf("look for events to publish: %w", err)
 	}

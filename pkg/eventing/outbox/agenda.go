@@ -1,36 +1,66 @@
 package outbox
 
 import (
+	"slices"
 	"sync"
 	"time"
 
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// agenda is what the settling half of a relay leaves for the claiming half.
+// agenda is what the parts of a relay leave for each other to look for, and from
+// where on another relay would have to look if this one died: its low.
+//
+// Whatever is not finished is in one of its lists, or in flight. What moves from one
+// to the other is put down there before it is taken away here.
 type agenda struct {
 	mu sync.Mutex
-	// after are positions that were published last of their aggregates. What
-	// follows them was passed over by every relay that saw it, since its
-	// predecessor was not published yet: whoever published that has to look.
-	after []queue.Position
+	// since is the last snapshot of a claim; new events are those committed since.
+	// It is empty until the relay has its row in the table of relays.
+	since queue.Snapshot
+	// after are positions that were published last of their aggregates. What follows
+	// them was passed over by every relay that saw it, since its predecessor was not
+	// published yet: whoever published that has to look. taken is from before what a
+	// claim on its way has taken of them.
+	after []follow
+	taken queue.Snapshot
 	// lookAt is when after is worth a claim of its own; before that it goes along
 	// with one that is made anyway. Zero if after is empty.
 	lookAt time.Time
-	// walkAt is when something must be looked for that only a walk finds.
-	walkAt time.Time
-	told   chan struct{}
+	// owed is from where on a scan is to go at owedAt, and scanning from where on one
+	// goes. paused is the same for when a topic takes events again.
+	owed, scanning, paused queue.Snapshot
+	owedAt                 time.Time
+	// retryAt is when the first of the retries that this relay has put off is due.
+	retryAt time.Time
+	// closed are the aggregate types whose topics are out, alive the other relays.
+	closed, alive []string
+	// told is for the claims, toldScan for the scan.
+	told, toldScan chan struct{}
 }
 
-func newAgenda() *agenda { return &agenda{told: make(chan struct{}, 1)} }
+// follow is a position behind which nothing was visible to low.
+type follow struct {
+	queue.Position
+	low queue.Snapshot
+}
 
-// lookLater is how long what follows a published event may wait if settling did
-// not see it: it was then committed while that statement ran, which is rare, and
-// a claim per published event would be most of what a relay costs at low load.
-const lookLater = 20 * time.Millisecond
+func newAgenda() *agenda {
+	return &agenda{told: make(chan struct{}, 1), toldScan: make(chan struct{}, 1)}
+}
 
-// settled notes what to look for when outcomes have been written.
-func (a *agenda) settled(outcomes []queue.Outcome, followed bool) {
+const (
+	// lookLater is how long what follows a published event may wait if settling did
+	// not see it: it was then committed while that statement ran, which is rare, and
+	// a claim per published event would be most of what a relay costs at low load.
+	lookLater = 20 * time.Millisecond
+	// maxAfter bounds the positions. Beyond it a scan finds what follows them.
+	maxAfter = maxEvents
+)
+
+// settled notes what to look for when outcomes have been written, whose holds are
+// still in f.
+func (a *agenda) settled(f *flight, outcomes []queue.Outcome, followed bool) {
 	now := time.Now()
 	look := now.Add(lookLater)
 	if followed {
@@ -38,77 +68,185 @@ func (a *agenda) settled(outcomes []queue.Outcome, followed bool) {
 	}
 	a.mu.Lock()
 	for _, o := range outcomes {
+		low, next := f.lows(o.Run)
 		switch {
 		case o.Fault != nil && !o.Fault.Park:
-			a.walkBy(now.Add(o.Fault.RetryIn))
+			a.retryAt = soonest(a.retryAt, now.Add(o.Fault.RetryIn))
 		case o.Fault == nil && o.Published > 0:
-			a.after = append(a.after, o.Run[:o.Published].Last())
-			a.lookBy(look)
+			if o.Published < len(o.Run) {
+				next = low
+			}
+			a.after = append(a.after, follow{o.Run[:o.Published].Last(), next})
+			a.lookAt = soonest(a.lookAt, look)
+		case o.Fault == nil && slices.Contains(a.closed, o.Run[0].AggregateType):
+			a.paused = queue.Earliest(a.paused, low)
+		case o.Fault == nil:
+			a.owe(low, now)
 		}
 	}
+	a.bound(now)
 	a.mu.Unlock()
 	signal(a.told)
+	signal(a.toldScan)
 }
 
-// walkSoon asks for a walk at once.
-func (a *agenda) walkSoon() {
+// bound drops the oldest positions beyond the bound: a scan has them instead. It
+// expects the lock.
+func (a *agenda) bound(now time.Time) {
+	over := len(a.after) - maxAfter
+	if over <= 0 {
+		return
+	}
+	for _, p := range a.after[:over] {
+		a.owe(p.low, now)
+	}
+	a.after = slices.Clone(a.after[over:])
+}
+
+// owe asks for a scan. It expects the lock.
+func (a *agenda) owe(from queue.Snapshot, at time.Time) {
+	a.owed, a.owedAt = queue.Earliest(a.owed, from), soonest(a.owedAt, at)
+}
+
+// scanFrom asks for a scan of what from did not see.
+func (a *agenda) scanFrom(from queue.Snapshot, at time.Time) {
 	a.mu.Lock()
-	a.walkBy(time.Now())
+	a.owe(from, at)
+	a.mu.Unlock()
+	signal(a.toldScan)
+}
+
+// resumed asks for what claims have left alone because a topic was out.
+func (a *agenda) resumed() {
+	a.mu.Lock()
+	if a.paused != "" {
+		a.owe(a.paused, time.Now())
+		a.paused = ""
+	}
+	a.closed = nil // the next claim finds out which still are
 	a.mu.Unlock()
 	signal(a.told)
+	signal(a.toldScan)
 }
 
-// walkBy expects the lock.
-func (a *agenda) walkBy(at time.Time) {
-	if a.walkAt.IsZero() || at.Before(a.walkAt) {
-		a.walkAt = at
-	}
+// outage notes which types are left alone.
+func (a *agenda) outage(closed []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.closed = closed
 }
 
-// lookBy expects the lock.
-func (a *agenda) lookBy(at time.Time) {
-	if a.lookAt.IsZero() || at.Before(a.lookAt) {
-		a.lookAt = at
-	}
-}
-
-// take hands over up to n positions, oldest first.
-func (a *agenda) take(n int) []queue.Position {
+// take hands over up to n positions, oldest first, until taken or giveBack.
+func (a *agenda) take(n int) (since queue.Snapshot, after []follow, alive []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n = min(n, len(a.after))
-	taken := a.after[:n:n]
+	after = a.after[:n:n]
 	if a.after = a.after[n:]; len(a.after) == 0 {
-		a.lookAt = time.Time{}
+		a.after, a.lookAt = nil, time.Time{}
 	}
-	return taken
+	for _, p := range after {
+		a.taken = queue.Earliest(a.taken, p.low)
+	}
+	return a.since, after, a.alive
 }
 
-// giveBack puts positions to the end of the list.
-func (a *agenda) giveBack(p []queue.Position) {
+// claimed ends what take began: what was claimed is in flight.
+func (a *agenda) claimed(seen queue.Snapshot, left queue.Snapshot) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.after = append(a.after, p...); len(a.after) > 0 {
-		a.lookBy(time.Now())
+	if len(a.closed) > 0 {
+		a.paused = queue.Earliest(a.paused, left)
 	}
+	a.since, a.taken = seen, ""
 }
 
-// waiting is how many positions there are to take, and when to; that is zero if
-// there are none.
-func (a *agenda) waiting() (n int, lookAt time.Time) {
+// giveBack puts positions back that a claim has taken and that failed.
+func (a *agenda) giveBack(after []follow) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return len(a.after), a.lookAt
+	a.taken = ""
+	if a.after = append(after, a.after...); len(a.after) > 0 {
+		a.lookAt = soonest(a.lookAt, time.Now())
+	}
+	a.bound(time.Now())
 }
 
-// walkDue is when a walk is due on account of what was settled, or zero; it is
-// forgotten once that has come.
-func (a *agenda) walkDue(now time.Time) time.Time {
+// beaten notes what the relay's row in the table of relays has become.
+func (a *agenda) beaten(b queue.Beat, own queue.Snapshot, anew bool) {
+	a.mu.Lock()
+	a.alive = b.Alive
+	if anew {
+		a.since = b.Seen
+	}
+	if anew || queue.Earliest(b.Low, own) != own {
+		a.owe(b.Low, time.Now())
+	}
+	a.mu.Unlock()
+	signal(a.told)
+	signal(a.toldScan)
+}
+
+// beginScan hands over from where on a scan is to go.
+func (a *agenda) beginScan() queue.Snapshot {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	at := a.walkAt
-	if !at.After(now) {
-		a.walkAt = time.Time{}
+	a.scanning, a.owed, a.owedAt = a.owed, "", time.Time{}
+	return a.scanning
+}
+
+// endScan is called when a scan is through.
+func (a *agenda) endScan() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.closed) > 0 {
+		a.paused = queue.Earliest(a.paused, a.scanning)
 	}
-	return at
+	a.scanning = ""
+}
+
+// low is from where on events may be unfinished on account of the lists.
+func (a *agenda) low() queue.Snapshot {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	low := queue.Earliest(a.since, a.taken, a.owed, a.scanning, a.paused)
+	for _, p := range a.after {
+		low = queue.Earliest(low, p.low)
+	}
+	return low
+}
+
+// news is what schedules go by.
+type news struct {
+	joined          bool
+	lookAt          time.Time // when positions are worth a claim, or zero
+	owedAt, retryAt time.Time // or zero
+}
+
+func (a *agenda) news() news {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return news{joined: a.since != "", lookAt: a.lookAt, owedAt: a.owedAt, retryAt: a.retryAt}
+}
+
+// retrying forgets what was put off until now: a look at it is on its way.
+func (a *agenda) retrying() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.retryAt = time.Time{}
+}
+
+// leaving is what a scan must not claim, and whose leases it can leave alone.
+func (a *agenda) leaving() (closed, alive []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.closed, a.alive
+}
+
+// soonest is the earlier of two times, of which zero is none.
+func soonest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }

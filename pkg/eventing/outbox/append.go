@@ -32,6 +32,9 @@ var (
 	// ErrVersionTaken means that the aggregate has an event of that version: two
 	// transactions decided on the same state, and this one is to be rolled back.
 	ErrVersionTaken = errors.New("the aggregate has an event of this version")
+	// ErrVersionSkipped means that the aggregate has no event of the version before:
+	// whoever assigns versions has lost one, or leaves some without an event.
+	ErrVersionSkipped = errors.New("the aggregate has no event of the version before")
 	// ErrSourceAnswered means that the aggregate has an event that answers the
 	// same source event: the transaction is a repetition, to be rolled back and
 	// counted as done.
@@ -46,10 +49,11 @@ var (
 // there, so that row and event cost one round trip together. Their callbacks
 // have run when Append returns.
 //
-// Nothing is sent when an event is invalid; the error names the field. A second
-// event for one (aggregate type, aggregate id, version), or for one source event
-// of one aggregate, is refused by the database, which aborts tx. After any error
-// the caller rolls back.
+// Nothing is sent when an event is invalid; the error names the field. The first
+// event of an aggregate may have any version; from then on an event whose version is
+// not the next is refused by the database, which aborts tx, however long ago the
+// newest one was published and purged. So is a second event for one source event of
+// one aggregate. After any error the caller rolls back.
 func Append(ctx context.Context, tx pgx.Tx, with *pgx.Batch, events ...eventing.Event) error {
 	b := with
 	if b == nil {
@@ -81,7 +85,9 @@ const stored = `id, aggregate_type, aggregate_id, event_type, version, schema_ve
 	payload, occurred_at, tenant_id, epoch, traceparent, source_event_id, previous_event_id`
 
 func insertOne(b *pgx.Batch, e eventing.Event) {
-	b.Queue(`INSERT INTO outbox (`+stored+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`,
+	b.Queue(`
+		INSERT INTO outbox (`+stored+`, gapless)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, outbox_follows($2, $3, $5))`,
 		e.ID, e.AggregateType, e.AggregateID, e.Type, e.Version, e.SchemaVersion,
 		notNull(e.Payload), e.OccurredAt, e.TenantID, e.Epoch, e.TraceParent,
 		maybe(e.SourceEventID), maybe(e.PreviousEventID))
@@ -107,8 +113,8 @@ func insertMany(b *pgx.Batch, events []eventing.Event) {
 		tenants[i], traces[i] = e.TenantID, e.TraceParent
 	}
 	b.Queue(`
-		INSERT INTO outbox (`+stored+`)
-		SELECT `+stored+`
+		INSERT INTO outbox (`+stored+`, gapless)
+		SELECT `+stored+`, outbox_follows(aggregate_type, aggregate_id, version)
 		  FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::int[],
 		              $7::bytea[], $8::timestamptz[], $9::text[], $10::bigint[], $11::text[], $12::uuid[], $13::uuid[])
 		       AS e (`+stored+`)`,
@@ -142,11 +148,21 @@ func check(e eventing.Event) error {
 	return nil
 }
 
-// named gives a violated key its error. Other errors, among them those of the
+// skipped is the code of the error that outbox_follows raises for a version that is
+// not the next. For one that was taken it raises what the key would.
+const skipped = "LS002"
+
+// named gives a violated key or rule its error. Other errors, among them those of the
 // caller's own statements, stay as they are.
 func named(err error) error {
 	var pg *pgconn.PgError
-	if !errors.As(err, &pg) || pg.Code != "23505" || pg.TableName != "outbox" {
+	if !errors.As(err, &pg) {
+		return err
+	}
+	switch {
+	case pg.Code == skipped:
+		return fmt.Errorf("%w: %w", ErrVersionSkipped, err)
+	case pg.Code != "23505" || pg.TableName != "outbox":
 		return err
 	}
 	switch pg.ConstraintName {

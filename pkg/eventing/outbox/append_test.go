@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -129,6 +130,44 @@ func TestAppendRefuses(t *testing.T) {
 	}
 	if n := b.count(t, unpublished); n != 3 {
 		t.Errorf("%d rows, want 3", n)
+	}
+}
+
+// The versions of an aggregate have neither a hole nor a second life, however long
+// ago the last one was.
+func TestAppendTakesTheNextVersionOnly(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	if err := b.appendAll(t, event("late", 7), event("late", 8)); err != nil {
+		t.Errorf("an aggregate that begins later than its outbox: %v", err)
+	}
+	b.append(t, "a", 1, 3)
+	b.exec(t, `UPDATE outbox SET published_at = now() - interval '8 days'`)
+	if _, _, err := b.newRelay(t).queue.Purge(t.Context(), 7*24*time.Hour, 0); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.count(t, `SELECT count(*) FROM outbox`); n != 2 {
+		t.Fatalf("%d rows are left, want the newest of each aggregate", n)
+	}
+	for _, tc := range []struct {
+		events []eventing.Event
+		want   error
+	}{
+		{[]eventing.Event{event("a", 2)}, ErrVersionTaken},
+		{[]eventing.Event{event("a", 3)}, ErrVersionTaken},
+		{[]eventing.Event{event("a", 5)}, ErrVersionSkipped},
+		{[]eventing.Event{event("a", 4), event("a", 6)}, ErrVersionSkipped},
+		{[]eventing.Event{event("b", 2), event("b", 1)}, ErrVersionTaken},
+		{[]eventing.Event{event("a", 4), event("b", 1), event("a", 5), event("b", 2)}, nil},
+	} {
+		if err := b.appendAll(t, tc.events...); !errors.Is(err, tc.want) {
+			t.Errorf("%v of %d events: %v, want %v", tc.events[0].Version, len(tc.events), err, tc.want)
+		}
+	}
+	// Rows from before this was so may have been purged up to the newest one.
+	b.exec(t, `UPDATE outbox SET gapless = false`)
+	if err := b.appendAll(t, event("a", 9)); err != nil {
+		t.Errorf("behind a row of the version before: %v", err)
 	}
 }
 

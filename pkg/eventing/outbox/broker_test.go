@@ -6,6 +6,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ type chaos struct {
 	server *grpc.Server
 	served chan struct{} // closed when the server has let go of its port
 	late   sync.WaitGroup
+	hang   atomic.Bool // never answers
 
 	mu   sync.Mutex
 	dice *rand.Rand
@@ -86,6 +88,10 @@ func (c *chaos) restart(t *testing.T) {
 }
 
 func (c *chaos) Publish(ctx context.Context, req *pubsubpb.PublishRequest) (*pubsubpb.PublishResponse, error) {
+	if c.hang.Load() {
+		<-ctx.Done()
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
 	c.mu.Lock()
 	fate, delay := c.dice.IntN(100), time.Duration(c.dice.IntN(300))*time.Millisecond
 	c.mu.Unlock()

@@ -1,11 +1,12 @@
 package outbox
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/google/uuid"
 
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
@@ -57,9 +58,6 @@ type circuit struct {
 	// known are those that were refused before a success of another aggregate: the
 	// topic was well, so their refusals say nothing about it.
 	known map[string]bool
-	// probed is where the last probes were found. The next come from behind it, lest
-	// the same bad aggregates keep the circuit open.
-	probed queue.Position
 }
 
 // newCircuits returns a circuit for each topic, by aggregate type.
@@ -208,43 +206,30 @@ func (c *circuit) due() bool {
 	return true
 }
 
-// from is where to look for the next probes.
-func (c *circuit) from() queue.Position {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.probed
-}
-
-// choose divides runs into the next probes and what is to go back. It prefers
-// aggregates that have not been refused.
-func (c *circuit) choose(runs []queue.Run) (probes, others []queue.Run) {
+// choose returns the heads of the next probes among runs. It prefers aggregates that
+// have not been refused.
+func (c *circuit) choose(runs []queue.Run) map[uuid.UUID]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	width := 1
 	if c.cause == causeRefusals {
 		width = 1 << min(2*(c.trips-1), 10)
 	}
-	for i, r := range runs {
-		at := queue.Position{AggregateType: r[0].AggregateType, AggregateID: r[0].AggregateID}
-		if i == 0 || behind(at, c.probed) {
-			c.probed = at
-		}
+	var preferred, others []queue.Run
+	for _, r := range runs {
 		if key := r.Key(); c.refused[key] || c.known[key] {
 			others = append(others, r)
 		} else {
-			probes = append(probes, r)
+			preferred = append(preferred, r)
 		}
 	}
-	all := slices.Concat(probes, others)
-	width = min(width, len(all))
-	c.probing = width
-	return all[:width], all[width:]
-}
-
-// behind reports whether a walk comes to p after q. It compares bytes, as the walk's
-// index does.
-func behind(p, q queue.Position) bool {
-	return cmp.Or(cmp.Compare(p.AggregateType, q.AggregateType), cmp.Compare(p.AggregateID, q.AggregateID)) > 0
+	all := slices.Concat(preferred, others)
+	c.probing = min(width, len(all))
+	probes := make(map[uuid.UUID]bool, c.probing)
+	for _, r := range all[:c.probing] {
+		probes[r.Head()] = true
+	}
+	return probes
 }
 
 // nextProbe is when to ask again whether a probe is due.

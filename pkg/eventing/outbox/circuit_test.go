@@ -198,8 +198,8 @@ func TestProbesOfARefusingTopicWiden(t *testing.T) {
 		if !c.due() {
 			t.Fatal("no probe is due")
 		}
-		probes, others := c.choose(runs)
-		if len(probes) != want || len(others) != len(runs)-want || probes[0].Key() != runs[3+[]int{0, 1, 5}[i]].Key() {
+		probes := chosen(c, runs)
+		if len(probes) != want || probes[0].Key() != runs[3+[]int{0, 1, 5}[i]].Key() {
 			t.Fatalf("round %d: %d probes from %q, want %d of those never refused", i, len(probes), probes[0].Key(), want)
 		}
 		for j, p := range probes {
@@ -211,12 +211,9 @@ func TestProbesOfARefusingTopicWiden(t *testing.T) {
 			}
 		}
 	}
-	if at := c.from(); at.AggregateID != "29" {
-		t.Errorf("the next probes come from behind %q", at.AggregateID)
-	}
 	c.later(0)
 	c.due()
-	probes, _ := c.choose(runs)
+	probes := chosen(c, runs)
 	c.succeeded(probes[0].Key())
 	if n, _ := refuseEach(c, true, probes[1].Key(), probes[2].Key(), probes[3].Key()); n != 0 || c.open() {
 		t.Error("the refusals of probes beside one that succeeded open the circuit again, or are verdicts")
@@ -224,6 +221,17 @@ func TestProbesOfARefusingTopicWiden(t *testing.T) {
 	if n, _ := refuseEach(c, false, probes[1].Key(), probes[2].Key(), probes[3].Key()); n != 3 || c.open() {
 		t.Error("they are not taken for bad events afterwards")
 	}
+}
+
+// chosen are the next probes, in the order of runs.
+func chosen(c *circuit, runs []queue.Run) (probes []queue.Run) {
+	heads := c.choose(runs)
+	for _, r := range runs {
+		if heads[r.Head()] {
+			probes = append(probes, r)
+		}
+	}
+	return probes
 }
 
 func TestACircuitRemembersSoMany(t *testing.T) {

@@ -2,78 +2,81 @@ package outbox
 
 import (
 	"context"
-	"math/rand/v2"
+	"sync"
 	"time"
+
+	"github.com/google/uuid"
 
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-const (
-	// walkSteps is how many aggregates one statement of a walk passes at most.
-	walkSteps = 1000
-	// walkEvery is how often a walk passes all aggregates with pending events.
-	// Together with the lease it bounds how long a dead relay's events wait.
-	walkEvery = 5 * time.Second
-	// beatEvery is how often a relay shows that it is alive while it waits.
-	beatEvery = 5 * time.Second
-	// probeAmong is how many aggregates probes are chosen from, at most all. The others
-	// go back.
-	probeAmong = 64
-	// A claim takes at least so many aggregates, and at most.
-	minAggregates, maxAggregates = 16, 500
-)
+// probeAmong is how many aggregates probes are chosen from, at most. The others go back.
+const probeAmong = 64
 
-// search is where a relay looks next. Only the claiming goroutine uses it.
-type search struct {
-	// since is the last snapshot; new events are those committed since. It is
-	// empty until the first walk has begun.
-	since queue.Snapshot
-	// at is how far the walk has come; walking, again: it is on its way, and is
-	// to begin anew when it is through.
-	at             queue.Position
-	walking, again bool
-	// skipped says that what is new has left no room for the walk. It goes first then:
-	// what a claim was too small for is new only once.
-	skipped bool
-	// walkAt and pollAt are when a walk, and a look at what is new, are due.
-	walkAt, pollAt time.Time
-	empty          int // looks in a row that found nothing
-	// aggregates is how many of them are likely to fill a claim.
-	aggregates int
-	// steps is how many the next statement of a walk passes: few while each is
-	// worth a claim, many while none is.
-	steps int
-}
-
-// claiming claims and passes on to claimed, until ctx ends.
+// claiming claims what is new and passes it on to claimed, until ctx ends.
 func (r *Relay) claiming(ctx context.Context, claimed chan<- *hold) {
-	s := &search{again: true, aggregates: maxAggregates / 5, steps: maxAggregates / 5}
+	var s claims
 	for ctx.Err() == nil {
 		r.beat()
-		if !r.flight.room() {
-			eventing.Sleep(ctx, beatEvery, r.flight.landed)
-			continue
-		}
-		next, err := r.look(ctx, s, claimed)
-		if err == nil {
-			r.failures.Store(0)
-			r.rest(ctx, next)
-			continue
-		}
-		pause := outage.Delay(int(r.failures.Add(1)))
-		r.log.WarnContext(ctx, "relay is held up, nothing is lost",
-			"error", err, "failures", r.failures.Load(), "retry_in_ms", pause.Milliseconds())
-		eventing.Sleep(ctx, pause, nil) // new work does not make the database come back
+		r.turn(ctx, &s, claimed)
 	}
 }
 
-// rest waits until next, or until there is news.
-func (r *Relay) rest(ctx context.Context, next time.Time) {
-	if _, lookAt := r.agenda.waiting(); !lookAt.IsZero() {
-		next = earlier(next, lookAt)
+// turn does what the schedule of claims has due.
+func (r *Relay) turn(ctx context.Context, s *claims, claimed chan<- *hold) {
+	now, n := time.Now(), r.agenda.news()
+	var closed []string
+	var probeAt time.Time
+	if n.joined && !now.Before(s.heldUntil) {
+		var err error
+		if closed, probeAt, err = r.probe(ctx, claimed); err != nil {
+			r.held(ctx, s, err)
+			return
+		}
+		r.agenda.outage(closed)
 	}
-	wait := min(time.Until(next), beatEvery)
+	woken := false
+	select {
+	case <-r.woken:
+		woken = true
+	default:
+	}
+	todo, until := s.next(now, n, woken, len(closed) > 0 && len(closed) == len(r.circuits), probeAt)
+	switch todo {
+	case join:
+		r.join(ctx, s)
+	case claim:
+		if !r.flight.reserve(byClaim) {
+			if woken {
+				signal(r.woken)
+			}
+			eventing.Sleep(ctx, beatEvery, r.flight.landed)
+			return
+		}
+		if err := r.fresh(ctx, s, closed, claimed); err != nil {
+			r.held(ctx, s, err)
+		}
+	case sit:
+		if woken {
+			signal(r.woken)
+		}
+		eventing.Sleep(ctx, min(time.Until(until), beatEvery), r.agenda.told)
+	default:
+		r.rest(ctx, min(time.Until(until), beatEvery))
+	}
+}
+
+// held notes that the database has not answered a claim.
+func (r *Relay) held(ctx context.Context, s *claims, err error) {
+	failures := s.failed(time.Now())
+	r.failures.Store(int64(failures))
+	r.log.WarnContext(ctx, "relay is held up, nothing is lost",
+		"error", err, "failures", failures, "retry_in_ms", time.Until(s.heldUntil).Milliseconds())
+}
+
+// rest waits, or until there is news.
+func (r *Relay) rest(ctx context.Context, wait time.Duration) {
 	if wait <= 0 {
 		return
 	}
@@ -84,120 +87,39 @@ func (r *Relay) rest(ctx context.Context, next time.Time) {
 	case <-t.C:
 	case <-r.agenda.told:
 	case <-r.woken:
-		signal(r.woken) // for look to see
+		signal(r.woken) // for turn to see
 	}
 }
 
-// look makes the claims that are due and returns when the next is.
-func (r *Relay) look(ctx context.Context, s *search, claimed chan<- *hold) (time.Time, error) {
-	now := time.Now()
-	closed, probeAt, err := r.probe(ctx, claimed)
-	if err != nil {
-		return now, err
+// fresh claims what is new. Room for it is reserved.
+func (r *Relay) fresh(ctx context.Context, s *claims, closed []string, claimed chan<- *hold) error {
+	since, after, alive := r.agenda.take(claimEvents)
+	lows := make(map[subject]queue.Snapshot, len(after))
+	at, bound := make([]queue.Position, len(after)), since
+	for i, p := range after {
+		at[i], lows[subject{p.AggregateType, p.AggregateID}], bound = p.Position, p.low, queue.Earliest(bound, p.low)
 	}
-	if len(closed) > 0 && len(closed) == len(r.circuits) {
-		// New work does not make a topic come back.
-		eventing.Sleep(ctx, time.Until(probeAt), r.agenda.told)
-		return now, nil
-	}
-	select {
-	case <-r.woken:
-		s.pollAt = now
-	default:
-	}
-	if s.since != "" && !s.skipped && (!now.Before(s.pollAt) || s.worthwhile(now, r.agenda)) {
-		if err := r.fresh(ctx, s, closed, claimed); err != nil {
-			return now, err
-		}
-	}
-	if due := r.agenda.walkDue(now); !due.IsZero() && due.Before(s.walkAt) {
-		s.walkAt = due
-	}
-	walks := ctx.Err() == nil && (s.walking || s.again || !now.Before(s.walkAt))
-	s.skipped = walks && !r.flight.room()
-	if walks && !s.skipped {
-		if err := r.walk(ctx, s, closed, claimed); err != nil {
-			return now, err
-		}
-	}
-	if s.walking {
-		return now, nil
-	}
-	next := earlier(s.pollAt, s.walkAt)
-	if len(closed) > 0 {
-		next = earlier(next, probeAt)
-	}
-	return next, nil
-}
-
-// worthwhile reports whether what follows published events is worth a claim. A
-// walk on its way is busy anyway: then only if it fills one.
-func (s *search) worthwhile(now time.Time, a *agenda) bool {
-	n, lookAt := a.waiting()
-	if s.walking {
-		return n >= s.aggregates
-	}
-	return n > 0 && !now.Before(lookAt)
-}
-
-// fresh claims what is new.
-func (r *Relay) fresh(ctx context.Context, s *search, closed []string, claimed chan<- *hold) error {
-	after := r.agenda.take(s.aggregates)
 	sent := time.Now()
 	// Not cancelled with ctx: a claim that is given up may still commit, after
 	// the settling that would have handed it back.
 	claiming, done := outlive(ctx, drainTime)
 	defer done()
-	c, err := r.queue.Fresh(claiming, r.token, r.limits(s, closed), s.since, after)
+	who := r.claim(closed, alive)
+	c, err := r.queue.Fresh(claiming, who, since, at)
 	if err != nil {
+		r.flight.release()
 		r.agenda.giveBack(after)
 		return err
 	}
-	s.since = c.Seen
-	s.took(c)
-	r.reach.learn(c.Runs)
-	s.empty++
-	if len(c.Runs) > 0 {
-		s.empty = 1
-	}
-	s.pollAt = sent.Add(idle.Delay(s.empty))
+	r.pass(batch{c, who, sent, since, lows}, nil, claimed)
 	if c.Cut {
-		s.again, s.pollAt = true, sent // for what was new, and for what may be newer
-		r.agenda.giveBack(missing(after, c.Runs))
+		r.agenda.scanFrom(bound, sent)
+	} else if c.Passed {
+		r.agenda.scanFrom(bound, sent.Add(max(c.FreeIn, jittered(scanEvery))))
 	}
-	r.pass(c.Runs, sent, false, claimed)
-	return nil
-}
-
-// walk goes on with the walk, or begins it.
-func (r *Relay) walk(ctx context.Context, s *search, closed []string, claimed chan<- *hold) error {
-	sent := time.Now()
-	if !s.walking {
-		s.walking, s.again, s.at = true, false, queue.Position{}
-		s.walkAt = sent.Add(walkEvery/2 + time.Duration(rand.Int64N(int64(walkEvery/2))))
-	}
-	claiming, done := outlive(ctx, drainTime)
-	defer done()
-	w, err := r.queue.Walk(claiming, r.token, r.limits(s, closed), s.at, s.steps)
-	if err != nil {
-		return err
-	}
-	if s.since == "" {
-		s.since, s.pollAt = w.Seen, sent
-	}
-	s.took(w.Claimed)
-	r.reach.learn(w.Runs)
-	s.again = s.again || w.Cut
-	s.at = w.Next
-	s.steps = s.aggregates
-	if len(w.Runs) == 0 {
-		s.steps = walkSteps
-	}
-	if w.RetryIn > 0 {
-		s.walkAt = earlier(s.walkAt, sent.Add(w.RetryIn))
-	}
-	s.walking = !w.Done
-	r.pass(w.Runs, sent, false, claimed)
+	r.agenda.claimed(c.Seen, bound)
+	r.failures.Store(0)
+	s.claimed(sent, len(c.Runs), c.Cut)
 	return nil
 }
 
@@ -214,103 +136,182 @@ func (r *Relay) probe(ctx context.Context, claimed chan<- *hold) (closed []strin
 		}
 		if c.open() {
 			closed = append(closed, kind)
-			again = earlier(again, c.nextProbe())
+			again = soonest(again, c.nextProbe())
 		}
 	}
 	return closed, again, nil
 }
 
+// probeTopic looks for events of a topic that is out, each of another aggregate.
 func (r *Relay) probeTopic(ctx context.Context, c *circuit, claimed chan<- *hold) error {
-	others := make([]string, 0, len(r.circuits))
+	if !r.flight.reserve(byClaim) {
+		c.later(beatEvery / 10)
+		return nil
+	}
+	claiming, done := outlive(ctx, drainTime)
+	defer done()
+	found, retryIn, err := r.candidates(claiming, c)
+	if err != nil {
+		r.flight.release()
+		return err
+	}
+	if len(found.Runs) > 0 {
+		// What is not chosen goes back by itself: the circuit is open.
+		probes := c.choose(found.Runs)
+		for range len(probes) - r.pass(found, probes, claimed) {
+			c.later(0) // it is in hand already
+		}
+		return nil
+	}
+	r.flight.release()
+	switch {
+	case retryIn > 0:
+		c.later(min(retryIn, beatEvery))
+	case r.flight.held() > 0: // of which the settling will tell
+		c.later(beatEvery / 10)
+	case c.idle(): // there is nothing to hold up
+		r.agenda.resumed()
+	}
+	return nil
+}
+
+// candidates claims events that probes are chosen from: among those that have failed
+// there, and among those that claims have left alone. Which of the two come first
+// changes with each probe: many that are bad would keep the good ones from being
+// found.
+func (r *Relay) candidates(ctx context.Context, c *circuit) (found batch, retryIn time.Duration, err error) {
+	var others []string
 	for kind, other := range r.circuits {
 		if other != c {
 			others = append(others, kind)
 		}
 	}
-	some := queue.Limits{Aggregates: probeAmong, Events: probeAmong, PerAggregate: 1, Bytes: claimBytes, Without: others}
-	claiming, done := outlive(ctx, drainTime)
-	defer done()
-	var retryIn time.Duration
-	for at, around := c.from(), false; ; {
-		sent := time.Now()
-		w, err := r.queue.Walk(claiming, r.token, some, at, walkSteps)
+	_, alive := r.agenda.leaving()
+	some := r.claim(others, alive)
+	some.Aggregates, some.Events, some.PerAggregate = probeAmong, probeAmong, 1
+	if c.failures()%2 == 0 {
+		if found, err = r.leftAlone(ctx, some); err != nil || len(found.Runs) > 0 {
+			return found, 0, err
+		}
+	}
+	found = batch{who: some, sent: time.Now(), low: queue.Beginning}
+	if found.Claimed, retryIn, err = r.queue.Retries(ctx, some); err != nil || len(found.Runs) > 0 || c.failures()%2 == 0 {
+		return found, retryIn, err
+	}
+	found, err = r.leftAlone(ctx, some)
+	return found, retryIn, err
+}
+
+// leftAlone claims among all that this relay may have unfinished.
+func (r *Relay) leftAlone(ctx context.Context, who queue.Claim) (batch, error) {
+	b := batch{who: who, low: queue.Earliest(r.agenda.low(), r.flight.low())}
+	for parts := b.low.Since(); len(b.Runs) == 0 && len(parts) > 0; {
+		b.sent = time.Now()
+		p, err := r.queue.Scan(ctx, who, parts[0], scanRows)
 		if err != nil {
-			return err
+			return b, err
 		}
-		if len(w.Runs) > 0 {
-			// What is not chosen goes back by itself: the circuit is open.
-			probes, rest := c.choose(w.Runs)
-			for range len(probes) - r.pass(probes, sent, true, claimed) {
-				c.later(0)
-			}
-			r.pass(rest, sent, false, claimed)
-			return nil
-		}
-		if retryIn == 0 || w.RetryIn > 0 && w.RetryIn < retryIn {
-			retryIn = w.RetryIn
-		}
-		around = around || at == (queue.Position{})
-		at = w.Next
-		if w.Done {
-			if around {
-				break
-			}
-			at = queue.Position{}
+		if b.Claimed = p.Claimed; p.Done {
+			parts = parts[1:]
+		} else {
+			parts[0] = p.Next
 		}
 	}
-	if retryIn > 0 {
-		c.later(min(retryIn, beatEvery))
-	} else if c.idle() {
-		r.agenda.walkSoon()
+	return b, nil
+}
+
+// subject is an aggregate.
+type subject struct{ kind, id string }
+
+// batch is what one claim took: who claimed, when it was sent, and what none of it was
+// visible to.
+type batch struct {
+	queue.Claimed
+
+	who  queue.Claim
+	sent time.Time
+	low  queue.Snapshot
+	lows map[subject]queue.Snapshot // of some; may be nil
+}
+
+// pass gives what was claimed to the publishers, and returns how many probes are among
+// it. The room that was reserved is given back.
+func (r *Relay) pass(b batch, probes map[uuid.UUID]bool, claimed chan<- *hold) (passed int) {
+	if probes == nil {
+		r.flight.learn(b.Runs)
+		r.reach.learn(b.Runs)
 	}
+	for _, h := range r.flight.add(b) {
+		if h.probe = probes[h.run.Head()]; h.probe {
+			passed++
+		}
+		claimed <- h
+	}
+	return passed
+}
+
+// claim is who claims and how much.
+func (r *Relay) claim(closed, alive []string) queue.Claim {
+	return queue.Claim{
+		Token: r.token, Alive: alive, Aggregates: r.flight.aggregates(), Events: claimEvents, PerAggregate: r.reach.limit(),
+		Bytes: claimBytes, Without: closed,
+	}
+}
+
+// joining is the relay's row in the table of relays.
+type joining struct {
+	mu     sync.Mutex
+	server time.Time // of the last beat; zero after one whose outcome is not known
+}
+
+// join writes the relay into the table of relays, before it claims anything.
+func (r *Relay) join(ctx context.Context, s *claims) {
+	if err := r.writeBeat(ctx, false); err != nil {
+		r.held(ctx, s, err)
+		return
+	}
+	s.failures, s.heldUntil = 0, time.Time{}
+	r.failures.Store(0)
+}
+
+// beating keeps the relay's row, and takes over from those that have died, until ctx
+// ends.
+func (r *Relay) beating(ctx context.Context) {
+	for eventing.Sleep(ctx, jittered(queue.BeatEvery), nil) {
+		if !r.agenda.news().joined {
+			continue
+		}
+		if err := r.writeBeat(ctx, false); err != nil && ctx.Err() == nil {
+			r.log.WarnContext(ctx, "relay cannot show that it is alive: others may look for its events", "error", err)
+		}
+	}
+}
+
+func (r *Relay) writeBeat(ctx context.Context, ended bool) error {
+	r.joining.mu.Lock()
+	defer r.joining.mu.Unlock()
+	// Between two looks at the lists: what is in flight now may have been in a list
+	// before, and be there again.
+	low := queue.Earliest(r.agenda.low(), r.flight.low(), r.agenda.low())
+	first := low == ""
+	b, err := r.queue.Beat(ctx, r.token, low, r.joining.server, ended)
+	if err != nil {
+		r.joining.server = time.Time{}
+		return err
+	}
+	anew := first || !r.joining.server.IsZero() && !b.Server.Equal(r.joining.server)
+	r.joining.server = b.Server
+	r.agenda.beaten(b, low, anew)
 	return nil
 }
 
-// pass gives what was claimed to the publishers, and returns how many runs.
-func (r *Relay) pass(runs []queue.Run, sent time.Time, probe bool, claimed chan<- *hold) int {
-	holds := r.flight.add(runs, sent)
-	for _, h := range holds {
-		h.probe = probe
-		claimed <- h
+// leave says that the relay has ended: others need not wait until they take it for
+// dead.
+func (r *Relay) leave(closing context.Context) {
+	if !r.agenda.news().joined || closing.Err() != nil {
+		return
 	}
-	return len(holds)
-}
-
-func (r *Relay) limits(s *search, closed []string) queue.Limits {
-	return queue.Limits{
-		Aggregates: s.aggregates, Events: claimEvents, PerAggregate: r.reach.limit(), Bytes: claimBytes, Without: closed,
+	if err := r.writeBeat(closing, true); err != nil {
+		r.log.WarnContext(closing, "relay cannot say that it has ended: others will find out", "error", err)
 	}
-}
-
-// took learns from a claim how many aggregates make one.
-func (s *search) took(c queue.Claimed) {
-	n := 0
-	for _, r := range c.Runs {
-		n += len(r)
-	}
-	if n > 0 {
-		s.aggregates = max(minAggregates, min(maxAggregates, claimEvents*len(c.Runs)/n))
-	}
-}
-
-// missing are the positions behind which no run was claimed.
-func missing(after []queue.Position, runs []queue.Run) []queue.Position {
-	got := make(map[string]bool, len(runs))
-	for _, r := range runs {
-		got[r.Key()] = true
-	}
-	var out []queue.Position
-	for _, p := range after {
-		if !got[p.Key()] {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
 }

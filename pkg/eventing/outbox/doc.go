@@ -6,6 +6,16 @@
 // it after the commit, publishes it, and marks it. Any number of relays share
 // one outbox. Package queue has the statements, and why they are what they are.
 //
+// # Who does what
+//
+// One goroutine claims what is new, as its schedule says (claims), and waits for
+// nothing but the database and room. Another one scans (scans): retries, what dead
+// relays had in hand, what a claim had to leave. A third shows every few seconds that
+// the relay is alive, and from where on another one would have to look; a fourth reads
+// the backlog for the metrics. A slow or failed statement of one of them is no outage
+// to the claims. Some publish, one settles. What they leave for each other is in the
+// agenda; what is in hand, in flight.
+//
 // # States of an event
 //
 //	            claim                   acknowledged
@@ -83,7 +93,9 @@
 // in the business transaction: it takes a lock that the whole cluster shares,
 // measured at half of the commits with 32 writers. Whoever cannot LISTEN polls,
 // which is the truth for all of them: at once after a claim that found something,
-// else after a jittered pause that grows to 5 s, and no later than a retry is due.
+// else after a jittered pause that grows to 5 s. Retries are looked for when they are
+// due, and every 5 s. What a killed relay had leased leaves when its lease has run out
+// and the others have missed its sign of life, after 15 to 20 s.
 //
 // # Consume and emit
 //
@@ -93,8 +105,10 @@
 //
 // # Limits
 //
-// A relay holds up to 6,000 events and 24 MiB of payloads. A request carries one
-// ordering key, hence one aggregate, which has one request on its way at a time: 100
+// A relay holds up to 6,000 events and 24 MiB of payloads, and 6,000 positions behind
+// which something may follow: beyond that it scans. The newest event of an aggregate
+// is never purged, but emptied: by it Append knows the next version. A request carries
+// one ordering key, hence one aggregate, which has one request on its way at a time: 100
 // pending versions of one cost a request, and so does one of each of 100. An aggregate
 // that is behind gets up to 1000 versions into a request, as many as Pub/Sub takes,
 // where the claim has room for all that are.

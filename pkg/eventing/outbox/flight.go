@@ -14,6 +14,9 @@ type hold struct {
 	run queue.Run
 	// probe is set for the one run that tries a topic that is out.
 	probe bool
+	// low saw no pending event of the aggregate, and next none behind the run: from
+	// there on another relay finds them.
+	low, next queue.Snapshot
 
 	mu sync.Mutex
 	// until is the holder's own idea of how long the lease lasts, always earlier
@@ -35,23 +38,62 @@ func (h *hold) extend(until time.Time) {
 	h.until = until
 }
 
+// claimant is one of the two goroutines that claim.
+type claimant int
+
+const (
+	byClaim claimant = iota
+	byScan
+)
+
 // flight is all that a relay holds. It bounds its memory.
 type flight struct {
 	mu            sync.Mutex
 	holds         map[uuid.UUID]*hold // by head
 	events, bytes int
-	landed        chan struct{} // told after each settlement
+	reserved      int // claims on their way
+	// last is who had room last, and waits who was refused it: the other's turn comes
+	// first.
+	last  claimant
+	waits [2]bool
+	// width is how many aggregates are likely to fill a claim.
+	width int
+	// landed and landedScan are told when there may be room, one for each claimant.
+	landed, landedScan chan struct{}
 }
 
 func newFlight() *flight {
-	return &flight{holds: map[uuid.UUID]*hold{}, landed: make(chan struct{}, 1)}
+	return &flight{
+		holds: map[uuid.UUID]*hold{}, width: maxAggregates / 5,
+		landed: make(chan struct{}, 1), landedScan: make(chan struct{}, 1),
+	}
 }
 
-// room reports whether another claim may be made.
-func (f *flight) room() bool {
+// reserve reports whether who may make another claim, and if so keeps the room for
+// it until add or release.
+func (f *flight) reserve(who claimant) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.events <= maxEvents-claimEvents && f.bytes <= maxBytes-claimBytes
+	claims := f.reserved + 1
+	if f.events+claims*claimEvents > maxEvents || f.bytes+claims*claimBytes > maxBytes || f.waits[1-who] && f.last == who {
+		f.waits[who] = true
+		return false
+	}
+	f.reserved, f.last, f.waits[who] = claims, who, false
+	return true
+}
+
+// release gives back what was reserved for a claim that took nothing.
+func (f *flight) release() {
+	f.mu.Lock()
+	f.reserved--
+	f.mu.Unlock()
+	f.tell()
+}
+
+func (f *flight) tell() {
+	signal(f.landed)
+	signal(f.landedScan)
 }
 
 // held is how many events are in flight.
@@ -61,17 +103,44 @@ func (f *flight) held() int {
 	return f.events
 }
 
-// add takes in claimed runs. One that is held already, under a lease that ran
-// out unnoticed, is left to its holder.
-func (f *flight) add(runs []queue.Run, claimed time.Time) []*hold {
+// learn takes from a claim how many aggregates make one.
+func (f *flight) learn(runs []queue.Run) {
+	n := 0
+	for _, r := range runs {
+		n += len(r)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if n > 0 {
+		f.width = max(minAggregates, min(maxAggregates, claimEvents*len(runs)/n))
+	}
+}
+
+func (f *flight) aggregates() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.width
+}
+
+// add takes in what was claimed, in the place of what was reserved for it. A run that
+// is held already, under a lease that ran out unnoticed, is left to its holder.
+func (f *flight) add(b batch) []*hold {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reserved--
 	var added []*hold
-	for _, r := range runs {
+	for _, r := range b.Runs {
 		if f.holds[r.Head()] != nil {
 			continue
 		}
-		h := &hold{run: r, until: claimed.Add(queue.LeaseTime)}
+		h := &hold{run: r, until: b.sent.Add(queue.LeaseTime), low: b.low}
+		if low, followed := b.lows[subject{r[0].AggregateType, r[0].AggregateID}]; followed {
+			h.low = queue.Earliest(h.low, low)
+		}
+		// All that was visible of the aggregate is in the run, unless limits cut it.
+		if h.next = b.Seen; b.Cut || len(r) >= b.who.PerAggregate {
+			h.next = h.low
+		}
 		f.holds[r.Head()] = h
 		f.events += len(r)
 		f.bytes += r.Bytes()
@@ -88,7 +157,27 @@ func (f *flight) remove(holds []*hold) {
 		f.bytes -= h.run.Bytes()
 	}
 	f.mu.Unlock()
-	signal(f.landed)
+	f.tell()
+}
+
+// low is from where on events may be unfinished on account of what is in flight.
+func (f *flight) low() (low queue.Snapshot) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, h := range f.holds {
+		low = queue.Earliest(low, h.low)
+	}
+	return low
+}
+
+// lows are those of a run in flight.
+func (f *flight) lows(r queue.Run) (low, next queue.Snapshot) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if h := f.holds[r.Head()]; h != nil {
+		return h.low, h.next
+	}
+	return queue.Beginning, queue.Beginning
 }
 
 // ageing returns the holds whose leases are due for renewal, by head.

@@ -13,16 +13,13 @@ func TestWhatFollowsIsClaimedNext(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	r := b.newRelay(t)
-	b.append(t, "a", 1, 1)
 	claimed := make(chan *hold, 10)
-	s := &search{again: true, aggregates: 10, steps: 10}
+	var c claims
 	look := func() *hold {
 		t.Helper()
-		if _, err := r.look(t.Context(), s, claimed); err != nil {
-			t.Fatal(err)
-		}
-		// Neither a poll nor a walk is due at any later look.
-		s.pollAt, s.walkAt = time.Now().Add(time.Hour), time.Now().Add(time.Hour)
+		r.turn(t.Context(), &c, claimed)
+		// No poll is due at any later look.
+		c.pollAt = time.Now().Add(time.Hour)
 		select {
 		case h := <-claimed:
 			return h
@@ -30,6 +27,11 @@ func TestWhatFollowsIsClaimedNext(t *testing.T) {
 			return nil
 		}
 	}
+	if h := look(); h != nil || !r.agenda.news().joined {
+		t.Fatal("the first turn has not joined the others")
+	}
+	c.pollAt = time.Time{}
+	b.append(t, "a", 1, 1)
 	settle := func(h *hold) {
 		t.Helper()
 		r.settleAll(t, landing{h, report{published: len(h.run)}})
@@ -38,12 +40,12 @@ func TestWhatFollowsIsClaimedNext(t *testing.T) {
 		}
 	}
 	first := look()
-	if first == nil || s.walking || s.again {
-		t.Fatal("the first walk has not claimed what there is, or is not through")
+	if first == nil {
+		t.Fatal("the first claim has not taken what there is")
 	}
 	b.append(t, "a", 2, 3)
-	if h := look(); h != nil {
-		t.Fatalf("claimed %v behind what is in flight", h.run)
+	if c.pollAt = (time.Time{}); look() != nil {
+		t.Fatal("claimed what is behind what is in flight")
 	}
 	settle(first)
 	second := look()
@@ -58,7 +60,7 @@ func TestWhatFollowsIsClaimedNext(t *testing.T) {
 	}
 	before := time.Now()
 	settle(third)
-	if n, lookAt := r.agenda.waiting(); n != 1 || lookAt.Before(before.Add(lookLater)) {
-		t.Errorf("where nothing follows %d positions are to be looked behind, in %s", n, lookAt.Sub(before))
+	if lookAt := r.agenda.news().lookAt; lookAt.Before(before.Add(lookLater)) {
+		t.Errorf("where nothing follows a look is due in %s", lookAt.Sub(before))
 	}
 }

@@ -19,9 +19,7 @@ func TestRenewingEndsWhatIsLostOnly(t *testing.T) {
 	b.append(t, "lost", 1, 1)
 	b.append(t, "locked", 1, 1)
 	r, claimed := b.newRelay(t), make(chan *hold, 10)
-	if _, err := r.look(t.Context(), &search{again: true, aggregates: 10, steps: 10}, claimed); err != nil {
-		t.Fatal(err)
-	}
+	b.claimAll(t, r, claimed)
 	half := time.Now().Add(10 * time.Second)
 	for range 3 {
 		(<-claimed).extend(half)

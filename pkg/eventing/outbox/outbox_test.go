@@ -24,6 +24,7 @@ import (
 	"example.com/lockstep/internal/history"
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
 // TestMain also is the relay that the history test runs in processes of its own.
@@ -46,6 +47,9 @@ type bench struct {
 	server *pstest.Server
 	client *pubsub.Client
 	topics map[string]string
+
+	// since is the first transaction after those of publishedRows.
+	since string
 
 	mu sync.Mutex
 	// fault stands between the relay and the broker; send lets the request
@@ -251,5 +255,20 @@ func (b *bench) exec(t *testing.T, sql string, args ...any) {
 	t.Helper()
 	if _, err := b.db.Exec(t.Context(), sql, args...); err != nil {
 		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// claimAll has r claim, by one page of a scan, all that is pending.
+func (b *bench) claimAll(t *testing.T, r *Relay, claimed chan<- *hold) {
+	t.Helper()
+	var c claims
+	r.turn(t.Context(), &c, claimed) // it joins the relays
+	s := newScans()
+	s.begun(queue.Beginning)
+	if !r.flight.reserve(byScan) {
+		t.Fatal("no room for a claim")
+	}
+	if err := r.scan(t.Context(), s, page, claimed); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -78,14 +78,17 @@ type Relay struct {
 	// token is this relay's name on its leases.
 	token string
 
-	flight *flight
-	agenda *agenda
-	reach  *reach
+	flight  *flight
+	agenda  *agenda
+	joining joining
+	reach   *reach
 	// woken and tell are told of each Wake: the one makes this relay look, the
 	// other the ones of other processes.
 	woken, tell chan struct{}
 	// failures counts, in a row, the claims that the database did not answer.
 	failures atomic.Int64
+	// backlog is how the outbox stood when that was last read.
+	backlog atomic.Pointer[standing]
 }
 
 // NewRelay returns a relay of the outbox that db's search_path finds. topics
@@ -110,6 +113,7 @@ func NewRelay(
 		woken:    make(chan struct{}, 1),
 		tell:     make(chan struct{}, 1),
 	}
+	r.backlog.Store(&standing{})
 	var err error
 	r.metrics, err = newMetrics(r)
 	if err != nil {
@@ -151,15 +155,21 @@ func (r *Relay) Run(ctx context.Context) error {
 	settling.Go(func() { r.settling(ctx, closing, landed) })
 	beside.Go(func() { r.notify(ctx) })
 	beside.Go(func() { _ = r.bell.Run(ctx, r.heard) }) // it ends with ctx, and never with an error
+	beside.Go(func() { r.beating(ctx) })
+	beside.Go(func() { r.watching(ctx) })
 	if r.options.Retention > 0 {
 		beside.Go(func() { r.purge(ctx) })
 	}
+	var claiming sync.WaitGroup
+	claiming.Go(func() { r.scanning(ctx, flying, claimed) })
 	r.claiming(ctx, claimed)
+	claiming.Wait()
 	close(claimed)
 	publishing.Wait()
 	close(landed)
 	settling.Wait()
 	beside.Wait()
+	r.leave(closing)
 	return nil
 }
 
@@ -192,7 +202,7 @@ func (r *Relay) judge(ctx, flying context.Context, c *circuit, h *hold, rep *rep
 	key := h.run[0].Key()
 	if rep.published > 0 && c.succeeded(key) {
 		r.log.InfoContext(ctx, "relay goes on", "topic", c.topic)
-		r.agenda.walkSoon()
+		r.agenda.resumed()
 	}
 	tripped := false
 	switch {
@@ -201,7 +211,7 @@ func (r *Relay) judge(ctx, flying context.Context, c *circuit, h *hold, rep *rep
 		v := c.refusal(key, h.probe)
 		rep.rejected, rep.wait, tripped = v.onEvent, v.wait, v.tripped
 		if wasOpen && !c.open() {
-			r.agenda.walkSoon()
+			r.agenda.resumed()
 		}
 	case rep.err != nil && flying.Err() == nil:
 		rep.wait, tripped = c.failed(rep.err, h.probe)

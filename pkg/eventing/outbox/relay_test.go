@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,6 +17,7 @@ import (
 
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
 // TestManyRelaysKeepOrder lets four relays fight over one outbox while writers
@@ -244,6 +244,9 @@ func TestBehindATransactionPooler(t *testing.T) {
 	if _, err := r.queue.Backlog(t.Context()); err != nil {
 		t.Error(err)
 	}
+	if _, err := r.queue.Beat(t.Context(), r.token, "", time.Time{}, false); err != nil {
+		t.Error(err)
+	}
 	if _, _, err := r.queue.Purge(t.Context(), time.Hour, 0); err != nil {
 		t.Error(err)
 	}
@@ -253,35 +256,51 @@ func TestBehindATransactionPooler(t *testing.T) {
 }
 
 // However much is pending, and whatever finds it, a relay holds no more than it
-// says. What new events leave no room for has its turn next.
+// says. Neither what is new nor what a scan finds keeps the other waiting for room.
 func TestARelayHoldsNoMoreThanItSays(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	r, claimed := b.newRelay(t), make(chan *hold, 4*maxEvents)
-	s := &search{again: true, aggregates: maxAggregates, steps: maxAggregates}
-	for round, n := range []int{claimEvents, claimEvents, 2 * claimEvents, claimEvents} {
+	var c claims
+	r.turn(t.Context(), &c, claimed)
+	for round := range 5 {
 		var events []eventing.Event
-		for i := range n {
+		for i := range claimEvents {
 			events = append(events, event(fmt.Sprint(round, "-", i/minPerAggregate), int64(i%minPerAggregate)+1))
 		}
 		if err := b.appendAll(t, events...); err != nil {
 			t.Fatal(err)
 		}
-		for !r.flight.room() {
-			r.flight.remove([]*hold{<-claimed})
+	}
+	s := newScans()
+	s.begun(queue.Beginning)
+	for range 10 { // a page that was cut short comes again
+		if r.flight.reserve(byClaim) {
+			if err := r.fresh(t.Context(), &c, nil, claimed); err != nil {
+				t.Fatal(err)
+			}
 		}
-		// Both ways to find something are due.
-		s.pollAt, s.again = time.Time{}, true
-		if _, err := r.look(t.Context(), s, claimed); err != nil {
-			t.Fatal(err)
+		if r.flight.reserve(byScan) {
+			if err := r.scan(t.Context(), s, page, claimed); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	if n := r.flight.held(); n != maxEvents {
 		t.Errorf("%d events are held, want %d", n, maxEvents)
 	}
-	for _, h := range r.flight.holds {
-		if strings.HasPrefix(h.run[0].AggregateID, "3-") {
-			t.Fatal("the newest come before those that were passed over")
+	for _, who := range []claimant{byScan, byClaim, byScan, byClaim} {
+		r.flight.waits = [2]bool{true, true}
+		r.flight.last = 1 - who
+		if r.flight.reserve(who) {
+			t.Error("there was room for one more")
 		}
+	}
+	for len(claimed) > 0 {
+		r.flight.remove([]*hold{<-claimed})
+	}
+	r.flight.waits, r.flight.last = [2]bool{true, true}, byClaim
+	if r.flight.reserve(byClaim) || !r.flight.reserve(byScan) || r.flight.reserve(byScan) && r.flight.waits[byClaim] {
+		t.Error("who had room last had it again, and the other waits")
 	}
 }

@@ -145,9 +145,9 @@ func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 			settled, written = append(settled, u.landing), append(written, u.outcome)
 		}
 	}
-	s.forget(settled)
 	s.metrics.settled(ctx, settled, done.Lost)
-	s.agenda.settled(written, done.Followed)
+	s.agenda.settled(s.flight, written, done.Followed)
+	s.forget(settled)
 	if len(busy) > 0 {
 		s.log.WarnContext(ctx, "rows of published events are locked by somebody else", append(busy[0].hold.run[0].LogAttrs(), "aggregates", len(busy))...)
 		s.again(busy)
@@ -177,7 +177,7 @@ func (s *settler) again(part []*unsettled) {
 	s.keep(part)
 }
 
-// keep puts back what is still leased, and forgets the rest.
+// keep puts back what is still leased, and gives the rest up: a scan finds it.
 func (s *settler) keep(part []*unsettled) {
 	var lost []landing
 	for _, u := range part {
@@ -185,6 +185,7 @@ func (s *settler) keep(part []*unsettled) {
 			s.waiting = append(s.waiting, u)
 		} else {
 			lost = append(lost, u.landing)
+			s.agenda.scanFrom(u.hold.low, time.Now().Add(queue.LeaseTime))
 		}
 	}
 	s.forget(lost)

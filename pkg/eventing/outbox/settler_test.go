@@ -60,9 +60,7 @@ func TestAQuickDatabaseIsAskedForMore(t *testing.T) {
 	b := newBench(t)
 	r, claimed := b.newRelay(t), make(chan *hold, 100)
 	b.appendEach(t, "a", 50)
-	if _, err := r.look(t.Context(), &search{again: true, aggregates: 100, steps: 100}, claimed); err != nil {
-		t.Fatal(err)
-	}
+	b.claimAll(t, r, claimed)
 	s := &settler{Relay: r, most: 1}
 	for range 50 {
 		h := <-claimed

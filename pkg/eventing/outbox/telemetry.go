@@ -64,12 +64,16 @@ func newMetrics(r *Relay) (*metrics, error) {
 	oldest, err := meter.Float64ObservableGauge("outbox.oldest_pending_age", metric.WithUnit("s"),
 		metric.WithDescription("Age of the oldest event that waits to be published"))
 	errs[7] = err
+	known, err := meter.Int64ObservableGauge("outbox.backlog.known", metric.WithUnit("1"),
+		metric.WithDescription("1 while outbox.pending, outbox.parked and outbox.oldest_pending_age are up to date; 0 when the database "+
+			"has not answered: they then stay as they were, and the age grows"))
+	errs[12] = err
 	failing, err := meter.Int64ObservableGauge("outbox.failures_in_a_row", metric.WithUnit("{try}"),
 		metric.WithDescription("Tries in a row that met an outage of the database or of a topic; 0 is healthy"))
 	if err := errors.Join(append(errs[:], err)...); err != nil {
 		return nil, err
 	}
-	m.callback, err = meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+	m.callback, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		o.ObserveInt64(failing, r.tries())
 		for _, c := range r.circuits { // types of one topic observe the same
 			topic, out := attribute.String("topic", c.topic), int64(0)
@@ -79,15 +83,13 @@ func newMetrics(r *Relay) (*metrics, error) {
 			}
 			o.ObserveInt64(paused, out, metric.WithAttributes(topic))
 		}
-		b, err := r.queue.Backlog(ctx)
-		if err != nil {
-			return err
-		}
+		b := r.backlog.Load()
+		o.ObserveInt64(known, b.known())
 		o.ObserveInt64(pending, b.Pending)
 		o.ObserveInt64(parked, b.Parked)
-		o.ObserveFloat64(oldest, b.Oldest.Seconds())
+		o.ObserveFloat64(oldest, b.oldest().Seconds())
 		return nil
-	}, pending, parked, oldest, failing, paused, pausedAge)
+	}, pending, parked, oldest, known, failing, paused, pausedAge)
 	return &m, err
 }
 

@@ -46,41 +46,40 @@ func Series(p *postgres.Server) []measure.Series {
 func figure(s state, suffix string) string { return "claim." + s.name + suffix + "_ms" }
 
 // claiming measures all states in one run, in turns of one claim each: the median
-// of the claims, and how long a walk over the first 1,000 aggregates takes, which
-// a relay does every few seconds.
+// of the claims, and how long a page of a scan takes: 2,000 rows, pending or not.
 func (k *states) claiming(suffix string, states []state) measure.Measurement {
 	m := measure.Measurement{Run: func(ctx context.Context, size measure.Size) (measure.Reading, error) {
 		v := volumes[size]
-		took, walks := make([][]time.Duration, len(states)), make([][]time.Duration, len(states))
+		took, pages := make([][]time.Duration, len(states)), make([][]time.Duration, len(states))
 		for turn := range v.claims {
 			for i, s := range states {
 				d, err := k.keep(ctx, s, v.scale)
 				if err != nil {
 					return measure.Reading{}, err
 				}
-				claim, walk, err := claimOnce(ctx, d)
+				claim, page, err := claimOnce(ctx, d)
 				if err != nil {
 					return measure.Reading{}, fmt.Errorf("%s: %w", s.name, err)
 				}
 				if turn > 0 || v.claims == 1 { // the first one meets cold caches
-					took[i], walks[i] = append(took[i], claim), append(walks[i], walk)
+					took[i], pages[i] = append(took[i], claim), append(pages[i], page)
 				}
 			}
 		}
-		return measure.Reading{Values: medians(took, walks)}, nil
+		return measure.Reading{Values: medians(took, pages)}, nil
 	}}
 	for _, s := range states {
 		m.Figures = append(m.Figures,
 			measure.Figure{Name: figure(s, suffix), Unit: "ms", Note: s.note},
-			measure.Figure{Name: "claim.walk_" + s.name + suffix + "_ms", Unit: "ms", Note: "a walk over 1,000 aggregates or all there are"})
+			measure.Figure{Name: "claim.page_" + s.name + suffix + "_ms", Unit: "ms", Note: "a page of a scan: 2,000 rows or all there are"})
 	}
 	return m
 }
 
-// medians are those of each state's claims and walks, in turns.
-func medians(took, walks [][]time.Duration) (values []float64) {
+// medians are those of each state's claims and pages, in turns.
+func medians(took, pages [][]time.Duration) (values []float64) {
 	for i := range took {
-		values = slices.Concat(values, measure.Percentiles(took[i], 50), measure.Percentiles(walks[i], 50))
+		values = slices.Concat(values, measure.Percentiles(took[i], 50), measure.Percentiles(pages[i], 50))
 	}
 	return values
 }

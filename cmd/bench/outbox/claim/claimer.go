@@ -20,17 +20,21 @@ import (
 // aggregates.
 const claimed = 100
 
-// limits are a relay's.
-var limits = queue.Limits{Aggregates: 500, Events: 2000, PerAggregate: 100, Bytes: 8 << 20}
+// scanned is how many rows a page of a scan passes.
+const scanned = 2000
 
-// claimOnce appends events, claims them, marks them as published, and walks.
-func claimOnce(ctx context.Context, d *postgres.Database) (claim, walk time.Duration, err error) {
+// limits are a relay's.
+var limits = queue.Claim{Aggregates: 500, Events: 2000, PerAggregate: 100, Bytes: 8 << 20}
+
+// claimOnce appends events, claims them, marks them as published, and scans a page.
+func claimOnce(ctx context.Context, d *postgres.Database) (claim, page time.Duration, err error) {
 	db, err := d.Pool(ctx, 1)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer db.Close()
-	c := claimer{queue: queue.New(db), token: uuid.NewString()}
+	c := claimer{queue: queue.New(db), claimed: limits}
+	c.claimed.Token = uuid.NewString()
 	if err := db.QueryRow(ctx, `SELECT pg_current_snapshot()::text`).Scan(&c.seen); err != nil {
 		return 0, 0, err
 	}
@@ -43,21 +47,21 @@ func claimOnce(ctx context.Context, d *postgres.Database) (claim, walk time.Dura
 			return 0, 0, err
 		}
 	}
-	walk, err = c.walk(ctx)
-	return claim, walk, err
+	page, err = c.page(ctx)
+	return claim, page, err
 }
 
 // claimer claims as a relay does.
 type claimer struct {
-	queue queue.Queue
-	token string
-	seen  queue.Snapshot
+	queue   queue.Queue
+	claimed queue.Claim
+	seen    queue.Snapshot
 }
 
 // claim claims what was appended, and returns how long that took.
 func (c *claimer) claim(ctx context.Context) (took time.Duration, err error) {
 	start := time.Now()
-	found, err := c.queue.Fresh(ctx, c.token, limits, c.seen, nil)
+	found, err := c.queue.Fresh(ctx, c.claimed, c.seen, nil)
 	took = time.Since(start)
 	if err == nil && len(found.Runs) != claimed {
 		err = fmt.Errorf("%d events claimed, want %d", len(found.Runs), claimed)
@@ -69,10 +73,10 @@ func (c *claimer) claim(ctx context.Context) (took time.Duration, err error) {
 	return took, c.settle(ctx, found.Runs, true)
 }
 
-// walk walks over the first aggregates, and returns how long that took.
-func (c *claimer) walk(ctx context.Context) (took time.Duration, err error) {
+// page scans the first rows of the table, and returns how long that took.
+func (c *claimer) page(ctx context.Context) (took time.Duration, err error) {
 	start := time.Now()
-	found, err := c.queue.Walk(ctx, c.token, limits, queue.Position{}, 1000)
+	found, err := c.queue.Scan(ctx, c.claimed, queue.Beginning.Since()[0], scanned)
 	took = time.Since(start)
 	if err != nil {
 		return 0, err
@@ -90,7 +94,7 @@ func (c *claimer) settle(ctx context.Context, runs []queue.Run, published bool) 
 		}
 		outcomes = append(outcomes, outcome)
 	}
-	_, err := c.queue.Settle(ctx, c.token, outcomes)
+	_, err := c.queue.Settle(ctx, c.claimed.Token, outcomes)
 	return err
 }
 

@@ -28,11 +28,27 @@ func videoRow(id uuid.UUID, at time.Time) []any {
 	return []any{id, id, "A title as people give", "A description of some length, as people write them.", 60, at}
 }
 
-// writeBusiness writes the video alone.
+// insertKey is the idempotency key of a request, and the answer to it.
+const insertKey = `
+	INSERT INTO idempotency_keys (principal, operation, key, request_hash, response) VALUES ('', 'POST /v1/videos', $1, $2, $3)`
+
+var (
+	requestHash = make([]byte, 32)
+	answer      = make([]byte, 300)
+)
+
+// queueBusiness queues what a request writes besides the event, as services/video does.
+func queueBusiness(id uuid.UUID, at time.Time) *pgx.Batch {
+	batch := &pgx.Batch{}
+	batch.Queue(insertKey, id.String(), requestHash, answer)
+	batch.Queue(insertVideo, videoRow(id, at)...)
+	return batch
+}
+
+// writeBusiness writes the video and its request's key alone.
 func writeBusiness(ctx context.Context, db *pgxpool.Pool) error {
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, insertVideo, videoRow(uuid.Must(uuid.NewV7()), time.Now().UTC())...)
-		return err
+		return tx.SendBatch(ctx, queueBusiness(uuid.Must(uuid.NewV7()), time.Now().UTC())).Close()
 	})
 }
 
@@ -40,18 +56,16 @@ func writeBusiness(ctx context.Context, db *pgxpool.Pool) error {
 func writeOutbox(ctx context.Context, db *pgxpool.Pool) error {
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		id, now := uuid.Must(uuid.NewV7()), time.Now().UTC()
-		batch := &pgx.Batch{}
-		batch.Queue(insertVideo, videoRow(id, now)...)
+		batch := queueBusiness(id, now)
 		return outbox.Append(ctx, tx, batch, relay.VideoCreated(id, now))
 	})
 }
 
-// writePipelined sends the same two statements by hand.
+// writePipelined sends the same statements by hand.
 func writePipelined(ctx context.Context, db *pgxpool.Pool) error {
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		id, now := uuid.Must(uuid.NewV7()), time.Now().UTC()
-		batch := &pgx.Batch{}
-		batch.Queue(insertVideo, videoRow(id, now)...)
+		batch := queueBusiness(id, now)
 		batch.Queue(`
 			INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, occurred_at)
 			VALUES ($1, 'video', $2, 'VideoCreated', 1, $3, $4)`, uuid.Must(uuid.NewV7()), id.String(), relay.Payload, now)
@@ -59,12 +73,11 @@ func writePipelined(ctx context.Context, db *pgxpool.Pool) error {
 	})
 }
 
-// writeNotify is the source document's: three statements, the last one NOTIFY.
+// writeNotify is the source document's: its last statement is NOTIFY.
 func writeNotify(ctx context.Context, db *pgxpool.Pool) error {
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		id, now := uuid.Must(uuid.NewV7()), time.Now().UTC()
-		batch := &pgx.Batch{}
-		batch.Queue(insertVideo, videoRow(id, now)...)
+		batch := queueBusiness(id, now)
 		batch.Queue(`
 			INSERT INTO app_outbox (id, aggregate_type, aggregate_id, event_type, version, payload)
 			VALUES ($1, 'video', $2, 'VideoCreated', 1, $3)`, uuid.Must(uuid.NewV7()), id.String(), relay.Payload)
@@ -74,9 +87,9 @@ func writeNotify(ctx context.Context, db *pgxpool.Pool) error {
 }
 
 var (
-	business  = transaction{"business", "the video's row alone", writeBusiness, false}
-	pipelined = transaction{"pipelined", "the video's and the event's row, two statements in a batch", writePipelined, false}
+	business  = transaction{"business", "the video's row and the idempotency key's, in a batch", writeBusiness, false}
+	pipelined = transaction{"pipelined", "the same and the event's row, three statements in a batch", writePipelined, false}
 	appended  = transaction{"outbox", "the same by Append, and Wake after the commit", writeOutbox, true}
 	unwoken   = transaction{"outbox_no_wake", "the same without Wake", writeOutbox, false}
-	notifying = transaction{"notify", "the source document's tables, and its NOTIFY in the transaction", writeNotify, false}
+	notifying = transaction{"notify", "the same with the source document's tables, and its NOTIFY in the transaction", writeNotify, false}
 )

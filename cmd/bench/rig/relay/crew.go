@@ -95,7 +95,7 @@ const AnyXact = "0"
 // marked waits until no event of transactions since then is pending. Others cost
 // it nothing, nor does what is left of them.
 func (c *Crew) marked(ctx context.Context, since string) error {
-	const pending = `SELECT EXISTS (SELECT FROM outbox WHERE published_at IS NULL AND version > 0 AND xact >= $1::text::xid8)`
+	const pending = `SELECT EXISTS (SELECT FROM outbox WHERE published_at IS NULL AND xact >= $1::text::xid8)`
 	for {
 		var some bool
 		if err := c.pools[0].QueryRow(ctx, pending, since).Scan(&some); err != nil || !some {

@@ -9,8 +9,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Limits bound what one claim takes.
-type Limits struct {
+// Claim is who claims, and how much.
+type Claim struct {
+	// Token is the relay's name on its leases.
+	Token string
+	// Alive are the tokens of the relays that answer for their leases themselves.
+	Alive []string
 	// Aggregates, Events and PerAggregate are counts, Bytes those of payloads.
 	Aggregates, Events, PerAggregate, Bytes int
 	// Without are aggregate types to leave alone.
@@ -24,16 +28,28 @@ type Claimed struct {
 	Seen Snapshot
 	// Cut says that there was more than the limits allow.
 	Cut bool
+	// Passed says that there are heads which nobody answers for and which could not
+	// be claimed: their rows were locked, or leased by a relay that is not alive. In
+	// FreeIn the last of those leases ends; it is zero when there are none.
+	Passed bool
+	FreeIn time.Duration
 }
 
-// freshRows is how many new events a claim looks at. If there are more, Cut
-// says so and a walk finds them.
-const freshRows = 2000
+const (
+	// freshRows is how many new events a claim looks at. If there are more, Cut says
+	// so and a scan finds them.
+	freshRows = 2000
+	// retryRows is how many due retries a claim looks at.
+	retryRows = 1000
+	// MaxRetry is beyond every time that a retry is put off. One that is further away
+	// was written before the database's clock was set back.
+	MaxRetry = 5 * time.Minute
+)
 
-// Fresh claims for token what was committed since a snapshot, and what follows
-// the positions in after: those whose events this relay has just published. Its
-// cost depends on what it finds, and on nothing else in the table.
-func (q Queue) Fresh(ctx context.Context, token string, l Limits, since Snapshot, after []Position) (Claimed, error) {
+// Fresh claims what was committed since a snapshot, and what follows the positions
+// in after: those whose events this relay has just published. Its cost depends on
+// what it finds, and on nothing else in the table.
+func (q Queue) Fresh(ctx context.Context, c Claim, since Snapshot, after []Position) (Claimed, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	var done positions
@@ -44,79 +60,91 @@ func (q Queue) Fresh(ctx context.Context, token string, l Limits, since Snapshot
 	if since != "" {
 		snapshot = (*string)(&since)
 	}
-	args := append(l.args(token), snapshot, freshRows, done.types, done.ids, done.versions)
-	var c Claimed
-	var found, heads int
-	var events []Event
-	err := q.run(ctx, freshClaim, args, func(rows pgx.Rows) (err error) {
-		events, err = scanClaim(rows, &c.Seen, &heads, &found)
-		return err
-	})
+	var found int
+	got, err := q.claim(ctx, freshClaim, c, []any{snapshot, freshRows, done.types, done.ids, done.versions}, &found)
 	if err != nil {
 		return Claimed{}, fmt.Errorf("claim new events: %w", err)
 	}
-	c.Runs = runs(events)
-	c.Cut = found >= freshRows || heads >= l.Aggregates || heads > len(c.Runs)
-	return c, nil
+	got.Cut = got.Cut || found >= freshRows
+	return got, nil
 }
 
-// Walked is what a walk took, and learned of the aggregates that it passed.
-type Walked struct {
+// Cursor is where a scan stands: behind an event of a transaction.
+type Cursor struct {
+	xact, to string
+	id       uuid.UUID
+}
+
+// Page is what one page of a scan took.
+type Page struct {
 	Claimed
-	// Next is where the walk goes on; the zero Position is where it begins.
-	Next Position
-	// Done says that there is no aggregate beyond Next.
+	// Next is where the scan goes on, and Done says that nothing is left there.
+	Next Cursor
 	Done bool
-	// RetryIn is how long until the next head's next_retry_at, if it is still to
-	// come; zero if there is none.
-	RetryIn time.Duration
 }
 
-// Walk claims for token among the next steps aggregates with pending events,
-// in the order of their ids, from a position on. It finds what Fresh cannot:
-// what a dead relay leased, what waited for a retry or an operator, and what
-// was pending before this relay began. Its cost is that of one index probe per
-// aggregate, and of the entries of published rows that no vacuum could remove.
-func (q Queue) Walk(ctx context.Context, token string, l Limits, from Position, steps int) (Walked, error) {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
+// Scan claims among the next rows of the table, in the order of the transactions
+// that wrote them. It finds what Fresh cannot: what a dead relay had in hand, and
+// what a claim had to leave. Its cost is that of the rows that it passes, published
+// ones included.
+func (q Queue) Scan(ctx context.Context, c Claim, from Cursor, rows int) (Page, error) {
+	ctx, cancel := context.WithTimeout(ctx, ScanTimeout)
 	defer cancel()
-	// Planned anew each time, by what statistics say of the moment: it is rare.
-	args := append([]any{pgx.QueryExecModeCacheDescribe}, l.args(token)...)
-	rows, err := q.db.Query(ctx, walkClaim, append(args, from.AggregateType, from.AggregateID, steps)...)
+	var found int
+	var xact *string
+	var id *uuid.UUID
+	got, err := q.claim(ctx, scanClaim, c, []any{from.xact, from.id, from.to, rows}, &found, &xact, &id)
 	if err != nil {
-		return Walked{}, fmt.Errorf("walk over aggregates: %w", err)
+		return Page{}, fmt.Errorf("scan for events: %w", err)
 	}
-	var w Walked
-	var heads, walked int
-	var lastType, lastID *string
-	var retry *float64
-	events, err := scanClaim(rows, &w.Seen, &heads, &walked, &lastType, &lastID, &retry)
-	if err != nil {
-		return Walked{}, fmt.Errorf("walk over aggregates: %w", err)
+	p := Page{Claimed: got, Next: from, Done: found < rows}
+	if xact != nil {
+		p.Next.xact, p.Next.id = *xact, *id
 	}
-	w.Runs = runs(events)
-	w.Cut = heads >= l.Aggregates && steps > l.Aggregates || heads > len(w.Runs)
-	w.Done = walked < steps
-	if retry != nil {
-		w.RetryIn = time.Duration(*retry * float64(time.Second))
-	}
-	if lastType != nil {
-		w.Next = Position{AggregateType: *lastType, AggregateID: *lastID}
-	}
-	return w, nil
+	return p, nil
 }
 
-func (l Limits) args(token string) []any {
-	without := l.Without
+// Retries claims what waited for a retry that is due, and returns in how long the
+// next one is; zero if there is none.
+func (q Queue) Retries(ctx context.Context, c Claim) (got Claimed, next time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, ScanTimeout)
+	defer cancel()
+	var seconds float64
+	got, err = q.claim(ctx, retryClaim, c, []any{retryRows}, &seconds)
+	if err != nil {
+		return Claimed{}, 0, fmt.Errorf("claim retries: %w", err)
+	}
+	return got, time.Duration(seconds * float64(time.Second)), nil
+}
+
+// claim runs a claim whose own arguments begin at $10, and whose own columns come
+// behind the report.
+func (q Queue) claim(ctx context.Context, sql string, c Claim, own []any, more ...any) (got Claimed, err error) {
+	without, alive := c.Without, append([]string{c.Token}, c.Alive...)
 	if without == nil {
 		without = []string{}
 	}
-	return []any{token, LeaseTime, without, l.Aggregates, l.Events, l.PerAggregate, l.Bytes}
+	args := append([]any{c.Token, LeaseTime, without, c.Aggregates, c.Events, c.PerAggregate, c.Bytes, alive, MaxRetry}, own...)
+	var heads, passed int
+	var until float64
+	var events []Event
+	err = q.run(ctx, sql, args, func(rows pgx.Rows) (err error) {
+		events, err = scanClaimed(rows, append([]any{&got.Seen, &heads, &passed, &until}, more...)...)
+		return err
+	})
+	if err != nil {
+		return Claimed{}, err
+	}
+	got.Runs = runs(events)
+	got.Cut = heads >= c.Aggregates || heads > len(got.Runs)
+	got.Passed = passed > 0
+	got.FreeIn = time.Duration(until * float64(time.Second))
+	return got, nil
 }
 
-// scanClaim reads rows that begin with report, the same in each, and go on with
+// scanClaimed reads rows that begin with report, the same in each, and go on with
 // an event, which is null when nothing was claimed.
-func scanClaim(rows pgx.Rows, report ...any) ([]Event, error) {
+func scanClaimed(rows pgx.Rows, report ...any) ([]Event, error) {
 	defer rows.Close()
 	var events []Event
 	for rows.Next() {

@@ -34,7 +34,7 @@ func newBox(t *testing.T) box {
 	return box{queue.New(db), db}
 }
 
-var plenty = queue.Limits{Aggregates: 100, Events: 1000, PerAggregate: 20, Bytes: 1 << 20}
+var plenty = queue.Claim{Aggregates: 100, Events: 1000, PerAggregate: 20, Bytes: 1 << 20}
 
 func event(aggregate string, version int64) eventing.Event {
 	return eventing.Event{
@@ -82,19 +82,32 @@ func (b box) snapshot(t *testing.T) queue.Snapshot {
 	return queue.Snapshot(s)
 }
 
-// walk claims from the beginning, and returns the versions per aggregate.
-func (b box) walk(t *testing.T, token string) map[string][]int64 {
+// scan claims from the beginning, and returns the versions per aggregate.
+func (b box) scan(t *testing.T, token string) map[string][]int64 {
 	t.Helper()
-	w, err := b.Walk(t.Context(), token, plenty, queue.Position{}, 1000)
+	return versions(b.page(t, as(token)).Runs)
+}
+
+// page is the first page of a scan from the beginning.
+func (b box) page(t *testing.T, c queue.Claim) queue.Page {
+	t.Helper()
+	p, err := b.Scan(t.Context(), c, queue.Beginning.Since()[0], 5000)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return versions(w.Runs)
+	return p
+}
+
+// as claims plenty for token.
+func as(token string) queue.Claim {
+	c := plenty
+	c.Token = token
+	return c
 }
 
 func (b box) fresh(t *testing.T, token string, since queue.Snapshot, after ...queue.Position) map[string][]int64 {
 	t.Helper()
-	c, err := b.Fresh(t.Context(), token, plenty, since, after)
+	c, err := b.Fresh(t.Context(), as(token), since, after)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,22 +138,22 @@ func TestClaimOwnsTheAggregate(t *testing.T) {
 	b := newBox(t)
 	start := b.snapshot(t)
 	b.append(t, "a", 1, 3)
-	want(t, "first", claims{"a": {1, 2, 3}}, b.walk(t, "first"))
+	want(t, "first", claims{"a": {1, 2, 3}}, b.scan(t, "first"))
 	b.append(t, "a", 4, 4)
 	b.append(t, "b", 1, 1)
 	want(t, "what is new, to another relay", claims{"b": {1}}, b.fresh(t, "second", start))
-	want(t, "a walk of another relay", claims{}, b.walk(t, "second"))
+	want(t, "a scan of another relay", claims{}, b.scan(t, "second"))
 }
 
 func TestClaimTakesOverAfterTheLease(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	b.append(t, "a", 1, 2)
-	b.walk(t, "dead")
+	b.scan(t, "dead")
 	b.exec(t, `UPDATE outbox SET locked_at = now() - $1::interval WHERE lock_token IS NOT NULL`, queue.LeaseTime-time.Second)
-	want(t, "before the lease ran out", claims{}, b.walk(t, "early"))
+	want(t, "before the lease ran out", claims{}, b.scan(t, "early"))
 	b.exec(t, `UPDATE outbox SET locked_at = now() - $1::interval WHERE lock_token IS NOT NULL`, queue.LeaseTime+time.Second)
-	want(t, "after the lease ran out", claims{"a": {1, 2}}, b.walk(t, "heir"))
+	want(t, "after the lease ran out", claims{"a": {1, 2}}, b.scan(t, "heir"))
 }
 
 func TestFreshSeesWhatCommittedSince(t *testing.T) {
@@ -168,10 +181,7 @@ func TestFreshFollowsWhatWasPublished(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	b.append(t, "a", 1, 2)
-	w, err := b.Walk(t.Context(), "t", plenty, queue.Position{}, 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := b.page(t, as("t"))
 	b.append(t, "a", 3, 3)
 	settle(t, b, "t", queue.Outcome{Run: w.Runs[0], Published: 2})
 	want(t, "after the published versions", claims{"a": {3}}, b.fresh(t, "t", b.snapshot(t), w.Runs[0].Last()))
@@ -185,18 +195,15 @@ func TestClaimsAreBounded(t *testing.T) {
 	}
 	free := func() { b.exec(t, `UPDATE outbox SET lock_token = NULL, locked_at = NULL`) }
 	for name, tc := range map[string]struct {
-		limits queue.Limits
+		limits queue.Claim
 		events int
 	}{
-		"aggregates":    {queue.Limits{Aggregates: 2, Events: 100, PerAggregate: 100, Bytes: 1 << 20}, 8},
-		"events":        {queue.Limits{Aggregates: 100, Events: 7, PerAggregate: 100, Bytes: 1 << 20}, 7},
-		"per aggregate": {queue.Limits{Aggregates: 100, Events: 100, PerAggregate: 3, Bytes: 1 << 20}, 15},
-		"bytes":         {queue.Limits{Aggregates: 100, Events: 100, PerAggregate: 100, Bytes: 6}, 6},
+		"aggregates":    {queue.Claim{Token: "t", Aggregates: 2, Events: 100, PerAggregate: 100, Bytes: 1 << 20}, 8},
+		"events":        {queue.Claim{Token: "t", Aggregates: 100, Events: 7, PerAggregate: 100, Bytes: 1 << 20}, 7},
+		"per aggregate": {queue.Claim{Token: "t", Aggregates: 100, Events: 100, PerAggregate: 3, Bytes: 1 << 20}, 15},
+		"bytes":         {queue.Claim{Token: "t", Aggregates: 100, Events: 100, PerAggregate: 100, Bytes: 6}, 6},
 	} {
-		w, err := b.Walk(t.Context(), "t", tc.limits, queue.Position{}, 1000)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := b.page(t, tc.limits)
 		n := 0
 		for _, r := range w.Runs {
 			for i, e := range r {
@@ -217,29 +224,65 @@ func TestClaimsAreBounded(t *testing.T) {
 	}
 }
 
-func TestWalkGoesOnWhereItStopped(t *testing.T) {
+// The events of one transaction, which are more than a page, are gone through as well.
+func TestScanGoesOnWhereItStopped(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
+	b.append(t, "a0", 1, 1)
+	var together []eventing.Event
 	for i := range 5 {
-		b.append(t, fmt.Sprint("a", i), 1, 1)
+		together = append(together, event(fmt.Sprint("b", i), 1))
+	}
+	if err := pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error { return outbox.Append(t.Context(), tx, nil, together...) }); err != nil {
+		t.Fatal(err)
 	}
 	seen := claims{}
-	var at queue.Position
+	at := queue.Beginning.Since()[0]
 	for page := 1; ; page++ {
-		w, err := b.Walk(t.Context(), "t", plenty, at, 2)
+		p, err := b.Scan(t.Context(), as("t"), at, 2)
 		if err != nil {
 			t.Fatal(err)
 		}
-		maps.Copy(seen, versions(w.Runs))
-		if w.Done {
-			if page != 3 {
-				t.Errorf("%d pages of 2 for 5 aggregates", page)
+		maps.Copy(seen, versions(p.Runs))
+		if p.Done {
+			if page != 4 {
+				t.Errorf("%d pages of 2 for 6 events", page)
 			}
 			break
 		}
-		at = w.Next
+		at = p.Next
 	}
-	want(t, "all pages", claims{"a0": {1}, "a1": {1}, "a2": {1}, "a3": {1}, "a4": {1}}, seen)
+	want(t, "all pages", claims{"a0": {1}, "b0": {1}, "b1": {1}, "b2": {1}, "b3": {1}, "b4": {1}}, seen)
+}
+
+// What a snapshot did not see is the rows of the transactions that were open in it,
+// and of those that began later.
+func TestScanSince(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	b.append(t, "old", 1, 1)
+	slow, err := b.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := outbox.Append(t.Context(), slow, nil, event("slow", 1)); err != nil {
+		t.Fatal(err)
+	}
+	b.append(t, "quick", 1, 1)
+	since := b.snapshot(t)
+	if err := slow.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.append(t, "new", 1, 1)
+	seen := claims{}
+	for _, part := range since.Since() {
+		p, err := b.Scan(t.Context(), as("t"), part, 10)
+		if err != nil || !p.Done {
+			t.Fatal(err)
+		}
+		maps.Copy(seen, versions(p.Runs))
+	}
+	want(t, "since the snapshot", claims{"slow": {1}, "new": {1}}, seen)
 }
 
 func TestClaimLeavesTypesAlone(t *testing.T) {
@@ -250,15 +293,12 @@ func TestClaimLeavesTypesAlone(t *testing.T) {
 	b.append(t, "b", 1, 1)
 	b.append(t, "c", 1, 1)
 	b.exec(t, `UPDATE outbox SET aggregate_type = 'engagement' WHERE aggregate_id <> 'c'`)
-	limits := plenty
+	limits := as("t")
 	limits.Without = []string{"engagement"}
-	w, err := b.Walk(t.Context(), "t", limits, queue.Position{}, 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want(t, "walk", claims{"c": {1}}, versions(w.Runs))
+	w := b.page(t, limits)
+	want(t, "scan", claims{"c": {1}}, versions(w.Runs))
 	limits.Without = []string{"video"}
-	c, err := b.Fresh(t.Context(), "t", limits, start, nil)
+	c, err := b.Fresh(t.Context(), limits, start, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,18 +310,81 @@ func TestClaimWaitsForRetryAndParked(t *testing.T) {
 	b := newBox(t)
 	b.append(t, "later", 1, 2)
 	b.append(t, "parked", 1, 2)
-	b.exec(t, `UPDATE outbox SET next_retry_at = now() + interval '1 hour' WHERE aggregate_id = 'later' AND version = 1`)
+	b.exec(t, `UPDATE outbox SET next_retry_at = now() + interval '4 minutes' WHERE aggregate_id = 'later' AND version = 1`)
 	b.exec(t, `UPDATE outbox SET parked_at = now() WHERE aggregate_id = 'parked' AND version = 1`)
-	w, err := b.Walk(t.Context(), "t", plenty, queue.Position{}, 1000)
+	want(t, "behind events that wait", claims{}, b.scan(t, "t"))
+	got, next, err := b.Retries(t.Context(), as("t"))
+	if err != nil || len(got.Runs) > 0 || next < 3*time.Minute || next > 4*time.Minute {
+		t.Errorf("claimed %v, next retry in %s, %v; want 4 minutes", got.Runs, next, err)
+	}
+	b.exec(t, `UPDATE outbox SET next_retry_at = now() WHERE aggregate_id = 'later' AND version = 1`)
+	got, next, err = b.Retries(t.Context(), as("t"))
+	if err != nil || next != 0 {
+		t.Errorf("next retry in %s, %v", next, err)
+	}
+	want(t, "when the retry is due", claims{"later": {1, 2}}, versions(got.Runs))
+}
+
+// A failover to a host whose clock is behind leaves leases and retry times in the
+// future. They count as none: they would last that much longer.
+func TestTimesFromTheFutureCountAsNone(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	b.append(t, "leased", 1, 1)
+	b.append(t, "retried", 1, 1)
+	b.scan(t, "dead")
+	b.exec(t, `UPDATE outbox SET locked_at = now() + interval '40 seconds'`)
+	b.exec(t, `UPDATE outbox SET next_retry_at = now() + interval '6 minutes' WHERE aggregate_id = 'retried'`)
+	got, _, err := b.Retries(t.Context(), as("heir"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want(t, "behind events that wait", claims{}, versions(w.Runs))
-	if w.RetryIn < 59*time.Minute || w.RetryIn > time.Hour {
-		t.Errorf("next retry in %s, want an hour", w.RetryIn)
+	want(t, "retries", claims{"retried": {1}}, versions(got.Runs))
+	want(t, "a scan", claims{"leased": {1}}, b.scan(t, "heir"))
+}
+
+// A head that cannot be claimed although nobody answers for it is reported: who
+// passed it has to come back.
+func TestClaimReportsWhatItHadToLeave(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	b.append(t, "a", 1, 2)
+	if p := b.page(t, as("alive")); p.Passed || len(p.Runs) != 1 {
+		t.Fatalf("claimed %+v", p)
 	}
-	b.exec(t, `UPDATE outbox SET next_retry_at = now() WHERE aggregate_id = 'later' AND version = 1`)
-	want(t, "when the retry is due", claims{"later": {1, 2}}, b.walk(t, "t"))
+	other := as("other")
+	other.Alive = []string{"alive"}
+	if p := b.page(t, other); p.Passed || len(p.Runs) > 0 {
+		t.Errorf("what a relay that is alive has in hand: %+v", p)
+	}
+	if p := b.page(t, as("other")); !p.Passed || p.FreeIn <= 0 || p.FreeIn > queue.LeaseTime {
+		t.Errorf("what a relay that is not alive has in hand: %+v", p)
+	}
+	b.exec(t, `UPDATE outbox SET lock_token = NULL, locked_at = NULL`)
+	tx, err := b.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	if _, err := tx.Exec(t.Context(), `SELECT FROM outbox FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	if p := b.page(t, as("other")); !p.Passed || p.FreeIn != 0 || len(p.Runs) > 0 {
+		t.Errorf("a row that somebody has locked: %+v", p)
+	}
+}
+
+// Two aggregates whose names look alike when they are joined are two.
+func TestRunsOfLookAlikeAggregates(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	b.append(t, "x", 1, 2)
+	b.exec(t, `UPDATE outbox SET aggregate_type = 'order', aggregate_id = 'item/7', id = '00000000-0000-7000-8000-000000000001' WHERE version = 1`)
+	b.exec(t, `UPDATE outbox SET aggregate_type = 'order/item', aggregate_id = '7', id = '00000000-0000-7000-8000-000000000002', version = 1
+		WHERE version = 2`)
+	if p := b.page(t, as("t")); len(p.Runs) != 2 {
+		t.Errorf("%d runs of two aggregates: %v", len(p.Runs), p.Runs)
+	}
 }
 
 func settle(t *testing.T, b box, token string, outcomes ...queue.Outcome) (lost int) {
@@ -309,7 +412,7 @@ func TestFreshKnowsRowsOfAnotherCluster(t *testing.T) {
 	}
 	b.exec(t, `UPDATE outbox SET xact = '9000000000000'::xid8, parked_at = CASE version WHEN 1 THEN now() END`)
 	b.append(t, "new", 1, 1)
-	c, err := b.Fresh(t.Context(), "t", plenty, since, nil)
+	c, err := b.Fresh(t.Context(), as("t"), since, nil)
 	if err != nil || c.Cut {
 		t.Errorf("a claim of one event is cut, hence followed by the next at once, for ever (%v)", err)
 	}
@@ -317,7 +420,7 @@ func TestFreshKnowsRowsOfAnotherCluster(t *testing.T) {
 		t.Errorf("(-want +claimed)\n%s", diff)
 	}
 	b.exec(t, `UPDATE outbox SET parked_at = NULL`)
-	if got := b.walk(t, "t"); len(got["stuck"]) != plenty.PerAggregate {
-		t.Errorf("a walk claims %v, want the restored ones", got)
+	if got := b.scan(t, "t"); len(got["stuck"]) != plenty.PerAggregate {
+		t.Errorf("a scan claims %v, want the restored ones", got)
 	}
 }

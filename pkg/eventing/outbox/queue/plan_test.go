@@ -22,7 +22,7 @@ func TestAPlanOutlivesTheTable(t *testing.T) {
 		version++
 		since := b.snapshot(t)
 		b.append(t, "busy", version, version)
-		c, err := b.Fresh(t.Context(), "t", plenty, since, []queue.Position{{AggregateType: "video", AggregateID: "parked", Version: 1}})
+		c, err := b.Fresh(t.Context(), as("t"), since, []queue.Position{{AggregateType: "video", AggregateID: "parked", Version: 1}})
 		if err != nil || len(c.Runs) != 1 {
 			t.Fatalf("claimed %d runs: %v", len(c.Runs), err)
 		}

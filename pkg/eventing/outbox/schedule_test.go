@@ -1,0 +1,215 @@
+package outbox
+
+import (
+	"testing"
+	"time"
+
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+func TestWhatIsDueOfClaims(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	later, past := now.Add(time.Minute), now.Add(-time.Second)
+	joined := news{joined: true}
+	for name, tc := range map[string]struct {
+		claims        claims
+		news          news
+		woken, allOut bool
+		probeAt       time.Time
+		want          action
+		until         time.Time // of those that wait
+	}{
+		"nothing was ever done":             {want: join},
+		"it is the first look":              {news: joined, want: claim},
+		"nothing is due":                    {claims: claims{pollAt: later}, news: joined, want: wait, until: now.Add(beatEvery)},
+		"a poll is due soon":                {claims: claims{pollAt: now.Add(time.Second)}, news: joined, want: wait, until: now.Add(time.Second)},
+		"a probe is due soon":               {claims: claims{pollAt: later}, news: joined, probeAt: now.Add(time.Second), want: wait, until: now.Add(time.Second)},
+		"a poll is due":                     {claims: claims{pollAt: past}, news: joined, want: claim},
+		"something was committed":           {claims: claims{pollAt: later}, news: joined, woken: true, want: claim},
+		"something follows":                 {claims: claims{pollAt: later}, news: news{joined: true, lookAt: past}, want: claim},
+		"something may follow":              {claims: claims{pollAt: later}, news: news{joined: true, lookAt: now.Add(lookLater)}, want: wait, until: now.Add(lookLater)},
+		"the database is away":              {claims: claims{pollAt: past, heldUntil: later}, news: joined, woken: true, want: sit, until: later},
+		"it was away before the first beat": {claims: claims{heldUntil: later}, want: sit, until: later},
+		"all topics are out":                {claims: claims{pollAt: past}, news: joined, woken: true, allOut: true, probeAt: later, want: sit, until: later},
+		"a scan is owed":                    {claims: claims{pollAt: later}, news: news{joined: true, owedAt: past, retryAt: past}, want: wait, until: now.Add(beatEvery)},
+	} {
+		got, until := tc.claims.next(now, tc.news, tc.woken, tc.allOut, tc.probeAt)
+		if got != tc.want || (got == wait || got == sit) && !until.Equal(tc.until) {
+			t.Errorf("%s: action %d until %s, want %d until %s", name, got, until.Sub(now), tc.want, tc.until.Sub(now))
+		}
+	}
+}
+
+func TestClaimsPollMoreSlowlyWhileThereIsNothing(t *testing.T) {
+	t.Parallel()
+	var c claims
+	now := time.Now()
+	c.claimed(now, 0, true)
+	if !c.pollAt.Equal(now) {
+		t.Error("a claim that was cut is not followed by the next at once")
+	}
+	for range 20 {
+		c.claimed(now, 0, false)
+	}
+	if c.empty < 20 || c.pollAt.After(now.Add(idle.Cap)) {
+		t.Errorf("after %d empty polls the next is in %s", c.empty, c.pollAt.Sub(now))
+	}
+	c.failed(now)
+	if c.failed(now) != 2 || !now.Before(c.heldUntil) {
+		t.Error("failures in a row are not counted, or not followed by a pause")
+	}
+	if c.claimed(now, 1, false); c.empty != 1 || c.failures != 0 || now.Before(c.heldUntil) {
+		t.Errorf("after a claim that found something: %+v", c)
+	}
+}
+
+func TestWhatIsDueOfScans(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	later, past := now.Add(time.Second), now.Add(-time.Second)
+	parts := queue.Beginning.Since()
+	idle := scans{retryAt: now.Add(time.Minute), roundAt: now.Add(time.Minute)}
+	with := func(change func(*scans)) scans {
+		s := idle
+		change(&s)
+		return s
+	}
+	for name, tc := range map[string]struct {
+		scans scans
+		news  news
+		want  action
+		until time.Time
+	}{
+		"it has not joined":             {scans: scans{}, news: news{owedAt: past}, want: wait, until: now.Add(scanEvery)},
+		"nothing is due":                {scans: idle, want: wait, until: now.Add(time.Minute)},
+		"retries are due by the clock":  {scans: with(func(s *scans) { s.retryAt, s.parts = past, parts }), want: retry},
+		"a retry of its own is due":     {scans: with(func(s *scans) { s.parts = parts }), news: news{retryAt: past}, want: retry},
+		"a retry of its own is to come": {scans: idle, news: news{retryAt: later}, want: wait, until: later},
+		"a scan is on its way":          {scans: with(func(s *scans) { s.parts, s.roundAt = parts, past }), news: news{owedAt: past}, want: page},
+		"a scan is owed":                {scans: with(func(s *scans) { s.roundAt = past }), news: news{owedAt: past}, want: begin},
+		"a scan will be owed":           {scans: idle, news: news{owedAt: later}, want: wait, until: later},
+		"nothing but the round is due":  {scans: with(func(s *scans) { s.roundAt = past }), want: patrol},
+		"the last one has failed":       {scans: with(func(s *scans) { s.parts, s.heldUntil = parts, later }), news: news{owedAt: past}, want: sit, until: later},
+	} {
+		tc.news.joined = name != "it has not joined"
+		got, until := tc.scans.next(now, tc.news)
+		if got != tc.want || (got == wait || got == sit) && !until.Equal(tc.until) {
+			t.Errorf("%s: action %d until %s, want %d until %s", name, got, until.Sub(now), tc.want, tc.until.Sub(now))
+		}
+	}
+}
+
+func TestAScanGoesThroughItsParts(t *testing.T) {
+	t.Parallel()
+	s := newScans()
+	s.begun("5:9:5,7")
+	if len(s.parts) != 3 {
+		t.Fatalf("%d parts, want the two that were open and the rest", len(s.parts))
+	}
+	next := queue.Beginning.Since()[0]
+	if s.paged(queue.Page{Claimed: queue.Claimed{Cut: true}, Next: next, Done: true}) || len(s.parts) != 3 || s.parts[0] == next {
+		t.Error("what a claim had no room for is passed over")
+	}
+	if s.paged(queue.Page{Next: next}) || len(s.parts) != 3 || s.parts[0] != next {
+		t.Error("a page does not go on behind the last")
+	}
+	for _, through := range []bool{false, false, true} {
+		if s.paged(queue.Page{Done: true}) != through {
+			t.Errorf("through with %d parts left", len(s.parts))
+		}
+	}
+	now := time.Now()
+	if s.patrolled(now, queue.Page{Claimed: queue.Claimed{Cut: true}}); !s.roundAt.Equal(now) {
+		t.Error("a round that had no room waits for the next page")
+	}
+	if s.patrolled(now, queue.Page{Done: true}); s.round != start() || !s.roundAt.After(now) {
+		t.Error("a round does not begin again, after a pause")
+	}
+	if s.retried(now, false, time.Millisecond); s.retryAt.After(now.Add(time.Millisecond)) {
+		t.Error("the next retry is late")
+	}
+	if s.retried(now, true, 0); !s.retryAt.Equal(now) {
+		t.Error("retries that were cut wait")
+	}
+	if pause := s.failed(now); !s.heldUntil.Equal(now.Add(pause)) || s.failures != 1 {
+		t.Error("a failure has no pause")
+	}
+}
+
+// However much lands while there is no room to look what follows, the positions are
+// bounded, and a scan has the others.
+func TestPositionsAreBounded(t *testing.T) {
+	t.Parallel()
+	a, f := newAgenda(), newFlight()
+	a.claimed("7:7:", "7:7:")
+	for range 4 * maxAfter {
+		run := queue.Run{{Event: event("a", 1)}}
+		a.settled(f, []queue.Outcome{{Run: run, Published: 1}}, false)
+	}
+	if len(a.after) != maxAfter || a.news().owedAt.IsZero() || a.owed != queue.Beginning {
+		t.Errorf("%d positions, a scan from %q", len(a.after), a.owed)
+	}
+	_, taken, _ := a.take(100)
+	a.giveBack(taken)
+	if len(a.after) != maxAfter {
+		t.Errorf("%d positions after a claim that failed", len(a.after))
+	}
+}
+
+// The low of a relay is below all that it has not finished, wherever that stands.
+func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
+	t.Parallel()
+	a, f := newAgenda(), newFlight()
+	low := func(want queue.Snapshot, when string) {
+		t.Helper()
+		if got := queue.Earliest(a.low(), f.low(), a.low()); got != want {
+			t.Errorf("%s: low %q, want %q", when, got, want)
+		}
+	}
+	low("", "before it joined")
+	a.beaten(queue.Beat{Low: "20:20:", Seen: "20:20:"}, "", true)
+	a.beginScan()
+	a.endScan()
+	low("20:20:", "joined")
+	run := queue.Run{{Event: event("a", 1)}}
+	since, after, _ := a.take(10)
+	f.reserved++
+	h := f.add(batch{queue.Claimed{Runs: []queue.Run{run}, Seen: "30:30:"}, queue.Claim{PerAggregate: minPerAggregate}, time.Now(), since, nil})
+	a.claimed("30:30:", since)
+	low("20:20:", "in flight")
+	a.settled(f, []queue.Outcome{{Run: run, Published: 1}}, true)
+	f.remove(h)
+	low("30:30:", "published: what follows was not visible to the claim")
+	_, after, _ = a.take(10)
+	a.claimed("40:40:", "30:30:")
+	if len(after) != 1 {
+		t.Fatalf("%d positions", len(after))
+	}
+	low("40:40:", "nothing followed")
+	a.beaten(queue.Beat{Low: "10:10:", Seen: "50:50:"}, "40:40:", false)
+	low("10:10:", "taken over from a dead one")
+	from := a.beginScan()
+	low("10:10:", "while it scans")
+	f.reserved++
+	h = f.add(batch{queue.Claimed{Runs: []queue.Run{run}, Seen: "50:50:"}, queue.Claim{PerAggregate: minPerAggregate}, time.Now(), from, nil})
+	a.outage([]string{"video"})
+	a.endScan()
+	low("10:10:", "a topic was out meanwhile")
+	a.settled(f, []queue.Outcome{{Run: run}}, false)
+	f.remove(h)
+	low("10:10:", "handed back")
+	a.resumed()
+	if low("10:10:", "the topic is back"); a.news().owedAt.IsZero() {
+		t.Error("what was left alone is not looked for")
+	}
+	a.beginScan()
+	a.endScan()
+	low("40:40:", "all is done")
+	a.outage([]string{"video"})
+	f.reserved++
+	h = f.add(batch{queue.Claimed{Runs: []queue.Run{run}, Seen: "50:50:"}, queue.Claim{PerAggregate: minPerAggregate}, time.Now(), "15:15:", nil})
+	a.settled(f, []queue.Outcome{{Run: run}}, false)
+	f.remove(h)
+	low("15:15:", "handed back while the topic is out")
+}
