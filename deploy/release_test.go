@@ -225,7 +225,7 @@ func TestAGivenImageIsOneOfOurs(t *testing.T) {
 func TestJobsThatSignIn(t *testing.T) {
 	t.Parallel()
 	_, all, _ := strings.Cut(workflow(t), "\njobs:\n")
-	jobs := regexp.MustCompile(`(?m)^  (\w+):\n((?:(?:    .*)?\n)+)`).FindAllStringSubmatch(all, -1)
+	jobs := regexp.MustCompile(`(?m)^ {2}(\w+):\n((?:(?: {4}.*)?\n)+)`).FindAllStringSubmatch(all, -1)
 	signsIn := map[string]string{"push": "PUSH", "plan": "PLAN", "apply": "RELEASE"}
 	for _, job := range jobs {
 		name, text := job[1], job[2]
@@ -266,7 +266,7 @@ func TestApplyOutlastsMigrations(t *testing.T) {
 		update, _ := strconv.Atoi(string(found[1])) // digits only
 		minutes += update
 	}
-	found := regexp.MustCompile(`(?s)\n  apply:\n.*?timeout-minutes: (\d+)`).FindStringSubmatch(workflow(t))
+	found := regexp.MustCompile(`(?s)\n {2}apply:\n.*?timeout-minutes: (\d+)`).FindStringSubmatch(workflow(t))
 	if found == nil {
 		t.Fatal("apply has no timeout")
 	}

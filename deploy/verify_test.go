@@ -72,7 +72,8 @@ func TestAReleaseStopsBeforeItIsRefused(t *testing.T) {
 		all := make([]string, 0, len(changes))
 		for _, c := range changes {
 			kind, actions, _ := strings.Cut(c, " ")
-			all = append(all, fmt.Sprintf(`{"address":"%s.x","type":%q,"change":{"actions":["%s"]}}`, kind, kind, strings.ReplaceAll(actions, "+", `","`)))
+			list := `"` + strings.ReplaceAll(actions, "+", `","`) + `"`
+			all = append(all, fmt.Sprintf(`{"address":%q,"type":%q,"change":{"actions":[%s]}}`, kind+".x", kind, list))
 		}
 		return `{"resource_changes":[` + strings.Join(all, ",") + `]}`
 	}

@@ -67,9 +67,11 @@ func install(ctx context.Context, conn *sql.Conn, extension string) (schema stri
 	if !errors.Is(err, sql.ErrNoRows) {
 		return schema, err
 	}
+	//nolint:gosec // an identifier is no parameter
 	create := `CREATE EXTENSION IF NOT EXISTS ` + pgx.Identifier{extension}.Sanitize() + ` WITH SCHEMA public`
 	if _, err := conn.ExecContext(ctx, create); err != nil {
 		return "", err
 	}
-	return schema, conn.QueryRowContext(ctx, where, extension).Scan(&schema)
+	err = conn.QueryRowContext(ctx, where, extension).Scan(&schema)
+	return schema, err
 }

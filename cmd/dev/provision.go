@@ -60,7 +60,7 @@ func watchOver(ctx context.Context, addr, project, ready string, stdout, stderr 
 		if err := os.Remove(ready); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		defer os.Remove(ready) //nolint:errcheck // the next run removes it, too
+		defer os.Remove(ready) // else the next run removes it
 	}
 	fmt.Fprintln(stdout, "watching", addr)
 	return localbroker.Watch(ctx, addr, project, func(made localbroker.Provisioned, err error) {

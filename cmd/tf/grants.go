@@ -28,12 +28,13 @@ var targets = []string{"topic", "subscription", "schema", "secret_id", "service_
 
 // short leaves out what is the same in every line.
 var short = strings.NewReplacer(
-	"serviceAccount:", "", "@acme-test.iam.gserviceaccount.com", "", "projects/acme-test/serviceAccounts/", "", "projects/acme-test/roles/", "",
+	"serviceAccount:", "", "@acme-test.iam.gserviceaccount.com", "", "projects/acme-test/serviceAccounts/", "",
+	"projects/acme-test/roles/", "",
 	"projects/123456789012/locations/global/workloadIdentityPools/", "",
 )
 
 // basic finds the roles that are older than IAM. A list does not allow them.
-var basic = regexp.MustCompile(`  roles/(owner|editor|viewer|browser)  `)
+var basic = regexp.MustCompile(` {2}roles/(owner|editor|viewer|browser) {2}`)
 
 // grantsUnchanged compares all that is granted with grantsFile: an assertion sees
 // the grant that it names, and never one that somebody has added.

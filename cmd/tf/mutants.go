@@ -102,29 +102,35 @@ var wrongEdits = []mutant{
 		file: "database.tf", old: `deletion_policy = "ABANDON"`, new: `deletion_policy = "DELETE"`,
 	}}},
 	{"an incident that hides the next", []edit{{
-		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "jobs" {`, old: `auto_close = "1800s"`, new: `auto_close = "604800s"`,
+		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "jobs" {`, old: `auto_close = "1800s"`,
+		new: `auto_close = "604800s"`,
 	}}},
 	{"a metric of our own that does not exist yet", []edit{{
-		file: "monitoring.tf", old: `"pubsub.googleapis.com/subscription/oldest_unacked_message_age"`, new: `"workload.googleapis.com/inbox.lag"`,
+		file: "monitoring.tf", old: `"pubsub.googleapis.com/subscription/oldest_unacked_message_age"`,
+		new: `"workload.googleapis.com/inbox.lag"`,
 	}}},
 	{"a drain that is missed by nobody", []edit{{file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "drain" {`}}},
 	{"memory that does not go with the CPU", []edit{{file: "variables.tf", old: `"4" = [2048, 16384]`, new: `"4" = [512, 16384]`}}},
 	{"everybody may write", []edit{{
 		file: "video.tf", old: "for_each = var.video.invokers", new: `for_each = var.catalog.public ? toset(["allUsers"]) : var.video.invokers`,
 	}}},
-	{"everybody may read unasked", []edit{{file: "variables.tf", old: "public        = optional(bool, false)", new: "public        = optional(bool, true)"}}},
+	{"everybody may read unasked", []edit{{
+		file: "variables.tf", old: "public        = optional(bool, false)", new: "public        = optional(bool, true)",
+	}}},
 	{"any branch pushes images", []edit{{
 		file: "ci.tf", in: `resource "google_service_account_iam_member" "ci_push" {`,
 		old: "/attribute.main/ci", new: "/attribute.repository/${var.github_repository}",
 	}}},
 	{"any workflow of main pushes images", []edit{{
-		file: "ci.tf", old: `"attribute.main"        = "${local.ci_on_main} ?`, new: `"attribute.main"        = "assertion.ref == 'refs/heads/main' ?`,
+		file: "ci.tf", old: `"attribute.main"        = "${local.ci_on_main} ?`,
+		new: `"attribute.main"        = "assertion.ref == 'refs/heads/main' ?`,
 	}}},
 	{"any branch releases that names the environment", []edit{{
 		file: "ci.tf", old: `"attribute.environment" = "${local.ci_on_main} && `, new: `"attribute.environment" = "`,
 	}}},
 	{"a repository by its name alone", []edit{{
-		file: "variables.tf", old: "(var.github_repository == null) == (var.github_repository_id == null)", new: "var.github_repository_id == null || var.github_repository != null",
+		file: "variables.tf", old: "(var.github_repository == null) == (var.github_repository_id == null)",
+		new: "var.github_repository_id == null || var.github_repository != null",
 	}}},
 	{"a basic role for who plans", []edit{{file: "ci.tf", old: `"run.viewer",`, new: `"run.viewer", "viewer",`}}},
 	{"who plans reads logs", []edit{{file: "ci.tf", old: `"run.viewer",`, new: `"run.viewer", "logging.viewer",`}}},
@@ -135,7 +141,8 @@ var wrongEdits = []mutant{
 		file: "variables.tf", old: `startswith(var.catalog.image, "${local.images}/catalog@sha256:") && `, new: "",
 	}}},
 	{"a publish by way of any region", []edit{{
-		file: "pubsub.tf", in: `resource "google_pubsub_topic" "events" {`, old: "enforce_in_transit          = true", new: "enforce_in_transit          = false",
+		file: "pubsub.tf", in: `resource "google_pubsub_topic" "events" {`, old: "enforce_in_transit          = true",
+		new: "enforce_in_transit          = false",
 	}}},
 	{"more who wait than an instance has places", []edit{{file: "catalog.tf", old: "floor(var.catalog.concurrency / 2)", new: "10000"}}},
 	{"places for those who wait that do not follow", []edit{{file: "catalog.tf", old: "floor(var.catalog.concurrency / 2)", new: "500"}}},
@@ -146,15 +153,20 @@ var wrongEdits = []mutant{
 	{"a revision without traffic that grows", []edit{{
 		file: "video.tf", old: "      max_instance_count = var.video.max_instances\n    }\n\n    containers", new: "    }\n\n    containers",
 	}}},
-	{"a migration that runs again by itself", []edit{{file: "video_jobs.tf", old: "max_retries           = 0      #", new: "max_retries           = 3      #"}}},
+	{"a migration that runs again by itself", []edit{{
+		file: "video_jobs.tf", old: "max_retries           = 0      #", new: "max_retries           = 3      #",
+	}}},
 	{"whatever secret somebody has added", []edit{{
 		file: "video.tf", old: `lookup(var.secret_versions, env.value, "1")`, new: `lookup(var.secret_versions, env.value, "latest")`,
 	}}},
 	{"a disk without a limit", []edit{{file: "database.tf", old: "    disk_autoresize_limit       = local.disk_limit_gb\n"}}},
 	{"a disk that nobody watches", []edit{{file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "disk" {`}}},
-	{"backups in another region", []edit{{file: "database.tf", old: "location                       = var.region", new: `location                       = "eu"`}}},
+	{"backups in another region", []edit{{
+		file: "database.tf", old: "location                       = var.region", new: `location                       = "eu"`,
+	}}},
 	{"dead letters of the broker that nobody sees", []edit{{
-		file: "monitoring.tf", old: "subscription/dead_letter_message_count\"\n      names", new: "subscription/ack_message_count\"\n      names",
+		file: "monitoring.tf", old: "subscription/dead_letter_message_count\"\n      names",
+		new: "subscription/ack_message_count\"\n      names",
 	}}},
 	{"a drain that has never run is missed by nobody", []edit{{
 		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "drain_refused" {`,
@@ -165,7 +177,8 @@ var wrongEdits = []mutant{
 		old: "failure_threshold = 40", new: "failure_threshold = 2",
 	}}},
 	{"a policy that a job need not ask", []edit{{
-		file: "video_jobs.tf", in: `resource "google_cloud_run_v2_job" "video_outbox" {`, old: "var.binary_authorization ? [true] : []", new: "[]",
+		file: "video_jobs.tf", in: `resource "google_cloud_run_v2_job" "video_outbox" {`, old: "var.binary_authorization ? [true] : []",
+		new: "[]",
 	}}},
 }
 

@@ -25,7 +25,7 @@ func lateDatabase(t *testing.T, at string) (late string, open func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	real := u.Host
+	server := u.Host
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func lateDatabase(t *testing.T, at string) (late string, open func()) {
 				if err != nil {
 					return
 				}
-				go pass(conn, real)
+				go pass(conn, server)
 			}
 		}()
 	})

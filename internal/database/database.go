@@ -37,8 +37,10 @@ const (
 	// requestConns are for requests where the URL does not say pool_max_conns. It does
 	// not depend on the machine: an operator adds up instances.
 	requestConns = 4
-	// LoopConns are for the loops of one process, ProbeConns for its readiness.
-	LoopConns, ProbeConns = 4, 1
+	// LoopConns are for the loops of one process.
+	LoopConns = 4
+	// ProbeConns are for its readiness.
+	ProbeConns = 1
 )
 
 // Open returns a traced pool for requests, whose times are in UTC. It connects when it

@@ -63,7 +63,8 @@ func (g *gate) leave(key string, p *place) {
 func (g *gate) quit(key string, p *place) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if p.callers--; p.callers == 0 {
+	p.callers--
+	if p.callers == 0 {
 		delete(g.keys, key)
 	}
 }

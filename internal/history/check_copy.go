@@ -11,7 +11,7 @@ func once(l life) (found []Violation) {
 	settled, applied := map[string]Record{}, map[string]Record{}
 	for _, r := range l.of(Effect, Forget, Apply) {
 		first, again := settled[r.Event], false
-		switch r.Kind {
+		switch r.Kind { //nolint:exhaustive // of returns no other kinds
 		case Forget:
 			delete(settled, r.Event)
 			continue

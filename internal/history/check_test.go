@@ -29,11 +29,6 @@ func (r Record) when(seconds int, lease string) Record {
 	return r
 }
 
-func (r Record) change(c Change) Record {
-	r.Change = c
-	return r
-}
-
 func (r Record) state(s string) Record {
 	r.State = s
 	return r

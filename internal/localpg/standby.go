@@ -172,7 +172,7 @@ func sessions(pid int) (pids []int) {
 	if err != nil {
 		return nil
 	}
-	for _, field := range strings.Fields(string(list)) {
+	for field := range strings.FieldsSeq(string(list)) {
 		if n, err := strconv.Atoi(field); err == nil {
 			pids = append(pids, n)
 		}

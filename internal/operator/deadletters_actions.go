@@ -60,7 +60,9 @@ func (d DeadLetters) discard(ctx context.Context, s *session) error {
 	defer done()
 	// No order: giving up a later event takes nothing from an earlier one.
 	freely := func([]deadletter.Letter, []outcome, deadletter.Letter) bool { return false }
-	return s.settleAll(ctx, b, choose, freely, asksOwner, func(ctx context.Context, hand *deadletter.Hand, l deadletter.Letter) (string, error) {
+	return s.settleAll(ctx, b, choose, freely, asksOwner, func(
+		ctx context.Context, hand *deadletter.Hand, l deadletter.Letter,
+	) (string, error) {
 		if err := hand.Discard(ctx, s.order, handler, l); err != nil {
 			return "", err
 		}

@@ -83,7 +83,7 @@ func (b *bench) handler(*pgxpool.Pool, *grpc.ClientConn) inbox.Handler {
 				ON CONFLICT (video_id) DO UPDATE SET version = excluded.version`, c.Event.AggregateID, c.Event.Version)
 			return inbox.Applied, err
 		}),
-		Repair: func(_ context.Context, e eventing.Event) error {
+		Repair: func(context.Context, eventing.Event) error {
 			if b.ownerAway.Load() {
 				return errors.New("the owner is away")
 			}

@@ -3,6 +3,7 @@ package pgtest
 import (
 	"context"
 	"encoding/json"
+	"strconv"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -37,15 +38,20 @@ func (s *Statement) Pages(tb testing.TB, db *pgxpool.Pool) int {
 		tb.Fatalf("pgtest: explain: %v", err)
 	}
 	var plans []struct {
-		Plan struct {
-			Hit  int `json:"Shared Hit Blocks"`
-			Read int `json:"Shared Read Blocks"`
-		}
+		Plan map[string]json.RawMessage `json:"Plan"` //nolint:tagliatelle // Postgres spells it so
 	}
 	if err := json.Unmarshal([]byte(text), &plans); err != nil || len(plans) != 1 {
 		tb.Fatalf("pgtest: explain: %d plans, %v", len(plans), err)
 	}
-	return plans[0].Plan.Hit + plans[0].Plan.Read
+	pages := 0
+	for _, blocks := range []string{"Shared Hit Blocks", "Shared Read Blocks"} {
+		n, err := strconv.Atoi(string(plans[0].Plan[blocks]))
+		if err != nil {
+			tb.Fatalf("pgtest: explain: %s: %v", blocks, err)
+		}
+		pages += n
+	}
+	return pages
 }
 
 // TraceQueryStart is pgx's.

@@ -42,7 +42,8 @@ func TestEachVersionNamesTheEventBefore(t *testing.T) {
 		if n != versions {
 			t.Errorf("%d events of %s, want %d", n, id, versions)
 		}
-		said, asOf := "", false
+		var said string
+		var asOf bool
 		if id == v.ID.String() {
 			resp, err := a.rpc.GetVideo(t.Context(), &videov1.GetVideoRequest{VideoId: id, IncludeDeleted: true})
 			if err != nil {

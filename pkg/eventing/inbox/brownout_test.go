@@ -153,7 +153,8 @@ func TestAnUnknownCommitIsTold(t *testing.T) {
 	c.handler.Committed = func(keys ...string) { told = append(told, keys...) }
 	armed.Store(true)
 	c.finish(t, delivered(event("a", 1)), delivered(event("b", 1)))
-	if slices.Sort(told); !slices.Equal(told, []string{"video/a", "video/b"}) || armed.Load() {
+	slices.Sort(told)
+	if !slices.Equal(told, []string{"video/a", "video/b"}) || armed.Load() {
 		t.Errorf("told %v, want both; the commit was lost: %v", told, !armed.Load())
 	}
 	if n := b.count(t, `SELECT coalesce(sum(effects), 0) FROM model`); n != 2 {

@@ -62,9 +62,10 @@ const (
 // a row compares these too.
 const identity = `aggregate_type, {}.aggregate_id, {}.version`
 
-// same compares the identities of two rows that have one id.
-func same(i, e string) string {
-	return "(" + i + "." + strings.ReplaceAll(identity, "{}", i) + ") = (" + e + "." + strings.ReplaceAll(identity, "{}", e) + ")"
+// sameAs compares the identity of the inbox row i with that of a row that has its id.
+func sameAs(row string) string {
+	of := func(alias string) string { return "(" + alias + "." + strings.ReplaceAll(identity, "{}", alias) + ")" }
+	return of("i") + " = " + of(row)
 }
 
 func (s store) rows(batch []*delivery) []any {
@@ -90,7 +91,7 @@ func (s store) accept(ctx context.Context, tx pgx.Tx, batch []*delivery) (map[uu
 		ON CONFLICT (consumer, event_id) DO UPDATE
 		   SET status = 'done', processed_at = clock_timestamp(), last_seen_at = clock_timestamp(),
 		       message_id = excluded.message_id, begun = 0, source = 'stream'
-		 WHERE i.status <> 'done' AND `+same("i", "excluded")+`
+		 WHERE i.status <> 'done' AND `+sameAs("excluded")+`
 		RETURNING event_id`, s.rows(batch)...)
 	fresh, err := set(rows)
 	if err != nil {
@@ -142,7 +143,7 @@ func (s store) note(ctx context.Context, d *delivery, why string) error {
 	defer cancel()
 	_, err := s.db.Exec(ctx, `
 		UPDATE inbox i SET last_error = $9 FROM `+rowsOf+`
-		 WHERE i.consumer = $1 AND i.event_id = e.event_id AND `+same("i", "e")+` AND i.status = 'held'`,
+		 WHERE i.consumer = $1 AND i.event_id = e.event_id AND `+sameAs("e")+` AND i.status = 'held'`,
 		append(s.rows([]*delivery{d}), eventing.Reason(why))...)
 	return err
 }
@@ -157,7 +158,7 @@ func (s store) begin(ctx context.Context, batch []*delivery) (first, before map[
 		INSERT INTO inbox AS i (`+rowColumns+`, status, begun)
 		SELECT DISTINCT ON (e.event_id) $1, e.*, 'held', 1 FROM `+rowsOf+` ORDER BY e.event_id
 		ON CONFLICT (consumer, event_id) DO UPDATE SET begun = 1, last_seen_at = clock_timestamp()
-		 WHERE i.status <> 'done' AND i.begun = 0 AND `+same("i", "excluded")+`
+		 WHERE i.status <> 'done' AND i.begun = 0 AND `+sameAs("excluded")+`
 		RETURNING event_id, aggregate_type, aggregate_id, version`, s.rows(batch)...)
 	if first, err = owners(rows, batch); err != nil {
 		return nil, nil, fmt.Errorf("begin: %w", err)
@@ -182,7 +183,7 @@ func (s store) beginAgain(ctx context.Context, d *delivery) (n int, err error) {
 	defer cancel()
 	err = s.db.QueryRow(ctx, `
 		UPDATE inbox i SET begun = begun + 1, last_seen_at = clock_timestamp() FROM `+rowsOf+`
-		 WHERE i.consumer = $1 AND i.event_id = e.event_id AND `+same("i", "e")+`
+		 WHERE i.consumer = $1 AND i.event_id = e.event_id AND `+sameAs("e")+`
 		RETURNING begun`, s.rows([]*delivery{d})...).Scan(&n)
 	if errors.Is(err, pgx.ErrNoRows) { // purged meanwhile: it was done
 		return 0, nil
@@ -242,7 +243,7 @@ func (s store) unsettled(ctx context.Context, d *delivery, status, why string, a
 		   SET status = CASE WHEN i.status = 'done' THEN i.status ELSE excluded.status END,
 		       attempts = i.attempts + excluded.attempts, begun = 0,
 		       last_error = excluded.last_error, last_seen_at = clock_timestamp()
-		 WHERE `+same("i", "excluded")+`
+		 WHERE `+sameAs("excluded")+`
 		RETURNING attempts`, append(s.rows([]*delivery{d}), status, attempts, eventing.Reason(why))...).Scan(&total)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return attempts, nil
@@ -289,6 +290,6 @@ func (s store) unbegin(ctx context.Context, batch []*delivery) error {
 	defer cancel()
 	_, err := s.db.Exec(ctx, `
 		UPDATE inbox i SET begun = greatest(begun - 1, 0) FROM `+rowsOf+`
-		 WHERE i.consumer = $1 AND i.event_id = e.event_id AND `+same("i", "e"), s.rows(batch)...)
+		 WHERE i.consumer = $1 AND i.event_id = e.event_id AND `+sameAs("e"), s.rows(batch)...)
 	return err
 }

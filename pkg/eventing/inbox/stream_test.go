@@ -254,7 +254,8 @@ func TestInHandIsBoundedUnderOverload(t *testing.T) {
 				w.publishGaps(t, published, 20)
 				published += 20
 			}
-			if w.setOwner(fmt.Sprint("gap", freed), 2); freed%every == 0 {
+			w.setOwner(fmt.Sprint("gap", freed), 2)
+			if freed%every == 0 {
 				w.breakStreams(t)
 				breaks++
 			}

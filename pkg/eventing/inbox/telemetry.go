@@ -49,7 +49,8 @@ func newMetrics(subscription string, inHand *budget, held *holds) (*metrics, err
 		errs = append(errs, err)
 		return g
 	}
-	counter(&m.events, "inbox.events", "{event}", "Events handled, by outcome: applied, stale, duplicate, gap, diverged or lost; the last two mean that the owner has lost commits")
+	counter(&m.events, "inbox.events", "{event}", "Events handled, by outcome: applied, stale, duplicate, gap, diverged or lost; "+
+		"the last two mean that the owner has lost commits")
 	counter(&m.redeliveries, "inbox.redeliveries", "{message}", "Messages that the broker says it delivered before")
 	counter(&m.nacks, "inbox.nacks", "{message}", "Messages given back at the end of a process: nothing else is")
 	counter(&m.ackFailures, "inbox.acks.failed", "{message}", "Acks that an exactly-once subscription refused: leases that were lost")

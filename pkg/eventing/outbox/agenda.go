@@ -152,7 +152,7 @@ func (a *agenda) take(n int) (since queue.Snapshot, after []follow, alive []stri
 }
 
 // claimed ends what take began: what was claimed is in flight.
-func (a *agenda) claimed(seen queue.Snapshot, left queue.Snapshot) {
+func (a *agenda) claimed(seen, left queue.Snapshot) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.closed) > 0 {

@@ -140,7 +140,8 @@ func (c *circuit) refusal(aggregate string, probe bool) verdict {
 // answered expects the lock. It notes that a probe met a fault, and when none is on
 // its way any more, that the topic is still out.
 func (c *circuit) answered(cause string) bool {
-	if c.probing--; c.probing > 0 {
+	c.probing--
+	if c.probing > 0 {
 		return false
 	}
 	c.trip(cause)
@@ -250,7 +251,8 @@ func (c *circuit) later(d time.Duration) {
 	if !c.isOpen() { // something that was in flight has closed it
 		return
 	}
-	if c.probing--; c.probing <= 0 {
+	c.probing--
+	if c.probing <= 0 {
 		c.probing = 0
 		c.retryAt = time.Now().Add(d)
 	}

@@ -99,7 +99,8 @@ func TestWhatIsSentBeforeAFaultIsASuccess(t *testing.T) {
 	requests := 0
 	fault := refuse("")
 	b.setFault(func(ctx context.Context, req *pubsubpb.PublishRequest, send func(context.Context) error) error {
-		if requests++; requests == 1 {
+		requests++
+		if requests == 1 {
 			return nil
 		}
 		return fault(ctx, req, send)

@@ -17,7 +17,7 @@ func (r *Relay) scanning(ctx, flying context.Context, claimed chan<- *hold) {
 	s := newScans()
 	for ctx.Err() == nil {
 		todo, until := s.next(time.Now(), r.agenda.news())
-		switch todo {
+		switch todo { //nolint:exhaustive // the rest are claims, which need room
 		case wait:
 			eventing.Sleep(ctx, time.Until(until), r.agenda.toldScan)
 			continue
@@ -45,7 +45,7 @@ func (r *Relay) scanning(ctx, flying context.Context, claimed chan<- *hold) {
 func (r *Relay) scan(ctx context.Context, s *scans, todo action, claimed chan<- *hold) error {
 	sent := time.Now()
 	who := r.claim(r.agenda.leaving())
-	switch todo {
+	switch todo { //nolint:exhaustive // the others are no claims of a scan
 	case retry:
 		r.agenda.retrying()
 		got, in, err := r.queue.Retries(ctx, who)

@@ -59,7 +59,8 @@ func TestClaimsPollMoreSlowlyWhileThereIsNothing(t *testing.T) {
 	if c.failed(now) != 2 || !now.Before(c.heldUntil) {
 		t.Error("failures in a row are not counted, or not followed by a pause")
 	}
-	if c.claimed(now, 1, false); c.empty != 1 || c.failures != 0 || now.Before(c.heldUntil) {
+	c.claimed(now, 1, false)
+	if c.empty != 1 || c.failures != 0 || now.Before(c.heldUntil) {
 		t.Errorf("after a claim that found something: %+v", c)
 	}
 }
@@ -120,16 +121,20 @@ func TestAScanGoesThroughItsParts(t *testing.T) {
 		}
 	}
 	now := time.Now()
-	if s.patrolled(now, queue.Page{Claimed: queue.Claimed{Cut: true}}); !s.roundAt.Equal(now) {
+	s.patrolled(now, queue.Page{Claimed: queue.Claimed{Cut: true}})
+	if !s.roundAt.Equal(now) {
 		t.Error("a round that had no room waits for the next page")
 	}
-	if s.patrolled(now, queue.Page{Done: true}); s.round != start() || !s.roundAt.After(now) {
+	s.patrolled(now, queue.Page{Done: true})
+	if s.round != start() || !s.roundAt.After(now) {
 		t.Error("a round does not begin again, after a pause")
 	}
-	if s.retried(now, false, time.Millisecond); s.retryAt.After(now.Add(time.Millisecond)) {
+	s.retried(now, false, time.Millisecond)
+	if s.retryAt.After(now.Add(time.Millisecond)) {
 		t.Error("the next retry is late")
 	}
-	if s.retried(now, true, 0); !s.retryAt.Equal(now) {
+	s.retried(now, true, 0)
+	if !s.retryAt.Equal(now) {
 		t.Error("retries that were cut wait")
 	}
 	if pause := s.failed(now); !s.heldUntil.Equal(now.Add(pause)) || s.failures != 1 {
@@ -173,7 +178,7 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	a.endScan()
 	low("20:20:", "joined")
 	run := queue.Run{{Event: event("a", 1)}}
-	since, after, _ := a.take(10)
+	since, _, _ := a.take(10)
 	f.reserved++
 	h := f.add(batch{queue.Claimed{Runs: []queue.Run{run}, Seen: "30:30:"}, queue.Claim{PerAggregate: minPerAggregate}, time.Now(), since, nil})
 	a.claimed("30:30:", since)
@@ -181,7 +186,7 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	a.settled(f, []queue.Outcome{{Run: run, Published: 1}}, true)
 	f.remove(h)
 	low("30:30:", "published: what follows was not visible to the claim")
-	_, after, _ = a.take(10)
+	_, after, _ := a.take(10)
 	a.claimed("40:40:", "30:30:")
 	if len(after) != 1 {
 		t.Fatalf("%d positions", len(after))
@@ -200,7 +205,8 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	f.remove(h)
 	low("10:10:", "handed back")
 	a.resumed()
-	if low("10:10:", "the topic is back"); a.news().owedAt.IsZero() {
+	low("10:10:", "the topic is back")
+	if a.news().owedAt.IsZero() {
 		t.Error("what was left alone is not looked for")
 	}
 	a.beginScan()

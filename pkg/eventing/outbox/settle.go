@@ -149,7 +149,8 @@ func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 	s.agenda.settled(s.flight, written, done.Followed)
 	s.forget(settled)
 	if len(busy) > 0 {
-		s.log.WarnContext(ctx, "rows of published events are locked by somebody else", append(busy[0].hold.run[0].LogAttrs(), "aggregates", len(busy))...)
+		s.log.WarnContext(ctx, "rows of published events are locked by somebody else",
+			append(busy[0].hold.run[0].LogAttrs(), "aggregates", len(busy))...)
 		s.again(busy)
 	}
 }

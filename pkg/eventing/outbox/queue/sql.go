@@ -68,7 +68,8 @@ var claimCandidates = `
 		   AND ` + isHead + `) o
 ), report AS (
 	SELECT pg_current_snapshot()::text AS seen, (SELECT count(*) FROM head) AS heads, (SELECT count(*) FROM passed) AS passed,
-	       coalesce((SELECT extract(epoch FROM max(until) - now())::float8 FROM passed WHERE until > now() AND until <= now() + $2::interval), 0) AS until
+	       coalesce((SELECT extract(epoch FROM max(until) - now())::float8
+	                   FROM passed WHERE until > now() AND until <= now() + $2::interval), 0) AS until
 )`
 
 // An event's columns are null when nothing was claimed: the report is wanted all
@@ -130,13 +131,16 @@ WITH fresh AS MATERIALIZED (
 // not: that bounds what it costs.
 var scanClaim = `
 WITH page AS MATERIALIZED (
-	SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version, o.xact, o.id, o.published_at IS NULL AND o.parked_at IS NULL AS pending
+	SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version, o.xact, o.id,
+	       o.published_at IS NULL AND o.parked_at IS NULL AS pending
 	  FROM outbox o
 	 WHERE (o.xact, o.id) > ($10::text::xid8, $11::uuid) AND o.xact <= $12::text::xid8
 	 ORDER BY o.xact, o.id
 	 LIMIT $13
 ), last AS (
-	SELECT count(*) AS rows, (array_agg(xact ORDER BY xact DESC, id DESC))[1] AS xact, (array_agg(id ORDER BY xact DESC, id DESC))[1] AS id FROM page
+	SELECT count(*) AS rows, (array_agg(xact ORDER BY xact DESC, id DESC))[1] AS xact,
+	       (array_agg(id ORDER BY xact DESC, id DESC))[1] AS id
+	  FROM page
 ), candidate AS (` + strings.Replace(oldest, "%s", `SELECT place, aggregate_type, aggregate_id, version FROM page WHERE pending`, 1) + `
 )` + claimCandidates + reported + `, (SELECT rows FROM last), (SELECT xact::text FROM last), (SELECT id FROM last), ` + claimedEvents
 
