@@ -187,6 +187,13 @@ func (r *recorder) seen() []history.Record {
 	return slices.Clone(r.published)
 }
 
+// has reports whether e was published.
+func (r *recorder) has(e eventing.Event) func() bool {
+	return func() bool {
+		return slices.ContainsFunc(r.seen(), func(r history.Record) bool { return r.Event == e.ID.String() })
+	}
+}
+
 // recorderShowsThePublishOrder is what the crash test's verdict rests on.
 func recorderShowsThePublishOrder(t *testing.T, w *world) {
 	r := w.record(t)
