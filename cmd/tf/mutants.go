@@ -77,7 +77,7 @@ var wrongEdits = []mutant{
 		file: "catalog.tf", in: `resource "google_cloud_run_v2_service" "catalog" {`,
 		old: "image = var.catalog.image", new: `image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog:latest"`,
 	}}},
-	{"tags are let in", []edit{{file: "variables.tf", old: `"@sha256:[0-9a-f]{64}$", var.video.image`, new: `".", var.video.image`}}},
+	{"digests that are none are let in", []edit{{file: "variables.tf", old: `"@sha256:[0-9a-f]{64}$", var.video.image`, new: `".", var.video.image`}}},
 	{"a subscription that expires", []edit{{
 		file: "pubsub.tf", in: `resource "google_pubsub_subscription" "catalog" {`, old: `ttl = "" #`, new: `ttl = "2678400s" #`,
 	}}},

@@ -20,6 +20,15 @@ run "images_by_tag" {
   expect_failures = [var.video, var.catalog]
 }
 
+run "images_by_a_digest_that_is_none" {
+  command = plan
+  variables {
+    video   = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:latest" }
+    catalog = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111" }
+  }
+  expect_failures = [var.video, var.catalog]
+}
+
 run "images_of_elsewhere" {
   command = plan
   variables {
