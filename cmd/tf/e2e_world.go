@@ -139,7 +139,7 @@ func (w *world) variables(digest string) variables {
 			"network":    "projects/" + projectID + "/global/networks/default",
 			"subnetwork": "projects/" + projectID + "/regions/" + region + "/subnetworks/default",
 		},
-		"cloud_sql": map[string]any{}, "github_repository": "acme/pair", "github_repository_id": "123456789",
+		"cloud_sql": map[string]any{"max_connections": 140}, "github_repository": "acme/pair", "github_repository_id": "123456789",
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"example.com/lockstep/internal/database"
 )
 
 // The command works in the root of the repository, so its tests do. They read by
@@ -128,6 +130,16 @@ func TestAlertsNameEntriesOfTheRunbook(t *testing.T) {
 				t.Errorf("the runbook has no entry %q", title[1])
 			}
 		}
+	}
+}
+
+// The plan counts an instance's connections as the services open them, one of them
+// for LISTEN.
+func TestConnectionsOfAnInstance(t *testing.T) {
+	t.Parallel()
+	want := fmt.Sprintf("instance_connections = %d\n", database.RequestConns+database.LoopConns+database.ProbeConns+1)
+	if !strings.Contains(read(t, moduleDir+"/database.tf"), want) {
+		t.Errorf("database.tf counts others than %s", want)
 	}
 }
 

@@ -5,6 +5,19 @@ locals {
   # The disk never shrinks, so what fills it is paid for from then on.
   disk_limit_gb = try(coalesce(var.cloud_sql.disk_limit_gb, 10 * var.cloud_sql.disk_gb), 0)
 
+  # All that may be open at once: of each service max_instances and the first one of a
+  # new revision, and the workers of two revisions. Google does not say how many of those
+  # run beside one another.
+  connections = local.other_connections + local.instance_connections * sum([
+    for service in [var.video, var.catalog] : service.max_instances + 1 + 2 * service.workers
+  ])
+
+  # Four for requests, five for loops and readiness, one for LISTEN.
+  instance_connections = 10
+
+  # Those that Postgres keeps for superusers, Cloud SQL's own, the jobs' and a person's.
+  other_connections = 20
+
   # Mounted below /cloudsql in each container.
   sql_instances = google_sql_database_instance.main[*].connection_name
 
@@ -39,6 +52,12 @@ resource "google_sql_database_instance" "main" {
       day          = var.cloud_sql.maintenance.day
       hour         = var.cloud_sql.maintenance.hour
       update_track = "stable"
+    }
+
+    # As many as the instances are counted against, whatever Google's default is.
+    database_flags {
+      name  = "max_connections"
+      value = tostring(var.cloud_sql.max_connections)
     }
 
     # Who waits for whose lock, in the log.

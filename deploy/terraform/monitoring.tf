@@ -39,7 +39,7 @@ locals {
     held-up = {
       title      = "events are not leaving"
       filter     = "jsonPayload.message=\"relay is held up, nothing is lost\" AND (jsonPayload.failures>=3 OR jsonPayload.cause:*)"
-      what_to_do = "video has failed to publish three times in a row, or has paused a topic; events wait in its outbox. Runbook: \"Events are not leaving\"."
+      what_to_do = "video has failed to publish three times in a row, or has paused a topic; events wait in its outbox. Runbook: \"Events are not leaving\"; with a cause in the line, \"A topic is paused\"."
     }
     parked = {
       title      = "an event is parked"
@@ -50,6 +50,17 @@ locals {
       title      = "a gap stays open"
       filter     = "jsonPayload.message=\"gap not repaired yet\" AND severity>=ERROR"
       what_to_do = "catalog cannot get from video what it has missed. Runbook: \"Gaps stay open\"."
+    }
+    # Of an event that contradicts the read model, of the row that gives way, and of an
+    # event that the owner does not know: each may be the only one of the three.
+    diverged = {
+      title = "video has lost commits"
+      filter = "(${join(" OR ", [
+        "jsonPayload.message=\"read model diverged from its owner, which has lost commits: taking its state\"",
+        "jsonPayload.message=\"row had a history that its owner has lost: it was replaced by the owner's state\"",
+        "jsonPayload.message=\"event acknowledged without effect: its owner has lost it\"",
+      ])})"
+      what_to_do = "Writes that callers were told of are gone; catalog repairs itself. Runbook: \"The read model diverged from its owner\"."
     }
   }
 }

@@ -66,7 +66,7 @@ variable "video" {
     image          = string
     invokers       = optional(set(string), [])
     min_instances  = optional(number, 1)
-    max_instances  = optional(number, 4)
+    max_instances  = optional(number, 3)
     concurrency    = optional(number, 80)
     cpu            = optional(string, "1")
     memory         = optional(string, "512Mi")
@@ -128,7 +128,7 @@ variable "catalog" {
     public        = optional(bool, false)
     invokers      = optional(set(string), [])
     min_instances = optional(number, 1)
-    max_instances = optional(number, 4)
+    max_instances = optional(number, 3)
     concurrency   = optional(number, 1000)
     cpu           = optional(string, "1")
     memory        = optional(string, "512Mi")
@@ -242,12 +242,14 @@ variable "cloud_sql" {
   description = <<-EOT
     A Postgres of Cloud SQL for both services; null is a Postgres elsewhere, such as Supabase. The connection secrets
     are needed either way.
+    max_connections: what Postgres takes; a change restarts it. Google gives 100 to 3.75 GiB of memory, and 400 to 7.5.
     disk_limit_gb: up to which the disk grows by itself, ten times disk_gb if it is not given; it never shrinks.
     high_availability: a standby in another zone, for twice the price; without it a zone's outage is the pair's.
     maintenance: the day, 1 is Monday, and the hour in UTC at which Google may restart it.
   EOT
   type = object({
     tier              = optional(string, "db-custom-1-3840")
+    max_connections   = optional(number, 100)
     disk_gb           = optional(number, 10)
     disk_limit_gb     = optional(number)
     high_availability = optional(bool, false)
@@ -258,6 +260,10 @@ variable "cloud_sql" {
   validation {
     condition     = var.cloud_sql == null || can(regex("^db-", var.cloud_sql.tier))
     error_message = "cloud_sql.tier must be a machine type of Cloud SQL, such as db-custom-1-3840."
+  }
+  validation {
+    condition     = var.cloud_sql == null || try(var.cloud_sql.max_connections >= local.connections, false)
+    error_message = "cloud_sql.max_connections must be at least ${local.connections}: ten of each instance that may run at once, and ${local.other_connections} of others. Fewer max_instances or workers need fewer, more connections a larger tier."
   }
   validation {
     condition     = var.cloud_sql == null || try(var.cloud_sql.disk_gb >= 10, false)

@@ -34,9 +34,9 @@ import (
 const (
 	// connectTimeout is for one address of the database.
 	connectTimeout = 5 * time.Second
-	// requestConns are for requests where the URL does not say pool_max_conns. It does
+	// RequestConns are for requests where the URL does not say pool_max_conns. It does
 	// not depend on the machine: an operator adds up instances.
-	requestConns = 4
+	RequestConns = 4
 	// LoopConns are for the loops of one process.
 	LoopConns = 4
 	// ProbeConns are for its readiness.
@@ -53,7 +53,7 @@ func Open(ctx context.Context, url string) (*pgxpool.Pool, error) {
 		return nil, err
 	}
 	if !strings.Contains(url, "pool_max_conns") {
-		cfg.MaxConns = requestConns
+		cfg.MaxConns = RequestConns
 	}
 	return open(ctx, cfg)
 }

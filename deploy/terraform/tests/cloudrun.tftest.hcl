@@ -31,7 +31,7 @@ run "services" {
   assert {
     condition = alltrue([
       for service in [google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog] :
-      service.scaling[0].max_instance_count == 4 && service.template[0].scaling[0].max_instance_count == 4 && service.template[0].containers[0].resources[0].startup_cpu_boost
+      service.scaling[0].max_instance_count == 3 && service.template[0].scaling[0].max_instance_count == 3 && service.template[0].containers[0].resources[0].startup_cpu_boost
     ])
     error_message = "Instances must be bounded, those of a revision without traffic too, and starts boosted."
   }
@@ -188,7 +188,7 @@ run "everything" {
     catalog              = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", workers = 3, concurrency = 101 }
     transaction_pooler   = true
     binary_authorization = true
-    cloud_sql            = { disk_gb = 20 }
+    cloud_sql            = { disk_gb = 20, max_connections = 200 }
     network              = { network = "main", subnetwork = "run" }
     secret_versions      = { video-database-url = "2", catalog-admin-database-url = "3" }
   }
@@ -265,6 +265,10 @@ run "everything" {
       one([for e in google_cloud_run_v2_job.catalog_migrate.template[0].template[0].containers[0].env : e if e.name == "DATABASE_URL"]).value_source[0].secret_key_ref[0].version == "3"
     )
     error_message = "A secret's version must be the one asked for, else the first: never one that somebody adds."
+  }
+  assert {
+    condition     = contains([for flag in google_sql_database_instance.main[0].settings[0].database_flags : flag if flag.name == "max_connections"], { name = "max_connections", value = "200" })
+    error_message = "The database must take the connections that the instances were counted against."
   }
   assert {
     condition = (

@@ -45,11 +45,23 @@ run "alerts" {
     error_message = "A dead letter of Pub/Sub's own must be noticed: it has no reason, and catalog has not seen it."
   }
   assert {
-    condition = alltrue([for name in ["held-up", "parked", "gap"] :
+    condition     = strcontains(google_monitoring_alert_policy.logs["held-up"].conditions[0].condition_matched_log[0].filter, "(jsonPayload.failures>=3 OR jsonPayload.cause:*)")
+    error_message = "A topic must be noticed when it is paused, not at the third pause: the line of a pause has a cause."
+  }
+  assert {
+    condition = alltrue([for line in [
+      "read model diverged from its owner, which has lost commits: taking its state",
+      "row had a history that its owner has lost: it was replaced by the owner's state",
+      "event acknowledged without effect: its owner has lost it",
+    ] : strcontains(google_monitoring_alert_policy.logs["diverged"].conditions[0].condition_matched_log[0].filter, "\"${line}\"")])
+    error_message = "Commits that the owner has lost must be noticed, whichever line is the only one: the read model repairs itself, and nobody would ask whose writes are gone."
+  }
+  assert {
+    condition = alltrue([for name in ["held-up", "parked", "gap", "diverged"] :
       strcontains(google_monitoring_alert_policy.logs[name].conditions[0].condition_matched_log[0].filter, "jsonPayload.message=") &&
       google_monitoring_alert_policy.logs[name].alert_strategy[0].notification_rate_limit[0].period == "3600s"
     ])
-    error_message = "An event that does not leave, one that is parked and a gap that stays must be noticed: no metric of Google's knows of them."
+    error_message = "An event that does not leave, one that is parked, a gap that stays and a read model that diverged must be noticed: no metric of Google's knows of them."
   }
   assert {
     condition = alltrue([

@@ -20,6 +20,15 @@ run "images_by_tag" {
   expect_failures = [var.video, var.catalog]
 }
 
+run "images_by_a_digest_that_is_none" {
+  command = plan
+  variables {
+    video   = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:latest" }
+    catalog = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111" }
+  }
+  expect_failures = [var.video, var.catalog]
+}
+
 run "images_of_elsewhere" {
   command = plan
   variables {
@@ -131,6 +140,48 @@ run "workers" {
   expect_failures = [var.video, var.catalog]
 }
 
+# Postgres refuses the instance that comes last, and says so when the others are busy.
+run "instances_that_the_database_does_not_take" {
+  command = plan
+  variables {
+    video     = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", max_instances = 4 }
+    cloud_sql = {}
+  }
+  expect_failures = [var.cloud_sql]
+}
+
+run "workers_that_the_database_does_not_take" {
+  command = plan
+  variables {
+    catalog   = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", workers = 1 }
+    cloud_sql = {}
+  }
+  expect_failures = [var.cloud_sql]
+}
+
+run "a_database_that_takes_them" {
+  command = plan
+  variables {
+    video     = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", max_instances = 7 }
+    catalog   = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", workers = 3 }
+    cloud_sql = { max_connections = 200 }
+  }
+  assert {
+    condition     = local.connections == 200
+    error_message = "Ten of 8 + 10 instances, and 20 of others."
+  }
+}
+
+# By itself: its connections are counted with the services' instances, which name the
+# project's registry, so whoever names none is told of that first.
+run "databases_that_there_are_not" {
+  command = plan
+  variables {
+    cloud_sql = { tier = "small", disk_gb = 1, disk_limit_gb = 0, maintenance = { day = 0, hour = 24 } }
+  }
+  expect_failures = [var.cloud_sql]
+}
+
 run "the_rest" {
   command = plan
   variables {
@@ -142,13 +193,12 @@ run "the_rest" {
     budget                = { billing_account = "acme", amount = 200 }
     retention_days        = 32
     secret_versions       = { video-password = "1" }
-    cloud_sql             = { tier = "small", disk_gb = 1, disk_limit_gb = 0, maintenance = { day = 0, hour = 24 } }
     network               = { network = "main", subnetwork = "" }
     github_repository     = "pair"
     notification_channels = ["me@example.com"]
   }
   expect_failures = [
     var.project_id, var.project_number, var.region, var.log_level, var.labels, var.budget, var.retention_days,
-    var.secret_versions, var.cloud_sql, var.network, var.github_repository, var.notification_channels,
+    var.secret_versions, var.network, var.github_repository, var.notification_channels,
   ]
 }
