@@ -191,7 +191,7 @@ func (s store) beginAgain(ctx context.Context, d *delivery) (n int, err error) {
 	return n, err
 }
 
-// owners are those of batch whose own rows these are.
+// owners returns the deliveries of batch that these rows belong to.
 func owners(rows pgx.Rows, batch []*delivery) (map[*delivery]bool, error) {
 	byID := make(map[uuid.UUID][]*delivery, len(batch))
 	for _, d := range batch {
