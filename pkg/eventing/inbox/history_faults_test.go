@@ -15,7 +15,7 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// disturbances counts what all histories have met.
+// disturbances counts the disturbances that all histories have met.
 type disturbances struct{ locks, brownouts, repeated atomic.Int64 }
 
 // lock has somebody lock an item's row, if there is one, until the consumer has
