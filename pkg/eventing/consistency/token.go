@@ -149,12 +149,12 @@ func Parse(s string) (Token, error) {
 	}
 	r := reader{b: body[1:]}
 	t := Token{Tenant: r.text()}
-	for len(r.b) > 0 && len(t.Positions) <= MaxPositions {
+	for len(r.b) > 0 && len(t.Positions) < MaxPositions {
 		t.Positions = append(t.Positions, r.position(t.Positions))
 	}
-	// What is in another order, or written otherwise than String does, would be a
-	// second text for the same token.
-	if r.failed || len(t.Positions) == 0 || len(t.Positions) > MaxPositions || t.String() != s {
+	// Another order, or another notation than String's, would be a second text for the
+	// same token. Positions beyond the limit are not in t, and so not in its text.
+	if r.failed || len(t.Positions) == 0 || t.String() != s {
 		return Token{}, fmt.Errorf("%w: bad content", ErrMalformed)
 	}
 	return t, nil

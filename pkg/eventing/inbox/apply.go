@@ -121,7 +121,7 @@ func (c *Consumer) try(ctx context.Context, batch []*delivery) (map[uuid.UUID]Ou
 		var changes []Change
 		for _, d := range batch {
 			switch {
-			case !fresh[d.id()]:
+			case !fresh[d]:
 			case d.lost:
 				outcomes[d.id()] = Lost
 			default:

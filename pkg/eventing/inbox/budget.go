@@ -107,14 +107,14 @@ func (b *budget) fits(l load) bool {
 	return b.used.messages == 0 || b.limit.covers(b.used.plus(l))
 }
 
-// inHand is what was taken and not given back yet.
+// inHand is the load that was taken and not given back yet.
 func (b *budget) inHand() load {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.used
 }
 
-// room is what is left of the budget.
+// room is the rest of the budget.
 func (b *budget) room() load { return b.limit.minus(b.inHand()) }
 
 // wait returns when there is room for enough, or with the error of ctx.

@@ -20,7 +20,7 @@ const (
 	// slowness was ended by a time limit. The event is to blame while others
 	// succeed, and it is counted.
 	slowness
-	// locked is somebody's who holds a lock that the event needs. It costs the
+	// locked is another transaction's, with a lock that the event needs. It costs the
 	// event's aggregate its time, and nobody an attempt.
 	locked
 	// outage is the database's or the network's: time mends it. It is waited out

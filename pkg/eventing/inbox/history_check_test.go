@@ -16,6 +16,7 @@ func (h *history) judge(t *testing.T) {
 	t.Helper()
 	committed := h.committed(t)
 	records.Require(t, slices.Concat(h.happened, committed, h.foundLost(t, committed), h.ends(t)))
+	h.judgeFaults(t)
 	if t.Failed() {
 		t.Logf("in history %s, after %d rounds", h.name, h.rounds)
 	}

@@ -27,10 +27,11 @@ const quickHistories = 150
 // TestHistories puts random lives of items (created, changed, moved between
 // shelves, deleted, restored to an earlier time in a new epoch) through random
 // deliveries: lost, repeated, reordered, replayed, applied by two consumers at
-// once, after a purge of the inbox, with rows that somebody has locked, and with the
-// consumer dying at each step. In
-// the end the read model has what the owner has, counters included; on the way
-// no version went back, and no event's effect was committed twice.
+// once, after a purge of the inbox, with rows that somebody has locked, with a
+// database that takes no writes for a while, with events that repeat the id of
+// another, and with the consumer dying at each step. In the end the read model has what
+// the owner has, counters included; on the way no version went back, no event's effect
+// was committed twice, and no event but those with a repeated id was at fault.
 func TestHistories(t *testing.T) {
 	t.Parallel()
 	count := quickHistories
@@ -45,15 +46,20 @@ func TestHistories(t *testing.T) {
 		t.Fatal(err)
 	}
 	var next atomic.Int64
+	var met disturbances
 	var workers sync.WaitGroup
 	for range 4 {
 		workers.Go(func() {
 			for seed := next.Add(1); seed <= int64(count) && !t.Failed(); seed = next.Add(1) {
-				newHistory(t, b, uint64(seed)).run(t)
+				newHistory(t, b, uint64(seed), &met).run(t)
 			}
 		})
 	}
 	workers.Wait()
+	t.Logf("%d locked rows, %d brownouts, %d repeated ids", met.locks.Load(), met.brownouts.Load(), met.repeated.Load())
+	if !t.Failed() && count >= quickHistories && min(met.locks.Load(), met.brownouts.Load(), met.repeated.Load()) == 0 {
+		t.Error("the histories do not meet every kind of disturbance")
+	}
 }
 
 // The steps at which a consumer may die.
@@ -77,13 +83,17 @@ type history struct {
 	// happened is what this test has seen; the database records what is committed.
 	happened []records.Record
 	rounds   int
+	// repeats are events with the ids of others; each came later than the first event
+	// with its id.
+	repeats []eventing.Event
+	met     *disturbances
 }
 
-func newHistory(t *testing.T, b *bench, seed uint64) *history {
+func newHistory(t *testing.T, b *bench, seed uint64, met *disturbances) *history {
 	t.Helper()
 	h := &history{
 		bench: b, name: fmt.Sprintf("h%d", seed), rnd: rand.New(rand.NewPCG(seed, 7)),
-		lives: map[string]*life{},
+		lives: map[string]*life{}, met: met,
 	}
 	for i := range 1 + h.rnd.IntN(3) {
 		id := fmt.Sprintf("%s-%d", h.name, i)
@@ -189,6 +199,9 @@ func (h *history) run(t *testing.T) {
 			}
 			h.shuffle()
 		}
+		if purged && len(h.repeats) == 0 && h.rnd.IntN(3) == 0 {
+			h.repeatID(t)
+		}
 		one := h.take()
 		death := max(0, h.rnd.IntN(deaths*3)-deaths*2)
 		if h.rounds > 30 {
@@ -227,7 +240,9 @@ func (h *history) take() []eventing.Event {
 	batch := h.pending[:n:n]
 	h.pending = h.pending[n:]
 	for _, e := range batch {
-		h.happened = append(h.happened, recordOf(records.Deliver, e))
+		if !h.isRepeat(e) {
+			h.happened = append(h.happened, recordOf(records.Deliver, e))
+		}
 	}
 	return batch
 }
@@ -246,7 +261,14 @@ func (h *history) round(t *testing.T, batch []eventing.Event, death int, pick fu
 	}
 	c := h.consumer(t)
 	defer c.metrics.unregister()
-	c.handler = h.handler(at, pick)
+	var slow *brownout
+	// As many tries as would narrow the batch down to an event that is blamed. Each costs
+	// the time limit of the smallest write, so large batches are spared.
+	if len(batch) <= 2 && pick(15) == 0 {
+		slow = h.brownOut(t, c, len(batch))
+		defer slow.end()
+	}
+	c.handler = h.handler(at, pick, slow)
 	var all []*delivery
 	for _, e := range batch {
 		m := e.Message()
@@ -272,35 +294,8 @@ func (h *history) round(t *testing.T, batch []eventing.Event, death int, pick fu
 	return nil
 }
 
-// lock has somebody lock an item's row, if there is one, until the consumer has
-// blocked the item for it, or ctx ends.
-func (h *history) lock(ctx context.Context, t *testing.T, c *Consumer, id string) (unlock func()) {
-	t.Helper()
-	tx, err := h.db.Begin(ctx)
-	if err != nil {
-		return func() {} // it has died
-	}
-	if _, err := tx.Exec(ctx, `SELECT FROM item WHERE id = $1 FOR UPDATE`, id); err != nil && ctx.Err() == nil {
-		t.Error(err)
-	}
-	over, stop := context.WithCancel(ctx)
-	var holding sync.WaitGroup
-	holding.Go(func() {
-		tick := time.NewTicker(5 * time.Millisecond)
-		defer tick.Stop()
-		for over.Err() == nil && c.holds.blocked[lockedRow].Load() == 0 {
-			select {
-			case <-tick.C:
-			case <-over.Done():
-			}
-		}
-		_ = tx.Rollback(context.WithoutCancel(ctx))
-	})
-	return func() { stop(); holding.Wait() }
-}
-
-// handler is that of items, with a death at one of its steps.
-func (h *history) handler(at func(int) error, pick func(int) int) Handler {
+// handler is that of items, with a death at one of its steps. slow may be nil.
+func (h *history) handler(at func(int) error, pick func(int) int, slow *brownout) Handler {
 	rows := itemRows
 	rows.Lock = func(ctx context.Context, tx pgx.Tx, ids []string) (map[string]item, error) {
 		if err := at(beforeLock); err != nil {
@@ -317,6 +312,9 @@ func (h *history) handler(at func(int) error, pick func(int) int) Handler {
 	return Handler{
 		Decode: decodeItem,
 		Apply: func(ctx context.Context, tx pgx.Tx, changes []Change) ([]Outcome, error) {
+			if err := slow.stall(ctx, tx); err != nil {
+				return nil, err
+			}
 			outcomes, err := applyRecorded(ctx, tx, changes, rows)
 			return outcomes, cmp.Or(err, at(beforeCommit))
 		},

@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -87,6 +88,40 @@ func TestAnEventIDThatIsUsedTwiceInEveryStatus(t *testing.T) {
 				}
 				if n := b.count(t, `SELECT count(*) FROM inbox WHERE event_id = $1 AND aggregate_id = $2 AND status = 'done'`,
 					first.ID, first.AggregateID); n != 1 {
+					t.Error("the first one is not done")
+				}
+			})
+		}
+	}
+}
+
+// Both events of one id may come in one batch, in either order of their aggregates.
+// The first one's row is there already: the second one is neither a duplicate of it,
+// nor applied in its place.
+func TestBothEventsOfOneIDInABatch(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for _, done := range []bool{true, false} {
+		for _, prefix := range []string{"a", "z"} {
+			first := event(fmt.Sprint("m-", done, "-", prefix), 1)
+			second := first
+			second.AggregateID = prefix + first.AggregateID
+			t.Run(second.AggregateID, func(t *testing.T) {
+				c := b.consumer(t)
+				defer c.metrics.unregister()
+				if done {
+					c.finish(t, delivered(first))
+				} else if _, err := c.store.attempt(t.Context(), delivered(first), errors.New("not yet"), ours); err != nil {
+					t.Fatal(err)
+				}
+				c.finish(t, delivered(second), delivered(first))
+				if n := len(b.deadLettered(first.ID.String())); n != 1 {
+					t.Errorf("%d dead letters, want the second event", n)
+				}
+				if v1, v2 := b.count(t, version, first.AggregateID), b.count(t, version, second.AggregateID); v1 != 1 || v2 != 0 {
+					t.Errorf("versions %d and %d, want the first event's effect alone", v1, v2)
+				}
+				if n := b.count(t, withDone+` AND event_id = $1 AND aggregate_id = $2`, first.ID, first.AggregateID); n != 1 {
 					t.Error("the first one is not done")
 				}
 			})

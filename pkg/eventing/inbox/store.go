@@ -84,7 +84,7 @@ func (s store) rows(batch []*delivery) []any {
 // yet. It locks all of the rows, in the order of their ids: a second consumer
 // with one of these events waits here, and then finds it done. A row of another
 // event is an error, whatever its status: its producer uses ids twice.
-func (s store) accept(ctx context.Context, tx pgx.Tx, batch []*delivery) (map[uuid.UUID]bool, error) {
+func (s store) accept(ctx context.Context, tx pgx.Tx, batch []*delivery) (map[*delivery]bool, error) {
 	rows, _ := tx.Query(ctx, `
 		INSERT INTO inbox AS i (`+rowColumns+`, status, processed_at)
 		SELECT $1, e.*, 'done', clock_timestamp() FROM `+rowsOf+` ORDER BY e.event_id
@@ -92,18 +92,19 @@ func (s store) accept(ctx context.Context, tx pgx.Tx, batch []*delivery) (map[uu
 		   SET status = 'done', processed_at = clock_timestamp(), last_seen_at = clock_timestamp(),
 		       message_id = excluded.message_id, begun = 0, source = 'stream'
 		 WHERE i.status <> 'done' AND `+sameAs("excluded")+`
-		RETURNING event_id`, s.rows(batch)...)
-	fresh, err := set(rows)
+		RETURNING event_id, aggregate_type, aggregate_id, version`, s.rows(batch)...)
+	fresh, err := owners(rows, batch)
 	if err != nil {
 		return nil, fmt.Errorf("write inbox: %w", err)
 	}
 	if len(fresh) == len(batch) {
 		return fresh, nil
 	}
-	seen := make(map[uuid.UUID]*delivery, len(batch)-len(fresh))
+	// A batch may have both events of one id.
+	seen := make(map[uuid.UUID][]*delivery, len(batch)-len(fresh))
 	for _, d := range batch {
-		if !fresh[d.id()] {
-			seen[d.id()] = d
+		if !fresh[d] {
+			seen[d.id()] = append(seen[d.id()], d)
 		}
 	}
 	rows, _ = tx.Query(ctx, `
@@ -111,7 +112,7 @@ func (s store) accept(ctx context.Context, tx pgx.Tx, batch []*delivery) (map[uu
 		RETURNING event_id, aggregate_type, aggregate_id, version`, s.consumer, named(slices.Collect(maps.Keys(seen))...))
 	var done eventing.Event
 	_, err = pgx.ForEachRow(rows, []any{&done.ID, &done.AggregateType, &done.AggregateID, &done.Version}, func() error {
-		if !seen[done.ID].is(done) {
+		if slices.ContainsFunc(seen[done.ID], func(d *delivery) bool { return !d.is(done) }) {
 			return eventing.Permanent(fmt.Errorf("event_id: it is that of version %d of %s, too", done.Version, done.Key()))
 		}
 		return nil
@@ -191,7 +192,7 @@ func (s store) beginAgain(ctx context.Context, d *delivery) (n int, err error) {
 	return n, err
 }
 
-// owners are those of batch whose own rows these are.
+// owners returns the deliveries of batch that these rows belong to.
 func owners(rows pgx.Rows, batch []*delivery) (map[*delivery]bool, error) {
 	byID := make(map[uuid.UUID][]*delivery, len(batch))
 	for _, d := range batch {
@@ -208,16 +209,6 @@ func owners(rows pgx.Rows, batch []*delivery) (map[*delivery]bool, error) {
 		return nil
 	})
 	return own, err
-}
-
-func set(rows pgx.Rows) (map[uuid.UUID]bool, error) {
-	members := map[uuid.UUID]bool{}
-	var id uuid.UUID
-	_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
-		members[id] = true
-		return nil
-	})
-	return members, err
 }
 
 // attempt counts a failure of d's own and returns how many there have been.

@@ -8,20 +8,20 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// agenda is what the parts of a relay leave for each other to look for, and from
-// where on another relay would have to look if this one died: its low.
+// agenda holds the follow-up work that the parts of a relay leave for each other, and
+// the snapshot from which on another relay would have to look if this one died: its low.
 //
-// Whatever is not finished is in one of its lists, or in flight. What moves from one
-// to the other is put down there before it is taken away here.
+// All unfinished work is in one of its lists, or in flight. Work that moves from one
+// to the other is added there before it is removed here.
 type agenda struct {
 	mu sync.Mutex
 	// since is the last snapshot of a claim; new events are those committed since.
 	// It is empty until the relay has its row in the table of relays.
 	since queue.Snapshot
-	// after are positions that were published last of their aggregates. What follows
-	// them was passed over by every relay that saw it, since its predecessor was not
-	// published yet: whoever published that has to look. taken is from before what a
-	// claim on its way has taken of them.
+	// after are positions that were published last of their aggregates. The events
+	// that follow them were passed over by every relay that saw them, since their
+	// predecessors were not published yet: the relay that published those has to look.
+	// taken is the low of the positions that a claim on its way has taken.
 	after []follow
 	taken queue.Snapshot
 	// lookAt is when after is worth a claim of its own; before that it goes along
@@ -33,7 +33,7 @@ type agenda struct {
 	owedAt                 time.Time
 	// retryAt is when the first of the retries that this relay has put off is due.
 	retryAt time.Time
-	// closed are the aggregate types whose topics are out, alive the other relays.
+	// closed are the aggregate types of the topics that are out, alive the other relays.
 	closed, alive []string
 	// told is for the claims, toldScan for the scan.
 	told, toldScan chan struct{}
@@ -50,15 +50,15 @@ func newAgenda() *agenda {
 }
 
 const (
-	// lookLater is how long what follows a published event may wait if settling did
+	// lookLater is how long an event behind a published one may wait if settling did
 	// not see it: it was then committed while that statement ran, which is rare, and
-	// a claim per published event would be most of what a relay costs at low load.
+	// a claim per published event would be most of a relay's cost at low load.
 	lookLater = 20 * time.Millisecond
-	// maxAfter bounds the positions. Beyond it a scan finds what follows them.
+	// maxAfter bounds the positions. Beyond it a scan finds the events behind them.
 	maxAfter = maxEvents
 )
 
-// settled notes what to look for when outcomes have been written, whose holds are
+// settled notes the follow-ups of outcomes that have been written. Their holds are
 // still in f.
 func (a *agenda) settled(f *flight, outcomes []queue.Outcome, followed bool) {
 	now := time.Now()
@@ -108,7 +108,7 @@ func (a *agenda) owe(from queue.Snapshot, at time.Time) {
 	a.owed, a.owedAt = queue.Earliest(a.owed, from), soonest(a.owedAt, at)
 }
 
-// scanFrom asks for a scan of what from did not see.
+// scanFrom asks for a scan of the rows that from did not see.
 func (a *agenda) scanFrom(from queue.Snapshot, at time.Time) {
 	a.mu.Lock()
 	a.owe(from, at)
@@ -116,7 +116,8 @@ func (a *agenda) scanFrom(from queue.Snapshot, at time.Time) {
 	signal(a.toldScan)
 }
 
-// resumed asks for what claims have left alone because a topic was out.
+// resumed asks for a scan of the events that claims have left alone because a topic
+// was out.
 func (a *agenda) resumed() {
 	a.mu.Lock()
 	if a.paused != "" {
@@ -151,7 +152,7 @@ func (a *agenda) take(n int) (since queue.Snapshot, after []follow, alive []stri
 	return a.since, after, a.alive
 }
 
-// claimed ends what take began: what was claimed is in flight.
+// claimed ends a claim that take began: the events that it took are in flight.
 func (a *agenda) claimed(seen, left queue.Snapshot) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -172,7 +173,7 @@ func (a *agenda) giveBack(after []follow) {
 	a.bound(time.Now())
 }
 
-// beaten notes what the relay's row in the table of relays has become.
+// beaten notes the new state of the relay's row in the table of relays.
 func (a *agenda) beaten(b queue.Beat, own queue.Snapshot, anew bool) {
 	a.mu.Lock()
 	a.alive = b.Alive
@@ -216,7 +217,7 @@ func (a *agenda) low() queue.Snapshot {
 	return low
 }
 
-// news is what schedules go by.
+// news is the input of the schedules.
 type news struct {
 	joined          bool
 	lookAt          time.Time // when positions are worth a claim, or zero
@@ -229,14 +230,16 @@ func (a *agenda) news() news {
 	return news{joined: a.since != "", lookAt: a.lookAt, owedAt: a.owedAt, retryAt: a.retryAt}
 }
 
-// retrying forgets what was put off until now: a look at it is on its way.
+// retrying forgets the retries that were put off until now: a look at them is on its
+// way.
 func (a *agenda) retrying() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.retryAt = time.Time{}
 }
 
-// leaving is what a scan must not claim, and whose leases it can leave alone.
+// leaving returns the aggregate types that a scan must not claim, and the relays that
+// answer for their leases themselves.
 func (a *agenda) leaving() (closed, alive []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

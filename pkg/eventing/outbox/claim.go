@@ -14,7 +14,7 @@ import (
 // probeAmong is how many aggregates probes are chosen from, at most. The others go back.
 const probeAmong = 64
 
-// claiming claims what is new and passes it on to claimed, until ctx ends.
+// claiming claims new events and passes them on to claimed, until ctx ends.
 func (r *Relay) claiming(ctx context.Context, claimed chan<- *hold) {
 	var s claims
 	for ctx.Err() == nil {
@@ -23,7 +23,7 @@ func (r *Relay) claiming(ctx context.Context, claimed chan<- *hold) {
 	}
 }
 
-// turn does what the schedule of claims has due.
+// turn does the next step of the schedule of claims.
 func (r *Relay) turn(ctx context.Context, s *claims, claimed chan<- *hold) {
 	now, n := time.Now(), r.agenda.news()
 	var closed []string
@@ -91,7 +91,7 @@ func (r *Relay) rest(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// fresh claims what is new. Room for it is reserved.
+// fresh claims new events. Room for it is reserved.
 func (r *Relay) fresh(ctx context.Context, s *claims, closed []string, claimed chan<- *hold) error {
 	since, after, alive := r.agenda.take(claimEvents)
 	lows := make(map[subject]queue.Snapshot, len(after))
@@ -156,7 +156,7 @@ func (r *Relay) probeTopic(ctx context.Context, c *circuit, claimed chan<- *hold
 		return err
 	}
 	if len(found.Runs) > 0 {
-		// What is not chosen goes back by itself: the circuit is open.
+		// Runs that are not chosen go back by themselves: the circuit is open.
 		probes := c.choose(found.Runs)
 		for range len(probes) - r.pass(found, probes, claimed) {
 			c.later(0) // it is in hand already
@@ -223,8 +223,8 @@ func (r *Relay) leftAlone(ctx context.Context, who queue.Claim) (batch, error) {
 // subject is an aggregate.
 type subject struct{ kind, id string }
 
-// batch is what one claim took: who claimed, when it was sent, and what none of it was
-// visible to.
+// batch is the result of one claim, with the claim, the time when it was sent, and a
+// snapshot to which none of its events was visible.
 type batch struct {
 	queue.Claimed
 
@@ -234,7 +234,7 @@ type batch struct {
 	lows map[subject]queue.Snapshot // of some; may be nil
 }
 
-// pass gives what was claimed to the publishers, and returns how many probes are among
+// pass gives the claimed runs to the publishers, and returns how many probes are among
 // it. The room that was reserved is given back.
 func (r *Relay) pass(b batch, probes map[uuid.UUID]bool, claimed chan<- *hold) (passed int) {
 	if probes == nil {
@@ -250,7 +250,7 @@ func (r *Relay) pass(b batch, probes map[uuid.UUID]bool, claimed chan<- *hold) (
 	return passed
 }
 
-// claim is who claims and how much.
+// claim returns this relay's limits and name for a claim.
 func (r *Relay) claim(closed, alive []string) queue.Claim {
 	return queue.Claim{
 		Token: r.token, Alive: alive, Aggregates: r.flight.aggregates(), Events: claimEvents, PerAggregate: r.reach.limit(),
@@ -261,7 +261,7 @@ func (r *Relay) claim(closed, alive []string) queue.Claim {
 // joining is the relay's row in the table of relays.
 type joining struct {
 	mu     sync.Mutex
-	server time.Time // of the last beat; zero after one whose outcome is not known
+	server time.Time // of the last beat; zero after one with an unknown outcome
 }
 
 // join writes the relay into the table of relays, before it claims anything.
@@ -290,7 +290,7 @@ func (r *Relay) beating(ctx context.Context) {
 func (r *Relay) writeBeat(ctx context.Context, ended bool) error {
 	r.joining.mu.Lock()
 	defer r.joining.mu.Unlock()
-	// Between two looks at the lists: what is in flight now may have been in a list
+	// Between two looks at the lists: a run that is in flight now may have been in a list
 	// before, and be there again.
 	low := queue.Earliest(r.agenda.low(), r.flight.low(), r.agenda.low())
 	first := low == ""

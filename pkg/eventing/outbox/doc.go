@@ -6,15 +6,15 @@
 // it after the commit, publishes it, and marks it. Any number of relays share
 // one outbox. Package queue has the statements, and why they are what they are.
 //
-// # Who does what
+// # Goroutines
 //
-// One goroutine claims what is new, as its schedule says (claims), and waits for
-// nothing but the database and room. Another one scans (scans): retries, what dead
-// relays had in hand, what a claim had to leave. A third shows every few seconds that
+// One goroutine claims new events, as its schedule says (claims), and waits for
+// nothing but the database and room. Another one scans (scans): retries, events that
+// dead relays had in hand, events that a claim had to leave. A third shows every few seconds that
 // the relay is alive, and from where on another one would have to look; a fourth reads
 // the backlog for the metrics. A slow or failed statement of one of them is no outage
-// to the claims. Some publish, one settles. What they leave for each other is in the
-// agenda; what is in hand, in flight.
+// to the claims. Some publish, one settles. Their follow-ups for each other are in the
+// agenda; the runs in hand, in flight.
 //
 // # States of an event
 //
@@ -68,12 +68,12 @@
 //
 // A row that somebody else has locked keeps its own aggregate from being marked, and
 // no other: settling waits 100 ms, then goes around it, and tries again while the
-// lease is renewed. A database that does not mark in time what landed together is
-// asked for half as much, down to a part of one run, whose rest is then sent again.
+// lease is renewed. A database that does not mark in time all that landed together is
+// asked for half as much, down to a part of one run; its rest is then sent again.
 //
 // After Run's context has ended, publishes and claims in flight get 3 s, and 0.8 s
-// more is all that writing their outcomes may take. What a database that hangs did not
-// write stays leased until that runs out.
+// more is all that writing their outcomes may take. Outcomes that a database
+// that hangs did not write stay leased until that runs out.
 //
 // # Crash points
 //
@@ -94,7 +94,7 @@
 // measured at half of the commits with 32 writers. Whoever cannot LISTEN polls,
 // which is the truth for all of them: at once after a claim that found something,
 // else after a jittered pause that grows to 5 s. Retries are looked for when they are
-// due, and every 5 s. What a killed relay had leased leaves when its lease has run out
+// due, and every 5 s. The events of a killed relay leave when their leases have run out
 // and the others have missed its sign of life, after 15 to 20 s.
 //
 // # Consume and emit

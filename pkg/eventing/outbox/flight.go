@@ -52,8 +52,8 @@ type flight struct {
 	holds         map[uuid.UUID]*hold // by head
 	events, bytes int
 	reserved      int // claims on their way
-	// last is who had room last, and waits who was refused it: the other's turn comes
-	// first.
+	// last is the claimant that had room last, and waits has those that were refused
+	// it: the other's turn comes first.
 	last  claimant
 	waits [2]bool
 	// width is how many aggregates are likely to fill a claim.
@@ -122,7 +122,7 @@ func (f *flight) aggregates() int {
 	return f.width
 }
 
-// add takes in what was claimed, in the place of what was reserved for it. A run that
+// add takes in the runs of a claim, in the place of the room reserved for them. A run that
 // is held already, under a lease that ran out unnoticed, is left to its holder.
 func (f *flight) add(b batch) []*hold {
 	f.mu.Lock()
@@ -160,7 +160,7 @@ func (f *flight) remove(holds []*hold) {
 	f.tell()
 }
 
-// low is from where on events may be unfinished on account of what is in flight.
+// low is from where on events may be unfinished on account of the runs in flight.
 func (f *flight) low() (low queue.Snapshot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

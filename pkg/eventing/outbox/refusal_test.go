@@ -95,3 +95,45 @@ func TestManyBadAggregatesDoNotPauseTheTopicForOthers(t *testing.T) {
 	firstSightings(t, b.sent("good"), good)
 	t.Logf("%d other events later", good)
 }
+
+// TestProbesAreChosenInTurns has more bad aggregates than a probe chooses among, once
+// among the retries and once among those that claims have left alone, and one good
+// aggregate at the other place.
+func TestProbesAreChosenInTurns(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ retried, leftAlone string }{
+		"bad ones are retried":    {"bad", "good"},
+		"bad ones are left alone": {"good", "bad"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, many := newBench(t), map[string]int{"bad": probeAmong + 10, "good": 1}
+			b.appendEach(t, tc.retried, many[tc.retried])
+			b.exec(t, `UPDATE outbox SET next_retry_at = now() - interval '1 s', publish_attempts = 1`)
+			r := b.newRelay(t)
+			var s claims
+			r.turn(t.Context(), &s, nil) // it joins the relays
+			r.agenda.beginScan()
+			r.agenda.endScan()
+			b.appendEach(t, tc.leftAlone, many[tc.leftAlone])
+			c, seen := r.circuits["video"], map[string]bool{}
+			refuseEach(c, false, "bad000", "bad001", "bad002")
+			for range 2 {
+				found, _, err := r.candidates(t.Context(), c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, run := range found.Runs {
+					seen[strings.TrimRight(run[0].AggregateID, "0123456789")] = true
+				}
+				b.exec(t, `UPDATE outbox SET lock_token = NULL, locked_at = NULL`) // what is not chosen goes back
+				c.later(0)
+				c.due()
+				refuseEach(c, true, "bad000")
+			}
+			if !seen["good"] || !seen["bad"] {
+				t.Errorf("two probes in a row are chosen among %v, want one with the good aggregate and one with the others", seen)
+			}
+		})
+	}
+}

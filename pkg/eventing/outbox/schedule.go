@@ -7,18 +7,18 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// The schedules decide what is due: given the time and what has happened, without a
-// database. One is of the claims of new events, the other of all that is looked for
-// beside them, each for one goroutine.
+// The schedules decide the next action from the time and the news, without a database.
+// One is of the claims of new events, the other of the scans and retries beside them,
+// each for one goroutine.
 
-// action is what a schedule has due.
+// action is the next step of a schedule.
 type action int
 
 const (
 	wait   action = iota // until the time that comes with it, or until there is news
-	sit                  // the same, whatever is new
+	sit                  // until that time, also if there is news
 	join                 // write the relay into the table of relays
-	claim                // claim what is new
+	claim                // claim new events
 	retry                // claim the retries that are due
 	begin                // begin a scan from where it is owed
 	page                 // go on with the scan
@@ -29,7 +29,7 @@ const (
 	// scanRows is how many rows a page of a scan passes, and patrolRows one of the
 	// rounds that nobody asked for.
 	scanRows, patrolRows = 2000, 1000
-	// scanEvery is the pause before a scan for what another one had to leave, and
+	// scanEvery is the pause before a scan for rows that another one had to leave, and
 	// between two pages of a round.
 	scanEvery = 5 * time.Second
 	// beatEvery is how often a relay shows that it is alive while it waits.
@@ -40,7 +40,7 @@ const (
 
 // claims is the schedule of claims.
 type claims struct {
-	// pollAt is when a look at what is new is due without a reason.
+	// pollAt is when a claim of new events is due without a reason.
 	pollAt time.Time
 	empty  int // looks in a row that found nothing
 	// heldUntil is the end of the pause after a failure.
@@ -48,8 +48,8 @@ type claims struct {
 	failures  int
 }
 
-// next is what is due. allOut says that each topic is out, with the next probe due
-// at probeAt; woken, that something was committed.
+// next returns the action that is due. allOut says that each topic is out, with the
+// next probe due at probeAt; woken, that something was committed.
 func (c *claims) next(now time.Time, n news, woken, allOut bool, probeAt time.Time) (action, time.Time) {
 	switch {
 	case now.Before(c.heldUntil): // new work does not make the database come back
@@ -84,13 +84,13 @@ func (c *claims) failed(now time.Time) int {
 	return c.failures
 }
 
-// scans is the schedule of what is looked for beside the claims.
+// scans is the schedule of scans and retries, beside the claims.
 type scans struct {
-	// parts are what is left of the scan on its way, which went from there.
+	// parts are the rest of the scan on its way, which started at from.
 	parts []queue.Cursor
 	from  queue.Snapshot
-	// round is how far the round through the whole table has come: it finds what no
-	// relay knows that it has to look for, such as rows that were changed by hand.
+	// round is how far the round through the whole table has come: it finds rows that no
+	// relay knows of, such as those that were changed by hand.
 	round queue.Cursor
 	// retryAt and roundAt are when a look at the retries, and a page of the round, are
 	// due without a reason.
@@ -103,7 +103,7 @@ func newScans() *scans { return &scans{round: start()} }
 
 func start() queue.Cursor { return queue.Beginning.Since()[0] }
 
-// next is what is due.
+// next returns the action that is due.
 func (s *scans) next(now time.Time, n news) (action, time.Time) {
 	due := func(at time.Time) bool { return !at.IsZero() && !now.Before(at) }
 	switch {
@@ -138,8 +138,8 @@ func (s *scans) retried(now time.Time, cut bool, in time.Duration) {
 // begun plans a scan.
 func (s *scans) begun(from queue.Snapshot) { s.from, s.parts = from, from.Since() }
 
-// paged goes on behind a page, and reports whether the scan is through. What a claim
-// had no room for is looked for again.
+// paged goes on behind a page, and reports whether the scan is through. A page
+// for which a claim had no room is scanned again.
 func (s *scans) paged(p queue.Page) (through bool) {
 	s.succeeded()
 	switch {

@@ -28,8 +28,8 @@ type unsettled struct {
 // weight is how much of a statement's time it takes.
 func (u *unsettled) weight() int { return max(1, u.outcome.Published) }
 
-// settler writes back what has landed. Only the settling goroutine uses it; what it
-// keeps is still in flight, which bounds it.
+// settler writes back the landings. Only the settling goroutine uses it; the landings
+// that it keeps are still in flight, which bounds them.
 type settler struct {
 	*Relay
 
@@ -47,7 +47,7 @@ const (
 	quick = queue.Timeout / 10
 )
 
-// settling writes back what lands, all that landed meanwhile in one statement, until
+// settling writes back landings, all that arrived meanwhile in one statement, until
 // landings is closed and nothing is left, or closing ends. Between two statements it
 // renews leases: the two never wait for each other's row locks, and a statement that
 // fails again and again does not cost the leases of the rest.
@@ -78,7 +78,7 @@ func (r *Relay) settling(ctx, closing context.Context, landings <-chan landing) 
 	}
 }
 
-// settleDue settles what is due, in as many statements as it takes.
+// settleDue settles all landings that are due, in as many statements as it takes.
 func (s *settler) settleDue(ctx, closing context.Context, renew <-chan time.Time) {
 	for part := s.take(); len(part) > 0 && closing.Err() == nil; part = s.take() {
 		s.settle(ctx, closing, part)
@@ -90,8 +90,8 @@ func (s *settler) settleDue(ctx, closing context.Context, renew <-chan time.Time
 	}
 }
 
-// take removes from waiting what the next statement is to write: what is due, as much
-// as one may have.
+// take removes from waiting the landings for the next statement: those that are due, as
+// many as one may have.
 func (s *settler) take() (part []*unsettled) {
 	now, weight := time.Now(), 0
 	s.waiting = slices.DeleteFunc(s.waiting, func(u *unsettled) bool {
@@ -102,7 +102,7 @@ func (s *settler) take() (part []*unsettled) {
 		return true
 	})
 	if len(part) == 1 && weight > s.most {
-		// One run that does not fit by itself. What is not marked is not leased any
+		// One run that does not fit by itself. Its unmarked rest is not leased any
 		// more, and is sent again: a repeat, where the other choice is to get nowhere.
 		part[0].outcome = queue.Outcome{Run: part[0].outcome.Run, Published: s.most}
 	}
@@ -118,8 +118,8 @@ func (s *settler) idle() time.Duration {
 	return max(0, wait)
 }
 
-// settle writes a part back. What could not be written is tried again while its lease
-// lasts: when that runs out, it is sent again.
+// settle writes a part back. A landing that could not be written is tried again while
+// its lease lasts: when that runs out, its events are sent again.
 func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 	outcomes, weight := make([]queue.Outcome, len(part)), 0
 	for i, u := range part {
@@ -155,7 +155,8 @@ func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 	}
 }
 
-// failed decides what becomes of a part that could not be written.
+// failed has a part that could not be written tried again: at once and in halves if it
+// was too large for the statement's time, else later.
 func (s *settler) failed(ctx context.Context, part []*unsettled, weight int, err error) {
 	s.log.WarnContext(ctx, "relay cannot mark what it published", "error", err, "events", weight, "attempt", part[0].tries+1)
 	if queue.IsTimeout(err) && weight > 1 {
@@ -178,7 +179,8 @@ func (s *settler) again(part []*unsettled) {
 	s.keep(part)
 }
 
-// keep puts back what is still leased, and gives the rest up: a scan finds it.
+// keep puts back the landings that are still leased, and gives the rest up: a scan
+// finds those events.
 func (s *settler) keep(part []*unsettled) {
 	var lost []landing
 	for _, u := range part {
@@ -224,8 +226,8 @@ func (r *Relay) gather(first landing, landings <-chan landing) []landing {
 }
 
 // renew extends the leases that have lasted for a third of their time. One that
-// another relay has taken over begins no further request; one whose row somebody else
-// has locked lasts as long as it did.
+// another relay has taken over begins no further request; one with a row that another
+// transaction has locked lasts as long as it did.
 func (r *Relay) renew(ctx context.Context) {
 	due := r.flight.ageing()
 	if len(due) == 0 {

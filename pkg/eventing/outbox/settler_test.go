@@ -38,19 +38,82 @@ func TestAStatementSettlesWhatIsDueAndFits(t *testing.T) {
 }
 
 // TestWhatIsNotLeasedAnyMoreIsNotKept has a statement fail for two runs, of which one's
-// lease is over.
+// lease is over: that run leaves the relay's hands, and a scan finds it when its lease
+// has ended in the database too.
 func TestWhatIsNotLeasedAnyMoreIsNotKept(t *testing.T) {
 	t.Parallel()
 	r := newBench(t).newRelay(t)
 	s := &settler{Relay: r, most: 5}
 	over, good := waits(1, -time.Second), waits(1, queue.LeaseTime)
+	over.hold.low, good.hold.low = "7:7:", "9:9:"
 	for _, u := range []*unsettled{over, good} {
 		r.flight.holds[u.hold.run.Head()] = u.hold
 		r.flight.events++
 	}
+	ends := time.Now().Add(queue.LeaseTime)
 	s.again([]*unsettled{over, good})
 	if !slices.Equal(s.waiting, []*unsettled{good}) || good.tries != 1 || r.flight.held() != 1 {
 		t.Errorf("%d wait, %d are in flight", len(s.waiting), r.flight.held())
+	}
+	if at := r.agenda.news().owedAt; r.agenda.low() != over.hold.low || at.Before(ends) {
+		t.Errorf("a scan goes from %q at %v, want from %q when the lease has ended, at %v", r.agenda.low(), at, over.hold.low, ends)
+	}
+}
+
+// TestLeasesAreRenewedBetweenStatements has one event for each statement, and a renewal
+// come due with the first: the lease of the event that waits for the second is renewed
+// before it, and so is one whose publish has not ended.
+func TestLeasesAreRenewedBetweenStatements(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.newRelay(t), make(chan *hold, 10)
+	b.appendEach(t, "a", 3)
+	b.claimAll(t, r, claimed)
+	s := &settler{Relay: r, most: 1}
+	holds := []*hold{<-claimed, <-claimed, <-claimed}
+	half := time.Now().Add(queue.LeaseTime / 2)
+	for _, h := range holds {
+		h.extend(half)
+	}
+	for _, h := range holds[:2] {
+		s.waiting = append(s.waiting, &unsettled{landing: landing{h, report{published: 1}}, outcome: queue.Outcome{Run: h.run, Published: 1}})
+	}
+	renew := make(chan time.Time, 1)
+	renew <- time.Now()
+	s.settleDue(t.Context(), t.Context(), renew)
+	for i, renewed := range []bool{false, true, true} {
+		if holds[i].until.After(half) != renewed {
+			t.Errorf("event %d: lease until %v, renewed: want %t", i, holds[i].until, renewed)
+		}
+	}
+	if n := b.count(t, unpublished); n != 1 || r.flight.held() != 1 {
+		t.Errorf("%d are unpublished, %d in flight, want the one that is not published yet", n, r.flight.held())
+	}
+}
+
+// TestARunIsInFlightOnce has a claim take a run a second time, under a lease that ran
+// out unnoticed.
+func TestARunIsInFlightOnce(t *testing.T) {
+	t.Parallel()
+	f := newFlight()
+	again, other := run(3, 1), run(2, 1)
+	claim := func(runs ...queue.Run) []*hold {
+		if !f.reserve(byClaim) {
+			t.Fatal("no room for a claim")
+		}
+		return f.add(batch{queue.Claimed{Runs: runs}, queue.Claim{PerAggregate: minPerAggregate}, time.Now(), queue.Beginning, nil})
+	}
+	first := claim(again)
+	added := claim(again, other)
+	if len(first) != 1 || len(added) != 1 || added[0].run.Head() != other.Head() || f.holds[again.Head()] != first[0] {
+		t.Fatalf("the second claim adds %d runs, want the one that is not in flight", len(added))
+	}
+	if n := f.held(); n != 5 {
+		t.Errorf("%d events are in flight, want 5", n)
+	}
+	f.remove(append(first, added...))
+	if f.held() != 0 || f.bytes != 0 {
+		t.Errorf("%d events and %d bytes are left", f.held(), f.bytes)
 	}
 }
 

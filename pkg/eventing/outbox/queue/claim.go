@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Claim is who claims, and how much.
+// Claim is the name and the limits of a claim.
 type Claim struct {
 	// Token is the relay's name on its leases.
 	Token string
@@ -46,9 +46,9 @@ const (
 	MaxRetry = 5 * time.Minute
 )
 
-// Fresh claims what was committed since a snapshot, and what follows the positions
-// in after: those whose events this relay has just published. Its cost depends on
-// what it finds, and on nothing else in the table.
+// Fresh claims the events that were committed since a snapshot, and those that follow
+// the positions in after, which this relay has just published. Its cost depends on the
+// events that it finds, and on nothing else in the table.
 func (q Queue) Fresh(ctx context.Context, c Claim, since Snapshot, after []Position) (Claimed, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -75,7 +75,7 @@ type Cursor struct {
 	id       uuid.UUID
 }
 
-// Page is what one page of a scan took.
+// Page is the result of one page of a scan.
 type Page struct {
 	Claimed
 	// Next is where the scan goes on, and Done says that nothing is left there.
@@ -84,8 +84,8 @@ type Page struct {
 }
 
 // Scan claims among the next rows of the table, in the order of the transactions
-// that wrote them. It finds what Fresh cannot: what a dead relay had in hand, and
-// what a claim had to leave. Its cost is that of the rows that it passes, published
+// that wrote them. It finds the events that Fresh cannot: those that a dead
+// relay had in hand, and those that a claim had to leave. Its cost is that of the rows that it passes, published
 // ones included.
 func (q Queue) Scan(ctx context.Context, c Claim, from Cursor, rows int) (Page, error) {
 	ctx, cancel := context.WithTimeout(ctx, ScanTimeout)
@@ -104,7 +104,7 @@ func (q Queue) Scan(ctx context.Context, c Claim, from Cursor, rows int) (Page, 
 	return p, nil
 }
 
-// Retries claims what waited for a retry that is due, and returns in how long the
+// Retries claims the events with a retry that is due, and returns in how long the
 // next one is; zero if there is none.
 func (q Queue) Retries(ctx context.Context, c Claim) (got Claimed, next time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, ScanTimeout)
@@ -117,8 +117,8 @@ func (q Queue) Retries(ctx context.Context, c Claim) (got Claimed, next time.Dur
 	return got, time.Duration(seconds * float64(time.Second)), nil
 }
 
-// claim runs a claim whose own arguments begin at $10, and whose own columns come
-// behind the report.
+// claim runs a claim. The arguments of its own begin at $10, and the columns of its own
+// come behind the report.
 func (q Queue) claim(ctx context.Context, sql string, c Claim, own []any, more ...any) (got Claimed, err error) {
 	without, alive := c.Without, append([]string{c.Token}, c.Alive...)
 	if without == nil {
