@@ -79,6 +79,10 @@ func (s store) rows(batch []*delivery) []any {
 	return []any{s.consumer, ids(batch), types, aggTypes, aggIDs, versions, messages, times}
 }
 
+// errSharedID is two events of one id in a batch, which is then halved until they are
+// apart: alone, each is compared with the row.
+var errSharedID = errors.New("event_id: two events of one batch have it")
+
 // accept writes the inbox rows of batch and returns the events that are not done
 // yet. It locks all of the rows, in the order of their ids: a second consumer
 // with one of these events waits here, and then finds it done. A row of another
@@ -99,12 +103,14 @@ func (s store) accept(ctx context.Context, tx pgx.Tx, batch []*delivery) (map[uu
 	if len(fresh) == len(batch) {
 		return fresh, nil
 	}
-	seen := make(map[uuid.UUID]*delivery, len(batch)-len(fresh))
+	seen := make(map[uuid.UUID]*delivery, len(batch))
 	for _, d := range batch {
-		if !fresh[d.id()] {
-			seen[d.id()] = d
+		if seen[d.id()] != nil { // what became of the row is true of one of them
+			return nil, errSharedID
 		}
+		seen[d.id()] = d
 	}
+	maps.DeleteFunc(seen, func(id uuid.UUID, _ *delivery) bool { return fresh[id] })
 	rows, _ = tx.Query(ctx, `
 		UPDATE inbox SET last_seen_at = clock_timestamp() WHERE consumer = $1 AND event_id = ANY($2)
 		RETURNING event_id, aggregate_type, aggregate_id, version`, s.consumer, named(slices.Collect(maps.Keys(seen))...))
