@@ -86,6 +86,15 @@ func TestRepair(t *testing.T) {
 			event: change(inbox.Updated, newNote("a/1", 2, 7, "").by(0xf7, 4)).Event,
 			want:  mine.by(3, 3), err: inbox.ErrLost, reported: true,
 		},
+		"a former primary that answers for its successor": {
+			copy: new(newNote("a/1", 2, 7, "lost").by(0xf7, 4)), owner: new(newNote("a/1", 2, 7, "lost").by(0xf7, 4)), asOf: minuteOf(5),
+			event: change(inbox.Updated, newNote("a/1", 2, 5, "").by(5, 5)).Event,
+			want:  newNote("a/1", 2, 7, "lost").by(0xf7, 4), err: inbox.ErrBehind,
+		},
+		"its answer to an event that it has made itself": {
+			copy: new(mine.by(3, 5)), owner: new(newNote("a/1", 2, 7, "lost").by(0xf7, 4)), asOf: minuteOf(5),
+			event: change(inbox.Updated, newNote("a/1", 2, 7, "").by(0xf7, 4)).Event, want: mine.by(3, 5),
+		},
 		"a replica that lags": {
 			copy: new(newNote("a/1", 2, 5, "five").by(5, 4)), owner: new(mine.by(3, 3)), asOf: minuteOf(4),
 			event: change(inbox.Updated, newNote("a/1", 2, 7, "").by(7, 4)).Event,

@@ -76,6 +76,9 @@ func (c *Consumer) isolate(ctx context.Context, batch []*delivery) (unsettled []
 	}
 	half := len(batch) / 2
 	unsettled = c.apply(ctx, batch[:half])
+	if ctx.Err() != nil { // that was the transaction in hand
+		return append(unsettled, batch[half:]...)
+	}
 	return append(unsettled, c.apply(ctx, batch[half:])...)
 }
 

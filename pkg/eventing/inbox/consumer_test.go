@@ -1,11 +1,14 @@
 package inbox
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
 
 	"cloud.google.com/go/pubsub/v2"
+	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/pkg/eventing"
 )
@@ -154,5 +157,26 @@ func TestFold(t *testing.T) {
 	}
 	if got := fold([]*delivery{invalid("m"), invalid("n")}); len(got) != 2 || got[0].key() == got[1].key() {
 		t.Errorf("two messages that are no events became %d, or one behind the other", len(got))
+	}
+}
+
+// When the end comes while a failed batch is halved, the transaction in hand is the
+// last: each further one would take its own three seconds.
+func TestNoTransactionBeginsAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	defer c.metrics.unregister()
+	ctx, end := context.WithCancel(t.Context())
+	var calls int
+	c.handler.Apply = func(context.Context, pgx.Tx, []Change) ([]Outcome, error) {
+		if calls++; calls == 2 { // the first half
+			end()
+		}
+		return nil, errors.New("not this batch")
+	}
+	batch := []*delivery{delivered(event("a", 1)), delivered(event("b", 1)), delivered(event("c", 1)), delivered(event("d", 1))}
+	if unsettled := c.process(ctx, batch); len(unsettled) != len(batch) || calls != 2 {
+		t.Errorf("%d transactions, and %d of %d events are given back; want 2, and all", calls, len(unsettled), len(batch))
 	}
 }

@@ -108,6 +108,15 @@ func differ(known, other uuid.UUID) bool {
 }
 func isAfter(other, known time.Time) bool { return !known.IsZero() && other.After(known) }
 
+// another reports whether p and q, of one version, are by different events. Where an
+// id is unknown, the times tell: an event's is the row's that it has made.
+func another(p, q Position) bool {
+	if p.EventID != uuid.Nil && q.EventID != uuid.Nil {
+		return p.EventID != q.EventID
+	}
+	return !p.At.IsZero() && !q.At.IsZero() && !p.At.Equal(q.At)
+}
+
 // Decide is the one rule by which a read model moves: what becomes of c where
 // the model stands at p. Positions compare by (epoch, version). A change of
 // another history than p's is Diverged. One that is not newer is Stale: seen, or
@@ -129,7 +138,7 @@ func Decide(p Position, c Change) Outcome {
 
 // contradicts reports whether e is of another history than p, within one epoch:
 // the owner has lost commits and then made their versions a second time. Of e's
-// version there is another event at p; or before e there was another event than
+// version there is another event at p (another); or before e there was another event than
 // that at p; or e is below p and occurred later, or above and earlier. What is
 // unknown contradicts nothing.
 func contradicts(p Position, e eventing.Event) bool {
@@ -138,7 +147,7 @@ func contradicts(p Position, e eventing.Event) bool {
 	case to.Epoch != p.Epoch:
 		return false
 	case to.Version == p.Version:
-		return differ(p.EventID, to.EventID)
+		return another(p, to)
 	case to.Version < p.Version:
 		return isAfter(to.At, p.At)
 	}

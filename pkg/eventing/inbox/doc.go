@@ -48,8 +48,9 @@
 //
 // An owner that loses commits (a failover, a restore) makes their versions again.
 // Within one epoch Decide knows an event of another history than the row's: another
-// event of the row's version, a direct successor of another event, a lower version of
-// a later time or a higher one of an earlier time. That is Diverged, and goes the way of a gap: the owner's state is
+// event of the row's version (by its time, where the id of either is unknown), a direct
+// successor of another event, a lower version of a later time or a higher one of an
+// earlier time. That is Diverged, and goes the way of a gap: the owner's state is
 // taken, by the rule Adopt, whatever its version.
 //
 // What becomes of the event then is for Has to say, by the owner's answer:
@@ -59,6 +60,8 @@
 //	is lower, and changed after it       lost
 //	is lower, 30 seconds after it        lost
 //	is lower, and may be a replica       held, and the owner is asked again
+//	contradicts it, but is of before it  the same: that may be a former primary;
+//	                                     lost 30 seconds after it
 //	does not know the aggregate          dead letter: another owner, or a lost creation
 //
 // A lost event is acknowledged and counted. A service without event ids or times in

@@ -128,3 +128,38 @@ func TestBothEventsOfOneIDInABatch(t *testing.T) {
 		}
 	}
 }
+
+// Of two events with one id that come together, neither is taken for the other,
+// whichever is first in the batch, and whether or not one has a row.
+func TestAnEventIDThatIsUsedTwiceInOneBatch(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	defer c.metrics.unregister()
+	for _, other := range []string{"a", "z"} {
+		for status, settle := range map[string]func(first eventing.Event) error{
+			"done":   func(first eventing.Event) error { c.finish(t, delivered(first)); return nil },
+			"no row": func(eventing.Event) error { return nil },
+			"waiting": func(first eventing.Event) error {
+				return c.store.die(t.Context(), delivered(first), errors.New("redriven"))
+			},
+		} {
+			t.Run(status+" before "+other, func(t *testing.T) {
+				first := event("m "+status+other, 1)
+				second := first
+				second.AggregateID = other + status
+				if err := settle(first); err != nil {
+					t.Fatal(err)
+				}
+				c.finish(t, delivered(first), delivered(second))
+				dead, effects := len(b.deadLettered(first.ID.String())), 0
+				for _, e := range []eventing.Event{first, second} {
+					effects += b.count(t, `SELECT count(*) FROM model WHERE id = $1`, e.AggregateID)
+				}
+				if dead != 1 || effects != 1 {
+					t.Errorf("%d dead letters and %d effects of two events with one id, want one of each", dead, effects)
+				}
+			})
+		}
+	}
+}

@@ -31,11 +31,15 @@ var (
 //	the owner's version is    p gives way
 //	higher                    always; diverged where p is the tombstone of what is
 //	                          final in its epoch, and the owner has it alive
-//	the same                  where the events differ: diverged where both are known
+//	the same                  where the events differ: diverged where that is certain
 //	lower                     where the owner has lost p (hasLost): diverged
+//
+// But p stays where the answer may be of before p (mayBeFormer).
 func Adopt(p Position, c Change, asOf time.Time) Outcome {
 	to := positionOf(c.Event)
 	switch {
+	case mayBeFormer(to, p, asOf):
+		return Stale
 	case to.newerThan(p):
 		if holds := rules[c.Kind][p.state()]; holds != nil && !holds(p, to) {
 			return Diverged
@@ -46,7 +50,7 @@ func Adopt(p Position, c Change, asOf time.Time) Outcome {
 			return Diverged
 		}
 		return Stale
-	case differ(p.EventID, to.EventID):
+	case another(p, to):
 		return Diverged
 	case p.EventID != to.EventID:
 		return Applied
@@ -58,7 +62,7 @@ func Adopt(p Position, c Change, asOf time.Time) Outcome {
 // its error is nil, or one that is ErrLost or ErrBehind. The zero asOf is unknown.
 func Has(owner Position, e eventing.Event, asOf time.Time) error {
 	switch at := positionOf(e); {
-	case at.newerThan(owner) && !hasLost(owner, at, asOf):
+	case at.newerThan(owner) && !hasLost(owner, at, asOf), contradicts(owner, e) && mayBeFormer(owner, at, asOf):
 		return fmt.Errorf("%w: it has version %d of %s, its event has %d", ErrBehind, owner.Version, e.Key(), e.Version)
 	case at.newerThan(owner), contradicts(owner, e):
 		return fmt.Errorf("%w: it has version %d of %s by event %s", ErrLost, owner.Version, e.Key(), owner.EventID)
@@ -73,4 +77,12 @@ func Has(owner Position, e eventing.Event, asOf time.Time) error {
 func hasLost(owner, at Position, asOf time.Time) bool {
 	return owner.Epoch == at.Epoch && isAfter(owner.At, at.At) ||
 		!at.At.IsZero() && asOf.After(at.At.Add(lossTime))
+}
+
+// mayBeFormer reports whether an owner that stood at owner, at asOf, may have been a
+// former primary, or a replica of one: its last change is of before at, and the answer
+// is not younger than at by lossTime. What contradicts at is then no word of the owner
+// of at. An answer of an unknown time is believed.
+func mayBeFormer(owner, at Position, asOf time.Time) bool {
+	return owner.Epoch == at.Epoch && !asOf.IsZero() && isAfter(at.At, owner.At) && !asOf.After(at.At.Add(lossTime))
 }
