@@ -212,7 +212,7 @@ func (c *circuit) choose(runs []queue.Run) map[uuid.UUID]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	width := 1
-	if c.cause == causeRefusals {
+	if c.cause == causeRefusals && c.isOpen() { // something in flight may have closed it
 		width = 1 << min(2*(c.trips-1), 10)
 	}
 	var preferred, others []queue.Run
