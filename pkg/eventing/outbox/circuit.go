@@ -51,6 +51,7 @@ type circuit struct {
 	since   time.Time // open since
 	cause   string    // of the last trip
 	probing int       // probes that have no outcome yet
+	walk    walk      // of the goroutine that claims alone
 	// refused are the aggregates that were refused since the last success. From
 	// refusedAfter on, no refusal is a verdict, also after a pause that ended
 	// because there was nothing to probe with.
