@@ -21,10 +21,11 @@ CREATE TABLE IF NOT EXISTS video.outbox_relays (
 GRANT SELECT, INSERT, UPDATE, DELETE ON video.outbox_relays TO video_service;
 
 -- The first relay begins at the oldest event that is pending now, not at the
--- beginning of a table that is large.
+-- beginning of a table that is large; or at the oldest transaction that is open, whose
+-- events are still to come.
 INSERT INTO video.outbox_relays (token, low, seen_at)
 SELECT 'migration', coalesce(
-         (SELECT xact::text || ':' || xact::text || ':'
+         (SELECT format('%1$s:%1$s:', least(xact, pg_snapshot_xmin(pg_current_snapshot())))
             FROM video.outbox WHERE published_at IS NULL AND version > 0 ORDER BY xact LIMIT 1)::pg_snapshot,
          pg_current_snapshot()), '-infinity'
     ON CONFLICT DO NOTHING;

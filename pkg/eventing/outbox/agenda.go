@@ -31,10 +31,15 @@ type agenda struct {
 	// goes. paused is the same for when a topic takes events again.
 	owed, scanning, paused queue.Snapshot
 	owedAt                 time.Time
+	// left are the aggregate types that were left alone since paused.
+	left []string
 	// retryAt is when the first of the retries that this relay has put off is due.
 	retryAt time.Time
 	// closed are the aggregate types of the topics that are out, alive the other relays.
 	closed, alive []string
+	// doubtUntil is when the last of the leases ends that this relay may have without
+	// knowing: of a claim that has failed, but may have been committed.
+	doubtUntil time.Time
 	// told is for the claims, toldScan for the scan.
 	told, toldScan chan struct{}
 }
@@ -78,8 +83,10 @@ func (a *agenda) settled(f *flight, outcomes []queue.Outcome, followed bool) {
 			}
 			a.after = append(a.after, follow{o.Run[:o.Published].Last(), next})
 			a.lookAt = soonest(a.lookAt, look)
+		case o.Fault == nil && o.Published == 0 && low == "": // a retry is handed back
+			a.retryAt = soonest(a.retryAt, now)
 		case o.Fault == nil && slices.Contains(a.closed, o.Run[0].AggregateType):
-			a.paused = queue.Earliest(a.paused, low)
+			a.leave(low, o.Run[0].AggregateType)
 		case o.Fault == nil:
 			a.owe(low, now)
 		}
@@ -120,21 +127,44 @@ func (a *agenda) scanFrom(from queue.Snapshot, at time.Time) {
 // was out.
 func (a *agenda) resumed() {
 	a.mu.Lock()
-	if a.paused != "" {
-		a.owe(a.paused, time.Now())
-		a.paused = ""
-	}
+	a.goOn()
 	a.closed = nil // the next claim finds out which still are
 	a.mu.Unlock()
 	signal(a.told)
 	signal(a.toldScan)
 }
 
-// outage notes which types are left alone.
+// goOn expects the lock.
+func (a *agenda) goOn() {
+	if a.paused != "" {
+		a.owe(a.paused, time.Now())
+	}
+	a.paused, a.left = "", nil
+}
+
+// leave notes that a claim has left these types alone. It expects the lock.
+func (a *agenda) leave(from queue.Snapshot, closed ...string) {
+	if len(closed) == 0 {
+		return
+	}
+	a.paused = queue.Earliest(a.paused, from)
+	for _, kind := range closed {
+		if !slices.Contains(a.left, kind) {
+			a.left = append(a.left, kind)
+		}
+	}
+}
+
+// outage notes which types are left alone. One that was, and is not any more, may have
+// come back while a claim was on its way that left it alone: after resumed.
 func (a *agenda) outage(closed []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.closed = closed
+	if slices.ContainsFunc(a.left, func(kind string) bool { return !slices.Contains(closed, kind) }) {
+		a.goOn()
+		signal(a.toldScan)
+	}
 }
 
 // take hands over up to n positions, oldest first, until taken or giveBack.
@@ -152,13 +182,12 @@ func (a *agenda) take(n int) (since queue.Snapshot, after []follow, alive []stri
 	return a.since, after, a.alive
 }
 
-// claimed ends a claim that take began: the events that it took are in flight.
-func (a *agenda) claimed(seen, left queue.Snapshot) {
+// claimed ends what take began: what was claimed is in flight, and closed are the types
+// that the claim has left alone, as far back as from.
+func (a *agenda) claimed(seen, from queue.Snapshot, closed ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.closed) > 0 {
-		a.paused = queue.Earliest(a.paused, left)
-	}
+	a.leave(from, closed...)
 	a.since, a.taken = seen, ""
 }
 
@@ -196,13 +225,17 @@ func (a *agenda) beginScan() queue.Snapshot {
 	return a.scanning
 }
 
+// paged notes which types a page of the scan has left alone.
+func (a *agenda) paged(closed []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.leave(a.scanning, closed...)
+}
+
 // endScan is called when a scan is through.
 func (a *agenda) endScan() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.closed) > 0 {
-		a.paused = queue.Earliest(a.paused, a.scanning)
-	}
 	a.scanning = ""
 }
 
@@ -238,8 +271,20 @@ func (a *agenda) retrying() {
 	a.retryAt = time.Time{}
 }
 
-// leaving returns the aggregate types that a scan must not claim, and the relays that
-// answer for their leases themselves.
+// doubt notes that a statement which leases has failed, and may have been committed.
+func (a *agenda) doubt() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.doubtUntil = time.Now().Add(queue.LeaseTime + queue.Timeout)
+}
+
+func (a *agenda) doubting() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return time.Now().Before(a.doubtUntil)
+}
+
+// leaving is what a scan must not claim, and whose leases it can leave alone.
 func (a *agenda) leaving() (closed, alive []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -51,6 +51,7 @@ type circuit struct {
 	since   time.Time // open since
 	cause   string    // of the last trip
 	probing int       // probes that have no outcome yet
+	walk    walk      // of the goroutine that claims alone
 	// refused are the aggregates that were refused since the last success. From
 	// refusedAfter on, no refusal is a verdict, also after a pause that ended
 	// because there was nothing to probe with.
@@ -213,7 +214,7 @@ func (c *circuit) choose(runs []queue.Run) map[uuid.UUID]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	width := 1
-	if c.cause == causeRefusals {
+	if c.cause == causeRefusals && c.isOpen() { // something in flight may have closed it
 		width = 1 << min(2*(c.trips-1), 10)
 	}
 	var preferred, others []queue.Run

@@ -247,3 +247,14 @@ func TestACircuitRemembersSoMany(t *testing.T) {
 		}
 	}
 }
+
+// A topic that refuses everything is back while candidates for its probes are claimed.
+func TestProbesAreChosenAlthoughTheirTopicIsBack(t *testing.T) {
+	t.Parallel()
+	c := newCircuits(map[string]string{"video": "t"})["video"]
+	refuseEach(c, false, "a", "b", "c")
+	c.succeeded("e")
+	if got := c.choose([]queue.Run{run(1, 1), run(1, 1)}); len(got) != 1 {
+		t.Errorf("%d probes", len(got))
+	}
+}

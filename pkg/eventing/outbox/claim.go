@@ -108,6 +108,7 @@ func (r *Relay) fresh(ctx context.Context, s *claims, closed []string, claimed c
 	c, err := r.queue.Fresh(claiming, who, since, at)
 	if err != nil {
 		r.flight.release()
+		r.agenda.doubt()
 		r.agenda.giveBack(after)
 		return err
 	}
@@ -117,7 +118,7 @@ func (r *Relay) fresh(ctx context.Context, s *claims, closed []string, claimed c
 	} else if c.Passed {
 		r.agenda.scanFrom(bound, sent.Add(max(c.FreeIn, jittered(scanEvery))))
 	}
-	r.agenda.claimed(c.Seen, bound)
+	r.agenda.claimed(c.Seen, bound, closed...)
 	r.failures.Store(0)
 	s.claimed(sent, len(c.Runs), c.Cut)
 	return nil
@@ -150,9 +151,10 @@ func (r *Relay) probeTopic(ctx context.Context, c *circuit, claimed chan<- *hold
 	}
 	claiming, done := outlive(ctx, drainTime)
 	defer done()
-	found, retryIn, err := r.candidates(claiming, c)
+	found, retryIn, more, err := r.candidates(claiming, c)
 	if err != nil {
 		r.flight.release()
+		r.agenda.doubt()
 		return err
 	}
 	if len(found.Runs) > 0 {
@@ -165,6 +167,8 @@ func (r *Relay) probeTopic(ctx context.Context, c *circuit, claimed chan<- *hold
 	}
 	r.flight.release()
 	switch {
+	case more:
+		c.later(0)
 	case retryIn > 0:
 		c.later(min(retryIn, beatEvery))
 	case r.flight.held() > 0: // of which the settling will tell
@@ -178,8 +182,8 @@ func (r *Relay) probeTopic(ctx context.Context, c *circuit, claimed chan<- *hold
 // candidates claims events that probes are chosen from: among those that have failed
 // there, and among those that claims have left alone. Which of the two come first
 // changes with each probe: many that are bad would keep the good ones from being
-// found.
-func (r *Relay) candidates(ctx context.Context, c *circuit) (found batch, retryIn time.Duration, err error) {
+// found. more says that the look at the latter is to go on in another turn.
+func (r *Relay) candidates(ctx context.Context, c *circuit) (found batch, retryIn time.Duration, more bool, err error) {
 	var others []string
 	for kind, other := range r.circuits {
 		if other != c {
@@ -189,42 +193,56 @@ func (r *Relay) candidates(ctx context.Context, c *circuit) (found batch, retryI
 	_, alive := r.agenda.leaving()
 	some := r.claim(others, alive)
 	some.Aggregates, some.Events, some.PerAggregate = probeAmong, probeAmong, 1
-	if c.failures()%2 == 0 {
-		if found, err = r.leftAlone(ctx, some); err != nil || len(found.Runs) > 0 {
-			return found, 0, err
+	leftFirst := len(c.walk.parts) > 0 || c.failures()%2 == 0
+	if leftFirst {
+		if found, more, err = r.leftAlone(ctx, some, &c.walk); err != nil || more || len(found.Runs) > 0 {
+			return found, 0, more, err
 		}
 	}
-	found = batch{who: some, sent: time.Now(), low: queue.Beginning}
-	if found.Claimed, retryIn, err = r.queue.Retries(ctx, some); err != nil || len(found.Runs) > 0 || c.failures()%2 == 0 {
-		return found, retryIn, err
+	found = batch{who: some, sent: time.Now()}
+	if found.Claimed, retryIn, err = r.queue.Retries(ctx, some); err != nil || len(found.Runs) > 0 || leftFirst {
+		return found, retryIn, false, err
 	}
-	found, err = r.leftAlone(ctx, some)
-	return found, retryIn, err
+	found, more, err = r.leftAlone(ctx, some, &c.walk)
+	return found, retryIn, more, err
 }
 
-// leftAlone claims among all that this relay may have unfinished.
-func (r *Relay) leftAlone(ctx context.Context, who queue.Claim) (batch, error) {
-	b := batch{who: who, low: queue.Earliest(r.agenda.low(), r.flight.low())}
-	for parts := b.low.Since(); len(b.Runs) == 0 && len(parts) > 0; {
-		b.sent = time.Now()
-		p, err := r.queue.Scan(ctx, who, parts[0], scanRows)
-		if err != nil {
-			return b, err
-		}
-		if b.Claimed = p.Claimed; p.Done {
-			parts = parts[1:]
-		} else {
-			parts[0] = p.Next
-		}
+// walk is a look through all that a relay may have unfinished, a page at a time: it may
+// be long, and new events of other topics wait meanwhile.
+type walk struct {
+	from  queue.Snapshot
+	parts []queue.Cursor // still to come; none: the next look begins
+}
+
+// leftAlone claims among the next page of all that this relay may have unfinished. more
+// says that it has found nothing yet.
+func (r *Relay) leftAlone(ctx context.Context, who queue.Claim, w *walk) (b batch, more bool, err error) {
+	if len(w.parts) == 0 {
+		w.from = queue.Earliest(r.agenda.low(), r.flight.low())
+		w.parts = w.from.Since()
 	}
-	return b, nil
+	b = batch{who: who, sent: time.Now(), low: w.from}
+	p, err := r.queue.Scan(ctx, who, w.parts[0], scanRows)
+	if err != nil {
+		return b, false, err
+	}
+	b.Claimed = p.Claimed
+	switch {
+	case len(p.Runs) > 0:
+		w.parts = nil
+	case p.Done:
+		w.parts = w.parts[1:]
+	default:
+		w.parts[0] = p.Next
+	}
+	return b, len(w.parts) > 0, nil
 }
 
 // subject is an aggregate.
 type subject struct{ kind, id string }
 
-// batch is the result of one claim, with the claim, the time when it was sent, and a
-// snapshot to which none of its events was visible.
+// batch is what one claim took: who claimed, when it was sent, and what none of it was
+// visible to: empty for retries, which are found as such until they are published.
 type batch struct {
 	queue.Claimed
 
@@ -234,7 +252,17 @@ type batch struct {
 	lows map[subject]queue.Snapshot // of some; may be nil
 }
 
-// pass gives the claimed runs to the publishers, and returns how many probes are among
+// full reports whether the claim's limits may have cut something: a head, or the end of
+// a run.
+func (b batch) full() bool {
+	events, bytes := 0, 0
+	for _, r := range b.Runs {
+		events, bytes = events+len(r), bytes+r.Bytes()
+	}
+	return b.Cut || events >= b.who.Events || bytes >= b.who.Bytes
+}
+
+// pass gives what was claimed to the publishers, and returns how many probes are among
 // it. The room that was reserved is given back.
 func (r *Relay) pass(b batch, probes map[uuid.UUID]bool, claimed chan<- *hold) (passed int) {
 	if probes == nil {
@@ -253,15 +281,16 @@ func (r *Relay) pass(b batch, probes map[uuid.UUID]bool, claimed chan<- *hold) (
 // claim returns this relay's limits and name for a claim.
 func (r *Relay) claim(closed, alive []string) queue.Claim {
 	return queue.Claim{
-		Token: r.token, Alive: alive, Aggregates: r.flight.aggregates(), Events: claimEvents, PerAggregate: r.reach.limit(),
+		Token: r.token, Alive: alive, Doubt: r.agenda.doubting(), Aggregates: r.flight.aggregates(), Events: claimEvents, PerAggregate: r.reach.limit(),
 		Bytes: claimBytes, Without: closed,
 	}
 }
 
 // joining is the relay's row in the table of relays.
 type joining struct {
-	mu     sync.Mutex
-	server time.Time // of the last beat; zero after one with an unknown outcome
+	mu      sync.Mutex
+	server  time.Time // of the last beat that was answered
+	unknown bool      // whether there was one since that was not
 }
 
 // join writes the relay into the table of relays, before it claims anything.
@@ -293,14 +322,17 @@ func (r *Relay) writeBeat(ctx context.Context, ended bool) error {
 	// Between two looks at the lists: a run that is in flight now may have been in a list
 	// before, and be there again.
 	low := queue.Earliest(r.agenda.low(), r.flight.low(), r.agenda.low())
-	first := low == ""
-	b, err := r.queue.Beat(ctx, r.token, low, r.joining.server, ended)
+	first, met := low == "", r.joining.server
+	if r.joining.unknown {
+		met = time.Time{} // what it has taken over, if anything, is in its row
+	}
+	b, err := r.queue.Beat(ctx, r.token, low, met, ended)
 	if err != nil {
-		r.joining.server = time.Time{}
+		r.joining.unknown = true
 		return err
 	}
-	anew := first || !r.joining.server.IsZero() && !b.Server.Equal(r.joining.server)
-	r.joining.server = b.Server
+	anew := first || !b.Server.Equal(r.joining.server)
+	r.joining.server, r.joining.unknown = b.Server, false
 	r.agenda.beaten(b, low, anew)
 	return nil
 }

@@ -78,6 +78,8 @@
 // # Crash points
 //
 //	before the claim commits      nothing happened
+//	a claim's answer is lost      for 25 s the relay takes leases of its own for nobody's,
+//	                              and scans for what they cover
 //	leased, not published         the lease runs out, another relay sends them
 //	published, not acknowledged   as above: they arrive twice
 //	acknowledged, not marked      as above

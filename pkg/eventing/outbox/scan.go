@@ -34,6 +34,7 @@ func (r *Relay) scanning(ctx, flying context.Context, claimed chan<- *hold) {
 		}
 		if err := r.scan(flying, s, todo, claimed); err != nil {
 			r.flight.release()
+			r.agenda.doubt()
 			pause := s.failed(time.Now())
 			r.log.WarnContext(ctx, "a scan of the outbox has failed, new events leave all the same",
 				"error", err, "failures", s.failures, "retry_in_ms", pause.Milliseconds())
@@ -52,7 +53,7 @@ func (r *Relay) scan(ctx context.Context, s *scans, todo action, claimed chan<- 
 		if err != nil {
 			return err
 		}
-		r.pass(batch{got, who, sent, queue.Beginning, nil}, nil, claimed)
+		r.pass(batch{got, who, sent, "", nil}, nil, claimed)
 		s.retried(sent, got.Cut, in)
 	case page:
 		p, err := r.queue.Scan(ctx, who, s.parts[0], scanRows)
@@ -60,6 +61,7 @@ func (r *Relay) scan(ctx context.Context, s *scans, todo action, claimed chan<- 
 			return err
 		}
 		r.pass(batch{p.Claimed, who, sent, s.from, nil}, nil, claimed)
+		r.agenda.paged(who.Without)
 		if p.Passed && !p.Cut {
 			r.agenda.scanFrom(s.from, sent.Add(max(p.FreeIn, jittered(scanEvery))))
 		}

@@ -180,7 +180,7 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	run := queue.Run{{Event: event("a", 1)}}
 	since, _, _ := a.take(10)
 	f.reserved++
-	h := f.add(batch{queue.Claimed{Runs: []queue.Run{run}, Seen: "30:30:"}, queue.Claim{PerAggregate: minPerAggregate}, time.Now(), since, nil})
+	h := f.add(batch{queue.Claimed{Runs: []queue.Run{run}, Seen: "30:30:"}, queue.Claim{Events: claimEvents, PerAggregate: minPerAggregate, Bytes: claimBytes}, time.Now(), since, nil})
 	a.claimed("30:30:", since)
 	low("20:20:", "in flight")
 	a.settled(f, []queue.Outcome{{Run: run, Published: 1}}, true)
@@ -197,8 +197,9 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	from := a.beginScan()
 	low("10:10:", "while it scans")
 	f.reserved++
-	h = f.add(batch{queue.Claimed{Runs: []queue.Run{run}, Seen: "50:50:"}, queue.Claim{PerAggregate: minPerAggregate}, time.Now(), from, nil})
+	h = f.add(batch{queue.Claimed{Runs: []queue.Run{run}, Seen: "50:50:"}, queue.Claim{Events: claimEvents, PerAggregate: minPerAggregate, Bytes: claimBytes}, time.Now(), from, nil})
 	a.outage([]string{"video"})
+	a.paged([]string{"video"})
 	a.endScan()
 	low("10:10:", "a topic was out meanwhile")
 	a.settled(f, []queue.Outcome{{Run: run}}, false)
@@ -214,7 +215,7 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	low("40:40:", "all is done")
 	a.outage([]string{"video"})
 	f.reserved++
-	h = f.add(batch{queue.Claimed{Runs: []queue.Run{run}, Seen: "50:50:"}, queue.Claim{PerAggregate: minPerAggregate}, time.Now(), "15:15:", nil})
+	h = f.add(batch{queue.Claimed{Runs: []queue.Run{run}, Seen: "50:50:"}, queue.Claim{Events: claimEvents, PerAggregate: minPerAggregate, Bytes: claimBytes}, time.Now(), "15:15:", nil})
 	a.settled(f, []queue.Outcome{{Run: run}}, false)
 	f.remove(h)
 	low("15:15:", "handed back while the topic is out")

@@ -31,7 +31,7 @@ type metrics struct {
 
 func newMetrics(r *Relay) (*metrics, error) {
 	var m metrics
-	var errs [13]error
+	var errs [14]error
 	meter := otel.Meter(scope)
 	m.published, errs[0] = meter.Int64Counter("outbox.published", metric.WithUnit("{event}"),
 		metric.WithDescription("Events acknowledged by the broker"))
@@ -67,7 +67,7 @@ func newMetrics(r *Relay) (*metrics, error) {
 	known, err := meter.Int64ObservableGauge("outbox.backlog.known", metric.WithUnit("1"),
 		metric.WithDescription("1 while outbox.pending, outbox.parked and outbox.oldest_pending_age are up to date; 0 when the database "+
 			"has not answered: they then stay as they were, and the age grows"))
-	errs[12] = err
+	errs[13] = err
 	failing, err := meter.Int64ObservableGauge("outbox.failures_in_a_row", metric.WithUnit("{try}"),
 		metric.WithDescription("Tries in a row that met an outage of the database or of a topic; 0 is healthy"))
 	if err := errors.Join(append(errs[:], err)...); err != nil {

@@ -13,8 +13,10 @@ import (
 type Claim struct {
 	// Token is the relay's name on its leases.
 	Token string
-	// Alive are the tokens of the relays that answer for their leases themselves.
+	// Alive are the tokens of the other relays that answer for their leases themselves.
 	Alive []string
+	// Doubt says that Token may have leases that its relay does not know of.
+	Doubt bool
 	// Aggregates, Events and PerAggregate are counts, Bytes those of payloads.
 	Aggregates, Events, PerAggregate, Bytes int
 	// Without are aggregate types to leave alone.
@@ -120,9 +122,12 @@ func (q Queue) Retries(ctx context.Context, c Claim) (got Claimed, next time.Dur
 // claim runs a claim. The arguments of its own begin at $10, and the columns of its own
 // come behind the report.
 func (q Queue) claim(ctx context.Context, sql string, c Claim, own []any, more ...any) (got Claimed, err error) {
-	without, alive := c.Without, append([]string{c.Token}, c.Alive...)
+	without, alive := c.Without, append([]string{}, c.Alive...)
 	if without == nil {
 		without = []string{}
+	}
+	if !c.Doubt {
+		alive = append(alive, c.Token)
 	}
 	args := append([]any{c.Token, LeaseTime, without, c.Aggregates, c.Events, c.PerAggregate, c.Bytes, alive, MaxRetry}, own...)
 	var heads, passed int

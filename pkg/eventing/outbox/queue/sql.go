@@ -88,11 +88,13 @@ const oldest = `
 	  FROM (%s) r
 	 ORDER BY r.aggregate_type, r.aggregate_id, r.version`
 
-// successor is the event that comes next after done.
+// successor is the pending event that comes next after done. A part of a run may be
+// settled once more after all of it has been: then published ones come between.
 const successor = `
 		SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version
 		  FROM outbox o
 		 WHERE o.aggregate_type = done.aggregate_type AND o.aggregate_id = done.aggregate_id AND o.version > done.version
+		   AND o.published_at IS NULL
 		 ORDER BY o.version
 		 LIMIT 1`
 
