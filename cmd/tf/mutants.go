@@ -77,7 +77,9 @@ var wrongEdits = []mutant{
 		file: "catalog.tf", in: `resource "google_cloud_run_v2_service" "catalog" {`,
 		old: "image = var.catalog.image", new: `image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog:latest"`,
 	}}},
-	{"digests that are none are let in", []edit{{file: "variables.tf", old: `"@sha256:[0-9a-f]{64}$", var.video.image`, new: `".", var.video.image`}}},
+	{"digests that are none are let in", []edit{{
+		file: "variables.tf", old: `"@sha256:[0-9a-f]{64}$", var.video.image`, new: `".", var.video.image`,
+	}}},
 	{"a subscription that expires", []edit{{
 		file: "pubsub.tf", in: `resource "google_pubsub_subscription" "catalog" {`, old: `ttl = "" #`, new: `ttl = "2678400s" #`,
 	}}},
@@ -172,10 +174,13 @@ var wrongEdits = []mutant{
 		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "drain_refused" {`,
 	}}},
 	{"a parked event that nobody sees", []edit{{file: "monitoring.tf", old: "    parked = {", new: "    unparked = {"}}},
-	{"a paused topic that nobody sees", []edit{{file: "monitoring.tf", old: "(jsonPayload.failures>=3 OR jsonPayload.cause:*)", new: "jsonPayload.failures>=3"}}},
+	{"a paused topic that nobody sees", []edit{{
+		file: "monitoring.tf", old: "(jsonPayload.failures>=3 OR jsonPayload.cause:*)", new: "jsonPayload.failures>=3",
+	}}},
 	{"lost commits that nobody sees", []edit{{file: "monitoring.tf", old: "    diverged = {", new: "    converged = {"}}},
 	{"rows that give way unseen", []edit{{
-		file: "monitoring.tf", old: "        \"jsonPayload.message=\\\"row had a history that its owner has lost: it was replaced by the owner's state\\\"\",\n",
+		file: "monitoring.tf",
+		old:  "        \"jsonPayload.message=\\\"row had a history that its owner has lost: it was replaced by the owner's state\\\"\",\n",
 	}}},
 	{"more instances than the database takes", []edit{{
 		file: "variables.tf", old: "    max_instances  = optional(number, 3)", new: "    max_instances  = optional(number, 4)",
@@ -185,7 +190,8 @@ var wrongEdits = []mutant{
 		file: "database.tf", old: "value = tostring(var.cloud_sql.max_connections)", new: `value = "50"`,
 	}}},
 	{"instances counted against nothing", []edit{{
-		file: "variables.tf", old: "try(var.cloud_sql.max_connections >= local.connections, false)", new: "try(var.cloud_sql.max_connections >= 1, false)",
+		file: "variables.tf", old: "try(var.cloud_sql.max_connections >= local.connections, false)",
+		new: "try(var.cloud_sql.max_connections >= 1, false)",
 	}}},
 	{"workers that are killed before they start", []edit{{
 		file: "catalog_workers.tf", in: `resource "google_cloud_run_v2_worker_pool" "catalog" {`,

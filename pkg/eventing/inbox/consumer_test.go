@@ -170,7 +170,8 @@ func TestNoTransactionBeginsAfterTheEnd(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	var calls int
 	c.handler.Apply = func(context.Context, pgx.Tx, []Change) ([]Outcome, error) {
-		if calls++; calls == 2 { // the first half
+		calls++
+		if calls == 2 { // the first half
 			end()
 		}
 		return nil, errors.New("not this batch")

@@ -104,9 +104,11 @@
 // An event of which Decode says ErrUnknown is poison, or the build is older than
 // its producer's. It is held until known events outnumber the aggregates with
 // unknown ones tenfold, or, where these are few, for ten seconds; then it is dead.
-// While ten aggregates or more are held so, nothing is dead-lettered: an error in
-// the log says it, and `inbox_blocked_aggregates{reason="unknown"}`. The next build
-// finds all of it.
+// While ten aggregates or more are held so, and known events do not outnumber them,
+// nothing is dead-lettered: an error in the log says it, and
+// `inbox_blocked_aggregates{reason="unknown"}`. The next build finds all of it. A new
+// type of event that is rare among known ones is dead-lettered by an old build: deploy
+// the reader first.
 //
 // What ends the process spends attempts that nobody lives to count. So an event
 // that comes again is written down before it is applied, and one that was

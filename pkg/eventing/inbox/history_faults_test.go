@@ -73,7 +73,8 @@ func (b *brownout) stall(ctx context.Context, tx pgx.Tx) error {
 	if b == nil {
 		return nil
 	}
-	if b.stalls--; b.stalls < 0 {
+	b.stalls--
+	if b.stalls < 0 {
 		b.end()
 		return nil
 	}

@@ -281,8 +281,8 @@ func (r *Relay) pass(b batch, probes map[uuid.UUID]bool, claimed chan<- *hold) (
 // claim returns this relay's limits and name for a claim.
 func (r *Relay) claim(closed, alive []string) queue.Claim {
 	return queue.Claim{
-		Token: r.token, Alive: alive, Doubt: r.agenda.doubting(), Aggregates: r.flight.aggregates(), Events: claimEvents, PerAggregate: r.reach.limit(),
-		Bytes: claimBytes, Without: closed,
+		Token: r.token, Alive: alive, Doubt: r.agenda.doubting(), Without: closed,
+		Aggregates: r.flight.aggregates(), Events: claimEvents, PerAggregate: r.reach.limit(), Bytes: claimBytes,
 	}
 }
 

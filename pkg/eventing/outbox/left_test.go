@@ -18,12 +18,11 @@ import (
 // scanOwed runs the scan that is owed, whenever it is due, and reports whether one was.
 func (r *Relay) scanOwed(t *testing.T, claimed chan<- *hold) bool {
 	t.Helper()
-	s := newScans()
-	if from := r.agenda.beginScan(); from == "" {
+	s, from := newScans(), r.agenda.beginScan()
+	if from == "" {
 		return false
-	} else {
-		s.begun(from)
 	}
+	s.begun(from)
 	for len(s.parts) > 0 {
 		if !r.flight.reserve(byScan) {
 			t.Fatal("no room for a claim")
@@ -69,7 +68,8 @@ func TestATopicThatIsBackMeanwhileIsLookedAfter(t *testing.T) {
 	<-done
 	s.pollAt = time.Now().Add(time.Hour)
 	r.turn(t.Context(), &s, claimed)
-	if r.scanOwed(t, claimed); len(claimed) != 1 {
+	r.scanOwed(t, claimed)
+	if len(claimed) != 1 {
 		t.Error("nobody looks for what a claim left alone while its topic came back")
 	}
 }
@@ -83,7 +83,7 @@ type lossy struct {
 func (l lossy) Read(p []byte) (int, error) {
 	n, err := l.Conn.Read(p)
 	if n > 0 && l.lose.CompareAndSwap(true, false) {
-		return 0, errors.Join(io.ErrUnexpectedEOF, l.Conn.Close())
+		return 0, errors.Join(io.ErrUnexpectedEOF, l.Close())
 	}
 	return n, err
 }
@@ -129,7 +129,8 @@ func TestAClaimWhoseAnswerIsLostIsLookedAfter(t *testing.T) {
 		}
 	}
 	b.exec(t, `UPDATE outbox SET locked_at = now() - interval '21 s'`)
-	if r.scanOwed(t, claimed); len(claimed) != 1 {
+	r.scanOwed(t, claimed)
+	if len(claimed) != 1 {
 		t.Error("what was leased with an answer that was lost is not claimed when that lease has run out")
 	}
 }
