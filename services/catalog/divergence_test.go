@@ -156,8 +156,11 @@ func TestWhatKnowsNoEventIDs(t *testing.T) {
 	if _, err := f.pool.Exec(t.Context(), `UPDATE video_projection SET last_event_id = NULL, version = 2, updated_at = $2 WHERE video_id = $1`, id, at(2)); err != nil {
 		t.Fatal(err)
 	}
-	other := patchedEvent(id, 2)
-	f.must(t, inbox.Stale, other)
+	// Where an id is unknown, the times tell.
+	f.must(t, inbox.Diverged, patchedEvent(id, 2))
+	same := patchedEvent(id, 2)
+	same.OccurredAt = at(2)
+	f.must(t, inbox.Stale, same)
 	f.must(t, inbox.Applied, ofAnother(titled(id, 3, "third"), another(id.String(), 2)))
 	f.must(t, inbox.Applied, ofAnother(titled(id, 4, "of an owner that names no predecessor"), uuid.Nil))
 	f.peer.has(ownersVideo(id, 4, "of an owner that names no event"))

@@ -85,11 +85,7 @@ type Write struct {
 // is what the caller has given.
 func (w Write) check(operation string, sent map[string]any, bad problem.Faults) (idempotency.Request, error) {
 	w.bad.Merge(bad)
-	r, err := idempotency.NewRequest(operation, w.Keys, sent, &w.bad)
-	if bad := w.bad.Err(); bad != nil {
-		return r, bad
-	}
-	return r, err
+	return idempotency.NewRequest(operation, w.Keys, sent, &w.bad)
 }
 
 // Answer is a video or an engagement as a write made it, or made it the first time.
