@@ -41,7 +41,7 @@ func beParent() {
 
 func TestStopAndOutput(t *testing.T) {
 	t.Parallel()
-	p := start(t, "echo ready; trap 'echo bye; exit 0' TERM; while :; do sleep 0.01; done")
+	p := start(t, "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.01; done")
 	await(t, "the first line", func() bool { return p.Output() == "ready" })
 	if err := p.Stop(syscall.SIGTERM, 10*time.Second); err != nil {
 		t.Fatal(err)
