@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -20,6 +21,10 @@ import (
 
 var both = []migrations.Service{migrations.Video, migrations.Catalog}
 
+// oneAdministrator is held while roles.sql runs: roles belong to the whole server, which
+// the parallel tests share, and two sessions that create one role at once collide.
+var oneAdministrator sync.Mutex
+
 // roles runs roles.sql in a database, and then both migrations, each as its schema's
 // owner, whose URL it returns.
 func roles(t *testing.T, admin string) map[migrations.Service]string {
@@ -30,7 +35,7 @@ func roles(t *testing.T, admin string) map[migrations.Service]string {
 	}
 	owners := map[migrations.Service]string{}
 	for range 2 { // it can be run again
-		execute(t, admin, string(script))
+		administer(t, admin, string(script))
 	}
 	for _, s := range both {
 		owner, err := localpg.ServiceURL(t.Context(), admin, "", string(s)+"_owner")
@@ -43,6 +48,13 @@ func roles(t *testing.T, admin string) map[migrations.Service]string {
 		owners[s] = owner
 	}
 	return owners
+}
+
+func administer(t *testing.T, admin, script string) {
+	t.Helper()
+	oneAdministrator.Lock()
+	defer oneAdministrator.Unlock()
+	execute(t, admin, script)
 }
 
 func denied(t *testing.T, url, statement string) {
