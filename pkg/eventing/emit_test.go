@@ -75,7 +75,7 @@ func TestConsumeAndEmit(t *testing.T) {
 	admin, db := pg.Pool(t, pg.Admin), pg.Pool(t, pg.CatalogURL)
 	_, err := admin.Exec(t.Context(), `
 		ALTER TABLE video.outbox SET SCHEMA catalog;
-		ALTER FUNCTION video.outbox_follows SET SCHEMA catalog;
+		ALTER FUNCTION video.outbox_refuses SET SCHEMA catalog;
 		CREATE TABLE catalog.debts (customer text PRIMARY KEY, orders int NOT NULL, version bigint NOT NULL);
 		GRANT SELECT, INSERT, UPDATE ON catalog.outbox, catalog.debts TO catalog_service`)
 	if err != nil {

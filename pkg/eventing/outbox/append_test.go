@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 )
 
@@ -168,6 +170,54 @@ func TestAppendTakesTheNextVersionOnly(t *testing.T) {
 	b.exec(t, `UPDATE outbox SET gapless = false`)
 	if err := b.appendAll(t, event("a", 9)); err != nil {
 		t.Errorf("behind a row of the version before: %v", err)
+	}
+}
+
+// A session plans the statement while the table has a few rows, and keeps the plan.
+func TestAppendIsPlannedForALargeTable(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.New(t)
+	b := newBenchOn(t, pg)
+	vacuum := func() {
+		t.Helper()
+		if _, err := pg.Pool(t, pg.Admin).Exec(t.Context(), `VACUUM ANALYZE video.outbox`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	vacuum() // which would cut the file where it is empty
+	b.append(t, "a", 1, 3)
+	vacuum()
+	conn, err := b.db.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	reads := func() (n int) {
+		t.Helper()
+		err := conn.QueryRow(t.Context(), `SELECT seq_scan FROM pg_stat_user_tables WHERE relid = 'outbox'::regclass`).Scan(&n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := reads()
+	for n := range 20 { // the sixth plan is the one that is kept
+		one, two := fmt.Sprint("one-", n), fmt.Sprint("two-", n)
+		err := pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
+			return errors.Join(
+				Append(t.Context(), tx, nil, event(one, 1)),
+				Append(t.Context(), tx, nil, event(two, 1), event(two, 2)),
+			)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := conn.Exec(t.Context(), `SELECT pg_stat_force_next_flush()`); err != nil {
+		t.Fatal(err)
+	}
+	if got := reads(); got != before {
+		t.Errorf("the whole table was read %d times", got-before)
 	}
 }
 
