@@ -52,7 +52,7 @@
 // # The shape of the table
 //
 // Three B-trees, and no column of theirs is ever updated: by id, by (aggregate_type,
-// aggregate_id, version), and by (xact, id). Partial ones beside them have an entry
+// aggregate_id, version), and by (xact, the bytes of id). Partial ones beside them have an entry
 // only for what is parked, to be retried, or an answer. So the lease and the mark are
 // HOT: they write a new version of the row into the row's page, which the fillfactor
 // of 50 leaves room for, and nothing else. A published row takes twice the space of
@@ -111,6 +111,8 @@
 //     session now. So that one which was made while the table was small does not
 //     read all of a large one, each is made as if there were no way but indexes.
 //   - Trust in statistics: when they say that next to nothing is there, any join looks
-//     like any other. So rows are looked up one by one (LATERAL) or named in arrays, and
+//     like any other, and any index that has the column, in whatever place. With (xact,
+//     id) as an index, looking up an id read all of it. So no two indexes have a column
+//     in common, rows are looked up one by one (LATERAL) or named in arrays, and
 //     the service's role has jit off: compiling a claim took 200 ms.
 package queue

@@ -108,7 +108,7 @@ WITH fresh AS MATERIALIZED (
 	   FROM outbox o
 	  WHERE o.published_at IS NULL
 	    AND o.xact >= pg_snapshot_xmax($10::text::pg_snapshot) AND o.xact < pg_snapshot_xmax(pg_current_snapshot())
-	  ORDER BY o.xact, o.id
+	  ORDER BY o.xact, uuid_send(o.id)
 	  LIMIT $11)
 	UNION ALL
 	(SELECT o.place, o.aggregate_type, o.aggregate_id, o.version
@@ -117,7 +117,7 @@ WITH fresh AS MATERIALIZED (
 		SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version
 		  FROM outbox o
 		 WHERE o.published_at IS NULL AND o.xact >= open.xact AND o.xact <= open.xact
-		 ORDER BY o.xact, o.id
+		 ORDER BY o.xact, uuid_send(o.id)
 		 LIMIT $11) o
 	  LIMIT $11)
 ), next AS (
@@ -136,8 +136,8 @@ WITH page AS MATERIALIZED (
 	SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version, o.xact, o.id,
 	       o.published_at IS NULL AND o.parked_at IS NULL AS pending
 	  FROM outbox o
-	 WHERE (o.xact, o.id) > ($10::text::xid8, $11::uuid) AND o.xact <= $12::text::xid8
-	 ORDER BY o.xact, o.id
+	 WHERE (o.xact, uuid_send(o.id)) > ($10::text::xid8, uuid_send($11::uuid)) AND o.xact <= $12::text::xid8
+	 ORDER BY o.xact, uuid_send(o.id)
 	 LIMIT $13
 ), last AS (
 	SELECT count(*) AS rows, (array_agg(xact ORDER BY xact DESC, id DESC))[1] AS xact,
