@@ -29,7 +29,7 @@ const (
 	glance      = 200 * time.Millisecond
 )
 
-// stack is one run of docker-compose.yml, beside whatever else the engine runs.
+// stack is one run of docker-compose.yml. Other containers may run in the same engine.
 type stack struct {
 	project        string
 	env            []string
@@ -89,7 +89,7 @@ func (s *stack) compose(t *testing.T, args ...string) string {
 	return s.docker(t, append([]string{"compose", "--project-directory", "../..", "--project-name", s.project}, args...)...)
 }
 
-// docker returns what the command prints; it must succeed.
+// docker runs the command, which must succeed, and returns its output.
 func (s *stack) docker(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := s.command(t, args...)
@@ -154,7 +154,7 @@ func (*stack) eventually(t *testing.T, what string, holds func() error) {
 	}
 }
 
-// document is what both services answer about a video.
+// document is a video as both services return it.
 type document struct {
 	ID      string `json:"video_id"`
 	Title   string `json:"title"`

@@ -15,8 +15,8 @@ locals {
     "assertion.workflow_ref == '${coalesce(var.github_repository, "none")}/.github/workflows/ci.yml@refs/heads/main'",
   ])
 
-  # Who reads settings, of permissions too, for a plan. None of these roles reads a log,
-  # a secret's content or a message.
+  # The account that reads settings, also permissions, for a plan. None of these roles
+  # reads a log, a secret's content or a message.
   ci_reads = [
     "artifactregistry.reader", "cloudscheduler.viewer", "cloudsql.viewer", "iam.roleViewer", "iam.securityReviewer",
     "iam.serviceAccountViewer", "iam.workloadIdentityPoolViewer", "monitoring.viewer", "pubsub.viewer", "run.viewer",
@@ -46,12 +46,12 @@ resource "google_iam_workload_identity_pool_provider" "github" {
   workload_identity_pool_provider_id = "github"
   display_name                       = "GitHub"
 
-  # All of GitHub shares the issuer: without this, everybody's workflows get in. A
-  # name can change hands, a number cannot.
+  # All of GitHub shares the issuer: without this condition the workflows of every
+  # repository get in. A name can change hands, a number cannot.
   attribute_condition = "assertion.repository == '${var.github_repository}' && assertion.repository_id == '${var.github_repository_id}'"
 
-  # A token has a claim for the environment only when its job has one; its subject
-  # ends with it either way. What stands before depends on the repository's age.
+  # A token has a claim for the environment only when its job has one; its subject ends
+  # with it either way. The beginning of the subject depends on the repository's age.
   attribute_mapping = {
     "google.subject"        = "assertion.sub"
     "attribute.repository"  = "assertion.repository"
@@ -64,7 +64,7 @@ resource "google_iam_workload_identity_pool_provider" "github" {
   }
 }
 
-# Any workflow of the repository: read what a plan compares.
+# Any workflow of the repository: read the settings that a plan compares.
 
 resource "google_service_account" "ci_plan" {
   count = local.ci
@@ -81,8 +81,8 @@ resource "google_service_account_iam_member" "ci_plan" {
   member             = "principalSet://iam.googleapis.com/${local.ci_pool}/attribute.repository/${var.github_repository}"
 }
 
-# ci.yml on main: push images. What is in the registry was built by it, or pushed by a
-# person.
+# ci.yml on main: push images. Every image in the registry was built by it, or pushed by
+# a person.
 
 resource "google_service_account" "ci_push" {
   count = local.ci
@@ -108,8 +108,8 @@ resource "google_artifact_registry_repository_iam_member" "ci_push" {
   member     = "serviceAccount:${google_service_account.ci_push[0].email}"
 }
 
-# The environment "production" of it: change what runs, and the schemas of events. It
-# cannot grant anything, so changes of permissions are applied by a person.
+# The environment "production" of it: change the images that run, and the schemas of
+# events. It cannot grant anything, so a person applies changes of permissions.
 
 resource "google_service_account" "ci_release" {
   count = local.ci

@@ -1,5 +1,5 @@
-# What Pub/Sub, Cloud SQL and Cloud Run can tell, whatever the services say of themselves;
-# and lines of their logs, which need no metric.
+# Alerts on metrics of Pub/Sub, Cloud SQL and Cloud Run, which do not depend on the
+# services' own metrics; and alerts on log lines of the services, which need no metric.
 
 locals {
   subscription_alerts = {
@@ -33,8 +33,8 @@ locals {
     }
   }
 
-  # Lines that the services write; a test holds them against the code. One line is enough,
-  # and an hour passes before the next is told of.
+  # Lines that the services write; a test compares them with the code. One line is
+  # enough for an alert, and the next notification comes an hour later at the earliest.
   log_alerts = {
     held-up = {
       title      = "events are not leaving"
@@ -132,7 +132,8 @@ resource "google_monitoring_alert_policy" "logs" {
   }
 }
 
-# The limit is what the disk may grow to by itself. At the limit nothing can be written.
+# The limit is the size up to which the disk grows by itself. At the limit nothing can
+# be written.
 resource "google_monitoring_alert_policy" "disk" {
   count = var.cloud_sql == null ? 0 : 1
 
@@ -166,8 +167,8 @@ resource "google_monitoring_alert_policy" "disk" {
   }
 }
 
-# The drain fails when anything is parked, the migrations when the schema is not
-# what the next revision needs.
+# The drain fails when anything is parked, the migrations when the schema does not fit
+# the next revision.
 resource "google_monitoring_alert_policy" "jobs" {
   display_name          = "lockstep: a job failed"
   combiner              = "OR"
@@ -195,7 +196,7 @@ resource "google_monitoring_alert_policy" "jobs" {
   }
 
   # Between executions there is nothing to measure. An incident that stays open, for
-  # seven days unless it is told otherwise, would swallow the next failure.
+  # seven days by default, would swallow the next failure.
   alert_strategy {
     auto_close = "1800s"
   }
@@ -272,7 +273,7 @@ resource "google_monitoring_alert_policy" "drain_refused" {
   }
 }
 
-# It tells, and stops nothing.
+# The budget sends notifications, and stops nothing.
 resource "google_billing_budget" "project" {
   count = var.budget == null ? 0 : 1
 

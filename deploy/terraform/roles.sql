@@ -26,8 +26,8 @@ BEGIN
     EXECUTE format('GRANT %I TO %I WITH ADMIN OPTION', service || '_service', owner);
     EXECUTE format('GRANT CREATE ON DATABASE %I TO %I', current_database(), owner);
 
-    -- A managed database's administrator is no superuser: it may give away only to
-    -- whom it may act as.
+    -- A managed database's administrator is no superuser: it may transfer objects only
+    -- to roles of which it is a member.
     EXECUTE format('GRANT %I TO CURRENT_USER', owner);
     EXECUTE format('CREATE SCHEMA IF NOT EXISTS %I', service);
     EXECUTE format('ALTER SCHEMA %I OWNER TO %I', service, owner);

@@ -1,4 +1,4 @@
-# video: its identities, what they may do, its secrets, and itself.
+# video: its identities, their permissions, its secrets, and the service.
 
 locals {
   video_secrets = toset(concat(
@@ -6,7 +6,7 @@ locals {
     var.transaction_pooler ? ["video-listen-database-url"] : [],
   ))
 
-  # What serve and its tools read. The connections come from secrets.
+  # The variables that serve and its tools read. The connections come from secrets.
   video_env = {
     GOOGLE_CLOUD_PROJECT = var.project_id
     PUBSUB_ENDPOINT      = local.pubsub_endpoint
@@ -45,7 +45,8 @@ resource "google_pubsub_topic_iam_member" "video_publishes" {
   member = "serviceAccount:${google_service_account.video.email}"
 }
 
-# catalog asks for what it has missed, and for what a reader cannot wait for.
+# catalog asks video for events that it has missed, and for versions that a reader
+# cannot wait for.
 resource "google_cloud_run_v2_service_iam_member" "catalog_calls_video" {
   name     = google_cloud_run_v2_service.video.name
   location = google_cloud_run_v2_service.video.location
@@ -94,7 +95,7 @@ resource "google_secret_manager_secret_iam_member" "video" {
 resource "google_cloud_run_v2_service" "video" {
   name                = "video"
   location            = var.region
-  ingress             = "INGRESS_TRAFFIC_ALL" # IAM decides who is let in
+  ingress             = "INGRESS_TRAFFIC_ALL" # IAM decides which callers are let in
   deletion_protection = var.deletion_protection
 
   # Of all revisions that get requests together: during a rollout the database sees

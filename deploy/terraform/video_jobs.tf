@@ -33,7 +33,7 @@ resource "google_cloud_run_v2_job" "video_migrate" {
     template {
       service_account       = google_service_account.video_migrate.email
       execution_environment = "EXECUTION_ENVIRONMENT_GEN2"
-      max_retries           = 0      # a migration that has failed wants to be looked at
+      max_retries           = 0      # a person has to look at a failed migration
       timeout               = "960s" # migrate itself gives up after 15 minutes
 
       containers {
@@ -91,8 +91,8 @@ resource "google_cloud_run_v2_job" "video_migrate" {
     }
   }
 
-  # Longer than it may take: whoever gives up before leaves a migration that nobody
-  # waits for.
+  # Longer than the job may take: if Terraform gave up before, the migration would run
+  # on unwatched.
   timeouts {
     create = "30m"
     update = "30m"
