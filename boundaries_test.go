@@ -1,6 +1,6 @@
-// Package lockstep_test holds what the repository promises about itself: who may
-// import whom, and where SQL stands. A rule is data, its
-// reason beside it, and a failure says both.
+// Package lockstep_test checks the repository's own rules: which package may import
+// which, and where SQL may be. A rule is data with its reason, and a failure prints
+// both.
 package lockstep_test
 
 import (
@@ -140,7 +140,7 @@ func homesOfSQL() string {
 	return strings.Join(homes, "; ")
 }
 
-// missingDocs wants one package comment per package that people wrote.
+// missingDocs requires one package comment for each package with hand-written code.
 func missingDocs(files []file) (complaints []string) {
 	docs := make(map[string][]string)
 	for _, f := range files {

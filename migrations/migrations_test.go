@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// What a server or a database has as its default does not reach the services.
+// The defaults of a server or a database do not reach the services.
 func TestRoleSettings(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)

@@ -87,8 +87,8 @@ func TestTheShapeOfALiveOutbox(t *testing.T) {
 			}
 		})
 	}
-	// Somebody's transaction has used the table, and ends only when the ALTER has found
-	// it in its way.
+	// Another transaction has used the table, and ends only when the ALTER waits for
+	// it.
 	holder, err := pool.Begin(ctx)
 	if err != nil {
 		t.Fatal(err)

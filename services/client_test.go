@@ -14,7 +14,7 @@ import (
 // uploader is everybody's.
 const uploader = "7d3c1f0e-5b7a-4c7e-9a64-0f2f6f3d5a11"
 
-// answer is what either service says to a request, a problem document included.
+// answer is a service's response to a request; it may be a problem document.
 type answer struct {
 	code    int
 	header  http.Header
@@ -146,7 +146,7 @@ func (a answer) is(t testing.TB, code int, version int64) answer {
 	return a
 }
 
-// from fails the test unless source vouches for a.
+// from fails the test unless source is the answer's consistency source.
 func (a answer) from(t testing.TB, source string) answer {
 	t.Helper()
 	if a.Source != source {

@@ -9,10 +9,10 @@ import (
 	"example.com/lockstep/internal/localbroker"
 )
 
-// comeBack starts a stopped broker anew, with no memory, behind its old address; it
-// can be stopped again. It
-// is provisioned before anybody can reach it: a relay that found the topic before
-// its subscription was there would publish into the void.
+// comeBack starts a stopped broker again, without its earlier data, behind its old
+// address; it can be stopped again. It is provisioned before the address is open: a
+// relay that found the topic before its subscription existed would publish messages
+// that no subscription keeps.
 func (b *broker) comeBack(t testing.TB, project string) {
 	t.Helper()
 	server, err := localbroker.Start(t.Context(), localbroker.Options{Kind: b.kind})

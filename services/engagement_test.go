@@ -21,7 +21,7 @@ func (w *world) engagement(user, video string) string {
 	return "http://" + w.videoAddr + "/v1/users/" + user + "/engagements/" + video
 }
 
-// engagements lists what a user has made of videos, no older than the token says.
+// engagements lists a user's engagements, no older than the token says.
 func (w *world) engagements(t testing.TB, user, token, wait string) answer {
 	t.Helper()
 	header := http.Header{"Prefer": {"wait=" + wait}}
@@ -133,9 +133,9 @@ func engagementDisorderEndsRight(t *testing.T, w *world) {
 	w.livedExactly(t, id, 4, 10)
 }
 
-// engagementDeadLetters: what cannot be processed of one topic ends in that topic's
-// dead letters, and what is behind it flows. The message is an event as far as a
-// schema of the topic could say.
+// engagementDeadLetters: a message of one topic that cannot be processed ends in that
+// topic's dead letters, and the messages behind it are applied. A schema of the topic
+// would accept this message.
 func engagementDeadLetters(t *testing.T, w *world) {
 	w.startVideo(t)
 	w.startCatalog(t)

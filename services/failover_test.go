@@ -171,11 +171,11 @@ var divergence = []string{
 	"row had a history that its owner has lost: it was replaced by the owner's state",
 }
 
-// TestSynchronousFailover kills the owner's primary again and again under load,
-// while each commit waits for the standby. No write that a client was told of is
-// lost, no event that the broker has, and the read model never diverges.
+// TestSynchronousFailover kills the owner's primary again and again under load, while
+// each commit waits for the standby. No write that was confirmed to a client is lost,
+// no event that the broker has is lost, and the read model never diverges.
 //
-// LOCKSTEP_FULL=1 takes the full measure, 50 failovers; `make crash` sets it.
+// LOCKSTEP_FULL=1 runs the full measure, 50 failovers; `make crash` sets it.
 func TestSynchronousFailover(t *testing.T) {
 	t.Parallel()
 	failovers, writes := 2, int64(60)
@@ -199,8 +199,8 @@ func TestSynchronousFailover(t *testing.T) {
 		goal := load.count.Load() + writes
 		eventually(t, "clients have written", func() bool { return load.count.Load() >= goal })
 		if n%2 == 1 {
-			// The standby is too late for what is in flight. On one machine it never is
-			// by itself.
+			// The standby does not receive the last commits. On one machine that never
+			// happens by itself.
 			p.cut(t)
 			eventually(t, "commits wait, or do not", func() bool { return p.waiting(t) > 0 || load.count.Load() >= goal+writes })
 		}
@@ -226,7 +226,7 @@ func TestSynchronousFailover(t *testing.T) {
 	}
 }
 
-// answers is what writers were told.
+// answers are the responses that writers got.
 type answers struct {
 	count   atomic.Int64
 	mu      sync.Mutex

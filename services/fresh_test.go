@@ -31,8 +31,8 @@ type answered struct {
 	version   int64
 }
 
-// readership reads what writers have written, with their tokens, and keeps the
-// account of the answers.
+// readership reads the writers' videos, with their tokens, and keeps a record of the
+// answers.
 type readership struct {
 	client *client
 	video  *client
@@ -135,7 +135,7 @@ func (r *readership) write(ctx context.Context, t *testing.T) {
 	}
 }
 
-// keep notes what a writer was answered.
+// keep records a writer's answer.
 func (r *readership) keep(a answer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -147,16 +147,15 @@ func (r *readership) keep(a answer) {
 	}
 }
 
-// answerOf is what a writer was answered, as a history keeps it.
+// answerOf is a writer's answer in the form of a history record.
 func answerOf(a answer) history.Record {
 	return history.Record{
 		Kind: history.Answer, At: time.Now(), Aggregate: a.ID, Epoch: eventing.Epoch, Version: a.Version, Token: a.Token,
 	}
 }
 
-// judge has each video written once more, since the broker has forgotten events
-// that no later one has revealed yet, and holds all that happened against the
-// promises.
+// judge writes each video once more, because the broker has lost events that no later
+// event has revealed yet, and checks the whole history against the promises.
 func (r *readership) judge(t *testing.T, w *world) {
 	t.Helper()
 	for _, v := range r.pick(len(r.videos)) {
@@ -260,7 +259,8 @@ func (r *readership) enter(what, mode string, wanted []answered, a answer) {
 	}
 }
 
-// outcomeOf is what an answer is to its reader. A refusal says when to come again.
+// outcomeOf is the meaning of an answer for its reader. A refusal says when to come
+// again.
 func outcomeOf(a answer) history.Outcome {
 	refused := a.code == http.StatusServiceUnavailable || a.code == http.StatusTooManyRequests
 	switch {
@@ -287,7 +287,7 @@ var (
 	waitersMetric = regexp.MustCompile(`(?m)^consistency_waiters\{.*\} (\d+)$`)
 )
 
-// readCounts is what an instance says about its reads.
+// readCounts returns an instance's metrics of its reads.
 func readCounts(t testing.TB, addr string) (counts string) {
 	t.Helper()
 	for _, m := range readsMetric.FindAllStringSubmatch(metrics(t, addr), -1) {
@@ -296,7 +296,7 @@ func readCounts(t testing.TB, addr string) (counts string) {
 	return counts
 }
 
-// metrics is what an instance says about itself.
+// metrics returns an instance's metrics.
 func metrics(t testing.TB, addr string) string {
 	t.Helper()
 	res, err := http.Get("http://" + addr + "/metrics")

@@ -19,8 +19,8 @@ func written(t testing.TB, owner *pgxpool.Pool) []history.Record {
 		SELECT aggregate_id, epoch, version, id::text, occurred_at, '', false FROM video.outbox ORDER BY aggregate_id, epoch, version`)
 }
 
-// marked are the events that the relay has marked as published: what is left to
-// see where the broker forgets.
+// marked are the events that the relay has marked as published: the remaining evidence
+// where the broker loses messages.
 func marked(t testing.TB, owner *pgxpool.Pool) []history.Record {
 	t.Helper()
 	return recorded(t, owner, history.Record{Kind: history.Publish, Process: "video"}, `

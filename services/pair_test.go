@@ -72,8 +72,8 @@ func freePort(t testing.TB) int {
 	return addr.Port
 }
 
-// world is one whose owner lives on the pair, and whose read model on a database of
-// its own.
+// world returns a world with the owner's database on the pair, and the read model on a
+// database of its own.
 func (p *pair) world(t testing.TB, b *broker) *world {
 	t.Helper()
 	w := newWorld(t, b)
@@ -112,7 +112,7 @@ func (p *pair) caughtUp(t testing.TB) {
 	})
 }
 
-// cut ends the stream: what is committed from now on, the primary has alone.
+// cut ends the stream: only the primary has the commits from now on.
 func (p *pair) cut(t testing.TB) {
 	t.Helper()
 	p.exec(t, p.standby, `ALTER SYSTEM SET primary_conninfo = ''`)

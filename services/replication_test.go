@@ -12,11 +12,10 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox"
 )
 
-// TestNothingLeavesWithoutTheStandby: under synchronous replication an event that
-// the primary alone has is not published, not even one that is visible there
-// because its writer did not wait. The relay's claim is a write, whose commit waits
-// for the standby to have all before it; the claim's own deadline ends the wait with
-// an error.
+// TestNothingLeavesWithoutTheStandby: under synchronous replication an event that only
+// the primary has is not published, not even one that is visible there because its
+// writer did not wait. The relay's claim is a write. Its commit waits until the standby
+// has everything before it; the claim's own deadline ends the wait with an error.
 func TestNothingLeavesWithoutTheStandby(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, true)

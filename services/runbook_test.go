@@ -18,7 +18,7 @@ import (
 
 var runbookBlock = regexp.MustCompile("(?s)<!-- tested: services/runbook_test.go (\\w+) -->\n```sh\n(.*?)```")
 
-// operator is somebody who types what the runbook says, one block at a time.
+// operator is a person who executes the runbook's commands, one block at a time.
 type operator struct {
 	*world
 	dir    string // has the commands
@@ -51,8 +51,8 @@ func (w *world) operator(t *testing.T) *operator {
 	return o
 }
 
-// types runs a block of the runbook with a variable set, and returns what it
-// prints. It must succeed, and print each of says.
+// types runs a block of the runbook with a variable set, and returns its output. It
+// must succeed, and print each of says.
 func (o *operator) types(t *testing.T, block, variable string, says ...string) {
 	t.Helper()
 	script, ok := o.blocks[block]
@@ -142,7 +142,7 @@ func (w *world) parkedEvents(t *testing.T, o *operator) {
 
 func (w *world) deadLetters(t *testing.T, o *operator) {
 	t.Helper()
-	// A deployment whose table refuses what the owner allows.
+	// A read model with a table that refuses a value which the owner allows.
 	w.exec(t, `ALTER TABLE catalog.video_projection ADD CONSTRAINT sense_of_humour CHECK (title <> 'dead')`)
 	w.publish(t, &pubsubpb.PubsubMessage{Data: []byte("\x0a\x05hello")}) // an Event, as far as the topic's schema goes
 	dead := w.create(t, "dead")

@@ -9,9 +9,9 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// diary makes the database write down every version that the projections take on,
-// in the transaction that does it: what a reader could have seen, and nothing that
-// was rolled back. An engagement's id is that of its events.
+// diary makes the database record every version of the projections, in the transaction
+// that writes it: the states that a reader could have seen, and none that was rolled
+// back. An engagement's id is that of its events.
 func (w *world) diary(t testing.TB) {
 	t.Helper()
 	w.exec(t, `

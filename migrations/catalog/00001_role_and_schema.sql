@@ -1,6 +1,6 @@
 -- The service's own role and schema. Roles belong to the whole cluster, so two
--- migrations of two databases may create this one at the same moment: whoever
--- comes second finds it there and goes on.
+-- migrations of two databases may create this one at the same moment: the second finds
+-- it there and goes on.
 
 -- +goose Up
 -- +goose StatementBegin
