@@ -1,4 +1,4 @@
--- The inbox of pkg/eventing/inbox, whose package doc explains the columns.
+-- The inbox of pkg/eventing/inbox.
 
 -- +goose Up
 CREATE TABLE catalog.inbox (

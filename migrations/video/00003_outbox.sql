@@ -1,4 +1,4 @@
--- The outbox of pkg/eventing/outbox, whose package doc explains the columns.
+-- The outbox of pkg/eventing/outbox; the package doc explains the states of an event.
 
 -- +goose Up
 CREATE TABLE video.outbox (

@@ -24,8 +24,8 @@ import (
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
 )
 
-// What a reader prefers decides what an old projection, with an owner that is away,
-// has for it.
+// With an old projection and an unavailable owner, the reader's preference decides the
+// answer.
 func TestModes(t *testing.T) {
 	t.Parallel()
 	f, id, unknown := setUp(t), newVideoID(), newVideoID()
@@ -41,7 +41,7 @@ func TestModes(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		ask        fresh.Request
-		here, away want // with an owner that is there, and one that is away
+		here, away want // with a working owner, and with an unavailable one
 	}{
 		"no token": {
 			fresh.Request{}, want{1, SourceProjection, nil, ""}, want{1, SourceProjection, nil, ""},
@@ -161,8 +161,8 @@ func TestListWaitsForAllThatItsTokenNames(t *testing.T) {
 	unasked(t, f)
 }
 
-// While a video moves on, a page and what is said about its freshness are of the
-// same moment: version n is on the page exactly when position n is reached.
+// While a video moves on, a page and its freshness check are of the same moment:
+// version n is on the page exactly when position n is reached.
 func TestPageAndCheckAreOneSnapshot(t *testing.T) {
 	t.Parallel()
 	f, id := setUp(t), newVideoID()
@@ -193,9 +193,9 @@ func TestPageAndCheckAreOneSnapshot(t *testing.T) {
 	t.Logf("%d pages during %d changes", reads, versions)
 }
 
-// An owner that hangs is soon left alone: while one reader's question probes it, the
-// others who need it are refused without a question, and those who do not need it
-// notice nothing.
+// After some failures an owner that hangs is no longer asked: while one reader's call
+// probes it, other readers that need the owner are refused without a call, and readers
+// that do not need it are not affected.
 func TestASlowOwnerDoesNotTakeCatalogDown(t *testing.T) {
 	t.Parallel()
 	f, id := setUp(t), newVideoID()
@@ -243,8 +243,8 @@ func TestASlowOwnerDoesNotTakeCatalogDown(t *testing.T) {
 	}
 }
 
-// Another instance applies the event, and this one answers. That it is told, and does
-// not find out by a poll, is for TestAnotherInstanceIsHeard of package consistency.
+// Another instance applies the event, and this one answers. TestAnotherInstanceIsHeard
+// of package consistency shows that a notification and not a poll wakes it.
 func TestAnotherInstancesCommitWakes(t *testing.T) {
 	t.Parallel()
 	f, id := setUp(t), newVideoID()

@@ -169,7 +169,7 @@ func TestRepairEndsTheWaitOfOthers(t *testing.T) {
 	})
 }
 
-// Clients of gRPC take messages of 4 MiB, unless they are told otherwise.
+// Clients of gRPC take messages of 4 MiB by default.
 func TestPagesOfLongVideosFitIntoAMessage(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

@@ -16,7 +16,7 @@ import (
 	"example.com/lockstep/internal/serve"
 )
 
-// document is openapi.json as the compiler of schemas wants it.
+// document is openapi.json in the form that the compiler of schemas takes.
 func document(t testing.TB) (map[string]any, *jsonschema.Compiler) {
 	t.Helper()
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(openAPI))
@@ -32,8 +32,8 @@ func document(t testing.TB) (map[string]any, *jsonschema.Compiler) {
 	return doc.(map[string]any), c
 }
 
-// conforms holds an answer to a documented operation against its schema. What
-// is no operation must be answered with a problem.
+// conforms checks an answer to a documented operation against its schema. A request for
+// anything else must be answered with a problem.
 func conforms(t testing.TB, req *http.Request, resp *http.Response, body []byte) {
 	t.Helper()
 	doc, compiler := document(t)

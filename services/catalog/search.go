@@ -10,13 +10,13 @@ import (
 const (
 	// maxSearches wait for their turn or have it; one that waits costs its request.
 	maxSearches = 1_000
-	// searchTime bounds a search, its wait for a turn included: below the limit of the
-	// database role, whose error says less.
+	// searchTime bounds a search, its wait for a turn included. It is below the limit
+	// of the database role, because the error of that limit says less.
 	searchTime = 10 * time.Second
 )
 
-// searches are those by title, each of which looks at every video where it finds
-// nothing: so few have a turn at once that other reads find a connection.
+// searches are those by title. Each reads every video if none matches, so only so few
+// have a turn at once that other reads find a connection.
 type searches struct{ places, turns chan struct{} }
 
 func newSearches(connections int32) searches {

@@ -25,7 +25,7 @@ func scanVideo(row pgx.CollectableRow) (v Video, err error) {
 	return v, err
 }
 
-// scanVideoInto reads columns, and what comes behind them into more.
+// scanVideoInto reads columns into v, and the columns after them into more.
 func scanVideoInto(row pgx.CollectableRow, v *Video, more ...any) error {
 	var uploader uuid.NullUUID // NULL on tombstones
 	err := row.Scan(append([]any{&v.ID, &uploader, &v.Title, &v.Description, &v.DurationSeconds, &v.PublishedAt,
@@ -137,7 +137,8 @@ func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID
 ) (videos []Video, reached int, err error) {
 	sql := `SELECT ` + columns + ` FROM video_projection WHERE deleted_at IS NULL AND video_id < $2`
 	args := []any{q.PageSize + 1, before}
-	// Only what applies, so that each combination is planned for its index.
+	// Only the conditions that the query has, so that each combination is planned for
+	// its index.
 	and := func(condition string, arg any) {
 		args = append(args, arg)
 		sql += fmt.Sprintf(" AND %s $%d", condition, len(args))
@@ -227,7 +228,8 @@ func scanEngagement(row pgx.CollectableRow) (e Engagement, err error) {
 	return e, err
 }
 
-// scanEngagementInto reads engagementColumns, and what comes behind them into more.
+// scanEngagementInto reads engagementColumns into e, and the columns after them into
+// more.
 func scanEngagementInto(row pgx.CollectableRow, e *Engagement, more ...any) error {
 	return row.Scan(append([]any{&e.UserID, &e.VideoID, &e.Liked, &e.Bookmarked, &e.WatchedSeconds,
 		&e.Version, &e.Epoch, &e.CreatedAt, &e.UpdatedAt, &e.DeletedAt}, more...)...)

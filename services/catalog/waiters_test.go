@@ -27,7 +27,7 @@ import (
 // crowd is how many wait at once, each for a video of its own.
 const crowd = 10_000
 
-// used is what heap and stacks hold.
+// used is the number of bytes in heap and stacks.
 func used() int64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -43,11 +43,11 @@ func (f *fixture) busy(t testing.TB) bool {
 	return problem.From(err).Code == problem.CodeTooMany
 }
 
-// TestTenThousandWaiters fills every place. Others are read as ever, one more who
-// wants to wait is turned away, and a drain lets everybody go.
+// TestTenThousandWaiters fills every place. Reads that need not wait are served as
+// usual, one more reader that wants to wait is refused, and a drain ends all waits.
 func TestTenThousandWaiters(t *testing.T) {
 	f := setUpWith(t, crowd)
-	f.peer.fails(status.Error(codes.Unavailable, "away")) // for those who find a place after all
+	f.peer.fails(status.Error(codes.Unavailable, "away")) // for readers that get a place all the same
 	f.peer.asked = nil
 	id := newVideoID()
 	f.must(t, inbox.Applied, createdEvent(id, 1, "first"))

@@ -17,8 +17,8 @@ import (
 
 const engagementType = "engagement"
 
-// Engagement is what a user has made of a video: the row in the store and the JSON
-// of REST. A tombstone has ids, version and times, and nothing else; after it, the
+// Engagement is a user's engagement with a video: the row in the store and the JSON of
+// REST. A tombstone has ids, version and times, and nothing else; after it, the
 // versions go on.
 type Engagement struct {
 	UserID         uuid.UUID  `json:"user_id"`
@@ -34,9 +34,8 @@ type Engagement struct {
 	LastEventID uuid.NullUUID `json:"-"`
 }
 
-// PutEngagement stores what a user has made of a video, all of it. Where it is just
-// so already, that makes no version and no event. A video that is deleted takes
-// none.
+// PutEngagement stores a user's whole engagement with a video. If the stored one is
+// equal, that makes no version and no event. A deleted video takes no engagement.
 func (s *Service) PutEngagement(ctx context.Context, to Engagement, w Write) (Answer[Engagement], error) {
 	r, err := w.check("PUT "+to.path(), to.given(), to.faults())
 	if err != nil {
@@ -66,8 +65,8 @@ func (s *Service) PutEngagement(ctx context.Context, to Engagement, w Write) (An
 	})
 }
 
-// DeleteEngagement makes an engagement a tombstone, whatever has become of the
-// video: what somebody has said can be taken back.
+// DeleteEngagement makes an engagement a tombstone, also after the video was deleted:
+// users can always take back an engagement.
 func (s *Service) DeleteEngagement(ctx context.Context, user, video uuid.UUID, w Write) (Answer[Engagement], error) {
 	name := Engagement{UserID: user, VideoID: video}
 	r, err := w.check("DELETE "+name.path(), name.given(), name.faults())
@@ -164,7 +163,7 @@ func (e Engagement) same(as Engagement) bool {
 	return e.Liked == as.Liked && e.Bookmarked == as.Bookmarked && e.WatchedSeconds == as.WatchedSeconds
 }
 
-// given is what a caller has said, as REST names it.
+// given is the caller's input, by REST's names.
 func (e Engagement) given() map[string]any {
 	return given(map[string]any{"liked": e.Liked, "bookmarked": e.Bookmarked, "watched_seconds": e.WatchedSeconds})
 }

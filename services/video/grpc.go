@@ -41,8 +41,8 @@ func (g grpcServer) CreateVideo(ctx context.Context, req *videov1.CreateVideoReq
 	return &videov1.CreateVideoResponse{Video: a.Is.proto(), ConsistencyToken: a.Is.Token()}, sayReplayed(ctx, a.Replayed)
 }
 
-// UpdateVideo leaves to the mask what JSON says with null: a field in it that is
-// unset is cleared.
+// UpdateVideo clears a field that the mask names and the message leaves unset; JSON
+// says the same with null.
 func (g grpcServer) UpdateVideo(ctx context.Context, req *videov1.UpdateVideoRequest) (*videov1.UpdateVideoResponse, error) {
 	fields := req.GetUpdateMask().GetPaths()
 	if len(fields) > maxMask { // before anything is done for each
@@ -125,7 +125,7 @@ func callWrite(ctx context.Context, expectedVersion int64) (w Write) {
 	return w
 }
 
-// written reads what a caller may write of a video.
+// written reads the fields of a video that a caller may write.
 func written(m interface {
 	GetTitle() string
 	GetDescription() string
@@ -158,8 +158,8 @@ func (v Video) proto() *videov1.Video {
 	}
 }
 
-// read is v as readers get it, who may keep a copy. Writers do not: the answer to a
-// retry knows no more than JSON does.
+// read is v for readers, which may keep a copy. Writers do not get these fields: the
+// answer to a retry has only the fields of the JSON.
 func (v Video) read() *videov1.Video {
 	p := v.proto()
 	p.LastEventId = eventText(v.LastEventID)

@@ -8,8 +8,8 @@ import (
 	videov1 "example.com/lockstep/proto/video/v1"
 )
 
-// Each event names the one before it, the row names the last one, and a copy that
-// asks is told which that is and from when the answer is.
+// Each event names the one before it, and the row names the last one. The answer to a
+// copy's question has that event's id and the time of the answer.
 func TestEachVersionNamesTheEventBefore(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

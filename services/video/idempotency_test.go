@@ -244,9 +244,9 @@ func TestKeyHoldsAcrossProtocols(t *testing.T) {
 	}
 }
 
-// The hash of a request is that of what its caller has sent, by name: a release that
-// knows more fields finds the requests of the one before. The texts below are a
-// contract with every release that has stored hashes for less than a day.
+// The hash of a request covers the fields that its caller has sent, by name: a release
+// with more fields accepts the retries of requests to the release before. The texts
+// below are a contract with every release that has stored hashes for less than a day.
 func TestTheHashIsOverTheRequestAsSent(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

@@ -50,8 +50,8 @@ func (s serving) published(v Video) bool {
 	return false
 }
 
-// Whatever number of requests wait for one row: the relay, readiness and every other
-// request have connections, and those that wait are told to come again.
+// With any number of requests that wait for one row, the relay, readiness and every
+// other request have connections, and the waiting requests are told to come again.
 func TestALockedVideoHoldsUpNobodyElse(t *testing.T) {
 	s := newServing(t)
 	v, unlock := s.locked()
@@ -132,7 +132,8 @@ func (s serving) overGRPC(v Video) {
 	}
 }
 
-// besideALockedVideo logs what PATCHes of a locked video at a rate cost others.
+// besideALockedVideo logs the delay of other requests while PATCHes of a locked video
+// arrive at a rate.
 func (s serving) besideALockedVideo(perSecond int) {
 	s.Helper()
 	const lasts, every = 8 * time.Second, 20 * time.Millisecond

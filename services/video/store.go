@@ -58,7 +58,7 @@ func selectAsOf(ctx context.Context, db *pgxpool.Pool, read func(pgx.Rows) error
 	return asOf, err
 }
 
-// selectVideos leaves out what there never was. asOf is as in selectVideo.
+// selectVideos leaves out videos that never existed. asOf is as in selectVideo.
 func selectVideos(ctx context.Context, db *pgxpool.Pool, ids []string) (videos []Video, asOf *time.Time, err error) {
 	asOf, err = selectAsOf(ctx, db, all(&videos), `SELECT `+columns+` FROM videos WHERE video_id = ANY ($1::uuid[])`, ids)
 	return videos, asOf, err
@@ -84,11 +84,11 @@ func selectPage(ctx context.Context, db *pgxpool.Pool, f Filter, before uuid.UUI
 const engagementColumns = `user_id, video_id, liked, bookmarked, watched_seconds, version, created_at, updated_at, deleted_at,
 	last_event_id`
 
-// lockEngagement locks an engagement until its transaction ends, whether or not
-// there is one: what is locked is its name, so that two first writers do not meet
-// at the primary key. Where there is none it finds version 0. The video is read
-// behind the lock, and not locked: a like must not wait for its writers, nor they
-// for a thousand likes.
+// lockEngagement locks an engagement until its transaction ends, also if it does not
+// exist: the lock is on its name, so that two first writers do not collide at the
+// primary key. If there is none, the version is 0. The video is read after the lock,
+// and not locked: a like must not wait for the video's writers, nor they for a thousand
+// likes.
 func lockEngagement(user, video uuid.UUID, of **Video) func(*pgx.Batch, **Engagement) {
 	return func(b *pgx.Batch, found **Engagement) {
 		*found = &Engagement{UserID: user, VideoID: video}
@@ -120,7 +120,8 @@ func selectEngagement(ctx context.Context, db *pgxpool.Pool, user, video uuid.UU
 	return e, asOf, err
 }
 
-// selectEngagementsWith leaves out what there never was. asOf is as in selectVideo.
+// selectEngagementsWith leaves out engagements that never existed. asOf is as in
+// selectVideo.
 func selectEngagementsWith(ctx context.Context, db *pgxpool.Pool, user uuid.UUID, videos []string,
 ) (found []Engagement, asOf *time.Time, err error) {
 	asOf, err = selectAsOf(ctx, db, all(&found),

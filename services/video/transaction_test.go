@@ -134,8 +134,9 @@ func TestSecondEventForAVersionIsRefused(t *testing.T) {
 	}
 }
 
-// A database may begin transactions as it likes: the services are written for read
-// committed, where who has waited for a row sees what its writers have left.
+// A database may have any default for transactions: the services are written for read
+// committed, where a transaction that has waited for a row sees the commits of that
+// row's writers.
 func TestIsolationIsPinned(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

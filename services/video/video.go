@@ -1,17 +1,16 @@
-// Package video owns videos, and what users make of them: it alone creates,
-// changes and deletes both, and tells everyone else in events.
+// Package video owns videos, and users' engagements with them: it alone creates,
+// changes and deletes both, and publishes each change as an event.
 //
-// A write is one transaction, in [Service.Create] and change: the row, its event
-// in the outbox and, where the caller sent one, the idempotency key commit
-// together or not at all. The lock assigns the version, so versions are in commit
-// order, and each has exactly one event. What is deleted leaves its row as a
-// tombstone: its version never restarts, and a consumer that missed the event can
-// still learn of it.
+// A write is one transaction, in [Service.Create] and change: the row, its event in the
+// outbox and, where the caller sent one, the idempotency key commit together or not at
+// all. The lock assigns the version, so versions are in commit order, and each has
+// exactly one event. A deletion leaves the row as a tombstone: its version never
+// restarts, and a consumer that missed the event can still learn of it.
 //
-// Here are the transactions; rules.go says what a caller may write, list.go what
-// a list holds, store.go all SQL, events.go what consumers see, rest.go and
-// grpc.go the protocols, serve.go the wiring. Engagements have the same in the
-// files that begin with engagement. internal/idempotency keeps the keys.
+// This file has the transactions; rules.go the rules of a caller's input, list.go the
+// lists, store.go all SQL, events.go the events, rest.go and grpc.go the protocols,
+// serve.go the wiring. Engagements have the same in the files that begin with
+// engagement. internal/idempotency keeps the keys.
 package video
 
 import (
@@ -68,21 +67,21 @@ func NewService(db *pgxpool.Pool, wake func()) *Service {
 	return &Service{db: db, writer: database.NewWriter(db), wake: wake}
 }
 
-// Write is what comes along with a write.
+// Write is the idempotency key and the precondition of a write.
 type Write struct {
 	// Keys are the values of Idempotency-Key, of which there may be one: a
 	// retry with it within 24 hours gets the first answer.
 	Keys []string
-	// IfVersion makes the write fail unless the row has this version; 0 is any,
-	// serve.Any any but none.
+	// IfVersion makes the write fail unless the row has this version; 0 accepts any
+	// version or none, serve.Any any existing row.
 	IfVersion int64
-	// bad is what the protocol found wrong. It is reported together with what
-	// the rules find.
+	// bad has the protocol's faults. They are reported together with those that the
+	// rules find.
 	bad problem.Faults
 }
 
-// check returns the write as its idempotency key knows it, or all that is wrong. sent
-// is what the caller has given.
+// check returns the write in the form that its idempotency key is bound to, or all its
+// faults. sent is the caller's input.
 func (w Write) check(operation string, sent map[string]any, bad problem.Faults) (idempotency.Request, error) {
 	w.bad.Merge(bad)
 	return idempotency.NewRequest(operation, w.Keys, sent, &w.bad)
@@ -113,7 +112,7 @@ func (s *Service) Create(ctx context.Context, v Video, w Write) (Answer[Video], 
 	err = s.writer.Write(ctx, r.Name(), func(tx pgx.Tx) error {
 		batch := &pgx.Batch{}
 		database.LimitLocks(batch)
-		if err := r.Remember(batch, v); err != nil { // first: a twin of this request waits here
+		if err := r.Remember(batch, v); err != nil { // first: a concurrent duplicate of this request waits here
 			return err
 		}
 		insertVideo(batch, v)
@@ -170,10 +169,11 @@ func (s *Service) Delete(ctx context.Context, id uuid.UUID, reason string, w Wri
 	})
 }
 
-// change is the transaction of every write to what may be there: a round trip that
-// locks and reads, decide, a round trip that writes. lock queues the first, write
-// the row of the second; name is what lock locks. decide gets what lock has read; it
-// moves that on and returns the event that says so, or leaves all as it is.
+// change runs one write to an existing row in one transaction with two round trips:
+// lock and read the row; then write row, event and idempotency key. lock queues the
+// statements of the first, write the row of the second; name is the name that lock
+// locks. decide gets the row that lock has read. It changes the row and returns its
+// event, or returns no event and changes nothing.
 func change[T any](ctx context.Context, s *Service, r idempotency.Request, name string,
 	lock func(*pgx.Batch, **T), write func(*pgx.Batch, T), decide func(*T) ([]eventing.Event, error),
 ) (a Answer[T], err error) {
@@ -185,7 +185,8 @@ func change[T any](ctx context.Context, s *Service, r idempotency.Request, name 
 		var first *idempotency.Stored
 		look := &pgx.Batch{}
 		database.LimitLocks(look)
-		// In this order: whoever waits for the lock sees what its holder has stored.
+		// The lock comes first: a request that waited for it then sees the answer that
+		// the request before it has stored.
 		lock(look, &row)
 		r.Recall(look, func(s idempotency.Stored) { first = &s })
 		if err := tx.SendBatch(ctx, look).Close(); err != nil {
@@ -254,7 +255,8 @@ func (s *Service) GetMany(ctx context.Context, ids []string) ([]Video, *time.Tim
 	return videos, asOf, nil
 }
 
-// checkIDs blames video_ids unless it is as many UUIDs as a token may name aggregates.
+// checkIDs reports a fault of video_ids unless they are UUIDs, at least one and at most
+// as many as a token may name aggregates.
 func checkIDs(ids []string) error {
 	var bad problem.Faults
 	bad.Unless(1 <= len(ids) && len(ids) <= consistency.MaxPositions, "video_ids",
@@ -265,8 +267,8 @@ func checkIDs(ids []string) error {
 	return bad.Err()
 }
 
-// expect says why nothing more can be done with v, if so: it never was (nil),
-// was deleted, or is not at the version, where 0 or less is any.
+// expect returns an error if v cannot be changed or shown: it never existed (nil), was
+// deleted, or is not at version; 0 or less accepts any version.
 func (v *Video) expect(version int64) error {
 	if v == nil {
 		return problem.New(problem.CodeNotFound, "VIDEO_NOT_FOUND", "There is no such video.")
@@ -274,7 +276,8 @@ func (v *Video) expect(version int64) error {
 	return expect("video", v.Version, v.DeletedAt, version)
 }
 
-// expect is that for any row that there is or was.
+// expect is the check that videos and engagements share: not deleted, and at version
+// want.
 func expect(what string, version int64, deletedAt *time.Time, want int64) error {
 	var e *problem.Error
 	switch {
@@ -290,8 +293,8 @@ func expect(what string, version int64, deletedAt *time.Time, want int64) error 
 	return e
 }
 
-// step moves v on by one version, which an event is to make, and returns the event
-// that made the one before.
+// step moves v on by one version, for a new event, and returns the event that made the
+// version before.
 func (v *Video) step() (previous uuid.NullUUID) {
 	previous = v.LastEventID
 	v.Version, v.UpdatedAt, v.LastEventID = v.Version+1, after(v.UpdatedAt), newEvent()
@@ -308,7 +311,7 @@ func after(t time.Time) time.Time {
 	return t
 }
 
-// position is what consistency tokens and events say of v.
+// position is v's position for consistency tokens and events.
 func (v Video) position() consistency.Position {
 	return consistency.Position{AggregateType: aggregateType, AggregateID: v.ID.String(), Epoch: eventing.Epoch, Version: v.Version}
 }
@@ -320,7 +323,7 @@ func token(at consistency.Position) string {
 	return consistency.Token{Positions: []consistency.Position{at}}.String()
 }
 
-// now is precise to what a read will find.
+// now has the precision that the database keeps.
 func now() time.Time { return micros(time.Now()) }
 
 // newID sorts by time, so that new rows go to the end of the index and the
