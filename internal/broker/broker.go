@@ -38,13 +38,13 @@ type Options struct {
 	// publishers of one region. Empty: the global one. A local broker named by
 	// PUBSUB_EMULATOR_HOST wins.
 	Endpoint string
-	// Dial is what else the connection needs.
+	// Dial are further options of the connection.
 	Dial []grpc.DialOption
 }
 
-// WarnOfOrder says in the log that what is published with these options may lose the
-// order of its keys, if that is so: all publishers of a key must reach the same
-// region, and the global endpoint leads each to the one that suits it at the moment
+// WarnOfOrder logs a warning if messages that are published with these options may lose
+// the order of their keys. All publishers of a key must reach the same region, and the
+// global endpoint leads each publisher to the region that suits it at the moment
 // (https://cloud.google.com/pubsub/docs/ordering).
 func (o Options) WarnOfOrder(ctx context.Context, log *slog.Logger) {
 	if o.Endpoint == "" && os.Getenv(emulatorHost) == "" {

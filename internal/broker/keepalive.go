@@ -80,7 +80,7 @@ func (s *answered) RecvMsg(m any) error {
 		}
 		s.last = response.GetSubscriptionProperties()
 		response.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
-			into.ProtoReflect().Set(field, value) // hands over what the field holds, without a copy
+			into.ProtoReflect().Set(field, value) // passes the field's value on without a copy
 			return true
 		})
 	case <-s.pings:

@@ -17,7 +17,7 @@ const (
 	defaultPort = 8080
 	// healthTimeout is above the 2 s that the server gives its own checks.
 	healthTimeout = 3 * time.Second
-	// maxReason bounds what of an answer is repeated.
+	// maxReason bounds the part of an answer that is repeated.
 	maxReason = 1 << 10
 )
 

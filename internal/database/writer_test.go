@@ -43,7 +43,8 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// inside is a write that has begun. It ends when the test calls end, or does.
+// inside is a write in progress. It ends when the test calls end, or when the test
+// ends.
 type inside struct {
 	begun chan struct{}
 	end   func()

@@ -28,12 +28,12 @@ func (v Violation) String() string {
 	return b.String()
 }
 
-// rules are the promises, each as what it refuses in one aggregate's records.
+// rules are the promises; each returns its violations in one aggregate's records.
 var rules = []func(life) []Violation{
 	committed, delivered, ordered, sentInOrder, once, settled, forward, gapless, reported, fresh, converged,
 }
 
-// Check returns what a finished run's history breaks.
+// Check returns the violations of the promises in a finished run's history.
 func Check(records []Record) []Violation {
 	var found []Violation
 	lives := map[string]life{}

@@ -9,9 +9,10 @@ import (
 // out after 20 s, and an idle relay looks for such every 5 s.
 const orphanLimit = 30 * time.Second
 
-// committed, P1: an event that anybody has seen was committed, and so was a write
-// that a client was told of. A version has one event, and follows the one before
-// it, unless the owner has lost commits. The owner is at its last write.
+// committed, P1: an event that was sent, published, delivered or applied was committed,
+// and so was a write that was confirmed to a client. A version has one event, and
+// follows the one before it, unless the owner has lost commits. The owner is at its
+// last write.
 func committed(l life) (found []Violation) {
 	written, lost, before := l.byEvent(Write), l.byEvent(Lost), l.predecessors()
 	known, kept := map[position]bool{}, map[position]Record{}
@@ -48,8 +49,8 @@ func committed(l life) (found []Violation) {
 	return found
 }
 
-// delivered, P2: each event reached the broker, within orphanLimit if its relay
-// was killed. What the owner has lost need not.
+// delivered, P2: each event reached the broker, within orphanLimit if its relay was
+// killed. Events that the owner has lost need not.
 func delivered(l life) (found []Violation) {
 	published, lost := l.byEvent(Publish), l.byEvent(Lost)
 	for _, w := range l.of(Write) {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The tests speak of the versions of one aggregate, whose event n is "e<n>".
+// The tests use the versions of one aggregate; the event of version n is "e<n>".
 
 func write(event string, version int64) Record {
 	return Record{Kind: Write, Aggregate: "a", Epoch: 1, Version: version, Event: event, State: "after " + event}
@@ -165,7 +165,7 @@ var planted = map[string]struct {
 	"P10: no read model at all": {run(two, of(e2.as(Owner))), ""},
 }
 
-// TestCheckBites has the checker find what is planted, and nothing else.
+// TestCheckBites: the checker finds the planted violations, and no others.
 func TestCheckBites(t *testing.T) {
 	t.Parallel()
 	for name, test := range planted {

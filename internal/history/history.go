@@ -1,17 +1,16 @@
-// Package history has one format for the events of a test run, from the owner's
-// commit to a reader's answer, and one checker, [Check], that compares them with
-// the promises of docs/promises.md.
+// Package history has one format for the events of a test run, from the owner's commit
+// to a reader's answer, and one checker, [Check], that compares them with the promises
+// of docs/promises.md.
 //
-// A history is a list of records. Their order is that in which they happened,
-// per aggregate and kind; [Check] says where two kinds have an order too. On
-// disk it is JSON lines, so that several processes can append to one [Log] and a
-// person can read it. A test records what it sees, and no more: a promise is
-// judged by the records that are there.
+// A history is a list of records, in the order of their occurrence per aggregate and
+// kind; [Check] says where two kinds have an order too. On disk it is JSON lines, so
+// that several processes can append to one [Log] and a person can read it. A test
+// records its observations only: a promise is checked by the records that are there.
 package history
 
 import "time"
 
-// Kind says what a record is about.
+// Kind is the subject of a record.
 type Kind string
 
 // The owner's side.
@@ -19,7 +18,7 @@ const (
 	// Write is an event that the owner has committed. The writes of an aggregate
 	// come in the order of their commits.
 	Write Kind = "write"
-	// Answer is a write of which a client was told that it is committed.
+	// Answer is a write that was confirmed to a client as committed.
 	Answer Kind = "answer"
 	// Lost is a write that a failover or a restore took from the owner.
 	Lost Kind = "lost"
@@ -55,13 +54,13 @@ const (
 	Forget Kind = "forget"
 	// Report is a divergence of the aggregate that the consumer has reported.
 	Report Kind = "report"
-	// Read is an answer to a reader whose token asks for Least.
+	// Read is an answer to a reader that demands Least by its token.
 	Read Kind = "read"
 	// Copy is the read model's state at the end.
 	Copy Kind = "copy"
 )
 
-// Change says what an Apply did to its row. Empty is unknown.
+// Change is the effect of an Apply on its row. Empty is unknown.
 type Change string
 
 // The changes.
@@ -97,7 +96,7 @@ type Record struct {
 	Epoch     int64     `json:"epoch,omitempty"`
 	Version   int64     `json:"version,omitempty"`
 	Event     string    `json:"event,omitempty"`
-	// Token is what the writer got, and what the reader sent.
+	// Token is the token that the writer received, or that the reader sent.
 	Token string `json:"token,omitempty"`
 	// Request is that of a Send; Lease that of an Orphan.
 	Request string `json:"request,omitempty"`

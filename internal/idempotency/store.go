@@ -58,8 +58,9 @@ const (
 )
 
 // Sweep removes expired keys until ctx ends, then returns nil: all there are, and then
-// again about once a minute. Any number may run on one database, and share the work;
-// what fails is left to the next pass. beat is called at each pass, and each batch.
+// again about once a minute. Any number of sweeps may run on one database, and share
+// the work; a key that fails to be removed is left to the next pass. beat is called at
+// each pass, and each batch.
 func Sweep(ctx context.Context, db *pgxpool.Pool, log *slog.Logger, beat func()) error {
 	jitter, waiting := eventing.Backoff{Base: time.Minute, Cap: time.Minute}, newGauge()
 	for {
@@ -91,7 +92,7 @@ func sweep(ctx context.Context, db *pgxpool.Pool, budget time.Duration, beat fun
 		if err != nil || n < sweepBatch {
 			return removed, false, err
 		}
-		from = *last // what is before is dead, and takes time to pass
+		from = *last // earlier index entries are dead, and passing them takes time
 	}
 	return removed, true, nil
 }

@@ -93,7 +93,7 @@ func jwt(claims string) string {
 	return encode([]byte(`{"alg":"RS256"}`)) + "." + encode([]byte(claims)) + ".c2lnbmF0dXJl"
 }
 
-// callee is a service that remembers what comes with calls.
+// callee is a service that records the metadata of its calls.
 type callee struct {
 	healthpb.UnimplementedHealthServer
 
@@ -139,7 +139,7 @@ func (c *callee) calls() []grpcmetadata.MD {
 	return c.came
 }
 
-// dial goes to c for whatever addr says, as a DNS of the test's own.
+// dial connects to c for any addr, like a DNS of the test's own.
 func (c *callee) dial(t *testing.T, addr string) healthpb.HealthClient {
 	t.Helper()
 	options, err := dialOptions(addr, c.roots)

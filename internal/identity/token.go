@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A token is a JWT whose signature is for its receiver to verify.
+// A token is a JWT. Its receiver verifies the signature.
 type token struct {
 	value   string
 	expires time.Time
@@ -36,7 +36,7 @@ func parse(value string) (token, error) {
 	return token{value: value, expires: time.Unix(read.Expires, 0)}, nil
 }
 
-// good tells whether the token lives for longer than that.
+// good reports whether the token is valid for longer than that.
 func (t token) good(now time.Time, longer time.Duration) bool {
 	return t.expires.Sub(now) > longer
 }

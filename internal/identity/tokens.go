@@ -22,8 +22,8 @@ const (
 	// fetchTime bounds one answer of the metadata server, its retries included. It
 	// takes milliseconds.
 	fetchTime = 3 * time.Second
-	// renewBefore its end a token is replaced, while calls go on with it. The
-	// metadata server hands out the same one for as long as it has some time left.
+	// renewBefore its end a token is replaced, while calls go on with it. The metadata
+	// server returns the same token as long as it has some time left.
 	renewBefore = 5 * time.Minute
 	// margin before its end a token is used no more: the call takes time, and clocks
 	// differ.
@@ -72,8 +72,9 @@ func (t *tokens) GetRequestMetadata(ctx context.Context, _ ...string) (map[strin
 	return map[string]string{header: "Bearer " + value}, nil
 }
 
-// value asks when a token is due: in the background while the last one is good, and
-// else for everybody who waits. None waits for a server that has just failed.
+// value asks for a token when one is due: in the background while the last one is good,
+// and otherwise for all waiting callers. No caller waits for a server that has just
+// failed.
 func (t *tokens) value(ctx context.Context) (string, error) {
 	now := time.Now()
 	last, pausing, err := t.look(now)

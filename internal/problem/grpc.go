@@ -60,7 +60,7 @@ func (e *Error) metadata() map[string]string {
 // returned, and "" for any other error.
 func ReasonOf(err error) string { return infoOf(err).GetReason() }
 
-// MetadataOf returns what the Extra of such an error held, as strings.
+// MetadataOf returns the Extra of such an error, as strings.
 func MetadataOf(err error) map[string]string { return infoOf(err).GetMetadata() }
 
 func infoOf(err error) *errdetails.ErrorInfo {

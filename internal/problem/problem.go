@@ -1,15 +1,14 @@
 // Package problem is the one error that REST and gRPC both render.
 //
-// Domain code returns an [*Error] for what a client must know and any other
-// error for what it must not. [From] turns whatever comes back into an Error:
-// a database that is away becomes UNAVAILABLE, a deadline DEADLINE_EXCEEDED,
-// and what nobody classified INTERNAL with a generic text; its cause is logged
-// and never shown. [Write] renders it as an RFC 9457 problem document,
-// [Error.GRPCStatus] as a google.rpc.Status with ErrorInfo, BadRequest and
-// RetryInfo.
+// Domain code returns an [*Error] for faults that a client must know and any other
+// error for those that it must not. [From] turns every error into an Error: an
+// unavailable database becomes UNAVAILABLE, a deadline DEADLINE_EXCEEDED, and an
+// unclassified error INTERNAL with a generic text; its cause is logged and never shown.
+// [Write] renders it as an RFC 9457 problem document, [Error.GRPCStatus] as a
+// google.rpc.Status with ErrorInfo, BadRequest and RetryInfo.
 //
-// A client programs against the reason (UPPER_SNAKE, stable) and the field
-// names; titles and details are for people and may change.
+// A client programs against the reason (UPPER_SNAKE, stable) and the field names;
+// titles and details are for people and may change.
 package problem
 
 import (
@@ -19,9 +18,9 @@ import (
 	"time"
 )
 
-// Field says what is wrong with one field of the request. Field is its path as
-// the client wrote it ("title", "items[2].name"); "body" and "request" stand
-// for the whole message over REST and gRPC.
+// Field is the fault of one field of the request. Field is its path as the client wrote
+// it ("title", "items[2].name"); "body" and "request" mean the whole message over REST
+// and gRPC.
 type Field struct {
 	Field  string `json:"field"`
 	Detail string `json:"detail"`
@@ -66,7 +65,7 @@ func InvalidFields(fields []Field) *Error {
 	return &Error{Code: CodeInvalid, Detail: strings.Join(details, "; "), Fields: fields}
 }
 
-// Error is for logs: unlike what a client gets it ends with the cause.
+// Error is for logs: unlike the client's text it ends with the cause.
 func (e *Error) Error() string {
 	text := e.reason() + ": " + e.Detail
 	if e.Cause != nil {
@@ -78,8 +77,8 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// Log writes a line for an error that is not the client's: at ERROR where the
-// fault is ours, at WARN where something that we depend on is away or slow.
+// Log writes a line for an error that is not the client's: at ERROR where the fault is
+// ours, at WARN where a dependency is unavailable or slow.
 func (e *Error) Log(ctx context.Context, log *slog.Logger) {
 	switch e.Code {
 	case CodeInternal:

@@ -94,7 +94,7 @@ func lockNotes(ctx context.Context, tx pgx.Tx, ids []string) (map[string]note, e
 	return replica.ByID(rows, pgx.RowToStructByName[note], note.id)
 }
 
-// change is a change to n's version, of which n is what it says.
+// change is a change of n's aggregate to n's version, with n as its payload.
 func change(kind inbox.Kind, n note) inbox.Change {
 	return inbox.Change{Kind: kind, Payload: n, Event: eventing.Event{
 		ID: n.EventID.UUID, AggregateType: "note", AggregateID: n.id(), Epoch: n.Epoch, Version: n.Version, OccurredAt: n.At,
@@ -108,14 +108,14 @@ func snapshot(n note) inbox.Change {
 	return change(inbox.Snapshot, n)
 }
 
-// shelf is a copy of notes beside an owner whose state the test sets.
+// shelf is a copy of notes with an owner; the test sets the owner's state.
 type shelf struct {
 	replica.Table[note]
 
 	admin, db *pgxpool.Pool
 	writer    *database.Writer
 	watch     *statements
-	said      bytes.Buffer // what it logs
+	said      bytes.Buffer // the log output
 
 	mu    sync.Mutex
 	owner map[string]note
@@ -204,7 +204,7 @@ func (s *shelf) look(ctx context.Context, wanted []consistency.Position) (found 
 	return pgx.CollectRows(rows, pgx.RowToStructByName[consistency.Position])
 }
 
-// has sets what the owner has.
+// has sets the owner's state.
 func (s *shelf) has(notes ...note) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -65,7 +65,7 @@ func TestACallerThatDoesNotReadIsCutOff(t *testing.T) {
 			{Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
 		})
 		go func() {
-			time.Sleep(time.Minute) // in fake time: the drain ends what nothing else does
+			time.Sleep(time.Minute) // in fake time: only the drain ends it
 			d.drain()
 		}()
 		if got := readToEnd(t, framer); !got.answered || got.reset.Sub(started) != 35*time.Second {

@@ -82,7 +82,7 @@ func TestStreamsOfGRPCsOwnServicesEnd(t *testing.T) {
 		}
 		started := time.Now()
 		go func() {
-			time.Sleep(5 * time.Minute) // in fake time: the drain ends what nothing else does
+			time.Sleep(5 * time.Minute) // in fake time: only the drain ends it
 			d.drain()
 		}()
 		if _, err := watch.Recv(); err == nil || time.Since(started) != 55*time.Second {
@@ -112,7 +112,8 @@ func TestCompressedCallsAreRefused(t *testing.T) {
 	}
 }
 
-// It sets the process's meter provider, so it must not run beside others.
+// It sets the process's meter provider, so it must not run in parallel with other
+// tests.
 func TestCallsThatNoHandlerSeesAreLoggedAndCounted(t *testing.T) {
 	reader := metric.NewManualReader()
 	before := otel.GetMeterProvider()

@@ -238,7 +238,7 @@ func request(t testing.TB, framer *http2.Framer, headers []hpack.HeaderField) {
 	}
 }
 
-// transcript is what a connection carried for stream 1.
+// transcript is the content of a connection's stream 1.
 type transcript struct {
 	answered   bool
 	goAway     time.Time

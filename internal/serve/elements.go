@@ -22,9 +22,9 @@ const (
 // allocates them.
 type elements struct{ left int }
 
-// checkElements blames the field with which data, a message of the given type, has
-// too many elements, or nests too deeply. What is not well-formed is left to the
-// decoder.
+// checkElements reports a fault of the field at which data, a message of the given
+// type, has too many elements, or nests too deeply. Data that is not well-formed is
+// left to the decoder.
 func checkElements(data []byte, of protoreflect.MessageDescriptor) error {
 	e := elements{left: maxElements}
 	field, deep := e.check(data, of, maxNesting)

@@ -22,8 +22,8 @@ import (
 )
 
 // GRPC is a gRPC server with health. It is a grpc.ServiceRegistrar: pass it to the
-// generated Register functions before the Server runs. The transport itself refuses
-// a message over 64 KiB, with RESOURCE_EXHAUSTED, and what is not one whole message,
+// generated Register functions before the Server runs. The transport itself refuses a
+// message over 64 KiB, with RESOURCE_EXHAUSTED, and anything but one whole message,
 // with gRPC's own INTERNAL.
 type GRPC struct {
 	log     *slog.Logger
@@ -34,7 +34,7 @@ type GRPC struct {
 	faults *rate.Limiter
 }
 
-// NewGRPC returns a server whose handlers may return any error: it reaches the
+// NewGRPC returns a server. Its handlers may return any error: the error reaches the
 // client through problem.From.
 func NewGRPC(log *slog.Logger) *GRPC {
 	g := &GRPC{log: log, health: health.NewServer(), refused: refusedCounter(), faults: faultLines()}
@@ -66,7 +66,8 @@ func (g *GRPC) RegisterService(desc *grpc.ServiceDesc, impl any) {
 
 func (g *GRPC) drain() { g.health.Shutdown() }
 
-// isInfrastructure tells gRPC's own services (health, reflection) from ours.
+// isInfrastructure reports whether a method belongs to gRPC's own services (health,
+// reflection).
 func isInfrastructure(method string) bool { return strings.HasPrefix(method, "/grpc.") }
 
 // request receives a message together with the reason why it could not be

@@ -46,7 +46,7 @@ func TestUndecodableRequestsAreTheClientsFault(t *testing.T) {
 		"malformed protobuf": "\x0a\x7f" + "cut short",
 		"invalid UTF-8":      "\x0a\x02\xff\xfe",
 	} {
-		// Unknown fields are marshalled as they are, whatever they hold.
+		// Unknown fields are marshalled unchanged, with any content.
 		in := &emptypb.Empty{}
 		in.ProtoReflect().SetUnknown([]byte(raw))
 		err := conn.Invoke(t.Context(), "/test.Echo/Say", in, &emptypb.Empty{})

@@ -28,11 +28,10 @@ type Check struct {
 	Run func(ctx context.Context) error
 }
 
-// Health answers the probes. Liveness (/healthz) fails when a background loop
-// stands still: a restart may help. Readiness (/readyz) fails when a check fails
-// or the server drains: another instance should be asked. The state of the
-// loops is shown there but never decides: a broker that is away must not take
-// the API down.
+// Health answers the probes. Liveness (/healthz) fails when a background loop stands
+// still: a restart may help. Readiness (/readyz) fails when a check fails or the server
+// drains: another instance should be asked. Readiness shows the state of the loops but
+// does not depend on it: an unavailable broker must not take the API down.
 type Health struct {
 	log      *slog.Logger
 	checks   []Check

@@ -10,8 +10,8 @@ import (
 	"github.com/go-chi/chi/v5"
 )
 
-// inFlight knows the requests that have been accepted and not yet answered, so
-// that a drain can name what it cuts off.
+// inFlight has the requests that have been accepted and not yet answered, so that a
+// drain can name those that it cuts off.
 type inFlight struct {
 	mu       sync.Mutex
 	requests map[*http.Request]struct{}

@@ -49,8 +49,8 @@ func where(err error) string {
 	return err.Error()
 }
 
-// checker collects what is wrong. It only ever sees valid JSON, so the errors of
-// its decoders cannot occur.
+// checker collects faults. It only ever sees valid JSON, so the errors of its decoders
+// cannot occur.
 type checker struct{ fields problem.Faults }
 
 func (c *checker) blame(path, detail string) {
@@ -152,7 +152,7 @@ func halvesPair(raw json.RawMessage) bool {
 	}
 }
 
-// escaped is what an escape like \u0041 stands for, or -1 where there is none.
+// escaped is the character of an escape like \u0041, or -1 if raw is none.
 func escaped(raw json.RawMessage) rune {
 	if !bytes.HasPrefix(raw, []byte(`\u`)) {
 		return -1
@@ -201,5 +201,5 @@ func describe(t reflect.Type) string {
 	case reflect.Struct, reflect.Map:
 		return "an object"
 	}
-	return "a valid value" // the name of a Go type would tell a client nothing
+	return "a valid value" // the name of a Go type would be no help to a client
 }

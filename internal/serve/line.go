@@ -20,7 +20,7 @@ const (
 	faultBurst      = 50
 )
 
-// noRoute stands for the path of a request that has no route.
+// noRoute takes the place of the path for a request that has no route.
 const noRoute = "(no route)"
 
 // methods are those that a route may have.

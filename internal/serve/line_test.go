@@ -26,7 +26,7 @@ func traced(t *testing.T) context.Context {
 	}))
 }
 
-// inProduction is a router whose lines are those of a deployed service.
+// inProduction is a router that logs like a deployed service.
 func inProduction(t *testing.T, logs io.Writer, level slog.Level) *service {
 	t.Helper()
 	s := newService(io.Discard)

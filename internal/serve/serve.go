@@ -15,11 +15,11 @@
 // lines a second are at INFO, the others at DEBUG: a line costs money, such a request
 // does not.
 //
-// Draining fits into the 10 seconds between SIGTERM and the kill: readiness and
-// gRPC health go off → for 2 s everything is still served, but each answer tells
-// the client to open its next connection elsewhere (Connection: close over
-// HTTP/1, GOAWAY over HTTP/2) → the listener closes and requests in flight get
-// 4 s to end → what is left is cut off and named in the error of Run.
+// Draining fits into the 10 seconds between SIGTERM and the kill: readiness and gRPC
+// health go off → for 2 s everything is still served, but each answer tells the client
+// to open its next connection elsewhere (Connection: close over HTTP/1, GOAWAY over
+// HTTP/2) → the listener closes and requests in flight get 4 s to end → the remaining
+// requests are cut off and named in the error of Run.
 package serve
 
 import (
@@ -38,8 +38,8 @@ import (
 const (
 	// defaultLinger covers the time that a load balancer needs to notice.
 	defaultLinger = 2 * time.Second
-	// shutdownTimeout leaves 4 of the 10 seconds to what stops after the server:
-	// the relay's publishes in flight and the pool.
+	// shutdownTimeout leaves 4 of the 10 seconds to the parts that stop after the
+	// server: the relay's publishes in flight and the pool.
 	shutdownTimeout = 4 * time.Second
 
 	// requestTimeout is also Cloud Run's usual ceiling for an interactive API;
@@ -85,12 +85,12 @@ func New(log *slog.Logger, rest *chi.Mux, grpc *GRPC, health *Health) *Server {
 	return &Server{log: log, rest: rest, grpc: grpc, health: health}
 }
 
-// Run serves on lis, which it closes, and runs loops beside it until ctx is
-// cancelled. Then it drains, and only then cancels the loops' context: the last
-// requests leave them work, too. It returns nil when every accepted request was
-// answered and every loop returned nil, and otherwise an error that names the
-// requests that were cut off, or is the loop's. When a loop fails, or the port
-// cannot be served, everything ends.
+// Run serves on lis, which it closes, and runs loops at the same time until ctx is
+// cancelled. Then it drains, and only then cancels the loops' context, because the last
+// requests leave the loops work, too. It returns nil when every accepted request was
+// answered and every loop returned nil, and otherwise an error that names the requests
+// that were cut off, or is the loop's. When a loop fails, or the port cannot be served,
+// everything ends.
 func (s *Server) Run(ctx context.Context, lis net.Listener, loops ...func(context.Context) error) error {
 	looping, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopLoops()
@@ -139,7 +139,7 @@ func waitOr(done <-chan struct{}, failed <-chan error) error {
 	}
 }
 
-// shutdown leaves to its caller to close the connections of what it names.
+// shutdown names the requests that it cuts off; its caller closes their connections.
 func (s *Server) shutdown(server *http.Server) error {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
@@ -203,9 +203,9 @@ func boundAnswer(w http.ResponseWriter, limit time.Duration) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit))
 }
 
-// isGRPC accepts application/grpc with any suffix (+proto), as gRPC sends it. What
-// else has such a type (application/grpc-web, HTTP/1.1, another method) the gRPC
-// server does not speak: it is left to REST, which refuses and logs it.
+// isGRPC accepts application/grpc with any suffix (+proto), as gRPC sends it. The gRPC
+// server does not support other requests with such a type (application/grpc-web,
+// HTTP/1.1, another method): they are left to REST, which refuses and logs them.
 func isGRPC(r *http.Request) bool {
 	rest, ok := strings.CutPrefix(r.Header.Get("Content-Type"), "application/grpc")
 	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';') && r.ProtoMajor == 2 && r.Method == http.MethodPost

@@ -46,7 +46,7 @@ func say(ctx context.Context, conn *grpc.ClientConn, text string) (string, error
 	return out.GetValue(), err
 }
 
-// service is a server whose parts a test can prepare before it runs.
+// service is a server with parts that a test can prepare before it runs.
 type service struct {
 	log    *slog.Logger
 	health *serve.Health

@@ -19,8 +19,8 @@ import (
 	"example.com/lockstep/internal/telemetry"
 )
 
-// setup starts telemetry beside a collector. shutdown returns the methods that
-// were called on it, each once.
+// setup starts telemetry with a collector. shutdown returns the methods that were
+// called on the collector, each once.
 func setup(t *testing.T, env map[string]string) (shutdown func() (pushed []string)) {
 	t.Helper()
 	methods := make(chan string, 10)
@@ -129,7 +129,8 @@ func TestBaggageIsNotPassedOn(t *testing.T) {
 	}
 }
 
-// A header is what its sender likes: as a label it would be a series for each request.
+// A header has any text that its sender likes: as a label it would be a series for each
+// request.
 func TestNoSeriesForEachHost(t *testing.T) {
 	shutdown := setup(t, nil)
 	defer shutdown()
