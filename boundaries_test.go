@@ -62,7 +62,7 @@ var importRules = []importRule{
 	},
 }
 
-// sqlHomes are where SQL may stand; test files may hold it anywhere.
+// sqlHomes match the files that may contain SQL; test files may contain it anywhere.
 var sqlHomes = map[string]*regexp.Regexp{
 	"a service's store.go, so that all of its SQL is read in one place": regexp.MustCompile(`^services/[^/]+/store\.go$`),
 	"pkg/eventing, whose subject are two tables":                        regexp.MustCompile(`^pkg/eventing/`),
@@ -162,8 +162,8 @@ func missingDocs(files []file) (complaints []string) {
 	return complaints
 }
 
-// TestBoundariesBite feeds each check what it must refuse, and its closest
-// neighbour that it must not.
+// TestBoundariesBite gives each check a violation, which it must find, and the most
+// similar allowed case, which it must accept.
 func TestBoundariesBite(t *testing.T) {
 	t.Parallel()
 	imports := func(name, imported string) []file {

@@ -98,8 +98,8 @@ func clients(t *testing.T) string {
 	return filepath.Dir(installed[len(installed)-1])
 }
 
-// state is all that a restore may change: a line for each table of a schema, with a
-// digest of its rows, and for each index, constraint and grant.
+// state is everything that a restore may change: a line for each table of a schema,
+// with a digest of its rows, and for each index, constraint and grant.
 func state(t *testing.T, url, schema string) string {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
@@ -149,8 +149,8 @@ func (r *restoration) restored(t *testing.T, before string) {
 	}
 }
 
-// TestRestore types the README's restore of catalog, on a schema that has a table more
-// than the copy.
+// TestRestore runs the README's commands for the restore of catalog, on a schema that
+// has one table more than the copy.
 func TestRestore(t *testing.T) {
 	t.Parallel()
 	r := newRestoration(t)
@@ -236,8 +236,8 @@ func whole(t *testing.T, r *restoration) {
 	}
 }
 
-// loseConnection ends the restore's session when its rows are there and its first index
-// is being made.
+// loseConnection ends the restore's session after its rows are written, while its first
+// index is being made.
 func loseConnection(t *testing.T, r *restoration) {
 	t.Helper()
 	execute(t, r.here.Admin, `

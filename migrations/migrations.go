@@ -41,8 +41,8 @@ const (
 // Role is the database role that the service connects as.
 func (s Service) Role() string { return string(s) + "_service" }
 
-// timeout bounds a whole migration run: generous, since an index on a large
-// table takes minutes, but a deployment must not hang for ever.
+// timeout bounds a whole migration run. It is generous, because an index on a large
+// table takes minutes; but a deployment must not hang for ever.
 const timeout = 15 * time.Minute
 
 // Up brings the service's schema in the database at adminURL to the newest version.
@@ -78,7 +78,7 @@ func Up(ctx context.Context, adminURL string, s Service, log *slog.Logger) error
 	return nil
 }
 
-// createSchema comes before goose, which keeps its version table in there.
+// createSchema runs before goose, which keeps its version table in that schema.
 func createSchema(ctx context.Context, db *sql.DB, s Service) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {

@@ -60,8 +60,8 @@ func searchIndex(ctx context.Context, db *sql.DB, extension string, log *slog.Lo
 	return err
 }
 
-// install makes sure of an extension and returns the schema that it is in: on some
-// managed servers it is there already, anywhere.
+// install makes sure of an extension and returns its schema: on some managed servers
+// the extension exists already, in any schema.
 func install(ctx context.Context, conn *sql.Conn, extension string) (schema string, err error) {
 	const where = `SELECT nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE extname = $1`
 	err = conn.QueryRowContext(ctx, where, extension).Scan(&schema)

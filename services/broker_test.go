@@ -46,7 +46,7 @@ func onEachKind(t *testing.T, test func(t *testing.T, kind localbroker.Kind)) {
 	}
 }
 
-// startBroker skips the test where the machine does not have this kind.
+// startBroker skips the test if the machine does not have this kind.
 func startBroker(t testing.TB, kind localbroker.Kind) *broker {
 	t.Helper()
 	b := &broker{kind: kind, addr: freeAddr(t)}

@@ -24,9 +24,9 @@ import (
 )
 
 const (
-	// videoHost is where the cloud serves video.
+	// videoHost is the host name of video in the cloud.
 	videoHost = "video-abc123.a.run.app"
-	// invoker is the signature on the tokens of catalog's service account.
+	// invoker is the signature of the tokens of catalog's service account.
 	invoker = "Y2F0YWxvZw"
 )
 
@@ -59,7 +59,7 @@ func newCloud(t testing.TB, behind string) *cloud {
 	return c
 }
 
-// token is the metadata server's answer to a question for the identity.
+// token is the metadata server's answer to a request for the identity.
 func (c *cloud) token(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != "/computeMetadata/v1/instance/service-accounts/default/identity" || r.Header.Get("Metadata-Flavor") != "Google" {
 		http.Error(w, "not the way to ask", http.StatusForbidden)

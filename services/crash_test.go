@@ -10,7 +10,7 @@ import (
 	"example.com/lockstep/internal/localbroker"
 )
 
-// carnage says how much is written and how often it is disturbed.
+// carnage has the number of writes, and the number of kills among them.
 type carnage struct {
 	processes, updates, videos int
 	kills                      int // of each process
@@ -40,8 +40,8 @@ func TestCrash(t *testing.T) {
 	})
 }
 
-// run writes in phases. In each, one process is killed at a random moment, and
-// started again at once; its next phase begins when it is ready to be killed.
+// run writes in phases. In each phase one process is killed at a random moment, and
+// started again at once; its next phase begins when it is ready.
 func (c carnage) run(t *testing.T, w *world) []history.Record {
 	t.Helper()
 	r := w.record(t)
@@ -76,7 +76,7 @@ func (c carnage) run(t *testing.T, w *world) []history.Record {
 	return append(w.finish(t, r), killed...)
 }
 
-// victims names each process as often as it is to be killed, in random order.
+// victims names each process as often as it will be killed, in random order.
 func (c carnage) victims(dice *rand.Rand) []int {
 	var order []int
 	for i := range c.processes * c.kills {

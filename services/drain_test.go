@@ -125,7 +125,7 @@ func TestRollingDeployFailsNobody(t *testing.T) {
 		p.drains(t)
 	}
 	w.handedBack(t)
-	// A repeated request that was carried out twice would count twice.
+	// A repeated request that was executed twice would count twice.
 	made := query[int64](t, w, `SELECT sum(version) - count(*) FROM video.videos`)[0]
 	if made != answered.Load() {
 		t.Errorf("%d updates were made, %d were answered", made, answered.Load())

@@ -25,8 +25,8 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// TestAsynchronousFailover loses the owner's last commits, which catalog has
-// applied or is about to: the standby that takes over never had them, and makes
+// TestAsynchronousFailover makes the owner lose its last commits, which catalog has
+// applied or is about to apply: the standby that takes over never had them, and makes
 // their versions a second time with other events. Each row with a lost version is
 // found, reported, and replaced by the owner's state.
 func TestAsynchronousFailover(t *testing.T) {
@@ -56,7 +56,7 @@ func TestAsynchronousFailover(t *testing.T) {
 	past := written(t, p.db)
 	p.failOver(t)
 	for i, v := range videos {
-		// One version only, or past those that were lost.
+		// Some videos get one version only, others get more versions than were lost.
 		for range 1 + i%2*4 {
 			w.persist(t, v.ID, fields{"title": uuid.NewString()})
 		}
@@ -164,8 +164,9 @@ func (w *world) spawnReporting(t *testing.T) (reports func(testing.TB) []history
 	}
 }
 
-// divergence has the lines by which catalog says that a row is of a history which
-// its owner has lost: when an event shows it, and when the owner's state does.
+// divergence has the log lines by which catalog reports a row of a history that its
+// owner has lost: the first when an event shows it, the second when the owner's state
+// does.
 var divergence = []string{
 	"read model diverged from its owner, which has lost commits: taking its state",
 	"row had a history that its owner has lost: it was replaced by the owner's state",

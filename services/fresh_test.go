@@ -46,13 +46,12 @@ type readership struct {
 	reads atomic.Int64
 }
 
-// TestFreshReads writes and reads with tokens through two instances of catalog,
-// while their consumer is held up, the broker restarts and forgets, the database
+// TestFreshReads writes and reads with tokens through two instances of catalog, while
+// their consumer is held up, the broker restarts and loses its messages, the database
 // ends all sessions, and each instance is killed. No read is older than its token,
-// except where it allows that and the answer says so.
+// except where the reader allows that and the answer says so.
 //
-// LOCKSTEP_FULL=1 takes the full measure, more than 100,000 reads; `make fresh` sets
-// it.
+// LOCKSTEP_FULL=1 runs the full measure, more than 100,000 reads; `make fresh` sets it.
 func TestFreshReads(t *testing.T) {
 	t.Parallel()
 	rounds, calm, disturbed, readers := 1, int64(400), int64(40), 12
@@ -186,8 +185,8 @@ func (r *readership) pick(n int) []answered {
 	return picked
 }
 
-// read reads at random instances until ctx ends. One that gives no answer has been
-// killed; then another reader's turn has come.
+// read reads at random instances until ctx ends. An instance that gives no answer has
+// been killed; the loop then goes on with another.
 func (r *readership) read(ctx context.Context) {
 	modes := []string{"", "", "", "", "", "", "at-least-as-fresh;stale-if-error", "minimize-latency", "fully-consistent"}
 	for ctx.Err() == nil {
@@ -215,7 +214,7 @@ func (r *readership) read(ctx context.Context) {
 	}
 }
 
-// demandOf is the one token that all of these make.
+// demandOf is one token with the positions of all of these.
 func demandOf(wanted []answered) string {
 	var all session.Session
 	for _, v := range wanted {
@@ -226,8 +225,8 @@ func demandOf(wanted []answered) string {
 	return all.Token()
 }
 
-// enter takes an answer into the account: of each video that was wanted, which
-// version it shows.
+// enter records an answer: for each video that was wanted, the version that the answer
+// shows.
 func (r *readership) enter(what, mode string, wanted []answered, a answer) {
 	shown, lags := map[string]int64{}, map[string]bool{}
 	for _, v := range a.Videos {

@@ -36,9 +36,10 @@ func histograms(t *testing.T, addr string) map[string][]float64 {
 	return measured
 }
 
-// TestHistogramsFitWhatTheyMeasure lets both services, as they are deployed, measure
-// something. OpenTelemetry's own buckets are made for milliseconds: with them all of
-// a second's fractions, or all batches of up to five events, would look alike.
+// TestHistogramsFitWhatTheyMeasure lets both services, run as they are deployed,
+// measure something. OpenTelemetry's own buckets are made for milliseconds: in them all
+// fractions of a second, or all batches of up to five events, would fall into one
+// bucket.
 func TestHistogramsFitWhatTheyMeasure(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, startBroker(t, localbroker.Local))

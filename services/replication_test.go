@@ -22,7 +22,7 @@ func TestNothingLeavesWithoutTheStandby(t *testing.T) {
 	w := p.world(t, startBroker(t, localbroker.Local))
 	r := w.record(t)
 	w.spawnVideo(t, w.videoAddr).ready(t)
-	// The relay is at work: it has its row among the relays, which is a commit, too.
+	// The relay is working: it has its row among the relays, which is a commit, too.
 	first := anEvent()
 	p.append(t, first, "on")
 	eventually(t, "an event is published beside the standby", r.has(first))
@@ -57,7 +57,7 @@ func anEvent() eventing.Event {
 	}
 }
 
-// append commits e, which waits for the standby as commit says.
+// append commits e. commit is the synchronous_commit of its transaction.
 func (p *pair) append(t *testing.T, e eventing.Event, commit string) {
 	t.Helper()
 	err := pgx.BeginFunc(t.Context(), p.db, func(tx pgx.Tx) error {

@@ -33,7 +33,8 @@ func videoRestarts(t *testing.T, w *world) {
 	w.livedExactly(t, first.ID, 1, 2)
 }
 
-// catalogRestarts: it goes on where it was, neither missing nor repeating.
+// catalogRestarts: catalog goes on after its last event, and neither misses nor repeats
+// one.
 func catalogRestarts(t *testing.T, w *world) {
 	w.startVideo(t)
 	stop := w.startCatalog(t)
@@ -48,9 +49,9 @@ func catalogRestarts(t *testing.T, w *world) {
 	w.livedForward(t, v.ID, 3) // both may come in one batch, and then move it once
 }
 
-// databaseFailsOver ends every session of both services again and again while a
-// client writes. The client tries again with its key; the relay and the consumer
-// wait, and count it against no event.
+// databaseFailsOver ends every session of both services again and again while a client
+// writes. The client tries again with its key. The relay and the consumer wait, and
+// count the failure against no event.
 func databaseFailsOver(t *testing.T, w *world) {
 	const updates, failovers = 40, 4
 	w.startVideo(t)
@@ -150,8 +151,8 @@ func TestCatalogIsKilled(t *testing.T) {
 	})
 }
 
-// block keeps the projection as it is, with catalog's next transaction waiting,
-// until release is called.
+// block keeps the projection unchanged, with catalog's next transaction waiting, until
+// release is called.
 func (w *world) block(t testing.TB) (release func()) {
 	t.Helper()
 	return w.hold(t, "catalog.video_projection")

@@ -89,7 +89,7 @@ func (w *world) park(t *testing.T, video string, version int64) (id string) {
 		RETURNING id::text`, video, version)[0]
 }
 
-// TestRunbook types the runbook's commands where they are needed: events are
+// TestRunbook runs the runbook's commands in the states that they are for: events are
 // parked, then retried and skipped; others are dead, then redriven and discarded.
 func TestRunbook(t *testing.T) {
 	onEachKind(t, func(t *testing.T, kind localbroker.Kind) {
@@ -121,7 +121,7 @@ func (w *world) parkedEvents(t *testing.T, o *operator) {
 	if a := w.read(t, retried.ID, "", 0); a.code != http.StatusNotFound {
 		t.Errorf("a video behind a parked event is answered %d, want 404", a.code)
 	}
-	// Only the one, so that the other is left to skip.
+	// Only the first line, so that one event is left to skip.
 	one, _, _ := strings.Cut(o.blocks["retry"], "\n")
 	if out, err := o.shell(t, one, "EVENT="+first).CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", one, err, out)

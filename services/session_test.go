@@ -82,7 +82,7 @@ func sessionSeesItsWrites(t *testing.T, w *world) {
 // deletes; another, without any token so far, takes over the versions that a read has
 // returned to it.
 func sessionsOverGRPC(t *testing.T, w *world) {
-	w.startMutedVideo(t) // no event leaves: the projection learns nothing by itself
+	w.startMutedVideo(t) // no event leaves: the projection gets nothing from events
 	w.startCatalog(t)
 	dial := func(addr string) *grpc.ClientConn {
 		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUnaryInterceptor(session.Intercept))

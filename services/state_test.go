@@ -29,7 +29,7 @@ func (w *world) diary(t testing.TB) {
 			FOR EACH ROW EXECUTE FUNCTION write_diary()`)
 }
 
-// lived returns the versions that a projection has had of one id, in turn.
+// lived returns the versions that a projection has had of one id, in order.
 func (w *world) lived(t testing.TB, id string) []int64 {
 	t.Helper()
 	return query[int64](t, w, `SELECT version FROM diary WHERE id = $1 ORDER BY page`, id)
@@ -88,7 +88,7 @@ func query[T any](t testing.TB, w *world, sql string, args ...any) []T {
 	return values
 }
 
-// livedForward fails the test unless the projection only moved forward, to last.
+// livedForward fails the test unless the projection only moved forward, up to last.
 func (w *world) livedForward(t testing.TB, id string, last int64) {
 	t.Helper()
 	lived := w.lived(t, id)

@@ -39,8 +39,8 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	// patience ends a test that would otherwise hang. It covers two deliveries
-	// that a dead subscriber had in hand, on a slow machine.
+	// patience ends a test that would otherwise hang. It covers two deliveries that a
+	// dead subscriber held, on a slow machine.
 	patience = 90 * time.Second
 	// glance is the pause between two checks of a condition.
 	glance = 10 * time.Millisecond

@@ -43,7 +43,7 @@ func TestCompose(t *testing.T) {
 	t.Run("postgres dies", func(t *testing.T) { s.dies(t, "postgres") })
 	t.Run("pubsub dies and forgets", func(t *testing.T) { s.dies(t, "pubsub") })
 	t.Run("catalog dies, and the emulator with it", func(t *testing.T) {
-		// The emulator goes on sending to a subscriber that is gone: only its own
+		// The emulator goes on sending to a subscriber that has died: only its own
 		// restart ends that.
 		s.crash(t, "catalog")
 		s.dies(t, "pubsub")
@@ -67,8 +67,8 @@ func (s *stack) dies(t *testing.T, service string) {
 	s.flows(t, "the end of "+service)
 }
 
-// killedByHand kills with `docker kill`, which an engine takes for a person's wish
-// and no restart policy undoes. The next `docker compose up` does.
+// killedByHand kills with `docker kill`. The engine treats that as a manual stop, so no
+// restart policy starts the container again. The next `docker compose up` does.
 func (s *stack) killedByHand(t *testing.T) {
 	for _, service := range []string{"video", "postgres", "pubsub", "catalog"} {
 		s.docker(t, "kill", s.container(t, service))
@@ -108,7 +108,7 @@ func (s *stack) kept(t *testing.T) {
 		}
 		s.flows(t, "docker kill of "+strings.Join(killed, " and ")+" beside a keeper")
 	}
-	s.compose(t, "stop", "--timeout", "0", "video") // which ends in the same signal
+	s.compose(t, "stop", "--timeout", "0", "video") // ends in the same signal
 	s.killed(t, "postgres")                         // its return shows that the keeper has seen the stop
 	if state := s.docker(t, "inspect", "--format", "{{.State.Status}}", s.container(t, "video")); state != "exited" {
 		t.Errorf("video is %s after docker compose stop", state)
@@ -200,7 +200,8 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// flows waits until a new write is seen in the projection, which takes all parts.
+// flows waits until a new write is visible in the projection; all parts take part in
+// that.
 func (s *stack) flows(t *testing.T, since string) (w document) {
 	t.Helper()
 	start := time.Now()

@@ -133,7 +133,7 @@ resource "google_cloud_run_v2_service" "catalog" {
     max_instance_request_concurrency = var.catalog.concurrency
     timeout                          = "60s"
 
-    # Also of a revision without traffic, which relays and consumes all the same.
+    # The limit holds also for a revision without traffic, which consumes all the same.
     scaling {
       max_instance_count = var.catalog.max_instances
     }
@@ -188,7 +188,7 @@ resource "google_cloud_run_v2_service" "catalog" {
         }
       }
 
-      # A loop that has stood still for five minutes: a restart may help.
+      # A loop has sent no heartbeat for five minutes: a restart may help.
       liveness_probe {
         period_seconds    = 15
         timeout_seconds   = 5

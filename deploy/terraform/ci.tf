@@ -1,15 +1,15 @@
-# GitHub's workflows without a key: they show a token of GitHub's, and get one of a
-# service account's for an hour. Three accounts: any branch may plan, only ci.yml on
-# main may push images, and of that only the environment "production", which can ask
-# for a reviewer, may release.
+# GitHub's workflows sign in without a key: they show a token of GitHub's, and get a
+# token of a service account's for an hour. There are three accounts: any branch may
+# plan, only ci.yml on main may push images, and only the environment "production" of
+# ci.yml on main, which can require a reviewer, may release.
 
 locals {
   ci = var.github_repository == null ? 0 : 1
 
   ci_pool = one(google_iam_workload_identity_pool.ci[*].name)
 
-  # A branch may hold any workflow, and ci.yml in any form. This is the one that was
-  # merged. A token says both, and neither is for its workflow to choose.
+  # A branch may have any workflow, and any version of ci.yml. These conditions select
+  # the merged version. Both claims are in the token, and a workflow cannot choose them.
   ci_on_main = join(" && ", [
     "assertion.ref == 'refs/heads/main'",
     "assertion.workflow_ref == '${coalesce(var.github_repository, "none")}/.github/workflows/ci.yml@refs/heads/main'",

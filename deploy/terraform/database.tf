@@ -15,7 +15,8 @@ locals {
   # Four for requests, five for loops and readiness, one for LISTEN.
   instance_connections = 10
 
-  # Those that Postgres keeps for superusers, Cloud SQL's own, the jobs' and a person's.
+  # The connections that Postgres keeps for superusers, and those of Cloud SQL itself,
+  # of jobs and of a person.
   other_connections = 20
 
   # Mounted below /cloudsql in each container.

@@ -21,7 +21,8 @@ locals {
       aligner    = "ALIGN_MAX"
       what_to_do = "catalog could not apply an event. Runbook: \"Dead letters\"; gcloud run jobs execute catalog-dlq --region=${var.region} --args=dlq,list"
     }
-    # catalog writes dead letters itself: these are of the backstop, and have no reason.
+    # catalog writes dead letters itself: these were written by Pub/Sub's own policy,
+    # and have no reason.
     broker-dead-letters = {
       title      = "Pub/Sub gave up on an event"
       metric     = "pubsub.googleapis.com/subscription/dead_letter_message_count"
@@ -51,8 +52,9 @@ locals {
       filter     = "jsonPayload.message=\"gap not repaired yet\" AND severity>=ERROR"
       what_to_do = "catalog cannot get from video what it has missed. Runbook: \"Gaps stay open\"."
     }
-    # Of an event that contradicts the read model, of the row that gives way, and of an
-    # event that the owner does not know: each may be the only one of the three.
+    # The lines of an event that contradicts the read model, of the row that gives way,
+    # and of an event that the owner does not know: each may be the only one of the
+    # three.
     diverged = {
       title = "video has lost commits"
       filter = "(${join(" OR ", [
@@ -207,9 +209,9 @@ resource "google_monitoring_alert_policy" "jobs" {
   }
 }
 
-# A schedule that is paused fails nothing: it is only silent, and so are the events that
-# a sleeping video has left behind. A metric that was never written is not absent, so this
-# says nothing of a drain that has never run; the next one does.
+# A paused schedule causes no failure: it writes nothing, and the events that a sleeping
+# video has left behind stay. A metric that was never written is not absent, so this
+# alert does not cover a drain that has never run; the next one does.
 resource "google_monitoring_alert_policy" "drain" {
   count = var.video.drain_schedule == null ? 0 : 1
 
@@ -242,8 +244,8 @@ resource "google_monitoring_alert_policy" "drain" {
   }
 }
 
-# An attempt of the schedule that was refused, from the first on: it may not run its job,
-# or the job is not there.
+# An attempt of the schedule that was refused, from the first one on: it may not run its
+# job, or the job does not exist.
 resource "google_monitoring_alert_policy" "drain_refused" {
   count = var.video.drain_schedule == null ? 0 : 1
 

@@ -122,7 +122,7 @@ resource "google_cloud_run_v2_service" "video" {
     max_instance_request_concurrency = var.video.concurrency
     timeout                          = "60s"
 
-    # Also of a revision without traffic, which relays and consumes all the same.
+    # The limit holds also for a revision without traffic, which relays all the same.
     scaling {
       max_instance_count = var.video.max_instances
     }
@@ -177,7 +177,7 @@ resource "google_cloud_run_v2_service" "video" {
         }
       }
 
-      # A loop that has stood still for five minutes: a restart may help.
+      # A loop has sent no heartbeat for five minutes: a restart may help.
       liveness_probe {
         period_seconds    = 15
         timeout_seconds   = 5
@@ -223,7 +223,7 @@ resource "google_cloud_run_v2_service" "video" {
     percent = 100
   }
 
-  # A message published before its subscription exists is lost to it.
+  # A subscription does not get messages that were published before it existed.
   depends_on = [
     google_cloud_run_v2_job.video_migrate,
     google_pubsub_subscription.catalog,

@@ -3,8 +3,8 @@
 
 # Migrations: a job that has to succeed before the service is changed.
 
-# A new id whenever the job would run something else. Going back to an earlier image
-# is something else again: an execution's name cannot be used twice.
+# The id changes whenever the job would run something else. A return to an earlier image
+# counts as something else again: an execution's name cannot be used twice.
 resource "terraform_data" "video_migration" {
   triggers_replace = [
     var.video.image,

@@ -44,8 +44,8 @@ func Start(cmd *exec.Cmd, orphaned syscall.Signal) (*Process, error) {
 	return p, nil
 }
 
-// run keeps its thread to itself until the child is gone: Linux takes the end of
-// the thread that started the child for the end of the parent.
+// run keeps its thread to itself until the child has ended: Linux treats the end of the
+// thread that started the child as the end of the parent.
 func (p *Process) run(started chan<- error) {
 	runtime.LockOSThread()
 	err := p.cmd.Start()
@@ -53,7 +53,7 @@ func (p *Process) run(started chan<- error) {
 	if err != nil {
 		return
 	}
-	_ = p.cmd.Wait() // how a server ended shows in its output
+	_ = p.cmd.Wait() // the output shows how a server ended
 	close(p.done)
 }
 

@@ -15,7 +15,7 @@ import (
 	"example.com/lockstep/internal/child"
 )
 
-// parentMode makes the test binary play the parent that gets killed.
+// parentMode makes the test binary act as the parent that gets killed.
 const parentMode = "LOCKSTEP_TEST_CHILD_PARENT"
 
 func TestMain(m *testing.M) {

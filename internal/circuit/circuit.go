@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// threshold is how many failures in a row open the circuit: more than one
-	// broken connection brings about.
+	// threshold is how many failures in a row open the circuit: more than one broken
+	// connection causes.
 	threshold = 5
 	// queueFactor is how many callers may wait for each of those under way.
 	queueFactor = 16
@@ -76,7 +76,7 @@ func (c *Circuit) Do(ctx context.Context, call func(context.Context) error, fail
 	}
 	settled := false
 	defer func() {
-		if !settled { // a probe that panics must not bar the way for good
+		if !settled { // a probe that panics must not block the next ones for ever
 			c.abstain(probe)
 		}
 	}()

@@ -91,8 +91,8 @@ func TestMigrateAwaitsTheNetwork(t *testing.T) {
 	}
 }
 
-// TestTheBinarySaysWhatItWasBuiltOf: the linker sets a variable that is not there without
-// a word.
+// TestTheBinarySaysWhatItWasBuiltOf: the linker silently ignores a variable that does
+// not exist.
 func TestTheBinarySaysWhatItWasBuiltOf(t *testing.T) {
 	t.Parallel()
 	dockerfile, err := os.ReadFile("../../Dockerfile")

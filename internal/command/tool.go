@@ -22,7 +22,7 @@ type Tool struct {
 
 // Call is the part of the process that a tool uses.
 type Call struct {
-	// Args stand behind the tool's name.
+	// Args are the arguments after the tool's name.
 	Args   []string
 	Getenv func(string) string
 	// In is the terminal of a person who can answer questions; nil without one.
@@ -67,7 +67,7 @@ func (s Service) toolLines() string {
 	return lines.String()
 }
 
-// terminal is stdin when a person sits there, else nil.
+// terminal is stdin if it is a terminal, else nil.
 func terminal() io.Reader {
 	info, err := os.Stdin.Stat()
 	if err != nil || info.Mode()&os.ModeCharDevice == 0 {

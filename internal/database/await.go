@@ -16,7 +16,7 @@ const (
 	// awaitTime is for a network that comes up after the process: on Cloud Run direct
 	// egress to a VPC needs a minute or more, and the sockets of Cloud SQL a moment.
 	awaitTime = 90 * time.Second
-	// closeTime bounds taking leave of a server that has answered.
+	// closeTime bounds the closing of the connection to a server that has answered.
 	closeTime = 5 * time.Second
 )
 

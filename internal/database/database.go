@@ -34,8 +34,9 @@ import (
 const (
 	// connectTimeout is for one address of the database.
 	connectTimeout = 5 * time.Second
-	// RequestConns are for requests where the URL does not say pool_max_conns. It does
-	// not depend on the machine: an operator adds up instances.
+	// RequestConns are for requests if the URL does not say pool_max_conns. The number
+	// does not depend on the machine, because an operator adds up the connections of
+	// instances.
 	RequestConns = 4
 	// LoopConns are for the loops of one process.
 	LoopConns = 4

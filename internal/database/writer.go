@@ -57,8 +57,8 @@ func NewWriter(db *pgxpool.Pool) *Writer {
 	}
 }
 
-// newCounter leaves an error to OpenTelemetry's handler: the counter works in any case,
-// if only as one that does nothing.
+// newCounter leaves an error to OpenTelemetry's handler: the counter can be used in any
+// case; after an error it does nothing.
 func newCounter() metric.Int64Counter {
 	c, err := otel.Meter("example.com/lockstep/internal/database").Int64Counter("database.locked",
 		metric.WithUnit("{request}"),
@@ -69,8 +69,8 @@ func newCounter() metric.Int64Counter {
 	return c
 }
 
-// LimitLocks queues on b, which begins a transaction of a Writer, the limit on its
-// waits for locks. It takes no round trip of its own.
+// LimitLocks queues the limit on the transaction's waits for locks. b is the first
+// batch of a Writer's transaction, so the limit takes no round trip of its own.
 func LimitLocks(b *pgx.Batch) {
 	b.Queue(`SELECT set_config('lock_timeout', $1, true)`, fmt.Sprint(lockTime.Milliseconds()))
 }

@@ -25,7 +25,7 @@ const (
 type Request struct {
 	// Token is a consistency token's text, or empty.
 	Token string
-	// Mode is empty where the reader leaves it to whether there is a token.
+	// Mode is empty if the reader named none: the token's presence then decides.
 	Mode consistency.Mode
 	// StaleIfError prefers a stale answer to none.
 	StaleIfError bool
@@ -88,7 +88,7 @@ func (d Demand) OfACopy() error {
 // Wanted are the positions that the answer must have reached.
 func (d Demand) Wanted() []consistency.Position { return d.wanted }
 
-// About is d as far as it concerns one aggregate.
+// About is the part of d that concerns one aggregate.
 func (d Demand) About(id string) Demand {
 	all := d.wanted
 	d.wanted = nil
@@ -100,15 +100,15 @@ func (d Demand) About(id string) Demand {
 	return d
 }
 
-// Only is d as far as it concerns the aggregates that are kept.
+// Only is the part of d that concerns the aggregates that keep accepts.
 func (d Demand) Only(keep func(id string) bool) Demand {
 	drop := func(p consistency.Position) bool { return !keep(p.AggregateID) }
 	d.wanted = slices.DeleteFunc(slices.Clone(d.wanted), drop)
 	return d
 }
 
-// Lag is an aggregate that an answer shows older than its reader's token demands.
-// The copy was at Version, which is 0 if it did not have the aggregate.
+// Lag is an aggregate that an answer shows in an older state than its reader's token
+// demands. The copy was at Version, which is 0 if it did not have the aggregate.
 type Lag struct {
 	ID      string `json:"id"`
 	Version int64  `json:"version"`

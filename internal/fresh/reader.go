@@ -14,18 +14,18 @@ const (
 	// AskTimeout is short: the reader has waited before, and a draining server
 	// gives it 4 s.
 	AskTimeout = 3 * time.Second
-	// asksAtOnce bounds the readers' questions to the owner that are under way.
+	// asksAtOnce bounds the concurrent calls to the owner on behalf of readers.
 	asksAtOnce = 64
-	// The client's pause: after AskTimeout and a refusal, an owner that was
-	// restarted is back; waiting readers leave faster than that.
+	// The client's pauses: an owner that was restarted is back after AskTimeout and a
+	// refusal; waiting readers leave sooner than that.
 	awayRetryAfter, busyRetryAfter = 2 * time.Second, time.Second
 )
 
-// ErrOwnerAway is wrapped by questions to the owner that it did not answer, or not
-// sensibly.
+// ErrOwnerAway is wrapped by the error of a call to the owner without an answer, or
+// without a valid one.
 var ErrOwnerAway = errors.New("owner cannot be asked")
 
-// ErrAhead is a demand for something that the owner does not have.
+// ErrAhead is the error of a demand for a version that the owner does not have.
 var ErrAhead error = problem.New(problem.CodeAhead, "TOKEN_AHEAD", "The consistency token is newer than anything that the owner has.")
 
 // Standing is the result of reading the copy, compared with a demand.
@@ -67,7 +67,8 @@ func (r *Reader) Satisfy(ctx context.Context, d Demand, look func(context.Contex
 	case p.Code == problem.CodeTooMany:
 		return consistency.Stale, nil
 	case p.Code == problem.CodeUnavailable:
-		// The first look may be long ago: something newer is less stale, or is it.
+		// Read again: the first read may be seconds old, and the copy may have caught
+		// up.
 		if stand, err = look(ctx); err != nil {
 			return consistency.Failed, err
 		}
@@ -84,8 +85,8 @@ func (r *Reader) try(ctx context.Context, d Demand, look func(context.Context) (
 ) (consistency.Outcome, Standing, error) {
 	stand, err := Nothing, error(nil)
 	if !d.FullyConsistent() || d.staleIfError {
-		// A look before the wait: most readers need none, and are served even when
-		// no more may wait.
+		// A look before the wait: most readers need no wait, and are served even when
+		// no more readers may wait.
 		stand, err = look(ctx)
 	}
 	switch {
@@ -118,7 +119,7 @@ func (r *Reader) try(ctx context.Context, d Demand, look func(context.Context) (
 	return consistency.Authority, stand, nil
 }
 
-// wait returns when the copy meets d, or the wait is over, and which it is.
+// wait returns when the copy meets d, or when the wait is over; reached tells which.
 func (r *Reader) wait(ctx context.Context, d Demand) (reached bool, err error) {
 	waiting, stop := context.WithTimeout(ctx, d.budget(ctx))
 	defer stop()
@@ -153,7 +154,7 @@ func (r *Reader) ask(ctx context.Context, question func(context.Context) error) 
 	}
 	away := func(err error) bool { return errors.Is(err, ErrOwnerAway) }
 	err := r.circuit.Do(asking, question, away)
-	// Of a question that ran out of time, the copy may have been the slow part.
+	// If a call ran out of time, the copy may have been the slow part.
 	late := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
 	r.metrics.asked(ctx, answerOf(err, away(err) || late))
 	if away(err) || late || errors.Is(err, circuit.ErrOpen) {

@@ -17,7 +17,8 @@ import (
 // In these tests time is the bubble's: it stands still while any goroutine can run, so
 // that a bound is met exactly or not at all.
 
-// has is a copy, or an owner, at an epoch and version of the one aggregate.
+// has is the position of a copy, or of an owner: epoch and version of the one
+// aggregate.
 type has struct{ epoch, version int64 }
 
 func (h has) position() consistency.Position {
@@ -28,7 +29,7 @@ func (h has) token() string {
 	return consistency.Token{Positions: []consistency.Position{h.position()}}.String()
 }
 
-// answers is how an owner treats a question.
+// answers is an owner's way to answer a call.
 type answers int
 
 const (
@@ -177,8 +178,8 @@ func TestAReaderHangsUp(t *testing.T) {
 	})
 }
 
-// An owner that hangs costs each of the first few readers its time, and the others
-// none.
+// An owner that hangs costs the first few readers their whole time, and the others no
+// time.
 func TestTheCircuitIsOpen(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

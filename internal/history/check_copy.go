@@ -20,7 +20,7 @@ func once(l life) (found []Violation) {
 			settled[r.Event] = r
 		case Apply:
 			if r.Event == "" {
-				continue // of the owner's state, or of nothing that the test knows
+				continue // of the owner's state, or of nothing that the test has recorded
 			}
 			first, again = applied[r.Event]
 			applied[r.Event] = r
@@ -104,8 +104,8 @@ func reported(l life) (found []Violation) {
 	return found
 }
 
-// mayLag are the modes in which a reader takes less than its token asks for, each
-// with the outcomes that it then may get.
+// mayLag are the modes in which a reader accepts less than its token demands, each with
+// the outcomes that it may then get.
 var mayLag = map[string]map[Outcome]bool{
 	"at-least-as-fresh;stale-if-error": {Stale: true},
 	"minimize-latency":                 {Stale: true, Absent: true},

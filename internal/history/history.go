@@ -29,13 +29,13 @@ const (
 	Owner Kind = "owner"
 )
 
-// The way through the broker.
+// The broker's side.
 const (
 	// Send is an event in a publish Request, before the request leaves. The events
 	// of one request stand together, in its order.
 	Send Kind = "send"
-	// Acknowledge is an event of which the relay learned that the broker has it,
-	// before anything is done about it.
+	// Acknowledge is an event that the broker has acknowledged to the relay. It is
+	// recorded before the relay acts on that.
 	Acknowledge Kind = "acknowledge"
 	// Publish is an event that the broker has taken, in the broker's order.
 	Publish Kind = "publish"
@@ -50,7 +50,8 @@ const (
 	Apply Kind = "apply"
 	// Effect is an event that was settled together with its effects.
 	Effect Kind = "effect"
-	// Forget is a settled event of which the consumer has forgotten that it was.
+	// Forget is a settled event of which the consumer no longer knows that it was
+	// settled.
 	Forget Kind = "forget"
 	// Report is a divergence of the aggregate that the consumer has reported.
 	Report Kind = "report"
@@ -75,14 +76,14 @@ const (
 // Outcome is how a Read ended.
 type Outcome string
 
-// The outcomes. A reader may wish for one that is not fresh: then it gets Stale
-// or Absent, and the answer says so.
+// The outcomes. A reader may allow an answer that is not fresh: then it gets Stale or
+// Absent, and the answer says so.
 const (
 	Shown       Outcome = "shown"
 	Stale       Outcome = "stale"
 	Absent      Outcome = "absent"
 	Unavailable Outcome = "unavailable"
-	// Unexpected is an answer that the documents do not know.
+	// Unexpected is an answer that is not documented.
 	Unexpected Outcome = "unexpected"
 )
 
@@ -102,11 +103,11 @@ type Record struct {
 	Request string `json:"request,omitempty"`
 	Lease   string `json:"lease,omitempty"`
 	Change  Change `json:"change,omitempty"`
-	// State is the aggregate's content, in any form in which equal states are
-	// equal strings. Empty is not recorded.
+	// State is the aggregate's content, in any form in which equal states are equal
+	// strings. It is empty if it was not recorded.
 	State string `json:"state,omitempty"`
-	// Least is the version that a Read asked for; Mode is how it asked, empty for
-	// no older than the token.
+	// Least is the version that a Read demanded; Mode is its mode, empty for at least
+	// as fresh as the token.
 	Least   int64   `json:"least,omitempty"`
 	Mode    string  `json:"mode,omitempty"`
 	Outcome Outcome `json:"outcome,omitempty"`

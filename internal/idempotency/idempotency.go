@@ -30,7 +30,8 @@ const Header = "Idempotency-Key"
 // rolls back and answers with Replay.
 var ErrAnswered = errors.New("the idempotency key is in use")
 
-// Request is a write as its key knows it. One without a key is never remembered.
+// Request is a write in the form that its key is bound to. A request without a key is
+// never remembered.
 type Request struct {
 	operation, key string
 	hash           []byte

@@ -34,7 +34,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// securePort is where Cloud Run, and nothing that this repository starts, listens.
+// securePort is the port of Cloud Run; no server that this repository starts listens
+// there.
 const securePort = "443"
 
 // DialOptions are the options to call the service at addr (host:port), by the rule in
@@ -57,7 +58,7 @@ func dialOptions(addr string, roots *x509.CertPool) ([]grpc.DialOption, error) {
 	}, nil
 }
 
-// audience is the URL of a service on Cloud Run as it knows itself: without a port.
+// audience is the URL of a service on Cloud Run as Cloud Run knows it: without a port.
 func audience(host string) string {
 	if strings.Contains(host, ":") {
 		host = "[" + host + "]"

@@ -64,7 +64,7 @@ func TestATokenThatHasComeMeanwhileIsTaken(t *testing.T) {
 	}
 }
 
-// TestTokenIsRenewedBeforeItEnds: the second token takes its time, and calls go on
+// TestTokenIsRenewedBeforeItEnds: while the second token is being fetched, calls go on
 // with the first.
 func TestTokenIsRenewedBeforeItEnds(t *testing.T) {
 	g := newGoogle(t, lasting(renewBefore-time.Minute))
@@ -103,8 +103,8 @@ func TestTokenIsRenewedBeforeItEnds(t *testing.T) {
 	}
 }
 
-// TestRenewalThatFails: the calls have a token that will do, and the server is not
-// asked with each of them.
+// TestRenewalThatFails: the calls use a token that is still valid, and the server is
+// not asked with each of them.
 func TestRenewalThatFails(t *testing.T) {
 	g := newGoogle(t, lasting(renewBefore-time.Minute))
 	c := newCallee(t, true)

@@ -15,8 +15,8 @@ type token struct {
 	expires time.Time
 }
 
-// parse reads when the token ends. To count an hour from the answer would be wrong:
-// the metadata server keeps tokens too.
+// parse reads the end of the token's lifetime. An hour from the answer would be wrong:
+// the metadata server caches tokens too.
 func parse(value string) (token, error) {
 	value = strings.TrimSpace(value)
 	parts := strings.Split(value, ".")

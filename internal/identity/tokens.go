@@ -30,7 +30,7 @@ const (
 	margin = 30 * time.Second
 )
 
-// pauses are between two questions to a metadata server that has no fresh token.
+// pauses are between two requests to a metadata server that has no fresh token.
 var pauses = eventing.Backoff{Base: 500 * time.Millisecond, Cap: 5 * time.Second}
 
 // tokens are ID tokens for one audience, one after the other. They implement
@@ -51,11 +51,11 @@ func newTokens(audience string) *tokens {
 	return &tokens{audience: audience, metadata: metadata.NewWithOptions(&metadata.Options{})}
 }
 
-// RequireTransportSecurity keeps tokens off plain text.
+// RequireTransportSecurity keeps tokens off connections in plain text.
 func (t *tokens) RequireTransportSecurity() bool { return true }
 
-// GetRequestMetadata adds the token to a call. A call waits for one as long as it
-// has time, and at most for fetchTime.
+// GetRequestMetadata adds the token to a call. A call waits for one until its own
+// deadline, and at most for fetchTime.
 func (t *tokens) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]string, error) {
 	info, _ := credentials.RequestInfoFromContext(ctx)
 	if err := credentials.CheckSecurityLevel(info.AuthInfo, credentials.PrivacyAndIntegrity); err != nil {
@@ -106,10 +106,10 @@ func (t *tokens) look(now time.Time) (last token, pausing bool, err error) {
 	return t.last, now.Before(t.next), t.err
 }
 
-// ask is on a context of its own: it works for more callers than the first.
+// ask uses a context of its own, because it works for more callers than the first.
 func (t *tokens) ask() (any, error) {
 	if last, _, _ := t.look(time.Now()); last.good(time.Now(), renewBefore) {
-		return last, nil // it came between the caller's look and this
+		return last, nil // it came between the caller's check and this one
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), fetchTime)
 	defer cancel()

@@ -1,5 +1,5 @@
-// Package page cuts lists into pages by their keys: keyset pagination. An item that comes
-// or goes between two pages neither repeats nor hides another.
+// Package page cuts lists into pages by their keys: keyset pagination. An item that is
+// added or removed between two pages neither repeats nor hides another.
 package page
 
 import (
@@ -37,7 +37,7 @@ func Size(query url.Values, bad *problem.Faults) int {
 	return size
 }
 
-// CheckSize blames page_size outside of 1 to MaxSize.
+// CheckSize reports a fault of page_size outside of 1 to MaxSize.
 func CheckSize(size int, bad *problem.Faults) {
 	bad.Unless(1 <= size && size <= MaxSize, "page_size", fmt.Sprintf("must lie between 1 and %d", MaxSize))
 }
@@ -54,9 +54,9 @@ func Token[K Key](last K, filter string) string {
 	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint32(key, sum))
 }
 
-// Parse returns the key that the page begins behind, newest first: without a token
-// one that is above all others. It blames page_token where the token was cut off or
-// comes with another filter.
+// Parse returns the key that the page begins behind, newest first: without a token one
+// that is above all others. It reports a fault of page_token if the token was cut off
+// or comes with another filter.
 func Parse[K Key](token, filter string, bad *problem.Faults) (last K) {
 	if token == "" {
 		decode(bytes.Repeat([]byte{0xff}, binary.Size(last)), &last)
@@ -95,5 +95,5 @@ func encode[K Key](key K) []byte {
 	return b
 }
 
-// decode leaves last alone where b is too short, which Parse finds out.
+// decode leaves last unchanged if b is too short; Parse detects that.
 func decode[K Key](b []byte, last *K) { _, _ = binary.Decode(b, binary.BigEndian, last) }

@@ -10,8 +10,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// The answer to a request that is wrong everywhere is bounded, since it repeats names
-// from there: over gRPC it is a trailer, of which clients take a few KB.
+// The answer to a request with faults everywhere is bounded, because it repeats names
+// from the request: over gRPC it is a trailer, and clients accept a few KB of trailers.
 const (
 	maxFaults = 20
 	maxText   = 200 // bytes
@@ -81,8 +81,8 @@ func (f *Faults) Line(field, s string, low, high int) {
 	f.Text(field, s, low, high, "")
 }
 
-// UUID takes the canonical form only: uuid.Parse would also take braces and a
-// URN, and one thing would have several addresses.
+// UUID accepts the canonical form only: uuid.Parse also accepts braces and a URN, and
+// then one thing would have several addresses.
 func (f *Faults) UUID(field, s string) uuid.UUID {
 	id, err := uuid.Parse(s)
 	f.Unless(err == nil && len(s) == len(uuid.Nil.String()), field, "must be a UUID")

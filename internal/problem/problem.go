@@ -30,7 +30,7 @@ type Field struct {
 // are fine; it must not be changed after it was returned.
 type Error struct {
 	Code Code
-	// Reason is stable and documented. Empty means the code's own.
+	// Reason is stable and documented. If it is empty, the code's own reason is used.
 	Reason string
 	// Detail is one sentence for a person. It is shown to the client.
 	Detail string
@@ -45,18 +45,18 @@ type Error struct {
 	Cause error
 }
 
-// New returns an error without fields. An empty reason is the code's own.
+// New returns an error without fields. With an empty reason it has the code's own.
 func New(code Code, reason, detail string) *Error {
 	return &Error{Code: code, Reason: reason, Detail: detail}
 }
 
-// Invalid blames one field of the request.
+// Invalid is the error for one faulty field of the request.
 func Invalid(field, detail string) *Error {
 	return InvalidFields([]Field{{Field: field, Detail: detail}})
 }
 
-// InvalidFields blames several fields of the request; there must be one at
-// least.
+// InvalidFields is the error for several faulty fields of the request; there must be
+// one at least.
 func InvalidFields(fields []Field) *Error {
 	details := make([]string, len(fields))
 	for i, f := range fields {

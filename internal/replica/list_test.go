@@ -15,7 +15,7 @@ import (
 	"example.com/lockstep/pkg/eventing/inbox"
 )
 
-// pages is how a list of s reads: it keeps the page that it has read last.
+// pages reads a list of s, and keeps the page that it has read last.
 type pages struct {
 	*shelf
 	last  []note
@@ -138,8 +138,8 @@ func TestAPageThatDoesNotShowItIsNotServed(t *testing.T) {
 	}
 }
 
-// However many aggregates a list lacks, its owner is asked once; where it does not have
-// all of them, none is written.
+// However many aggregates a list lacks, it asks their owner once; if the owner does not
+// have all of them, none is written.
 func TestAListAsksOnce(t *testing.T) {
 	t.Parallel()
 	p := &pages{shelf: newShelf(t)}

@@ -135,7 +135,7 @@ func TestRepair(t *testing.T) {
 	}
 }
 
-// An owner that is slow has no connection and no lock wait for it.
+// While a slow owner is asked, no connection and no lock is held.
 func TestTheOwnerIsAskedOutsideOfAnyTransaction(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)

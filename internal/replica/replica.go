@@ -53,9 +53,9 @@ type Table[S any] struct {
 	// Ask returns an aggregate or its tombstone as the owner has it. Its errors are
 	// ErrUnknown, fresh.ErrOwnerAway, or the error of the caller's ctx.
 	Ask func(ctx context.Context, id string, timeout time.Duration) (Answer[S], error)
-	// AskAll is Ask for up to consistency.MaxPositions aggregates in one question. It
-	// leaves out those that its owner does not know, and has no ErrUnknown. asOf is as
-	// in Answer, for all rows.
+	// AskAll is Ask for up to consistency.MaxPositions aggregates in one call. It
+	// leaves out aggregates that the owner does not know, and has no ErrUnknown. asOf
+	// is as in Answer, for all rows.
 	AskAll func(ctx context.Context, ids []string, timeout time.Duration) (rows []S, asOf time.Time, err error)
 	// Look reads the table's positions, and Waiters are the readers that wait for them.
 	Look    consistency.Look
@@ -67,8 +67,8 @@ type Table[S any] struct {
 // Answer is an owner's state of an aggregate.
 type Answer[S any] struct {
 	Row S
-	// AsOf is from when the answer is: all that had committed by then is in it. The
-	// zero AsOf is unknown.
+	// AsOf is the time of the answer: it contains everything that had committed by
+	// then. The zero AsOf is unknown.
 	AsOf time.Time
 }
 

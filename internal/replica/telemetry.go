@@ -18,8 +18,8 @@ func (t *Table[S]) diverged(ctx context.Context, e eventing.Event) {
 		"aggregate_type", t.Type, "aggregate_id", e.AggregateID, "epoch", e.Epoch, "version", e.Version, "event_id", e.ID)
 }
 
-// divergences works before there is an exporter: otel's instruments delegate to
-// whichever comes.
+// divergences works before there is an exporter: otel's instruments delegate to the one
+// that is set later.
 var divergences = newDivergences()
 
 func newDivergences() metric.Int64Counter {

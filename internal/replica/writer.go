@@ -17,8 +17,9 @@ type Column[S any] struct {
 	of         func(steps []inbox.Step[S]) any
 }
 
-// Of is the column called name. For a UUID, C is pgtype.UUID: of a bare one pgx makes
-// no array without asking the server, which it does not behind a transaction pooler.
+// Of is the column called name. For a UUID, C is pgtype.UUID: for an array of another
+// UUID type pgx would ask the server, and it does not do that behind a transaction
+// pooler.
 func Of[S, C any](name, kind string, part func(row S) C) Column[S] {
 	return Column[S]{name: name, kind: kind, of: func(steps []inbox.Step[S]) any {
 		all := make([]C, len(steps))

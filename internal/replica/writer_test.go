@@ -13,8 +13,8 @@ import (
 	"example.com/lockstep/pkg/eventing/inbox"
 )
 
-// A batch is one look and one statement, however many rows it inserts and moves, and
-// however the columns are ordered.
+// A batch is one read and one statement, however many rows it inserts and moves, and in
+// any order of the columns.
 func TestABatchIsOneWrite(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
@@ -98,7 +98,7 @@ func TestWhatAppearedMeanwhileIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	steps := []inbox.Step[note]{}
-	for _, id := range []string{"b/1", "a/9", "a/2"} { // of which the last is the first by key
+	for _, id := range []string{"b/1", "a/9", "a/2"} { // the last of these is the first by key
 		steps = append(steps, inbox.Step[note]{ID: id, New: newNote(id, 1, 1, "ours")})
 	}
 	type result struct {

@@ -46,7 +46,7 @@ func TestAClientThatDoesNotReadIsCutOff(t *testing.T) {
 	})
 }
 
-// Its window stays at 0, so that headers reach it and no answer does.
+// The client's window stays at 0: it gets headers and no body.
 func TestACallerThatDoesNotReadIsCutOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -56,7 +56,7 @@ func TestAStreamOfRequestsIsBounded(t *testing.T) {
 		_, _ = io.Copy(io.Discard, res.Body) // it may be broken off
 		_ = res.Body.Close()
 	}
-	// Beyond the bound there are windows and buffers of both sides.
+	// More may be sent than the bound, because both sides have windows and buffers.
 	if body.sent > 4<<20 {
 		t.Errorf("the server took %d MiB of one stream, want at most 4", body.sent>>20)
 	}

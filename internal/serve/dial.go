@@ -23,8 +23,8 @@ func Dial(addr string) (*grpc.ClientConn, error) {
 	}
 	conn, err := grpc.NewClient(addr, append(as,
 		grpc.WithStatsHandler(otelgrpc.NewClientHandler()),
-		// The timeout is also how soon a connection that went dead without a
-		// word (a host that vanished) is given up.
+		// The timeout is also the time after which a connection is given up if its host
+		// has vanished without closing it.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 5 * time.Second}),
 		// Readers are waiting: try again sooner than the default's two minutes.
 		grpc.WithConnectParams(grpc.ConnectParams{

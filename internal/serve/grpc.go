@@ -30,7 +30,7 @@ type GRPC struct {
 	server  *grpc.Server
 	health  *health.Server
 	refused metric.Int64Counter
-	// faults limits the lines about faults of clients.
+	// faults limits the log lines about clients' faults.
 	faults *rate.Limiter
 }
 
@@ -70,15 +70,15 @@ func (g *GRPC) drain() { g.health.Shutdown() }
 // reflection).
 func isInfrastructure(method string) bool { return strings.HasPrefix(method, "/grpc.") }
 
-// request receives a message together with the reason why it could not be
-// decoded. grpc-go answers INTERNAL as soon as its codec fails, before any
-// interceptor could object, so the codec must not fail.
+// request receives a message together with the error of its decoding. grpc-go answers
+// INTERNAL as soon as its codec fails, before any interceptor could change that, so the
+// codec must not fail.
 type request struct {
 	into any
 	err  error
 }
 
-// blameClient makes a request that cannot be decoded INVALID_ARGUMENT.
+// blameClient answers INVALID_ARGUMENT to a request that cannot be decoded.
 func blameClient(next grpc.MethodHandler) grpc.MethodHandler {
 	return func(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 		decode := func(into any) error {

@@ -142,7 +142,7 @@ func TestHealthAndReflection(t *testing.T) {
 			t.Errorf("health of %q: %v, %v", service, res, err)
 		}
 	}
-	// The health protocol gives its own meaning to NOT_FOUND.
+	// NOT_FOUND has a meaning of its own in the health protocol.
 	_, err := health.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: "none"})
 	if status.Code(err) != codes.NotFound {
 		t.Errorf("health of an unknown service: %v, want NOT_FOUND", err)

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// stalledAfter is far above the longest pause of a healthy loop (backoff,
-	// a lease to expire), since the cure is a restart of the whole instance.
+	// stalledAfter is far above the longest pause of a healthy loop (backoff, a lease
+	// to expire), because the remedy is a restart of the whole instance.
 	stalledAfter = 5 * time.Minute
 	// checkTimeout is below the period of Cloud Run's readiness probe.
 	checkTimeout = 2 * time.Second
@@ -51,8 +51,8 @@ func NewHealth(log *slog.Logger, checks ...Check) *Health {
 	return &Health{log: log, checks: checks, loops: map[string]heartbeat{}}
 }
 
-// Register expects a heartbeat of the named loop every 5 minutes from now on: the
-// loop calls beat each time around.
+// Register expects a heartbeat of the named loop every 5 minutes from now on: the loop
+// calls beat in each iteration.
 func (h *Health) Register(loop string) (beat func()) {
 	set := func(state string) {
 		h.mu.Lock()
@@ -122,8 +122,8 @@ func (h *Health) ready(w http.ResponseWriter, r *http.Request) {
 	WriteJSON(w, code, body)
 }
 
-// runChecks logs why a check fails instead of showing it: such texts hold host
-// names.
+// runChecks logs the error of a failed check instead of showing it, because such texts
+// contain host names.
 func (h *Health) runChecks(ctx context.Context) (results map[string]string, passed bool) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()

@@ -34,7 +34,7 @@ func checkJSON(body []byte, into any) []problem.Field {
 	}
 	t := reflect.TypeOf(into).Elem()
 	if string(raw) == "null" {
-		// Decoding it would change nothing: an absent body that looks like one.
+		// Decoding null would change nothing: it would act like an absent body.
 		return []problem.Field{{Field: "body", Detail: "must be " + describe(t) + ", not null"}}
 	}
 	c := checker{}
@@ -129,8 +129,8 @@ func (c *checker) leaf(path string, raw json.RawMessage, t reflect.Type) {
 	c.blame(path, "must be "+describe(t))
 }
 
-// halvesPair looks for an escape in valid JSON that means a character only together
-// with another, which is not there.
+// halvesPair reports an escape in valid JSON that is half of a character, without the
+// other half.
 func halvesPair(raw json.RawMessage) bool {
 	for {
 		i := bytes.IndexByte(raw, '\\')

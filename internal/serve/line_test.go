@@ -18,7 +18,7 @@ import (
 	"example.com/lockstep/internal/telemetry"
 )
 
-// traced is a context in which lines are as long as they get.
+// traced is a context that makes lines as long as possible.
 func traced(t *testing.T) context.Context {
 	t.Helper()
 	return trace.ContextWithSpanContext(t.Context(), trace.NewSpanContext(trace.SpanContextConfig{

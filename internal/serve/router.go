@@ -51,8 +51,8 @@ func isProbe(path string) bool {
 	return path == "/healthz" || path == "/readyz" || path == "/metrics"
 }
 
-// labelled copies the matched route to the request that the telemetry around it
-// holds; the middlewares below replace the request, so it would stay unlabelled.
+// labelled copies the matched route to the request that the telemetry around it uses;
+// the middlewares below replace the request, so that one would have no label.
 func labelled(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r)
@@ -104,7 +104,7 @@ func recoverer(log *slog.Logger) func(http.Handler) http.Handler {
 				switch p := recover(); {
 				case p == nil:
 				case p == http.ErrAbortHandler: //nolint:errorlint // the value itself is net/http's signal
-					panic(p) //nolint:forbidigo // goes on its way
+					panic(p) //nolint:forbidigo // passed on
 				case ww.Status() != 0:
 					problem.From(panicError(p)).Log(r.Context(), log)
 					panic(http.ErrAbortHandler) //nolint:forbidigo // the only way to break a connection

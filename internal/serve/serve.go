@@ -1,19 +1,18 @@
-// Package serve is the edge of a service: REST and gRPC on one port without
-// TLS (h2c), as Cloud Run hands requests over.
+// Package serve is the edge of a service: REST and gRPC on one port without TLS (h2c),
+// as Cloud Run sends requests.
 //
-// The contract, the same on both transports: every error is a problem; a
-// request gets 30 seconds, or less where it says so, and its client 5 more to read
-// the answer; bodies are bounded (256 KiB over REST, one message of 64 KiB over gRPC,
-// nothing is unpacked), and so is the number of elements in them (100), before they
-// are decoded; a panic fails its own request only and is logged with its stack; bytes
-// that cannot be decoded are the client's fault and come back as INVALID_ARGUMENT
-// naming "request" or "body". A stream of gRPC's own services (health, reflection)
-// gets 55 seconds.
+// The contract, the same on both transports: every error is a problem. A request gets
+// 30 seconds, or less if it says so, and its client 5 more to read the answer. Bodies
+// are bounded (256 KiB over REST, one message of 64 KiB over gRPC, nothing is
+// unpacked), and so is the number of elements in them (100), before they are decoded. A
+// panic fails its own request only and is logged with its stack. Bytes that cannot be
+// decoded are the client's fault: the answer is INVALID_ARGUMENT and names "request" or
+// "body". A stream of gRPC's own services (health, reflection) gets 55 seconds.
 //
-// Each request is one log line with its route, and no more of what the client sent
-// than 200 bytes of its user agent. Of requests that fail by their client's fault 10
-// lines a second are at INFO, the others at DEBUG: a line costs money, such a request
-// does not.
+// Each request is one log line with its route; of the client's own text it has at most
+// 200 bytes of the user agent. Of requests that fail by their client's fault 10 lines a
+// second are at INFO, the others at DEBUG, because a line costs money and such a
+// request does not.
 //
 // Draining fits into the 10 seconds between SIGTERM and the kill: readiness and gRPC
 // health go off → for 2 s everything is still served, but each answer tells the client
@@ -51,19 +50,19 @@ const (
 
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 30 * time.Second
-	// idleTimeout is above the 600 s of Google's front ends: the side that
-	// reuses a connection must be the one that closes it.
+	// idleTimeout is above the 600 s of Google's front ends: the side that reuses a
+	// connection must be the one that closes it.
 	idleTimeout    = 620 * time.Second
 	maxHeaderBytes = 64 << 10
-	// maxBodyBytes is of a REST body. The largest legal one, a video with each of its
+	// maxBodyBytes bounds a REST body. The largest legal one, a video with each of its
 	// 10,500 characters escaped as a surrogate pair, has 126 KB.
 	maxBodyBytes = 256 << 10
-	// maxMessageBytes is of a gRPC message. The largest legal one, a video of 10,500
+	// maxMessageBytes bounds a gRPC message. The largest legal one, a video of 10,500
 	// characters of four bytes, has 43 KB.
 	maxMessageBytes = 64 << 10
-	// frameHeaderBytes stand before each gRPC message.
+	// frameHeaderBytes is the length of the header before each gRPC message.
 	frameHeaderBytes = 5
-	// maxStreams is of one HTTP/2 connection. Cloud Run's front end sends an instance
+	// maxStreams bounds one HTTP/2 connection. Cloud Run's front end sends an instance
 	// at most 1000 requests at once, and need not open a second connection for them.
 	maxStreams = 1000
 )
@@ -197,8 +196,8 @@ func (s *Server) handler(ending context.Context) http.Handler {
 	})
 }
 
-// boundAnswer is the bound on a client that does not read its answer. Where there is
-// no connection, as for a recorder in a test, there is nothing to bound.
+// boundAnswer bounds the time of a client that does not read its answer. Without a
+// connection, as with a recorder in a test, there is nothing to bound.
 func boundAnswer(w http.ResponseWriter, limit time.Duration) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit))
 }

@@ -70,7 +70,7 @@ func (s *service) start(t testing.TB) (addr string) {
 		t.Fatal(err)
 	}
 	server := s.server()
-	server.Linger = time.Nanosecond // nothing here is about draining
+	server.Linger = time.Nanosecond // these tests are not about draining
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	stopped := make(chan error, 1)
 	go func() { stopped <- server.Run(ctx, lis) }()

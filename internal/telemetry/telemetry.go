@@ -47,8 +47,8 @@ func Setup(ctx context.Context, service string) (shutdown func(context.Context) 
 	if err != nil {
 		return tracers.Shutdown, err
 	}
-	// No baggage: nothing here reads it, and a stranger's would be passed on to the
-	// owner with each of our calls.
+	// Baggage is not propagated: nothing here reads it, and a stranger's would be
+	// passed on to the owner with each of our calls.
 	otel.SetTextMapPropagator(propagation.TraceContext{})
 	otel.SetTracerProvider(tracers)
 	otel.SetMeterProvider(meters)
@@ -74,7 +74,8 @@ func describe(ctx context.Context, service string) (*resource.Resource, error) {
 
 func tracerProvider(ctx context.Context, res *resource.Resource) (*trace.TracerProvider, error) {
 	if !pushes("TRACES") {
-		// Following the caller's decision keeps its sampled flag for those behind us.
+		// The sampler follows the caller's decision, so that its sampled flag reaches
+		// the services that we call.
 		return trace.NewTracerProvider(trace.WithResource(res),
 			trace.WithSampler(trace.ParentBased(trace.NeverSample()))), nil
 	}
@@ -106,7 +107,7 @@ func meterProvider(ctx context.Context, res *resource.Resource) (*metric.MeterPr
 var withoutHost = metric.NewView(metric.Instrument{Name: "http.server.*"},
 	metric.Stream{AttributeFilter: attribute.NewDenyKeysFilter(semconv.ServerAddressKey, semconv.ServerPortKey)})
 
-// pushes says whether the environment asks for OTLP export of a signal.
+// pushes reports whether the environment asks for OTLP export of a signal.
 func pushes(signal string) bool {
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
 		return false

@@ -58,8 +58,8 @@ func setup(t *testing.T, env map[string]string) (shutdown func() (pushed []strin
 	}
 }
 
-// traceOnce makes one span and one measurement and returns the traceparent that
-// a call from inside the span would send.
+// traceOnce makes one span and one measurement and returns the traceparent that a call
+// within the span would send.
 func traceOnce(t *testing.T) string {
 	t.Helper()
 	ctx, span := otel.Tracer("test").Start(t.Context(), "work")

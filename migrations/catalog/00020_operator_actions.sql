@@ -9,7 +9,7 @@ CREATE TABLE catalog.operator_actions (
   actor          text        NOT NULL,
   database_role  text        NOT NULL DEFAULT session_user,
   why            text        NOT NULL,
-  -- Null where a message was no event.
+  -- Null if a message was no event.
   event_id       uuid,
   message_id     text        NOT NULL DEFAULT '',
   aggregate_type text        NOT NULL DEFAULT '',

@@ -75,10 +75,9 @@ func sourceOf(o consistency.Outcome) Source {
 	return SourceProjection
 }
 
-// MaxWaiting is how many readers wait at once where nothing else is said. Each holds a
-// connection and some 30 kB, and none asks the database. Where a platform bounds the
-// requests of an instance, half of that leaves the other half to reads that need not
-// wait.
+// MaxWaiting is the default limit of readers that wait at once. Each holds a connection
+// and some 30 kB, and none queries the database. If a platform bounds the requests of
+// an instance, half of that bound leaves the other half to reads that need not wait.
 const MaxWaiting = 10_000
 
 // NewWaiters returns up to limit readers that wait for db's projection. The instances
@@ -148,7 +147,7 @@ func (s *Service) Get(ctx context.Context, id uuid.UUID, d fresh.Demand) (Answer
 		v = stored
 		switch {
 		case v.Version == 0 && (len(d.Wanted()) > 0 || d.FullyConsistent()):
-			return fresh.Nothing, err // that there is none is not for the projection to say
+			return fresh.Nothing, err // the projection cannot know that there is none
 		case len(d.Lags(v.position())) == 0:
 			return fresh.Met, err
 		}
@@ -175,7 +174,7 @@ func (s *Service) Get(ctx context.Context, id uuid.UUID, d fresh.Demand) (Answer
 	case v.Version == 0:
 		missing := problem.New(problem.CodeNotFound, "VIDEO_NOT_FOUND", "There is no such video.")
 		for _, lag := range a.Stale {
-			missing.Extra = map[string]any{"at_least": lag.AtLeast} // not yet, that is
+			missing.Extra = map[string]any{"at_least": lag.AtLeast} // it is on its way
 		}
 		return Answer{}, missing
 	case v.DeletedAt != nil:

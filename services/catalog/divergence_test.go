@@ -15,8 +15,8 @@ import (
 	videov1 "example.com/lockstep/proto/video/v1"
 )
 
-// ofAnother is e in another history: that of an owner which came back without its
-// last commits, and went on an hour later.
+// ofAnother is e in another history: that of an owner which lost its last commits in a
+// failover, and went on an hour later.
 func ofAnother(e eventing.Event, previous uuid.UUID) eventing.Event {
 	e.ID, e.PreviousEventID, e.OccurredAt = another(e.AggregateID, e.Version), previous, e.OccurredAt.Add(time.Hour)
 	var video eventsv1.Event
@@ -142,13 +142,13 @@ func TestAnEngagementOfAnotherHistory(t *testing.T) {
 	f.must(t, inbox.Diverged, withPrevious(l.put(3)))
 }
 
-// Rows and events of before ids were kept, and an owner that does not say its own:
-// then only versions count, and nothing goes back.
+// Rows and events from before event ids were kept, and an owner that does not send its
+// own: then only versions count, and no row moves back.
 func TestWhatKnowsNoEventIDs(t *testing.T) {
 	t.Parallel()
 	f, id := setUp(t), newVideoID()
 	f.must(t, inbox.Applied, createdEvent(id, 1, "first"), titled(id, 2, "second"))
-	// A release that does not know the column has applied the third.
+	// A release without the column has applied the third.
 	if _, err := f.pool.Exec(t.Context(), `UPDATE video_projection SET version = 3, updated_at = $2 WHERE video_id = $1`, id, at(3)); err != nil {
 		t.Fatal(err)
 	}

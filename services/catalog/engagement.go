@@ -138,8 +138,8 @@ func decodeEngagement(e eventing.Event) (inbox.Change, error) {
 	return inbox.Change{Event: e, Kind: kind, Payload: payload}, nil
 }
 
-// ontoEngagement is the row after c. Every change carries all of it, so the row
-// before does not matter.
+// ontoEngagement is the row after c. Every change carries the whole engagement, so the
+// row before does not matter.
 func ontoEngagement(_ Engagement, c inbox.Change) (e Engagement) {
 	switch p := c.Payload.(type) {
 	case *engagementv1.EngagementPut:
@@ -154,7 +154,7 @@ func ontoEngagement(_ Engagement, c inbox.Change) (e Engagement) {
 			e = Engagement{DeletedAt: p.DeletedAt} // as the event would have left it
 		}
 	}
-	e.UserID, e.VideoID, _ = parseEngagementID(c.Event.AggregateID) // looked at by decode
+	e.UserID, e.VideoID, _ = parseEngagementID(c.Event.AggregateID) // checked by decode
 	e.Epoch, e.Version, e.UpdatedAt, e.LastEventID = c.Event.Epoch, c.Event.Version, c.Event.OccurredAt, known(c.Event.ID)
 	return e
 }

@@ -204,8 +204,8 @@ func TestApplyRefusesEngagementsThatContradictThemselves(t *testing.T) {
 	f.must(t, inbox.Applied, l.put(1))
 }
 
-// However events are repeated, reordered and lost, the row ends as the last of them
-// says, and never steps back.
+// With any repetition, order and loss of events, the row ends in the state of the last
+// of them, and never moves back.
 func TestAnyDeliveryOfEngagementsConverges(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

@@ -87,7 +87,7 @@ func TestModes(t *testing.T) {
 			}
 		}
 	}
-	// Nothing is no stale answer.
+	// The absence of a row is no stale answer.
 	f.peer.fails(status.Error(codes.Unavailable, "away"))
 	_, err := f.service.Get(t.Context(), unknown, demandOf(t, fresh.Request{Token: nowhere, StaleIfError: true}))
 	wantProblem(t, err, problem.CodeUnavailable, "NOT_FRESH_ENOUGH")
@@ -103,8 +103,8 @@ func TestModes(t *testing.T) {
 	wantProblem(t, err, problem.CodeNotFound, "VIDEO_NOT_FOUND")
 }
 
-// A session's token names several things. A list is as fresh as all of its videos,
-// a video's read as its own part.
+// A session's token names several aggregates. A list is as fresh as all videos in the
+// token, a video's read only as fresh as the token's position of that video.
 func TestListIsAsFreshAsAllThatItsTokenNames(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -212,8 +212,8 @@ func TestASlowOwnerDoesNotTakeCatalogDown(t *testing.T) {
 		readers.Go(refused)
 	}
 	readers.Wait()
-	// The next question hangs until the test has seen enough, however slow the
-	// machine is.
+	// The next call hangs until the test has checked enough, however slow the machine
+	// is.
 	probing, seen := make(chan struct{}), make(chan struct{})
 	var questions atomic.Int64
 	ask := f.projector.videos.Ask
@@ -288,8 +288,8 @@ func TestAClientThatHangsUpFreesItsWaiter(t *testing.T) {
 	})
 }
 
-// A forged token costs the owner one question, however many aggregates it names, over
-// either protocol. A question about many is one of the circuit's.
+// A forged token costs the owner one call, however many aggregates it names, over
+// either protocol. A call about many counts as one in the circuit.
 func TestAForgedTokenCostsTheOwnerOneRead(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

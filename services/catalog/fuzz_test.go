@@ -46,7 +46,7 @@ func FuzzTokens(f *testing.F) {
 		made.Epoch = epoch
 		for _, text := range []string{text, consistency.Token{Positions: []consistency.Position{made}}.String()} {
 			w := httptest.NewRecorder()
-			// Nothing here waits on purpose; the owner has its time.
+			// Nothing here waits on purpose; this is the time of a slow owner.
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			t.Cleanup(cancel)
 			req := httptest.NewRequestWithContext(ctx, http.MethodGet, r.target+"?consistency_token="+url.QueryEscape(text), nil)
@@ -72,8 +72,8 @@ func FuzzTokens(f *testing.F) {
 	})
 }
 
-// fuzzed is a catalog with one video and one engagement, both at version 2, of which
-// the owner has version 3.
+// fuzzed is a catalog with one video and one engagement, both at version 2; the owner
+// has version 3 of both.
 func fuzzed(f *testing.F, id uuid.UUID, l like) http.Handler {
 	f.Helper()
 	fix := setUp(f)

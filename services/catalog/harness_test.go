@@ -137,7 +137,7 @@ func (f *fixture) apply(t testing.TB, e eventing.Event) (o inbox.Outcome, err er
 	return o, err
 }
 
-// must is apply with the outcome that the test needs to go on.
+// must is apply; it fails the test unless the outcome is want.
 func (f *fixture) must(t testing.TB, want inbox.Outcome, events ...eventing.Event) {
 	t.Helper()
 	for _, e := range events {
@@ -258,7 +258,8 @@ func event(name string, id uuid.UUID, version int64, envelope *eventsv1.Event) e
 	return withPayload(e, envelope)
 }
 
-// eventID is the event of an aggregate's version. A second one has another history.
+// eventID is the id of the event of an aggregate's version. A second event of that
+// version belongs to another history.
 func eventID(aggregateID string, version int64) uuid.UUID {
 	return uuid.NewSHA1(uuid.NameSpaceOID, fmt.Append(nil, aggregateID, " ", version))
 }

@@ -89,8 +89,8 @@ func dig(v any, path ...string) any {
 	return v
 }
 
-// The document and the router know the same operations, and every reference in
-// the document leads somewhere.
+// The document and the router have the same operations, and every reference in the
+// document has a target.
 func TestOpenAPIMatchesTheRouter(t *testing.T) {
 	t.Parallel()
 	doc, compiler := document(t)

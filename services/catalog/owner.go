@@ -15,7 +15,7 @@ import (
 	videov1 "example.com/lockstep/proto/video/v1"
 )
 
-// owner is the way to the service that owns videos and engagements.
+// owner calls the service that owns videos and engagements.
 type owner struct {
 	videos      videov1.VideoServiceClient
 	engagements videov1.EngagementServiceClient
@@ -140,7 +140,7 @@ func ownedEngagement(p *videov1.Engagement, user, video uuid.UUID) (Engagement, 
 	}, nil
 }
 
-// lastEvent reads a last_event_id; an owner that does not know it says nothing.
+// lastEvent reads a last_event_id; an owner that does not know it leaves it empty.
 func lastEvent(id string) (uuid.NullUUID, error) {
 	if id == "" {
 		return uuid.NullUUID{}, nil
@@ -152,7 +152,7 @@ func lastEvent(id string) (uuid.NullUUID, error) {
 	return known(last), nil
 }
 
-// asOf reads from when an answer is; an owner that does not know says nothing.
+// asOf reads the time of an answer; an owner that does not know it leaves it empty.
 func asOf(answer interface{ GetAsOf() *timestamppb.Timestamp }) time.Time {
 	if t := answer.GetAsOf(); t != nil {
 		return t.AsTime()

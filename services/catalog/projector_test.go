@@ -86,7 +86,7 @@ func TestConcurrentFirstSightings(t *testing.T) {
 	}
 }
 
-// waitForLock returns when a session of the database waits for another.
+// waitForLock returns when a session of the database waits for another one's lock.
 func waitForLock(t *testing.T, f *fixture) {
 	t.Helper()
 	eventually(t, func() bool {

@@ -23,7 +23,7 @@ func newSearches(connections int32) searches {
 	return searches{places: make(chan struct{}, maxSearches), turns: make(chan struct{}, max(1, connections/2))}
 }
 
-// do runs read: at once, or when it is its turn where q is a search.
+// do calls read: at once, or in its turn if q is a search.
 func (s searches) do(ctx context.Context, q Query, read func(context.Context) error) error {
 	if q.Title == "" {
 		return read(ctx)
@@ -45,7 +45,7 @@ func (s searches) do(ctx context.Context, q Query, read func(context.Context) er
 		defer func() { <-s.turns }()
 	case <-searching.Done():
 		if err := ctx.Err(); err != nil {
-			return err // of the caller's own time
+			return err // the caller's own deadline
 		}
 		return busy
 	}

@@ -30,8 +30,8 @@ type Config struct {
 	// DatabaseURL connects as the role catalog_service. Behind a transaction
 	// pooler it says default_query_exec_mode=exec.
 	DatabaseURL string
-	// ListenURL connects to the same past a transaction pooler; empty means that
-	// DatabaseURL will do.
+	// ListenURL connects to the same database without a transaction pooler; if it is
+	// empty, DatabaseURL is used.
 	ListenURL string
 	// MaxWaiting is how many readers may wait at once; 0 is the constant MaxWaiting.
 	MaxWaiting int
@@ -66,7 +66,7 @@ func ReadConfig(r *env.Reader) Config {
 // use. It starts without a database, a broker or an owner; only the database makes it
 // unready. When a part fails, all of it ends with its error.
 func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) error {
-	defer lis.Close() // for the ways out before the server has it
+	defer lis.Close() // for returns before the server has it
 	pool, err := database.Open(ctx, cfg.DatabaseURL)
 	if err != nil {
 		return err

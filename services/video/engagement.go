@@ -109,8 +109,8 @@ func (s *Service) GetEngagementAsOf(ctx context.Context, user, video uuid.UUID, 
 	return *e, asOf, nil
 }
 
-// GetEngagements returns those of a user's engagements with the named videos that are
-// or were, as they are now, with a time as in GetAsOf.
+// GetEngagements returns a user's engagements with the named videos, tombstones
+// included, as they are now, with a time as in GetAsOf.
 func (s *Service) GetEngagements(ctx context.Context, user uuid.UUID, videos []string) ([]Engagement, *time.Time, error) {
 	if err := checkIDs(videos); err != nil {
 		return nil, nil, err
@@ -122,7 +122,7 @@ func (s *Service) GetEngagements(ctx context.Context, user uuid.UUID, videos []s
 	return found, asOf, nil
 }
 
-// EngagementFilter says which engagements a list holds.
+// EngagementFilter selects the engagements of a list.
 type EngagementFilter struct {
 	UserID         uuid.UUID // uuid.Nil is every user
 	IncludeDeleted bool
@@ -150,8 +150,8 @@ func (s *Service) ListEngagements(ctx context.Context, f EngagementFilter, size 
 
 var errNoEngagement error = problem.New(problem.CodeStale, "VERSION_MISMATCH", "There is no such engagement.")
 
-// expect says why nothing can be taken from e, if so: it never was, was deleted, or
-// is not at the version, where 0 or less is any.
+// expect returns an error if e cannot be shown or deleted: it never existed, was
+// deleted, or is not at version; 0 or less accepts any version.
 func (e *Engagement) expect(version int64) error {
 	if e == nil || e.Version == 0 {
 		return problem.New(problem.CodeNotFound, "ENGAGEMENT_NOT_FOUND", "There is no such engagement.")
@@ -175,7 +175,7 @@ func (e Engagement) faults() (f problem.Faults) {
 	return f
 }
 
-// path is where REST has e; idempotency keys of all protocols know it so.
+// path is e's path in REST; the idempotency keys of all protocols are bound to it.
 func (e Engagement) path() string {
 	return "/v1/users/" + e.UserID.String() + "/engagements/" + e.VideoID.String()
 }

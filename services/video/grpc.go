@@ -45,7 +45,7 @@ func (g grpcServer) CreateVideo(ctx context.Context, req *videov1.CreateVideoReq
 // says the same with null.
 func (g grpcServer) UpdateVideo(ctx context.Context, req *videov1.UpdateVideoRequest) (*videov1.UpdateVideoResponse, error) {
 	fields := req.GetUpdateMask().GetPaths()
-	if len(fields) > maxMask { // before anything is done for each
+	if len(fields) > maxMask { // before any work is done for each name
 		return nil, problem.Invalid("update_mask", fmt.Sprintf("must name at most %d fields", maxMask))
 	}
 	w := callWrite(ctx, req.GetExpectedVersion())
@@ -141,7 +141,7 @@ func written(m interface {
 	return v
 }
 
-// sayReplayed is the response metadata that REST sends as a header.
+// sayReplayed sends, as response metadata, the fact that REST sends as a header.
 func sayReplayed(ctx context.Context, replayed bool) error {
 	if !replayed {
 		return nil
@@ -166,7 +166,7 @@ func (v Video) read() *videov1.Video {
 	return p
 }
 
-// eventText is empty for an event that is not known.
+// eventText is empty for an unknown event.
 func eventText(id uuid.NullUUID) string {
 	if !id.Valid {
 		return ""

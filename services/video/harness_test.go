@@ -195,7 +195,7 @@ func (a *api) rows() (n rows) {
 	return n
 }
 
-// exec changes the database behind the service's back.
+// exec changes the database without the service's knowledge.
 func (a *api) exec(sql string, args ...any) {
 	a.Helper()
 	if _, err := a.admin.Exec(a.Context(), sql, args...); err != nil {
@@ -203,7 +203,7 @@ func (a *api) exec(sql string, args ...any) {
 	}
 }
 
-// outboxRow is an event as the relay finds it, and decoded.
+// outboxRow is an event as the relay finds it, together with its decoded payload.
 type outboxRow struct {
 	ID          uuid.UUID
 	Type        string

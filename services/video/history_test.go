@@ -63,7 +63,7 @@ func TestEachVersionNamesTheEventBefore(t *testing.T) {
 	}
 }
 
-// A row that a release moved on which does not name events: its next event names no
+// A row that was written by a release without event ids: its next event names no
 // predecessor.
 func TestARowThatKnowsNoEvent(t *testing.T) {
 	t.Parallel()

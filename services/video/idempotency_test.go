@@ -23,7 +23,7 @@ import (
 	videov1 "example.com/lockstep/proto/video/v1"
 )
 
-// checkReplay expects second to be first again.
+// checkReplay checks that second repeats first.
 func checkReplay(t *testing.T, first, second reply) {
 	t.Helper()
 	if first.Header.Get("Idempotency-Replayed") != "" || second.Header.Get("Idempotency-Replayed") != "true" {
@@ -87,7 +87,7 @@ func TestKeyOfAnotherRequest(t *testing.T) {
 	if after := a.rows(); after != before {
 		t.Errorf("rows %+v became %+v", before, after)
 	}
-	// Another operation or another video has keys of its own.
+	// Another operation or another video has its own keys.
 	if r := a.call("PATCH", path(a.create()), `{"title": "z"}`, "Idempotency-Key", "k"); r.Status != http.StatusOK {
 		t.Errorf("got %d %s", r.Status, r.Raw)
 	}

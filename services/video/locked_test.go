@@ -20,8 +20,8 @@ import (
 	videov1 "example.com/lockstep/proto/video/v1"
 )
 
-// locked holds the row of a new video in a transaction of an administrator's, until
-// unlock is called or the test ends.
+// locked holds the row of a new video in an administrator's transaction, until unlock
+// is called or the test ends.
 func (s serving) locked() (v Video, unlock func()) {
 	s.Helper()
 	v = s.create()

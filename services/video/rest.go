@@ -149,8 +149,8 @@ type body struct {
 	PublishedAt     serve.Optional[string] `json:"published_at"`
 }
 
-// read returns the names of the given fields, but for the uploader, and a video
-// that has them.
+// read returns the names of the given fields, except the uploader, and a video with
+// their values.
 func (b body) read(bad *problem.Faults) (fields []string, v Video) {
 	v = Video{Title: b.Title.Value, Description: b.Description.Value, DurationSeconds: b.DurationSeconds.Value}
 	if b.PublishedAt.Set && !b.PublishedAt.Null {
@@ -190,8 +190,8 @@ func writeHeaders(w http.ResponseWriter, at consistency.Position, replayed bool)
 	}
 }
 
-// newWrite reads the headers of a write and its query, with the parameters that it
-// may have.
+// newWrite reads the headers of a write and its query; parameters are the allowed query
+// parameters.
 func newWrite(r *http.Request, parameters ...string) (w Write, query url.Values) {
 	w.Keys = r.Header.Values(idempotency.Header)
 	w.IfVersion = serve.IfMatch(r, &w.bad)

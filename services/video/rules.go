@@ -17,13 +17,14 @@ const (
 	maxTitle       = 500
 	maxDescription = 10_000
 	maxReason      = 500
-	// maxMask is of the names in a field mask, which may repeat one.
+	// maxMask bounds the number of names in a field mask; a name may be repeated.
 	maxMask = 8
 	// maxDuration is ten years: more is a mistake in the unit.
 	maxDuration = 10 * 365 * 24 * 60 * 60
 )
 
-// changeable are the fields that set knows. An uploader is given once.
+// changeable are the fields that set can change. The uploader is given at creation
+// only.
 var changeable = []string{"title", "description", "duration_seconds", "published_at"}
 
 // set gives v the named fields of to and returns the names of those that differed.

@@ -20,8 +20,8 @@ type Config struct {
 	// DatabaseURL connects as the role video_service. Behind a transaction
 	// pooler it says default_query_exec_mode=exec.
 	DatabaseURL string
-	// ListenURL connects to the same database in a way that keeps a session, for
-	// LISTEN, where DatabaseURL leads through a transaction pooler; it may be empty.
+	// ListenURL connects to the same database with sessions of its own, for LISTEN, if
+	// DatabaseURL leads through a transaction pooler; it may be empty.
 	ListenURL string
 	// Retention is how long published events are kept; 0 or less is for ever.
 	Retention time.Duration
@@ -58,7 +58,7 @@ func Topics(project string) map[string]string {
 // starts without a database, or with one that is not migrated, and is unready until
 // that changes. When a part of it fails, all of it ends with that part's error.
 func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) error {
-	defer lis.Close() // for the ways out before the server has it
+	defer lis.Close() // for returns before the server has it
 	pool, err := database.Open(ctx, cfg.DatabaseURL)
 	if err != nil {
 		return err

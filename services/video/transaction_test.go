@@ -147,7 +147,8 @@ func TestIsolationIsPinned(t *testing.T) {
 	a.exec(`ALTER ROLE video_service IN DATABASE ` + pgx.Identifier{name}.Sanitize() + ` SET default_transaction_isolation = 'repeatable read'`)
 	a.db.Reset()
 	v, user := a.create(), uuid.New()
-	// Two instances: within one, only one request at a time has the row.
+	// Two instances are needed: within one instance only one request at a time works on
+	// the row.
 	instances := []*Service{a.service, NewService(a.db, func() {})}
 	var writers sync.WaitGroup
 	for w := range 8 {

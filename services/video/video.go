@@ -50,7 +50,8 @@ type Video struct {
 	CreatedAt       time.Time  `json:"created_at"`
 	UpdatedAt       time.Time  `json:"updated_at"`
 	DeletedAt       *time.Time `json:"deleted_at,omitempty"` // on tombstones only
-	// LastEventID is the event that made Version; unknown in rows of before it was kept.
+	// LastEventID is the event that made Version; unknown in rows from before it was
+	// kept.
 	LastEventID uuid.NullUUID `json:"-"`
 }
 
@@ -87,14 +88,15 @@ func (w Write) check(operation string, sent map[string]any, bad problem.Faults) 
 	return idempotency.NewRequest(operation, w.Keys, sent, &w.bad)
 }
 
-// Answer is a video or an engagement as a write made it, or made it the first time.
+// Answer is a video or an engagement in the state that the write gave it. If Replayed,
+// an earlier write with the same key gave it that state.
 type Answer[T any] struct {
 	Is       T
 	Replayed bool
 }
 
-// Create stores v, whose ID, version and times it assigns. Video, event and key
-// take one round trip between BEGIN and COMMIT.
+// Create stores v, and assigns its ID, version and times. Video, event and key take one
+// round trip between BEGIN and COMMIT.
 func (s *Service) Create(ctx context.Context, v Video, w Write) (Answer[Video], error) {
 	r, err := w.check("POST /v1/videos", given(v.fields(append(changeable, "uploader_id")...)), v.faults(append(changeable, "uploader_id")...))
 	if err != nil {
@@ -108,7 +110,7 @@ func (s *Service) Create(ctx context.Context, v Video, w Write) (Answer[Video], 
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	// Twins of this request are all that it may wait for.
+	// It may have to wait only for concurrent duplicates of this request.
 	err = s.writer.Write(ctx, r.Name(), func(tx pgx.Tx) error {
 		batch := &pgx.Batch{}
 		database.LimitLocks(batch)
@@ -129,8 +131,8 @@ func (s *Service) Create(ctx context.Context, v Video, w Write) (Answer[Video], 
 	return Answer[Video]{Is: v}, nil
 }
 
-// Update sets the named fields of a video as they are in to. When they already
-// are, it makes no version and no event and answers the video as it is.
+// Update sets the named fields of a video to their values in to. If they have these
+// values already, it makes no version and no event and returns the video unchanged.
 func (s *Service) Update(ctx context.Context, id uuid.UUID, fields []string, to Video, w Write) (Answer[Video], error) {
 	fields = slices.Compact(slices.Sorted(slices.Values(fields)))
 	r, err := w.check("PATCH /v1/videos/"+id.String(), to.fields(fields...), to.faults(fields...))
@@ -193,7 +195,7 @@ func change[T any](ctx context.Context, s *Service, r idempotency.Request, name 
 			return fmt.Errorf("lock: %w", err)
 		}
 		if first != nil {
-			// Before all else: it may be this very request that deleted the row or
+			// This check comes first: this very request may have deleted the row or
 			// moved its version.
 			a.Replayed = true
 			return r.Answer(*first, &a.Is)
@@ -227,8 +229,8 @@ func (s *Service) Get(ctx context.Context, id uuid.UUID, includeDeleted bool) (V
 	return v, err
 }
 
-// GetAsOf is Get with a time: all that had committed by then is in the answer. It is
-// nil on a standby that does not know.
+// GetAsOf is Get with a time: the answer contains everything that had committed by
+// then. It is nil on a standby that does not know it.
 func (s *Service) GetAsOf(ctx context.Context, id uuid.UUID, includeDeleted bool) (Video, *time.Time, error) {
 	v, asOf, err := selectVideo(ctx, s.db, id)
 	if err != nil {
@@ -242,8 +244,8 @@ func (s *Service) GetAsOf(ctx context.Context, id uuid.UUID, includeDeleted bool
 	return *v, asOf, nil
 }
 
-// GetMany returns those of the named videos that are or were, as they are now, with a
-// time as in GetAsOf.
+// GetMany returns the named videos, tombstones included, as they are now, with a time
+// as in GetAsOf.
 func (s *Service) GetMany(ctx context.Context, ids []string) ([]Video, *time.Time, error) {
 	if err := checkIDs(ids); err != nil {
 		return nil, nil, err
@@ -301,8 +303,8 @@ func (v *Video) step() (previous uuid.NullUUID) {
 	return previous
 }
 
-// after is now, but no time goes backwards with a row's version, even where the
-// clock did or another instance's is ahead.
+// after is now, or just after t if the clock was set back or another instance's clock
+// is ahead: a row's times never decrease with its version.
 func after(t time.Time) time.Time {
 	t = t.Add(time.Microsecond)
 	if clock := now(); clock.After(t) {
@@ -330,5 +332,5 @@ func now() time.Time { return micros(time.Now()) }
 // newest videos are a range of it. Its randomness cannot fail.
 func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
-// newEvent names an event that is to be.
+// newEvent is the id of an event that is about to be made.
 func newEvent() uuid.NullUUID { return uuid.NullUUID{UUID: newID(), Valid: true} }
