@@ -58,7 +58,7 @@ type Video struct {
 	LastEventID uuid.NullUUID `json:"-"`
 }
 
-// Source is the store that an answer comes from.
+// Source is the origin of an answer's data: the projection or the owner.
 type Source string
 
 // The sources of an answer.

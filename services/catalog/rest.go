@@ -30,7 +30,8 @@ func (a rest) mount(r chi.Router) {
 	r.Get("/v1/users/{user_id}/engagements", a.read(ReadEngagements, a.listEngagements, "page_size", "page_token"))
 }
 
-// read checks the headers that every read takes besides its own query parameters.
+// read checks the headers and the query of a read; parameters are its own query
+// parameters, besides the one that every read takes.
 func (a rest) read(demanded func(fresh.Request) (fresh.Demand, error),
 	answer func(http.ResponseWriter, *http.Request, fresh.Demand, url.Values) error, parameters ...string,
 ) http.HandlerFunc {

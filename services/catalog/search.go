@@ -15,8 +15,8 @@ const (
 	searchTime = 10 * time.Second
 )
 
-// searches are those by title. Each reads every video if none matches, so only so few
-// have a turn at once that other reads find a connection.
+// searches are those by title. Without the trigram index each reads every video if none
+// matches, so only so few have a turn at once that other reads find a connection.
 type searches struct{ places, turns chan struct{} }
 
 func newSearches(connections int32) searches {

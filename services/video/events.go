@@ -66,7 +66,7 @@ func deleted(ctx context.Context, v Video, previous uuid.NullUUID, reason string
 	})
 }
 
-// event completes the envelope around v's change, and adds the event's address.
+// event completes the envelope around v's change and makes the outbox event of it.
 // previous is the event of the version before.
 func event(
 	ctx context.Context, v Video, previous uuid.NullUUID, name string, envelope *eventsv1.Event,

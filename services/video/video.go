@@ -171,11 +171,11 @@ func (s *Service) Delete(ctx context.Context, id uuid.UUID, reason string, w Wri
 	})
 }
 
-// change runs one write to an existing row in one transaction with two round trips:
-// lock and read the row; then write row, event and idempotency key. lock queues the
-// statements of the first, write the row of the second; name is the name that lock
-// locks. decide gets the row that lock has read. It changes the row and returns its
-// event, or returns no event and changes nothing.
+// change runs one write to a row that may or may not exist. Between BEGIN and COMMIT it
+// makes two round trips (TestRoundTrips): lock and read the row; then write row, event
+// and idempotency key. lock queues the statements of the first, write the row of the
+// second; name is the name that lock locks. decide gets the row that lock has read. It
+// changes the row and returns its event, or returns no event and changes nothing.
 func change[T any](ctx context.Context, s *Service, r idempotency.Request, name string,
 	lock func(*pgx.Batch, **T), write func(*pgx.Batch, T), decide func(*T) ([]eventing.Event, error),
 ) (a Answer[T], err error) {
