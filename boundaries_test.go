@@ -1,6 +1,6 @@
-// Package lockstep_test holds what the repository promises about itself: who may
-// import whom, and where SQL stands. A rule is data, its
-// reason beside it, and a failure says both.
+// Package lockstep_test checks the repository's own rules: which package may import
+// which, and where SQL may be. A rule is data with its reason, and a failure prints
+// both.
 package lockstep_test
 
 import (
@@ -62,7 +62,7 @@ var importRules = []importRule{
 	},
 }
 
-// sqlHomes are where SQL may stand; test files may hold it anywhere.
+// sqlHomes match the files that may contain SQL; test files may contain it anywhere.
 var sqlHomes = map[string]*regexp.Regexp{
 	"a service's store.go, so that all of its SQL is read in one place": regexp.MustCompile(`^services/[^/]+/store\.go$`),
 	"pkg/eventing, whose subject are two tables":                        regexp.MustCompile(`^pkg/eventing/`),
@@ -140,7 +140,7 @@ func homesOfSQL() string {
 	return strings.Join(homes, "; ")
 }
 
-// missingDocs wants one package comment per package that people wrote.
+// missingDocs requires one package comment for each package with hand-written code.
 func missingDocs(files []file) (complaints []string) {
 	docs := make(map[string][]string)
 	for _, f := range files {
@@ -162,8 +162,8 @@ func missingDocs(files []file) (complaints []string) {
 	return complaints
 }
 
-// TestBoundariesBite feeds each check what it must refuse, and its closest
-// neighbour that it must not.
+// TestBoundariesBite gives each check a violation, which it must find, and the most
+// similar allowed case, which it must accept.
 func TestBoundariesBite(t *testing.T) {
 	t.Parallel()
 	imports := func(name, imported string) []file {

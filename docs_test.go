@@ -21,7 +21,7 @@ var (
 	metric    = regexp.MustCompile(`"((?:outbox|inbox|consistency)\.[a-z_.]+)"`)
 )
 
-// TestDocsAreTrue holds what the documents name against the tree: files and their
+// TestDocsAreTrue compares the names in the documents with the tree: files and their
 // headings, tests, metrics and make's targets.
 func TestDocsAreTrue(t *testing.T) {
 	t.Parallel()

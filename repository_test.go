@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// A file is what the rules know about one Go file of the repository.
+// A file is one Go file of the repository, with the facts that the rules use.
 type file struct {
 	name      string   // slash-separated, from the root
 	imports   []string // of this module, relative to it
@@ -30,8 +30,8 @@ func (f file) dir() string { return path.Dir(f.name) }
 // upper case. DELETE alone is an HTTP method.
 var statement = regexp.MustCompile(`^\s*(SELECT|INSERT INTO|UPDATE|DELETE FROM|WITH|TRUNCATE|LISTEN|NOTIFY)\s`)
 
-// repository reads all Go files itself instead of asking `go list`: it sees
-// every platform's, and go test, which caches results, sees what was read.
+// repository reads all Go files itself instead of asking `go list`: it sees every
+// platform's files, and go test, which caches results, knows the files that were read.
 func repository(t *testing.T) []file {
 	t.Helper()
 	module := modulePath(t)

@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// docker stands in for the engine and for a registry: it keeps what was built or loaded
-// in $STORE/local and what was pushed in $STORE/remote, each image as a file with its
-// digest. An image that is saved is such a file, too.
+// docker is a stand-in for the engine and for a registry. It keeps built and loaded
+// images in $STORE/local and pushed ones in $STORE/remote, each image as a file with
+// its digest. A saved image is such a file, too.
 const docker = `#!/bin/bash
 set -euo pipefail
 echo "$*" >>"$STORE/calls"
@@ -36,7 +36,7 @@ manifest) grep -qr "${last#*@}" "$STORE/remote" ;;
 esac
 `
 
-// gh stands in for GitHub's: it knows which images were attested.
+// gh is a stand-in for GitHub's command: it knows which images were attested.
 const gh = `#!/bin/bash
 echo "gh $*" >>"$STORE/calls"
 grep -qxF "$3" "$STORE/attested"
@@ -141,7 +141,7 @@ func (w workshop) run(t *testing.T, step string, environment ...string) (outputs
 	return outputs, err
 }
 
-// build builds both images, and hands them on to a step on another machine.
+// build builds both images, and passes them to a step on another machine.
 func (w workshop) build(t *testing.T) (environment []string) {
 	t.Helper()
 	w.clear(t, "images")
@@ -153,8 +153,8 @@ func (w workshop) build(t *testing.T) (environment []string) {
 	return []string{"BUILT_VIDEO=" + built["video"], "BUILT_CATALOG=" + built["catalog"]}
 }
 
-// TestAReleaseTakesWhatWasBuilt: a tag is taken by whoever is first, so none decides
-// what is released.
+// TestAReleaseTakesWhatWasBuilt: any pusher can take a tag first, so no tag decides
+// which image is released.
 func TestAReleaseTakesWhatWasBuilt(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop(t)
@@ -220,8 +220,8 @@ func TestAGivenImageIsOneOfOurs(t *testing.T) {
 	}
 }
 
-// TestJobsThatSignIn: who can get a token of Google's runs nothing of anybody else's, and
-// leaves no token of GitHub's on the disk.
+// TestJobsThatSignIn: a job that can get a token of Google's runs no third party's
+// code, and leaves no token of GitHub's on the disk.
 func TestJobsThatSignIn(t *testing.T) {
 	t.Parallel()
 	_, all, _ := strings.Cut(workflow(t), "\njobs:\n")
@@ -253,7 +253,7 @@ func TestJobsThatSignIn(t *testing.T) {
 // TestApplyOutlastsMigrations: GitHub ends a job without asking Terraform.
 func TestApplyOutlastsMigrations(t *testing.T) {
 	t.Parallel()
-	minutes := 60 // for the services, and what they wait for
+	minutes := 60 // for the services and their dependencies
 	for _, name := range []string{"video", "catalog"} {
 		text, err := os.ReadFile("terraform/" + name + "_jobs.tf")
 		if err != nil {
@@ -282,8 +282,8 @@ var (
 	canMove = regexp.MustCompile("(?s)<!-- can move -->(.*?)<!-- end -->")
 )
 
-// TestWhatCanMoveIsListed: a name that is no digest may be somebody else's code
-// tomorrow. RELEASE.md lists each that is left, for whoever pins them.
+// TestWhatCanMoveIsListed: a name that is not a digest may mean other code tomorrow.
+// RELEASE.md lists each such name, so that a maintainer can pin it.
 func TestWhatCanMoveIsListed(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}

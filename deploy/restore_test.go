@@ -22,8 +22,8 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // restoreBlock finds the commands of the README that this file runs.
 var restoreBlock = regexp.MustCompile("(?s)<!-- tested: deploy/restore_test.go (\\w+) -->\n```sh\n(.*?)```")
 
-// A restoration is a read model that has gone wrong, a copy of it from before that,
-// and a person who types what the README says.
+// A restoration is a damaged read model, a copy of it from before the damage, and a
+// person who runs the README's commands.
 type restoration struct {
 	copy, here *pgtest.DB
 	// copyURL and hereURL connect as the schema's owner.
@@ -66,7 +66,7 @@ func execute(t *testing.T, url string, statements ...string) {
 	}
 }
 
-// types runs a block of the README. Its error has what the block printed.
+// types runs a block of the README. Its error has the block's output.
 func (r *restoration) types(t *testing.T, block string) error {
 	t.Helper()
 	script, found := r.commands[block]
@@ -98,8 +98,8 @@ func clients(t *testing.T) string {
 	return filepath.Dir(installed[len(installed)-1])
 }
 
-// state is all that a restore may change: a line for each table of a schema, with a
-// digest of its rows, and for each index, constraint and grant.
+// state is everything that a restore may change: a line for each table of a schema,
+// with a digest of its rows, and for each index, constraint and grant.
 func state(t *testing.T, url, schema string) string {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
@@ -131,8 +131,8 @@ func state(t *testing.T, url, schema string) string {
 	return strings.Join(lines, "\n")
 }
 
-// restored wants the schema to be the copy's, and the one that it replaced to be
-// there until a person has looked.
+// restored checks that the schema is the copy's, and that the replaced schema is kept
+// until a person has checked the result.
 func (r *restoration) restored(t *testing.T, before string) {
 	t.Helper()
 	if got := state(t, r.here.Admin, "catalog"); got != state(t, r.copy.Admin, "catalog") {
@@ -149,8 +149,8 @@ func (r *restoration) restored(t *testing.T, before string) {
 	}
 }
 
-// TestRestore types the README's restore of catalog, on a schema that has a table more
-// than the copy.
+// TestRestore runs the README's commands for the restore of catalog, on a schema that
+// has one table more than the copy.
 func TestRestore(t *testing.T) {
 	t.Parallel()
 	r := newRestoration(t)
@@ -161,15 +161,15 @@ func TestRestore(t *testing.T) {
 	r.restored(t, before)
 }
 
-// TestRestoreIsAllOrNothing interrupts the restore at three points. Each time nothing is
-// changed but the name of what was there, which goes back by one command, and the
-// restore itself can be run again.
+// TestRestoreIsAllOrNothing interrupts the restore at three points. Each time only the
+// name of the old schema has changed. One command changes it back, and then the restore
+// can be run again.
 func TestRestoreIsAllOrNothing(t *testing.T) {
 	t.Parallel()
 	for name, point := range map[string]struct {
-		// breaks makes the restore fail at the point, and mends is what ends the cause.
+		// breaks makes the restore fail at the point, and mends removes the cause.
 		breaks, mends func(t *testing.T, r *restoration)
-		// renamed says that what was there has its other name by then.
+		// renamed: the old schema has its other name at that point.
 		renamed bool
 	}{
 		"the dump ends half-way":     {breaks: cutDump("exit 1"), mends: whole},
@@ -236,8 +236,8 @@ func whole(t *testing.T, r *restoration) {
 	}
 }
 
-// loseConnection ends the restore's session when its rows are there and its first index
-// is being made.
+// loseConnection ends the restore's session after its rows are written, while its first
+// index is being made.
 func loseConnection(t *testing.T, r *restoration) {
 	t.Helper()
 	execute(t, r.here.Admin, `

@@ -26,7 +26,7 @@ var both = []migrations.Service{migrations.Video, migrations.Catalog}
 var oneAdministrator sync.Mutex
 
 // roles runs roles.sql in a database, and then both migrations, each as its schema's
-// owner, whose URL it returns.
+// owner. It returns the owners' URLs.
 func roles(t *testing.T, admin string) map[migrations.Service]string {
 	t.Helper()
 	script, err := os.ReadFile("terraform/roles.sql")
@@ -70,8 +70,8 @@ func denied(t *testing.T, url, statement string) {
 	}
 }
 
-// owned wants everything in both schemas to be their owners', who can touch nothing of
-// the other's, and the services to be ready.
+// owned checks that everything in both schemas belongs to the schema's owner, that
+// neither owner can touch the other's schema, and that the services are ready.
 func owned(t *testing.T, admin string, owners map[migrations.Service]string) {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), admin)
@@ -116,8 +116,8 @@ func owned(t *testing.T, admin string, owners map[migrations.Service]string) {
 	}
 }
 
-// TestMigrationsRunAsOwners in a new database, and in one whose migrations an
-// administrator has run.
+// TestMigrationsRunAsOwners runs them in a new database, and in one in which an
+// administrator has run the migrations before.
 func TestMigrationsRunAsOwners(t *testing.T) {
 	t.Parallel()
 	used := pgtest.New(t).Admin

@@ -26,8 +26,8 @@ func (w workshop) verify(t *testing.T, what, plan string, environment ...string)
 	return w.read(t, "printed"), failed
 }
 
-// TestAPlanIsOfAttestedImages: whatever ended up in the plan, what it deploys is from the
-// registry and was built on main.
+// TestAPlanIsOfAttestedImages: every image that a plan deploys is from the registry and
+// was built on main.
 func TestAPlanIsOfAttestedImages(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop(t)
@@ -63,8 +63,8 @@ func TestAPlanIsOfAttestedImages(t *testing.T) {
 	}
 }
 
-// TestAReleaseStopsBeforeItIsRefused: migrations run before Google refuses what the
-// account that releases may not do.
+// TestAReleaseStopsBeforeItIsRefused: otherwise migrations would run before Google
+// refuses the changes that the releasing account may not make.
 func TestAReleaseStopsBeforeItIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop(t)

@@ -1,4 +1,5 @@
 package migrations
 
-// SearchIndex is searchIndex, for tests that stand on a package that stands on this one.
+// SearchIndex is searchIndex, for tests in packages that depend on packages that import
+// this one.
 var SearchIndex = searchIndex

@@ -1,10 +1,10 @@
-// Package migrations holds the schemas of both services as goose migrations,
-// embedded so that tests, `make run`, the `migrate` commands and deployments
-// all run the same files.
+// Package migrations holds the schemas of both services as goose migrations, embedded
+// so that tests, `make run`, the `migrate` commands and deployments all run the same
+// files.
 //
-// A migration is run by whoever owns what it creates: an administrator on a laptop
-// and in tests, video_owner and catalog_owner of deploy/terraform/roles.sql where it
-// is deployed, which own a schema each. The service itself connects as its own role
+// The owner of the schema runs its migrations: an administrator on a laptop and in
+// tests, video_owner and catalog_owner of deploy/terraform/roles.sql where the pair is
+// deployed, which own a schema each. The service itself connects as its own role
 // (video_service, catalog_service), which can touch its own schema and no other, and
 // owns nothing.
 package migrations
@@ -41,15 +41,15 @@ const (
 // Role is the database role that the service connects as.
 func (s Service) Role() string { return string(s) + "_service" }
 
-// timeout bounds a whole migration run: generous, since an index on a large
-// table takes minutes, but a deployment must not hang for ever.
+// timeout bounds a whole migration run. It is generous, because an index on a large
+// table takes minutes; but a deployment must not hang for ever.
 const timeout = 15 * time.Minute
 
-// Up brings the service's schema in the database at adminURL to the newest
-// version. Each migration is a transaction of its own, unless it says otherwise. It
-// is idempotent, and safe to run from several processes at once: they take turns
-// behind an advisory lock. What a server need not have comes last (see searchIndex):
-// Check does not ask for it.
+// Up brings the service's schema in the database at adminURL to the newest version.
+// Each migration is a transaction of its own, unless it says otherwise. It is
+// idempotent, and safe to run from several processes at once: they take turns behind an
+// advisory lock. The optional search index comes last (see searchIndex); Check does not
+// require it.
 func Up(ctx context.Context, adminURL string, s Service, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -78,7 +78,7 @@ func Up(ctx context.Context, adminURL string, s Service, log *slog.Logger) error
 	return nil
 }
 
-// createSchema comes before goose, which keeps its version table in there.
+// createSchema runs before goose, which keeps its version table in that schema.
 func createSchema(ctx context.Context, db *sql.DB, s Service) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {

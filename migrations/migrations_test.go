@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// What a server or a database has as its default does not reach the services.
+// The defaults of a server or a database do not reach the services.
 func TestRoleSettings(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
@@ -39,8 +39,8 @@ func TestRoleSettings(t *testing.T) {
 	}
 }
 
-// The index of titles is there where the extension is, also after a build that did not
-// end; nothing fails where it is not.
+// The index of titles exists if the extension does, also after a build that did not
+// end; without the extension nothing fails.
 func TestSearchIndex(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.New(t)

@@ -17,15 +17,15 @@ import (
 	"example.com/lockstep/internal/localpg"
 )
 
-// beforeShape is the version before the outbox got its present shape.
+// beforeShape is the last version before the outbox got its present shape.
 const beforeShape = 40
 
-// TestTheShapeOfALiveOutbox migrates an outbox that is written to. A writer waits for
-// a lock for a second at most: if that is not enough, its write fails, and the test
-// with it. A long transaction is in the way for a while.
+// TestTheShapeOfALiveOutbox migrates an outbox while it is written to. A writer waits
+// for a lock for a second at most: if that is not enough, its write fails, and the test
+// with it. For a while a long transaction blocks the migration.
 //
-// LOCKSTEP_FULL=1 takes 1,000,000 pending and 10,000,000 published rows; `make crash`
-// sets it.
+// LOCKSTEP_FULL=1 runs it with 1,000,000 pending and 10,000,000 published rows; `make
+// crash` sets it.
 func TestTheShapeOfALiveOutbox(t *testing.T) {
 	t.Parallel()
 	pending, published := 10_000, 50_000
@@ -87,8 +87,8 @@ func TestTheShapeOfALiveOutbox(t *testing.T) {
 			}
 		})
 	}
-	// Somebody's transaction has used the table, and ends only when the ALTER has found
-	// it in its way.
+	// Another transaction has used the table, and ends only when the ALTER waits for
+	// it.
 	holder, err := pool.Begin(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -121,8 +121,8 @@ func TestTheShapeOfALiveOutbox(t *testing.T) {
 		pending, published, took, written.Load(), time.Duration(longest.Load()))
 }
 
-// write appends an event as the version before did. A second is all that it waits for
-// a lock.
+// write appends an event like the release before. It waits for a lock for a second at
+// most.
 func write(ctx context.Context, pool *pgxpool.Pool, id string) error {
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '1s'`); err != nil {
@@ -135,8 +135,8 @@ func write(ctx context.Context, pool *pgxpool.Pool, id string) error {
 	})
 }
 
-// releaseWhenWaitedFor ends the holder's transaction when the migration has tried for
-// the table in vain.
+// releaseWhenWaitedFor ends the holder's transaction after the migration has tried in
+// vain to lock the table.
 func releaseWhenWaitedFor(ctx context.Context, pool *pgxpool.Pool, holder pgx.Tx) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

@@ -26,7 +26,8 @@ func searchIndex(ctx context.Context, db *sql.DB, extension string, log *slog.Lo
 		return err
 	}
 	defer conn.Close()
-	// Not waited for: CREATE INDEX CONCURRENTLY would wait for who waits.
+	// It does not wait for the lock: CREATE INDEX CONCURRENTLY would wait for the
+	// waiting session.
 	const name = `hashtext('lockstep search index')`
 	var alone bool
 	if err := conn.QueryRowContext(ctx, `SELECT pg_try_advisory_lock(`+name+`)`).Scan(&alone); err != nil || !alone {
@@ -47,7 +48,7 @@ func searchIndex(ctx context.Context, db *sql.DB, extension string, log *slog.Lo
 	if err != nil || valid.Bool {
 		return err
 	}
-	if valid.Valid { // begun and not finished
+	if valid.Valid { // started and not finished
 		if _, err := conn.ExecContext(ctx, `DROP INDEX CONCURRENTLY `+searchIndexName); err != nil {
 			return err
 		}
@@ -59,8 +60,8 @@ func searchIndex(ctx context.Context, db *sql.DB, extension string, log *slog.Lo
 	return err
 }
 
-// install makes sure of an extension and returns the schema that it is in: on some
-// managed servers it is there already, anywhere.
+// install makes sure of an extension and returns its schema: on some managed servers
+// the extension exists already, in any schema.
 func install(ctx context.Context, conn *sql.Conn, extension string) (schema string, err error) {
 	const where = `SELECT nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE extname = $1`
 	err = conn.QueryRowContext(ctx, where, extension).Scan(&schema)

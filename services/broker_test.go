@@ -20,7 +20,7 @@ import (
 )
 
 // broker is a local Pub/Sub that serves the projects of several tests. The tests
-// speak to it directly, so that what they send is exactly what they say.
+// publish to it directly, so that its messages are exactly the test's.
 type broker struct {
 	kind       localbroker.Kind
 	addr       string
@@ -29,7 +29,7 @@ type broker struct {
 	subscriber pubsubpb.SubscriberClient
 }
 
-// kinds are the brokers that every story is told on.
+// kinds are the brokers that every story runs on.
 var kinds = []struct {
 	name string
 	kind localbroker.Kind
@@ -46,7 +46,7 @@ func onEachKind(t *testing.T, test func(t *testing.T, kind localbroker.Kind)) {
 	}
 }
 
-// startBroker skips the test where the machine does not have this kind.
+// startBroker skips the test if the machine does not have this kind.
 func startBroker(t testing.TB, kind localbroker.Kind) *broker {
 	t.Helper()
 	b := &broker{kind: kind, addr: freeAddr(t)}
@@ -61,8 +61,8 @@ func startBroker(t testing.TB, kind localbroker.Kind) *broker {
 	return b
 }
 
-// start also begins anew where stop has ended it: at the same address, and with
-// no memory of what was there.
+// start also starts the broker again after stop: at the same address, and without its
+// earlier topics and messages.
 func (b *broker) start(t testing.TB) {
 	t.Helper()
 	server, err := localbroker.Start(t.Context(), localbroker.Options{Kind: b.kind, Addr: b.addr})
@@ -103,15 +103,15 @@ func (w *world) publishTo(t testing.TB, topic string, messages ...*pubsubpb.Pubs
 	}
 }
 
-// unordered is e's message without its ordering key: the broker may then deliver
-// it at once, whatever of its video is still on the way.
+// unordered is e's message without its ordering key: the broker may deliver it at once,
+// while other messages of its video are still on the way.
 func unordered(e eventing.Event) *pubsubpb.PubsubMessage {
 	m := e.Message()
 	m.OrderingKey = ""
 	return m
 }
 
-// pull takes and acknowledges what the subscription holds ready.
+// pull takes and acknowledges the messages that the subscription has ready.
 func (w *world) pull(ctx context.Context, subscription string) ([]*pubsubpb.PubsubMessage, error) {
 	name := "projects/" + w.project + "/subscriptions/" + subscription
 	res, err := w.broker.subscriber.Pull(ctx, &pubsubpb.PullRequest{
@@ -171,7 +171,7 @@ func (r *recorder) add(messages []*pubsubpb.PubsubMessage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, m := range messages {
-		// What is no number is 0, which no event has.
+		// Text that is no number gives 0, and no event has that version.
 		version, _ := strconv.ParseInt(m.Attributes[eventing.AttrVersion], 10, 64)
 		epoch, _ := strconv.ParseInt(m.Attributes[eventing.AttrEpoch], 10, 64)
 		r.published = append(r.published, history.Record{
@@ -194,7 +194,8 @@ func (r *recorder) has(e eventing.Event) func() bool {
 	}
 }
 
-// recorderShowsThePublishOrder is what the crash test's verdict rests on.
+// recorderShowsThePublishOrder checks the premise of the crash test: the recorder sees
+// messages in the order of publishing.
 func recorderShowsThePublishOrder(t *testing.T, w *world) {
 	r := w.record(t)
 	want := []int64{1, 3, 2, 3, 4}

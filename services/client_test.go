@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// uploader is everybody's.
+// uploader is the uploader of all videos.
 const uploader = "7d3c1f0e-5b7a-4c7e-9a64-0f2f6f3d5a11"
 
-// answer is what either service says to a request, a problem document included.
+// answer is a service's response to a request; it may be a problem document.
 type answer struct {
 	code    int
 	header  http.Header
@@ -44,7 +44,7 @@ type liked struct {
 	Version        int64  `json:"version"`
 }
 
-// lag is a video that an answer shows older than it was asked for.
+// lag is a video that an answer shows in an older state than its reader demanded.
 type lag struct {
 	ID      string `json:"id"`
 	Version int64  `json:"version"`
@@ -54,7 +54,7 @@ type lag struct {
 // fields is a request's body.
 type fields map[string]any
 
-// request makes one call. Its error means that no answer came.
+// request makes one call. It returns an error if no answer came.
 func request(ctx context.Context, client *http.Client, method, url string, header http.Header, body fields) (answer, error) {
 	var payload bytes.Buffer
 	if body != nil {
@@ -85,7 +85,7 @@ func request(ctx context.Context, client *http.Client, method, url string, heade
 // call is request for a service that is up.
 func call(t testing.TB, method, url string, header http.Header, body fields) answer {
 	t.Helper()
-	// A connection of its own: a kept one may lead to a service that has been
+	// It uses a connection of its own: a kept one may lead to a service that has been
 	// stopped since.
 	client := http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	a, err := request(t.Context(), &client, method, url, header, body)
@@ -146,7 +146,7 @@ func (a answer) is(t testing.TB, code int, version int64) answer {
 	return a
 }
 
-// from fails the test unless source vouches for a.
+// from fails the test unless source is the answer's consistency source.
 func (a answer) from(t testing.TB, source string) answer {
 	t.Helper()
 	if a.Source != source {

@@ -24,15 +24,15 @@ import (
 )
 
 const (
-	// videoHost is where the cloud serves video.
+	// videoHost is the host name of video in the cloud.
 	videoHost = "video-abc123.a.run.app"
-	// invoker is the signature on the tokens of catalog's service account.
+	// invoker is the signature of the tokens of catalog's service account.
 	invoker = "Y2F0YWxvZw"
 )
 
-// cloud is what Cloud Run and its machines do between two services, with the other
-// one behind it in plain text: TLS, tokens of the metadata server, and a door that
-// opens for whoever may invoke the service.
+// cloud is a stand-in for Cloud Run and its machines between two services, with the
+// callee behind it in plain text: TLS, tokens of the metadata server, and a proxy that
+// lets in only callers that may invoke the service.
 type cloud struct {
 	env []string // of a process that runs there
 
@@ -59,7 +59,7 @@ func newCloud(t testing.TB, behind string) *cloud {
 	return c
 }
 
-// token is the metadata server's answer to a question for the identity.
+// token is the metadata server's answer to a request for the identity.
 func (c *cloud) token(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != "/computeMetadata/v1/instance/service-accounts/default/identity" || r.Header.Get("Metadata-Flavor") != "Google" {
 		http.Error(w, "not the way to ask", http.StatusForbidden)
@@ -75,7 +75,7 @@ func (c *cloud) token(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, encode([]byte(`{"alg":"none"}`))+"."+encode([]byte(claims))+"."+invoker)
 }
 
-// door lets in who brings a token for this service, and keeps the token.
+// door lets in callers that bring a token for this service, and keeps the token.
 func (c *cloud) door(behind string) http.Handler {
 	plain := new(http.Protocols)
 	plain.SetUnencryptedHTTP2(true)
@@ -107,7 +107,8 @@ func forVideo(bearer string) bool {
 	return err == nil && bytes.Contains(claims, []byte(`"aud":"https://`+videoHost+`"`))
 }
 
-// tunnel stands in for the network: videoHost is at addr, and nothing else anywhere.
+// tunnel is a stand-in for the network: videoHost is at addr, and no other host is
+// reachable.
 func tunnel(addr string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodConnect || r.Host != videoHost+":443" {
@@ -123,7 +124,8 @@ func tunnel(addr string) http.HandlerFunc {
 	}
 }
 
-// selfSigned is a certificate of videoHost, and a file for who is to trust it.
+// selfSigned is a certificate of videoHost, and a file of it for the clients that trust
+// it.
 func selfSigned(t testing.TB) (certificate tls.Certificate, roots string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -10,17 +10,17 @@ import (
 	"example.com/lockstep/internal/localbroker"
 )
 
-// carnage says how much is written and how often it is disturbed.
+// carnage has the number of writes, and the number of kills among them.
 type carnage struct {
 	processes, updates, videos int
 	kills                      int // of each process
 }
 
-// TestCrash kills the processes of the video service with SIGKILL while clients
-// write through them, and holds what a subscriber saw against the database:
-// every version of every video, none before its predecessor.
+// TestCrash kills the processes of the video service with SIGKILL while clients write
+// through them, and compares the messages of a subscriber with the database: every
+// version of every video, none before its predecessor.
 //
-// LOCKSTEP_FULL=1 takes the full measure; `make crash` sets it.
+// LOCKSTEP_FULL=1 runs the full number of kills; `make crash` sets it.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	c := carnage{processes: 2, updates: 200, videos: 10, kills: 2}
@@ -40,8 +40,8 @@ func TestCrash(t *testing.T) {
 	})
 }
 
-// run writes in phases. In each, one process is killed at a random moment, and
-// started again at once; its next phase begins when it is ready to be killed.
+// run writes in phases. In each phase one process is killed at a random moment, and
+// started again at once; its next phase begins when it is ready.
 func (c carnage) run(t *testing.T, w *world) []history.Record {
 	t.Helper()
 	r := w.record(t)
@@ -76,7 +76,7 @@ func (c carnage) run(t *testing.T, w *world) []history.Record {
 	return append(w.finish(t, r), killed...)
 }
 
-// victims names each process as often as it is to be killed, in random order.
+// victims names each process as often as it will be killed, in random order.
 func (c carnage) victims(dice *rand.Rand) []int {
 	var order []int
 	for i := range c.processes * c.kills {
@@ -86,8 +86,8 @@ func (c carnage) victims(dice *rand.Rand) []int {
 	return order
 }
 
-// finish waits until all is published and recorded, or nothing comes any more, and
-// returns what happened: what is missing then is for the checker.
+// finish waits until everything is published and recorded, or until no more messages
+// come, and returns the records. The checker then finds missing ones.
 func (w *world) finish(t testing.TB, r *recorder) (records []history.Record) {
 	t.Helper()
 	eventually(t, "the outbox is empty", func() bool { return len(orphans(t, w.db, time.Time{})) == 0 })

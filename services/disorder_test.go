@@ -63,7 +63,8 @@ func deletedStaysDeleted(t *testing.T, w *world) {
 }
 
 // gapIsRepaired: the event of version 2 is lost for good before a relay sees it.
-// Version 3 has only what changed last, and must not be applied without it.
+// Version 3 has only the fields that changed last, and must not be applied without
+// version 2.
 func gapIsRepaired(t *testing.T, w *world) {
 	stopMuted := w.startMutedVideo(t)
 	v := w.create(t, "First cut")
@@ -80,8 +81,8 @@ func gapIsRepaired(t *testing.T, w *world) {
 	w.livedExactly(t, v.ID, 1, 3)
 }
 
-// gapIsHeldWhileOwnerIsAway: nobody can repair the gap, so the row stays at what
-// is certain, and a reader who asks for more gets an error.
+// gapIsHeldWhileOwnerIsAway: the gap cannot be repaired, so the row stays at the last
+// version without a gap, and a reader that demands more gets an error.
 func gapIsHeldWhileOwnerIsAway(t *testing.T, w *world) {
 	stopMuted := w.startMutedVideo(t)
 	v := w.create(t, "First cut")
@@ -106,9 +107,9 @@ func gapIsHeldWhileOwnerIsAway(t *testing.T, w *world) {
 	w.livedExactly(t, v.ID, 1, 3)
 }
 
-// poisonGoesToTheDeadLetters: one message that claims to be version 2 and says
-// nothing of it, and one without what makes a message an event. The topic's schema
-// has no objection to either. The real version 2 comes behind.
+// poisonGoesToTheDeadLetters: one message claims to be version 2 and has no content of
+// that version, and one lacks the attributes of an event. The topic's schema accepts
+// both. The real version 2 comes after them.
 func poisonGoesToTheDeadLetters(t *testing.T, w *world) {
 	w.startVideo(t)
 	w.startCatalog(t)

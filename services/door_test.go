@@ -9,10 +9,10 @@ import (
 	"example.com/lockstep/internal/localbroker"
 )
 
-// comeBack starts a stopped broker anew, with no memory, behind its old address; it
-// can be stopped again. It
-// is provisioned before anybody can reach it: a relay that found the topic before
-// its subscription was there would publish into the void.
+// comeBack starts a stopped broker again, without its earlier data, behind its old
+// address; it can be stopped again. It is provisioned before the address is open: a
+// relay that found the topic before its subscription existed would publish messages
+// that no subscription keeps.
 func (b *broker) comeBack(t testing.TB, project string) {
 	t.Helper()
 	server, err := localbroker.Start(t.Context(), localbroker.Options{Kind: b.kind})
@@ -48,7 +48,7 @@ func (b *broker) comeBack(t testing.TB, project string) {
 	}()
 }
 
-// join connects a visitor with addr until either side hangs up.
+// join connects a visitor with addr until either side closes the connection.
 func join(visitor net.Conn, addr string) {
 	defer visitor.Close()
 	host, err := net.Dial("tcp", addr)
@@ -58,7 +58,7 @@ func join(visitor net.Conn, addr string) {
 	defer host.Close()
 	hungUp := make(chan struct{}, 2)
 	pipe := func(to io.Writer, from io.Reader) {
-		_, _ = io.Copy(to, from) // either end says that the other has gone
+		_, _ = io.Copy(to, from) // either end reports that the other has closed
 		hungUp <- struct{}{}
 	}
 	go pipe(host, visitor)

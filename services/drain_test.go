@@ -16,7 +16,7 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// drainLimit is what a platform gives a process between SIGTERM and SIGKILL.
+// drainLimit is the time that a platform gives a process between SIGTERM and SIGKILL.
 const drainLimit = 10 * time.Second
 
 // warmUp is how many answers show that a load is under way.
@@ -40,9 +40,8 @@ func (w *world) handedBack(t testing.TB) {
 	}
 }
 
-// TestDrainAnswersWhatItAccepts ends the only instance there is. Connections may
-// be refused from some moment on; but a request either gets its answer or was
-// never begun.
+// TestDrainAnswersWhatItAccepts ends the only instance. Connections may be refused from
+// some moment on; but every request that the instance accepted gets its answer.
 func TestDrainAnswersWhatItAccepts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, startBroker(t, localbroker.Local))
@@ -86,8 +85,9 @@ func TestDrainAnswersWhatItAccepts(t *testing.T) {
 	p.drains(t)
 	load.Wait()
 
-	// Each writer met the drain in the middle of at most one request. More than
-	// that means that connections were accepted on, for those who do not know yet.
+	// Each writer met the drain in the middle of at most one request. More answers of
+	// this kind mean that connections were still accepted, for clients that do not know
+	// of the drain yet.
 	if n := goodbyes.Load(); n <= 2*writers {
 		t.Errorf("%d answers said goodbye: the instance must go on serving for a while", n)
 	}
@@ -125,7 +125,7 @@ func TestRollingDeployFailsNobody(t *testing.T) {
 		p.drains(t)
 	}
 	w.handedBack(t)
-	// A repeated request that was carried out twice would count twice.
+	// A repeated request that was executed twice would count twice.
 	made := query[int64](t, w, `SELECT sum(version) - count(*) FROM video.videos`)[0]
 	if made != answered.Load() {
 		t.Errorf("%d updates were made, %d were answered", made, answered.Load())
@@ -153,9 +153,8 @@ func TestCatalogDrainFailsNobody(t *testing.T) {
 	fleet[1].drains(t)
 }
 
-// TestDrainEndsWaits ends a catalog while readers wait for a version that nobody
-// has written. They are answered by the owner, long before their ten seconds are
-// over.
+// TestDrainEndsWaits ends a catalog while readers wait for a version that was never
+// written. They get the owner's answer long before their ten seconds are over.
 func TestDrainEndsWaits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, startBroker(t, localbroker.Local))
@@ -212,9 +211,9 @@ func (c *client) load(t testing.TB, answered *atomic.Int64, next func(n int) (me
 	}
 }
 
-// TestDrainHandsBackWhatTheBrokerHolds ends an instance whose publishes hang: a
-// broker that takes connections and says nothing. The next relay must not have
-// to wait for the lease to run out.
+// TestDrainHandsBackWhatTheBrokerHolds ends an instance with hanging publishes: its
+// broker accepts connections and never answers. The next relay must not have to wait
+// until the lease runs out.
 func TestDrainHandsBackWhatTheBrokerHolds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, startBroker(t, localbroker.Local))

@@ -15,8 +15,8 @@ import (
 )
 
 // TestPubSubIsReachedInItsRegion runs both services without a local broker, on a
-// network that leads nowhere, and sees where they want to go. The order of a key
-// holds within one region only, so it must be the one that they were told.
+// network without any destination, and checks the address that they try to reach. The
+// order of a key holds within one region only, so it must be the configured one.
 func TestPubSubIsReachedInItsRegion(t *testing.T) {
 	t.Parallel()
 	const regional, global = "europe-west1-pubsub.googleapis.com:443", "pubsub.googleapis.com:443"
@@ -25,7 +25,7 @@ func TestPubSubIsReachedInItsRegion(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, startBroker(t, localbroker.Local))
 			outside := *w
-			outside.broker = &broker{} // has no address to tell
+			outside.broker = &broker{} // without an address to configure
 			credentials := filepath.Join(t.TempDir(), "credentials.json")
 			text := `{"type": "authorized_user", "client_id": "c", "client_secret": "none", "refresh_token": "none"}`
 			if err := os.WriteFile(credentials, []byte(text), 0o600); err != nil {
@@ -54,7 +54,7 @@ func TestPubSubIsReachedInItsRegion(t *testing.T) {
 	}
 }
 
-// routes is a proxy that leads nowhere and remembers who was asked for.
+// routes is a proxy that refuses every connection and records the requested hosts.
 type routes struct {
 	url string
 

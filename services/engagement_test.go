@@ -21,7 +21,7 @@ func (w *world) engagement(user, video string) string {
 	return "http://" + w.videoAddr + "/v1/users/" + user + "/engagements/" + video
 }
 
-// engagements lists what a user has made of videos, no older than the token says.
+// engagements lists a user's engagements, no older than the token says.
 func (w *world) engagements(t testing.TB, user, token, wait string) answer {
 	t.Helper()
 	header := http.Header{"Prefer": {"wait=" + wait}}
@@ -51,7 +51,7 @@ func engagementReturns(t *testing.T, w *world) {
 
 	a := call(t, http.MethodPut, write, nil, fields{"liked": true}).is(t, http.StatusOK, 1)
 	w.engagements(t, user, a.Token, "10").from(t, "projection").shows(t, liked{VideoID: v.ID, Liked: true, Version: 1})
-	call(t, http.MethodPut, write, nil, fields{"liked": true}).is(t, http.StatusOK, 1) // says nothing new
+	call(t, http.MethodPut, write, nil, fields{"liked": true}).is(t, http.StatusOK, 1) // no change
 	a = call(t, http.MethodPut, write, nil, fields{"bookmarked": true, "watched_seconds": 7}).is(t, http.StatusOK, 2)
 	w.engagements(t, user, a.Token, "10").from(t, "projection").shows(t, liked{VideoID: v.ID, Bookmarked: true, WatchedSeconds: 7, Version: 2})
 	a = call(t, http.MethodDelete, write, nil, nil).is(t, http.StatusOK, 3)
@@ -97,8 +97,8 @@ func sessionSeesItsEngagements(t *testing.T, w *world) {
 	}
 }
 
-// engagementDisorderEndsRight: the broker repeats and reorders; the list is brought
-// forward by the owner where a reader cannot wait for that.
+// engagementDisorderEndsRight: the broker repeats and reorders messages; if a reader
+// cannot wait for them, the list is brought forward from the owner.
 func engagementDisorderEndsRight(t *testing.T, w *world) {
 	w.startMutedVideo(t)
 	w.startCatalog(t)
@@ -133,9 +133,9 @@ func engagementDisorderEndsRight(t *testing.T, w *world) {
 	w.livedExactly(t, id, 4, 10)
 }
 
-// engagementDeadLetters: what cannot be processed of one topic ends in that topic's
-// dead letters, and what is behind it flows. The message is an event as far as a
-// schema of the topic could say.
+// engagementDeadLetters: a message of one topic that cannot be processed ends in that
+// topic's dead letters, and the messages behind it are applied. A schema of the topic
+// would accept this message.
 func engagementDeadLetters(t *testing.T, w *world) {
 	w.startVideo(t)
 	w.startCatalog(t)

@@ -25,8 +25,8 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// TestAsynchronousFailover loses the owner's last commits, which catalog has
-// applied or is about to: the standby that takes over never had them, and makes
+// TestAsynchronousFailover makes the owner lose its last commits, which catalog has
+// applied or is about to apply: the standby that takes over never had them, and makes
 // their versions a second time with other events. Each row with a lost version is
 // found, reported, and replaced by the owner's state.
 func TestAsynchronousFailover(t *testing.T) {
@@ -56,7 +56,7 @@ func TestAsynchronousFailover(t *testing.T) {
 	past := written(t, p.db)
 	p.failOver(t)
 	for i, v := range videos {
-		// One version only, or past those that were lost.
+		// Some videos get one version only, others get more versions than were lost.
 		for range 1 + i%2*4 {
 			w.persist(t, v.ID, fields{"title": uuid.NewString()})
 		}
@@ -164,18 +164,19 @@ func (w *world) spawnReporting(t *testing.T) (reports func(testing.TB) []history
 	}
 }
 
-// divergence has the lines by which catalog says that a row is of a history which
-// its owner has lost: when an event shows it, and when the owner's state does.
+// divergence has the log lines by which catalog reports a row of a history that its
+// owner has lost: the first when an event shows it, the second when the owner's state
+// does.
 var divergence = []string{
 	"read model diverged from its owner, which has lost commits: taking its state",
 	"row had a history that its owner has lost: it was replaced by the owner's state",
 }
 
-// TestSynchronousFailover kills the owner's primary again and again under load,
-// while each commit waits for the standby. No write that a client was told of is
-// lost, no event that the broker has, and the read model never diverges.
+// TestSynchronousFailover kills the owner's primary again and again under load, while
+// each commit waits for the standby. No write that was confirmed to a client is lost,
+// no event that the broker has is lost, and the read model never diverges.
 //
-// LOCKSTEP_FULL=1 takes the full measure, 50 failovers; `make crash` sets it.
+// LOCKSTEP_FULL=1 runs the full measure, 50 failovers; `make crash` sets it.
 func TestSynchronousFailover(t *testing.T) {
 	t.Parallel()
 	failovers, writes := 2, int64(60)
@@ -199,8 +200,8 @@ func TestSynchronousFailover(t *testing.T) {
 		goal := load.count.Load() + writes
 		eventually(t, "clients have written", func() bool { return load.count.Load() >= goal })
 		if n%2 == 1 {
-			// The standby is too late for what is in flight. On one machine it never is
-			// by itself.
+			// The standby does not receive the last commits. On one machine that never
+			// happens by itself.
 			p.cut(t)
 			eventually(t, "commits wait, or do not", func() bool { return p.waiting(t) > 0 || load.count.Load() >= goal+writes })
 		}
@@ -226,7 +227,7 @@ func TestSynchronousFailover(t *testing.T) {
 	}
 }
 
-// answers is what writers were told.
+// answers are the responses that writers got.
 type answers struct {
 	count   atomic.Int64
 	mu      sync.Mutex

@@ -31,8 +31,8 @@ type answered struct {
 	version   int64
 }
 
-// readership reads what writers have written, with their tokens, and keeps the
-// account of the answers.
+// readership reads the writers' videos, with their tokens, and keeps a record of the
+// answers.
 type readership struct {
 	client *client
 	video  *client
@@ -46,13 +46,12 @@ type readership struct {
 	reads atomic.Int64
 }
 
-// TestFreshReads writes and reads with tokens through two instances of catalog,
-// while their consumer is held up, the broker restarts and forgets, the database
+// TestFreshReads writes and reads with tokens through two instances of catalog, while
+// their consumer is held up, the broker restarts and loses its messages, the database
 // ends all sessions, and each instance is killed. No read is older than its token,
-// except where it allows that and the answer says so.
+// except where the reader allows that and the answer says so.
 //
-// LOCKSTEP_FULL=1 takes the full measure, more than 100,000 reads; `make fresh` sets
-// it.
+// LOCKSTEP_FULL=1 runs the full measure, more than 100,000 reads; `make fresh` sets it.
 func TestFreshReads(t *testing.T) {
 	t.Parallel()
 	rounds, calm, disturbed, readers := 1, int64(400), int64(40), 12
@@ -135,7 +134,7 @@ func (r *readership) write(ctx context.Context, t *testing.T) {
 	}
 }
 
-// keep notes what a writer was answered.
+// keep records a writer's answer.
 func (r *readership) keep(a answer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -147,16 +146,15 @@ func (r *readership) keep(a answer) {
 	}
 }
 
-// answerOf is what a writer was answered, as a history keeps it.
+// answerOf is a writer's answer in the form of a history record.
 func answerOf(a answer) history.Record {
 	return history.Record{
 		Kind: history.Answer, At: time.Now(), Aggregate: a.ID, Epoch: eventing.Epoch, Version: a.Version, Token: a.Token,
 	}
 }
 
-// judge has each video written once more, since the broker has forgotten events
-// that no later one has revealed yet, and holds all that happened against the
-// promises.
+// judge writes each video once more, because the broker has lost events that no later
+// event has revealed yet, and checks the whole history against the promises.
 func (r *readership) judge(t *testing.T, w *world) {
 	t.Helper()
 	for _, v := range r.pick(len(r.videos)) {
@@ -187,8 +185,8 @@ func (r *readership) pick(n int) []answered {
 	return picked
 }
 
-// read reads at random instances until ctx ends. One that gives no answer has been
-// killed; then another reader's turn has come.
+// read reads at random instances until ctx ends. An instance that gives no answer has
+// been killed; the loop then goes on with another.
 func (r *readership) read(ctx context.Context) {
 	modes := []string{"", "", "", "", "", "", "at-least-as-fresh;stale-if-error", "minimize-latency", "fully-consistent"}
 	for ctx.Err() == nil {
@@ -216,7 +214,7 @@ func (r *readership) read(ctx context.Context) {
 	}
 }
 
-// demandOf is the one token that all of these make.
+// demandOf is one token with the positions of all of these.
 func demandOf(wanted []answered) string {
 	var all session.Session
 	for _, v := range wanted {
@@ -227,8 +225,8 @@ func demandOf(wanted []answered) string {
 	return all.Token()
 }
 
-// enter takes an answer into the account: of each video that was wanted, which
-// version it shows.
+// enter records an answer: for each video that was wanted, the version that the answer
+// shows.
 func (r *readership) enter(what, mode string, wanted []answered, a answer) {
 	shown, lags := map[string]int64{}, map[string]bool{}
 	for _, v := range a.Videos {
@@ -260,7 +258,8 @@ func (r *readership) enter(what, mode string, wanted []answered, a answer) {
 	}
 }
 
-// outcomeOf is what an answer is to its reader. A refusal says when to come again.
+// outcomeOf is the meaning of an answer for its reader. A refusal says when to come
+// again.
 func outcomeOf(a answer) history.Outcome {
 	refused := a.code == http.StatusServiceUnavailable || a.code == http.StatusTooManyRequests
 	switch {
@@ -287,7 +286,7 @@ var (
 	waitersMetric = regexp.MustCompile(`(?m)^consistency_waiters\{.*\} (\d+)$`)
 )
 
-// readCounts is what an instance says about its reads.
+// readCounts returns an instance's metrics of its reads.
 func readCounts(t testing.TB, addr string) (counts string) {
 	t.Helper()
 	for _, m := range readsMetric.FindAllStringSubmatch(metrics(t, addr), -1) {
@@ -296,7 +295,7 @@ func readCounts(t testing.TB, addr string) (counts string) {
 	return counts
 }
 
-// metrics is what an instance says about itself.
+// metrics returns an instance's metrics.
 func metrics(t testing.TB, addr string) string {
 	t.Helper()
 	res, err := http.Get("http://" + addr + "/metrics")

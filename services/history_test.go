@@ -19,8 +19,8 @@ func written(t testing.TB, owner *pgxpool.Pool) []history.Record {
 		SELECT aggregate_id, epoch, version, id::text, occurred_at, '', false FROM video.outbox ORDER BY aggregate_id, epoch, version`)
 }
 
-// marked are the events that the relay has marked as published: what is left to
-// see where the broker forgets.
+// marked are the events that the relay has marked as published: the remaining evidence
+// where the broker loses messages.
 func marked(t testing.TB, owner *pgxpool.Pool) []history.Record {
 	t.Helper()
 	return recorded(t, owner, history.Record{Kind: history.Publish, Process: "video"}, `
@@ -28,8 +28,8 @@ func marked(t testing.TB, owner *pgxpool.Pool) []history.Record {
 		  FROM video.outbox WHERE published_at IS NOT NULL ORDER BY published_at, aggregate_id, version`)
 }
 
-// orphans are the unpublished events, each with the lease it is under, which the
-// oldest of its video carries. A relay was killed at that time.
+// orphans are the unpublished events at the time of a relay's kill, each with its
+// lease; the oldest event of its video carries that lease.
 func orphans(t testing.TB, owner *pgxpool.Pool, at time.Time) []history.Record {
 	t.Helper()
 	return recorded(t, owner, history.Record{Kind: history.Orphan, Process: "video"}, `

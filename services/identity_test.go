@@ -8,9 +8,9 @@ import (
 	"example.com/lockstep/internal/localbroker"
 )
 
-// TestCatalogCallsAsItself runs catalog as on Cloud Run: video is behind TLS, and
-// lets in who brings an ID token for it. Nothing is published, so catalog knows
-// only what it asks for.
+// TestCatalogCallsAsItself runs catalog as on Cloud Run: video is behind TLS, and lets
+// in only callers with an ID token for it. Nothing is published, so catalog has only
+// the answers of its own calls.
 func TestCatalogCallsAsItself(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {

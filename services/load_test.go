@@ -16,9 +16,9 @@ import (
 // retries is the pause before a client tries the next instance.
 var retries = eventing.Backoff{Base: 10 * time.Millisecond, Cap: 200 * time.Millisecond}
 
-// client is what stands before several instances of one service: a request that
-// got no answer goes to the next one, with the same Idempotency-Key. An answer,
-// whatever it says, is never retried.
+// client is a load balancer in front of several instances of one service: a request
+// without an answer goes to the next one, with the same Idempotency-Key. An answer is
+// never retried, not even an error.
 type client struct {
 	http  http.Client
 	addrs []string

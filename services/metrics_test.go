@@ -16,8 +16,8 @@ var (
 	countMetric  = regexp.MustCompile(`(?m)^(\w+)_count\{.*\} ([1-9]\d*)$`)
 )
 
-// histograms is what an instance measures by now, each histogram with the bounds of
-// its buckets.
+// histograms returns an instance's histograms so far, each with the bounds of its
+// buckets.
 func histograms(t *testing.T, addr string) map[string][]float64 {
 	t.Helper()
 	said := metrics(t, addr)
@@ -36,9 +36,10 @@ func histograms(t *testing.T, addr string) map[string][]float64 {
 	return measured
 }
 
-// TestHistogramsFitWhatTheyMeasure lets both services, as they are deployed, measure
-// something. OpenTelemetry's own buckets are made for milliseconds: with them all of
-// a second's fractions, or all batches of up to five events, would look alike.
+// TestHistogramsFitWhatTheyMeasure lets both services, run as they are deployed,
+// measure something. OpenTelemetry's own buckets are made for milliseconds: in them all
+// fractions of a second, or all batches of up to five events, would fall into one
+// bucket.
 func TestHistogramsFitWhatTheyMeasure(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, startBroker(t, localbroker.Local))
@@ -65,7 +66,7 @@ func TestHistogramsFitWhatTheyMeasure(t *testing.T) {
 	}
 }
 
-// unfit says what is wrong with buckets that end at bounds.
+// unfit describes the fault of buckets that end at bounds.
 func unfit(name string, bounds []float64) string {
 	between := func(low, high float64) (n int) {
 		for _, b := range bounds {

@@ -50,12 +50,12 @@ func newPair(t testing.TB, synchronous bool) *pair {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.db.Close)
-	// As in production. Postgres for tests has it off, and would lose more than the
-	// stream.
+	// As in production. Postgres for tests has it off, and would lose more commits than
+	// the end of the stream does.
 	p.exec(t, p.primary, `ALTER ROLE video_service SET synchronous_commit = on`)
 	if synchronous {
-		// Without this the new primary would take writes that no standby has. It is
-		// part of the data, so each copy of it has it too.
+		// Without this the new primary would accept writes that no standby has. It is
+		// part of the data, so each copy of the data has it too.
 		p.exec(t, p.primary, `ALTER SYSTEM SET synchronous_standby_names = '*'`)
 		p.exec(t, p.primary, `SELECT pg_reload_conf()`)
 	}
@@ -72,8 +72,8 @@ func freePort(t testing.TB) int {
 	return addr.Port
 }
 
-// world is one whose owner lives on the pair, and whose read model on a database of
-// its own.
+// world returns a world with the owner's database on the pair, and the read model on a
+// database of its own.
 func (p *pair) world(t testing.TB, b *broker) *world {
 	t.Helper()
 	w := newWorld(t, b)
@@ -83,7 +83,7 @@ func (p *pair) world(t testing.TB, b *broker) *world {
 	return w
 }
 
-// replicate gives the primary a standby, and returns when that streams.
+// replicate gives the primary a standby, and returns when the standby streams.
 func (p *pair) replicate(t testing.TB) {
 	t.Helper()
 	standby, err := p.primary.Standby(t.Context(), p.ports[1])
@@ -112,7 +112,7 @@ func (p *pair) caughtUp(t testing.TB) {
 	})
 }
 
-// cut ends the stream: what is committed from now on, the primary has alone.
+// cut ends the stream: only the primary has the commits from now on.
 func (p *pair) cut(t testing.TB) {
 	t.Helper()
 	p.exec(t, p.standby, `ALTER SYSTEM SET primary_conninfo = ''`)
@@ -128,7 +128,7 @@ func (p *pair) waiting(t testing.TB) int {
 	return p.ask(t, p.primary, `SELECT count(*) FROM pg_stat_activity WHERE usename = 'video_service' AND wait_event = 'SyncRep'`)
 }
 
-// failOver kills the primary, and makes the standby one.
+// failOver kills the primary, and makes the standby the primary.
 func (p *pair) failOver(t testing.TB) {
 	t.Helper()
 	if err := p.primary.Crash(); err != nil {

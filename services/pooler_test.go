@@ -6,9 +6,9 @@ import (
 	"example.com/lockstep/internal/localbroker"
 )
 
-// TestBehindATransactionPooler tells the stories that need the most of a database
-// where no session can be relied upon and nobody hears a notification, and types
-// the runbook there.
+// TestBehindATransactionPooler runs the stories that depend most on the database where
+// no session lasts and no notification arrives, and executes the runbook's commands
+// there.
 func TestBehindATransactionPooler(t *testing.T) {
 	b := startBroker(t, localbroker.Local)
 	t.Setenv("PUBSUB_EMULATOR_HOST", b.addr) // services of this process find the broker so

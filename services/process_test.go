@@ -41,7 +41,7 @@ func (w *world) spawnCatalog(t testing.TB, addr string) *process {
 	return w.spawn(t, "catalog", addr, "DATABASE_URL="+w.pg.CatalogURL, "VIDEO_SERVICE_ADDR="+w.videoAddr)
 }
 
-// spawn runs a command that ends with the test at the latest, however that ends.
+// spawn runs a command that ends with the test at the latest, however the test ends.
 func (w *world) spawn(t testing.TB, command, addr string, env ...string) *process {
 	t.Helper()
 	if err := build(); err != nil {

@@ -12,18 +12,17 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox"
 )
 
-// TestNothingLeavesWithoutTheStandby: under synchronous replication an event that
-// the primary alone has is not published, not even one that is visible there
-// because its writer did not wait. The relay's claim is a write, whose commit waits
-// for the standby to have all before it; the claim's own deadline ends the wait with
-// an error.
+// TestNothingLeavesWithoutTheStandby: under synchronous replication an event that only
+// the primary has is not published, not even one that is visible there because its
+// writer did not wait. The relay's claim is a write. Its commit waits until the standby
+// has everything before it; the claim's own deadline ends the wait with an error.
 func TestNothingLeavesWithoutTheStandby(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, true)
 	w := p.world(t, startBroker(t, localbroker.Local))
 	r := w.record(t)
 	w.spawnVideo(t, w.videoAddr).ready(t)
-	// The relay is at work: it has its row among the relays, which is a commit, too.
+	// The relay is working: it has its row among the relays, which is a commit, too.
 	first := anEvent()
 	p.append(t, first, "on")
 	eventually(t, "an event is published beside the standby", r.has(first))
@@ -58,7 +57,7 @@ func anEvent() eventing.Event {
 	}
 }
 
-// append commits e, which waits for the standby as commit says.
+// append commits e. commit is the synchronous_commit of its transaction.
 func (p *pair) append(t *testing.T, e eventing.Event, commit string) {
 	t.Helper()
 	err := pgx.BeginFunc(t.Context(), p.db, func(tx pgx.Tx) error {

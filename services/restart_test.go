@@ -9,8 +9,8 @@ import (
 	"example.com/lockstep/internal/localbroker"
 )
 
-// videoRestarts: what was committed while no relay could send it leaves later,
-// and meanwhile nobody who asks for it is answered with less.
+// videoRestarts: events that were committed while no relay could send them leave later.
+// Meanwhile no reader that demands them gets an older state.
 func videoRestarts(t *testing.T, w *world) {
 	stop := w.startVideo(t)
 	w.startCatalog(t)
@@ -33,7 +33,8 @@ func videoRestarts(t *testing.T, w *world) {
 	w.livedExactly(t, first.ID, 1, 2)
 }
 
-// catalogRestarts: it goes on where it was, neither missing nor repeating.
+// catalogRestarts: catalog goes on after its last event, and neither misses nor repeats
+// one.
 func catalogRestarts(t *testing.T, w *world) {
 	w.startVideo(t)
 	stop := w.startCatalog(t)
@@ -48,9 +49,9 @@ func catalogRestarts(t *testing.T, w *world) {
 	w.livedForward(t, v.ID, 3) // both may come in one batch, and then move it once
 }
 
-// databaseFailsOver ends every session of both services again and again while a
-// client writes. The client tries again with its key; the relay and the consumer
-// wait, and count it against no event.
+// databaseFailsOver ends every session of both services again and again while a client
+// writes. The client tries again with its key. The relay and the consumer wait, and
+// count the failure against no event.
 func databaseFailsOver(t *testing.T, w *world) {
 	const updates, failovers = 40, 4
 	w.startVideo(t)
@@ -80,8 +81,8 @@ func databaseFailsOver(t *testing.T, w *world) {
 	}
 }
 
-// TestBrokerRestarts loses everything that the broker knew. The services go on
-// serving while it is away, and catch up by themselves when it is back.
+// TestBrokerRestarts deletes all data of the broker. The services go on serving while
+// it is down, and catch up by themselves when it is back.
 func TestBrokerRestarts(t *testing.T) {
 	t.Parallel()
 	onEachKind(t, func(t *testing.T, kind localbroker.Kind) {
@@ -111,7 +112,8 @@ func TestBrokerRestarts(t *testing.T) {
 }
 
 // TestCatalogIsKilled kills catalog with messages in hand and a transaction open.
-// Nothing of that had an effect yet; all of it comes back and has its effect once.
+// Nothing of that had an effect yet. All messages come again and have their effect
+// once.
 func TestCatalogIsKilled(t *testing.T) {
 	t.Parallel()
 	onEachKind(t, func(t *testing.T, kind localbroker.Kind) {
@@ -131,8 +133,8 @@ func TestCatalogIsKilled(t *testing.T) {
 		}
 
 		release := w.block(t)
-		// By the last of these the client has told the broker what it holds, which
-		// then comes back after 10 s instead of a minute.
+		// By the last of these updates the client has reported to the broker the
+		// messages that it holds; these then come again after 10 s instead of a minute.
 		for range 30 {
 			for i, v := range videos {
 				videos[i] = w.update(t, v, fields{"duration_seconds": v.Version})
@@ -149,14 +151,14 @@ func TestCatalogIsKilled(t *testing.T) {
 	})
 }
 
-// block keeps the projection as it is, with catalog's next transaction waiting,
-// until release is called.
+// block keeps the projection unchanged, with catalog's next transaction waiting, until
+// release is called.
 func (w *world) block(t testing.TB) (release func()) {
 	t.Helper()
 	return w.hold(t, "catalog.video_projection")
 }
 
-// hold lets nobody write to a table until release is called.
+// hold blocks all writes to a table until release is called.
 func (w *world) hold(t testing.TB, table string) (release func()) {
 	t.Helper()
 	tx, err := w.db.Begin(t.Context())

@@ -18,7 +18,7 @@ import (
 
 var runbookBlock = regexp.MustCompile("(?s)<!-- tested: services/runbook_test.go (\\w+) -->\n```sh\n(.*?)```")
 
-// operator is somebody who types what the runbook says, one block at a time.
+// operator is a person who executes the runbook's commands, one block at a time.
 type operator struct {
 	*world
 	dir    string // has the commands
@@ -51,8 +51,8 @@ func (w *world) operator(t *testing.T) *operator {
 	return o
 }
 
-// types runs a block of the runbook with a variable set, and returns what it
-// prints. It must succeed, and print each of says.
+// types runs a block of the runbook with a variable set, and returns its output. It
+// must succeed, and print each of says.
 func (o *operator) types(t *testing.T, block, variable string, says ...string) {
 	t.Helper()
 	script, ok := o.blocks[block]
@@ -89,7 +89,7 @@ func (w *world) park(t *testing.T, video string, version int64) (id string) {
 		RETURNING id::text`, video, version)[0]
 }
 
-// TestRunbook types the runbook's commands where they are needed: events are
+// TestRunbook runs the runbook's commands in the states that they are for: events are
 // parked, then retried and skipped; others are dead, then redriven and discarded.
 func TestRunbook(t *testing.T) {
 	onEachKind(t, func(t *testing.T, kind localbroker.Kind) {
@@ -121,7 +121,7 @@ func (w *world) parkedEvents(t *testing.T, o *operator) {
 	if a := w.read(t, retried.ID, "", 0); a.code != http.StatusNotFound {
 		t.Errorf("a video behind a parked event is answered %d, want 404", a.code)
 	}
-	// Only the one, so that the other is left to skip.
+	// Only the first line, so that one event is left to skip.
 	one, _, _ := strings.Cut(o.blocks["retry"], "\n")
 	if out, err := o.shell(t, one, "EVENT="+first).CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", one, err, out)
@@ -142,7 +142,7 @@ func (w *world) parkedEvents(t *testing.T, o *operator) {
 
 func (w *world) deadLetters(t *testing.T, o *operator) {
 	t.Helper()
-	// A deployment whose table refuses what the owner allows.
+	// A read model with a table that refuses a value which the owner allows.
 	w.exec(t, `ALTER TABLE catalog.video_projection ADD CONSTRAINT sense_of_humour CHECK (title <> 'dead')`)
 	w.publish(t, &pubsubpb.PubsubMessage{Data: []byte("\x0a\x05hello")}) // an Event, as far as the topic's schema goes
 	dead := w.create(t, "dead")

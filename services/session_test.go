@@ -21,10 +21,10 @@ import (
 	videov1 "example.com/lockstep/proto/video/v1"
 )
 
-// caller is the pattern for whoever calls the pair over REST: a gateway, a backend
-// of a web page. Its client keeps the token of each answer in the context's session
-// and sends it with each read. Every read then sees what the session has written,
-// and nothing older than what it has seen, at whichever instance.
+// caller is the pattern for callers of the pair over REST, such as a gateway or a web
+// page's backend. Its client keeps the token of each answer in the context's session
+// and sends it with each read. Every read then sees the session's own writes, and
+// nothing older than its earlier reads, at any instance.
 type caller struct {
 	client         http.Client
 	video, catalog string // base URLs
@@ -48,7 +48,7 @@ func (c *caller) call(ctx context.Context, method, url, body string, out any) er
 	return json.NewDecoder(resp.Body).Decode(out)
 }
 
-// sessionSeesItsWrites writes, keeps the token, and reads what it wrote.
+// sessionSeesItsWrites writes, keeps the token, and reads its own write.
 func sessionSeesItsWrites(t *testing.T, w *world) {
 	w.startVideo(t)
 	w.startCatalog(t)
@@ -79,9 +79,10 @@ func sessionSeesItsWrites(t *testing.T, w *world) {
 }
 
 // sessionsOverGRPC is the same with the generated clients. One session writes and
-// deletes; another, which has met nothing, takes over what a read has shown it.
+// deletes; another, without any token so far, takes over the versions that a read has
+// returned to it.
 func sessionsOverGRPC(t *testing.T, w *world) {
-	w.startMutedVideo(t) // no event leaves: the projection learns nothing by itself
+	w.startMutedVideo(t) // no event leaves: the projection gets nothing from events
 	w.startCatalog(t)
 	dial := func(addr string) *grpc.ClientConn {
 		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUnaryInterceptor(session.Intercept))
@@ -123,16 +124,16 @@ func sessionsOverGRPC(t *testing.T, w *world) {
 		if _, err := copies.GetVideo(ctx, full); problem.ReasonOf(err) != "VIDEO_DELETED" {
 			t.Errorf("%s: %v", name, err)
 		}
-		// Nobody who knows that it is gone is shown the projection's video again.
+		// A reader that knows of the deletion never gets the projection's video again.
 		if _, err := copies.GetVideo(ctx, get); problem.ReasonOf(err) != "VIDEO_DELETED" {
 			t.Errorf("%s reads again: %v", name, err)
 		}
 	}
 }
 
-// ownerIsDownAndBehind: the projection lacks what the token demands, and the owner
-// is down. Both protocols say so in time, and how long to wait; with the owner back
-// the same requests succeed.
+// ownerIsDownAndBehind: the projection lacks the version that the token demands, and
+// the owner is down. Both protocols report that in time, with the time to wait; with
+// the owner back the same requests succeed.
 func ownerIsDownAndBehind(t *testing.T, w *world) {
 	stop := w.startMutedVideo(t)
 	w.startCatalog(t)

@@ -8,8 +8,9 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// Nothing follows a deletion. Skipped by its owner, or discarded here, it reaches the
-// read model all the same: from the owner's state.
+// No event follows a deletion. If the deletion's event is skipped at its owner, or
+// discarded here, the read model gets the deletion all the same: from the owner's
+// state.
 func TestADeletionThatIsGivenUpArrives(t *testing.T) {
 	w := newWorld(t, startBroker(t, localbroker.Local))
 	t.Setenv("PUBSUB_EMULATOR_HOST", w.broker.addr)
@@ -35,7 +36,7 @@ func TestADeletionThatIsGivenUpArrives(t *testing.T) {
 		t.Errorf("the last event is a %s", events[len(events)-1].Type)
 	}
 
-	// A deployment that cannot take the deletion, which is mended too late.
+	// A read model that cannot take the deletion, and is fixed too late.
 	w.exec(t, `ALTER TABLE catalog.video_projection ADD CONSTRAINT immortal CHECK (deleted_at IS NULL) NOT VALID`)
 	w.remove(t, discarded)
 	eventually(t, "the deletion is dead", func() bool { return w.inbox(t, discarded.ID, "dead") == 1 })

@@ -9,9 +9,9 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// diary makes the database write down every version that the projections take on,
-// in the transaction that does it: what a reader could have seen, and nothing that
-// was rolled back. An engagement's id is that of its events.
+// diary makes the database record every version of the projections, in the transaction
+// that writes it: the states that a reader could have seen, and none that was rolled
+// back. An engagement's id is that of its events.
 func (w *world) diary(t testing.TB) {
 	t.Helper()
 	w.exec(t, `
@@ -29,7 +29,7 @@ func (w *world) diary(t testing.TB) {
 			FOR EACH ROW EXECUTE FUNCTION write_diary()`)
 }
 
-// lived returns the versions that a projection has had of one id, in turn.
+// lived returns the versions that a projection has had of one id, in order.
 func (w *world) lived(t testing.TB, id string) []int64 {
 	t.Helper()
 	return query[int64](t, w, `SELECT version FROM diary WHERE id = $1 ORDER BY page`, id)
@@ -88,7 +88,7 @@ func query[T any](t testing.TB, w *world, sql string, args ...any) []T {
 	return values
 }
 
-// livedForward fails the test unless the projection only moved forward, to last.
+// livedForward fails the test unless the projection only moved forward, up to last.
 func (w *world) livedForward(t testing.TB, id string, last int64) {
 	t.Helper()
 	lived := w.lived(t, id)

@@ -1,6 +1,6 @@
-// Package services_test tells what the pair does as a whole: both services, a
-// real Postgres and a real broker. Every story is told on the official emulator
-// where that is installed, and on the repository's own Pub/Sub.
+// Package services_test tests the pair as a whole: both services, a real Postgres and a
+// real broker. Every story runs on the official emulator where that is installed, and
+// on the repository's own Pub/Sub.
 //
 // Begin with writeIsReadFresh. The stories of TestPair run both services in this
 // process; the tests in which something is killed or drained (restart_test.go,

@@ -39,14 +39,14 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	// patience ends a test that would otherwise hang. It covers two deliveries
-	// that a dead subscriber had in hand, on a slow machine.
+	// patience ends a test that would otherwise hang. It covers two deliveries that a
+	// dead subscriber held, on a slow machine.
 	patience = 90 * time.Second
-	// glance is the pause between two looks at a condition.
+	// glance is the pause between two checks of a condition.
 	glance = 10 * time.Millisecond
 )
 
-// eventually looks at a condition until it holds.
+// eventually checks a condition until it holds.
 func eventually(tb testing.TB, what string, holds func() bool) {
 	tb.Helper()
 	if !await(tb.Context(), holds) {
@@ -70,13 +70,13 @@ func await(ctx context.Context, holds func() bool) bool {
 	return true
 }
 
-// world is what one test has to itself: a database, a project on a broker, and
-// an address for each of the two services.
+// world belongs to one test: a database, a project on a broker, and an address for each
+// of the two services.
 type world struct {
 	broker  *broker
 	project string
 	pg      *pgtest.DB
-	db      *pgxpool.Pool // as the administrator, who sees both schemas
+	db      *pgxpool.Pool // as the administrator, which sees both schemas
 
 	videoAddr, catalogAddr string
 }
@@ -99,8 +99,8 @@ func (w *world) startVideo(t testing.TB) (stop func()) {
 	return w.serveVideo(t, w.videoAddr, w.project)
 }
 
-// startMutedVideo is startVideo, but the relay finds no topic in its project:
-// the events stay in the outbox, and the test decides what the broker gets.
+// startMutedVideo is startVideo, but the relay finds no topic in its project: the
+// events stay in the outbox, and the test chooses the messages for the broker.
 func (w *world) startMutedVideo(t testing.TB) (stop func()) {
 	t.Helper()
 	return w.serveVideo(t, w.videoAddr, "nowhere")
@@ -155,16 +155,16 @@ func ready(addr string) bool {
 	return res.StatusCode == http.StatusOK
 }
 
-// nextPort counts through the ports that freeAddr hands out. No two tests get the
-// same one, even long before they listen there.
+// nextPort counts through the ports that freeAddr returns. No two tests get the same
+// one, even long before they listen there.
 var nextPort atomic.Int32
 
-// freeAddr returns an address that nobody listens on. It is below the ports that
-// the system hands out by itself, so that a service can stop and come back to it.
+// freeAddr returns an address without a listener. It is below the ports that the system
+// assigns by itself, so that a service can stop and listen there again.
 func freeAddr(t testing.TB) string {
 	t.Helper()
 	const first, ports = 20000, 12000
-	nextPort.CompareAndSwap(0, 1+rand.Int32N(ports)) // another run may go on beside this one
+	nextPort.CompareAndSwap(0, 1+rand.Int32N(ports)) // another run may use ports at the same time
 	for range 100 {
 		port := first + int(nextPort.Add(1))%ports
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))

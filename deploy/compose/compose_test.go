@@ -1,9 +1,9 @@
-// Package compose_test holds docker-compose.yml against what it promises, with a
-// real container engine: `make compose-check`. The walk-through comes from outside,
-// as a person at the keyboard would take it, and what dies is killed for good.
+// Package compose_test checks the promises of docker-compose.yml with a real container
+// engine: `make compose-check`. The requests come from outside the containers, like a
+// user's, and processes are killed with SIGKILL.
 //
-// Where no registry of images can be reached, standins.sh makes the base images of
-// what the machine has installed.
+// Where no registry of images can be reached, standins.sh makes the base images from
+// the machine's installed software.
 package compose_test
 
 import (
@@ -21,7 +21,7 @@ const (
 	healthyWithin = 90 * time.Second
 	// manyChecks is above an engine's default of three failures in a row.
 	manyChecks = 5
-	// maxCompressed is what an image of a service may weigh in a registry.
+	// maxCompressed is the limit of an image's size in a registry, in bytes.
 	maxCompressed = 25_000_000
 )
 
@@ -43,7 +43,7 @@ func TestCompose(t *testing.T) {
 	t.Run("postgres dies", func(t *testing.T) { s.dies(t, "postgres") })
 	t.Run("pubsub dies and forgets", func(t *testing.T) { s.dies(t, "pubsub") })
 	t.Run("catalog dies, and the emulator with it", func(t *testing.T) {
-		// The emulator goes on sending to a subscriber that is gone: only its own
+		// The emulator goes on sending to a subscriber that has died: only its own
 		// restart ends that.
 		s.crash(t, "catalog")
 		s.dies(t, "pubsub")
@@ -54,7 +54,7 @@ func TestCompose(t *testing.T) {
 	t.Run("data", s.data)
 }
 
-// dies crashes a service, which must come back by itself, and the pair with it.
+// dies crashes a service. The service must come back by itself, and the pair with it.
 func (s *stack) dies(t *testing.T, service string) {
 	before := s.restarts(t, service)
 	s.crash(t, service)
@@ -67,8 +67,8 @@ func (s *stack) dies(t *testing.T, service string) {
 	s.flows(t, "the end of "+service)
 }
 
-// killedByHand kills with `docker kill`, which an engine takes for a person's wish
-// and no restart policy undoes. The next `docker compose up` does.
+// killedByHand kills with `docker kill`. The engine treats that as a manual stop, so no
+// restart policy starts the container again. The next `docker compose up` does.
 func (s *stack) killedByHand(t *testing.T) {
 	for _, service := range []string{"video", "postgres", "pubsub", "catalog"} {
 		s.docker(t, "kill", s.container(t, service))
@@ -77,9 +77,9 @@ func (s *stack) killedByHand(t *testing.T) {
 	s.flows(t, "docker kill of everything, and docker compose up")
 }
 
-// away kills the emulator and leaves it away until provision has been asked for its
-// health more often than an engine asks before it calls a container unhealthy. The next
-// `docker compose up` starts the rest, and everything flows.
+// away kills the emulator and leaves it stopped until the engine has run provision's
+// health check more often than it does before it calls a container unhealthy. The next
+// `docker compose up` starts the rest, and events are delivered.
 func (s *stack) away(t *testing.T) {
 	s.docker(t, "kill", s.container(t, "pubsub"))
 	seen, asked := "", 0
@@ -98,8 +98,8 @@ func (s *stack) away(t *testing.T) {
 	s.flows(t, "docker kill of pubsub, a while, and docker compose up")
 }
 
-// kept kills likewise beside a keeper, which starts again what was killed, and leaves
-// what was stopped.
+// kept kills containers while a keeper runs. The keeper starts killed containers again,
+// and leaves stopped ones alone.
 func (s *stack) kept(t *testing.T) {
 	s.compose(t, "--profile", "keeper", "up", "--detach", "--wait", "keeper")
 	for _, killed := range [][]string{{"video"}, {"postgres"}, {"pubsub"}, {"catalog", "pubsub"}} {
@@ -108,8 +108,8 @@ func (s *stack) kept(t *testing.T) {
 		}
 		s.flows(t, "docker kill of "+strings.Join(killed, " and ")+" beside a keeper")
 	}
-	s.compose(t, "stop", "--timeout", "0", "video") // which ends in the same signal
-	s.killed(t, "postgres")                         // whose return shows that the keeper has seen the stop
+	s.compose(t, "stop", "--timeout", "0", "video") // ends in the same signal
+	s.killed(t, "postgres")                         // its return shows that the keeper has seen the stop
 	if state := s.docker(t, "inspect", "--format", "{{.State.Status}}", s.container(t, "video")); state != "exited" {
 		t.Errorf("video is %s after docker compose stop", state)
 	}
@@ -168,7 +168,7 @@ func (s *stack) images(t *testing.T) {
 	}
 }
 
-// compressed is what a registry would keep.
+// compressed returns the size of an image as a registry would store it.
 func (s *stack) compressed(t *testing.T, image string) int64 {
 	t.Helper()
 	save := s.command(t, "save", image)
@@ -200,7 +200,8 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// flows waits until a new write is seen in the projection, which takes all parts.
+// flows waits until a new write is visible in the projection; all parts take part in
+// that.
 func (s *stack) flows(t *testing.T, since string) (w document) {
 	t.Helper()
 	start := time.Now()

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// TestImagesGetWhatTheyAreMadeOf holds .dockerignore against the imports of what the
-// Dockerfile builds: a package that is not sent fails only where images are built.
+// TestImagesGetWhatTheyAreMadeOf compares .dockerignore with the imports of the
+// packages that the Dockerfile builds: a package that is not sent makes only the build
+// of an image fail.
 func TestImagesGetWhatTheyAreMadeOf(t *testing.T) {
 	t.Parallel()
 	ignore, err := os.ReadFile("../../.dockerignore")

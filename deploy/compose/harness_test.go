@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// asked says that these tests are wanted: they take minutes, and images.
+	// asked is the variable that requests these tests: they take minutes, and images.
 	asked = "LOCKSTEP_COMPOSE"
 	// patience bounds every wait here, commandTime one command of the engine: a
 	// build on an empty cache is the longest.
@@ -29,7 +29,7 @@ const (
 	glance      = 200 * time.Millisecond
 )
 
-// stack is one run of docker-compose.yml, beside whatever else the engine runs.
+// stack is one run of docker-compose.yml. Other containers may run in the same engine.
 type stack struct {
 	project        string
 	env            []string
@@ -89,7 +89,7 @@ func (s *stack) compose(t *testing.T, args ...string) string {
 	return s.docker(t, append([]string{"compose", "--project-directory", "../..", "--project-name", s.project}, args...)...)
 }
 
-// docker returns what the command prints; it must succeed.
+// docker runs the command, which must succeed, and returns its output.
 func (s *stack) docker(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := s.command(t, args...)
@@ -104,7 +104,7 @@ func (s *stack) docker(t *testing.T, args ...string) string {
 
 func (s *stack) command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	// Not the test's own context: its end is when the clean-up begins.
+	// The test's own context would not do: the clean-up begins when it ends.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), commandTime)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, "docker", args...)
@@ -126,9 +126,9 @@ func (s *stack) restarts(t *testing.T, service string) int {
 	return n
 }
 
-// crash kills the service's process as the kernel would, behind the engine's back:
-// from a container that sees the engine's processes, which may live in another
-// machine than this test.
+// crash kills the service's process as the kernel would, without the engine's
+// knowledge: from a container that sees the engine's processes, which may run on
+// another machine than this test.
 func (s *stack) crash(t *testing.T, service string) {
 	t.Helper()
 	pid := s.docker(t, "inspect", "--format", "{{.State.Pid}}", s.container(t, service))
@@ -154,7 +154,7 @@ func (*stack) eventually(t *testing.T, what string, holds func() error) {
 	}
 }
 
-// document is what both services answer about a video.
+// document is a video as both services return it.
 type document struct {
 	ID      string `json:"video_id"`
 	Title   string `json:"title"`

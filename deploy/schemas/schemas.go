@@ -13,9 +13,9 @@ import (
 //go:embed *_events.proto
 var files embed.FS
 
-// Definition returns the schema of what a topic, such as video.events, carries:
+// Definition returns the schema of a topic's messages, such as those of video.events:
 // source text of Protocol Buffers, for the encoding BINARY. It is empty for a topic
-// that has none.
+// without a schema.
 func Definition(topic string) (string, error) {
 	text, err := files.ReadFile(strings.ReplaceAll(topic, ".", "_") + ".proto")
 	if errors.Is(err, fs.ErrNotExist) {

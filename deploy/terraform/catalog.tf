@@ -1,4 +1,4 @@
-# catalog: its identities, what they may do, its secrets, and itself.
+# catalog: its identities, their permissions, its secrets, and the service.
 
 locals {
   catalog_secrets = toset(concat(
@@ -6,7 +6,7 @@ locals {
     var.transaction_pooler ? ["catalog-listen-database-url"] : [],
   ))
 
-  # What serve and its tools read. The connections come from secrets.
+  # The variables that serve and its tools read. The connections come from secrets.
   catalog_env = {
     GOOGLE_CLOUD_PROJECT = var.project_id
     PUBSUB_ENDPOINT      = local.pubsub_endpoint
@@ -19,8 +19,8 @@ locals {
     var.transaction_pooler ? { LISTEN_DATABASE_URL = "catalog-listen-database-url" } : {},
   )
 
-  # Readers who wait for the projection take half of an instance's places at most: the
-  # others are for those who need not wait, and for the refusal of more.
+  # Readers that wait for the projection take half of an instance's places at most. The
+  # other half serves readers that need not wait, and refuses further ones.
   catalog_args = ["serve", "-max-waiting-reads=${floor(var.catalog.concurrency / 2)}"]
 
 }
@@ -106,7 +106,7 @@ resource "google_secret_manager_secret_iam_member" "catalog" {
 resource "google_cloud_run_v2_service" "catalog" {
   name                = "catalog"
   location            = var.region
-  ingress             = "INGRESS_TRAFFIC_ALL" # IAM decides who is let in
+  ingress             = "INGRESS_TRAFFIC_ALL" # IAM decides which callers are let in
   deletion_protection = var.deletion_protection
 
   # Of all revisions that get requests together: during a rollout the database sees
@@ -133,7 +133,7 @@ resource "google_cloud_run_v2_service" "catalog" {
     max_instance_request_concurrency = var.catalog.concurrency
     timeout                          = "60s"
 
-    # Also of a revision without traffic, which relays and consumes all the same.
+    # The limit holds also for a revision without traffic, which consumes all the same.
     scaling {
       max_instance_count = var.catalog.max_instances
     }
@@ -188,7 +188,7 @@ resource "google_cloud_run_v2_service" "catalog" {
         }
       }
 
-      # A loop that has stood still for five minutes: a restart may help.
+      # A loop has sent no heartbeat for five minutes: a restart may help.
       liveness_probe {
         period_seconds    = 15
         timeout_seconds   = 5

@@ -2,8 +2,8 @@
 
 # Migrations: a job that has to succeed before the service is changed.
 
-# A new id whenever the job would run something else. Going back to an earlier image
-# is something else again: an execution's name cannot be used twice.
+# The id changes whenever the job would run something else. A return to an earlier image
+# counts as something else again: an execution's name cannot be used twice.
 resource "terraform_data" "catalog_migration" {
   triggers_replace = [
     var.catalog.image,
@@ -32,7 +32,7 @@ resource "google_cloud_run_v2_job" "catalog_migrate" {
     template {
       service_account       = google_service_account.catalog_migrate.email
       execution_environment = "EXECUTION_ENVIRONMENT_GEN2"
-      max_retries           = 0      # a migration that has failed wants to be looked at
+      max_retries           = 0      # a person has to look at a failed migration
       timeout               = "960s" # migrate itself gives up after 15 minutes
 
       containers {
@@ -90,8 +90,8 @@ resource "google_cloud_run_v2_job" "catalog_migrate" {
     }
   }
 
-  # Longer than it may take: whoever gives up before leaves a migration that nobody
-  # waits for.
+  # Longer than the job may take: if Terraform gave up before, the migration would run
+  # on unwatched.
   timeouts {
     create = "30m"
     update = "30m"

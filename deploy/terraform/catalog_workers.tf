@@ -20,7 +20,7 @@ resource "google_cloud_run_v2_worker_pool" "catalog" {
   }
 
   template {
-    annotations     = { migration = terraform_data.catalog_migration.id } # as the service
+    annotations     = { migration = terraform_data.catalog_migration.id } # as for the service
     service_account = google_service_account.catalog.email
 
     containers {

@@ -1,22 +1,22 @@
-# GitHub's workflows without a key: they show a token of GitHub's, and get one of a
-# service account's for an hour. Three accounts: any branch may plan, only ci.yml on
-# main may push images, and of that only the environment "production", which can ask
-# for a reviewer, may release.
+# GitHub's workflows sign in without a key: they show a token of GitHub's, and get a
+# token of a service account's for an hour. There are three accounts: any branch may
+# plan, only ci.yml on main may push images, and only the environment "production" of
+# ci.yml on main, which can require a reviewer, may release.
 
 locals {
   ci = var.github_repository == null ? 0 : 1
 
   ci_pool = one(google_iam_workload_identity_pool.ci[*].name)
 
-  # A branch may hold any workflow, and ci.yml in any form. This is the one that was
-  # merged. A token says both, and neither is for its workflow to choose.
+  # A branch may have any workflow, and any version of ci.yml. These conditions select
+  # the merged version. Both claims are in the token, and a workflow cannot choose them.
   ci_on_main = join(" && ", [
     "assertion.ref == 'refs/heads/main'",
     "assertion.workflow_ref == '${coalesce(var.github_repository, "none")}/.github/workflows/ci.yml@refs/heads/main'",
   ])
 
-  # Who reads settings, of permissions too, for a plan. None of these roles reads a log,
-  # a secret's content or a message.
+  # The account that reads settings, also permissions, for a plan. None of these roles
+  # reads a log, a secret's content or a message.
   ci_reads = [
     "artifactregistry.reader", "cloudscheduler.viewer", "cloudsql.viewer", "iam.roleViewer", "iam.securityReviewer",
     "iam.serviceAccountViewer", "iam.workloadIdentityPoolViewer", "monitoring.viewer", "pubsub.viewer", "run.viewer",
@@ -46,12 +46,12 @@ resource "google_iam_workload_identity_pool_provider" "github" {
   workload_identity_pool_provider_id = "github"
   display_name                       = "GitHub"
 
-  # All of GitHub shares the issuer: without this, everybody's workflows get in. A
-  # name can change hands, a number cannot.
+  # All of GitHub shares the issuer: without this condition the workflows of every
+  # repository get in. A name can change hands, a number cannot.
   attribute_condition = "assertion.repository == '${var.github_repository}' && assertion.repository_id == '${var.github_repository_id}'"
 
-  # A token has a claim for the environment only when its job has one; its subject
-  # ends with it either way. What stands before depends on the repository's age.
+  # A token has a claim for the environment only when its job has one; its subject ends
+  # with it either way. The beginning of the subject depends on the repository's age.
   attribute_mapping = {
     "google.subject"        = "assertion.sub"
     "attribute.repository"  = "assertion.repository"
@@ -64,7 +64,7 @@ resource "google_iam_workload_identity_pool_provider" "github" {
   }
 }
 
-# Any workflow of the repository: read what a plan compares.
+# Any workflow of the repository: read the settings that a plan compares.
 
 resource "google_service_account" "ci_plan" {
   count = local.ci
@@ -81,8 +81,8 @@ resource "google_service_account_iam_member" "ci_plan" {
   member             = "principalSet://iam.googleapis.com/${local.ci_pool}/attribute.repository/${var.github_repository}"
 }
 
-# ci.yml on main: push images. What is in the registry was built by it, or pushed by a
-# person.
+# ci.yml on main: push images. Every image in the registry was built by it, or pushed by
+# a person.
 
 resource "google_service_account" "ci_push" {
   count = local.ci
@@ -108,8 +108,8 @@ resource "google_artifact_registry_repository_iam_member" "ci_push" {
   member     = "serviceAccount:${google_service_account.ci_push[0].email}"
 }
 
-# The environment "production" of it: change what runs, and the schemas of events. It
-# cannot grant anything, so changes of permissions are applied by a person.
+# The environment "production" of it: change the images that run, and the schemas of
+# events. It cannot grant anything, so a person applies changes of permissions.
 
 resource "google_service_account" "ci_release" {
   count = local.ci

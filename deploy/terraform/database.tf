@@ -2,12 +2,12 @@
 # hand and live in the connection secrets only: the state never sees one.
 
 locals {
-  # The disk never shrinks, so what fills it is paid for from then on.
+  # The disk never shrinks, so every byte that it once grew to is paid for from then on.
   disk_limit_gb = try(coalesce(var.cloud_sql.disk_limit_gb, 10 * var.cloud_sql.disk_gb), 0)
 
-  # All that may be open at once: of each service max_instances and the first one of a
-  # new revision, and the workers of two revisions. Google does not say how many of those
-  # run beside one another.
+  # All instances that may be open at once: of each service max_instances and the first
+  # one of a new revision, and the workers of two revisions. Google does not document
+  # how many of those run in parallel.
   connections = local.other_connections + local.instance_connections * sum([
     for service in [var.video, var.catalog] : service.max_instances + 1 + 2 * service.workers
   ])
@@ -15,7 +15,8 @@ locals {
   # Four for requests, five for loops and readiness, one for LISTEN.
   instance_connections = 10
 
-  # Those that Postgres keeps for superusers, Cloud SQL's own, the jobs' and a person's.
+  # The connections that Postgres keeps for superusers, and those of Cloud SQL itself,
+  # of jobs and of a person.
   other_connections = 20
 
   # Mounted below /cloudsql in each container.
@@ -46,7 +47,7 @@ resource "google_sql_database_instance" "main" {
     disk_autoresize             = true
     disk_autoresize_limit       = local.disk_limit_gb
     deletion_protection_enabled = var.deletion_protection
-    connector_enforcement       = "REQUIRED" # nobody connects without an IAM permission
+    connector_enforcement       = "REQUIRED" # no connection without an IAM permission
 
     maintenance_window {
       day          = var.cloud_sql.maintenance.day
@@ -54,13 +55,13 @@ resource "google_sql_database_instance" "main" {
       update_track = "stable"
     }
 
-    # As many as the instances are counted against, whatever Google's default is.
+    # The limit that the instances are counted against, independent of Google's default.
     database_flags {
       name  = "max_connections"
       value = tostring(var.cloud_sql.max_connections)
     }
 
-    # Who waits for whose lock, in the log.
+    # Log each session that waits for a lock, with the session that holds it.
     database_flags {
       name  = "log_lock_waits"
       value = "on"

@@ -1,5 +1,5 @@
-# What Pub/Sub, Cloud SQL and Cloud Run can tell, whatever the services say of themselves;
-# and lines of their logs, which need no metric.
+# Alerts on metrics of Pub/Sub, Cloud SQL and Cloud Run, which do not depend on the
+# services' own metrics; and alerts on log lines of the services, which need no metric.
 
 locals {
   subscription_alerts = {
@@ -21,7 +21,8 @@ locals {
       aligner    = "ALIGN_MAX"
       what_to_do = "catalog could not apply an event. Runbook: \"Dead letters\"; gcloud run jobs execute catalog-dlq --region=${var.region} --args=dlq,list"
     }
-    # catalog writes dead letters itself: these are of the backstop, and have no reason.
+    # catalog writes dead letters itself: these were written by Pub/Sub's own policy,
+    # and have no reason.
     broker-dead-letters = {
       title      = "Pub/Sub gave up on an event"
       metric     = "pubsub.googleapis.com/subscription/dead_letter_message_count"
@@ -33,8 +34,8 @@ locals {
     }
   }
 
-  # Lines that the services write; a test holds them against the code. One line is enough,
-  # and an hour passes before the next is told of.
+  # Lines that the services write; a test compares them with the code. One line is
+  # enough for an alert, and the next notification comes an hour later at the earliest.
   log_alerts = {
     held-up = {
       title      = "events are not leaving"
@@ -51,8 +52,9 @@ locals {
       filter     = "jsonPayload.message=\"gap not repaired yet\" AND severity>=ERROR"
       what_to_do = "catalog cannot get from video what it has missed. Runbook: \"Gaps stay open\"."
     }
-    # Of an event that contradicts the read model, of the row that gives way, and of an
-    # event that the owner does not know: each may be the only one of the three.
+    # The lines of an event that contradicts the read model, of the row that gives way,
+    # and of an event that the owner does not know: each may be the only one of the
+    # three.
     diverged = {
       title = "video has lost commits"
       filter = "(${join(" OR ", [
@@ -132,7 +134,8 @@ resource "google_monitoring_alert_policy" "logs" {
   }
 }
 
-# The limit is what the disk may grow to by itself. At the limit nothing can be written.
+# The limit is the size up to which the disk grows by itself. At the limit nothing can
+# be written.
 resource "google_monitoring_alert_policy" "disk" {
   count = var.cloud_sql == null ? 0 : 1
 
@@ -166,8 +169,8 @@ resource "google_monitoring_alert_policy" "disk" {
   }
 }
 
-# The drain fails when anything is parked, the migrations when the schema is not
-# what the next revision needs.
+# The drain fails when anything is parked, the migrations when the schema does not fit
+# the next revision.
 resource "google_monitoring_alert_policy" "jobs" {
   display_name          = "lockstep: a job failed"
   combiner              = "OR"
@@ -195,7 +198,7 @@ resource "google_monitoring_alert_policy" "jobs" {
   }
 
   # Between executions there is nothing to measure. An incident that stays open, for
-  # seven days unless it is told otherwise, would swallow the next failure.
+  # seven days by default, would swallow the next failure.
   alert_strategy {
     auto_close = "1800s"
   }
@@ -206,9 +209,9 @@ resource "google_monitoring_alert_policy" "jobs" {
   }
 }
 
-# A schedule that is paused fails nothing: it is only silent, and so are the events that
-# a sleeping video has left behind. A metric that was never written is not absent, so this
-# says nothing of a drain that has never run; the next one does.
+# A paused schedule causes no failure: it writes nothing, and the events that a sleeping
+# video has left behind stay. A metric that was never written is not absent, so this
+# alert does not cover a drain that has never run; the next one does.
 resource "google_monitoring_alert_policy" "drain" {
   count = var.video.drain_schedule == null ? 0 : 1
 
@@ -241,8 +244,8 @@ resource "google_monitoring_alert_policy" "drain" {
   }
 }
 
-# An attempt of the schedule that was refused, from the first on: it may not run its job,
-# or the job is not there.
+# An attempt of the schedule that was refused, from the first one on: it may not run its
+# job, or the job does not exist.
 resource "google_monitoring_alert_policy" "drain_refused" {
   count = var.video.drain_schedule == null ? 0 : 1
 
@@ -272,7 +275,7 @@ resource "google_monitoring_alert_policy" "drain_refused" {
   }
 }
 
-# It tells, and stops nothing.
+# The budget sends notifications, and stops nothing.
 resource "google_billing_budget" "project" {
   count = var.budget == null ? 0 : 1
 

@@ -1,5 +1,5 @@
-# Topics, subscriptions and dead letters. Who may publish and subscribe stands with
-# the service that does. cmd/dev provision makes the same in a local Pub/Sub.
+# Topics, subscriptions and dead letters. The permissions to publish and to subscribe
+# are in the files of the services. cmd/dev provision makes the same in a local Pub/Sub.
 
 locals {
   # A topic for each kind of aggregate.
@@ -11,8 +11,8 @@ locals {
   # Pub/Sub's own identity in this project.
   pubsub_agent = "serviceAccount:service-${var.project_number}@gcp-sa-pubsub.iam.gserviceaccount.com"
 
-  # How long catalog remembers what it has applied; a test holds it against the
-  # code. A replay must not reach further back.
+  # How long catalog remembers the events that it has applied; a test compares it with
+  # the code. A replay must not reach further back.
   inbox_retention_days = 32
 
   # As seconds, the one form that Pub/Sub takes.
@@ -111,7 +111,7 @@ resource "google_pubsub_subscription" "dead_letters" {
   }
 }
 
-# Without these two grants Pub/Sub takes the dead-letter policy and never acts on it.
+# Without these two grants Pub/Sub accepts the dead-letter policy and never acts on it.
 resource "google_pubsub_topic_iam_member" "agent_publishes_dead_letters" {
   for_each = local.topics
 

@@ -1,5 +1,6 @@
-# Where the images are. They are deployed by digest, so a tag decides nothing. What is
-# old and not among the newest goes; Cloud Run keeps what a serving revision runs.
+# The registry of the images. They are deployed by digest, so a tag decides nothing.
+# Images that are old and not among the newest are deleted; Cloud Run keeps the image of
+# a serving revision.
 resource "google_artifact_registry_repository" "images" {
   repository_id = "lockstep"
   location      = var.region

@@ -1,11 +1,13 @@
--- The roles of both services, made once by the database's administrator; it can be run
--- again, and takes over what an administrator's migrations have made:
+-- The roles of both services. The database's administrator runs this script once; it
+-- can be run again, and then also takes over the objects of migrations that an
+-- administrator has run:
 --
 --   psql "$ADMIN" --set=ON_ERROR_STOP=1 --single-transaction --file=roles.sql
 --
--- video_owner owns the schema video, runs its migrations, and can touch nothing of catalog's;
--- catalog_owner likewise. The services connect as video_service and catalog_service, which
--- own nothing. Passwords are set afterwards: \password video_owner.
+-- video_owner owns the schema video, runs its migrations, and can touch nothing of
+-- catalog's; catalog_owner does the same for catalog. The services connect as
+-- video_service and catalog_service, which own nothing. Passwords are set afterwards:
+-- \password video_owner.
 
 DO $$
 DECLARE
@@ -16,8 +18,8 @@ BEGIN
   FOREACH service IN ARRAY ARRAY['video', 'catalog'] LOOP
     owner := service || '_owner';
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = owner) THEN
-      -- Migrations set their service's time limits, which takes CREATEROLE. From
-      -- Postgres 16 on that reaches no role but those that are granted below.
+      -- Migrations set their service's time limits, which needs CREATEROLE. From
+      -- Postgres 16 on that right covers only the roles that are granted below.
       EXECUTE format('CREATE ROLE %I LOGIN CREATEROLE', owner);
     END IF;
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = service || '_service') THEN
@@ -26,8 +28,8 @@ BEGIN
     EXECUTE format('GRANT %I TO %I WITH ADMIN OPTION', service || '_service', owner);
     EXECUTE format('GRANT CREATE ON DATABASE %I TO %I', current_database(), owner);
 
-    -- A managed database's administrator is no superuser: it may give away only to
-    -- whom it may act as.
+    -- A managed database's administrator is no superuser: it may transfer objects only
+    -- to roles of which it is a member.
     EXECUTE format('GRANT %I TO CURRENT_USER', owner);
     EXECUTE format('CREATE SCHEMA IF NOT EXISTS %I', service);
     EXECUTE format('ALTER SCHEMA %I OWNER TO %I', service, owner);

@@ -30,8 +30,8 @@ variable "region" {
 }
 
 locals {
-  # The least and the most MiB that Cloud Run takes with so many CPUs: whoever asks
-  # for four gets no 512Mi.
+  # The least and the most MiB that Cloud Run accepts for a number of CPUs: four CPUs
+  # with 512Mi are refused.
   memory_for_cpu = {
     "1" = [512, 4096]
     "2" = [512, 8192]
@@ -40,7 +40,7 @@ locals {
     "8" = [4096, 32768]
   }
 
-  # What is left of memory is for what Go's runtime does not count.
+  # The remaining tenth of the memory is for memory that Go's runtime does not count.
   memory_limit = {
     for name, memory in { video = var.video.memory, catalog = var.catalog.memory, job = "512Mi" } :
     name => "${floor(0.9 * tonumber(regex("^[0-9]+", memory)) * (endswith(memory, "Gi") ? 1024 : 1))}MiB"

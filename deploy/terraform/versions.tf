@@ -4,14 +4,15 @@ terraform {
   required_providers {
     google = {
       source = "hashicorp/google"
-      # What the tests run with; 7.42 brought run_execution_token, 8.0 deletion_policy.
+      # The version that the tests run with; 7.42 brought run_execution_token, 8.0
+      # deletion_policy.
       version = "~> 8.0"
     }
   }
 }
 
-# Credentials and endpoints come from the environment. There are no data sources:
-# a plan of a new project asks nobody.
+# Credentials and endpoints come from the environment. There are no data sources: a plan
+# of a new project sends no request.
 provider "google" {
   project        = var.project_id
   region         = var.region

@@ -1,4 +1,4 @@
-# video: its identities, what they may do, its secrets, and itself.
+# video: its identities, their permissions, its secrets, and the service.
 
 locals {
   video_secrets = toset(concat(
@@ -6,7 +6,7 @@ locals {
     var.transaction_pooler ? ["video-listen-database-url"] : [],
   ))
 
-  # What serve and its tools read. The connections come from secrets.
+  # The variables that serve and its tools read. The connections come from secrets.
   video_env = {
     GOOGLE_CLOUD_PROJECT = var.project_id
     PUBSUB_ENDPOINT      = local.pubsub_endpoint
@@ -45,7 +45,8 @@ resource "google_pubsub_topic_iam_member" "video_publishes" {
   member = "serviceAccount:${google_service_account.video.email}"
 }
 
-# catalog asks for what it has missed, and for what a reader cannot wait for.
+# catalog asks video for events that it has missed, and for versions that a reader
+# cannot wait for.
 resource "google_cloud_run_v2_service_iam_member" "catalog_calls_video" {
   name     = google_cloud_run_v2_service.video.name
   location = google_cloud_run_v2_service.video.location
@@ -94,7 +95,7 @@ resource "google_secret_manager_secret_iam_member" "video" {
 resource "google_cloud_run_v2_service" "video" {
   name                = "video"
   location            = var.region
-  ingress             = "INGRESS_TRAFFIC_ALL" # IAM decides who is let in
+  ingress             = "INGRESS_TRAFFIC_ALL" # IAM decides which callers are let in
   deletion_protection = var.deletion_protection
 
   # Of all revisions that get requests together: during a rollout the database sees
@@ -121,7 +122,7 @@ resource "google_cloud_run_v2_service" "video" {
     max_instance_request_concurrency = var.video.concurrency
     timeout                          = "60s"
 
-    # Also of a revision without traffic, which relays and consumes all the same.
+    # The limit holds also for a revision without traffic, which relays all the same.
     scaling {
       max_instance_count = var.video.max_instances
     }
@@ -176,7 +177,7 @@ resource "google_cloud_run_v2_service" "video" {
         }
       }
 
-      # A loop that has stood still for five minutes: a restart may help.
+      # A loop has sent no heartbeat for five minutes: a restart may help.
       liveness_probe {
         period_seconds    = 15
         timeout_seconds   = 5
@@ -222,7 +223,7 @@ resource "google_cloud_run_v2_service" "video" {
     percent = 100
   }
 
-  # A message published before its subscription exists is lost to it.
+  # A subscription does not get messages that were published before it existed.
   depends_on = [
     google_cloud_run_v2_job.video_migrate,
     google_pubsub_subscription.catalog,

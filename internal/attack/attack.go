@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// repeats is the number of requests that a figure is the mean of.
+// repeats is the number of requests that each figure is the mean of.
 const repeats = 4
 
 // allocates is the mean of the bytes that one call of send allocates. A first call
@@ -30,7 +30,7 @@ func allocates(send func()) uint64 {
 	return (after.TotalAlloc - before.TotalAlloc) / repeats
 }
 
-// judge fails the test where a request allocates more than most bytes.
+// judge fails the test if a request allocates more than most bytes.
 func judge(t testing.TB, request string, most uint64, send func()) {
 	t.Helper()
 	if got := allocates(send); got > most {

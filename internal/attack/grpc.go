@@ -21,14 +21,14 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// sizes are of one message: the largest that passes, and one that would be costly if
-// it did.
+// sizes are sizes of a message: the largest that passes, and one that would be costly
+// if it passed.
 var sizes = []int{64 << 10, 2 << 20}
 
 // maxNesting ends the walk through messages that contain themselves.
 const maxNesting = 3
 
-// room is for the tags of the fields around the one that is filled.
+// room is left for the tags of the fields around the one that is filled.
 const room = 64
 
 // reflectionTimeout is for a server that is about to start.
@@ -84,8 +84,8 @@ func attackField(t *testing.T, conn *grpc.ClientConn, method, field string, mess
 	}
 }
 
-// messages are encoded requests of about size bytes by the path of the field that
-// fills them.
+// messages are encoded requests of about size bytes. The key of each is the path of the
+// field that fills it.
 func messages(of protoreflect.MessageDescriptor, size int) map[string][]byte {
 	unknown := protowire.AppendTag(nil, unknownField, protowire.BytesType)
 	found := map[string][]byte{"an unknown field": repeat(unknown, []byte{0}, size)}
@@ -93,8 +93,8 @@ func messages(of protoreflect.MessageDescriptor, size int) map[string][]byte {
 	return found
 }
 
-// fill adds the messages for the fields of one message; within puts it into those
-// around it.
+// fill adds the messages for the fields of one message; within puts such a message into
+// the messages that contain it.
 func fill(found map[string][]byte, of protoreflect.MessageDescriptor, path string, within func([]byte) []byte, size, depth int) {
 	for i := range of.Fields().Len() {
 		f := of.Fields().Get(i)
@@ -153,7 +153,7 @@ func zero(kind protoreflect.Kind) []byte {
 	}
 }
 
-// services are those that the server reflects, but for gRPC's own.
+// services are those that the server reflects, except gRPC's own.
 func services(t *testing.T, conn *grpc.ClientConn) (found []protoreflect.ServiceDescriptor) {
 	t.Helper()
 	names, err := Reflected(t.Context(), conn)
@@ -170,8 +170,8 @@ func services(t *testing.T, conn *grpc.ClientConn) (found []protoreflect.Service
 	return found
 }
 
-// Reflected waits for the server behind conn and returns the services that it
-// reflects, but for gRPC's own.
+// Reflected waits for the server behind conn and returns the services that it reflects,
+// except gRPC's own.
 func Reflected(ctx context.Context, conn *grpc.ClientConn) (names []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, reflectionTimeout)
 	defer cancel()
@@ -195,7 +195,7 @@ func Reflected(ctx context.Context, conn *grpc.ClientConn) (names []string, err 
 	return names, stream.CloseSend()
 }
 
-// raw sends bytes as they are.
+// raw is a codec that sends bytes unchanged.
 type raw struct{}
 
 func (raw) Name() string { return "proto" }

@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// bodySize is as much as passes, headerSize nearly as much as a server reads.
+	// bodySize is the largest body that passes, headerSize nearly the most that a
+	// server reads.
 	bodySize   = 256 << 10
 	headerSize = 60 << 10
 )
@@ -44,7 +45,7 @@ func REST(t *testing.T, routes chi.Routes, url string, most uint64) {
 // request is the same for every route.
 type request struct{ body, query, header, value string }
 
-// requests are by their content.
+// requests are named by their content.
 func requests() map[string]request {
 	with := func(header, value string) request {
 		return request{body: "{}", header: header, value: strings.Repeat(value, headerSize/len(value))}

@@ -1,10 +1,10 @@
-// Package broker is how a process reaches Pub/Sub, in production and locally.
+// Package broker connects a process to Pub/Sub, in production and locally.
 //
-// With PUBSUB_EMULATOR_HOST set the client library goes there, in plain text and
-// without credentials. The client made here differs from the library's own in
-// two ways: after an outage it is back within a second or two, where the
-// library's waits grow to a minute; and with a local broker it keeps idle
-// subscriptions alive (keepalive.go says why that is needed).
+// With PUBSUB_EMULATOR_HOST set the client library connects to that address, in plain
+// text and without credentials. The client made here differs from the library's own in
+// two ways: after an outage it works again within a second or two, while the library's
+// waits grow to a minute; and with a local broker it keeps idle subscriptions alive
+// (keepalive.go has the reason).
 package broker
 
 import (
@@ -27,8 +27,8 @@ import (
 const emulatorHost = "PUBSUB_EMULATOR_HOST"
 
 // maxWait bounds the pause between two attempts to connect or to publish. The
-// libraries' own grow to two minutes and one, and a recovered broker would be
-// left waiting as long.
+// libraries' own pauses grow to two minutes and one, and a recovered broker would stay
+// unused for as long.
 const maxWait = 2 * time.Second
 
 // Options has a safe zero value.
@@ -38,13 +38,13 @@ type Options struct {
 	// publishers of one region. Empty: the global one. A local broker named by
 	// PUBSUB_EMULATOR_HOST wins.
 	Endpoint string
-	// Dial is what else the connection needs.
+	// Dial are further options of the connection.
 	Dial []grpc.DialOption
 }
 
-// WarnOfOrder says in the log that what is published with these options may lose the
-// order of its keys, if that is so: all publishers of a key must reach the same
-// region, and the global endpoint leads each to the one that suits it at the moment
+// WarnOfOrder logs a warning if messages that are published with these options may lose
+// the order of their keys. All publishers of a key must reach the same region, and the
+// global endpoint leads each publisher to the region that suits it at the moment
 // (https://cloud.google.com/pubsub/docs/ordering).
 func (o Options) WarnOfOrder(ctx context.Context, log *slog.Logger) {
 	if o.Endpoint == "" && os.Getenv(emulatorHost) == "" {
@@ -80,8 +80,8 @@ func dialOptions(opts Options) []option.ClientOption {
 	return dial
 }
 
-// republish is how a publish is tried again until its publisher's own timeout:
-// after the same codes as the library would, but sooner.
+// republish retries a publish until its publisher's own timeout, after the same codes
+// as the library, but sooner.
 func republish() gax.Retryer {
 	transient := []codes.Code{
 		codes.Aborted, codes.Canceled, codes.Internal, codes.ResourceExhausted,

@@ -51,7 +51,7 @@ func TestEndpointIsReachedWithTLS(t *testing.T) {
 	asked := make(chan struct{})
 	go func() {
 		defer close(asked)
-		// Fails when the test has seen enough.
+		// It fails when the test has ended the context.
 		_, _ = client.TopicAdminClient.GetTopic(ctx, &pubsubpb.GetTopicRequest{Topic: topic})
 	}()
 	defer func() { cancel(); <-asked }()

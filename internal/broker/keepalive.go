@@ -12,11 +12,11 @@ import (
 // answerPings answers the keep-alive pings of idle subscriptions itself, as the
 // real service would.
 //
-// The client sends an empty request on an idle StreamingPull every 30 s, and
-// takes a server that does not answer for dead: it closes the stream and opens
-// another. The official emulator never answers. A subscriber that has been idle
-// for minutes then sits in the wait between two streams most of the time, and
-// the next message comes 14 to 18 s late.
+// The client sends an empty request on an idle StreamingPull every 30 s. If the server
+// does not answer, the client takes it for dead, closes the stream and opens another.
+// The official emulator never answers. A subscriber that has been idle for minutes then
+// spends most of the time in the pause between two streams, and the next message comes
+// 14 to 18 s late.
 func answerPings(
 	ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption,
 ) (grpc.ClientStream, error) {
@@ -29,8 +29,8 @@ func answerPings(
 	return s, nil
 }
 
-// answered is one StreamingPull. It lives as long as the context it was opened
-// with, which the client cancels when it is done with the stream.
+// answered is one StreamingPull. It lives as long as the context that it was opened
+// with; the client cancels that context when it is done with the stream.
 type answered struct {
 	grpc.ClientStream
 
@@ -56,14 +56,14 @@ func (s *answered) receive(ctx context.Context) {
 	}
 }
 
-// SendMsg passes everything on. All requests but the first are pings, since the
+// SendMsg passes every request on. All requests but the first are pings, since the
 // client acknowledges by calls of their own; the first names the subscription.
 func (s *answered) SendMsg(m any) error {
 	err := s.ClientStream.SendMsg(m)
 	if request, ok := m.(*pubsubpb.StreamingPullRequest); ok && err == nil && request.GetSubscription() == "" {
 		select {
 		case s.pings <- struct{}{}:
-		default: // one answer will do for both
+		default: // one answer is enough for both
 		}
 	}
 	return err
@@ -80,7 +80,7 @@ func (s *answered) RecvMsg(m any) error {
 		}
 		s.last = response.GetSubscriptionProperties()
 		response.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
-			into.ProtoReflect().Set(field, value) // hands over what the field holds, without a copy
+			into.ProtoReflect().Set(field, value) // passes the field's value on without a copy
 			return true
 		})
 	case <-s.pings:

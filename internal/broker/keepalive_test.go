@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 )
 
-// silent is a Pub/Sub that answers no ping: it sends what the test tells it to.
+// silent is a Pub/Sub that answers no ping: it sends only the test's messages.
 type silent struct {
 	pubsubpb.UnimplementedSubscriberServer
 
@@ -89,7 +89,7 @@ func TestCancelledStreamEnds(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	server, stream := openStream(ctx, t)
-	server.say <- &pubsubpb.StreamingPullResponse{} // nobody takes it
+	server.say <- &pubsubpb.StreamingPullResponse{} // not received before the cancellation
 	cancel()
 	for {
 		_, err := stream.Recv()

@@ -25,8 +25,8 @@ type Process struct {
 	done   chan struct{}
 }
 
-// Start starts cmd. What it prints is kept for [Process.Output]. On Linux it gets
-// the signal orphaned when this process ends before it.
+// Start starts cmd, and keeps its output for [Process.Output]. On Linux cmd gets the
+// signal orphaned when this process ends before it.
 func Start(cmd *exec.Cmd, orphaned syscall.Signal) (*Process, error) {
 	p := &Process{cmd: cmd, done: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = &p.output, &p.output
@@ -44,8 +44,8 @@ func Start(cmd *exec.Cmd, orphaned syscall.Signal) (*Process, error) {
 	return p, nil
 }
 
-// run keeps its thread to itself until the child is gone: Linux takes the end of
-// the thread that started the child for the end of the parent.
+// run keeps its thread to itself until the child has ended: Linux treats the end of the
+// thread that started the child as the end of the parent.
 func (p *Process) run(started chan<- error) {
 	runtime.LockOSThread()
 	err := p.cmd.Start()
@@ -53,14 +53,14 @@ func (p *Process) run(started chan<- error) {
 	if err != nil {
 		return
 	}
-	_ = p.cmd.Wait() // how a server ended shows in its output
+	_ = p.cmd.Wait() // the output shows how a server ended
 	close(p.done)
 }
 
-// Done is closed when the child has ended, for whatever reason.
+// Done is closed when the child has ended, for any reason.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Output returns the end of what the child has printed.
+// Output returns the end of the child's output.
 func (p *Process) Output() string { return p.output.String() }
 
 // Stop sends sig and waits until the child has ended. After grace it kills the

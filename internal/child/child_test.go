@@ -15,7 +15,7 @@ import (
 	"example.com/lockstep/internal/child"
 )
 
-// parentMode makes the test binary play the parent that gets killed.
+// parentMode makes the test binary act as the parent that gets killed.
 const parentMode = "LOCKSTEP_TEST_CHILD_PARENT"
 
 func TestMain(m *testing.M) {
@@ -113,7 +113,7 @@ func TestChildDiesWithKilledParent(t *testing.T) {
 	await(t, "the child's end", func() bool { return gone(pid) })
 }
 
-// gone counts a zombie as gone: whoever inherits it may be slow to reap it.
+// gone counts a zombie as gone: the process that inherits it may be slow to reap it.
 func gone(pid int) bool {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return err != nil || strings.Contains(string(stat), ") Z ")

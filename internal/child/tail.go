@@ -8,7 +8,7 @@ import (
 // keep is how much output explains a failed start: some thirty lines.
 const keep = 4 << 10
 
-// tail keeps the end of what is written to it. Its zero value is ready.
+// tail keeps the last bytes that were written to it. Its zero value is ready.
 type tail struct {
 	mu  sync.Mutex
 	end []byte

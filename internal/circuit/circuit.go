@@ -1,9 +1,9 @@
-// Package circuit keeps a service that is slow or away from taking its callers
-// down with it.
+// Package circuit keeps a slow or unavailable service from taking its callers down with
+// it.
 //
-// A Circuit bounds how many calls are under way and how many wait for their
-// turn, and after some failures in a row lets none through for a while. Then one
-// call at a time probes, until one succeeds.
+// A Circuit bounds how many calls are under way and how many wait for their turn, and
+// after some failures in a row lets none through for a while. Then one call at a time
+// probes, until one succeeds.
 package circuit
 
 import (
@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// threshold is how many failures in a row open the circuit: more than one
-	// broken connection brings about.
+	// threshold is how many failures in a row open the circuit: more than one broken
+	// connection causes.
 	threshold = 5
 	// queueFactor is how many callers may wait for each of those under way.
 	queueFactor = 16
@@ -27,8 +27,8 @@ const (
 // pauses are between opening and a probe. Jitter never makes them less than half.
 var pauses = eventing.Backoff{Base: 500 * time.Millisecond, Cap: 4 * time.Second}
 
-// ErrOpen is what Do returns when it has not called: the circuit is open, or too
-// many calls are under way and waiting.
+// ErrOpen is the error of Do if it did not call: the circuit is open, or too many calls
+// are under way and waiting.
 var ErrOpen = errors.New("circuit is open")
 
 // Circuit guards one dependency.
@@ -49,9 +49,9 @@ func New(atOnce int, timeout time.Duration) *Circuit {
 	return &Circuit{timeout: timeout, slots: make(chan struct{}, atOnce), queue: make(chan struct{}, (queueFactor+1)*atOnce)}
 }
 
-// Do runs call unless the circuit is open, and returns its error. failed tells
-// from that whether the dependency is at fault; a call whose caller has gone away,
-// or was too impatient, says nothing about it.
+// Do runs call unless the circuit is open, and returns its error. failed reports
+// whether that error is the dependency's fault. A call that its caller cancelled or
+// gave too little time says nothing about the dependency.
 func (c *Circuit) Do(ctx context.Context, call func(context.Context) error, failed func(error) bool) error {
 	select {
 	case c.queue <- struct{}{}:
@@ -76,7 +76,7 @@ func (c *Circuit) Do(ctx context.Context, call func(context.Context) error, fail
 	}
 	settled := false
 	defer func() {
-		if !settled { // a probe that panics must not bar the way for good
+		if !settled { // a probe that panics must not block the next ones for ever
 			c.abstain(probe)
 		}
 	}()
@@ -106,7 +106,7 @@ func (c *Circuit) admit() (probe bool, err error) {
 	return true, nil
 }
 
-// fail ignores what fails late, behind an open circuit.
+// fail ignores late failures of calls that began before the circuit opened.
 func (c *Circuit) fail(probe bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

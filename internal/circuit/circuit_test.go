@@ -39,7 +39,7 @@ func TestOpensAfterFailuresInARowAndProbes(t *testing.T) {
 		for range 4 {
 			do(t, c, errAway)
 		}
-		do(t, c, nil) // a success in between starts the count anew
+		do(t, c, nil) // a success in between resets the count
 		open()
 		if do(t, c, nil) {
 			t.Error("closed after five failures in a row")
@@ -62,7 +62,7 @@ func TestOpensAfterFailuresInARowAndProbes(t *testing.T) {
 	})
 }
 
-// What panics says nothing about the dependency, and the next probe has its turn.
+// A panic says nothing about the dependency, and the next probe has its turn.
 func TestAProbeThatPanics(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -29,15 +29,15 @@ import (
 	"example.com/lockstep/migrations"
 )
 
-// revision is the commit that the binary was built of. The Dockerfile sets it: what an
-// image is built from has no history.
+// revision is the commit that the binary was built of. The Dockerfile sets it, because
+// the source in an image's build has no history.
 var revision = "unknown"
 
-// flushTimeout is what the drain leaves of Cloud Run's 10 seconds for the last
+// flushTimeout is the part of Cloud Run's 10 seconds that the drain leaves for the last
 // traces.
 const flushTimeout = time.Second
 
-// Service is what makes the command line one service's.
+// Service has the parts in which one service's command line differs from another's.
 type Service struct {
 	// Name is also the name of its schema.
 	Name migrations.Service
@@ -46,8 +46,8 @@ type Service struct {
 	About, Environment string
 	// Flags declares the flags of serve, for Configure to use; it may be nil.
 	Flags func(*flag.FlagSet)
-	// Configure reads what serve needs, but PORT and LOG_LEVEL. Its process is used
-	// if r has no error.
+	// Configure reads the settings of serve, except PORT and LOG_LEVEL. Its process is
+	// used if r has no error.
 	Configure func(r *env.Reader) Process
 	// Tools are the operator's commands.
 	Tools []Tool
@@ -97,8 +97,8 @@ func (s Service) Main() int {
 	return s.run(ctx, Call{Args: os.Args[1:], Getenv: os.Getenv, In: terminal(), Out: os.Stdout, Err: os.Stderr})
 }
 
-// Run is Main with everything that it takes from the process, but for a terminal:
-// nobody can be asked.
+// Run is Main with explicit arguments for everything that it takes from the process,
+// except a terminal: it asks no questions.
 func (s Service) Run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
 	return s.run(ctx, Call{Args: args, Getenv: getenv, Out: stdout, Err: stderr})
 }

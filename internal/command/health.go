@@ -17,7 +17,7 @@ const (
 	defaultPort = 8080
 	// healthTimeout is above the 2 s that the server gives its own checks.
 	healthTimeout = 3 * time.Second
-	// maxReason bounds what of an answer is repeated.
+	// maxReason bounds the part of an answer that is repeated.
 	maxReason = 1 << 10
 )
 
@@ -36,7 +36,7 @@ func (Service) health(ctx context.Context, getenv func(string) string, _ io.Writ
 	if err != nil {
 		return err
 	}
-	// A transport of its own knows of no proxy.
+	// A transport of its own uses no proxy.
 	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
 	if err != nil {
 		return fmt.Errorf("not ready: %w", err)

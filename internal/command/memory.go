@@ -11,9 +11,10 @@ import (
 // does not count: the binary, and pages of files.
 const memoryShare = 0.9
 
-// limitMemory makes the collector work harder when the heap comes near the limit of
-// the container, instead of letting the heap double beyond it. GOMEMLIMIT, where it
-// is set, wins. It is no bound on requests: those have theirs where they are read.
+// limitMemory makes the collector work harder when the heap comes near the limit of the
+// container, instead of letting the heap double beyond it. GOMEMLIMIT, where it is set,
+// takes precedence. It does not bound requests: their bounds are applied where they are
+// read.
 func limitMemory(ctx context.Context, log *slog.Logger, container memlimit.Provider) {
 	limit, err := memlimit.Set(memlimit.WithRatio(memoryShare), memlimit.WithProvider(container))
 	if err != nil { // not Linux, or no cgroup: a laptop

@@ -11,7 +11,7 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// It sets the process's limit, so it must not run beside others.
+// It sets the process's limit, so it must not run in parallel with other tests.
 func TestTheCollectorKnowsTheContainersMemory(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	t.Cleanup(func() { debug.SetMemoryLimit(before) })

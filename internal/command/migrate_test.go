@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// lateDatabase is a URL that leads to the same database as at, through a port on which
-// nobody listens before open is called.
+// lateDatabase is a URL that leads to the same database as at, through a port without a
+// listener until open is called.
 func lateDatabase(t *testing.T, at string) (late string, open func()) {
 	t.Helper()
 	u, err := url.Parse(at)
@@ -77,7 +77,7 @@ func (o *opener) Write(text []byte) (int, error) {
 }
 
 // TestMigrateAwaitsTheNetwork: the database can be reached only after the first attempt
-// has failed, as in a job whose network comes up after it.
+// has failed, as in a job with a network that comes up after it.
 func TestMigrateAwaitsTheNetwork(t *testing.T) {
 	t.Parallel()
 	late, open := lateDatabase(t, pgtest.New(t).Admin)
@@ -91,8 +91,8 @@ func TestMigrateAwaitsTheNetwork(t *testing.T) {
 	}
 }
 
-// TestTheBinarySaysWhatItWasBuiltOf: the linker sets a variable that is not there without
-// a word.
+// TestTheBinarySaysWhatItWasBuiltOf: the linker silently ignores a variable that does
+// not exist.
 func TestTheBinarySaysWhatItWasBuiltOf(t *testing.T) {
 	t.Parallel()
 	dockerfile, err := os.ReadFile("../../Dockerfile")
@@ -119,8 +119,8 @@ func freePort(t *testing.T) string {
 	return port
 }
 
-// TestMigrateEndsAtOnce where waiting changes nothing: the server has answered, or
-// whoever has started it wants it to end.
+// TestMigrateEndsAtOnce: migrate ends at once where waiting changes nothing, because
+// the server has answered or the caller has cancelled it.
 func TestMigrateEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	migrate := func(ctx context.Context, url string, out io.Writer) (int, string) {

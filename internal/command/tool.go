@@ -13,19 +13,19 @@ import (
 // Tool is a command of a service besides serve and migrate, such as `video
 // outbox`.
 type Tool struct {
-	// Name is what is typed, About its line in the usage text.
+	// Name is the argument that selects the tool, About its line in the usage text.
 	Name, About string
 	// Run does it. It prints its own help to c.Out, without an environment. A
 	// UsageError ends the process with 2, any other error with 1.
 	Run func(ctx context.Context, c Call) error
 }
 
-// Call is what a tool takes from the process.
+// Call is the part of the process that a tool uses.
 type Call struct {
-	// Args stand behind the tool's name.
+	// Args are the arguments after the tool's name.
 	Args   []string
 	Getenv func(string) string
-	// In is the terminal of a person who can be asked; nil when there is none.
+	// In is the terminal of a person who can answer questions; nil without one.
 	In       io.Reader
 	Out, Err io.Writer
 }
@@ -67,7 +67,7 @@ func (s Service) toolLines() string {
 	return lines.String()
 }
 
-// terminal is stdin when a person sits there, else nil.
+// terminal is stdin if it is a terminal, else nil.
 func terminal() io.Reader {
 	info, err := os.Stdin.Stat()
 	if err != nil || info.Mode()&os.ModeCharDevice == 0 {

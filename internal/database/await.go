@@ -16,16 +16,16 @@ const (
 	// awaitTime is for a network that comes up after the process: on Cloud Run direct
 	// egress to a VPC needs a minute or more, and the sockets of Cloud SQL a moment.
 	awaitTime = 90 * time.Second
-	// closeTime bounds taking leave of a server that has answered.
+	// closeTime bounds the closing of the connection to a server that has answered.
 	closeTime = 5 * time.Second
 )
 
 var awaitPause = eventing.Backoff{Base: 250 * time.Millisecond, Cap: 3 * time.Second}
 
-// Await returns when a server of Postgres answers at url, or an error after 90
-// seconds. A process that runs once and ends waits like this where a service would
-// have a startup probe. Said hears of each attempt that failed. Whatever the server
-// answers is an answer: that it refuses a password is for the caller to find out.
+// Await returns when a server of Postgres answers at url, or an error after 90 seconds.
+// It takes the place of a service's startup probe in a process that runs once and ends.
+// Await calls said with the error of each failed attempt. Every answer of the server
+// counts, also a refused password: the caller will find that out.
 func Await(ctx context.Context, url string, said func(error)) error {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {

@@ -1,8 +1,8 @@
 // Package database opens a service's connections to Postgres, and runs the write
 // transactions of requests.
 //
-// A process has a pool for each kind of user, so that none can take the connections
-// of another:
+// A process has a pool for each kind of user, so that none can take the connections of
+// another:
 //
 //	Open     requests                            4, or the URL's pool_max_conns
 //	Reserve  the loops: relay, consumers, sweep  4
@@ -10,8 +10,8 @@
 //
 // LISTEN takes one more connection, outside of the pools: ten for each process.
 //
-// A lock that somebody else holds must cost no more than the requests that want it:
-// see [Writer].
+// A lock that another transaction holds must delay only the requests that want it: see
+// [Writer].
 package database
 
 import (
@@ -34,8 +34,9 @@ import (
 const (
 	// connectTimeout is for one address of the database.
 	connectTimeout = 5 * time.Second
-	// RequestConns are for requests where the URL does not say pool_max_conns. It does
-	// not depend on the machine: an operator adds up instances.
+	// RequestConns are for requests if the URL does not say pool_max_conns. The number
+	// does not depend on the machine, because an operator adds up the connections of
+	// instances.
 	RequestConns = 4
 	// LoopConns are for the loops of one process.
 	LoopConns = 4
@@ -43,10 +44,9 @@ const (
 	ProbeConns = 1
 )
 
-// Open returns a traced pool for requests, whose times are in UTC. It connects when it
-// is first used, so that a service starts while its database is away. Behind a
-// transaction pooler the url says default_query_exec_mode=exec. Close the pool after
-// the last use.
+// Open returns a traced pool for requests; its times are in UTC. It connects when it is
+// first used, so that a service starts while its database is down. Behind a transaction
+// pooler the url says default_query_exec_mode=exec. Close the pool after the last use.
 func Open(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	cfg, err := parse(url)
 	if err != nil {
@@ -58,8 +58,8 @@ func Open(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	return open(ctx, cfg)
 }
 
-// Reserve is Open with exactly conns connections, whatever the url says: for a part
-// of the process that goes on while requests wait.
+// Reserve is Open with exactly conns connections, regardless of the url: for a part of
+// the process that goes on while requests wait.
 func Reserve(ctx context.Context, url string, conns int32) (*pgxpool.Pool, error) {
 	cfg, err := parse(url)
 	if err != nil {
@@ -92,9 +92,9 @@ func open(ctx context.Context, cfg *pgxpool.Config) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
-// closeIfReadOnly has a connection closed whose server refuses to write. After a
-// failover the old primary may live on as a standby and answer every ping: the
-// pool would hand out its connections until they are an hour old.
+// closeIfReadOnly has a connection closed when its server refuses to write. After a
+// failover the old primary may go on as a standby and answer every ping: the pool would
+// hand out its connections until they are an hour old.
 func closeIfReadOnly(usual pgconn.PgErrorHandler) pgconn.PgErrorHandler {
 	return func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
 		return err.Code != "25006" && usual(conn, err)

@@ -24,7 +24,7 @@ func TestErrorsKeepThePassword(t *testing.T) {
 	}
 }
 
-// In either mode: behind a pooler there are no prepared statements.
+// Both modes are tested, because behind a pooler there are no prepared statements.
 func TestTimesAreUTC(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
@@ -47,7 +47,7 @@ func TestTimesAreUTC(t *testing.T) {
 	}
 }
 
-// A primary that a failover has made a standby keeps its connections.
+// A primary that a failover has turned into a standby keeps its connections.
 func TestReadOnlyConnectionsAreReplaced(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)

@@ -9,24 +9,26 @@ import (
 // transaction has been found to hold. While writes to a row succeed, any number wait.
 const maxBehindLock = 8
 
-// gate lets one caller at a time in for each key. Who waits there holds no connection.
+// gate lets one caller at a time in for each key. A caller that waits there holds no
+// connection.
 type gate struct {
 	mu   sync.Mutex
 	keys map[string]*place
 }
 
-// place is a key that somebody is in for, or waits for. It is owned by gate.mu, but for
-// turn, which who is in holds.
+// place is a key with callers that are in or wait. It is owned by gate.mu, except turn,
+// which the caller that is in holds.
 type place struct {
 	turn chan struct{}
 	// callers are in or waiting.
 	callers int
-	// locked says that the last who was in, or is, has met another transaction's lock.
+	// locked: the caller that is in, or the last one that was, has met another
+	// transaction's lock.
 	locked bool
 }
 
-// enter returns when the caller is in for key; ok is false when ctx has ended before,
-// or too many wait for a lock. Who is in calls leave.
+// enter returns when the caller is in for key. ok is false when ctx has ended before,
+// or too many callers wait for a lock. A caller that is in calls leave.
 func (g *gate) enter(ctx context.Context, key string) (p *place, ok bool) {
 	if p, ok = g.join(key); !ok {
 		return nil, false

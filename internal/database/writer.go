@@ -57,8 +57,8 @@ func NewWriter(db *pgxpool.Pool) *Writer {
 	}
 }
 
-// newCounter leaves an error to OpenTelemetry's handler: the counter works in any case,
-// if only as one that does nothing.
+// newCounter leaves an error to OpenTelemetry's handler: the counter can be used in any
+// case; after an error it does nothing.
 func newCounter() metric.Int64Counter {
 	c, err := otel.Meter("example.com/lockstep/internal/database").Int64Counter("database.locked",
 		metric.WithUnit("{request}"),
@@ -69,16 +69,16 @@ func newCounter() metric.Int64Counter {
 	return c
 }
 
-// LimitLocks queues on b, which begins a transaction of a Writer, the limit on its
-// waits for locks. It takes no round trip of its own.
+// LimitLocks queues the limit on the transaction's waits for locks. b is the first
+// batch of a Writer's transaction, so the limit takes no round trip of its own.
 func LimitLocks(b *pgx.Batch) {
 	b.Queue(`SELECT set_config('lock_timeout', $1, true)`, fmt.Sprint(lockTime.Milliseconds()))
 }
 
-// Write runs do in a transaction, with the isolation that the services are written
-// for whatever the role's default. key names what do locks: it is empty where do locks
-// nothing that others may hold. do must begin with LimitLocks, and may run several
-// times: all but the last have changed nothing.
+// Write runs do in a transaction, with the isolation that the services are written for,
+// regardless of the role's default. key is a name for the rows that do locks; it is
+// empty if other transactions cannot hold any of them. do must begin with LimitLocks,
+// and may run several times: all runs but the last have changed nothing.
 func (w *Writer) Write(ctx context.Context, key string, do func(pgx.Tx) error) error {
 	patient, cancel := context.WithTimeout(ctx, lockBudget)
 	defer cancel()
@@ -120,7 +120,8 @@ func isLocked(err error) bool {
 	return ok && pg.Code == "55P03" // lock_not_available
 }
 
-// gaveUp is the error of a request whose own time, or else whose patience, is over.
+// gaveUp returns the error of a request that ran out of its own time, or else of the
+// time for locks.
 func (w *Writer) gaveUp(ctx context.Context, cause error) error {
 	if err := ctx.Err(); err != nil {
 		return err

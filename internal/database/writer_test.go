@@ -43,7 +43,8 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// inside is a write that has begun. It ends when the test calls end, or does.
+// inside is a write in progress. It ends when the test calls end, or when the test
+// ends.
 type inside struct {
 	begun chan struct{}
 	end   func()
@@ -141,8 +142,8 @@ func TestRequestsForOneKeyHoldOneConnection(t *testing.T) {
 	}
 }
 
-// Between its tries a write holds no connection. Once the lock is known, few wait for it;
-// once it is gone, any number may again.
+// Between its tries a write holds no connection. While the lock is known, few requests
+// wait for it; after it is released, any number may again.
 func TestALockedKey(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
@@ -152,7 +153,7 @@ func TestALockedKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = holder.Rollback(context.WithoutCancel(t.Context())) }() // where the test fails
+	defer func() { _ = holder.Rollback(context.WithoutCancel(t.Context())) }() // if the test fails
 	const lock = `SELECT pg_advisory_xact_lock(1)`
 	if _, err := holder.Exec(t.Context(), lock); err != nil {
 		t.Fatal(err)
@@ -202,7 +203,8 @@ func TestALockedKey(t *testing.T) {
 	waiting.Wait()
 }
 
-// Reserved connections are not a share of the URL's, and the URL's are not those of the machine.
+// Reserved connections are not a share of the URL's number, and that number does not
+// depend on the machine.
 func TestConnectionsOfAProcess(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]int32{"postgres://u@h/d": 4, "postgres://u@h/d?pool_max_conns=9&pool_min_conns=5": 9} {

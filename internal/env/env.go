@@ -1,9 +1,8 @@
-// Package env reads a process's settings from its environment, once, and
-// reports everything that is wrong with them in one error.
+// Package env reads a process's settings from its environment, once, and reports all
+// their faults in one error.
 //
-// A [Reader] collects: call its methods for every variable, then ask Err before
-// using what they returned. No error ever shows a variable's value, which may
-// hold a password.
+// A [Reader] collects: call its methods for every variable, then ask Err before using
+// their results. No error ever shows a variable's value, which may hold a password.
 package env
 
 import (
@@ -49,7 +48,7 @@ func (r *Reader) Required(name string) string {
 	return v
 }
 
-// Local reports whether the process runs on somebody's machine: against an emulator,
+// Local reports whether the process runs on a developer's machine: against an emulator,
 // and in none of Cloud Run's kinds of container.
 func (r *Reader) Local() bool {
 	for _, name := range []string{"K_SERVICE", "CLOUD_RUN_JOB", "CLOUD_RUN_WORKER_POOL"} {

@@ -1,10 +1,9 @@
-// Package fresh answers reads of a copy as fresh as their readers ask for.
+// Package fresh answers reads of a copy with the freshness that their readers demand.
 //
-// What readers ask for, over REST and gRPC alike, is a [Request]; held to the
-// rules it is a [Demand]. A [Reader] then has the copy read, waits for it where
-// it is behind, has the owner asked behind a circuit where that takes too long,
-// and fails where nobody can serve. It never takes something older unless the
-// demand allows that.
+// A [Request] is a reader's wish, over REST and gRPC alike; a validated Request is a
+// [Demand]. A [Reader] has the copy read, waits for it if it is behind, has the owner
+// asked behind a circuit if the wait is too long, and fails if neither can serve. It
+// never returns older data unless the demand allows that.
 package fresh
 
 import (
@@ -22,21 +21,21 @@ const (
 	MaxWait = 10 * time.Second
 )
 
-// Request is how fresh a reader wants its answer to be, as it says so.
+// Request is a reader's wish for the freshness of its answer, as the client wrote it.
 type Request struct {
 	// Token is a consistency token's text, or empty.
 	Token string
-	// Mode is empty where the reader leaves it to whether there is a token.
+	// Mode is empty if the reader named none: the token's presence then decides.
 	Mode consistency.Mode
 	// StaleIfError prefers a stale answer to none.
 	StaleIfError bool
 	// Wait is the longest wait for the copy.
 	Wait time.Duration
-	// TokenField and ModeField are what errors blame.
+	// TokenField and ModeField are the field names that errors use.
 	TokenField, ModeField string
 }
 
-// Demand is a request that makes sense. The zero Demand takes what the copy has.
+// Demand is a validated request. The zero Demand takes the copy's present state.
 type Demand struct {
 	mode         consistency.Mode
 	wanted       []consistency.Position
@@ -45,8 +44,8 @@ type Demand struct {
 	modeField    string
 }
 
-// Demand holds q to the rules. Of its token only the aggregates of one type count,
-// whose ids must be valid; the wait is at most MaxWait.
+// Demand validates q. It keeps the token's positions of one aggregate type and rejects
+// invalid ids among them; the wait is at most MaxWait.
 func (q Request) Demand(aggregateType string, valid func(id string) bool) (Demand, error) {
 	d := Demand{mode: q.Mode, wait: min(q.Wait, MaxWait), staleIfError: q.StaleIfError, modeField: q.ModeField}
 	if q.Token == "" {
@@ -59,7 +58,7 @@ func (q Request) Demand(aggregateType string, valid func(id string) bool) (Deman
 	switch {
 	case err != nil:
 		return Demand{}, problem.Invalid(q.TokenField, err.Error())
-	case token.Tenant != "": // nobody has a tenant so far
+	case token.Tenant != "": // tenants do not exist so far
 		return Demand{}, problem.Invalid(q.TokenField, "is a token of another tenant")
 	}
 	for _, p := range token.Positions {
@@ -77,8 +76,8 @@ func (q Request) Demand(aggregateType string, valid func(id string) bool) (Deman
 // FullyConsistent reports whether the owner's own state is demanded.
 func (d Demand) FullyConsistent() bool { return d.mode == consistency.FullyConsistent }
 
-// OfACopy refuses a demand for what only the owner has, for reads that the owner
-// does not answer.
+// OfACopy rejects a fully-consistent demand, for reads that are served from the copy
+// only.
 func (d Demand) OfACopy() error {
 	if d.FullyConsistent() {
 		return problem.Invalid(d.modeField, "fully-consistent is for single reads; a list is at least as fresh as its token")
@@ -89,7 +88,7 @@ func (d Demand) OfACopy() error {
 // Wanted are the positions that the answer must have reached.
 func (d Demand) Wanted() []consistency.Position { return d.wanted }
 
-// About is d as far as it concerns one aggregate.
+// About is the part of d that concerns one aggregate.
 func (d Demand) About(id string) Demand {
 	all := d.wanted
 	d.wanted = nil
@@ -101,22 +100,23 @@ func (d Demand) About(id string) Demand {
 	return d
 }
 
-// Only is d as far as it concerns the aggregates that are kept.
+// Only is the part of d that concerns the aggregates that keep accepts.
 func (d Demand) Only(keep func(id string) bool) Demand {
 	drop := func(p consistency.Position) bool { return !keep(p.AggregateID) }
 	d.wanted = slices.DeleteFunc(slices.Clone(d.wanted), drop)
 	return d
 }
 
-// Lag is an aggregate that an answer shows older than its reader's token demands.
-// The copy was at Version, which is 0 if it did not have the aggregate.
+// Lag is an aggregate that an answer shows in an older state than its reader's token
+// demands. The copy was at Version, which is 0 if it did not have the aggregate.
 type Lag struct {
 	ID      string `json:"id"`
 	Version int64  `json:"version"`
 	AtLeast int64  `json:"at_least"`
 }
 
-// Lags returns what of d a copy does not reach that is at the positions in found.
+// Lags returns the positions of d that a copy with the positions in found has not
+// reached.
 func (d Demand) Lags(found ...consistency.Position) (lags []Lag) {
 	at := map[string]consistency.Position{}
 	for _, p := range found {

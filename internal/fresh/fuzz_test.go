@@ -10,7 +10,7 @@ import (
 )
 
 // FuzzRead reads with any demand, of any copy and owner. No read waits beyond its
-// bounds, and none is answered with something older than its token without leave.
+// bounds, and none gets data that is older than its token unless the demand allows it.
 func FuzzRead(f *testing.F) {
 	for n := range int64(12) {
 		f.Add(int64(1), n%4, int64(1), n%3, int64(1), n%5, n*int64(time.Second), n%3*int64(time.Second), uint8(n), uint8(n/2), n%2 == 0)

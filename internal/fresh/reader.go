@@ -14,28 +14,28 @@ const (
 	// AskTimeout is short: the reader has waited before, and a draining server
 	// gives it 4 s.
 	AskTimeout = 3 * time.Second
-	// asksAtOnce bounds the readers' questions to the owner that are under way.
+	// asksAtOnce bounds the concurrent calls to the owner on behalf of readers.
 	asksAtOnce = 64
-	// The client's pause: after AskTimeout and a refusal, an owner that was
-	// restarted is back; waiting readers leave faster than that.
+	// The client's pauses: an owner that was restarted is back after AskTimeout and a
+	// refusal; waiting readers leave sooner than that.
 	awayRetryAfter, busyRetryAfter = 2 * time.Second, time.Second
 )
 
-// ErrOwnerAway is wrapped by questions to the owner that it did not answer, or not
-// sensibly.
+// ErrOwnerAway is wrapped by the error of a call to the owner without an answer, or
+// without a valid one.
 var ErrOwnerAway = errors.New("owner cannot be asked")
 
-// ErrAhead is a demand for something that the owner does not have.
+// ErrAhead is the error of a demand for a version that the owner does not have.
 var ErrAhead error = problem.New(problem.CodeAhead, "TOKEN_AHEAD", "The consistency token is newer than anything that the owner has.")
 
-// Standing is what a look at the copy has found.
+// Standing is the result of reading the copy, compared with a demand.
 type Standing int
 
-// What a look can find.
+// The results of a read of the copy.
 const (
-	Nothing Standing = iota // that could be shown, even to a reader who takes stale data
+	Nothing Standing = iota // to show, not even stale data
 	Behind                  // something older than demanded
-	Met                     // what is demanded, or something newer
+	Met                     // the demanded version, or something newer
 )
 
 // Reader answers the reads of one copy.
@@ -50,10 +50,10 @@ func NewReader(waiters *consistency.Waiters) *Reader {
 	return &Reader{waiters: waiters, circuit: circuit.New(asksAtOnce, AskTimeout), metrics: newMetrics()}
 }
 
-// Satisfy has look read the copy until it meets d. Where it does not within d's
-// wait, ask asks the owner; both keep what they have read. The outcome is Stale
-// where what the last look kept is to be shown although it does not meet d, which
-// d allows.
+// Satisfy calls look to read the copy until it meets d. If that does not happen within
+// d's wait, it calls ask, which asks the owner. look and ask keep the data that they
+// have read. The outcome is Stale if d allows stale data and the last look found only
+// older data; the caller then shows that.
 func (r *Reader) Satisfy(ctx context.Context, d Demand, look func(context.Context) (Standing, error), ask func(context.Context) error,
 ) (outcome consistency.Outcome, err error) {
 	if len(d.wanted) > 0 || d.FullyConsistent() {
@@ -67,7 +67,8 @@ func (r *Reader) Satisfy(ctx context.Context, d Demand, look func(context.Contex
 	case p.Code == problem.CodeTooMany:
 		return consistency.Stale, nil
 	case p.Code == problem.CodeUnavailable:
-		// The first look may be long ago: something newer is less stale, or is it.
+		// Read again: the first read may be seconds old, and the copy may have caught
+		// up.
 		if stand, err = look(ctx); err != nil {
 			return consistency.Failed, err
 		}
@@ -79,20 +80,20 @@ func (r *Reader) Satisfy(ctx context.Context, d Demand, look func(context.Contex
 	return outcome, err
 }
 
-// try also returns what the last look has found.
+// try also returns the result of the last look.
 func (r *Reader) try(ctx context.Context, d Demand, look func(context.Context) (Standing, error), ask func(context.Context) error,
 ) (consistency.Outcome, Standing, error) {
 	stand, err := Nothing, error(nil)
 	if !d.FullyConsistent() || d.staleIfError {
-		// A look before the wait: most readers need none, and are served even when
-		// no more may wait.
+		// A look before the wait: most readers need no wait, and are served even when
+		// no more readers may wait.
 		stand, err = look(ctx)
 	}
 	switch {
 	case err != nil:
 		return consistency.Failed, stand, err
 	case d.FullyConsistent():
-		stand = min(stand, Behind) // what the copy has is never it
+		stand = min(stand, Behind) // the copy's own data never meets such a demand
 	case stand == Met:
 		return consistency.Fresh, stand, nil
 	case d.mode == consistency.MinimizeLatency:
@@ -103,7 +104,7 @@ func (r *Reader) try(ctx context.Context, d Demand, look func(context.Context) (
 			return consistency.Failed, stand, err
 		}
 		if !reached {
-			break // another look would cost what nobody has when thousands of waits end at once
+			break // when thousands of waits end at once, another look would overload the database
 		}
 		if stand, err = look(ctx); err != nil {
 			return consistency.Failed, stand, err
@@ -118,7 +119,7 @@ func (r *Reader) try(ctx context.Context, d Demand, look func(context.Context) (
 	return consistency.Authority, stand, nil
 }
 
-// wait returns when the copy meets d, or the wait is over, and which it is.
+// wait returns when the copy meets d, or when the wait is over; reached tells which.
 func (r *Reader) wait(ctx context.Context, d Demand) (reached bool, err error) {
 	waiting, stop := context.WithTimeout(ctx, d.budget(ctx))
 	defer stop()
@@ -132,8 +133,8 @@ func (r *Reader) wait(ctx context.Context, d Demand) (reached bool, err error) {
 	return reached, ctx.Err()
 }
 
-// budget is the wait within ctx's deadline, of which half is kept for asking the
-// owner: a wait that used up all of it would help nobody.
+// budget is the wait within ctx's deadline. Half of the deadline is kept for asking the
+// owner: a wait that used up all of it would be useless.
 func (d Demand) budget(ctx context.Context) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
 		return min(d.wait, time.Until(deadline)/2)
@@ -141,9 +142,9 @@ func (d Demand) budget(ctx context.Context) time.Duration {
 	return d.wait
 }
 
-// ask puts a question to the owner, behind a circuit: one that is slow must not
-// take those readers down that have no need of it. Of ctx's deadline it leaves a
-// tenth, in which the reader is told that nobody answered.
+// ask runs question, a call to the owner, behind a circuit: a slow owner must not delay
+// the readers that do not need it. It leaves a tenth of ctx's deadline, in which the
+// reader can be told that no answer came.
 func (r *Reader) ask(ctx context.Context, question func(context.Context) error) error {
 	asking := ctx
 	if deadline, ok := ctx.Deadline(); ok {
@@ -153,7 +154,7 @@ func (r *Reader) ask(ctx context.Context, question func(context.Context) error) 
 	}
 	away := func(err error) bool { return errors.Is(err, ErrOwnerAway) }
 	err := r.circuit.Do(asking, question, away)
-	// Of a question that ran out of time, the copy may have been the slow part.
+	// If a call ran out of time, the copy may have been the slow part.
 	late := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
 	r.metrics.asked(ctx, answerOf(err, away(err) || late))
 	if away(err) || late || errors.Is(err, circuit.ErrOpen) {

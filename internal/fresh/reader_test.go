@@ -14,10 +14,11 @@ import (
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
-// Time is the bubble's in these tests: it stands still while anybody can run, so
+// In these tests time is the bubble's: it stands still while any goroutine can run, so
 // that a bound is met exactly or not at all.
 
-// has is a copy, or an owner, at an epoch and version of the one aggregate.
+// has is the position of a copy, or of an owner: epoch and version of the one
+// aggregate.
 type has struct{ epoch, version int64 }
 
 func (h has) position() consistency.Position {
@@ -28,7 +29,7 @@ func (h has) token() string {
 	return consistency.Token{Positions: []consistency.Position{h.position()}}.String()
 }
 
-// answers is how an owner treats a question.
+// answers is an owner's way to answer a call.
 type answers int
 
 const (
@@ -37,7 +38,7 @@ const (
 	never
 )
 
-// read is one read, of a copy that does not move unless it says when.
+// read is one read, of a copy that does not move unless moves says when.
 type read struct {
 	fresh.Request
 
@@ -45,7 +46,7 @@ type read struct {
 	owners      answers
 	deadline    time.Duration // 0: none
 	drains      time.Duration // when the waits end; 0: never
-	moves       time.Duration // when the copy is what is demanded, which nobody tells; 0: never
+	moves       time.Duration // when the copy gets the demanded version, without a notification; 0: never
 
 	asked bool
 }
@@ -144,7 +145,7 @@ func TestARead(t *testing.T) {
 	}
 }
 
-// Who hangs up is not answered, and does not keep his place.
+// A reader that disconnects gets no answer, and does not keep its place.
 func TestAReaderHangsUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -177,8 +178,8 @@ func TestAReaderHangsUp(t *testing.T) {
 	})
 }
 
-// An owner that hangs costs each of the first few readers its time, and the others
-// none.
+// An owner that hangs costs the first few readers their whole time, and the others no
+// time.
 func TestTheCircuitIsOpen(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

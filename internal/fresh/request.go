@@ -45,8 +45,8 @@ func parseMode(headers []string) (mode consistency.Mode, staleIfError bool, err 
 	return mode, staleIfError, nil
 }
 
-// FromGRPC takes the fields of a request message, and checks wait also where there
-// is no token that it could be for.
+// FromGRPC takes the fields of a request message. It checks wait also if there is no
+// token that it could be used for.
 func FromGRPC(token string, wait *durationpb.Duration, mode consistency.Mode, staleIfError bool) (Request, error) {
 	q := Request{Token: token, Mode: mode, StaleIfError: staleIfError, Wait: DefaultWait}
 	q.TokenField, q.ModeField = "at_least_as_fresh", "consistency"

@@ -11,12 +11,12 @@ import (
 	"example.com/lockstep/internal/circuit"
 )
 
-// metrics are the instruments of questions to the owner; those of reads are in
+// metrics are the instruments of calls to the owner; the instruments of reads are in
 // package consistency.
 type metrics struct{ questions metric.Int64Counter }
 
-// newMetrics leaves errors to OpenTelemetry's handler: its instruments work in
-// any case, if only as ones that do nothing.
+// newMetrics leaves errors to OpenTelemetry's handler: its instruments can be used in
+// any case; after an error they do nothing.
 func newMetrics() (m metrics) {
 	var err error
 	m.questions, err = otel.Meter("example.com/lockstep/internal/fresh").Int64Counter("consistency.questions",
@@ -28,7 +28,7 @@ func newMetrics() (m metrics) {
 	return m
 }
 
-// answerOf is the result of a question that ended with err.
+// answerOf is the result of a call that ended with err.
 func answerOf(err error, away bool) string {
 	switch {
 	case errors.Is(err, circuit.ErrOpen):

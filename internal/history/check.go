@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Violation is a promise that a history shows to be broken.
+// Violation is a broken promise, with the records that show it.
 type Violation struct {
 	Promise   string // P1 to P10
 	Aggregate string
@@ -28,12 +28,12 @@ func (v Violation) String() string {
 	return b.String()
 }
 
-// rules are the promises, each as what it refuses in one aggregate's records.
+// rules are the promises; each returns its violations in one aggregate's records.
 var rules = []func(life) []Violation{
 	committed, delivered, ordered, sentInOrder, once, settled, forward, gapless, reported, fresh, converged,
 }
 
-// Check returns what a finished run's history breaks.
+// Check returns the violations of the promises in a finished run's history.
 func Check(records []Record) []Violation {
 	var found []Violation
 	lives := map[string]life{}
@@ -76,8 +76,8 @@ func (l life) byEvent(kind Kind) map[string]Record {
 	return first
 }
 
-// predecessors is, for each event, the write that it follows: the last one before
-// it of the version before it. A first version has none.
+// predecessors is, for each event, the write that it follows: the last write of the
+// version before, among those before the event. A first version has none.
 func (l life) predecessors() map[string]Record {
 	last, before := map[int64]Record{}, map[string]Record{}
 	for _, w := range l.of(Write) {

@@ -20,7 +20,7 @@ func once(l life) (found []Violation) {
 			settled[r.Event] = r
 		case Apply:
 			if r.Event == "" {
-				continue // of the owner's state, or of nothing that the test knows
+				continue // of the owner's state, or of nothing that the test has recorded
 			}
 			first, again = applied[r.Event]
 			applied[r.Event] = r
@@ -32,7 +32,7 @@ func once(l life) (found []Violation) {
 	return found
 }
 
-// settled, P5: what was delivered had its effect, or was found to need none.
+// settled, P5: each delivered event had its effect, or was found to need none.
 func settled(l life) (found []Violation) {
 	effects, forgotten := l.byEvent(Effect), l.byEvent(Forget)
 	for event, d := range l.byEvent(Deliver) {
@@ -44,9 +44,9 @@ func settled(l life) (found []Violation) {
 	return found
 }
 
-// forward, P6: a row only moves to later versions, and a deletion is final in its
-// epoch unless the aggregate is one that returns. The exception is a divergence
-// that was reported: the owner's state replaces the row once, whatever its version.
+// forward, P6: a row only moves to later versions, and a deletion is final in its epoch
+// unless the aggregate is one that returns. The exception is a reported divergence: the
+// owner's state replaces the row once, at any version.
 func forward(l life) (found []Violation) {
 	var at Record
 	for _, r := range l.of(Apply) {
@@ -91,8 +91,8 @@ func gapless(l life) (found []Violation) {
 	return found
 }
 
-// reported, P7: a row that took on a version which the owner then lost was found
-// to have diverged, unless the next thing to come was all of the owner's state.
+// reported, P7: a row that took on a version which the owner then lost was reported as
+// diverged, unless the next change of the row was the owner's whole state.
 func reported(l life) (found []Violation) {
 	lost, applies := l.byEvent(Lost), l.of(Apply)
 	for i, r := range applies {
@@ -104,15 +104,15 @@ func reported(l life) (found []Violation) {
 	return found
 }
 
-// mayLag are the modes in which a reader takes less than its token asks for, each
-// with the outcomes that it then may get.
+// mayLag are the modes in which a reader accepts less than its token demands, each with
+// the outcomes that it may then get.
 var mayLag = map[string]map[Outcome]bool{
 	"at-least-as-fresh;stale-if-error": {Stale: true},
 	"minimize-latency":                 {Stale: true, Absent: true},
 }
 
-// fresh, P8: an answer is no older than its token, or says so to a reader who
-// wished for that, or is a refusal that tells when to come again.
+// fresh, P8: an answer is no older than its token, or says so to a reader that allowed
+// that, or is a refusal with a time to come again.
 func fresh(l life) (found []Violation) {
 	for _, r := range l.of(Read) {
 		ok := false
@@ -133,7 +133,7 @@ func fresh(l life) (found []Violation) {
 	return found
 }
 
-// converged, P10: in the end the read model has what the owner has.
+// converged, P10: in the end the read model has the owner's state.
 func converged(l life) (found []Violation) {
 	ends := map[Kind]Record{}
 	for _, r := range l.of(Owner, Copy) {

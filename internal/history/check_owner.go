@@ -5,13 +5,14 @@ import (
 	"time"
 )
 
-// orphanLimit is the promise for the events of a killed relay: their lease runs
-// out after 20 s, and an idle relay looks for such every 5 s.
+// orphanLimit is the promise for the events of a killed relay: their lease runs out
+// after 20 s, and an idle relay searches for such events every 5 s.
 const orphanLimit = 30 * time.Second
 
-// committed, P1: an event that anybody has seen was committed, and so was a write
-// that a client was told of. A version has one event, and follows the one before
-// it, unless the owner has lost commits. The owner is at its last write.
+// committed, P1: an event that was sent, published, delivered or applied was committed,
+// and so was a write that was confirmed to a client. A version has one event, and
+// follows the one before it, unless the owner has lost commits. The owner is at its
+// last write.
 func committed(l life) (found []Violation) {
 	written, lost, before := l.byEvent(Write), l.byEvent(Lost), l.predecessors()
 	known, kept := map[position]bool{}, map[position]Record{}
@@ -48,8 +49,8 @@ func committed(l life) (found []Violation) {
 	return found
 }
 
-// delivered, P2: each event reached the broker, within orphanLimit if its relay
-// was killed. What the owner has lost need not.
+// delivered, P2: each event reached the broker, within orphanLimit if its relay was
+// killed. Events that the owner has lost need not.
 func delivered(l life) (found []Violation) {
 	published, lost := l.byEvent(Publish), l.byEvent(Lost)
 	for _, w := range l.of(Write) {
@@ -66,8 +67,8 @@ func delivered(l life) (found []Violation) {
 	return found
 }
 
-// orphans is, of each event, the kill that it waits behind: the first that found
-// it under its last lease. One under a new lease was claimed by a living relay in
+// orphans is, for each event, the kill that it waited for: the first kill that found it
+// under its last lease. An event under a new lease was claimed by a living relay in
 // between, and its wait starts again.
 func (l life) orphans() map[string]Record {
 	since := map[string]Record{}
@@ -79,8 +80,8 @@ func (l life) orphans() map[string]Record {
 	return since
 }
 
-// ordered, P3 as subscribers see it: the broker first takes an event after the one
-// that it follows.
+// ordered, P3 for subscribers: the broker first takes an event after the one that it
+// follows.
 func ordered(l life) (found []Violation) {
 	before, taken := l.predecessors(), map[string]bool{}
 	for _, r := range l.of(Publish) {
@@ -92,8 +93,8 @@ func ordered(l life) (found []Violation) {
 	return found
 }
 
-// sentInOrder, P3 as relays keep it: an event is sent behind the one that it
-// follows in the same request, or after that one's acknowledgement.
+// sentInOrder, P3 for relays: an event is sent in the same request as the one that it
+// follows, later in its order, or after that one's acknowledgement.
 func sentInOrder(l life) (found []Violation) {
 	before, acknowledged := l.predecessors(), map[string]bool{}
 	var previous Record

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// The tests speak of the versions of one aggregate, whose event n is "e<n>".
+// The tests use the versions of one aggregate; the event of version n is "e<n>".
 
 func write(event string, version int64) Record {
 	return Record{Kind: Write, Aggregate: "a", Epoch: 1, Version: version, Event: event, State: "after " + event}
 }
 
-// as is w's event seen elsewhere.
+// as is w's event in a record of another kind.
 func (r Record) as(kind Kind) Record {
 	r.Kind, r.State = kind, ""
 	return r
@@ -48,7 +48,7 @@ var (
 	e1, e2, e3 = write("e1", 1), write("e2", 2), write("e3", 3)
 	other2     = write("x2", 2)
 	other3     = write("x3", 3)
-	// fromOwner is version 2 as a repair brings it: by no event.
+	// fromOwner is version 2 as a repair writes it: without an event.
 	fromOwner = Record{Kind: Apply, Aggregate: "a", Epoch: 1, Version: 2, Change: Repair, State: "after e2"}
 )
 
@@ -80,7 +80,7 @@ func of(records ...Record) []Record { return records }
 
 var three, two = taken(e1, e2, e3), taken(e1, e2)
 
-// planted has each kind of violation, next to the closest history that keeps the
+// planted has each kind of violation, next to the most similar history that keeps the
 // promise.
 var planted = map[string]struct {
 	history []Record
@@ -165,7 +165,7 @@ var planted = map[string]struct {
 	"P10: no read model at all": {run(two, of(e2.as(Owner))), ""},
 }
 
-// TestCheckBites has the checker find what is planted, and nothing else.
+// TestCheckBites: the checker finds the planted violations, and no others.
 func TestCheckBites(t *testing.T) {
 	t.Parallel()
 	for name, test := range planted {
@@ -180,7 +180,7 @@ func TestCheckBites(t *testing.T) {
 	}
 }
 
-// Aggregates are judged each on its own.
+// Each aggregate is checked on its own.
 func TestCheckTellsAggregatesApart(t *testing.T) {
 	t.Parallel()
 	of := func(r Record, aggregate string) Record {

@@ -1,17 +1,16 @@
-// Package history has one format for the events of a test run, from the owner's
-// commit to a reader's answer, and one checker, [Check], that compares them with
-// the promises of docs/promises.md.
+// Package history has one format for the events of a test run, from the owner's commit
+// to a reader's answer, and one checker, [Check], that compares them with the promises
+// of docs/promises.md.
 //
-// A history is a list of records. Their order is that in which they happened,
-// per aggregate and kind; [Check] says where two kinds have an order too. On
-// disk it is JSON lines, so that several processes can append to one [Log] and a
-// person can read it. A test records what it sees, and no more: a promise is
-// judged by the records that are there.
+// A history is a list of records, in the order of their occurrence per aggregate and
+// kind; [Check] says where two kinds have an order too. On disk it is JSON lines, so
+// that several processes can append to one [Log] and a person can read it. A test
+// records its observations only: a promise is checked by the records that are there.
 package history
 
 import "time"
 
-// Kind says what a record is about.
+// Kind is the subject of a record.
 type Kind string
 
 // The owner's side.
@@ -19,7 +18,7 @@ const (
 	// Write is an event that the owner has committed. The writes of an aggregate
 	// come in the order of their commits.
 	Write Kind = "write"
-	// Answer is a write of which a client was told that it is committed.
+	// Answer is a write that was confirmed to a client as committed.
 	Answer Kind = "answer"
 	// Lost is a write that a failover or a restore took from the owner.
 	Lost Kind = "lost"
@@ -30,13 +29,13 @@ const (
 	Owner Kind = "owner"
 )
 
-// The way through the broker.
+// The broker's side.
 const (
 	// Send is an event in a publish Request, before the request leaves. The events
 	// of one request stand together, in its order.
 	Send Kind = "send"
-	// Acknowledge is an event of which the relay learned that the broker has it,
-	// before anything is done about it.
+	// Acknowledge is an event that the broker has acknowledged to the relay. It is
+	// recorded before the relay acts on that.
 	Acknowledge Kind = "acknowledge"
 	// Publish is an event that the broker has taken, in the broker's order.
 	Publish Kind = "publish"
@@ -51,17 +50,18 @@ const (
 	Apply Kind = "apply"
 	// Effect is an event that was settled together with its effects.
 	Effect Kind = "effect"
-	// Forget is a settled event of which the consumer has forgotten that it was.
+	// Forget is a settled event of which the consumer no longer knows that it was
+	// settled.
 	Forget Kind = "forget"
 	// Report is a divergence of the aggregate that the consumer has reported.
 	Report Kind = "report"
-	// Read is an answer to a reader whose token asks for Least.
+	// Read is an answer to a reader that demands Least by its token.
 	Read Kind = "read"
 	// Copy is the read model's state at the end.
 	Copy Kind = "copy"
 )
 
-// Change says what an Apply did to its row. Empty is unknown.
+// Change is the effect of an Apply on its row. Empty is unknown.
 type Change string
 
 // The changes.
@@ -76,14 +76,14 @@ const (
 // Outcome is how a Read ended.
 type Outcome string
 
-// The outcomes. A reader may wish for one that is not fresh: then it gets Stale
-// or Absent, and the answer says so.
+// The outcomes. A reader may allow an answer that is not fresh: then it gets Stale or
+// Absent, and the answer says so.
 const (
 	Shown       Outcome = "shown"
 	Stale       Outcome = "stale"
 	Absent      Outcome = "absent"
 	Unavailable Outcome = "unavailable"
-	// Unexpected is an answer that the documents do not know.
+	// Unexpected is an answer that is not documented.
 	Unexpected Outcome = "unexpected"
 )
 
@@ -97,17 +97,17 @@ type Record struct {
 	Epoch     int64     `json:"epoch,omitempty"`
 	Version   int64     `json:"version,omitempty"`
 	Event     string    `json:"event,omitempty"`
-	// Token is what the writer got, and what the reader sent.
+	// Token is the token that the writer received, or that the reader sent.
 	Token string `json:"token,omitempty"`
 	// Request is that of a Send; Lease that of an Orphan.
 	Request string `json:"request,omitempty"`
 	Lease   string `json:"lease,omitempty"`
 	Change  Change `json:"change,omitempty"`
-	// State is the aggregate's content, in any form in which equal states are
-	// equal strings. Empty is not recorded.
+	// State is the aggregate's content, in any form in which equal states are equal
+	// strings. It is empty if it was not recorded.
 	State string `json:"state,omitempty"`
-	// Least is the version that a Read asked for; Mode is how it asked, empty for
-	// no older than the token.
+	// Least is the version that a Read demanded; Mode is its mode, empty for at least
+	// as fresh as the token.
 	Least   int64   `json:"least,omitempty"`
 	Mode    string  `json:"mode,omitempty"`
 	Outcome Outcome `json:"outcome,omitempty"`

@@ -13,8 +13,8 @@ import (
 // maxLine bounds one record on disk.
 const maxLine = 1 << 20
 
-// Log is a file that several goroutines and processes append records to. Records
-// of one Add stand together.
+// Log is a file to which several goroutines and processes append records. The records
+// of one Add are contiguous.
 type Log struct {
 	mu   sync.Mutex
 	file *os.File
@@ -38,8 +38,8 @@ func (l *Log) Add(records ...Record) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// A process that was killed may have left a torn line behind, which this
-	// newline ends.
+	// A process that was killed may have left an incomplete line, which this newline
+	// ends.
 	if _, err := l.file.Write(append([]byte{'\n'}, lines...)); err != nil {
 		return fmt.Errorf("write history: %w", err)
 	}

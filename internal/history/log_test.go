@@ -40,7 +40,7 @@ func TestLogKeepsWhatSeveralAppend(t *testing.T) {
 	}
 }
 
-// A process that is killed while it writes spoils its own last line only.
+// A process that is killed while it writes damages only its own last line.
 func TestLogPassesOverATornLine(t *testing.T) {
 	t.Parallel()
 	log, path := New(t)

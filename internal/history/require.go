@@ -8,7 +8,7 @@ import (
 // shown is how many violations a test prints.
 const shown = 10
 
-// Require fails the test for what records break, and then keeps them in a file,
+// Require fails the test if records violate a promise, and then keeps them in a file,
 // for a person to read.
 func Require(tb testing.TB, records []Record) {
 	tb.Helper()

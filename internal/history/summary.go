@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Summary counts what a history has of publishing.
+// Summary counts the publishing records of a history.
 type Summary struct {
 	Writes    int // events that were committed
 	Lost      int // of them, those that the owner has lost
@@ -23,8 +23,8 @@ func (s Summary) String() string {
 		s.Writes, s.Lost, s.Published, s.Repeats, s.Orphans, s.Slowest.Round(time.Millisecond), s.Reports)
 }
 
-// Summarize leaves out of Orphans what had reached the broker before the kill, and
-// only its mark was missing.
+// Summarize leaves out of Orphans the events that had reached the broker before the
+// kill, and lacked only their mark.
 func Summarize(records []Record) Summary {
 	s := Summary{Writes: len(life(records).of(Write)), Lost: len(life(records).of(Lost)), Reports: len(life(records).of(Report))}
 	first := map[string]time.Time{}

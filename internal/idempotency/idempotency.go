@@ -1,11 +1,11 @@
 // Package idempotency lets a client retry a write without doing it twice: the
 // Idempotency-Key header (draft-ietf-httpapi-idempotency-key-header).
 //
-// A key, a hash of the request and the answer are a row in the write's own
-// transaction, so a key is remembered exactly when its write has happened. A twin
-// that comes while the first is running waits for it and gets the first answer; the
-// same key with another request is refused. Keys live for 24 hours. The table is
-// the idempotency_keys that the connection's search_path finds.
+// A key, a hash of the request and the answer are a row in the write's own transaction,
+// so a key is remembered exactly when its write has happened. A concurrent duplicate of
+// a running request waits for it and gets the first answer; the same key with another
+// request is refused. Keys live for 24 hours. The table is the idempotency_keys that
+// the connection's search_path finds.
 package idempotency
 
 import (
@@ -30,18 +30,20 @@ const Header = "Idempotency-Key"
 // rolls back and answers with Replay.
 var ErrAnswered = errors.New("the idempotency key is in use")
 
-// Request is a write as its key knows it. One without a key is never remembered.
+// Request is a write in the form that its key is bound to. A request without a key is
+// never remembered.
 type Request struct {
 	operation, key string
 	hash           []byte
 }
 
-// NewRequest blames the header unless values is empty or one key. The operation
-// names method and path, alike for all protocols, so that a key holds across them.
-// sent are the fields that the caller gave, by their names in REST, with what they
-// mean: neither spaces, nor the order of fields, nor the protocol make it another
-// request, and a field that a later release adds does not change the hash of requests
-// without it. Its error is that of bad, if it has any, before anything is encoded.
+// NewRequest reports a fault of the header unless values is empty or one key. The
+// operation names method and path, alike for all protocols, so that a key holds across
+// them. sent are the fields that the caller gave, by their names in REST, with their
+// decoded values: neither spaces, nor the order of fields, nor the protocol make it
+// another request, and a field that a later release adds does not change the hash of
+// requests without it. Its error is that of bad, if it has any, before anything is
+// encoded.
 func NewRequest(operation string, values []string, sent map[string]any, bad *problem.Faults) (Request, error) {
 	key := strings.Join(values, " ") // two of them are one with a forbidden space
 	invisible := func(c rune) bool { return c < '!' || c > '~' }
@@ -58,7 +60,7 @@ func NewRequest(operation string, values []string, sent map[string]any, bad *pro
 	return Request{operation, key, hash[:]}, nil
 }
 
-// Name tells the key from all others; it is empty without one.
+// Name is unique to the key and its operation; it is empty without a key.
 func (r Request) Name() string {
 	if r.key == "" {
 		return ""
@@ -66,8 +68,9 @@ func (r Request) Name() string {
 	return r.operation + " " + r.key
 }
 
-// Remember queues the answer on b. While a twin's transaction holds the key, the
-// statement waits; if that commits, b fails with ErrAnswered.
+// Remember queues the answer on b. While the transaction of a concurrent duplicate
+// holds the key, the statement waits; if that transaction commits, b fails with
+// ErrAnswered.
 func (r Request) Remember(b *pgx.Batch, answer any) error {
 	if r.key == "" {
 		return nil
@@ -80,8 +83,9 @@ func (r Request) Remember(b *pgx.Batch, answer any) error {
 	return nil
 }
 
-// Recall queues a look for a stored answer on b, and hands it to found when there is
-// one. Behind a lock that the first request held, it sees what that has stored.
+// Recall queues a query for a stored answer on b, and passes the answer to found if
+// there is one. If the query runs after a wait for the first request's lock, it sees
+// that request's answer.
 func (r Request) Recall(b *pgx.Batch, found func(Stored)) {
 	if r.key != "" {
 		r.selectInto(b, found)
@@ -91,8 +95,8 @@ func (r Request) Recall(b *pgx.Batch, found func(Stored)) {
 // Stored is a remembered request with its answer.
 type Stored struct{ Hash, Response []byte }
 
-// Answer decodes the first answer into answer, unless the stored request was
-// another one than r.
+// Answer decodes the first answer into answer, unless the stored request was another
+// one than r.
 func (r Request) Answer(first Stored, answer any) error {
 	if !bytes.Equal(first.Hash, r.hash) {
 		e := problem.New(problem.CodeKeyReused, "", "The idempotency key was used for another request.")

@@ -53,13 +53,14 @@ const (
 	// sweepBudget is how long a pass goes on while there is more, and sweepTimeout
 	// bounds each of its statements.
 	sweepBudget, sweepTimeout = time.Minute, 5 * time.Second
-	// maxWaiting is how far expired keys are counted.
+	// maxWaiting is the number up to which expired keys are counted.
 	maxWaiting = 100_000
 )
 
 // Sweep removes expired keys until ctx ends, then returns nil: all there are, and then
-// again about once a minute. Any number may run on one database, and share the work;
-// what fails is left to the next pass. beat is called at each pass, and each batch.
+// again about once a minute. Any number of sweeps may run on one database, and share
+// the work; a key that fails to be removed is left to the next pass. beat is called at
+// each pass, and each batch.
 func Sweep(ctx context.Context, db *pgxpool.Pool, log *slog.Logger, beat func()) error {
 	jitter, waiting := eventing.Backoff{Base: time.Minute, Cap: time.Minute}, newGauge()
 	for {
@@ -81,7 +82,7 @@ func Sweep(ctx context.Context, db *pgxpool.Pool, log *slog.Logger, beat func())
 }
 
 // sweep removes expired keys, the oldest first, until a batch is short or the budget is
-// spent: more says that it is.
+// spent; more is true in the second case.
 func sweep(ctx context.Context, db *pgxpool.Pool, budget time.Duration, beat func()) (removed int64, more bool, err error) {
 	from := time.Time{}
 	for end := time.Now().Add(budget); time.Now().Before(end); {
@@ -91,13 +92,14 @@ func sweep(ctx context.Context, db *pgxpool.Pool, budget time.Duration, beat fun
 		if err != nil || n < sweepBatch {
 			return removed, false, err
 		}
-		from = *last // what is before is dead, and takes time to pass
+		from = *last // earlier index entries are dead, and passing them takes time
 	}
 	return removed, true, nil
 }
 
-// removeBatch removes expired keys that are no older than from, and returns when the
-// last of them was made. Those that another instance is removing are skipped.
+// removeBatch removes expired keys that are no older than from, and returns the
+// creation time of the last of them. Keys that another instance is removing are
+// skipped.
 func removeBatch(ctx context.Context, db *pgxpool.Pool, from time.Time) (n int64, last *time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
@@ -126,8 +128,8 @@ func countExpired(ctx context.Context, db *pgxpool.Pool) (n int64, err error) {
 	return n, err
 }
 
-// newGauge leaves an error to OpenTelemetry's handler: the gauge works in any case, if
-// only as one that does nothing.
+// newGauge leaves an error to OpenTelemetry's handler: the gauge can be used in any
+// case; after an error it does nothing.
 func newGauge() metric.Int64Gauge {
 	g, err := otel.Meter("example.com/lockstep/internal/idempotency").Int64Gauge("idempotency.expired_keys",
 		metric.WithUnit("{key}"),

@@ -11,8 +11,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// Instances share what has expired, and one pass each leaves nothing, however much it
-// is: keys come faster than a fixed share of a minute.
+// Instances share the expired keys, and one pass each leaves none, however many there
+// are: keys may come faster than any fixed share of a minute.
 func TestASweepGoesOnWhileThereIsMore(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.New(t)
@@ -40,7 +40,7 @@ func TestASweepGoesOnWhileThereIsMore(t *testing.T) {
 		})
 	}
 	instances.Wait()
-	// A batch may be short because the other one has the rest of what there is.
+	// A batch may be short because the other instance has the remaining keys.
 	n, _, err := sweep(t.Context(), db, time.Hour, func() {})
 	if err != nil || removed.Load()+n != expired || n > 2*sweepBatch {
 		t.Errorf("%d removed by two instances, %d by one more pass (%v)", removed.Load(), n, err)

@@ -27,15 +27,16 @@ import (
 
 const host = "video-abc.a.run.app"
 
-// google is a metadata server. It answers as the test says: with a token of that
-// life, or otherwise.
+// google is a metadata server. It answers as the test says: with a token of a lifetime,
+// or with something else.
 type google struct {
 	mu     sync.Mutex
 	answer http.HandlerFunc
 	asked  []string // audiences
 }
 
-// newGoogle makes one that the process finds, so the test cannot be parallel.
+// newGoogle makes one and points the process's environment to it, so the test cannot be
+// parallel.
 func newGoogle(t *testing.T, answer http.HandlerFunc) *google {
 	t.Helper()
 	g := &google{answer: answer}
@@ -69,7 +70,7 @@ func (g *google) audiences() []string {
 	return append([]string(nil), g.asked...)
 }
 
-// lasting answers tokens of that life, each with its number.
+// lasting answers with tokens of that lifetime, each with its number.
 func lasting(life time.Duration) http.HandlerFunc {
 	var mu sync.Mutex
 	n := 0
@@ -93,7 +94,7 @@ func jwt(claims string) string {
 	return encode([]byte(`{"alg":"RS256"}`)) + "." + encode([]byte(claims)) + ".c2lnbmF0dXJl"
 }
 
-// callee is a service that remembers what comes with calls.
+// callee is a service that records the metadata of its calls.
 type callee struct {
 	healthpb.UnimplementedHealthServer
 
@@ -139,7 +140,7 @@ func (c *callee) calls() []grpcmetadata.MD {
 	return c.came
 }
 
-// dial goes to c for whatever addr says, as a DNS of the test's own.
+// dial connects to c for any addr, like a DNS of the test's own.
 func (c *callee) dial(t *testing.T, addr string) healthpb.HealthClient {
 	t.Helper()
 	options, err := dialOptions(addr, c.roots)
@@ -156,7 +157,7 @@ func (c *callee) dial(t *testing.T, addr string) healthpb.HealthClient {
 	return healthpb.NewHealthClient(conn)
 }
 
-// call has the patience of a reader.
+// call makes a call with a reader's deadline.
 func call(t *testing.T, client healthpb.HealthClient) error {
 	t.Helper()
 	return callFor(t, client, 20*time.Second)

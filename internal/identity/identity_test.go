@@ -50,8 +50,8 @@ func TestTokenGoesWithEachCall(t *testing.T) {
 	}
 }
 
-// Between a caller's look at the last token and its turn to ask, another's answer
-// may have come.
+// Between a caller's check of the last token and its turn to ask, another caller's
+// answer may have come.
 func TestATokenThatHasComeMeanwhileIsTaken(t *testing.T) {
 	g := newGoogle(t, lasting(time.Hour))
 	both := newTokens("https://" + host)
@@ -64,7 +64,7 @@ func TestATokenThatHasComeMeanwhileIsTaken(t *testing.T) {
 	}
 }
 
-// TestTokenIsRenewedBeforeItEnds: the second token takes its time, and calls go on
+// TestTokenIsRenewedBeforeItEnds: while the second token is being fetched, calls go on
 // with the first.
 func TestTokenIsRenewedBeforeItEnds(t *testing.T) {
 	g := newGoogle(t, lasting(renewBefore-time.Minute))
@@ -103,8 +103,8 @@ func TestTokenIsRenewedBeforeItEnds(t *testing.T) {
 	}
 }
 
-// TestRenewalThatFails: the calls have a token that will do, and the server is not
-// asked with each of them.
+// TestRenewalThatFails: the calls use a token that is still valid, and the server is
+// not asked with each of them.
 func TestRenewalThatFails(t *testing.T) {
 	g := newGoogle(t, lasting(renewBefore-time.Minute))
 	c := newCallee(t, true)
@@ -161,8 +161,8 @@ func TestMetadataServerFails(t *testing.T) {
 	}
 }
 
-// TestMetadataServerHangs: a caller waits for no longer than it has time, and those
-// after it learn at once what the first one learnt.
+// TestMetadataServerHangs: a caller waits no longer than its own deadline, and the
+// callers after it get the first one's error at once.
 func TestMetadataServerHangs(t *testing.T) {
 	hang := make(chan struct{})
 	g := newGoogle(t, func(http.ResponseWriter, *http.Request) { <-hang })
@@ -213,8 +213,8 @@ func TestOtherPortsGetNoToken(t *testing.T) {
 	}
 }
 
-// TestNoTokenInPlainText: whoever answers on port 443 without TLS, or with a
-// certificate that nobody vouches for, is told nothing.
+// TestNoTokenInPlainText: a server that answers on port 443 without TLS, or with an
+// untrusted certificate, gets no token.
 func TestNoTokenInPlainText(t *testing.T) {
 	g := newGoogle(t, lasting(time.Hour))
 	if _, err := grpc.NewClient(host+":443", grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -275,7 +275,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// sent makes a call, and answers what it came with.
+// sent makes a call, and returns the metadata that arrived with it.
 func sent(t *testing.T, c *callee, client healthpb.HealthClient) string {
 	t.Helper()
 	if err := call(t, client); err != nil {

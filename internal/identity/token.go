@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// A token is a JWT whose signature is for its receiver to verify.
+// A token is a JWT. Its receiver verifies the signature.
 type token struct {
 	value   string
 	expires time.Time
 }
 
-// parse reads when the token ends. To count an hour from the answer would be wrong:
-// the metadata server keeps tokens too.
+// parse reads the end of the token's lifetime. An hour from the answer would be wrong:
+// the metadata server caches tokens too.
 func parse(value string) (token, error) {
 	value = strings.TrimSpace(value)
 	parts := strings.Split(value, ".")
@@ -36,7 +36,7 @@ func parse(value string) (token, error) {
 	return token{value: value, expires: time.Unix(read.Expires, 0)}, nil
 }
 
-// good tells whether the token lives for longer than that.
+// good reports whether the token is valid for longer than that.
 func (t token) good(now time.Time, longer time.Duration) bool {
 	return t.expires.Sub(now) > longer
 }

@@ -22,15 +22,15 @@ const (
 	// fetchTime bounds one answer of the metadata server, its retries included. It
 	// takes milliseconds.
 	fetchTime = 3 * time.Second
-	// renewBefore its end a token is replaced, while calls go on with it. The
-	// metadata server hands out the same one for as long as it has some time left.
+	// renewBefore its end a token is replaced, while calls go on with it. The metadata
+	// server returns the same token as long as it has some time left.
 	renewBefore = 5 * time.Minute
 	// margin before its end a token is used no more: the call takes time, and clocks
 	// differ.
 	margin = 30 * time.Second
 )
 
-// pauses are between two questions to a metadata server that has no fresh token.
+// pauses are between two requests to a metadata server that has no fresh token.
 var pauses = eventing.Backoff{Base: 500 * time.Millisecond, Cap: 5 * time.Second}
 
 // tokens are ID tokens for one audience, one after the other. They implement
@@ -51,11 +51,11 @@ func newTokens(audience string) *tokens {
 	return &tokens{audience: audience, metadata: metadata.NewWithOptions(&metadata.Options{})}
 }
 
-// RequireTransportSecurity keeps tokens off plain text.
+// RequireTransportSecurity keeps tokens off connections in plain text.
 func (t *tokens) RequireTransportSecurity() bool { return true }
 
-// GetRequestMetadata adds the token to a call. A call waits for one as long as it
-// has time, and at most for fetchTime.
+// GetRequestMetadata adds the token to a call. A call waits for one until its own
+// deadline, and at most for fetchTime.
 func (t *tokens) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]string, error) {
 	info, _ := credentials.RequestInfoFromContext(ctx)
 	if err := credentials.CheckSecurityLevel(info.AuthInfo, credentials.PrivacyAndIntegrity); err != nil {
@@ -72,8 +72,9 @@ func (t *tokens) GetRequestMetadata(ctx context.Context, _ ...string) (map[strin
 	return map[string]string{header: "Bearer " + value}, nil
 }
 
-// value asks when a token is due: in the background while the last one is good, and
-// else for everybody who waits. None waits for a server that has just failed.
+// value asks for a token when one is due: in the background while the last one is good,
+// and otherwise for all waiting callers. No caller waits for a server that has just
+// failed.
 func (t *tokens) value(ctx context.Context) (string, error) {
 	now := time.Now()
 	last, pausing, err := t.look(now)
@@ -105,10 +106,10 @@ func (t *tokens) look(now time.Time) (last token, pausing bool, err error) {
 	return t.last, now.Before(t.next), t.err
 }
 
-// ask is on a context of its own: it works for more callers than the first.
+// ask uses a context of its own, because it works for more callers than the first.
 func (t *tokens) ask() (any, error) {
 	if last, _, _ := t.look(time.Now()); last.good(time.Now(), renewBefore) {
-		return last, nil // it came between the caller's look and this
+		return last, nil // it came between the caller's check and this one
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), fetchTime)
 	defer cancel()

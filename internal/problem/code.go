@@ -12,7 +12,7 @@ type Code int
 
 // The codes.
 const (
-	CodeInternal         Code = iota // ours; the zero value, so that what nobody classified is never the client's fault
+	CodeInternal         Code = iota // ours; the zero value, so that an unclassified error is never the client's fault
 	CodeInvalid                      // the request can never succeed as it is
 	CodeNotFound                     // there is no such thing
 	CodeGone                         // there was such a thing; it was deleted
@@ -23,13 +23,13 @@ const (
 	CodeMediaType                    // the body is in a format that the endpoint does not take
 	CodeMethodNotAllowed             // the path exists, the method on it does not
 	CodeTooMany                      // a bound on concurrent work was reached
-	CodeUnavailable                  // something that we depend on is away; the same request may succeed later
+	CodeUnavailable                  // a dependency is unavailable; the same request may succeed later
 	CodeTimeout                      // the request's time ran out
-	CodeCanceled                     // the client went away
+	CodeCanceled                     // the client cancelled or disconnected
 )
 
-// statusClientClosed is what proxies log for a client that hung up; net/http
-// has no name for it.
+// statusClientClosed is the status that proxies log for a client that disconnected;
+// net/http has no name for it.
 const statusClientClosed = 499
 
 type rendering struct {
@@ -38,7 +38,7 @@ type rendering struct {
 	reason string
 }
 
-// rendering is the one table of what a code means on each transport.
+// rendering is the one table of each code's form on each transport.
 func (c Code) rendering() rendering {
 	return [...]rendering{
 		CodeInternal:         {http.StatusInternalServerError, codes.Internal, "INTERNAL"},

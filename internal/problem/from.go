@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// databaseRetryAfter is about what a failover of a managed Postgres or a
-// restarted pooler needs at its fastest.
+// databaseRetryAfter is about the shortest time that a failover of a managed Postgres
+// or the restart of a pooler takes.
 const databaseRetryAfter = time.Second
 
 // From classifies err; nil stays nil. An *Error anywhere in the chain is
@@ -43,14 +43,14 @@ func From(err error) *Error {
 	return e
 }
 
-// locked tells a statement that met another transaction's lock (lock_timeout).
+// locked reports whether a statement met another transaction's lock (lock_timeout).
 func locked(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && pg.Code == "55P03" // lock_not_available
 }
 
-// databaseGaveUp tells a statement that ran into the limits of its role, which are
-// shorter than some request's time, from one that failed.
+// databaseGaveUp reports whether a statement ran into the limits of its role, which are
+// shorter than some request's time.
 func databaseGaveUp(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && slices.Contains([]string{
@@ -59,8 +59,9 @@ func databaseGaveUp(err error) bool {
 	}, pg.Code)
 }
 
-// databaseAway tells a database that cannot be talked to from a statement that
-// failed. A statement that ran into the request's own deadline is neither.
+// databaseAway reports whether the database could not be reached, in contrast to a
+// statement that failed. A statement that ran into the request's own deadline is
+// neither.
 func databaseAway(err error) bool {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return awayState(pg.Code)

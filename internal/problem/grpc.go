@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// domain makes our reasons unique among those of other services (AIP-193).
+// domain makes our reasons distinct from those of other services (AIP-193).
 const domain = "lockstep"
 
 // GRPCStatus renders the error for gRPC, which also finds this method by
@@ -28,7 +28,7 @@ func (e *Error) GRPCStatus() *status.Status {
 	bare := status.New(e.Code.rendering().grpc, e.Detail)
 	full, err := bare.WithDetails(details...)
 	if err != nil {
-		return bare // details that cannot be encoded are worth less than the code
+		return bare // the code matters more than details that cannot be encoded
 	}
 	return full
 }
@@ -60,7 +60,7 @@ func (e *Error) metadata() map[string]string {
 // returned, and "" for any other error.
 func ReasonOf(err error) string { return infoOf(err).GetReason() }
 
-// MetadataOf returns what the Extra of such an error held, as strings.
+// MetadataOf returns the Extra of such an error, as strings.
 func MetadataOf(err error) map[string]string { return infoOf(err).GetMetadata() }
 
 func infoOf(err error) *errdetails.ErrorInfo {

@@ -13,8 +13,8 @@ import (
 // contentType is the media type of a problem document.
 const contentType = "application/problem+json"
 
-// Write answers the request with err as a problem document (RFC 9457) and logs
-// what is not the client's fault. Nothing may have been written to w before.
+// Write answers the request with err as a problem document (RFC 9457) and logs errors
+// that are not the client's fault. Nothing may have been written to w before.
 func Write(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error) {
 	e := From(err)
 	e.Log(r.Context(), log)
@@ -51,8 +51,8 @@ func (e *Error) document(r *http.Request) map[string]any {
 	return doc
 }
 
-// instance is the path of the request, and of a very long one the beginning: an
-// answer must not be larger than what it answers.
+// instance is the path of the request, and of a very long one the beginning: an answer
+// must not be larger than its request.
 func instance(r *http.Request) string {
 	path := r.URL.EscapedPath()
 	return path[:min(len(path), maxText)]

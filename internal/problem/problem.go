@@ -1,15 +1,14 @@
 // Package problem is the one error that REST and gRPC both render.
 //
-// Domain code returns an [*Error] for what a client must know and any other
-// error for what it must not. [From] turns whatever comes back into an Error:
-// a database that is away becomes UNAVAILABLE, a deadline DEADLINE_EXCEEDED,
-// and what nobody classified INTERNAL with a generic text; its cause is logged
-// and never shown. [Write] renders it as an RFC 9457 problem document,
-// [Error.GRPCStatus] as a google.rpc.Status with ErrorInfo, BadRequest and
-// RetryInfo.
+// Domain code returns an [*Error] for faults that a client must know and any other
+// error for those that it must not. [From] turns every error into an Error: an
+// unavailable database becomes UNAVAILABLE, a deadline DEADLINE_EXCEEDED, and an
+// unclassified error INTERNAL with a generic text; its cause is logged and never shown.
+// [Write] renders it as an RFC 9457 problem document, [Error.GRPCStatus] as a
+// google.rpc.Status with ErrorInfo, BadRequest and RetryInfo.
 //
-// A client programs against the reason (UPPER_SNAKE, stable) and the field
-// names; titles and details are for people and may change.
+// A client programs against the reason (UPPER_SNAKE, stable) and the field names;
+// titles and details are for people and may change.
 package problem
 
 import (
@@ -19,9 +18,9 @@ import (
 	"time"
 )
 
-// Field says what is wrong with one field of the request. Field is its path as
-// the client wrote it ("title", "items[2].name"); "body" and "request" stand
-// for the whole message over REST and gRPC.
+// Field is the fault of one field of the request. Field is its path as the client wrote
+// it ("title", "items[2].name"); "body" and "request" mean the whole message over REST
+// and gRPC.
 type Field struct {
 	Field  string `json:"field"`
 	Detail string `json:"detail"`
@@ -31,7 +30,7 @@ type Field struct {
 // are fine; it must not be changed after it was returned.
 type Error struct {
 	Code Code
-	// Reason is stable and documented. Empty means the code's own.
+	// Reason is stable and documented. If it is empty, the code's own reason is used.
 	Reason string
 	// Detail is one sentence for a person. It is shown to the client.
 	Detail string
@@ -46,18 +45,18 @@ type Error struct {
 	Cause error
 }
 
-// New returns an error without fields. An empty reason is the code's own.
+// New returns an error without fields. With an empty reason it has the code's own.
 func New(code Code, reason, detail string) *Error {
 	return &Error{Code: code, Reason: reason, Detail: detail}
 }
 
-// Invalid blames one field of the request.
+// Invalid is the error for one faulty field of the request.
 func Invalid(field, detail string) *Error {
 	return InvalidFields([]Field{{Field: field, Detail: detail}})
 }
 
-// InvalidFields blames several fields of the request; there must be one at
-// least.
+// InvalidFields is the error for several faulty fields of the request; there must be
+// one at least.
 func InvalidFields(fields []Field) *Error {
 	details := make([]string, len(fields))
 	for i, f := range fields {
@@ -66,7 +65,7 @@ func InvalidFields(fields []Field) *Error {
 	return &Error{Code: CodeInvalid, Detail: strings.Join(details, "; "), Fields: fields}
 }
 
-// Error is for logs: unlike what a client gets it ends with the cause.
+// Error is for logs: unlike the client's text it ends with the cause.
 func (e *Error) Error() string {
 	text := e.reason() + ": " + e.Detail
 	if e.Cause != nil {
@@ -78,8 +77,8 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// Log writes a line for an error that is not the client's: at ERROR where the
-// fault is ours, at WARN where something that we depend on is away or slow.
+// Log writes a line for an error that is not the client's: at ERROR where the fault is
+// ours, at WARN where a dependency is unavailable or slow.
 func (e *Error) Log(ctx context.Context, log *slog.Logger) {
 	switch e.Code {
 	case CodeInternal:

@@ -186,7 +186,7 @@ func document(t testing.TB, res *httptest.ResponseRecorder) map[string]any {
 	return doc
 }
 
-// One more fault costs a look at all before it.
+// Each further fault is compared with all faults before it.
 func TestFaultsAreBounded(t *testing.T) {
 	t.Parallel()
 	var bad, more problem.Faults

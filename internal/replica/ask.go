@@ -13,7 +13,7 @@ import (
 	"example.com/lockstep/internal/fresh"
 )
 
-// Ask puts a question to an owner over gRPC. Its errors are those of Table.Ask.
+// Ask sends one question to an owner over gRPC. Its errors are those of Table.Ask.
 func Ask[Q, A any](ctx context.Context, timeout time.Duration,
 	call func(context.Context, *Q, ...grpc.CallOption) (*A, error), question *Q,
 ) (*A, error) {

@@ -15,7 +15,7 @@ import (
 	"example.com/lockstep/internal/replica"
 )
 
-// Time is the bubble's: an owner that hangs has exactly its time.
+// The time is the bubble's: an owner that hangs takes exactly its timeout.
 func TestAsk(t *testing.T) {
 	t.Parallel()
 	type question struct{ text string }

@@ -50,7 +50,7 @@ const noteSchema = `
 
 const noteColumns = `body, owner, name, epoch, version, deleted, event_id, at`
 
-// newNote is a note as its events and its owner name it: "owner/name".
+// newNote is a note under the name that its events and its owner use: "owner/name".
 func newNote(id string, epoch, version int64, body string) note {
 	owner, name, _ := strings.Cut(id, "/")
 	return note{Body: &body, Owner: owner, Name: name, Epoch: epoch, Version: version}
@@ -62,7 +62,7 @@ func newGrave(id string, epoch, version int64) note {
 	return n
 }
 
-// by is n as the event made it, at a minute.
+// by is n with the id of its event and its time, in minutes.
 func (n note) by(event byte, minute int) note {
 	n.EventID, n.At = uuid.NullUUID{UUID: uuid.UUID{event}, Valid: true}, minuteOf(minute)
 	return n
@@ -94,7 +94,7 @@ func lockNotes(ctx context.Context, tx pgx.Tx, ids []string) (map[string]note, e
 	return replica.ByID(rows, pgx.RowToStructByName[note], note.id)
 }
 
-// change is a change to n's version, of which n is what it says.
+// change is a change of n's aggregate to n's version, with n as its payload.
 func change(kind inbox.Kind, n note) inbox.Change {
 	return inbox.Change{Kind: kind, Payload: n, Event: eventing.Event{
 		ID: n.EventID.UUID, AggregateType: "note", AggregateID: n.id(), Epoch: n.Epoch, Version: n.Version, OccurredAt: n.At,
@@ -108,22 +108,22 @@ func snapshot(n note) inbox.Change {
 	return change(inbox.Snapshot, n)
 }
 
-// shelf is a copy of notes beside an owner whose state the test sets.
+// shelf is a copy of notes with an owner; the test sets the owner's state.
 type shelf struct {
 	replica.Table[note]
 
 	admin, db *pgxpool.Pool
 	writer    *database.Writer
 	watch     *statements
-	said      bytes.Buffer // what it logs
+	said      bytes.Buffer // the log output
 
 	mu    sync.Mutex
 	owner map[string]note
 	away  error
-	asOf  time.Time // of its answers
+	asOf  time.Time // of the owner's answers
 	asked []string
-	calls int             // questions, each about one or several
-	waits []time.Duration // that the questions were given
+	calls int             // calls to the owner, each about one or several
+	waits []time.Duration // the timeouts of the calls
 }
 
 func newShelf(t *testing.T) *shelf {
@@ -158,12 +158,12 @@ func newShelf(t *testing.T) *shelf {
 	return s
 }
 
-// wait gives s waiters that look by look, once something runs them.
+// wait gives s waiters that use look, once their Run is called.
 func (s *shelf) wait(look consistency.Look) {
 	s.Waiters = consistency.NewWaiters(10, look, bell.New(s.db, "", "replica", slog.New(slog.DiscardHandler)))
 }
 
-// askAll is several questions of ask's in one.
+// askAll is several calls of ask in one.
 func (s *shelf) askAll(ctx context.Context, ids []string, timeout time.Duration) (notes []note, asOf time.Time, err error) {
 	for _, id := range ids {
 		a, err := s.ask(ctx, id, timeout)
@@ -204,7 +204,7 @@ func (s *shelf) look(ctx context.Context, wanted []consistency.Position) (found 
 	return pgx.CollectRows(rows, pgx.RowToStructByName[consistency.Position])
 }
 
-// has sets what the owner has.
+// has sets the owner's state.
 func (s *shelf) has(notes ...note) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -279,7 +279,7 @@ func (s *statements) about(part string) (n int) {
 	return n
 }
 
-// untilSomebodyWaits returns when a session of s waits for another's row.
+// untilSomebodyWaits returns when a session of s waits for a row that another holds.
 func (s *shelf) untilSomebodyWaits(t *testing.T) {
 	t.Helper()
 	s.until(t, "a session waits for a lock", func() bool {

@@ -15,7 +15,7 @@ import (
 	"example.com/lockstep/pkg/eventing/inbox"
 )
 
-// pages is how a list of s reads: it keeps the page that it has read last.
+// pages reads a list of s, and keeps the page that it has read last.
 type pages struct {
 	*shelf
 	last  []note
@@ -93,8 +93,8 @@ func TestListIsBroughtForward(t *testing.T) {
 	}
 }
 
-// What is said to be stale is looked at before the page is read: the page may be
-// better than what is said, and never worse.
+// The stale positions are read before the page: the page may be newer than the report,
+// and never older.
 func TestAStalePageIsNoOlderThanWhatIsSaid(t *testing.T) {
 	t.Parallel()
 	p := &pages{shelf: newShelf(t)}
@@ -115,7 +115,7 @@ func TestAStalePageIsNoOlderThanWhatIsSaid(t *testing.T) {
 	}
 }
 
-// A page that does not show what was written to its table is not passed for fresh.
+// A page that does not show a write to its table is not returned as fresh.
 func TestAPageThatDoesNotShowItIsNotServed(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
@@ -138,8 +138,8 @@ func TestAPageThatDoesNotShowItIsNotServed(t *testing.T) {
 	}
 }
 
-// However many aggregates a list lacks, its owner is asked once; where it does not have
-// all of them, none is written.
+// However many aggregates a list lacks, it asks their owner once; if the owner does not
+// have all of them, none is written.
 func TestAListAsksOnce(t *testing.T) {
 	t.Parallel()
 	p := &pages{shelf: newShelf(t)}
@@ -161,8 +161,8 @@ func TestAListAsksOnce(t *testing.T) {
 	}
 }
 
-// A row of the table that somebody holds makes the lists that want it fail, and soon;
-// others are brought forward beside it.
+// A row of the table that another transaction holds makes the lists that want it fail,
+// and soon; meanwhile other lists are brought forward.
 func TestAListThatMeetsALock(t *testing.T) {
 	t.Parallel()
 	p := &pages{shelf: newShelf(t)}

@@ -31,7 +31,7 @@ func TestRepair(t *testing.T) {
 		away        error
 		asOf        time.Time
 		event       eventing.Event
-		want        note // what the copy has in the end
+		want        note // the copy's row in the end
 		err         error
 		says        []string
 		permanent   bool
@@ -135,7 +135,7 @@ func TestRepair(t *testing.T) {
 	}
 }
 
-// An owner that is slow has no connection and no lock wait for it.
+// While a slow owner is asked, no connection and no lock is held.
 func TestTheOwnerIsAskedOutsideOfAnyTransaction(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
@@ -156,7 +156,7 @@ func TestTheOwnerIsAskedOutsideOfAnyTransaction(t *testing.T) {
 	}
 }
 
-// A repair tells those who wait, here and at other instances, and so does the
+// A repair notifies the waiting readers, here and at other instances, and so does the
 // handler once its events are committed.
 func TestWhatMovesIsTold(t *testing.T) {
 	t.Parallel()

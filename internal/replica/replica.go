@@ -5,10 +5,11 @@
 //	                 gap │    ▲ │ not there in time
 //	                     └─ owner ─┘
 //
-// Package inbox has the rule by which a row moves, package fresh what readers may
-// demand. What this package adds is the way to the owner, which both take: its state
-// is applied by the rule inbox.Adopt, and wakes who waits for it. A row of a history
-// that the owner has lost gives way to it, whatever the versions, and is reported.
+// Package inbox has the rule by which a row moves, package fresh the demands of
+// readers. This package adds the call to the owner, which both use: it applies the
+// owner's state by the rule inbox.Adopt, and notifies the readers that wait for it. If
+// a row's history was lost by the owner, the owner's state replaces the row at any
+// version, and the divergence is reported.
 package replica
 
 import (
@@ -31,7 +32,7 @@ import (
 )
 
 const (
-	// repairTimeout is longer than a reader's: nobody waits for a repair.
+	// repairTimeout is longer than a reader's, because no reader waits for a repair.
 	repairTimeout = 5 * time.Second
 	// writeTimeout bounds a repair's transaction, waits for locks included.
 	writeTimeout = 5 * time.Second
@@ -50,37 +51,35 @@ type Table[S any] struct {
 	// Snapshot is the owner's state as a change.
 	Snapshot func(row S) inbox.Change
 	// Ask returns an aggregate or its tombstone as the owner has it. Its errors are
-	// ErrUnknown, fresh.ErrOwnerAway, or that the caller has gone away.
+	// ErrUnknown, fresh.ErrOwnerAway, or the error of the caller's ctx.
 	Ask func(ctx context.Context, id string, timeout time.Duration) (Answer[S], error)
-	// AskAll is Ask for up to consistency.MaxPositions aggregates in one question. It
-	// leaves out those that its owner does not know, and has no ErrUnknown. asOf is as
-	// in Answer, for all rows.
+	// AskAll is Ask for up to consistency.MaxPositions aggregates in one call. It
+	// leaves out aggregates that the owner does not know, and has no ErrUnknown. asOf
+	// is as in Answer, for all rows.
 	AskAll func(ctx context.Context, ids []string, timeout time.Duration) (rows []S, asOf time.Time, err error)
-	// Look is where the table is, and Waiters are those who wait for it.
+	// Look reads the table's positions, and Waiters are the readers that wait for them.
 	Look    consistency.Look
 	Waiters *consistency.Waiters
-	// Log is told of each row that had another history than its owner.
+	// Log gets a line for each row that had another history than its owner.
 	Log *slog.Logger
 }
 
-// Answer is what an owner has of an aggregate.
+// Answer is an owner's state of an aggregate.
 type Answer[S any] struct {
 	Row S
-	// AsOf is from when the answer is: all that had committed by then is in it. The
-	// zero AsOf is unknown.
+	// AsOf is the time of the answer: it contains everything that had committed by
+	// then. The zero AsOf is unknown.
 	AsOf time.Time
 }
 
-// Handler is what is done with events, as they arrive or when an operator
-// redrives them.
+// Handler applies events, as they arrive or when an operator redrives them.
 func (t *Table[S]) Handler() inbox.Handler {
 	return inbox.Handler{Decode: t.Decode, Apply: t.Rows.Apply, Repair: t.Repair, Committed: t.Waiters.Notify}
 }
 
-// Repair brings e's aggregate to what its owner has. An owner that does not know the
-// aggregate is a permanent error. One that does not have e has lost it
-// (inbox.ErrLost), or is behind and may have answered from a replica
-// (inbox.ErrBehind).
+// Repair gives e's aggregate the owner's state. An owner that does not know the
+// aggregate is a permanent error. An owner that does not have e has lost it
+// (inbox.ErrLost), or is behind and may have answered from a replica (inbox.ErrBehind).
 func (t *Table[S]) Repair(ctx context.Context, e eventing.Event) error {
 	answer, err := t.pull(ctx, e.AggregateID, repairTimeout)
 	switch {
@@ -92,8 +91,9 @@ func (t *Table[S]) Repair(ctx context.Context, e eventing.Event) error {
 	return inbox.Has(t.Rows.Position(answer.Row), e, answer.AsOf)
 }
 
-// pull brings the table to what the owner has, in a transaction of its own, and
-// returns that. The owner is asked before, so that a slow one holds no lock.
+// pull asks the owner for its state, writes it to the table in a transaction of its
+// own, and returns it. The owner is asked before the transaction, so that a slow one
+// holds no lock.
 func (t *Table[S]) pull(ctx context.Context, id string, timeout time.Duration) (answer Answer[S], err error) {
 	if answer, err = t.Ask(ctx, id, timeout); err != nil {
 		return answer, err
@@ -135,10 +135,11 @@ func (t *Table[S]) take(ctx context.Context, rows []S, asOf time.Time, write fun
 	return nil
 }
 
-// List has look read a page, and count how many of the positions in d are reached in
-// the page's own snapshot, until all are. Where the table does not get there in time
-// of d, it is brought forward from the owner by w, and the page read then. What is stale
-// about the page is empty unless d allows it.
+// List calls look to read a page, and to count the positions of d that are reached in
+// the page's own snapshot, until all are. If the table does not reach them within d's
+// wait, List fetches the owner's state, writes it with w, and reads the page then.
+// stale lists the positions that the page may lack; it is empty unless d allows stale
+// data.
 func (t *Table[S]) List(ctx context.Context, r *fresh.Reader, w *database.Writer, d fresh.Demand,
 	look func(context.Context, []consistency.Position) (reached int, err error),
 ) (outcome consistency.Outcome, stale []fresh.Lag, err error) {
@@ -155,12 +156,12 @@ func (t *Table[S]) List(ctx context.Context, r *fresh.Reader, w *database.Writer
 		}
 		found, err := stand(ctx)
 		if err == nil && found != fresh.Met {
-			err = fresh.ErrOwnerAway // the table does not show what was written to it
+			err = fresh.ErrOwnerAway // the table does not show the rows that were written to it
 		}
 		return err
 	})
 	if err == nil && outcome == consistency.Stale {
-		// The page comes after what is said about it: it lacks that at most.
+		// The page is read after its lags, so that it lacks at most those.
 		if stale, err = t.lags(ctx, d); err == nil {
 			_, err = look(ctx, d.Wanted())
 		}
@@ -173,8 +174,8 @@ func (t *Table[S]) lags(ctx context.Context, d fresh.Demand) ([]fresh.Lag, error
 	return d.Lags(found...), err
 }
 
-// bring takes the table to d with what the owner has. It asks once, whatever d names,
-// and writes nothing where the owner does not have all of it.
+// bring moves the table forward to d with the owner's state. It asks once, for any
+// number of aggregates in d, and writes nothing if the owner does not have all of them.
 func (t *Table[S]) bring(ctx context.Context, w *database.Writer, d fresh.Demand) error {
 	lags, err := t.lags(ctx, d)
 	if err != nil || len(lags) == 0 {

@@ -10,16 +10,16 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// diverged reports that a row had another history than its owner, which stands at e,
-// and was replaced.
+// diverged reports that a row had another history than its owner and was replaced; e is
+// the event of the owner's state.
 func (t *Table[S]) diverged(ctx context.Context, e eventing.Event) {
 	divergences.Add(ctx, 1, metric.WithAttributes(attribute.String("aggregate_type", t.Type)))
 	t.Log.ErrorContext(ctx, "row had a history that its owner has lost: it was replaced by the owner's state",
 		"aggregate_type", t.Type, "aggregate_id", e.AggregateID, "epoch", e.Epoch, "version", e.Version, "event_id", e.ID)
 }
 
-// divergences works before there is an exporter: otel's instruments delegate to
-// whichever comes.
+// divergences works before there is an exporter: otel's instruments delegate to the one
+// that is set later.
 var divergences = newDivergences()
 
 func newDivergences() metric.Int64Counter {

@@ -17,8 +17,9 @@ type Column[S any] struct {
 	of         func(steps []inbox.Step[S]) any
 }
 
-// Of is the column called name. For a UUID, C is pgtype.UUID: of a bare one pgx makes
-// no array without asking the server, which it does not behind a transaction pooler.
+// Of is the column called name. For a UUID, C is pgtype.UUID: for an array of another
+// UUID type pgx would ask the server, and it does not do that behind a transaction
+// pooler.
 func Of[S, C any](name, kind string, part func(row S) C) Column[S] {
 	return Column[S]{name: name, kind: kind, of: func(steps []inbox.Step[S]) any {
 		all := make([]C, len(steps))
@@ -29,16 +30,16 @@ func Of[S, C any](name, kind string, part func(row S) C) Column[S] {
 	}}
 }
 
-// Writer writes a copy's table: it has a version in each row, and applied_at beside
-// the columns. Its Write is that of an inbox.Rows.
+// Writer writes a copy's table. The table has a version in each row, and applied_at in
+// addition to the columns. Write is a function for an inbox.Rows.
 type Writer[S any] struct {
 	sql      string
 	columns  []Column[S]
 	position func(row S) inbox.Position
 }
 
-// NewWriter returns the writer of a table with a key, such as "user_id, video_id",
-// in which id is an expression for what events call a row.
+// NewWriter returns the writer of a table with a key, such as "user_id, video_id". id
+// is an SQL expression for a row's aggregate id in events.
 func NewWriter[S any](table, key, id string, position func(row S) inbox.Position, columns ...Column[S]) *Writer[S] {
 	var names, parameters, set []string
 	for i, c := range columns {
@@ -49,9 +50,8 @@ func NewWriter[S any](table, key, id string, position func(row S) inbox.Position
 		}
 	}
 	parameters = append(parameters, fmt.Sprintf("$%d::bool[]", len(parameters)+1))
-	// An absent row is inserted if it still is absent; one that is there is locked,
-	// so that its "conflict" is certain, and finds it by its key whatever the planner
-	// thinks.
+	// An absent row is inserted if it is still absent. An existing row is locked, so
+	// its "conflict" is certain, and the statement finds it by its key with any plan.
 	sql := strings.NewReplacer("{table}", table, "{key}", key, "{id}", id, "{columns}", strings.Join(names, ", "),
 		"{set}", strings.Join(set, ", "), "{parameters}", strings.Join(parameters, ", ")).Replace(`
 		WITH step AS MATERIALIZED (

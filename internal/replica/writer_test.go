@@ -13,8 +13,8 @@ import (
 	"example.com/lockstep/pkg/eventing/inbox"
 )
 
-// A batch is one look and one statement, however many rows it inserts and moves, and
-// however the columns are ordered.
+// A batch is one read and one statement, however many rows it inserts and moves, and in
+// any order of the columns.
 func TestABatchIsOneWrite(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
@@ -43,8 +43,8 @@ func TestABatchIsOneWrite(t *testing.T) {
 	}
 }
 
-// Positions compare by epoch, then version. A tombstone keeps what is older away;
-// within its epoch only a Put comes back from it.
+// Positions compare by epoch, then version. A tombstone stays in place of anything
+// older; within its epoch only a Put comes back from it.
 func TestRowsOnlyMoveForward(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
@@ -78,8 +78,8 @@ func TestRowsOnlyMoveForward(t *testing.T) {
 	}
 }
 
-// Absent rows cannot be locked: a write waits for whoever is inserting them, in the
-// order of the key, and leaves what they have inserted alone.
+// Absent rows cannot be locked: a write waits for other transactions that are inserting
+// them, in the order of the key, and does not change the rows that those have inserted.
 func TestWhatAppearedMeanwhileIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
@@ -98,7 +98,7 @@ func TestWhatAppearedMeanwhileIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	steps := []inbox.Step[note]{}
-	for _, id := range []string{"b/1", "a/9", "a/2"} { // of which the last is the first by key
+	for _, id := range []string{"b/1", "a/9", "a/2"} { // the last of these is the first by key
 		steps = append(steps, inbox.Step[note]{ID: id, New: newNote(id, 1, 1, "ours")})
 	}
 	type result struct {
@@ -115,7 +115,7 @@ func TestWhatAppearedMeanwhileIsLeftAlone(t *testing.T) {
 		ended <- r
 	}()
 	s.untilSomebodyWaits(t)
-	// Had ours begun with any other row, this would be a deadlock.
+	// If our write had begun with any other row, this would be a deadlock.
 	if err := errors.Join(insert("a/9"), insert("b/1"), theirs.Commit(t.Context())); err != nil {
 		t.Error(err)
 	}
@@ -128,7 +128,7 @@ func TestWhatAppearedMeanwhileIsLeftAlone(t *testing.T) {
 	}
 }
 
-// Apply then decides again, on what has appeared.
+// Apply then decides again, on the row that has appeared.
 func TestApplyDecidesAgainOnWhatAppeared(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
@@ -151,7 +151,7 @@ func TestApplyDecidesAgainOnWhatAppeared(t *testing.T) {
 	}
 }
 
-// What a write returns are the rows that it has written, as events call them.
+// A write returns the rows that it has written, by their ids in events.
 func TestWriteSaysWhatItHasWritten(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
@@ -175,8 +175,8 @@ func TestWriteSaysWhatItHasWritten(t *testing.T) {
 	}
 }
 
-// The database's error stays what it is, for the consumer to tell whose fault it is,
-// and names the column. Nothing of the batch remains.
+// The database's error is kept, so that the consumer can tell whether the event is at
+// fault; it names the column. Nothing of the batch remains.
 func TestARefusedRowIsNamed(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)

@@ -46,7 +46,7 @@ func TestAClientThatDoesNotReadIsCutOff(t *testing.T) {
 	})
 }
 
-// Its window stays at 0, so that headers reach it and no answer does.
+// The client's window stays at 0: it gets headers and no body.
 func TestACallerThatDoesNotReadIsCutOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestACallerThatDoesNotReadIsCutOff(t *testing.T) {
 			{Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
 		})
 		go func() {
-			time.Sleep(time.Minute) // in fake time: the drain ends what nothing else does
+			time.Sleep(time.Minute) // in fake time: only the drain ends it
 			d.drain()
 		}()
 		if got := readToEnd(t, framer); !got.answered || got.reset.Sub(started) != 35*time.Second {

@@ -20,8 +20,8 @@ import (
 )
 
 // infrastructureTimeout is how long a stream of gRPC's own services may last. It is
-// below the 60 s after which Cloud Run ends a request by default: the client sees an
-// end that is ours, and opens the next stream.
+// below the 60 s after which Cloud Run ends a request by default, so that the server
+// ends the stream and not the platform, and the client opens the next one.
 const infrastructureTimeout = 55 * time.Second
 
 // callKey is the context key of the *atomic.Bool that says whether an interceptor
@@ -71,7 +71,7 @@ func (g *GRPC) handler(ending context.Context) http.Handler {
 	})
 }
 
-// methods are those of all services that are registered by now.
+// methods are those of all services that are registered so far.
 func (g *GRPC) methods() (names []string) {
 	for service, info := range g.server.GetServiceInfo() {
 		for _, method := range info.Methods {
@@ -81,9 +81,9 @@ func (g *GRPC) methods() (names []string) {
 	return names
 }
 
-// refuse says why a request is not for grpc-go, or nothing. A compressed request is
-// refused although grpc-go could read it: clients of Google's and of OpenTelemetry
-// register gzip for the whole process.
+// refuse returns the reason why a request is not passed to grpc-go, or nil. A
+// compressed request is refused although grpc-go could read it: clients of Google's and
+// of OpenTelemetry register gzip for the whole process.
 func refuse(method string, r *http.Request) *problem.Error {
 	coding := r.Header.Get("Grpc-Encoding")
 	switch {
@@ -97,7 +97,7 @@ func refuse(method string, r *http.Request) *problem.Error {
 	return nil
 }
 
-// answerStatus answers without a message.
+// answerStatus answers with a status and no message.
 func answerStatus(w http.ResponseWriter, s *status.Status) {
 	h := w.Header()
 	h.Set("Content-Type", "application/grpc")
@@ -110,8 +110,8 @@ func answerStatus(w http.ResponseWriter, s *status.Status) {
 	w.WriteHeader(http.StatusOK)
 }
 
-// statusOf reads the answer's status from the trailers, where grpc-go leaves it. A
-// request that is not well-formed gRPC gets an answer of HTTP, without one.
+// statusOf reads the answer's status from the trailers, where grpc-go writes it. A
+// request that is not well-formed gRPC gets a plain HTTP answer, without a status.
 func statusOf(w http.ResponseWriter, r *http.Request) error {
 	code, err := strconv.ParseUint(w.Header().Get("Grpc-Status"), 10, 32)
 	switch {
@@ -133,7 +133,7 @@ func refusedCounter() metric.Int64Counter {
 	counter, err := otel.Meter("example.com/lockstep/internal/serve").Int64Counter("grpc.refused", metric.WithUnit("{request}"),
 		metric.WithDescription("gRPC requests that were answered before a handler saw them: unknown method, compressed, too large, malformed."))
 	if err != nil {
-		otel.Handle(err) // the counter then counts nothing
+		otel.Handle(err) // after this error the counter counts nothing
 	}
 	return counter
 }

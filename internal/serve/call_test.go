@@ -56,7 +56,7 @@ func TestAStreamOfRequestsIsBounded(t *testing.T) {
 		_, _ = io.Copy(io.Discard, res.Body) // it may be broken off
 		_ = res.Body.Close()
 	}
-	// Beyond the bound there are windows and buffers of both sides.
+	// More may be sent than the bound, because both sides have windows and buffers.
 	if body.sent > 4<<20 {
 		t.Errorf("the server took %d MiB of one stream, want at most 4", body.sent>>20)
 	}
@@ -82,7 +82,7 @@ func TestStreamsOfGRPCsOwnServicesEnd(t *testing.T) {
 		}
 		started := time.Now()
 		go func() {
-			time.Sleep(5 * time.Minute) // in fake time: the drain ends what nothing else does
+			time.Sleep(5 * time.Minute) // in fake time: only the drain ends it
 			d.drain()
 		}()
 		if _, err := watch.Recv(); err == nil || time.Since(started) != 55*time.Second {
@@ -112,7 +112,8 @@ func TestCompressedCallsAreRefused(t *testing.T) {
 	}
 }
 
-// It sets the process's meter provider, so it must not run beside others.
+// It sets the process's meter provider, so it must not run in parallel with other
+// tests.
 func TestCallsThatNoHandlerSeesAreLoggedAndCounted(t *testing.T) {
 	reader := metric.NewManualReader()
 	before := otel.GetMeterProvider()

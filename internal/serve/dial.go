@@ -12,10 +12,10 @@ import (
 	"example.com/lockstep/internal/identity"
 )
 
-// Dial connects to another service's port (host:port) when it is first called, and
-// again after it was away: in the way of package identity, on port 443 with TLS and
-// as this service. Each call brings its own deadline; none is retried. Close the
-// connection after the last use.
+// Dial connects to another service's port (host:port) at the first call, and again
+// after the service was unavailable. On port 443 it uses TLS and this service's
+// identity, by the rules of package identity. Each call brings its own deadline; none
+// is retried. Close the connection after the last use.
 func Dial(addr string) (*grpc.ClientConn, error) {
 	as, err := identity.DialOptions(addr)
 	if err != nil {
@@ -23,8 +23,8 @@ func Dial(addr string) (*grpc.ClientConn, error) {
 	}
 	conn, err := grpc.NewClient(addr, append(as,
 		grpc.WithStatsHandler(otelgrpc.NewClientHandler()),
-		// The timeout is also how soon a connection that went dead without a
-		// word (a host that vanished) is given up.
+		// The timeout is also the time after which a connection is given up if its host
+		// has vanished without closing it.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 5 * time.Second}),
 		// Readers are waiting: try again sooner than the default's two minutes.
 		grpc.WithConnectParams(grpc.ConnectParams{

@@ -38,8 +38,8 @@ func (d *drained) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return d.lis.DialContext(ctx)
 }
 
-// client opens a connection for each request. DisableKeepAlives would do so by
-// asking the server to close, which is the server's to say here.
+// client opens a connection for each request. DisableKeepAlives would ask the server to
+// close it, but these tests check that the server closes it by itself.
 func (d *drained) client() *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: d.dial, MaxIdleConnsPerHost: -1}}
 }
@@ -238,7 +238,7 @@ func request(t testing.TB, framer *http2.Framer, headers []hpack.HeaderField) {
 	}
 }
 
-// transcript is what a connection carried for stream 1.
+// transcript is the content of a connection's stream 1.
 type transcript struct {
 	answered   bool
 	goAway     time.Time

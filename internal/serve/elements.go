@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// maxElements is of a request: the elements of all its repeated fields together,
-	// or the members of one JSON object and the elements of one array. An empty
-	// element is two bytes on the wire and up to some hundred in memory.
+	// maxElements bounds a request: the elements of all its repeated fields together,
+	// or the members of one JSON object and the elements of one array. An empty element
+	// is two bytes on the wire and up to some hundred in memory.
 	maxElements = 100
-	// maxNesting is of messages in messages.
+	// maxNesting bounds messages within messages.
 	maxNesting = 32
 )
 
@@ -22,9 +22,9 @@ const (
 // allocates them.
 type elements struct{ left int }
 
-// checkElements blames the field with which data, a message of the given type, has
-// too many elements, or nests too deeply. What is not well-formed is left to the
-// decoder.
+// checkElements reports a fault of the field at which data, a message of the given
+// type, has too many elements, or nests too deeply. Data that is not well-formed is
+// left to the decoder.
 func checkElements(data []byte, of protoreflect.MessageDescriptor) error {
 	e := elements{left: maxElements}
 	field, deep := e.check(data, of, maxNesting)
@@ -37,7 +37,7 @@ func checkElements(data []byte, of protoreflect.MessageDescriptor) error {
 	return problem.Invalid(field, fmt.Sprintf("must leave the request with at most %d elements", maxElements))
 }
 
-// check returns the path of the field that is to blame, or nothing.
+// check returns the path of the faulty field, or the empty string.
 func (e *elements) check(data []byte, of protoreflect.MessageDescriptor, depth int) (path string, deep bool) {
 	for len(data) > 0 {
 		number, wire, n := protowire.ConsumeTag(data)
@@ -73,7 +73,7 @@ func (e *elements) check(data []byte, of protoreflect.MessageDescriptor, depth i
 	return "", false
 }
 
-// count is 1 but for packed numbers.
+// count is the number of elements in value: 1, except for packed numbers.
 func count(f protoreflect.FieldDescriptor, wire protowire.Type, value []byte) int {
 	if wire != protowire.BytesType {
 		return 1

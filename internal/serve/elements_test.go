@@ -79,7 +79,7 @@ func TestUnknownFieldsAreNotElements(t *testing.T) {
 	}
 }
 
-// Whatever passes the count decodes to no more elements than that.
+// A message that passes the count decodes to no more elements than that.
 func FuzzElements(f *testing.F) {
 	types := []proto.Message{&fieldmaskpb.FieldMask{}, &structpb.Struct{}, &structpb.Value{}, &descriptorpb.SourceCodeInfo{}}
 	for i, m := range types {

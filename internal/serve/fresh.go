@@ -12,8 +12,8 @@ import (
 )
 
 // PreferredWait is the first wait in the Prefer headers (RFC 7240), in whole seconds
-// and at most ceiling, which it confirms in Preference-Applied. Without one it is
-// fallback.
+// and at most ceiling. It confirms the wait in Preference-Applied. Without such a
+// header it is fallback.
 func PreferredWait(w http.ResponseWriter, r *http.Request, fallback, ceiling time.Duration) (time.Duration, error) {
 	for preference := range strings.SplitSeq(strings.Join(r.Header.Values("Prefer"), ","), ",") {
 		preference, _, _ = strings.Cut(preference, ";")
@@ -25,7 +25,8 @@ func PreferredWait(w http.ResponseWriter, r *http.Request, fallback, ceiling tim
 		if value == "" || strings.Trim(value, "0123456789") != "" {
 			return 0, problem.Invalid("Prefer", "wait must be a whole number of seconds, and not negative")
 		}
-		// Digits can only fail by being too many: more than the ceiling.
+		// Atoi of digits fails only if there are too many, and then the wait is above
+		// the ceiling.
 		seconds, err := strconv.Atoi(value)
 		if most := int(ceiling.Seconds()); err != nil || seconds > most {
 			seconds = most
@@ -37,8 +38,8 @@ func PreferredWait(w http.ResponseWriter, r *http.Request, fallback, ceiling tim
 }
 
 // ConsistencyToken returns the token in the Consistency-Token headers or in the query
-// parameter consistency_token, and which of the two to blame for it; it is empty
-// where none was sent. Both may be there if they agree.
+// parameter consistency_token, and the name of the one that it came from, for errors;
+// it is empty if none was sent. Both may be present if they agree.
 func ConsistencyToken(r *http.Request, query url.Values) (token, field string, err error) {
 	field, tokens := "Consistency-Token", slices.Clone(r.Header.Values("Consistency-Token"))
 	if query.Has("consistency_token") {

@@ -70,7 +70,7 @@ func TestConsistencyToken(t *testing.T) {
 	}
 }
 
-// blamed is the field that err names, if it is one.
+// blamed is the field that err names, if it names one.
 func blamed(err error) string {
 	if p, ok := errors.AsType[*problem.Error](err); ok && len(p.Fields) == 1 {
 		return p.Fields[0].Field

@@ -22,19 +22,19 @@ import (
 )
 
 // GRPC is a gRPC server with health. It is a grpc.ServiceRegistrar: pass it to the
-// generated Register functions before the Server runs. The transport itself refuses
-// a message over 64 KiB, with RESOURCE_EXHAUSTED, and what is not one whole message,
+// generated Register functions before the Server runs. The transport itself refuses a
+// message over 64 KiB, with RESOURCE_EXHAUSTED, and anything but one whole message,
 // with gRPC's own INTERNAL.
 type GRPC struct {
 	log     *slog.Logger
 	server  *grpc.Server
 	health  *health.Server
 	refused metric.Int64Counter
-	// faults limits the lines about faults of clients.
+	// faults limits the log lines about clients' faults.
 	faults *rate.Limiter
 }
 
-// NewGRPC returns a server whose handlers may return any error: it reaches the
+// NewGRPC returns a server. Its handlers may return any error: the error reaches the
 // client through problem.From.
 func NewGRPC(log *slog.Logger) *GRPC {
 	g := &GRPC{log: log, health: health.NewServer(), refused: refusedCounter(), faults: faultLines()}
@@ -66,18 +66,19 @@ func (g *GRPC) RegisterService(desc *grpc.ServiceDesc, impl any) {
 
 func (g *GRPC) drain() { g.health.Shutdown() }
 
-// isInfrastructure tells gRPC's own services (health, reflection) from ours.
+// isInfrastructure reports whether a method belongs to gRPC's own services (health,
+// reflection).
 func isInfrastructure(method string) bool { return strings.HasPrefix(method, "/grpc.") }
 
-// request receives a message together with the reason why it could not be
-// decoded. grpc-go answers INTERNAL as soon as its codec fails, before any
-// interceptor could object, so the codec must not fail.
+// request receives a message together with the error of its decoding. grpc-go answers
+// INTERNAL as soon as its codec fails, before any interceptor could change that, so the
+// codec must not fail.
 type request struct {
 	into any
 	err  error
 }
 
-// blameClient makes a request that cannot be decoded INVALID_ARGUMENT.
+// blameClient answers INVALID_ARGUMENT to a request that cannot be decoded.
 func blameClient(next grpc.MethodHandler) grpc.MethodHandler {
 	return func(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 		decode := func(into any) error {

@@ -46,7 +46,7 @@ func TestUndecodableRequestsAreTheClientsFault(t *testing.T) {
 		"malformed protobuf": "\x0a\x7f" + "cut short",
 		"invalid UTF-8":      "\x0a\x02\xff\xfe",
 	} {
-		// Unknown fields are marshalled as they are, whatever they hold.
+		// Unknown fields are marshalled unchanged, with any content.
 		in := &emptypb.Empty{}
 		in.ProtoReflect().SetUnknown([]byte(raw))
 		err := conn.Invoke(t.Context(), "/test.Echo/Say", in, &emptypb.Empty{})
@@ -142,7 +142,7 @@ func TestHealthAndReflection(t *testing.T) {
 			t.Errorf("health of %q: %v, %v", service, res, err)
 		}
 	}
-	// The health protocol gives its own meaning to NOT_FOUND.
+	// NOT_FOUND has a meaning of its own in the health protocol.
 	_, err := health.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: "none"})
 	if status.Code(err) != codes.NotFound {
 		t.Errorf("health of an unknown service: %v, want NOT_FOUND", err)

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// stalledAfter is far above the longest pause of a healthy loop (backoff,
-	// a lease to expire), since the cure is a restart of the whole instance.
+	// stalledAfter is far above the longest pause of a healthy loop (backoff, a lease
+	// to expire), because the remedy is a restart of the whole instance.
 	stalledAfter = 5 * time.Minute
 	// checkTimeout is below the period of Cloud Run's readiness probe.
 	checkTimeout = 2 * time.Second
@@ -28,11 +28,10 @@ type Check struct {
 	Run func(ctx context.Context) error
 }
 
-// Health answers the probes. Liveness (/healthz) fails when a background loop
-// stands still: a restart may help. Readiness (/readyz) fails when a check fails
-// or the server drains: another instance should be asked. The state of the
-// loops is shown there but never decides: a broker that is away must not take
-// the API down.
+// Health answers the probes. Liveness (/healthz) fails when a background loop stands
+// still: a restart may help. Readiness (/readyz) fails when a check fails or the server
+// drains: another instance should be asked. Readiness shows the state of the loops but
+// does not depend on it: an unavailable broker must not take the API down.
 type Health struct {
 	log      *slog.Logger
 	checks   []Check
@@ -52,8 +51,8 @@ func NewHealth(log *slog.Logger, checks ...Check) *Health {
 	return &Health{log: log, checks: checks, loops: map[string]heartbeat{}}
 }
 
-// Register expects a heartbeat of the named loop every 5 minutes from now on: the
-// loop calls beat each time around.
+// Register expects a heartbeat of the named loop every 5 minutes from now on: the loop
+// calls beat in each iteration.
 func (h *Health) Register(loop string) (beat func()) {
 	set := func(state string) {
 		h.mu.Lock()
@@ -123,8 +122,8 @@ func (h *Health) ready(w http.ResponseWriter, r *http.Request) {
 	WriteJSON(w, code, body)
 }
 
-// runChecks logs why a check fails instead of showing it: such texts hold host
-// names.
+// runChecks logs the error of a failed check instead of showing it, because such texts
+// contain host names.
 func (h *Health) runChecks(ctx context.Context) (results map[string]string, passed bool) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()

@@ -10,14 +10,14 @@ import (
 	"github.com/go-chi/chi/v5"
 )
 
-// inFlight knows the requests that have been accepted and not yet answered, so
-// that a drain can name what it cuts off.
+// inFlight has the requests that have been accepted and not yet answered, so that a
+// drain can name those that it cuts off.
 type inFlight struct {
 	mu       sync.Mutex
 	requests map[*http.Request]struct{}
 }
 
-// enter returns the function that ends r.
+// enter registers r, and returns the function that removes it.
 func (f *inFlight) enter(r *http.Request) (leave func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -32,8 +32,8 @@ func (f *inFlight) enter(r *http.Request) (leave func()) {
 	}
 }
 
-// names are the routes of the requests in flight, each once with its number, as a
-// log line may hold them.
+// names are the routes of the requests in flight, each once with its number, in a form
+// that is allowed in log lines.
 func (f *inFlight) names(routes chi.Routes) (names []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

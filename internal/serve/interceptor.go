@@ -28,8 +28,9 @@ func (g *GRPC) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h
 	return resp, err
 }
 
-// stream does the same; the context of gRPC's own streams has a deadline already,
-// and one of ours would be cut off where every answer is.
+// stream does the same without a deadline of its own: the context of gRPC's own streams
+// has one already, and a stream of our services would be cut off at the deadline of
+// every answer.
 func (g *GRPC) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	started := time.Now()
 	reached(ss.Context())
@@ -66,7 +67,7 @@ func rendered(ctx context.Context, log *slog.Logger, method string, err error) e
 	return p.GRPCStatus().Err()
 }
 
-// logCall writes the line of a call. method is one that there is, or "unknown".
+// logCall writes the line of a call. method is an existing one, or "unknown".
 func (g *GRPC) logCall(ctx context.Context, method string, took time.Duration, err error) {
 	code := status.Code(err)
 	level := slog.LevelInfo

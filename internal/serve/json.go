@@ -14,8 +14,8 @@ import (
 	"example.com/lockstep/internal/problem"
 )
 
-// WriteJSON answers with v. It panics on a v that JSON cannot hold; that the
-// client has gone away is not reported.
+// WriteJSON answers with v. It panics on a v that JSON cannot hold. It does not report
+// that the client has disconnected.
 func WriteJSON(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -26,13 +26,12 @@ func WriteJSON(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(append(body, '\n'))
 }
 
-// DecodeJSON reads the body of r, one JSON value of at most maxBytes, into the
-// value that into points to. It is strict: each error is an *[problem.Error]
-// that names the fields by their JSON path, all of them at once, for names that
-// are unknown, misspelt in their case or repeated and for values of the wrong
-// type; what is wrong with the body as a whole is blamed on "body". Without
-// mediaTypes it takes application/json only. Nothing is unpacked: a bound on bytes
-// would not be one on what they become.
+// DecodeJSON reads the body of r, one JSON value of at most maxBytes, into the value
+// that into points to. It is strict: each error is an *[problem.Error] that names the
+// fields by their JSON path, all of them at once, for names that are unknown, misspelt
+// in their case or repeated and for values of the wrong type; a fault of the body as a
+// whole is reported for "body". Without mediaTypes it takes application/json only.
+// Nothing is unpacked: a bound on compressed bytes would not bound the unpacked ones.
 func DecodeJSON(w http.ResponseWriter, r *http.Request, maxBytes int64, into any, mediaTypes ...string) error {
 	if len(mediaTypes) == 0 {
 		mediaTypes = []string{"application/json"}
@@ -53,8 +52,8 @@ func DecodeJSON(w http.ResponseWriter, r *http.Request, maxBytes int64, into any
 	return nil
 }
 
-// HasBody tells whether r has a body, for methods where that is optional. One whose
-// length is not announced may be empty after all.
+// HasBody reports whether r has a body, for methods where that is optional. A body
+// without an announced length may be empty after all.
 func HasBody(r *http.Request) bool {
 	if r.ContentLength >= 0 {
 		return r.ContentLength > 0

@@ -230,7 +230,7 @@ func TestHasBody(t *testing.T) {
 		{2, strings.NewReader("{}"), true},
 		{-1, strings.NewReader(""), false},
 		{-1, strings.NewReader("{}"), true},
-		{-1, iotest.ErrReader(io.ErrUnexpectedEOF), true}, // whoever reads it says so
+		{-1, iotest.ErrReader(io.ErrUnexpectedEOF), true}, // the code that reads it reports the error
 	} {
 		r := httptest.NewRequest(http.MethodDelete, "/", tc.body)
 		r.ContentLength = tc.length
@@ -251,7 +251,7 @@ func names(p *problem.Error) []string {
 	return names
 }
 
-// Whatever the body, it is taken, or refused by at most 20 fields of bounded text.
+// Any body is accepted, or refused with at most 20 fields of bounded text.
 func FuzzDecodeJSON(f *testing.F) {
 	for _, body := range []string{
 		`{"title":"a","items":[{"name":"b"},null],"note":null}`, `{"items":[{"name":2,"x":0}]}`, `{"title":"\ud83d"}`, `[[[`, `{"Title":{"":[]}}`,

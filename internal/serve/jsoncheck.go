@@ -34,7 +34,7 @@ func checkJSON(body []byte, into any) []problem.Field {
 	}
 	t := reflect.TypeOf(into).Elem()
 	if string(raw) == "null" {
-		// Decoding it would change nothing: an absent body that looks like one.
+		// Decoding null would change nothing: it would act like an absent body.
 		return []problem.Field{{Field: "body", Detail: "must be " + describe(t) + ", not null"}}
 	}
 	c := checker{}
@@ -49,8 +49,8 @@ func where(err error) string {
 	return err.Error()
 }
 
-// checker collects what is wrong. It only ever sees valid JSON, so the errors of
-// its decoders cannot occur.
+// checker collects faults. It only ever sees valid JSON, so the errors of its decoders
+// cannot occur.
 type checker struct{ fields problem.Faults }
 
 func (c *checker) blame(path, detail string) {
@@ -129,8 +129,8 @@ func (c *checker) leaf(path string, raw json.RawMessage, t reflect.Type) {
 	c.blame(path, "must be "+describe(t))
 }
 
-// halvesPair looks for an escape in valid JSON that means a character only together
-// with another, which is not there.
+// halvesPair reports an escape in valid JSON that is half of a character, without the
+// other half.
 func halvesPair(raw json.RawMessage) bool {
 	for {
 		i := bytes.IndexByte(raw, '\\')
@@ -152,7 +152,7 @@ func halvesPair(raw json.RawMessage) bool {
 	}
 }
 
-// escaped is what an escape like \u0041 stands for, or -1 where there is none.
+// escaped is the character of an escape like \u0041, or -1 if raw is none.
 func escaped(raw json.RawMessage) rune {
 	if !bytes.HasPrefix(raw, []byte(`\u`)) {
 		return -1
@@ -201,5 +201,5 @@ func describe(t reflect.Type) string {
 	case reflect.Struct, reflect.Map:
 		return "an object"
 	}
-	return "a valid value" // the name of a Go type would tell a client nothing
+	return "a valid value" // the name of a Go type would be no help to a client
 }

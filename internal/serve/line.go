@@ -20,13 +20,13 @@ const (
 	faultBurst      = 50
 )
 
-// noRoute stands for the path of a request that has no route.
+// noRoute takes the place of the path for a request that has no route.
 const noRoute = "(no route)"
 
 // methods are those that a route may have.
 var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 
-// method is r's method, or "_OTHER" for a word that its client made up.
+// method is r's method, or "_OTHER" if it is not one of methods.
 func method(r *http.Request) string {
 	if slices.Contains(methods, r.Method) || r.Method == http.MethodOptions {
 		return r.Method
@@ -54,8 +54,8 @@ var clients = []codes.Code{
 
 func isClients(code codes.Code) bool { return slices.Contains(clients, code) }
 
-// printable is text from a request as a line repeats it: its first 200 bytes, with a
-// question mark for each character that takes more than one byte in JSON.
+// printable is text from a request in the form for a log line: its first 200 bytes,
+// with a question mark for each character that takes more than one byte in JSON.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' || r == '"' || r == '\\' {

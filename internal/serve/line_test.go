@@ -18,7 +18,7 @@ import (
 	"example.com/lockstep/internal/telemetry"
 )
 
-// traced is a context in which lines are as long as they get.
+// traced is a context that makes lines as long as possible.
 func traced(t *testing.T) context.Context {
 	t.Helper()
 	return trace.ContextWithSpanContext(t.Context(), trace.NewSpanContext(trace.SpanContextConfig{
@@ -26,7 +26,7 @@ func traced(t *testing.T) context.Context {
 	}))
 }
 
-// inProduction is a router whose lines are those of a deployed service.
+// inProduction is a router that logs like a deployed service.
 func inProduction(t *testing.T, logs io.Writer, level slog.Level) *service {
 	t.Helper()
 	s := newService(io.Discard)

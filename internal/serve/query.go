@@ -12,7 +12,7 @@ import (
 )
 
 // Query returns the query parameters. Each must be known, and given once: a typing
-// error in a filter must not answer everything.
+// error in a filter must not return everything.
 func Query(r *http.Request, bad *problem.Faults, known ...string) url.Values {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	bad.Unless(err == nil, "query", "must be a well-formed query string")
@@ -27,6 +27,6 @@ func Query(r *http.Request, bad *problem.Faults, known ...string) url.Values {
 func OpenAPI(r chi.Router, document []byte) {
 	r.Get("/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(document) // a client that has gone needs no answer
+		_, _ = w.Write(document) // a client that has disconnected needs no answer
 	})
 }

@@ -155,7 +155,8 @@ func TestRESTIsBounded(t *testing.T) {
 	}
 }
 
-// It sets the process's meter provider, so it must not run beside others.
+// It sets the process's meter provider, so it must not run in parallel with other
+// tests.
 func TestRequestsAreMeasuredByRoute(t *testing.T) {
 	reader := metric.NewManualReader()
 	before := otel.GetMeterProvider()

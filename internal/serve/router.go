@@ -17,9 +17,9 @@ import (
 	"example.com/lockstep/internal/problem"
 )
 
-// NewRouter returns a router with /healthz, /readyz and /metrics, whose
-// requests are traced, measured, logged (one line each), bounded and recovered,
-// and whose 404 and 405 are problem documents.
+// NewRouter returns a router with /healthz, /readyz and /metrics. Its requests are
+// traced, measured, logged (one line each), bounded and recovered; its 404 and 405 are
+// problem documents.
 func NewRouter(log *slog.Logger, health *Health) *chi.Mux {
 	r := chi.NewRouter()
 	r.Use(
@@ -38,8 +38,7 @@ func NewRouter(log *slog.Logger, health *Health) *chi.Mux {
 	return r
 }
 
-// Handler answers an error of h, which has then not begun to answer, as a problem
-// document.
+// Handler answers an error of h as a problem document; h must not have begun to answer.
 func Handler(log *slog.Logger, h func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := h(w, r); err != nil {
@@ -52,8 +51,8 @@ func isProbe(path string) bool {
 	return path == "/healthz" || path == "/readyz" || path == "/metrics"
 }
 
-// labelled copies the matched route to the request that the telemetry around it
-// holds; the middlewares below replace the request, so it would stay unlabelled.
+// labelled copies the matched route to the request that the telemetry around it uses;
+// the middlewares below replace the request, so that one would have no label.
 func labelled(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r)
@@ -61,10 +60,10 @@ func labelled(next http.Handler) http.Handler {
 	})
 }
 
-// logged writes the request's line in the shape that Cloud Logging shows as an
-// HTTP request. It names the route in place of the path, whose parameters are ids of
-// users, and no query: a search text and a reason of deletion are personal data. The
-// path of a request without a route is written where LOG_LEVEL is debug.
+// logged writes the request's line in the shape that Cloud Logging shows as an HTTP
+// request. It names the route in place of the path, because the path's parameters are
+// ids of users, and no query: a search text and a reason of deletion are personal data.
+// The path of a request without a route is written where LOG_LEVEL is debug.
 func logged(log *slog.Logger, routes chi.Routes) func(http.Handler) http.Handler {
 	faults := faultLines()
 	return func(next http.Handler) http.Handler {
@@ -72,7 +71,7 @@ func logged(log *slog.Logger, routes chi.Routes) func(http.Handler) http.Handler
 			started := time.Now()
 			ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
 			next.ServeHTTP(ww, r)
-			status := cmp.Or(ww.Status(), http.StatusOK) // what a handler that says nothing answers
+			status := cmp.Or(ww.Status(), http.StatusOK) // the status of a handler that sets none
 			level := slog.LevelInfo
 			if isProbe(r.URL.Path) || status/100 == 4 && !faults.Allow() {
 				level = slog.LevelDebug
@@ -95,8 +94,8 @@ func logged(log *slog.Logger, routes chi.Routes) func(http.Handler) http.Handler
 	}
 }
 
-// recoverer answers a panic with INTERNAL, or breaks the connection where the
-// answer had begun: half an answer must not look like a whole one.
+// recoverer answers a panic with INTERNAL, or breaks the connection if the answer had
+// begun: half an answer must not look like a whole one.
 func recoverer(log *slog.Logger) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -105,7 +104,7 @@ func recoverer(log *slog.Logger) func(http.Handler) http.Handler {
 				switch p := recover(); {
 				case p == nil:
 				case p == http.ErrAbortHandler: //nolint:errorlint // the value itself is net/http's signal
-					panic(p) //nolint:forbidigo // goes on its way
+					panic(p) //nolint:forbidigo // passed on
 				case ww.Status() != 0:
 					problem.From(panicError(p)).Log(r.Context(), log)
 					panic(http.ErrAbortHandler) //nolint:forbidigo // the only way to break a connection

@@ -1,25 +1,24 @@
-// Package serve is the edge of a service: REST and gRPC on one port without
-// TLS (h2c), as Cloud Run hands requests over.
+// Package serve is the edge of a service: REST and gRPC on one port without TLS (h2c),
+// as Cloud Run sends requests.
 //
-// The contract, the same on both transports: every error is a problem; a
-// request gets 30 seconds, or less where it says so, and its client 5 more to read
-// the answer; bodies are bounded (256 KiB over REST, one message of 64 KiB over gRPC,
-// nothing is unpacked), and so is the number of elements in them (100), before they
-// are decoded; a panic fails its own request only and is logged with its stack; bytes
-// that cannot be decoded are the client's fault and come back as INVALID_ARGUMENT
-// naming "request" or "body". A stream of gRPC's own services (health, reflection)
-// gets 55 seconds.
+// The contract, the same on both transports: every error is a problem. A request gets
+// 30 seconds, or less if it says so, and its client 5 more to read the answer. Bodies
+// are bounded (256 KiB over REST, one message of 64 KiB over gRPC, nothing is
+// unpacked), and so is the number of elements in them (100), before they are decoded. A
+// panic fails its own request only and is logged with its stack. Bytes that cannot be
+// decoded are the client's fault: the answer is INVALID_ARGUMENT and names "request" or
+// "body". A stream of gRPC's own services (health, reflection) gets 55 seconds.
 //
-// Each request is one log line with its route, and no more of what the client sent
-// than 200 bytes of its user agent. Of requests that fail by their client's fault 10
-// lines a second are at INFO, the others at DEBUG: a line costs money, such a request
-// does not.
+// Each request is one log line with its route; of the client's own text it has at most
+// 200 bytes of the user agent. Of requests that fail by their client's fault 10 lines a
+// second are at INFO, the others at DEBUG, because a line costs money and such a
+// request does not.
 //
-// Draining fits into the 10 seconds between SIGTERM and the kill: readiness and
-// gRPC health go off → for 2 s everything is still served, but each answer tells
-// the client to open its next connection elsewhere (Connection: close over
-// HTTP/1, GOAWAY over HTTP/2) → the listener closes and requests in flight get
-// 4 s to end → what is left is cut off and named in the error of Run.
+// Draining fits into the 10 seconds between SIGTERM and the kill: readiness and gRPC
+// health go off → for 2 s everything is still served, but each answer tells the client
+// to open its next connection elsewhere (Connection: close over HTTP/1, GOAWAY over
+// HTTP/2) → the listener closes and requests in flight get 4 s to end → the remaining
+// requests are cut off and named in the error of Run.
 package serve
 
 import (
@@ -38,8 +37,8 @@ import (
 const (
 	// defaultLinger covers the time that a load balancer needs to notice.
 	defaultLinger = 2 * time.Second
-	// shutdownTimeout leaves 4 of the 10 seconds to what stops after the server:
-	// the relay's publishes in flight and the pool.
+	// shutdownTimeout leaves 4 of the 10 seconds to the parts that stop after the
+	// server: the relay's publishes in flight and the pool.
 	shutdownTimeout = 4 * time.Second
 
 	// requestTimeout is also Cloud Run's usual ceiling for an interactive API;
@@ -51,19 +50,19 @@ const (
 
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 30 * time.Second
-	// idleTimeout is above the 600 s of Google's front ends: the side that
-	// reuses a connection must be the one that closes it.
+	// idleTimeout is above the 600 s of Google's front ends: the side that reuses a
+	// connection must be the one that closes it.
 	idleTimeout    = 620 * time.Second
 	maxHeaderBytes = 64 << 10
-	// maxBodyBytes is of a REST body. The largest legal one, a video with each of its
+	// maxBodyBytes bounds a REST body. The largest legal one, a video with each of its
 	// 10,500 characters escaped as a surrogate pair, has 126 KB.
 	maxBodyBytes = 256 << 10
-	// maxMessageBytes is of a gRPC message. The largest legal one, a video of 10,500
+	// maxMessageBytes bounds a gRPC message. The largest legal one, a video of 10,500
 	// characters of four bytes, has 43 KB.
 	maxMessageBytes = 64 << 10
-	// frameHeaderBytes stand before each gRPC message.
+	// frameHeaderBytes is the length of the header before each gRPC message.
 	frameHeaderBytes = 5
-	// maxStreams is of one HTTP/2 connection. Cloud Run's front end sends an instance
+	// maxStreams bounds one HTTP/2 connection. Cloud Run's front end sends an instance
 	// at most 1000 requests at once, and need not open a second connection for them.
 	maxStreams = 1000
 )
@@ -85,12 +84,12 @@ func New(log *slog.Logger, rest *chi.Mux, grpc *GRPC, health *Health) *Server {
 	return &Server{log: log, rest: rest, grpc: grpc, health: health}
 }
 
-// Run serves on lis, which it closes, and runs loops beside it until ctx is
-// cancelled. Then it drains, and only then cancels the loops' context: the last
-// requests leave them work, too. It returns nil when every accepted request was
-// answered and every loop returned nil, and otherwise an error that names the
-// requests that were cut off, or is the loop's. When a loop fails, or the port
-// cannot be served, everything ends.
+// Run serves on lis, which it closes, and runs loops at the same time until ctx is
+// cancelled. Then it drains, and only then cancels the loops' context, because the last
+// requests leave the loops work, too. It returns nil when every accepted request was
+// answered and every loop returned nil, and otherwise an error that names the requests
+// that were cut off, or is the loop's. When a loop fails, or the port cannot be served,
+// everything ends.
 func (s *Server) Run(ctx context.Context, lis net.Listener, loops ...func(context.Context) error) error {
 	looping, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopLoops()
@@ -139,7 +138,7 @@ func waitOr(done <-chan struct{}, failed <-chan error) error {
 	}
 }
 
-// shutdown leaves to its caller to close the connections of what it names.
+// shutdown names the requests that it cuts off; its caller closes their connections.
 func (s *Server) shutdown(server *http.Server) error {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
@@ -197,15 +196,15 @@ func (s *Server) handler(ending context.Context) http.Handler {
 	})
 }
 
-// boundAnswer is the bound on a client that does not read its answer. Where there is
-// no connection, as for a recorder in a test, there is nothing to bound.
+// boundAnswer bounds the time of a client that does not read its answer. Without a
+// connection, as with a recorder in a test, there is nothing to bound.
 func boundAnswer(w http.ResponseWriter, limit time.Duration) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit))
 }
 
-// isGRPC accepts application/grpc with any suffix (+proto), as gRPC sends it. What
-// else has such a type (application/grpc-web, HTTP/1.1, another method) the gRPC
-// server does not speak: it is left to REST, which refuses and logs it.
+// isGRPC accepts application/grpc with any suffix (+proto), as gRPC sends it. The gRPC
+// server does not support other requests with such a type (application/grpc-web,
+// HTTP/1.1, another method): they are left to REST, which refuses and logs them.
 func isGRPC(r *http.Request) bool {
 	rest, ok := strings.CutPrefix(r.Header.Get("Content-Type"), "application/grpc")
 	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';') && r.ProtoMajor == 2 && r.Method == http.MethodPost

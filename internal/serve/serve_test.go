@@ -46,7 +46,7 @@ func say(ctx context.Context, conn *grpc.ClientConn, text string) (string, error
 	return out.GetValue(), err
 }
 
-// service is a server whose parts a test can prepare before it runs.
+// service is a server with parts that a test can prepare before it runs.
 type service struct {
 	log    *slog.Logger
 	health *serve.Health
@@ -70,7 +70,7 @@ func (s *service) start(t testing.TB) (addr string) {
 		t.Fatal(err)
 	}
 	server := s.server()
-	server.Linger = time.Nanosecond // nothing here is about draining
+	server.Linger = time.Nanosecond // these tests are not about draining
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	stopped := make(chan error, 1)
 	go func() { stopped <- server.Run(ctx, lis) }()

@@ -11,12 +11,12 @@ import (
 // ETag is the strong entity tag of a thing at version.
 func ETag(version int64) string { return strconv.Quote(strconv.FormatInt(version, 10)) }
 
-// Any is the version that If-Match: * asks for: whichever it is.
+// Any is the version for If-Match: *, which accepts every version.
 const Any = -1
 
-// IfMatch returns the version in the If-Match headers, or 0 without one. It blames a
-// header that is neither * nor the one entity tag which a thing has, and If-None-Match,
-// a condition on which no write here depends: it must not seem to hold.
+// IfMatch returns the version in the If-Match headers, or 0 without one. It reports a
+// fault of a header that is neither * nor exactly one entity tag, and of If-None-Match:
+// no write here depends on that condition, so it must not seem to be checked.
 func IfMatch(r *http.Request, bad *problem.Faults) (version int64) {
 	bad.Unless(r.Header["If-None-Match"] == nil, "If-None-Match", "is not for writes: If-Match is")
 	values := r.Header.Values("If-Match")

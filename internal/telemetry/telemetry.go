@@ -1,13 +1,13 @@
-// Package telemetry sets up what a service tells about itself: JSON log lines
-// for Cloud Logging on the standard output ([Logger]), traces and metrics
-// through OpenTelemetry ([Setup]).
+// Package telemetry sets up the logs, traces and metrics of a service: JSON log lines
+// for Cloud Logging on the standard output ([Logger]), traces and metrics through
+// OpenTelemetry ([Setup]).
 //
-// Metrics can always be scraped from Prometheus's default registry. Traces, and
-// metrics a second time, are pushed over OTLP only where the standard variables
-// name an endpoint (OTEL_EXPORTER_OTLP_ENDPOINT or its per-signal forms) and
-// OTEL_SDK_DISABLED is not true; all further OTEL_* variables have their
-// standard meaning. Without an endpoint no span leaves the process, yet the W3C
-// trace context is passed on, so that log lines of both services still join up.
+// Metrics can always be scraped from Prometheus's default registry. Traces, and metrics
+// a second time, are pushed over OTLP only where the standard variables name an
+// endpoint (OTEL_EXPORTER_OTLP_ENDPOINT or its per-signal forms) and OTEL_SDK_DISABLED
+// is not true; all further OTEL_* variables have their standard meaning. Without an
+// endpoint no span leaves the process, yet the W3C trace context is passed on, so that
+// log lines of both services can still be joined.
 package telemetry
 
 import (
@@ -30,9 +30,9 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 )
 
-// Setup installs the process's tracer and meter providers and its propagator;
-// call it once, before anything that is instrumented. The returned shutdown
-// sends what is still buffered, within its context, and is never nil.
+// Setup installs the process's tracer and meter providers and its propagator. Call it
+// once, before any instrumented code runs. The returned shutdown sends the remaining
+// buffer, within its context, and is never nil.
 func Setup(ctx context.Context, service string) (shutdown func(context.Context) error, err error) {
 	nothing := func(context.Context) error { return nil }
 	res, err := describe(ctx, service)
@@ -47,8 +47,8 @@ func Setup(ctx context.Context, service string) (shutdown func(context.Context) 
 	if err != nil {
 		return tracers.Shutdown, err
 	}
-	// No baggage: nothing here reads it, and a stranger's would be passed on to the
-	// owner with each of our calls.
+	// Baggage is not propagated: nothing here reads it, and a stranger's would be
+	// passed on to the owner with each of our calls.
 	otel.SetTextMapPropagator(propagation.TraceContext{})
 	otel.SetTracerProvider(tracers)
 	otel.SetMeterProvider(meters)
@@ -57,8 +57,8 @@ func Setup(ctx context.Context, service string) (shutdown func(context.Context) 
 	}, nil
 }
 
-// describe names the service and its revision (K_REVISION on Cloud Run). What
-// OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say wins.
+// describe names the service and its revision (K_REVISION on Cloud Run). The values of
+// OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
 func describe(ctx context.Context, service string) (*resource.Resource, error) {
 	res, err := resource.New(ctx,
 		resource.WithAttributes(
@@ -74,7 +74,8 @@ func describe(ctx context.Context, service string) (*resource.Resource, error) {
 
 func tracerProvider(ctx context.Context, res *resource.Resource) (*trace.TracerProvider, error) {
 	if !pushes("TRACES") {
-		// Following the caller's decision keeps its sampled flag for those behind us.
+		// The sampler follows the caller's decision, so that its sampled flag reaches
+		// the services that we call.
 		return trace.NewTracerProvider(trace.WithResource(res),
 			trace.WithSampler(trace.ParentBased(trace.NeverSample()))), nil
 	}
@@ -101,12 +102,12 @@ func meterProvider(ctx context.Context, res *resource.Resource) (*metric.MeterPr
 	return metric.NewMeterProvider(options...), nil
 }
 
-// withoutHost leaves out labels that the client writes, in its Host header: past 2,000
-// of them nobody's requests would be told apart any more.
+// withoutHost leaves out labels that the client writes, in its Host header: beyond
+// 2,000 of their values, all further ones would share one series.
 var withoutHost = metric.NewView(metric.Instrument{Name: "http.server.*"},
 	metric.Stream{AttributeFilter: attribute.NewDenyKeysFilter(semconv.ServerAddressKey, semconv.ServerPortKey)})
 
-// pushes says whether the environment asks for OTLP export of a signal.
+// pushes reports whether the environment asks for OTLP export of a signal.
 func pushes(signal string) bool {
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
 		return false

@@ -19,8 +19,8 @@ import (
 	"example.com/lockstep/internal/telemetry"
 )
 
-// setup starts telemetry beside a collector. shutdown returns the methods that
-// were called on it, each once.
+// setup starts telemetry with a collector. shutdown returns the methods that were
+// called on the collector, each once.
 func setup(t *testing.T, env map[string]string) (shutdown func() (pushed []string)) {
 	t.Helper()
 	methods := make(chan string, 10)
@@ -58,8 +58,8 @@ func setup(t *testing.T, env map[string]string) (shutdown func() (pushed []strin
 	}
 }
 
-// traceOnce makes one span and one measurement and returns the traceparent that
-// a call from inside the span would send.
+// traceOnce makes one span and one measurement and returns the traceparent that a call
+// within the span would send.
 func traceOnce(t *testing.T) string {
 	t.Helper()
 	ctx, span := otel.Tracer("test").Start(t.Context(), "work")
@@ -129,7 +129,8 @@ func TestBaggageIsNotPassedOn(t *testing.T) {
 	}
 }
 
-// A header is what its sender likes: as a label it would be a series for each request.
+// A header has any text that its sender likes: as a label it would be a series for each
+// request.
 func TestNoSeriesForEachHost(t *testing.T) {
 	shutdown := setup(t, nil)
 	defer shutdown()

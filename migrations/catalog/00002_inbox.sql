@@ -1,4 +1,4 @@
--- The inbox of pkg/eventing/inbox, whose package doc explains the columns.
+-- The inbox of pkg/eventing/inbox.
 
 -- +goose Up
 CREATE TABLE catalog.inbox (
@@ -22,7 +22,7 @@ CREATE TABLE catalog.inbox (
   last_error     text,
   PRIMARY KEY (consumer, event_id)
 );
--- What a person looks for; done rows are the mass and stay out of it.
+-- For operators and repairs; most rows are done, and stay out of this index.
 CREATE INDEX inbox_unsettled ON catalog.inbox (consumer, status, received_at) WHERE status <> 'done';
 
 GRANT SELECT, INSERT, UPDATE ON catalog.inbox TO catalog_service;

@@ -6,13 +6,13 @@ CREATE TABLE catalog.video_projection (
   description      text        NOT NULL DEFAULT '',
   duration_seconds bigint      NOT NULL DEFAULT 0,
   published_at     timestamptz,
-  -- The owner's version and incarnation: they only ever grow.
+  -- The owner's version and epoch. They only grow, unless the owner has lost commits.
   version          bigint      NOT NULL CHECK (version > 0),
   epoch            bigint      NOT NULL DEFAULT 1,
   created_at       timestamptz,
   updated_at       timestamptz NOT NULL,
-  -- A tombstone keeps id, version and this, so that a late update of a deleted
-  -- video finds something newer than itself.
+  -- A tombstone keeps id, version and this, so that a late update of a deleted video
+  -- finds a newer version.
   deleted_at       timestamptz,
   applied_at       timestamptz NOT NULL DEFAULT clock_timestamp()
 );

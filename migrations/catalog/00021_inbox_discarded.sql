@@ -1,5 +1,5 @@
--- An operator decided against a dead letter: it asks for nobody's attention any
--- more. Should the event be delivered again, it is tried like any other.
+-- An operator decided against a dead letter: it needs no further attention. If the
+-- event is delivered again, it is tried like any other.
 
 -- +goose Up
 ALTER TABLE catalog.inbox

@@ -1,12 +1,12 @@
--- What package inbox needs to count beginnings, to tell when and from where an
--- event came, and to purge what is settled.
+-- Columns for package inbox: to count started attempts, to keep the time and the source
+-- of an event, and to purge settled rows.
 
 -- +goose Up
 ALTER TABLE catalog.inbox
   ADD COLUMN last_seen_at timestamptz NOT NULL DEFAULT now(),
-  -- How often it was begun by a process that has not been heard of since.
+  -- The number of attempts by processes that started one and have not recorded its end.
   ADD COLUMN begun        int         NOT NULL DEFAULT 0,
-  -- What brought it to its status: the subscription, or an operator.
+  -- The source that brought it to its status: the subscription, or an operator.
   ADD COLUMN source       text        NOT NULL DEFAULT 'stream' CHECK (source IN ('stream', 'redrive'));
 -- The purge goes by age. Rows arrive in this order, so the index grows at one end.
 CREATE INDEX inbox_settled ON catalog.inbox (consumer, received_at) WHERE status IN ('done', 'discarded');

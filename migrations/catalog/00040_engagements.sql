@@ -5,13 +5,13 @@ CREATE TABLE catalog.video_user_engagements_projection (
   liked           boolean     NOT NULL DEFAULT false,
   bookmarked      boolean     NOT NULL DEFAULT false,
   watched_seconds bigint      NOT NULL DEFAULT 0,
-  -- The owner's version and incarnation: they only ever grow.
+  -- The owner's version and epoch. They only grow, unless the owner has lost commits.
   version         bigint      NOT NULL CHECK (version > 0),
   epoch           bigint      NOT NULL DEFAULT 1,
   created_at      timestamptz,
   updated_at      timestamptz NOT NULL,
-  -- A tombstone keeps ids, version and this, so that a late event finds something
-  -- newer than itself.
+  -- A tombstone keeps ids, version and this, so that a late event finds a newer
+  -- version.
   deleted_at      timestamptz,
   applied_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
   -- Also the order of a user's list.

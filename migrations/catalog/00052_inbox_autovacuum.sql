@@ -1,6 +1,6 @@
 -- Autovacuum by a fixed number of rows: a share of an inbox that keeps a month of
--- events would be millions of dead rows between two vacuums. What is vacuumed for
--- its inserts keeps the visibility map up, by which the purge's index stays cheap.
+-- events would be millions of dead rows between two vacuums. Vacuuming after inserts
+-- keeps the visibility map current, which makes the purge's index cheap.
 
 -- +goose Up
 ALTER TABLE catalog.inbox SET (

@@ -1,9 +1,10 @@
--- What the service relies on, whatever the defaults of the server, and an index for
--- lists that passes no tombstones.
+-- Settings that the service relies on, independent of the server's defaults, and an
+-- index for lists that passes no tombstones.
 --
--- synchronous_commit: with off, a crash of the server takes back commits that callers
--- and consumers were told of. Isolation: who has waited for a row must see what its
--- writers have left. What an administrator has set for the role by now stays.
+-- synchronous_commit: with off, a crash of the server takes back commits that were
+-- confirmed to callers and consumers. Isolation: a transaction that has waited for a
+-- row must see the commits of that row's writers. A setting that an administrator has
+-- made for the role before stays.
 
 -- +goose NO TRANSACTION
 -- +goose Up
@@ -35,7 +36,7 @@ END
 $$;
 -- +goose StatementEnd
 
--- One that was begun and not finished is invalid and in the way.
+-- An index that was started and not finished is invalid and blocks the name.
 DROP INDEX CONCURRENTLY IF EXISTS catalog.video_projection_not_deleted;
 CREATE INDEX CONCURRENTLY video_projection_not_deleted ON catalog.video_projection (video_id) WHERE deleted_at IS NULL;
 

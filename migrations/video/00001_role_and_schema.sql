@@ -1,6 +1,6 @@
 -- The service's own role and schema. Roles belong to the whole cluster, so two
--- migrations of two databases may create this one at the same moment: whoever
--- comes second finds it there and goes on.
+-- migrations of two databases may create this one at the same moment: the second finds
+-- it there and goes on.
 
 -- +goose Up
 -- +goose StatementBegin
@@ -15,9 +15,9 @@ BEGIN
         SELECT FROM pg_db_role_setting s JOIN pg_roles r ON r.oid = s.setrole
          WHERE r.rolname = 'video_service' AND s.setdatabase = 0
       ) THEN
-        -- pkg/eventing names its tables without a schema: this finds them.
+        -- pkg/eventing names its tables without a schema: the search_path finds them.
         ALTER ROLE video_service SET search_path = video;
-        -- Floors under the service's own deadlines, for the day one is missing.
+        -- Limits of last resort, in case a deadline of the service's own is missing.
         ALTER ROLE video_service SET statement_timeout = '15s';
         ALTER ROLE video_service SET lock_timeout = '10s';
         ALTER ROLE video_service SET idle_in_transaction_session_timeout = '15s';

@@ -1,4 +1,4 @@
--- The outbox of pkg/eventing/outbox, whose package doc explains the columns.
+-- The outbox of pkg/eventing/outbox; the package doc explains the states of an event.
 
 -- +goose Up
 CREATE TABLE video.outbox (
@@ -27,12 +27,12 @@ CREATE TABLE video.outbox (
   CHECK ((lock_token IS NULL) = (locked_at IS NULL)),
   CHECK (published_at IS NULL OR lock_token IS NULL)
 );
--- What the claim walks, oldest first. Published rows leave it.
+-- The claim reads this index, oldest first. Published rows leave it.
 CREATE INDEX outbox_pending ON video.outbox (occurred_at, id) WHERE published_at IS NULL;
--- Tells whether an aggregate has an older unpublished event.
+-- For the question whether an aggregate has an older unpublished event.
 CREATE INDEX outbox_pending_by_aggregate ON video.outbox (aggregate_type, aggregate_id, version)
   WHERE published_at IS NULL;
--- What a relay renews and hands back.
+-- The rows that a relay renews and hands back.
 CREATE INDEX outbox_leased ON video.outbox (lock_token) WHERE lock_token IS NOT NULL;
 
 -- A queue's dead rows cost every claim, so vacuum comes early and often.

@@ -1,9 +1,9 @@
--- The shape that keeps a claim's cost the same whatever the table holds: see
--- "What a claim costs" in pkg/eventing/outbox/queue.
+-- This shape keeps a claim's cost the same for any size of the table: see "What a claim
+-- costs" in pkg/eventing/outbox/queue.
 
 -- +goose Up
--- Postgres compiles a statement whose estimate is high, and that of a claim is
--- when a million events are pending. It takes 200 ms, for a claim of 5.
+-- Postgres compiles a statement with a high estimate, and a claim's estimate is high
+-- when a million events are pending. Compilation takes 200 ms, for a claim of 5.
 -- +goose StatementBegin
 DO $$
 BEGIN
@@ -28,21 +28,21 @@ END
 $$;
 -- +goose StatementEnd
 ALTER TABLE video.outbox
-  -- The transaction that appended the event. A relay asks for what committed
-  -- since its last snapshot. The default is one value for all existing rows, so
-  -- this rewrites nothing.
+  -- The transaction that appended the event. A relay asks for the rows that were
+  -- committed since its last snapshot. The default is one value for all existing rows,
+  -- so this rewrites nothing.
   ADD COLUMN xact xid8 NOT NULL DEFAULT pg_current_xact_id(),
   -- The event that this one answers, for a service that consumes and emits.
   ADD COLUMN source_event_id uuid,
   -- Room on each page for the lease, which then touches no index.
   SET (fillfactor = 90);
 
--- What is new. "version > 0" is always true: only a query that says it too can
--- use this index, which keeps the planner from taking it for other questions
--- when its statistics say that next to nothing is pending.
+-- New events. "version > 0" is always true: only a query with the same condition can
+-- use this index. That keeps the planner from using it for other queries when its
+-- statistics say that next to nothing is pending.
 CREATE INDEX outbox_new ON video.outbox (xact) WHERE published_at IS NULL AND version > 0;
--- What is pending, by aggregate. In bytes, not in a language's order: cheaper,
--- and again of use only to the query that means it.
+-- Pending events, by aggregate. In the order of bytes, not of a language: this is
+-- cheaper, and again only a query with the same collation can use it.
 CREATE INDEX outbox_pending_aggregates ON video.outbox
   (aggregate_type COLLATE "C", aggregate_id COLLATE "C", version) WHERE published_at IS NULL;
 CREATE INDEX outbox_parked ON video.outbox (parked_at) WHERE parked_at IS NOT NULL;

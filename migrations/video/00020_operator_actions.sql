@@ -1,11 +1,11 @@
--- What people did to events by hand: the table of internal/operator/audit.
+-- Operators' actions on events: the table of internal/operator/audit.
 
 -- +goose Up
 CREATE TABLE video.operator_actions (
   id             bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   at             timestamptz NOT NULL DEFAULT clock_timestamp(),
   action         text        NOT NULL,
-  -- Who, as they called themselves, and as the database knows them.
+  -- The operator's name, as given to the command, and the database's name of the role.
   actor          text        NOT NULL,
   database_role  text        NOT NULL DEFAULT session_user,
   why            text        NOT NULL,
@@ -14,7 +14,7 @@ CREATE TABLE video.operator_actions (
   aggregate_type text        NOT NULL DEFAULT '',
   aggregate_id   text        NOT NULL DEFAULT '',
   version        bigint      NOT NULL DEFAULT 0,
-  -- What the action took away, whole, so that nothing is lost by it.
+  -- The complete content that the action removed, so that nothing is lost by it.
   record         jsonb
 );
 CREATE INDEX operator_actions_by_event ON video.operator_actions (event_id);

@@ -1,11 +1,11 @@
--- How far the relays have come in removing old published events: they share one pass
--- over the table, which goes on where it ended. See pkg/eventing/outbox/queue.
+-- The progress of the relays in removing old published events: they share one pass over
+-- the table, which continues where it ended. See pkg/eventing/outbox/queue.
 
 -- +goose Up
 CREATE TABLE video.outbox_retention (
   one       boolean     PRIMARY KEY DEFAULT true CHECK (one),
   next_page bigint      NOT NULL DEFAULT 0,
-  -- When the last pass came to the end of the table.
+  -- The time at which the last pass reached the end of the table.
   passed_at timestamptz NOT NULL DEFAULT '-infinity'
 );
 INSERT INTO video.outbox_retention DEFAULT VALUES;

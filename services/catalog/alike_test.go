@@ -22,8 +22,8 @@ import (
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
 )
 
-// TestEveryTokenHasItsAnswer is the table of docs/design.md: what a token can be,
-// and how both protocols answer a read of its video with it.
+// TestEveryTokenHasItsAnswer is the table of docs/design.md: the kinds of token, and
+// the answer of both protocols to a read of its video with it.
 func TestEveryTokenHasItsAnswer(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -107,7 +107,7 @@ func first(values []string) string {
 	return values[0]
 }
 
-// What is no fault of the reader's says on both protocols when to come again.
+// A failure that is not the reader's fault has a time to retry on both protocols.
 func TestBothProtocolsSayWhenToRetry(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -1,21 +1,21 @@
-// Package catalog is a read model of videos, and of what users make of them, that is
-// as fresh as its reader asks for. It owns neither: it follows the events of the
-// service that does.
+// Package catalog is a read model of videos, and of users' engagements with them, that
+// is as fresh as its reader demands. It owns neither: it follows the events of the
+// service that owns them.
 //
 //	inbox.Consumer ─▶ Projector.Handler ─▶ video_projection ─▶ Service.Get ─▶ REST, gRPC
 //	                       │ gap                                    │ not there in time
 //	                       └───────── replica.Table ─── owner ──────┘
 //
 // The projection only moves forward, by the rule in [inbox.Decide]. A read with a
-// consistency token is never answered with anything older: it waits for the
-// projection, then asks the owner, then fails. Only a reader that says so gets
-// something older, and is told by how much.
+// consistency token is never answered with anything older: it waits for the projection,
+// then asks the owner, then fails. A reader gets older data only on request, together
+// with the versions that it misses.
 //
-// Files: this one holds the reads of videos, query.go what they may ask; change.go
-// what their events say and how those become rows; engagement.go has all of that for
+// Files: this one holds the reads of videos, query.go their parameters; change.go
+// decodes their events and makes rows of them; engagement.go has all of that for
 // engagements; projector.go puts both together; store.go has every SQL statement;
-// owner.go the way to the owner; rest.go and grpc.go the two protocols; serve.go
-// the wiring. internal/replica has what both types of rows share.
+// owner.go has the calls to the owner; rest.go and grpc.go the two protocols; serve.go
+// the wiring. internal/replica has the common part of both types of rows.
 package catalog
 
 import (
@@ -58,7 +58,7 @@ type Video struct {
 	LastEventID uuid.NullUUID `json:"-"`
 }
 
-// Source says who vouches for an answer.
+// Source is the origin of an answer's data: the projection or the owner.
 type Source string
 
 // The sources of an answer.
@@ -67,7 +67,7 @@ const (
 	SourceAuthority  Source = "authority"
 )
 
-// sourceOf is who vouches for an answer with that outcome.
+// sourceOf is the source of an answer with that outcome.
 func sourceOf(o consistency.Outcome) Source {
 	if o == consistency.Authority {
 		return SourceAuthority
@@ -75,14 +75,13 @@ func sourceOf(o consistency.Outcome) Source {
 	return SourceProjection
 }
 
-// MaxWaiting is how many readers wait at once where nothing else is said. Each holds a
-// connection and some 30 kB, and none asks the database. Where a platform bounds the
-// requests of an instance, half of that leaves the other half to reads that need not
-// wait.
+// MaxWaiting is the default limit of readers that wait at once. Each holds a connection
+// and some 30 kB, and none queries the database. If a platform bounds the requests of
+// an instance, half of that bound leaves the other half to reads that need not wait.
 const MaxWaiting = 10_000
 
-// NewWaiters returns up to limit readers that wait for db's projection. The instances on
-// it wake each other's; listenURL is as bell.New has it.
+// NewWaiters returns up to limit readers that wait for db's projection. The instances
+// on that database notify each other; listenURL is as bell.New has it.
 func NewWaiters(limit int, db *pgxpool.Pool, listenURL string, log *slog.Logger) *consistency.Waiters {
 	return newWaiters(limit, db, bell.New(db, listenURL, "consistency", log))
 }
@@ -91,16 +90,16 @@ func newWaiters(limit int, db *pgxpool.Pool, b *bell.Bell) *consistency.Waiters 
 	return consistency.NewWaiters(limit, lookAt(db), b)
 }
 
-// Service answers reads of what projector writes.
+// Service answers reads of the projector's rows.
 type Service struct {
 	db        *pgxpool.Pool
-	writer    *database.Writer // of what lists have brought forward
+	writer    *database.Writer // for owners' states that lists apply
 	projector *Projector
 	reader    *fresh.Reader
 	searches  searches
 }
 
-// NewService returns the reads of what p writes, on db.
+// NewService returns the reads of p's rows in db.
 func NewService(db *pgxpool.Pool, p *Projector) *Service {
 	return &Service{
 		db: db, writer: database.NewWriter(db), projector: p,
@@ -108,7 +107,8 @@ func NewService(db *pgxpool.Pool, p *Projector) *Service {
 	}
 }
 
-// Read says how fresh an answer must be; of q's token, what names videos counts.
+// Read returns the freshness that q demands; of q's token only the positions of videos
+// count.
 func Read(q fresh.Request) (fresh.Demand, error) {
 	return q.Demand(aggregateType, func(id string) bool {
 		parsed, err := parseID(id)
@@ -116,16 +116,16 @@ func Read(q fresh.Request) (fresh.Demand, error) {
 	})
 }
 
-// Answer is a video as a read found it. Stale is empty unless the reader has
-// allowed that it is older than its token.
+// Answer is a video as a read found it. Stale is empty unless the reader has allowed
+// that it is older than its token.
 type Answer struct {
 	Video
 	Source Source      `json:"source"`
 	Stale  []fresh.Lag `json:"stale,omitempty"`
 }
 
-// metadata says the same on every protocol; it is empty where no video is shown and
-// none was deleted. The token demands of later reads what this one has shown.
+// metadata is the same on every protocol; it is empty where no video is shown and none
+// was deleted. Its token makes later reads at least as fresh as this one.
 func (a Answer) metadata() map[string]string {
 	if a.Version == 0 {
 		return nil
@@ -137,8 +137,8 @@ func (a Answer) metadata() map[string]string {
 	}
 }
 
-// Get returns a video. Of a token only what it says about this one counts. With the
-// error that the video was deleted comes what the answer's metadata says.
+// Get returns a video. Only the token's position of this video matters. For a deleted
+// video, Get returns the error VIDEO_DELETED together with an Answer for the metadata.
 func (s *Service) Get(ctx context.Context, id uuid.UUID, d fresh.Demand) (Answer, error) {
 	d = d.About(id.String())
 	var v Video
@@ -147,7 +147,7 @@ func (s *Service) Get(ctx context.Context, id uuid.UUID, d fresh.Demand) (Answer
 		v = stored
 		switch {
 		case v.Version == 0 && (len(d.Wanted()) > 0 || d.FullyConsistent()):
-			return fresh.Nothing, err // that there is none is not for the projection to say
+			return fresh.Nothing, err // the projection cannot know that there is none
 		case len(d.Lags(v.position())) == 0:
 			return fresh.Met, err
 		}
@@ -174,7 +174,7 @@ func (s *Service) Get(ctx context.Context, id uuid.UUID, d fresh.Demand) (Answer
 	case v.Version == 0:
 		missing := problem.New(problem.CodeNotFound, "VIDEO_NOT_FOUND", "There is no such video.")
 		for _, lag := range a.Stale {
-			missing.Extra = map[string]any{"at_least": lag.AtLeast} // not yet, that is
+			missing.Extra = map[string]any{"at_least": lag.AtLeast} // it is on its way
 		}
 		return Answer{}, missing
 	case v.DeletedAt != nil:
@@ -185,9 +185,9 @@ func (s *Service) Get(ctx context.Context, id uuid.UUID, d fresh.Demand) (Answer
 	return a, nil
 }
 
-// List returns one page of the videos that are not deleted, newest first. What the
-// projection does not reach in time of d is first brought forward from the owner;
-// the page is then read in one snapshot with the check that it is there.
+// List returns one page of the videos that are not deleted, newest first. Videos that
+// the projection does not reach within d's wait are first fetched from the owner. The
+// page is then read in one snapshot with the check that they are there.
 func (s *Service) List(ctx context.Context, q Query, d fresh.Demand) (Page, error) {
 	before, err := q.check()
 	err = cmp.Or(err, d.OfACopy())

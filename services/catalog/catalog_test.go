@@ -14,8 +14,8 @@ import (
 	"example.com/lockstep/pkg/eventing/inbox"
 )
 
-// long is a wait that a test ends by what it does: were it to pass, the owner
-// would be asked, which the test would notice.
+// long is a wait that the test itself ends: if it passed, the owner would be asked, and
+// the test would notice that.
 const long = fresh.MaxWait
 
 // wantProblem fails unless err is a problem with code and reason.
@@ -66,7 +66,7 @@ func TestGetWithoutToken(t *testing.T) {
 
 func TestGetAnswersAtOnceWhatTheProjectionHas(t *testing.T) {
 	t.Parallel()
-	f, id := setUpWith(t, 0), newVideoID() // nobody may wait here
+	f, id := setUpWith(t, 0), newVideoID() // no reader may wait here
 	f.must(t, inbox.Applied, createdEvent(id, 1, "first"), titled(id, 2, "second"))
 	for version := range int64(2) {
 		v, source, err := f.get(t.Context(), id, demand(t, id, version+1, long))
@@ -105,7 +105,7 @@ func TestGetAsksTheOwnerWhenTheWaitIsOver(t *testing.T) {
 				return f.get(t.Context(), id, demand(t, id, version, wait))
 			}
 			_, _, err := get(1)
-			wantProblem(t, err, problem.CodeAhead, "TOKEN_AHEAD") // nobody knows this video
+			wantProblem(t, err, problem.CodeAhead, "TOKEN_AHEAD") // the owner does not know this video
 
 			f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
 			f.peer.has(ownersVideo(id, 3, "third"))
@@ -134,14 +134,14 @@ func TestGetAsksTheOwnerWhenTheWaitIsOver(t *testing.T) {
 			if p := wantProblem(t, err, problem.CodeUnavailable, "NOT_FRESH_ENOUGH"); p.RetryAfter <= 0 {
 				t.Error("no Retry-After")
 			}
-			v, source, err := get(1) // what is there is still served
+			v, source, err := get(1) // the rows of the copy are still served
 			wantVersion(t, v, source, err, 1, SourceProjection)
 		})
 	}
 }
 
-// A token of a later epoch wants a later life of the owner, whatever versions
-// there are in this one.
+// A token of a later epoch demands a later life of the owner, whatever the versions in
+// this one.
 func TestEpochComesBeforeVersion(t *testing.T) {
 	t.Parallel()
 	f, id := setUp(t), newVideoID()
@@ -158,8 +158,8 @@ func TestEpochComesBeforeVersion(t *testing.T) {
 	wantVersion(t, v, source, err, 1, SourceAuthority)
 }
 
-// The owner was restored to before the write that a token came from: what the
-// restored owner has is all that there will ever be, and the answer.
+// The owner was restored to a time before the write of the token. The restored owner's
+// state is all that there will ever be, and the answer.
 func TestTokenFromBeforeARestore(t *testing.T) {
 	t.Parallel()
 	f, id := setUp(t), newVideoID()

@@ -36,7 +36,7 @@ func snapshot(v Video) inbox.Change {
 	}}
 }
 
-// decode reads e's payload and holds it against e's attributes.
+// decode reads e's payload and checks that it agrees with e's attributes.
 func decode(e eventing.Event) (inbox.Change, error) {
 	id, err := parseID(e.AggregateID)
 	if err := addressed(e, aggregateType, id.String(), err); err != nil {
@@ -74,8 +74,8 @@ func decode(e eventing.Event) (inbox.Change, error) {
 	return inbox.Change{Event: e, Kind: kind, Payload: payload}, nil
 }
 
-// addressed holds e's attributes to what all events of a type have, with id as the
-// aggregate is called and err as what is wrong with how e calls it.
+// addressed checks the attributes that all events of a type have. id is the canonical
+// form of the aggregate's id, and err the fault of e's aggregate_id.
 func addressed(e eventing.Event, aggregateType, id string, err error) error {
 	switch {
 	case err != nil:
@@ -90,8 +90,7 @@ func addressed(e eventing.Event, aggregateType, id string, err error) error {
 	return nil
 }
 
-// agrees holds an envelope, and what its payload says of aggregate and version,
-// against e's attributes.
+// agrees checks an envelope, and its payload's id and version, against e's attributes.
 func agrees(e eventing.Event, envelope interface {
 	GetEventId() string
 	GetAggregateType() string
@@ -129,7 +128,7 @@ func onto(v Video, c inbox.Change) Video {
 	return v
 }
 
-// known is an event's id as rows have it: NULL where nobody knows.
+// known is an event's id as rows have it: NULL if it is unknown.
 func known(id uuid.UUID) uuid.NullUUID { return uuid.NullUUID{UUID: id, Valid: id != uuid.Nil} }
 
 // patched ignores cleared fields that it does not know, like every protobuf

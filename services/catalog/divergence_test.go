@@ -15,8 +15,8 @@ import (
 	videov1 "example.com/lockstep/proto/video/v1"
 )
 
-// ofAnother is e in another history: that of an owner which came back without its
-// last commits, and went on an hour later.
+// ofAnother is e in another history: that of an owner which lost its last commits in a
+// failover, and went on an hour later.
 func ofAnother(e eventing.Event, previous uuid.UUID) eventing.Event {
 	e.ID, e.PreviousEventID, e.OccurredAt = another(e.AggregateID, e.Version), previous, e.OccurredAt.Add(time.Hour)
 	var video eventsv1.Event
@@ -38,9 +38,9 @@ func withPrevious(e eventing.Event) eventing.Event {
 	return e
 }
 
-// The owner has lost version 2 and makes versions 2 and 3 again. Whichever of its
-// events arrives first, and whatever of the lost ones was applied before, the row
-// ends as the owner has it, and the divergence is seen.
+// The owner has lost version 2 and makes versions 2 and 3 again. The row ends in the
+// owner's state, and the divergence is reported, in any order of the owner's events and
+// with any of the lost ones applied before.
 func TestAnOwnerThatLostCommits(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -111,7 +111,7 @@ func TestAnOwnerThatLostCommits(t *testing.T) {
 	}
 }
 
-// patchedEvent is what the owner made of a version that it had lost.
+// patchedEvent is the owner's second event of a version that it had lost.
 func patchedEvent(id uuid.UUID, version int64) eventing.Event {
 	return ofAnother(titled(id, version, "another"), eventID(id.String(), version-1))
 }
@@ -142,13 +142,13 @@ func TestAnEngagementOfAnotherHistory(t *testing.T) {
 	f.must(t, inbox.Diverged, withPrevious(l.put(3)))
 }
 
-// Rows and events of before ids were kept, and an owner that does not say its own:
-// then only versions count, and nothing goes back.
+// Rows and events from before event ids were kept, and an owner that does not send its
+// own: then only versions count, and no row moves back.
 func TestWhatKnowsNoEventIDs(t *testing.T) {
 	t.Parallel()
 	f, id := setUp(t), newVideoID()
 	f.must(t, inbox.Applied, createdEvent(id, 1, "first"), titled(id, 2, "second"))
-	// A release that does not know the column has applied the third.
+	// A release without the column has applied the third.
 	if _, err := f.pool.Exec(t.Context(), `UPDATE video_projection SET version = 3, updated_at = $2 WHERE video_id = $1`, id, at(3)); err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestWhatKnowsNoEventIDs(t *testing.T) {
 	if _, err := f.pool.Exec(t.Context(), `UPDATE video_projection SET last_event_id = NULL, version = 2, updated_at = $2 WHERE video_id = $1`, id, at(2)); err != nil {
 		t.Fatal(err)
 	}
-	// Where an id is unknown, the times tell.
+	// Where an id is unknown, the times decide.
 	f.must(t, inbox.Diverged, patchedEvent(id, 2))
 	same := patchedEvent(id, 2)
 	same.OccurredAt = at(2)

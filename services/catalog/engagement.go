@@ -22,7 +22,7 @@ import (
 
 const engagementType = "engagement"
 
-// Engagement is what a user has made of a video, as the projection or its owner has
+// Engagement is a user's engagement with a video, as the projection or its owner has
 // it, and the JSON of REST. A tombstone has ids, Version, Epoch, LastEventID, UpdatedAt
 // and DeletedAt, and nothing else; it may come back to life.
 type Engagement struct {
@@ -57,8 +57,8 @@ type EngagementPage struct {
 	Stale       []fresh.Lag  `json:"stale,omitempty"`
 }
 
-// ReadEngagements says how fresh an answer must be; of q's token, what names
-// engagements counts.
+// ReadEngagements returns the freshness that q demands; of q's token only the positions
+// of engagements count.
 func ReadEngagements(q fresh.Request) (fresh.Demand, error) {
 	return q.Demand(engagementType, func(id string) bool {
 		user, video, err := parseEngagementID(id)
@@ -66,8 +66,9 @@ func ReadEngagements(q fresh.Request) (fresh.Demand, error) {
 	})
 }
 
-// ListEngagements returns one page of a user's engagements that are not deleted,
-// newest video first, as fresh as d wants this user's: List has the rest.
+// ListEngagements returns one page of a user's engagements that are not deleted, newest
+// video first, with the freshness that d demands of this user's engagements. The doc of
+// List explains the rest.
 func (s *Service) ListEngagements(ctx context.Context, q EngagementQuery, d fresh.Demand) (EngagementPage, error) {
 	var bad problem.Faults
 	user := bad.UUID("user_id", q.UserID)
@@ -104,7 +105,7 @@ func engagementSnapshot(e Engagement) inbox.Change {
 	}}
 }
 
-// decodeEngagement reads e's payload and holds it against e's attributes.
+// decodeEngagement reads e's payload and checks that it agrees with e's attributes.
 func decodeEngagement(e eventing.Event) (inbox.Change, error) {
 	user, video, err := parseEngagementID(e.AggregateID)
 	if err := addressed(e, engagementType, engagementID(user, video), err); err != nil {
@@ -137,8 +138,8 @@ func decodeEngagement(e eventing.Event) (inbox.Change, error) {
 	return inbox.Change{Event: e, Kind: kind, Payload: payload}, nil
 }
 
-// ontoEngagement is the row after c. Every change carries all of it, so the row
-// before does not matter.
+// ontoEngagement is the row after c. Every change carries the whole engagement, so the
+// row before does not matter.
 func ontoEngagement(_ Engagement, c inbox.Change) (e Engagement) {
 	switch p := c.Payload.(type) {
 	case *engagementv1.EngagementPut:
@@ -153,7 +154,7 @@ func ontoEngagement(_ Engagement, c inbox.Change) (e Engagement) {
 			e = Engagement{DeletedAt: p.DeletedAt} // as the event would have left it
 		}
 	}
-	e.UserID, e.VideoID, _ = parseEngagementID(c.Event.AggregateID) // looked at by decode
+	e.UserID, e.VideoID, _ = parseEngagementID(c.Event.AggregateID) // checked by decode
 	e.Epoch, e.Version, e.UpdatedAt, e.LastEventID = c.Event.Epoch, c.Event.Version, c.Event.OccurredAt, known(c.Event.ID)
 	return e
 }

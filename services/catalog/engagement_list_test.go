@@ -62,8 +62,8 @@ func TestEngagementListPages(t *testing.T) {
 	}
 }
 
-// Of a session's token, the list is as fresh as what it says of this user's
-// engagements; what the projection lacks is taken over from the owner first.
+// The list is as fresh as the token's positions of this user's engagements; engagements
+// that the projection lacks are first taken over from the owner.
 func TestEngagementListWithToken(t *testing.T) {
 	t.Parallel()
 	f, a := setUp(t), newLike()

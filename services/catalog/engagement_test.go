@@ -58,7 +58,7 @@ func withEngagement(e eventing.Event, envelope *engagementv1.Event) eventing.Eve
 	return e
 }
 
-// row is what the projection has after put(version), grave after deleted(version).
+// row is the projection's row after put(version), grave the one after deleted(version).
 func (l like) row(version int64) Engagement {
 	return Engagement{
 		UserID: l.user, VideoID: l.video, Liked: version%2 == 1, Bookmarked: version%2 == 0, WatchedSeconds: version,
@@ -122,7 +122,7 @@ func TestApplyLivesThroughAnEngagement(t *testing.T) {
 	f.must(t, inbox.Applied, l.put(4))
 	f.wantStored(t, l, l.row(4))
 	f.must(t, inbox.Stale, l.deleted(3))
-	// Every event has all of the engagement: what is missing leaves no gap.
+	// Every event has the whole engagement: a missing one leaves no gap.
 	f.must(t, inbox.Applied, l.put(9))
 	f.wantStored(t, l, l.row(9))
 	unasked(t, f)
@@ -204,8 +204,8 @@ func TestApplyRefusesEngagementsThatContradictThemselves(t *testing.T) {
 	f.must(t, inbox.Applied, l.put(1))
 }
 
-// However events are repeated, reordered and lost, the row ends as the last of them
-// says, and never steps back.
+// With any repetition, order and loss of events, the row ends in the state of the last
+// of them, and never moves back.
 func TestAnyDeliveryOfEngagementsConverges(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

@@ -24,8 +24,8 @@ import (
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
 )
 
-// What a reader prefers decides what an old projection, with an owner that is away,
-// has for it.
+// With an old projection and an unavailable owner, the reader's preference decides the
+// answer.
 func TestModes(t *testing.T) {
 	t.Parallel()
 	f, id, unknown := setUp(t), newVideoID(), newVideoID()
@@ -41,7 +41,7 @@ func TestModes(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		ask        fresh.Request
-		here, away want // with an owner that is there, and one that is away
+		here, away want // with a working owner, and with an unavailable one
 	}{
 		"no token": {
 			fresh.Request{}, want{1, SourceProjection, nil, ""}, want{1, SourceProjection, nil, ""},
@@ -87,7 +87,7 @@ func TestModes(t *testing.T) {
 			}
 		}
 	}
-	// Nothing is no stale answer.
+	// The absence of a row is no stale answer.
 	f.peer.fails(status.Error(codes.Unavailable, "away"))
 	_, err := f.service.Get(t.Context(), unknown, demandOf(t, fresh.Request{Token: nowhere, StaleIfError: true}))
 	wantProblem(t, err, problem.CodeUnavailable, "NOT_FRESH_ENOUGH")
@@ -103,8 +103,8 @@ func TestModes(t *testing.T) {
 	wantProblem(t, err, problem.CodeNotFound, "VIDEO_NOT_FOUND")
 }
 
-// A session's token names several things. A list is as fresh as all of its videos,
-// a video's read as its own part.
+// A session's token names several aggregates. A list is as fresh as all videos in the
+// token, a video's read only as fresh as the token's position of that video.
 func TestListIsAsFreshAsAllThatItsTokenNames(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -161,8 +161,8 @@ func TestListWaitsForAllThatItsTokenNames(t *testing.T) {
 	unasked(t, f)
 }
 
-// While a video moves on, a page and what is said about its freshness are of the
-// same moment: version n is on the page exactly when position n is reached.
+// While a video moves on, a page and its freshness check are of the same moment:
+// version n is on the page exactly when position n is reached.
 func TestPageAndCheckAreOneSnapshot(t *testing.T) {
 	t.Parallel()
 	f, id := setUp(t), newVideoID()
@@ -193,9 +193,9 @@ func TestPageAndCheckAreOneSnapshot(t *testing.T) {
 	t.Logf("%d pages during %d changes", reads, versions)
 }
 
-// An owner that hangs is soon left alone: while one reader's question probes it, the
-// others who need it are refused without a question, and those who do not need it
-// notice nothing.
+// After some failures an owner that hangs is no longer asked: while one reader's call
+// probes it, other readers that need the owner are refused without a call, and readers
+// that do not need it are not affected.
 func TestASlowOwnerDoesNotTakeCatalogDown(t *testing.T) {
 	t.Parallel()
 	f, id := setUp(t), newVideoID()
@@ -212,8 +212,8 @@ func TestASlowOwnerDoesNotTakeCatalogDown(t *testing.T) {
 		readers.Go(refused)
 	}
 	readers.Wait()
-	// The next question hangs until the test has seen enough, however slow the
-	// machine is.
+	// The next call hangs until the test has checked enough, however slow the machine
+	// is.
 	probing, seen := make(chan struct{}), make(chan struct{})
 	var questions atomic.Int64
 	ask := f.projector.videos.Ask
@@ -243,8 +243,8 @@ func TestASlowOwnerDoesNotTakeCatalogDown(t *testing.T) {
 	}
 }
 
-// Another instance applies the event, and this one answers. That it is told, and does
-// not find out by a poll, is for TestAnotherInstanceIsHeard of package consistency.
+// Another instance applies the event, and this one answers. TestAnotherInstanceIsHeard
+// of package consistency shows that a notification and not a poll wakes it.
 func TestAnotherInstancesCommitWakes(t *testing.T) {
 	t.Parallel()
 	f, id := setUp(t), newVideoID()
@@ -288,8 +288,8 @@ func TestAClientThatHangsUpFreesItsWaiter(t *testing.T) {
 	})
 }
 
-// A forged token costs the owner one question, however many aggregates it names, over
-// either protocol. A question about many is one of the circuit's.
+// A forged token costs the owner one call, however many aggregates it names, over
+// either protocol. A call about many counts as one in the circuit.
 func TestAForgedTokenCostsTheOwnerOneRead(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

@@ -17,9 +17,9 @@ import (
 	"example.com/lockstep/pkg/eventing/inbox"
 )
 
-// FuzzTokens reads a video, the list of videos or a user's engagements with two
-// tokens: whatever text comes up, and a valid one made of the numbers. Neither gets
-// an undocumented answer, a wait beyond its bound, or anything older than it demands.
+// FuzzTokens reads a video, the list of videos or a user's engagements with two tokens:
+// a random text, and a valid token made of the numbers. Neither gets an undocumented
+// answer, a wait beyond its bound, or anything older than it demands.
 func FuzzTokens(f *testing.F) {
 	id, l := uuid.MustParse("0190a5d0-0000-7000-8000-000000000001"), like{uploader, uuid.MustParse("0190a5d0-0000-7000-8000-000000000002")}
 	router := fuzzed(f, id, l)
@@ -46,7 +46,7 @@ func FuzzTokens(f *testing.F) {
 		made.Epoch = epoch
 		for _, text := range []string{text, consistency.Token{Positions: []consistency.Position{made}}.String()} {
 			w := httptest.NewRecorder()
-			// Nothing here waits on purpose; the owner has its time.
+			// Nothing here waits on purpose; this is the time of a slow owner.
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			t.Cleanup(cancel)
 			req := httptest.NewRequestWithContext(ctx, http.MethodGet, r.target+"?consistency_token="+url.QueryEscape(text), nil)
@@ -72,8 +72,8 @@ func FuzzTokens(f *testing.F) {
 	})
 }
 
-// fuzzed is a catalog with one video and one engagement, both at version 2, of which
-// the owner has version 3.
+// fuzzed is a catalog with one video and one engagement, both at version 2; the owner
+// has version 3 of both.
 func fuzzed(f *testing.F, id uuid.UUID, l like) http.Handler {
 	f.Helper()
 	fix := setUp(f)
@@ -84,7 +84,8 @@ func fuzzed(f *testing.F, id uuid.UUID, l like) http.Handler {
 	return newRouter(fix.service, quiet(), serve.NewHealth(quiet()))
 }
 
-// shownIn is the version of what an answer shows, alone or as the only one of a list.
+// shownIn is the version of the video or engagement in an answer, alone or as the only
+// one of a list.
 func shownIn(t *testing.T, body []byte) int64 {
 	t.Helper()
 	type one struct{ Version int64 }

@@ -84,7 +84,7 @@ var modes = map[catalogv1.Consistency]consistency.Mode{
 	catalogv1.Consistency_CONSISTENCY_FULLY_CONSISTENT:  consistency.FullyConsistent,
 }
 
-// demanded is how fresh the answer to any request must be.
+// demanded is the freshness that a request of any kind demands.
 func demanded(req interface {
 	GetAtLeastAsFresh() string
 	GetWait() *durationpb.Duration

@@ -32,7 +32,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// looks counts the looks for those who wait.
+// looks counts the reads for waiting readers.
 type looks struct{ n atomic.Int64 }
 
 func (l *looks) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
@@ -44,7 +44,7 @@ func (l *looks) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQue
 
 func (l *looks) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// fixture is a catalog on a database of its own, beside a peer.
+// fixture is a catalog on a database of its own, with a peer as its owner.
 type fixture struct {
 	pool      *pgxpool.Pool
 	admin     *pgxpool.Pool
@@ -114,7 +114,7 @@ func (f *fixture) wait(t testing.TB, limit int, owner *grpc.ClientConn) {
 	f.service = NewService(f.pool, f.projector)
 }
 
-// beside is another instance on f's database. Both hear each other.
+// beside is another instance on f's database. Each receives the other's notifications.
 func (f *fixture) beside(t *testing.T) *fixture {
 	t.Helper()
 	other := &fixture{pool: f.pool, looks: f.looks, peer: f.peer}
@@ -123,8 +123,8 @@ func (f *fixture) beside(t *testing.T) *fixture {
 	return other
 }
 
-// apply puts e through Apply in a transaction of its own and, as the consumer
-// does, tells the waiters.
+// apply puts e through Apply in a transaction of its own and, like the consumer,
+// notifies the waiters.
 func (f *fixture) apply(t testing.TB, e eventing.Event) (o inbox.Outcome, err error) {
 	t.Helper()
 	err = pgx.BeginFunc(t.Context(), f.pool, func(tx pgx.Tx) error {
@@ -137,7 +137,7 @@ func (f *fixture) apply(t testing.TB, e eventing.Event) (o inbox.Outcome, err er
 	return o, err
 }
 
-// must is apply with the outcome that the test needs to go on.
+// must is apply; it fails the test unless the outcome is want.
 func (f *fixture) must(t testing.TB, want inbox.Outcome, events ...eventing.Event) {
 	t.Helper()
 	for _, e := range events {
@@ -147,8 +147,8 @@ func (f *fixture) must(t testing.TB, want inbox.Outcome, events ...eventing.Even
 	}
 }
 
-// whileWaiting runs meanwhile once the reader that read starts is waiting, and
-// returns when both have ended. Who waits is looked for at once.
+// whileWaiting runs meanwhile once the reader that read starts is waiting, and returns
+// when both have ended. A waiting reader's row is looked up at once.
 func (f *fixture) whileWaiting(t testing.TB, read, meanwhile func()) {
 	t.Helper()
 	before := f.looks.n.Load()
@@ -220,7 +220,7 @@ func demandOf(t testing.TB, q fresh.Request) fresh.Demand {
 	return d
 }
 
-// get is the service's Get without what only some tests look at.
+// get is the service's Get without the results that only some tests check.
 func (f *fixture) get(ctx context.Context, id uuid.UUID, d fresh.Demand) (Video, Source, error) {
 	a, err := f.service.Get(ctx, id, d)
 	return a.Video, a.Source, err
@@ -258,7 +258,8 @@ func event(name string, id uuid.UUID, version int64, envelope *eventsv1.Event) e
 	return withPayload(e, envelope)
 }
 
-// eventID is the event of an aggregate's version. A second one has another history.
+// eventID is the id of the event of an aggregate's version. A second event of that
+// version belongs to another history.
 func eventID(aggregateID string, version int64) uuid.UUID {
 	return uuid.NewSHA1(uuid.NameSpaceOID, fmt.Append(nil, aggregateID, " ", version))
 }

@@ -133,7 +133,7 @@ func (f *fixture) rows(t testing.TB) (n int) {
 	return n
 }
 
-// A body means nothing to a read, and does not hurt however long it is.
+// A body has no meaning for a read, and is ignored at any length.
 func TestRESTIgnoresBodies(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

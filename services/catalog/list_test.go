@@ -152,7 +152,7 @@ func TestListWithToken(t *testing.T) {
 	wantProblem(t, err, problem.CodeUnavailable, "NOT_FRESH_ENOUGH")
 }
 
-// A list's repair is a commit like any other: it ends the waits for it.
+// The repair of a list is a commit like any other: it ends the waits for its rows.
 func TestRepairEndsTheWaitOfOthers(t *testing.T) {
 	t.Parallel()
 	f, id := setUp(t), newVideoID()
@@ -169,7 +169,7 @@ func TestRepairEndsTheWaitOfOthers(t *testing.T) {
 	})
 }
 
-// Clients of gRPC take messages of 4 MiB, unless they are told otherwise.
+// Clients of gRPC take messages of 4 MiB by default.
 func TestPagesOfLongVideosFitIntoAMessage(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

@@ -16,7 +16,7 @@ import (
 	"example.com/lockstep/internal/serve"
 )
 
-// document is openapi.json as the compiler of schemas wants it.
+// document is openapi.json in the form that the compiler of schemas takes.
 func document(t testing.TB) (map[string]any, *jsonschema.Compiler) {
 	t.Helper()
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(openAPI))
@@ -32,8 +32,8 @@ func document(t testing.TB) (map[string]any, *jsonschema.Compiler) {
 	return doc.(map[string]any), c
 }
 
-// conforms holds an answer to a documented operation against its schema. What
-// is no operation must be answered with a problem.
+// conforms checks an answer to a documented operation against its schema. A request for
+// anything else must be answered with a problem.
 func conforms(t testing.TB, req *http.Request, resp *http.Response, body []byte) {
 	t.Helper()
 	doc, compiler := document(t)
@@ -89,8 +89,8 @@ func dig(v any, path ...string) any {
 	return v
 }
 
-// The document and the router know the same operations, and every reference in
-// the document leads somewhere.
+// The document and the router have the same operations, and every reference in the
+// document has a target.
 func TestOpenAPIMatchesTheRouter(t *testing.T) {
 	t.Parallel()
 	doc, compiler := document(t)

@@ -15,7 +15,7 @@ import (
 	videov1 "example.com/lockstep/proto/video/v1"
 )
 
-// owner is the way to the service that owns videos and engagements.
+// owner calls the service that owns videos and engagements.
 type owner struct {
 	videos      videov1.VideoServiceClient
 	engagements videov1.EngagementServiceClient
@@ -54,7 +54,7 @@ func (o owner) videosNamed(ctx context.Context, ids []string, timeout time.Durat
 	return videos, asOf(resp), nil
 }
 
-// ownedVideo is what the owner has answered about the video called id.
+// ownedVideo is the owner's answer about the video called id.
 func ownedVideo(p *videov1.Video, id string) (Video, error) {
 	if p.GetVideoId() != id || p.GetVersion() < 1 || p.GetEpoch() < 1 {
 		return Video{}, fmt.Errorf("%w: asked for video %s, got %q version %d epoch %d",
@@ -97,8 +97,8 @@ func (o owner) engagement(ctx context.Context, id string, timeout time.Duration)
 	return a, err
 }
 
-// engagementsNamed is the AskAll of engagements. They are one user's, as all that a
-// list wants.
+// engagementsNamed is the AskAll of engagements. They all belong to one user, like all
+// engagements that one list demands.
 func (o owner) engagementsNamed(ctx context.Context, ids []string, timeout time.Duration) (found []Engagement, at time.Time, err error) {
 	users, videos := pairs(ids)
 	resp, err := replica.Ask(ctx, timeout, o.engagements.GetEngagements,
@@ -121,7 +121,7 @@ func (o owner) engagementsNamed(ctx context.Context, ids []string, timeout time.
 	return found, asOf(resp), nil
 }
 
-// ownedEngagement is what the owner has answered about a user's engagement with a video.
+// ownedEngagement is the owner's answer about a user's engagement with a video.
 func ownedEngagement(p *videov1.Engagement, user, video uuid.UUID) (Engagement, error) {
 	id := engagementID(user, video)
 	if p.GetUserId()+":"+p.GetVideoId() != id || p.GetVersion() < 1 || p.GetEpoch() < 1 {
@@ -140,7 +140,7 @@ func ownedEngagement(p *videov1.Engagement, user, video uuid.UUID) (Engagement, 
 	}, nil
 }
 
-// lastEvent reads a last_event_id; an owner that does not know it says nothing.
+// lastEvent reads a last_event_id; an owner that does not know it leaves it empty.
 func lastEvent(id string) (uuid.NullUUID, error) {
 	if id == "" {
 		return uuid.NullUUID{}, nil
@@ -152,7 +152,7 @@ func lastEvent(id string) (uuid.NullUUID, error) {
 	return known(last), nil
 }
 
-// asOf reads from when an answer is; an owner that does not know says nothing.
+// asOf reads the time of an answer; an owner that does not know it leaves it empty.
 func asOf(answer interface{ GetAsOf() *timestamppb.Timestamp }) time.Time {
 	if t := answer.GetAsOf(); t != nil {
 		return t.AsTime()

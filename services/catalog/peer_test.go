@@ -21,7 +21,7 @@ type peer struct {
 	likes  map[string]*videov1.Engagement
 	fault  error         // answered to everything
 	slow   bool          // answers nothing in time
-	asked  chan struct{} // receives for each question, unless it is nil
+	asked  chan struct{} // receives for each call, unless it is nil
 }
 
 func newPeer() *peer {
@@ -77,7 +77,7 @@ func (p *peer) GetEngagement(ctx context.Context, req *videov1.GetEngagementRequ
 	return &videov1.GetEngagementResponse{Engagement: e}, err
 }
 
-// answer is what p says to a question, for which lacks looks.
+// answer is p's answer to a call; lacks reports whether p lacks the requested row.
 func (p *peer) answer(ctx context.Context, lacks func() bool) error {
 	if p.asked != nil {
 		p.asked <- struct{}{}
@@ -124,7 +124,7 @@ func (p *peer) fails(err error) {
 	p.fault = err
 }
 
-// ownersVideo is what the peer has of a video at version.
+// ownersVideo is the peer's state of a video at version.
 func ownersVideo(id uuid.UUID, version int64, title string) *videov1.Video {
 	return &videov1.Video{
 		VideoId: id.String(), UploaderId: uploader.String(), Title: title, Description: "as its owner has it",

@@ -8,8 +8,8 @@ import (
 	"example.com/lockstep/internal/pgtest"
 )
 
-// What a list or a search reads follows what it finds, however many tombstones and other
-// videos there are.
+// The rows that a list or a search reads are in proportion to its results, however many
+// tombstones and other videos there are.
 func TestWhatListsRead(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

@@ -13,17 +13,17 @@ import (
 	videov1 "example.com/lockstep/proto/video/v1"
 )
 
-// Projector brings the projections in db forward: event by event, and from the
-// owner where events are missing. After its own commits it wakes the waiters;
-// after events that is up to the consumer, who commits those.
+// Projector moves the projections in db forward: event by event, and from the owner
+// where events are missing. It notifies the waiters after its own commits; after events
+// the consumer does so, because it commits those.
 type Projector struct {
 	waiters     *consistency.Waiters
 	videos      replica.Table[Video]
 	engagements replica.Table[Engagement]
 }
 
-// NewProjector returns the projector of db's projections, with the owner of videos
-// and engagements at the other end of the connection and those who wait for them.
+// NewProjector returns the projector of db's projections. conn leads to the owner of
+// videos and engagements; waiters are the readers that wait for the projections.
 func NewProjector(db *pgxpool.Pool, conn *grpc.ClientConn, waiters *consistency.Waiters, log *slog.Logger) *Projector {
 	o := owner{videov1.NewVideoServiceClient(conn), videov1.NewEngagementServiceClient(conn)}
 	look := lookAt(db)
@@ -46,8 +46,8 @@ func lookAt(db *pgxpool.Pool) consistency.Look {
 	}
 }
 
-// Handler is what is done with events of both types, as they arrive or when an
-// operator redrives them.
+// Handler applies events of both types, as they arrive or when an operator redrives
+// them.
 func (p *Projector) Handler() inbox.Handler {
 	h := inbox.Route(map[string]inbox.Handler{aggregateType: p.videos.Handler(), engagementType: p.engagements.Handler()})
 	h.Committed = p.waiters.Notify // once for all

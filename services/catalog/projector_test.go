@@ -47,8 +47,8 @@ func TestGapWritesNothing(t *testing.T) {
 	}
 }
 
-// Two transactions find no row and both insert: the second must see the first's
-// and decide anew, whichever of them is newer.
+// Two transactions find no row and both insert: the second must see the first's row and
+// decide again, whichever of them is newer.
 func TestConcurrentFirstSightings(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -86,7 +86,7 @@ func TestConcurrentFirstSightings(t *testing.T) {
 	}
 }
 
-// waitForLock returns when a session of the database waits for another.
+// waitForLock returns when a session of the database waits for another one's lock.
 func waitForLock(t *testing.T, f *fixture) {
 	t.Helper()
 	eventually(t, func() bool {
@@ -100,7 +100,7 @@ func waitForLock(t *testing.T, f *fixture) {
 	})
 }
 
-// What Apply decided holds until its transaction ends, whatever it decided.
+// Apply's decision holds until its transaction ends, whatever the decision.
 func TestApplyLocksTheRow(t *testing.T) {
 	t.Parallel()
 	f, id := setUp(t), newVideoID()

@@ -17,7 +17,7 @@ const maxTitleSearch = 200 // characters
 type Query struct {
 	// UploaderID is a UUID, or empty for every uploader.
 	UploaderID string
-	// Title is contained in the title, whatever the case.
+	// Title is contained in the title, in upper or lower case.
 	Title string
 	// PageSize is at most 200; 0 means 50. Of very long videos a page has fewer.
 	PageSize int
@@ -34,7 +34,7 @@ type Page struct {
 	Stale  []fresh.Lag `json:"stale,omitempty"`
 }
 
-// check sets what is not given, and returns the last video of the page before.
+// check sets the defaults of q, and returns the last video of the page before.
 func (q *Query) check() (before uuid.UUID, err error) {
 	var bad problem.Faults
 	q.PageSize = cmp.Or(q.PageSize, page.DefaultSize)
@@ -46,14 +46,14 @@ func (q *Query) check() (before uuid.UUID, err error) {
 	return page.Parse[uuid.UUID](q.PageToken, q.filter(), &bad), bad.Err()
 }
 
-// text is how much of it a message must hold, in bytes.
+// text is the length of v's text in a message, in bytes.
 func (v Video) text() int { return len(v.Title) + len(v.Description) }
 
-// filter is what a page token is bound to.
+// filter is the part of the query that a page token is bound to.
 func (q *Query) filter() string { return q.UploaderID + " " + q.Title }
 
-// parseID takes the canonical form only, in either case: uuid.Parse knows three
-// more, and one video would have several addresses.
+// parseID accepts the canonical form only, in upper or lower case: uuid.Parse accepts
+// three more forms, and one video would have several addresses.
 func parseID(s string) (uuid.UUID, error) {
 	id, err := uuid.Parse(s)
 	if err != nil || len(s) != len(uuid.Nil.String()) {

@@ -32,8 +32,8 @@ func TestADeletedVideoStaysDeleted(t *testing.T) {
 	}
 }
 
-// However events are repeated, reordered and lost, with gaps repaired, the row
-// ends as if they had come once and in order, and never steps back.
+// With any repetition, order and loss of events, and with gaps repaired, the row ends
+// as if the events had come once and in order, and never moves back.
 func TestAnyDeliveryConverges(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -172,7 +172,7 @@ func TestRepair(t *testing.T) {
 	})
 }
 
-// The owner is asked outside any transaction: while it thinks, others may write.
+// The owner is asked outside any transaction: until it answers, others may write.
 func TestRepairHoldsNoLockWhileItAsks(t *testing.T) {
 	t.Parallel()
 	f, id := setUp(t), newVideoID()

@@ -30,13 +30,14 @@ func (a rest) mount(r chi.Router) {
 	r.Get("/v1/users/{user_id}/engagements", a.read(ReadEngagements, a.listEngagements, "page_size", "page_token"))
 }
 
-// read checks what every read takes besides its own query parameters.
+// read checks the headers and the query of a read; parameters are its own query
+// parameters, besides the one that every read takes.
 func (a rest) read(demanded func(fresh.Request) (fresh.Demand, error),
 	answer func(http.ResponseWriter, *http.Request, fresh.Demand, url.Values) error, parameters ...string,
 ) http.HandlerFunc {
 	parameters = append(parameters, "consistency_token")
 	return serve.Handler(a.log, func(w http.ResponseWriter, r *http.Request) error {
-		// What a cache keeps may be older than its next reader's token.
+		// A cached answer may be older than its next reader's token.
 		w.Header().Set("Cache-Control", "no-store")
 		var bad problem.Faults
 		query := serve.Query(r, &bad, parameters...)

@@ -42,7 +42,7 @@ func (f *fixture) listen(t *testing.T) string {
 	return lis.Addr().String()
 }
 
-// reply is an answer whose body has been held against the OpenAPI document.
+// reply is an answer with a body that has been checked against the OpenAPI document.
 type reply struct {
 	status int
 	header http.Header

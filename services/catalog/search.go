@@ -10,20 +10,20 @@ import (
 const (
 	// maxSearches wait for their turn or have it; one that waits costs its request.
 	maxSearches = 1_000
-	// searchTime bounds a search, its wait for a turn included: below the limit of the
-	// database role, whose error says less.
+	// searchTime bounds a search, its wait for a turn included. It is below the limit
+	// of the database role, because the error of that limit says less.
 	searchTime = 10 * time.Second
 )
 
-// searches are those by title, each of which looks at every video where it finds
-// nothing: so few have a turn at once that other reads find a connection.
+// searches are those by title. Without the trigram index each reads every video if none
+// matches, so only so few have a turn at once that other reads find a connection.
 type searches struct{ places, turns chan struct{} }
 
 func newSearches(connections int32) searches {
 	return searches{places: make(chan struct{}, maxSearches), turns: make(chan struct{}, max(1, connections/2))}
 }
 
-// do runs read: at once, or when it is its turn where q is a search.
+// do calls read: at once, or in its turn if q is a search.
 func (s searches) do(ctx context.Context, q Query, read func(context.Context) error) error {
 	if q.Title == "" {
 		return read(ctx)
@@ -45,7 +45,7 @@ func (s searches) do(ctx context.Context, q Query, read func(context.Context) er
 		defer func() { <-s.turns }()
 	case <-searching.Done():
 		if err := ctx.Err(); err != nil {
-			return err // of the caller's own time
+			return err // the caller's own deadline
 		}
 		return busy
 	}

@@ -12,8 +12,8 @@ import (
 	"example.com/lockstep/internal/problem"
 )
 
-// While a lock keeps every search from ending, half of the connections are for
-// others, and no more searches wait than there are places for.
+// While a lock keeps every search from ending, half of the connections are left to
+// other reads, and no more searches wait than there are places.
 func TestSearchesLeaveConnectionsToOthers(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

@@ -25,13 +25,13 @@ const (
 	EngagementSubscription = "engagement.events.catalog"
 )
 
-// Config is what a process serving catalog must be told.
+// Config is the configuration of a process that serves catalog.
 type Config struct {
 	// DatabaseURL connects as the role catalog_service. Behind a transaction
 	// pooler it says default_query_exec_mode=exec.
 	DatabaseURL string
-	// ListenURL connects to the same past a transaction pooler; empty means that
-	// DatabaseURL will do.
+	// ListenURL connects to the same database without a transaction pooler; if it is
+	// empty, DatabaseURL is used.
 	ListenURL string
 	// MaxWaiting is how many readers may wait at once; 0 is the constant MaxWaiting.
 	MaxWaiting int
@@ -41,14 +41,14 @@ type Config struct {
 	PubSubEndpoint string
 	// VideoServiceAddr is the owner's gRPC address (host:port); see [serve.Dial].
 	VideoServiceAddr string
-	// Reflection tells every caller of gRPC which services and messages there are.
+	// Reflection lets every gRPC caller list the services and messages.
 	Reflection bool
 	// InboxRetention is how long a settled event's inbox row is kept. Zero:
 	// [inbox.Retention].
 	InboxRetention time.Duration
 }
 
-// ReadConfig reads the environment; r has what is wrong with it.
+// ReadConfig reads the environment, and reports faults to r.
 func ReadConfig(r *env.Reader) Config {
 	r.Required("VIDEO_SERVICE_ADDR")
 	return Config{
@@ -61,12 +61,12 @@ func ReadConfig(r *env.Reader) Config {
 	}
 }
 
-// Serve runs the service on lis, which it closes, until ctx is cancelled, and
-// drains within 10 seconds: the API first, then the consumers, then what all of them
-// stand on. It starts without a database, a broker or an owner; only the
-// database makes it unready. When a part fails, all of it ends with its error.
+// Serve runs the service on lis, which it closes, until ctx is cancelled, and drains
+// within 10 seconds: the API first, then the consumers, then the parts that all of them
+// use. It starts without a database, a broker or an owner; only the database makes it
+// unready. When a part fails, all of it ends with its error.
 func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) error {
-	defer lis.Close() // for the ways out before the server has it
+	defer lis.Close() // for returns before the server has it
 	pool, err := database.Open(ctx, cfg.DatabaseURL)
 	if err != nil {
 		return err

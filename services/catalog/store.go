@@ -25,7 +25,7 @@ func scanVideo(row pgx.CollectableRow) (v Video, err error) {
 	return v, err
 }
 
-// scanVideoInto reads columns, and what comes behind them into more.
+// scanVideoInto reads columns into v, and the columns after them into more.
 func scanVideoInto(row pgx.CollectableRow, v *Video, more ...any) error {
 	var uploader uuid.NullUUID // NULL on tombstones
 	err := row.Scan(append([]any{&v.ID, &uploader, &v.Title, &v.Description, &v.DurationSeconds, &v.PublishedAt,
@@ -47,8 +47,7 @@ func readVideo(ctx context.Context, db *pgxpool.Pool, id uuid.UUID) (Video, erro
 	return v, nil
 }
 
-// readPositions returns where the projections are with those aggregates that they
-// have.
+// readPositions returns the projections' positions of those aggregates that they have.
 func readPositions(ctx context.Context, db *pgxpool.Pool, wanted []consistency.Position) ([]consistency.Position, error) {
 	ids := map[string][]string{}
 	for _, p := range wanted {
@@ -80,7 +79,7 @@ func readPositions(ctx context.Context, db *pgxpool.Pool, wanted []consistency.P
 	return found, nil
 }
 
-// pairs cuts the names of engagements in two.
+// pairs splits the ids of engagements into users and videos.
 func pairs(ids []string) (users, videos []string) {
 	for _, id := range ids {
 		user, video, _ := strings.Cut(id, ":")
@@ -129,15 +128,16 @@ func bare(id uuid.UUID) pgtype.UUID { return maybe(known(id)) }
 
 func maybe(id uuid.NullUUID) pgtype.UUID { return pgtype.UUID{Bytes: id.UUID, Valid: id.Valid} }
 
-// listVideos returns q's page and, where there is one, the video behind it:
-// newest first, since ids are UUIDs of version 7. A title search has no index
-// and reads until the page is full. Of the positions in wanted, as many as
-// reached has are reached in the page's own snapshot.
+// listVideos returns q's page and, if there is one, the video behind it: newest first,
+// since ids are UUIDs of version 7. A title search uses the trigram index where the
+// server has one; otherwise it reads titles until the page is full. reached counts the
+// positions in wanted that are reached in the page's own snapshot.
 func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID, wanted []consistency.Position,
 ) (videos []Video, reached int, err error) {
 	sql := `SELECT ` + columns + ` FROM video_projection WHERE deleted_at IS NULL AND video_id < $2`
 	args := []any{q.PageSize + 1, before}
-	// Only what applies, so that each combination is planned for its index.
+	// Only the conditions that the query has, so that each combination is planned for
+	// its index.
 	and := func(condition string, arg any) {
 		args = append(args, arg)
 		sql += fmt.Sprintf(" AND %s $%d", condition, len(args))
@@ -164,7 +164,7 @@ func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID
 
 // withReached puts the column reached in front of a page: how many of the wanted
 // positions, in the arrays from $n on, are reached by the rows that they are joined
-// with. Being one statement, it sees both in one snapshot. An empty page is a row
+// with. It is one statement, so it reads both in one snapshot. An empty page is a row
 // without an item.
 func withReached(page string, n int, joined string) string {
 	return fmt.Sprintf(`
@@ -187,7 +187,7 @@ func listed[T any](ctx context.Context, db *pgxpool.Pool, scan pgx.RowToFunc[T],
 	items = []T{} // an empty page is no null
 	row := behindReached{CollectableRow: rows}
 	for rows.Next() {
-		if row.into == nil { // not known before there is a row
+		if row.into == nil { // unknown before the first row
 			row.into = make([]any, len(rows.FieldDescriptions())) // nil is passed over
 			row.into[0] = &reached
 		}
@@ -203,7 +203,7 @@ func listed[T any](ctx context.Context, db *pgxpool.Pool, scan pgx.RowToFunc[T],
 	return items, reached, rows.Err()
 }
 
-// behindReached is a row without its first column, which it scans along.
+// behindReached is a row without its first column. Scan reads that column, too.
 type behindReached struct {
 	pgx.CollectableRow
 	into []any
@@ -227,7 +227,8 @@ func scanEngagement(row pgx.CollectableRow) (e Engagement, err error) {
 	return e, err
 }
 
-// scanEngagementInto reads engagementColumns, and what comes behind them into more.
+// scanEngagementInto reads engagementColumns into e, and the columns after them into
+// more.
 func scanEngagementInto(row pgx.CollectableRow, e *Engagement, more ...any) error {
 	return row.Scan(append([]any{&e.UserID, &e.VideoID, &e.Liked, &e.Bookmarked, &e.WatchedSeconds,
 		&e.Version, &e.Epoch, &e.CreatedAt, &e.UpdatedAt, &e.DeletedAt}, more...)...)

@@ -24,10 +24,10 @@ import (
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
 )
 
-// crowd is how many wait at once, each for a video of its own.
+// crowd is the number of readers that wait at once, each for a video of its own.
 const crowd = 10_000
 
-// used is what heap and stacks hold.
+// used is the number of bytes in heap and stacks.
 func used() int64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -43,11 +43,11 @@ func (f *fixture) busy(t testing.TB) bool {
 	return problem.From(err).Code == problem.CodeTooMany
 }
 
-// TestTenThousandWaiters fills every place. Others are read as ever, one more who
-// wants to wait is turned away, and a drain lets everybody go.
+// TestTenThousandWaiters fills every place. Reads that need not wait are served as
+// usual, one more reader that wants to wait is refused, and a drain ends all waits.
 func TestTenThousandWaiters(t *testing.T) {
 	f := setUpWith(t, crowd)
-	f.peer.fails(status.Error(codes.Unavailable, "away")) // for those who find a place after all
+	f.peer.fails(status.Error(codes.Unavailable, "away")) // for readers that get a place all the same
 	f.peer.asked = nil
 	id := newVideoID()
 	f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
@@ -59,7 +59,7 @@ func TestTenThousandWaiters(t *testing.T) {
 		wanted := position(newVideoID(), 1)
 		readers.Go(func() {
 			ok, err := f.waiters.Wait(t.Context(), wanted)
-			for errors.Is(err, consistency.ErrTooManyWaiters) { // busy had the place
+			for errors.Is(err, consistency.ErrTooManyWaiters) { // busy took the place
 				ok, err = f.waiters.Wait(t.Context(), wanted)
 			}
 			if ok || err != nil {
@@ -106,7 +106,7 @@ func (f *fixture) readTime(t testing.TB, id uuid.UUID) time.Duration {
 }
 
 // TestTenThousandWaitersOverTheWire is the same with connections, in the full form:
-// each reader is a call, and calls again when its ten seconds are over.
+// each reader makes a call, and repeats it when its ten seconds are over.
 func TestTenThousandWaitersOverTheWire(t *testing.T) {
 	if os.Getenv("LOCKSTEP_FULL") == "" {
 		t.Skip("LOCKSTEP_FULL=1 takes the full measure")

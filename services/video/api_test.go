@@ -58,7 +58,7 @@ func TestCreateAnswers(t *testing.T) {
 	}
 }
 
-// What a cache keeps may be older than a write that its next reader knows of.
+// A cached answer may be older than a write that its next reader knows of.
 func TestReadsAreNotCached(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -255,7 +255,7 @@ func TestPageTokenIsBoundToItsFilters(t *testing.T) {
 	}
 }
 
-// Clients of gRPC take messages of 4 MiB, unless they are told otherwise.
+// Clients of gRPC take messages of 4 MiB by default.
 func TestPagesOfLongVideosFitIntoAMessage(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

@@ -17,8 +17,8 @@ import (
 
 const engagementType = "engagement"
 
-// Engagement is what a user has made of a video: the row in the store and the JSON
-// of REST. A tombstone has ids, version and times, and nothing else; after it, the
+// Engagement is a user's engagement with a video: the row in the store and the JSON of
+// REST. A tombstone has ids, version and times, and nothing else; after it, the
 // versions go on.
 type Engagement struct {
 	UserID         uuid.UUID  `json:"user_id"`
@@ -34,9 +34,8 @@ type Engagement struct {
 	LastEventID uuid.NullUUID `json:"-"`
 }
 
-// PutEngagement stores what a user has made of a video, all of it. Where it is just
-// so already, that makes no version and no event. A video that is deleted takes
-// none.
+// PutEngagement stores a user's whole engagement with a video. If the stored one is
+// equal, that makes no version and no event. A deleted video takes no engagement.
 func (s *Service) PutEngagement(ctx context.Context, to Engagement, w Write) (Answer[Engagement], error) {
 	r, err := w.check("PUT "+to.path(), to.given(), to.faults())
 	if err != nil {
@@ -66,8 +65,8 @@ func (s *Service) PutEngagement(ctx context.Context, to Engagement, w Write) (An
 	})
 }
 
-// DeleteEngagement makes an engagement a tombstone, whatever has become of the
-// video: what somebody has said can be taken back.
+// DeleteEngagement makes an engagement a tombstone, also after the video was deleted:
+// users can always take back an engagement.
 func (s *Service) DeleteEngagement(ctx context.Context, user, video uuid.UUID, w Write) (Answer[Engagement], error) {
 	name := Engagement{UserID: user, VideoID: video}
 	r, err := w.check("DELETE "+name.path(), name.given(), name.faults())
@@ -110,8 +109,8 @@ func (s *Service) GetEngagementAsOf(ctx context.Context, user, video uuid.UUID, 
 	return *e, asOf, nil
 }
 
-// GetEngagements returns those of a user's engagements with the named videos that are
-// or were, as they are now, with a time as in GetAsOf.
+// GetEngagements returns a user's engagements with the named videos, tombstones
+// included, as they are now, with a time as in GetAsOf.
 func (s *Service) GetEngagements(ctx context.Context, user uuid.UUID, videos []string) ([]Engagement, *time.Time, error) {
 	if err := checkIDs(videos); err != nil {
 		return nil, nil, err
@@ -123,7 +122,7 @@ func (s *Service) GetEngagements(ctx context.Context, user uuid.UUID, videos []s
 	return found, asOf, nil
 }
 
-// EngagementFilter says which engagements a list holds.
+// EngagementFilter selects the engagements of a list.
 type EngagementFilter struct {
 	UserID         uuid.UUID // uuid.Nil is every user
 	IncludeDeleted bool
@@ -151,8 +150,8 @@ func (s *Service) ListEngagements(ctx context.Context, f EngagementFilter, size 
 
 var errNoEngagement error = problem.New(problem.CodeStale, "VERSION_MISMATCH", "There is no such engagement.")
 
-// expect says why nothing can be taken from e, if so: it never was, was deleted, or
-// is not at the version, where 0 or less is any.
+// expect returns an error if e cannot be shown or deleted: it never existed, was
+// deleted, or is not at version; 0 or less accepts any version.
 func (e *Engagement) expect(version int64) error {
 	if e == nil || e.Version == 0 {
 		return problem.New(problem.CodeNotFound, "ENGAGEMENT_NOT_FOUND", "There is no such engagement.")
@@ -164,7 +163,7 @@ func (e Engagement) same(as Engagement) bool {
 	return e.Liked == as.Liked && e.Bookmarked == as.Bookmarked && e.WatchedSeconds == as.WatchedSeconds
 }
 
-// given is what a caller has said, as REST names it.
+// given is the caller's input, by REST's names.
 func (e Engagement) given() map[string]any {
 	return given(map[string]any{"liked": e.Liked, "bookmarked": e.Bookmarked, "watched_seconds": e.WatchedSeconds})
 }
@@ -176,7 +175,7 @@ func (e Engagement) faults() (f problem.Faults) {
 	return f
 }
 
-// path is where REST has e; idempotency keys of all protocols know it so.
+// path is e's path in REST; the idempotency keys of all protocols are bound to it.
 func (e Engagement) path() string {
 	return "/v1/users/" + e.UserID.String() + "/engagements/" + e.VideoID.String()
 }

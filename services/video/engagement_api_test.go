@@ -226,8 +226,8 @@ func TestHostileEngagementsOverGRPC(t *testing.T) {
 	}
 }
 
-// A consumer reads many in one call: tombstones are among them, and what never was is
-// left out.
+// A consumer reads many in one call: tombstones are among them, and an engagement that
+// never existed is left out.
 func TestReadsOfMany(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

@@ -33,8 +33,8 @@ func engagementDeleted(ctx context.Context, e Engagement, previous uuid.NullUUID
 	})
 }
 
-// engagementEvent completes the envelope around e's change, which follows the event
-// previous, and addresses it.
+// engagementEvent completes the envelope around e's change and makes the outbox event
+// of it. previous is the event of the version before.
 func engagementEvent(
 	ctx context.Context, e Engagement, previous uuid.NullUUID, name string, envelope *engagementv1.Event,
 ) ([]eventing.Event, error) {

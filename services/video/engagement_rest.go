@@ -11,7 +11,7 @@ import (
 )
 
 func (a rest) putEngagement(w http.ResponseWriter, r *http.Request) error {
-	// What is absent is as it is in an engagement with nothing in it.
+	// An absent field has the value of an empty engagement.
 	var b struct {
 		Liked          serve.Optional[bool]  `json:"liked"`
 		Bookmarked     serve.Optional[bool]  `json:"bookmarked"`
@@ -53,7 +53,7 @@ func (a rest) deleteEngagement(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// newEngagementWrite reads what both writes have: headers, path, and no query.
+// newEngagementWrite reads the common part of both writes: headers, path, and no query.
 func newEngagementWrite(r *http.Request) (w Write, user, video uuid.UUID) {
 	w, _ = newWrite(r)
 	user, video = engagementName(chi.URLParam(r, "user_id"), chi.URLParam(r, "video_id"), &w.bad)

@@ -120,8 +120,8 @@ func TestEngagementAnswers(t *testing.T) {
 	}
 }
 
-// A video that is unknown or deleted takes no engagement. One that it has can
-// still be taken back.
+// An unknown or deleted video takes no engagement. An existing engagement of a deleted
+// video can still be taken back.
 func TestEngagementNeedsItsVideo(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -150,7 +150,7 @@ func TestEngagementNeedsItsVideo(t *testing.T) {
 	}
 }
 
-// First writers of one engagement find no row that they could lock.
+// First writers of one engagement find no row to lock.
 func TestConcurrentEngagementsMakeContiguousVersions(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -213,7 +213,7 @@ func TestIfMatchOfAnEngagement(t *testing.T) {
 		{"DELETE", `"3"`, 200, "4"},
 		{"PUT", `"3"`, 412, "4"},
 		{"PUT", `*`, 412, "<nil>"},
-		{"PUT", `"4"`, 200, "5"}, // nothing has happened since the deletion
+		{"PUT", `"4"`, 200, "5"}, // no write since the deletion
 		{"DELETE", `*`, 200, "6"},
 	} {
 		var headers []string

@@ -31,8 +31,8 @@ func created(ctx context.Context, v Video) ([]eventing.Event, error) {
 	})
 }
 
-// updated carries the changed fields and no other: they make v out of the
-// version before it.
+// updated carries the changed fields and no others: applied to the version before, they
+// give v.
 func updated(ctx context.Context, v Video, previous uuid.NullUUID, changed []string) ([]eventing.Event, error) {
 	p := &eventsv1.VideoUpdated{VideoId: v.ID.String(), Version: v.Version, OccurredAt: timestamppb.New(v.UpdatedAt)}
 	for _, field := range changed {
@@ -66,8 +66,8 @@ func deleted(ctx context.Context, v Video, previous uuid.NullUUID, reason string
 	})
 }
 
-// event completes the envelope around v's change, which follows the event previous,
-// and addresses it.
+// event completes the envelope around v's change and makes the outbox event of it.
+// previous is the event of the version before.
 func event(
 	ctx context.Context, v Video, previous uuid.NullUUID, name string, envelope *eventsv1.Event,
 ) ([]eventing.Event, error) {
@@ -77,8 +77,8 @@ func event(
 	return sealed(e, envelope)
 }
 
-// address is the event id, which took an aggregate to a position, without its
-// payload.
+// address is the event without its payload: its id, and the aggregate and position that
+// it leads to.
 func address(
 	ctx context.Context, at consistency.Position, id, previous uuid.NullUUID, name string, occurred time.Time,
 ) eventing.Event {

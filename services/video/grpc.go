@@ -41,11 +41,11 @@ func (g grpcServer) CreateVideo(ctx context.Context, req *videov1.CreateVideoReq
 	return &videov1.CreateVideoResponse{Video: a.Is.proto(), ConsistencyToken: a.Is.Token()}, sayReplayed(ctx, a.Replayed)
 }
 
-// UpdateVideo leaves to the mask what JSON says with null: a field in it that is
-// unset is cleared.
+// UpdateVideo clears a field that the mask names and the message leaves unset; JSON
+// says the same with null.
 func (g grpcServer) UpdateVideo(ctx context.Context, req *videov1.UpdateVideoRequest) (*videov1.UpdateVideoResponse, error) {
 	fields := req.GetUpdateMask().GetPaths()
-	if len(fields) > maxMask { // before anything is done for each
+	if len(fields) > maxMask { // before any work is done for each name
 		return nil, problem.Invalid("update_mask", fmt.Sprintf("must name at most %d fields", maxMask))
 	}
 	w := callWrite(ctx, req.GetExpectedVersion())
@@ -125,7 +125,7 @@ func callWrite(ctx context.Context, expectedVersion int64) (w Write) {
 	return w
 }
 
-// written reads what a caller may write of a video.
+// written reads the fields of a video that a caller may write.
 func written(m interface {
 	GetTitle() string
 	GetDescription() string
@@ -141,7 +141,7 @@ func written(m interface {
 	return v
 }
 
-// sayReplayed is the response metadata that REST sends as a header.
+// sayReplayed sends, as response metadata, the fact that REST sends as a header.
 func sayReplayed(ctx context.Context, replayed bool) error {
 	if !replayed {
 		return nil
@@ -158,15 +158,15 @@ func (v Video) proto() *videov1.Video {
 	}
 }
 
-// read is v as readers get it, who may keep a copy. Writers do not: the answer to a
-// retry knows no more than JSON does.
+// read is v for readers, which may keep a copy. Writers do not get these fields: the
+// answer to a retry has only the fields of the JSON.
 func (v Video) read() *videov1.Video {
 	p := v.proto()
 	p.LastEventId = eventText(v.LastEventID)
 	return p
 }
 
-// eventText is empty for an event that is not known.
+// eventText is empty for an unknown event.
 func eventText(id uuid.NullUUID) string {
 	if !id.Valid {
 		return ""

@@ -30,8 +30,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// api is the service on a port and a database of its own, without the relay:
-// what would be published stays in the outbox, where tests read it.
+// api is the service on a port and a database of its own, without the relay: events
+// stay in the outbox, where tests read them.
 type api struct {
 	testing.TB
 	service *Service
@@ -181,7 +181,7 @@ func engaged(user uuid.UUID, v Video) string {
 	return "/v1/users/" + user.String() + "/engagements/" + v.ID.String()
 }
 
-// rows counts what a write can leave behind.
+// rows counts the rows that a write can leave behind.
 type rows struct{ Videos, Engagements, Outbox, Keys int }
 
 func (a *api) rows() (n rows) {
@@ -195,7 +195,7 @@ func (a *api) rows() (n rows) {
 	return n
 }
 
-// exec changes the database behind the service's back.
+// exec changes the database without the service's knowledge.
 func (a *api) exec(sql string, args ...any) {
 	a.Helper()
 	if _, err := a.admin.Exec(a.Context(), sql, args...); err != nil {
@@ -203,7 +203,7 @@ func (a *api) exec(sql string, args ...any) {
 	}
 }
 
-// outboxRow is an event as the relay finds it, and decoded.
+// outboxRow is an event as the relay finds it, together with its decoded payload.
 type outboxRow struct {
 	ID          uuid.UUID
 	Type        string

@@ -8,8 +8,8 @@ import (
 	videov1 "example.com/lockstep/proto/video/v1"
 )
 
-// Each event names the one before it, the row names the last one, and a copy that
-// asks is told which that is and from when the answer is.
+// Each event names the one before it, and the row names the last one. The answer to a
+// copy's question has that event's id and the time of the answer.
 func TestEachVersionNamesTheEventBefore(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -63,7 +63,7 @@ func TestEachVersionNamesTheEventBefore(t *testing.T) {
 	}
 }
 
-// A row that a release moved on which does not name events: its next event names no
+// A row that was written by a release without event ids: its next event names no
 // predecessor.
 func TestARowThatKnowsNoEvent(t *testing.T) {
 	t.Parallel()

@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// blames reports whether r is a problem document whose errors name field.
+// blames reports whether r is a problem document with an error for field.
 func blames(r reply, field string) bool {
 	list, _ := r.Body["errors"].([]any)
 	return r.Header.Get("Content-Type") == "application/problem+json" && slices.ContainsFunc(list, func(e any) bool {

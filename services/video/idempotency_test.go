@@ -23,7 +23,7 @@ import (
 	videov1 "example.com/lockstep/proto/video/v1"
 )
 
-// checkReplay expects second to be first again.
+// checkReplay checks that second repeats first.
 func checkReplay(t *testing.T, first, second reply) {
 	t.Helper()
 	if first.Header.Get("Idempotency-Replayed") != "" || second.Header.Get("Idempotency-Replayed") != "true" {
@@ -87,7 +87,7 @@ func TestKeyOfAnotherRequest(t *testing.T) {
 	if after := a.rows(); after != before {
 		t.Errorf("rows %+v became %+v", before, after)
 	}
-	// Another operation or another video has keys of its own.
+	// Another operation or another video has its own keys.
 	if r := a.call("PATCH", path(a.create()), `{"title": "z"}`, "Idempotency-Key", "k"); r.Status != http.StatusOK {
 		t.Errorf("got %d %s", r.Status, r.Raw)
 	}
@@ -244,9 +244,9 @@ func TestKeyHoldsAcrossProtocols(t *testing.T) {
 	}
 }
 
-// The hash of a request is that of what its caller has sent, by name: a release that
-// knows more fields finds the requests of the one before. The texts below are a
-// contract with every release that has stored hashes for less than a day.
+// The hash of a request covers the fields that its caller has sent, by name: a release
+// with more fields accepts the retries of requests to the release before. The texts
+// below are a contract with every release that has stored hashes for less than a day.
 func TestTheHashIsOverTheRequestAsSent(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

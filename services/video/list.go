@@ -10,17 +10,17 @@ import (
 	"example.com/lockstep/internal/problem"
 )
 
-// Filter says which videos a list holds.
+// Filter selects the videos of a list.
 type Filter struct {
 	UploaderID     uuid.UUID // uuid.Nil is every uploader
 	IncludeDeleted bool
 }
 
-// text is how much of it a message must hold, in bytes.
+// text is the length of v's text in a message, in bytes.
 func (v Video) text() int { return len(v.Title) + len(v.Description) }
 
-// List returns up to size (1 to 200) videos, newest first, of very long ones fewer, and
-// a token for the page behind them, which is empty on the last.
+// List returns up to size (1 to 200) videos, newest first, and fewer if they are very
+// long; and a token for the page behind them, which is empty on the last.
 func (s *Service) List(ctx context.Context, f Filter, size int, token string) (videos []Video, next string, err error) {
 	var bad problem.Faults
 	filter := fmt.Sprint(f)

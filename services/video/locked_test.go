@@ -20,8 +20,8 @@ import (
 	videov1 "example.com/lockstep/proto/video/v1"
 )
 
-// locked holds the row of a new video in a transaction of an administrator's, until
-// unlock is called or the test ends.
+// locked holds the row of a new video in an administrator's transaction, until unlock
+// is called or the test ends.
 func (s serving) locked() (v Video, unlock func()) {
 	s.Helper()
 	v = s.create()
@@ -50,8 +50,8 @@ func (s serving) published(v Video) bool {
 	return false
 }
 
-// Whatever number of requests wait for one row: the relay, readiness and every other
-// request have connections, and those that wait are told to come again.
+// With any number of requests that wait for one row, the relay, readiness and every
+// other request have connections, and the waiting requests are told to come again.
 func TestALockedVideoHoldsUpNobodyElse(t *testing.T) {
 	s := newServing(t)
 	v, unlock := s.locked()
@@ -132,7 +132,8 @@ func (s serving) overGRPC(v Video) {
 	}
 }
 
-// besideALockedVideo logs what PATCHes of a locked video at a rate cost others.
+// besideALockedVideo logs the delay of other requests while PATCHes of a locked video
+// arrive at a rate.
 func (s serving) besideALockedVideo(perSecond int) {
 	s.Helper()
 	const lasts, every = 8 * time.Second, 20 * time.Millisecond

@@ -18,7 +18,7 @@ import (
 	"example.com/lockstep/internal/serve"
 )
 
-// document is what the tests need to know of openapi.json.
+// document is the part of openapi.json that the tests use.
 type document struct {
 	Paths map[string]map[string]json.RawMessage
 }
@@ -61,7 +61,7 @@ func TestDocumentHasTheRoutersRoutes(t *testing.T) {
 	}
 }
 
-// contract holds requests and answers against openapi.json.
+// contract checks requests and answers against openapi.json.
 type contract struct {
 	*testing.T
 	compiler *jsonschema.Compiler
@@ -101,7 +101,7 @@ func (c contract) schema(members ...string) *jsonschema.Schema {
 	return s
 }
 
-// answer expects r to be what the document says of route.
+// answer checks that r is a documented response of route.
 func (c contract) answer(method, route, status string, r reply) {
 	c.Helper()
 	method = strings.ToLower(method)
@@ -189,7 +189,7 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 	}
 }
 
-// TestRequestSchemas holds the document's rules of a body against the service's.
+// TestRequestSchemas compares the document's rules of a body with the service's.
 func TestRequestSchemas(t *testing.T) {
 	t.Parallel()
 	a, c := newAPI(t), newContract(t)

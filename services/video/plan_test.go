@@ -8,7 +8,7 @@ import (
 	"example.com/lockstep/internal/pgtest"
 )
 
-// However many tombstones are newer: a page reads no more than itself.
+// A page reads only its own rows, however many tombstones are newer.
 func TestAListPassesNoTombstones(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

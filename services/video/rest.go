@@ -40,8 +40,8 @@ func (a rest) mount(r chi.Router) {
 	r.Delete("/v1/users/{user_id}/engagements/{video_id}", serve.Handler(a.log, a.deleteEngagement))
 }
 
-// uncached is for reads: what a cache keeps may be older than a write that its next
-// reader knows of.
+// uncached is for reads: a cached answer may be older than a write that its next reader
+// knows of.
 func uncached(h func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Cache-Control", "no-store")
@@ -140,7 +140,7 @@ func (a rest) list(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// body is what a caller may write. Absent means unchanged, null cleared.
+// body has the fields that a caller may write. Absent means unchanged, null cleared.
 type body struct {
 	UploaderID      serve.Optional[string] `json:"uploader_id"`
 	Title           serve.Optional[string] `json:"title"`
@@ -149,8 +149,8 @@ type body struct {
 	PublishedAt     serve.Optional[string] `json:"published_at"`
 }
 
-// read returns the names of the given fields, but for the uploader, and a video
-// that has them.
+// read returns the names of the given fields, except the uploader, and a video with
+// their values.
 func (b body) read(bad *problem.Faults) (fields []string, v Video) {
 	v = Video{Title: b.Title.Value, Description: b.Description.Value, DurationSeconds: b.DurationSeconds.Value}
 	if b.PublishedAt.Set && !b.PublishedAt.Null {
@@ -180,8 +180,8 @@ func writeAnswer(w http.ResponseWriter, status int, a Answer[Video]) {
 	}{a.Is, a.Is.Token()})
 }
 
-// writeHeaders is what every answer to a write has, with the position of what it
-// has written.
+// writeHeaders sets the headers of every answer to a write, with the position that the
+// write has reached.
 func writeHeaders(w http.ResponseWriter, at consistency.Position, replayed bool) {
 	w.Header().Set("ETag", serve.ETag(at.Version))
 	w.Header().Set("Consistency-Token", token(at))
@@ -190,8 +190,8 @@ func writeHeaders(w http.ResponseWriter, at consistency.Position, replayed bool)
 	}
 }
 
-// newWrite reads the headers of a write and its query, with the parameters that it
-// may have.
+// newWrite reads the headers of a write and its query; parameters are the allowed query
+// parameters.
 func newWrite(r *http.Request, parameters ...string) (w Write, query url.Values) {
 	w.Keys = r.Header.Values(idempotency.Header)
 	w.IfVersion = serve.IfMatch(r, &w.bad)

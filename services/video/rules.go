@@ -17,17 +17,18 @@ const (
 	maxTitle       = 500
 	maxDescription = 10_000
 	maxReason      = 500
-	// maxMask is of the names in a field mask, which may repeat one.
+	// maxMask bounds the number of names in a field mask; a name may be repeated.
 	maxMask = 8
 	// maxDuration is ten years: more is a mistake in the unit.
 	maxDuration = 10 * 365 * 24 * 60 * 60
 )
 
-// changeable are the fields that set knows. An uploader is given once.
+// changeable are the fields that set can change. The uploader is given at creation
+// only.
 var changeable = []string{"title", "description", "duration_seconds", "published_at"}
 
-// set gives v the named fields of to and returns the names of those that
-// differed. Names that nobody may change are left to faults.
+// set gives v the named fields of to and returns the names of those that differed.
+// Names of fields that no caller may change are left to faults.
 func (v *Video) set(fields []string, to Video) (changed []string) {
 	before := *v
 	for _, field := range fields {
@@ -62,8 +63,8 @@ func (v Video) fields(names ...string) map[string]any {
 	return all
 }
 
-// given drops from the fields of a new thing what is as if it were not given: a
-// protocol may be unable to tell.
+// given drops the fields of a new thing that have their zero value: a protocol may be
+// unable to tell these from absent fields.
 func given(fields map[string]any) map[string]any {
 	maps.DeleteFunc(fields, func(_ string, value any) bool { return value == nil || reflect.ValueOf(value).IsZero() })
 	return fields
@@ -73,7 +74,7 @@ func sameTime(a, b *time.Time) bool {
 	return a == b || a != nil && b != nil && a.Equal(*b)
 }
 
-// faults is what is wrong with the named fields of v.
+// faults are the faults of the named fields of v.
 func (v Video) faults(fields ...string) (f problem.Faults) {
 	for _, field := range fields {
 		switch field {
@@ -87,7 +88,7 @@ func (v Video) faults(fields ...string) (f problem.Faults) {
 			f.Unless(0 <= v.DurationSeconds && v.DurationSeconds <= maxDuration, field,
 				fmt.Sprintf("must lie between 0 and %d", maxDuration))
 		case "published_at":
-			// What RFC 3339 and protobuf can both express, in UTC.
+			// The times that both RFC 3339 and protobuf can express, in UTC.
 			f.Unless(v.PublishedAt == nil || v.PublishedAt.Year() >= 1 && v.PublishedAt.Year() <= 9999, field,
 				"must lie between the years 1 and 9999")
 		}

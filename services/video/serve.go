@@ -15,13 +15,13 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox"
 )
 
-// Config is what a process serving video must be told.
+// Config is the configuration of a process that serves video.
 type Config struct {
 	// DatabaseURL connects as the role video_service. Behind a transaction
 	// pooler it says default_query_exec_mode=exec.
 	DatabaseURL string
-	// ListenURL connects to the same database in a way that keeps a session, for
-	// LISTEN, where DatabaseURL leads through a transaction pooler; it may be empty.
+	// ListenURL connects to the same database with sessions of its own, for LISTEN, if
+	// DatabaseURL leads through a transaction pooler; it may be empty.
 	ListenURL string
 	// Retention is how long published events are kept; 0 or less is for ever.
 	Retention time.Duration
@@ -30,11 +30,11 @@ type Config struct {
 	// PubSubEndpoint is a regional endpoint (host:port): the order of a key
 	// holds within one region only. Empty is the global one.
 	PubSubEndpoint string
-	// Reflection tells every caller of gRPC which services and messages there are.
+	// Reflection lets every gRPC caller list the services and messages.
 	Reflection bool
 }
 
-// ReadConfig reads the environment; r has what is wrong with it.
+// ReadConfig reads the environment, and reports faults to r.
 func ReadConfig(r *env.Reader) Config {
 	return Config{
 		DatabaseURL:    r.RequiredURL("DATABASE_URL"),
@@ -53,13 +53,12 @@ func Topics(project string) map[string]string {
 	}
 }
 
-// Serve runs the service on lis, which it closes, until ctx is cancelled, and
-// drains within 10 seconds: the API first, then the relay, then what both stand
-// on. It starts without a database, or with one that is not migrated, and is
-// unready until that changes. When a part of it fails, all of it ends with that
-// part's error.
+// Serve runs the service on lis, which it closes, until ctx is cancelled, and drains
+// within 10 seconds: the API first, then the relay, then the parts that both use. It
+// starts without a database, or with one that is not migrated, and is unready until
+// that changes. When a part of it fails, all of it ends with that part's error.
 func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) error {
-	defer lis.Close() // for the ways out before the server has it
+	defer lis.Close() // for returns before the server has it
 	pool, err := database.Open(ctx, cfg.DatabaseURL)
 	if err != nil {
 		return err

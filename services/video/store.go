@@ -21,7 +21,7 @@ func insertVideo(b *pgx.Batch, v Video) {
 		v.Version, v.CreatedAt, v.UpdatedAt, v.DeletedAt, v.LastEventID)
 }
 
-// updateVideo expects the row's lock.
+// updateVideo requires the row's lock.
 func updateVideo(b *pgx.Batch, v Video) {
 	b.Queue(`
 		UPDATE videos
@@ -32,8 +32,7 @@ func updateVideo(b *pgx.Batch, v Video) {
 		v.Version, v.UpdatedAt, v.DeletedAt, v.LastEventID)
 }
 
-// lockVideo locks a video until its transaction ends. It finds nil where there is
-// none.
+// lockVideo locks a video until its transaction ends. It finds nil if there is none.
 func lockVideo(id uuid.UUID) func(*pgx.Batch, **Video) {
 	return func(b *pgx.Batch, found **Video) {
 		b.Queue(`SELECT `+columns+` FROM videos WHERE video_id = $1 FOR UPDATE`, id).Query(one(found))
@@ -47,8 +46,9 @@ func selectVideo(ctx context.Context, db *pgxpool.Pool, id uuid.UUID) (v *Video,
 	return v, asOf, err
 }
 
-// selectAsOf reads rows, and from when they are: first, so that it is no later than
-// their snapshot. On a standby it is how far that has come, if it knows.
+// selectAsOf reads the time of the answer, and then rows, so that the time is no later
+// than their snapshot. On a standby it is the time up to which the standby has
+// replayed, if known.
 func selectAsOf(ctx context.Context, db *pgxpool.Pool, read func(pgx.Rows) error, query string, args ...any) (asOf *time.Time, err error) {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_xact_replay_timestamp() ELSE clock_timestamp() END`).
@@ -58,7 +58,7 @@ func selectAsOf(ctx context.Context, db *pgxpool.Pool, read func(pgx.Rows) error
 	return asOf, err
 }
 
-// selectVideos leaves out what there never was. asOf is as in selectVideo.
+// selectVideos leaves out videos that never existed. asOf is as in selectVideo.
 func selectVideos(ctx context.Context, db *pgxpool.Pool, ids []string) (videos []Video, asOf *time.Time, err error) {
 	asOf, err = selectAsOf(ctx, db, all(&videos), `SELECT `+columns+` FROM videos WHERE video_id = ANY ($1::uuid[])`, ids)
 	return videos, asOf, err
@@ -84,11 +84,11 @@ func selectPage(ctx context.Context, db *pgxpool.Pool, f Filter, before uuid.UUI
 const engagementColumns = `user_id, video_id, liked, bookmarked, watched_seconds, version, created_at, updated_at, deleted_at,
 	last_event_id`
 
-// lockEngagement locks an engagement until its transaction ends, whether or not
-// there is one: what is locked is its name, so that two first writers do not meet
-// at the primary key. Where there is none it finds version 0. The video is read
-// behind the lock, and not locked: a like must not wait for its writers, nor they
-// for a thousand likes.
+// lockEngagement locks an engagement until its transaction ends, also if it does not
+// exist: the lock is on its name, so that two first writers do not collide at the
+// primary key. If there is none, the version is 0. The video is read after the lock,
+// and not locked: a like must not wait for the video's writers, nor they for a thousand
+// likes.
 func lockEngagement(user, video uuid.UUID, of **Video) func(*pgx.Batch, **Engagement) {
 	return func(b *pgx.Batch, found **Engagement) {
 		*found = &Engagement{UserID: user, VideoID: video}
@@ -100,7 +100,7 @@ func lockEngagement(user, video uuid.UUID, of **Video) func(*pgx.Batch, **Engage
 	}
 }
 
-// writeEngagement expects the lock.
+// writeEngagement requires the lock.
 func writeEngagement(b *pgx.Batch, e Engagement) {
 	b.Queue(`
 		INSERT INTO engagements (`+engagementColumns+`)
@@ -120,7 +120,8 @@ func selectEngagement(ctx context.Context, db *pgxpool.Pool, user, video uuid.UU
 	return e, asOf, err
 }
 
-// selectEngagementsWith leaves out what there never was. asOf is as in selectVideo.
+// selectEngagementsWith leaves out engagements that never existed. asOf is as in
+// selectVideo.
 func selectEngagementsWith(ctx context.Context, db *pgxpool.Pool, user uuid.UUID, videos []string,
 ) (found []Engagement, asOf *time.Time, err error) {
 	asOf, err = selectAsOf(ctx, db, all(&found),
@@ -128,8 +129,8 @@ func selectEngagementsWith(ctx context.Context, db *pgxpool.Pool, user uuid.UUID
 	return found, asOf, err
 }
 
-// selectEngagements returns up to limit engagements with names below before, the
-// highest first.
+// selectEngagements returns up to limit engagements with keys below before, the highest
+// first.
 func selectEngagements(ctx context.Context, db *pgxpool.Pool, f EngagementFilter, before [2]uuid.UUID, limit int) ([]Engagement, error) {
 	query := `SELECT ` + engagementColumns + ` FROM engagements WHERE (user_id, video_id) < ($1, $2)`
 	args := []any{before[0], before[1], limit}
@@ -143,7 +144,7 @@ func selectEngagements(ctx context.Context, db *pgxpool.Pool, f EngagementFilter
 	return pgx.CollectRows(rows, pgx.RowToStructByName[Engagement])
 }
 
-// one reads the only row into found, which it leaves alone where there is none.
+// one reads the only row into found, and leaves found unchanged if there is none.
 func one[T any](found **T) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		row, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[T])

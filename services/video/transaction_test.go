@@ -134,8 +134,9 @@ func TestSecondEventForAVersionIsRefused(t *testing.T) {
 	}
 }
 
-// A database may begin transactions as it likes: the services are written for read
-// committed, where who has waited for a row sees what its writers have left.
+// A database may have any default for transactions: the services are written for read
+// committed, where a transaction that has waited for a row sees the commits of that
+// row's writers.
 func TestIsolationIsPinned(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -146,7 +147,8 @@ func TestIsolationIsPinned(t *testing.T) {
 	a.exec(`ALTER ROLE video_service IN DATABASE ` + pgx.Identifier{name}.Sanitize() + ` SET default_transaction_isolation = 'repeatable read'`)
 	a.db.Reset()
 	v, user := a.create(), uuid.New()
-	// Two instances: within one, only one request at a time has the row.
+	// Two instances are needed: within one instance only one request at a time works on
+	// the row.
 	instances := []*Service{a.service, NewService(a.db, func() {})}
 	var writers sync.WaitGroup
 	for w := range 8 {

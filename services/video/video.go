@@ -1,17 +1,16 @@
-// Package video owns videos, and what users make of them: it alone creates,
-// changes and deletes both, and tells everyone else in events.
+// Package video owns videos, and users' engagements with them: it alone creates,
+// changes and deletes both, and publishes each change as an event.
 //
-// A write is one transaction, in [Service.Create] and change: the row, its event
-// in the outbox and, where the caller sent one, the idempotency key commit
-// together or not at all. The lock assigns the version, so versions are in commit
-// order, and each has exactly one event. What is deleted leaves its row as a
-// tombstone: its version never restarts, and a consumer that missed the event can
-// still learn of it.
+// A write is one transaction, in [Service.Create] and change: the row, its event in the
+// outbox and, where the caller sent one, the idempotency key commit together or not at
+// all. The lock assigns the version, so versions are in commit order, and each has
+// exactly one event. A deletion leaves the row as a tombstone: its version never
+// restarts, and a consumer that missed the event can still learn of it.
 //
-// Here are the transactions; rules.go says what a caller may write, list.go what
-// a list holds, store.go all SQL, events.go what consumers see, rest.go and
-// grpc.go the protocols, serve.go the wiring. Engagements have the same in the
-// files that begin with engagement. internal/idempotency keeps the keys.
+// This file has the transactions; rules.go the rules of a caller's input, list.go the
+// lists, store.go all SQL, events.go the events, rest.go and grpc.go the protocols,
+// serve.go the wiring. Engagements have the same in the files that begin with
+// engagement. internal/idempotency keeps the keys.
 package video
 
 import (
@@ -51,7 +50,8 @@ type Video struct {
 	CreatedAt       time.Time  `json:"created_at"`
 	UpdatedAt       time.Time  `json:"updated_at"`
 	DeletedAt       *time.Time `json:"deleted_at,omitempty"` // on tombstones only
-	// LastEventID is the event that made Version; unknown in rows of before it was kept.
+	// LastEventID is the event that made Version; unknown in rows from before it was
+	// kept.
 	LastEventID uuid.NullUUID `json:"-"`
 }
 
@@ -68,34 +68,35 @@ func NewService(db *pgxpool.Pool, wake func()) *Service {
 	return &Service{db: db, writer: database.NewWriter(db), wake: wake}
 }
 
-// Write is what comes along with a write.
+// Write is the idempotency key and the precondition of a write.
 type Write struct {
 	// Keys are the values of Idempotency-Key, of which there may be one: a
 	// retry with it within 24 hours gets the first answer.
 	Keys []string
-	// IfVersion makes the write fail unless the row has this version; 0 is any,
-	// serve.Any any but none.
+	// IfVersion makes the write fail unless the row has this version; 0 accepts any
+	// version or none, serve.Any any existing row.
 	IfVersion int64
-	// bad is what the protocol found wrong. It is reported together with what
-	// the rules find.
+	// bad has the protocol's faults. They are reported together with those that the
+	// rules find.
 	bad problem.Faults
 }
 
-// check returns the write as its idempotency key knows it, or all that is wrong. sent
-// is what the caller has given.
+// check returns the write in the form that its idempotency key is bound to, or all its
+// faults. sent is the caller's input.
 func (w Write) check(operation string, sent map[string]any, bad problem.Faults) (idempotency.Request, error) {
 	w.bad.Merge(bad)
 	return idempotency.NewRequest(operation, w.Keys, sent, &w.bad)
 }
 
-// Answer is a video or an engagement as a write made it, or made it the first time.
+// Answer is a video or an engagement in the state that the write gave it. If Replayed,
+// an earlier write with the same key gave it that state.
 type Answer[T any] struct {
 	Is       T
 	Replayed bool
 }
 
-// Create stores v, whose ID, version and times it assigns. Video, event and key
-// take one round trip between BEGIN and COMMIT.
+// Create stores v, and assigns its ID, version and times. Video, event and key take one
+// round trip between BEGIN and COMMIT.
 func (s *Service) Create(ctx context.Context, v Video, w Write) (Answer[Video], error) {
 	r, err := w.check("POST /v1/videos", given(v.fields(append(changeable, "uploader_id")...)), v.faults(append(changeable, "uploader_id")...))
 	if err != nil {
@@ -109,11 +110,11 @@ func (s *Service) Create(ctx context.Context, v Video, w Write) (Answer[Video], 
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	// Twins of this request are all that it may wait for.
+	// It may have to wait only for concurrent duplicates of this request.
 	err = s.writer.Write(ctx, r.Name(), func(tx pgx.Tx) error {
 		batch := &pgx.Batch{}
 		database.LimitLocks(batch)
-		if err := r.Remember(batch, v); err != nil { // first: a twin of this request waits here
+		if err := r.Remember(batch, v); err != nil { // first: a concurrent duplicate of this request waits here
 			return err
 		}
 		insertVideo(batch, v)
@@ -130,8 +131,8 @@ func (s *Service) Create(ctx context.Context, v Video, w Write) (Answer[Video], 
 	return Answer[Video]{Is: v}, nil
 }
 
-// Update sets the named fields of a video as they are in to. When they already
-// are, it makes no version and no event and answers the video as it is.
+// Update sets the named fields of a video to their values in to. If they have these
+// values already, it makes no version and no event and returns the video unchanged.
 func (s *Service) Update(ctx context.Context, id uuid.UUID, fields []string, to Video, w Write) (Answer[Video], error) {
 	fields = slices.Compact(slices.Sorted(slices.Values(fields)))
 	r, err := w.check("PATCH /v1/videos/"+id.String(), to.fields(fields...), to.faults(fields...))
@@ -170,10 +171,11 @@ func (s *Service) Delete(ctx context.Context, id uuid.UUID, reason string, w Wri
 	})
 }
 
-// change is the transaction of every write to what may be there: a round trip that
-// locks and reads, decide, a round trip that writes. lock queues the first, write
-// the row of the second; name is what lock locks. decide gets what lock has read; it
-// moves that on and returns the event that says so, or leaves all as it is.
+// change runs one write to a row that may or may not exist. Between BEGIN and COMMIT it
+// makes two round trips (TestRoundTrips): lock and read the row; then write row, event
+// and idempotency key. lock queues the statements of the first, write the row of the
+// second; name is the name that lock locks. decide gets the row that lock has read. It
+// changes the row and returns its event, or returns no event and changes nothing.
 func change[T any](ctx context.Context, s *Service, r idempotency.Request, name string,
 	lock func(*pgx.Batch, **T), write func(*pgx.Batch, T), decide func(*T) ([]eventing.Event, error),
 ) (a Answer[T], err error) {
@@ -185,14 +187,15 @@ func change[T any](ctx context.Context, s *Service, r idempotency.Request, name 
 		var first *idempotency.Stored
 		look := &pgx.Batch{}
 		database.LimitLocks(look)
-		// In this order: whoever waits for the lock sees what its holder has stored.
+		// The lock comes first: a request that waited for it then sees the answer that
+		// the request before it has stored.
 		lock(look, &row)
 		r.Recall(look, func(s idempotency.Stored) { first = &s })
 		if err := tx.SendBatch(ctx, look).Close(); err != nil {
 			return fmt.Errorf("lock: %w", err)
 		}
 		if first != nil {
-			// Before all else: it may be this very request that deleted the row or
+			// This check comes first: this very request may have deleted the row or
 			// moved its version.
 			a.Replayed = true
 			return r.Answer(*first, &a.Is)
@@ -226,8 +229,8 @@ func (s *Service) Get(ctx context.Context, id uuid.UUID, includeDeleted bool) (V
 	return v, err
 }
 
-// GetAsOf is Get with a time: all that had committed by then is in the answer. It is
-// nil on a standby that does not know.
+// GetAsOf is Get with a time: the answer contains everything that had committed by
+// then. It is nil on a standby that does not know it.
 func (s *Service) GetAsOf(ctx context.Context, id uuid.UUID, includeDeleted bool) (Video, *time.Time, error) {
 	v, asOf, err := selectVideo(ctx, s.db, id)
 	if err != nil {
@@ -241,8 +244,8 @@ func (s *Service) GetAsOf(ctx context.Context, id uuid.UUID, includeDeleted bool
 	return *v, asOf, nil
 }
 
-// GetMany returns those of the named videos that are or were, as they are now, with a
-// time as in GetAsOf.
+// GetMany returns the named videos, tombstones included, as they are now, with a time
+// as in GetAsOf.
 func (s *Service) GetMany(ctx context.Context, ids []string) ([]Video, *time.Time, error) {
 	if err := checkIDs(ids); err != nil {
 		return nil, nil, err
@@ -254,7 +257,8 @@ func (s *Service) GetMany(ctx context.Context, ids []string) ([]Video, *time.Tim
 	return videos, asOf, nil
 }
 
-// checkIDs blames video_ids unless it is as many UUIDs as a token may name aggregates.
+// checkIDs reports a fault of video_ids unless they are UUIDs, at least one and at most
+// as many as a token may name aggregates.
 func checkIDs(ids []string) error {
 	var bad problem.Faults
 	bad.Unless(1 <= len(ids) && len(ids) <= consistency.MaxPositions, "video_ids",
@@ -265,8 +269,8 @@ func checkIDs(ids []string) error {
 	return bad.Err()
 }
 
-// expect says why nothing more can be done with v, if so: it never was (nil),
-// was deleted, or is not at the version, where 0 or less is any.
+// expect returns an error if v cannot be changed or shown: it never existed (nil), was
+// deleted, or is not at version; 0 or less accepts any version.
 func (v *Video) expect(version int64) error {
 	if v == nil {
 		return problem.New(problem.CodeNotFound, "VIDEO_NOT_FOUND", "There is no such video.")
@@ -274,7 +278,8 @@ func (v *Video) expect(version int64) error {
 	return expect("video", v.Version, v.DeletedAt, version)
 }
 
-// expect is that for any row that there is or was.
+// expect is the check that videos and engagements share: not deleted, and at version
+// want.
 func expect(what string, version int64, deletedAt *time.Time, want int64) error {
 	var e *problem.Error
 	switch {
@@ -290,16 +295,16 @@ func expect(what string, version int64, deletedAt *time.Time, want int64) error 
 	return e
 }
 
-// step moves v on by one version, which an event is to make, and returns the event
-// that made the one before.
+// step moves v on by one version, for a new event, and returns the event that made the
+// version before.
 func (v *Video) step() (previous uuid.NullUUID) {
 	previous = v.LastEventID
 	v.Version, v.UpdatedAt, v.LastEventID = v.Version+1, after(v.UpdatedAt), newEvent()
 	return previous
 }
 
-// after is now, but no time goes backwards with a row's version, even where the
-// clock did or another instance's is ahead.
+// after is now, or just after t if the clock was set back or another instance's clock
+// is ahead: a row's times never decrease with its version.
 func after(t time.Time) time.Time {
 	t = t.Add(time.Microsecond)
 	if clock := now(); clock.After(t) {
@@ -308,7 +313,7 @@ func after(t time.Time) time.Time {
 	return t
 }
 
-// position is what consistency tokens and events say of v.
+// position is v's position for consistency tokens and events.
 func (v Video) position() consistency.Position {
 	return consistency.Position{AggregateType: aggregateType, AggregateID: v.ID.String(), Epoch: eventing.Epoch, Version: v.Version}
 }
@@ -320,12 +325,12 @@ func token(at consistency.Position) string {
 	return consistency.Token{Positions: []consistency.Position{at}}.String()
 }
 
-// now is precise to what a read will find.
+// now has the precision that the database keeps.
 func now() time.Time { return micros(time.Now()) }
 
 // newID sorts by time, so that new rows go to the end of the index and the
 // newest videos are a range of it. Its randomness cannot fail.
 func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
-// newEvent names an event that is to be.
+// newEvent is the id of an event that is about to be made.
 func newEvent() uuid.NullUUID { return uuid.NullUUID{UUID: newID(), Valid: true} }

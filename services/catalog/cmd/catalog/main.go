@@ -40,8 +40,8 @@ var deadLetters = operator.DeadLetters{
 
 func main() { os.Exit(service().Main()) }
 
-// leastRetention is a day longer than a subscription keeps messages by default.
-// What it brings again before then, the inbox must still know.
+// leastRetention is a day longer than a subscription keeps messages by default. Until
+// then messages may come again, and the inbox must still know them.
 const leastRetention = 8 * 24 * time.Hour
 
 // retention is the value of a flag that is not below leastRetention.

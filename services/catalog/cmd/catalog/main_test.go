@@ -52,8 +52,8 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// It sets the emulator that the client of Pub/Sub looks for, so it must not run
-// beside others.
+// It sets the variable by which the Pub/Sub client finds the emulator, so it must not
+// run in parallel with other tests.
 func TestReflectionIsOnWhereItIsAskedForOrLocal(t *testing.T) {
 	t.Setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1")
 	for name, tc := range map[string]struct {
