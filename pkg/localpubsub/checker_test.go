@@ -138,7 +138,7 @@ func (c *checker) checkAttempt(f *fate, attempt int32) {
 	}
 }
 
-// acked notes acknowledgements. One whose answer is lost may have counted.
+// acked records acknowledgements. One with a lost answer may have counted.
 func (c *checker) acked(messages []*pubsubpb.ReceivedMessage, err error) {
 	refused := map[string]string{}
 	for _, detail := range status.Convert(err).Details() {
@@ -161,7 +161,7 @@ func (c *checker) acked(messages []*pubsubpb.ReceivedMessage, err error) {
 	}
 }
 
-// modified notes nacks and extensions. One that failed may have counted.
+// modified records nacks and extensions. A failed one may have counted.
 func (c *checker) modified(messages []*pubsubpb.ReceivedMessage, d time.Duration, now time.Time, err error) {
 	for _, m := range messages {
 		f := c.message(m.GetMessage().GetMessageId())

@@ -37,8 +37,8 @@ func newDoor(listener net.Listener) *door {
 	return d
 }
 
-// Close stops listening and waits for the connections whose protocol is not
-// known yet.
+// Close stops listening and waits for the connections that have not shown their
+// protocol yet.
 func (d *door) Close() error {
 	close(d.closing)
 	err := d.Listener.Close()

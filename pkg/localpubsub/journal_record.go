@@ -6,7 +6,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// A record is one change of the state. Which fields it has depends on its kind.
+// A record is one change of the state. Its kind decides which fields are set.
 type record struct {
 	kind     recordKind
 	name     string   // of the resource

@@ -79,8 +79,8 @@ func commitSchema(t testing.TB, client *pubsub.SchemaClient, name, definition st
 	return committed
 }
 
-// wantStatus requires a status with the code whose message contains text. If it
-// concerns an argument, its details must name field.
+// wantStatus requires a status with this code and with text in its message. If
+// it concerns an argument, its details must name field.
 func wantStatus(t testing.TB, err error, code codes.Code, field, text string) {
 	t.Helper()
 	s, _ := status.FromError(err)

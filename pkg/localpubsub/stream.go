@@ -169,8 +169,8 @@ func (s *subscription) properties() *pubsubpb.StreamingPullResponse_Subscription
 	}
 }
 
-// batch takes the next messages for h. If messages remain, it wakes another
-// consumer.
+// batch takes the next messages for h. If messages remain, it wakes a consumer
+// with room.
 func (s *subscription) batch(h *holder) ([]delivery, error) {
 	s.lock()
 	defer s.unlock()
