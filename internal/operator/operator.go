@@ -1,14 +1,14 @@
 // Package operator is the command line for a person who looks after blocked
 // events: `video outbox` and `catalog dlq`.
 //
-//	backlog      events that the owner has not published   video.outbox
-//	deadletter   events that the copy could not process    catalog.inbox, <subscription>.dlq
-//	audit        every action: person, time and reason     operator_actions
+//	backlog      events that video has not published     video.outbox
+//	deadletter   events that catalog could not process   catalog.inbox, <subscription>.dlq
+//	audit        the actions: person, time and reason    operator_actions
 //
-// Those three packages do the work; this one parses, asks and prints. An action
-// that cannot be undone (skip, redrive, discard) is shown and not performed,
-// unless --yes is given or a person at the terminal types a reason. With --json
-// a command prints exactly one JSON object to stdout. All other output goes to
+// Those three packages do the work; this one parses, asks and prints. Skip,
+// redrive and discard, which cannot be undone, only show their plan unless
+// --yes is given or a person at the terminal types a reason. With --json a
+// command prints exactly one JSON object to stdout. All other output goes to
 // stderr.
 package operator
 

@@ -6,11 +6,11 @@
 // # States
 //
 //	pending    waits for a relay
-//	leased     a relay has it in hand
+//	leased     a relay has claimed it
 //	retrying   the broker refused it; it is tried again after next_retry_at
-//	parked     the broker refused it for the last time: somebody has to act
+//	parked     the broker refused it for the last time: an operator has to act
 //	blocked    waits behind a parked event of its aggregate
-//	published  the broker has it
+//	published  the broker has accepted it
 //
 // Only a parked event needs a person, who has two options. Retry lets the relay
 // publish it again, after the cause is fixed. Skip gives the event up: it moves
@@ -28,8 +28,8 @@
 // lease and from the parking. No relay claims a parked event, so the wait does
 // not start again.
 //
-// Every action is written to the audit table in the action's own transaction
-// (package audit).
+// Retry and Skip write to the audit table in their own transactions (package
+// audit).
 package backlog
 
 import (

@@ -18,8 +18,8 @@ func TestCollectShowsBothHalves(t *testing.T) {
 	b := newBench(t)
 	whole := event("whole", 1)
 	b.bury(t, whole)
-	// A message that is no event, a message whose inbox row was never written,
-	// and a row with an expired message.
+	// A message that is no event, a message without an inbox row, and a row
+	// with an expired message.
 	b.send(t, subscription+".dlq", &pubsubpb.PubsubMessage{
 		Data: []byte("hello"), Attributes: map[string]string{inbox.AttrDeadLetterReason: "no event_id", inbox.AttrDeadLetterAttempts: "3"},
 	})
