@@ -8,10 +8,10 @@
 // it says more than the quotient of two figures of the table, and far more than
 // a comparison with a figure of another day.
 //
-//	localpubsub    the local Pub/Sub beside the official emulator and pstest
-//	outbox         the outbox beside the source document's loop and bare limits
-//	inbox          the inbox beside the source document's loop and bare limits
-//	visible        the whole way of an event
+//	localpubsub    the local Pub/Sub, compared with the official emulator and pstest
+//	outbox         the outbox, compared with the source document's loop and bare limits
+//	inbox          the inbox, compared with the source document's loop and bare limits
+//	visible        the whole way of an event, from the commit to its visibility
 //	reads          reads with consistency tokens
 //	start          both services from exec to ready, and their memory at rest
 //
