@@ -70,8 +70,8 @@ func TestWithoutTerraform(t *testing.T) {
 	}
 }
 
-// The module knows how long the inbox remembers events; only this test notices
-// when the code changes.
+// The module contains the time for which the inbox remembers events; this test
+// notices when the code changes it.
 func TestModuleKnowsTheInbox(t *testing.T) {
 	t.Parallel()
 	if _, err := inboxRemembers(filepath.Join(repository, moduleDir)); err != nil {
