@@ -43,7 +43,7 @@ type Provisioned struct {
 
 // Provision creates the [Topology] in the project on the local broker at addr
 // (host:port), with the schemas of [schemas.Definition]. It connects only to
-// that address, in plain text, whatever the environment says, so it can never
+// that address, in plain text, regardless of the environment, so it can never
 // change the real service. Existing resources stay as they are, except schemas,
 // which are updated; so Provision can be repeated, also after an error. A
 // schema that Pub/Sub would not accept as a revision of the existing one is an
