@@ -76,8 +76,9 @@ type rig struct{ *broker.Rig }
 // there are keys.
 type trial func(ctx context.Context, r *rig, v volume) (measure.Reading, error)
 
-// warmed warms both sides up before a trial. Trials that measure memory do
-// without: the fastest server would keep the most memory from the warm-up.
+// warmed warms up server and client before a trial. Trials that measure memory
+// have no warm-up: the fastest server would keep the most memory from the
+// warm-up.
 func warmed(once trial) trial {
 	return func(ctx context.Context, r *rig, v volume) (measure.Reading, error) {
 		if err := r.warm(ctx, v.publish/2); err != nil {

@@ -1,8 +1,8 @@
 // Package reads is the series of reads with consistency tokens: the cost of a
 // token if the projection is fresh already, the time from the apply to the
-// answer of a waiting reader, and the effect of waiting readers on others. The
-// service is a separate process, on its own Postgres, and the bench produces
-// its events.
+// answer of a waiting reader, and the effect of waiting readers on others. Two
+// instances of catalog share a Postgres of their own: one is in this process,
+// the other is a separate process. The bench produces their events.
 package reads
 
 import (
