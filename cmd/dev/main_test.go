@@ -119,8 +119,8 @@ func TestProvision(t *testing.T) {
 	}
 }
 
-// TestProvisionStaysReady shows that dependants of the topics may start once
-// the topics have existed, and that the emulator may go away again, for any
+// TestProvisionStaysReady shows that a service that waits for the topics may
+// start once they have existed. After that the emulator may go away for any
 // time.
 func TestProvisionStaysReady(t *testing.T) {
 	t.Parallel()

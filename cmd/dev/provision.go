@@ -52,9 +52,9 @@ func provision(ctx context.Context, args []string, getenv func(string) string, s
 }
 
 // watchOver provisions whenever a resource is missing. It creates the file
-// ready, unless that is empty, once all resources have existed: from then on
-// dependants of the topics may start, however often the emulator goes away and
-// comes back.
+// ready, unless that is empty, once all resources have existed: from then on a
+// service that waits for its topics may start, however often the emulator goes
+// away and comes back.
 func watchOver(ctx context.Context, addr, project, ready string, stdout, stderr io.Writer) error {
 	if ready != "" {
 		// A run that was killed may have left it.
