@@ -17,8 +17,8 @@ import (
 
 const schemasDir = "../../deploy/schemas"
 
-// TestSchemasAreOfToday does the check of `make verify` for people that only
-// run the tests.
+// TestSchemasAreOfToday repeats a check of `make verify`, for runs of the tests
+// alone.
 func TestSchemasAreOfToday(t *testing.T) {
 	t.Parallel()
 	today, err := define(t.Context(), "../../proto")
