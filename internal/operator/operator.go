@@ -130,9 +130,9 @@ func (s *session) parse() error {
 }
 
 // signed requires a name for the audit table from a verb that may change
-// something. A job of Cloud Run has no USER, and the cloud's own audit log
-// names the person that started its execution: the execution's name is kept
-// with the person's.
+// something. A job of Cloud Run has no USER, but the cloud's own audit log
+// names the starter of its execution. So the execution's name is kept with the
+// person's.
 func (s *session) signed() error {
 	if s.flags.Lookup("by") == nil || (s.flags.Lookup("yes") != nil && !s.yes && s.In == nil) {
 		return nil

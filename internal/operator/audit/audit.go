@@ -25,7 +25,7 @@ import (
 // queryTimeout bounds each statement that is not part of a caller's transaction.
 const queryTimeout = 5 * time.Second
 
-// Order names the person that asked for an action, and the reason.
+// Order is the origin of an action: the person and the reason.
 type Order struct {
 	// By is the name that the person gave. The database also records the role
 	// that was logged in.

@@ -7,10 +7,10 @@
 // # Two halves of a dead letter
 //
 // The inbox row (status dead) has the event's id, the reason and the number of
-// attempts, and is permanent. The message has the payload, and exists as long
-// as its subscription retains it. Either can exist alone: a message that is no
-// event has no row, and a row has no message after the message has expired or
-// while another operator has it leased.
+// attempts, and stays. The message has the payload, and exists as long as its
+// subscription retains it. Either can exist alone: a message that is no event
+// has no row, and a row has no message after the message has expired or while
+// another operator has it leased.
 //
 // # Taking messages in hand
 //

@@ -198,8 +198,8 @@ func (l Letter) key() string { return eventing.Key(l.AggregateType, l.AggregateI
 const byTheBroker = "dead-lettered by the broker, after as many deliveries as its policy allows"
 
 // why returns the known reason. If the broker itself dead-lettered the message,
-// the result says that it is not m's reason: the broker does not look at the
-// event, so the event may be good.
+// the result says so first: the broker does not look at the event, so the event
+// may be good.
 func (m *message) why(known string) string {
 	if _, ok := m.attributes[inbox.AttrDeadLetterReason]; ok {
 		return known
