@@ -16,7 +16,8 @@ import (
 	"example.com/lockstep/cmd/bench/rig/postgres"
 )
 
-// TestMain makes the test binary the server that the command starts itself as.
+// TestMain lets the test binary run as the server process that the command
+// starts from its own binary.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && (os.Args[1] == broker.Command || os.Args[1] == reads.Command) {
 		main()
@@ -37,7 +38,8 @@ func TestNamesAreUnique(t *testing.T) {
 	}
 }
 
-// figureName finds names of figures in running text and in the cells of a table.
+// figureName matches names of figures in running text and in the cells of a
+// table.
 var figureName = regexp.MustCompile("[`|] ?((?:localpubsub|relay|write|claim|inbox|visible|read|start)\\.[a-z0-9_]+)[` ]")
 
 func TestFiguresOfTheDocsAreMeasured(t *testing.T) {
@@ -85,7 +87,8 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestAgainstServers takes real figures of the servers that need nothing.
+// TestAgainstServers measures real figures of the servers that need no
+// installation.
 func TestAgainstServers(t *testing.T) {
 	t.Chdir(t.TempDir())
 	var stdout, stderr bytes.Buffer
@@ -111,7 +114,7 @@ func TestAgainstServers(t *testing.T) {
 		"localpubsub.publish_nokey":          "msg/s",
 		"localpubsub.receive_ordered_100":    "msg/s",
 		"localpubsub.receive_100keys_pstest": "msg/s",
-		"localpubsub.latency_p50_ms_pstest":  "ms", // measured along with the next
+		"localpubsub.latency_p50_ms_pstest":  "ms", // measured together with the next
 		"localpubsub.latency_p99_ms_pstest":  "ms",
 	}
 	if diff := cmp.Diff(want, units); diff != "" {

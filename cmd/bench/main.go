@@ -1,30 +1,31 @@
-// Command bench is behind `make bench`: it measures the project beside its rivals
-// and beside its own limits, in one run on one machine.
+// Command bench is the program of `make bench`: it measures the project next to
+// its rivals and its own limits, in one run on one machine.
 //
-// A series is a set of measurements that are taken in turns, A B C A B C, so that
-// whatever disturbs the machine disturbs all of them. Each figure is the median of
-// its runs. A figure that is a ratio is computed within each turn, from neighbours
-// in time, and is the median of that; so it says more than the quotient of two
-// figures of the table, and far more than a figure compared with another day's.
+// A series is a set of measurements that are taken in turns, A B C A B C, so
+// that a disturbance of the machine affects all of them. Each figure is the
+// median of its runs. A ratio is computed within each turn, from measurements
+// next to each other in time, and its figure is the median of these ratios. So
+// it says more than the quotient of two figures of the table, and far more than
+// a comparison with a figure of another day.
 //
-//	localpubsub    the local Pub/Sub beside the official emulator and pstest
-//	outbox         the outbox beside the source document's loop and bare limits
-//	inbox          the inbox beside the source document's loop and bare limits
-//	visible        the whole way of an event
+//	localpubsub    the local Pub/Sub, compared with the official emulator and pstest
+//	outbox         the outbox, compared with the source document's loop and bare limits
+//	inbox          the inbox, compared with the source document's loop and bare limits
+//	visible        the whole way of an event, from the commit to its visibility
 //	reads          reads with consistency tokens
 //	start          both services from exec to ready, and their memory at rest
 //
-// A subject is a package with a function that returns its series; [table] lists them.
-// They stand on these:
+// A subject is a package with a function that returns its series; [table] lists
+// them. The subjects use these packages:
 //
-//	measure        what a series is made of, and how its turns are taken
-//	load           calls at random moments, and as fast as they go
-//	rig            what is measured with: processes, brokers, Postgres, relays, a read model
+//	measure        the parts of a series, and how its turns are taken
+//	load           calls at random moments, and as fast as possible
+//	rig            the equipment: processes, brokers, Postgres, relays, a read model
 //	report         tables on stdout, build/bench.json
 //
-// Exit codes: 0 done, 1 a measurement failed (the others are still taken), 2 wrong
-// usage. A measurement that needs what this machine does not have is left out, and
-// the tables say so.
+// Exit codes: 0 done, 1 a measurement failed (the others are still taken), 2
+// wrong usage. A measurement that needs something that this machine lacks is
+// left out, and the tables say so.
 package main
 
 import (
@@ -63,12 +64,12 @@ Flags:
   --full          more runs and samples, and the large tables
 `
 
-// jsonFile is where the figures go, for programs.
+// jsonFile is the file with the figures for programs.
 const jsonFile = "build/bench.json"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// From the first signal on, the next one ends the process as if uncaught.
+	// After the first signal, a second one ends the process at once.
 	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
@@ -113,15 +114,15 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) (err
 	return b.Run(ctx, table(&p), jsonFile)
 }
 
-// table lists all series, in the order in which they are run and printed. Those
-// that need a database have it from p.
+// table lists all series, in the order in which they are run and printed.
+// Series that need a database get it from p.
 func table(p *postgres.Server) []measure.Series {
 	return slices.Concat(localpubsub.Series(), outbox.Series(p), inbox.Series(), visible.Series(p), reads.Series(), start.Series(p))
 }
 
 func parse(args []string) (measure.Bench, error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // what is printed, and where, is run's business
+	flags.SetOutput(io.Discard) // run prints the error
 	only := flags.String("only", "", "")
 	isQuick := flags.Bool("quick", false, "")
 	isFull := flags.Bool("full", false, "")

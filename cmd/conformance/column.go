@@ -17,8 +17,8 @@ type column struct {
 	outcomes []conformance.Outcome
 }
 
-// departs says whether the subject cannot be relied on: it failed, or does so at
-// times.
+// departs reports whether the subject is unreliable here: the behaviour failed,
+// was left out, or fails at times.
 func (c column) departs(o conformance.Outcome) bool {
 	return o.Err != nil || o.Left || c.subject.Departures[o.Behaviour.Name].Sometimes
 }
@@ -32,8 +32,8 @@ func (c column) departing() (n int) {
 	return n
 }
 
-// columns tries the behaviours on one subject after the other: at the same time
-// they would slow each other down.
+// columns tests one subject after the other: at the same time they would slow
+// each other down.
 func (c command) columns(ctx context.Context, behaviours []conformance.Behaviour, stderr io.Writer) ([]column, error) {
 	if c.project != "" {
 		subject, err := conformance.Google(ctx, c.project)
@@ -57,14 +57,14 @@ func (c command) columns(ctx context.Context, behaviours []conformance.Behaviour
 	return columns, nil
 }
 
-// local is a server that runs on this machine for the time of its trials.
+// local is a server that runs on this machine during its trials.
 type local struct {
 	name       string
 	kind       localbroker.Kind
 	departures map[string]conformance.Departure
 }
 
-// locals are the columns of the table. Ours departs from nothing.
+// locals are the columns of the table. The repository's own has no departures.
 func locals() []local {
 	return []local{
 		{"ours", localbroker.Local, nil},
@@ -86,7 +86,7 @@ func (l local) try(ctx context.Context, behaviours []conformance.Behaviour, stde
 	return try(ctx, subject, behaviours, stderr), nil
 }
 
-// try closes the subject.
+// try tests the behaviours, and then closes the subject.
 func try(ctx context.Context, subject *conformance.Subject, behaviours []conformance.Behaviour, stderr io.Writer) column {
 	defer subject.Close()
 	started := time.Now()

@@ -1,13 +1,14 @@
-// Command conformance tries what Google documents of Pub/Sub on the repository's
-// local Pub/Sub, the official emulator and pstest, and prints who does what as a
-// Markdown table.
+// Command conformance tests the documented behaviours of Pub/Sub on the
+// repository's local Pub/Sub, the official emulator and pstest, and prints the
+// results as a Markdown table.
 //
-// With -project it tries the real service instead. That takes a minute, creates
-// some 300 topics, subscriptions, snapshots and schemas whose names begin with
-// "conformance-", deletes them again, and moves less than 100 MB: far below the
-// monthly free tier of 10 GiB (https://cloud.google.com/pubsub/pricing). Dead
-// letters need the project's Pub/Sub service agent to have the roles
-// pubsub.publisher and pubsub.subscriber.
+// With -project it tests the real service instead. That takes a minute, creates
+// some 300 topics, subscriptions, snapshots and schemas with names that begin
+// with "conformance-", deletes them again, and transfers less than 100 MB: far
+// below the monthly free tier of 10 GiB
+// (https://cloud.google.com/pubsub/pricing). Dead letters need the roles
+// pubsub.publisher and pubsub.subscriber for the project's Pub/Sub service
+// agent.
 //
 // Exit codes: 0 done, 1 failed or the repository's own (with -project: the
 // service) departs from a behaviour, 2 wrong usage.
@@ -27,7 +28,7 @@ import (
 	"example.com/lockstep/pkg/localpubsub/conformance"
 )
 
-// runTime bounds everything. A run takes about a minute.
+// runTime bounds the whole run. A run takes about a minute.
 const runTime = 10 * time.Minute
 
 const usage = `conformance tries what is documented of Pub/Sub on local servers and prints a table.
@@ -44,7 +45,7 @@ Flags:
 Exit codes: 0 done, 1 failed or a behaviour departs in the repository's own (or the service), 2 wrong usage
 `
 
-// command is what the command line asks for.
+// command is the parsed command line.
 type command struct {
 	only    *regexp.Regexp
 	project string
@@ -60,7 +61,7 @@ func main() {
 	os.Exit(code)
 }
 
-// run returns the exit code. On stdout it prints the table alone.
+// run returns the exit code. On stdout it prints only the table.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	ctx, cancel := context.WithTimeout(ctx, runTime)
 	defer cancel()
@@ -132,8 +133,8 @@ func (c command) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return verdict(columns, stderr)
 }
 
-// verdict tells on stderr what differs from the subjects' lists. It fails where
-// the first does not conform.
+// verdict prints the differences from the subjects' lists to stderr. It returns
+// an error if the first subject departs from a behaviour.
 func verdict(columns []column, stderr io.Writer) error {
 	for _, c := range columns {
 		for _, outcome := range c.outcomes {

@@ -28,7 +28,8 @@ func TestPstest(t *testing.T) {
 	holdTo(t, locals()[2])
 }
 
-// holdTo tries all behaviours and wants the outcomes that the list lets expect.
+// holdTo tests all behaviours and requires the outcomes of the list of
+// departures.
 func holdTo(t *testing.T, l local) {
 	t.Helper()
 	tried, err := l.try(t.Context(), conformance.Behaviours(), t.Output())
@@ -45,7 +46,8 @@ func holdTo(t *testing.T, l local) {
 	}
 }
 
-// The page holds a row for each behaviour, in their order, and none of ours fails.
+// The page has a row for each behaviour, in their order, and the repository's
+// own fails none.
 func TestDocumentIsUpToDate(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("..", "..", document))

@@ -11,7 +11,7 @@ import (
 	"example.com/lockstep/pkg/localpubsub/conformance"
 )
 
-// document keeps the table, between these lines.
+// document contains the table, between these lines.
 const (
 	document = "docs/pubsub-conformance.md"
 	begin    = "<!-- printed by cmd/conformance -->\n"
@@ -24,7 +24,8 @@ type table struct {
 	columns    []column
 }
 
-// print writes Markdown: the table, then for each subject why it departs.
+// print writes Markdown: the table, then for each subject the reasons of its
+// departures.
 func (t table) print(w io.Writer) {
 	fmt.Fprint(w, "| area | behaviour |")
 	for _, c := range t.columns {
@@ -62,7 +63,7 @@ func (c column) mark(o conformance.Outcome) string {
 	return "✓"
 }
 
-// printReasons says each reason once, with all behaviours that it explains.
+// printReasons prints each reason once, with all behaviours that it explains.
 func (c column) printReasons(w io.Writer) {
 	if c.departing() == 0 {
 		return
@@ -98,10 +99,10 @@ func (c column) why(o conformance.Outcome) string {
 	}
 }
 
-// escape keeps Markdown from taking an underscore for emphasis.
+// escape keeps Markdown from reading an underscore as emphasis.
 func escape(text string) string { return strings.ReplaceAll(text, "_", `\_`) }
 
-// write puts the table into the file, in place of the last one.
+// write replaces the table in the file.
 func (t table) write(name string) error {
 	text, err := os.ReadFile(name)
 	if err != nil {

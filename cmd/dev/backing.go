@@ -16,7 +16,7 @@ import (
 	"example.com/lockstep/migrations"
 )
 
-// connectTime bounds connecting to a Postgres that runs already.
+// connectTime bounds connecting to a running Postgres.
 const connectTime = 10 * time.Second
 
 // postgres is the database of both services.
@@ -59,7 +59,7 @@ func (d *postgres) prepare(ctx context.Context, s migrations.Service, log *slog.
 }
 
 // watch returns an error if the private server ends before ctx does. The user's
-// own may restart, which the services survive.
+// own server may restart; the services survive that.
 func (d *postgres) watch(ctx context.Context) error {
 	if d.server == nil {
 		return nil
@@ -87,7 +87,7 @@ type pubsubServer struct {
 }
 
 // startPubSub chooses a broker, creates the topics and subscriptions there, and
-// points the client library to it.
+// makes the client library use it.
 func (p pair) startPubSub(ctx context.Context) (*pubsubServer, error) {
 	b, err := p.choosePubSub(ctx)
 	if err != nil {
@@ -96,8 +96,8 @@ func (p pair) startPubSub(ctx context.Context) (*pubsubServer, error) {
 	if _, err := localbroker.Provision(ctx, b.addr, p.project); err != nil {
 		return b, fmt.Errorf("%s: %w", b.description, err)
 	}
-	// The library takes an emulator's address from the environment of the process
-	// and from nowhere else, each time a client is made.
+	// The library reads an emulator's address only from the environment of the
+	// process, each time a client is created.
 	return b, os.Setenv(emulatorHost, b.addr)
 }
 
@@ -116,7 +116,7 @@ func (p pair) choosePubSub(ctx context.Context) (*pubsubServer, error) {
 	return &pubsubServer{addr: server.Addr(), description: server.Description() + " at " + server.Addr(), server: server}, nil
 }
 
-// usesGiven says whether the broker is the user's own.
+// usesGiven reports whether the broker is the user's own.
 func (p pair) usesGiven() bool { return p.pubsub == "auto" && p.emulatorHost != "" }
 
 // watch returns an error if the server started here ends before ctx does.
@@ -139,7 +139,7 @@ func (b *pubsubServer) close() error {
 	return b.server.Close()
 }
 
-// progress is for people: stdout, unless that belongs to the JSON.
+// progress is for people: stdout, unless the JSON is printed there.
 func (p pair) progress() io.Writer {
 	if p.json {
 		return p.stderr

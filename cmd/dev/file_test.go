@@ -13,8 +13,8 @@ import (
 	"example.com/lockstep/internal/pgtest"
 )
 
-// What a run of the pair publishes is there for a subscriber that comes after the
-// run has ended, and the one before it was killed.
+// The events of a run reach a subscriber that comes after the run has ended and
+// after an earlier server on the file was killed.
 func TestEventsSurviveInAFile(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "events")

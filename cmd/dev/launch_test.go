@@ -19,10 +19,10 @@ import (
 	"example.com/lockstep/internal/pgtest"
 )
 
-// patience bounds every wait here: far above what a loaded machine needs.
+// patience bounds every wait here, far above the needs of a loaded machine.
 const patience = 2 * time.Minute
 
-// binary is the real launcher. TestMain builds it before the first test runs.
+// binary is the launcher itself. TestMain builds it before the first test runs.
 var binary string
 
 func TestMain(m *testing.M) {
@@ -45,8 +45,8 @@ type launch struct {
 	lines          *bufio.Reader // of stdout, when started by serving
 }
 
-// command prepares a launch that knows of no database or broker but those in
-// vars. It leads a session, so that what it leaves behind can be found.
+// command prepares a launch with no database or broker except those in vars. It
+// leads a session, so that left-over processes can be found.
 func command(t testing.TB, vars []string, args ...string) *launch {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -74,12 +74,12 @@ func (l *launch) wait(t testing.TB) int {
 	if err := l.cmd.Wait(); err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
-	// An interrupted initdb leaves a shell that ends when it finds its input closed.
+	// An interrupted initdb leaves a shell that ends when its input is closed.
 	eventually(t, "end of all processes", func() bool { return len(l.session(t)) == 0 })
 	return l.cmd.ProcessState.ExitCode()
 }
 
-// serving starts the launch and leaves its stdout to be read line by line.
+// serving starts the launch, so that its stdout can be read line by line.
 func (l *launch) serving(t testing.TB) {
 	t.Helper()
 	l.cmd.Stdout = nil
@@ -94,8 +94,9 @@ func (l *launch) serving(t testing.TB) {
 	t.Cleanup(func() { _ = l.cmd.Process.Kill() }) // ended already unless the test failed
 }
 
-// complaints has the launch's stderr read line by line. What it returns waits for a line
-// that is written from then on. It is called before serving.
+// complaints reads the launch's stderr line by line. The returned function
+// waits for a line that is written after its call. Call complaints before
+// serving.
 func (l *launch) complaints(t testing.TB) (next func()) {
 	t.Helper()
 	from, to := io.Pipe()
@@ -145,7 +146,7 @@ func (l *launch) signal(t testing.TB, sig os.Signal) {
 }
 
 // session returns the launcher's living descendants by pid: children may leave
-// its process group, not its session.
+// its process group, but not its session.
 func (l *launch) session(t testing.TB) map[int]string {
 	t.Helper()
 	found := map[int]string{}
@@ -166,7 +167,7 @@ func (l *launch) session(t testing.TB) map[int]string {
 			t.Fatalf("%s: %v", path, err)
 		}
 		pid, _ := strconv.Atoi(strings.Fields(name)[0])
-		zombie := fields[0] == "Z" // ended, and not yet noticed by its parent
+		zombie := fields[0] == "Z" // ended, but not yet reaped by its parent
 		if session == l.cmd.Process.Pid && pid != session && !zombie {
 			found[pid] = name[strings.IndexByte(name, '(')+1:]
 		}
@@ -174,7 +175,7 @@ func (l *launch) session(t testing.TB) map[int]string {
 	return found
 }
 
-// awaitChild returns the pid of the child of that name.
+// awaitChild returns the pid of the child with that name.
 func (l *launch) awaitChild(t testing.TB, name string) (pid int) {
 	t.Helper()
 	eventually(t, "child "+name, func() bool {

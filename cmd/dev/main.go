@@ -1,12 +1,12 @@
-// Command dev is the launcher behind `make run`: it brings up the pair on one
-// machine, shows its main job and serves until Ctrl-C.
+// Command dev is the launcher of `make run`: it starts the pair on one machine,
+// shows its main job and serves until Ctrl-C.
 //
 //	listeners ─▶ Postgres ─▶ Pub/Sub ─▶ migrations ─▶ video ─▶ catalog ─▶ the walk-through
 //
 // The walk-through makes three writes to one video and reads each back from
 // catalog with the consistency token of the write. Both services run in this
-// process; only Postgres and the official Pub/Sub emulator are children, and
-// they end with it, on Linux also when it is killed.
+// process. Only Postgres and the official Pub/Sub emulator are child processes,
+// and they end with this process, on Linux also when it is killed.
 //
 // Exit codes: 0 done (Ctrl-C while serving is that too), 1 failed, 2 wrong
 // usage.
@@ -59,7 +59,7 @@ Environment:
 `
 
 const (
-	// emulatorHost is the variable of Google's client libraries.
+	// emulatorHost is the environment variable of Google's client libraries.
 	emulatorHost = "PUBSUB_EMULATOR_HOST"
 	// defaultProject exists on emulators only.
 	defaultProject = "lockstep-local"
@@ -67,7 +67,7 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// From the first signal on, the next one ends the process as if uncaught.
+	// After the first signal, a second one ends the process at once.
 	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
 }
@@ -91,7 +91,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		fmt.Fprintf(stderr, "dev: %v (dev --help shows the usage)\n", err)
 		return 2
 	}
-	// Drivers spread an error over several lines; here it is one.
+	// Drivers spread an error over several lines; this prints it as one.
 	fmt.Fprintln(stderr, "dev:", strings.Join(strings.Fields(err.Error()), " "))
 	return 1
 }
@@ -112,8 +112,7 @@ func dispatch(ctx context.Context, args []string, getenv func(string) string, st
 	}
 }
 
-// parse has the flag package decide nothing but the values: what is printed,
-// and where, is run's business.
+// parse uses the flag package for the values only; run prints all output.
 func parse(flags *flag.FlagSet, args []string) error {
 	flags.SetOutput(io.Discard)
 	switch err := flags.Parse(args); {
@@ -127,7 +126,7 @@ func parse(flags *flag.FlagSet, args []string) error {
 	return nil
 }
 
-// up reads what the command line and the environment say, and runs the pair.
+// up reads the command line and the environment, and runs the pair.
 func up(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
 	p := pair{stdout: stdout, stderr: stderr}
 	flags := flag.NewFlagSet("dev", flag.ContinueOnError)

@@ -119,8 +119,9 @@ func TestProvision(t *testing.T) {
 	}
 }
 
-// TestProvisionStaysReady: whoever waits for the topics may start once they have been
-// there. The emulator may go again, for as long as it likes.
+// TestProvisionStaysReady shows that a service that waits for the topics may
+// start once they have existed. After that the emulator may go away for any
+// time.
 func TestProvisionStaysReady(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "ready")

@@ -15,7 +15,7 @@ import (
 )
 
 // provision never falls back to the real Pub/Sub, where Terraform creates the
-// same things: without an emulator's address there is nothing to do.
+// same resources: without an emulator's address it is an error.
 func provision(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("provision", flag.ContinueOnError)
 	watch := flags.Bool("watch", false, "")
@@ -51,12 +51,13 @@ func provision(ctx context.Context, args []string, getenv func(string) string, s
 	return err
 }
 
-// watchOver provisions whenever something is missing. It makes the file ready, unless that
-// is empty, once everything has been there: from then on whoever waits for its topics may
-// start, however often the emulator goes away and comes back.
+// watchOver provisions whenever a resource is missing. It creates the file
+// ready, unless that is empty, once all resources have existed: from then on a
+// service that waits for its topics may start, however often the emulator goes
+// away and comes back.
 func watchOver(ctx context.Context, addr, project, ready string, stdout, stderr io.Writer) error {
 	if ready != "" {
-		// It may be left over from a run that was killed.
+		// A run that was killed may have left it.
 		if err := os.Remove(ready); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

@@ -11,8 +11,8 @@ import (
 	"example.com/lockstep/internal/localbroker"
 )
 
-// pubsub serves a Pub/Sub until ctx ends: an empty one, which provision fills, or
-// what is in the file.
+// pubsub serves a Pub/Sub until ctx ends: an empty one, which provision fills,
+// or one with the state of the file.
 func pubsub(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	flags := flag.NewFlagSet("pubsub", flag.ContinueOnError)
 	addr := flags.String("addr", "", "")

@@ -11,7 +11,7 @@ import (
 	"example.com/lockstep/cmd/internal/walk"
 )
 
-// report is what a run shows. Its JSON form is a contract.
+// report is the output of a run. Its JSON form is a contract.
 type report struct {
 	Postgres string      `json:"postgres"`
 	PubSub   string      `json:"pubsub"`
@@ -23,7 +23,7 @@ type report struct {
 
 func (r report) writeJSON(w io.Writer) error { return json.NewEncoder(w).Encode(r) }
 
-// writeText shows the moments of each step as distances from its commit.
+// writeText shows the moments of each step as time since its commit.
 func (r report) writeText(w io.Writer) error {
 	fmt.Fprintf(w, "\nOne video, three writes, each read back from catalog with the token of the write.\nvideo %s\n\n", r.Steps[0].VideoID)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -47,7 +47,7 @@ func answeredBy(s walk.Step) string {
 	return fmt.Sprintf("%s (%d)", s.Source, s.ReadStatus)
 }
 
-// writeServing says where everything is, and what to try first.
+// writeServing prints the addresses, and first commands to try.
 func (r report) writeServing(w io.Writer) error {
 	_, err := fmt.Fprintf(w, `
 video    %[1]s  (REST and gRPC; /openapi.json, /readyz, /metrics)
@@ -62,8 +62,8 @@ Serving until Ctrl-C.
 	return err
 }
 
-// operating are an operator's first commands, for another terminal. The URLs of a
-// database of the user's own are not shown: they may hold a password.
+// operating returns an operator's first commands, for another terminal. The
+// URLs of a user's own database are not shown: they may contain a password.
 func operating(p pair, all *parts) string {
 	if all.db.server == nil {
 		return ""

@@ -24,19 +24,20 @@ const (
 	videoPort   = 8080
 	catalogPort = 8081
 
-	// defaultLevel keeps the walk-through readable: every request is an info.
+	// defaultLevel keeps the walk-through readable: every request is logged at
+	// level info.
 	defaultLevel = slog.LevelWarn
-	// flushTime bounds the sending of the last traces and metrics.
+	// flushTime bounds the export of the last traces and metrics.
 	flushTime = 3 * time.Second
 )
 
 var errInterrupted = errors.New("interrupted before the walk-through had ended")
 
-// pair is what one run of both services was asked for.
+// pair is the configuration of one run of both services.
 type pair struct {
 	once, json     bool
 	pubsub         string // auto, local or emulator
-	pubsubFile     string // of the local one; empty: it forgets
+	pubsubFile     string // of the local one; empty: it keeps no state
 	databaseURL    string // the administrator's; empty: start a Postgres
 	emulatorHost   string
 	project        string
@@ -44,7 +45,8 @@ type pair struct {
 	stdout, stderr io.Writer
 }
 
-// parts are what runs, in the order of its start. Those not started yet are nil.
+// parts are the parts of a run, in the order of their start. A part that has
+// not started yet is nil.
 type parts struct {
 	video, catalog       net.Listener
 	db                   *postgres
@@ -52,9 +54,9 @@ type parts struct {
 	videoURL, catalogURL string // of the services' databases
 }
 
-// run starts everything, serves, and stops in the reverse order whatever
-// happened. An interruption is the usual end, unless the walk-through was all
-// that was wanted and has not ended.
+// run starts all parts, serves, and stops them in reverse order in every case.
+// An interruption is the usual end. With --once, it is an error while the
+// walk-through has not ended.
 func (p pair) run(ctx context.Context) (err error) {
 	var all parts
 	defer func() { err = errors.Join(err, all.close()) }()
@@ -73,7 +75,8 @@ func (p pair) run(ctx context.Context) (err error) {
 	return p.serve(ctx, &all)
 }
 
-// start opens the ports first: a taken one is then an error of the first second.
+// start opens the ports first, so that a taken port is reported within the
+// first second.
 func (p pair) start(ctx context.Context, all *parts) (err error) {
 	if all.video, err = p.listen("video", videoPort); err != nil {
 		return err
@@ -96,8 +99,8 @@ func (p pair) start(ctx context.Context, all *parts) (err error) {
 	return err
 }
 
-// serve runs the services until ctx ends, a part fails, or the walk-through is
-// over and all that was wanted. They have drained when it returns.
+// serve runs the services until ctx ends, a part fails, or, with --once, the
+// walk-through is over. The services have drained when it returns.
 func (p pair) serve(ctx context.Context, all *parts) error {
 	wanted, stop := context.WithCancel(ctx)
 	defer stop()
@@ -132,7 +135,7 @@ func (p pair) serve(ctx context.Context, all *parts) error {
 	return group.Wait()
 }
 
-// show waits for catalog and walks a video through.
+// show waits for catalog and runs the walk-through.
 func (p pair) show(ctx context.Context, all *parts) error {
 	r := report{
 		Postgres: all.db.description, PubSub: all.broker.description,
@@ -160,11 +163,11 @@ func (p pair) show(ctx context.Context, all *parts) error {
 	return r.writeServing(p.progress())
 }
 
-// close closes the listeners too, for the ways out before a service has them.
+// close also closes the listeners, for errors before a service has taken them.
 func (all *parts) close() error {
 	for _, l := range []net.Listener{all.video, all.catalog} {
 		if l != nil {
-			_ = l.Close() // closed already where a service had it
+			_ = l.Close() // closed already if a service had it
 		}
 	}
 	return errors.Join(all.broker.close(), all.db.close())
@@ -180,7 +183,7 @@ func (p pair) unlessInterrupted(ctx context.Context, err error) error {
 	return nil
 }
 
-// listen is for this machine only.
+// listen accepts connections from this machine only.
 func (p pair) listen(service string, port int) (net.Listener, error) {
 	if p.once {
 		port = 0

@@ -41,8 +41,8 @@ func TestKilledLauncherLeavesNoProcess(t *testing.T) {
 	eventually(t, "end of the children", func() bool { return len(l.session(t)) == 0 })
 }
 
-// TestServing holds what needs the ports of a run without --once, and so runs one
-// after the other.
+// TestServing contains the tests that need the ports of a run without --once,
+// and so runs them one after the other.
 func TestServing(t *testing.T) {
 	t.Parallel()
 	for _, port := range []string{"8080", "8081"} {
@@ -98,7 +98,7 @@ func servesUntilPostgresEnds(t *testing.T) {
 	}
 }
 
-// showsAnOperatorsCommands types what a run shows, in another shell.
+// showsAnOperatorsCommands runs the printed commands in another shell.
 func showsAnOperatorsCommands(t *testing.T) {
 	l := command(t, nil, "--pubsub", "local")
 	l.serving(t)

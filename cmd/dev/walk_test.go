@@ -34,7 +34,8 @@ type walked struct {
 	} `json:"steps"`
 }
 
-// checkWalk wants exactly one object with exactly the contract's fields.
+// checkWalk requires exactly one object with exactly the fields of the
+// contract.
 func checkWalk(t testing.TB, stdout string) walked {
 	t.Helper()
 	decoder := json.NewDecoder(strings.NewReader(stdout))
@@ -105,7 +106,7 @@ func TestOnceOnWhatRunsAlready(t *testing.T) {
 	}
 	addr, _ := servePubSub(t)
 	vars := []string{"DATABASE_URL=" + db.Admin, "PUBSUB_EMULATOR_HOST=" + addr}
-	for range 2 { // the second run finds what the first has made
+	for range 2 { // the second run finds the resources of the first
 		w := walkOnce(t, vars)
 		if !strings.Contains(w.Postgres, "DATABASE_URL") || !strings.Contains(w.PubSub, addr) {
 			t.Errorf("chose %q and %q", w.Postgres, w.PubSub)

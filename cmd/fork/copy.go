@@ -18,9 +18,9 @@ import (
 // gitTimeout bounds one git command on local files.
 const gitTimeout = time.Minute
 
-// A modulePath has a domain and at least one more element. Go would take less;
-// but the path is replaced as text, which a bare word would not survive when the
-// copy is forked in turn.
+// A modulePath has a domain and at least one more element. Go would accept
+// less. But the path is replaced as text, and a single word would also match
+// other text when the copy is forked in turn.
 var modulePath = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)+(/[A-Za-z0-9_~-]+(\.[A-Za-z0-9_~-]+)*)+$`)
 
 func checkModule(module string) error {
@@ -46,7 +46,7 @@ func copyRepository(ctx context.Context, src, dst, module string) error {
 	}
 	for name := range strings.SplitSeq(strings.TrimRight(files, "\x00"), "\x00") {
 		err := copyFile(filepath.Join(src, name), filepath.Join(dst, name), old, module)
-		// Git still lists what is deleted but not committed.
+		// Git also lists files that are deleted without a commit.
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("copy %s: %w", name, err)
 		}

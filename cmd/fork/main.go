@@ -1,11 +1,11 @@
 // Command fork copies this repository into a new directory as a module of its
-// own: the first step of whoever starts a pair from it.
+// own: the first step towards a new pair.
 //
-// It copies what git would: tracked files, and new ones that are not ignored, as
-// they are on disk. The history stays behind; the copy is a fresh git repository
-// without a commit. The module path is replaced wherever it is written, the
-// protobuf code is generated again (its descriptors embed the path), and nothing
-// else is renamed.
+// It copies the files that git would: tracked files, and new ones that are not
+// ignored, in the state on disk. The history is not copied; the copy is a fresh
+// git repository without a commit. The module path is replaced wherever it is
+// written, the protobuf code is generated again (its descriptors contain the
+// path), and nothing else is renamed.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 	"time"
 )
 
-// generateTimeout leaves room for building the generators on a slow machine.
+// generateTimeout is long enough to build the generators on a slow machine.
 const generateTimeout = 15 * time.Minute
 
 var errUsage = errors.New("wrong usage")
@@ -75,7 +75,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// generate runs the copy's own make, with the tools that are built here already.
+// generate runs the copy's own make, with the tools that are built here
+// already.
 func generate(ctx context.Context, dir string, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, generateTimeout)
 	defer cancel()

@@ -13,12 +13,13 @@ import (
 )
 
 const (
-	// envelope is the message that a topic's data is.
+	// envelope is the message type of a topic's data.
 	envelope = "Event"
-	// pattern finds it; the first element is the kind of aggregate.
+	// pattern matches its file; the first element is the kind of aggregate.
 	pattern = "*/events/v1/events.proto"
 	suffix  = "_events.proto"
-	// maxDefinition is what Pub/Sub takes (https://cloud.google.com/pubsub/docs/schemas).
+	// maxDefinition is Pub/Sub's limit
+	// (https://cloud.google.com/pubsub/docs/schemas).
 	maxDefinition = 300_000 // bytes
 )
 
@@ -65,14 +66,14 @@ func defineOne(ctx context.Context, source, name, kind string) (string, error) {
 	if b.Len() > maxDefinition {
 		return "", fmt.Errorf("its definition has %d bytes, Pub/Sub takes %d", b.Len(), maxDefinition)
 	}
-	// Names that clash only now, since everything is in one scope, show here.
+	// Here everything is in one scope, so that a clash of names shows now.
 	if _, err := compileText(ctx, b.String()); err != nil {
 		return "", fmt.Errorf("what became of it is no valid definition: %w", err)
 	}
 	return b.String(), nil
 }
 
-// compileText compiles a definition that stands alone.
+// compileText compiles a definition without imports.
 func compileText(ctx context.Context, text string) (protoreflect.FileDescriptor, error) {
 	const name = "schema.proto"
 	return compile(ctx, protocompile.ResolverFunc(func(path string) (protocompile.SearchResult, error) {

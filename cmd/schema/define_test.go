@@ -155,7 +155,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// wide is n fields.
+// wide returns n fields.
 func wide(n int) string {
 	var b strings.Builder
 	for i := range n {

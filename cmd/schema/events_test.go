@@ -49,8 +49,8 @@ func TestEveryTopicHasEvents(t *testing.T) {
 	}
 }
 
-// TestEventsFitTheirSchema marshals random events as the services do, and has the
-// schema of their topic read and write them.
+// TestEventsFitTheirSchema marshals random events as the services do, and reads
+// and writes them with the schema of their topic.
 func TestEventsFitTheirSchema(t *testing.T) {
 	t.Parallel()
 	for topic, kind := range published {
@@ -88,8 +88,8 @@ func TestEventsFitTheirSchema(t *testing.T) {
 	}
 }
 
-// TestBrokerHoldsEventsAgainstTheSchema publishes the same events to a topic with
-// the schema, and what is no event.
+// TestBrokerHoldsEventsAgainstTheSchema publishes the same events to a topic
+// with the schema, and also data that is no event.
 func TestBrokerHoldsEventsAgainstTheSchema(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -180,7 +180,7 @@ func newBroker(t testing.TB) broker {
 	return broker{pubsubpb.NewPublisherClient(conn), pubsubpb.NewSchemaServiceClient(conn)}
 }
 
-// schema creates one and returns its name.
+// schema creates a schema and returns its name.
 func (b broker) schema(t testing.TB, id, text string) string {
 	t.Helper()
 	made, err := b.CreateSchema(t.Context(), &pubsubpb.CreateSchemaRequest{Parent: project, SchemaId: id, Schema: source("", text)})

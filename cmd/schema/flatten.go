@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// flatten prints root as a file of its own; the package doc has the rules.
+// flatten prints root as a self-contained file; the package doc has the rules.
 func flatten(w io.Writer, root protoreflect.MessageDescriptor) error {
 	n := nest{names: map[protoreflect.Name]protoreflect.FullName{}}
 	if err := n.add(root, nil); err != nil {
@@ -39,7 +39,7 @@ type nest struct {
 	names    map[protoreflect.Name]protoreflect.FullName
 }
 
-// add takes m and what it contains; path leads to it from the root.
+// add adds m and its content; path leads to m from the root.
 func (n *nest) add(m protoreflect.MessageDescriptor, path []protoreflect.FullName) error {
 	if slices.Contains(path, m.FullName()) {
 		return fmt.Errorf("%s contains itself, by way of %v: a schema has no recursive messages", m.FullName(), path)
@@ -82,7 +82,8 @@ func (p printer) linef(format string, args ...any) {
 	fmt.Fprintln(p.w, strings.TrimRight(line, " "))
 }
 
-// body prints fields in the order of the source, a oneof where its first one is.
+// body prints fields in the order of the source, and a oneof at the place of
+// its first field.
 func (p printer) body(m protoreflect.MessageDescriptor) {
 	p.reserved(m)
 	for field := range all(m.Fields()) {
@@ -141,7 +142,7 @@ func typeName(f protoreflect.FieldDescriptor) string {
 	}
 }
 
-// all goes through a list of protoreflect.
+// all iterates over a list of protoreflect.
 func all[T any](list interface {
 	Len() int
 	Get(i int) T

@@ -1,23 +1,25 @@
 // Command schema makes the Pub/Sub schemas of deploy/schemas from proto/: one
-// definition for each topic, which Pub/Sub holds every message's data against.
+// definition for each topic. Pub/Sub validates the data of every message
+// against it.
 //
-// Pub/Sub takes a definition with one top-level message and no imports. So the
-// message Event of each proto/KIND/events/v1/events.proto becomes a file of its
-// own, KIND_events.proto, with all that it uses nested in it. What is written by
-// the one type is read by the other, byte for byte:
+// Pub/Sub accepts a definition with one top-level message and no imports. So
+// the message Event of each proto/KIND/events/v1/events.proto becomes its own
+// file, KIND_events.proto, with all the types that it uses nested in it. Data
+// written with one type can be read with the other, byte for byte:
 //
-//   - a message, Timestamp and the other imported ones too, is nested in Event
+//   - a message, including Timestamp and other imported ones, is nested in Event
 //     under its own name, with its field numbers, and so are its messages; two of
 //     one name are refused
-//   - oneof, map, repeated, `optional` and what is reserved stay as they are
+//   - oneof, map, repeated, `optional` and reserved fields stay as they are
 //   - an enum becomes an int32, which has the same bytes: Pub/Sub takes a new value
 //     of an enum for an incompatible revision, and the next kind of event is one
-//   - comments and options stay behind: they say nothing about bytes, and whatever
-//     changes the text costs one of the 20 revisions that a schema may have
-//   - a message that contains itself is refused, as is what is not proto3
+//   - comments and options are left out: they have no effect on bytes, and each
+//     change of the text costs one of the 20 revisions that a schema may have
+//   - a message that contains itself is refused, and so is any syntax but proto3
 //
 // The result must be accepted as the next revision of the released one, in
-// deploy/schemas/released, by Pub/Sub's own rules: TestNextRevision holds it to that.
+// deploy/schemas/released, by Pub/Sub's own rules: TestNextRevision checks
+// that.
 package main
 
 import (
@@ -68,7 +70,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	return write(*out, definitions)
 }
 
-// write leaves in dir these definitions and no other.
+// write leaves exactly these definitions in dir.
 func write(dir string, definitions map[string]string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

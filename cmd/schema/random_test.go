@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// texts are what breaks whoever counts bytes as characters, or trims.
+// texts break code that counts bytes as characters, or that trims.
 var texts = []string{
 	"", "a", " ", "\x00", "\x7f", "\"quoted\"\\\n\t", "Größe", "naïve", "e\u0301\u0323", "日本語", "שלום", "\u202eabc", "🎬👩‍👩‍👧", "\U0010ffff", "\ufeff", "\ufffd",
 	strings.Repeat("long ", 2_000), strings.Repeat("🎬", 300),
@@ -17,8 +17,8 @@ var texts = []string{
 
 var integers = []int64{0, 1, -1, 127, 128, 1 << 31, math.MinInt32, math.MaxInt32, math.MinInt64, math.MaxInt64, 253402300799, -62135596800}
 
-// random sets each field of m or leaves it out, and takes the arms of a oneof in
-// turn, none of them included. It knows nothing of what the fields mean.
+// random sets each field of m or leaves it out, and takes the arms of a oneof
+// in turn, including none of them. It does not know the meaning of the fields.
 func random(t testing.TB, r *rand.Rand, turn int, m protoreflect.Message) {
 	t.Helper()
 	for oneof := range all(m.Descriptor().Oneofs()) {
@@ -68,7 +68,7 @@ func value(t testing.TB, r *rand.Rand, turn int, f protoreflect.FieldDescriptor,
 	case protoreflect.BoolKind:
 		return protoreflect.ValueOfBool(r.IntN(2) == 0)
 	case protoreflect.EnumKind:
-		if r.IntN(8) == 0 { // one that nobody has declared yet
+		if r.IntN(8) == 0 { // a value that is not declared yet
 			return protoreflect.ValueOfEnum(protoreflect.EnumNumber(integer))
 		}
 		values := f.Enum().Values()
@@ -91,7 +91,8 @@ func value(t testing.TB, r *rand.Rand, turn int, f protoreflect.FieldDescriptor,
 	}
 }
 
-// A census counts how often each field was set, or not, where it could have been.
+// A census counts how often each field was set or unset where it could have
+// been set.
 type census map[protoreflect.FullName]*struct{ set, unset int }
 
 func (c census) take(m protoreflect.Message) {
@@ -110,7 +111,8 @@ func (c census) take(m protoreflect.Message) {
 	}
 }
 
-// plain is what m says, by field names, without its types: an enum is its number.
+// plain returns the content of m by field names, without its types: an enum is
+// its number.
 func plain(m protoreflect.Message) map[protoreflect.Name]any {
 	said := map[protoreflect.Name]any{}
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
@@ -147,8 +149,8 @@ func plainValue(f protoreflect.FieldDescriptor, v protoreflect.Value) any {
 	}
 }
 
-// unknown names a message within m, or m itself, that has fields which its type
-// has not.
+// unknown returns the name of a message within m, or of m itself, that has
+// fields which its type does not declare.
 func unknown(m protoreflect.Message) (where protoreflect.FullName) {
 	if len(m.GetUnknown()) > 0 {
 		return m.Descriptor().FullName()

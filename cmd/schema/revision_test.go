@@ -17,7 +17,8 @@ import (
 
 const schemasDir = "../../deploy/schemas"
 
-// TestSchemasAreOfToday is `make verify` for who runs the tests only.
+// TestSchemasAreOfToday repeats a check of `make verify`, for runs of the tests
+// alone.
 func TestSchemasAreOfToday(t *testing.T) {
 	t.Parallel()
 	today, err := define(t.Context(), "../../proto")
@@ -29,9 +30,9 @@ func TestSchemasAreOfToday(t *testing.T) {
 	}
 }
 
-// TestNextRevision holds today's schemas to what Pub/Sub allows as a revision of
-// the released ones. Who means to break the contract gives the topic a new schema,
-// or a new name, and then says `make proto-release`.
+// TestNextRevision checks that Pub/Sub would accept today's schemas as
+// revisions of the released ones. To break the contract on purpose, give the
+// topic a new schema, or a new name, and then run `make proto-release`.
 func TestNextRevision(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -47,8 +48,8 @@ func TestNextRevision(t *testing.T) {
 	}
 }
 
-// TestBreakingEdits edits a copy of proto/ and tells who refuses it: buf, which
-// `make lint` runs, and Pub/Sub's rules for revisions of a schema.
+// TestBreakingEdits edits a copy of proto/ and checks which tool refuses the
+// edit: buf, as in `make lint`, or Pub/Sub's rules for revisions of a schema.
 func TestBreakingEdits(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -93,7 +94,7 @@ func TestBreakingEdits(t *testing.T) {
 	}
 }
 
-// refused wants a refusal with the text, or none if that is empty.
+// refused requires a refusal with the text, or none if the text is empty.
 func refused(t testing.TB, by, want string, got bool, text string) {
 	t.Helper()
 	if got != (want != "") || !strings.Contains(text, want) {
@@ -108,7 +109,7 @@ func message(err error) string {
 	return err.Error()
 }
 
-// revise creates a schema, and answers what Pub/Sub says to a revision.
+// revise creates a schema, and returns Pub/Sub's answer to a revision.
 func (b broker) revise(t testing.TB, id, before, after string) error {
 	t.Helper()
 	id = "schema-" + strings.ReplaceAll(id, ":", "")
@@ -125,7 +126,7 @@ func breaking(t testing.TB, buf, dir string) (out string, broke bool) {
 	cmd := exec.CommandContext(ctx, buf, "breaking", "--against", "released.yaml")
 	cmd.Dir = dir
 	text, err := cmd.CombinedOutput()
-	// buf ends with 100 for what it was asked to find.
+	// buf exits with 100 if it found a breaking change.
 	const found = 100
 	if err != nil && cmd.ProcessState.ExitCode() != found {
 		t.Fatalf("%v: %s", err, text)

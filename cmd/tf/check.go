@@ -18,7 +18,8 @@ import (
 	"example.com/lockstep/pkg/eventing/inbox"
 )
 
-// A level is one way of looking at the module. They go from cheap to dear.
+// A level is one kind of check of the module. The levels run from the cheapest
+// to the most expensive.
 type level struct {
 	name string
 	run  func(ctx context.Context, m *module) (seen string, err error)
@@ -46,7 +47,7 @@ func check(ctx context.Context, args []string, stdout io.Writer) error {
 		if plugins == "" {
 			return nil
 		}
-		possible, err = levels[:1], nil // a format needs no provider
+		possible, err = levels[:1], nil // formatting needs no provider
 	}
 	if err != nil {
 		return err
@@ -55,7 +56,7 @@ func check(ctx context.Context, args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer m.remove() //nolint:errcheck // what is left over is in a temporary directory
+	defer m.remove() //nolint:errcheck // it is in a temporary directory
 	if *write {
 		return writeGrants(ctx, m)
 	}
@@ -78,7 +79,7 @@ func formatted(ctx context.Context, m *module) (string, error) {
 	return "", nil
 }
 
-// diagnostic is what Terraform has to say about a module.
+// diagnostic is one of Terraform's messages about a module.
 type diagnostic struct {
 	Severity string `json:"severity"`
 	Summary  string `json:"summary"`
@@ -112,7 +113,7 @@ func validated(ctx context.Context, m *module) (string, error) {
 	}
 	var wrong []error
 	for _, d := range result.Diagnostics {
-		// The warning is that of the override.
+		// The override causes a warning.
 		if d.Severity == "error" {
 			wrong = append(wrong, errors.New(d.String()))
 		}
@@ -120,7 +121,7 @@ func validated(ctx context.Context, m *module) (string, error) {
 	return "", errors.Join(wrong...)
 }
 
-// event is a line that `terraform test -json` prints.
+// event is one line of `terraform test -json`.
 type event struct {
 	Type       string     `json:"type"`
 	Diagnostic diagnostic `json:"diagnostic"`
@@ -131,8 +132,8 @@ type event struct {
 	State json.RawMessage `json:"test_state"`
 }
 
-// events calls handle for each line of Terraform's output. Lines that are no JSON
-// are warnings.
+// events calls handle for each line of Terraform's output. Lines that are not
+// JSON are warnings.
 func events(output []byte, handle func(event) error) error {
 	for line := range bytes.Lines(output) {
 		var e event
@@ -149,8 +150,8 @@ func events(output []byte, handle func(event) error) error {
 	return nil
 }
 
-// test runs Terraform's tests and calls handle for what it prints. What fails is
-// the error.
+// test runs Terraform's tests and calls handle for each event. The error lists
+// the failures.
 func (m *module) test(ctx context.Context, handle func(event) error, args ...string) error {
 	output, err := m.terraform(ctx, append([]string{"test", "-json"}, args...)...)
 	var wrong []error
@@ -170,8 +171,8 @@ func tested(ctx context.Context, m *module) (string, error) { return m.passed(ct
 
 var suggested = regexp.MustCompile(`(?m)^# (\w+ += )`)
 
-// examplePlanned gives Terraform the values that whoever deploys begins with, and
-// then with all that stands there as a suggestion besides.
+// examplePlanned plans with the values that a deployment starts with, and then
+// with all the suggested ones in addition.
 func examplePlanned(ctx context.Context, m *module) (string, error) {
 	const example, all = "terraform.tfvars.example", "all.tfvars"
 	text, err := os.ReadFile(m.path(example))
@@ -191,7 +192,7 @@ func examplePlanned(ctx context.Context, m *module) (string, error) {
 	return summary + ", and with all suggestions", nil
 }
 
-// passed runs tests and says how many runs there were.
+// passed runs tests and returns the number of runs.
 func (m *module) passed(ctx context.Context, args ...string) (string, error) {
 	passed := 0
 	err := m.test(ctx, func(e event) error {
@@ -206,8 +207,8 @@ func (m *module) passed(ctx context.Context, args ...string) (string, error) {
 
 var inboxRetention = regexp.MustCompile(`(?m)^\s*inbox_retention_days\s*=\s*(\d+)$`)
 
-// windowsAgree compares what the module believes of the code with the code: for
-// how long the inbox remembers what it has applied.
+// windowsAgree compares a constant of the module with the code: the time for
+// which the inbox remembers applied events.
 func windowsAgree(_ context.Context, m *module) (string, error) {
 	return inboxRemembers(m.path("."))
 }

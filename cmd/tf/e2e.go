@@ -20,20 +20,21 @@ import (
 // compileTime bounds building both services from nothing.
 const compileTime = 10 * time.Minute
 
-// A rehearsal is what the worlds of one run of e2e share.
+// A rehearsal is the state that the worlds of one run of e2e share.
 type rehearsal struct {
-	plugins  string // the directory of the provider
-	binaries string // that of both services, built
+	plugins  string // the provider's directory
+	binaries string // the directory of both built services
 	postgres *localpg.Server
 	earlier  revision
 	update   bool
 
-	mu      sync.Mutex // over out and the server's roles: worlds live side by side
+	mu      sync.Mutex // guards out and the server's roles: worlds run at the same time
 	out     io.Writer
 	started time.Time
 }
 
-// e2e applies the module as its README says, with nothing left out but Google.
+// e2e applies the module by following its README, with everything except
+// Google.
 func e2e(ctx context.Context, args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("e2e", flag.ContinueOnError)
 	update, from := flags.Bool("update", false, ""), flags.String("from", "", "")
@@ -66,7 +67,8 @@ func (r *rehearsal) run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, r.postgres.Close()) }()
 	r.did("start", r.postgres.Description())
 
-	// Most of an apply is the provider's own waiting, so both fit beside each other.
+	// Most of the time of an apply is waiting in the provider, so both can run
+	// at the same time.
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.inWorld(ctx, "fresh", r.fresh) })
 	group.Go(func() error {
@@ -79,7 +81,7 @@ func (r *rehearsal) run(ctx context.Context) (err error) {
 	return group.Wait()
 }
 
-// build makes the binaries that stand for the images.
+// build builds the binaries that take the place of the images.
 func (r *rehearsal) build(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, compileTime)
 	defer cancel()
@@ -91,7 +93,7 @@ func (r *rehearsal) build(ctx context.Context) error {
 	return nil
 }
 
-// inWorld calls live with a world of its own, which it takes down.
+// inWorld calls live with a new world, and closes the world afterwards.
 func (r *rehearsal) inWorld(ctx context.Context, name string, live func(context.Context, *world) error) (err error) {
 	w, err := r.newWorld(ctx, name)
 	defer func() { err = errors.Join(err, w.close()) }()
@@ -104,7 +106,7 @@ func (r *rehearsal) inWorld(ctx context.Context, name string, live func(context.
 	return nil
 }
 
-// did says what has been done, and when.
+// did prints a finished step and its time.
 func (r *rehearsal) did(step, seen string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

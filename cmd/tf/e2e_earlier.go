@@ -18,17 +18,18 @@ import (
 // gitTime bounds one command of git, on local files.
 const gitTime = time.Minute
 
-// A revision is deploy/ as it was.
+// A revision is an earlier version of deploy/.
 type revision struct {
 	name string
 	tree []byte // a tar of deploy/; nil if there is none
-	// absent says why there is none.
+	// absent is the reason why there is none.
 	absent string
 }
 
-// findEarlier returns the version from which somebody would upgrade: the latest
-// tag's, or without tags the one before the last change of the module. A copy without
-// history has none, which is no error unless it was asked for by name.
+// findEarlier returns the version that an upgrade starts from: the latest
+// tag's, or without tags the one before the last change of the module. A copy
+// without history has none; this is an error only if a version was requested by
+// name.
 func findEarlier(ctx context.Context, from string) (revision, error) {
 	if from != "" {
 		return archive(ctx, from)
@@ -47,11 +48,12 @@ func findEarlier(ctx context.Context, from string) (revision, error) {
 	return earlier, nil
 }
 
-// applied are git's names of the files that Terraform reads.
+// applied are the pathspecs of the files that Terraform reads.
 var applied = []string{"--", ":(glob)" + moduleDir + "/*.tf", ":(glob)" + deployDir + "/schemas/*.proto"}
 
-// beforeLastChange is the commit before the one that last changed what Terraform
-// reads; of changes that are not committed, the last commit.
+// beforeLastChange returns the commit before the last change of the files that
+// Terraform reads. If there are uncommitted changes, it returns the commit of
+// the last change.
 func beforeLastChange(ctx context.Context) (string, error) {
 	last, err := git(ctx, append([]string{"log", "-1", "--format=%h"}, applied...)...)
 	if err != nil || last == "" {
@@ -85,7 +87,7 @@ func git(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(string(output)), nil
 }
 
-// clear takes the module away, and leaves state and values.
+// clear deletes the module, but not its state and values.
 func (m *module) clear() error {
 	return filepath.WalkDir(filepath.Join(m.root, deployDir), func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || personal.MatchString(name) {
@@ -95,7 +97,7 @@ func (m *module) clear() error {
 	})
 }
 
-// become puts another version in the module's place.
+// become replaces the module by another version.
 func (m *module) become(r revision) error {
 	if err := m.clear(); err != nil {
 		return err
@@ -129,7 +131,7 @@ func (m *module) become(r revision) error {
 	}
 }
 
-// becomePresent puts back what stands here.
+// becomePresent restores the present version.
 func (m *module) becomePresent() error {
 	if err := m.clear(); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// errStart is what a revision of a broken service says.
+// errStart is the error of a revision of a broken service.
 var errStart = errors.New("the startup probe failed")
 
 var (
@@ -30,15 +30,16 @@ func (w *world) start(_ context.Context, service string) error {
 	return nil
 }
 
-// breaks makes revisions of a service fail to start; of none: all start again.
+// breaks makes revisions of one service fail to start; "" repairs all.
 func (w *world) breaks(service string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.broken = service
 }
 
-// failedRelease deploys a revision of catalog that does not start. The one before
-// serves on, a further apply finds nothing to do, and the README's command mends it.
+// failedRelease deploys a revision of catalog that does not start. The earlier
+// revision keeps serving, a further apply finds nothing to do, and the README's
+// command repairs it.
 func (w *world) failedRelease(ctx context.Context, v variables) error {
 	readme, err := os.ReadFile(readme)
 	if err != nil {
@@ -76,8 +77,8 @@ func (w *world) failedRelease(ctx context.Context, v variables) error {
 	return err
 }
 
-// failedCreation is a first apply whose catalog does not start. Terraform wants to
-// make it anew and may not delete it; a person may.
+// failedCreation is a first apply with a catalog that does not start. Terraform
+// wants to replace it and may not delete it; a person may.
 func (w *world) failedCreation(ctx context.Context, v variables) error {
 	if err := w.deleteCatalog(ctx); err != nil {
 		return err
@@ -98,7 +99,7 @@ func (w *world) failedCreation(ctx context.Context, v variables) error {
 	return w.module.settled(ctx, v)
 }
 
-// appliedBroken wants an apply to fail while catalog does not start.
+// appliedBroken expects an apply to fail while catalog does not start.
 func (w *world) appliedBroken(ctx context.Context, v variables, says string) error {
 	w.breaks("catalog")
 	defer w.breaks("")
@@ -117,7 +118,7 @@ func (w *world) readyRevision() (string, error) {
 	return ready, nil
 }
 
-// deleteCatalog does what `gcloud run services delete catalog` does.
+// deleteCatalog sends the request of `gcloud run services delete catalog`.
 func (w *world) deleteCatalog(ctx context.Context) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodDelete, w.fake.URL()+"/run/v2/"+cloudRun+"/services/catalog", http.NoBody)
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// migrationJobs have to succeed before their service is changed.
+// migrationJobs must succeed before their service is changed.
 var migrationJobs = []string{"catalog-migrate", "video-migrate"}
 
-// fresh is the life of a new project: made, used, changed, torn down.
+// fresh is the life of a new project: created, used, changed, destroyed.
 func (r *rehearsal) fresh(ctx context.Context, w *world) error {
 	v := w.variables("0")
 	if err := w.prepare(ctx, v); err != nil {
@@ -42,7 +42,7 @@ func (r *rehearsal) fresh(ctx context.Context, w *world) error {
 	return w.tearDown(ctx, w.variables("1"))
 }
 
-// check looks at what a first apply has left, from all sides.
+// check checks the result of a first apply from all sides.
 func (w *world) check(ctx context.Context, v variables, update bool) error {
 	if err := w.module.settled(ctx, v); err != nil {
 		return err
@@ -86,7 +86,7 @@ func (w *world) release(ctx context.Context) error {
 	return w.failedCreation(ctx, v)
 }
 
-// tearDown wants to be refused first: that is what the protection is for.
+// tearDown first expects a refusal, which is the purpose of the protection.
 func (w *world) tearDown(ctx context.Context, v variables) error {
 	err := w.module.destroy(ctx, v)
 	if err == nil || !strings.Contains(err.Error(), "deletion_p") {

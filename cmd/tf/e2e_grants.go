@@ -8,7 +8,7 @@ import (
 	"example.com/lockstep/internal/fakegcp"
 )
 
-// nouns are how grantsFile calls what a grant is about.
+// nouns map a grant's resource to its name in grantsFile.
 var nouns = []struct {
 	name *regexp.Regexp
 	call string
@@ -24,8 +24,9 @@ var nouns = []struct {
 	{regexp.MustCompile(`^cloudresourcemanager/projects/([^/]+)$`), "project"},
 }
 
-// asListed writes the policies that the services have in the end as grantsFile
-// does. What it has no noun for keeps its full name, and so is no line of the file.
+// asListed formats the final policies of the services as grantsFile does. A
+// resource without a noun keeps its full name, and so equals no line of the
+// file.
 func asListed(grants []fakegcp.Grant) []string {
 	lines := make([]string, 0, len(grants))
 	for _, g := range grants {

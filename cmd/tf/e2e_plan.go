@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// variables are a module's, by name. A version of the module that does not know one
-// ignores it.
+// variables are the values of a module's variables, by name. A version of the
+// module ignores values that it does not declare.
 type variables map[string]any
 
-// variablesFile and planFile stand beside the module's copy.
+// variablesFile and planFile stand next to the module's copy.
 const (
 	variablesFile = "e2e.tfvars.json"
 	planFile      = "e2e.plan"
@@ -28,7 +28,7 @@ func (m *module) set(v variables) error {
 	return os.WriteFile(m.path(variablesFile), text, 0o600)
 }
 
-// apply makes the world what the module says; with targets, as much of it as they
+// apply applies the module to the world; with targets, only the part that they
 // need.
 func (m *module) apply(ctx context.Context, v variables, targets ...string) error {
 	args := []string{"apply", "-auto-approve"}
@@ -50,7 +50,7 @@ func (m *module) change(ctx context.Context, v variables, args []string) error {
 	return err
 }
 
-// A change is what a plan does to one resource, or to an output.
+// A change is a plan's change of one resource or output.
 type change struct {
 	Address string `json:"address"`
 	Type    string `json:"type"`
@@ -64,18 +64,20 @@ type steps struct {
 
 func (c change) String() string { return strings.Join(c.Change.Actions, "+") + " " + c.Address }
 
-// data are the types of what cannot be made again by another apply.
+// data are the types of resources that another apply cannot restore.
 var data = []string{
 	"google_pubsub_topic", "google_pubsub_subscription", "google_pubsub_schema", "google_secret_manager_secret",
 	"google_sql_database_instance", "google_sql_database", "google_artifact_registry_repository",
 }
 
-// losesData says whether the change deletes what holds data; a replacement does.
+// losesData reports whether the change deletes a resource that holds data; a
+// replacement does.
 func (c change) losesData() bool {
 	return slices.Contains(data, c.Type) && slices.Contains(c.Change.Actions, "delete")
 }
 
-// plan returns what an apply would do: nothing, if all is as it should be.
+// plan returns the changes that an apply would make: none, if the world is as
+// it should be.
 func (m *module) plan(ctx context.Context, v variables) ([]change, error) {
 	if err := m.set(v); err != nil {
 		return nil, err
@@ -101,8 +103,8 @@ func (m *module) plan(ctx context.Context, v variables) ([]change, error) {
 	return slices.DeleteFunc(changes, func(c change) bool { return slices.Equal(c.Change.Actions, []string{"no-op"}) }), nil
 }
 
-// settled wants an empty plan: a difference that never ends changes something at
-// each deployment.
+// settled expects an empty plan: a difference that never ends would change
+// something at each deployment.
 func (m *module) settled(ctx context.Context, v variables) error {
 	changes, err := m.plan(ctx, v)
 	if err == nil && len(changes) > 0 {
@@ -111,7 +113,7 @@ func (m *module) settled(ctx context.Context, v variables) error {
 	return err
 }
 
-// keepsData plans, and wants nothing lost.
+// keepsData plans, and returns an error if the plan loses data.
 func (m *module) keepsData(ctx context.Context, v variables) (summary string, err error) {
 	changes, err := m.plan(ctx, v)
 	if err != nil {

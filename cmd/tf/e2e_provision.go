@@ -16,8 +16,8 @@ import (
 	"example.com/lockstep/internal/localbroker"
 )
 
-// differences are the fields in which what Terraform made and what cmd/dev
-// provision makes differ on purpose.
+// differences are the fields that differ on purpose between the resources of
+// Terraform and those of cmd/dev provision.
 var differences = []struct {
 	of     protoreflect.FullName
 	field  protoreflect.Name
@@ -28,7 +28,7 @@ var differences = []struct {
 	{"google.pubsub.v1.Subscription", "labels", "Terraform marks what it has made"},
 }
 
-// sameAsProvisioned compares the topics, subscriptions and schemas that Terraform has made
+// sameAsProvisioned compares the topics, subscriptions and schemas of Terraform
 // with those of cmd/dev provision, in another project of the same Pub/Sub.
 func (w *world) sameAsProvisioned(ctx context.Context) (string, error) {
 	const provisioned = "provisioned"
@@ -56,8 +56,8 @@ func (w *world) sameAsProvisioned(ctx context.Context) (string, error) {
 	return seen, sameWorld(applied, local)
 }
 
-// described returns what a project has in Pub/Sub, by kind and name, without the
-// project.
+// described returns a project's Pub/Sub resources, by kind and name, without
+// the project.
 func described(ctx context.Context, conn *grpc.ClientConn, project string) (map[string]proto.Message, error) {
 	project = "projects/" + project
 	topics, err := pubsubpb.NewPublisherClient(conn).ListTopics(ctx, &pubsubpb.ListTopicsRequest{Project: project})
@@ -84,18 +84,18 @@ func described(ctx context.Context, conn *grpc.ClientConn, project string) (map[
 	return all, err
 }
 
-// withoutProject takes a project out of all names.
+// withoutProject removes a project from all names.
 func withoutProject(m proto.Message, project string) proto.Message {
 	text := strings.ReplaceAll(protojson.Format(m), project+"/", "")
 	bare := m.ProtoReflect().New().Interface()
 	if err := protojson.Unmarshal([]byte(text), bare); err != nil {
-		return m // then it differs, and is shown
+		return m // then it differs, and the report shows it
 	}
 	return bare
 }
 
-// sameWorld compares field by field. A difference on purpose that is none any more
-// is an error, too.
+// sameWorld compares field by field. An intended difference that does not occur
+// is an error too.
 func sameWorld(applied, local map[string]proto.Message) error {
 	var wrong []error
 	differ := make([]bool, len(differences))

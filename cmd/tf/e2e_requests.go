@@ -17,10 +17,11 @@ import (
 	"example.com/lockstep/internal/fakegcp"
 )
 
-// requestsDir has what a first apply asks of Google Cloud, a file for each service.
+// requestsDir holds the requests of a first apply to Google Cloud, one file per
+// service.
 const requestsDir = "cmd/tf/testdata/requests"
 
-// sameRequests compares what was asked for with requestsDir, or writes it there.
+// sameRequests compares the requests with requestsDir, or writes them there.
 func sameRequests(requests []fakegcp.Request, update bool) (string, error) {
 	got, err := requestFiles(requests)
 	if err != nil {
@@ -42,7 +43,8 @@ func sameRequests(requests []fakegcp.Request, update bool) (string, error) {
 	return fmt.Sprintf("%d services, as in %s", len(got), requestsDir), errors.Join(wrong...)
 }
 
-// requestFiles has no grants: those are read, changed and written, in any order.
+// requestFiles leaves out grants: Terraform reads, changes and writes them in
+// any order.
 func requestFiles(requests []fakegcp.Request) (map[string]string, error) {
 	byService := map[string][]string{}
 	for _, request := range requests {
@@ -58,19 +60,19 @@ func requestFiles(requests []fakegcp.Request) (map[string]string, error) {
 	}
 	files := map[string]string{}
 	for service, texts := range byService {
-		slices.Sort(texts) // Terraform makes them side by side
+		slices.Sort(texts) // Terraform creates them concurrently
 		files[service+".json"] = "[\n  " + strings.Join(texts, ",\n  ") + "\n]\n"
 	}
 	return files, nil
 }
 
-// hidden are fields, and what a reader sees instead.
+// hidden are fields, with the texts that replace their values.
 var hidden = map[string]string{
 	"runExecutionToken": "another each time", "migration": "another each time", "definition": "a file of deploy/schemas",
 }
 
-// normalise hides what is another each time, or kept elsewhere, and sorts what has
-// no order.
+// normalise replaces values that differ each time or are kept elsewhere, and
+// sorts lists without an order.
 func normalise(value any) {
 	switch v := value.(type) {
 	case map[string]any:

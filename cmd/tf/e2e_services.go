@@ -16,14 +16,14 @@ import (
 	"example.com/lockstep/internal/child"
 )
 
-// drainTime is what Cloud Run gives a service after SIGTERM.
+// drainTime is Cloud Run's time limit for a service after SIGTERM.
 const drainTime = 10 * time.Second
 
-// cloudRun is where the module's services and jobs are.
+// cloudRun is the parent of the module's services and jobs.
 const cloudRun = "projects/" + projectID + "/locations/" + region
 
-// walkThrough runs both services as Terraform configured them, and takes a video
-// through them.
+// walkThrough runs both services as Terraform configured them, and takes a
+// video through them.
 func (w *world) walkThrough(ctx context.Context) (seen string, err error) {
 	video, err := w.serve(ctx, "video", nil)
 	if err != nil {
@@ -57,8 +57,8 @@ type instance struct {
 	child      *child.Process
 }
 
-// serve runs a service until stop. catalog is given video's address on this
-// machine for the one that it has in the cloud.
+// serve runs a service until stop. For catalog, the video service's address in
+// the cloud is replaced by the one on this machine.
 func (w *world) serve(ctx context.Context, name string, owner *instance) (*instance, error) {
 	container, err := w.fake.Container(cloudRun + "/services/" + name)
 	if err != nil {
@@ -84,7 +84,8 @@ func (w *world) serve(ctx context.Context, name string, owner *instance) (*insta
 	return i, nil
 }
 
-// localise wants catalog to call the address that video has in the cloud.
+// localise requires that catalog is configured with the video service's address
+// in the cloud, and replaces it.
 func (w *world) localise(environment map[string]string, owner *instance) error {
 	const variable = "VIDEO_SERVICE_ADDR"
 	given, has := environment[variable]
@@ -109,7 +110,7 @@ func (i *instance) stop() error {
 	return nil
 }
 
-// operate runs the operators' jobs, which find nothing to do.
+// operate runs the operators' jobs; there is no work for them.
 func (w *world) operate(ctx context.Context, video *instance) error {
 	for _, name := range []string{"video-outbox", "catalog-dlq"} {
 		container, err := w.fake.Container(cloudRun + "/jobs/" + name)
@@ -129,7 +130,7 @@ func (w *world) operate(ctx context.Context, video *instance) error {
 	return nil
 }
 
-// freeAddr is free until somebody else asks for it.
+// freeAddr returns an address that is free until another process takes it.
 func freeAddr() (string, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

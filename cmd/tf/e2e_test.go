@@ -15,7 +15,8 @@ import (
 	"example.com/lockstep/internal/localbroker"
 )
 
-// TestE2E is `make tf-e2e`, where Terraform and the provider are here already.
+// TestE2E runs `make tf-e2e` if Terraform and the provider are installed
+// already.
 func TestE2E(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes minutes")
@@ -28,7 +29,8 @@ func TestE2E(t *testing.T) {
 	}
 }
 
-// TestRequestsCompare sees what has changed, and not in which order it came.
+// TestRequestsCompare shows that the comparison finds changes and ignores their
+// order.
 func TestRequestsCompare(t *testing.T) {
 	t.Parallel()
 	request := func(path, token string, env ...any) fakegcp.Request {
@@ -136,7 +138,7 @@ func TestDataIsWhatMustNotGo(t *testing.T) {
 	}
 }
 
-// TestEarlierVersions puts another version in a module's place, and takes it away.
+// TestEarlierVersions replaces a module by another version, and removes it.
 func TestEarlierVersions(t *testing.T) {
 	t.Parallel()
 	if _, err := git(t.Context(), "rev-parse", "--verify", "HEAD:"+moduleDir); err != nil {
@@ -171,7 +173,8 @@ func TestEarlierVersions(t *testing.T) {
 	}
 }
 
-// TestReadmeIsFollowed: e2e does what the README says, as far as it finds it there.
+// TestReadmeIsFollowed shows that e2e runs the README's steps as it finds them
+// there.
 func TestReadmeIsFollowed(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.FromSlash(readme))
@@ -185,7 +188,8 @@ func TestReadmeIsFollowed(t *testing.T) {
 	for _, target := range target.FindAllSubmatch(first.Find(text), -1) {
 		found = append(found, string(target[1]))
 	}
-	// Grants, too: those that a first start needs have to be known everywhere by then.
+	// Including the grants that a first start needs: they must have taken
+	// effect by then.
 	want := []string{
 		"google_artifact_registry_repository.images", "google_secret_manager_secret_iam_member.video",
 		"google_secret_manager_secret_iam_member.catalog", "google_sql_database.main", "google_project_iam_member.sql_client",

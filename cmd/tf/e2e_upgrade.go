@@ -11,8 +11,8 @@ import (
 	videoeventsv1 "example.com/lockstep/proto/video/events/v1"
 )
 
-// upgrade takes a project that the earlier version made to the present one: an
-// event that waited, and the secrets, are still there.
+// upgrade brings a project of the earlier version to the present one: a waiting
+// event and the secrets survive.
 func (r *rehearsal) upgrade(ctx context.Context, w *world) error {
 	v := w.variables("0")
 	if err := w.module.become(r.earlier); err != nil {

@@ -23,7 +23,7 @@ import (
 	"example.com/lockstep/pkg/localpubsub"
 )
 
-// The project is that of the mocked tests, so that what is granted compares.
+// The project is that of the mocked tests, so that the grants can be compared.
 const (
 	projectID     = "acme-test"
 	projectNumber = "123456789012"
@@ -32,8 +32,8 @@ const (
 	rolesScript   = moduleDir + "/roles.sql"
 )
 
-// A world is a project of Google Cloud that is none: a stand-in for the control
-// plane, a Pub/Sub, a database; and Terraform's view of it.
+// A world is a simulated Google Cloud project: a stand-in for the control
+// plane, a Pub/Sub and a database, with Terraform's view of it.
 type world struct {
 	name      string
 	rehearsal *rehearsal
@@ -44,10 +44,10 @@ type world struct {
 
 	mu     sync.Mutex
 	jobs   []string // that have run
-	broken string   // the service whose revisions do not start
+	broken string   // the service with revisions that do not start
 }
 
-// ran returns the jobs that have run since it was last asked, sorted.
+// ran returns the jobs that have run since the last call, sorted.
 func (w *world) ran() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -62,7 +62,7 @@ var (
 	target   = regexp.MustCompile(`-target=(\S+)`)
 )
 
-// newWorld also enables what the README has enabled, and nothing else.
+// newWorld also enables the services that the README enables, and no others.
 func (r *rehearsal) newWorld(ctx context.Context, name string) (w *world, err error) {
 	w = &world{name: name, rehearsal: r}
 	text, err := os.ReadFile(readme)
@@ -100,7 +100,7 @@ func (w *world) createDatabase(ctx context.Context) error {
 	if _, err := conn.Exec(ctx, `CREATE DATABASE `+pgx.Identifier{w.name}.Sanitize()); err != nil {
 		return err
 	}
-	// The superuser is one of all databases.
+	// The superuser has access to all databases.
 	w.adminURL, err = localpg.ServiceURL(ctx, w.rehearsal.postgres.URL(), w.name, "postgres")
 	return err
 }
@@ -121,8 +121,8 @@ func (w *world) close() error {
 
 func (w *world) did(step, seen string) { w.rehearsal.did(w.name+": "+step, seen) }
 
-// variables ask for a project that has everything, as the mocked test of the
-// grants does, and instances besides that grant nothing.
+// variables describe a project that has everything, as the mocked test of the
+// grants does, and in addition instances that grant nothing.
 func (w *world) variables(digest string) variables {
 	image := func(service string) string {
 		return fmt.Sprintf("%s-docker.pkg.dev/%s/lockstep/%s@sha256:%s", region, projectID, service, strings.Repeat(digest, 64))
@@ -143,7 +143,8 @@ func (w *world) variables(digest string) variables {
 	}
 }
 
-// prepare makes what the README has made first, and fills the secrets.
+// prepare applies the resources that the README applies first, and fills the
+// secrets.
 func (w *world) prepare(ctx context.Context, v variables) error {
 	text, err := os.ReadFile(readme)
 	if err != nil {
@@ -159,7 +160,7 @@ func (w *world) prepare(ctx context.Context, v variables) error {
 	if err := w.module.apply(ctx, v, targets...); err != nil {
 		return err
 	}
-	// The README asks for it before there is anything else.
+	// The README reads this output before it creates anything else.
 	connection, err := w.module.terraform(ctx, "output", "-raw", "sql_connection")
 	if err != nil || !bytes.HasSuffix(connection, []byte(":lockstep")) {
 		return fmt.Errorf("terraform output -raw sql_connection: %q, %w, want the instance's", connection, err)
@@ -182,8 +183,9 @@ func (w *world) prepare(ctx context.Context, v variables) error {
 	return nil
 }
 
-// makeRoles makes those of the services and of their schemas, as the README has it. They
-// are all worlds' on one server, which takes one change of a role at a time.
+// makeRoles creates the roles of the services and of their schemas, as the
+// README does. All worlds on one server share the roles, and the server accepts
+// only one role change at a time.
 func (w *world) makeRoles(ctx context.Context) error {
 	w.rehearsal.mu.Lock()
 	defer w.rehearsal.mu.Unlock()
@@ -200,8 +202,8 @@ func (w *world) makeRoles(ctx context.Context) error {
 	return err
 }
 
-// execute runs a job of Cloud Run: the image's binary, with the job's arguments and
-// environment.
+// execute runs a job of Cloud Run: the image's binary with the job's arguments
+// and environment.
 func (w *world) execute(ctx context.Context, e fakegcp.Execution) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -216,8 +218,8 @@ func (w *world) execute(ctx context.Context, e fakegcp.Execution) error {
 	return nil
 }
 
-// command is what a container of Cloud Run runs, on this machine: its environment
-// is what Terraform gave it, and where the local Pub/Sub is.
+// command returns the command of a Cloud Run container for this machine. Its
+// environment is the one from Terraform plus the address of the local Pub/Sub.
 func (w *world) command(ctx context.Context, c fakegcp.Container) *exec.Cmd {
 	image, _, _ := strings.Cut(path.Base(c.Image), "@")
 	cmd := exec.CommandContext(ctx, filepath.Join(w.rehearsal.binaries, image), c.Args...)

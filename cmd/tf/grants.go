@@ -13,31 +13,32 @@ import (
 	"strings"
 )
 
-// grantsFile has a line for each permission that the module gives, in a project
-// that has everything.
+// grantsFile has one line for each permission that the module grants in a
+// project that has everything.
 const grantsFile = moduleDir + "/tests/grants.txt"
 
-// grantsTest makes that project.
+// grantsTest creates that project.
 const grantsTest = "tests/grants.tftest.hcl"
 
-// accessType is a resource that grants.
+// accessType matches the type of a resource that grants access.
 var accessType = regexp.MustCompile(`^google_(.+)_iam_(member|binding|policy)$`)
 
-// targets are the attributes by which a grant names what it is about.
+// targets are the attributes that name the resource of a grant.
 var targets = []string{"topic", "subscription", "schema", "secret_id", "service_account_id", "repository", "name", "project"}
 
-// short leaves out what is the same in every line.
+// short removes the parts that are the same in every line.
 var short = strings.NewReplacer(
 	"serviceAccount:", "", "@acme-test.iam.gserviceaccount.com", "", "projects/acme-test/serviceAccounts/", "",
 	"projects/acme-test/roles/", "",
 	"projects/123456789012/locations/global/workloadIdentityPools/", "",
 )
 
-// basic finds the roles that are older than IAM. A list does not allow them.
+// basic matches the roles that are older than IAM. They are never allowed, even
+// in grantsFile.
 var basic = regexp.MustCompile(` {2}roles/(owner|editor|viewer|browser) {2}`)
 
-// grantsUnchanged compares all that is granted with grantsFile: an assertion sees
-// the grant that it names, and never one that somebody has added.
+// grantsUnchanged compares all grants with grantsFile: an assertion checks the
+// grant that it names, and never notices an added one.
 func grantsUnchanged(ctx context.Context, m *module) (string, error) {
 	got, err := grants(ctx, m)
 	if err != nil {
@@ -78,7 +79,7 @@ func writeGrants(ctx context.Context, m *module) error {
 	return os.WriteFile(filepath.Join(repository, grantsFile), []byte(strings.Join(lines, "\n")+"\n"), 0o644)
 }
 
-// grants returns who may do what with what, sorted.
+// grants returns all grants, sorted: the member, the role and the resource.
 func grants(ctx context.Context, m *module) ([]string, error) {
 	lines := map[string]bool{}
 	err := m.test(ctx, func(e event) error {
@@ -94,7 +95,7 @@ func grants(ctx context.Context, m *module) ([]string, error) {
 	return slices.Sorted(maps.Keys(lines)), err
 }
 
-// grants returns those in the state that a test has left; other events have none.
+// grants returns the grants in the state after a test; other events have none.
 func (e event) grants() (lines []string, err error) {
 	if e.Type != "test_state" {
 		return nil, nil
@@ -113,13 +114,14 @@ func (e event) grants() (lines []string, err error) {
 	return lines, nil
 }
 
-// A resource is one of a state.
+// A resource is one resource of a Terraform state.
 type resource struct {
 	Type   string         `json:"type"`
 	Values map[string]any `json:"values"`
 }
 
-// grants returns a line for each member; a resource that grants nothing has none.
+// grants returns a line for each member; a resource that grants nothing has
+// none.
 func (r resource) grants() []string {
 	kind := accessType.FindStringSubmatch(r.Type)
 	if kind == nil {
@@ -137,7 +139,7 @@ func (r resource) grants() []string {
 	if member := r.Values["member"]; member != nil {
 		members = append(members, member)
 	}
-	if len(members) == 0 { // a policy: a document that nobody reads here
+	if len(members) == 0 { // a policy: a document that is not parsed here
 		members = append(members, "?")
 	}
 	lines := make([]string, 0, len(members))

@@ -1,8 +1,9 @@
 // Command tf checks deploy/terraform without a cloud account: with the real
-// google provider, on a copy of the module, and without a word to Google.
+// google provider, on a copy of the module, and without any request to Google.
 //
-// The provider comes from LOCKSTEP_TF_PLUGINS if it is there; else from Terraform's
-// registry, where that can be reached; else it is built from its Go module, once.
+// The provider comes from LOCKSTEP_TF_PLUGINS if it is there. Otherwise it is
+// downloaded from Terraform's registry, if that is reachable. Otherwise it is
+// built once from its Go module.
 package main
 
 import (
@@ -38,7 +39,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage
 // errUsage is the caller's mistake on the command line.
 var errUsage = errors.New("wrong usage")
 
-// commands are what can be asked for. Each parses args, which stand behind its name.
+// commands are the subcommands. Each parses args, the arguments after its name.
 var commands = map[string]func(ctx context.Context, args []string, stdout io.Writer) error{
 	"check":   check,
 	"mutants": mutants,
@@ -75,7 +76,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// parse reads the flags of a command that takes nothing else.
+// parse parses the flags of a command without other arguments.
 func parse(flags *flag.FlagSet, args []string) error {
 	flags.SetOutput(io.Discard) // run prints the error
 	err := flags.Parse(args)

@@ -17,8 +17,9 @@ import (
 	"example.com/lockstep/internal/database"
 )
 
-// The command works in the root of the repository, so its tests do. They read by
-// full names: go test, which caches results, does not see that they have moved.
+// The command works in the root of the repository, so its tests do too. They
+// read files by full names: go test, which caches results, does not notice the
+// change of directory.
 func TestMain(m *testing.M) {
 	root, err := filepath.Abs("../..")
 	if err == nil {
@@ -69,8 +70,8 @@ func TestWithoutTerraform(t *testing.T) {
 	}
 }
 
-// The module knows how long the inbox remembers; nothing else would notice when the
-// code changes its mind.
+// The module contains the time for which the inbox remembers events; this test
+// notices when the code changes it.
 func TestModuleKnowsTheInbox(t *testing.T) {
 	t.Parallel()
 	if _, err := inboxRemembers(filepath.Join(repository, moduleDir)); err != nil {
@@ -78,7 +79,7 @@ func TestModuleKnowsTheInbox(t *testing.T) {
 	}
 }
 
-// A copy of the module leaves behind what belongs to whoever deploys.
+// A copy of the module excludes the personal files of a deployment.
 func TestCopyLeavesValuesBehind(t *testing.T) {
 	t.Parallel()
 	from, to := t.TempDir(), t.TempDir()
@@ -97,7 +98,8 @@ func TestCopyLeavesValuesBehind(t *testing.T) {
 	}
 }
 
-// Each wrong edit still applies: `tf mutants` would find out only when it runs.
+// Each wrong edit still applies: without this test, only a run of `tf mutants`
+// would notice.
 func TestWrongEditsApply(t *testing.T) {
 	t.Parallel()
 	for _, w := range wrongEdits {
@@ -116,7 +118,7 @@ func TestWrongEditsApply(t *testing.T) {
 	}
 }
 
-// Whoever is woken by an alert finds what it names.
+// A person who is alerted finds the runbook entry that the alert names.
 func TestAlertsNameEntriesOfTheRunbook(t *testing.T) {
 	t.Parallel()
 	alerts, runbook := read(t, moduleDir+"/monitoring.tf"), read(t, "docs/runbook.md")
@@ -133,8 +135,8 @@ func TestAlertsNameEntriesOfTheRunbook(t *testing.T) {
 	}
 }
 
-// The plan counts an instance's connections as the services open them, one of them
-// for LISTEN.
+// The plan counts an instance's connections as the services open them,
+// including one for LISTEN.
 func TestConnectionsOfAnInstance(t *testing.T) {
 	t.Parallel()
 	want := fmt.Sprintf("instance_connections = %d\n", database.RequestConns+database.LoopConns+database.ProbeConns+1)
@@ -143,8 +145,8 @@ func TestConnectionsOfAnInstance(t *testing.T) {
 	}
 }
 
-// Each variable says what it is for, has an example, and refuses what cannot be; of a
-// yes or no nothing can be refused.
+// Each variable has a description and an example, and refuses impossible
+// values; a boolean has none.
 func TestVariablesAreDescribedAndValidated(t *testing.T) {
 	t.Parallel()
 	blocks := regexp.MustCompile(`(?ms)^(variable|output) "(\w+)" \{\n(.*?)\n\}$`)
@@ -198,7 +200,7 @@ func TestGrantsOfAnyResource(t *testing.T) {
 	}
 }
 
-// A basic role is refused, also when somebody has listed it.
+// A basic role is refused, even if grantsFile lists it.
 func TestNoBasicRoleIsGranted(t *testing.T) {
 	t.Parallel()
 	m := &module{root: t.TempDir()}
@@ -214,7 +216,7 @@ func TestNoBasicRoleIsGranted(t *testing.T) {
 	}
 }
 
-// An alert on a line of a log never fires when the line has been reworded.
+// An alert on a log line would never fire after the line was reworded.
 func TestAlertsLookForLinesThatAreWritten(t *testing.T) {
 	t.Parallel()
 	var code strings.Builder
@@ -259,7 +261,7 @@ func TestObtainNamesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// A mirror stands in for the registry, which this does not ask.
+// A mirror takes the place of the registry, which this test does not contact.
 func TestDownload(t *testing.T) {
 	plugins, err := present()
 	if err != nil {

@@ -15,20 +15,20 @@ import (
 )
 
 const (
-	// deployDir holds the module and the schemas that it reads.
+	// deployDir holds the module, and the schemas that it reads.
 	deployDir = "deploy"
 	moduleDir = "deploy/terraform"
 	// runTime bounds one run of Terraform, which takes seconds on an idle machine.
 	runTime = 5 * time.Minute
-	// graceTime is for taking the providers down after an interrupt.
+	// graceTime is for stopping the providers after an interrupt.
 	graceTime = 20 * time.Second
 )
 
-// repository is where deploy/ is.
+// repository is the directory of deploy/.
 var repository = "."
 
-// providerConfig makes Terraform take the provider from a directory: that needs no
-// registry, no `init` and no lock file.
+// providerConfig makes Terraform take the provider from a directory, which
+// needs no registry, no `init` and no lock file.
 const providerConfig = `disable_checkpoint = true
 provider_installation {
   dev_overrides {
@@ -37,15 +37,15 @@ provider_installation {
 }
 `
 
-// A module is a copy of deploy/ in a directory of its own, without lock file,
-// state, and values: those belong to whoever deploys.
+// A module is a copy of deploy/ in its own directory, without lock file, state
+// and values: those belong to a deployment.
 type module struct {
 	root        string
 	environment []string
 }
 
-// newModule copies deploy/ and points Terraform to the provider in plugins. A proxy
-// on a closed port keeps everything from leaving the machine. The caller calls
+// newModule copies deploy/ and points Terraform to the provider in plugins. A
+// proxy on a closed port keeps all requests on this machine. The caller calls
 // remove.
 func newModule(plugins string) (*module, error) {
 	root, err := os.MkdirTemp("", "lockstep-tf-")
@@ -74,17 +74,18 @@ func (m *module) fill(plugins string) error {
 
 func (m *module) remove() error { return os.RemoveAll(m.root) }
 
-// path is where a file of deploy/terraform is in the copy.
+// path returns the copy's path of a file of deploy/terraform.
 func (m *module) path(name string) string { return filepath.Join(m.root, moduleDir, name) }
 
-// terraform runs a command in the copy, and returns what it wrote to stdout, also
-// beside an error, which has what it wrote to stderr.
+// terraform runs a command in the copy, and returns its stdout, also with an
+// error; the error contains its stderr.
 func (m *module) terraform(ctx context.Context, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, runTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "terraform", append(args, "-no-color")...)
 	cmd.Dir, cmd.Env = m.path("."), m.environment
-	// Terraform takes its providers down on an interrupt; a kill would leave them.
+	// Terraform stops its providers on an interrupt; a kill would leave them
+	// running.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = graceTime
 	var stdout, stderr bytes.Buffer
@@ -95,10 +96,10 @@ func (m *module) terraform(ctx context.Context, args ...string) ([]byte, error) 
 	return stdout.Bytes(), nil
 }
 
-// personal are the files that belong to whoever deploys.
+// personal matches the files that belong to a deployment.
 var personal = regexp.MustCompile(`\.tfvars(\.json)?$|\.tfstate`)
 
-// copyTree copies what git tracks of deploy/: neither what is hidden nor values.
+// copyTree copies the files of deploy/, without hidden files, values and state.
 func copyTree(from, to string) error {
 	return filepath.WalkDir(from, func(name string, entry fs.DirEntry, err error) error {
 		switch {

@@ -14,13 +14,14 @@ import (
 // An edit changes one place of the module's text.
 type edit struct {
 	file string
-	// in is the first line of the block that the place is in; empty: the file.
+	// in is the first line of the block that contains the place; empty: the
+	// file.
 	in string
-	// old must be there once. Empty is the whole block.
+	// old must occur exactly once. Empty: the whole block.
 	old, new string
 }
 
-// A mutant is a mistake that somebody could make.
+// A mutant is a mistake that a person could make.
 type mutant struct {
 	name  string
 	edits []edit
@@ -252,20 +253,20 @@ func mutants(ctx context.Context, args []string, stdout io.Writer) error {
 	return errors.Join(missed...)
 }
 
-// examine returns the first level that catches the mutant, and what it says; no
-// level if none does.
+// examine returns the first level that catches the mutant, and its message. The
+// level is empty if none does.
 func (w mutant) examine(ctx context.Context, plugins string) (caught, says string, err error) {
 	m, err := newModule(plugins)
 	if err != nil {
 		return "", "", err
 	}
-	defer m.remove() //nolint:errcheck // what is left over is in a temporary directory
+	defer m.remove() //nolint:errcheck // it is in a temporary directory
 	for _, e := range w.edits {
 		if err := e.apply(m); err != nil {
 			return "", "", err
 		}
 	}
-	// How it is formatted says nothing about what it does.
+	// Formatting has no effect on the module's behaviour.
 	for _, l := range slices.DeleteFunc(slices.Clone(levels), func(l level) bool { return l.name == "fmt" }) {
 		if _, err := l.run(ctx, m); err != nil {
 			first, _, _ := strings.Cut(err.Error(), "\n")

@@ -15,20 +15,21 @@ import (
 const (
 	// pluginsVariable names the directory with the provider. The Makefile sets it.
 	pluginsVariable = "LOCKSTEP_TF_PLUGINS"
-	// registry answers where Terraform's providers can be downloaded.
+	// registry answers if Terraform's providers can be downloaded.
 	registry = "https://registry.terraform.io/.well-known/terraform.json"
-	// reachTime bounds the question whether the registry is there, downloadTime
-	// a download of some 40 MB.
+	// reachTime bounds the check whether the registry answers, downloadTime a
+	// download of some 40 MB.
 	reachTime, downloadTime = 5 * time.Second, 5 * time.Minute
-	// buildTime is for compiling the provider on a slow machine.
+	// buildTime bounds the compilation of the provider, on a slow machine too.
 	buildTime = 40 * time.Minute
 )
 
-// errMissing is wrapped by what says that Terraform or its provider is not at hand.
+// errMissing is wrapped by errors for missing Terraform or a missing provider.
 var errMissing = errors.New("cannot check here")
 
-// present returns the directory with Google's provider, if this machine has both it
-// and Terraform. It returns the directory, too, when just the provider is missing.
+// present returns the directory with Google's provider, if this machine has
+// both the provider and Terraform. If only the provider is missing, it returns
+// the directory with the error.
 func present() (dir string, err error) {
 	if _, err := exec.LookPath("terraform"); err != nil {
 		return "", fmt.Errorf("%w: Terraform 1.9 or later is not installed: https://developer.hashicorp.com/terraform/install", errMissing)
@@ -47,8 +48,9 @@ func present() (dir string, err error) {
 	return dir, err
 }
 
-// obtain is present after the provider was downloaded or, if build says so, built;
-// once. Without one it returns the directory, too, if there is Terraform.
+// obtain calls present. If the provider is missing, it downloads it or, if
+// build is set, builds it, once. If that fails it still returns the directory,
+// provided that Terraform is installed.
 func obtain(ctx context.Context, build bool, log io.Writer) (string, error) {
 	dir, err := present()
 	if err == nil || dir == "" {
@@ -82,7 +84,8 @@ func reachable(ctx context.Context) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// download has Terraform fetch and verify the newest provider that the module takes.
+// download lets Terraform fetch and verify the newest provider that the module
+// accepts.
 func download(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, downloadTime)
 	defer cancel()
@@ -106,7 +109,7 @@ func download(ctx context.Context, dir string) error {
 	return copyFile(found[0], filepath.Join(dir, filepath.Base(found[0])))
 }
 
-// stream runs a program and passes on what it prints.
+// stream runs a program and passes its output on.
 func stream(ctx context.Context, to io.Writer, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdout, cmd.Stderr = to, os.Stderr

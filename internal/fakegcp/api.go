@@ -16,17 +16,18 @@ const (
 
 // An api is one of Google's services, under /name/ here.
 type api struct {
-	// name.googleapis.com is what a project must have enabled.
+	// name.googleapis.com is the service that a project must have enabled.
 	name string
-	// product is what the provider calls it, and version what the provider expects
-	// at the end of the address; empty where it says the version itself.
+	// product is the provider's name of the service. version is the part that
+	// the provider expects at the end of the address; empty if it adds the
+	// version itself.
 	product, version string
-	// prefix stands before the version in its paths.
+	// prefix comes before the version in its paths.
 	prefix string
 	nouns  []*noun
 }
 
-// apis are the services. A noun is looked up in the order given.
+// apis are the services. Nouns are matched in the order given.
 var apis = []*api{
 	{name: projectsAPI, product: "RESOURCE_MANAGER", version: "v1", nouns: []*noun{project}},
 	{name: servicesAPI, product: "SERVICE_USAGE", version: "v1", nouns: []*noun{projectService, projects}},
@@ -41,10 +42,10 @@ var apis = []*api{
 	{name: "sqladmin", product: "SQL", version: "v1beta4", prefix: "sql", nouns: []*noun{databaseInstance, database, databaseUser}},
 }
 
-// service is the name by which it is enabled.
+// service is the name under which it is enabled.
 func (a *api) service() string { return a.name + ".googleapis.com" }
 
-// Services are the names of all that the fake serves, for [Options].
+// Services returns the names of all services of the fake, for [Options].
 func Services() []string {
 	names := make([]string, 0, len(apis))
 	for _, a := range apis {
@@ -63,9 +64,9 @@ func apiOf(path string) *api {
 	return nil
 }
 
-// Environment is what makes Terraform's google provider talk to the server and to
-// nobody else. A proxy on a closed port keeps all that the server does not serve
-// on the machine; loopback is never sent to a proxy.
+// Environment returns the environment in which Terraform's google provider uses
+// this server and no other. A proxy on a closed port keeps all requests that
+// the server does not serve on the machine; loopback is never sent to a proxy.
 func (s *Server) Environment() []string {
 	vars := []string{"GOOGLE_OAUTH_ACCESS_TOKEN=none", "USER_PROJECT_OVERRIDE=false", "HTTPS_PROXY=http://127.0.0.1:9"}
 	for _, a := range apis {

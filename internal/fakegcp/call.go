@@ -14,25 +14,25 @@ import (
 	"strings"
 )
 
-// maxBody is more than any resource has.
+// maxBody is larger than any resource.
 const maxBody = 4 << 20
 
 // fields are a JSON object: a resource, a policy, or a part of one.
 type fields = map[string]any
 
-// A call is a request, taken apart.
+// A call is a parsed request.
 type call struct {
 	ctx    context.Context //nolint:containedctx // it lives as long as the request
 	api    *api
 	method string
-	// name is the resource's or the collection's, without the API's version, and
-	// verb what stands behind its colon.
+	// name is the name of the resource or the collection, without the API's
+	// version. verb is the part after its colon.
 	version, name, verb string
 	query               url.Values
 	body                fields
 }
 
-// Request is a call that would have changed something.
+// Request is a call that asks for a change.
 type Request struct {
 	// API is the service's short name, such as run.
 	API    string `json:"-"`
@@ -43,7 +43,7 @@ type Request struct {
 	Body  map[string]any    `json:"body,omitempty"`
 }
 
-// Requests returns what was asked for, in the order of its coming.
+// Requests returns the recorded requests, in the order of their arrival.
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,11 +60,11 @@ func (s *Server) read(r *http.Request) (*call, error) {
 		rest = strings.TrimPrefix(rest, c.api.prefix+"/")
 	}
 	c.version, c.name, _ = strings.Cut(rest, "/")
-	// A colon inside of a name is escaped, or stands before the last slash.
+	// A colon inside a name is escaped, or comes before the last slash.
 	if at := strings.LastIndexByte(c.name, ':'); at > strings.LastIndexByte(c.name, '/') {
 		c.name, c.verb = c.name[:at], c.name[at+1:]
 	}
-	// Services answer with the project's number, and take either.
+	// Services answer with the project's number, and accept either.
 	c.name = strings.Replace(c.name, "projects/"+s.options.Number+"/", "projects/"+s.options.Project+"/", 1)
 	raw, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody))
 	if err != nil {
@@ -75,11 +75,11 @@ func (s *Server) read(r *http.Request) (*call, error) {
 			return nil, invalid("body", "%v", err)
 		}
 	}
-	r.Body = io.NopCloser(bytes.NewReader(raw)) // for who forwards it
+	r.Body = io.NopCloser(bytes.NewReader(raw)) // for forward
 	return c, nil
 }
 
-// changes says whether the call is more than a question.
+// changes reports whether the call asks for a change.
 func (c *call) changes() bool {
 	for _, question := range []string{"get", "test", "list"} {
 		if strings.HasPrefix(c.verb, question) {
@@ -108,7 +108,7 @@ func (s *Server) record(c *call) {
 	s.requests = append(s.requests, request)
 }
 
-// clone is a deep copy.
+// clone returns a deep copy.
 func clone(f fields) fields {
 	if f == nil {
 		return nil
@@ -134,13 +134,13 @@ func copied(value any) any {
 	return value
 }
 
-// matches compares names by their parts; * is any one part.
+// matches compares names part by part; * matches any one part.
 func matches(pattern, name string) bool {
 	matched, err := path.Match(pattern, name)
 	return err == nil && matched
 }
 
-// A refusal is an error as the services answer it.
+// A refusal is an error in the form that the services answer.
 type refusal struct {
 	code            int
 	status, message string
@@ -164,7 +164,7 @@ func precondition(format string, args ...any) error {
 	return &refusal{http.StatusBadRequest, "FAILED_PRECONDITION", fmt.Sprintf(format, args...)}
 }
 
-// unknown is for what the fake should learn when something needs it.
+// unknown refuses a request that the fake does not implement yet.
 func unknown(c *call) error {
 	what := fmt.Sprintf("fakegcp: %s %s/%s %s %s", c.method, c.api.name, c.version, c.name, c.verb)
 	return &refusal{http.StatusNotImplemented, "UNIMPLEMENTED", what}
@@ -184,5 +184,5 @@ func reply(w http.ResponseWriter, code int, body fields) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(body) //nolint:errchkjson // fails when the client has hung up
+	_ = json.NewEncoder(w).Encode(body) //nolint:errchkjson // fails if the client has hung up
 }

@@ -1,6 +1,6 @@
 package fakegcp
 
-// The nouns of which the service adds next to nothing.
+// The nouns to which the service adds next to nothing.
 
 var repository = &noun{
 	collection: "projects/*/locations/*/repositories", identify: fromQuery("repository_id"), operation: longRunning,
@@ -29,7 +29,7 @@ func pause(state string) func(*Server, *call) (fields, error) {
 
 var logMetric = &noun{collection: "projects/*/metrics", identify: fromBody, short: true}
 
-// monitored are what Cloud Monitoring has. Names are its own choice.
+// monitored are the nouns of Cloud Monitoring, which chooses most names itself.
 var monitored = []*noun{
 	{collection: "projects/*/alertPolicies", identify: generated, complete: nameConditions},
 	{collection: "projects/*/notificationChannels", identify: generated},

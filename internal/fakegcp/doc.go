@@ -1,5 +1,6 @@
-// Package fakegcp is as much of Google Cloud's control plane as Terraform's google
-// provider needs to apply deploy/terraform on one machine, without an account.
+// Package fakegcp is the part of Google Cloud's control plane that Terraform's
+// google provider needs to apply deploy/terraform on one machine, without an
+// account.
 //
 //	fake, err := fakegcp.Start(fakegcp.Options{Project: "demo", Number: "123456789012", PubSub: "http://" + pubsub.Addr()})
 //	defer fake.Close()
@@ -8,29 +9,29 @@
 //
 // # What it does
 //
-// It keeps resources as the JSON that they were created with, and adds what the
-// service would (api.go says which services there are, noun.go how a resource
-// lives, and each service has a file). Topics, subscriptions and schemas are kept
-// by a real Pub/Sub behind it (pubsub.go). Operations are over when they are
-// answered. A Cloud Run job that is run really runs, if [Options.Execute] is given; a
-// service's new revision is ready if [Options.Start] says so, and fails the change if
-// not, as one does that mounts a secret without a version or without a grant.
+// It keeps resources as the JSON that they were created with, and adds the
+// fields that the service would add (api.go lists the services, noun.go has the
+// life of a resource, and each service has a file). A real Pub/Sub behind it
+// keeps topics, subscriptions and schemas (pubsub.go). Operations are done when
+// they are answered. A run of a Cloud Run job really runs, if [Options.Execute]
+// is set. A service's new revision is ready if [Options.Start] succeeds.
+// Otherwise the change fails, as it does for a revision that mounts a secret
+// without a version or without a grant.
 //
 // # What it refuses
 //
-// What the real services refuse and Terraform's own checks let pass: resources of
-// a service that is not enabled yet, grants to service accounts or of roles that
-// do not exist, Cloud Run jobs and workers whose secret has no version or no grant for
-// them, reserved variables, too little CPU where it is always allocated, the deletion
-// of what is protected.
-// Anything that it does not know is an error that names the request, never a
-// silent success.
+// It refuses requests that the real services refuse and Terraform's own checks
+// let pass: resources of a service that is not enabled yet, grants to service
+// accounts or of roles that do not exist, Cloud Run jobs and workers with a
+// secret that has no version or no grant for them, reserved variables, and too
+// little CPU if CPU is always allocated. Any request that it does not know is
+// an error that names the request, never a silent success.
 //
 // # What it records
 //
-// [Server.Requests] has all that would have changed something, [Server.Grants] who
-// may do what in the end, [Server.Remaining] what is left.
+// [Server.Requests] returns all requests for a change, [Server.Grants] the
+// grants at the end, [Server.Remaining] the resources that are left.
 //
-// It does not evaluate permissions, quotas, or conditions of grants, and does
-// not know what anything costs.
+// It does not evaluate permissions of callers, quotas, or conditions of grants,
+// and does not know prices.
 package fakegcp

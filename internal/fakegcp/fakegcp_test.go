@@ -10,7 +10,7 @@ import (
 	"example.com/lockstep/internal/fakegcp"
 )
 
-// TestLives takes one resource of each noun through its life.
+// TestLives takes resources of most kinds through their lives.
 func TestLives(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, fakegcp.Options{})
@@ -19,10 +19,10 @@ func TestLives(t *testing.T) {
 	w.do(t, 200, "POST /iam/v1/"+region+"/workloadIdentityPools?workloadIdentityPoolId=parent", object{})
 	w.do(t, 200, "POST /sqladmin/sql/v1beta4/"+parent+"/instances", object{"name": "main", "region": "europe-west1"})
 	for _, test := range []struct {
-		create string // behind the slash
+		create string // after the slash
 		body   object
-		name   string // full; "" is what the answer says
-		update string // "" if it cannot be
+		name   string // full; "" means the name in the answer
+		update string // "" if it cannot be updated
 	}{
 		{"iam/v1/" + parent + "/serviceAccounts", object{"accountId": "catalog-service"}, parent + "/serviceAccounts/catalog-service@" + projectID + ".iam.gserviceaccount.com", "PATCH"},
 		{"iam/v1/" + region + "/workloadIdentityPools?workloadIdentityPoolId=ci", object{}, region + "/workloadIdentityPools/ci", "PATCH"},
@@ -76,7 +76,8 @@ func TestAMaskLeavesTheRest(t *testing.T) {
 	}
 }
 
-// TestADatabaseStaysWhereItIs: its connection is in the environment of others.
+// TestADatabaseStaysWhereItIs: the environment of other services has its
+// connection.
 func TestADatabaseStaysWhereItIs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, fakegcp.Options{})

@@ -1,18 +1,19 @@
 package fakegcp
 
-// text is the string that a value is, else "".
+// text returns value if it is a string, else "".
 func text(value any) string {
 	s, _ := value.(string)
 	return s
 }
 
-// number is the JSON number that a value is, else 0.
+// number returns value if it is a JSON number, else 0.
 func number(value any) float64 {
 	n, _ := value.(float64)
 	return n
 }
 
-// object is the value behind names, one in the other; nil where there is none.
+// object returns the object that the nested names lead to; nil if there is
+// none.
 func object(value any, names ...string) fields {
 	f, _ := value.(fields)
 	for _, name := range names {
@@ -21,7 +22,7 @@ func object(value any, names ...string) fields {
 	return f
 }
 
-// objects are the elements of a list that are objects.
+// objects returns the elements of a list that are objects.
 func objects(value any) []fields {
 	list, _ := value.([]any)
 	found := make([]fields, 0, len(list))

@@ -45,7 +45,7 @@ func newWorld(t *testing.T, options fakegcp.Options) world {
 	return world{Server: fake, pubsub: pubsub}
 }
 
-// do sends one request, METHOD /path, and wants the status code.
+// do sends one request, METHOD /path, and requires the status code.
 func (w world) do(t *testing.T, want int, line string, body object) object {
 	t.Helper()
 	method, path, _ := strings.Cut(line, " ")
@@ -75,7 +75,7 @@ func (w world) do(t *testing.T, want int, line string, body object) object {
 	return answer
 }
 
-// refused wants the status code and a message that names what is wrong.
+// refused requires the status code and a message that names the fault.
 func (w world) refused(t *testing.T, want int, says, line string, body object) {
 	t.Helper()
 	answer := w.do(t, want, line, body)
@@ -85,14 +85,14 @@ func (w world) refused(t *testing.T, want int, says, line string, body object) {
 	}
 }
 
-// account makes a service account and returns its email.
+// account creates a service account and returns its email.
 func (w world) account(t *testing.T, id string) string {
 	t.Helper()
 	w.do(t, 200, "POST /iam/v1/"+parent+"/serviceAccounts", object{"accountId": id})
 	return id + "@" + projectID + ".iam.gserviceaccount.com"
 }
 
-// secret makes a secret that member may read.
+// secret creates a secret that member may read.
 func (w world) secret(t *testing.T, id, value, member string) {
 	t.Helper()
 	name := parent + "/secrets/" + id
@@ -111,7 +111,8 @@ func policy(role, member string) object {
 	return object{"policy": object{"bindings": []object{{"role": role, "members": []string{member}}}}}
 }
 
-// revision is a template that Cloud Run takes: one variable, from a secret.
+// revision returns a template that Cloud Run accepts: one variable, from a
+// secret.
 func revision(account, secret string) object {
 	return object{
 		"serviceAccount": account,

@@ -40,7 +40,8 @@ var poolProvider = &noun{
 	needs: true, complete: active, operation: longRunning,
 }
 
-// active is what becomes of a pool at once. The service shows its number in names.
+// active makes a pool active at once. The service shows the project's number in
+// the name.
 func active(s *Server, r *resource, _ fields) {
 	r.body["state"] = "ACTIVE"
 	r.body["name"] = "projects/" + s.options.Number + r.name[len("projects/"+s.options.Project):]
@@ -51,7 +52,7 @@ func nothing(s *Server, c *call) (fields, error) {
 	return fields{}, err
 }
 
-// carry keeps what only the service sets.
+// carry copies fields that only the service sets.
 func carry(body, old fields, names ...string) {
 	for _, name := range names {
 		if value, there := old[name]; there {
@@ -60,7 +61,8 @@ func carry(body, old fields, names ...string) {
 	}
 }
 
-// permission is the documented form: a service, a kind of resource, and what is done.
+// permission is the documented form: a service, a kind of resource, and an
+// action.
 var permission = regexp.MustCompile(`^[a-z]+\.[a-zA-Z]+\.[a-zA-Z]+$`)
 
 var customRole = &noun{

@@ -10,29 +10,33 @@ import (
 
 // A noun is a kind of resource.
 type noun struct {
-	// collection is the pattern of where its resources are: projects/*/secrets.
+	// collection is the pattern of its collections: projects/*/secrets.
 	collection string
-	// identify returns the id of the resource to be created, and its body.
+	// identify returns the id and the body of the resource to be created.
 	identify func(s *Server, c *call) (id string, body fields, err error)
-	// check is what the service refuses. The body is as it will be kept.
+	// check returns the service's refusal, if any. The body is as it will be
+	// stored.
 	check func(s *Server, c *call, body fields) error
-	// complete adds what the service adds. Of a resource that is updated it has
-	// the old body, else nil.
+	// complete adds the fields that the service adds. On an update, old is the
+	// old body; else it is nil.
 	complete func(s *Server, r *resource, old fields)
-	// done is called after a change, without the lock; its error is the operation's.
+	// done is called after a change, without the lock; its error is the error
+	// of the operation.
 	done func(s *Server, c *call, r *resource, old fields) error
-	// operation makes the answer to a change of that resource; nil: the resource.
+	// operation makes the answer to a change of the resource; nil: the
+	// resource.
 	operation func(r *resource, err error) fields
-	// verbs are what can be done to a resource with POST, behind a colon.
+	// verbs are the actions on a resource with POST, after a colon.
 	verbs map[string]func(s *Server, c *call) (fields, error)
-	// listed is the field with the list's elements; empty: there is no list.
+	// listed is the field with the elements of a list; empty: the noun has no
+	// list.
 	listed string
-	// wrapped is the field of a change's body with the resource, beside the mask; empty:
-	// the body is the resource, and the mask stands in the query.
+	// wrapped is the field of an update's body that holds the resource, next to
+	// the mask; empty: the body is the resource, and the mask is in the query.
 	wrapped string
-	// short says that the name in the body is the id alone, or none.
+	// short means that the body's name is the id alone, or that it has none.
 	short bool
-	// needs is the pattern's part that must exist as a resource: a parent.
+	// needs means that the parent in the pattern must exist as a resource.
 	needs bool
 }
 
@@ -40,14 +44,14 @@ type noun struct {
 type resource struct {
 	api, name string
 	body      fields
-	payload   string // of a secret's version, in base64; nobody sees it by a GET
+	payload   string // of a secret's version, in base64; not returned by GET
 }
 
 func (r *resource) id() string { return r.name[strings.LastIndexByte(r.name, '/')+1:] }
 
 func key(api, name string) string { return api + "/" + name }
 
-// next is a number that was not handed out before.
+// next returns a number that was not used before.
 func (s *Server) next() string {
 	s.count++
 	return strconv.Itoa(s.count)
@@ -76,7 +80,7 @@ func (s *Server) create(c *call, n *noun) (fields, error) {
 	return s.keep(c, n, r, nil)
 }
 
-// update replaces a resource, or the parts of it that a mask names.
+// update replaces a resource, or the fields of it that a mask names.
 func (s *Server) update(c *call, n *noun) (fields, error) {
 	old, err := s.get(c)
 	if err != nil {
@@ -100,7 +104,7 @@ func (s *Server) update(c *call, n *noun) (fields, error) {
 	return s.keep(c, n, &resource{api: old.api, name: old.name, body: body}, old.body)
 }
 
-// camel turns update_mask into updateMask: services take either.
+// camel turns update_mask into updateMask: services accept either.
 func camel(path string) string {
 	parts := strings.Split(path, "_")
 	for i, part := range parts[1:] {
@@ -168,7 +172,7 @@ func (s *Server) list(c *call, n *noun) (fields, error) {
 	return fields{n.listed: items}, nil
 }
 
-// longRunning is an operation as most services have them, which is over.
+// longRunning is the usual form of an operation that is done.
 func longRunning(r *resource, failed error) fields {
 	parts := strings.Split(r.name, "/")
 	operation := fields{"name": strings.Join(parts[:min(4, len(parts))], "/") + "/operations/" + r.id(), "done": true}
@@ -183,7 +187,7 @@ func longRunning(r *resource, failed error) fields {
 	return operation
 }
 
-// fromQuery is for services that name a new resource in the query.
+// fromQuery is for services that take the new resource's name from the query.
 func fromQuery(parameter string) func(*Server, *call) (string, fields, error) {
 	return func(_ *Server, c *call) (string, fields, error) {
 		id := c.query.Get(parameter)
@@ -194,7 +198,7 @@ func fromQuery(parameter string) func(*Server, *call) (string, fields, error) {
 	}
 }
 
-// fromBody is for those that take the name, or the full name, from the body.
+// fromBody is for services that take the name, or the full name, from the body.
 func fromBody(_ *Server, c *call) (string, fields, error) {
 	name, _ := c.body["name"].(string)
 	if name == "" {
@@ -203,11 +207,11 @@ func fromBody(_ *Server, c *call) (string, fields, error) {
 	return name[strings.LastIndexByte(name, '/')+1:], clone(c.body), nil
 }
 
-// generated is for those that choose the id themselves.
+// generated is for services that choose the id themselves.
 func generated(s *Server, c *call) (string, fields, error) { return s.next(), clone(c.body), nil }
 
-// Remaining returns the names of what there is, the project and its services apart,
-// each behind its API's short name.
+// Remaining returns the names of all resources except the project and its
+// services, each after its API's short name.
 func (s *Server) Remaining() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// roles are those that the fake takes for roles: a misspelt one is found nowhere
-// else without an account. https://cloud.google.com/iam/docs/roles-permissions
+// roles are the roles that the fake accepts: without an account, no other check
+// finds a misspelt one. https://cloud.google.com/iam/docs/roles-permissions
 var roles = []string{
 	"artifactregistry.reader", "artifactregistry.writer", "artifactregistry.repoAdmin",
 	"cloudscheduler.viewer", "cloudsql.client", "cloudsql.instanceUser", "cloudsql.viewer", "cloudtrace.agent",
@@ -28,8 +28,8 @@ var (
 	agent      = regexp.MustCompile(`^serviceAccount:service-([0-9]+)@(gcp-sa-[a-z]+|serverless-robot-prod)\.iam\.gserviceaccount\.com$`)
 )
 
-// policy reads or writes a policy as the services do, with an etag against a
-// writer between.
+// policy reads or writes a policy as the services do; an etag detects a
+// concurrent write.
 func (s *Server) policy(c *call) (fields, error) {
 	name := key(c.api.name, c.name)
 	if c.api.name != projectsAPI && s.resources[name] == nil {
@@ -72,8 +72,8 @@ func (s *Server) checkPolicy(policy fields) error {
 	return nil
 }
 
-// checkMember refuses service accounts that are not there. Other members are
-// somebody else's business.
+// checkMember refuses service accounts that do not exist. It does not check
+// other members.
 func (s *Server) checkMember(member string) error {
 	if own := agent.FindStringSubmatch(member); own != nil {
 		if own[1] != s.options.Number {
@@ -94,7 +94,7 @@ func (s *Server) accountKey(email string) string {
 	return key(iamAPI, "projects/"+s.options.Project+"/serviceAccounts/"+email)
 }
 
-// granted says whether a member has a role on a resource or on the project.
+// granted reports whether a member has a role on a resource or on the project.
 func (s *Server) granted(api, name, role, member string) bool {
 	for _, at := range []string{key(api, name), key(projectsAPI, "projects/"+s.options.Project)} {
 		for _, binding := range objects(s.policies[at]["bindings"]) {
@@ -110,11 +110,11 @@ func (s *Server) granted(api, name, role, member string) bool {
 // A Grant is one member's role on one resource.
 type Grant struct {
 	Member, Role, Resource string
-	// Condition is the expression that narrows it, if one does.
+	// Condition is the expression that restricts the grant, or empty.
 	Condition string
 }
 
-// Grants returns who may do what on which resource, sorted. Resources are written
+// Grants returns all grants, sorted. A resource is written
 // pubsub/projects/p/topics/t: the API's short name, then the name.
 func (s *Server) Grants() []Grant {
 	s.mu.Lock()

@@ -60,7 +60,8 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// TestProjectsByNumber: services show the number in names, and take it.
+// TestProjectsByNumber: services use the project's number in names, and accept
+// it.
 func TestProjectsByNumber(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, fakegcp.Options{})

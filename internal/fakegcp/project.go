@@ -2,10 +2,10 @@ package fakegcp
 
 import "strings"
 
-// project is the only one: it is read, and has a policy.
+// project is the only one: it can be read, and has a policy.
 var project = &noun{collection: "projects"}
 
-// projects is there for the verbs of the collection of services.
+// projects exists for the verbs of the collection of services.
 var projects = &noun{
 	collection: "projects/*",
 	verbs: map[string]func(*Server, *call) (fields, error){
@@ -38,7 +38,7 @@ func (s *Server) serviceName(id string) string {
 	return "projects/" + s.options.Project + "/services/" + id
 }
 
-// enable also makes the project, which answers when it is asked for.
+// enable stores the service as a resource, which answers to GET.
 func (s *Server) enable(id string) {
 	name := s.serviceName(id)
 	s.resources[key(servicesAPI, name)] = &resource{api: servicesAPI, name: name, body: fields{"name": name, "state": "ENABLED"}}

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// forward lets the real Pub/Sub answer. What is kept here is who was granted what:
-// it goes with the resource.
+// forward lets the real Pub/Sub answer. This server keeps only the grants, and
+// deletes them with the resource.
 func (s *Server) forward(w http.ResponseWriter, r *http.Request, c *call) {
 	s.mu.Lock()
 	var err error
@@ -37,7 +37,7 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, c *call) {
 	}
 }
 
-// status remembers how an answer began.
+// status records the status code of an answer.
 type status struct {
 	http.ResponseWriter
 	code int

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// kind is what a revision is of: the rules differ.
+// kind is the kind of resource that a revision belongs to: the rules differ.
 type kind int
 
 const (
@@ -28,7 +28,8 @@ const (
 	leastMemory    = 512 << 20
 )
 
-// checkRevision is what keeps a revision from being made, or from starting.
+// checkRevision returns the reason why a revision cannot be created, or cannot
+// start.
 func (s *Server) checkRevision(body fields, of kind) error {
 	revision := revisionOf(body)
 	account := text(revision["serviceAccount"])
@@ -47,7 +48,7 @@ func (s *Server) checkRevision(body fields, of kind) error {
 		if err := checkReserved(at, container); err != nil {
 			return err
 		}
-		if of != kindService { // a service learns of its secrets when it starts
+		if of != kindService { // a service checks its secrets when it starts
 			if err := s.checkSecrets(at, container, account); err != nil {
 				return err
 			}
@@ -119,7 +120,7 @@ func checkProbes(at string, container fields) error {
 	return nil
 }
 
-// checkService holds a service against the rules that only services have.
+// checkService checks the rules that only services have.
 func checkService(revision fields) error {
 	if err := checkScaling("template.scaling", object(revision, "scaling")); err != nil {
 		return err
@@ -152,8 +153,8 @@ func checkService(revision fields) error {
 	return nil
 }
 
-// checkResources has the rules of a CPU that is always allocated, which is what
-// resources without cpuIdle ask for.
+// checkResources checks the rules for a CPU that is always allocated, which is
+// the meaning of resources without cpuIdle.
 // https://cloud.google.com/run/docs/configuring/billing-settings
 func checkResources(at string, container fields) error {
 	resources := object(container, "resources")
@@ -170,7 +171,7 @@ func checkResources(at string, container fields) error {
 	return nil
 }
 
-// quantity reads 1, 500m, 512Mi and the like; 0 is what it cannot read.
+// quantity parses 1, 500m, 512Mi and the like; 0 if it cannot parse the text.
 func quantity(text string) float64 {
 	scale := 1.0
 	for suffix, factor := range map[string]float64{"m": 0.001, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "M": 1e6, "G": 1e9} {

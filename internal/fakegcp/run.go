@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// created is when everything was: no test wants another time in a golden file.
+// created is the creation time of everything, so that golden files never
+// change.
 const created = "2026-01-01T00:00:00Z"
 
 var runService = &noun{
@@ -45,7 +46,7 @@ var runJob = &noun{
 	verbs:    map[string]func(*Server, *call) (fields, error){"run": (*Server).runNow},
 }
 
-// revise adds what a service, a job and a worker pool have in common.
+// revise sets the fields that services, jobs and worker pools have in common.
 func (s *Server) revise(r *resource, old fields) {
 	generation := 1
 	if old != nil {
@@ -60,17 +61,18 @@ func (s *Server) revise(r *resource, old fields) {
 	r.body["terminalCondition"] = fields{"type": "Ready", "state": "CONDITION_SUCCEEDED"}
 }
 
-// A Container is what an instance of a service, a job or a worker pool runs.
+// A Container is the container of an instance of a service, a job or a worker
+// pool.
 type Container struct {
 	Image         string
 	Command, Args []string
-	// Environment has the values of secrets in their place, as an instance sees it.
+	// Environment has the values of secrets, as an instance sees them.
 	Environment    map[string]string
 	ServiceAccount string
 }
 
-// Container returns the container of a Cloud Run resource by its full name, as it
-// would be started now.
+// Container returns the container of a Cloud Run resource, given by its full
+// name, as it would be started now.
 func (s *Server) Container(name string) (Container, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,8 +105,8 @@ func (s *Server) Container(name string) (Container, error) {
 	return c, nil
 }
 
-// revisionOf is the part that says what an instance is: a job has a template of
-// tasks in its template of executions.
+// revisionOf returns the template of the instances: a job has a template of
+// tasks inside its template of executions.
 func revisionOf(body fields) fields {
 	if inner := object(body, "template", "template"); inner != nil {
 		return inner
@@ -112,7 +114,8 @@ func revisionOf(body fields) fields {
 	return object(body, "template")
 }
 
-// versionName is the full name of what a variable refers to.
+// versionName returns the full name of the secret version that a variable
+// refers to.
 func (s *Server) versionName(reference fields) string {
 	secret := text(reference["secret"])
 	if !strings.Contains(secret, "/") {

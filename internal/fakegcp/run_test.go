@@ -11,8 +11,8 @@ import (
 	"example.com/lockstep/internal/fakegcp"
 )
 
-// TestRevisionsThatCouldNotStart spoils one thing at a time of a service that is
-// taken otherwise.
+// TestRevisionsThatCouldNotStart breaks one thing at a time in a service that
+// is accepted otherwise.
 func TestRevisionsThatCouldNotStart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, fakegcp.Options{})
@@ -58,7 +58,7 @@ func refusedAs(says string) int {
 	return 400
 }
 
-// TestAServiceMoves is what Terraform reads back.
+// TestAServiceMoves checks the fields that Terraform reads back.
 func TestAServiceMoves(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, fakegcp.Options{})
@@ -105,7 +105,7 @@ func TestAServiceMoves(t *testing.T) {
 	}
 }
 
-// TestAServiceThatDoesNotStart: the change fails, and the service is there.
+// TestAServiceThatDoesNotStart: the change fails, and the service exists.
 func TestAServiceThatDoesNotStart(t *testing.T) {
 	t.Parallel()
 	var broken error
@@ -147,7 +147,8 @@ func TestAServiceThatDoesNotStart(t *testing.T) {
 	}
 }
 
-// TestJobsRun holds when a job runs, and that a change fails with its execution.
+// TestJobsRun checks which changes run a job, and that a change fails with its
+// execution.
 func TestJobsRun(t *testing.T) {
 	t.Parallel()
 	var ran []string
@@ -163,7 +164,7 @@ func TestJobsRun(t *testing.T) {
 	w.do(t, 200, "POST "+jobs+"?jobId=quiet", job)
 	job["runExecutionToken"] = "one"
 	w.do(t, 200, "POST "+jobs+"?jobId=migrate", job)
-	w.do(t, 200, "PATCH "+jobs+"/migrate", job) // the same token: not again
+	w.do(t, 200, "PATCH "+jobs+"/migrate", job) // the same token: no second run
 	failure = errors.New("no such column")
 	job["runExecutionToken"] = "two"
 	operation := w.do(t, 200, "PATCH "+jobs+"/migrate", job)
@@ -175,7 +176,7 @@ func TestJobsRun(t *testing.T) {
 	if token := w.do(t, 200, "GET "+jobs+"/migrate", nil)["runExecutionToken"]; token != nil {
 		t.Errorf("after a run by hand, the token is %v, want it gone", token)
 	}
-	w.do(t, 200, "PATCH "+jobs+"/migrate", job) // the token of an execution that there is: not again
+	w.do(t, 200, "PATCH "+jobs+"/migrate", job) // the token of an existing execution: no second run
 	if diff := cmp.Diff([]string{"migrate-one postgres://", "migrate-two postgres://"}, ran[:2]); diff != "" || len(ran) != 3 {
 		t.Errorf("%d executions, the first two (-want +got):\n%s", len(ran), diff)
 	}

@@ -61,7 +61,7 @@ func setState(state string) func(*Server, *call) (fields, error) {
 	}
 }
 
-// secret is what a version holds.
+// secret returns the value of a version.
 func (v *resource) secret() (string, error) {
 	data, err := base64.StdEncoding.DecodeString(v.payload)
 	return string(data), err
@@ -85,7 +85,7 @@ func (s *Server) version(name string) (*resource, error) {
 	return v, nil
 }
 
-// AddSecretVersion does what `gcloud secrets versions add` does.
+// AddSecretVersion adds a version, like `gcloud secrets versions add`.
 func (s *Server) AddSecretVersion(secret, value string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,26 +16,27 @@ import (
 // callTime bounds one request, which may run a job.
 const callTime = 2 * time.Minute
 
-// Options has Project, Number and PubSub, which are required, and a safe zero
-// value for the rest.
+// Options configures a server. Project, Number and PubSub are required; the
+// zero value is safe for the rest.
 type Options struct {
-	// Project and Number name the one project that exists.
+	// Project and Number identify the only project.
 	Project, Number string
-	// PubSub is the base URL of the Pub/Sub that serves REST for it.
+	// PubSub is the base URL of the Pub/Sub that answers its REST requests.
 	PubSub string
 	// Enabled are the services that are enabled from the start, such as
-	// run.googleapis.com, besides the two without which nobody can enable others.
+	// run.googleapis.com, in addition to the two that are needed to enable
+	// others.
 	Enabled []string
-	// Execute runs one execution of a Cloud Run job; its error fails the execution.
-	// It may call the server. Nil: each succeeds at once.
+	// Execute runs one execution of a Cloud Run job; its error fails the
+	// execution. It may call the server. Nil: each execution succeeds at once.
 	Execute func(ctx context.Context, e Execution) error
-	// Start starts a revision of a Cloud Run service, by the service's full name; with
-	// its error the revision is not ready, which fails the change. It may call the
-	// server. Nil: each is ready at once.
+	// Start starts a revision of the Cloud Run service with this full name. If
+	// it returns an error, the revision is not ready, and the change fails. It
+	// may call the server. Nil: each revision is ready at once.
 	Start func(ctx context.Context, service string) error
 }
 
-// bootstrap are the services without which nobody can enable the others.
+// bootstrap are the services that are needed to enable the others.
 var bootstrap = []string{"cloudresourcemanager.googleapis.com", "serviceusage.googleapis.com"}
 
 // Server is a running fake.
@@ -46,11 +47,11 @@ type Server struct {
 	addr    string
 	served  chan struct{}
 
-	mu        sync.Mutex // over all that follows
+	mu        sync.Mutex // guards the fields below
 	resources map[string]*resource
 	policies  map[string]fields // by the key of the resource
 	requests  []Request
-	count     int // of the ids and etags handed out
+	count     int // of the ids and etags issued
 }
 
 // Start serves on a free port of 127.0.0.1 until Close.
@@ -118,13 +119,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, body)
 }
 
-// answer finds the noun that a call is about and does what it asks for. One call
-// at a time, but for the time in which a job runs.
+// answer finds the noun of a call and carries the call out. Calls run one at a
+// time, except while a job runs or a revision starts.
 func (s *Server) answer(c *call) (fields, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	body, err := s.do(c)
-	return clone(body), err // it is sent when others may change what is kept
+	return clone(body), err // the answer is encoded when others may change the stored body
 }
 
 func (s *Server) do(c *call) (fields, error) {
@@ -147,7 +148,7 @@ func (s *Server) do(c *call) (fields, error) {
 	return nil, unknown(c)
 }
 
-// act does what is done to one resource.
+// act carries out an action on one resource.
 func (s *Server) act(c *call, n *noun) (fields, error) {
 	if c.verb != "" {
 		do, known := n.verbs[c.verb]

@@ -1,11 +1,12 @@
 package fakegcp
 
-// Cloud SQL names things by their last part, and has operations of its own.
+// Cloud SQL names resources by their last part, and has its own form of
+// operations.
 
 var databaseInstance = &noun{
 	collection: "projects/*/instances", identify: fromBody, short: true, operation: sqlOperation,
 	complete: func(s *Server, r *resource, old fields) {
-		// An update may leave out what cannot be changed.
+		// An update may leave out fields that cannot be changed.
 		for _, name := range []string{"region", "databaseVersion"} {
 			if r.body[name] == nil {
 				carry(r.body, old, name)
@@ -43,10 +44,11 @@ var database = &noun{
 
 var databaseUser = &noun{
 	collection: "projects/*/instances/*/users", identify: fromBody, short: true, needs: true, operation: sqlOperation, listed: "items",
-	complete: func(_ *Server, r *resource, _ fields) { delete(r.body, "password") }, // nobody is ever told
+	complete: func(_ *Server, r *resource, _ fields) { delete(r.body, "password") }, // never returned
 }
 
-// sqlOperation is over, too. What it made has to be asked for.
+// sqlOperation is an operation that is done. It does not contain the resource;
+// the caller reads that separately.
 func sqlOperation(r *resource, failed error) fields {
 	operation := fields{"kind": "sql#operation", "name": "operation-" + r.id(), "status": "DONE", "targetId": r.id()}
 	if failed != nil {

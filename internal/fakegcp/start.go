@@ -5,15 +5,15 @@ import (
 	"reflect"
 )
 
-// changesTemplate says whether there has to be a new revision. Without a change of the
-// template there is none, even if the last one never became ready.
+// changesTemplate reports whether a new revision is needed. Without a change of
+// the template there is none, even if the last one never became ready.
 func changesTemplate(service *resource, old fields) bool {
 	return old == nil || !reflect.DeepEqual(service.body["template"], old["template"])
 }
 
-// startRevision is the second half of a service's change. A revision that does not
-// become ready fails the change, and leaves a service that is there: with what was
-// asked for, and with the revision before, if there is one, still serving.
+// startRevision is the second half of a service's change. A revision that does
+// not become ready fails the change. The service remains, with the requested
+// configuration; the revision before, if there is one, keeps serving.
 func (s *Server) startRevision(c *call, service *resource, old fields) error {
 	if !changesTemplate(service, old) {
 		return nil

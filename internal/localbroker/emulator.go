@@ -21,23 +21,25 @@ const (
 	// startTime bounds the start: 1 to 2 s on an idle machine, far more on one
 	// that compiles on every core.
 	startTime = time.Minute
-	// stopTime is the grace before the kill: with many ordering keys the Java
-	// machine does not end by itself.
+	// stopTime is the grace period before the kill: with many ordering keys the
+	// Java VM does not end by itself.
 	stopTime = 3 * time.Second
-	// pollInterval is how often the starting emulator is asked, probeTime how
-	// long one answer may take.
+	// pollInterval is the pause between two checks of a starting emulator,
+	// probeTime the time limit of one check.
 	pollInterval = 50 * time.Millisecond
 	probeTime    = 2 * time.Second
 )
 
 const jarPattern = "platform/pubsub-emulator/lib/cloud-pubsub-emulator-*-all.jar"
 
-// ErrNotInstalled says what the official emulator needs. Start wraps it.
+// ErrNotInstalled lists the requirements of the official emulator. Start wraps
+// it.
 var ErrNotInstalled = errors.New("the official emulator is not installed: it needs Java and `gcloud components install pubsub-emulator` " +
 	"(Debian and Ubuntu: apt-get install default-jre-headless google-cloud-cli-pubsub-emulator)")
 
-// findEmulator looks for the jar itself: `gcloud beta emulators` leaves an orphan
-// behind when it is stopped, and takes twice as long to start.
+// findEmulator looks for the jar file itself, because `gcloud beta emulators`
+// leaves an orphan process when it is stopped, and takes twice as long to
+// start.
 func findEmulator() (java, jar string, err error) {
 	java, err = exec.LookPath("java")
 	if err != nil {
@@ -52,7 +54,8 @@ func findEmulator() (java, jar string, err error) {
 	return "", "", ErrNotInstalled
 }
 
-// sdkRoots lists where the Google Cloud CLI may live, the one in use first.
+// sdkRoots lists possible directories of the Google Cloud CLI, the one in use
+// first.
 func sdkRoots() []string {
 	var roots []string
 	if path, err := exec.LookPath("gcloud"); err == nil {
@@ -66,7 +69,8 @@ func sdkRoots() []string {
 	return append(roots, "/usr/lib/google-cloud-sdk")
 }
 
-// startEmulator finds a free port by taking one: the emulator must be told which.
+// startEmulator takes a free port and releases it, because the emulator needs a
+// port number.
 func startEmulator(ctx context.Context, addr string) (*Server, error) {
 	java, jar, err := findEmulator()
 	if err != nil {
@@ -98,8 +102,9 @@ func runEmulator(ctx context.Context, addr *net.TCPAddr, java, jar string) (*Ser
 	return &Server{addr: addr.String(), description: "official Pub/Sub emulator " + version, done: process.Done(), stop: stop}, nil
 }
 
-// awaitReady believes the health check only after the emulator's own word: it
-// stays alive when it does not get its port, and then another server answers.
+// awaitReady trusts the health check only after the emulator's own message: an
+// emulator that does not get its port stays alive, and then another server
+// would answer the check.
 func awaitReady(ctx context.Context, process *child.Process, addr string) error {
 	for {
 		output := process.Output()

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// maxRequest is what the real service takes in one publish, with room for the
+// maxRequest is the real service's limit for one publish, with room for the
 // frame. The fake's own server would refuse more than 4 MiB.
 const maxRequest = 11 << 20
 
@@ -19,7 +19,7 @@ func startFake(ctx context.Context, addr string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	fake := pstest.NewServer() // listens on a port of its own too, which nobody uses
+	fake := pstest.NewServer() // also listens on a port of its own, which is not used
 	server := grpc.NewServer(grpc.MaxRecvMsgSize(maxRequest))
 	pubsubpb.RegisterPublisherServer(server, &fake.GServer)
 	pubsubpb.RegisterSubscriberServer(server, &fake.GServer)

@@ -10,13 +10,14 @@ import (
 )
 
 const (
-	// askTime bounds the question who somebody is, to a broker that has answered before.
+	// askTime bounds the request for the kind of a broker that has answered
+	// before.
 	askTime = 5 * time.Second
-	// maxKept is how long brokers of others keep messages, at most.
+	// maxKept is the longest retention that other brokers accept.
 	maxKept = 7 * 24 * time.Hour
 )
 
-// brokerKind is what is known of a broker.
+// brokerKind is the kind of a broker, if it is known.
 type brokerKind int
 
 const (
@@ -25,10 +26,10 @@ const (
 	another
 )
 
-// fit takes off a subscription what brokers of others cannot do. The official
-// emulator fails for ever on the dead-letter policy of an ordered subscription, the
-// client's fake repeats a dead letter every 10 ms, and both refuse to keep messages
-// as long as Pub/Sub does.
+// fit removes the settings of a subscription that other brokers do not support.
+// The official emulator fails for ever on the dead-letter policy of an ordered
+// subscription, the client's fake repeats a dead letter every 10 ms, and both
+// refuse a retention as long as Pub/Sub's.
 func (p *provisioner) fit(ctx context.Context, s *pubsubpb.Subscription) {
 	if p.of == unasked {
 		p.of = askKind(ctx, p.addr)
@@ -40,8 +41,8 @@ func (p *provisioner) fit(ctx context.Context, s *pubsubpb.Subscription) {
 	s.MessageRetentionDuration = durationpb.New(min(s.GetMessageRetentionDuration().AsDuration(), maxKept))
 }
 
-// askKind tells the repository's own by its faults, which can be asked for: nobody
-// else has any.
+// askKind recognises the repository's own broker by its endpoint for faults; no
+// other broker has one.
 func askKind(ctx context.Context, addr string) brokerKind {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()

@@ -1,11 +1,12 @@
-// Package localbroker starts a Pub/Sub on this machine and creates what the pair
-// needs in one: the topics and subscriptions of [Topology], with the topics' schemas.
+// Package localbroker starts a Pub/Sub on this machine and creates the
+// resources of the pair in one: the topics and subscriptions of [Topology],
+// with the topics' schemas.
 //
 // There are three. The repository's own, pkg/localpubsub, runs in this process
-// and is the default. The official emulator is a Java program of the Google Cloud
-// CLI, the second opinion. The fake is the Go client's own test server, here to
-// be compared with. All forget everything when they end, unless the first is given
-// a file.
+// and is the default. The official emulator is a Java program of the Google
+// Cloud CLI, for a second opinion. The fake is the Go client's own test server,
+// for comparison. All lose their state when they end, unless the first has a
+// file.
 package localbroker
 
 import (
@@ -27,12 +28,13 @@ const (
 	Fake     Kind = "fake"
 )
 
-// Options has a safe zero value.
+// Options selects and configures a Pub/Sub. Its zero value is usable.
 type Options struct {
 	Kind Kind
 	// Addr is the host:port to listen on. Empty: a free port of 127.0.0.1.
 	Addr string
-	// File is where a [Local] one keeps everything over a restart. Empty: nowhere.
+	// File is the file in which a [Local] one keeps its state over a restart.
+	// Empty: none.
 	File string
 }
 
@@ -44,9 +46,10 @@ type Server struct {
 	stop        func() error
 }
 
-// Start returns once the server answers. A taken port is an error that names it, a
-// file that is damaged or in use one that names that, a missing emulator one that
-// says what to install. Whoever starts a server closes it.
+// Start returns once the server answers. A taken port is an error that names
+// the port, a damaged or used file one that names the file, and a missing
+// emulator one that names the packages to install. The caller closes the
+// server.
 func Start(ctx context.Context, opts Options) (*Server, error) {
 	if opts.Addr == "" {
 		opts.Addr = "127.0.0.1:0"
@@ -91,14 +94,14 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 	return config.Listen(ctx, "tcp", addr)
 }
 
-// Addr is the host:port that the server listens on: a value for
+// Addr is the host:port that the server listens on; use it as
 // PUBSUB_EMULATOR_HOST.
 func (s *Server) Addr() string { return s.addr }
 
-// Description says in a few words what runs.
+// Description names the running server in a few words.
 func (s *Server) Description() string { return s.description }
 
-// Done is closed when the server has ended, for whatever reason.
+// Done is closed when the server has ended, for any reason.
 func (s *Server) Done() <-chan struct{} { return s.done }
 
 // Close stops the server. Closing a closed server does nothing.

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// parentMode makes the test binary play the process that gets killed.
+// parentMode makes the test binary the process that is killed.
 const parentMode = "LOCKSTEP_TEST_BROKER_PARENT"
 
 func TestMain(m *testing.M) {
@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// beParent starts an emulator, prints where it is and waits to be killed.
+// beParent starts an emulator, prints its address and waits to be killed.
 func beParent() {
 	s, err := Start(context.Background(), Options{Kind: Official})
 	if err != nil {
@@ -54,7 +54,7 @@ func TestTakenPortIsNamed(t *testing.T) {
 	}
 }
 
-// The emulator is told of a port that another process took just before.
+// The emulator is given a port that another process took just before.
 func TestEmulatorThatLostItsPort(t *testing.T) {
 	t.Parallel()
 	first := start(t, Options{Kind: Official})

@@ -23,30 +23,31 @@ const (
 	connectTime = 2 * time.Second
 )
 
-// lookedUpLate is the scheme of addresses that are looked up for each attempt: a
-// restarted container may have another.
+// lookedUpLate is the scheme of addresses that are resolved for each attempt: a
+// restarted container may have another address.
 const lookedUpLate = "passthrough:///"
 
-// reconnect is impatient: who publishes to a broker that has forgotten everything
-// should find it provisioned.
+// reconnect has short pauses, so that a publisher to a broker that has lost its
+// state finds it provisioned.
 var reconnect = backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 200 * time.Millisecond}
 
-// Provisioned is what [Provision] found and did, as full resource names.
+// Provisioned is the result of [Provision], as full resource names.
 type Provisioned struct {
 	Created, Existing []string
-	// Changed are those that existed and got a newer schema.
+	// Changed are existing topics and schemas that got a newer schema.
 	Changed []string
-	// Left are schemas that the broker cannot hold: the official emulator knows
-	// none of protocol buffers.
+	// Left are schemas that the broker cannot hold: the official emulator
+	// supports none of protocol buffers.
 	Left []string
 }
 
 // Provision creates the [Topology] in the project on the local broker at addr
-// (host:port), with the schemas of [schemas.Definition]. It talks to that address
-// only, in plain text, whatever the environment says, so it can never touch the
-// real service. What exists already is left as it is, but for schemas, which are
-// brought up to date; so it can be run again, also after an error. A schema that
-// Pub/Sub would not take as a revision of the one there is an error.
+// (host:port), with the schemas of [schemas.Definition]. It connects only to
+// that address, in plain text, regardless of the environment, so it can never
+// change the real service. Existing resources stay as they are, except schemas,
+// which are updated; so Provision can be repeated, also after an error. A
+// schema that Pub/Sub would not accept as a revision of the existing one is an
+// error.
 func Provision(ctx context.Context, addr, project string) (Provisioned, error) {
 	conn, err := connect(addr)
 	if err != nil {
@@ -87,14 +88,14 @@ type provisioner struct {
 	subscriptions pubsubpb.SubscriberClient
 	schemas       pubsubpb.SchemaServiceClient
 	addr          string     // of the broker
-	of            brokerKind // asked for once
+	of            brokerKind // determined once
 	done          Provisioned
 }
 
 func (p *provisioner) parent() string { return "projects/" + p.project }
 
-// all creates each subscription right behind its topic: it gets nothing of what
-// was published before it.
+// all creates each subscription right after its topic, because a subscription
+// does not get messages that were published before it.
 func (p *provisioner) all(ctx context.Context) error {
 	topics, subscriptions := fullTopology(p.project)
 	for _, topic := range topics {
@@ -118,7 +119,8 @@ func (p *provisioner) all(ctx context.Context) error {
 	return nil
 }
 
-// topic creates one with its schema, or gives it to the one that is there.
+// topic creates a topic with its schema, or attaches the schema to an existing
+// topic.
 func (p *provisioner) topic(ctx context.Context, name string) error {
 	settings, err := p.schema(ctx, path.Base(name))
 	if err != nil {
@@ -135,7 +137,8 @@ func (p *provisioner) topic(ctx context.Context, name string) error {
 	return p.attach(ctx, topic)
 }
 
-// create reports whether it did, or what it would make was there.
+// create returns true if it created the resource, and false if the resource
+// existed.
 func (p *provisioner) create(ctx context.Context, name string, create func(context.Context) error) (created bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()

@@ -84,7 +84,8 @@ func TestProvisionTwice(t *testing.T) {
 	}
 }
 
-// checkSubscriptions holds what the broker has against what is documented.
+// checkSubscriptions compares the broker's subscriptions with the documented
+// settings.
 func checkSubscriptions(tb testing.TB, addr string, kind Kind) {
 	tb.Helper()
 	client := pubsubpb.NewSubscriberClient(dial(tb, addr))
@@ -98,7 +99,7 @@ func checkSubscriptions(tb testing.TB, addr string, kind Kind) {
 		letters := &pubsubpb.Subscription{
 			Topic: name + ".dlq", AckDeadlineSeconds: 60, MessageRetentionDuration: durationpb.New(7 * 24 * time.Hour),
 		}
-		if kind == Local { // the others break on the policy, and refuse to keep messages for longer
+		if kind == Local { // the others fail on the policy, and refuse a longer retention
 			dead := "projects/" + project + "/topics/" + name + ".dlq"
 			events.DeadLetterPolicy = &pubsubpb.DeadLetterPolicy{DeadLetterTopic: dead, MaxDeliveryAttempts: 100}
 			letters.MessageRetentionDuration = durationpb.New(31 * 24 * time.Hour)
@@ -166,7 +167,7 @@ func roundTrip(tb testing.TB, addr, topic, subscription string) {
 	}
 }
 
-// event is what the schemas of all topics let pass.
+// event returns an event that the schemas of all topics accept.
 func event(tb testing.TB, id string) []byte {
 	tb.Helper()
 	data, err := proto.Marshal(&videoeventsv1.Event{EventId: id})

@@ -13,8 +13,9 @@ import (
 	"example.com/lockstep/deploy/schemas"
 )
 
-// schema makes the topic's schema what it is today, and answers how the topic
-// refers to it; nil if it has none, or the broker can hold none.
+// schema updates the topic's schema to the present definition, and returns the
+// topic's reference to it; nil if the topic has no schema, or the broker
+// supports none.
 func (p *provisioner) schema(ctx context.Context, topic string) (*pubsubpb.SchemaSettings, error) {
 	definition, err := schemas.Definition(topic)
 	if definition == "" || err != nil {
@@ -33,10 +34,10 @@ func (p *provisioner) schema(ctx context.Context, topic string) (*pubsubpb.Schem
 	return &pubsubpb.SchemaSettings{Schema: want.GetName(), Encoding: pubsubpb.Encoding_BINARY}, nil
 }
 
-// schemaID is what deploy/terraform calls the schema of a topic.
+// schemaID is the name of a topic's schema in deploy/terraform.
 func schemaID(topic string) string { return strings.ReplaceAll(topic, ".", "-") }
 
-// put looks first: brokers differ in what they make of a second creation.
+// put reads first, because brokers handle a second creation differently.
 func (p *provisioner) put(ctx context.Context, id string, want *pubsubpb.Schema) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -47,7 +48,7 @@ func (p *provisioner) put(ctx context.Context, id string, want *pubsubpb.Schema)
 		switch status.Code(err) {
 		case codes.OK:
 			p.done.Created = append(p.done.Created, name)
-		case codes.AlreadyExists: // by another who provisions
+		case codes.AlreadyExists: // created concurrently
 			return p.put(ctx, id, want)
 		default:
 		}
@@ -67,8 +68,8 @@ func (p *provisioner) put(ctx context.Context, id string, want *pubsubpb.Schema)
 	return nil
 }
 
-// attach gives an existing topic the schema and encoding of want; bounds on revisions
-// that somebody has set for them stay.
+// attach gives an existing topic the schema and encoding of want. If the topic
+// has them already, its bounds on revisions stay.
 func (p *provisioner) attach(ctx context.Context, want *pubsubpb.Topic) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()

@@ -34,7 +34,7 @@ func TestTopicsRefuseWhatIsNoEvent(t *testing.T) {
 	}
 }
 
-// TestProvisionBringsSchemasUpToDate starts from a broker of yesterday: a topic
+// TestProvisionBringsSchemasUpToDate starts from an outdated broker: a topic
 // without a schema, and a schema that lacks a field.
 func TestProvisionBringsSchemasUpToDate(t *testing.T) {
 	t.Parallel()
@@ -88,7 +88,7 @@ func create(tb testing.TB, conn grpc.ClientConnInterface, definition string) {
 	}
 }
 
-// schemaCount is how many topics have one.
+// schemaCount is the number of topics with a schema.
 func schemaCount(tb testing.TB) (n int) {
 	tb.Helper()
 	topics, _ := Topology()

@@ -14,34 +14,38 @@ const (
 )
 
 const (
-	// ackDeadline is how long a message of a crashed consumer stays hidden.
+	// ackDeadline is the time for which a message of a crashed consumer stays
+	// hidden.
 	ackDeadline = time.Minute
-	// retention is how far back a subscription can be replayed.
+	// retention is the period that a replay of a subscription can go back.
 	retention = 7 * 24 * time.Hour
-	// deadRetention is the most there is: a person has to look.
+	// deadRetention is the longest possible retention: a person has to look at
+	// dead letters.
 	deadRetention = 31 * 24 * time.Hour
-	// minBackoff and maxBackoff are between two deliveries of what was handed back.
+	// minBackoff and maxBackoff bound the pause between two deliveries of a
+	// returned message.
 	minBackoff, maxBackoff = time.Second, time.Minute
-	// maxAttempts is a backstop, far above what consumers need to write a dead letter
-	// themselves.
+	// maxAttempts is a backstop, far above the attempts after which consumers
+	// write a dead letter themselves.
 	maxAttempts = 100
 )
 
 // CatalogSubscription is the catalog's subscription to topic.
 func CatalogSubscription(topic string) string { return topic + ".catalog" }
 
-// DeadLetters is the topic for what subscription could not process, and the name
-// of that topic's own subscription.
+// DeadLetters is the topic for messages that subscription could not process,
+// and the name of that topic's own subscription.
 func DeadLetters(subscription string) string { return subscription + ".dlq" }
 
-// Topology returns all topics and subscriptions of the pair, in an order in which
-// they can be created: the topics that services publish to come last, when a
-// starting broker has been warmed by the others. Names are short. A topic whose
-// messages have a schema, by [schemas.Definition], gets one.
+// Topology returns all topics and subscriptions of the pair, in an order in
+// which they can be created. The topics that services publish to come last: by
+// then, the creation of the others has warmed up a starting broker. Names are
+// short. A topic gets a schema if [schemas.Definition] has one for its
+// messages.
 //
-// They are those of deploy/terraform; `make tf-e2e` compares. Consumers write dead
-// letters themselves; the policy is a backstop, which [Provision] leaves out where a
-// broker breaks on it.
+// They are those of deploy/terraform; `make tf-e2e` compares. Consumers write
+// dead letters themselves; the policy is a backstop, and [Provision] leaves it
+// out for brokers that fail on it.
 func Topology() (topics []string, subscriptions []*pubsubpb.Subscription) {
 	for _, topic := range []string{VideoTopic, EngagementTopic} {
 		name := CatalogSubscription(topic)
@@ -56,7 +60,7 @@ func Topology() (topics []string, subscriptions []*pubsubpb.Subscription) {
 	return append(topics, VideoTopic, EngagementTopic), subscriptions
 }
 
-// fullTopology is Topology with the names of a project.
+// fullTopology is Topology with the full names of a project.
 func fullTopology(project string) (topics []string, subscriptions []*pubsubpb.Subscription) {
 	topics, subscriptions = Topology()
 	topicName := func(id string) string { return "projects/" + project + "/topics/" + id }
@@ -72,7 +76,7 @@ func fullTopology(project string) (topics []string, subscriptions []*pubsubpb.Su
 	return topics, subscriptions
 }
 
-// subscription makes one that never expires.
+// subscription returns a subscription that never expires.
 func subscription(name, topic string, retention time.Duration) *pubsubpb.Subscription {
 	return &pubsubpb.Subscription{
 		Name: name, Topic: topic,

@@ -12,12 +12,13 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// lookAgain is how soon something is missed that was deleted on a broker that
-// stayed up. One that went away is looked at as soon as it is back.
+// lookAgain is the longest time until a resource is missed that was deleted on
+// a running broker. A broker that was away is checked as soon as it is back.
 const lookAgain = 5 * time.Second
 
-// Missing returns what of the [Topology] the local broker at addr does not have,
-// as full resource names. Like [Provision] it talks to that address only.
+// Missing returns the full names of those [Topology] resources that the local
+// broker at addr does not have. Like [Provision] it connects to that address
+// only.
 func Missing(ctx context.Context, addr, project string) ([]string, error) {
 	conn, err := connect(addr)
 	if err != nil {
@@ -27,14 +28,14 @@ func Missing(ctx context.Context, addr, project string) ([]string, error) {
 	return missing(ctx, conn, project)
 }
 
-// Watch provisions the local broker at addr, and again whenever something is
-// missing there, until ctx ends: the official emulator has forgotten everything
-// when it restarts. A broker that is away is waited for. said hears of the first time
-// that everything is there, of each provisioning that made something, and of each
-// error; Watch goes on after those.
+// Watch provisions the local broker at addr, and again whenever a resource is
+// missing there, until ctx ends: the official emulator loses its state when it
+// restarts. Watch waits for a broker that is away. It calls said when
+// everything is there for the first time, after each provisioning that created
+// something, and for each error; it continues after errors.
 //
-// What is published in the moment between a topic's creation and that of its
-// subscription reaches nobody. That moment is one call long.
+// A message that is published between the creation of a topic and that of its
+// subscription reaches no subscriber. That window is one call long.
 func Watch(ctx context.Context, addr, project string, said func(Provisioned, error)) error {
 	conn, err := connect(addr)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// A broker that restarts has forgotten everything, and is provisioned each time it
-// comes back; also when it was not there yet when the watch began.
+// A broker that restarts has lost its state, and is provisioned each time it
+// comes back; also if it did not exist yet when the watch started.
 func TestWatchProvisionsABrokerThatForgets(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []Kind{Local, Official} {
@@ -67,8 +67,8 @@ func TestWatchMissesWhatIsDeleted(t *testing.T) {
 	stop()
 }
 
-// A publisher that waits for its topic can lose what it sends until the topic has
-// its subscription, so nothing may be done between the two.
+// A publisher that waits for its topic can lose messages until the topic has
+// its subscription, so no call may come between the two.
 func TestSubscriptionsComeRightBehindTheirTopics(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -122,7 +122,7 @@ func watch(t *testing.T, addr string) (made <-chan Provisioned, stop func()) {
 		defer close(done)
 		err := Watch(ctx, addr, project, func(p Provisioned, err error) {
 			if err != nil {
-				t.Log(err) // it went away in the middle of a look
+				t.Log(err) // it went away in the middle of a check
 				return
 			}
 			heard <- p

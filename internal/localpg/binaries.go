@@ -12,7 +12,8 @@ import (
 	"strconv"
 )
 
-// places are where packages put Postgres without putting it on the PATH.
+// places are the directories in which packages install Postgres outside the
+// PATH.
 func places() []string {
 	return []string{
 		"/usr/lib/postgresql/*/bin",                               // Debian, Ubuntu
@@ -26,8 +27,8 @@ func places() []string {
 
 const installHint = "install Postgres (Debian and Ubuntu: apt-get install postgresql; macOS: brew install postgresql)"
 
-// findBinaries returns the directory with initdb and postgres: that of the PATH,
-// else the newest installed, else the downloaded one.
+// findBinaries returns the directory with initdb and postgres: the one on the
+// PATH, else the newest installed one, else the downloaded one.
 func findBinaries(ctx context.Context, log io.Writer) (string, error) {
 	if dir := installed(places()); dir != "" {
 		return dir, nil
@@ -56,8 +57,8 @@ func installed(globs []string) string {
 	return slices.MaxFunc(found, func(a, b string) int { return major(a) - major(b) })
 }
 
-// realDir follows links, since the server looks for its other files beside its
-// real place.
+// realDir resolves links, because the server looks for its other files next to
+// its real path.
 func realDir(program string) string {
 	if target, err := filepath.EvalSymlinks(program); err == nil {
 		program = target
@@ -74,11 +75,11 @@ func complete(dir string) bool {
 	return true
 }
 
-// lastNumber finds the major version in a path.
+// lastNumber matches the major version in a path.
 var lastNumber = regexp.MustCompile(`(\d+)\D*$`)
 
-// major is the last number in a path, such as 17 in /usr/lib/postgresql/17/bin;
-// 0 if there is none.
+// major returns the last number in a path, such as 17 in
+// /usr/lib/postgresql/17/bin; 0 if there is none.
 func major(path string) int {
 	match := lastNumber.FindStringSubmatch(path)
 	if match == nil {

@@ -18,7 +18,7 @@ func TestInstalled(t *testing.T) {
 	for _, dir := range []string{"9/bin", "17/bin", "16/bin"} {
 		writePrograms(t, filepath.Join(root, dir), "initdb", "postgres")
 	}
-	writePrograms(t, filepath.Join(root, "18/bin"), "postgres") // the client packages leave such halves
+	writePrograms(t, filepath.Join(root, "18/bin"), "postgres") // as the client packages install it
 	globs := []string{filepath.Join(root, "*/bin")}
 
 	t.Run("newest complete", func(t *testing.T) {
@@ -93,8 +93,8 @@ func TestDownloadFails(t *testing.T) {
 	}
 }
 
-// postgresArchive is a file shaped like the ones that the library fetches, with
-// programs that fail: whether they run is the library's business.
+// postgresArchive returns a file in the form that the library fetches, with
+// programs that fail: running them is not part of this test.
 func postgresArchive(tb testing.TB) string {
 	tb.Helper()
 	dir := tb.TempDir()

@@ -14,20 +14,20 @@ import (
 const (
 	prefix = "lockstep-postgres-"
 	// settled is the age from which a directory without a lock counts as left
-	// behind: long enough for its maker to have locked it.
+	// behind: by then its creator would have locked it.
 	settled = time.Minute
 )
 
-// directory holds one server. Its lock is this process's claim: the kernel lets
-// go of it when the process dies, which marks the directory as left behind.
+// directory holds one server. Its lock is this process's claim: the kernel
+// releases it when the process dies, which marks the directory as left behind.
 type directory struct {
 	path  string
 	owner *syscall.Credential // nil: this user
 	lock  *os.File
 }
 
-// newDirectory makes an empty directory that the server's user owns, after
-// removing those that killed processes have left.
+// newDirectory creates an empty directory that the server's user owns, after it
+// has removed the directories of killed processes.
 func newDirectory() (*directory, error) {
 	root, err := filepath.EvalSymlinks(os.TempDir())
 	if err != nil {
@@ -53,7 +53,7 @@ func newDirectory() (*directory, error) {
 
 func (d *directory) data() string { return filepath.Join(d.path, "data") }
 
-// asOwner is how the server's programs are run.
+// asOwner returns the attributes that run the server's programs as the owner.
 func (d *directory) asOwner() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Credential: d.owner}
 }
@@ -73,7 +73,8 @@ func (d *directory) remove() error {
 	return err
 }
 
-// sweep removes what it can and leaves the rest: it is only housekeeping.
+// sweep removes the directories that it can remove, and ignores failures: it is
+// only housekeeping.
 func sweep(root string) {
 	found, _ := filepath.Glob(filepath.Join(root, prefix+"*")) // fails on a malformed pattern only
 	for _, path := range found {
@@ -88,7 +89,7 @@ func sweep(root string) {
 	}
 }
 
-// tryLock fails at once when a living process holds the lock.
+// tryLock fails at once if a living process holds the lock.
 func tryLock(path string) (*os.File, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -100,7 +101,7 @@ func tryLock(path string) (*os.File, error) {
 	return f, nil
 }
 
-// unprivileged is a user that owns little: Postgres's own where there is one.
+// unprivileged returns a user that owns little: Postgres's own if there is one.
 func unprivileged() (*syscall.Credential, error) {
 	u, err := user.Lookup("postgres")
 	if err != nil {

@@ -15,12 +15,12 @@ import (
 const (
 	// downloaded is one major version behind the newest, as hosted Postgres is.
 	downloaded = embeddedpostgres.V17
-	// downloadTime bounds fetching some 15 MB and unpacking them.
+	// downloadTime bounds the download of some 15 MB and its unpacking.
 	downloadTime = 5 * time.Minute
 )
 
 // download returns the directory of downloaded programs; only the first call on
-// a machine fetches them.
+// a machine downloads them.
 func download(ctx context.Context, log io.Writer) (string, error) {
 	cache, err := cacheDir()
 	if err != nil {
@@ -39,7 +39,8 @@ func downloadTo(ctx context.Context, cache string, log io.Writer, config embedde
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", err
 	}
-	// Unpacked aside and moved into place whole: another process must not find half.
+	// Unpacked in another directory and then moved as a whole, so that another
+	// process never finds a part.
 	aside, err := os.MkdirTemp(cache, "unpack-")
 	if err != nil {
 		return "", err
@@ -54,9 +55,9 @@ func downloadTo(ctx context.Context, cache string, log io.Writer, config embedde
 	return bin, nil
 }
 
-// fetch unpacks the programs to dir/postgres. The library can only do so on the
-// way to a running server, which it cannot have as root; so what counts is
-// whether the programs are there afterwards.
+// fetch unpacks the programs to dir/postgres. The library only does this when
+// it starts a server, and as root it cannot start one; so its error is ignored
+// if the programs are there afterwards.
 func fetch(ctx context.Context, dir string, config embeddedpostgres.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, downloadTime)
 	defer cancel()
@@ -75,7 +76,7 @@ func fetch(ctx context.Context, dir string, config embeddedpostgres.Config) erro
 		}
 		finished <- err
 	}()
-	select { // the library knows no context
+	select { // the library does not take a context
 	case err = <-finished:
 	case <-ctx.Done():
 		return ctx.Err()

@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	// launches is how many free ports are tried: between the choice and the
-	// server's bind another process may take one.
+	// launches is the number of free ports that are tried: another process may
+	// take one between the choice and the server's bind.
 	launches = 5
-	// pollInterval is how often the starting server is asked.
+	// pollInterval is the pause between two probes of a starting server.
 	pollInterval = 20 * time.Millisecond
-	// probeTime bounds one such question.
+	// probeTime bounds one probe.
 	probeTime = 2 * time.Second
 )
 
@@ -38,12 +38,12 @@ func (s *Server) initialiseAndLaunch(ctx context.Context) error {
 	return s.launch(ctx)
 }
 
-// initialise makes the data directory. Sorting by bytes and case rules from
-// Unicode give the same order and the same searches on every machine.
+// initialise creates the data directory. Sorting by bytes, with case rules from
+// Unicode, gives the same order and the same searches on every machine.
 func (s *Server) initialise(ctx context.Context) error {
 	ctype := "en_US.UTF-8"
 	if runtime.GOOS == "linux" {
-		ctype = "C.UTF-8" // the one that every distribution has
+		ctype = "C.UTF-8" // every distribution has it
 	}
 	cmd := exec.CommandContext(ctx, filepath.Join(s.bin, "initdb"),
 		"--pgdata="+s.dir.data(), "--username=postgres", "--auth=trust",
@@ -55,8 +55,8 @@ func (s *Server) initialise(ctx context.Context) error {
 	return nil
 }
 
-// launch starts the server on its port, else on a free one, and waits until it
-// answers.
+// launch starts the server on its port, or else on a free one, and waits until
+// it answers.
 func (s *Server) launch(ctx context.Context) error {
 	if s.opts.Port != 0 {
 		return s.launchAt(ctx, s.opts.Port)
@@ -74,13 +74,14 @@ func (s *Server) launch(ctx context.Context) error {
 	return fmt.Errorf("%w %d times: %s", errDied, launches, s.process.Output())
 }
 
-// launchAt returns errDied if the server ends at once, as it does when the port
+// launchAt returns errDied if the server ends at once, as it does if the port
 // is taken.
 func (s *Server) launchAt(ctx context.Context, port int) (err error) {
 	s.url = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port)
 	cmd := exec.Command(filepath.Join(s.bin, "postgres"), s.arguments(port)...)
 	cmd.Dir, cmd.Env, cmd.SysProcAttr = s.dir.path, environment(), s.dir.asOwner()
-	// Orphaned, Postgres quits at once: nobody is left to read the data.
+	// If this process dies, Postgres quits at once: no program is left to read
+	// the data.
 	if s.process, err = child.Start(cmd, syscall.SIGQUIT); err != nil {
 		return err
 	}
@@ -119,8 +120,8 @@ func (s *Server) awaitReady(ctx context.Context) error {
 	}
 }
 
-// probe asks for the data directory too: on a port lost to another Postgres that
-// one would answer.
+// probe also checks the data directory: if the port was lost to another
+// Postgres, that one would answer.
 func (s *Server) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
@@ -141,7 +142,7 @@ func (s *Server) probe(ctx context.Context) error {
 	return nil
 }
 
-// environment is small on purpose: PG* variables of the caller must not reach
+// environment is small on purpose: the caller's PG* variables must not reach
 // the server, and macOS refuses to start one without a locale.
 func environment() []string {
 	return []string{"LC_ALL=C", "PATH=" + os.Getenv("PATH")}

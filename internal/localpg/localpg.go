@@ -1,12 +1,12 @@
-// Package localpg runs a private, throw-away Postgres server for a laptop or a
+// Package localpg runs a private, temporary Postgres server for a laptop or a
 // test, and derives the URLs with which the services' roles connect to one.
 //
-// The programs are the machine's own where it has them, else they are downloaded
+// It uses the machine's own programs if there are any; else they are downloaded
 // once. The server lives in a temporary directory, listens on a free port of
-// 127.0.0.1 and trusts whoever connects there: data that matters does not belong
-// in it. Postgres refuses to run as root, so a root process runs it as an
-// unprivileged user. The server ends with this process, on Linux also when that
-// is killed.
+// 127.0.0.1 and trusts every local connection, so it must not hold valuable
+// data. Postgres refuses to run as root, so a root process runs it as an
+// unprivileged user. The server ends with this process, on Linux also when the
+// process is killed.
 package localpg
 
 import (
@@ -24,20 +24,21 @@ const (
 	// startTime bounds Start after any download: 0.7 s on an idle machine, far
 	// more on one that compiles on every core.
 	startTime = time.Minute
-	// stopTime bounds Close: a fast shutdown rolls back what is open, and writes
-	// one checkpoint.
+	// stopTime bounds Close: a fast shutdown rolls back open transactions, and
+	// writes one checkpoint.
 	stopTime = 10 * time.Second
 )
 
-// Options has a safe zero value: silent and fast.
+// Options configures a server. Its zero value is silent and fast.
 type Options struct {
-	// Log is told before a download, which takes a while. Nil: nobody is.
+	// Log gets a line before a download, which takes a while. Nil: no output.
 	Log io.Writer
 	// Sync makes commits reach the disk, as in production. Without it the
-	// server is several times faster, and an operating system crash ruins it.
+	// server is several times faster, but an operating system crash destroys
+	// its data.
 	Sync bool
-	// Port is where the server listens; 0 is a free port. One below those that the
-	// system hands out by itself is there for the next server, too.
+	// Port is the server's port; 0 is a free one. A port below the system's
+	// range of automatic ports is also free for the next server.
 	Port int
 }
 
@@ -51,8 +52,9 @@ type Server struct {
 	process *child.Process
 }
 
-// Start returns once the server accepts connections. Its error says in one line
-// what to install when no Postgres can be had. Whoever starts a server closes it.
+// Start returns once the server accepts connections. If no Postgres can be
+// obtained, its error names in one line the package to install. The caller
+// closes the server.
 func Start(ctx context.Context, opts Options) (*Server, error) {
 	if opts.Log == nil {
 		opts.Log = io.Discard
@@ -80,16 +82,16 @@ func (s *Server) URL() string { return s.url }
 // Version is the server's version, such as 17.5.
 func (s *Server) Version() string { return s.version }
 
-// Description says in a few words what runs and where it came from.
+// Description names the running server and its programs in a few words.
 func (s *Server) Description() string {
 	return fmt.Sprintf("Postgres %s from %s, private and temporary", s.version, s.bin)
 }
 
-// Done is closed when the server has ended, for whatever reason.
+// Done is closed when the server has ended, for any reason.
 func (s *Server) Done() <-chan struct{} { return s.process.Done() }
 
-// Close stops the server and removes its data. Sessions still open are ended.
-// Closing a closed server does nothing.
+// Close stops the server and deletes its data. Open sessions are ended. Closing
+// a closed server does nothing.
 func (s *Server) Close() error {
 	var err error
 	if s.process != nil {

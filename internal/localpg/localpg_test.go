@@ -18,7 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// parentMode makes the test binary play the process that gets killed.
+// parentMode makes the test binary the process that is killed.
 const parentMode = "LOCKSTEP_TEST_POSTGRES_PARENT"
 
 func TestMain(m *testing.M) {
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// beParent starts a server, prints where it is and waits to be killed.
+// beParent starts a server, prints its URL and waits to be killed.
 func beParent() {
 	s, err := Start(context.Background(), Options{})
 	if err != nil {
@@ -171,7 +171,7 @@ func TestTakenPortIsNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	go func() { // a holder that answers nobody
+	go func() { // a server that accepts and never answers
 		for conn, err := taken.Accept(); err == nil; conn, err = taken.Accept() {
 			conn.Close()
 		}
@@ -199,7 +199,7 @@ func ask(tb testing.TB, conn *pgx.Conn, sql string) (answer string) {
 	return answer
 }
 
-// mustBeGone waits until nothing listens where the server was.
+// mustBeGone waits until nothing listens at the server's address.
 func mustBeGone(tb testing.TB, url string) {
 	tb.Helper()
 	config, err := pgx.ParseConfig(url)

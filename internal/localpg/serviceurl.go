@@ -20,17 +20,19 @@ import (
 const (
 	// passwordTime bounds setting a password, with its retries.
 	passwordTime = 30 * time.Second
-	// concurrentUpdate is how Postgres says that two sessions changed one role.
+	// concurrentUpdate is Postgres's error code for two sessions that change
+	// one role at the same time.
 	concurrentUpdate = "XX000"
 )
 
-// ServiceURL returns the URL with which role connects: the administrator's, with
-// another user and, unless database is empty, another database.
+// ServiceURL returns the URL with which role connects: the administrator's,
+// with another user and, unless database is empty, another database.
 //
-// Where the administrator needs a password the role needs one too, so ServiceURL
-// gives it one, derived from the administrator's: whoever calls it for the same
-// cluster, however often and at once, gets the same URL. Where the administrator
-// has none (trust) it changes nothing. The role must exist.
+// If the administrator needs a password, the role needs one too. ServiceURL
+// then sets one that is derived from the administrator's, so that all callers
+// for the same cluster get the same URL, however often and at the same time
+// they call. If the administrator has none (trust), it changes nothing. The
+// role must exist.
 func ServiceURL(ctx context.Context, adminURL, database, role string) (string, error) {
 	u, err := parse(adminURL)
 	if err != nil {
@@ -54,7 +56,7 @@ func ServiceURL(ctx context.Context, adminURL, database, role string) (string, e
 	return u.String(), nil
 }
 
-// parse also removes the parameters that would win over the URL's own parts.
+// parse also removes the parameters that would override parts of the URL.
 func parse(adminURL string) (*url.URL, error) {
 	if !strings.HasPrefix(adminURL, "postgres://") && !strings.HasPrefix(adminURL, "postgresql://") {
 		return nil, errors.New("administrator's database URL: " +

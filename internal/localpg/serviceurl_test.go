@@ -10,7 +10,7 @@ import (
 
 func TestServiceURLWithoutPassword(t *testing.T) {
 	t.Parallel()
-	// Nothing listens there: without a password no connection is needed.
+	// The addresses have no server: without a password no connection is needed.
 	tests := []struct{ name, admin, database, want string }{
 		{"same database", "postgres://admin@db.invalid:5433/app?sslmode=disable", "", "postgres://reader@db.invalid:5433/app?sslmode=disable"},
 		{"other database", "postgresql://admin@db.invalid/app", "test", "postgresql://reader@db.invalid/test"},
@@ -67,8 +67,8 @@ func TestServiceURLWithPassword(t *testing.T) {
 	}
 }
 
-// requirePassword gives the server a role reader, and an administrator without
-// whose password nobody gets in.
+// requirePassword gives the server a role reader, and an administrator with a
+// password that every login needs.
 func requirePassword(tb testing.TB, s *Server) string {
 	tb.Helper()
 	conn := connect(tb, s.URL())

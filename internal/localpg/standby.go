@@ -14,12 +14,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Standby starts another server, at port or a free one, that follows s: a copy of its data, to
-// which s streams its commits. Sessions can read there, and [Server.Promote] makes
-// it a primary. It returns when the standby answers, connected to s or not yet.
+// Standby starts another server, at port or a free one, that follows s: it is a
+// copy of s's data, and s streams its commits to it. Sessions can read there,
+// and [Server.Promote] makes it a primary. Standby returns when the copy
+// answers, connected to s or not yet.
 //
-// The copy is made with Postgres's own functions and not by pg_basebackup, which a
-// downloaded Postgres lacks.
+// Postgres's own functions make the copy, not pg_basebackup, because a
+// downloaded Postgres lacks that program.
 func (s *Server) Standby(ctx context.Context, port int) (*Server, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
@@ -42,8 +43,8 @@ func (s *Server) Standby(ctx context.Context, port int) (*Server, error) {
 	return standby, nil
 }
 
-// backup copies s's data while it serves. What changes meanwhile is in the log of
-// changes, which the copy reads from s when it starts.
+// backup copies s's data while s serves. Concurrent changes are in the
+// write-ahead log, which the copy reads from s when it starts.
 func (s *Server) backup(ctx context.Context, to *directory) error {
 	conn, err := pgx.Connect(ctx, s.url)
 	if err != nil {
@@ -63,7 +64,7 @@ func (s *Server) backup(ctx context.Context, to *directory) error {
 	return to.write("backup_label", label)
 }
 
-// notCopied are what a server makes for itself.
+// notCopied are the files that each server creates for itself.
 var notCopied = map[string]bool{"postmaster.pid": true, "postmaster.opts": true, "standby.signal": true, "backup_label": true}
 
 func copyData(from string, to *directory) error {
@@ -106,7 +107,7 @@ func (d *directory) write(name, content string) error {
 	return d.give(path)
 }
 
-// give makes path the server's.
+// give makes the server's user the owner of path.
 func (d *directory) give(path string) error {
 	if d.owner == nil {
 		return nil
@@ -126,7 +127,7 @@ func (s *Server) follow(primary string) error {
 	return errors.Join(err, s.dir.write("standby.signal", ""))
 }
 
-// Promote makes a standby a primary, and returns when it takes writes.
+// Promote makes a standby a primary, and returns when it accepts writes.
 func (s *Server) Promote(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
@@ -143,8 +144,8 @@ func (s *Server) Promote(ctx context.Context) error {
 	return err
 }
 
-// Crash ends all processes of the server with SIGKILL, as the loss of its machine
-// would: nothing that is open ends in order, and nothing more is sent. Close removes
+// Crash ends all processes of the server with SIGKILL, like the loss of its
+// machine: no session ends in order, and nothing more is sent. Close deletes
 // the data.
 func (s *Server) Crash() error {
 	file, err := os.ReadFile(filepath.Join(s.dir.data(), "postmaster.pid"))
@@ -156,7 +157,7 @@ func (s *Server) Crash() error {
 	if err != nil {
 		return err
 	}
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil { // it starts no more of them
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil { // so that it starts no more of them
 		return err
 	}
 	for _, session := range sessions(pid) {
@@ -165,8 +166,8 @@ func (s *Server) Crash() error {
 	return s.process.Stop(syscall.SIGKILL, stopTime)
 }
 
-// sessions are the processes that a server has started. Other systems than Linux
-// do not say: there they end by themselves, soon after their parent.
+// sessions returns the processes that a server has started. Only Linux reports
+// them; on other systems they end by themselves soon after their parent.
 func sessions(pid int) (pids []int) {
 	list, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	if err != nil {

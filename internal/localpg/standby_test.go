@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// A standby is a copy that follows, and takes the primary's place when that is
-// killed with a session open. The next standby takes the place of the dead one.
+// A standby is a copy that follows the primary, and takes its place when the
+// primary is killed with a session open. The next standby takes the place of
+// the dead one.
 func TestStandbyTakesOver(t *testing.T) {
 	t.Parallel()
 	at, err := freePort(t.Context())
@@ -61,7 +62,7 @@ func run(t *testing.T, s *Server, sql string) {
 	}
 }
 
-// follows waits until s has so many rows.
+// follows waits until s has this many rows.
 func follows(t *testing.T, s *Server, want string) {
 	t.Helper()
 	conn, deadline := connect(t, s.URL()), time.After(startTime)

@@ -60,15 +60,15 @@ environment: as of serve, but for PORT
 exit codes: 0 done, 1 failed, 2 wrong usage
 `
 
-// workTime is well below the time for which a Hand holds its messages.
+// workTime is well below the lease time of a Hand's messages.
 const workTime = 8 * time.Minute
 
-// DeadLetters are those of a service's consumers, which can be looked after.
+// DeadLetters configures the tool `dlq` for the consumers of one service.
 type DeadLetters struct {
 	Subscriptions []string
-	// OwnerVariable names the environment variable with the gRPC address of the
-	// service that owns the events, and Handler is what the consumers do with
-	// them, with its owner at the other end of the connection.
+	// OwnerVariable is the environment variable with the gRPC address of the
+	// service that owns the events. Handler returns the consumers' handler,
+	// with a connection to the owner.
 	OwnerVariable string
 	Handler       func(db *pgxpool.Pool, owner *grpc.ClientConn) inbox.Handler
 }
@@ -85,10 +85,10 @@ func (d DeadLetters) Tool() command.Tool {
 	}
 }
 
-// from declares the flag that narrows the subscriptions down.
+// from declares the flag that selects one subscription.
 func (s *session) from() *string { return s.flags.String("subscription", "", "") }
 
-// box returns the dead letters that the environment leads to, of one subscription
+// box opens the dead letters that the environment names, of one subscription
 // unless only is empty. The caller calls done.
 func (d DeadLetters) box(ctx context.Context, s *session, r *env.Reader, only string,
 ) (b *deadletter.Box, db *pgxpool.Pool, done func(), err error) {
@@ -180,7 +180,7 @@ func (s *session) showLetter(ctx context.Context, b *deadletter.Box, hand *deadl
 		out.Letter = &letters[0]
 		out.Payload, out.Attributes = hand.Content(letters[0])
 	}
-	// One that was settled has left, but not without a trace.
+	// A settled dead letter has left, but its actions are in the audit table.
 	if id, invalid := uuid.Parse(s.ids[0]); invalid == nil {
 		var historyErr error
 		if out.Actions, historyErr = b.History(ctx, id); historyErr != nil {
@@ -203,7 +203,7 @@ func (s *session) showLetter(ctx context.Context, b *deadletter.Box, hand *deadl
 	})
 }
 
-// filter narrows the dead letters down.
+// filter selects dead letters.
 type filter struct{ reason, aggregate string }
 
 func (s *session) filters() *filter {
@@ -223,8 +223,8 @@ func (f *filter) of(letters []deadletter.Letter) []deadletter.Letter {
 	return chosen
 }
 
-// named returns the letters that the command line names, in their own order. A name
-// that more than one has is no name.
+// named returns the dead letters that the command line names, in their own
+// order. A name that several dead letters share is an error.
 func (s *session) named(letters []deadletter.Letter) ([]deadletter.Letter, error) {
 	var chosen []deadletter.Letter
 	found := map[string]int{}

@@ -15,19 +15,19 @@ import (
 	"example.com/lockstep/pkg/eventing/inbox"
 )
 
-// errBehind is a letter that must wait for one before it.
+// errBehind is the error of a dead letter that must wait for an earlier one.
 var errBehind = errors.New("an older dead letter of its aggregate comes first: redrive or discard that")
 
-// outcome is what became of one letter, or what would.
+// outcome is the result for one dead letter, real or planned.
 type outcome struct {
 	deadletter.Letter
-	// Result is empty where nothing was done.
+	// Result is empty if nothing was done.
 	Result string `json:"result"`
 	Error  string `json:"error,omitempty"`
 }
 
-// settle is an action on one letter; what it returns says what became of it. It
-// may return both that and an error.
+// settle is an action on one dead letter; the text is its result. It may return
+// both a result and an error.
 type settle func(ctx context.Context, hand *deadletter.Hand, l deadletter.Letter) (string, error)
 
 func (d DeadLetters) redrive(ctx context.Context, s *session) error {
@@ -58,7 +58,7 @@ func (d DeadLetters) discard(ctx context.Context, s *session) error {
 		return err
 	}
 	defer done()
-	// No order: giving up a later event takes nothing from an earlier one.
+	// In any order: discarding a later event takes nothing from an earlier one.
 	freely := func([]deadletter.Letter, []outcome, deadletter.Letter) bool { return false }
 	return s.settleAll(ctx, b, choose, freely, asksOwner, func(
 		ctx context.Context, hand *deadletter.Hand, l deadletter.Letter,
@@ -70,8 +70,8 @@ func (d DeadLetters) discard(ctx context.Context, s *session) error {
 	})
 }
 
-// boxAndHandler is box with what the consumers do, which may ask the owner. The caller
-// calls done.
+// boxAndHandler is box plus the consumers' handler, which may call the owner.
+// The caller calls done.
 func (d DeadLetters) boxAndHandler(ctx context.Context, s *session, only string,
 ) (b *deadletter.Box, handler inbox.Handler, done func(), err error) {
 	r := env.New(s.Getenv)
@@ -92,11 +92,11 @@ func (d DeadLetters) boxAndHandler(ctx context.Context, s *session, only string,
 	}, nil
 }
 
-// asksOwner is what an operator must know about a discard.
+// asksOwner is the note on a discard for the operator.
 const asksOwner = "Each aggregate takes its owner's state first, which has what the event changed, also where no event follows. " +
 	"If its owner cannot be asked, the dead letter stays."
 
-// selection parses a command line that names letters or says --all.
+// selection parses a command line that names dead letters or has --all.
 func (s *session) selection() (func([]deadletter.Letter) ([]deadletter.Letter, error), error) {
 	s.asks()
 	all := s.flags.Bool("all", false, "")
@@ -115,9 +115,9 @@ func (s *session) selection() (func([]deadletter.Letter) ([]deadletter.Letter, e
 	return s.named, nil
 }
 
-// settleAll does one thing to each letter chosen, in their order, unless after
-// says that it must wait. Without confirmation it says what it would do; note is
-// what there is to know about that.
+// settleAll runs one action on each chosen dead letter, in their order, unless
+// after reports that it must wait. Without confirmation it only prints the
+// plan; note is the remark about it.
 func (s *session) settleAll(ctx context.Context, b *deadletter.Box, choose func([]deadletter.Letter) ([]deadletter.Letter, error),
 	after func(all []deadletter.Letter, settled []outcome, l deadletter.Letter) bool, note string, do settle,
 ) error {
@@ -160,8 +160,8 @@ func (s *session) settleAll(ctx context.Context, b *deadletter.Box, choose func(
 	return errors.Join(err, hand.Release(ctx), s.settled(outcomes, going, note))
 }
 
-// behind reports whether an older dead letter of l's aggregate is still one: it
-// was not chosen, or failed.
+// behind reports whether an older dead letter of l's aggregate remains: it was
+// not chosen, or failed.
 func behind(all []deadletter.Letter, settled []outcome, l deadletter.Letter) bool {
 	return slices.ContainsFunc(all, func(older deadletter.Letter) bool {
 		if older.AggregateType != l.AggregateType || older.AggregateID != l.AggregateID || older.Version >= l.Version ||
@@ -172,7 +172,7 @@ func behind(all []deadletter.Letter, settled []outcome, l deadletter.Letter) boo
 	})
 }
 
-// settled prints outcomes, and is an error if any is.
+// settled prints the outcomes. It returns an error if one of them has one.
 func (s *session) settled(outcomes []outcome, done bool, note string) error {
 	failed := 0
 	for _, o := range outcomes {

@@ -11,7 +11,7 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// results is what the tests read of a redrive or discard in JSON.
+// results is the part of a redrive's or discard's JSON that the tests read.
 type results struct {
 	DryRun  bool `json:"dry_run"`
 	Note    string
@@ -22,7 +22,7 @@ type results struct {
 	}
 }
 
-// by is each event's result, or error.
+// by returns each event's result, or error.
 func (r results) by() map[uuid.UUID]string {
 	said := map[uuid.UUID]string{}
 	for _, one := range r.Results {
@@ -31,7 +31,7 @@ func (r results) by() map[uuid.UUID]string {
 	return said
 }
 
-// letterList is what the tests read of a list in JSON.
+// letterList is the part of a list's JSON that the tests read.
 type letterList struct {
 	Letters []struct {
 		Subscription string
@@ -168,8 +168,8 @@ func TestDiscard(t *testing.T) {
 	}
 }
 
-// Each consumer of the service has dead letters of its own. A message that is no
-// event has only the broker's name, which is its own within one topic.
+// Each consumer of the service has its own dead letters. A message that is no
+// event is known by its message id only, which is unique within one topic.
 func TestDeadLettersOfSeveralSubscriptions(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -19,12 +19,11 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox"
 )
 
-// poll is the pause between two looks at whether everything has left.
+// poll is the pause between two checks for remaining events.
 var poll = eventing.Backoff{Base: 200 * time.Millisecond, Cap: 2 * time.Second}
 
-// drain relays until there is nothing left that could be sent. Parked events are
-// its failure: where a job takes the place of a service there may be nothing
-// else that tells.
+// drain relays until no event is left that could be sent. If events are parked,
+// it fails: where a job replaces a service, there may be no other signal.
 func drain(topics func(project string) map[string]string) verb {
 	return func(ctx context.Context, s *session) error {
 		timeout := s.flags.Duration("timeout", 5*time.Minute, "")
@@ -58,7 +57,7 @@ func drain(topics func(project string) map[string]string) verb {
 	}
 }
 
-// relayUntilEmpty returns nil once nothing is left that could be sent.
+// relayUntilEmpty returns nil once no event is left that could be sent.
 func relayUntilEmpty(ctx context.Context, relay *outbox.Relay, pool *pgxpool.Pool) error {
 	relaying, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
@@ -68,7 +67,7 @@ func relayUntilEmpty(ctx context.Context, relay *outbox.Relay, pool *pgxpool.Poo
 	return errors.Join(err, <-ended)
 }
 
-// untilEmpty outlives an outage of the database, as the relay does.
+// untilEmpty continues through an outage of the database, as the relay does.
 func untilEmpty(ctx context.Context, pool *pgxpool.Pool) error {
 	for look := 1; ; look++ {
 		sendable, err := backlog.New(pool).Sendable(ctx)
@@ -81,7 +80,7 @@ func untilEmpty(ctx context.Context, pool *pgxpool.Pool) error {
 	}
 }
 
-// drained prints how the outbox stands. Parked events are an error.
+// drained prints the state of the outbox. Parked events are an error.
 func (s *session) drained(ctx context.Context, pool *pgxpool.Pool) error {
 	now, err := backlog.New(pool).Status(ctx)
 	if err != nil {

@@ -29,7 +29,7 @@ import (
 	"example.com/lockstep/pkg/localpubsub"
 )
 
-// TestMain gives all tests one broker, which the commands find as they would any
+// TestMain starts one broker for all tests, which the commands find like any
 // emulator; each test has a project of its own.
 func TestMain(m *testing.M) {
 	server, err := localpubsub.Start(localpubsub.Options{})
@@ -70,7 +70,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// handler has an effect that counts: the version in the projection.
+// handler has an effect that can be counted: the version in the projection.
 func (b *bench) handler(*pgxpool.Pool, *grpc.ClientConn) inbox.Handler {
 	return inbox.Handler{
 		Decode: func(eventing.Event) (inbox.Change, error) { return inbox.Change{}, nil },
@@ -87,7 +87,7 @@ func (b *bench) handler(*pgxpool.Pool, *grpc.ClientConn) inbox.Handler {
 			if b.ownerAway.Load() {
 				return errors.New("the owner is away")
 			}
-			return nil // it has nothing that is not here
+			return nil // the owner has no newer state
 		},
 		Committed: func(...string) {},
 	}
@@ -115,7 +115,7 @@ func (b *bench) service(name string) command.Service {
 	}[name]}
 }
 
-// run runs a command line such as "outbox status" and returns what it says.
+// run runs a command line such as "outbox status" and returns its output.
 func (b *bench) run(t *testing.T, wantCode int, line string) (stdout, stderr string) {
 	t.Helper()
 	args := strings.Fields(line)
@@ -127,7 +127,8 @@ func (b *bench) run(t *testing.T, wantCode int, line string) (stdout, stderr str
 	return out.String(), errOut.String()
 }
 
-// json runs a command line with --json, which must print one object, into v.
+// json runs a command line with --json and decodes the one object that it must
+// print into v.
 func (b *bench) json(t *testing.T, wantCode int, line string, v any) {
 	t.Helper()
 	stdout, _ := b.run(t, wantCode, line+" --json")
@@ -138,7 +139,7 @@ func (b *bench) json(t *testing.T, wantCode int, line string, v any) {
 	}
 }
 
-// at runs a command line with a person at the terminal, who types this.
+// at runs a command line with a person at the terminal, who types typed.
 func (b *bench) at(t *testing.T, typed, line string) (stdout, stderr string) {
 	t.Helper()
 	args := strings.Fields(line)
@@ -153,7 +154,7 @@ func (b *bench) at(t *testing.T, typed, line string) (stdout, stderr string) {
 	return out.String(), errOut.String()
 }
 
-// payload is an event as far as the topic's schema goes.
+// payload is an event that satisfies the topic's schema.
 const payload = "\x0a\x07payload"
 
 func event(aggregate string, version int64) eventing.Event {

@@ -1,14 +1,15 @@
-// Package operator is the command line by which a person looks after events that
-// do not flow: `video outbox` and `catalog dlq`.
+// Package operator is the command line for a person who looks after blocked
+// events: `video outbox` and `catalog dlq`.
 //
-//	backlog      what the owner has not published        video.outbox
-//	deadletter   what the copy could not process         catalog.inbox, <subscription>.dlq
-//	audit        who did what about it, when and why     operator_actions
+//	backlog      events that video has not published     video.outbox
+//	deadletter   events that catalog could not process   catalog.inbox, <subscription>.dlq
+//	audit        the actions: person, time and reason    operator_actions
 //
-// Those three packages do the work; this one parses, asks and prints. What
-// cannot be taken back (skip, redrive, discard) is shown and not done, unless
-// --yes is given or a person at the terminal says why. With --json a command
-// prints exactly one JSON object to stdout. Everything else goes to stderr.
+// Those three packages do the work; this one parses, asks and prints. Skip,
+// redrive and discard, which cannot be undone, only show their plan unless
+// --yes is given or a person at the terminal types a reason. With --json a
+// command prints exactly one JSON object to stdout. All other output goes to
+// stderr.
 package operator
 
 import (
@@ -39,7 +40,7 @@ import (
 // A verb is one command of a tool.
 type verb func(ctx context.Context, s *session) error
 
-// dispatch runs the verb that c names. Usage is what help prints.
+// dispatch runs the verb that c names. Help prints usage.
 func dispatch(ctx context.Context, c command.Call, usage string, verbs map[string]verb) error {
 	names := strings.Join(slices.Sorted(maps.Keys(verbs)), ", ")
 	if len(c.Args) == 0 {
@@ -70,11 +71,12 @@ func dispatch(ctx context.Context, c command.Call, usage string, verbs map[strin
 	return err
 }
 
-// undefinedTable is what Postgres says of a table that is not on the role's search_path.
+// undefinedTable is the SQLSTATE for a table that is not on the role's
+// search_path.
 const undefinedTable = "42P01"
 
-// printable is a person's terminal, which text from a message must not move: what it
-// says stands there for whoever looks at it, not for the terminal.
+// printable replaces control characters, so that the content of a message
+// cannot send escape sequences to the operator's terminal.
 type printable struct{ io.Writer }
 
 func (p printable) Write(text []byte) (int, error) {
@@ -90,12 +92,12 @@ func (p printable) Write(text []byte) (int, error) {
 // session is one run of a verb.
 type session struct {
 	command.Call
-	exact io.Writer // is Out for programs
+	exact io.Writer // Out for programs, unmodified
 	flags *flag.FlagSet
 	json  bool
 	yes   bool
 	order audit.Order
-	// ids are the arguments that are no flags.
+	// ids are the arguments that are not flags.
 	ids []string
 }
 
@@ -105,13 +107,13 @@ func (s *session) acts() {
 	s.flags.StringVar(&s.order.Why, "why", "", "")
 }
 
-// asks declares the flags of a verb that does nothing before it is told to.
+// asks declares the flags of a verb that acts only after confirmation.
 func (s *session) asks() {
 	s.acts()
 	s.flags.BoolVar(&s.yes, "yes", false, "")
 }
 
-// parse takes flags and ids in any order.
+// parse accepts flags and ids in any order.
 func (s *session) parse() error {
 	for args := s.Args[1:]; ; {
 		switch err := s.flags.Parse(args); {
@@ -127,9 +129,10 @@ func (s *session) parse() error {
 	}
 }
 
-// signed wants a verb that will change something, or may be told to, to have a name for
-// the audit table. A job of Cloud Run has no USER, and the cloud's own audit log knows who
-// has started its execution: the name of that is kept with the person's.
+// signed requires a name for the audit table from a verb that may change
+// something. A job of Cloud Run has no USER, but the cloud's own audit log
+// names the starter of its execution. So the execution's name is kept with the
+// person's.
 func (s *session) signed() error {
 	if s.flags.Lookup("by") == nil || (s.flags.Lookup("yes") != nil && !s.yes && s.In == nil) {
 		return nil
@@ -143,8 +146,8 @@ func (s *session) signed() error {
 	return nil
 }
 
-// confirmed reports whether to go on, once the caller has shown with what. A
-// person at a terminal goes on by saying why.
+// confirmed reports whether to go on. The caller has shown the plan before. A
+// person at a terminal goes on by typing the reason.
 func (s *session) confirmed() bool {
 	if s.yes || s.json || s.In == nil {
 		return s.yes
@@ -157,10 +160,10 @@ func (s *session) confirmed() bool {
 	return s.yes
 }
 
-// unchanged is said after a dry run.
+// unchanged is printed after a dry run.
 const unchanged = "Nothing was changed. Add --yes to do it.\n"
 
-// print writes v with --json, else what text writes into columns.
+// print writes v as JSON with --json, else text into columns.
 func (s *session) print(v any, text func(w io.Writer)) error {
 	if s.json {
 		return json.NewEncoder(s.exact).Encode(v)
@@ -170,7 +173,7 @@ func (s *session) print(v any, text func(w io.Writer)) error {
 	return w.Flush()
 }
 
-// parseIDs is parse for a verb that wants a certain number of ids.
+// parseIDs is parse for a verb that requires a certain number of ids.
 func (s *session) parseIDs(want int) error {
 	if err := s.parse(); err != nil {
 		return err
@@ -184,7 +187,7 @@ func (s *session) parseIDs(want int) error {
 	return nil
 }
 
-// open returns the pool that DATABASE_URL names, once the database answers. The caller
+// open returns the pool of DATABASE_URL once the database answers. The caller
 // closes it.
 func (s *session) open(ctx context.Context, r *env.Reader) (*pgxpool.Pool, error) {
 	url := r.RequiredURL("DATABASE_URL")
@@ -197,7 +200,7 @@ func (s *session) open(ctx context.Context, r *env.Reader) (*pgxpool.Pool, error
 	return database.Open(ctx, url)
 }
 
-// oneLine is text for a table: without line breaks, and not endless.
+// oneLine makes text fit a table: without line breaks, and of limited length.
 func oneLine(text string) string {
 	const longest = 100
 	runes := []rune(strings.Join(strings.Fields(text), " "))

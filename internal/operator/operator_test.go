@@ -133,7 +133,8 @@ func TestOneLine(t *testing.T) {
 	}
 }
 
-// inJob runs a command line as a job of Cloud Run does: nobody is logged in there.
+// inJob runs a command line as a job of Cloud Run does: without a logged-in
+// user.
 func (b *bench) inJob(t *testing.T, database, line string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errOut bytes.Buffer
@@ -167,8 +168,8 @@ func TestAJobSaysWhoActs(t *testing.T) {
 	}
 }
 
-// TestToolsAwaitTheNetwork: a tool goes on trying until it is told to stop, where it
-// would have given up at the first refusal.
+// TestToolsAwaitTheNetwork shows that a tool keeps trying until it is told to
+// stop, instead of giving up at the first refusal.
 func TestToolsAwaitTheNetwork(t *testing.T) {
 	t.Parallel()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")

@@ -69,7 +69,7 @@ func Outbox(topics func(project string) map[string]string) command.Tool {
 	}
 }
 
-// openBacklog returns the outbox that DATABASE_URL leads to. The caller calls done.
+// openBacklog returns the outbox of DATABASE_URL. The caller calls done.
 func (s *session) openBacklog(ctx context.Context) (b *backlog.Backlog, done func(), err error) {
 	pool, err := s.open(ctx, env.New(s.Getenv))
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *session) oneEvent() (uuid.UUID, error) {
 	return s.event()
 }
 
-// event is the id that the command line has.
+// event returns the id on the command line.
 func (s *session) event() (uuid.UUID, error) {
 	id, err := uuid.Parse(s.ids[0])
 	if err != nil {

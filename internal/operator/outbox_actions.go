@@ -12,10 +12,10 @@ import (
 	"example.com/lockstep/internal/operator/backlog"
 )
 
-// skipTimeout is longer than any wait for a last attempt to land.
+// skipTimeout is longer than any wait for the last publish attempt.
 const skipTimeout = 2 * time.Minute
 
-// What an operator must know about a skip.
+// The notes on a skip for the operator.
 const (
 	leftMarker = "A marker without content takes its place: when it arrives, consumers repair themselves from the owner."
 	leftHole   = "The broker refuses its marker, too, so that nothing takes its place: consumers lack this version " +

@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// outboxEvent is what the tests read of an event in JSON.
+// outboxEvent is the part of an event's JSON that the tests read.
 type outboxEvent struct {
 	EventID     uuid.UUID `json:"event_id"`
 	AggregateID string    `json:"aggregate_id"`
@@ -183,7 +183,7 @@ func TestOutboxDrain(t *testing.T) {
 		t.Errorf("with a parked event: %s", stderr)
 	}
 	b.append(t, "c", 3)
-	b.project = "nowhere" // whose topics do not exist
+	b.project = "nowhere" // its topics do not exist
 	if _, stderr := b.run(t, 1, "outbox drain --timeout 1s"); !strings.Contains(stderr, "events are left after 1s") || count(t, b.video, unpublished) != 6 {
 		t.Errorf("without a broker: %s", stderr)
 	}

@@ -16,25 +16,25 @@ import (
 	"example.com/lockstep/migrations"
 )
 
-// cluster is the server that a test binary's databases live on. The zero value
+// cluster is the server for the databases of a test binary. The zero value
 // starts it at the first clone.
 type cluster struct {
-	// mu also makes the copies one at a time: Postgres copies no template
-	// while another session is connected to it.
+	// mu also serialises the copies: Postgres does not copy a template while
+	// another session is connected to it.
 	mu       sync.Mutex
 	started  bool
 	startErr error
 	made     int
 
-	server   *localpg.Server // nil: TEST_DATABASE_URL names it
+	server   *localpg.Server // nil: TEST_DATABASE_URL is used
 	admin    *pgxpool.Pool
 	adminURL *url.URL
 	roleURL  map[migrations.Service]*url.URL
 	template string
 }
 
-// clone makes a copy of the template. A server that could not be started is not
-// tried again: each test would wait for the same failure.
+// clone copies the template. If the server cannot be started, later calls do
+// not try again: each test would wait for the same failure.
 func (c *cluster) clone(ctx context.Context) (*DB, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,7 +65,7 @@ func (c *cluster) start() error {
 	if err := c.connect(ctx); err != nil {
 		return err
 	}
-	// Runs that share a cluster must not meet.
+	// Runs that share a cluster need different names.
 	c.template = "lockstep_test_" + uuid.NewString()[:8]
 	if err := c.create(ctx, c.template, "template0"); err != nil {
 		return err
@@ -123,7 +123,7 @@ func (c *cluster) drop(ctx context.Context, name string) error {
 	return nil
 }
 
-// close reports a failure but fails no test: they have all ended.
+// close prints a failure and fails no test: all tests have ended.
 func (c *cluster) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

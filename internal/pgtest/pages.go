@@ -10,13 +10,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Statement is the last one that was sent on a pool. It is for one goroutine at a time.
+// Statement is the last statement that was sent on a pool. It is for one
+// goroutine at a time.
 type Statement struct {
 	SQL  string
 	Args []any
 }
 
-// Of returns a pool beside db that keeps its last statement in s.
+// Of returns a second pool like db that keeps its last statement in s.
 func (s *Statement) Of(tb testing.TB, db *pgxpool.Pool) *pgxpool.Pool {
 	tb.Helper()
 	cfg := db.Config().Copy()
@@ -29,8 +30,8 @@ func (s *Statement) Of(tb testing.TB, db *pgxpool.Pool) *pgxpool.Pool {
 	return pool
 }
 
-// Pages runs the statement again, and returns how many pages of the database it looked
-// at: what it costs, without a clock.
+// Pages runs the statement again, and returns the number of database pages that
+// it accessed: its cost, independent of the clock.
 func (s *Statement) Pages(tb testing.TB, db *pgxpool.Pool) int {
 	tb.Helper()
 	var text string
@@ -54,11 +55,11 @@ func (s *Statement) Pages(tb testing.TB, db *pgxpool.Pool) int {
 	return pages
 }
 
-// TraceQueryStart is pgx's.
+// TraceQueryStart implements pgx.QueryTracer.
 func (s *Statement) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
 	s.SQL, s.Args = q.SQL, q.Args
 	return ctx
 }
 
-// TraceQueryEnd is pgx's.
+// TraceQueryEnd implements pgx.QueryTracer.
 func (*Statement) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}

@@ -1,14 +1,14 @@
 // Package pgtest gives each test a real, migrated Postgres database of its own.
 //
-// A package that uses it says so once:
+// A package that uses it has a TestMain:
 //
 //	func TestMain(m *testing.M) { pgtest.Main(m) }
 //
-// The first [New] of a test binary starts a server (or uses the one that the
-// environment variable TEST_DATABASE_URL, an administrator's URL, names), and
-// applies the migrations of both services to a template. Each database is a copy
-// of that: tens of milliseconds, and nothing to clean between tests, so all can
-// run in parallel.
+// The first [New] of a test binary starts a server, or uses the one of the
+// environment variable TEST_DATABASE_URL, an administrator's URL. It then
+// applies the migrations of both services to a template. Each database is a
+// copy of that template, which takes tens of milliseconds. There is nothing to
+// clean between tests, so all can run in parallel.
 package pgtest
 
 import (
@@ -20,7 +20,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// cleanupTime bounds what a test does to the server after its own context ended.
+// cleanupTime bounds a test's work on the server after its own context has
+// ended.
 const cleanupTime = 30 * time.Second
 
 // shared is the test binary's server. Main sets it before the first test runs.
@@ -36,14 +37,14 @@ func Main(m *testing.M) {
 // DB is one test's database, with the schemas of both services.
 type DB struct {
 	// Admin connects as the administrator, VideoURL and CatalogURL as the
-	// service's own role, which can touch its own schema only.
+	// service's own role, which can access its own schema only.
 	Admin, VideoURL, CatalogURL string
 
 	name string
 }
 
-// New makes a database that is dropped, whoever is still connected, when the
-// test ends.
+// New creates a database. It is dropped when the test ends, even if connections
+// to it remain.
 func New(tb testing.TB) *DB {
 	tb.Helper()
 	if shared == nil {
@@ -63,8 +64,8 @@ func New(tb testing.TB) *DB {
 	return db
 }
 
-// Pool returns a pool on one of the database's URLs. It is closed when the test
-// ends, which waits until its connections are back.
+// Pool returns a pool on one of the database's URLs. The end of the test closes
+// it, and waits until its connections are returned.
 func (*DB) Pool(tb testing.TB, url string) *pgxpool.Pool {
 	tb.Helper()
 	pool, err := pgxpool.New(tb.Context(), url)
@@ -75,8 +76,8 @@ func (*DB) Pool(tb testing.TB, url string) *pgxpool.Pool {
 	return pool
 }
 
-// Terminate ends every session of the database, as a failover would. New ones
-// are welcome at once.
+// Terminate ends every session of the database, as a failover would. New
+// sessions are accepted at once.
 func (d *DB) Terminate(tb testing.TB) {
 	tb.Helper()
 	_, err := shared.admin.Exec(tb.Context(),

@@ -90,7 +90,8 @@ func exec(tb testing.TB, pool *pgxpool.Pool, sql string) {
 	}
 }
 
-// What a session keeps is found by the next transaction only without a pooler.
+// Without a pooler the next transaction finds the state of the session; with a
+// pooler it does not.
 func TestPooledSessionsKeepNothing(t *testing.T) {
 	t.Parallel()
 	db := New(t)

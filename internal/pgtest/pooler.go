@@ -10,9 +10,10 @@ import (
 	"testing"
 )
 
-// Pooled returns rawURL by way of a transaction pooler, and with what such a URL
-// has to say (default_query_exec_mode=exec). Each transaction gets the session that
-// has been idle for longest, and leaves there what it prepared, set or listens to.
+// Pooled returns rawURL through a transaction pooler, with the parameter that
+// such a URL needs (default_query_exec_mode=exec). Each transaction gets the
+// session that has been idle for longest, and leaves its prepared statements,
+// settings and LISTENs there.
 func (*DB) Pooled(tb testing.TB, rawURL string) string {
 	tb.Helper()
 	u, err := url.Parse(rawURL)
@@ -41,8 +42,8 @@ func (*DB) Pooled(tb testing.TB, rawURL string) string {
 	return u.String()
 }
 
-// minIdle sessions of a kind are there before one is used again, so that two
-// transactions of one client do not meet.
+// minIdle is the number of idle sessions of a kind before one is used again, so
+// that two consecutive transactions of a client get different sessions.
 const minIdle = 2
 
 type pooler struct {
@@ -52,7 +53,8 @@ type pooler struct {
 	idle map[string][]*backend // by start-up message
 }
 
-// backend is a session of the server's. While it has a client, that owns it.
+// backend is a session of the server. While it has a client, that client owns
+// it.
 type backend struct {
 	net.Conn
 
@@ -62,14 +64,15 @@ type backend struct {
 	client *client
 }
 
-// client is one end of the pooler's, in one transaction at a time.
+// client is a connection of a client to the pooler, in one transaction at a
+// time.
 type client struct {
 	net.Conn
 
 	mu sync.Mutex
 	in *backend
-	// owed counts the answers that are still to come, and begun says that there is
-	// a part of a request which is owed none yet.
+	// owed counts the outstanding answers. begun means that a part of a request
+	// was sent for which no answer is counted yet.
 	owed  int
 	begun bool
 }
@@ -81,7 +84,7 @@ func (p *pooler) serve(conn net.Conn) {
 		return
 	}
 	c := &client{Conn: conn}
-	// The client is greeted as it would be by a server.
+	// The client gets the greeting that a server would send.
 	if err := p.dial(startup, conn); err != nil {
 		return
 	}
@@ -101,7 +104,7 @@ func (p *pooler) serve(conn net.Conn) {
 	}
 }
 
-// send passes a message on to c's session.
+// send passes a message on to c's session, and takes one if c has none.
 func (p *pooler) send(c *client, startup, m []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -130,7 +133,7 @@ func (p *pooler) send(c *client, startup, m []byte) error {
 	return err
 }
 
-// dial adds an idle session, whose greeting it copies.
+// dial adds an idle session, and copies its greeting.
 func (p *pooler) dial(startup []byte, greeting io.Writer) error {
 	conn, err := net.Dial("tcp", p.to) //nolint:noctx // it is on this machine
 	if err != nil {
@@ -166,8 +169,8 @@ func (p *pooler) release(s *backend) {
 	p.idle[string(s.startup)] = append(p.idle[string(s.startup)], s)
 }
 
-// answer passes on what s says to whoever has it; what it says to nobody, such as
-// a notification, is lost.
+// answer passes the messages of s on to its client. A message without a client,
+// such as a notification, is lost.
 func (p *pooler) answer(s *backend) {
 	defer s.Close()
 	for {
@@ -187,8 +190,9 @@ func (p *pooler) answer(s *backend) {
 	}
 }
 
-// pass passes m on to c, and takes s from c when m is the end of a transaction. That
-// is one step: whoever has read of the end begins the next one elsewhere.
+// pass passes m on to c, and takes s from c if m is the end of a transaction.
+// Both happen in one step: a client that has read the end starts its next
+// transaction in another session.
 func (p *pooler) pass(m []byte, s *backend, c *client) error {
 	if m[0] != 'Z' {
 		_, err := c.Write(m)
@@ -209,7 +213,7 @@ func (p *pooler) pass(m []byte, s *backend, c *client) error {
 	return nil
 }
 
-// readStartup declines encryption, which comes before.
+// readStartup declines encryption, which clients request first.
 func readStartup(conn net.Conn) ([]byte, error) {
 	for {
 		var size [4]byte

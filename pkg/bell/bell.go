@@ -1,15 +1,16 @@
-// Package bell lets the processes on one database tell each other that
-// something has changed, over LISTEN and NOTIFY.
+// Package bell lets the processes on one database notify each other of changes,
+// over LISTEN and NOTIFY.
 //
-// It is a hint and no more: a notification can get lost with a connection, and
-// behind a transaction pooler none arrives at all. A pool whose URL says that there is
-// one (a default_query_exec_mode without prepared statements) is not used for LISTEN,
-// which would stay behind in a server session of the pooler's. Whoever listens polls, too,
-// and a Bell says by how much it can be relied upon (Hears). A connection whose
-// server is gone without a word looks like one on which nobody rings: so whoever
-// hears nothing for half a minute tells himself something. Ringing is outside
-// of the transactions that it tells of, since NOTIFY takes a lock at commit that
-// the whole cluster shares; it costs a writer nothing but a mutex.
+// A notification is only a hint: it can get lost with a connection, and behind
+// a transaction pooler none arrives at all. If a pool's URL shows that there is
+// a pooler (a default_query_exec_mode without prepared statements), the pool is
+// not used for LISTEN, which would stay behind in a server session of the
+// pooler. So every listener polls too, and a Bell reports whether it receives
+// notifications (Hears). A connection to a server that vanished silently looks
+// like a connection without notifications, so a Bell that has received nothing
+// for 30 s sends itself a probe. Ring works outside the transactions that it
+// reports, because NOTIFY takes a lock at commit that the whole cluster shares;
+// it costs a writer only a mutex.
 package bell
 
 import (
@@ -32,20 +33,21 @@ import (
 )
 
 const (
-	// tellEvery is how often, at most, others are told.
+	// tellEvery is the least pause between two notifications.
 	tellEvery = 5 * time.Millisecond
-	// timeout bounds connecting, telling and the answer to a probe.
+	// timeout bounds connecting, sending a notification and the answer to a
+	// probe.
 	timeout = 5 * time.Second
 )
 
 // pauses are the times that tests shorten.
 type pauses struct {
-	// silence is how long a connection may be quiet until it has to show that it
-	// still hears, which takes it answer at most.
+	// silence is the time without a message after which a connection must be
+	// probed; answer bounds the wait for the probe.
 	silence, answer time.Duration
-	// retry is the pause after a connection has failed, deaf after a new one by
-	// the pool's own way has proved to hear nothing: by a pooler, most likely, and
-	// that stays. By a moment's stall, maybe.
+	// retry is the pause after a connection has failed. deaf is the pause after
+	// a new connection of the pool's own way has received nothing: the likely
+	// cause is a pooler, which is permanent, but it may be a short stall.
 	retry, deaf eventing.Backoff
 }
 
@@ -55,10 +57,12 @@ var usual = pauses{
 	deaf:  eventing.Backoff{Base: 20 * time.Minute, Cap: 20 * time.Minute},
 }
 
-// errDeaf is a connection on which LISTEN is accepted and nothing arrives.
+// errDeaf is returned for a connection that accepts LISTEN and receives
+// nothing.
 var errDeaf = errors.New("notifications do not arrive, as through a transaction pooler")
 
-// Bell is one process's end. Bells of the same name and schema hear each other.
+// Bell is one process's end. Bells of the same name and schema receive each
+// other's notifications.
 type Bell struct {
 	db        *pgxpool.Pool
 	listenURL string
@@ -72,9 +76,9 @@ type Bell struct {
 	untold Bulletin
 }
 
-// New returns a bell on the schema that db's search_path begins with. listenURL
-// connects there as well, past a transaction pooler; empty means that the pool's
-// own way of connecting will do.
+// New returns a bell on the first schema of db's search_path. listenURL
+// connects to the same schema past a transaction pooler; empty means that the
+// pool's own way of connecting is used.
 func New(db *pgxpool.Pool, listenURL, name string, log *slog.Logger) *Bell {
 	return &Bell{
 		db: db, listenURL: listenURL, name: name, id: rand.Text(),
@@ -82,11 +86,11 @@ func New(db *pgxpool.Pool, listenURL, name string, log *slog.Logger) *Bell {
 	}
 }
 
-// Hears reports whether this process is told of what others ring for.
+// Hears reports whether this process receives the notifications of the others.
 func (b *Bell) Hears() bool { return b.hears.Load() }
 
-// Ring tells the others of keys, a few milliseconds later at most. It never
-// blocks. Without Run nobody is told.
+// Ring notifies the others of keys, usually within a few milliseconds. It never
+// blocks. Without Run no notification is sent.
 func (b *Bell) Ring(keys ...string) {
 	b.mu.Lock()
 	for _, k := range keys {
@@ -95,13 +99,14 @@ func (b *Bell) Ring(keys ...string) {
 	b.mu.Unlock()
 	select {
 	case b.rung <- struct{}{}:
-	default: // they are told soon anyway
+	default: // a notification is due already
 	}
 }
 
-// Run tells and listens until ctx ends, and then returns nil. heard must not
-// block. It gets what the others ring for, and everything each time that Hears
-// has changed: what was told between two connections is known to nobody here.
+// Run sends and receives notifications until ctx ends, and then returns nil. It
+// calls heard, which must not block, with the notifications of the others, and
+// with a Bulletin of everything each time that Hears has changed: this process
+// does not know the notifications that were sent between two connections.
 func (b *Bell) Run(ctx context.Context, heard func(Bulletin)) error {
 	var g errgroup.Group
 	g.Go(func() error { b.tell(ctx); return nil })
@@ -127,11 +132,11 @@ func (b *Bell) tell(ctx context.Context) {
 	}
 }
 
-// channel has its name cut at 63 bytes by both sides alike.
+// channel is the channel's name; both sides cut it at 63 bytes in the same way.
 const channel = `$1 || '.' || current_schema()`
 
-// send does not wait for the disk: a notification that a crash takes away has
-// told of nothing that a poll does not find.
+// send does not wait for the disk: if a crash loses a notification, a poll
+// finds the same change.
 func (b *Bell) send(ctx context.Context, news Bulletin) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -140,15 +145,16 @@ func (b *Bell) send(ctx context.Context, news Bulletin) error {
 	return err
 }
 
-// pooled reports whether the only way to listen leads through a transaction pooler, as
-// far as the pool's URL says.
+// pooled reports whether the pool's URL shows that LISTEN could only use a
+// connection through a transaction pooler.
 func (b *Bell) pooled() bool {
 	mode := b.db.Config().ConnConfig.DefaultQueryExecMode
 	return b.listenURL == "" && mode != pgx.QueryExecModeCacheStatement
 }
 
-// listen keeps a connection that hears, unless there can be none. Of all ways to fail, only one is likely to
-// last: a new connection, by the pool's own way, to which nothing comes.
+// listen keeps a connection that receives notifications, unless none is
+// possible. One failure is likely to be permanent: a new connection of the
+// pool's own way that receives nothing. It is retried after a longer pause.
 func (b *Bell) listen(ctx context.Context, heard func(Bulletin)) {
 	if b.pooled() {
 		b.log.InfoContext(ctx, "other instances are not heard behind a transaction pooler without a URL to listen at, polling does all")
@@ -158,7 +164,7 @@ func (b *Bell) listen(ctx context.Context, heard func(Bulletin)) {
 		err := b.listenOnce(ctx, heard)
 		heardBefore := b.hears.Swap(false)
 		if heardBefore {
-			failures = 1 // it worked for a while: this is a new fault
+			failures = 1 // it worked for a while: a new failure
 			heard(Bulletin{everything: true})
 		}
 		if ctx.Err() != nil {
@@ -173,8 +179,9 @@ func (b *Bell) listen(ctx context.Context, heard func(Bulletin)) {
 	}
 }
 
-// listenOnce listens on one connection until that fails. A probe, which says
-// nothing to the others, shows that it works: at first, and after each silence.
+// listenOnce listens on one connection until it fails. A probe shows that the
+// connection works, at first and after each silence; the other processes ignore
+// it.
 func (b *Bell) listenOnce(ctx context.Context, heard func(Bulletin)) error {
 	conn, err := b.connect(ctx)
 	if err != nil {
@@ -229,7 +236,7 @@ func (b *Bell) connect(ctx context.Context) (*pgx.Conn, error) {
 		_, err = conn.Exec(ctx, `LISTEN `+pgx.Identifier{name}.Sanitize())
 	}
 	if err != nil {
-		_ = conn.Close(ctx) // it is of no use
+		_ = conn.Close(ctx) // it cannot be used
 		return nil, fmt.Errorf("listen: %w", err)
 	}
 	return conn, nil
@@ -243,7 +250,8 @@ func (b *Bell) dial(ctx context.Context) (*pgx.Conn, error) {
 		}
 		return pgx.ConnectConfig(ctx, cfg)
 	}
-	// The pool's own way is more than an address: a password may come from there.
+	// The pool's own way is more than an address: its hooks may supply a
+	// password.
 	cfg := b.db.Config()
 	if cfg.BeforeConnect != nil {
 		if err := cfg.BeforeConnect(ctx, cfg.ConnConfig); err != nil {
@@ -253,7 +261,7 @@ func (b *Bell) dial(ctx context.Context) (*pgx.Conn, error) {
 	conn, err := pgx.ConnectConfig(ctx, cfg.ConnConfig)
 	if err == nil && cfg.AfterConnect != nil {
 		if err = cfg.AfterConnect(ctx, conn); err != nil {
-			_ = conn.Close(ctx) // it is of no use
+			_ = conn.Close(ctx) // it cannot be used
 		}
 	}
 	return conn, err

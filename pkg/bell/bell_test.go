@@ -16,22 +16,22 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// patience ends a test that would otherwise hang.
+// patience bounds a test that would otherwise hang.
 const patience = 30 * time.Second
 
-// process is one end, and what it has heard.
+// process is one end, with the notifications that it has received.
 type process struct {
 	*bell.Bell
 	heard chan bell.Bulletin
 }
 
-// join begins a process on db that listens at listenURL.
+// join starts a process on db that listens at listenURL.
 func join(t *testing.T, db *pgtest.DB, url, listenURL string) process {
 	t.Helper()
 	return joined(t, bell.New(db.Pool(t, url), listenURL, "test", slog.New(slog.DiscardHandler)))
 }
 
-// joined begins a process of which b is the end.
+// joined starts a process with b as its end.
 func joined(t *testing.T, b *bell.Bell) process {
 	t.Helper()
 	p := process{b, make(chan bell.Bulletin, 100)}
@@ -61,10 +61,10 @@ func (p process) next(t *testing.T, key string) bell.Bulletin {
 	}
 }
 
-// everything waits until p is told that it may have missed anything.
+// everything waits until p is notified that it may have missed any key.
 func (p process) everything(t *testing.T) { t.Helper(); p.next(t, "a key that nobody rings for") }
 
-// A pool whose passwords or roles come from its hooks has a bell likewise.
+// A bell also works with a pool that gets its password or role from hooks.
 func TestThePoolsOwnWay(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
@@ -141,14 +141,14 @@ func TestAConnectionThatBreaksIsReplaced(t *testing.T) {
 	first.everything(t)
 	second.everything(t)
 	db.Terminate(t)
-	first.everything(t) // it is deaf now
-	first.everything(t) // and hears again
+	first.everything(t) // it receives nothing now
+	first.everything(t) // and receives again
 	for deadline := time.Now().Add(patience); !first.Hears(); {
 		if time.Now().After(deadline) {
 			t.Fatal("does not hear again")
 		}
 	}
-	second.Ring("a") // may be lost with a pooled connection that was ended, too
+	second.Ring("a") // may be lost, with a pooled connection that was ended too
 	second.Ring("a")
 	second.everything(t)
 	second.everything(t)
@@ -156,7 +156,7 @@ func TestAConnectionThatBreaksIsReplaced(t *testing.T) {
 	first.next(t, "b")
 }
 
-// A bell that cannot listen does not keep anybody from ringing.
+// A bell that cannot listen still sends notifications.
 func TestWithoutListening(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)

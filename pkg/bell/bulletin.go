@@ -6,12 +6,12 @@ import (
 	"hash/fnv"
 )
 
-// maxTold is how many keys one notification names: its text has 8,000 bytes at
-// most, six for each.
+// maxTold is the largest number of keys in one notification: its text has 8,000
+// bytes at most, and each key takes six.
 const maxTold = 1000
 
-// Bulletin says which keys were rung for. It holds their hashes, so it may name
-// one too many and never one too few. The zero Bulletin names none.
+// Bulletin is a set of keys that were rung for. It holds their hashes, so it
+// may contain a key too many, never one too few. The zero Bulletin is empty.
 type Bulletin struct {
 	hashes     map[uint32]struct{}
 	everything bool
@@ -43,7 +43,8 @@ func (b Bulletin) String() string {
 	return base64.RawStdEncoding.EncodeToString(raw)
 }
 
-// parse takes what it cannot read as everything: a look too many costs little.
+// parse treats an unreadable text as everything: an unnecessary poll costs
+// little.
 func parse(text string) Bulletin {
 	raw, err := base64.RawStdEncoding.DecodeString(text)
 	if err != nil || len(raw)%4 != 0 {
@@ -58,6 +59,6 @@ func parse(text string) Bulletin {
 
 func hash(key string) uint32 {
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(key)) // a hash takes everything
+	_, _ = h.Write([]byte(key)) // never fails
 	return h.Sum32()
 }

@@ -14,9 +14,9 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// wire is the way to a server. When it is broken, listeners' connections stay open
-// and bring nothing: that of a server which failed over without a word, or a
-// transaction pooler's.
+// wire is a proxy to a server. While it is broken, listeners' connections stay
+// open and receive nothing, as with a server that failed over silently, or with
+// a transaction pooler.
 type wire struct {
 	net.Listener
 
@@ -25,7 +25,7 @@ type wire struct {
 	broken bool
 }
 
-// newWire returns url by way of a wire.
+// newWire returns url through a wire.
 func newWire(t *testing.T, to string) (w *wire, through string) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -59,8 +59,8 @@ func (w *wire) serve() {
 	}
 }
 
-// answer passes on what the server says, and swallows what comes behind its answer
-// to a LISTEN while the wire is broken.
+// answer passes on the server's messages. While the wire is broken, it drops
+// those after the answer to a LISTEN.
 func (w *wire) answer(client, server net.Conn) {
 	listening := false
 	copyUntil(client, server, func(said []byte) bool {
@@ -72,7 +72,8 @@ func (w *wire) answer(client, server net.Conn) {
 	})
 }
 
-// copyUntil copies what pass, which may be nil, lets through, and then closes both.
+// copyUntil copies the data that pass accepts (nil: all), and then closes both
+// connections.
 func copyUntil(to, from net.Conn, pass func([]byte) bool) {
 	defer to.Close()
 	defer from.Close()
@@ -98,7 +99,8 @@ func (w *wire) setBroken(broken bool) {
 
 const patience = 30 * time.Second
 
-// hasty runs a bell on url that is quick to doubt its connection.
+// hasty runs a bell on url with short pauses, so that it soon probes its
+// connection.
 func hasty(t *testing.T, db *pgtest.DB, url string) (b *Bell, heard chan Bulletin) {
 	t.Helper()
 	b, heard = New(db.Pool(t, url), "", "test", slog.New(slog.DiscardHandler)), make(chan Bulletin, 1000)
@@ -111,7 +113,7 @@ func hasty(t *testing.T, db *pgtest.DB, url string) (b *Bell, heard chan Bulleti
 	return b, heard
 }
 
-// changed waits until b has begun or ceased to hear.
+// changed waits until b has started or stopped receiving.
 func changed(t *testing.T, heard chan Bulletin, when string) {
 	t.Helper()
 	select {
@@ -121,7 +123,7 @@ func changed(t *testing.T, heard chan Bulletin, when string) {
 	}
 }
 
-// A failover that closes no connection leaves a listener to which nobody talks.
+// A failover that closes no connection leaves a listener that receives nothing.
 func TestAServerThatGoesWithoutAWordIsNoticed(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
@@ -140,7 +142,7 @@ func TestAServerThatGoesWithoutAWordIsNoticed(t *testing.T) {
 	}
 }
 
-// A stall while the first connection is tried is not taken for a pooler for ever.
+// A stall during the first connection is not taken for a pooler for ever.
 func TestDeafnessIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
@@ -157,9 +159,9 @@ func TestDeafnessIsTriedAgain(t *testing.T) {
 	changed(t, heard, "when another one rings")
 }
 
-// Behind a transaction pooler nobody hears, and everybody can ring. Where the URL says
-// that there is one, nobody tries: a LISTEN would stay behind in a session that others
-// get, with notifications that nobody reads.
+// Behind a transaction pooler a bell sends and does not receive. If the URL
+// shows the pooler, the bell does not try to listen: a LISTEN would stay behind
+// in a session that other clients get, with notifications that no client reads.
 func TestBehindATransactionPooler(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)

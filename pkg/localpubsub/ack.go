@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Why an acknowledgement of an exactly-once subscription did not count, in the
-// words that client libraries look for
+// The reasons that an exactly-once subscription gives for a failed
+// acknowledgement, in the exact words that client libraries search for
 // (https://cloud.google.com/pubsub/docs/exactly-once-delivery).
 const (
 	invalidAckID   = "PERMANENT_FAILURE_INVALID_ACK_ID"
@@ -47,8 +47,9 @@ func parseAckID(text string) (id ackID, ok bool) {
 	return id, errs == [3]error{}
 }
 
-// parseAckIDs refuses the request when one id is none of this subscription's. In
-// message order, an exactly-once subscription can tell what is out of order.
+// parseAckIDs refuses the whole request if one id does not belong to this
+// subscription. It returns the ids in message order, so that an exactly-once
+// subscription can detect an acknowledgement that is out of order.
 func (s *subscription) parseAckIDs(texts []string) ([]ackID, error) {
 	if len(texts) == 0 {
 		return nil, invalid("ack_ids", "at least one is needed")
@@ -65,8 +66,8 @@ func (s *subscription) parseAckIDs(texts []string) ([]ackID, error) {
 	return ids, nil
 }
 
-// current is the entry that an ack id is valid for: it was not delivered again
-// or settled since.
+// current returns the entry that the ack id is valid for, or nil if the message
+// has been delivered again or settled since.
 func (s *subscription) current(id ackID) *entry {
 	if e := s.delivered[id.message]; e != nil && e.serial == id.serial {
 		return e
@@ -74,10 +75,10 @@ func (s *subscription) current(id ackID) *entry {
 	return nil
 }
 
-// acknowledge settles what it can. Without exactly-once delivery an
-// acknowledgement that comes after the deadline counts if the message has not
-// been delivered again, and otherwise does nothing; with it, the error lists
-// each that failed.
+// acknowledge settles the messages that the ids are still valid for. Without
+// exactly-once delivery, an acknowledgement after the deadline counts if the
+// message has not been delivered again, and is ignored otherwise. With
+// exactly-once delivery, failed lists each id that did not count.
 func (s *subscription) acknowledge(texts []string) (failed failures, err error) {
 	ids, err := s.parseAckIDs(texts)
 	if err != nil {
@@ -103,7 +104,8 @@ func (s *subscription) acknowledge(texts []string) (failed failures, err error) 
 		case s.exactlyOnce && e.queue != nil && e.queue.first != e:
 			failed.add(id, unorderedAckID)
 		case e.state != leased && e.queue != nil && e.queue.cursor != e:
-			// It comes again behind one that was not acknowledged.
+			// An earlier message of its key is not acknowledged, so this one is
+			// delivered again.
 		default:
 			s.settle(e)
 			settled = append(settled, e.id)
@@ -121,7 +123,8 @@ func (s *subscription) modify(texts []string, deadline time.Duration) (failed fa
 		return nil, err
 	}
 	if deadline == 0 {
-		// A nack takes the later ones of its key along; they count their own first.
+		// A nack returns the later leased messages of its key too. Reversed,
+		// their own nacks are counted first.
 		slices.Reverse(ids)
 	}
 	s.lock()
@@ -162,7 +165,7 @@ func (f failures) reported(s *subscription) failures {
 	return f
 }
 
-// err is what a call answers; details name each id.
+// err is the status that a call returns; its details name each id.
 func (f failures) err() error {
 	if len(f) == 0 {
 		return nil
@@ -177,7 +180,7 @@ func (f failures) err() error {
 	return detailed.Err()
 }
 
-// of lists the ids that failed for a reason.
+// of lists the ids that failed for this reason.
 func (f failures) of(reason string) (ids []string) {
 	for id, why := range f {
 		if why == reason {

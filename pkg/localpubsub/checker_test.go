@@ -10,18 +10,18 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// checker holds what a subscription delivers against what it was given. It knows
-// what the client was told, and no more.
+// checker checks the deliveries of a subscription against the messages
+// published to it. It knows only the answers that the client received.
 type checker struct {
 	ordered, exactlyOnce, counted bool
 	messages                      map[string]*fate // by id
 	last                          map[string]*fate // by key: delivered last
 	returned                      bool             // a stream's end ends its leases, perhaps before the client sees it
-	blind                         bool             // deliveries may have been lost on the way
+	blind                         bool             // responses with deliveries may have been lost
 	complaints                    []string
 }
 
-// fate is what became of one message.
+// fate is the history of one message, as the client knows it.
 type fate struct {
 	id         uint64
 	key        string
@@ -31,8 +31,8 @@ type fate struct {
 	acked      bool      // an acknowledgement was sent that may have counted
 	unsure     bool      // a call about it failed that may have counted
 	confirmed  bool      // an exactly-once acknowledgement was answered with OK
-	consumer   any       // who was sent it last
-	lease      string    // the ack id it is out under; empty: it is not
+	consumer   any       // the consumer of its last delivery
+	lease      string    // the ack id of its current lease; empty: not leased
 	until      time.Time // the lease's end
 }
 
@@ -89,9 +89,10 @@ func (c *checker) received(m *pubsubpb.ReceivedMessage, consumer any, now time.T
 	f.lease, f.until, f.consumer = m.GetAckId(), now.Add(10*time.Second), consumer
 }
 
-// checkOrder lets a key go back anywhere, but forward only to the message next to
-// the last one, leaving out what was acknowledged or buried. Where deliveries may
-// have been lost on the way, it cannot tell.
+// checkOrder lets a key go back to any earlier message, but forward only to the
+// next message after the last one; acknowledged and dead-lettered messages may
+// be left out. It checks nothing while deliveries may have been lost on the
+// way.
 func (c *checker) checkOrder(f *fate) {
 	last := c.last[f.key]
 	c.last[f.key] = f
@@ -114,8 +115,8 @@ func (c *checker) checkOrder(f *fate) {
 	}
 }
 
-// checkHolder wants one consumer at a time to have messages of a key. A redelivery
-// ends what was out behind it.
+// checkHolder requires that only one consumer at a time has messages of a key.
+// A redelivery ends the leases of the later messages of its key.
 func (c *checker) checkHolder(f *fate, consumer any) {
 	for _, other := range c.messages {
 		if other.id < f.id && other.key == f.key && other.lease != "" && other.consumer != consumer && !other.unsure && !c.returned && !c.blind {
@@ -137,7 +138,7 @@ func (c *checker) checkAttempt(f *fate, attempt int32) {
 	}
 }
 
-// acked notes acknowledgements. One whose answer is lost may have counted.
+// acked records acknowledgements. One with a lost answer may have counted.
 func (c *checker) acked(messages []*pubsubpb.ReceivedMessage, err error) {
 	refused := map[string]string{}
 	for _, detail := range status.Convert(err).Details() {
@@ -160,7 +161,7 @@ func (c *checker) acked(messages []*pubsubpb.ReceivedMessage, err error) {
 	}
 }
 
-// modified notes nacks and extensions. One that failed may have counted.
+// modified records nacks and extensions. A failed one may have counted.
 func (c *checker) modified(messages []*pubsubpb.ReceivedMessage, d time.Duration, now time.Time, err error) {
 	for _, m := range messages {
 		f := c.message(m.GetMessage().GetMessageId())
@@ -187,8 +188,8 @@ func (c *checker) passed(now time.Time) {
 	}
 }
 
-// beginAnew is for a server that knows what was published and acknowledged, and
-// nothing of deliveries.
+// beginAnew resets the delivery state after a restart: the server still knows
+// all published and acknowledged messages, but no deliveries.
 func (c *checker) beginAnew() {
 	c.blind, c.last = false, map[string]*fate{}
 	for _, f := range c.messages {
@@ -196,7 +197,8 @@ func (c *checker) beginAnew() {
 	}
 }
 
-// lostSome says that the server may have sent what the client never saw.
+// lostSome records that the server may have sent deliveries that the client
+// never saw.
 func (c *checker) lostSome() { c.blind = true }
 
 func (c *checker) buried(letters []*pubsubpb.ReceivedMessage) {
@@ -212,7 +214,8 @@ func (c *checker) buried(letters []*pubsubpb.ReceivedMessage) {
 			}
 		}
 	}
-	// Letters have ids of their own: what is missing below must be among them.
+	// Dead letters have new ids, so they are only counted: each message that
+	// was never acknowledged must be one of them.
 	missing := 0
 	for _, f := range c.messages {
 		if f.accepted && !f.acked {
@@ -224,7 +227,7 @@ func (c *checker) buried(letters []*pubsubpb.ReceivedMessage) {
 	}
 }
 
-// verdict is for when everything has been taken.
+// verdict runs after all messages have been received.
 func (c *checker) verdict() {
 	for _, f := range c.messages {
 		if f.accepted && !f.acked && !c.counted {

@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// Clock is the time that a server lives by: publish times, leases, backoff,
-// retention and expiry all follow it. It runs with the machine's clock and can
-// be put forward, or stands still and moves only when it is put forward, so that
-// a test of a week's retention takes no week. Waits of an injected latency
-// follow the machine's clock always.
+// Clock is the time of a server: publish times, leases, backoff, retention and
+// expiry all follow it. A running clock follows the machine's clock and can be
+// advanced. A still clock moves only when it is advanced, so that a test of a
+// week's retention does not take a week. Waits of an injected latency always
+// follow the machine's clock.
 //
 // A Clock is safe for concurrent use and may be shared between servers.
 type Clock struct {
 	mu     sync.Mutex
 	still  bool
-	now    time.Time     // of a clock that stands still
-	ahead  time.Duration // of a running one, before the machine's
+	now    time.Time     // of a still clock
+	ahead  time.Duration // of a running clock: its lead over the machine's
 	alarms alarmHeap
 	timer  *time.Timer
 }
@@ -25,7 +25,7 @@ type Clock struct {
 // NewClock returns a clock that runs.
 func NewClock() *Clock { return &Clock{} }
 
-// NewStillClock returns a clock that stands at a time until [Clock.Advance].
+// NewStillClock returns a clock that stays at one time until [Clock.Advance].
 func NewStillClock(at time.Time) *Clock { return &Clock{still: true, now: at} }
 
 // Now is the clock's time.
@@ -42,8 +42,9 @@ func (c *Clock) read() time.Time {
 	return time.Now().Add(c.ahead)
 }
 
-// Advance puts the clock forward by d, not negative. What was due by then has
-// happened when Advance returns, in the order of its time.
+// Advance moves the clock forward by d, which must not be negative. When
+// Advance returns, all alarms up to the new time have run, in the order of
+// their times.
 func (c *Clock) Advance(d time.Duration) {
 	c.mu.Lock()
 	if c.still {
@@ -55,7 +56,7 @@ func (c *Clock) Advance(d time.Duration) {
 	c.ring()
 }
 
-// ring calls what is due. An alarm may set itself or others anew.
+// ring runs the alarms that are due. An alarm may set itself or others again.
 func (c *Clock) ring() {
 	for {
 		c.mu.Lock()
@@ -70,8 +71,8 @@ func (c *Clock) ring() {
 	}
 }
 
-// setTimer aims the machine's timer at the next alarm. A clock that stands still
-// needs none.
+// setTimer sets the machine's timer to the next alarm. A still clock needs no
+// timer.
 func (c *Clock) setTimer() {
 	if c.still || len(c.alarms) == 0 {
 		return
@@ -96,7 +97,7 @@ func (c *Clock) newAlarm(ring func()) *alarm {
 	return &alarm{clock: c, ring: ring, index: -1}
 }
 
-// set puts the alarm at a time, instead of the one it had.
+// set sets the alarm to a time and replaces its former time.
 func (a *alarm) set(at time.Time) {
 	a.clock.mu.Lock()
 	defer a.clock.mu.Unlock()
@@ -111,7 +112,7 @@ func (a *alarm) set(at time.Time) {
 	}
 }
 
-// stop takes the alarm back. One that is just ringing rings to its end.
+// stop cancels the alarm. A ring that has already started runs to its end.
 func (a *alarm) stop() {
 	a.clock.mu.Lock()
 	defer a.clock.mu.Unlock()

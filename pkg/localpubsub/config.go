@@ -54,7 +54,8 @@ func checkTopic(config *pubsubpb.Topic) error {
 	return nil
 }
 
-// checkTopicSchema is for settings that are new: the schema may be deleted later.
+// checkTopicSchema is called for new settings only: the schema may be deleted
+// later.
 func (s *Server) checkTopicSchema(config *pubsubpb.Topic) error {
 	if config.GetSchemaSettings() == nil {
 		return nil
@@ -67,7 +68,7 @@ func maskNames(mask *fieldmaskpb.FieldMask, field string) bool {
 	return slices.ContainsFunc(mask.GetPaths(), func(path string) bool { return path == field || strings.HasPrefix(path, field+".") })
 }
 
-// checkSubscription also fills in what is left out.
+// checkSubscription validates the configuration and fills in defaults.
 func checkSubscription(config *pubsubpb.Subscription) error {
 	if err := checkName(config.GetName(), subscriptionsField, "name"); err != nil {
 		return err
@@ -107,7 +108,7 @@ func checkKeeping(config *pubsubpb.Subscription) error {
 	return checkDuration(config.GetMessageRetentionDuration(), "message_retention_duration", minRetention, maxRetention)
 }
 
-// checkExpiry takes a policy without a time to live for "never".
+// checkExpiry treats a policy without a time to live as "never expires".
 func checkExpiry(config *pubsubpb.Subscription) error {
 	if config.GetExpirationPolicy() == nil {
 		config.ExpirationPolicy = &pubsubpb.ExpirationPolicy{Ttl: durationpb.New(defaultTTL)}
@@ -148,7 +149,8 @@ func checkRetry(config *pubsubpb.Subscription) error {
 	return nil
 }
 
-// checkDeadLetters is for a policy that is new: its topic may be deleted later.
+// checkDeadLetters is called for a new policy only: its topic may be deleted
+// later.
 func (s *Server) checkDeadLetters(config *pubsubpb.Subscription) error {
 	policy := config.GetDeadLetterPolicy()
 	if policy == nil {
@@ -183,7 +185,8 @@ func checkDeadline(seconds int32, field string) error {
 	return nil
 }
 
-// checkModify lets a lease end sooner than a subscription's deadline could.
+// checkModify checks a new lease time. It may be shorter than the shortest
+// deadline of a subscription.
 func checkModify(seconds int32, field string) error {
 	if seconds < 0 || seconds > maxAckDeadline {
 		return invalid(field, "%d is not between 0 and %d", seconds, maxAckDeadline)
@@ -207,7 +210,7 @@ func unserved(field string) error {
 	return status.Errorf(codes.Unimplemented, "%s: this server keeps and delivers messages only", field)
 }
 
-// What a mask may name, at its top level.
+// The top-level fields that an update mask may name.
 var (
 	mutableTopic = []string{
 		"labels", "message_storage_policy", "kms_key_name", "schema_settings", "message_retention_duration",

@@ -11,7 +11,7 @@ import (
 // maxControl bounds the body of a control request.
 const maxControl = 1 << 20
 
-// control serves what a drill in another process needs:
+// control serves drills that run in another process:
 //
 //	PUT  /control/faults   {"seed": 7, "faults": [{"kind": "latency", "delay": "5ms"}]}
 //	GET  /control/faults
@@ -33,7 +33,7 @@ func (s *Server) control(rest http.Handler) http.Handler {
 	return mux
 }
 
-// FaultPlan is the JSON form of what [Server.SetFaults] takes.
+// FaultPlan is the JSON form of the arguments of [Server.SetFaults].
 type FaultPlan struct {
 	Seed   uint64  `json:"seed"`
 	Faults []Fault `json:"faults"`
@@ -77,7 +77,7 @@ func (s *Server) advance(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// decodeControl answers a bad body itself.
+// decodeControl also writes the answer to an invalid body.
 func decodeControl(w http.ResponseWriter, r *http.Request, into any) bool {
 	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxControl))
 	decoder.DisallowUnknownFields()

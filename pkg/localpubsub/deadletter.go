@@ -7,7 +7,7 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 )
 
-// The attributes that a dead letter carries beside its own
+// The attributes of a dead letter, in addition to those of the message itself
 // (https://cloud.google.com/pubsub/docs/handling-failures).
 const (
 	deadLetterCount        = "CloudPubSubDeadLetterSourceDeliveryCount"
@@ -16,9 +16,10 @@ const (
 	deadLetterPublishTime  = "CloudPubSubDeadLetterSourceTopicPublishTime"
 )
 
-// buried sends the entry to the dead letters if this failure was its last. The
-// later messages of its key go on without it. Where the dead letter topic is
-// missing, the message stays and comes again, as documented.
+// buried sends the entry to the dead letter topic if this failure was its last
+// allowed one. The later messages of its key are then delivered without it. If
+// the dead letter topic is missing, the message stays and is delivered again,
+// as documented.
 func (s *subscription) buried(e *entry) bool {
 	if s.maxAttempts == 0 || e.failures < s.maxAttempts {
 		return false
@@ -32,9 +33,11 @@ func (s *subscription) buried(e *entry) bool {
 		return false
 	}
 	s.after(func() {
-		// The topic takes it or is gone by now, and with it whoever could tell.
+		// The topic accepts the message, or was deleted meanwhile; then no
+		// subscriber can tell the difference.
 		_, _ = to.publish([]*pubsubpb.PubsubMessage{letter})
-		// Second in the journal, so that a kill in between loses neither.
+		// Journaled after the publish, so that a kill between the two loses
+		// neither message.
 		s.server.journal.acknowledged(s.name, []uint64{e.id})
 	})
 	s.release(e)

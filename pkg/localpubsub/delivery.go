@@ -24,8 +24,8 @@ func (s *subscription) add(m *message) {
 	s.offer(q)
 }
 
-// take leases messages to h: as many as it has room for, at most limit, and
-// about maxResponse bytes.
+// take leases messages to h: as many as its flow control has room for, at most
+// limit, and about maxResponse bytes.
 func (s *subscription) take(h *holder, limit int) []*entry {
 	var batch []*entry
 	var size int64
@@ -43,8 +43,8 @@ func (s *subscription) take(h *holder, limit int) []*entry {
 	return batch
 }
 
-// nextFor prefers keys that h holds already, and else takes turns between keyed
-// messages and others.
+// nextFor prefers keys that h already holds. Otherwise it alternates between
+// keyed messages and messages without key.
 func (s *subscription) nextFor(h *holder) *entry {
 	if e := s.nextOfKeys(&h.keys, h); e != nil {
 		return e
@@ -66,7 +66,7 @@ func (s *subscription) nextUnkeyed() *entry {
 	for s.ready.len() > 0 {
 		s.server.faults.reorder(s.ready.len(), s.ready.promote)
 		if e := s.ready.pop(); e.state == ready {
-			return e // others were acknowledged late, or are past their retention
+			return e // the others were acknowledged late, or are past their retention
 		}
 	}
 	return nil
@@ -90,8 +90,8 @@ func (s *subscription) lease(e *entry, h *holder, now time.Time) {
 }
 
 // release ends a lease, if there is one: the consumer's flow control has room
-// again, and its key is free when nothing else of it is out. The caller decides
-// the entry's next state.
+// again, and the key is free when no other message of it is leased. The caller
+// sets the entry's next state.
 func (s *subscription) release(e *entry) {
 	s.timers.clear(e)
 	h := e.holder
@@ -115,7 +115,7 @@ func (s *subscription) release(e *entry) {
 	}
 }
 
-// settle is an acknowledgement that counts.
+// settle applies an acknowledgement that counts.
 func (s *subscription) settle(e *entry) {
 	s.release(e)
 	delete(s.delivered, e.id)
@@ -132,7 +132,7 @@ func (s *subscription) settle(e *entry) {
 	s.offer(q)
 }
 
-// retire ends the entry's way through delivery. It stays in the log where a seek
+// retire ends the delivery of the entry. The entry stays in the log if a seek
 // may bring it back.
 func (s *subscription) retire(e *entry) {
 	e.queue = nil
@@ -143,9 +143,10 @@ func (s *subscription) retire(e *entry) {
 	e.drop()
 }
 
-// fail is a nack or a missed deadline of a leased entry: the last one allowed
-// sends it to the dead letters, any other makes it wait its backoff and come
-// again, in a key with all that was sent behind it.
+// fail handles a nack or a missed deadline of a leased entry. The last failure
+// allowed sends it to the dead letter topic. After any other, the entry waits
+// for its backoff and is delivered again; in a key, so are all messages that
+// were sent after it.
 func (s *subscription) fail(e *entry, now time.Time) {
 	e.failures++
 	if s.buried(e) {
@@ -164,7 +165,7 @@ func (s *subscription) fail(e *entry, now time.Time) {
 	s.timers.set(e, now.Add(wait).UnixNano())
 }
 
-// giveBack makes a leased entry ready again that did not fail.
+// giveBack makes a leased entry ready again without counting a failure.
 func (s *subscription) giveBack(e *entry) {
 	s.release(e)
 	if e.queue != nil {
@@ -200,8 +201,8 @@ func (s *subscription) backoff(failures int32) time.Duration {
 	return min(wait, s.maxBackoff)
 }
 
-// tick is what the clock brings: leases and backoffs that end, messages past
-// their retention, a subscription nobody uses.
+// tick handles all that is due by the clock: ends of leases and backoffs,
+// messages past their retention, and the expiry of an unused subscription.
 func (s *subscription) tick() {
 	s.lock()
 	defer s.unlock()
@@ -212,8 +213,8 @@ func (s *subscription) tick() {
 	s.schedule()
 }
 
-// lapse ends the leases and backoffs that are due. Calls that depend on them see to
-// it themselves: on a busy machine the alarm rings late.
+// lapse ends the leases and backoffs that are due. Calls that depend on them
+// call lapse themselves: on a busy machine the alarm rings late.
 func (s *subscription) lapse(now time.Time) {
 	var late []*entry
 	for e := s.timers.due(now.UnixNano()); e != nil; e = s.timers.due(now.UnixNano()) {
@@ -223,8 +224,8 @@ func (s *subscription) lapse(now time.Time) {
 		}
 		s.resume(e)
 	}
-	// A missed deadline takes the later ones of its key along; they count their
-	// own first.
+	// A missed deadline also returns the later leased messages of its key. In
+	// reverse order, their own missed deadlines are counted first.
 	slices.SortFunc(late, func(a, b *entry) int { return cmp.Compare(b.id, a.id) })
 	for _, e := range late {
 		s.fail(e, now)

@@ -31,7 +31,7 @@ func TestLease(t *testing.T) {
 	w.clock.Advance(time.Second)
 	second := w.pull()
 	wantTexts(t, second, "m")
-	w.ack(first...) // comes too late and does nothing
+	w.ack(first...) // too late: without effect
 	w.modify(0, second...)
 	third := w.pull()
 	wantTexts(t, third, "m")
@@ -69,7 +69,7 @@ func TestAckIDsAreChecked(t *testing.T) {
 		}
 	}
 	w.modify(0, got...)
-	wantTexts(t, w.pull(), "m") // no bad request settled it
+	wantTexts(t, w.pull(), "m") // no refused request settled it
 }
 
 func TestFlowControl(t *testing.T) {
@@ -84,7 +84,7 @@ func TestFlowControl(t *testing.T) {
 	w.modify(0, got[1])
 	s.receive(2)
 	s.quiet()
-	w.clock.Advance(11 * time.Second) // all three are free again
+	w.clock.Advance(11 * time.Second) // all three can be delivered again
 	s.receive(3)
 	s.quiet()
 }
@@ -133,7 +133,7 @@ func TestReturnOnClose(t *testing.T) {
 	second := w.stream(0)
 	second.quiet()
 	first.cancel()
-	second.receive(3) // with the clock standing still
+	second.receive(3) // the clock stands still
 }
 
 func TestExactlyOnce(t *testing.T) {
@@ -174,7 +174,7 @@ func TestExactlyOnce(t *testing.T) {
 	if got := reasons(got[2].GetAckId())[got[2].GetAckId()]; got != "PERMANENT_FAILURE_INVALID_ACK_ID" {
 		t.Errorf("after the deadline: %q", got)
 	}
-	wantTexts(t, w.pull(), "a2") // and none that was acknowledged
+	wantTexts(t, w.pull(), "a2") // and no acknowledged message
 }
 
 func TestRetryPolicy(t *testing.T) {

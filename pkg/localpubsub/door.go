@@ -9,10 +9,11 @@ import (
 	"time"
 )
 
-// A door lets gRPC and plain HTTP in at one port: Google's clients speak gRPC to
-// PUBSUB_EMULATOR_HOST, Terraform and curl speak HTTP/1 to the same. A connection
-// says which it is with its first bytes, and gRPC's server then has it to itself,
-// which is faster than to serve gRPC by way of net/http.
+// A door accepts gRPC and plain HTTP on one port: Google's clients speak gRPC
+// to PUBSUB_EMULATOR_HOST, Terraform and curl speak HTTP/1 to the same address.
+// The first bytes of a connection show its protocol. A gRPC connection then
+// goes to gRPC's own server, which is faster than serving gRPC through
+// net/http.
 type door struct {
 	net.Listener
 
@@ -24,8 +25,8 @@ type door struct {
 // sniffTime bounds how long a new connection may stay silent.
 const sniffTime = 10 * time.Second
 
-// preface is how each HTTP/2 connection of a client begins (RFC 9113, 3.4). No
-// HTTP/1 method is PRI.
+// preface is the start of every HTTP/2 connection of a client (RFC 9113, 3.4).
+// No HTTP/1 method is PRI.
 const preface = "PRI "
 
 func newDoor(listener net.Listener) *door {
@@ -36,7 +37,8 @@ func newDoor(listener net.Listener) *door {
 	return d
 }
 
-// Close stops listening and waits for the connections on the threshold.
+// Close stops listening and waits for the connections that have not shown their
+// protocol yet.
 func (d *door) Close() error {
 	close(d.closing)
 	err := d.Listener.Close()
@@ -51,7 +53,7 @@ func (d *door) welcome() {
 			return
 		}
 		if err != nil {
-			select { // out of file descriptors, for example: others may free some
+			select { // out of file descriptors, for example: other connections may free some
 			case <-time.After(10 * time.Millisecond):
 				continue
 			case <-d.closing:
@@ -73,7 +75,7 @@ func (d *door) direct(connection net.Conn) {
 		}
 	}()
 	first := make([]byte, len(preface))
-	_ = connection.SetReadDeadline(time.Now().Add(sniffTime)) // fails on a closed one: so will the read
+	_ = connection.SetReadDeadline(time.Now().Add(sniffTime)) // fails on a closed connection, and so will the read
 	if _, err := io.ReadFull(connection, first); err != nil {
 		_ = connection.Close()
 		return
@@ -90,7 +92,7 @@ func (d *door) direct(connection net.Conn) {
 	}
 }
 
-// sniffed gives the first bytes back.
+// sniffed is a connection that returns the bytes already read first.
 type sniffed struct {
 	net.Conn
 
@@ -110,7 +112,7 @@ type side struct {
 	connections chan net.Conn
 }
 
-// Accept waits for a connection of the side's kind.
+// Accept waits for a connection of this side's protocol.
 func (s *side) Accept() (net.Conn, error) {
 	select {
 	case connection := <-s.connections:
@@ -120,8 +122,8 @@ func (s *side) Accept() (net.Conn, error) {
 	}
 }
 
-// Addr is the common one.
+// Addr is the address that both sides share.
 func (s *side) Addr() net.Addr { return s.door.Addr() }
 
-// Close is the door's business.
+// Close does nothing: the door closes both sides.
 func (*side) Close() error { return nil }

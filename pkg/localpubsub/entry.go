@@ -2,7 +2,7 @@ package localpubsub
 
 import "container/heap"
 
-// An entry is a message in a subscription.
+// An entry is one message in one subscription.
 //
 //	publish          take            ack
 //	   │              │               │
@@ -17,8 +17,8 @@ type entry struct {
 	prev, next   *entry // in the subscription, in publish order
 	kprev, knext *entry // in its key's queue, in publish order
 	queue        *keyQueue
-	holder       *holder // who was sent it and has it on lease
-	serial       uint64  // of its last delivery: makes the ack id
+	holder       *holder // the consumer that has it on lease
+	serial       uint64  // of its last delivery; part of the ack id
 	deadline     int64   // of the lease or of the backoff, ns
 	timer        int     // in the subscription's timers, -1 outside
 	failures     int32   // nacks and missed deadlines
@@ -66,7 +66,7 @@ func (l *entryList) remove(e *entry) {
 	l.size--
 }
 
-// timers holds the entries whose deadline will change them: leased and waiting.
+// timers holds the entries with a running deadline: leased and waiting ones.
 type timers []*entry
 
 func (t *timers) set(e *entry, deadline int64) {
@@ -84,7 +84,7 @@ func (t *timers) clear(e *entry) {
 	}
 }
 
-// due takes the first whose deadline has come, or nil.
+// due removes and returns the first entry with a deadline up to now, or nil.
 func (t *timers) due(now int64) *entry {
 	if len(*t) == 0 || (*t)[0].deadline > now {
 		return nil
@@ -107,7 +107,7 @@ func (t *timers) Push(x any) {
 	*t = append(*t, e)
 }
 
-// Pop takes the last.
+// Pop removes the last entry.
 func (t *timers) Pop() any {
 	last := len(*t) - 1
 	e := (*t)[last]

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Records is what the server's file would hold if it were written now, but for
-// what differs from run to run. Each message stands for itself. What limits count
-// is there too.
+// Records returns the content that the server's file would have if it were
+// written now, without the parts that differ from run to run. Each message
+// stands for itself. The counters of the limits are included.
 func (s *Server) Records() ([]string, error) {
 	var all []string
 	err := s.changingAlone(func() error {
@@ -32,8 +32,8 @@ func (s *Server) Records() ([]string, error) {
 	return all, err
 }
 
-// Passages says of each method that the server has whether it changes messages,
-// configuration or nothing.
+// Passages maps each method of the server to "messages", "configuration" or
+// "nothing": the state that a call of it changes.
 func (s *Server) Passages() map[string]string {
 	words := map[passage]string{alone: "configuration", shared: "messages", free: "nothing"}
 	found := make(map[string]string)
@@ -47,8 +47,8 @@ func (s *Server) Passages() map[string]string {
 	return found
 }
 
-// SetSlack lets the file be written anew sooner than every 64 MiB, and says how
-// often it was.
+// SetSlack sets how much the file may grow before it is rewritten, 64 MiB by
+// default. generations returns the number of rewrites.
 func (s *Server) SetSlack(bytes int64) (generations func() uint32) {
 	s.journal.mu.Lock()
 	defer s.journal.mu.Unlock()
@@ -67,8 +67,8 @@ func (s *Server) BreakJournal() {
 	_ = s.journal.file.Close()
 }
 
-// Restored is the state that a server would begin with on a file, without the
-// time that it takes to force a new one to the disk.
+// Restored returns the state that a server would start with from a file. It
+// skips the time that a real start needs to force a new file to the disk.
 func Restored(path string) ([]string, error) {
 	s := newServer(Options{File: path, Clock: NewStillClock(time.Time{})})
 	file, err := openFile(path)
@@ -87,5 +87,5 @@ func Restored(path string) ([]string, error) {
 	return s.Records()
 }
 
-// SkipMessageIDs leaves ids out.
+// SkipMessageIDs skips n message ids.
 func (s *Server) SkipMessageIDs(n uint64) { s.message.Add(n) }

@@ -11,66 +11,69 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Kind is what a [Fault] does.
+// Kind is the effect of a [Fault].
 type Kind string
 
-// The faults of calls. They apply to the method that the fault names, or to all.
+// The faults of calls. They apply to the method that the fault names, or to all
+// methods.
 const (
-	// Latency makes a call wait; on a stream, each response.
+	// Latency delays a call; on a stream, each response.
 	Latency Kind = "latency"
 	// Outage answers UNAVAILABLE without doing anything, and ends streams.
 	Outage Kind = "outage"
 	// Throttle answers RESOURCE_EXHAUSTED without doing anything.
 	Throttle Kind = "throttle"
-	// AnswerLost does what is asked and then answers UNAVAILABLE.
+	// AnswerLost carries out the request and then answers UNAVAILABLE.
 	AnswerLost Kind = "answer_lost"
-	// Late waits like Latency but does what is asked even if the caller gives up
-	// meanwhile.
+	// Late waits like Latency, but carries out the request even if the caller
+	// gives up meanwhile.
 	Late Kind = "late"
 )
 
 // The faults of messages.
 const (
-	// Reject refuses a publish that has a message of the ordering key Key, or whose
-	// event carries it as value of any attribute, with INVALID_ARGUMENT.
+	// Reject refuses a publish with INVALID_ARGUMENT if one of its messages has
+	// the ordering key Key, or Key as the value of any attribute.
 	Reject Kind = "reject"
 	// Repeat publishes the messages of a request twice: same content, other ids.
 	Repeat Kind = "repeat"
 	// Resend delivers a message again although its acknowledgement was answered
-	// with OK. Exactly-once subscriptions are spared.
+	// with OK. It does not apply to exactly-once subscriptions.
 	Resend Kind = "resend"
-	// AckLost answers OK to acknowledgements and forgets them, so that the messages
-	// come again after their deadline. Exactly-once subscriptions are spared.
+	// AckLost answers OK to acknowledgements and drops them, so that the
+	// messages come again after their deadline. It does not apply to
+	// exactly-once subscriptions.
 	AckLost Kind = "ack_lost"
-	// Reorder delivers in another order than that of publishing, where the service
-	// may: among messages without key and among keys.
+	// Reorder delivers messages in another order than that of publishing where
+	// the service may do so: messages without key, and keys among each other.
 	Reorder Kind = "reorder"
-	// Reset ends a stream instead of sending a response; its messages stay leased.
+	// Reset ends a stream instead of sending a response; its messages stay
+	// leased.
 	Reset Kind = "reset"
 	// Slow limits a stream to Rate messages per second.
 	Slow Kind = "slow"
 )
 
-// Fault is one thing that goes wrong. Whether it strikes follows from the seed
-// and from how often it was asked before (for Resend and Reorder: from the
-// message), so the same traffic meets the same faults again.
+// Fault is one failure to inject. The seed and the number of earlier
+// opportunities (for Resend: the serial number of the delivery) decide whether
+// it strikes, so the same traffic meets the same faults again.
 type Fault struct {
 	Kind Kind `json:"kind"`
-	// Method is the RPC's name, such as Publish or StreamingPull. Empty: any. Only
-	// faults of calls look at it.
+	// Method is the RPC's name, such as Publish or StreamingPull. Empty: any.
+	// Only faults of calls use it.
 	Method string `json:"method,omitempty"`
-	// Probability of striking each time, up to 1. Zero: always.
+	// Probability of the fault at each opportunity, up to 1. Zero: always.
 	Probability float64 `json:"probability,omitempty"`
-	// Times is how often it strikes at most. Zero: without limit.
+	// Times bounds how often the fault strikes. Zero: without limit.
 	Times int64 `json:"times,omitempty"`
-	// Delay is the least wait of Latency and Late. Zero: Mean alone.
+	// Delay is the least wait of Latency and Late. Zero: only Mean counts.
 	Delay Duration `json:"delay,omitzero"`
-	// Mean is that of an exponentially distributed wait on top of Delay, which is
-	// cut at ten times itself. Zero: the wait is always Delay.
+	// Mean is the mean of an exponentially distributed wait that is added to
+	// Delay and cut at ten times the mean. Zero: the wait is always Delay.
 	Mean Duration `json:"mean,omitzero"`
-	// Key is for Reject.
+	// Key is used by Reject.
 	Key string `json:"key,omitempty"`
-	// Rate is for Slow.
+	// Rate is used by Slow.
 	Rate float64 `json:"rate,omitempty"`
 }
 
@@ -113,7 +116,7 @@ func (f Fault) check() error {
 	return nil
 }
 
-// faults is what goes wrong at present.
+// faults holds the faults that are set now.
 type faults struct {
 	current atomic.Pointer[plan]
 	mu      sync.Mutex
@@ -125,7 +128,7 @@ type faults struct {
 type plan struct {
 	seed   uint64
 	faults []Fault
-	asked  []atomic.Uint64 // by fault
+	asked  []atomic.Uint64 // opportunities so far, by fault
 	struck []atomic.Int64
 }
 
@@ -135,9 +138,9 @@ func newFaults() *faults {
 	return f
 }
 
-// SetFaults replaces all faults; none mends everything. A fault with a wrong
-// field is an error that names it, and changes nothing. An outage of streams also
-// ends those that are open.
+// SetFaults replaces all faults; a call without faults removes all. A fault
+// with an invalid field is an error that names the field, and changes nothing.
+// An outage of streams also ends the open streams.
 func (s *Server) SetFaults(seed uint64, all ...Fault) error {
 	for _, f := range all {
 		if err := f.check(); err != nil {
@@ -170,7 +173,7 @@ func (f *faults) streamsCut() <-chan struct{} {
 
 func (f *faults) wait() { f.late.Wait() }
 
-// strikes gives the first fault of a kind that strikes now.
+// strikes returns the first fault of a kind that strikes now.
 func (p *plan) strikes(kind Kind, method string) (Fault, bool) {
 	for i, f := range p.faults {
 		if f.Kind == kind && (f.Method == "" || f.Method == method || method == "") && p.draw(i, p.asked[i].Add(1)) {
@@ -180,7 +183,7 @@ func (p *plan) strikes(kind Kind, method string) (Fault, bool) {
 	return Fault{}, false
 }
 
-// draw decides the n-th case of a fault.
+// draw decides the n-th opportunity of a fault.
 func (p *plan) draw(i int, n uint64) bool {
 	f := p.faults[i]
 	if f.Probability != 0 && uniform(p.seed, uint64(i), n) >= f.Probability {
@@ -189,7 +192,7 @@ func (p *plan) draw(i int, n uint64) bool {
 	return f.Times == 0 || p.struck[i].Add(1) <= f.Times
 }
 
-// wait draws how long a fault takes.
+// wait draws the duration of a fault's wait.
 func (p *plan) wait(f Fault) time.Duration {
 	const longest = 10
 	n := uint64(0)
@@ -200,13 +203,13 @@ func (p *plan) wait(f Fault) time.Duration {
 	return time.Duration(f.Delay) + time.Duration(tail*float64(f.Mean))
 }
 
-// losesAck asks about one request of acknowledgements.
+// losesAck decides whether one request of acknowledgements is lost.
 func (f *faults) losesAck() bool {
 	_, strikes := f.current.Load().strikes(AckLost, "")
 	return strikes
 }
 
-// resend asks about one delivery of a message.
+// resend decides whether a message is delivered once more.
 func (f *faults) resend(e *entry) bool {
 	p := f.current.Load()
 	for i, fault := range p.faults {
@@ -217,7 +220,7 @@ func (f *faults) resend(e *entry) bool {
 	return false
 }
 
-// reorder may bring another of n in line to the front.
+// reorder may move another of the n waiting elements to the front.
 func (f *faults) reorder(n int, promote func(int)) {
 	p := f.current.Load()
 	for i, fault := range p.faults {
@@ -230,7 +233,7 @@ func (f *faults) reorder(n int, promote func(int)) {
 	}
 }
 
-// uniform is a number from 0 to 1 that depends on nothing but its arguments.
+// uniform returns a number from 0 to 1 that depends only on its arguments.
 func uniform(seed, which, n uint64) float64 {
 	return float64(mix(mix(seed^mix(which))+n)>>11) / (1 << 53)
 }

@@ -22,7 +22,7 @@ func (w *world) faults(all ...localpubsub.Fault) {
 	}
 }
 
-// try publishes one message and answers the status.
+// try publishes one message and returns the status.
 func (w *world) try(key, text string) codes.Code {
 	_, err := w.Publish(w.context(), &pubsubpb.PublishRequest{
 		Topic: topicName, Messages: []*pubsubpb.PubsubMessage{{Data: []byte(text), OrderingKey: key}},
@@ -42,7 +42,7 @@ func TestCallFaults(t *testing.T) {
 	for name, test := range map[string]struct {
 		fault localpubsub.Fault
 		want  codes.Code
-		texts []string // that arrive nonetheless
+		texts []string // of messages that are delivered nonetheless
 	}{
 		"outage":           {localpubsub.Fault{Kind: localpubsub.Outage, Method: "Publish"}, codes.Unavailable, nil},
 		"throttle":         {localpubsub.Fault{Kind: localpubsub.Throttle, Method: "Publish"}, codes.ResourceExhausted, nil},
@@ -105,12 +105,12 @@ func TestFaultsFollowTheirSeed(t *testing.T) {
 	}
 }
 
-// A publish that its caller has given up on lands all the same.
+// A publish is carried out even if its caller has given up.
 func TestLatePublish(t *testing.T) {
 	t.Parallel()
 	w := plain(t)
 	w.faults(localpubsub.Fault{Kind: localpubsub.Late, Method: "Publish", Delay: localpubsub.Duration(1200 * time.Millisecond)})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // in which it reaches the server, however busy the machine
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // long enough to reach the server
 	defer cancel()
 	_, err := w.Publish(ctx, &pubsubpb.PublishRequest{Topic: topicName, Messages: []*pubsubpb.PubsubMessage{{Data: []byte("m")}}})
 	if status.Code(err) != codes.DeadlineExceeded {
@@ -179,7 +179,7 @@ func TestStreamFaults(t *testing.T) {
 	}
 	w.faults(localpubsub.Fault{Kind: localpubsub.Slow, Rate: 1000}, localpubsub.Fault{Kind: localpubsub.Latency, Delay: 1})
 	s = w.stream(0)
-	s.quiet() // what the reset one had stays leased
+	s.quiet() // the messages of the reset stream stay leased
 	w.clock.Advance(11 * time.Second)
 	wantTexts(t, s.receive(1), "m")
 	w.faults(localpubsub.Fault{Kind: localpubsub.Outage})

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// unary lets the faults of calls strike.
+// unary applies the faults of calls to one call.
 func (f *faults) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	p := f.current.Load()
 	if len(p.faults) == 0 {
@@ -42,7 +42,8 @@ func (f *faults) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	return do(ctx)
 }
 
-// disturbed does what is asked, or more, and may keep quiet about it.
+// disturbed carries out the request, twice if Repeat strikes, and may hide its
+// success.
 func (p *plan) disturbed(ctx context.Context, req any, method string, handle grpc.UnaryHandler) (any, error) {
 	if request, ok := req.(*pubsubpb.PublishRequest); ok {
 		if _, strikes := p.strikes(Repeat, method); strikes {
@@ -58,7 +59,7 @@ func (p *plan) disturbed(ctx context.Context, req any, method string, handle grp
 	return answer, err
 }
 
-// lately does it in its own time, whatever becomes of the caller.
+// lately carries out the request after its wait, even if the caller has gone.
 func (f *faults) lately(ctx context.Context, wait time.Duration, do func(context.Context) (any, error)) (any, error) {
 	type result struct {
 		answer any
@@ -97,12 +98,12 @@ func (p *plan) reject(req any) error {
 	return nil
 }
 
-// names says whether a message is the one that the fault is about.
+// names reports whether the fault applies to the message.
 func (f Fault) names(m *pubsubpb.PubsubMessage) bool {
 	return m.GetOrderingKey() == f.Key || slices.Contains(slices.Collect(maps.Values(m.GetAttributes())), f.Key)
 }
 
-// stream lets the faults of streams strike.
+// stream applies the faults of streams.
 func (f *faults) stream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	if _, strikes := f.current.Load().strikes(Outage, path.Base(info.FullMethod)); strikes {
 		return errOutage
@@ -110,14 +111,14 @@ func (f *faults) stream(server any, stream grpc.ServerStream, info *grpc.StreamS
 	return handle(server, &disturbedStream{ServerStream: stream, faults: f})
 }
 
-// A disturbedStream delays, slows and breaks what is sent.
+// A disturbedStream delays, slows and breaks the sending of responses.
 type disturbedStream struct {
 	grpc.ServerStream
 
 	faults *faults
 }
 
-// SendMsg sends a response, as the faults permit.
+// SendMsg sends a response, unless a fault prevents it.
 func (s *disturbedStream) SendMsg(m any) error {
 	p := s.faults.current.Load()
 	batch, messages := m.(frame)

@@ -1,7 +1,7 @@
 package localpubsub
 
-// fifo is a queue in a ring that grows as needed and shrinks when emptied. The
-// zero value is an empty queue.
+// fifo is a queue in a ring that grows as needed and shrinks when it becomes
+// empty. The zero value is an empty queue.
 type fifo[T any] struct {
 	ring  []T
 	first int
@@ -20,7 +20,7 @@ func (f *fifo[T]) push(v T) {
 	f.size++
 }
 
-// pop takes the oldest. The queue must not be empty.
+// pop removes and returns the oldest element. The queue must not be empty.
 func (f *fifo[T]) pop() T {
 	var zero T
 	v := f.ring[f.first]
@@ -33,7 +33,7 @@ func (f *fifo[T]) pop() T {
 	return v
 }
 
-// at is the i-th oldest.
+// at returns the i-th oldest element.
 func (f *fifo[T]) at(i int) T { return f.ring[(f.first+i)%len(f.ring)] }
 
 // promote swaps the i-th oldest with the oldest.

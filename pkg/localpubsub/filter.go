@@ -9,7 +9,7 @@ import (
 // (https://cloud.google.com/pubsub/docs/subscription-message-filter).
 const maxFilter = 256
 
-// A filter picks the messages of a subscription by their attributes, in the
+// A filter selects the messages of a subscription by their attributes, in the
 // language of https://cloud.google.com/pubsub/docs/subscription-message-filter:
 //
 //	expression = all | any | unary
@@ -22,23 +22,23 @@ const maxFilter = 256
 //	key        = letters, digits, "-" and "_" of ASCII | string
 //	string     = text in double quotes, with escapes
 //
-// AND and OR of one expression need parentheses between them. Words are as
-// written here, in upper and lower case. A nil filter matches every message. A
-// filter never changes, so that many may use it at once.
+// AND and OR in one expression need parentheses between them. Keywords are
+// case-sensitive, as written here. A nil filter matches every message. A filter
+// never changes, so it is safe for concurrent use.
 type filter struct {
 	holds condition
 }
 
-// A condition tells whether it is true of a message's attributes.
+// A condition reports whether it is true of a message's attributes.
 type condition func(attributes map[string]string) bool
 
-// matches tells whether the subscription gets the message.
+// matches reports whether the subscription gets the message.
 func (f *filter) matches(attributes map[string]string) bool {
 	return f == nil || f.holds(attributes)
 }
 
-// parseFilter reads a filter; of an empty text it makes nil. An error names the
-// position, which counts bytes from 1.
+// parseFilter parses a filter; for an empty text it returns nil. An error names
+// the position, which counts bytes from 1.
 func parseFilter(text string) (*filter, error) {
 	if text == "" {
 		return nil, nil

@@ -2,11 +2,11 @@ package localpubsub
 
 import "fmt"
 
-// A filterParser reads a filter by recursive descent, one token ahead. The length
-// of a filter bounds its depth.
+// A filterParser parses a filter by recursive descent with one token of
+// lookahead. The length of a filter bounds the depth.
 type filterParser struct {
 	text  string
-	rest  int // where the token after the current one is looked for
+	rest  int // offset behind the current token
 	token filterToken
 }
 
@@ -135,8 +135,8 @@ func (p *filterParser) prefix() (condition, error) {
 	return attributeBegins(key, value), p.skip(")")
 }
 
-// key reads the key behind the current token. Keys have a scan of their own, since
-// their "-" is no operator and their AND no keyword.
+// key reads the key behind the current token. Keys have a scan of their own,
+// because "-" in a key is no operator and AND in a key is no keyword.
 func (p *filterParser) key() (string, error) {
 	if err := p.nextKey(); err != nil {
 		return "", err
@@ -170,7 +170,7 @@ func (p *filterParser) unexpected(wanted string) error {
 	return p.wrong("%q where %s should be", p.token.text, wanted)
 }
 
-// wrong blames the current token.
+// wrong returns an error at the current token.
 func (p *filterParser) wrong(format string, args ...any) error {
 	return filterError(p.token.at, format, args...)
 }

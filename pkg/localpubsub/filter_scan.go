@@ -18,8 +18,8 @@ const (
 	filterNot
 )
 
-// A filterToken is what stands at a byte of the filter. A string's text has its
-// escapes resolved.
+// A filterToken is one token of the filter and its byte offset. The text of a
+// string has its escapes resolved.
 type filterToken struct {
 	kind filterKind
 	text string
@@ -51,7 +51,8 @@ func (p *filterParser) next() error {
 	return nil
 }
 
-// nextKey reads a token that is a key: it may hold hyphens and be called AND.
+// nextKey reads a token that is a key: it may contain hyphens and be called
+// AND.
 func (p *filterParser) nextKey() error {
 	return p.scan(func(c byte) bool { return c == '-' || isFilterWord(c) })
 }
@@ -93,10 +94,11 @@ func (p *filterParser) take(kind filterKind, text string) {
 	p.rest += len(text)
 }
 
-// scanString resolves the escapes that the page names: backslash, quotation mark,
-// non-printing characters, Unicode, hexadecimal and octal. It leaves open whether
-// the last two are bytes or characters; here they are bytes, and together have to
-// make UTF-8, without which they would match nothing.
+// scanString resolves the escapes that the page names: backslash, quotation
+// mark, non-printing characters, Unicode, hexadecimal and octal. The page
+// leaves open whether the last two are bytes or characters. Here they are
+// bytes, and the string must be valid UTF-8 in the end: otherwise it could
+// match nothing.
 func (p *filterParser) scanString() error {
 	var value []byte
 	tail := p.text[p.rest+1:]

@@ -13,15 +13,15 @@ type holder struct {
 	bytes       int64
 	deadline    time.Duration // of a lease
 	keys        fifo[*keyQueue]
-	work        chan struct{} // of size one: there may be something to take
+	work        chan struct{} // of size one: there may be messages to take
 }
 
 func newHolder(deadline time.Duration) *holder {
 	return &holder{deadline: deadline, work: make(chan struct{}, 1)}
 }
 
-// room says whether flow control lets more messages through. The last may exceed
-// the bytes, or a large one would never come.
+// room reports whether flow control permits more messages. The last message may
+// exceed the limit of bytes; otherwise a large one would never be delivered.
 func (h *holder) room() bool {
 	return !h.closed && (h.maxMessages <= 0 || h.messages < h.maxMessages) && (h.maxBytes <= 0 || h.bytes < h.maxBytes)
 }
@@ -29,18 +29,18 @@ func (h *holder) room() bool {
 func (h *holder) signal() {
 	select {
 	case h.work <- struct{}{}:
-	default: // it will look anyway
+	default: // a signal is pending already
 	}
 }
 
-// join makes h a consumer.
+// join adds h to the consumers.
 func (s *subscription) join(h *holder) {
 	s.holders = append(s.holders, h)
 	s.touch()
 }
 
-// leave takes h out. Keys that wait in its line go to others as soon as nothing
-// of them is outstanding.
+// leave removes h. Keys that wait in its line go to other consumers as soon as
+// none of their messages is outstanding.
 func (s *subscription) leave(h *holder) {
 	h.closed = true
 	for i, other := range s.holders {
@@ -60,10 +60,11 @@ func (s *subscription) leave(h *holder) {
 		s.handBack(h)
 	}
 	s.touch()
-	s.wake() // it may have been the one that was told of work
+	s.wake() // it may have been the consumer that was notified of work
 }
 
-// handBack returns what h has on lease at once, as no attempt.
+// handBack makes all messages that are leased to h ready at once, without
+// counting an attempt.
 func (s *subscription) handBack(h *holder) {
 	var back []*entry
 	for _, e := range s.delivered {
@@ -72,14 +73,14 @@ func (s *subscription) handBack(h *holder) {
 		}
 	}
 	for _, e := range back {
-		if e.holder == h { // no earlier one of its key took it along
+		if e.holder == h { // an earlier one of its key may have released it
 			s.giveBack(e)
 		}
 	}
 }
 
-// wake tells one consumer that there is work: the one with room that has the
-// fewest messages out.
+// wake notifies one consumer of work: of those with room, the one with the
+// fewest outstanding messages.
 func (s *subscription) wake() {
 	var idlest *holder
 	for _, h := range s.holders {

@@ -14,51 +14,55 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// unsetETag belongs to a policy that nobody has set yet; in JSON it is the
+// unsetETag is the etag of a policy that was never set; in JSON it is the
 // "ACAB" that the service answers.
 var unsetETag = []byte{0x00, 0x20, 0x01}
 
 // policies keeps the IAM policies of topics, subscriptions, schemas and
-// snapshots, and answers google.iam.v1.IAMPolicy for them. They are kept and
-// answered, never enforced: every caller may do everything.
+// snapshots, and answers google.iam.v1.IAMPolicy for them. Policies are stored
+// and returned, never enforced: every caller may do everything.
 //
-// A set replaces the whole policy, as one step, if its etag is absent or that of
-// the current policy; else it is ABORTED and the caller reads again.
-// https://cloud.google.com/iam/docs/reference/rest/v1/Policy
+// A set replaces the whole policy in one step if its etag is absent or equals
+// that of the current policy; otherwise it is ABORTED and the caller reads
+// again. https://cloud.google.com/iam/docs/reference/rest/v1/Policy
 type policies struct {
 	iampb.UnimplementedIAMPolicyServer
 
 	exists func(resource string) error
 
 	mu sync.Mutex
-	// set holds what was set, each policy for ever as it is: a change is a new
-	// policy. It is bounded by the number of resources times maxPolicySize.
+	// set holds the policies that were set. A policy in it never changes; a
+	// change stores a new one. The size is bounded by the number of resources
+	// times maxPolicySize.
 	set map[string]*iampb.Policy
 }
 
-// newPolicies asks exists, under no lock, whether a resource is there; its error
-// is answered to the caller, so it is a status: NOT_FOUND or INVALID_ARGUMENT.
+// newPolicies calls exists without a lock to check that a resource exists. The
+// caller of the RPC gets its error, so it must be a status: NOT_FOUND or
+// INVALID_ARGUMENT.
 func newPolicies(exists func(resource string) error) *policies {
 	return &policies{exists: exists, set: make(map[string]*iampb.Policy)}
 }
 
-// remove forgets the policy of a resource. It is called after the resource is
-// gone, so that no set in flight leaves a policy for the next one of that name.
+// remove deletes the policy of a resource. It is called after the resource is
+// deleted, so that no concurrent set leaves a policy for the next resource of
+// that name.
 func (p *policies) remove(resource string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.set, resource)
 }
 
-// forget forgets all, after all resources are gone.
+// forget deletes all policies, after all resources are deleted.
 func (p *policies) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	clear(p.set)
 }
 
-// GetIamPolicy answers an empty policy for a resource without one. To a caller
-// that does not ask for version 3, conditions are hidden behind a changed role.
+// GetIamPolicy returns an empty policy for a resource without one. For a caller
+// that does not ask for version 3, a condition is replaced by a changed role
+// name.
 func (p *policies) GetIamPolicy(_ context.Context, r *iampb.GetIamPolicyRequest) (*iampb.Policy, error) {
 	if err := p.exists(r.GetResource()); err != nil {
 		return nil, err
@@ -76,8 +80,8 @@ func (p *policies) GetIamPolicy(_ context.Context, r *iampb.GetIamPolicyRequest)
 	return policy, nil
 }
 
-// SetIamPolicy takes the bindings; a policy has no audit configs here, as it has
-// none in Pub/Sub.
+// SetIamPolicy stores the bindings. A policy has no audit configs here, as it
+// has none in Pub/Sub.
 func (p *policies) SetIamPolicy(_ context.Context, r *iampb.SetIamPolicyRequest) (*iampb.Policy, error) {
 	if err := p.exists(r.GetResource()); err != nil {
 		return nil, err
@@ -89,8 +93,8 @@ func (p *policies) SetIamPolicy(_ context.Context, r *iampb.SetIamPolicyRequest)
 	if err != nil {
 		return nil, err
 	}
-	// Deleted meanwhile, the resource may have been removed before the policy was
-	// there to go with it.
+	// A concurrent delete may have removed the resource's policy before this
+	// one was stored.
 	if err := p.exists(r.GetResource()); err != nil {
 		p.remove(r.GetResource())
 		return nil, err
@@ -129,8 +133,8 @@ func (p *policies) current(resource string) *iampb.Policy {
 	return &iampb.Policy{Etag: unsetETag}
 }
 
-// TestIamPermissions grants all that is asked, and nothing on a resource that does
-// not exist, which is no error.
+// TestIamPermissions grants all permissions asked for. On a resource that does
+// not exist it grants none, which is no error.
 func (p *policies) TestIamPermissions(_ context.Context, r *iampb.TestIamPermissionsRequest) (*iampb.TestIamPermissionsResponse, error) {
 	for i, permission := range r.GetPermissions() {
 		if permission == "" || strings.Contains(permission, "*") {

@@ -160,8 +160,8 @@ func TestPolicyOfAMissingResource(t *testing.T) {
 	}
 }
 
-// TestPolicyDoesNotOutliveItsResource deletes the resource while a set looks the
-// other way.
+// TestPolicyDoesNotOutliveItsResource deletes the resource in the middle of a
+// set.
 func TestPolicyDoesNotOutliveItsResource(t *testing.T) {
 	t.Parallel()
 	asked := 0

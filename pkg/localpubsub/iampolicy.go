@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// The documented limits of a policy: "a few 10s of KB", and principals counted at
-// each occurrence. https://cloud.google.com/iam/quotas#limits
+// The documented limits of a policy: "a few 10s of KB", and principals counted
+// at each occurrence. https://cloud.google.com/iam/quotas#limits
 const (
 	maxPolicySize = 64 << 10
 	maxPrincipals = 1500
@@ -24,7 +24,8 @@ const (
 // conditionVersion is the lowest version of a policy that can have conditions.
 const conditionVersion = 3
 
-// concealed marks the role of a binding whose condition the reader did not ask for.
+// concealed marks the role of a binding with a condition for a reader that did
+// not ask for conditions.
 // https://cloud.google.com/iam/docs/troubleshooting-withcond
 const concealed = "_withcond_"
 
@@ -36,8 +37,8 @@ var (
 	policyFields = []string{"bindings", "etag", "version"}
 )
 
-// checkSet answers INVALID_ARGUMENT, naming the field, for what the service would
-// not take.
+// checkSet returns INVALID_ARGUMENT, with the name of the field, for a policy
+// that the service would refuse.
 func checkSet(r *iampb.SetIamPolicyRequest) error {
 	if r.GetPolicy() == nil {
 		return status.Error(codes.InvalidArgument, "policy: is missing")
@@ -102,8 +103,8 @@ func checkBinding(field string, binding *iampb.Binding, version int32) error {
 	return nil
 }
 
-// normalised has each role with each condition once, its members once, and no
-// binding without members, in the order given.
+// normalised merges the bindings, in the order given: each role with each
+// condition once, its members once, and no binding without members.
 func normalised(bindings []*iampb.Binding) []*iampb.Binding {
 	var result []*iampb.Binding
 	for _, binding := range bindings {
@@ -131,8 +132,8 @@ func hasConditions(bindings []*iampb.Binding) bool {
 	return slices.ContainsFunc(bindings, func(b *iampb.Binding) bool { return b.GetCondition() != nil })
 }
 
-// withoutConditions is the policy for readers below version 3. A role in it that
-// stood under a condition cannot be set again.
+// withoutConditions returns the policy as readers below version 3 see it. A
+// role in it that stood under a condition cannot be set again.
 func withoutConditions(policy *iampb.Policy) *iampb.Policy {
 	if !hasConditions(policy.GetBindings()) {
 		return policy

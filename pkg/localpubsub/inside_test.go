@@ -82,7 +82,8 @@ func TestRunningClockRings(t *testing.T) {
 	}
 }
 
-// A connection that never says what it is neither holds up others nor the close.
+// A connection that never sends a byte blocks neither other connections nor
+// Close.
 func TestSilentConnection(t *testing.T) {
 	t.Parallel()
 	server, err := Start(Options{})
@@ -133,8 +134,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// On a busy machine the alarm rings late; an acknowledgement after the deadline is
-// late all the same.
+// On a busy machine the alarm rings late. An acknowledgement after the deadline
+// is late nonetheless.
 func TestDeadlineHoldsBeforeTheAlarm(t *testing.T) {
 	t.Parallel()
 	clock := NewStillClock(time.Unix(1_000_000, 0))
@@ -152,7 +153,7 @@ func TestDeadlineHoldsBeforeTheAlarm(t *testing.T) {
 		t.Fatal(batch, err)
 	}
 	clock.mu.Lock()
-	clock.now = clock.now.Add(10 * time.Second) // and nothing rings
+	clock.now = clock.now.Add(10 * time.Second) // without ringing the alarms
 	clock.mu.Unlock()
 	failed, err := sub.acknowledge([]string{batch[0].id.String()})
 	if err != nil || len(failed) != 1 {

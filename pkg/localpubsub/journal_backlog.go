@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// A backlog is what a topic or a subscription keeps, oldest first.
+// A backlog holds the messages that a topic or a subscription keeps, oldest
+// first.
 type backlog struct{ items []backlogItem }
 
 type backlogItem struct {
@@ -21,7 +22,7 @@ func (b *backlog) push(messages ...*message) {
 	}
 }
 
-// sort is for what was not pushed in the order of publishing.
+// sort restores the order of publishing.
 func (b *backlog) sort() {
 	slices.SortFunc(b.items, func(a, b backlogItem) int { return cmp.Compare(a.id, b.id) })
 }
@@ -39,7 +40,7 @@ func (b *backlog) acknowledge(ids []uint64, retain bool) {
 	}
 }
 
-// forget drops what was published up to a time.
+// forget drops the messages that were published up to a time.
 func (b *backlog) forget(until int64) {
 	for len(b.items) > 0 && (b.items[0].message == nil || b.items[0].at <= until) {
 		b.items = b.items[1:]

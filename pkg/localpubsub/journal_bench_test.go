@@ -10,8 +10,8 @@ import (
 	"example.com/lockstep/pkg/localpubsub"
 )
 
-// BenchmarkFile shows what a file costs: publishing by 8 at once, in small and in
-// full requests, and receiving with acknowledgements.
+// BenchmarkFile measures the cost of a file: publishing by 8 at once, in small
+// and in full requests, and receiving with acknowledgements.
 func BenchmarkFile(b *testing.B) {
 	for _, where := range []string{"memory", "file"} {
 		options := localpubsub.Options{Clock: localpubsub.NewClock()}

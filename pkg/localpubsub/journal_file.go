@@ -14,10 +14,10 @@ import (
 // A journal's file begins with its magic. Each record follows in a frame: its
 // length, its checksum, the checksum of these two, and the record.
 //
-// A file that was cut off in the middle of its last frame, or has nothing but
-// zeros from some byte of it on, has lost its tail to a kill or a loss of power:
-// that frame is left out. Wherever else a frame is not as it was written, the file
-// is damaged, and nobody guesses what it said.
+// If a file is cut off in the middle of its last frame, or holds only zeros
+// from some byte of it on, a kill or a loss of power took its end: that frame
+// is left out. An invalid frame anywhere else means that the file is damaged.
+// The server then refuses the file and does not guess its content.
 const (
 	journalMagic = "localpubsub journal 1\n"
 	frameHeader  = 12
@@ -38,8 +38,8 @@ func appendFrame(b []byte, r *record) []byte {
 
 var errFrame = errors.New("the file is damaged: a record is not as it was written")
 
-// readFrames calls apply with each record's bytes, and with where it begins. An
-// error names the offset.
+// readFrames calls apply with the bytes of each record. An error names the
+// offset.
 func readFrames(file *os.File, apply func([]byte) error) error {
 	info, err := file.Stat()
 	if err != nil || info.Size() == 0 {
@@ -65,7 +65,7 @@ func readFrames(file *os.File, apply func([]byte) error) error {
 	return nil
 }
 
-// readFrame reads one frame, of which at most so many bytes are there.
+// readFrame reads one frame; available is the number of bytes left in the file.
 func readFrame(from io.Reader, available int64) ([]byte, error) {
 	header := make([]byte, frameHeader)
 	if _, err := io.ReadFull(from, header); err != nil {
@@ -90,7 +90,7 @@ func frameLength(header []byte) (length int64, ok bool) {
 		crc32.Checksum(header[:8], castagnoli) == binary.LittleEndian.Uint32(header[8:])
 }
 
-// tornAt says whether the frame at offset, which cannot be read, is the last and
+// tornAt reports whether the unreadable frame at offset is the last one and
 // only lacks its end.
 func tornAt(file io.ReaderAt, offset, size int64) (bool, error) {
 	end, err := lastWritten(file, offset, size)
@@ -105,7 +105,8 @@ func tornAt(file io.ReaderAt, offset, size int64) (bool, error) {
 	return ok && end <= offset+frameHeader+length, nil
 }
 
-// lastWritten is where the zeros begin that the file ends with, not before offset.
+// lastWritten returns the offset of the zeros at the end of the file, not
+// before offset.
 func lastWritten(file io.ReaderAt, offset, size int64) (int64, error) {
 	block := make([]byte, 64<<10)
 	for size > offset {
@@ -123,7 +124,7 @@ func lastWritten(file io.ReaderAt, offset, size int64) (int64, error) {
 	return offset, nil
 }
 
-// openFile opens or makes a file and locks it, for as long as it is open.
+// openFile opens or creates a file and locks it for as long as it is open.
 func openFile(path string) (*os.File, error) {
 	for {
 		file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // the path is the user's own
@@ -140,7 +141,8 @@ func openFile(path string) (*os.File, error) {
 		if err != nil {
 			return nil, errors.Join(err, file.Close())
 		}
-		// The one who had it may have put another file in its place just before.
+		// The former owner may have replaced the file just before its lock was
+		// released.
 		if there, err := os.Stat(path); err == nil && os.SameFile(mine, there) {
 			return file, nil
 		}
@@ -148,9 +150,9 @@ func openFile(path string) (*os.File, error) {
 	}
 }
 
-// replaceFile puts a file that dump fills in the place of another, as one step.
-// The new one is locked before anybody can find it, and on the disk before the
-// old one is gone.
+// replaceFile replaces a file in one step by a new one with the records from
+// dump. The new file is locked before any process can find it, and on the disk
+// before the old one is gone.
 func replaceFile(path string, dump func(write func(*record) error) error) (_ *os.File, size int64, err error) {
 	aside := path + ".new"
 	file, err := os.OpenFile(aside, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600) //nolint:gosec // the path is the user's own
@@ -199,7 +201,8 @@ func fill(file io.Writer, dump func(write func(*record) error) error) (size int6
 	return size, writer.Flush()
 }
 
-// syncDirectory makes a rename outlive a loss of power, where the file system can.
+// syncDirectory makes a rename survive a loss of power, where the file system
+// supports it.
 func syncDirectory(path string) {
 	directory, err := os.Open(path) //nolint:gosec // the path is the user's own
 	if err != nil {

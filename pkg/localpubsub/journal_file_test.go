@@ -17,8 +17,9 @@ import (
 	"example.com/lockstep/pkg/localpubsub"
 )
 
-// written is a journal's file whose last record begins at last and is the publish
-// of a message; before is the state without it, after with it.
+// written is the file of a journal that ends with the publish of a message;
+// last is the offset of that record. before is the state without it, after with
+// it.
 type written struct {
 	content       []byte
 	last          int
@@ -55,7 +56,8 @@ func writeFile(t testing.TB, path string, content []byte) {
 	}
 }
 
-// mustHold wants a server that starts on the content to have a state.
+// mustHold checks that a server that starts from the content has the wanted
+// state.
 func mustHold(t *testing.T, what string, content []byte, want []string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "events")
@@ -69,8 +71,8 @@ func mustHold(t *testing.T, what string, content []byte, want []string) {
 	}
 }
 
-// A kill or a loss of power may leave any part of the last record, and zeros for
-// the rest of it or beyond.
+// A kill or a loss of power may leave any part of the last record, with zeros
+// for the rest of it or beyond.
 func TestTornTail(t *testing.T) {
 	t.Parallel()
 	w := writeJournal(t, "fourth")
@@ -87,7 +89,7 @@ func TestTornTail(t *testing.T) {
 	mustHold(t, "zeros behind", append(bytes.Clone(w.content), make([]byte, 100<<10)...), w.after)
 }
 
-// What was cut off does not come back, and what follows is kept.
+// The cut-off record does not come back, and later records are kept.
 func TestTornTailIsWrittenOver(t *testing.T) {
 	t.Parallel()
 	w := writeJournal(t, strings.Repeat("long ", 100))
@@ -104,8 +106,9 @@ func TestTornTailIsWrittenOver(t *testing.T) {
 	wantTexts(t, again.pull(), "third", "fifth", "sixth")
 }
 
-// Damage anywhere before the last record is an error that names file and offset,
-// and changes nothing. In the last one it may be that, or a torn tail.
+// Damage before the last record is an error that names file and offset, and
+// changes nothing. Damage in the last record gives that error, or counts as a
+// torn tail.
 func TestDamagedFile(t *testing.T) {
 	t.Parallel()
 	w := writeJournal(t, "fourth")
@@ -165,7 +168,8 @@ func TestFileThatCannotBe(t *testing.T) {
 	newWorld(t, localpubsub.Options{File: inUse}) // as soon as it is free
 }
 
-// A server that cannot write any more says so, and lies to nobody.
+// A server that can no longer write reports that, and confirms no change that
+// it did not write.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "events")
@@ -195,8 +199,9 @@ func TestFullDisk(t *testing.T) {
 	again.publish("", "kept again")
 }
 
-// A stream confirms no acknowledgement that could not be written. It is tried a
-// few times, since one that is confirmed too soon need not be seen.
+// A stream confirms no acknowledgement that could not be written. The test
+// repeats this a few times, because a confirmation that is sent too early is
+// not seen every time.
 func TestUnwrittenIsNotConfirmed(t *testing.T) {
 	t.Parallel()
 	for range 8 {
@@ -223,6 +228,6 @@ func TestUnwrittenIsNotConfirmed(t *testing.T) {
 		if status.Code(err) != codes.Unavailable {
 			t.Errorf("the stream ended with %v", err)
 		}
-		server.Close() // it says again what is wrong
+		server.Close() // it returns the failure again
 	}
 }

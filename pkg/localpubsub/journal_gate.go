@@ -10,17 +10,17 @@ import (
 	"google.golang.org/grpc"
 )
 
-// passage is how a call goes through the journal's gate.
+// passage is the way in which a call passes the journal's gate.
 type passage int
 
 const (
-	alone  passage = iota // it changes configuration: nothing else changes meanwhile
-	shared                // it changes messages, and appends records itself
-	free                  // it changes nothing that the journal keeps
+	alone  passage = iota // changes configuration: no other change runs meanwhile
+	shared                // changes messages, and appends its records itself
+	free                  // changes nothing that the journal keeps
 )
 
-// passageOf knows all methods of the services. A pull may wait for long, and
-// leases are not kept.
+// passageOf covers all methods of the services. A pull is free: it may wait for
+// long, and leases are not kept.
 func passageOf(method string) passage {
 	switch method {
 	case "Publish", "Acknowledge", "ModifyAckDeadline":
@@ -36,7 +36,8 @@ func passageOf(method string) passage {
 	return alone
 }
 
-// journaled answers a call when what it changed is in the journal.
+// journaled handles a call and returns its answer when the journal holds its
+// changes.
 func (s *Server) journaled(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any, err error) {
 	call := func() error {
 		answer, err = handle(ctx, req)
@@ -62,11 +63,12 @@ func (s *Server) journaled(ctx context.Context, req any, info *grpc.UnaryServerI
 	return answer, nil
 }
 
-// note appends what a call of configuration has left behind.
+// note appends the result of a configuration call.
 func (s *Server) note(req, answer any) {
 	switch r := req.(type) {
 	case *pubsubpb.DeleteSubscriptionRequest, *pubsubpb.DeleteSnapshotRequest:
-		// Time deletes these too, so it is noted where it is done.
+		// Expiry deletes these resources too, so the delete itself appends the
+		// record.
 	case *pubsubpb.DeleteTopicRequest:
 		s.journal.deleted(r.GetTopic())
 	case *pubsubpb.DeleteSchemaRequest:
@@ -102,7 +104,7 @@ func (s *Server) noteResource(name string) {
 	}
 }
 
-// changing does what changes messages, and returns when that is in the journal.
+// changing runs a change of messages, and returns when the journal holds it.
 func (s *Server) changing(do func() error) error {
 	if s.journal == nil {
 		return do()
@@ -113,7 +115,7 @@ func (s *Server) changing(do func() error) error {
 	return s.settled(err)
 }
 
-// changingAlone does what must see, and leave, a state in which nothing changes.
+// changingAlone runs do while no other change runs.
 func (s *Server) changingAlone(do func() error) error {
 	if s.journal == nil {
 		return do()
@@ -124,7 +126,8 @@ func (s *Server) changingAlone(do func() error) error {
 	return s.settled(err)
 }
 
-// settled waits for the journal, whose failure is the more important one.
+// settled waits for the journal. A failure of the journal takes precedence over
+// err.
 func (s *Server) settled(err error) error {
 	if broken := s.journal.sync(); broken != nil {
 		return broken
@@ -135,23 +138,24 @@ func (s *Server) settled(err error) error {
 	return err
 }
 
-// compact writes the journal anew, in the place of the call that made it too
-// large. If it fails, the old file goes on to grow, and so the next one tries.
+// compact rewrites the journal, on the goroutine of the call that made it too
+// large. If the rewrite fails, the old file grows on, and a later call tries
+// again.
 func (s *Server) compact() {
 	s.journal.gate.Lock()
 	defer s.journal.gate.Unlock()
 	if !s.journal.large() {
-		return // another call just did
+		return // another call has just done it
 	}
 	if err := s.journal.rewrite(s.dump); err != nil {
 		s.journal.postpone()
 	}
 }
 
-// newAlarm is for alarms that change messages or resources.
+// newAlarm makes an alarm that changes messages or resources.
 func (s *Server) newAlarm(ring func()) *alarm {
 	return s.clock.newAlarm(func() {
-		_ = s.changing(func() error { // time does not wait for a journal that has stopped
+		_ = s.changing(func() error { // alarms ring even if the journal has failed
 			ring()
 			return nil
 		})

@@ -19,8 +19,8 @@ import (
 	"example.com/lockstep/pkg/localpubsub"
 )
 
-// victimFile makes the test binary a server that keeps its state in a file, until
-// it is killed.
+// victimFile makes the test binary a server that keeps its state in a file and
+// runs until it is killed.
 const victimFile = "LOCALPUBSUB_TEST_VICTIM_FILE"
 
 func serveVictim(file string) int {
@@ -35,8 +35,8 @@ func serveVictim(file string) int {
 	return 0
 }
 
-// startVictim returns the server's process, and the first word that it says: its
-// address.
+// startVictim returns the server's process and its address, which is the first
+// word of its output.
 func startVictim(t *testing.T, file string) (*exec.Cmd, string) {
 	t.Helper()
 	victim := exec.Command(os.Args[0])
@@ -58,11 +58,11 @@ func startVictim(t *testing.T, file string) (*exec.Cmd, string) {
 }
 
 func kill(victim *exec.Cmd) {
-	_ = victim.Process.Kill() // fails on one that was killed before
-	_ = victim.Wait()         // likewise, and says "killed" otherwise
+	_ = victim.Process.Kill() // fails if it was killed before
+	_ = victim.Wait()         // likewise; otherwise it reports "killed"
 }
 
-// ledger is what the clients of a server were told.
+// ledger records the answers that the clients of a server got.
 type ledger struct {
 	t *testing.T
 
@@ -71,14 +71,14 @@ type ledger struct {
 	trying   map[string]bool   // acknowledged, perhaps without an answer
 	settled  map[string]bool   // acknowledged and answered
 	last     map[string]string // id by key, since the last restart
-	enough   chan struct{}     // closed at so many accepted
+	enough   chan struct{}     // closed when enough messages are accepted
 	limit    int
 }
 
-// Kills in the middle of publishing and acknowledging lose nothing that was
-// answered: what was accepted comes, what was acknowledged does not come again,
-// the order of each key is kept, and so is what was configured. The file is written
-// anew all the time.
+// Kills during publishing and acknowledging lose nothing that was answered.
+// Accepted messages are delivered, acknowledged messages are not delivered
+// again, each key keeps its order, and the configuration is kept. The file is
+// rewritten all the time.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "events")
@@ -114,7 +114,8 @@ func TestKill(t *testing.T) {
 	t.Logf("%d messages accepted, %d acknowledged, %d kills", len(l.accepted), len(l.settled), rounds)
 }
 
-// load publishes and acknowledges until enough was accepted, and then kills.
+// load publishes and acknowledges until enough messages are accepted, and then
+// kills the server.
 func (l *ledger) load(w *world, victim *exec.Cmd) {
 	var clients sync.WaitGroup
 	for _, key := range []string{"", "A", "B", "C"} {
@@ -167,7 +168,7 @@ func (l *ledger) publish(w *world, key string) {
 	}
 }
 
-// settle acknowledges what has come, and says whether the server answered.
+// settle acknowledges the messages, and reports whether the server answered.
 func (l *ledger) settle(w *world, messages []*pubsubpb.ReceivedMessage) bool {
 	if len(messages) == 0 {
 		return true
@@ -178,7 +179,8 @@ func (l *ledger) settle(w *world, messages []*pubsubpb.ReceivedMessage) bool {
 		if l.settled[id] {
 			l.t.Errorf("%s of key %q came again after its acknowledgement was answered", id, key)
 		}
-		// Ids of one length: numbers in the order of their text.
+		// All ids have the same length, so the order of their texts is that of
+		// their numbers.
 		if key != "" && id <= l.last[key] {
 			l.t.Errorf("key %s: %s came after %s", key, id, l.last[key])
 		}

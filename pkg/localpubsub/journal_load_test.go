@@ -16,8 +16,8 @@ import (
 
 const mebi = 1 << 20
 
-// The file of a server that is busy stays in proportion to what is alive, and
-// writing it anew loses nothing of what comes meanwhile.
+// The file of a busy server stays in proportion to the live data, and a rewrite
+// loses no change that is made meanwhile.
 func TestCompactionUnderLoad(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "events")

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// lockFile takes a file for this process, which loses it with its end at the
-// latest. It does not wait.
+// lockFile locks a file for this process, until the process ends at the latest.
+// It does not wait.
 func lockFile(file *os.File) error {
 	err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {

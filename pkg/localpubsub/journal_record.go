@@ -6,7 +6,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// A record is one change of the state. Which fields it has depends on its kind.
+// A record is one change of the state. Its kind decides which fields are set.
 type record struct {
 	kind     recordKind
 	name     string   // of the resource
@@ -23,39 +23,40 @@ type record struct {
 type recordKind uint64
 
 const (
-	// recordRun begins a file: the number of the run, and in ids the last message id
-	// and the last subscription number that were given.
+	// recordRun begins a file: the number of the run and, in ids, the last
+	// message id and the last subscription number that were used.
 	recordRun recordKind = iota + 1
-	// recordMessages brings messages that records after it name by id.
+	// recordMessages carries messages; later records name them by id.
 	recordMessages
-	// recordTopic is a topic as it is now: ids are retained, at is when the last
-	// message was published.
+	// recordTopic is a topic as it is now: ids are the retained messages, at is
+	// the time of the last publish.
 	recordTopic
-	// recordSubscription is a subscription as it is now: ids are not acknowledged,
-	// acked are retained all the same.
+	// recordSubscription is a subscription as it is now: ids are the
+	// unacknowledged messages, acked are acknowledged ones that are retained.
 	recordSubscription
 	// recordSnapshot is a snapshot as it is now.
 	recordSnapshot
-	// recordSchema is a schema as it is now: raws are its revisions, without
-	// definition if deleted, ids their numbers.
+	// recordSchema is a schema as it is now: raws are its revisions (a deleted
+	// one without its definition), ids are their numbers.
 	recordSchema
 	// recordPolicy is the policy of a resource.
 	recordPolicy
-	// recordDeleted is the end of a resource of any sort, and of its policy.
+	// recordDeleted is the deletion of a resource of any kind, and of its
+	// policy.
 	recordDeleted
-	// recordPublished brings messages to a topic and on to its subscriptions and
+	// recordPublished adds messages to a topic, its subscriptions and its
 	// snapshots.
 	recordPublished
 	// recordAcked settles ids in a subscription.
 	recordAcked
-	// recordForgotten drops what was published up to a time from a topic or a
-	// subscription.
+	// recordForgotten drops the messages of a topic or a subscription that were
+	// published up to a time.
 	recordForgotten
-	// recordReset is the end of everything.
+	// recordReset deletes everything.
 	recordReset
 )
 
-// The fields of a record, which is a protobuf message without a definition.
+// The fields of a record. It is a protobuf message without a definition file.
 const (
 	recordFieldKind = iota + 1
 	recordFieldName
@@ -102,7 +103,8 @@ func appendText(b []byte, field protowire.Number, text string) []byte {
 	return protowire.AppendString(b, text)
 }
 
-// appendIDs writes each id as what it is more than the one before: mostly a byte.
+// appendIDs writes each id as its difference from the one before: mostly one
+// byte.
 func appendIDs(b []byte, field protowire.Number, ids []uint64) []byte {
 	if len(ids) == 0 {
 		return b
@@ -122,7 +124,7 @@ func appendIDs(b []byte, field protowire.Number, ids []uint64) []byte {
 	return b
 }
 
-// parseRecord keeps parts of b.
+// parseRecord returns a record that shares memory with b.
 func parseRecord(b []byte) (*record, error) {
 	r := new(record)
 	for len(b) > 0 {

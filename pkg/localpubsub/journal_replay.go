@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A replay is the state that a journal's records make, without anything that
-// moves: no leases, no alarms.
+// A replay is the state that results from a journal's records, without leases
+// and alarms.
 type replay struct {
 	store                *store
 	run, message, number uint64 // the last of each
@@ -56,7 +56,7 @@ func (r *replay) reset() {
 	r.policies = make(map[string]*iampb.Policy)
 }
 
-// apply takes the next record of the file.
+// apply applies the next record of the file.
 func (r *replay) apply(b []byte) error {
 	next, err := parseRecord(b)
 	if err != nil {
@@ -97,7 +97,7 @@ func (r *replay) apply(b []byte) error {
 	return err
 }
 
-// read takes messages in, with the attributes of each.
+// read parses messages, with the attributes of each.
 func (r *replay) read(raws [][]byte) (all []*message, attributes []map[string]string, err error) {
 	for _, raw := range raws {
 		m := &message{raw: bytes.Clone(raw), in: r.store}
@@ -115,7 +115,7 @@ func (r *replay) read(raws [][]byte) (all []*message, attributes []map[string]st
 	return all, attributes, nil
 }
 
-// find gives the messages of some ids.
+// find returns the messages with these ids.
 func (r *replay) find(name string, ids []uint64) ([]*message, error) {
 	all := make([]*message, len(ids))
 	for i, id := range ids {
@@ -167,8 +167,8 @@ func (r *replay) snapshot(next *record) (err error) {
 	return proto.Unmarshal(next.body, s.config)
 }
 
-// delete takes a resource away. One without a topic has none for good, even if
-// another comes by its name.
+// delete removes a resource. A subscription or snapshot of a deleted topic
+// stays without a topic, even if another topic gets the same name.
 func (r *replay) delete(name string) {
 	if r.topics[name] != nil {
 		for _, s := range r.subscriptions {
@@ -218,7 +218,8 @@ func (r *replay) publish(next *record) error {
 	return nil
 }
 
-// acknowledge and forget may come late to a subscription that has just expired.
+// acknowledge and forget accept records of a subscription that has just
+// expired.
 func (r *replay) acknowledge(next *record) {
 	if s := r.subscriptions[next.name]; s != nil {
 		s.backlog.acknowledge(next.ids, s.config.GetRetainAckedMessages())

@@ -22,8 +22,8 @@ func (w *world) restarted(file string) *world {
 	return newWorld(w.t, localpubsub.Options{File: file, Clock: w.clock})
 }
 
-// An ack id from before a restart is none of a delivery after it. Without
-// exactly-once delivery it is passed over, as any that comes too late.
+// An ack id from before a restart is valid for no delivery after it. Without
+// exactly-once delivery it is ignored, as any that comes too late.
 func TestAckIDsFromBeforeARestart(t *testing.T) {
 	t.Parallel()
 	for _, exactlyOnce := range []bool{false, true} {
@@ -51,7 +51,7 @@ func TestAckIDsFromBeforeARestart(t *testing.T) {
 	}
 }
 
-// Ids of messages go on, even where the clock that they begin with was ahead.
+// Message ids continue, even if the clock that they start from was ahead.
 func TestMessageIDsGoOn(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "events")
@@ -59,7 +59,7 @@ func TestMessageIDsGoOn(t *testing.T) {
 	w.subscribe(&pubsubpb.Subscription{EnableMessageOrdering: true})
 	w.SkipMessageIDs(uint64(time.Hour.Microseconds()))
 	last := w.publish("A", "before")
-	for range 2 { // out of the record of the publish, and out of a file written anew
+	for range 2 { // once from the record of the publish, once from a rewritten file
 		w.ack(w.pull()...)
 		w = w.restarted(file)
 		next := w.publish("A", "after")
@@ -70,8 +70,8 @@ func TestMessageIDsGoOn(t *testing.T) {
 	}
 }
 
-// What is restored works on: filters choose, schemas refuse and mark, retention
-// ends, names are free again once deleted.
+// Restored resources keep working: filters select, schemas refuse and add
+// attributes, retention ends, and names are free again after a delete.
 func TestRestoredServerWorks(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "events")

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// load takes up the state in the file of the options, if there is one, and begins
-// it anew. An error names the file, which is as it was.
+// load restores the state from the file of the options, if there is one, and
+// rewrites the file. An error names the file, which then stays as it was.
 func (s *Server) load() error {
 	if s.options.File == "" {
 		return nil
@@ -28,14 +28,14 @@ func (s *Server) load() error {
 		return errors.Join(fmt.Errorf("%s: %w", s.options.File, err), file.Close())
 	}
 	if err := s.takeUp(file, past); err != nil {
-		s.forget(errClosed) // its alarms
+		s.forget(errClosed) // stops its alarms
 		return fmt.Errorf("%s: %w", s.options.File, err)
 	}
 	return nil
 }
 
-// takeUp holds the gate, since alarms of what is restored may ring before the rest
-// is there.
+// takeUp holds the gate, because alarms of restored resources may ring before
+// the restore is complete.
 func (s *Server) takeUp(file *os.File, past *replay) error {
 	s.journal = newJournal(file, &s.store)
 	s.journal.gate.Lock()
@@ -94,10 +94,10 @@ func (s *Server) restoreTopic(name string, past *pastTopic) error {
 	return nil
 }
 
-// restoreSubscription makes everything ready that was not acknowledged: leases end
-// with the process, and what was acknowledged behind something that was not does
-// not come again with it. Ack ids from before are none of a delivery to come,
-// since serials begin anew beyond all that there were.
+// restoreSubscription makes every unacknowledged message ready: leases end with
+// the process. A message that was acknowledged behind an unacknowledged one is
+// not delivered again. Ack ids from before are valid for no later delivery,
+// because serials restart above all earlier ones.
 func (s *Server) restoreSubscription(name string, past *pastSubscription) error {
 	var to *topic
 	if !past.orphan {
@@ -152,7 +152,7 @@ func (s *Server) restoreSnapshot(name string, past *pastSnapshot) error {
 	return nil
 }
 
-// restore compiles the revisions anew.
+// restore compiles the revisions again.
 func (s *schemas) restore(name string, kept *record) error {
 	if len(kept.ids) != len(kept.raws) {
 		return errFrame

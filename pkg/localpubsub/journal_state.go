@@ -6,11 +6,12 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// dumpBatch is about how many bytes of messages one record of a dump has.
+// dumpBatch is the approximate size in bytes of the messages in one record of a
+// dump.
 const dumpBatch = 1 << 20
 
-// A dump writes the whole state as records. Each message is written once, before
-// the first resource that has it.
+// A dump writes the whole state as records. Each message is written once,
+// before the first resource that contains it.
 type dump struct {
 	write      func(*record) error
 	generation uint32
@@ -18,7 +19,7 @@ type dump struct {
 	bytes      int
 }
 
-// dump is called alone inside the journal's gate.
+// dump is called while no other call is inside the journal's gate.
 func (s *Server) dump(write func(*record) error) error {
 	s.journal.generation++
 	d := &dump{write: write, generation: s.journal.generation, batch: record{kind: recordMessages}}
@@ -39,7 +40,7 @@ func (s *Server) dump(write func(*record) error) error {
 	return err
 }
 
-// put writes a resource behind its messages, unless there was an error already.
+// put writes a resource after its messages. After an error it does nothing.
 func (d *dump) put(err error, r *record, kept []*message) error {
 	for _, m := range kept {
 		if err != nil {
@@ -162,7 +163,7 @@ func (p *policies) records() (all []*record) {
 	return all
 }
 
-// The records of changes that no call of configuration makes.
+// The records of changes that no configuration call makes.
 
 func (j *journal) deleted(name string) { j.append(&record{kind: recordDeleted, name: name}) }
 
@@ -187,8 +188,8 @@ func (j *journal) forgot(name string, until int64) {
 	j.append(&record{kind: recordForgotten, name: name, at: until})
 }
 
-// marshal writes what was read from a request, which cannot fail, always the same
-// way.
+// marshal writes a message deterministically. It cannot fail: the message was
+// read from a request.
 func marshal(m proto.Message) []byte {
 	b, _ := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	return b

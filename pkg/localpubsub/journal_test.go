@@ -16,7 +16,8 @@ import (
 	"example.com/lockstep/pkg/localpubsub"
 )
 
-// leftBehind is a copy of the file: what a kill at this moment would leave.
+// leftBehind returns a copy of the file: the file that a kill at this moment
+// would leave.
 func (w *world) leftBehind(file string) string {
 	w.t.Helper()
 	left := filepath.Join(w.t.TempDir(), "left")
@@ -24,7 +25,8 @@ func (w *world) leftBehind(file string) string {
 	return left
 }
 
-// crashed is a server on what is left behind, at the same time of the same clock.
+// crashed starts a server from a copy of the file, at the same time of the same
+// clock.
 func (w *world) crashed(file string) *world {
 	w.t.Helper()
 	return newWorld(w.t, localpubsub.Options{File: w.leftBehind(file), Clock: w.clock})
@@ -70,8 +72,9 @@ func publishTo(w *world, topic string, messages ...*pubsubpb.PubsubMessage) erro
 
 func snapshotName(id string) string { return "projects/p/snapshots/" + id }
 
-// journalSteps pass each place that changes what the file keeps. The subscription
-// of world is ordered, retains what is acknowledged and buries after 5 failures.
+// journalSteps cover each place that changes the content of the file. The
+// subscription of world is ordered, retains acknowledged messages and sends a
+// message to the dead letter topic after 5 failures.
 var journalSteps = []journalStep{
 	{"topic", call(createTopic, &pubsubpb.Topic{Name: topicName, MessageRetentionDuration: durationpb.New(time.Hour)})},
 	{"dead letters", call(createTopic, &pubsubpb.Topic{Name: deadTopicName, Labels: map[string]string{"a": "b", "c": "d", "e": "f"}})},
@@ -225,8 +228,8 @@ var journalSteps = []journalStep{
 	{"topic after all", call(createTopic, &pubsubpb.Topic{Name: topicName})},
 }
 
-// A restart at any moment finds what there was: configuration, policies, schemas,
-// messages, and what is acknowledged of them.
+// A restart at any moment finds all state: configuration, policies, schemas,
+// messages and their acknowledgements.
 func TestFileKeepsEverything(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "events")
@@ -251,8 +254,8 @@ func TestFileKeepsEverything(t *testing.T) {
 	}
 }
 
-// Each method that the server has is known to the journal: one that it took for
-// another sort would not be kept.
+// The journal knows each method of the server. A method with the wrong passage
+// would not be kept.
 func TestJournalKnowsAllMethods(t *testing.T) {
 	t.Parallel()
 	known := map[string]string{

@@ -9,23 +9,24 @@ package localpubsub
 //	[ A1 ] [ A2 ] [ A3 ] [ A4 ]
 //	 out    acked  ready  ready
 //
-// What stands before the cursor has been sent. It stays until all before it is
-// acknowledged too: when a message is delivered again, so are the later ones of
-// its key, acknowledged or not
-// (https://cloud.google.com/pubsub/docs/ordering). That is one move of the
-// cursor.
+// The messages before the cursor have been sent. Each stays until all before it
+// are acknowledged too: when a message is delivered again, so are all later
+// ones of its key, acknowledged or not
+// (https://cloud.google.com/pubsub/docs/ordering). Such a redelivery is one
+// move of the cursor.
 //
-// While messages of a key are outstanding, more of them go only to whoever holds
-// those; a stream gets them without waiting for acknowledgements, a unary pull
-// gets none before it has settled what it has. So at no time do two consumers
-// work on one key, unless a lease runs out under a consumer that goes on.
+// While messages of a key are outstanding, more of them go only to the consumer
+// that has those. A stream gets them without waiting for acknowledgements; a
+// unary pull gets none before it has settled its messages. So two consumers
+// never work on one key at the same time, unless a lease runs out under a
+// consumer that continues.
 type keyQueue struct {
 	key         string
 	first, last *entry
-	cursor      *entry // the first that is to be sent; nil: all were
+	cursor      *entry // the first to be sent; nil: all were sent
 	out         int    // leased
 	holder      *holder
-	line        *fifo[*keyQueue] // where it waits for its turn; nil: nowhere
+	line        *fifo[*keyQueue] // where it waits for its turn; nil: in no line
 }
 
 func (q *keyQueue) push(e *entry) {
@@ -59,13 +60,13 @@ func (q *keyQueue) remove(e *entry) {
 	e.kprev, e.knext = nil, nil
 }
 
-// deliverable says whether the key has a message to send now.
+// deliverable reports whether the key has a message to send now.
 func (q *keyQueue) deliverable() bool {
 	return q.cursor != nil && q.cursor.state == ready
 }
 
-// rewind takes the cursor back to e and gives back the leases behind it. An
-// acknowledgement of one of those comes too late.
+// rewind moves the cursor back to e and ends the leases behind it. An
+// acknowledgement of one of those is too late.
 func (s *subscription) rewind(e *entry) {
 	q := e.queue
 	for later := e.knext; later != q.cursor; later = later.knext {
@@ -75,7 +76,7 @@ func (s *subscription) rewind(e *entry) {
 	q.cursor = e
 }
 
-// trim lets go of what is acknowledged at the head of the key.
+// trim drops the acknowledged messages at the head of the key.
 func (s *subscription) trim(q *keyQueue) {
 	for e := q.first; e != nil && e.state == acked; e = q.first {
 		q.remove(e)
@@ -86,8 +87,8 @@ func (s *subscription) trim(q *keyQueue) {
 	}
 }
 
-// offer puts the key in line if it has something to send: in its holder's line,
-// or in the common one.
+// offer puts the key in line if it has a message to send: in the line of its
+// holder, or in the common one.
 func (s *subscription) offer(q *keyQueue) {
 	if q.line != nil || !q.deliverable() {
 		return
@@ -107,8 +108,8 @@ func (s *subscription) enqueue(q *keyQueue, line *fifo[*keyQueue]) {
 	line.push(q)
 }
 
-// nextOfKeys is the next message of the first key in line, which then goes to
-// the end of its holder's.
+// nextOfKeys returns the next message of the first key in line. The key then
+// goes to the end of h's line.
 func (s *subscription) nextOfKeys(line *fifo[*keyQueue], h *holder) *entry {
 	for line.len() > 0 {
 		s.server.faults.reorder(line.len(), line.promote)

@@ -17,11 +17,11 @@ import (
 	"example.com/lockstep/pkg/localpubsub"
 )
 
-// subscriberMode makes the test binary a subscriber that can be killed. It holds
-// on to every second message of a key and acknowledges the others.
+// subscriberMode makes the test binary a subscriber that can be killed. It
+// holds back every second message of a key and acknowledges the others.
 const subscriberMode = "LOCALPUBSUB_TEST_SUBSCRIBER"
 
-// lease is the shortest there is.
+// lease is the shortest lease there is.
 const lease = 10 * time.Second
 
 func subscribe() {
@@ -49,8 +49,9 @@ func subscribe() {
 	panic(err)
 }
 
-// TestKilledSubscribers kills three subscribers with messages in hand, one after
-// the other. A fourth gets all that they had not acknowledged, in order per key.
+// TestKilledSubscribers kills three subscribers that have messages, one after
+// the other. A fourth receives all messages that they had not acknowledged, in
+// order per key.
 func TestKilledSubscribers(t *testing.T) {
 	t.Parallel()
 	const keys, perKey = 60, 4
@@ -83,7 +84,7 @@ func TestKilledSubscribers(t *testing.T) {
 	last.kill(t)
 	t.Logf("%d messages of %d keys arrived %.1f s after the third kill", keys*perKey, keys, time.Since(killed).Seconds())
 	for key, texts := range seen {
-		var first []string // the order in which they came for the first time
+		var first []string // the order of the first deliveries
 		for _, text := range texts {
 			if !slices.Contains(first, text) {
 				first = append(first, text)
@@ -129,7 +130,7 @@ func spawn(t *testing.T, addr, mode string) *subscriber {
 			s.lines <- scanner.Text()
 		}
 	}()
-	t.Cleanup(func() { _ = s.command.Process.Kill() }) // it may be dead
+	t.Cleanup(func() { _ = s.command.Process.Kill() }) // it may be dead already
 	return s
 }
 
@@ -147,7 +148,7 @@ func (s *subscriber) line(t *testing.T) string {
 	return ""
 }
 
-// kill ends it without a warning, and answers what it had still said.
+// kill ends it without a warning, and returns the rest of its output.
 func (s *subscriber) kill(t *testing.T) (rest []string) {
 	t.Helper()
 	if err := s.command.Process.Kill(); err != nil {

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 )
 
-// applyMask copies the fields that the mask names from one message to another of
-// its type. An unset one is cleared.
+// applyMask copies the fields that the mask names between two messages of one
+// type. A field that is unset in the source is cleared.
 func applyMask(to, from proto.Message, mask *fieldmaskpb.FieldMask, fields []string) error {
 	if len(mask.GetPaths()) == 0 {
 		return invalid("update_mask", "it names no field")
@@ -40,7 +40,7 @@ func copyField(to, from protoreflect.Message, path []string) bool {
 		to.Clear(field)
 		return true
 	}
-	// A copy, since maps and messages would be shared with the request.
+	// A copy, because maps and messages would be shared with the request.
 	to.Set(field, proto.Clone(from.Interface()).ProtoReflect().Get(field))
 	return true
 }

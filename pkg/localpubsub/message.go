@@ -10,24 +10,25 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A message as it was accepted: never changed, shared by all that keep it, and
-// kept as the bytes that consumers get. A million small messages then cost
-// little more than their bytes, and delivering one is a copy.
+// A message as it was accepted. It never changes, all its subscriptions share
+// it, and it is kept as the bytes that consumers get. So a million small
+// messages cost little more than their bytes, and a delivery is a copy.
 type message struct {
 	id   uint64 // grows in publish order
 	at   int64  // publish time, ns since 1970
 	key  string // ordering key
 	raw  []byte // a google.pubsub.v1.PubsubMessage
 	refs atomic.Int32
-	// dumped is the generation of the journal's file that it was written to last.
+	// dumped is the generation of the journal's file that last contained the
+	// message.
 	dumped uint32
 	in     *store
 }
 
-// overhead is about what a message costs beside its bytes.
+// overhead is the approximate cost of a message in addition to its bytes.
 const overhead = 200
 
-// stampSize is room for the id and the publish time.
+// stampSize is the space for the id and the publish time.
 const stampSize = 48
 
 // The fields of a PubsubMessage that the service sets.
@@ -38,16 +39,15 @@ const (
 	fieldNanos       = 2
 )
 
-// encode puts a message as the publisher sent it on the wire, with room for the
-// stamp.
+// encode encodes a message as the publisher sent it, with space for the stamp.
 func encode(m *pubsubpb.PubsubMessage) ([]byte, error) {
 	m.MessageId, m.PublishTime = "", nil
 	raw := make([]byte, 0, proto.Size(m)+stampSize)
 	return proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(raw, m)
 }
 
-// stamp adds what the service gives a message. Fields of a protobuf message may
-// stand in any order.
+// stamp appends the fields that the service sets. Fields of a protobuf message
+// may stand in any order.
 func stamp(raw []byte, id uint64, at int64) []byte {
 	raw = protowire.AppendTag(raw, fieldMessageID, protowire.BytesType)
 	raw = protowire.AppendString(raw, messageID(id))
@@ -62,7 +62,7 @@ func stamp(raw []byte, id uint64, at int64) []byte {
 
 func messageID(id uint64) string { return strconv.FormatUint(id, 10) }
 
-// decode is the message as a consumer reads it.
+// decode returns the message as a consumer reads it.
 func (m *message) decode() (*pubsubpb.PubsubMessage, error) {
 	decoded := new(pubsubpb.PubsubMessage)
 	return decoded, proto.Unmarshal(m.raw, decoded)
@@ -70,8 +70,8 @@ func (m *message) decode() (*pubsubpb.PubsubMessage, error) {
 
 func (m *message) size() int64 { return int64(len(m.raw)) + overhead }
 
-// keep and drop count who keeps the message: a subscription, a snapshot, its
-// topic. The last to drop it gives its room back.
+// keep and drop count the keepers of the message: subscriptions, snapshots and
+// its topic. The last drop frees its space in the store.
 func (m *message) keep() {
 	if m.refs.Add(1) == 1 {
 		m.in.bytes.Add(m.size())

@@ -13,11 +13,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// resourceID is what an id may look like
+// resourceID matches the valid ids of resources
 // (https://cloud.google.com/pubsub/docs/pubsub-basics#resource_names).
 var resourceID = regexp.MustCompile(`^[A-Za-z][-A-Za-z0-9_.~+%]{2,254}$`)
 
-// checkName wants projects/PROJECT/COLLECTION/ID.
+// checkName requires the form projects/PROJECT/COLLECTION/ID.
 func checkName(name, collection, field string) error {
 	parts := strings.Split(name, "/")
 	if len(parts) != 4 || parts[0] != "projects" || parts[1] == "" || parts[2] != collection {
@@ -29,13 +29,13 @@ func checkName(name, collection, field string) error {
 	return nil
 }
 
-// split is the project and the id of a checked name.
+// split returns the project and the id of a checked name.
 func split(name string) (project, id string) {
 	parts := strings.Split(name, "/")
 	return parts[1], parts[len(parts)-1]
 }
 
-// randomName is in the project of another resource.
+// randomName returns a random name in the project of another resource.
 func randomName(neighbour, collection string) string {
 	project, _ := split(neighbour)
 	return "projects/" + project + "/" + collection + "/auto-" + strings.ToLower(rand.Text())
@@ -51,7 +51,7 @@ type pageRequest interface {
 	GetPageToken() string
 }
 
-// page cuts one page out of names: after the token's, in order.
+// page returns one page of names: those after the token's, in order.
 func page(names []string, req pageRequest) (some []string, next string, err error) {
 	if req.GetPageSize() < 0 {
 		return nil, "", invalid("page_size", "%d is negative", req.GetPageSize())
@@ -76,7 +76,7 @@ func page(names []string, req pageRequest) (some []string, next string, err erro
 	return rest[:size], base64.RawURLEncoding.EncodeToString([]byte(rest[size-1])), nil
 }
 
-// invalid names the field that is wrong, as google.rpc.BadRequest too.
+// invalid returns an error that names the field, also as google.rpc.BadRequest.
 func invalid(field, format string, args ...any) error {
 	why := fmt.Sprintf(format, args...)
 	s := status.New(codes.InvalidArgument, field+": "+why)

@@ -29,7 +29,7 @@ func TestNackBringsTheLaterOnesOfItsKeyAgain(t *testing.T) {
 	}
 	w.ack(byText["a0"], byText["a3"], byText["b0"])
 	w.modify(0, byText["a2"])
-	// a1 is still out, a3 was acknowledged: both as documented.
+	// a1 is still leased, a3 was acknowledged: both as documented.
 	wantTexts(t, s.receive(4), "a2", "a3", "a4", "a5")
 	w.ack(byText["a1"])
 	s.quiet()
@@ -58,7 +58,8 @@ func TestKeyOfDeadStreamWaitsForItsDeadline(t *testing.T) {
 	for _, err := first.Recv(); err == nil; _, err = first.Recv() {
 	}
 	second := w.stream(0)
-	// What the dead stream had is of one key or two; nothing of those comes.
+	// The messages of the dead stream belong to one or two keys; none of these
+	// keys is delivered.
 	w.publish("C", "c0")
 	for {
 		got := second.receive(1)
@@ -102,7 +103,7 @@ func TestOneKeyGoesToOneStream(t *testing.T) {
 	wantTexts(t, second.receive(1), "b0")
 	second.quiet()
 	w.ack(got...)
-	// Nothing of A is out now: either may get it.
+	// No message of A is leased now: either consumer may get it.
 	w.publish("A", "a2")
 	received := make(chan string, 2)
 	for _, s := range []*stream{first, second} {

@@ -21,15 +21,15 @@ const (
 	maxOrderingKey    = 1024
 )
 
-// Attributes of this prefix are the service's own, but for those that client
-// libraries add.
+// Attributes with this prefix are reserved for the service, except those that
+// client libraries add.
 const (
 	reservedPrefix = "goog"
 	clientPrefix   = "googclient_"
 )
 
-// Publish accepts all messages of a request or none: one that breaks a limit, or
-// the topic's schema, refuses the others with it.
+// Publish accepts all messages of a request or none: if one message breaks a
+// limit or the topic's schema, the whole request is refused.
 func (p publisher) Publish(_ context.Context, req *pubsubpb.PublishRequest) (*pubsubpb.PublishResponse, error) {
 	found := p.topic(req.GetTopic())
 	if found == nil {
@@ -71,7 +71,7 @@ func checkMessages(messages []*pubsubpb.PubsubMessage) error {
 	return nil
 }
 
-// wrong says what is wrong with a message, if anything is.
+// wrong describes the first fault of a message; "" means none.
 func wrong(m *pubsubpb.PubsubMessage) string {
 	switch {
 	case len(m.GetData()) == 0 && len(m.GetAttributes()) == 0:
@@ -96,8 +96,8 @@ func wrong(m *pubsubpb.PubsubMessage) string {
 	return ""
 }
 
-// checkSchema validates against the topic's schema, and adds the attributes that
-// say which revision it was.
+// checkSchema validates the messages against the topic's schema, and adds the
+// attributes that name the revision.
 func (s *Server) checkSchema(t *topic, messages []*pubsubpb.PubsubMessage) error {
 	t.mu.Lock()
 	settings := t.config.GetSchemaSettings()

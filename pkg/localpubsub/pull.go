@@ -9,13 +9,13 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// pullWait bounds how long a pull waits for a first message, if its caller would
+// pullWait bounds the wait of a pull for its first message, if its caller would
 // wait longer.
 const pullWait = 20 * time.Second
 
-// Pull answers up to max_messages as soon as there is one, and none when none
-// came in time. Of a key that it gets messages of, nobody gets more until these
-// are settled.
+// Pull returns up to max_messages as soon as there is one, and an empty answer
+// if none came in time. If it gets messages of a key, no consumer gets more of
+// that key until these are settled.
 func (s subscriber) Pull(ctx context.Context, req *pubsubpb.PullRequest) (*pubsubpb.PullResponse, error) {
 	found, err := s.subscription(req.GetSubscription())
 	if err != nil {
@@ -56,8 +56,8 @@ func (s subscriber) Pull(ctx context.Context, req *pubsubpb.PullRequest) (*pubsu
 	}
 }
 
-// Acknowledge settles messages for good. Without exactly-once delivery it answers
-// OK whether or not each counted.
+// Acknowledge settles messages for good. Without exactly-once delivery it
+// returns OK even if some acknowledgements did not count.
 func (s subscriber) Acknowledge(_ context.Context, req *pubsubpb.AcknowledgeRequest) (*emptypb.Empty, error) {
 	found, err := s.subscription(req.GetSubscription())
 	if err != nil {
@@ -70,7 +70,8 @@ func (s subscriber) Acknowledge(_ context.Context, req *pubsubpb.AcknowledgeRequ
 	return &emptypb.Empty{}, failed.err()
 }
 
-// ModifyAckDeadline extends leases, from now on; zero gives the messages back.
+// ModifyAckDeadline extends leases, counted from now; zero gives the messages
+// back.
 func (s subscriber) ModifyAckDeadline(_ context.Context, req *pubsubpb.ModifyAckDeadlineRequest) (*emptypb.Empty, error) {
 	found, err := s.subscription(req.GetSubscription())
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A registry holds the resources of one kind by name. Its lock is held for a map
-// operation only, so it may be asked under any other.
+// A registry holds the resources of one kind by name. Its lock is held for one
+// map operation only, so its methods may be called under any other lock.
 type registry[T any] struct {
 	mu     sync.RWMutex
 	byName map[string]T
@@ -38,7 +38,7 @@ func (r *registry[T]) put(name string, resource T) error {
 	return nil
 }
 
-// remove says whether it was there.
+// remove reports whether the name existed.
 func (r *registry[T]) remove(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,7 +63,7 @@ func (r *registry[T]) all() []T {
 	return slices.Collect(maps.Values(r.byName))
 }
 
-// drain takes all out.
+// drain removes and returns all resources.
 func (r *registry[T]) drain() []T {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,10 +1,10 @@
 package localpubsub
 
-// The REST surface is made at run time from the google.api.http annotations that
-// the linked-in descriptors carry, so it is as complete and as new as the client
-// library. Ready transcoders were judged: vanguard answers a bare google.rpc.Status
-// where clients read Google's error object, and brings protocols that nobody speaks
-// here; grpc-gateway wants generated code.
+// The REST surface is built at run time from the google.api.http annotations in
+// the linked-in descriptors, so it is as complete and as new as the client
+// library. Two existing transcoders were considered: vanguard returns a bare
+// google.rpc.Status where clients read Google's error object, and brings
+// protocols that no client uses here; grpc-gateway needs generated code.
 
 import (
 	"bytes"
@@ -23,12 +23,14 @@ import (
 )
 
 const (
-	// maxRESTBody is the 10 MB of a publish request with room for the JSON around it.
+	// maxRESTBody is the 10 MB of a publish request plus room for the JSON
+	// around it.
 	maxRESTBody = 11 << 20
-	// maxRESTAnswer bounds what a page of a list may come to; a pull stays far below.
+	// maxRESTAnswer bounds the size of a page of a list; a pull stays far below
+	// it.
 	maxRESTAnswer = 64 << 20
-	// restCallTime bounds a call, and before it the sending of the request; the
-	// longest is a pull that waits for messages.
+	// restCallTime bounds a call, and before it the sending of the request. The
+	// longest call is a pull that waits for messages.
 	restCallTime = 2 * time.Minute
 )
 
@@ -81,8 +83,8 @@ func (s *rest) call(ctx context.Context, w http.ResponseWriter, r *http.Request)
 	return protojson.Marshal(answer)
 }
 
-// errorBody is Google's, of which the client libraries read all four.
-// https://google.aip.dev/193#http11json-representation
+// errorBody is Google's error object; the client libraries read all four
+// fields. https://google.aip.dev/193#http11json-representation
 type errorBody struct {
 	Code    int               `json:"code"`
 	Message string            `json:"message"`
@@ -93,7 +95,7 @@ type errorBody struct {
 func writeError(w http.ResponseWriter, s *status.Status) {
 	body := errorBody{Code: httpStatus(s.Code()), Message: s.Message(), Status: code.Code(s.Code()).String()}
 	for _, detail := range s.Proto().GetDetails() {
-		// A detail of a type that is not linked in has no JSON.
+		// A detail of a type that is not linked in has no JSON form.
 		if encoded, err := protojson.Marshal(detail); err == nil {
 			body.Details = append(body.Details, encoded)
 		}
@@ -106,8 +108,8 @@ func writeError(w http.ResponseWriter, s *status.Status) {
 	writeJSON(w, body.Code, encoded)
 }
 
-// writeJSON indents as the service does, which also takes away the spaces that
-// protojson puts in at random.
+// writeJSON indents as the service does. That also removes the spaces that
+// protojson adds at random.
 func writeJSON(w http.ResponseWriter, code int, body []byte) {
 	var indented bytes.Buffer
 	if err := json.Indent(&indented, body, "", "  "); err != nil {
@@ -117,10 +119,10 @@ func writeJSON(w http.ResponseWriter, code int, body []byte) {
 	indented.WriteByte('\n')
 	w.Header().Set("Content-Type", "application/json; charset=UTF-8")
 	w.WriteHeader(code)
-	_, _ = w.Write(indented.Bytes()) // the reader may be gone
+	_, _ = w.Write(indented.Bytes()) // the client may have gone
 }
 
-// httpStatus is the mapping in google/rpc/code.proto.
+// httpStatus is the mapping of google/rpc/code.proto.
 func httpStatus(c codes.Code) int {
 	switch c {
 	case codes.InvalidArgument, codes.FailedPrecondition, codes.OutOfRange:

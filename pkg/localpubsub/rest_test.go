@@ -23,7 +23,7 @@ func TestREST(t *testing.T) {
 	for _, step := range []struct {
 		name, method, path, body string
 		code                     int
-		// want is a part of the answer; a string in it is a part of the string.
+		// want is a part of the answer; for a text, a substring.
 		want object
 	}{
 		{"create", "PUT", topic, `{"labels":{"a":"1"}}`, 200, object{"name": "projects/p/topics/events", "labels": object{"a": "1"}}},
@@ -71,7 +71,7 @@ func TestREST(t *testing.T) {
 		{"no such enum", "GET", "projects/p/schemas/event?view=ALL", ``, 400, failed(400, "INVALID_ARGUMENT", `"view"`)},
 		{"delete", "DELETE", topic, ``, 200, object{}},
 	} {
-		t.Run(step.name, func(t *testing.T) { // one after the other: they build upon each other
+		t.Run(step.name, func(t *testing.T) { // in this order: each step needs the ones before it
 			code, got := send(t, step.method, base+step.path, step.body)
 			if code != step.code || !contains(got, step.want) {
 				t.Errorf("%s %s = %d %v, want %d %v", step.method, step.path, code, got, step.code, step.want)
@@ -80,7 +80,8 @@ func TestREST(t *testing.T) {
 	}
 }
 
-// TestRESTPolicies walks the four kinds of resource as Terraform does.
+// TestRESTPolicies reads and sets the policies of the four kinds of resource as
+// Terraform does.
 func TestRESTPolicies(t *testing.T) {
 	t.Parallel()
 	base := startREST(t)
@@ -99,7 +100,7 @@ func TestRESTPolicies(t *testing.T) {
 		{"DELETE", "", "", 200, object{}},
 		{"GET", ":getIamPolicy", "", 404, object{"error": object{"status": "NOT_FOUND"}}},
 	}
-	// Each needs what stands above it.
+	// Each entry needs the ones above it.
 	for _, held := range []struct{ name, method, path, body string }{
 		{topic, "PUT", topic, `{}`},
 		{subscription, "PUT", subscription, `{"topic":"` + topic + `"}`},
@@ -117,7 +118,7 @@ func TestRESTPolicies(t *testing.T) {
 				t.Errorf("%s%s: %s = %d %v, want %d %v", held.name, step.verb, step.method, code, got, step.code, step.want)
 			}
 		}
-		create() // a new one of the name has no policy yet
+		create() // a new resource of the name has no policy yet
 		if code, got := send(t, "GET", base+held.name+":getIamPolicy", ""); code != http.StatusOK || !contains(got, object{"etag": "ACAB"}) {
 			t.Errorf("%s again: policy = %d %v, want none", held.name, code, got)
 		}
@@ -150,7 +151,8 @@ func TestRESTBoundsBodies(t *testing.T) {
 	}
 }
 
-// TestRESTHasTheSameFaults: a drill's outage is one for Terraform, too.
+// TestRESTHasTheSameFaults shows that an injected outage also reaches
+// Terraform.
 func TestRESTHasTheSameFaults(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, localpubsub.Options{})
@@ -163,7 +165,7 @@ func TestRESTHasTheSameFaults(t *testing.T) {
 	}
 }
 
-// startREST returns the URL below which a server of its own serves.
+// startREST returns the base URL of a new server.
 func startREST(t *testing.T) string {
 	t.Helper()
 	return "http://" + newWorld(t, localpubsub.Options{}).Addr() + "/v1/"
@@ -186,8 +188,8 @@ func send(t *testing.T, method, url, body string) (code int, answer any) {
 	return response.StatusCode, answer
 }
 
-// contains reports whether want is a part of got: of objects some members, of
-// lists the first elements, of texts a part.
+// contains reports whether want is a part of got: for objects some members, for
+// lists the first elements, for texts a substring.
 func contains(got, want any) bool {
 	switch want := want.(type) {
 	case object:

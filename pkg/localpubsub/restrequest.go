@@ -16,18 +16,18 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// systemParameters may stand in each query; none of them says what a method should
-// do. Those that would change the shape of the answer (fields, callback) are not
-// among them, and refused as unknown.
+// systemParameters may stand in any query; none of them changes the effect of a
+// method. Parameters that would change the shape of the answer (fields,
+// callback) are not among them, and are refused as unknown.
 // https://cloud.google.com/apis/docs/system-parameters
 var systemParameters = map[string]bool{
 	"$prettyPrint": true, "prettyPrint": true, "$.xgafv": true, "$userProject": true, "quotaUser": true,
 	"access_token": true, "oauth_token": true, "key": true, "upload_protocol": true, "uploadType": true,
 }
 
-// request makes the method's message of the body, then of the query, then of the
-// path: a later one replaces a field that an earlier one set. The query counts
-// beside a body of "*" too, for so do Google's clients send update masks.
+// request builds the method's message from the body, then the query, then the
+// path; a later source replaces fields of an earlier one. The query also counts
+// next to a body of "*", because Google's clients send update masks that way.
 func (r route) request(path []string, query string, body []byte) (proto.Message, error) {
 	message := r.input.New()
 	if err := r.setBody(message, body); err != nil {
@@ -40,7 +40,7 @@ func (r route) request(path []string, query string, body []byte) (proto.Message,
 	for name, values := range parameters {
 		switch format := strings.TrimPrefix(name, "$"); {
 		case systemParameters[name]:
-		case format == "alt" && values[0] == "json": // the only one there is
+		case format == "alt" && values[0] == "json": // the only format there is
 		default:
 			if err := setField(message, name, values); err != nil {
 				return nil, status.Errorf(codes.InvalidArgument, "query parameter %q: %v", name, err)
@@ -75,8 +75,8 @@ func (r route) setBody(message protoreflect.Message, body []byte) error {
 	return nil
 }
 
-// camelCaseMask makes an update mask in snake_case, which the service takes, one
-// that protojson takes.
+// camelCaseMask converts an update mask from snake_case, which the service
+// accepts, to the form that protojson accepts.
 func camelCaseMask(body []byte, message protoreflect.MessageDescriptor) ([]byte, error) {
 	if message.Fields().ByName("update_mask") == nil {
 		return body, nil
@@ -125,8 +125,8 @@ func fieldNamed(message protoreflect.MessageDescriptor, name string) protoreflec
 	return message.Fields().ByName(protoreflect.Name(name))
 }
 
-// setLeaf has protojson read the values, so that the texts of enums, durations and
-// masks are the same here as in a body.
+// setLeaf parses the values with protojson, so that enums, durations and masks
+// are written as in a body.
 func setLeaf(message protoreflect.Message, field protoreflect.FieldDescriptor, values []string) error {
 	literals := make([]any, len(values))
 	for i, value := range values {
@@ -151,8 +151,9 @@ func setLeaf(message protoreflect.Message, field protoreflect.FieldDescriptor, v
 	return nil
 }
 
-// literal is value as protojson wants it: booleans and the numbers of enums bare,
-// all else, other numbers too, as a text. A mask may be in snake_case.
+// literal returns value in the form that protojson expects: booleans and enum
+// numbers bare, everything else, including other numbers, as a text. A mask may
+// be in snake_case.
 func literal(field protoreflect.FieldDescriptor, value string) any {
 	switch kind, message := field.Kind(), field.Message(); {
 	case kind == protoreflect.BoolKind && (value == "true" || value == "false"):
@@ -167,8 +168,8 @@ func literal(field protoreflect.FieldDescriptor, value string) any {
 	return value
 }
 
-// jsonError is protojson's message without its prefix, whose space varies on
-// purpose so that nobody compares it.
+// jsonError returns protojson's message without its prefix; protojson varies
+// the space in the prefix on purpose, so that no program compares it.
 func jsonError(err error) string {
 	return strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")
 }

@@ -22,12 +22,12 @@ import (
 type route struct {
 	method        string // "/package.Service/Method"
 	input, output protoreflect.MessageType
-	// path matches an escaped path without its verb. Its groups are the fields that
-	// variables names, as dotted paths.
+	// path matches an escaped path without its verb. Its groups are the fields
+	// named by variables, as dotted paths.
 	path      *regexp.Regexp
 	variables []string
-	// body is the field that the request's body holds: "*" is the whole message, ""
-	// is none.
+	// body is the field that the request's body sets: "*" is the whole message,
+	// "" is none.
 	body string
 }
 
@@ -56,8 +56,8 @@ func (rs routes) find(method, path string) (route, []string, error) {
 	return route{}, nil, status.Errorf(codes.NotFound, "no method has the path %s %s", method, path)
 }
 
-// cutVerb cuts "publish" from a path that ends in ":publish". A colon further up
-// belongs to a project such as example.com:shop.
+// cutVerb cuts "publish" from a path that ends in ":publish". A colon further
+// left belongs to a project such as example.com:shop.
 func cutVerb(path string) (resource, verb string) {
 	colon := strings.LastIndexByte(path, ':')
 	if colon <= strings.LastIndexByte(path, '/') {
@@ -66,7 +66,8 @@ func cutVerb(path string) (resource, verb string) {
 	return path[:colon], path[colon+1:]
 }
 
-// unescapeVariable leaves an escaped slash as it is, so that it separates nothing.
+// unescapeVariable keeps an escaped slash escaped, so that it separates
+// nothing.
 func unescapeVariable(value string) (string, error) {
 	kept := strings.NewReplacer("%2F", "%252F", "%2f", "%252f").Replace(value)
 	return url.PathUnescape(kept)
@@ -94,8 +95,8 @@ func annotatedRoutes() routes {
 	return all
 }
 
-// iamRules are those of the service's configuration; the annotations of IAM itself
-// name no resources and have no GET.
+// iamRules returns the IAM rules of the service's configuration. The
+// annotations of IAM itself name no resources and have no GET.
 // https://cloud.google.com/pubsub/docs/reference/rest/v1/projects.topics/getIamPolicy
 func iamRules(resource string) map[protoreflect.Name]*annotations.HttpRule {
 	post := func(verb string) *annotations.HttpRule {
@@ -134,12 +135,12 @@ func httpMethod(rule *annotations.HttpRule) string {
 // variable is a template's {field} or {field=pattern}.
 var variable = regexp.MustCompile(`\{([a-z0-9_.]+)(?:=([^}]*))?\}`)
 
-// wildcards are parts of an expression for those of a template.
+// wildcards translates the wildcards of a template into regular expressions.
 var wildcards = strings.NewReplacer("**", ".+", "*", "[^/]+")
 
 // compileTemplate turns "/v1/{topic.name=projects/*/topics/*}:verb" into an
-// expression with a group per variable. What is literal in a template are letters,
-// digits and slashes.
+// expression with one group per variable. The literal parts of a template are
+// letters, digits and slashes.
 func compileTemplate(template string) (path *regexp.Regexp, variables []string, verb string) {
 	template, verb = cutVerb(template)
 	expression := variable.ReplaceAllStringFunc(template, func(s string) string {

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// TestEveryUnaryMethodHasARoute holds the routes against the services.
+// TestEveryUnaryMethodHasARoute compares the routes with the services.
 func TestEveryUnaryMethodHasARoute(t *testing.T) {
 	t.Parallel()
 	routed := make(map[string]int)

@@ -1,7 +1,7 @@
 package localpubsub_test
 
-// restart kills the server, if it has a file: what comes next goes to one that
-// knows what is in the file at this moment.
+// restart kills the server, if it has a file. The next calls go to a new
+// server, which knows the content of the file at this moment.
 func (p *player) restart() {
 	if p.options.File == "" {
 		return

@@ -25,8 +25,8 @@ func (p *player) openStream() {
 	p.drain()
 }
 
-// drain reads what the streams have sent: a keep-alive is answered when nothing
-// more is to be sent.
+// drain reads all responses that the streams have sent so far: a keep-alive is
+// answered only when nothing else is left to send.
 func (p *player) drain() {
 	alive := p.streams[:0]
 	for _, s := range p.streams {
@@ -56,7 +56,8 @@ func (p *player) drained(s *stream) bool {
 	}
 }
 
-// breakStream leaves what the stream was sent, all of it read, to its deadline.
+// breakStream cancels a stream, or half-closes it and reads the rest. Its
+// messages stay leased until their deadline.
 func (p *player) breakStream() {
 	if len(p.streams) == 0 {
 		return
@@ -66,7 +67,7 @@ func (p *player) breakStream() {
 	p.streams = p.streams[:last]
 	if p.random.IntN(2) == 0 {
 		broken.cancel()
-		p.lostSome() // it is sent more until the server notices
+		p.lostSome() // the server sends it more until it notices
 	} else if err := broken.CloseSend(); err == nil {
 		for err == nil {
 			var response *pubsubpb.StreamingPullResponse

@@ -21,11 +21,11 @@ var (
 	firstSeed = flag.Uint64("seed", 1, "seed of the first of them")
 )
 
-// TestSchedules plays random histories with random faults and holds what comes
-// out against what is documented: nothing accepted is lost, the order of each key
-// is kept, attempts are counted, an acknowledged message of an exactly-once
-// subscription never comes again. A failure names its seed; -seed N -schedules 1
-// repeats it.
+// TestSchedules runs random histories with random faults and checks the
+// deliveries against the documentation: no accepted message is lost, each key
+// keeps its order, attempts are counted, and an acknowledged message of an
+// exactly-once subscription is never delivered again. A failure names its seed;
+// -seed N -schedules 1 repeats it.
 func TestSchedules(t *testing.T) {
 	t.Parallel()
 	seeds := make(chan uint64)
@@ -47,8 +47,8 @@ func TestSchedules(t *testing.T) {
 	players.Wait()
 }
 
-// A player is one history: one goroutine, a clock that stands still, and so the
-// same steps for the same seed.
+// A player runs one history, on one goroutine and with a still clock, and so
+// repeats the same steps for the same seed.
 type player struct {
 	*world
 	*checker
@@ -92,8 +92,8 @@ func play(t *testing.T, seed uint64) {
 	}
 }
 
-// step does one random thing. Streams are read after each call, so that what was
-// sent first is seen first.
+// step does one random step. Streams are read after each call, so that the
+// client sees responses in the order in which they were sent.
 func (p *player) step() {
 	switch n := p.random.IntN(100); {
 	case n < 30:
@@ -115,7 +115,7 @@ func (p *player) step() {
 	}
 }
 
-// disturb sets one or two faults, or none.
+// disturb sets no fault, one or two.
 func (p *player) disturb() {
 	all := []localpubsub.Fault{
 		{Kind: localpubsub.Outage, Times: 3},
@@ -136,8 +136,8 @@ func (p *player) disturb() {
 	}
 }
 
-// publishSome sends a few messages of one key. One whose answer is lost may or
-// may not have landed, and a caller may give up before it does.
+// publishSome publishes a few messages of one key. If the answer is lost, the
+// messages may or may not be accepted; some calls give up early.
 func (p *player) publishSome() {
 	key := []string{"", "k1", "k2", "k3"}[p.random.IntN(4)]
 	req := &pubsubpb.PublishRequest{Topic: topicName}
@@ -166,7 +166,7 @@ func (p *player) pullSome() {
 		ReturnImmediately: true, //nolint:staticcheck // no wait wanted
 	})
 	if err != nil {
-		p.lostSome() // an answer that is lost takes its messages along
+		p.lostSome() // the messages of a lost answer are lost with it
 		return
 	}
 	p.take(answer.GetReceivedMessages(), answer)
@@ -180,7 +180,7 @@ func (p *player) take(messages []*pubsubpb.ReceivedMessage, consumer any) {
 	p.held = append(p.held, messages...)
 }
 
-// answer acknowledges, nacks or keeps each message in hand.
+// answer acknowledges, nacks or keeps each leased message.
 func (p *player) answer() {
 	var acks, nacks, extended, kept []*pubsubpb.ReceivedMessage
 	for _, m := range p.held {
@@ -221,8 +221,8 @@ func (p *player) deadlines(messages []*pubsubpb.ReceivedMessage, d time.Duration
 	_, err := p.ModifyAckDeadline(ctx, &pubsubpb.ModifyAckDeadlineRequest{
 		Subscription: subscriptionName, AckIds: ackIDs(messages), AckDeadlineSeconds: int32(d / time.Second),
 	})
-	// A request of an exactly-once subscription may count for some of its ids; a
-	// lost answer may hide that it counted.
+	// A request of an exactly-once subscription may count for some of its ids
+	// only. With a lost answer, the client does not know that it counted.
 	p.modified(messages, d, p.clock.Now(), err)
 	p.drain()
 }
@@ -233,7 +233,8 @@ func (p *player) pass(d time.Duration) {
 	p.drain()
 }
 
-// settle mends everything and takes what is left, acknowledging all.
+// settle removes all faults, then takes and acknowledges all remaining
+// messages.
 func (p *player) settle() {
 	if err := p.SetFaults(p.seed); err != nil {
 		p.t.Fatal(err)

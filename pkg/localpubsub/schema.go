@@ -18,25 +18,26 @@ const (
 )
 
 const (
-	// maxStored bounds what all schemas hold together, which the service bounds by
-	// project only. It counts definitions, each with revisionCost on top. Compiled,
-	// a definition takes 10 to 40 times its text, and 120 if it is all maps.
+	// maxStored bounds the size of all schemas together; the service has a
+	// bound per project only. A revision counts as its definition plus
+	// revisionCost. A compiled definition takes 10 to 40 times its text, and
+	// 120 times if it consists of maps.
 	maxStored    = 16_000_000 // bytes
 	revisionCost = 1_000      // bytes
 )
 
-// schemas serves google.pubsub.v1.SchemaService, and judges messages for topics.
-// Protocol Buffer schemas given as source text are all that it knows: Avro and
-// compiled descriptors are UNIMPLEMENTED. Memory is bounded by maxStored.
+// schemas serves google.pubsub.v1.SchemaService, and validates messages for
+// topics. It supports only Protocol Buffer schemas given as source text: Avro
+// and compiled descriptors are UNIMPLEMENTED. maxStored bounds its memory.
 //
-// Unlike the service, which takes minutes at times, it applies a change at once.
+// A change applies at once here; the service sometimes takes minutes.
 type schemas struct {
 	pubsubpb.UnimplementedSchemaServiceServer
 
 	now func() time.Time
 
 	mu       sync.RWMutex
-	byName   map[string]history // whose elements never change
+	byName   map[string]history // the elements never change
 	projects map[string]int     // schemas by project
 	stored   int
 }
@@ -45,21 +46,22 @@ func newSchemas(now func() time.Time) *schemas {
 	return &schemas{now: now, byName: map[string]history{}, projects: map[string]int{}}
 }
 
-// forget drops everything.
+// forget deletes everything.
 func (s *schemas) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.byName, s.projects, s.stored = map[string]history{}, map[string]int{}, 0
 }
 
-// history is nil for an unknown name.
+// history returns nil for an unknown name.
 func (s *schemas) history(name string) history {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.byName[name]
 }
 
-// room wants space for one more revision. The caller holds the lock.
+// room checks that there is space for one more revision. The caller holds the
+// lock.
 func (s *schemas) room(added *revision) error {
 	if s.stored+added.cost() > maxStored {
 		return status.Errorf(codes.ResourceExhausted, "the server keeps %d bytes of schemas, its limit is %d", s.stored, maxStored)
@@ -67,8 +69,8 @@ func (s *schemas) room(added *revision) error {
 	return nil
 }
 
-// add appends a revision, as the newest, to a schema that exists. The caller holds
-// the lock.
+// add appends a revision, as the newest, to an existing schema. The caller
+// holds the lock.
 func (s *schemas) add(name string, added *revision) error {
 	old := s.byName[name]
 	if old.len() >= maxRevisions {
@@ -82,7 +84,7 @@ func (s *schemas) add(name string, added *revision) error {
 	return nil
 }
 
-// checkParent wants projects/PROJECT.
+// checkParent requires the form projects/PROJECT.
 func checkParent(parent string) error {
 	project, ok := strings.CutPrefix(parent, "projects/")
 	if !ok || project == "" || strings.Contains(project, "/") {
@@ -91,7 +93,7 @@ func checkParent(parent string) error {
 	return nil
 }
 
-// splitRevision takes projects/PROJECT/schemas/ID or the same with @REVISION.
+// splitRevision accepts projects/PROJECT/schemas/ID, also with @REVISION.
 func splitRevision(full string) (name, id string, err error) {
 	name, id, given := strings.Cut(full, "@")
 	if given && id == "" {

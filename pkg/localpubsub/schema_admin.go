@@ -10,8 +10,9 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// CreateSchema answers ALREADY_EXISTS for a name that is taken, INVALID_ARGUMENT
-// for a definition that is none, and RESOURCE_EXHAUSTED beyond the limits.
+// CreateSchema returns ALREADY_EXISTS for a name that is taken,
+// INVALID_ARGUMENT for an invalid definition, and RESOURCE_EXHAUSTED beyond the
+// limits.
 func (s *schemas) CreateSchema(ctx context.Context, req *pubsubpb.CreateSchemaRequest) (*pubsubpb.Schema, error) {
 	if err := checkParent(req.GetParent()); err != nil {
 		return nil, err
@@ -40,8 +41,9 @@ func (s *schemas) CreateSchema(ctx context.Context, req *pubsubpb.CreateSchemaRe
 	return created.describe(name, pubsubpb.SchemaView_FULL), nil
 }
 
-// CommitSchema makes a revision the newest one. It has to be compatible with each
-// that the schema has: INVALID_ARGUMENT says with which it is not, and why.
+// CommitSchema adds a revision as the newest one. It must be compatible with
+// each revision of the schema; otherwise INVALID_ARGUMENT names the revision
+// that it conflicts with, and the reason.
 func (s *schemas) CommitSchema(ctx context.Context, req *pubsubpb.CommitSchemaRequest) (*pubsubpb.Schema, error) {
 	if err := checkName(req.GetName(), "schemas", "name"); err != nil {
 		return nil, err
@@ -62,7 +64,7 @@ func (s *schemas) CommitSchema(ctx context.Context, req *pubsubpb.CommitSchemaRe
 	return s.append(req.GetName(), unnamed)
 }
 
-// append completes a revision and adds it to a schema that exists. The caller
+// append completes a revision and adds it to an existing schema. The caller
 // holds the lock.
 func (s *schemas) append(name string, unnamed *revision) (*pubsubpb.Schema, error) {
 	old := s.byName[name]
@@ -90,8 +92,9 @@ func (s *schemas) RollbackSchema(_ context.Context, req *pubsubpb.RollbackSchema
 	return s.append(req.GetName(), found)
 }
 
-// DeleteSchemaRevision takes a name with a revision id, and answers the schema as
-// it is then, with its newest revision. The only one stays: FAILED_PRECONDITION
+// DeleteSchemaRevision takes a name with a revision id, and returns the schema
+// as it is afterwards, with its newest revision. The only revision cannot be
+// deleted: FAILED_PRECONDITION
 // (https://cloud.google.com/pubsub/docs/delete-schema-revision; the code is not
 // documented).
 func (s *schemas) DeleteSchemaRevision(_ context.Context, req *pubsubpb.DeleteSchemaRevisionRequest) (*pubsubpb.Schema, error) {

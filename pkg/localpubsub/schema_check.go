@@ -8,13 +8,14 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 )
 
-// check judges a message's data by the topic's schema: it has to be valid for one of
-// the revisions that the settings allow, which are tried from the newest on
+// check validates a message's data against the topic's schema. It must be valid
+// for one of the revisions that the settings allow; they are tried from the
+// newest on
 // (https://cloud.google.com/blog/products/data-analytics/pub-sub-schema-evolution-is-now-ga).
-// The answer are the attributes that the service adds to the message; they are
-// shared, and must not be changed. Data that fits no revision is INVALID_ARGUMENT,
-// a schema that was deleted NOT_FOUND. A schema made anew with the name of a
-// deleted one takes its place.
+// The result is the attributes that the service adds to the message; they are
+// shared, and must not be changed. Data that fits no revision is
+// INVALID_ARGUMENT, a deleted schema is NOT_FOUND. A new schema with the name
+// of a deleted one takes its place.
 func (s *schemas) check(settings *pubsubpb.SchemaSettings, data []byte) (attributes map[string]string, err error) {
 	of := s.history(settings.GetSchema())
 	if of == nil {
@@ -39,7 +40,7 @@ func (s *schemas) check(settings *pubsubpb.SchemaSettings, data []byte) (attribu
 	return nil, invalid("messages", "Invalid data in message: Message failed schema validation. %v", why)
 }
 
-// judge tells whether the data is valid, and answers the attributes if it is.
+// judge validates the data, and returns the attributes if the error is nil.
 func (r *revision) judge(encoding pubsubpb.Encoding, data []byte) (map[string]string, error) {
 	switch encoding {
 	case pubsubpb.Encoding_BINARY:
@@ -51,10 +52,10 @@ func (r *revision) judge(encoding pubsubpb.Encoding, data []byte) (map[string]st
 	}
 }
 
-// checkSettings wants a topic's schema and its revisions to exist, NOT_FOUND, and
-// the encoding and the order of the revisions to make sense, INVALID_ARGUMENT. It
-// is for settings that are new: a topic keeps those whose revisions were deleted
-// later.
+// checkSettings requires that a topic's schema and its revisions exist (else
+// NOT_FOUND), and that the encoding and the order of the revisions are valid
+// (else INVALID_ARGUMENT). It is called for new settings only: a topic keeps
+// settings with revisions that are deleted later.
 func (s *schemas) checkSettings(settings *pubsubpb.SchemaSettings) error {
 	name := settings.GetSchema()
 	if err := checkName(name, "schemas", "schema_settings.schema"); err != nil {
@@ -86,8 +87,8 @@ func checkEncoding(encoding pubsubpb.Encoding, field string) error {
 	return nil
 }
 
-// ValidateSchema answers INVALID_ARGUMENT for a definition that CreateSchema would
-// refuse.
+// ValidateSchema returns INVALID_ARGUMENT for a definition that CreateSchema
+// would refuse.
 func (s *schemas) ValidateSchema(
 	ctx context.Context, req *pubsubpb.ValidateSchemaRequest,
 ) (*pubsubpb.ValidateSchemaResponse, error) {
@@ -100,8 +101,9 @@ func (s *schemas) ValidateSchema(
 	return &pubsubpb.ValidateSchemaResponse{}, nil
 }
 
-// ValidateMessage judges a message by a schema that is in the request, or by the
-// newest revision of a named one, or by the revision that the name ends with.
+// ValidateMessage validates a message against a schema in the request, against
+// the newest revision of a named schema, or against the revision at the end of
+// the name.
 func (s *schemas) ValidateMessage(
 	ctx context.Context, req *pubsubpb.ValidateMessageRequest,
 ) (*pubsubpb.ValidateMessageResponse, error) {

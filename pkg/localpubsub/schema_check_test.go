@@ -115,8 +115,8 @@ func TestValidateMessageByName(t *testing.T) {
 	wantStatus(t, validate(func(req *pubsubpb.ValidateMessageRequest) { req.Parent = "" }), codes.InvalidArgument, "parent", "")
 }
 
-// TestCheck publishes by ranges of revisions: 0 has a, 1 has a and b, 2 has b, 3 has
-// neither.
+// TestCheck publishes with ranges of revisions: revision 0 has field a, 1 has a
+// and b, 2 has b, 3 has neither.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	s, client := serveSchemas(t)
@@ -154,7 +154,8 @@ func TestCheck(t *testing.T) {
 	check(t, "", "?", "", "", "no revision")
 	check(t, "?", "a", hasA, "a", "")
 
-	// A deleted one is skipped, and at an end gives way to its neighbour.
+	// A deleted revision is skipped; at an end of the range, its neighbour
+	// takes its place.
 	for _, id := range []string{a.GetRevisionId(), b.GetRevisionId(), none.GetRevisionId()} {
 		if _, err := client.DeleteSchemaRevision(t.Context(), &pubsubpb.DeleteSchemaRevisionRequest{Name: a.GetName() + "@" + id}); err != nil {
 			t.Fatal(err)
@@ -225,7 +226,7 @@ func TestCheckSettings(t *testing.T) {
 	}
 }
 
-// FuzzMessage shows that no data makes the judge panic.
+// FuzzMessage shows that no data makes the validation panic.
 func FuzzMessage(f *testing.F) {
 	unnamed, err := compileSchema(f.Context(), protobuf(judged))
 	if err != nil {

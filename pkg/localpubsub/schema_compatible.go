@@ -7,19 +7,20 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// accept tells whether a revision may be added to a schema. "You can add or remove
-// optional fields. You cannot add or delete other fields. You also cannot edit any
-// existing field." (https://cloud.google.com/pubsub/docs/commit-schema-revision)
-// That is taken literally, with what users saw of the service besides: it compares
-// with older revisions than the newest too (https://github.com/Rtosshy/gcp-test,
-// README.md, experiment 7), and an enum that gains a value is an edit of the fields
-// that have it (Stack Overflow, "Backward and forward compatibility issues with
+// accept decides whether a revision may be added to a schema. "You can add or
+// remove optional fields. You cannot add or delete other fields. You also
+// cannot edit any existing field."
+// (https://cloud.google.com/pubsub/docs/commit-schema-revision) This is taken
+// literally, with two observations by users of the service: it also compares
+// with older revisions than the newest (https://github.com/Rtosshy/gcp-test,
+// README.md, experiment 7), and an enum that gains a value counts as an edit of
+// its fields (Stack Overflow, "Backward and forward compatibility issues with
 // protobufs in Google Pub/Sub").
 //
-// So repeated fields and maps can be neither added nor removed. The page does not
-// name them, and to allow what the service refuses would be worse than the reverse.
-// Names of messages are compared for those of fields only: the top-level one's
-// stands in no message.
+// So repeated fields and maps can be neither added nor removed. The page does
+// not name them, and to allow a change that the service refuses would be worse
+// than the reverse. Message names are compared for the types of fields only:
+// the name of the top-level type stands in no message.
 func (h history) accept(added *revision) error {
 	for _, old := range slices.Backward(h) {
 		if old.root == nil {
@@ -33,12 +34,12 @@ func (h history) accept(added *revision) error {
 	return nil
 }
 
-// A comparison holds the pairs of messages that were compared, or are being: types
-// may refer to themselves.
+// A comparison holds the pairs of messages that are compared already or are
+// being compared: types may refer to themselves.
 type comparison map[[2]protoreflect.FullName]bool
 
-// messages says what makes a message incompatible with an older one, if anything
-// does.
+// messages returns the reason why a message is incompatible with an older one;
+// "" means compatible.
 func (c comparison) messages(before, after protoreflect.MessageDescriptor) string {
 	pair := [2]protoreflect.FullName{before.FullName(), after.FullName()}
 	if c[pair] {
@@ -67,7 +68,7 @@ func (c comparison) messages(before, after protoreflect.MessageDescriptor) strin
 	return ""
 }
 
-// loose wants of a field which other lacks that it may be without it.
+// loose requires that a field which the other side lacks is optional.
 func loose(field protoreflect.FieldDescriptor, other protoreflect.MessageDescriptor) string {
 	if field.Cardinality() != protoreflect.Optional {
 		return fmt.Sprintf("%s is %v; only optional fields may be added or removed", field.FullName(), field.Cardinality())
@@ -133,7 +134,7 @@ func subset(some, all protoreflect.EnumDescriptor) string {
 	return ""
 }
 
-// descriptors goes through a list of protoreflect.
+// descriptors iterates over a list of protoreflect.
 func descriptors[T any](list interface {
 	Len() int
 	Get(i int) T

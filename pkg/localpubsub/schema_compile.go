@@ -15,12 +15,13 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// schemaFile is the name that errors give the definition.
+// schemaFile is the file name of the definition in errors.
 const schemaFile = "schema.proto"
 
-// compileSchema makes a revision without a name: of proto2, proto3 or an edition,
-// with one top-level type, which is a message, and no imports
-// (https://cloud.google.com/pubsub/docs/schemas). Services and options are let be.
+// compileSchema compiles a definition to a revision without a name. The
+// definition is proto2, proto3 or an edition, with one top-level type, which is
+// a message, and no imports (https://cloud.google.com/pubsub/docs/schemas).
+// Services and options are ignored.
 func compileSchema(ctx context.Context, schema *pubsubpb.Schema) (*revision, error) {
 	if err := checkKind(schema); err != nil {
 		return nil, err

@@ -117,7 +117,7 @@ func TestCompatibility(t *testing.T) {
 	}
 }
 
-// TestCompatibleWithAll takes up a number that an older revision had given away.
+// TestCompatibleWithAll reuses a field number that only an older revision has.
 func TestCompatibleWithAll(t *testing.T) {
 	t.Parallel()
 	_, client := serveSchemas(t)
@@ -133,8 +133,8 @@ func TestCompatibleWithAll(t *testing.T) {
 	wantStatus(t, err, codes.OK, "", "")
 }
 
-// FuzzSchema shows that no definition makes the server panic, and that one which
-// is taken is compatible with itself and judges.
+// FuzzSchema shows that no definition makes the server panic, and that an
+// accepted definition is compatible with itself and can validate messages.
 func FuzzSchema(f *testing.F) {
 	for _, definition := range []string{
 		judged, judged2, proto3("oneof o { string a = 1; M b = 2; } reserved 3 to 5;"), `edition = "2023"; message M { M m = 1 [features.message_encoding = DELIMITED]; }`,

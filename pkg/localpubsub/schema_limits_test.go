@@ -20,7 +20,7 @@ func TestSchemaLimits(t *testing.T) {
 	wantStatus(t, err, codes.ResourceExhausted, "", "20 revisions")
 	_, err = client.RollbackSchema(t.Context(), &pubsubpb.RollbackSchemaRequest{Name: first.GetName(), RevisionId: first.GetRevisionId()})
 	wantStatus(t, err, codes.ResourceExhausted, "", "20 revisions")
-	// Deleted ones make room, and what is kept of them is bounded.
+	// Deleted revisions free room, and the kept part of them is bounded.
 	oldest := first
 	for range maxRevisions + 5 {
 		if _, err := client.DeleteSchemaRevision(t.Context(), &pubsubpb.DeleteSchemaRevisionRequest{Name: oldest.GetName() + "@" + oldest.GetRevisionId()}); err != nil {
@@ -59,7 +59,8 @@ func TestSchemasOfAProject(t *testing.T) {
 	wantStatus(t, err, codes.ResourceExhausted, "", "10000 schemas")
 }
 
-// TestSchemasAtOnce lets the race detector see readers beside writers.
+// TestSchemasAtOnce runs readers and writers at the same time for the race
+// detector.
 func TestSchemasAtOnce(t *testing.T) {
 	t.Parallel()
 	s, client := serveSchemas(t)

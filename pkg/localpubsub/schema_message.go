@@ -11,16 +11,18 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// noTypes keeps the types that this process happens to link out of the judgement.
+// noTypes keeps the types that happen to be linked into this process out of the
+// validation.
 var noTypes = new(protoregistry.Types)
 
-// validBinary tells whether data is a message of the type. What protobuf parsers
-// skip is refused: fields that the type does not have, and those whose wire type is
-// another, at any depth but in the entries of maps. Google's pages leave that open;
-// who tried it reports it of 2026, at
+// validBinary checks that data is a message of the type. Protobuf parsers skip
+// fields that the type does not have, and fields with another wire type; here
+// they are refused, at any depth except in the entries of maps. Google's pages
+// leave that open. Users of the service report it of 2026 at
 // https://github.com/Rtosshy/gcp-test (README.md, experiment 6) and
-// https://github.com/apollo-chora/chora-contracts (scripts/verify-schema-registry.sh).
-// So bytes behind the last field are fields too, or none at all, and refused as such.
+// https://github.com/apollo-chora/chora-contracts
+// (scripts/verify-schema-registry.sh). So bytes after the last field are fields
+// too, or no fields at all, and are refused as such.
 func validBinary(root protoreflect.MessageDescriptor, data []byte) error {
 	m := dynamicpb.NewMessage(root)
 	if err := (proto.UnmarshalOptions{Resolver: noTypes}).Unmarshal(data, m); err != nil {
@@ -29,14 +31,16 @@ func validBinary(root protoreflect.MessageDescriptor, data []byte) error {
 	return known(m)
 }
 
-// validJSON tells whether data is a message of the type in protobuf's JSON. Unknown
-// fields are refused, which is the default of its parsers
-// (https://protobuf.dev/programming-guides/json/), and so is text behind the object.
+// validJSON checks that data is a message of the type in protobuf's JSON form.
+// Unknown fields are refused, which is the default of its parsers
+// (https://protobuf.dev/programming-guides/json/), and so is text after the
+// object.
 func validJSON(root protoreflect.MessageDescriptor, data []byte) error {
 	return (protojson.UnmarshalOptions{Resolver: noTypes}).Unmarshal(data, dynamicpb.NewMessage(root))
 }
 
-// known names a field that m, or a message within it, has no declaration of.
+// known returns an error for a field in m, or in a message within m, that has
+// no declaration.
 func known(m protoreflect.Message) error {
 	if extra := m.GetUnknown(); len(extra) > 0 {
 		number, _, _ := protowire.ConsumeField(extra)
@@ -67,8 +71,8 @@ func knownWithin(field protoreflect.FieldDescriptor, value protoreflect.Value) (
 	return err
 }
 
-// knownValue goes into messages, and refuses values that a closed enum does not
-// have: protobuf calls the field unknown then
+// knownValue descends into messages, and refuses values that a closed enum does
+// not have: protobuf then calls the field unknown
 // (https://protobuf.dev/programming-guides/enum/), although Go sets it.
 func knownValue(field protoreflect.FieldDescriptor, value protoreflect.Value) error {
 	switch {

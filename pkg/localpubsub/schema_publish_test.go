@@ -11,7 +11,7 @@ import (
 	"example.com/lockstep/pkg/localpubsub"
 )
 
-// TestPublishToATopicWithASchema goes the way of a schema that loses a field.
+// TestPublishToATopicWithASchema follows a schema that loses a field.
 func TestPublishToATopicWithASchema(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, localpubsub.Options{})

@@ -9,8 +9,8 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 )
 
-// GetSchema answers the newest revision, or the one that the name ends with after
-// an @, with its definition unless the view is BASIC.
+// GetSchema returns the newest revision, or the one named after an @ at the end
+// of the name, with its definition unless the view is BASIC.
 func (s *schemas) GetSchema(_ context.Context, req *pubsubpb.GetSchemaRequest) (*pubsubpb.Schema, error) {
 	view, err := viewOr(req.GetView(), pubsubpb.SchemaView_FULL)
 	if err != nil {
@@ -24,7 +24,7 @@ func (s *schemas) GetSchema(_ context.Context, req *pubsubpb.GetSchemaRequest) (
 	return found.describe(name, view), nil
 }
 
-// revision is the newest one of a schema, or the one that full names.
+// revision returns the newest revision of a schema, or the one that full names.
 func (s *schemas) revision(full string) (*revision, error) {
 	name, id, err := splitRevision(full)
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *schemas) revision(full string) (*revision, error) {
 	return found, nil
 }
 
-// ListSchemas answers the newest revision of each schema of a project, by name,
+// ListSchemas returns the newest revision of each schema of a project, by name,
 // without definitions unless the view is FULL.
 func (s *schemas) ListSchemas(_ context.Context, req *pubsubpb.ListSchemasRequest) (*pubsubpb.ListSchemasResponse, error) {
 	if err := checkParent(req.GetParent()); err != nil {
@@ -75,7 +75,7 @@ func (s *schemas) names(parent string) (names []string) {
 	return names
 }
 
-// ListSchemaRevisions answers the revisions of a schema, newest first
+// ListSchemaRevisions returns the revisions of a schema, newest first
 // (https://google.aip.dev/162), without definitions unless the view is FULL.
 func (s *schemas) ListSchemaRevisions(
 	_ context.Context, req *pubsubpb.ListSchemaRevisionsRequest,
@@ -95,7 +95,7 @@ func (s *schemas) ListSchemaRevisions(
 	var keys []string
 	for _, r := range of {
 		if r.root != nil {
-			key := fmt.Sprintf("%010d", math.MaxInt32-r.number) // pages ascend
+			key := fmt.Sprintf("%010d", math.MaxInt32-r.number) // pages are in ascending order
 			byKey[key] = r
 			keys = append(keys, key)
 		}

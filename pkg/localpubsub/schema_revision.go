@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// A revision never changes. One that was deleted keeps its id and number only, so
-// that a topic's range may go on naming it.
+// A revision never changes. A deleted one keeps its id and number only, so that
+// a topic's range can still name it.
 type revision struct {
 	id         string
 	number     int // from 1, in the order of commits
@@ -24,7 +24,7 @@ type revision struct {
 
 func (r *revision) cost() int { return len(r.definition) + revisionCost }
 
-// newRevision has no id and number yet.
+// newRevision returns a revision without id and number.
 func newRevision(definition string, root protoreflect.MessageDescriptor) *revision {
 	return &revision{definition: definition, root: root}
 }
@@ -38,8 +38,8 @@ func (r *revision) named(schema, id string, number int, at time.Time) *revision 
 	}
 }
 
-// schemaAttributes are what the service adds to a message that it validated
-// (https://cloud.google.com/pubsub/docs/schemas-valid).
+// schemaAttributes are the attributes that the service adds to a validated
+// message (https://cloud.google.com/pubsub/docs/schemas-valid).
 func schemaAttributes(schema, id string, encoding pubsubpb.Encoding) map[string]string {
 	return map[string]string{
 		"googclient_schemaname":       schema,
@@ -59,12 +59,13 @@ func (r *revision) describe(schema string, view pubsubpb.SchemaView) *pubsubpb.S
 	return described
 }
 
-// A history is a schema's revisions, oldest first, with deleted ones among them:
-// as many at most as there may be others, the oldest are forgotten. It never
-// changes. One that exists has a revision that was not deleted.
+// A history holds a schema's revisions, oldest first, including deleted ones.
+// There are at most as many deleted ones as there may be others; the oldest are
+// dropped. A history never changes. A schema that exists has at least one
+// revision that is not deleted.
 type history []*revision
 
-// len counts the revisions that are there.
+// len counts the revisions that are not deleted.
 func (h history) len() int {
 	n := 0
 	for _, r := range h {
@@ -84,7 +85,7 @@ func (h history) newest() *revision {
 	return nil
 }
 
-// find is nil for a revision that was deleted or never was.
+// find returns nil for a revision that was deleted or never existed.
 func (h history) find(id string) *revision {
 	if i := h.index(id); i >= 0 && h[i].root != nil {
 		return h[i]
@@ -92,7 +93,7 @@ func (h history) find(id string) *revision {
 	return nil
 }
 
-// index finds deleted revisions too; it is -1 for an unknown one.
+// index also finds deleted revisions; it is -1 for an unknown one.
 func (h history) index(id string) int {
 	return slices.IndexFunc(h, func(r *revision) bool { return r.id == id })
 }
@@ -112,7 +113,7 @@ func (h history) without(i int) history {
 	return shorter
 }
 
-// nextNumber is that of the revision to come.
+// nextNumber is the number of the next revision.
 func (h history) nextNumber() int {
 	if len(h) == 0 {
 		return 1
@@ -120,7 +121,7 @@ func (h history) nextNumber() int {
 	return h[len(h)-1].number + 1
 }
 
-// nextID is eight characters of a UUID, as documented
+// nextID returns eight characters of a UUID, as documented
 // (https://cloud.google.com/pubsub/docs/commit-schema-revision).
 func (h history) nextID() string {
 	for {
@@ -130,13 +131,13 @@ func (h history) nextID() string {
 	}
 }
 
-// between is the part of the history that a topic allows. Ends that were deleted
-// give way to their neighbours within the range
+// between returns the part of the history that a topic allows. If an end was
+// deleted, its neighbour within the range takes its place
 // (https://cloud.google.com/pubsub/docs/delete-schema-revision).
 func (h history) between(first, last string) history {
 	from, to := 0, len(h)
 	if first != "" {
-		from = max(h.index(first), 0) // one that was forgotten is older than all others
+		from = max(h.index(first), 0) // a dropped one is older than all others
 	}
 	if last != "" {
 		to = h.index(last) + 1

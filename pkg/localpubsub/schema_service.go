@@ -8,18 +8,19 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// deletedSchema stands for the schema of a topic that has outlived it. Nothing can
-// be published there (https://cloud.google.com/pubsub/docs/delete-schema).
+// deletedSchema takes the place of a deleted schema in its topics. Publishing
+// to such a topic fails (https://cloud.google.com/pubsub/docs/delete-schema).
 const deletedSchema = "_deleted-schema_"
 
-// schemaService takes a deleted schema away from its policy and its topics, too.
+// schemaService also removes a deleted schema's policy, and marks the schema as
+// deleted in its topics.
 type schemaService struct {
 	*schemas
 
 	server *Server
 }
 
-// DeleteSchema answers NOT_FOUND for an unknown one.
+// DeleteSchema returns NOT_FOUND for an unknown schema.
 func (s schemaService) DeleteSchema(ctx context.Context, req *pubsubpb.DeleteSchemaRequest) (*emptypb.Empty, error) {
 	answer, err := s.schemas.DeleteSchema(ctx, req)
 	if err != nil {

@@ -25,7 +25,7 @@ const testProject = "projects/p"
 
 var testTime = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
-// serveSchemas serves empty schemas, as a user meets them.
+// serveSchemas serves an empty schema service and returns a client of it.
 func serveSchemas(t testing.TB) (*schemas, *pubsub.SchemaClient) {
 	t.Helper()
 	s := newSchemas(func() time.Time { return testTime })
@@ -79,8 +79,8 @@ func commitSchema(t testing.TB, client *pubsub.SchemaClient, name, definition st
 	return committed
 }
 
-// wantStatus wants a status of the code that says text, and where it blames an
-// argument, the details that name field.
+// wantStatus requires a status with this code and with text in its message. If
+// it concerns an argument, its details must name field.
 func wantStatus(t testing.TB, err error, code codes.Code, field, text string) {
 	t.Helper()
 	s, _ := status.FromError(err)

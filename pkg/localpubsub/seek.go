@@ -9,11 +9,12 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 )
 
-// Seek puts a subscription's acknowledgements where they stood at a time, or at
-// a snapshot (https://cloud.google.com/pubsub/docs/replay-overview): what was
-// published before the time counts as acknowledged, what was published at it or
-// later as not, as far as subscription or topic have retained it. What was
-// outstanding is sent again, and acknowledgements of it come too late.
+// Seek sets a subscription's acknowledgements to their state at a time, or at a
+// snapshot (https://cloud.google.com/pubsub/docs/replay-overview). Messages
+// published before the time count as acknowledged; messages published at it or
+// later do not, as far as the subscription or its topic has retained them.
+// Outstanding messages are delivered again, and acknowledgements of their old
+// deliveries are too late.
 func (s subscriber) Seek(_ context.Context, req *pubsubpb.SeekRequest) (*pubsubpb.SeekResponse, error) {
 	found, err := s.subscription(req.GetSubscription())
 	if err != nil {
@@ -59,7 +60,7 @@ func (s *subscription) seekSnapshot(from *snapshot) error {
 		func(m *message) bool { return in[m.id] })
 }
 
-// seek holds the topic's lock too, so that nothing is published in between.
+// seek also holds the topic's lock, so that no message is published during it.
 func (s *subscription) seek(retained func(*topic) []*message, unacked func(*message) bool) error {
 	s.lock()
 	topic := s.topic
@@ -81,8 +82,8 @@ func (s *subscription) seek(retained func(*topic) []*message, unacked func(*mess
 	return nil
 }
 
-// since is what the topic retains of the messages from a publish time on. Nil has
-// none.
+// since returns the messages that the topic retains from a publish time on. A
+// nil topic has none.
 func (t *topic) since(limit int64) (kept []*message) {
 	if t == nil {
 		return nil
@@ -96,7 +97,7 @@ func (t *topic) since(limit int64) (kept []*message) {
 }
 
 // replay rebuilds the subscription from its own messages and others that were
-// kept for it. Failures stay counted.
+// kept for it. The counts of failures are kept.
 func (s *subscription) replay(kept []*message, unacked func(*message) bool) {
 	old := s.log
 	failures := make(map[uint64]int32)
@@ -126,7 +127,7 @@ func (s *subscription) replay(kept []*message, unacked func(*message) bool) {
 	}
 }
 
-// clear forgets all entries, whose leases have been released.
+// clear removes all entries. Their leases must have been released.
 func (s *subscription) clear() {
 	s.log, s.ready, s.readyKeys, s.timers = entryList{}, fifo[*entry]{}, fifo[*keyQueue]{}, nil
 	s.keys, s.delivered = make(map[string]*keyQueue), make(map[uint64]*entry)
@@ -135,7 +136,7 @@ func (s *subscription) clear() {
 	}
 }
 
-// matches asks the filter about a message that was kept elsewhere.
+// matches applies the filter to a message that was kept elsewhere.
 func (s *subscription) matches(m *message) bool {
 	if s.filter == nil {
 		return true

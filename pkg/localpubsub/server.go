@@ -18,30 +18,31 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// Options has a safe zero value.
+// Options configures a server. Its zero value is usable.
 type Options struct {
 	// Addr is the host:port to listen on. Empty: a free port of 127.0.0.1.
 	Addr string
-	// Clock is the time to live by. Nil: one that runs.
+	// Clock is the server's clock. Nil: a running one.
 	Clock *Clock
-	// MaxBytes bounds the messages kept; beyond it publishes are refused with
+	// MaxBytes bounds the messages kept; beyond it, publishes are refused with
 	// RESOURCE_EXHAUSTED. Zero: 1 GiB.
 	MaxBytes int64
-	// ReturnOnClose gives the messages of an ended stream back at once. The service
-	// leaves them leased until their deadline, and so does this server without it.
+	// ReturnOnClose returns the messages of an ended stream at once. The
+	// service, and this server without the option, leaves them leased until
+	// their deadline.
 	ReturnOnClose bool
-	// File is where to keep everything over a restart, and is made if it is not
-	// there; beside it, File.new comes and goes. Only one server at a time can have
-	// it. Empty: everything is gone with the process.
+	// File keeps all state over a restart, and is created if it does not exist;
+	// the server also writes File.new next to it at times. Only one server at a
+	// time can have the file. Empty: all state is gone with the process.
 	File string
 }
 
 const (
 	defaultMaxBytes = 1 << 30
-	// maxRequest is a full publish with room for its frame.
+	// maxRequest is the largest publish request, with room for its frame.
 	maxRequest = maxPublish + 1<<20
-	// window is the flow control window of a connection: the default of 64 KiB
-	// would make a round trip of each few messages.
+	// window is the flow control window of a connection. The default of 64 KiB
+	// would cost a round trip for every few messages.
 	window = 4 << 20
 )
 
@@ -53,8 +54,8 @@ type Server struct {
 	schemas  *schemas
 	policies *policies
 	faults   *faults
-	journal  *journal      // nil: nothing outlives the process
-	run      uint64        // counts the servers that had the journal's file
+	journal  *journal      // nil: no state outlives the process
+	run      uint64        // counts the servers that have used the journal's file
 	number   atomic.Uint64 // of subscriptions
 	message  atomic.Uint64 // id of the last message
 
@@ -69,8 +70,9 @@ type Server struct {
 	close   func() error
 }
 
-// Start serves until Close. The address answers when it returns; a taken port is
-// an error, and so is a file that is in use or damaged, which stays as it is.
+// Start starts a server that serves until Close. When it returns, the address
+// accepts connections. A taken port is an error; so is a file that is in use or
+// damaged, and Start does not change that file.
 func Start(options Options) (*Server, error) {
 	if options.Addr == "" {
 		options.Addr = "127.0.0.1:0"
@@ -79,7 +81,8 @@ func Start(options Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start local Pub/Sub: %w", err)
 	}
-	// An address without a host is one of this machine to a client, too.
+	// A listener's address without a host also reaches this machine when a
+	// client dials it.
 	self, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start local Pub/Sub: %w", err), listener.Close())
@@ -101,7 +104,8 @@ func newServer(options Options) *Server {
 	if s.store.limit == 0 {
 		s.store.limit = defaultMaxBytes
 	}
-	// Ids that a consumer remembers from before a restart must not come again.
+	// Ids that a consumer remembers from before a restart must not be given
+	// again.
 	s.message.Store(uint64(time.Now().UnixMicro()))
 	s.schemas = newSchemas(s.clock.Now)
 	s.policies = newPolicies(s.exists)
@@ -109,8 +113,8 @@ func newServer(options Options) *Server {
 	return s
 }
 
-// serve answers REST by calls over self, a connection of the server to itself, so
-// that faults and limits are the same there.
+// serve answers REST by calls over self, a connection of the server to itself,
+// so that faults and limits apply there too.
 func (s *Server) serve(listener net.Listener, self *grpc.ClientConn) {
 	s.door = newDoor(listener)
 	s.grpc = grpc.NewServer(
@@ -137,27 +141,27 @@ func (s *Server) serve(listener net.Listener, self *grpc.ClientConn) {
 		close(s.closing)
 		err := s.door.Close()
 		s.grpc.Stop()
-		_ = s.http.Close() // its connections only: the listener is closed
+		_ = s.http.Close() // closes its connections only: the listener is closed already
 		_ = self.Close()
 		serving.Wait()
 		s.faults.wait()
-		err = errors.Join(err, s.journal.close()) // before what it keeps is let go
+		err = errors.Join(err, s.journal.close()) // before the state that it keeps is dropped
 		s.forget(unavailable("the server is closing"))
 		return err
 	})
 }
 
-// Addr is the host:port that the server listens on: a value for
+// Addr is the host:port that the server listens on; use it as
 // PUBSUB_EMULATOR_HOST.
 func (s *Server) Addr() string { return s.door.Addr().String() }
 
 // Close ends all calls and streams. Closing a closed server does nothing.
 func (s *Server) Close() error { return s.close() }
 
-// Forget drops all topics, subscriptions, snapshots and messages and cuts the
-// streams: a broker that came back without its memory, and without its file's.
+// Forget deletes all topics, subscriptions, snapshots and messages and ends the
+// streams, like a broker that lost its memory and its file.
 func (s *Server) Forget() {
-	_ = s.changingAlone(func() error { // a journal that has stopped is told to whoever comes next
+	_ = s.changingAlone(func() error { // a failed journal is reported to the next caller
 		s.forget(unavailable("the server has lost its memory"))
 		s.journal.append(&record{kind: recordReset})
 		return nil
@@ -184,7 +188,7 @@ func (s *Server) now() time.Time      { return s.clock.Now() }
 func (s *Server) nextNumber() uint64  { return s.number.Add(1) }
 func (s *Server) nextMessage() uint64 { return s.message.Add(1) }
 
-// topic is nil when there is none of the name.
+// topic returns nil for an unknown name.
 func (s *Server) topic(name string) *topic {
 	found, _ := s.topics.get(name)
 	return found
@@ -204,7 +208,7 @@ func (s *Server) snapshot(name string) (*snapshot, error) {
 	return nil, missing(name)
 }
 
-// exists says whether an access policy can be attached to a resource.
+// exists checks that a resource exists and can have an access policy.
 func (s *Server) exists(name string) error {
 	if s.topic(name) != nil {
 		return nil

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// A snapshot lives for a week, less the age of the oldest message in it, and is
-// not made for less than an hour
+// A snapshot lives for a week, less the age of its oldest message. It is not
+// created if less than an hour would remain
 // (https://cloud.google.com/pubsub/docs/replay-overview).
 const (
 	snapshotLife    = 7 * 24 * time.Hour
@@ -21,8 +21,8 @@ const (
 	tooOldToCapture = "the oldest unacknowledged message is too old for a snapshot that lives an hour"
 )
 
-// A snapshot is what a subscription had not acknowledged when it was made, and
-// all that was published since.
+// A snapshot holds the messages that a subscription had not acknowledged when
+// the snapshot was made, and all messages published since.
 type snapshot struct {
 	server *Server
 	name   string
@@ -34,8 +34,8 @@ type snapshot struct {
 	alarm    *alarm
 }
 
-// capture makes a snapshot of the subscription, under the topic's lock so that
-// each message is in the backlog or comes later.
+// capture makes a snapshot of the subscription. It holds the topic's lock, so
+// that each message is either in the backlog or added later.
 func (s *subscription) capture(name string, labels map[string]string) (*snapshot, error) {
 	s.lock()
 	topic := s.topic
@@ -80,7 +80,7 @@ func (s *snapshot) expireAt(at time.Time) {
 	s.alarm.set(at)
 }
 
-// add takes what was published after the snapshot was made.
+// add adds messages that were published after the snapshot was made.
 func (s *snapshot) add(published []*message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +90,7 @@ func (s *snapshot) add(published []*message) {
 	s.messages = append(s.messages, published...)
 }
 
-// content is the snapshot's messages, and their ids as a set.
+// content returns the snapshot's messages, and their ids as a set.
 func (s *snapshot) content() ([]*message, map[uint64]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,14 +111,14 @@ func (s *snapshot) describe() *pubsubpb.Snapshot {
 	return described
 }
 
-// orphan is told that the topic is gone.
+// orphan removes the reference to a deleted topic.
 func (s *snapshot) orphan() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.topic = nil
 }
 
-// end lets the messages go.
+// end releases the messages.
 func (s *snapshot) end() {
 	s.mu.Lock()
 	topic := s.topic

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// CreateSnapshot captures a subscription's backlog. One without a name gets a
-// random one in the project of the subscription.
+// CreateSnapshot captures a subscription's backlog. A snapshot without a name
+// gets a random one in the project of the subscription.
 func (s subscriber) CreateSnapshot(_ context.Context, req *pubsubpb.CreateSnapshotRequest) (*pubsubpb.Snapshot, error) {
 	found, err := s.subscription(req.GetSubscription())
 	if err != nil {
@@ -32,7 +32,7 @@ func (s subscriber) CreateSnapshot(_ context.Context, req *pubsubpb.CreateSnapsh
 	return taken.describe(), nil
 }
 
-// GetSnapshot answers NOT_FOUND for an unknown or expired one.
+// GetSnapshot returns NOT_FOUND for an unknown or expired one.
 func (s subscriber) GetSnapshot(_ context.Context, req *pubsubpb.GetSnapshotRequest) (*pubsubpb.Snapshot, error) {
 	found, err := s.snapshot(req.GetSnapshot())
 	if err != nil {
@@ -41,7 +41,7 @@ func (s subscriber) GetSnapshot(_ context.Context, req *pubsubpb.GetSnapshotRequ
 	return found.describe(), nil
 }
 
-// ListSnapshots answers a project's snapshots by name.
+// ListSnapshots returns a project's snapshots by name.
 func (s subscriber) ListSnapshots(_ context.Context, req *pubsubpb.ListSnapshotsRequest) (*pubsubpb.ListSnapshotsResponse, error) {
 	names, next, err := page(s.snapshots.names(req.GetProject()), req)
 	if err != nil {
@@ -79,7 +79,7 @@ func (s subscriber) UpdateSnapshot(_ context.Context, req *pubsubpb.UpdateSnapsh
 	return found.describe(), nil
 }
 
-// DeleteSnapshot lets its messages go.
+// DeleteSnapshot deletes a snapshot and releases its messages.
 func (s subscriber) DeleteSnapshot(_ context.Context, req *pubsubpb.DeleteSnapshotRequest) (*emptypb.Empty, error) {
 	if !s.deleteSnapshot(req.GetSnapshot()) {
 		return nil, missing(req.GetSnapshot())

@@ -10,8 +10,8 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 )
 
-// batchLimit is how many messages one response carries; with several consumers
-// it is less, so that a burst is shared.
+// batchLimit is the largest number of messages in one response. With several
+// consumers it is less, so that they share a burst.
 const (
 	batchLimit       = 1000
 	sharedBatchLimit = 50
@@ -19,12 +19,13 @@ const (
 
 // A stream is one StreamingPull.
 //
-// It sends while the client's flow control lets it: outstanding are all messages
-// sent and not yet acknowledged, nacked or past their deadline. An empty request
-// is a keep-alive and gets an empty response once nothing else is to be sent.
-// Acknowledgements come over the stream or as calls of their own. When the stream breaks, what was sent stays
-// leased until its deadline: the service cannot tell a lost connection from a
-// slow consumer (https://cloud.google.com/pubsub/docs/pull#streamingpull_api).
+// It sends messages while the client's flow control permits: outstanding are
+// all messages that were sent and are not yet acknowledged, nacked or past
+// their deadline. An empty request is a keep-alive; it gets an empty response
+// once nothing else is left to send. Acknowledgements come over the stream or
+// as separate calls. When the stream breaks, its messages stay leased until
+// their deadline: the service cannot tell a lost connection from a slow
+// consumer (https://cloud.google.com/pubsub/docs/pull#streamingpull_api).
 type stream struct {
 	pubsubpb.Subscriber_StreamingPullServer
 
@@ -36,7 +37,8 @@ type stream struct {
 	pending []*pubsubpb.StreamingPullResponse // confirmations
 }
 
-// StreamingPull ends with the client, with the subscription, or with the server.
+// StreamingPull ends with the client, with the subscription, or with the
+// server.
 func (s subscriber) StreamingPull(server pubsubpb.Subscriber_StreamingPullServer) error {
 	first, err := server.Recv()
 	if err != nil {
@@ -86,7 +88,7 @@ func (s *subscription) close(h *holder) {
 	s.schedule()
 }
 
-// run sends until something ends the stream.
+// run sends until the stream ends.
 func (s *stream) run(ctx context.Context, received <-chan error, closing, cut <-chan struct{}) error {
 	for {
 		sent, err := s.send()
@@ -110,9 +112,9 @@ func (s *stream) run(ctx context.Context, received <-chan error, closing, cut <-
 	}
 }
 
-// send sends what there is: confirmations, then messages, then keep-alives. Each
-// response carries the subscription's properties: clients take one without for
-// "neither ordered nor exactly-once".
+// send sends the pending confirmations, then messages, then answers to
+// keep-alives. Each response carries the subscription's properties: clients
+// read a response without them as "neither ordered nor exactly-once".
 func (s *stream) send() (sent bool, err error) {
 	properties := s.sub.properties()
 	confirmations := s.confirmations()
@@ -167,7 +169,8 @@ func (s *subscription) properties() *pubsubpb.StreamingPullResponse_Subscription
 	}
 }
 
-// batch takes the next messages for h. What is left is another's.
+// batch takes the next messages for h. If messages remain, it wakes a consumer
+// with room.
 func (s *subscription) batch(h *holder) ([]delivery, error) {
 	s.lock()
 	defer s.unlock()
@@ -185,8 +188,8 @@ func (s *subscription) batch(h *holder) ([]delivery, error) {
 	return s.deliveries(batch), nil
 }
 
-// receive reads the client's requests until it closes its side, which ends the
-// stream as a matter of course.
+// receive reads the client's requests until the client closes its side, which
+// ends the stream without an error.
 func (s *stream) receive() error {
 	for {
 		request, err := s.Recv()
@@ -205,7 +208,7 @@ func (s *stream) receive() error {
 	}
 }
 
-// onlyFirst refuses what only the first request of a stream may set.
+// onlyFirst refuses fields that only the first request of a stream may set.
 func onlyFirst(request *pubsubpb.StreamingPullRequest) error {
 	for field, set := range map[string]bool{
 		"subscription":             request.GetSubscription() != "",

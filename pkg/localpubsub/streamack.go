@@ -10,12 +10,12 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// settle does what a request on the stream asks for.
+// settle carries out a request on the stream.
 func (s *stream) settle(request *pubsubpb.StreamingPullRequest) error {
 	return s.sub.server.changing(func() error { return s.carryOut(request) })
 }
 
-// carryOut takes a request that asks for nothing as a keep-alive.
+// carryOut carries out a request; an empty one is a keep-alive.
 func (s *stream) carryOut(request *pubsubpb.StreamingPullRequest) error {
 	if deadline := request.GetStreamAckDeadlineSeconds(); deadline != 0 {
 		if err := checkDeadline(deadline, "stream_ack_deadline_seconds"); err != nil {
@@ -32,7 +32,7 @@ func (s *stream) carryOut(request *pubsubpb.StreamingPullRequest) error {
 	return s.modify(request)
 }
 
-// relet changes the deadline of leases to come.
+// relet changes the deadline of future leases.
 func (s *subscription) relet(h *holder, deadline time.Duration) {
 	s.lock()
 	defer s.unlock()
@@ -56,7 +56,7 @@ func (s *stream) acknowledge(ids []string) error {
 	})
 }
 
-// modify takes the ids one by one: each has a deadline of its own.
+// modify handles the ids one by one, because each has its own deadline.
 func (s *stream) modify(request *pubsubpb.StreamingPullRequest) error {
 	ids, deadlines := request.GetModifyDeadlineAckIds(), request.GetModifyDeadlineSeconds()
 	if len(ids) != len(deadlines) {
@@ -83,12 +83,13 @@ func (s *stream) modify(request *pubsubpb.StreamingPullRequest) error {
 	})
 }
 
-// maxReplies bounds what waits for a client that does not read.
+// maxReplies bounds the responses that wait for a client that does not read.
 const maxReplies = 1000
 
 var errUnread = status.Error(codes.ResourceExhausted, "the client sends requests and does not read the responses")
 
-// ping and reply have the sender send a response: two must not be sent at once.
+// ping and reply have the sender send a response: only one goroutine may send
+// at a time.
 func (s *stream) ping() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

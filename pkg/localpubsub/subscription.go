@@ -9,38 +9,39 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// A subscription keeps what its consumers have not acknowledged and hands it
-// out. Everything in it is under its lock.
+// A subscription keeps the messages that its consumers have not acknowledged,
+// and delivers them. Its lock guards all its fields.
 type subscription struct {
 	server *Server
 	name   string
-	number uint64 // tells its ack ids from other subscriptions'
+	number uint64 // distinguishes its ack ids from those of others
 
 	mu      sync.Mutex
-	later   []func()               // to be called once the lock is given up
+	later   []func()               // run after the lock is released
 	config  *pubsubpb.Subscription // replaced as a whole, never changed
 	topic   *topic                 // nil once deleted
 	filter  *filter
-	gone    error // what consumers are told once it is deleted or detached
+	gone    error // the error that consumers get after a delete or detach
 	touched time.Time
 	settings
 
-	topicRetention time.Duration // of the topic; messages stay as long as the longer one says
+	topicRetention time.Duration // of the topic; the longer retention applies
 
-	log       entryList // all that is kept
+	log       entryList // all messages that are kept
 	ready     fifo[*entry]
 	readyKeys fifo[*keyQueue]
 	keys      map[string]*keyQueue
 	delivered map[uint64]*entry // delivered at least once and not settled
 	timers    timers
 	serial    uint64 // of the last delivery
-	turn      int    // of keyed and other messages
+	turn      int    // alternates between keyed messages and others
 	holders   []*holder
 	alarm     *alarm
-	rings     time.Time // when the alarm is set to; zero: it is not
+	rings     time.Time // the time that the alarm is set to; zero: it is not set
 }
 
-// settings are the subscription's configuration in the form that delivery uses.
+// settings holds the subscription's configuration in the form that delivery
+// uses.
 type settings struct {
 	ordered       bool
 	exactlyOnce   bool
@@ -66,7 +67,7 @@ func newSubscription(server *Server, topic *topic, config *pubsubpb.Subscription
 	return s
 }
 
-// configure takes a checked configuration.
+// configure applies a checked configuration.
 func (s *subscription) configure(config *pubsubpb.Subscription) {
 	s.config = config
 	s.settings = settings{
@@ -85,7 +86,8 @@ func (s *subscription) configure(config *pubsubpb.Subscription) {
 
 func (s *subscription) lock() { s.mu.Lock() }
 
-// unlock also does what must not be done under the lock: what takes other locks.
+// unlock also runs the functions that take other locks and so must not run
+// under this one.
 func (s *subscription) unlock() {
 	later := s.later
 	s.later = nil
@@ -97,10 +99,10 @@ func (s *subscription) unlock() {
 
 func (s *subscription) after(do func()) { s.later = append(s.later, do) }
 
-// touch notes that somebody uses the subscription.
+// touch records a use of the subscription.
 func (s *subscription) touch() { s.touched = s.server.now() }
 
-// describe is the configuration as Get and List answer it.
+// describe returns the configuration as Get and List answer it.
 func (s *subscription) describe() *pubsubpb.Subscription {
 	s.lock()
 	defer s.unlock()
@@ -115,8 +117,8 @@ func (s *subscription) describe() *pubsubpb.Subscription {
 	return described
 }
 
-// schedule sets the alarm to the next thing that time will bring. It rings too
-// early rather than being moved with every lease.
+// schedule sets the alarm to the next event by time. The alarm may ring too
+// early; it is not moved with every lease.
 func (s *subscription) schedule() {
 	var at time.Time
 	sooner := func(t time.Time) {
@@ -140,7 +142,7 @@ func (s *subscription) schedule() {
 	s.alarm.set(at)
 }
 
-// forgetOld drops what is past its retention, acknowledged or not
+// forgetOld drops messages past their retention, acknowledged or not
 // (https://cloud.google.com/pubsub/docs/subscription-properties).
 func (s *subscription) forgetOld(now time.Time) {
 	s.rings = time.Time{}
@@ -156,7 +158,7 @@ func (s *subscription) forgetOld(now time.Time) {
 
 func (s *subscription) keeps() time.Duration { return max(s.retention, s.topicRetention) }
 
-// forget takes an entry out wherever it is.
+// forget removes an entry in any state.
 func (s *subscription) forget(e *entry) {
 	s.release(e)
 	delete(s.delivered, e.id)
@@ -171,18 +173,18 @@ func (s *subscription) forget(e *entry) {
 	e.drop()
 }
 
-// expire deletes a subscription that nobody has used for its time to live. An
-// open stream is use.
+// expire deletes a subscription that was unused for its time to live. An open
+// stream counts as use.
 func (s *subscription) expire(now time.Time) {
 	if len(s.holders) > 0 {
 		s.touched = now
 	}
 	if s.ttl > 0 && s.gone == nil && !now.Before(s.touched.Add(s.ttl)) {
-		s.after(func() { _ = s.server.deleteSubscription(s.name) }) // or somebody else just did
+		s.after(func() { _ = s.server.deleteSubscription(s.name) }) // an error means that another call just deleted it
 	}
 }
 
-// end lets all messages go and tells the consumers why.
+// end releases all messages and passes the reason to the consumers.
 func (s *subscription) end(why error) {
 	s.gone = why
 	s.alarm.stop()

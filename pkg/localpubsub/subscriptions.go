@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// deletedTopic stands for the topic of a subscription that has outlived it.
+// deletedTopic takes the place of a deleted topic in its subscriptions.
 const deletedTopic = "_deleted-topic_"
 
 // subscriber serves google.pubsub.v1.Subscriber.
@@ -20,9 +20,9 @@ type subscriber struct {
 	*Server
 }
 
-// CreateSubscription makes a subscription that gets what is published from now
-// on; what the topic has retained it gets by a seek only. One without a name gets
-// a random one in the project of its topic.
+// CreateSubscription creates a subscription that gets the messages published
+// from now on; it gets messages that the topic has retained only by a seek. A
+// subscription without a name gets a random one in the project of its topic.
 func (s subscriber) CreateSubscription(_ context.Context, req *pubsubpb.Subscription) (*pubsubpb.Subscription, error) {
 	config := proto.CloneOf(req)
 	topic := s.topic(config.GetTopic())
@@ -59,7 +59,7 @@ func (s *Server) subscribe(to *topic, config *pubsubpb.Subscription) (*subscript
 	return created, nil
 }
 
-// GetSubscription answers NOT_FOUND for an unknown one.
+// GetSubscription returns NOT_FOUND for an unknown one.
 func (s subscriber) GetSubscription(_ context.Context, req *pubsubpb.GetSubscriptionRequest) (*pubsubpb.Subscription, error) {
 	found, err := s.subscription(req.GetSubscription())
 	if err != nil {
@@ -68,7 +68,7 @@ func (s subscriber) GetSubscription(_ context.Context, req *pubsubpb.GetSubscrip
 	return found.describe(), nil
 }
 
-// ListSubscriptions answers a project's subscriptions by name.
+// ListSubscriptions returns a project's subscriptions by name.
 func (s subscriber) ListSubscriptions(
 	_ context.Context, req *pubsubpb.ListSubscriptionsRequest,
 ) (*pubsubpb.ListSubscriptionsResponse, error) {
@@ -85,8 +85,8 @@ func (s subscriber) ListSubscriptions(
 	return answer, nil
 }
 
-// UpdateSubscription changes the fields of the mask: all but the name, the topic,
-// the filter and the ordering, which are fixed.
+// UpdateSubscription changes the fields of the mask. Name, topic, filter and
+// ordering are fixed.
 func (s subscriber) UpdateSubscription(_ context.Context, req *pubsubpb.UpdateSubscriptionRequest) (*pubsubpb.Subscription, error) {
 	found, err := s.subscription(req.GetSubscription().GetName())
 	if err != nil {
@@ -119,7 +119,8 @@ func (s subscriber) update(found *subscription, req *pubsubpb.UpdateSubscription
 	return nil
 }
 
-// DeleteSubscription drops it with all its messages; its streams end.
+// DeleteSubscription deletes a subscription with all its messages; its streams
+// end.
 func (s subscriber) DeleteSubscription(_ context.Context, req *pubsubpb.DeleteSubscriptionRequest) (*emptypb.Empty, error) {
 	return &emptypb.Empty{}, s.deleteSubscription(req.GetSubscription())
 }

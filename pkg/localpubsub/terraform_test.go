@@ -28,15 +28,17 @@ import (
 const (
 	// tfPlugins names the directory with the provider that `make tf-provider` builds.
 	tfPlugins = "LOCKSTEP_TF_PLUGINS"
-	// tfTime bounds one run of Terraform, which takes seconds on an idle machine.
+	// tfTime bounds one run of Terraform, which takes seconds on an idle
+	// machine.
 	tfTime = 2 * time.Minute
-	// resources is how many testdata/terraform has, and changedInPlace how many of
-	// them changed.tfvars changes.
+	// resources is the number of resources in testdata/terraform;
+	// changedInPlace is the number of them that changed.tfvars changes.
 	resources, changedInPlace = 9, 3
 )
 
-// TestTerraform lives through the life of testdata/terraform with Google's own
-// provider, which talks to nothing but the server.
+// TestTerraform creates, changes and destroys the resources of
+// testdata/terraform with Google's own provider, which connects only to the
+// server.
 func TestTerraform(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, localpubsub.Options{})
@@ -77,8 +79,9 @@ type terraform struct {
 	environment []string
 }
 
-// newTerraform points the provider to a Pub/Sub at base. A proxy on a closed port
-// keeps all else from leaving the machine; loopback is never sent to a proxy.
+// newTerraform makes the provider use the Pub/Sub at base. A proxy on a closed
+// port stops all other requests from leaving the machine; loopback is never
+// sent to a proxy.
 func newTerraform(t *testing.T, base string) terraform {
 	t.Helper()
 	if testing.Short() {
@@ -127,9 +130,9 @@ func (tf terraform) apply(t *testing.T, command string, want summary, args ...st
 			Type    string  `json:"type"`
 			Changes summary `json:"changes"`
 		}
-		// Other lines than JSON are warnings.
+		// Lines that are not JSON are warnings.
 		if err := json.Unmarshal([]byte(line), &message); err == nil && message.Type == "change_summary" {
-			got = message.Changes // the last one is that of the apply, not of its plan
+			got = message.Changes // the last one belongs to the apply, not to its plan
 		}
 	}
 	if got != want {
@@ -150,7 +153,8 @@ func (tf terraform) run(t *testing.T, command string, args ...string) (code int,
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "terraform", append([]string{command, "-no-color", "-input=false"}, args...)...)
 	cmd.Dir, cmd.Env = tf.dir, tf.environment
-	// Terraform takes its providers down on an interrupt; a kill would leave them.
+	// Terraform stops its providers on an interrupt; a kill would leave them
+	// running.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
 	combined, err := cmd.CombinedOutput()
@@ -162,8 +166,8 @@ func (tf terraform) run(t *testing.T, command string, args ...string) (code int,
 
 const worker = "projects/test/subscriptions/events.worker"
 
-// checkSubscription holds the server's subscription against want and what never
-// changes.
+// checkSubscription compares the server's subscription with want and with the
+// settings that never change.
 func checkSubscription(t *testing.T, conn grpc.ClientConnInterface, want *pubsubpb.Subscription) {
 	t.Helper()
 	got, err := pubsubpb.NewSubscriberClient(conn).GetSubscription(t.Context(), &pubsubpb.GetSubscriptionRequest{Subscription: worker})
@@ -175,7 +179,7 @@ func checkSubscription(t *testing.T, conn grpc.ClientConnInterface, want *pubsub
 	want.MessageRetentionDuration = durationpb.New(7 * 24 * time.Hour)
 	want.ExpirationPolicy = &pubsubpb.ExpirationPolicy{}
 	want.Filter = `attributes.kind = "a" AND NOT hasPrefix(attributes.tenant, "x")`
-	// What the service adds.
+	// Fields that the service adds.
 	ignored := protocmp.IgnoreFields(got, "state", "push_config", "topic_message_retention_duration")
 	if diff := cmp.Diff(want, got, protocmp.Transform(), ignored); diff != "" {
 		t.Errorf("subscription (-want +got):\n%s", diff)

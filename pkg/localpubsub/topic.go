@@ -8,7 +8,7 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 )
 
-// A topic gives messages their id, time and order, and hands them to its
+// A topic gives messages their id, time and order, and passes them to its
 // subscriptions and snapshots. Its lock is taken before theirs.
 type topic struct {
 	server *Server
@@ -29,7 +29,7 @@ func newTopic(server *Server, config *pubsubpb.Topic) *topic {
 	return t
 }
 
-// publish accepts checked messages of one request, all or none, and answers
+// publish accepts the checked messages of one request, all or none, and returns
 // their ids.
 func (t *topic) publish(messages []*pubsubpb.PubsubMessage) ([]string, error) {
 	accepted := make([]*message, len(messages))
@@ -54,7 +54,7 @@ func (t *topic) publish(messages []*pubsubpb.PubsubMessage) ([]string, error) {
 	return ids, nil
 }
 
-// deliver hands accepted messages out; sent has their attributes.
+// deliver passes accepted messages on; sent has their attributes.
 func (t *topic) deliver(accepted []*message, sent []*pubsubpb.PubsubMessage) {
 	if t.retention() > 0 {
 		for _, m := range accepted {
@@ -81,7 +81,7 @@ func (t *topic) deliver(accepted []*message, sent []*pubsubpb.PubsubMessage) {
 
 func (t *topic) retention() time.Duration { return t.config.GetMessageRetentionDuration().AsDuration() }
 
-// forgetOld drops what is past the topic's retention.
+// forgetOld drops messages past the topic's retention.
 func (t *topic) forgetOld() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -115,7 +115,7 @@ func (t *topic) detach(s *subscription) {
 	t.subscriptions = slices.DeleteFunc(t.subscriptions, func(other *subscription) bool { return other == s })
 }
 
-// follow takes note of the topic's retention.
+// follow applies the topic's retention to the subscription.
 func (s *subscription) follow(retention time.Duration) {
 	s.lock()
 	defer s.unlock()
@@ -123,7 +123,7 @@ func (s *subscription) follow(retention time.Duration) {
 	s.schedule()
 }
 
-// end cuts the topic off from its subscriptions, which keep what they have.
+// end detaches the topic from its subscriptions, which keep their messages.
 func (t *topic) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -15,7 +15,7 @@ type publisher struct {
 	*Server
 }
 
-// CreateTopic answers ALREADY_EXISTS for a name that is taken.
+// CreateTopic returns ALREADY_EXISTS for a name that is taken.
 func (p publisher) CreateTopic(_ context.Context, req *pubsubpb.Topic) (*pubsubpb.Topic, error) {
 	config := proto.CloneOf(req)
 	if err := checkTopic(config); err != nil {
@@ -39,7 +39,7 @@ func (t *topic) describe() *pubsubpb.Topic {
 	return described
 }
 
-// GetTopic answers NOT_FOUND for an unknown one.
+// GetTopic returns NOT_FOUND for an unknown one.
 func (p publisher) GetTopic(_ context.Context, req *pubsubpb.GetTopicRequest) (*pubsubpb.Topic, error) {
 	found := p.topic(req.GetTopic())
 	if found == nil {
@@ -48,7 +48,7 @@ func (p publisher) GetTopic(_ context.Context, req *pubsubpb.GetTopicRequest) (*
 	return found.describe(), nil
 }
 
-// ListTopics answers a project's topics by name.
+// ListTopics returns a project's topics by name.
 func (p publisher) ListTopics(_ context.Context, req *pubsubpb.ListTopicsRequest) (*pubsubpb.ListTopicsResponse, error) {
 	names, next, err := page(p.topics.names(req.GetProject()), req)
 	if err != nil {
@@ -98,7 +98,8 @@ func (t *topic) update(req *pubsubpb.UpdateTopicRequest) error {
 	return nil
 }
 
-// DeleteTopic leaves its subscriptions with what they have and without a topic.
+// DeleteTopic deletes a topic. Its subscriptions keep their messages and have
+// no topic afterwards.
 func (p publisher) DeleteTopic(_ context.Context, req *pubsubpb.DeleteTopicRequest) (*emptypb.Empty, error) {
 	found := p.topic(req.GetTopic())
 	if found == nil || !p.topics.remove(req.GetTopic()) {
@@ -109,7 +110,7 @@ func (p publisher) DeleteTopic(_ context.Context, req *pubsubpb.DeleteTopicReque
 	return &emptypb.Empty{}, nil
 }
 
-// ListTopicSubscriptions answers the names of the topic's subscriptions.
+// ListTopicSubscriptions returns the names of the topic's subscriptions.
 func (p publisher) ListTopicSubscriptions(
 	_ context.Context, req *pubsubpb.ListTopicSubscriptionsRequest,
 ) (*pubsubpb.ListTopicSubscriptionsResponse, error) {
@@ -127,8 +128,7 @@ func (p publisher) ListTopicSubscriptions(
 	return &pubsubpb.ListTopicSubscriptionsResponse{Subscriptions: names, NextPageToken: next}, err
 }
 
-// ListTopicSnapshots answers the names of the snapshots that hold messages of the
-// topic.
+// ListTopicSnapshots returns the names of the snapshots of the topic.
 func (p publisher) ListTopicSnapshots(
 	_ context.Context, req *pubsubpb.ListTopicSnapshotsRequest,
 ) (*pubsubpb.ListTopicSnapshotsResponse, error) {
@@ -146,8 +146,8 @@ func (p publisher) ListTopicSnapshots(
 	return &pubsubpb.ListTopicSnapshotsResponse{Snapshots: names, NextPageToken: next}, err
 }
 
-// DetachSubscription cuts a subscription off from its topic for good and drops
-// its messages; pulls answer FAILED_PRECONDITION from then on.
+// DetachSubscription detaches a subscription from its topic for good and drops
+// its messages; pulls return FAILED_PRECONDITION from then on.
 func (p publisher) DetachSubscription(
 	_ context.Context, req *pubsubpb.DetachSubscriptionRequest,
 ) (*pubsubpb.DetachSubscriptionResponse, error) {

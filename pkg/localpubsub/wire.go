@@ -3,12 +3,12 @@ package localpubsub
 import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/proto" // the codec that ours stands on
+	_ "google.golang.org/grpc/encoding/proto" // the codec that ours builds on
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The fields that deliveries are written with.
+// The protobuf fields of deliveries.
 const (
 	fieldReceivedMessages = 1 // of StreamingPullResponse and PullResponse
 	fieldProperties       = 4 // of StreamingPullResponse
@@ -19,15 +19,15 @@ const (
 	fieldOrdered          = 2
 )
 
-// maxResponse is about how many bytes of messages one response carries.
+// maxResponse is the approximate size in bytes of the messages in one response.
 const maxResponse = 1 << 20
 
-// frame is a response that is on the wire already. Messages are kept as bytes,
-// and to decode them for gRPC to encode them again would be most of the work of
+// frame is a response that is already encoded. Messages are kept as bytes;
+// decoding them only for gRPC to encode them again would be most of the work of
 // a delivery.
 type frame []byte
 
-// frames is gRPC's own protobuf codec, except for frames.
+// frames is gRPC's own protobuf codec, with a special case for frame.
 type frames struct{ encoding.CodecV2 }
 
 func newFrames() frames { return frames{encoding.GetCodecV2("proto")} }
@@ -39,7 +39,8 @@ func (c frames) Marshal(v any) (mem.BufferSlice, error) {
 	return c.CodecV2.Marshal(v)
 }
 
-// delivery is one entry as it leaves: what the lock protects is copied out.
+// delivery is a copy of the fields of an entry that the lock protects, for
+// sending without the lock.
 type delivery struct {
 	raw     []byte
 	id      ackID

@@ -23,7 +23,7 @@ const (
 
 var worldTime = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// TestMain lets the test binary be a process that gets killed.
+// TestMain lets the test binary run as a process that is killed.
 func TestMain(m *testing.M) {
 	if file := os.Getenv(victimFile); file != "" {
 		os.Exit(serveVictim(file))
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// world is a server with a clock that stands still, and its raw clients.
+// world is a server with a still clock, and its raw clients.
 type world struct {
 	*localpubsub.Server
 	pubsubpb.PublisherClient
@@ -64,7 +64,7 @@ func newWorld(t testing.TB, options localpubsub.Options) *world {
 	return w
 }
 
-// connect is a world whose server is another's business.
+// connect returns a world for a server that the caller manages.
 func connect(t testing.TB, addr string) *world {
 	t.Helper()
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -91,7 +91,7 @@ func (w *world) topic() {
 	}
 }
 
-// subscribe makes the topic, if there is none, and a subscription.
+// subscribe creates a subscription, and its topic if there is none.
 func (w *world) subscribe(s *pubsubpb.Subscription) {
 	w.t.Helper()
 	if _, err := w.GetTopic(w.context(), &pubsubpb.GetTopicRequest{Topic: topicName}); err != nil {
@@ -106,7 +106,7 @@ func (w *world) subscribe(s *pubsubpb.Subscription) {
 	}
 }
 
-// publish sends a message per text, all of one key.
+// publish sends one message per text, all with one key.
 func (w *world) publish(key string, texts ...string) (ids []string) {
 	w.t.Helper()
 	req := &pubsubpb.PublishRequest{Topic: topicName}
@@ -120,7 +120,7 @@ func (w *world) publish(key string, texts ...string) (ids []string) {
 	return answer.GetMessageIds()
 }
 
-// pull takes what there is, without waiting.
+// pull takes the messages that are available, without waiting.
 func (w *world) pull() []*pubsubpb.ReceivedMessage {
 	w.t.Helper()
 	answer, err := w.Pull(w.context(), &pubsubpb.PullRequest{
@@ -172,7 +172,7 @@ func wantTexts(t testing.TB, got []*pubsubpb.ReceivedMessage, want ...string) {
 	}
 }
 
-// numbered is prefix0, prefix1 and so on.
+// numbered returns prefix0, prefix1 and so on.
 func numbered(prefix string, n int) (all []string) {
 	for i := range n {
 		all = append(all, fmt.Sprint(prefix, i))
@@ -186,7 +186,7 @@ type stream struct {
 	w          *world
 	cancel     context.CancelFunc
 	properties *pubsubpb.StreamingPullResponse_SubscriptionProperties
-	early      []*pubsubpb.ReceivedMessage // that came before anybody asked
+	early      []*pubsubpb.ReceivedMessage // that arrived before a call of receive
 }
 
 // stream opens a StreamingPull.
@@ -208,8 +208,8 @@ func (w *world) stream(maxMessages int64) *stream {
 	return s
 }
 
-// greet waits until the server has the stream: until it answers a keep-alive, or
-// sends messages.
+// greet waits until the server has registered the stream: until it answers a
+// keep-alive, or sends messages.
 func (s *stream) greet() {
 	s.w.t.Helper()
 	if err := s.Send(&pubsubpb.StreamingPullRequest{}); err != nil {
@@ -242,8 +242,8 @@ func (s *stream) receive(n int) (all []*pubsubpb.ReceivedMessage) {
 	return all
 }
 
-// quiet says that nothing is on its way: a keep-alive is answered after all that
-// was sent before it.
+// quiet checks that no message is on its way: a keep-alive is answered after
+// all responses that were sent before it.
 func (s *stream) quiet() {
 	s.w.t.Helper()
 	if err := s.Send(&pubsubpb.StreamingPullRequest{}); err != nil {

@@ -10,9 +10,9 @@ import (
 	"example.com/lockstep/pkg/session"
 )
 
-// A caller writes, the session keeps the token, and the next read carries it. The
-// server here shows what it is sent; with the pair behind it the read is answered
-// no older than the write.
+// A caller writes, the session keeps the token, and the next read carries it.
+// The server in this example shows the request that it receives; with the pair
+// in its place, the read would return at least the written state.
 func Example() {
 	written := consistency.Token{Positions: []consistency.Position{
 		{AggregateType: "video", AggregateID: "a", Epoch: 1, Version: 7},

@@ -12,20 +12,20 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Where tokens stand: in fields of messages, and in headers and metadata.
+// The places of tokens: in fields of messages, and in headers and metadata.
 const (
 	demandField = "at_least_as_fresh"
 	answerField = "consistency_token"
 	header      = "Consistency-Token"
 )
 
-// Intercept is a gRPC client's interceptor. A request with a field
-// at_least_as_fresh that is empty is sent with the session's token; an answer's
-// token, in its metadata or in a field consistency_token, is kept, also that of an
-// error. A call without a session goes as it is.
+// Intercept is a gRPC client interceptor. A request with an empty field
+// at_least_as_fresh is sent with the session's token. The token of an answer is
+// kept, from its metadata or its field consistency_token, also for an error. A
+// call without a session is not changed.
 //
-// An answer whose token cannot be kept is an error, although the call was made:
-// the session's next read might show less than it should.
+// If the token of an answer cannot be kept, the call returns an error although
+// it was carried out: the session's next read might be older than it should be.
 func Intercept(
 	ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 ) error {
@@ -45,7 +45,8 @@ func Intercept(
 	return err
 }
 
-// demanding leaves the caller's request as it was: it may be sent again.
+// demanding does not change the caller's request, because the caller may send
+// it again.
 func demanding(req any, token string) any {
 	m, ok := req.(proto.Message)
 	if !ok || token == "" {
@@ -90,14 +91,14 @@ func (s *Session) keepAnswer(call, token string) error {
 	return nil
 }
 
-// Transport does for REST what [Intercept] does for gRPC, by the header
+// Transport does the work of [Intercept] for REST, with the header
 // Consistency-Token.
 type Transport struct {
 	// Base sends the requests; nil is http.DefaultTransport.
 	Base http.RoundTripper
 }
 
-// RoundTrip is what net/http calls.
+// RoundTrip implements http.RoundTripper.
 func (t Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	base := t.Base
 	if base == nil {
@@ -108,7 +109,7 @@ func (t Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return base.RoundTrip(r)
 	}
 	if token := s.Token(); token != "" && r.Header.Get(header) == "" {
-		r = r.Clone(r.Context()) // a RoundTripper leaves its request alone
+		r = r.Clone(r.Context()) // a RoundTripper must not change its request
 		r.Header.Set(header, token)
 	}
 	resp, err := base.RoundTrip(r)
@@ -116,7 +117,7 @@ func (t Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if err := s.keepAnswer(r.Method+" "+r.URL.Path, resp.Header.Get(header)); err != nil {
-		_ = resp.Body.Close() // the answer is of no use
+		_ = resp.Body.Close() // the answer is not returned
 		return nil, err
 	}
 	return resp, nil

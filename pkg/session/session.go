@@ -1,18 +1,18 @@
 // Package session is for callers of services that answer with consistency
-// tokens: what a session has written and seen, all of its later reads see.
+// tokens: all later reads of a session see the state that the session has
+// written and seen.
 //
-// A Session keeps one token, whatever is written and read. [Intercept] and
-// [Transport] keep the token of each answer in the session that the call's
-// context carries, and send it along with each read. The caller's own code stays
-// what it was:
+// A Session keeps one token, for all its writes and reads. [Intercept] and
+// [Transport] keep the token of each answer in the session of the call's
+// context, and send it with each read. The caller's own code does not change:
 //
 //	conn, err := grpc.NewClient(addr, grpc.WithUnaryInterceptor(session.Intercept))
 //	ctx = session.With(ctx, &userSession)
 //	videos.UpdateVideo(ctx, change)        // the answer's token is kept
 //	catalog.GetVideo(ctx, &GetVideoRequest{VideoId: id}) // and sent
 //
-// A session belongs to one user: reads wait for all that it has written, and
-// need not wait for what others have.
+// A session belongs to one user: its reads wait for all its own writes, and not
+// for those of others.
 package session
 
 import (
@@ -24,18 +24,18 @@ import (
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
-// Session remembers the newest state of each aggregate that it has met, of the
-// last [consistency.MaxPositions] of them. The zero Session has met none. It can
-// be used by several goroutines.
+// Session remembers the newest state of each aggregate that it has met, of at
+// most the last [consistency.MaxPositions] of them. The zero Session has met
+// none. It is safe for concurrent use.
 type Session struct {
 	mu     sync.Mutex
 	tenant string
-	recent []consistency.Position // the one met last is the last
+	recent []consistency.Position // the last one was met last
 	text   string                 // the token of all of them
 }
 
-// Keep adds the token of an answer. One that cannot be read, or of another tenant
-// than the session's, is an error and changes nothing.
+// Keep adds the token of an answer. A token that cannot be parsed, or that
+// belongs to another tenant than the session, is an error and changes nothing.
 func (s *Session) Keep(text string) error {
 	token, err := consistency.Parse(text)
 	if err != nil {
@@ -50,8 +50,8 @@ func (s *Session) Keep(text string) error {
 	for _, p := range token.Positions {
 		s.meet(p)
 	}
-	// Several services, with ids of any length: what is too long is only known
-	// when it is written.
+	// Several services have ids of different lengths, so the length of the
+	// token is known only when it is written.
 	for {
 		merged, err := consistency.Merge(consistency.Token{Tenant: s.tenant, Positions: s.recent})
 		if errors.Is(err, consistency.ErrTooLarge) {
@@ -74,7 +74,7 @@ func (s *Session) meet(p consistency.Position) {
 	s.recent = append(s.recent, p)
 }
 
-// Token demands of a read all that the session has met. It is empty where that is
+// Token returns a token for all that the session has met; empty if it has met
 // nothing.
 func (s *Session) Token() string {
 	s.mu.Lock()
@@ -84,7 +84,7 @@ func (s *Session) Token() string {
 
 type key struct{}
 
-// With returns a context whose calls are part of s.
+// With returns a context for calls that are part of s.
 func With(ctx context.Context, s *Session) context.Context { return context.WithValue(ctx, key{}, s) }
 
 // of returns the session of ctx, or nil.

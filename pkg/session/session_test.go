@@ -23,7 +23,8 @@ func token(positions ...consistency.Position) string {
 	return merged.String()
 }
 
-// has is what a session demands, as text that a test can compare.
+// has returns the positions that a session requires, as text that a test can
+// compare.
 func has(t *testing.T, s *session.Session) (all string) {
 	t.Helper()
 	if s.Token() == "" {
@@ -59,7 +60,7 @@ func TestASessionKeepsTheNewestOfEach(t *testing.T) {
 	}{
 		{token(video("a", 2)), "a:1.2 "},
 		{token(video("b", 1)), "a:1.2 b:1.1 "},
-		{token(video("a", 1)), "a:1.2 b:1.1 "}, // an answer that was overtaken
+		{token(video("a", 1)), "a:1.2 b:1.1 "}, // an answer that arrived late
 		{token(video("a", 3), video("c", 9)), "a:1.3 b:1.1 c:1.9 "},
 		{token(restored), "a:2.1 b:1.1 c:1.9 "},
 		{token(video("a", 99)), "a:2.1 b:1.1 c:1.9 "},
@@ -78,8 +79,8 @@ func TestASessionKeepsTheNewestOfEach(t *testing.T) {
 	}
 }
 
-// What was met longest ago is given up first, where ids are many and where they
-// are long.
+// The aggregates met longest ago are dropped first, both if there are many ids
+// and if ids are long.
 func TestASessionIsBounded(t *testing.T) {
 	t.Parallel()
 	for name, idLength := range map[string]int{"many": 3, "long": 900} {
@@ -88,7 +89,7 @@ func TestASessionIsBounded(t *testing.T) {
 		const all = 3 * consistency.MaxPositions
 		for n := range all {
 			keep(t, &s, token(video(id(n), 1)))
-			keep(t, &s, token(video(id(0), int64(n+1)))) // met all the time
+			keep(t, &s, token(video(id(0), int64(n+1)))) // met again each time
 		}
 		got := has(t, &s)
 		if !strings.Contains(got, fmt.Sprintf("%s:1.%d ", id(0), all)) || !strings.Contains(got, id(all-1)+":1.1 ") || strings.Contains(got, id(1)+":") {

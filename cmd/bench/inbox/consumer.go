@@ -15,7 +15,7 @@ import (
 	"example.com/lockstep/pkg/eventing/inbox"
 )
 
-// fromMemory has a consumer apply messages that are there already.
+// fromMemory measures a consumer that applies messages from memory.
 func fromMemory(ctx context.Context, s *readmodel.Store, messages []*pubsub.Message) (float64, error) {
 	client, err := broker.Unreachable(ctx)
 	if err != nil {
@@ -47,14 +47,15 @@ func fromPubSub(ctx context.Context, s *readmodel.Store, r *broker.Rig, n int) (
 	})
 }
 
-// until returns the rate at which a consumer with this handler gets n events
-// done.
+// until returns the rate at which a consumer with this handler applies n
+// events.
 func until(
 	ctx context.Context, s *readmodel.Store, n int, run func(context.Context, inbox.Handler) error,
 ) (float64, error) {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
-	// What is applied is not committed yet, but very soon.
+	// The events are applied but not committed at that moment; the commit
+	// follows very soon.
 	h, applied, soon := s.Projector.Handler(), 0, make(chan struct{})
 	apply := h.Apply
 	h.Apply = func(ctx context.Context, tx pgx.Tx, changes []inbox.Change) ([]inbox.Outcome, error) {

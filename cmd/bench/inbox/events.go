@@ -18,10 +18,11 @@ import (
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
 )
 
-// eventsPerVideo is how many versions each video has.
+// eventsPerVideo is the number of versions of each video.
 const eventsPerVideo = 4
 
-// videoMessages are n messages: version 1 of every video, then 2, and so on.
+// videoMessages returns n messages: version 1 of every video, then version 2,
+// and so on.
 func videoMessages(n int) ([]*pubsub.Message, error) {
 	ids := make([]uuid.UUID, n/eventsPerVideo)
 	for i := range ids {
@@ -40,7 +41,8 @@ func videoMessages(n int) ([]*pubsub.Message, error) {
 	return messages, nil
 }
 
-// stored is apply with a local Pub/Sub whose subscription has the messages.
+// stored runs apply with a local Pub/Sub and a subscription that holds the
+// messages.
 func stored(apply func(context.Context, *readmodel.Store, *broker.Rig, int) (float64, error)) applying {
 	return func(ctx context.Context, s *readmodel.Store, messages []*pubsub.Message) (_ float64, err error) {
 		r, err := broker.StartRig(ctx, true, "--kind", string(localbroker.Local))
@@ -55,10 +57,11 @@ func stored(apply func(context.Context, *readmodel.Store, *broker.Rig, int) (flo
 	}
 }
 
-// requests is how many are under way at a time.
+// requests is the number of concurrent requests.
 const requests = 8
 
-// storeEvents publishes messages, video by video: a request has one ordering key.
+// storeEvents publishes messages, video by video: a request has one ordering
+// key.
 func storeEvents(ctx context.Context, r *broker.Rig, messages []*pubsub.Message) error {
 	videos := len(messages) / eventsPerVideo
 	publishing, ctx := errgroup.WithContext(ctx)
@@ -77,7 +80,8 @@ func storeEvents(ctx context.Context, r *broker.Rig, messages []*pubsub.Message)
 	return publishing.Wait()
 }
 
-// decodeTitle is all that the source document's loop reads of a message.
+// decodeTitle reads the part of a message that the source document's loop
+// needs.
 func decodeTitle(m *pubsub.Message) (eventing.Event, string, error) {
 	e, err := eventing.ParseMessage(m.Data, m.Attributes)
 	if err != nil {

@@ -1,7 +1,8 @@
-// Package inbox is the series of the consuming side, beside the loop of the source
-// document, which takes one transaction per message, and beside what the database
-// and the broker could do at best. All get the same events: of each video its
-// creation, then updates. Memory hands them over as fast as they are taken.
+// Package inbox is the series of the consuming side. It compares the inbox with
+// the loop of the source document, which takes one transaction per message, and
+// with the limits of the database and of the broker alone. All get the same
+// events: each video's creation, then its updates. Memory supplies events as
+// fast as they are taken.
 package inbox
 
 import (
@@ -16,7 +17,8 @@ import (
 	"example.com/lockstep/cmd/bench/rig/readmodel"
 )
 
-// eventCounts is how many events a run has; the seed's loop gets fewer.
+// eventCounts is the number of events in a run; the source document's loop gets
+// fewer.
 var eventCounts = [...]int{measure.Quick: 4_000, measure.Normal: 40_000, measure.Full: 100_000}
 
 // Series returns the series.
@@ -42,11 +44,11 @@ func Series() []measure.Series {
 	}, huge()}
 }
 
-// applying is done to the events in a database that nobody has used yet. It returns
-// events per second.
+// applying applies the events in an unused database. It returns events per
+// second.
 type applying func(context.Context, *readmodel.Store, []*pubsub.Message) (float64, error)
 
-// side measures on a database that nobody has used yet.
+// side measures in an unused database.
 func side(name, note string, apply applying) measure.Measurement {
 	return measure.Measurement{
 		Figures: []measure.Figure{{Name: name, Unit: "event/s", Note: note}},
@@ -65,7 +67,7 @@ func side(name, note string, apply applying) measure.Measurement {
 	}
 }
 
-// huge is what an inbox that has been kept for long costs.
+// huge measures the cost of an inbox that has been kept for a long time.
 func huge() measure.Series {
 	behindRows := func(ctx context.Context, s *readmodel.Store, messages []*pubsub.Message) (float64, error) {
 		if err := fill(ctx, s, 10_000_000); err != nil {
@@ -83,8 +85,8 @@ func huge() measure.Series {
 	}
 }
 
-// fill puts so many settled events into the inbox: without its indexes, which are
-// made afterwards, since that takes less time.
+// fill inserts this many settled events into the inbox. It creates the indexes
+// afterwards, because that takes less time.
 func fill(ctx context.Context, s *readmodel.Store, rows int) error {
 	for _, statement := range []string{
 		`ALTER TABLE catalog.inbox DROP CONSTRAINT inbox_pkey`,

@@ -14,7 +14,7 @@ import (
 	"example.com/lockstep/cmd/bench/rig/readmodel"
 )
 
-// The statements that no inbox can do without, on our tables.
+// The statements that every inbox needs, on our tables.
 const (
 	bareDedup = `
 		INSERT INTO inbox (consumer, event_id, event_type, aggregate_type, aggregate_id, version, message_id, publish_time,
@@ -29,8 +29,8 @@ const (
 		WHERE p.version < excluded.version`
 )
 
-// bareSQL is what the database can do with batches of 500 that are ready, one row
-// per video in each: the dedup insert and the projection's upsert.
+// bareSQL measures the database alone with ready batches of 500, one row per
+// video in each: the dedup insert and the projection's upsert.
 func bareSQL(ctx context.Context, s *readmodel.Store, messages []*pubsub.Message) (float64, error) {
 	const perBatch = 500
 	type columns struct {

@@ -28,7 +28,7 @@ const (
 		WHERE catalog_read.video_projection.version < EXCLUDED.version`
 )
 
-// seedLoop is the loop of the source document's §4.1, as it stands there.
+// seedLoop is the loop of the source document's §4.1, unchanged.
 func seedLoop(workers int) applying {
 	return func(ctx context.Context, s *readmodel.Store, messages []*pubsub.Message) (float64, error) {
 		if _, err := s.Admin.Exec(ctx, seedTables); err != nil {
@@ -37,7 +37,8 @@ func seedLoop(workers int) applying {
 		lanes := make([][]*pubsub.Message, workers)
 		n := 0
 		for i, m := range messages {
-			// One video of four: it is that slow. A video stays in its lane.
+			// One video of four, because the loop is that slow. All messages of
+			// a video go to one lane.
 			if video := i % (len(messages) / eventsPerVideo); video%4 == 0 {
 				lane := &lanes[video/4%workers]
 				*lane = append(*lane, m)

@@ -1,5 +1,5 @@
-// Package load is the two ways in which calls are made: at random moments, as users
-// do, and as fast as they go.
+// Package load makes calls in two ways: at random moments, as users do, and as
+// fast as possible.
 package load
 
 import (
@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Paced calls do n times at random moments, rate times a second, and returns how
-// long each call took.
+// Paced calls do n times at random moments, rate times a second, and returns
+// the duration of each call.
 func Paced(ctx context.Context, rate float64, n int, do func(context.Context, int) error) ([]time.Duration, error) {
 	calls, ctx := errgroup.WithContext(ctx)
 	took := make([]time.Duration, n)
@@ -35,8 +35,8 @@ func Paced(ctx context.Context, rate float64, n int, do func(context.Context, in
 	return took, calls.Wait()
 }
 
-// Flood has so many workers call do with their number, one call after the other
-// each, for as long as limit says.
+// Flood runs this many workers until limit is over. Each calls do with its
+// number, one call after the other.
 func Flood(ctx context.Context, workers int, limit time.Duration, do func(context.Context, int) error) error {
 	working, ctx := errgroup.WithContext(ctx)
 	start := time.Now()

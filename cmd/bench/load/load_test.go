@@ -32,7 +32,7 @@ func TestAnErrorEndsTheLoad(t *testing.T) {
 	if _, err := Paced(t.Context(), 1e6, 20, fail); !errors.Is(err, broken) {
 		t.Errorf("Paced = %v, want what a call returned", err)
 	}
-	// An hour is far more than a test has: the error must end it.
+	// An hour is far longer than a test may take: the error must end it.
 	if err := Flood(t.Context(), 3, time.Hour, fail); !errors.Is(err, broken) {
 		t.Errorf("Flood = %v, want what a call returned", err)
 	}

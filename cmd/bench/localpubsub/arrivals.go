@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// lightLoad is how many messages a latency is made of: a load that is low for
-	// everybody. Their moments are random, so as not to fall in step with a server
-	// that looks for messages every so often.
+	// lightLoad is the number of messages for one latency: a low load for every
+	// server. They are sent at random moments, so that they do not align with a
+	// server that polls at fixed intervals.
 	lightLoad = 40
-	// patience bounds the wait for the last of them.
+	// patience bounds the wait for the last message.
 	patience = 30 * time.Second
 )
 
-// latencies returns how long each of n messages took from
-// just before it was published to its callback.
+// latencies returns for each of n messages the time from just before its
+// publish to its callback.
 func (r *rig) latencies(ctx context.Context, n int) ([]time.Duration, error) {
 	arrived := &arrivals{sent: make([]time.Time, n), missing: n}
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(n)*time.Second/lightLoad+patience)
@@ -50,8 +50,8 @@ func (r *rig) latencies(ctx context.Context, n int) ([]time.Duration, error) {
 	return arrived.took, nil
 }
 
-// trickle publishes the messages one by one, by requests of their own: a Publisher
-// would hold each back for some company.
+// trickle publishes the messages one by one, each in its own request: a
+// Publisher would delay each to wait for more messages.
 func (r *rig) trickle(ctx context.Context, a *arrivals) error {
 	_, err := load.Paced(ctx, lightLoad, len(a.sent), func(ctx context.Context, i int) error {
 		data := append(binary.BigEndian.AppendUint32(nil, uint32(i)), body...)
@@ -61,7 +61,7 @@ func (r *rig) trickle(ctx context.Context, a *arrivals) error {
 	return err
 }
 
-// arrivals keeps the times of messages that are told by their number.
+// arrivals keeps the times of messages, by message number.
 type arrivals struct {
 	mu      sync.Mutex
 	sent    []time.Time
@@ -75,7 +75,7 @@ func (a *arrivals) start(i int) {
 	a.sent[i] = time.Now()
 }
 
-// add says whether the message was the last one.
+// add reports whether the message was the last one.
 func (a *arrivals) add(i int) (last bool) {
 	now := time.Now()
 	a.mu.Lock()

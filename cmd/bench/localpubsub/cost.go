@@ -10,7 +10,7 @@ import (
 	"example.com/lockstep/cmd/bench/rig/process"
 )
 
-// used is the CPU time that server and client have used since they were started.
+// used is the CPU time of server and client since their start.
 type used struct {
 	server, client time.Duration
 	at             time.Time
@@ -20,9 +20,9 @@ func (r *rig) used() used {
 	return used{server: process.CPU(r.Server.PID), client: process.CPU(os.Getpid()), at: time.Now()}
 }
 
-// perMessage makes a reading of a rate, with what a message has cost each side
-// since before. That hardly depends on what else the machine does, as the rate
-// does.
+// perMessage returns a reading of a rate and each side's CPU time per message
+// since before. The CPU time hardly depends on the other load of the machine;
+// the rate does.
 func (r *rig) perMessage(rate float64, before used) measure.Reading {
 	now := r.used()
 	wall := now.at.Sub(before.at).Seconds()

@@ -1,8 +1,8 @@
-// Package localpubsub is the series of the local Pub/Sub, beside the official emulator
-// and pstest: what publishing and receiving come to with no key and with up to
-// 10,000, how soon a message arrives, and what the server's memory holds. Each run
-// has a fresh server in a process of its own on loopback and one client in this one;
-// what they share is the machine.
+// Package localpubsub is the series of the local Pub/Sub, next to the official
+// emulator and pstest: the rates of publishing and receiving with no key and
+// with up to 10,000 keys, the delay until a message arrives, and the server's
+// memory. Each run has a fresh server in its own process on loopback and one
+// client in this process; they share only the machine.
 package localpubsub
 
 import (
@@ -27,14 +27,15 @@ var contenders = []contender{
 	{string(localbroker.Fake), "_pstest"},
 }
 
-// volume is how much of it is done. Loads are bounded in time, since the slowest
-// server takes minutes for what the fastest does in a second.
+// volume is the amount of work of each size. Loads are bounded in time, because
+// the slowest server takes minutes for the work that the fastest does in a
+// second.
 type volume struct {
 	publish   time.Duration // a run takes this long; the warm-up half of it
 	receive   time.Duration // a run takes this long at most
 	stored    int           // messages that wait for a receiving run
-	fill      time.Duration // storing a million messages takes this long at most
-	sustained int           // those of the long one
+	fill      time.Duration // bound on the time to store a million messages
+	sustained int           // messages of the long run
 	samples   int           // of a latency
 }
 
@@ -68,15 +69,16 @@ func Series() (all []measure.Series) {
 	return append(all, manyKeys(), orderedStream(), latency(), manyMessages())
 }
 
-// A rig is a side's, at work.
+// A rig is a side's server and client.
 type rig struct{ *broker.Rig }
 
-// A trial is what is done once with the rig of each side. Its subscription is
-// ordered if there are keys.
+// A trial is one run with the rig of a side. Its subscription is ordered if
+// there are keys.
 type trial func(ctx context.Context, r *rig, v volume) (measure.Reading, error)
 
-// warmed lets both sides warm up first. Where memory is measured they do not: the
-// fastest server would have the most to remember of it.
+// warmed warms up server and client before a trial. Trials that measure memory
+// have no warm-up: the fastest server would keep the most memory from the
+// warm-up.
 func warmed(once trial) trial {
 	return func(ctx context.Context, r *rig, v volume) (measure.Reading, error) {
 		if err := r.warm(ctx, v.publish/2); err != nil {
@@ -86,7 +88,7 @@ func warmed(once trial) trial {
 	}
 }
 
-// sides makes a series of one measurement per contender.
+// sides returns a series with one measurement per contender.
 func sides(title string, keys int, figures []measure.Figure, once trial) measure.Series {
 	s := measure.Series{Title: "Pub/Sub, " + title}
 	for _, c := range contenders {
@@ -95,7 +97,7 @@ func sides(title string, keys int, figures []measure.Figure, once trial) measure
 	return s
 }
 
-// side makes the measurement of one contender, whose server gets the arguments.
+// side returns the measurement of one contender; its server gets the arguments.
 func (c contender) side(keys int, figures []measure.Figure, once trial, args ...string) measure.Measurement {
 	var m measure.Measurement
 	for _, f := range figures {
@@ -141,7 +143,7 @@ func receiving(keys int, name, title string) measure.Series {
 	return s
 }
 
-// Where the CPU time of [orderedStream] goes, for `go tool pprof`.
+// The CPU profiles of [orderedStream], for `go tool pprof`.
 const (
 	serverProfile = "build/bench-receive-server.pprof"
 	clientProfile = "build/bench-receive-client.pprof"

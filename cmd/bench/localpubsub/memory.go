@@ -9,8 +9,8 @@ import (
 	"example.com/lockstep/cmd/bench/rig/process"
 )
 
-// manyKeys takes the memory in passing, and one run: to fill the emulator with so
-// many keys takes half a minute.
+// manyKeys measures the memory along with the rates, in one run: filling the
+// emulator with so many keys takes half a minute.
 func manyKeys() measure.Series {
 	const keys, perKey = 10_000, 2
 	figures := []measure.Figure{
@@ -58,6 +58,6 @@ func manyMessages() measure.Series {
 		return measure.Reading{Values: []float64{empty + (filled-empty)*messages/float64(stored)}, Note: note}, nil
 	}
 	s := sides("memory: 1,000,000 messages of 100 bytes wait", 0, []measure.Figure{memory}, once)
-	s.From, s.Runs = measure.Normal, 1 // it hardly varies
+	s.From, s.Runs = measure.Normal, 1 // hardly any variation
 	return s
 }

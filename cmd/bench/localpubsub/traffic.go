@@ -17,19 +17,19 @@ import (
 	"example.com/lockstep/cmd/bench/rig/broker"
 )
 
-// outstanding is how many messages the client has under way at most, both when it
-// publishes and when it receives. Its own default of 1,000 for the latter holds
-// any server to 10,000 messages/s, since acknowledgements leave every 100 ms.
+// outstanding is the client's limit of unacknowledged messages, for publishing
+// and for receiving. The client's own default of 1,000 for receiving limits any
+// server to 10,000 messages/s, because acknowledgements leave every 100 ms.
 const outstanding = 10_000
 
-// fewOutstanding is the bound where each message is a request of its own, so that
-// the slowest server is done with the last of them within seconds.
+// fewOutstanding is the limit if each message is its own request, so that the
+// slowest server finishes the last of them within seconds.
 const fewOutstanding = 2_000
 
-// body is what a message of the rates carries.
+// body is the content of a message in the rates.
 var body = make([]byte, 1000)
 
-// publish publishes for as long as limit says, as a program would: through the
+// publish publishes until limit is over, as a program would: through the
 // library's Publisher with its defaults. It returns acknowledged messages per
 // second.
 func (r *rig) publish(ctx context.Context, topic string, keys int, limit time.Duration) (float64, error) {
@@ -71,8 +71,8 @@ func (r *rig) publish(ctx context.Context, topic string, keys int, limit time.Du
 	return measure.PerSecond(acknowledged, start), err
 }
 
-// receive receives on one stream until n messages are there, or for as long as
-// limit says, and acknowledges each at once. It returns messages per second.
+// receive receives on one stream until n messages have arrived or limit is
+// over, and acknowledges each at once. It returns messages per second.
 func (r *rig) receive(ctx context.Context, subscription string, n int, limit time.Duration) (float64, error) {
 	subscriber := r.Client.Subscriber(subscription)
 	subscriber.ReceiveSettings.MaxOutstandingMessages = outstanding
@@ -84,14 +84,15 @@ func (r *rig) receive(ctx context.Context, subscription string, n int, limit tim
 	err := subscriber.Receive(receiving, func(_ context.Context, m *pubsub.Message) {
 		m.Ack()
 		if receiving.Err() != nil {
-			return // handed over after the end
+			return // delivered after the end
 		}
 		if received.Add(1) == int64(n) {
 			took = time.Since(start)
 			cancel()
 		}
 	})
-	// Receive takes the end of its context for a success, also when it was not ours.
+	// Receive returns no error when its context ends, even if the caller did
+	// not end it.
 	if err = errors.Join(err, ctx.Err()); err != nil {
 		return 0, fmt.Errorf("receive: %w", err)
 	}
@@ -101,8 +102,9 @@ func (r *rig) receive(ctx context.Context, subscription string, n int, limit tim
 // warmUp is the topic of [rig.warm].
 const warmUp = "warm-up"
 
-// warm publishes and receives for a while on each side: the Java machine needs it
-// to compile, connections to open their windows. Everybody gets it.
+// warm publishes and receives for a while on each side: the Java VM needs it
+// for compilation, connections need it to open their windows. Every contender
+// gets it.
 func (r *rig) warm(ctx context.Context, limit time.Duration) error {
 	if err := r.Create(ctx, warmUp, false); err != nil {
 		return err
@@ -123,9 +125,10 @@ const (
 	storeConcurrent = 8
 )
 
-// store publishes n messages with as little work for the client as can be: n/keys
-// for each key, in requests of at most batch messages of one key each. It returns
-// how many the server has accepted: fewer than n when ctx has ended before.
+// store publishes n messages with as little client work as possible: n/keys for
+// each key, in requests of at most batch messages of one key each. It returns
+// the number of messages that the server has accepted: fewer than n if ctx
+// ended before.
 func (r *rig) store(ctx context.Context, n, keys, batch int, data []byte) (int, error) {
 	lanes := max(keys, 1)
 	perLane := n / lanes
@@ -160,7 +163,7 @@ func (r *rig) request(ctx context.Context, n int, key string, data []byte) error
 	return broker.Publish(ctx, r.Client, messages...)
 }
 
-// keyName is the key of the i-th message, among so many keys.
+// keyName is the key of the i-th message if there are this many keys.
 func keyName(i, keys int) string {
 	if keys == 0 {
 		return ""

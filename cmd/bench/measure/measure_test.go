@@ -40,7 +40,7 @@ func failing(log *[]string, name string, err error) Measurement {
 	return m
 }
 
-// take runs the series and returns what the JSON file holds.
+// take runs the series and returns the content of the JSON file.
 func take(t *testing.T, only string, all ...Series) (results []map[string]any, stdout string, err error) {
 	t.Helper()
 	return takeUntil(t.Context(), t, only, all...)
@@ -66,7 +66,7 @@ func TestRunsAlternateAndRatiosAreOfNeighbours(t *testing.T) {
 	t.Parallel()
 	var log []string
 	// The machine is twice as fast in the second turn: the medians' quotient is
-	// 6/4, but in each turn a does twice what b does.
+	// 6/4, but in each turn the value of a is twice that of b.
 	results, stdout, err := take(t, "", Series{
 		Title:        "Some rates",
 		Measurements: []Measurement{side(&log, "a", 6, 20, 4), side(&log, "b", 3, 10, 4)},

@@ -14,11 +14,12 @@ func median(values []float64) float64 {
 	return (sorted[half-1] + sorted[half]) / 2
 }
 
-// Milliseconds is d as figures have it.
+// Milliseconds returns d in the unit of the figures.
 func Milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }
 
-// Percentiles returns, for each p, the smallest time that p of 100 do not exceed: in
-// milliseconds, and never nothing, since a clock may not have moved. It sorts took.
+// Percentiles returns, for each p, the smallest time that p of 100 do not
+// exceed: in milliseconds, and never zero, because a clock may not have moved.
+// It sorts took.
 func Percentiles(took []time.Duration, ps ...int) []float64 {
 	slices.Sort(took)
 	values := make([]float64, len(ps))
@@ -28,5 +29,5 @@ func Percentiles(took []time.Duration, ps ...int) []float64 {
 	return values
 }
 
-// PerSecond is the rate of n since then.
+// PerSecond is the rate of n events since a time.
 func PerSecond(n int, since time.Time) float64 { return float64(n) / time.Since(since).Seconds() }

@@ -1,7 +1,8 @@
-// Package measure takes the turns. A series is a set of measurements that are taken
-// in turns, A B C A B C, so that whatever disturbs the machine disturbs all of them.
-// Each figure is the median of its runs. A figure that is a ratio is computed
-// within each turn, from neighbours in time, and is the median of that.
+// Package measure takes the measurements in turns. A series is a set of
+// measurements that are taken in turns, A B C A B C, so that a disturbance of
+// the machine affects all of them. Each figure is the median of its runs. A
+// ratio is computed within each turn, from measurements next to each other in
+// time, and its figure is the median of these ratios.
 package measure
 
 import (
@@ -14,61 +15,61 @@ import (
 	"example.com/lockstep/cmd/bench/report"
 )
 
-// A Size says how much of everything is done.
+// A Size sets the amount of work of each measurement.
 type Size int
 
-// Quick does a little of everything, to see whether it runs; Normal is what docs
-// and people look at; Full has the large tables, too.
+// Quick does a little of everything, to check that it runs; Normal gives the
+// figures for docs and people; Full adds the large tables.
 const (
 	Quick Size = iota
 	Normal
 	Full
 )
 
-// runs is how many turns a series takes that does not say so itself.
+// runs is the number of turns of a series that sets none itself.
 func (s Size) runs() int { return [...]int{Quick: 1, Normal: 3, Full: 5}[s] }
 
 // A Series is a set of measurements that are taken in turns.
 type Series struct {
 	Title        string
-	From         Size // the smallest size that it is part of
-	Runs         int  // turns; 0: as many as the size says
+	From         Size // the smallest size that includes it
+	Runs         int  // turns; 0: the size's number, as always in Quick
 	Measurements []Measurement
 	Derived      []Derived
 }
 
-// A Measurement is one side of a series. Its figures depend on nothing that an
-// earlier run has left behind, on this side or another.
+// A Measurement is one side of a series. Its figures do not depend on the
+// remains of an earlier run, on this side or another.
 type Measurement struct {
 	Figures []Figure
 	Run     Run
 }
 
-// A Run takes a measurement once. It has three minutes, also when what it measures
-// is slow. An error that wraps [ErrMissing] leaves the measurement out; any other
-// one is a failure.
+// A Run takes a measurement once. It has three minutes, even if the measured
+// work is slow. An error that wraps [ErrMissing] leaves the measurement out;
+// any other error is a failure.
 type Run func(context.Context, Size) (Reading, error)
 
-// A Figure is a number with a name, by which programs and documents know it.
+// A Figure is a number with a name that programs and documents use.
 type Figure struct {
 	Name, Unit string
-	Note       string // what a reader of the number must know
+	Note       string // remark that a reader of the number needs
 }
 
-// A Reading is what one run of a measurement has found: a positive value for each
-// of its figures, and whatever else there is to say about this run.
+// A Reading is the result of one run of a measurement: a positive value for
+// each of its figures, and a remark about this run.
 type Reading struct {
 	Values []float64
 	Note   string
 }
 
-// Sampled is a reading of n samples, and says so.
+// Sampled returns a reading with the number of samples as its remark.
 func Sampled(n int, values ...float64) Reading {
 	return Reading{values, fmt.Sprintf("%d samples a run", n)}
 }
 
-// Single makes the run of a measurement with one figure; once gets what the volumes
-// say for its size.
+// Single returns the run of a measurement with one figure; once gets the volume
+// of its size.
 func Single[V any](volumes [Full + 1]V, once func(context.Context, V) (float64, error)) Run {
 	return func(ctx context.Context, size Size) (Reading, error) {
 		v, err := once(ctx, volumes[size])
@@ -80,12 +81,12 @@ func Single[V any](volumes [Full + 1]V, once func(context.Context, V) (float64, 
 type Derived struct {
 	Figure
 
-	RatioTo string // what it is a ratio to; empty when it is none
+	RatioTo string // the figure that it is a ratio to; empty if it is no ratio
 	From    []string
 	Compute func(in []float64) float64 // in is parallel to from
 }
 
-// Ratio derives how many times to goes into of.
+// Ratio derives the quotient of the figures of and to.
 func Ratio(name, of, to, note string) Derived {
 	return Derived{
 		Figure: Figure{Name: name, Unit: "x", Note: note}, RatioTo: to,
@@ -94,17 +95,17 @@ func Ratio(name, of, to, note string) Derived {
 	}
 }
 
-// ErrMissing says that this machine lacks what a measurement needs.
+// ErrMissing means that this machine lacks something that a measurement needs.
 var ErrMissing = errors.New("left out")
 
-// only returns what it takes to know the figures that match. It is empty when
-// none does.
+// only returns the part of the series that the matching figures need. It is
+// empty if no figure matches.
 func (s Series) only(match *regexp.Regexp) Series {
 	wanted := make(map[string]bool)
 	for _, f := range s.Figures() {
 		wanted[f.Name] = match.MatchString(f.Name)
 	}
-	// A derived figure stands behind those that it is computed from.
+	// A derived figure comes after the figures that it is computed from.
 	for _, d := range slices.Backward(s.Derived) {
 		for _, name := range d.From {
 			wanted[name] = wanted[name] || wanted[d.Name]

@@ -14,23 +14,23 @@ import (
 	"example.com/lockstep/cmd/bench/report"
 )
 
-// runTime bounds one run of one measurement: far above what any takes, so that a
-// server that hangs costs its own figures only.
+// runTime bounds one run of one measurement. It is far longer than any run
+// takes, so that a hanging server costs only its own figures.
 const runTime = 3 * time.Minute
 
 // A Bench is one execution of the command.
 type Bench struct {
-	Only   *regexp.Regexp // of the names of figures
+	Only   *regexp.Regexp // matches the names of figures
 	Size   Size
 	Stdout io.Writer // for the tables
 	Stderr io.Writer // for the progress
 }
 
-// ErrNoMatch says that none of the figures is wanted.
+// ErrNoMatch means that no figure matches.
 var ErrNoMatch = errors.New("matches no figure")
 
-// Run takes all series and reports them, those that failed apart. The error says
-// what failed.
+// Run takes all series and reports them, except those that failed. The error
+// names the failures.
 func (b Bench) Run(ctx context.Context, all []Series, jsonFile string) error {
 	var sections []report.Section
 	var failed []error
@@ -47,7 +47,7 @@ func (b Bench) Run(ctx context.Context, all []Series, jsonFile string) error {
 		}
 		if ctx.Err() != nil {
 			failed = append(failed, errors.New("interrupted"))
-			break // what has been measured before is reported
+			break // the earlier measurements are reported
 		}
 	}
 	if len(sections) == 0 {
@@ -56,13 +56,13 @@ func (b Bench) Run(ctx context.Context, all []Series, jsonFile string) error {
 	return errors.Join(append(failed, report.WriteJSON(jsonFile, sections))...)
 }
 
-// turns is a series while it is being taken.
+// turns is a series during its measurement.
 type turns struct {
 	Series
 
 	taken map[string][]float64 // by figure, in the order of the turns
-	notes map[string]string    // by figure: what its last run said
-	ended map[int]error        // by measurement: why it is not taken any more
+	notes map[string]string    // by figure: the remark of its last run
+	ended map[int]error        // by measurement: the reason why it has ended
 }
 
 func (b Bench) take(ctx context.Context, s Series) (report.Section, error) {
@@ -88,7 +88,7 @@ func (b Bench) take(ctx context.Context, s Series) (report.Section, error) {
 	return t.section()
 }
 
-// one runs one measurement once and puts what it found into values.
+// one runs one measurement once and puts its figures into values.
 func (t *turns) one(ctx context.Context, m Measurement, size Size, values map[string]float64) error {
 	ctx, cancel := context.WithTimeout(ctx, runTime)
 	defer cancel()
@@ -108,7 +108,8 @@ func (t *turns) one(ctx context.Context, m Measurement, size Size, values map[st
 	return nil
 }
 
-// finish derives what can be derived and keeps the values of the turn.
+// finish computes the derived figures that have all inputs, and keeps the
+// values of the turn.
 func (t *turns) finish(values map[string]float64) {
 	for _, d := range t.Derived {
 		in := make([]float64, 0, len(d.From))
@@ -126,8 +127,8 @@ func (t *turns) finish(values map[string]float64) {
 	}
 }
 
-// section holds the figures of which all runs went well. What a measurement that
-// failed on its way has found is not reported: nobody knows what it is worth.
+// section holds the figures with all their runs. The figures of a measurement
+// that failed in a later turn are not reported: their quality is unknown.
 func (t *turns) section() (report.Section, error) {
 	out := report.Section{Title: t.Title}
 	var failed []error

@@ -1,6 +1,6 @@
-// Package outbox lists the series of the outbox, beside the source document's loop and
-// beside what the client and the database do alone. Each run has a database of its
-// own, copied from a template, and a broker of its own.
+// Package outbox lists the series of the outbox. They compare it with the
+// source document's loop and with the client and the database alone. Each run
+// has its own database, copied from a template, and its own broker.
 package outbox
 
 import (

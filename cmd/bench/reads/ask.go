@@ -23,7 +23,8 @@ func videoToken(id uuid.UUID, version int64) string {
 	return consistency.Token{Positions: []consistency.Position{position(id, version)}}.String()
 }
 
-// token names so many videos from the i-th on, as they are.
+// token returns a token of this many videos from the i-th on, at their present
+// versions.
 func (d *desk) token(i, named int) (string, error) {
 	var all consistency.Token
 	for n := range named {
@@ -34,13 +35,13 @@ func (d *desk) token(i, named int) (string, error) {
 	return merged.String(), err
 }
 
-// shown is what the bench looks at in an answer.
+// shown is the part of an answer that the bench reads.
 type shown struct {
 	Version int64          `json:"version"`
 	Source  catalog.Source `json:"source"`
 }
 
-// get asks the other instance over REST.
+// get sends a REST request to the other instance.
 func (d *desk) get(ctx context.Context, path string, header http.Header) (a shown, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.other.Addr+path, nil)
 	if err != nil {

@@ -29,11 +29,12 @@ func costs() measure.Series {
 	}
 }
 
-// readKinds are the reads over REST that take turns, all of them of what is there.
+// readKinds are the REST reads that take turns. All of them read existing
+// videos.
 var readKinds = []struct {
 	name, note string
 	list       bool
-	named      int // videos that its token names; 0: there is none
+	named      int // videos that its token names; 0: no token
 }{
 	{"plain", "GET of a video over REST, median", false, 0},
 	{"token", "the same with its token, which is reached", false, 1},
@@ -42,9 +43,9 @@ var readKinds = []struct {
 	{"list_token", "the same with a token of one video", true, 1},
 }
 
-// readsInTurns takes one read of each kind after the other, on one connection, in
-// another order each time: a read is faster behind one of the same row, and slower
-// behind a page.
+// readsInTurns makes one read of each kind after the other, on one connection,
+// in a random order each time: a read is faster after a read of the same row,
+// and slower after a page.
 func readsInTurns(ctx context.Context, d *desk, v volume) (measure.Reading, error) {
 	took := make([][]time.Duration, len(readKinds))
 	for n := range v.reads {

@@ -28,13 +28,13 @@ func crowds() measure.Series {
 	}
 }
 
-// crowd is as many as may wait at one instance.
+// crowd is the largest number of waiting readers at one instance.
 const crowd = 10_000
 
-// crowded reads without a token: alone, and then beside a crowd.
+// crowded reads without a token: first alone, then while a crowd waits.
 func crowded(ctx context.Context, d *desk, v volume) (measure.Reading, error) {
 	limit := v.crowd
-	if _, err := d.readsFor(ctx, limit/2); err != nil { // connections prepare their statements, and the machine wakes up
+	if _, err := d.readsFor(ctx, limit/2); err != nil { // connections prepare their statements; warm-up
 		return measure.Reading{}, err
 	}
 	alone, err := d.readsFor(ctx, limit)
@@ -48,7 +48,7 @@ func crowded(ctx context.Context, d *desk, v volume) (measure.Reading, error) {
 	for range crowd {
 		p := position(uuid.Must(uuid.NewV7()), 1)
 		readers.Go(func() {
-			// A probe had the place for a moment.
+			// A probe may have taken the place for a moment.
 			for errors.Is(d.waitFor(waiting, p), consistency.ErrTooManyWaiters) && eventing.Sleep(waiting, time.Millisecond, nil) {
 			}
 		})

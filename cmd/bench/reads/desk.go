@@ -22,18 +22,19 @@ import (
 	"example.com/lockstep/services/catalog"
 )
 
-// deskVideos is how many videos there are to be read.
+// deskVideos is the number of videos to read.
 const deskVideos = 400
 
-// deskVideo is a video, and the version that its next event follows.
+// deskVideo is a video and its latest version.
 type deskVideo struct {
 	id      uuid.UUID
 	version atomic.Int64
 }
 
-// desk is two instances of catalog on one database. The one in this process has
-// its events from memory, so that the bench knows when each is applied. The other
-// is a process of its own, with a broker that has nothing for it.
+// desk is two instances of catalog on one database. The instance in this
+// process gets its events from memory, so that the bench knows the time when
+// each is applied. The other instance is a separate process, with a broker that
+// has no messages for it.
 type desk struct {
 	service *catalog.Service
 	waiters *consistency.Waiters
@@ -43,7 +44,7 @@ type desk struct {
 	events  chan *pubsub.Message
 
 	mu      sync.Mutex
-	applied map[string]time.Time // when the last commit of each video was done, by key
+	applied map[string]time.Time // the time of each video's last commit, by key
 }
 
 // withDesk measures while both instances run.
@@ -104,7 +105,8 @@ func (d *desk) open(ctx context.Context, s *readmodel.Store) (stop func() error,
 	}, nil
 }
 
-// watched is h, whose commits are noted before anybody is told of them.
+// watched returns h with a Committed that records the time before it notifies
+// the waiters.
 func (d *desk) watched(h inbox.Handler) inbox.Handler {
 	tell := h.Committed
 	h.Committed = func(keys ...string) {
@@ -130,7 +132,7 @@ func (d *desk) receive(ctx context.Context, deliver func(context.Context, *pubsu
 	}
 }
 
-// deliver hands an event to the instance in this process.
+// deliver passes an event to the instance in this process.
 func (d *desk) deliver(ctx context.Context, id uuid.UUID, version int64) error {
 	e, err := readmodel.VideoEvent(id, version)
 	if err != nil {
@@ -150,7 +152,7 @@ func (d *desk) appliedAt(id uuid.UUID) time.Time {
 	return d.applied[eventing.Key("video", id.String())]
 }
 
-// fill creates the videos, and returns when both instances show them.
+// fill creates the videos, and returns when both instances return them.
 func (d *desk) fill(ctx context.Context) error {
 	for range deskVideos {
 		v := &deskVideo{id: uuid.Must(uuid.NewV7())}

@@ -1,7 +1,8 @@
-// Package reads is the series of reads with consistency tokens: what a token costs
-// where the projection is fresh already, how soon a reader who waits has the answer
-// after the apply, and what others notice of those who wait. The service is a process
-// of its own, on a Postgres of its own, and its events are those of the bench.
+// Package reads is the series of reads with consistency tokens: the cost of a
+// token if the projection is fresh already, the time from the apply to the
+// answer of a waiting reader, and the effect of waiting readers on others. Two
+// instances of catalog share a Postgres of their own: one is in this process,
+// the other is a separate process. The bench produces their events.
 package reads
 
 import (
@@ -10,14 +11,15 @@ import (
 	"example.com/lockstep/cmd/bench/measure"
 )
 
-// waitLoad is readers per second who wait, and events per second.
+// waitLoad is the number of waiting readers per second, and of events per
+// second.
 const waitLoad = 100
 
-// volume is how much of it is done.
+// volume is the amount of work of each size.
 type volume struct {
 	reads int           // of each kind
-	waits int           // of readers who wait
-	crowd time.Duration // of reads beside those who wait
+	waits int           // of waiting readers
+	crowd time.Duration // duration of reads next to waiting readers
 }
 
 var volumes = [...]volume{

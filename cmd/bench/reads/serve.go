@@ -14,11 +14,11 @@ import (
 	"example.com/lockstep/services/catalog"
 )
 
-// Command makes this binary an instance of catalog, which reads its
-// environment as the deployed one does.
+// Command runs this binary as an instance of catalog, which reads its
+// environment as the deployed service does.
 const Command = "catalog"
 
-// Serve serves on a free port until ctx ends, and prints where.
+// Serve serves on a free port until ctx ends, and prints the address.
 func Serve(ctx context.Context, stdout io.Writer) (err error) {
 	r := env.New(os.Getenv)
 	cfg := catalog.ReadConfig(r)

@@ -29,8 +29,9 @@ func wakes() measure.Series {
 // reader reads the video with the token, and returns the version that it got.
 type reader func(d *desk, ctx context.Context, id uuid.UUID, token string) (int64, error)
 
-// waking has readers wait for the next version of a video each, and then applies
-// that. It measures from the end of the commit to the reader's answer.
+// waking lets each reader wait for the next version of a video, and then
+// applies that version. It measures from the end of the commit to the reader's
+// answer.
 func waking(name, note string, read reader) measure.Measurement {
 	return measure.Measurement{
 		Figures: []measure.Figure{{Name: name + "_p50_ms", Unit: "ms"}, {Name: name + "_p99_ms", Unit: "ms", Note: note}},
@@ -40,7 +41,7 @@ func waking(name, note string, read reader) measure.Measurement {
 				took[i%len(took)], err = d.wake(ctx, i, read)
 				return err
 			}
-			for _, samples := range []int{len(d.videos) / 4, len(took)} { // the first ones warm up
+			for _, samples := range []int{len(d.videos) / 4, len(took)} { // the first round warms up
 				if _, err := load.Paced(ctx, waitLoad, samples, wait); err != nil {
 					return measure.Reading{}, err
 				}
@@ -50,8 +51,8 @@ func waking(name, note string, read reader) measure.Measurement {
 	}
 }
 
-// wake is one reader's wait. A video has one reader at a time: there are far more
-// of them than readers in the time that a wait takes.
+// wake is one reader's wait. Each video has one reader at a time: there are far
+// more videos than readers within the duration of a wait.
 func (d *desk) wake(ctx context.Context, i int, read reader) (time.Duration, error) {
 	v := d.videos[i%len(d.videos)]
 	version := v.version.Add(1)
@@ -80,11 +81,11 @@ func (d *desk) wake(ctx context.Context, i int, read reader) (time.Duration, err
 	case a.version < version || applied.IsZero():
 		return 0, fmt.Errorf("version %d is answered with %d", version, a.version)
 	default:
-		return max(0, a.at.Sub(applied)), nil // the commit is seen by others before its own process knows
+		return max(0, a.at.Sub(applied)), nil // other sessions may see the commit before this process does
 	}
 }
 
-// readHere is a read at the instance that applies the event.
+// readHere reads from the instance that applies the event.
 func (d *desk) readHere(ctx context.Context, id uuid.UUID, token string) (int64, error) {
 	demand, err := catalog.Read(fresh.Request{Token: token, Wait: fresh.MaxWait})
 	if err != nil {
@@ -97,7 +98,7 @@ func (d *desk) readHere(ctx context.Context, id uuid.UUID, token string) (int64,
 	return a.Version, err
 }
 
-// readThere is a read at the other instance.
+// readThere reads from the other instance.
 func (d *desk) readThere(ctx context.Context, id uuid.UUID, token string) (int64, error) {
 	a, err := d.get(ctx, "/v1/videos/"+id.String(), http.Header{"Consistency-Token": {token}, "Prefer": {"wait=10"}})
 	if err == nil && a.Source != catalog.SourceProjection {

@@ -1,6 +1,6 @@
-// Package report writes figures down: tables on stdout for people, and a JSON file
-// for programs. In both a figure has the median of its runs; a table says between
-// what values they lay, too.
+// Package report writes figures: tables on stdout for people, and a JSON file
+// for programs. In both, a figure has the median of its runs; a table also has
+// the smallest and the largest value.
 package report
 
 import (
@@ -27,11 +27,11 @@ type Result struct {
 	High float64 `json:"-"`
 }
 
-// A Section is what became of a series.
+// A Section is the report of one series.
 type Section struct {
 	Title   string
 	Results []Result
-	LeftOut []string // what is not there, and why
+	LeftOut []string // what was left out, with the reason
 }
 
 // WriteJSON replaces the file with the results of all sections.
@@ -53,8 +53,8 @@ func WriteJSON(name string, sections []Section) error {
 	return os.WriteFile(name, append(encoded, '\n'), 0o644)
 }
 
-// WriteTable prints the section as a table that Markdown understands, and people
-// in a terminal too.
+// WriteTable prints the section as a Markdown table that is also readable in a
+// terminal.
 func (s Section) WriteTable(w io.Writer) error {
 	rows := [][]string{{"figure", "median", "unit", "lowest to highest", "runs", "ratio to", "note"}}
 	for _, r := range s.Results {
@@ -74,7 +74,7 @@ func (s Section) WriteTable(w io.Writer) error {
 	return err
 }
 
-// align makes a Markdown table of rows, the first of which is its head. The second
+// align formats rows as a Markdown table; the first row is its head. The second
 // column holds the numbers.
 func align(rows [][]string) string {
 	widths := make([]int, len(rows[0]))
@@ -109,15 +109,15 @@ func writeRow(out *strings.Builder, row []string, widths []int) {
 	out.WriteString("|\n")
 }
 
-// digits is how many of a figure mean something.
+// digits is the number of significant digits of a figure.
 const digits = 4
 
 func significant(v float64) float64 {
-	rounded, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', digits, 64), 64) // parses what was just formatted
+	rounded, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', digits, 64), 64) // parses its own output
 	return rounded
 }
 
-// Display is v for people: three digits, and no fraction from 100 on.
+// Display formats v for people: three digits, and no fraction from 100 on.
 func Display(v float64) string {
 	if v >= 100 {
 		return group(strconv.FormatFloat(math.Round(v), 'f', 0, 64))
@@ -125,7 +125,7 @@ func Display(v float64) string {
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
-// group puts a comma between each three digits.
+// group inserts a comma between groups of three digits.
 func group(whole string) string {
 	for i := len(whole) - 3; i > 0; i -= 3 {
 		whole = whole[:i] + "," + whole[i:]

@@ -1,6 +1,6 @@
-// Package start is the series of cold starts: each service as the binary that is
-// deployed, in a process of its own, with a database that is migrated and a broker
-// that is provisioned, from exec to ready; and what it occupies at rest.
+// Package start is the series of cold starts, from exec to ready: each service
+// is the deployed binary, in its own process, with a migrated database and a
+// provisioned broker. It also measures the memory at rest.
 package start
 
 import (
@@ -30,14 +30,14 @@ import (
 	"example.com/lockstep/migrations"
 )
 
-// readyPoll is how often a starting service is asked: well below what is measured.
+// readyPoll is the pause between two readiness requests to a starting service:
+// well below the measured times.
 const readyPoll = 2 * time.Millisecond
 
-// stopTime is how long a service may take to be gone.
+// stopTime bounds the time in which a service must end.
 const stopTime = 10 * time.Second
 
-// restTime is how long a service that is ready is left alone before its memory is
-// read.
+// restTime is the idle time of a ready service before its memory is read.
 var restTime = [...]time.Duration{measure.Quick: time.Second, measure.Normal: 5 * time.Second, measure.Full: 30 * time.Second}
 
 // Series returns the series.
@@ -57,8 +57,8 @@ func Series(p *postgres.Server) []measure.Series {
 	return []measure.Series{s}
 }
 
-// coldStart starts the service once. Its owner, which a catalog at rest does not
-// ask, is not there.
+// coldStart starts the service once. The catalog's owner is not running; a
+// catalog at rest does not call it.
 func coldStart(ctx context.Context, p *postgres.Server, service migrations.Service, rest time.Duration) (_ measure.Reading, err error) {
 	dir, err := serviceBinaries()
 	if err != nil {
@@ -85,7 +85,8 @@ func coldStart(ctx context.Context, p *postgres.Server, service migrations.Servi
 	return startOnce(ctx, cmd, rest)
 }
 
-// serviceBinaries builds both as the Dockerfile does, and returns their directory.
+// serviceBinaries builds both binaries as the Dockerfile does, and returns
+// their directory.
 var serviceBinaries = sync.OnceValues(func() (string, error) {
 	const dir = "build/start/"
 	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", dir,
@@ -97,13 +98,14 @@ var serviceBinaries = sync.OnceValues(func() (string, error) {
 	return dir, nil
 })
 
-// startOnce starts the service, waits until it is ready, lets it rest, and kills it.
+// startOnce starts the service, waits until it is ready, leaves it idle, and
+// kills it.
 func startOnce(ctx context.Context, cmd *exec.Cmd, rest time.Duration) (_ measure.Reading, err error) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return measure.Reading{}, err
 	}
-	_ = free.Close() // for the service to take
+	_ = free.Close() // freed for the service
 	cmd.Env = append(cmd.Env, "PORT="+strconv.Itoa(free.Addr().(*net.TCPAddr).Port))
 	start := time.Now()
 	running, err := child.Start(cmd, syscall.SIGKILL)
@@ -137,7 +139,7 @@ func awaitReady(ctx context.Context, running *child.Process, url string) error {
 			return err
 		}
 		if response, err := http.DefaultClient.Do(request); err == nil {
-			_ = response.Body.Close() // nothing of it is read
+			_ = response.Body.Close() // the body is not read
 			if response.StatusCode == http.StatusOK {
 				return nil
 			}

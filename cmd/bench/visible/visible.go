@@ -1,7 +1,7 @@
-// Package visible is the series of the whole way of an event, from the end of the
-// owner's commit to the end of the commit that makes readers see it, with the relay,
-// a local Pub/Sub in a process of its own, and the consumer: all of it at low load, by
-// its legs, and at half of what the pair can do.
+// Package visible is the series of the whole way of an event, from the end of
+// the owner's commit to the end of the commit that makes it visible to readers,
+// with the relay, a local Pub/Sub in its own process, and the consumer: in full
+// at low load, by its parts, and at half of the pair's capacity.
 package visible
 
 import (
@@ -15,10 +15,10 @@ import (
 	"example.com/lockstep/cmd/bench/rig/relay"
 )
 
-// lightLoad is events per second. It leaves the pair idle most of the time.
+// lightLoad is in events per second. It leaves the pair idle most of the time.
 const lightLoad = 100
 
-// volumes say how many events are timed, and how long a flood lasts.
+// volumes set how many events are timed, and how long a flood lasts.
 var volumes = [...]struct {
 	samples int
 	flood   time.Duration

@@ -25,25 +25,25 @@ import (
 
 // The moments of an event.
 const (
-	atCommit  = iota // the writer knows
+	atCommit  = iota // the writer's commit has returned
 	atPublish        // the broker has acknowledged
-	atReceipt        // the client has handed it over
+	atReceipt        // the client has delivered it
 	atVisible        // the consumer's commit has returned
 	moments
 )
 
-// legs are what lies between them.
+// legs are the intervals between them.
 var legs = [moments - 1]string{"commit_to_publish", "publish_to_receive", "receive_to_visible"}
 
 // way is the pair without its APIs: a writer's database with a relay, a broker,
-// and a consumer with a database on a server of its own.
+// and a consumer with a database on another server.
 type way struct {
 	db   *pgxpool.Pool
 	crew *relay.Crew
 
 	mu   sync.Mutex
-	seen map[string]*[moments]time.Time // by aggregate, of which each has one event
-	done int                            // of seen, those that are visible
+	seen map[string]*[moments]time.Time // by aggregate; each has one event
+	done int                            // the visible ones among seen
 }
 
 // onTheWay measures while relay and consumer run.
@@ -67,7 +67,7 @@ func onTheWay(p *postgres.Server, once func(context.Context, *way, measure.Size)
 		one := relay.Relaying{Relays: 1, Acknowledged: w.acknowledged}
 		return relay.WhileRelaying(ctx, p, one, func(ctx context.Context, st *relay.Stage) (_ measure.Reading, err error) {
 			w.db, w.crew = st.DB, st.Crew
-			w.forget() // what the stage published before
+			w.forget() // events that the stage published before
 			if err := broker.Subscribe(ctx, st.Outlet.Client, broker.Subject, true); err != nil {
 				return measure.Reading{}, err
 			}
@@ -107,7 +107,7 @@ func (w *way) acknowledged(m *pubsubpb.PubsubMessage) {
 	w.pass(atPublish, eventing.Key("video", m.GetOrderingKey()))
 }
 
-// watched is h, seen at its moments.
+// watched returns h with hooks that record the moments.
 func (w *way) watched(h inbox.Handler) inbox.Handler {
 	decode, tell := h.Decode, h.Committed
 	h.Decode = func(e eventing.Event) (inbox.Change, error) {
@@ -121,7 +121,7 @@ func (w *way) watched(h inbox.Handler) inbox.Handler {
 	return h
 }
 
-// pass notes that these aggregates' events are there now.
+// pass records the time at which these aggregates' events reach a moment.
 func (w *way) pass(moment int, keys ...string) {
 	now := time.Now()
 	w.mu.Lock()
@@ -141,8 +141,8 @@ func (w *way) pass(moment int, keys ...string) {
 	}
 }
 
-// walked waits until all that was committed is visible, returns how long each
-// event took, in all and by leg, and forgets them.
+// walked waits until all committed events are visible, returns the time that
+// each took, in total and by leg, and forgets them.
 func (w *way) walked(ctx context.Context) (whole []time.Duration, parts [moments - 1][]time.Duration, err error) {
 	for {
 		w.mu.Lock()
@@ -157,11 +157,11 @@ func (w *way) walked(ctx context.Context) (whole []time.Duration, parts [moments
 		}
 	}
 	w.mu.Unlock()
-	defer w.forget() // nothing is under way
+	defer w.forget() // no event is on its way
 	for _, e := range w.seen {
 		whole = append(whole, e[atVisible].Sub(e[atCommit]))
 		for i := range parts {
-			// An acknowledgement may be late to arrive, the event itself being there.
+			// The acknowledgement may arrive late, after the event itself.
 			parts[i] = append(parts[i], max(0, e[i+1].Sub(e[i])))
 		}
 	}

@@ -1,5 +1,6 @@
-// Package walk takes one video through both services, as a user would: created,
-// updated, deleted, and after each read from catalog with the token of the write.
+// Package walk takes one video through both services, as a user would: it
+// creates, updates and deletes the video, and after each write reads it from
+// catalog with the token of the write.
 package walk
 
 import (
@@ -21,12 +22,14 @@ const (
 	// walkTime bounds the walk-through, which takes under a second on an idle
 	// machine.
 	walkTime = 2 * time.Minute
-	// callTime bounds one call: the longest wait for a token, then the owner.
+	// callTime bounds one call: the longest wait for a token, then the call to
+	// the owner.
 	callTime = 20 * time.Second
-	// readAttempts: a broker that has just started may need longer for its first
-	// message than the longest wait of one read.
+	// readAttempts bounds the reads of a step: a broker that has just started
+	// may need longer for its first message than the longest wait of one read.
 	readAttempts = 3
-	// pollInterval is how often a condition without a notification is looked at.
+	// pollInterval is the pause between two checks of a condition without a
+	// notification.
 	pollInterval = 20 * time.Millisecond
 )
 
@@ -37,16 +40,16 @@ type Step struct {
 	EventID          string `json:"event_id"`
 	Version          int64  `json:"version"`
 	ConsistencyToken string `json:"consistency_token"`
-	// Source is who answered the read: the projection, or the owner for it.
+	// Source is the source of the answer: the projection, or the owner.
 	Source string `json:"source"`
 
-	// The moments in their order, as those who were there recorded them: the
-	// outbox, the broker, the projection, this process.
+	// The moments in their order, each recorded where it happened: in the
+	// outbox, at the broker, in the projection, in this process.
 	CommittedAt time.Time `json:"committed_at"`
 	PublishedAt time.Time `json:"published_at"`
 	AppliedAt   time.Time `json:"applied_at"`
 	ReadAt      time.Time `json:"read_at"`
-	// ReadStatus is that of the read: 410 for what is deleted.
+	// ReadStatus is the status of the read: 410 for a deleted video.
 	ReadStatus int `json:"-"`
 }
 
@@ -56,14 +59,14 @@ type walker struct {
 	db             *pgx.Conn
 }
 
-// write is a step's call to video, what it answers, and what catalog answers
-// from then on.
+// write is a step's call to video, with its expected status, and the status of
+// catalog's reads afterwards.
 type write struct {
 	name, method, body   string
 	answers, readAnswers int
 }
 
-// writes is the life of the video. All but the first address it by its id.
+// writes is the life of the video. All writes but the first use its id.
 func writes() []write {
 	return []write{
 		{"created", http.MethodPost,
@@ -74,9 +77,9 @@ func writes() []write {
 	}
 }
 
-// Walk makes the calls, with nothing but HTTP, to the services at these base URLs.
-// Only the times come from the database, which db sees as an administrator. It
-// ends with an error if a step does not come through.
+// Walk makes the calls, over HTTP only, to the services at these base URLs.
+// Only the times are read from the database, with the administrator's
+// connection db. Walk returns an error if a step fails.
 func Walk(ctx context.Context, video, catalog string, db *pgx.Conn) ([]Step, error) {
 	ctx, cancel := context.WithTimeout(ctx, walkTime)
 	defer cancel()
@@ -94,7 +97,8 @@ func Walk(ctx context.Context, video, catalog string, db *pgx.Conn) ([]Step, err
 	return steps, nil
 }
 
-// step ends before the next write does, which would overwrite what it reads.
+// step finishes before the next write, which would overwrite the recorded
+// times.
 func (w *walker) step(ctx context.Context, wr write, path string) (Step, error) {
 	a, err := w.call(ctx, wr.method, w.video+path, wr.body, nil, wr.answers)
 	if err != nil {
@@ -110,9 +114,10 @@ func (w *walker) step(ctx context.Context, wr write, path string) (Step, error) 
 	return s, nil
 }
 
-// read asks catalog for the video, no older than the write just made.
+// read reads the video from catalog, no older than the write just made.
 func (w *walker) read(ctx context.Context, s *Step, want int) error {
-	// Ten seconds is the most that catalog waits before it asks the owner.
+	// Ten seconds is the longest time that catalog waits before it asks the
+	// owner.
 	header := http.Header{"Consistency-Token": {s.ConsistencyToken}, "Prefer": {"wait=10"}}
 	for range readAttempts {
 		a, err := w.call(ctx, http.MethodGet, w.catalog+"/v1/videos/"+s.VideoID, "", header, want)
@@ -130,7 +135,8 @@ func (w *walker) read(ctx context.Context, s *Step, want int) error {
 	return fmt.Errorf("the projection has not reached version %d after %d reads with wait=10", s.Version, readAttempts)
 }
 
-// answer holds what the walk-through needs of any answer, a problem included.
+// answer holds the fields of any answer, including a problem, that the
+// walk-through needs.
 type answer struct {
 	VideoID          string `json:"video_id"`
 	Version          int64  `json:"version"`
@@ -170,8 +176,8 @@ func (w *walker) call(ctx context.Context, method, url, body string, header http
 	return a, nil
 }
 
-// recall adds the event's id and what was recorded about it. The inbox row
-// commits with the projection, except after a repair from the owner.
+// recall adds the event's id and its recorded times. The inbox row commits with
+// the projection, except after a repair from the owner.
 func (w *walker) recall(ctx context.Context, s *Step) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -193,7 +199,7 @@ func (w *walker) recall(ctx context.Context, s *Step) error {
 	}
 }
 
-// AwaitReady returns when the service at that base URL says that it is ready.
+// AwaitReady returns when the service at that base URL is ready.
 func AwaitReady(ctx context.Context, service, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
@@ -224,7 +230,7 @@ func probe(ctx context.Context, url string) error {
 	return nil
 }
 
-// pause waits until it is time to look again.
+// pause waits until the next check.
 func pause(ctx context.Context) error {
 	select {
 	case <-ctx.Done():

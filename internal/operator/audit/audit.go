@@ -1,10 +1,10 @@
-// Package audit keeps what people did to events by hand: who, when, why, and
-// what it took away.
+// Package audit records the actions that people perform on events by hand: the
+// person, the time, the reason, and the data that the action removed.
 //
-// An entry is written in the transaction of the action itself, so there is none
-// without the other. The service's role may add entries and read them, but not
-// change or remove any. The table `operator_actions` is the one that the
-// connection's search_path finds.
+// An entry is written in the transaction of the action itself, so neither
+// exists without the other. The service's role may insert and read entries, but
+// not change or delete them. The table `operator_actions` is found through the
+// connection's search_path.
 package audit
 
 import (
@@ -25,16 +25,16 @@ import (
 // queryTimeout bounds each statement that is not part of a caller's transaction.
 const queryTimeout = 5 * time.Second
 
-// Order is who asked for an action, and why.
+// Order is the origin of an action: the person and the reason.
 type Order struct {
-	// By is what the person calls themselves. The database adds its own idea:
-	// the role that was logged in.
+	// By is the name that the person gave. The database also records the role
+	// that was logged in.
 	By string
 	// Why may be empty.
 	Why string
 }
 
-// Validate says what is missing.
+// Validate returns an error that names the missing field.
 func (o Order) Validate() error {
 	if strings.TrimSpace(o.By) == "" {
 		return errors.New("by: missing")
@@ -42,32 +42,33 @@ func (o Order) Validate() error {
 	return nil
 }
 
-// Subject is what an action was done to.
+// Subject is the event or message that an action was performed on.
 type Subject struct {
-	// EventID is uuid.Nil where a message was no event.
+	// EventID is uuid.Nil if the message was no event.
 	EventID uuid.UUID
-	// MessageID is the broker's id; empty where no message was touched.
+	// MessageID is the broker's id; empty if no message was involved.
 	MessageID     string
 	AggregateType string
 	AggregateID   string
 	Version       int64
-	// Record is what the action took away, as JSON; nil where it took nothing.
+	// Record is the data that the action removed, as JSON; nil if it removed
+	// none.
 	Record json.RawMessage
 }
 
-// Of is the subject that e is.
+// Of returns e as a Subject.
 func Of(e eventing.Event) Subject {
 	return Subject{EventID: e.ID, AggregateType: e.AggregateType, AggregateID: e.AggregateID, Version: e.Version}
 }
 
-// Write adds an entry for each subject within tx.
+// Write inserts an entry for each subject within tx.
 func Write(ctx context.Context, tx pgx.Tx, action string, o Order, subjects ...Subject) error {
 	if err := o.Validate(); err != nil {
 		return fmt.Errorf("write audit: %w", err)
 	}
 	b := &pgx.Batch{}
 	for _, s := range subjects {
-		var record *string // as text, which every query mode can send
+		var record *string // as text, which works in every query mode
 		if s.Record != nil {
 			text := string(s.Record)
 			record = &text
@@ -84,7 +85,7 @@ func Write(ctx context.Context, tx pgx.Tx, action string, o Order, subjects ...S
 	return nil
 }
 
-// Entry is one action as it is kept.
+// Entry is one recorded action.
 type Entry struct {
 	At           time.Time       `json:"at"`
 	Action       string          `json:"action"`
@@ -94,7 +95,7 @@ type Entry struct {
 	Record       json.RawMessage `json:"record,omitempty"`
 }
 
-// History returns what was done to an event, oldest first.
+// History returns the actions on an event, oldest first.
 func History(ctx context.Context, db *pgxpool.Pool, event uuid.UUID) ([]Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()

@@ -18,12 +18,12 @@ const (
 	purgeBatch = 1000
 )
 
-// ErrNotParked is an action on an event that needs none: a relay takes care of
-// it, or has.
+// ErrNotParked is returned for an event that needs no action: a relay handles
+// it, or has published it.
 var ErrNotParked = errors.New("not parked")
 
-// Retry lets relays try parked events again, as if they had never been refused,
-// and returns how many of those that f lets through it has freed.
+// Retry lets relays publish parked events again, as if they had never been
+// refused. It returns the number of events that it freed; f selects them.
 func (b *Backlog) Retry(ctx context.Context, o audit.Order, f Filter) (freed int64, err error) {
 	f.Parked = true
 	for {
@@ -35,8 +35,8 @@ func (b *Backlog) Retry(ctx context.Context, o audit.Order, f Filter) (freed int
 	}
 }
 
-// RetryOne is Retry for one event. Its error is ErrUnknown or ErrNotParked where
-// there is nothing to retry.
+// RetryOne is Retry for one event. It returns ErrUnknown or ErrNotParked if
+// there is no parked event to retry.
 func (b *Backlog) RetryOne(ctx context.Context, o audit.Order, id uuid.UUID) error {
 	n, err := b.free(ctx, o, ` AND o.id = $1`, id)
 	if err == nil && n == 0 {
@@ -45,7 +45,7 @@ func (b *Backlog) RetryOne(ctx context.Context, o audit.Order, id uuid.UUID) err
 	return err
 }
 
-// freed makes relays try a parked event as if it had never been refused. They find it
+// freed resets a parked event, as if it had never been refused. Relays find it
 // as a retry that is due.
 const freed = `parked_at = NULL, next_retry_at = now(), publish_attempts = 0`
 
@@ -89,9 +89,10 @@ func (b *Backlog) parked(ctx context.Context, id uuid.UUID) (Event, error) {
 	return *d.Event, nil
 }
 
-// Purge removes the events that were published longer than age ago, in small
-// batches, each its own transaction, and returns how many those were; also with
-// an error. It walks the primary key, so it needs no index of its own.
+// Purge deletes events that were published longer than age ago, except the
+// newest of each aggregate. It works in small batches, each in its own
+// transaction, and returns the number of deleted events, also with an error. It
+// walks the primary key, so it needs no index of its own.
 func (b *Backlog) Purge(ctx context.Context, age time.Duration) (purged int64, err error) {
 	for after := uuid.Nil; ; {
 		page, n, last, err := b.purge(ctx, age, after)

@@ -1,32 +1,34 @@
-// Package backlog is the operator's side of an outbox: it shows what has not
-// been published and why, and lets a person act on it. Package outbox relays;
-// this package stands beside it, on the same table, and is all that a command
-// line needs.
+// Package backlog is the operator's side of an outbox: it shows the unpublished
+// events with the reasons, and performs an operator's actions on them. Package
+// outbox relays; this package works on the same table, and is all that a
+// command line needs.
 //
 // # States
 //
 //	pending    waits for a relay
-//	leased     a relay has it in hand
+//	leased     a relay has claimed it
 //	retrying   the broker refused it; it is tried again after next_retry_at
-//	parked     the broker refused it for the last time: somebody has to act
+//	parked     the broker refused it for the last time: an operator has to act
 //	blocked    waits behind a parked event of its aggregate
-//	published  the broker has it
+//	published  the broker has accepted it
 //
-// Only a parked event needs a person, who has two ways out. Retry lets the
-// relay try it again, once the cause is mended. Skip gives it up: the event moves
-// into the audit table, and a marker in its place has consumers repair themselves
-// from the owner. Either way what waited behind it leaves in order,
-// because the relay goes on from the oldest unpublished row.
+// Only a parked event needs a person, who has two options. Retry lets the relay
+// publish it again, after the cause is fixed. Skip gives the event up: it moves
+// into the audit table, and a marker takes its place, which makes consumers
+// repair themselves from the owner. Either way the events behind it are then
+// published in order, because the relay continues from the oldest unpublished
+// row.
 //
 // # Why a skip waits
 //
-// If an attempt to publish the event were still on its way, it could land after
-// its successors, and be out of order. A relay begins a publish only while its
-// lease outlasts that publish's timeout, so none is on its way once both times
-// are over, counted by the database's clock from the last lease and from the
-// parking. A parked event is claimed by nobody, so the wait does not start anew.
+// If an attempt to publish the event were still in progress, it could arrive
+// after its successors, out of order. A relay starts a publish only while its
+// lease lasts longer than that publish's timeout. So no attempt is in progress
+// once both times have passed, measured by the database's clock from the last
+// lease and from the parking. No relay claims a parked event, so the wait does
+// not start again.
 //
-// Every action is written to the audit table in its own transaction (package
+// Retry and Skip write to the audit table in their own transactions (package
 // audit).
 package backlog
 
@@ -44,23 +46,24 @@ import (
 	"example.com/lockstep/internal/operator/audit"
 )
 
-// queryTimeout bounds each statement. A person waits for it, and a backlog of a
-// million events takes a while to count.
+// queryTimeout bounds each statement. A person waits for it, and counting a
+// backlog of a million events takes a while.
 const queryTimeout = 15 * time.Second
 
 // MaxList is the most events that List returns.
 const MaxList = 1000
 
-// ErrUnknown is an event id that is in neither the outbox nor the audit table.
+// ErrUnknown is returned for an event id that is in neither the outbox nor the
+// audit table.
 var ErrUnknown = errors.New("no such event")
 
-// Backlog is the outbox that db's search_path finds, as an operator sees it.
+// Backlog is an operator's view of the outbox that db's search_path finds.
 type Backlog struct{ db *pgxpool.Pool }
 
 // New returns the backlog of the outbox in db.
 func New(db *pgxpool.Pool) *Backlog { return &Backlog{db} }
 
-// Event is one row of the outbox. Reason is the last refusal, empty when there
+// Event is one row of the outbox. Reason is the last refusal, empty if there
 // was none.
 type Event struct {
 	ID            uuid.UUID  `json:"event_id"`
@@ -77,7 +80,7 @@ type Event struct {
 	Reason        string     `json:"reason,omitempty"`
 }
 
-// behindParked is whether o waits behind a parked event of its aggregate.
+// behindParked is true if o waits behind a parked event of its aggregate.
 const behindParked = `EXISTS (
 	SELECT FROM outbox older
 	 WHERE older.published_at IS NULL AND older.parked_at IS NOT NULL
@@ -104,13 +107,13 @@ func scanEvent(row pgx.CollectableRow) (e Event, err error) {
 	return e, row.Scan(e.targets()...)
 }
 
-// Filter narrows a list down. Its zero value lets everything through.
+// Filter selects events. Its zero value selects all.
 type Filter struct {
-	// Parked leaves the parked events only.
+	// Parked selects the parked events only.
 	Parked bool
-	// AggregateID leaves the events of one aggregate.
+	// AggregateID selects the events of one aggregate.
 	AggregateID string
-	// Reason leaves the events whose last refusal contains it.
+	// Reason selects the events with a last refusal that contains it.
 	Reason string
 }
 
@@ -140,17 +143,17 @@ func (b *Backlog) List(ctx context.Context, f Filter, limit int) ([]Event, error
 	return events, nil
 }
 
-// Detail is everything about one event.
+// Detail is all that is known of one event.
 type Detail struct {
-	// Event is nil where the row has left the outbox; then Actions has the
-	// record of it.
+	// Event is nil if the row has left the outbox; then Actions has the record
+	// of it.
 	Event *Event `json:"event"`
-	// Row is the whole row, as the table has it.
+	// Row is the whole row of the table.
 	Row     json.RawMessage `json:"row,omitempty"`
 	Actions []audit.Entry   `json:"actions"`
 }
 
-// Show returns one event with what was done to it by hand, or ErrUnknown.
+// Show returns one event with the actions on it, or ErrUnknown.
 func (b *Backlog) Show(ctx context.Context, id uuid.UUID) (Detail, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()

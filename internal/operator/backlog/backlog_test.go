@@ -94,10 +94,10 @@ func TestRetryAndSkipLetTheRestLeaveInOrder(t *testing.T) {
 	for range 20 {
 		b.append(t, uuid.NewString(), 3)
 	}
-	// The next refusal is the last one.
+	// The next refusal parks the event.
 	b.exec(t, `UPDATE outbox SET publish_attempts = 4 WHERE id = $1`, ids[2])
 	b.relay(t, 2)
-	b.eventually(t, 28, unpublished) // all others have left: an aggregate waits alone
+	b.eventually(t, 28, unpublished) // all others are published: only its own aggregate waits
 	b.eventually(t, 1, `SELECT count(*) FROM outbox WHERE parked_at IS NOT NULL AND last_error LIKE '%field 7%'`)
 	if diff := cmp.Diff(upTo(2), b.sent("bad")); diff != "" {
 		t.Fatal(diff)
@@ -227,7 +227,7 @@ func TestOnlyParkedEventsCanBeActedUpon(t *testing.T) {
 			t.Errorf("%s of a marker on its way: %v", name, err)
 		}
 	}
-	// The broker refuses the marker, too.
+	// The broker refuses the marker too.
 	b.park(t, id, "refused")
 	if plan, err := b.backlog.PlanSkip(t.Context(), id); err != nil || !plan.Newest || !plan.Marker {
 		t.Errorf("plan %+v, %v; want it to be a marker", plan, err)

@@ -33,13 +33,13 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 const (
 	topic = "projects/test/topics/video.events"
-	// patience ends a test that would otherwise hang.
+	// patience bounds a test that would otherwise hang.
 	patience = 60 * time.Second
 )
 
 var order = audit.Order{By: "ada", Why: "the schema was mended"}
 
-// bench is one outbox and a broker that refuses what is poison.
+// bench is one outbox and a broker that refuses the payload poison.
 type bench struct {
 	pg      *pgtest.DB
 	db      *pgxpool.Pool
@@ -135,7 +135,7 @@ func (b *bench) relay(t *testing.T, n int) {
 	})
 }
 
-// park parks an event by hand, as its last refusal would have an hour ago.
+// park parks an event by hand, as if its last refusal had been an hour ago.
 func (b *bench) park(t *testing.T, id uuid.UUID, reason string) {
 	t.Helper()
 	b.exec(t, `UPDATE outbox SET parked_at = now() - interval '1 hour', publish_attempts = 5, next_retry_at = now(), last_error = $2
@@ -157,7 +157,7 @@ func (b *bench) count(t *testing.T, sql string, args ...any) (n int) {
 	return n
 }
 
-// eventually polls until query counts want.
+// eventually polls until the query's count is want.
 func (b *bench) eventually(t *testing.T, want int, sql string, args ...any) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -173,7 +173,8 @@ func (b *bench) eventually(t *testing.T, want int, sql string, args ...any) {
 	}
 }
 
-// sent is the order in which an aggregate's versions first reached the broker.
+// sent returns an aggregate's versions in the order of their first arrival at
+// the broker.
 func (b *bench) sent(aggregate string) []string {
 	messages := b.server.Messages()
 	slices.SortStableFunc(messages, func(x, y *pstest.Message) int {
@@ -190,7 +191,7 @@ func (b *bench) sent(aggregate string) []string {
 	return versions
 }
 
-// message is the last one of an event that reached the broker.
+// message returns the last message of an event that reached the broker.
 func (b *bench) message(id uuid.UUID) (last *pstest.Message) {
 	for _, m := range b.server.Messages() {
 		if m.Attributes[eventing.AttrEventID] == id.String() {

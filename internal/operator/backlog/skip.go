@@ -14,30 +14,33 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// landing is for how long after its last lease, and after its parking, a publish
-// of an event could still land: the relay's lease (20 s), the timeout of one
-// publish (8 s) and a margin for a request that outlived its caller.
+// landing is the time after an event's last lease, and after its parking, in
+// which a publish of it could still arrive: the relay's lease (20 s), the
+// timeout of one publish (8 s) and a margin for a request that outlived its
+// caller.
 const landing = 30 * time.Second
 
-// look is the pause between two tries to skip an event whose time has not come.
+// look is the pause between two attempts to skip an event for which the wait is
+// not over.
 var look = eventing.Backoff{Base: 500 * time.Millisecond, Cap: 2 * time.Second}
 
-// Plan says what a skip of an event would do.
+// Plan describes the effect of skipping an event.
 type Plan struct {
 	Event Event `json:"event"`
-	// Newest says that no event of its aggregate follows it.
+	// Newest means that no later event of its aggregate exists.
 	Newest bool `json:"newest"`
-	// Marker says that it is what a skip left, and that the broker refuses that, too:
-	// nothing would be left in its place.
+	// Marker means that the event is itself the marker of an earlier skip, and
+	// that the broker refuses the marker too: a skip would leave nothing in its
+	// place.
 	Marker bool `json:"marker"`
-	// Blocked counts the events that would leave once it is skipped.
+	// Blocked counts the events that a skip would unblock.
 	Blocked int64 `json:"blocked"`
-	// Wait is for how many seconds the skip would wait before.
+	// Wait is the number of seconds that a skip would wait first.
 	Wait float64 `json:"wait_seconds"`
 }
 
-// PlanSkip reads what Skip would do. Its error is ErrUnknown or ErrNotParked
-// where there is nothing to skip.
+// PlanSkip reads the effect of Skip without skipping. It returns ErrUnknown or
+// ErrNotParked if there is no parked event to skip.
 func (b *Backlog) PlanSkip(ctx context.Context, id uuid.UUID) (Plan, error) {
 	e, err := b.parked(ctx, id)
 	if err != nil {
@@ -60,16 +63,18 @@ func (b *Backlog) PlanSkip(ctx context.Context, id uuid.UUID) (Plan, error) {
 	return p, nil
 }
 
-// Skip gives a parked event up: the audit table keeps it whole, and a marker takes
-// its place in the outbox, with its id and version, the type eventing.Skipped and no
-// payload. The marker is published like any event, and has consumers repair
-// themselves from the owner, whether or not an event follows. A marker that the
-// broker refuses, too, is parked again; a second Skip removes it. Then the version
-// stays missing, and consumers find out with the aggregate's next event.
+// Skip gives a parked event up: the audit table keeps the whole event, and a
+// marker takes its place in the outbox, with its id and version, the type
+// eventing.Skipped and no payload. The marker is published like any event, and
+// makes consumers repair themselves from the owner, even if no event follows.
+// If the broker refuses the marker too, it is parked; a second Skip removes it.
+// Then the version stays missing, and consumers notice the gap with the
+// aggregate's next event.
 //
-// Skip first waits, for as long as ctx allows, until no attempt to publish the event
-// can land any more; that is over half a minute after the parking. Where somebody
-// else retried or skipped it meanwhile, the error is ErrNotParked or ErrUnknown.
+// Skip first waits, for as long as ctx allows, until no attempt to publish the
+// event can arrive any more; that is over half a minute after the parking. If
+// another operator retried or skipped the event meanwhile, the error is
+// ErrNotParked or ErrUnknown.
 func (b *Backlog) Skip(ctx context.Context, o audit.Order, id uuid.UUID) error {
 	for attempt := 1; ; attempt++ {
 		done, err := b.skip(ctx, o, id)
@@ -85,7 +90,7 @@ func (b *Backlog) Skip(ctx context.Context, o audit.Order, id uuid.UUID) error {
 	}
 }
 
-// skip reports false while an attempt could still land.
+// skip returns false while an attempt could still arrive.
 func (b *Backlog) skip(ctx context.Context, o audit.Order, id uuid.UUID) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -123,8 +128,9 @@ func (b *Backlog) skip(ctx context.Context, o audit.Order, id uuid.UUID) (bool, 
 	return true, nil
 }
 
-// remove deletes a marker. What waited behind it is found like a retry. And the
-// versions of the aggregate have a hole from here on, which the outbox must not refuse.
+// remove deletes a marker. Relays find the event behind it as a retry that is
+// due. The versions of the aggregate have a hole from here on, which the outbox
+// must not refuse.
 func remove(ctx context.Context, tx pgx.Tx, id uuid.UUID, s audit.Subject) error {
 	if _, err := tx.Exec(ctx, `DELETE FROM outbox WHERE id = $1`, id); err != nil {
 		return err

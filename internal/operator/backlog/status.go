@@ -8,37 +8,38 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// maxGroups bounds the lists of a Status: who has more parked aggregates has one
-// cause, which the first hundred show.
+// maxGroups bounds the lists of a Status: if more aggregates have parked
+// events, they have one cause, which the first hundred show.
 const maxGroups = 100
 
-// Status is how an outbox stands. Its numbers are of one moment.
+// Status describes an outbox at one moment.
 type Status struct {
 	// Pending counts the events that are not published, parked ones included.
 	Pending int64 `json:"pending"`
-	// OldestAge is for how many seconds the oldest event that a relay could
-	// send has been waiting; 0 when there is none.
+	// OldestAge is the waiting time in seconds of the oldest event that a relay
+	// could send; 0 if there is none.
 	OldestAge float64 `json:"oldest_age_seconds"`
-	// Parked counts the events that need a person, Blocked those behind them.
+	// Parked counts the events that need a person, Blocked the events behind
+	// them.
 	Parked  int64 `json:"parked"`
 	Blocked int64 `json:"blocked"`
-	// Relays counts those that are alive. RelaySeen is when one was seen last; nil if
-	// none ever was, or each has ended by itself.
+	// Relays counts the live relays. RelaySeen is the last heartbeat of any
+	// relay; nil if there never was one, or if each has stopped normally.
 	Relays    int64      `json:"relays"`
 	RelaySeen *time.Time `json:"relay_seen_at"`
-	// ByReason and ByAggregate break Parked down, the largest first; at most a
-	// hundred each.
+	// ByReason and ByAggregate are groups of the parked events, the largest
+	// first; at most a hundred each.
 	ByReason    []Reason    `json:"by_reason"`
 	ByAggregate []Aggregate `json:"by_aggregate"`
 }
 
-// Reason is a refusal, and how many events were parked for it.
+// Reason is a refusal, and the number of events that were parked for it.
 type Reason struct {
 	Reason string `json:"reason"`
 	Parked int64  `json:"parked"`
 }
 
-// Aggregate is an aggregate that a parked event holds up.
+// Aggregate is an aggregate that a parked event blocks.
 type Aggregate struct {
 	AggregateType string    `json:"aggregate_type"`
 	AggregateID   string    `json:"aggregate_id"`
@@ -46,15 +47,15 @@ type Aggregate struct {
 	Version       int64     `json:"version"`
 	ParkedAt      time.Time `json:"parked_at"`
 	Reason        string    `json:"reason"`
-	// Blocked counts the events that wait behind it.
+	// Blocked counts the events behind it.
 	Blocked int64 `json:"blocked"`
 }
 
-// Status reads how the outbox stands.
+// Status reads the state of the outbox.
 func (b *Backlog) Status(ctx context.Context) (s Status, err error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	// One snapshot for all of it: numbers that do not add up cost trust.
+	// One snapshot for all queries, so that the numbers add up.
 	once := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	err = pgx.BeginTxFunc(ctx, b.db, once, func(tx pgx.Tx) error {
 		return s.read(ctx, tx)
@@ -115,8 +116,8 @@ func (s *Status) read(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// Sendable reports whether there is an event that relays would still publish:
-// one that is neither parked nor behind one that is.
+// Sendable reports whether relays would still publish an event: one that is
+// neither parked nor behind a parked one.
 func (b *Backlog) Sendable(ctx context.Context) (yes bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()

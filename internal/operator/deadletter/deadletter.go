@@ -1,39 +1,42 @@
-// Package deadletter is the operator's side of an inbox: it shows what a
-// consumer could not process and why, and lets a person act on it. Package inbox
-// consumes; this package stands beside it, on the same table and on the
-// subscriptions `<subscription>.dlq`, and is all that a command line needs.
+// Package deadletter is the operator's side of an inbox: it shows the events
+// that a consumer could not process, with the reasons, and performs an
+// operator's actions on them. Package inbox consumes; this package works on the
+// same table and on the subscriptions `<subscription>.dlq`, and is all that a
+// command line needs.
 //
 // # Two halves of a dead letter
 //
-// The inbox row (status dead) says which event, why and after how many attempts,
-// and stays. The message has the payload, and stays as long as its subscription
-// retains it. Either can be there alone: a message that is no event has no row,
-// and a message that has expired, or that another operator has in hand, leaves
-// the row behind.
+// The inbox row (status dead) has the event's id, the reason and the number of
+// attempts, and stays. The message has the payload, and exists as long as its
+// subscription retains it. Either can exist alone: a message that is no event
+// has no row, and a row has no message after the message has expired or while
+// another operator has it leased.
 //
 // # Taking messages in hand
 //
-// Pub/Sub cannot be looked into: what is looked at is leased, and hidden from
-// everybody else meanwhile. A Hand holds what Collect pulled; Release gives back
-// what has not been settled. Should the process die before, the messages come
-// back after ten minutes. Nothing is acknowledged before its effect, and the
-// audit entry of it, are committed (package audit).
+// Pub/Sub has no way to read messages without taking them: the messages that
+// are shown are leased, and meanwhile hidden from all other consumers. A Hand
+// holds the messages that Collect pulled; Release gives back those that have
+// not been settled. If the process dies before, the messages come back after
+// ten minutes. A message is acknowledged only after its effect and the audit
+// entry are committed (package audit).
 //
 // # What can be done
 //
 // Redrive applies the event in one transaction with its inbox row, as the
-// consumer would have, and never publishes: other subscribers see nothing of it.
-// A row that is done short-circuits, so redriving is safe against another
-// operator, the consumer, and itself. Events of one aggregate go in version
-// order, and when one fails those behind it are left alone. Discard gives a dead
-// letter up, once its aggregate has its owner's state; the audit entry keeps the
-// message.
+// consumer would have done, and never publishes: other subscribers see nothing
+// of it. A row with status done short-circuits, so redriving is safe against
+// another operator, the consumer, and itself. Events of one aggregate go in
+// version order; if one fails, those behind it are not touched. Discard gives a
+// dead letter up, once its aggregate has its owner's state; the audit entry
+// keeps the message.
 //
 // # An id that was used twice
 //
-// A letter is its event's id, aggregate and version together, as a row of the inbox
-// is. Of two events with one id only the first has a row. The other one's letter is
-// its message, which cannot be redriven.
+// A dead letter is identified by its event's id, aggregate and version
+// together, like a row of the inbox. Of two events with one id only the first
+// has a row. The dead letter of the other one has only its message, which
+// cannot be redriven.
 package deadletter
 
 import (
@@ -52,24 +55,24 @@ import (
 	"example.com/lockstep/internal/operator/audit"
 )
 
-// queryTimeout bounds the statements that apply nothing.
+// queryTimeout bounds the statements that apply no event.
 const queryTimeout = 15 * time.Second
 
-// MaxLetters is how many dead letters are looked at, at most. Whoever has more
-// settles these first.
+// MaxLetters bounds the number of dead letters in one Hand. If there are more,
+// the operator settles these first.
 const MaxLetters = 10_000
 
-// Box is the dead letters of some subscriptions.
+// Box gives access to the dead letters of some subscriptions.
 type Box struct {
 	db      *pgxpool.Pool
 	client  *vkit.SubscriptionAdminClient
 	project string
-	// consumers are the subscriptions whose dead letters these are.
+	// consumers are the subscriptions that the dead letters come from.
 	consumers []string
 }
 
-// New returns the dead letters of subscriptions of client's project. The inbox is
-// the one that db's search_path finds.
+// New returns the dead letters of subscriptions of client's project. The inbox
+// is found through db's search_path.
 func New(db *pgxpool.Pool, client *pubsub.Client, subscriptions ...string) *Box {
 	return &Box{db: db, client: client.SubscriptionAdminClient, project: client.Project(), consumers: subscriptions}
 }
@@ -79,10 +82,9 @@ func (b *Box) source(consumer string) string {
 	return "projects/" + b.project + "/subscriptions/" + consumer + ".dlq"
 }
 
-// Letter is one dead letter: what is known of it from the inbox, the message, or
-// both.
+// Letter is one dead letter, as known from the inbox, the message, or both.
 type Letter struct {
-	// Subscription is that of the consumer who could not process it.
+	// Subscription is that of the consumer that could not process it.
 	Subscription string `json:"subscription"`
 	// EventID is uuid.Nil for a message that is no event.
 	EventID       uuid.UUID `json:"event_id"`
@@ -90,23 +92,26 @@ type Letter struct {
 	AggregateID   string    `json:"aggregate_id"`
 	Version       int64     `json:"version"`
 	Type          string    `json:"event_type"`
-	// Status is that of the inbox row; "none" where there is no row. A letter
-	// that is done was applied since, and only its message is left.
+	// Status is that of the inbox row; "none" if there is no row. "done" means
+	// that the event has been applied since, and only its message is left.
 	Status string `json:"status"`
-	// Reason and Attempts are the inbox row's, else the message's. The reason says
-	// so when the message is one that the broker gave up, not the consumer.
+	// Reason and Attempts come from the inbox row if there is one, else from
+	// the message. If the broker dead-lettered the message, and not the
+	// consumer, the reason says so.
 	Reason   string `json:"reason"`
 	Attempts int    `json:"attempts"`
-	// Since is when the event was first received, or its message published.
+	// Since is the time when the event was first received, or its message
+	// published.
 	Since time.Time `json:"since"`
-	// MessageID is the first message's; empty when there is none in hand.
+	// MessageID is the first message's; empty if no message is leased.
 	MessageID string `json:"message_id"`
-	// Messages counts the copies in hand: a crash may have left a second one.
+	// Messages counts the leased copies: a crash may have left a second one.
 	Messages int `json:"messages"`
 }
 
-// ID is what an operator calls the letter: its event's id or, where the message
-// is no event, the message's, which only its subscription tells from others.
+// ID is the operator's name for the dead letter: its event's id or, if the
+// message is no event, the message id, which is unique within its subscription
+// only.
 func (l Letter) ID() string {
 	if l.EventID == uuid.Nil {
 		return l.MessageID
@@ -114,7 +119,8 @@ func (l Letter) ID() string {
 	return l.EventID.String()
 }
 
-// place tells l from all other letters. A producer may have used an id twice.
+// place identifies l among all dead letters. A producer may have used an id
+// twice.
 func (l Letter) place() string {
 	return fmt.Sprint(l.Subscription, "/", l.ID(), "/", l.AggregateType, "/", l.AggregateID, "/", l.Version)
 }
@@ -129,8 +135,8 @@ func (l Letter) subject() audit.Subject {
 	}
 }
 
-// rows returns the letters that the inbox knows of: the dead ones, and those
-// that the messages in hand name, whatever became of them.
+// rows returns the dead letters in the inbox, and the rows that the leased
+// messages name, with any status.
 func (b *Box) rows(ctx context.Context, named []*message) ([]Letter, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -157,12 +163,12 @@ func (b *Box) rows(ctx context.Context, named []*message) ([]Letter, error) {
 	return letters, nil
 }
 
-// History returns what was done to an event by hand, oldest first.
+// History returns the operators' actions on an event, oldest first.
 func (b *Box) History(ctx context.Context, event uuid.UUID) ([]audit.Entry, error) {
 	return audit.History(ctx, b.db, event)
 }
 
-// record is a message as the audit table keeps it.
+// record returns a message in the form that the audit table keeps.
 func record(m *message) (json.RawMessage, error) {
 	if m == nil {
 		return nil, nil

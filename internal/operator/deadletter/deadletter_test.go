@@ -18,8 +18,8 @@ func TestCollectShowsBothHalves(t *testing.T) {
 	b := newBench(t)
 	whole := event("whole", 1)
 	b.bury(t, whole)
-	// A message that is no event, one that died before its row was written, and
-	// a row whose message has expired.
+	// A message that is no event, a message without an inbox row, and a row
+	// with an expired message.
 	b.send(t, subscription+".dlq", &pubsubpb.PubsubMessage{
 		Data: []byte("hello"), Attributes: map[string]string{inbox.AttrDeadLetterReason: "no event_id", inbox.AttrDeadLetterAttempts: "3"},
 	})
@@ -45,13 +45,13 @@ func TestCollectShowsBothHalves(t *testing.T) {
 		{"rowless", "none", byTheBroker, 2, 0, 2, true, true, true},
 		{"whole", "dead", "title is a teapot", 1, 1, 1, true, true, true},
 	}
-	for range 2 { // looking takes nothing away
+	for range 2 { // showing them removes nothing
 		h := b.collect(t)
 		var got []seen
 		for _, l := range h.Letters {
 			reason := l.Reason
 			if i := strings.Index(reason, "title"); i > 0 {
-				reason = reason[i:] // the handler's words, behind the consumer's
+				reason = reason[i:] // the handler's text, after the consumer's
 			}
 			got = append(got, seen{l.AggregateID, l.Status, reason, l.Version, l.Attempts, l.Messages, l.ID() != "", l.MessageID != "", l.Type != ""})
 		}
@@ -237,7 +237,7 @@ func TestDiscardedIsSettledButNoDuplicate(t *testing.T) {
 	if err != nil || len(history) != 1 || history[0].Action != "discard" || history[0].DatabaseRole != "catalog_service" {
 		t.Errorf("history %+v, %v", history, err)
 	}
-	// Delivered once more, it is tried like any other.
+	// Delivered once more, it is tried like any other message.
 	b.send(t, subscription+".dlq", e.Message())
 	if diff := cmp.Diff([]Result{Applied}, b.redriveAll(t, b.collect(t))); diff != "" || b.effects(t, "a") != "r1" {
 		t.Errorf("effects %q; %s", b.effects(t, "a"), diff)

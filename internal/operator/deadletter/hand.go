@@ -18,49 +18,50 @@ import (
 const (
 	// callTimeout bounds one call to the broker.
 	callTimeout = 10 * time.Second
-	// lease is the longest that Pub/Sub grants
-	// (https://cloud.google.com/pubsub/docs/lease-management): a redrive of many
-	// events needs it, and what is not settled is given back long before.
+	// lease is the longest lease that Pub/Sub grants
+	// (https://cloud.google.com/pubsub/docs/lease-management): a redrive of
+	// many events needs it, and unsettled messages are given back long before
+	// its end.
 	lease = 10 * time.Minute
-	// maxBytes bounds what a hand holds in memory.
+	// maxBytes bounds the message data that a Hand keeps in memory.
 	maxBytes = 64 << 20
-	// perCall is the most messages of one call.
+	// perCall is the largest number of messages in one call.
 	perCall = 1000
-	// glance is the pause after a pull that brought nothing. Three of those in a
-	// row are an empty subscription: one alone may be a server that has none ready.
+	// glance is the pause after an empty pull. Three empty pulls in a row mean
+	// an empty subscription: a single one may come from a server that has no
+	// message ready.
 	glance  = 200 * time.Millisecond
 	empties = 3
-	// quiet is for how long nothing arrives before the messages of rows that lack
-	// theirs count as gone.
+	// quiet is the time without an arrival after which the missing messages of
+	// dead rows count as gone.
 	quiet = 2 * time.Second
 )
 
-// message is one message in hand.
+// message is one leased message.
 type message struct {
-	consumer       string // whose dead letter it is
+	consumer       string // the subscription of its consumer
 	id, ackID, key string
 	data           []byte
 	attributes     map[string]string
 	published      time.Time
 	event          eventing.Event
-	invalid        error // why it is no event
+	invalid        error // the reason why it is no event
 }
 
-// Hand is the dead letters that were pulled, and those that only the inbox
-// knows. It belongs to one goroutine. Release it after use.
+// Hand holds the dead letters that were pulled, and those with an inbox row
+// only. Only one goroutine may use it. Release it after use.
 type Hand struct {
 	box *Box
-	// Letters are in the order in which they may be redriven: by aggregate, each
-	// in version order.
+	// Letters are in redrive order: by aggregate, each in version order.
 	Letters []Letter
-	// Partial says that there are more than a hand holds: settle these first.
+	// Partial means that there are more than a Hand holds: settle these first.
 	Partial  bool
 	messages map[string][]*message // by Letter.place
 }
 
-// Collect takes all dead letters in hand, up to MaxLetters and 64 MiB. It takes
-// half a second, since the broker may have more after an empty answer, and two
-// when there are rows without a message.
+// Collect leases all dead letters, up to MaxLetters and 64 MiB. It takes half a
+// second, because the broker may have more after an empty answer, and two
+// seconds if there are rows without a message.
 func (b *Box) Collect(ctx context.Context) (*Hand, error) {
 	h := &Hand{box: b, messages: map[string][]*message{}}
 	err := h.pull(ctx)
@@ -73,8 +74,8 @@ func (b *Box) Collect(ctx context.Context) (*Hand, error) {
 	return h, nil
 }
 
-// pull takes messages until every dead row has its own and the broker has been
-// found empty, or nothing has arrived for a while.
+// pull takes messages until every dead row has its message and the broker
+// appears empty, or until no message has arrived for a while.
 func (h *Hand) pull(ctx context.Context) error {
 	dead, err := h.box.rows(ctx, nil)
 	if err != nil {
@@ -115,7 +116,8 @@ func (h *Hand) pull(ctx context.Context) error {
 	}
 }
 
-// pull takes what the broker has ready in all subscriptions, leased for long.
+// pull takes the messages that the broker has ready in all subscriptions, with
+// a long lease.
 func (b *Box) pull(ctx context.Context) (all []*message, err error) {
 	for _, consumer := range b.consumers {
 		got, err := b.pullFrom(ctx, consumer)
@@ -150,7 +152,7 @@ func (b *Box) pullFrom(ctx context.Context, consumer string) ([]*message, error)
 	return messages, b.extend(ctx, consumer, messages, lease)
 }
 
-// match makes the letters out of rows and messages.
+// match builds the dead letters from rows and messages.
 func (h *Hand) match(ctx context.Context) error {
 	var named []*message
 	for _, messages := range h.messages {
@@ -166,7 +168,7 @@ func (h *Hand) match(ctx context.Context) error {
 	for _, l := range rows {
 		messages := h.messages[l.place()]
 		if l.Status != "dead" && len(messages) == 0 {
-			continue // of another event, which has the id of a message in hand
+			continue // a row of another event that has the id of a leased message
 		}
 		known[l.place()] = true
 		if len(messages) > 0 {
@@ -191,11 +193,13 @@ func (h *Hand) match(ctx context.Context) error {
 
 func (l Letter) key() string { return eventing.Key(l.AggregateType, l.AggregateID) }
 
-// byTheBroker begins the reason of a dead letter that the consumer did not write.
+// byTheBroker starts the reason of a dead letter that the consumer did not
+// write.
 const byTheBroker = "dead-lettered by the broker, after as many deliveries as its policy allows"
 
-// why is the reason that is known otherwise, and that it is not m's where the
-// broker itself gave up: that takes no look at the event, and may be unjust.
+// why returns the known reason. If the broker itself dead-lettered the message,
+// the result says so first: the broker does not look at the event, so the event
+// may be good.
 func (m *message) why(known string) string {
 	if _, ok := m.attributes[inbox.AttrDeadLetterReason]; ok {
 		return known
@@ -206,7 +210,7 @@ func (m *message) why(known string) string {
 	return byTheBroker + "; the inbox says: " + known
 }
 
-// letter is what m alone says.
+// letter returns the dead letter as m alone describes it.
 func (m *message) letter(copies int) Letter {
 	attempts, _ := strconv.Atoi(m.attributes[inbox.AttrDeadLetterAttempts])
 	return Letter{
@@ -217,7 +221,7 @@ func (m *message) letter(copies int) Letter {
 	}
 }
 
-// first is one message of l; nil when there is none in hand.
+// first returns one message of l; nil if none is leased.
 func (h *Hand) first(l Letter) *message {
 	if messages := h.messages[l.place()]; len(messages) > 0 {
 		return messages[0]
@@ -225,7 +229,7 @@ func (h *Hand) first(l Letter) *message {
 	return nil
 }
 
-// Content is a letter's message: nil, nil when there is none in hand.
+// Content returns the message of l: nil, nil if none is leased.
 func (h *Hand) Content(l Letter) (data []byte, attributes map[string]string) {
 	if m := h.first(l); m != nil {
 		return m.data, m.attributes
@@ -233,8 +237,8 @@ func (h *Hand) Content(l Letter) (data []byte, attributes map[string]string) {
 	return nil, nil
 }
 
-// acknowledge settles the messages of l, whose fate is committed. Should it
-// fail, they come back and are found settled.
+// acknowledge settles the messages of l after the outcome is committed. If it
+// fails, the messages come back and are found settled.
 func (h *Hand) acknowledge(ctx context.Context, l Letter) error {
 	messages := h.messages[l.place()]
 	if len(messages) == 0 {
@@ -250,7 +254,7 @@ func (h *Hand) acknowledge(ctx context.Context, l Letter) error {
 	return nil
 }
 
-// Release gives back what is not settled. It also works when ctx has ended.
+// Release gives back the unsettled messages. It also works when ctx has ended.
 func (h *Hand) Release(ctx context.Context) error {
 	rest := map[string][]*message{}
 	for _, messages := range h.messages {
@@ -269,7 +273,7 @@ func (h *Hand) Release(ctx context.Context) error {
 	return nil
 }
 
-// extend sets for how long messages stay leased from now on.
+// extend leases messages for d from now on.
 func (b *Box) extend(ctx context.Context, consumer string, messages []*message, d time.Duration) error {
 	for chunk := range slices.Chunk(messages, perCall) {
 		err := b.client.ModifyAckDeadline(ctx, &pubsubpb.ModifyAckDeadlineRequest{

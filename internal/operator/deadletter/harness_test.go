@@ -33,13 +33,13 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 const (
 	project      = "test"
 	subscription = "video.events.catalog"
-	// patience ends a test that would otherwise hang.
+	// patience bounds a test that would otherwise hang.
 	patience = 60 * time.Second
 )
 
 var order = audit.Order{By: "ada", Why: "the handler was mended"}
 
-// bench is an inbox whose handler breaks on what the test says, a broker, and a
+// bench is an inbox with a handler that fails as the test says, a broker, and a
 // read model that keeps each aggregate's version, its number of effects and
 // their order.
 type bench struct {
@@ -50,7 +50,7 @@ type bench struct {
 	mu sync.Mutex
 	// spoil makes Apply fail, or panic, for some events.
 	spoil func(e eventing.Event) error
-	// owner is what Repair finds.
+	// owner is the owner's state for Repair.
 	owner map[string]int64
 	// failing are the methods of the broker that answer UNAVAILABLE.
 	failing map[string]bool
@@ -158,7 +158,7 @@ func (b *bench) repair(ctx context.Context, e eventing.Event) error {
 func event(aggregate string, version int64) eventing.Event {
 	return eventing.Event{
 		ID: uuid.Must(uuid.NewV7()), AggregateType: "video", AggregateID: aggregate, Type: "VideoUpdated",
-		Version: version, SchemaVersion: 1, OccurredAt: time.Now().UTC(), Epoch: eventing.Epoch, Payload: []byte("\x0a\x07payload"), // as the topic's schema wants it
+		Version: version, SchemaVersion: 1, OccurredAt: time.Now().UTC(), Epoch: eventing.Epoch, Payload: []byte("\x0a\x07payload"), // as the topic's schema requires
 	}
 }
 
@@ -172,8 +172,8 @@ func (b *bench) send(t *testing.T, topic string, m *pubsubpb.PubsubMessage) {
 	}
 }
 
-// bury has a real consumer make dead letters of messages and events, and then
-// mends what was wrong with them.
+// bury lets a real consumer make dead letters of messages and events, and then
+// removes the causes.
 func (b *bench) bury(t *testing.T, events ...eventing.Event) {
 	t.Helper()
 	b.set(func() {
@@ -197,7 +197,7 @@ func (b *bench) bury(t *testing.T, events ...eventing.Event) {
 	b.set(func() { b.spoil, b.published = nil, 0 })
 }
 
-// collect is what an operator sees. It is given back when the test ends.
+// collect returns an operator's view. It is given back when the test ends.
 func (b *bench) collect(t *testing.T) *Hand {
 	t.Helper()
 	h, err := b.box.Collect(t.Context())

@@ -13,8 +13,9 @@ import (
 	"example.com/lockstep/pkg/eventing/inbox"
 )
 
-// No event may follow the one that is given up: its aggregate takes the owner's
-// state at once. While the owner cannot be asked, the letter stays.
+// The discarded event may be its aggregate's last one, so its aggregate takes
+// the owner's state at once. While the owner is unavailable, the dead letter
+// stays.
 func TestDiscardTakesTheOwnersState(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -34,7 +35,8 @@ func TestDiscardTakesTheOwnersState(t *testing.T) {
 	}
 }
 
-// What the owner does not know, or has lost, has no state: it is discarded all the same.
+// An aggregate that the owner does not know, or has lost, has no state: its
+// event is discarded nonetheless.
 func TestDiscardOfWhatTheOwnerDoesNotHave(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -50,14 +52,14 @@ func TestDiscardOfWhatTheOwnerDoesNotHave(t *testing.T) {
 	}
 }
 
-// repairing is the handler with an owner that says err.
+// repairing returns the handler with an owner that answers err.
 func (b *bench) repairing(err error) inbox.Handler {
 	h := b.handler()
 	h.Repair = func(context.Context, eventing.Event) error { return err }
 	return h
 }
 
-// A redriven event that its owner has lost is done, and changes nothing.
+// A redriven event that its owner has lost ends as done, and changes nothing.
 func TestRedriveOfWhatTheOwnerHasLost(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -71,8 +73,8 @@ func TestRedriveOfWhatTheOwnerHasLost(t *testing.T) {
 	}
 }
 
-// Of two events with one id each is its own letter. The second one has no row, takes
-// nobody's, and can be discarded.
+// Of two events with one id each is its own dead letter. The second one has no
+// row, takes no row of the other, and can be discarded.
 func TestLettersOfOneID(t *testing.T) {
 	t.Parallel()
 	for _, status := range []string{"dead", "done", "held", "discarded"} {

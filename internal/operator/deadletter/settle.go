@@ -20,43 +20,43 @@ const (
 	repairTimeout = 10 * time.Second
 )
 
-// Result is what became of a letter.
+// Result is the outcome of a redrive.
 type Result string
 
 // The results of a redrive.
 const (
 	// Applied means that the event has had its effect now.
 	Applied Result = "applied"
-	// Stale means that the read model was there already, or beyond.
+	// Stale means that the read model already had this version or a later one.
 	Stale Result = "stale"
-	// Repaired means that events were missing before it, and that the read model
-	// now has what the owner has.
+	// Repaired means that earlier events were missing, and that the read model
+	// now has the owner's state.
 	Repaired Result = "repaired"
-	// Done means that it was applied before; nothing was done but to
-	// acknowledge its message.
+	// Done means that the event was applied before; only its message was
+	// acknowledged.
 	Done Result = "done"
-	// Lost means that its owner has no such event any more. The read model has what
-	// the owner has.
+	// Lost means that the owner no longer has this event. The read model has
+	// the owner's state.
 	Lost Result = "lost"
 )
 
 var (
-	// ErrNoMessage is a letter whose message has expired, or is in somebody
-	// else's hand.
+	// ErrNoMessage is returned for a dead letter without a message: it has
+	// expired, or another operator has it leased.
 	ErrNoMessage = errors.New("its message is not in the subscription: it has expired, or another operator has it in hand")
-	// ErrIDTaken is a letter whose event's id is that of another event, too. It has
-	// no row of its own, so it can only be discarded.
+	// ErrIDTaken is returned for a dead letter with an event id that another
+	// event also has. It has no row of its own, so it can only be discarded.
 	ErrIDTaken = errors.New("event_id: another event has it, too")
 	// errNeedsOwner rolls the transaction back.
 	errNeedsOwner = errors.New("the read model needs its owner's state")
 )
 
-// Redrive applies l's event through the inbox, in one transaction with its audit
-// entry, and acknowledges its messages. Where events before it are missing, or the
-// read model has another history, the aggregate takes its owner's state first. After
-// an error nothing has changed, and l stays a
-// dead letter; but when the error comes with a result, that is committed, and
-// only a message could not be acknowledged.
+// Redrive applies l's event through the inbox, in one transaction with its
+// audit entry, and acknowledges its messages. If earlier events are missing, or
+// the read model has another history, the aggregate takes its owner's state
+// first. After an error without a result, the event has not been applied and l
+// stays a dead letter. After an error with a result, the result is committed,
+// and only the acknowledgement of a message failed.
 func (h *Hand) Redrive(ctx context.Context, o audit.Order, handler inbox.Handler, l Letter) (Result, error) {
 	m := h.first(l)
 	switch {
@@ -94,8 +94,9 @@ func repair(ctx context.Context, handler inbox.Handler, e eventing.Event) error 
 	return nil
 }
 
-// apply is the consumer's transaction for one event. A second one with the same
-// event waits on the inbox row, and then finds it done. One that is lost has no effect.
+// apply is the consumer's transaction for one event. A concurrent apply of the
+// same event waits on the inbox row, and then finds it done. A lost event has
+// no effect.
 func (b *Box) apply(
 	ctx context.Context, o audit.Order, handler inbox.Handler, m *message, l Letter, lost bool,
 ) (result Result, err error) {
@@ -129,9 +130,9 @@ func effect(ctx context.Context, tx pgx.Tx, handler inbox.Handler, e eventing.Ev
 	return Applied, nil
 }
 
-// mark sets the status of l's inbox row, which is made where there is none. It
-// reports false, and leaves the row alone, if that is done. Its error is ErrIDTaken
-// where the row is another event's.
+// mark sets the status of l's inbox row, and inserts the row if there is none.
+// It returns false, and does not change the row, if its status is done. It
+// returns ErrIDTaken if the row is another event's.
 func (b *Box) mark(ctx context.Context, tx pgx.Tx, status string, m *message, l Letter) (bool, error) {
 	messageID, published := "", l.Since
 	if m != nil {
@@ -165,11 +166,11 @@ func (b *Box) mark(ctx context.Context, tx pgx.Tx, status string, m *message, l 
 	return false, nil
 }
 
-// Discard gives l up: its row asks for nobody's attention any more, the audit
-// entry keeps its message, and its messages are acknowledged. Its aggregate takes
-// the owner's state before, which has what the event changed: after it there may
-// come none to show a gap. Where the owner cannot be asked, nothing is done. An event
-// that is done stays so.
+// Discard gives l up: its row needs no action any more, the audit entry keeps
+// its message, and its messages are acknowledged. Before that, its aggregate
+// takes the owner's state, which includes the event's change, because no later
+// event may come to reveal the gap. If the owner is unavailable, Discard
+// changes nothing. A row with status done stays so.
 func (h *Hand) Discard(ctx context.Context, o audit.Order, handler inbox.Handler, l Letter) error {
 	m := h.first(l)
 	s := l.subject()
@@ -196,13 +197,13 @@ func (h *Hand) Discard(ctx context.Context, o audit.Order, handler inbox.Handler
 	return h.acknowledge(ctx, l)
 }
 
-// catchUp brings l's aggregate to its owner's state, if l is an event, and if its
-// owner has it: what nobody knows has no state.
+// catchUp brings l's aggregate to its owner's state, if l is an event and its
+// owner has the aggregate.
 func (h *Hand) catchUp(ctx context.Context, handler inbox.Handler, l Letter) error {
 	if l.EventID == uuid.Nil {
 		return nil
 	}
-	// Without a message there is no epoch, and any state will do.
+	// Without a message there is no epoch, and any state is accepted.
 	e := eventing.Event{ID: l.EventID, AggregateType: l.AggregateType, AggregateID: l.AggregateID, Version: l.Version}
 	if m := h.first(l); m != nil {
 		e = m.event

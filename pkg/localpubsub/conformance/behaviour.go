@@ -1,40 +1,41 @@
-// Package conformance says what Google documents of Pub/Sub, as behaviours that
-// run against any server that speaks its API: [Behaviours].
+// Package conformance states Google's documentation of Pub/Sub as behaviours
+// that run against any server that speaks its API: [Behaviours].
 //
-// A behaviour states one documented thing, names the page that documents it, and
-// tries it with resources of its own, so that all of them can run at once. A
-// [Subject] is a server; what it is known to do otherwise stands in its
-// [Departure] list, with the reason. Listed departures run as well, so that one
-// that got mended is noticed.
+// A behaviour states one documented fact, names the page that documents it, and
+// tests it with resources of its own, so that all behaviours can run at the
+// same time. A [Subject] is a server. Its [Departure] list names its known
+// differences from the documentation, with the reason. Listed departures run as
+// well, so that a fixed one is noticed.
 //
 //	Behaviours ─▶ Run(subject) ─▶ []Outcome ─▶ a test, or the table of cmd/conformance
 //
-// Behaviours speak the wire protocol where they are about it, without the
-// client's retries and buffers, and the Go client where a user would. They wait
-// for messages and deadlines and never judge how fast a server is: a redelivery
-// may come late, but not early. What cannot be tried within seconds is not here:
-// retention running out, expiry of idle subscriptions.
+// A behaviour that is about the wire protocol speaks it directly, without the
+// client's retries and buffers; the others use the Go client as a user would.
+// Behaviours wait for messages and deadlines and never judge the speed of a
+// server: a redelivery may come late, but not early. Facts that cannot be
+// tested within seconds are not covered: the end of retention, and the expiry
+// of idle subscriptions.
 package conformance
 
-// Behaviour is one documented thing that Pub/Sub does.
+// Behaviour is one documented fact about Pub/Sub.
 type Behaviour struct {
 	// Name is a short sentence in lower case, unique among all.
 	Name string
 	// Area groups behaviours: "ordering", "leases".
 	Area string
-	// Source is the address of the documentation that says so.
+	// Source is the address of the page that documents it.
 	Source string
 
 	try func(t *trial)
 }
 
-// area is a group of behaviours, all with the file that holds them.
+// area is a group of behaviours, in one file.
 type area struct {
 	name       string
 	behaviours []Behaviour
 }
 
-// Behaviours lists all, area by area.
+// Behaviours returns all behaviours, area by area.
 func Behaviours() []Behaviour {
 	var all []Behaviour
 	for _, a := range []area{
@@ -52,11 +53,11 @@ func Behaviours() []Behaviour {
 
 const documentation = "https://cloud.google.com/pubsub/docs/"
 
-// page is the address of a page of the documentation.
+// page returns the address of a page of the documentation.
 func page(name string) string { return documentation + name }
 
-// rpc is the address of a message or method in the API's reference, which is
-// generated from the comments in pubsub.proto and schema.proto.
+// rpc returns the address of a message or method in the API's reference, which
+// is generated from the comments in pubsub.proto and schema.proto.
 func rpc(name string) string {
 	return documentation + "reference/rpc/google.pubsub.v1#google.pubsub.v1." + name
 }

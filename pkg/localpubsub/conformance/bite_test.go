@@ -17,21 +17,21 @@ import (
 	"example.com/lockstep/pkg/localpubsub"
 )
 
-// A mutant is a server that does one thing wrong: ours, with what goes over the
-// wire changed.
+// A mutant is a server with one fault: localpubsub with changed messages on the
+// wire.
 type mutant struct {
-	// call makes a unary call, or does otherwise.
+	// call makes a unary call, or does something else instead.
 	call func(request, reply any, call func() error) error
-	// send and receive change what a stream carries.
+	// send and receive change the messages of a stream.
 	send    func(*pubsubpb.StreamingPullRequest)
 	receive func(*pubsubpb.StreamingPullResponse)
-	// fails are the behaviours that must notice.
+	// fails are the behaviours that must fail.
 	fails []string
 }
 
-// Each behaviour fails on a server that does it wrong: the emulator, pstest, which
-// cmd/conformance holds to their lists, or a mutant. That something is not
-// implemented proves nothing.
+// Each behaviour fails on a server that gets it wrong: the emulator or pstest,
+// which cmd/conformance compares with their lists of departures, or a mutant. A
+// method that is not implemented proves nothing.
 func TestEachBehaviourFailsSomewhere(t *testing.T) {
 	t.Parallel()
 	failed := make(map[string]bool)
@@ -74,7 +74,7 @@ func TestMutantsAreNoticed(t *testing.T) {
 	wg.Wait()
 }
 
-// A server whose time runs fast ends leases early.
+// A server with a clock that runs fast ends leases early.
 func TestHastyServerIsNoticed(t *testing.T) {
 	t.Parallel()
 	clock := localpubsub.NewClock()
@@ -121,12 +121,12 @@ func mustFail(t *testing.T, s *Subject, names []string) {
 	}
 }
 
-// connect connects to the server at addr by way of the mutant.
+// connect connects to the server at addr through the mutant.
 func (m mutant) connect(t *testing.T, name, addr string) *Subject {
 	t.Helper()
 	mu := new(sync.Mutex)
 	unary := func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		request = proto.Clone(request.(proto.Message)) // the trial compares with what it sent
+		request = proto.Clone(request.(proto.Message)) // the trial compares the answer with its request
 		call := func() error { return invoke(ctx, method, request, reply, conn, opts...) }
 		if m.call == nil {
 			return call()

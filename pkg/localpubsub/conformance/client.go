@@ -34,7 +34,7 @@ type receiving struct {
 	ended    chan error
 }
 
-// receive runs the client's Receive and hands over its messages, which the trial
+// receive runs the client's Receive and passes on its messages, which the trial
 // acknowledges.
 func (t *trial) receive(subscription string) *receiving {
 	ctx, cancel := context.WithCancel(t.ctx)
@@ -139,7 +139,7 @@ func clientNoticesDeletion(t *trial) {
 	subscription := t.subscription(topic)
 	r := t.receive(subscription)
 	t.publish(topic, text("a"))
-	r.one().Ack() // so it receives
+	r.one().Ack() // so Receive is running
 	t.deleteSubscription(subscription)
 	t.code("end of Receive", r.end(), codes.NotFound)
 }
@@ -184,7 +184,7 @@ func clientFlushesAcks(t *trial) {
 	var mu sync.Mutex
 	acknowledged := 0
 	subscriber := t.client.Subscriber(subscription)
-	subscriber.ReceiveSettings.MaxDurationPerAckExtension = 10 * time.Second // also of the stream's first lease
+	subscriber.ReceiveSettings.MaxDurationPerAckExtension = 10 * time.Second // also for the stream's first lease
 	err := subscriber.Receive(ctx, func(_ context.Context, m *pubsub.Message) {
 		m.Ack()
 		mu.Lock()

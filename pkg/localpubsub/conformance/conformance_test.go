@@ -12,8 +12,8 @@ import (
 	"example.com/lockstep/pkg/localpubsub/conformance"
 )
 
-// Ours departs from nothing. The emulator and pstest are tried where a broker can
-// be started, in cmd/conformance.
+// The local Pub/Sub has no departures. The emulator and pstest are tested in
+// cmd/conformance, where a broker can be started.
 func TestLocalPubSub(t *testing.T) {
 	t.Parallel()
 	server, err := localpubsub.Start(localpubsub.Options{})
@@ -33,7 +33,8 @@ func TestLocalPubSub(t *testing.T) {
 	}
 }
 
-// A server that is not there has no behaviour: none holds by doing nothing.
+// A server that does not exist shows no behaviour: no behaviour may pass
+// without a server.
 func TestEachBehaviourCanFail(t *testing.T) {
 	t.Parallel()
 	server, err := localpubsub.Start(localpubsub.Options{})
@@ -83,7 +84,7 @@ func TestBehavioursAreWellFormed(t *testing.T) {
 	}
 }
 
-// A list of departures that is out of date is found, in both directions.
+// An outdated list of departures is detected, in both directions.
 func TestUnexpected(t *testing.T) {
 	t.Parallel()
 	holds := conformance.Outcome{Behaviour: conformance.Behaviour{Name: "it holds", Source: "https://example.com"}}

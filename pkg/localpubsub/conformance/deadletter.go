@@ -28,8 +28,8 @@ func deadLetters() area {
 	}}
 }
 
-// attempts is how often a message is delivered before it is a dead letter: the
-// least that can be configured.
+// attempts is the number of deliveries of a message before it becomes a dead
+// letter: the least that can be configured.
 const attempts = 5
 
 // graveyard is a subscription with a dead letter policy, and the stream of a
@@ -50,7 +50,7 @@ func (t *trial) graveyard(ordered bool) *graveyard {
 	}))}
 }
 
-// exhaust nacks the message that is due as often as it may be delivered.
+// exhaust nacks the message until it has no delivery attempts left.
 func (g *graveyard) exhaust() {
 	for range attempts {
 		g.nack(g.one())

@@ -1,7 +1,7 @@
 package conformance
 
-// Emulator lists what the official emulator, version 0.8.20 of the Google Cloud
-// CLI's pubsub-emulator, does otherwise than documented.
+// Emulator lists the departures of the official emulator, version 0.8.20 of the
+// Google Cloud CLI's pubsub-emulator, from the documentation.
 func Emulator() map[string]Departure {
 	return together(emulatorResources(), emulatorPublishing(), emulatorDelivery(), emulatorMissing())
 }

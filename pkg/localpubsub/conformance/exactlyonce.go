@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// What an error of exactly-once delivery says of an acknowledgement id: it is
-// not, or no longer, good; it is too soon for it.
+// The reasons that an error of exactly-once delivery gives for an
+// acknowledgement id: it is not valid, or no longer; it is out of order.
 const (
 	invalidAckID   = "PERMANENT_FAILURE_INVALID_ACK_ID"
 	unorderedAckID = "TRANSIENT_FAILURE_UNORDERED_ACK_ID"
@@ -43,7 +43,7 @@ func (t *trial) exactly(data ...string) *stream {
 	return s
 }
 
-// failures are the ids that err names, with what it says of each.
+// failures returns the ids that err names, with the reason for each.
 func failures(err error) map[string]string {
 	for _, detail := range status.Convert(err).Details() {
 		if info, ok := detail.(*errdetails.ErrorInfo); ok {
@@ -53,7 +53,7 @@ func failures(err error) map[string]string {
 	return nil
 }
 
-// rejected ends the trial unless err says that the id is invalid.
+// rejected ends the trial unless err reports the id as invalid.
 func (t *trial) rejected(what string, err error, id string) {
 	t.code(what, err, codes.InvalidArgument)
 	equal(t, what+": what the error's ErrorInfo says of the id", failures(err)[id], invalidAckID)
@@ -83,7 +83,7 @@ func expiredAckFails(t *trial) {
 	t.publish(topic, text("a"))
 	a := t.pull(subscription, 1)[0]
 	t.extend(subscription, 1, a)
-	t.await(2 * time.Second) // and nobody pulls
+	t.await(2 * time.Second) // no consumer pulls meanwhile
 	t.rejected("late acknowledgement", t.tryAck(subscription, a.GetAckId()), a.GetAckId())
 	t.pull(subscription, 1)
 }
@@ -130,7 +130,8 @@ func exactCopiesAreDistinct(t *trial) {
 	t.checkf(both[0].GetMessage().GetMessageId() != both[1].GetMessage().GetMessageId(), "both have one id")
 }
 
-// exactKey publishes one key to a new ordered exactly-once subscription.
+// exactKey publishes messages of one key to a new ordered exactly-once
+// subscription.
 func (t *trial) exactKey(data ...string) *stream {
 	topic := t.topic()
 	s := t.stream(t.subscriptionWith(&pubsubpb.Subscription{Topic: topic, EnableExactlyOnceDelivery: true, EnableMessageOrdering: true}))

@@ -24,8 +24,8 @@ func filters() area {
 	}}
 }
 
-// passes ends the trial unless, of messages with these attributes (key=value,
-// apart by spaces), the filter passes exactly those wanted.
+// passes ends the trial unless the filter passes exactly the wanted ones of the
+// messages with these attributes (key=value, separated by spaces).
 func (t *trial) passes(filter string, all, want []string) {
 	topic := t.topic()
 	s := t.stream(t.subscriptionWith(&pubsubpb.Subscription{Topic: topic, Filter: filter}))

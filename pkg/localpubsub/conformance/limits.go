@@ -27,7 +27,7 @@ func limits() area {
 	}}
 }
 
-// accepts publishes the first and has the second refused.
+// accepts publishes the first messages, and expects the second to be refused.
 func (t *trial) accepts(within, beyond []*pubsubpb.PubsubMessage) {
 	topic := t.topic()
 	_, err := t.tryPublish(topic, within...)
@@ -59,7 +59,8 @@ func publishCountIsLimited(t *trial) {
 }
 
 func publishSizeIsLimited(t *trial) {
-	// Clear of 10^7 and 10 · 2^20, whichever is meant, and of the frame.
+	// Well away from both 10^7 and 10 · 2^20, whichever is meant, and with room
+	// for the frame.
 	within, beyond := strings.Repeat("a", 9_900_000), strings.Repeat("a", 10_600_000)
 	t.accepts(one(text(within)), one(text(beyond)))
 }

@@ -9,7 +9,7 @@ import (
 // text is a message that holds s.
 func text(s string) *pubsubpb.PubsubMessage { return &pubsubpb.PubsubMessage{Data: []byte(s)} }
 
-// texts are messages of one ordering key; "" is none.
+// texts returns messages of one ordering key; "" means no key.
 func texts(key string, data ...string) []*pubsubpb.PubsubMessage {
 	messages := make([]*pubsubpb.PubsubMessage, len(data))
 	for i, s := range data {
@@ -18,7 +18,7 @@ func texts(key string, data ...string) []*pubsubpb.PubsubMessage {
 	return messages
 }
 
-// attributed is a message with an attribute.
+// attributed returns a message with an attribute.
 func attributed(s, key, value string) *pubsubpb.PubsubMessage {
 	return &pubsubpb.PubsubMessage{Data: []byte(s), Attributes: map[string]string{key: value}}
 }
@@ -55,7 +55,7 @@ func deliveries(messages []*pubsubpb.ReceivedMessage) []delivery {
 	return all
 }
 
-// data is what the deliveries hold, in their order.
+// data returns the data of the deliveries, in their order.
 func data(all []delivery) []string {
 	texts := make([]string, len(all))
 	for i, d := range all {
@@ -83,7 +83,7 @@ func (t *trial) tryAck(subscription string, ids ...string) error {
 
 func (t *trial) nack(subscription string, all ...delivery) { t.extend(subscription, 0, all...) }
 
-// extend sets the deliveries' deadlines to so many seconds from now.
+// extend sets the deadlines of the deliveries to this many seconds from now.
 func (t *trial) extend(subscription string, seconds int32, all ...delivery) {
 	t.must(t.tryExtend(subscription, seconds, ackIDs(all)...))
 }

@@ -44,7 +44,7 @@ func answers[R any](edit func(R)) func(any, any, func() error) error {
 	}
 }
 
-// swallows answers OK to requests of one type, and does nothing.
+// swallows answers OK to requests of one type and drops them.
 func swallows[R any]() func(any, any, func() error) error {
 	return func(request, _ any, call func() error) error {
 		if _, ok := request.(R); ok {
@@ -63,7 +63,7 @@ func eachMessage(edit func(*pubsubpb.ReceivedMessage)) func(*pubsubpb.StreamingP
 	}
 }
 
-// mutants fail what neither the emulator nor pstest fails.
+// mutants cover the behaviours that neither the emulator nor pstest fails.
 func mutants() map[string]mutant {
 	serial := 0
 	return map[string]mutant{
@@ -174,7 +174,7 @@ func mutants() map[string]mutant {
 			"an acknowledgement twice or too late is no error", "an acknowledgement's result is success under exactly-once delivery"}},
 		"acknowledgements reach others": {call: func(request, _ any, call func() error) error {
 			if r, ok := request.(*pubsubpb.ModifyAckDeadlineRequest); ok && r.GetAckDeadlineSeconds() == 0 {
-				return nil // the other subscription took it for acknowledged
+				return nil // another subscription took it for acknowledged
 			}
 			return call()
 		}, fails: []string{
@@ -249,7 +249,8 @@ func mutants() map[string]mutant {
 	}
 }
 
-// hasty lists what must notice a server whose time runs faster than ours.
+// hasty lists the behaviours that must detect a server with a clock that runs
+// faster than ours.
 func hasty() []string {
 	return []string{
 		"an unacknowledged message comes again after its deadline, not before", "a stream's deadline holds for the messages on it",

@@ -41,7 +41,7 @@ func eachSubscriptionGetsAll(t *trial) {
 
 func subscriptionStartsAtCreation(t *trial) {
 	topic := t.topic()
-	t.subscription(topic) // without any, nobody would keep the message
+	t.subscription(topic) // without a subscription the message would not be kept
 	t.publish(topic, text("before"))
 	s := t.stream(t.subscription(topic))
 	t.publish(topic, text("after"))

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 )
 
-// defaultDeadline is the subscriptions' acknowledgement deadline in seconds where
-// a behaviour asks for none: long enough never to matter.
+// defaultDeadline is the acknowledgement deadline of subscriptions in seconds,
+// unless a behaviour sets one: long enough never to matter.
 const defaultDeadline = 600
 
 // name returns a new full name of a resource: "projects/P/topics/…".
@@ -20,7 +20,7 @@ func (t *trial) name(collection string) string {
 
 func (t *trial) cleanup(undo func(context.Context)) { t.cleanups = append(t.cleanups, undo) }
 
-// topic creates one without settings and returns its name.
+// topic creates a topic without settings and returns its name.
 func (t *trial) topic() string { return t.topicWith(&pubsubpb.Topic{}).GetName() }
 
 // topicWith gives the topic a name and creates it.
@@ -56,18 +56,19 @@ func (t *trial) deleteTopic(name string) {
 	t.must(err)
 }
 
-// subscription creates one to the topic, without settings, and returns its name.
+// subscription creates a subscription to the topic, without settings, and
+// returns its name.
 func (t *trial) subscription(topic string) string {
 	return t.subscriptionWith(&pubsubpb.Subscription{Topic: topic})
 }
 
-// ordered likewise, with message ordering.
+// ordered creates a subscription with message ordering and returns its name.
 func (t *trial) ordered(topic string) string {
 	return t.subscriptionWith(&pubsubpb.Subscription{Topic: topic, EnableMessageOrdering: true})
 }
 
-// subscriptionWith gives s a name, and a deadline if it has none, creates it and
-// returns the name.
+// subscriptionWith gives s a name, and a deadline if it has none, creates it
+// and returns the name.
 func (t *trial) subscriptionWith(s *pubsubpb.Subscription) string {
 	s.Name = t.name("subscriptions")
 	if s.GetAckDeadlineSeconds() == 0 {
@@ -104,7 +105,7 @@ func (t *trial) deleteSubscription(name string) {
 	t.must(err)
 }
 
-// snapshot takes one of the subscription and returns its name.
+// snapshot creates a snapshot of the subscription and returns its name.
 func (t *trial) snapshot(subscription string) string {
 	s, err := t.createSnapshot(&pubsubpb.CreateSnapshotRequest{Name: t.name("snapshots"), Subscription: subscription})
 	t.must(err)

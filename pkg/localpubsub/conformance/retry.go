@@ -22,7 +22,7 @@ func retries() area {
 	}}
 }
 
-// backingOff is a stream of a new subscription with these backoffs.
+// backingOff returns a stream of a new subscription with these backoffs.
 func (t *trial) backingOff(topic string, ordered bool, minimum, maximum time.Duration) *stream {
 	return t.stream(t.subscriptionWith(&pubsubpb.Subscription{
 		Topic: topic, EnableMessageOrdering: ordered,
@@ -74,7 +74,7 @@ func backoffIsCapped(t *trial) {
 	topic := t.topic()
 	s := t.backingOff(topic, false, time.Second, 2*time.Second)
 	t.publish(topic, text("a"))
-	for range 6 { // the sixth would wait 32 s, beyond all patience
+	for range 6 { // the sixth would wait 32 s, longer than a trial waits
 		s.nack(s.one())
 	}
 	s.one()

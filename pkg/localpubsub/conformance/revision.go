@@ -24,7 +24,7 @@ func (t *trial) commit(schema, definition string) (*pubsubpb.Schema, error) {
 	})
 }
 
-// revised is a schema with two revisions.
+// revised creates a schema with two revisions.
 func (t *trial) revised() (first, second *pubsubpb.Schema) {
 	first = t.schema(reading)
 	second, err := t.commit(first.GetName(), coloured)
@@ -33,7 +33,7 @@ func (t *trial) revised() (first, second *pubsubpb.Schema) {
 	return first, second
 }
 
-// definition reads a schema's, or with NAME@REVISION a revision's.
+// definition returns a schema's definition, or with NAME@REVISION a revision's.
 func (t *trial) definition(name string) string {
 	s, err := t.schemas.GetSchema(t.ctx, &pubsubpb.GetSchemaRequest{Name: name, View: pubsubpb.SchemaView_FULL})
 	t.must(err)

@@ -12,27 +12,28 @@ import (
 )
 
 const (
-	// atOnce bounds the behaviours that run at the same time. Nearly all of their
-	// time is waiting; the real service allows a connection 100 streams.
+	// atOnce bounds the behaviours that run at the same time. They spend nearly
+	// all their time waiting; the real service allows a connection 100 streams.
 	atOnce = 32
-	// trialTime bounds one behaviour, and cleanupTime what it deletes afterwards.
+	// trialTime bounds one behaviour, and cleanupTime the deletion of its
+	// resources afterwards.
 	trialTime   = time.Minute
 	cleanupTime = 10 * time.Second
 )
 
-// Outcome is what one behaviour came to.
+// Outcome is the result of one behaviour.
 type Outcome struct {
 	Behaviour Behaviour
 	// Err is nil if the server does as documented.
 	Err error
-	// Left says that the behaviour was left out as harmful.
+	// Left means that the behaviour was left out as harmful.
 	Left bool
 	Took time.Duration
 }
 
-// Run tries the behaviours, many at once, and returns their outcomes in the same
-// order. Harmful departures are left out. When ctx ends, so does the run, and
-// what had not been tried has failed.
+// Run tests the behaviours, many at the same time, and returns their outcomes
+// in the same order. Harmful departures are left out. When ctx ends, the run
+// ends too, and the behaviours not tested by then have failed.
 func Run(ctx context.Context, s *Subject, behaviours []Behaviour) []Outcome {
 	outcomes := make([]Outcome, len(behaviours))
 	var g errgroup.Group
@@ -56,7 +57,7 @@ func run(ctx context.Context, s *Subject, b Behaviour) Outcome {
 	started := time.Now()
 	t := s.trial(ctx)
 	ended := make(chan struct{})
-	go func() { // of its own, because a trial that fails ends its goroutine
+	go func() { // its own goroutine, because a failing trial ends it
 		defer close(ended)
 		defer t.cleanUp()
 		b.try(t)
@@ -65,8 +66,9 @@ func run(ctx context.Context, s *Subject, b Behaviour) Outcome {
 	return Outcome{Behaviour: b, Err: t.failure, Took: time.Since(started)}
 }
 
-// Unexpected says how the outcome differs from what the subject's list lets
-// expect: the behaviour failed, or a listed departure is none. Nil: it does not.
+// Unexpected returns the difference between the outcome and the subject's list:
+// the behaviour failed, or a listed departure does not occur. It returns nil if
+// there is none.
 func (o Outcome) Unexpected(s *Subject) error {
 	departure, listed := s.Departures[o.Behaviour.Name]
 	switch {
@@ -95,7 +97,7 @@ func (t *trial) failf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// cleanUp undoes, the latest first.
+// cleanUp undoes the trial's changes, the latest first.
 func (t *trial) cleanUp() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), cleanupTime)
 	defer cancel()

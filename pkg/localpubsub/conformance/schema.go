@@ -13,11 +13,11 @@ const (
 	// reading is a schema, and coloured its next revision.
 	reading  = `syntax = "proto3"; message Reading { string place = 1; int32 degrees = 2; }`
 	coloured = `syntax = "proto3"; message Reading { string place = 1; int32 degrees = 2; string colour = 3; }`
-	// deletedSchema stands in a topic for a schema that is gone.
+	// deletedSchema takes the place of a deleted schema in a topic.
 	deletedSchema = "_deleted-schema_"
 )
 
-// A message of reading in both encodings, and one of coloured alone.
+// A message of reading in both encodings, and one that only coloured accepts.
 const (
 	readingJSON  = `{"place": "here", "degrees": 20}`
 	colouredJSON = `{"place": "here", "colour": "red"}`
@@ -68,7 +68,7 @@ func (t *trial) createSchema(id, definition string) (*pubsubpb.Schema, error) {
 	return s, err
 }
 
-// schemaTopic is a topic whose messages must fit the schema.
+// schemaTopic creates a topic that requires messages of the schema.
 func (t *trial) schemaTopic(schema string, encoding pubsubpb.Encoding) string {
 	return t.topicWith(&pubsubpb.Topic{SchemaSettings: &pubsubpb.SchemaSettings{Schema: schema, Encoding: encoding}}).GetName()
 }

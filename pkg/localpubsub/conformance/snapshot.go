@@ -105,7 +105,7 @@ func snapshotIsReadBack(t *trial) {
 	for _, got := range []*pubsubpb.Snapshot{created, read} {
 		equal(t, "topic", got.GetTopic(), topic)
 		left := time.Until(got.GetExpireTime().AsTime())
-		// An hour is the least; the backlog is empty, so it is nearly 7 days.
+		// An hour is the least; the backlog is empty, so nearly 7 days remain.
 		t.checkf(left > time.Hour && left < 7*day+time.Minute, "it expires in %v", left)
 	}
 }
@@ -155,7 +155,7 @@ func snapshotsAreListed(t *trial) {
 func topicSnapshotsAreListed(t *trial) {
 	topic := t.topic()
 	subscription := t.subscription(topic)
-	t.snapshot(t.subscription(t.topic())) // another's
+	t.snapshot(t.subscription(t.topic())) // of another subscription
 	want := []string{t.snapshot(subscription), t.snapshot(subscription)}
 	response, err := t.publisher.ListTopicSnapshots(t.ctx, &pubsubpb.ListTopicSnapshotsRequest{Topic: topic})
 	t.must(err)

@@ -9,8 +9,8 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 )
 
-// streamDeadline is a stream's acknowledgement deadline in seconds where a
-// behaviour asks for none: longer than any trial.
+// streamDeadline is a stream's acknowledgement deadline in seconds, unless a
+// behaviour sets one: longer than any trial.
 const streamDeadline = 600
 
 // stream is an open StreamingPull.
@@ -21,21 +21,21 @@ type stream struct {
 	opened       time.Time
 	cancel       context.CancelFunc
 	responses    chan *pubsubpb.StreamingPullResponse // closed when the stream has ended
-	ended        error                                // why; readable once responses is closed
+	ended        error                                // the reason; readable once responses is closed
 	pending      []delivery
 }
 
-// stream opens one without limits.
+// stream opens a stream without limits.
 func (t *trial) stream(subscription string) *stream {
 	return t.open(&pubsubpb.StreamingPullRequest{Subscription: subscription})
 }
 
-// limited opens one that may hold so many unacknowledged messages.
+// limited opens a stream with a limit on unacknowledged messages.
 func (t *trial) limited(subscription string, messages int64) *stream {
 	return t.open(&pubsubpb.StreamingPullRequest{Subscription: subscription, MaxOutstandingMessages: messages})
 }
 
-// open opens one with this first request.
+// open opens a stream with this first request.
 func (t *trial) open(first *pubsubpb.StreamingPullRequest) *stream {
 	if first.GetStreamAckDeadlineSeconds() == 0 {
 		first.StreamAckDeadlineSeconds = streamDeadline
@@ -71,7 +71,8 @@ func (s *stream) read(ctx context.Context) {
 	}
 }
 
-// send fails only when the stream has ended, and then its end says why.
+// send ignores the error: it means that the stream has ended, and the stream's
+// end gives the reason.
 func (s *stream) send(r *pubsubpb.StreamingPullRequest) { _ = s.rpc.Send(r) }
 
 // abort drops the stream as a killed subscriber would.
@@ -112,7 +113,7 @@ func (s *stream) wantSet(texts ...string) []delivery {
 	return all
 }
 
-// quiet listens for d, and ends the trial if a message comes.
+// quiet listens for d, and ends the trial if a message arrives.
 func (s *stream) quiet(d time.Duration) {
 	timeout := time.After(d)
 	for len(s.pending) == 0 {
@@ -126,7 +127,7 @@ func (s *stream) quiet(d time.Duration) {
 	s.t.failf("got %q, which must not come", data(s.pending))
 }
 
-// took is what came with a response, if the stream is still open.
+// took returns the messages of a response, if the stream is still open.
 func (s *stream) took(response *pubsubpb.StreamingPullResponse, open bool) []delivery {
 	if !open {
 		s.t.failf("the stream ended: %w", s.ended)
@@ -134,7 +135,8 @@ func (s *stream) took(response *pubsubpb.StreamingPullResponse, open bool) []del
 	return deliveries(response.GetReceivedMessages())
 }
 
-// both waits until n messages have come on either stream, and returns each one's.
+// both waits until n messages have arrived on either stream, and returns those
+// of each.
 func both(a, b *stream, n int) (ofA, ofB []delivery) {
 	for timeout := time.After(patience); len(ofA)+len(ofB) < n; {
 		select {
@@ -149,7 +151,7 @@ func both(a, b *stream, n int) (ofA, ofB []delivery) {
 	return ofA, ofB
 }
 
-// response waits for a response, whatever is in it.
+// response waits for a response with any content.
 func (s *stream) response() *pubsubpb.StreamingPullResponse {
 	select {
 	case response, open := <-s.responses:
@@ -161,7 +163,7 @@ func (s *stream) response() *pubsubpb.StreamingPullResponse {
 	}
 }
 
-// end waits for the stream's end and returns why it ended.
+// end waits for the stream's end and returns the reason.
 func (s *stream) end() error {
 	timeout := time.After(patience)
 	for {
@@ -180,10 +182,11 @@ func (s *stream) ack(all ...delivery)  { s.t.ack(s.subscription, all...) }
 func (s *stream) nack(all ...delivery) { s.t.nack(s.subscription, all...) }
 
 const (
-	// ackSeconds is a lease that is long enough to acknowledge under it, on a busy
-	// machine too.
+	// ackSeconds is a lease that is long enough for an acknowledgement, on a
+	// busy machine too.
 	ackSeconds = 4
-	// ackTime is when it has run out, so that a lost acknowledgement shows.
+	// ackTime is the time after which it has ended, so that a lost
+	// acknowledgement shows.
 	ackTime = ackSeconds*time.Second + silence
 )
 
@@ -194,5 +197,5 @@ func (s *stream) ackInTime(d delivery) {
 	s.ack(d)
 }
 
-// expire lets the deliveries' leases run out a second from now.
+// expire ends the deliveries' leases in a second from now.
 func (s *stream) expire(all ...delivery) { s.t.extend(s.subscription, 1, all...) }

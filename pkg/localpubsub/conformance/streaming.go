@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// clientSource is the only public word on what a client relies on beyond the
-// reference.
+// clientSource is the only public source for the behaviour that a client relies
+// on beyond the reference.
 const clientSource = "https://github.com/googleapis/google-cloud-go/blob/main/pubsub/v2/iterator.go"
 
 func streaming() area {
@@ -17,13 +17,14 @@ func streaming() area {
 	return area{"streams", []Behaviour{
 		{
 			Name: "each response of a stream tells whether its subscription is ordered and exactly-once",
-			// The client takes both for switched off where a response is silent, and
-			// then runs the callbacks of one key at the same time.
+			// The client takes both properties for switched off if a response
+			// leaves them out, and then runs the callbacks of one key at the
+			// same time.
 			Source: clientSource, try: streamTellsProperties,
 		},
 		{
 			Name: "a keep-alive ping on an idle stream is answered",
-			// The client closes a stream whose pings stay unanswered.
+			// The client closes a stream if its pings get no answer.
 			Source: clientSource, try: streamAnswersPings,
 		},
 		{Name: "a stream without a subscription is refused", Source: source, try: streamNeedsSubscription},
@@ -65,7 +66,7 @@ func streamAnswersPings(t *trial) {
 	s := t.open(&pubsubpb.StreamingPullRequest{Subscription: t.subscription(topic), ProtocolVersion: 1})
 	t.publish(topic, text("a"))
 	s.ack(s.want("a")...)
-	s.quiet(silence) // a server may greet with an empty response; that is over now
+	s.quiet(silence) // a server may first send an empty response; that is past now
 	for range 2 {
 		s.send(&pubsubpb.StreamingPullRequest{})
 		answer := s.response()
@@ -152,7 +153,7 @@ func streamEndsWithSubscription(t *trial) {
 	topic := t.topic()
 	s := t.stream(t.subscription(topic))
 	t.publish(topic, text("a"))
-	s.want("a") // so it is open
+	s.want("a") // so the stream is open
 	t.deleteSubscription(s.subscription)
 	t.code("end of the stream", s.end(), codes.NotFound)
 }

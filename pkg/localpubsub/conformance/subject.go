@@ -16,15 +16,16 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// maxResponse is the largest answer taken from a server: a response with one
-// message of the largest size, and room for its frame.
+// maxResponse is the largest answer accepted from a server: a response with one
+// message of the largest size, plus room for its frame.
 const maxResponse = 20 << 20
 
-// Subject is a server that speaks Pub/Sub. Whoever connects to one closes it.
+// Subject is a server that speaks Pub/Sub. The caller that connected to it
+// closes it.
 type Subject struct {
 	// Name is the heading of its column.
 	Name string
-	// Departures are what it is known to do otherwise than documented, by
+	// Departures are its known differences from the documentation, by
 	// behaviour.
 	Departures map[string]Departure
 
@@ -35,13 +36,13 @@ type Subject struct {
 	schemas    pubsubpb.SchemaServiceClient
 	policies   iampb.IAMPolicyClient
 
-	project string // empty: each trial has one of its own
+	project string // empty: each trial has its own project
 	prefix  string
 	serial  atomic.Int64
 }
 
-// Local connects to the server at addr (host:port), in plain text. It connects in
-// the background: an unreachable server is no error here.
+// Local connects to the server at addr (host:port), in plain text. It connects
+// in the background: an unreachable server is no error here.
 func Local(ctx context.Context, name, addr string, departures map[string]Departure) (*Subject, error) {
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxResponse)))
@@ -52,8 +53,8 @@ func Local(ctx context.Context, name, addr string, departures map[string]Departu
 }
 
 // Google connects to the real service with the application's default
-// credentials, which must be allowed to administer Pub/Sub in the project.
-// Everything created there has a name with a random prefix of its own and is
+// credentials, which must be allowed to administer Pub/Sub in the project. The
+// name of each resource created there has a random prefix, and the resource is
 // deleted at the end of the behaviour.
 func Google(ctx context.Context, project string) (*Subject, error) {
 	conn, err := gtransport.Dial(ctx, option.WithEndpoint("pubsub.googleapis.com:443"), option.WithScopes(pubsub.ScopePubSub),
@@ -64,11 +65,11 @@ func Google(ctx context.Context, project string) (*Subject, error) {
 	return connect(ctx, conn, &Subject{Name: project, project: project})
 }
 
-// connect fills in s, and closes conn if it cannot.
+// connect completes s; on an error it closes conn.
 func connect(ctx context.Context, conn *grpc.ClientConn, s *Subject) (*Subject, error) {
 	project := s.project
 	if project == "" {
-		project = "none" // never used: trials name their resources in full
+		project = "none" // never used: trials use full resource names
 	}
 	client, err := pubsub.NewClient(ctx, project, option.WithGRPCConn(conn))
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// deletedTopic stands in a subscription for a topic that is gone.
+// deletedTopic takes the place of a deleted topic in a subscription.
 const deletedTopic = "_deleted-topic_"
 
 func topics() area {
@@ -58,8 +58,8 @@ func topicExists(t *trial) {
 	t.code("second creation", err, codes.AlreadyExists)
 }
 
-// malformed are ids that no resource may have: too short, too long, not begun
-// with a letter, reserved, with a forbidden character.
+// malformed returns ids that no resource may have: too short, too long, not
+// starting with a letter, reserved, or with a forbidden character.
 func malformed() []string {
 	return []string{"ab", strings.Repeat("a", 256), "1abc", "googabc", "a b c", "a/b"}
 }
@@ -143,7 +143,7 @@ func topicsAreListed(t *trial) {
 func topicSubscriptionsAreListed(t *trial) {
 	const size = 2
 	topic := t.topic()
-	t.subscription(t.topic()) // another's
+	t.subscription(t.topic()) // of another topic
 	want := []string{t.subscription(topic), t.subscription(topic), t.subscription(topic)}
 	var got []string
 	t.listed(size, want, func(token string) ([]string, string, error) {

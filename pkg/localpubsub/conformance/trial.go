@@ -11,24 +11,24 @@ import (
 )
 
 const (
-	// patience is how long a trial waits for what must come.
+	// patience is how long a trial waits for an event that must come.
 	patience = 20 * time.Second
-	// silence is how long it listens for what must not come, where it would come
-	// at once if at all.
+	// silence is how long it listens for messages that must not come; a wrong
+	// one would come at once.
 	silence = 1500 * time.Millisecond
-	// slack is what a server may be early: its clock and ours are read at
+	// slack is how much a server may be early: its clock and ours are read at
 	// different moments, and deadlines are best effort.
 	slack = 200 * time.Millisecond
 )
 
-// trial is one run of one behaviour against one subject. Its methods end the
-// trial when what they need fails, as a test's would; so they are called from the
+// trial is one run of one behaviour against one subject. Like the methods of a
+// test, its methods end the trial on a failure, so they are called from the
 // trial's goroutine only.
 type trial struct {
 	*Subject
 
 	ctx      context.Context //nolint:containedctx // as a testing.T: each call of a trial ends with it
-	id       string          // begins the names of its resources
+	id       string          // prefix of the names of its resources
 	project  string
 	names    int
 	cleanups []func(context.Context)
@@ -49,8 +49,8 @@ func (t *trial) code(what string, err error, want ...codes.Code) {
 	}
 }
 
-// refused ends the trial unless err blames the caller. The documentation forbids
-// much without naming the code.
+// refused ends the trial unless err is the caller's fault. The documentation
+// forbids much without naming the code.
 func (t *trial) refused(what string, err error) {
 	t.code(what, err, codes.InvalidArgument, codes.FailedPrecondition, codes.OutOfRange)
 }
@@ -70,14 +70,14 @@ func anyOf(want []codes.Code) string {
 	return strings.Join(names, " or ")
 }
 
-// checkf ends the trial unless it holds.
+// checkf ends the trial unless the condition holds.
 func (t *trial) checkf(holds bool, format string, args ...any) {
 	if !holds {
 		t.failf(format, args...)
 	}
 }
 
-// equal ends the trial unless got is want.
+// equal ends the trial unless got equals want.
 func equal[T comparable](t *trial, what string, got, want T) {
 	if got != want {
 		t.failf("%s is %v, want %v", what, got, want)
@@ -92,12 +92,12 @@ func (t *trial) sameSet(what string, got, want []string) {
 	}
 }
 
-// patiently is a context for one wait.
+// patiently returns a context for one wait.
 func (t *trial) patiently() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(t.ctx, patience)
 }
 
-// await lets a deadline of the server's pass.
+// await waits until a deadline of the server has passed.
 func (t *trial) await(d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -106,16 +106,16 @@ func (t *trial) await(d time.Duration) {
 	}
 }
 
-// notBefore ends the trial if a message came again at a time before d had passed
-// since from.
+// notBefore ends the trial if a message came again before d had passed since
+// from.
 func (t *trial) notBefore(at, from time.Time, d time.Duration) {
 	if after := at.Sub(from); after < d-slack {
 		t.failf("it came again after %v instead of %v", after.Round(time.Millisecond), d)
 	}
 }
 
-// listed ends the trial unless the pages that list returns hold each of want
-// exactly once, in pages no longer than size.
+// listed ends the trial unless the pages of list contain each name of want
+// exactly once and no page is longer than size.
 func (t *trial) listed(size int, want []string, list func(token string) (names []string, next string, err error)) {
 	seen := make(map[string]int)
 	for token, pages := "", 0; pages == 0 || token != ""; pages++ {

@@ -1,5 +1,5 @@
-// Package backlog is events that wait in an outbox: in the project's own, in the source
-// document's, and in the simplest one that there can be.
+// Package backlog fills outboxes with waiting events: the project's own, the
+// source document's, and the simplest possible one.
 package backlog
 
 import (
@@ -17,25 +17,25 @@ import (
 	"example.com/lockstep/cmd/bench/rig/relay"
 )
 
-// Backlog is what waits to be relayed: so many versions of so many aggregates, as
-// if each had been committed in turn.
+// Backlog is a number of waiting events: versions of aggregates, as if each
+// event had been committed in turn.
 type Backlog struct{ Aggregates, Versions int }
 
-// Events is how many there are.
+// Events is the number of events.
 func (b Backlog) Events() int { return b.Aggregates * b.Versions }
 
-// ID is that of an event which fill has made, of an aggregate counted from 0.
+// ID is the id of an event that fill has made; aggregates count from 0.
 func (b Backlog) ID(aggregate, version int) uuid.UUID {
 	id := uuid.MustParse("00000000-0000-7000-8000-000000000000")
 	binary.BigEndian.PutUint32(id[12:], uint32(version*b.Aggregates+aggregate))
 	return id
 }
 
-// Key is an aggregate's id.
+// Key is the id of an aggregate.
 func (Backlog) Key(aggregate int) string { return "aggregate-" + strconv.Itoa(aggregate) }
 
-// SourceTables makes the source document's outbox, as it stands there but for its
-// place, and one with the simplest index that answers a claim.
+// SourceTables creates the source document's outbox, unchanged except for its
+// schema, and one with the simplest index that answers a claim.
 func SourceTables(ctx context.Context, conn *pgx.Conn) error {
 	_, err := conn.Exec(ctx, sourceOutboxes)
 	return err
@@ -64,7 +64,7 @@ ALTER TABLE video.bare_outbox ADD PRIMARY KEY (id);
 CREATE INDEX ON video.bare_outbox (occurred_at) WHERE published_at IS NULL;
 GRANT SELECT, INSERT, UPDATE ON video.app_outbox, video.bare_outbox TO video_service`
 
-// fill puts the backlog into the outbox, and into the two others.
+// fill inserts the backlog into the outbox and into the two others.
 func (b Backlog) fill(ctx context.Context, conn *pgx.Conn) error {
 	if err := SourceTables(ctx, conn); err != nil {
 		return err
@@ -83,7 +83,7 @@ func (b Backlog) fill(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// OnDatabase measures on a database of its own that has the backlog.
+// OnDatabase measures on a new database that has the backlog.
 func (b Backlog) OnDatabase(
 	ctx context.Context, p *postgres.Server, once func(context.Context, *postgres.Database) (float64, error),
 ) (_ float64, err error) {
@@ -95,7 +95,7 @@ func (b Backlog) OnDatabase(
 	return once(ctx, d)
 }
 
-// OnPool is onDatabase for those who need connections and nothing else.
+// OnPool is OnDatabase for measurements that need only connections.
 func (b Backlog) OnPool(
 	ctx context.Context, p *postgres.Server, once func(context.Context, *pgxpool.Pool) (float64, error),
 ) (float64, error) {

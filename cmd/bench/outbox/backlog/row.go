@@ -10,7 +10,7 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// Row is an event as a loop that people write by hand reads it.
+// Row is an event as a hand-written loop reads it.
 type Row struct {
 	ID            uuid.UUID
 	AggregateType string
@@ -22,10 +22,10 @@ type Row struct {
 	OccurredAt    time.Time
 }
 
-// Columns are a row's, of the table o.
+// Columns are the columns of a Row, from the table o.
 const Columns = `o.id, o.aggregate_type, o.aggregate_id, o.event_type, o.version, o.schema_version, o.payload, o.occurred_at`
 
-// Message has the attributes of the source document.
+// Message returns a message with the attributes of the source document.
 func (r Row) Message() *pubsubpb.PubsubMessage {
 	return &pubsubpb.PubsubMessage{Data: r.Payload, OrderingKey: r.AggregateID, Attributes: map[string]string{
 		eventing.AttrEventID:       r.ID.String(),

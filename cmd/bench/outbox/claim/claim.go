@@ -1,6 +1,6 @@
-// Package claim is the series of what a claim of new events costs, in tables in all
-// states that an outbox gets into, beside an empty one; and of how fast a backlog
-// leaves a table that vacuum cannot clean.
+// Package claim is the series of the cost of a claim of new events, in tables
+// in all states that an outbox gets into, compared with an empty one; and of
+// the rate at which a backlog leaves a table that vacuum cannot clean.
 package claim
 
 import (
@@ -13,9 +13,9 @@ import (
 	"example.com/lockstep/cmd/bench/rig/postgres"
 )
 
-// volume is how much of it is done.
+// volume is the amount of work of each size.
 type volume struct {
-	claims int     // timed in each state of the table
+	claims int     // timed claims in each state of the table
 	scale  float64 // of the states
 }
 
@@ -45,8 +45,9 @@ func Series(p *postgres.Server) []measure.Series {
 
 func figure(s state, suffix string) string { return "claim." + s.name + suffix + "_ms" }
 
-// claiming measures all states in one run, in turns of one claim each: the median
-// of the claims, and how long a page of a scan takes: 2,000 rows, pending or not.
+// claiming measures all states in one run, in turns of one claim each: the
+// median time of the claims, and of a page of a scan: 2,000 rows, pending or
+// not.
 func (k *states) claiming(suffix string, states []state) measure.Measurement {
 	m := measure.Measurement{Run: func(ctx context.Context, size measure.Size) (measure.Reading, error) {
 		v := volumes[size]
@@ -76,7 +77,7 @@ func (k *states) claiming(suffix string, states []state) measure.Measurement {
 	return m
 }
 
-// medians are those of each state's claims and pages, in turns.
+// medians returns the medians of each state's claims and pages, alternating.
 func medians(took, pages [][]time.Duration) (values []float64) {
 	for i := range took {
 		values = slices.Concat(values, measure.Percentiles(took[i], 50), measure.Percentiles(pages[i], 50))

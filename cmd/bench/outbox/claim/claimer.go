@@ -16,14 +16,14 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// claimed is how many events a timed claim finds, one of each of as many
-// aggregates.
+// claimed is the number of events that a timed claim finds, one of each
+// aggregate.
 const claimed = 100
 
-// scanned is how many rows a page of a scan passes.
+// scanned is the number of rows in a page of a scan.
 const scanned = 2000
 
-// limits are a relay's.
+// limits are the limits of a relay's claim.
 var limits = queue.Claim{Aggregates: 500, Events: 2000, PerAggregate: 100, Bytes: 8 << 20}
 
 // claimOnce appends events, claims them, marks them as published, and scans a page.
@@ -38,7 +38,7 @@ func claimOnce(ctx context.Context, d *postgres.Database) (claim, page time.Dura
 	if err := db.QueryRow(ctx, `SELECT pg_current_snapshot()::text`).Scan(&c.seen); err != nil {
 		return 0, 0, err
 	}
-	// The first one has the connection learn about the statements.
+	// In the first round the connection prepares its statements.
 	for range 2 {
 		if err := appendNew(ctx, db, claimed); err != nil {
 			return 0, 0, err
@@ -58,7 +58,7 @@ type claimer struct {
 	seen    queue.Snapshot
 }
 
-// claim claims what was appended, and returns how long that took.
+// claim claims the appended events, and returns the duration.
 func (c *claimer) claim(ctx context.Context) (took time.Duration, err error) {
 	start := time.Now()
 	found, err := c.queue.Fresh(ctx, c.claimed, c.seen, nil)
@@ -73,7 +73,7 @@ func (c *claimer) claim(ctx context.Context) (took time.Duration, err error) {
 	return took, c.settle(ctx, found.Runs, true)
 }
 
-// page scans the first rows of the table, and returns how long that took.
+// page scans the first rows of the table, and returns the duration.
 func (c *claimer) page(ctx context.Context) (took time.Duration, err error) {
 	start := time.Now()
 	found, err := c.queue.Scan(ctx, c.claimed, queue.Beginning.Since()[0], scanned)
@@ -84,7 +84,7 @@ func (c *claimer) page(ctx context.Context) (took time.Duration, err error) {
 	return took, c.settle(ctx, found.Runs, false)
 }
 
-// settle says of all that was claimed that it is published, or hands it back.
+// settle marks all claimed events as published, or releases them.
 func (c *claimer) settle(ctx context.Context, runs []queue.Run, published bool) error {
 	var outcomes []queue.Outcome
 	for _, run := range runs {

@@ -12,10 +12,10 @@ import (
 	"example.com/lockstep/cmd/bench/rig/relay"
 )
 
-// drainedEvents are those of draining, of which each aggregate has two.
+// drainedEvents is the number of events for draining, two of each aggregate.
 const drainedEvents = 20_000
 
-// draining measures how fast a backlog leaves in a state.
+// draining measures the rate at which a backlog leaves in a state.
 func (k *states) draining(name string, s state) measure.Measurement {
 	return measure.Measurement{
 		Figures: []measure.Figure{{Name: name, Unit: "event/s", Note: s.note + "; a publish costs nothing"}},
@@ -36,8 +36,8 @@ func (k *states) draining(name string, s state) measure.Measurement {
 	}
 }
 
-// appendBacklog adds a backlog of aggregates of its own, and returns the first
-// transaction that may have done it.
+// appendBacklog adds a backlog of new aggregates. since is the earliest
+// transaction that may have added it.
 func appendBacklog(ctx context.Context, d *postgres.Database, b backlog.Backlog) (since string, err error) {
 	err = d.AsAdmin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		if err := conn.QueryRow(ctx, `SELECT pg_current_xact_id()::text`).Scan(&since); err != nil {

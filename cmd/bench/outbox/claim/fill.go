@@ -9,14 +9,14 @@ import (
 	"example.com/lockstep/cmd/bench/rig/relay"
 )
 
-// stateAggregates are those of the rows that fill a state.
+// stateAggregates is the number of aggregates in the rows that fill a state.
 const stateAggregates = 1000
 
-// scaled is n, or less in a quick run.
+// scaled returns n, or less in a quick run.
 func scaled(n int, scale float64) int { return max(stateAggregates, int(float64(n)*scale)) }
 
-// insertRows inserts the versions from 1 of so many aggregates as the
-// administrator; %s is when they were published.
+// insertRows inserts, as the administrator, the versions from 1 of a number of
+// aggregates; %s is the time of their publishing.
 const insertRows = `
 	INSERT INTO video.outbox (id, aggregate_type, aggregate_id, event_type, version, payload, occurred_at, published_at)
 	SELECT ('00000000-0000-7000-8000-' || lpad(to_hex(v::bigint * $2 + a), 12, '0'))::uuid, 'video', $3 || a, 'VideoUpdated', v,
@@ -28,8 +28,8 @@ func insertState(ctx context.Context, conn *pgx.Conn, versions int, published st
 	return err
 }
 
-// published fills the table without its keys, which are made afterwards: that
-// takes less time.
+// published fills the table. It creates the keys afterwards, because that takes
+// less time.
 func published(rows int) func(context.Context, *pgx.Conn, float64) error {
 	return func(ctx context.Context, conn *pgx.Conn, scale float64) error {
 		_, err := conn.Exec(ctx, `
@@ -45,8 +45,8 @@ func published(rows int) func(context.Context, *pgx.Conn, float64) error {
 	}
 }
 
-// publishedOneByOne publishes rows by updates, a version of all aggregates each,
-// so that what they were stays where it was.
+// publishedOneByOne publishes rows by updates, one version of all aggregates
+// per update, so that the old row versions stay in the table.
 func publishedOneByOne(rows int) func(context.Context, *pgx.Conn, float64) error {
 	return func(ctx context.Context, conn *pgx.Conn, scale float64) error {
 		versions := scaled(rows, scale) / stateAggregates
@@ -62,7 +62,8 @@ func publishedOneByOne(rows int) func(context.Context, *pgx.Conn, float64) error
 	}
 }
 
-// waiting has rows wait, behind a parked event of each aggregate or not.
+// waiting inserts waiting rows, with or without a parked event of each
+// aggregate before them.
 func waiting(rows int, parked bool) func(context.Context, *pgx.Conn, float64) error {
 	return func(ctx context.Context, conn *pgx.Conn, scale float64) error {
 		err := insertState(ctx, conn, scaled(rows, scale)/stateAggregates, "NULL")

@@ -10,13 +10,14 @@ import (
 	"example.com/lockstep/cmd/bench/rig/postgres"
 )
 
-// state is one that an outbox gets into.
+// state is a state that an outbox gets into.
 type state struct {
 	name, note string
-	wanted     string // of a claim, beside one in an empty outbox
-	// fill makes it of an empty outbox; scale is 1 but for a quick run.
+	wanted     string // wanted ratio of a claim to one in an empty outbox
+	// fill makes the state from an empty outbox; scale is 1 except in a quick
+	// run.
 	fill func(ctx context.Context, conn *pgx.Conn, scale float64) error
-	// held says that a transaction is open since before that.
+	// held means that a transaction has been open since before fill.
 	held bool
 }
 
@@ -41,14 +42,14 @@ var (
 	}
 )
 
-// states are the databases in each state. They live as long as the server.
+// states holds one database per state. They live as long as the server.
 type states struct {
 	server *postgres.Server
 	kept   map[string]*postgres.Database
 }
 
-// keep returns the database in that state, which is made the first time and stays
-// as measurements leave it: they add little to it.
+// keep returns the database in a state. It is created at the first call and
+// reused as measurements leave it: they add little to it.
 func (k *states) keep(ctx context.Context, s state, scale float64) (_ *postgres.Database, err error) {
 	if d := k.kept[s.name]; d != nil {
 		return d, nil
@@ -72,7 +73,8 @@ func (k *states) keep(ctx context.Context, s state, scale float64) (_ *postgres.
 			return nil, err
 		}
 	}
-	// What autovacuum does sooner or later, not in the middle of a measurement.
+	// Autovacuum would do this sooner or later; it must not happen in the
+	// middle of a measurement.
 	err = d.AsAdmin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, `VACUUM (ANALYZE) video.outbox`)
 		return err

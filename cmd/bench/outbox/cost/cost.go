@@ -1,5 +1,5 @@
-// Package cost is the series of what a relay costs that has nothing to do, and what a
-// refused event costs the others.
+// Package cost is the series of the cost of an idle relay, and of the cost of a
+// refused event for the other events.
 package cost
 
 import (
@@ -9,10 +9,10 @@ import (
 	"example.com/lockstep/cmd/bench/rig/postgres"
 )
 
-// volume is how much of it is done.
+// volume is the amount of work of each size.
 type volume struct {
 	idle    time.Duration // of an idle relay
-	refused int           // events beside a refused one
+	refused int           // events next to a refused one
 }
 
 var volumes = [...]volume{

@@ -18,12 +18,12 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// settleTime is how long a relay has been idle when its statements are counted: its
+// settleTime is the idle time of a relay before its statements are counted: its
 // pauses have grown by then.
 const settleTime = 10 * time.Second
 
 // idling counts statements, and the CPU time of this process and of Postgres's
-// sessions, while a relay has nothing to do and nobody else does anything.
+// sessions, while a relay has no work and no other load runs.
 func idling(p *postgres.Server) measure.Measurement {
 	return measure.Measurement{
 		Figures: []measure.Figure{
@@ -57,7 +57,7 @@ func idling(p *postgres.Server) measure.Measurement {
 	}
 }
 
-// watch counts for as long as limit says, once all has settled.
+// watch counts for the time of limit, after a pause in which the relay settles.
 func watch(ctx context.Context, d *postgres.Database, statements *counter, limit time.Duration) (measure.Reading, error) {
 	eventing.Sleep(ctx, min(settleTime, limit), nil)
 	sessions, err := d.Sessions(ctx)
@@ -68,7 +68,7 @@ func watch(ctx context.Context, d *postgres.Database, statements *counter, limit
 	before, used, start := statements.Load(), process.CPU(pids...), time.Now()
 	eventing.Sleep(ctx, limit, nil)
 	took := time.Since(start)
-	// No less than what can be told: one statement, one tick of CPU time.
+	// At least the resolution: one statement, one tick of CPU time.
 	rate := float64(max(statements.Load()-before, 1)) / took.Seconds()
 	busy := max(process.CPU(pids...)-used, process.Tick).Seconds() / took.Seconds()
 	return measure.Reading{Values: []float64{rate, 100 * busy}, Note: fmt.Sprintf("%d s, told in steps of %s",

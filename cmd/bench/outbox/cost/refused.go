@@ -12,8 +12,8 @@ import (
 	"example.com/lockstep/pkg/localpubsub"
 )
 
-// besideRefused measures until all other aggregates' events have left. The refused
-// one is in the middle of its aggregate's.
+// besideRefused measures the time until all other aggregates' events are
+// published. The refused event is in the middle of its aggregate's events.
 func besideRefused(p *postgres.Server, name string, refused bool) measure.Measurement {
 	const versions, middle = 10, 5
 	return measure.Measurement{

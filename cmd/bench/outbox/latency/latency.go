@@ -1,6 +1,6 @@
-// Package latency is the series of how long it takes from the end of a commit to the
-// broker's acknowledgement: at low load beside bare publishes, and at half of what
-// writers and one relay can do together.
+// Package latency is the series of the time from the end of a commit to the
+// broker's acknowledgement: at low load next to bare publishes, and at half of
+// the rate that writers and one relay reach together.
 package latency
 
 import (
@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// lowLoad is events per second: a small part of what a core can do.
+	// lowLoad is in events per second: a small part of the capacity of a core.
 	lowLoad = 400
-	// slices is how many parts a run has, so that the relay and the bare client
-	// meet the same machine.
+	// slicesOfLatency is the number of parts of a run, so that the relay and
+	// the bare client meet the same state of the machine.
 	slicesOfLatency = 10
 )
 
-// volumes say how many events are timed at low load, and how long a flood
+// volumes set how many events are timed at low load, and how long a flood
 // lasts.
 var volumes = [...]struct {
 	samples int
@@ -56,7 +56,8 @@ func Series(p *postgres.Server) []measure.Series {
 	return []measure.Series{low, half}
 }
 
-// atLowLoad measures both in turns: events through the relay, and bare publishes.
+// atLowLoad measures both in turns: events through the relay, and bare
+// publishes.
 func atLowLoad(p *postgres.Server, relays int, suffix string) measure.Measurement {
 	m := measure.Measurement{Run: func(ctx context.Context, size measure.Size) (measure.Reading, error) {
 		at := relay.Relaying{Relays: relays, Latency: relay.Latency}
@@ -87,7 +88,7 @@ func atLowLoad(p *postgres.Server, relays int, suffix string) measure.Measuremen
 	return m
 }
 
-// atHalfLoad first finds out what writers and one relay can do together.
+// atHalfLoad first measures the rate that writers and one relay reach together.
 func atHalfLoad(p *postgres.Server) measure.Measurement {
 	return measure.Measurement{
 		Figures: []measure.Figure{
@@ -116,7 +117,7 @@ func atHalfLoad(p *postgres.Server) measure.Measurement {
 	}
 }
 
-// publishOne publishes one message of a key of its own.
+// publishOne publishes one message with a new key.
 func publishOne(ctx context.Context, o *relay.Outlet) error {
 	r := backlog.Row{
 		ID: uuid.Must(uuid.NewV7()), EventType: "VideoCreated", Version: 1, SchemaVersion: 1,

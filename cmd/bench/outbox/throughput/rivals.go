@@ -39,10 +39,10 @@ const (
 		 WHERE id = $1 AND lock_token = $2`
 )
 
-// seedRelay is the source document's loop: claim 200, then publish, wait and mark
-// one by one. It goes on for as long as limit says, and returns events per second.
-// A request goes out at once, not after the Publisher's 10 ms of waiting for
-// others.
+// seedRelay is the source document's loop: claim 200, then publish, wait and
+// mark one by one. It runs until limit is over, and returns events per second.
+// A request is sent at once, without the Publisher's delay of 10 ms for more
+// messages.
 func seedRelay(ctx context.Context, db *pgxpool.Pool, o *relay.Outlet, limit time.Duration) (float64, error) {
 	token := uuid.NewString()
 	done := 0
@@ -79,11 +79,11 @@ func claimRows(ctx context.Context, db *pgxpool.Pool, claim string, args ...any)
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[backlog.Row])
 }
 
-// bareBatch is how many events the relay claims at most.
+// bareBatch is the largest number of events in a relay's claim.
 const bareBatch = 2000
 
-// The simplest pair that claims and marks a batch in one statement each, with one
-// index that answers the claim.
+// The simplest pair of statements that claim and mark a batch, one each, with
+// one index that answers the claim.
 const (
 	bareClaim = `
 		UPDATE bare_outbox o
@@ -99,7 +99,7 @@ const (
 		 WHERE id = ANY($1) AND lock_token = $2`
 )
 
-// bareStatements claims and marks n events, and does nothing with them.
+// bareStatements claims and marks n events, and publishes nothing.
 func bareStatements(ctx context.Context, db *pgxpool.Pool, n int) (float64, error) {
 	token := uuid.NewString()
 	start := time.Now()
@@ -123,14 +123,15 @@ func bareStatements(ctx context.Context, db *pgxpool.Pool, n int) (float64, erro
 }
 
 const (
-	// bareRequests is how many requests the relay has in flight at most, and
-	// barePerRequest how many events of an aggregate it puts into one.
+	// bareRequests is the largest number of a relay's concurrent requests, and
+	// barePerRequest the largest number of events of an aggregate in one
+	// request.
 	bareRequests   = 128
 	barePerRequest = 100
 )
 
-// bareClient publishes the backlog from memory: for each aggregate one request
-// after the other, for all of them at once.
+// bareClient publishes the backlog from memory: one request after the other for
+// each aggregate, all aggregates at the same time.
 func bareClient(ctx context.Context, o *relay.Outlet, b backlog.Backlog) (float64, error) {
 	now := time.Now().UTC()
 	requests, ctx := errgroup.WithContext(ctx)

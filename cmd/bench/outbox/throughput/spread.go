@@ -11,8 +11,8 @@ import (
 	"example.com/lockstep/cmd/bench/rig/relay"
 )
 
-// spread is how the rate depends on the broker's latency, on the number of aggregates,
-// which is that of requests, and on the number of relays.
+// spread measures the rate for several latencies of the broker, numbers of
+// aggregates (which is the number of requests) and numbers of relays.
 func spread(p *postgres.Server) (all []measure.Series) {
 	for _, latency := range []time.Duration{0, relay.Latency, 20 * time.Millisecond} {
 		s := measure.Series{Title: fmt.Sprintf("outbox: a backlog leaves, a publish takes %s more than the wire", latency), Runs: 1}
@@ -26,7 +26,7 @@ func spread(p *postgres.Server) (all []measure.Series) {
 	return all
 }
 
-// cell is one of the table of latencies, aggregates and relays.
+// cell is one cell of the table of latencies, aggregates and relays.
 func cell(p *postgres.Server, latency time.Duration, aggregates, relays int) measure.Measurement {
 	name := fmt.Sprintf("%dms_%d_aggregates_%d_relays", latency.Milliseconds(), aggregates, relays)
 	return side(name, "", func(ctx context.Context, v volume) (float64, error) {

@@ -1,6 +1,7 @@
-// Package throughput is the series of how fast a backlog leaves: by our relay, by the
-// source document's loop, and by the client and by the simplest statements alone; and
-// how that depends on latency, aggregates and relays.
+// Package throughput is the series of the rate at which a backlog leaves: by
+// our relay, by the source document's loop, and by the client and the simplest
+// statements alone; and of the effect of latency, aggregates and relays on that
+// rate.
 package throughput
 
 import (
@@ -16,9 +17,9 @@ import (
 	"example.com/lockstep/cmd/bench/rig/relay"
 )
 
-// volume is how much of it is done.
+// volume is the amount of work of each size.
 type volume struct {
-	backlog backlog.Backlog // what waits to be relayed
+	backlog backlog.Backlog // the events that wait
 	spread  int             // events in the table of latencies and aggregates
 	limit   time.Duration   // of a loop that is too slow for the backlog
 }
@@ -34,7 +35,7 @@ func Series(p *postgres.Server) []measure.Series {
 	return append([]measure.Series{rivals(p)}, spread(p)...)
 }
 
-// rivals is how fast a backlog leaves, by whom.
+// rivals compares the rates at which a backlog leaves.
 func rivals(p *postgres.Server) measure.Series {
 	return measure.Series{
 		Title: "outbox: a backlog of 1,000 aggregates with 100 events each leaves",
@@ -60,7 +61,8 @@ func rivals(p *postgres.Server) measure.Series {
 	}
 }
 
-// once relays, or does what is compared with it, and returns events per second.
+// once is one measurement: it relays, or does the work that is compared with
+// it, and returns events per second.
 type once func(context.Context, volume) (float64, error)
 
 func side(name, note string, run once) measure.Measurement {
@@ -75,7 +77,7 @@ func ours(p *postgres.Server, latency time.Duration) once {
 	}
 }
 
-// leave has relays relay a backlog.
+// leave measures relays that publish a backlog.
 func leave(ctx context.Context, p *postgres.Server, b backlog.Backlog, latency time.Duration, relays int) (float64, error) {
 	return b.OnDatabase(ctx, p, func(ctx context.Context, d *postgres.Database) (float64, error) {
 		return relay.Through(ctx, latency, func(ctx context.Context, o *relay.Outlet) (float64, error) {
@@ -95,14 +97,14 @@ func source(p *postgres.Server, latency time.Duration) once {
 	}
 }
 
-// client is the client alone, without a database.
+// client is the Pub/Sub client alone, without a database.
 func client(ctx context.Context, v volume) (float64, error) {
 	return relay.Through(ctx, relay.Latency, func(ctx context.Context, o *relay.Outlet) (float64, error) {
 		return bareClient(ctx, o, v.backlog)
 	})
 }
 
-// statements are the simplest ones alone, without a broker.
+// statements are the simplest statements alone, without a broker.
 func statements(p *postgres.Server) once {
 	return func(ctx context.Context, v volume) (float64, error) {
 		return v.backlog.OnPool(ctx, p, func(ctx context.Context, db *pgxpool.Pool) (float64, error) {

@@ -12,11 +12,11 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox"
 )
 
-// transaction is what is done in one transaction, and after it.
+// transaction is the work in one transaction and after it.
 type transaction struct {
 	name, note string
 	do         func(ctx context.Context, db *pgxpool.Pool) error
-	wake       bool // the relay, after each commit
+	wake       bool // wakes the relay after each commit
 }
 
 const insertVideo = `
@@ -28,7 +28,7 @@ func videoRow(id uuid.UUID, at time.Time) []any {
 	return []any{id, id, "A title as people give", "A description of some length, as people write them.", 60, at}
 }
 
-// insertKey is the idempotency key of a request, and the answer to it.
+// insertKey inserts the idempotency key of a request, with the answer to it.
 const insertKey = `
 	INSERT INTO idempotency_keys (principal, operation, key, request_hash, response) VALUES ('', 'POST /v1/videos', $1, $2, $3)`
 
@@ -37,7 +37,8 @@ var (
 	answer      = make([]byte, 300)
 )
 
-// queueBusiness queues what a request writes besides the event, as services/video does.
+// queueBusiness queues the statements of a request except the event's, as
+// services/video does.
 func queueBusiness(id uuid.UUID, at time.Time) *pgx.Batch {
 	batch := &pgx.Batch{}
 	batch.Queue(insertKey, id.String(), requestHash, answer)
@@ -45,7 +46,7 @@ func queueBusiness(id uuid.UUID, at time.Time) *pgx.Batch {
 	return batch
 }
 
-// writeBusiness writes the video and its request's key alone.
+// writeBusiness writes only the video and its request's key.
 func writeBusiness(ctx context.Context, db *pgxpool.Pool) error {
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		return tx.SendBatch(ctx, queueBusiness(uuid.Must(uuid.NewV7()), time.Now().UTC())).Close()
@@ -61,7 +62,7 @@ func writeOutbox(ctx context.Context, db *pgxpool.Pool) error {
 	})
 }
 
-// writePipelined sends the same statements by hand.
+// writePipelined sends the same statements as one hand-written pipeline.
 func writePipelined(ctx context.Context, db *pgxpool.Pool) error {
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		id, now := uuid.Must(uuid.NewV7()), time.Now().UTC()
@@ -73,7 +74,7 @@ func writePipelined(ctx context.Context, db *pgxpool.Pool) error {
 	})
 }
 
-// writeNotify is the source document's: its last statement is NOTIFY.
+// writeNotify is the source document's variant: its last statement is NOTIFY.
 func writeNotify(ctx context.Context, db *pgxpool.Pool) error {
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		id, now := uuid.Must(uuid.NewV7()), time.Now().UTC()

@@ -14,12 +14,12 @@ import (
 	"example.com/lockstep/cmd/bench/rig/relay"
 )
 
-// turns is how often each side gets its turn.
+// turns is the number of turns of each side.
 const turns = 8
 
-// writes lets writers commit, in turns for as long as limit says for each side, and
-// returns transactions per second of each. Meanwhile somebody listens to what the
-// source document's writers tell.
+// writes lets writers commit, in turns that sum up to limit for each side, and
+// returns the transactions per second of each. Meanwhile a connection listens
+// for the notifications of the source document's writers.
 func writes(
 	ctx context.Context, d *postgres.Database, c *relay.Crew, sides []transaction, writers int, limit time.Duration,
 ) ([]float64, error) {
@@ -42,7 +42,7 @@ func writes(
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", w.name, err)
 			}
-			if turn > 0 { // in the first, connections prepare their statements
+			if turn > 0 { // in the first turn, connections prepare their statements
 				committed[i] += n
 				took[i] += time.Since(start)
 			}
@@ -55,7 +55,7 @@ func writes(
 	return rates, nil
 }
 
-// during returns how many transactions writers have committed when limit is over.
+// during returns the number of transactions that writers commit within limit.
 func (w transaction) during(ctx context.Context, db *pgxpool.Pool, c *relay.Crew, writers int, limit time.Duration) (int64, error) {
 	var committed atomic.Int64
 	err := load.Flood(ctx, writers, limit, func(ctx context.Context, _ int) error {
@@ -71,8 +71,8 @@ func (w transaction) during(ctx context.Context, db *pgxpool.Pool, c *relay.Crew
 	return committed.Load(), err
 }
 
-// listen hears the source document's notifications until ctx ends; then the
-// channel that it returns is closed, as it is after an error.
+// listen receives the source document's notifications until ctx ends. The
+// returned channel is closed then, or after an error.
 func listen(ctx context.Context, d *postgres.Database) (<-chan struct{}, error) {
 	ended := make(chan struct{})
 	conn, err := pgx.Connect(ctx, d.Service)

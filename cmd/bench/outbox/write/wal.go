@@ -17,8 +17,8 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// fourTrees is the outbox as it was before its present shape, which has three B-trees
-// and room for a mark beside each row.
+// fourTrees is the former form of the outbox table. The present form has three
+// B-trees, and room for a mark next to each row.
 const fourTrees = `
 CREATE TABLE video.outbox_of_four (LIKE video.outbox INCLUDING DEFAULTS INCLUDING CONSTRAINTS) WITH (fillfactor = 90);
 ALTER TABLE video.outbox_of_four DROP COLUMN gapless, ADD PRIMARY KEY (id), ADD UNIQUE (aggregate_type, aggregate_id, version);
@@ -28,14 +28,14 @@ CREATE INDEX ON video.outbox_of_four (parked_at) WHERE parked_at IS NOT NULL;
 CREATE UNIQUE INDEX ON video.outbox_of_four (source_event_id, aggregate_type, aggregate_id) WHERE source_event_id IS NOT NULL;
 GRANT SELECT, INSERT, UPDATE ON video.outbox_of_four TO video_service`
 
-// lives is how many events are written, each in a transaction, and published, a
-// hundred at a time.
+// lives is the number of events that are written, each in a transaction, and
+// then published in batches of a hundred.
 var lives = [...]int{measure.Quick: 500, measure.Normal: 5000, measure.Full: 20_000}
 
 const together = 100
 
-// wal is the series of what an event writes to the log from its commit to its mark.
-// Without full pages: those depend on how often there are checkpoints.
+// wal is the series of the log volume of an event from its commit to its mark.
+// Full pages are not counted: they depend on the frequency of checkpoints.
 func wal(p *postgres.Server) measure.Series {
 	m := measure.Measurement{
 		Figures: []measure.Figure{
@@ -75,7 +75,7 @@ func wal(p *postgres.Server) measure.Series {
 	}
 }
 
-// logged is how many bytes of log each of so many events takes.
+// logged returns the bytes of log per event.
 func logged(ctx context.Context, db *pgxpool.Pool, events int, live func(context.Context, *pgxpool.Pool) error) (float64, error) {
 	var from string
 	if err := db.QueryRow(ctx, `SELECT pg_current_wal_insert_lsn()::text`).Scan(&from); err != nil {
@@ -91,7 +91,7 @@ func logged(ctx context.Context, db *pgxpool.Pool, events int, live func(context
 	return bytes / float64(events), err
 }
 
-// liveNow has a hundred events written, leased and marked.
+// liveNow writes, leases and marks a hundred events.
 func liveNow(ctx context.Context, db *pgxpool.Pool) error {
 	var since queue.Snapshot
 	if err := db.QueryRow(ctx, `SELECT pg_current_snapshot()::text`).Scan(&since); err != nil {
@@ -122,7 +122,7 @@ func liveNow(ctx context.Context, db *pgxpool.Pool) error {
 
 const token = "a5f8a8e5-60a2-4e5c-bb7e-cf9a1a6a2a11"
 
-// liveBefore is the same by the statements of then, as far as they write.
+// liveBefore does the same with the former statements, as far as they write.
 func liveBefore(ctx context.Context, db *pgxpool.Pool) error {
 	ids := make([]uuid.UUID, together)
 	for i := range ids {

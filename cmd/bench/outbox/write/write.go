@@ -1,8 +1,8 @@
-// Package write is the series of the write path: transactions that create a video, as
-// the service does it, beside the same without the event, the bare statements, and the
-// source document's NOTIFY. A relay is there to be woken, and
-// to wake others, but it publishes nothing: its topic is missing. What publishing
-// costs is another series.
+// Package write is the series of the write path. It compares transactions that
+// create a video, as the service does it, with the same transactions without
+// the event, with the bare statements, and with the source document's NOTIFY. A
+// relay runs so that it is woken and wakes others, but it publishes nothing,
+// because its topic is missing. The cost of publishing is another series.
 package write
 
 import (
@@ -18,12 +18,12 @@ import (
 	"example.com/lockstep/cmd/bench/rig/relay"
 )
 
-// volumes are the time that each side has in all.
+// volumes are the total times of each side.
 var volumes = [...]time.Duration{
 	measure.Quick: 200 * time.Millisecond, measure.Normal: time.Second, measure.Full: 3 * time.Second,
 }
 
-// figureName is that of a side at so many writers.
+// figureName names the figure of a side with this many writers.
 func (w transaction) figureName(writers int) string {
 	return "write." + w.name + "_" + strconv.Itoa(writers)
 }
@@ -49,9 +49,9 @@ func Series(p *postgres.Server) []measure.Series {
 	return []measure.Series{one, eight, sixteen, many, wal(p)}
 }
 
-// writing is a series of one measurement, which takes its sides in turns of a
-// fraction of a second: commits are at the mercy of whatever the machine does. A
-// relay runs meanwhile.
+// writing is a series of one measurement. It takes its sides in turns of a
+// fraction of a second, because commits depend on all other load of the
+// machine. A relay runs meanwhile.
 func writing(p *postgres.Server, writers int, sides ...transaction) measure.Series {
 	m := measure.Measurement{Run: func(ctx context.Context, size measure.Size) (_ measure.Reading, err error) {
 		d, err := p.CopyOf(ctx, "the source document's tables", backlog.SourceTables)

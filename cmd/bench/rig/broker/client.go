@@ -15,17 +15,17 @@ import (
 
 const (
 	project = "bench"
-	// Subject names the topic that is measured, and its only subscription.
+	// Subject names the measured topic, and its only subscription.
 	Subject = "subject"
-	// ackDeadline is long: no run has to do with a second delivery.
+	// ackDeadline is long, so that no run sees a second delivery.
 	ackDeadline = 10 * time.Minute
-	// Nobody is an address at which nobody listens.
+	// Nobody is an address without a listener.
 	Nobody = "127.0.0.1:1"
 )
 
-// Dial returns a client as the library makes one of a local broker, but for the
-// variable that tells it where: this process has its clients one after the other.
-// Whoever closes the client closes its connection.
+// Dial returns a client as the library makes one for a local broker, but
+// without the environment variable for its address: this process has clients of
+// several brokers in turn. Closing the client closes its connection.
 func Dial(ctx context.Context, addr string, options ...grpc.DialOption) (*pubsub.Client, error) {
 	options = append(options, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.WaitForReady(true)))
@@ -40,8 +40,8 @@ func Dial(ctx context.Context, addr string, options ...grpc.DialOption) (*pubsub
 	return client, nil
 }
 
-// Unreachable returns a client that cannot be used: who needs one has messages from
-// elsewhere.
+// Unreachable returns a client without a server, for code that takes a client
+// but gets its messages from elsewhere.
 func Unreachable(ctx context.Context) (*pubsub.Client, error) { return Dial(ctx, Nobody) }
 
 // CreateTopic creates a topic without a subscription.
@@ -50,7 +50,7 @@ func CreateTopic(ctx context.Context, client *pubsub.Client, name string) error 
 	return err
 }
 
-// Subscribe gives a topic its subscription, of the same name.
+// Subscribe creates the topic's subscription, of the same name.
 func Subscribe(ctx context.Context, client *pubsub.Client, name string, ordered bool) error {
 	_, err := client.SubscriptionAdminClient.CreateSubscription(ctx, &pubsubpb.Subscription{
 		Name: SubscriptionName(name), Topic: TopicName(name),
@@ -59,8 +59,7 @@ func Subscribe(ctx context.Context, client *pubsub.Client, name string, ordered 
 	return err
 }
 
-// Publish sends messages of one key to the topic that is measured, in a request of
-// their own.
+// Publish sends messages of one key to the measured topic, in one request.
 func Publish(ctx context.Context, client *pubsub.Client, messages ...*pubsubpb.PubsubMessage) error {
 	_, err := client.TopicAdminClient.Publish(ctx, &pubsubpb.PublishRequest{Topic: TopicName(Subject), Messages: messages})
 	return err

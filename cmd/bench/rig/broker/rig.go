@@ -7,16 +7,16 @@ import (
 	"cloud.google.com/go/pubsub/v2"
 )
 
-// A Rig is a server that nobody has used yet, and a client of it. Nothing that
-// an earlier run left behind is in its way, and no other server idles beside it:
-// some do so at the cost of a core.
+// A Rig is an unused server and a client of it. Nothing from an earlier run
+// remains on it, and no other server is idle next to it: some servers use a
+// whole core when idle.
 type Rig struct {
 	Server *Server
 	Client *pubsub.Client
 }
 
-// StartRig starts a server, with the arguments of [Serve], that has the topic and its
-// subscription.
+// StartRig starts a server, with the arguments of [Serve], and creates the
+// topic and its subscription.
 func StartRig(ctx context.Context, ordered bool, args ...string) (_ *Rig, err error) {
 	r := new(Rig)
 	defer func() {
@@ -42,7 +42,7 @@ func (r *Rig) Create(ctx context.Context, name string, ordered bool) error {
 	return Subscribe(ctx, r.Client, name, ordered)
 }
 
-// Close ends the server too.
+// Close also ends the server.
 func (r *Rig) Close() error { return Close(r.Client, r.Server) }
 
 // Close closes a client and ends its server; either may be nil.

@@ -1,6 +1,6 @@
-// Package broker has a Pub/Sub for each run: a server in a process of its own on
-// loopback, the repository's own or one of those that it is compared with, and a
-// client of it.
+// Package broker provides a Pub/Sub for each run: a server in its own process
+// on loopback, either the repository's own or one that it is compared with, and
+// a client of it.
 package broker
 
 import (
@@ -17,12 +17,12 @@ import (
 	"example.com/lockstep/internal/localbroker"
 )
 
-// Command is the command by which this binary calls [Serve].
+// Command is the argument with which this binary calls [Serve].
 const Command = "serve"
 
-// Serve serves an empty Pub/Sub of some --kind on a free port until ctx ends, and
-// prints where, and which process it is. With --profile it writes there where its
-// CPU time goes from the first SIGUSR1 on.
+// Serve serves an empty Pub/Sub of a --kind on a free port until ctx ends, and
+// prints its address and process id. With --profile it writes a CPU profile to
+// that file, starting at the first SIGUSR1.
 func Serve(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	flags := flag.NewFlagSet(Command, flag.ContinueOnError)
 	flags.SetOutput(io.Discard)

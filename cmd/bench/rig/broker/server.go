@@ -16,7 +16,7 @@ import (
 	"example.com/lockstep/pkg/localpubsub"
 )
 
-// Server is a server of Pub/Sub in a process of its own.
+// Server is a Pub/Sub server in its own process.
 type Server struct{ *process.Server }
 
 // Start starts an empty server, with the arguments of [Serve]. An emulator that is
@@ -32,12 +32,12 @@ func Start(ctx context.Context, args ...string) (*Server, error) {
 	return nil, err
 }
 
-// Profile starts the CPU profile that the server was started with. It is written
-// when the server is closed.
+// Profile starts the CPU profile that the server was configured with. The
+// profile is written when the server is closed.
 func (s *Server) Profile() error { return s.Signal(syscall.SIGUSR1) }
 
-// StartProvisioned starts a local Pub/Sub with the topics and subscriptions of the
-// pair.
+// StartProvisioned starts a local Pub/Sub with the topics and subscriptions of
+// the pair.
 func StartProvisioned(ctx context.Context) (*Server, error) {
 	s, err := Start(ctx)
 	if err != nil {
@@ -49,7 +49,7 @@ func StartProvisioned(ctx context.Context) (*Server, error) {
 	return s, nil
 }
 
-// Environment has a service find the server.
+// Environment is the environment in which a service finds the server.
 func (s *Server) Environment() []string {
 	return []string{"GOOGLE_CLOUD_PROJECT=" + project, "PUBSUB_EMULATOR_HOST=" + s.Addr}
 }

@@ -8,25 +8,26 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Database is one with the video service's tables, and what else its template has.
+// Database has the video service's tables, and the content of its template.
 type Database struct {
 	Admin   string // the administrator's URL
 	Service string // the URL of the video service's role
 	name    string
 	server  *Server
-	// holder is the connection of hold; nil in most databases.
+	// holder is the connection of Hold; nil in most databases.
 	holder *pgx.Conn
 }
 
-// ServiceConns is what a service's pool has by default on a small machine.
+// ServiceConns is a service's default pool size on a small machine.
 const ServiceConns = 4
 
-// Pool connects n times as the service, before it returns.
+// Pool returns a pool as the service's role. Its n connections are open
+// already.
 func (d *Database) Pool(ctx context.Context, n int) (*pgxpool.Pool, error) {
 	return d.TracedPool(ctx, n, nil)
 }
 
-// TracedPool is pool with a tracer, which may be nil.
+// TracedPool is Pool with a tracer, which may be nil.
 func (d *Database) TracedPool(ctx context.Context, n int, tracer pgx.QueryTracer) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(d.Service)
 	if err != nil {
@@ -55,7 +56,7 @@ func (d *Database) TracedPool(ctx context.Context, n int, tracer pgx.QueryTracer
 	return pool, nil
 }
 
-// AsAdmin calls do with a connection of the administrator's.
+// AsAdmin calls do with a connection of the administrator.
 func (d *Database) AsAdmin(ctx context.Context, do func(context.Context, *pgx.Conn) error) error {
 	conn, err := pgx.Connect(ctx, d.Admin)
 	if err != nil {
@@ -65,8 +66,9 @@ func (d *Database) AsAdmin(ctx context.Context, do func(context.Context, *pgx.Co
 	return do(ctx, conn)
 }
 
-// Hold opens a transaction that sees the outbox as it is: its snapshot keeps vacuum
-// from removing what becomes invisible from now on, until the database is dropped.
+// Hold opens a transaction with a snapshot of the outbox as it is: until the
+// database is dropped, vacuum cannot remove row versions that become invisible
+// from now on.
 func (d *Database) Hold(ctx context.Context) (err error) {
 	if d.holder, err = pgx.Connect(ctx, d.Admin); err != nil {
 		return err
@@ -75,7 +77,8 @@ func (d *Database) Hold(ctx context.Context) (err error) {
 	return err
 }
 
-// Sessions are the processes of the database's sessions, if they are on this machine.
+// Sessions returns the process ids of the database's sessions, if they are on
+// this machine.
 func (d *Database) Sessions(ctx context.Context) ([]int, error) {
 	if d.server.private == nil {
 		return nil, nil
@@ -87,11 +90,11 @@ func (d *Database) Sessions(ctx context.Context) ([]int, error) {
 	return pgx.CollectRows(rows, pgx.RowTo[int])
 }
 
-// Drop removes the database, whoever is still connected.
+// Drop removes the database, even if connections to it remain.
 func (d *Database) Drop(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	if d.holder != nil {
-		_ = d.holder.Close(ctx) // the database goes anyway
+		_ = d.holder.Close(ctx) // the database is dropped anyway
 	}
 	delete(d.server.existing, d.name)
 	_, err := d.server.admin.Exec(ctx, `DROP DATABASE IF EXISTS `+pgx.Identifier{d.name}.Sanitize()+` WITH (FORCE)`)

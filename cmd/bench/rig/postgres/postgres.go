@@ -1,6 +1,6 @@
 // Package postgres is the server of most measurements: the administrator's
-// DATABASE_URL, else a private one, which is started when it is first needed. A run
-// has a database of its own on it, which is a copy of a template.
+// DATABASE_URL, or else a private server, which is started when it is first
+// needed. Each run has its own database on it, a copy of a template.
 package postgres
 
 import (
@@ -20,15 +20,15 @@ import (
 	"example.com/lockstep/migrations"
 )
 
-// Server is the server. It is for one caller at a time; its zero value is ready.
+// Server is for one caller at a time; its zero value is ready.
 type Server struct {
-	private   *localpg.Server // nil: DATABASE_URL names it
-	admin     *pgxpool.Pool   // nil: not yet started
+	private   *localpg.Server // nil: DATABASE_URL is used
+	admin     *pgxpool.Pool   // nil: not started yet
 	adminURL  string
 	prefix    string
 	made      int
 	templates map[string]*Database
-	existing  map[string]*Database // by name, those that are not dropped yet
+	existing  map[string]*Database // by name, those not dropped yet
 }
 
 func (p *Server) start(ctx context.Context) (err error) {
@@ -50,15 +50,15 @@ func (p *Server) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// empty is the template with nothing but the video service's tables.
+// empty is the template with only the video service's tables.
 const empty = ""
 
-// Fresh returns a database with nothing but the video service's tables. Whoever
-// takes it drops it.
+// Fresh returns a database with only the video service's tables. The caller
+// drops it.
 func (p *Server) Fresh(ctx context.Context) (*Database, error) { return p.CopyOf(ctx, empty, nil) }
 
-// CopyOf returns a copy of the template of that name, which fill makes of a fresh
-// database the first time. Whoever takes it drops it.
+// CopyOf returns a copy of the template of that name. At the first call, fill
+// makes the template from a fresh database. The caller drops the copy.
 func (p *Server) CopyOf(ctx context.Context, name string, fill func(context.Context, *pgx.Conn) error) (*Database, error) {
 	template, err := p.template(ctx, name, fill)
 	if err != nil {
@@ -125,7 +125,7 @@ func (p *Server) create(ctx context.Context, from string) (*Database, error) {
 	return d, nil
 }
 
-// Close drops what has not been dropped yet, and ends a private server.
+// Close drops the remaining databases, and stops a private server.
 func (p *Server) Close(ctx context.Context) error {
 	if p.admin == nil {
 		return nil

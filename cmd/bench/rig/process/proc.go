@@ -1,6 +1,7 @@
-// Package process knows processes: what they cost, as far as Linux tells it in /proc
-// (elsewhere memory is left out, and CPU time is 0), and how this binary runs once
-// more as a server in a process of its own, whose memory and CPU are its alone.
+// Package process measures the cost of processes, as far as Linux reports it in
+// /proc (elsewhere memory is left out, and CPU time is 0). It also starts this
+// binary again as a server in its own process, so that the server's memory and
+// CPU can be measured alone.
 package process
 
 import (
@@ -18,7 +19,7 @@ import (
 // Tick is the unit of CPU time in /proc on every architecture.
 const Tick = 10 * time.Millisecond
 
-// RSS is the memory of a process in MB, as far as it is resident.
+// RSS is the resident memory of a process in MB.
 func RSS(pid int) (float64, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -33,7 +34,7 @@ func RSS(pid int) (float64, error) {
 	return 0, fmt.Errorf("process %d has no VmRSS", pid)
 }
 
-// CPU is the CPU time that processes have used; 0 where nobody knows.
+// CPU is the CPU time that processes have used; 0 if it is unknown.
 func CPU(pids ...int) (used time.Duration) {
 	for _, pid := range pids {
 		used += cpuOf(pid)
@@ -52,7 +53,8 @@ func cpuOf(pid int) time.Duration {
 	return time.Duration(user+system) * Tick
 }
 
-// ChildOf is the process that pid has started, if it is only one; else 0.
+// ChildOf returns the child process of pid, 0 if there is none. With several
+// children it returns any one of them.
 func ChildOf(pid int) (found int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/stat") // fails on a malformed pattern only
 	for _, name := range files {
@@ -63,9 +65,9 @@ func ChildOf(pid int) (found int) {
 	return found
 }
 
-// statOf returns the fields behind the name of the program, which may hold any
-// character: the state, the parent, and so on. It is empty for a process that
-// has ended.
+// statOf returns the fields after the name of the program, which may contain
+// any character: the state, the parent, and so on. It is empty for a process
+// that has ended.
 func statOf(name string) []string {
 	stat, err := os.ReadFile(name)
 	if err != nil {

@@ -14,31 +14,31 @@ import (
 	"example.com/lockstep/internal/child"
 )
 
-// Ready tells who started this process that it serves on addr, and which process
-// does: the server may be a child of this one.
+// Ready informs the parent process that a server serves on addr, in the process
+// pid: the server may be a child of this process.
 func Ready(w io.Writer, addr string, pid int) { fmt.Fprintf(w, readyLine+"\n", addr, pid) }
 
-// readyLine is all that a server prints: its address and its process. The
-// semicolon tells a whole line from the beginning of one.
+// readyLine is the only output of a server: its address and its process id. The
+// semicolon distinguishes a whole line from the start of one.
 const readyLine = "ready %s %d ;"
 
 const (
 	startTime = time.Minute
 	grace     = 10 * time.Second
-	// pollInterval is how often a starting server is looked at.
+	// pollInterval is the pause between two checks of a starting server.
 	pollInterval = 5 * time.Millisecond
 )
 
-// Server is this binary once more, as a server in a process of its own.
+// Server is this binary running as a server in its own process.
 type Server struct {
 	Addr    string
-	PID     int // of the server itself, which may be a child of the process that was started
+	PID     int // of the server itself, possibly a child of the started process
 	cmd     *exec.Cmd
 	process *child.Process
 }
 
-// Start starts this binary with more variables in its environment, and returns
-// when it has called [ready]. An error says what it printed instead.
+// Start starts this binary with additional environment variables, and returns
+// when it has called [Ready]. An error has the output that it printed instead.
 func Start(ctx context.Context, environment []string, args ...string) (*Server, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
@@ -74,8 +74,8 @@ func (s *Server) awaitReady(ctx context.Context) error {
 	}
 }
 
-// Signal sends sig to the process that was started.
+// Signal sends sig to the started process.
 func (s *Server) Signal(sig os.Signal) error { return s.cmd.Process.Signal(sig) }
 
-// Close ends it, and returns when it has ended.
+// Close ends the process, and returns when it has ended.
 func (s *Server) Close() error { return s.process.Stop(syscall.SIGTERM, grace) }

@@ -13,7 +13,8 @@ import (
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
 )
 
-// VideoEvent is the creation of a video at version 1, then a new title each time.
+// VideoEvent returns the creation of a video for version 1, and a new title for
+// each later version.
 func VideoEvent(id uuid.UUID, version int64) (eventing.Event, error) {
 	e := eventing.Event{
 		ID: uuid.Must(uuid.NewV7()), AggregateType: "video", AggregateID: id.String(), Type: "VideoUpdated",
@@ -37,7 +38,7 @@ func VideoEvent(id uuid.UUID, version int64) (eventing.Event, error) {
 	return e, err
 }
 
-// Message is e as the broker hands it over, under the id that the broker gave it.
+// Message returns e as the broker delivers it, under the message id.
 func Message(e eventing.Event, id string) *pubsub.Message {
 	m := e.Message()
 	return &pubsub.Message{

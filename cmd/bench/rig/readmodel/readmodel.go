@@ -1,6 +1,6 @@
-// Package readmodel is the catalog's side of an event, without its broker and its
-// APIs: a database of its own with the projector that writes to it, and events of
-// videos for it to apply.
+// Package readmodel is the catalog's side of an event, without its broker and
+// its APIs: its own database with the projector that writes to it, and events
+// of videos for it to apply.
 package readmodel
 
 import (
@@ -20,18 +20,18 @@ import (
 	"example.com/lockstep/services/catalog"
 )
 
-// Store is a Postgres that nobody has used yet, with the catalog's tables, and
-// what catalog needs to write to it. Its commits reach the disk, as in production.
+// Store is an unused Postgres with the catalog's tables, and the parts that
+// catalog needs to write to it. Its commits reach the disk, as in production.
 type Store struct {
 	Admin     *pgxpool.Pool
 	Pool      *pgxpool.Pool    // as the service
-	Owner     *grpc.ClientConn // nobody is there: there are no gaps to ask about
+	Owner     *grpc.ClientConn // without a server: there are no gaps to ask about
 	Projector *catalog.Projector
 	server    *localpg.Server
 }
 
-// Start starts the Postgres. Where there are no binaries for one, the error
-// is [measure.ErrMissing].
+// Start starts the Postgres. If it does not start, for example without
+// binaries, the error wraps [measure.ErrMissing].
 func Start(ctx context.Context) (_ *Store, err error) {
 	s := new(Store)
 	defer func() {
@@ -63,7 +63,7 @@ func Start(ctx context.Context) (_ *Store, err error) {
 	return s, nil
 }
 
-// Close ends it, and forgets what was in it.
+// Close stops the Postgres and deletes its data.
 func (s *Store) Close() error {
 	for _, pool := range []*pgxpool.Pool{s.Admin, s.Pool} {
 		if pool != nil {

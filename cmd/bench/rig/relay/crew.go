@@ -14,7 +14,8 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox"
 )
 
-// Crew is some relays of one outbox, with a pool each, as in as many processes.
+// Crew is a group of relays of one outbox, each with its own pool, as in
+// separate processes.
 type Crew struct {
 	pools   []*pgxpool.Pool
 	relays  []*outbox.Relay
@@ -22,7 +23,7 @@ type Crew struct {
 	running sync.WaitGroup
 }
 
-// NewCrew returns n relays that do not run yet.
+// NewCrew returns n relays that are not running yet.
 func NewCrew(ctx context.Context, d *postgres.Database, o *Outlet, n int) (*Crew, error) {
 	c := new(Crew)
 	for range n {
@@ -38,7 +39,7 @@ func NewCrew(ctx context.Context, d *postgres.Database, o *Outlet, n int) (*Crew
 	return c, nil
 }
 
-// Add adds a relay. The pool is closed with the crew.
+// Add adds a relay. Close closes its pool.
 func (c *Crew) Add(pool *pgxpool.Pool, o *Outlet) error {
 	c.pools = append(c.pools, pool)
 	relay, err := outbox.NewRelay(pool, o.Client, map[string]string{"video": broker.TopicName(broker.Subject)},
@@ -47,7 +48,7 @@ func (c *Crew) Add(pool *pgxpool.Pool, o *Outlet) error {
 	return err
 }
 
-// Start lets them relay until close.
+// Start runs the relays until Close.
 func (c *Crew) Start(ctx context.Context) {
 	ctx, c.cancel = context.WithCancel(ctx)
 	for _, relay := range c.relays {
@@ -55,10 +56,11 @@ func (c *Crew) Start(ctx context.Context) {
 	}
 }
 
-// Wake wakes the i-th relay, as a writer of its process does, counted around.
+// Wake wakes relay i modulo the number of relays, as a writer in its process
+// does.
 func (c *Crew) Wake(i int) { c.relays[i%len(c.relays)].Wake() }
 
-// Close returns when none runs any more.
+// Close stops the relays, and returns when none is running.
 func (c *Crew) Close() {
 	if c.cancel != nil {
 		c.cancel()
@@ -69,8 +71,8 @@ func (c *Crew) Close() {
 	}
 }
 
-// Drain lets relays publish and mark all that waits, which is so many events of
-// transactions since then, and returns events per second.
+// Drain lets relays publish and mark all pending events, and returns events per
+// second. events is the number of events of the transactions from since on.
 func Drain(ctx context.Context, d *postgres.Database, o *Outlet, relays, events int, since string) (float64, error) {
 	c, err := NewCrew(ctx, d, o, relays)
 	if err != nil {
@@ -92,8 +94,8 @@ func Drain(ctx context.Context, d *postgres.Database, o *Outlet, relays, events 
 // AnyXact is before all transactions.
 const AnyXact = "0"
 
-// marked waits until no event of transactions since then is pending. Others cost
-// it nothing, nor does what is left of them.
+// marked waits until no event of the transactions from since on is pending.
+// Older events, and their dead rows, do not slow the query down.
 func (c *Crew) marked(ctx context.Context, since string) error {
 	const pending = `SELECT EXISTS (SELECT FROM outbox WHERE published_at IS NULL AND xact >= $1::text::xid8)`
 	for {

@@ -1,5 +1,5 @@
-// Package relay is the relay at work: a crew of relays of one outbox, the outlet where
-// its events leave, and a stage with writers before them.
+// Package relay runs relays for the measurements: a crew of relays of one
+// outbox, the outlet that they publish to, and a stage that adds writers.
 package relay
 
 import (
@@ -22,36 +22,38 @@ import (
 	"example.com/lockstep/pkg/localpubsub"
 )
 
-// Outlet is where events leave: a broker in a process of its own, or one that
-// answers at once because there is none. It sees each acknowledgement, and whether
-// the order was kept.
+// Outlet is the broker that relays publish to: a server in its own process, or
+// a stub that answers at once. It sees each acknowledgement, and checks the
+// order.
 type Outlet struct {
 	Client *pubsub.Client
 	server *broker.Server // nil: every publish is answered at once
-	// Missing says that there is no topic; it is set before the first use.
+	// Missing makes every publish fail without a topic; it is set before the
+	// first use.
 	Missing bool
-	// Ignored is a key that does not count; it is set before the first use.
+	// Ignored is a key that is not counted; it is set before the first use.
 	Ignored string
 
 	mu       sync.Mutex
 	last     map[string]int64 // versions, by key
 	count    int              // of first acknowledgements
 	disorder string           // the first one, or empty
-	// acknowledged, if set, is told of each first acknowledgement.
+	// acknowledged, if set, is called at each first acknowledgement.
 	acknowledged func(m *pubsubpb.PubsubMessage, at time.Time)
 	goal         int
 	reached      chan struct{} // closed when count is goal
 }
 
 const (
-	// Latency is that of a publish where it costs something.
+	// Latency is the duration of a publish at a broker that takes time.
 	Latency = 5 * time.Millisecond
-	// Instant is that of one that costs nothing at all.
+	// Instant means that a publish is answered at once, without a broker.
 	Instant = time.Duration(-1)
 )
 
-// Open returns an outlet to a broker that takes latency for each publish and has
-// faults, or to none: where latency is [Instant], every publish is answered at once.
+// Open returns an outlet to a broker with this latency for each publish and
+// with faults. If latency is [Instant], there is no broker, and every publish
+// is answered at once.
 func Open(ctx context.Context, latency time.Duration, faults ...localpubsub.Fault) (_ *Outlet, err error) {
 	o := &Outlet{}
 	defer func() {
@@ -105,7 +107,7 @@ func (o *Outlet) intercept(
 	return nil
 }
 
-// note takes down what was acknowledged.
+// note records acknowledged messages.
 func (o *Outlet) note(messages []*pubsubpb.PubsubMessage, at time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -133,15 +135,16 @@ func (o *Outlet) note(messages []*pubsubpb.PubsubMessage, at time.Time) {
 	}
 }
 
-// Expect says after how many first acknowledgements reached is closed.
+// Expect sets the number of first acknowledgements after which reached is
+// closed.
 func (o *Outlet) Expect(n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.goal = n
 }
 
-// Await waits until reached is closed. Its error says how far it came, or that the
-// order was broken.
+// Await waits until reached is closed. Its error reports the progress, or a
+// violation of the order.
 func (o *Outlet) Await(ctx context.Context) error {
 	select {
 	case <-o.reached:
@@ -158,10 +161,10 @@ func (o *Outlet) Await(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the broker too.
+// Close also ends the broker.
 func (o *Outlet) Close() error { return broker.Close(o.Client, o.server) }
 
-// Through measures with an outlet of its own.
+// Through measures with a new outlet.
 func Through(
 	ctx context.Context, latency time.Duration, once func(context.Context, *Outlet) (float64, error),
 ) (_ float64, err error) {

@@ -19,7 +19,7 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox"
 )
 
-// Committers bounds transactions at a time.
+// Committers bounds the concurrent transactions.
 const Committers = 16
 
 // Stage is a service under load: writers, and relays to a broker.
@@ -33,14 +33,14 @@ type Stage struct {
 	published map[string]time.Time
 }
 
-// Relaying is how relays relay.
+// Relaying configures the relays of a Stage.
 type Relaying struct {
 	Relays       int
 	Latency      time.Duration                 // of a publish
-	Acknowledged func(*pubsubpb.PubsubMessage) // told as well as the stage; may be nil
+	Acknowledged func(*pubsubpb.PubsubMessage) // called in addition to the stage; may be nil
 }
 
-// WhileRelaying measures with relays at work.
+// WhileRelaying measures while relays are running.
 func WhileRelaying(
 	ctx context.Context, p *postgres.Server, r Relaying, once func(context.Context, *Stage) (measure.Reading, error),
 ) (_ measure.Reading, err error) {
@@ -89,8 +89,8 @@ func (s *Stage) forget() {
 	s.committed, s.published = map[string]time.Time{}, map[string]time.Time{}
 }
 
-// CommitOne commits one event of an aggregate of its own, and wakes the relay of
-// the process that it stands for.
+// CommitOne commits one event of a new aggregate, and wakes the relay of the
+// process that it stands for.
 func (s *Stage) CommitOne(ctx context.Context, i int) error {
 	e := VideoCreated(uuid.Must(uuid.NewV7()), time.Now().UTC())
 	if err := pgx.BeginFunc(ctx, s.DB, func(tx pgx.Tx) error { return outbox.Append(ctx, tx, nil, e) }); err != nil {
@@ -108,9 +108,9 @@ func (s *Stage) noteCommit(e eventing.Event) {
 	s.committed[e.AggregateID] = now
 }
 
-// CommitsToPublishes waits until all that was committed is published, returns how
-// long that took each, and forgets it. A relay may publish what is committed before
-// the writer knows; that takes no time.
+// CommitsToPublishes waits until all committed events are published, returns
+// the time that each took, and forgets them. If a relay publishes an event
+// before the writer's commit returns, the time counts as zero.
 func (s *Stage) CommitsToPublishes(ctx context.Context) ([]time.Duration, error) {
 	if err := s.Crew.marked(ctx, AnyXact); err != nil {
 		return nil, err
@@ -129,8 +129,8 @@ func (s *Stage) CommitsToPublishes(ctx context.Context) ([]time.Duration, error)
 	return took, nil
 }
 
-// Flood commits as fast as it goes for as long as limit says, and returns events
-// per second, to the last one's mark.
+// Flood commits as fast as possible until limit is over. It returns events per
+// second, measured to the mark of the last event.
 func (s *Stage) Flood(ctx context.Context, limit time.Duration) (float64, error) {
 	start := time.Now()
 	if err := load.Flood(ctx, Committers, limit, s.CommitOne); err != nil {
