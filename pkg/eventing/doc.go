@@ -17,8 +17,8 @@
 //   - Every committed event reaches the broker at least once; of each aggregate
 //     the first sending of version n+1 never comes before version n's.
 //   - The effect of an event is applied once, and never backwards. An event that
-//     is not the direct successor of what the copy has is not applied: the copy
-//     is first repaired from the owner.
+//     is not the direct successor of the copy's version is not applied: the
+//     consumer first repairs the copy from the owner.
 //   - A reader holding the consistency.Token of a write never sees anything
 //     older than that write.
 //
@@ -31,9 +31,9 @@
 // is commit order. Timestamps, sequences and transaction ids are not: a
 // transaction with a lower one can commit later.
 //
-// Of the pool, that it does not keep connections whose server has ceased to take
-// writes (SQLSTATE 25006): a failover may leave them open, and ends here only when
-// they do. pgconn's OnPgError is where to say so.
+// The caller's pool must close a connection that fails with SQLSTATE 25006, read-only
+// transaction: a failover may leave connections to the former primary open, and the
+// relay makes no progress on them. pgconn's OnPgError is the place for that.
 //
 // Tables are named without a schema. Each service connects as a role whose
 // search_path is its own schema, so `outbox` and `inbox` are that service's.

@@ -32,11 +32,11 @@ type Event struct {
 	// a consumer that has another event there has another history. It is zero
 	// for the first event, and where the owner does not know it.
 	PreviousEventID uuid.UUID
-	// AggregateType and AggregateID say what changed. AggregateID is the
-	// ordering key. A type has no "/", which joins the two in Key.
+	// AggregateType and AggregateID name the aggregate that changed. AggregateID is
+	// the ordering key. A type has no "/", which joins the two in Key.
 	AggregateType string
 	AggregateID   string
-	// Type names what happened, such as "VideoCreated".
+	// Type is the kind of change, such as "VideoCreated".
 	Type string
 	// Version is the aggregate's version after the change: 1 for its first
 	// event, then one more each time. It is assigned under the aggregate's row
@@ -44,7 +44,7 @@ type Event struct {
 	Version int64
 	// SchemaVersion is the version of Payload's schema.
 	SchemaVersion int
-	// Payload is what consumers decode. It is sent as it is.
+	// Payload is the body, which consumers decode. It is sent unchanged.
 	Payload []byte
 	// OccurredAt is the owner's clock, in UTC with microseconds. It grows with
 	// the versions of an aggregate, also where clocks differ or step back: a later
@@ -101,8 +101,8 @@ func (e Event) Validate() error {
 	return nil
 }
 
-// Storable is s with a question mark for whatever Postgres refuses in a text:
-// what is not UTF-8, and NUL, which is.
+// Storable is s with a question mark for each byte that Postgres refuses in a text:
+// invalid UTF-8, and NUL, which is valid.
 func Storable(s string) string {
 	if utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 {
 		return s

@@ -22,6 +22,10 @@ import (
 type Options struct {
 	// Addr is the host:port to listen on. Empty: a free port of 127.0.0.1.
 	Addr string
+// Listener is served in place of Addr, and closed with the server. It may be in
+	// memory, such as bufconn's, if it has a method DialContext(context.Context)
+	// (net.Conn, error): a test can then run in the virtual time of testing/synctest.
+	Listener net.Listener
 	// Clock is the server's clock. Nil: a running one.
 	Clock *Clock
 	// MaxBytes bounds the messages kept; beyond it, publishes are refused with
@@ -74,18 +78,9 @@ type Server struct {
 // accepts connections. A taken port is an error; so is a file that is in use or
 // damaged, and Start does not change that file.
 func Start(options Options) (*Server, error) {
-	if options.Addr == "" {
-		options.Addr = "127.0.0.1:0"
-	}
-	listener, err := net.Listen("tcp", options.Addr)
+	listener, self, err := open(options)
 	if err != nil {
 		return nil, fmt.Errorf("start local Pub/Sub: %w", err)
-	}
-	// A listener's address without a host also reaches this machine when a
-	// client dials it.
-	self, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start local Pub/Sub: %w", err), listener.Close())
 	}
 	s := newServer(options)
 	if err := s.load(); err != nil {
@@ -93,6 +88,34 @@ func Start(options Options) (*Server, error) {
 	}
 	s.serve(listener, self)
 	return s, nil
+}
+
+// open returns the server's listener, and a client connection to it.
+func open(options Options) (net.Listener, *grpc.ClientConn, error) {
+	listener, err := options.Listener, error(nil)
+	if listener == nil {
+		addr := options.Addr
+		if addr == "" {
+			addr = "127.0.0.1:0"
+		}
+		if listener, err = net.Listen("tcp", addr); err != nil {
+			return nil, nil, err
+		}
+	}
+	// A listener's address without a host also reaches this machine when a
+	// client dials it.
+	target, dial := listener.Addr().String(), []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
+	if memory, ok := listener.(interface {
+		DialContext(ctx context.Context) (net.Conn, error)
+	}); ok {
+		target = "passthrough:///" + target
+		dial = append(dial, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return memory.DialContext(ctx) }))
+	}
+	self, err := grpc.NewClient(target, dial...)
+	if err != nil {
+		return nil, nil, errors.Join(err, listener.Close())
+	}
+	return listener, self, nil
 }
 
 func newServer(options Options) *Server {

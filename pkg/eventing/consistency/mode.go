@@ -1,17 +1,17 @@
 package consistency
 
-// Mode is what a reader prefers: Zanzibar's vocabulary, as its successors have
-// it on their APIs.
+// Mode is a reader's choice between latency and freshness, in the words of Zanzibar and
+// of the APIs that follow it.
 type Mode string
 
 // The modes.
 const (
-	// MinimizeLatency takes what the copy has. A token does not hold the answer
-	// up, but the answer says what it lacks of it.
+	// MinimizeLatency answers from the copy at once. With a token, the answer names the
+	// positions that the copy has not reached.
 	MinimizeLatency Mode = "minimize-latency"
 	// AtLeastAsFresh takes nothing older than a token.
 	AtLeastAsFresh Mode = "at-least-as-fresh"
-	// FullyConsistent takes what the owner has, and nothing else.
+	// FullyConsistent answers from the owner only.
 	FullyConsistent Mode = "fully-consistent"
 )
 

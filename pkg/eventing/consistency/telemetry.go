@@ -12,7 +12,7 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// metrics are the instruments of reads; docs/promises.md says what each shows.
+// metrics are the instruments of reads; docs/promises.md explains each.
 type metrics struct {
 	reads   metric.Int64Counter
 	waiters metric.Int64UpDownCounter

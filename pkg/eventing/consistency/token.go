@@ -27,9 +27,9 @@ type Position struct {
 // bring a copy there.
 func (p Position) Key() string { return eventing.Key(p.AggregateType, p.AggregateID) }
 
-// Reached reports whether a copy at (epoch, version) is as fresh as p. A later
-// epoch is, whatever its versions: the owner was restored, and what it lost is
-// gone for good.
+// Reached reports whether a copy at (epoch, version) is as fresh as p. A copy of a
+// later epoch is, at any version: the owner was restored, and the writes that it lost
+// will not come back.
 func (p Position) Reached(epoch, version int64) bool {
 	return epoch > p.Epoch || epoch == p.Epoch && version >= p.Version
 }
@@ -42,7 +42,7 @@ func (p Position) compare(q Position) int {
 // made, at most one of each aggregate. To callers it is opaque text. The zero
 // Token demands nothing and has no text.
 type Token struct {
-	// Tenant is whose aggregates these are; it may be empty.
+	// Tenant owns the aggregates. It may be empty.
 	Tenant string
 	// Positions are in order of type and id, as Merge leaves them.
 	Positions []Position
@@ -67,8 +67,8 @@ const (
 // from this one.
 const format = 2
 
-// Merge returns the token that demands what all of tokens demand. One that would
-// be over the limits is an error: the caller knows what it no longer needs.
+// Merge returns the token that is reached when each of tokens is. A result beyond the
+// limits is an error: the caller must decide which positions it no longer needs.
 func Merge(tokens ...Token) (Token, error) {
 	var merged Token
 	for _, t := range tokens {
@@ -198,7 +198,7 @@ func (r *reader) id() string {
 
 func (r *reader) utf8(n int64) string {
 	s := string(r.bytes(n))
-	// No event has such an id, and one look asks for what all readers wait for.
+	// No event has such an id, and one query asks for the aggregates of all readers.
 	r.failed = r.failed || eventing.Storable(s) != s
 	return s
 }

@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// maxBytes bounds what all waiting readers hold, whatever their tokens name: that
-	// of ten thousand who wait for one aggregate each.
+	// maxBytes bounds the memory of all waiting readers, however many aggregates their
+	// tokens name. It is enough for ten thousand readers of one aggregate each.
 	maxBytes = 24 << 20
-	// waiterBytes and positionBytes are what one holds, besides the names of what it
-	// waits for; its connection and goroutine are not in it.
+	// waiterBytes and positionBytes are the memory of a reader and of each position that
+	// it waits for, without the aggregate's name, the connection and the goroutine.
 	waiterBytes, positionBytes = 512, 1024
 )
 
@@ -22,9 +22,9 @@ const (
 // hold, is reached; the caller should answer at once that it is busy.
 var ErrTooManyWaiters = errors.New("too many readers are waiting")
 
-// Look returns where the copy is with those of the aggregates that it has; of
-// what it is given only type and id matter. These may be any that readers wait for:
-// an id that there cannot be is to be passed over, since an error is everybody's.
+// Look returns the copy's positions of those aggregates that the copy has. Only the type
+// and id of the arguments matter. They come from readers' tokens: Look must skip an id
+// that cannot exist, since an error fails the look of all readers.
 type Look func(ctx context.Context, aggregates []Position) ([]Position, error)
 
 // Waiters are the readers in this process that wait for a copy to catch up. All
@@ -39,15 +39,15 @@ type Waiters struct {
 	mu      sync.Mutex
 	drained bool
 	count   int
-	bytes   int // that those who wait hold, as cost has it
+	bytes   int // the sum of the readers' cost
 	spots   map[string]*spot
 	due     map[string]Position // to be looked at
 }
 
-// spot is an aggregate that is waited for.
+// spot is an aggregate for which readers wait.
 type spot struct {
 	aggregate Position
-	waiters   map[*waiter]Position // each with what it wants
+	waiters   map[*waiter]Position // each with the position that it wants
 }
 
 // waiter is one reader. It is owned by Waiters.mu until done is closed.
@@ -57,9 +57,8 @@ type waiter struct {
 	done    chan struct{}
 }
 
-// NewWaiters returns a set that holds at most limit readers at once, and 24 MiB of what
-// they wait for. Over others
-// it hears of the commits of other processes, and tells them of this one's.
+// NewWaiters returns a set of at most limit readers, with at most 24 MiB of positions.
+// It receives the commits of other processes through others, and sends them its own.
 func NewWaiters(limit int, look Look, others *bell.Bell) *Waiters {
 	return &Waiters{
 		max: limit, look: look, bell: others, metrics: newMetrics(), wake: make(chan struct{}, 1),
@@ -151,7 +150,7 @@ func (w *Waiters) remove(r *waiter) bool {
 	return r.missing == 0
 }
 
-// cost is about what r holds, in bytes.
+// cost is the memory of r in bytes, approximately.
 func (r *waiter) cost() int {
 	sum := waiterBytes
 	for _, p := range r.wanted {
@@ -207,7 +206,7 @@ func (w *Waiters) reached(found []Position) {
 	}
 }
 
-// takeDue returns what is to be looked at now.
+// takeDue returns the aggregates that are due for a look, which are then due no more.
 func (w *Waiters) takeDue() []Position {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -15,8 +15,8 @@ const (
 	// lookTimeout bounds one look, at maxLook aggregates.
 	lookTimeout = 5 * time.Second
 	maxLook     = 10_000
-	// Everything that is waited for is looked at this often. Where other processes
-	// are heard, that only finds what a lost notification would have told of.
+	// The interval of looks at all awaited aggregates. While LISTEN works, they only
+	// find commits whose notification was lost.
 	idlePoll, fallbackPoll = 2 * time.Second, 50 * time.Millisecond
 	// pollShare keeps polling for very many readers below a tenth of the time.
 	pollShare = 10
@@ -25,9 +25,9 @@ const (
 // retry is the pause after a look has failed.
 var retry = eventing.Backoff{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
 
-// Run looks for those who wait, and exchanges news with other processes, until
-// ctx ends; then it returns nil. beat is called every few seconds, whatever the
-// database does. Run it once.
+// Run looks at the copy for all waiting readers, and exchanges notifications with other
+// processes, until ctx ends; then it returns nil. It calls beat every few seconds, also
+// while the database does not answer. Run must be called once.
 func (w *Waiters) Run(ctx context.Context, log *slog.Logger, beat func()) error {
 	var g errgroup.Group
 	g.Go(func() error { return w.bell.Run(ctx, w.heard) })
@@ -35,8 +35,8 @@ func (w *Waiters) Run(ctx context.Context, log *slog.Logger, beat func()) error 
 	return g.Wait()
 }
 
-// watch looks at what is due until ctx ends. There is one look at a time: what
-// becomes due meanwhile shares the next one.
+// watch looks at the due aggregates until ctx ends. There is one look at a time:
+// aggregates that become due meanwhile share the next one.
 func (w *Waiters) watch(ctx context.Context, log *slog.Logger, told func() bool, beat func()) {
 	everything := func(string) bool { return true }
 	polled, took, failures := time.Now(), time.Duration(0), 0

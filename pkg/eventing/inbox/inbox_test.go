@@ -56,17 +56,23 @@ type bench struct {
 	spoil func(e eventing.Event) error
 }
 
-func newBench(t *testing.T) *bench {
+// newModel is a bench without a broker.
+func newModel(t *testing.T, pg *pgtest.DB) *bench {
 	t.Helper()
-	pg := pgtest.New(t)
-	b := &bench{pg: pg, db: pg.Pool(t, pg.CatalogURL), server: pstest.NewServer(), owner: map[string]int64{}}
-	t.Cleanup(func() { _ = b.server.Close() })
 	_, err := pg.Pool(t, pg.Admin).Exec(t.Context(), `
 		CREATE TABLE catalog.model (id text PRIMARY KEY, version bigint NOT NULL, effects int NOT NULL);
 		GRANT SELECT, INSERT, UPDATE ON catalog.model TO catalog_service`)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return &bench{pg: pg, db: pg.Pool(t, pg.CatalogURL), owner: map[string]int64{}}
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	b := newModel(t, pgtest.New(t))
+	b.server = pstest.NewServer()
+	t.Cleanup(func() { _ = b.server.Close() })
 	conn, err := grpc.NewClient(b.server.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)

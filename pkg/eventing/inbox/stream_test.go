@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"runtime"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/localpubsub"
 )
 
@@ -61,9 +63,24 @@ func (g *grant) SendMsg(m any) error {
 
 func newWorld(t *testing.T, maxDeliveries int32) *world {
 	t.Helper()
-	w := &world{bench: newBench(t), arrived: map[string]bool{}, clock: localpubsub.NewClock()}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dial := func(ctx context.Context, addr string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	}
+	return newWorldOn(t, pgtest.New(t), listener, dial, maxDeliveries, worldBytes)
+}
+
+// newWorldOn has its broker behind listener, to which dial leads.
+func newWorldOn(
+	t *testing.T, pg *pgtest.DB, listener net.Listener, dial func(context.Context, string) (net.Conn, error), maxDeliveries int32, bytes int64,
+) *world {
+	t.Helper()
+	w := &world{bench: newModel(t, pg), arrived: map[string]bool{}, clock: localpubsub.NewClock()}
 	var err error
-	if w.server, err = localpubsub.Start(localpubsub.Options{Clock: w.clock}); err != nil {
+	if w.server, err = localpubsub.Start(localpubsub.Options{Listener: listener, Clock: w.clock}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = w.server.Close() })
@@ -72,8 +89,8 @@ func newWorld(t *testing.T, maxDeliveries int32) *world {
 		stream, err := open(ctx, desc, conn, method, opts...)
 		return &grant{stream, w}, err
 	}
-	conn, err := grpc.NewClient(w.server.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		streams.DialOption(), grpc.WithChainStreamInterceptor(see))
+	conn, err := grpc.NewClient("passthrough:///"+w.server.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(dial), streams.DialOption(), grpc.WithChainStreamInterceptor(see))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +114,7 @@ func newWorld(t *testing.T, maxDeliveries int32) *world {
 		}
 	}
 	h := Handler{Decode: decode, Apply: Each(w.apply), Repair: w.repair, Committed: func(...string) {}}
-	w.c, err = NewConsumer(w.db, w.client, subscription, h, slog.New(slog.DiscardHandler), func() {}, Options{Bytes: worldBytes, Streams: streams})
+	w.c, err = NewConsumer(w.db, w.client, subscription, h, slog.New(slog.DiscardHandler), func() {}, Options{Bytes: bytes, Streams: streams})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,9 +206,7 @@ func (w *world) buriedByTheBroker(t *testing.T) int {
 
 // A stream that breaks while a backlog is in hand brings no more than fits, and
 // once nothing fits each brings one message, which waits: the broker counts one
-// delivery of each, however often streams break. The service ends one about every half hour:
-// these are a day of an owner's absence, in which nothing else depends on the time,
-// since the client keeps the leases.
+// delivery of each, however often streams break.
 func TestInHandIsBoundedOverBrokenStreams(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 5)
