@@ -22,7 +22,7 @@ import (
 type Options struct {
 	// Addr is the host:port to listen on. Empty: a free port of 127.0.0.1.
 	Addr string
-// Listener is served in place of Addr, and closed with the server. It may be in
+	// Listener is served in place of Addr, and closed with the server. It may be in
 	// memory, such as bufconn's, if it has a method DialContext(context.Context)
 	// (net.Conn, error): a test can then run in the virtual time of testing/synctest.
 	Listener net.Listener
