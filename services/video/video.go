@@ -226,8 +226,8 @@ func (s *Service) Get(ctx context.Context, id uuid.UUID, includeDeleted bool) (V
 	return v, err
 }
 
-// GetAsOf is Get with a time: all that had committed by then is in the answer. It is
-// nil on a standby that does not know.
+// GetAsOf is Get with a time: all that had committed by then is in the answer, or in
+// the error that there is no such video. It is nil on a standby that does not know.
 func (s *Service) GetAsOf(ctx context.Context, id uuid.UUID, includeDeleted bool) (Video, *time.Time, error) {
 	v, asOf, err := selectVideo(ctx, s.db, id)
 	if err != nil {
@@ -235,7 +235,7 @@ func (s *Service) GetAsOf(ctx context.Context, id uuid.UUID, includeDeleted bool
 	}
 	if v == nil || !includeDeleted {
 		if err := v.expect(0); err != nil {
-			return Video{}, nil, err
+			return Video{}, asOf, err
 		}
 	}
 	return *v, asOf, nil

@@ -242,3 +242,32 @@ func TestHas(t *testing.T) {
 		}
 	}
 }
+
+// An owner that does not know a young aggregate may be behind. That is judged by its
+// own time, where it says one.
+func TestMayLag(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	young, old, future := now.Add(-lossTime/2), now.Add(-2*lossTime), now.Add(2*lossTime)
+	for _, tc := range []struct {
+		name           string
+		occurred, asOf time.Time
+		want           bool
+	}{
+		{"young", young, time.Time{}, true},
+		{"young, and of just now", young, now, true},
+		{"young, and the owner's clock is ahead", young, young.Add(lossTime + 1), false},
+		{"old", old, time.Time{}, false},
+		{"old, and the answer is of long after it", old, now, false},
+		{"old, and so is the answer", old, old.Add(lossTime), true},
+		{"old, and the answer is of before it", old, old.Add(-time.Hour), true},
+		{"of a clock that is ahead", now.Add(lossTime / 2), now, true},
+		{"from the future", future, time.Time{}, false},
+		{"from the future, of an owner who knows its time", future, now, false},
+		{"of an unknown time", time.Time{}, now, false},
+	} {
+		if got := MayLag(eventing.Event{OccurredAt: tc.occurred}, tc.asOf); got != tc.want {
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		}
+	}
+}
