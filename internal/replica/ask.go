@@ -24,7 +24,7 @@ func Ask[Q, A any](ctx context.Context, timeout time.Duration,
 	case errors.Is(ctx.Err(), context.Canceled):
 		return nil, ctx.Err()
 	case status.Code(err) == codes.NotFound:
-		return nil, ErrUnknown
+		return nil, fmt.Errorf("%w: %w", ErrUnknown, err)
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", fresh.ErrOwnerAway, err)
 	}

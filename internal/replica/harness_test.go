@@ -190,7 +190,7 @@ func (s *shelf) ask(_ context.Context, id string, timeout time.Duration) (replic
 	case s.away != nil:
 		return replica.Answer[note]{}, s.away
 	case !known:
-		return replica.Answer[note]{}, replica.ErrUnknown
+		return replica.Answer[note]{AsOf: s.asOf}, replica.ErrUnknown
 	}
 	return replica.Answer[note]{Row: n, AsOf: s.asOf}, nil
 }

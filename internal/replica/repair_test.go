@@ -26,11 +26,13 @@ func TestRepair(t *testing.T) {
 		return change(inbox.Updated, newNote("a/1", epoch, version, "")).Event
 	}
 	mine := newNote("a/1", 2, 3, "mine")
+	old := change(inbox.Updated, newNote("a/1", 2, 4, "").by(4, -1_000_000)).Event
 	for name, tc := range map[string]struct {
 		copy, owner *note
 		away        error
 		asOf        time.Time
 		event       eventing.Event
+		young       bool // the event has just occurred
 		want        note // the copy's row in the end
 		err         error
 		says        []string
@@ -49,8 +51,18 @@ func TestRepair(t *testing.T) {
 		"the owner is behind its event": {
 			owner: new(mine), event: event(2, 5), want: mine, err: inbox.ErrBehind, says: []string{"version 3 of note/a/1", "its event has 5"},
 		},
-		"by an epoch":        {owner: new(mine), event: event(3, 1), want: mine, err: inbox.ErrBehind, says: []string{"version 3 of note/a/1"}},
-		"unknown":            {copy: new(mine), event: event(2, 4), want: mine, err: replica.ErrUnknown, permanent: true},
+		"by an epoch": {owner: new(mine), event: event(3, 1), want: mine, err: inbox.ErrBehind, says: []string{"version 3 of note/a/1"}},
+		"unknown":     {copy: new(mine), event: event(2, 4), want: mine, err: replica.ErrUnknown, permanent: true},
+		"unknown, a young event": {
+			copy: new(mine), event: event(2, 4), young: true, want: mine,
+			err: inbox.ErrBehind, says: []string{replica.ErrUnknown.Error()},
+		},
+		"unknown, to a standby that is behind": {
+			copy: new(mine), asOf: minuteOf(-1_000_001), event: old, want: mine, err: inbox.ErrBehind,
+		},
+		"unknown, to an owner who must know": {
+			copy: new(mine), asOf: minuteOf(-999_999), event: old, want: mine, err: replica.ErrUnknown, permanent: true,
+		},
 		"away":               {copy: new(mine), away: fresh.ErrOwnerAway, event: event(2, 4), want: mine, err: fresh.ErrOwnerAway},
 		"back from the dead": {copy: new(newGrave("a/1", 2, 2)), owner: new(mine), event: event(2, 3), want: mine, reported: true},
 		"another history": {
@@ -109,6 +121,9 @@ func TestRepair(t *testing.T) {
 			}
 			if tc.copy != nil {
 				s.apply(t, change(inbox.Put, *tc.copy))
+			}
+			if tc.young {
+				tc.event.OccurredAt = time.Now()
 			}
 			err := s.Repair(t.Context(), tc.event)
 			if reported := strings.Contains(s.said.String(), "level=ERROR"); reported != tc.reported {

@@ -38,7 +38,8 @@ const (
 	writeTimeout = 5 * time.Second
 )
 
-// ErrUnknown is the owner's answer that there never was such an aggregate.
+// ErrUnknown is the owner's answer that there never was such an aggregate. It has an
+// AsOf, as any answer has, where the owner was asked at all.
 var ErrUnknown = errors.New("owner does not know it")
 
 // Table is the copy of one type of aggregate, with S as its rows.
@@ -77,12 +78,15 @@ func (t *Table[S]) Handler() inbox.Handler {
 	return inbox.Handler{Decode: t.Decode, Apply: t.Rows.Apply, Repair: t.Repair, Committed: t.Waiters.Notify}
 }
 
-// Repair gives e's aggregate the owner's state. An owner that does not know the
-// aggregate is a permanent error. An owner that does not have e has lost it
-// (inbox.ErrLost), or is behind and may have answered from a replica (inbox.ErrBehind).
+// Repair gives e's aggregate the owner's state. An owner that does not have e has
+// lost it (inbox.ErrLost), or is behind and may have answered from a replica
+// (inbox.ErrBehind). An owner that does not know the aggregate is behind while
+// inbox.MayLag holds, and a permanent error afterwards.
 func (t *Table[S]) Repair(ctx context.Context, e eventing.Event) error {
 	answer, err := t.pull(ctx, e.AggregateID, repairTimeout)
 	switch {
+	case errors.Is(err, ErrUnknown) && inbox.MayLag(e, answer.AsOf):
+		return fmt.Errorf("%w: %w", inbox.ErrBehind, err)
 	case errors.Is(err, ErrUnknown):
 		return eventing.Permanent(err)
 	case err != nil:

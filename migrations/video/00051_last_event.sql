@@ -10,7 +10,9 @@ ALTER TABLE video.engagements ADD COLUMN last_event_id uuid;
 ALTER TABLE video.outbox ADD COLUMN previous_event_id uuid;
 
 -- A release that does not know the column moves a row on and leaves it: that is then
--- the event of an earlier version. The condition is all that other updates cost.
+-- the event of an earlier version. The condition is all that other updates cost. It
+-- does not look at an epoch, since these tables have none: the epoch is the whole
+-- owner's, and each change of a row is a new version of it, in whichever epoch.
 -- +goose StatementBegin
 CREATE FUNCTION video.forget_last_event() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

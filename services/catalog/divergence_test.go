@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"google.golang.org/protobuf/proto"
 
 	"example.com/lockstep/pkg/eventing"
@@ -140,6 +141,36 @@ func TestAnEngagementOfAnotherHistory(t *testing.T) {
 	f.must(t, inbox.Stale, e)
 	f.must(t, inbox.Applied, ofAnother(l.put(3), another(l.id(), 2)))
 	f.must(t, inbox.Diverged, withPrevious(l.put(3)))
+}
+
+// A release that does not know last_event_id leaves it when it moves a row on: to
+// another version, or to another epoch at the same version.
+func TestARowThatMovesForgetsTheEventOfBefore(t *testing.T) {
+	t.Parallel()
+	f, id, l := setUp(t), newVideoID(), newLike()
+	f.must(t, inbox.Applied, createdEvent(id, 1, "first"), l.put(1))
+	for table, about := range map[string]uuid.UUID{`video_projection`: id, `video_user_engagements_projection`: l.video} {
+		for set, kept := range map[string]bool{
+			`version = version + 1`:                                             false,
+			`epoch = epoch + 1`:                                                 false,
+			`epoch = epoch + 1, version = version + 1`:                          false,
+			`applied_at = clock_timestamp()`:                                    true,
+			`epoch = epoch + 1, last_event_id = '` + uuid.NewString() + `'`:     true,
+			`version = version + 1, last_event_id = '` + uuid.NewString() + `'`: true,
+		} {
+			var before, after uuid.NullUUID
+			err := pgx.BeginFunc(t.Context(), f.pool, func(tx pgx.Tx) error {
+				fresh := `UPDATE ` + table + ` SET last_event_id = gen_random_uuid() WHERE video_id = $1 RETURNING last_event_id`
+				if err := tx.QueryRow(t.Context(), fresh, about).Scan(&before); err != nil {
+					return err
+				}
+				return tx.QueryRow(t.Context(), `UPDATE `+table+` SET `+set+` WHERE video_id = $1 RETURNING last_event_id`, about).Scan(&after)
+			})
+			if err != nil || !before.Valid || after.Valid != kept {
+				t.Errorf("%s, %s: %v after %v (%v), want an event: %v", table, set, after, before, err, kept)
+			}
+		}
+	}
 }
 
 // Rows and events from before event ids were kept, and an owner that does not send its

@@ -11,6 +11,7 @@ import (
 
 	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/pbtime"
+	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/replica"
 	videov1 "example.com/lockstep/proto/video/v1"
 )
@@ -28,6 +29,7 @@ func (o owner) video(ctx context.Context, id string, timeout time.Duration) (a r
 	}
 	resp, err := replica.Ask(ctx, timeout, o.videos.GetVideo, &videov1.GetVideoRequest{VideoId: id, IncludeDeleted: true})
 	if err != nil {
+		a.AsOf = lackedAsOf(err)
 		return a, fmt.Errorf("video %s: %w", id, err)
 	}
 	a.Row, err = ownedVideo(resp.GetVideo(), id)
@@ -90,6 +92,7 @@ func (o owner) engagement(ctx context.Context, id string, timeout time.Duration)
 	resp, err := replica.Ask(ctx, timeout, o.engagements.GetEngagement,
 		&videov1.GetEngagementRequest{UserId: user.String(), VideoId: video.String(), IncludeDeleted: true})
 	if err != nil {
+		a.AsOf = lackedAsOf(err)
 		return a, fmt.Errorf("engagement %s: %w", id, err)
 	}
 	a.Row, err = ownedEngagement(resp.GetEngagement(), user, video)
@@ -158,4 +161,10 @@ func asOf(answer interface{ GetAsOf() *timestamppb.Timestamp }) time.Time {
 		return t.AsTime()
 	}
 	return time.Time{}
+}
+
+// lackedAsOf is asOf of the answer that there is no such thing.
+func lackedAsOf(answer error) time.Time {
+	t, _ := time.Parse(time.RFC3339Nano, problem.MetadataOf(answer)["as_of"]) // zero where it does not say
+	return t
 }

@@ -3,12 +3,12 @@ package catalog
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
+	"example.com/lockstep/internal/problem"
 	videov1 "example.com/lockstep/proto/video/v1"
 )
 
@@ -20,6 +20,7 @@ type peer struct {
 	videos map[string]*videov1.Video
 	likes  map[string]*videov1.Engagement
 	fault  error         // answered to everything
+	asOf   time.Time     // of answers that there is no such thing; zero: they do not say
 	slow   bool          // answers nothing in time
 	asked  chan struct{} // receives for each call, unless it is nil
 }
@@ -95,7 +96,11 @@ func (p *peer) answer(ctx context.Context, lacks func() bool) error {
 	case p.fault != nil:
 		return p.fault
 	case missing:
-		return status.Error(codes.NotFound, "no such thing")
+		none := problem.New(problem.CodeNotFound, "NO_SUCH_THING", "There is no such thing.")
+		if !p.asOf.IsZero() {
+			none.Extra = map[string]any{"as_of": p.asOf}
+		}
+		return none
 	}
 	return nil
 }
@@ -116,6 +121,12 @@ func (p *peer) hangs() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.slow = true
+}
+
+func (p *peer) lacksAsOf(t time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asOf = t
 }
 
 func (p *peer) fails(err error) {

@@ -171,6 +171,22 @@ func TestProtocolsAgree(t *testing.T) {
 	if status.Code(err) != codes.NotFound || problem.ReasonOf(err) != "VIDEO_NOT_FOUND" {
 		t.Errorf("unknown video: %v", err)
 	}
+	later, err2 := a.rpc.GetVideo(t.Context(), &videov1.GetVideoRequest{VideoId: id, IncludeDeleted: true})
+	if err2 != nil {
+		t.Fatal(err2)
+	}
+	checkLackedAsOf(t, err, tombstone.GetAsOf(), later.GetAsOf())
+}
+
+// checkLackedAsOf expects an answer that there is none to say from when it is: between
+// two others.
+func checkLackedAsOf(t *testing.T, err error, after, before *timestamppb.Timestamp) {
+	t.Helper()
+	said := problem.MetadataOf(err)["as_of"]
+	asOf, bad := time.Parse(time.RFC3339Nano, said)
+	if bad != nil || asOf.Before(after.AsTime()) || asOf.After(before.AsTime()) {
+		t.Errorf("%v: as of %q, want a time between %v and %v", err, said, after.AsTime(), before.AsTime())
+	}
 }
 
 func TestListPages(t *testing.T) {

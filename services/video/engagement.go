@@ -103,7 +103,7 @@ func (s *Service) GetEngagementAsOf(ctx context.Context, user, video uuid.UUID, 
 	}
 	if e == nil || e.DeletedAt == nil || !includeDeleted {
 		if err := e.expect(0); err != nil {
-			return Engagement{}, nil, err
+			return Engagement{}, asOf, err
 		}
 	}
 	return *e, asOf, nil

@@ -62,6 +62,11 @@ func TestEngagementProtocolsAgree(t *testing.T) {
 	if status.Code(err) != codes.NotFound || problem.ReasonOf(err) != "ENGAGEMENT_NOT_FOUND" {
 		t.Errorf("get of none: %v", err)
 	}
+	later, err2 := a.engage.GetEngagement(t.Context(), &videov1.GetEngagementRequest{UserId: userID, VideoId: videoID, IncludeDeleted: true})
+	if err2 != nil {
+		t.Fatal(err2)
+	}
+	checkLackedAsOf(t, err, grave.GetAsOf(), later.GetAsOf())
 }
 
 func TestEngagementListPages(t *testing.T) {

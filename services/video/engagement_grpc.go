@@ -54,7 +54,7 @@ func (g engagementServer) GetEngagement(ctx context.Context, req *videov1.GetEng
 	}
 	e, asOf, err := g.service.GetEngagementAsOf(ctx, user, video, req.GetIncludeDeleted())
 	if err != nil {
-		return nil, err
+		return nil, lackedAsOf(err, asOf)
 	}
 	return &videov1.GetEngagementResponse{Engagement: e.read(), AsOf: pbtime.Proto(asOf)}, nil
 }

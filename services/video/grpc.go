@@ -3,8 +3,10 @@ package video
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc"
@@ -81,9 +83,21 @@ func (g grpcServer) GetVideo(ctx context.Context, req *videov1.GetVideoRequest) 
 	}
 	v, asOf, err := g.service.GetAsOf(ctx, id, req.GetIncludeDeleted())
 	if err != nil {
-		return nil, err
+		return nil, lackedAsOf(err, asOf)
 	}
 	return &videov1.GetVideoResponse{Video: v.read(), AsOf: pbtime.Proto(asOf)}, nil
+}
+
+// lackedAsOf has the answer that there is no such thing say from when it is, as any other
+// answer does.
+func lackedAsOf(err error, asOf *time.Time) error {
+	none, ok := errors.AsType[*problem.Error](err)
+	if !ok || none.Code != problem.CodeNotFound || asOf == nil {
+		return err
+	}
+	dated := *none
+	dated.Extra = map[string]any{"as_of": *asOf}
+	return &dated
 }
 
 func (g grpcServer) GetVideos(ctx context.Context, req *videov1.GetVideosRequest) (*videov1.GetVideosResponse, error) {

@@ -229,8 +229,9 @@ func (s *Service) Get(ctx context.Context, id uuid.UUID, includeDeleted bool) (V
 	return v, err
 }
 
-// GetAsOf is Get with a time: the answer contains everything that had committed by
-// then. It is nil on a standby that does not know it.
+// GetAsOf is Get with a time: the answer, or the error that there is no such video,
+// reflects everything that had committed by then. It is nil on a standby that does not
+// know it.
 func (s *Service) GetAsOf(ctx context.Context, id uuid.UUID, includeDeleted bool) (Video, *time.Time, error) {
 	v, asOf, err := selectVideo(ctx, s.db, id)
 	if err != nil {
@@ -238,7 +239,7 @@ func (s *Service) GetAsOf(ctx context.Context, id uuid.UUID, includeDeleted bool
 	}
 	if v == nil || !includeDeleted {
 		if err := v.expect(0); err != nil {
-			return Video{}, nil, err
+			return Video{}, asOf, err
 		}
 	}
 	return *v, asOf, nil

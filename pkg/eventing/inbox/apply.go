@@ -31,10 +31,13 @@ func (c *Consumer) apply(ctx context.Context, batch []*delivery) (unsettled []*d
 		switch {
 		case err == nil:
 			c.metrics.failing(0)
-			c.settle(ctx, batch, outcomes, began, failures > 1)
+			c.settle(ctx, batch, outcomes, began)
 			return nil
 		case ctx.Err() != nil:
 			return batch
+		}
+		for _, d := range batch {
+			d.tried = true
 		}
 		f := c.judge(ctx, err, began)
 		switch {

@@ -31,11 +31,17 @@ func until(t *testing.T, what string, holds func() bool) {
 // lockRow locks an aggregate's row until unlock is called.
 func (b *bench) lockRow(t *testing.T, aggregate string) (unlock func()) {
 	t.Helper()
+	return b.lockOne(t, `SELECT FROM catalog.model WHERE id = $1 FOR UPDATE`, aggregate)
+}
+
+// lockOne locks the one row that query finds.
+func (b *bench) lockOne(t *testing.T, query string, arg any) (unlock func()) {
+	t.Helper()
 	tx, err := b.pg.Pool(t, b.pg.Admin).Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if tag, err := tx.Exec(t.Context(), `SELECT FROM catalog.model WHERE id = $1 FOR UPDATE`, aggregate); err != nil || tag.RowsAffected() != 1 {
+	if tag, err := tx.Exec(t.Context(), query, arg); err != nil || tag.RowsAffected() != 1 {
 		t.Fatalf("%v, %v", tag, err)
 	}
 	unlock = sync.OnceFunc(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })

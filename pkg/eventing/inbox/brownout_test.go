@@ -110,6 +110,7 @@ type commitLoser struct {
 	net.Conn
 
 	armed  *atomic.Bool
+	lost   func() // is called when it was done
 	losing bool
 }
 
@@ -123,10 +124,33 @@ func (c *commitLoser) Write(p []byte) (int, error) {
 func (c *commitLoser) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if c.losing && err == nil {
+		c.losing = false
+		c.lost()
 		_ = c.Close()
 		return 0, io.ErrUnexpectedEOF
 	}
 	return n, err
+}
+
+// loseACommit has b's database break a connection after the next COMMIT from when
+// armed is set, and call lost before anybody hears of it.
+func (b *bench) loseACommit(t *testing.T, lost func()) (armed *atomic.Bool) {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(b.pg.CatalogURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	armed = &atomic.Bool{}
+	dial := config.ConnConfig.DialFunc
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		return &commitLoser{Conn: conn, armed: armed, lost: lost}, err
+	}
+	if b.db, err = pgxpool.NewWithConfig(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.db.Close)
+	return armed
 }
 
 // After a COMMIT of which nobody knows whether it was one, the second try finds
@@ -134,20 +158,7 @@ func (c *commitLoser) Read(p []byte) (int, error) {
 func TestAnUnknownCommitIsTold(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	var armed atomic.Bool
-	config, err := pgxpool.ParseConfig(b.pg.CatalogURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dial := config.ConnConfig.DialFunc
-	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
-		return &commitLoser{Conn: conn, armed: &armed}, err
-	}
-	if b.db, err = pgxpool.NewWithConfig(t.Context(), config); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(b.db.Close)
+	armed := b.loseACommit(t, func() {})
 	c := b.consumer(t)
 	var told []string
 	c.handler.Committed = func(keys ...string) { told = append(told, keys...) }
@@ -159,5 +170,30 @@ func TestAnUnknownCommitIsTold(t *testing.T) {
 	}
 	if n := b.count(t, `SELECT coalesce(sum(effects), 0) FROM model`); n != 2 {
 		t.Errorf("%d effects", n)
+	}
+}
+
+// So it is where the second try fails, too, and is halved: here since somebody has
+// locked a row.
+func TestAnUnknownCommitIsToldByTheHalves(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var unlock func()
+	a := delivered(event("a", 1))
+	armed := b.loseACommit(t, func() {
+		unlock = b.lockOne(t, `SELECT FROM catalog.inbox WHERE event_id = $1 FOR UPDATE`, a.id())
+	})
+	c := b.consumer(t)
+	var told []string
+	c.handler.Committed = func(keys ...string) { told = append(told, keys...) }
+	armed.Store(true)
+	c.process(t.Context(), fold([]*delivery{a, delivered(event("b", 1))}))
+	if !slices.Equal(told, []string{"video/b"}) || a.waits != 1 {
+		t.Errorf("told %v, want what is not locked; the locked one was put off %d times", told, a.waits)
+	}
+	unlock()
+	c.finish(t)
+	if !slices.Equal(told, []string{"video/b", "video/a"}) || b.count(t, withDone) != 2 {
+		t.Errorf("told %v, want both", told)
 	}
 }

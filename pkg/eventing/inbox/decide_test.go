@@ -1,7 +1,6 @@
 package inbox
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -204,40 +203,6 @@ func TestAdopt(t *testing.T) {
 			ID: tc.owner.EventID, Epoch: tc.owner.Epoch, Version: tc.owner.Version, OccurredAt: tc.owner.At,
 		}}
 		if got := Adopt(tc.copy, c, tc.asOf); got != tc.want {
-			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
-		}
-	}
-}
-
-func TestHas(t *testing.T) {
-	t.Parallel()
-	owner := Position{Epoch: 1, Version: 2, EventID: e2, At: noon(2)}
-	for _, tc := range []struct {
-		name           string
-		epoch, version int64
-		id             uuid.UUID
-		minute         int
-		asOf           time.Time
-		want           error
-	}{
-		{"its last event", 1, 2, e2, 2, time.Time{}, nil},
-		{"an earlier one", 1, 1, e1, 1, noon(99), nil},
-		{"another one of its version", 1, 2, lost2, 1, time.Time{}, ErrLost},
-		{"another one of its version, of a later time", 1, 2, lost2, 3, noon(3).Add(lossTime), ErrBehind},
-		{"another one of its version, of a later time, long ago", 1, 2, lost2, 3, noon(3).Add(lossTime + 1), ErrLost},
-		{"an earlier one of a later time", 1, 1, lost2, 3, time.Time{}, ErrLost},
-		{"an earlier one of a later time, just now", 1, 1, lost2, 3, noon(3).Add(lossTime), ErrBehind},
-		{"an earlier one of a later time, long ago", 1, 1, lost2, 3, noon(3).Add(lossTime + 1), ErrLost},
-		{"a later one", 1, 3, e3, 3, time.Time{}, ErrBehind},
-		{"a later one, just now", 1, 3, e3, 3, noon(3).Add(lossTime), ErrBehind},
-		{"a later one, long ago", 1, 3, e3, 3, noon(3).Add(lossTime + 1), ErrLost},
-		{"a later version of before its last event", 1, 3, e3, 1, time.Time{}, ErrLost},
-		{"one of a later epoch", 2, 1, e3, 1, time.Time{}, ErrBehind},
-		{"one of a later epoch, long ago", 2, 1, e3, 1, noon(9), ErrLost},
-		{"one of the epoch before", 0, 9, e3, 9, time.Time{}, nil},
-	} {
-		e := eventing.Event{ID: tc.id, Epoch: tc.epoch, Version: tc.version, OccurredAt: noon(tc.minute)}
-		if got := Has(owner, e, tc.asOf); !errors.Is(got, tc.want) || tc.want == nil && got != nil {
 			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
 		}
 	}

@@ -25,6 +25,8 @@ type delivery struct {
 	before bool
 	// gaps counts how often it met a gap.
 	gaps int
+	// diverged says that it has been found to be of another history, and reported.
+	diverged bool
 	// lost says that its owner has no such event any more.
 	lost bool
 	// waits counts how often it was put off because of somebody else's lock, or
@@ -35,6 +37,9 @@ type delivery struct {
 	// known says that it has waited for what tells a strange event from a
 	// strange build, and that it is the event.
 	known bool
+	// tried says that a transaction with it has failed. Whether its COMMIT arrived may
+	// be unknown.
+	tried bool
 	// settled says that it needs nothing more, and left how many of its messages
 	// have been acked or nacked: those that join a settled one are yet to be.
 	settled bool

@@ -62,7 +62,8 @@
 //	is lower, and may be a replica       held, and the owner is asked again
 //	contradicts it, but is of before it  the same: that may be a former primary;
 //	                                     lost 30 seconds after it
-//	does not know the aggregate          dead letter: another owner, or a lost creation
+//	does not know the aggregate          held, and the owner is asked again
+//	does not know it, 30 seconds after   dead letter: another owner, or a lost creation
 //
 // A lost event is acknowledged and counted. A service without event ids or times in
 // its rows has Positions without them, and is told of nothing.

@@ -97,19 +97,53 @@ func TestPulse(t *testing.T) {
 	if p.frozeSince(began) {
 		t.Error("frozen before it ever ran")
 	}
-	p.last.Store(began.UnixNano())
+	p.note(readClocks())
 	if p.frozeSince(began) {
 		t.Error("frozen right after a pulse")
 	}
-	p.last.Store(began.Add(-2 * frozen).UnixNano())
+	p.last.Store(&reading{monotonic: began.Add(-2 * frozen), wall: began.UnixNano()})
 	if !p.frozeSince(began) {
 		t.Error("not frozen, with a pulse that is overdue")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	go p.run(ctx)
-	until(t, "it has beaten again", func() bool { return p.last.Load() > began.UnixNano() })
+	until(t, "it has beaten again", func() bool { return p.last.Load().monotonic.After(began) })
 	cancel()
 	if !p.frozeSince(began) || p.frozeSince(time.Now().Add(frozen)) {
 		t.Error("what it slept through is forgotten, or what comes later is not")
+	}
+}
+
+// The wall clock steps back or forth beside a process that runs, freezes, or stands
+// still with its machine.
+func TestPulseByTwoClocks(t *testing.T) {
+	t.Parallel()
+	const hour = time.Hour
+	for name, tc := range map[string]struct {
+		monotonic, wall time.Duration // from a pulse to the next
+		froze           bool
+	}{
+		"it runs":                              {pulseEvery, pulseEvery, false},
+		"it runs, and the clock steps back":    {pulseEvery, -hour, false},
+		"it freezes":                           {2 * frozen, 2 * frozen, true},
+		"it freezes, and the clock steps back": {2 * frozen, -hour, true},
+		"its machine stands still":             {0, hour, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var p pulse
+			start := time.Now()
+			last := reading{monotonic: start, wall: start.Add(2 * hour).UnixNano()}
+			p.note(last)
+			began := start.Add(tc.monotonic / 2)
+			last = reading{monotonic: start.Add(tc.monotonic), wall: last.wall + int64(tc.wall)}
+			p.note(last)
+			if p.frozeSince(began) != tc.froze {
+				t.Errorf("frozen: %v, want %v", !tc.froze, tc.froze)
+			}
+			if p.frozeSince(last.monotonic.Add(1)) {
+				t.Error("what comes later is frozen, too")
+			}
+		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	records "example.com/lockstep/internal/history"
+	"example.com/lockstep/pkg/eventing"
 )
 
 // judge holds all that happened against the promises, the read model and its
@@ -43,12 +44,17 @@ func (h *history) foundLost(t *testing.T, committed []records.Record) (found []r
 	}
 	for _, l := range h.lives {
 		for _, e := range l.lost {
-			if h.count(t, `SELECT count(*) FROM inbox WHERE event_id = $1 AND status = 'done'`, e.ID) == 1 && !settled[e.ID.String()] {
+			if h.isDone(t, e) && !settled[e.ID.String()] {
 				found = append(found, recordOf(records.Effect, e))
 			}
 		}
 	}
 	return found
+}
+
+func (h *history) isDone(t *testing.T, e eventing.Event) bool {
+	t.Helper()
+	return h.count(t, `SELECT count(*) FROM inbox WHERE consumer = $1 AND event_id = $2 AND status = 'done'`, subscription, e.ID) == 1
 }
 
 // ends are the owner's state and that of the read model, of which each counter is

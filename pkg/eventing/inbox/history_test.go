@@ -15,14 +15,23 @@ import (
 
 	"cloud.google.com/go/pubsub/v2"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	records "example.com/lockstep/internal/history"
 	"example.com/lockstep/pkg/eventing"
 )
 
-// quickHistories are what make test has time for. LOCKSTEP_HISTORIES=10000 is
-// the full form.
-const quickHistories = 150
+const (
+	// quickHistories are what make test has time for. LOCKSTEP_HISTORIES=10000 is
+	// the full form.
+	quickHistories = 150
+	// historyWorkers run histories at once. A history mostly waits: a repair is a
+	// second after the one before.
+	historyWorkers = 24
+	// connsPerHistory is one for each of its two consumers, and one for each of the
+	// brownouts and locks that they meet: none of those waits for a connection.
+	connsPerHistory = 6
+)
 
 // TestHistories puts random lives of items (created, changed, moved between
 // shelves, deleted, restored to an earlier time in a new epoch) through random
@@ -41,14 +50,11 @@ func TestHistories(t *testing.T) {
 			t.Fatalf("LOCKSTEP_HISTORIES: %v", err)
 		}
 	}
-	b := newBench(t)
-	if _, err := b.pg.Pool(t, b.pg.Admin).Exec(t.Context(), itemSchema); err != nil {
-		t.Fatal(err)
-	}
+	b := newHistoryBench(t)
 	var next atomic.Int64
 	var met disturbances
 	var workers sync.WaitGroup
-	for range 4 {
+	for range historyWorkers {
 		workers.Go(func() {
 			for seed := next.Add(1); seed <= int64(count) && !t.Failed(); seed = next.Add(1) {
 				newHistory(t, b, uint64(seed), &met).run(t)
@@ -60,6 +66,25 @@ func TestHistories(t *testing.T) {
 	if !t.Failed() && count >= quickHistories && min(met.locks.Load(), met.brownouts.Load(), met.repeated.Load()) == 0 {
 		t.Error("the histories do not meet every kind of disturbance")
 	}
+}
+
+// newHistoryBench is a bench with items, and with connections for all workers.
+func newHistoryBench(t *testing.T) *bench {
+	t.Helper()
+	b := newBench(t)
+	if _, err := b.pg.Pool(t, b.pg.Admin).Exec(t.Context(), itemSchema); err != nil {
+		t.Fatal(err)
+	}
+	config, err := pgxpool.ParseConfig(b.pg.CatalogURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.MaxConns = historyWorkers * connsPerHistory
+	if b.db, err = pgxpool.NewWithConfig(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.db.Close)
+	return b
 }
 
 // The steps at which a consumer may die.
@@ -344,7 +369,7 @@ func (h *history) purge(t *testing.T) {
 	var forgotten []records.Record
 	for _, l := range h.lives {
 		for _, e := range l.all() {
-			gone, err := h.db.Exec(t.Context(), `DELETE FROM inbox WHERE event_id = $1 AND status = 'done'`, e.ID)
+			gone, err := h.db.Exec(t.Context(), `DELETE FROM inbox WHERE consumer = $1 AND event_id = $2 AND status = 'done'`, subscription, e.ID)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -40,7 +40,11 @@ const itemSchema = `
 	CREATE TABLE catalog.shelf (id text PRIMARY KEY, items bigint NOT NULL);
 	-- What was committed, in the transaction that did it.
 	CREATE TABLE catalog.happened (n bigint GENERATED ALWAYS AS IDENTITY, record jsonb NOT NULL);
+	-- A history finds its own rows beside those of ten thousand others.
 	CREATE INDEX ON catalog.happened ((record->>'aggregate') text_pattern_ops);
+	CREATE INDEX ON catalog.item (id text_pattern_ops);
+	CREATE INDEX ON catalog.shelf (id text_pattern_ops);
+	CREATE INDEX ON catalog.inbox (aggregate_id text_pattern_ops);
 	GRANT SELECT, INSERT, UPDATE, DELETE ON catalog.item, catalog.shelf, catalog.happened TO catalog_service`
 
 func decodeItem(e eventing.Event) (Change, error) {

@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -68,6 +69,15 @@ func Has(owner Position, e eventing.Event, asOf time.Time) error {
 		return fmt.Errorf("%w: it has version %d of %s by event %s", ErrLost, owner.Version, e.Key(), owner.EventID)
 	}
 	return nil
+}
+
+// MayLag reports whether an owner's answer, of asOf, that it does not know e's aggregate
+// may be of before e: then e may yet be there. The answer of an unknown time is of now.
+// An event that occurred after now is no reason to wait for that.
+func MayLag(e eventing.Event, asOf time.Time) bool {
+	now := time.Now()
+	return !e.OccurredAt.IsZero() && !e.OccurredAt.After(now.Add(lossTime)) &&
+		!cmp.Or(asOf, now).After(e.OccurredAt.Add(lossTime))
 }
 
 // hasLost reports whether an owner at the position owner, which is below at, had

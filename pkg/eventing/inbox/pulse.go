@@ -14,19 +14,27 @@ const (
 )
 
 // pulse notices that the process did not run for a while. What met a time limit
-// meanwhile is not to blame. It goes by the wall clock: the monotonic one may
-// stand still with the machine.
-type pulse struct{ last, froze atomic.Int64 }
+// meanwhile is not to blame. Instants compare by the monotonic clock: the wall clock
+// may step back. A pulse is late by either, since the monotonic clock may stand still
+// with the machine; a wall clock that steps forward is taken for that, once.
+type pulse struct{ last, froze atomic.Pointer[reading] }
+
+// reading is both clocks at one instant.
+type reading struct {
+	monotonic time.Time
+	wall      int64
+}
+
+func readClocks() reading {
+	now := time.Now()
+	return reading{monotonic: now, wall: now.UnixNano()}
+}
 
 func (p *pulse) run(ctx context.Context) {
 	ticker := time.NewTicker(pulseEvery)
 	defer ticker.Stop()
 	for {
-		now := time.Now().UnixNano()
-		if p.late(now) {
-			p.froze.Store(now)
-		}
-		p.last.Store(now)
+		p.note(readClocks())
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
@@ -35,13 +43,21 @@ func (p *pulse) run(ctx context.Context) {
 	}
 }
 
+func (p *pulse) note(now reading) {
+	if p.late(now) {
+		p.froze.Store(&now)
+	}
+	p.last.Store(&now)
+}
+
 // frozeSince reports whether the process stood still after t. It may be asked
 // before the pulse itself has come again.
 func (p *pulse) frozeSince(t time.Time) bool {
-	return p.froze.Load() >= t.UnixNano() || p.late(time.Now().UnixNano())
+	froze := p.froze.Load()
+	return froze != nil && !froze.monotonic.Before(t) || p.late(readClocks())
 }
 
-func (p *pulse) late(now int64) bool {
+func (p *pulse) late(now reading) bool {
 	last := p.last.Load()
-	return last > 0 && now-last > int64(frozen)
+	return last != nil && (now.monotonic.Sub(last.monotonic) > frozen || now.wall-last.wall > int64(frozen))
 }

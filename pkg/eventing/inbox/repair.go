@@ -25,12 +25,17 @@ var repairRetry = eventing.Backoff{Base: 200 * time.Millisecond, Cap: 10 * time.
 
 // repair holds d's aggregate until it has its owner's state, because d met a gap or
 // has diverged. When it is released, d is stale or lost, and what waited behind it
-// continues.
+// continues. An owner that may have been a former primary leaves d diverged: it is
+// asked again, and the divergence is reported once.
 func (c *Consumer) repair(ctx context.Context, d *delivery, o Outcome) {
-	if o == Diverged {
-		c.log.ErrorContext(ctx, "read model diverged from its owner, which has lost commits: taking its state", d.logAttrs()...)
-	} else {
+	switch {
+	case o == Gap:
 		c.log.InfoContext(ctx, "gap: asking the owner", d.logAttrs()...)
+	case !d.diverged:
+		d.diverged = true
+		c.log.ErrorContext(ctx, "read model diverged from its owner, which has lost commits: taking its state", d.logAttrs()...)
+	default:
+		c.log.DebugContext(ctx, "read model diverged still: asking the owner again", d.logAttrs()...)
 	}
 	d.gaps++
 	c.hold(ctx, d, openGap, func(ctx context.Context) {

@@ -2,10 +2,16 @@ package inbox
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"example.com/lockstep/pkg/eventing"
 )
@@ -40,6 +46,50 @@ func TestVersionHolesCostFewCalls(t *testing.T) {
 	if calls.Load() > most {
 		t.Errorf("%d calls, want at most %d", calls.Load(), most)
 	}
+}
+
+// A divergence that a repair leaves is reported and counted once. So it is while the
+// owner's answer may be a former primary's. Another event's is another one.
+func TestADivergenceIsReportedOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	heard, counted := &complaints{}, metric.NewManualReader()
+	c.log = slog.New(heard)
+	var err error
+	if c.metrics.events, err = metric.NewMeterProvider(metric.WithReader(counted)).Meter("").Int64Counter("events"); err != nil {
+		t.Fatal(err)
+	}
+	left := map[int64]int{1: 2, 2: 1} // times that a version diverges
+	c.handler.Apply = Each(func(_ context.Context, _ pgx.Tx, change Change) (Outcome, error) {
+		if left[change.Event.Version]--; left[change.Event.Version] >= 0 {
+			return Diverged, nil
+		}
+		return Stale, nil
+	})
+	c.handler.Repair = func(context.Context, eventing.Event) error { return nil }
+	c.finish(t, delivered(event("a", 1)), delivered(event("a", 2)))
+	if n := heard.n.Load(); n != 2 || left[1] >= 0 {
+		t.Errorf("%d reports of two divergences", n)
+	}
+	if n := total(t, counted, attribute.String("outcome", Diverged.String())); n != 2 {
+		t.Errorf("%d are counted", n)
+	}
+}
+
+// total is the sum of what a reader's one counter has with an attribute.
+func total(t *testing.T, reader metric.Reader, with attribute.KeyValue) (n int64) {
+	t.Helper()
+	var collected metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &collected); err != nil {
+		t.Fatal(err)
+	}
+	for _, point := range collected.ScopeMetrics[0].Metrics[0].Data.(metricdata.Sum[int64]).DataPoints {
+		if v, ok := point.Attributes.Value(with.Key); ok && v == with.Value {
+			n += point.Value
+		}
+	}
+	return n
 }
 
 // What is remembered of repairs is forgotten.

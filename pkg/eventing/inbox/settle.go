@@ -13,10 +13,10 @@ import (
 const ackTimeout = 10 * time.Second
 
 // settle acknowledges what a committed transaction has dealt with, and holds the
-// aggregates that have a gap. A transaction that was tried again may find that it
-// was committed the time before, and nobody told so: again says that its
-// duplicates have moved, too.
-func (c *Consumer) settle(ctx context.Context, batch []*delivery, outcomes map[uuid.UUID]Outcome, began time.Time, again bool) {
+// aggregates that have a gap. A duplicate that was in a transaction before may have
+// been committed by that one, and nobody told so: it has moved, too.
+func (c *Consumer) settle(ctx context.Context, batch []*delivery, outcomes map[uuid.UUID]Outcome, began time.Time) {
+	c.metrics.handled(ctx, batch, outcomes)
 	var moved []string
 	debug := c.log.Enabled(ctx, slog.LevelDebug)
 	for _, d := range batch {
@@ -31,13 +31,12 @@ func (c *Consumer) settle(ctx context.Context, batch []*delivery, outcomes map[u
 			continue
 		case o == Lost:
 			c.log.ErrorContext(ctx, "event acknowledged without effect: its owner has lost it", d.logAttrs()...)
-		case (o == Applied || again && o == 0) && (len(moved) == 0 || moved[len(moved)-1] != d.key()):
+		case (o == Applied || d.tried && o == 0) && (len(moved) == 0 || moved[len(moved)-1] != d.key()):
 			moved = append(moved, d.key())
 		}
 		// The effect is committed, by this delivery or an earlier one.
 		c.ack(ctx, d)
 	}
-	c.metrics.handled(ctx, batch, outcomes)
 	c.succeeded(len(batch))
 	if len(moved) > 0 {
 		c.handler.Committed(moved...)

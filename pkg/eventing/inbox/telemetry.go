@@ -115,11 +115,15 @@ func (m *metrics) batch(ctx context.Context, n int, took time.Duration) {
 	m.duration.Record(ctx, took.Seconds(), m.subscription)
 }
 
-// handled counts a batch whose transaction was committed just now.
+// handled counts a batch whose transaction was committed just now: each divergence
+// once, however often the owner is asked about it.
 func (m *metrics) handled(ctx context.Context, batch []*delivery, outcomes map[uuid.UUID]Outcome) {
 	var counts [outcomeCount]int64
 	for _, d := range batch {
 		o := outcomes[d.id()]
+		if o == Diverged && d.diverged {
+			continue
+		}
 		counts[o]++
 		if o == Applied {
 			m.visible.Record(ctx, d.age().Seconds(), m.subscription)

@@ -362,7 +362,8 @@ type GetVideoResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Video *Video                 `protobuf:"bytes,1,opt,name=video,proto3" json:"video,omitempty"`
 	// Everything that had committed by then is in the answer. On a standby that is
-	// how far it has come, which may be long ago; unset where it does not know.
+	// how far it has come, which may be long ago; unset where it does not know. A
+	// NOT_FOUND has it as as_of in the metadata of its ErrorInfo (RFC 3339).
 	AsOf          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
