@@ -28,10 +28,9 @@ COPY deploy/certificates /etc/lockstep/certificates
 USER 65532:65532
 EXPOSE 8080
 STOPSIGNAL SIGTERM
-ARG VERSION=dev
 ARG REVISION=unknown
 ARG SOURCE=unknown
-LABEL org.opencontainers.image.version=${VERSION} \
+LABEL org.opencontainers.image.version="v0.1.0" \
       org.opencontainers.image.revision=${REVISION} \
       org.opencontainers.image.source=${SOURCE}
 
