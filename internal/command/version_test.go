@@ -29,7 +29,10 @@ func TestVersionNeedsNoEnvironment(t *testing.T) {
 func TestOneVersion(t *testing.T) {
 	t.Parallel()
 	for file, names := range map[string]string{
-		"../../Dockerfile": `image\.version="(\S+)"`,
+		"../../Dockerfile":   `image\.version="(\S+)"`,
+		"../../CHANGELOG.md": `(?m)^## \[(v\S+)\] - `, // the newest comes first
+		"../../README.md":    "`(v[0-9]+\\.[0-9]+\\.[0-9]+)`",
+		"../../SECURITY.md":  "`(v[0-9]+\\.[0-9]+\\.[0-9]+)`",
 	} {
 		text, err := os.ReadFile(file)
 		if err != nil {
