@@ -28,12 +28,12 @@ COPY deploy/certificates /etc/lockstep/certificates
 USER 65532:65532
 EXPOSE 8080
 STOPSIGNAL SIGTERM
-ARG VERSION=dev
 ARG REVISION=unknown
 ARG SOURCE=unknown
-LABEL org.opencontainers.image.version=${VERSION} \
+LABEL org.opencontainers.image.version="v0.1.0" \
       org.opencontainers.image.revision=${REVISION} \
-      org.opencontainers.image.source=${SOURCE}
+      org.opencontainers.image.source=${SOURCE} \
+      org.opencontainers.image.licenses="Apache-2.0"
 
 FROM service AS video
 LABEL org.opencontainers.image.title="lockstep video" \
@@ -52,6 +52,7 @@ ENTRYPOINT ["/usr/local/bin/catalog"]
 FROM ${BASE_IMAGE} AS dev
 USER 65532:65532
 LABEL org.opencontainers.image.title="lockstep dev" \
-      org.opencontainers.image.description="provisions a local Pub/Sub; not for production"
+      org.opencontainers.image.description="provisions a local Pub/Sub; not for production" \
+      org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /out/dev /usr/local/bin/dev
 ENTRYPOINT ["/usr/local/bin/dev"]

@@ -25,8 +25,8 @@ var (
 // headings, tests, metrics and make's targets.
 func TestDocsAreTrue(t *testing.T) {
 	t.Parallel()
-	docs := []string{"README.md"}
-	for _, pattern := range []string{"docs/*.md", "deploy/*.md", "deploy/*/*.md"} {
+	var docs []string
+	for _, pattern := range []string{"*.md", "docs/*.md", "deploy/*.md", "deploy/*/*.md"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil || len(found) == 0 {
 			t.Fatalf("%s: %d files, %v", pattern, len(found), err)

@@ -123,7 +123,7 @@ func (w workshop) run(t *testing.T, step string, environment ...string) (outputs
 	cmd.Dir = w.dir
 	cmd.Env = append([]string{
 		"PATH=" + filepath.Join(w.dir, "bin") + ":" + os.Getenv("PATH"), "STORE=" + w.dir, "SCANNER=docker run scanner",
-		"REGISTRY=" + registry, "TOKEN=t", "GITHUB_SHA=abc", "GITHUB_RUN_ID=7", "GITHUB_RUN_ATTEMPT=1", "GITHUB_REF_NAME=main",
+		"REGISTRY=" + registry, "TOKEN=t", "GITHUB_SHA=abc", "GITHUB_RUN_ID=7", "GITHUB_RUN_ATTEMPT=1",
 		"GITHUB_SERVER_URL=https://github.com", "GITHUB_REPOSITORY=acme/pair", "GIVEN_VIDEO=", "GIVEN_CATALOG=",
 		"GITHUB_OUTPUT=" + filepath.Join(w.dir, "outputs"), "GITHUB_STEP_SUMMARY=" + filepath.Join(w.dir, "summary"),
 	}, environment...)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/lockstep/cmd/internal/walk"
+	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/telemetry"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/services/catalog"
@@ -63,7 +64,7 @@ func (p pair) run(ctx context.Context) (err error) {
 	if err := p.start(ctx, &all); err != nil {
 		return p.unlessInterrupted(ctx, err)
 	}
-	shutdown, err := telemetry.Setup(ctx, "lockstep")
+	shutdown, err := telemetry.Setup(ctx, "lockstep", command.Version)
 	if err != nil {
 		return err
 	}

@@ -38,6 +38,27 @@ func TestForkBuildsUnderItsNewPath(t *testing.T) {
 	goCommand(t, dir, "vet", "./...")
 }
 
+// TestForkKeepsTheLicense: Apache-2.0 lets a copy change everything but the names of the
+// authors. A module path in LICENSE would be replaced with the others.
+func TestForkKeepsTheLicense(t *testing.T) {
+	t.Parallel()
+	want, err := os.ReadFile(filepath.Join(root, "LICENSE"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := fork(t)
+	got, err := os.ReadFile(filepath.Join(dir, "LICENSE"))
+	if err != nil || !bytes.Equal(got, want) || !bytes.Contains(got, []byte("the Lockstep authors")) {
+		t.Errorf("LICENSE of the fork: %v\n%s", err, got)
+	}
+	for _, name := range []string{"README.md", "Dockerfile", "CONTRIBUTING.md"} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || !bytes.Contains(text, []byte("Apache-2.0")) {
+			t.Errorf("%s of the fork does not name Apache-2.0: %v", name, err)
+		}
+	}
+}
+
 func TestForkOfAFork(t *testing.T) {
 	t.Parallel()
 	first, second := fork(t), t.TempDir()
@@ -46,6 +67,9 @@ func TestForkOfAFork(t *testing.T) {
 	}
 	if got, err := moduleOf(second); err != nil || got != "other.test/pair" {
 		t.Errorf("module of the second fork = %q, %v", got, err)
+	}
+	if got, err := os.ReadFile(filepath.Join(second, "LICENSE")); err != nil || !bytes.Contains(got, []byte("the Lockstep authors")) {
+		t.Errorf("LICENSE of the second fork: %v\n%s", err, got)
 	}
 }
 

@@ -5,7 +5,8 @@
 // ignored, in the state on disk. The history is not copied; the copy is a fresh
 // git repository without a commit. The module path is replaced wherever it is
 // written, the protobuf code is generated again (its descriptors contain the
-// path), and nothing else is renamed.
+// path), and nothing else is renamed. LICENSE stays as it is, because the
+// license asks for the names of the authors in every copy.
 package main
 
 import (

@@ -1,7 +1,9 @@
 // Package command is the command line that the services share: `serve` (the
-// default), `migrate`, `health`, `help`, and the tools that a service brings along.
+// default), `migrate`, `health`, `version`, `help`, and the tools that a service brings
+// along.
 //
-// `help` and `--help` work without an environment and go to stdout. Exit codes:
+// `help`, `--help`, `version` and `--version` work without an environment and go to
+// stdout. Exit codes:
 // 0 done, 1 failed, 2 wrong usage; an error goes to stderr, by variable where the
 // environment is wrong.
 package command
@@ -28,10 +30,6 @@ import (
 	"example.com/lockstep/internal/telemetry"
 	"example.com/lockstep/migrations"
 )
-
-// revision is the commit that the binary was built of. The Dockerfile sets it, because
-// the source in an image's build has no history.
-var revision = "unknown"
 
 // flushTimeout is the part of Cloud Run's 10 seconds that the drain leaves for the last
 // traces.
@@ -69,7 +67,8 @@ commands:
   serve     serve until SIGTERM or SIGINT (the default)
   migrate   bring the schema "%[1]s" up to date and exit
   health    ask the server on this machine whether it is ready; exit 1 if it is not
-%[5]s  help      print this
+%[5]s  version   print the release and the commit
+  help      print this
 
 environment of serve:
   DATABASE_URL           Postgres, as the role %[3]s; behind a
@@ -112,7 +111,7 @@ func (s Service) run(ctx context.Context, c Call) int {
 	}
 	name, err := s.parse(c.Args)
 	action, known := map[string]func(context.Context, func(string) string, io.Writer) error{
-		"serve": s.serve, "migrate": s.migrate, "health": s.health,
+		"serve": s.serve, "migrate": s.migrate, "health": s.health, "version": s.version,
 	}[name]
 	switch {
 	case errors.Is(err, flag.ErrHelp) || name == "help":
@@ -136,7 +135,10 @@ func (s Service) run(ctx context.Context, c Call) int {
 // parse reads the command and its flags, which serve alone has.
 func (s Service) parse(args []string) (name string, err error) {
 	name = "serve"
-	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+	switch {
+	case len(args) > 0 && (args[0] == "--version" || args[0] == "-version"):
+		name, args = "version", args[1:]
+	case len(args) > 0 && !strings.HasPrefix(args[0], "-"):
 		name, args = args[0], args[1:]
 	}
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
@@ -171,9 +173,9 @@ func (s Service) serve(ctx context.Context, getenv func(string) string, stdout i
 		return err
 	}
 	log := telemetry.Logger(stdout, level, string(s.Name), p.Project)
-	log.InfoContext(ctx, "starting", "revision", revision)
+	log.InfoContext(ctx, "starting", "version", Version, "revision", commit())
 	limitMemory(ctx, log, memlimit.FromCgroup)
-	flush, err := telemetry.Setup(ctx, string(s.Name))
+	flush, err := telemetry.Setup(ctx, string(s.Name), Version)
 	if err != nil {
 		return err
 	}

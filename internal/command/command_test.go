@@ -39,6 +39,7 @@ commands:
   serve     serve until SIGTERM or SIGINT (the default)
   migrate   bring the schema "video" up to date and exit
   health    ask the server on this machine whether it is ready; exit 1 if it is not
+  version   print the release and the commit
   help      print this
 
 environment of serve:

@@ -6,8 +6,6 @@ import (
 	"io"
 	"net"
 	"net/url"
-	"os"
-	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -88,23 +86,6 @@ func TestMigrateAwaitsTheNetwork(t *testing.T) {
 	}, out, &errOut)
 	if code != 0 || !strings.Contains(out.String(), "waiting for the database") {
 		t.Errorf("code %d, stdout %q, stderr %q; want it to wait, and to migrate", code, out.String(), errOut.String())
-	}
-}
-
-// TestTheBinarySaysWhatItWasBuiltOf: the linker silently ignores a variable that does
-// not exist.
-func TestTheBinarySaysWhatItWasBuiltOf(t *testing.T) {
-	t.Parallel()
-	dockerfile, err := os.ReadFile("../../Dockerfile")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if flag := "-X " + reflect.TypeFor[Service]().PkgPath() + ".revision=${REVISION}"; !strings.Contains(string(dockerfile), flag) {
-		t.Errorf("the Dockerfile does not say %s", flag)
-	}
-	code, stdout, stderr := run(t, func(net.Listener) error { return nil }, map[string]string{"COLOR": "red", "PORT": freePort(t)})
-	if code != 0 || !strings.Contains(stdout, `"message":"starting"`) || !strings.Contains(stdout, `"revision":"`+revision+`"`) {
-		t.Errorf("code %d, stdout %q, stderr %q, want the revision", code, stdout, stderr)
 	}
 }
 

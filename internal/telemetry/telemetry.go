@@ -11,7 +11,6 @@
 package telemetry
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,9 +32,9 @@ import (
 // Setup installs the process's tracer and meter providers and its propagator. Call it
 // once, before any instrumented code runs. The returned shutdown sends the remaining
 // buffer, within its context, and is never nil.
-func Setup(ctx context.Context, service string) (shutdown func(context.Context) error, err error) {
+func Setup(ctx context.Context, service, version string) (shutdown func(context.Context) error, err error) {
 	nothing := func(context.Context) error { return nil }
-	res, err := describe(ctx, service)
+	res, err := describe(ctx, service, version)
 	if err != nil {
 		return nothing, err
 	}
@@ -57,15 +56,14 @@ func Setup(ctx context.Context, service string) (shutdown func(context.Context) 
 	}, nil
 }
 
-// describe names the service and its revision (K_REVISION on Cloud Run). The values of
+// describe names the service, its release, and on Cloud Run the revision that serves.
 // OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
-func describe(ctx context.Context, service string) (*resource.Resource, error) {
-	res, err := resource.New(ctx,
-		resource.WithAttributes(
-			semconv.ServiceName(service),
-			semconv.ServiceVersion(cmp.Or(os.Getenv("K_REVISION"), "dev"))),
-		resource.WithTelemetrySDK(),
-		resource.WithFromEnv())
+func describe(ctx context.Context, service, version string) (*resource.Resource, error) {
+	attributes := []attribute.KeyValue{semconv.ServiceName(service), semconv.ServiceVersion(version)}
+	if revision := os.Getenv("K_REVISION"); revision != "" {
+		attributes = append(attributes, semconv.FaaSVersion(revision))
+	}
+	res, err := resource.New(ctx, resource.WithAttributes(attributes...), resource.WithTelemetrySDK(), resource.WithFromEnv())
 	if err != nil {
 		return nil, fmt.Errorf("describe service to telemetry: %w", err)
 	}

@@ -41,7 +41,7 @@ func setup(t *testing.T, env map[string]string) (shutdown func() (pushed []strin
 	for name, value := range env {
 		t.Setenv(name, strings.ReplaceAll(value, "COLLECTOR", lis.Addr().String()))
 	}
-	stop, err := telemetry.Setup(t.Context(), "video")
+	stop, err := telemetry.Setup(t.Context(), "video", "v9.8.7")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,6 +115,46 @@ func TestWhatHasAnEndpointIsPushed(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestTheResourceSaysWhichReleaseRuns(t *testing.T) {
+	for name, tc := range map[string]struct {
+		env  map[string]string
+		want map[string]string
+	}{
+		"laptop":    {nil, map[string]string{"service_name": "video", "service_version": "v9.8.7"}},
+		"Cloud Run": {map[string]string{"K_REVISION": "video-00007-abc"}, map[string]string{"service_name": "video", "service_version": "v9.8.7", "faas_version": "video-00007-abc"}},
+		"renamed":   {map[string]string{"OTEL_RESOURCE_ATTRIBUTES": "service.version=mine"}, map[string]string{"service_name": "video", "service_version": "mine"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			shutdown := setup(t, tc.env)
+			defer shutdown()
+			if diff := cmp.Diff(tc.want, resourceLabels(t)); diff != "" {
+				t.Errorf("labels of target_info (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// resourceLabels returns the labels of target_info that are the service's own.
+func resourceLabels(t *testing.T) map[string]string {
+	t.Helper()
+	families, err := prometheus.DefaultGatherer.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	labels := map[string]string{}
+	for _, f := range families {
+		if f.GetName() != "target_info" {
+			continue
+		}
+		for _, label := range f.GetMetric()[0].GetLabel() {
+			if !strings.HasPrefix(label.GetName(), "telemetry_") {
+				labels[label.GetName()] = label.GetValue()
+			}
+		}
+	}
+	return labels
 }
 
 func TestBaggageIsNotPassedOn(t *testing.T) {

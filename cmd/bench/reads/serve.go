@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"example.com/lockstep/cmd/bench/rig/process"
+	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/env"
 	"example.com/lockstep/internal/telemetry"
 	"example.com/lockstep/services/catalog"
@@ -25,7 +26,7 @@ func Serve(ctx context.Context, stdout io.Writer) (err error) {
 	if err := r.Err(); err != nil {
 		return err
 	}
-	stop, err := telemetry.Setup(ctx, "catalog") // reads are counted, as in production
+	stop, err := telemetry.Setup(ctx, "catalog", command.Version) // reads are counted, as in production
 	if err != nil {
 		return err
 	}

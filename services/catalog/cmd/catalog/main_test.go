@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.com/lockstep/internal/attack"
+	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/serve"
 )
 
@@ -28,6 +29,8 @@ func TestCommandLine(t *testing.T) {
 		{"help", 0, "usage: catalog", ""},
 		{"serve --help", 0, "usage: catalog", ""},
 		{"migrate --help", 0, "usage: catalog", ""},
+		{"version", 0, "catalog " + command.Version + " (commit ", ""},
+		{"--version", 0, "catalog " + command.Version + " (commit ", ""},
 		{"", 1, "", "VIDEO_SERVICE_ADDR is required"},
 		{"serve", 1, "", "DATABASE_URL is required"},
 		{"migrate", 1, "", "DATABASE_URL is required"},

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.com/lockstep/internal/attack"
+	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/serve"
 )
@@ -31,6 +32,12 @@ func TestCommandLine(t *testing.T) {
 			t.Errorf("help does not say %q:\n%s", want, usage)
 		}
 	}
+	var printed bytes.Buffer
+	service().Run(t.Context(), []string{"version"}, func(string) string { return "" }, &printed, io.Discard)
+	version := printed.String()
+	if !strings.HasPrefix(version, "video "+command.Version+" (commit ") {
+		t.Errorf("video version says %q", version)
+	}
 	tests := []struct {
 		args   []string
 		code   int
@@ -42,6 +49,8 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"-h"}, 0, usage, ""},
 		{[]string{"serve", "--help"}, 0, usage, ""},
 		{[]string{"migrate", "--help"}, 0, usage, ""},
+		{[]string{"version"}, 0, version, ""},
+		{[]string{"--version"}, 0, version, ""},
 		{[]string{"dance"}, 2, "", `unknown command "dance"`},
 		{[]string{"--dance"}, 2, "", "-dance"},
 		{[]string{"serve", "--dance"}, 2, "", "-dance"},
