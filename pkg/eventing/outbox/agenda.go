@@ -12,7 +12,8 @@ import (
 // the snapshot from which on another relay would have to look if this one died: its low.
 //
 // All unfinished work is in one of its lists, or in flight. Work that moves from one
-// to the other is added there before it is removed here.
+// to the other is added there before it is removed here. The agenda's lock is taken
+// before the flight's.
 type agenda struct {
 	mu sync.Mutex
 	// since is the last snapshot of a claim; new events are those committed since.
@@ -239,11 +240,15 @@ func (a *agenda) endScan() {
 	a.scanning = ""
 }
 
-// low is from where on events may be unfinished on account of the lists.
-func (a *agenda) low() queue.Snapshot {
+// low is from where on events may be unfinished, on account of the lists and of the
+// runs in flight. It is one look at both: while the lists are locked, a run in flight
+// that moves into a list stays in flight, and one that has left a list is in flight.
+// After three looks one by one a run may have been in neither, if it moved twice
+// meanwhile.
+func (a *agenda) low(f *flight) queue.Snapshot {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	low := queue.Earliest(a.since, a.taken, a.owed, a.scanning, a.paused)
+	low := queue.Earliest(a.since, a.taken, a.owed, a.scanning, a.paused, f.low())
 	for _, p := range a.after {
 		low = queue.Earliest(low, p.low)
 	}

@@ -42,9 +42,7 @@ func (r *Relay) beating(ctx context.Context) {
 func (r *Relay) writeBeat(ctx context.Context, ended bool) error {
 	r.joining.mu.Lock()
 	defer r.joining.mu.Unlock()
-	// Between two looks at the lists: a run that is in flight now may have been in a list
-	// before, and be there again.
-	low := queue.Earliest(r.agenda.low(), r.flight.low(), r.agenda.low())
+	low := r.agenda.low(r.flight)
 	first, met := low == "", r.joining.server
 	if r.joining.unknown {
 		met = time.Time{} // what it has taken over, if anything, is in its row

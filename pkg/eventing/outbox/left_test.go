@@ -230,7 +230,7 @@ func TestRetriesThatGoBackAreFoundAsRetries(t *testing.T) {
 	for range 2 {
 		r.settleAll(t, landing{hold: <-claimed})
 	}
-	if low := r.agenda.low(); low == queue.Beginning {
+	if low := r.agenda.low(r.flight); low == queue.Beginning {
 		t.Error("what goes back to its retry has the relay look through the whole table")
 	}
 	if r.agenda.news().retryAt.IsZero() {

@@ -104,7 +104,7 @@ type walk struct {
 // says that it has found nothing yet.
 func (r *Relay) leftAlone(ctx context.Context, who queue.Claim, w *walk) (b batch, more bool, err error) {
 	if len(w.parts) == 0 {
-		w.from = queue.Earliest(r.agenda.low(), r.flight.low())
+		w.from = r.agenda.low(r.flight)
 		w.parts = w.from.Since()
 	}
 	b = batch{who: who, sent: time.Now(), low: w.from}
