@@ -32,6 +32,8 @@ type agenda struct {
 	// goes. paused is the same for when a topic takes events again.
 	owed, scanning, paused queue.Snapshot
 	owedAt                 time.Time
+	// probed is from where on candidates for a probe are being claimed.
+	probed queue.Snapshot
 	// left are the aggregate types that were left alone since paused.
 	left []string
 	// retryAt is when the first of the retries that this relay has put off is due.
@@ -240,6 +242,14 @@ func (a *agenda) endScan() {
 	a.scanning = ""
 }
 
+// probing notes from where on candidates for a probe are claimed; empty: they are in
+// flight.
+func (a *agenda) probing(from queue.Snapshot) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.probed = from
+}
+
 // low is from where on events may be unfinished, on account of the lists and of the
 // runs in flight. It is one look at both: while the lists are locked, a run in flight
 // that moves into a list stays in flight, and one that has left a list is in flight.
@@ -248,7 +258,7 @@ func (a *agenda) endScan() {
 func (a *agenda) low(f *flight) queue.Snapshot {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	low := queue.Earliest(a.since, a.taken, a.owed, a.scanning, a.paused, f.low())
+	low := queue.Earliest(a.since, a.taken, a.owed, a.scanning, a.paused, a.probed, f.low())
 	for _, p := range a.after {
 		low = queue.Earliest(low, p.low)
 	}

@@ -21,24 +21,15 @@ func (r *Relay) claiming(ctx context.Context, claimed chan<- *hold) {
 
 // turn does the next step of the schedule of claims.
 func (r *Relay) turn(ctx context.Context, s *claims, claimed chan<- *hold) {
-	now, n := time.Now(), r.agenda.news()
-	var closed []string
-	var probeAt time.Time
-	if n.joined && !now.Before(s.heldUntil) {
-		var err error
-		if closed, probeAt, err = r.probe(ctx, claimed); err != nil {
-			r.held(ctx, s, err)
-			return
-		}
-		r.agenda.outage(closed)
-	}
+	now, n, closed := time.Now(), r.agenda.news(), r.closed()
+	r.agenda.outage(closed)
 	woken := false
 	select {
 	case <-r.woken:
 		woken = true
 	default:
 	}
-	todo, until := s.next(now, n, woken, len(closed) > 0 && len(closed) == len(r.circuits), probeAt)
+	todo, until := s.next(now, n, woken, len(closed) > 0 && len(closed) == len(r.circuits))
 	switch todo {
 	case join:
 		r.join(ctx, s)
@@ -61,6 +52,16 @@ func (r *Relay) turn(ctx context.Context, s *claims, claimed chan<- *hold) {
 	default:
 		r.rest(ctx, min(time.Until(until), beatEvery))
 	}
+}
+
+// closed are the aggregate types whose topics are out.
+func (r *Relay) closed() (kinds []string) {
+	for kind, c := range r.circuits {
+		if c.open() {
+			kinds = append(kinds, kind)
+		}
+	}
+	return kinds
 }
 
 // held notes that the database has not answered a claim.
@@ -108,7 +109,7 @@ func (r *Relay) fresh(ctx context.Context, s *claims, closed []string, claimed c
 		r.agenda.giveBack(after)
 		return err
 	}
-	r.pass(batch{c, who, sent, since, lows}, nil, claimed)
+	r.pass(batch{Claimed: c, who: who, sent: sent, low: since, lows: lows}, 0, nil, claimed)
 	if c.Cut {
 		r.agenda.scanFrom(bound, sent)
 	} else if c.Passed {
@@ -132,6 +133,9 @@ type batch struct {
 	sent time.Time
 	low  queue.Snapshot
 	lows map[subject]queue.Snapshot // of some; may be nil
+	// candidates says that it was taken to choose probes from, beside the room that
+	// other claims reserve.
+	candidates bool
 }
 
 // full reports whether the claim's limits may have cut something: a head, or the end of
@@ -145,14 +149,15 @@ func (b batch) full() bool {
 }
 
 // pass gives what was claimed to the publishers, and returns how many probes are among
-// it. The room that was reserved is given back.
-func (r *Relay) pass(b batch, probes map[uuid.UUID]bool, claimed chan<- *hold) (passed int) {
-	if probes == nil {
+// it: of a circuit in that state. The room that was reserved is given back.
+func (r *Relay) pass(b batch, state int, probes map[uuid.UUID]bool, claimed chan<- *hold) (passed int) {
+	if !b.candidates {
 		r.flight.learn(b.Runs)
 		r.reach.learn(b.Runs)
 	}
 	for _, h := range r.flight.add(b) {
-		if h.probe = probes[h.run.Head()]; h.probe {
+		if probes[h.run.Head()] {
+			h.probe = state
 			passed++
 		}
 		claimed <- h

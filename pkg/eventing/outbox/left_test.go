@@ -145,7 +145,7 @@ func TestWhatACutRunLeavesIsCovered(t *testing.T) {
 	} {
 		f := newFlight()
 		f.reserved++
-		h := f.add(batch{queue.Claimed{Runs: []queue.Run{run(3, 1)}, Seen: "50:50:"}, who, time.Now(), "10:10:", nil})
+		h := f.add(batch{Claimed: queue.Claimed{Runs: []queue.Run{run(3, 1)}, Seen: "50:50:"}, who: who, sent: time.Now(), low: "10:10:"})
 		if h[0].next != "10:10:" {
 			t.Errorf("%s: behind the run nothing was visible to %s, want 10:10:", name, h[0].next)
 		}
@@ -220,7 +220,7 @@ func TestRetriesThatGoBackAreFoundAsRetries(t *testing.T) {
 	c := r.circuits["video"]
 	c.trip(causeOutage)
 	c.retryAt = time.Now()
-	r.turn(t.Context(), &s, claimed)
+	r.probe(t.Context(), claimed)
 	if len(claimed) != 2 {
 		t.Fatalf("%d candidates", len(claimed))
 	}
@@ -235,30 +235,6 @@ func TestRetriesThatGoBackAreFoundAsRetries(t *testing.T) {
 	}
 	if r.agenda.news().retryAt.IsZero() {
 		t.Error("nobody looks for the retries")
-	}
-}
-
-// Candidates for a probe are looked for in one page at a time: other topics' new
-// events, and the sign of life, wait for no more than that.
-func TestProbesAreLookedForPageByPage(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.publishedRows(t, 3*scanRows)
-	b.exec(t, `UPDATE outbox_relays SET low = '1:1:'`)
-	r, claimed := b.newRelay(t), make(chan *hold, 10)
-	var s claims
-	r.turn(t.Context(), &s, claimed) // it joins, and answers for all of the table
-	b.append(t, "a", 1, 1)
-	c := r.circuits["video"]
-	c.trip(causeOutage)
-	c.trips = 2 // the one that looks here first
-	c.retryAt = time.Now()
-	turns := 0
-	for ; len(claimed) == 0 && turns < 10; turns++ {
-		r.turn(t.Context(), &s, claimed)
-	}
-	if turns != 4 {
-		t.Errorf("a probe is found in turn %d, want the one of its page, 4", turns)
 	}
 }
 

@@ -117,11 +117,11 @@ func TestProbesAreChosenInTurns(t *testing.T) {
 			r.agenda.endScan()
 			b.appendEach(t, tc.leftAlone, many[tc.leftAlone])
 			c, seen := r.circuits["video"], map[string]bool{}
-			refuseEach(c, false, "bad000", "bad001", "bad002")
+			refuseEach(c, 0, "bad000", "bad001", "bad002")
 			for range 2 {
-				found, _, more, err := r.candidates(t.Context(), c)
-				for more && err == nil && len(found.Runs) == 0 {
-					found, _, more, err = r.candidates(t.Context(), c)
+				found, _, _, err := r.candidates(t.Context(), c)
+				for err == nil && len(c.walk.parts) > 0 {
+					found, _, _, err = r.candidates(t.Context(), c)
 				}
 				if err != nil {
 					t.Fatal(err)
@@ -130,9 +130,8 @@ func TestProbesAreChosenInTurns(t *testing.T) {
 					seen[strings.TrimRight(run[0].AggregateID, "0123456789")] = true
 				}
 				b.exec(t, `UPDATE outbox SET lock_token = NULL, locked_at = NULL`) // what is not chosen goes back
-				c.later(0)
-				c.due()
-				refuseEach(c, true, "bad000")
+				c.later(c.state, 0)
+				refuseEach(c, c.due(), "bad000")
 			}
 			if !seen["good"] || !seen["bad"] {
 				t.Errorf("two probes in a row are chosen among %v, want one with the good aggregate and one with the others", seen)

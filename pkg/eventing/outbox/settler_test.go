@@ -101,7 +101,7 @@ func TestARunIsInFlightOnce(t *testing.T) {
 		if !f.reserve(byClaim) {
 			t.Fatal("no room for a claim")
 		}
-		return f.add(batch{queue.Claimed{Runs: runs}, queue.Claim{PerAggregate: minPerAggregate}, time.Now(), queue.Beginning, nil})
+		return f.add(batch{Claimed: queue.Claimed{Runs: runs}, who: queue.Claim{PerAggregate: minPerAggregate}, sent: time.Now(), low: queue.Beginning})
 	}
 	first := claim(again)
 	added := claim(again, other)
