@@ -86,7 +86,7 @@ func (a *agenda) settled(f *flight, outcomes []queue.Outcome, followed bool) {
 			}
 			a.after = append(a.after, follow{o.Run[:o.Published].Last(), next})
 			a.lookAt = soonest(a.lookAt, look)
-		case o.Fault == nil && o.Published == 0 && low == "": // a retry is handed back
+		case o.Fault == nil && o.Published == 0 && o.Run[0].Retry: // it is handed back
 			a.retryAt = soonest(a.retryAt, now)
 		case o.Fault == nil && slices.Contains(a.closed, o.Run[0].AggregateType):
 			a.leave(low, o.Run[0].AggregateType)

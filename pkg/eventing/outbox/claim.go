@@ -125,7 +125,7 @@ func (r *Relay) fresh(ctx context.Context, s *claims, closed []string, claimed c
 type subject struct{ kind, id string }
 
 // batch is what one claim took: who claimed, when it was sent, and what none of it was
-// visible to: empty for retries, which are found as such until they are published.
+// visible to: empty if it claimed nothing but retries.
 type batch struct {
 	queue.Claimed
 

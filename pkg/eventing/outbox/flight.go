@@ -18,10 +18,9 @@ type hold struct {
 	probe     int
 	candidate bool
 	// low saw no pending event of the aggregate, and next none behind the run: from
-	// there on another relay finds them. low is empty for a retry, which is found as
-	// such, and so is what is behind it, until settling says that it is published.
+	// there on another relay finds them. A retry is found as such, and so is what was
+	// behind it when it was claimed: settling makes that a retry, too.
 	low, next queue.Snapshot
-	retry     bool
 
 	mu sync.Mutex
 	// until is the holder's own idea of how long the lease lasts, always earlier
@@ -163,13 +162,15 @@ func (f *flight) add(b batch) []*hold {
 		if f.holds[r.Head()] != nil {
 			continue
 		}
-		h := &hold{run: r, candidate: b.candidates, until: b.sent.Add(queue.LeaseTime), low: b.low, retry: b.low == ""}
+		h := &hold{run: r, candidate: b.candidates, until: b.sent.Add(queue.LeaseTime), low: b.low, next: b.Seen}
 		if low, followed := b.lows[subject{r[0].AggregateType, r[0].AggregateID}]; followed {
 			h.low = queue.Earliest(h.low, low)
 		}
-		// All that was visible of the aggregate is in the run, unless limits cut it.
-		if h.next = b.Seen; full || len(r) >= b.who.PerAggregate {
-			h.next = whole(h.low)
+		switch {
+		case r[0].Retry:
+			h.low = b.Seen
+		case full || len(r) >= b.who.PerAggregate: // else all that was visible is in the run
+			h.next = h.low
 		}
 		f.holds[r.Head()] = h
 		f.count(h, 1)
@@ -204,28 +205,6 @@ func (f *flight) low() (low queue.Snapshot) {
 	defer f.mu.Unlock()
 	for _, h := range f.holds {
 		low = queue.Earliest(low, h.low)
-	}
-	return low
-}
-
-// publishing notes, before that is written, that the first n events of a hold are
-// published: what is behind them is found by no retry any more.
-func (f *flight) publishing(h *hold, n int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case !h.retry:
-	case n == len(h.run):
-		h.low = h.next
-	case n > 0:
-		h.low, h.next = queue.Beginning, queue.Beginning
-	}
-}
-
-// whole is low, or the beginning where that is not known.
-func whole(low queue.Snapshot) queue.Snapshot {
-	if low == "" {
-		return queue.Beginning
 	}
 	return low
 }

@@ -238,6 +238,31 @@ func TestRetriesThatGoBackAreFoundAsRetries(t *testing.T) {
 	}
 }
 
+// A probe takes one version of an aggregate that waited for a retry. What is behind it is
+// the next retry, and nobody has to look for it through the whole table.
+func TestWhatIsBehindAProbeIsTheNextRetry(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.joined(t)
+	b.append(t, "a", 1, 2)
+	b.exec(t, `UPDATE outbox SET next_retry_at = now() WHERE version = 1`)
+	outAndDue(r.circuits["video"])
+	r.probe(t.Context(), claimed)
+	if len(claimed) != 1 {
+		t.Fatalf("%d candidates", len(claimed))
+	}
+	r.settleAll(t, landing{<-claimed, report{published: 1}})
+	if low := r.agenda.low(r.flight); low == queue.Beginning {
+		t.Error("what is behind a probe has others look through the whole table")
+	}
+	b.append(t, "beside", 1, 1)
+	heir := b.newRelay(t) // it has heard nothing of the first
+	got, _, err := heir.queue.Retries(t.Context(), heir.claim(nil, nil))
+	if err != nil || len(got.Runs) != 1 || got.Runs[0][0].Version != 2 || !got.Runs[0][0].Retry {
+		t.Errorf("another relay claims %+v, %v, want version 2 as a retry", got.Runs, err)
+	}
+}
+
 // A claim that waits for a scan to have its turn is told when that has found nothing.
 func TestATurnThatTakesNothingPassesOn(t *testing.T) {
 	t.Parallel()
@@ -263,21 +288,20 @@ func TestATurnThatTakesNothingPassesOn(t *testing.T) {
 	}
 }
 
-// What is behind a retry is found with it, until the settling says that it is published:
-// then it is covered before that is written, also if a part is written once more.
+// What was behind a retry when it was claimed is found with it, and what has come since
+// was not visible to the claim, whatever cut the run.
 func TestWhatIsBehindARetryIsCovered(t *testing.T) {
 	t.Parallel()
 	f := newFlight()
-	f.reserved++
-	who := queue.Claim{Events: 100, PerAggregate: 100, Bytes: 1000}
-	h := f.add(batch{Claimed: queue.Claimed{Runs: []queue.Run{run(3, 1)}, Seen: "50:50:"}, who: who, sent: time.Now()})[0]
-	for _, step := range []struct {
-		published int
-		want      queue.Snapshot
-	}{{0, ""}, {3, "50:50:"}, {2, queue.Beginning}} {
-		f.publishing(h, step.published)
-		if got := f.low(); got != step.want {
-			t.Errorf("%d of 3 published: low %q, want %q", step.published, got, step.want)
+	who := queue.Claim{Events: 100, PerAggregate: 3, Bytes: 1000}
+	retry := run(3, 1)
+	retry[0].Retry = true
+	for _, low := range []queue.Snapshot{"", "10:10:"} { // claimed as a retry, or by a scan
+		f.reserved++
+		h := f.add(batch{Claimed: queue.Claimed{Runs: []queue.Run{retry}, Seen: "50:50:"}, who: who, sent: time.Now(), low: low})
+		if got := f.low(); got != "50:50:" || h[0].next != got {
+			t.Errorf("low %q, behind the run %q", got, h[0].next)
 		}
+		f.remove(h)
 	}
 }

@@ -121,6 +121,47 @@ func TestSettleSeesWhatFollows(t *testing.T) {
 	}
 }
 
+// A relay dies when it has settled a part of a retry: everybody has passed what is behind
+// it, so that is found as a retry. Where there is something to it already, it stays.
+func TestWhatIsBehindARetryIsOneNext(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	for _, id := range []string{"cut", "part", "whole", "lost", "parked", "put off"} {
+		b.append(t, id, 1, 4)
+	}
+	b.exec(t, `UPDATE outbox SET next_retry_at = now() WHERE version = 1`)
+	b.exec(t, `UPDATE outbox SET parked_at = now() WHERE version = 3 AND aggregate_id = 'parked'`)
+	b.exec(t, `UPDATE outbox SET next_retry_at = now() + interval '1 min' WHERE version = 3 AND aggregate_id = 'put off'`)
+	limits := as("t")
+	limits.PerAggregate = 2
+	got, _, err := b.Retries(t.Context(), limits)
+	if err != nil || len(got.Runs) != 6 || !got.Runs[0][0].Retry || got.Runs[0][1].Retry {
+		t.Fatalf("claimed %+v, %v", got.Runs, err)
+	}
+	var outcomes []queue.Outcome
+	for _, run := range got.Runs {
+		o := queue.Outcome{Run: run, Published: 2}
+		switch run[0].AggregateID {
+		case "part":
+			o.Published = 1
+		case "lost":
+			b.exec(t, `UPDATE outbox SET lock_token = 'another' WHERE aggregate_id = 'lost' AND version = 1`)
+		case "whole":
+			b.exec(t, `DELETE FROM outbox WHERE aggregate_id = 'whole' AND version > 2`)
+		}
+		outcomes = append(outcomes, o)
+	}
+	settle(t, b, "t", outcomes...)
+	next, _, err := b.Retries(t.Context(), as("heir"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, "by another relay", claims{"cut": {3, 4}, "part": {2, 3, 4}}, versions(next.Runs))
+	if n := b.count(t, unpublished+` AND next_retry_at > now() + interval '50 s' AND aggregate_id = 'put off'`); n != 1 {
+		t.Error("what was put off is not any more")
+	}
+}
+
 func TestRenewKeepsOthersOut(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
