@@ -144,7 +144,6 @@ func (c *circuit) refusal(aggregate string, probe int) verdict {
 		c.known[aggregate] = true
 		return verdict{}
 	}
-	c.inARow = 0 // the topic answers
 	if !c.known[aggregate] && len(c.refused) < maxRemembered {
 		c.refused[aggregate] = true
 	}
@@ -181,7 +180,7 @@ func (c *circuit) trip(cause string) {
 		c.state++
 	}
 	c.trips++
-	c.cause, c.probing = cause, 0
+	c.cause = cause
 	c.retryAt = now.Add(outage.Delay(c.trips))
 }
 

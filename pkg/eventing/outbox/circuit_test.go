@@ -43,6 +43,69 @@ func TestCircuitOpensOnFaultsInARow(t *testing.T) {
 	if !fail(status.Error(codes.NotFound, "no such topic")) {
 		t.Error("a missing topic does not open it at once")
 	}
+	c.succeeded("a")
+	for range tripAfter - 1 {
+		fail(lost)
+	}
+	c.refusal("b", 0)
+	if fail(lost) || c.open() {
+		t.Error("an answer between faults does not count")
+	}
+}
+
+func TestProbesBackOff(t *testing.T) {
+	t.Parallel()
+	c := newCircuits(map[string]string{"video": "t"})["video"]
+	c.trip(causeOutage)
+	c.retryAt = time.Now().Add(time.Hour)
+	if c.due() != 0 || c.admits(0) {
+		t.Error("a probe is due before its time, or something else is sent")
+	}
+	if c.later(c.state, -time.Second); c.due() == 0 || !c.admits(c.state) {
+		t.Error("a probe is not due although it was taken back, or is not sent")
+	}
+	longest := time.Duration(0)
+	for range 50 {
+		c.trip(causeOutage)
+		longest = max(longest, time.Until(c.retryAt))
+	}
+	refuseEach(c, 0, "a", "b", "c")
+	c.trips, c.cause = 2, causeRefusals
+	var runs []queue.Run
+	for _, id := range []string{"d", "e", "f", "g"} {
+		runs = append(runs, queue.Run{{Event: event(id, 1)}})
+	}
+	probes := chosen(c, runs)
+	for range len(probes) - 1 {
+		c.later(c.state, 0)
+	}
+	if v := c.refusal("d", c.state); len(probes) != 4 || !v.tripped {
+		t.Errorf("the last of %d probes, of which the others were taken back, does not count", len(probes))
+	}
+	if longest < outage.Cap/4 || longest > outage.Cap {
+		t.Errorf("after 50 probes that failed, the longest pause is %s", longest)
+	}
+}
+
+// Aggregates that were refused before a success of another one are probed last, until
+// they succeed themselves.
+func TestAKnownAggregateIsForgottenWhenItSucceeds(t *testing.T) {
+	t.Parallel()
+	c := newCircuits(map[string]string{"video": "t"})["video"]
+	var runs []queue.Run
+	for _, id := range []string{"a", "b", "c", "d"} {
+		runs = append(runs, queue.Run{{Event: event(id, 1)}})
+	}
+	refuseEach(c, 0, runs[0].Key(), runs[1].Key())
+	c.succeeded(runs[2].Key())
+	c.trip(causeOutage)
+	if probes := chosen(c, runs); len(probes) != 1 || probes[0].Key() != runs[2].Key() {
+		t.Errorf("probes %v, want one of an aggregate that was not refused", probes)
+	}
+	c.succeeded(runs[0].Key())
+	if n, _ := refuseEach(c, 0, runs[0].Key(), runs[2].Key(), runs[1].Key(), runs[3].Key()); n != 3 || !c.open() {
+		t.Errorf("%d verdicts, open %v; want those on two of three new ones and on the known one", n, c.open())
+	}
 }
 
 func TestCircuitGrantsOneProbe(t *testing.T) {
@@ -215,11 +278,12 @@ func TestProbesOfARefusingTopicWiden(t *testing.T) {
 	c.later(c.state, 0)
 	state := c.due()
 	probes := chosen(c, runs)
-	c.succeeded(probes[0].Key())
-	if n, _ := refuseEach(c, state, probes[1].Key(), probes[2].Key(), probes[3].Key()); n != 0 || c.open() {
+	never := probes[len(probes)-4:] // refused before
+	c.succeeded(never[0].Key())
+	if n, _ := refuseEach(c, state, never[1].Key(), never[2].Key(), never[3].Key()); n != 0 || c.open() {
 		t.Error("the refusals of probes beside one that succeeded open the circuit again, or are verdicts")
 	}
-	if n, _ := refuseEach(c, 0, probes[1].Key(), probes[2].Key(), probes[3].Key()); n != 3 || c.open() {
+	if n, _ := refuseEach(c, 0, never[1].Key(), never[2].Key(), never[3].Key()); n != 3 || c.open() {
 		t.Error("they are not taken for bad events afterwards")
 	}
 }

@@ -53,10 +53,11 @@ func TestSettleWithAReasonThatCannotBeStored(t *testing.T) {
 func TestSettleWritesEachOutcome(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	for _, id := range []string{"back", "done", "part", "rejected", "deferred"} {
+	for _, id := range []string{"back", "done", "part", "rejected", "deferred", "by hand"} {
 		b.append(t, id, 1, 2)
 	}
 	w := b.page(t, as("t"))
+	b.exec(t, `UPDATE outbox SET parked_at = now(), last_error = 'by hand' WHERE aggregate_id = 'by hand' AND version = 1`)
 	var outcomes []queue.Outcome
 	for _, run := range w.Runs {
 		outcomes = append(outcomes, map[string]queue.Outcome{
@@ -65,6 +66,7 @@ func TestSettleWritesEachOutcome(t *testing.T) {
 			"part":     {Run: run, Published: 1},
 			"rejected": {Run: run, Published: 1, Fault: &queue.Fault{Reason: "bad", RetryIn: time.Hour, Rejected: true, Park: true}},
 			"deferred": {Run: run, Fault: &queue.Fault{Reason: "away", RetryIn: time.Hour}},
+			"by hand":  {Run: run, Fault: &queue.Fault{Reason: "away", RetryIn: time.Hour}},
 		}[run[0].AggregateID])
 	}
 	if lost := settle(t, b, "t", outcomes...); lost != 0 {
@@ -72,13 +74,14 @@ func TestSettleWritesEachOutcome(t *testing.T) {
 	}
 	for what, rows := range map[string]int{
 		`lock_token IS NOT NULL`: 0,
-		`aggregate_id = 'back' AND published_at IS NULL AND next_retry_at IS NULL`:                                                            2,
-		`aggregate_id = 'done' AND published_at IS NOT NULL`:                                                                                  2,
-		`aggregate_id = 'part' AND version = 1 AND published_at IS NOT NULL`:                                                                  1,
-		`aggregate_id = 'part' AND version = 2 AND published_at IS NULL`:                                                                      1,
-		`aggregate_id = 'rejected' AND version = 1 AND published_at IS NOT NULL`:                                                              1,
-		`aggregate_id = 'rejected' AND version = 2 AND parked_at IS NOT NULL AND publish_attempts = 1 AND last_error = 'bad'`:                 1,
-		`aggregate_id = 'deferred' AND version = 1 AND parked_at IS NULL AND publish_attempts = 0 AND next_retry_at > now() + interval '59m'`: 1,
+		`aggregate_id = 'by hand' AND version = 1 AND parked_at IS NOT NULL AND last_error = 'by hand'`:                                                 1,
+		`aggregate_id = 'back' AND published_at IS NULL AND next_retry_at IS NULL`:                                                                      2,
+		`aggregate_id = 'done' AND published_at IS NOT NULL`:                                                                                            2,
+		`aggregate_id = 'part' AND version = 1 AND published_at IS NOT NULL`:                                                                            1,
+		`aggregate_id = 'part' AND version = 2 AND published_at IS NULL`:                                                                                1,
+		`aggregate_id = 'rejected' AND version = 1 AND published_at IS NOT NULL`:                                                                        1,
+		`aggregate_id = 'rejected' AND version = 2 AND parked_at IS NOT NULL AND publish_attempts = 1 AND last_error = 'bad' AND next_retry_at IS NULL`: 1,
+		`aggregate_id = 'deferred' AND version = 1 AND parked_at IS NULL AND publish_attempts = 0 AND next_retry_at > now() + interval '59m'`:           1,
 	} {
 		if n := b.count(t, `SELECT count(*) FROM outbox WHERE `+what); n != rows {
 			t.Errorf("%s: %d rows, want %d", what, n, rows)
