@@ -70,6 +70,21 @@ func TestWhoeverIsRefusedAloneIsParked(t *testing.T) {
 	b.eventually(t, 1, parked+` AND version = 1`)
 }
 
+// What is refused of an aggregate after it was parked is another matter.
+func TestAParkedEventIsForgottenByItsCircuit(t *testing.T) {
+	t.Parallel()
+	r, bad := newBench(t).newRelay(t), run(1, 1)
+	key, known := bad[0].Key(), r.circuits["video"].known
+	rep := report{rejected: true, err: status.Error(codes.InvalidArgument, "bad")}
+	for _, attempts := range []int{maxAttempts - 2, maxAttempts - 1} {
+		known[key], bad[0].Attempts = true, attempts
+		o := r.outcome(t.Context(), landing{&hold{run: bad}, rep})
+		if last := attempts == maxAttempts-1; o.Fault.Park != last || known[key] == last {
+			t.Errorf("refused after %d attempts: parked %v, known %v", attempts, o.Fault.Park, known[key])
+		}
+	}
+}
+
 // TestManyBadAggregatesDoNotPauseTheTopicForOthers has more aggregates refused for
 // their own contents than a topic is trusted with, and nothing else to send at first.
 func TestManyBadAggregatesDoNotPauseTheTopicForOthers(t *testing.T) {

@@ -155,6 +155,9 @@ func TestWhatIsBehindARetryIsOneNext(t *testing.T) {
 		outcomes = append(outcomes, o)
 	}
 	settle(t, b, "t", outcomes...)
+	if n := b.count(t, `SELECT count(*) FROM outbox WHERE published_at IS NOT NULL AND next_retry_at IS NOT NULL`); n != 0 {
+		t.Errorf("%d published events are among the retries", n)
+	}
 	next, _, err := b.Retries(t.Context(), as("heir"))
 	if err != nil {
 		t.Fatal(err)
