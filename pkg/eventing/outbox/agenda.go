@@ -12,7 +12,8 @@ import (
 // the snapshot from which on another relay would have to look if this one died: its low.
 //
 // All unfinished work is in one of its lists, or in flight. Work that moves from one
-// to the other is added there before it is removed here.
+// to the other is added there before it is removed here. The agenda's lock is taken
+// before the flight's.
 type agenda struct {
 	mu sync.Mutex
 	// since is the last snapshot of a claim; new events are those committed since.
@@ -31,6 +32,8 @@ type agenda struct {
 	// goes. paused is the same for when a topic takes events again.
 	owed, scanning, paused queue.Snapshot
 	owedAt                 time.Time
+	// probed is from where on candidates for a probe are being claimed.
+	probed queue.Snapshot
 	// left are the aggregate types that were left alone since paused.
 	left []string
 	// retryAt is when the first of the retries that this relay has put off is due.
@@ -83,7 +86,7 @@ func (a *agenda) settled(f *flight, outcomes []queue.Outcome, followed bool) {
 			}
 			a.after = append(a.after, follow{o.Run[:o.Published].Last(), next})
 			a.lookAt = soonest(a.lookAt, look)
-		case o.Fault == nil && o.Published == 0 && low == "": // a retry is handed back
+		case o.Fault == nil && o.Published == 0 && o.Run[0].Retry: // it is handed back
 			a.retryAt = soonest(a.retryAt, now)
 		case o.Fault == nil && slices.Contains(a.closed, o.Run[0].AggregateType):
 			a.leave(low, o.Run[0].AggregateType)
@@ -239,11 +242,23 @@ func (a *agenda) endScan() {
 	a.scanning = ""
 }
 
-// low is from where on events may be unfinished on account of the lists.
-func (a *agenda) low() queue.Snapshot {
+// probing notes from where on candidates for a probe are claimed; empty: they are in
+// flight.
+func (a *agenda) probing(from queue.Snapshot) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	low := queue.Earliest(a.since, a.taken, a.owed, a.scanning, a.paused)
+	a.probed = from
+}
+
+// low is from where on events may be unfinished, on account of the lists and of the
+// runs in flight. It is one look at both: while the lists are locked, a run in flight
+// that moves into a list stays in flight, and one that has left a list is in flight.
+// After three looks one by one a run may have been in neither, if it moved twice
+// meanwhile.
+func (a *agenda) low(f *flight) queue.Snapshot {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	low := queue.Earliest(a.since, a.taken, a.owed, a.scanning, a.paused, a.probed, f.low())
 	for _, p := range a.after {
 		low = queue.Earliest(low, p.low)
 	}

@@ -43,7 +43,7 @@ func newChaos(t *testing.T, log *history.Log) *chaos {
 		}
 	}}
 	c.start(t, listen(t))
-	t.Cleanup(func() { c.server.Stop() })
+	t.Cleanup(func() { c.server.Stop(); c.late.Wait() }) // what is taken later has the log for as long
 	return c
 }
 
@@ -64,7 +64,7 @@ func listen(t *testing.T) net.Listener {
 func (c *chaos) start(t *testing.T, lis net.Listener) {
 	t.Helper()
 	c.addr = lis.Addr().String()
-	c.server = grpc.NewServer(grpc.MaxRecvMsgSize(11 << 20))
+	c.server = grpc.NewServer(grpc.MaxRecvMsgSize(11<<20), grpc.WaitForHandlers(true))
 	pubsubpb.RegisterPublisherServer(c.server, c)
 	served := make(chan struct{})
 	c.served = served

@@ -44,14 +44,18 @@ type circuit struct {
 	topic string
 	types []string // the aggregate types that go there
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// state counts the changes between closed and open: it is odd while the circuit is
+	// open. A probe carries the state that it was sent in; in another one its fault
+	// says nothing.
+	state   int
 	inARow  int       // outages since the last answer
 	trips   int       // since the last success
 	retryAt time.Time // zero: closed
 	since   time.Time // open since
 	cause   string    // of the last trip
 	probing int       // probes that have no outcome yet
-	walk    walk      // of the goroutine that claims alone
+	walk    walk      // of the goroutine that probes alone
 	// refused are the aggregates that were refused since the last success. From
 	// refusedAfter on, no refusal is a verdict, also after a pause that ended
 	// because there was nothing to probe with.
@@ -85,15 +89,30 @@ func (c *circuit) open() bool {
 // isOpen expects the lock.
 func (c *circuit) isOpen() bool { return !c.retryAt.IsZero() }
 
-// failed counts a fault, of a probe or of what was in flight beside it, and returns
-// how long its aggregate waits. tripped says that the topic is out from now on.
-func (c *circuit) failed(err error, probe bool) (wait time.Duration, tripped bool) {
+// admits reports whether a run may be sent: the probe of a state, or with 0 any other.
+func (c *circuit) admits(probe int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return !c.isOpen() || probe == c.state
+}
+
+// isLate expects the lock, and reports whether the circuit has changed its state since
+// the probe was chosen.
+func (c *circuit) isLate(probe int) bool { return probe != 0 && probe != c.state }
+
+// failed counts a fault, of the probe of a state or with 0 of what was in flight
+// beside it, and returns how long its aggregate waits. tripped says that the topic is
+// out from now on.
+func (c *circuit) failed(err error, probe int) (wait time.Duration, tripped bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isLate(probe) {
+		return outage.Delay(c.inARow + 1), false
+	}
 	c.inARow++
 	wait = outage.Delay(c.inARow)
 	if c.isOpen() {
-		return wait, probe && c.answered(causeOutage)
+		return wait, probe != 0 && c.answered(causeOutage)
 	}
 	if c.inARow < tripAfter && !isTopicFault(err) {
 		return wait, false
@@ -112,12 +131,16 @@ type verdict struct {
 	tripped bool
 }
 
-// refusal counts a refused event of the aggregate.
-func (c *circuit) refusal(aggregate string, probe bool) verdict {
+// refusal counts a refused event of the aggregate, that of a state's probe or with 0
+// any other.
+func (c *circuit) refusal(aggregate string, probe int) verdict {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.inARow = 0              // the topic answers
-	if probe && !c.isOpen() { // another probe has succeeded meanwhile
+	switch {
+	case !c.isLate(probe):
+	case c.isOpen():
+		return verdict{wait: outage.Delay(c.trips + 1)}
+	default: // another probe has succeeded meanwhile
 		c.known[aggregate] = true
 		return verdict{}
 	}
@@ -131,7 +154,7 @@ func (c *circuit) refusal(aggregate string, probe bool) verdict {
 		// for the topic's sake.
 		return verdict{onEvent: !c.close()}
 	case c.isOpen():
-		return verdict{wait: wait, tripped: probe && c.answered(causeRefusals)}
+		return verdict{wait: wait, tripped: probe != 0 && c.answered(causeRefusals)}
 	default:
 		c.trip(causeRefusals)
 		return verdict{wait: wait, tripped: true}
@@ -154,9 +177,10 @@ func (c *circuit) trip(cause string) {
 	now := time.Now()
 	if !c.isOpen() {
 		c.since = now
+		c.state++
 	}
 	c.trips++
-	c.cause, c.probing = cause, 0
+	c.cause = cause
 	c.retryAt = now.Add(outage.Delay(c.trips))
 }
 
@@ -174,17 +198,20 @@ func (c *circuit) succeeded(aggregate string) bool {
 	return c.close()
 }
 
-// idle closes the circuit because there is nothing to hold up, and reports whether it
-// was open. The next refusal or outage opens it again.
-func (c *circuit) idle() bool {
+// idle closes the circuit, in a state, because there is nothing to hold up, and reports
+// whether it was open. The next refusal or outage opens it again.
+func (c *circuit) idle(state int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.close()
+	return c.state == state && c.close()
 }
 
 // close expects the lock, and reports whether the circuit was open.
 func (c *circuit) close() bool {
 	wasOpen := c.isOpen()
+	if wasOpen {
+		c.state++
+	}
 	c.inARow, c.trips, c.retryAt, c.probing = 0, 0, time.Time{}, 0
 	return wasOpen
 }
@@ -196,25 +223,28 @@ func (c *circuit) parked(aggregate string) {
 	delete(c.known, aggregate)
 }
 
-// due reports whether the caller may probe the open circuit: nobody else may until
-// that has an outcome.
-func (c *circuit) due() bool {
+// due returns the state in which the caller may probe the open circuit: nobody else may
+// until that has an outcome. 0: nobody may.
+func (c *circuit) due() (state int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.isOpen() || c.probing > 0 || time.Now().Before(c.retryAt) {
-		return false
+		return 0
 	}
 	c.probing = 1
-	return true
+	return c.state
 }
 
-// choose returns the heads of the next probes among runs. It prefers aggregates that
-// have not been refused.
-func (c *circuit) choose(runs []queue.Run) map[uuid.UUID]bool {
+// choose returns the heads of a state's next probes among runs: none if something that
+// was in flight has ended that state. It prefers aggregates that have not been refused.
+func (c *circuit) choose(state int, runs []queue.Run) map[uuid.UUID]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.state != state {
+		return nil
+	}
 	width := 1
-	if c.cause == causeRefusals && c.isOpen() { // something in flight may have closed it
+	if c.cause == causeRefusals {
 		width = 1 << min(2*(c.trips-1), 10)
 	}
 	var preferred, others []queue.Run
@@ -244,12 +274,12 @@ func (c *circuit) nextProbe() time.Time {
 	return c.retryAt
 }
 
-// later takes back a probe that was not sent: if there are no others, the next may
-// be, after d.
-func (c *circuit) later(d time.Duration) {
+// later takes back a probe of a state that was not sent: if there are no others, the
+// next may be, after d.
+func (c *circuit) later(state int, d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.isOpen() { // something that was in flight has closed it
+	if c.state != state { // something that was in flight has changed it
 		return
 	}
 	c.probing--

@@ -10,15 +10,13 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
 func TestCircuitOpensOnFaultsInARow(t *testing.T) {
 	t.Parallel()
 	c := newCircuits(map[string]string{"video": "t"})["video"]
 	lost := errors.New("connection reset")
-	fail := func(err error) bool { _, tripped := c.failed(err, false); return tripped }
+	fail := func(err error) bool { _, tripped := c.failed(err, 0); return tripped }
 	for i := range tripAfter - 1 {
 		if fail(lost) || c.open() {
 			t.Fatalf("open after %d faults", i+1)
@@ -43,23 +41,31 @@ func TestCircuitOpensOnFaultsInARow(t *testing.T) {
 	if !fail(status.Error(codes.NotFound, "no such topic")) {
 		t.Error("a missing topic does not open it at once")
 	}
+	c.succeeded("a")
+	for range tripAfter - 1 {
+		fail(lost)
+	}
+	c.refusal("b", 0)
+	if fail(lost) || c.open() {
+		t.Error("an answer between faults does not count")
+	}
 }
 
 func TestCircuitGrantsOneProbe(t *testing.T) {
 	t.Parallel()
 	c := newCircuits(map[string]string{"video": "t"})["video"]
-	if c.due() {
+	if c.due() != 0 {
 		t.Error("a closed circuit grants a probe")
 	}
-	c.failed(status.Error(codes.NotFound, "no such topic"), false)
-	c.later(0)
-	if !c.due() || c.due() {
+	c.failed(status.Error(codes.NotFound, "no such topic"), 0)
+	c.later(c.state, 0)
+	if c.due() == 0 || c.due() != 0 {
 		t.Error("want one probe, and no second beside it")
 	}
-	if _, tripped := c.failed(errors.New("in flight since before"), false); tripped || c.nextProbe().Before(time.Now()) {
+	if _, tripped := c.failed(errors.New("in flight since before"), 0); tripped || c.nextProbe().Before(time.Now()) {
 		t.Error("another fault is taken for the probe's, which is still on its way")
 	}
-	if _, tripped := c.failed(errors.New("still out"), true); !tripped || c.failures() != 2 {
+	if _, tripped := c.failed(errors.New("still out"), c.state); !tripped || c.failures() != 2 {
 		t.Error("a failed probe does not count")
 	}
 }
@@ -117,8 +123,9 @@ func TestATopicHoldsUpItsOwnTypesOnly(t *testing.T) {
 	}
 }
 
-// refuseEach has the circuit told of one refusal of each aggregate.
-func refuseEach(c *circuit, probe bool, aggregates ...string) (onEvents, trips int) {
+// refuseEach has the circuit told of one refusal of each aggregate: of probes of a state,
+// or with 0 of others.
+func refuseEach(c *circuit, probe int, aggregates ...string) (onEvents, trips int) {
 	for _, a := range aggregates {
 		v := c.refusal(a, probe)
 		if v.onEvent {
@@ -134,28 +141,28 @@ func refuseEach(c *circuit, probe bool, aggregates ...string) (onEvents, trips i
 func TestRefusalsInARowAreTheTopicsFault(t *testing.T) {
 	t.Parallel()
 	c := newCircuits(map[string]string{"video": "t"})["video"]
-	if n, _ := refuseEach(c, false, "a", "a", "a", "b", "a"); n != 5 || c.open() {
+	if n, _ := refuseEach(c, 0, "a", "a", "a", "b", "a"); n != 5 || c.open() {
 		t.Fatalf("two aggregates are refused: %d verdicts, open %v", n, c.open())
 	}
-	if n, trips := refuseEach(c, false, "c", "a", "d"); n != 0 || trips != 1 || !c.open() {
+	if n, trips := refuseEach(c, 0, "c", "a", "d"); n != 0 || trips != 1 || !c.open() {
 		t.Fatalf("the third: %d verdicts, tripped %d times, open %v", n, trips, c.open())
 	}
 	if cause, since := c.pause(); cause != causeRefusals || since.IsZero() {
 		t.Errorf("paused by %q since %v", cause, since)
 	}
-	if !c.idle() || c.open() {
+	if !c.idle(c.state) || c.open() {
 		t.Error("with nothing to send, the topic is still paused")
 	}
-	if n, _ := refuseEach(c, false, "a"); n != 0 || !c.open() {
+	if n, _ := refuseEach(c, 0, "a"); n != 0 || !c.open() {
 		t.Error("a pause that ended for want of a probe counts as a success")
 	}
 	if !c.succeeded("e") || c.open() {
 		t.Error("a success does not end the pause")
 	}
-	if n, _ := refuseEach(c, false, "a", "b", "c", "d"); n != 4 || c.open() {
+	if n, _ := refuseEach(c, 0, "a", "b", "c", "d"); n != 4 || c.open() {
 		t.Errorf("refused before and after a success: %d verdicts of 4, open %v", n, c.open())
 	}
-	if n, _ := refuseEach(c, false, "x", "y", "z"); n != 2 || !c.open() {
+	if n, _ := refuseEach(c, 0, "x", "y", "z"); n != 2 || !c.open() {
 		t.Errorf("three others: %d verdicts, open %v", n, c.open())
 	}
 }
@@ -163,12 +170,12 @@ func TestRefusalsInARowAreTheTopicsFault(t *testing.T) {
 func TestAParkedAggregateIsForgotten(t *testing.T) {
 	t.Parallel()
 	c := newCircuits(map[string]string{"video": "t"})["video"]
-	refuseEach(c, false, "a", "b", "c")
+	refuseEach(c, 0, "a", "b", "c")
 	c.succeeded("e")
 	for _, a := range []string{"a", "b", "c"} {
 		c.parked(a)
 	}
-	if n, _ := refuseEach(c, false, "a", "b", "c"); n != refusedAfter-1 || !c.open() {
+	if n, _ := refuseEach(c, 0, "a", "b", "c"); n != refusedAfter-1 || !c.open() {
 		t.Errorf("%d verdicts, open %v", n, c.open())
 	}
 }
@@ -176,62 +183,13 @@ func TestAParkedAggregateIsForgotten(t *testing.T) {
 func TestARefusedProbeSpendsNothing(t *testing.T) {
 	t.Parallel()
 	c := newCircuits(map[string]string{"video": "t"})["video"]
-	c.failed(status.Error(codes.NotFound, "no such topic"), false)
-	if n, _ := refuseEach(c, true, "a"); n != 0 || c.open() {
+	c.failed(status.Error(codes.NotFound, "no such topic"), 0)
+	if n, _ := refuseEach(c, c.state, "a"); n != 0 || c.open() {
 		t.Error("an outage does not end with an answer, or the probe spends an attempt")
 	}
-	if n, _ := refuseEach(c, false, "a"); n != 1 {
+	if n, _ := refuseEach(c, 0, "a"); n != 1 {
 		t.Error("once the outage is over, a refusal is no verdict")
 	}
-}
-
-func TestProbesOfARefusingTopicWiden(t *testing.T) {
-	t.Parallel()
-	c := newCircuits(map[string]string{"video": "t"})["video"]
-	var runs []queue.Run
-	for i := range 30 {
-		runs = append(runs, queue.Run{{Event: event(fmt.Sprintf("%02d", i), 1)}})
-	}
-	refuseEach(c, false, runs[0].Key(), runs[1].Key(), runs[2].Key())
-	for i, want := range []int{1, 4, 16} {
-		c.later(0)
-		if !c.due() {
-			t.Fatal("no probe is due")
-		}
-		probes := chosen(c, runs)
-		if len(probes) != want || probes[0].Key() != runs[3+[]int{0, 1, 5}[i]].Key() {
-			t.Fatalf("round %d: %d probes from %q, want %d of those never refused", i, len(probes), probes[0].Key(), want)
-		}
-		for j, p := range probes {
-			if c.due() {
-				t.Error("probes are due while others are on their way")
-			}
-			if _, trips := refuseEach(c, true, p.Key()); (trips == 1) != (j == want-1) {
-				t.Errorf("probe %d of %d: tripped %d times", j, want, trips)
-			}
-		}
-	}
-	c.later(0)
-	c.due()
-	probes := chosen(c, runs)
-	c.succeeded(probes[0].Key())
-	if n, _ := refuseEach(c, true, probes[1].Key(), probes[2].Key(), probes[3].Key()); n != 0 || c.open() {
-		t.Error("the refusals of probes beside one that succeeded open the circuit again, or are verdicts")
-	}
-	if n, _ := refuseEach(c, false, probes[1].Key(), probes[2].Key(), probes[3].Key()); n != 3 || c.open() {
-		t.Error("they are not taken for bad events afterwards")
-	}
-}
-
-// chosen are the next probes, in the order of runs.
-func chosen(c *circuit, runs []queue.Run) (probes []queue.Run) {
-	heads := c.choose(runs)
-	for _, r := range runs {
-		if heads[r.Head()] {
-			probes = append(probes, r)
-		}
-	}
-	return probes
 }
 
 func TestACircuitRemembersSoMany(t *testing.T) {
@@ -239,22 +197,11 @@ func TestACircuitRemembersSoMany(t *testing.T) {
 	c := newCircuits(map[string]string{"video": "t"})["video"]
 	for round := range 3 {
 		for i := range maxRemembered + 10 {
-			c.refusal(fmt.Sprint(round, "-", i), false)
+			c.refusal(fmt.Sprint(round, "-", i), 0)
 		}
 		c.succeeded("good")
 		if len(c.known)+len(c.refused) > maxRemembered {
 			t.Fatalf("%d aggregates are remembered", len(c.known)+len(c.refused))
 		}
-	}
-}
-
-// A topic that refuses everything is back while candidates for its probes are claimed.
-func TestProbesAreChosenAlthoughTheirTopicIsBack(t *testing.T) {
-	t.Parallel()
-	c := newCircuits(map[string]string{"video": "t"})["video"]
-	refuseEach(c, false, "a", "b", "c")
-	c.succeeded("e")
-	if got := c.choose([]queue.Run{run(1, 1), run(1, 1)}); len(got) != 1 {
-		t.Errorf("%d probes", len(got))
 	}
 }

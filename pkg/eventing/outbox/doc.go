@@ -10,11 +10,12 @@
 //
 // One goroutine claims new events, as its schedule says (claims), and waits for
 // nothing but the database and room. Another one scans (scans): retries, events that
-// dead relays had in hand, events that a claim had to leave. A third shows every few seconds that
-// the relay is alive, and from where on another one would have to look; a fourth reads
+// dead relays had in hand, events that a claim had to leave. A third looks for events to
+// probe the topics with that are out. A fourth shows every few seconds that
+// the relay is alive, and from where on another one would have to look; a fifth reads
 // the backlog for the metrics. A slow or failed statement of one of them is no outage
-// to the claims. Some publish, one settles. Their follow-ups for each other are in the
-// agenda; the runs in hand, in flight.
+// to the claims, and the scans do not wait for a probe. Some publish, one settles. Their
+// follow-ups for each other are in the agenda; the runs in hand, in flight.
 //
 // # States of an event
 //
@@ -108,7 +109,9 @@
 // # Limits
 //
 // A relay holds up to 6,000 events and 24 MiB of payloads, and 6,000 positions behind
-// which something may follow: beyond that it scans. The newest event of an aggregate
+// which something may follow: beyond that it scans. Of topics that are out it holds up to
+// 256 events beside them, which probes are chosen from. A look through all that it has left
+// which finds none is made again after 20 times as long, or 30 s. The newest event of an aggregate
 // is never purged, but emptied: by it Append knows the next version. A request carries
 // one ordering key, hence one aggregate, which has one request on its way at a time: 100
 // pending versions of one cost a request, and so does one of each of 100. An aggregate

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -12,13 +13,14 @@ import (
 // hold is a run that this relay has claimed and not yet settled.
 type hold struct {
 	run queue.Run
-	// probe is set for the one run that tries a topic that is out.
-	probe bool
+	// probe is the state of the circuit that the run is a probe in, or 0. candidate says
+	// that it was taken to choose probes from.
+	probe     int
+	candidate bool
 	// low saw no pending event of the aggregate, and next none behind the run: from
-	// there on another relay finds them. low is empty for a retry, which is found as
-	// such, and so is what is behind it, until settling says that it is published.
+	// there on another relay finds them. A retry is found as such, and so is what was
+	// behind it when it was claimed: settling makes that a retry, too.
 	low, next queue.Snapshot
-	retry     bool
 
 	mu sync.Mutex
 	// until is the holder's own idea of how long the lease lasts, always earlier
@@ -54,6 +56,7 @@ type flight struct {
 	holds         map[uuid.UUID]*hold // by head
 	events, bytes int
 	reserved      int // claims on their way
+	candidates    int // runs beside them, which probes are chosen from
 	// last is the claimant that had room last, and waits has those that were refused
 	// it: the other's turn comes first.
 	last  claimant
@@ -98,11 +101,31 @@ func (f *flight) tell() {
 	signal(f.landedScan)
 }
 
+// hasRoomForProbes reports whether there is room for the candidates of another one. Only
+// one goroutine asks, so nothing is reserved.
+func (f *flight) hasRoomForProbes() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.candidates+probeAmong <= maxCandidates
+}
+
+// has reports whether a run of one of these types is in flight.
+func (f *flight) has(types []string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, h := range f.holds {
+		if slices.Contains(types, h.run[0].AggregateType) {
+			return true
+		}
+	}
+	return false
+}
+
 // held is how many events are in flight.
 func (f *flight) held() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.events
+	return f.events + f.candidates
 }
 
 // learn takes from a claim how many aggregates make one.
@@ -130,24 +153,27 @@ func (f *flight) add(b batch) []*hold {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	defer f.tell() // a claim that took less than its room leaves the other one some
-	f.reserved--
+	if !b.candidates {
+		f.reserved--
+	}
 	var added []*hold
 	full := b.full()
 	for _, r := range b.Runs {
 		if f.holds[r.Head()] != nil {
 			continue
 		}
-		h := &hold{run: r, until: b.sent.Add(queue.LeaseTime), low: b.low, retry: b.low == ""}
+		h := &hold{run: r, candidate: b.candidates, until: b.sent.Add(queue.LeaseTime), low: b.low, next: b.Seen}
 		if low, followed := b.lows[subject{r[0].AggregateType, r[0].AggregateID}]; followed {
 			h.low = queue.Earliest(h.low, low)
 		}
-		// All that was visible of the aggregate is in the run, unless limits cut it.
-		if h.next = b.Seen; full || len(r) >= b.who.PerAggregate {
-			h.next = whole(h.low)
+		switch {
+		case r[0].Retry:
+			h.low = b.Seen
+		case full || len(r) >= b.who.PerAggregate: // else all that was visible is in the run
+			h.next = h.low
 		}
 		f.holds[r.Head()] = h
-		f.events += len(r)
-		f.bytes += r.Bytes()
+		f.count(h, 1)
 		added = append(added, h)
 	}
 	return added
@@ -157,11 +183,20 @@ func (f *flight) remove(holds []*hold) {
 	f.mu.Lock()
 	for _, h := range holds {
 		delete(f.holds, h.run.Head())
-		f.events -= len(h.run)
-		f.bytes -= h.run.Bytes()
+		f.count(h, -1)
 	}
 	f.mu.Unlock()
 	f.tell()
+}
+
+// count expects the lock. It adds a hold to what is bounded, or takes it away.
+func (f *flight) count(h *hold, sign int) {
+	if h.candidate {
+		f.candidates += sign
+		return
+	}
+	f.events += sign * len(h.run)
+	f.bytes += sign * h.run.Bytes()
 }
 
 // low is from where on events may be unfinished on account of the runs in flight.
@@ -170,28 +205,6 @@ func (f *flight) low() (low queue.Snapshot) {
 	defer f.mu.Unlock()
 	for _, h := range f.holds {
 		low = queue.Earliest(low, h.low)
-	}
-	return low
-}
-
-// publishing notes, before that is written, that the first n events of a hold are
-// published: what is behind them is found by no retry any more.
-func (f *flight) publishing(h *hold, n int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case !h.retry:
-	case n == len(h.run):
-		h.low = h.next
-	case n > 0:
-		h.low, h.next = queue.Beginning, queue.Beginning
-	}
-}
-
-// whole is low, or the beginning where that is not known.
-func whole(low queue.Snapshot) queue.Snapshot {
-	if low == "" {
-		return queue.Beginning
 	}
 	return low
 }

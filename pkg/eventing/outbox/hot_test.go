@@ -88,6 +88,18 @@ func TestReachGrowsWhileThereIsRoom(t *testing.T) {
 	if r.limit() != 100 {
 		t.Error("twice as many would not fit by their bytes")
 	}
+	for name, tc := range map[string]struct {
+		runs []queue.Run
+		want int
+	}{
+		"two fill a claim by their bytes": {[]queue.Run{large, large}, 200},
+		"one fills it alone":              {[]queue.Run{append(large, large...)}, 400},
+	} {
+		r := &reach{per: 400}
+		if r.learn(tc.runs); r.limit() != tc.want {
+			t.Errorf("%s: %d versions per aggregate, want %d", name, r.limit(), tc.want)
+		}
+	}
 }
 
 // TestABadEventAmongManyIsFoundInFewRequests refuses each request that has it.

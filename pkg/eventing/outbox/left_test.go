@@ -145,7 +145,7 @@ func TestWhatACutRunLeavesIsCovered(t *testing.T) {
 	} {
 		f := newFlight()
 		f.reserved++
-		h := f.add(batch{queue.Claimed{Runs: []queue.Run{run(3, 1)}, Seen: "50:50:"}, who, time.Now(), "10:10:", nil})
+		h := f.add(batch{Claimed: queue.Claimed{Runs: []queue.Run{run(3, 1)}, Seen: "50:50:"}, who: who, sent: time.Now(), low: "10:10:"})
 		if h[0].next != "10:10:" {
 			t.Errorf("%s: behind the run nothing was visible to %s, want 10:10:", name, h[0].next)
 		}
@@ -220,17 +220,18 @@ func TestRetriesThatGoBackAreFoundAsRetries(t *testing.T) {
 	c := r.circuits["video"]
 	c.trip(causeOutage)
 	c.retryAt = time.Now()
-	r.turn(t.Context(), &s, claimed)
+	r.probe(t.Context(), claimed)
 	if len(claimed) != 2 {
 		t.Fatalf("%d candidates", len(claimed))
 	}
 	if low := r.flight.low(); low == queue.Beginning {
 		t.Error("what is found as a retry has others look through the whole table")
 	}
+	r.agenda.retrying() // forgets those that were put off before
 	for range 2 {
 		r.settleAll(t, landing{hold: <-claimed})
 	}
-	if low := r.agenda.low(); low == queue.Beginning {
+	if low := r.agenda.low(r.flight); low == queue.Beginning {
 		t.Error("what goes back to its retry has the relay look through the whole table")
 	}
 	if r.agenda.news().retryAt.IsZero() {
@@ -238,27 +239,28 @@ func TestRetriesThatGoBackAreFoundAsRetries(t *testing.T) {
 	}
 }
 
-// Candidates for a probe are looked for in one page at a time: other topics' new
-// events, and the sign of life, wait for no more than that.
-func TestProbesAreLookedForPageByPage(t *testing.T) {
+// A probe takes one version of an aggregate that waited for a retry. What is behind it is
+// the next retry, and nobody has to look for it through the whole table.
+func TestWhatIsBehindAProbeIsTheNextRetry(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.publishedRows(t, 3*scanRows)
-	b.exec(t, `UPDATE outbox_relays SET low = '1:1:'`)
-	r, claimed := b.newRelay(t), make(chan *hold, 10)
-	var s claims
-	r.turn(t.Context(), &s, claimed) // it joins, and answers for all of the table
-	b.append(t, "a", 1, 1)
-	c := r.circuits["video"]
-	c.trip(causeOutage)
-	c.trips = 2 // the one that looks here first
-	c.retryAt = time.Now()
-	turns := 0
-	for ; len(claimed) == 0 && turns < 10; turns++ {
-		r.turn(t.Context(), &s, claimed)
+	r, claimed := b.joined(t)
+	b.append(t, "a", 1, 2)
+	b.exec(t, `UPDATE outbox SET next_retry_at = now() WHERE version = 1`)
+	outAndDue(r.circuits["video"])
+	r.probe(t.Context(), claimed)
+	if len(claimed) != 1 {
+		t.Fatalf("%d candidates", len(claimed))
 	}
-	if turns != 4 {
-		t.Errorf("a probe is found in turn %d, want the one of its page, 4", turns)
+	r.settleAll(t, landing{<-claimed, report{published: 1}})
+	if low := r.agenda.low(r.flight); low == queue.Beginning {
+		t.Error("what is behind a probe has others look through the whole table")
+	}
+	b.append(t, "beside", 1, 1)
+	heir := b.newRelay(t) // it has heard nothing of the first
+	got, _, err := heir.queue.Retries(t.Context(), heir.claim(nil, nil))
+	if err != nil || len(got.Runs) != 1 || got.Runs[0][0].Version != 2 || !got.Runs[0][0].Retry {
+		t.Errorf("another relay claims %+v, %v, want version 2 as a retry", got.Runs, err)
 	}
 }
 
@@ -287,21 +289,20 @@ func TestATurnThatTakesNothingPassesOn(t *testing.T) {
 	}
 }
 
-// What is behind a retry is found with it, until the settling says that it is published:
-// then it is covered before that is written, also if a part is written once more.
+// What was behind a retry when it was claimed is found with it, and what has come since
+// was not visible to the claim, whatever cut the run.
 func TestWhatIsBehindARetryIsCovered(t *testing.T) {
 	t.Parallel()
 	f := newFlight()
-	f.reserved++
-	who := queue.Claim{Events: 100, PerAggregate: 100, Bytes: 1000}
-	h := f.add(batch{Claimed: queue.Claimed{Runs: []queue.Run{run(3, 1)}, Seen: "50:50:"}, who: who, sent: time.Now()})[0]
-	for _, step := range []struct {
-		published int
-		want      queue.Snapshot
-	}{{0, ""}, {3, "50:50:"}, {2, queue.Beginning}} {
-		f.publishing(h, step.published)
-		if got := f.low(); got != step.want {
-			t.Errorf("%d of 3 published: low %q, want %q", step.published, got, step.want)
+	who := queue.Claim{Events: 100, PerAggregate: 3, Bytes: 1000}
+	retry := run(3, 1)
+	retry[0].Retry = true
+	for _, low := range []queue.Snapshot{"", "10:10:"} { // claimed as a retry, or by a scan
+		f.reserved++
+		h := f.add(batch{Claimed: queue.Claimed{Runs: []queue.Run{retry}, Seen: "50:50:"}, who: who, sent: time.Now(), low: low})
+		if got := f.low(); got != "50:50:" || h[0].next != got {
+			t.Errorf("low %q, behind the run %q", got, h[0].next)
 		}
+		f.remove(h)
 	}
 }

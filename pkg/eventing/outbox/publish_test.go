@@ -63,24 +63,24 @@ func TestNoRequestIsBegunAfterTheLeaseOrTheRun(t *testing.T) {
 	if requests != 1 || rep.published != 2 || rep.err != nil {
 		t.Errorf("%d requests, report %+v", requests, rep)
 	}
-	send := func(ctx context.Context, left time.Duration, probe bool) report {
+	send := func(ctx context.Context, left time.Duration, probe int) report {
 		h := &hold{run: run(1, 1), probe: probe}
 		h.extend(time.Now().Add(left))
 		return r.send(ctx, t.Context(), h)
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if rep := send(ended, queue.LeaseTime, false); rep.requests != 0 {
+	if rep := send(ended, queue.LeaseTime, 0); rep.requests != 0 {
 		t.Error("a request is begun after the relay's end")
 	}
-	if rep := send(t.Context(), publishTimeout-time.Second, false); rep.requests != 0 {
+	if rep := send(t.Context(), publishTimeout-time.Second, 0); rep.requests != 0 {
 		t.Error("a request is begun that its lease may not outlast")
 	}
 	r.circuits["video"].trip(causeOutage)
-	if rep := send(t.Context(), queue.LeaseTime, false); rep.requests != 0 {
+	if rep := send(t.Context(), queue.LeaseTime, 0); rep.requests != 0 {
 		t.Error("a request is begun to a topic that is paused")
 	}
-	if rep := send(t.Context(), queue.LeaseTime, true); rep.requests != 1 {
+	if rep := send(t.Context(), queue.LeaseTime, r.circuits["video"].state); rep.requests != 1 {
 		t.Error("a probe is not sent")
 	}
 	if r.circuits["video"].open() {
@@ -95,7 +95,7 @@ func TestWhatIsSentBeforeAFaultIsASuccess(t *testing.T) {
 	b := newBench(t)
 	r := b.newRelay(t)
 	c := r.circuits["video"]
-	refuseEach(c, false, "x", "y", "z")
+	refuseEach(c, 0, "x", "y", "z")
 	requests := 0
 	fault := refuse("")
 	b.setFault(func(ctx context.Context, req *pubsubpb.PublishRequest, send func(context.Context) error) error {
@@ -105,13 +105,13 @@ func TestWhatIsSentBeforeAFaultIsASuccess(t *testing.T) {
 		}
 		return fault(ctx, req, send)
 	})
-	h := &hold{run: run(3, 5<<20), probe: true}
+	h := &hold{run: run(3, 5<<20), probe: c.state}
 	h.extend(time.Now().Add(queue.LeaseTime))
 	rep := r.send(t.Context(), t.Context(), h)
 	if rep.published != 1 || rep.err == nil || c.open() {
 		t.Errorf("report %+v, open %v", rep, c.open())
 	}
-	if n, _ := refuseEach(c, false, "x", "y", "z"); n != 3 {
+	if n, _ := refuseEach(c, 0, "x", "y", "z"); n != 3 {
 		t.Errorf("%d verdicts of 3 after a success", n)
 	}
 }
@@ -142,13 +142,14 @@ func TestAProbeThatIsNotSentIsTakenBack(t *testing.T) {
 	c := r.circuits["video"]
 	c.trip(causeOutage)
 	c.retryAt = time.Now()
-	if !c.due() {
+	state := c.due()
+	if state == 0 {
 		t.Fatal("no probe is due")
 	}
-	if rep := r.send(t.Context(), t.Context(), &hold{run: run(1, 1), probe: true}); rep.requests != 0 {
+	if rep := r.send(t.Context(), t.Context(), &hold{run: run(1, 1), probe: state}); rep.requests != 0 {
 		t.Fatal("a request is begun without a lease")
 	}
-	if !c.due() {
+	if c.due() == 0 {
 		t.Error("nobody may probe any more")
 	}
 }

@@ -70,6 +70,21 @@ func TestWhoeverIsRefusedAloneIsParked(t *testing.T) {
 	b.eventually(t, 1, parked+` AND version = 1`)
 }
 
+// What is refused of an aggregate after it was parked is another matter.
+func TestAParkedEventIsForgottenByItsCircuit(t *testing.T) {
+	t.Parallel()
+	r, bad := newBench(t).newRelay(t), run(1, 1)
+	key, known := bad[0].Key(), r.circuits["video"].known
+	rep := report{rejected: true, err: status.Error(codes.InvalidArgument, "bad")}
+	for _, attempts := range []int{maxAttempts - 2, maxAttempts - 1} {
+		known[key], bad[0].Attempts = true, attempts
+		o := r.outcome(t.Context(), landing{&hold{run: bad}, rep})
+		if last := attempts == maxAttempts-1; o.Fault.Park != last || known[key] == last {
+			t.Errorf("refused after %d attempts: parked %v, known %v", attempts, o.Fault.Park, known[key])
+		}
+	}
+}
+
 // TestManyBadAggregatesDoNotPauseTheTopicForOthers has more aggregates refused for
 // their own contents than a topic is trusted with, and nothing else to send at first.
 func TestManyBadAggregatesDoNotPauseTheTopicForOthers(t *testing.T) {
@@ -117,11 +132,11 @@ func TestProbesAreChosenInTurns(t *testing.T) {
 			r.agenda.endScan()
 			b.appendEach(t, tc.leftAlone, many[tc.leftAlone])
 			c, seen := r.circuits["video"], map[string]bool{}
-			refuseEach(c, false, "bad000", "bad001", "bad002")
+			refuseEach(c, 0, "bad000", "bad001", "bad002")
 			for range 2 {
-				found, _, more, err := r.candidates(t.Context(), c)
-				for more && err == nil && len(found.Runs) == 0 {
-					found, _, more, err = r.candidates(t.Context(), c)
+				found, _, _, err := r.candidates(t.Context(), c)
+				for err == nil && len(c.walk.parts) > 0 {
+					found, _, _, err = r.candidates(t.Context(), c)
 				}
 				if err != nil {
 					t.Fatal(err)
@@ -130,9 +145,8 @@ func TestProbesAreChosenInTurns(t *testing.T) {
 					seen[strings.TrimRight(run[0].AggregateID, "0123456789")] = true
 				}
 				b.exec(t, `UPDATE outbox SET lock_token = NULL, locked_at = NULL`) // what is not chosen goes back
-				c.later(0)
-				c.due()
-				refuseEach(c, true, "bad000")
+				c.later(c.state, 0)
+				refuseEach(c, c.due(), "bad000")
 			}
 			if !seen["good"] || !seen["bad"] {
 				t.Errorf("two probes in a row are chosen among %v, want one with the good aggregate and one with the others", seen)

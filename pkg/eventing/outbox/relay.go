@@ -85,6 +85,8 @@ type Relay struct {
 	// woken and tell are told of each Wake: the one makes this relay look, the
 	// other the ones of other processes.
 	woken, tell chan struct{}
+	// out is told when a topic that is out may be due for a probe.
+	out chan struct{}
 	// failures counts, in a row, the claims that the database did not answer.
 	failures atomic.Int64
 	// backlog is how the outbox stood when that was last read.
@@ -112,6 +114,7 @@ func NewRelay(
 		reach:    &reach{per: minPerAggregate},
 		woken:    make(chan struct{}, 1),
 		tell:     make(chan struct{}, 1),
+		out:      make(chan struct{}, 1),
 	}
 	r.backlog.Store(&standing{})
 	var err error
@@ -143,7 +146,8 @@ func (r *Relay) Run(ctx context.Context) error {
 	closing, closed := outlive(ctx, drainTime+settleTime)
 	defer closed()
 	// Wide enough for all that the flight may hold: nobody ever waits to send.
-	claimed, landed := make(chan *hold, maxEvents), make(chan landing, maxEvents)
+	const most = maxEvents + maxCandidates
+	claimed, landed := make(chan *hold, most), make(chan landing, most)
 	var publishing, settling, beside sync.WaitGroup
 	for range publishesInFlight {
 		publishing.Go(func() {
@@ -162,6 +166,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	var claiming sync.WaitGroup
 	claiming.Go(func() { r.scanning(ctx, flying, claimed) })
+	claiming.Go(func() { r.probing(ctx, flying, claimed) })
 	r.claiming(ctx, claimed)
 	claiming.Wait()
 	close(claimed)
@@ -188,7 +193,7 @@ func outlive(ctx context.Context, d time.Duration) (context.Context, context.Can
 func (r *Relay) send(ctx, flying context.Context, h *hold) report {
 	c := r.circuits[h.run[0].AggregateType]
 	rep := r.publish.run(flying, h.run, func() bool {
-		return ctx.Err() == nil && (c == nil || h.probe || !c.open()) && h.outlasts(publishTimeout)
+		return ctx.Err() == nil && (c == nil || c.admits(h.probe)) && h.outlasts(publishTimeout)
 	})
 	if c != nil {
 		r.judge(ctx, flying, c, h, &rep)
@@ -215,12 +220,15 @@ func (r *Relay) judge(ctx, flying context.Context, c *circuit, h *hold, rep *rep
 		}
 	case rep.err != nil && flying.Err() == nil:
 		rep.wait, tripped = c.failed(rep.err, h.probe)
-	case rep.published == 0 && h.probe:
-		c.later(0)
+	case rep.published == 0 && h.probe != 0:
+		c.later(h.probe, 0)
 	}
 	if tripped {
 		cause, since := c.pause()
 		r.log.WarnContext(ctx, "relay is held up, nothing is lost", "topic", c.topic, "cause", cause,
 			"paused_since", since, "failures", c.failures(), "error", rep.err)
+	}
+	if c.open() {
+		signal(r.out)
 	}
 }

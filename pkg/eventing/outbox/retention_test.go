@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -26,12 +27,9 @@ func TestRetentionDeletesWhatIsOld(t *testing.T) {
 	<-ended
 }
 
-// TestAnErrorCostsRetentionNothingOfThePass has a statement fail in the midst of a
-// pass over more pages than two statements purge.
-func TestAnErrorCostsRetentionNothingOfThePass(t *testing.T) {
-	t.Parallel()
-	pg := pgtest.New(t)
-	b := newBenchOn(t, pg)
+// oldRows are 6,000 published ones, in more pages than two statements purge.
+func (b *bench) oldRows(t *testing.T) {
+	t.Helper()
 	b.exec(t, `
 		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, published_at)
 		SELECT gen_random_uuid(), 'video', 'a', 'VideoUpdated', v, decode(repeat('ab', 500), 'hex'), now() - interval '2 hours'
@@ -39,6 +37,36 @@ func TestAnErrorCostsRetentionNothingOfThePass(t *testing.T) {
 	if n := b.count(t, `SELECT pg_relation_size('outbox') / current_setting('block_size')::int`); n < 3*queue.PurgePages {
 		t.Fatalf("%d pages are too few for a test", n)
 	}
+}
+
+// TestAStretchBeginsWhereTheLastOneEnded leaves what another relay has purged.
+func TestAStretchBeginsWhereTheLastOneEnded(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.oldRows(t)
+	behind := fmt.Sprintf("'(%d,0)'", 2*queue.PurgePages)
+	before := b.count(t, `SELECT count(*) FROM outbox WHERE ctid < `+behind)
+	b.exec(t, `UPDATE outbox_retention SET next_page = $1`, 2*queue.PurgePages)
+	r := b.newRelay(t)
+	r.options.Retention = time.Hour
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = r.Run(ctx) }()
+	b.eventually(t, 0, `SELECT count(*) FROM outbox WHERE version < 6000 AND ctid > `+behind)
+	cancel()
+	<-ended
+	if n := b.count(t, `SELECT count(*) FROM outbox WHERE ctid < `+behind); n != before {
+		t.Errorf("%d rows are left in the pages before, of %d", n, before)
+	}
+}
+
+// TestAnErrorCostsRetentionNothingOfThePass has a statement fail in the midst of a
+// pass over more pages than two statements purge.
+func TestAnErrorCostsRetentionNothingOfThePass(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.New(t)
+	b := newBenchOn(t, pg)
+	b.oldRows(t)
 	if _, err := pg.Pool(t, pg.Admin).Exec(t.Context(), `
 		CREATE SEQUENCE video.failures;
 		CREATE FUNCTION video.fail() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$

@@ -53,14 +53,14 @@ func (r *Relay) scan(ctx context.Context, s *scans, todo action, claimed chan<- 
 		if err != nil {
 			return err
 		}
-		r.pass(batch{got, who, sent, "", nil}, nil, claimed)
+		r.pass(batch{Claimed: got, who: who, sent: sent}, 0, nil, claimed)
 		s.retried(sent, got.Cut, in)
 	case page:
 		p, err := r.queue.Scan(ctx, who, s.parts[0], scanRows)
 		if err != nil {
 			return err
 		}
-		r.pass(batch{p.Claimed, who, sent, s.from, nil}, nil, claimed)
+		r.pass(batch{Claimed: p.Claimed, who: who, sent: sent, low: s.from}, 0, nil, claimed)
 		r.agenda.paged(who.Without)
 		if p.Passed && !p.Cut {
 			r.agenda.scanFrom(s.from, sent.Add(max(p.FreeIn, jittered(scanEvery))))
@@ -73,7 +73,7 @@ func (r *Relay) scan(ctx context.Context, s *scans, todo action, claimed chan<- 
 		if err != nil {
 			return err
 		}
-		r.pass(batch{p.Claimed, who, sent, queue.Beginning, nil}, nil, claimed)
+		r.pass(batch{Claimed: p.Claimed, who: who, sent: sent, low: queue.Beginning}, 0, nil, claimed)
 		s.patrolled(sent, p)
 	}
 	return nil

@@ -48,20 +48,20 @@ type claims struct {
 	failures  int
 }
 
-// next returns the action that is due. allOut says that each topic is out, with the
-// next probe due at probeAt; woken, that something was committed.
-func (c *claims) next(now time.Time, n news, woken, allOut bool, probeAt time.Time) (action, time.Time) {
+// next returns the action that is due. allOut says that each topic is out; woken, that
+// something was committed.
+func (c *claims) next(now time.Time, n news, woken, allOut bool) (action, time.Time) {
 	switch {
 	case now.Before(c.heldUntil): // new work does not make the database come back
 		return sit, c.heldUntil
 	case !n.joined:
 		return join, now
 	case allOut: // nor a topic
-		return sit, probeAt
+		return sit, now.Add(beatEvery)
 	case woken || !now.Before(c.pollAt) || !n.lookAt.IsZero() && !now.Before(n.lookAt):
 		return claim, now
 	default:
-		return wait, soonest(soonest(c.pollAt, n.lookAt), soonest(probeAt, now.Add(beatEvery)))
+		return wait, soonest(soonest(c.pollAt, n.lookAt), now.Add(beatEvery))
 	}
 }
 

@@ -16,7 +16,6 @@ func TestWhatIsDueOfClaims(t *testing.T) {
 		claims        claims
 		news          news
 		woken, allOut bool
-		probeAt       time.Time
 		want          action
 		until         time.Time // of those that wait
 	}{
@@ -24,17 +23,16 @@ func TestWhatIsDueOfClaims(t *testing.T) {
 		"it is the first look":              {news: joined, want: claim},
 		"nothing is due":                    {claims: claims{pollAt: later}, news: joined, want: wait, until: now.Add(beatEvery)},
 		"a poll is due soon":                {claims: claims{pollAt: now.Add(time.Second)}, news: joined, want: wait, until: now.Add(time.Second)},
-		"a probe is due soon":               {claims: claims{pollAt: later}, news: joined, probeAt: now.Add(time.Second), want: wait, until: now.Add(time.Second)},
 		"a poll is due":                     {claims: claims{pollAt: past}, news: joined, want: claim},
 		"something was committed":           {claims: claims{pollAt: later}, news: joined, woken: true, want: claim},
 		"something follows":                 {claims: claims{pollAt: later}, news: news{joined: true, lookAt: past}, want: claim},
 		"something may follow":              {claims: claims{pollAt: later}, news: news{joined: true, lookAt: now.Add(lookLater)}, want: wait, until: now.Add(lookLater)},
 		"the database is away":              {claims: claims{pollAt: past, heldUntil: later}, news: joined, woken: true, want: sit, until: later},
 		"it was away before the first beat": {claims: claims{heldUntil: later}, want: sit, until: later},
-		"all topics are out":                {claims: claims{pollAt: past}, news: joined, woken: true, allOut: true, probeAt: later, want: sit, until: later},
+		"all topics are out":                {claims: claims{pollAt: past}, news: joined, woken: true, allOut: true, want: sit, until: now.Add(beatEvery)},
 		"a scan is owed":                    {claims: claims{pollAt: later}, news: news{joined: true, owedAt: past, retryAt: past}, want: wait, until: now.Add(beatEvery)},
 	} {
-		got, until := tc.claims.next(now, tc.news, tc.woken, tc.allOut, tc.probeAt)
+		got, until := tc.claims.next(now, tc.news, tc.woken, tc.allOut)
 		if got != tc.want || (got == wait || got == sit) && !until.Equal(tc.until) {
 			t.Errorf("%s: action %d until %s, want %d until %s", name, got, until.Sub(now), tc.want, tc.until.Sub(now))
 		}
@@ -162,13 +160,39 @@ func TestPositionsAreBounded(t *testing.T) {
 	}
 }
 
+// The low is one look at the lists and at what is in flight: while it waits for the one,
+// no run leaves the other, so that one which moves to and fro is below it at each moment.
+func TestLowIsOneLook(t *testing.T) {
+	t.Parallel()
+	a, f := newAgenda(), newFlight()
+	a.claimed("50:50:", "50:50:")
+	f.mu.Lock()
+	low := make(chan queue.Snapshot)
+	go func() { low <- a.low(f) }()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(patience); a.mu.TryLock(); <-tick.C {
+		a.mu.Unlock()
+		if time.Now().After(end) {
+			f.mu.Unlock()
+			t.Fatal("runs may leave the lists while the low waits for a look at what is in flight")
+		}
+	}
+	r := run(1, 1)
+	f.holds[r.Head()] = &hold{run: r, low: "10:10:"} // and leaves the list next
+	f.mu.Unlock()
+	if got := <-low; got != "10:10:" {
+		t.Errorf("low %q", got)
+	}
+}
+
 // The low of a relay is below all that it has not finished, wherever that stands.
 func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	t.Parallel()
 	a, f := newAgenda(), newFlight()
 	low := func(want queue.Snapshot, when string) {
 		t.Helper()
-		if got := queue.Earliest(a.low(), f.low(), a.low()); got != want {
+		if got := a.low(f); got != want {
 			t.Errorf("%s: low %q, want %q", when, got, want)
 		}
 	}
@@ -178,9 +202,10 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	a.endScan()
 	low("20:20:", "joined")
 	run := queue.Run{{Event: event("a", 1)}}
+	who := queue.Claim{Events: claimEvents, PerAggregate: minPerAggregate, Bytes: claimBytes}
 	since, _, _ := a.take(10)
 	f.reserved++
-	h := f.add(batch{queue.Claimed{Runs: []queue.Run{run}, Seen: "30:30:"}, queue.Claim{Events: claimEvents, PerAggregate: minPerAggregate, Bytes: claimBytes}, time.Now(), since, nil})
+	h := f.add(batch{Claimed: queue.Claimed{Runs: []queue.Run{run}, Seen: "30:30:"}, who: who, sent: time.Now(), low: since})
 	a.claimed("30:30:", since)
 	low("20:20:", "in flight")
 	a.settled(f, []queue.Outcome{{Run: run, Published: 1}}, true)
@@ -197,7 +222,7 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	from := a.beginScan()
 	low("10:10:", "while it scans")
 	f.reserved++
-	h = f.add(batch{queue.Claimed{Runs: []queue.Run{run}, Seen: "50:50:"}, queue.Claim{Events: claimEvents, PerAggregate: minPerAggregate, Bytes: claimBytes}, time.Now(), from, nil})
+	h = f.add(batch{Claimed: queue.Claimed{Runs: []queue.Run{run}, Seen: "50:50:"}, who: who, sent: time.Now(), low: from})
 	a.outage([]string{"video"})
 	a.paged([]string{"video"})
 	a.endScan()
@@ -215,7 +240,7 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	low("40:40:", "all is done")
 	a.outage([]string{"video"})
 	f.reserved++
-	h = f.add(batch{queue.Claimed{Runs: []queue.Run{run}, Seen: "50:50:"}, queue.Claim{Events: claimEvents, PerAggregate: minPerAggregate, Bytes: claimBytes}, time.Now(), "15:15:", nil})
+	h = f.add(batch{Claimed: queue.Claimed{Runs: []queue.Run{run}, Seen: "50:50:"}, who: who, sent: time.Now(), low: "15:15:"})
 	a.settled(f, []queue.Outcome{{Run: run}}, false)
 	f.remove(h)
 	low("15:15:", "handed back while the topic is out")

@@ -124,9 +124,6 @@ func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 	outcomes, weight := make([]queue.Outcome, len(part)), 0
 	for i, u := range part {
 		outcomes[i] = u.outcome
-		if u.outcome.Fault == nil {
-			s.flight.publishing(u.hold, u.outcome.Published)
-		}
 		weight += u.weight()
 	}
 	start := time.Now()
@@ -191,10 +188,8 @@ func (s *settler) keep(part []*unsettled) {
 			s.waiting = append(s.waiting, u)
 		} else {
 			lost = append(lost, u.landing)
-			s.agenda.doubt()      // a renewal may have been committed
-			if u.hold.low != "" { // else it is still a retry
-				s.agenda.scanFrom(u.hold.low, time.Now().Add(queue.LeaseTime))
-			}
+			s.agenda.doubt() // a renewal may have been committed
+			s.agenda.scanFrom(u.hold.low, time.Now().Add(queue.LeaseTime))
 		}
 	}
 	s.forget(lost)

@@ -55,8 +55,8 @@ func TestWhatIsNotLeasedAnyMoreIsNotKept(t *testing.T) {
 	if !slices.Equal(s.waiting, []*unsettled{good}) || good.tries != 1 || r.flight.held() != 1 {
 		t.Errorf("%d wait, %d are in flight", len(s.waiting), r.flight.held())
 	}
-	if at := r.agenda.news().owedAt; r.agenda.low() != over.hold.low || at.Before(ends) {
-		t.Errorf("a scan goes from %q at %v, want from %q when the lease has ended, at %v", r.agenda.low(), at, over.hold.low, ends)
+	if at := r.agenda.news().owedAt; r.agenda.low(r.flight) != over.hold.low || at.Before(ends) {
+		t.Errorf("a scan goes from %q at %v, want from %q when the lease has ended, at %v", r.agenda.low(r.flight), at, over.hold.low, ends)
 	}
 }
 
@@ -101,7 +101,7 @@ func TestARunIsInFlightOnce(t *testing.T) {
 		if !f.reserve(byClaim) {
 			t.Fatal("no room for a claim")
 		}
-		return f.add(batch{queue.Claimed{Runs: runs}, queue.Claim{PerAggregate: minPerAggregate}, time.Now(), queue.Beginning, nil})
+		return f.add(batch{Claimed: queue.Claimed{Runs: runs}, who: queue.Claim{PerAggregate: minPerAggregate}, sent: time.Now(), low: queue.Beginning})
 	}
 	first := claim(again)
 	added := claim(again, other)

@@ -155,9 +155,10 @@ func scanClaimed(rows pgx.Rows, report ...any) ([]Event, error) {
 	for rows.Next() {
 		var e Event
 		var previous uuid.NullUUID
+		var retry *time.Time
 		to := []any{
 			&e.ID, &e.AggregateType, &e.AggregateID, &e.Type, &e.Version, &e.SchemaVersion,
-			&e.Payload, &e.OccurredAt, &e.TenantID, &e.Epoch, &e.TraceParent, &e.Attempts, &previous,
+			&e.Payload, &e.OccurredAt, &e.TenantID, &e.Epoch, &e.TraceParent, &e.Attempts, &previous, &retry,
 		}
 		nothing := rows.RawValues()[len(report)] == nil
 		if nothing {
@@ -167,7 +168,7 @@ func scanClaimed(rows pgx.Rows, report ...any) ([]Event, error) {
 			return nil, err
 		}
 		if !nothing {
-			e.OccurredAt, e.PreviousEventID = e.OccurredAt.UTC(), previous.UUID
+			e.OccurredAt, e.PreviousEventID, e.Retry = e.OccurredAt.UTC(), previous.UUID, retry != nil
 			events = append(events, e)
 		}
 	}

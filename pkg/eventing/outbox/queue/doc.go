@@ -32,7 +32,8 @@
 //     transactions overlap, and touches no row that is older.
 //   - It follows what the relay has just published: Fresh asks for that, too.
 //   - It is to be retried, or was let go by a person: next_retry_at is set, which is
-//     an index of next to nothing. Retries.
+//     an index of next to nothing. What is visible behind such an event is made a retry
+//     by the statement that publishes it. Retries.
 //   - A relay had it in hand, or had to pass it, and died. Each relay keeps a row in
 //     outbox_relays with its low: a snapshot such that all it answers for was not
 //     visible to it. Beat writes it every few seconds. Whoever finds a row that is

@@ -12,7 +12,7 @@ import (
 )
 
 // TestSettleGoesAroundLockedRows has strangers hold a head and a row behind another,
-// one run lost to another relay, and one with a row that is gone.
+// the one behind a retry, one run lost to another relay, and one with a row that is gone.
 func TestSettleGoesAroundLockedRows(t *testing.T) {
 	t.Parallel()
 	for name, pooled := range map[string]bool{"session": false, "pooler": true} {
@@ -25,11 +25,13 @@ func TestSettleGoesAroundLockedRows(t *testing.T) {
 			}
 			db := pg.Pool(t, url)
 			b := box{queue.New(db), db}
-			for _, id := range []string{"free", "gone", "head", "lost", "tail", "fault"} {
+			for _, id := range []string{"free", "gone", "head", "lost", "tail", "fault", "retry"} {
 				b.append(t, id, 1, 2)
 			}
+			b.exec(t, `UPDATE outbox SET next_retry_at = now() WHERE aggregate_id = 'retry' AND version = 1`)
 			w := b.page(t, as("t"))
-			if len(w.Runs) != 6 {
+			b.append(t, "retry", 3, 3) // it is behind the run
+			if len(w.Runs) != 7 {
 				t.Fatalf("claimed %d runs", len(w.Runs))
 			}
 			b.exec(t, `UPDATE outbox SET lock_token = 'another' WHERE aggregate_id = 'lost' AND version = 1`)
@@ -43,6 +45,7 @@ func TestSettleGoesAroundLockedRows(t *testing.T) {
 			if _, err := tx.Exec(t.Context(), `
 				SELECT FROM outbox
 				 WHERE aggregate_id = 'head' AND version = 1 OR aggregate_id IN ('tail', 'fault') AND version = 2
+				    OR aggregate_id = 'retry' AND version = 3
 				   FOR UPDATE`); err != nil {
 				t.Fatal(err)
 			}
@@ -65,15 +68,15 @@ func TestSettleGoesAroundLockedRows(t *testing.T) {
 				busy = append(busy, heads[id])
 			}
 			slices.Sort(busy)
-			if want := []string{"fault", "head", "tail"}; !slices.Equal(busy, want) || got.Lost != 1 {
+			if want := []string{"fault", "head", "retry", "tail"}; !slices.Equal(busy, want) || got.Lost != 1 {
 				t.Errorf("busy %v, lost %d; want %v, and 1", busy, got.Lost, want)
 			}
-			for id, n := range map[string]int{"free": 0, "gone": 0, "head": 2, "tail": 2, "fault": 2, "lost": 2} {
+			for id, n := range map[string]int{"free": 0, "gone": 0, "head": 2, "tail": 2, "fault": 2, "lost": 2, "retry": 3} {
 				if got := b.count(t, unpublished+` AND aggregate_id = $1`, id); got != n {
 					t.Errorf("%s: %d unpublished, want %d", id, got, n)
 				}
 			}
-			if n := b.count(t, `SELECT count(*) FROM outbox WHERE lock_token = 't'`); n != 3 {
+			if n := b.count(t, `SELECT count(*) FROM outbox WHERE lock_token = 't'`); n != 4 {
 				t.Errorf("%d leases are left, want those of the runs that are not written", n)
 			}
 			_ = tx.Rollback(t.Context())
@@ -82,6 +85,9 @@ func TestSettleGoesAroundLockedRows(t *testing.T) {
 			}
 			if n := b.count(t, `SELECT count(*) FROM outbox WHERE lock_token = 't'`); n != 0 {
 				t.Errorf("%d leases are left", n)
+			}
+			if n := b.count(t, unpublished+` AND aggregate_id = 'retry' AND next_retry_at IS NOT NULL`); n != 1 {
+				t.Error("what is behind a retry is found by nobody")
 			}
 		})
 	}

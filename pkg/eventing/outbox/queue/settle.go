@@ -58,7 +58,8 @@ func (q Queue) Settle(ctx context.Context, token string, outcomes []Outcome) (s 
 	var reasons []string
 	var retries []time.Duration
 	var rejected, park []bool
-	var last positions
+	var last, retried positions
+	var retriedHeads []uuid.UUID
 	for _, o := range outcomes {
 		heads = append(heads, o.Run.Head())
 		for _, e := range o.Run[:o.Published] {
@@ -66,6 +67,10 @@ func (q Queue) Settle(ctx context.Context, token string, outcomes []Outcome) (s 
 		}
 		if o.Published > 0 && o.Fault == nil {
 			last.add(o.Run[:o.Published].Last())
+			if o.Run[0].Retry {
+				retried.add(o.Run[:o.Published].Last())
+				retriedHeads = append(retriedHeads, o.Run.Head())
+			}
 		}
 		switch {
 		case o.Fault != nil:
@@ -79,6 +84,7 @@ func (q Queue) Settle(ctx context.Context, token string, outcomes []Outcome) (s 
 	args := []any{
 		token, heads, published, publishedHeads,
 		failed, failedHeads, reasons, retries, rejected, park, back, last.types, last.ids, last.versions,
+		retriedHeads, retried.types, retried.ids, retried.versions,
 	}
 	var held int
 	err = errLocked
@@ -98,10 +104,14 @@ func (q Queue) Settle(ctx context.Context, token string, outcomes []Outcome) (s 
 // A run whose first event is published has its lease on a row that is done: the
 // fault of a later one is written without it.
 //
+// What is visible behind a retry is found with it, for everybody has passed it by. So it
+// becomes a retry itself in the statement that publishes the one before: from then on it
+// is found even if this relay dies now, and nobody has to know how old it is.
+//
 // Rows are named by arrays, not joined: to a planner whose statistics say that
 // the table is empty, all ways to join look alike.
 const settle = `
-WITH mine AS MATERIALIZED (
+WITH ` + behind + `, mine AS MATERIALIZED (
 	SELECT id FROM outbox WHERE id = ANY($2::uuid[]) AND lock_token = $1 FOR UPDATE
 ), busy AS MATERIALIZED (
 	SELECT NULL::uuid AS head WHERE false
@@ -111,8 +121,10 @@ WITH mine AS MATERIALIZED (
 // writes it, which costs as much again as the writing: settle is for when nothing is
 // in the way.
 const settleAround = `
-WITH named AS MATERIALIZED (
+WITH ` + behind + `, named AS MATERIALIZED (
 	SELECT id, head FROM unnest($2::uuid[] || $3::uuid[] || $5::uuid[], $2::uuid[] || $4::uuid[] || $6::uuid[]) AS n(id, head)
+	 UNION ALL
+	SELECT id, head FROM behind
 ), free AS MATERIALIZED (
 	SELECT id, lock_token FROM outbox WHERE id = ANY(ARRAY(SELECT id FROM named)) FOR UPDATE SKIP LOCKED
 ), locked AS MATERIALIZED (
@@ -125,6 +137,12 @@ WITH named AS MATERIALIZED (
 	 WHERE id = ANY($2::uuid[]) AND lock_token = $1
 	   AND id NOT IN (SELECT n.head FROM named n WHERE n.id IN (SELECT id FROM locked))
 ), ` + written
+
+const behind = `behind AS MATERIALIZED (
+	SELECT o.id, done.head
+	  FROM unnest($15::uuid[], $16::text[], $17::text[], $18::bigint[]) AS done(head, aggregate_type, aggregate_id, version)
+	 CROSS JOIN LATERAL (` + successor + `) o
+)`
 
 const written = `published AS (
 	UPDATE outbox
@@ -140,6 +158,9 @@ const written = `published AS (
 	  FROM unnest($5::uuid[], $6::uuid[], $7::text[], $8::interval[], $9::boolean[], $10::boolean[])
 	       AS f(id, head, reason, retry, rejected, park)
 	 WHERE o.id = ANY($5::uuid[]) AND o.id = f.id AND o.published_at IS NULL AND f.head IN (SELECT id FROM mine)
+), retried AS (
+	UPDATE outbox SET next_retry_at = now()
+	 WHERE id = ANY(ARRAY(SELECT id FROM behind WHERE head IN (SELECT id FROM mine))) AND next_retry_at IS NULL AND parked_at IS NULL
 ), back AS (
 	UPDATE outbox SET lock_token = NULL, locked_at = NULL
 	 WHERE id = ANY(ARRAY(SELECT id FROM mine WHERE id = ANY($11::uuid[])))

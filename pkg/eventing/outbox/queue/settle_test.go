@@ -53,10 +53,11 @@ func TestSettleWithAReasonThatCannotBeStored(t *testing.T) {
 func TestSettleWritesEachOutcome(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	for _, id := range []string{"back", "done", "part", "rejected", "deferred"} {
+	for _, id := range []string{"back", "done", "part", "rejected", "deferred", "by hand"} {
 		b.append(t, id, 1, 2)
 	}
 	w := b.page(t, as("t"))
+	b.exec(t, `UPDATE outbox SET parked_at = now(), last_error = 'by hand' WHERE aggregate_id = 'by hand' AND version = 1`)
 	var outcomes []queue.Outcome
 	for _, run := range w.Runs {
 		outcomes = append(outcomes, map[string]queue.Outcome{
@@ -65,6 +66,7 @@ func TestSettleWritesEachOutcome(t *testing.T) {
 			"part":     {Run: run, Published: 1},
 			"rejected": {Run: run, Published: 1, Fault: &queue.Fault{Reason: "bad", RetryIn: time.Hour, Rejected: true, Park: true}},
 			"deferred": {Run: run, Fault: &queue.Fault{Reason: "away", RetryIn: time.Hour}},
+			"by hand":  {Run: run, Fault: &queue.Fault{Reason: "away", RetryIn: time.Hour}},
 		}[run[0].AggregateID])
 	}
 	if lost := settle(t, b, "t", outcomes...); lost != 0 {
@@ -72,13 +74,14 @@ func TestSettleWritesEachOutcome(t *testing.T) {
 	}
 	for what, rows := range map[string]int{
 		`lock_token IS NOT NULL`: 0,
-		`aggregate_id = 'back' AND published_at IS NULL AND next_retry_at IS NULL`:                                                            2,
-		`aggregate_id = 'done' AND published_at IS NOT NULL`:                                                                                  2,
-		`aggregate_id = 'part' AND version = 1 AND published_at IS NOT NULL`:                                                                  1,
-		`aggregate_id = 'part' AND version = 2 AND published_at IS NULL`:                                                                      1,
-		`aggregate_id = 'rejected' AND version = 1 AND published_at IS NOT NULL`:                                                              1,
-		`aggregate_id = 'rejected' AND version = 2 AND parked_at IS NOT NULL AND publish_attempts = 1 AND last_error = 'bad'`:                 1,
-		`aggregate_id = 'deferred' AND version = 1 AND parked_at IS NULL AND publish_attempts = 0 AND next_retry_at > now() + interval '59m'`: 1,
+		`aggregate_id = 'by hand' AND version = 1 AND parked_at IS NOT NULL AND last_error = 'by hand'`:                                                 1,
+		`aggregate_id = 'back' AND published_at IS NULL AND next_retry_at IS NULL`:                                                                      2,
+		`aggregate_id = 'done' AND published_at IS NOT NULL`:                                                                                            2,
+		`aggregate_id = 'part' AND version = 1 AND published_at IS NOT NULL`:                                                                            1,
+		`aggregate_id = 'part' AND version = 2 AND published_at IS NULL`:                                                                                1,
+		`aggregate_id = 'rejected' AND version = 1 AND published_at IS NOT NULL`:                                                                        1,
+		`aggregate_id = 'rejected' AND version = 2 AND parked_at IS NOT NULL AND publish_attempts = 1 AND last_error = 'bad' AND next_retry_at IS NULL`: 1,
+		`aggregate_id = 'deferred' AND version = 1 AND parked_at IS NULL AND publish_attempts = 0 AND next_retry_at > now() + interval '59m'`:           1,
 	} {
 		if n := b.count(t, `SELECT count(*) FROM outbox WHERE `+what); n != rows {
 			t.Errorf("%s: %d rows, want %d", what, n, rows)
@@ -121,6 +124,50 @@ func TestSettleSeesWhatFollows(t *testing.T) {
 	}
 }
 
+// A relay dies when it has settled a part of a retry: everybody has passed what is behind
+// it, so that is found as a retry. Where there is something to it already, it stays.
+func TestWhatIsBehindARetryIsOneNext(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	for _, id := range []string{"cut", "part", "whole", "lost", "parked", "put off"} {
+		b.append(t, id, 1, 4)
+	}
+	b.exec(t, `UPDATE outbox SET next_retry_at = now() WHERE version = 1`)
+	b.exec(t, `UPDATE outbox SET parked_at = now() WHERE version = 3 AND aggregate_id = 'parked'`)
+	b.exec(t, `UPDATE outbox SET next_retry_at = now() + interval '1 min' WHERE version = 3 AND aggregate_id = 'put off'`)
+	limits := as("t")
+	limits.PerAggregate = 2
+	got, _, err := b.Retries(t.Context(), limits)
+	if err != nil || len(got.Runs) != 6 || !got.Runs[0][0].Retry || got.Runs[0][1].Retry {
+		t.Fatalf("claimed %+v, %v", got.Runs, err)
+	}
+	var outcomes []queue.Outcome
+	for _, run := range got.Runs {
+		o := queue.Outcome{Run: run, Published: 2}
+		switch run[0].AggregateID {
+		case "part":
+			o.Published = 1
+		case "lost":
+			b.exec(t, `UPDATE outbox SET lock_token = 'another' WHERE aggregate_id = 'lost' AND version = 1`)
+		case "whole":
+			b.exec(t, `DELETE FROM outbox WHERE aggregate_id = 'whole' AND version > 2`)
+		}
+		outcomes = append(outcomes, o)
+	}
+	settle(t, b, "t", outcomes...)
+	if n := b.count(t, `SELECT count(*) FROM outbox WHERE published_at IS NOT NULL AND next_retry_at IS NOT NULL`); n != 0 {
+		t.Errorf("%d published events are among the retries", n)
+	}
+	next, _, err := b.Retries(t.Context(), as("heir"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, "by another relay", claims{"cut": {3, 4}, "part": {2, 3, 4}}, versions(next.Runs))
+	if n := b.count(t, unpublished+` AND next_retry_at > now() + interval '50 s' AND aggregate_id = 'put off'`); n != 1 {
+		t.Error("what was put off is not any more")
+	}
+}
+
 func TestRenewKeepsOthersOut(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -157,6 +204,33 @@ func TestPurgeDeletesWhatIsOldAndPublished(t *testing.T) {
 	}
 	if n := b.count(t, `SELECT count(*) FROM outbox WHERE aggregate_id = 'old' AND version = 2 AND payload = ''`); n != 1 {
 		t.Error("the newest event of an aggregate is gone, or has kept its payload")
+	}
+	const written = `SELECT xmin::text::bigint FROM outbox WHERE aggregate_id = 'old'`
+	before := b.count(t, written)
+	if _, _, err := b.Purge(t.Context(), time.Hour, 0); err != nil || b.count(t, written) != before {
+		t.Errorf("an event without a payload is emptied again in each pass, %v", err)
+	}
+}
+
+// A row that somebody has locked waits for the next pass, and no other row with it.
+func TestPurgeGoesAroundLockedRows(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	b.append(t, "old", 1, 3)
+	b.exec(t, `UPDATE outbox SET published_at = now() - interval '2 hours'`)
+	tx, err := b.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	if _, err := tx.Exec(t.Context(), `SELECT FROM outbox WHERE version = 1 FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	if n, _, err := b.Purge(t.Context(), time.Hour, 0); n != 1 || err != nil {
+		t.Errorf("beside a locked row %d rows are deleted, %v; want 1", n, err)
+	}
+	if n := b.count(t, `SELECT count(*) FROM outbox WHERE version IN (1, 3)`); n != 2 {
+		t.Errorf("%d rows are left of the locked one and the newest", n)
 	}
 }
 

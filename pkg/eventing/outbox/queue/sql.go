@@ -91,7 +91,7 @@ const oldest = `
 // successor is the pending event that comes next after done. A part of a run may be
 // settled once more after all of it has been: then published ones come between.
 const successor = `
-		SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version
+		SELECT o.ctid AS place, o.id, o.aggregate_type, o.aggregate_id, o.version
 		  FROM outbox o
 		 WHERE o.aggregate_type = done.aggregate_type AND o.aggregate_id = done.aggregate_id AND o.version > done.version
 		   AND o.published_at IS NULL

@@ -46,12 +46,17 @@ func TestAPassIsShared(t *testing.T) {
 			t.Errorf("with the last at %s: %v", when, got)
 		}
 	}
+	b.exec(t, `UPDATE outbox_retention SET next_page = 2, passed_at = now()`)
+	if got := pass(); !slices.Equal(got, want[1:]) {
+		t.Errorf("on its way, a pass goes on with %v", got)
+	}
+	b.exec(t, `UPDATE outbox_retention SET passed_at = '-infinity'`)
 	tx, err := b.db.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	if _, err := tx.Exec(t.Context(), `UPDATE outbox_retention SET passed_at = '-infinity'`); err != nil {
+	if _, err := tx.Exec(t.Context(), `SELECT FROM outbox_retention FOR UPDATE`); err != nil {
 		t.Fatal(err)
 	}
 	if got := pass(); got != nil {

@@ -1,0 +1,261 @@
+package outbox
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+const otherTopic = topic + ".other"
+
+// looks watches the statements that claim candidates for probes, and may hold them up.
+type looks struct {
+	seen atomic.Int64
+	// begun is told of each, if it waits. While the lock is held, none goes on.
+	begun chan struct{}
+	hold  sync.RWMutex
+}
+
+func (l *looks) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	for _, q := range data.Batch.QueuedQueries {
+		if len(q.Arguments) > 4 && q.Arguments[4] == probeAmong { // a claim's limit of events
+			l.seen.Add(1)
+			signal(l.begun)
+			l.hold.RLock()
+			l.hold.RUnlock() //nolint:staticcheck // to wait is all that it is for
+		}
+	}
+	return ctx
+}
+
+func (*looks) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (*looks) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+func (*looks) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)     {}
+func (*looks) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+
+// newTopicsBench has two topics, for aggregate types video and engagement.
+func newTopicsBench(t *testing.T) (*bench, *looks) {
+	t.Helper()
+	b := newBenchOn(t, pgtest.New(t))
+	b.topics["engagement"] = otherTopic
+	if _, err := b.client.TopicAdminClient.CreateTopic(t.Context(), &pubsubpb.Topic{Name: otherTopic}); err != nil {
+		t.Fatal(err)
+	}
+	config, l := b.db.Config(), &looks{begun: make(chan struct{}, 1)}
+	config.ConnConfig.Tracer = l
+	db, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	b.db = db
+	return b, l
+}
+
+// engagement is version 1 of an aggregate of the other topic.
+func engagement(aggregate string) eventing.Event {
+	e := event(aggregate, 1)
+	e.AggregateType = "engagement"
+	return e
+}
+
+// TestAProbeThatHangsHoldsUpNoOtherTopic has the statement hang that looks for an event
+// to probe a missing topic with. A new event of another topic leaves, and so do one
+// that a dead relay had leased and one whose retry is due.
+func TestAProbeThatHangsHoldsUpNoOtherTopic(t *testing.T) {
+	t.Parallel()
+	b, l := newTopicsBench(t)
+	b.setFault(func(ctx context.Context, req *pubsubpb.PublishRequest, send func(context.Context) error) error {
+		if req.Topic == topic {
+			return status.Error(codes.NotFound, "no such topic")
+		}
+		return send(ctx)
+	})
+	b.publishedRows(t, 40_000) // the round takes more than the test's time for them
+	if err := b.appendAll(t, engagement("retried"), engagement("orphan")); err != nil {
+		t.Fatal(err)
+	}
+	b.exec(t, `UPDATE outbox SET next_retry_at = now() + interval '4 min' WHERE aggregate_type = 'engagement'`)
+	l.hold.Lock()
+	r := b.start(t)
+	goOn := sync.OnceFunc(l.hold.Unlock)
+	t.Cleanup(goOn)
+	b.append(t, "a", 1, 1)
+	<-l.begun
+	if err := b.appendAll(t, engagement("new")); err != nil {
+		t.Fatal(err)
+	}
+	r.Wake()
+	b.eventually(t, 0, unpublished+` AND aggregate_id = 'new'`)
+	b.exec(t, `UPDATE outbox SET next_retry_at = now() WHERE aggregate_id = 'retried'`)
+	b.exec(t, `UPDATE outbox SET next_retry_at = NULL, lock_token = 'dead', locked_at = now() - interval '1 min' WHERE aggregate_id = 'orphan'`)
+	b.exec(t, `INSERT INTO outbox_relays (token, low, seen_at) VALUES ('dead', $1::text::pg_snapshot, '-infinity')`, b.since+":"+b.since+":")
+	b.eventually(t, 0, unpublished+` AND aggregate_type = 'engagement'`)
+	if n := r.failures.Load(); n != 0 || l.seen.Load() != 1 {
+		t.Errorf("%d failures of the database in a row, %d looks for a probe", n, l.seen.Load())
+	}
+	goOn()
+	b.setFault(nil)
+	b.eventually(t, 0, unpublished)
+}
+
+// outAndDue has a topic be out, and a probe of it due.
+func outAndDue(c *circuit) {
+	c.trip(causeOutage)
+	c.later(c.state, 0)
+}
+
+// joined returns a relay that owes nothing.
+func (b *bench) joined(t *testing.T) (*Relay, chan *hold) {
+	t.Helper()
+	r, claimed := b.newRelay(t), make(chan *hold, maxEvents)
+	var s claims
+	r.turn(t.Context(), &s, claimed)
+	r.scanOwed(t, claimed)
+	return r, claimed
+}
+
+// lookThrough has the topics that are out probed until a walk has ended: it has a page for
+// each transaction that is open anywhere on the server.
+func (r *Relay) lookThrough(ctx context.Context, c *circuit, claimed chan<- *hold) {
+	for r.probe(ctx, claimed); len(c.walk.parts) > 0; {
+		r.probe(ctx, claimed)
+	}
+}
+
+// A topic without an event is not paused for as long as others have events in flight:
+// that would have the relay look through all that it has unfinished again and again.
+func TestOnlyItsOwnRunsKeepATopicPaused(t *testing.T) {
+	t.Parallel()
+	for kind, paused := range map[string]bool{"engagement": false, "video": true} {
+		b, _ := newTopicsBench(t)
+		r, claimed := b.joined(t)
+		e := event("busy", 1)
+		e.AggregateType = kind
+		r.flight.reserve(byScan)
+		r.flight.add(batch{Claimed: queue.Claimed{Runs: []queue.Run{{{Event: e}}}}, low: "1000000:1000000:"})
+		c := r.circuits["video"]
+		outAndDue(c)
+		r.lookThrough(t.Context(), c, claimed)
+		if c.open() != paused {
+			t.Errorf("with an event of type %s in flight, the topic of type video is paused: %v", kind, c.open())
+		}
+	}
+}
+
+// A walk that finds nothing is followed by a pause. In it the retries are looked at, and
+// what is left alone is not; the topic is not taken for one without an event.
+func TestWalksThatFindNothingArePaced(t *testing.T) {
+	t.Parallel()
+	b, _ := newTopicsBench(t)
+	r, claimed := b.joined(t)
+	c := r.circuits["video"]
+	c.walk.notBefore = time.Now().Add(time.Hour)
+	b.append(t, "left", 1, 1)
+	outAndDue(c)
+	r.lookThrough(t.Context(), c, claimed)
+	if len(claimed) != 0 || !c.open() || c.due() != 0 {
+		t.Fatalf("in the pause: %d candidates, open %v", len(claimed), c.open())
+	}
+	b.append(t, "retried", 1, 1)
+	b.exec(t, `UPDATE outbox SET next_retry_at = now() WHERE aggregate_id = 'retried'`)
+	c.later(c.state, 0)
+	r.lookThrough(t.Context(), c, claimed)
+	if len(claimed) != 1 || (<-claimed).run[0].AggregateID != "retried" {
+		t.Fatal("no probe is chosen among the retries")
+	}
+	c.walk.notBefore = time.Now()
+	c.later(c.state, 0)
+	r.lookThrough(t.Context(), c, claimed)
+	if len(claimed) != 1 || (<-claimed).run[0].AggregateID != "left" {
+		t.Error("no probe is chosen among what is left alone")
+	}
+	b.exec(t, `UPDATE outbox SET published_at = now()`)
+	before := time.Now()
+	c.later(c.state, 0)
+	r.lookThrough(t.Context(), c, claimed)
+	if !c.walk.notBefore.After(before) || c.walk.notBefore.After(time.Now().Add(walkPause)) {
+		t.Errorf("the next walk begins at %v", c.walk.notBefore)
+	}
+}
+
+// A look that fails is no fault of the claims. What it may have leased is looked for,
+// and the next look begins elsewhere.
+func TestALookThatFailsIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	b, _ := newTopicsBench(t)
+	r, claimed := b.joined(t)
+	b.append(t, "a", 1, 1)
+	c := r.circuits["video"]
+	outAndDue(c)
+	c.trips = 2 // the one that looks at what is left alone first
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	r.probe(cancelled, claimed)
+	if !c.open() || c.walk.failures != 1 || len(c.walk.parts) != 0 || !r.agenda.doubting() || r.failures.Load() != 0 {
+		t.Fatalf("open %v, %+v, doubt %v, %d failures of the claims", c.open(), c.walk, r.agenda.doubting(), r.failures.Load())
+	}
+	c.walk.notBefore = time.Now()
+	c.later(c.state, 0)
+	r.lookThrough(t.Context(), c, claimed)
+	if len(claimed) != 1 || c.walk.failures != 0 {
+		t.Errorf("%d candidates, %d failures", len(claimed), c.walk.failures)
+	}
+}
+
+// Candidates have room of their own, which is bounded: as many as may be in flight wait
+// for a claim, and claims for none of them.
+func TestCandidatesHaveRoomOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	f := newFlight()
+	var holds []*hold
+	for range maxCandidates {
+		r := queue.Run{{Event: event("a", 1)}}
+		holds = append(holds, f.add(batch{Claimed: queue.Claimed{Runs: []queue.Run{r}}, candidates: true})...)
+	}
+	if f.hasRoomForProbes() || f.events != 0 || f.bytes != 0 || f.reserved != 0 {
+		t.Errorf("with %d candidates in flight: %d events, %d reserved, room %v", maxCandidates, f.events, f.reserved, f.hasRoomForProbes())
+	}
+	f.remove(holds[:probeAmong])
+	if !f.hasRoomForProbes() || f.held() != maxCandidates-probeAmong {
+		t.Errorf("%d are held, room %v", f.held(), f.hasRoomForProbes())
+	}
+}
+
+// Candidates for a probe are looked for in one page at a time: other topics that are out
+// wait for no more than that.
+func TestProbesAreLookedForPageByPage(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.publishedRows(t, 3*scanRows)
+	b.exec(t, `UPDATE outbox_relays SET low = '1:1:'`)
+	r, claimed := b.newRelay(t), make(chan *hold, 10)
+	var s claims
+	r.turn(t.Context(), &s, claimed) // it joins, and answers for all of the table
+	b.append(t, "a", 1, 1)
+	c := r.circuits["video"]
+	c.trip(causeOutage)
+	c.trips = 2 // the one that looks here first
+	c.retryAt = time.Now()
+	turns := 0
+	for ; len(claimed) == 0 && turns < 10; turns++ {
+		r.probe(t.Context(), claimed)
+	}
+	if turns != 4 {
+		t.Errorf("a probe is found in turn %d, want the one of its page, 4", turns)
+	}
+}
