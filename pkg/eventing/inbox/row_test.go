@@ -161,3 +161,21 @@ func TestNoStatementTakesTheRowOfAnother(t *testing.T) {
 		}
 	}
 }
+
+// A run that goes on shows it, and is not forgotten as one that ended badly long ago.
+func TestARunThatGoesOnIsRemembered(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	defer c.metrics.unregister()
+	c.enter(t.Context())
+	if _, err := b.db.Exec(t.Context(), `UPDATE inbox_runs SET seen_at = now() - interval '1 day'`); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.store.refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.count(t, `SELECT count(*) FROM inbox_runs WHERE run = $1 AND seen_at > now() - interval '1 hour'`, c.store.run); n != 1 {
+		t.Error("it is forgotten, or looks as if it had ended")
+	}
+}
