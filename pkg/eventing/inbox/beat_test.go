@@ -1,0 +1,24 @@
+package inbox
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A process that runs is never taken for one that stood still. Time is the bubble's.
+func TestPulseOfAProcessThatRuns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithCancel(t.Context())
+		defer end()
+		var p pulse
+		began := time.Now()
+		go p.run(ctx)
+		time.Sleep(time.Minute)
+		if p.frozeSince(began) {
+			t.Error("it stood still, it says")
+		}
+	})
+}

@@ -1,0 +1,47 @@
+package inbox
+
+import "testing"
+
+// untilOpenedFor returns when the latest stream is one that was opened for want. A
+// stream that breaks may be tried more than once.
+func (w *world) untilOpenedFor(t *testing.T, want load) {
+	t.Helper()
+	until(t, "the latest stream is opened for what it should be", func() bool {
+		all := w.opened()
+		return len(all) > 0 && all[len(all)-1] == want
+	})
+}
+
+// A stream asks for the room that there is, by messages and by bytes, and never for
+// zero of either, which would be no bound. It is replaced when there is enough more
+// room than it was opened for.
+func TestAStreamAsksForTheRoomThatThereIs(t *testing.T) {
+	t.Parallel()
+	const whole = worldBytes / 2
+	for name, tc := range map[string]struct {
+		inHand, opened load
+		back, next     load // what is given back then, and how the next stream is opened
+	}{
+		"most of it is free":     {inHand: load{maxMessages / 5, worldBytes / 5}, opened: load{maxMessages - maxMessages/5, (worldBytes - worldBytes/5) / 2}},
+		"no room for a message":  {inHand: load{maxMessages, 0}, opened: load{1, whole}, back: load{maxMessages, 0}, next: load{maxMessages, whole}},
+		"no room for a byte":     {inHand: load{1, worldBytes}, opened: load{maxMessages - 1, 1}, back: load{1, worldBytes}, next: load{maxMessages, whole}},
+		"more in hand than fits": {inHand: load{1, 2 * worldBytes}, opened: load{maxMessages - 1, 1}, back: load{1, 2 * worldBytes}, next: load{maxMessages, whole}},
+		"half, of which the double is more than there is": {
+			inHand: load{maxMessages / 2, worldBytes / 2}, opened: load{maxMessages / 2, whole / 2},
+			back: load{maxMessages / 4, worldBytes / 4}, next: load{maxMessages * 3 / 4, whole * 3 / 4},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, 5)
+			w.untilOpenedFor(t, load{maxMessages, whole})
+			w.c.budget.take(t.Context(), tc.inHand)
+			w.breakStreams(t)
+			w.untilOpenedFor(t, tc.opened)
+			if tc.back != (load{}) {
+				w.c.budget.give(tc.back)
+				w.untilOpenedFor(t, tc.next)
+			}
+		})
+	}
+}

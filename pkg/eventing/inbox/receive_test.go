@@ -1,0 +1,70 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2"
+)
+
+// pauses hears how long a consumer waits before it opens the next stream.
+type pauses struct {
+	slog.Handler
+
+	all []time.Duration
+}
+
+func (p *pauses) Enabled(context.Context, slog.Level) bool { return true }
+
+func (p *pauses) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "retry_in_ms" {
+			p.all = append(p.all, time.Duration(a.Value.Int64())*time.Millisecond)
+		}
+		return true
+	})
+	return nil
+}
+
+// pausesAfter has n streams end, each after some time, and returns the pauses. Time is
+// the bubble's.
+func pausesAfter(t *testing.T, n int, lasts time.Duration) []time.Duration {
+	t.Helper()
+	heard := &pauses{}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithCancel(t.Context())
+		defer end()
+		c := &Consumer{log: slog.New(heard), budget: &budget{}}
+		c.receive(ctx, func(context.Context, func(context.Context, *pubsub.Message)) error {
+			time.Sleep(lasts)
+			if len(heard.all) == n {
+				end()
+			}
+			return errors.New("subscription is missing")
+		})
+	})
+	return heard.all
+}
+
+// The pauses grow while streams end at once. The end of a stream that lasted is a new
+// fault, after which the next stream is opened soon.
+func TestPausesGrowOnlyWhileStreamsEndAtOnce(t *testing.T) {
+	t.Parallel()
+	const n = 40
+	longest := func(all []time.Duration) (most time.Duration) {
+		for _, pause := range all {
+			most = max(most, pause)
+		}
+		return most
+	}
+	if most := longest(pausesAfter(t, n, 0)); most <= outageRetry.Base {
+		t.Errorf("up to %s after %d streams that ended at once", most, n)
+	}
+	if most := longest(pausesAfter(t, n, 2*outageRetry.Cap)); most > outageRetry.Base {
+		t.Errorf("up to %s after streams that lasted", most)
+	}
+}
