@@ -7,9 +7,7 @@
 package compose_test
 
 import (
-	"compress/gzip"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -21,8 +19,6 @@ const (
 	healthyWithin = 90 * time.Second
 	// manyChecks is above an engine's default of three failures in a row.
 	manyChecks = 5
-	// maxCompressed is what an image of a service may weigh in a registry.
-	maxCompressed = 25_000_000
 )
 
 func TestCompose(t *testing.T) {
@@ -34,6 +30,7 @@ func TestCompose(t *testing.T) {
 	s.flows(t, "the start")
 
 	t.Run("images", s.images)
+	t.Run("images are from here", s.builtHere)
 	t.Run("an operator's command", func(t *testing.T) {
 		if out := s.compose(t, "exec", "--no-TTY", "video", "video", "outbox", "status"); !strings.Contains(out, "pending") {
 			t.Errorf("video outbox status says %q", out)
@@ -147,57 +144,6 @@ func (s *stack) data(t *testing.T) {
 	if left := s.docker(t, "volume", "ls", "--quiet", "--filter", "label=com.docker.compose.project="+s.project); left != "" {
 		t.Errorf("volumes left after down -v: %s", left)
 	}
-}
-
-// images are small, and their processes can do little.
-func (s *stack) images(t *testing.T) {
-	for _, service := range []string{"video", "catalog"} {
-		image := "lockstep/" + service
-		size := s.docker(t, "image", "inspect", "--format", "{{.Size}}", image)
-		compressed := s.compressed(t, image)
-		t.Logf("%s: %s bytes, compressed %d", image, size, compressed)
-		if compressed > maxCompressed {
-			t.Errorf("%s: %d bytes compressed, want %d at most", image, compressed, maxCompressed)
-		}
-		got := s.docker(t, "inspect", "--format",
-			"{{.Config.User}} {{.HostConfig.ReadonlyRootfs}} {{.HostConfig.CapDrop}} {{.State.Health.Status}} {{index .Config.Labels \"org.opencontainers.image.title\"}}",
-			s.container(t, service))
-		if want := "65532:65532 true [ALL] healthy lockstep " + service; got != want {
-			t.Errorf("%s runs as %q, want %q", service, got, want)
-		}
-	}
-}
-
-// compressed is what a registry would keep.
-func (s *stack) compressed(t *testing.T, image string) int64 {
-	t.Helper()
-	save := s.command(t, "save", image)
-	out, err := save.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := save.Start(); err != nil {
-		t.Fatal(err)
-	}
-	var size counter
-	zip := gzip.NewWriter(&size)
-	if _, err := io.Copy(zip, out); err != nil {
-		t.Fatal(err)
-	}
-	if err := zip.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := save.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	return int64(size)
-}
-
-type counter int64
-
-func (c *counter) Write(p []byte) (int, error) {
-	*c += counter(len(p))
-	return len(p), nil
 }
 
 // flows waits until a new write is seen in the projection, which takes all parts.
