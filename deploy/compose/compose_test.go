@@ -99,6 +99,13 @@ func (s *stack) away(t *testing.T) {
 // what was stopped.
 func (s *stack) kept(t *testing.T) {
 	s.compose(t, "--profile", "keeper", "up", "--detach", "--wait", "keeper")
+	// Before the keeper sees this kill, the container runs again: no exit follows that the
+	// keeper could wait for.
+	s.compose(t, "--profile", "keeper", "pause", "keeper")
+	video := s.container(t, "video")
+	s.docker(t, "kill", video)
+	s.docker(t, "start", video)
+	s.compose(t, "--profile", "keeper", "unpause", "keeper")
 	for _, killed := range [][]string{{"video"}, {"postgres"}, {"pubsub"}, {"catalog", "pubsub"}} {
 		for _, service := range killed {
 			s.killed(t, service)
