@@ -1,9 +1,9 @@
-// Package compose_test holds docker-compose.yml against what it promises, with a
-// real container engine: `make compose-check`. The walk-through comes from outside,
-// as a person at the keyboard would take it, and what dies is killed for good.
+// Package compose_test checks docker-compose.yml with a real container engine:
+// `make compose-check`. The tests call the services from outside, as a person would, and
+// kill parts with SIGKILL.
 //
-// Where no registry of images can be reached, standins.sh makes the base images of
-// what the machine has installed.
+// Where no image registry can be reached, standins.sh makes the base images from the
+// programs that the machine has installed.
 package compose_test
 
 import (
@@ -51,7 +51,7 @@ func TestCompose(t *testing.T) {
 	t.Run("data", s.data)
 }
 
-// dies crashes a service, which must come back by itself, and the pair with it.
+// dies crashes a service. It must restart by itself, and events must flow again.
 func (s *stack) dies(t *testing.T, service string) {
 	before := s.restarts(t, service)
 	s.crash(t, service)
@@ -64,8 +64,8 @@ func (s *stack) dies(t *testing.T, service string) {
 	s.flows(t, "the end of "+service)
 }
 
-// killedByHand kills with `docker kill`, which an engine takes for a person's wish
-// and no restart policy undoes. The next `docker compose up` does.
+// killedByHand kills with `docker kill`. An engine takes that for a manual stop, to which
+// no restart policy applies; the next `docker compose up` starts the containers.
 func (s *stack) killedByHand(t *testing.T) {
 	for _, service := range []string{"video", "postgres", "pubsub", "catalog"} {
 		s.docker(t, "kill", s.container(t, service))
@@ -95,8 +95,8 @@ func (s *stack) away(t *testing.T) {
 	s.flows(t, "docker kill of pubsub, a while, and docker compose up")
 }
 
-// kept kills likewise beside a keeper, which starts again what was killed, and leaves
-// what was stopped.
+// kept kills likewise with a keeper, which restarts killed containers and leaves stopped
+// ones.
 func (s *stack) kept(t *testing.T) {
 	s.compose(t, "--profile", "keeper", "up", "--detach", "--wait", "keeper")
 	// Before the keeper sees this kill, the container runs again: no exit follows that the
@@ -110,7 +110,7 @@ func (s *stack) kept(t *testing.T) {
 		for _, service := range killed {
 			s.killed(t, service)
 		}
-		s.flows(t, "docker kill of "+strings.Join(killed, " and ")+" beside a keeper")
+		s.flows(t, "docker kill of "+strings.Join(killed, " and ")+" with a keeper")
 	}
 	s.compose(t, "stop", "--timeout", "0", "video") // which ends in the same signal
 	s.killed(t, "postgres")                         // whose return shows that the keeper has seen the stop
