@@ -43,7 +43,7 @@ func newStack(t *testing.T) *stack {
 	}
 	for _, check := range [][]string{{"info"}, {"compose", "version"}} {
 		if out, err := exec.CommandContext(t.Context(), "docker", check...).CombinedOutput(); err != nil {
-			t.Skipf("no container engine: docker %s: %v: %s", strings.Join(check, " "), err, out)
+			t.Fatalf("install Docker with its compose plugin, and start it: docker %s: %v: %s", strings.Join(check, " "), err, out)
 		}
 	}
 	s := &stack{project: "lockstep-check-" + strconv.Itoa(os.Getpid())}
@@ -57,11 +57,12 @@ func newStack(t *testing.T) *stack {
 		s.env = append(s.env, "DOCKER_SOCKET="+socket)
 	}
 	s.video, s.catalog = url["VIDEO_PORT"], url["CATALOG_PORT"]
+	// Two functions: the stack goes also when its logs cannot be had.
+	t.Cleanup(func() { s.compose(t, "--profile", "keeper", "down", "--volumes") })
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(s.compose(t, "ps", "--all"), s.compose(t, "logs", "--no-color", "--tail", "40"))
 		}
-		s.compose(t, "down", "--volumes")
 	})
 	return s
 }
