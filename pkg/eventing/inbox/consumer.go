@@ -17,22 +17,22 @@ import (
 )
 
 const (
-	// maxBatch is how many messages share a transaction: beyond a thousand the
-	// round trips and the commit are no longer what costs.
+	// maxBatch is how many messages share a transaction: beyond a thousand, round
+	// trips and commit are a small part of the cost.
 	maxBatch = 1000
 	// At most this much is in hand. Bytes bound memory; messages bound throughput
 	// as well, which is at most this many per 100 ms, since acks leave in such
 	// bundles.
 	maxBytes    = 64 << 20
 	maxMessages = 10_000
-	// maxExtension is how long the client keeps a lease: longer than an outage
-	// that anybody lets be. What lapses all the same is merely delivered again.
+	// maxExtension is how long the client keeps a lease: longer than most outages. A
+	// message with an expired lease is merely delivered again.
 	maxExtension = 24 * time.Hour
 
 	// batchTimeout bounds one transaction. It is longer than an ack deadline,
 	// which does not matter while the client extends it.
 	batchTimeout = 30 * time.Second
-	// drainTime is what the transaction in hand gets after Run is cancelled.
+	// drainTime bounds the transaction in hand after Run is cancelled.
 	drainTime = 3 * time.Second
 	// beatEvery is how often an idle consumer shows that it is alive.
 	beatEvery = 10 * time.Second
@@ -65,7 +65,7 @@ type Consumer struct {
 	incoming chan *delivery
 	holds    *holds
 	acks     chan *pubsub.AckResult
-	// wary is until when a delivery whose number nobody knows is suspect.
+	// wary is until when a delivery without a delivery count is suspect.
 	wary    time.Time
 	pulse   pulse
 	slow    streak
@@ -75,9 +75,9 @@ type Consumer struct {
 
 // NewConsumer returns a consumer of a subscription of client's project. Dead
 // letters go to the topic `<subscription>.dlq`. The inbox is the one that db's
-// search_path finds. beat is called at least every ten seconds while the
-// consumer is alive, whatever the broker does, and at least every minute,
-// whatever the database and the handler do.
+// search_path finds. The consumer calls beat at least every ten seconds while it is
+// alive, also without a broker, and at least every minute while the database or the
+// handler hangs.
 func NewConsumer(
 	db *pgxpool.Pool, client *pubsub.Client, subscription string, h Handler, log *slog.Logger, beat func(), opts Options,
 ) (*Consumer, error) {
@@ -158,9 +158,9 @@ func (c *Consumer) RunFrom(ctx context.Context, receive Receive) error {
 	}
 }
 
-// receive keeps a stream open. The client reopens one that breaks; what it
-// reports is a subscription that is missing or refused, which an operator
-// mends while we wait.
+// receive keeps a stream open. The client reopens a broken one itself; it reports a
+// subscription that is missing or refused, and receive waits until an operator has
+// repaired that.
 func (c *Consumer) receive(ctx context.Context, receive Receive) {
 	for failures := 0; ; {
 		opened := time.Now()
@@ -196,7 +196,7 @@ func (c *Consumer) receive(ctx context.Context, receive Receive) {
 	}
 }
 
-// work applies what arrives, and what comes back from a hold, until ctx ends.
+// work applies messages that arrive or are released from a hold, until ctx ends.
 func (c *Consumer) work(ctx context.Context) {
 	alive := time.NewTicker(beatEvery)
 	defer alive.Stop()
@@ -223,8 +223,8 @@ func (c *Consumer) work(ctx context.Context) {
 	}
 }
 
-// gather adds to first what has arrived already. It does not wait for more: a
-// lone message is applied at once, and under load the next batch fills up while
+// gather adds to first the messages that have arrived already. It does not wait for
+// more: a lone message is applied at once, and under load the next batch fills up while
 // this one commits.
 func (c *Consumer) gather(first *delivery) []*delivery {
 	batch := []*delivery{first}

@@ -8,7 +8,7 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// Kind is what a change needs of the state that it meets.
+// Kind decides which state a change requires.
 type Kind int
 
 // The kinds of changes.
@@ -17,7 +17,7 @@ const (
 	Created Kind = iota + 1
 	// Updated carries the difference to its direct predecessor.
 	Updated
-	// Deleted leaves a tombstone, whatever was before.
+	// Deleted leaves a tombstone, from any state.
 	Deleted
 	// Snapshot carries everything: the state of a living aggregate as its owner
 	// has it. (That of a deleted one is Deleted.)
@@ -26,12 +26,12 @@ const (
 	// deletion: as an event, or as its owner has it. It never is a gap.
 	Put
 	// Skipped carries nothing: its owner gave the event up. Only the owner's state
-	// has what it changed.
+	// contains the change.
 	Skipped
 )
 
-// Position is where a read model stands with one aggregate. The zero Position is
-// that of one it has never heard of.
+// Position is a read model's state of one aggregate. The zero Position is that of an
+// unknown aggregate.
 type Position struct {
 	Epoch, Version int64
 	// Deleted says that there is a tombstone.
@@ -42,7 +42,7 @@ type Position struct {
 	At      time.Time
 }
 
-// state is what decide tells apart in a Position.
+// state is the part of a Position that rules depends on.
 type state int
 
 const (
@@ -76,14 +76,13 @@ func positionOf(e eventing.Event) Position {
 	return Position{Epoch: e.Epoch, Version: e.Version, EventID: e.ID, At: e.OccurredAt}
 }
 
-// condition is what must hold for a change that leads to the position to, where
-// the model stands at from.
+// condition reports whether a change from one position to another is allowed.
 type condition func(from, to Position) bool
 
-// rules has the condition for each change that is newer than what it meets. What
-// is absent is a gap, and only the owner can tell.
+// rules has the condition for each change that is newer than the row. An absent rule is
+// a gap: only the owner knows the state.
 //
-//	change    on nothing    on what is alive          on a tombstone
+//	change    on nothing    on a living aggregate     on a tombstone
 //	Created   version 1     gap                       gap
 //	Updated   gap           direct successor          gap
 //	Deleted   applied       applied                   applied
@@ -117,11 +116,10 @@ func another(p, q Position) bool {
 	return !p.At.IsZero() && !q.At.IsZero() && !p.At.Equal(q.At)
 }
 
-// Decide is the one rule by which a read model moves: what becomes of c where
-// the model stands at p. Positions compare by (epoch, version). A change of
-// another history than p's is Diverged. One that is not newer is Stale: seen, or
-// overtaken. One that is has its condition in rules, and is a Gap where that does
-// not hold.
+// Decide is the one rule by which a read model moves: the outcome of c if the model is
+// at p. Positions compare by (epoch, version). A change of another history than p's is
+// Diverged. A change that is not newer is Stale: seen, or overtaken. A newer one is
+// Applied if its condition in rules holds, else it is a Gap.
 func Decide(p Position, c Change) Outcome {
 	to := positionOf(c.Event)
 	switch {

@@ -11,7 +11,7 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// Outcome is what Apply did with a change.
+// Outcome is the result of applying a change.
 type Outcome int
 
 // The outcomes of applying a change.
@@ -26,7 +26,7 @@ const (
 	Gap
 	// Diverged means that the read model has another history than the event: the
 	// owner has lost commits. Nothing was written; the consumer takes the owner's
-	// state, whatever its version.
+	// state, also one of a lower version.
 	Diverged
 	// Lost means that the owner has no such event any more. Nothing was written.
 	Lost
@@ -40,22 +40,22 @@ func (o Outcome) String() string {
 // needsOwner reports whether an event waits until its owner's state is there.
 func (o Outcome) needsOwner() bool { return o == Gap || o == Diverged }
 
-// Change is an event and what its payload says.
+// Change is an event and its decoded payload.
 type Change struct {
 	Event eventing.Event
-	// Kind is what the change needs of the state that it meets.
+	// Kind decides which state the change requires.
 	Kind Kind
 	// Payload is the service's own: its Decode makes it, its Onto reads it.
 	Payload any
 }
 
-// Handler is what a service does with its events. Rows.Apply and Each make its
+// Handler is a service's treatment of its events. Rows.Apply and Each make its
 // Apply, Route joins several.
 type Handler struct {
-	// Decode reads e's payload and holds it against e's attributes, once and
-	// outside of any transaction. Whatever its error, no retry mends it: e goes
-	// to the dead letters. An error that is ErrUnknown says that a newer build may
-	// know e: when many aggregates have such events, they are held instead.
+	// Decode reads e's payload and checks it against e's attributes, once and
+	// outside of any transaction. No error of Decode is retried: e goes to the dead
+	// letters. An error that is ErrUnknown says that a newer build may know e: when
+	// many aggregates have such events, the consumer holds them instead.
 	Decode func(e eventing.Event) (Change, error)
 	// Apply brings the read model forward by changes, within tx, and returns the
 	// outcome of each. They are ordered by aggregate (eventing.Event.Key), and
@@ -65,10 +65,10 @@ type Handler struct {
 	// is tried a few times first. Apply locks rows in the order of their ids,
 	// and must not call another service, since it holds locks.
 	Apply func(ctx context.Context, tx pgx.Tx, changes []Change) ([]Outcome, error)
-	// Repair brings e's aggregate to what its owner has, in transactions of its
-	// own: to e.Version or beyond, or wherever an owner that has lost e stands. Then
-	// the error is ErrLost, and e is acknowledged. Other errors are tried again for
-	// as long as it takes, except for eventing.Permanent ones.
+	// Repair gives e's aggregate the owner's state, in transactions of its own: of
+	// e.Version or beyond, or of any version if the owner has lost e. Then the error
+	// is ErrLost, and the consumer acknowledges e. The consumer repeats Repair after
+	// other errors until it succeeds, except after eventing.Permanent ones.
 	Repair func(ctx context.Context, e eventing.Event) error
 	// Committed is told, after each commit, the keys (eventing.Event.Key) of
 	// the aggregates that moved. It must not block.
@@ -144,7 +144,7 @@ func (h Handler) One(ctx context.Context, tx pgx.Tx, e eventing.Event) (Outcome,
 	return outcomes[0], nil
 }
 
-// read is Decode, whose errors are permanent.
+// read is Decode with permanent errors.
 func (h Handler) read(e eventing.Event) (c Change, err error) {
 	defer func() {
 		c.Event = e
@@ -174,7 +174,7 @@ type panicError struct {
 
 func (e *panicError) Error() string { return fmt.Sprintf("handler panicked: %v", e.value) }
 
-// orPanic is err, or what was recovered, if anything was.
+// orPanic is err, or the recovered panic if there is one.
 func orPanic(recovered any, err error) error {
 	if recovered == nil {
 		return err

@@ -23,7 +23,7 @@ type Claim struct {
 	Without []string
 }
 
-// Claimed is what a claim took.
+// Claimed is the result of a claim.
 type Claimed struct {
 	Runs []Run
 	// Seen is the snapshot of the claim.

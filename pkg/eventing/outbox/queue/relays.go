@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// BeatEvery is how often a relay writes down from where on somebody else would
-	// have to look if it died.
+	// BeatEvery is how often a relay writes its low: the place from which another relay
+	// must scan if this one dies.
 	BeatEvery = 5 * time.Second
-	// deadAfter is how old the last of it is when others take it for dead: after two
-	// that were missed. Being wrong costs a scan and nothing else.
+	// deadAfter is the age of the last beat at which others take a relay for dead: two
+	// beats are missing. A mistake costs a scan and nothing else.
 	deadAfter = 3 * BeatEvery
 )
 
-// Beat is what a relay learns when it writes down that it is alive.
+// Beat is the answer to a relay that has written its row.
 type Beat struct {
 	// Low is from where on events may be unfinished in the relay's hands, in those of
 	// dead relays that it has taken over, or in nobody's.
@@ -76,9 +76,9 @@ SELECT $1, coalesce(least.low, present.seen), CASE WHEN $5 THEN '-infinity' ELSE
 RETURNING low::text, (SELECT seen::text FROM present), (SELECT server FROM present),
           coalesce((SELECT array_agg(token) FROM others WHERE alive), '{}')`
 
-// Beat writes down that a relay is alive, or with ended that it was, and low: what
-// has become visible since may be unfinished in its hands. An empty low is the
-// present. server is the Server of the last beat, or zero.
+// Beat writes the row of a relay that is alive, or with ended, that has ended. low says
+// that events which have become visible since may be unfinished in its hands. An empty
+// low is the present. server is the Server of the last beat, or zero.
 func (q Queue) Beat(ctx context.Context, token string, low Snapshot, server time.Time, ended bool) (b Beat, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()

@@ -12,14 +12,13 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// Outcome is what became of a run.
+// Outcome is the result of publishing a run.
 type Outcome struct {
 	Run Run
 	// Published is how many of the run's events, from its first, the broker
 	// acknowledged.
 	Published int
-	// Fault is nil when the rest of the run, if any, is to be handed back as it
-	// was.
+	// Fault is nil if Settle shall hand the rest of the run, if any, back unchanged.
 	Fault *Fault
 }
 
@@ -35,21 +34,20 @@ type Fault struct {
 	Park bool
 }
 
-// Settled is what Settle found.
+// Settled is the result of Settle.
 type Settled struct {
-	// Lost is the number of runs whose lease another relay has taken over since.
+	// Lost is the number of runs with a lease that another relay has taken over.
 	Lost int
 	// Followed reports whether a published event had a successor already, in the
 	// statement's snapshot.
 	Followed bool
-	// Busy are the heads of runs of which nothing is written, since somebody who is no
-	// relay has a row of theirs locked.
+	// Busy are the heads of the runs that Settle has skipped because a session that is
+	// not a relay has locked one of their rows.
 	Busy []uuid.UUID
 }
 
-// Settle writes back what became of some runs, in one statement. token is the
-// fence: of a run whose lease is lost, nothing is written. A row that somebody has
-// locked keeps its own run from being written and no other.
+// Settle writes the outcomes of runs in one statement. token is the fence: Settle writes
+// nothing of a run with a lost lease. A locked row blocks its own run and no other.
 func (q Queue) Settle(ctx context.Context, token string, outcomes []Outcome) (s Settled, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -101,15 +99,15 @@ func (q Queue) Settle(ctx context.Context, token string, outcomes []Outcome) (s 
 	return s, nil
 }
 
-// A run whose first event is published has its lease on a row that is done: the
-// fault of a later one is written without it.
+// Once the first event of a run is published, the lease is on a row that is done: the
+// fault of a later event is written without a lease.
 //
-// What is visible behind a retry is found with it, for everybody has passed it by. So it
-// becomes a retry itself in the statement that publishes the one before: from then on it
-// is found even if this relay dies now, and nobody has to know how old it is.
+// All relays have passed the events behind a retry, and find them only with the retry.
+// So the statement that publishes a retry makes the event behind it a retry, too: any
+// relay finds it from then on, even if this one dies now, however old it is.
 //
-// Rows are named by arrays, not joined: to a planner whose statistics say that
-// the table is empty, all ways to join look alike.
+// Rows are named by arrays, not joined: if statistics call the table empty, all joins
+// cost the planner the same.
 const settle = `
 WITH ` + behind + `, mine AS MATERIALIZED (
 	SELECT id FROM outbox WHERE id = ANY($2::uuid[]) AND lock_token = $1 FOR UPDATE

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Snapshot is what a statement saw: Postgres's pg_snapshot. The empty one is none.
+// Snapshot is Postgres's pg_snapshot: the transactions that a statement saw. The empty
+// one is none.
 type Snapshot string
 
 // Beginning is before all transactions.
@@ -25,8 +26,8 @@ func (s Snapshot) parts() (xmin, xmax uint64, open []string) {
 	return xmin, xmax, open
 }
 
-// before reports whether s saw less than t. One server's snapshots are in order:
-// what a later one sees has all that an earlier one saw.
+// before reports whether s saw less than t. One server's snapshots are in order: a later
+// one sees all that an earlier one saw.
 func (s Snapshot) before(t Snapshot) bool {
 	smin, smax, sopen := s.parts()
 	tmin, tmax, topen := t.parts()
@@ -50,8 +51,8 @@ func Earliest(all ...Snapshot) (first Snapshot) {
 	return first
 }
 
-// Since are the parts of the table that a scan for what s did not see goes through:
-// the rows of each transaction that was open, and all that began later.
+// Since are the parts of the table with all rows that s did not see: the rows of each
+// transaction that was open, and those of all later ones.
 func (s Snapshot) Since() []Cursor {
 	_, xmax, open := s.parts()
 	var parts []Cursor

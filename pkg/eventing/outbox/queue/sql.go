@@ -17,7 +17,7 @@ const isHead = `
 		                  WHERE p.aggregate_type = o.aggregate_type AND p.aggregate_id = o.aggregate_id AND p.version < o.version
 		                  ORDER BY p.version DESC LIMIT 1), true))`
 
-// The window function orders what it adds up: a run that is cut short must lose
+// The window function orders its rows: a run that is cut short must lose
 // its end.
 //
 // passed are the heads that the claim had to leave although nobody answers for
@@ -130,7 +130,7 @@ WITH fresh AS MATERIALIZED (
 )` + claimCandidates + reported + `, (SELECT count(*) FROM fresh), ` + claimedEvents
 
 // A page of a scan is as many rows in the order of their transactions, published or
-// not: that bounds what it costs.
+// not: that bounds its cost.
 var scanClaim = `
 WITH page AS MATERIALIZED (
 	SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version, o.xact, o.id,
@@ -146,7 +146,8 @@ WITH page AS MATERIALIZED (
 ), candidate AS (` + strings.Replace(oldest, "%s", `SELECT place, aggregate_type, aggregate_id, version FROM page WHERE pending`, 1) + `
 )` + claimCandidates + reported + `, (SELECT rows FROM last), (SELECT xact::text FROM last), (SELECT id FROM last), ` + claimedEvents
 
-// Both ends of the index: what is due, and what the clock was set back from.
+// Both ends of the index: rows that are due, and rows whose time is too far ahead,
+// because the clock was set back.
 var retryClaim = `
 WITH due AS MATERIALIZED (
 	(SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version
