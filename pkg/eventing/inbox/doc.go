@@ -4,7 +4,7 @@
 //
 //	      ┌──────── Receive: parse, decode, queue, return at once
 //	      ▼
-//	gather what is there ─▶ order by (aggregate, version)
+//	gather messages ─▶ order by (aggregate, version)
 //	      │
 //	      ▼ one transaction
 //	inbox rows ─▶ look at the rows ─▶ Decide ─▶ one write ─▶ commit ─▶ ack, wake readers
@@ -50,10 +50,10 @@
 // Within one epoch Decide knows an event of another history than the row's: another
 // event of the row's version (by its time, where the id of either is unknown), a direct
 // successor of another event, a lower version of a later time or a higher one of an
-// earlier time. That is Diverged, and goes the way of a gap: the owner's state is
-// taken, by the rule Adopt, whatever its version.
+// earlier time. That is Diverged, and is treated like a gap: the row takes the owner's
+// state, by the rule Adopt, also one of a lower version.
 //
-// What becomes of the event then is for Has to say, by the owner's answer:
+// Has then decides about the event, by the owner's answer:
 //
 //	the owner has it, or went beyond     stale
 //	another event of its version         lost
@@ -72,10 +72,10 @@
 //
 // An event is its id, aggregate and version together. A row of the inbox has the id
 // as its key, and every statement compares the rest: of two events with one id the
-// second is a permanent error, in whatever status the first is. A key of all of them
+// second is a permanent error, in each status of the first. A key of all of them
 // would let both be applied; it takes 115 bytes of index for a row instead of 59, of
-// 329 instead of 273 in all, and 1.16 times as long to write, and no release before
-// could run beside it, whose statements name the key that they conflict with.
+// 329 instead of 273 in all, and 1.16 times as long to write. The release before could
+// not run at the same time, because its statements name the key of their conflict.
 //
 // # Whose fault
 //
@@ -129,24 +129,23 @@
 //
 // # Bounds
 //
-// A budget counts what is in hand, from callback to ack: 10,000 messages, and 64
-// MiB with the data counted twice, as it came and decoded. At the bound callbacks
-// wait. (The client's own flow control ends when a
-// callback returns, and the server's counts by stream: each time a stream breaks
-// there is as much again. So [Streams] has each one opened for what is left of the
-// budget, and opened again for more when there is twice as much. One that is opened
-// when nothing is left is for one message, which waits in its callback.) Besides,
-// there is at most half of the budget in callbacks that wait, which is a stream's
-// worth and the client's own limit, and a response of 20 MiB that is being decoded.
+// A budget counts the messages in hand, from callback to ack: 10,000 messages, and 64
+// MiB with the data counted twice, as received and as decoded. At the bound, callbacks
+// wait. (The client's own flow control ends when a callback returns, and the server's
+// counts by stream: after each broken stream there is as much again. So [Streams] opens
+// each stream for the rest of the budget, and reopens it when twice as much is free. A
+// stream that is opened without room is for one message, which waits in its callback.)
+// In addition, callbacks that wait have at most half of the budget, which is the limit
+// of a stream and of the client, and one response of 20 MiB is being decoded.
 //
-// Blocked aggregates have their messages in hand. When they use up the budget the
-// consumer stops pulling until one of them goes on: what is not in hand does not
-// flow, and is neither lost nor counted. `inbox_in_flight_messages` and
-// `inbox_in_flight_bytes` show it.
+// Blocked aggregates have their messages in hand. When they use up the budget, the
+// consumer stops pulling until one of them continues: other messages wait at the
+// broker, neither lost nor counted. `inbox_in_flight_messages` and
+// `inbox_in_flight_bytes` show that.
 //
-// The client keeps leases for up to a day; what is held longer is delivered again,
-// once a day, and folded into what is there. Only the end of a process and a
-// stream that breaks while it brings messages make the broker count more.
+// The client keeps leases for up to a day. The broker delivers a message that is held
+// longer once a day, and the consumer joins it to the held one. Only the end of a
+// process and a stream that breaks during a delivery make the broker count more.
 //
 // A transaction has at most 1,000 events and 30 seconds.
 //

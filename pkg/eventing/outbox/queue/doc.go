@@ -12,53 +12,52 @@
 // (lock_token, locked_at) is written to it alone. The versions behind it are
 // claimed along, without a write.
 //
-// A row is a head if the version before it is published or gone. A relay that
-// finds a row which is not leaves it alone: whoever publishes the one before
-// looks, once that is marked, for what follows. It sees whatever was committed
-// before its mark; what is committed after that finds the mark.
+// A row is a head if the version before it is published or gone. A relay leaves a row
+// alone that is not a head. The relay that publishes the version before looks for the
+// next version after its mark. It sees each version that committed before the mark; a
+// version that commits later is a head at once.
 //
-// Times are the database's. One from the future counts as none: a lease of more than
-// a second ahead, a retry of more than [MaxRetry]. A failover to a host whose clock is
-// behind leaves such times.
+// Times are the database's. A time in the future counts as none: a lease of more than
+// a second ahead, a retry of more than [MaxRetry]. A failover to a host with a slow
+// clock leaves such times.
 //
 // # Where to look
 //
-// There is no index of what is pending: each event would enter and leave it, and what
-// has left stays in it for as long as a transaction somewhere keeps vacuum away. Each
-// pending event is found in one of these ways:
+// There is no index of pending events: each event would enter and leave it, and dead
+// entries stay in an index for as long as a transaction somewhere keeps vacuum away.
+// A relay finds each pending event in one of these ways:
 //
 //   - It is new: Fresh asks for rows of transactions that began after the relay's
 //     last snapshot, and of those that were open in it. That is exact, however
 //     transactions overlap, and touches no row that is older.
-//   - It follows what the relay has just published: Fresh asks for that, too.
-//   - It is to be retried, or was let go by a person: next_retry_at is set, which is
-//     an index of next to nothing. What is visible behind such an event is made a retry
-//     by the statement that publishes it. Retries.
+//   - It follows an event that the relay has just published: Fresh asks for that, too.
+//   - It is to be retried, or an operator has released it, or it is behind a retry that
+//     is published: next_retry_at is set, and has an index of very few rows. Retries.
 //   - A relay had it in hand, or had to pass it, and died. Each relay keeps a row in
-//     outbox_relays with its low: a snapshot such that all it answers for was not
-//     visible to it. Beat writes it every few seconds. Whoever finds a row that is
-//     not kept any more deletes it and lowers its own in one statement, and then goes
-//     through what that low did not see, by transaction, in pages. Scan.
+//     outbox_relays with its low: a snapshot that saw none of the relay's unfinished
+//     events. Beat writes the row every few seconds. A relay that finds an abandoned
+//     row deletes it and lowers its own low in one statement, and then reads the rows
+//     that the low did not see, by transaction, in pages. Scan.
 //
-// So at each moment, of each pending event that is neither to be retried nor parked nor
-// behind one that is, some row of outbox_relays has a low that did not see it. That
-// holds for the database's state, hence also for the state that a failover leaves: a
-// relay that meets another server begins again from the least of all lows. A low of a
-// cluster that is not this one (its transactions are still to come) means all of the
-// table, as does no row at all.
+// So at each moment, for each pending event that is neither to be retried nor parked nor
+// behind such an event, some row of outbox_relays has a low that did not see it. That
+// is true of the database's state, hence also of the state that a failover leaves: a
+// relay that meets another server begins again from the least of all lows. A low of
+// another cluster (its transactions are in the future here) means the whole table, and
+// so does an empty table of relays.
 //
 // A round through the whole table, a page of 1,000 rows every few seconds, finds the
-// rest: rows that somebody changed by hand.
+// rest: rows that were changed by hand.
 //
 // # The shape of the table
 //
 // Three B-trees, and no column of theirs is ever updated: by id, by (aggregate_type,
-// aggregate_id, version), and by (xact, the bytes of id). Partial ones beside them have an entry
-// only for what is parked, to be retried, or an answer. So the lease and the mark are
-// HOT: they write a new version of the row into the row's page, which the fillfactor
-// of 50 leaves room for, and nothing else. A published row takes twice the space of
+// aggregate_id, version), and by (xact, the bytes of id). Partial ones have an entry only
+// for a row that is parked, to be retried, or an answer. So the lease and the mark are
+// HOT: they write a new version of the row into the row's page, where the fillfactor
+// of 50 leaves room, and nothing else. A published row takes twice the space of
 // its data for that; the log (which a replica receives and an archive keeps) takes
-// less than half of what it did.
+// less than half of its former size.
 //
 // Measured on Postgres 15, 20,000 events of 300 bytes, each its own transaction with
 // nothing else in it, leased and marked 20 (and 200) at a time, before any vacuum:
@@ -86,7 +85,7 @@
 // its own in a goroutine of its own, with a time limit of its own: no new event waits
 // for it.
 //
-// What was tried and left, or left untried for what it would cost:
+// Rejected designs, tried or too costly to try:
 //
 //   - A partial index by time with a cursor in it: rows that commit late fall
 //     behind the cursor, and a look back walks over dead entries again.
@@ -99,21 +98,21 @@
 //   - BRIN on id in place of the tree: in pages that the purge has emptied, each insert
 //     would widen its range, which is a write to the log again.
 //   - The check that a version is the next one as a function in PL/pgSQL: with 16 writers
-//     it cost a third of what an event costs its transaction, most of it for the function
-//     itself. It is a subquery of the INSERT now. A plan of that which reads the whole
-//     table is out of the question because the file never has fewer than 64 pages.
+//     it took a third of an event's cost, most of it for the call itself. The check is a
+//     subquery of the INSERT now. The planner never reads the whole table for it, because
+//     the file never has fewer than 64 pages.
 //   - CHECK constraints: Postgres parses each of them again for each INSERT and UPDATE.
-//     The three that there were took a tenth of what an event costs.
+//     Three of them took a tenth of an event's cost.
 //   - The lowest transaction id as a relay's low, rather than a snapshot: one transaction
 //     that stays open for hours and has written something would hold it back.
-//   - Planning each claim anew, by the statistics of the moment: a claim of one
-//     event takes 3 ms instead of 0.3, which at low load is most of what a relay
-//     costs and a good part of how long an event waits. The plans are kept by the
-//     session now. So that one which was made while the table was small does not
-//     read all of a large one, each is made as if there were no way but indexes.
-//   - Trust in statistics: when they say that next to nothing is there, any join looks
-//     like any other, and any index that has the column, in whatever place. With (xact,
-//     id) as an index, looking up an id read all of it. So no two indexes have a column
+//   - Planning each claim again, by the statistics of the moment: a claim of one
+//     event takes 3 ms instead of 0.3, which at low load is most of a relay's cost
+//     and a good part of an event's latency. Sessions keep the plans now. A plan that
+//     was made for a small table must not read all of a large one, so the planner may
+//     use nothing but indexes.
+//   - Trust in statistics: if they call the table empty, all joins cost the same, and
+//     so do all indexes with the column, in any position. With an index on (xact, id),
+//     a lookup of an id read all of that index. So no two indexes have a column
 //     in common, rows are looked up one by one (LATERAL) or named in arrays, and
 //     the service's role has jit off: compiling a claim took 200 ms.
 package queue
