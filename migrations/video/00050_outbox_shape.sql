@@ -21,8 +21,8 @@ CREATE TABLE IF NOT EXISTS video.outbox_relays (
 GRANT SELECT, INSERT, UPDATE, DELETE ON video.outbox_relays TO video_service;
 
 -- The first relay begins at the oldest event that is pending now, not at the
--- beginning of a table that is large; or at the oldest transaction that is open, whose
--- events are still to come.
+-- beginning of a large table; or at the oldest open transaction, which may still add
+-- events.
 INSERT INTO video.outbox_relays (token, low, seen_at)
 SELECT 'migration', coalesce(
          (SELECT format('%1$s:%1$s:', least(xact, pg_snapshot_xmin(pg_current_snapshot())))
@@ -34,8 +34,8 @@ SELECT 'migration', coalesce(
 UPDATE video.outbox SET next_retry_at = NULL WHERE parked_at IS NOT NULL AND next_retry_at IS NOT NULL;
 
 DROP INDEX CONCURRENTLY IF EXISTS video.outbox_by_xact;
--- uuid_send is the id's bytes. A plain id here would also serve those who look for an id,
--- and to a planner that takes the table for empty it would be as good as the primary key.
+-- uuid_send is the id's bytes. An index with the plain id would also serve lookups of an
+-- id, and a planner that takes the table for empty would not prefer the primary key.
 CREATE INDEX CONCURRENTLY outbox_by_xact ON video.outbox (xact, uuid_send(id));
 DROP INDEX CONCURRENTLY IF EXISTS video.outbox_retry;
 CREATE INDEX CONCURRENTLY outbox_retry ON video.outbox (next_retry_at) WHERE next_retry_at IS NOT NULL;
@@ -51,7 +51,7 @@ BEGIN
         -- before may have been purged up to the newest one.
         ADD COLUMN IF NOT EXISTS gapless boolean NOT NULL DEFAULT false,
         ALTER COLUMN gapless SET DEFAULT true,
-        -- Postgres parses each CHECK again for each INSERT: a tenth of what an event costs.
+        -- Postgres parses each CHECK again for each INSERT: a tenth of an event's cost.
         DROP CONSTRAINT IF EXISTS outbox_version_check,
         DROP CONSTRAINT IF EXISTS outbox_check,
         DROP CONSTRAINT IF EXISTS outbox_check1,
@@ -95,8 +95,8 @@ $$;
 -- +goose StatementEnd
 
 -- Append's statement is planned once for each session, maybe while the table has next to
--- no rows. The planner prefers an index to a file of 64 pages, whatever is in them: so
--- rows that are taken back extend the file, and vacuum does not cut it.
+-- no rows. The planner prefers an index to reading a file of 64 pages, even an empty one.
+-- So rows that are rolled back extend the file, and vacuum does not truncate it.
 -- +goose StatementBegin
 DO $$
 BEGIN
@@ -112,8 +112,8 @@ END
 $$;
 -- +goose StatementEnd
 
--- What is not published, without a look at what is: all that relays have not finished
--- with, and what waits for a time or a person with what is behind it.
+-- Unpublished events, without reading the published ones: all that relays have not
+-- finished, and those that wait for a time or an operator, with the events behind them.
 CREATE OR REPLACE VIEW video.outbox_pending AS
 WITH low AS MATERIALIZED (
   SELECT coalesce((SELECT pg_snapshot_xmin(r.low) FROM video.outbox_relays r ORDER BY 1 LIMIT 1), '0'::xid8) AS xact

@@ -8,7 +8,7 @@ import (
 	"cloud.google.com/go/pubsub/v2"
 )
 
-// perMessage is what a message takes in memory beside its own bytes.
+// perMessage is the memory of a message besides its own bytes.
 const perMessage = 1 << 10
 
 // load is a number of messages and the bytes that they take.

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// fault says whose an error is. Consumer.judge is the one place that decides it.
+// fault is the cause of an error. Consumer.judge is the one place that decides it.
 type fault int
 
 const (
@@ -48,7 +48,7 @@ func (c *Consumer) judge(ctx context.Context, err error, began time.Time) fault 
 
 func faultOf(err error) fault {
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
-		return outage // whatever the server said: no event was part of it
+		return outage // for any answer of the server: no event was part of it
 	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return faultOfState(pg.Code)

@@ -67,7 +67,7 @@ func newHolds() *holds {
 
 func (h *holds) has(key string) bool { return h.byKey[key] != nil }
 
-// take ends the hold of an aggregate and returns what it held.
+// take ends the hold of an aggregate and returns its messages.
 func (h *holds) take(key string) []*delivery {
 	held := h.byKey[key]
 	delete(h.byKey, key)
@@ -99,7 +99,7 @@ func (h hands) lend(ctx context.Context) bool {
 func (h hands) giveBack() { <-h }
 
 // hold keeps d's aggregate from going on until until returns. If it is held
-// already, what releases the first releases this one too.
+// already, the release of the first releases this one too.
 func (c *Consumer) hold(ctx context.Context, d *delivery, why reason, until func(context.Context)) {
 	h, key := c.holds, d.key()
 	held := h.has(key)
@@ -118,7 +118,7 @@ func (c *Consumer) hold(ctx context.Context, d *delivery, why reason, until func
 	})
 }
 
-// holdBehind has d wait behind what blocks its aggregate.
+// holdBehind queues d behind the event that blocks its aggregate.
 func (c *Consumer) holdBehind(d *delivery) {
 	c.holds.byKey[d.key()] = append(c.holds.byKey[d.key()], d)
 }

@@ -50,7 +50,7 @@ func (c *Consumer) purgeAll(ctx context.Context) {
 	}
 }
 
-// purge deletes what is settled and old of a consumer.
+// purge deletes the old settled rows of a consumer.
 func (c *Consumer) purge(ctx context.Context, consumer string) {
 	for ctx.Err() == nil {
 		n, err := c.store.purge(ctx, consumer, c.retention)

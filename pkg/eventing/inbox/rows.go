@@ -12,7 +12,7 @@ import (
 // second look, and locked. One more is margin.
 const maxDecisions = 3
 
-// Step is what a batch does with one row.
+// Step is a batch's change of one row.
 type Step[S any] struct {
 	ID string
 	// Old is the row as Lock returned it; the zero S where there was none.

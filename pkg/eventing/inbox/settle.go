@@ -63,7 +63,7 @@ func (c *Consumer) ack(ctx context.Context, d *delivery) {
 	}
 }
 
-// heed looks at what the broker says of acks, until ctx ends.
+// heed reads the broker's answers to acks, until ctx ends.
 func (c *Consumer) heed(ctx context.Context) {
 	for {
 		select {
@@ -118,7 +118,7 @@ func (c *Consumer) nack(ctx context.Context, m *pubsub.Message) {
 	m.Nack()
 }
 
-// leave gives back what is left when the work ends.
+// leave gives the remaining messages back when the work ends.
 func (c *Consumer) leave(ctx context.Context, unsettled []*delivery) {
 	c.giveBack(ctx, unsettled...)
 	if err := c.store.leave(context.WithoutCancel(ctx)); err != nil {

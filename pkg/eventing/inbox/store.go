@@ -83,7 +83,7 @@ func (s store) rows(batch []*delivery) []any {
 // accept writes the inbox rows of batch and returns the events that are not done
 // yet. It locks all of the rows, in the order of their ids: a second consumer
 // with one of these events waits here, and then finds it done. A row of another
-// event is an error, whatever its status: its producer uses ids twice.
+// event is an error in any status: its producer uses ids twice.
 func (s store) accept(ctx context.Context, tx pgx.Tx, batch []*delivery) (map[*delivery]bool, error) {
 	rows, _ := tx.Query(ctx, `
 		INSERT INTO inbox AS i (`+rowColumns+`, status, processed_at)

@@ -31,7 +31,7 @@ func (c *Consumer) enter(ctx context.Context) {
 	})
 }
 
-// process applies batch, and is careful with what may end the process. Counting
+// process applies batch, with care for events that may end the process. Counting
 // every beginning would cost a commit per batch, so it is done for suspects
 // only: those that the broker delivers again, or whose deliveries it does not
 // count and that arrive after an unclean end. The first time they are written

@@ -29,7 +29,7 @@ type unknowns struct {
 	mu      sync.Mutex
 	keys    map[string]struct{}
 	handled int64
-	// eldest is what was handled when the first of keys came.
+	// eldest is the count of handled events when the first of keys came.
 	eldest  int64
 	changed chan struct{}
 	told    time.Time
@@ -39,7 +39,7 @@ func newUnknowns() *unknowns {
 	return &unknowns{keys: map[string]struct{}{}, changed: make(chan struct{})}
 }
 
-// enter adds an aggregate and returns what had been handled by then.
+// enter adds an aggregate and returns the count of events handled so far.
 func (u *unknowns) enter(key string) int64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()

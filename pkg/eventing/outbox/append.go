@@ -33,7 +33,7 @@ var (
 	// transactions decided on the same state, and this one is to be rolled back.
 	ErrVersionTaken = errors.New("the aggregate has an event of this version")
 	// ErrVersionSkipped means that the aggregate has no event of the version before:
-	// whoever assigns versions has lost one, or leaves some without an event.
+	// the owner has lost a version, or leaves some without an event.
 	ErrVersionSkipped = errors.New("the aggregate has no event of the version before")
 	// ErrSourceAnswered means that the aggregate has an event that answers the
 	// same source event: the transaction is a repetition, to be rolled back and
@@ -89,8 +89,8 @@ const stored = `id, aggregate_type, aggregate_id, event_type, version, schema_ve
 
 // follows is true for an event e that is its aggregate's first or next one; for any other
 // outbox_refuses raises the error. It is one probe of the unique key, and no function:
-// one in PL/pgSQL cost a third of what an event costs. A row from before the column
-// gapless may have lost those that came after it to the purge.
+// a function in PL/pgSQL took a third of an event's cost. For a row from before the
+// column gapless, the purge may have deleted later versions.
 const follows = `coalesce((
 			SELECT CASE WHEN o.version = e.version - 1 OR NOT o.gapless AND o.version < e.version THEN true
 			            ELSE outbox_refuses(e.aggregate_type, e.aggregate_id, e.version, o.version) END
@@ -117,8 +117,8 @@ func maybe(id uuid.UUID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: id !
 
 // insertMany costs more than insertOne for one event, and less for two.
 //
-// A statement does not see its own rows: the database checks what is the first event
-// of its aggregate among events, and inSequence has checked the others.
+// A statement does not see its own rows: the database checks the first event of each
+// aggregate, and inSequence has checked the others.
 func insertMany(b *pgx.Batch, events []eventing.Event, first []bool) {
 	n := len(events)
 	ids, sources, previous := make([]pgtype.UUID, n), make([]pgtype.UUID, n), make([]pgtype.UUID, n)
@@ -192,7 +192,7 @@ func check(e eventing.Event) error {
 }
 
 // skipped is the code of the error that outbox_refuses raises for a version that is
-// not the next. For one that was taken it raises what the key would.
+// not the next. For a taken version it raises the error of the unique key.
 const skipped = "LS002"
 
 // named gives a violated key or rule its error. Other errors, among them those of the

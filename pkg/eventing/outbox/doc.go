@@ -1,10 +1,10 @@
-// Package outbox publishes what a transaction committed: the transactional
+// Package outbox publishes the events of committed transactions: the transactional
 // outbox (Richardson, "Microservices Patterns", 2018), relayed from inside the
 // process that writes it.
 //
 // Append writes an event in the transaction that makes the change. Relay finds
 // it after the commit, publishes it, and marks it. Any number of relays share
-// one outbox. Package queue has the statements, and why they are what they are.
+// one outbox. Package queue has the statements, with their reasons.
 //
 // # Goroutines
 //

@@ -7,7 +7,7 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// outcome is what is to be written of a landing.
+// outcome is the result of a landing, for Settle.
 func (r *Relay) outcome(ctx context.Context, l landing) queue.Outcome {
 	o := queue.Outcome{Run: l.hold.run, Published: l.report.published}
 	switch {

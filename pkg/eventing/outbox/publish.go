@@ -35,7 +35,7 @@ const (
 	attributeBytes = 1 << 10
 )
 
-// report says what became of a run. Its first published events are acknowledged.
+// report is the result of publishing a run. Its first published events are acknowledged.
 // err, if any, is why the next one is not: a verdict on that event if rejected,
 // else an outage. What is in none of them was not sent, or may or may not have
 // arrived.

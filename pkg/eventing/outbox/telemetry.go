@@ -16,7 +16,7 @@ import (
 
 const scope = "example.com/lockstep/pkg/eventing/outbox"
 
-// metrics are the relay's instruments; docs/promises.md says what each shows.
+// metrics are the relay's instruments; docs/promises.md explains each.
 type metrics struct {
 	published  metric.Int64Counter
 	requests   metric.Int64Counter

@@ -12,7 +12,7 @@ import (
 // rows at most.
 const PurgePages = 128
 
-// Purge deletes what was published more than retention ago from the pages of
+// Purge deletes events that were published more than retention ago from the pages of
 // the table that begin at page, in a transaction of its own. more says that
 // there are pages behind them.
 //

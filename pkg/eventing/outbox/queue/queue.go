@@ -18,7 +18,7 @@ const (
 	// Timeout bounds each statement. It is well below the lease, so that a stuck
 	// database is noticed while the lease still holds.
 	Timeout = 5 * time.Second
-	// ScanTimeout bounds what is done beside the claims.
+	// ScanTimeout bounds the statements of other loops than the claims.
 	ScanTimeout = 12 * time.Second
 )
 
@@ -62,7 +62,7 @@ func (r Run) Last() Position {
 	return Position{AggregateType: e.AggregateType, AggregateID: e.AggregateID, Version: e.Version}
 }
 
-// Bytes is what the run's payloads take in memory.
+// Bytes is the memory of the run's payloads.
 func (r Run) Bytes() int {
 	n := 0
 	for _, e := range r {

@@ -27,7 +27,7 @@ func (q Queue) run(ctx context.Context, sql string, args []any, read func(pgx.Ro
 	return q.runAfter(ctx, planned, sql, args, read)
 }
 
-// runAfter runs one statement behind what sets its session up for it.
+// runAfter runs one statement after setup, which prepares its session.
 func (q Queue) runAfter(ctx context.Context, setup, sql string, args []any, read func(pgx.Rows) error) (err error) {
 	if !q.keepsStatements {
 		rows, err := q.db.Query(ctx, sql, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
