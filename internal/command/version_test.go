@@ -38,7 +38,7 @@ func TestOneVersion(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if found := regexp.MustCompile(names).FindSubmatch(text); found == nil || string(found[1]) != Version {
+		if found := regexp.MustCompile(names).FindSubmatch(text); len(found) != 2 || string(found[1]) != Version {
 			t.Errorf("%s names the version %q, want %s", file, found, Version)
 		}
 	}

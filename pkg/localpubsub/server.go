@@ -92,12 +92,13 @@ func Start(options Options) (*Server, error) {
 
 // open returns the server's listener, and a client connection to it.
 func open(options Options) (net.Listener, *grpc.ClientConn, error) {
-	listener, err := options.Listener, error(nil)
+	listener := options.Listener
 	if listener == nil {
 		addr := options.Addr
 		if addr == "" {
 			addr = "127.0.0.1:0"
 		}
+		var err error
 		if listener, err = net.Listen("tcp", addr); err != nil {
 			return nil, nil, err
 		}

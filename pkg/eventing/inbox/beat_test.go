@@ -16,7 +16,7 @@ func TestPulseOfAProcessThatRuns(t *testing.T) {
 		var p pulse
 		began := time.Now()
 		go p.run(ctx)
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) //nolint:forbidigo // of the virtual clock: it takes no time
 		if p.frozeSince(began) {
 			t.Error("it stood still, it says")
 		}

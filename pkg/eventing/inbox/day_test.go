@@ -47,7 +47,7 @@ func TestTheOwnerIsAway(t *testing.T) {
 			w.publishRaw(t, event(fmt.Sprint("innocent", i), 1).Message())
 		}
 		began := time.Now()
-		time.Sleep(away) // of the virtual clock
+		time.Sleep(away) //nolint:forbidigo // of the virtual clock: it takes no time
 		for i := range gaps {
 			w.setOwner(fmt.Sprint("gap", i), 2)
 		}

@@ -40,7 +40,7 @@ func pausesAfter(t *testing.T, n int, lasts time.Duration) []time.Duration {
 		defer end()
 		c := &Consumer{log: slog.New(heard), budget: &budget{}}
 		c.receive(ctx, func(context.Context, func(context.Context, *pubsub.Message)) error {
-			time.Sleep(lasts)
+			time.Sleep(lasts) //nolint:forbidigo // of the virtual clock: it takes no time
 			if len(heard.all) == n {
 				end()
 			}

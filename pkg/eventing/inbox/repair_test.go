@@ -62,7 +62,8 @@ func TestADivergenceIsReportedOnce(t *testing.T) {
 	}
 	left := map[int64]int{1: 2, 2: 1} // times that a version diverges
 	c.handler.Apply = Each(func(_ context.Context, _ pgx.Tx, change Change) (Outcome, error) {
-		if left[change.Event.Version]--; left[change.Event.Version] >= 0 {
+		left[change.Event.Version]--
+		if left[change.Event.Version] >= 0 {
 			return Diverged, nil
 		}
 		return Stale, nil

@@ -20,7 +20,8 @@ func TestProbesBackOff(t *testing.T) {
 	if c.due() != 0 || c.admits(0) {
 		t.Error("a probe is due before its time, or something else is sent")
 	}
-	if c.later(c.state, -time.Second); c.due() == 0 || !c.admits(c.state) {
+	c.later(c.state, -time.Second)
+	if c.due() == 0 || !c.admits(c.state) {
 		t.Error("a probe is not due although it was taken back, or is not sent")
 	}
 	longest := time.Duration(0)

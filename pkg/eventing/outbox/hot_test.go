@@ -96,7 +96,8 @@ func TestReachGrowsWhileThereIsRoom(t *testing.T) {
 		"one fills it alone":              {[]queue.Run{append(large, large...)}, 400},
 	} {
 		r := &reach{per: 400}
-		if r.learn(tc.runs); r.limit() != tc.want {
+		r.learn(tc.runs)
+		if r.limit() != tc.want {
 			t.Errorf("%s: %d versions per aggregate, want %d", name, r.limit(), tc.want)
 		}
 	}

@@ -34,7 +34,7 @@ func (l *looks) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.Trace
 			l.seen.Add(1)
 			signal(l.begun)
 			l.hold.RLock()
-			l.hold.RUnlock() //nolint:staticcheck // to wait is all that it is for
+			l.hold.RUnlock() //nolint:staticcheck,gocritic // it only waits for the writer
 		}
 	}
 	return ctx

@@ -106,5 +106,6 @@ func runs(events []Event) []Run {
 // columns are those of an event, of table alias t and in the order of scanEvent.
 func columns(t string) string {
 	return strings.ReplaceAll(`t.id, t.aggregate_type, t.aggregate_id, t.event_type, t.version, t.schema_version,
-	       t.payload, t.occurred_at, t.tenant_id, t.epoch, t.traceparent, t.publish_attempts, t.previous_event_id, t.next_retry_at`, "t.", t+".")
+	       t.payload, t.occurred_at, t.tenant_id, t.epoch, t.traceparent, t.publish_attempts,
+	       t.previous_event_id, t.next_retry_at`, "t.", t+".")
 }
