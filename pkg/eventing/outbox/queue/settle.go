@@ -107,7 +107,9 @@ func (q Queue) Settle(ctx context.Context, token string, outcomes []Outcome) (s 
 // relay finds it from then on, even if this one dies now, however old it is.
 //
 // Rows are named by arrays, not joined: if statistics call the table empty, all joins
-// cost the planner the same.
+// cost the planner the same. For the same reason IN has "IS TRUE" behind it: a plain one
+// becomes a join, which compares each event with each head, 84 ms for 1,000 of them. So
+// it stays a subquery, which is hashed.
 const settle = `
 WITH ` + behind + `, mine AS MATERIALIZED (
 	SELECT id FROM outbox WHERE id = ANY($2::uuid[]) AND lock_token = $1 FOR UPDATE
@@ -129,11 +131,11 @@ WITH ` + behind + `, named AS MATERIALIZED (
 	SELECT id FROM outbox WHERE id = ANY(ARRAY(SELECT id FROM named)) AND id NOT IN (SELECT id FROM free)
 ), busy AS MATERIALIZED (
 	SELECT id AS head FROM outbox
-	 WHERE id = ANY(ARRAY(SELECT n.head FROM named n WHERE n.id IN (SELECT id FROM locked))) AND lock_token = $1
+	 WHERE id = ANY(ARRAY(SELECT n.head FROM named n WHERE (n.id IN (SELECT id FROM locked)) IS TRUE)) AND lock_token = $1
 ), mine AS MATERIALIZED (
 	SELECT id FROM free
 	 WHERE id = ANY($2::uuid[]) AND lock_token = $1
-	   AND id NOT IN (SELECT n.head FROM named n WHERE n.id IN (SELECT id FROM locked))
+	   AND id NOT IN (SELECT n.head FROM named n WHERE (n.id IN (SELECT id FROM locked)) IS TRUE)
 ), ` + written
 
 const behind = `behind AS MATERIALIZED (
@@ -145,7 +147,7 @@ const behind = `behind AS MATERIALIZED (
 const written = `published AS (
 	UPDATE outbox
 	   SET published_at = clock_timestamp(), lock_token = NULL, locked_at = NULL, next_retry_at = NULL, last_error = NULL
-	 WHERE id = ANY(ARRAY(SELECT p.id FROM unnest($3::uuid[], $4::uuid[]) AS p(id, head) WHERE p.head IN (SELECT id FROM mine)))
+	 WHERE id = ANY(ARRAY(SELECT p.id FROM unnest($3::uuid[], $4::uuid[]) AS p(id, head) WHERE (p.head IN (SELECT id FROM mine)) IS TRUE))
 ), failed AS (
 	UPDATE outbox o
 	   SET publish_attempts = o.publish_attempts + CASE WHEN f.rejected THEN 1 ELSE 0 END,
@@ -155,10 +157,10 @@ const written = `published AS (
 	       lock_token = NULL, locked_at = NULL
 	  FROM unnest($5::uuid[], $6::uuid[], $7::text[], $8::interval[], $9::boolean[], $10::boolean[])
 	       AS f(id, head, reason, retry, rejected, park)
-	 WHERE o.id = ANY($5::uuid[]) AND o.id = f.id AND o.published_at IS NULL AND f.head IN (SELECT id FROM mine)
+	 WHERE o.id = ANY($5::uuid[]) AND o.id = f.id AND o.published_at IS NULL AND (f.head IN (SELECT id FROM mine)) IS TRUE
 ), retried AS (
 	UPDATE outbox SET next_retry_at = now()
-	 WHERE id = ANY(ARRAY(SELECT id FROM behind WHERE head IN (SELECT id FROM mine))) AND next_retry_at IS NULL AND parked_at IS NULL
+	 WHERE id = ANY(ARRAY(SELECT id FROM behind WHERE (head IN (SELECT id FROM mine)) IS TRUE)) AND next_retry_at IS NULL AND parked_at IS NULL
 ), back AS (
 	UPDATE outbox SET lock_token = NULL, locked_at = NULL
 	 WHERE id = ANY(ARRAY(SELECT id FROM mine WHERE id = ANY($11::uuid[])))
