@@ -1,6 +1,9 @@
 package inbox
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 // untilOpenedFor returns when the latest stream is one that was opened for want. A
 // stream that breaks may be tried more than once.
@@ -36,7 +39,7 @@ func TestAStreamAsksForTheRoomThatThereIs(t *testing.T) {
 			w := newWorld(t, 5)
 			w.untilOpenedFor(t, load{maxMessages, whole})
 			w.c.budget.take(t.Context(), tc.inHand)
-			w.breakStreams(t)
+			w.reopen(t)
 			w.untilOpenedFor(t, tc.opened)
 			if tc.back != (load{}) {
 				w.c.budget.give(tc.back)
@@ -44,4 +47,18 @@ func TestAStreamAsksForTheRoomThatThereIs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// reopen breaks the stream until another one is opened: a break passes by a stream that
+// the server has not accepted yet.
+func (w *world) reopen(t *testing.T) {
+	t.Helper()
+	before, next := len(w.opened()), time.Time{}
+	until(t, "another stream is opened", func() bool {
+		if time.Now().After(next) {
+			w.breakStreams(t)
+			next = time.Now().Add(time.Second)
+		}
+		return len(w.opened()) > before
+	})
 }
