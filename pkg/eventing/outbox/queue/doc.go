@@ -112,7 +112,7 @@
 //     use nothing but indexes.
 //   - Trust in statistics: if they call the table empty, all joins cost the same, and
 //     so do all indexes with the column, in any position. With an index on (xact, id),
-//     a lookup of an id read all of that index. So no two indexes have a column
+//     a lookup of an id read all of that index. So no two full indexes have a column
 //     in common, rows are looked up one by one (LATERAL) or named in arrays, and
 //     the service's role has jit off: compiling a claim took 200 ms.
 package queue
