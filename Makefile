@@ -2,7 +2,7 @@
 # fetches. `make` alone lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test crash fresh bench bench-full compose-check tf-check tf-mutants tf-e2e tf-provider lint fmt generate verify proto-release fork ci clean
+.PHONY: help run test test-localpubsub test-lab crash fresh bench bench-full compose-check tf-check tf-mutants tf-e2e tf-provider lint fmt generate verify proto-release fork ci clean
 
 # Extra arguments for the command behind run, test and bench, and for fork.
 ARGS   ?=
@@ -24,6 +24,10 @@ LOCKSTEP_TF_PLUGINS ?= $(CURDIR)/build/terraform
 TF_GOOGLE := $(LOCKSTEP_TF_PLUGINS)/.terraform-provider-google@v1.20.1-0.20260828184646-f3721fb45fa3
 export LOCKSTEP_TF_PLUGINS
 
+# The other two modules of the repository. There is no go.work: each module builds
+# as it would alone.
+NESTED := localpubsub lab
+
 # git's name for a tree without files: what differs from it is everything.
 EMPTY_TREE := 4b825dc642cb6eb9a060e54bf8d69288fbee4904
 
@@ -39,8 +43,15 @@ run: ## Run the pair, walk one video through it, serve until Ctrl-C (ARGS="--onc
 	@exec build/dev $(ARGS)
 
 # A package takes up to two minutes, on a busy machine five; ten are a hang.
-test: ## Run all tests, with the race detector where there is a C compiler (ARGS="-short -run Relay")
+test: ## Run the tests of the pair, with the race detector where there is a C compiler (ARGS="-short -run Relay")
 	go test $(RACE) -timeout 10m $(ARGS) ./...
+	@echo "These are the tests of the root module. The others: make test-localpubsub test-lab"
+
+test-localpubsub: ## Likewise those of the local Pub/Sub, a module of its own
+	go -C localpubsub test $(RACE) -timeout 10m $(ARGS) ./...
+
+test-lab: ## Likewise those of the benchmarks and of Terraform's checks, a module of its own
+	go -C lab test $(RACE) -timeout 10m $(ARGS) ./...
 
 # The quick form is part of `make test`.
 crash: ## Histories in full: relays killed with -9 under load, 100,000 events through 8 of them, 50 failovers, 10,000 lives of a read model
@@ -56,7 +67,7 @@ fresh: ## 100,000 reads with tokens under kills, pauses and restarts, and 10,000
 	LOCKSTEP_FULL=1 go test -count=1 -v -run "^TestTenThousandWaiters" ./services/catalog/
 
 bench: ## Measure beside rivals and limits; build/bench.json (ARGS="-quick", ARGS="-only REGEXP")
-	@go build -o build/bench ./cmd/bench
+	@go -C lab build -o ../build/bench ./bench
 	@exec build/bench $(ARGS)
 
 bench-full: ## The same with more runs and the large tables
@@ -67,22 +78,27 @@ compose-check: ## Run docker-compose.yml, kill its parts, look at the images (ST
 	LOCKSTEP_COMPOSE=1 go test -count=1 -v -timeout 40m $(ARGS) ./deploy/compose/
 
 tf-check: ## Check deploy/terraform without a cloud: fmt, validate, tests, who may do what (ARGS=-optional)
-	@go run ./cmd/tf check $(ARGS)
+	@go -C lab build -o ../build/tf ./terraform
+	@exec build/tf check $(ARGS)
 
 tf-mutants: ## Make wrong edits in deploy/terraform, and show which check catches each; takes minutes
-	@go run ./cmd/tf mutants
+	@go -C lab build -o ../build/tf ./terraform
+	@exec build/tf mutants
 
 tf-e2e: ## Apply deploy/terraform to a stand-in for Google Cloud, run the pair on it, upgrade, destroy; in 3 minutes (ARGS=-update)
-	@go run ./cmd/tf e2e $(ARGS)
+	@go -C lab build -o ../build/tf ./terraform
+	@exec build/tf e2e $(ARGS)
 
 tf-provider: $(TF_GOOGLE) ## Build Terraform's google provider once, in 5 minutes: the tests that need it run then
 
 lint: $(LINTER) $(BUF) ## Lint Go and proto; refuse breaking changes of the released contract
 	golangci-lint run ./...
+	@for module in $(NESTED); do echo "golangci-lint run ./$$module/..." && (cd $$module && golangci-lint run ./...) || exit 1; done
 	cd proto && buf lint && buf breaking --against released.yaml
 
 fmt: $(LINTER) ## Format the Go code
 	golangci-lint fmt
+	@for module in $(NESTED); do (cd $$module && golangci-lint fmt) || exit 1; done
 
 generate: $(BUF) $(GEN_GO) $(GEN_RPC) ## Regenerate the Go code of proto/ and the Pub/Sub schemas
 	cd proto && buf generate
@@ -97,6 +113,7 @@ verify: $(BUF) $(GEN_GO) $(GEN_RPC) ## Fail if generated code, go.mod or formatt
 	go run ./cmd/schema -o build/.schemas
 	diff -ru -x '*.go' -x released deploy/schemas build/.schemas
 	go mod tidy -diff
+	@for module in $(NESTED); do echo "go -C $$module mod tidy -diff" && go -C $$module mod tidy -diff || exit 1; done
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not gofmt'd: $$unformatted"; exit 1; }
 	@binaries=$$(git diff --cached --numstat $(EMPTY_TREE) 2>/dev/null | sed -n 's/^-\t-\t//p'); \
 		test -z "$$binaries" || { echo "binaries in git: $$binaries"; exit 1; }

@@ -39,8 +39,16 @@ var importRules = []importRule{
 		reason: "a service that only sends, or only receives, takes its half alone",
 	},
 	{
-		from: regexp.MustCompile(`^(pkg/localpubsub)`), to: regexp.MustCompile(`^(pkg/localpubsub|.*)`), tests: true,
+		from: regexp.MustCompile(`^(localpubsub)`), to: regexp.MustCompile(`^(localpubsub|.*)`), tests: true,
 		reason: "a stand-in for the broker that knew the code under test would agree with its mistakes",
+	},
+	{
+		from: regexp.MustCompile(`^(lab)?`), to: regexp.MustCompile(`^(lab)`), tests: true,
+		reason: "lab is about the pair, and a fork of the pair does without it",
+	},
+	{
+		from: regexp.MustCompile(`^(services|pkg)/`), to: regexp.MustCompile(`^localpubsub`),
+		reason: "a deployment uses Google's Pub/Sub",
 	},
 	{
 		from: regexp.MustCompile(`^internal/`), to: regexp.MustCompile(`^(services|cmd)/`), tests: true,
@@ -51,13 +59,13 @@ var importRules = []importRule{
 		reason: "cmd/ holds the developers' tools, which a deployment does not contain",
 	},
 	{
-		from:  regexp.MustCompile(`^cmd/bench/(localpubsub|outbox|inbox|visible|reads|start)`),
-		to:    regexp.MustCompile(`^cmd/bench/(localpubsub|outbox|inbox|visible|reads|start)`),
+		from:  regexp.MustCompile(`^lab/bench/(localpubsub|outbox|inbox|visible|reads|start)`),
+		to:    regexp.MustCompile(`^lab/bench/(localpubsub|outbox|inbox|visible|reads|start)`),
 		tests: true, reason: "each subject of the bench is read alone; what two of them need is part of its rig",
 	},
 	{
-		from:  regexp.MustCompile(`^cmd/bench/(measure|load|report|rig)`),
-		to:    regexp.MustCompile(`^cmd/bench/(localpubsub|outbox|inbox|visible|reads|start)`),
+		from:  regexp.MustCompile(`^lab/bench/(measure|load|report|rig)`),
+		to:    regexp.MustCompile(`^lab/bench/(localpubsub|outbox|inbox|visible|reads|start)`),
 		tests: true, reason: "what measures knows nothing about what is measured",
 	},
 }
@@ -70,11 +78,10 @@ var sqlHomes = map[string]*regexp.Regexp{
 	"what creates databases for tests and for make run":                 regexp.MustCompile(`^internal/(pgtest|localpg)/`),
 	"internal/idempotency, whose subject is a table":                    regexp.MustCompile(`^internal/idempotency/store\.go$`),
 	"pkg/bell, whose subject is LISTEN and NOTIFY":                      regexp.MustCompile(`^pkg/bell/bell\.go$`),
-	"internal/database, which bounds the wait for a lock":               regexp.MustCompile(`^internal/database/writer\.go$`),
 	"internal/replica, which writes any copy's table":                   regexp.MustCompile(`^internal/replica/writer\.go$`),
 	"internal/database, whose subject are connections and locks":        regexp.MustCompile(`^internal/database/writer\.go$`),
 	"what operators see of those two tables, and do to them":            regexp.MustCompile(`^internal/operator/(audit|backlog|deadletter)/`),
-	"developers' tools": regexp.MustCompile(`^cmd/`),
+	"developers' tools": regexp.MustCompile(`^(cmd|lab|internal/walk)/`),
 }
 
 const docReason = "a package's contract stands in one place, which go doc shows"
@@ -185,12 +192,17 @@ func TestBoundariesBite(t *testing.T) {
 		"eventing's test imports pgtest":  {forbiddenImports, imports("pkg/eventing/event_test.go", "internal/pgtest"), 0},
 		"outbox imports inbox":            {forbiddenImports, imports("pkg/eventing/outbox/relay.go", "pkg/eventing/inbox"), 1},
 		"inbox imports eventing":          {forbiddenImports, imports("pkg/eventing/inbox/consumer.go", "pkg/eventing"), 0},
-		"localpubsub imports eventing":    {forbiddenImports, imports("pkg/localpubsub/server.go", "pkg/eventing"), 1},
-		"localpubsub imports itself":      {forbiddenImports, imports("pkg/localpubsub/server_test.go", "pkg/localpubsub"), 0},
-		"a subject imports another":       {forbiddenImports, imports("cmd/bench/visible/way.go", "cmd/bench/outbox/backlog"), 1},
-		"a subject imports its own part":  {forbiddenImports, imports("cmd/bench/outbox/outbox.go", "cmd/bench/outbox/claim"), 0},
-		"the rig imports a subject":       {forbiddenImports, imports("cmd/bench/rig/relay/crew.go", "cmd/bench/outbox/backlog"), 1},
-		"the bench imports its subjects":  {forbiddenImports, imports("cmd/bench/main.go", "cmd/bench/inbox"), 0},
+		"localpubsub imports eventing":    {forbiddenImports, imports("localpubsub/server.go", "pkg/eventing"), 1},
+		"localpubsub imports itself":      {forbiddenImports, imports("localpubsub/server_test.go", "localpubsub"), 0},
+		"a service imports lab":           {forbiddenImports, imports("services/video/video_test.go", "lab/fakegcp"), 1},
+		"the root imports lab":            {forbiddenImports, imports("root_test.go", "lab/fakegcp"), 1},
+		"lab imports lab":                 {forbiddenImports, imports("lab/terraform/check.go", "lab/fakegcp"), 0},
+		"eventing imports localpubsub":    {forbiddenImports, imports("pkg/eventing/event.go", "localpubsub"), 1},
+		"its test imports localpubsub":    {forbiddenImports, imports("pkg/eventing/event_test.go", "localpubsub"), 0},
+		"a subject imports another":       {forbiddenImports, imports("lab/bench/visible/way.go", "lab/bench/outbox/backlog"), 1},
+		"a subject imports its own part":  {forbiddenImports, imports("lab/bench/outbox/outbox.go", "lab/bench/outbox/claim"), 0},
+		"the rig imports a subject":       {forbiddenImports, imports("lab/bench/rig/relay/crew.go", "lab/bench/outbox/backlog"), 1},
+		"the bench imports its subjects":  {forbiddenImports, imports("lab/bench/main.go", "lab/bench/inbox"), 0},
 		"internal imports a service":      {forbiddenImports, imports("internal/serve/serve.go", "services/video"), 1},
 		"SQL in a handler":                {strayedSQL, []file{{name: "services/video/rest.go", sql: sql}}, 1},
 		"SQL in the store":                {strayedSQL, []file{{name: "services/video/store.go", sql: sql}}, 0},

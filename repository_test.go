@@ -99,3 +99,26 @@ func parse(name, module string) (file, error) {
 	}
 	return f, nil
 }
+
+var requirement = regexp.MustCompile(`(?m)^\t(\S+) (v\S+)( // indirect)?$`)
+
+// TestModulesAgree compares the three go.mod: with one version of a dependency in each,
+// a module is tested with the code that the other two run.
+func TestModulesAgree(t *testing.T) {
+	t.Parallel()
+	first := map[string]string{}
+	for _, name := range []string{"go.mod", "localpubsub/go.mod", "lab/go.mod"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		required, _, _ := strings.Cut(string(text), "\nexclude ")
+		for _, m := range requirement.FindAllStringSubmatch(required, -1) {
+			module, version := m[1], m[2]
+			if other, known := first[module]; known && other != version {
+				t.Errorf("%s requires %s %s, another module of the repository %s", name, module, version, other)
+			}
+			first[module] = version
+		}
+	}
+}

@@ -16,6 +16,7 @@ import (
 
 	"example.com/lockstep/internal/history"
 	"example.com/lockstep/internal/localbroker"
+	"example.com/lockstep/localpubsub/peer"
 	"example.com/lockstep/pkg/eventing"
 )
 
@@ -66,7 +67,7 @@ func startBroker(t testing.TB, kind localbroker.Kind) *broker {
 func (b *broker) start(t testing.TB) {
 	t.Helper()
 	server, err := localbroker.Start(t.Context(), localbroker.Options{Kind: b.kind, Addr: b.addr})
-	if errors.Is(err, localbroker.ErrNotInstalled) {
+	if errors.Is(err, peer.ErrNotInstalled) {
 		t.Skip(err)
 	}
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"example.com/lockstep/cmd/internal/walk"
+	"example.com/lockstep/internal/walk"
 )
 
 // report is the output of a run. Its JSON form is a contract.

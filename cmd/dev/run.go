@@ -13,9 +13,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
-	"example.com/lockstep/cmd/internal/walk"
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/telemetry"
+	"example.com/lockstep/internal/walk"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/services/catalog"
 	"example.com/lockstep/services/video"

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"example.com/lockstep/deploy/schemas"
-	"example.com/lockstep/pkg/localpubsub"
+	"example.com/lockstep/localpubsub"
 	engagementeventsv1 "example.com/lockstep/proto/engagement/events/v1"
 	videoeventsv1 "example.com/lockstep/proto/video/events/v1"
 )

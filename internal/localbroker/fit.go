@@ -28,7 +28,7 @@ const (
 
 // fit removes the settings of a subscription that other brokers do not support.
 // The official emulator fails for ever on the dead-letter policy of an ordered
-// subscription, the client's fake repeats a dead letter every 10 ms, and both
+// subscription, pstest, the Go client's fake, repeats a dead letter every 10 ms, and both
 // refuse a retention as long as Pub/Sub's.
 func (p *provisioner) fit(ctx context.Context, s *pubsubpb.Subscription) {
 	if p.of == unasked {
@@ -52,7 +52,7 @@ func askKind(ctx context.Context, addr string) brokerKind {
 	}
 	response, err := http.DefaultClient.Do(r)
 	if err != nil {
-		return another // the fake speaks gRPC only
+		return another // pstest speaks gRPC only
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {

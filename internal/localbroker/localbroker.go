@@ -2,20 +2,19 @@
 // resources of the pair in one: the topics and subscriptions of [Topology],
 // with the topics' schemas.
 //
-// There are three. The repository's own, pkg/localpubsub, runs in this process
-// and is the default. The official emulator is a Java program of the Google
-// Cloud CLI, for a second opinion. The fake is the Go client's own test server,
-// for comparison. All lose their state when they end, unless the first has a
-// file.
+// There are two. The repository's own, localpubsub, runs in this process and is
+// the default. The official emulator is a Java program of the Google Cloud CLI,
+// for a second opinion. Both lose their state when they end, unless the first
+// has a file.
 package localbroker
 
 import (
 	"context"
 	"fmt"
-	"net"
 	"sync"
 
-	"example.com/lockstep/pkg/localpubsub"
+	"example.com/lockstep/localpubsub"
+	"example.com/lockstep/localpubsub/peer"
 )
 
 // Kind is a kind of local Pub/Sub.
@@ -25,7 +24,6 @@ type Kind string
 const (
 	Local    Kind = "" // the repository's own
 	Official Kind = "emulator"
-	Fake     Kind = "fake"
 )
 
 // Options selects and configures a Pub/Sub. Its zero value is usable.
@@ -48,8 +46,8 @@ type Server struct {
 
 // Start returns once the server answers. A taken port is an error that names
 // the port, a damaged or used file one that names the file, and a missing
-// emulator one that names the packages to install. The caller closes the
-// server.
+// emulator one that names the packages to install ([peer.ErrNotInstalled]). The
+// caller closes the server.
 func Start(ctx context.Context, opts Options) (*Server, error) {
 	if opts.Addr == "" {
 		opts.Addr = "127.0.0.1:0"
@@ -57,19 +55,25 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	if opts.File != "" && opts.Kind != Local {
 		return nil, fmt.Errorf("start Pub/Sub: file %s: only the repository's own keeps one", opts.File)
 	}
-	start := func(_ context.Context, addr string) (*Server, error) { return startLocal(addr, opts.File) }
-	switch opts.Kind {
-	case Official:
-		start = startEmulator
-	case Fake:
-		start = startFake
-	case Local:
+	var s *Server
+	var err error
+	if opts.Kind == Official {
+		s, err = startOfficial(ctx, opts.Addr)
+	} else {
+		s, err = startLocal(opts.Addr, opts.File)
 	}
-	s, err := start(ctx, opts.Addr)
 	if err != nil {
 		return nil, fmt.Errorf("start Pub/Sub on %s: %w", opts.Addr, err)
 	}
 	return s, nil
+}
+
+func startOfficial(ctx context.Context, addr string) (*Server, error) {
+	official, err := peer.StartEmulator(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	return &Server{addr: official.Addr(), description: official.Description(), done: official.Done(), stop: official.Close}, nil
 }
 
 func startLocal(addr, file string) (*Server, error) {
@@ -87,11 +91,6 @@ func startLocal(addr, file string) (*Server, error) {
 		description += " (kept in " + file + ")"
 	}
 	return &Server{addr: local.Addr(), description: description, done: done, stop: stop}, nil
-}
-
-func listen(ctx context.Context, addr string) (net.Listener, error) {
-	var config net.ListenConfig
-	return config.Listen(ctx, "tcp", addr)
 }
 
 // Addr is the host:port that the server listens on; use it as

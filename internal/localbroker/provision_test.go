@@ -23,7 +23,7 @@ const project = "test"
 
 func TestRoundTrip(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []Kind{Local, Official, Fake} {
+	for _, kind := range []Kind{Local, Official} {
 		t.Run(name(kind), func(t *testing.T) {
 			t.Parallel()
 			s := start(t, Options{Kind: kind})
@@ -41,24 +41,22 @@ func TestRoundTrip(t *testing.T) {
 
 func TestLargeMessages(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []Kind{Local, Fake} {
-		s := start(t, Options{Kind: kind})
-		if _, err := Provision(t.Context(), s.Addr(), project); err != nil {
-			t.Fatal(err)
-		}
-		request := &pubsubpb.PublishRequest{
-			Topic:    "projects/" + project + "/topics/" + VideoTopic,
-			Messages: []*pubsubpb.PubsubMessage{{Data: event(t, strings.Repeat("x", 9<<20))}},
-		}
-		if _, err := pubsubpb.NewPublisherClient(dial(t, s.Addr())).Publish(t.Context(), request); err != nil {
-			t.Error(err)
-		}
+	s := start(t, Options{})
+	if _, err := Provision(t.Context(), s.Addr(), project); err != nil {
+		t.Fatal(err)
+	}
+	request := &pubsubpb.PublishRequest{
+		Topic:    "projects/" + project + "/topics/" + VideoTopic,
+		Messages: []*pubsubpb.PubsubMessage{{Data: event(t, strings.Repeat("x", 9<<20))}},
+	}
+	if _, err := pubsubpb.NewPublisherClient(dial(t, s.Addr())).Publish(t.Context(), request); err != nil {
+		t.Error(err)
 	}
 }
 
 func TestProvisionTwice(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []Kind{Local, Official, Fake} {
+	for _, kind := range []Kind{Local, Official} {
 		t.Run(name(kind), func(t *testing.T) {
 			t.Parallel()
 			s := start(t, Options{Kind: kind})

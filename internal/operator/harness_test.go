@@ -23,10 +23,10 @@ import (
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/localbroker"
 	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/localpubsub"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/outbox"
-	"example.com/lockstep/pkg/localpubsub"
 )
 
 // TestMain starts one broker for all tests, which the commands find like any

@@ -23,9 +23,9 @@ import (
 	"example.com/lockstep/internal/localbroker"
 	"example.com/lockstep/internal/operator/audit"
 	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/localpubsub"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
-	"example.com/lockstep/pkg/localpubsub"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"example.com/lockstep/localpubsub"
 	"example.com/lockstep/pkg/eventing"
-	"example.com/lockstep/pkg/localpubsub"
 )
 
 // exactly returns a client of an exactly-once subscription and of its dead letters,

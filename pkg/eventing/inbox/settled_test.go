@@ -13,8 +13,8 @@ import (
 	"cloud.google.com/go/pubsub/v2"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 
+	"example.com/lockstep/localpubsub"
 	"example.com/lockstep/pkg/eventing"
-	"example.com/lockstep/pkg/localpubsub"
 )
 
 // Whoever brings the messages: callbacks wait when the budget is used up.

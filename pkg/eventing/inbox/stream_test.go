@@ -20,7 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"example.com/lockstep/internal/pgtest"
-	"example.com/lockstep/pkg/localpubsub"
+	"example.com/lockstep/localpubsub"
 )
 
 // world is a local Pub/Sub whose subscription is as Terraform makes it, and a

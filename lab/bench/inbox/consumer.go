@@ -1,0 +1,85 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2"
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/lab/bench/measure"
+	"example.com/lockstep/lab/bench/rig/broker"
+	"example.com/lockstep/lab/bench/rig/readmodel"
+	"example.com/lockstep/pkg/eventing/inbox"
+)
+
+// fromMemory measures a consumer that applies messages from memory.
+func fromMemory(ctx context.Context, s *readmodel.Store, messages []*pubsub.Message) (float64, error) {
+	client, err := broker.Unreachable(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer client.Close()
+	return until(ctx, s, len(messages), func(ctx context.Context, h inbox.Handler) error {
+		c, err := inbox.NewConsumer(s.Pool, client, broker.Subject, h, slog.New(slog.DiscardHandler), func() {}, inbox.Options{})
+		if err != nil {
+			return err
+		}
+		return c.RunFrom(ctx, func(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error {
+			for _, m := range messages {
+				deliver(ctx, m)
+			}
+			<-ctx.Done()
+			return nil
+		})
+	})
+}
+
+func fromPubSub(ctx context.Context, s *readmodel.Store, r *broker.Rig, n int) (float64, error) {
+	return until(ctx, s, n, func(ctx context.Context, h inbox.Handler) error {
+		c, err := inbox.NewConsumer(s.Pool, r.Client, broker.Subject, h, slog.New(slog.DiscardHandler), func() {}, inbox.Options{})
+		if err != nil {
+			return err
+		}
+		return c.Run(ctx)
+	})
+}
+
+// until returns the rate at which a consumer with this handler applies n
+// events.
+func until(
+	ctx context.Context, s *readmodel.Store, n int, run func(context.Context, inbox.Handler) error,
+) (float64, error) {
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	// The events are applied but not committed at that moment; the commit
+	// follows very soon.
+	h, applied, soon := s.Projector.Handler(), 0, make(chan struct{})
+	apply := h.Apply
+	h.Apply = func(ctx context.Context, tx pgx.Tx, changes []inbox.Change) ([]inbox.Outcome, error) {
+		outcomes, err := apply(ctx, tx, changes)
+		if applied += len(outcomes); err == nil && applied == n {
+			close(soon)
+		}
+		return outcomes, err
+	}
+	ended := make(chan error, 1)
+	start := time.Now()
+	go func() { ended <- run(running, h) }()
+	select {
+	case <-soon:
+	case err := <-ended:
+		return 0, errors.Join(errors.New("the consumer has ended"), err)
+	}
+	for versions := 0; versions < n; {
+		err := s.Pool.QueryRow(ctx, `SELECT coalesce(sum(version), 0) FROM video_projection`).Scan(&versions)
+		if err != nil {
+			return 0, err
+		}
+	}
+	rate := measure.PerSecond(n, start)
+	stop()
+	return rate, <-ended
+}

@@ -1,0 +1,97 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"cloud.google.com/go/pubsub/v2"
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
+
+	"example.com/lockstep/lab/bench/rig/broker"
+	"example.com/lockstep/lab/bench/rig/readmodel"
+	"example.com/lockstep/pkg/eventing"
+	eventsv1 "example.com/lockstep/proto/video/events/v1"
+)
+
+// eventsPerVideo is the number of versions of each video.
+const eventsPerVideo = 4
+
+// videoMessages returns n messages: version 1 of every video, then version 2,
+// and so on.
+func videoMessages(n int) ([]*pubsub.Message, error) {
+	ids := make([]uuid.UUID, n/eventsPerVideo)
+	for i := range ids {
+		ids[i] = uuid.Must(uuid.NewV7())
+	}
+	var messages []*pubsub.Message
+	for version := range int64(eventsPerVideo) {
+		for _, id := range ids {
+			e, err := readmodel.VideoEvent(id, version+1)
+			if err != nil {
+				return nil, err
+			}
+			messages = append(messages, readmodel.Message(e, fmt.Sprint(len(messages))))
+		}
+	}
+	return messages, nil
+}
+
+// stored runs apply with a local Pub/Sub and a subscription that holds the
+// messages.
+func stored(apply func(context.Context, *readmodel.Store, *broker.Rig, int) (float64, error)) applying {
+	return func(ctx context.Context, s *readmodel.Store, messages []*pubsub.Message) (_ float64, err error) {
+		r, err := broker.StartRig(ctx, true, "--kind", broker.Ours)
+		if err != nil {
+			return 0, err
+		}
+		defer func() { err = errors.Join(err, r.Close()) }()
+		if err := storeEvents(ctx, r, messages); err != nil {
+			return 0, fmt.Errorf("store events: %w", err)
+		}
+		return apply(ctx, s, r, len(messages))
+	}
+}
+
+// requests is the number of concurrent requests.
+const requests = 8
+
+// storeEvents publishes messages, video by video: a request has one ordering
+// key.
+func storeEvents(ctx context.Context, r *broker.Rig, messages []*pubsub.Message) error {
+	videos := len(messages) / eventsPerVideo
+	publishing, ctx := errgroup.WithContext(ctx)
+	publishing.SetLimit(requests)
+	for v := range videos {
+		var request []*pubsubpb.PubsubMessage
+		for version := range eventsPerVideo {
+			m := messages[version*videos+v]
+			request = append(request,
+				&pubsubpb.PubsubMessage{Data: m.Data, Attributes: m.Attributes, OrderingKey: m.OrderingKey})
+		}
+		publishing.Go(func() error {
+			return broker.Publish(ctx, r.Client, request...)
+		})
+	}
+	return publishing.Wait()
+}
+
+// decodeTitle reads the part of a message that the source document's loop
+// needs.
+func decodeTitle(m *pubsub.Message) (eventing.Event, string, error) {
+	e, err := eventing.ParseMessage(m.Data, m.Attributes)
+	if err != nil {
+		return e, "", err
+	}
+	var envelope eventsv1.Event
+	if err := proto.Unmarshal(e.Payload, &envelope); err != nil {
+		return e, "", err
+	}
+	if c := envelope.GetCreated(); c != nil {
+		return e, c.GetTitle(), nil
+	}
+	return e, envelope.GetUpdated().GetTitle(), nil
+}

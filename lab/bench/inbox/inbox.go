@@ -1,0 +1,110 @@
+// Package inbox is the series of the consuming side. It compares the inbox with
+// the loop of the source document, which takes one transaction per message, and
+// with the limits of the database and of the broker alone. All get the same
+// events: each video's creation, then its updates. Memory supplies events as
+// fast as they are taken.
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"cloud.google.com/go/pubsub/v2"
+
+	"example.com/lockstep/lab/bench/measure"
+	"example.com/lockstep/lab/bench/rig/broker"
+	"example.com/lockstep/lab/bench/rig/readmodel"
+)
+
+// eventCounts is the number of events in a run; the source document's loop gets
+// fewer.
+var eventCounts = [...]int{measure.Quick: 4_000, measure.Normal: 40_000, measure.Full: 100_000}
+
+// Series returns the series.
+func Series() []measure.Series {
+	return []measure.Series{{
+		Title: "inbox: applying events",
+		Measurements: []measure.Measurement{
+			side("inbox.seed_1", "the source document's loop and tables, one message after the other", seedLoop(1)),
+			side("inbox.seed_16", "the same, 16 messages at a time", seedLoop(16)),
+			side("inbox.memory", "ours, fed from memory", fromMemory),
+			side("inbox.bare_sql", "our tables, 500 events a transaction, nothing decided", bareSQL),
+			side("inbox.bare_receive", "local Pub/Sub, ordered: receive and ack, nothing done", stored(bareReceive)),
+			side("inbox.pubsub", "ours, from the local Pub/Sub", stored(fromPubSub)),
+		},
+		Derived: []measure.Derived{
+			measure.Ratio("inbox.vs_seed", "inbox.memory", "inbox.seed_1", "8 or more wanted"),
+			{
+				Figure:  measure.Figure{Name: "inbox.vs_limit", Unit: "x", Note: "0.8 or more wanted; the limit is 1/(1/bare_receive + 1/bare_sql)"},
+				RatioTo: "inbox.bare_receive and inbox.bare_sql", From: []string{"inbox.pubsub", "inbox.bare_receive", "inbox.bare_sql"},
+				Compute: func(in []float64) float64 { return in[0] * (1/in[1] + 1/in[2]) },
+			},
+		},
+	}, huge()}
+}
+
+// applying applies the events in an unused database. It returns events per
+// second.
+type applying func(context.Context, *readmodel.Store, []*pubsub.Message) (float64, error)
+
+// side measures in an unused database.
+func side(name, note string, apply applying) measure.Measurement {
+	return measure.Measurement{
+		Figures: []measure.Figure{{Name: name, Unit: "event/s", Note: note}},
+		Run: measure.Single(eventCounts, func(ctx context.Context, n int) (_ float64, err error) {
+			s, err := readmodel.Start(ctx)
+			if err != nil {
+				return 0, err
+			}
+			defer func() { err = errors.Join(err, s.Close()) }()
+			messages, err := videoMessages(n)
+			if err != nil {
+				return 0, err
+			}
+			return apply(ctx, s, messages)
+		}),
+	}
+}
+
+// huge measures the cost of an inbox that has been kept for a long time.
+func huge() measure.Series {
+	behindRows := func(ctx context.Context, s *readmodel.Store, messages []*pubsub.Message) (float64, error) {
+		if err := fill(ctx, s, 10_000_000); err != nil {
+			return 0, err
+		}
+		return fromMemory(ctx, s, messages)
+	}
+	return measure.Series{
+		Title: "inbox: applying events beside 10,000,000 that were applied before", From: measure.Full, Runs: 3,
+		Measurements: []measure.Measurement{
+			side("inbox.memory_0_rows", "", fromMemory),
+			side("inbox.memory_10m_rows", "", behindRows),
+		},
+		Derived: []measure.Derived{measure.Ratio("inbox.at_10m_rows", "inbox.memory_10m_rows", "inbox.memory_0_rows", "")},
+	}
+}
+
+// fill inserts this many settled events into the inbox. It creates the indexes
+// afterwards, because that takes less time.
+func fill(ctx context.Context, s *readmodel.Store, rows int) error {
+	for _, statement := range []string{
+		`ALTER TABLE catalog.inbox DROP CONSTRAINT inbox_pkey`,
+		`DROP INDEX catalog.inbox_settled`,
+		fmt.Sprintf(`
+			INSERT INTO catalog.inbox (consumer, event_id, event_type, aggregate_type, aggregate_id, version, message_id, publish_time,
+			                           status, processed_at)
+			SELECT '%s', ('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 'VideoUpdated', 'video',
+			       gen_random_uuid()::text, 1, n::text, now(), 'done', now()
+			  FROM generate_series(1, %d) n`, broker.Subject, rows),
+		`ALTER TABLE catalog.inbox ADD PRIMARY KEY (consumer, event_id)`,
+		`CREATE INDEX inbox_settled ON catalog.inbox (consumer, received_at) WHERE status IN ('done', 'discarded')`,
+		`VACUUM (ANALYZE) catalog.inbox`,
+		`CHECKPOINT`, // now, not in the middle of the measurement
+	} {
+		if _, err := s.Admin.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("fill the inbox: %w", err)
+		}
+	}
+	return nil
+}

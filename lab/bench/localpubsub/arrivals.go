@@ -1,0 +1,86 @@
+package localpubsub
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2"
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"golang.org/x/sync/errgroup"
+
+	"example.com/lockstep/lab/bench/load"
+	"example.com/lockstep/lab/bench/rig/broker"
+)
+
+const (
+	// lightLoad is the number of messages for one latency: a low load for every
+	// server. They are sent at random moments, so that they do not align with a
+	// server that polls at fixed intervals.
+	lightLoad = 40
+	// patience bounds the wait for the last message.
+	patience = 30 * time.Second
+)
+
+// latencies returns for each of n messages the time from just before its
+// publish to its callback.
+func (r *rig) latencies(ctx context.Context, n int) ([]time.Duration, error) {
+	arrived := &arrivals{sent: make([]time.Time, n), missing: n}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(n)*time.Second/lightLoad+patience)
+	defer cancel()
+	both, ctx := errgroup.WithContext(ctx)
+	receiving, done := context.WithCancel(ctx)
+	both.Go(func() error {
+		return r.Client.Subscriber(broker.Subject).Receive(receiving, func(_ context.Context, m *pubsub.Message) {
+			m.Ack()
+			if arrived.add(int(binary.BigEndian.Uint32(m.Data))) {
+				done()
+			}
+		})
+	})
+	both.Go(func() error { return r.trickle(ctx, arrived) })
+	if err := both.Wait(); err != nil {
+		return nil, err
+	}
+	if arrived.missing > 0 {
+		return nil, fmt.Errorf("%d of %d messages did not arrive", arrived.missing, n)
+	}
+	return arrived.took, nil
+}
+
+// trickle publishes the messages one by one, each in its own request: a
+// Publisher would delay each to wait for more messages.
+func (r *rig) trickle(ctx context.Context, a *arrivals) error {
+	_, err := load.Paced(ctx, lightLoad, len(a.sent), func(ctx context.Context, i int) error {
+		data := append(binary.BigEndian.AppendUint32(nil, uint32(i)), body...)
+		a.start(i)
+		return broker.Publish(ctx, r.Client, &pubsubpb.PubsubMessage{Data: data})
+	})
+	return err
+}
+
+// arrivals keeps the times of messages, by message number.
+type arrivals struct {
+	mu      sync.Mutex
+	sent    []time.Time
+	took    []time.Duration
+	missing int
+}
+
+func (a *arrivals) start(i int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sent[i] = time.Now()
+}
+
+// add reports whether the message was the last one.
+func (a *arrivals) add(i int) (last bool) {
+	now := time.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.took = append(a.took, now.Sub(a.sent[i]))
+	a.missing--
+	return a.missing == 0
+}

@@ -1,0 +1,36 @@
+package localpubsub
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"example.com/lockstep/lab/bench/measure"
+	"example.com/lockstep/lab/bench/report"
+	"example.com/lockstep/lab/bench/rig/process"
+)
+
+// used is the CPU time of server and client since their start.
+type used struct {
+	server, client time.Duration
+	at             time.Time
+}
+
+func (r *rig) used() used {
+	return used{server: process.CPU(r.Server.PID), client: process.CPU(os.Getpid()), at: time.Now()}
+}
+
+// perMessage returns a reading of a rate and each side's CPU time per message
+// since before. The CPU time hardly depends on the other load of the machine;
+// the rate does.
+func (r *rig) perMessage(rate float64, before used) measure.Reading {
+	now := r.used()
+	wall := now.at.Sub(before.at).Seconds()
+	server, client := (now.server - before.server).Seconds(), (now.client - before.client).Seconds()
+	if server == 0 || rate == 0 {
+		return measure.Reading{Values: []float64{rate}}
+	}
+	micros := 1e6 / (rate * wall)
+	return measure.Reading{Values: []float64{rate}, Note: fmt.Sprintf("CPU a message: server %s us, client %s us; cores busy: %.1f and %.1f",
+		report.Display(server*micros), report.Display(client*micros), server/wall, client/wall)}
+}

@@ -1,0 +1,189 @@
+// Package localpubsub is the series of the local Pub/Sub, next to the official
+// emulator and pstest: the rates of publishing and receiving with no key and
+// with up to 10,000 keys, the delay until a message arrives, and the server's
+// memory. Each run has a fresh server in its own process on loopback and one
+// client in this process; they share only the machine.
+package localpubsub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"example.com/lockstep/lab/bench/measure"
+	"example.com/lockstep/lab/bench/rig/broker"
+	"example.com/lockstep/lab/bench/rig/process"
+)
+
+// A contender is a side of each series; the suffix goes to the names of figures.
+type contender struct{ kind, suffix string }
+
+var contenders = []contender{
+	{broker.Ours, ""},
+	{broker.Emulator, "_emulator"},
+	{broker.Pstest, "_pstest"},
+}
+
+// volume is the amount of work of each size. Loads are bounded in time, because
+// the slowest server takes minutes for the work that the fastest does in a
+// second.
+type volume struct {
+	publish   time.Duration // a run takes this long; the warm-up half of it
+	receive   time.Duration // a run takes this long at most
+	stored    int           // messages that wait for a receiving run
+	fill      time.Duration // bound on the time to store a million messages
+	sustained int           // messages of the long run
+	samples   int           // of a latency
+}
+
+var volumes = [...]volume{
+	measure.Quick:  {publish: 200 * time.Millisecond, receive: time.Second, stored: 10_000, sustained: 20_000, samples: 40},
+	measure.Normal: {publish: time.Second, receive: 2 * time.Second, stored: 50_000, fill: 20 * time.Second, sustained: 200_000, samples: 200},
+	measure.Full: {
+		publish: 3 * time.Second, receive: 5 * time.Second, stored: 100_000, fill: time.Minute, sustained: 400_000, samples: 1000,
+	},
+}
+
+var keyCounts = []struct {
+	keys  int
+	name  string
+	title string
+}{
+	{0, "nokey", "no key"},
+	{1, "1key", "1 key"},
+	{100, "100keys", "100 keys"},
+	{10_000, "10000keys", "10,000 keys"},
+}
+
+// Series returns the series.
+func Series() (all []measure.Series) {
+	for _, c := range keyCounts {
+		all = append(all, publishing(c.keys, c.name, c.title))
+	}
+	for _, c := range keyCounts[:3] {
+		all = append(all, receiving(c.keys, c.name, c.title))
+	}
+	return append(all, manyKeys(), orderedStream(), latency(), manyMessages())
+}
+
+// A rig is a side's server and client.
+type rig struct{ *broker.Rig }
+
+// A trial is one run with the rig of a side. Its subscription is ordered if
+// there are keys.
+type trial func(ctx context.Context, r *rig, v volume) (measure.Reading, error)
+
+// warmed warms up server and client before a trial. Trials that measure memory
+// have no warm-up: the fastest server would keep the most memory from the
+// warm-up.
+func warmed(once trial) trial {
+	return func(ctx context.Context, r *rig, v volume) (measure.Reading, error) {
+		if err := r.warm(ctx, v.publish/2); err != nil {
+			return measure.Reading{}, fmt.Errorf("warm up: %w", err)
+		}
+		return once(ctx, r, v)
+	}
+}
+
+// sides returns a series with one measurement per contender.
+func sides(title string, keys int, figures []measure.Figure, once trial) measure.Series {
+	s := measure.Series{Title: "Pub/Sub, " + title}
+	for _, c := range contenders {
+		s.Measurements = append(s.Measurements, c.side(keys, figures, once))
+	}
+	return s
+}
+
+// side returns the measurement of one contender; its server gets the arguments.
+func (c contender) side(keys int, figures []measure.Figure, once trial, args ...string) measure.Measurement {
+	var m measure.Measurement
+	for _, f := range figures {
+		f.Name = "localpubsub." + f.Name + c.suffix
+		m.Figures = append(m.Figures, f)
+	}
+	m.Run = func(ctx context.Context, size measure.Size) (_ measure.Reading, err error) {
+		fresh, err := broker.StartRig(ctx, keys > 0, append(args, "--kind", c.kind)...)
+		if err != nil {
+			return measure.Reading{}, err
+		}
+		defer func() { err = errors.Join(err, fresh.Close()) }()
+		return once(ctx, &rig{fresh}, volumes[size])
+	}
+	return m
+}
+
+func publishing(keys int, name, title string) measure.Series {
+	rate := measure.Figure{Name: "publish_" + name, Unit: "msg/s"}
+	once := func(ctx context.Context, r *rig, v volume) (measure.Reading, error) {
+		before := r.used()
+		rate, err := r.publish(ctx, broker.Subject, keys, v.publish)
+		return r.perMessage(rate, before), err
+	}
+	return sides("publish: "+title+", 1 KB", keys, []measure.Figure{rate}, warmed(once))
+}
+
+func receiving(keys int, name, title string) measure.Series {
+	rate := measure.Figure{Name: "receive_" + name, Unit: "msg/s"}
+	once := func(ctx context.Context, r *rig, v volume) (measure.Reading, error) {
+		if _, err := r.store(ctx, v.stored, keys, 100, body); err != nil {
+			return measure.Reading{}, err
+		}
+		before := r.used()
+		rate, err := r.receive(ctx, broker.Subject, v.stored, v.receive)
+		return r.perMessage(rate, before), err
+	}
+	s := sides("receive: "+title+", 1 KB, one stream", keys, []measure.Figure{rate}, warmed(once))
+	if keys == 0 {
+		s.Derived = append(s.Derived, measure.Ratio("localpubsub.receive_vs_emulator",
+			"localpubsub.receive_nokey", "localpubsub.receive_nokey_emulator", "10 or more wanted"))
+	}
+	return s
+}
+
+// The CPU profiles of [orderedStream], for `go tool pprof`.
+const (
+	serverProfile = "build/bench-receive-server.pprof"
+	clientProfile = "build/bench-receive-client.pprof"
+)
+
+// orderedStream is a long run of our server alone, under the profiler.
+func orderedStream() measure.Series {
+	const keys = 100
+	rate := measure.Figure{
+		Name: "receive_ordered_100", Unit: "msg/s", Note: "30,000 or more wanted; profiles in " + filepath.Dir(serverProfile),
+	}
+	once := func(ctx context.Context, r *rig, v volume) (_ measure.Reading, err error) {
+		if _, err := r.store(ctx, v.sustained, keys, 100, body); err != nil {
+			return measure.Reading{}, err
+		}
+		stop, err := process.Profile(clientProfile)
+		if err != nil {
+			return measure.Reading{}, err
+		}
+		defer func() { err = errors.Join(err, stop()) }()
+		if err := r.Server.Profile(); err != nil {
+			return measure.Reading{}, err
+		}
+		before := r.used()
+		rate, err := r.receive(ctx, broker.Subject, v.sustained, patience)
+		return r.perMessage(rate, before), err
+	}
+	return measure.Series{
+		Title:        "Pub/Sub, receive: 100 ordered keys, 1 KB, one long stream",
+		Measurements: []measure.Measurement{contenders[0].side(keys, []measure.Figure{rate}, warmed(once), "--profile", serverProfile)},
+	}
+}
+
+func latency() measure.Series {
+	figures := []measure.Figure{{Name: "latency_p50_ms", Unit: "ms"}, {Name: "latency_p99_ms", Unit: "ms"}}
+	once := func(ctx context.Context, r *rig, v volume) (measure.Reading, error) {
+		took, err := r.latencies(ctx, v.samples)
+		if err != nil {
+			return measure.Reading{}, err
+		}
+		return measure.Sampled(len(took), measure.Percentiles(took, 50, 99)...), nil
+	}
+	return sides(fmt.Sprintf("publish to callback: %d messages/s", lightLoad), 0, figures, warmed(once))
+}

@@ -1,0 +1,172 @@
+package localpubsub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2"
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"golang.org/x/sync/errgroup"
+
+	"example.com/lockstep/lab/bench/measure"
+	"example.com/lockstep/lab/bench/rig/broker"
+)
+
+// outstanding is the client's limit of unacknowledged messages, for publishing
+// and for receiving. The client's own default of 1,000 for receiving limits any
+// server to 10,000 messages/s, because acknowledgements leave every 100 ms.
+const outstanding = 10_000
+
+// fewOutstanding is the limit if each message is its own request, so that the
+// slowest server finishes the last of them within seconds.
+const fewOutstanding = 2_000
+
+// body is the content of a message in the rates.
+var body = make([]byte, 1000)
+
+// publish publishes until limit is over, as a program would: through the
+// library's Publisher with its defaults. It returns acknowledged messages per
+// second.
+func (r *rig) publish(ctx context.Context, topic string, keys int, limit time.Duration) (float64, error) {
+	publisher := r.Client.Publisher(topic)
+	publisher.EnableMessageOrdering = keys > 0
+	bound := outstanding
+	if keys > fewOutstanding {
+		bound = fewOutstanding
+	}
+	publisher.PublishSettings.FlowControlSettings = pubsub.FlowControlSettings{
+		MaxOutstandingMessages: bound, LimitExceededBehavior: pubsub.FlowControlBlock,
+	}
+	defer publisher.Stop()
+	results := make(chan *pubsub.PublishResult, bound)
+	both, ctx := errgroup.WithContext(ctx)
+	start := time.Now()
+	both.Go(func() error {
+		defer close(results)
+		for i := 0; time.Since(start) < limit; i++ {
+			select {
+			case results <- publisher.Publish(ctx, &pubsub.Message{Data: body, OrderingKey: keyName(i, keys)}):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return nil
+	})
+	acknowledged := 0
+	both.Go(func() error {
+		for result := range results {
+			if _, err := result.Get(ctx); err != nil {
+				return fmt.Errorf("publish: %w", err)
+			}
+			acknowledged++
+		}
+		return nil
+	})
+	err := both.Wait()
+	return measure.PerSecond(acknowledged, start), err
+}
+
+// receive receives on one stream until n messages have arrived or limit is
+// over, and acknowledges each at once. It returns messages per second.
+func (r *rig) receive(ctx context.Context, subscription string, n int, limit time.Duration) (float64, error) {
+	subscriber := r.Client.Subscriber(subscription)
+	subscriber.ReceiveSettings.MaxOutstandingMessages = outstanding
+	receiving, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	start := time.Now()
+	var received atomic.Int64
+	took := limit
+	err := subscriber.Receive(receiving, func(_ context.Context, m *pubsub.Message) {
+		m.Ack()
+		if receiving.Err() != nil {
+			return // delivered after the end
+		}
+		if received.Add(1) == int64(n) {
+			took = time.Since(start)
+			cancel()
+		}
+	})
+	// Receive returns no error when its context ends, even if the caller did
+	// not end it.
+	if err = errors.Join(err, ctx.Err()); err != nil {
+		return 0, fmt.Errorf("receive: %w", err)
+	}
+	return float64(min(received.Load(), int64(n))) / took.Seconds(), nil
+}
+
+// warmUp is the topic of [rig.warm].
+const warmUp = "warm-up"
+
+// warm publishes and receives for a while on each side: the Java VM needs it
+// for compilation, connections need it to open their windows. Every contender
+// gets it.
+func (r *rig) warm(ctx context.Context, limit time.Duration) error {
+	if err := r.Create(ctx, warmUp, false); err != nil {
+		return err
+	}
+	if _, err := r.publish(ctx, warmUp, 0, limit); err != nil {
+		return err
+	}
+	if _, err := r.receive(ctx, warmUp, math.MaxInt, limit); err != nil {
+		return err
+	}
+	return r.Client.SubscriptionAdminClient.DeleteSubscription(ctx,
+		&pubsubpb.DeleteSubscriptionRequest{Subscription: broker.SubscriptionName(warmUp)})
+}
+
+// The raw API's limits for one request.
+const (
+	storeBatch      = 1000
+	storeConcurrent = 8
+)
+
+// store publishes n messages with as little client work as possible: n/keys for
+// each key, in requests of at most batch messages of one key each. It returns
+// the number of messages that the server has accepted: fewer than n if ctx
+// ended before.
+func (r *rig) store(ctx context.Context, n, keys, batch int, data []byte) (int, error) {
+	lanes := max(keys, 1)
+	perLane := n / lanes
+	var stored atomic.Int64
+	workers, working := errgroup.WithContext(ctx)
+	for w := range min(storeConcurrent, lanes) {
+		workers.Go(func() error {
+			for done := 0; done < perLane; done += batch {
+				for lane := w; lane < lanes; lane += storeConcurrent {
+					size := min(batch, perLane-done)
+					if err := r.request(working, size, keyName(lane, keys), data); err != nil {
+						return fmt.Errorf("store messages: %w", err)
+					}
+					stored.Add(int64(size))
+				}
+			}
+			return nil
+		})
+	}
+	err := workers.Wait()
+	if ctx.Err() != nil {
+		err = nil
+	}
+	return int(stored.Load()), err
+}
+
+func (r *rig) request(ctx context.Context, n int, key string, data []byte) error {
+	messages := make([]*pubsubpb.PubsubMessage, n)
+	for i := range messages {
+		messages[i] = &pubsubpb.PubsubMessage{Data: data, OrderingKey: key}
+	}
+	return broker.Publish(ctx, r.Client, messages...)
+}
+
+// keyName is the key of the i-th message if there are this many keys.
+func keyName(i, keys int) string {
+	if keys == 0 {
+		return ""
+	}
+	return "key-" + strconv.Itoa(i%keys)
+}

@@ -1,0 +1,151 @@
+// Command bench is the program of `make bench`: it measures the project next to
+// its rivals and its own limits, in one run on one machine.
+//
+// A series is a set of measurements that are taken in turns, A B C A B C, so
+// that a disturbance of the machine affects all of them. Each figure is the
+// median of its runs. A ratio is computed within each turn, from measurements
+// next to each other in time, and its figure is the median of these ratios. So
+// it says more than the quotient of two figures of the table, and far more than
+// a comparison with a figure of another day.
+//
+//	localpubsub    the local Pub/Sub, compared with the official emulator and pstest
+//	outbox         the outbox, compared with the source document's loop and bare limits
+//	inbox          the inbox, compared with the source document's loop and bare limits
+//	visible        the whole way of an event, from the commit to its visibility
+//	reads          reads with consistency tokens
+//	start          both services from exec to ready, and their memory at rest
+//
+// A subject is a package with a function that returns its series; [table] lists
+// them. The subjects use these packages:
+//
+//	measure        the parts of a series, and how its turns are taken
+//	load           calls at random moments, and as fast as possible
+//	rig            the equipment: processes, brokers, Postgres, relays, a read model
+//	report         tables on stdout, build/bench.json
+//
+// Exit codes: 0 done, 1 a measurement failed (the others are still taken), 2
+// wrong usage. A measurement that needs something that this machine lacks is
+// left out, and the tables say so.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+
+	"example.com/lockstep/lab/bench/inbox"
+	"example.com/lockstep/lab/bench/localpubsub"
+	"example.com/lockstep/lab/bench/measure"
+	"example.com/lockstep/lab/bench/outbox"
+	"example.com/lockstep/lab/bench/reads"
+	"example.com/lockstep/lab/bench/rig/broker"
+	"example.com/lockstep/lab/bench/rig/postgres"
+	"example.com/lockstep/lab/bench/start"
+	"example.com/lockstep/lab/bench/visible"
+)
+
+const usage = `bench measures the project beside its rivals and its limits.
+
+Usage, in the root of the repository:
+  bench [flags]   print the tables on stdout, the progress on stderr; write build/bench.json
+
+Flags:
+  --only REGEXP   take only the figures whose names match, and those that are measured with them
+                  or that they are computed from
+  --quick         seconds instead of minutes: does everything run? The figures are rough
+  --full          more runs and samples, and the large tables
+`
+
+// jsonFile is the file with the figures for programs.
+const jsonFile = "build/bench.json"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// After the first signal, a second one ends the process at once.
+	context.AfterFunc(ctx, stop)
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// usageError is the caller's mistake on the command line.
+type usageError struct{ error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// run returns the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	err := dispatch(ctx, args, stdout, stderr)
+	var wrong usageError
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, usage)
+		return 0
+	case errors.As(err, &wrong), errors.Is(err, measure.ErrNoMatch):
+		fmt.Fprintf(stderr, "bench: %v (bench --help shows the usage)\n", err)
+		return 2
+	}
+	fmt.Fprintln(stderr, "bench:", err)
+	return 1
+}
+
+func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	if len(args) > 0 && args[0] == broker.Command {
+		return broker.Serve(ctx, args[1:], stdout)
+	}
+	if len(args) > 0 && args[0] == reads.Command {
+		return reads.Serve(ctx, stdout)
+	}
+	b, err := parse(args)
+	if err != nil {
+		return err
+	}
+	b.Stdout, b.Stderr = stdout, stderr
+	var p postgres.Server
+	defer func() { err = errors.Join(err, p.Close(ctx)) }()
+	return b.Run(ctx, table(&p), jsonFile)
+}
+
+// table lists all series, in the order in which they are run and printed.
+// Series that need a database get it from p.
+func table(p *postgres.Server) []measure.Series {
+	return slices.Concat(localpubsub.Series(), outbox.Series(p), inbox.Series(), visible.Series(p), reads.Series(), start.Series(p))
+}
+
+func parse(args []string) (measure.Bench, error) {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(io.Discard) // run prints the error
+	only := flags.String("only", "", "")
+	isQuick := flags.Bool("quick", false, "")
+	isFull := flags.Bool("full", false, "")
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return measure.Bench{}, err
+	case err != nil:
+		return measure.Bench{}, usageError{err}
+	case flags.NArg() > 0:
+		return measure.Bench{}, usagef("unexpected argument %q", strings.Join(flags.Args(), " "))
+	case *isQuick && *isFull:
+		return measure.Bench{}, usagef("--quick and --full exclude each other")
+	}
+	match, err := regexp.Compile(*only)
+	if err != nil {
+		return measure.Bench{}, usagef("--only: %w", err)
+	}
+	b := measure.Bench{Only: match, Size: measure.Normal}
+	switch {
+	case *isQuick:
+		b.Size = measure.Quick
+	case *isFull:
+		b.Size = measure.Full
+	}
+	return b, nil
+}

@@ -1,0 +1,84 @@
+// Package visible is the series of the whole way of an event, from the end of
+// the owner's commit to the end of the commit that makes it visible to readers,
+// with the relay, a local Pub/Sub in its own process, and the consumer: in full
+// at low load, by its parts, and at half of the pair's capacity.
+package visible
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"example.com/lockstep/lab/bench/load"
+	"example.com/lockstep/lab/bench/measure"
+	"example.com/lockstep/lab/bench/rig/postgres"
+	"example.com/lockstep/lab/bench/rig/relay"
+)
+
+// lightLoad is in events per second. It leaves the pair idle most of the time.
+const lightLoad = 100
+
+// volumes set how many events are timed, and how long a flood lasts.
+var volumes = [...]struct {
+	samples int
+	flood   time.Duration
+}{measure.Quick: {100, 200 * time.Millisecond}, measure.Normal: {1_500, 2 * time.Second}, measure.Full: {5_000, 5 * time.Second}}
+
+// Series returns the series.
+func Series(p *postgres.Server) []measure.Series {
+	figures := []measure.Figure{{Name: "visible.p50_ms", Unit: "ms"}, {Name: "visible.p99_ms", Unit: "ms", Note: "50 or less wanted"}}
+	for _, leg := range legs {
+		for _, p := range []string{"_p50_ms", "_p99_ms"} {
+			figures = append(figures, measure.Figure{Name: "visible." + leg + p, Unit: "ms"})
+		}
+	}
+	return []measure.Series{
+		{
+			Title:        fmt.Sprintf("commit to visible at low load, %d events/s, ordered, local Pub/Sub", lightLoad),
+			Measurements: []measure.Measurement{{Figures: figures, Run: onTheWay(p, lowLoadWay)}},
+		},
+		{
+			Title: "commit to visible at half load",
+			Measurements: []measure.Measurement{{Figures: []measure.Figure{
+				{Name: "visible.full_load", Unit: "event/s", Note: "one event a transaction; all of it on one machine"},
+				{Name: "visible.half_load_p50_ms", Unit: "ms"}, {Name: "visible.half_load_p99_ms", Unit: "ms"},
+			}, Run: onTheWay(p, halfLoadWay)}},
+		},
+	}
+}
+
+func lowLoadWay(ctx context.Context, w *way, size measure.Size) (measure.Reading, error) {
+	if _, err := load.Paced(ctx, lightLoad, volumes[size].samples, w.commit); err != nil {
+		return measure.Reading{}, err
+	}
+	whole, parts, err := w.walked(ctx)
+	if err != nil {
+		return measure.Reading{}, err
+	}
+	values := measure.Percentiles(whole, 50, 99)
+	for _, part := range parts {
+		values = append(values, measure.Percentiles(part, 50, 99)...)
+	}
+	return measure.Sampled(len(whole), values...), nil
+}
+
+func halfLoadWay(ctx context.Context, w *way, size measure.Size) (measure.Reading, error) {
+	limit := volumes[size].flood
+	start := time.Now()
+	if err := load.Flood(ctx, relay.Committers, limit, w.commit); err != nil {
+		return measure.Reading{}, err
+	}
+	whole, _, err := w.walked(ctx)
+	if err != nil {
+		return measure.Reading{}, err
+	}
+	rate := measure.PerSecond(len(whole), start)
+	if _, err = load.Paced(ctx, rate/2, int(rate/2*limit.Seconds()), w.commit); err != nil {
+		return measure.Reading{}, err
+	}
+	if whole, _, err = w.walked(ctx); err != nil {
+		return measure.Reading{}, err
+	}
+	values := append([]float64{rate}, measure.Percentiles(whole, 50, 99)...)
+	return measure.Sampled(len(whole), values...), nil
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/internal/child"
+	"example.com/lockstep/internal/walk"
+)
+
+// drainTime is Cloud Run's time limit for a service after SIGTERM.
+const drainTime = 10 * time.Second
+
+// cloudRun is the parent of the module's services and jobs.
+const cloudRun = "projects/" + projectID + "/locations/" + region
+
+// walkThrough runs both services as Terraform configured them, and takes a
+// video through them.
+func (w *world) walkThrough(ctx context.Context) (seen string, err error) {
+	video, err := w.serve(ctx, "video", nil)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, video.stop()) }()
+	catalog, err := w.serve(ctx, "catalog", video)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, catalog.stop()) }()
+	db, err := pgx.Connect(ctx, w.adminURL)
+	if err != nil {
+		return "", err
+	}
+	defer db.Close(context.WithoutCancel(ctx))
+	steps, err := walk.Walk(ctx, "http://"+video.addr, "http://"+catalog.addr, db)
+	if err != nil {
+		return "", fmt.Errorf("%w\nvideo: %s\ncatalog: %s", err, video.child.Output(), catalog.child.Output())
+	}
+	names := make([]string, 0, len(steps))
+	for _, s := range steps {
+		names = append(names, s.Name)
+	}
+	return strings.Join(names, ", ") + ", each read from catalog's projection with its token", w.operate(ctx, video)
+}
+
+// instance is a running service.
+type instance struct {
+	name, addr string
+	child      *child.Process
+}
+
+// serve runs a service until stop. For catalog, the video service's address in
+// the cloud is replaced by the one on this machine.
+func (w *world) serve(ctx context.Context, name string, owner *instance) (*instance, error) {
+	container, err := w.fake.Container(cloudRun + "/services/" + name)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.localise(container.Environment, owner); err != nil {
+		return nil, err
+	}
+	addr, err := freeAddr()
+	if err != nil {
+		return nil, err
+	}
+	_, port, _ := net.SplitHostPort(addr)
+	container.Environment["PORT"] = port
+	running, err := child.Start(w.command(context.WithoutCancel(ctx), container), syscall.SIGKILL)
+	if err != nil {
+		return nil, err
+	}
+	i := &instance{name: name, addr: addr, child: running}
+	if err := walk.AwaitReady(ctx, name, "http://"+addr); err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: %s", err, running.Output()), i.stop())
+	}
+	return i, nil
+}
+
+// localise requires that catalog is configured with the video service's address
+// in the cloud, and replaces it.
+func (w *world) localise(environment map[string]string, owner *instance) error {
+	const variable = "VIDEO_SERVICE_ADDR"
+	given, has := environment[variable]
+	if !has || owner == nil {
+		return nil
+	}
+	service, err := w.fake.Resource("run", cloudRun+"/services/"+owner.name)
+	if err != nil {
+		return err
+	}
+	if want := strings.TrimPrefix(service["uri"].(string), "https://") + ":443"; given != want {
+		return fmt.Errorf("%s = %q, but %s is at %q", variable, given, owner.name, want)
+	}
+	environment[variable] = owner.addr
+	return nil
+}
+
+func (i *instance) stop() error {
+	if err := i.child.Stop(syscall.SIGTERM, drainTime); err != nil {
+		return fmt.Errorf("%s: %w", i.name, err)
+	}
+	return nil
+}
+
+// operate runs the operators' jobs; there is no work for them.
+func (w *world) operate(ctx context.Context, video *instance) error {
+	for _, name := range []string{"video-outbox", "catalog-dlq"} {
+		container, err := w.fake.Container(cloudRun + "/jobs/" + name)
+		if err != nil {
+			return err
+		}
+		if err := w.localise(container.Environment, video); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		output, err := w.command(ctx, container).CombinedOutput()
+		cancel()
+		if err != nil {
+			return fmt.Errorf("job %s: %w: %s", path.Base(name), err, output)
+		}
+	}
+	return nil
+}
+
+// freeAddr returns an address that is free until another process takes it.
+func freeAddr() (string, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer listener.Close()
+	return listener.Addr().String(), nil
+}

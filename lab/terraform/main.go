@@ -1,0 +1,90 @@
+// Command tf checks deploy/terraform without a cloud account: with the real
+// google provider, on a copy of the module, and without any request to Google.
+//
+// The provider comes from LOCKSTEP_TF_PLUGINS if it is there. Otherwise it is
+// downloaded from Terraform's registry, if that is reachable. Otherwise it is
+// built once from its Go module.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+)
+
+const usage = `tf checks deploy/terraform without a cloud account.
+
+Usage, in the root of the repository: build/tf COMMAND [flags]
+
+Commands:
+  check      format, validity, the tests with a mocked provider, who may do what
+    -write     write who may do what to ` + grantsFile + ` instead of comparing
+    -optional  without Terraform, or a provider that is here or can be downloaded: say so, and end well
+  mutants    make wrong edits, one at a time, and show which level catches each
+  e2e        apply the module to a stand-in for Google Cloud, run both services on what it made,
+             upgrade it from its earlier version, destroy it; takes minutes
+    -update    write what was asked of Google Cloud to ` + requestsDir + ` instead of comparing
+    -from REV  the earlier version; without it the latest tag's, or else the one before the last change
+
+Environment:
+  ` + pluginsVariable + `  where the provider is, or is put
+
+Exit codes: 0 done, 1 failed, 2 wrong usage
+`
+
+// errUsage is the caller's mistake on the command line.
+var errUsage = errors.New("wrong usage")
+
+// commands are the subcommands. Each parses args, the arguments after its name.
+var commands = map[string]func(ctx context.Context, args []string, stdout io.Writer) error{
+	"check":   check,
+	"mutants": mutants,
+	"e2e":     e2e,
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// run returns the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if len(args) == 0 {
+		args = []string{""}
+	}
+	err := fmt.Errorf("%w: unknown command %q", errUsage, args[0])
+	if command, known := commands[args[0]]; known {
+		err = command(ctx, args[1:], stdout)
+	}
+	switch name := args[0]; {
+	case errors.Is(err, flag.ErrHelp) || name == "help" || name == "-h" || name == "--help":
+		fmt.Fprint(stdout, usage)
+		return 0
+	case errors.Is(err, errUsage):
+		fmt.Fprintf(stderr, "tf: %v (help shows the usage)\n", err)
+		return 2
+	case err != nil:
+		fmt.Fprintf(stderr, "tf %s: %v\n", name, err)
+		return 1
+	}
+	return 0
+}
+
+// parse parses the flags of a command without other arguments.
+func parse(flags *flag.FlagSet, args []string) error {
+	flags.SetOutput(io.Discard) // run prints the error
+	err := flags.Parse(args)
+	if err == nil && flags.NArg() > 0 {
+		err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	return err
+}

@@ -1,0 +1,98 @@
+package localpubsub_test
+
+import (
+	"testing"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+
+	"example.com/lockstep/localpubsub"
+)
+
+const (
+	deadTopicName        = "projects/p/topics/dead"
+	deadSubscriptionName = "projects/p/subscriptions/dead"
+)
+
+// deadLetters gives the subscription a policy of five attempts.
+func (w *world) deadLetters(s *pubsubpb.Subscription) {
+	w.t.Helper()
+	if _, err := w.CreateTopic(w.context(), &pubsubpb.Topic{Name: deadTopicName}); err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := w.CreateSubscription(w.context(), &pubsubpb.Subscription{
+		Name: deadSubscriptionName, Topic: deadTopicName,
+	}); err != nil {
+		w.t.Fatal(err)
+	}
+	s.DeadLetterPolicy = &pubsubpb.DeadLetterPolicy{DeadLetterTopic: deadTopicName, MaxDeliveryAttempts: 5}
+	w.subscribe(s)
+}
+
+func (w *world) dead() []*pubsubpb.ReceivedMessage {
+	w.t.Helper()
+	answer, err := w.Pull(w.context(), &pubsubpb.PullRequest{
+		Subscription: deadSubscriptionName, MaxMessages: 1000, ReturnImmediately: true, //nolint:staticcheck // no wait wanted
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return answer.GetReceivedMessages()
+}
+
+func TestDeadLetter(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"", "A"} {
+		w := newWorld(t, localpubsub.Options{})
+		w.deadLetters(&pubsubpb.Subscription{EnableMessageOrdering: true})
+		w.publish(key, "bad", "good")
+		for attempt := int32(1); attempt <= 5; attempt++ {
+			wantTexts(t, w.dead())
+			got := w.pull()
+			bad := got[0]
+			if key == "" && attempt > 1 {
+				wantTexts(t, got, "bad")
+			} else {
+				wantTexts(t, got, "bad", "good")
+			}
+			if bad.GetDeliveryAttempt() != attempt {
+				t.Errorf("delivery %d says attempt %d", attempt, bad.GetDeliveryAttempt())
+			}
+			if len(got) == 2 && got[1].GetDeliveryAttempt() != 1 {
+				t.Errorf("the good one is said to be at attempt %d", got[1].GetDeliveryAttempt())
+			}
+			if len(got) == 2 {
+				w.ack(got[1])
+			}
+			w.modify(0, bad)
+		}
+		letters := w.dead()
+		wantTexts(t, letters, "bad")
+		attributes := letters[0].GetMessage().GetAttributes()
+		if attributes["CloudPubSubDeadLetterSourceDeliveryCount"] != "5" ||
+			attributes["CloudPubSubDeadLetterSourceSubscription"] != "events" ||
+			attributes["CloudPubSubDeadLetterSourceSubscriptionProject"] != "p" ||
+			attributes["CloudPubSubDeadLetterSourceTopicPublishTime"] != "2026-03-01T12:00:00Z" ||
+			letters[0].GetMessage().GetOrderingKey() != key {
+			t.Errorf("dead letter %v", letters[0])
+		}
+		if key == "" {
+			wantTexts(t, w.pull())
+		}
+		wantTexts(t, w.dead())
+	}
+}
+
+func TestMessageStaysWithoutDeadLetterTopic(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, localpubsub.Options{})
+	w.deadLetters(&pubsubpb.Subscription{})
+	if _, err := w.DeleteTopic(w.context(), &pubsubpb.DeleteTopicRequest{Topic: deadTopicName}); err != nil {
+		t.Fatal(err)
+	}
+	w.publish("", "m")
+	for range 7 {
+		got := w.pull()
+		wantTexts(t, got, "m")
+		w.modify(0, got...)
+	}
+}

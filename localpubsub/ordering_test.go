@@ -1,0 +1,132 @@
+package localpubsub_test
+
+import (
+	"testing"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+
+	"example.com/lockstep/localpubsub"
+)
+
+func ordered(t testing.TB) *world {
+	t.Helper()
+	w := newWorld(t, localpubsub.Options{})
+	w.subscribe(&pubsubpb.Subscription{EnableMessageOrdering: true})
+	return w
+}
+
+func TestNackBringsTheLaterOnesOfItsKeyAgain(t *testing.T) {
+	t.Parallel()
+	w := ordered(t)
+	w.publish("A", numbered("a", 6)...)
+	w.publish("B", "b0")
+	s := w.stream(0)
+	got := s.receive(7)
+	byText := map[string]*pubsubpb.ReceivedMessage{}
+	for _, m := range got {
+		byText[string(m.GetMessage().GetData())] = m
+	}
+	w.ack(byText["a0"], byText["a3"], byText["b0"])
+	w.modify(0, byText["a2"])
+	// a1 is still leased, a3 was acknowledged: both as documented.
+	wantTexts(t, s.receive(4), "a2", "a3", "a4", "a5")
+	w.ack(byText["a1"])
+	s.quiet()
+}
+
+func TestMissedDeadlineBringsTheLaterOnesOfItsKeyAgain(t *testing.T) {
+	t.Parallel()
+	w := ordered(t)
+	w.publish("A", numbered("a", 4)...)
+	s := w.stream(0)
+	got := s.receive(4)
+	w.ack(got[2])
+	w.modify(60, got[0], got[3])
+	w.clock.Advance(11 * time.Second)
+	wantTexts(t, s.receive(3), "a1", "a2", "a3")
+}
+
+func TestKeyOfDeadStreamWaitsForItsDeadline(t *testing.T) {
+	t.Parallel()
+	w := ordered(t)
+	first := w.stream(2)
+	w.publish("A", numbered("a", 4)...)
+	w.publish("B", numbered("b", 4)...)
+	first.receive(2)
+	first.cancel()
+	for _, err := first.Recv(); err == nil; _, err = first.Recv() {
+	}
+	second := w.stream(0)
+	// The messages of the dead stream belong to one or two keys; none of these
+	// keys is delivered.
+	w.publish("C", "c0")
+	for {
+		got := second.receive(1)
+		if got[len(got)-1].GetMessage().GetOrderingKey() == "C" {
+			break
+		}
+	}
+	second.quiet()
+	w.clock.Advance(11 * time.Second)
+	positions := map[string]int{}
+	for _, m := range second.receive(6) {
+		key := m.GetMessage().GetOrderingKey()
+		if want := numbered(string(key[0]|0x20), 4)[positions[key]]; string(m.GetMessage().GetData()) != want {
+			t.Fatalf("received %q, want %q next of its key", m.GetMessage().GetData(), want)
+		}
+		positions[key]++
+	}
+}
+
+func TestUnaryPullHasOneBatchOfAKeyAtATime(t *testing.T) {
+	t.Parallel()
+	w := ordered(t)
+	w.publish("A", "a0", "a1")
+	got := w.pull()
+	wantTexts(t, got, "a0", "a1")
+	w.publish("A", "a2")
+	w.publish("B", "b0")
+	wantTexts(t, w.pull(), "b0")
+	w.ack(got...)
+	wantTexts(t, w.pull(), "a2")
+}
+
+func TestOneKeyGoesToOneStream(t *testing.T) {
+	t.Parallel()
+	w := ordered(t)
+	first := w.stream(1)
+	w.publish("A", "a0", "a1")
+	got := first.receive(1)
+	second := w.stream(0)
+	w.publish("B", "b0")
+	wantTexts(t, second.receive(1), "b0")
+	second.quiet()
+	w.ack(got...)
+	// No message of A is leased now: either consumer may get it.
+	w.publish("A", "a2")
+	received := make(chan string, 2)
+	for _, s := range []*stream{first, second} {
+		go func() {
+			for {
+				response, err := s.Recv()
+				if err != nil {
+					return
+				}
+				for _, m := range response.GetReceivedMessages() {
+					received <- string(m.GetMessage().GetData())
+					if _, err := w.Acknowledge(t.Context(), &pubsubpb.AcknowledgeRequest{
+						Subscription: subscriptionName, AckIds: []string{m.GetAckId()},
+					}); err != nil {
+						return
+					}
+				}
+			}
+		}()
+	}
+	for _, want := range []string{"a1", "a2"} {
+		if got := <-received; got != want {
+			t.Errorf("received %q, want %q", got, want)
+		}
+	}
+}
