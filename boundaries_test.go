@@ -75,12 +75,10 @@ var sqlHomes = map[string]*regexp.Regexp{
 	"a service's store.go, so that all of its SQL is read in one place": regexp.MustCompile(`^services/[^/]+/store\.go$`),
 	"pkg/eventing, whose subject are two tables":                        regexp.MustCompile(`^pkg/eventing/`),
 	"migrations, which make the tables":                                 regexp.MustCompile(`^migrations/`),
-	"what creates databases for tests and for make run":                 regexp.MustCompile(`^internal/(pgtest|localpg)/`),
+	"what creates databases for tests and for make run":                 regexp.MustCompile(`^internal/(pgtest|local/postgres)/`),
 	"internal/idempotency, whose subject is a table":                    regexp.MustCompile(`^internal/idempotency/store\.go$`),
-	"pkg/bell, whose subject is LISTEN and NOTIFY":                      regexp.MustCompile(`^pkg/bell/bell\.go$`),
 	"internal/replica, which writes any copy's table":                   regexp.MustCompile(`^internal/replica/writer\.go$`),
 	"internal/database, whose subject are connections and locks":        regexp.MustCompile(`^internal/database/writer\.go$`),
-	"what operators see of those two tables, and do to them":            regexp.MustCompile(`^internal/operator/(audit|backlog|deadletter)/`),
 	"developers' tools": regexp.MustCompile(`^(cmd|lab|internal/walk)/`),
 }
 

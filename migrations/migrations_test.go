@@ -84,3 +84,19 @@ func TestSearchIndex(t *testing.T) {
 		t.Errorf("without the extension: %v, logged %q", err, logged.String())
 	}
 }
+
+// A service is unready on an older schema, and says which command brings it up to date.
+func TestCheckNamesTheCommand(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	admin := db.Pool(t, db.Admin)
+	if err := migrations.Check(t.Context(), admin, migrations.Video); err != nil {
+		t.Errorf("the newest schema: %v", err)
+	}
+	if _, err := admin.Exec(t.Context(), `DELETE FROM video.goose_db_version WHERE version_id > 0`); err != nil {
+		t.Fatal(err)
+	}
+	if err := migrations.Check(t.Context(), admin, migrations.Video); err == nil || !strings.Contains(err.Error(), "`video migrate`") {
+		t.Errorf("an older schema: %v, want the command that updates it", err)
+	}
+}

@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/lockstep/internal/localpg"
+	"example.com/lockstep/internal/local/postgres"
 )
 
 // beforeShape is the last version before the outbox got its present shape.
@@ -33,7 +33,7 @@ func TestTheShapeOfALiveOutbox(t *testing.T) {
 		pending, published = 1_000_000, 10_000_000
 	}
 	ctx := t.Context()
-	server, err := localpg.Start(ctx, localpg.Options{Log: os.Stderr})
+	server, err := postgres.Start(ctx, postgres.Options{Log: os.Stderr})
 	if err != nil {
 		t.Fatal(err)
 	}

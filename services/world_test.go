@@ -73,7 +73,7 @@ func await(ctx context.Context, holds func() bool) bool {
 // world belongs to one test: a database, a project on a broker, and an address for each
 // of the two services.
 type world struct {
-	broker  *broker
+	broker  *testBroker
 	project string
 	pg      *pgtest.DB
 	db      *pgxpool.Pool // as the administrator, which sees both schemas
@@ -81,7 +81,7 @@ type world struct {
 	videoAddr, catalogAddr string
 }
 
-func newWorld(t testing.TB, b *broker) *world {
+func newWorld(t testing.TB, b *testBroker) *world {
 	t.Helper()
 	w := &world{
 		broker: b, project: "test-" + uuid.NewString()[:8], pg: pgtest.New(t),

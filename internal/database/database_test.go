@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"example.com/lockstep/internal/pgtest"
-	"example.com/lockstep/migrations"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -94,25 +93,5 @@ func TestReadOnlyConnectionsAreReplaced(t *testing.T) {
 	}
 	if _, err := pool.Exec(t.Context(), write); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestReady(t *testing.T) {
-	t.Parallel()
-	db := pgtest.New(t)
-	pool, err := Open(t.Context(), db.VideoURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
-	check := Ready(pool, migrations.Video)
-	if err := check.Run(t.Context()); err != nil || check.Name != "database" {
-		t.Errorf("%s: %v", check.Name, err)
-	}
-	if _, err := db.Pool(t, db.Admin).Exec(t.Context(), `DELETE FROM video.goose_db_version WHERE version_id > 0`); err != nil {
-		t.Fatal(err)
-	}
-	if err := check.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "video migrate") {
-		t.Errorf("an older schema: %v, want the command that mends it", err)
 	}
 }

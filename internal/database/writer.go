@@ -13,7 +13,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"example.com/lockstep/internal/problem"
-	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
 )
 
 const (
@@ -28,7 +28,7 @@ const (
 )
 
 // lockRetry is the pause between two tries, in which no connection is held.
-var lockRetry = eventing.Backoff{Base: 100 * time.Millisecond, Cap: 500 * time.Millisecond}
+var lockRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 500 * time.Millisecond}
 
 // Writer runs the write transactions of requests. It bounds the connections that wait
 // for locks which other transactions hold, be it one row's or every row's:
@@ -97,7 +97,7 @@ func (w *Writer) Write(ctx context.Context, key string, do func(pgx.Tx) error) e
 		if !locked {
 			return err
 		}
-		if !eventing.Sleep(patient, lockRetry.Delay(failures), nil) {
+		if !backoff.Sleep(patient, lockRetry.Delay(failures), nil) {
 			return w.gaveUp(ctx, err)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
 
-	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
 )
 
 // insert takes the place of an expired key. While another transaction holds the key
@@ -62,7 +62,7 @@ const (
 // the work; a key that fails to be removed is left to the next pass. beat is called at
 // each pass, and each batch.
 func Sweep(ctx context.Context, db *pgxpool.Pool, log *slog.Logger, beat func()) error {
-	jitter, waiting := eventing.Backoff{Base: time.Minute, Cap: time.Minute}, newGauge()
+	jitter, waiting := backoff.Policy{Base: time.Minute, Cap: time.Minute}, newGauge()
 	for {
 		pause := 30*time.Second + jitter.Delay(1)
 		_, more, err := sweep(ctx, db, sweepBudget, beat)
@@ -75,7 +75,7 @@ func Sweep(ctx context.Context, db *pgxpool.Pool, log *slog.Logger, beat func())
 		if n, err := countExpired(ctx, db); err == nil {
 			waiting.Record(ctx, n)
 		}
-		if !eventing.Sleep(ctx, pause, nil) {
+		if !backoff.Sleep(ctx, pause, nil) {
 			return nil
 		}
 	}

@@ -13,12 +13,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/grpc"
 
-	"example.com/lockstep/internal/broker"
 	"example.com/lockstep/internal/command"
-	"example.com/lockstep/internal/env"
-	"example.com/lockstep/internal/operator/audit"
-	"example.com/lockstep/internal/operator/deadletter"
+	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/operator/audit"
+	"example.com/lockstep/pkg/eventing/operator/deadletter"
 )
 
 const deadLettersUsage = `dlq looks after the dead letters: events that could not be applied.
@@ -90,7 +89,7 @@ func (s *session) from() *string { return s.flags.String("subscription", "", "")
 
 // box opens the dead letters that the environment names, of one subscription
 // unless only is empty. The caller calls done.
-func (d DeadLetters) box(ctx context.Context, s *session, r *env.Reader, only string,
+func (d DeadLetters) box(ctx context.Context, s *session, r *command.Environment, only string,
 ) (b *deadletter.Box, db *pgxpool.Pool, done func(), err error) {
 	subscriptions := d.Subscriptions
 	if only != "" {
@@ -103,7 +102,7 @@ func (d DeadLetters) box(ctx context.Context, s *session, r *env.Reader, only st
 	if db, err = s.open(ctx, r); err != nil {
 		return nil, nil, nil, err
 	}
-	client, err := broker.NewClient(ctx, project, broker.Options{Endpoint: endpoint})
+	client, err := connect.NewPubSub(ctx, project, connect.PubSubOptions{Endpoint: endpoint})
 	if err != nil {
 		db.Close()
 		return nil, nil, nil, err
@@ -120,7 +119,7 @@ func (d DeadLetters) list(ctx context.Context, s *session) error {
 	if err := s.parseIDs(0); err != nil {
 		return err
 	}
-	b, _, done, err := d.box(ctx, s, env.New(s.Getenv), *only)
+	b, _, done, err := d.box(ctx, s, command.NewEnvironment(s.Getenv), *only)
 	if err != nil {
 		return err
 	}
@@ -156,7 +155,7 @@ func (d DeadLetters) show(ctx context.Context, s *session) error {
 	if err := s.parseIDs(1); err != nil {
 		return err
 	}
-	b, _, done, err := d.box(ctx, s, env.New(s.Getenv), *only)
+	b, _, done, err := d.box(ctx, s, command.NewEnvironment(s.Getenv), *only)
 	if err != nil {
 		return err
 	}

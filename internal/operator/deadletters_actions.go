@@ -9,10 +9,9 @@ import (
 	"slices"
 
 	"example.com/lockstep/internal/command"
-	"example.com/lockstep/internal/env"
-	"example.com/lockstep/internal/operator/deadletter"
-	"example.com/lockstep/internal/serve"
+	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/operator/deadletter"
 )
 
 // errBehind is the error of a dead letter that must wait for an earlier one.
@@ -74,14 +73,14 @@ func (d DeadLetters) discard(ctx context.Context, s *session) error {
 // The caller calls done.
 func (d DeadLetters) boxAndHandler(ctx context.Context, s *session, only string,
 ) (b *deadletter.Box, handler inbox.Handler, done func(), err error) {
-	r := env.New(s.Getenv)
+	r := command.NewEnvironment(s.Getenv)
 	r.Required(d.OwnerVariable)
 	addr := r.HostPort(d.OwnerVariable, "")
 	b, db, closeBox, err := d.box(ctx, s, r, only)
 	if err != nil {
 		return nil, inbox.Handler{}, nil, err
 	}
-	owner, err := serve.Dial(addr)
+	owner, err := connect.Dial(addr)
 	if err != nil {
 		closeBox()
 		return nil, inbox.Handler{}, nil, err

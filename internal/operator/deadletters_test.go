@@ -7,8 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
-	"example.com/lockstep/internal/operator/deadletter"
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/operator/deadletter"
 )
 
 // results is the part of a redrive's or discard's JSON that the tests read.

@@ -19,9 +19,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/grpc"
 
-	"example.com/lockstep/internal/broker"
 	"example.com/lockstep/internal/command"
-	"example.com/lockstep/internal/localbroker"
+	"example.com/lockstep/internal/connect"
+	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/localpubsub"
 	"example.com/lockstep/pkg/eventing"
@@ -64,7 +64,7 @@ func newBench(t *testing.T) *bench {
 		pg: pg, video: pg.Pool(t, pg.VideoURL), catalog: pg.Pool(t, pg.CatalogURL),
 		project: "test-" + uuid.NewString()[:8],
 	}
-	if _, err := localbroker.Provision(t.Context(), os.Getenv("PUBSUB_EMULATOR_HOST"), b.project); err != nil {
+	if _, err := broker.Provision(t.Context(), os.Getenv("PUBSUB_EMULATOR_HOST"), b.project); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -196,7 +196,7 @@ func (b *bench) bury(t *testing.T, reason string, events ...eventing.Event) {
 
 func (b *bench) buryIn(t *testing.T, subscription, reason string, events ...eventing.Event) {
 	t.Helper()
-	client, err := broker.NewClient(t.Context(), b.project, broker.Options{})
+	client, err := connect.NewPubSub(t.Context(), b.project, connect.PubSubOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

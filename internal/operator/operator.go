@@ -33,8 +33,7 @@ import (
 
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/database"
-	"example.com/lockstep/internal/env"
-	"example.com/lockstep/internal/operator/audit"
+	"example.com/lockstep/pkg/eventing/operator/audit"
 )
 
 // A verb is one command of a tool.
@@ -189,7 +188,7 @@ func (s *session) parseIDs(want int) error {
 
 // open returns the pool of DATABASE_URL once the database answers. The caller
 // closes it.
-func (s *session) open(ctx context.Context, r *env.Reader) (*pgxpool.Pool, error) {
+func (s *session) open(ctx context.Context, r *command.Environment) (*pgxpool.Pool, error) {
 	url := r.RequiredURL("DATABASE_URL")
 	if err := r.Err(); err != nil {
 		return nil, err

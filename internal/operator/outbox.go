@@ -9,8 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/lockstep/internal/command"
-	"example.com/lockstep/internal/env"
-	"example.com/lockstep/internal/operator/backlog"
+	"example.com/lockstep/pkg/eventing/operator/backlog"
 )
 
 const outboxUsage = `outbox looks after the events that have not been published.
@@ -71,7 +70,7 @@ func Outbox(topics func(project string) map[string]string) command.Tool {
 
 // openBacklog returns the outbox of DATABASE_URL. The caller calls done.
 func (s *session) openBacklog(ctx context.Context) (b *backlog.Backlog, done func(), err error) {
-	pool, err := s.open(ctx, env.New(s.Getenv))
+	pool, err := s.open(ctx, command.NewEnvironment(s.Getenv))
 	if err != nil {
 		return nil, nil, err
 	}

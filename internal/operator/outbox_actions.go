@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/lockstep/internal/command"
-	"example.com/lockstep/internal/operator/backlog"
+	"example.com/lockstep/pkg/eventing/operator/backlog"
 )
 
 // skipTimeout is longer than any wait for the last publish attempt.

@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/lockstep/internal/localpg"
+	"example.com/lockstep/internal/local/postgres"
 	"example.com/lockstep/migrations"
 )
 
@@ -26,7 +26,7 @@ type cluster struct {
 	startErr error
 	made     int
 
-	server   *localpg.Server // nil: TEST_DATABASE_URL is used
+	server   *postgres.Server // nil: TEST_DATABASE_URL is used
 	admin    *pgxpool.Pool
 	adminURL *url.URL
 	roleURL  map[migrations.Service]*url.URL
@@ -76,7 +76,7 @@ func (c *cluster) start() error {
 func (c *cluster) connect(ctx context.Context) (err error) {
 	admin := os.Getenv("TEST_DATABASE_URL")
 	if admin == "" {
-		if c.server, err = localpg.Start(ctx, localpg.Options{Log: os.Stderr}); err != nil {
+		if c.server, err = postgres.Start(ctx, postgres.Options{Log: os.Stderr}); err != nil {
 			return fmt.Errorf("%w (or set TEST_DATABASE_URL to an administrator's URL)", err)
 		}
 		admin = c.server.URL()
@@ -96,7 +96,7 @@ func (c *cluster) migrate(ctx context.Context) error {
 		if err := migrations.Up(ctx, template, s, quiet); err != nil {
 			return err
 		}
-		role, err := localpg.ServiceURL(ctx, template, "", s.Role())
+		role, err := postgres.ServiceURL(ctx, template, "", s.Role())
 		if err != nil {
 			return err
 		}

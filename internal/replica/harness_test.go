@@ -21,10 +21,10 @@ import (
 	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/replica"
-	"example.com/lockstep/pkg/bell"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/notify"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -160,7 +160,7 @@ func newShelf(t *testing.T) *shelf {
 
 // wait gives s waiters that use look, once their Run is called.
 func (s *shelf) wait(look consistency.Look) {
-	s.Waiters = consistency.NewWaiters(10, look, bell.New(s.db, "", "replica", slog.New(slog.DiscardHandler)))
+	s.Waiters = consistency.NewWaiters(10, look, notify.New(s.db, "", "replica", slog.New(slog.DiscardHandler)))
 }
 
 // askAll is several calls of ask in one.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"example.com/lockstep/internal/child"
+	"example.com/lockstep/internal/local/process"
 	"example.com/lockstep/internal/walk"
 )
 
@@ -54,7 +54,7 @@ func (w *world) walkThrough(ctx context.Context) (seen string, err error) {
 // instance is a running service.
 type instance struct {
 	name, addr string
-	child      *child.Process
+	child      *process.Process
 }
 
 // serve runs a service until stop. For catalog, the video service's address in
@@ -73,7 +73,7 @@ func (w *world) serve(ctx context.Context, name string, owner *instance) (*insta
 	}
 	_, port, _ := net.SplitHostPort(addr)
 	container.Environment["PORT"] = port
-	running, err := child.Start(w.command(context.WithoutCancel(ctx), container), syscall.SIGKILL)
+	running, err := process.Start(w.command(context.WithoutCancel(ctx), container), syscall.SIGKILL)
 	if err != nil {
 		return nil, err
 	}

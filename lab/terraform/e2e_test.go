@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 
-	"example.com/lockstep/internal/localbroker"
+	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/lab/fakegcp"
 )
 
@@ -79,7 +79,7 @@ func TestWorldsCompare(t *testing.T) {
 	t.Parallel()
 	worlds := func(change func(map[string]proto.Message)) (applied, local map[string]proto.Message) {
 		applied, local = map[string]proto.Message{}, map[string]proto.Message{}
-		topics, subscriptions := localbroker.Topology()
+		topics, subscriptions := broker.Topology()
 		for _, id := range topics {
 			applied["/topics/"+id] = &pubsubpb.Topic{
 				Name: id, Labels: map[string]string{"a": "b"}, MessageStoragePolicy: &pubsubpb.MessageStoragePolicy{},

@@ -59,7 +59,7 @@ func newAPI(tb testing.TB) *api {
 	log := slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	health := serve.NewHealth(log)
 	router := serve.NewRouter(log, health)
-	rest{a.service, log}.mount(router)
+	restAPI{a.service, log}.mount(router)
 	rpc := serve.NewGRPC(log)
 	registerGRPC(rpc, a.service)
 	rpc.Reflect()

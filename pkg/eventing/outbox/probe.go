@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
@@ -31,7 +31,7 @@ const (
 func (r *Relay) probing(ctx, flying context.Context, claimed chan<- *hold) {
 	for ctx.Err() == nil {
 		again := r.probe(flying, claimed)
-		eventing.Sleep(ctx, time.Until(again), r.out)
+		backoff.Sleep(ctx, time.Until(again), r.out)
 	}
 }
 

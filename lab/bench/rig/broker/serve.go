@@ -13,7 +13,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"example.com/lockstep/internal/localbroker"
+	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/lab/bench/rig/process"
 	"example.com/lockstep/localpubsub/peer"
 )
@@ -81,5 +81,5 @@ func serve(ctx context.Context, kind string) (server, error) {
 	case Pstest:
 		return peer.StartPstest(ctx, anyPort)
 	}
-	return localbroker.Start(ctx, localbroker.Options{})
+	return broker.Start(ctx, broker.Options{})
 }

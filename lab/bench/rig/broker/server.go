@@ -10,7 +10,7 @@ import (
 	"strings"
 	"syscall"
 
-	"example.com/lockstep/internal/localbroker"
+	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/lab/bench/measure"
 	"example.com/lockstep/lab/bench/rig/process"
 	"example.com/lockstep/localpubsub"
@@ -44,7 +44,7 @@ func StartProvisioned(ctx context.Context) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := localbroker.Provision(ctx, s.Addr, project); err != nil {
+	if _, err := broker.Provision(ctx, s.Addr, project); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil

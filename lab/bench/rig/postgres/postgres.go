@@ -15,15 +15,15 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/lockstep/internal/localpg"
+	"example.com/lockstep/internal/local/postgres"
 	"example.com/lockstep/lab/bench/measure"
 	"example.com/lockstep/migrations"
 )
 
 // Server is for one caller at a time; its zero value is ready.
 type Server struct {
-	private   *localpg.Server // nil: DATABASE_URL is used
-	admin     *pgxpool.Pool   // nil: not started yet
+	private   *postgres.Server // nil: DATABASE_URL is used
+	admin     *pgxpool.Pool    // nil: not started yet
 	adminURL  string
 	prefix    string
 	made      int
@@ -37,7 +37,7 @@ func (p *Server) start(ctx context.Context) (err error) {
 	}
 	p.adminURL = os.Getenv("DATABASE_URL")
 	if p.adminURL == "" {
-		if p.private, err = localpg.Start(ctx, localpg.Options{Log: os.Stderr}); err != nil {
+		if p.private, err = postgres.Start(ctx, postgres.Options{Log: os.Stderr}); err != nil {
 			return fmt.Errorf("%w: %w", measure.ErrMissing, err)
 		}
 		p.adminURL = p.private.URL()
@@ -68,7 +68,7 @@ func (p *Server) CopyOf(ctx context.Context, name string, fill func(context.Cont
 	if err != nil {
 		return nil, err
 	}
-	d.Service, err = localpg.ServiceURL(ctx, d.Admin, "", migrations.Video.Role())
+	d.Service, err = postgres.ServiceURL(ctx, d.Admin, "", migrations.Video.Role())
 	if err != nil {
 		return nil, errors.Join(err, d.Drop(ctx))
 	}

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"example.com/lockstep/internal/child"
+	"example.com/lockstep/internal/local/process"
 )
 
 // Ready informs the parent process that a server serves on addr, in the process
@@ -34,7 +34,7 @@ type Server struct {
 	Addr    string
 	PID     int // of the server itself, possibly a child of the started process
 	cmd     *exec.Cmd
-	process *child.Process
+	process *process.Process
 }
 
 // Start starts this binary with additional environment variables, and returns
@@ -48,7 +48,7 @@ func Start(ctx context.Context, environment []string, args ...string) (*Server, 
 	}
 	cmd := exec.Command(self, args...)
 	cmd.Env = append(os.Environ(), environment...)
-	process, err := child.Start(cmd, syscall.SIGTERM)
+	process, err := process.Start(cmd, syscall.SIGTERM)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"example.com/lockstep/internal/localpg"
+	"example.com/lockstep/internal/local/postgres"
 	"example.com/lockstep/lab/bench/measure"
 	"example.com/lockstep/lab/bench/rig/broker"
 	"example.com/lockstep/migrations"
@@ -27,7 +27,7 @@ type Store struct {
 	Pool      *pgxpool.Pool    // as the service
 	Owner     *grpc.ClientConn // without a server: there are no gaps to ask about
 	Projector *catalog.Projector
-	server    *localpg.Server
+	server    *postgres.Server
 }
 
 // Start starts the Postgres. If it does not start, for example without
@@ -39,13 +39,13 @@ func Start(ctx context.Context) (_ *Store, err error) {
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	if s.server, err = localpg.Start(ctx, localpg.Options{Sync: true}); err != nil {
+	if s.server, err = postgres.Start(ctx, postgres.Options{Sync: true}); err != nil {
 		return nil, fmt.Errorf("%w: %w", measure.ErrMissing, err)
 	}
 	if err := migrations.Up(ctx, s.server.URL(), migrations.Catalog, slog.New(slog.DiscardHandler)); err != nil {
 		return nil, err
 	}
-	url, err := localpg.ServiceURL(ctx, s.server.URL(), "", migrations.Catalog.Role())
+	url, err := postgres.ServiceURL(ctx, s.server.URL(), "", migrations.Catalog.Role())
 	if err != nil {
 		return nil, err
 	}
