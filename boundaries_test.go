@@ -78,7 +78,6 @@ var sqlHomes = map[string]*regexp.Regexp{
 	"what creates databases for tests and for make run":                 regexp.MustCompile(`^internal/(pgtest|local/postgres)/`),
 	"internal/idempotency, whose subject is a table":                    regexp.MustCompile(`^internal/idempotency/store\.go$`),
 	"internal/replica, which writes any copy's table":                   regexp.MustCompile(`^internal/replica/writer\.go$`),
-	"internal/database, whose subject are connections and locks":        regexp.MustCompile(`^internal/database/writer\.go$`),
 	"developers' tools": regexp.MustCompile(`^(cmd|lab|internal/walk)/`),
 }
 

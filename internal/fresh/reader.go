@@ -8,6 +8,7 @@ import (
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing/circuit"
 	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/txn"
 )
 
 const (
@@ -61,6 +62,9 @@ func (r *Reader) Satisfy(ctx context.Context, d Demand, look func(context.Contex
 	}
 	outcome, stand, err := r.try(ctx, d, look, ask)
 	p, ok := errors.AsType[*problem.Error](err)
+	if errors.Is(err, txn.ErrLocked) {
+		p, ok = problem.From(err), true
+	}
 	switch {
 	case !ok || !d.staleIfError || stand != Behind:
 		return outcome, err

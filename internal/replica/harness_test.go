@@ -17,7 +17,6 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/lockstep/internal/database"
 	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/replica"
@@ -25,6 +24,7 @@ import (
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/notify"
+	"example.com/lockstep/pkg/eventing/txn"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -113,7 +113,7 @@ type shelf struct {
 	replica.Table[note]
 
 	admin, db *pgxpool.Pool
-	writer    *database.Writer
+	writer    *txn.Writer
 	watch     *statements
 	said      bytes.Buffer // the log output
 
@@ -142,7 +142,7 @@ func newShelf(t *testing.T) *shelf {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.db.Close)
-	s.writer = database.NewWriter(s.db)
+	s.writer = txn.NewWriter(s.db)
 	s.Table = replica.Table[note]{
 		DB: s.db, Type: "note", Snapshot: snapshot, Ask: s.ask, AskAll: s.askAll, Look: s.look,
 		Log: slog.New(slog.NewTextHandler(&s.said, nil)),

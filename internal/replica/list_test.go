@@ -186,4 +186,9 @@ func TestAListThatMeetsALock(t *testing.T) {
 	if err := list(at("b/1", 1, 1)); err != nil {
 		t.Errorf("of another: %v", err)
 	}
+	outcome, stale, err := p.List(t.Context(), fresh.NewReader(p.Waiters), p.writer,
+		demand(t, fresh.Request{StaleIfError: true}, at("a/1", 1, 2)), p.look(t))
+	if err != nil || outcome != consistency.Stale || len(stale) != 1 || p.last[0].Version != 1 {
+		t.Errorf("of the locked row, stale rather than an error: %v, stale %v, %v", outcome, stale, err)
+	}
 }

@@ -24,11 +24,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/lockstep/internal/database"
 	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/txn"
 )
 
 const (
@@ -144,7 +144,7 @@ func (t *Table[S]) take(ctx context.Context, rows []S, asOf time.Time, write fun
 // wait, List fetches the owner's state, writes it with w, and reads the page then.
 // stale lists the positions that the page may lack; it is empty unless d allows stale
 // data.
-func (t *Table[S]) List(ctx context.Context, r *fresh.Reader, w *database.Writer, d fresh.Demand,
+func (t *Table[S]) List(ctx context.Context, r *fresh.Reader, w *txn.Writer, d fresh.Demand,
 	look func(context.Context, []consistency.Position) (reached int, err error),
 ) (outcome consistency.Outcome, stale []fresh.Lag, err error) {
 	stand := func(ctx context.Context) (fresh.Standing, error) {
@@ -180,7 +180,7 @@ func (t *Table[S]) lags(ctx context.Context, d fresh.Demand) ([]fresh.Lag, error
 
 // bring moves the table forward to d with the owner's state. It asks once, for any
 // number of aggregates in d, and writes nothing if the owner does not have all of them.
-func (t *Table[S]) bring(ctx context.Context, w *database.Writer, d fresh.Demand) error {
+func (t *Table[S]) bring(ctx context.Context, w *txn.Writer, d fresh.Demand) error {
 	lags, err := t.lags(ctx, d)
 	if err != nil || len(lags) == 0 {
 		return err
@@ -204,7 +204,7 @@ func (t *Table[S]) bring(ctx context.Context, w *database.Writer, d fresh.Demand
 	return t.take(ctx, rows, asOf, func(do func(pgx.Tx) error) error {
 		return w.Write(ctx, strings.Join(ids, " "), func(tx pgx.Tx) error {
 			limit := &pgx.Batch{}
-			database.LimitLocks(limit)
+			txn.LimitLocks(limit)
 			if err := tx.SendBatch(ctx, limit).Close(); err != nil {
 				return err
 			}

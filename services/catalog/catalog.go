@@ -29,13 +29,13 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/lockstep/internal/database"
 	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/replica"
 	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/notify"
+	"example.com/lockstep/pkg/eventing/txn"
 )
 
 // Video is a video as the projection or its owner has it, and the JSON of REST.
@@ -93,7 +93,7 @@ func newWaiters(limit int, db *pgxpool.Pool, b *notify.Bell) *consistency.Waiter
 // Service answers reads of the projector's rows.
 type Service struct {
 	db        *pgxpool.Pool
-	writer    *database.Writer // for owners' states that lists apply
+	writer    *txn.Writer // for owners' states that lists apply
 	projector *Projector
 	reader    *fresh.Reader
 	searches  searches
@@ -102,7 +102,7 @@ type Service struct {
 // NewService returns the reads of p's rows in db.
 func NewService(db *pgxpool.Pool, p *Projector) *Service {
 	return &Service{
-		db: db, writer: database.NewWriter(db), projector: p,
+		db: db, writer: txn.NewWriter(db), projector: p,
 		reader: fresh.NewReader(p.waiters), searches: newSearches(db.Config().MaxConns),
 	}
 }
