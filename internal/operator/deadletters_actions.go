@@ -78,12 +78,12 @@ func (d DeadLetters) boxAndHandler(ctx context.Context, s *session, only string,
 	addr := r.HostPort(d.OwnerVariable, "")
 	b, db, closeBox, err := d.box(ctx, s, r, only)
 	if err != nil {
-		return nil, inbox.Handler{}, nil, err
+		return nil, nil, nil, err
 	}
 	owner, err := connect.Dial(addr)
 	if err != nil {
 		closeBox()
-		return nil, inbox.Handler{}, nil, err
+		return nil, nil, nil, err
 	}
 	return b, d.Handler(db, owner), func() {
 		_ = owner.Close()

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/lab/bench/measure"
 	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/consistency"
@@ -74,7 +73,7 @@ func (d *desk) waitFor(ctx context.Context, p consistency.Position) error {
 func (d *desk) readsFor(ctx context.Context, limit time.Duration) (took []time.Duration, err error) {
 	for start := time.Now(); time.Since(start) < limit; {
 		began := time.Now()
-		if _, err := d.service.Get(ctx, d.videos[len(took)%len(d.videos)].id, fresh.Demand{}); err != nil {
+		if _, err := d.service.Get(ctx, d.videos[len(took)%len(d.videos)].id, consistency.Requirement{}); err != nil {
 			return nil, err
 		}
 		took = append(took, time.Since(began))

@@ -91,7 +91,7 @@ func (d *desk) open(ctx context.Context, s *readmodel.Store) (stop func() error,
 	if err != nil {
 		return nil, err
 	}
-	c, err := inbox.NewConsumer(s.Pool, client, catalog.Subscription, d.watched(projector.Handler()), log, func() {}, inbox.Options{})
+	c, err := inbox.NewConsumer(s.Pool, client, catalog.Subscription, watched{projector.Handler(), d}, log, func() {}, inbox.Options{})
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
@@ -105,20 +105,22 @@ func (d *desk) open(ctx context.Context, s *readmodel.Store) (stop func() error,
 	}, nil
 }
 
-// watched returns h with a Committed that records the time before it notifies
+// watched is a handler with a Committed that records the time before it notifies
 // the waiters.
-func (d *desk) watched(h inbox.Handler) inbox.Handler {
-	tell := h.Committed
-	h.Committed = func(keys ...string) {
-		now := time.Now()
-		d.mu.Lock()
-		for _, key := range keys {
-			d.applied[key] = now
-		}
-		d.mu.Unlock()
-		tell(keys...)
+type watched struct {
+	inbox.Handler
+
+	desk *desk
+}
+
+func (w watched) Committed(keys ...string) {
+	now := time.Now()
+	w.desk.mu.Lock()
+	for _, key := range keys {
+		w.desk.applied[key] = now
 	}
-	return h
+	w.desk.mu.Unlock()
+	w.Handler.Committed(keys...)
 }
 
 func (d *desk) receive(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error {

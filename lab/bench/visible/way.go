@@ -57,7 +57,7 @@ func onTheWay(p *postgres.Server, once func(context.Context, *way, measure.Size)
 		w := new(way)
 		w.forget()
 		consume := func(ctx context.Context, o *relay.Outlet) error {
-			c, err := inbox.NewConsumer(s.Pool, o.Client, broker.Subject, w.watched(s.Projector.Handler()),
+			c, err := inbox.NewConsumer(s.Pool, o.Client, broker.Subject, watched{s.Projector.Handler(), w},
 				slog.New(slog.DiscardHandler), func() {}, inbox.Options{})
 			if err != nil {
 				return err
@@ -107,18 +107,21 @@ func (w *way) acknowledged(m *pubsubpb.PubsubMessage) {
 	w.pass(atPublish, eventing.Key("video", m.GetOrderingKey()))
 }
 
-// watched returns h with hooks that record the moments.
-func (w *way) watched(h inbox.Handler) inbox.Handler {
-	decode, tell := h.Decode, h.Committed
-	h.Decode = func(e eventing.Event) (inbox.Change, error) {
-		w.pass(atReceipt, e.Key())
-		return decode(e)
-	}
-	h.Committed = func(keys ...string) {
-		w.pass(atVisible, keys...)
-		tell(keys...)
-	}
-	return h
+// watched is a handler that records the moments.
+type watched struct {
+	inbox.Handler
+
+	way *way
+}
+
+func (w watched) Decode(e eventing.Event) (inbox.Change, error) {
+	w.way.pass(atReceipt, e.Key())
+	return w.Handler.Decode(e)
+}
+
+func (w watched) Committed(keys ...string) {
+	w.way.pass(atVisible, keys...)
+	w.Handler.Committed(keys...)
 }
 
 // pass records the time at which these aggregates' events reach a moment.

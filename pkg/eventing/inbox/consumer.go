@@ -55,7 +55,7 @@ type Consumer struct {
 	subscriber *pubsub.Subscriber
 	streams    *Streams
 	dead       deadLetters
-	handler    Handler
+	handler    guarded
 	log        *slog.Logger
 	beat       func()
 	metrics    *metrics
@@ -94,7 +94,7 @@ func NewConsumer(
 			client: client.TopicAdminClient,
 			topic:  "projects/" + client.Project() + "/topics/" + subscription + ".dlq",
 		},
-		handler:   h,
+		handler:   guarded{h},
 		log:       log.With("component", "consumer", "subscription", subscription),
 		beat:      beat,
 		retention: cmp.Or(opts.Retention, Retention),

@@ -17,8 +17,9 @@
 //	              continue                                  ├▶ dead letter
 //	                                                        └▶ block its aggregate (a lock)
 //
-// A service brings a Handler: Each makes one of a function for one event, Rows
-// one of a look and a write for many, Route joins several.
+// A service brings a Handler. Its Apply takes one event at a time (Each), or one read and
+// one write for many (ApplyChanges, over the service's Rows). Route joins the handlers of
+// several types.
 //
 // # Why dedup and effect share a transaction
 //
