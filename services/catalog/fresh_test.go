@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
@@ -191,23 +190,6 @@ func TestPageAndCheckAreOneSnapshot(t *testing.T) {
 	}
 	writer.Wait()
 	t.Logf("%d pages during %d changes", reads, versions)
-}
-
-// slowOwner is an owner of videos whose first question hangs until the test has seen it.
-type slowOwner struct {
-	videos
-
-	questions     atomic.Int64
-	probing, seen chan struct{}
-}
-
-func (s *slowOwner) Fetch(ctx context.Context, id string, timeout time.Duration) (Video, time.Time, error) {
-	if s.questions.Add(1) > 1 {
-		return s.videos.Fetch(ctx, id, timeout)
-	}
-	close(s.probing)
-	<-s.seen
-	return Video{}, time.Time{}, consistency.ErrOwnerUnavailable
 }
 
 // After some failures an owner that hangs is no longer asked: while one reader's call

@@ -97,9 +97,9 @@ func requirementOf(req interface {
 		return consistency.Requirement{}, problem.Invalid("consistency", "is not a known value")
 	}
 	request := consistency.Request{
-		Token: req.GetAtLeastAsFresh(), TokenField: "at_least_as_fresh", Mode: mode, ModeField: "consistency",
-		StaleIfError: req.GetStaleIfError(), Wait: consistency.DefaultWait,
+		Token: req.GetAtLeastAsFresh(), Mode: mode, StaleIfError: req.GetStaleIfError(), Wait: consistency.DefaultWait,
 	}
+	request.TokenField, request.ModeField = "at_least_as_fresh", "consistency"
 	if wait := req.GetWait(); wait != nil {
 		if request.Wait = wait.AsDuration(); wait.CheckValid() != nil || request.Wait < 0 {
 			return consistency.Requirement{}, problem.Invalid("wait", "must be a valid duration, and not negative")

@@ -78,9 +78,10 @@ func (videos) Lock(ctx context.Context, tx pgx.Tx, ids []string) (map[string]Vid
 func (videos) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Video]) ([]string, error) {
 	rows, _ := tx.Query(ctx, `
 		WITH step AS MATERIALIZED (
-		  SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::bigint[], $6::timestamptz[],
-		                       $7::bigint[], $8::bigint[], $9::timestamptz[], $10::timestamptz[], $11::timestamptz[],
-		                       $12::uuid[], $13::bool[])
+		  SELECT `+videoColumns+`, last_event_id, present
+		    FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::bigint[], $6::timestamptz[],
+		                $7::bigint[], $8::bigint[], $9::timestamptz[], $10::timestamptz[], $11::timestamptz[],
+		                $12::uuid[], $13::bool[])
 		    AS s (`+videoColumns+`, last_event_id, present)
 		), inserted AS (
 		  INSERT INTO video_projection (`+videoColumns+`, last_event_id)
@@ -99,7 +100,9 @@ func (videos) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Video]) 
 		)
 		SELECT video_id::text FROM inserted UNION ALL SELECT video_id::text FROM updated`,
 		column(steps, func(v Video) pgtype.UUID { return pgID(known(v.ID)) }),
-		column(steps, func(v Video) pgtype.UUID { return pgtype.UUID{Bytes: v.UploaderID, Valid: v.DeletedAt == nil} }),
+		column(steps, func(v Video) pgtype.UUID { // NULL on tombstones
+			return pgtype.UUID{Bytes: v.UploaderID, Valid: v.DeletedAt == nil}
+		}),
 		column(steps, func(v Video) string { return v.Title }),
 		column(steps, func(v Video) string { return v.Description }),
 		column(steps, func(v Video) int64 { return v.DurationSeconds }),
@@ -177,8 +180,9 @@ func (engagements) Lock(ctx context.Context, tx pgx.Tx, ids []string) (map[strin
 func (engagements) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Engagement]) ([]string, error) {
 	rows, _ := tx.Query(ctx, `
 		WITH step AS MATERIALIZED (
-		  SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::bool[], $4::bool[], $5::bigint[], $6::bigint[], $7::bigint[],
-		                       $8::timestamptz[], $9::timestamptz[], $10::timestamptz[], $11::uuid[], $12::bool[])
+		  SELECT `+engagementColumns+`, last_event_id, present
+		    FROM unnest($1::uuid[], $2::uuid[], $3::bool[], $4::bool[], $5::bigint[], $6::bigint[], $7::bigint[],
+		                $8::timestamptz[], $9::timestamptz[], $10::timestamptz[], $11::uuid[], $12::bool[])
 		    AS s (`+engagementColumns+`, last_event_id, present)
 		), inserted AS (
 		  INSERT INTO video_user_engagements_projection (`+engagementColumns+`, last_event_id)
