@@ -180,7 +180,7 @@ func TestAppendIsPlannedForALargeTable(t *testing.T) {
 	b := newBenchOn(t, pg)
 	vacuum := func() {
 		t.Helper()
-		if _, err := pg.Pool(t, pg.Admin).Exec(t.Context(), `VACUUM ANALYZE video.outbox`); err != nil {
+		if _, err := pg.Pool(t, pg.Admin).Exec(t.Context(), `VACUUM ANALYZE app.outbox`); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -23,7 +23,7 @@ func TestAPlanOutlivesTheTable(t *testing.T) {
 
 func planOutlivesTheTable(t *testing.T, rows int) {
 	pg := pgtest.New(t)
-	db := pg.Pool(t, pg.VideoURL+"&pool_max_conns=1")
+	db := pg.Pool(t, pg.URL+"&pool_max_conns=1")
 	b := box{queue.New(db), db}
 	version := int64(0)
 	work := func() {
@@ -48,7 +48,7 @@ func planOutlivesTheTable(t *testing.T, rows int) {
 		work()
 	}
 	// To read all of the table costs least, statistics now say.
-	if _, err := pg.Pool(t, pg.Admin).Exec(t.Context(), `VACUUM (ANALYZE) video.outbox`); err != nil {
+	if _, err := pg.Pool(t, pg.Admin).Exec(t.Context(), `VACUUM (ANALYZE) app.outbox`); err != nil {
 		t.Fatal(err)
 	}
 	work() // makes the plans that are kept
