@@ -28,7 +28,8 @@ var (
 	role embed.FS
 )
 
-// The library's numbers are from the first to below the second; see the package doc.
+// The range of the library's numbers ends where the service's own begin; see the package
+// doc.
 const (
 	firstOfLibrary = 100
 	firstOfService = 1000
@@ -74,7 +75,8 @@ func (f folder) numbers() (numbers []int64) {
 	return numbers
 }
 
-// files returns an error unless each number is used once, by whom the package doc says.
+// files returns an error unless each number is used once, and on the side that the
+// package doc gives it to.
 func (s Schema) files() (folder, error) {
 	all := folder{}
 	for _, part := range append([]embed.FS{role}, s.Parts...) {

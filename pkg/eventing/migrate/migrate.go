@@ -19,9 +19,9 @@
 // All migrations of a schema are one sequence of goose, recorded in the schema's table
 // goose_db_version. The SQL of the library names no schema and no role. While it runs,
 // search_path is the schema alone, and the setting eventing.role is the service's role.
-// A migration grants that role the rights that the library's code needs, and no more:
-// the library knows them, a service would have to copy them. A service may use both
-// settings in its own migrations.
+// A migration grants that role the rights that the library's code needs, and no more: a
+// service that made these grants would copy the library's knowledge of its statements. A
+// service may use both settings in its own migrations.
 //
 // # Numbers
 //
@@ -59,16 +59,17 @@ import (
 	"github.com/pressly/goose/v3/lock"
 )
 
-// ErrBehind says that a schema lacks migrations which the binary carries.
+// ErrBehind is the error of a schema that lacks migrations of the binary.
 var ErrBehind = errors.New("the schema is behind the binary")
 
 // versions is goose's table. The migration of the role grants the service to read it.
 const versions = "goose_db_version"
 
-// Schema is a service's schema: a part of the library each, and the service's own
-// migrations.
+// Schema is the schema of one service: the parts of the library that it uses, and its
+// own migrations.
 type Schema struct {
-	// Name is the schema's name. The schema also holds the table of applied versions.
+	// Name is a lower-case identifier: goose does not quote it. The table of applied
+	// versions is in this schema, too.
 	Name string
 	// Role is the service's role, which owns nothing. The first migration creates it
 	// unless it exists.
@@ -77,8 +78,8 @@ type Schema struct {
 	Parts []embed.FS
 	// Own holds the service's own migrations, in any folder.
 	Own embed.FS
-	// Earlier maps numbers of the library to the numbers that this schema applied the
-	// same migrations under, before the library had numbers of its own.
+	// Earlier maps a number of the library to the number under which this schema has
+	// the same migration, from before the library had numbers of its own.
 	Earlier map[int64]int64
 }
 
@@ -154,8 +155,9 @@ func (s Schema) create(ctx context.Context, db *sql.DB) error {
 	return tx.Commit()
 }
 
-// Check returns an error, which is [ErrBehind], unless the schema has every migration
-// that this binary carries. Others are fine: during a rollout the schema moves first.
+// Check returns [ErrBehind] unless the schema has every migration that this binary
+// carries. Others are fine: during a rollout the schema moves first. pool connects as the
+// service's role.
 func (s Schema) Check(ctx context.Context, pool *pgxpool.Pool) error {
 	files, err := s.files()
 	if err != nil {
