@@ -45,7 +45,7 @@ var order = audit.Actor{By: "ada", Why: "the handler was mended"}
 type bench struct {
 	db     *pgxpool.Pool
 	client *pubsub.Client
-	queue    *Queue
+	queue  *Queue
 
 	mu sync.Mutex
 	// spoil makes Apply fail, or panic, for some events.
