@@ -131,16 +131,7 @@ func (s *invocation) actOnAll(ctx context.Context, b *deadletter.Queue, choose f
 		return errors.Join(err, batch.Release(ctx))
 	}
 	outcomes := []outcome{} // not null in JSON
-	if !s.json {
-		err = s.print(nil, func(w io.Writer) {
-			for _, l := range chosen {
-				printLetter(w, l)
-			}
-			if len(chosen) > 0 && note != "" {
-				fmt.Fprintln(w, note)
-			}
-		})
-	}
+	err = s.showPlan(chosen, note)
 	going := err == nil && len(chosen) > 0 && s.confirmed()
 	for _, l := range chosen {
 		o := outcome{Letter: l}
@@ -157,6 +148,21 @@ func (s *invocation) actOnAll(ctx context.Context, b *deadletter.Queue, choose f
 		outcomes = append(outcomes, o)
 	}
 	return errors.Join(err, batch.Release(ctx), s.report(outcomes, going, note))
+}
+
+// showPlan prints the chosen dead letters for a person.
+func (s *invocation) showPlan(chosen []deadletter.Letter, note string) error {
+	if s.json {
+		return nil
+	}
+	return s.print(nil, func(w io.Writer) {
+		for _, l := range chosen {
+			printLetter(w, l)
+		}
+		if len(chosen) > 0 && note != "" {
+			fmt.Fprintln(w, note)
+		}
+	})
 }
 
 // behind reports whether an older dead letter of l's aggregate remains: it was

@@ -93,13 +93,8 @@ func (h *Batch) pull(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for _, m := range got {
-			place := m.letter(0).place()
-			h.messages[place] = append(h.messages[place], m)
-			delete(missing, place)
-			bytes += len(m.data)
-		}
 		count += len(got)
+		bytes += h.keep(got, missing)
 		if len(got) > 0 {
 			empty, last = 0, time.Now()
 			if h.Partial = count >= MaxLetters || bytes >= maxBytes; h.Partial {
@@ -115,6 +110,18 @@ func (h *Batch) pull(ctx context.Context) error {
 			return fmt.Errorf("pull dead letters: %w", context.Cause(ctx))
 		}
 	}
+}
+
+// keep adds messages by their place, which it takes off missing, and returns the size
+// of their data.
+func (h *Batch) keep(messages []*message, missing map[string]bool) (bytes int) {
+	for _, m := range messages {
+		place := m.letter(0).place()
+		h.messages[place] = append(h.messages[place], m)
+		delete(missing, place)
+		bytes += len(m.data)
+	}
+	return bytes
 }
 
 // pull takes the messages that the broker has ready in all subscriptions, with
