@@ -131,7 +131,8 @@ type walk struct {
 
 // leftAlone claims among the next page of all that this relay may have unfinished. all
 // says that it was the last one, and that none of them had anything. A page that fails
-// ends the walk: the next look begins with the retries.
+// ends the walk: the next look begins with the retries. It leaves the retries alone: a
+// bad event that was probed is one from then on, so the next walk comes to others.
 func (r *Relay) leftAlone(ctx context.Context, who queue.Claim, w *walk) (b batch, all bool, err error) {
 	if len(w.parts) == 0 {
 		if time.Now().Before(w.notBefore) {
@@ -141,6 +142,7 @@ func (r *Relay) leftAlone(ctx context.Context, who queue.Claim, w *walk) (b batc
 		w.parts = w.from.Since()
 	}
 	r.agenda.probing(w.from)
+	who.Untried = true
 	b = batch{who: who, sent: time.Now(), low: w.from, candidates: true}
 	p, err := r.queue.Scan(ctx, who, w.parts[0], scanRows)
 	w.took += time.Since(b.sent)
