@@ -64,6 +64,49 @@ func planOutlivesTheTable(t *testing.T, rows int) {
 	}
 }
 
+// TestTheBacklogReadsNoPublishedRow has statistics say that next to nothing is pending, as
+// in every outbox that is in use. A third of the table could be behind the relays' low, as
+// far as the planner knows: it may take that for a reason to read all of it.
+func TestTheBacklogReadsNoPublishedRow(t *testing.T) {
+	t.Parallel()
+	for name, each := range map[string]int{"many aggregates": 10, "one aggregate": 20_000} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pg := pgtest.New(t)
+			db := pg.Pool(t, pg.VideoURL+"&pool_max_conns=1")
+			b := box{queue.New(db), db}
+			b.exec(t, `
+				INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, published_at)
+				SELECT gen_random_uuid(), 'video', (v / $1)::text, 'VideoUpdated', v % $1 + 1, '', '2026-01-01' FROM generate_series(0, 19999) v`, each)
+			if _, err := pg.Pool(t, pg.Admin).Exec(t.Context(), `VACUUM (ANALYZE) video.outbox`); err != nil {
+				t.Fatal(err)
+			}
+			// Without the transactions of other tests, which may have begun before.
+			b.exec(t, `UPDATE outbox_relays SET low = (SELECT format('%1$s:%1$s:', pg_snapshot_xmax(pg_current_snapshot())))::pg_snapshot`)
+			b.append(t, "pending", 1, 3)
+			start := b.read(t)
+			got, err := b.Backlog(t.Context())
+			if err != nil || got.Pending != 3 {
+				t.Fatalf("%d events are pending, want 3: %v", got.Pending, err)
+			}
+			if n := b.read(t) - start; n > 100 {
+				t.Errorf("the backlog of 3 events was read in %d pages, want a few", n)
+			}
+			if each > 10 {
+				return
+			}
+			// Operators read the view without the relays' settings.
+			start = b.read(t)
+			if n := b.count(t, `SELECT count(*) FROM outbox_pending`); n != 3 {
+				t.Errorf("%d events in the view, want 3", n)
+			}
+			if n := b.read(t) - start; n > 100 {
+				t.Errorf("the view of 3 events was read in %d pages, want a few", n)
+			}
+		})
+	}
+}
+
 func ids(runs []queue.Run) (heads []uuid.UUID) {
 	for _, r := range runs {
 		heads = append(heads, r.Head())
