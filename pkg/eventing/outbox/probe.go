@@ -92,7 +92,8 @@ func (r *Relay) probeTopic(ctx context.Context, c *circuit, state int, claimed c
 // candidates claims events that probes are chosen from: among those that have failed
 // there, and among those that claims have left alone. Which of the two come first
 // changes with each probe: many that are bad would keep the good ones from being
-// found. all says that there is none among the latter.
+// found. For the same reason a walk of a topic that refuses events passes retries: a bad
+// event that was probed is one from then on. all says that there is none among the latter.
 func (r *Relay) candidates(ctx context.Context, c *circuit) (found batch, retryIn time.Duration, all bool, err error) {
 	var others []string
 	for kind, other := range r.circuits {
@@ -103,6 +104,8 @@ func (r *Relay) candidates(ctx context.Context, c *circuit) (found batch, retryI
 	_, alive := r.agenda.leaving()
 	some := r.claim(others, alive)
 	some.Aggregates, some.Events, some.PerAggregate, some.Bytes = probeAmong, probeAmong, 1, probeBytes
+	cause, _ := c.pause()
+	some.Untried = cause == causeRefusals
 	leftFirst := len(c.walk.parts) > 0 || c.failures()%2 == 0
 	if leftFirst {
 		if found, all, err = r.leftAlone(ctx, some, &c.walk); err != nil || len(c.walk.parts) > 0 || len(found.Runs) > 0 {
@@ -131,8 +134,7 @@ type walk struct {
 
 // leftAlone claims among the next page of all that this relay may have unfinished. all
 // says that it was the last one, and that none of them had anything. A page that fails
-// ends the walk: the next look begins with the retries. It leaves the retries alone: a
-// bad event that was probed is one from then on, so the next walk comes to others.
+// ends the walk: the next look begins with the retries.
 func (r *Relay) leftAlone(ctx context.Context, who queue.Claim, w *walk) (b batch, all bool, err error) {
 	if len(w.parts) == 0 {
 		if time.Now().Before(w.notBefore) {
@@ -142,7 +144,6 @@ func (r *Relay) leftAlone(ctx context.Context, who queue.Claim, w *walk) (b batc
 		w.parts = w.from.Since()
 	}
 	r.agenda.probing(w.from)
-	who.Untried = true
 	b = batch{who: who, sent: time.Now(), low: w.from, candidates: true}
 	p, err := r.queue.Scan(ctx, who, w.parts[0], scanRows)
 	w.took += time.Since(b.sent)
