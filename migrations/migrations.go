@@ -49,7 +49,8 @@ const timeout = 15 * time.Minute
 // Each migration is a transaction of its own, unless it says otherwise. It is
 // idempotent, and safe to run from several processes at once: they take turns behind an
 // advisory lock. The optional search index comes last (see searchIndex); Check does not
-// require it.
+// require it. An outbox that was restored gets the size that it was created with (see
+// extendOutbox).
 func Up(ctx context.Context, adminURL string, s Service, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -69,8 +70,12 @@ func Up(ctx context.Context, adminURL string, s Service, log *slog.Logger) error
 	for _, r := range applied {
 		log.InfoContext(ctx, "migrated", "service", s, "file", r.Source.Path, "took_ms", r.Duration.Milliseconds())
 	}
-	if err == nil && s == Catalog {
+	switch {
+	case err != nil:
+	case s == Catalog:
 		err = searchIndex(ctx, db, trigrams, log)
+	case s == Video:
+		err = extendOutbox(ctx, db)
 	}
 	if err != nil {
 		return fmt.Errorf("migrate %s: %w", s, err)

@@ -100,3 +100,36 @@ func TestCheckNamesTheCommand(t *testing.T) {
 		t.Errorf("an older schema: %v, want the command that updates it", err)
 	}
 }
+
+// TestARestoredOutboxHasRoomForPlans rewrites the outbox's file, as a restore does, and
+// migrates again, as the procedure for a restore says.
+func TestARestoredOutboxHasRoomForPlans(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.New(t)
+	admin := pg.Pool(t, pg.Admin)
+	pages := func() (n int) {
+		t.Helper()
+		err := admin.QueryRow(t.Context(), `SELECT pg_relation_size('video.outbox') / current_setting('block_size')::int`).Scan(&n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	created := pages()
+	if _, err := admin.Exec(t.Context(), `VACUUM FULL video.outbox`); err != nil {
+		t.Fatal(err)
+	}
+	rewritten := pages()
+	for range 2 { // the second one has nothing to do
+		if err := migrations.Up(t.Context(), pg.Admin, migrations.Video, slog.New(slog.DiscardHandler)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := pages(); created < 64 || rewritten >= 64 || n != created {
+		t.Errorf("%d pages when it was created, %d after it was rewritten, and %d after it was migrated again", created, rewritten, n)
+	}
+	var rows int
+	if err := admin.QueryRow(t.Context(), `SELECT count(*) FROM video.outbox`).Scan(&rows); err != nil || rows != 0 {
+		t.Errorf("%d rows, %v", rows, err)
+	}
+}
