@@ -18,7 +18,7 @@
 //
 // Three files of that history served both sides. Their library part has a number of the
 // library, and finds its work done in a database that is older: the role's settings of
-// 00053 (00102), the outbox's column of 00051 (00205), and a right that 00020 granted on
+// 00053 (00102), the outbox's column of 00051 (00206), and a right that 00020 granted on
 // the outbox, which 00010 grants too.
 package migrations
 
@@ -62,7 +62,7 @@ func (s Service) Schema() migrate.Schema {
 	switch s {
 	case Video:
 		schema.Parts, schema.Own = []embed.FS{migrate.Outbox, migrate.Operator}, video
-		schema.Earlier = map[int64]int64{101: 1, 201: 3, 202: 10, 401: 20, 203: 50, 204: 54}
+		schema.Earlier = map[int64]int64{101: 1, 201: 3, 202: 10, 401: 20, 203: 50, 204: 54, 205: 56}
 	case Catalog:
 		schema.Parts, schema.Own = []embed.FS{migrate.Inbox, migrate.Operator}, catalog
 		schema.Earlier = map[int64]int64{101: 1, 301: 2, 401: 20, 302: 21, 303: 30, 304: 52}

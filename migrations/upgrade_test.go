@@ -15,7 +15,7 @@ import (
 // history is the closed list of numbers that databases from before the library's own
 // numbers have applied.
 var history = map[migrations.Service][]int64{
-	migrations.Video:   {1, 2, 3, 10, 20, 40, 50, 51, 53, 54},
+	migrations.Video:   {1, 2, 3, 10, 20, 40, 50, 51, 53, 54, 56},
 	migrations.Catalog: {1, 2, 3, 20, 21, 30, 40, 51, 52, 53, 55},
 }
 

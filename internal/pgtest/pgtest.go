@@ -35,8 +35,8 @@ const cleanupTime = 30 * time.Second
 // shared is the test binary's server. Main sets it before the first test runs.
 var shared *cluster //nolint:gochecknoglobals // testing has no other way from TestMain to a test
 
-// library is the schema of [New]'s databases.
-var library = migrate.Schema{
+// Library is the schema of the databases that [New] makes.
+var Library = migrate.Schema{
 	Name: "app", Role: "app_service",
 	Parts: []embed.FS{migrate.Outbox, migrate.Inbox, migrate.Operator},
 }
@@ -44,7 +44,7 @@ var library = migrate.Schema{
 // Main runs a package's tests and then stops the server, if any test started it.
 func Main(m *testing.M) {
 	MainWith(m, func(ctx context.Context, adminURL string) error {
-		return library.Up(ctx, adminURL, slog.New(slog.DiscardHandler))
+		return Library.Up(ctx, adminURL, slog.New(slog.DiscardHandler))
 	})
 }
 
@@ -77,7 +77,7 @@ type DB struct {
 func New(tb testing.TB) *DB {
 	tb.Helper()
 	db := NewDatabase(tb)
-	return &DB{db, db.As(tb, library.Role)}
+	return &DB{db, db.As(tb, Library.Role)}
 }
 
 // NewDatabase is New without the library's role.

@@ -86,8 +86,9 @@ type Schema struct {
 // Up brings the schema in the database at adminURL to its newest version. It connects
 // as the schema's owner or an administrator. Each migration is a transaction of its
 // own, unless it says otherwise. Up is idempotent, and safe to run from several
-// processes at once: they take turns behind an advisory lock. Only ctx bounds it: an
-// index on a large table takes minutes.
+// processes at once: they take turns behind an advisory lock. An outbox that was
+// restored gets the size that it was created with. Only ctx bounds Up: an index on a large
+// table takes minutes.
 func (s Schema) Up(ctx context.Context, adminURL string, log *slog.Logger) error {
 	db, err := s.open(adminURL)
 	if err != nil {
@@ -102,7 +103,10 @@ func (s Schema) Up(ctx context.Context, adminURL string, log *slog.Logger) error
 	for _, r := range applied {
 		log.InfoContext(ctx, "migrated", "schema", s.Name, "file", r.Source.Path, "took_ms", r.Duration.Milliseconds())
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return extendOutbox(ctx, db)
 }
 
 // open returns connections with the settings that migrations rely on. They are set

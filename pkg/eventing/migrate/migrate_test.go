@@ -44,6 +44,39 @@ func TestTheLibraryComesLater(t *testing.T) {
 	}
 }
 
+// TestARestoredOutboxHasRoomForPlans rewrites the outbox's file, as a restore does, and
+// migrates again, as the procedure for a restore says.
+func TestARestoredOutboxHasRoomForPlans(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.New(t)
+	admin := pg.Pool(t, pg.Admin)
+	pages := func() (n int) {
+		t.Helper()
+		err := admin.QueryRow(t.Context(), `SELECT pg_relation_size('app.outbox') / current_setting('block_size')::int`).Scan(&n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	created := pages()
+	if _, err := admin.Exec(t.Context(), `VACUUM FULL app.outbox`); err != nil {
+		t.Fatal(err)
+	}
+	rewritten := pages()
+	for range 2 { // the second one has nothing to do
+		if err := pgtest.Library.Up(t.Context(), pg.Admin, slog.New(slog.DiscardHandler)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := pages(); created < 64 || rewritten >= 64 || n != created {
+		t.Errorf("%d pages when it was created, %d after it was rewritten, and %d after it was migrated again", created, rewritten, n)
+	}
+	var rows int
+	if err := admin.QueryRow(t.Context(), `SELECT count(*) FROM app.outbox`).Scan(&rows); err != nil || rows != 0 {
+		t.Errorf("%d rows, %v", rows, err)
+	}
+}
+
 //go:embed testdata/misnumbered/*.sql
 var misnumbered embed.FS
 

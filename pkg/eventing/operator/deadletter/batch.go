@@ -24,15 +24,15 @@ const (
 	// many events needs it, and unsettled messages are given back long before
 	// its end.
 	lease = 10 * time.Minute
-	// maxBytes bounds the message data that a Hand keeps in memory.
+	// maxBytes bounds the message data that a Batch keeps in memory.
 	maxBytes = 64 << 20
 	// perCall is the largest number of messages in one call.
 	perCall = 1000
-	// glance is the pause after an empty pull. Three empty pulls in a row mean
+	// pollInterval is the pause after an empty pull. Three empty pulls in a row mean
 	// an empty subscription: a single one may come from a server that has no
 	// message ready.
-	glance  = 200 * time.Millisecond
-	empties = 3
+	pollInterval  = 200 * time.Millisecond
+	maxEmptyPulls = 3
 	// quiet is the time without an arrival after which the missing messages of
 	// dead rows count as gone.
 	quiet = 2 * time.Second
@@ -49,13 +49,13 @@ type message struct {
 	invalid        error // the reason why it is no event
 }
 
-// Hand holds the dead letters that were pulled, and those with an inbox row
+// Batch holds the dead letters that were pulled, and those with an inbox row
 // only. Only one goroutine may use it. Release it after use.
-type Hand struct {
-	box *Box
+type Batch struct {
+	queue *Queue
 	// Letters are in redrive order: by aggregate, each in version order.
 	Letters []Letter
-	// Partial means that there are more than a Hand holds: settle these first.
+	// Partial means that there are more than a Batch holds: settle these first.
 	Partial  bool
 	messages map[string][]*message // by Letter.place
 }
@@ -63,8 +63,8 @@ type Hand struct {
 // Collect leases all dead letters, up to MaxLetters and 64 MiB. It takes half a
 // second, because the broker may have more after an empty answer, and two
 // seconds if there are rows without a message.
-func (b *Box) Collect(ctx context.Context) (*Hand, error) {
-	h := &Hand{box: b, messages: map[string][]*message{}}
+func (b *Queue) Collect(ctx context.Context) (*Batch, error) {
+	h := &Batch{queue: b, messages: map[string][]*message{}}
 	err := h.pull(ctx)
 	if err == nil {
 		err = h.match(ctx)
@@ -77,8 +77,8 @@ func (b *Box) Collect(ctx context.Context) (*Hand, error) {
 
 // pull takes messages until every dead row has its message and the broker
 // appears empty, or until no message has arrived for a while.
-func (h *Hand) pull(ctx context.Context) error {
-	dead, err := h.box.rows(ctx, nil)
+func (h *Batch) pull(ctx context.Context) error {
+	dead, err := h.queue.rows(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -89,17 +89,12 @@ func (h *Hand) pull(ctx context.Context) error {
 	count, bytes := 0, 0
 	last := time.Now()
 	for empty := 0; ; {
-		got, err := h.box.pull(ctx)
+		got, err := h.queue.pull(ctx)
 		if err != nil {
 			return err
 		}
-		for _, m := range got {
-			place := m.letter(0).place()
-			h.messages[place] = append(h.messages[place], m)
-			delete(missing, place)
-			bytes += len(m.data)
-		}
 		count += len(got)
+		bytes += h.keep(got, missing)
 		if len(got) > 0 {
 			empty, last = 0, time.Now()
 			if h.Partial = count >= MaxLetters || bytes >= maxBytes; h.Partial {
@@ -108,18 +103,30 @@ func (h *Hand) pull(ctx context.Context) error {
 			continue
 		}
 		empty++
-		if empty >= empties && len(missing) == 0 || time.Since(last) > quiet {
+		if empty >= maxEmptyPulls && len(missing) == 0 || time.Since(last) > quiet {
 			return nil
 		}
-		if !backoff.Sleep(ctx, glance, nil) {
+		if !backoff.Sleep(ctx, pollInterval, nil) {
 			return fmt.Errorf("pull dead letters: %w", context.Cause(ctx))
 		}
 	}
 }
 
+// keep adds messages by their place, which it takes off missing, and returns the size
+// of their data.
+func (h *Batch) keep(messages []*message, missing map[string]bool) (bytes int) {
+	for _, m := range messages {
+		place := m.letter(0).place()
+		h.messages[place] = append(h.messages[place], m)
+		delete(missing, place)
+		bytes += len(m.data)
+	}
+	return bytes
+}
+
 // pull takes the messages that the broker has ready in all subscriptions, with
 // a long lease.
-func (b *Box) pull(ctx context.Context) (all []*message, err error) {
+func (b *Queue) pull(ctx context.Context) (all []*message, err error) {
 	for _, consumer := range b.consumers {
 		got, err := b.pullFrom(ctx, consumer)
 		all = append(all, got...)
@@ -130,7 +137,7 @@ func (b *Box) pull(ctx context.Context) (all []*message, err error) {
 	return all, nil
 }
 
-func (b *Box) pullFrom(ctx context.Context, consumer string) ([]*message, error) {
+func (b *Queue) pullFrom(ctx context.Context, consumer string) ([]*message, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	res, err := b.client.Pull(ctx, &pubsubpb.PullRequest{
@@ -154,14 +161,14 @@ func (b *Box) pullFrom(ctx context.Context, consumer string) ([]*message, error)
 }
 
 // match builds the dead letters from rows and messages.
-func (h *Hand) match(ctx context.Context) error {
+func (h *Batch) match(ctx context.Context) error {
 	var named []*message
 	for _, messages := range h.messages {
 		if messages[0].invalid == nil {
 			named = append(named, messages[0])
 		}
 	}
-	rows, err := h.box.rows(ctx, named)
+	rows, err := h.queue.rows(ctx, named)
 	if err != nil {
 		return err
 	}
@@ -223,7 +230,7 @@ func (m *message) letter(copies int) Letter {
 }
 
 // first returns one message of l; nil if none is leased.
-func (h *Hand) first(l Letter) *message {
+func (h *Batch) first(l Letter) *message {
 	if messages := h.messages[l.place()]; len(messages) > 0 {
 		return messages[0]
 	}
@@ -231,7 +238,7 @@ func (h *Hand) first(l Letter) *message {
 }
 
 // Content returns the message of l: nil, nil if none is leased.
-func (h *Hand) Content(l Letter) (data []byte, attributes map[string]string) {
+func (h *Batch) Content(l Letter) (data []byte, attributes map[string]string) {
 	if m := h.first(l); m != nil {
 		return m.data, m.attributes
 	}
@@ -240,15 +247,15 @@ func (h *Hand) Content(l Letter) (data []byte, attributes map[string]string) {
 
 // acknowledge settles the messages of l after the outcome is committed. If it
 // fails, the messages come back and are found settled.
-func (h *Hand) acknowledge(ctx context.Context, l Letter) error {
+func (h *Batch) acknowledge(ctx context.Context, l Letter) error {
 	messages := h.messages[l.place()]
 	if len(messages) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
-	req := &pubsubpb.AcknowledgeRequest{Subscription: h.box.source(l.Subscription), AckIds: ackIDs(messages)}
-	if err := h.box.client.Acknowledge(ctx, req); err != nil {
+	req := &pubsubpb.AcknowledgeRequest{Subscription: h.queue.source(l.Subscription), AckIds: ackIDs(messages)}
+	if err := h.queue.client.Acknowledge(ctx, req); err != nil {
 		return fmt.Errorf("acknowledge: %w (the message will be found settled)", err)
 	}
 	delete(h.messages, l.place())
@@ -256,7 +263,7 @@ func (h *Hand) acknowledge(ctx context.Context, l Letter) error {
 }
 
 // Release gives back the unsettled messages. It also works when ctx has ended.
-func (h *Hand) Release(ctx context.Context) error {
+func (h *Batch) Release(ctx context.Context) error {
 	rest := map[string][]*message{}
 	for _, messages := range h.messages {
 		rest[messages[0].consumer] = append(rest[messages[0].consumer], messages...)
@@ -266,16 +273,16 @@ func (h *Hand) Release(ctx context.Context) error {
 	defer cancel()
 	var errs []error
 	for consumer, messages := range rest {
-		errs = append(errs, h.box.extend(ctx, consumer, messages, 0))
+		errs = append(errs, h.queue.extend(ctx, consumer, messages, 0))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("%w (what is left in hand comes back after %s)", err, lease)
+		return fmt.Errorf("%w (what is still leased comes back after %s)", err, lease)
 	}
 	return nil
 }
 
 // extend leases messages for d from now on.
-func (b *Box) extend(ctx context.Context, consumer string, messages []*message, d time.Duration) error {
+func (b *Queue) extend(ctx context.Context, consumer string, messages []*message, d time.Duration) error {
 	for chunk := range slices.Chunk(messages, perCall) {
 		err := b.client.ModifyAckDeadline(ctx, &pubsubpb.ModifyAckDeadlineRequest{
 			Subscription: b.source(consumer), AckIds: ackIDs(chunk), AckDeadlineSeconds: int32(d.Seconds()),
