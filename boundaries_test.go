@@ -31,6 +31,11 @@ var importRules = []importRule{
 		reason: "pkg/eventing carries events and knows nothing about videos",
 	},
 	{
+		from: regexp.MustCompile(`^(pkg/eventing|internal/(history|local)|internal/pgtest$)`),
+		to:   regexp.MustCompile(`^(migrations|internal/pgtest/pairtest)`), tests: true,
+		reason: "pkg/eventing has its own tables, and its tests need none of a service, directly or through what they use",
+	},
+	{
 		from: regexp.MustCompile(`^pkg/`), to: regexp.MustCompile(`^(internal|cmd|migrations)`),
 		reason: "what stands in pkg/ can be lifted out of this repository",
 	},
@@ -188,6 +193,10 @@ func TestBoundariesBite(t *testing.T) {
 		"eventing imports proto":          {forbiddenImports, imports("pkg/eventing/event.go", "proto/video/v1"), 1},
 		"eventing imports internal":       {forbiddenImports, imports("pkg/eventing/event.go", "internal/serve"), 1},
 		"eventing's test imports pgtest":  {forbiddenImports, imports("pkg/eventing/event_test.go", "internal/pgtest"), 0},
+		"eventing's test: pairtest":       {forbiddenImports, imports("pkg/eventing/outbox/x_test.go", "internal/pgtest/pairtest"), 1},
+		"eventing's test: migrations":     {forbiddenImports, imports("pkg/eventing/outbox/x_test.go", "migrations"), 1},
+		"pgtest imports migrations":       {forbiddenImports, imports("internal/pgtest/cluster.go", "migrations"), 1},
+		"pairtest imports migrations":     {forbiddenImports, imports("internal/pgtest/pairtest/pairtest.go", "migrations"), 0},
 		"outbox imports inbox":            {forbiddenImports, imports("pkg/eventing/outbox/relay.go", "pkg/eventing/inbox"), 1},
 		"inbox imports eventing":          {forbiddenImports, imports("pkg/eventing/inbox/consumer.go", "pkg/eventing"), 0},
 		"localpubsub imports eventing":    {forbiddenImports, imports("localpubsub/server.go", "pkg/eventing"), 1},

@@ -127,7 +127,7 @@ func changed(t *testing.T, heard chan Bulletin, when string) {
 func TestAServerThatGoesWithoutAWordIsNoticed(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	w, url := newWire(t, db.CatalogURL)
+	w, url := newWire(t, db.URL)
 	b, heard := hasty(t, db, url)
 	changed(t, heard, "at first")
 	w.setBroken(true)
@@ -146,7 +146,7 @@ func TestAServerThatGoesWithoutAWordIsNoticed(t *testing.T) {
 func TestDeafnessIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	w, url := newWire(t, db.CatalogURL)
+	w, url := newWire(t, db.URL)
 	w.setBroken(true)
 	b, heard := hasty(t, db, url)
 	if err := b.listenOnce(t.Context(), nil); err != errDeaf { //nolint:errorlint // not wrapped
@@ -154,7 +154,7 @@ func TestDeafnessIsTriedAgain(t *testing.T) {
 	}
 	w.setBroken(false)
 	changed(t, heard, "when the stall is over")
-	other, _ := hasty(t, db, db.CatalogURL)
+	other, _ := hasty(t, db, db.URL)
 	other.Ring("a")
 	changed(t, heard, "when another one rings")
 }
@@ -165,7 +165,7 @@ func TestDeafnessIsTriedAgain(t *testing.T) {
 func TestBehindATransactionPooler(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	deaf, nothing := hasty(t, db, db.Pooled(t, db.CatalogURL))
+	deaf, nothing := hasty(t, db, db.Pooled(t, db.URL))
 	gaveUp := make(chan struct{})
 	go func() { deaf.listen(t.Context(), nil); close(gaveUp) }()
 	select {
@@ -176,7 +176,7 @@ func TestBehindATransactionPooler(t *testing.T) {
 	if err := deaf.listenOnce(t.Context(), nil); err != errDeaf { //nolint:errorlint // not wrapped
 		t.Errorf("%v, want errDeaf", err)
 	}
-	_, heard := hasty(t, db, db.CatalogURL)
+	_, heard := hasty(t, db, db.URL)
 	changed(t, heard, "at first")
 	deaf.Ring("a")
 	changed(t, heard, "when the pooled one rings")

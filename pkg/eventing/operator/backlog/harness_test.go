@@ -54,7 +54,7 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	pg := pgtest.New(t)
-	b := &bench{pg: pg, db: pg.Pool(t, pg.VideoURL), server: pstest.NewServer()}
+	b := &bench{pg: pg, db: pg.Pool(t, pg.URL), server: pstest.NewServer()}
 	b.backlog = New(b.db)
 	t.Cleanup(func() { _ = b.server.Close() })
 	conn, err := grpc.NewClient(b.server.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()),

@@ -234,7 +234,7 @@ func TestDiscardedIsSettledButNoDuplicate(t *testing.T) {
 		t.Errorf("left: %+v", left)
 	}
 	history, err := b.queue.History(t.Context(), e.ID)
-	if err != nil || len(history) != 1 || history[0].Action != "discard" || history[0].DatabaseRole != "catalog_service" {
+	if err != nil || len(history) != 1 || history[0].Action != "discard" || history[0].DatabaseRole != "app_service" {
 		t.Errorf("history %+v, %v", history, err)
 	}
 	// Delivered once more, it is tried like any other message.

@@ -61,10 +61,10 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	pg := pgtest.New(t)
-	b := &bench{db: pg.Pool(t, pg.CatalogURL), owner: map[string]int64{}, failing: map[string]bool{}}
+	b := &bench{db: pg.Pool(t, pg.URL), owner: map[string]int64{}, failing: map[string]bool{}}
 	_, err := pg.Pool(t, pg.Admin).Exec(t.Context(), `
-		CREATE TABLE catalog.model (id text PRIMARY KEY, version bigint NOT NULL, effects text NOT NULL);
-		GRANT SELECT, INSERT, UPDATE ON catalog.model TO catalog_service`)
+		CREATE TABLE app.model (id text PRIMARY KEY, version bigint NOT NULL, effects text NOT NULL);
+		GRANT SELECT, INSERT, UPDATE ON app.model TO app_service`)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ func TestAPlanOutlivesTheTable(t *testing.T) {
 
 func planOutlivesTheTable(t *testing.T, rows int) {
 	pg := pgtest.New(t)
-	db := pg.Pool(t, pg.VideoURL+"&pool_max_conns=1")
+	db := pg.Pool(t, pg.URL+"&pool_max_conns=1")
 	b := box{queue.New(db), db}
 	version := int64(0)
 	work := func() {
@@ -50,7 +50,7 @@ func planOutlivesTheTable(t *testing.T, rows int) {
 		work()
 	}
 	// To read all of the table costs least, statistics now say.
-	if _, err := pg.Pool(t, pg.Admin).Exec(t.Context(), `VACUUM (ANALYZE) video.outbox`); err != nil {
+	if _, err := pg.Pool(t, pg.Admin).Exec(t.Context(), `VACUUM (ANALYZE) app.outbox`); err != nil {
 		t.Fatal(err)
 	}
 	work() // makes the plans that are kept
@@ -76,9 +76,9 @@ func TestTheBacklogReadsNoPublishedRow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pg := pgtest.New(t)
-			db := pg.Pool(t, pg.VideoURL+"&pool_max_conns=1")
+			db := pg.Pool(t, pg.URL+"&pool_max_conns=1")
 			b := box{queue.New(db), db}
-			open, err := pg.Pool(t, pg.VideoURL).Begin(t.Context())
+			open, err := pg.Pool(t, pg.URL).Begin(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -88,7 +88,7 @@ func TestTheBacklogReadsNoPublishedRow(t *testing.T) {
 			b.exec(t, `
 				INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, published_at)
 				SELECT gen_random_uuid(), 'video', (v / $1)::text, 'VideoUpdated', v % $1 + 1, '', '2026-01-01' FROM generate_series(0, 19999) v`, each)
-			if _, err := pg.Pool(t, pg.Admin).Exec(t.Context(), `VACUUM (ANALYZE) video.outbox`); err != nil {
+			if _, err := pg.Pool(t, pg.Admin).Exec(t.Context(), `VACUUM (ANALYZE) app.outbox`); err != nil {
 				t.Fatal(err)
 			}
 			b.exec(t, `UPDATE outbox_relays SET low = pg_current_snapshot()`)

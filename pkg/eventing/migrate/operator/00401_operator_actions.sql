@@ -1,7 +1,7 @@
--- Operators' actions on events: the table of internal/operator/audit.
+-- Operators' actions on events: the table of pkg/eventing/operator/audit.
 
 -- +goose Up
-CREATE TABLE catalog.operator_actions (
+CREATE TABLE operator_actions (
   id             bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   at             timestamptz NOT NULL DEFAULT clock_timestamp(),
   action         text        NOT NULL,
@@ -18,10 +18,12 @@ CREATE TABLE catalog.operator_actions (
   -- The complete content that the action removed, so that nothing is lost by it.
   record         jsonb
 );
-CREATE INDEX operator_actions_by_event ON catalog.operator_actions (event_id);
+CREATE INDEX operator_actions_by_event ON operator_actions (event_id);
 
 -- Written, never rewritten.
-GRANT SELECT, INSERT ON catalog.operator_actions TO catalog_service;
+-- +goose StatementBegin
+DO $$ BEGIN EXECUTE format('GRANT SELECT, INSERT ON operator_actions TO %I', current_setting('eventing.role')); END $$;
+-- +goose StatementEnd
 
 -- +goose Down
-DROP TABLE catalog.operator_actions;
+DROP TABLE operator_actions;

@@ -1,8 +1,8 @@
-package migrations
+package migrate
 
 import (
 	"context"
-	"database/sql"
+	"embed"
 	"fmt"
 	"log/slog"
 	"os"
@@ -18,7 +18,7 @@ import (
 )
 
 // beforeShape is the last version before the outbox got its present shape.
-const beforeShape = 40
+const beforeShape = 202
 
 // TestTheShapeOfALiveOutbox migrates an outbox while it is written to. A writer waits
 // for a lock for a second at most: if that is not enough, its write fails, and the test
@@ -38,28 +38,27 @@ func TestTheShapeOfALiveOutbox(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Close() })
-	db, err := sql.Open("pgx", server.URL())
+	shop := Schema{Name: "shop", Role: "shop_service", Parts: []embed.FS{Outbox}}
+	db, err := shop.open(server.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	if err := createSchema(ctx, db, Video); err != nil {
-		t.Fatal(err)
-	}
-	p, err := provider(db, Video)
+	p, err := shop.provider(ctx, db)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.UpTo(ctx, beforeShape); err != nil {
 		t.Fatal(err)
 	}
-	pool, err := pgxpool.New(ctx, server.URL())
+	own := server.URL() + "&search_path=" + shop.Name
+	pool, err := pgxpool.New(ctx, own)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
 	const rows = `
-		INSERT INTO video.outbox (id, aggregate_type, aggregate_id, event_type, version, payload, published_at, parked_at, next_retry_at)
+		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, published_at, parked_at, next_retry_at)
 		SELECT gen_random_uuid(), 'video', $2 || n, 'VideoCreated', 1, '', CASE WHEN $2 = 'published-' THEN now() END,
 		       CASE WHEN $2 = 'pending-' AND n <= 10 THEN now() END, CASE WHEN $2 = 'pending-' AND n <= 10 THEN now() END
 		  FROM generate_series(1, $1::int) n`
@@ -93,13 +92,13 @@ func TestTheShapeOfALiveOutbox(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := holder.Exec(ctx, `SET LOCAL lock_timeout = '1s'; SELECT FROM video.outbox LIMIT 1`); err != nil {
+	if _, err := holder.Exec(ctx, `SET LOCAL lock_timeout = '1s'; SELECT FROM outbox LIMIT 1`); err != nil {
 		t.Fatal(err)
 	}
 	released := make(chan error, 1)
 	go func() { released <- releaseWhenWaitedFor(ctx, pool, holder) }()
 	start := time.Now()
-	err = Up(ctx, server.URL(), Video, slog.New(slog.DiscardHandler))
+	err = shop.Up(ctx, server.URL(), slog.New(slog.DiscardHandler))
 	took := time.Since(start)
 	stop()
 	writers.Wait()
@@ -111,9 +110,9 @@ func TestTheShapeOfALiveOutbox(t *testing.T) {
 	}
 	var left, relays int
 	err = pool.QueryRow(ctx, `
-		SELECT (SELECT count(*) FROM video.outbox_pending),
-		       (SELECT count(*) FROM video.outbox_relays r WHERE seen_at = '-infinity'
-		          AND pg_snapshot_xmin(r.low) <= (SELECT xact FROM video.outbox WHERE published_at IS NULL ORDER BY xact LIMIT 1))`).Scan(&left, &relays)
+		SELECT (SELECT count(*) FROM outbox_pending),
+		       (SELECT count(*) FROM outbox_relays r WHERE seen_at = '-infinity'
+		          AND pg_snapshot_xmin(r.low) <= (SELECT xact FROM outbox WHERE published_at IS NULL ORDER BY xact LIMIT 1))`).Scan(&left, &relays)
 	if err != nil || left != pending+int(written.Load()) || relays != 1 {
 		t.Errorf("%d events are pending, want %d; the first relay begins with them: %t, %v", left, pending+int(written.Load()), relays == 1, err)
 	}
@@ -129,7 +128,7 @@ func write(ctx context.Context, pool *pgxpool.Pool, id string) error {
 			return err
 		}
 		_, err := tx.Exec(ctx, `
-			INSERT INTO video.outbox (id, aggregate_type, aggregate_id, event_type, version, payload)
+			INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload)
 			VALUES (gen_random_uuid(), 'video', $1, 'VideoCreated', 1, '')`, id)
 		return err
 	})
@@ -148,7 +147,7 @@ func releaseWhenWaitedFor(ctx context.Context, pool *pgxpool.Pool, holder pgx.Tx
 		}
 		err := pool.QueryRow(ctx, `
 			SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_stat_activity a USING (pid)
-			                WHERE NOT l.granted AND (l.relation = 'video.outbox'::regclass AND l.mode = 'AccessExclusiveLock' OR l.virtualxid IS NOT NULL))`).Scan(&waiting)
+			                WHERE NOT l.granted AND (l.relation = 'outbox'::regclass AND l.mode = 'AccessExclusiveLock' OR l.virtualxid IS NOT NULL))`).Scan(&waiting)
 		if err != nil {
 			return err
 		}

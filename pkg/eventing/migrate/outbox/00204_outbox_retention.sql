@@ -2,14 +2,16 @@
 -- the table, which continues where it ended. See pkg/eventing/outbox/queue.
 
 -- +goose Up
-CREATE TABLE video.outbox_retention (
+CREATE TABLE outbox_retention (
   one       boolean     PRIMARY KEY DEFAULT true CHECK (one),
   next_page bigint      NOT NULL DEFAULT 0,
   -- The time at which the last pass reached the end of the table.
   passed_at timestamptz NOT NULL DEFAULT '-infinity'
 );
-INSERT INTO video.outbox_retention DEFAULT VALUES;
-GRANT SELECT, UPDATE ON video.outbox_retention TO video_service;
+INSERT INTO outbox_retention DEFAULT VALUES;
+-- +goose StatementBegin
+DO $$ BEGIN EXECUTE format('GRANT SELECT, UPDATE ON outbox_retention TO %I', current_setting('eventing.role')); END $$;
+-- +goose StatementEnd
 
 -- +goose Down
-DROP TABLE video.outbox_retention;
+DROP TABLE outbox_retention;

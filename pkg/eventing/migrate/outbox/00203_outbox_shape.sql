@@ -11,34 +11,36 @@
 -- here: from here on until they are replaced they may find nothing. Events wait.
 
 -- +goose Up
-CREATE TABLE IF NOT EXISTS video.outbox_relays (
+CREATE TABLE IF NOT EXISTS outbox_relays (
   token   text        PRIMARY KEY,
   -- What has become visible since may be unfinished in this relay's hands.
   low     pg_snapshot NOT NULL,
   -- '-infinity' once the relay has ended by itself.
   seen_at timestamptz NOT NULL DEFAULT now()
 ) WITH (fillfactor = 50);
-GRANT SELECT, INSERT, UPDATE, DELETE ON video.outbox_relays TO video_service;
+-- +goose StatementBegin
+DO $$ BEGIN EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_relays TO %I', current_setting('eventing.role')); END $$;
+-- +goose StatementEnd
 
 -- The first relay begins at the oldest event that is pending now, not at the
 -- beginning of a large table; or at the oldest open transaction, which may still add
 -- events.
-INSERT INTO video.outbox_relays (token, low, seen_at)
+INSERT INTO outbox_relays (token, low, seen_at)
 SELECT 'migration', coalesce(
          (SELECT format('%1$s:%1$s:', least(xact, pg_snapshot_xmin(pg_current_snapshot())))
-            FROM video.outbox WHERE published_at IS NULL AND version > 0 ORDER BY xact LIMIT 1)::pg_snapshot,
+            FROM outbox WHERE published_at IS NULL AND version > 0 ORDER BY xact LIMIT 1)::pg_snapshot,
          pg_current_snapshot()), '-infinity'
     ON CONFLICT DO NOTHING;
 
 -- A parked event waits for a person, not for a time.
-UPDATE video.outbox SET next_retry_at = NULL WHERE parked_at IS NOT NULL AND next_retry_at IS NOT NULL;
+UPDATE outbox SET next_retry_at = NULL WHERE parked_at IS NOT NULL AND next_retry_at IS NOT NULL;
 
-DROP INDEX CONCURRENTLY IF EXISTS video.outbox_by_xact;
+DROP INDEX CONCURRENTLY IF EXISTS outbox_by_xact;
 -- uuid_send is the id's bytes. An index with the plain id would also serve lookups of an
 -- id, and a planner that takes the table for empty would not prefer the primary key.
-CREATE INDEX CONCURRENTLY outbox_by_xact ON video.outbox (xact, uuid_send(id));
-DROP INDEX CONCURRENTLY IF EXISTS video.outbox_retry;
-CREATE INDEX CONCURRENTLY outbox_retry ON video.outbox (next_retry_at) WHERE next_retry_at IS NOT NULL;
+CREATE INDEX CONCURRENTLY outbox_by_xact ON outbox (xact, uuid_send(id));
+DROP INDEX CONCURRENTLY IF EXISTS outbox_retry;
+CREATE INDEX CONCURRENTLY outbox_retry ON outbox (next_retry_at) WHERE next_retry_at IS NOT NULL;
 
 -- +goose StatementBegin
 DO $$
@@ -46,7 +48,7 @@ BEGIN
   FOR attempt IN 1..200 LOOP
     BEGIN
       SET LOCAL lock_timeout = '300ms';
-      ALTER TABLE video.outbox
+      ALTER TABLE outbox
         -- Whether the events of an aggregate follow each other from here on: rows from
         -- before may have been purged up to the newest one.
         ADD COLUMN IF NOT EXISTS gapless boolean NOT NULL DEFAULT false,
@@ -72,17 +74,17 @@ BEGIN
       PERFORM pg_sleep(0.05 + random() * 0.2);
     END;
   END LOOP;
-  RAISE EXCEPTION 'video.outbox: no moment of 300 ms without a transaction in its way, in 200 attempts';
+  RAISE EXCEPTION 'outbox: no moment of 300 ms without a transaction in its way, in 200 attempts';
 END
 $$;
 -- +goose StatementEnd
-DROP INDEX CONCURRENTLY IF EXISTS video.outbox_new;
-DROP INDEX CONCURRENTLY IF EXISTS video.outbox_pending_aggregates;
+DROP INDEX CONCURRENTLY IF EXISTS outbox_new;
+DROP INDEX CONCURRENTLY IF EXISTS outbox_pending_aggregates;
 
 -- Append looks up the newest version of an aggregate, and calls this if the next one
 -- does not follow it.
 -- +goose StatementBegin
-CREATE OR REPLACE FUNCTION video.outbox_refuses(kind text, aggregate text, next bigint, newest bigint) RETURNS boolean
+CREATE OR REPLACE FUNCTION outbox_refuses(kind text, aggregate text, next bigint, newest bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
   IF newest >= next THEN
@@ -100,8 +102,8 @@ $$;
 -- +goose StatementBegin
 DO $$
 BEGIN
-  IF pg_relation_size('video.outbox') < 64 * 8192 THEN
-    INSERT INTO video.outbox (id, aggregate_type, aggregate_id, event_type, version, payload)
+  IF pg_relation_size('outbox') < 64 * 8192 THEN
+    INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload)
     SELECT gen_random_uuid(), '', '', '', n, decode(repeat('00', 1800), 'hex') FROM generate_series(1, 160) AS n;
     RAISE EXCEPTION USING ERRCODE = 'LS003';
   END IF;
@@ -114,35 +116,37 @@ $$;
 
 -- Unpublished events, without reading the published ones: all that relays have not
 -- finished, and those that wait for a time or an operator, with the events behind them.
-CREATE OR REPLACE VIEW video.outbox_pending AS
+CREATE OR REPLACE VIEW outbox_pending AS
 WITH low AS MATERIALIZED (
-  SELECT coalesce((SELECT pg_snapshot_xmin(r.low) FROM video.outbox_relays r ORDER BY 1 LIMIT 1), '0'::xid8) AS xact
+  SELECT coalesce((SELECT pg_snapshot_xmin(r.low) FROM outbox_relays r ORDER BY 1 LIMIT 1), '0'::xid8) AS xact
 )
 SELECT o.*
-  FROM video.outbox o
+  FROM outbox o
  WHERE o.published_at IS NULL AND o.xact >= (SELECT xact FROM low)
 UNION ALL
 SELECT o.*
   FROM (SELECT h.aggregate_type, h.aggregate_id, min(h.version) AS version
-          FROM (SELECT aggregate_type, aggregate_id, version FROM video.outbox WHERE parked_at IS NOT NULL
+          FROM (SELECT aggregate_type, aggregate_id, version FROM outbox WHERE parked_at IS NOT NULL
                 UNION ALL
-                SELECT aggregate_type, aggregate_id, version FROM video.outbox WHERE next_retry_at IS NOT NULL) h
+                SELECT aggregate_type, aggregate_id, version FROM outbox WHERE next_retry_at IS NOT NULL) h
          GROUP BY 1, 2) h
-  JOIN video.outbox o ON o.aggregate_type = h.aggregate_type AND o.aggregate_id = h.aggregate_id AND o.version >= h.version
+  JOIN outbox o ON o.aggregate_type = h.aggregate_type AND o.aggregate_id = h.aggregate_id AND o.version >= h.version
  WHERE o.published_at IS NULL AND o.xact < (SELECT xact FROM low);
-GRANT SELECT ON video.outbox_pending TO video_service;
+-- +goose StatementBegin
+DO $$ BEGIN EXECUTE format('GRANT SELECT ON outbox_pending TO %I', current_setting('eventing.role')); END $$;
+-- +goose StatementEnd
 
 -- +goose Down
-DROP VIEW IF EXISTS video.outbox_pending;
-DROP FUNCTION IF EXISTS video.outbox_refuses(text, text, bigint, bigint);
-CREATE INDEX CONCURRENTLY outbox_new ON video.outbox (xact) WHERE published_at IS NULL AND version > 0;
-CREATE INDEX CONCURRENTLY outbox_pending_aggregates ON video.outbox
+DROP VIEW IF EXISTS outbox_pending;
+DROP FUNCTION IF EXISTS outbox_refuses(text, text, bigint, bigint);
+CREATE INDEX CONCURRENTLY outbox_new ON outbox (xact) WHERE published_at IS NULL AND version > 0;
+CREATE INDEX CONCURRENTLY outbox_pending_aggregates ON outbox
   (aggregate_type COLLATE "C", aggregate_id COLLATE "C", version) WHERE published_at IS NULL;
-ALTER TABLE video.outbox DROP COLUMN gapless,
+ALTER TABLE outbox DROP COLUMN gapless,
   ADD CHECK (version > 0), ADD CHECK ((lock_token IS NULL) = (locked_at IS NULL)), ADD CHECK (published_at IS NULL OR lock_token IS NULL),
   SET (fillfactor = 90,
   autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05),
   RESET (vacuum_truncate, autovacuum_vacuum_threshold, autovacuum_vacuum_insert_threshold, autovacuum_analyze_threshold);
-DROP INDEX CONCURRENTLY video.outbox_retry;
-DROP INDEX CONCURRENTLY video.outbox_by_xact;
-DROP TABLE video.outbox_relays;
+DROP INDEX CONCURRENTLY outbox_retry;
+DROP INDEX CONCURRENTLY outbox_by_xact;
+DROP TABLE outbox_relays;

@@ -2,12 +2,12 @@
 -- event is delivered again, it is tried like any other.
 
 -- +goose Up
-ALTER TABLE catalog.inbox
+ALTER TABLE inbox
   DROP CONSTRAINT inbox_status_check,
   ADD CONSTRAINT inbox_status_check CHECK (status IN ('done', 'held', 'dead', 'discarded'));
 
 -- +goose Down
-UPDATE catalog.inbox SET status = 'dead' WHERE status = 'discarded';
-ALTER TABLE catalog.inbox
+UPDATE inbox SET status = 'dead' WHERE status = 'discarded';
+ALTER TABLE inbox
   DROP CONSTRAINT inbox_status_check,
   ADD CONSTRAINT inbox_status_check CHECK (status IN ('done', 'held', 'dead'));

@@ -1,7 +1,7 @@
 -- The inbox of pkg/eventing/inbox.
 
 -- +goose Up
-CREATE TABLE catalog.inbox (
+CREATE TABLE inbox (
   consumer       text        NOT NULL,
   event_id       uuid        NOT NULL,
   -- done: its effect is committed, a redelivery is a duplicate.
@@ -23,9 +23,11 @@ CREATE TABLE catalog.inbox (
   PRIMARY KEY (consumer, event_id)
 );
 -- For operators and repairs; most rows are done, and stay out of this index.
-CREATE INDEX inbox_unsettled ON catalog.inbox (consumer, status, received_at) WHERE status <> 'done';
+CREATE INDEX inbox_unsettled ON inbox (consumer, status, received_at) WHERE status <> 'done';
 
-GRANT SELECT, INSERT, UPDATE ON catalog.inbox TO catalog_service;
+-- +goose StatementBegin
+DO $$ BEGIN EXECUTE format('GRANT SELECT, INSERT, UPDATE ON inbox TO %I', current_setting('eventing.role')); END $$;
+-- +goose StatementEnd
 
 -- +goose Down
-DROP TABLE catalog.inbox;
+DROP TABLE inbox;

@@ -1,4 +1,4 @@
-package migrations
+package migrate
 
 import (
 	"context"
@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// extendOutbox gives the outbox's file at least 64 pages, as migration 00050 has done: a
+// extendOutbox gives the file of an outbox at least 64 pages, as migration 203 has done: a
 // restored dump and VACUUM FULL write a new file, as small as its rows. Append's statement
 // is planned once for each session. While the file is smaller, that plan reads the whole
 // table for each event, and goes on with that when the table has grown. Rows that are
@@ -15,7 +15,7 @@ func extendOutbox(ctx context.Context, db *sql.DB) error {
 	const pages = 64
 	var small bool
 	err := db.QueryRowContext(ctx,
-		`SELECT pg_relation_size('video.outbox') < $1 * current_setting('block_size')::bigint`, pages).Scan(&small)
+		`SELECT coalesce(pg_relation_size(to_regclass('outbox')) < $1 * current_setting('block_size')::bigint, false)`, pages).Scan(&small)
 	if err != nil || !small {
 		return err
 	}
@@ -25,7 +25,7 @@ func extendOutbox(ctx context.Context, db *sql.DB) error {
 	}
 	defer tx.Rollback() //nolint:errcheck // the rows must not stay
 	_, err = tx.ExecContext(ctx, `
-		INSERT INTO video.outbox (id, aggregate_type, aggregate_id, event_type, version, payload)
+		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload)
 		SELECT gen_random_uuid(), '', '', '', n, decode(repeat('00', 1800), 'hex') FROM generate_series(1, 160) AS n`)
 	if err != nil {
 		return fmt.Errorf("extend the outbox: %w", err)

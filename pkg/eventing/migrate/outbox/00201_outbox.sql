@@ -1,7 +1,7 @@
 -- The outbox of pkg/eventing/outbox; the package doc explains the states of an event.
 
 -- +goose Up
-CREATE TABLE video.outbox (
+CREATE TABLE outbox (
   id               uuid        PRIMARY KEY,
   aggregate_type   text        NOT NULL,
   aggregate_id     text        NOT NULL,
@@ -28,21 +28,23 @@ CREATE TABLE video.outbox (
   CHECK (published_at IS NULL OR lock_token IS NULL)
 );
 -- The claim reads this index, oldest first. Published rows leave it.
-CREATE INDEX outbox_pending ON video.outbox (occurred_at, id) WHERE published_at IS NULL;
+CREATE INDEX outbox_pending ON outbox (occurred_at, id) WHERE published_at IS NULL;
 -- For the question whether an aggregate has an older unpublished event.
-CREATE INDEX outbox_pending_by_aggregate ON video.outbox (aggregate_type, aggregate_id, version)
+CREATE INDEX outbox_pending_by_aggregate ON outbox (aggregate_type, aggregate_id, version)
   WHERE published_at IS NULL;
 -- The rows that a relay renews and hands back.
-CREATE INDEX outbox_leased ON video.outbox (lock_token) WHERE lock_token IS NOT NULL;
+CREATE INDEX outbox_leased ON outbox (lock_token) WHERE lock_token IS NOT NULL;
 
 -- A queue's dead rows cost every claim, so vacuum comes early and often.
-ALTER TABLE video.outbox SET (
+ALTER TABLE outbox SET (
   autovacuum_vacuum_scale_factor = 0.02,
   autovacuum_vacuum_insert_scale_factor = 0.05,
   autovacuum_analyze_scale_factor = 0.05
 );
 
-GRANT SELECT, INSERT, UPDATE ON video.outbox TO video_service;
+-- +goose StatementBegin
+DO $$ BEGIN EXECUTE format('GRANT SELECT, INSERT, UPDATE ON outbox TO %I', current_setting('eventing.role')); END $$;
+-- +goose StatementEnd
 
 -- +goose Down
-DROP TABLE video.outbox;
+DROP TABLE outbox;
