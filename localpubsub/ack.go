@@ -91,7 +91,6 @@ func (s *subscription) acknowledge(texts []string) (failed failures, err error) 
 	if !s.exactlyOnce && s.server.faults.losesAck() {
 		return nil, nil
 	}
-	settled := make([]uint64, 0, len(ids))
 	for _, id := range ids {
 		e := s.current(id)
 		switch {
@@ -108,10 +107,8 @@ func (s *subscription) acknowledge(texts []string) (failed failures, err error) 
 			// delivered again.
 		default:
 			s.settle(e)
-			settled = append(settled, e.id)
 		}
 	}
-	s.server.journal.acknowledged(s.name, settled)
 	s.schedule()
 	return failed.reported(s), nil
 }

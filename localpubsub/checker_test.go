@@ -188,15 +188,6 @@ func (c *checker) passed(now time.Time) {
 	}
 }
 
-// beginAnew resets the delivery state after a restart: the server still knows
-// all published and acknowledged messages, but no deliveries.
-func (c *checker) beginAnew() {
-	c.blind, c.last = false, map[string]*fate{}
-	for _, f := range c.messages {
-		f.deliveries, f.failures, f.lease = 0, 0, ""
-	}
-}
-
 // lostSome records that the server may have sent deliveries that the client
 // never saw.
 func (c *checker) lostSome() { c.blind = true }

@@ -36,9 +36,6 @@ func (s *subscription) buried(e *entry) bool {
 		// The topic accepts the message, or was deleted meanwhile; then no
 		// subscriber can tell the difference.
 		_, _ = to.publish([]*pubsubpb.PubsubMessage{letter})
-		// Journaled after the publish, so that a kill between the two loses
-		// neither message.
-		s.server.journal.acknowledged(s.name, []uint64{e.id})
 	})
 	s.release(e)
 	delete(s.delivered, e.id)

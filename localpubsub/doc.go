@@ -50,18 +50,11 @@
 // same faults. A [Clock] can be advanced for leases, backoff and retention.
 // Another process reaches both over HTTP at the same port (control.go).
 //
-// # Memory and file
+// # Memory
 //
 // Messages live in memory, as bytes, once, however many subscriptions keep
-// them; [Options] bounds them. Without a file, all state is gone with the
-// process.
-//
-// With a file (journal.go), a server continues from the state of the last
-// server that had the file, however that one ended: with topics, subscriptions,
-// snapshots, schemas and their revisions, policies, messages under their ids,
-// and the acknowledgements of each subscription. A kill loses nothing that was
-// answered. A loss of power may lose the last moments, because no call waits
-// for the disk. Leased messages are delivered again. Leases, counts of
-// failures, faults and the advance of a clock are not kept, and a restart
-// counts as use of a subscription that would expire.
+// them; [Options] bounds them. All state is gone with the process: a new server
+// at the old address knows no topic, and its users create their resources
+// again. Message ids start at the machine's time in microseconds, so that a
+// consumer does not take a message of the new server for one of the old.
 package localpubsub

@@ -37,7 +37,6 @@ const (
 // entryList links the entries of a subscription in publish order.
 type entryList struct {
 	first, last *entry
-	size        int
 }
 
 func (l *entryList) push(e *entry) {
@@ -48,7 +47,6 @@ func (l *entryList) push(e *entry) {
 		l.last.next = e
 	}
 	l.last = e
-	l.size++
 }
 
 func (l *entryList) remove(e *entry) {
@@ -63,7 +61,6 @@ func (l *entryList) remove(e *entry) {
 		e.next.prev = e.prev
 	}
 	e.prev, e.next = nil, nil
-	l.size--
 }
 
 // timers holds the entries with a running deadline: leased and waiting ones.

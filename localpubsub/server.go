@@ -35,10 +35,6 @@ type Options struct {
 	// service, and this server without the option, leaves them leased until
 	// their deadline.
 	ReturnOnClose bool
-	// File keeps all state over a restart, and is created if it does not exist;
-	// the server also writes File.new next to it at times. Only one server at a
-	// time can have the file. Empty: all state is gone with the process.
-	File string
 }
 
 const (
@@ -58,8 +54,6 @@ type Server struct {
 	schemas  *schemas
 	policies *policies
 	faults   *faults
-	journal  *journal      // nil: no state outlives the process
-	run      uint64        // counts the servers that have used the journal's file
 	number   atomic.Uint64 // of subscriptions
 	message  atomic.Uint64 // id of the last message
 
@@ -75,17 +69,13 @@ type Server struct {
 }
 
 // Start starts a server that serves until Close. When it returns, the address
-// accepts connections. A taken port is an error; so is a file that is in use or
-// damaged, and Start does not change that file.
+// accepts connections. A taken port is an error.
 func Start(options Options) (*Server, error) {
 	listener, self, err := open(options)
 	if err != nil {
 		return nil, fmt.Errorf("start local Pub/Sub: %w", err)
 	}
 	s := newServer(options)
-	if err := s.load(); err != nil {
-		return nil, errors.Join(fmt.Errorf("start local Pub/Sub: %w", err), self.Close(), listener.Close())
-	}
 	s.serve(listener, self)
 	return s, nil
 }
@@ -146,8 +136,8 @@ func (s *Server) serve(listener net.Listener, self *grpc.ClientConn) {
 		grpc.MaxRecvMsgSize(maxRequest),
 		grpc.InitialWindowSize(window),
 		grpc.InitialConnWindowSize(window),
-		grpc.ChainUnaryInterceptor(s.faults.unary, s.journaled),
-		grpc.ChainStreamInterceptor(s.faults.stream),
+		grpc.UnaryInterceptor(s.faults.unary),
+		grpc.StreamInterceptor(s.faults.stream),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	)
 	pubsubpb.RegisterPublisherServer(s.grpc, publisher{Server: s})
@@ -169,7 +159,6 @@ func (s *Server) serve(listener net.Listener, self *grpc.ClientConn) {
 		_ = self.Close()
 		serving.Wait()
 		s.faults.wait()
-		err = errors.Join(err, s.journal.close()) // before the state that it keeps is dropped
 		s.forget(unavailable("the server is closing"))
 		return err
 	})
@@ -183,14 +172,8 @@ func (s *Server) Addr() string { return s.door.Addr().String() }
 func (s *Server) Close() error { return s.close() }
 
 // Forget deletes all topics, subscriptions, snapshots and messages and ends the
-// streams, like a broker that lost its memory and its file.
-func (s *Server) Forget() {
-	_ = s.changingAlone(func() error { // a failed journal is reported to the next caller
-		s.forget(unavailable("the server has lost its memory"))
-		s.journal.append(&record{kind: recordReset})
-		return nil
-	})
-}
+// streams, like a broker that lost its memory.
+func (s *Server) Forget() { s.forget(unavailable("the server has lost its memory")) }
 
 func (s *Server) forget(why error) {
 	for _, sub := range s.subscriptions.drain() {

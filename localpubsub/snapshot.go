@@ -76,7 +76,7 @@ func (s *subscription) capture(name string, labels map[string]string) (*snapshot
 }
 
 func (s *snapshot) expireAt(at time.Time) {
-	s.alarm = s.server.newAlarm(func() { s.server.deleteSnapshot(s.name) })
+	s.alarm = s.server.clock.newAlarm(func() { s.server.deleteSnapshot(s.name) })
 	s.alarm.set(at)
 }
 

@@ -93,7 +93,6 @@ func (s *Server) deleteSnapshot(name string) bool {
 		return false
 	}
 	s.policies.remove(name)
-	s.journal.deleted(name)
 	found.end()
 	return true
 }

@@ -117,13 +117,7 @@ func (s *stream) run(ctx context.Context, received <-chan error, closing, cut <-
 // read a response without them as "neither ordered nor exactly-once".
 func (s *stream) send() (sent bool, err error) {
 	properties := s.sub.properties()
-	confirmations := s.confirmations()
-	if len(confirmations) > 0 {
-		if err := s.sub.server.journal.sync(); err != nil {
-			return false, err
-		}
-	}
-	for _, response := range confirmations {
+	for _, response := range s.confirmations() {
 		response.SubscriptionProperties = properties
 		if err := s.Send(response); err != nil {
 			return false, err

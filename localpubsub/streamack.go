@@ -10,13 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// settle carries out a request on the stream.
+// settle carries out a request on the stream; an empty one is a keep-alive.
 func (s *stream) settle(request *pubsubpb.StreamingPullRequest) error {
-	return s.sub.server.changing(func() error { return s.carryOut(request) })
-}
-
-// carryOut carries out a request; an empty one is a keep-alive.
-func (s *stream) carryOut(request *pubsubpb.StreamingPullRequest) error {
 	if deadline := request.GetStreamAckDeadlineSeconds(); deadline != 0 {
 		if err := checkDeadline(deadline, "stream_ack_deadline_seconds"); err != nil {
 			return err

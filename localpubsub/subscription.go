@@ -61,7 +61,7 @@ func newSubscription(server *Server, topic *topic, config *pubsubpb.Subscription
 		topic: topic, filter: f, touched: server.now(),
 		keys: make(map[string]*keyQueue), delivered: make(map[uint64]*entry),
 	}
-	s.alarm = server.newAlarm(s.tick)
+	s.alarm = server.clock.newAlarm(s.tick)
 	s.configure(config)
 	s.schedule()
 	return s
@@ -147,12 +147,8 @@ func (s *subscription) schedule() {
 func (s *subscription) forgetOld(now time.Time) {
 	s.rings = time.Time{}
 	limit := now.Add(-s.keeps()).UnixNano()
-	before := s.log.size
 	for e := s.log.first; e != nil && e.at <= limit; e = s.log.first {
 		s.forget(e)
-	}
-	if s.log.size < before {
-		s.server.journal.forgot(s.name, limit)
 	}
 }
 

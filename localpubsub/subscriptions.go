@@ -134,7 +134,6 @@ func (s *Server) deleteSubscription(name string) error {
 		return missing(name)
 	}
 	s.policies.remove(name)
-	s.journal.deleted(name)
 	found.lock()
 	topic := found.topic
 	found.end(missing(name))

@@ -25,7 +25,7 @@ type topic struct {
 
 func newTopic(server *Server, config *pubsubpb.Topic) *topic {
 	t := &topic{server: server, name: config.GetName(), config: config}
-	t.alarm = server.newAlarm(t.forgetOld)
+	t.alarm = server.clock.newAlarm(t.forgetOld)
 	return t
 }
 
@@ -49,7 +49,6 @@ func (t *topic) publish(messages []*pubsubpb.PubsubMessage) ([]string, error) {
 		m.raw = stamp(m.raw, m.id, m.at)
 		ids[i] = messageID(m.id)
 	}
-	t.server.journal.published(t.name, accepted)
 	t.deliver(accepted, messages)
 	return ids, nil
 }
@@ -86,12 +85,8 @@ func (t *topic) forgetOld() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	limit := t.server.now().Add(-t.retention()).UnixNano()
-	before := t.retained.len()
 	for t.retained.len() > 0 && t.retained.at(0).at <= limit {
 		t.retained.pop().drop()
-	}
-	if t.retained.len() < before {
-		t.server.journal.forgot(t.name, limit)
 	}
 	t.schedule()
 }

@@ -109,7 +109,7 @@ func (p pair) choosePubSub(ctx context.Context) (*pubsubServer, error) {
 	if p.pubsub == "emulator" {
 		kind = localbroker.Official
 	}
-	server, err := localbroker.Start(ctx, localbroker.Options{Kind: kind, File: p.pubsubFile})
+	server, err := localbroker.Start(ctx, localbroker.Options{Kind: kind})
 	if err != nil {
 		return nil, err
 	}
