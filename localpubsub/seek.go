@@ -142,5 +142,5 @@ func (s *subscription) matches(m *message) bool {
 		return true
 	}
 	decoded, err := m.decode()
-	return err == nil && s.filter.matches(decoded.GetAttributes())
+	return err == nil && s.filter.Matches(decoded.GetAttributes())
 }

@@ -7,6 +7,8 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"example.com/lockstep/localpubsub/internal/filter"
 )
 
 // A subscription keeps the messages that its consumers have not acknowledged,
@@ -20,7 +22,7 @@ type subscription struct {
 	later   []func()               // run after the lock is released
 	config  *pubsubpb.Subscription // replaced as a whole, never changed
 	topic   *topic                 // nil once deleted
-	filter  *filter
+	filter  *filter.Filter
 	gone    error // the error that consumers get after a delete or detach
 	touched time.Time
 	settings
@@ -55,7 +57,7 @@ type settings struct {
 	returnOnClose bool
 }
 
-func newSubscription(server *Server, topic *topic, config *pubsubpb.Subscription, f *filter) *subscription {
+func newSubscription(server *Server, topic *topic, config *pubsubpb.Subscription, f *filter.Filter) *subscription {
 	s := &subscription{
 		server: server, name: config.GetName(), number: server.nextNumber(),
 		topic: topic, filter: f, touched: server.now(),

@@ -8,6 +8,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"example.com/lockstep/localpubsub/internal/filter"
 )
 
 // deletedTopic takes the place of a deleted topic in its subscriptions.
@@ -46,7 +48,7 @@ func (s subscriber) CreateSubscription(_ context.Context, req *pubsubpb.Subscrip
 }
 
 func (s *Server) subscribe(to *topic, config *pubsubpb.Subscription) (*subscription, error) {
-	f, err := parseFilter(config.GetFilter())
+	f, err := filter.Parse(config.GetFilter())
 	if err != nil {
 		return nil, invalid("filter", "%v", err)
 	}

@@ -68,7 +68,7 @@ func (t *topic) deliver(accepted []*message, sent []*pubsubpb.PubsubMessage) {
 	for _, s := range t.subscriptions {
 		s.lock()
 		for i, m := range accepted {
-			if s.gone == nil && s.filter.matches(sent[i].GetAttributes()) {
+			if s.gone == nil && s.filter.Matches(sent[i].GetAttributes()) {
 				s.add(m)
 			}
 		}

@@ -1,4 +1,4 @@
-package localpubsub
+package filter
 
 import (
 	"strings"
@@ -74,10 +74,10 @@ func TestFilter(t *testing.T) {
 		"\t(attributes:name)\r\n":                                         true,
 		`attributes.name = "com" AND -attributes:"iana.org/language_tag"`: false,
 	} {
-		f, err := parseFilter(text)
+		f, err := Parse(text)
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
-		} else if got := f.matches(attributes); got != want {
+		} else if got := f.Matches(attributes); got != want {
 			t.Errorf("%s: %v, want %v", text, got, want)
 		}
 	}
@@ -85,8 +85,8 @@ func TestFilter(t *testing.T) {
 
 func TestFilterOfNoAttributes(t *testing.T) {
 	t.Parallel()
-	f, err := parseFilter(`attributes.a != "b" AND NOT attributes:a`)
-	if err != nil || !f.matches(nil) {
+	f, err := Parse(`attributes.a != "b" AND NOT attributes:a`)
+	if err != nil || !f.Matches(nil) {
 		t.Errorf("a message without attributes is refused, %v", err)
 	}
 }
@@ -142,13 +142,13 @@ func TestFilterRefuses(t *testing.T) {
 		`attributes.name = "com" AND ("net" OR "org")`:  `position 30: "net" where attributes`,
 		`attributes:` + strings.Repeat("a", 246):        "257 bytes, a filter has at most 256",
 	} {
-		if f, err := parseFilter(text); err == nil {
+		if f, err := Parse(text); err == nil {
 			t.Errorf("%s is taken", text)
 		} else if f != nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: %q, want %q", text, err, want)
 		}
 	}
-	if _, err := parseFilter(`attributes:` + strings.Repeat("a", 245)); err != nil {
+	if _, err := Parse(`attributes:` + strings.Repeat("a", 245)); err != nil {
 		t.Errorf("256 bytes: %v", err)
 	}
 }
@@ -163,17 +163,17 @@ func FuzzFilter(f *testing.F) {
 		f.Add(text, "a", "b")
 	}
 	f.Fuzz(func(t *testing.T, text, key, value string) {
-		parsed, err := parseFilter(text)
+		parsed, err := Parse(text)
 		if err != nil {
 			return
 		}
 		attributes := map[string]string{key: value}
-		got := parsed.matches(attributes)
-		if text == "" || len(text) > maxFilter-len("NOT ()") {
+		got := parsed.Matches(attributes)
+		if text == "" || len(text) > maxSize-len("NOT ()") {
 			return
 		}
-		negated, err := parseFilter("NOT (" + text + ")")
-		if err != nil || negated.matches(attributes) == got {
+		negated, err := Parse("NOT (" + text + ")")
+		if err != nil || negated.Matches(attributes) == got {
 			t.Errorf("NOT (%s): %v", text, err)
 		}
 	})

@@ -1,16 +1,6 @@
-package localpubsub
-
-import (
-	"fmt"
-	"strings"
-)
-
-// maxFilter is in bytes
-// (https://cloud.google.com/pubsub/docs/subscription-message-filter).
-const maxFilter = 256
-
-// A filter selects the messages of a subscription by their attributes, in the
-// language of https://cloud.google.com/pubsub/docs/subscription-message-filter:
+// Package filter parses and applies the filters of subscriptions. A filter
+// selects messages by their attributes, in the language of
+// https://cloud.google.com/pubsub/docs/subscription-message-filter:
 //
 //	expression = all | any | unary
 //	all        = unary { "AND" unary }
@@ -23,41 +13,53 @@ const maxFilter = 256
 //	string     = text in double quotes, with escapes
 //
 // AND and OR in one expression need parentheses between them. Keywords are
-// case-sensitive, as written here. A nil filter matches every message. A filter
-// never changes, so it is safe for concurrent use.
-type filter struct {
-	holds condition
+// case-sensitive, as written here.
+package filter
+
+import (
+	"fmt"
+	"strings"
+)
+
+// maxSize is in bytes
+// (https://cloud.google.com/pubsub/docs/subscription-message-filter).
+const maxSize = 256
+
+// A Filter selects the messages of a subscription. A nil filter matches every
+// message. A filter never changes, so it is safe for concurrent use.
+type Filter struct {
+	condition condition
 }
 
 // A condition reports whether it is true of a message's attributes.
 type condition func(attributes map[string]string) bool
 
-// matches reports whether the subscription gets the message.
-func (f *filter) matches(attributes map[string]string) bool {
-	return f == nil || f.holds(attributes)
+// Matches reports whether the subscription gets the message.
+func (f *Filter) Matches(attributes map[string]string) bool {
+	return f == nil || f.condition(attributes)
 }
 
-// parseFilter parses a filter; for an empty text it returns nil. An error names
-// the position, which counts bytes from 1.
-func parseFilter(text string) (*filter, error) {
+// Parse returns nil for an empty text. An error names the position, which
+// counts bytes from 1.
+func Parse(text string) (*Filter, error) {
 	if text == "" {
 		return nil, nil
 	}
-	if len(text) > maxFilter {
-		return nil, fmt.Errorf("%d bytes, a filter has at most %d", len(text), maxFilter)
+	if len(text) > maxSize {
+		return nil, fmt.Errorf("%d bytes, a filter has at most %d", len(text), maxSize)
 	}
-	p := &filterParser{text: text}
+	p := &parser{text: text}
 	if err := p.next(); err != nil {
 		return nil, err
 	}
-	holds, err := p.expression()
+	parsed, err := p.expression()
 	if err != nil {
 		return nil, err
 	}
-	if p.token.kind != filterEnd {
+	if p.token.kind != tokenEnd {
 		return nil, p.unexpected("AND, OR or the end")
 	}
-	return &filter{holds: holds}, nil
+	return &Filter{condition: parsed}, nil
 }
 
 func hasAttribute(key string) condition {

@@ -1,4 +1,4 @@
-package localpubsub
+package filter
 
 import (
 	"strconv"
@@ -6,45 +6,45 @@ import (
 	"unicode/utf8"
 )
 
-type filterKind int
+type tokenKind int
 
 const (
-	filterEnd filterKind = iota
-	filterWord
-	filterString
-	filterSymbol
-	filterAnd
-	filterOr
-	filterNot
+	tokenEnd tokenKind = iota
+	tokenWord
+	tokenString
+	tokenSymbol
+	tokenAnd
+	tokenOr
+	tokenNot
 )
 
-// A filterToken is one token of the filter and its byte offset. The text of a
+// A token is one token of the filter and its byte offset. The text of a
 // string has its escapes resolved.
-type filterToken struct {
-	kind filterKind
+type token struct {
+	kind tokenKind
 	text string
 	at   int
 }
 
-func (t filterToken) is(symbol string) bool { return t.kind == filterSymbol && t.text == symbol }
+func (t token) is(symbol string) bool { return t.kind == tokenSymbol && t.text == symbol }
 
-func (t filterToken) isWord(word string) bool { return t.kind == filterWord && t.text == word }
+func (t token) isWord(word string) bool { return t.kind == tokenWord && t.text == word }
 
 // next reads a token outside of keys.
-func (p *filterParser) next() error {
-	if err := p.scan(isFilterWord); err != nil {
+func (p *parser) next() error {
+	if err := p.scan(isWordByte); err != nil {
 		return err
 	}
-	if p.token.kind != filterWord {
+	if p.token.kind != tokenWord {
 		return nil
 	}
 	switch p.token.text {
 	case "AND":
-		p.token.kind = filterAnd
+		p.token.kind = tokenAnd
 	case "OR":
-		p.token.kind = filterOr
+		p.token.kind = tokenOr
 	case "NOT":
-		p.token.kind = filterNot
+		p.token.kind = tokenNot
 	case "and", "or", "not", "And", "Or", "Not":
 		return p.wrong("%q: operators are in upper case", p.token.text)
 	}
@@ -53,20 +53,20 @@ func (p *filterParser) next() error {
 
 // nextKey reads a token that is a key: it may contain hyphens and be called
 // AND.
-func (p *filterParser) nextKey() error {
-	return p.scan(func(c byte) bool { return c == '-' || isFilterWord(c) })
+func (p *parser) nextKey() error {
+	return p.scan(func(c byte) bool { return c == '-' || isWordByte(c) })
 }
 
-func isFilterWord(c byte) bool {
+func isWordByte(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_'
 }
 
-func (p *filterParser) scan(inWord func(byte) bool) error {
+func (p *parser) scan(inWord func(byte) bool) error {
 	for p.rest < len(p.text) && strings.IndexByte(" \t\r\n", p.text[p.rest]) >= 0 {
 		p.rest++
 	}
 	rest := p.text[p.rest:]
-	p.token = filterToken{at: p.rest}
+	p.token = token{at: p.rest}
 	switch {
 	case rest == "":
 		return nil
@@ -75,13 +75,13 @@ func (p *filterParser) scan(inWord func(byte) bool) error {
 		for end < len(rest) && inWord(rest[end]) {
 			end++
 		}
-		p.take(filterWord, rest[:end])
+		p.take(tokenWord, rest[:end])
 	case rest[0] == '"':
 		return p.scanString()
 	case strings.HasPrefix(rest, "!="):
-		p.take(filterSymbol, "!=")
+		p.take(tokenSymbol, "!=")
 	case strings.IndexByte("().,:=-", rest[0]) >= 0:
-		p.take(filterSymbol, rest[:1])
+		p.take(tokenSymbol, rest[:1])
 	default:
 		r, _ := utf8.DecodeRuneInString(rest)
 		return p.wrong("%q stands in strings only", r)
@@ -89,7 +89,7 @@ func (p *filterParser) scan(inWord func(byte) bool) error {
 	return nil
 }
 
-func (p *filterParser) take(kind filterKind, text string) {
+func (p *parser) take(kind tokenKind, text string) {
 	p.token.kind, p.token.text = kind, text
 	p.rest += len(text)
 }
@@ -99,17 +99,17 @@ func (p *filterParser) take(kind filterKind, text string) {
 // leaves open whether the last two are bytes or characters. Here they are
 // bytes, and the string must be valid UTF-8 in the end: otherwise it could
 // match nothing.
-func (p *filterParser) scanString() error {
+func (p *parser) scanString() error {
 	var value []byte
 	tail := p.text[p.rest+1:]
 	for tail != "" && tail[0] != '"' {
 		at := len(p.text) - len(tail)
 		if tail[0] < ' ' || tail[0] == 0x7f {
-			return filterError(at, "%q is written with a backslash", tail[0])
+			return errorAt(at, "%q is written with a backslash", tail[0])
 		}
 		r, wide, rest, err := strconv.UnquoteChar(tail, '"')
 		if err != nil {
-			return filterError(at, "no such escape sequence")
+			return errorAt(at, "no such escape sequence")
 		}
 		if raw := tail[0] != '\\'; raw {
 			value = append(value, tail[:len(tail)-len(rest)]...)
@@ -126,7 +126,7 @@ func (p *filterParser) scanString() error {
 	if !utf8.Valid(value) {
 		return p.wrong("the string is not UTF-8")
 	}
-	p.token.kind, p.token.text = filterString, string(value)
+	p.token.kind, p.token.text = tokenString, string(value)
 	p.rest = len(p.text) - len(tail) + 1
 	return nil
 }

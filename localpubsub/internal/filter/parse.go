@@ -1,25 +1,25 @@
-package localpubsub
+package filter
 
 import "fmt"
 
-// A filterParser parses a filter by recursive descent with one token of
+// A parser parses a filter by recursive descent with one token of
 // lookahead. The length of a filter bounds the depth.
-type filterParser struct {
+type parser struct {
 	text  string
 	rest  int // offset behind the current token
-	token filterToken
+	token token
 }
 
-func (p *filterParser) expression() (condition, error) {
-	holds, err := p.unary()
+func (p *parser) expression() (condition, error) {
+	parsed, err := p.unary()
 	if err != nil {
 		return nil, err
 	}
 	operator := p.token.kind
-	if operator != filterAnd && operator != filterOr {
-		return holds, nil
+	if operator != tokenAnd && operator != tokenOr {
+		return parsed, nil
 	}
-	for p.token.kind == filterAnd || p.token.kind == filterOr {
+	for p.token.kind == tokenAnd || p.token.kind == tokenOr {
 		if p.token.kind != operator {
 			return nil, p.wrong("AND and OR need parentheses between them")
 		}
@@ -30,41 +30,41 @@ func (p *filterParser) expression() (condition, error) {
 		if err != nil {
 			return nil, err
 		}
-		if operator == filterAnd {
-			holds = holds.and(other)
+		if operator == tokenAnd {
+			parsed = parsed.and(other)
 		} else {
-			holds = holds.or(other)
+			parsed = parsed.or(other)
 		}
 	}
-	return holds, nil
+	return parsed, nil
 }
 
-func (p *filterParser) unary() (condition, error) {
+func (p *parser) unary() (condition, error) {
 	switch {
-	case p.token.kind == filterNot || p.token.is("-"):
+	case p.token.kind == tokenNot || p.token.is("-"):
 		if err := p.next(); err != nil {
 			return nil, err
 		}
-		holds, err := p.unary()
+		parsed, err := p.unary()
 		if err != nil {
 			return nil, err
 		}
-		return holds.not(), nil
+		return parsed.not(), nil
 	case p.token.is("("):
 		if err := p.next(); err != nil {
 			return nil, err
 		}
-		holds, err := p.expression()
+		parsed, err := p.expression()
 		if err != nil {
 			return nil, err
 		}
-		return holds, p.skip(")")
+		return parsed, p.skip(")")
 	default:
 		return p.test()
 	}
 }
 
-func (p *filterParser) test() (condition, error) {
+func (p *parser) test() (condition, error) {
 	switch {
 	case p.token.isWord("attributes"):
 		return p.comparison()
@@ -75,7 +75,7 @@ func (p *filterParser) test() (condition, error) {
 	}
 }
 
-func (p *filterParser) comparison() (condition, error) {
+func (p *parser) comparison() (condition, error) {
 	if err := p.next(); err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (p *filterParser) comparison() (condition, error) {
 }
 
 // prefix reads hasPrefix(attributes.key, "prefix").
-func (p *filterParser) prefix() (condition, error) {
+func (p *parser) prefix() (condition, error) {
 	if err := p.next(); err != nil {
 		return nil, err
 	}
@@ -137,44 +137,44 @@ func (p *filterParser) prefix() (condition, error) {
 
 // key reads the key behind the current token. Keys have a scan of their own,
 // because "-" in a key is no operator and AND in a key is no keyword.
-func (p *filterParser) key() (string, error) {
+func (p *parser) key() (string, error) {
 	if err := p.nextKey(); err != nil {
 		return "", err
 	}
-	if p.token.kind != filterWord && p.token.kind != filterString {
+	if p.token.kind != tokenWord && p.token.kind != tokenString {
 		return "", p.unexpected("a key")
 	}
 	key := p.token.text
 	return key, p.next()
 }
 
-func (p *filterParser) literal() (string, error) {
-	if p.token.kind != filterString {
+func (p *parser) literal() (string, error) {
+	if p.token.kind != tokenString {
 		return "", p.unexpected("a string in double quotes")
 	}
 	value := p.token.text
 	return value, p.next()
 }
 
-func (p *filterParser) skip(symbol string) error {
+func (p *parser) skip(symbol string) error {
 	if !p.token.is(symbol) {
 		return p.unexpected(fmt.Sprintf("%q", symbol))
 	}
 	return p.next()
 }
 
-func (p *filterParser) unexpected(wanted string) error {
-	if p.token.kind == filterEnd {
+func (p *parser) unexpected(wanted string) error {
+	if p.token.kind == tokenEnd {
 		return p.wrong("the filter ends where %s should be", wanted)
 	}
 	return p.wrong("%q where %s should be", p.token.text, wanted)
 }
 
 // wrong returns an error at the current token.
-func (p *filterParser) wrong(format string, args ...any) error {
-	return filterError(p.token.at, format, args...)
+func (p *parser) wrong(format string, args ...any) error {
+	return errorAt(p.token.at, format, args...)
 }
 
-func filterError(at int, format string, args ...any) error {
+func errorAt(at int, format string, args ...any) error {
 	return fmt.Errorf("position %d: %s", at+1, fmt.Sprintf(format, args...))
 }
