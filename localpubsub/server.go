@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+
+	"example.com/lockstep/localpubsub/internal/transcoding"
 )
 
 // Options configures a server. Its zero value is usable.
@@ -145,8 +147,8 @@ func (s *Server) serve(listener net.Listener, self *grpc.ClientConn) {
 	pubsubpb.RegisterSchemaServiceServer(s.grpc, schemaService{schemas: s.schemas, server: s})
 	iampb.RegisterIAMPolicyServer(s.grpc, s.policies)
 	s.http = &http.Server{
-		Handler:           s.control(newREST(self)),
-		ReadHeaderTimeout: sniffTime, ReadTimeout: restCallTime, WriteTimeout: 2 * restCallTime,
+		Handler:           s.control(transcoding.NewHandler(self)),
+		ReadHeaderTimeout: sniffTime, ReadTimeout: transcoding.CallTime, WriteTimeout: 2 * transcoding.CallTime,
 	}
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = s.grpc.Serve(s.door.grpc) }) // both end with the door

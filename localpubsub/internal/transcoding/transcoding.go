@@ -1,10 +1,15 @@
-package localpubsub
-
-// The REST surface is built at run time from the google.api.http annotations in
-// the linked-in descriptors, so it is as complete and as new as the client
+// Package transcoding serves Google's REST API as calls of a gRPC server, for
+// the unary methods of Pub/Sub and IAM
+// (https://cloud.google.com/pubsub/docs/reference/rest). Bodies and answers are
+// in protojson's camelCase, with 64-bit integers as strings; errors are
+// {"error": {"code", "message", "status", "details"}}.
+//
+// The routes are built at run time from the google.api.http annotations in the
+// linked-in descriptors, so they are as complete and as new as the client
 // library. Two existing transcoders were considered: vanguard returns a bare
 // google.rpc.Status where clients read Google's error object, and brings
 // protocols that no client uses here; grpc-gateway needs generated code.
+package transcoding
 
 import (
 	"bytes"
@@ -23,36 +28,32 @@ import (
 )
 
 const (
-	// maxRESTBody is the 10 MB of a publish request plus room for the JSON
-	// around it.
-	maxRESTBody = 11 << 20
-	// maxRESTAnswer bounds the size of a page of a list; a pull stays far below
+	// maxBody is the 10 MB of a publish request plus room for the JSON around
 	// it.
-	maxRESTAnswer = 64 << 20
-	// restCallTime bounds a call, and before it the sending of the request. The
+	maxBody = 11 << 20
+	// maxAnswer bounds the size of a page of a list; a pull stays far below it.
+	maxAnswer = 64 << 20
+	// CallTime bounds a call, and before it the sending of the request. The
 	// longest call is a pull that waits for messages.
-	restCallTime = 2 * time.Minute
+	CallTime = 2 * time.Minute
 )
 
-// rest serves JSON over HTTP for the unary methods of Pub/Sub and IAM, as the
-// service does: bodies and answers in protojson's camelCase, 64-bit integers as
-// strings, errors as {"error": {"code", "message", "status", "details"}}.
-// https://cloud.google.com/pubsub/docs/reference/rest
-type rest struct {
+// A handler transcodes requests to calls of conn.
+type handler struct {
 	conn   grpc.ClientConnInterface
 	routes routes
 }
 
-// newREST calls conn for each request. The HTTP server bounds the time that a
-// client takes to send one and to read the answer.
-func newREST(conn grpc.ClientConnInterface) http.Handler {
-	return &rest{conn: conn, routes: annotatedRoutes()}
+// NewHandler returns a handler that calls conn for each request. The HTTP server
+// bounds the time that a client takes to send one and to read the answer.
+func NewHandler(conn grpc.ClientConnInterface) http.Handler {
+	return &handler{conn: conn, routes: annotatedRoutes()}
 }
 
-func (s *rest) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), restCallTime)
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), CallTime)
 	defer cancel()
-	answer, err := s.call(ctx, w, r)
+	answer, err := h.call(ctx, w, r)
 	if err != nil {
 		writeError(w, status.Convert(err))
 		return
@@ -60,12 +61,12 @@ func (s *rest) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, answer)
 }
 
-func (s *rest) call(ctx context.Context, w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	route, path, err := s.routes.find(r.Method, r.URL.EscapedPath())
+func (h *handler) call(ctx context.Context, w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	route, path, err := h.routes.find(r.Method, r.URL.EscapedPath())
 	if err != nil {
 		return nil, err
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRESTBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
 		return nil, status.Errorf(codes.InvalidArgument, "the request's body has more than %d bytes", tooLarge.Limit)
 	}
@@ -77,7 +78,7 @@ func (s *rest) call(ctx context.Context, w http.ResponseWriter, r *http.Request)
 		return nil, err
 	}
 	answer := route.output.New().Interface()
-	if err := s.conn.Invoke(ctx, route.method, request, answer, grpc.MaxCallRecvMsgSize(maxRESTAnswer)); err != nil {
+	if err := h.conn.Invoke(ctx, route.method, request, answer, grpc.MaxCallRecvMsgSize(maxAnswer)); err != nil {
 		return nil, err
 	}
 	return protojson.Marshal(answer)

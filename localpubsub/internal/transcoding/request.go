@@ -1,4 +1,4 @@
-package localpubsub
+package transcoding
 
 import (
 	"bytes"
@@ -143,11 +143,11 @@ func setLeaf(message protoreflect.Message, field protoreflect.FieldDescriptor, v
 	if err != nil {
 		return err
 	}
-	holder := message.New()
-	if err := protojson.Unmarshal(object, holder.Interface()); err != nil {
+	parsed := message.New()
+	if err := protojson.Unmarshal(object, parsed.Interface()); err != nil {
 		return fmt.Errorf("%q is not valid: %s", strings.Join(values, ","), jsonError(err))
 	}
-	message.Set(field, holder.Get(field))
+	message.Set(field, parsed.Get(field))
 	return nil
 }
 

@@ -1,4 +1,4 @@
-package localpubsub_test
+package transcoding_test
 
 import (
 	"context"
@@ -127,14 +127,14 @@ func TestRESTPolicies(t *testing.T) {
 
 func TestForgetDropsPolicies(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, localpubsub.Options{})
-	url := "http://" + w.Addr() + "/v1/projects/p/topics/held"
+	server := start(t)
+	url := "http://" + server.Addr() + "/v1/projects/p/topics/held"
 	const policy = `{"policy":{"bindings":[{"role":"roles/viewer","members":["allUsers"]}]}}`
 	send(t, "PUT", url, `{}`)
 	if code, got := send(t, "POST", url+":setIamPolicy", policy); code != http.StatusOK {
 		t.Fatalf("set = %d %v", code, got)
 	}
-	w.Forget()
+	server.Forget()
 	send(t, "PUT", url, `{}`)
 	if code, got := send(t, "GET", url+":getIamPolicy", ""); code != http.StatusOK || !contains(got, object{"etag": "ACAB"}) {
 		t.Errorf("policy after Forget = %d %v, want none", code, got)
@@ -155,20 +155,34 @@ func TestRESTBoundsBodies(t *testing.T) {
 // Terraform.
 func TestRESTHasTheSameFaults(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, localpubsub.Options{})
-	if err := w.SetFaults(1, localpubsub.Fault{Kind: localpubsub.Outage}); err != nil {
+	server := start(t)
+	if err := server.SetFaults(1, localpubsub.Fault{Kind: localpubsub.Outage}); err != nil {
 		t.Fatal(err)
 	}
-	code, got := send(t, "GET", "http://"+w.Addr()+"/v1/projects/p/topics", "")
+	code, got := send(t, "GET", "http://"+server.Addr()+"/v1/projects/p/topics", "")
 	if code != http.StatusServiceUnavailable || !contains(got, object{"error": object{"status": "UNAVAILABLE"}}) {
 		t.Errorf("list in an outage = %d %v, want 503", code, got)
 	}
 }
 
+func start(t *testing.T) *localpubsub.Server {
+	t.Helper()
+	server, err := localpubsub.Start(localpubsub.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return server
+}
+
 // startREST returns the base URL of a new server.
 func startREST(t *testing.T) string {
 	t.Helper()
-	return "http://" + newWorld(t, localpubsub.Options{}).Addr() + "/v1/"
+	return "http://" + start(t).Addr() + "/v1/"
 }
 
 func send(t *testing.T, method, url, body string) (code int, answer any) {
