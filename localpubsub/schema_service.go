@@ -26,7 +26,7 @@ func (s schemaService) DeleteSchema(ctx context.Context, req *pubsubpb.DeleteSch
 	if err != nil {
 		return nil, err
 	}
-	s.server.policies.remove(req.GetName())
+	s.server.policies.Remove(req.GetName())
 	for _, t := range s.server.topics.all() {
 		t.loseSchema(req.GetName())
 	}

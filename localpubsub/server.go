@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
+	"example.com/lockstep/localpubsub/internal/iam"
 	"example.com/lockstep/localpubsub/internal/transcoding"
 )
 
@@ -54,7 +55,7 @@ type Server struct {
 	clock    *Clock
 	store    store
 	schemas  *schemas
-	policies *policies
+	policies *iam.Policies
 	faults   *faults
 	number   atomic.Uint64 // of subscriptions
 	message  atomic.Uint64 // id of the last message
@@ -124,7 +125,7 @@ func newServer(options Options) *Server {
 	// again.
 	s.message.Store(uint64(time.Now().UnixMicro()))
 	s.schemas = newSchemas(s.clock.Now)
-	s.policies = newPolicies(s.exists)
+	s.policies = iam.NewPolicies(s.exists)
 	s.faults = newFaults()
 	return s
 }
@@ -190,7 +191,7 @@ func (s *Server) forget(why error) {
 		t.end()
 	}
 	s.schemas.forget()
-	s.policies.forget()
+	s.policies.Forget()
 }
 
 func (s *Server) now() time.Time      { return s.clock.Now() }

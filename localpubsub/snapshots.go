@@ -92,7 +92,7 @@ func (s *Server) deleteSnapshot(name string) bool {
 	if err != nil || !s.snapshots.remove(name) {
 		return false
 	}
-	s.policies.remove(name)
+	s.policies.Remove(name)
 	found.end()
 	return true
 }

@@ -135,7 +135,7 @@ func (s *Server) deleteSubscription(name string) error {
 	if !s.subscriptions.remove(name) {
 		return missing(name)
 	}
-	s.policies.remove(name)
+	s.policies.Remove(name)
 	found.lock()
 	topic := found.topic
 	found.end(missing(name))

@@ -105,7 +105,7 @@ func (p publisher) DeleteTopic(_ context.Context, req *pubsubpb.DeleteTopicReque
 	if found == nil || !p.topics.remove(req.GetTopic()) {
 		return nil, missing(req.GetTopic())
 	}
-	p.policies.remove(req.GetTopic())
+	p.policies.Remove(req.GetTopic())
 	found.end()
 	return &emptypb.Empty{}, nil
 }

@@ -1,4 +1,4 @@
-package localpubsub
+package iam
 
 import (
 	"crypto/sha256"

@@ -1,4 +1,7 @@
-package localpubsub
+// Package iam keeps the IAM policies of a server's resources and serves
+// google.iam.v1.IAMPolicy. Policies are stored and returned, never enforced:
+// every caller may do everything.
+package iam
 
 import (
 	"bytes"
@@ -18,14 +21,12 @@ import (
 // "ACAB" that the service answers.
 var unsetETag = []byte{0x00, 0x20, 0x01}
 
-// policies keeps the IAM policies of topics, subscriptions, schemas and
-// snapshots, and answers google.iam.v1.IAMPolicy for them. Policies are stored
-// and returned, never enforced: every caller may do everything.
+// Policies keeps the policies of topics, subscriptions, schemas and snapshots.
 //
 // A set replaces the whole policy in one step if its etag is absent or equals
 // that of the current policy; otherwise it is ABORTED and the caller reads
 // again. https://cloud.google.com/iam/docs/reference/rest/v1/Policy
-type policies struct {
+type Policies struct {
 	iampb.UnimplementedIAMPolicyServer
 
 	exists func(resource string) error
@@ -37,24 +38,24 @@ type policies struct {
 	set map[string]*iampb.Policy
 }
 
-// newPolicies calls exists without a lock to check that a resource exists. The
-// caller of the RPC gets its error, so it must be a status: NOT_FOUND or
-// INVALID_ARGUMENT.
-func newPolicies(exists func(resource string) error) *policies {
-	return &policies{exists: exists, set: make(map[string]*iampb.Policy)}
+// NewPolicies returns an empty set of policies. It calls exists, without a lock,
+// to check that a resource exists. The caller of the RPC gets the error of
+// exists, so it must be a status: NOT_FOUND or INVALID_ARGUMENT.
+func NewPolicies(exists func(resource string) error) *Policies {
+	return &Policies{exists: exists, set: make(map[string]*iampb.Policy)}
 }
 
-// remove deletes the policy of a resource. It is called after the resource is
+// Remove deletes the policy of a resource. It is called after the resource is
 // deleted, so that no concurrent set leaves a policy for the next resource of
 // that name.
-func (p *policies) remove(resource string) {
+func (p *Policies) Remove(resource string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.set, resource)
 }
 
-// forget deletes all policies, after all resources are deleted.
-func (p *policies) forget() {
+// Forget deletes all policies, after all resources are deleted.
+func (p *Policies) Forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	clear(p.set)
@@ -63,7 +64,7 @@ func (p *policies) forget() {
 // GetIamPolicy returns an empty policy for a resource without one. For a caller
 // that does not ask for version 3, a condition is replaced by a changed role
 // name.
-func (p *policies) GetIamPolicy(_ context.Context, r *iampb.GetIamPolicyRequest) (*iampb.Policy, error) {
+func (p *Policies) GetIamPolicy(_ context.Context, r *iampb.GetIamPolicyRequest) (*iampb.Policy, error) {
 	if err := p.exists(r.GetResource()); err != nil {
 		return nil, err
 	}
@@ -82,7 +83,7 @@ func (p *policies) GetIamPolicy(_ context.Context, r *iampb.GetIamPolicyRequest)
 
 // SetIamPolicy stores the bindings. A policy has no audit configs here, as it
 // has none in Pub/Sub.
-func (p *policies) SetIamPolicy(_ context.Context, r *iampb.SetIamPolicyRequest) (*iampb.Policy, error) {
+func (p *Policies) SetIamPolicy(_ context.Context, r *iampb.SetIamPolicyRequest) (*iampb.Policy, error) {
 	if err := p.exists(r.GetResource()); err != nil {
 		return nil, err
 	}
@@ -96,13 +97,13 @@ func (p *policies) SetIamPolicy(_ context.Context, r *iampb.SetIamPolicyRequest)
 	// A concurrent delete may have removed the resource's policy before this
 	// one was stored.
 	if err := p.exists(r.GetResource()); err != nil {
-		p.remove(r.GetResource())
+		p.Remove(r.GetResource())
 		return nil, err
 	}
 	return policy, nil
 }
 
-func (p *policies) replace(r *iampb.SetIamPolicyRequest) (*iampb.Policy, error) {
+func (p *Policies) replace(r *iampb.SetIamPolicyRequest) (*iampb.Policy, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	current, asked := p.current(r.GetResource()), r.GetPolicy()
@@ -126,7 +127,7 @@ func (p *policies) replace(r *iampb.SetIamPolicyRequest) (*iampb.Policy, error) 
 	return next, nil
 }
 
-func (p *policies) current(resource string) *iampb.Policy {
+func (p *Policies) current(resource string) *iampb.Policy {
 	if policy := p.set[resource]; policy != nil {
 		return policy
 	}
@@ -135,7 +136,7 @@ func (p *policies) current(resource string) *iampb.Policy {
 
 // TestIamPermissions grants all permissions asked for. On a resource that does
 // not exist it grants none, which is no error.
-func (p *policies) TestIamPermissions(_ context.Context, r *iampb.TestIamPermissionsRequest) (*iampb.TestIamPermissionsResponse, error) {
+func (p *Policies) TestIamPermissions(_ context.Context, r *iampb.TestIamPermissionsRequest) (*iampb.TestIamPermissionsResponse, error) {
 	for i, permission := range r.GetPermissions() {
 		if permission == "" || strings.Contains(permission, "*") {
 			return nil, status.Errorf(codes.InvalidArgument, "permissions[%d]: %q is empty or has a wildcard", i, permission)

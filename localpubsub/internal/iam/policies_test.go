@@ -1,4 +1,4 @@
-package localpubsub
+package iam
 
 import (
 	"fmt"
@@ -23,7 +23,7 @@ const (
 
 func TestPolicyReadModifyWrite(t *testing.T) {
 	t.Parallel()
-	p := newPolicies(func(string) error { return nil })
+	p := NewPolicies(func(string) error { return nil })
 	first := getPolicy(t, p, 0)
 	if diff := cmp.Diff(&iampb.Policy{Etag: unsetETag}, first, protocmp.Transform()); diff != "" {
 		t.Errorf("before a set (-want +got):\n%s", diff)
@@ -45,7 +45,7 @@ func TestPolicyReadModifyWrite(t *testing.T) {
 	if third := setPolicy(t, p, &iampb.Policy{}); len(third.GetBindings()) != 0 || cmp.Equal(third.GetEtag(), second.GetEtag()) {
 		t.Errorf("set without an etag = %v, want an empty policy with an etag of its own", third)
 	}
-	p.remove(guarded)
+	p.Remove(guarded)
 	if diff := cmp.Diff(first, getPolicy(t, p, 0), protocmp.Transform()); diff != "" {
 		t.Errorf("after the resource's end (-want +got):\n%s", diff)
 	}
@@ -53,7 +53,7 @@ func TestPolicyReadModifyWrite(t *testing.T) {
 
 func TestPolicyMask(t *testing.T) {
 	t.Parallel()
-	p := newPolicies(func(string) error { return nil })
+	p := NewPolicies(func(string) error { return nil })
 	bindings := []*iampb.Binding{{Role: role, Members: []string{alice}}}
 	setPolicy(t, p, &iampb.Policy{Bindings: bindings})
 	_, err := p.SetIamPolicy(t.Context(), &iampb.SetIamPolicyRequest{
@@ -69,7 +69,7 @@ func TestPolicyMask(t *testing.T) {
 
 func TestPolicyConditions(t *testing.T) {
 	t.Parallel()
-	p := newPolicies(func(string) error { return nil })
+	p := NewPolicies(func(string) error { return nil })
 	conditional := &iampb.Binding{
 		Role: role, Members: []string{alice}, Condition: &expr.Expr{Title: "june", Expression: `request.time < timestamp("2027-07-01T00:00:00Z")`},
 	}
@@ -111,7 +111,7 @@ func TestPolicyRefused(t *testing.T) {
 	one := func(r string, members ...string) *iampb.Policy {
 		return &iampb.Policy{Bindings: []*iampb.Binding{{Role: "roles/viewer"}, {Role: r, Members: members}}}
 	}
-	p := newPolicies(func(string) error { return nil })
+	p := NewPolicies(func(string) error { return nil })
 	for name, test := range map[string]struct {
 		policy *iampb.Policy
 		mask   []string
@@ -146,7 +146,7 @@ func TestPolicyRefused(t *testing.T) {
 func TestPolicyOfAMissingResource(t *testing.T) {
 	t.Parallel()
 	missing := status.Error(codes.NotFound, "gone")
-	p := newPolicies(func(string) error { return missing })
+	p := NewPolicies(func(string) error { return missing })
 	if _, err := p.GetIamPolicy(t.Context(), &iampb.GetIamPolicyRequest{Resource: guarded}); status.Code(err) != codes.NotFound {
 		t.Errorf("get: %v, want NOT_FOUND", err)
 	}
@@ -165,7 +165,7 @@ func TestPolicyOfAMissingResource(t *testing.T) {
 func TestPolicyDoesNotOutliveItsResource(t *testing.T) {
 	t.Parallel()
 	asked := 0
-	p := newPolicies(func(string) error {
+	p := NewPolicies(func(string) error {
 		asked++
 		if asked == 2 {
 			return status.Error(codes.NotFound, "gone")
@@ -183,7 +183,7 @@ func TestPolicyDoesNotOutliveItsResource(t *testing.T) {
 
 func TestPermissions(t *testing.T) {
 	t.Parallel()
-	p := newPolicies(func(string) error { return nil })
+	p := NewPolicies(func(string) error { return nil })
 	asked := []string{"pubsub.topics.get", "pubsub.topics.publish"}
 	granted, err := p.TestIamPermissions(t.Context(), &iampb.TestIamPermissionsRequest{Resource: guarded, Permissions: asked})
 	if diff := cmp.Diff(asked, granted.GetPermissions()); diff != "" || err != nil {
@@ -197,7 +197,7 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
-func getPolicy(t *testing.T, p *policies, version int32) *iampb.Policy {
+func getPolicy(t *testing.T, p *Policies, version int32) *iampb.Policy {
 	t.Helper()
 	policy, err := p.GetIamPolicy(t.Context(), &iampb.GetIamPolicyRequest{
 		Resource: guarded, Options: &iampb.GetPolicyOptions{RequestedPolicyVersion: version},
@@ -208,7 +208,7 @@ func getPolicy(t *testing.T, p *policies, version int32) *iampb.Policy {
 	return policy
 }
 
-func setPolicy(t *testing.T, p *policies, policy *iampb.Policy) *iampb.Policy {
+func setPolicy(t *testing.T, p *Policies, policy *iampb.Policy) *iampb.Policy {
 	t.Helper()
 	policy, err := p.SetIamPolicy(t.Context(), &iampb.SetIamPolicyRequest{Resource: guarded, Policy: policy})
 	if err != nil {
