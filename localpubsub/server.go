@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"example.com/lockstep/localpubsub/internal/iam"
+	"example.com/lockstep/localpubsub/internal/protocolmux"
 	"example.com/lockstep/localpubsub/internal/transcoding"
 )
 
@@ -64,7 +65,7 @@ type Server struct {
 	subscriptions registry[*subscription]
 	snapshots     registry[*snapshot]
 
-	door    *door
+	mux     *protocolmux.Mux
 	grpc    *grpc.Server
 	http    *http.Server
 	closing chan struct{}
@@ -133,7 +134,7 @@ func newServer(options Options) *Server {
 // serve answers REST by calls over self, a connection of the server to itself,
 // so that faults and limits apply there too.
 func (s *Server) serve(listener net.Listener, self *grpc.ClientConn) {
-	s.door = newDoor(listener)
+	s.mux = protocolmux.New(listener)
 	s.grpc = grpc.NewServer(
 		grpc.ForceServerCodecV2(newFrames()),
 		grpc.MaxRecvMsgSize(maxRequest),
@@ -149,14 +150,14 @@ func (s *Server) serve(listener net.Listener, self *grpc.ClientConn) {
 	iampb.RegisterIAMPolicyServer(s.grpc, s.policies)
 	s.http = &http.Server{
 		Handler:           s.control(transcoding.NewHandler(self)),
-		ReadHeaderTimeout: sniffTime, ReadTimeout: transcoding.CallTime, WriteTimeout: 2 * transcoding.CallTime,
+		ReadHeaderTimeout: protocolmux.SniffTime, ReadTimeout: transcoding.CallTime, WriteTimeout: 2 * transcoding.CallTime,
 	}
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = s.grpc.Serve(s.door.grpc) }) // both end with the door
-	serving.Go(func() { _ = s.http.Serve(s.door.http) })
+	serving.Go(func() { _ = s.grpc.Serve(s.mux.GRPC()) }) // both end with the mux
+	serving.Go(func() { _ = s.http.Serve(s.mux.HTTP()) })
 	s.close = sync.OnceValue(func() error {
 		close(s.closing)
-		err := s.door.Close()
+		err := s.mux.Close()
 		s.grpc.Stop()
 		_ = s.http.Close() // closes its connections only: the listener is closed already
 		_ = self.Close()
@@ -169,7 +170,7 @@ func (s *Server) serve(listener net.Listener, self *grpc.ClientConn) {
 
 // Addr is the host:port that the server listens on; use it as
 // PUBSUB_EMULATOR_HOST.
-func (s *Server) Addr() string { return s.door.Addr().String() }
+func (s *Server) Addr() string { return s.mux.Addr().String() }
 
 // Close ends all calls and streams. Closing a closed server does nothing.
 func (s *Server) Close() error { return s.close() }
