@@ -10,6 +10,8 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"example.com/lockstep/localpubsub/internal/resource"
 )
 
 // The reasons that an exactly-once subscription gives for a failed
@@ -52,13 +54,13 @@ func parseAckID(text string) (id ackID, ok bool) {
 // subscription can detect an acknowledgement that is out of order.
 func (s *subscription) parseAckIDs(texts []string) ([]ackID, error) {
 	if len(texts) == 0 {
-		return nil, invalid("ack_ids", "at least one is needed")
+		return nil, resource.Invalid("ack_ids", "at least one is needed")
 	}
 	ids := make([]ackID, len(texts))
 	for i, text := range texts {
 		id, ok := parseAckID(text)
 		if !ok || id.subscription != s.number {
-			return nil, invalid("ack_ids", "%q is no ack id of %s", text, s.name)
+			return nil, resource.Invalid("ack_ids", "%q is no ack id of %s", text, s.name)
 		}
 		ids[i] = id
 	}

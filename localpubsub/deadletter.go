@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+
+	"example.com/lockstep/localpubsub/internal/resource"
 )
 
 // The attributes of a dead letter, in addition to those of the message itself
@@ -57,7 +59,7 @@ func (s *subscription) letter(e *entry) (*pubsubpb.PubsubMessage, error) {
 	if letter.Attributes == nil {
 		letter.Attributes = make(map[string]string)
 	}
-	project, id := split(s.name)
+	project, id := resource.Split(s.name)
 	letter.Attributes[deadLetterCount] = strconv.Itoa(int(e.failures))
 	letter.Attributes[deadLetterSubscription] = id
 	letter.Attributes[deadLetterProject] = project

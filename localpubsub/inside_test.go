@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+
+	"example.com/lockstep/localpubsub/internal/resource"
 )
 
 func TestFifo(t *testing.T) {
@@ -104,7 +106,7 @@ func TestDeadlineHoldsBeforeTheAlarm(t *testing.T) {
 	clock := NewStillClock(time.Unix(1_000_000, 0))
 	s := newServer(Options{Clock: clock})
 	config := &pubsubpb.Subscription{Name: "projects/p/subscriptions/events", EnableExactlyOnceDelivery: true}
-	if err := checkSubscription(config); err != nil {
+	if err := resource.CheckSubscription(config); err != nil {
 		t.Fatal(err)
 	}
 	sub := newSubscription(s, newTopic(s, &pubsubpb.Topic{Name: "projects/p/topics/events"}), config, nil)

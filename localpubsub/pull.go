@@ -7,6 +7,8 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"example.com/lockstep/localpubsub/internal/resource"
 )
 
 // pullWait bounds the wait of a pull for its first message, if its caller would
@@ -22,7 +24,7 @@ func (s subscriber) Pull(ctx context.Context, req *pubsubpb.PullRequest) (*pubsu
 		return nil, err
 	}
 	if req.GetMaxMessages() <= 0 {
-		return nil, invalid("max_messages", "%d is not positive", req.GetMaxMessages())
+		return nil, resource.Invalid("max_messages", "%d is not positive", req.GetMaxMessages())
 	}
 	found.lock()
 	h := newHolder(found.ackDeadline)
@@ -77,7 +79,7 @@ func (s subscriber) ModifyAckDeadline(_ context.Context, req *pubsubpb.ModifyAck
 	if err != nil {
 		return nil, err
 	}
-	if err := checkModify(req.GetAckDeadlineSeconds(), "ack_deadline_seconds"); err != nil {
+	if err := resource.CheckModify(req.GetAckDeadlineSeconds(), "ack_deadline_seconds"); err != nil {
 		return nil, err
 	}
 	failed, err := found.modify(req.GetAckIds(), time.Duration(req.GetAckDeadlineSeconds())*time.Second)

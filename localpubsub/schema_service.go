@@ -6,6 +6,8 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"example.com/lockstep/localpubsub/internal/schema"
 )
 
 // deletedSchema takes the place of a deleted schema in its topics. Publishing
@@ -15,14 +17,14 @@ const deletedSchema = "_deleted-schema_"
 // schemaService also removes a deleted schema's policy, and marks the schema as
 // deleted in its topics.
 type schemaService struct {
-	*schemas
+	*schema.Service
 
 	server *Server
 }
 
 // DeleteSchema returns NOT_FOUND for an unknown schema.
 func (s schemaService) DeleteSchema(ctx context.Context, req *pubsubpb.DeleteSchemaRequest) (*emptypb.Empty, error) {
-	answer, err := s.schemas.DeleteSchema(ctx, req)
+	answer, err := s.Service.DeleteSchema(ctx, req)
 	if err != nil {
 		return nil, err
 	}

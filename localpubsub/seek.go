@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+
+	"example.com/lockstep/localpubsub/internal/resource"
 )
 
 // Seek sets a subscription's acknowledgements to their state at a time, or at a
@@ -23,7 +25,7 @@ func (s subscriber) Seek(_ context.Context, req *pubsubpb.SeekRequest) (*pubsubp
 	switch target := req.GetTarget().(type) {
 	case *pubsubpb.SeekRequest_Time:
 		if err := target.Time.CheckValid(); err != nil {
-			return nil, invalid("time", "%v", err)
+			return nil, resource.Invalid("time", "%v", err)
 		}
 		return &pubsubpb.SeekResponse{}, found.seekTime(target.Time.AsTime())
 	case *pubsubpb.SeekRequest_Snapshot:
@@ -32,11 +34,11 @@ func (s subscriber) Seek(_ context.Context, req *pubsubpb.SeekRequest) (*pubsubp
 			return nil, err
 		}
 		if from.describe().GetTopic() != found.describe().GetTopic() {
-			return nil, invalid("snapshot", "%s is of another topic than %s", from.name, found.name)
+			return nil, resource.Invalid("snapshot", "%s is of another topic than %s", from.name, found.name)
 		}
 		return &pubsubpb.SeekResponse{}, found.seekSnapshot(from)
 	default:
-		return nil, invalid("target", "a time or a snapshot is needed")
+		return nil, resource.Invalid("target", "a time or a snapshot is needed")
 	}
 }
 

@@ -14,11 +14,15 @@ import (
 	"cloud.google.com/go/iam/apiv1/iampb"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 
 	"example.com/lockstep/localpubsub/internal/iam"
 	"example.com/lockstep/localpubsub/internal/protocolmux"
+	"example.com/lockstep/localpubsub/internal/resource"
+	"example.com/lockstep/localpubsub/internal/schema"
 	"example.com/lockstep/localpubsub/internal/transcoding"
 )
 
@@ -55,7 +59,7 @@ type Server struct {
 	options  Options
 	clock    *Clock
 	store    store
-	schemas  *schemas
+	schemas  *schema.Service
 	policies *iam.Policies
 	faults   *faults
 	number   atomic.Uint64 // of subscriptions
@@ -125,7 +129,7 @@ func newServer(options Options) *Server {
 	// Ids that a consumer remembers from before a restart must not be given
 	// again.
 	s.message.Store(uint64(time.Now().UnixMicro()))
-	s.schemas = newSchemas(s.clock.Now)
+	s.schemas = schema.New(s.clock.Now)
 	s.policies = iam.NewPolicies(s.exists)
 	s.faults = newFaults()
 	return s
@@ -146,7 +150,7 @@ func (s *Server) serve(listener net.Listener, self *grpc.ClientConn) {
 	)
 	pubsubpb.RegisterPublisherServer(s.grpc, publisher{Server: s})
 	pubsubpb.RegisterSubscriberServer(s.grpc, subscriber{Server: s})
-	pubsubpb.RegisterSchemaServiceServer(s.grpc, schemaService{schemas: s.schemas, server: s})
+	pubsubpb.RegisterSchemaServiceServer(s.grpc, schemaService{Service: s.schemas, server: s})
 	iampb.RegisterIAMPolicyServer(s.grpc, s.policies)
 	s.http = &http.Server{
 		Handler:           s.control(transcoding.NewHandler(self)),
@@ -191,13 +195,15 @@ func (s *Server) forget(why error) {
 	for _, t := range s.topics.drain() {
 		t.end()
 	}
-	s.schemas.forget()
+	s.schemas.Forget()
 	s.policies.Forget()
 }
 
 func (s *Server) now() time.Time      { return s.clock.Now() }
 func (s *Server) nextNumber() uint64  { return s.number.Add(1) }
 func (s *Server) nextMessage() uint64 { return s.message.Add(1) }
+
+func unavailable(why string) error { return status.Error(codes.Unavailable, why) }
 
 // topic returns nil for an unknown name.
 func (s *Server) topic(name string) *topic {
@@ -209,14 +215,14 @@ func (s *Server) subscription(name string) (*subscription, error) {
 	if found, there := s.subscriptions.get(name); there {
 		return found, nil
 	}
-	return nil, missing(name)
+	return nil, resource.Missing(name)
 }
 
 func (s *Server) snapshot(name string) (*snapshot, error) {
 	if found, there := s.snapshots.get(name); there {
 		return found, nil
 	}
-	return nil, missing(name)
+	return nil, resource.Missing(name)
 }
 
 // exists checks that a resource exists and can have an access policy.

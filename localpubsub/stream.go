@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+
+	"example.com/lockstep/localpubsub/internal/resource"
 )
 
 // batchLimit is the largest number of messages in one response. With several
@@ -45,13 +47,13 @@ func (s subscriber) StreamingPull(server pubsubpb.Subscriber_StreamingPullServer
 		return err
 	}
 	if first.GetSubscription() == "" {
-		return invalid("subscription", "the first request of a stream names it")
+		return resource.Invalid("subscription", "the first request of a stream names it")
 	}
 	found, err := s.subscription(first.GetSubscription())
 	if err != nil {
 		return err
 	}
-	if err := checkDeadline(first.GetStreamAckDeadlineSeconds(), "stream_ack_deadline_seconds"); err != nil {
+	if err := resource.CheckDeadline(first.GetStreamAckDeadlineSeconds(), "stream_ack_deadline_seconds"); err != nil {
 		return err
 	}
 	cut := s.faults.streamsCut()
@@ -211,7 +213,7 @@ func onlyFirst(request *pubsubpb.StreamingPullRequest) error {
 		"max_outstanding_bytes":    request.GetMaxOutstandingBytes() != 0,
 	} {
 		if set {
-			return invalid(field, "it is set by the first request of a stream")
+			return resource.Invalid(field, "it is set by the first request of a stream")
 		}
 	}
 	return nil

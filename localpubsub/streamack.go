@@ -8,12 +8,14 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"example.com/lockstep/localpubsub/internal/resource"
 )
 
 // settle carries out a request on the stream; an empty one is a keep-alive.
 func (s *stream) settle(request *pubsubpb.StreamingPullRequest) error {
 	if deadline := request.GetStreamAckDeadlineSeconds(); deadline != 0 {
-		if err := checkDeadline(deadline, "stream_ack_deadline_seconds"); err != nil {
+		if err := resource.CheckDeadline(deadline, "stream_ack_deadline_seconds"); err != nil {
 			return err
 		}
 		s.sub.relet(s.holder, time.Duration(deadline)*time.Second)
@@ -55,11 +57,11 @@ func (s *stream) acknowledge(ids []string) error {
 func (s *stream) modify(request *pubsubpb.StreamingPullRequest) error {
 	ids, deadlines := request.GetModifyDeadlineAckIds(), request.GetModifyDeadlineSeconds()
 	if len(ids) != len(deadlines) {
-		return invalid("modify_deadline_seconds", "%d deadlines for %d ack ids", len(deadlines), len(ids))
+		return resource.Invalid("modify_deadline_seconds", "%d deadlines for %d ack ids", len(deadlines), len(ids))
 	}
 	all := failures{}
 	for i, id := range ids {
-		if err := checkModify(deadlines[i], "modify_deadline_seconds"); err != nil {
+		if err := resource.CheckModify(deadlines[i], "modify_deadline_seconds"); err != nil {
 			return err
 		}
 		failed, err := s.sub.modify([]string{id}, time.Duration(deadlines[i])*time.Second)

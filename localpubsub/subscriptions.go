@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"example.com/lockstep/localpubsub/internal/filter"
+	"example.com/lockstep/localpubsub/internal/resource"
 )
 
 // deletedTopic takes the place of a deleted topic in its subscriptions.
@@ -29,12 +30,12 @@ func (s subscriber) CreateSubscription(_ context.Context, req *pubsubpb.Subscrip
 	config := proto.CloneOf(req)
 	topic := s.topic(config.GetTopic())
 	if topic == nil {
-		return nil, missing(config.GetTopic())
+		return nil, resource.Missing(config.GetTopic())
 	}
 	if config.GetName() == "" {
-		config.Name = randomName(topic.name, "subscriptions")
+		config.Name = resource.RandomName(topic.name, "subscriptions")
 	}
-	if err := checkSubscription(config); err != nil {
+	if err := resource.CheckSubscription(config); err != nil {
 		return nil, err
 	}
 	if err := s.checkDeadLetters(config); err != nil {
@@ -50,7 +51,7 @@ func (s subscriber) CreateSubscription(_ context.Context, req *pubsubpb.Subscrip
 func (s *Server) subscribe(to *topic, config *pubsubpb.Subscription) (*subscription, error) {
 	f, err := filter.Parse(config.GetFilter())
 	if err != nil {
-		return nil, invalid("filter", "%v", err)
+		return nil, resource.Invalid("filter", "%v", err)
 	}
 	created := newSubscription(s, to, config, f)
 	if err := s.subscriptions.put(config.GetName(), created); err != nil {
@@ -59,6 +60,19 @@ func (s *Server) subscribe(to *topic, config *pubsubpb.Subscription) (*subscript
 	}
 	to.attach(created)
 	return created, nil
+}
+
+// checkDeadLetters is called for a new policy only: its topic may be deleted
+// later.
+func (s *Server) checkDeadLetters(config *pubsubpb.Subscription) error {
+	policy := config.GetDeadLetterPolicy()
+	if err := resource.CheckDeadLetters(policy); err != nil {
+		return err
+	}
+	if policy != nil && s.topic(policy.GetDeadLetterTopic()) == nil {
+		return resource.Missing(policy.GetDeadLetterTopic())
+	}
+	return nil
 }
 
 // GetSubscription returns NOT_FOUND for an unknown one.
@@ -74,7 +88,7 @@ func (s subscriber) GetSubscription(_ context.Context, req *pubsubpb.GetSubscrip
 func (s subscriber) ListSubscriptions(
 	_ context.Context, req *pubsubpb.ListSubscriptionsRequest,
 ) (*pubsubpb.ListSubscriptionsResponse, error) {
-	names, next, err := page(s.subscriptions.names(req.GetProject()), req)
+	names, next, err := resource.Page(s.subscriptions.names(req.GetProject()), req)
 	if err != nil {
 		return nil, err
 	}
@@ -104,13 +118,13 @@ func (s subscriber) update(found *subscription, req *pubsubpb.UpdateSubscription
 	found.lock()
 	defer found.unlock()
 	config := proto.CloneOf(found.config)
-	if err := applyMask(config, req.GetSubscription(), req.GetUpdateMask(), mutableSubscription); err != nil {
+	if err := resource.ApplyMask(config, req.GetSubscription(), req.GetUpdateMask(), resource.SubscriptionFields); err != nil {
 		return err
 	}
-	if err := checkSubscription(config); err != nil {
+	if err := resource.CheckSubscription(config); err != nil {
 		return err
 	}
-	if maskNames(req.GetUpdateMask(), "dead_letter_policy") {
+	if resource.MaskNames(req.GetUpdateMask(), "dead_letter_policy") {
 		if err := s.checkDeadLetters(config); err != nil {
 			return err
 		}
@@ -133,12 +147,12 @@ func (s *Server) deleteSubscription(name string) error {
 		return err
 	}
 	if !s.subscriptions.remove(name) {
-		return missing(name)
+		return resource.Missing(name)
 	}
 	s.policies.Remove(name)
 	found.lock()
 	topic := found.topic
-	found.end(missing(name))
+	found.end(resource.Missing(name))
 	found.unlock()
 	if topic != nil {
 		topic.detach(found)

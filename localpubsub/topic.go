@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+
+	"example.com/lockstep/localpubsub/internal/resource"
 )
 
 // A topic gives messages their id, time and order, and passes them to its
@@ -36,7 +38,7 @@ func (t *topic) publish(messages []*pubsubpb.PubsubMessage) ([]string, error) {
 	for i, m := range messages {
 		raw, err := encode(m)
 		if err != nil {
-			return nil, invalid("messages", "message %d: %v", i, err)
+			return nil, resource.Invalid("messages", "message %d: %v", i, err)
 		}
 		accepted[i] = &message{key: m.GetOrderingKey(), raw: raw, in: &t.server.store}
 	}

@@ -4,8 +4,12 @@ import (
 	"context"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"example.com/lockstep/localpubsub/internal/resource"
 )
 
 // publisher serves google.pubsub.v1.Publisher.
@@ -18,7 +22,7 @@ type publisher struct {
 // CreateTopic returns ALREADY_EXISTS for a name that is taken.
 func (p publisher) CreateTopic(_ context.Context, req *pubsubpb.Topic) (*pubsubpb.Topic, error) {
 	config := proto.CloneOf(req)
-	if err := checkTopic(config); err != nil {
+	if err := resource.CheckTopic(config); err != nil {
 		return nil, err
 	}
 	if err := p.checkTopicSchema(config); err != nil {
@@ -29,6 +33,15 @@ func (p publisher) CreateTopic(_ context.Context, req *pubsubpb.Topic) (*pubsubp
 		return nil, err
 	}
 	return created.describe(), nil
+}
+
+// checkTopicSchema is called for new settings only: the schema may be deleted
+// later.
+func (s *Server) checkTopicSchema(config *pubsubpb.Topic) error {
+	if config.GetSchemaSettings() == nil {
+		return nil
+	}
+	return s.schemas.CheckSettings(config.GetSchemaSettings())
 }
 
 func (t *topic) describe() *pubsubpb.Topic {
@@ -43,14 +56,14 @@ func (t *topic) describe() *pubsubpb.Topic {
 func (p publisher) GetTopic(_ context.Context, req *pubsubpb.GetTopicRequest) (*pubsubpb.Topic, error) {
 	found := p.topic(req.GetTopic())
 	if found == nil {
-		return nil, missing(req.GetTopic())
+		return nil, resource.Missing(req.GetTopic())
 	}
 	return found.describe(), nil
 }
 
 // ListTopics returns a project's topics by name.
 func (p publisher) ListTopics(_ context.Context, req *pubsubpb.ListTopicsRequest) (*pubsubpb.ListTopicsResponse, error) {
-	names, next, err := page(p.topics.names(req.GetProject()), req)
+	names, next, err := resource.Page(p.topics.names(req.GetProject()), req)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +80,7 @@ func (p publisher) ListTopics(_ context.Context, req *pubsubpb.ListTopicsRequest
 func (p publisher) UpdateTopic(_ context.Context, req *pubsubpb.UpdateTopicRequest) (*pubsubpb.Topic, error) {
 	found := p.topic(req.GetTopic().GetName())
 	if found == nil {
-		return nil, missing(req.GetTopic().GetName())
+		return nil, resource.Missing(req.GetTopic().GetName())
 	}
 	if err := found.update(req); err != nil {
 		return nil, err
@@ -80,13 +93,13 @@ func (t *topic) update(req *pubsubpb.UpdateTopicRequest) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	config := proto.CloneOf(t.config)
-	if err := applyMask(config, req.GetTopic(), req.GetUpdateMask(), mutableTopic); err != nil {
+	if err := resource.ApplyMask(config, req.GetTopic(), req.GetUpdateMask(), resource.TopicFields); err != nil {
 		return err
 	}
-	if err := checkTopic(config); err != nil {
+	if err := resource.CheckTopic(config); err != nil {
 		return err
 	}
-	if maskNames(req.GetUpdateMask(), "schema_settings") {
+	if resource.MaskNames(req.GetUpdateMask(), "schema_settings") {
 		if err := t.server.checkTopicSchema(config); err != nil {
 			return err
 		}
@@ -103,7 +116,7 @@ func (t *topic) update(req *pubsubpb.UpdateTopicRequest) error {
 func (p publisher) DeleteTopic(_ context.Context, req *pubsubpb.DeleteTopicRequest) (*emptypb.Empty, error) {
 	found := p.topic(req.GetTopic())
 	if found == nil || !p.topics.remove(req.GetTopic()) {
-		return nil, missing(req.GetTopic())
+		return nil, resource.Missing(req.GetTopic())
 	}
 	p.policies.Remove(req.GetTopic())
 	found.end()
@@ -116,7 +129,7 @@ func (p publisher) ListTopicSubscriptions(
 ) (*pubsubpb.ListTopicSubscriptionsResponse, error) {
 	found := p.topic(req.GetTopic())
 	if found == nil {
-		return nil, missing(req.GetTopic())
+		return nil, resource.Missing(req.GetTopic())
 	}
 	var all []string
 	found.mu.Lock()
@@ -124,7 +137,7 @@ func (p publisher) ListTopicSubscriptions(
 		all = append(all, s.name)
 	}
 	found.mu.Unlock()
-	names, next, err := page(all, req)
+	names, next, err := resource.Page(all, req)
 	return &pubsubpb.ListTopicSubscriptionsResponse{Subscriptions: names, NextPageToken: next}, err
 }
 
@@ -134,7 +147,7 @@ func (p publisher) ListTopicSnapshots(
 ) (*pubsubpb.ListTopicSnapshotsResponse, error) {
 	found := p.topic(req.GetTopic())
 	if found == nil {
-		return nil, missing(req.GetTopic())
+		return nil, resource.Missing(req.GetTopic())
 	}
 	var all []string
 	found.mu.Lock()
@@ -142,7 +155,7 @@ func (p publisher) ListTopicSnapshots(
 		all = append(all, s.name)
 	}
 	found.mu.Unlock()
-	names, next, err := page(all, req)
+	names, next, err := resource.Page(all, req)
 	return &pubsubpb.ListTopicSnapshotsResponse{Snapshots: names, NextPageToken: next}, err
 }
 
@@ -163,4 +176,8 @@ func (p publisher) DetachSubscription(
 		topic.detach(found)
 	}
 	return &pubsubpb.DetachSubscriptionResponse{}, nil
+}
+
+func detached(name string) error {
+	return status.Errorf(codes.FailedPrecondition, "The subscription %s is detached from its topic.", name)
 }

@@ -1,4 +1,4 @@
-package localpubsub
+package schema
 
 import (
 	"context"
@@ -61,7 +61,7 @@ func TestCompileEndsWithItsCaller(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := compileSchema(ctx, protobuf(proto3("")))
+	_, err := compileRevision(ctx, protobuf(proto3("")))
 	wantStatus(t, err, codes.Canceled, "", "")
 }
 
@@ -143,7 +143,7 @@ func FuzzSchema(f *testing.F) {
 		f.Add(definition)
 	}
 	f.Fuzz(func(t *testing.T, definition string) {
-		unnamed, err := compileSchema(t.Context(), protobuf(definition))
+		unnamed, err := compileRevision(t.Context(), protobuf(definition))
 		if err != nil {
 			return
 		}

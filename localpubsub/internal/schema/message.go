@@ -1,4 +1,4 @@
-package localpubsub
+package schema
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package localpubsub
+package schema
 
 import (
 	"strings"
@@ -8,6 +8,8 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"example.com/lockstep/localpubsub/internal/resource"
 )
 
 // The limits of schemas (https://cloud.google.com/pubsub/docs/schemas).
@@ -31,7 +33,7 @@ const (
 // and compiled descriptors are UNIMPLEMENTED. maxStored bounds its memory.
 //
 // A change applies at once here; the service sometimes takes minutes.
-type schemas struct {
+type Service struct {
 	pubsubpb.UnimplementedSchemaServiceServer
 
 	now func() time.Time
@@ -42,19 +44,19 @@ type schemas struct {
 	stored   int
 }
 
-func newSchemas(now func() time.Time) *schemas {
-	return &schemas{now: now, byName: map[string]history{}, projects: map[string]int{}}
+func New(now func() time.Time) *Service {
+	return &Service{now: now, byName: map[string]history{}, projects: map[string]int{}}
 }
 
-// forget deletes everything.
-func (s *schemas) forget() {
+// Forget deletes everything.
+func (s *Service) Forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.byName, s.projects, s.stored = map[string]history{}, map[string]int{}, 0
 }
 
 // history returns nil for an unknown name.
-func (s *schemas) history(name string) history {
+func (s *Service) history(name string) history {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.byName[name]
@@ -62,7 +64,7 @@ func (s *schemas) history(name string) history {
 
 // room checks that there is space for one more revision. The caller holds the
 // lock.
-func (s *schemas) room(added *revision) error {
+func (s *Service) room(added *revision) error {
 	if s.stored+added.cost() > maxStored {
 		return status.Errorf(codes.ResourceExhausted, "the server keeps %d bytes of schemas, its limit is %d", s.stored, maxStored)
 	}
@@ -71,7 +73,7 @@ func (s *schemas) room(added *revision) error {
 
 // add appends a revision, as the newest, to an existing schema. The caller
 // holds the lock.
-func (s *schemas) add(name string, added *revision) error {
+func (s *Service) add(name string, added *revision) error {
 	old := s.byName[name]
 	if old.len() >= maxRevisions {
 		return status.Errorf(codes.ResourceExhausted, "%s has %d revisions, as many as a schema may have; delete one", name, maxRevisions)
@@ -88,7 +90,7 @@ func (s *schemas) add(name string, added *revision) error {
 func checkParent(parent string) error {
 	project, ok := strings.CutPrefix(parent, "projects/")
 	if !ok || project == "" || strings.Contains(project, "/") {
-		return invalid("parent", "%q is not of the form projects/PROJECT", parent)
+		return resource.Invalid("parent", "%q is not of the form projects/PROJECT", parent)
 	}
 	return nil
 }
@@ -97,7 +99,7 @@ func checkParent(parent string) error {
 func splitRevision(full string) (name, id string, err error) {
 	name, id, given := strings.Cut(full, "@")
 	if given && id == "" {
-		return "", "", invalid("name", "%q ends where a revision id should be", full)
+		return "", "", resource.Invalid("name", "%q ends where a revision id should be", full)
 	}
-	return name, id, checkName(name, "schemas", "name")
+	return name, id, resource.CheckName(name, "schemas", "name")
 }

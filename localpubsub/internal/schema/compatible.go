@@ -1,10 +1,12 @@
-package localpubsub
+package schema
 
 import (
 	"fmt"
 	"slices"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"example.com/lockstep/localpubsub/internal/resource"
 )
 
 // accept decides whether a revision may be added to a schema. "You can add or
@@ -28,7 +30,7 @@ func (h history) accept(added *revision) error {
 		}
 		c := comparison{}
 		if why := c.messages(old.root, added.root); why != "" {
-			return invalid("schema.definition", "Revision is incompatible with previous revision: %s. %s", old.id, why)
+			return resource.Invalid("schema.definition", "Revision is incompatible with previous revision: %s. %s", old.id, why)
 		}
 	}
 	return nil

@@ -1,4 +1,4 @@
-package localpubsub
+package schema
 
 import (
 	"net"
@@ -26,9 +26,9 @@ const testProject = "projects/p"
 var testTime = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
 // serveSchemas serves an empty schema service and returns a client of it.
-func serveSchemas(t testing.TB) (*schemas, *pubsub.SchemaClient) {
+func serveSchemas(t testing.TB) (*Service, *pubsub.SchemaClient) {
 	t.Helper()
-	s := newSchemas(func() time.Time { return testTime })
+	s := New(func() time.Time { return testTime })
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package localpubsub
+package schema
 
 import (
 	"context"
@@ -6,9 +6,11 @@ import (
 	"slices"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+
+	"example.com/lockstep/localpubsub/internal/resource"
 )
 
-// check validates a message's data against the topic's schema. It must be valid
+// Check validates a message's data against the topic's schema. It must be valid
 // for one of the revisions that the settings allow; they are tried from the
 // newest on
 // (https://cloud.google.com/blog/products/data-analytics/pub-sub-schema-evolution-is-now-ga).
@@ -16,10 +18,10 @@ import (
 // shared, and must not be changed. Data that fits no revision is
 // INVALID_ARGUMENT, a deleted schema is NOT_FOUND. A new schema with the name
 // of a deleted one takes its place.
-func (s *schemas) check(settings *pubsubpb.SchemaSettings, data []byte) (attributes map[string]string, err error) {
+func (s *Service) Check(settings *pubsubpb.SchemaSettings, data []byte) (attributes map[string]string, err error) {
 	of := s.history(settings.GetSchema())
 	if of == nil {
-		return nil, missing(settings.GetSchema())
+		return nil, resource.Missing(settings.GetSchema())
 	}
 	var why error
 	for _, r := range slices.Backward(of.between(settings.GetFirstRevisionId(), settings.GetLastRevisionId())) {
@@ -37,7 +39,7 @@ func (s *schemas) check(settings *pubsubpb.SchemaSettings, data []byte) (attribu
 	if why == nil {
 		why = fmt.Errorf("no revision from %q to %q is left", settings.GetFirstRevisionId(), settings.GetLastRevisionId())
 	}
-	return nil, invalid("messages", "Invalid data in message: Message failed schema validation. %v", why)
+	return nil, resource.Invalid("messages", "Invalid data in message: Message failed schema validation. %v", why)
 }
 
 // judge validates the data, and returns the attributes if the error is nil.
@@ -52,13 +54,13 @@ func (r *revision) judge(encoding pubsubpb.Encoding, data []byte) (map[string]st
 	}
 }
 
-// checkSettings requires that a topic's schema and its revisions exist (else
+// CheckSettings requires that a topic's schema and its revisions exist (else
 // NOT_FOUND), and that the encoding and the order of the revisions are valid
 // (else INVALID_ARGUMENT). It is called for new settings only: a topic keeps
 // settings with revisions that are deleted later.
-func (s *schemas) checkSettings(settings *pubsubpb.SchemaSettings) error {
+func (s *Service) CheckSettings(settings *pubsubpb.SchemaSettings) error {
 	name := settings.GetSchema()
-	if err := checkName(name, "schemas", "schema_settings.schema"); err != nil {
+	if err := resource.CheckName(name, "schemas", "schema_settings.schema"); err != nil {
 		return err
 	}
 	if err := checkEncoding(settings.GetEncoding(), "schema_settings.encoding"); err != nil {
@@ -66,36 +68,36 @@ func (s *schemas) checkSettings(settings *pubsubpb.SchemaSettings) error {
 	}
 	of := s.history(name)
 	if of == nil {
-		return missing(name)
+		return resource.Missing(name)
 	}
 	first, last := settings.GetFirstRevisionId(), settings.GetLastRevisionId()
 	for _, id := range []string{first, last} {
 		if id != "" && of.find(id) == nil {
-			return missing(name + "@" + id)
+			return resource.Missing(name + "@" + id)
 		}
 	}
 	if first != "" && last != "" && of.index(first) > of.index(last) {
-		return invalid("schema_settings.first_revision_id", "%s is newer than last_revision_id, %s", first, last)
+		return resource.Invalid("schema_settings.first_revision_id", "%s is newer than last_revision_id, %s", first, last)
 	}
 	return nil
 }
 
 func checkEncoding(encoding pubsubpb.Encoding, field string) error {
 	if encoding != pubsubpb.Encoding_BINARY && encoding != pubsubpb.Encoding_JSON {
-		return invalid(field, "%v is no encoding of messages; JSON and BINARY are", encoding)
+		return resource.Invalid(field, "%v is no encoding of messages; JSON and BINARY are", encoding)
 	}
 	return nil
 }
 
 // ValidateSchema returns INVALID_ARGUMENT for a definition that CreateSchema
 // would refuse.
-func (s *schemas) ValidateSchema(
+func (s *Service) ValidateSchema(
 	ctx context.Context, req *pubsubpb.ValidateSchemaRequest,
 ) (*pubsubpb.ValidateSchemaResponse, error) {
 	if err := checkParent(req.GetParent()); err != nil {
 		return nil, err
 	}
-	if _, err := compileSchema(ctx, req.GetSchema()); err != nil {
+	if _, err := compileRevision(ctx, req.GetSchema()); err != nil {
 		return nil, err
 	}
 	return &pubsubpb.ValidateSchemaResponse{}, nil
@@ -104,7 +106,7 @@ func (s *schemas) ValidateSchema(
 // ValidateMessage validates a message against a schema in the request, against
 // the newest revision of a named schema, or against the revision at the end of
 // the name.
-func (s *schemas) ValidateMessage(
+func (s *Service) ValidateMessage(
 	ctx context.Context, req *pubsubpb.ValidateMessageRequest,
 ) (*pubsubpb.ValidateMessageResponse, error) {
 	if err := checkParent(req.GetParent()); err != nil {
@@ -118,18 +120,18 @@ func (s *schemas) ValidateMessage(
 		return nil, err
 	}
 	if _, err := by.judge(req.GetEncoding(), req.GetMessage()); err != nil {
-		return nil, invalid("message", "Invalid data in message: Message failed schema validation. %v", err)
+		return nil, resource.Invalid("message", "Invalid data in message: Message failed schema validation. %v", err)
 	}
 	return &pubsubpb.ValidateMessageResponse{}, nil
 }
 
-func (s *schemas) specified(ctx context.Context, req *pubsubpb.ValidateMessageRequest) (*revision, error) {
+func (s *Service) specified(ctx context.Context, req *pubsubpb.ValidateMessageRequest) (*revision, error) {
 	switch spec := req.GetSchemaSpec().(type) {
 	case *pubsubpb.ValidateMessageRequest_Name:
 		return s.revision(spec.Name)
 	case *pubsubpb.ValidateMessageRequest_Schema:
-		return compileSchema(ctx, spec.Schema)
+		return compileRevision(ctx, spec.Schema)
 	default:
-		return nil, invalid("schema_spec", "a name or a schema is needed")
+		return nil, resource.Invalid("schema_spec", "a name or a schema is needed")
 	}
 }

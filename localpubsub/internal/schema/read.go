@@ -1,4 +1,4 @@
-package localpubsub
+package schema
 
 import (
 	"context"
@@ -7,11 +7,13 @@ import (
 	"strings"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+
+	"example.com/lockstep/localpubsub/internal/resource"
 )
 
 // GetSchema returns the newest revision, or the one named after an @ at the end
 // of the name, with its definition unless the view is BASIC.
-func (s *schemas) GetSchema(_ context.Context, req *pubsubpb.GetSchemaRequest) (*pubsubpb.Schema, error) {
+func (s *Service) GetSchema(_ context.Context, req *pubsubpb.GetSchemaRequest) (*pubsubpb.Schema, error) {
 	view, err := viewOr(req.GetView(), pubsubpb.SchemaView_FULL)
 	if err != nil {
 		return nil, err
@@ -25,7 +27,7 @@ func (s *schemas) GetSchema(_ context.Context, req *pubsubpb.GetSchemaRequest) (
 }
 
 // revision returns the newest revision of a schema, or the one that full names.
-func (s *schemas) revision(full string) (*revision, error) {
+func (s *Service) revision(full string) (*revision, error) {
 	name, id, err := splitRevision(full)
 	if err != nil {
 		return nil, err
@@ -36,14 +38,14 @@ func (s *schemas) revision(full string) (*revision, error) {
 		found = of.find(id)
 	}
 	if found == nil {
-		return nil, missing(full)
+		return nil, resource.Missing(full)
 	}
 	return found, nil
 }
 
 // ListSchemas returns the newest revision of each schema of a project, by name,
 // without definitions unless the view is FULL.
-func (s *schemas) ListSchemas(_ context.Context, req *pubsubpb.ListSchemasRequest) (*pubsubpb.ListSchemasResponse, error) {
+func (s *Service) ListSchemas(_ context.Context, req *pubsubpb.ListSchemasRequest) (*pubsubpb.ListSchemasResponse, error) {
 	if err := checkParent(req.GetParent()); err != nil {
 		return nil, err
 	}
@@ -51,7 +53,7 @@ func (s *schemas) ListSchemas(_ context.Context, req *pubsubpb.ListSchemasReques
 	if err != nil {
 		return nil, err
 	}
-	names, next, err := page(s.names(req.GetParent()), req)
+	names, next, err := resource.Page(s.names(req.GetParent()), req)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +66,7 @@ func (s *schemas) ListSchemas(_ context.Context, req *pubsubpb.ListSchemasReques
 	return answer, nil
 }
 
-func (s *schemas) names(parent string) (names []string) {
+func (s *Service) names(parent string) (names []string) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for name := range s.byName {
@@ -77,10 +79,10 @@ func (s *schemas) names(parent string) (names []string) {
 
 // ListSchemaRevisions returns the revisions of a schema, newest first
 // (https://google.aip.dev/162), without definitions unless the view is FULL.
-func (s *schemas) ListSchemaRevisions(
+func (s *Service) ListSchemaRevisions(
 	_ context.Context, req *pubsubpb.ListSchemaRevisionsRequest,
 ) (*pubsubpb.ListSchemaRevisionsResponse, error) {
-	if err := checkName(req.GetName(), "schemas", "name"); err != nil {
+	if err := resource.CheckName(req.GetName(), "schemas", "name"); err != nil {
 		return nil, err
 	}
 	view, err := viewOr(req.GetView(), pubsubpb.SchemaView_BASIC)
@@ -89,7 +91,7 @@ func (s *schemas) ListSchemaRevisions(
 	}
 	of := s.history(req.GetName())
 	if of == nil {
-		return nil, missing(req.GetName())
+		return nil, resource.Missing(req.GetName())
 	}
 	byKey := make(map[string]*revision, len(of))
 	var keys []string
@@ -100,7 +102,7 @@ func (s *schemas) ListSchemaRevisions(
 			keys = append(keys, key)
 		}
 	}
-	keys, next, err := page(keys, req)
+	keys, next, err := resource.Page(keys, req)
 	if err != nil {
 		return nil, err
 	}
@@ -118,6 +120,6 @@ func viewOr(asked, otherwise pubsubpb.SchemaView) (pubsubpb.SchemaView, error) {
 	case pubsubpb.SchemaView_BASIC, pubsubpb.SchemaView_FULL:
 		return asked, nil
 	default:
-		return 0, invalid("view", "%d is unknown", asked)
+		return 0, resource.Invalid("view", "%d is unknown", asked)
 	}
 }

@@ -1,4 +1,4 @@
-package localpubsub
+package schema
 
 import (
 	"context"
@@ -8,27 +8,29 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"example.com/lockstep/localpubsub/internal/resource"
 )
 
 // CreateSchema returns ALREADY_EXISTS for a name that is taken,
 // INVALID_ARGUMENT for an invalid definition, and RESOURCE_EXHAUSTED beyond the
 // limits.
-func (s *schemas) CreateSchema(ctx context.Context, req *pubsubpb.CreateSchemaRequest) (*pubsubpb.Schema, error) {
+func (s *Service) CreateSchema(ctx context.Context, req *pubsubpb.CreateSchemaRequest) (*pubsubpb.Schema, error) {
 	if err := checkParent(req.GetParent()); err != nil {
 		return nil, err
 	}
 	name := req.GetParent() + "/schemas/" + req.GetSchemaId()
-	if err := checkName(name, "schemas", "schema_id"); err != nil {
+	if err := resource.CheckName(name, "schemas", "schema_id"); err != nil {
 		return nil, err
 	}
-	unnamed, err := compileSchema(ctx, req.GetSchema())
+	unnamed, err := compileRevision(ctx, req.GetSchema())
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.byName[name] != nil {
-		return nil, status.Errorf(codes.AlreadyExists, "Resource already exists in the project (resource=%s).", name)
+		return nil, resource.Taken(name)
 	}
 	if s.projects[req.GetParent()] >= maxSchemas {
 		return nil, status.Errorf(codes.ResourceExhausted, "%s has %d schemas, the most that a project may have", req.GetParent(), maxSchemas)
@@ -44,11 +46,11 @@ func (s *schemas) CreateSchema(ctx context.Context, req *pubsubpb.CreateSchemaRe
 // CommitSchema adds a revision as the newest one. It must be compatible with
 // each revision of the schema; otherwise INVALID_ARGUMENT names the revision
 // that it conflicts with, and the reason.
-func (s *schemas) CommitSchema(ctx context.Context, req *pubsubpb.CommitSchemaRequest) (*pubsubpb.Schema, error) {
-	if err := checkName(req.GetName(), "schemas", "name"); err != nil {
+func (s *Service) CommitSchema(ctx context.Context, req *pubsubpb.CommitSchemaRequest) (*pubsubpb.Schema, error) {
+	if err := resource.CheckName(req.GetName(), "schemas", "name"); err != nil {
 		return nil, err
 	}
-	unnamed, err := compileSchema(ctx, req.GetSchema())
+	unnamed, err := compileRevision(ctx, req.GetSchema())
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +58,7 @@ func (s *schemas) CommitSchema(ctx context.Context, req *pubsubpb.CommitSchemaRe
 	defer s.mu.Unlock()
 	old := s.byName[req.GetName()]
 	if old == nil {
-		return nil, missing(req.GetName())
+		return nil, resource.Missing(req.GetName())
 	}
 	if err := old.accept(unnamed); err != nil {
 		return nil, err
@@ -66,7 +68,7 @@ func (s *schemas) CommitSchema(ctx context.Context, req *pubsubpb.CommitSchemaRe
 
 // append completes a revision and adds it to an existing schema. The caller
 // holds the lock.
-func (s *schemas) append(name string, unnamed *revision) (*pubsubpb.Schema, error) {
+func (s *Service) append(name string, unnamed *revision) (*pubsubpb.Schema, error) {
 	old := s.byName[name]
 	added := unnamed.named(name, old.nextID(), old.nextNumber(), s.now())
 	if err := s.add(name, added); err != nil {
@@ -76,18 +78,18 @@ func (s *schemas) append(name string, unnamed *revision) (*pubsubpb.Schema, erro
 }
 
 // RollbackSchema commits a copy of an older revision.
-func (s *schemas) RollbackSchema(_ context.Context, req *pubsubpb.RollbackSchemaRequest) (*pubsubpb.Schema, error) {
-	if err := checkName(req.GetName(), "schemas", "name"); err != nil {
+func (s *Service) RollbackSchema(_ context.Context, req *pubsubpb.RollbackSchemaRequest) (*pubsubpb.Schema, error) {
+	if err := resource.CheckName(req.GetName(), "schemas", "name"); err != nil {
 		return nil, err
 	}
 	if req.GetRevisionId() == "" {
-		return nil, invalid("revision_id", "is needed")
+		return nil, resource.Invalid("revision_id", "is needed")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found := s.byName[req.GetName()].find(req.GetRevisionId())
 	if found == nil {
-		return nil, missing(req.GetName() + "@" + req.GetRevisionId())
+		return nil, resource.Missing(req.GetName() + "@" + req.GetRevisionId())
 	}
 	return s.append(req.GetName(), found)
 }
@@ -97,20 +99,20 @@ func (s *schemas) RollbackSchema(_ context.Context, req *pubsubpb.RollbackSchema
 // deleted: FAILED_PRECONDITION
 // (https://cloud.google.com/pubsub/docs/delete-schema-revision; the code is not
 // documented).
-func (s *schemas) DeleteSchemaRevision(_ context.Context, req *pubsubpb.DeleteSchemaRevisionRequest) (*pubsubpb.Schema, error) {
+func (s *Service) DeleteSchemaRevision(_ context.Context, req *pubsubpb.DeleteSchemaRevisionRequest) (*pubsubpb.Schema, error) {
 	name, id, err := splitRevision(req.GetName())
 	if err != nil {
 		return nil, err
 	}
 	if id == "" {
-		return nil, invalid("name", "%q has no @REVISION", req.GetName())
+		return nil, resource.Invalid("name", "%q has no @REVISION", req.GetName())
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.byName[name]
 	found := old.find(id)
 	if found == nil {
-		return nil, missing(req.GetName())
+		return nil, resource.Missing(req.GetName())
 	}
 	if old.len() == 1 {
 		return nil, status.Errorf(codes.FailedPrecondition, "%s is the only revision of its schema; delete the schema instead", req.GetName())
@@ -123,15 +125,15 @@ func (s *schemas) DeleteSchemaRevision(_ context.Context, req *pubsubpb.DeleteSc
 
 // DeleteSchema deletes all revisions. Publishing to topics that have the schema
 // fails from then on (https://cloud.google.com/pubsub/docs/delete-schema).
-func (s *schemas) DeleteSchema(_ context.Context, req *pubsubpb.DeleteSchemaRequest) (*emptypb.Empty, error) {
-	if err := checkName(req.GetName(), "schemas", "name"); err != nil {
+func (s *Service) DeleteSchema(_ context.Context, req *pubsubpb.DeleteSchemaRequest) (*emptypb.Empty, error) {
+	if err := resource.CheckName(req.GetName(), "schemas", "name"); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.byName[req.GetName()]
 	if old == nil {
-		return nil, missing(req.GetName())
+		return nil, resource.Missing(req.GetName())
 	}
 	for _, r := range old {
 		if r.root != nil {

@@ -1,4 +1,4 @@
-package localpubsub
+package schema
 
 import (
 	"strings"
@@ -131,7 +131,7 @@ func TestCheck(t *testing.T) {
 			Schema: a.GetName(), Encoding: pubsubpb.Encoding_BINARY,
 			FirstRevisionId: rev[first].GetRevisionId(), LastRevisionId: rev[last].GetRevisionId(),
 		}
-		attributes, err := s.check(settings, []byte(data))
+		attributes, err := s.Check(settings, []byte(data))
 		if want == "" {
 			wantStatus(t, err, codes.InvalidArgument, "messages", text)
 			return
@@ -172,7 +172,7 @@ func TestCheckAddsAttributes(t *testing.T) {
 	s, client := serveSchemas(t)
 	created := createSchema(t, client, "video", proto3("string a = 1;"))
 	for encoding, data := range map[pubsubpb.Encoding]string{pubsubpb.Encoding_BINARY: "\x0a\x01x", pubsubpb.Encoding_JSON: `{"a": "x"}`} {
-		got, err := s.check(&pubsubpb.SchemaSettings{Schema: created.GetName(), Encoding: encoding}, []byte(data))
+		got, err := s.Check(&pubsubpb.SchemaSettings{Schema: created.GetName(), Encoding: encoding}, []byte(data))
 		want := map[string]string{
 			"googclient_schemaname": "projects/p/schemas/video", "googclient_schemaencoding": encoding.String(),
 			"googclient_schemarevisionid": created.GetRevisionId(),
@@ -181,13 +181,13 @@ func TestCheckAddsAttributes(t *testing.T) {
 			t.Errorf("%v: %v %s", encoding, err, diff)
 		}
 	}
-	_, err := s.check(&pubsubpb.SchemaSettings{Schema: created.GetName()}, nil)
+	_, err := s.Check(&pubsubpb.SchemaSettings{Schema: created.GetName()}, nil)
 	wantStatus(t, err, codes.InvalidArgument, "messages", "no encoding")
 	if err := client.DeleteSchema(t.Context(), &pubsubpb.DeleteSchemaRequest{Name: created.GetName()}); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{created.GetName(), "_deleted-schema_", ""} {
-		_, err = s.check(&pubsubpb.SchemaSettings{Schema: name, Encoding: pubsubpb.Encoding_BINARY}, nil)
+		_, err = s.Check(&pubsubpb.SchemaSettings{Schema: name, Encoding: pubsubpb.Encoding_BINARY}, nil)
 		wantStatus(t, err, codes.NotFound, "", name)
 	}
 }
@@ -221,14 +221,14 @@ func TestCheckSettings(t *testing.T) {
 		{"video", binary, "", "", codes.InvalidArgument, "schema_settings.schema"},
 		{"", binary, "", "", codes.InvalidArgument, "schema_settings.schema"},
 	} {
-		err := s.checkSettings(&pubsubpb.SchemaSettings{Schema: c.name, Encoding: c.encoding, FirstRevisionId: c.first, LastRevisionId: c.last})
+		err := s.CheckSettings(&pubsubpb.SchemaSettings{Schema: c.name, Encoding: c.encoding, FirstRevisionId: c.first, LastRevisionId: c.last})
 		wantStatus(t, err, c.code, c.field, "")
 	}
 }
 
 // FuzzMessage shows that no data makes the validation panic.
 func FuzzMessage(f *testing.F) {
-	unnamed, err := compileSchema(f.Context(), protobuf(judged))
+	unnamed, err := compileRevision(f.Context(), protobuf(judged))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -252,7 +252,7 @@ func BenchmarkCheck(b *testing.B) {
 	b.SetBytes(int64(len(data)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := s.check(settings, []byte(data)); err != nil {
+		if _, err := s.Check(settings, []byte(data)); err != nil {
 			b.Fatal(err)
 		}
 	}

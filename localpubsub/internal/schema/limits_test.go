@@ -1,4 +1,4 @@
-package localpubsub
+package schema
 
 import (
 	"context"
@@ -71,7 +71,7 @@ func TestSchemasAtOnce(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				if _, err := s.check(settings, []byte("\x0a\x01x")); err != nil {
+				if _, err := s.Check(settings, []byte("\x0a\x01x")); err != nil {
 					t.Error(err)
 					return
 				}

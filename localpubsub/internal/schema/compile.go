@@ -1,4 +1,4 @@
-package localpubsub
+package schema
 
 import (
 	"context"
@@ -13,32 +13,34 @@ import (
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"example.com/lockstep/localpubsub/internal/resource"
 )
 
-// schemaFile is the file name of the definition in errors.
-const schemaFile = "schema.proto"
+// definitionFile is the file name of the definition in errors.
+const definitionFile = "schema.proto"
 
-// compileSchema compiles a definition to a revision without a name. The
+// compileRevision compiles a definition to a revision without a name. The
 // definition is proto2, proto3 or an edition, with one top-level type, which is
 // a message, and no imports (https://cloud.google.com/pubsub/docs/schemas).
 // Services and options are ignored.
-func compileSchema(ctx context.Context, schema *pubsubpb.Schema) (*revision, error) {
+func compileRevision(ctx context.Context, schema *pubsubpb.Schema) (*revision, error) {
 	if err := checkKind(schema); err != nil {
 		return nil, err
 	}
 	definition := schema.GetDefinition()
 	if definition == "" {
-		return nil, invalid("schema.definition", "is needed")
+		return nil, resource.Invalid("schema.definition", "is needed")
 	}
 	if len(definition) > maxDefinition {
-		return nil, invalid("schema.definition", "%d bytes, a definition has at most %d", len(definition), maxDefinition)
+		return nil, resource.Invalid("schema.definition", "%d bytes, a definition has at most %d", len(definition), maxDefinition)
 	}
 	root, err := compile(ctx, definition)
 	if ctx.Err() != nil {
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
 	if err != nil {
-		return nil, invalid("schema.definition", "Invalid schema definition: %v", err)
+		return nil, resource.Invalid("schema.definition", "Invalid schema definition: %v", err)
 	}
 	return newRevision(definition, root), nil
 }
@@ -46,11 +48,11 @@ func compileSchema(ctx context.Context, schema *pubsubpb.Schema) (*revision, err
 func checkKind(schema *pubsubpb.Schema) error {
 	switch {
 	case schema == nil:
-		return invalid("schema", "is needed")
+		return resource.Invalid("schema", "is needed")
 	case schema.GetType() == pubsubpb.Schema_AVRO:
 		return status.Error(codes.Unimplemented, "schema.type: this server knows PROTOCOL_BUFFER schemas, not AVRO")
 	case schema.GetType() != pubsubpb.Schema_PROTOCOL_BUFFER:
-		return invalid("schema.type", "%v is no type of schemas", schema.GetType())
+		return resource.Invalid("schema.type", "%v is no type of schemas", schema.GetType())
 	case schema.GetConfiguration() != nil:
 		return status.Error(codes.Unimplemented, "schema.configuration: this server takes the source text, as schema.definition")
 	}
@@ -61,13 +63,13 @@ func compile(ctx context.Context, definition string) (protoreflect.MessageDescri
 	compiler := protocompile.Compiler{
 		MaxParallelism: 1,
 		Resolver: protocompile.ResolverFunc(func(path string) (protocompile.SearchResult, error) {
-			if path != schemaFile {
+			if path != definitionFile {
 				return protocompile.SearchResult{}, errors.New("a schema cannot import")
 			}
 			return protocompile.SearchResult{Source: io.Reader(strings.NewReader(definition))}, nil
 		}),
 	}
-	files, err := compiler.Compile(ctx, schemaFile)
+	files, err := compiler.Compile(ctx, definitionFile)
 	if err != nil {
 		return nil, err
 	}

@@ -1,16 +1,13 @@
-package localpubsub
+package resource
 
 import (
 	"regexp"
-	"slices"
-	"strings"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/fieldmaskpb"
 )
 
 // Bounds and defaults of the configuration
@@ -33,11 +30,12 @@ const (
 
 var labelPart = regexp.MustCompile(`^[\p{Ll}\p{Lo}\p{N}_-]{0,63}$`)
 
-func checkTopic(config *pubsubpb.Topic) error {
-	if err := checkName(config.GetName(), "topics", "name"); err != nil {
+// CheckTopic validates the configuration but for its schema.
+func CheckTopic(config *pubsubpb.Topic) error {
+	if err := CheckName(config.GetName(), "topics", "name"); err != nil {
 		return err
 	}
-	if err := checkLabels(config.GetLabels()); err != nil {
+	if err := CheckLabels(config.GetLabels()); err != nil {
 		return err
 	}
 	if r := config.GetMessageRetentionDuration(); r != nil {
@@ -54,26 +52,12 @@ func checkTopic(config *pubsubpb.Topic) error {
 	return nil
 }
 
-// checkTopicSchema is called for new settings only: the schema may be deleted
-// later.
-func (s *Server) checkTopicSchema(config *pubsubpb.Topic) error {
-	if config.GetSchemaSettings() == nil {
-		return nil
-	}
-	return s.schemas.checkSettings(config.GetSchemaSettings())
-}
-
-// maskNames says whether a mask names a field or a part of it.
-func maskNames(mask *fieldmaskpb.FieldMask, field string) bool {
-	return slices.ContainsFunc(mask.GetPaths(), func(path string) bool { return path == field || strings.HasPrefix(path, field+".") })
-}
-
-// checkSubscription validates the configuration and fills in defaults.
-func checkSubscription(config *pubsubpb.Subscription) error {
-	if err := checkName(config.GetName(), subscriptionsField, "name"); err != nil {
+// CheckSubscription validates the configuration and fills in defaults.
+func CheckSubscription(config *pubsubpb.Subscription) error {
+	if err := CheckName(config.GetName(), subscriptionsField, "name"); err != nil {
 		return err
 	}
-	if err := checkLabels(config.GetLabels()); err != nil {
+	if err := CheckLabels(config.GetLabels()); err != nil {
 		return err
 	}
 	for field, set := range map[string]bool{
@@ -90,7 +74,7 @@ func checkSubscription(config *pubsubpb.Subscription) error {
 	if config.GetAckDeadlineSeconds() == 0 {
 		config.AckDeadlineSeconds = minAckDeadline
 	}
-	if err := checkDeadline(config.GetAckDeadlineSeconds(), "ack_deadline_seconds"); err != nil {
+	if err := CheckDeadline(config.GetAckDeadlineSeconds(), "ack_deadline_seconds"); err != nil {
 		return err
 	}
 	for _, check := range []func(*pubsubpb.Subscription) error{checkKeeping, checkExpiry, checkRetry} {
@@ -121,7 +105,7 @@ func checkExpiry(config *pubsubpb.Subscription) error {
 		return err
 	}
 	if ttl.AsDuration() < config.GetMessageRetentionDuration().AsDuration() {
-		return invalid("expiration_policy.ttl", "%s is shorter than message_retention_duration", ttl.AsDuration())
+		return Invalid("expiration_policy.ttl", "%s is shorter than message_retention_duration", ttl.AsDuration())
 	}
 	return nil
 }
@@ -144,15 +128,14 @@ func checkRetry(config *pubsubpb.Subscription) error {
 		return err
 	}
 	if policy.GetMinimumBackoff().AsDuration() > policy.GetMaximumBackoff().AsDuration() {
-		return invalid("retry_policy.minimum_backoff", "it is longer than maximum_backoff")
+		return Invalid("retry_policy.minimum_backoff", "it is longer than maximum_backoff")
 	}
 	return nil
 }
 
-// checkDeadLetters is called for a new policy only: its topic may be deleted
-// later.
-func (s *Server) checkDeadLetters(config *pubsubpb.Subscription) error {
-	policy := config.GetDeadLetterPolicy()
+// CheckDeadLetters checks a policy but for its topic, and fills in the default
+// of its limit. A nil policy is valid.
+func CheckDeadLetters(policy *pubsubpb.DeadLetterPolicy) error {
 	if policy == nil {
 		return nil
 	}
@@ -160,47 +143,46 @@ func (s *Server) checkDeadLetters(config *pubsubpb.Subscription) error {
 		policy.MaxDeliveryAttempts = minDeliveries
 	}
 	if n := policy.GetMaxDeliveryAttempts(); n < minDeliveries || n > maxDeliveries {
-		return invalid("dead_letter_policy.max_delivery_attempts", "%d is not between %d and %d", n, minDeliveries, maxDeliveries)
-	}
-	if s.topic(policy.GetDeadLetterTopic()) == nil {
-		return missing(policy.GetDeadLetterTopic())
+		return Invalid("dead_letter_policy.max_delivery_attempts", "%d is not between %d and %d", n, minDeliveries, maxDeliveries)
 	}
 	return nil
 }
 
 func checkDuration(d *durationpb.Duration, field string, low, high time.Duration) error {
 	if err := d.CheckValid(); err != nil {
-		return invalid(field, "%v", err)
+		return Invalid(field, "%v", err)
 	}
 	if value := d.AsDuration(); value < low || value > high {
-		return invalid(field, "%s is not between %s and %s", value, low, high)
+		return Invalid(field, "%s is not between %s and %s", value, low, high)
 	}
 	return nil
 }
 
-func checkDeadline(seconds int32, field string) error {
+// CheckDeadline checks the deadline of a subscription or a stream.
+func CheckDeadline(seconds int32, field string) error {
 	if seconds < minAckDeadline || seconds > maxAckDeadline {
-		return invalid(field, "%d is not between %d and %d", seconds, minAckDeadline, maxAckDeadline)
+		return Invalid(field, "%d is not between %d and %d", seconds, minAckDeadline, maxAckDeadline)
 	}
 	return nil
 }
 
-// checkModify checks a new lease time. It may be shorter than the shortest
+// CheckModify checks a new lease time. It may be shorter than the shortest
 // deadline of a subscription.
-func checkModify(seconds int32, field string) error {
+func CheckModify(seconds int32, field string) error {
 	if seconds < 0 || seconds > maxAckDeadline {
-		return invalid(field, "%d is not between 0 and %d", seconds, maxAckDeadline)
+		return Invalid(field, "%d is not between 0 and %d", seconds, maxAckDeadline)
 	}
 	return nil
 }
 
-func checkLabels(labels map[string]string) error {
+// CheckLabels checks the labels of a resource.
+func CheckLabels(labels map[string]string) error {
 	if len(labels) > maxLabels {
-		return invalid("labels", "%d labels, there may be %d", len(labels), maxLabels)
+		return Invalid("labels", "%d labels, there may be %d", len(labels), maxLabels)
 	}
 	for key, value := range labels {
 		if key == "" || !labelPart.MatchString(key) || !labelPart.MatchString(value) {
-			return invalid("labels", "%q: %q: at most 63 lower-case letters, digits, _ and - each", key, value)
+			return Invalid("labels", "%q: %q: at most 63 lower-case letters, digits, _ and - each", key, value)
 		}
 	}
 	return nil
@@ -208,23 +190,4 @@ func checkLabels(labels map[string]string) error {
 
 func unserved(field string) error {
 	return status.Errorf(codes.Unimplemented, "%s: this server keeps and delivers messages only", field)
-}
-
-// The top-level fields that an update mask may name.
-var (
-	mutableTopic = []string{
-		"labels", "message_storage_policy", "kms_key_name", "schema_settings", "message_retention_duration",
-		"ingestion_data_source_settings", "message_transforms", "tags",
-	}
-	mutableSubscription = []string{
-		"push_config", "bigquery_config", "cloud_storage_config", "bigtable_config", "ack_deadline_seconds",
-		"retain_acked_messages", "message_retention_duration", "labels", "expiration_policy", "dead_letter_policy",
-		"retry_policy", "enable_exactly_once_delivery", "message_transforms", "tags",
-	}
-	mutableSnapshot = []string{"labels", "expire_time"}
-)
-
-func mutable(path string, fields []string) bool {
-	first, _, _ := strings.Cut(path, ".")
-	return slices.Contains(fields, first)
 }
