@@ -13,19 +13,18 @@ import (
 // Bounds and defaults of the configuration
 // (https://cloud.google.com/pubsub/docs/subscription-properties).
 const (
-	minAckDeadline     = 10
-	maxAckDeadline     = 600
-	minRetention       = 10 * time.Minute
-	maxRetention       = 31 * 24 * time.Hour
-	defaultRetention   = 7 * 24 * time.Hour
-	minTTL             = 24 * time.Hour
-	defaultTTL         = 31 * 24 * time.Hour
-	maxBackoff         = 600 * time.Second
-	defaultMinBackoff  = 10 * time.Second
-	minDeliveries      = 5
-	maxDeliveries      = 100
-	maxLabels          = 64
-	subscriptionsField = "subscriptions"
+	minAckDeadline    = 10
+	maxAckDeadline    = 600
+	minRetention      = 10 * time.Minute
+	maxRetention      = 31 * 24 * time.Hour
+	defaultRetention  = 7 * 24 * time.Hour
+	minTTL            = 24 * time.Hour
+	defaultTTL        = 31 * 24 * time.Hour
+	maxBackoff        = 600 * time.Second
+	defaultMinBackoff = 10 * time.Second
+	minDeliveries     = 5
+	maxDeliveries     = 100
+	maxLabels         = 64
 )
 
 var labelPart = regexp.MustCompile(`^[\p{Ll}\p{Lo}\p{N}_-]{0,63}$`)
@@ -52,9 +51,10 @@ func CheckTopic(config *pubsubpb.Topic) error {
 	return nil
 }
 
-// CheckSubscription validates the configuration and fills in defaults.
+// CheckSubscription validates the configuration, but for its dead letter policy,
+// and fills in defaults.
 func CheckSubscription(config *pubsubpb.Subscription) error {
-	if err := CheckName(config.GetName(), subscriptionsField, "name"); err != nil {
+	if err := CheckName(config.GetName(), "subscriptions", "name"); err != nil {
 		return err
 	}
 	if err := CheckLabels(config.GetLabels()); err != nil {

@@ -10,7 +10,8 @@ import (
 )
 
 // ApplyMask copies the fields that the mask names between two messages of one
-// type. A field that is unset in the source is cleared.
+// type. It may name the given top-level fields and parts of them. A field that
+// is unset in the source is cleared.
 func ApplyMask(to, from proto.Message, mask *fieldmaskpb.FieldMask, fields []string) error {
 	if len(mask.GetPaths()) == 0 {
 		return Invalid("update_mask", "it names no field")
@@ -51,7 +52,7 @@ func MaskNames(mask *fieldmaskpb.FieldMask, field string) bool {
 	return slices.ContainsFunc(mask.GetPaths(), func(path string) bool { return path == field || strings.HasPrefix(path, field+".") })
 }
 
-// The top-level fields that an update mask may name.
+// The top-level fields that the update mask of a resource may name.
 var (
 	TopicFields = []string{
 		"labels", "message_storage_policy", "kms_key_name", "schema_settings", "message_retention_duration",

@@ -1,3 +1,13 @@
+// Package schema keeps the schemas of a server and their revisions, serves
+// google.pubsub.v1.SchemaService, and validates messages for topics.
+//
+//	definition ──▶ compile ──▶ revision ──▶ history of a schema
+//	                              │            │ a topic allows a range of it
+//	                              ▼            ▼
+//	     compatible with each older one?    Check: data is valid for one of them
+//
+// Protocol Buffer schemas given as source text are supported: Avro and compiled
+// descriptors are UNIMPLEMENTED.
 package schema
 
 import (
@@ -28,11 +38,8 @@ const (
 	revisionCost = 1_000      // bytes
 )
 
-// schemas serves google.pubsub.v1.SchemaService, and validates messages for
-// topics. It supports only Protocol Buffer schemas given as source text: Avro
-// and compiled descriptors are UNIMPLEMENTED. maxStored bounds its memory.
-//
-// A change applies at once here; the service sometimes takes minutes.
+// Service has the schemas of all projects. maxStored bounds its memory. A change
+// applies at once here; Google's service sometimes takes minutes.
 type Service struct {
 	pubsubpb.UnimplementedSchemaServiceServer
 
@@ -44,6 +51,7 @@ type Service struct {
 	stored   int
 }
 
+// New returns a service without schemas. Revisions have the time of now.
 func New(now func() time.Time) *Service {
 	return &Service{now: now, byName: map[string]history{}, projects: map[string]int{}}
 }
