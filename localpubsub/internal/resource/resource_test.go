@@ -33,8 +33,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestPages reads a list by its tokens, while the name at the end of the first
-// page is removed.
+// TestPages reads a list by its tokens, also if the name at the end of the first
+// page is removed meanwhile.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	req := &pubsubpb.ListTopicsRequest{PageSize: 2}
@@ -43,9 +43,11 @@ func TestPages(t *testing.T) {
 		t.Fatalf("first page %q, token %q, %v", first, next, err)
 	}
 	req.PageToken = next
-	second, next, err := resource.Page([]string{"d", "c", "a"}, req)
-	if err != nil || !slices.Equal(second, []string{"c", "d"}) || next != "" {
-		t.Errorf("second page %q, token %q, %v", second, next, err)
+	for _, left := range [][]string{{"d", "c", "b", "a"}, {"d", "c", "a"}} {
+		second, next, err := resource.Page(left, req)
+		if err != nil || !slices.Equal(second, []string{"c", "d"}) || next != "" {
+			t.Errorf("second page of %q: %q, token %q, %v", left, second, next, err)
+		}
 	}
 	for field, refused := range map[string]*pubsubpb.ListTopicsRequest{
 		"page_size": {PageSize: -1}, "page_token": {PageToken: "!"},
