@@ -89,7 +89,7 @@ func (s *subscription) acknowledge(texts []string) (failed failures, err error) 
 	s.lock()
 	defer s.unlock()
 	s.touch()
-	s.lapse(s.server.now())
+	s.expireLeases(s.server.now())
 	if !s.exactlyOnce && s.server.faults.losesAck() {
 		return nil, nil
 	}
@@ -130,7 +130,7 @@ func (s *subscription) modify(texts []string, deadline time.Duration) (failed fa
 	defer s.unlock()
 	s.touch()
 	now := s.server.now()
-	s.lapse(now)
+	s.expireLeases(now)
 	for _, id := range ids {
 		e := s.current(id)
 		switch {

@@ -83,7 +83,7 @@ func (c *checker) received(m *pubsubpb.ReceivedMessage, consumer any, now time.T
 	}
 	if c.ordered && f.key != "" {
 		c.checkOrder(f)
-		c.checkHolder(f, consumer)
+		c.checkConsumer(f, consumer)
 	}
 	c.checkAttempt(f, m.GetDeliveryAttempt())
 	f.lease, f.until, f.consumer = m.GetAckId(), now.Add(10*time.Second), consumer
@@ -115,9 +115,9 @@ func (c *checker) checkOrder(f *fate) {
 	}
 }
 
-// checkHolder requires that only one consumer at a time has messages of a key.
-// A redelivery ends the leases of the later messages of its key.
-func (c *checker) checkHolder(f *fate, consumer any) {
+// checkConsumer requires that only one consumer at a time has messages of a
+// key. A redelivery ends the leases of the later messages of its key.
+func (c *checker) checkConsumer(f *fate, consumer any) {
 	for _, other := range c.messages {
 		if other.id < f.id && other.key == f.key && other.lease != "" && other.consumer != consumer && !other.unsure && !c.returned && !c.blind {
 			c.complainf("key %s: %d went to one consumer while another had %d", f.key, f.id, other.id)

@@ -17,11 +17,11 @@ type entry struct {
 	prev, next   *entry // in the subscription, in publish order
 	kprev, knext *entry // in its key's queue, in publish order
 	queue        *keyQueue
-	holder       *holder // the consumer that has it on lease
-	serial       uint64  // of its last delivery; part of the ack id
-	deadline     int64   // of the lease or of the backoff, ns
-	timer        int     // in the subscription's timers, -1 outside
-	failures     int32   // nacks and missed deadlines
+	consumer     *consumer // that has it on lease
+	serial       uint64    // of its last delivery; part of the ack id
+	deadline     int64     // of the lease or of the backoff, ns
+	timer        int       // in the subscription's timers, -1 outside
+	failures     int32     // nacks and missed deadlines
 	state        state
 }
 

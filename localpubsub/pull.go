@@ -27,17 +27,17 @@ func (s subscriber) Pull(ctx context.Context, req *pubsubpb.PullRequest) (*pubsu
 		return nil, resource.Invalid("max_messages", "%d is not positive", req.GetMaxMessages())
 	}
 	found.lock()
-	h := newHolder(found.ackDeadline)
+	c := newConsumer(found.ackDeadline)
 	found.unlock()
-	h.maxMessages = int64(min(req.GetMaxMessages(), batchLimit))
-	if err := found.open(h); err != nil {
+	c.maxMessages = int64(min(req.GetMaxMessages(), batchLimit))
+	if err := found.open(c); err != nil {
 		return nil, err
 	}
-	defer found.close(h)
+	defer found.close(c)
 	wait := time.NewTimer(pullWait)
 	defer wait.Stop()
 	for {
-		batch, err := found.batch(h)
+		batch, err := found.batch(c)
 		if err != nil {
 			return nil, err
 		}
@@ -47,7 +47,7 @@ func (s subscriber) Pull(ctx context.Context, req *pubsubpb.PullRequest) (*pubsu
 			return answer, proto.Unmarshal(newFrame(batch), answer)
 		}
 		select {
-		case <-h.work:
+		case <-c.work:
 		case <-wait.C:
 			return new(pubsubpb.PullResponse), nil
 		case <-s.closing:

@@ -124,7 +124,7 @@ func (s *subscription) replay(kept []*message, unacked func(*message) bool) {
 	for e := old.first; e != nil; e = e.next {
 		e.drop()
 	}
-	for range s.holders {
+	for range s.consumers {
 		s.wake()
 	}
 }
@@ -133,8 +133,8 @@ func (s *subscription) replay(kept []*message, unacked func(*message) bool) {
 func (s *subscription) clear() {
 	s.log, s.ready, s.readyKeys, s.timers = entryList{}, fifo[*entry]{}, fifo[*keyQueue]{}, nil
 	s.keys, s.delivered = make(map[string]*keyQueue), make(map[uint64]*entry)
-	for _, h := range s.holders {
-		h.keys = fifo[*keyQueue]{}
+	for _, c := range s.consumers {
+		c.keys = fifo[*keyQueue]{}
 	}
 }
 

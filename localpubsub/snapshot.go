@@ -111,8 +111,8 @@ func (s *snapshot) describe() *pubsubpb.Snapshot {
 	return described
 }
 
-// orphan removes the reference to a deleted topic.
-func (s *snapshot) orphan() {
+// loseTopic removes the reference to a deleted topic.
+func (s *snapshot) loseTopic() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.topic = nil

@@ -31,8 +31,8 @@ const (
 type stream struct {
 	pubsubpb.Subscriber_StreamingPullServer
 
-	sub    *subscription
-	holder *holder
+	sub      *subscription
+	consumer *consumer
 
 	mu      sync.Mutex
 	pings   int
@@ -58,13 +58,13 @@ func (s subscriber) StreamingPull(server pubsubpb.Subscriber_StreamingPullServer
 	}
 	cut := s.faults.streamsCut()
 	opened := &stream{Subscriber_StreamingPullServer: server, sub: found}
-	opened.holder = newHolder(time.Duration(first.GetStreamAckDeadlineSeconds()) * time.Second)
-	opened.holder.streaming = true
-	opened.holder.maxMessages, opened.holder.maxBytes = first.GetMaxOutstandingMessages(), first.GetMaxOutstandingBytes()
-	if err := found.open(opened.holder); err != nil {
+	opened.consumer = newConsumer(time.Duration(first.GetStreamAckDeadlineSeconds()) * time.Second)
+	opened.consumer.streaming = true
+	opened.consumer.maxMessages, opened.consumer.maxBytes = first.GetMaxOutstandingMessages(), first.GetMaxOutstandingBytes()
+	if err := found.open(opened.consumer); err != nil {
 		return err
 	}
-	defer found.close(opened.holder)
+	defer found.close(opened.consumer)
 	if err := opened.settle(first); err != nil {
 		return err
 	}
@@ -73,20 +73,20 @@ func (s subscriber) StreamingPull(server pubsubpb.Subscriber_StreamingPullServer
 	return opened.run(server.Context(), received, s.closing, cut)
 }
 
-func (s *subscription) open(h *holder) error {
+func (s *subscription) open(c *consumer) error {
 	s.lock()
 	defer s.unlock()
 	if s.gone != nil {
 		return s.gone
 	}
-	s.join(h)
+	s.join(c)
 	return nil
 }
 
-func (s *subscription) close(h *holder) {
+func (s *subscription) close(c *consumer) {
 	s.lock()
 	defer s.unlock()
-	s.leave(h)
+	s.leave(c)
 	s.schedule()
 }
 
@@ -101,7 +101,7 @@ func (s *stream) run(ctx context.Context, received <-chan error, closing, cut <-
 			continue
 		}
 		select {
-		case <-s.holder.work:
+		case <-s.consumer.work:
 		case err := <-received:
 			return err
 		case <-closing:
@@ -125,7 +125,7 @@ func (s *stream) send() (sent bool, err error) {
 			return false, err
 		}
 	}
-	batch, err := s.sub.batch(s.holder)
+	batch, err := s.sub.batch(s.consumer)
 	if err != nil {
 		return false, err
 	}
@@ -165,19 +165,19 @@ func (s *subscription) properties() *pubsubpb.StreamingPullResponse_Subscription
 	}
 }
 
-// batch takes the next messages for h. If messages remain, it wakes a consumer
+// batch takes the next messages for c. If messages remain, it wakes a consumer
 // with room.
-func (s *subscription) batch(h *holder) ([]delivery, error) {
+func (s *subscription) batch(c *consumer) ([]delivery, error) {
 	s.lock()
 	defer s.unlock()
 	if s.gone != nil {
 		return nil, s.gone
 	}
 	limit := batchLimit
-	if len(s.holders) > 1 {
+	if len(s.consumers) > 1 {
 		limit = sharedBatchLimit
 	}
-	batch := s.take(h, limit)
+	batch := s.take(c, limit)
 	if s.ready.len() > 0 || s.readyKeys.len() > 0 {
 		s.wake()
 	}

@@ -18,7 +18,7 @@ func (s *stream) settle(request *pubsubpb.StreamingPullRequest) error {
 		if err := resource.CheckDeadline(deadline, "stream_ack_deadline_seconds"); err != nil {
 			return err
 		}
-		s.sub.relet(s.holder, time.Duration(deadline)*time.Second)
+		s.sub.setLeaseTime(s.consumer, time.Duration(deadline)*time.Second)
 	}
 	if proto.Size(request) == 0 {
 		return s.ping()
@@ -29,11 +29,11 @@ func (s *stream) settle(request *pubsubpb.StreamingPullRequest) error {
 	return s.modify(request)
 }
 
-// relet changes the deadline of future leases.
-func (s *subscription) relet(h *holder, deadline time.Duration) {
+// setLeaseTime changes the deadline of future leases.
+func (s *subscription) setLeaseTime(c *consumer, deadline time.Duration) {
 	s.lock()
 	defer s.unlock()
-	h.deadline = deadline
+	c.deadline = deadline
 }
 
 func (s *stream) acknowledge(ids []string) error {
@@ -94,7 +94,7 @@ func (s *stream) ping() error {
 		return errUnread
 	}
 	s.pings++
-	s.holder.signal()
+	s.consumer.signal()
 	return nil
 }
 
@@ -105,6 +105,6 @@ func (s *stream) reply(response *pubsubpb.StreamingPullResponse) error {
 		return errUnread
 	}
 	s.pending = append(s.pending, response)
-	s.holder.signal()
+	s.consumer.signal()
 	return nil
 }

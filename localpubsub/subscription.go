@@ -37,7 +37,7 @@ type subscription struct {
 	timers    timers
 	serial    uint64 // of the last delivery
 	turn      int    // alternates between keyed messages and others
-	holders   []*holder
+	consumers []*consumer
 	alarm     *alarm
 	rings     time.Time // the time that the alarm is set to; zero: it is not set
 }
@@ -132,7 +132,7 @@ func (s *subscription) schedule() {
 		sooner(time.Unix(0, s.timers[0].deadline))
 	}
 	if s.log.first != nil {
-		sooner(time.Unix(0, s.log.first.at).Add(s.keeps()))
+		sooner(time.Unix(0, s.log.first.at).Add(s.keptFor()))
 	}
 	if s.ttl > 0 {
 		sooner(s.touched.Add(s.ttl))
@@ -148,13 +148,13 @@ func (s *subscription) schedule() {
 // (https://cloud.google.com/pubsub/docs/subscription-properties).
 func (s *subscription) forgetOld(now time.Time) {
 	s.rings = time.Time{}
-	limit := now.Add(-s.keeps()).UnixNano()
+	limit := now.Add(-s.keptFor()).UnixNano()
 	for e := s.log.first; e != nil && e.at <= limit; e = s.log.first {
 		s.forget(e)
 	}
 }
 
-func (s *subscription) keeps() time.Duration { return max(s.retention, s.topicRetention) }
+func (s *subscription) keptFor() time.Duration { return max(s.retention, s.topicRetention) }
 
 // forget removes an entry in any state.
 func (s *subscription) forget(e *entry) {
@@ -171,10 +171,10 @@ func (s *subscription) forget(e *entry) {
 	e.drop()
 }
 
-// expire deletes a subscription that was unused for its time to live. An open
-// stream counts as use.
-func (s *subscription) expire(now time.Time) {
-	if len(s.holders) > 0 {
+// expireUnused deletes a subscription that was unused for its time to live. An
+// open stream counts as use.
+func (s *subscription) expireUnused(now time.Time) {
+	if len(s.consumers) > 0 {
 		s.touched = now
 	}
 	if s.ttl > 0 && s.gone == nil && !now.Before(s.touched.Add(s.ttl)) {
@@ -189,7 +189,7 @@ func (s *subscription) end(why error) {
 	for s.log.first != nil {
 		s.forget(s.log.first)
 	}
-	for _, h := range s.holders {
-		h.signal()
+	for _, c := range s.consumers {
+		c.signal()
 	}
 }

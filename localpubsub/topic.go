@@ -103,7 +103,7 @@ func (t *topic) attach(s *subscription) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.subscriptions = append(t.subscriptions, s)
-	s.follow(t.retention())
+	s.setTopicRetention(t.retention())
 }
 
 func (t *topic) detach(s *subscription) {
@@ -112,8 +112,8 @@ func (t *topic) detach(s *subscription) {
 	t.subscriptions = slices.DeleteFunc(t.subscriptions, func(other *subscription) bool { return other == s })
 }
 
-// follow applies the topic's retention to the subscription.
-func (s *subscription) follow(retention time.Duration) {
+// setTopicRetention applies the topic's retention to the subscription.
+func (s *subscription) setTopicRetention(retention time.Duration) {
 	s.lock()
 	defer s.unlock()
 	s.topicRetention = retention
@@ -134,7 +134,7 @@ func (t *topic) end() {
 		s.unlock()
 	}
 	for _, s := range t.snapshots {
-		s.orphan()
+		s.loseTopic()
 	}
 	t.subscriptions, t.snapshots = nil, nil
 }

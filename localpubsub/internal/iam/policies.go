@@ -38,9 +38,9 @@ type Policies struct {
 	set map[string]*iampb.Policy
 }
 
-// NewPolicies returns an empty set of policies. It calls exists, without a lock,
-// to check that a resource exists. The caller of the RPC gets the error of
-// exists, so it must be a status: NOT_FOUND or INVALID_ARGUMENT.
+// NewPolicies returns an empty set of policies. It calls exists, without a
+// lock, to check that a resource exists. The caller of the RPC gets the error
+// of exists, so it must be a status: NOT_FOUND or INVALID_ARGUMENT.
 func NewPolicies(exists func(resource string) error) *Policies {
 	return &Policies{exists: exists, set: make(map[string]*iampb.Policy)}
 }

@@ -51,8 +51,8 @@ func CheckTopic(config *pubsubpb.Topic) error {
 	return nil
 }
 
-// CheckSubscription validates the configuration, but for its dead letter policy,
-// and fills in defaults.
+// CheckSubscription validates the configuration, but for its dead letter
+// policy, and fills in defaults.
 func CheckSubscription(config *pubsubpb.Subscription) error {
 	if err := CheckName(config.GetName(), "subscriptions", "name"); err != nil {
 		return err

@@ -33,8 +33,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestPages reads a list by its tokens, also if the name at the end of the first
-// page is removed meanwhile.
+// TestPages reads a list by its tokens, also if the name at the end of the
+// first page is removed meanwhile.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	req := &pubsubpb.ListTopicsRequest{PageSize: 2}

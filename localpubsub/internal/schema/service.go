@@ -38,8 +38,8 @@ const (
 	revisionCost = 1_000      // bytes
 )
 
-// Service has the schemas of all projects. maxStored bounds its memory. A change
-// applies at once here; Google's service sometimes takes minutes.
+// Service has the schemas of all projects. maxStored bounds its memory. A
+// change applies at once here; Google's service sometimes takes minutes.
 type Service struct {
 	pubsubpb.UnimplementedSchemaServiceServer
 

@@ -44,8 +44,9 @@ type handler struct {
 	routes routes
 }
 
-// NewHandler returns a handler that calls conn for each request. The HTTP server
-// bounds the time that a client takes to send one and to read the answer.
+// NewHandler returns a handler that calls conn for each request. The HTTP
+// server bounds the time that a client takes to send one and to read the
+// answer.
 func NewHandler(conn grpc.ClientConnInterface) http.Handler {
 	return &handler{conn: conn, routes: annotatedRoutes()}
 }

@@ -106,7 +106,7 @@ func (t *topic) update(req *pubsubpb.UpdateTopicRequest) error {
 	}
 	t.config = config
 	for _, s := range t.subscriptions {
-		s.follow(t.retention())
+		s.setTopicRetention(t.retention())
 	}
 	return nil
 }

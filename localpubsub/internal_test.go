@@ -111,9 +111,9 @@ func TestDeadlineHoldsBeforeTheAlarm(t *testing.T) {
 	}
 	sub := newSubscription(s, newTopic(s, &pubsubpb.Topic{Name: "projects/p/topics/events"}), config, nil)
 	sub.add(&message{id: 1, at: clock.Now().UnixNano(), in: &s.store})
-	h := newHolder(10 * time.Second)
-	sub.join(h)
-	batch, err := sub.batch(h)
+	c := newConsumer(10 * time.Second)
+	sub.join(c)
+	batch, err := sub.batch(c)
 	if err != nil || len(batch) != 1 {
 		t.Fatal(batch, err)
 	}
