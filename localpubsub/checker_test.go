@@ -192,13 +192,13 @@ func (c *checker) passed(now time.Time) {
 // never saw.
 func (c *checker) lostSome() { c.blind = true }
 
-func (c *checker) buried(letters []*pubsubpb.ReceivedMessage) {
-	for _, letter := range letters {
-		if n := letter.GetMessage().GetAttributes()["CloudPubSubDeadLetterSourceDeliveryCount"]; n != "5" {
+func (c *checker) deadLettered(dead []*pubsubpb.ReceivedMessage) {
+	for _, m := range dead {
+		if n := m.GetMessage().GetAttributes()["CloudPubSubDeadLetterSourceDeliveryCount"]; n != "5" {
 			c.complainf("a dead letter after %s attempts", n)
 		}
 	}
-	if !c.blind && len(letters) == 0 {
+	if !c.blind && len(dead) == 0 {
 		for _, f := range c.messages {
 			if f.key == "" && f.failures >= 5 && !f.acked {
 				c.complainf("%d failed %d times and is no dead letter", f.id, f.failures)
@@ -213,8 +213,8 @@ func (c *checker) buried(letters []*pubsubpb.ReceivedMessage) {
 			missing++
 		}
 	}
-	if missing > len(letters) {
-		c.complainf("%d messages were never acknowledged, and there are %d dead letters", missing, len(letters))
+	if missing > len(dead) {
+		c.complainf("%d messages were never acknowledged, and there are %d dead letters", missing, len(dead))
 	}
 }
 

@@ -249,7 +249,7 @@ func (p *player) settle() {
 		p.held = nil
 	}
 	if p.sub.GetDeadLetterPolicy() != nil {
-		p.buried(p.dead())
+		p.deadLettered(p.dead())
 	}
 	p.verdict()
 }

@@ -32,7 +32,7 @@ func TestValidateSchema(t *testing.T) {
 		"too long":          {protobuf(proto3("") + strings.Repeat(" ", maxDefinition)), codes.InvalidArgument, "schema.definition", "at most 300000"},
 		"no message":        {protobuf(`syntax = "proto3";`), codes.InvalidArgument, "schema.definition", "one top-level type"},
 		"two messages":      {protobuf(proto3("") + "message N {}"), codes.InvalidArgument, "schema.definition", "one top-level type"},
-		"an enum beside":    {protobuf(proto3("") + "enum E { A = 0; }"), codes.InvalidArgument, "schema.definition", "one top-level type"},
+		"an enum as well":   {protobuf(proto3("") + "enum E { A = 0; }"), codes.InvalidArgument, "schema.definition", "one top-level type"},
 		"an extension":      {protobuf(`syntax = "proto2"; message M { extensions 5; } extend M { optional string x = 5; }`), codes.InvalidArgument, "schema.definition", "one top-level type"},
 		"an import":         {protobuf(`syntax = "proto3"; import "google/protobuf/timestamp.proto"; message M { google.protobuf.Timestamp t = 1; }`), codes.InvalidArgument, "schema.definition", "cannot import"},
 		"an unused import":  {protobuf(`syntax = "proto3"; import "google/protobuf/descriptor.proto"; message M {}`), codes.InvalidArgument, "schema.definition", "cannot import"},

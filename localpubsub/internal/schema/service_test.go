@@ -133,7 +133,7 @@ func TestSchemaLife(t *testing.T) {
 	_, err = client.GetSchema(t.Context(), &pubsubpb.GetSchemaRequest{Name: first.GetName()})
 	wantStatus(t, err, codes.NotFound, "", "projects/p/schemas/video")
 	if again := createSchema(t, client, "video", proto3("bytes a = 1;")); again.GetRevisionId() == first.GetRevisionId() {
-		t.Errorf("made anew with the old revision %v", again)
+		t.Errorf("made again with the old revision %v", again)
 	}
 }
 
