@@ -259,7 +259,7 @@ func publish(client *pubsub.Client, key, text string) {
 	_, err := client.TopicAdminClient.Publish(context.Background(), &pubsubpb.PublishRequest{
 		Topic: videos, Messages: []*pubsubpb.PubsubMessage{{OrderingKey: key, Data: []byte(text)}},
 	})
-	fmt.Printf("published %q: %v\n", text, status.Code(err))
+	fmt.Fprintf(os.Stdout, "published %q: %v\n", text, status.Code(err))
 }
 
 // pull takes the messages that are available now.
@@ -270,7 +270,7 @@ func pull(client *pubsub.Client) []*pubsubpb.ReceivedMessage {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Printf("received %q\n", texts(answer.GetReceivedMessages()))
+	fmt.Fprintf(os.Stdout, "received %q\n", texts(answer.GetReceivedMessages()))
 	return answer.GetReceivedMessages()
 }
 
@@ -278,7 +278,7 @@ func acknowledge(client *pubsub.Client, messages []*pubsubpb.ReceivedMessage) {
 	err := client.SubscriptionAdminClient.Acknowledge(context.Background(), &pubsubpb.AcknowledgeRequest{
 		Subscription: indexing, AckIds: ackIDs(messages),
 	})
-	fmt.Printf("acknowledged: %v\n", status.Code(err))
+	fmt.Fprintf(os.Stdout, "acknowledged: %v\n", status.Code(err))
 }
 
 func nack(client *pubsub.Client, messages []*pubsubpb.ReceivedMessage) {
