@@ -98,21 +98,43 @@ func (s *subscription) acknowledge(texts []string) (failed failures, err error) 
 		switch {
 		case e == nil:
 			failed.add(id, invalidAckID)
-		case !s.exactlyOnce && e.state == leased && s.server.faults.resend(e):
-			s.giveBack(e)
-		case s.exactlyOnce && e.state != leased:
-			failed.add(id, invalidAckID)
-		case s.exactlyOnce && e.queue != nil && e.queue.first != e:
-			failed.add(id, unorderedAckID)
-		case e.state != leased && e.queue != nil && e.queue.cursor != e:
-			// An earlier message of its key is not acknowledged, so this one is
-			// delivered again.
+		case s.exactlyOnce:
+			if reason := s.settleOnce(e); reason != "" {
+				failed.add(id, reason)
+			}
 		default:
-			s.settle(e)
+			s.settleLate(e)
 		}
 	}
 	s.schedule()
 	return failed.reported(s), nil
+}
+
+// settleOnce applies an acknowledgement with exactly-once delivery, and returns
+// the reason if it does not count.
+func (s *subscription) settleOnce(e *entry) (reason string) {
+	switch {
+	case e.state != leased:
+		return invalidAckID
+	case e.queue != nil && e.queue.first != e:
+		return unorderedAckID
+	}
+	s.settle(e)
+	return ""
+}
+
+// settleLate applies an acknowledgement without exactly-once delivery, which
+// may come after the deadline.
+func (s *subscription) settleLate(e *entry) {
+	switch {
+	case e.state == leased && s.server.faults.resend(e):
+		s.giveBack(e)
+	case e.state != leased && e.queue != nil && e.queue.cursor != e:
+		// An earlier message of its key is not acknowledged, so this one is
+		// delivered again.
+	default:
+		s.settle(e)
+	}
 }
 
 // modify gives leases a new deadline from now on; zero is a nack.
