@@ -38,8 +38,8 @@ func (p *Postgres) start(ctx context.Context) (err error) {
 	}
 	p.adminURL = os.Getenv("DATABASE_URL")
 	if p.adminURL == "" {
-		if p.private, err = localpg.Start(ctx, localpg.Options{Log: os.Stderr}); err != nil {
-			return fmt.Errorf("%w: %w", measure.ErrMissing, err)
+		if p.private, err = startPrivate(ctx, localpg.Options{Log: os.Stderr}); err != nil {
+			return err
 		}
 		p.adminURL = p.private.URL()
 	}
@@ -49,6 +49,20 @@ func (p *Postgres) start(ctx context.Context) (err error) {
 	p.prefix = "lockstep_bench_" + uuid.NewString()[:8]
 	p.templates, p.existing = map[string]*Database{}, map[string]*Database{}
 	return nil
+}
+
+// startPrivate starts a private Postgres. Only a missing installation leaves
+// measurements out; a server that is installed and fails is a failure.
+func startPrivate(ctx context.Context, options localpg.Options) (*localpg.Server, error) {
+	server, err := localpg.Start(ctx, options)
+	return server, leftOutIfMissing(err)
+}
+
+func leftOutIfMissing(err error) error {
+	if errors.Is(err, localpg.ErrNotInstalled) {
+		return fmt.Errorf("%w: %w", measure.ErrMissing, err)
+	}
+	return err
 }
 
 // empty is the template with only the video service's tables.

@@ -3,7 +3,6 @@ package rig
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -11,7 +10,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"example.com/lockstep/internal/localpg"
-	"example.com/lockstep/lab/bench/measure"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/services/catalog"
 )
@@ -27,8 +25,8 @@ type ReadModel struct {
 	server    *localpg.Server
 }
 
-// StartReadModel starts the Postgres. If it does not start, for example without
-// binaries, the error wraps [measure.ErrMissing].
+// StartReadModel starts the Postgres. If none is installed, the error wraps
+// [measure.ErrMissing].
 func StartReadModel(ctx context.Context) (_ *ReadModel, err error) {
 	m := new(ReadModel)
 	defer func() {
@@ -36,8 +34,8 @@ func StartReadModel(ctx context.Context) (_ *ReadModel, err error) {
 			err = errors.Join(err, m.Close())
 		}
 	}()
-	if m.server, err = localpg.Start(ctx, localpg.Options{Sync: true}); err != nil {
-		return nil, fmt.Errorf("%w: %w", measure.ErrMissing, err)
+	if m.server, err = startPrivate(ctx, localpg.Options{Sync: true}); err != nil {
+		return nil, err
 	}
 	if err := migrations.Up(ctx, m.server.URL(), migrations.Catalog, slog.New(slog.DiscardHandler)); err != nil {
 		return nil, err
