@@ -20,9 +20,12 @@ const Tick = 10 * time.Millisecond
 // RSS is the resident memory of a process in MB. Only Linux has /proc: elsewhere
 // the error wraps [measure.ErrMissing].
 func RSS(pid int) (float64, error) {
+	if _, err := os.Stat("/proc/self/status"); err != nil {
+		return 0, fmt.Errorf("%w: the memory of a process is read from /proc", measure.ErrMissing)
+	}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return 0, fmt.Errorf("%w: the memory of a process is read from /proc", measure.ErrMissing)
+		return 0, err
 	}
 	for line := range strings.Lines(string(status)) {
 		var kb int64
