@@ -10,7 +10,7 @@
 // # What it does
 //
 // It keeps resources as the JSON that they were created with, and adds the
-// fields that the service would add (api.go lists the services, noun.go has the
+// fields that the service would add (api.go lists the services, resource.go has the
 // life of a resource, and each service has a file). A real Pub/Sub behind it
 // keeps topics, subscriptions and schemas (pubsub.go). Operations are done when
 // they are answered. A run of a Cloud Run job really runs, if [Options.Execute]

@@ -105,6 +105,36 @@ func TestAServiceMoves(t *testing.T) {
 	}
 }
 
+const services = "/run/v2/" + region + "/services"
+
+// changeVideo creates or changes the service video. failure is the error of the
+// change, if any, and service is the service after it.
+func (w *world) changeVideo(t *testing.T, line, email, secret, timeout string) (failure string, service object) {
+	t.Helper()
+	template := revision(email, secret)
+	template["timeout"] = timeout
+	failed, _ := w.do(t, 200, line, object{"template": template})["error"].(object)
+	failure, _ = failed["message"].(string)
+	return failure, w.do(t, 200, "GET "+services+"/video", nil)
+}
+
+func ready(service object) any { return service["latestReadyRevision"] }
+
+func TestAServiceDoesNotStartWithoutItsSecret(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, fakegcp.Options{})
+	email := w.account(t, "video-service")
+	w.secret(t, "empty", "", "serviceAccount:"+email)
+	w.secret(t, "foreign", "postgres://", "")
+	for secret, says := range map[string]string{"empty": "secrets/empty/versions/latest", "foreign": "Permission denied on secret"} {
+		failure, service := w.changeVideo(t, "POST "+services+"?serviceId=video", email, secret, "1s")
+		if !strings.Contains(failure, "video-00001' is not ready") || !strings.Contains(failure, says) || ready(service) != nil {
+			t.Errorf("%s: %q, ready %v, want a service that is not: %q", secret, failure, ready(service), says)
+		}
+		w.do(t, 200, "DELETE "+services+"/video", nil)
+	}
+}
+
 // TestAServiceThatDoesNotStart: the change fails, and the service exists.
 func TestAServiceThatDoesNotStart(t *testing.T) {
 	t.Parallel()
@@ -112,37 +142,20 @@ func TestAServiceThatDoesNotStart(t *testing.T) {
 	w := newWorld(t, fakegcp.Options{Start: func(context.Context, string) error { return broken }})
 	email := w.account(t, "video-service")
 	w.secret(t, "url", "postgres://", "serviceAccount:"+email)
-	w.secret(t, "empty", "", "serviceAccount:"+email)
-	w.secret(t, "foreign", "postgres://", "")
-	const services = "/run/v2/" + region + "/services"
-	change := func(line, secret, timeout string) (failure string, service object) {
-		template := revision(email, secret)
-		template["timeout"] = timeout
-		failed, _ := w.do(t, 200, line, object{"template": template})["error"].(object)
-		failure, _ = failed["message"].(string)
-		return failure, w.do(t, 200, "GET "+services+"/video", nil)
-	}
-	ready := func(service object) any { return service["latestReadyRevision"] }
-	for secret, says := range map[string]string{"empty": "secrets/empty/versions/latest", "foreign": "Permission denied on secret"} {
-		failure, service := change("POST "+services+"?serviceId=video", secret, "1s")
-		if !strings.Contains(failure, "video-00001' is not ready") || !strings.Contains(failure, says) || ready(service) != nil {
-			t.Errorf("%s: %q, ready %v, want a service that is not: %q", secret, failure, ready(service), says)
-		}
-		w.do(t, 200, "DELETE "+services+"/video", nil)
-	}
-	if failure, service := change("POST "+services+"?serviceId=video", "url", "1s"); failure != "" || ready(service) == nil {
+	change := func(line, timeout string) (string, object) { return w.changeVideo(t, line, email, "url", timeout) }
+	if failure, service := change("POST "+services+"?serviceId=video", "1s"); failure != "" || ready(service) == nil {
 		t.Fatalf("a service that is right: %q, %v", failure, service)
 	}
 	broken = errors.New("the startup probe failed")
 	for _, want := range []string{broken.Error(), ""} { // the second time there is nothing to start
-		failure, service := change("PATCH "+services+"/video", "url", "2s")
+		failure, service := change("PATCH "+services+"/video", "2s")
 		condition := service["terminalCondition"].(object)["state"]
 		if condition != "CONDITION_FAILED" || (want == "") != (failure == "") || !strings.HasSuffix(failure, want) || !strings.HasSuffix(ready(service).(string), "video-00001") {
 			t.Errorf("a change: %q, %v, ready %v, want %q and the revision before", failure, condition, ready(service), want)
 		}
 	}
 	broken = nil
-	if failure, service := change("PATCH "+services+"/video", "url", "3s"); failure != "" || !strings.HasSuffix(ready(service).(string), "video-00004") {
+	if failure, service := change("PATCH "+services+"/video", "3s"); failure != "" || !strings.HasSuffix(ready(service).(string), "video-00004") {
 		t.Errorf("another template: %q, ready %v, want the fourth generation", failure, ready(service))
 	}
 }

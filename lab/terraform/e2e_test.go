@@ -197,7 +197,7 @@ func TestReadmeIsFollowed(t *testing.T) {
 	if diff := cmp.Diff(want, found); diff != "" {
 		t.Errorf("made first (-want +got):\n%s", diff)
 	}
-	if !again.Match(text) || !anew.Match(text) {
+	if !replace.Match(text) || !deletes.Match(text) {
 		t.Error("it does not say what to do about a service that does not start")
 	}
 }

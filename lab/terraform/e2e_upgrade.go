@@ -15,6 +15,35 @@ import (
 // event and the secrets survive.
 func (r *rehearsal) upgrade(ctx context.Context, w *world) error {
 	v := w.variables("0")
+	if err := r.applyEarlier(ctx, w, v); err != nil {
+		return err
+	}
+	const waiting = "kept"
+	if err := w.publish(ctx, waiting); err != nil {
+		return err
+	}
+	before, err := w.connectionURL()
+	if err != nil {
+		return err
+	}
+	if err := w.applyPresent(ctx, v); err != nil {
+		return err
+	}
+	if after, err := w.connectionURL(); err != nil || before == "" || after != before {
+		return errors.Join(errors.New("video's connection secret has another content"), err)
+	}
+	if id, err := w.pull(ctx); err != nil || id != waiting {
+		return fmt.Errorf("the event that waited for catalog: %q, %w", id, err)
+	}
+	w.did("apply the present one", "an event that waited is there, secrets are; a second plan is empty")
+	v["deletion_protection"] = false
+	if err := w.module.apply(ctx, v); err != nil {
+		return err
+	}
+	return w.module.destroy(ctx, v)
+}
+
+func (r *rehearsal) applyEarlier(ctx context.Context, w *world, v variables) error {
 	if err := w.module.become(r.earlier); err != nil {
 		return err
 	}
@@ -25,14 +54,12 @@ func (r *rehearsal) upgrade(ctx context.Context, w *world) error {
 		return err
 	}
 	w.did("apply the earlier version", r.earlier.name)
-	if err := w.publish(ctx, "kept"); err != nil {
-		return err
-	}
-	before, err := w.fake.Container(cloudRun + "/services/video")
-	if err != nil {
-		return err
-	}
+	return nil
+}
 
+// applyPresent also expects that the plan before it loses no data, and that the
+// one after it is empty.
+func (w *world) applyPresent(ctx context.Context, v variables) error {
 	if err := w.module.becomePresent(); err != nil {
 		return err
 	}
@@ -44,25 +71,13 @@ func (r *rehearsal) upgrade(ctx context.Context, w *world) error {
 	if err := w.module.apply(ctx, v); err != nil {
 		return err
 	}
-	if err := w.module.settled(ctx, v); err != nil {
-		return err
-	}
-	after, err := w.fake.Container(cloudRun + "/services/video")
-	if err != nil {
-		return err
-	}
-	if before.Environment["DATABASE_URL"] == "" || before.Environment["DATABASE_URL"] != after.Environment["DATABASE_URL"] {
-		return errors.New("video's connection secret has another content")
-	}
-	if id, err := w.pull(ctx); err != nil || id != "kept" {
-		return fmt.Errorf("the event that waited for catalog: %q, %w", id, err)
-	}
-	w.did("apply the present one", "an event that waited is there, secrets are; a second plan is empty")
-	v["deletion_protection"] = false
-	if err := w.module.apply(ctx, v); err != nil {
-		return err
-	}
-	return w.module.destroy(ctx, v)
+	return w.module.settled(ctx, v)
+}
+
+// connectionURL is the URL in video's connection secret, as an instance sees it.
+func (w *world) connectionURL() (string, error) {
+	c, err := w.fake.Container(cloudRun + "/services/video")
+	return c.Environment["DATABASE_URL"], err
 }
 
 func (w *world) publish(ctx context.Context, id string) error {

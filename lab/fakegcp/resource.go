@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// A noun is a kind of resource.
-type noun struct {
+// A resourceKind is a kind of resource.
+type resourceKind struct {
 	// collection is the pattern of its collections: projects/*/secrets.
 	collection string
 	// identify returns the id and the body of the resource to be created.
@@ -26,9 +26,9 @@ type noun struct {
 	// operation makes the answer to a change of the resource; nil: the
 	// resource.
 	operation func(r *resource, err error) fields
-	// verbs are the actions on a resource with POST, after a colon.
-	verbs map[string]func(s *Server, c *call) (fields, error)
-	// listed is the field with the elements of a list; empty: the noun has no
+	// actions are those on a resource with POST, after a colon.
+	actions map[string]func(s *Server, c *call) (fields, error)
+	// listed is the field with the elements of a list; empty: the kind has no
 	// list.
 	listed string
 	// wrapped is the field of an update's body that holds the resource, next to
@@ -65,8 +65,8 @@ func (s *Server) get(c *call) (*resource, error) {
 	return r, nil
 }
 
-func (s *Server) create(c *call, n *noun) (fields, error) {
-	id, body, err := n.identify(s, c)
+func (s *Server) create(c *call, kind *resourceKind) (fields, error) {
+	id, body, err := kind.identify(s, c)
 	if err != nil {
 		return nil, err
 	}
@@ -74,21 +74,21 @@ func (s *Server) create(c *call, n *noun) (fields, error) {
 	if _, taken := s.resources[key(r.api, r.name)]; taken {
 		return nil, &refusal{409, "ALREADY_EXISTS", "Resource '" + r.name + "' already exists"}
 	}
-	if parent := c.name[:strings.LastIndexByte(c.name, '/')]; n.needs && s.resources[key(r.api, parent)] == nil {
+	if parent := c.name[:strings.LastIndexByte(c.name, '/')]; kind.needs && s.resources[key(r.api, parent)] == nil {
 		return nil, missing(parent)
 	}
-	return s.keep(c, n, r, nil)
+	return s.keep(c, kind, r, nil)
 }
 
 // update replaces a resource, or the fields of it that a mask names.
-func (s *Server) update(c *call, n *noun) (fields, error) {
+func (s *Server) update(c *call, kind *resourceKind) (fields, error) {
 	old, err := s.get(c)
 	if err != nil {
 		return nil, err
 	}
 	wanted, mask := c.body, c.query.Get("updateMask")
-	if n.wrapped != "" {
-		wanted, mask = object(c.body, n.wrapped), text(c.body["updateMask"])
+	if kind.wrapped != "" {
+		wanted, mask = object(c.body, kind.wrapped), text(c.body["updateMask"])
 	}
 	body := clone(wanted)
 	if mask != "" {
@@ -101,7 +101,7 @@ func (s *Server) update(c *call, n *noun) (fields, error) {
 			}
 		}
 	}
-	return s.keep(c, n, &resource{api: old.api, name: old.name, body: body}, old.body)
+	return s.keep(c, kind, &resource{api: old.api, name: old.name, body: body}, old.body)
 }
 
 // camel turns update_mask into updateMask: services accept either.
@@ -116,32 +116,32 @@ func camel(path string) string {
 }
 
 // keep checks and completes a resource, and stores it.
-func (s *Server) keep(c *call, n *noun, r *resource, old fields) (fields, error) {
+func (s *Server) keep(c *call, kind *resourceKind, r *resource, old fields) (fields, error) {
 	if r.body == nil {
 		r.body = fields{}
 	}
-	if !n.short {
+	if !kind.short {
 		r.body["name"] = r.name
 	}
-	if n.check != nil {
-		if err := n.check(s, c, r.body); err != nil {
+	if kind.check != nil {
+		if err := kind.check(s, c, r.body); err != nil {
 			return nil, err
 		}
 	}
-	if n.complete != nil {
-		n.complete(s, r, old)
+	if kind.complete != nil {
+		kind.complete(s, r, old)
 	}
 	s.resources[key(r.api, r.name)] = r
 	var failed error
-	if n.done != nil {
+	if kind.done != nil {
 		s.mu.Unlock()
-		failed = n.done(s, c, r, old)
+		failed = kind.done(s, c, r, old)
 		s.mu.Lock()
 	}
-	return n.changed(r, failed)
+	return kind.changed(r, failed)
 }
 
-func (s *Server) remove(c *call, n *noun) (fields, error) {
+func (s *Server) remove(c *call, kind *resourceKind) (fields, error) {
 	r, err := s.get(c)
 	if err != nil {
 		return nil, err
@@ -152,24 +152,24 @@ func (s *Server) remove(c *call, n *noun) (fields, error) {
 			delete(s.policies, name)
 		}
 	}
-	return n.changed(&resource{api: r.api, name: r.name}, nil)
+	return kind.changed(&resource{api: r.api, name: r.name}, nil)
 }
 
-func (n *noun) changed(r *resource, failed error) (fields, error) {
-	if n.operation == nil {
+func (kind *resourceKind) changed(r *resource, failed error) (fields, error) {
+	if kind.operation == nil {
 		return r.body, failed
 	}
-	return n.operation(r, failed), nil
+	return kind.operation(r, failed), nil
 }
 
-func (s *Server) list(c *call, n *noun) (fields, error) {
+func (s *Server) list(c *call, kind *resourceKind) (fields, error) {
 	items := []any{}
 	for _, name := range slices.Sorted(maps.Keys(s.resources)) {
 		if matches(key(c.api.name, c.name)+"/*", name) {
 			items = append(items, s.resources[name].body)
 		}
 	}
-	return fields{n.listed: items}, nil
+	return fields{kind.listed: items}, nil
 }
 
 // longRunning is the usual form of an operation that is done.
