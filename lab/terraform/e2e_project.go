@@ -32,15 +32,15 @@ const (
 	rolesScript   = moduleDir + "/roles.sql"
 )
 
-// A world is a simulated Google Cloud project: a stand-in for the control
+// A testProject is a simulated Google Cloud project: a stand-in for the control
 // plane, a Pub/Sub and a database, with Terraform's view of it.
-type world struct {
-	name      string
-	rehearsal *rehearsal
-	pubsub    *localpubsub.Server
-	fake      *fakegcp.Server
-	module    *module
-	adminURL  string // of the world's own database
+type testProject struct {
+	name     string
+	run      *e2eRun
+	pubsub   *localpubsub.Server
+	fake     *fakegcp.Server
+	module   *module
+	adminURL string // of the project's own database
 
 	mu     sync.Mutex
 	jobs   []string // that have run
@@ -48,11 +48,11 @@ type world struct {
 }
 
 // ran returns the jobs that have run since the last call, sorted.
-func (w *world) ran() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	jobs := slices.Sorted(slices.Values(w.jobs))
-	w.jobs = nil
+func (p *testProject) ran() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	jobs := slices.Sorted(slices.Values(p.jobs))
+	p.jobs = nil
 	return jobs
 }
 
@@ -62,68 +62,68 @@ var (
 	target   = regexp.MustCompile(`-target=(\S+)`)
 )
 
-// newWorld also enables the services that the README enables, and no others.
-func (r *rehearsal) newWorld(ctx context.Context, name string) (w *world, err error) {
-	w = &world{name: name, rehearsal: r}
+// newProject also enables the services that the README enables, and no others.
+func (r *e2eRun) newProject(ctx context.Context, name string) (p *testProject, err error) {
+	p = &testProject{name: name, run: r}
 	text, err := os.ReadFile(readme)
 	if err != nil {
-		return w, err
+		return p, err
 	}
 	enabled := enabling.FindSubmatch(text)
 	if enabled == nil {
-		return w, fmt.Errorf("%s enables no services", readme)
+		return p, fmt.Errorf("%s enables no services", readme)
 	}
-	if w.pubsub, err = localpubsub.Start(localpubsub.Options{}); err != nil {
-		return w, err
+	if p.pubsub, err = localpubsub.Start(localpubsub.Options{}); err != nil {
+		return p, err
 	}
-	w.fake, err = fakegcp.Start(fakegcp.Options{
-		Project: projectID, Number: projectNumber, PubSub: "http://" + w.pubsub.Addr(), Execute: w.execute, Start: w.start,
+	p.fake, err = fakegcp.Start(fakegcp.Options{
+		Project: projectID, Number: projectNumber, PubSub: "http://" + p.pubsub.Addr(), Execute: p.execute, Start: p.start,
 		Enabled: strings.Fields(strings.ReplaceAll(string(enabled[1]), "\\\n", " ")),
 	})
 	if err != nil {
-		return w, err
+		return p, err
 	}
-	if w.module, err = newModule(r.plugins); err != nil {
-		return w, err
+	if p.module, err = newModule(r.plugins); err != nil {
+		return p, err
 	}
-	w.module.environment = append(w.module.environment, w.fake.Environment()...)
-	err = w.createDatabase(ctx)
-	return w, err
+	p.module.environment = append(p.module.environment, p.fake.Environment()...)
+	err = p.createDatabase(ctx)
+	return p, err
 }
 
-func (w *world) createDatabase(ctx context.Context) error {
-	conn, err := pgx.Connect(ctx, w.rehearsal.postgres.URL())
+func (p *testProject) createDatabase(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, p.run.postgres.URL())
 	if err != nil {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	if _, err := conn.Exec(ctx, `CREATE DATABASE `+pgx.Identifier{w.name}.Sanitize()); err != nil {
+	if _, err := conn.Exec(ctx, `CREATE DATABASE `+pgx.Identifier{p.name}.Sanitize()); err != nil {
 		return err
 	}
 	// The superuser has access to all databases.
-	w.adminURL, err = localpg.ServiceURL(ctx, w.rehearsal.postgres.URL(), w.name, "postgres")
+	p.adminURL, err = localpg.ServiceURL(ctx, p.run.postgres.URL(), p.name, "postgres")
 	return err
 }
 
-func (w *world) close() error {
+func (p *testProject) close() error {
 	var errs []error
-	if w.module != nil {
-		errs = append(errs, w.module.remove())
+	if p.module != nil {
+		errs = append(errs, p.module.remove())
 	}
-	if w.fake != nil {
-		errs = append(errs, w.fake.Close())
+	if p.fake != nil {
+		errs = append(errs, p.fake.Close())
 	}
-	if w.pubsub != nil {
-		errs = append(errs, w.pubsub.Close())
+	if p.pubsub != nil {
+		errs = append(errs, p.pubsub.Close())
 	}
 	return errors.Join(errs...)
 }
 
-func (w *world) did(step, seen string) { w.rehearsal.did(w.name+": "+step, seen) }
+func (p *testProject) did(step, seen string) { p.run.did(p.name+": "+step, seen) }
 
 // variables describe a project that has everything, as the mocked test of the
 // grants does, and in addition instances that grant nothing.
-func (w *world) variables(digest string) variables {
+func (p *testProject) variables(digest string) variables {
 	image := func(service string) string {
 		return fmt.Sprintf("%s-docker.pkg.dev/%s/lockstep/%s@sha256:%s", region, projectID, service, strings.Repeat(digest, 64))
 	}
@@ -145,7 +145,7 @@ func (w *world) variables(digest string) variables {
 
 // prepare applies the resources that the README applies first, and fills the
 // secrets.
-func (w *world) prepare(ctx context.Context, v variables) error {
+func (p *testProject) prepare(ctx context.Context, v variables) error {
 	text, err := os.ReadFile(readme)
 	if err != nil {
 		return err
@@ -157,25 +157,25 @@ func (w *world) prepare(ctx context.Context, v variables) error {
 	if len(targets) == 0 {
 		return fmt.Errorf("%s makes nothing first", readme)
 	}
-	if err := w.module.apply(ctx, v, targets...); err != nil {
+	if err := p.module.apply(ctx, v, targets...); err != nil {
 		return err
 	}
 	// The README reads this output before it creates anything else.
-	connection, err := w.module.terraform(ctx, "output", "-raw", "sql_connection")
+	connection, err := p.module.terraform(ctx, "output", "-raw", "sql_connection")
 	if err != nil || !bytes.HasSuffix(connection, []byte(":lockstep")) {
 		return fmt.Errorf("terraform output -raw sql_connection: %q, %w, want the instance's", connection, err)
 	}
-	w.did("apply what comes first", strings.Join(targets, " "))
-	if err := w.makeRoles(ctx); err != nil {
+	p.did("apply what comes first", strings.Join(targets, " "))
+	if err := p.makeRoles(ctx); err != nil {
 		return err
 	}
 	for _, service := range []migrations.Service{migrations.Video, migrations.Catalog} {
 		for name, role := range map[string]string{"-database-url": service.Role(), "-admin-database-url": string(service) + "_owner"} {
-			url, err := localpg.ServiceURL(ctx, w.adminURL, "", role)
+			url, err := localpg.ServiceURL(ctx, p.adminURL, "", role)
 			if err != nil {
 				return err
 			}
-			if err := w.fake.AddSecretVersion("projects/"+projectID+"/secrets/"+string(service)+name, url); err != nil {
+			if err := p.fake.AddSecretVersion("projects/"+projectID+"/secrets/"+string(service)+name, url); err != nil {
 				return err
 			}
 		}
@@ -184,16 +184,16 @@ func (w *world) prepare(ctx context.Context, v variables) error {
 }
 
 // makeRoles creates the roles of the services and of their schemas, as the
-// README does. All worlds on one server share the roles, and the server accepts
+// README does. All projects on one server share the roles, and the server accepts
 // only one role change at a time.
-func (w *world) makeRoles(ctx context.Context) error {
-	w.rehearsal.mu.Lock()
-	defer w.rehearsal.mu.Unlock()
+func (p *testProject) makeRoles(ctx context.Context) error {
+	p.run.mu.Lock()
+	defer p.run.mu.Unlock()
 	script, err := os.ReadFile(rolesScript)
 	if err != nil {
 		return err
 	}
-	conn, err := pgx.Connect(ctx, w.adminURL)
+	conn, err := pgx.Connect(ctx, p.adminURL)
 	if err != nil {
 		return err
 	}
@@ -204,26 +204,26 @@ func (w *world) makeRoles(ctx context.Context) error {
 
 // execute runs a job of Cloud Run: the image's binary with the job's arguments
 // and environment.
-func (w *world) execute(ctx context.Context, e fakegcp.Execution) error {
+func (p *testProject) execute(ctx context.Context, e fakegcp.Execution) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	cmd := w.command(ctx, e.Container)
+	cmd := p.command(ctx, e.Container)
 	output, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%s %s: %w: %s", path.Base(cmd.Path), strings.Join(e.Container.Args, " "), err, output)
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.jobs = append(w.jobs, path.Base(e.Job))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.jobs = append(p.jobs, path.Base(e.Job))
 	return nil
 }
 
 // command returns the command of a Cloud Run container for this machine. Its
 // environment is the one from Terraform plus the address of the local Pub/Sub.
-func (w *world) command(ctx context.Context, c fakegcp.Container) *exec.Cmd {
+func (p *testProject) command(ctx context.Context, c fakegcp.Container) *exec.Cmd {
 	image, _, _ := strings.Cut(path.Base(c.Image), "@")
-	cmd := exec.CommandContext(ctx, filepath.Join(w.rehearsal.binaries, image), c.Args...)
-	cmd.Env = []string{"PUBSUB_EMULATOR_HOST=" + w.pubsub.Addr()}
+	cmd := exec.CommandContext(ctx, filepath.Join(p.run.binaries, image), c.Args...)
+	cmd.Env = []string{"PUBSUB_EMULATOR_HOST=" + p.pubsub.Addr()}
 	for name, value := range c.Environment {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
