@@ -9,8 +9,8 @@
 // a comparison with a figure of another day.
 //
 //	localpubsub    the local Pub/Sub, compared with the official emulator and pstest
-//	outbox         the outbox, compared with the source document's loop and bare limits
-//	inbox          the inbox, compared with the source document's loop and bare limits
+//	outbox         the outbox, compared with the plain loop and bare limits
+//	inbox          the inbox, compared with the plain loop and bare limits
 //	visible        an event's whole path, from the commit to its visibility
 //	reads          reads with consistency tokens
 //	start          both services from exec to ready, and their memory at rest

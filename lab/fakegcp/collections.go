@@ -29,7 +29,8 @@ func pause(state string) func(*Server, *call) (fields, error) {
 
 var logMetric = &resourceKind{collection: "projects/*/metrics", identify: fromBody, short: true}
 
-// monitored are the resources of Cloud Monitoring, which chooses most names itself.
+// monitored are the resources of Cloud Monitoring, which chooses most names
+// itself.
 var monitored = []*resourceKind{
 	{collection: "projects/*/alertPolicies", identify: generated, complete: nameConditions},
 	{collection: "projects/*/notificationChannels", identify: generated},

@@ -104,7 +104,7 @@ func TestSecrets(t *testing.T) {
 	for version, want := range map[string]string{"1": "first", "2": "second", "latest": "second"} {
 		payload, _ := f.do(t, 200, "GET "+name+"/versions/"+version+":access", nil)["payload"].(object)
 		if got, _ := base64.StdEncoding.DecodeString(payload["data"].(string)); string(got) != want {
-			t.Errorf("version %s holds %q, want %q", version, got, want)
+			t.Errorf("version %s has %q, want %q", version, got, want)
 		}
 	}
 	if shown := f.do(t, 200, "GET "+name+"/versions/2", nil); len(shown) != 2 {

@@ -31,8 +31,8 @@ type resourceKind struct {
 	// listed is the field with the elements of a list; empty: the kind has no
 	// list.
 	listed string
-	// wrapped is the field of an update's body that holds the resource, next to
-	// the mask; empty: the body is the resource, and the mask is in the query.
+	// wrapped is the field of an update's body with the resource, next to the
+	// mask; empty: the body is the resource, and the mask is in the query.
 	wrapped string
 	// short means that the body's name is the id alone, or that it has none.
 	short bool

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// A workload is the kind of resource that a revision belongs to: the rules differ.
+// A workload is the kind of resource that a revision belongs to: the rules
+// differ.
 type workload int
 
 const (

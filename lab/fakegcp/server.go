@@ -119,8 +119,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, body)
 }
 
-// answer finds the kind of resource of a call and carries the call out. Calls run one at a
-// time, except while a job runs or a revision starts.
+// answer finds the kind of resource of a call and carries the call out. Calls
+// run one at a time, except while a job runs or a revision starts.
 func (s *Server) answer(c *call) (fields, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

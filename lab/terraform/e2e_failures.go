@@ -70,8 +70,8 @@ func (p *testProject) failedRelease(ctx context.Context, v variables) error {
 	return err
 }
 
-// keepsServing expects that the revision before a failed release is still ready,
-// and that a further plan leaves catalog alone.
+// keepsServing expects that the revision before a failed release is still
+// ready, and that a further plan leaves catalog alone.
 func (p *testProject) keepsServing(ctx context.Context, v variables, before string) error {
 	if ready, err := p.readyRevision(); err != nil || ready != before {
 		return fmt.Errorf("after a revision that did not start, %q is ready, %w, want %q", ready, err, before)

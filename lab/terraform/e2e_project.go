@@ -184,8 +184,8 @@ func (p *testProject) prepare(ctx context.Context, v variables) error {
 }
 
 // makeRoles creates the roles of the services and of their schemas, as the
-// README does. All projects on one server share the roles, and the server accepts
-// only one role change at a time.
+// README does. All projects on one server share the roles, and the server
+// accepts only one role change at a time.
 func (p *testProject) makeRoles(ctx context.Context) error {
 	p.run.mu.Lock()
 	defer p.run.mu.Unlock()

@@ -94,8 +94,8 @@ func withoutProject(m proto.Message, project string) proto.Message {
 	return bare
 }
 
-// sameResources compares field by field. An intended difference that does not occur
-// is an error too.
+// sameResources compares field by field. An intended difference that does not
+// occur is an error too.
 func sameResources(applied, local map[string]proto.Message) error {
 	var wrong []error
 	differ := make([]bool, len(differences))

@@ -74,7 +74,8 @@ func TestGrantsOfPolicies(t *testing.T) {
 	}
 }
 
-// TestResourcesCompare changes one thing at a time in one of two equal projects.
+// TestResourcesCompare changes one thing at a time in one of two equal
+// projects.
 func TestResourcesCompare(t *testing.T) {
 	t.Parallel()
 	projects := func(change func(map[string]proto.Message)) (applied, local map[string]proto.Message) {

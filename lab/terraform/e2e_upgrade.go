@@ -74,7 +74,8 @@ func (p *testProject) applyPresent(ctx context.Context, v variables) error {
 	return p.module.expectEmptyPlan(ctx, v)
 }
 
-// connectionURL is the URL in video's connection secret, as an instance sees it.
+// connectionURL is the URL in video's connection secret, as an instance sees
+// it.
 func (p *testProject) connectionURL() (string, error) {
 	c, err := p.fake.Container(cloudRun + "/services/video")
 	return c.Environment["DATABASE_URL"], err

@@ -77,8 +77,7 @@ func storeEvents(ctx context.Context, b *rig.BrokerClient, messages []*pubsub.Me
 	return publishing.Wait()
 }
 
-// decodeTitle reads the part of a message that the source document's loop
-// needs.
+// decodeTitle reads the part of a message that the plain loop needs.
 func decodeTitle(m *pubsub.Message) (eventing.Event, string, error) {
 	e, err := eventing.ParseMessage(m.Data, m.Attributes)
 	if err != nil {

@@ -1,8 +1,8 @@
 // Package inbox is the series of the consuming side. It compares the inbox with
-// the loop of the source document, which takes one transaction per message, and
-// with the limits of the database and of the broker alone. All get the same
-// events: each video's creation, then its updates. Memory supplies events as
-// fast as they are taken.
+// the plain loop, which takes one transaction per message, and with the limits
+// of the database and of the broker alone. All get the same events: each
+// video's creation, then its updates. Memory supplies events as fast as they
+// are taken.
 package inbox
 
 import (
@@ -16,8 +16,7 @@ import (
 	"example.com/lockstep/lab/bench/rig"
 )
 
-// eventCounts is the number of events in a run; the source document's loop gets
-// fewer.
+// eventCounts is the number of events in a run; the plain loop gets fewer.
 var eventCounts = [...]int{measure.Quick: 4_000, measure.Normal: 40_000, measure.Full: 100_000}
 
 // Series returns the series.
@@ -25,8 +24,8 @@ func Series() []measure.Series {
 	return []measure.Series{{
 		Title: "inbox: applying events",
 		Measurements: []measure.Measurement{
-			side("inbox.seed_1", "the source document's loop and tables, one message after the other", sourceLoop(1)),
-			side("inbox.seed_16", "the same, 16 messages at a time", sourceLoop(16)),
+			side("inbox.seed_1", "the plain loop and its tables, one message after the other", plainLoop(1)),
+			side("inbox.seed_16", "the same, 16 messages at a time", plainLoop(16)),
 			side("inbox.memory", "ours, fed from memory", fromMemory),
 			side("inbox.bare_sql", "our tables, 500 events a transaction, nothing decided", bareSQL),
 			side("inbox.bare_receive", "local Pub/Sub, ordered: receive and ack, nothing done", stored(bareReceive)),

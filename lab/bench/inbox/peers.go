@@ -14,24 +14,26 @@ import (
 	"example.com/lockstep/lab/bench/rig"
 )
 
-// The source document's tables and statements.
+// The plain loop's tables and statements.
 const (
-	sourceTables = `
+	plainTables = `
 		CREATE SCHEMA catalog_read;
 		CREATE TABLE catalog_read.video_projection (
 		  video_id uuid PRIMARY KEY, title text, version bigint NOT NULL, updated_at timestamptz NOT NULL);
 		CREATE TABLE catalog_read.inbox (event_id uuid PRIMARY KEY, received_at timestamptz NOT NULL)`
-	sourceDedup  = `INSERT INTO catalog_read.inbox(event_id, received_at) VALUES ($1, now()) ON CONFLICT (event_id) DO NOTHING`
-	sourceUpsert = `
+	plainDedup  = `INSERT INTO catalog_read.inbox(event_id, received_at) VALUES ($1, now()) ON CONFLICT (event_id) DO NOTHING`
+	plainUpsert = `
 		INSERT INTO catalog_read.video_projection(video_id, title, version, updated_at) VALUES ($1, $2, $3, now())
 		ON CONFLICT (video_id) DO UPDATE SET title = EXCLUDED.title, version = EXCLUDED.version, updated_at = now()
 		WHERE catalog_read.video_projection.version < EXCLUDED.version`
 )
 
-// sourceLoop is the loop of the source document's §4.1, unchanged.
-func sourceLoop(workers int) applying {
+// plainLoop is the inbox pattern as it is usually written: each message has a
+// transaction, which inserts the event's id and then updates the row if the
+// version is newer.
+func plainLoop(workers int) applying {
 	return func(ctx context.Context, m *rig.ReadModel, messages []*pubsub.Message) (float64, error) {
-		if _, err := m.Admin.Exec(ctx, sourceTables); err != nil {
+		if _, err := m.Admin.Exec(ctx, plainTables); err != nil {
 			return 0, err
 		}
 		lanes := make([][]*pubsub.Message, workers)
@@ -50,8 +52,8 @@ func sourceLoop(workers int) applying {
 		for _, lane := range lanes {
 			working.Go(func() error {
 				for _, message := range lane {
-					if err := sourceApply(ctx, m.Admin, message); err != nil {
-						return fmt.Errorf("the source document's loop: %w", err)
+					if err := plainApply(ctx, m.Admin, message); err != nil {
+						return fmt.Errorf("the plain loop: %w", err)
 					}
 					message.Ack()
 				}
@@ -63,16 +65,16 @@ func sourceLoop(workers int) applying {
 	}
 }
 
-func sourceApply(ctx context.Context, db *pgxpool.Pool, m *pubsub.Message) error {
+func plainApply(ctx context.Context, db *pgxpool.Pool, m *pubsub.Message) error {
 	e, title, err := decodeTitle(m)
 	if err != nil {
 		return err
 	}
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, sourceDedup, e.ID); err != nil {
+		if _, err := tx.Exec(ctx, plainDedup, e.ID); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, sourceUpsert, e.AggregateID, title, e.Version)
+		_, err := tx.Exec(ctx, plainUpsert, e.AggregateID, title, e.Version)
 		return err
 	})
 }

@@ -34,14 +34,14 @@ func (b backlog) id(aggregate, version int) uuid.UUID {
 // key is the id of an aggregate.
 func (backlog) key(aggregate int) string { return "aggregate-" + strconv.Itoa(aggregate) }
 
-// sourceTables creates the source document's outbox, unchanged except for its
-// schema, and one with the simplest index that answers a claim.
-func sourceTables(ctx context.Context, conn *pgx.Conn) error {
-	_, err := conn.Exec(ctx, sourceOutboxes)
+// plainTables creates the plain loop's outbox, unchanged except for its schema,
+// and one with the simplest index that answers a claim.
+func plainTables(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Exec(ctx, plainOutboxes)
 	return err
 }
 
-const sourceOutboxes = `
+const plainOutboxes = `
 CREATE TABLE video.app_outbox (
   id               uuid PRIMARY KEY,
   aggregate_type   text        NOT NULL,
@@ -66,7 +66,7 @@ GRANT SELECT, INSERT, UPDATE ON video.app_outbox, video.bare_outbox TO video_ser
 
 // fill inserts the backlog into the outbox and into the two others.
 func (b backlog) fill(ctx context.Context, conn *pgx.Conn) error {
-	if err := sourceTables(ctx, conn); err != nil {
+	if err := plainTables(ctx, conn); err != nil {
 		return err
 	}
 	const insert = `
@@ -117,7 +117,7 @@ type row struct {
 // columns are the columns of a row, from the table o.
 const columns = `o.id, o.aggregate_type, o.aggregate_id, o.event_type, o.version, o.schema_version, o.payload, o.occurred_at`
 
-// message returns a message with the attributes of the source document.
+// message returns a message with the attributes that the plain loop sends.
 func (r row) message() *pubsubpb.PubsubMessage {
 	return &pubsubpb.PubsubMessage{Data: r.Payload, OrderingKey: r.AggregateID, Attributes: map[string]string{
 		eventing.AttrEventID:       r.ID.String(),

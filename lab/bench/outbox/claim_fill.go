@@ -28,8 +28,8 @@ func insertState(ctx context.Context, conn *pgx.Conn, versions int, publishedAt 
 	return err
 }
 
-// publishedRows fills the table. It creates the keys afterwards, because that takes
-// less time.
+// publishedRows fills the table. It creates the keys afterwards, because that
+// takes less time.
 func publishedRows(rows int) func(context.Context, *pgx.Conn, float64) error {
 	return func(ctx context.Context, conn *pgx.Conn, scale float64) error {
 		_, err := conn.Exec(ctx, `

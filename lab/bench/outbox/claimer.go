@@ -25,7 +25,8 @@ const scanned = 2000
 // claimLimits are the limits of a relay's claim.
 var claimLimits = queue.Claim{Aggregates: 500, Events: 2000, PerAggregate: 100, Bytes: 8 << 20}
 
-// claimOnce appends events, claims them, marks them as published, and scans a page.
+// claimOnce appends events, claims them, marks them as published, and scans a
+// page.
 func claimOnce(ctx context.Context, d *rig.Database) (claim, page time.Duration, err error) {
 	db, err := d.Pool(ctx, 1)
 	if err != nil {

@@ -20,8 +20,8 @@ const (
 	slicesOfLatency = 10
 )
 
-// latencyVolumes set how many events are timed at low load, and how long a flood
-// lasts.
+// latencyVolumes set how many events are timed at low load, and how long a
+// flood lasts.
 var latencyVolumes = [...]struct {
 	samples int
 	flood   time.Duration

@@ -15,9 +15,9 @@ import (
 	"example.com/lockstep/lab/bench/rig"
 )
 
-// The source document's statements.
+// The plain loop's statements.
 const (
-	sourceClaim = `
+	plainClaim = `
 		WITH cte AS (
 		  SELECT id FROM app_outbox
 		   WHERE published_at IS NULL
@@ -31,22 +31,21 @@ const (
 		  FROM cte
 		 WHERE o.id = cte.id
 		RETURNING ` + columns
-	sourceMark = `
+	plainMark = `
 		UPDATE app_outbox
 		   SET published_at = now(), lock_token = NULL, locked_at = NULL
 		 WHERE id = $1 AND lock_token = $2`
 )
 
-// sourceLoop is the source document's loop: claim 200, then publish, wait and
-// mark one by one. It runs until limit is over, and returns events per second.
-// A request is sent at once, without the Publisher's delay of 10 ms for more
-// messages.
-func sourceLoop(ctx context.Context, db *pgxpool.Pool, probe *rig.BrokerProbe, limit time.Duration) (float64, error) {
+// plainLoop claims 200 rows, then publishes, waits and marks one by one. It
+// runs until limit is over, and returns events per second. A request is sent at
+// once, without the Publisher's delay of 10 ms for more messages.
+func plainLoop(ctx context.Context, db *pgxpool.Pool, probe *rig.BrokerProbe, limit time.Duration) (float64, error) {
 	token := uuid.NewString()
 	done := 0
 	start := time.Now()
 	for time.Since(start) < limit {
-		rows, err := claimRows(ctx, db, sourceClaim, token)
+		rows, err := claimRows(ctx, db, plainClaim, token)
 		if err != nil {
 			return 0, err
 		}
@@ -57,7 +56,7 @@ func sourceLoop(ctx context.Context, db *pgxpool.Pool, probe *rig.BrokerProbe, l
 			if err := rig.Publish(ctx, probe.Client, r.message()); err != nil {
 				return 0, err
 			}
-			if _, err := db.Exec(ctx, sourceMark, r.ID, token); err != nil {
+			if _, err := db.Exec(ctx, plainMark, r.ID, token); err != nil {
 				return 0, err
 			}
 			done++

@@ -24,8 +24,8 @@ var throughputVolumes = [...]throughputVolume{
 }
 
 // throughput is the series of the rate at which a backlog leaves: by our relay,
-// by the source document's loop, and by the client and the simplest statements
-// alone; and of the effect of latency, aggregates and relays on that rate.
+// by the plain loop, and by the client and the simplest statements alone; and
+// of the effect of latency, aggregates and relays on that rate.
 func throughput(p *rig.Postgres) []measure.Series {
 	return append([]measure.Series{compared(p)}, spread(p)...)
 }
@@ -36,11 +36,11 @@ func compared(p *rig.Postgres) measure.Series {
 		Title: "outbox: a backlog of 1,000 aggregates with 100 events each leaves",
 		Measurements: []measure.Measurement{
 			rateOf("events_5ms", "a publish takes 5 ms; order checked", ours(p, rig.PublishLatency)),
-			rateOf("serial_5ms", "the source document's loop", source(p, rig.PublishLatency)),
+			rateOf("serial_5ms", "the plain loop", plain(p, rig.PublishLatency)),
 			rateOf("client_5ms", "a request per aggregate from memory, as many at once as the relay has", client),
 			rateOf("bare_sql", fmt.Sprintf("claim and mark %d in a statement each, and do nothing with them", bareBatch), statements(p)),
 			rateOf("events_instant", "a publish costs nothing; order checked", ours(p, rig.NoBroker)),
-			rateOf("seed_instant", "the source document's loop", source(p, rig.NoBroker)),
+			rateOf("seed_instant", "the plain loop", plain(p, rig.NoBroker)),
 		},
 		Derived: []measure.Derived{
 			{
@@ -89,8 +89,8 @@ func leave(
 	return rig.Drain(ctx, d, probe, relays, b.events(), rig.AnyXact)
 }
 
-// source is the source document's loop.
-func source(p *rig.Postgres, latency time.Duration) rate {
+// plain is the plain loop, with its own connections.
+func plain(p *rig.Postgres, latency time.Duration) rate {
 	return func(ctx context.Context, v throughputVolume) (_ float64, err error) {
 		d, db, err := v.backlog.pool(ctx, p)
 		if err != nil {
@@ -103,7 +103,7 @@ func source(p *rig.Postgres, latency time.Duration) rate {
 			return 0, err
 		}
 		defer func() { err = errors.Join(err, probe.Close()) }()
-		return sourceLoop(ctx, db, probe, v.limit)
+		return plainLoop(ctx, db, probe, v.limit)
 	}
 }
 

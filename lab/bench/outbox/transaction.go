@@ -74,7 +74,7 @@ func writePipelined(ctx context.Context, db *pgxpool.Pool) error {
 	})
 }
 
-// writeNotify is the source document's variant: its last statement is NOTIFY.
+// writeNotify is the plain variant: its last statement is NOTIFY.
 func writeNotify(ctx context.Context, db *pgxpool.Pool) error {
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		id, now := uuid.Must(uuid.NewV7()), time.Now().UTC()
@@ -92,5 +92,5 @@ var (
 	pipelined = transaction{"pipelined", "the same and the event's row, three statements in a batch", writePipelined, false}
 	appended  = transaction{"outbox", "the same by Append, and Wake after the commit", writeOutbox, true}
 	noWake    = transaction{"outbox_no_wake", "the same without Wake", writeOutbox, false}
-	notifying = transaction{"notify", "the same with the source document's tables, and its NOTIFY in the transaction", writeNotify, false}
+	notifying = transaction{"notify", "the same with the plain loop's tables, and a NOTIFY in the transaction", writeNotify, false}
 )

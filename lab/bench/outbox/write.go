@@ -23,9 +23,9 @@ func (w transaction) figureName(writers int) string {
 
 // write is the series of the write path. It compares transactions that create a
 // video, as the service does it, with the same transactions without the event,
-// with the bare statements, and with the source document's NOTIFY. A relay runs
-// so that it is woken and wakes others, but it publishes nothing, because its
-// topic is missing. The cost of publishing is another series.
+// with the bare statements, and with a NOTIFY in the transaction. A relay runs
+// so that it is notified and notifies others, but it publishes nothing, because
+// its topic is missing. The cost of publishing is another series.
 func write(p *rig.Postgres) []measure.Series {
 	vs := func(name string, of, to transaction, writers int, note string) measure.Derived {
 		return measure.Ratio(name+"_"+strconv.Itoa(writers), of.figureName(writers), to.figureName(writers), note)
@@ -51,7 +51,7 @@ func write(p *rig.Postgres) []measure.Series {
 // machine. A relay runs meanwhile.
 func writing(p *rig.Postgres, writers int, sides ...transaction) measure.Series {
 	m := measure.Measurement{Run: func(ctx context.Context, size measure.Size) (_ measure.Reading, err error) {
-		d, err := p.CopyOf(ctx, "the source document's tables", sourceTables)
+		d, err := p.CopyOf(ctx, "the plain loop's tables", plainTables)
 		if err != nil {
 			return measure.Reading{}, err
 		}

@@ -16,9 +16,9 @@ import (
 // writeTurns is the number of turns of each side.
 const writeTurns = 8
 
-// writesInTurns lets writers commit, in turns that sum up to limit for each side, and
-// returns the transactions per second of each. Meanwhile a connection listens
-// for the notifications of the source document's writers.
+// writesInTurns lets writers commit, in turns that sum up to limit for each
+// side, and returns the transactions per second of each. Meanwhile a connection
+// listens for the notifications of the plain writers.
 func writesInTurns(
 	ctx context.Context, d *rig.Database, relays *rig.Relays, sides []transaction, writers int, limit time.Duration,
 ) ([]float64, error) {
@@ -70,8 +70,8 @@ func (w transaction) during(ctx context.Context, db *pgxpool.Pool, relays *rig.R
 	return committed.Load(), err
 }
 
-// listen receives the source document's notifications until ctx ends. The
-// returned channel is closed then, or after an error.
+// listen receives the plain writers' notifications until ctx ends. The returned
+// channel is closed then, or after an error.
 func listen(ctx context.Context, d *rig.Database) (<-chan struct{}, error) {
 	ended := make(chan struct{})
 	conn, err := pgx.Connect(ctx, d.Service)

@@ -31,8 +31,8 @@ func waitingSeries() measure.Series {
 // mostWaiters is the largest number of waiting readers at one instance.
 const mostWaiters = 10_000
 
-// nextToWaiters reads without a token: first alone, then next to as many waiting
-// readers as an instance accepts.
+// nextToWaiters reads without a token: first alone, then next to as many
+// waiting readers as an instance accepts.
 func nextToWaiters(ctx context.Context, h *readHarness, v volume) (measure.Reading, error) {
 	limit := v.limit
 	if _, err := h.readsFor(ctx, limit/2); err != nil { // connections prepare their statements; warm-up

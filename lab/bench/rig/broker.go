@@ -20,8 +20,8 @@ import (
 // that it is compared with.
 type Broker struct{ *Process }
 
-// StartBroker starts an empty server, with the arguments of [ServeBroker]. An emulator that is
-// not installed is [measure.ErrMissing].
+// StartBroker starts an empty server, with the arguments of [ServeBroker]. An
+// emulator that is not installed is [measure.ErrMissing].
 func StartBroker(ctx context.Context, args ...string) (*Broker, error) {
 	p, err := StartProcess(ctx, nil, append([]string{BrokerCommand}, args...)...)
 	if err == nil {
@@ -37,8 +37,8 @@ func StartBroker(ctx context.Context, args ...string) (*Broker, error) {
 // profile is written when the server is closed.
 func (b *Broker) Profile() error { return b.Signal(syscall.SIGUSR1) }
 
-// StartProvisionedBroker starts a local Pub/Sub with the topics and subscriptions of
-// the pair.
+// StartProvisionedBroker starts a local Pub/Sub with the topics and
+// subscriptions of the pair.
 func StartProvisionedBroker(ctx context.Context) (*Broker, error) {
 	b, err := StartBroker(ctx)
 	if err != nil {

@@ -7,16 +7,16 @@ import (
 	"cloud.google.com/go/pubsub/v2"
 )
 
-// A BrokerClient is an unused broker and a client of it. Nothing from an earlier run
-// remains on it, and no other server is idle next to it: some servers use a
-// whole core when idle.
+// A BrokerClient is an unused broker and a client of it. Nothing from an
+// earlier run remains on it, and no other server is idle next to it: some
+// servers use a whole core when idle.
 type BrokerClient struct {
 	Broker *Broker
 	Client *pubsub.Client
 }
 
-// StartBrokerClient starts a broker, with the arguments of [ServeBroker], and creates the
-// topic and its subscription.
+// StartBrokerClient starts a broker, with the arguments of [ServeBroker], and
+// creates the topic and its subscription.
 func StartBrokerClient(ctx context.Context, ordered bool, args ...string) (_ *BrokerClient, err error) {
 	c := new(BrokerClient)
 	defer func() {

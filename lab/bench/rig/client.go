@@ -40,8 +40,8 @@ func DialBroker(ctx context.Context, addr string, options ...grpc.DialOption) (*
 	return client, nil
 }
 
-// UnreachableClient returns a client without a server, for code that takes a client
-// but gets its messages from elsewhere.
+// UnreachableClient returns a client without a server, for code that takes a
+// client but gets its messages from elsewhere.
 func UnreachableClient(ctx context.Context) (*pubsub.Client, error) {
 	return DialBroker(ctx, NoListener)
 }

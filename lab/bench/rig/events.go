@@ -25,8 +25,8 @@ func VideoCreated(id uuid.UUID, at time.Time) eventing.Event {
 	}
 }
 
-// VideoEvent returns an event with a real payload: the creation of a video
-// for version 1, and a new title for each later version.
+// VideoEvent returns an event with a real payload: the creation of a video for
+// version 1, and a new title for each later version.
 func VideoEvent(id uuid.UUID, version int64) (eventing.Event, error) {
 	e := eventing.Event{
 		ID: uuid.Must(uuid.NewV7()), AggregateType: "video", AggregateID: id.String(), Type: "VideoUpdated",

@@ -17,9 +17,9 @@ import (
 	"example.com/lockstep/migrations"
 )
 
-// Postgres is the server of most measurements: the administrator's DATABASE_URL,
-// or else a private server, which is started when it is first needed. Each run
-// has its own database on it, a copy of a template.
+// Postgres is the server of most measurements: the administrator's
+// DATABASE_URL, or else a private server, which is started when it is first
+// needed. Each run has its own database on it, a copy of a template.
 //
 // It is for one caller at a time; its zero value is ready.
 type Postgres struct {

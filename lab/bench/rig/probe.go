@@ -19,9 +19,9 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// BrokerProbe is the broker that relays publish to: a server in its own process,
-// or a stub that answers at once. It sees each acknowledgement, and checks the
-// order.
+// BrokerProbe is the broker that relays publish to: a server in its own
+// process, or a stub that answers at once. It sees each acknowledgement, and
+// checks the order.
 type BrokerProbe struct {
 	Client *pubsub.Client
 	broker *Broker // nil: the stub

@@ -17,8 +17,8 @@ import (
 // Tick is the unit of CPU time in /proc on every architecture.
 const Tick = 10 * time.Millisecond
 
-// RSS is the resident memory of a process in MB. Only Linux has /proc: elsewhere
-// the error wraps [measure.ErrMissing].
+// RSS is the resident memory of a process in MB. Only Linux has /proc:
+// elsewhere the error wraps [measure.ErrMissing].
 func RSS(pid int) (float64, error) {
 	if _, err := os.Stat("/proc/self/status"); err != nil {
 		return 0, fmt.Errorf("%w: the memory of a process is read from /proc", measure.ErrMissing)

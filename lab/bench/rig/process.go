@@ -38,8 +38,9 @@ type Process struct {
 	process *child.Process
 }
 
-// StartProcess starts this binary with additional environment variables, and returns
-// when it has called [Ready]. An error has the output that it printed instead.
+// StartProcess starts this binary with additional environment variables, and
+// returns when it has called [Ready]. An error has the output that it printed
+// instead.
 func StartProcess(ctx context.Context, environment []string, args ...string) (*Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()

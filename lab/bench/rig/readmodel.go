@@ -15,8 +15,8 @@ import (
 )
 
 // ReadModel is the catalog's side of an event, without its broker and its APIs:
-// an unused Postgres with the catalog's tables, and the projector that writes to
-// it. Its commits reach the disk, as in production.
+// an unused Postgres with the catalog's tables, and the projector that writes
+// to it. Its commits reach the disk, as in production.
 type ReadModel struct {
 	Admin     *pgxpool.Pool
 	Pool      *pgxpool.Pool    // as the service

@@ -1,7 +1,7 @@
 // Package rig is the equipment of the measurements. Each part is started by one
 // function, and ended by its Close or Drop:
 //
-//	Process        this binary as a server in its own process (process.go), and what it costs (proc.go)
+//	Process        this binary as a server in its own process (process.go), its memory and CPU time (proc.go)
 //	Broker         a Pub/Sub in its own process, ours or a peer (broker.go, serve.go)
 //	BrokerClient   an unused broker with a topic, a subscription and a client (broker_client.go)
 //	Postgres       a server with a Database for each run (postgres.go, database.go)

@@ -1,5 +1,5 @@
-// Package visible is the series of an event's whole path, from the end of
-// the owner's commit to the end of the commit that makes it visible to readers,
+// Package visible is the series of an event's whole path, from the end of the
+// owner's commit to the end of the commit that makes it visible to readers,
 // with the relay, a local Pub/Sub in its own process, and the consumer: in full
 // at low load, by its parts, and at half of the pair's capacity.
 package visible
