@@ -148,7 +148,9 @@ var wrongEdits = []mutant{
 		new: "enforce_in_transit          = false",
 	}}},
 	{"more waiters than an instance takes requests", []edit{{file: "catalog.tf", old: "floor(var.catalog.concurrency / 2)", new: "10000"}}},
-	{"a limit of waiters that does not follow the concurrency", []edit{{file: "catalog.tf", old: "floor(var.catalog.concurrency / 2)", new: "500"}}},
+	{"a limit of waiters that does not follow the concurrency", []edit{{
+		file: "catalog.tf", old: "floor(var.catalog.concurrency / 2)", new: "500",
+	}}},
 	{"a garbage collector that does not know the limit", []edit{{
 		file: "video.tf", old: "    GOMEMLIMIT           = local.memory_limit.video\n",
 	}}},

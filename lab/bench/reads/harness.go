@@ -79,7 +79,8 @@ func startHarness(ctx context.Context) (_ *readHarness, err error) {
 	if err := h.startHere(ctx, model); err != nil {
 		return nil, err
 	}
-	return h, h.fill(ctx)
+	err = h.fill(ctx)
+	return h, err
 }
 
 // startOther starts the instance in another process, and its broker.
