@@ -43,11 +43,11 @@ func TestABrownoutIsNobodysFault(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		c.process(ctx, fold([]*delivery{delivered(event("a", 1)), delivered(event("b", 1)), delivered(event("c", 1))}))
-		for ctx.Err() == nil && len(c.holds.byKey) > 0 {
+		c.process(ctx, mergeDuplicates([]*delivery{delivered(event("a", 1)), delivered(event("b", 1)), delivered(event("c", 1))}))
+		for ctx.Err() == nil && len(c.blocked.byKey) > 0 {
 			select {
-			case key := <-c.holds.released:
-				c.process(ctx, fold(c.holds.take(key)))
+			case key := <-c.blocked.released:
+				c.process(ctx, mergeDuplicates(c.blocked.unblock(key)))
 			case <-ctx.Done():
 			}
 		}
@@ -85,11 +85,11 @@ func TestEverythingIsSlow(t *testing.T) {
 	for i := range 6 {
 		batch = append(batch, delivered(event(fmt.Sprint("a", i), 1)))
 	}
-	c.process(t.Context(), fold(batch))
+	c.process(t.Context(), mergeDuplicates(batch))
 	for range 3 * len(batch) {
 		select {
-		case key := <-c.holds.released:
-			c.process(t.Context(), fold(c.holds.take(key)))
+		case key := <-c.blocked.released:
+			c.process(t.Context(), mergeDuplicates(c.blocked.unblock(key)))
 		case <-time.After(patience):
 			t.Fatal("not tried again")
 		}
@@ -187,9 +187,9 @@ func TestAnUnknownCommitIsToldByTheHalves(t *testing.T) {
 	var told []string
 	c.handler.Committed = func(keys ...string) { told = append(told, keys...) }
 	armed.Store(true)
-	c.process(t.Context(), fold([]*delivery{a, delivered(event("b", 1))}))
-	if !slices.Equal(told, []string{"video/b"}) || a.waits != 1 {
-		t.Errorf("told %v, want what is not locked; the locked one was put off %d times", told, a.waits)
+	c.process(t.Context(), mergeDuplicates([]*delivery{a, delivered(event("b", 1))}))
+	if !slices.Equal(told, []string{"video/b"}) || a.putOffs != 1 {
+		t.Errorf("told %v, want what is not locked; the locked one was put off %d times", told, a.putOffs)
 	}
 	unlock()
 	c.finish(t)

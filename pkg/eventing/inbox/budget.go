@@ -38,9 +38,9 @@ func (l load) covers(o load) bool { return l.messages >= o.messages && l.bytes >
 type budget struct {
 	limit load
 
-	mu   sync.Mutex
-	used load
-	line []*waiter
+	mu    sync.Mutex
+	used  load
+	queue []*waiter
 	// changed is closed at the next give, if anybody watches.
 	changed chan struct{}
 }
@@ -60,38 +60,38 @@ type waiter struct {
 // until enough of what is in hand is settled. The largest message of Pub/Sub takes less
 // than a third of the default budget: the line does not stand still unless blocked
 // aggregates hold two thirds of it.
-func (b *budget) take(ctx context.Context, l load) bool {
+func (b *budget) acquire(ctx context.Context, l load) bool {
 	b.mu.Lock()
-	if len(b.line) == 0 && b.fits(l) {
+	if len(b.queue) == 0 && b.fits(l) {
 		b.used = b.used.plus(l)
 		b.mu.Unlock()
 		return true
 	}
 	w := &waiter{load: l, admitted: make(chan struct{})}
-	b.line = append(b.line, w)
+	b.queue = append(b.queue, w)
 	b.mu.Unlock()
 	select {
 	case <-w.admitted:
 		return true
 	case <-ctx.Done():
-		return !b.quit(w)
+		return !b.withdraw(w)
 	}
 }
 
 // quit takes w out of the line, unless it was admitted meanwhile.
-func (b *budget) quit(w *waiter) bool {
+func (b *budget) withdraw(w *waiter) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	i := slices.Index(b.line, w)
+	i := slices.Index(b.queue, w)
 	if i < 0 {
 		return false
 	}
-	b.line = slices.Delete(b.line, i, i+1)
+	b.queue = slices.Delete(b.queue, i, i+1)
 	b.admit()
 	return true
 }
 
-func (b *budget) give(l load) {
+func (b *budget) release(l load) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.used = b.used.minus(l)
@@ -103,10 +103,10 @@ func (b *budget) give(l load) {
 }
 
 func (b *budget) admit() {
-	for len(b.line) > 0 && b.fits(b.line[0].load) {
-		b.used = b.used.plus(b.line[0].load)
-		close(b.line[0].admitted)
-		b.line = slices.Delete(b.line, 0, 1)
+	for len(b.queue) > 0 && b.fits(b.queue[0].load) {
+		b.used = b.used.plus(b.queue[0].load)
+		close(b.queue[0].admitted)
+		b.queue = slices.Delete(b.queue, 0, 1)
 	}
 }
 

@@ -35,7 +35,7 @@ const (
 	// drainTime bounds the transaction in hand after Run is cancelled.
 	drainTime = 3 * time.Second
 	// beatEvery is how often an idle consumer shows that it is alive.
-	beatEvery = 10 * time.Second
+	heartbeatEvery = 10 * time.Second
 )
 
 // onTheWire is how many bytes of messages the client asks for and lets wait: in
@@ -57,20 +57,20 @@ type Consumer struct {
 	dead       deadLetters
 	handler    Handler
 	log        *slog.Logger
-	beat       func()
+	heartbeat  func()
 	metrics    *metrics
 	retention  time.Duration
 
 	budget   *budget
 	incoming chan *delivery
-	holds    *holds
+	blocked  *blockedAggregates
 	acks     chan *pubsub.AckResult
 	// wary is until when a delivery without a delivery count is suspect.
-	wary    time.Time
-	pulse   pulse
-	slow    streak
-	unknown *unknowns
-	repairs recent
+	uncleanStartUntil time.Time
+	stalls            stallDetector
+	slow              streak
+	unknown           *unknowns
+	repairs           recentRepairs
 }
 
 // NewConsumer returns a consumer of a subscription of client's project. Dead
@@ -79,7 +79,7 @@ type Consumer struct {
 // alive, also without a broker, and at least every minute while the database or the
 // handler hangs.
 func NewConsumer(
-	db *pgxpool.Pool, client *pubsub.Client, subscription string, h Handler, log *slog.Logger, beat func(), opts Options,
+	db *pgxpool.Pool, client *pubsub.Client, subscription string, h Handler, log *slog.Logger, heartbeat func(), opts Options,
 ) (*Consumer, error) {
 	limit := load{messages: maxMessages, bytes: cmp.Or(opts.Bytes, maxBytes)}
 	sub := client.Subscriber(subscription)
@@ -87,7 +87,7 @@ func NewConsumer(
 	sub.ReceiveSettings.MaxOutstandingMessages = int(limit.messages)
 	sub.ReceiveSettings.MaxExtension = maxExtension
 	c := &Consumer{
-		store:      store{db: db, consumer: subscription, run: uuid.New()},
+		store:      store{db: db, consumer: subscription, instance: uuid.New()},
 		subscriber: sub,
 		streams:    opts.Streams,
 		dead: deadLetters{
@@ -96,17 +96,17 @@ func NewConsumer(
 		},
 		handler:   h,
 		log:       log.With("component", "consumer", "subscription", subscription),
-		beat:      beat,
+		heartbeat: heartbeat,
 		retention: cmp.Or(opts.Retention, Retention),
 		budget:    &budget{limit: limit},
 		// As wide as the budget: callbacks wait for that alone.
 		incoming: make(chan *delivery, maxMessages),
-		holds:    newHolds(),
+		blocked:  newBlockedAggregates(),
 		acks:     make(chan *pubsub.AckResult, maxMessages),
 		unknown:  newUnknowns(),
 	}
 	var err error
-	if c.metrics, err = newMetrics(subscription, c.budget, c.holds); err != nil {
+	if c.metrics, err = newMetrics(subscription, c.budget, c.blocked); err != nil {
 		return nil, fmt.Errorf("new consumer: %w", err)
 	}
 	return c, nil
@@ -136,10 +136,10 @@ func (c *Consumer) RunFrom(ctx context.Context, receive Receive) error {
 		defer ended()
 		c.receive(ctx, receive)
 	}()
-	var beside sync.WaitGroup
-	beside.Go(func() { c.keep(ctx) })
-	beside.Go(func() { c.pulse.run(open) })
-	beside.Go(func() { c.heed(open) })
+	var background sync.WaitGroup
+	background.Go(func() { c.maintain(ctx) })
+	background.Go(func() { c.stalls.run(open) })
+	background.Go(func() { c.watchAcks(open) })
 	c.work(ctx)
 	// receive returns when everything it handed out is settled.
 	limit := time.NewTimer(drainTime)
@@ -149,7 +149,7 @@ func (c *Consumer) RunFrom(ctx context.Context, receive Receive) error {
 		case d := <-c.incoming:
 			c.giveBack(ctx, d)
 		case <-received:
-			beside.Wait()
+			background.Wait()
 			return nil
 		case <-limit.C:
 			c.log.WarnContext(ctx, "stream did not close in time, its messages come back when their leases end")
@@ -166,7 +166,7 @@ func (c *Consumer) receive(ctx context.Context, receive Receive) {
 		opened := time.Now()
 		err := receive(ctx, func(_ context.Context, m *pubsub.Message) {
 			// Not decoded before there is room for it.
-			if !c.budget.take(ctx, loadOf(m)) {
+			if !c.budget.acquire(ctx, loadOf(m)) {
 				c.nack(ctx, m)
 				return
 			}
@@ -198,27 +198,27 @@ func (c *Consumer) receive(ctx context.Context, receive Receive) {
 
 // work applies messages that arrive or are released from a hold, until ctx ends.
 func (c *Consumer) work(ctx context.Context) {
-	alive := time.NewTicker(beatEvery)
+	alive := time.NewTicker(heartbeatEvery)
 	defer alive.Stop()
-	var unsettled []*delivery
-	defer func() { c.leave(ctx, append(unsettled, c.holds.all()...)) }()
-	c.enter(ctx)
+	var unfinished []*delivery
+	defer func() { c.shutDown(ctx, append(unfinished, c.blocked.all()...)) }()
+	c.register(ctx)
 	for {
-		c.beat()
+		c.heartbeat()
 		var batch []*delivery
 		select {
 		case <-ctx.Done():
 			return
 		case <-alive.C:
 			continue
-		case key := <-c.holds.released:
-			batch = c.holds.take(key)
+		case key := <-c.blocked.released:
+			batch = c.blocked.unblock(key)
 		case d := <-c.incoming:
 			batch = c.gather(d)
 		}
 		// More may have gathered behind a hold than a transaction should have.
-		for part := range slices.Chunk(fold(batch), maxBatch) {
-			unsettled = append(unsettled, c.process(ctx, part)...)
+		for part := range slices.Chunk(mergeDuplicates(batch), maxBatch) {
+			unfinished = append(unfinished, c.process(ctx, part)...)
 		}
 	}
 }

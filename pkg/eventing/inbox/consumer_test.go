@@ -116,7 +116,7 @@ func TestOppositeOrdersDoNotDeadlock(t *testing.T) {
 		var both sync.WaitGroup
 		for c, batch := range map[*Consumer][]*delivery{one: forth, two: back} {
 			both.Go(func() {
-				if _, err := c.try(t.Context(), fold(batch)); err != nil {
+				if _, err := c.tryBatch(t.Context(), mergeDuplicates(batch)); err != nil {
 					t.Errorf("round %d: %v", round, err)
 				}
 			})
@@ -145,7 +145,7 @@ func TestFold(t *testing.T) {
 	t.Parallel()
 	a1, a2, b1 := event("a", 1), event("a", 2), event("b", 1)
 	one := delivered
-	got := fold([]*delivery{one(b1), one(a2), one(a1), one(a2)})
+	got := mergeDuplicates([]*delivery{one(b1), one(a2), one(a1), one(a2)})
 	if len(got) != 3 || got[0].id() != a1.ID || got[1].id() != a2.ID || got[2].id() != b1.ID {
 		t.Fatalf("order is not (aggregate, version)")
 	}
@@ -155,7 +155,7 @@ func TestFold(t *testing.T) {
 	invalid := func(id string) *delivery {
 		return &delivery{invalid: errKeyMismatch, messages: []*pubsub.Message{{ID: id}}}
 	}
-	if got := fold([]*delivery{invalid("m"), invalid("n")}); len(got) != 2 || got[0].key() == got[1].key() {
+	if got := mergeDuplicates([]*delivery{invalid("m"), invalid("n")}); len(got) != 2 || got[0].key() == got[1].key() {
 		t.Errorf("two messages that are no events became %d, or one behind the other", len(got))
 	}
 }
@@ -177,7 +177,7 @@ func TestNoTransactionBeginsAfterTheEnd(t *testing.T) {
 		return nil, errors.New("not this batch")
 	}
 	batch := []*delivery{delivered(event("a", 1)), delivered(event("b", 1)), delivered(event("c", 1)), delivered(event("d", 1))}
-	if unsettled := c.process(ctx, batch); len(unsettled) != len(batch) || calls != 2 {
-		t.Errorf("%d transactions, and %d of %d events are given back; want 2, and all", calls, len(unsettled), len(batch))
+	if unfinished := c.process(ctx, batch); len(unfinished) != len(batch) || calls != 2 {
+		t.Errorf("%d transactions, and %d of %d events are given back; want 2, and all", calls, len(unfinished), len(batch))
 	}
 }

@@ -40,7 +40,7 @@ func (t deadLetters) publish(ctx context.Context, d *delivery, reason error, att
 	ctx, cancel := context.WithTimeout(ctx, deadLetterTimeout)
 	defer cancel()
 	_, err := t.client.Publish(ctx, &pubsubpb.PublishRequest{
-		Topic: t.topic, Messages: []*pubsubpb.PubsubMessage{letter(d.message(), reason.Error(), attempts)},
+		Topic: t.topic, Messages: []*pubsubpb.PubsubMessage{deadLetterMessage(d.message(), reason.Error(), attempts)},
 	})
 	return err
 }
@@ -48,17 +48,17 @@ func (t deadLetters) publish(ctx context.Context, d *delivery, reason error, att
 // What a message may have (https://cloud.google.com/pubsub/quotas#resource_limits).
 // Bytes are under the limit of 10 MB for a request, with room for attributes.
 const (
-	maxAttributes  = 100
-	maxLetterBytes = 9_500_000
+	maxAttributes      = 100
+	maxDeadLetterBytes = 9_500_000
 )
 
 // letter is m with why it is dead. What is at the limits has no room for that: so
 // attributes that are no event's go first, and data beyond any event's is cut off.
 // Refused by the broker, it would be tried again for ever.
-func letter(m *pubsub.Message, reason string, attempts int) *pubsubpb.PubsubMessage {
+func deadLetterMessage(m *pubsub.Message, reason string, attempts int) *pubsubpb.PubsubMessage {
 	data := m.Data
-	if len(data) > maxLetterBytes {
-		data = data[:maxLetterBytes]
+	if len(data) > maxDeadLetterBytes {
+		data = data[:maxDeadLetterBytes]
 		reason = fmt.Sprintf("(cut off, of %d bytes) %s", len(m.Data), reason)
 	}
 	attrs := map[string]string{
@@ -80,11 +80,11 @@ func letter(m *pubsub.Message, reason string, attempts int) *pubsubpb.PubsubMess
 // bury holds d's aggregate until d is in the dead letters: published, then
 // written down, then acknowledged. A crash in between repeats a step: a dead
 // letter may be there twice, none is lost. The rest flows meanwhile.
-func (c *Consumer) bury(ctx context.Context, d *delivery, reason error, attempts int) {
+func (c *Consumer) deadLetter(ctx context.Context, d *delivery, reason error, attempts int) {
 	d.invalid = reason
-	c.hold(ctx, d, deadLetter, func(ctx context.Context) {
+	c.block(ctx, d, pendingDeadLetter, func(ctx context.Context) {
 		for failures := 1; ctx.Err() == nil; failures++ {
-			err := c.buryOnce(ctx, d, reason, attempts)
+			err := c.deadLetterOnce(ctx, d, reason, attempts)
 			if err == nil {
 				return
 			}
@@ -96,19 +96,19 @@ func (c *Consumer) bury(ctx context.Context, d *delivery, reason error, attempts
 	})
 }
 
-func (c *Consumer) buryOnce(ctx context.Context, d *delivery, reason error, attempts int) error {
-	if !c.holds.buriers.lend(ctx) {
+func (c *Consumer) deadLetterOnce(ctx context.Context, d *delivery, reason error, attempts int) error {
+	if !c.blocked.deadLetterSlots.acquire(ctx) {
 		return ctx.Err()
 	}
-	defer c.holds.buriers.giveBack()
+	defer c.blocked.deadLetterSlots.release()
 	err := c.dead.publish(ctx, d, reason, attempts)
 	if err == nil && d.isEvent() {
-		err = c.store.die(ctx, d, reason)
+		err = c.store.markDead(ctx, d, reason)
 	}
 	if err != nil {
 		return err
 	}
-	c.metrics.buried(ctx)
+	c.metrics.deadLettered(ctx)
 	c.log.ErrorContext(ctx, "event dead-lettered", append(d.logAttrs(), "reason", reason, "attempts", attempts, "topic", c.dead.topic)...)
 	c.ack(ctx, d)
 	return nil

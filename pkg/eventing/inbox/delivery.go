@@ -20,9 +20,9 @@ type delivery struct {
 
 	// begun is how often the event has been begun, this time included, without
 	// an end that anybody lived to see; 0 while this time is not counted.
-	begun int
+	starts int
 	// before says that it has been begun by a process that then ended.
-	before bool
+	startedBefore bool
 	// gaps counts how often it met a gap.
 	gaps int
 	// diverged says that it has been found to be of another history, and reported.
@@ -31,19 +31,19 @@ type delivery struct {
 	lost bool
 	// waits counts how often it was put off because of somebody else's lock, or
 	// because everything took too long.
-	waits int
+	putOffs int
 	// narrowed counts the batches that failed with it and were halved.
-	narrowed int
+	bisections int
 	// known says that it has waited for what tells a strange event from a
 	// strange build, and that it is the event.
-	known bool
+	poison bool
 	// tried says that a transaction with it has failed. Whether its COMMIT arrived may
 	// be unknown.
 	tried bool
 	// settled says that it needs nothing more, and left how many of its messages
 	// have been acked or nacked: those that join a settled one are yet to be.
-	settled bool
-	left    int
+	finished bool
+	answered int
 }
 
 func (h Handler) newDelivery(m *pubsub.Message) *delivery {
@@ -92,9 +92,9 @@ func (d *delivery) attempt() int {
 
 // leave returns the messages that are in hand, for the one ack or nack that each
 // of them gets.
-func (d *delivery) leave() []*pubsub.Message {
-	leaving := d.messages[d.left:]
-	d.left = len(d.messages)
+func (d *delivery) takeUnanswered() []*pubsub.Message {
+	leaving := d.messages[d.answered:]
+	d.answered = len(d.messages)
 	return leaving
 }
 
@@ -107,7 +107,7 @@ func (d *delivery) age() time.Duration { return time.Since(d.change.Event.Occurr
 
 // fold merges deliveries of one event and puts the rest into the one order in
 // which batches take their locks: by aggregate, each in version order.
-func fold(batch []*delivery) []*delivery {
+func mergeDuplicates(batch []*delivery) []*delivery {
 	type keyed struct {
 		*delivery
 		key string

@@ -16,10 +16,10 @@ type fault int
 
 const (
 	// ours is the event's, or its handler's: it is counted.
-	ours fault = iota
+	eventFault fault = iota
 	// slowness was ended by a time limit. The event is to blame while others
 	// succeed, and it is counted.
-	slowness
+	timedOut
 	// locked is another transaction's, with a lock that the event needs. It costs the
 	// event's aggregate its time, and nobody an attempt.
 	locked
@@ -38,9 +38,9 @@ func (e handlerError) Unwrap() error { return e.error }
 // judge says whose err is, of a transaction that began at began. A time limit is
 // an outage when the process did not run, or when the database does not take the
 // smallest write in time either.
-func (c *Consumer) judge(ctx context.Context, err error, began time.Time) fault {
+func (c *Consumer) classify(ctx context.Context, err error, began time.Time) fault {
 	f := faultOf(err)
-	if f == slowness && (c.pulse.frozeSince(began) || !c.store.writes(ctx)) {
+	if f == timedOut && (c.stalls.stalledSince(began) || !c.store.writes(ctx)) {
 		return outage
 	}
 	return f
@@ -54,7 +54,7 @@ func faultOf(err error) fault {
 		return faultOfState(pg.Code)
 	}
 	if _, ok := errors.AsType[handlerError](err); ok && errors.Is(err, context.DeadlineExceeded) {
-		return slowness
+		return timedOut
 	}
 	var network net.Error
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
@@ -64,7 +64,7 @@ func faultOf(err error) fault {
 		pgconn.SafeToRetry(err) || isBrokenConnection(err) {
 		return outage
 	}
-	return ours
+	return eventFault
 }
 
 // faultOfState classifies SQLSTATEs, by class where the whole class is meant
@@ -73,7 +73,7 @@ func faultOfState(code string) fault {
 	switch code {
 	case "57014", // a statement took too long
 		"25P03": // the transaction was idle for too long
-		return slowness
+		return timedOut
 	case "55P03": // somebody else holds a lock for long
 		return locked
 	case "40001", "40P01", // serialization failure, deadlock: the others went first
@@ -90,7 +90,7 @@ func faultOfState(code string) fault {
 		"58": // system error
 		return outage
 	}
-	return ours
+	return eventFault
 }
 
 func isBrokenConnection(err error) bool {

@@ -38,11 +38,11 @@ func TestAStreamAsksForTheRoomThatThereIs(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, 5)
 			w.untilOpenedFor(t, load{maxMessages, whole})
-			w.c.budget.take(t.Context(), tc.inHand)
+			w.c.budget.acquire(t.Context(), tc.inHand)
 			w.reopen(t)
 			w.untilOpenedFor(t, tc.opened)
 			if tc.back != (load{}) {
-				w.c.budget.give(tc.back)
+				w.c.budget.release(tc.back)
 				w.untilOpenedFor(t, tc.next)
 			}
 		})

@@ -35,7 +35,7 @@ func (h *history) lock(ctx context.Context, t *testing.T, c *Consumer, id string
 	holding.Go(func() {
 		tick := time.NewTicker(5 * time.Millisecond)
 		defer tick.Stop()
-		for over.Err() == nil && c.holds.blocked[lockedRow].Load() == 0 {
+		for over.Err() == nil && c.blocked.counts[lockedRow].Load() == 0 {
 			select {
 			case <-tick.C:
 			case <-over.Done():
@@ -62,7 +62,7 @@ func (h *history) brownOut(t *testing.T, c *Consumer, stalls int) *brownout {
 		t.Error(err)
 		return nil
 	}
-	if _, err := tx.Exec(t.Context(), `INSERT INTO inbox_runs (consumer, run) VALUES ($1, $2)`, c.store.consumer, c.store.run); err != nil {
+	if _, err := tx.Exec(t.Context(), `INSERT INTO inbox_runs (consumer, run) VALUES ($1, $2)`, c.store.consumer, c.store.instance); err != nil {
 		t.Error(err)
 	}
 	return &brownout{stalls: stalls, writer: tx}

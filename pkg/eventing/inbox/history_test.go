@@ -302,17 +302,17 @@ func (h *history) round(t *testing.T, batch []eventing.Event, death int, pick fu
 	if pick(25) == 0 {
 		defer h.lock(ctx, t, c, batch[pick(len(batch))].AggregateID)()
 	}
-	c.process(ctx, fold(all))
-	for ctx.Err() == nil && len(c.holds.byKey) > 0 {
+	c.process(ctx, mergeDuplicates(all))
+	for ctx.Err() == nil && len(c.blocked.byKey) > 0 {
 		select {
-		case key := <-c.holds.released:
-			c.process(ctx, fold(c.holds.take(key)))
+		case key := <-c.blocked.released:
+			c.process(ctx, mergeDuplicates(c.blocked.unblock(key)))
 		case <-ctx.Done():
 		}
 	}
 	died := ctx.Err() != nil
 	die()
-	c.holds.all()
+	c.blocked.all()
 	if died {
 		return batch // whatever was acked: acks get lost
 	}

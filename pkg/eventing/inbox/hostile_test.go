@@ -89,7 +89,7 @@ func TestWhatWasHeldIsAppliedInParts(t *testing.T) {
 		return slices.Repeat([]Outcome{Stale}, len(changes)), nil
 	}
 	for v := range n {
-		c.hold(t.Context(), delivered(event("a", int64(v+1))), failedEvent, func(context.Context) {})
+		c.block(t.Context(), delivered(event("a", int64(v+1))), failedEvent, func(context.Context) {})
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var working sync.WaitGroup

@@ -22,17 +22,17 @@ func TestAnEventIDThatIsUsedTwiceInEveryStatus(t *testing.T) {
 	}{
 		{"done", func(c *Consumer, first eventing.Event) { c.finish(t, delivered(first)) }},
 		{"held", func(c *Consumer, first eventing.Event) {
-			if _, err := c.store.attempt(t.Context(), delivered(first), errors.New("not yet"), ours); err != nil {
+			if _, err := c.store.countAttempt(t.Context(), delivered(first), errors.New("not yet"), eventFault); err != nil {
 				t.Fatal(err)
 			}
 		}},
 		{"dead", func(c *Consumer, first eventing.Event) {
-			if err := c.store.die(t.Context(), delivered(first), errors.New("hopeless")); err != nil {
+			if err := c.store.markDead(t.Context(), delivered(first), errors.New("hopeless")); err != nil {
 				t.Fatal(err)
 			}
 		}},
 		{"discarded", func(c *Consumer, first eventing.Event) {
-			if err := c.store.die(t.Context(), delivered(first), errors.New("hopeless")); err != nil {
+			if err := c.store.markDead(t.Context(), delivered(first), errors.New("hopeless")); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := b.db.Exec(t.Context(), `UPDATE inbox SET status = 'discarded' WHERE event_id = $1`, first.ID); err != nil {
@@ -40,7 +40,7 @@ func TestAnEventIDThatIsUsedTwiceInEveryStatus(t *testing.T) {
 			}
 		}},
 		{"begun", func(c *Consumer, first eventing.Event) {
-			if _, _, err := c.store.begin(t.Context(), []*delivery{delivered(first)}); err != nil {
+			if _, _, err := c.store.markStarted(t.Context(), []*delivery{delivered(first)}); err != nil {
 				t.Fatal(err)
 			}
 		}},
@@ -111,7 +111,7 @@ func TestBothEventsOfOneIDInABatch(t *testing.T) {
 				defer c.metrics.unregister()
 				if done {
 					c.finish(t, delivered(first))
-				} else if _, err := c.store.attempt(t.Context(), delivered(first), errors.New("not yet"), ours); err != nil {
+				} else if _, err := c.store.countAttempt(t.Context(), delivered(first), errors.New("not yet"), eventFault); err != nil {
 					t.Fatal(err)
 				}
 				c.finish(t, delivered(second), delivered(first))
@@ -141,7 +141,7 @@ func TestAnEventIDThatIsUsedTwiceInOneBatch(t *testing.T) {
 			"done":   func(first eventing.Event) error { c.finish(t, delivered(first)); return nil },
 			"no row": func(eventing.Event) error { return nil },
 			"waiting": func(first eventing.Event) error {
-				return c.store.die(t.Context(), delivered(first), errors.New("redriven"))
+				return c.store.markDead(t.Context(), delivered(first), errors.New("redriven"))
 			},
 		} {
 			t.Run(status+" before "+other, func(t *testing.T) {

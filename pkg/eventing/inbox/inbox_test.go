@@ -167,11 +167,11 @@ func delivered(e eventing.Event) *delivery {
 // finish applies batch, and what comes back from holds, until nothing is held.
 func (c *Consumer) finish(t *testing.T, batch ...*delivery) {
 	t.Helper()
-	c.process(t.Context(), fold(batch))
-	for len(c.holds.byKey) > 0 {
+	c.process(t.Context(), mergeDuplicates(batch))
+	for len(c.blocked.byKey) > 0 {
 		select {
-		case key := <-c.holds.released:
-			c.process(t.Context(), fold(c.holds.take(key)))
+		case key := <-c.blocked.released:
+			c.process(t.Context(), mergeDuplicates(c.blocked.unblock(key)))
 		case <-time.After(patience):
 			t.Fatal("held for ever")
 		}

@@ -130,7 +130,7 @@ func TestWhatKillsTheProcessIsFoundAndBuried(t *testing.T) {
 			b := newBench(t)
 			deaths := 0
 			for ; ; deaths++ {
-				if deaths > 2*maxBegun {
+				if deaths > 2*maxStarts {
 					t.Fatalf("the process died %d times", deaths)
 				}
 				attempt := ""
@@ -147,8 +147,8 @@ func TestWhatKillsTheProcessIsFoundAndBuried(t *testing.T) {
 					t.Fatalf("%v\n%s", err, out)
 				}
 			}
-			if deaths != 1+maxBegun {
-				t.Errorf("the process died %d times, want %d: once unawares, then %d times counted", deaths, 1+maxBegun, maxBegun)
+			if deaths != 1+maxStarts {
+				t.Errorf("the process died %d times, want %d: once unawares, then %d times counted", deaths, 1+maxStarts, maxStarts)
 			}
 			dead := b.deadLettered("")
 			if len(dead) != 1 || dead[0].Attributes[eventing.AttrEventID] != killer.ID.String() ||
@@ -174,14 +174,14 @@ func TestGivingBackTakesTheBeginningBack(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	e := event("a", 2) // a gap, and the owner is away
-	for range 3 * maxBegun {
+	for range 3 * maxStarts {
 		c := b.consumer(t)
 		d := delivered(e)
 		d.messages[0].DeliveryAttempt = new(2)
 		ctx, end := context.WithCancel(t.Context())
 		left := c.process(ctx, []*delivery{d})
 		end()
-		c.leave(ctx, append(left, c.holds.all()...))
+		c.shutDown(ctx, append(left, c.blocked.all()...))
 		c.metrics.unregister()
 	}
 	if n := b.count(t, `SELECT begun FROM inbox WHERE event_id = $1`, e.ID); n != 0 {

@@ -159,7 +159,7 @@ func TestOwnerAwayDuringGaps(t *testing.T) {
 	b.eventually(t, 10, withDone)
 	// Visible: in the inbox row, and in a metric.
 	b.eventually(t, gaps, `SELECT count(DISTINCT aggregate_id) FROM inbox WHERE status = 'held' AND last_error LIKE 'gap: owner is away%'`)
-	if open := c.holds.blocked[openGap].Load(); open != gaps {
+	if open := c.blocked.counts[openGap].Load(); open != gaps {
 		t.Errorf("%d gaps are open, want %d", open, gaps)
 	}
 	backoff.Sleep(t.Context(), outageTime(t), nil)
@@ -171,8 +171,8 @@ func TestOwnerAwayDuringGaps(t *testing.T) {
 	}
 	b.eventually(t, 10+2*gaps, withDone)
 	b.eventually(t, gaps, `SELECT count(*) FROM model WHERE version = 3`)
-	if n := b.count(t, `SELECT coalesce(sum(attempts), 0) FROM inbox`); n != 0 || c.holds.blocked[openGap].Load() != 0 {
-		t.Errorf("%d attempts, %d gaps still open", n, c.holds.blocked[openGap].Load())
+	if n := b.count(t, `SELECT coalesce(sum(attempts), 0) FROM inbox`); n != 0 || c.blocked.counts[openGap].Load() != 0 {
+		t.Errorf("%d attempts, %d gaps still open", n, c.blocked.counts[openGap].Load())
 	}
 }
 

@@ -96,7 +96,7 @@ func total(t *testing.T, reader metric.Reader, with attribute.KeyValue) (n int64
 // What is remembered of repairs is forgotten.
 func TestRecentRepairsAreForgotten(t *testing.T) {
 	t.Parallel()
-	var r recent
+	var r recentRepairs
 	r.note("a")
 	if d := r.wait("a"); d < repairEvery/2 || r.wait("b") != 0 {
 		t.Errorf("wait %v after a repair of just now, %v without one", d, r.wait("b"))

@@ -102,11 +102,11 @@ func TestTimeLimitDuringAnOutageIsTheOutages(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)
-	if f := c.judge(t.Context(), handlerError{context.DeadlineExceeded}, time.Now()); f != slowness {
+	if f := c.classify(t.Context(), handlerError{context.DeadlineExceeded}, time.Now()); f != timedOut {
 		t.Errorf("with a database: %v", f)
 	}
 	b.db.Close()
-	if f := c.judge(t.Context(), handlerError{context.DeadlineExceeded}, time.Now()); f != outage {
+	if f := c.classify(t.Context(), handlerError{context.DeadlineExceeded}, time.Now()); f != outage {
 		t.Errorf("without: %v", f)
 	}
 }

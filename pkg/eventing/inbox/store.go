@@ -29,12 +29,12 @@ type store struct {
 	db       *pgxpool.Pool
 	consumer string
 	// run tells this consumer from others of its name.
-	run uuid.UUID
+	instance uuid.UUID
 }
 
 // named are ids as pgtype's own, which pgx sends as an array at the first go, and
 // without asking the server what it takes: not every mode does.
-func named(ids ...uuid.UUID) []pgtype.UUID {
+func uuidArray(ids ...uuid.UUID) []pgtype.UUID {
 	all := make([]pgtype.UUID, len(ids))
 	for i, id := range ids {
 		all[i] = pgtype.UUID{Bytes: id, Valid: true}
@@ -93,23 +93,23 @@ func (s store) accept(ctx context.Context, tx pgx.Tx, batch []*delivery) (map[*d
 		       message_id = excluded.message_id, begun = 0, source = 'stream'
 		 WHERE i.status <> 'done' AND `+sameAs("excluded")+`
 		RETURNING event_id, aggregate_type, aggregate_id, version`, s.rows(batch)...)
-	fresh, err := owners(rows, batch)
+	notDone, err := matching(rows, batch)
 	if err != nil {
 		return nil, fmt.Errorf("write inbox: %w", err)
 	}
-	if len(fresh) == len(batch) {
-		return fresh, nil
+	if len(notDone) == len(batch) {
+		return notDone, nil
 	}
 	// A batch may have both events of one id.
-	seen := make(map[uuid.UUID][]*delivery, len(batch)-len(fresh))
+	seen := make(map[uuid.UUID][]*delivery, len(batch)-len(notDone))
 	for _, d := range batch {
-		if !fresh[d] {
+		if !notDone[d] {
 			seen[d.id()] = append(seen[d.id()], d)
 		}
 	}
 	rows, _ = tx.Query(ctx, `
 		UPDATE inbox SET last_seen_at = clock_timestamp() WHERE consumer = $1 AND event_id = ANY($2)
-		RETURNING event_id, aggregate_type, aggregate_id, version`, s.consumer, named(slices.Collect(maps.Keys(seen))...))
+		RETURNING event_id, aggregate_type, aggregate_id, version`, s.consumer, uuidArray(slices.Collect(maps.Keys(seen))...))
 	var done eventing.Event
 	_, err = pgx.ForEachRow(rows, []any{&done.ID, &done.AggregateType, &done.AggregateID, &done.Version}, func() error {
 		if slices.ContainsFunc(seen[done.ID], func(d *delivery) bool { return !d.is(done) }) {
@@ -120,18 +120,18 @@ func (s store) accept(ctx context.Context, tx pgx.Tx, batch []*delivery) (map[*d
 	if err != nil {
 		return nil, fmt.Errorf("write inbox: %w", err)
 	}
-	return fresh, nil
+	return notDone, nil
 }
 
 // hold takes back, within tx, what accept wrote of events that cannot go on. The
 // rows are theirs: accept has compared them.
-func (s store) hold(ctx context.Context, tx pgx.Tx, events []uuid.UUID, why string) error {
+func (s store) markBlocked(ctx context.Context, tx pgx.Tx, events []uuid.UUID, why string) error {
 	if len(events) == 0 {
 		return nil
 	}
 	_, err := tx.Exec(ctx, `
 		UPDATE inbox SET status = 'held', processed_at = NULL, last_error = $3
-		 WHERE consumer = $1 AND event_id = ANY($2)`, s.consumer, named(events...), why)
+		 WHERE consumer = $1 AND event_id = ANY($2)`, s.consumer, uuidArray(events...), why)
 	if err != nil {
 		return fmt.Errorf("hold: %w", err)
 	}
@@ -139,7 +139,7 @@ func (s store) hold(ctx context.Context, tx pgx.Tx, events []uuid.UUID, why stri
 }
 
 // note writes down why d is still held.
-func (s store) note(ctx context.Context, d *delivery, why string) error {
+func (s store) noteError(ctx context.Context, d *delivery, why string) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	_, err := s.db.Exec(ctx, `
@@ -152,7 +152,7 @@ func (s store) note(ctx context.Context, d *delivery, why string) error {
 // begin writes down, in a commit of its own, that batch is about to be applied.
 // first are those that were never begun before; before are those that were, and
 // are not done; these stay as they are.
-func (s store) begin(ctx context.Context, batch []*delivery) (first, before map[*delivery]bool, err error) {
+func (s store) markStarted(ctx context.Context, batch []*delivery) (first, before map[*delivery]bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	rows, _ := s.db.Query(ctx, `
@@ -161,7 +161,7 @@ func (s store) begin(ctx context.Context, batch []*delivery) (first, before map[
 		ON CONFLICT (consumer, event_id) DO UPDATE SET begun = 1, last_seen_at = clock_timestamp()
 		 WHERE i.status <> 'done' AND i.begun = 0 AND `+sameAs("excluded")+`
 		RETURNING event_id, aggregate_type, aggregate_id, version`, s.rows(batch)...)
-	if first, err = owners(rows, batch); err != nil {
+	if first, err = matching(rows, batch); err != nil {
 		return nil, nil, fmt.Errorf("begin: %w", err)
 	}
 	if len(first) == len(batch) {
@@ -170,7 +170,7 @@ func (s store) begin(ctx context.Context, batch []*delivery) (first, before map[
 	rows, _ = s.db.Query(ctx, `
 		SELECT event_id, aggregate_type, aggregate_id, version
 		  FROM inbox WHERE consumer = $1 AND event_id = ANY ($2) AND status <> 'done'`, s.consumer, ids(batch))
-	if before, err = owners(rows, batch); err != nil {
+	if before, err = matching(rows, batch); err != nil {
 		return nil, nil, fmt.Errorf("begin: %w", err)
 	}
 	maps.DeleteFunc(before, func(d *delivery, _ bool) bool { return first[d] })
@@ -179,7 +179,7 @@ func (s store) begin(ctx context.Context, batch []*delivery) (first, before map[
 
 // beginAgain counts, in a commit of its own, that d is about to be applied, and
 // returns the count.
-func (s store) beginAgain(ctx context.Context, d *delivery) (n int, err error) {
+func (s store) markStartedAgain(ctx context.Context, d *delivery) (n int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	err = s.db.QueryRow(ctx, `
@@ -193,7 +193,7 @@ func (s store) beginAgain(ctx context.Context, d *delivery) (n int, err error) {
 }
 
 // owners returns the deliveries of batch that these rows belong to.
-func owners(rows pgx.Rows, batch []*delivery) (map[*delivery]bool, error) {
+func matching(rows pgx.Rows, batch []*delivery) (map[*delivery]bool, error) {
 	byID := make(map[uuid.UUID][]*delivery, len(batch))
 	for _, d := range batch {
 		byID[d.id()] = append(byID[d.id()], d)
@@ -212,17 +212,17 @@ func owners(rows pgx.Rows, batch []*delivery) (map[*delivery]bool, error) {
 }
 
 // attempt counts a failure of d's own and returns how many there have been.
-func (s store) attempt(ctx context.Context, d *delivery, cause error, class fault) (int, error) {
-	return s.unsettled(ctx, d, "held", class.String()+": "+cause.Error(), 1)
+func (s store) countAttempt(ctx context.Context, d *delivery, cause error, class fault) (int, error) {
+	return s.writeUnfinished(ctx, d, "held", class.String()+": "+cause.Error(), 1)
 }
 
 // die writes down that d is in the dead letters.
-func (s store) die(ctx context.Context, d *delivery, reason error) error {
-	_, err := s.unsettled(ctx, d, "dead", reason.Error(), 0)
+func (s store) markDead(ctx context.Context, d *delivery, reason error) error {
+	_, err := s.writeUnfinished(ctx, d, "dead", reason.Error(), 0)
 	return err
 }
 
-func (s store) unsettled(ctx context.Context, d *delivery, status, why string, attempts int) (total int, err error) {
+func (s store) writeUnfinished(ctx context.Context, d *delivery, status, why string, attempts int) (total int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	// A row that is done stays so: another consumer was luckier meanwhile. A row of
@@ -250,33 +250,33 @@ func (s store) unsettled(ctx context.Context, d *delivery, status, why string, a
 func (s store) writes(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	_, err := s.enter(ctx)
+	_, err := s.register(ctx)
 	return err == nil
 }
 
 // enter writes down that this run has begun, and reports whether there is
 // another that has not ended.
-func (s store) enter(ctx context.Context) (others bool, err error) {
+func (s store) register(ctx context.Context) (others bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	err = s.db.QueryRow(ctx, `
 		WITH own AS (
 		  INSERT INTO inbox_runs (consumer, run) VALUES ($1, $2)
 		  ON CONFLICT (consumer, run) DO UPDATE SET seen_at = clock_timestamp())
-		SELECT EXISTS (SELECT FROM inbox_runs WHERE consumer = $1 AND run <> $2)`, s.consumer, s.run).Scan(&others)
+		SELECT EXISTS (SELECT FROM inbox_runs WHERE consumer = $1 AND run <> $2)`, s.consumer, s.instance).Scan(&others)
 	return others, err
 }
 
 // leave writes down that this run ended well.
-func (s store) leave(ctx context.Context) error {
+func (s store) deregister(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	_, err := s.db.Exec(ctx, `DELETE FROM inbox_runs WHERE consumer = $1 AND run = $2`, s.consumer, s.run)
+	_, err := s.db.Exec(ctx, `DELETE FROM inbox_runs WHERE consumer = $1 AND run = $2`, s.consumer, s.instance)
 	return err
 }
 
 // unbegin takes back that this run began batch: it lives, and gives it back.
-func (s store) unbegin(ctx context.Context, batch []*delivery) error {
+func (s store) unmarkStarted(ctx context.Context, batch []*delivery) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	_, err := s.db.Exec(ctx, `

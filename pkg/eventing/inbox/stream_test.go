@@ -169,7 +169,7 @@ func (w *world) opened() []load {
 func (w *world) isFull() bool {
 	w.c.budget.mu.Lock()
 	defer w.c.budget.mu.Unlock()
-	return len(w.c.budget.line) > 0
+	return len(w.c.budget.queue) > 0
 }
 
 // publishGaps publishes n events of new aggregates that miss a version.

@@ -31,7 +31,7 @@ type metrics struct {
 	callback metric.Registration
 }
 
-func newMetrics(subscription string, inHand *budget, held *holds) (*metrics, error) {
+func newMetrics(subscription string, inHand *budget, waiting *blockedAggregates) (*metrics, error) {
 	name := attribute.String("subscription", subscription)
 	m := metrics{subscription: metric.WithAttributes(name)}
 	for o := range m.outcomes {
@@ -69,9 +69,9 @@ func newMetrics(subscription string, inHand *budget, held *holds) (*metrics, err
 	}
 	var err error
 	m.callback, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		o.ObserveInt64(open, held.blocked[openGap].Load(), m.subscription)
+		o.ObserveInt64(open, waiting.counts[openGap].Load(), m.subscription)
 		for r := range reasons {
-			o.ObserveInt64(blocked, held.blocked[r].Load(), metric.WithAttributes(name, attribute.String("reason", r.String())))
+			o.ObserveInt64(blocked, waiting.counts[r].Load(), metric.WithAttributes(name, attribute.String("reason", r.String())))
 		}
 		l := inHand.inHand()
 		o.ObserveInt64(messages, l.messages, m.subscription)
@@ -99,7 +99,7 @@ func (m *metrics) failing(batches int) { m.inARow.Store(int64(batches)) }
 
 func (m *metrics) repaired(ctx context.Context)     { m.repairs.Add(ctx, 1, m.subscription) }
 func (m *metrics) repairFailed(ctx context.Context) { m.repairFailures.Add(ctx, 1, m.subscription) }
-func (m *metrics) buried(ctx context.Context)       { m.deadLetters.Add(ctx, 1, m.subscription) }
+func (m *metrics) deadLettered(ctx context.Context) { m.deadLetters.Add(ctx, 1, m.subscription) }
 func (m *metrics) redelivered(ctx context.Context)  { m.redeliveries.Add(ctx, 1, m.subscription) }
 func (m *metrics) nacked(ctx context.Context)       { m.nacks.Add(ctx, 1, m.subscription) }
 func (m *metrics) ackFailed(ctx context.Context)    { m.ackFailures.Add(ctx, 1, m.subscription) }

@@ -30,9 +30,9 @@ type unknowns struct {
 	keys    map[string]struct{}
 	handled int64
 	// eldest is the count of handled events when the first of keys came.
-	eldest  int64
-	changed chan struct{}
-	told    time.Time
+	handledAtFirst int64
+	changed        chan struct{}
+	warnedAt       time.Time
 }
 
 func newUnknowns() *unknowns {
@@ -44,7 +44,7 @@ func (u *unknowns) enter(key string) int64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if len(u.keys) == 0 {
-		u.eldest = u.handled
+		u.handledAtFirst = u.handled
 	}
 	u.keys[key] = struct{}{}
 	return u.handled
@@ -61,7 +61,7 @@ func (u *unknowns) success(n int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.handled += int64(n)
-	if len(u.keys) > 0 && u.outnumbered(u.eldest) {
+	if len(u.keys) > 0 && u.outnumbered(u.handledAtFirst) {
 		close(u.changed)
 		u.changed = make(chan struct{})
 	}
@@ -81,21 +81,21 @@ func (u *unknowns) poison(since int64, late bool) (is bool, changed <-chan struc
 }
 
 // tell reports whether it is time to say that the build is taken for wrong.
-func (u *unknowns) tell() (aggregates int, now bool) {
+func (u *unknowns) warnDue() (aggregates int, now bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if len(u.keys) < maxUnknown || time.Since(u.told) < unknownTime {
+	if len(u.keys) < maxUnknown || time.Since(u.warnedAt) < unknownTime {
 		return 0, false
 	}
-	u.told = time.Now()
+	u.warnedAt = time.Now()
 	return len(u.keys), true
 }
 
 // ponder holds d's aggregate until it is clear whether d is poison. While it is
 // the build that is wrong, that never is: nothing is dead-lettered, and the
 // messages go back to the broker when the process ends for the next build.
-func (c *Consumer) ponder(ctx context.Context, d *delivery) {
-	c.hold(ctx, d, unknownEvent, func(ctx context.Context) {
+func (c *Consumer) awaitVerdict(ctx context.Context, d *delivery) {
+	c.block(ctx, d, unknownEvent, func(ctx context.Context) {
 		since := c.unknown.enter(d.key())
 		defer c.unknown.leave(d.key())
 		wait := time.NewTicker(unknownTime)
@@ -103,10 +103,10 @@ func (c *Consumer) ponder(ctx context.Context, d *delivery) {
 		for late := false; ; {
 			is, changed := c.unknown.poison(since, late)
 			if is {
-				d.known = true
+				d.poison = true
 				return
 			}
-			if n, now := c.unknown.tell(); now {
+			if n, now := c.unknown.warnDue(); now {
 				c.log.ErrorContext(ctx, "events that this build does not know, of many aggregates: "+
 					"held, not dead-lettered, until a newer build comes", append(d.logAttrs(), "error", d.invalid, "aggregates", n)...)
 			}

@@ -21,8 +21,8 @@ const patience = 30 * time.Second
 
 // process is one end, with the notifications that it has received.
 type process struct {
-	*notify.Bell
-	heard chan notify.Bulletin
+	*notify.Notifier
+	heard chan notify.Notification
 }
 
 // join starts a process on db that listens at listenURL.
@@ -32,12 +32,12 @@ func join(t *testing.T, db *pgtest.DB, url, listenURL string) process {
 }
 
 // joined starts a process with b as its end.
-func joined(t *testing.T, b *notify.Bell) process {
+func joined(t *testing.T, b *notify.Notifier) process {
 	t.Helper()
-	p := process{b, make(chan notify.Bulletin, 100)}
+	p := process{b, make(chan notify.Notification, 100)}
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
-	go func() { ended <- p.Run(ctx, func(b notify.Bulletin) { p.heard <- b }) }()
+	go func() { ended <- p.Run(ctx, func(b notify.Notification) { p.heard <- b }) }()
 	t.Cleanup(func() {
 		stop()
 		<-ended
@@ -46,7 +46,7 @@ func joined(t *testing.T, b *notify.Bell) process {
 }
 
 // next waits for a bulletin that mentions key.
-func (p process) next(t *testing.T, key string) notify.Bulletin {
+func (p process) next(t *testing.T, key string) notify.Notification {
 	t.Helper()
 	deadline := time.After(patience)
 	for {
@@ -111,11 +111,11 @@ func TestOthersAreTold(t *testing.T) {
 	elsewhere := join(t, db, db.VideoURL, "")
 	for _, p := range []process{first, second, elsewhere} {
 		p.everything(t)
-		if !p.Hears() {
+		if !p.Connected() {
 			t.Error("hears nothing")
 		}
 	}
-	first.Ring("a", "b")
+	first.Publish("a", "b")
 	if b := second.next(t, "a"); !b.Mentions("b") || b.Mentions("c") {
 		t.Error("a and b were rung for, and not c")
 	}
@@ -123,11 +123,11 @@ func TestOthersAreTold(t *testing.T) {
 	for i := range 1001 {
 		many = append(many, fmt.Sprint("key ", i))
 	}
-	second.Ring(many[:1000]...)
+	second.Publish(many[:1000]...)
 	if b := first.next(t, many[0]); !b.Mentions(many[999]) || b.Mentions("c") {
 		t.Error("a thousand keys do not fit")
 	}
-	second.Ring(many...)
+	second.Publish(many...)
 	first.everything(t)
 	if len(elsewhere.heard) != 0 || len(second.heard) != 0 {
 		t.Error("another schema was told, or a process of what it rang for itself")
@@ -143,16 +143,16 @@ func TestAConnectionThatBreaksIsReplaced(t *testing.T) {
 	db.Terminate(t)
 	first.everything(t) // it receives nothing now
 	first.everything(t) // and receives again
-	for deadline := time.Now().Add(patience); !first.Hears(); {
+	for deadline := time.Now().Add(patience); !first.Connected(); {
 		if time.Now().After(deadline) {
 			t.Fatal("does not hear again")
 		}
 	}
-	second.Ring("a") // may be lost, with a pooled connection that was ended too
-	second.Ring("a")
+	second.Publish("a") // may be lost, with a pooled connection that was ended too
+	second.Publish("a")
 	second.everything(t)
 	second.everything(t)
-	second.Ring("b")
+	second.Publish("b")
 	first.next(t, "b")
 }
 
@@ -163,9 +163,9 @@ func TestWithoutListening(t *testing.T) {
 	deaf := join(t, db, db.CatalogURL, "postgres://nobody@127.0.0.1:1/nowhere")
 	other := join(t, db, db.CatalogURL, "")
 	other.everything(t)
-	deaf.Ring("a")
+	deaf.Publish("a")
 	other.next(t, "a")
-	if deaf.Hears() {
+	if deaf.Connected() {
 		t.Error("hears through no connection")
 	}
 }

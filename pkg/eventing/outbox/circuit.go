@@ -48,21 +48,21 @@ type circuit struct {
 	// state counts the changes between closed and open: it is odd while the circuit is
 	// open. A probe carries the state that it was sent in; in another one its fault
 	// says nothing.
-	state   int
-	inARow  int       // outages since the last answer
-	trips   int       // since the last success
-	retryAt time.Time // zero: closed
-	since   time.Time // open since
-	cause   string    // of the last trip
-	probing int       // probes that have no outcome yet
-	walk    walk      // of the goroutine that probes alone
+	state         int
+	outagesInARow int       // outages since the last answer
+	trips         int       // since the last success
+	retryAt       time.Time // zero: closed
+	since         time.Time // open since
+	cause         string    // of the last trip
+	probesOut     int       // probes that have no outcome yet
+	scan          probeScan // of the goroutine that probes alone
 	// refused are the aggregates that were refused since the last success. From
 	// refusedAfter on, no refusal is a verdict, also after a pause that ended
 	// because there was nothing to probe with.
 	refused map[string]bool
 	// known are those that were refused before a success of another aggregate: the
 	// topic was well, so their refusals say nothing about it.
-	known map[string]bool
+	knownBad map[string]bool
 }
 
 // newCircuits returns a circuit for each topic, by aggregate type.
@@ -71,7 +71,7 @@ func newCircuits(topics map[string]string) map[string]*circuit {
 	for kind, topic := range topics {
 		c := byTopic[topic]
 		if c == nil {
-			c = &circuit{topic: topic, refused: map[string]bool{}, known: map[string]bool{}}
+			c = &circuit{topic: topic, refused: map[string]bool{}, knownBad: map[string]bool{}}
 			byTopic[topic] = c
 		}
 		c.types = append(c.types, kind)
@@ -107,14 +107,14 @@ func (c *circuit) failed(err error, probe int) (wait time.Duration, tripped bool
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.isLate(probe) {
-		return outage.Delay(c.inARow + 1), false
+		return outagePause.Delay(c.outagesInARow + 1), false
 	}
-	c.inARow++
-	wait = outage.Delay(c.inARow)
+	c.outagesInARow++
+	wait = outagePause.Delay(c.outagesInARow)
 	if c.isOpen() {
-		return wait, probe != 0 && c.answered(causeOutage)
+		return wait, probe != 0 && c.probeFailed(causeOutage)
 	}
-	if c.inARow < tripAfter && !isTopicFault(err) {
+	if c.outagesInARow < tripAfter && !isTopicFault(err) {
 		return wait, false
 	}
 	c.trip(causeOutage)
@@ -139,22 +139,22 @@ func (c *circuit) refusal(aggregate string, probe int) verdict {
 	switch {
 	case !c.isLate(probe):
 	case c.isOpen():
-		return verdict{wait: outage.Delay(c.trips + 1)}
+		return verdict{wait: outagePause.Delay(c.trips + 1)}
 	default: // another probe has succeeded meanwhile
-		c.known[aggregate] = true
+		c.knownBad[aggregate] = true
 		return verdict{}
 	}
-	if !c.known[aggregate] && len(c.refused) < maxRemembered {
+	if !c.knownBad[aggregate] && len(c.refused) < maxRemembered {
 		c.refused[aggregate] = true
 	}
-	wait := outage.Delay(c.trips + 1)
+	wait := outagePause.Delay(c.trips + 1)
 	switch {
 	case len(c.refused) < refusedAfter:
 		// The outage, if there was one, is over. A probe spends nothing: it was sent
 		// for the topic's sake.
 		return verdict{onEvent: !c.close()}
 	case c.isOpen():
-		return verdict{wait: wait, tripped: probe != 0 && c.answered(causeRefusals)}
+		return verdict{wait: wait, tripped: probe != 0 && c.probeFailed(causeRefusals)}
 	default:
 		c.trip(causeRefusals)
 		return verdict{wait: wait, tripped: true}
@@ -163,9 +163,9 @@ func (c *circuit) refusal(aggregate string, probe int) verdict {
 
 // answered expects the lock. It notes that a probe met a fault, and when none is on
 // its way any more, that the topic is still out.
-func (c *circuit) answered(cause string) bool {
-	c.probing--
-	if c.probing > 0 {
+func (c *circuit) probeFailed(cause string) bool {
+	c.probesOut--
+	if c.probesOut > 0 {
 		return false
 	}
 	c.trip(cause)
@@ -181,7 +181,7 @@ func (c *circuit) trip(cause string) {
 	}
 	c.trips++
 	c.cause = cause
-	c.retryAt = now.Add(outage.Delay(c.trips))
+	c.retryAt = now.Add(outagePause.Delay(c.trips))
 }
 
 // succeeded notes that an event of the aggregate was taken, which closes the circuit,
@@ -189,18 +189,18 @@ func (c *circuit) trip(cause string) {
 func (c *circuit) succeeded(aggregate string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.known)+len(c.refused) > maxRemembered {
-		clear(c.known)
+	if len(c.knownBad)+len(c.refused) > maxRemembered {
+		clear(c.knownBad)
 	}
-	maps.Copy(c.known, c.refused)
-	delete(c.known, aggregate)
+	maps.Copy(c.knownBad, c.refused)
+	delete(c.knownBad, aggregate)
 	clear(c.refused)
 	return c.close()
 }
 
 // idle closes the circuit, in a state, because there is nothing to hold up, and reports
 // whether it was open. The next refusal or outage opens it again.
-func (c *circuit) idle(state int) bool {
+func (c *circuit) closeIdle(state int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.state == state && c.close()
@@ -212,32 +212,32 @@ func (c *circuit) close() bool {
 	if wasOpen {
 		c.state++
 	}
-	c.inARow, c.trips, c.retryAt, c.probing = 0, 0, time.Time{}, 0
+	c.outagesInARow, c.trips, c.retryAt, c.probesOut = 0, 0, time.Time{}, 0
 	return wasOpen
 }
 
 // parked forgets an aggregate: whatever is refused of it next is another matter.
-func (c *circuit) parked(aggregate string) {
+func (c *circuit) forget(aggregate string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.known, aggregate)
+	delete(c.knownBad, aggregate)
 }
 
 // due returns the state in which the caller may probe the open circuit: nobody else may
 // until that has an outcome. 0: nobody may.
-func (c *circuit) due() (state int) {
+func (c *circuit) startProbe() (state int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.isOpen() || c.probing > 0 || time.Now().Before(c.retryAt) {
+	if !c.isOpen() || c.probesOut > 0 || time.Now().Before(c.retryAt) {
 		return 0
 	}
-	c.probing = 1
+	c.probesOut = 1
 	return c.state
 }
 
 // choose returns the heads of a state's next probes among runs: none if something that
 // was in flight has ended that state. It prefers aggregates that have not been refused.
-func (c *circuit) choose(state int, runs []queue.Run) map[uuid.UUID]bool {
+func (c *circuit) chooseProbes(state int, runs []queue.Batch) map[uuid.UUID]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state != state {
@@ -247,18 +247,18 @@ func (c *circuit) choose(state int, runs []queue.Run) map[uuid.UUID]bool {
 	if c.cause == causeRefusals {
 		width = 1 << min(2*(c.trips-1), 10)
 	}
-	var preferred, others []queue.Run
+	var preferred, others []queue.Batch
 	for _, r := range runs {
-		if key := r.Key(); c.refused[key] || c.known[key] {
+		if key := r.Key(); c.refused[key] || c.knownBad[key] {
 			others = append(others, r)
 		} else {
 			preferred = append(preferred, r)
 		}
 	}
 	all := slices.Concat(preferred, others)
-	c.probing = min(width, len(all))
-	probes := make(map[uuid.UUID]bool, c.probing)
-	for _, r := range all[:c.probing] {
+	c.probesOut = min(width, len(all))
+	probes := make(map[uuid.UUID]bool, c.probesOut)
+	for _, r := range all[:c.probesOut] {
 		probes[r.Head()] = true
 	}
 	return probes
@@ -268,7 +268,7 @@ func (c *circuit) choose(state int, runs []queue.Run) map[uuid.UUID]bool {
 func (c *circuit) nextProbe() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.probing > 0 { // its outcome is told
+	if c.probesOut > 0 { // its outcome is told
 		return time.Now().Add(publishTimeout)
 	}
 	return c.retryAt
@@ -276,15 +276,15 @@ func (c *circuit) nextProbe() time.Time {
 
 // later takes back a probe of a state that was not sent: if there are no others, the
 // next may be, after d.
-func (c *circuit) later(state int, d time.Duration) {
+func (c *circuit) postpone(state int, d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state != state { // something that was in flight has changed it
 		return
 	}
-	c.probing--
-	if c.probing <= 0 {
-		c.probing = 0
+	c.probesOut--
+	if c.probesOut <= 0 {
+		c.probesOut = 0
 		c.retryAt = time.Now().Add(d)
 	}
 }

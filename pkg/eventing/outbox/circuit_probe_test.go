@@ -17,11 +17,11 @@ func TestProbesBackOff(t *testing.T) {
 	c := newCircuits(map[string]string{"video": "t"})["video"]
 	c.trip(causeOutage)
 	c.retryAt = time.Now().Add(time.Hour)
-	if c.due() != 0 || c.admits(0) {
+	if c.startProbe() != 0 || c.admits(0) {
 		t.Error("a probe is due before its time, or something else is sent")
 	}
-	c.later(c.state, -time.Second)
-	if c.due() == 0 || !c.admits(c.state) {
+	c.postpone(c.state, -time.Second)
+	if c.startProbe() == 0 || !c.admits(c.state) {
 		t.Error("a probe is not due although it was taken back, or is not sent")
 	}
 	longest := time.Duration(0)
@@ -31,18 +31,18 @@ func TestProbesBackOff(t *testing.T) {
 	}
 	refuseEach(c, 0, "a", "b", "c")
 	c.trips, c.cause = 2, causeRefusals
-	var runs []queue.Run
+	var runs []queue.Batch
 	for _, id := range []string{"d", "e", "f", "g"} {
-		runs = append(runs, queue.Run{{Event: event(id, 1)}})
+		runs = append(runs, queue.Batch{{Event: event(id, 1)}})
 	}
 	probes := chosen(c, runs)
 	for range len(probes) - 1 {
-		c.later(c.state, 0)
+		c.postpone(c.state, 0)
 	}
 	if v := c.refusal("d", c.state); len(probes) != 4 || !v.tripped {
 		t.Errorf("the last of %d probes, of which the others were taken back, does not count", len(probes))
 	}
-	if longest < outage.Cap/4 || longest > outage.Cap {
+	if longest < outagePause.Cap/4 || longest > outagePause.Cap {
 		t.Errorf("after 50 probes that failed, the longest pause is %s", longest)
 	}
 }
@@ -52,9 +52,9 @@ func TestProbesBackOff(t *testing.T) {
 func TestAKnownAggregateIsForgottenWhenItSucceeds(t *testing.T) {
 	t.Parallel()
 	c := newCircuits(map[string]string{"video": "t"})["video"]
-	var runs []queue.Run
+	var runs []queue.Batch
 	for _, id := range []string{"a", "b", "c", "d"} {
-		runs = append(runs, queue.Run{{Event: event(id, 1)}})
+		runs = append(runs, queue.Batch{{Event: event(id, 1)}})
 	}
 	refuseEach(c, 0, runs[0].Key(), runs[1].Key())
 	c.succeeded(runs[2].Key())
@@ -71,14 +71,14 @@ func TestAKnownAggregateIsForgottenWhenItSucceeds(t *testing.T) {
 func TestProbesOfARefusingTopicWiden(t *testing.T) {
 	t.Parallel()
 	c := newCircuits(map[string]string{"video": "t"})["video"]
-	var runs []queue.Run
+	var runs []queue.Batch
 	for i := range 30 {
-		runs = append(runs, queue.Run{{Event: event(fmt.Sprintf("%02d", i), 1)}})
+		runs = append(runs, queue.Batch{{Event: event(fmt.Sprintf("%02d", i), 1)}})
 	}
 	refuseEach(c, 0, runs[0].Key(), runs[1].Key(), runs[2].Key())
 	for i, want := range []int{1, 4, 16} {
-		c.later(c.state, 0)
-		if c.due() == 0 {
+		c.postpone(c.state, 0)
+		if c.startProbe() == 0 {
 			t.Fatal("no probe is due")
 		}
 		probes := chosen(c, runs)
@@ -86,7 +86,7 @@ func TestProbesOfARefusingTopicWiden(t *testing.T) {
 			t.Fatalf("round %d: %d probes from %q, want %d of those never refused", i, len(probes), probes[0].Key(), want)
 		}
 		for j, p := range probes {
-			if c.due() != 0 {
+			if c.startProbe() != 0 {
 				t.Error("probes are due while others are on their way")
 			}
 			if _, trips := refuseEach(c, c.state, p.Key()); (trips == 1) != (j == want-1) {
@@ -94,8 +94,8 @@ func TestProbesOfARefusingTopicWiden(t *testing.T) {
 			}
 		}
 	}
-	c.later(c.state, 0)
-	state := c.due()
+	c.postpone(c.state, 0)
+	state := c.startProbe()
 	probes := chosen(c, runs)
 	never := probes[len(probes)-4:] // refused before
 	c.succeeded(never[0].Key())
@@ -108,8 +108,8 @@ func TestProbesOfARefusingTopicWiden(t *testing.T) {
 }
 
 // chosen are the next probes, in the order of runs.
-func chosen(c *circuit, runs []queue.Run) (probes []queue.Run) {
-	heads := c.choose(c.state, runs)
+func chosen(c *circuit, runs []queue.Batch) (probes []queue.Batch) {
+	heads := c.chooseProbes(c.state, runs)
 	for _, r := range runs {
 		if heads[r.Head()] {
 			probes = append(probes, r)
@@ -123,10 +123,10 @@ func TestCandidatesOfATopicThatIsBackAreNoProbes(t *testing.T) {
 	t.Parallel()
 	c := newCircuits(map[string]string{"video": "t"})["video"]
 	refuseEach(c, 0, "a", "b", "c")
-	c.later(c.state, 0)
-	state := c.due()
+	c.postpone(c.state, 0)
+	state := c.startProbe()
 	c.succeeded("e")
-	if got := c.choose(state, []queue.Run{run(1, 1), run(1, 1)}); len(got) != 0 {
+	if got := c.chooseProbes(state, []queue.Batch{run(1, 1), run(1, 1)}); len(got) != 0 {
 		t.Errorf("%d probes", len(got))
 	}
 }
@@ -138,15 +138,15 @@ func TestALateProbeSaysNothingOfTheNextPause(t *testing.T) {
 	for name, late := range map[string]func(*circuit, int) bool{
 		"a fault":        func(c *circuit, probe int) bool { _, tripped := c.failed(errors.New("out"), probe); return tripped },
 		"a refusal":      func(c *circuit, probe int) bool { return c.refusal("x", probe).tripped },
-		"it is not sent": func(c *circuit, probe int) bool { c.later(probe, 0); return false },
-		"there was none": func(c *circuit, probe int) bool { return c.idle(probe) },
+		"it is not sent": func(c *circuit, probe int) bool { c.postpone(probe, 0); return false },
+		"there was none": func(c *circuit, probe int) bool { return c.closeIdle(probe) },
 		"it is sent now": func(c *circuit, probe int) bool { return c.admits(probe) },
 	} {
 		c := newCircuits(map[string]string{"video": "t"})["video"]
 		out := func() int {
 			c.failed(status.Error(codes.NotFound, "no such topic"), 0)
-			c.later(c.state, 0)
-			return c.due()
+			c.postpone(c.state, 0)
+			return c.startProbe()
 		}
 		first := out()
 		c.succeeded("a")
@@ -155,7 +155,7 @@ func TestALateProbeSaysNothingOfTheNextPause(t *testing.T) {
 		}
 		second := out()
 		before := c.retryAt
-		if late(c, first) || c.failures() != 1 || !c.open() || !c.retryAt.Equal(before) || c.due() != 0 {
+		if late(c, first) || c.failures() != 1 || !c.open() || !c.retryAt.Equal(before) || c.startProbe() != 0 {
 			t.Errorf("%s: counted for the next pause, in which a probe is on its way", name)
 		}
 		if _, tripped := c.failed(errors.New("still out"), second); !tripped || c.failures() != 2 {

@@ -55,15 +55,15 @@ func TestVersionsPerRequestFollowTheBacklog(t *testing.T) {
 
 func TestReachGrowsWhileThereIsRoom(t *testing.T) {
 	t.Parallel()
-	runs := func(lengths ...int) (out []queue.Run) {
+	runs := func(lengths ...int) (out []queue.Batch) {
 		for _, n := range lengths {
-			out = append(out, make(queue.Run, n))
+			out = append(out, make(queue.Batch, n))
 		}
 		return out
 	}
 	for name, tc := range map[string]struct {
 		per  int
-		runs []queue.Run
+		runs []queue.Batch
 		want int
 	}{
 		"nothing":                      {100, nil, 100},
@@ -76,27 +76,27 @@ func TestReachGrowsWhileThereIsRoom(t *testing.T) {
 		"one fills it with others":     {1000, runs(1000, 900), 1000},
 		"not below the least":          {100, runs(100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100), 100},
 	} {
-		r := &reach{per: tc.per}
-		r.learn(tc.runs)
+		r := &batchLimit{versions: tc.per}
+		r.observe(tc.runs)
 		if got := r.limit(); got != tc.want {
 			t.Errorf("%s: %d versions per aggregate, want %d", name, got, tc.want)
 		}
 	}
-	large := queue.Run{{Event: eventing.Event{Payload: make([]byte, claimBytes/2+1)}}}
-	r := &reach{per: 100}
-	r.learn([]queue.Run{append(make(queue.Run, 99), large...)})
+	large := queue.Batch{{Event: eventing.Event{Payload: make([]byte, claimBytes/2+1)}}}
+	r := &batchLimit{versions: 100}
+	r.observe([]queue.Batch{append(make(queue.Batch, 99), large...)})
 	if r.limit() != 100 {
 		t.Error("twice as many would not fit by their bytes")
 	}
 	for name, tc := range map[string]struct {
-		runs []queue.Run
+		runs []queue.Batch
 		want int
 	}{
-		"two fill a claim by their bytes": {[]queue.Run{large, large}, 200},
-		"one fills it alone":              {[]queue.Run{append(large, large...)}, 400},
+		"two fill a claim by their bytes": {[]queue.Batch{large, large}, 200},
+		"one fills it alone":              {[]queue.Batch{append(large, large...)}, 400},
 	} {
-		r := &reach{per: 400}
-		r.learn(tc.runs)
+		r := &batchLimit{versions: 400}
+		r.observe(tc.runs)
 		if r.limit() != tc.want {
 			t.Errorf("%s: %d versions per aggregate, want %d", name, r.limit(), tc.want)
 		}
@@ -108,8 +108,8 @@ func TestABadEventAmongManyIsFoundInFewRequests(t *testing.T) {
 	t.Parallel()
 	const versions, bad = 800, 500
 	b := newBench(t)
-	p := b.newRelay(t).publish
-	run := make(queue.Run, versions)
+	p := b.newRelay(t).publisher
+	run := make(queue.Batch, versions)
 	for i := range run {
 		run[i] = queue.Event{Event: event("a", int64(i)+1)}
 	}
@@ -123,7 +123,7 @@ func TestABadEventAmongManyIsFoundInFewRequests(t *testing.T) {
 		}
 		return nil
 	})
-	rep := p.run(t.Context(), run, func() bool { return true })
+	rep := p.publish(t.Context(), run, func() bool { return true })
 	if rep.published != bad-1 || !rep.rejected {
 		t.Errorf("published %d, rejected %v; want the %d before the bad one, and a verdict", rep.published, rep.rejected, bad-1)
 	}

@@ -74,13 +74,13 @@ func TestWhoeverIsRefusedAloneIsParked(t *testing.T) {
 func TestAParkedEventIsForgottenByItsCircuit(t *testing.T) {
 	t.Parallel()
 	r, bad := newBench(t).newRelay(t), run(1, 1)
-	key, known := bad[0].Key(), r.circuits["video"].known
+	key, known := bad[0].Key(), r.circuits["video"].knownBad
 	rep := report{rejected: true, err: status.Error(codes.InvalidArgument, "bad")}
 	for _, attempts := range []int{maxAttempts - 2, maxAttempts - 1} {
-		known[key], bad[0].Attempts = true, attempts
-		o := r.outcome(t.Context(), landing{&hold{run: bad}, rep})
-		if last := attempts == maxAttempts-1; o.Fault.Park != last || known[key] == last {
-			t.Errorf("refused after %d attempts: parked %v, known %v", attempts, o.Fault.Park, known[key])
+		known[key], bad[0].Rejections = true, attempts
+		o := r.settlement(t.Context(), publishResult{&leasedBatch{events: bad}, rep})
+		if last := attempts == maxAttempts-1; o.Failure.Park != last || known[key] == last {
+			t.Errorf("refused after %d attempts: parked %v, known %v", attempts, o.Failure.Park, known[key])
 		}
 	}
 }
@@ -122,31 +122,31 @@ func TestProbesAreChosenInTurns(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b, many := newBench(t), map[string]int{"bad": probeAmong + 10, "good": 1}
+			b, many := newBench(t), map[string]int{"bad": candidatesPerProbe + 10, "good": 1}
 			b.appendEach(t, tc.retried, many[tc.retried])
 			b.exec(t, `UPDATE outbox SET next_retry_at = now() - interval '1 s', publish_attempts = 1`)
 			r := b.newRelay(t)
-			var s claims
-			r.turn(t.Context(), &s, nil) // it joins the relays
-			r.agenda.beginScan()
-			r.agenda.endScan()
+			var s claimSchedule
+			r.step(t.Context(), &s, nil) // it joins the relays
+			r.followUps.beginScan()
+			r.followUps.endScan()
 			b.appendEach(t, tc.leftAlone, many[tc.leftAlone])
 			c, seen := r.circuits["video"], map[string]bool{}
 			refuseEach(c, 0, "bad000", "bad001", "bad002")
 			for range 2 {
 				found, _, _, err := r.candidates(t.Context(), c)
-				for err == nil && len(c.walk.parts) > 0 {
+				for err == nil && len(c.scan.parts) > 0 {
 					found, _, _, err = r.candidates(t.Context(), c)
 				}
 				if err != nil {
 					t.Fatal(err)
 				}
-				for _, run := range found.Runs {
+				for _, run := range found.Batches {
 					seen[strings.TrimRight(run[0].AggregateID, "0123456789")] = true
 				}
 				b.exec(t, `UPDATE outbox SET lock_token = NULL, locked_at = NULL`) // what is not chosen goes back
-				c.later(c.state, 0)
-				refuseEach(c, c.due(), "bad000")
+				c.postpone(c.state, 0)
+				refuseEach(c, c.startProbe(), "bad000")
 			}
 			if !seen["good"] || !seen["bad"] {
 				t.Errorf("two probes in a row are chosen among %v, want one with the good aggregate and one with the others", seen)

@@ -244,7 +244,7 @@ func TestBehindATransactionPooler(t *testing.T) {
 	if _, err := r.queue.Backlog(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if _, err := r.queue.Beat(t.Context(), r.token, "", time.Time{}, false); err != nil {
+	if _, err := r.queue.Heartbeat(t.Context(), r.token, "", time.Time{}, false); err != nil {
 		t.Error(err)
 	}
 	if _, _, err := r.queue.Purge(t.Context(), time.Hour, 0); err != nil {
@@ -260,9 +260,9 @@ func TestBehindATransactionPooler(t *testing.T) {
 func TestARelayHoldsNoMoreThanItSays(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	r, claimed := b.newRelay(t), make(chan *hold, 4*maxEvents)
-	var c claims
-	r.turn(t.Context(), &c, claimed)
+	r, claimed := b.newRelay(t), make(chan *leasedBatch, 4*maxEvents)
+	var c claimSchedule
+	r.step(t.Context(), &c, claimed)
 	for round := range 5 {
 		var events []eventing.Event
 		for i := range claimEvents {
@@ -272,35 +272,35 @@ func TestARelayHoldsNoMoreThanItSays(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := newScans()
-	s.begun(queue.Beginning)
+	s := newScanSchedule()
+	s.started(queue.Beginning)
 	for range 10 { // a page that was cut short comes again
-		if r.flight.reserve(byClaim) {
-			if err := r.fresh(t.Context(), &c, nil, claimed); err != nil {
+		if r.inFlight.reserve(byClaim) {
+			if err := r.claimNew(t.Context(), &c, nil, claimed); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if r.flight.reserve(byScan) {
-			if err := r.scan(t.Context(), s, page, claimed); err != nil {
+		if r.inFlight.reserve(byScan) {
+			if err := r.scan(t.Context(), s, actScanPage, claimed); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if n := r.flight.held(); n != maxEvents {
+	if n := r.inFlight.total(); n != maxEvents {
 		t.Errorf("%d events are held, want %d", n, maxEvents)
 	}
-	for _, who := range []claimant{byScan, byClaim, byScan, byClaim} {
-		r.flight.waits = [2]bool{true, true}
-		r.flight.last = 1 - who
-		if r.flight.reserve(who) {
+	for _, claim := range []claimant{byScan, byClaim, byScan, byClaim} {
+		r.inFlight.waiting = [2]bool{true, true}
+		r.inFlight.lastServed = 1 - claim
+		if r.inFlight.reserve(claim) {
 			t.Error("there was room for one more")
 		}
 	}
 	for len(claimed) > 0 {
-		r.flight.remove([]*hold{<-claimed})
+		r.inFlight.remove([]*leasedBatch{<-claimed})
 	}
-	r.flight.waits, r.flight.last = [2]bool{true, true}, byClaim
-	if r.flight.reserve(byClaim) || !r.flight.reserve(byScan) || r.flight.reserve(byScan) && r.flight.waits[byClaim] {
+	r.inFlight.waiting, r.inFlight.lastServed = [2]bool{true, true}, byClaim
+	if r.inFlight.reserve(byClaim) || !r.inFlight.reserve(byScan) || r.inFlight.reserve(byScan) && r.inFlight.waiting[byClaim] {
 		t.Error("who had room last had it again, and the other waits")
 	}
 }

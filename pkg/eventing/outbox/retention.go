@@ -16,8 +16,8 @@ const (
 	purgeLook  = time.Minute
 	// purgeStretch is how many pages a relay takes at a time, 64 MB, and purgePause is
 	// the pause between two statements on them.
-	purgeStretch = 64 * queue.PurgePages
-	purgePause   = 50 * time.Millisecond
+	purgeRange = 64 * queue.PurgePages
+	purgePause = 50 * time.Millisecond
 )
 
 // purgeAgain is the pause after a purge that failed.
@@ -36,7 +36,7 @@ func (r *Relay) purge(ctx context.Context) {
 		backoff.Sleep(ctx, purgeAgain.Delay(failures), nil)
 	}
 	for ctx.Err() == nil {
-		first, due, err := r.queue.NextStretch(ctx, purgeEvery, purgeStretch)
+		first, due, err := r.queue.NextPurgeRange(ctx, purgeEvery, purgeRange)
 		switch {
 		case err != nil:
 			failed(err)
@@ -45,7 +45,7 @@ func (r *Relay) purge(ctx context.Context) {
 			backoff.Sleep(ctx, purgeLook/2+rand.N(purgeLook/2), nil)
 			continue
 		}
-		for page := first; page < first+purgeStretch && ctx.Err() == nil; {
+		for page := first; page < first+purgeRange && ctx.Err() == nil; {
 			_, more, err := r.queue.Purge(ctx, r.options.Retention, page)
 			if err != nil {
 				failed(err)

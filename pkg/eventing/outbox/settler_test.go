@@ -10,30 +10,30 @@ import (
 
 // waits returns a landing of n published events of an aggregate, under a lease of left.
 func waits(n int, left time.Duration) *unsettled {
-	h := &hold{run: run(n, 1), until: time.Now().Add(left)}
-	return &unsettled{landing: landing{h, report{published: n}}, outcome: queue.Outcome{Run: h.run, Published: n}}
+	h := &leasedBatch{events: run(n, 1), leaseUntil: time.Now().Add(left)}
+	return &unsettled{publishResult: publishResult{h, report{published: n}}, settlement: queue.Settlement{Batch: h.events, Published: n}}
 }
 
 func TestAStatementSettlesWhatIsDueAndFits(t *testing.T) {
 	t.Parallel()
 	later := waits(1, queue.LeaseTime)
-	later.at = time.Now().Add(time.Hour)
+	later.notBefore = time.Now().Add(time.Hour)
 	nothing := waits(3, queue.LeaseTime)
-	nothing.outcome.Published = 0 // weighs as much as one
-	s := &settler{most: 5, waiting: []*unsettled{
+	nothing.settlement.Published = 0 // weighs as much as one
+	s := &settler{limit: 5, waiting: []*unsettled{
 		waits(3, queue.LeaseTime), waits(4, queue.LeaseTime), later, nothing, waits(1, queue.LeaseTime), waits(9, queue.LeaseTime),
 	}}
 	for _, want := range [][]int{{3, 0, 1}, {4}, {5}, nil} {
 		var got []int
 		for _, u := range s.take() {
-			got = append(got, u.outcome.Published)
+			got = append(got, u.settlement.Published)
 		}
 		if !slices.Equal(got, want) {
 			t.Fatalf("a statement has %v, want %v", got, want)
 		}
 	}
-	if !slices.Equal(s.waiting, []*unsettled{later}) || s.idle() < queue.LeaseTime {
-		t.Errorf("%d wait, for %v", len(s.waiting), s.idle())
+	if !slices.Equal(s.waiting, []*unsettled{later}) || s.untilNext() < queue.LeaseTime {
+		t.Errorf("%d wait, for %v", len(s.waiting), s.untilNext())
 	}
 }
 
@@ -43,20 +43,20 @@ func TestAStatementSettlesWhatIsDueAndFits(t *testing.T) {
 func TestWhatIsNotLeasedAnyMoreIsNotKept(t *testing.T) {
 	t.Parallel()
 	r := newBench(t).newRelay(t)
-	s := &settler{Relay: r, most: 5}
+	s := &settler{Relay: r, limit: 5}
 	over, good := waits(1, -time.Second), waits(1, queue.LeaseTime)
-	over.hold.low, good.hold.low = "7:7:", "9:9:"
+	over.batch.low, good.batch.low = "7:7:", "9:9:"
 	for _, u := range []*unsettled{over, good} {
-		r.flight.holds[u.hold.run.Head()] = u.hold
-		r.flight.events++
+		r.inFlight.batches[u.batch.events.Head()] = u.batch
+		r.inFlight.events++
 	}
 	ends := time.Now().Add(queue.LeaseTime)
-	s.again([]*unsettled{over, good})
-	if !slices.Equal(s.waiting, []*unsettled{good}) || good.tries != 1 || r.flight.held() != 1 {
-		t.Errorf("%d wait, %d are in flight", len(s.waiting), r.flight.held())
+	s.retryLater([]*unsettled{over, good})
+	if !slices.Equal(s.waiting, []*unsettled{good}) || good.tries != 1 || r.inFlight.total() != 1 {
+		t.Errorf("%d wait, %d are in flight", len(s.waiting), r.inFlight.total())
 	}
-	if at := r.agenda.news().owedAt; r.agenda.low(r.flight) != over.hold.low || at.Before(ends) {
-		t.Errorf("a scan goes from %q at %v, want from %q when the lease has ended, at %v", r.agenda.low(r.flight), at, over.hold.low, ends)
+	if at := r.followUps.due().scanAt; r.followUps.low(r.inFlight) != over.batch.low || at.Before(ends) {
+		t.Errorf("a scan goes from %q at %v, want from %q when the lease has ended, at %v", r.followUps.low(r.inFlight), at, over.batch.low, ends)
 	}
 }
 
@@ -66,28 +66,28 @@ func TestWhatIsNotLeasedAnyMoreIsNotKept(t *testing.T) {
 func TestLeasesAreRenewedBetweenStatements(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	r, claimed := b.newRelay(t), make(chan *hold, 10)
+	r, claimed := b.newRelay(t), make(chan *leasedBatch, 10)
 	b.appendEach(t, "a", 3)
 	b.claimAll(t, r, claimed)
-	s := &settler{Relay: r, most: 1}
-	holds := []*hold{<-claimed, <-claimed, <-claimed}
+	s := &settler{Relay: r, limit: 1}
+	holds := []*leasedBatch{<-claimed, <-claimed, <-claimed}
 	half := time.Now().Add(queue.LeaseTime / 2)
 	for _, h := range holds {
 		h.extend(half)
 	}
 	for _, h := range holds[:2] {
-		s.waiting = append(s.waiting, &unsettled{landing: landing{h, report{published: 1}}, outcome: queue.Outcome{Run: h.run, Published: 1}})
+		s.waiting = append(s.waiting, &unsettled{publishResult: publishResult{h, report{published: 1}}, settlement: queue.Settlement{Batch: h.events, Published: 1}})
 	}
 	renew := make(chan time.Time, 1)
 	renew <- time.Now()
 	s.settleDue(t.Context(), t.Context(), renew)
 	for i, renewed := range []bool{false, true, true} {
-		if holds[i].until.After(half) != renewed {
-			t.Errorf("event %d: lease until %v, renewed: want %t", i, holds[i].until, renewed)
+		if holds[i].leaseUntil.After(half) != renewed {
+			t.Errorf("event %d: lease until %v, renewed: want %t", i, holds[i].leaseUntil, renewed)
 		}
 	}
-	if n := b.count(t, unpublished); n != 1 || r.flight.held() != 1 {
-		t.Errorf("%d are unpublished, %d in flight, want the one that is not published yet", n, r.flight.held())
+	if n := b.count(t, unpublished); n != 1 || r.inFlight.total() != 1 {
+		t.Errorf("%d are unpublished, %d in flight, want the one that is not published yet", n, r.inFlight.total())
 	}
 }
 
@@ -95,25 +95,25 @@ func TestLeasesAreRenewedBetweenStatements(t *testing.T) {
 // out unnoticed.
 func TestARunIsInFlightOnce(t *testing.T) {
 	t.Parallel()
-	f := newFlight()
+	f := newInFlight()
 	again, other := run(3, 1), run(2, 1)
-	claim := func(runs ...queue.Run) []*hold {
+	claim := func(runs ...queue.Batch) []*leasedBatch {
 		if !f.reserve(byClaim) {
 			t.Fatal("no room for a claim")
 		}
-		return f.add(batch{Claimed: queue.Claimed{Runs: runs}, who: queue.Claim{PerAggregate: minPerAggregate}, sent: time.Now(), low: queue.Beginning})
+		return f.add(claimResult{Claimed: queue.Claimed{Batches: runs}, claim: queue.Claim{PerAggregate: minPerAggregate}, sent: time.Now(), low: queue.Beginning})
 	}
 	first := claim(again)
 	added := claim(again, other)
-	if len(first) != 1 || len(added) != 1 || added[0].run.Head() != other.Head() || f.holds[again.Head()] != first[0] {
+	if len(first) != 1 || len(added) != 1 || added[0].events.Head() != other.Head() || f.batches[again.Head()] != first[0] {
 		t.Fatalf("the second claim adds %d runs, want the one that is not in flight", len(added))
 	}
-	if n := f.held(); n != 5 {
+	if n := f.total(); n != 5 {
 		t.Errorf("%d events are in flight, want 5", n)
 	}
 	f.remove(append(first, added...))
-	if f.held() != 0 || f.bytes != 0 {
-		t.Errorf("%d events and %d bytes are left", f.held(), f.bytes)
+	if f.total() != 0 || f.bytes != 0 {
+		t.Errorf("%d events and %d bytes are left", f.total(), f.bytes)
 	}
 }
 
@@ -121,19 +121,19 @@ func TestARunIsInFlightOnce(t *testing.T) {
 func TestAQuickDatabaseIsAskedForMore(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	r, claimed := b.newRelay(t), make(chan *hold, 100)
+	r, claimed := b.newRelay(t), make(chan *leasedBatch, 100)
 	b.appendEach(t, "a", 50)
 	b.claimAll(t, r, claimed)
-	s := &settler{Relay: r, most: 1}
+	s := &settler{Relay: r, limit: 1}
 	for range 50 {
 		h := <-claimed
-		s.waiting = append(s.waiting, &unsettled{landing: landing{h, report{published: 1}}, outcome: queue.Outcome{Run: h.run, Published: 1}})
+		s.waiting = append(s.waiting, &unsettled{publishResult: publishResult{h, report{published: 1}}, settlement: queue.Settlement{Batch: h.events, Published: 1}})
 	}
 	s.settleDue(t.Context(), t.Context(), nil)
-	if s.most < 2 {
+	if s.limit < 2 {
 		t.Error("a statement still has one event, after all 50 were quick")
 	}
-	if n := b.count(t, unpublished); n != 0 || r.flight.held() != 0 {
-		t.Errorf("%d are unpublished, %d in flight", n, r.flight.held())
+	if n := b.count(t, unpublished); n != 0 || r.inFlight.total() != 0 {
+		t.Errorf("%d are unpublished, %d in flight", n, r.inFlight.total())
 	}
 }

@@ -105,17 +105,17 @@ func (r *Relay) tries() int64 {
 
 func (m *metrics) unregister() { _ = m.callback.Unregister() }
 
-func (m *metrics) settled(ctx context.Context, batch []landing, lost int) {
+func (m *metrics) settled(ctx context.Context, batch []publishResult, lost int) {
 	m.leasesLost.Add(ctx, int64(lost))
 	for _, l := range batch {
-		rep, run := l.report, l.hold.run
+		rep, run := l.report, l.batch.events
 		switch {
 		case rep.rejected:
 			m.failures.Add(ctx, 1, metric.WithAttributes(attribute.String("kind", "rejection")))
 		case rep.err != nil:
 			m.failures.Add(ctx, 1, metric.WithAttributes(attribute.String("kind", "outage")))
 		}
-		if run[0].Attempts > 0 && rep.requests > 0 {
+		if run[0].Rejections > 0 && rep.requests > 0 {
 			m.retries.Add(ctx, 1)
 		}
 		m.requests.Add(ctx, int64(rep.requests))
@@ -130,7 +130,7 @@ func (m *metrics) settled(ctx context.Context, batch []landing, lost int) {
 
 // startPublish begins the span of one publish request, linked to the requests
 // whose changes it carries.
-func startPublish(ctx context.Context, topic string, r queue.Run) (context.Context, trace.Span) {
+func startPublish(ctx context.Context, topic string, r queue.Batch) (context.Context, trace.Span) {
 	var links []trace.Link
 	for _, e := range r {
 		if sc := eventing.SpanContext(e.TraceParent); sc.IsValid() {

@@ -15,15 +15,15 @@ import (
 	"example.com/lockstep/internal/pgtest"
 )
 
-// settleAll settles landings, and returns when they are settled.
-func (r *Relay) settleAll(t *testing.T, l ...landing) {
+// settleAll settles results, and returns when they are written.
+func (r *Relay) settleAll(t *testing.T, l ...publishResult) {
 	t.Helper()
-	landings := make(chan landing, len(l))
-	for _, landed := range l {
-		landings <- landed
+	results := make(chan publishResult, len(l))
+	for _, result := range l {
+		results <- result
 	}
-	close(landings)
-	r.settling(t.Context(), t.Context(), landings)
+	close(results)
+	r.settleLoop(t.Context(), t.Context(), results)
 }
 
 // lock holds the row of a version in a transaction of its own, until release.
@@ -90,9 +90,9 @@ func TestALockedRowHoldsUpItsAggregateOnly(t *testing.T) {
 func (b *bench) age(t *testing.T, r *Relay) {
 	t.Helper()
 	b.exec(t, `UPDATE outbox SET locked_at = now() - interval '10 s' WHERE lock_token IS NOT NULL`)
-	r.flight.mu.Lock()
-	defer r.flight.mu.Unlock()
-	for _, h := range r.flight.holds {
+	r.inFlight.mu.Lock()
+	defer r.inFlight.mu.Unlock()
+	for _, h := range r.inFlight.batches {
 		h.extend(time.Now().Add(10 * time.Second))
 	}
 }
@@ -134,7 +134,7 @@ func TestASlowDatabaseIsAskedForLess(t *testing.T) {
 	if n := b.count(t, leased); n != 0 {
 		t.Errorf("%d leases are left", n)
 	}
-	b.poll(t, func() bool { return r.flight.held() == 0 }, "the relay still holds what it has marked")
+	b.poll(t, func() bool { return r.inFlight.total() == 0 }, "the relay still holds what it has marked")
 }
 
 // TestARunThatIsTooLargeIsMarkedInParts is the same for one aggregate.

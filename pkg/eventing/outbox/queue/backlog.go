@@ -18,7 +18,7 @@ type Backlog struct {
 }
 
 // Counted is how far Backlog counts.
-const Counted = 10_000
+const CountLimit = 10_000
 
 // Backlog reads how the outbox stands. Its cost is that of all that was written since
 // the relays last finished with everything, and of the dead entries among it: it is
@@ -27,7 +27,7 @@ func (q Queue) Backlog(ctx context.Context) (Backlog, error) {
 	ctx, cancel := context.WithTimeout(ctx, ScanTimeout)
 	defer cancel()
 	var b Backlog
-	err := q.db.QueryRow(ctx, backlog, pgx.QueryExecModeCacheDescribe, Counted).Scan(&b.Pending, &b.Parked, &b.Oldest)
+	err := q.db.QueryRow(ctx, backlog, pgx.QueryExecModeCacheDescribe, CountLimit).Scan(&b.Pending, &b.Parked, &b.Oldest)
 	if err != nil {
 		return Backlog{}, fmt.Errorf("read backlog: %w", err)
 	}

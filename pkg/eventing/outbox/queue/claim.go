@@ -16,7 +16,7 @@ type Claim struct {
 	// Alive are the tokens of the other relays that answer for their leases themselves.
 	Alive []string
 	// Doubt says that Token may have leases that its relay does not know of.
-	Doubt bool
+	UnknownLeases bool
 	// Aggregates, Events and PerAggregate are counts, Bytes those of payloads.
 	Aggregates, Events, PerAggregate, Bytes int
 	// Without are aggregate types to leave alone.
@@ -25,22 +25,22 @@ type Claim struct {
 
 // Claimed is the result of a claim.
 type Claimed struct {
-	Runs []Run
+	Batches []Batch
 	// Seen is the snapshot of the claim.
-	Seen Snapshot
+	Seen TxSnapshot
 	// Cut says that there was more than the limits allow.
-	Cut bool
+	Truncated bool
 	// Passed says that there are heads which nobody answers for and which could not
 	// be claimed: their rows were locked, or leased by a relay that is not alive. In
 	// FreeIn the last of those leases ends; it is zero when there are none.
-	Passed bool
-	FreeIn time.Duration
+	Skipped bool
+	FreeIn  time.Duration
 }
 
 const (
 	// freshRows is how many new events a claim looks at. If there are more, Cut says
 	// so and a scan finds them.
-	freshRows = 2000
+	newRows = 2000
 	// retryRows is how many due retries a claim looks at.
 	retryRows = 1000
 	// MaxRetry is beyond every time that a retry is put off. One that is further away
@@ -51,10 +51,10 @@ const (
 // Fresh claims the events that were committed since a snapshot, and those that follow
 // the positions in after, which this relay has just published. Its cost depends on the
 // events that it finds, and on nothing else in the table.
-func (q Queue) Fresh(ctx context.Context, c Claim, since Snapshot, after []Position) (Claimed, error) {
+func (q Queue) ClaimNew(ctx context.Context, c Claim, since TxSnapshot, after []AggregateVersion) (Claimed, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	var done positions
+	var done versionArrays
 	for _, p := range after {
 		done.add(p)
 	}
@@ -63,11 +63,11 @@ func (q Queue) Fresh(ctx context.Context, c Claim, since Snapshot, after []Posit
 		snapshot = (*string)(&since)
 	}
 	var found int
-	got, err := q.claim(ctx, freshClaim, c, []any{snapshot, freshRows, done.types, done.ids, done.versions}, &found)
+	got, err := q.claim(ctx, newEventsClaim, c, []any{snapshot, newRows, done.types, done.ids, done.versions}, &found)
 	if err != nil {
 		return Claimed{}, fmt.Errorf("claim new events: %w", err)
 	}
-	got.Cut = got.Cut || found >= freshRows
+	got.Truncated = got.Truncated || found >= newRows
 	return got, nil
 }
 
@@ -108,7 +108,7 @@ func (q Queue) Scan(ctx context.Context, c Claim, from Cursor, rows int) (Page, 
 
 // Retries claims the events with a retry that is due, and returns in how long the
 // next one is; zero if there is none.
-func (q Queue) Retries(ctx context.Context, c Claim) (got Claimed, next time.Duration, err error) {
+func (q Queue) ClaimRetries(ctx context.Context, c Claim) (got Claimed, next time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, ScanTimeout)
 	defer cancel()
 	var seconds float64
@@ -126,23 +126,23 @@ func (q Queue) claim(ctx context.Context, sql string, c Claim, own []any, more .
 	if without == nil {
 		without = []string{}
 	}
-	if !c.Doubt {
+	if !c.UnknownLeases {
 		alive = append(alive, c.Token)
 	}
 	args := append([]any{c.Token, LeaseTime, without, c.Aggregates, c.Events, c.PerAggregate, c.Bytes, alive, MaxRetry}, own...)
 	var heads, passed int
 	var until float64
 	var events []Event
-	err = q.run(ctx, sql, args, func(rows pgx.Rows) (err error) {
+	err = q.query(ctx, sql, args, func(rows pgx.Rows) (err error) {
 		events, err = scanClaimed(rows, append([]any{&got.Seen, &heads, &passed, &until}, more...)...)
 		return err
 	})
 	if err != nil {
 		return Claimed{}, err
 	}
-	got.Runs = runs(events)
-	got.Cut = heads >= c.Aggregates || heads > len(got.Runs)
-	got.Passed = passed > 0
+	got.Batches = byAggregate(events)
+	got.Truncated = heads >= c.Aggregates || heads > len(got.Batches)
+	got.Skipped = passed > 0
 	got.FreeIn = time.Duration(until * float64(time.Second))
 	return got, nil
 }
@@ -158,7 +158,7 @@ func scanClaimed(rows pgx.Rows, report ...any) ([]Event, error) {
 		var retry *time.Time
 		to := []any{
 			&e.ID, &e.AggregateType, &e.AggregateID, &e.Type, &e.Version, &e.SchemaVersion,
-			&e.Payload, &e.OccurredAt, &e.TenantID, &e.Epoch, &e.TraceParent, &e.Attempts, &previous, &retry,
+			&e.Payload, &e.OccurredAt, &e.TenantID, &e.Epoch, &e.TraceParent, &e.Rejections, &previous, &retry,
 		}
 		nothing := rows.RawValues()[len(report)] == nil
 		if nothing {

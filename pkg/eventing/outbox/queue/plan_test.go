@@ -31,14 +31,14 @@ func planOutlivesTheTable(t *testing.T, rows int) {
 		version++
 		since := b.snapshot(t)
 		b.append(t, "busy", version, version)
-		c, err := b.Fresh(t.Context(), as("t"), since, []queue.Position{{AggregateType: "video", AggregateID: "parked", Version: 1}})
-		if err != nil || len(c.Runs) != 1 {
-			t.Fatalf("claimed %d runs: %v", len(c.Runs), err)
+		c, err := b.ClaimNew(t.Context(), as("t"), since, []queue.AggregateVersion{{AggregateType: "video", AggregateID: "parked", Version: 1}})
+		if err != nil || len(c.Batches) != 1 {
+			t.Fatalf("claimed %d runs: %v", len(c.Batches), err)
 		}
-		if _, _, err := b.Renew(t.Context(), "t", ids(c.Runs)); err != nil {
+		if _, _, err := b.Renew(t.Context(), "t", ids(c.Batches)); err != nil {
 			t.Fatal(err)
 		}
-		settle(t, b, "t", queue.Outcome{Run: c.Runs[0], Published: 1})
+		settle(t, b, "t", queue.Settlement{Batch: c.Batches[0], Published: 1})
 	}
 	const insert = `
 		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, published_at, parked_at)
@@ -64,7 +64,7 @@ func planOutlivesTheTable(t *testing.T, rows int) {
 	}
 }
 
-func ids(runs []queue.Run) (heads []uuid.UUID) {
+func ids(runs []queue.Batch) (heads []uuid.UUID) {
 	for _, r := range runs {
 		heads = append(heads, r.Head())
 	}

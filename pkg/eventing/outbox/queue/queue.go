@@ -40,7 +40,7 @@ func New(db *pgxpool.Pool) Queue {
 type Event struct {
 	eventing.Event
 	// Attempts is how often the broker has refused it.
-	Attempts int
+	Rejections int
 	// Retry says that it is found as a retry until it is published, and with it what is
 	// behind it.
 	Retry bool
@@ -48,52 +48,52 @@ type Event struct {
 
 // Run is successive pending events of one aggregate, at least one. The first is
 // the aggregate's oldest pending event, and carries the lease of them all.
-type Run []Event
+type Batch []Event
 
 // Head is the event that carries the run's lease.
-func (r Run) Head() uuid.UUID { return r[0].ID }
+func (b Batch) Head() uuid.UUID { return b[0].ID }
 
 // Key identifies the run's aggregate.
-func (r Run) Key() string { return r[0].Key() }
+func (b Batch) Key() string { return b[0].Key() }
 
 // Last is the position of the run's last event.
-func (r Run) Last() Position {
-	e := r[len(r)-1]
-	return Position{AggregateType: e.AggregateType, AggregateID: e.AggregateID, Version: e.Version}
+func (b Batch) Last() AggregateVersion {
+	e := b[len(b)-1]
+	return AggregateVersion{AggregateType: e.AggregateType, AggregateID: e.AggregateID, Version: e.Version}
 }
 
 // Bytes is the memory of the run's payloads.
-func (r Run) Bytes() int {
+func (b Batch) Bytes() int {
 	n := 0
-	for _, e := range r {
+	for _, e := range b {
 		n += len(e.Payload)
 	}
 	return n
 }
 
 // Position is a version of an aggregate. The zero Position is before them all.
-type Position struct {
+type AggregateVersion struct {
 	AggregateType, AggregateID string
 	Version                    int64
 }
 
 // Key identifies the position's aggregate.
-func (p Position) Key() string { return eventing.Key(p.AggregateType, p.AggregateID) }
+func (p AggregateVersion) Key() string { return eventing.Key(p.AggregateType, p.AggregateID) }
 
 // positions are some as statements take them.
-type positions struct {
+type versionArrays struct {
 	types, ids []string
 	versions   []int64
 }
 
-func (p *positions) add(at Position) {
+func (p *versionArrays) add(at AggregateVersion) {
 	p.types, p.ids, p.versions = append(p.types, at.AggregateType), append(p.ids, at.AggregateID), append(p.versions, at.Version)
 }
 
 // runs groups events, which come by aggregate in version order. It compares both
 // halves of an aggregate's name: joined, two names can look alike.
-func runs(events []Event) []Run {
-	var out []Run
+func byAggregate(events []Event) []Batch {
+	var out []Batch
 	for start, i := 0, 1; i <= len(events); i++ {
 		if i == len(events) || events[i].AggregateType != events[start].AggregateType || events[i].AggregateID != events[start].AggregateID {
 			out = append(out, events[start:i])

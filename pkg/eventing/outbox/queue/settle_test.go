@@ -18,17 +18,17 @@ func TestSettleIsFenced(t *testing.T) {
 	b := newBox(t)
 	b.append(t, "a", 1, 2)
 	w := b.page(t, as("stale"))
-	run := w.Runs[0]
+	run := w.Batches[0]
 	b.exec(t, `UPDATE outbox SET locked_at = now() - interval '1 hour' WHERE lock_token IS NOT NULL`)
 	b.scan(t, "heir")
-	lost := settle(t, b, "stale", queue.Outcome{Run: run, Published: 1, Fault: &queue.Fault{Reason: "x", Rejected: true, Park: true}})
+	lost := settle(t, b, "stale", queue.Settlement{Batch: run, Published: 1, Failure: &queue.Failure{Reason: "x", Rejected: true, Park: true}})
 	if lost != 1 {
 		t.Errorf("settle with a lost lease: lost %d, want 1", lost)
 	}
 	if n := b.count(t, unpublished+` AND parked_at IS NULL AND publish_attempts = 0`); n != 2 {
 		t.Error("a relay without the lease changed a row")
 	}
-	if lost := settle(t, b, "heir", queue.Outcome{Run: run, Published: 2}); lost != 0 {
+	if lost := settle(t, b, "heir", queue.Settlement{Batch: run, Published: 2}); lost != 0 {
 		t.Errorf("settle with the lease: lost %d", lost)
 	}
 	if n := b.count(t, unpublished+` OR lock_token IS NOT NULL`); n != 0 {
@@ -43,8 +43,8 @@ func TestSettleWithAReasonThatCannotBeStored(t *testing.T) {
 	b.append(t, "a", 1, 1)
 	b.append(t, "b", 1, 1)
 	w := b.page(t, as("t"))
-	settle(t, b, "t", queue.Outcome{Run: w.Runs[0], Published: 1},
-		queue.Outcome{Run: w.Runs[1], Fault: &queue.Fault{Reason: "not \x00 \xff here " + strings.Repeat("x", 1<<20), Rejected: true}})
+	settle(t, b, "t", queue.Settlement{Batch: w.Batches[0], Published: 1},
+		queue.Settlement{Batch: w.Batches[1], Failure: &queue.Failure{Reason: "not \x00 \xff here " + strings.Repeat("x", 1<<20), Rejected: true}})
 	if n := b.count(t, unpublished+` AND last_error LIKE 'not ? ? here%' AND length(last_error) <= 1000`); n != 1 {
 		t.Error("the reason is not kept, as far as it can be")
 	}
@@ -58,15 +58,15 @@ func TestSettleWritesEachOutcome(t *testing.T) {
 	}
 	w := b.page(t, as("t"))
 	b.exec(t, `UPDATE outbox SET parked_at = now(), last_error = 'by hand' WHERE aggregate_id = 'by hand' AND version = 1`)
-	var outcomes []queue.Outcome
-	for _, run := range w.Runs {
-		outcomes = append(outcomes, map[string]queue.Outcome{
-			"back":     {Run: run},
-			"done":     {Run: run, Published: 2},
-			"part":     {Run: run, Published: 1},
-			"rejected": {Run: run, Published: 1, Fault: &queue.Fault{Reason: "bad", RetryIn: time.Hour, Rejected: true, Park: true}},
-			"deferred": {Run: run, Fault: &queue.Fault{Reason: "away", RetryIn: time.Hour}},
-			"by hand":  {Run: run, Fault: &queue.Fault{Reason: "away", RetryIn: time.Hour}},
+	var outcomes []queue.Settlement
+	for _, run := range w.Batches {
+		outcomes = append(outcomes, map[string]queue.Settlement{
+			"back":     {Batch: run},
+			"done":     {Batch: run, Published: 2},
+			"part":     {Batch: run, Published: 1},
+			"rejected": {Batch: run, Published: 1, Failure: &queue.Failure{Reason: "bad", RetryIn: time.Hour, Rejected: true, Park: true}},
+			"deferred": {Batch: run, Failure: &queue.Failure{Reason: "away", RetryIn: time.Hour}},
+			"by hand":  {Batch: run, Failure: &queue.Failure{Reason: "away", RetryIn: time.Hour}},
 		}[run[0].AggregateID])
 	}
 	if lost := settle(t, b, "t", outcomes...); lost != 0 {
@@ -94,10 +94,10 @@ func TestSettleWritesEachOutcome(t *testing.T) {
 func TestSettleSeesWhatFollows(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	fault := &queue.Fault{Reason: "away", RetryIn: time.Hour}
+	fault := &queue.Failure{Reason: "away", RetryIn: time.Hour}
 	for name, tc := range map[string]struct {
 		published int
-		fault     *queue.Fault
+		fault     *queue.Failure
 		appears   bool // version 3, after the claim
 		want      bool
 	}{
@@ -109,16 +109,16 @@ func TestSettleSeesWhatFollows(t *testing.T) {
 	} {
 		since := b.snapshot(t)
 		b.append(t, name, 1, 2)
-		w, err := b.Fresh(t.Context(), as(name), since, nil)
+		w, err := b.ClaimNew(t.Context(), as(name), since, nil)
 		b.append(t, "beside "+name, 1, 2)
-		if err != nil || len(w.Runs) != 1 || len(w.Runs[0]) != 2 {
-			t.Fatalf("%s: claimed %v, %v", name, w.Runs, err)
+		if err != nil || len(w.Batches) != 1 || len(w.Batches[0]) != 2 {
+			t.Fatalf("%s: claimed %v, %v", name, w.Batches, err)
 		}
 		if tc.appears {
 			b.append(t, name, 3, 3)
 		}
-		got, err := b.Settle(t.Context(), name, []queue.Outcome{{Run: w.Runs[0], Published: tc.published, Fault: tc.fault}})
-		if err != nil || got.Followed != tc.want || got.Lost != 0 || len(got.Busy) != 0 {
+		got, err := b.Settle(t.Context(), name, []queue.Settlement{{Batch: w.Batches[0], Published: tc.published, Failure: tc.fault}})
+		if err != nil || got.Followed != tc.want || got.Lost != 0 || len(got.Locked) != 0 {
 			t.Errorf("%s: %+v, %v; want followed %v", name, got, err, tc.want)
 		}
 	}
@@ -137,13 +137,13 @@ func TestWhatIsBehindARetryIsOneNext(t *testing.T) {
 	b.exec(t, `UPDATE outbox SET next_retry_at = now() + interval '1 min' WHERE version = 3 AND aggregate_id = 'put off'`)
 	limits := as("t")
 	limits.PerAggregate = 2
-	got, _, err := b.Retries(t.Context(), limits)
-	if err != nil || len(got.Runs) != 6 || !got.Runs[0][0].Retry || got.Runs[0][1].Retry {
-		t.Fatalf("claimed %+v, %v", got.Runs, err)
+	got, _, err := b.ClaimRetries(t.Context(), limits)
+	if err != nil || len(got.Batches) != 6 || !got.Batches[0][0].Retry || got.Batches[0][1].Retry {
+		t.Fatalf("claimed %+v, %v", got.Batches, err)
 	}
-	var outcomes []queue.Outcome
-	for _, run := range got.Runs {
-		o := queue.Outcome{Run: run, Published: 2}
+	var outcomes []queue.Settlement
+	for _, run := range got.Batches {
+		o := queue.Settlement{Batch: run, Published: 2}
 		switch run[0].AggregateID {
 		case "part":
 			o.Published = 1
@@ -158,11 +158,11 @@ func TestWhatIsBehindARetryIsOneNext(t *testing.T) {
 	if n := b.count(t, `SELECT count(*) FROM outbox WHERE published_at IS NOT NULL AND next_retry_at IS NOT NULL`); n != 0 {
 		t.Errorf("%d published events are among the retries", n)
 	}
-	next, _, err := b.Retries(t.Context(), as("heir"))
+	next, _, err := b.ClaimRetries(t.Context(), as("heir"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want(t, "by another relay", claims{"cut": {3, 4}, "part": {2, 3, 4}}, versions(next.Runs))
+	want(t, "by another relay", claims{"cut": {3, 4}, "part": {2, 3, 4}}, versions(next.Batches))
 	if n := b.count(t, unpublished+` AND next_retry_at > now() + interval '50 s' AND aggregate_id = 'put off'`); n != 1 {
 		t.Error("what was put off is not any more")
 	}
@@ -173,7 +173,7 @@ func TestRenewKeepsOthersOut(t *testing.T) {
 	b := newBox(t)
 	b.append(t, "a", 1, 1)
 	w := b.page(t, as("holder"))
-	heads := []uuid.UUID{w.Runs[0].Head()}
+	heads := []uuid.UUID{w.Batches[0].Head()}
 	b.exec(t, `UPDATE outbox SET locked_at = now() - interval '19 seconds'`)
 	if held, lost, err := b.Renew(t.Context(), "holder", heads); len(held) != 1 || len(lost) != 0 || err != nil {
 		t.Fatalf("renew: %v, %v, %v", held, lost, err)
@@ -264,7 +264,7 @@ func TestBacklogBehindParkedAggregates(t *testing.T) {
 		b.append(t, fmt.Sprint("waits-", i), 1, 1)
 	}
 	b.exec(t, `UPDATE outbox SET occurred_at = now() - interval '3h' WHERE aggregate_id LIKE 'waits-%'`)
-	for _, low := range []queue.Snapshot{queue.Beginning, b.snapshot(t)} {
+	for _, low := range []queue.TxSnapshot{queue.Beginning, b.snapshot(t)} {
 		b.exec(t, `DELETE FROM outbox_relays`)
 		b.exec(t, `INSERT INTO outbox_relays (token, low) VALUES ('t', $1::text::pg_snapshot)`, string(low))
 		got, err := b.Backlog(t.Context())

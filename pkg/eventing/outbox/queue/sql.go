@@ -79,18 +79,18 @@ var claimedEvents = columns("e") + `
   LEFT JOIN fits e ON true
  ORDER BY e.head, e.version`
 
-const reported = `
+const reportColumns = `
 SELECT report.seen, report.heads, report.passed, report.until`
 
 // oldest are the candidates of some rows: one of each aggregate.
-const oldest = `
+const oldestPerAggregate = `
 	SELECT DISTINCT ON (r.aggregate_type, r.aggregate_id) r.place
 	  FROM (%s) r
 	 ORDER BY r.aggregate_type, r.aggregate_id, r.version`
 
 // successor is the pending event that comes next after done. A part of a run may be
 // settled once more after all of it has been: then published ones come between.
-const successor = `
+const nextPending = `
 		SELECT o.ctid AS place, o.id, o.aggregate_type, o.aggregate_id, o.version
 		  FROM outbox o
 		 WHERE o.aggregate_type = done.aggregate_type AND o.aggregate_id = done.aggregate_id AND o.version > done.version
@@ -102,7 +102,7 @@ const successor = `
 // cluster, and would be new at each look: a scan has them. An open transaction is
 // looked up as a range, in the index's order: as a value that statistics say many
 // rows have, the planner would read the table for it.
-var freshClaim = `
+var newEventsClaim = `
 WITH fresh AS MATERIALIZED (
 	(SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version
 	   FROM outbox o
@@ -123,11 +123,11 @@ WITH fresh AS MATERIALIZED (
 ), next AS (
 	SELECT o.place, o.aggregate_type, o.aggregate_id, o.version
 	  FROM unnest($12::text[], $13::text[], $14::bigint[]) AS done(aggregate_type, aggregate_id, version)
-	 CROSS JOIN LATERAL (` + successor + `) o
-), candidate AS (` + strings.Replace(oldest, "%s", `SELECT place, aggregate_type, aggregate_id, version FROM fresh
+	 CROSS JOIN LATERAL (` + nextPending + `) o
+), candidate AS (` + strings.Replace(oldestPerAggregate, "%s", `SELECT place, aggregate_type, aggregate_id, version FROM fresh
 	        UNION ALL
 	        SELECT place, aggregate_type, aggregate_id, version FROM next`, 1) + `
-)` + claimCandidates + reported + `, (SELECT count(*) FROM fresh), ` + claimedEvents
+)` + claimCandidates + reportColumns + `, (SELECT count(*) FROM fresh), ` + claimedEvents
 
 // A page of a scan is as many rows in the order of their transactions, published or
 // not: that bounds its cost.
@@ -143,8 +143,8 @@ WITH page AS MATERIALIZED (
 	SELECT count(*) AS rows, (array_agg(xact ORDER BY xact DESC, id DESC))[1] AS xact,
 	       (array_agg(id ORDER BY xact DESC, id DESC))[1] AS id
 	  FROM page
-), candidate AS (` + strings.Replace(oldest, "%s", `SELECT place, aggregate_type, aggregate_id, version FROM page WHERE pending`, 1) + `
-)` + claimCandidates + reported + `, (SELECT rows FROM last), (SELECT xact::text FROM last), (SELECT id FROM last), ` + claimedEvents
+), candidate AS (` + strings.Replace(oldestPerAggregate, "%s", `SELECT place, aggregate_type, aggregate_id, version FROM page WHERE pending`, 1) + `
+)` + claimCandidates + reportColumns + `, (SELECT rows FROM last), (SELECT xact::text FROM last), (SELECT id FROM last), ` + claimedEvents
 
 // Both ends of the index: rows that are due, and rows whose time is too far ahead,
 // because the clock was set back.
@@ -163,8 +163,8 @@ WITH due AS MATERIALIZED (
 	    AND (o.locked_at IS NULL OR o.locked_at <= now() - $2::interval OR o.locked_at > now() + interval '1 second')
 	  ORDER BY o.next_retry_at
 	  LIMIT $10)
-), candidate AS (` + strings.Replace(oldest, "%s", `SELECT place, aggregate_type, aggregate_id, version FROM due`, 1) + `
-)` + claimCandidates + reported + `,
+), candidate AS (` + strings.Replace(oldestPerAggregate, "%s", `SELECT place, aggregate_type, aggregate_id, version FROM due`, 1) + `
+)` + claimCandidates + reportColumns + `,
        coalesce((SELECT extract(epoch FROM o.next_retry_at - now())::float8
                    FROM outbox o
                   WHERE o.next_retry_at > now() AND o.published_at IS NULL AND o.parked_at IS NULL AND o.aggregate_type <> ALL($3::text[])

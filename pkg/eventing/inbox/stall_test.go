@@ -92,24 +92,24 @@ func inTransaction(t *testing.T, admin *pgxpool.Pool) (n int) {
 
 func TestPulse(t *testing.T) {
 	t.Parallel()
-	var p pulse
+	var p stallDetector
 	began := time.Now()
-	if p.frozeSince(began) {
+	if p.stalledSince(began) {
 		t.Error("frozen before it ever ran")
 	}
 	p.note(readClocks())
-	if p.frozeSince(began) {
+	if p.stalledSince(began) {
 		t.Error("frozen right after a pulse")
 	}
-	p.last.Store(&reading{monotonic: began.Add(-2 * frozen), wall: began.UnixNano()})
-	if !p.frozeSince(began) {
+	p.last.Store(&reading{monotonic: began.Add(-2 * stallTime), wall: began.UnixNano()})
+	if !p.stalledSince(began) {
 		t.Error("not frozen, with a pulse that is overdue")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	go p.run(ctx)
 	until(t, "it has beaten again", func() bool { return p.last.Load().monotonic.After(began) })
 	cancel()
-	if !p.frozeSince(began) || p.frozeSince(time.Now().Add(frozen)) {
+	if !p.stalledSince(began) || p.stalledSince(time.Now().Add(stallTime)) {
 		t.Error("what it slept through is forgotten, or what comes later is not")
 	}
 }
@@ -123,25 +123,25 @@ func TestPulseByTwoClocks(t *testing.T) {
 		monotonic, wall time.Duration // from a pulse to the next
 		froze           bool
 	}{
-		"it runs":                              {pulseEvery, pulseEvery, false},
-		"it runs, and the clock steps back":    {pulseEvery, -hour, false},
-		"it freezes":                           {2 * frozen, 2 * frozen, true},
-		"it freezes, and the clock steps back": {2 * frozen, -hour, true},
+		"it runs":                              {tickEvery, tickEvery, false},
+		"it runs, and the clock steps back":    {tickEvery, -hour, false},
+		"it freezes":                           {2 * stallTime, 2 * stallTime, true},
+		"it freezes, and the clock steps back": {2 * stallTime, -hour, true},
 		"its machine stands still":             {0, hour, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var p pulse
+			var p stallDetector
 			start := time.Now()
 			last := reading{monotonic: start, wall: start.Add(2 * hour).UnixNano()}
 			p.note(last)
 			began := start.Add(tc.monotonic / 2)
 			last = reading{monotonic: start.Add(tc.monotonic), wall: last.wall + int64(tc.wall)}
 			p.note(last)
-			if p.frozeSince(began) != tc.froze {
+			if p.stalledSince(began) != tc.froze {
 				t.Errorf("frozen: %v, want %v", !tc.froze, tc.froze)
 			}
-			if p.frozeSince(last.monotonic.Add(1)) {
+			if p.stalledSince(last.monotonic.Add(1)) {
 				t.Error("what comes later is frozen, too")
 			}
 		})

@@ -11,22 +11,22 @@ import (
 )
 
 // landing is a hold whose publishing has ended.
-type landing struct {
-	hold   *hold
+type publishResult struct {
+	batch  *leasedBatch
 	report report
 }
 
 // unsettled is a landing that is to be written back.
 type unsettled struct {
-	landing
+	publishResult
 
-	outcome queue.Outcome
-	tries   int
-	at      time.Time // not before
+	settlement queue.Settlement
+	tries      int
+	notBefore  time.Time // not before
 }
 
 // weight is how much of a statement's time it takes.
-func (u *unsettled) weight() int { return max(1, u.outcome.Published) }
+func (u *unsettled) weight() int { return max(1, u.settlement.Published) }
 
 // settler writes back the landings. Only the settling goroutine uses it; the landings
 // that it keeps are still in flight, which bounds them.
@@ -36,7 +36,7 @@ type settler struct {
 	waiting []*unsettled
 	// most is how many events one statement marks. It follows the database: half as
 	// many after a statement that ran out of time, twice as many after a quick one.
-	most int
+	limit int
 }
 
 const (
@@ -51,21 +51,21 @@ const (
 // landings is closed and nothing is left, or closing ends. Between two statements it
 // renews leases: the two never wait for each other's row locks, and a statement that
 // fails again and again does not cost the leases of the rest.
-func (r *Relay) settling(ctx, closing context.Context, landings <-chan landing) {
-	s := &settler{Relay: r, most: maxEvents}
+func (r *Relay) settleLoop(ctx, closing context.Context, results <-chan publishResult) {
+	s := &settler{Relay: r, limit: maxEvents}
 	renew := time.NewTicker(renewLook)
 	defer renew.Stop()
 	retry := time.NewTimer(0)
 	defer retry.Stop()
-	for landings != nil || len(s.waiting) > 0 {
+	for results != nil || len(s.waiting) > 0 {
 		select {
-		case first, ok := <-landings:
+		case first, ok := <-results:
 			if !ok {
-				landings = nil
+				results = nil
 				break
 			}
-			for _, l := range r.gather(first, landings) {
-				s.waiting = append(s.waiting, &unsettled{landing: l, outcome: r.outcome(ctx, l)})
+			for _, l := range r.gather(first, results) {
+				s.waiting = append(s.waiting, &unsettled{publishResult: l, settlement: r.settlement(ctx, l)})
 			}
 		case <-retry.C:
 		case <-renew.C:
@@ -74,14 +74,14 @@ func (r *Relay) settling(ctx, closing context.Context, landings <-chan landing) 
 			return
 		}
 		s.settleDue(ctx, closing, renew.C)
-		retry.Reset(s.idle())
+		retry.Reset(s.untilNext())
 	}
 }
 
 // settleDue settles all landings that are due, in as many statements as it takes.
 func (s *settler) settleDue(ctx, closing context.Context, renew <-chan time.Time) {
-	for part := s.take(); len(part) > 0 && closing.Err() == nil; part = s.take() {
-		s.settle(ctx, closing, part)
+	for batch := s.take(); len(batch) > 0 && closing.Err() == nil; batch = s.take() {
+		s.settle(ctx, closing, batch)
 		select {
 		case <-renew:
 			s.renew(closing)
@@ -95,25 +95,25 @@ func (s *settler) settleDue(ctx, closing context.Context, renew <-chan time.Time
 func (s *settler) take() (part []*unsettled) {
 	now, weight := time.Now(), 0
 	s.waiting = slices.DeleteFunc(s.waiting, func(u *unsettled) bool {
-		if u.at.After(now) || len(part) > 0 && weight+u.weight() > s.most {
+		if u.notBefore.After(now) || len(part) > 0 && weight+u.weight() > s.limit {
 			return false
 		}
 		part, weight = append(part, u), weight+u.weight()
 		return true
 	})
-	if len(part) == 1 && weight > s.most {
+	if len(part) == 1 && weight > s.limit {
 		// One run that does not fit by itself. Its unmarked rest is not leased any
 		// more, and is sent again: a repeat, where the other choice is to get nowhere.
-		part[0].outcome = queue.Outcome{Run: part[0].outcome.Run, Published: s.most}
+		part[0].settlement = queue.Settlement{Batch: part[0].settlement.Batch, Published: s.limit}
 	}
 	return part
 }
 
 // idle is how long until something is due.
-func (s *settler) idle() time.Duration {
+func (s *settler) untilNext() time.Duration {
 	wait := queue.LeaseTime
 	for _, u := range s.waiting {
-		wait = min(wait, time.Until(u.at))
+		wait = min(wait, time.Until(u.notBefore))
 	}
 	return max(0, wait)
 }
@@ -121,9 +121,9 @@ func (s *settler) idle() time.Duration {
 // settle writes a part back. A landing that could not be written is tried again while
 // its lease lasts: when that runs out, its events are sent again.
 func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
-	outcomes, weight := make([]queue.Outcome, len(part)), 0
+	outcomes, weight := make([]queue.Settlement, len(part)), 0
 	for i, u := range part {
-		outcomes[i] = u.outcome
+		outcomes[i] = u.settlement
 		weight += u.weight()
 	}
 	start := time.Now()
@@ -133,25 +133,25 @@ func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 		return
 	}
 	if time.Since(start) < quick {
-		s.most = min(maxEvents, 2*s.most)
+		s.limit = min(maxEvents, 2*s.limit)
 	}
-	var settled []landing
-	var written []queue.Outcome
+	var settled []publishResult
+	var written []queue.Settlement
 	var busy []*unsettled
 	for _, u := range part {
-		if slices.Contains(done.Busy, u.hold.run.Head()) {
+		if slices.Contains(done.Locked, u.batch.events.Head()) {
 			busy = append(busy, u)
 		} else {
-			settled, written = append(settled, u.landing), append(written, u.outcome)
+			settled, written = append(settled, u.publishResult), append(written, u.settlement)
 		}
 	}
 	s.metrics.settled(ctx, settled, done.Lost)
-	s.agenda.settled(s.flight, written, done.Followed)
+	s.followUps.settled(s.inFlight, written, done.Followed)
 	s.forget(settled)
 	if len(busy) > 0 {
 		s.log.WarnContext(ctx, "rows of published events are locked by somebody else",
-			append(busy[0].hold.run[0].LogAttrs(), "aggregates", len(busy))...)
-		s.again(busy)
+			append(busy[0].batch.events[0].LogAttrs(), "aggregates", len(busy))...)
+		s.retryLater(busy)
 	}
 }
 
@@ -160,47 +160,47 @@ func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 func (s *settler) failed(ctx context.Context, part []*unsettled, weight int, err error) {
 	s.log.WarnContext(ctx, "relay cannot mark what it published", "error", err, "events", weight, "attempt", part[0].tries+1)
 	if queue.IsTimeout(err) && weight > 1 {
-		s.most = max(1, weight/2)
+		s.limit = max(1, weight/2)
 		for _, u := range part { // at once: a part of it may well be in time
-			u.at = time.Now()
+			u.notBefore = time.Now()
 		}
-		s.keep(part)
+		s.keepLeased(part)
 		return
 	}
-	s.again(part)
+	s.retryLater(part)
 }
 
 // again has a part written later.
-func (s *settler) again(part []*unsettled) {
+func (s *settler) retryLater(part []*unsettled) {
 	for _, u := range part {
 		u.tries++
-		u.at = time.Now().Add(outage.Delay(u.tries))
+		u.notBefore = time.Now().Add(outagePause.Delay(u.tries))
 	}
-	s.keep(part)
+	s.keepLeased(part)
 }
 
 // keep puts back the landings that are still leased, and gives the rest up: a scan
 // finds those events.
-func (s *settler) keep(part []*unsettled) {
-	var lost []landing
+func (s *settler) keepLeased(part []*unsettled) {
+	var lost []publishResult
 	for _, u := range part {
-		if u.hold.outlasts(0) {
+		if u.batch.validFor(0) {
 			s.waiting = append(s.waiting, u)
 		} else {
-			lost = append(lost, u.landing)
-			s.agenda.doubt() // a renewal may have been committed
-			s.agenda.scanFrom(u.hold.low, time.Now().Add(queue.LeaseTime))
+			lost = append(lost, u.publishResult)
+			s.followUps.noteUnknownLeases() // a renewal may have been committed
+			s.followUps.scheduleScan(u.batch.low, time.Now().Add(queue.LeaseTime))
 		}
 	}
 	s.forget(lost)
 }
 
-func (s *settler) forget(landings []landing) {
-	holds := make([]*hold, len(landings))
-	for i, l := range landings {
-		holds[i] = l.hold
+func (s *settler) forget(results []publishResult) {
+	holds := make([]*leasedBatch, len(results))
+	for i, l := range results {
+		holds[i] = l.batch
 	}
-	s.flight.remove(holds)
+	s.inFlight.remove(holds)
 }
 
 // gatherTime is how long a landing waits for others at most.
@@ -208,17 +208,17 @@ const gatherTime = 2 * time.Millisecond
 
 // gather adds to first what has landed too. While most of what the relay holds is
 // still to land, it waits a moment: a statement costs the same for a few.
-func (r *Relay) gather(first landing, landings <-chan landing) []landing {
-	batch, events := []landing{first}, len(first.hold.run)
+func (r *Relay) gather(first publishResult, results <-chan publishResult) []publishResult {
+	batch, events := []publishResult{first}, len(first.batch.events)
 	timer := time.NewTimer(gatherTime)
 	defer timer.Stop()
-	for 2*events < r.flight.held() || len(landings) > 0 {
+	for 2*events < r.inFlight.total() || len(results) > 0 {
 		select {
-		case l, ok := <-landings:
+		case l, ok := <-results:
 			if !ok {
 				return batch
 			}
-			batch, events = append(batch, l), events+len(l.hold.run)
+			batch, events = append(batch, l), events+len(l.batch.events)
 		case <-timer.C:
 			return batch
 		}
@@ -230,7 +230,7 @@ func (r *Relay) gather(first landing, landings <-chan landing) []landing {
 // another relay has taken over begins no further request; one with a row that another
 // transaction has locked lasts as long as it did.
 func (r *Relay) renew(ctx context.Context) {
-	due := r.flight.ageing()
+	due := r.inFlight.dueForRenewal()
 	if len(due) == 0 {
 		return
 	}

@@ -11,22 +11,22 @@ import (
 const (
 	// BeatEvery is how often a relay writes its low: the place from which another relay
 	// must scan if this one dies.
-	BeatEvery = 5 * time.Second
+	HeartbeatEvery = 5 * time.Second
 	// deadAfter is the age of the last beat at which others take a relay for dead: two
 	// beats are missing. A mistake costs a scan and nothing else.
-	deadAfter = 3 * BeatEvery
+	deadAfter = 3 * HeartbeatEvery
 )
 
 // Beat is the answer to a relay that has written its row.
-type Beat struct {
+type HeartbeatResult struct {
 	// Low is from where on events may be unfinished in the relay's hands, in those of
 	// dead relays that it has taken over, or in nobody's.
-	Low Snapshot
+	Low TxSnapshot
 	// Alive are the other relays.
 	Alive []string
 	// Seen is the snapshot of the beat, and Server tells one run of the database's
 	// server from another.
-	Seen   Snapshot
+	Seen   TxSnapshot
 	Server time.Time
 }
 
@@ -36,7 +36,7 @@ type Beat struct {
 // taken for dead, or that meets another server than before, looks from the least of
 // all rows on; where there is none, or it comes from another cluster, that is the
 // beginning.
-const beat = `
+const heartbeat = `
 WITH present AS MATERIALIZED (
 	SELECT pg_current_snapshot() AS seen, pg_postmaster_start_time() AS server
 ), others AS MATERIALIZED (
@@ -79,7 +79,7 @@ RETURNING low::text, (SELECT seen::text FROM present), (SELECT server FROM prese
 // Beat writes the row of a relay that is alive, or with ended, that has ended. low says
 // that events which have become visible since may be unfinished in its hands. An empty
 // low is the present. server is the Server of the last beat, or zero.
-func (q Queue) Beat(ctx context.Context, token string, low Snapshot, server time.Time, ended bool) (b Beat, err error) {
+func (q Queue) Heartbeat(ctx context.Context, token string, low TxSnapshot, server time.Time, ended bool) (b HeartbeatResult, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	var snapshot *string
@@ -90,10 +90,10 @@ func (q Queue) Beat(ctx context.Context, token string, low Snapshot, server time
 	if !server.IsZero() {
 		met = &server
 	}
-	err = q.db.QueryRow(ctx, beat, pgx.QueryExecModeCacheDescribe, token, snapshot, deadAfter, met, ended).
+	err = q.db.QueryRow(ctx, heartbeat, pgx.QueryExecModeCacheDescribe, token, snapshot, deadAfter, met, ended).
 		Scan(&b.Low, &b.Seen, &b.Server, &b.Alive)
 	if err != nil {
-		return Beat{}, fmt.Errorf("write that the relay is alive: %w", err)
+		return HeartbeatResult{}, fmt.Errorf("write that the relay is alive: %w", err)
 	}
 	return b, nil
 }

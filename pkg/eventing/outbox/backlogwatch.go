@@ -20,14 +20,14 @@ const (
 )
 
 // standing is how the outbox stood at a time.
-type standing struct {
+type backlogReading struct {
 	queue.Backlog
 	at time.Time // zero: it was never read
 	// failed says that it could not be read since.
 	failed bool
 }
 
-func (s *standing) known() int64 {
+func (s *backlogReading) known() int64 {
 	if s.failed || s.at.IsZero() || time.Since(s.at) > staleAfter {
 		return 0
 	}
@@ -35,7 +35,7 @@ func (s *standing) known() int64 {
 }
 
 // oldest is the age of the oldest event, as far as is known.
-func (s *standing) oldest() time.Duration {
+func (s *backlogReading) oldest() time.Duration {
 	if s.Oldest == 0 || s.known() == 1 {
 		return s.Oldest
 	}
@@ -44,11 +44,11 @@ func (s *standing) oldest() time.Duration {
 
 // watching reads the backlog for the metrics until ctx ends: beside everything else,
 // with a time limit of its own.
-func (r *Relay) watching(ctx context.Context) {
+func (r *Relay) watchBacklog(ctx context.Context) {
 	for ctx.Err() == nil {
 		start := time.Now()
 		b, err := r.queue.Backlog(ctx)
-		if now := (&standing{b, start, false}); err == nil {
+		if now := (&backlogReading{b, start, false}); err == nil {
 			r.backlog.Store(now)
 		} else if ctx.Err() == nil {
 			was := *r.backlog.Load()

@@ -14,7 +14,7 @@ func heard(t *testing.T, r *Relay, when string) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	select {
-	case <-r.woken:
+	case <-r.wakeups:
 	case <-ctx.Done():
 		t.Fatalf("not woken %s", when)
 	}
@@ -30,8 +30,8 @@ func TestRelaysWakeEachOther(t *testing.T) {
 	defer cancel()
 	notifier, listener := b.newRelay(t), b.newRelay(t)
 	for _, r := range []*Relay{notifier, listener} {
-		ringing.Go(func() { r.notify(ctx) })
-		ringing.Go(func() { _ = r.bell.Run(ctx, r.heard) })
+		ringing.Go(func() { r.notifyLoop(ctx) })
+		ringing.Go(func() { _ = r.notifier.Run(ctx, r.onNotify) })
 		heard(t, r, "when it began to listen")
 	}
 	notifier.Wake()

@@ -17,7 +17,7 @@ func TestAPassIsShared(t *testing.T) {
 	pass := func() (firsts []int) {
 		t.Helper()
 		for {
-			first, due, err := b.NextStretch(t.Context(), time.Hour, 2)
+			first, due, err := b.NextPurgeRange(t.Context(), time.Hour, 2)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -11,10 +11,10 @@ import (
 )
 
 // joined writes relays into an empty table of relays, each at a snapshot of its own.
-func (b box) joined(t *testing.T, tokens ...string) map[string]queue.Beat {
+func (b box) joined(t *testing.T, tokens ...string) map[string]queue.HeartbeatResult {
 	t.Helper()
 	b.exec(t, `DELETE FROM outbox_relays`)
-	beats := map[string]queue.Beat{}
+	beats := map[string]queue.HeartbeatResult{}
 	for _, token := range tokens {
 		b.append(t, uuid.NewString(), 1, 1) // between two of them
 		beats[token] = b.beat(t, token, b.snapshot(t), time.Time{})
@@ -24,9 +24,9 @@ func (b box) joined(t *testing.T, tokens ...string) map[string]queue.Beat {
 	return beats
 }
 
-func (b box) beat(t *testing.T, token string, low queue.Snapshot, server time.Time) queue.Beat {
+func (b box) beat(t *testing.T, token string, low queue.TxSnapshot, server time.Time) queue.HeartbeatResult {
 	t.Helper()
-	beat, err := b.Beat(t.Context(), token, low, server, false)
+	beat, err := b.Heartbeat(t.Context(), token, low, server, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestSnapshotsOfAnotherCluster(t *testing.T) {
 
 func TestEarliest(t *testing.T) {
 	t.Parallel()
-	inOrder := []queue.Snapshot{queue.Beginning, "5:9:5,6,7", "5:9:5,7", "6:9:6", "9:9:", "9:10:9", "10:10:"}
+	inOrder := []queue.TxSnapshot{queue.Beginning, "5:9:5,6,7", "5:9:5,7", "6:9:6", "9:9:", "9:10:9", "10:10:"}
 	for i, s := range inOrder {
 		for _, later := range inOrder[i:] {
 			if got := queue.Earliest(later, "", s); got != s {

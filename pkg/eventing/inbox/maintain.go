@@ -18,20 +18,20 @@ const (
 	// same is stopped by its version.
 	Retention = 32 * 24 * time.Hour
 	// keepEvery is the pause between two rounds of keeping.
-	keepEvery = time.Minute
+	maintainEvery = time.Minute
 	// purgeBatch rows go in one transaction, purgePause apart.
 	purgeBatch = 1000
 	purgePause = 100 * time.Millisecond
 	// deadRun is how long a run that ended badly is remembered: longer than
 	// wariness, so that every neighbour has started again meanwhile.
-	deadRun = 3 * keepEvery
+	forgetInstanceAfter = 3 * maintainEvery
 )
 
 // keep purges settled rows and shows that this run goes on, until ctx ends. Any
 // number may: they pass over each other's rows.
-func (c *Consumer) keep(ctx context.Context) {
-	for backoff.Sleep(ctx, keepEvery/2+rand.N(keepEvery), nil) {
-		if err := c.store.refresh(ctx); err != nil && ctx.Err() == nil {
+func (c *Consumer) maintain(ctx context.Context) {
+	for backoff.Sleep(ctx, maintainEvery/2+rand.N(maintainEvery), nil) {
+		if err := c.store.heartbeat(ctx); err != nil && ctx.Err() == nil {
 			c.log.WarnContext(ctx, "this run not shown to go on", "error", err)
 		}
 		c.purgeAll(ctx)
@@ -98,13 +98,13 @@ func (s store) purge(ctx context.Context, consumer string, age time.Duration) (i
 
 // refresh shows that this run goes on, and forgets those that have not for long,
 // of any consumer.
-func (s store) refresh(ctx context.Context) error {
-	if _, err := s.enter(ctx); err != nil {
+func (s store) heartbeat(ctx context.Context) error {
+	if _, err := s.register(ctx); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	_, err := s.db.Exec(ctx, `
-		DELETE FROM inbox_runs WHERE seen_at < clock_timestamp() - $1::interval`, deadRun)
+		DELETE FROM inbox_runs WHERE seen_at < clock_timestamp() - $1::interval`, forgetInstanceAfter)
 	return err
 }

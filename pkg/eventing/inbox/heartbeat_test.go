@@ -13,11 +13,11 @@ func TestPulseOfAProcessThatRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancel(t.Context())
 		defer end()
-		var p pulse
+		var p stallDetector
 		began := time.Now()
 		go p.run(ctx)
 		time.Sleep(time.Minute) //nolint:forbidigo // of the virtual clock: it takes no time
-		if p.frozeSince(began) {
+		if p.stalledSince(began) {
 			t.Error("it stood still, it says")
 		}
 	})

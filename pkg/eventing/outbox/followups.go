@@ -14,240 +14,240 @@ import (
 // All unfinished work is in one of its lists, or in flight. Work that moves from one
 // to the other is added there before it is removed here. The agenda's lock is taken
 // before the flight's.
-type agenda struct {
+type followUps struct {
 	mu sync.Mutex
 	// since is the last snapshot of a claim; new events are those committed since.
 	// It is empty until the relay has its row in the table of relays.
-	since queue.Snapshot
+	seen queue.TxSnapshot
 	// after are positions that were published last of their aggregates. The events
 	// that follow them were passed over by every relay that saw them, since their
 	// predecessors were not published yet: the relay that published those has to look.
 	// taken is the low of the positions that a claim on its way has taken.
-	after []follow
-	taken queue.Snapshot
+	published []followUp
+	takenLow  queue.TxSnapshot
 	// lookAt is when after is worth a claim of its own; before that it goes along
 	// with one that is made anyway. Zero if after is empty.
-	lookAt time.Time
+	claimAt time.Time
 	// owed is from where on a scan is to go at owedAt, and scanning from where on one
 	// goes. paused is the same for when a topic takes events again.
-	owed, scanning, paused queue.Snapshot
-	owedAt                 time.Time
+	scanLow, scanningLow, pausedLow queue.TxSnapshot
+	scanAt                          time.Time
 	// probed is from where on candidates for a probe are being claimed.
-	probed queue.Snapshot
+	probeLow queue.TxSnapshot
 	// left are the aggregate types that were left alone since paused.
-	left []string
+	skippedTypes []string
 	// retryAt is when the first of the retries that this relay has put off is due.
 	retryAt time.Time
 	// closed are the aggregate types of the topics that are out, alive the other relays.
-	closed, alive []string
+	pausedTypes, aliveRelays []string
 	// doubtUntil is when the last of the leases ends that this relay may have without
 	// knowing: of a claim that has failed, but may have been committed.
-	doubtUntil time.Time
+	unknownLeasesUntil time.Time
 	// told is for the claims, toldScan for the scan.
-	told, toldScan chan struct{}
+	wakeClaims, wakeScans chan struct{}
 }
 
 // follow is a position behind which nothing was visible to low.
-type follow struct {
-	queue.Position
-	low queue.Snapshot
+type followUp struct {
+	queue.AggregateVersion
+	low queue.TxSnapshot
 }
 
-func newAgenda() *agenda {
-	return &agenda{told: make(chan struct{}, 1), toldScan: make(chan struct{}, 1)}
+func newFollowUps() *followUps {
+	return &followUps{wakeClaims: make(chan struct{}, 1), wakeScans: make(chan struct{}, 1)}
 }
 
 const (
 	// lookLater is how long an event behind a published one may wait if settling did
 	// not see it: it was then committed while that statement ran, which is rare, and
 	// a claim per published event would be most of a relay's cost at low load.
-	lookLater = 20 * time.Millisecond
+	followUpDelay = 20 * time.Millisecond
 	// maxAfter bounds the positions. Beyond it a scan finds the events behind them.
-	maxAfter = maxEvents
+	maxFollowUps = maxEvents
 )
 
 // settled notes the follow-ups of outcomes that have been written. Their holds are
 // still in f.
-func (a *agenda) settled(f *flight, outcomes []queue.Outcome, followed bool) {
+func (a *followUps) settled(f *inFlight, outcomes []queue.Settlement, followed bool) {
 	now := time.Now()
-	look := now.Add(lookLater)
+	look := now.Add(followUpDelay)
 	if followed {
 		look = now
 	}
 	a.mu.Lock()
 	for _, o := range outcomes {
-		low, next := f.lows(o.Run)
+		low, next := f.lows(o.Batch)
 		switch {
-		case o.Fault != nil && !o.Fault.Park:
-			a.retryAt = soonest(a.retryAt, now.Add(o.Fault.RetryIn))
-		case o.Fault == nil && o.Published > 0:
-			if o.Published < len(o.Run) {
+		case o.Failure != nil && !o.Failure.Park:
+			a.retryAt = soonest(a.retryAt, now.Add(o.Failure.RetryIn))
+		case o.Failure == nil && o.Published > 0:
+			if o.Published < len(o.Batch) {
 				next = low
 			}
-			a.after = append(a.after, follow{o.Run[:o.Published].Last(), next})
-			a.lookAt = soonest(a.lookAt, look)
-		case o.Fault == nil && o.Published == 0 && o.Run[0].Retry: // it is handed back
+			a.published = append(a.published, followUp{o.Batch[:o.Published].Last(), next})
+			a.claimAt = soonest(a.claimAt, look)
+		case o.Failure == nil && o.Published == 0 && o.Batch[0].Retry: // it is handed back
 			a.retryAt = soonest(a.retryAt, now)
-		case o.Fault == nil && slices.Contains(a.closed, o.Run[0].AggregateType):
-			a.leave(low, o.Run[0].AggregateType)
-		case o.Fault == nil:
-			a.owe(low, now)
+		case o.Failure == nil && slices.Contains(a.pausedTypes, o.Batch[0].AggregateType):
+			a.noteSkippedTypes(low, o.Batch[0].AggregateType)
+		case o.Failure == nil:
+			a.addScan(low, now)
 		}
 	}
-	a.bound(now)
+	a.dropExcess(now)
 	a.mu.Unlock()
-	signal(a.told)
-	signal(a.toldScan)
+	signal(a.wakeClaims)
+	signal(a.wakeScans)
 }
 
 // bound drops the oldest positions beyond the bound: a scan has them instead. It
 // expects the lock.
-func (a *agenda) bound(now time.Time) {
-	over := len(a.after) - maxAfter
+func (a *followUps) dropExcess(now time.Time) {
+	over := len(a.published) - maxFollowUps
 	if over <= 0 {
 		return
 	}
-	for _, p := range a.after[:over] {
-		a.owe(p.low, now)
+	for _, p := range a.published[:over] {
+		a.addScan(p.low, now)
 	}
-	a.after = slices.Clone(a.after[over:])
+	a.published = slices.Clone(a.published[over:])
 }
 
 // owe asks for a scan. It expects the lock.
-func (a *agenda) owe(from queue.Snapshot, at time.Time) {
-	a.owed, a.owedAt = queue.Earliest(a.owed, from), soonest(a.owedAt, at)
+func (a *followUps) addScan(from queue.TxSnapshot, at time.Time) {
+	a.scanLow, a.scanAt = queue.Earliest(a.scanLow, from), soonest(a.scanAt, at)
 }
 
 // scanFrom asks for a scan of the rows that from did not see.
-func (a *agenda) scanFrom(from queue.Snapshot, at time.Time) {
+func (a *followUps) scheduleScan(from queue.TxSnapshot, at time.Time) {
 	a.mu.Lock()
-	a.owe(from, at)
+	a.addScan(from, at)
 	a.mu.Unlock()
-	signal(a.toldScan)
+	signal(a.wakeScans)
 }
 
 // resumed asks for a scan of the events that claims have left alone because a topic
 // was out.
-func (a *agenda) resumed() {
+func (a *followUps) topicResumed() {
 	a.mu.Lock()
-	a.goOn()
-	a.closed = nil // the next claim finds out which still are
+	a.schedulePausedScan()
+	a.pausedTypes = nil // the next claim finds out which still are
 	a.mu.Unlock()
-	signal(a.told)
-	signal(a.toldScan)
+	signal(a.wakeClaims)
+	signal(a.wakeScans)
 }
 
 // goOn expects the lock.
-func (a *agenda) goOn() {
-	if a.paused != "" {
-		a.owe(a.paused, time.Now())
+func (a *followUps) schedulePausedScan() {
+	if a.pausedLow != "" {
+		a.addScan(a.pausedLow, time.Now())
 	}
-	a.paused, a.left = "", nil
+	a.pausedLow, a.skippedTypes = "", nil
 }
 
 // leave notes that a claim has left these types alone. It expects the lock.
-func (a *agenda) leave(from queue.Snapshot, closed ...string) {
+func (a *followUps) noteSkippedTypes(from queue.TxSnapshot, closed ...string) {
 	if len(closed) == 0 {
 		return
 	}
-	a.paused = queue.Earliest(a.paused, from)
+	a.pausedLow = queue.Earliest(a.pausedLow, from)
 	for _, kind := range closed {
-		if !slices.Contains(a.left, kind) {
-			a.left = append(a.left, kind)
+		if !slices.Contains(a.skippedTypes, kind) {
+			a.skippedTypes = append(a.skippedTypes, kind)
 		}
 	}
 }
 
 // outage notes which types are left alone. One that was, and is not any more, may have
 // come back while a claim was on its way that left it alone: after resumed.
-func (a *agenda) outage(closed []string) {
+func (a *followUps) setPausedTypes(closed []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.closed = closed
-	if slices.ContainsFunc(a.left, func(kind string) bool { return !slices.Contains(closed, kind) }) {
-		a.goOn()
-		signal(a.toldScan)
+	a.pausedTypes = closed
+	if slices.ContainsFunc(a.skippedTypes, func(kind string) bool { return !slices.Contains(closed, kind) }) {
+		a.schedulePausedScan()
+		signal(a.wakeScans)
 	}
 }
 
 // take hands over up to n positions, oldest first, until taken or giveBack.
-func (a *agenda) take(n int) (since queue.Snapshot, after []follow, alive []string) {
+func (a *followUps) take(n int) (since queue.TxSnapshot, after []followUp, alive []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	n = min(n, len(a.after))
-	after = a.after[:n:n]
-	if a.after = a.after[n:]; len(a.after) == 0 {
-		a.after, a.lookAt = nil, time.Time{}
+	n = min(n, len(a.published))
+	after = a.published[:n:n]
+	if a.published = a.published[n:]; len(a.published) == 0 {
+		a.published, a.claimAt = nil, time.Time{}
 	}
 	for _, p := range after {
-		a.taken = queue.Earliest(a.taken, p.low)
+		a.takenLow = queue.Earliest(a.takenLow, p.low)
 	}
-	return a.since, after, a.alive
+	return a.seen, after, a.aliveRelays
 }
 
 // claimed ends what take began: what was claimed is in flight, and closed are the types
 // that the claim has left alone, as far back as from.
-func (a *agenda) claimed(seen, from queue.Snapshot, closed ...string) {
+func (a *followUps) claimed(seen, from queue.TxSnapshot, closed ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.leave(from, closed...)
-	a.since, a.taken = seen, ""
+	a.noteSkippedTypes(from, closed...)
+	a.seen, a.takenLow = seen, ""
 }
 
 // giveBack puts positions back that a claim has taken and that failed.
-func (a *agenda) giveBack(after []follow) {
+func (a *followUps) giveBack(after []followUp) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.taken = ""
-	if a.after = append(after, a.after...); len(a.after) > 0 {
-		a.lookAt = soonest(a.lookAt, time.Now())
+	a.takenLow = ""
+	if a.published = append(after, a.published...); len(a.published) > 0 {
+		a.claimAt = soonest(a.claimAt, time.Now())
 	}
-	a.bound(time.Now())
+	a.dropExcess(time.Now())
 }
 
 // beaten notes the new state of the relay's row in the table of relays.
-func (a *agenda) beaten(b queue.Beat, own queue.Snapshot, anew bool) {
+func (a *followUps) heartbeatWritten(b queue.HeartbeatResult, own queue.TxSnapshot, anew bool) {
 	a.mu.Lock()
-	a.alive = b.Alive
+	a.aliveRelays = b.Alive
 	if anew {
-		a.since = b.Seen
+		a.seen = b.Seen
 	}
 	if anew || queue.Earliest(b.Low, own) != own {
-		a.owe(b.Low, time.Now())
+		a.addScan(b.Low, time.Now())
 	}
 	a.mu.Unlock()
-	signal(a.told)
-	signal(a.toldScan)
+	signal(a.wakeClaims)
+	signal(a.wakeScans)
 }
 
 // beginScan hands over from where on a scan is to go.
-func (a *agenda) beginScan() queue.Snapshot {
+func (a *followUps) beginScan() queue.TxSnapshot {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.scanning, a.owed, a.owedAt = a.owed, "", time.Time{}
-	return a.scanning
+	a.scanningLow, a.scanLow, a.scanAt = a.scanLow, "", time.Time{}
+	return a.scanningLow
 }
 
 // paged notes which types a page of the scan has left alone.
-func (a *agenda) paged(closed []string) {
+func (a *followUps) pageScanned(closed []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.leave(a.scanning, closed...)
+	a.noteSkippedTypes(a.scanningLow, closed...)
 }
 
 // endScan is called when a scan is through.
-func (a *agenda) endScan() {
+func (a *followUps) endScan() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.scanning = ""
+	a.scanningLow = ""
 }
 
 // probing notes from where on candidates for a probe are claimed; empty: they are in
 // flight.
-func (a *agenda) probing(from queue.Snapshot) {
+func (a *followUps) setProbeLow(from queue.TxSnapshot) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.probed = from
+	a.probeLow = from
 }
 
 // low is from where on events may be unfinished, on account of the lists and of the
@@ -255,55 +255,55 @@ func (a *agenda) probing(from queue.Snapshot) {
 // that moves into a list stays in flight, and one that has left a list is in flight.
 // After three looks one by one a run may have been in neither, if it moved twice
 // meanwhile.
-func (a *agenda) low(f *flight) queue.Snapshot {
+func (a *followUps) low(f *inFlight) queue.TxSnapshot {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	low := queue.Earliest(a.since, a.taken, a.owed, a.scanning, a.paused, a.probed, f.low())
-	for _, p := range a.after {
+	low := queue.Earliest(a.seen, a.takenLow, a.scanLow, a.scanningLow, a.pausedLow, a.probeLow, f.low())
+	for _, p := range a.published {
 		low = queue.Earliest(low, p.low)
 	}
 	return low
 }
 
 // news is the input of the schedules.
-type news struct {
-	joined          bool
-	lookAt          time.Time // when positions are worth a claim, or zero
-	owedAt, retryAt time.Time // or zero
+type dueTimes struct {
+	registered      bool
+	claimAt         time.Time // when positions are worth a claim, or zero
+	scanAt, retryAt time.Time // or zero
 }
 
-func (a *agenda) news() news {
+func (a *followUps) due() dueTimes {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return news{joined: a.since != "", lookAt: a.lookAt, owedAt: a.owedAt, retryAt: a.retryAt}
+	return dueTimes{registered: a.seen != "", claimAt: a.claimAt, scanAt: a.scanAt, retryAt: a.retryAt}
 }
 
 // retrying forgets the retries that were put off until now: a look at them is on its
 // way.
-func (a *agenda) retrying() {
+func (a *followUps) forgetRetries() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.retryAt = time.Time{}
 }
 
 // doubt notes that a statement which leases has failed, and may have been committed.
-func (a *agenda) doubt() {
+func (a *followUps) noteUnknownLeases() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.doubtUntil = time.Now().Add(queue.LeaseTime + queue.Timeout)
+	a.unknownLeasesUntil = time.Now().Add(queue.LeaseTime + queue.Timeout)
 }
 
-func (a *agenda) doubting() bool {
+func (a *followUps) mayHaveUnknownLeases() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return time.Now().Before(a.doubtUntil)
+	return time.Now().Before(a.unknownLeasesUntil)
 }
 
 // leaving is what a scan must not claim, and whose leases it can leave alone.
-func (a *agenda) leaving() (closed, alive []string) {
+func (a *followUps) exclusions() (closed, alive []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.closed, a.alive
+	return a.pausedTypes, a.aliveRelays
 }
 
 // soonest is the earlier of two times, of which zero is none.

@@ -15,7 +15,7 @@ const ackTimeout = 10 * time.Second
 // settle acknowledges what a committed transaction has dealt with, and holds the
 // aggregates that have a gap. A duplicate that was in a transaction before may have
 // been committed by that one, and nobody told so: it has moved, too.
-func (c *Consumer) settle(ctx context.Context, batch []*delivery, outcomes map[uuid.UUID]Outcome, began time.Time) {
+func (c *Consumer) afterCommit(ctx context.Context, batch []*delivery, outcomes map[uuid.UUID]Outcome, began time.Time) {
 	c.metrics.handled(ctx, batch, outcomes)
 	var moved []string
 	debug := c.log.Enabled(ctx, slog.LevelDebug)
@@ -47,13 +47,13 @@ func (c *Consumer) settle(ctx context.Context, batch []*delivery, outcomes map[u
 // messages that have joined d since. Where the subscription is exactly-once, the
 // broker's answer is looked at later; elsewhere there is none.
 func (c *Consumer) ack(ctx context.Context, d *delivery) {
-	d.settled = true
-	for _, m := range d.leave() {
+	d.finished = true
+	for _, m := range d.takeUnanswered() {
 		r := m.AckWithResult()
-		c.budget.give(loadOf(m))
+		c.budget.release(loadOf(m))
 		select {
 		case <-r.Ready():
-			c.acked(ctx, r)
+			c.checkAck(ctx, r)
 		default:
 			select {
 			case c.acks <- r:
@@ -64,11 +64,11 @@ func (c *Consumer) ack(ctx context.Context, d *delivery) {
 }
 
 // heed reads the broker's answers to acks, until ctx ends.
-func (c *Consumer) heed(ctx context.Context) {
+func (c *Consumer) watchAcks(ctx context.Context) {
 	for {
 		select {
 		case r := <-c.acks:
-			c.acked(ctx, r)
+			c.checkAck(ctx, r)
 		case <-ctx.Done():
 			return
 		}
@@ -77,7 +77,7 @@ func (c *Consumer) heed(ctx context.Context) {
 
 // acked counts an ack that the broker refused: the lease was lost. The message
 // comes again, and is then a duplicate.
-func (c *Consumer) acked(ctx context.Context, r *pubsub.AckResult) {
+func (c *Consumer) checkAck(ctx context.Context, r *pubsub.AckResult) {
 	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
 	defer cancel()
 	if status, err := r.Get(ctx); err != nil && ctx.Err() == nil {
@@ -89,26 +89,26 @@ func (c *Consumer) acked(ctx context.Context, r *pubsub.AckResult) {
 // giveBack lets the broker deliver all again. Nobody has died over these, so a
 // beginning that was written down is taken back first.
 func (c *Consumer) giveBack(ctx context.Context, all ...*delivery) {
-	var begun []*delivery
+	var started []*delivery
 	for _, d := range all {
-		if d.begun > 0 && !d.settled {
-			begun = append(begun, d)
+		if d.starts > 0 && !d.finished {
+			started = append(started, d)
 		}
 	}
-	if len(begun) > 0 {
-		if err := c.store.unbegin(context.WithoutCancel(ctx), begun); err != nil {
-			c.log.WarnContext(ctx, "beginnings not taken back", "error", err, "events", len(begun))
+	if len(started) > 0 {
+		if err := c.store.unmarkStarted(context.WithoutCancel(ctx), started); err != nil {
+			c.log.WarnContext(ctx, "beginnings not taken back", "error", err, "events", len(started))
 		}
 	}
 	for _, d := range all {
-		if d.settled {
+		if d.finished {
 			c.ack(ctx, d)
 			continue
 		}
-		d.settled = true
-		for _, m := range d.leave() {
+		d.finished = true
+		for _, m := range d.takeUnanswered() {
 			c.nack(ctx, m)
-			c.budget.give(loadOf(m))
+			c.budget.release(loadOf(m))
 		}
 	}
 }
@@ -119,9 +119,9 @@ func (c *Consumer) nack(ctx context.Context, m *pubsub.Message) {
 }
 
 // leave gives the remaining messages back when the work ends.
-func (c *Consumer) leave(ctx context.Context, unsettled []*delivery) {
-	c.giveBack(ctx, unsettled...)
-	if err := c.store.leave(context.WithoutCancel(ctx)); err != nil {
+func (c *Consumer) shutDown(ctx context.Context, unfinished []*delivery) {
+	c.giveBack(ctx, unfinished...)
+	if err := c.store.deregister(context.WithoutCancel(ctx)); err != nil {
 		c.log.WarnContext(ctx, "clean end not written down, the next start will be wary", "error", err)
 	}
 }

@@ -18,33 +18,33 @@ const (
 // per second unless more of them share it. But a claim is bounded, and one aggregate
 // that is far behind is not to fill it while others wait: reach grows as far as all
 // find room.
-type reach struct {
-	mu  sync.Mutex
-	per int
+type batchLimit struct {
+	mu       sync.Mutex
+	versions int
 }
 
-func (r *reach) limit() int {
+func (r *batchLimit) limit() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.per
+	return r.versions
 }
 
 // learn takes from what a claim took whether there was room for more.
-func (r *reach) learn(runs []queue.Run) {
+func (r *batchLimit) observe(runs []queue.Batch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	// More is what twice the reach would add, if all that is as long has as much behind.
 	events, bytes, more, moreBytes := 0, 0, 0, 0
 	for _, run := range runs {
 		events, bytes = events+len(run), bytes+run.Bytes()
-		if len(run) >= r.per {
+		if len(run) >= r.versions {
 			more, moreBytes = more+len(run), moreBytes+run.Bytes()
 		}
 	}
 	switch {
 	case len(runs) > 1 && (events >= claimEvents || bytes >= claimBytes):
-		r.per = max(minPerAggregate, r.per/2)
+		r.versions = max(minPerAggregate, r.versions/2)
 	case more > 0 && events+more <= claimEvents && bytes+moreBytes <= claimBytes:
-		r.per = min(maxPerAggregate, 2*r.per)
+		r.versions = min(maxPerAggregate, 2*r.versions)
 	}
 }

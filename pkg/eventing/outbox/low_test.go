@@ -16,18 +16,18 @@ import (
 )
 
 // scanOwed runs the scan that is owed, whenever it is due, and reports whether one was.
-func (r *Relay) scanOwed(t *testing.T, claimed chan<- *hold) bool {
+func (r *Relay) scanOwed(t *testing.T, claimed chan<- *leasedBatch) bool {
 	t.Helper()
-	s, from := newScans(), r.agenda.beginScan()
+	s, from := newScanSchedule(), r.followUps.beginScan()
 	if from == "" {
 		return false
 	}
-	s.begun(from)
+	s.started(from)
 	for len(s.parts) > 0 {
-		if !r.flight.reserve(byScan) {
+		if !r.inFlight.reserve(byScan) {
 			t.Fatal("no room for a claim")
 		}
-		if err := r.scan(t.Context(), s, page, claimed); err != nil {
+		if err := r.scan(t.Context(), s, actScanPage, claimed); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -41,9 +41,9 @@ func TestATopicThatIsBackMeanwhileIsLookedAfter(t *testing.T) {
 	pg := pgtest.New(t)
 	b := newBenchOn(t, pg)
 	b.topics["other"] = "projects/test/topics/other"
-	r, claimed := b.newRelay(t), make(chan *hold, 10)
-	var s claims
-	r.turn(t.Context(), &s, claimed) // it joins
+	r, claimed := b.newRelay(t), make(chan *leasedBatch, 10)
+	var s claimSchedule
+	r.step(t.Context(), &s, claimed) // it joins
 	r.scanOwed(t, claimed)
 	c := r.circuits["video"]
 	c.trip(causeOutage)
@@ -57,17 +57,17 @@ func TestATopicThatIsBackMeanwhileIsLookedAfter(t *testing.T) {
 		t.Fatal(err)
 	}
 	done := make(chan struct{})
-	go func() { defer close(done); r.turn(t.Context(), &s, claimed) }()
-	b.poll(t, func() bool { closed, _ := r.agenda.leaving(); return len(closed) == 1 }, "no claim is on its way")
+	go func() { defer close(done); r.step(t.Context(), &s, claimed) }()
+	b.poll(t, func() bool { closed, _ := r.followUps.exclusions(); return len(closed) == 1 }, "no claim is on its way")
 	if c.succeeded("b") {
-		r.agenda.resumed()
+		r.followUps.topicResumed()
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	<-done
 	s.pollAt = time.Now().Add(time.Hour)
-	r.turn(t.Context(), &s, claimed)
+	r.step(t.Context(), &s, claimed)
 	r.scanOwed(t, claimed)
 	if len(claimed) != 1 {
 		t.Error("nobody looks for what a claim left alone while its topic came back")
@@ -108,21 +108,21 @@ func TestAClaimWhoseAnswerIsLostIsLookedAfter(t *testing.T) {
 	t.Cleanup(db.Close)
 	direct := b.db
 	b.db = db
-	r, claimed := b.newRelay(t), make(chan *hold, 10)
+	r, claimed := b.newRelay(t), make(chan *leasedBatch, 10)
 	b.db = direct
-	var s claims
-	r.turn(t.Context(), &s, claimed) // it joins
+	var s claimSchedule
+	r.step(t.Context(), &s, claimed) // it joins
 	r.scanOwed(t, claimed)
-	r.turn(t.Context(), &s, claimed) // a claim, which prepares the statement
+	r.step(t.Context(), &s, claimed) // a claim, which prepares the statement
 	b.append(t, "a", 1, 1)
 	lose.Store(true)
-	s = claims{}
-	r.turn(t.Context(), &s, claimed)
+	s = claimSchedule{}
+	r.step(t.Context(), &s, claimed)
 	if n := b.count(t, leased); s.failures != 1 || n != 1 || len(claimed) != 0 {
 		t.Fatalf("%d failures, %d leases, %d claimed", s.failures, n, len(claimed))
 	}
-	s = claims{}
-	r.turn(t.Context(), &s, claimed)
+	s = claimSchedule{}
+	r.step(t.Context(), &s, claimed)
 	for range 2 { // a scan for another reason comes before the lease has run out
 		if !r.scanOwed(t, claimed) {
 			t.Fatal("nobody looks for what was leased with an answer that was lost")
@@ -139,15 +139,15 @@ func TestAClaimWhoseAnswerIsLostIsLookedAfter(t *testing.T) {
 // such a run was visible to the claim all the same.
 func TestWhatACutRunLeavesIsCovered(t *testing.T) {
 	t.Parallel()
-	for name, who := range map[string]queue.Claim{
+	for name, claim := range map[string]queue.Claim{
 		"events": {Events: 3, PerAggregate: 100, Bytes: 1000},
 		"bytes":  {Events: 100, PerAggregate: 100, Bytes: 3},
 	} {
-		f := newFlight()
+		f := newInFlight()
 		f.reserved++
-		h := f.add(batch{Claimed: queue.Claimed{Runs: []queue.Run{run(3, 1)}, Seen: "50:50:"}, who: who, sent: time.Now(), low: "10:10:"})
-		if h[0].next != "10:10:" {
-			t.Errorf("%s: behind the run nothing was visible to %s, want 10:10:", name, h[0].next)
+		h := f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{run(3, 1)}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: "10:10:"})
+		if h[0].lowBehind != "10:10:" {
+			t.Errorf("%s: behind the run nothing was visible to %s, want 10:10:", name, h[0].lowBehind)
 		}
 	}
 }
@@ -157,23 +157,23 @@ func TestWhatACutRunLeavesIsCovered(t *testing.T) {
 func TestWhatFollowsIsBehindAllThatIsPublished(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	r, claimed := b.newRelay(t), make(chan *hold, 10)
+	r, claimed := b.newRelay(t), make(chan *leasedBatch, 10)
 	b.append(t, "a", 1, 4)
 	b.claimAll(t, r, claimed)
 	h := <-claimed
-	whole := queue.Outcome{Run: h.run, Published: 4}
-	if _, err := r.queue.Settle(t.Context(), r.token, []queue.Outcome{whole}); err != nil {
+	whole := queue.Settlement{Batch: h.events, Published: 4}
+	if _, err := r.queue.Settle(t.Context(), r.token, []queue.Settlement{whole}); err != nil {
 		t.Fatal(err)
 	}
 	b.append(t, "a", 5, 5)
-	part := queue.Outcome{Run: h.run, Published: 2}
-	got, err := r.queue.Settle(t.Context(), r.token, []queue.Outcome{part})
+	part := queue.Settlement{Batch: h.events, Published: 2}
+	got, err := r.queue.Settle(t.Context(), r.token, []queue.Settlement{part})
 	if err != nil || got.Lost != 1 || !got.Followed {
 		t.Errorf("settled %+v, %v", got, err)
 	}
-	c, err := r.queue.Fresh(t.Context(), r.claim(nil, nil), "1000000:1000000:", []queue.Position{part.Run[:2].Last()})
-	if err != nil || len(c.Runs) != 1 || c.Runs[0][0].Version != 5 {
-		t.Errorf("claimed %+v, %v, want version 5", c.Runs, err)
+	c, err := r.queue.ClaimNew(t.Context(), r.claimLimits(nil, nil), "1000000:1000000:", []queue.AggregateVersion{part.Batch[:2].Last()})
+	if err != nil || len(c.Batches) != 1 || c.Batches[0][0].Version != 5 {
+		t.Errorf("claimed %+v, %v, want version 5", c.Batches, err)
 	}
 }
 
@@ -182,20 +182,20 @@ func TestWhatFollowsIsBehindAllThatIsPublished(t *testing.T) {
 func TestAnotherServerAfterAnUnknownBeat(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	r, claimed := b.newRelay(t), make(chan *hold, 10)
-	var s claims
-	r.turn(t.Context(), &s, claimed) // it joins
-	r.joining.server = r.joining.server.Add(-time.Hour)
-	r.agenda.since = "1000000:1000000:"
+	r, claimed := b.newRelay(t), make(chan *leasedBatch, 10)
+	var s claimSchedule
+	r.step(t.Context(), &s, claimed) // it joins
+	r.registration.server = r.registration.server.Add(-time.Hour)
+	r.followUps.seen = "1000000:1000000:"
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if r.writeBeat(cancelled, false) == nil {
+	if r.writeHeartbeat(cancelled, false) == nil {
 		t.Fatal("a beat without an answer has none")
 	}
-	if err := r.writeBeat(t.Context(), false); err != nil {
+	if err := r.writeHeartbeat(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
-	if r.agenda.since == "1000000:1000000:" {
+	if r.followUps.seen == "1000000:1000000:" {
 		t.Error("new events are those since a snapshot of another server")
 	}
 }
@@ -205,16 +205,16 @@ func TestAnotherServerAfterAnUnknownBeat(t *testing.T) {
 func TestRetriesThatGoBackAreFoundAsRetries(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	r, claimed := b.newRelay(t), make(chan *hold, 10)
-	var s claims
-	r.turn(t.Context(), &s, claimed) // it joins
+	r, claimed := b.newRelay(t), make(chan *leasedBatch, 10)
+	var s claimSchedule
+	r.step(t.Context(), &s, claimed) // it joins
 	r.scanOwed(t, claimed)
 	b.append(t, "a", 1, 1)
 	b.append(t, "b", 1, 1)
-	r.turn(t.Context(), &s, claimed)
+	r.step(t.Context(), &s, claimed)
 	for range 2 {
 		h := <-claimed
-		r.settleAll(t, landing{h, report{err: errors.New("out"), requests: 1}})
+		r.settleAll(t, publishResult{h, report{err: errors.New("out"), requests: 1}})
 	}
 	b.exec(t, `UPDATE outbox SET next_retry_at = now()`)
 	c := r.circuits["video"]
@@ -224,17 +224,17 @@ func TestRetriesThatGoBackAreFoundAsRetries(t *testing.T) {
 	if len(claimed) != 2 {
 		t.Fatalf("%d candidates", len(claimed))
 	}
-	if low := r.flight.low(); low == queue.Beginning {
+	if low := r.inFlight.low(); low == queue.Beginning {
 		t.Error("what is found as a retry has others look through the whole table")
 	}
-	r.agenda.retrying() // forgets those that were put off before
+	r.followUps.forgetRetries() // forgets those that were put off before
 	for range 2 {
-		r.settleAll(t, landing{hold: <-claimed})
+		r.settleAll(t, publishResult{batch: <-claimed})
 	}
-	if low := r.agenda.low(r.flight); low == queue.Beginning {
+	if low := r.followUps.low(r.inFlight); low == queue.Beginning {
 		t.Error("what goes back to its retry has the relay look through the whole table")
 	}
-	if r.agenda.news().retryAt.IsZero() {
+	if r.followUps.due().retryAt.IsZero() {
 		t.Error("nobody looks for the retries")
 	}
 }
@@ -252,35 +252,35 @@ func TestWhatIsBehindAProbeIsTheNextRetry(t *testing.T) {
 	if len(claimed) != 1 {
 		t.Fatalf("%d candidates", len(claimed))
 	}
-	r.settleAll(t, landing{<-claimed, report{published: 1}})
-	if low := r.agenda.low(r.flight); low == queue.Beginning {
+	r.settleAll(t, publishResult{<-claimed, report{published: 1}})
+	if low := r.followUps.low(r.inFlight); low == queue.Beginning {
 		t.Error("what is behind a probe has others look through the whole table")
 	}
 	b.append(t, "beside", 1, 1)
 	heir := b.newRelay(t) // it has heard nothing of the first
-	got, _, err := heir.queue.Retries(t.Context(), heir.claim(nil, nil))
-	if err != nil || len(got.Runs) != 1 || got.Runs[0][0].Version != 2 || !got.Runs[0][0].Retry {
-		t.Errorf("another relay claims %+v, %v, want version 2 as a retry", got.Runs, err)
+	got, _, err := heir.queue.ClaimRetries(t.Context(), heir.claimLimits(nil, nil))
+	if err != nil || len(got.Batches) != 1 || got.Batches[0][0].Version != 2 || !got.Batches[0][0].Retry {
+		t.Errorf("another relay claims %+v, %v, want version 2 as a retry", got.Batches, err)
 	}
 }
 
 // A claim that waits for a scan to have its turn is told when that has found nothing.
 func TestATurnThatTakesNothingPassesOn(t *testing.T) {
 	t.Parallel()
-	f := newFlight()
+	f := newInFlight()
 	f.events = maxEvents
-	if f.last = byClaim; f.reserve(byClaim) || f.reserve(byScan) {
+	if f.lastServed = byClaim; f.reserve(byClaim) || f.reserve(byScan) {
 		t.Fatal("room beyond the bound")
 	}
 	f.events = 0 // all has landed
-	f.tell()
-	<-f.landed
+	f.signalRoom()
+	<-f.roomForClaims
 	if f.reserve(byClaim) || !f.reserve(byScan) {
 		t.Fatal("it is the scan's turn")
 	}
-	f.add(batch{})
+	f.add(claimResult{})
 	select {
-	case <-f.landed:
+	case <-f.roomForClaims:
 	default:
 		t.Error("the claim is not told that it has room")
 	}
@@ -293,15 +293,15 @@ func TestATurnThatTakesNothingPassesOn(t *testing.T) {
 // was not visible to the claim, whatever cut the run.
 func TestWhatIsBehindARetryIsCovered(t *testing.T) {
 	t.Parallel()
-	f := newFlight()
-	who := queue.Claim{Events: 100, PerAggregate: 3, Bytes: 1000}
+	f := newInFlight()
+	claim := queue.Claim{Events: 100, PerAggregate: 3, Bytes: 1000}
 	retry := run(3, 1)
 	retry[0].Retry = true
-	for _, low := range []queue.Snapshot{"", "10:10:"} { // claimed as a retry, or by a scan
+	for _, low := range []queue.TxSnapshot{"", "10:10:"} { // claimed as a retry, or by a scan
 		f.reserved++
-		h := f.add(batch{Claimed: queue.Claimed{Runs: []queue.Run{retry}, Seen: "50:50:"}, who: who, sent: time.Now(), low: low})
-		if got := f.low(); got != "50:50:" || h[0].next != got {
-			t.Errorf("low %q, behind the run %q", got, h[0].next)
+		h := f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{retry}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: low})
+		if got := f.low(); got != "50:50:" || h[0].lowBehind != got {
+			t.Errorf("low %q, behind the run %q", got, h[0].lowBehind)
 		}
 		f.remove(h)
 	}

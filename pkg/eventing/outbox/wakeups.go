@@ -14,18 +14,18 @@ const notifyEvery = time.Second
 
 // notify tells the relays of other processes that there are new events: at once,
 // and then no more often than once a second. Nothing depends on it: relays poll.
-func (r *Relay) notify(ctx context.Context) {
+func (r *Relay) notifyLoop(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.tell:
+		case <-r.notifyOthers:
 		}
-		r.bell.Ring("") // there are no names for what is new
+		r.notifier.Publish("") // there are no names for what is new
 		backoff.Sleep(ctx, notifyEvery, nil)
 	}
 }
 
 // heard has the relay look when another one has rung, and when it begins to hear:
 // whatever was committed before was not told of.
-func (r *Relay) heard(notify.Bulletin) { signal(r.woken) }
+func (r *Relay) onNotify(notify.Notification) { signal(r.wakeups) }

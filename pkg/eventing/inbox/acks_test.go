@@ -46,7 +46,7 @@ func TestCallbacksWaitForRoom(t *testing.T) {
 	waiting := func() int {
 		c.budget.mu.Lock()
 		defer c.budget.mu.Unlock()
-		return len(c.budget.line)
+		return len(c.budget.queue)
 	}
 	until(t, "each message is in hand or waits", func() bool { return int(c.budget.inHand().messages)+waiting() == events })
 	if n := c.budget.inHand(); n.bytes > limit || waiting() == 0 {
@@ -144,11 +144,11 @@ func TestWhatJoinsTheSettledIsAcked(t *testing.T) {
 	e := event("a", 1)
 	first, second := delivered(e), delivered(e)
 	for _, d := range []*delivery{first, second} {
-		c.budget.take(t.Context(), loadOf(d.message()))
+		c.budget.acquire(t.Context(), loadOf(d.message()))
 	}
 	c.ack(t.Context(), first)
-	joined := fold([]*delivery{first, second})
-	c.leave(t.Context(), joined)
+	joined := mergeDuplicates([]*delivery{first, second})
+	c.shutDown(t.Context(), joined)
 	if len(joined) != 1 || c.budget.inHand() != (load{}) {
 		t.Errorf("%d deliveries, %v in hand", len(joined), c.budget.inHand())
 	}

@@ -12,8 +12,8 @@ import (
 )
 
 // run returns versions 1..n of an aggregate, with payloads of so many bytes.
-func run(n, bytes int) queue.Run {
-	r := make(queue.Run, n)
+func run(n, bytes int) queue.Batch {
+	r := make(queue.Batch, n)
 	for i := range r {
 		r[i] = queue.Event{Event: event("a", int64(i)+1)}
 		r[i].Payload = make([]byte, bytes)
@@ -24,7 +24,7 @@ func run(n, bytes int) queue.Run {
 func TestARequestKeepsTheBrokersLimits(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		run  queue.Run
+		run  queue.Batch
 		want []int // messages in each request
 	}{
 		"few":             {run(3, 10), []int{3}},
@@ -42,7 +42,7 @@ func TestARequestKeepsTheBrokersLimits(t *testing.T) {
 			}
 			return nil
 		})
-		rep := b.newRelay(t).publish.run(t.Context(), tc.run, func() bool { return true })
+		rep := b.newRelay(t).publisher.publish(t.Context(), tc.run, func() bool { return true })
 		if !slices.Equal(got, tc.want) || rep.published != len(tc.run) || rep.requests != len(tc.want) {
 			t.Errorf("%s: requests of %v messages, want %v; report %+v", name, got, tc.want, rep)
 		}
@@ -59,12 +59,12 @@ func TestNoRequestIsBegunAfterTheLeaseOrTheRun(t *testing.T) {
 		return nil
 	})
 	r := b.newRelay(t)
-	rep := r.publish.run(t.Context(), run(5, 3<<20), func() bool { return requests < 1 })
+	rep := r.publisher.publish(t.Context(), run(5, 3<<20), func() bool { return requests < 1 })
 	if requests != 1 || rep.published != 2 || rep.err != nil {
 		t.Errorf("%d requests, report %+v", requests, rep)
 	}
 	send := func(ctx context.Context, left time.Duration, probe int) report {
-		h := &hold{run: run(1, 1), probe: probe}
+		h := &leasedBatch{events: run(1, 1), probe: probe}
 		h.extend(time.Now().Add(left))
 		return r.send(ctx, t.Context(), h)
 	}
@@ -105,7 +105,7 @@ func TestWhatIsSentBeforeAFaultIsASuccess(t *testing.T) {
 		}
 		return fault(ctx, req, send)
 	})
-	h := &hold{run: run(3, 5<<20), probe: c.state}
+	h := &leasedBatch{events: run(3, 5<<20), probe: c.state}
 	h.extend(time.Now().Add(queue.LeaseTime))
 	rep := r.send(t.Context(), t.Context(), h)
 	if rep.published != 1 || rep.err == nil || c.open() {
@@ -121,12 +121,12 @@ func TestADrainSaysNothingOfTheTopic(t *testing.T) {
 	t.Parallel()
 	r := newBench(t).newRelay(t)
 	c := r.circuits["video"]
-	landed, land := context.WithCancel(t.Context())
+	results, land := context.WithCancel(t.Context())
 	land()
 	for range tripAfter {
-		h := &hold{run: run(1, 1)}
+		h := &leasedBatch{events: run(1, 1)}
 		h.extend(time.Now().Add(queue.LeaseTime))
-		if rep := r.send(t.Context(), landed, h); rep.err == nil || rep.rejected {
+		if rep := r.send(t.Context(), results, h); rep.err == nil || rep.rejected {
 			t.Fatalf("report %+v", rep)
 		}
 	}
@@ -142,14 +142,14 @@ func TestAProbeThatIsNotSentIsTakenBack(t *testing.T) {
 	c := r.circuits["video"]
 	c.trip(causeOutage)
 	c.retryAt = time.Now()
-	state := c.due()
+	state := c.startProbe()
 	if state == 0 {
 		t.Fatal("no probe is due")
 	}
-	if rep := r.send(t.Context(), t.Context(), &hold{run: run(1, 1), probe: state}); rep.requests != 0 {
+	if rep := r.send(t.Context(), t.Context(), &leasedBatch{events: run(1, 1), probe: state}); rep.requests != 0 {
 		t.Fatal("a request is begun without a lease")
 	}
-	if c.due() == 0 {
+	if c.startProbe() == 0 {
 		t.Error("nobody may probe any more")
 	}
 }

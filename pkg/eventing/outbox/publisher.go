@@ -52,25 +52,25 @@ type report struct {
 // run sends the events of r in version order, as few requests as the limits
 // allow, each only after the one before was acknowledged. It stops at the first
 // fault, and begins no request once proceed says no.
-func (p publisher) run(ctx context.Context, r queue.Run, proceed func() bool) (rep report) {
+func (p publisher) publish(ctx context.Context, batch queue.Batch, proceed func() bool) (rep report) {
 	start := time.Now()
 	defer func() {
 		rep.ended = time.Now()
 		rep.took = rep.ended.Sub(start)
 	}()
-	topic, ok := p.topics[r[0].AggregateType]
+	topic, ok := p.topics[batch[0].AggregateType]
 	if !ok {
-		return report{rejected: true, err: fmt.Errorf("no topic for aggregate type %q", r[0].AggregateType)}
+		return report{rejected: true, err: fmt.Errorf("no topic for aggregate type %q", batch[0].AggregateType)}
 	}
-	for most := maxRequestMessages; len(r) > 0 && proceed(); {
-		n := min(most, fitting(r))
-		err := p.send(ctx, topic, r[:n])
+	for most := maxRequestMessages; len(batch) > 0 && proceed(); {
+		n := min(most, fitting(batch))
+		err := p.request(ctx, topic, batch[:n])
 		rep.requests++
 		if n > 1 && isRejection(err) {
 			// A refused request is no verdict on its members. The oldest goes alone,
 			// and then more at a time, for the others may be sound.
 			n, most = 1, 1
-			err = p.send(ctx, topic, r[:n])
+			err = p.request(ctx, topic, batch[:n])
 			rep.requests++
 		}
 		if err != nil {
@@ -78,14 +78,14 @@ func (p publisher) run(ctx context.Context, r queue.Run, proceed func() bool) (r
 			return rep
 		}
 		rep.published += n
-		r = r[n:]
+		batch = batch[n:]
 		most = min(maxRequestMessages, 2*most)
 	}
 	return rep
 }
 
 // fitting is how many events of r fit into one request by their bytes: at least one.
-func fitting(r queue.Run) int {
+func fitting(r queue.Batch) int {
 	size := 0
 	for i, e := range r {
 		size += len(e.Payload) + len(e.AggregateID) + attributeBytes
@@ -97,14 +97,14 @@ func fitting(r queue.Run) int {
 }
 
 // send publishes r in one request, which the broker takes whole or not at all.
-func (p publisher) send(ctx context.Context, topic string, r queue.Run) error {
+func (p publisher) request(ctx context.Context, topic string, batch queue.Batch) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	req := &pubsubpb.PublishRequest{Topic: topic, Messages: make([]*pubsubpb.PubsubMessage, len(r))}
-	for i, e := range r {
+	req := &pubsubpb.PublishRequest{Topic: topic, Messages: make([]*pubsubpb.PubsubMessage, len(batch))}
+	for i, e := range batch {
 		req.Messages[i] = e.Message()
 	}
-	ctx, span := startPublish(ctx, topic, r)
+	ctx, span := startPublish(ctx, topic, batch)
 	defer span.End()
 	// Retrying is the relay's own business: it knows about the lease.
 	_, err := p.client.Publish(ctx, req, gax.WithRetry(nil))

@@ -30,7 +30,7 @@ type looks struct {
 
 func (l *looks) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
 	for _, q := range data.Batch.QueuedQueries {
-		if len(q.Arguments) > 4 && q.Arguments[4] == probeAmong { // a claim's limit of events
+		if len(q.Arguments) > 4 && q.Arguments[4] == candidatesPerProbe { // a claim's limit of events
 			l.seen.Add(1)
 			signal(l.begun)
 			l.hold.RLock()
@@ -116,23 +116,23 @@ func TestAProbeThatHangsHoldsUpNoOtherTopic(t *testing.T) {
 // outAndDue has a topic be out, and a probe of it due.
 func outAndDue(c *circuit) {
 	c.trip(causeOutage)
-	c.later(c.state, 0)
+	c.postpone(c.state, 0)
 }
 
 // joined returns a relay that owes nothing.
-func (b *bench) joined(t *testing.T) (*Relay, chan *hold) {
+func (b *bench) joined(t *testing.T) (*Relay, chan *leasedBatch) {
 	t.Helper()
-	r, claimed := b.newRelay(t), make(chan *hold, maxEvents)
-	var s claims
-	r.turn(t.Context(), &s, claimed)
+	r, claimed := b.newRelay(t), make(chan *leasedBatch, maxEvents)
+	var s claimSchedule
+	r.step(t.Context(), &s, claimed)
 	r.scanOwed(t, claimed)
 	return r, claimed
 }
 
 // lookThrough has the topics that are out probed until a walk has ended: it has a page for
 // each transaction that is open anywhere on the server.
-func (r *Relay) lookThrough(ctx context.Context, c *circuit, claimed chan<- *hold) {
-	for r.probe(ctx, claimed); len(c.walk.parts) > 0; {
+func (r *Relay) lookThrough(ctx context.Context, c *circuit, claimed chan<- *leasedBatch) {
+	for r.probe(ctx, claimed); len(c.scan.parts) > 0; {
 		r.probe(ctx, claimed)
 	}
 }
@@ -146,8 +146,8 @@ func TestOnlyItsOwnRunsKeepATopicPaused(t *testing.T) {
 		r, claimed := b.joined(t)
 		e := event("busy", 1)
 		e.AggregateType = kind
-		r.flight.reserve(byScan)
-		r.flight.add(batch{Claimed: queue.Claimed{Runs: []queue.Run{{{Event: e}}}}, low: "1000000:1000000:"})
+		r.inFlight.reserve(byScan)
+		r.inFlight.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{{{Event: e}}}}, low: "1000000:1000000:"})
 		c := r.circuits["video"]
 		outAndDue(c)
 		r.lookThrough(t.Context(), c, claimed)
@@ -164,32 +164,32 @@ func TestWalksThatFindNothingArePaced(t *testing.T) {
 	b, _ := newTopicsBench(t)
 	r, claimed := b.joined(t)
 	c := r.circuits["video"]
-	c.walk.notBefore = time.Now().Add(time.Hour)
+	c.scan.notBefore = time.Now().Add(time.Hour)
 	b.append(t, "left", 1, 1)
 	outAndDue(c)
 	r.lookThrough(t.Context(), c, claimed)
-	if len(claimed) != 0 || !c.open() || c.due() != 0 {
+	if len(claimed) != 0 || !c.open() || c.startProbe() != 0 {
 		t.Fatalf("in the pause: %d candidates, open %v", len(claimed), c.open())
 	}
 	b.append(t, "retried", 1, 1)
 	b.exec(t, `UPDATE outbox SET next_retry_at = now() WHERE aggregate_id = 'retried'`)
-	c.later(c.state, 0)
+	c.postpone(c.state, 0)
 	r.lookThrough(t.Context(), c, claimed)
-	if len(claimed) != 1 || (<-claimed).run[0].AggregateID != "retried" {
+	if len(claimed) != 1 || (<-claimed).events[0].AggregateID != "retried" {
 		t.Fatal("no probe is chosen among the retries")
 	}
-	c.walk.notBefore = time.Now()
-	c.later(c.state, 0)
+	c.scan.notBefore = time.Now()
+	c.postpone(c.state, 0)
 	r.lookThrough(t.Context(), c, claimed)
-	if len(claimed) != 1 || (<-claimed).run[0].AggregateID != "left" {
+	if len(claimed) != 1 || (<-claimed).events[0].AggregateID != "left" {
 		t.Error("no probe is chosen among what is left alone")
 	}
 	b.exec(t, `UPDATE outbox SET published_at = now()`)
 	before := time.Now()
-	c.later(c.state, 0)
+	c.postpone(c.state, 0)
 	r.lookThrough(t.Context(), c, claimed)
-	if !c.walk.notBefore.After(before) || c.walk.notBefore.After(time.Now().Add(walkPause)) {
-		t.Errorf("the next walk begins at %v", c.walk.notBefore)
+	if !c.scan.notBefore.After(before) || c.scan.notBefore.After(time.Now().Add(probeScanPause)) {
+		t.Errorf("the next walk begins at %v", c.scan.notBefore)
 	}
 }
 
@@ -206,14 +206,14 @@ func TestALookThatFailsIsMadeAgain(t *testing.T) {
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	r.probe(cancelled, claimed)
-	if !c.open() || c.walk.failures != 1 || len(c.walk.parts) != 0 || !r.agenda.doubting() || r.failures.Load() != 0 {
-		t.Fatalf("open %v, %+v, doubt %v, %d failures of the claims", c.open(), c.walk, r.agenda.doubting(), r.failures.Load())
+	if !c.open() || c.scan.failures != 1 || len(c.scan.parts) != 0 || !r.followUps.mayHaveUnknownLeases() || r.failures.Load() != 0 {
+		t.Fatalf("open %v, %+v, doubt %v, %d failures of the claims", c.open(), c.scan, r.followUps.mayHaveUnknownLeases(), r.failures.Load())
 	}
-	c.walk.notBefore = time.Now()
-	c.later(c.state, 0)
+	c.scan.notBefore = time.Now()
+	c.postpone(c.state, 0)
 	r.lookThrough(t.Context(), c, claimed)
-	if len(claimed) != 1 || c.walk.failures != 0 {
-		t.Errorf("%d candidates, %d failures", len(claimed), c.walk.failures)
+	if len(claimed) != 1 || c.scan.failures != 0 {
+		t.Errorf("%d candidates, %d failures", len(claimed), c.scan.failures)
 	}
 }
 
@@ -221,18 +221,18 @@ func TestALookThatFailsIsMadeAgain(t *testing.T) {
 // for a claim, and claims for none of them.
 func TestCandidatesHaveRoomOfTheirOwn(t *testing.T) {
 	t.Parallel()
-	f := newFlight()
-	var holds []*hold
+	f := newInFlight()
+	var holds []*leasedBatch
 	for range maxCandidates {
-		r := queue.Run{{Event: event("a", 1)}}
-		holds = append(holds, f.add(batch{Claimed: queue.Claimed{Runs: []queue.Run{r}}, candidates: true})...)
+		r := queue.Batch{{Event: event("a", 1)}}
+		holds = append(holds, f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{r}}, candidates: true})...)
 	}
 	if f.hasRoomForProbes() || f.events != 0 || f.bytes != 0 || f.reserved != 0 {
 		t.Errorf("with %d candidates in flight: %d events, %d reserved, room %v", maxCandidates, f.events, f.reserved, f.hasRoomForProbes())
 	}
-	f.remove(holds[:probeAmong])
-	if !f.hasRoomForProbes() || f.held() != maxCandidates-probeAmong {
-		t.Errorf("%d are held, room %v", f.held(), f.hasRoomForProbes())
+	f.remove(holds[:candidatesPerProbe])
+	if !f.hasRoomForProbes() || f.total() != maxCandidates-candidatesPerProbe {
+		t.Errorf("%d are held, room %v", f.total(), f.hasRoomForProbes())
 	}
 }
 
@@ -243,9 +243,9 @@ func TestProbesAreLookedForPageByPage(t *testing.T) {
 	b := newBench(t)
 	b.publishedRows(t, 3*scanRows)
 	b.exec(t, `UPDATE outbox_relays SET low = '1:1:'`)
-	r, claimed := b.newRelay(t), make(chan *hold, 10)
-	var s claims
-	r.turn(t.Context(), &s, claimed) // it joins, and answers for all of the table
+	r, claimed := b.newRelay(t), make(chan *leasedBatch, 10)
+	var s claimSchedule
+	r.step(t.Context(), &s, claimed) // it joins, and answers for all of the table
 	b.append(t, "a", 1, 1)
 	c := r.circuits["video"]
 	c.trip(causeOutage)

@@ -76,23 +76,23 @@ func TestRunsAreRemembered(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	first, second, third := b.consumer(t), b.consumer(t), b.consumer(t)
-	first.enter(t.Context())
-	if !first.wary.IsZero() {
+	first.register(t.Context())
+	if !first.uncleanStartUntil.IsZero() {
 		t.Error("the first run is wary of nobody")
 	}
-	second.enter(t.Context())
-	if second.wary.IsZero() {
+	second.register(t.Context())
+	if second.uncleanStartUntil.IsZero() {
 		t.Error("the second run is not wary of the first, which may have died")
 	}
-	if !second.suspicious(delivered(event("a", 1))) || first.suspicious(delivered(event("a", 1))) {
+	if !second.mayCrashLoop(delivered(event("a", 1))) || first.mayCrashLoop(delivered(event("a", 1))) {
 		t.Error("the wary one does not suspect, or the other does")
 	}
 	counted := delivered(event("a", 1))
 	counted.messages = append(counted.messages, &pubsub.Message{DeliveryAttempt: new(1)})
-	if second.suspicious(counted) {
+	if second.mayCrashLoop(counted) {
 		t.Error("a first delivery is suspect")
 	}
-	second.leave(t.Context(), nil)
+	second.shutDown(t.Context(), nil)
 	if _, err := b.db.Exec(t.Context(), `UPDATE inbox_runs SET seen_at = now() - interval '1 day'`); err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestRunsAreRemembered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := third.store.refresh(t.Context()); err != nil {
+	if err := third.store.heartbeat(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if n := b.count(t, `SELECT count(*) FROM inbox_runs`); n != 1 {

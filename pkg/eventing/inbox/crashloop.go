@@ -11,21 +11,21 @@ import (
 const (
 	// maxBegun is how often an event may be begun without an end before it is
 	// taken for what ends the process.
-	maxBegun = 3
+	maxStarts = 3
 	// wariness is how long a start after an unclean end looks at everything
 	// twice: the leases of the one before have ended by then.
-	wariness = 2 * time.Minute
+	uncleanStartTime = 2 * time.Minute
 )
 
 // enter writes down that this consumer runs, which it takes back when it ends
 // well. Where another has not, the next deliveries are suspect: one of them may
 // be what ended it. A neighbour that is alive looks the same, and costs the
 // commit per batch for a while.
-func (c *Consumer) enter(ctx context.Context) {
+func (c *Consumer) register(ctx context.Context) {
 	_ = c.persist(ctx, "enter", func() error {
-		others, err := c.store.enter(ctx)
+		others, err := c.store.register(ctx)
 		if err == nil && others {
-			c.wary = time.Now().Add(wariness)
+			c.uncleanStartUntil = time.Now().Add(uncleanStartTime)
 		}
 		return err
 	})
@@ -38,44 +38,44 @@ func (c *Consumer) enter(ctx context.Context) {
 // down together and applied together. Those of which the row then says that they
 // have been begun before are counted and applied one at a time: the count of an
 // innocent one stops at the batch that it shared with a killer.
-func (c *Consumer) process(ctx context.Context, batch []*delivery) (unsettled []*delivery) {
-	if err := c.begin(ctx, batch); err != nil {
+func (c *Consumer) process(ctx context.Context, batch []*delivery) (unfinished []*delivery) {
+	if err := c.markStarted(ctx, batch); err != nil {
 		return batch
 	}
-	lone := map[string]bool{}
+	mayKill := map[string]bool{}
 	for _, d := range batch {
-		if d.before {
-			lone[d.key()] = true
+		if d.startedBefore {
+			mayKill[d.key()] = true
 		}
 	}
-	if len(lone) == 0 {
+	if len(mayKill) == 0 {
 		return c.apply(ctx, batch)
 	}
 	var together, alone []*delivery
 	for _, d := range batch {
-		if lone[d.key()] {
+		if mayKill[d.key()] {
 			alone = append(alone, d)
 		} else {
 			together = append(together, d)
 		}
 	}
-	unsettled = c.apply(ctx, together)
+	unfinished = c.apply(ctx, together)
 	for _, d := range alone {
-		if err := c.beginAgain(ctx, d); err != nil {
-			unsettled = append(unsettled, d)
+		if err := c.markStartedAgain(ctx, d); err != nil {
+			unfinished = append(unfinished, d)
 			continue
 		}
-		unsettled = append(unsettled, c.apply(ctx, []*delivery{d})...)
+		unfinished = append(unfinished, c.apply(ctx, []*delivery{d})...)
 	}
-	return unsettled
+	return unfinished
 }
 
 // begin writes ahead that the suspects of batch are begun for the first time,
 // and marks those of which that is not true. Its error is that of ctx.
-func (c *Consumer) begin(ctx context.Context, batch []*delivery) error {
+func (c *Consumer) markStarted(ctx context.Context, batch []*delivery) error {
 	var suspects []*delivery
 	for _, d := range batch {
-		if d.begun == 0 && d.invalid == nil && !d.settled && c.suspicious(d) {
+		if d.starts == 0 && d.invalid == nil && !d.finished && c.mayCrashLoop(d) {
 			suspects = append(suspects, d)
 		}
 	}
@@ -83,15 +83,15 @@ func (c *Consumer) begin(ctx context.Context, batch []*delivery) error {
 		return ctx.Err()
 	}
 	return c.persist(ctx, "begin", func() error {
-		first, before, err := c.store.begin(ctx, suspects)
+		first, before, err := c.store.markStarted(ctx, suspects)
 		if err != nil {
 			return err
 		}
 		for _, d := range suspects {
 			if first[d] {
-				d.begun = 1
+				d.starts = 1
 			}
-			d.before = before[d]
+			d.startedBefore = before[d]
 		}
 		return nil
 	})
@@ -99,23 +99,23 @@ func (c *Consumer) begin(ctx context.Context, batch []*delivery) error {
 
 // beginAgain writes ahead that d, which is alone, is begun once more. When that
 // was too often, d belongs into the dead letters. Its error is that of ctx.
-func (c *Consumer) beginAgain(ctx context.Context, d *delivery) error {
-	if !d.before || d.begun > 0 || d.invalid != nil {
+func (c *Consumer) markStartedAgain(ctx context.Context, d *delivery) error {
+	if !d.startedBefore || d.starts > 0 || d.invalid != nil {
 		return ctx.Err()
 	}
 	return c.persist(ctx, "begin", func() (err error) {
-		if d.begun, err = c.store.beginAgain(ctx, d); d.begun > maxBegun {
-			d.invalid = fmt.Errorf("the process ended %d times while applying it", d.begun-1)
+		if d.starts, err = c.store.markStartedAgain(ctx, d); d.starts > maxStarts {
+			d.invalid = fmt.Errorf("the process ended %d times while applying it", d.starts-1)
 		}
 		return err
 	})
 }
 
-func (c *Consumer) suspicious(d *delivery) bool {
+func (c *Consumer) mayCrashLoop(d *delivery) bool {
 	if n := d.attempt(); n > 0 {
 		return n > 1
 	}
-	return time.Now().Before(c.wary)
+	return time.Now().Before(c.uncleanStartUntil)
 }
 
 // persist repeats write until it succeeds or ctx ends.
@@ -140,6 +140,6 @@ func (c *Consumer) waitOut(ctx context.Context, what string, err error, failures
 	pause := outageRetry.Delay(failures)
 	c.log.WarnContext(ctx, "database does not serve the inbox, holding what is in hand",
 		"doing", what, "error", err, "failures", failures, "in_hand", c.budget.inHand().messages, "retry_in_ms", pause.Milliseconds())
-	c.beat()
+	c.heartbeat()
 	backoff.Sleep(ctx, pause, nil)
 }

@@ -17,7 +17,7 @@ import (
 // where the last of them ended. A row is written for each stretch, not for each Purge:
 // while a held snapshot keeps its dead versions, they are few. What a relay had left of
 // its stretch when it died waits for the next pass.
-func (q Queue) NextStretch(ctx context.Context, every time.Duration, pages int) (first int, due bool, err error) {
+func (q Queue) NextPurgeRange(ctx context.Context, every time.Duration, pages int) (first int, due bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	err = q.db.QueryRow(ctx, `
