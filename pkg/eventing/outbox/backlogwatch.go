@@ -9,21 +9,20 @@ import (
 )
 
 const (
-	// watchEvery is how often the backlog is read for the metrics, unless that takes
-	// long: then a twentieth of the time is spent on it, but it is read as often as
-	// watchLeast says.
+	// The backlog is read for the metrics every watchEvery. If that takes long, a twentieth
+	// of the time is spent on it, but the pause is watchLeast at most.
 	watchEvery = 2 * time.Second
 	watchShare = 20
 	watchLeast = 30 * time.Second
-	// staleAfter is how old a backlog is when it counts as unknown.
+	// staleAfter is the age at which a backlog counts as unknown.
 	staleAfter = 2 * watchLeast
 )
 
-// standing is how the outbox stood at a time.
+// backlogReading is the backlog at a time.
 type backlogReading struct {
 	queue.Backlog
-	at time.Time // zero: it was never read
-	// failed says that it could not be read since.
+	at time.Time // zero: never read
+	// failed says that a later reading failed.
 	failed bool
 }
 
@@ -34,7 +33,8 @@ func (s *backlogReading) known() int64 {
 	return 1
 }
 
-// oldest is the age of the oldest event, as far as is known.
+// oldest is the age of the oldest event. While the backlog is unknown, the age grows with
+// the time since the last reading.
 func (s *backlogReading) oldest() time.Duration {
 	if s.Oldest == 0 || s.known() == 1 {
 		return s.Oldest
@@ -42,8 +42,8 @@ func (s *backlogReading) oldest() time.Duration {
 	return s.Oldest + time.Since(s.at)
 }
 
-// watching reads the backlog for the metrics until ctx ends: beside everything else,
-// with a time limit of its own.
+// watchBacklog reads the backlog for the metrics until ctx ends, with a time limit of its
+// own. It runs besides everything else.
 func (r *Relay) watchBacklog(ctx context.Context) {
 	for ctx.Err() == nil {
 		start := time.Now()

@@ -7,44 +7,46 @@ import (
 )
 
 const (
-	// minPerAggregate and maxPerAggregate are how many versions of one aggregate a
-	// claim takes, at least if there are as many, and at most: one request's.
+	// minPerAggregate and maxPerAggregate bound how many versions of one aggregate a claim
+	// takes: the lower bound if there are as many, the upper bound as many as a request
+	// takes.
 	minPerAggregate = 100
 	maxPerAggregate = maxRequestMessages
 )
 
-// reach is how many versions of one aggregate a claim takes. An aggregate has one
-// request on its way at a time, so the time of that bounds how many events of it leave
-// per second unless more of them share it. But a claim is bounded, and one aggregate
-// that is far behind is not to fill it while others wait: reach grows as far as all
-// find room.
+// batchLimit is how many versions of one aggregate a claim takes. An aggregate has one
+// request on its way at a time, so the duration of a request bounds how many of its events
+// leave per second, unless more of them share the request. But a claim is bounded, and one
+// aggregate that is far behind must not fill it while others wait. So batchLimit grows as
+// long as there is room for all.
 type batchLimit struct {
 	mu       sync.Mutex
 	versions int
 }
 
-func (r *batchLimit) limit() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.versions
+func (l *batchLimit) limit() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.versions
 }
 
-// learn takes from what a claim took whether there was room for more.
-func (r *batchLimit) observe(runs []queue.Batch) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	// More is what twice the reach would add, if all that is as long has as much behind.
+// observe learns from a claim whether there was room for more.
+func (l *batchLimit) observe(batches []queue.Batch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	// more is how much twice the limit would add, if each batch at the limit has as
+	// many events behind it.
 	events, bytes, more, moreBytes := 0, 0, 0, 0
-	for _, run := range runs {
-		events, bytes = events+len(run), bytes+run.Bytes()
-		if len(run) >= r.versions {
-			more, moreBytes = more+len(run), moreBytes+run.Bytes()
+	for _, b := range batches {
+		events, bytes = events+len(b), bytes+b.Bytes()
+		if len(b) >= l.versions {
+			more, moreBytes = more+len(b), moreBytes+b.Bytes()
 		}
 	}
 	switch {
-	case len(runs) > 1 && (events >= claimEvents || bytes >= claimBytes):
-		r.versions = max(minPerAggregate, r.versions/2)
+	case len(batches) > 1 && (events >= claimEvents || bytes >= claimBytes):
+		l.versions = max(minPerAggregate, l.versions/2)
 	case more > 0 && events+more <= claimEvents && bytes+moreBytes <= claimBytes:
-		r.versions = min(maxPerAggregate, 2*r.versions)
+		l.versions = min(maxPerAggregate, 2*l.versions)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// claiming claims new events and passes them on to claimed, until ctx ends.
+// claimLoop claims new events and sends them to claimed, until ctx ends.
 func (r *Relay) claimLoop(ctx context.Context, claimed chan<- *leasedBatch) {
 	var s claimSchedule
 	for ctx.Err() == nil {
@@ -19,17 +19,17 @@ func (r *Relay) claimLoop(ctx context.Context, claimed chan<- *leasedBatch) {
 	}
 }
 
-// turn does the next step of the schedule of claims.
+// step takes the next action of the claim schedule.
 func (r *Relay) step(ctx context.Context, s *claimSchedule, claimed chan<- *leasedBatch) {
-	now, due, closed := time.Now(), r.followUps.due(), r.pausedTypes()
-	r.followUps.setPausedTypes(closed)
+	now, due, paused := time.Now(), r.followUps.due(), r.pausedTypes()
+	r.followUps.setPausedTypes(paused)
 	wakeup := false
 	select {
 	case <-r.wakeups:
 		wakeup = true
 	default:
 	}
-	todo, until := s.next(now, due, wakeup, len(closed) > 0 && len(closed) == len(r.circuits))
+	todo, until := s.next(now, due, wakeup, len(paused) > 0 && len(paused) == len(r.circuits))
 	switch todo {
 	case actRegister:
 		r.register(ctx, s)
@@ -41,7 +41,7 @@ func (r *Relay) step(ctx context.Context, s *claimSchedule, claimed chan<- *leas
 			backoff.Sleep(ctx, heartbeatEvery, r.inFlight.roomForClaims)
 			return
 		}
-		if err := r.claimNew(ctx, s, closed, claimed); err != nil {
+		if err := r.claimNew(ctx, s, paused, claimed); err != nil {
 			r.claimFailed(ctx, s, err)
 		}
 	case actPause:
@@ -54,7 +54,7 @@ func (r *Relay) step(ctx context.Context, s *claimSchedule, claimed chan<- *leas
 	}
 }
 
-// closed are the aggregate types whose topics are out.
+// pausedTypes are the aggregate types of paused topics.
 func (r *Relay) pausedTypes() (kinds []string) {
 	for kind, c := range r.circuits {
 		if c.open() {
@@ -64,7 +64,7 @@ func (r *Relay) pausedTypes() (kinds []string) {
 	return kinds
 }
 
-// held notes that the database has not answered a claim.
+// claimFailed notes that the database has not answered a claim.
 func (r *Relay) claimFailed(ctx context.Context, s *claimSchedule, err error) {
 	failures := s.failed(time.Now())
 	r.failures.Store(int64(failures))
@@ -72,7 +72,7 @@ func (r *Relay) claimFailed(ctx context.Context, s *claimSchedule, err error) {
 		"error", err, "failures", failures, "retry_in_ms", time.Until(s.pausedUntil).Milliseconds())
 }
 
-// rest waits, or until there is news.
+// waitForWork waits for so long at most, or until there may be something to claim.
 func (r *Relay) waitForWork(ctx context.Context, wait time.Duration) {
 	if wait <= 0 {
 		return
@@ -84,12 +84,13 @@ func (r *Relay) waitForWork(ctx context.Context, wait time.Duration) {
 	case <-t.C:
 	case <-r.followUps.wakeClaims:
 	case <-r.wakeups:
-		signal(r.wakeups) // for turn to see
+		signal(r.wakeups) // step reads it
 	}
 }
 
-// fresh claims new events. Room for it is reserved.
-func (r *Relay) claimNew(ctx context.Context, s *claimSchedule, closed []string, claimed chan<- *leasedBatch) error {
+// claimNew claims new events and the events behind published ones. Room for them is
+// reserved.
+func (r *Relay) claimNew(ctx context.Context, s *claimSchedule, paused []string, claimed chan<- *leasedBatch) error {
 	since, after, alive := r.followUps.take(claimEvents)
 	lows := make(map[aggregateKey]queue.TxSnapshot, len(after))
 	at, bound := make([]queue.AggregateVersion, len(after)), since
@@ -97,11 +98,11 @@ func (r *Relay) claimNew(ctx context.Context, s *claimSchedule, closed []string,
 		at[i], lows[aggregateKey{p.AggregateType, p.AggregateID}], bound = p.AggregateVersion, p.low, queue.Earliest(bound, p.low)
 	}
 	sent := time.Now()
-	// Not cancelled with ctx: a claim that is given up may still commit, after
-	// the settling that would have handed it back.
+	// The claim is not cancelled with ctx: a cancelled claim may still commit after
+	// the leases were handed back.
 	claiming, done := outlive(ctx, drainTime)
 	defer done()
-	claim := r.claimLimits(closed, alive)
+	claim := r.claimLimits(paused, alive)
 	c, err := r.queue.ClaimNew(claiming, claim, since, at)
 	if err != nil {
 		r.inFlight.release()
@@ -115,31 +116,31 @@ func (r *Relay) claimNew(ctx context.Context, s *claimSchedule, closed []string,
 	} else if c.Skipped {
 		r.followUps.scheduleScan(bound, sent.Add(max(c.FreeIn, jittered(scanEvery))))
 	}
-	r.followUps.claimed(c.Seen, bound, closed...)
+	r.followUps.claimed(c.Seen, bound, paused...)
 	r.failures.Store(0)
 	s.claimed(sent, len(c.Batches), c.Truncated)
 	return nil
 }
 
-// subject is an aggregate.
+// aggregateKey names an aggregate.
 type aggregateKey struct{ kind, id string }
 
-// batch is what one claim took: who claimed, when it was sent, and what none of it was
-// visible to: empty if it claimed nothing but retries.
+// claimResult is the result of one claim, with the limits that it had and the time when it
+// was sent. low saw none of its events. It is empty if the claim found retries only.
 type claimResult struct {
 	queue.Claimed
 
 	claim queue.Claim
 	sent  time.Time
 	low   queue.TxSnapshot
-	lows  map[aggregateKey]queue.TxSnapshot // of some; may be nil
-	// candidates says that it was taken to choose probes from, beside the room that
-	// other claims reserve.
+	lows  map[aggregateKey]queue.TxSnapshot // of single aggregates, where lower; may be nil
+	// candidates says that the events were claimed to choose probes from. They do not use
+	// the room that other claims reserve.
 	candidates bool
 }
 
-// full reports whether the claim's limits may have cut something: a head, or the end of
-// a run.
+// full reports whether the claim's limits may have cut something off: a head, or the end of
+// a batch.
 func (c claimResult) full() bool {
 	events, bytes := 0, 0
 	for _, r := range c.Batches {
@@ -148,9 +149,10 @@ func (c claimResult) full() bool {
 	return c.Truncated || events >= c.claim.Events || bytes >= c.claim.Bytes
 }
 
-// pass gives what was claimed to the publishers, and returns how many probes are among
-// it: of a circuit in that state. The room that was reserved is given back.
-func (r *Relay) dispatch(b claimResult, state int, probes map[uuid.UUID]bool, claimed chan<- *leasedBatch) (passed int) {
+// dispatch sends the claimed batches to the publishers and gives back the reserved room.
+// Batches that begin with one of probes are probes of a circuit in that state. dispatch
+// returns how many there are.
+func (r *Relay) dispatch(b claimResult, state int, probes map[uuid.UUID]bool, claimed chan<- *leasedBatch) (probing int) {
 	if !b.candidates {
 		r.inFlight.observe(b.Batches)
 		r.batchLimit.observe(b.Batches)
@@ -158,17 +160,17 @@ func (r *Relay) dispatch(b claimResult, state int, probes map[uuid.UUID]bool, cl
 	for _, h := range r.inFlight.add(b) {
 		if probes[h.events.Head()] {
 			h.probe = state
-			passed++
+			probing++
 		}
 		claimed <- h
 	}
-	return passed
+	return probing
 }
 
-// claim returns this relay's limits and name for a claim.
-func (r *Relay) claimLimits(closed, alive []string) queue.Claim {
+// claimLimits returns the name and the limits of this relay's next claim.
+func (r *Relay) claimLimits(paused, alive []string) queue.Claim {
 	return queue.Claim{
-		Token: r.token, Alive: alive, UnknownLeases: r.followUps.mayHaveUnknownLeases(), Without: closed,
+		Token: r.token, Alive: alive, UnknownLeases: r.followUps.mayHaveUnknownLeases(), Without: paused,
 		Aggregates: r.inFlight.aggregateLimit(), Events: claimEvents, PerAggregate: r.batchLimit.limit(), Bytes: claimBytes,
 	}
 }

@@ -8,46 +8,49 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// agenda holds the follow-up work that the parts of a relay leave for each other, and
-// the snapshot from which on another relay would have to look if this one died: its low.
+// followUps is the work that one goroutine of a relay leaves for another: claims, scans
+// and retries with their times. It also has what the relay's low watermark needs
+// (see low): the snapshot from which another relay must scan if this one dies.
 //
-// All unfinished work is in one of its lists, or in flight. Work that moves from one
-// to the other is added there before it is removed here. The agenda's lock is taken
-// before the flight's.
+// All unfinished work is in one of these lists or in flight. Work that moves from a
+// list to the batches in flight is added there before it is removed here, and the
+// other way round. The lock of followUps is taken before the lock of inFlight.
 type followUps struct {
 	mu sync.Mutex
-	// since is the last snapshot of a claim; new events are those committed since.
+	// seen is the snapshot of the last claim: new events are those committed since.
 	// It is empty until the relay has its row in the table of relays.
 	seen queue.TxSnapshot
-	// after are positions that were published last of their aggregates. The events
-	// that follow them were passed over by every relay that saw them, since their
-	// predecessors were not published yet: the relay that published those has to look.
-	// taken is the low of the positions that a claim on its way has taken.
+	// published are the last published versions of aggregates. Each relay that saw the
+	// events behind them passed these over, because their predecessors were not
+	// published yet. So the relay that published the predecessors must claim them.
+	// takenLow is the low of the versions that a claim on its way has taken.
 	published []followUp
 	takenLow  queue.TxSnapshot
-	// lookAt is when after is worth a claim of its own; before that it goes along
-	// with one that is made anyway. Zero if after is empty.
+	// claimAt is when published is worth a claim of its own. Before that, the versions
+	// go along with any claim that is made. It is zero while published is empty.
 	claimAt time.Time
-	// owed is from where on a scan is to go at owedAt, and scanning from where on one
-	// goes. paused is the same for when a topic takes events again.
+	// A scan from scanLow is due at scanAt. scanningLow is the start of the scan that
+	// is running. pausedLow is the start of a scan that waits until a topic takes
+	// events again.
 	scanLow, scanningLow, pausedLow queue.TxSnapshot
 	scanAt                          time.Time
-	// probed is from where on candidates for a probe are being claimed.
+	// probeLow is the start of a running search for probes.
 	probeLow queue.TxSnapshot
-	// left are the aggregate types that were left alone since paused.
+	// skippedTypes are the aggregate types that claims have skipped since pausedLow.
 	skippedTypes []string
-	// retryAt is when the first of the retries that this relay has put off is due.
+	// retryAt is when the first of the retries that this relay has postponed is due.
 	retryAt time.Time
-	// closed are the aggregate types of the topics that are out, alive the other relays.
+	// pausedTypes are the aggregate types of paused topics. aliveRelays are the other
+	// relays' tokens.
 	pausedTypes, aliveRelays []string
-	// doubtUntil is when the last of the leases ends that this relay may have without
-	// knowing: of a claim that has failed, but may have been committed.
+	// unknownLeasesUntil is when the last lease ends that this relay may have without
+	// knowing it: a failed claim may have been committed.
 	unknownLeasesUntil time.Time
-	// told is for the claims, toldScan for the scan.
+	// wakeClaims wakes the claim loop, wakeScans the scan loop.
 	wakeClaims, wakeScans chan struct{}
 }
 
-// follow is a position behind which nothing was visible to low.
+// followUp is a published version. low saw no pending event behind it.
 type followUp struct {
 	queue.AggregateVersion
 	low queue.TxSnapshot
@@ -58,41 +61,25 @@ func newFollowUps() *followUps {
 }
 
 const (
-	// lookLater is how long an event behind a published one may wait if settling did
-	// not see it: it was then committed while that statement ran, which is rare, and
-	// a claim per published event would be most of a relay's cost at low load.
+	// followUpDelay is how long an event behind a published one may wait if Settle did
+	// not see it. Such an event was committed while Settle ran, which is rare, and a
+	// claim per published event would be most of a relay's cost at low load.
 	followUpDelay = 20 * time.Millisecond
-	// maxAfter bounds the positions. Beyond it a scan finds the events behind them.
+	// maxFollowUps bounds the versions. Beyond it a scan finds the events behind them.
 	maxFollowUps = maxEvents
 )
 
-// settled notes the follow-ups of outcomes that have been written. Their holds are
-// still in f.
-func (a *followUps) settled(f *inFlight, outcomes []queue.Settlement, followed bool) {
+// settled notes the follow-ups of settlements that have been written. Their batches are
+// still in f. followed says that Settle saw an event behind one of them.
+func (a *followUps) settled(f *inFlight, settlements []queue.Settlement, followed bool) {
 	now := time.Now()
-	look := now.Add(followUpDelay)
+	claimAt := now.Add(followUpDelay)
 	if followed {
-		look = now
+		claimAt = now
 	}
 	a.mu.Lock()
-	for _, o := range outcomes {
-		low, next := f.lows(o.Batch)
-		switch {
-		case o.Failure != nil && !o.Failure.Park:
-			a.retryAt = soonest(a.retryAt, now.Add(o.Failure.RetryIn))
-		case o.Failure == nil && o.Published > 0:
-			if o.Published < len(o.Batch) {
-				next = low
-			}
-			a.published = append(a.published, followUp{o.Batch[:o.Published].Last(), next})
-			a.claimAt = soonest(a.claimAt, look)
-		case o.Failure == nil && o.Published == 0 && o.Batch[0].Retry: // it is handed back
-			a.retryAt = soonest(a.retryAt, now)
-		case o.Failure == nil && slices.Contains(a.pausedTypes, o.Batch[0].AggregateType):
-			a.noteSkippedTypes(low, o.Batch[0].AggregateType)
-		case o.Failure == nil:
-			a.addScan(low, now)
-		}
+	for _, s := range settlements {
+		a.follow(f, s, now, claimAt)
 	}
 	a.dropExcess(now)
 	a.mu.Unlock()
@@ -100,8 +87,30 @@ func (a *followUps) settled(f *inFlight, outcomes []queue.Settlement, followed b
 	signal(a.wakeScans)
 }
 
-// bound drops the oldest positions beyond the bound: a scan has them instead. It
-// expects the lock.
+// follow expects the lock. It notes the follow-up of one settlement.
+func (a *followUps) follow(f *inFlight, s queue.Settlement, now, claimAt time.Time) {
+	low, lowBehind := f.lows(s.Batch)
+	switch {
+	case s.Failure != nil && s.Failure.Park: // the aggregate waits for an operator
+	case s.Failure != nil:
+		a.retryAt = soonest(a.retryAt, now.Add(s.Failure.RetryIn))
+	case s.Published > 0:
+		if s.Published < len(s.Batch) {
+			lowBehind = low
+		}
+		a.published = append(a.published, followUp{s.Batch[:s.Published].Last(), lowBehind})
+		a.claimAt = soonest(a.claimAt, claimAt)
+	case s.Batch[0].Retry: // handed back: still a retry, and due
+		a.retryAt = soonest(a.retryAt, now)
+	case slices.Contains(a.pausedTypes, s.Batch[0].AggregateType):
+		a.noteSkippedTypes(low, s.Batch[0].AggregateType)
+	default:
+		a.addScan(low, now)
+	}
+}
+
+// dropExcess expects the lock. It drops the oldest versions beyond the bound and
+// schedules a scan in their place.
 func (a *followUps) dropExcess(now time.Time) {
 	over := len(a.published) - maxFollowUps
 	if over <= 0 {
@@ -113,65 +122,9 @@ func (a *followUps) dropExcess(now time.Time) {
 	a.published = slices.Clone(a.published[over:])
 }
 
-// owe asks for a scan. It expects the lock.
-func (a *followUps) addScan(from queue.TxSnapshot, at time.Time) {
-	a.scanLow, a.scanAt = queue.Earliest(a.scanLow, from), soonest(a.scanAt, at)
-}
-
-// scanFrom asks for a scan of the rows that from did not see.
-func (a *followUps) scheduleScan(from queue.TxSnapshot, at time.Time) {
-	a.mu.Lock()
-	a.addScan(from, at)
-	a.mu.Unlock()
-	signal(a.wakeScans)
-}
-
-// resumed asks for a scan of the events that claims have left alone because a topic
-// was out.
-func (a *followUps) topicResumed() {
-	a.mu.Lock()
-	a.schedulePausedScan()
-	a.pausedTypes = nil // the next claim finds out which still are
-	a.mu.Unlock()
-	signal(a.wakeClaims)
-	signal(a.wakeScans)
-}
-
-// goOn expects the lock.
-func (a *followUps) schedulePausedScan() {
-	if a.pausedLow != "" {
-		a.addScan(a.pausedLow, time.Now())
-	}
-	a.pausedLow, a.skippedTypes = "", nil
-}
-
-// leave notes that a claim has left these types alone. It expects the lock.
-func (a *followUps) noteSkippedTypes(from queue.TxSnapshot, closed ...string) {
-	if len(closed) == 0 {
-		return
-	}
-	a.pausedLow = queue.Earliest(a.pausedLow, from)
-	for _, kind := range closed {
-		if !slices.Contains(a.skippedTypes, kind) {
-			a.skippedTypes = append(a.skippedTypes, kind)
-		}
-	}
-}
-
-// outage notes which types are left alone. One that was, and is not any more, may have
-// come back while a claim was on its way that left it alone: after resumed.
-func (a *followUps) setPausedTypes(closed []string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.pausedTypes = closed
-	if slices.ContainsFunc(a.skippedTypes, func(kind string) bool { return !slices.Contains(closed, kind) }) {
-		a.schedulePausedScan()
-		signal(a.wakeScans)
-	}
-}
-
-// take hands over up to n positions, oldest first, until taken or giveBack.
-func (a *followUps) take(n int) (since queue.TxSnapshot, after []followUp, alive []string) {
+// take hands over up to n versions, oldest first, to a claim that ends with claimed or
+// giveBack.
+func (a *followUps) take(n int) (seen queue.TxSnapshot, after []followUp, alive []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n = min(n, len(a.published))
@@ -185,16 +138,16 @@ func (a *followUps) take(n int) (since queue.TxSnapshot, after []followUp, alive
 	return a.seen, after, a.aliveRelays
 }
 
-// claimed ends what take began: what was claimed is in flight, and closed are the types
-// that the claim has left alone, as far back as from.
-func (a *followUps) claimed(seen, from queue.TxSnapshot, closed ...string) {
+// claimed ends a claim that take has begun: its events are in flight. The claim has
+// skipped the paused types, whose events may be as old as from.
+func (a *followUps) claimed(seen, from queue.TxSnapshot, paused ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.noteSkippedTypes(from, closed...)
+	a.noteSkippedTypes(from, paused...)
 	a.seen, a.takenLow = seen, ""
 }
 
-// giveBack puts positions back that a claim has taken and that failed.
+// giveBack ends a claim that take has begun and that failed.
 func (a *followUps) giveBack(after []followUp) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -205,70 +158,18 @@ func (a *followUps) giveBack(after []followUp) {
 	a.dropExcess(time.Now())
 }
 
-// beaten notes the new state of the relay's row in the table of relays.
-func (a *followUps) heartbeatWritten(b queue.HeartbeatResult, own queue.TxSnapshot, anew bool) {
-	a.mu.Lock()
-	a.aliveRelays = b.Alive
-	if anew {
-		a.seen = b.Seen
-	}
-	if anew || queue.Earliest(b.Low, own) != own {
-		a.addScan(b.Low, time.Now())
-	}
-	a.mu.Unlock()
-	signal(a.wakeClaims)
-	signal(a.wakeScans)
-}
-
-// beginScan hands over from where on a scan is to go.
-func (a *followUps) beginScan() queue.TxSnapshot {
+// forgetRetries forgets the retries that were postponed until now: a claim of retries is
+// on its way.
+func (a *followUps) forgetRetries() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.scanningLow, a.scanLow, a.scanAt = a.scanLow, "", time.Time{}
-	return a.scanningLow
+	a.retryAt = time.Time{}
 }
 
-// paged notes which types a page of the scan has left alone.
-func (a *followUps) pageScanned(closed []string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.noteSkippedTypes(a.scanningLow, closed...)
-}
-
-// endScan is called when a scan is through.
-func (a *followUps) endScan() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.scanningLow = ""
-}
-
-// probing notes from where on candidates for a probe are claimed; empty: they are in
-// flight.
-func (a *followUps) setProbeLow(from queue.TxSnapshot) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.probeLow = from
-}
-
-// low is from where on events may be unfinished, on account of the lists and of the
-// runs in flight. It is one look at both: while the lists are locked, a run in flight
-// that moves into a list stays in flight, and one that has left a list is in flight.
-// After three looks one by one a run may have been in neither, if it moved twice
-// meanwhile.
-func (a *followUps) low(f *inFlight) queue.TxSnapshot {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	low := queue.Earliest(a.seen, a.takenLow, a.scanLow, a.scanningLow, a.pausedLow, a.probeLow, f.low())
-	for _, p := range a.published {
-		low = queue.Earliest(low, p.low)
-	}
-	return low
-}
-
-// news is the input of the schedules.
+// dueTimes is the input of the schedules.
 type dueTimes struct {
 	registered      bool
-	claimAt         time.Time // when positions are worth a claim, or zero
+	claimAt         time.Time // when published versions are worth a claim, or zero
 	scanAt, retryAt time.Time // or zero
 }
 
@@ -278,35 +179,7 @@ func (a *followUps) due() dueTimes {
 	return dueTimes{registered: a.seen != "", claimAt: a.claimAt, scanAt: a.scanAt, retryAt: a.retryAt}
 }
 
-// retrying forgets the retries that were put off until now: a look at them is on its
-// way.
-func (a *followUps) forgetRetries() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.retryAt = time.Time{}
-}
-
-// doubt notes that a statement which leases has failed, and may have been committed.
-func (a *followUps) noteUnknownLeases() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.unknownLeasesUntil = time.Now().Add(queue.LeaseTime + queue.Timeout)
-}
-
-func (a *followUps) mayHaveUnknownLeases() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return time.Now().Before(a.unknownLeasesUntil)
-}
-
-// leaving is what a scan must not claim, and whose leases it can leave alone.
-func (a *followUps) exclusions() (closed, alive []string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.pausedTypes, a.aliveRelays
-}
-
-// soonest is the earlier of two times, of which zero is none.
+// soonest is the earlier of two times. The zero time is none.
 func soonest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

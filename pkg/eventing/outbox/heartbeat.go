@@ -9,14 +9,14 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// joining is the relay's row in the table of relays.
+// registration is the relay's row in the table of relays.
 type registration struct {
 	mu         sync.Mutex
-	server     time.Time // of the last beat that was answered
-	unanswered bool      // whether there was one since that was not
+	server     time.Time // of the last heartbeat that was answered
+	unanswered bool      // a later heartbeat was not answered
 }
 
-// join writes the relay into the table of relays, before it claims anything.
+// register writes the relay into the table of relays, before its first claim.
 func (r *Relay) register(ctx context.Context, s *claimSchedule) {
 	if err := r.writeHeartbeat(ctx, false); err != nil {
 		r.claimFailed(ctx, s, err)
@@ -26,7 +26,7 @@ func (r *Relay) register(ctx context.Context, s *claimSchedule) {
 	r.failures.Store(0)
 }
 
-// beating keeps the relay's row, and takes over from those that have died, until ctx
+// heartbeatLoop keeps the relay's row up to date and takes over from dead relays, until ctx
 // ends.
 func (r *Relay) heartbeatLoop(ctx context.Context) {
 	for backoff.Sleep(ctx, jittered(queue.HeartbeatEvery), nil) {
@@ -43,23 +43,23 @@ func (r *Relay) writeHeartbeat(ctx context.Context, ended bool) error {
 	r.registration.mu.Lock()
 	defer r.registration.mu.Unlock()
 	low := r.followUps.low(r.inFlight)
-	first, met := low == "", r.registration.server
+	first, server := low == "", r.registration.server
 	if r.registration.unanswered {
-		met = time.Time{} // what it has taken over, if anything, is in its row
+		server = time.Time{} // events that it may have taken over are covered by its row
 	}
-	b, err := r.queue.Heartbeat(ctx, r.token, low, met, ended)
+	b, err := r.queue.Heartbeat(ctx, r.token, low, server, ended)
 	if err != nil {
 		r.registration.unanswered = true
 		return err
 	}
-	anew := first || !b.Server.Equal(r.registration.server)
+	restart := first || !b.Server.Equal(r.registration.server)
 	r.registration.server, r.registration.unanswered = b.Server, false
-	r.followUps.heartbeatWritten(b, low, anew)
+	r.followUps.heartbeatWritten(b, low, restart)
 	return nil
 }
 
-// leave says that the relay has ended: others need not wait until they take it for
-// dead.
+// deregister writes that the relay has ended. Without it the others wait until they take it
+// for dead.
 func (r *Relay) deregister(closing context.Context) {
 	if !r.followUps.due().registered || closing.Err() != nil {
 		return

@@ -10,26 +10,27 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// hold is a run that this relay has claimed and not yet settled.
+// leasedBatch is a batch that this relay has claimed and not settled yet.
 type leasedBatch struct {
 	events queue.Batch
-	// probe is the state of the circuit that the run is a probe in, or 0. candidate says
-	// that it was taken to choose probes from.
+	// probe is the state of the circuit that the batch is a probe in, or 0. candidate says
+	// that the batch was claimed to choose probes from.
 	probe     int
 	candidate bool
-	// low saw no pending event of the aggregate, and next none behind the run: from
-	// there on another relay finds them. A retry is found as such, and so is what was
-	// behind it when it was claimed: settling makes that a retry, too.
+	// low saw no pending event of the aggregate, and lowBehind saw none behind the batch:
+	// another relay that scans from there finds them. A retry needs no low: it is found by
+	// its retry time. So is an event that was behind it when it was claimed, because Settle
+	// makes that a retry, too.
 	low, lowBehind queue.TxSnapshot
 
 	mu sync.Mutex
-	// until is the holder's own idea of how long the lease lasts, always earlier
-	// than the database's: it counts on the monotonic clock from before the claim
-	// was sent, so that neither a slow answer nor a wrong clock makes it late.
+	// leaseUntil is the relay's own time for the end of the lease. It is always earlier
+	// than the database's, because it counts on the monotonic clock from before the claim
+	// was sent. So neither a slow answer nor a wrong clock makes it late.
 	leaseUntil time.Time
 }
 
-// outlasts reports whether the lease is good for d from now.
+// validFor reports whether the lease lasts for d from now.
 func (h *leasedBatch) validFor(d time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -42,7 +43,7 @@ func (h *leasedBatch) extend(until time.Time) {
 	h.leaseUntil = until
 }
 
-// claimant is one of the two goroutines that claim.
+// claimant is one of the two goroutines that share the room for claims.
 type claimant int
 
 const (
@@ -50,20 +51,20 @@ const (
 	byScan
 )
 
-// flight is all that a relay holds. It bounds its memory.
+// inFlight is the set of batches that a relay has leased. It bounds the relay's memory.
 type inFlight struct {
 	mu            sync.Mutex
 	batches       map[uuid.UUID]*leasedBatch // by head
 	events, bytes int
 	reserved      int // claims on their way
-	candidates    int // runs beside them, which probes are chosen from
-	// last is the claimant that had room last, and waits has those that were refused
-	// it: the other's turn comes first.
+	candidates    int // batches besides, to choose probes from
+	// lastServed is the claimant that had room last. waiting has the claimants that were
+	// refused room: the other one's turn comes first.
 	lastServed claimant
 	waiting    [2]bool
-	// width is how many aggregates are likely to fill a claim.
+	// aggregatesPerClaim is how many aggregates are likely to fill a claim.
 	aggregatesPerClaim int
-	// landed and landedScan are told when there may be room, one for each claimant.
+	// There may be room again: one signal for each claimant.
 	roomForClaims, roomForScans chan struct{}
 }
 
@@ -74,8 +75,8 @@ func newInFlight() *inFlight {
 	}
 }
 
-// reserve reports whether who may make another claim, and if so keeps the room for
-// it until add or release.
+// reserve reports whether a claimant may make another claim. If so, it keeps the room for
+// the claim until add or release.
 func (f *inFlight) reserve(by claimant) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -88,7 +89,7 @@ func (f *inFlight) reserve(by claimant) bool {
 	return true
 }
 
-// release gives back what was reserved for a claim that took nothing.
+// release gives back the room of a claim that took nothing.
 func (f *inFlight) release() {
 	f.mu.Lock()
 	f.reserved--
@@ -101,7 +102,7 @@ func (f *inFlight) signalRoom() {
 	signal(f.roomForScans)
 }
 
-// hasRoomForProbes reports whether there is room for the candidates of another one. Only
+// hasRoomForProbes reports whether there is room for the candidates of another probe. Only
 // one goroutine asks, so nothing is reserved.
 func (f *inFlight) hasRoomForProbes() bool {
 	f.mu.Lock()
@@ -109,7 +110,7 @@ func (f *inFlight) hasRoomForProbes() bool {
 	return f.candidates+candidatesPerProbe <= maxCandidates
 }
 
-// has reports whether a run of one of these types is in flight.
+// hasTypes reports whether a batch of one of these types is in flight.
 func (f *inFlight) hasTypes(types []string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -121,23 +122,23 @@ func (f *inFlight) hasTypes(types []string) bool {
 	return false
 }
 
-// held is how many events are in flight.
+// total is how many events are in flight.
 func (f *inFlight) total() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.events + f.candidates
 }
 
-// learn takes from a claim how many aggregates make one.
-func (f *inFlight) observe(runs []queue.Batch) {
+// observe learns from a claim how many aggregates fill one.
+func (f *inFlight) observe(batches []queue.Batch) {
 	n := 0
-	for _, r := range runs {
-		n += len(r)
+	for _, b := range batches {
+		n += len(b)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if n > 0 {
-		f.aggregatesPerClaim = max(minAggregates, min(maxAggregates, claimEvents*len(runs)/n))
+		f.aggregatesPerClaim = max(minAggregates, min(maxAggregates, claimEvents*len(batches)/n))
 	}
 }
 
@@ -147,41 +148,42 @@ func (f *inFlight) aggregateLimit() int {
 	return f.aggregatesPerClaim
 }
 
-// add takes in the runs of a claim, in the place of the room reserved for them. A run that
-// is held already, under a lease that ran out unnoticed, is left to its holder.
+// add takes in the batches of a claim, in place of the room reserved for them. It skips a
+// batch that is in flight already, under a lease that ran out unnoticed: that batch keeps
+// its publisher.
 func (f *inFlight) add(c claimResult) []*leasedBatch {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	defer f.signalRoom() // a claim that took less than its room leaves the other one some
+	defer f.signalRoom() // a claim that took less than its room leaves some to the other claimant
 	if !c.candidates {
 		f.reserved--
 	}
 	var added []*leasedBatch
 	full := c.full()
-	for _, r := range c.Batches {
-		if f.batches[r.Head()] != nil {
+	for _, b := range c.Batches {
+		if f.batches[b.Head()] != nil {
 			continue
 		}
-		h := &leasedBatch{events: r, candidate: c.candidates, leaseUntil: c.sent.Add(queue.LeaseTime), low: c.low, lowBehind: c.Seen}
-		if low, followed := c.lows[aggregateKey{r[0].AggregateType, r[0].AggregateID}]; followed {
+		h := &leasedBatch{events: b, candidate: c.candidates, leaseUntil: c.sent.Add(queue.LeaseTime), low: c.low, lowBehind: c.Seen}
+		if low, followed := c.lows[aggregateKey{b[0].AggregateType, b[0].AggregateID}]; followed {
 			h.low = queue.Earliest(h.low, low)
 		}
 		switch {
-		case r[0].Retry:
+		case b[0].Retry:
 			h.low = c.Seen
-		case full || len(r) >= c.claim.PerAggregate: // else all that was visible is in the run
+		case full || len(b) >= c.claim.PerAggregate: // otherwise the batch has all visible events
 			h.lowBehind = h.low
 		}
-		f.batches[r.Head()] = h
+		f.batches[b.Head()] = h
 		f.account(h, 1)
 		added = append(added, h)
 	}
 	return added
 }
 
-func (f *inFlight) remove(holds []*leasedBatch) {
+func (f *inFlight) remove(batches []*leasedBatch) {
 	f.mu.Lock()
-	for _, h := range holds {
+	for _, h := range batches {
 		delete(f.batches, h.events.Head())
 		f.account(h, -1)
 	}
@@ -189,7 +191,7 @@ func (f *inFlight) remove(holds []*leasedBatch) {
 	f.signalRoom()
 }
 
-// count expects the lock. It adds a hold to what is bounded, or takes it away.
+// account expects the lock. It adds a batch to the bounded totals, or takes it away.
 func (f *inFlight) account(h *leasedBatch, sign int) {
 	if h.candidate {
 		f.candidates += sign
@@ -199,7 +201,7 @@ func (f *inFlight) account(h *leasedBatch, sign int) {
 	f.bytes += sign * h.events.Bytes()
 }
 
-// low is from where on events may be unfinished on account of the runs in flight.
+// low is a snapshot that saw none of the events in flight.
 func (f *inFlight) low() (low queue.TxSnapshot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -209,17 +211,17 @@ func (f *inFlight) low() (low queue.TxSnapshot) {
 	return low
 }
 
-// lows are those of a run in flight.
-func (f *inFlight) lows(r queue.Batch) (low, next queue.TxSnapshot) {
+// lows are the low and lowBehind of a batch in flight.
+func (f *inFlight) lows(b queue.Batch) (low, lowBehind queue.TxSnapshot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if h := f.batches[r.Head()]; h != nil {
+	if h := f.batches[b.Head()]; h != nil {
 		return h.low, h.lowBehind
 	}
 	return queue.Beginning, queue.Beginning
 }
 
-// ageing returns the holds whose leases are due for renewal, by head.
+// dueForRenewal returns the batches whose leases are due for renewal, by head.
 func (f *inFlight) dueForRenewal() map[uuid.UUID]*leasedBatch {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -232,7 +234,7 @@ func (f *inFlight) dueForRenewal() map[uuid.UUID]*leasedBatch {
 	return due
 }
 
-// signal leaves word for whoever reads c next. Once is enough.
+// signal leaves one signal in c for its reader. A second one would say nothing more.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -9,25 +9,24 @@ import (
 )
 
 const (
-	// probeAmong is how many aggregates probes are chosen from, at most. The others go
-	// back. probeBytes bounds their payloads.
+	// candidatesPerProbe is how many aggregates probes are chosen from, at most. The others
+	// go back. probeBytes bounds their payloads.
 	candidatesPerProbe = 64
 	probeBytes         = 1 << 20
-	// maxCandidates bounds the runs in flight that probes were chosen from. They are
-	// beyond maxEvents: claims and scans do not wait for them.
+	// maxCandidates bounds the batches in flight that probes were chosen from. They come on
+	// top of maxEvents: claims and scans do not wait for them.
 	maxCandidates = 4 * candidatesPerProbe
-	// probeTimeout bounds one look for candidates.
+	// probeTimeout bounds one search for candidates.
 	probeTimeout = queue.Timeout
-	// walkShare is how much longer than a walk that found nothing the pause behind it
-	// is, and walkPause the longest pause.
+	// probeScanShare is by how much the pause after a scan that found nothing is longer
+	// than the scan, and probeScanPause the longest pause.
 	probeScanShare = 20
 	probeScanPause = 30 * time.Second
 )
 
-// probing tries the topics that are out, until ctx ends: beside the claims and the
-// scans, which never wait for it. Its statements end with flying, not with ctx: a
-// claim that is given up may still commit, after the settling that would have handed
-// it back.
+// probeLoop probes the paused topics until ctx ends. Claims and scans never wait for it.
+// Its statements end with flying, not with ctx: a cancelled claim may still commit after
+// the leases were handed back.
 func (r *Relay) probeLoop(ctx, flying context.Context, claimed chan<- *leasedBatch) {
 	for ctx.Err() == nil {
 		again := r.probe(flying, claimed)
@@ -35,7 +34,7 @@ func (r *Relay) probeLoop(ctx, flying context.Context, claimed chan<- *leasedBat
 	}
 }
 
-// probe tries each topic that is out and due, and returns when to come back.
+// probe probes each paused topic that is due, and returns when to come back.
 func (r *Relay) probe(ctx context.Context, claimed chan<- *leasedBatch) (again time.Time) {
 	again = time.Now().Add(heartbeatEvery)
 	for _, c := range r.circuits {
@@ -49,8 +48,8 @@ func (r *Relay) probe(ctx context.Context, claimed chan<- *leasedBatch) (again t
 	return again
 }
 
-// probeTopic makes one look for events to try a topic with. A look that fails is made
-// again after a pause, and says nothing of other topics.
+// probeTopic makes one search for events to probe a topic with. A failed search is repeated
+// after a pause, and does not affect other topics.
 func (r *Relay) probeTopic(ctx context.Context, c *circuit, state int, claimed chan<- *leasedBatch) {
 	if !r.inFlight.hasRoomForProbes() {
 		c.postpone(state, heartbeatEvery/10)
@@ -70,29 +69,29 @@ func (r *Relay) probeTopic(ctx context.Context, c *circuit, state int, claimed c
 			"error", err, "failures", c.scan.failures, "retry_in_ms", pause.Milliseconds())
 		return
 	case len(found.Batches) > 0:
-		// Runs that are not chosen go back by themselves: the circuit is open.
+		// Batches that are not chosen go back by themselves: the circuit is open.
 		probes := c.chooseProbes(state, found.Batches)
 		for range len(probes) - r.dispatch(found, state, probes, claimed) {
-			c.postpone(state, 0) // it is in hand already
+			c.postpone(state, 0) // the batch is in flight already
 		}
 	case len(c.scan.parts) > 0:
 		c.postpone(state, 0)
 	case retryIn > 0:
 		c.postpone(state, min(retryIn, heartbeatEvery))
-	case r.inFlight.hasTypes(c.types): // of which the settling will tell
+	case r.inFlight.hasTypes(c.types): // their results decide
 		c.postpone(state, heartbeatEvery/10)
 	case !all:
 		c.postpone(state, min(time.Until(c.scan.notBefore), heartbeatEvery))
-	case c.closeIdle(state): // there is nothing to hold up
+	case c.closeIdle(state): // no event waits for the topic
 		r.followUps.topicResumed()
 	}
 	c.scan.failures = 0
 }
 
-// candidates claims events that probes are chosen from: among those that have failed
-// there, and among those that claims have left alone. Which of the two come first
-// changes with each probe: many that are bad would keep the good ones from being
-// found. all says that there is none among the latter.
+// candidates claims events that probes are chosen from: retries, which failed there before,
+// or events that claims have skipped. The order of the two alternates with each probe,
+// because many bad events would otherwise keep the good ones from being found. all says
+// that none of the skipped events is left.
 func (r *Relay) candidates(ctx context.Context, c *circuit) (found claimResult, retryIn time.Duration, all bool, err error) {
 	var others []string
 	for kind, other := range r.circuits {
@@ -117,44 +116,44 @@ func (r *Relay) candidates(ctx context.Context, c *circuit) (found claimResult, 
 	return found, retryIn, all, err
 }
 
-// walk is a look through all that a relay may have unfinished, a page at a time. What
-// it passes may be all that was written since a topic went out, hence its pauses.
+// probeScan is a scan of all events that a relay may have unfinished, a page at a time. It
+// may read everything that was written since a topic was paused, hence its pauses.
 type probeScan struct {
 	low   queue.TxSnapshot
-	parts []queue.Cursor // still to come; none: the next walk begins
+	parts []queue.Cursor // the rest; none: the next scan begins
 	took  time.Duration
-	// notBefore is when the next one may begin.
+	// notBefore is when the next scan may begin.
 	notBefore time.Time
-	// failures counts the looks in a row that the database did not answer.
+	// failures counts the searches in a row that the database did not answer.
 	failures int
 }
 
-// leftAlone claims among the next page of all that this relay may have unfinished. all
-// says that it was the last one, and that none of them had anything. A page that fails
-// ends the walk: the next look begins with the retries.
-func (r *Relay) claimPaused(ctx context.Context, claim queue.Claim, w *probeScan) (b claimResult, all bool, err error) {
-	if len(w.parts) == 0 {
-		if time.Now().Before(w.notBefore) {
+// claimPaused claims among the next page of all events that this relay may have unfinished.
+// all says that this was the last page, and that no page had a candidate. A failed page
+// ends the scan: the next search begins with the retries.
+func (r *Relay) claimPaused(ctx context.Context, claim queue.Claim, s *probeScan) (b claimResult, all bool, err error) {
+	if len(s.parts) == 0 {
+		if time.Now().Before(s.notBefore) {
 			return claimResult{}, false, nil
 		}
-		w.low, w.took = r.followUps.low(r.inFlight), 0
-		w.parts = w.low.Since()
+		s.low, s.took = r.followUps.low(r.inFlight), 0
+		s.parts = s.low.Since()
 	}
-	r.followUps.setProbeLow(w.low)
-	b = claimResult{claim: claim, sent: time.Now(), low: w.low, candidates: true}
-	p, err := r.queue.Scan(ctx, claim, w.parts[0], scanRows)
-	w.took += time.Since(b.sent)
+	r.followUps.setProbeLow(s.low)
+	b = claimResult{claim: claim, sent: time.Now(), low: s.low, candidates: true}
+	p, err := r.queue.Scan(ctx, claim, s.parts[0], scanRows)
+	s.took += time.Since(b.sent)
 	b.Claimed = p.Claimed
 	switch {
 	case err != nil || len(p.Batches) > 0:
-		w.parts = nil
+		s.parts = nil
 	case p.Done:
-		w.parts = w.parts[1:]
+		s.parts = s.parts[1:]
 	default:
-		w.parts[0] = p.Next
+		s.parts[0] = p.Next
 	}
-	if len(w.parts) == 0 && len(p.Batches) == 0 {
-		w.notBefore, all = time.Now().Add(min(probeScanPause, probeScanShare*w.took)), err == nil
+	if len(s.parts) == 0 && len(p.Batches) == 0 {
+		s.notBefore, all = time.Now().Add(min(probeScanPause, probeScanShare*s.took)), err == nil
 	}
 	return b, all, err
 }

@@ -16,11 +16,10 @@ import (
 
 // publisher sends the events of one aggregate, in order.
 //
-// It calls the Publish method itself rather than through the client's
-// Publisher: a request is then exactly some successive versions of one
-// aggregate, it ends when its context does (the Publisher's goes on for 60 s
-// after its caller gave up, and may land behind whatever was sent since), and
-// no key is ever left paused.
+// It calls the Publish method itself instead of using the client's Publisher. So a request
+// is exactly some successive versions of one aggregate, and it ends when its context does.
+// (The client's Publisher goes on for 60 s after its caller has given up, and its message
+// may land behind later ones.) No key is ever left paused.
 type publisher struct {
 	client *vkit.TopicAdminClient
 	topics map[string]string
@@ -31,14 +30,13 @@ const (
 	maxRequestMessages = 1000
 	// maxRequestBytes is under Pub/Sub's 10 MB, with room for attributes.
 	maxRequestBytes = 8 << 20
-	// attributeBytes is a generous guess at the attributes of one message.
+	// attributeBytes is a generous estimate for the attributes of one message.
 	attributeBytes = 1 << 10
 )
 
-// report is the result of publishing a run. Its first published events are acknowledged.
-// err, if any, is why the next one is not: a verdict on that event if rejected,
-// else an outage. What is in none of them was not sent, or may or may not have
-// arrived.
+// report is the result of publishing a batch. Its first published events are acknowledged.
+// err, if any, is why the next event is not: a rejection of that event if rejected, else an
+// outage. The events behind it were not sent, or may or may not have arrived.
 type report struct {
 	published int
 	requests  int
@@ -49,9 +47,9 @@ type report struct {
 	ended     time.Time
 }
 
-// run sends the events of r in version order, as few requests as the limits
-// allow, each only after the one before was acknowledged. It stops at the first
-// fault, and begins no request once proceed says no.
+// publish sends the events of batch in version order, in as few requests as the limits
+// allow, each only after the one before was acknowledged. It stops at the first failure,
+// and starts no request once proceed returns false.
 func (p publisher) publish(ctx context.Context, batch queue.Batch, proceed func() bool) (rep report) {
 	start := time.Now()
 	defer func() {
@@ -67,8 +65,8 @@ func (p publisher) publish(ctx context.Context, batch queue.Batch, proceed func(
 		err := p.request(ctx, topic, batch[:n])
 		rep.requests++
 		if n > 1 && isRejection(err) {
-			// A refused request is no verdict on its members. The oldest goes alone,
-			// and then more at a time, for the others may be sound.
+			// A refused request does not tell which of its events is bad. The oldest
+			// goes alone, and then more at a time, because the others may be sound.
 			n, most = 1, 1
 			err = p.request(ctx, topic, batch[:n])
 			rep.requests++
@@ -84,7 +82,7 @@ func (p publisher) publish(ctx context.Context, batch queue.Batch, proceed func(
 	return rep
 }
 
-// fitting is how many events of r fit into one request by their bytes: at least one.
+// fitting is how many events fit into one request by their bytes: at least one.
 func fitting(r queue.Batch) int {
 	size := 0
 	for i, e := range r {
@@ -96,7 +94,7 @@ func fitting(r queue.Batch) int {
 	return len(r)
 }
 
-// send publishes r in one request, which the broker takes whole or not at all.
+// request publishes batch in one request, which the broker takes whole or not at all.
 func (p publisher) request(ctx context.Context, topic string, batch queue.Batch) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
@@ -106,7 +104,7 @@ func (p publisher) request(ctx context.Context, topic string, batch queue.Batch)
 	}
 	ctx, span := startPublish(ctx, topic, batch)
 	defer span.End()
-	// Retrying is the relay's own business: it knows about the lease.
+	// The client must not retry: only the relay knows about the lease.
 	_, err := p.client.Publish(ctx, req, gax.WithRetry(nil))
 	if err != nil {
 		span.RecordError(err)
@@ -114,8 +112,8 @@ func (p publisher) request(ctx context.Context, topic string, batch queue.Batch)
 	return err
 }
 
-// isRejection tells a verdict on the message from a fault of the network, the
-// topic or the quota, which more patience or an operator mends.
+// isRejection reports whether the broker refused the message itself. Any other error is a
+// fault of the network, the topic or the quota, which time or an operator repairs.
 func isRejection(err error) bool {
 	return err != nil && status.Code(err) == codes.InvalidArgument
 }

@@ -20,25 +20,25 @@ import (
 const (
 	// renewEvery leaves two more tries before a lease runs out.
 	renewEvery = queue.LeaseTime / 3
-	// publishTimeout bounds one publish request. A publish is never started
-	// unless the lease outlasts it.
+	// publishTimeout bounds one publish request. A request is never started unless the
+	// lease is valid for longer.
 	publishTimeout = 8 * time.Second
-	// drainTime is what publishes and claims in flight get after Run is cancelled, and
-	// settleTime what it then takes at most to write down what became of them: the
-	// server in front leaves a process 4 of its 10 seconds.
+	// drainTime is the time that publishes and claims in flight get after Run is cancelled.
+	// settleTime is the time after that for writing their results: the server in front
+	// leaves a process 4 of its 10 seconds.
 	drainTime  = 3 * time.Second
 	settleTime = 800 * time.Millisecond
 
-	// A claim takes at most this much: enough that its round trip is a small part
-	// of the work, little enough that the first of it is soon on its way.
+	// A claim takes at most this much: enough that its round trip is a small part of the
+	// work, little enough that its first events are soon on their way.
 	claimEvents = 2000
 	claimBytes  = 8 << 20
-	// A relay holds at most this much: three claims, of which one is being
-	// published while another is settled.
+	// A relay holds at most this much: three claims, of which one is being published while
+	// another is settled.
 	maxEvents = 3 * claimEvents
 	maxBytes  = 3 * claimBytes
-	// publishesInFlight keep a slow broker busy. The client spreads them over
-	// connections of 100 streams each.
+	// publishesInFlight keep a slow broker busy. The client spreads them over connections
+	// of 100 streams each.
 	publishesInFlight = 128
 
 	// maxAttempts is how often an event is refused before it is parked.
@@ -46,12 +46,12 @@ const (
 )
 
 var (
-	// idle is the pause after an empty poll. Its cap is the price of a lost
-	// wake-up.
+	// idlePause is the pause after a claim that found nothing. Its cap is the price of a
+	// lost notification.
 	idlePause = backoff.Policy{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
-	// outage is the pause after a failed database or an unreachable broker.
+	// outagePause is the pause after a failure of the database or the broker.
 	outagePause = backoff.Policy{Base: 200 * time.Millisecond, Cap: 5 * time.Second}
-	// refused is the pause of an aggregate whose event was refused.
+	// rejectionPause is the pause of an aggregate whose event was refused.
 	rejectionPause = backoff.Policy{Base: time.Second, Cap: time.Minute}
 )
 
@@ -59,9 +59,9 @@ var (
 type Options struct {
 	// Retention is how long published events stay in the table; 0 is for ever.
 	Retention time.Duration
-	// ListenURL connects to the same database, as the same role, in a way that
-	// keeps a session: LISTEN does not work through a transaction pooler. Empty
-	// is the pool's own way.
+	// ListenURL connects to the same database, as the same role, in a way that keeps a
+	// session: LISTEN does not work through a transaction pooler. Empty means the pool's
+	// own way.
 	ListenURL string
 }
 
@@ -82,21 +82,21 @@ type Relay struct {
 	followUps    *followUps
 	registration registration
 	batchLimit   *batchLimit
-	// woken and tell are told of each Wake: the one makes this relay look, the
-	// other the ones of other processes.
+	// Wake signals both: wakeups to this relay's claims, notifyOthers to the loop that
+	// notifies other processes.
 	wakeups, notifyOthers chan struct{}
-	// out is told when a topic that is out may be due for a probe.
+	// wakeProbes signals that a paused topic may be due for a probe.
 	wakeProbes chan struct{}
 	// failures counts, in a row, the claims that the database did not answer.
 	failures atomic.Int64
-	// backlog is how the outbox stood when that was last read.
+	// backlog is the last reading of the backlog.
 	backlog atomic.Pointer[backlogReading]
 }
 
-// NewRelay returns a relay of the outbox that db's search_path finds. topics
-// maps aggregate types to full topic names (projects/P/topics/T); an event of
-// any other type is parked. beat is called at least every few seconds while the
-// relay is alive, whatever the database and the broker do.
+// NewRelay returns a relay of the outbox that db's search_path finds. topics maps aggregate
+// types to full topic names (projects/P/topics/T); an event of any other type is parked.
+// The relay calls heartbeat at least every few seconds while it is alive, whatever the
+// state of database and broker.
 func NewRelay(
 	db *pgxpool.Pool, client *pubsub.Client, topics map[string]string, log *slog.Logger, heartbeat func(), o Options,
 ) (*Relay, error) {
@@ -125,27 +125,27 @@ func NewRelay(
 	return r, nil
 }
 
-// Wake makes the relay look for events now, and those of other processes soon.
-// Call it after the commit of a transaction that appended some. It never blocks,
-// and is only a hint: relays poll all the same.
+// Wake makes the relay claim now, and the relays of other processes soon. Call it after the
+// commit of a transaction that appended events. It never blocks, and is only a hint: relays
+// poll all the same.
 func (r *Relay) Wake() {
 	signal(r.wakeups)
 	signal(r.notifyOthers)
 }
 
-// Run relays until ctx ends, then lets publishes in flight finish for up to
-// three seconds, hands back what it has leased, and returns nil, no later than 0.8
-// seconds after that, whatever the database does. A relay runs once.
+// Run relays until ctx ends, then lets publishes in flight finish for up to three seconds,
+// hands back its leases, and returns nil, no later than 0.8 seconds after that, whatever
+// the database does. A relay runs once.
 //
-// It is a pipeline: one goroutine claims, some publish, one settles, so that the
-// database and the broker are busy at the same time.
+// It is a pipeline: one goroutine claims, some publish, one settles, so that the database
+// and the broker are busy at the same time.
 func (r *Relay) Run(ctx context.Context) error {
 	defer r.metrics.unregister()
 	flying, land := outlive(ctx, drainTime)
 	defer land()
 	closing, closed := outlive(ctx, drainTime+settleTime)
 	defer closed()
-	// Wide enough for all that the flight may hold: nobody ever waits to send.
+	// The channels take everything that may be in flight: no send ever waits.
 	const most = maxEvents + maxCandidates
 	claimed, results := make(chan *leasedBatch, most), make(chan publishResult, most)
 	var publishing, settling, background sync.WaitGroup
@@ -188,8 +188,8 @@ func outlive(ctx context.Context, d time.Duration) (context.Context, context.Can
 	return longer, func() { stop(); end() }
 }
 
-// send publishes a hold and tells its topic's circuit. No request is begun after
-// ctx has ended; flying is the context of those in flight.
+// send publishes a batch and gives the result to its topic's circuit. It starts no request
+// after ctx has ended. flying is the context of requests in flight.
 func (r *Relay) send(ctx, flying context.Context, h *leasedBatch) report {
 	c := r.circuits[h.events[0].AggregateType]
 	rep := r.publisher.publish(flying, h.events, func() bool {
@@ -201,8 +201,8 @@ func (r *Relay) send(ctx, flying context.Context, h *leasedBatch) report {
 	return rep
 }
 
-// judge tells a circuit what became of a hold. It makes an outage of a refusal that
-// is the topic's fault.
+// updateCircuit gives the result of a batch to its circuit. It turns a refusal that is the
+// topic's fault into an outage.
 func (r *Relay) updateCircuit(ctx, flying context.Context, c *circuit, h *leasedBatch, rep *report) {
 	key := h.events[0].Key()
 	if rep.published > 0 && c.succeeded(key) {

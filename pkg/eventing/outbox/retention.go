@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// purgeEvery is how long after one pass over the table the next begins, and
-	// purgeLook how often a relay looks whether there is a part of it to do.
+	// purgeEvery is the pause between two passes over the table, and purgeLook how often a
+	// relay looks for a part of a pass to do.
 	purgeEvery = time.Hour
 	purgeLook  = time.Minute
-	// purgeStretch is how many pages a relay takes at a time, 64 MB, and purgePause is
-	// the pause between two statements on them.
+	// purgeRange is how many pages a relay takes at a time, 64 MB, and purgePause the pause
+	// between two statements on them.
 	purgeRange = 64 * queue.PurgePages
 	purgePause = 50 * time.Millisecond
 )
@@ -23,8 +23,8 @@ const (
 // purgeAgain is the pause after a purge that failed.
 var purgeAgain = backoff.Policy{Base: time.Second, Cap: time.Minute}
 
-// purge deletes old published events, its share of the table's pages. An error costs a
-// pause and nothing of the pass.
+// purge deletes old published events from this relay's share of the table's pages. An error
+// costs a pause and nothing of the pass.
 func (r *Relay) purge(ctx context.Context) {
 	failures := 0
 	failed := func(err error) {

@@ -8,16 +8,15 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// scanning looks for what the claims cannot see, beside them: retries that are due,
-// what dead relays had in hand, what a claim had to leave. Its statements may be slow
-// and may fail; no new event waits for them. They end with flying, not with ctx: a
-// claim that is given up may still commit, after the settling that would have handed
-// it back.
+// scanLoop finds the events that the claims cannot see: retries that are due, events that
+// dead relays had leased, events that a claim had to leave. Its statements may be slow and
+// may fail; no new event waits for them. They end with flying, not with ctx: a cancelled
+// claim may still commit after the leases were handed back.
 func (r *Relay) scanLoop(ctx, flying context.Context, claimed chan<- *leasedBatch) {
 	s := newScanSchedule()
 	for ctx.Err() == nil {
 		todo, until := s.next(time.Now(), r.followUps.due())
-		switch todo { //nolint:exhaustive // the rest are claims, which need room
+		switch todo { //nolint:exhaustive // the other actions are claims, which need room
 		case actIdle:
 			backoff.Sleep(ctx, time.Until(until), r.followUps.wakeScans)
 			continue
@@ -46,7 +45,7 @@ func (r *Relay) scanLoop(ctx, flying context.Context, claimed chan<- *leasedBatc
 func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed chan<- *leasedBatch) error {
 	sent := time.Now()
 	claim := r.claimLimits(r.followUps.exclusions())
-	switch todo { //nolint:exhaustive // the others are no claims of a scan
+	switch todo { //nolint:exhaustive // the other actions claim nothing
 	case actRetries:
 		r.followUps.forgetRetries()
 		got, in, err := r.queue.ClaimRetries(ctx, claim)

@@ -7,56 +7,56 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// The schedules decide the next action from the time and the news, without a database.
-// One is of the claims of new events, the other of the scans and retries beside them,
-// each for one goroutine.
+// The schedules are the relay's scheduler: two state machines without a database. Each
+// decides the next action of one goroutine from the time and the due times: claimSchedule
+// for the claims of new events, scanSchedule for scans and retries. The package doc has
+// their diagrams.
 
 // action is the next step of a schedule.
 type action int
 
 const (
-	actIdle      action = iota // until the time that comes with it, or until there is news
-	actPause                   // until that time, also if there is news
+	actIdle      action = iota // wait until the time that comes with it, or until there may be work
+	actPause                   // wait until that time, whatever there is to do
 	actRegister                // write the relay into the table of relays
 	actClaim                   // claim new events
 	actRetries                 // claim the retries that are due
-	actStartScan               // begin a scan from where it is owed
-	actScanPage                // go on with the scan
-	actSweepPage               // go on with the round through the whole table
+	actStartScan               // begin the scan that is due
+	actScanPage                // read the next page of the scan
+	actSweepPage               // read the next page of the sweep
 )
 
 const (
-	// scanRows is how many rows a page of a scan passes, and patrolRows one of the
-	// rounds that nobody asked for.
+	// scanRows is how many rows a page of a scan reads, and sweepRows the same for the
+	// sweep, which runs without a reason.
 	scanRows, sweepRows = 2000, 1000
-	// scanEvery is the pause before a scan for rows that another one had to leave, and
-	// between two pages of a round.
+	// scanEvery is the pause before a scan for rows that another one had to skip, and
+	// between two pages of the sweep.
 	scanEvery = 5 * time.Second
-	// beatEvery is how often a relay shows that it is alive while it waits.
+	// heartbeatEvery is how often a waiting relay shows that it is alive.
 	heartbeatEvery = 5 * time.Second
 	// A claim takes at least so many aggregates, and at most.
 	minAggregates, maxAggregates = 16, 500
 )
 
-// claims is the schedule of claims.
+// claimSchedule is the schedule of claims.
 type claimSchedule struct {
 	// pollAt is when a claim of new events is due without a reason.
-	pollAt     time.Time
-	emptyPolls int // looks in a row that found nothing
-	// heldUntil is the end of the pause after a failure.
+	pollAt      time.Time
+	emptyPolls  int // claims in a row that found nothing
 	pausedUntil time.Time
 	failures    int
 }
 
-// next returns the action that is due. allOut says that each topic is out; woken, that
-// something was committed.
-func (c *claimSchedule) next(now time.Time, due dueTimes, wakeup, allOut bool) (action, time.Time) {
+// next returns the action that is due, or the time until which to wait. wakeup says that
+// something was committed, allPaused that every topic is paused.
+func (c *claimSchedule) next(now time.Time, due dueTimes, wakeup, allPaused bool) (action, time.Time) {
 	switch {
 	case now.Before(c.pausedUntil): // new work does not make the database come back
 		return actPause, c.pausedUntil
 	case !due.registered:
 		return actRegister, now
-	case allOut: // nor a topic
+	case allPaused: // nor a topic
 		return actPause, now.Add(heartbeatEvery)
 	case wakeup || !now.Before(c.pollAt) || !due.claimAt.IsZero() && !now.Before(due.claimAt):
 		return actClaim, now
@@ -65,7 +65,7 @@ func (c *claimSchedule) next(now time.Time, due dueTimes, wakeup, allOut bool) (
 	}
 }
 
-// claimed plans the next poll after a claim that was sent then.
+// claimed plans the next poll after a successful claim that was sent then.
 func (c *claimSchedule) claimed(sent time.Time, runs int, cut bool) {
 	c.failures, c.pausedUntil = 0, time.Time{}
 	c.emptyPolls++
@@ -84,16 +84,16 @@ func (c *claimSchedule) failed(now time.Time) int {
 	return c.failures
 }
 
-// scans is the schedule of scans and retries, beside the claims.
+// scanSchedule is the schedule of scans and retries.
 type scanSchedule struct {
-	// parts are the rest of the scan on its way, which started at from.
+	// parts are the rest of the running scan, which began at low.
 	parts []queue.Cursor
 	low   queue.TxSnapshot
-	// round is how far the round through the whole table has come: it finds rows that no
-	// relay knows of, such as those that were changed by hand.
+	// sweep is the progress of the pass through the whole table. It finds rows that no
+	// relay knows of, such as rows changed by hand.
 	sweep queue.Cursor
-	// retryAt and roundAt are when a look at the retries, and a page of the round, are
-	// due without a reason.
+	// retryAt and sweepAt are when a claim of retries, and a page of the sweep, are due
+	// without a reason.
 	retryAt, sweepAt time.Time
 	pausedUntil      time.Time
 	failures         int
@@ -103,7 +103,7 @@ func newScanSchedule() *scanSchedule { return &scanSchedule{sweep: wholeTable()}
 
 func wholeTable() queue.Cursor { return queue.Beginning.Since()[0] }
 
-// next returns the action that is due.
+// next returns the action that is due, or the time until which to wait.
 func (s *scanSchedule) next(now time.Time, due dueTimes) (action, time.Time) {
 	reached := func(at time.Time) bool { return !at.IsZero() && !now.Before(at) }
 	switch {
@@ -124,7 +124,8 @@ func (s *scanSchedule) next(now time.Time, due dueTimes) (action, time.Time) {
 	}
 }
 
-// retried plans the next look at retries, of which one is due then, if there is any.
+// retried plans the next claim of retries after one that was sent then: at once if it was
+// truncated, else when the next retry is due, after in. Zero is none.
 func (s *scanSchedule) retried(now time.Time, cut bool, in time.Duration) {
 	s.succeeded()
 	switch s.retryAt = now.Add(jittered(scanEvery)); {
@@ -135,11 +136,11 @@ func (s *scanSchedule) retried(now time.Time, cut bool, in time.Duration) {
 	}
 }
 
-// begun plans a scan.
+// started begins a scan of the rows that low did not see.
 func (s *scanSchedule) started(low queue.TxSnapshot) { s.low, s.parts = low, low.Since() }
 
-// paged goes on behind a page, and reports whether the scan is through. A page
-// for which a claim had no room is scanned again.
+// paged continues behind a page, and reports whether the scan is complete. A truncated page
+// is read again.
 func (s *scanSchedule) paged(p queue.Page) (through bool) {
 	s.succeeded()
 	switch {
@@ -152,7 +153,7 @@ func (s *scanSchedule) paged(p queue.Page) (through bool) {
 	return len(s.parts) == 0
 }
 
-// patrolled goes on behind a page of the round.
+// swept continues behind a page of the sweep.
 func (s *scanSchedule) swept(now time.Time, p queue.Page) {
 	s.succeeded()
 	s.sweepAt = now.Add(jittered(scanEvery))
@@ -166,7 +167,7 @@ func (s *scanSchedule) swept(now time.Time, p queue.Page) {
 	}
 }
 
-// failed plans the pause after a failure. It says nothing of the claims.
+// failed plans the pause after a failure. The claims go on.
 func (s *scanSchedule) failed(now time.Time) time.Duration {
 	s.failures++
 	pause := outagePause.Delay(s.failures)

@@ -7,19 +7,20 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// outcome is the result of a landing, for Settle.
-func (r *Relay) settlement(ctx context.Context, l publishResult) queue.Settlement {
-	o := queue.Settlement{Batch: l.batch.events, Published: l.report.published}
+// settlement is the settlement of a result, for Settle.
+func (r *Relay) settlement(ctx context.Context, p publishResult) queue.Settlement {
+	o := queue.Settlement{Batch: p.batch.events, Published: p.report.published}
 	switch {
-	case l.report.err == nil || l.report.published == len(l.batch.events):
-	case l.report.rejected:
-		o.Failure = r.reject(ctx, l.batch.events[o.Published], l.report.err)
-	case ctx.Err() == nil: // else it was the shutdown that cut it off
-		o.Failure = &queue.Failure{Reason: l.report.err.Error(), RetryIn: l.report.wait}
+	case p.report.err == nil || p.report.published == len(p.batch.events):
+	case p.report.rejected:
+		o.Failure = r.reject(ctx, p.batch.events[o.Published], p.report.err)
+	case ctx.Err() == nil: // otherwise the shutdown cut it off
+		o.Failure = &queue.Failure{Reason: p.report.err.Error(), RetryIn: p.report.wait}
 	}
 	return o
 }
 
+// reject is the failure of a refused event: a retry, or at the fifth refusal parking.
 func (r *Relay) reject(ctx context.Context, e queue.Event, reason error) *queue.Failure {
 	attempt := e.Rejections + 1
 	park := attempt >= maxAttempts

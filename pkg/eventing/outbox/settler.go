@@ -10,47 +10,47 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// landing is a hold whose publishing has ended.
+// publishResult is a batch whose publishing has ended, with the result.
 type publishResult struct {
 	batch  *leasedBatch
 	report report
 }
 
-// unsettled is a landing that is to be written back.
+// unsettled is a result that is to be written back.
 type unsettled struct {
 	publishResult
 
 	settlement queue.Settlement
 	tries      int
-	notBefore  time.Time // not before
+	notBefore  time.Time // when to try next
 }
 
-// weight is how much of a statement's time it takes.
+// weight is its share of a statement's time.
 func (u *unsettled) weight() int { return max(1, u.settlement.Published) }
 
-// settler writes back the landings. Only the settling goroutine uses it; the landings
-// that it keeps are still in flight, which bounds them.
+// settler writes results back. Only the settling goroutine uses it. The batches of its
+// results are still in flight, which bounds their number.
 type settler struct {
 	*Relay
 
 	waiting []*unsettled
-	// most is how many events one statement marks. It follows the database: half as
-	// many after a statement that ran out of time, twice as many after a quick one.
+	// limit is how many events one statement marks. It follows the database: half as many
+	// after a statement that ran out of time, twice as many after a quick one.
 	limit int
 }
 
 const (
 	// renewLook is how often a relay looks for leases to renew: often enough that a
-	// statement which runs out of its time beside it leaves time for one that renews.
+	// statement which runs into its time limit before it leaves time for a renewal.
 	renewLook = renewEvery / 4
-	// quick is when a statement may be given more to do.
+	// quick is the duration up to which the next statement may have more to do.
 	quick = queue.Timeout / 10
 )
 
-// settling writes back landings, all that arrived meanwhile in one statement, until
-// landings is closed and nothing is left, or closing ends. Between two statements it
-// renews leases: the two never wait for each other's row locks, and a statement that
-// fails again and again does not cost the leases of the rest.
+// settleLoop writes results back, all that have arrived meanwhile in one statement. It ends
+// when results is closed and nothing is left, or when closing ends. Between two statements
+// it renews leases. So settling and renewing never wait for each other's row locks, and a
+// statement that keeps failing does not cost the other leases.
 func (r *Relay) settleLoop(ctx, closing context.Context, results <-chan publishResult) {
 	s := &settler{Relay: r, limit: maxEvents}
 	renew := time.NewTicker(renewLook)
@@ -70,7 +70,7 @@ func (r *Relay) settleLoop(ctx, closing context.Context, results <-chan publishR
 		case <-retry.C:
 		case <-renew.C:
 			r.renew(closing)
-		case <-closing.Done(): // the rest stays leased until that runs out
+		case <-closing.Done(): // the rest stays leased until the leases run out
 			return
 		}
 		s.settleDue(ctx, closing, renew.C)
@@ -78,7 +78,7 @@ func (r *Relay) settleLoop(ctx, closing context.Context, results <-chan publishR
 	}
 }
 
-// settleDue settles all landings that are due, in as many statements as it takes.
+// settleDue settles all results that are due, in as many statements as it takes.
 func (s *settler) settleDue(ctx, closing context.Context, renew <-chan time.Time) {
 	for batch := s.take(); len(batch) > 0 && closing.Err() == nil; batch = s.take() {
 		s.settle(ctx, closing, batch)
@@ -90,8 +90,8 @@ func (s *settler) settleDue(ctx, closing context.Context, renew <-chan time.Time
 	}
 }
 
-// take removes from waiting the landings for the next statement: those that are due, as
-// many as one may have.
+// take removes the results of the next statement from waiting: those that are due, up to
+// the limit.
 func (s *settler) take() (part []*unsettled) {
 	now, weight := time.Now(), 0
 	s.waiting = slices.DeleteFunc(s.waiting, func(u *unsettled) bool {
@@ -102,14 +102,14 @@ func (s *settler) take() (part []*unsettled) {
 		return true
 	})
 	if len(part) == 1 && weight > s.limit {
-		// One run that does not fit by itself. Its unmarked rest is not leased any
-		// more, and is sent again: a repeat, where the other choice is to get nowhere.
+		// One batch is over the limit by itself. Its unmarked rest loses its lease and is
+		// sent again: a repeat, because the statement would never pass otherwise.
 		part[0].settlement = queue.Settlement{Batch: part[0].settlement.Batch, Published: s.limit}
 	}
 	return part
 }
 
-// idle is how long until something is due.
+// untilNext is how long until a result is due.
 func (s *settler) untilNext() time.Duration {
 	wait := queue.LeaseTime
 	for _, u := range s.waiting {
@@ -118,16 +118,16 @@ func (s *settler) untilNext() time.Duration {
 	return max(0, wait)
 }
 
-// settle writes a part back. A landing that could not be written is tried again while
-// its lease lasts: when that runs out, its events are sent again.
+// settle writes results back. A result that could not be written is tried again while its
+// lease lasts. When the lease runs out, its events are sent again.
 func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
-	outcomes, weight := make([]queue.Settlement, len(part)), 0
+	settlements, weight := make([]queue.Settlement, len(part)), 0
 	for i, u := range part {
-		outcomes[i] = u.settlement
+		settlements[i] = u.settlement
 		weight += u.weight()
 	}
 	start := time.Now()
-	done, err := s.queue.Settle(closing, s.token, outcomes)
+	done, err := s.queue.Settle(closing, s.token, settlements)
 	if err != nil {
 		s.failed(ctx, part, weight, err)
 		return
@@ -137,10 +137,10 @@ func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 	}
 	var settled []publishResult
 	var written []queue.Settlement
-	var busy []*unsettled
+	var locked []*unsettled
 	for _, u := range part {
 		if slices.Contains(done.Locked, u.batch.events.Head()) {
-			busy = append(busy, u)
+			locked = append(locked, u)
 		} else {
 			settled, written = append(settled, u.publishResult), append(written, u.settlement)
 		}
@@ -148,20 +148,20 @@ func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 	s.metrics.settled(ctx, settled, done.Lost)
 	s.followUps.settled(s.inFlight, written, done.Followed)
 	s.forget(settled)
-	if len(busy) > 0 {
+	if len(locked) > 0 {
 		s.log.WarnContext(ctx, "rows of published events are locked by somebody else",
-			append(busy[0].batch.events[0].LogAttrs(), "aggregates", len(busy))...)
-		s.retryLater(busy)
+			append(locked[0].batch.events[0].LogAttrs(), "aggregates", len(locked))...)
+		s.retryLater(locked)
 	}
 }
 
-// failed has a part that could not be written tried again: at once and in halves if it
-// was too large for the statement's time, else later.
+// failed tries results again that could not be written: at once and in halves if the
+// statement's time was too short for them, else later.
 func (s *settler) failed(ctx context.Context, part []*unsettled, weight int, err error) {
 	s.log.WarnContext(ctx, "relay cannot mark what it published", "error", err, "events", weight, "attempt", part[0].tries+1)
 	if queue.IsTimeout(err) && weight > 1 {
 		s.limit = max(1, weight/2)
-		for _, u := range part { // at once: a part of it may well be in time
+		for _, u := range part { // at once: a half of them may pass in time
 			u.notBefore = time.Now()
 		}
 		s.keepLeased(part)
@@ -170,7 +170,7 @@ func (s *settler) failed(ctx context.Context, part []*unsettled, weight int, err
 	s.retryLater(part)
 }
 
-// again has a part written later.
+// retryLater tries results again after a pause.
 func (s *settler) retryLater(part []*unsettled) {
 	for _, u := range part {
 		u.tries++
@@ -179,8 +179,8 @@ func (s *settler) retryLater(part []*unsettled) {
 	s.keepLeased(part)
 }
 
-// keep puts back the landings that are still leased, and gives the rest up: a scan
-// finds those events.
+// keepLeased puts back the results whose leases last, and gives up the others: a scan finds
+// their events.
 func (s *settler) keepLeased(part []*unsettled) {
 	var lost []publishResult
 	for _, u := range part {
@@ -196,18 +196,18 @@ func (s *settler) keepLeased(part []*unsettled) {
 }
 
 func (s *settler) forget(results []publishResult) {
-	holds := make([]*leasedBatch, len(results))
+	batches := make([]*leasedBatch, len(results))
 	for i, l := range results {
-		holds[i] = l.batch
+		batches[i] = l.batch
 	}
-	s.inFlight.remove(holds)
+	s.inFlight.remove(batches)
 }
 
-// gatherTime is how long a landing waits for others at most.
+// gatherTime is how long a result waits for others at most.
 const gatherTime = 2 * time.Millisecond
 
-// gather adds to first what has landed too. While most of what the relay holds is
-// still to land, it waits a moment: a statement costs the same for a few.
+// gather adds the results that have arrived too. While most events in flight still have no
+// result, it waits a moment: a statement costs the same for a few.
 func (r *Relay) gather(first publishResult, results <-chan publishResult) []publishResult {
 	batch, events := []publishResult{first}, len(first.batch.events)
 	timer := time.NewTimer(gatherTime)
@@ -226,9 +226,9 @@ func (r *Relay) gather(first publishResult, results <-chan publishResult) []publ
 	return batch
 }
 
-// renew extends the leases that have lasted for a third of their time. One that
-// another relay has taken over begins no further request; one with a row that another
-// transaction has locked lasts as long as it did.
+// renew extends the leases that have lasted for a third of their time. A batch whose lease
+// another relay has taken over starts no further request. A row that another transaction
+// has locked keeps its lease as it was.
 func (r *Relay) renew(ctx context.Context) {
 	due := r.inFlight.dueForRenewal()
 	if len(due) == 0 {

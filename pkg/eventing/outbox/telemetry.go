@@ -93,8 +93,7 @@ func newMetrics(r *Relay) (*metrics, error) {
 	return &m, err
 }
 
-// tries is how often in a row the worst of the topics, or the database, was found to
-// be out.
+// tries is the highest count of failures in a row, of the topics and the database.
 func (r *Relay) tries() int64 {
 	tries := r.failures.Load()
 	for _, c := range r.circuits {

@@ -8,12 +8,11 @@ import (
 	"example.com/lockstep/pkg/eventing/notify"
 )
 
-// notifyEvery is how often, at most, a relay tells the others of its process's
-// commits.
+// notifyEvery is the least time between two notifications about this process's commits.
 const notifyEvery = time.Second
 
-// notify tells the relays of other processes that there are new events: at once,
-// and then no more often than once a second. Nothing depends on it: relays poll.
+// notifyLoop notifies the relays of other processes of new events: at once, and then at
+// most once a second. No promise depends on it, because relays poll.
 func (r *Relay) notifyLoop(ctx context.Context) {
 	for {
 		select {
@@ -21,11 +20,11 @@ func (r *Relay) notifyLoop(ctx context.Context) {
 			return
 		case <-r.notifyOthers:
 		}
-		r.notifier.Publish("") // there are no names for what is new
+		r.notifier.Publish("") // no keys: a relay claims whatever is new
 		backoff.Sleep(ctx, notifyEvery, nil)
 	}
 }
 
-// heard has the relay look when another one has rung, and when it begins to hear:
-// whatever was committed before was not told of.
+// onNotify wakes the claims when another relay has notified this one, and when
+// notifications begin to arrive: no notification has told of earlier commits.
 func (r *Relay) onNotify(notify.Notification) { signal(r.wakeups) }

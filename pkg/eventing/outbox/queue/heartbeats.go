@@ -9,33 +9,32 @@ import (
 )
 
 const (
-	// BeatEvery is how often a relay writes its low: the place from which another relay
-	// must scan if this one dies.
+	// HeartbeatEvery is how often a relay writes its low: the place from which another
+	// relay must scan if this one dies.
 	HeartbeatEvery = 5 * time.Second
-	// deadAfter is the age of the last beat at which others take a relay for dead: two
-	// beats are missing. A mistake costs a scan and nothing else.
+	// deadAfter is the age of the last heartbeat at which others take a relay for dead: two
+	// heartbeats are missing. A mistake costs a scan and nothing else.
 	deadAfter = 3 * HeartbeatEvery
 )
 
-// Beat is the answer to a relay that has written its row.
+// HeartbeatResult is the answer to a relay that has written its row.
 type HeartbeatResult struct {
-	// Low is from where on events may be unfinished in the relay's hands, in those of
-	// dead relays that it has taken over, or in nobody's.
+	// Low is a snapshot that saw none of the events that may be unfinished: those of the
+	// relay, those of dead relays that it has taken over, and those of no relay.
 	Low TxSnapshot
 	// Alive are the other relays.
 	Alive []string
-	// Seen is the snapshot of the beat, and Server tells one run of the database's
-	// server from another.
+	// Seen is the snapshot of the heartbeat. Server tells one run of the database's server
+	// from another.
 	Seen   TxSnapshot
 	Server time.Time
 }
 
-// beat writes a relay's row, and deletes those of the dead for it. At each moment,
-// each event that is not published is new to some row's snapshot, or is to be found
-// otherwise (see the package doc). A relay that has no row, because it is new or was
-// taken for dead, or that meets another server than before, looks from the least of
-// all rows on; where there is none, or it comes from another cluster, that is the
-// beginning.
+// heartbeat writes a relay's row, and deletes those of dead relays for it. At each moment,
+// each event that is not published is new to some row's snapshot, or is found in another
+// way (see the package doc). A relay scans from the least of all rows if it has no row,
+// because it is new or was taken for dead, or if it meets another server than before. If
+// there is no row, or a row comes from another cluster, it scans from the beginning.
 const heartbeat = `
 WITH present AS MATERIALIZED (
 	SELECT pg_current_snapshot() AS seen, pg_postmaster_start_time() AS server
@@ -76,9 +75,9 @@ SELECT $1, coalesce(least.low, present.seen), CASE WHEN $5 THEN '-infinity' ELSE
 RETURNING low::text, (SELECT seen::text FROM present), (SELECT server FROM present),
           coalesce((SELECT array_agg(token) FROM others WHERE alive), '{}')`
 
-// Beat writes the row of a relay that is alive, or with ended, that has ended. low says
-// that events which have become visible since may be unfinished in its hands. An empty
-// low is the present. server is the Server of the last beat, or zero.
+// Heartbeat writes the row of a relay that is alive, or with ended, that has ended. low saw
+// none of the events that may be unfinished in the relay. An empty low is the present.
+// server is the Server of the last heartbeat, or zero.
 func (q Queue) Heartbeat(ctx context.Context, token string, low TxSnapshot, server time.Time, ended bool) (b HeartbeatResult, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()

@@ -9,14 +9,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// NextStretch takes the next pages of the table for the caller to purge, from first
-// on, and tells nobody else of them. due is false while somebody else is taking some,
-// and until every has passed since the last of them were taken.
+// NextPurgeRange takes the next pages of the table for the caller to purge, from first on.
+// No other relay gets them. due is false while another relay is taking pages, and until
+// every has passed since the last pages of a pass were taken.
 //
-// The relays of an outbox share one pass over its table in this way, and it goes on
-// where the last of them ended. A row is written for each stretch, not for each Purge:
-// while a held snapshot keeps its dead versions, they are few. What a relay had left of
-// its stretch when it died waits for the next pass.
+// The relays of an outbox share one pass over its table in this way, and a pass continues
+// where the last of them ended. A row is written for each range, not for each Purge: while
+// a long-running transaction keeps its dead versions, they are few. If a relay dies, the
+// rest of its range waits for the next pass.
 func (q Queue) NextPurgeRange(ctx context.Context, every time.Duration, pages int) (first int, due bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()

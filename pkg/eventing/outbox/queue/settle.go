@@ -12,23 +12,22 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// Outcome is the result of publishing a run.
+// Settlement is the result of publishing a batch.
 type Settlement struct {
 	Batch Batch
-	// Published is how many of the run's events, from its first, the broker
-	// acknowledged.
+	// Published is how many of the batch's events, from its first, the broker acknowledged.
 	Published int
-	// Fault is nil if Settle shall hand the rest of the run, if any, back unchanged.
+	// Failure is nil if Settle shall hand the rest of the batch, if any, back unchanged.
 	Failure *Failure
 }
 
-// Fault is why the first unpublished event of a run is not tried again at once.
+// Failure is why the first unpublished event of a batch is not tried again at once.
 type Failure struct {
 	Reason string
 	// RetryIn is when it is tried again.
 	RetryIn time.Duration
-	// Rejected says that the broker refused this very event, which spends an
-	// attempt. Any other fault spends none.
+	// Rejected says that the broker refused this very event, which spends an attempt. Any
+	// other failure spends none.
 	Rejected bool
 	// Park keeps the event from being tried again until an operator acts.
 	Park bool
@@ -36,18 +35,18 @@ type Failure struct {
 
 // Settled is the result of Settle.
 type Settled struct {
-	// Lost is the number of runs with a lease that another relay has taken over.
+	// Lost is the number of batches with a lease that another relay has taken over.
 	Lost int
 	// Followed reports whether a published event had a successor already, in the
 	// statement's snapshot.
 	Followed bool
-	// Busy are the heads of the runs that Settle has skipped because a session that is
+	// Locked are the heads of the batches that Settle has skipped because a session that is
 	// not a relay has locked one of their rows.
 	Locked []uuid.UUID
 }
 
-// Settle writes the outcomes of runs in one statement. token is the fence: Settle writes
-// nothing of a run with a lost lease. A locked row blocks its own run and no other.
+// Settle writes the results of batches in one statement. token is the fence: Settle writes
+// nothing of a batch with a lost lease. A locked row blocks its own batch and no other.
 func (q Queue) Settle(ctx context.Context, token string, outcomes []Settlement) (s Settled, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -86,7 +85,7 @@ func (q Queue) Settle(ctx context.Context, token string, outcomes []Settlement) 
 	}
 	var held int
 	err = errLocked
-	if q.keepsStatements { // else the wait for a lock cannot be limited
+	if q.keepsStatements { // otherwise the wait for a lock cannot be limited
 		err = q.queryRow(ctx, genericPlanShortWait, settle, args, &held, &s.Followed, &s.Locked)
 	}
 	if isLocked(err) {
@@ -99,16 +98,16 @@ func (q Queue) Settle(ctx context.Context, token string, outcomes []Settlement) 
 	return s, nil
 }
 
-// Once the first event of a run is published, the lease is on a row that is done: the
-// fault of a later event is written without a lease.
+// Once the first event of a batch is published, the lease is on a row that is done: the
+// failure of a later event is written without a lease.
 //
-// All relays have passed the events behind a retry, and find them only with the retry.
-// So the statement that publishes a retry makes the event behind it a retry, too: any
-// relay finds it from then on, even if this one dies now, however old it is.
+// All relays have passed over the events behind a retry, and find them only with the retry.
+// So the statement that publishes a retry makes the event behind it a retry, too. Any relay
+// then finds it, even if this one dies now, and however old the event is.
 //
-// Rows are named by arrays, not joined: if statistics call the table empty, all joins
-// cost the planner the same. For the same reason IN has "IS TRUE" behind it: a plain one
-// becomes a join, which compares each event with each head, 84 ms for 1,000 of them. So
+// Rows are named by arrays, not joined: if statistics call the table empty, all joins cost
+// the planner the same. For the same reason IN has "IS TRUE" behind it. A plain IN becomes
+// a join, which compares each event with each head: 84 ms for 1,000 of them. With "IS TRUE"
 // it stays a subquery, which is hashed.
 const settle = `
 WITH ` + behind + `, mine AS MATERIALIZED (
@@ -117,9 +116,9 @@ WITH ` + behind + `, mine AS MATERIALIZED (
 	SELECT NULL::uuid AS head WHERE false
 ), ` + writeSettlements
 
-// settleAround passes by the runs that have a locked row. It locks each row before it
-// writes it, which costs as much again as the writing: settle is for when nothing is
-// in the way.
+// settleAroundLocks skips the batches that have a locked row. It locks each row before it
+// writes it, which costs as much again as the writing: settle is for the usual case, in
+// which no row is locked.
 const settleAroundLocks = `
 WITH ` + behind + `, named AS MATERIALIZED (
 	SELECT id, head FROM unnest($2::uuid[] || $3::uuid[] || $5::uuid[], $2::uuid[] || $4::uuid[] || $6::uuid[]) AS n(id, head)
@@ -170,9 +169,9 @@ SELECT (SELECT count(*) FROM mine),
                 CROSS JOIN LATERAL (` + nextPending + `) o),
        ARRAY(SELECT head FROM busy)`
 
-// Renew extends the leases under token of the runs with these heads. It returns the
-// heads of those that it has extended, and of those that are not token's any more. A
-// head that somebody has locked is neither.
+// Renew extends the leases under token of the batches with these heads. It returns the
+// heads that it has extended, and those whose lease is not token's any more. A head that
+// another session has locked is in neither.
 func (q Queue) Renew(ctx context.Context, token string, heads []uuid.UUID) (held, lost []uuid.UUID, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -206,8 +205,8 @@ func isLocked(err error) bool {
 	return errors.As(err, &e) && e.Code == lockNotAvailable
 }
 
-// IsTimeout reports whether a statement has failed for want of time, of which one that
-// does less would take less.
+// IsTimeout reports whether a statement ran out of time. A statement that does less may
+// then pass.
 func IsTimeout(err error) bool {
 	var e *pgconn.PgError
 	return errors.Is(err, context.DeadlineExceeded) || pgconn.Timeout(err) || errors.As(err, &e) && e.Code == queryCanceled

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// Snapshot is Postgres's pg_snapshot: the transactions that a statement saw. The empty
+// TxSnapshot is Postgres's pg_snapshot: the transactions that a statement saw. The empty
 // one is none.
 type TxSnapshot string
 
 // Beginning is before all transactions.
 const Beginning TxSnapshot = "1:1:"
 
-// parts are the lowest transaction that was open, the first that had not begun, and
-// all that were open.
+// parts are the lowest open transaction, the first one that had not begun, and all open
+// ones.
 func (s TxSnapshot) parts() (xmin, xmax uint64, open []string) {
 	low, rest, _ := strings.Cut(string(s), ":")
 	high, list, _ := strings.Cut(rest, ":")
@@ -26,8 +26,8 @@ func (s TxSnapshot) parts() (xmin, xmax uint64, open []string) {
 	return xmin, xmax, open
 }
 
-// before reports whether s saw less than t. One server's snapshots are in order: a later
-// one sees all that an earlier one saw.
+// before reports whether s saw less than t. Snapshots of one server are in order: a later
+// one sees everything that an earlier one saw.
 func (s TxSnapshot) before(t TxSnapshot) bool {
 	smin, smax, sopen := s.parts()
 	tmin, tmax, topen := t.parts()
@@ -41,7 +41,7 @@ func (s TxSnapshot) before(t TxSnapshot) bool {
 	}
 }
 
-// Earliest is the snapshot that saw the least; an empty one does not count.
+// Earliest is the snapshot that saw the least. Empty ones do not count.
 func Earliest(all ...TxSnapshot) (first TxSnapshot) {
 	for _, s := range all {
 		if s != "" && (first == "" || s.before(first)) {
@@ -63,6 +63,7 @@ func (s TxSnapshot) Since() []Cursor {
 	return append(parts, cursor(xmax, math.MaxUint64))
 }
 
+// cursor is the start of a part: all rows of the transactions from first to last.
 func cursor(first, last uint64) Cursor {
 	// Behind the largest id of the transaction before.
 	return Cursor{xact: strconv.FormatUint(max(first, 1)-1, 10), to: strconv.FormatUint(last, 10), id: [16]byte(everyBit)}
