@@ -9,12 +9,12 @@ import (
 	"github.com/google/uuid"
 )
 
-// ackTimeout bounds the wait for the broker's word on an ack.
+// ackTimeout bounds the wait for the broker's answer to an ack.
 const ackTimeout = 10 * time.Second
 
-// settle acknowledges what a committed transaction has dealt with, and holds the
-// aggregates that have a gap. A duplicate that was in a transaction before may have
-// been committed by that one, and nobody told so: it has moved, too.
+// afterCommit acknowledges the events of a committed transaction, and blocks the aggregates
+// that have a gap. A duplicate that was in a failed transaction before may have been
+// committed by that one, and its readers were not notified: it has moved, too.
 func (c *Consumer) afterCommit(ctx context.Context, batch []*delivery, outcomes map[uuid.UUID]Outcome, began time.Time) {
 	c.metrics.handled(ctx, batch, outcomes)
 	var moved []string
@@ -43,9 +43,9 @@ func (c *Consumer) afterCommit(ctx context.Context, batch []*delivery, outcomes 
 	}
 }
 
-// ack tells the broker that d needs nothing more. It may be called again, for
-// messages that have joined d since. Where the subscription is exactly-once, the
-// broker's answer is looked at later; elsewhere there is none.
+// ack tells the broker that d needs nothing more. It may be called again, for messages that
+// have joined d since. Where the subscription is exactly-once, watchAcks reads the broker's
+// answer later; elsewhere there is none.
 func (c *Consumer) ack(ctx context.Context, d *delivery) {
 	d.finished = true
 	for _, m := range d.takeUnanswered() {
@@ -63,7 +63,7 @@ func (c *Consumer) ack(ctx context.Context, d *delivery) {
 	}
 }
 
-// heed reads the broker's answers to acks, until ctx ends.
+// watchAcks reads the broker's answers to acks, until ctx ends.
 func (c *Consumer) watchAcks(ctx context.Context) {
 	for {
 		select {
@@ -75,8 +75,8 @@ func (c *Consumer) watchAcks(ctx context.Context) {
 	}
 }
 
-// acked counts an ack that the broker refused: the lease was lost. The message
-// comes again, and is then a duplicate.
+// checkAck counts an ack that the broker refused: the lease was lost. The message comes
+// again, and is then a duplicate.
 func (c *Consumer) checkAck(ctx context.Context, r *pubsub.AckResult) {
 	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
 	defer cancel()
@@ -86,8 +86,8 @@ func (c *Consumer) checkAck(ctx context.Context, r *pubsub.AckResult) {
 	}
 }
 
-// giveBack lets the broker deliver all again. Nobody has died over these, so a
-// beginning that was written down is taken back first.
+// giveBack nacks all deliveries, so that the broker delivers them again. No process has
+// died over these, so a recorded start is taken back first.
 func (c *Consumer) giveBack(ctx context.Context, all ...*delivery) {
 	var started []*delivery
 	for _, d := range all {
@@ -118,7 +118,7 @@ func (c *Consumer) nack(ctx context.Context, m *pubsub.Message) {
 	m.Nack()
 }
 
-// leave gives the remaining messages back when the work ends.
+// shutDown gives the remaining messages back when the work ends.
 func (c *Consumer) shutDown(ctx context.Context, unfinished []*delivery) {
 	c.giveBack(ctx, unfinished...)
 	if err := c.store.deregister(context.WithoutCancel(ctx)); err != nil {

@@ -12,13 +12,13 @@ import (
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
-// apply settles batch, which fold has ordered: each delivery is acknowledged,
-// held for later, or dead-lettered. It returns what it could not get to before
-// ctx ended.
+// apply handles batch, which mergeDuplicates has ordered: each delivery is acknowledged,
+// blocked, or dead-lettered. It returns the deliveries that it did not reach before ctx
+// ended.
 //
-// An outage of the database is waited out here. Nothing else is applied
-// meanwhile, the channel behind fills up, and the client stops pulling: that is
-// the circuit. The client keeps the leases, so an outage costs no attempts.
+// An outage of the database is waited out here. Nothing else is applied meanwhile, the
+// channel behind fills up, and the client stops pulling: that is the circuit breaker. The
+// client keeps the leases, so an outage costs no attempts.
 func (c *Consumer) apply(ctx context.Context, batch []*delivery) (unfinished []*delivery) {
 	for failures := 1; ; failures++ {
 		c.heartbeat()
@@ -51,12 +51,12 @@ func (c *Consumer) apply(ctx context.Context, batch []*delivery) (unfinished []*
 	}
 }
 
-// divert takes out what must not be applied now: events behind one of their
-// aggregate that is held, and what belongs into the dead letters.
+// filterBlocked takes out the deliveries that must not be applied now: events of blocked
+// aggregates, and messages that belong in the dead letters.
 func (c *Consumer) filterBlocked(ctx context.Context, batch []*delivery) (rest []*delivery) {
 	for _, d := range batch {
 		switch {
-		case d.finished: // and whatever has joined it since
+		case d.finished: // more messages may have joined it since
 			c.ack(ctx, d)
 		case c.blocked.has(d.key()):
 			c.queueBehind(d)
@@ -71,31 +71,31 @@ func (c *Consumer) filterBlocked(ctx context.Context, batch []*delivery) (rest [
 	return rest
 }
 
-// isolate narrows a failed batch down to the event that fails. Those behind it
-// in its aggregate then find it held, and wait.
+// bisect narrows a failed batch down to the event that fails. Later events of its aggregate
+// then find the aggregate blocked, and wait.
 func (c *Consumer) bisect(ctx context.Context, batch []*delivery) (unfinished []*delivery) {
 	for _, d := range batch {
 		d.bisections++
 	}
 	half := len(batch) / 2
 	unfinished = c.apply(ctx, batch[:half])
-	if ctx.Err() != nil { // that was the transaction in hand
+	if ctx.Err() != nil { // only the transaction in hand was finished
 		return append(unfinished, batch[half:]...)
 	}
 	return append(unfinished, c.apply(ctx, batch[half:])...)
 }
 
-// beginBatch has every statement planned for the arrays that it brings. A plan
-// of before the tables filled up would scan them for each batch until the next
-// ANALYZE. And it bounds the wait for each lock.
+// beginQuery makes Postgres plan every statement for the arrays that it brings, and bounds
+// the wait for each lock. A plan from before the tables filled up would scan them for each
+// batch until the next ANALYZE.
 func beginQuery(batch []*delivery) string {
 	return fmt.Sprintf(`BEGIN; SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL lock_timeout = %d`,
 		lockWait(batch).Milliseconds())
 }
 
-// How long a transaction waits for a lock. It is halved with the batch, so that
-// one row that somebody has locked costs all others little more than the first
-// wait, and short for what is tried again.
+// A transaction waits so long for a lock. The wait is halved with the batch, so that
+// one locked row costs all other events little more than the first wait. It is short for
+// an event that is tried again.
 const (
 	maxLockWait = time.Second
 	minLockWait = 50 * time.Millisecond
@@ -108,8 +108,8 @@ func lockWait(batch []*delivery) time.Duration {
 	return max(minLockWait, maxLockWait>>batch[0].bisections)
 }
 
-// try applies batch in one transaction and returns each event's outcome; a
-// duplicate has none. The transaction outlives ctx by drainTime.
+// tryBatch applies batch in one transaction and returns each event's outcome; a duplicate
+// has none. The transaction outlives ctx by drainTime.
 func (c *Consumer) tryBatch(ctx context.Context, batch []*delivery) (map[uuid.UUID]Outcome, error) {
 	txCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchTimeout)
 	defer cancel()

@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// maxAttempts is how often an event may fail by its own fault before it
-	// goes to the dead letters.
+	// maxAttempts is how many times an event may fail by its own fault before it goes to
+	// the dead letters.
 	maxAttempts = 5
-	// handsAtOnce bounds the load on an owner that has much to repair, and that on
-	// the topic of the dead letters.
+	// slotCount bounds the concurrent repairs, because an owner may have much to repair,
+	// and the concurrent publishes of dead letters.
 	slotCount = 16
 )
 
@@ -42,18 +42,17 @@ func (r reason) String() string {
 	return [...]string{"gap", "failed", "locked", "unknown", "dead_letter"}[r]
 }
 
-// holds keeps the aggregates that cannot go on just now: blocked ones. The head of
-// each, the event that blocks it, is always worked on, whatever else is held: it
-// is repaired, tried again or buried. Later events of the aggregate wait behind,
-// in memory, with their leases kept by the client. What bounds them all is the
-// consumer's budget. The worker goroutine owns byKey; released is how others
-// reach it.
+// blockedAggregates are the aggregates that cannot continue now. The first event of each,
+// its head, is always worked on, however much is blocked: it is repaired, tried again or
+// dead-lettered. Later events of the aggregate wait behind it, in memory, and the client
+// keeps their leases. The consumer's budget bounds all of them. The worker goroutine owns
+// byKey; other goroutines reach it through released.
 type blockedAggregates struct {
 	byKey    map[string][]*delivery
 	counts   [reasons]atomic.Int64
 	released chan string
 	running  sync.WaitGroup
-	// An owner that hangs must not keep poison from being buried.
+	// Dead letters have slots of their own: an owner that hangs must not delay them.
 	repairSlots, deadLetterSlots slots
 }
 
@@ -68,14 +67,14 @@ func newBlockedAggregates() *blockedAggregates {
 
 func (h *blockedAggregates) has(key string) bool { return h.byKey[key] != nil }
 
-// take ends the hold of an aggregate and returns its messages.
+// unblock ends the block of an aggregate and returns its deliveries.
 func (h *blockedAggregates) unblock(key string) []*delivery {
 	blocked := h.byKey[key]
 	delete(h.byKey, key)
 	return blocked
 }
 
-// all takes everything; the holds' context has ended.
+// all unblocks everything. The context of the blocks has ended.
 func (h *blockedAggregates) all() (blocked []*delivery) {
 	h.running.Wait()
 	for key := range h.byKey {
@@ -84,10 +83,10 @@ func (h *blockedAggregates) all() (blocked []*delivery) {
 	return blocked
 }
 
-// hands bound how much goes on at once.
+// slots bound how many operations run at once.
 type slots chan struct{}
 
-// lend waits for a hand, and reports whether there was one before ctx ended.
+// acquire waits for a slot, and reports whether it got one before ctx ended.
 func (h slots) acquire(ctx context.Context) bool {
 	select {
 	case h <- struct{}{}:
@@ -99,8 +98,8 @@ func (h slots) acquire(ctx context.Context) bool {
 
 func (h slots) release() { <-h }
 
-// hold keeps d's aggregate from going on until until returns. If it is held
-// already, the release of the first releases this one too.
+// block blocks d's aggregate until until returns. If it is blocked already, the release of
+// the first block releases this one too.
 func (c *Consumer) block(ctx context.Context, d *delivery, why reason, until func(context.Context)) {
 	h, key := c.blocked, d.key()
 	blocked := h.has(key)
@@ -119,13 +118,13 @@ func (c *Consumer) block(ctx context.Context, d *delivery, why reason, until fun
 	})
 }
 
-// holdBehind queues d behind the event that blocks its aggregate.
+// queueBehind queues d behind the event that blocks its aggregate.
 func (c *Consumer) queueBehind(d *delivery) {
 	c.blocked.byKey[d.key()] = append(c.blocked.byKey[d.key()], d)
 }
 
-// fail deals with an event that failed alone: it is tried again later, alone, or
-// goes to the dead letters. It returns d when ctx ended before either.
+// eventFailed handles an event that failed alone: it is tried again later, alone, or
+// dead-lettered. It returns d when ctx ended before either.
 func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, class fault) []*delivery {
 	if class == locked || class == timedOut && c.slow.add(d.key(), maxSlow) {
 		return c.putOff(ctx, d, cause, class)
@@ -137,12 +136,12 @@ func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, cl
 	if ctx.Err() != nil {
 		return []*delivery{d}
 	}
-	d.starts, d.startedBefore = 0, false // it ended, and the row says so
+	d.starts, d.startedBefore = 0, false // the attempt has ended, and the row says so
 	pause := failRetry.Delay(max(1, attempts))
 	switch {
 	case err != nil:
-		// The database went away just now. The failure is not counted, and will
-		// show itself again.
+		// The database has just become unavailable. The failure is not counted, and
+		// will happen again.
 		c.log.WarnContext(ctx, "attempt not counted", append(d.logAttrs(), "error", err)...)
 	case attempts >= maxAttempts, eventing.IsPermanent(cause):
 		c.deadLetter(ctx, d, cause, attempts)
@@ -154,10 +153,10 @@ func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, cl
 	return nil
 }
 
-// putOff blocks d's aggregate for a while, without counting anything against d:
-// somebody holds a lock that it needs, or everything takes too long just now.
+// putOff blocks d's aggregate for a while, without counting anything against d: another
+// transaction holds a lock that it needs, or everything takes too long now.
 func (c *Consumer) putOff(ctx context.Context, d *delivery, cause error, class fault) []*delivery {
-	if d.starts > 0 { // it ended, and this process lives
+	if d.starts > 0 { // the attempt has ended, and this process lives
 		if err := c.store.unmarkStarted(ctx, []*delivery{d}); err != nil {
 			c.log.DebugContext(ctx, "beginning not taken back", append(d.logAttrs(), "error", err)...)
 		}

@@ -41,7 +41,7 @@ type budget struct {
 	mu    sync.Mutex
 	used  load
 	queue []*waiter
-	// changed is closed at the next give, if anybody watches.
+	// changed is closed at the next release, if a caller waits for that.
 	changed chan struct{}
 }
 
@@ -51,15 +51,15 @@ type waiter struct {
 	admitted chan struct{}
 }
 
-// take waits for room for l, first come, first served, and reports whether there
-// was any before ctx ended. What is larger than the budget passes alone.
+// acquire waits for room for l, first come, first served, and reports whether it got any
+// before ctx ended. A message that is larger than the budget passes alone.
 //
-// A large message holds up smaller ones behind it that would fit. If they overtook
-// it, a steady load of them would take each part of the budget as it comes free, and
-// the large one would wait for ever, and its aggregate with it. This way it waits
-// until enough of what is in hand is settled. The largest message of Pub/Sub takes less
-// than a third of the default budget: the line does not stand still unless blocked
-// aggregates hold two thirds of it.
+// A large message holds up smaller ones behind it that would fit. If they overtook it, a
+// steady load of them would take each part of the budget as it comes free, and the large
+// one would wait for ever, and its aggregate with it. This way it waits until enough
+// messages in hand are acknowledged. The largest message of Pub/Sub takes less than a third
+// of the default budget: the queue does not stand still unless blocked aggregates hold two
+// thirds of it.
 func (b *budget) acquire(ctx context.Context, l load) bool {
 	b.mu.Lock()
 	if len(b.queue) == 0 && b.fits(l) {
@@ -78,7 +78,7 @@ func (b *budget) acquire(ctx context.Context, l load) bool {
 	}
 }
 
-// quit takes w out of the line, unless it was admitted meanwhile.
+// withdraw takes w out of the queue, unless it was admitted meanwhile.
 func (b *budget) withdraw(w *waiter) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -114,7 +114,7 @@ func (b *budget) fits(l load) bool {
 	return b.used.messages == 0 || b.limit.covers(b.used.plus(l))
 }
 
-// inHand is the load that was taken and not given back yet.
+// inHand is the load that was acquired and not released yet.
 func (b *budget) inHand() load {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -17,12 +17,11 @@ import (
 )
 
 const (
-	// maxBatch is how many messages share a transaction: beyond a thousand, round
-	// trips and commit are a small part of the cost.
+	// maxBatch is how many messages share a transaction: beyond a thousand, round trips and
+	// commit are a small part of the cost.
 	maxBatch = 1000
-	// At most this much is in hand. Bytes bound memory; messages bound throughput
-	// as well, which is at most this many per 100 ms, since acks leave in such
-	// bundles.
+	// At most this much is in hand. Bytes bound memory. Messages bound throughput as well,
+	// to this many per 100 ms, because acks leave in such bundles.
 	maxBytes    = 64 << 20
 	maxMessages = 10_000
 	// maxExtension is how long the client keeps a lease: longer than most outages. A
@@ -34,19 +33,19 @@ const (
 	batchTimeout = 30 * time.Second
 	// drainTime bounds the transaction in hand after Run is cancelled.
 	drainTime = 3 * time.Second
-	// beatEvery is how often an idle consumer shows that it is alive.
+	// heartbeatEvery is how often an idle consumer shows that it is alive.
 	heartbeatEvery = 10 * time.Second
 )
 
-// onTheWire is how many bytes of messages the client asks for and lets wait: in
-// hand they take twice as much.
+// onTheWire is the number of message bytes that the client asks for and lets wait. In hand
+// they take twice as much.
 func onTheWire(bytes int64) int64 { return max(1, bytes/2) }
 
-// outageRetry is the pause while the database or the broker is away.
+// outageRetry is the pause while the database or the broker is unavailable.
 var outageRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
 
-// Receive brings messages to deliver until ctx ends, and returns when each is
-// settled: that of a pubsub.Subscriber is one.
+// Receive brings messages to deliver until ctx ends, and returns when each is acked or
+// nacked: a pubsub.Subscriber's Receive is one.
 type Receive func(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error
 
 // Consumer applies the events of one subscription. Any number may run on it.
@@ -65,7 +64,8 @@ type Consumer struct {
 	incoming chan *delivery
 	blocked  *blockedAggregates
 	acks     chan *pubsub.AckResult
-	// wary is until when a delivery without a delivery count is suspect.
+	// uncleanStartUntil is the end of the time after an unclean start in which a delivery
+	// without a delivery count may be in a crash loop.
 	uncleanStartUntil time.Time
 	stalls            stallDetector
 	slow              streak
@@ -73,11 +73,10 @@ type Consumer struct {
 	repairs           recentRepairs
 }
 
-// NewConsumer returns a consumer of a subscription of client's project. Dead
-// letters go to the topic `<subscription>.dlq`. The inbox is the one that db's
-// search_path finds. The consumer calls beat at least every ten seconds while it is
-// alive, also without a broker, and at least every minute while the database or the
-// handler hangs.
+// NewConsumer returns a consumer of a subscription of client's project. Dead letters go to
+// the topic `<subscription>.dlq`. The inbox is the one that db's search_path finds. The
+// consumer calls heartbeat at least every ten seconds while it is alive, also without a
+// broker, and at least every minute while the database or the handler hangs.
 func NewConsumer(
 	db *pgxpool.Pool, client *pubsub.Client, subscription string, h Handler, log *slog.Logger, heartbeat func(), opts Options,
 ) (*Consumer, error) {
@@ -141,7 +140,7 @@ func (c *Consumer) RunFrom(ctx context.Context, receive Receive) error {
 	background.Go(func() { c.stalls.run(open) })
 	background.Go(func() { c.watchAcks(open) })
 	c.work(ctx)
-	// receive returns when everything it handed out is settled.
+	// receive returns when every message that it delivered is acked or nacked.
 	limit := time.NewTimer(drainTime)
 	defer limit.Stop()
 	for {
@@ -158,14 +157,14 @@ func (c *Consumer) RunFrom(ctx context.Context, receive Receive) error {
 	}
 }
 
-// receive keeps a stream open. The client reopens a broken one itself; it reports a
-// subscription that is missing or refused, and receive waits until an operator has
-// repaired that.
+// receive keeps a stream open. The client reopens a broken one itself. It reports a
+// subscription that is missing or refused, and receive waits until an operator has repaired
+// that.
 func (c *Consumer) receive(ctx context.Context, receive Receive) {
 	for failures := 0; ; {
 		opened := time.Now()
 		err := receive(ctx, func(_ context.Context, m *pubsub.Message) {
-			// Not decoded before there is room for it.
+			// A message is not decoded before there is room for it.
 			if !c.budget.acquire(ctx, loadOf(m)) {
 				c.nack(ctx, m)
 				return
@@ -196,7 +195,7 @@ func (c *Consumer) receive(ctx context.Context, receive Receive) {
 	}
 }
 
-// work applies messages that arrive or are released from a hold, until ctx ends.
+// work applies messages that arrive or whose aggregate is unblocked, until ctx ends.
 func (c *Consumer) work(ctx context.Context) {
 	alive := time.NewTicker(heartbeatEvery)
 	defer alive.Stop()
@@ -216,7 +215,7 @@ func (c *Consumer) work(ctx context.Context) {
 		case d := <-c.incoming:
 			batch = c.gather(d)
 		}
-		// More may have gathered behind a hold than a transaction should have.
+		// More events may wait behind a blocked one than a transaction should have.
 		for part := range slices.Chunk(mergeDuplicates(batch), maxBatch) {
 			unfinished = append(unfinished, c.process(ctx, part)...)
 		}

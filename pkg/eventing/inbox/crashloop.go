@@ -9,17 +9,17 @@ import (
 )
 
 const (
-	// maxBegun is how often an event may be begun without an end before it is
-	// taken for what ends the process.
+	// maxStarts is how many times an event may be started without a recorded end. After
+	// that it counts as the cause of the process's end.
 	maxStarts = 3
-	// wariness is how long a start after an unclean end looks at everything
-	// twice: the leases of the one before have ended by then.
+	// uncleanStartTime is how long a start after an unclean end records the starts of
+	// events: the leases of the former process have ended by then.
 	uncleanStartTime = 2 * time.Minute
 )
 
-// enter writes down that this consumer runs, which it takes back when it ends
-// well. Where another has not, the next deliveries are suspect: one of them may
-// be what ended it. A neighbour that is alive looks the same, and costs the
+// register writes that this consumer runs, which it takes back when it ends well. If
+// another instance has not done that, the next deliveries may be in a crash loop: one of
+// them may have ended that instance. A neighbour that is alive looks the same, and costs a
 // commit per batch for a while.
 func (c *Consumer) register(ctx context.Context) {
 	_ = c.persist(ctx, "enter", func() error {
@@ -31,13 +31,13 @@ func (c *Consumer) register(ctx context.Context) {
 	})
 }
 
-// process applies batch, with care for events that may end the process. Counting
-// every beginning would cost a commit per batch, so it is done for suspects
-// only: those that the broker delivers again, or whose deliveries it does not
-// count and that arrive after an unclean end. The first time they are written
-// down together and applied together. Those of which the row then says that they
-// have been begun before are counted and applied one at a time: the count of an
-// innocent one stops at the batch that it shared with a killer.
+// process applies batch, with care for events that may end the process. Counting every
+// start would cost a commit per batch, so it is done only for events that may be in a crash
+// loop: those that the broker delivers again, and, where it does not count deliveries,
+// those that arrive after an unclean start. At first they are recorded together and applied
+// together. If the row shows that an event was started before, it is counted and applied
+// alone. So an event that is not at fault is counted once, for the batch that it shared
+// with the faulty one, and then succeeds alone.
 func (c *Consumer) process(ctx context.Context, batch []*delivery) (unfinished []*delivery) {
 	if err := c.markStarted(ctx, batch); err != nil {
 		return batch
@@ -70,8 +70,8 @@ func (c *Consumer) process(ctx context.Context, batch []*delivery) (unfinished [
 	return unfinished
 }
 
-// begin writes ahead that the suspects of batch are begun for the first time,
-// and marks those of which that is not true. Its error is that of ctx.
+// markStarted records the first start of the events in batch that may be in a crash loop,
+// and marks those that were started before. Its error is that of ctx.
 func (c *Consumer) markStarted(ctx context.Context, batch []*delivery) error {
 	var suspects []*delivery
 	for _, d := range batch {
@@ -97,8 +97,8 @@ func (c *Consumer) markStarted(ctx context.Context, batch []*delivery) error {
 	})
 }
 
-// beginAgain writes ahead that d, which is alone, is begun once more. When that
-// was too often, d belongs into the dead letters. Its error is that of ctx.
+// markStartedAgain records that d, which is alone, is started once more. After too many
+// starts, d belongs in the dead letters. Its error is that of ctx.
 func (c *Consumer) markStartedAgain(ctx context.Context, d *delivery) error {
 	if !d.startedBefore || d.starts > 0 || d.invalid != nil {
 		return ctx.Err()
@@ -111,6 +111,7 @@ func (c *Consumer) markStartedAgain(ctx context.Context, d *delivery) error {
 	})
 }
 
+// mayCrashLoop reports whether d may have ended a process.
 func (c *Consumer) mayCrashLoop(d *delivery) bool {
 	if n := d.attempt(); n > 0 {
 		return n > 1
@@ -131,7 +132,7 @@ func (c *Consumer) persist(ctx context.Context, what string, write func() error)
 	return ctx.Err()
 }
 
-// waitOut is the pause after the latest of some failures in a row.
+// waitOut is the pause after so many failures in a row.
 func (c *Consumer) waitOut(ctx context.Context, what string, err error, failures int) {
 	if ctx.Err() != nil {
 		return

@@ -16,21 +16,21 @@ import (
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
-// The attributes that a dead letter has besides its own.
+// The attributes that a dead letter has besides those of its message.
 const (
 	AttrDeadLetterReason   = "dead_letter_reason"
 	AttrDeadLetterAttempts = "dead_letter_attempts"
 )
 
-// errKeyMismatch is a message whose ordering key is not its aggregate's: order
-// was never promised for it.
+// errKeyMismatch is the error for a message whose ordering key is not its aggregate's: no
+// order was promised for it.
 var errKeyMismatch = errors.New("ordering key differs from aggregate_id")
 
 const deadLetterTimeout = 10 * time.Second
 
-// deadLetters is the topic that poison goes to. The consumer writes it itself,
-// because the broker's own dead-lettering knows no reason, and breaks the order
-// of a key.
+// deadLetters is the topic for messages that cannot be processed. The consumer writes it
+// itself, because the broker's own dead-lettering knows no reason, and breaks the order of
+// a key.
 type deadLetters struct {
 	client *vkit.TopicAdminClient
 	topic  string
@@ -45,16 +45,17 @@ func (t deadLetters) publish(ctx context.Context, d *delivery, reason error, att
 	return err
 }
 
-// What a message may have (https://cloud.google.com/pubsub/quotas#resource_limits).
+// Limits of a message (https://cloud.google.com/pubsub/quotas#resource_limits).
 // Bytes are under the limit of 10 MB for a request, with room for attributes.
 const (
 	maxAttributes      = 100
 	maxDeadLetterBytes = 9_500_000
 )
 
-// letter is m with why it is dead. What is at the limits has no room for that: so
-// attributes that are no event's go first, and data beyond any event's is cut off.
-// Refused by the broker, it would be tried again for ever.
+// deadLetterMessage is m with the reason why it is dead. A message at the limits has no
+// room for the reason. So attributes that are no event's are left out first, and data
+// beyond any event's is cut off. If the broker refused the dead letter, it would be tried
+// again for ever.
 func deadLetterMessage(m *pubsub.Message, reason string, attempts int) *pubsubpb.PubsubMessage {
 	data := m.Data
 	if len(data) > maxDeadLetterBytes {
@@ -77,9 +78,9 @@ func deadLetterMessage(m *pubsub.Message, reason string, attempts int) *pubsubpb
 	return &pubsubpb.PubsubMessage{Data: data, Attributes: attrs, OrderingKey: m.OrderingKey}
 }
 
-// bury holds d's aggregate until d is in the dead letters: published, then
-// written down, then acknowledged. A crash in between repeats a step: a dead
-// letter may be there twice, none is lost. The rest flows meanwhile.
+// deadLetter blocks d's aggregate until d is dead-lettered: published, then marked dead in
+// the inbox, then acknowledged. A crash in between repeats a step: a dead letter may be
+// there twice, none is lost. Other aggregates go on meanwhile.
 func (c *Consumer) deadLetter(ctx context.Context, d *delivery, reason error, attempts int) {
 	d.invalid = reason
 	c.block(ctx, d, pendingDeadLetter, func(ctx context.Context) {

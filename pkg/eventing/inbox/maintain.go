@@ -12,23 +12,23 @@ import (
 )
 
 const (
-	// Retention is how long the row of a settled event is kept unless Options say
+	// Retention is how long the row of a finished event is kept unless Options say
 	// otherwise: a day longer than Pub/Sub can replay anything
-	// (https://cloud.google.com/pubsub/quotas: 31 days). What comes again all the
-	// same is stopped by its version.
+	// (https://cloud.google.com/pubsub/quotas: 31 days). The version stops an event that
+	// comes later still.
 	Retention = 32 * 24 * time.Hour
-	// keepEvery is the pause between two rounds of keeping.
+	// maintainEvery is the pause between two rounds of maintenance.
 	maintainEvery = time.Minute
 	// purgeBatch rows go in one transaction, purgePause apart.
 	purgeBatch = 1000
 	purgePause = 100 * time.Millisecond
-	// deadRun is how long a run that ended badly is remembered: longer than
-	// wariness, so that every neighbour has started again meanwhile.
+	// forgetInstanceAfter is how long an instance that ended badly is remembered: longer
+	// than uncleanStartTime, so that every neighbour has started again meanwhile.
 	forgetInstanceAfter = 3 * maintainEvery
 )
 
-// keep purges settled rows and shows that this run goes on, until ctx ends. Any
-// number may: they pass over each other's rows.
+// maintain purges finished rows and writes this instance's heartbeat, until ctx ends. Any
+// number of instances may: they skip each other's rows.
 func (c *Consumer) maintain(ctx context.Context) {
 	for backoff.Sleep(ctx, maintainEvery/2+rand.N(maintainEvery), nil) {
 		if err := c.store.heartbeat(ctx); err != nil && ctx.Err() == nil {
@@ -38,8 +38,8 @@ func (c *Consumer) maintain(ctx context.Context) {
 	}
 }
 
-// purgeAll deletes what is settled and old, whichever consumer's it is: one that
-// was renamed purges nothing any more.
+// purgeAll deletes old finished rows of every consumer: a renamed consumer purges nothing
+// any more.
 func (c *Consumer) purgeAll(ctx context.Context) {
 	consumers, err := c.store.consumers(ctx)
 	if err != nil && ctx.Err() == nil {
@@ -50,7 +50,7 @@ func (c *Consumer) purgeAll(ctx context.Context) {
 	}
 }
 
-// purge deletes the old settled rows of a consumer.
+// purge deletes the old finished rows of a consumer.
 func (c *Consumer) purge(ctx context.Context, consumer string) {
 	for ctx.Err() == nil {
 		n, err := c.store.purge(ctx, consumer, c.retention)
@@ -65,8 +65,8 @@ func (c *Consumer) purge(ctx context.Context, consumer string) {
 	}
 }
 
-// consumers are all that have rows in the inbox, also under a name that none has
-// any more. The index is asked for one after the other.
+// consumers are all names with rows in the inbox, also those that no consumer has any more.
+// The query asks the index for one name after the other.
 func (s store) consumers(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -79,8 +79,8 @@ func (s store) consumers(ctx context.Context) ([]string, error) {
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// purge deletes a batch of a consumer's rows that were settled, and first received
-// longer ago than age. Held and dead ones wait for a person however long it takes.
+// purge deletes a batch of a consumer's rows that are finished, and were first received
+// longer ago than age. Held and dead rows wait for an operator however long it takes.
 func (s store) purge(ctx context.Context, consumer string, age time.Duration) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -96,8 +96,8 @@ func (s store) purge(ctx context.Context, consumer string, age time.Duration) (i
 	return int(tag.RowsAffected()), nil
 }
 
-// refresh shows that this run goes on, and forgets those that have not for long,
-// of any consumer.
+// heartbeat shows that this instance is running, and forgets instances of any consumer that
+// have not shown it for long.
 func (s store) heartbeat(ctx context.Context) error {
 	if _, err := s.register(ctx); err != nil {
 		return err

@@ -14,9 +14,9 @@ import (
 const (
 	// repairTimeout bounds one repair.
 	repairTimeout = 10 * time.Second
-	// repairEvery is the least time between two repairs of an aggregate. What
-	// comes meanwhile waits, and most of it is stale afterwards: a producer that
-	// leaves out versions costs its owner a call a second, not one per event.
+	// repairEvery is the least time between two repairs of an aggregate. Later events wait
+	// meanwhile, and most are stale afterwards: a producer that leaves out versions costs
+	// its owner a call a second, not one per event.
 	repairEvery = time.Second
 	// alarming is how many failed repairs of one gap are an error in the log.
 	alarming = 10
@@ -24,10 +24,10 @@ const (
 
 var repairRetry = backoff.Policy{Base: 200 * time.Millisecond, Cap: 10 * time.Second}
 
-// repair holds d's aggregate until it has its owner's state, because d met a gap or
-// has diverged. When it is released, d is stale or lost, and what waited behind it
-// continues. An owner that may have been a former primary leaves d diverged: it is
-// asked again, and the divergence is reported once.
+// repair blocks d's aggregate until it has its owner's state, because d met a gap or has
+// diverged. When it is unblocked, d is stale or lost, and the events behind it continue. An
+// owner that may have been a former primary leaves d diverged: it is asked again, and the
+// divergence is reported once.
 func (c *Consumer) repair(ctx context.Context, d *delivery, o Outcome) {
 	switch {
 	case o == Gap:
@@ -95,8 +95,8 @@ func (c *Consumer) repairFailed(ctx context.Context, d *delivery, err error, att
 	backoff.Sleep(ctx, pause, nil)
 }
 
-// recent remembers which aggregates were repaired within the last repairEvery,
-// in two generations: what the older one has is forgotten as a whole.
+// recentRepairs remembers the aggregates that were repaired within the last repairEvery, in
+// two generations: the older one is forgotten as a whole.
 type recentRepairs struct {
 	mu         sync.Mutex
 	young, old map[string]time.Time

@@ -8,15 +8,15 @@ import (
 
 const (
 	tickEvery = 250 * time.Millisecond
-	// frozen is a pulse that came this late: the process did not run, because it
-	// was stopped, or got no CPU.
+	// stallTime is the delay of a tick from which on the process counts as stalled: it was
+	// stopped, or got no CPU.
 	stallTime = time.Second
 )
 
-// pulse notices that the process did not run for a while. What met a time limit
-// meanwhile is not to blame. Instants compare by the monotonic clock: the wall clock
-// may step back. A pulse is late by either, since the monotonic clock may stand still
-// with the machine; a wall clock that steps forward is taken for that, once.
+// stallDetector notices that the process did not run for a while: a time limit that passed
+// meanwhile is no event's fault. Instants compare by the monotonic clock, because the wall
+// clock may step back. A tick is late by either clock, because the monotonic clock may
+// stand still with the machine. A wall clock that steps forward looks like that, once.
 type stallDetector struct{ last, stalled atomic.Pointer[reading] }
 
 // reading is both clocks at one instant.
@@ -50,8 +50,8 @@ func (p *stallDetector) note(now reading) {
 	p.last.Store(&now)
 }
 
-// frozeSince reports whether the process stood still after t. It may be asked
-// before the pulse itself has come again.
+// stalledSince reports whether the process stalled after t. The caller may ask before the
+// next tick.
 func (p *stallDetector) stalledSince(t time.Time) bool {
 	stalled := p.stalled.Load()
 	return stalled != nil && !stalled.monotonic.Before(t) || p.late(readClocks())

@@ -17,7 +17,7 @@ import (
 
 const scope = "example.com/lockstep/pkg/eventing/inbox"
 
-// metrics are the consumer's instruments; docs/promises.md says what each shows.
+// metrics are the consumer's instruments; docs/promises.md explains each.
 type metrics struct {
 	subscription metric.MeasurementOption
 	outcomes     [outcomeCount]metric.MeasurementOption
@@ -136,8 +136,8 @@ func (m *metrics) handled(ctx context.Context, batch []*delivery, outcomes map[u
 	}
 }
 
-// record makes the span of one event, in the trace of the request that made
-// the change, from the beginning of its transaction to now.
+// record makes the span of one event, in the trace of the request that made the change,
+// from the beginning of its transaction to now.
 func record(ctx context.Context, consumer string, d *delivery, o Outcome, began time.Time) {
 	e := d.event()
 	if e.TraceParent == "" {

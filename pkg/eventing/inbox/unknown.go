@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// ErrUnknown is for Decode: the event is of a type, or has a version of its
-// schema, that this build does not know. It may be poison, or the build may be
-// older than its producer's.
+// ErrUnknown is for Decode: the event is of a type, or has a version of its schema, that
+// this build does not know. The event may be poison, or the build may be older than its
+// producer's.
 var ErrUnknown = errors.New("this build does not know it")
 
 const (
@@ -17,19 +17,19 @@ const (
 	unknownTime = 10 * time.Second
 	// maxUnknown aggregates with unknown events are the build's fault.
 	maxUnknown = 10
-	// knownPerUnknown events that are handled, for each aggregate with an unknown
-	// one, say that the build is right for the stream.
+	// If so many known events are handled for each aggregate with an unknown one, the build
+	// is right for the stream.
 	knownPerUnknown = 10
 )
 
-// unknowns are the aggregates whose next event this build does not know. One is
-// poison; many, while little else succeeds, are a deployment in the wrong order,
-// which must not turn a stream into dead letters.
+// unknowns are the aggregates whose next event this build does not know. One is poison.
+// Many, while little else succeeds, are a deployment in the wrong order, which must not
+// turn a stream into dead letters.
 type unknowns struct {
 	mu      sync.Mutex
 	keys    map[string]struct{}
 	handled int64
-	// eldest is the count of handled events when the first of keys came.
+	// handledAtFirst is the count of handled events when the first of keys came.
 	handledAtFirst int64
 	changed        chan struct{}
 	warnedAt       time.Time
@@ -71,16 +71,16 @@ func (u *unknowns) outnumbered(since int64) bool {
 	return u.handled-since >= knownPerUnknown*int64(len(u.keys))
 }
 
-// poison reports whether an event is to blame that came when since events were
-// handled: known ones outnumber it, or it is one of few after all that time. If
-// not, changed is closed when that may have changed.
+// poison reports whether an event is at fault that came when since events were handled:
+// known ones outnumber the unknown, or it is one of few after all that time. If not,
+// changed is closed when that may have changed.
 func (u *unknowns) poison(since int64, late bool) (is bool, changed <-chan struct{}) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.outnumbered(since) || late && len(u.keys) < maxUnknown, u.changed
 }
 
-// tell reports whether it is time to say that the build is taken for wrong.
+// warnDue reports whether it is time to log that this build seems to be wrong.
 func (u *unknowns) warnDue() (aggregates int, now bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -91,9 +91,9 @@ func (u *unknowns) warnDue() (aggregates int, now bool) {
 	return len(u.keys), true
 }
 
-// ponder holds d's aggregate until it is clear whether d is poison. While it is
-// the build that is wrong, that never is: nothing is dead-lettered, and the
-// messages go back to the broker when the process ends for the next build.
+// awaitVerdict blocks d's aggregate until it is clear that d is poison. If the build is
+// wrong, that never happens: nothing is dead-lettered, and when the process ends the
+// messages go back to the broker for the next build.
 func (c *Consumer) awaitVerdict(ctx context.Context, d *delivery) {
 	c.block(ctx, d, unknownEvent, func(ctx context.Context) {
 		since := c.unknown.enter(d.key())

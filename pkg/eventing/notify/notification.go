@@ -6,18 +6,18 @@ import (
 	"hash/fnv"
 )
 
-// maxTold is the largest number of keys in one notification: its text has 8,000
-// bytes at most, and each key takes six.
+// maxKeys is the largest number of keys in one notification: its text has 8,000 bytes at
+// most, and each key takes six.
 const maxKeys = 1000
 
-// Bulletin is a set of keys that were rung for. It holds their hashes, so it
-// may contain a key too many, never one too few. The zero Bulletin is empty.
+// Notification is a set of published keys. It holds their hashes, so it may contain a key
+// too many, never one too few. The zero Notification is empty.
 type Notification struct {
 	hashes     map[uint32]struct{}
 	everything bool
 }
 
-// Mentions reports whether key was rung for.
+// Mentions reports whether key was published.
 func (n Notification) Mentions(key string) bool {
 	_, ok := n.hashes[hash(key)]
 	return ok || n.everything

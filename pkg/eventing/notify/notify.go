@@ -1,16 +1,15 @@
-// Package notify lets the processes on one database notify each other of changes,
-// over LISTEN and NOTIFY.
+// Package notify lets the processes on one database notify each other of changes, over
+// LISTEN and NOTIFY.
 //
-// A notification is only a hint: it can get lost with a connection, and behind
-// a transaction pooler none arrives at all. If a pool's URL shows that there is
-// a pooler (a default_query_exec_mode without prepared statements), the pool is
-// not used for LISTEN, which would stay behind in a server session of the
-// pooler. So every listener polls too, and a Bell reports whether it receives
-// notifications (Hears). A connection to a server that vanished silently looks
-// like a connection without notifications, so a Bell that has received nothing
-// for 30 s sends itself a probe. Ring works outside the transactions that it
-// reports, because NOTIFY takes a lock at commit that the whole cluster shares;
-// it costs a writer only a mutex.
+// A notification is only a hint: it can get lost with a connection, and behind a
+// transaction pooler none arrives at all. If a pool's URL shows that there is a pooler (a
+// default_query_exec_mode without prepared statements), the pool is not used for LISTEN,
+// which would stay behind in a server session of the pooler. So every listener polls too,
+// and a Notifier reports whether it receives notifications (Connected). A connection to a
+// server that vanished silently looks like a connection without notifications, so a
+// Notifier that has received nothing for 30 s sends itself a probe. Publish works outside
+// the transactions that it reports, because NOTIFY takes a lock at commit that the whole
+// cluster shares; it costs a writer only a mutex.
 package notify
 
 import (
@@ -33,7 +32,7 @@ import (
 )
 
 const (
-	// tellEvery is the least pause between two notifications.
+	// publishEvery is the least pause between two notifications.
 	publishEvery = 5 * time.Millisecond
 	// timeout bounds connecting, sending a notification and the answer to a
 	// probe.
@@ -45,9 +44,9 @@ type pauses struct {
 	// silence is the time without a message after which a connection must be
 	// probed; answer bounds the wait for the probe.
 	silence, answer time.Duration
-	// retry is the pause after a connection has failed. deaf is the pause after
-	// a new connection of the pool's own way has received nothing: the likely
-	// cause is a pooler, which is permanent, but it may be a short stall.
+	// retry is the pause after a connection has failed. noDelivery is the pause after a new
+	// connection of the pool's own way has received nothing: the likely cause is a pooler,
+	// which is permanent, but it may be a short stall.
 	retry, noDelivery backoff.Policy
 }
 
@@ -57,12 +56,11 @@ var defaultPauses = pauses{
 	noDelivery: backoff.Policy{Base: 20 * time.Minute, Cap: 20 * time.Minute},
 }
 
-// errDeaf is returned for a connection that accepts LISTEN and receives
-// nothing.
+// errNoDelivery is returned for a connection that accepts LISTEN and receives nothing.
 var errNoDelivery = errors.New("notifications do not arrive, as through a transaction pooler")
 
-// Bell is one process's end. Bells of the same name and schema receive each
-// other's notifications.
+// Notifier is one process's end. Notifiers of the same name and schema receive each other's
+// notifications.
 type Notifier struct {
 	db        *pgxpool.Pool
 	listenURL string
@@ -76,9 +74,9 @@ type Notifier struct {
 	undelivered Notification
 }
 
-// New returns a bell on the first schema of db's search_path. listenURL
-// connects to the same schema past a transaction pooler; empty means that the
-// pool's own way of connecting is used.
+// New returns a notifier on the first schema of db's search_path. listenURL connects to the
+// same schema past a transaction pooler; empty means that the pool's own way of connecting
+// is used.
 func New(db *pgxpool.Pool, listenURL, name string, log *slog.Logger) *Notifier {
 	return &Notifier{
 		db: db, listenURL: listenURL, name: name, id: rand.Text(),
@@ -86,11 +84,11 @@ func New(db *pgxpool.Pool, listenURL, name string, log *slog.Logger) *Notifier {
 	}
 }
 
-// Hears reports whether this process receives the notifications of the others.
+// Connected reports whether this process receives the notifications of the others.
 func (n *Notifier) Connected() bool { return n.connected.Load() }
 
-// Ring notifies the others of keys, usually within a few milliseconds. It never
-// blocks. Without Run no notification is sent.
+// Publish notifies the others of keys, usually within a few milliseconds. It never blocks.
+// Without Run no notification is sent.
 func (n *Notifier) Publish(keys ...string) {
 	n.mu.Lock()
 	for _, k := range keys {
@@ -103,10 +101,10 @@ func (n *Notifier) Publish(keys ...string) {
 	}
 }
 
-// Run sends and receives notifications until ctx ends, and then returns nil. It
-// calls heard, which must not block, with the notifications of the others, and
-// with a Bulletin of everything each time that Hears has changed: this process
-// does not know the notifications that were sent between two connections.
+// Run sends and receives notifications until ctx ends, and then returns nil. It calls
+// onNotify, which must not block, with the notifications of the others, and with a
+// Notification of everything each time that Connected has changed: this process does not
+// know the notifications that were sent between two connections.
 func (n *Notifier) Run(ctx context.Context, onNotify func(Notification)) error {
 	var g errgroup.Group
 	g.Go(func() error { n.publishLoop(ctx); return nil })

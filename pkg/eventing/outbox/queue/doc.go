@@ -39,8 +39,7 @@
 //     outbox_relays with its low: a snapshot that saw none of the relay's unfinished
 //     events. Heartbeat writes the row every few seconds. A relay that finds an abandoned
 //     row deletes it and lowers its own low in one statement, and then reads the rows
-//     that the low did not see, by transaction, in pages:
-//     Scan.
+//     that the low did not see, by transaction, in pages: Scan.
 //
 // So at each moment, for each pending event that is neither to be retried nor parked nor
 // behind such an event, some row of outbox_relays has a low that did not see it. That
