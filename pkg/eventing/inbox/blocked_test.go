@@ -75,7 +75,7 @@ func TestALockedRowBlocksItsAggregateAlone(t *testing.T) {
 
 // An event that is put off was not begun in vain, however often: it is nobody's
 // killer, and its pauses grow.
-func TestWhatIsPutOffIsNotBegun(t *testing.T) {
+func TestAnEventThatIsPutOffIsNotStarted(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)
@@ -116,7 +116,7 @@ func TestSuccessIsHeardOf(t *testing.T) {
 
 // However much waits behind one aggregate, the first events of others are
 // repaired, tried again and buried.
-func TestHeadsAreWorkedOnWhateverIsHeld(t *testing.T) {
+func TestHeadsAreWorkedOnWhateverIsBlocked(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)
@@ -157,7 +157,7 @@ func TestHeadsAreWorkedOnWhateverIsHeld(t *testing.T) {
 }
 
 // An owner that hangs keeps no poison from being buried.
-func TestAHangingOwnerDelaysNoBurial(t *testing.T) {
+func TestAHangingOwnerDelaysNoDeadLetter(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)

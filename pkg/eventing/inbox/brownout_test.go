@@ -19,7 +19,7 @@ import (
 
 // A database that answers, and takes no writes in time, is away: whatever
 // runs into a time limit meanwhile is nobody's fault.
-func TestABrownoutIsNobodysFault(t *testing.T) {
+func TestABrownoutIsNoEventsFault(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	admin := b.pg.Pool(t, b.pg.Admin)
@@ -155,7 +155,7 @@ func (b *bench) loseACommit(t *testing.T, lost func()) (armed *atomic.Bool) {
 
 // After a COMMIT of which nobody knows whether it was one, the second try finds
 // everything done. Who waits for the effect is told all the same.
-func TestAnUnknownCommitIsTold(t *testing.T) {
+func TestAnUnknownCommitIsNotified(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	armed := b.loseACommit(t, func() {})
@@ -175,7 +175,7 @@ func TestAnUnknownCommitIsTold(t *testing.T) {
 
 // So it is where the second try fails, too, and is halved: here since somebody has
 // locked a row.
-func TestAnUnknownCommitIsToldByTheHalves(t *testing.T) {
+func TestAnUnknownCommitIsNotifiedByTheHalves(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	var unlock func()

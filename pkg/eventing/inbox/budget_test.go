@@ -85,7 +85,7 @@ func TestBudgetAfterManyWhoGaveUp(t *testing.T) {
 	}
 }
 
-func TestBudgetTellsWhatIsFree(t *testing.T) {
+func TestBudgetReportsItsRoom(t *testing.T) {
 	t.Parallel()
 	b := &budget{limit: load{messages: 4, bytes: 400}}
 	b.acquire(t.Context(), load{3, 100})

@@ -141,7 +141,7 @@ func TestShutdownGivesBackWhatItHolds(t *testing.T) {
 	b.eventually(t, 2, withDone)
 }
 
-func TestFold(t *testing.T) {
+func TestMergeDuplicates(t *testing.T) {
 	t.Parallel()
 	a1, a2, b1 := event("a", 1), event("a", 2), event("b", 1)
 	one := delivered

@@ -54,7 +54,7 @@ func TestTheOwnerIsAway(t *testing.T) {
 		w.eventually(t, gaps+innocents, withDone)
 		w.stop()
 		t.Logf("the owner was away for %v: up to %d deliveries counted of 100", time.Since(began), w.most)
-		if n := w.buriedByTheBroker(t); n != 0 || w.most > 3 {
+		if n := w.deadLetteredByTheBroker(t); n != 0 || w.most > 3 {
 			t.Errorf("%d dead letters, up to %d deliveries counted of 100", n, w.most)
 		}
 	})

@@ -45,7 +45,7 @@ func TestPoisonGoesToTheDeadLettersAndTheRestFlows(t *testing.T) {
 	}
 }
 
-func TestFailuresAndPanicsAreTriedAgainThenBuried(t *testing.T) {
+func TestFailuresAndPanicsAreTriedAgainThenDeadLettered(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	failing, panicking := event("failing", 1), event("panicking", 1)
@@ -70,7 +70,7 @@ func TestFailuresAndPanicsAreTriedAgainThenBuried(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoEventIsBuried(t *testing.T) {
+func TestAMessageThatIsNoEventIsDeadLettered(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.consume(t)

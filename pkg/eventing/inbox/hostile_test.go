@@ -78,7 +78,7 @@ func TestAnEventIDThatIsUsedTwice(t *testing.T) {
 }
 
 // Whatever has gathered behind a long gap, a transaction stays small.
-func TestWhatWasHeldIsAppliedInParts(t *testing.T) {
+func TestBlockedEventsAreAppliedInParts(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)

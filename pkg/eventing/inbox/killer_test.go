@@ -122,7 +122,7 @@ func untilSettled(ctx context.Context, db *pgxpool.Pool, all int) error {
 	}
 }
 
-func TestWhatKillsTheProcessIsFoundAndBuried(t *testing.T) {
+func TestAnEventThatKillsTheProcessIsDeadLettered(t *testing.T) {
 	t.Parallel()
 	for name, counts := range map[string]bool{"the broker counts deliveries": true, "it does not": false} {
 		t.Run(name, func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestWhatKillsTheProcessIsFoundAndBuried(t *testing.T) {
 
 // A message that is given back was not begun in vain: however often that
 // happens, it is nobody's killer.
-func TestGivingBackTakesTheBeginningBack(t *testing.T) {
+func TestGivingBackUnmarksTheStart(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	e := event("a", 2) // a gap, and the owner is away

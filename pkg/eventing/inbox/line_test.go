@@ -47,7 +47,7 @@ func TestBudgetCountsMessages(t *testing.T) {
 }
 
 // Several streams may watch a budget, an ended one beside its successor.
-func TestEachWhoWatchesIsTold(t *testing.T) {
+func TestEveryWaiterIsWoken(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := &budget{limit: load{messages: 4, bytes: 400}}

@@ -72,7 +72,7 @@ func TestInboxRowSaysWhenAndFromWhere(t *testing.T) {
 }
 
 // A run that ended badly is remembered until everybody has started again.
-func TestRunsAreRemembered(t *testing.T) {
+func TestInstancesAreRemembered(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	first, second, third := b.consumer(t), b.consumer(t), b.consumer(t)

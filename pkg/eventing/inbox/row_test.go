@@ -84,7 +84,7 @@ func TestARowFollowsItsEvent(t *testing.T) {
 
 // What begins for the first time is told from what began before and did not end. An
 // event that is done is neither.
-func TestBeginTellsTheFirstTimeFromTheSecond(t *testing.T) {
+func TestMarkStartedTellsTheFirstTimeFromTheSecond(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)
@@ -163,7 +163,7 @@ func TestNoStatementTakesTheRowOfAnother(t *testing.T) {
 }
 
 // A run that goes on shows it, and is not forgotten as one that ended badly long ago.
-func TestARunThatGoesOnIsRemembered(t *testing.T) {
+func TestALivingInstanceIsRemembered(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)

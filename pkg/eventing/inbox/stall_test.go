@@ -90,7 +90,7 @@ func inTransaction(t *testing.T, admin *pgxpool.Pool) (n int) {
 	return n
 }
 
-func TestPulse(t *testing.T) {
+func TestStallDetector(t *testing.T) {
 	t.Parallel()
 	var p stallDetector
 	began := time.Now()
@@ -116,7 +116,7 @@ func TestPulse(t *testing.T) {
 
 // The wall clock steps back or forth beside a process that runs, freezes, or stands
 // still with its machine.
-func TestPulseByTwoClocks(t *testing.T) {
+func TestStallByTwoClocks(t *testing.T) {
 	t.Parallel()
 	const hour = time.Hour
 	for name, tc := range map[string]struct {

@@ -193,7 +193,7 @@ func (w *world) breakStreams(t *testing.T) {
 }
 
 // buriedByTheBroker are the messages in the dead letters.
-func (w *world) buriedByTheBroker(t *testing.T) int {
+func (w *world) deadLetteredByTheBroker(t *testing.T) int {
 	t.Helper()
 	got, err := w.client.SubscriptionAdminClient.Pull(t.Context(), &pubsubpb.PullRequest{
 		Subscription: "projects/test/subscriptions/" + subscription + ".dlq", MaxMessages: 1000, ReturnImmediately: true, //nolint:staticcheck // nothing is expected
@@ -239,8 +239,8 @@ func TestInHandIsBoundedOverBrokenStreams(t *testing.T) {
 		return all[len(all)-1].bytes >= worldBytes/2*3/4
 	})
 	w.stop()
-	if w.most > 1 || w.buriedByTheBroker(t) != 0 {
-		t.Errorf("up to %d deliveries are counted, %d dead letters", w.most, w.buriedByTheBroker(t))
+	if w.most > 1 || w.deadLetteredByTheBroker(t) != 0 {
+		t.Errorf("up to %d deliveries are counted, %d dead letters", w.most, w.deadLetteredByTheBroker(t))
 	}
 	if left := w.c.budget.inHand(); left != (load{}) {
 		t.Errorf("%v in hand at the end", left)
@@ -292,7 +292,7 @@ func TestInHandIsBoundedUnderOverload(t *testing.T) {
 	}
 	w.eventually(t, published, withDone)
 	w.stop()
-	if n := w.buriedByTheBroker(t); n != 0 || w.most > 50 {
+	if n := w.deadLetteredByTheBroker(t); n != 0 || w.most > 50 {
 		t.Errorf("%d dead letters, up to %d deliveries counted of 100", n, w.most)
 	}
 	if left := w.c.budget.inHand(); left != (load{}) {

@@ -25,7 +25,7 @@ type metrics struct {
 	events, redeliveries, nacks, ackFailures     metric.Int64Counter
 	deadLetters, repairs, repairFailures, purges metric.Int64Counter
 	batchSize                                    metric.Int64Histogram
-	duration, visible                            metric.Float64Histogram
+	duration, eventAge                           metric.Float64Histogram
 
 	inARow   atomic.Int64
 	callback metric.Registration
@@ -83,14 +83,14 @@ func newMetrics(subscription string, inHand *budget, waiting *blockedAggregates)
 }
 
 func (m *metrics) histograms(meter metric.Meter) error {
-	var size, duration, visible error
+	var size, duration, eventAge error
 	m.batchSize, size = meter.Int64Histogram("inbox.batch.size", metric.WithUnit("{event}"), eventing.Counts,
 		metric.WithDescription("Events per transaction"))
 	m.duration, duration = meter.Float64Histogram("inbox.batch.duration", metric.WithUnit("s"), eventing.Seconds,
 		metric.WithDescription("Time of one transaction, begin to commit"))
-	m.visible, visible = meter.Float64Histogram("inbox.commit_to_visible", metric.WithUnit("s"), eventing.Seconds,
-		metric.WithDescription("Age of an event when its effect was committed"))
-	return errors.Join(size, duration, visible)
+	m.eventAge, eventAge = meter.Float64Histogram("inbox.event_age_at_apply", metric.WithUnit("s"), eventing.Seconds,
+		metric.WithDescription("Age of an event, since its occurred_at, when its effect was committed"))
+	return errors.Join(size, duration, eventAge)
 }
 
 func (m *metrics) unregister() { _ = m.callback.Unregister() }
@@ -126,7 +126,7 @@ func (m *metrics) handled(ctx context.Context, batch []*delivery, outcomes map[u
 		}
 		counts[o]++
 		if o == Applied {
-			m.visible.Record(ctx, d.age().Seconds(), m.subscription)
+			m.eventAge.Record(ctx, d.age().Seconds(), m.subscription)
 		}
 	}
 	for o, n := range counts {

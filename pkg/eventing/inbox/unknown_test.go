@@ -11,7 +11,7 @@ import (
 
 // A build that is older than its stream holds it, and the next build finds all of
 // it.
-func TestADeploymentInTheWrongOrderBuriesNothing(t *testing.T) {
+func TestADeploymentInTheWrongOrderDeadLettersNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	heard := &complaints{}

@@ -104,7 +104,7 @@ func TestThePoolsOwnWay(t *testing.T) {
 	}
 }
 
-func TestOthersAreTold(t *testing.T) {
+func TestOthersAreNotified(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
 	first, second := join(t, db, db.CatalogURL, ""), join(t, db, db.CatalogURL, db.CatalogURL)

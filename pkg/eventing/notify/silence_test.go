@@ -143,7 +143,7 @@ func TestAServerThatGoesWithoutAWordIsNoticed(t *testing.T) {
 }
 
 // A stall during the first connection is not taken for a pooler for ever.
-func TestDeafnessIsTriedAgain(t *testing.T) {
+func TestAConnectionWithoutNotificationsIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
 	w, url := newWire(t, db.CatalogURL)

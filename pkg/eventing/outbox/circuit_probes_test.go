@@ -126,7 +126,7 @@ func TestCandidatesOfATopicThatIsBackAreNoProbes(t *testing.T) {
 	c.postpone(c.state, 0)
 	state := c.startProbe()
 	c.succeeded("e")
-	if got := c.chooseProbes(state, []queue.Batch{run(1, 1), run(1, 1)}); len(got) != 0 {
+	if got := c.chooseProbes(state, []queue.Batch{batchOf(1, 1), batchOf(1, 1)}); len(got) != 0 {
 		t.Errorf("%d probes", len(got))
 	}
 }

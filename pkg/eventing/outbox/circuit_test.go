@@ -70,9 +70,9 @@ func TestCircuitGrantsOneProbe(t *testing.T) {
 	}
 }
 
-// TestAHangingAggregateHoldsUpNobody has one aggregate whose publishes always
+// TestAHangingAggregateBlocksNoOther has one aggregate whose publishes always
 // fail, in the way of an outage.
-func TestAHangingAggregateHoldsUpNobody(t *testing.T) {
+func TestAHangingAggregateBlocksNoOther(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.setFault(func(ctx context.Context, req *pubsubpb.PublishRequest, send func(context.Context) error) error {

@@ -53,7 +53,7 @@ func TestVersionsPerRequestFollowTheBacklog(t *testing.T) {
 	firstSightings(t, b.sent("hot"), versions)
 }
 
-func TestReachGrowsWhileThereIsRoom(t *testing.T) {
+func TestBatchLimitGrowsWhileThereIsRoom(t *testing.T) {
 	t.Parallel()
 	runs := func(lengths ...int) (out []queue.Batch) {
 		for _, n := range lengths {

@@ -17,13 +17,13 @@ import (
 	"example.com/lockstep/internal/pgtest"
 )
 
-// TestUnderAHeldSnapshot publishes rows under a transaction that keeps vacuum away,
+// TestUnderALongTransaction publishes rows under a transaction that keeps vacuum away,
 // and then lets relays work there: new events leave, and so do those of a relay that
 // was killed, although nothing of the dead entries was ever cleaned.
 //
 // LOCKSTEP_FULL=1 takes 9,000,000 rows and prints how long commits waited for their
 // publishes, with the snapshot and without; `make crash` sets it.
-func TestUnderAHeldSnapshot(t *testing.T) {
+func TestUnderALongTransaction(t *testing.T) {
 	t.Parallel()
 	rows, samples := 100_000, 20
 	if os.Getenv("LOCKSTEP_FULL") != "" {
@@ -169,7 +169,7 @@ func TestNewEventsLeaveWhileAllElseFails(t *testing.T) {
 
 // A row that somebody changed by hand, and that no relay has to look for, is found by
 // the round through the table.
-func TestTheRoundFindsWhatNobodyLooksFor(t *testing.T) {
+func TestTheSweepFindsRowsThatNoRelayKnowsOf(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.append(t, "a", 1, 2)

@@ -16,7 +16,7 @@ import (
 )
 
 // scanOwed runs the scan that is owed, whenever it is due, and reports whether one was.
-func (r *Relay) scanOwed(t *testing.T, claimed chan<- *leasedBatch) bool {
+func (r *Relay) scanDue(t *testing.T, claimed chan<- *leasedBatch) bool {
 	t.Helper()
 	s, from := newScanSchedule(), r.followUps.beginScan()
 	if from == "" {
@@ -44,7 +44,7 @@ func TestATopicThatIsBackMeanwhileIsLookedAfter(t *testing.T) {
 	r, claimed := b.newRelay(t), make(chan *leasedBatch, 10)
 	var s claimSchedule
 	r.step(t.Context(), &s, claimed) // it joins
-	r.scanOwed(t, claimed)
+	r.scanDue(t, claimed)
 	c := r.circuits["video"]
 	c.trip(causeOutage)
 	c.retryAt = time.Now().Add(time.Hour)
@@ -68,7 +68,7 @@ func TestATopicThatIsBackMeanwhileIsLookedAfter(t *testing.T) {
 	<-done
 	s.pollAt = time.Now().Add(time.Hour)
 	r.step(t.Context(), &s, claimed)
-	r.scanOwed(t, claimed)
+	r.scanDue(t, claimed)
 	if len(claimed) != 1 {
 		t.Error("nobody looks for what a claim left alone while its topic came back")
 	}
@@ -112,7 +112,7 @@ func TestAClaimWhoseAnswerIsLostIsLookedAfter(t *testing.T) {
 	b.db = direct
 	var s claimSchedule
 	r.step(t.Context(), &s, claimed) // it joins
-	r.scanOwed(t, claimed)
+	r.scanDue(t, claimed)
 	r.step(t.Context(), &s, claimed) // a claim, which prepares the statement
 	b.append(t, "a", 1, 1)
 	lose.Store(true)
@@ -124,12 +124,12 @@ func TestAClaimWhoseAnswerIsLostIsLookedAfter(t *testing.T) {
 	s = claimSchedule{}
 	r.step(t.Context(), &s, claimed)
 	for range 2 { // a scan for another reason comes before the lease has run out
-		if !r.scanOwed(t, claimed) {
+		if !r.scanDue(t, claimed) {
 			t.Fatal("nobody looks for what was leased with an answer that was lost")
 		}
 	}
 	b.exec(t, `UPDATE outbox SET locked_at = now() - interval '21 s'`)
-	r.scanOwed(t, claimed)
+	r.scanDue(t, claimed)
 	if len(claimed) != 1 {
 		t.Error("what was leased with an answer that was lost is not claimed when that lease has run out")
 	}
@@ -137,7 +137,7 @@ func TestAClaimWhoseAnswerIsLostIsLookedAfter(t *testing.T) {
 
 // A claim's limits may cut its last run without keeping any head out. What is behind
 // such a run was visible to the claim all the same.
-func TestWhatACutRunLeavesIsCovered(t *testing.T) {
+func TestTheRestOfATruncatedBatchIsCovered(t *testing.T) {
 	t.Parallel()
 	for name, claim := range map[string]queue.Claim{
 		"events": {Events: 3, PerAggregate: 100, Bytes: 1000},
@@ -145,7 +145,7 @@ func TestWhatACutRunLeavesIsCovered(t *testing.T) {
 	} {
 		f := newInFlight()
 		f.reserved++
-		h := f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{run(3, 1)}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: "10:10:"})
+		h := f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batchOf(3, 1)}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: "10:10:"})
 		if h[0].lowBehind != "10:10:" {
 			t.Errorf("%s: behind the run nothing was visible to %s, want 10:10:", name, h[0].lowBehind)
 		}
@@ -179,7 +179,7 @@ func TestWhatFollowsIsBehindAllThatIsPublished(t *testing.T) {
 
 // A relay meets another server after a beat of which it has no answer: snapshots of the
 // first mean nothing there.
-func TestAnotherServerAfterAnUnknownBeat(t *testing.T) {
+func TestAnotherServerAfterAnUnansweredHeartbeat(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	r, claimed := b.newRelay(t), make(chan *leasedBatch, 10)
@@ -208,7 +208,7 @@ func TestRetriesThatGoBackAreFoundAsRetries(t *testing.T) {
 	r, claimed := b.newRelay(t), make(chan *leasedBatch, 10)
 	var s claimSchedule
 	r.step(t.Context(), &s, claimed) // it joins
-	r.scanOwed(t, claimed)
+	r.scanDue(t, claimed)
 	b.append(t, "a", 1, 1)
 	b.append(t, "b", 1, 1)
 	r.step(t.Context(), &s, claimed)
@@ -244,7 +244,7 @@ func TestRetriesThatGoBackAreFoundAsRetries(t *testing.T) {
 func TestWhatIsBehindAProbeIsTheNextRetry(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	r, claimed := b.joined(t)
+	r, claimed := b.registered(t)
 	b.append(t, "a", 1, 2)
 	b.exec(t, `UPDATE outbox SET next_retry_at = now() WHERE version = 1`)
 	outAndDue(r.circuits["video"])
@@ -295,7 +295,7 @@ func TestWhatIsBehindARetryIsCovered(t *testing.T) {
 	t.Parallel()
 	f := newInFlight()
 	claim := queue.Claim{Events: 100, PerAggregate: 3, Bytes: 1000}
-	retry := run(3, 1)
+	retry := batchOf(3, 1)
 	retry[0].Retry = true
 	for _, low := range []queue.TxSnapshot{"", "10:10:"} { // claimed as a retry, or by a scan
 		f.reserved++

@@ -21,14 +21,14 @@ import (
 const otherTopic = topic + ".other"
 
 // looks watches the statements that claim candidates for probes, and may hold them up.
-type looks struct {
+type tracedClaims struct {
 	seen atomic.Int64
 	// begun is told of each, if it waits. While the lock is held, none goes on.
 	begun chan struct{}
 	hold  sync.RWMutex
 }
 
-func (l *looks) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+func (l *tracedClaims) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
 	for _, q := range data.Batch.QueuedQueries {
 		if len(q.Arguments) > 4 && q.Arguments[4] == candidatesPerProbe { // a claim's limit of events
 			l.seen.Add(1)
@@ -40,22 +40,22 @@ func (l *looks) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.Trace
 	return ctx
 }
 
-func (*looks) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-func (*looks) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
-func (*looks) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)     {}
-func (*looks) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+func (*tracedClaims) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (*tracedClaims) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+func (*tracedClaims) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)     {}
+func (*tracedClaims) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
 	return ctx
 }
 
 // newTopicsBench has two topics, for aggregate types video and engagement.
-func newTopicsBench(t *testing.T) (*bench, *looks) {
+func newTopicsBench(t *testing.T) (*bench, *tracedClaims) {
 	t.Helper()
 	b := newBenchOn(t, pgtest.New(t))
 	b.topics["engagement"] = otherTopic
 	if _, err := b.client.TopicAdminClient.CreateTopic(t.Context(), &pubsubpb.Topic{Name: otherTopic}); err != nil {
 		t.Fatal(err)
 	}
-	config, l := b.db.Config(), &looks{begun: make(chan struct{}, 1)}
+	config, l := b.db.Config(), &tracedClaims{begun: make(chan struct{}, 1)}
 	config.ConnConfig.Tracer = l
 	db, err := pgxpool.NewWithConfig(t.Context(), config)
 	if err != nil {
@@ -120,18 +120,18 @@ func outAndDue(c *circuit) {
 }
 
 // joined returns a relay that owes nothing.
-func (b *bench) joined(t *testing.T) (*Relay, chan *leasedBatch) {
+func (b *bench) registered(t *testing.T) (*Relay, chan *leasedBatch) {
 	t.Helper()
 	r, claimed := b.newRelay(t), make(chan *leasedBatch, maxEvents)
 	var s claimSchedule
 	r.step(t.Context(), &s, claimed)
-	r.scanOwed(t, claimed)
+	r.scanDue(t, claimed)
 	return r, claimed
 }
 
 // lookThrough has the topics that are out probed until a walk has ended: it has a page for
 // each transaction that is open anywhere on the server.
-func (r *Relay) lookThrough(ctx context.Context, c *circuit, claimed chan<- *leasedBatch) {
+func (r *Relay) searchThrough(ctx context.Context, c *circuit, claimed chan<- *leasedBatch) {
 	for r.probe(ctx, claimed); len(c.scan.parts) > 0; {
 		r.probe(ctx, claimed)
 	}
@@ -139,18 +139,18 @@ func (r *Relay) lookThrough(ctx context.Context, c *circuit, claimed chan<- *lea
 
 // A topic without an event is not paused for as long as others have events in flight:
 // that would have the relay look through all that it has unfinished again and again.
-func TestOnlyItsOwnRunsKeepATopicPaused(t *testing.T) {
+func TestOnlyItsOwnBatchesKeepATopicPaused(t *testing.T) {
 	t.Parallel()
 	for kind, paused := range map[string]bool{"engagement": false, "video": true} {
 		b, _ := newTopicsBench(t)
-		r, claimed := b.joined(t)
+		r, claimed := b.registered(t)
 		e := event("busy", 1)
 		e.AggregateType = kind
 		r.inFlight.reserve(byScan)
 		r.inFlight.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{{{Event: e}}}}, low: "1000000:1000000:"})
 		c := r.circuits["video"]
 		outAndDue(c)
-		r.lookThrough(t.Context(), c, claimed)
+		r.searchThrough(t.Context(), c, claimed)
 		if c.open() != paused {
 			t.Errorf("with an event of type %s in flight, the topic of type video is paused: %v", kind, c.open())
 		}
@@ -159,35 +159,35 @@ func TestOnlyItsOwnRunsKeepATopicPaused(t *testing.T) {
 
 // A walk that finds nothing is followed by a pause. In it the retries are looked at, and
 // what is left alone is not; the topic is not taken for one without an event.
-func TestWalksThatFindNothingArePaced(t *testing.T) {
+func TestProbeScansThatFindNothingArePaced(t *testing.T) {
 	t.Parallel()
 	b, _ := newTopicsBench(t)
-	r, claimed := b.joined(t)
+	r, claimed := b.registered(t)
 	c := r.circuits["video"]
 	c.scan.notBefore = time.Now().Add(time.Hour)
 	b.append(t, "left", 1, 1)
 	outAndDue(c)
-	r.lookThrough(t.Context(), c, claimed)
+	r.searchThrough(t.Context(), c, claimed)
 	if len(claimed) != 0 || !c.open() || c.startProbe() != 0 {
 		t.Fatalf("in the pause: %d candidates, open %v", len(claimed), c.open())
 	}
 	b.append(t, "retried", 1, 1)
 	b.exec(t, `UPDATE outbox SET next_retry_at = now() WHERE aggregate_id = 'retried'`)
 	c.postpone(c.state, 0)
-	r.lookThrough(t.Context(), c, claimed)
+	r.searchThrough(t.Context(), c, claimed)
 	if len(claimed) != 1 || (<-claimed).events[0].AggregateID != "retried" {
 		t.Fatal("no probe is chosen among the retries")
 	}
 	c.scan.notBefore = time.Now()
 	c.postpone(c.state, 0)
-	r.lookThrough(t.Context(), c, claimed)
+	r.searchThrough(t.Context(), c, claimed)
 	if len(claimed) != 1 || (<-claimed).events[0].AggregateID != "left" {
 		t.Error("no probe is chosen among what is left alone")
 	}
 	b.exec(t, `UPDATE outbox SET published_at = now()`)
 	before := time.Now()
 	c.postpone(c.state, 0)
-	r.lookThrough(t.Context(), c, claimed)
+	r.searchThrough(t.Context(), c, claimed)
 	if !c.scan.notBefore.After(before) || c.scan.notBefore.After(time.Now().Add(probeScanPause)) {
 		t.Errorf("the next walk begins at %v", c.scan.notBefore)
 	}
@@ -195,10 +195,10 @@ func TestWalksThatFindNothingArePaced(t *testing.T) {
 
 // A look that fails is no fault of the claims. What it may have leased is looked for,
 // and the next look begins elsewhere.
-func TestALookThatFailsIsMadeAgain(t *testing.T) {
+func TestAFailedSearchIsRepeated(t *testing.T) {
 	t.Parallel()
 	b, _ := newTopicsBench(t)
-	r, claimed := b.joined(t)
+	r, claimed := b.registered(t)
 	b.append(t, "a", 1, 1)
 	c := r.circuits["video"]
 	outAndDue(c)
@@ -211,7 +211,7 @@ func TestALookThatFailsIsMadeAgain(t *testing.T) {
 	}
 	c.scan.notBefore = time.Now()
 	c.postpone(c.state, 0)
-	r.lookThrough(t.Context(), c, claimed)
+	r.searchThrough(t.Context(), c, claimed)
 	if len(claimed) != 1 || c.scan.failures != 0 {
 		t.Errorf("%d candidates, %d failures", len(claimed), c.scan.failures)
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // run returns versions 1..n of an aggregate, with payloads of so many bytes.
-func run(n, bytes int) queue.Batch {
+func batchOf(n, bytes int) queue.Batch {
 	r := make(queue.Batch, n)
 	for i := range r {
 		r[i] = queue.Event{Event: event("a", int64(i)+1)}
@@ -27,11 +27,11 @@ func TestARequestKeepsTheBrokersLimits(t *testing.T) {
 		run  queue.Batch
 		want []int // messages in each request
 	}{
-		"few":             {run(3, 10), []int{3}},
-		"many":            {run(2*maxRequestMessages+1, 10), []int{maxRequestMessages, maxRequestMessages, 1}},
-		"large":           {run(5, 3<<20), []int{2, 2, 1}},
-		"each too large":  {run(2, maxRequestBytes+1), []int{1, 1}},
-		"large with what": {run(2, maxRequestBytes-attributeBytes-1), []int{1, 1}},
+		"few":             {batchOf(3, 10), []int{3}},
+		"many":            {batchOf(2*maxRequestMessages+1, 10), []int{maxRequestMessages, maxRequestMessages, 1}},
+		"large":           {batchOf(5, 3<<20), []int{2, 2, 1}},
+		"each too large":  {batchOf(2, maxRequestBytes+1), []int{1, 1}},
+		"large with what": {batchOf(2, maxRequestBytes-attributeBytes-1), []int{1, 1}},
 	} {
 		b := newBench(t)
 		var got []int
@@ -49,8 +49,8 @@ func TestARequestKeepsTheBrokersLimits(t *testing.T) {
 	}
 }
 
-// TestNoRequestIsBegunAfterTheLeaseOrTheRun has proceed end between two requests.
-func TestNoRequestIsBegunAfterTheLeaseOrTheRun(t *testing.T) {
+// TestNoRequestStartsAfterTheLeaseOrTheRun has proceed end between two requests.
+func TestNoRequestStartsAfterTheLeaseOrTheRun(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	requests := 0
@@ -59,12 +59,12 @@ func TestNoRequestIsBegunAfterTheLeaseOrTheRun(t *testing.T) {
 		return nil
 	})
 	r := b.newRelay(t)
-	rep := r.publisher.publish(t.Context(), run(5, 3<<20), func() bool { return requests < 1 })
+	rep := r.publisher.publish(t.Context(), batchOf(5, 3<<20), func() bool { return requests < 1 })
 	if requests != 1 || rep.published != 2 || rep.err != nil {
 		t.Errorf("%d requests, report %+v", requests, rep)
 	}
 	send := func(ctx context.Context, left time.Duration, probe int) report {
-		h := &leasedBatch{events: run(1, 1), probe: probe}
+		h := &leasedBatch{events: batchOf(1, 1), probe: probe}
 		h.extend(time.Now().Add(left))
 		return r.send(ctx, t.Context(), h)
 	}
@@ -105,7 +105,7 @@ func TestWhatIsSentBeforeAFaultIsASuccess(t *testing.T) {
 		}
 		return fault(ctx, req, send)
 	})
-	h := &leasedBatch{events: run(3, 5<<20), probe: c.state}
+	h := &leasedBatch{events: batchOf(3, 5<<20), probe: c.state}
 	h.extend(time.Now().Add(queue.LeaseTime))
 	rep := r.send(t.Context(), t.Context(), h)
 	if rep.published != 1 || rep.err == nil || c.open() {
@@ -124,7 +124,7 @@ func TestADrainSaysNothingOfTheTopic(t *testing.T) {
 	results, land := context.WithCancel(t.Context())
 	land()
 	for range tripAfter {
-		h := &leasedBatch{events: run(1, 1)}
+		h := &leasedBatch{events: batchOf(1, 1)}
 		h.extend(time.Now().Add(queue.LeaseTime))
 		if rep := r.send(t.Context(), results, h); rep.err == nil || rep.rejected {
 			t.Fatalf("report %+v", rep)
@@ -146,7 +146,7 @@ func TestAProbeThatIsNotSentIsTakenBack(t *testing.T) {
 	if state == 0 {
 		t.Fatal("no probe is due")
 	}
-	if rep := r.send(t.Context(), t.Context(), &leasedBatch{events: run(1, 1), probe: state}); rep.requests != 0 {
+	if rep := r.send(t.Context(), t.Context(), &leasedBatch{events: batchOf(1, 1), probe: state}); rep.requests != 0 {
 		t.Fatal("a request is begun without a lease")
 	}
 	if c.startProbe() == 0 {

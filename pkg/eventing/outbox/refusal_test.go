@@ -58,9 +58,9 @@ func TestATopicThatRefusesEverythingIsPaused(t *testing.T) {
 	b.eventually(t, 0, unpublished)
 }
 
-// TestWhoeverIsRefusedAloneIsParked has one aggregate write, and nobody else: the
+// TestAnAggregateThatIsRefusedAloneIsParked has one aggregate write, and nobody else: the
 // refusals are about its event, as far as anybody can tell.
-func TestWhoeverIsRefusedAloneIsParked(t *testing.T) {
+func TestAnAggregateThatIsRefusedAloneIsParked(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.setFault(refuse(""))
@@ -73,7 +73,7 @@ func TestWhoeverIsRefusedAloneIsParked(t *testing.T) {
 // What is refused of an aggregate after it was parked is another matter.
 func TestAParkedEventIsForgottenByItsCircuit(t *testing.T) {
 	t.Parallel()
-	r, bad := newBench(t).newRelay(t), run(1, 1)
+	r, bad := newBench(t).newRelay(t), batchOf(1, 1)
 	key, known := bad[0].Key(), r.circuits["video"].knownBad
 	rep := report{rejected: true, err: status.Error(codes.InvalidArgument, "bad")}
 	for _, attempts := range []int{maxAttempts - 2, maxAttempts - 1} {

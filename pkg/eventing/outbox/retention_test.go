@@ -39,8 +39,8 @@ func (b *bench) oldRows(t *testing.T) {
 	}
 }
 
-// TestAStretchBeginsWhereTheLastOneEnded leaves what another relay has purged.
-func TestAStretchBeginsWhereTheLastOneEnded(t *testing.T) {
+// TestAPurgeRangeBeginsWhereTheLastOneEnded leaves what another relay has purged.
+func TestAPurgeRangeBeginsWhereTheLastOneEnded(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.oldRows(t)

@@ -42,8 +42,8 @@ const (
 // claimSchedule is the schedule of claims.
 type claimSchedule struct {
 	// pollAt is when a claim of new events is due without a reason.
-	pollAt      time.Time
-	emptyPolls  int // claims in a row that found nothing
+	pollAt     time.Time
+	emptyPolls int // claims in a row that found nothing
 	// pausedUntil is the end of the pause after a failure.
 	pausedUntil time.Time
 	failures    int

@@ -7,7 +7,7 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-func TestWhatIsDueOfClaims(t *testing.T) {
+func TestNextOfClaims(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	later, past := now.Add(time.Minute), now.Add(-time.Second)
@@ -63,7 +63,7 @@ func TestClaimsPollMoreSlowlyWhileThereIsNothing(t *testing.T) {
 	}
 }
 
-func TestWhatIsDueOfScans(t *testing.T) {
+func TestNextOfScans(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	later, past := now.Add(time.Second), now.Add(-time.Second)
@@ -142,7 +142,7 @@ func TestAScanGoesThroughItsParts(t *testing.T) {
 
 // However much lands while there is no room to look what follows, the positions are
 // bounded, and a scan has the others.
-func TestPositionsAreBounded(t *testing.T) {
+func TestFollowUpsAreBounded(t *testing.T) {
 	t.Parallel()
 	a, f := newFollowUps(), newInFlight()
 	a.claimed("7:7:", "7:7:")
@@ -162,7 +162,7 @@ func TestPositionsAreBounded(t *testing.T) {
 
 // The low is one look at the lists and at what is in flight: while it waits for the one,
 // no run leaves the other, so that one which moves to and fro is below it at each moment.
-func TestLowIsOneLook(t *testing.T) {
+func TestLowReadsBothAtOnce(t *testing.T) {
 	t.Parallel()
 	a, f := newFollowUps(), newInFlight()
 	a.claimed("50:50:", "50:50:")
@@ -178,7 +178,7 @@ func TestLowIsOneLook(t *testing.T) {
 			t.Fatal("runs may leave the lists while the low waits for a look at what is in flight")
 		}
 	}
-	r := run(1, 1)
+	r := batchOf(1, 1)
 	f.batches[r.Head()] = &leasedBatch{events: r, low: "10:10:"} // and leaves the list next
 	f.mu.Unlock()
 	if got := <-low; got != "10:10:" {

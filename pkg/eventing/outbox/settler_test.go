@@ -9,19 +9,19 @@ import (
 )
 
 // waits returns a landing of n published events of an aggregate, under a lease of left.
-func waits(n int, left time.Duration) *unsettled {
-	h := &leasedBatch{events: run(n, 1), leaseUntil: time.Now().Add(left)}
+func waitingFor(n int, left time.Duration) *unsettled {
+	h := &leasedBatch{events: batchOf(n, 1), leaseUntil: time.Now().Add(left)}
 	return &unsettled{publishResult: publishResult{h, report{published: n}}, settlement: queue.Settlement{Batch: h.events, Published: n}}
 }
 
 func TestAStatementSettlesWhatIsDueAndFits(t *testing.T) {
 	t.Parallel()
-	later := waits(1, queue.LeaseTime)
+	later := waitingFor(1, queue.LeaseTime)
 	later.notBefore = time.Now().Add(time.Hour)
-	nothing := waits(3, queue.LeaseTime)
+	nothing := waitingFor(3, queue.LeaseTime)
 	nothing.settlement.Published = 0 // weighs as much as one
 	s := &settler{limit: 5, waiting: []*unsettled{
-		waits(3, queue.LeaseTime), waits(4, queue.LeaseTime), later, nothing, waits(1, queue.LeaseTime), waits(9, queue.LeaseTime),
+		waitingFor(3, queue.LeaseTime), waitingFor(4, queue.LeaseTime), later, nothing, waitingFor(1, queue.LeaseTime), waitingFor(9, queue.LeaseTime),
 	}}
 	for _, want := range [][]int{{3, 0, 1}, {4}, {5}, nil} {
 		var got []int
@@ -37,14 +37,14 @@ func TestAStatementSettlesWhatIsDueAndFits(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotLeasedAnyMoreIsNotKept has a statement fail for two runs, of which one's
+// TestAResultWithoutALeaseIsNotKept has a statement fail for two runs, of which one's
 // lease is over: that run leaves the relay's hands, and a scan finds it when its lease
 // has ended in the database too.
-func TestWhatIsNotLeasedAnyMoreIsNotKept(t *testing.T) {
+func TestAResultWithoutALeaseIsNotKept(t *testing.T) {
 	t.Parallel()
 	r := newBench(t).newRelay(t)
 	s := &settler{Relay: r, limit: 5}
-	over, good := waits(1, -time.Second), waits(1, queue.LeaseTime)
+	over, good := waitingFor(1, -time.Second), waitingFor(1, queue.LeaseTime)
 	over.batch.low, good.batch.low = "7:7:", "9:9:"
 	for _, u := range []*unsettled{over, good} {
 		r.inFlight.batches[u.batch.events.Head()] = u.batch
@@ -91,12 +91,12 @@ func TestLeasesAreRenewedBetweenStatements(t *testing.T) {
 	}
 }
 
-// TestARunIsInFlightOnce has a claim take a run a second time, under a lease that ran
+// TestABatchIsInFlightOnce has a claim take a run a second time, under a lease that ran
 // out unnoticed.
-func TestARunIsInFlightOnce(t *testing.T) {
+func TestABatchIsInFlightOnce(t *testing.T) {
 	t.Parallel()
 	f := newInFlight()
-	again, other := run(3, 1), run(2, 1)
+	again, other := batchOf(3, 1), batchOf(2, 1)
 	claim := func(runs ...queue.Batch) []*leasedBatch {
 		if !f.reserve(byClaim) {
 			t.Fatal("no room for a claim")

@@ -25,7 +25,7 @@ type metrics struct {
 	leasesLost metric.Int64Counter
 	batch      metric.Int64Histogram
 	duration   metric.Float64Histogram
-	latency    metric.Float64Histogram
+	eventAge   metric.Float64Histogram
 	callback   metric.Registration
 }
 
@@ -41,8 +41,8 @@ func newMetrics(r *Relay) (*metrics, error) {
 		metric.WithDescription("Leases that another relay had taken over by the time of settling: their events are sent again"))
 	m.duration, errs[3] = meter.Float64Histogram("outbox.publish.duration", metric.WithUnit("s"), eventing.Seconds,
 		metric.WithDescription("Time to publish the claimed events of one aggregate"))
-	m.latency, errs[4] = meter.Float64Histogram("outbox.commit_to_publish", metric.WithUnit("s"), eventing.Seconds,
-		metric.WithDescription("Age of an event when the broker acknowledged it"))
+	m.eventAge, errs[4] = meter.Float64Histogram("outbox.event_age_at_publish", metric.WithUnit("s"), eventing.Seconds,
+		metric.WithDescription("Age of an event, since its occurred_at, when the broker acknowledged it"))
 	m.requests, errs[8] = meter.Int64Counter("outbox.publish.requests", metric.WithUnit("{request}"),
 		metric.WithDescription("Publish requests, whatever became of them"))
 	m.retries, errs[9] = meter.Int64Counter("outbox.publish.retries", metric.WithUnit("{event}"),
@@ -122,7 +122,7 @@ func (m *metrics) settled(ctx context.Context, batch []publishResult, lost int) 
 		m.duration.Record(ctx, rep.took.Seconds())
 		m.published.Add(ctx, int64(rep.published))
 		for _, e := range run[:rep.published] {
-			m.latency.Record(ctx, rep.ended.Sub(e.OccurredAt).Seconds())
+			m.eventAge.Record(ctx, rep.ended.Sub(e.OccurredAt).Seconds())
 		}
 	}
 }

@@ -137,8 +137,8 @@ func TestASlowDatabaseIsAskedForLess(t *testing.T) {
 	b.poll(t, func() bool { return r.inFlight.total() == 0 }, "the relay still holds what it has marked")
 }
 
-// TestARunThatIsTooLargeIsMarkedInParts is the same for one aggregate.
-func TestARunThatIsTooLargeIsMarkedInParts(t *testing.T) {
+// TestABatchThatIsTooLargeIsMarkedInParts is the same for one aggregate.
+func TestABatchThatIsTooLargeIsMarkedInParts(t *testing.T) {
 	t.Parallel()
 	const versions = 40
 	b := newSlowBench(t)

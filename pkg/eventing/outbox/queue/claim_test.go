@@ -105,7 +105,7 @@ func as(token string) queue.Claim {
 	return c
 }
 
-func (b box) fresh(t *testing.T, token string, since queue.TxSnapshot, after ...queue.AggregateVersion) map[string][]int64 {
+func (b box) claimNew(t *testing.T, token string, since queue.TxSnapshot, after ...queue.AggregateVersion) map[string][]int64 {
 	t.Helper()
 	c, err := b.ClaimNew(t.Context(), as(token), since, after)
 	if err != nil {
@@ -141,7 +141,7 @@ func TestClaimOwnsTheAggregate(t *testing.T) {
 	want(t, "first", claims{"a": {1, 2, 3}}, b.scan(t, "first"))
 	b.append(t, "a", 4, 4)
 	b.append(t, "b", 1, 1)
-	want(t, "what is new, to another relay", claims{"b": {1}}, b.fresh(t, "second", start))
+	want(t, "what is new, to another relay", claims{"b": {1}}, b.claimNew(t, "second", start))
 	want(t, "a scan of another relay", claims{}, b.scan(t, "second"))
 }
 
@@ -156,7 +156,7 @@ func TestClaimTakesOverAfterTheLease(t *testing.T) {
 	want(t, "after the lease ran out", claims{"a": {1, 2}}, b.scan(t, "heir"))
 }
 
-func TestFreshSeesWhatCommittedSince(t *testing.T) {
+func TestClaimNewFindsEventsCommittedSince(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	b.append(t, "old", 1, 1)
@@ -174,17 +174,17 @@ func TestFreshSeesWhatCommittedSince(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.append(t, "new", 1, 1)
-	want(t, "since the snapshot", claims{"slow": {1}, "new": {1}}, b.fresh(t, "t", since))
+	want(t, "since the snapshot", claims{"slow": {1}, "new": {1}}, b.claimNew(t, "t", since))
 }
 
-func TestFreshFollowsWhatWasPublished(t *testing.T) {
+func TestClaimNewFollowsPublishedVersions(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	b.append(t, "a", 1, 2)
 	w := b.page(t, as("t"))
 	b.append(t, "a", 3, 3)
 	settle(t, b, "t", queue.Settlement{Batch: w.Batches[0], Published: 2})
-	want(t, "after the published versions", claims{"a": {3}}, b.fresh(t, "t", b.snapshot(t), w.Batches[0].Last()))
+	want(t, "after the published versions", claims{"a": {3}}, b.claimNew(t, "t", b.snapshot(t), w.Batches[0].Last()))
 }
 
 func TestClaimsAreBounded(t *testing.T) {
@@ -375,7 +375,7 @@ func TestClaimReportsWhatItHadToLeave(t *testing.T) {
 }
 
 // Two aggregates whose names look alike when they are joined are two.
-func TestRunsOfLookAlikeAggregates(t *testing.T) {
+func TestBatchesOfLookAlikeAggregates(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	b.append(t, "x", 1, 2)
@@ -398,7 +398,7 @@ func settle(t *testing.T, b box, token string, outcomes ...queue.Settlement) (lo
 
 // A restore into another cluster brings rows with transaction ids that this one will
 // not reach for years. They are not new with each claim until then.
-func TestFreshKnowsRowsOfAnotherCluster(t *testing.T) {
+func TestClaimNewKnowsRowsOfAnotherCluster(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	var stuck []eventing.Event

@@ -11,20 +11,20 @@ import (
 )
 
 // joined writes relays into an empty table of relays, each at a snapshot of its own.
-func (b box) joined(t *testing.T, tokens ...string) map[string]queue.HeartbeatResult {
+func (b box) registered(t *testing.T, tokens ...string) map[string]queue.HeartbeatResult {
 	t.Helper()
 	b.exec(t, `DELETE FROM outbox_relays`)
 	beats := map[string]queue.HeartbeatResult{}
 	for _, token := range tokens {
 		b.append(t, uuid.NewString(), 1, 1) // between two of them
-		beats[token] = b.beat(t, token, b.snapshot(t), time.Time{})
+		beats[token] = b.heartbeat(t, token, b.snapshot(t), time.Time{})
 		// The first of all begins with the table; it has gone through that.
-		beats[token] = b.beat(t, token, beats[token].Seen, beats[token].Server)
+		beats[token] = b.heartbeat(t, token, beats[token].Seen, beats[token].Server)
 	}
 	return beats
 }
 
-func (b box) beat(t *testing.T, token string, low queue.TxSnapshot, server time.Time) queue.HeartbeatResult {
+func (b box) heartbeat(t *testing.T, token string, low queue.TxSnapshot, server time.Time) queue.HeartbeatResult {
 	t.Helper()
 	beat, err := b.Heartbeat(t.Context(), token, low, server, false)
 	if err != nil {
@@ -39,17 +39,17 @@ func TestTheFirstRelayBeginsWithTheTable(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	b.exec(t, `DELETE FROM outbox_relays`)
-	if got := b.beat(t, "a", "", time.Time{}); got.Low != queue.Beginning {
+	if got := b.heartbeat(t, "a", "", time.Time{}); got.Low != queue.Beginning {
 		t.Errorf("the first: %+v, want all of the table", got)
 	}
-	first := b.beat(t, "a", b.snapshot(t), time.Time{})
-	first = b.beat(t, "a", first.Seen, first.Server)
+	first := b.heartbeat(t, "a", b.snapshot(t), time.Time{})
+	first = b.heartbeat(t, "a", first.Seen, first.Server)
 	b.append(t, "new", 1, 1)
-	if got := b.beat(t, "b", "", time.Time{}); got.Low != first.Low || len(got.Alive) != 1 {
+	if got := b.heartbeat(t, "b", "", time.Time{}); got.Low != first.Low || len(got.Alive) != 1 {
 		t.Errorf("the second: %+v, want what the first has in hand, which may be dead already: %s", got, first.Low)
 	}
 	b.exec(t, `DELETE FROM outbox_relays`)
-	if got := b.beat(t, "b", b.snapshot(t), time.Time{}); got.Low != queue.Beginning {
+	if got := b.heartbeat(t, "b", b.snapshot(t), time.Time{}); got.Low != queue.Beginning {
 		t.Errorf("after the rows were lost: %+v, want all of the table", got)
 	}
 }
@@ -65,9 +65,9 @@ func TestADeadRelayIsTakenOver(t *testing.T) {
 		"ended by itself":    `'-infinity'`,
 		"":                   `now() - interval '14 seconds'`,
 	} {
-		beats := b.joined(t, "dead", "heir", "third")
+		beats := b.registered(t, "dead", "heir", "third")
 		b.exec(t, `UPDATE outbox_relays SET seen_at = `+seen+` WHERE token = 'dead'`)
-		got := b.beat(t, "heir", beats["heir"].Low, beats["heir"].Server)
+		got := b.heartbeat(t, "heir", beats["heir"].Low, beats["heir"].Server)
 		if name == "" {
 			if got.Low != beats["heir"].Low || b.tokens(t) != 3 || len(got.Alive) != 2 {
 				t.Errorf("one that is alive was taken over: %+v", got)
@@ -80,7 +80,7 @@ func TestADeadRelayIsTakenOver(t *testing.T) {
 		if diff := cmp.Diff([]string{"third"}, got.Alive); diff != "" {
 			t.Errorf("%s: alive %s", name, diff)
 		}
-		if got := b.beat(t, "third", beats["third"].Low, beats["third"].Server); got.Low != beats["third"].Low {
+		if got := b.heartbeat(t, "third", beats["third"].Low, beats["third"].Server); got.Low != beats["third"].Low {
 			t.Errorf("%s: taken over twice: %+v", name, got)
 		}
 	}
@@ -88,16 +88,16 @@ func TestADeadRelayIsTakenOver(t *testing.T) {
 
 // A relay does not know of a takeover whose answer was lost: it asks for what its
 // row says, and does not write over it.
-func TestABeatWithoutAnAnswerIsNotForgotten(t *testing.T) {
+func TestAHeartbeatWithoutAnAnswerIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	beats := b.joined(t, "dead", "heir")
+	beats := b.registered(t, "dead", "heir")
 	b.exec(t, `UPDATE outbox_relays SET seen_at = '-infinity' WHERE token = 'dead'`)
-	b.beat(t, "heir", beats["heir"].Low, beats["heir"].Server) // its answer is lost
-	if got := b.beat(t, "heir", beats["heir"].Low, time.Time{}); got.Low != beats["dead"].Low {
+	b.heartbeat(t, "heir", beats["heir"].Low, beats["heir"].Server) // its answer is lost
+	if got := b.heartbeat(t, "heir", beats["heir"].Low, time.Time{}); got.Low != beats["dead"].Low {
 		t.Errorf("%+v, want what the dead one had: %s", got, beats["dead"].Low)
 	}
-	if got := b.beat(t, "heir", beats["heir"].Low, beats["heir"].Server); got.Low != beats["heir"].Low {
+	if got := b.heartbeat(t, "heir", beats["heir"].Low, beats["heir"].Server); got.Low != beats["heir"].Low {
 		t.Errorf("%+v, want what is left in hand: %s", got, beats["heir"].Low)
 	}
 }
@@ -107,8 +107,8 @@ func TestABeatWithoutAnAnswerIsNotForgotten(t *testing.T) {
 func TestAFailoverIsNoticed(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	beats := b.joined(t, "first", "second")
-	if got := b.beat(t, "second", beats["second"].Low, beats["second"].Server.Add(-time.Hour)); got.Low != beats["first"].Low {
+	beats := b.registered(t, "first", "second")
+	if got := b.heartbeat(t, "second", beats["second"].Low, beats["second"].Server.Add(-time.Hour)); got.Low != beats["first"].Low {
 		t.Errorf("%+v, want the least that any had in hand: %s", got, beats["first"].Low)
 	}
 }
@@ -117,13 +117,13 @@ func TestAFailoverIsNoticed(t *testing.T) {
 func TestSnapshotsOfAnotherCluster(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	b.joined(t, "dead")
+	b.registered(t, "dead")
 	b.exec(t, `UPDATE outbox_relays SET seen_at = '-infinity', low = '9000000000000:9000000000000:'`)
-	if got := b.beat(t, "heir", "", time.Time{}); got.Low != queue.Beginning {
+	if got := b.heartbeat(t, "heir", "", time.Time{}); got.Low != queue.Beginning {
 		t.Errorf("%+v, want all of the table", got)
 	}
-	beats := b.joined(t, "alive")
-	if got := b.beat(t, "alive", "9000000000000:9000000000000:", beats["alive"].Server.Add(-time.Hour)); got.Low != beats["alive"].Low {
+	beats := b.registered(t, "alive")
+	if got := b.heartbeat(t, "alive", "9000000000000:9000000000000:", beats["alive"].Server.Add(-time.Hour)); got.Low != beats["alive"].Low {
 		t.Errorf("%+v, want what the row says: %s", got, beats["alive"].Low)
 	}
 }

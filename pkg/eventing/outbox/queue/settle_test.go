@@ -50,7 +50,7 @@ func TestSettleWithAReasonThatCannotBeStored(t *testing.T) {
 	}
 }
 
-func TestSettleWritesEachOutcome(t *testing.T) {
+func TestSettleWritesEachSettlement(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	for _, id := range []string{"back", "done", "part", "rejected", "deferred", "by hand"} {

@@ -8,7 +8,7 @@ import (
 )
 
 // A process that runs is never taken for one that stood still. Time is the bubble's.
-func TestPulseOfAProcessThatRuns(t *testing.T) {
+func TestNoStallOfAProcessThatRuns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancel(t.Context())
