@@ -43,7 +43,7 @@ func (s *backlogReading) oldest() time.Duration {
 }
 
 // watchBacklog reads the backlog for the metrics until ctx ends, with a time limit of its
-// own. It runs besides everything else.
+// own. It runs concurrently with everything else.
 func (r *Relay) watchBacklog(ctx context.Context) {
 	for ctx.Err() == nil {
 		start := time.Now()

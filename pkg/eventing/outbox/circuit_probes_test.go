@@ -31,11 +31,11 @@ func TestProbesBackOff(t *testing.T) {
 	}
 	refuseEach(c, 0, "a", "b", "c")
 	c.trips, c.cause = 2, causeRefusals
-	var runs []queue.Batch
+	var batches []queue.Batch
 	for _, id := range []string{"d", "e", "f", "g"} {
-		runs = append(runs, queue.Batch{{Event: event(id, 1)}})
+		batches = append(batches, queue.Batch{{Event: event(id, 1)}})
 	}
-	probes := chosen(c, runs)
+	probes := chosen(c, batches)
 	for range len(probes) - 1 {
 		c.postpone(c.state, 0)
 	}
@@ -52,18 +52,18 @@ func TestProbesBackOff(t *testing.T) {
 func TestAKnownAggregateIsForgottenWhenItSucceeds(t *testing.T) {
 	t.Parallel()
 	c := newCircuits(map[string]string{"video": "t"})["video"]
-	var runs []queue.Batch
+	var batches []queue.Batch
 	for _, id := range []string{"a", "b", "c", "d"} {
-		runs = append(runs, queue.Batch{{Event: event(id, 1)}})
+		batches = append(batches, queue.Batch{{Event: event(id, 1)}})
 	}
-	refuseEach(c, 0, runs[0].Key(), runs[1].Key())
-	c.succeeded(runs[2].Key())
+	refuseEach(c, 0, batches[0].Key(), batches[1].Key())
+	c.succeeded(batches[2].Key())
 	c.trip(causeOutage)
-	if probes := chosen(c, runs); len(probes) != 1 || probes[0].Key() != runs[2].Key() {
+	if probes := chosen(c, batches); len(probes) != 1 || probes[0].Key() != batches[2].Key() {
 		t.Errorf("probes %v, want one of an aggregate that was not refused", probes)
 	}
-	c.succeeded(runs[0].Key())
-	if n, _ := refuseEach(c, 0, runs[0].Key(), runs[2].Key(), runs[1].Key(), runs[3].Key()); n != 3 || !c.open() {
+	c.succeeded(batches[0].Key())
+	if n, _ := refuseEach(c, 0, batches[0].Key(), batches[2].Key(), batches[1].Key(), batches[3].Key()); n != 3 || !c.open() {
 		t.Errorf("%d verdicts, open %v; want those on two of three new ones and on the known one", n, c.open())
 	}
 }
@@ -71,18 +71,18 @@ func TestAKnownAggregateIsForgottenWhenItSucceeds(t *testing.T) {
 func TestProbesOfARefusingTopicWiden(t *testing.T) {
 	t.Parallel()
 	c := newCircuits(map[string]string{"video": "t"})["video"]
-	var runs []queue.Batch
+	var batches []queue.Batch
 	for i := range 30 {
-		runs = append(runs, queue.Batch{{Event: event(fmt.Sprintf("%02d", i), 1)}})
+		batches = append(batches, queue.Batch{{Event: event(fmt.Sprintf("%02d", i), 1)}})
 	}
-	refuseEach(c, 0, runs[0].Key(), runs[1].Key(), runs[2].Key())
+	refuseEach(c, 0, batches[0].Key(), batches[1].Key(), batches[2].Key())
 	for i, want := range []int{1, 4, 16} {
 		c.postpone(c.state, 0)
 		if c.startProbe() == 0 {
 			t.Fatal("no probe is due")
 		}
-		probes := chosen(c, runs)
-		if len(probes) != want || probes[0].Key() != runs[3+[]int{0, 1, 5}[i]].Key() {
+		probes := chosen(c, batches)
+		if len(probes) != want || probes[0].Key() != batches[3+[]int{0, 1, 5}[i]].Key() {
 			t.Fatalf("round %d: %d probes from %q, want %d of those never refused", i, len(probes), probes[0].Key(), want)
 		}
 		for j, p := range probes {
@@ -96,7 +96,7 @@ func TestProbesOfARefusingTopicWiden(t *testing.T) {
 	}
 	c.postpone(c.state, 0)
 	state := c.startProbe()
-	probes := chosen(c, runs)
+	probes := chosen(c, batches)
 	never := probes[len(probes)-4:] // refused before
 	c.succeeded(never[0].Key())
 	if n, _ := refuseEach(c, state, never[1].Key(), never[2].Key(), never[3].Key()); n != 0 || c.open() {
@@ -107,10 +107,10 @@ func TestProbesOfARefusingTopicWiden(t *testing.T) {
 	}
 }
 
-// chosen are the next probes, in the order of runs.
-func chosen(c *circuit, runs []queue.Batch) (probes []queue.Batch) {
-	heads := c.chooseProbes(c.state, runs)
-	for _, r := range runs {
+// chosen are the next probes, in the order of batches.
+func chosen(c *circuit, batches []queue.Batch) (probes []queue.Batch) {
+	heads := c.chooseProbes(c.state, batches)
+	for _, r := range batches {
 		if heads[r.Head()] {
 			probes = append(probes, r)
 		}

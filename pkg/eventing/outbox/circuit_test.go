@@ -70,8 +70,7 @@ func TestCircuitGrantsOneProbe(t *testing.T) {
 	}
 }
 
-// TestAHangingAggregateBlocksNoOther has one aggregate whose publishes always
-// fail, in the way of an outage.
+// One aggregate's publishes always fail, as in an outage.
 func TestAHangingAggregateBlocksNoOther(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -123,8 +122,8 @@ func TestATopicHoldsUpItsOwnTypesOnly(t *testing.T) {
 	}
 }
 
-// refuseEach has the circuit told of one refusal of each aggregate: of probes of a state,
-// or with 0 of others.
+// refuseEach gives the circuit one refusal of each aggregate: of probes of a state, or with
+// 0 of other batches.
 func refuseEach(c *circuit, probe int, aggregates ...string) (onEvents, trips int) {
 	for _, a := range aggregates {
 		v := c.refusal(a, probe)

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// What was committed while its predecessor was on its way to the broker was passed
-// over by every relay that saw it. The settling sees it, and the next look claims it,
-// although nothing else has that look claim anything. Where nothing follows, a look
-// is not worth a claim: it is made with others, a moment later.
+// An event is committed while its predecessor is on its way to the broker: every relay that
+// saw it has passed over it. Settle sees it, and the next claim takes it, although nothing
+// else calls for that claim. Where nothing follows, a published version is not worth a
+// claim of its own: it goes along with others, a moment later.
 func TestWhatFollowsIsClaimedNext(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -18,7 +18,7 @@ func TestWhatFollowsIsClaimedNext(t *testing.T) {
 	look := func() *leasedBatch {
 		t.Helper()
 		r.step(t.Context(), &c, claimed)
-		// No poll is due at any later look.
+		// No later claim is due as a poll.
 		c.pollAt = time.Now().Add(time.Hour)
 		select {
 		case h := <-claimed:
@@ -56,7 +56,7 @@ func TestWhatFollowsIsClaimedNext(t *testing.T) {
 	settle(second)
 	third := look()
 	if third == nil || third.events[0].Version != 4 {
-		t.Fatalf("claimed %+v, want what follows the last of a run", third)
+		t.Fatalf("claimed %+v, want what follows the last of a batch", third)
 	}
 	before := time.Now()
 	settle(third)

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestRenewingEndsWhatIsLostOnly has a relay renew three leases: one that it has, one
-// that another relay has taken over, and one whose row somebody has locked.
+// A relay renews three leases: its own, one that another relay has taken over, and one with
+// a row that another transaction has locked.
 func TestRenewingEndsWhatIsLostOnly(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

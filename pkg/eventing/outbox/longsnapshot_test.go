@@ -41,7 +41,7 @@ func TestUnderALongTransaction(t *testing.T) {
 	}
 	b.publishedRows(t, rows)
 
-	// One relay dies with a lease in hand; the broker has not answered it.
+	// One relay dies with a lease; the broker has not answered it.
 	log, path := history.New(t)
 	broker := newChaos(t, log)
 	broker.hang.Store(true)
@@ -131,8 +131,8 @@ func (b *bench) commitToPublish(t *testing.T, r *Relay, n int, acknowledged <-ch
 	return took
 }
 
-// What stands beside the claims may fail: the table of relays is locked, so nobody
-// can show that it is alive, and the backlog is not known. New events leave.
+// Everything but the claims may fail: the table of relays is locked, so no relay can show
+// that it is alive, and the backlog is not known. New events leave.
 func TestNewEventsLeaveWhileAllElseFails(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.New(t)
@@ -167,8 +167,8 @@ func TestNewEventsLeaveWhileAllElseFails(t *testing.T) {
 	}
 }
 
-// A row that somebody changed by hand, and that no relay has to look for, is found by
-// the round through the table.
+// A row was changed by hand, and no relay has a reason to scan for it. The sweep through
+// the table finds it.
 func TestTheSweepFindsRowsThatNoRelayKnowsOf(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

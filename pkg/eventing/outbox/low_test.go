@@ -15,7 +15,8 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// scanOwed runs the scan that is owed, whenever it is due, and reports whether one was.
+// scanDue runs the scan that was asked for, whenever it is due, and reports whether there
+// was one.
 func (r *Relay) scanDue(t *testing.T, claimed chan<- *leasedBatch) bool {
 	t.Helper()
 	s, from := newScanSchedule(), r.followUps.beginScan()
@@ -88,8 +89,8 @@ func (l lossy) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A claim commits and its answer is lost: the relay has leased what it does not know
-// of. It takes those leases for nobody's, until they have run out.
+// A claim commits and its answer is lost: the relay has leases that it does not know of. It
+// treats them as ownerless until they have ended.
 func TestAClaimWhoseAnswerIsLostIsLookedAfter(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -135,8 +136,8 @@ func TestAClaimWhoseAnswerIsLostIsLookedAfter(t *testing.T) {
 	}
 }
 
-// A claim's limits may cut its last run without keeping any head out. What is behind
-// such a run was visible to the claim all the same.
+// A claim's limits may cut its last batch short without leaving out any head. The claim has
+// seen the events behind such a batch all the same.
 func TestTheRestOfATruncatedBatchIsCovered(t *testing.T) {
 	t.Parallel()
 	for name, claim := range map[string]queue.Claim{
@@ -147,13 +148,13 @@ func TestTheRestOfATruncatedBatchIsCovered(t *testing.T) {
 		f.reserved++
 		h := f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batchOf(3, 1)}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: "10:10:"})
 		if h[0].lowBehind != "10:10:" {
-			t.Errorf("%s: behind the run nothing was visible to %s, want 10:10:", name, h[0].lowBehind)
+			t.Errorf("%s: behind the batch nothing was visible to %s, want 10:10:", name, h[0].lowBehind)
 		}
 	}
 }
 
-// A settle commits and its answer is lost; then its first part is written once more.
-// What follows is behind all that is published.
+// A settlement commits and its answer is lost; then its first part is written once more.
+// The next event is the one behind all published ones.
 func TestWhatFollowsIsBehindAllThatIsPublished(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -177,8 +178,8 @@ func TestWhatFollowsIsBehindAllThatIsPublished(t *testing.T) {
 	}
 }
 
-// A relay meets another server after a beat of which it has no answer: snapshots of the
-// first mean nothing there.
+// A relay meets another server after a heartbeat without an answer: snapshots of the first
+// server mean nothing there.
 func TestAnotherServerAfterAnUnansweredHeartbeat(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -200,8 +201,8 @@ func TestAnotherServerAfterAnUnansweredHeartbeat(t *testing.T) {
 	}
 }
 
-// Candidates for a probe that waited for a retry go back, and are found as before:
-// nobody has to look through the whole table for them.
+// Candidates for a probe that waited for a retry go back, and are found as before: no relay
+// has to scan the whole table for them.
 func TestRetriesThatGoBackAreFoundAsRetries(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -239,8 +240,8 @@ func TestRetriesThatGoBackAreFoundAsRetries(t *testing.T) {
 	}
 }
 
-// A probe takes one version of an aggregate that waited for a retry. What is behind it is
-// the next retry, and nobody has to look for it through the whole table.
+// A probe takes one version of an aggregate that waited for a retry. The event behind it is
+// the next retry, and no relay has to scan the whole table for it.
 func TestWhatIsBehindAProbeIsTheNextRetry(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -257,14 +258,15 @@ func TestWhatIsBehindAProbeIsTheNextRetry(t *testing.T) {
 		t.Error("what is behind a probe has others look through the whole table")
 	}
 	b.append(t, "beside", 1, 1)
-	heir := b.newRelay(t) // it has heard nothing of the first
+	heir := b.newRelay(t) // it knows nothing of the first
 	got, _, err := heir.queue.ClaimRetries(t.Context(), heir.claimLimits(nil, nil))
 	if err != nil || len(got.Batches) != 1 || got.Batches[0][0].Version != 2 || !got.Batches[0][0].Retry {
 		t.Errorf("another relay claims %+v, %v, want version 2 as a retry", got.Batches, err)
 	}
 }
 
-// A claim that waits for a scan to have its turn is told when that has found nothing.
+// A claim waits for its turn behind a scan. When the scan has found nothing, the claim is
+// woken.
 func TestATurnThatTakesNothingPassesOn(t *testing.T) {
 	t.Parallel()
 	f := newInFlight()
@@ -272,7 +274,7 @@ func TestATurnThatTakesNothingPassesOn(t *testing.T) {
 	if f.lastServed = byClaim; f.reserve(byClaim) || f.reserve(byScan) {
 		t.Fatal("room beyond the bound")
 	}
-	f.events = 0 // all has landed
+	f.events = 0 // every batch has a result
 	f.signalRoom()
 	<-f.roomForClaims
 	if f.reserve(byClaim) || !f.reserve(byScan) {
@@ -289,8 +291,8 @@ func TestATurnThatTakesNothingPassesOn(t *testing.T) {
 	}
 }
 
-// What was behind a retry when it was claimed is found with it, and what has come since
-// was not visible to the claim, whatever cut the run.
+// An event behind a retry at the time of the claim is found with the retry. A later event
+// was not visible to the claim, whether or not the batch was cut short.
 func TestWhatIsBehindARetryIsCovered(t *testing.T) {
 	t.Parallel()
 	f := newInFlight()
@@ -301,7 +303,7 @@ func TestWhatIsBehindARetryIsCovered(t *testing.T) {
 		f.reserved++
 		h := f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{retry}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: low})
 		if got := f.low(); got != "50:50:" || h[0].lowBehind != got {
-			t.Errorf("low %q, behind the run %q", got, h[0].lowBehind)
+			t.Errorf("low %q, behind the batch %q", got, h[0].lowBehind)
 		}
 		f.remove(h)
 	}

@@ -20,12 +20,13 @@ import (
 
 const otherTopic = topic + ".other"
 
-// looks watches the statements that claim candidates for probes, and may hold them up.
+// tracedClaims traces the statements that claim candidates for probes, and may delay them.
 type tracedClaims struct {
 	seen atomic.Int64
-	// begun is told of each, if it waits. While the lock is held, none goes on.
+	// begun receives a signal for each statement, if it waits. While the lock is held, none
+	// continues.
 	begun chan struct{}
-	hold  sync.RWMutex
+	delay sync.RWMutex
 }
 
 func (l *tracedClaims) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
@@ -33,8 +34,8 @@ func (l *tracedClaims) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pg
 		if len(q.Arguments) > 4 && q.Arguments[4] == candidatesPerProbe { // a claim's limit of events
 			l.seen.Add(1)
 			signal(l.begun)
-			l.hold.RLock()
-			l.hold.RUnlock() //nolint:staticcheck,gocritic // it only waits for the writer
+			l.delay.RLock()
+			l.delay.RUnlock() //nolint:staticcheck,gocritic // it only waits for the writer
 		}
 	}
 	return ctx
@@ -73,9 +74,9 @@ func engagement(aggregate string) eventing.Event {
 	return e
 }
 
-// TestAProbeThatHangsHoldsUpNoOtherTopic has the statement hang that looks for an event
-// to probe a missing topic with. A new event of another topic leaves, and so do one
-// that a dead relay had leased and one whose retry is due.
+// The search for an event to probe a missing topic with hangs. A new event of another topic
+// leaves, and so do two others: one with the lease of a dead relay, and one with a retry
+// that is due.
 func TestAProbeThatHangsHoldsUpNoOtherTopic(t *testing.T) {
 	t.Parallel()
 	b, l := newTopicsBench(t)
@@ -85,14 +86,14 @@ func TestAProbeThatHangsHoldsUpNoOtherTopic(t *testing.T) {
 		}
 		return send(ctx)
 	})
-	b.publishedRows(t, 40_000) // the round takes more than the test's time for them
+	b.publishedRows(t, 40_000) // the sweep takes more than the test's time for them
 	if err := b.appendAll(t, engagement("retried"), engagement("orphan")); err != nil {
 		t.Fatal(err)
 	}
 	b.exec(t, `UPDATE outbox SET next_retry_at = now() + interval '4 min' WHERE aggregate_type = 'engagement'`)
-	l.hold.Lock()
+	l.delay.Lock()
 	r := b.start(t)
-	goOn := sync.OnceFunc(l.hold.Unlock)
+	goOn := sync.OnceFunc(l.delay.Unlock)
 	t.Cleanup(goOn)
 	b.append(t, "a", 1, 1)
 	<-l.begun
@@ -129,7 +130,7 @@ func (b *bench) registered(t *testing.T) (*Relay, chan *leasedBatch) {
 	return r, claimed
 }
 
-// lookThrough has the topics that are out probed until a walk has ended: it has a page for
+// searchThrough probes the paused topics until a probe scan has ended: it has a page for
 // each transaction that is open anywhere on the server.
 func (r *Relay) searchThrough(ctx context.Context, c *circuit, claimed chan<- *leasedBatch) {
 	for r.probe(ctx, claimed); len(c.scan.parts) > 0; {
@@ -137,8 +138,8 @@ func (r *Relay) searchThrough(ctx context.Context, c *circuit, claimed chan<- *l
 	}
 }
 
-// A topic without an event is not paused for as long as others have events in flight:
-// that would have the relay look through all that it has unfinished again and again.
+// A topic without an event must not stay paused because others have events in flight: the
+// relay would scan all its unfinished events again and again.
 func TestOnlyItsOwnBatchesKeepATopicPaused(t *testing.T) {
 	t.Parallel()
 	for kind, paused := range map[string]bool{"engagement": false, "video": true} {
@@ -157,8 +158,8 @@ func TestOnlyItsOwnBatchesKeepATopicPaused(t *testing.T) {
 	}
 }
 
-// A walk that finds nothing is followed by a pause. In it the retries are looked at, and
-// what is left alone is not; the topic is not taken for one without an event.
+// A probe scan that finds nothing is followed by a pause. During the pause the relay claims
+// retries and does not scan; it does not conclude that the topic has no event.
 func TestProbeScansThatFindNothingArePaced(t *testing.T) {
 	t.Parallel()
 	b, _ := newTopicsBench(t)
@@ -193,8 +194,8 @@ func TestProbeScansThatFindNothingArePaced(t *testing.T) {
 	}
 }
 
-// A look that fails is no fault of the claims. What it may have leased is looked for,
-// and the next look begins elsewhere.
+// A failed search does not affect the claims. A scan looks for its possible leases, and the
+// next search begins with the retries.
 func TestAFailedSearchIsRepeated(t *testing.T) {
 	t.Parallel()
 	b, _ := newTopicsBench(t)
@@ -202,7 +203,7 @@ func TestAFailedSearchIsRepeated(t *testing.T) {
 	b.append(t, "a", 1, 1)
 	c := r.circuits["video"]
 	outAndDue(c)
-	c.trips = 2 // the one that looks at what is left alone first
+	c.trips = 2 // this probe scans for skipped events first
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	r.probe(cancelled, claimed)
@@ -217,27 +218,27 @@ func TestAFailedSearchIsRepeated(t *testing.T) {
 	}
 }
 
-// Candidates have room of their own, which is bounded: as many as may be in flight wait
-// for a claim, and claims for none of them.
+// Candidates have room of their own, which is bounded: when it is full, they wait for a
+// claim, and claims never wait for them.
 func TestCandidatesHaveRoomOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	f := newInFlight()
-	var holds []*leasedBatch
+	var batches []*leasedBatch
 	for range maxCandidates {
 		r := queue.Batch{{Event: event("a", 1)}}
-		holds = append(holds, f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{r}}, candidates: true})...)
+		batches = append(batches, f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{r}}, candidates: true})...)
 	}
 	if f.hasRoomForProbes() || f.events != 0 || f.bytes != 0 || f.reserved != 0 {
 		t.Errorf("with %d candidates in flight: %d events, %d reserved, room %v", maxCandidates, f.events, f.reserved, f.hasRoomForProbes())
 	}
-	f.remove(holds[:candidatesPerProbe])
+	f.remove(batches[:candidatesPerProbe])
 	if !f.hasRoomForProbes() || f.total() != maxCandidates-candidatesPerProbe {
 		t.Errorf("%d are held, room %v", f.total(), f.hasRoomForProbes())
 	}
 }
 
-// Candidates for a probe are looked for in one page at a time: other topics that are out
-// wait for no more than that.
+// A search for candidates reads one page at a time: other paused topics wait for one page
+// at most.
 func TestProbesAreLookedForPageByPage(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -249,7 +250,7 @@ func TestProbesAreLookedForPageByPage(t *testing.T) {
 	b.append(t, "a", 1, 1)
 	c := r.circuits["video"]
 	c.trip(causeOutage)
-	c.trips = 2 // the one that looks here first
+	c.trips = 2 // this probe scans first
 	c.retryAt = time.Now()
 	turns := 0
 	for ; len(claimed) == 0 && turns < 10; turns++ {

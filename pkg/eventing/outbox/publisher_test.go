@@ -11,7 +11,7 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// run returns versions 1..n of an aggregate, with payloads of so many bytes.
+// batchOf returns versions 1..n of an aggregate, with payloads of so many bytes.
 func batchOf(n, bytes int) queue.Batch {
 	r := make(queue.Batch, n)
 	for i := range r {
@@ -24,8 +24,8 @@ func batchOf(n, bytes int) queue.Batch {
 func TestARequestKeepsTheBrokersLimits(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		run  queue.Batch
-		want []int // messages in each request
+		batch queue.Batch
+		want  []int // messages in each request
 	}{
 		"few":             {batchOf(3, 10), []int{3}},
 		"many":            {batchOf(2*maxRequestMessages+1, 10), []int{maxRequestMessages, maxRequestMessages, 1}},
@@ -42,8 +42,8 @@ func TestARequestKeepsTheBrokersLimits(t *testing.T) {
 			}
 			return nil
 		})
-		rep := b.newRelay(t).publisher.publish(t.Context(), tc.run, func() bool { return true })
-		if !slices.Equal(got, tc.want) || rep.published != len(tc.run) || rep.requests != len(tc.want) {
+		rep := b.newRelay(t).publisher.publish(t.Context(), tc.batch, func() bool { return true })
+		if !slices.Equal(got, tc.want) || rep.published != len(tc.batch) || rep.requests != len(tc.want) {
 			t.Errorf("%s: requests of %v messages, want %v; report %+v", name, got, tc.want, rep)
 		}
 	}
@@ -88,8 +88,8 @@ func TestNoRequestStartsAfterTheLeaseOrTheRun(t *testing.T) {
 	}
 }
 
-// TestWhatIsSentBeforeAFaultIsASuccess has a run's first request taken and its second
-// refused, on a topic that refuses three others.
+// A batch's first request is taken and its second refused, on a topic that refuses three
+// others.
 func TestWhatIsSentBeforeAFaultIsASuccess(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -135,7 +135,7 @@ func TestADrainSaysNothingOfTheTopic(t *testing.T) {
 	}
 }
 
-// TestAProbeThatIsNotSentIsTakenBack leaves the next look to probe at once.
+// A probe that was not sent is taken back: the next search may probe at once.
 func TestAProbeThatIsNotSentIsTakenBack(t *testing.T) {
 	t.Parallel()
 	r := newBench(t).newRelay(t)

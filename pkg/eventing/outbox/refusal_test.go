@@ -37,8 +37,7 @@ func (b *bench) appendEach(t *testing.T, prefix string, n int) {
 	}
 }
 
-// TestATopicThatRefusesEverythingIsPaused has a topic that refuses whatever comes, as
-// one with the wrong schema does.
+// The topic refuses every message, as one with the wrong schema does.
 func TestATopicThatRefusesEverythingIsPaused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -58,8 +57,8 @@ func TestATopicThatRefusesEverythingIsPaused(t *testing.T) {
 	b.eventually(t, 0, unpublished)
 }
 
-// TestAnAggregateThatIsRefusedAloneIsParked has one aggregate write, and nobody else: the
-// refusals are about its event, as far as anybody can tell.
+// One aggregate writes, and no other: the refusals are about its event, as far as the relay
+// can tell.
 func TestAnAggregateThatIsRefusedAloneIsParked(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -70,7 +69,7 @@ func TestAnAggregateThatIsRefusedAloneIsParked(t *testing.T) {
 	b.eventually(t, 1, parked+` AND version = 1`)
 }
 
-// What is refused of an aggregate after it was parked is another matter.
+// A refusal of an aggregate after it was parked is a new case.
 func TestAParkedEventIsForgottenByItsCircuit(t *testing.T) {
 	t.Parallel()
 	r, bad := newBench(t).newRelay(t), batchOf(1, 1)
@@ -95,7 +94,7 @@ func TestManyBadAggregatesDoNotPauseTheTopicForOthers(t *testing.T) {
 	b.appendEach(t, "bad", bad)
 	r := b.start(t)
 	b.poll(t, func() bool { return r.circuits["video"].failures() >= 2 }, "the topic is not paused")
-	// The next verdict on each is the last: the backoff in between is not what this is about.
+	// The next refusal of each is the last: this test is not about the backoff in between.
 	b.exec(t, `UPDATE outbox SET publish_attempts = $1`, maxAttempts-1)
 	good := int64(0)
 	b.poll(t, func() bool {
@@ -141,10 +140,10 @@ func TestProbesAreChosenInTurns(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for _, run := range found.Batches {
-					seen[strings.TrimRight(run[0].AggregateID, "0123456789")] = true
+				for _, batch := range found.Batches {
+					seen[strings.TrimRight(batch[0].AggregateID, "0123456789")] = true
 				}
-				b.exec(t, `UPDATE outbox SET lock_token = NULL, locked_at = NULL`) // what is not chosen goes back
+				b.exec(t, `UPDATE outbox SET lock_token = NULL, locked_at = NULL`) // batches that are not chosen go back
 				c.postpone(c.state, 0)
 				refuseEach(c, c.startProbe(), "bad000")
 			}

@@ -88,7 +88,7 @@ func TestRejectionParksItsAggregateOnly(t *testing.T) {
 	b := newBench(t)
 	b.append(t, "good", 1, 3)
 	b.append(t, "bad", 1, 3)
-	// The next refusal is the last: the backoff in between is not what this is about.
+	// The next refusal is the last: this test is not about the backoff in between.
 	b.exec(t, `UPDATE outbox SET publish_attempts = $1 WHERE aggregate_id = 'bad' AND version = 2`, maxAttempts-1)
 	b.setFault(func(ctx context.Context, req *pubsubpb.PublishRequest, send func(context.Context) error) error {
 		for _, m := range req.Messages {
@@ -108,7 +108,7 @@ func TestRejectionParksItsAggregateOnly(t *testing.T) {
 	if n := b.count(t, `SELECT publish_attempts FROM outbox WHERE aggregate_id = 'bad' AND version = 2`); n != maxAttempts {
 		t.Errorf("%d attempts, want %d", n, maxAttempts)
 	}
-	// What an operator does: the event is put right, and goes.
+	// An operator repairs the event, and it goes.
 	b.setFault(nil)
 	b.exec(t, `UPDATE outbox SET parked_at = NULL, next_retry_at = NULL WHERE aggregate_id = 'bad'`)
 	b.eventually(t, 0, unpublished)
@@ -191,7 +191,7 @@ func TestShutdownFinishesWhatIsInFlight(t *testing.T) {
 	}
 }
 
-// TestShutdownHandsBackWhatHangs cancels a relay whose publish never answers.
+// The publish of a cancelled relay never answers.
 func TestShutdownHandsBackWhatHangs(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -255,8 +255,8 @@ func TestBehindATransactionPooler(t *testing.T) {
 	b.eventually(t, 0, unpublished+` AND aggregate_id = 'a'`)
 }
 
-// However much is pending, and whatever finds it, a relay holds no more than it
-// says. Neither what is new nor what a scan finds keeps the other waiting for room.
+// A relay never holds more than its limits, however many events are pending, and whether
+// claims or scans find them. Neither new events nor a scan keep the other waiting for room.
 func TestARelayHoldsNoMoreThanItSays(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

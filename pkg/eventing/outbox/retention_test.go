@@ -39,7 +39,7 @@ func (b *bench) oldRows(t *testing.T) {
 	}
 }
 
-// TestAPurgeRangeBeginsWhereTheLastOneEnded leaves what another relay has purged.
+// A purge does not read the pages that another relay has purged.
 func TestAPurgeRangeBeginsWhereTheLastOneEnded(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

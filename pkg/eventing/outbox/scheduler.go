@@ -67,13 +67,13 @@ func (c *claimSchedule) next(now time.Time, due dueTimes, wakeup, allPaused bool
 }
 
 // claimed plans the next poll after a successful claim that was sent then.
-func (c *claimSchedule) claimed(sent time.Time, runs int, cut bool) {
+func (c *claimSchedule) claimed(sent time.Time, batches int, truncated bool) {
 	c.failures, c.pausedUntil = 0, time.Time{}
 	c.emptyPolls++
-	if runs > 0 {
+	if batches > 0 {
 		c.emptyPolls = 1
 	}
-	if c.pollAt = sent.Add(idlePause.Delay(c.emptyPolls)); cut {
+	if c.pollAt = sent.Add(idlePause.Delay(c.emptyPolls)); truncated {
 		c.pollAt = sent // there may be more that is new
 	}
 }
@@ -127,10 +127,10 @@ func (s *scanSchedule) next(now time.Time, due dueTimes) (action, time.Time) {
 
 // retried plans the next claim of retries after one that was sent then: at once if it was
 // truncated, else when the next retry is due, after in. Zero is none.
-func (s *scanSchedule) retried(now time.Time, cut bool, in time.Duration) {
+func (s *scanSchedule) retried(now time.Time, truncated bool, in time.Duration) {
 	s.succeeded()
 	switch s.retryAt = now.Add(jittered(scanEvery)); {
-	case cut:
+	case truncated:
 		s.retryAt = now
 	case in > 0:
 		s.retryAt = soonest(s.retryAt, now.Add(in))

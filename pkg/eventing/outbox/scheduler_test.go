@@ -140,15 +140,15 @@ func TestAScanGoesThroughItsParts(t *testing.T) {
 	}
 }
 
-// However much lands while there is no room to look what follows, the positions are
-// bounded, and a scan has the others.
+// However many results arrive while there is no room for a claim, the published versions
+// are bounded, and a scan covers the others.
 func TestFollowUpsAreBounded(t *testing.T) {
 	t.Parallel()
 	a, f := newFollowUps(), newInFlight()
 	a.claimed("7:7:", "7:7:")
 	for range 4 * maxFollowUps {
-		run := queue.Batch{{Event: event("a", 1)}}
-		a.settled(f, []queue.Settlement{{Batch: run, Published: 1}}, false)
+		batch := queue.Batch{{Event: event("a", 1)}}
+		a.settled(f, []queue.Settlement{{Batch: batch, Published: 1}}, false)
 	}
 	if len(a.published) != maxFollowUps || a.due().scanAt.IsZero() || a.scanLow != queue.Beginning {
 		t.Errorf("%d positions, a scan from %q", len(a.published), a.scanLow)
@@ -160,8 +160,9 @@ func TestFollowUpsAreBounded(t *testing.T) {
 	}
 }
 
-// The low is one look at the lists and at what is in flight: while it waits for the one,
-// no run leaves the other, so that one which moves to and fro is below it at each moment.
+// low reads the lists and the batches in flight in one critical section: while it waits for
+// one, no batch leaves the other. So the low covers a batch that moves to and fro at each
+// moment.
 func TestLowReadsBothAtOnce(t *testing.T) {
 	t.Parallel()
 	a, f := newFollowUps(), newInFlight()
@@ -175,7 +176,7 @@ func TestLowReadsBothAtOnce(t *testing.T) {
 		a.mu.Unlock()
 		if time.Now().After(end) {
 			f.mu.Unlock()
-			t.Fatal("runs may leave the lists while the low waits for a look at what is in flight")
+			t.Fatal("batches may leave the lists while the low waits for a look at what is in flight")
 		}
 	}
 	r := batchOf(1, 1)
@@ -201,14 +202,14 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	a.beginScan()
 	a.endScan()
 	low("20:20:", "joined")
-	run := queue.Batch{{Event: event("a", 1)}}
+	batch := queue.Batch{{Event: event("a", 1)}}
 	claim := queue.Claim{Events: claimEvents, PerAggregate: minPerAggregate, Bytes: claimBytes}
 	since, _, _ := a.take(10)
 	f.reserved++
-	h := f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{run}, Seen: "30:30:"}, claim: claim, sent: time.Now(), low: since})
+	h := f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "30:30:"}, claim: claim, sent: time.Now(), low: since})
 	a.claimed("30:30:", since)
 	low("20:20:", "in flight")
-	a.settled(f, []queue.Settlement{{Batch: run, Published: 1}}, true)
+	a.settled(f, []queue.Settlement{{Batch: batch, Published: 1}}, true)
 	f.remove(h)
 	low("30:30:", "published: what follows was not visible to the claim")
 	_, after, _ := a.take(10)
@@ -222,12 +223,12 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	from := a.beginScan()
 	low("10:10:", "while it scans")
 	f.reserved++
-	h = f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{run}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: from})
+	h = f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: from})
 	a.setPausedTypes([]string{"video"})
 	a.pageScanned([]string{"video"})
 	a.endScan()
 	low("10:10:", "a topic was out meanwhile")
-	a.settled(f, []queue.Settlement{{Batch: run}}, false)
+	a.settled(f, []queue.Settlement{{Batch: batch}}, false)
 	f.remove(h)
 	low("10:10:", "handed back")
 	a.topicResumed()
@@ -240,8 +241,8 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	low("40:40:", "all is done")
 	a.setPausedTypes([]string{"video"})
 	f.reserved++
-	h = f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{run}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: "15:15:"})
-	a.settled(f, []queue.Settlement{{Batch: run}}, false)
+	h = f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: "15:15:"})
+	a.settled(f, []queue.Settlement{{Batch: batch}}, false)
 	f.remove(h)
 	low("15:15:", "handed back while the topic is out")
 }

@@ -8,7 +8,8 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// waits returns a landing of n published events of an aggregate, under a lease of left.
+// waitingFor returns a result of n published events of an aggregate, under a lease that
+// lasts for left.
 func waitingFor(n int, left time.Duration) *unsettled {
 	h := &leasedBatch{events: batchOf(n, 1), leaseUntil: time.Now().Add(left)}
 	return &unsettled{publishResult: publishResult{h, report{published: n}}, settlement: queue.Settlement{Batch: h.events, Published: n}}
@@ -37,9 +38,8 @@ func TestAStatementSettlesWhatIsDueAndFits(t *testing.T) {
 	}
 }
 
-// TestAResultWithoutALeaseIsNotKept has a statement fail for two runs, of which one's
-// lease is over: that run leaves the relay's hands, and a scan finds it when its lease
-// has ended in the database too.
+// A statement fails for two batches, and the lease of one is over: the relay drops that
+// batch, and a scan finds it when its lease has ended in the database too.
 func TestAResultWithoutALeaseIsNotKept(t *testing.T) {
 	t.Parallel()
 	r := newBench(t).newRelay(t)
@@ -60,9 +60,9 @@ func TestAResultWithoutALeaseIsNotKept(t *testing.T) {
 	}
 }
 
-// TestLeasesAreRenewedBetweenStatements has one event for each statement, and a renewal
-// come due with the first: the lease of the event that waits for the second is renewed
-// before it, and so is one whose publish has not ended.
+// Each statement takes one event, and a renewal is due after the first: it renews the lease
+// of the event that waits for the second statement, and that of one that is still being
+// published.
 func TestLeasesAreRenewedBetweenStatements(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -70,20 +70,20 @@ func TestLeasesAreRenewedBetweenStatements(t *testing.T) {
 	b.appendEach(t, "a", 3)
 	b.claimAll(t, r, claimed)
 	s := &settler{Relay: r, limit: 1}
-	holds := []*leasedBatch{<-claimed, <-claimed, <-claimed}
+	batches := []*leasedBatch{<-claimed, <-claimed, <-claimed}
 	half := time.Now().Add(queue.LeaseTime / 2)
-	for _, h := range holds {
+	for _, h := range batches {
 		h.extend(half)
 	}
-	for _, h := range holds[:2] {
+	for _, h := range batches[:2] {
 		s.waiting = append(s.waiting, &unsettled{publishResult: publishResult{h, report{published: 1}}, settlement: queue.Settlement{Batch: h.events, Published: 1}})
 	}
 	renew := make(chan time.Time, 1)
 	renew <- time.Now()
 	s.settleDue(t.Context(), t.Context(), renew)
 	for i, renewed := range []bool{false, true, true} {
-		if holds[i].leaseUntil.After(half) != renewed {
-			t.Errorf("event %d: lease until %v, renewed: want %t", i, holds[i].leaseUntil, renewed)
+		if batches[i].leaseUntil.After(half) != renewed {
+			t.Errorf("event %d: lease until %v, renewed: want %t", i, batches[i].leaseUntil, renewed)
 		}
 	}
 	if n := b.count(t, unpublished); n != 1 || r.inFlight.total() != 1 {
@@ -91,22 +91,21 @@ func TestLeasesAreRenewedBetweenStatements(t *testing.T) {
 	}
 }
 
-// TestABatchIsInFlightOnce has a claim take a run a second time, under a lease that ran
-// out unnoticed.
+// A claim takes a batch a second time, under a lease that ran out unnoticed.
 func TestABatchIsInFlightOnce(t *testing.T) {
 	t.Parallel()
 	f := newInFlight()
 	again, other := batchOf(3, 1), batchOf(2, 1)
-	claim := func(runs ...queue.Batch) []*leasedBatch {
+	claim := func(batches ...queue.Batch) []*leasedBatch {
 		if !f.reserve(byClaim) {
 			t.Fatal("no room for a claim")
 		}
-		return f.add(claimResult{Claimed: queue.Claimed{Batches: runs}, claim: queue.Claim{PerAggregate: minPerAggregate}, sent: time.Now(), low: queue.Beginning})
+		return f.add(claimResult{Claimed: queue.Claimed{Batches: batches}, claim: queue.Claim{PerAggregate: minPerAggregate}, sent: time.Now(), low: queue.Beginning})
 	}
 	first := claim(again)
 	added := claim(again, other)
 	if len(first) != 1 || len(added) != 1 || added[0].events.Head() != other.Head() || f.batches[again.Head()] != first[0] {
-		t.Fatalf("the second claim adds %d runs, want the one that is not in flight", len(added))
+		t.Fatalf("the second claim adds %d batches, want the one that is not in flight", len(added))
 	}
 	if n := f.total(); n != 5 {
 		t.Errorf("%d events are in flight, want 5", n)

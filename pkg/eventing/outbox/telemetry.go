@@ -107,21 +107,21 @@ func (m *metrics) unregister() { _ = m.callback.Unregister() }
 func (m *metrics) settled(ctx context.Context, batch []publishResult, lost int) {
 	m.leasesLost.Add(ctx, int64(lost))
 	for _, l := range batch {
-		rep, run := l.report, l.batch.events
+		rep, events := l.report, l.batch.events
 		switch {
 		case rep.rejected:
 			m.failures.Add(ctx, 1, metric.WithAttributes(attribute.String("kind", "rejection")))
 		case rep.err != nil:
 			m.failures.Add(ctx, 1, metric.WithAttributes(attribute.String("kind", "outage")))
 		}
-		if run[0].Rejections > 0 && rep.requests > 0 {
+		if events[0].Rejections > 0 && rep.requests > 0 {
 			m.retries.Add(ctx, 1)
 		}
 		m.requests.Add(ctx, int64(rep.requests))
-		m.batch.Record(ctx, int64(len(run)))
+		m.batch.Record(ctx, int64(len(events)))
 		m.duration.Record(ctx, rep.took.Seconds())
 		m.published.Add(ctx, int64(rep.published))
-		for _, e := range run[:rep.published] {
+		for _, e := range events[:rep.published] {
 			m.eventAge.Record(ctx, rep.ended.Sub(e.OccurredAt).Seconds())
 		}
 	}

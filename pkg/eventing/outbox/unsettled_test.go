@@ -26,7 +26,7 @@ func (r *Relay) settleAll(t *testing.T, l ...publishResult) {
 	r.settleLoop(t.Context(), t.Context(), results)
 }
 
-// lock holds the row of a version in a transaction of its own, until release.
+// lock locks the row of a version in a transaction of its own, until release.
 func (b *bench) lock(t *testing.T, aggregate string, version int64) (release func()) {
 	t.Helper()
 	tx, err := b.db.Begin(t.Context())
@@ -86,7 +86,7 @@ func TestALockedRowHoldsUpItsAggregateOnly(t *testing.T) {
 	}
 }
 
-// age makes the leases of what the relay holds look as if they were half over.
+// age makes the relay's leases look half over.
 func (b *bench) age(t *testing.T, r *Relay) {
 	t.Helper()
 	b.exec(t, `UPDATE outbox SET locked_at = now() - interval '10 s' WHERE lock_token IS NOT NULL`)
@@ -113,8 +113,8 @@ func newSlowBench(t *testing.T) *bench {
 	return newBenchOn(t, pg)
 }
 
-// TestASlowDatabaseIsAskedForLess has each mark take so long that what lands together
-// does not fit into one statement's time.
+// Marking takes so long that the results that arrive together do not fit into one
+// statement's time.
 func TestASlowDatabaseIsAskedForLess(t *testing.T) {
 	t.Parallel()
 	const aggregates, versions = 30, 3
@@ -148,9 +148,8 @@ func TestABatchThatIsTooLargeIsMarkedInParts(t *testing.T) {
 	firstSightings(t, b.sent("a"), versions)
 }
 
-// TestADrainEndsAlthoughTheDatabaseHangs cancels a relay whose publish and whose
-// statements have no answer. The platform kills the process 10 s after the signal, of
-// which the server takes 6.
+// Neither the publish nor the statements of a cancelled relay get an answer. The platform
+// kills the process 10 s after the signal, of which the server takes 6.
 func TestADrainEndsAlthoughTheDatabaseHangs(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.New(t)

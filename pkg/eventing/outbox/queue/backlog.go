@@ -22,7 +22,7 @@ const CountLimit = 10_000
 
 // Backlog reads the state of the outbox. Its cost is that of everything written since the
 // relays last finished all their work, and of the dead entries among it. So it is read
-// besides the claims, and may run into its time limit while they do not.
+// apart from the claims, and may run into its time limit while they do not.
 func (q Queue) Backlog(ctx context.Context) (Backlog, error) {
 	ctx, cancel := context.WithTimeout(ctx, ScanTimeout)
 	defer cancel()

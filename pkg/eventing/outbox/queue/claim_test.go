@@ -114,10 +114,10 @@ func (b box) claimNew(t *testing.T, token string, since queue.TxSnapshot, after 
 	return versions(c.Batches)
 }
 
-func versions(runs []queue.Batch) map[string][]int64 {
+func versions(batches []queue.Batch) map[string][]int64 {
 	got := map[string][]int64{}
-	for _, run := range runs {
-		for _, e := range run {
+	for _, batch := range batches {
+		for _, e := range batch {
 			got[e.AggregateID] = append(got[e.AggregateID], e.Version)
 		}
 	}
@@ -218,7 +218,7 @@ func TestClaimsAreBounded(t *testing.T) {
 		}
 		leased := b.count(t, `SELECT count(*) FROM outbox WHERE lock_token = 't'`)
 		if leased != len(w.Batches) {
-			t.Errorf("%s: %d leases for %d runs", name, leased, len(w.Batches))
+			t.Errorf("%s: %d leases for %d batches", name, leased, len(w.Batches))
 		}
 		free()
 	}
@@ -255,7 +255,7 @@ func TestScanGoesOnWhereItStopped(t *testing.T) {
 	want(t, "all pages", claims{"a0": {1}, "b0": {1}, "b1": {1}, "b2": {1}, "b3": {1}, "b4": {1}}, seen)
 }
 
-// What a snapshot did not see is the rows of the transactions that were open in it,
+// The rows that a snapshot did not see are those of the transactions that were open in it,
 // and of those that began later.
 func TestScanSince(t *testing.T) {
 	t.Parallel()
@@ -325,8 +325,8 @@ func TestClaimWaitsForRetryAndParked(t *testing.T) {
 	want(t, "when the retry is due", claims{"later": {1, 2}}, versions(got.Batches))
 }
 
-// A failover to a host whose clock is behind leaves leases and retry times in the
-// future. They count as none: they would last that much longer.
+// A failover to a host with a slow clock leaves leases and retry times in the future. They
+// count as none: otherwise they would last that much longer.
 func TestTimesFromTheFutureCountAsNone(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -343,8 +343,8 @@ func TestTimesFromTheFutureCountAsNone(t *testing.T) {
 	want(t, "a scan", claims{"leased": {1}}, b.scan(t, "heir"))
 }
 
-// A head that cannot be claimed although nobody answers for it is reported: who
-// passed it has to come back.
+// A claim reports a head that it cannot take although no living relay answers for it: its
+// relay must come back for the head.
 func TestClaimReportsWhatItHadToLeave(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -374,7 +374,7 @@ func TestClaimReportsWhatItHadToLeave(t *testing.T) {
 	}
 }
 
-// Two aggregates whose names look alike when they are joined are two.
+// Two aggregates with names that look alike when joined stay two.
 func TestBatchesOfLookAlikeAggregates(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -383,7 +383,7 @@ func TestBatchesOfLookAlikeAggregates(t *testing.T) {
 	b.exec(t, `UPDATE outbox SET aggregate_type = 'order/item', aggregate_id = '7', id = '00000000-0000-7000-8000-000000000002', version = 1
 		WHERE version = 2`)
 	if p := b.page(t, as("t")); len(p.Batches) != 2 {
-		t.Errorf("%d runs of two aggregates: %v", len(p.Batches), p.Batches)
+		t.Errorf("%d batches of two aggregates: %v", len(p.Batches), p.Batches)
 	}
 }
 

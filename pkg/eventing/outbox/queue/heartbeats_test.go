@@ -54,8 +54,7 @@ func TestTheFirstRelayBeginsWithTheTable(t *testing.T) {
 	}
 }
 
-// What a relay that has died had in hand is in the hands of the one that finds out,
-// in the same moment.
+// The relay that finds a dead one takes over its low in the same statement.
 func TestADeadRelayIsTakenOver(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -86,8 +85,8 @@ func TestADeadRelayIsTakenOver(t *testing.T) {
 	}
 }
 
-// A relay does not know of a takeover whose answer was lost: it asks for what its
-// row says, and does not write over it.
+// A relay does not know of a takeover if the answer was lost: it reads its row, and does
+// not write over it.
 func TestAHeartbeatWithoutAnAnswerIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -102,8 +101,8 @@ func TestAHeartbeatWithoutAnAnswerIsNotForgotten(t *testing.T) {
 	}
 }
 
-// Another server than before may lack the last commits, marks among them: what each
-// relay had in hand when it stopped is what may be unfinished.
+// Another server than before may lack the last commits, marks among them: the events that
+// each relay had leased when it stopped may be unfinished.
 func TestAFailoverIsNoticed(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)

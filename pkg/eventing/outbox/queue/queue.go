@@ -18,7 +18,7 @@ const (
 	// Timeout bounds each statement. It is well below the lease, so that the relay notices
 	// a stuck database while the lease still holds.
 	Timeout = 5 * time.Second
-	// ScanTimeout bounds the statements that run besides the claims.
+	// ScanTimeout bounds the statements of loops other than the claims.
 	ScanTimeout = 12 * time.Second
 )
 

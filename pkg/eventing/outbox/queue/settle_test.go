@@ -18,17 +18,17 @@ func TestSettleIsFenced(t *testing.T) {
 	b := newBox(t)
 	b.append(t, "a", 1, 2)
 	w := b.page(t, as("stale"))
-	run := w.Batches[0]
+	batch := w.Batches[0]
 	b.exec(t, `UPDATE outbox SET locked_at = now() - interval '1 hour' WHERE lock_token IS NOT NULL`)
 	b.scan(t, "heir")
-	lost := settle(t, b, "stale", queue.Settlement{Batch: run, Published: 1, Failure: &queue.Failure{Reason: "x", Rejected: true, Park: true}})
+	lost := settle(t, b, "stale", queue.Settlement{Batch: batch, Published: 1, Failure: &queue.Failure{Reason: "x", Rejected: true, Park: true}})
 	if lost != 1 {
 		t.Errorf("settle with a lost lease: lost %d, want 1", lost)
 	}
 	if n := b.count(t, unpublished+` AND parked_at IS NULL AND publish_attempts = 0`); n != 2 {
 		t.Error("a relay without the lease changed a row")
 	}
-	if lost := settle(t, b, "heir", queue.Settlement{Batch: run, Published: 2}); lost != 0 {
+	if lost := settle(t, b, "heir", queue.Settlement{Batch: batch, Published: 2}); lost != 0 {
 		t.Errorf("settle with the lease: lost %d", lost)
 	}
 	if n := b.count(t, unpublished+` OR lock_token IS NOT NULL`); n != 0 {
@@ -36,7 +36,7 @@ func TestSettleIsFenced(t *testing.T) {
 	}
 }
 
-// What the broker says of one event must not keep others from being marked.
+// The broker's message about one event must not keep others from being marked.
 func TestSettleWithAReasonThatCannotBeStored(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -59,15 +59,15 @@ func TestSettleWritesEachSettlement(t *testing.T) {
 	w := b.page(t, as("t"))
 	b.exec(t, `UPDATE outbox SET parked_at = now(), last_error = 'by hand' WHERE aggregate_id = 'by hand' AND version = 1`)
 	var outcomes []queue.Settlement
-	for _, run := range w.Batches {
+	for _, batch := range w.Batches {
 		outcomes = append(outcomes, map[string]queue.Settlement{
-			"back":     {Batch: run},
-			"done":     {Batch: run, Published: 2},
-			"part":     {Batch: run, Published: 1},
-			"rejected": {Batch: run, Published: 1, Failure: &queue.Failure{Reason: "bad", RetryIn: time.Hour, Rejected: true, Park: true}},
-			"deferred": {Batch: run, Failure: &queue.Failure{Reason: "away", RetryIn: time.Hour}},
-			"by hand":  {Batch: run, Failure: &queue.Failure{Reason: "away", RetryIn: time.Hour}},
-		}[run[0].AggregateID])
+			"back":     {Batch: batch},
+			"done":     {Batch: batch, Published: 2},
+			"part":     {Batch: batch, Published: 1},
+			"rejected": {Batch: batch, Published: 1, Failure: &queue.Failure{Reason: "bad", RetryIn: time.Hour, Rejected: true, Park: true}},
+			"deferred": {Batch: batch, Failure: &queue.Failure{Reason: "away", RetryIn: time.Hour}},
+			"by hand":  {Batch: batch, Failure: &queue.Failure{Reason: "away", RetryIn: time.Hour}},
+		}[batch[0].AggregateID])
 	}
 	if lost := settle(t, b, "t", outcomes...); lost != 0 {
 		t.Errorf("lost %d", lost)
@@ -89,8 +89,8 @@ func TestSettleWritesEachSettlement(t *testing.T) {
 	}
 }
 
-// Followed is what the relay looks by: whether something waits behind what was
-// published, and not behind what was not.
+// Followed tells the relay whether an event waits behind a published one. An event behind
+// an unpublished one does not count.
 func TestSettleSeesWhatFollows(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -102,7 +102,7 @@ func TestSettleSeesWhatFollows(t *testing.T) {
 		want      bool
 	}{
 		"nothing":                  {published: 2},
-		"the rest of the run":      {published: 1, want: true},
+		"the rest of the batch":    {published: 1, want: true},
 		"what has appeared":        {published: 2, appears: true, want: true},
 		"behind what was refused":  {published: 1, fault: fault, appears: true},
 		"behind what was not sent": {appears: true},
@@ -124,8 +124,8 @@ func TestSettleSeesWhatFollows(t *testing.T) {
 	}
 }
 
-// A relay dies when it has settled a part of a retry: everybody has passed what is behind
-// it, so that is found as a retry. Where there is something to it already, it stays.
+// A relay dies when it has settled a part of a retry. All relays have passed over the event
+// behind it, so that becomes a retry. If it has a retry time already, that stays.
 func TestWhatIsBehindARetryIsOneNext(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -142,9 +142,9 @@ func TestWhatIsBehindARetryIsOneNext(t *testing.T) {
 		t.Fatalf("claimed %+v, %v", got.Batches, err)
 	}
 	var outcomes []queue.Settlement
-	for _, run := range got.Batches {
-		o := queue.Settlement{Batch: run, Published: 2}
-		switch run[0].AggregateID {
+	for _, batch := range got.Batches {
+		o := queue.Settlement{Batch: batch, Published: 2}
+		switch batch[0].AggregateID {
 		case "part":
 			o.Published = 1
 		case "lost":
@@ -212,7 +212,7 @@ func TestPurgeDeletesWhatIsOldAndPublished(t *testing.T) {
 	}
 }
 
-// A row that somebody has locked waits for the next pass, and no other row with it.
+// A locked row waits for the next pass, and no other row with it.
 func TestPurgeGoesAroundLockedRows(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -270,7 +270,7 @@ func TestBacklogBehindParkedAggregates(t *testing.T) {
 		got, err := b.Backlog(t.Context())
 		want := queue.Backlog{Pending: 3050, Parked: 1500, Oldest: got.Oldest}
 		if low != queue.Beginning {
-			// Of those that no relay has to look for any more some may be counted: a low
+			// Some rows that no relay has to look for any more may be counted: a low
 			// counts from the oldest transaction that was open anywhere on the server.
 			want.Pending = min(max(got.Pending, 3000), 3050)
 		} else if got.Oldest < 3*time.Hour {
