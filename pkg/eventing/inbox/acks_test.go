@@ -17,7 +17,8 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// Whoever brings the messages: callbacks wait when the budget is used up.
+// Callbacks wait when the budget is used up, whether a stream or a test brings the
+// messages.
 func TestCallbacksWaitForRoom(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -33,7 +34,7 @@ func TestCallbacksWaitForRoom(t *testing.T) {
 		ended <- c.RunFrom(ctx, func(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error {
 			var callbacks sync.WaitGroup
 			for i := range events {
-				e := event(fmt.Sprint("a", i), 2) // a gap, and the owner is away
+				e := event(fmt.Sprint("a", i), 2) // a gap, and the owner is unavailable
 				callbacks.Go(func() {
 					deliver(ctx, &pubsub.Message{ID: fmt.Sprint(i), Data: make([]byte, 32<<10), Attributes: e.Message().Attributes})
 				})
@@ -62,9 +63,9 @@ func TestCallbacksWaitForRoom(t *testing.T) {
 	}
 }
 
-// Every message that comes is acked or nacked, and once: events with gaps, poison
-// and failures come repeatedly, while burials hang, streams break, and consumers
-// end in the middle of it.
+// Every message is acked or nacked, and once: events with gaps, poison and failures come
+// repeatedly, while dead-lettering hangs, streams break, and consumers end in the middle of
+// it.
 func TestEveryMessageIsSettledOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 100)
@@ -136,7 +137,7 @@ func TestEveryMessageIsSettledOnce(t *testing.T) {
 	}
 }
 
-// What joins a settled delivery is acked, also when the process ends then.
+// A message that joins a finished delivery is acked, also when the process ends then.
 func TestWhatJoinsTheSettledIsAcked(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

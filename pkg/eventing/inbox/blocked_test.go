@@ -14,12 +14,12 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// until polls for what no database knows.
-func until(t *testing.T, what string, holds func() bool) {
+// until polls for a condition outside the database.
+func until(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	tick, deadline := time.NewTicker(5*time.Millisecond), time.After(patience)
 	defer tick.Stop()
-	for !holds() {
+	for !condition() {
 		select {
 		case <-tick.C:
 		case <-deadline:
@@ -49,8 +49,8 @@ func (b *bench) lockOne(t *testing.T, query string, arg any) (unlock func()) {
 	return unlock
 }
 
-// Somebody's lock on one row costs its aggregate its time, others nothing, and
-// nobody an attempt, for as long as it lasts.
+// A lock of another transaction on one row costs its aggregate time, and others nothing. It
+// spends no attempt, for as long as it lasts.
 func TestALockedRowBlocksItsAggregateAlone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -73,8 +73,8 @@ func TestALockedRowBlocksItsAggregateAlone(t *testing.T) {
 	}
 }
 
-// An event that is put off was not begun in vain, however often: it is nobody's
-// killer, and its pauses grow.
+// An event that is put off leaves no recorded start, however often: it is not taken for the
+// cause of a crash, and its pauses grow.
 func TestAnEventThatIsPutOffIsNotStarted(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -114,8 +114,8 @@ func TestSuccessIsHeardOf(t *testing.T) {
 	}
 }
 
-// However much waits behind one aggregate, the first events of others are
-// repaired, tried again and buried.
+// However many events wait behind one aggregate, the first events of others are repaired,
+// tried again and dead-lettered.
 func TestHeadsAreWorkedOnWhateverIsBlocked(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -156,7 +156,7 @@ func TestHeadsAreWorkedOnWhateverIsBlocked(t *testing.T) {
 	c.blocked.all()
 }
 
-// An owner that hangs keeps no poison from being buried.
+// An owner that hangs does not keep poison from being dead-lettered.
 func TestAHangingOwnerDelaysNoDeadLetter(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -181,8 +181,8 @@ func TestAHangingOwnerDelaysNoDeadLetter(t *testing.T) {
 	c.blocked.all()
 }
 
-// A second delivery of an event joins the first. Once that is settled, so is the
-// second, by an ack of its own.
+// A second delivery of an event joins the first. When that is finished, so is the second,
+// by an ack of its own.
 func TestASecondCopyOfPoisonIsSettled(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -200,7 +200,7 @@ func TestASecondCopyOfPoisonIsSettled(t *testing.T) {
 		return d
 	}
 	c.process(t.Context(), mergeDuplicates([]*delivery{bring()}))
-	c.process(t.Context(), mergeDuplicates([]*delivery{bring()})) // while the first cannot be buried
+	c.process(t.Context(), mergeDuplicates([]*delivery{bring()})) // while the first cannot be dead-lettered
 	if n := c.budget.inHand().messages; n != 2 {
 		t.Fatalf("%d in hand, want both", n)
 	}

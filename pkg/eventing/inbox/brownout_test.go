@@ -17,8 +17,8 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// A database that answers, and takes no writes in time, is away: whatever
-// runs into a time limit meanwhile is nobody's fault.
+// A database that answers, and takes no writes in time, counts as unavailable: a time limit
+// that is reached meanwhile is no event's fault.
 func TestABrownoutIsNoEventsFault(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -104,8 +104,8 @@ func TestEverythingIsSlow(t *testing.T) {
 	}
 }
 
-// commitLoser is a connection that breaks after a COMMIT was done and before
-// anybody heard of it.
+// commitLoser is a connection that breaks after a COMMIT was done and before the client
+// learns of it.
 type commitLoser struct {
 	net.Conn
 
@@ -132,8 +132,8 @@ func (c *commitLoser) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// loseACommit has b's database break a connection after the next COMMIT from when
-// armed is set, and call lost before anybody hears of it.
+// loseACommit breaks a connection of b's database after the next COMMIT from when armed is
+// set, and calls lost before the client learns of it.
 func (b *bench) loseACommit(t *testing.T, lost func()) (armed *atomic.Bool) {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(b.pg.CatalogURL)
@@ -153,8 +153,8 @@ func (b *bench) loseACommit(t *testing.T, lost func()) (armed *atomic.Bool) {
 	return armed
 }
 
-// After a COMMIT of which nobody knows whether it was one, the second try finds
-// everything done. Who waits for the effect is told all the same.
+// After a COMMIT with an unknown result, the second try finds everything done. Readers that
+// wait for the effect are notified all the same.
 func TestAnUnknownCommitIsNotified(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -173,8 +173,8 @@ func TestAnUnknownCommitIsNotified(t *testing.T) {
 	}
 }
 
-// So it is where the second try fails, too, and is halved: here since somebody has
-// locked a row.
+// The same where the second try fails, too, and is halved: here because another transaction
+// has locked a row.
 func TestAnUnknownCommitIsNotifiedByTheHalves(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

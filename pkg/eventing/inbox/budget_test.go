@@ -55,7 +55,7 @@ func TestBudgetIsFirstComeFirstServed(t *testing.T) {
 	}
 }
 
-// Who stops waiting leaves nothing behind, and lets those behind it pass.
+// A caller that stops waiting leaves nothing behind, and lets those behind it pass.
 func TestBudgetAfterManyWhoGaveUp(t *testing.T) {
 	t.Parallel()
 	b := &budget{limit: load{messages: 5, bytes: 1000}}

@@ -60,7 +60,7 @@ func TestGapIsRepairedFromTheOwner(t *testing.T) {
 	b.publish(t, event("a", 1))
 	b.eventually(t, 1, version, "a")
 	b.publish(t, event("a", 3), event("a", 4), event("b", 1))
-	// The owner is away: the gap is held, the rest goes on, nothing is skipped.
+	// The owner is unavailable: the gap stays blocked, other aggregates go on, no event is skipped.
 	b.eventually(t, 1, version, "b")
 	// Whichever of the two came first has a row; the other waits behind it in memory.
 	b.eventually(t, 1, `SELECT least(count(*), 1) FROM inbox WHERE status = 'held' AND aggregate_id = 'a'`)
@@ -160,8 +160,8 @@ func TestMergeDuplicates(t *testing.T) {
 	}
 }
 
-// When the end comes while a failed batch is halved, the transaction in hand is the
-// last: each further one would take its own three seconds.
+// If the consumer ends while a failed batch is halved, the transaction in hand is the last:
+// each further one would take its own three seconds.
 func TestNoTransactionBeginsAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -128,7 +128,7 @@ func Decide(p Position, c Change) Outcome {
 	case !to.newerThan(p):
 		return Stale
 	}
-	if holds := rules[c.Kind][p.state()]; holds != nil && holds(p, to) {
+	if allowed := rules[c.Kind][p.state()]; allowed != nil && allowed(p, to) {
 		return Applied
 	}
 	return Gap

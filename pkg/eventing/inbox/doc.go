@@ -98,7 +98,7 @@
 // 329 instead of 273 in all, and 1.16 times as long to write. The release before could
 // not run at the same time, because its statements name the key of their conflict.
 //
-// # Whose fault
+// # Cause of an error
 //
 // Consumer.classify decides it, for every error of a transaction.
 //

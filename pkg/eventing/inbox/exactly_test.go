@@ -18,8 +18,8 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// exactly returns a client of an exactly-once subscription and of its dead letters,
-// whose server's clock is the test's to put forward.
+// exactly returns a client of an exactly-once subscription and of its dead letters. The
+// test puts the server's clock forward.
 func exactly(t *testing.T) (*pubsub.Client, *localpubsub.Clock) {
 	t.Helper()
 	clock := localpubsub.NewClock()

@@ -9,9 +9,9 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// An event is its id, aggregate and version together. Whatever has become of the
-// first one with an id, a second one neither takes its row nor is taken for it, and
-// ends in the dead letters, which name it.
+// An event is its id, aggregate and version together. In each status of the first event
+// with an id, a second one neither takes its row nor counts as it, and ends in the dead
+// letters, which name the first.
 func TestAnEventIDThatIsUsedTwiceInEveryStatus(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -56,7 +56,7 @@ func TestAnEventIDThatIsUsedTwiceInEveryStatus(t *testing.T) {
 				first := event(tc.status+" "+where, 1)
 				second := first
 				differ(&second)
-				b.setOwner(second.AggregateID, second.Version) // for whoever takes it for one that can go on
+				b.setOwner(second.AggregateID, second.Version) // so that it would continue if it counted as the first
 				tc.settle(c, first)
 				const row = `SELECT count(*) FROM inbox WHERE event_id = $1 AND aggregate_id = $2 AND version = 1 AND aggregate_type = 'video'
 					AND status || begun || attempts || coalesce(last_error, '') = $3`
@@ -66,7 +66,7 @@ func TestAnEventIDThatIsUsedTwiceInEveryStatus(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for range 2 { // also when it comes again, which makes it a suspect
+				for range 2 { // also when it comes again, and might be in a crash loop
 					c.finish(t, c.again(second))
 				}
 				if n := b.count(t, row, first.ID, first.AggregateID, was); n != 1 {

@@ -77,7 +77,7 @@ func victimRun(ctx context.Context) error {
 	first, end := 0, victimEvents
 	if n, err := strconv.Atoi(os.Getenv(victimFreezes)); err == nil {
 		b.spoil = freezing(n)
-		first, end = victimEvents/2, victimEvents/2+1 // the killer alone
+		first, end = victimEvents/2, victimEvents/2+1 // the event that kills, alone
 	}
 	h := Handler{Decode: decode, Apply: Each(b.apply), Repair: b.repair, Committed: func(...string) {}}
 	c, err := NewConsumer(db, client, subscription, h, slog.New(slog.DiscardHandler), func() {}, Options{})
@@ -168,12 +168,12 @@ func TestAnEventThatKillsTheProcessIsDeadLettered(t *testing.T) {
 	}
 }
 
-// A message that is given back was not begun in vain: however often that
-// happens, it is nobody's killer.
+// A message that is given back leaves no recorded start, however often: it is not taken for
+// the cause of a crash.
 func TestGivingBackUnmarksTheStart(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	e := event("a", 2) // a gap, and the owner is away
+	e := event("a", 2) // a gap, and the owner is unavailable
 	for range 3 * maxStarts {
 		c := b.consumer(t)
 		d := delivered(e)

@@ -46,7 +46,7 @@ func TestBudgetCountsMessages(t *testing.T) {
 	}
 }
 
-// Several streams may watch a budget, an ended one beside its successor.
+// Several streams may wait for room in a budget: an ended one and its successor.
 func TestEveryWaiterIsWoken(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -89,8 +89,8 @@ func TestWhoGivesUpLetsThoseBehindPass(t *testing.T) {
 	})
 }
 
-// Who is admitted at the moment of giving up has its part, and says so: a part that
-// nobody has is never given back.
+// A caller that is admitted at the moment of giving up has its part, and reports it: a part
+// without an owner is never given back.
 func TestWhoIsAdmittedWhileGivingUpHasItsPart(t *testing.T) {
 	t.Parallel()
 	one := load{1, 1}

@@ -24,7 +24,7 @@ func TestPurgeTakesWhatIsSettledAndOld(t *testing.T) {
 	if n, err := c.store.purge(t.Context(), subscription, Retention); err != nil || n != purgeBatch {
 		t.Errorf("purged %d rows (%v), want %d", n, err, purgeBatch)
 	}
-	c.purgeAll(t.Context()) // also what a consumer has left that is called otherwise now
+	c.purgeAll(t.Context()) // also the rows of a consumer that has another name now
 	if n := b.count(t, `SELECT count(*) FROM inbox WHERE status IN ('done', 'discarded') AND received_at < now() - interval '32 days'`); n != 0 {
 		t.Errorf("%d rows that should have gone", n)
 	}
@@ -38,7 +38,7 @@ func TestPurgeTakesWhatIsSettledAndOld(t *testing.T) {
 	}
 }
 
-// What comes again after the purge of its row is stopped by its version.
+// The version stops an event that comes again after the purge of its row.
 func TestAfterAPurgeTheVersionStands(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -42,7 +42,7 @@ func Adopt(p Position, c Change, asOf time.Time) Outcome {
 	case mayBeFormer(to, p, asOf):
 		return Stale
 	case to.newerThan(p):
-		if holds := rules[c.Kind][p.state()]; holds != nil && !holds(p, to) {
+		if allowed := rules[c.Kind][p.state()]; allowed != nil && !allowed(p, to) {
 			return Diverged
 		}
 		return Applied

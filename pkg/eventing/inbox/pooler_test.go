@@ -8,8 +8,8 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// Each statement, in the mode in which pgx does not ask what it takes, and each
-// transaction in another session.
+// Each statement runs in the mode in which pgx does not ask the server for the types of
+// parameters, and each transaction in another session.
 func TestBehindATransactionPooler(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -9,7 +9,7 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// entry is what an inbox row says of its event's way.
+// entry is an inbox row.
 type entry struct {
 	Status, Source, Message, Error string
 	Settled                        bool // processed_at is there
@@ -82,8 +82,8 @@ func TestARowFollowsItsEvent(t *testing.T) {
 	want("at a gap", entry{Status: "held", Source: "stream", Message: "first", Error: "waiting for a repair from the owner"})
 }
 
-// What begins for the first time is told from what began before and did not end. An
-// event that is done is neither.
+// An event that starts for the first time differs from one that started before and did not
+// end. An event that is done is neither.
 func TestMarkStartedTellsTheFirstTimeFromTheSecond(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A process that runs is never taken for one that stood still. Time is the bubble's.
+// A process that runs is never taken for a stalled one. Time is the bubble's.
 func TestNoStallOfAProcessThatRuns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

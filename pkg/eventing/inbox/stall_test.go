@@ -114,13 +114,13 @@ func TestStallDetector(t *testing.T) {
 	}
 }
 
-// The wall clock steps back or forth beside a process that runs, freezes, or stands
-// still with its machine.
+// The wall clock steps back or forth while the process runs, is stopped, or stands still
+// with its machine.
 func TestStallByTwoClocks(t *testing.T) {
 	t.Parallel()
 	const hour = time.Hour
 	for name, tc := range map[string]struct {
-		monotonic, wall time.Duration // from a pulse to the next
+		monotonic, wall time.Duration // from a tick to the next
 		froze           bool
 	}{
 		"it runs":                              {tickEvery, tickEvery, false},

@@ -23,8 +23,8 @@ import (
 	"example.com/lockstep/localpubsub"
 )
 
-// world is a local Pub/Sub whose subscription is as Terraform makes it, and a
-// consumer on it whose owner is away.
+// world is a local Pub/Sub with a subscription as Terraform makes it, and a consumer on it
+// with an unavailable owner.
 type world struct {
 	*bench
 
@@ -192,7 +192,7 @@ func (w *world) breakStreams(t *testing.T) {
 	}
 }
 
-// buriedByTheBroker are the messages in the dead letters.
+// deadLetteredByTheBroker are the messages in the subscription's dead letters.
 func (w *world) deadLetteredByTheBroker(t *testing.T) int {
 	t.Helper()
 	got, err := w.client.SubscriptionAdminClient.Pull(t.Context(), &pubsubpb.PullRequest{
@@ -282,7 +282,7 @@ func TestInHandIsBoundedUnderOverload(t *testing.T) {
 	}
 	t.Logf("%d published, %d breaks, up to %d bytes in hand and in callbacks, heap up to %d MiB, up to %d deliveries counted",
 		published, breaks, w.peak.Load(), heap>>20, w.most)
-	// What waits in callbacks is bounded by the client, by as much as one stream
+	// The client bounds the messages that wait in callbacks, to as much as one stream
 	// may ask for.
 	if w.peak.Load() > worldBytes+worldBytes/2 {
 		t.Errorf("up to %d bytes", w.peak.Load())

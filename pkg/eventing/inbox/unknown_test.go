@@ -9,8 +9,8 @@ import (
 	"cloud.google.com/go/pubsub/v2"
 )
 
-// A build that is older than its stream holds it, and the next build finds all of
-// it.
+// A build that is older than its stream blocks the unknown events, and the next build finds
+// all of them.
 func TestADeploymentInTheWrongOrderDeadLettersNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

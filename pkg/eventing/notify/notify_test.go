@@ -64,7 +64,7 @@ func (p process) next(t *testing.T, key string) notify.Notification {
 // everything waits until p is notified that it may have missed any key.
 func (p process) everything(t *testing.T) { t.Helper(); p.next(t, "a key that nobody rings for") }
 
-// A bell also works with a pool that gets its password or role from hooks.
+// A notifier also works with a pool that gets its password or role from hooks.
 func TestThePoolsOwnWay(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
@@ -156,7 +156,7 @@ func TestAConnectionThatBreaksIsReplaced(t *testing.T) {
 	first.next(t, "b")
 }
 
-// A bell that cannot listen still sends notifications.
+// A notifier that cannot listen still sends notifications.
 func TestWithoutListening(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)

@@ -99,8 +99,7 @@ func (w *wire) setBroken(broken bool) {
 
 const patience = 30 * time.Second
 
-// hasty runs a bell on url with short pauses, so that it soon probes its
-// connection.
+// hasty runs a notifier on url with short pauses, so that it soon probes its connection.
 func hasty(t *testing.T, db *pgtest.DB, url string) (b *Notifier, onNotify chan Notification) {
 	t.Helper()
 	b, onNotify = New(db.Pool(t, url), "", "test", slog.New(slog.DiscardHandler)), make(chan Notification, 1000)
@@ -159,9 +158,9 @@ func TestAConnectionWithoutNotificationsIsTriedAgain(t *testing.T) {
 	changed(t, onNotify, "when another one rings")
 }
 
-// Behind a transaction pooler a bell sends and does not receive. If the URL
-// shows the pooler, the bell does not try to listen: a LISTEN would stay behind
-// in a session that other clients get, with notifications that no client reads.
+// Behind a transaction pooler a notifier sends and does not receive. If the URL shows the
+// pooler, the notifier does not try to listen: a LISTEN would stay behind in a session that
+// other clients get, with notifications that no client reads.
 func TestBehindATransactionPooler(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)

@@ -1,7 +1,7 @@
 // Package queue is the outbox table seen as a queue: the statements with which
 // relays find, lease and mark its rows. Package outbox drives them.
 //
-// # Who owns an aggregate
+// # Ownership of an aggregate
 //
 // Claiming rows with SKIP LOCKED alone lets two relays hold two versions of one
 // aggregate and send the later first. Ordering by time, sequence or transaction
@@ -78,7 +78,7 @@
 // line names. `make bench` has the whole, write.wal_bytes_per_event: 1,167 bytes for
 // 2,504 of the first line's table.
 //
-// # What a claim costs
+// # Cost of a claim
 //
 // A claim costs the rows that it finds, and nothing else in the table: `make bench` measures it beside an empty
 // table with 10,000,000 published rows, with 200,000 published under a long-running transaction,
