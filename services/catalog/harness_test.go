@@ -51,7 +51,7 @@ type fixture struct {
 	looks     *looks
 	peer      *peer
 	owner     *grpc.ClientConn
-	bell      *notify.Bell
+	bell      *notify.Notifier
 	waiters   *consistency.Waiters
 	projector *Projector
 	service   *Service
@@ -119,7 +119,7 @@ func (f *fixture) beside(t *testing.T) *fixture {
 	t.Helper()
 	other := &fixture{pool: f.pool, looks: f.looks, peer: f.peer}
 	other.wait(t, MaxWaiting, f.owner)
-	eventually(t, func() bool { return f.bell.Hears() && other.bell.Hears() })
+	eventually(t, func() bool { return f.bell.Connected() && other.bell.Connected() })
 	return other
 }
 

@@ -55,22 +55,22 @@ func claimOnce(ctx context.Context, d *rig.Database) (claim, page time.Duration,
 type claimer struct {
 	queue   queue.Queue
 	claimed queue.Claim
-	seen    queue.Snapshot
+	seen    queue.TxSnapshot
 }
 
 // claim claims the appended events, and returns the duration.
 func (c *claimer) claim(ctx context.Context) (took time.Duration, err error) {
 	start := time.Now()
-	found, err := c.queue.Fresh(ctx, c.claimed, c.seen, nil)
+	found, err := c.queue.ClaimNew(ctx, c.claimed, c.seen, nil)
 	took = time.Since(start)
-	if err == nil && len(found.Runs) != claimed {
-		err = fmt.Errorf("%d events claimed, want %d", len(found.Runs), claimed)
+	if err == nil && len(found.Batches) != claimed {
+		err = fmt.Errorf("%d events claimed, want %d", len(found.Batches), claimed)
 	}
 	if err != nil {
 		return 0, err
 	}
 	c.seen = found.Seen
-	return took, c.settle(ctx, found.Runs, true)
+	return took, c.settle(ctx, found.Batches, true)
 }
 
 // page scans the first rows of the table, and returns the duration.
@@ -81,20 +81,20 @@ func (c *claimer) page(ctx context.Context) (took time.Duration, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return took, c.settle(ctx, found.Runs, false)
+	return took, c.settle(ctx, found.Batches, false)
 }
 
 // settle marks all claimed events as published, or releases them.
-func (c *claimer) settle(ctx context.Context, runs []queue.Run, published bool) error {
-	var outcomes []queue.Outcome
-	for _, run := range runs {
-		outcome := queue.Outcome{Run: run}
+func (c *claimer) settle(ctx context.Context, batches []queue.Batch, published bool) error {
+	var settlements []queue.Settlement
+	for _, batch := range batches {
+		settlement := queue.Settlement{Batch: batch}
 		if published {
-			outcome.Published = len(run)
+			settlement.Published = len(batch)
 		}
-		outcomes = append(outcomes, outcome)
+		settlements = append(settlements, settlement)
 	}
-	_, err := c.queue.Settle(ctx, c.claimed.Token, outcomes)
+	_, err := c.queue.Settle(ctx, c.claimed.Token, settlements)
 	return err
 }
 

@@ -92,7 +92,7 @@ func logged(ctx context.Context, db *pgxpool.Pool, events int, live func(context
 
 // liveNow writes, leases and marks a hundred events.
 func liveNow(ctx context.Context, db *pgxpool.Pool) error {
-	var since queue.Snapshot
+	var since queue.TxSnapshot
 	if err := db.QueryRow(ctx, `SELECT pg_current_snapshot()::text`).Scan(&since); err != nil {
 		return err
 	}
@@ -104,18 +104,18 @@ func liveNow(ctx context.Context, db *pgxpool.Pool) error {
 	}
 	q := queue.New(db)
 	c := queue.Claim{Token: leaseToken, Aggregates: perRound, Events: perRound, PerAggregate: 1, Bytes: 1 << 20}
-	got, err := q.Fresh(ctx, c, since, nil)
+	got, err := q.ClaimNew(ctx, c, since, nil)
 	if err != nil {
 		return err
 	}
-	if len(got.Runs) != perRound {
-		return fmt.Errorf("%d events claimed, want %d", len(got.Runs), perRound)
+	if len(got.Batches) != perRound {
+		return fmt.Errorf("%d events claimed, want %d", len(got.Batches), perRound)
 	}
-	var outcomes []queue.Outcome
-	for _, run := range got.Runs {
-		outcomes = append(outcomes, queue.Outcome{Run: run, Published: 1})
+	var settlements []queue.Settlement
+	for _, batch := range got.Batches {
+		settlements = append(settlements, queue.Settlement{Batch: batch, Published: 1})
 	}
-	_, err = q.Settle(ctx, leaseToken, outcomes)
+	_, err = q.Settle(ctx, leaseToken, settlements)
 	return err
 }
 

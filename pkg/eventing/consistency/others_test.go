@@ -59,7 +59,7 @@ func TestAnotherInstanceIsHeard(t *testing.T) {
 		return found, nil
 	})
 	there := instance(t, db, func(context.Context, []Position) ([]Position, error) { return nil, nil })
-	eventually(t, "both hear", func() bool { return here.bell.Hears() && there.bell.Hears() })
+	eventually(t, "both hear", func() bool { return here.bell.Connected() && there.bell.Connected() })
 	// A poll at the very moment may take the first look along.
 	has := func(key string) func() bool {
 		return func() bool {

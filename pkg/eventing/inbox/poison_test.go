@@ -10,8 +10,8 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// TestPoisonOfEveryKind mixes ten thousand good events with one of each kind of
-// poison. What kills the process has a test of its own.
+// TestPoisonOfEveryKind mixes ten thousand good events with one of each kind of poison. An
+// event that kills the process has a test of its own.
 func TestPoisonOfEveryKind(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

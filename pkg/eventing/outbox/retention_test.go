@@ -39,8 +39,8 @@ func (b *bench) oldRows(t *testing.T) {
 	}
 }
 
-// TestAStretchBeginsWhereTheLastOneEnded leaves what another relay has purged.
-func TestAStretchBeginsWhereTheLastOneEnded(t *testing.T) {
+// A purge does not read the pages that another relay has purged.
+func TestAPurgeRangeBeginsWhereTheLastOneEnded(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.oldRows(t)

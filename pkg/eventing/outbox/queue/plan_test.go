@@ -11,8 +11,8 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// TestAPlanOutlivesTheTable keeps the plans of a table that was empty or nearly so, and
-// counts what they read when it has filled up.
+// The plans are made for a table that is empty or nearly so. The test counts the pages that
+// they read when the table has filled up.
 func TestAPlanOutlivesTheTable(t *testing.T) {
 	t.Parallel()
 	for name, rows := range map[string]int{"empty": 0, "one row": 1} {
@@ -33,14 +33,14 @@ func planOutlivesTheTable(t *testing.T, rows int) {
 		version++
 		since := b.snapshot(t)
 		b.append(t, "busy", version, version)
-		c, err := b.Fresh(t.Context(), as("t"), since, []queue.Position{{AggregateType: "video", AggregateID: "parked", Version: 1}})
-		if err != nil || len(c.Runs) != 1 {
-			t.Fatalf("claimed %d runs: %v", len(c.Runs), err)
+		c, err := b.ClaimNew(t.Context(), as("t"), since, []queue.AggregateVersion{{AggregateType: "video", AggregateID: "parked", Version: 1}})
+		if err != nil || len(c.Batches) != 1 {
+			t.Fatalf("claimed %d batches: %v", len(c.Batches), err)
 		}
-		if _, _, err := b.Renew(t.Context(), "t", ids(c.Runs)); err != nil {
+		if _, _, err := b.Renew(t.Context(), "t", ids(c.Batches)); err != nil {
 			t.Fatal(err)
 		}
-		settle(t, b, "t", queue.Outcome{Run: c.Runs[0], Published: 1})
+		settle(t, b, "t", queue.Settlement{Batch: c.Batches[0], Published: 1})
 	}
 	const insert = `
 		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, published_at, parked_at)
@@ -119,15 +119,15 @@ func TestTheBacklogReadsNoPublishedRow(t *testing.T) {
 	}
 }
 
-func ids(runs []queue.Run) (heads []uuid.UUID) {
-	for _, r := range runs {
+func ids(batches []queue.Batch) (heads []uuid.UUID) {
+	for _, r := range batches {
 		heads = append(heads, r.Head())
 	}
 	return heads
 }
 
-// read is how many pages of the outbox and its indexes this session has looked at. It
-// counts the entries of an index that do not match, which numbers of rows do not.
+// read is how many pages of the outbox and its indexes this session has read. Pages count
+// index entries that do not match; numbers of rows do not.
 func (b box) read(t *testing.T) int {
 	t.Helper()
 	b.exec(t, `SELECT pg_stat_force_next_flush()`)
