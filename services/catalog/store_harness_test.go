@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/pkg/eventing/inbox"
 )
 
@@ -71,7 +71,7 @@ func key(n int) uuid.UUID {
 
 func (s store[S]) open(t *testing.T) store[S] {
 	t.Helper()
-	pg := pgtest.New(t)
+	pg := pairtest.New(t)
 	s.admin, s.sent = pg.Pool(t, pg.Admin), &statements{}
 	cfg, err := pgxpool.ParseConfig(pg.CatalogURL)
 	if err != nil {

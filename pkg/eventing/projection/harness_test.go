@@ -39,9 +39,9 @@ type note struct {
 }
 
 const noteSchema = `
-	CREATE TABLE catalog.notes (owner text, name text, body text NOT NULL, deleted bool NOT NULL, epoch bigint NOT NULL, event_id uuid, at timestamptz NOT NULL,
+	CREATE TABLE app.notes (owner text, name text, body text NOT NULL, deleted bool NOT NULL, epoch bigint NOT NULL, event_id uuid, at timestamptz NOT NULL,
 		version bigint NOT NULL CHECK (version > 0), applied_at timestamptz NOT NULL DEFAULT '2000-01-01', PRIMARY KEY (owner, name));
-	GRANT SELECT, INSERT, UPDATE ON catalog.notes TO catalog_service`
+	GRANT SELECT, INSERT, UPDATE ON app.notes TO app_service`
 
 const noteColumns = `body, owner, name, epoch, version, deleted, event_id, at`
 
@@ -102,7 +102,7 @@ func newShelf(t *testing.T) *shelf {
 	if _, err := s.admin.Exec(t.Context(), noteSchema); err != nil {
 		t.Fatal(err)
 	}
-	s.db = pg.Pool(t, pg.CatalogURL)
+	s.db = pg.Pool(t, pg.URL)
 	s.writer = txn.NewWriter(s.db)
 	s.notes = &notes{shelf: s}
 	s.waiters = consistency.NewWaiters(10, s.notes.Positions, notify.New(s.db, "", "replica", slog.New(slog.DiscardHandler)))

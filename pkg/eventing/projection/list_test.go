@@ -174,7 +174,7 @@ func TestAListThatMeetsALock(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := tx.Exec(t.Context(), `SELECT FROM catalog.notes FOR UPDATE`); err != nil {
+	if _, err := tx.Exec(t.Context(), `SELECT FROM app.notes FOR UPDATE`); err != nil {
 		t.Fatal(err)
 	}
 	list := func(wanted consistency.Position) error {

@@ -53,7 +53,7 @@ func TestApplyDecidesAgainOnWhatAppeared(t *testing.T) {
 		if looks > 1 {
 			return
 		}
-		_, err := s.admin.Exec(t.Context(), `INSERT INTO catalog.notes (`+noteColumns+`) VALUES ('theirs', 'a', '1', 1, 1, false, NULL, now())`)
+		_, err := s.admin.Exec(t.Context(), `INSERT INTO app.notes (`+noteColumns+`) VALUES ('theirs', 'a', '1', 1, 1, false, NULL, now())`)
 		if err != nil {
 			t.Error(err)
 		}

@@ -78,7 +78,7 @@ func (w *Writer) callers(key string) int {
 
 func TestWritesLeaveAConnectionToReads(t *testing.T) {
 	t.Parallel()
-	pool := openWith(t, pgtest.New(t).VideoURL, "3")
+	pool := openWith(t, pgtest.New(t).URL, "3")
 	w := NewWriter(pool)
 	first, second := begin(t, w, "a"), begin(t, w, "b")
 	<-first.begun
@@ -108,7 +108,7 @@ func TestWritesLeaveAConnectionToReads(t *testing.T) {
 
 func TestRequestsForOneKeyHoldOneConnection(t *testing.T) {
 	t.Parallel()
-	pool := openWith(t, pgtest.New(t).VideoURL, "3")
+	pool := openWith(t, pgtest.New(t).URL, "3")
 	w := NewWriter(pool)
 	in := begin(t, w, "a")
 	<-in.begun
@@ -148,7 +148,7 @@ func TestRequestsForOneKeyHoldOneConnection(t *testing.T) {
 func TestALockedKey(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	pool, admin := openWith(t, db.VideoURL, "3"), db.Pool(t, db.Admin)
+	pool, admin := openWith(t, db.URL, "3"), db.Pool(t, db.Admin)
 	w := NewWriter(pool)
 	holder, err := admin.Begin(t.Context())
 	if err != nil {
