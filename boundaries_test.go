@@ -82,8 +82,6 @@ var sqlHomes = map[string]*regexp.Regexp{
 	"migrations, which make the tables":                                 regexp.MustCompile(`^migrations/`),
 	"what creates databases for tests and for make run":                 regexp.MustCompile(`^internal/(pgtest|local/postgres)/`),
 	"internal/idempotency, whose subject is a table":                    regexp.MustCompile(`^internal/idempotency/store\.go$`),
-	"internal/replica, which writes any copy's table":                   regexp.MustCompile(`^internal/replica/writer\.go$`),
-	"internal/database, whose subject are connections and locks":        regexp.MustCompile(`^internal/database/writer\.go$`),
 	"developers' tools": regexp.MustCompile(`^(cmd|lab|internal/walk)/`),
 }
 

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing/txn"
 )
 
 func TestCodesRenderTheSameOnBothTransports(t *testing.T) {
@@ -84,6 +85,7 @@ func TestFromClassifiesErrors(t *testing.T) {
 		"too many connections":     {&pgconn.PgError{Code: "53300"}, problem.CodeUnavailable},
 		"statement timeout":        {fmt.Errorf("list: %w", &pgconn.PgError{Code: "57014"}), problem.CodeTimeout},
 		"lock timeout":             {&pgconn.PgError{Code: "55P03"}, problem.CodeUnavailable},
+		"locked row":               {fmt.Errorf("write: %w: %w", txn.ErrLocked, &pgconn.PgError{Code: "55P03"}), problem.CodeUnavailable},
 		"idle in transaction":      {&pgconn.PgError{Code: "25P03"}, problem.CodeTimeout},
 		"constraint":               {&pgconn.PgError{Code: "23505"}, problem.CodeInternal},
 		"status of another":        {status.Error(codes.NotFound, "no such shelf"), problem.CodeInternal},
@@ -96,6 +98,9 @@ func TestFromClassifiesErrors(t *testing.T) {
 		if wait := got.RetryAfter > 0; wait != (tc.want == problem.CodeUnavailable) {
 			t.Errorf("%s: RetryAfter is %s", name, got.RetryAfter)
 		}
+	}
+	if got := problem.From(txn.ErrLocked); got.Reason != "LOCKED" {
+		t.Errorf("reason %q of a locked row", got.Reason)
 	}
 	if got := problem.From(nil); got != nil {
 		t.Errorf("From(nil) = %v, want nil", got)

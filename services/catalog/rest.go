@@ -8,10 +8,10 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/internal/serve"
+	"example.com/lockstep/pkg/eventing/consistency"
 )
 
 //go:embed openapi.json
@@ -25,15 +25,15 @@ type restAPI struct {
 
 func (a restAPI) mount(r chi.Router) {
 	rest.OpenAPI(r, openAPI)
-	r.Get("/v1/videos", a.read(Read, a.list, "page_size", "page_token", "uploader_id", "q"))
-	r.Get("/v1/videos/{id}", a.read(Read, a.get))
-	r.Get("/v1/users/{user_id}/engagements", a.read(ReadEngagements, a.listEngagements, "page_size", "page_token"))
+	r.Get("/v1/videos", a.read(VideoRequirement, a.list, "page_size", "page_token", "uploader_id", "q"))
+	r.Get("/v1/videos/{id}", a.read(VideoRequirement, a.get))
+	r.Get("/v1/users/{user_id}/engagements", a.read(EngagementRequirement, a.listEngagements, "page_size", "page_token"))
 }
 
 // read checks the headers and the query of a read; parameters are its own query
 // parameters, besides the one that every read takes.
-func (a restAPI) read(demanded func(fresh.Request) (fresh.Demand, error),
-	answer func(http.ResponseWriter, *http.Request, fresh.Demand, url.Values) error, parameters ...string,
+func (a restAPI) read(requirementOf func(consistency.Request) (consistency.Requirement, error),
+	answer func(http.ResponseWriter, *http.Request, consistency.Requirement, url.Values) error, parameters ...string,
 ) http.HandlerFunc {
 	parameters = append(parameters, "consistency_token")
 	return serve.Handler(a.log, func(w http.ResponseWriter, r *http.Request) error {
@@ -44,24 +44,24 @@ func (a restAPI) read(demanded func(fresh.Request) (fresh.Demand, error),
 		if err := bad.Err(); err != nil {
 			return err
 		}
-		wish, err := fresh.FromHTTP(w, r, query)
+		request, err := rest.ConsistencyRequest(w, r, query)
 		if err != nil {
 			return err
 		}
-		demand, err := demanded(wish)
+		required, err := requirementOf(request)
 		if err != nil {
 			return err
 		}
-		return answer(w, r, demand, query)
+		return answer(w, r, required, query)
 	})
 }
 
-func (a restAPI) get(w http.ResponseWriter, r *http.Request, demand fresh.Demand, _ url.Values) error {
+func (a restAPI) get(w http.ResponseWriter, r *http.Request, required consistency.Requirement, _ url.Values) error {
 	id, err := parseID(chi.URLParam(r, "id"))
 	if err != nil {
 		return problem.Invalid("video_id", err.Error())
 	}
-	answer, err := a.service.Get(r.Context(), id, demand)
+	answer, err := a.service.Get(r.Context(), id, required)
 	for name, value := range answer.metadata() {
 		w.Header().Set(name, value)
 	}
@@ -73,7 +73,7 @@ func (a restAPI) get(w http.ResponseWriter, r *http.Request, demand fresh.Demand
 	return nil
 }
 
-func (a restAPI) list(w http.ResponseWriter, r *http.Request, demand fresh.Demand, query url.Values) error {
+func (a restAPI) list(w http.ResponseWriter, r *http.Request, required consistency.Requirement, query url.Values) error {
 	var bad problem.Faults
 	q := Query{
 		UploaderID: query.Get("uploader_id"), Title: query.Get("q"),
@@ -83,7 +83,7 @@ func (a restAPI) list(w http.ResponseWriter, r *http.Request, demand fresh.Deman
 	if err := bad.Err(); err != nil {
 		return err
 	}
-	videos, err := a.service.List(r.Context(), q, demand)
+	videos, err := a.service.List(r.Context(), q, required)
 	if err != nil {
 		return err
 	}
@@ -92,13 +92,13 @@ func (a restAPI) list(w http.ResponseWriter, r *http.Request, demand fresh.Deman
 	return nil
 }
 
-func (a restAPI) listEngagements(w http.ResponseWriter, r *http.Request, demand fresh.Demand, query url.Values) error {
+func (a restAPI) listEngagements(w http.ResponseWriter, r *http.Request, required consistency.Requirement, query url.Values) error {
 	var bad problem.Faults
 	q := EngagementQuery{UserID: chi.URLParam(r, "user_id"), PageSize: pageSize(query, &bad), PageToken: query.Get("page_token")}
 	if err := bad.Err(); err != nil {
 		return err
 	}
-	engagements, err := a.service.ListEngagements(r.Context(), q, demand)
+	engagements, err := a.service.ListEngagements(r.Context(), q, required)
 	if err != nil {
 		return err
 	}

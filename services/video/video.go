@@ -25,12 +25,12 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/lockstep/internal/database"
 	"example.com/lockstep/internal/idempotency"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/outbox"
+	"example.com/lockstep/pkg/eventing/txn"
 )
 
 // writeTimeout ends a transaction no later than the database's own limits for
@@ -58,14 +58,14 @@ type Video struct {
 // Service is the one writer of videos and engagements. Any number may run on one database.
 type Service struct {
 	db     *pgxpool.Pool
-	writer *database.Writer
+	writer *txn.Writer
 	wake   func()
 }
 
 // NewService returns a service on the schema that db's search_path finds. wake
 // is called after each commit that left an event in the outbox.
 func NewService(db *pgxpool.Pool, wake func()) *Service {
-	return &Service{db: db, writer: database.NewWriter(db), wake: wake}
+	return &Service{db: db, writer: txn.NewWriter(db), wake: wake}
 }
 
 // Write is the idempotency key and the precondition of a write.
@@ -113,7 +113,7 @@ func (s *Service) Create(ctx context.Context, v Video, w Write) (Answer[Video], 
 	// It may have to wait only for concurrent duplicates of this request.
 	err = s.writer.Write(ctx, r.Name(), func(tx pgx.Tx) error {
 		batch := &pgx.Batch{}
-		database.LimitLocks(batch)
+		txn.LimitLocks(batch)
 		if err := r.Remember(batch, v); err != nil { // first: a concurrent duplicate of this request waits here
 			return err
 		}
@@ -186,7 +186,7 @@ func change[T any](ctx context.Context, s *Service, r idempotency.Request, name 
 		var row *T
 		var first *idempotency.Stored
 		look := &pgx.Batch{}
-		database.LimitLocks(look)
+		txn.LimitLocks(look)
 		// The lock comes first: a request that waited for it then sees the answer that
 		// the request before it has stored.
 		lock(look, &row)

@@ -1,4 +1,4 @@
-package replica_test
+package projection_test
 
 import (
 	"context"
@@ -11,12 +11,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"example.com/lockstep/internal/fresh"
-	"example.com/lockstep/internal/replica"
+	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/projection"
 )
 
 // The time is the bubble's: an owner that hangs takes exactly its timeout.
-func TestAsk(t *testing.T) {
+func TestCall(t *testing.T) {
 	t.Parallel()
 	type question struct{ text string }
 	type answer struct{ text string }
@@ -30,11 +30,11 @@ func TestAsk(t *testing.T) {
 		took    time.Duration
 	}{
 		"answers":                    {},
-		"does not know":              {answer: status.Error(codes.NotFound, "no such thing"), want: []error{replica.ErrUnknown}},
-		"is away":                    {answer: status.Error(codes.Unavailable, "away"), want: []error{fresh.ErrOwnerAway}},
-		"refuses":                    {answer: status.Error(codes.PermissionDenied, "who are you"), want: []error{fresh.ErrOwnerAway}},
-		"hangs":                      {hangs: true, want: []error{fresh.ErrOwnerAway, context.DeadlineExceeded}, took: timeout},
-		"hangs beyond the caller's":  {hangs: true, patient: time.Second, want: []error{fresh.ErrOwnerAway, context.DeadlineExceeded}, took: time.Second},
+		"does not know":              {answer: status.Error(codes.NotFound, "no such thing"), want: []error{projection.ErrUnknown}},
+		"is away":                    {answer: status.Error(codes.Unavailable, "away"), want: []error{consistency.ErrOwnerUnavailable}},
+		"refuses":                    {answer: status.Error(codes.PermissionDenied, "who are you"), want: []error{consistency.ErrOwnerUnavailable}},
+		"hangs":                      {hangs: true, want: []error{consistency.ErrOwnerUnavailable, context.DeadlineExceeded}, took: timeout},
+		"hangs beyond the caller's":  {hangs: true, patient: time.Second, want: []error{consistency.ErrOwnerUnavailable, context.DeadlineExceeded}, took: time.Second},
 		"hangs, and the caller goes": {hangs: true, hangsUp: time.Second, want: []error{context.Canceled}, took: time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestAsk(t *testing.T) {
 					defer time.AfterFunc(tc.hangsUp, hangUp).Stop()
 				}
 				began := time.Now()
-				got, err := replica.Ask(ctx, timeout, func(ctx context.Context, q *question, _ ...grpc.CallOption) (*answer, error) {
+				got, err := projection.Call(ctx, timeout, func(ctx context.Context, q *question, _ ...grpc.CallOption) (*answer, error) {
 					if tc.hangs {
 						<-ctx.Done()
 						return nil, ctx.Err()
@@ -69,7 +69,7 @@ func TestAsk(t *testing.T) {
 						t.Errorf("error %v, want %v", err, want)
 					}
 				}
-				if errors.Is(err, context.Canceled) && errors.Is(err, fresh.ErrOwnerAway) {
+				if errors.Is(err, context.Canceled) && errors.Is(err, consistency.ErrOwnerUnavailable) {
 					t.Error("the owner is blamed for a caller who has gone")
 				}
 			})

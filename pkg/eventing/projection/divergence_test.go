@@ -1,4 +1,4 @@
-package replica_test
+package projection_test
 
 import (
 	"testing"

@@ -1,4 +1,8 @@
-package database
+// Package txn runs the write transactions of requests.
+//
+// A lock that another transaction holds must delay only the requests that want it: see
+// [Writer].
+package txn
 
 import (
 	"context"
@@ -11,7 +15,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel/metric"
 
-	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/instrument"
 )
@@ -23,9 +26,11 @@ const (
 	// lockBudget is how long a request waits for a lock, over all of its tries, and
 	// for its turn to try.
 	lockBudget = 2 * time.Second
-	// lockedRetryAfter is the client's pause.
-	lockedRetryAfter = time.Second
 )
+
+// ErrLocked is wrapped by the error of a write that gave up, because another transaction
+// holds the rows that it would change. Nothing was changed.
+var ErrLocked = errors.New("another transaction holds the rows")
 
 // lockRetry is the pause between two tries, in which no connection is held.
 var lockRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 500 * time.Millisecond}
@@ -37,7 +42,7 @@ var lockRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 500 * time.Mil
 //     for it without a connection.
 //   - A transaction waits for a lock for 100 ms. Then it ends, the connection is free,
 //     and the request tries again after a pause, for 2 s in all; then it fails with
-//     [problem.CodeUnavailable], reason LOCKED. While a key is found locked, eight
+//     [ErrLocked]. While a key is found locked, eight
 //     requests wait for it, and further ones fail at once.
 //   - Writes leave one connection of the pool to reads.
 //
@@ -53,7 +58,8 @@ type Writer struct {
 func NewWriter(db *pgxpool.Pool) *Writer {
 	return &Writer{
 		db: db, gate: gate{keys: map[string]*place{}},
-		turns: make(chan struct{}, max(1, db.Config().MaxConns-1)), locked: instrument.For("example.com/lockstep/internal/database").Counter("database.locked", "{request}",
+		turns: make(chan struct{}, max(1, db.Config().MaxConns-1)),
+		locked: instrument.For("example.com/lockstep/pkg/eventing/txn").Counter("database.locked", "{request}",
 			"Requests that failed since another transaction held what they would change"),
 	}
 }
@@ -116,8 +122,8 @@ func (w *Writer) gaveUp(ctx context.Context, cause error) error {
 		return err
 	}
 	w.locked.Add(ctx, 1)
-	return &problem.Error{
-		Code: problem.CodeUnavailable, Reason: "LOCKED", RetryAfter: lockedRetryAfter, Cause: cause,
-		Detail: "Another transaction holds what the request would change; nothing was changed.",
+	if cause == nil {
+		return ErrLocked
 	}
+	return fmt.Errorf("%w: %w", ErrLocked, cause)
 }

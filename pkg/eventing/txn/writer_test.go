@@ -1,4 +1,4 @@
-package database
+package txn
 
 import (
 	"context"
@@ -12,21 +12,22 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/lockstep/internal/pgtest/pairtest"
-	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/internal/pgtest"
 )
 
 // patience ends a test that would otherwise hang.
 const patience = 30 * time.Second
 
-// openWith is a pool for requests with a number of connections.
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// openWith is a pool with a number of connections.
 func openWith(t *testing.T, url, conns string) *pgxpool.Pool {
 	t.Helper()
 	separator := "?"
 	if strings.Contains(url, "?") {
 		separator = "&"
 	}
-	pool, err := Open(t.Context(), url+separator+"pool_max_conns="+conns)
+	pool, err := pgxpool.New(t.Context(), url+separator+"pool_max_conns="+conns)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +78,7 @@ func (w *Writer) callers(key string) int {
 
 func TestWritesLeaveAConnectionToReads(t *testing.T) {
 	t.Parallel()
-	pool := openWith(t, pairtest.New(t).VideoURL, "3")
+	pool := openWith(t, pgtest.New(t).URL, "3")
 	w := NewWriter(pool)
 	first, second := begin(t, w, "a"), begin(t, w, "b")
 	<-first.begun
@@ -107,7 +108,7 @@ func TestWritesLeaveAConnectionToReads(t *testing.T) {
 
 func TestRequestsForOneKeyHoldOneConnection(t *testing.T) {
 	t.Parallel()
-	pool := openWith(t, pairtest.New(t).VideoURL, "3")
+	pool := openWith(t, pgtest.New(t).URL, "3")
 	w := NewWriter(pool)
 	in := begin(t, w, "a")
 	<-in.begun
@@ -146,8 +147,8 @@ func TestRequestsForOneKeyHoldOneConnection(t *testing.T) {
 // wait for it; after it is released, any number may again.
 func TestALockedKey(t *testing.T) {
 	t.Parallel()
-	db := pairtest.New(t)
-	pool, admin := openWith(t, db.VideoURL, "3"), db.Pool(t, db.Admin)
+	db := pgtest.New(t)
+	pool, admin := openWith(t, db.URL, "3"), db.Pool(t, db.Admin)
 	w := NewWriter(pool)
 	holder, err := admin.Begin(t.Context())
 	if err != nil {
@@ -180,14 +181,14 @@ func TestALockedKey(t *testing.T) {
 	if _, ok := w.gate.join("a"); ok {
 		t.Fatal("one more waits")
 	}
-	if p := problem.From(write()); p == nil || p.Code != problem.CodeUnavailable || p.Reason != "LOCKED" || p.RetryAfter <= 0 {
-		t.Errorf("one more: %v", p)
+	if err := write(); !errors.Is(err, ErrLocked) {
+		t.Errorf("one more: %v", err)
 	}
 	eventually(t, "no connection is held", func() bool { return pool.Stat().AcquiredConns() == 0 })
 	waiting.Wait()
 	for range maxBehindLock + 1 {
-		if p := problem.From(<-answers); p == nil || p.Reason != "LOCKED" {
-			t.Errorf("who has waited: %v", p)
+		if err := <-answers; !errors.Is(err, ErrLocked) {
+			t.Errorf("who has waited: %v", err)
 		}
 	}
 	if err := holder.Rollback(t.Context()); err != nil {
@@ -201,27 +202,4 @@ func TestALockedKey(t *testing.T) {
 		})
 	}
 	waiting.Wait()
-}
-
-// Reserved connections are not a share of the URL's number, and that number does not
-// depend on the machine.
-func TestConnectionsOfAProcess(t *testing.T) {
-	t.Parallel()
-	for url, want := range map[string]int32{"postgres://u@h/d": 4, "postgres://u@h/d?pool_max_conns=9&pool_min_conns=5": 9} {
-		pool, err := Open(t.Context(), url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pool.Close()
-		if n := pool.Config().MaxConns; n != want {
-			t.Errorf("%s: %d connections for requests, want %d", url, n, want)
-		}
-		if pool, err = Reserve(t.Context(), url, LoopConns); err != nil {
-			t.Fatal(err)
-		}
-		pool.Close()
-		if c := pool.Config(); c.MaxConns != LoopConns || c.MinConns != 0 {
-			t.Errorf("%s: %d to %d connections are reserved", url, c.MinConns, c.MaxConns)
-		}
-	}
 }

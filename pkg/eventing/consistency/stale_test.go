@@ -1,4 +1,4 @@
-package fresh_test
+package consistency_test
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
@@ -17,20 +16,20 @@ func TestStaleAtOnce(t *testing.T) {
 		r, token := newReader(), has{1, 2}.token()
 		ctx, hangUp := context.WithCancel(t.Context())
 		defer hangUp()
-		behind := func(context.Context) (fresh.Standing, error) { return fresh.Behind, nil }
+		behind := func(context.Context) (consistency.Freshness, error) { return consistency.Behind, nil }
 		ask := func(context.Context) error { t.Error("the owner is asked"); return nil }
-		read := func(ctx context.Context, q fresh.Request) (consistency.Outcome, error) {
+		read := func(ctx context.Context, q consistency.Request) (consistency.Outcome, error) {
 			q.Token, q.Wait = token, time.Minute
-			d, err := q.Demand("video", func(string) bool { return true })
+			d, err := q.Requirement("video", func(string) bool { return true })
 			if err != nil {
 				return consistency.Failed, err
 			}
-			return r.Satisfy(ctx, d, behind, ask)
+			return r.Read(ctx, d, query{behind, ask})
 		}
-		go func() { _, _ = read(ctx, fresh.Request{}) }() // takes the only place to wait in
+		go func() { _, _ = read(ctx, consistency.Request{}) }() // takes the only place to wait in
 		synctest.Wait()
 		began := time.Now()
-		for name, q := range map[string]fresh.Request{
+		for name, q := range map[string]consistency.Request{
 			"no place to wait in": {StaleIfError: true}, "least latency": {Mode: consistency.MinimizeLatency},
 		} {
 			if o, err := read(t.Context(), q); o != consistency.Stale || err != nil || time.Since(began) != 0 {

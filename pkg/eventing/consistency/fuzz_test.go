@@ -1,11 +1,10 @@
-package fresh_test
+package consistency_test
 
 import (
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
@@ -23,7 +22,7 @@ func FuzzRead(f *testing.F) {
 			copyEpoch, copyVersion = 0, 0 // a copy without the aggregate
 		}
 		r := read{
-			Request: fresh.Request{Token: wanted.token(), Mode: modes[int(mode)%len(modes)], StaleIfError: stale, Wait: time.Duration(wait)},
+			Request: consistency.Request{Token: wanted.token(), Mode: modes[int(mode)%len(modes)], StaleIfError: stale, Wait: time.Duration(wait)},
 			copy:    has{copyEpoch, copyVersion}, owner: has{ownerEpoch, ownerVersion}, owners: answers(owners) % 3,
 			deadline: time.Duration(max(deadline, 0)),
 		}
@@ -32,7 +31,7 @@ func FuzzRead(f *testing.F) {
 		}
 		synctest.Test(t, func(t *testing.T) {
 			outcome, took, err := r.do(t)
-			if bound := min(max(r.Wait, 0), fresh.MaxWait) + fresh.AskTimeout; took > bound || r.deadline > 0 && took > r.deadline {
+			if bound := min(max(r.Wait, 0), consistency.MaxWait) + consistency.FetchTimeout; took > bound || r.deadline > 0 && took > r.deadline {
 				t.Errorf("%+v took %s", r, took)
 			}
 			reached := func(h has) bool { return wanted.position().Reached(h.epoch, h.version) }

@@ -1,4 +1,4 @@
-package fresh_test
+package consistency_test
 
 import (
 	"context"
@@ -12,13 +12,21 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
-	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/notify"
 )
 
-func newReader() *fresh.Reader {
-	return fresh.NewReader(consistency.NewWaiters(1, nil, notify.New(nil, "", "test", slog.New(slog.DiscardHandler))))
+// query is a Query of two functions.
+type query struct {
+	read  func(context.Context) (consistency.Freshness, error)
+	fetch func(context.Context) error
+}
+
+func (q query) ReadProjection(ctx context.Context) (consistency.Freshness, error) { return q.read(ctx) }
+func (q query) FetchFromOwner(ctx context.Context) error                          { return q.fetch(ctx) }
+
+func newReader() *consistency.Reader {
+	return consistency.NewReader(consistency.NewWaiters(1, nil, notify.New(nil, "", "test", slog.New(slog.DiscardHandler))))
 }
 
 // An owner that is slow with some readers' questions answers others meanwhile.
@@ -27,18 +35,18 @@ func TestQuestionsToTheOwnerAreAskedBesideEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const readers = 64
 		r, goOn, underWay := newReader(), make(chan struct{}), make(chan struct{}, readers)
-		d, err := fresh.Request{Mode: consistency.FullyConsistent}.Demand("video", isVideo)
+		d, err := consistency.Request{Mode: consistency.FullyConsistent}.Requirement("video", isVideo)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var all sync.WaitGroup
 		for range readers {
 			all.Go(func() {
-				_, _ = r.Satisfy(t.Context(), d, nil, func(context.Context) error {
+				_, _ = r.Read(t.Context(), d, query{fetch: func(context.Context) error {
 					underWay <- struct{}{}
 					<-goOn
 					return nil
-				})
+				}})
 			})
 		}
 		synctest.Wait()
@@ -55,13 +63,13 @@ func TestReadsThatDemandAreCounted(t *testing.T) {
 	reader := metric.NewManualReader()
 	otel.SetMeterProvider(metric.NewMeterProvider(metric.WithReader(reader)))
 	r := newReader()
-	for _, q := range []fresh.Request{{}, {Token: consistency.Token{Positions: []consistency.Position{of("video", "v1", 1)}}.String()}, {Mode: consistency.FullyConsistent}} {
-		d, err := q.Demand("video", isVideo)
+	for _, q := range []consistency.Request{{}, {Token: consistency.Token{Positions: []consistency.Position{of("video", "v1", 1)}}.String()}, {Mode: consistency.FullyConsistent}} {
+		d, err := q.Requirement("video", isVideo)
 		if err != nil {
 			t.Fatal(err)
 		}
-		met := func(context.Context) (fresh.Standing, error) { return fresh.Met, nil }
-		if _, err := r.Satisfy(t.Context(), d, met, func(context.Context) error { return nil }); err != nil {
+		met := func(context.Context) (consistency.Freshness, error) { return consistency.Reached, nil }
+		if _, err := r.Read(t.Context(), d, query{met, func(context.Context) error { return nil }}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,4 +1,4 @@
-package replica_test
+package projection_test
 
 import (
 	"context"
@@ -13,11 +13,11 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"example.com/lockstep/internal/fresh"
-	"example.com/lockstep/internal/replica"
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/notify"
+	"example.com/lockstep/pkg/eventing/projection"
 )
 
 func TestRepair(t *testing.T) {
@@ -52,18 +52,18 @@ func TestRepair(t *testing.T) {
 			owner: new(mine), event: event(2, 5), want: mine, err: inbox.ErrBehind, says: []string{"version 3 of note/a/1", "its event has 5"},
 		},
 		"by an epoch": {owner: new(mine), event: event(3, 1), want: mine, err: inbox.ErrBehind, says: []string{"version 3 of note/a/1"}},
-		"unknown":     {copy: new(mine), event: event(2, 4), want: mine, err: replica.ErrUnknown, permanent: true},
+		"unknown":     {copy: new(mine), event: event(2, 4), want: mine, err: projection.ErrUnknown, permanent: true},
 		"unknown, a young event": {
 			copy: new(mine), event: event(2, 4), young: true, want: mine,
-			err: inbox.ErrBehind, says: []string{replica.ErrUnknown.Error()},
+			err: inbox.ErrBehind, says: []string{projection.ErrUnknown.Error()},
 		},
 		"unknown, to a standby that is behind": {
 			copy: new(mine), asOf: minuteOf(-1_000_001), event: old, want: mine, err: inbox.ErrBehind,
 		},
 		"unknown, to an owner who must know": {
-			copy: new(mine), asOf: minuteOf(-999_999), event: old, want: mine, err: replica.ErrUnknown, permanent: true,
+			copy: new(mine), asOf: minuteOf(-999_999), event: old, want: mine, err: projection.ErrUnknown, permanent: true,
 		},
-		"away":               {copy: new(mine), away: fresh.ErrOwnerAway, event: event(2, 4), want: mine, err: fresh.ErrOwnerAway},
+		"away":               {copy: new(mine), away: consistency.ErrOwnerUnavailable, event: event(2, 4), want: mine, err: consistency.ErrOwnerUnavailable},
 		"back from the dead": {copy: new(newGrave("a/1", 2, 2)), owner: new(mine), event: event(2, 3), want: mine, reported: true},
 		"another history": {
 			copy: new(newNote("a/1", 2, 3, "lost").by(0xf3, 3)), owner: new(mine.by(3, 5)), event: change(inbox.Updated, mine.by(3, 5)).Event,
@@ -143,7 +143,7 @@ func TestRepair(t *testing.T) {
 			if diff := cmp.Diff([]note{tc.want}, s.rows(t)); diff != "" {
 				t.Errorf("rows (-want +got):\n%s", diff)
 			}
-			if !slices.Equal(s.asked, []string{"a/1"}) || s.waits[0] <= fresh.AskTimeout {
+			if !slices.Equal(s.asked, []string{"a/1"}) || s.waits[0] <= consistency.FetchTimeout {
 				t.Errorf("asked for %v, with %s to answer; want it once, with more than a reader's time", s.asked, s.waits)
 			}
 		})
@@ -155,18 +155,17 @@ func TestTheOwnerIsAskedOutsideOfAnyTransaction(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
 	s.has(newNote("a/1", 1, 2, "two"))
-	s.Ask = func(ctx context.Context, id string, timeout time.Duration) (replica.Answer[note], error) {
+	s.notes.beforeFetch = func() {
 		if n := s.db.Stat().AcquiredConns(); n != 0 {
 			t.Errorf("%d connections are in use", n)
 		}
-		return s.ask(ctx, id, timeout)
 	}
 	if err := s.Repair(t.Context(), change(inbox.Updated, newNote("a/1", 1, 2, "")).Event); err != nil {
 		t.Error(err)
 	}
 	s.db.Close()
 	err := s.Repair(t.Context(), change(inbox.Updated, newNote("a/1", 1, 2, "")).Event)
-	if err == nil || !strings.Contains(err.Error(), "take over the owner's state") || eventing.IsPermanent(err) || errors.Is(err, fresh.ErrOwnerAway) {
+	if err == nil || !strings.Contains(err.Error(), "take over the owner's state") || eventing.IsPermanent(err) || errors.Is(err, consistency.ErrOwnerUnavailable) {
 		t.Errorf("without a database: %v; want that it, and not the owner, is at fault", err)
 	}
 }
@@ -181,7 +180,7 @@ func TestWhatMovesIsTold(t *testing.T) {
 	heard, other := make(chan notify.Notification, 100), notify.New(s.db, "", "replica", log)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 2)
-	go func() { ended <- s.Waiters.Run(ctx, log, func() {}) }()
+	go func() { ended <- s.waiters.Run(ctx, log, func() {}) }()
 	go func() { ended <- other.Run(ctx, func(b notify.Notification) { heard <- b }) }()
 	t.Cleanup(func() {
 		stop()
@@ -208,10 +207,10 @@ func TestWhatMovesIsTold(t *testing.T) {
 	}
 	told("note/a/1")
 
-	h, e := s.Handler(), change(inbox.Put, newNote("b/1", 1, 1, "")).Event
+	e := change(inbox.Put, newNote("b/1", 1, 1, "")).Event
 	e.ID, e.Payload = uuid.New(), []byte("by an event")
 	err := pgx.BeginFunc(t.Context(), s.db, func(tx pgx.Tx) error {
-		o, err := h.One(t.Context(), tx, e)
+		o, err := inbox.ApplyOne(t.Context(), tx, s, e)
 		if o != inbox.Applied {
 			t.Errorf("outcome %v", o)
 		}
@@ -220,9 +219,9 @@ func TestWhatMovesIsTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.Committed(e.Key())
+	s.Committed(e.Key())
 	told("note/b/1")
-	if err := h.Repair(t.Context(), e); !errors.Is(err, replica.ErrUnknown) {
+	if err := s.Repair(t.Context(), e); !errors.Is(err, projection.ErrUnknown) {
 		t.Errorf("the handler's repair: %v", err)
 	}
 	if diff := cmp.Diff([]note{newNote("a/1", 1, 2, "two"), newNote("b/1", 1, 1, "by an event")}, s.rows(t)); diff != "" {
