@@ -44,10 +44,10 @@ type Request struct {
 // another request, and a field that a later release adds does not change the hash of
 // requests without it. Its error is that of bad, if it has any, before anything is
 // encoded.
-func NewRequest(operation string, values []string, sent map[string]any, bad *problem.Faults) (Request, error) {
+func NewRequest(operation string, values []string, sent map[string]any, bad *problem.Violations) (Request, error) {
 	key := strings.Join(values, " ") // two of them are one with a forbidden space
 	invisible := func(c rune) bool { return c < '!' || c > '~' }
-	bad.Unless(len(values) == 0 || 0 < len(key) && len(key) <= 255 && !strings.ContainsFunc(key, invisible),
+	bad.Require(len(values) == 0 || 0 < len(key) && len(key) <= 255 && !strings.ContainsFunc(key, invisible),
 		Header, "must be one value of 1 to 255 visible ASCII characters")
 	if err := bad.Err(); err != nil {
 		return Request{}, err // before a request that is refused costs its encoding

@@ -70,7 +70,7 @@ func ReadEngagements(q fresh.Request) (fresh.Demand, error) {
 // video first, with the freshness that d demands of this user's engagements. The doc of
 // List explains the rest.
 func (s *Service) ListEngagements(ctx context.Context, q EngagementQuery, d fresh.Demand) (EngagementPage, error) {
-	var bad problem.Faults
+	var bad problem.Violations
 	user := bad.UUID("user_id", q.UserID)
 	filter := user.String()
 	q.PageSize = cmp.Or(q.PageSize, rest.DefaultPageSize)

@@ -132,7 +132,7 @@ type EngagementFilter struct {
 // last.
 func (s *Service) ListEngagements(ctx context.Context, f EngagementFilter, size int, token string,
 ) (found []Engagement, next string, err error) {
-	var bad problem.Faults
+	var bad problem.Violations
 	filter := fmt.Sprint(f)
 	rest.CheckPageSize(size, &bad)
 	before := rest.ParsePageToken[[2]uuid.UUID](token, filter, &bad)
@@ -167,9 +167,9 @@ func (e Engagement) given() map[string]any {
 	return given(map[string]any{"liked": e.Liked, "bookmarked": e.Bookmarked, "watched_seconds": e.WatchedSeconds})
 }
 
-func (e Engagement) faults() (f problem.Faults) {
-	f.Unless(e.UserID != uuid.Nil, "user_id", "must be a UUID")
-	f.Unless(0 <= e.WatchedSeconds && e.WatchedSeconds <= maxDuration, "watched_seconds",
+func (e Engagement) faults() (f problem.Violations) {
+	f.Require(e.UserID != uuid.Nil, "user_id", "must be a UUID")
+	f.Require(0 <= e.WatchedSeconds && e.WatchedSeconds <= maxDuration, "watched_seconds",
 		fmt.Sprintf("must lie between 0 and %d", maxDuration))
 	return f
 }

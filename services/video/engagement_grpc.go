@@ -47,7 +47,7 @@ func (g engagementServer) DeleteEngagement(
 }
 
 func (g engagementServer) GetEngagement(ctx context.Context, req *videov1.GetEngagementRequest) (*videov1.GetEngagementResponse, error) {
-	var bad problem.Faults
+	var bad problem.Violations
 	user, video := engagementName(req.GetUserId(), req.GetVideoId(), &bad)
 	if err := bad.Err(); err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (g engagementServer) GetEngagement(ctx context.Context, req *videov1.GetEng
 func (g engagementServer) GetEngagements(
 	ctx context.Context, req *videov1.GetEngagementsRequest,
 ) (*videov1.GetEngagementsResponse, error) {
-	var bad problem.Faults
+	var bad problem.Violations
 	user := bad.UUID("user_id", req.GetUserId())
 	if err := bad.Err(); err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func (g engagementServer) ListEngagements(
 ) (*videov1.ListEngagementsResponse, error) {
 	f := EngagementFilter{IncludeDeleted: req.GetIncludeDeleted()}
 	if req.GetUserId() != "" {
-		var bad problem.Faults
+		var bad problem.Violations
 		f.UserID = bad.UUID("user_id", req.GetUserId())
 		if err := bad.Err(); err != nil {
 			return nil, err

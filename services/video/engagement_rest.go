@@ -21,9 +21,9 @@ func (a restAPI) putEngagement(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	write, user, video := newEngagementWrite(r)
-	write.bad.Unless(!b.Liked.Null, "liked", "must not be null")
-	write.bad.Unless(!b.Bookmarked.Null, "bookmarked", "must not be null")
-	write.bad.Unless(!b.WatchedSeconds.Null, "watched_seconds", "must not be null")
+	write.bad.Require(!b.Liked.Null, "liked", "must not be null")
+	write.bad.Require(!b.Bookmarked.Null, "bookmarked", "must not be null")
+	write.bad.Require(!b.WatchedSeconds.Null, "watched_seconds", "must not be null")
 	answer, err := a.service.PutEngagement(r.Context(), Engagement{
 		UserID: user, VideoID: video, Liked: b.Liked.Value, Bookmarked: b.Bookmarked.Value, WatchedSeconds: b.WatchedSeconds.Value,
 	}, write)
@@ -60,6 +60,6 @@ func newEngagementWrite(r *http.Request) (w Write, user, video uuid.UUID) {
 	return w, user, video
 }
 
-func engagementName(userID, videoID string, bad *problem.Faults) (user, video uuid.UUID) {
+func engagementName(userID, videoID string, bad *problem.Violations) (user, video uuid.UUID) {
 	return bad.UUID("user_id", userID), bad.UUID("video_id", videoID)
 }

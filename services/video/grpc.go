@@ -52,9 +52,9 @@ func (g grpcServer) UpdateVideo(ctx context.Context, req *videov1.UpdateVideoReq
 	}
 	w := callWrite(ctx, req.GetExpectedVersion())
 	id := w.bad.UUID("video_id", req.GetVideo().GetVideoId())
-	w.bad.Unless(len(fields) > 0, "update_mask", "must name a field")
+	w.bad.Require(len(fields) > 0, "update_mask", "must name a field")
 	if i := slices.IndexFunc(fields, func(field string) bool { return !slices.Contains(changeable, field) }); i >= 0 {
-		w.bad.Unless(false, "update_mask", "must not name "+fields[i])
+		w.bad.Require(false, "update_mask", "must not name "+fields[i])
 	}
 	a, err := g.service.Update(ctx, id, fields, written(req.GetVideo(), &w.bad), w)
 	if err != nil {
@@ -76,7 +76,7 @@ func (g grpcServer) DeleteVideo(ctx context.Context, req *videov1.DeleteVideoReq
 }
 
 func (g grpcServer) GetVideo(ctx context.Context, req *videov1.GetVideoRequest) (*videov1.GetVideoResponse, error) {
-	var bad problem.Faults
+	var bad problem.Violations
 	id := bad.UUID("video_id", req.GetVideoId())
 	if err := bad.Err(); err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (g grpcServer) GetVideos(ctx context.Context, req *videov1.GetVideosRequest
 func (g grpcServer) ListVideos(ctx context.Context, req *videov1.ListVideosRequest) (*videov1.ListVideosResponse, error) {
 	f := Filter{IncludeDeleted: req.GetIncludeDeleted()}
 	if req.GetUploaderId() != "" {
-		var bad problem.Faults
+		var bad problem.Violations
 		f.UploaderID = bad.UUID("uploader_id", req.GetUploaderId())
 		if err := bad.Err(); err != nil {
 			return nil, err
@@ -135,7 +135,7 @@ func (g grpcServer) ListVideos(ctx context.Context, req *videov1.ListVideosReque
 // callWrite reads the metadata of a write.
 func callWrite(ctx context.Context, expectedVersion int64) (w Write) {
 	w.Keys, w.IfVersion = metadata.ValueFromIncomingContext(ctx, "idempotency-key"), expectedVersion
-	w.bad.Unless(expectedVersion >= 0, "expected_version", "must not be negative")
+	w.bad.Require(expectedVersion >= 0, "expected_version", "must not be negative")
 	return w
 }
 
@@ -145,11 +145,11 @@ func written(m interface {
 	GetDescription() string
 	GetDurationSeconds() int64
 	GetPublishedAt() *timestamppb.Timestamp
-}, bad *problem.Faults,
+}, bad *problem.Violations,
 ) Video {
 	v := Video{Title: m.GetTitle(), Description: m.GetDescription(), DurationSeconds: m.GetDurationSeconds()}
 	if t := m.GetPublishedAt(); t != nil {
-		bad.Unless(t.IsValid(), "published_at", "must be a valid timestamp")
+		bad.Require(t.IsValid(), "published_at", "must be a valid timestamp")
 		v.PublishedAt = new(micros(t.AsTime()))
 	}
 	return v

@@ -22,7 +22,7 @@ func (v Video) text() int { return len(v.Title) + len(v.Description) }
 // List returns up to size (1 to 200) videos, newest first, and fewer if they are very
 // long; and a token for the page behind them, which is empty on the last.
 func (s *Service) List(ctx context.Context, f Filter, size int, token string) (videos []Video, next string, err error) {
-	var bad problem.Faults
+	var bad problem.Violations
 	filter := fmt.Sprint(f)
 	rest.CheckPageSize(size, &bad)
 	before := rest.ParsePageToken[uuid.UUID](token, filter, &bad)

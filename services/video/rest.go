@@ -55,7 +55,7 @@ func (a restAPI) create(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	write, _ := newWrite(r)
-	write.bad.Unless(write.IfVersion == 0, "If-Match", "means nothing before there is a video")
+	write.bad.Require(write.IfVersion == 0, "If-Match", "means nothing before there is a video")
 	_, v := b.read(&write.bad)
 	v.UploaderID = write.bad.UUID("uploader_id", b.UploaderID.Value)
 	answer, err := a.service.Create(r.Context(), v, write)
@@ -73,7 +73,7 @@ func (a restAPI) update(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	write, _ := newWrite(r)
-	write.bad.Unless(!b.UploaderID.Set, "uploader_id", "never changes")
+	write.bad.Require(!b.UploaderID.Set, "uploader_id", "never changes")
 	fields, to := b.read(&write.bad)
 	answer, err := a.service.Update(r.Context(), pathID(r, &write.bad), fields, to, write)
 	if err != nil {
@@ -93,7 +93,7 @@ func (a restAPI) delete(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	write, query := newWrite(r, "reason")
-	write.bad.Unless(b.Reason == "" || !query.Has("reason"), "reason", "must not be given twice")
+	write.bad.Require(b.Reason == "" || !query.Has("reason"), "reason", "must not be given twice")
 	answer, err := a.service.Delete(r.Context(), pathID(r, &write.bad), b.Reason+query.Get("reason"), write)
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func (a restAPI) delete(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a restAPI) get(w http.ResponseWriter, r *http.Request) error {
-	var bad problem.Faults
+	var bad problem.Violations
 	id := pathID(r, &bad)
 	rest.Query(r, &bad)
 	if err := bad.Err(); err != nil {
@@ -123,7 +123,7 @@ func (a restAPI) get(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a restAPI) list(w http.ResponseWriter, r *http.Request) error {
-	var bad problem.Faults
+	var bad problem.Violations
 	query := rest.Query(r, &bad, "page_size", "page_token", "uploader_id")
 	size, f := rest.PageSize(query, &bad), Filter{}
 	if query.Has("uploader_id") {
@@ -151,15 +151,15 @@ type body struct {
 
 // read returns the names of the given fields, except the uploader, and a video with
 // their values.
-func (b body) read(bad *problem.Faults) (fields []string, v Video) {
+func (b body) read(bad *problem.Violations) (fields []string, v Video) {
 	v = Video{Title: b.Title.Value, Description: b.Description.Value, DurationSeconds: b.DurationSeconds.Value}
 	if b.PublishedAt.Set && !b.PublishedAt.Null {
 		t, err := time.Parse(time.RFC3339, b.PublishedAt.Value)
-		bad.Unless(err == nil, "published_at", "must be a time as in RFC 3339")
+		bad.Require(err == nil, "published_at", "must be a time as in RFC 3339")
 		v.PublishedAt = new(micros(t))
 	}
-	bad.Unless(!b.Title.Null, "title", "must not be null")
-	bad.Unless(!b.DurationSeconds.Null, "duration_seconds", "must not be null")
+	bad.Require(!b.Title.Null, "title", "must not be null")
+	bad.Require(!b.DurationSeconds.Null, "duration_seconds", "must not be null")
 	for field, set := range map[string]bool{
 		"title": b.Title.Set, "description": b.Description.Set,
 		"duration_seconds": b.DurationSeconds.Set, "published_at": b.PublishedAt.Set,
@@ -198,6 +198,6 @@ func newWrite(r *http.Request, parameters ...string) (w Write, query url.Values)
 	return w, rest.Query(r, &w.bad, parameters...)
 }
 
-func pathID(r *http.Request, bad *problem.Faults) uuid.UUID {
+func pathID(r *http.Request, bad *problem.Violations) uuid.UUID {
 	return bad.UUID("video_id", chi.URLParam(r, "id"))
 }

@@ -75,21 +75,21 @@ func sameTime(a, b *time.Time) bool {
 }
 
 // faults are the faults of the named fields of v.
-func (v Video) faults(fields ...string) (f problem.Faults) {
+func (v Video) faults(fields ...string) (f problem.Violations) {
 	for _, field := range fields {
 		switch field {
 		case "uploader_id":
-			f.Unless(v.UploaderID != uuid.Nil, field, "must be a UUID")
+			f.Require(v.UploaderID != uuid.Nil, field, "must be a UUID")
 		case "title":
 			f.Line(field, v.Title, 1, maxTitle)
 		case "description":
 			f.Text(field, v.Description, 0, maxDescription, "\n\r\t")
 		case "duration_seconds":
-			f.Unless(0 <= v.DurationSeconds && v.DurationSeconds <= maxDuration, field,
+			f.Require(0 <= v.DurationSeconds && v.DurationSeconds <= maxDuration, field,
 				fmt.Sprintf("must lie between 0 and %d", maxDuration))
 		case "published_at":
 			// The times that both RFC 3339 and protobuf can express, in UTC.
-			f.Unless(v.PublishedAt == nil || v.PublishedAt.Year() >= 1 && v.PublishedAt.Year() <= 9999, field,
+			f.Require(v.PublishedAt == nil || v.PublishedAt.Year() >= 1 && v.PublishedAt.Year() <= 9999, field,
 				"must lie between the years 1 and 9999")
 		}
 	}

@@ -78,12 +78,12 @@ type Write struct {
 	IfVersion int64
 	// bad has the protocol's faults. They are reported together with those that the
 	// rules find.
-	bad problem.Faults
+	bad problem.Violations
 }
 
 // check returns the write in the form that its idempotency key is bound to, or all its
 // faults. sent is the caller's input.
-func (w Write) check(operation string, sent map[string]any, bad problem.Faults) (idempotency.Request, error) {
+func (w Write) check(operation string, sent map[string]any, bad problem.Violations) (idempotency.Request, error) {
 	w.bad.Merge(bad)
 	return idempotency.NewRequest(operation, w.Keys, sent, &w.bad)
 }
@@ -155,7 +155,7 @@ func (s *Service) Update(ctx context.Context, id uuid.UUID, fields []string, to 
 // Delete makes a video a tombstone. The reason, which may be empty, travels in
 // the event.
 func (s *Service) Delete(ctx context.Context, id uuid.UUID, reason string, w Write) (Answer[Video], error) {
-	var bad problem.Faults
+	var bad problem.Violations
 	bad.Line("reason", reason, 0, maxReason)
 	r, err := w.check("DELETE /v1/videos/"+id.String(), given(map[string]any{"reason": reason}), bad)
 	if err != nil {
@@ -261,8 +261,8 @@ func (s *Service) GetMany(ctx context.Context, ids []string) ([]Video, *time.Tim
 // checkIDs reports a fault of video_ids unless they are UUIDs, at least one and at most
 // as many as a token may name aggregates.
 func checkIDs(ids []string) error {
-	var bad problem.Faults
-	bad.Unless(1 <= len(ids) && len(ids) <= consistency.MaxPositions, "video_ids",
+	var bad problem.Violations
+	bad.Require(1 <= len(ids) && len(ids) <= consistency.MaxPositions, "video_ids",
 		fmt.Sprintf("must be 1 to %d ids", consistency.MaxPositions))
 	for _, id := range ids[:min(len(ids), consistency.MaxPositions)] {
 		bad.UUID("video_ids", id)
