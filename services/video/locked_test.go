@@ -94,7 +94,7 @@ func TestALockedVideoHoldsUpNobodyElse(t *testing.T) {
 			s.call("PATCH", path(other), `{"title": "x"}`), s.call("DELETE", path(other), nil),
 		} {
 			if r.Status != http.StatusOK {
-				t.Errorf("beside the locked row: %d %s", r.Status, r.Raw)
+				t.Errorf("next to the locked row: %d %s", r.Status, r.Raw)
 			}
 		}
 	}
