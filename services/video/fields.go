@@ -62,7 +62,8 @@ type request interface {
 }
 
 // A field is one that callers can change, in every form that it takes. A new field is one
-// more type, a member of Video, body and request, and a column in store.go.
+// more type in fields, a member of Video, body and request, a column in store.go, and a
+// property of VideoFields in openapi.json.
 type field interface {
 	name() string   // in REST, in field masks and in events
 	nullable() bool // null clears it over REST
@@ -91,7 +92,7 @@ func (title) name() string                                           { return "t
 func (title) nullable() bool                                         { return false }
 func (title) value(v Video) any                                      { return v.Title }
 func (title) set(v *Video, to Video) bool                            { return assign(&v.Title, to.Title) }
-func (title) check(v Video, found *problem.Violations)               { found.Line("title", v.Title, 1, maxTitle) }
+func (f title) check(v Video, found *problem.Violations)             { found.Line(f.name(), v.Title, 1, maxTitle) }
 func (title) fromRequest(r request, v *Video, _ *problem.Violations) { v.Title = r.GetTitle() }
 func (title) message(v Video, m *videov1.Video)                      { m.Title = v.Title }
 func (title) created(v Video, e *eventsv1.VideoCreated)              { e.Title = v.Title }
@@ -116,8 +117,8 @@ func (description) updated(v Video, e *eventsv1.VideoUpdated) bool {
 	return v.Description == ""
 }
 
-func (description) check(v Video, found *problem.Violations) {
-	found.Text("description", v.Description, 0, maxDescription, "\n\r\t")
+func (f description) check(v Video, found *problem.Violations) {
+	found.Text(f.name(), v.Description, 0, maxDescription, "\n\r\t")
 }
 
 func (description) fromBody(b body, v *Video, _ *problem.Violations) (set, null bool) {
@@ -144,8 +145,8 @@ func (durationSeconds) updated(v Video, e *eventsv1.VideoUpdated) bool {
 	return false
 }
 
-func (durationSeconds) check(v Video, found *problem.Violations) {
-	found.Require(0 <= v.DurationSeconds && v.DurationSeconds <= aggregate.MaxSeconds, "duration_seconds",
+func (f durationSeconds) check(v Video, found *problem.Violations) {
+	found.Require(0 <= v.DurationSeconds && v.DurationSeconds <= aggregate.MaxSeconds, f.name(),
 		fmt.Sprintf("must lie between 0 and %d", aggregate.MaxSeconds))
 }
 
@@ -181,23 +182,23 @@ func (publishedAt) set(v *Video, to Video) bool {
 }
 
 // check accepts the times that both RFC 3339 and protobuf can express, in UTC.
-func (publishedAt) check(v Video, found *problem.Violations) {
-	found.Require(v.PublishedAt == nil || v.PublishedAt.Year() >= 1 && v.PublishedAt.Year() <= 9999, "published_at",
+func (f publishedAt) check(v Video, found *problem.Violations) {
+	found.Require(v.PublishedAt == nil || v.PublishedAt.Year() >= 1 && v.PublishedAt.Year() <= 9999, f.name(),
 		"must lie between the years 1 and 9999")
 }
 
-func (publishedAt) fromBody(b body, v *Video, found *problem.Violations) (set, null bool) {
+func (f publishedAt) fromBody(b body, v *Video, found *problem.Violations) (set, null bool) {
 	if b.PublishedAt.Set && !b.PublishedAt.Null {
 		t, err := time.Parse(time.RFC3339, b.PublishedAt.Value)
-		found.Require(err == nil, "published_at", "must be a time as in RFC 3339")
+		found.Require(err == nil, f.name(), "must be a time as in RFC 3339")
 		v.PublishedAt = new(aggregate.Micros(t))
 	}
 	return b.PublishedAt.Set, b.PublishedAt.Null
 }
 
-func (publishedAt) fromRequest(r request, v *Video, found *problem.Violations) {
+func (f publishedAt) fromRequest(r request, v *Video, found *problem.Violations) {
 	if t := r.GetPublishedAt(); t != nil {
-		found.Require(t.IsValid(), "published_at", "must be a valid timestamp")
+		found.Require(t.IsValid(), f.name(), "must be a valid timestamp")
 		v.PublishedAt = new(aggregate.Micros(t.AsTime()))
 	}
 }
