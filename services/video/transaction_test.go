@@ -37,6 +37,37 @@ func TestAllFaultsAtOnce(t *testing.T) {
 	}
 }
 
+// Violations come in one order: of the headers and the path, of the protocol, of the
+// rules, of the idempotency key. A field has the first only.
+func TestTheOrderOfViolations(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	const path = "/v1/users/x/engagements/y"
+	for _, tc := range []struct{ method, path, body, detail string }{
+		{"POST", "/v1/videos", `{"published_at": "x", "title": null, "description": "\u0000", "duration_seconds": -1, "uploader_id": "y"}`,
+			`If-Match: must be one version in quotes, such as "3", or *; published_at: must be a time as in RFC 3339; ` +
+				`title: must not be null; uploader_id: must be a UUID; description: must not contain control characters; ` +
+				`duration_seconds: must lie between 0 and 315360000; Idempotency-Key: must be one value of 1 to 255 visible ASCII characters`},
+		{"PATCH", "/v1/videos/x?q=1", `{"title": "a\nb", "duration_seconds": null, "published_at": "x", "uploader_id": "y", "description": "\u0000"}`,
+			`If-Match: must be one version in quotes, such as "3", or *; q: is not a known parameter; uploader_id: never changes; ` +
+				`published_at: must be a time as in RFC 3339; duration_seconds: must not be null; video_id: must be a UUID; ` +
+				`description: must not contain control characters; title: must not contain control characters; ` +
+				`Idempotency-Key: must be one value of 1 to 255 visible ASCII characters`},
+		{"DELETE", "/v1/videos/x?reason=z", `{"reason": "a\nb"}`,
+			`If-Match: must be one version in quotes, such as "3", or *; reason: must not be given twice; video_id: must be a UUID; ` +
+				`Idempotency-Key: must be one value of 1 to 255 visible ASCII characters`},
+		{"PUT", path, `{"liked": null, "bookmarked": null, "watched_seconds": -1}`,
+			`If-Match: must be one version in quotes, such as "3", or *; user_id: must be a UUID; video_id: must be a UUID; ` +
+				`liked: must not be null; bookmarked: must not be null; watched_seconds: must lie between 0 and 315360000; ` +
+				`Idempotency-Key: must be one value of 1 to 255 visible ASCII characters`},
+	} {
+		r := a.call(tc.method, tc.path, tc.body, "If-Match", "x", "Idempotency-Key", "a b")
+		if diff := cmp.Diff(tc.detail, r.field("detail")); diff != "" {
+			t.Errorf("%s %s (-want +got):\n%s", tc.method, tc.path, diff)
+		}
+	}
+}
+
 // trips notes each round trip of a connection.
 type trips struct {
 	mu    sync.Mutex
@@ -99,6 +130,12 @@ func TestRoundTrips(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"begin isolation level read committed", "batch", "batch", "commit"}, seen.take()); diff != "" {
 		t.Errorf("update (-want +got):\n%s", diff)
+	}
+	if r, err := s.videos.Update(t.Context(), id, []string{"title"}, Video{Title: "u"}, with("update"), nil); err != nil || !r.Replayed {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if diff := cmp.Diff([]string{"begin isolation level read committed", "batch", "rollback"}, seen.take()); diff != "" {
+		t.Errorf("the same update again (-want +got):\n%s", diff)
 	}
 	like := engagement.Engagement{UserID: uuid.New(), VideoID: id, Liked: true}
 	for name, write := range map[string]func(aggregate.WriteOptions) (aggregate.Result[engagement.Engagement], error){
