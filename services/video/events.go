@@ -12,34 +12,34 @@ import (
 	"example.com/lockstep/services/video/aggregate"
 )
 
-func created(ctx context.Context, v Video) (eventing.Event, error) {
+func createdEvent(ctx context.Context, v Video) (eventing.Event, error) {
 	p := &eventsv1.VideoCreated{
 		VideoId: v.ID.String(), UploaderId: v.UploaderID.String(), Version: v.Version, OccurredAt: timestamppb.New(v.UpdatedAt),
 	}
 	for _, f := range fields {
 		f.created(v, p)
 	}
-	return event(ctx, v, uuid.NullUUID{}, "VideoCreated", &eventsv1.Event{
+	return newEvent(ctx, v, uuid.NullUUID{}, "VideoCreated", &eventsv1.Event{
 		EventType: eventsv1.EventType_EVENT_TYPE_VIDEO_CREATED, Payload: &eventsv1.Event_Created{Created: p},
 	})
 }
 
-// updated carries the changed fields and no others: applied to the version before, they
+// updatedEvent carries the changed fields and no others: applied to the version before, they
 // give v.
-func updated(ctx context.Context, v Video, previous uuid.NullUUID, changed []field) (eventing.Event, error) {
+func updatedEvent(ctx context.Context, v Video, previous uuid.NullUUID, changed []field) (eventing.Event, error) {
 	p := &eventsv1.VideoUpdated{VideoId: v.ID.String(), Version: v.Version, OccurredAt: timestamppb.New(v.UpdatedAt)}
 	for _, f := range changed {
 		if cleared := f.updated(v, p); cleared {
 			p.Cleared = append(p.Cleared, f.name())
 		}
 	}
-	return event(ctx, v, previous, "VideoUpdated", &eventsv1.Event{
+	return newEvent(ctx, v, previous, "VideoUpdated", &eventsv1.Event{
 		EventType: eventsv1.EventType_EVENT_TYPE_VIDEO_UPDATED, Payload: &eventsv1.Event_Updated{Updated: p},
 	})
 }
 
-func deleted(ctx context.Context, v Video, previous uuid.NullUUID, reason string) (eventing.Event, error) {
-	return event(ctx, v, previous, "VideoDeleted", &eventsv1.Event{
+func deletedEvent(ctx context.Context, v Video, previous uuid.NullUUID, reason string) (eventing.Event, error) {
+	return newEvent(ctx, v, previous, "VideoDeleted", &eventsv1.Event{
 		EventType: eventsv1.EventType_EVENT_TYPE_VIDEO_DELETED,
 		Payload: &eventsv1.Event_Deleted{Deleted: &eventsv1.VideoDeleted{
 			VideoId: v.ID.String(), Version: v.Version, Reason: reason,
@@ -48,9 +48,9 @@ func deleted(ctx context.Context, v Video, previous uuid.NullUUID, reason string
 	})
 }
 
-// event completes the envelope around v's change and makes the outbox event of it.
+// newEvent completes the envelope around v's change and makes the outbox event of it.
 // previous is the event of the version before.
-func event(
+func newEvent(
 	ctx context.Context, v Video, previous uuid.NullUUID, name string, envelope *eventsv1.Event,
 ) (eventing.Event, error) {
 	e := aggregate.NewEvent(ctx, v.position(), v.LastEventID, previous, name, v.UpdatedAt)

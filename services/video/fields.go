@@ -42,9 +42,9 @@ const (
 	maxMask = 8
 )
 
-// body has the fields that a caller may write over REST. Absent means unchanged, null
+// restBody has the fields that a caller may write over REST. Absent means unchanged, null
 // cleared.
-type body struct {
+type restBody struct {
 	UploaderID      rest.Optional[string] `json:"uploader_id"`
 	Title           rest.Optional[string] `json:"title"`
 	Description     rest.Optional[string] `json:"description"`
@@ -52,9 +52,9 @@ type body struct {
 	PublishedAt     rest.Optional[string] `json:"published_at"`
 }
 
-// request has the fields that a caller may write over gRPC. The requests of CreateVideo
+// grpcBody has the fields that a caller may write over gRPC. The requests of CreateVideo
 // and UpdateVideo both have them.
-type request interface {
+type grpcBody interface {
 	GetTitle() string
 	GetDescription() string
 	GetDurationSeconds() int64
@@ -62,7 +62,7 @@ type request interface {
 }
 
 // A field is one that callers can change, in every form that it takes. A new field is one
-// more type in fields, a member of Video, body and request, a column in store.go, and a
+// more type in fields, a member of Video, restBody and grpcBody, a column in store.go, and a
 // property of VideoFields in openapi.json.
 type field interface {
 	name() string   // in REST, in field masks and in events
@@ -73,9 +73,9 @@ type field interface {
 	set(v *Video, to Video) (differed bool)
 	// check adds the violations of the rules.
 	check(v Video, found *problem.Violations)
-	// fromBody and fromRequest read the field from a protocol into v.
-	fromBody(b body, v *Video, found *problem.Violations) (set, null bool)
-	fromRequest(r request, v *Video, found *problem.Violations)
+	// fromREST and fromGRPC read the field from a protocol into v.
+	fromREST(b restBody, v *Video, found *problem.Violations) (set, null bool)
+	fromGRPC(b grpcBody, v *Video, found *problem.Violations)
 	// message, created and updated write the field of v. cleared says that the event
 	// names the field as set to nothing.
 	message(v Video, m *videov1.Video)
@@ -88,16 +88,16 @@ var fields = []field{title{}, description{}, durationSeconds{}, publishedAt{}}
 
 type title struct{}
 
-func (title) name() string                                           { return "title" }
-func (title) nullable() bool                                         { return false }
-func (title) value(v Video) any                                      { return v.Title }
-func (title) set(v *Video, to Video) bool                            { return assign(&v.Title, to.Title) }
-func (f title) check(v Video, found *problem.Violations)             { found.Line(f.name(), v.Title, 1, maxTitle) }
-func (title) fromRequest(r request, v *Video, _ *problem.Violations) { v.Title = r.GetTitle() }
-func (title) message(v Video, m *videov1.Video)                      { m.Title = v.Title }
-func (title) created(v Video, e *eventsv1.VideoCreated)              { e.Title = v.Title }
-func (title) updated(v Video, e *eventsv1.VideoUpdated) bool         { e.Title = &v.Title; return false }
-func (title) fromBody(b body, v *Video, _ *problem.Violations) (set, null bool) {
+func (title) name() string                                         { return "title" }
+func (title) nullable() bool                                       { return false }
+func (title) value(v Video) any                                    { return v.Title }
+func (title) set(v *Video, to Video) bool                          { return assign(&v.Title, to.Title) }
+func (f title) check(v Video, found *problem.Violations)           { found.Line(f.name(), v.Title, 1, maxTitle) }
+func (title) fromGRPC(b grpcBody, v *Video, _ *problem.Violations) { v.Title = b.GetTitle() }
+func (title) message(v Video, m *videov1.Video)                    { m.Title = v.Title }
+func (title) created(v Video, e *eventsv1.VideoCreated)            { e.Title = v.Title }
+func (title) updated(v Video, e *eventsv1.VideoUpdated) bool       { e.Title = &v.Title; return false }
+func (title) fromREST(b restBody, v *Video, _ *problem.Violations) (set, null bool) {
 	return read(b.Title, &v.Title)
 }
 
@@ -107,8 +107,8 @@ func (description) name() string                { return "description" }
 func (description) nullable() bool              { return true }
 func (description) value(v Video) any           { return v.Description }
 func (description) set(v *Video, to Video) bool { return assign(&v.Description, to.Description) }
-func (description) fromRequest(r request, v *Video, _ *problem.Violations) {
-	v.Description = r.GetDescription()
+func (description) fromGRPC(b grpcBody, v *Video, _ *problem.Violations) {
+	v.Description = b.GetDescription()
 }
 func (description) message(v Video, m *videov1.Video)         { m.Description = v.Description }
 func (description) created(v Video, e *eventsv1.VideoCreated) { e.Description = v.Description }
@@ -121,7 +121,7 @@ func (f description) check(v Video, found *problem.Violations) {
 	found.Text(f.name(), v.Description, 0, maxDescription, "\n\r\t")
 }
 
-func (description) fromBody(b body, v *Video, _ *problem.Violations) (set, null bool) {
+func (description) fromREST(b restBody, v *Video, _ *problem.Violations) (set, null bool) {
 	return read(b.Description, &v.Description)
 }
 
@@ -133,8 +133,8 @@ func (durationSeconds) value(v Video) any { return v.DurationSeconds }
 func (durationSeconds) set(v *Video, to Video) bool {
 	return assign(&v.DurationSeconds, to.DurationSeconds)
 }
-func (durationSeconds) fromRequest(r request, v *Video, _ *problem.Violations) {
-	v.DurationSeconds = r.GetDurationSeconds()
+func (durationSeconds) fromGRPC(b grpcBody, v *Video, _ *problem.Violations) {
+	v.DurationSeconds = b.GetDurationSeconds()
 }
 func (durationSeconds) message(v Video, m *videov1.Video) { m.DurationSeconds = v.DurationSeconds }
 func (durationSeconds) created(v Video, e *eventsv1.VideoCreated) {
@@ -150,7 +150,7 @@ func (f durationSeconds) check(v Video, found *problem.Violations) {
 		fmt.Sprintf("must lie between 0 and %d", aggregate.MaxSeconds))
 }
 
-func (durationSeconds) fromBody(b body, v *Video, _ *problem.Violations) (set, null bool) {
+func (durationSeconds) fromREST(b restBody, v *Video, _ *problem.Violations) (set, null bool) {
 	return read(b.DurationSeconds, &v.DurationSeconds)
 }
 
@@ -187,7 +187,7 @@ func (f publishedAt) check(v Video, found *problem.Violations) {
 		"must lie between the years 1 and 9999")
 }
 
-func (f publishedAt) fromBody(b body, v *Video, found *problem.Violations) (set, null bool) {
+func (f publishedAt) fromREST(b restBody, v *Video, found *problem.Violations) (set, null bool) {
 	if b.PublishedAt.Set && !b.PublishedAt.Null {
 		t, err := time.Parse(time.RFC3339, b.PublishedAt.Value)
 		found.Require(err == nil, f.name(), "must be a time as in RFC 3339")
@@ -196,8 +196,8 @@ func (f publishedAt) fromBody(b body, v *Video, found *problem.Violations) (set,
 	return b.PublishedAt.Set, b.PublishedAt.Null
 }
 
-func (f publishedAt) fromRequest(r request, v *Video, found *problem.Violations) {
-	if t := r.GetPublishedAt(); t != nil {
+func (f publishedAt) fromGRPC(b grpcBody, v *Video, found *problem.Violations) {
+	if t := b.GetPublishedAt(); t != nil {
 		found.Require(t.IsValid(), f.name(), "must be a valid timestamp")
 		v.PublishedAt = new(aggregate.Micros(t.AsTime()))
 	}

@@ -29,7 +29,7 @@ func registerGRPC(r grpc.ServiceRegistrar, s *Service) {
 func (g grpcServer) CreateVideo(ctx context.Context, req *videov1.CreateVideoRequest) (*videov1.CreateVideoResponse, error) {
 	var found problem.Violations
 	options := aggregate.CallOptions(ctx, 0, &found)
-	v := fromRequest(req, &found)
+	v := fromGRPC(req, &found)
 	v.UploaderID = found.UUID(uploaderID, req.GetUploaderId())
 	result, err := g.service.Create(ctx, v, options, found)
 	if err != nil {
@@ -53,7 +53,7 @@ func (g grpcServer) UpdateVideo(ctx context.Context, req *videov1.UpdateVideoReq
 	for _, name := range mask {
 		found.Require(len(named([]string{name})) == 1, "update_mask", "must not name "+name)
 	}
-	to := fromRequest(req.GetVideo(), &found)
+	to := fromGRPC(req.GetVideo(), &found)
 	result, err := g.service.Update(ctx, id, mask, to, options, found)
 	if err != nil {
 		return nil, err
@@ -121,10 +121,10 @@ func (g grpcServer) ListVideos(ctx context.Context, req *videov1.ListVideosReque
 	return resp, nil
 }
 
-// fromRequest reads the fields of a video that a caller may write.
-func fromRequest(r request, found *problem.Violations) (v Video) {
+// fromGRPC reads the fields of a video that a caller may write.
+func fromGRPC(b grpcBody, found *problem.Violations) (v Video) {
 	for _, f := range fields {
-		f.fromRequest(r, &v, found)
+		f.fromGRPC(b, &v, found)
 	}
 	return v
 }

@@ -41,7 +41,7 @@ func uncached(h func(http.ResponseWriter, *http.Request) error) func(http.Respon
 }
 
 func (a restAPI) create(w http.ResponseWriter, r *http.Request) error {
-	var b body
+	var b restBody
 	if err := rest.DecodeJSON(w, r, aggregate.MaxBody, &b); err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (a restAPI) create(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a restAPI) update(w http.ResponseWriter, r *http.Request) error {
-	var b body
+	var b restBody
 	if err := rest.DecodeJSON(w, r, aggregate.MaxBody, &b, "application/merge-patch+json", "application/json"); err != nil {
 		return err
 	}
@@ -138,10 +138,10 @@ func (a restAPI) list(w http.ResponseWriter, r *http.Request) error {
 
 // video returns the names of the fields in b, except the uploader, and a video with their
 // values.
-func (b body) video(found *problem.Violations) (given []string, v Video) {
+func (b restBody) video(found *problem.Violations) (given []string, v Video) {
 	var nulls []string
 	for _, f := range fields {
-		set, null := f.fromBody(b, &v, found)
+		set, null := f.fromREST(b, &v, found)
 		if set {
 			given = append(given, f.name())
 		}

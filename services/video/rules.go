@@ -21,7 +21,8 @@ func names(all []field) (names []string) {
 	return names
 }
 
-// named are the fields with these names. The protocols report a name that is none.
+// named are the fields with these names. Other names are left out; the protocols report
+// them.
 func named(names []string) (found []field) {
 	for _, name := range names {
 		if i := slices.IndexFunc(fields, func(f field) bool { return f.name() == name }); i >= 0 {
@@ -41,7 +42,7 @@ func (v *Video) set(names []string, to Video) (changed []field) {
 	return changed
 }
 
-// values are the named fields of v with their values, as REST names and writes them.
+// values are the named fields of v by their names, as REST writes them.
 func (v Video) values(names []string) map[string]any {
 	values := map[string]any{}
 	for _, f := range named(names) {

@@ -55,7 +55,7 @@ func (s *Service) Create(
 	}
 	v.CreatedAt = aggregate.Now()
 	v.ID, v.Version, v.UpdatedAt, v.LastEventID = aggregate.NewID(), 1, v.CreatedAt, aggregate.NewEventID()
-	event, err := created(ctx, v)
+	event, err := createdEvent(ctx, v)
 	if err != nil {
 		return aggregate.Result[Video]{}, fmt.Errorf("create video: %w", err)
 	}
@@ -98,7 +98,7 @@ func (s *Service) Update(
 			return v, tx.Store(ctx, v)
 		}
 		previous := v.bump()
-		event, err := updated(ctx, v, previous, changed)
+		event, err := updatedEvent(ctx, v, previous, changed)
 		if err != nil {
 			return Video{}, err
 		}
@@ -128,7 +128,7 @@ func (s *Service) Delete(
 		}
 		previous := v.bump()
 		v.DeletedAt = &v.UpdatedAt
-		event, err := deleted(ctx, v, previous, reason)
+		event, err := deletedEvent(ctx, v, previous, reason)
 		if err != nil {
 			return Video{}, err
 		}

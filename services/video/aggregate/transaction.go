@@ -39,7 +39,7 @@ type WriteOptions struct {
 	// retry with it within 24 hours gets the first answer.
 	Keys []string
 	// IfVersion makes the write fail unless the row has this version; 0 accepts any
-	// version or none, serve.Any any existing row.
+	// version or none, rest.Any any existing row.
 	IfVersion int64
 }
 

@@ -82,8 +82,8 @@ func (s *Service) Put(
 		if e.exists() && e.same(to) {
 			return e, tx.Store(ctx, e)
 		}
-		next := e.put(to)
-		event, err := put(ctx, next, e.LastEventID)
+		next := e.next(to)
+		event, err := putEvent(ctx, next, e.LastEventID)
 		if err != nil {
 			return Engagement{}, err
 		}
@@ -116,7 +116,7 @@ func (s *Service) Delete(
 			UserID: user, VideoID: video, Version: e.Version + 1, CreatedAt: e.CreatedAt, UpdatedAt: at, DeletedAt: &at,
 			LastEventID: aggregate.NewEventID(),
 		}
-		event, err := deleted(ctx, tombstone, e.LastEventID)
+		event, err := deletedEvent(ctx, tombstone, e.LastEventID)
 		if err != nil {
 			return Engagement{}, err
 		}
@@ -125,9 +125,9 @@ func (s *Service) Delete(
 	})
 }
 
-// put returns the version after e, with the caller's fields of to. An engagement that
+// next returns the version after e, with the caller's fields of to. An engagement that
 // does not exist begins a new life.
-func (e Engagement) put(to Engagement) Engagement {
+func (e Engagement) next(to Engagement) Engagement {
 	next := Engagement{
 		UserID: to.UserID, VideoID: to.VideoID, Liked: to.Liked, Bookmarked: to.Bookmarked, WatchedSeconds: to.WatchedSeconds,
 		Version: e.Version + 1, CreatedAt: e.CreatedAt, UpdatedAt: aggregate.After(e.UpdatedAt), LastEventID: aggregate.NewEventID(),

@@ -12,9 +12,9 @@ import (
 	"example.com/lockstep/services/video/aggregate"
 )
 
-// put carries all of e: consumers need no event before it.
-func put(ctx context.Context, e Engagement, previous uuid.NullUUID) (eventing.Event, error) {
-	return event(ctx, e, previous, "EngagementPut", &eventsv1.Event{
+// putEvent carries all of e: consumers need no event before it.
+func putEvent(ctx context.Context, e Engagement, previous uuid.NullUUID) (eventing.Event, error) {
+	return newEvent(ctx, e, previous, "EngagementPut", &eventsv1.Event{
 		EventType: eventsv1.EventType_EVENT_TYPE_ENGAGEMENT_PUT,
 		Payload: &eventsv1.Event_Put{Put: &eventsv1.EngagementPut{
 			UserId: e.UserID.String(), VideoId: e.VideoID.String(), Version: e.Version,
@@ -24,8 +24,8 @@ func put(ctx context.Context, e Engagement, previous uuid.NullUUID) (eventing.Ev
 	})
 }
 
-func deleted(ctx context.Context, e Engagement, previous uuid.NullUUID) (eventing.Event, error) {
-	return event(ctx, e, previous, "EngagementDeleted", &eventsv1.Event{
+func deletedEvent(ctx context.Context, e Engagement, previous uuid.NullUUID) (eventing.Event, error) {
+	return newEvent(ctx, e, previous, "EngagementDeleted", &eventsv1.Event{
 		EventType: eventsv1.EventType_EVENT_TYPE_ENGAGEMENT_DELETED,
 		Payload: &eventsv1.Event_Deleted{Deleted: &eventsv1.EngagementDeleted{
 			UserId: e.UserID.String(), VideoId: e.VideoID.String(), Version: e.Version,
@@ -34,9 +34,9 @@ func deleted(ctx context.Context, e Engagement, previous uuid.NullUUID) (eventin
 	})
 }
 
-// event completes the envelope around e's change and makes the outbox event
+// newEvent completes the envelope around e's change and makes the outbox event
 // of it. previous is the event of the version before.
-func event(
+func newEvent(
 	ctx context.Context, e Engagement, previous uuid.NullUUID, name string, envelope *eventsv1.Event,
 ) (eventing.Event, error) {
 	made := aggregate.NewEvent(ctx, e.position(), e.LastEventID, previous, name, e.UpdatedAt)
