@@ -68,13 +68,16 @@ func TestTheOrderOfViolations(t *testing.T) {
 	}
 }
 
-// trips notes each round trip of a connection.
+// trips notes each round trip of a connection, and whether it may take for ever.
 type trips struct {
 	mu    sync.Mutex
 	names []string
 }
 
-func (r *trips) add(name string) {
+func (r *trips) add(ctx context.Context, name string) {
+	if _, limited := ctx.Deadline(); !limited {
+		name += " without a deadline"
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.names = append(r.names, name)
@@ -89,12 +92,12 @@ func (r *trips) take() []string {
 }
 
 func (r *trips) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
-	r.add(q.SQL)
+	r.add(ctx, q.SQL)
 	return ctx
 }
 func (r *trips) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 func (r *trips) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	r.add("batch")
+	r.add(ctx, "batch")
 	return ctx
 }
 func (r *trips) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}

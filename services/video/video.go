@@ -60,7 +60,7 @@ func (s *Service) Create(
 		return aggregate.Result[Video]{}, fmt.Errorf("create video: %w", err)
 	}
 	// It may have to wait only for concurrent duplicates of this request.
-	return aggregate.Write(ctx, s.writer, request.Name(), request, func(tx *aggregate.Tx) (Video, error) {
+	return aggregate.Write(ctx, s.writer, request.Name(), request, func(ctx context.Context, tx *aggregate.Tx) (Video, error) {
 		if err := tx.Remember(v); err != nil { // first: a concurrent duplicate of this request waits here
 			return Video{}, err
 		}
@@ -85,7 +85,7 @@ func (s *Service) Update(
 	if err != nil {
 		return aggregate.Result[Video]{}, err
 	}
-	return aggregate.Write(ctx, s.writer, id.String(), request, func(tx *aggregate.Tx) (Video, error) {
+	return aggregate.Write(ctx, s.writer, id.String(), request, func(ctx context.Context, tx *aggregate.Tx) (Video, error) {
 		v, err := lockVideo(ctx, tx, id)
 		if err != nil {
 			return Video{}, err
@@ -118,7 +118,7 @@ func (s *Service) Delete(
 	if err != nil {
 		return aggregate.Result[Video]{}, err
 	}
-	return aggregate.Write(ctx, s.writer, id.String(), request, func(tx *aggregate.Tx) (Video, error) {
+	return aggregate.Write(ctx, s.writer, id.String(), request, func(ctx context.Context, tx *aggregate.Tx) (Video, error) {
 		v, err := lockVideo(ctx, tx, id)
 		if err != nil {
 			return Video{}, err

@@ -54,14 +54,18 @@ type Result[T any] struct {
 // for the row that do locks; it is empty if other transactions cannot hold it. do may run
 // several times, since another transaction may hold the row: all runs but the last have
 // changed nothing. If the request has its answer already, Write returns that answer.
-func Write[T any](ctx context.Context, w *Writer, name string, r idempotency.Request, do func(*Tx) (T, error)) (Result[T], error) {
+//
+// do gets a context that ends with writeTimeout.
+func Write[T any](
+	ctx context.Context, w *Writer, name string, r idempotency.Request, do func(context.Context, *Tx) (T, error),
+) (Result[T], error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	var result Result[T]
 	var t *Tx
 	err := w.writer.Write(ctx, name, func(tx pgx.Tx) (err error) {
 		t = newTx(tx, r)
-		result.Value, err = do(t)
+		result.Value, err = do(ctx, t)
 		return err
 	})
 	if errors.Is(err, idempotency.ErrAnswered) {

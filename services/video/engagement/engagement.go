@@ -68,7 +68,7 @@ func (s *Service) Put(
 	if err != nil {
 		return aggregate.Result[Engagement]{}, err
 	}
-	return aggregate.Write(ctx, s.writer, to.id(), request, func(tx *aggregate.Tx) (Engagement, error) {
+	return aggregate.Write(ctx, s.writer, to.id(), request, func(ctx context.Context, tx *aggregate.Tx) (Engagement, error) {
 		e, video, err := lockWithVideo(ctx, tx, to.UserID, to.VideoID)
 		if err != nil {
 			return Engagement{}, err
@@ -103,7 +103,7 @@ func (s *Service) Delete(
 	if err != nil {
 		return aggregate.Result[Engagement]{}, err
 	}
-	return aggregate.Write(ctx, s.writer, name.id(), request, func(tx *aggregate.Tx) (Engagement, error) {
+	return aggregate.Write(ctx, s.writer, name.id(), request, func(ctx context.Context, tx *aggregate.Tx) (Engagement, error) {
 		e, err := lockEngagement(ctx, tx, user, video)
 		if err != nil {
 			return Engagement{}, err
