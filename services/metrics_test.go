@@ -49,8 +49,8 @@ func TestHistogramsFitWhatTheyMeasure(t *testing.T) {
 	w.read(t, v.ID, v.Token, 10).is(t, http.StatusOK, 1)
 	w.read(t, v.ID, tokenFor(v.ID, 2), 1).is(t, http.StatusConflict, 0) // after a wait
 	for addr, names := range map[string][]string{
-		w.videoAddr:   {"outbox_publish_duration_seconds", "outbox_commit_to_publish_seconds", "outbox_batch_size"},
-		w.catalogAddr: {"inbox_batch_duration_seconds", "inbox_commit_to_visible_seconds", "inbox_batch_size", "consistency_wait_seconds"},
+		w.videoAddr:   {"outbox_publish_duration_seconds", "outbox_event_age_at_publish_seconds", "outbox_batch_size"},
+		w.catalogAddr: {"inbox_batch_duration_seconds", "inbox_event_age_at_apply_seconds", "inbox_batch_size", "consistency_wait_seconds"},
 	} {
 		var measured map[string][]float64
 		eventually(t, "all histograms have measured something", func() bool {

@@ -178,11 +178,11 @@ func TestWhatMovesIsTold(t *testing.T) {
 	s := newShelf(t)
 	s.has(newNote("a/1", 1, 2, "two"))
 	log := slog.New(slog.DiscardHandler)
-	heard, other := make(chan notify.Bulletin, 100), notify.New(s.db, "", "replica", log)
+	heard, other := make(chan notify.Notification, 100), notify.New(s.db, "", "replica", log)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 2)
 	go func() { ended <- s.Waiters.Run(ctx, log, func() {}) }()
-	go func() { ended <- other.Run(ctx, func(b notify.Bulletin) { heard <- b }) }()
+	go func() { ended <- other.Run(ctx, func(b notify.Notification) { heard <- b }) }()
 	t.Cleanup(func() {
 		stop()
 		<-ended
@@ -202,7 +202,7 @@ func TestWhatMovesIsTold(t *testing.T) {
 			}
 		}
 	}
-	s.until(t, "the other instance hears", other.Hears)
+	s.until(t, "the other instance hears", other.Connected)
 	if err := s.Repair(t.Context(), change(inbox.Updated, newNote("a/1", 1, 2, "")).Event); err != nil {
 		t.Fatal(err)
 	}

@@ -86,7 +86,7 @@ func NewWaiters(limit int, db *pgxpool.Pool, listenURL string, log *slog.Logger)
 	return newWaiters(limit, db, notify.New(db, listenURL, "consistency", log))
 }
 
-func newWaiters(limit int, db *pgxpool.Pool, b *notify.Bell) *consistency.Waiters {
+func newWaiters(limit int, db *pgxpool.Pool, b *notify.Notifier) *consistency.Waiters {
 	return consistency.NewWaiters(limit, lookAt(db), b)
 }
 

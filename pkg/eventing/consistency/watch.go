@@ -31,7 +31,7 @@ var retry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
 func (w *Waiters) Run(ctx context.Context, log *slog.Logger, beat func()) error {
 	var g errgroup.Group
 	g.Go(func() error { return w.bell.Run(ctx, w.heard) })
-	g.Go(func() error { w.watch(ctx, log.With("component", "waiters"), w.bell.Hears, beat); return nil })
+	g.Go(func() error { w.watch(ctx, log.With("component", "waiters"), w.bell.Connected, beat); return nil })
 	return g.Wait()
 }
 

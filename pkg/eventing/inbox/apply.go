@@ -12,26 +12,26 @@ import (
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
-// apply settles batch, which fold has ordered: each delivery is acknowledged,
-// held for later, or dead-lettered. It returns what it could not get to before
-// ctx ended.
+// apply handles batch, which mergeDuplicates has ordered: each delivery is acknowledged,
+// blocked, or dead-lettered. It returns the deliveries that it did not reach before ctx
+// ended.
 //
-// An outage of the database is waited out here. Nothing else is applied
-// meanwhile, the channel behind fills up, and the client stops pulling: that is
-// the circuit. The client keeps the leases, so an outage costs no attempts.
-func (c *Consumer) apply(ctx context.Context, batch []*delivery) (unsettled []*delivery) {
+// An outage of the database is waited out here. Nothing else is applied meanwhile, the
+// channel behind fills up, and the client stops pulling: that is the circuit breaker. The
+// client keeps the leases, so an outage costs no attempts.
+func (c *Consumer) apply(ctx context.Context, batch []*delivery) (unfinished []*delivery) {
 	for failures := 1; ; failures++ {
-		c.beat()
-		batch = c.divert(ctx, batch)
+		c.heartbeat()
+		batch = c.filterBlocked(ctx, batch)
 		if len(batch) == 0 {
 			return nil
 		}
 		began := time.Now()
-		outcomes, err := c.try(ctx, batch)
+		outcomes, err := c.tryBatch(ctx, batch)
 		switch {
 		case err == nil:
 			c.metrics.failing(0)
-			c.settle(ctx, batch, outcomes, began)
+			c.afterCommit(ctx, batch, outcomes, began)
 			return nil
 		case ctx.Err() != nil:
 			return batch
@@ -39,31 +39,31 @@ func (c *Consumer) apply(ctx context.Context, batch []*delivery) (unsettled []*d
 		for _, d := range batch {
 			d.tried = true
 		}
-		f := c.judge(ctx, err, began)
+		f := c.classify(ctx, err, began)
 		switch {
 		case f == outage:
 			c.waitOut(ctx, "apply", err, failures)
 		case len(batch) > 1:
-			return c.isolate(ctx, batch)
+			return c.bisect(ctx, batch)
 		default:
-			return c.fail(ctx, batch[0], err, f)
+			return c.eventFailed(ctx, batch[0], err, f)
 		}
 	}
 }
 
-// divert takes out what must not be applied now: events behind one of their
-// aggregate that is held, and what belongs into the dead letters.
-func (c *Consumer) divert(ctx context.Context, batch []*delivery) (rest []*delivery) {
+// filterBlocked takes out the deliveries that must not be applied now: events of blocked
+// aggregates, and messages that belong in the dead letters.
+func (c *Consumer) filterBlocked(ctx context.Context, batch []*delivery) (rest []*delivery) {
 	for _, d := range batch {
 		switch {
-		case d.settled: // and whatever has joined it since
+		case d.finished: // more messages may have joined it since
 			c.ack(ctx, d)
-		case c.holds.has(d.key()):
-			c.holdBehind(d)
-		case errors.Is(d.invalid, ErrUnknown) && !d.known:
-			c.ponder(ctx, d)
+		case c.blocked.has(d.key()):
+			c.queueBehind(d)
+		case errors.Is(d.invalid, ErrUnknown) && !d.poison:
+			c.awaitVerdict(ctx, d)
 		case d.invalid != nil:
-			c.bury(ctx, d, d.invalid, 0)
+			c.deadLetter(ctx, d, d.invalid, 0)
 		default:
 			rest = append(rest, d)
 		}
@@ -71,46 +71,46 @@ func (c *Consumer) divert(ctx context.Context, batch []*delivery) (rest []*deliv
 	return rest
 }
 
-// isolate narrows a failed batch down to the event that fails. Those behind it
-// in its aggregate then find it held, and wait.
-func (c *Consumer) isolate(ctx context.Context, batch []*delivery) (unsettled []*delivery) {
+// bisect narrows a failed batch down to the event that fails. Later events of its aggregate
+// then find the aggregate blocked, and wait.
+func (c *Consumer) bisect(ctx context.Context, batch []*delivery) (unfinished []*delivery) {
 	for _, d := range batch {
-		d.narrowed++
+		d.bisections++
 	}
 	half := len(batch) / 2
-	unsettled = c.apply(ctx, batch[:half])
-	if ctx.Err() != nil { // that was the transaction in hand
-		return append(unsettled, batch[half:]...)
+	unfinished = c.apply(ctx, batch[:half])
+	if ctx.Err() != nil { // only the transaction in hand was finished
+		return append(unfinished, batch[half:]...)
 	}
-	return append(unsettled, c.apply(ctx, batch[half:])...)
+	return append(unfinished, c.apply(ctx, batch[half:])...)
 }
 
-// beginBatch has every statement planned for the arrays that it brings. A plan
-// of before the tables filled up would scan them for each batch until the next
-// ANALYZE. And it bounds the wait for each lock.
-func beginBatch(batch []*delivery) string {
+// beginQuery makes Postgres plan every statement for the arrays that it brings, and bounds
+// the wait for each lock. A plan from before the tables filled up would scan them for each
+// batch until the next ANALYZE.
+func beginQuery(batch []*delivery) string {
 	return fmt.Sprintf(`BEGIN; SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL lock_timeout = %d`,
 		lockWait(batch).Milliseconds())
 }
 
-// How long a transaction waits for a lock. It is halved with the batch, so that
-// one row that somebody has locked costs all others little more than the first
-// wait, and short for what is tried again.
+// A transaction waits so long for a lock. The wait is halved with the batch, so that
+// one locked row costs all other events little more than the first wait. It is short for
+// an event that is tried again.
 const (
 	maxLockWait = time.Second
 	minLockWait = 50 * time.Millisecond
 )
 
 func lockWait(batch []*delivery) time.Duration {
-	if batch[0].waits > 0 {
+	if batch[0].putOffs > 0 {
 		return minLockWait
 	}
-	return max(minLockWait, maxLockWait>>batch[0].narrowed)
+	return max(minLockWait, maxLockWait>>batch[0].bisections)
 }
 
-// try applies batch in one transaction and returns each event's outcome; a
-// duplicate has none. The transaction outlives ctx by drainTime.
-func (c *Consumer) try(ctx context.Context, batch []*delivery) (map[uuid.UUID]Outcome, error) {
+// tryBatch applies batch in one transaction and returns each event's outcome; a duplicate
+// has none. The transaction outlives ctx by drainTime.
+func (c *Consumer) tryBatch(ctx context.Context, batch []*delivery) (map[uuid.UUID]Outcome, error) {
 	txCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchTimeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() {
@@ -119,15 +119,15 @@ func (c *Consumer) try(ctx context.Context, batch []*delivery) (map[uuid.UUID]Ou
 	})()
 	start := time.Now()
 	outcomes := make(map[uuid.UUID]Outcome, len(batch))
-	err := pgx.BeginTxFunc(txCtx, c.store.db, pgx.TxOptions{BeginQuery: beginBatch(batch)}, func(tx pgx.Tx) error {
-		fresh, err := c.store.accept(txCtx, tx, batch)
+	err := pgx.BeginTxFunc(txCtx, c.store.db, pgx.TxOptions{BeginQuery: beginQuery(batch)}, func(tx pgx.Tx) error {
+		notDone, err := c.store.accept(txCtx, tx, batch)
 		if err != nil {
 			return err
 		}
 		var changes []Change
 		for _, d := range batch {
 			switch {
-			case !fresh[d]:
+			case !notDone[d]:
 			case d.lost:
 				outcomes[d.id()] = Lost
 			default:
@@ -148,7 +148,7 @@ func (c *Consumer) try(ctx context.Context, batch []*delivery) (map[uuid.UUID]Ou
 				waiting = append(waiting, changes[i].Event.ID)
 			}
 		}
-		return c.store.hold(txCtx, tx, waiting, "waiting for a repair from the owner")
+		return c.store.markBlocked(txCtx, tx, waiting, "waiting for a repair from the owner")
 	})
 	if err == nil {
 		c.metrics.batch(ctx, len(batch), time.Since(start))

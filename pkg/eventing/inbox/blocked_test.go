@@ -14,12 +14,12 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// until polls for what no database knows.
-func until(t *testing.T, what string, holds func() bool) {
+// until polls for a condition outside the database.
+func until(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	tick, deadline := time.NewTicker(5*time.Millisecond), time.After(patience)
 	defer tick.Stop()
-	for !holds() {
+	for !condition() {
 		select {
 		case <-tick.C:
 		case <-deadline:
@@ -31,7 +31,7 @@ func until(t *testing.T, what string, holds func() bool) {
 // lockRow locks an aggregate's row until unlock is called.
 func (b *bench) lockRow(t *testing.T, aggregate string) (unlock func()) {
 	t.Helper()
-	return b.lockOne(t, `SELECT FROM catalog.model WHERE id = $1 FOR UPDATE`, aggregate)
+	return b.lockOne(t, `SELECT FROM app.model WHERE id = $1 FOR UPDATE`, aggregate)
 }
 
 // lockOne locks the one row that query finds.
@@ -49,8 +49,8 @@ func (b *bench) lockOne(t *testing.T, query string, arg any) (unlock func()) {
 	return unlock
 }
 
-// Somebody's lock on one row costs its aggregate its time, others nothing, and
-// nobody an attempt, for as long as it lasts.
+// A lock of another transaction on one row costs its aggregate time, and others nothing. It
+// spends no attempt, for as long as it lasts.
 func TestALockedRowBlocksItsAggregateAlone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -59,7 +59,7 @@ func TestALockedRowBlocksItsAggregateAlone(t *testing.T) {
 	b.eventually(t, 1, version, "a")
 	unlock := b.lockRow(t, "a")
 	b.publish(t, event("a", 2), event("a", 3))
-	until(t, "the locked aggregate is blocked", func() bool { return c.holds.blocked[lockedRow].Load() == 1 })
+	until(t, "the locked aggregate is blocked", func() bool { return c.blocked.counts[lockedRow].Load() == 1 })
 	b.publishNames(t, "free", 20)
 	b.eventually(t, 21, withDone)
 	// It is tried again and again meanwhile.
@@ -73,9 +73,9 @@ func TestALockedRowBlocksItsAggregateAlone(t *testing.T) {
 	}
 }
 
-// An event that is put off was not begun in vain, however often: it is nobody's
-// killer, and its pauses grow.
-func TestWhatIsPutOffIsNotBegun(t *testing.T) {
+// An event that is put off leaves no recorded start, however often: it is not taken for the
+// cause of a crash, and its pauses grow.
+func TestAnEventThatIsPutOffIsNotStarted(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)
@@ -83,14 +83,14 @@ func TestWhatIsPutOffIsNotBegun(t *testing.T) {
 	unlock := b.lockRow(t, "a")
 	d := delivered(event("a", 2))
 	d.messages[0].DeliveryAttempt = new(2)
-	for n := range maxBegun + 2 {
-		if left := c.process(t.Context(), []*delivery{d}); len(left) != 0 || d.waits != n+1 {
-			t.Fatalf("put off %d times, not %d", d.waits, n+1)
+	for n := range maxStarts + 2 {
+		if left := c.process(t.Context(), []*delivery{d}); len(left) != 0 || d.putOffs != n+1 {
+			t.Fatalf("put off %d times, not %d", d.putOffs, n+1)
 		}
 		if begun := b.count(t, `SELECT begun FROM inbox WHERE event_id = $1`, d.id()); begun != 0 {
 			t.Fatalf("begun %d times", begun)
 		}
-		c.holds.take(<-c.holds.released)
+		c.blocked.unblock(<-c.blocked.released)
 	}
 	if lockWait([]*delivery{d}) != minLockWait || lockWait([]*delivery{delivered(event("b", 1))}) != maxLockWait {
 		t.Error("it does not wait less than another")
@@ -114,9 +114,9 @@ func TestSuccessIsHeardOf(t *testing.T) {
 	}
 }
 
-// However much waits behind one aggregate, the first events of others are
-// repaired, tried again and buried.
-func TestHeadsAreWorkedOnWhateverIsHeld(t *testing.T) {
+// However many events wait behind one aggregate, the first events of others are repaired,
+// tried again and dead-lettered.
+func TestHeadsAreWorkedOnWhateverIsBlocked(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)
@@ -139,25 +139,25 @@ func TestHeadsAreWorkedOnWhateverIsHeld(t *testing.T) {
 	})
 	poison := delivered(event("poison", 1))
 	poison.invalid = errKeyMismatch
-	c.process(ctx, fold([]*delivery{delivered(event("b", 3)), poison, delivered(event("failing", 1)), delivered(event("free", 1))}))
+	c.process(ctx, mergeDuplicates([]*delivery{delivered(event("b", 3)), poison, delivered(event("failing", 1)), delivered(event("free", 1))}))
 	deadline := time.After(patience)
-	for len(c.holds.byKey) > 1 || len(c.holds.byKey[stuck[0].key()]) != n {
+	for len(c.blocked.byKey) > 1 || len(c.blocked.byKey[stuck[0].key()]) != n {
 		select {
-		case key := <-c.holds.released:
-			c.process(ctx, fold(c.holds.take(key)))
+		case key := <-c.blocked.released:
+			c.process(ctx, mergeDuplicates(c.blocked.unblock(key)))
 		case <-deadline:
-			t.Fatalf("%d aggregates are held, %d events of the stuck one", len(c.holds.byKey), len(c.holds.byKey[stuck[0].key()]))
+			t.Fatalf("%d aggregates are held, %d events of the stuck one", len(c.blocked.byKey), len(c.blocked.byKey[stuck[0].key()]))
 		}
 	}
 	if v, f := b.count(t, version, "b"), b.count(t, version, "free"); v != 3 || f != 1 || len(b.deadLettered("")) != 2 {
 		t.Errorf("versions %d and %d, %d dead letters; want 3, 1 and 2", v, f, len(b.deadLettered("")))
 	}
 	cancel()
-	c.holds.all()
+	c.blocked.all()
 }
 
-// An owner that hangs keeps no poison from being buried.
-func TestAHangingOwnerDelaysNoBurial(t *testing.T) {
+// An owner that hangs does not keep poison from being dead-lettered.
+func TestAHangingOwnerDelaysNoDeadLetter(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)
@@ -165,24 +165,24 @@ func TestAHangingOwnerDelaysNoBurial(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var gaps []*delivery
-	for i := range 2 * handsAtOnce {
+	for i := range 2 * slotCount {
 		gaps = append(gaps, delivered(event(fmt.Sprint("gap", i), 2)))
 	}
-	c.process(ctx, fold(gaps))
-	until(t, "every hand is at a repair", func() bool { return len(c.holds.repairers) == handsAtOnce })
+	c.process(ctx, mergeDuplicates(gaps))
+	until(t, "every hand is at a repair", func() bool { return len(c.blocked.repairSlots) == slotCount })
 	poison := delivered(event("poison", 1))
 	poison.invalid = errKeyMismatch
 	c.process(ctx, []*delivery{poison})
 	until(t, "the poison is buried", func() bool { return len(b.deadLettered("")) == 1 })
-	if len(c.holds.repairers) != handsAtOnce {
+	if len(c.blocked.repairSlots) != slotCount {
 		t.Error("the repairs had ended by then")
 	}
 	cancel()
-	c.holds.all()
+	c.blocked.all()
 }
 
-// A second delivery of an event joins the first. Once that is settled, so is the
-// second, by an ack of its own.
+// A second delivery of an event joins the first. When that is finished, so is the second,
+// by an ack of its own.
 func TestASecondCopyOfPoisonIsSettled(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -194,13 +194,13 @@ func TestASecondCopyOfPoisonIsSettled(t *testing.T) {
 	bring := func() *delivery {
 		d := delivered(e)
 		d.invalid = errKeyMismatch
-		if !c.budget.take(t.Context(), loadOf(d.message())) {
+		if !c.budget.acquire(t.Context(), loadOf(d.message())) {
 			t.Fatal("no room")
 		}
 		return d
 	}
-	c.process(t.Context(), fold([]*delivery{bring()}))
-	c.process(t.Context(), fold([]*delivery{bring()})) // while the first cannot be buried
+	c.process(t.Context(), mergeDuplicates([]*delivery{bring()}))
+	c.process(t.Context(), mergeDuplicates([]*delivery{bring()})) // while the first cannot be dead-lettered
 	if n := c.budget.inHand().messages; n != 2 {
 		t.Fatalf("%d in hand, want both", n)
 	}

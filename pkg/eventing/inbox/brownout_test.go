@@ -17,9 +17,9 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// A database that answers, and takes no writes in time, is away: whatever
-// runs into a time limit meanwhile is nobody's fault.
-func TestABrownoutIsNobodysFault(t *testing.T) {
+// A database that answers, and takes no writes in time, counts as unavailable: a time limit
+// that is reached meanwhile is no event's fault.
+func TestABrownoutIsNoEventsFault(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	admin := b.pg.Pool(t, b.pg.Admin)
@@ -29,11 +29,11 @@ func TestABrownoutIsNobodysFault(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	exec(`CREATE FUNCTION catalog.stall() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(60); RETURN NEW; END'`)
+	exec(`CREATE FUNCTION app.stall() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(60); RETURN NEW; END'`)
 	for _, table := range []string{"model", "inbox_runs"} {
-		exec(`CREATE TRIGGER stall BEFORE INSERT OR UPDATE ON catalog.` + table + ` FOR EACH ROW EXECUTE FUNCTION catalog.stall()`)
+		exec(`CREATE TRIGGER stall BEFORE INSERT OR UPDATE ON app.` + table + ` FOR EACH ROW EXECUTE FUNCTION app.stall()`)
 	}
-	exec(`DO $$ BEGIN EXECUTE format('ALTER ROLE catalog_service IN DATABASE %I SET statement_timeout = ''100ms''', current_database()); END $$`)
+	exec(`DO $$ BEGIN EXECUTE format('ALTER ROLE app_service IN DATABASE %I SET statement_timeout = ''100ms''', current_database()); END $$`)
 	b.db.Reset()
 	c := b.consumer(t)
 	var tries atomic.Int64
@@ -43,11 +43,11 @@ func TestABrownoutIsNobodysFault(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		c.process(ctx, fold([]*delivery{delivered(event("a", 1)), delivered(event("b", 1)), delivered(event("c", 1))}))
-		for ctx.Err() == nil && len(c.holds.byKey) > 0 {
+		c.process(ctx, mergeDuplicates([]*delivery{delivered(event("a", 1)), delivered(event("b", 1)), delivered(event("c", 1))}))
+		for ctx.Err() == nil && len(c.blocked.byKey) > 0 {
 			select {
-			case key := <-c.holds.released:
-				c.process(ctx, fold(c.holds.take(key)))
+			case key := <-c.blocked.released:
+				c.process(ctx, mergeDuplicates(c.blocked.unblock(key)))
 			case <-ctx.Done():
 			}
 		}
@@ -56,7 +56,7 @@ func TestABrownoutIsNobodysFault(t *testing.T) {
 	if n := b.count(t, `SELECT coalesce(sum(attempts), 0) FROM inbox`); n != 0 || len(b.deadLettered("")) != 0 {
 		t.Errorf("%d attempts and %d dead letters while nothing can be written", n, len(b.deadLettered("")))
 	}
-	exec(`DROP FUNCTION catalog.stall CASCADE`)
+	exec(`DROP FUNCTION app.stall CASCADE`)
 	select {
 	case <-ended:
 	case <-time.After(patience):
@@ -85,11 +85,11 @@ func TestEverythingIsSlow(t *testing.T) {
 	for i := range 6 {
 		batch = append(batch, delivered(event(fmt.Sprint("a", i), 1)))
 	}
-	c.process(t.Context(), fold(batch))
+	c.process(t.Context(), mergeDuplicates(batch))
 	for range 3 * len(batch) {
 		select {
-		case key := <-c.holds.released:
-			c.process(t.Context(), fold(c.holds.take(key)))
+		case key := <-c.blocked.released:
+			c.process(t.Context(), mergeDuplicates(c.blocked.unblock(key)))
 		case <-time.After(patience):
 			t.Fatal("not tried again")
 		}
@@ -104,8 +104,8 @@ func TestEverythingIsSlow(t *testing.T) {
 	}
 }
 
-// commitLoser is a connection that breaks after a COMMIT was done and before
-// anybody heard of it.
+// commitLoser is a connection that breaks after a COMMIT was done and before the client
+// learns of it.
 type commitLoser struct {
 	net.Conn
 
@@ -132,11 +132,11 @@ func (c *commitLoser) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// loseACommit has b's database break a connection after the next COMMIT from when
-// armed is set, and call lost before anybody hears of it.
+// loseACommit breaks a connection of b's database after the next COMMIT from when armed is
+// set, and calls lost before the client learns of it.
 func (b *bench) loseACommit(t *testing.T, lost func()) (armed *atomic.Bool) {
 	t.Helper()
-	config, err := pgxpool.ParseConfig(b.pg.CatalogURL)
+	config, err := pgxpool.ParseConfig(b.pg.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,9 +153,9 @@ func (b *bench) loseACommit(t *testing.T, lost func()) (armed *atomic.Bool) {
 	return armed
 }
 
-// After a COMMIT of which nobody knows whether it was one, the second try finds
-// everything done. Who waits for the effect is told all the same.
-func TestAnUnknownCommitIsTold(t *testing.T) {
+// After a COMMIT with an unknown result, the second try finds everything done. Readers that
+// wait for the effect are notified all the same.
+func TestAnUnknownCommitIsNotified(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	armed := b.loseACommit(t, func() {})
@@ -173,23 +173,23 @@ func TestAnUnknownCommitIsTold(t *testing.T) {
 	}
 }
 
-// So it is where the second try fails, too, and is halved: here since somebody has
-// locked a row.
-func TestAnUnknownCommitIsToldByTheHalves(t *testing.T) {
+// The same where the second try fails, too, and is halved: here because another transaction
+// has locked a row.
+func TestAnUnknownCommitIsNotifiedByTheHalves(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	var unlock func()
 	a := delivered(event("a", 1))
 	armed := b.loseACommit(t, func() {
-		unlock = b.lockOne(t, `SELECT FROM catalog.inbox WHERE event_id = $1 FOR UPDATE`, a.id())
+		unlock = b.lockOne(t, `SELECT FROM app.inbox WHERE event_id = $1 FOR UPDATE`, a.id())
 	})
 	c := b.consumer(t)
 	var told []string
 	c.handler.Committed = func(keys ...string) { told = append(told, keys...) }
 	armed.Store(true)
-	c.process(t.Context(), fold([]*delivery{a, delivered(event("b", 1))}))
-	if !slices.Equal(told, []string{"video/b"}) || a.waits != 1 {
-		t.Errorf("told %v, want what is not locked; the locked one was put off %d times", told, a.waits)
+	c.process(t.Context(), mergeDuplicates([]*delivery{a, delivered(event("b", 1))}))
+	if !slices.Equal(told, []string{"video/b"}) || a.putOffs != 1 {
+		t.Errorf("told %v, want what is not locked; the locked one was put off %d times", told, a.putOffs)
 	}
 	unlock()
 	c.finish(t)

@@ -38,10 +38,10 @@ func (l load) covers(o load) bool { return l.messages >= o.messages && l.bytes >
 type budget struct {
 	limit load
 
-	mu   sync.Mutex
-	used load
-	line []*waiter
-	// changed is closed at the next give, if anybody watches.
+	mu    sync.Mutex
+	used  load
+	queue []*waiter
+	// changed is closed at the next release, if a caller waits for that.
 	changed chan struct{}
 }
 
@@ -51,47 +51,47 @@ type waiter struct {
 	admitted chan struct{}
 }
 
-// take waits for room for l, first come, first served, and reports whether there
-// was any before ctx ended. What is larger than the budget passes alone.
+// acquire waits for room for l, first come, first served, and reports whether it got any
+// before ctx ended. A message that is larger than the budget passes alone.
 //
-// A large message holds up smaller ones behind it that would fit. If they overtook
-// it, a steady load of them would take each part of the budget as it comes free, and
-// the large one would wait for ever, and its aggregate with it. This way it waits
-// until enough of what is in hand is settled. The largest message of Pub/Sub takes less
-// than a third of the default budget: the line does not stand still unless blocked
-// aggregates hold two thirds of it.
-func (b *budget) take(ctx context.Context, l load) bool {
+// A large message holds up smaller ones behind it that would fit. If they overtook it, a
+// steady load of them would take each part of the budget as it comes free, and the large
+// one would wait for ever, and its aggregate with it. This way it waits until enough
+// messages in hand are acknowledged. The largest message of Pub/Sub takes less than a third
+// of the default budget: the queue does not stand still unless blocked aggregates hold two
+// thirds of it.
+func (b *budget) acquire(ctx context.Context, l load) bool {
 	b.mu.Lock()
-	if len(b.line) == 0 && b.fits(l) {
+	if len(b.queue) == 0 && b.fits(l) {
 		b.used = b.used.plus(l)
 		b.mu.Unlock()
 		return true
 	}
 	w := &waiter{load: l, admitted: make(chan struct{})}
-	b.line = append(b.line, w)
+	b.queue = append(b.queue, w)
 	b.mu.Unlock()
 	select {
 	case <-w.admitted:
 		return true
 	case <-ctx.Done():
-		return !b.quit(w)
+		return !b.withdraw(w)
 	}
 }
 
-// quit takes w out of the line, unless it was admitted meanwhile.
-func (b *budget) quit(w *waiter) bool {
+// withdraw takes w out of the queue, unless it was admitted meanwhile.
+func (b *budget) withdraw(w *waiter) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	i := slices.Index(b.line, w)
+	i := slices.Index(b.queue, w)
 	if i < 0 {
 		return false
 	}
-	b.line = slices.Delete(b.line, i, i+1)
+	b.queue = slices.Delete(b.queue, i, i+1)
 	b.admit()
 	return true
 }
 
-func (b *budget) give(l load) {
+func (b *budget) release(l load) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.used = b.used.minus(l)
@@ -103,10 +103,10 @@ func (b *budget) give(l load) {
 }
 
 func (b *budget) admit() {
-	for len(b.line) > 0 && b.fits(b.line[0].load) {
-		b.used = b.used.plus(b.line[0].load)
-		close(b.line[0].admitted)
-		b.line = slices.Delete(b.line, 0, 1)
+	for len(b.queue) > 0 && b.fits(b.queue[0].load) {
+		b.used = b.used.plus(b.queue[0].load)
+		close(b.queue[0].admitted)
+		b.queue = slices.Delete(b.queue, 0, 1)
 	}
 }
 
@@ -114,7 +114,7 @@ func (b *budget) fits(l load) bool {
 	return b.used.messages == 0 || b.limit.covers(b.used.plus(l))
 }
 
-// inHand is the load that was taken and not given back yet.
+// inHand is the load that was acquired and not released yet.
 func (b *budget) inHand() load {
 	b.mu.Lock()
 	defer b.mu.Unlock()

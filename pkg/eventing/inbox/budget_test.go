@@ -14,13 +14,13 @@ import (
 func TestBudgetIsFirstComeFirstServed(t *testing.T) {
 	t.Parallel()
 	b := &budget{limit: load{messages: 3, bytes: 100}}
-	if !b.take(t.Context(), load{1, 500}) {
+	if !b.acquire(t.Context(), load{1, 500}) {
 		t.Fatal("what is larger than all of it does not pass alone")
 	}
 	waiting := func() int {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return len(b.line)
+		return len(b.queue)
 	}
 	admitted := make(chan int64, 3)
 	given, giveUp := context.WithCancel(t.Context())
@@ -31,7 +31,7 @@ func TestBudgetIsFirstComeFirstServed(t *testing.T) {
 			ctx = given
 		}
 		all.Go(func() {
-			if b.take(ctx, load{1, bytes}) {
+			if b.acquire(ctx, load{1, bytes}) {
 				admitted <- bytes
 			}
 		})
@@ -40,7 +40,7 @@ func TestBudgetIsFirstComeFirstServed(t *testing.T) {
 	if n := b.inHand(); n != (load{1, 500}) {
 		t.Errorf("%v in hand", n)
 	}
-	b.give(load{1, 500})
+	b.release(load{1, 500})
 	if got := <-admitted; got != 90 {
 		t.Errorf("%d went first", got)
 	}
@@ -48,14 +48,14 @@ func TestBudgetIsFirstComeFirstServed(t *testing.T) {
 		t.Errorf("%d wait", n)
 	}
 	giveUp() // too late: it has its part
-	b.give(load{1, 90})
+	b.release(load{1, 90})
 	all.Wait()
 	if b.inHand() != (load{2, 30}) {
 		t.Errorf("%v in hand", b.inHand())
 	}
 }
 
-// Who stops waiting leaves nothing behind, and lets those behind it pass.
+// A caller that stops waiting leaves nothing behind, and lets those behind it pass.
 func TestBudgetAfterManyWhoGaveUp(t *testing.T) {
 	t.Parallel()
 	b := &budget{limit: load{messages: 5, bytes: 1000}}
@@ -70,38 +70,38 @@ func TestBudgetAfterManyWhoGaveUp(t *testing.T) {
 					go cancel()
 				}
 				l := load{1, 1 + rnd.Int64N(600)}
-				if b.take(ctx, l) {
+				if b.acquire(ctx, l) {
 					most.Store(max(most.Load(), inside.Add(l.bytes)))
 					inside.Add(-l.bytes)
-					b.give(l)
+					b.release(l)
 				}
 				cancel()
 			}
 		})
 	}
 	all.Wait()
-	if b.inHand() != (load{}) || len(b.line) != 0 || most.Load() > 1000 {
-		t.Errorf("%v in hand, %d in line, up to %d bytes at once", b.inHand(), len(b.line), most.Load())
+	if b.inHand() != (load{}) || len(b.queue) != 0 || most.Load() > 1000 {
+		t.Errorf("%v in hand, %d in line, up to %d bytes at once", b.inHand(), len(b.queue), most.Load())
 	}
 }
 
-func TestBudgetTellsWhatIsFree(t *testing.T) {
+func TestBudgetReportsItsRoom(t *testing.T) {
 	t.Parallel()
 	b := &budget{limit: load{messages: 4, bytes: 400}}
-	b.take(t.Context(), load{3, 100})
+	b.acquire(t.Context(), load{3, 100})
 	if err := b.wait(t.Context(), load{1, 300}); err != nil || b.room() != (load{1, 300}) {
 		t.Errorf("%v, %v", b.room(), err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	told := make(chan error, 1)
 	go func() { told <- b.wait(ctx, load{4, 400}) }()
-	b.give(load{1, 50})
+	b.release(load{1, 50})
 	cancel()
 	if err := <-told; !errors.Is(err, context.Canceled) {
 		t.Errorf("told %v while messages are in hand", err)
 	}
 	go func() { told <- b.wait(t.Context(), load{4, 400}) }()
-	b.give(load{2, 50})
+	b.release(load{2, 50})
 	if err := <-told; err != nil {
 		t.Error(err)
 	}

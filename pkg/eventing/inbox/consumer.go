@@ -17,12 +17,11 @@ import (
 )
 
 const (
-	// maxBatch is how many messages share a transaction: beyond a thousand, round
-	// trips and commit are a small part of the cost.
+	// maxBatch is how many messages share a transaction: beyond a thousand, round trips and
+	// commit are a small part of the cost.
 	maxBatch = 1000
-	// At most this much is in hand. Bytes bound memory; messages bound throughput
-	// as well, which is at most this many per 100 ms, since acks leave in such
-	// bundles.
+	// At most this much is in hand. Bytes bound memory. Messages bound throughput as well,
+	// to this many per 100 ms, because acks leave in such bundles.
 	maxBytes    = 64 << 20
 	maxMessages = 10_000
 	// maxExtension is how long the client keeps a lease: longer than most outages. A
@@ -34,19 +33,19 @@ const (
 	batchTimeout = 30 * time.Second
 	// drainTime bounds the transaction in hand after Run is cancelled.
 	drainTime = 3 * time.Second
-	// beatEvery is how often an idle consumer shows that it is alive.
-	beatEvery = 10 * time.Second
+	// heartbeatEvery is how often an idle consumer shows that it is alive.
+	heartbeatEvery = 10 * time.Second
 )
 
-// onTheWire is how many bytes of messages the client asks for and lets wait: in
-// hand they take twice as much.
+// onTheWire is the number of message bytes that the client asks for and lets wait. In hand
+// they take twice as much.
 func onTheWire(bytes int64) int64 { return max(1, bytes/2) }
 
-// outageRetry is the pause while the database or the broker is away.
+// outageRetry is the pause while the database or the broker is unavailable.
 var outageRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
 
-// Receive brings messages to deliver until ctx ends, and returns when each is
-// settled: that of a pubsub.Subscriber is one.
+// Receive brings messages to deliver until ctx ends, and returns when each is acked or
+// nacked: a pubsub.Subscriber's Receive is one.
 type Receive func(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error
 
 // Consumer applies the events of one subscription. Any number may run on it.
@@ -57,29 +56,29 @@ type Consumer struct {
 	dead       deadLetters
 	handler    Handler
 	log        *slog.Logger
-	beat       func()
+	heartbeat  func()
 	metrics    *metrics
 	retention  time.Duration
 
 	budget   *budget
 	incoming chan *delivery
-	holds    *holds
+	blocked  *blockedAggregates
 	acks     chan *pubsub.AckResult
-	// wary is until when a delivery without a delivery count is suspect.
-	wary    time.Time
-	pulse   pulse
-	slow    streak
-	unknown *unknowns
-	repairs recent
+	// uncleanStartUntil is the end of the time after an unclean start in which a delivery
+	// without a delivery count may be in a crash loop.
+	uncleanStartUntil time.Time
+	stalls            stallDetector
+	slow              streak
+	unknown           *unknowns
+	repairs           recentRepairs
 }
 
-// NewConsumer returns a consumer of a subscription of client's project. Dead
-// letters go to the topic `<subscription>.dlq`. The inbox is the one that db's
-// search_path finds. The consumer calls beat at least every ten seconds while it is
-// alive, also without a broker, and at least every minute while the database or the
-// handler hangs.
+// NewConsumer returns a consumer of a subscription of client's project. Dead letters go to
+// the topic `<subscription>.dlq`. The inbox is the one that db's search_path finds. The
+// consumer calls heartbeat at least every ten seconds while it is alive, also without a
+// broker, and at least every minute while the database or the handler hangs.
 func NewConsumer(
-	db *pgxpool.Pool, client *pubsub.Client, subscription string, h Handler, log *slog.Logger, beat func(), opts Options,
+	db *pgxpool.Pool, client *pubsub.Client, subscription string, h Handler, log *slog.Logger, heartbeat func(), opts Options,
 ) (*Consumer, error) {
 	limit := load{messages: maxMessages, bytes: cmp.Or(opts.Bytes, maxBytes)}
 	sub := client.Subscriber(subscription)
@@ -87,7 +86,7 @@ func NewConsumer(
 	sub.ReceiveSettings.MaxOutstandingMessages = int(limit.messages)
 	sub.ReceiveSettings.MaxExtension = maxExtension
 	c := &Consumer{
-		store:      store{db: db, consumer: subscription, run: uuid.New()},
+		store:      store{db: db, consumer: subscription, instance: uuid.New()},
 		subscriber: sub,
 		streams:    opts.Streams,
 		dead: deadLetters{
@@ -96,17 +95,17 @@ func NewConsumer(
 		},
 		handler:   h,
 		log:       log.With("component", "consumer", "subscription", subscription),
-		beat:      beat,
+		heartbeat: heartbeat,
 		retention: cmp.Or(opts.Retention, Retention),
 		budget:    &budget{limit: limit},
 		// As wide as the budget: callbacks wait for that alone.
 		incoming: make(chan *delivery, maxMessages),
-		holds:    newHolds(),
+		blocked:  newBlockedAggregates(),
 		acks:     make(chan *pubsub.AckResult, maxMessages),
 		unknown:  newUnknowns(),
 	}
 	var err error
-	if c.metrics, err = newMetrics(subscription, c.budget, c.holds); err != nil {
+	if c.metrics, err = newMetrics(subscription, c.budget, c.blocked); err != nil {
 		return nil, fmt.Errorf("new consumer: %w", err)
 	}
 	return c, nil
@@ -136,12 +135,12 @@ func (c *Consumer) RunFrom(ctx context.Context, receive Receive) error {
 		defer ended()
 		c.receive(ctx, receive)
 	}()
-	var beside sync.WaitGroup
-	beside.Go(func() { c.keep(ctx) })
-	beside.Go(func() { c.pulse.run(open) })
-	beside.Go(func() { c.heed(open) })
+	var background sync.WaitGroup
+	background.Go(func() { c.maintain(ctx) })
+	background.Go(func() { c.stalls.run(open) })
+	background.Go(func() { c.watchAcks(open) })
 	c.work(ctx)
-	// receive returns when everything it handed out is settled.
+	// receive returns when every message that it delivered is acked or nacked.
 	limit := time.NewTimer(drainTime)
 	defer limit.Stop()
 	for {
@@ -149,7 +148,7 @@ func (c *Consumer) RunFrom(ctx context.Context, receive Receive) error {
 		case d := <-c.incoming:
 			c.giveBack(ctx, d)
 		case <-received:
-			beside.Wait()
+			background.Wait()
 			return nil
 		case <-limit.C:
 			c.log.WarnContext(ctx, "stream did not close in time, its messages come back when their leases end")
@@ -158,15 +157,15 @@ func (c *Consumer) RunFrom(ctx context.Context, receive Receive) error {
 	}
 }
 
-// receive keeps a stream open. The client reopens a broken one itself; it reports a
-// subscription that is missing or refused, and receive waits until an operator has
-// repaired that.
+// receive keeps a stream open. The client reopens a broken one itself. It reports a
+// subscription that is missing or refused, and receive waits until an operator has repaired
+// that.
 func (c *Consumer) receive(ctx context.Context, receive Receive) {
 	for failures := 0; ; {
 		opened := time.Now()
 		err := receive(ctx, func(_ context.Context, m *pubsub.Message) {
-			// Not decoded before there is room for it.
-			if !c.budget.take(ctx, loadOf(m)) {
+			// A message is not decoded before there is room for it.
+			if !c.budget.acquire(ctx, loadOf(m)) {
 				c.nack(ctx, m)
 				return
 			}
@@ -196,29 +195,29 @@ func (c *Consumer) receive(ctx context.Context, receive Receive) {
 	}
 }
 
-// work applies messages that arrive or are released from a hold, until ctx ends.
+// work applies messages that arrive or whose aggregate is unblocked, until ctx ends.
 func (c *Consumer) work(ctx context.Context) {
-	alive := time.NewTicker(beatEvery)
+	alive := time.NewTicker(heartbeatEvery)
 	defer alive.Stop()
-	var unsettled []*delivery
-	defer func() { c.leave(ctx, append(unsettled, c.holds.all()...)) }()
-	c.enter(ctx)
+	var unfinished []*delivery
+	defer func() { c.shutDown(ctx, append(unfinished, c.blocked.all()...)) }()
+	c.register(ctx)
 	for {
-		c.beat()
+		c.heartbeat()
 		var batch []*delivery
 		select {
 		case <-ctx.Done():
 			return
 		case <-alive.C:
 			continue
-		case key := <-c.holds.released:
-			batch = c.holds.take(key)
+		case key := <-c.blocked.released:
+			batch = c.blocked.unblock(key)
 		case d := <-c.incoming:
 			batch = c.gather(d)
 		}
-		// More may have gathered behind a hold than a transaction should have.
-		for part := range slices.Chunk(fold(batch), maxBatch) {
-			unsettled = append(unsettled, c.process(ctx, part)...)
+		// More events may wait behind a blocked one than a transaction should have.
+		for part := range slices.Chunk(mergeDuplicates(batch), maxBatch) {
+			unfinished = append(unfinished, c.process(ctx, part)...)
 		}
 	}
 }

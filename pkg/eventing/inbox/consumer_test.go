@@ -44,7 +44,7 @@ func TestRedeliveryAfterCommitHasNoEffect(t *testing.T) {
 		t.Errorf("%d effects in %d calls of the handler, want 1 in 1", n, calls)
 	}
 	// Even without its inbox row, as after a purge, the version stops it.
-	if _, err := b.pg.Pool(t, b.pg.Admin).Exec(t.Context(), `DELETE FROM catalog.inbox`); err != nil {
+	if _, err := b.pg.Pool(t, b.pg.Admin).Exec(t.Context(), `DELETE FROM app.inbox`); err != nil {
 		t.Fatal(err)
 	}
 	c.finish(t, delivered(e))
@@ -60,7 +60,7 @@ func TestGapIsRepairedFromTheOwner(t *testing.T) {
 	b.publish(t, event("a", 1))
 	b.eventually(t, 1, version, "a")
 	b.publish(t, event("a", 3), event("a", 4), event("b", 1))
-	// The owner is away: the gap is held, the rest goes on, nothing is skipped.
+	// The owner is unavailable: the gap stays blocked, other aggregates go on, no event is skipped.
 	b.eventually(t, 1, version, "b")
 	// Whichever of the two came first has a row; the other waits behind it in memory.
 	b.eventually(t, 1, `SELECT least(count(*), 1) FROM inbox WHERE status = 'held' AND aggregate_id = 'a'`)
@@ -116,7 +116,7 @@ func TestOppositeOrdersDoNotDeadlock(t *testing.T) {
 		var both sync.WaitGroup
 		for c, batch := range map[*Consumer][]*delivery{one: forth, two: back} {
 			both.Go(func() {
-				if _, err := c.try(t.Context(), fold(batch)); err != nil {
+				if _, err := c.tryBatch(t.Context(), mergeDuplicates(batch)); err != nil {
 					t.Errorf("round %d: %v", round, err)
 				}
 			})
@@ -141,11 +141,11 @@ func TestShutdownGivesBackWhatItHolds(t *testing.T) {
 	b.eventually(t, 2, withDone)
 }
 
-func TestFold(t *testing.T) {
+func TestMergeDuplicates(t *testing.T) {
 	t.Parallel()
 	a1, a2, b1 := event("a", 1), event("a", 2), event("b", 1)
 	one := delivered
-	got := fold([]*delivery{one(b1), one(a2), one(a1), one(a2)})
+	got := mergeDuplicates([]*delivery{one(b1), one(a2), one(a1), one(a2)})
 	if len(got) != 3 || got[0].id() != a1.ID || got[1].id() != a2.ID || got[2].id() != b1.ID {
 		t.Fatalf("order is not (aggregate, version)")
 	}
@@ -155,13 +155,13 @@ func TestFold(t *testing.T) {
 	invalid := func(id string) *delivery {
 		return &delivery{invalid: errKeyMismatch, messages: []*pubsub.Message{{ID: id}}}
 	}
-	if got := fold([]*delivery{invalid("m"), invalid("n")}); len(got) != 2 || got[0].key() == got[1].key() {
+	if got := mergeDuplicates([]*delivery{invalid("m"), invalid("n")}); len(got) != 2 || got[0].key() == got[1].key() {
 		t.Errorf("two messages that are no events became %d, or one behind the other", len(got))
 	}
 }
 
-// When the end comes while a failed batch is halved, the transaction in hand is the
-// last: each further one would take its own three seconds.
+// If the consumer ends while a failed batch is halved, the transaction in hand is the last:
+// each further one would take its own three seconds.
 func TestNoTransactionBeginsAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -177,7 +177,7 @@ func TestNoTransactionBeginsAfterTheEnd(t *testing.T) {
 		return nil, errors.New("not this batch")
 	}
 	batch := []*delivery{delivered(event("a", 1)), delivered(event("b", 1)), delivered(event("c", 1)), delivered(event("d", 1))}
-	if unsettled := c.process(ctx, batch); len(unsettled) != len(batch) || calls != 2 {
-		t.Errorf("%d transactions, and %d of %d events are given back; want 2, and all", calls, len(unsettled), len(batch))
+	if unfinished := c.process(ctx, batch); len(unfinished) != len(batch) || calls != 2 {
+		t.Errorf("%d transactions, and %d of %d events are given back; want 2, and all", calls, len(unfinished), len(batch))
 	}
 }

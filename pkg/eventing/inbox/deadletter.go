@@ -16,21 +16,21 @@ import (
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
-// The attributes that a dead letter has besides its own.
+// The attributes that a dead letter has besides those of its message.
 const (
 	AttrDeadLetterReason   = "dead_letter_reason"
 	AttrDeadLetterAttempts = "dead_letter_attempts"
 )
 
-// errKeyMismatch is a message whose ordering key is not its aggregate's: order
-// was never promised for it.
+// errKeyMismatch is the error for a message whose ordering key is not its aggregate's: no
+// order was promised for it.
 var errKeyMismatch = errors.New("ordering key differs from aggregate_id")
 
 const deadLetterTimeout = 10 * time.Second
 
-// deadLetters is the topic that poison goes to. The consumer writes it itself,
-// because the broker's own dead-lettering knows no reason, and breaks the order
-// of a key.
+// deadLetters is the topic for messages that cannot be processed. The consumer writes it
+// itself, because the broker's own dead-lettering knows no reason, and breaks the order of
+// a key.
 type deadLetters struct {
 	client *vkit.TopicAdminClient
 	topic  string
@@ -40,25 +40,26 @@ func (t deadLetters) publish(ctx context.Context, d *delivery, reason error, att
 	ctx, cancel := context.WithTimeout(ctx, deadLetterTimeout)
 	defer cancel()
 	_, err := t.client.Publish(ctx, &pubsubpb.PublishRequest{
-		Topic: t.topic, Messages: []*pubsubpb.PubsubMessage{letter(d.message(), reason.Error(), attempts)},
+		Topic: t.topic, Messages: []*pubsubpb.PubsubMessage{deadLetterMessage(d.message(), reason.Error(), attempts)},
 	})
 	return err
 }
 
-// What a message may have (https://cloud.google.com/pubsub/quotas#resource_limits).
+// Limits of a message (https://cloud.google.com/pubsub/quotas#resource_limits).
 // Bytes are under the limit of 10 MB for a request, with room for attributes.
 const (
-	maxAttributes  = 100
-	maxLetterBytes = 9_500_000
+	maxAttributes      = 100
+	maxDeadLetterBytes = 9_500_000
 )
 
-// letter is m with why it is dead. What is at the limits has no room for that: so
-// attributes that are no event's go first, and data beyond any event's is cut off.
-// Refused by the broker, it would be tried again for ever.
-func letter(m *pubsub.Message, reason string, attempts int) *pubsubpb.PubsubMessage {
+// deadLetterMessage is m with the reason why it is dead. A message at the limits has no
+// room for the reason. So attributes that are no event's are left out first, and data
+// beyond any event's is cut off. If the broker refused the dead letter, it would be tried
+// again for ever.
+func deadLetterMessage(m *pubsub.Message, reason string, attempts int) *pubsubpb.PubsubMessage {
 	data := m.Data
-	if len(data) > maxLetterBytes {
-		data = data[:maxLetterBytes]
+	if len(data) > maxDeadLetterBytes {
+		data = data[:maxDeadLetterBytes]
 		reason = fmt.Sprintf("(cut off, of %d bytes) %s", len(m.Data), reason)
 	}
 	attrs := map[string]string{
@@ -77,14 +78,14 @@ func letter(m *pubsub.Message, reason string, attempts int) *pubsubpb.PubsubMess
 	return &pubsubpb.PubsubMessage{Data: data, Attributes: attrs, OrderingKey: m.OrderingKey}
 }
 
-// bury holds d's aggregate until d is in the dead letters: published, then
-// written down, then acknowledged. A crash in between repeats a step: a dead
-// letter may be there twice, none is lost. The rest flows meanwhile.
-func (c *Consumer) bury(ctx context.Context, d *delivery, reason error, attempts int) {
+// deadLetter blocks d's aggregate until d is dead-lettered: published, then marked dead in
+// the inbox, then acknowledged. A crash in between repeats a step: a dead letter may be
+// there twice, none is lost. Other aggregates go on meanwhile.
+func (c *Consumer) deadLetter(ctx context.Context, d *delivery, reason error, attempts int) {
 	d.invalid = reason
-	c.hold(ctx, d, deadLetter, func(ctx context.Context) {
+	c.block(ctx, d, pendingDeadLetter, func(ctx context.Context) {
 		for failures := 1; ctx.Err() == nil; failures++ {
-			err := c.buryOnce(ctx, d, reason, attempts)
+			err := c.deadLetterOnce(ctx, d, reason, attempts)
 			if err == nil {
 				return
 			}
@@ -96,19 +97,19 @@ func (c *Consumer) bury(ctx context.Context, d *delivery, reason error, attempts
 	})
 }
 
-func (c *Consumer) buryOnce(ctx context.Context, d *delivery, reason error, attempts int) error {
-	if !c.holds.buriers.lend(ctx) {
+func (c *Consumer) deadLetterOnce(ctx context.Context, d *delivery, reason error, attempts int) error {
+	if !c.blocked.deadLetterSlots.acquire(ctx) {
 		return ctx.Err()
 	}
-	defer c.holds.buriers.giveBack()
+	defer c.blocked.deadLetterSlots.release()
 	err := c.dead.publish(ctx, d, reason, attempts)
 	if err == nil && d.isEvent() {
-		err = c.store.die(ctx, d, reason)
+		err = c.store.markDead(ctx, d, reason)
 	}
 	if err != nil {
 		return err
 	}
-	c.metrics.buried(ctx)
+	c.metrics.deadLettered(ctx)
 	c.log.ErrorContext(ctx, "event dead-lettered", append(d.logAttrs(), "reason", reason, "attempts", attempts, "topic", c.dead.topic)...)
 	c.ack(ctx, d)
 	return nil

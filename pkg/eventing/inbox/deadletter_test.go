@@ -37,7 +37,7 @@ func TestPoisonGoesToTheDeadLettersAndTheRestFlows(t *testing.T) {
 	if n := b.count(t, `SELECT count(*) FROM inbox WHERE status = 'dead' AND event_id = $1 AND last_error LIKE '%teapot%'`, bad.ID); n != 1 {
 		t.Error("the inbox row does not say why")
 	}
-	// A dead event is no duplicate: once the cause is mended it can be applied.
+	// A dead event is no duplicate: once the cause is repaired it can be applied.
 	b.setSpoil(nil)
 	b.consumer(t).finish(t, delivered(bad))
 	if n := b.count(t, effects, "bad"); n != 1 {
@@ -45,7 +45,7 @@ func TestPoisonGoesToTheDeadLettersAndTheRestFlows(t *testing.T) {
 	}
 }
 
-func TestFailuresAndPanicsAreTriedAgainThenBuried(t *testing.T) {
+func TestFailuresAndPanicsAreTriedAgainThenDeadLettered(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	failing, panicking := event("failing", 1), event("panicking", 1)
@@ -70,7 +70,7 @@ func TestFailuresAndPanicsAreTriedAgainThenBuried(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoEventIsBuried(t *testing.T) {
+func TestAMessageThatIsNoEventIsDeadLettered(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.consume(t)

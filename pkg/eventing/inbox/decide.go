@@ -19,8 +19,8 @@ const (
 	Updated
 	// Deleted leaves a tombstone, from any state.
 	Deleted
-	// Snapshot carries everything: the state of a living aggregate as its owner
-	// has it. (That of a deleted one is Deleted.)
+	// Snapshot carries everything: the state of a living aggregate as its
+	// owner has it. (The state of a deleted one is Deleted.)
 	Snapshot
 	// Put carries everything too, of an aggregate that may return from its
 	// deletion: as an event, or as its owner has it. It never is a gap.
@@ -107,8 +107,8 @@ func differ(known, other uuid.UUID) bool {
 }
 func isAfter(other, known time.Time) bool { return !known.IsZero() && other.After(known) }
 
-// another reports whether p and q, of one version, are by different events. Where an
-// id is unknown, the times tell: an event's is the row's that it has made.
+// another reports whether p and q, of one version, are by different events. Where an id is
+// unknown, the times decide: an event's time is that of the row that it has made.
 func another(p, q Position) bool {
 	if p.EventID != uuid.Nil && q.EventID != uuid.Nil {
 		return p.EventID != q.EventID
@@ -128,17 +128,17 @@ func Decide(p Position, c Change) Outcome {
 	case !to.newerThan(p):
 		return Stale
 	}
-	if holds := rules[c.Kind][p.state()]; holds != nil && holds(p, to) {
+	if allowed := rules[c.Kind][p.state()]; allowed != nil && allowed(p, to) {
 		return Applied
 	}
 	return Gap
 }
 
-// contradicts reports whether e is of another history than p, within one epoch:
-// the owner has lost commits and then made their versions a second time. Of e's
-// version there is another event at p (another); or before e there was another event than
-// that at p; or e is below p and occurred later, or above and earlier. What is
-// unknown contradicts nothing.
+// contradicts reports whether e is of another history than p, within one epoch: the owner
+// has lost commits and then made their versions a second time. There are three signs. There
+// is another event at p of e's version (another). The event before e was another one than
+// the one at p. Or e is below p and occurred later, or above and earlier. Unknown ids and
+// times contradict nothing.
 func contradicts(p Position, e eventing.Event) bool {
 	to := positionOf(e)
 	switch {

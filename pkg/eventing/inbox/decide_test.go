@@ -91,8 +91,8 @@ var (
 	lost2, other3 = uuid.UUID{0xf2}, uuid.UUID{0xf3}
 )
 
-// An event of another history than the copy's is found out, whichever arrives
-// first, by what is known of either. What is unknown contradicts nothing.
+// An event of another history than the copy's is recognised, whichever arrives first, by
+// the known ids and times of either. Unknown ones contradict nothing.
 func TestDecideTellsHistoriesApart(t *testing.T) {
 	t.Parallel()
 	second := Position{Epoch: 1, Version: 2, EventID: e2, At: noon(2)}
@@ -149,8 +149,8 @@ func TestDecideTellsHistoriesApart(t *testing.T) {
 	}
 }
 
-// An owner that is behind is believed only when it cannot be a replica that lags:
-// it has gone on without what the copy has, or its whole database is past it.
+// An owner that is behind is believed only when it cannot be a replica that lags: it has
+// continued without the copy's last change, or its whole database is past it.
 func TestAdopt(t *testing.T) {
 	t.Parallel()
 	at := func(epoch, version int64, id uuid.UUID, minute int) Position {

@@ -14,36 +14,35 @@ import (
 // delivery is an event in hand, with every message that brought it.
 type delivery struct {
 	change Change
-	// invalid is why it belongs into the dead letters.
+	// invalid is the reason why it belongs in the dead letters.
 	invalid  error
 	messages []*pubsub.Message
 
-	// begun is how often the event has been begun, this time included, without
-	// an end that anybody lived to see; 0 while this time is not counted.
-	begun int
-	// before says that it has been begun by a process that then ended.
-	before bool
-	// gaps counts how often it met a gap.
+	// starts is how many times the event was applied without a recorded end, this time
+	// included; 0 while this time is not recorded. It is the column begun.
+	starts int
+	// startedBefore says that a process that then ended had started to apply it.
+	startedBefore bool
+	// gaps counts the gaps that it met.
 	gaps int
-	// diverged says that it has been found to be of another history, and reported.
+	// diverged says that it was found to be of another history, and reported.
 	diverged bool
 	// lost says that its owner has no such event any more.
 	lost bool
-	// waits counts how often it was put off because of somebody else's lock, or
-	// because everything took too long.
-	waits int
-	// narrowed counts the batches that failed with it and were halved.
-	narrowed int
-	// known says that it has waited for what tells a strange event from a
-	// strange build, and that it is the event.
-	known bool
-	// tried says that a transaction with it has failed. Whether its COMMIT arrived may
-	// be unknown.
+	// putOffs counts how many times it was put off because of another transaction's lock,
+	// or because everything took too long.
+	putOffs int
+	// bisections counts the batches that failed with it and were halved.
+	bisections int
+	// poison says that its type is unknown and that the event is at fault, not this build.
+	poison bool
+	// tried says that a transaction with it has failed. Whether its COMMIT arrived may be
+	// unknown.
 	tried bool
-	// settled says that it needs nothing more, and left how many of its messages
-	// have been acked or nacked: those that join a settled one are yet to be.
-	settled bool
-	left    int
+	// finished says that it needs nothing more. answered is how many of its messages have
+	// been acked or nacked: messages that join a finished delivery still need that.
+	finished bool
+	answered int
 }
 
 func (h Handler) newDelivery(m *pubsub.Message) *delivery {
@@ -62,7 +61,7 @@ func (d *delivery) event() eventing.Event    { return d.change.Event }
 func (d *delivery) id() uuid.UUID            { return d.change.Event.ID }
 func (d *delivery) message() *pubsub.Message { return d.messages[0] }
 
-// isEvent reports whether there is an event, even if one that cannot be used.
+// isEvent reports whether the message has an event, even one that cannot be used.
 func (d *delivery) isEvent() bool { return d.id() != uuid.Nil }
 
 // is reports whether e, which has d's id, is d's event.
@@ -70,7 +69,8 @@ func (d *delivery) is(e eventing.Event) bool {
 	return d.event().Key() == e.Key() && d.event().Version == e.Version
 }
 
-// key is what must not overtake: an aggregate, or a message that is no event.
+// key names the aggregate, within which events keep their order, or a message that is no
+// event.
 func (d *delivery) key() string {
 	if !d.isEvent() {
 		return "message " + d.message().ID
@@ -90,11 +90,11 @@ func (d *delivery) attempt() int {
 	return most
 }
 
-// leave returns the messages that are in hand, for the one ack or nack that each
+// takeUnanswered returns the messages that are in hand, for the one ack or nack that each
 // of them gets.
-func (d *delivery) leave() []*pubsub.Message {
-	leaving := d.messages[d.left:]
-	d.left = len(d.messages)
+func (d *delivery) takeUnanswered() []*pubsub.Message {
+	leaving := d.messages[d.answered:]
+	d.answered = len(d.messages)
 	return leaving
 }
 
@@ -105,9 +105,9 @@ func (d *delivery) logAttrs() []any {
 // age is how long ago the owner made the change.
 func (d *delivery) age() time.Duration { return time.Since(d.change.Event.OccurredAt) }
 
-// fold merges deliveries of one event and puts the rest into the one order in
+// mergeDuplicates merges deliveries of one event, and sorts the rest into the one order in
 // which batches take their locks: by aggregate, each in version order.
-func fold(batch []*delivery) []*delivery {
+func mergeDuplicates(batch []*delivery) []*delivery {
 	type keyed struct {
 		*delivery
 		key string

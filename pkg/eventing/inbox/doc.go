@@ -2,47 +2,68 @@
 // idempotent consumer (Richardson, "Microservices Patterns", 2018) over
 // StreamingPull.
 //
-//	      ┌──────── Receive: parse, decode, queue, return at once
+//	Receive: parse, decode, queue, return at once
+//	      │
 //	      ▼
 //	gather messages ─▶ order by (aggregate, version)
 //	      │
 //	      ▼ one transaction
-//	inbox rows ─▶ look at the rows ─▶ Decide ─▶ one write ─▶ commit ─▶ ack, wake readers
-//	      │                              │          │
-//	 done before?                       gap       error
-//	  duplicate:                         │          │
-//	     ack                             │          └▶ halve the batch until the event is alone
-//	                                     ▼                  │
-//	              block the aggregate, ask its owner,       ├▶ try again later, up to 5 times
-//	              continue                                  ├▶ dead letter
-//	                                                        └▶ block its aggregate (a lock)
+//	inbox rows ─▶ read the rows ─▶ Decide ─▶ one write ─▶ commit ─▶ ack, wake readers
 //
 // A service brings a Handler: Each makes one of a function for one event, Rows
-// one of a look and a write for many, Route joins several.
+// one of a read and a write for many, Route joins several.
+//
+// # Life of a delivery
+//
+//	callback ──────────────────▶ queued ──▶ batch ──commit──▶ acked
+//	    room in the budget                  │ ▲   applied, stale, duplicate, lost
+//	                                        │ │
+//	  gap, or diverged                      │ │
+//	    blocked, the owner is asked ◀───────┤ │ an aggregate is unblocked: its head,
+//	  unknown type or schema                │ │ and the events behind it
+//	    blocked, until it is clear that     │ │
+//	    the event is at fault ◀─────────────┤ │
+//	  not decodable                         │ │
+//	    dead letter, as below ◀─────────────┤ │
+//	  outage                                │ │
+//	    the batch waits and is repeated ◀───┤ │
+//	  any other error                       │ │
+//	    two halves, until the event fails   │ │
+//	    alone ◀─────────────────────────────┘ │
+//	      ├─ a lock, or a time limit that     │
+//	      │    others meet too ─▶ blocked,    │
+//	      │    a pause ───────────────────────┤
+//	      ├─ failed ─▶ blocked, a pause ──────┘
+//	      └─ failed for the 5th time, or permanent
+//	            └─▶ blocked ─▶ dead letter published ─▶ row dead ─▶ acked
+//
+// Later events of a blocked aggregate wait behind its head. At the end of the process
+// each state ends in a nack, but for the transaction in hand, which gets 3 s.
 //
 // # Why dedup and effect share a transaction
 //
 // The inbox row and the effect commit together, and the ack follows. A crash
 // before the commit leaves neither, and the message comes again; a crash after
 // it leaves both, and the redelivery finds the row. A row that is done
-// short-circuits, whichever instance wrote it; a concurrent one waits on the row
-// until that is known. Versions guard the effect a second time, for the day
-// when inbox rows have been purged (32 days after they came unless Options say
-// otherwise, which is longer than Pub/Sub can replay; whichever consumer they were).
+// short-circuits, whichever instance wrote it. While another transaction has the row,
+// a concurrent duplicate waits until that one has ended. Versions guard the effect a
+// second time, for the day when inbox rows have been purged (32 days after they came
+// unless Options say otherwise, which is longer than Pub/Sub can replay; those of every
+// consumer).
 //
 // # Order
 //
 // Delivery order is not relied upon: a redelivery repeats acknowledged
 // successors, dead letters and nacks break it, two instances overtake each
 // other. Decide compares versions under the row's lock. After a Gap the
-// aggregate is held: its later events queue up behind, its owner is asked for
+// aggregate is blocked: its later events queue up behind, its owner is asked for
 // the present state, outside of any transaction, and then the queue continues,
-// most of it stale. While the owner is away the gap stays open, in a metric and
-// in the inbox row; nothing is skipped.
+// most of it stale. While the owner is unavailable the gap stays open, in a metric and
+// in the inbox row; no event is skipped.
 //
 // A repair waits until a second has passed since the one before, of the same
 // aggregate: a producer that leaves out versions costs its owner a call a second.
-// What comes meanwhile queues up behind, and most of it is stale afterwards.
+// Later events queue up behind meanwhile, and most are stale afterwards.
 //
 // # Another history
 //
@@ -59,14 +80,14 @@
 //	another event of its version         lost
 //	is lower, and changed after it       lost
 //	is lower, 30 seconds after it        lost
-//	is lower, and may be a replica       held, and the owner is asked again
+//	is lower, and may be a replica       blocked, and the owner is asked again
 //	contradicts it, but is of before it  the same: that may be a former primary;
 //	                                     lost 30 seconds after it
-//	does not know the aggregate          held, and the owner is asked again
+//	does not know the aggregate          blocked, and the owner is asked again
 //	does not know it, 30 seconds after   dead letter: another owner, or a lost creation
 //
 // A lost event is acknowledged and counted. A service without event ids or times in
-// its rows has Positions without them, and is told of nothing.
+// its rows has Positions without them, and no event of it is Diverged.
 //
 // # Identity
 //
@@ -77,24 +98,24 @@
 // 329 instead of 273 in all, and 1.16 times as long to write. The release before could
 // not run at the same time, because its statements name the key of their conflict.
 //
-// # Whose fault
+// # Cause of an error
 //
-// Consumer.judge decides it, for every error of a transaction.
+// Consumer.classify decides it, for every error of a transaction.
 //
 // An outage (connection, failover, deadlock, a missing grant or migration) is
 // waited out with the messages in hand. The client keeps their leases, the budget
-// fills up, nobody's attempts are spent.
+// fills up, and no event's attempts are spent.
 //
 // A time limit is an outage too when the smallest write does not pass in time
 // either: a database that answers SELECT 1 may not take writes. So it is when the
 // process stood still meanwhile (stopped, or without CPU). Otherwise the batch is
-// halved. It counts against the event that is alone, unless events of three
+// halved. The time limit counts against the event that is alone, unless events of three
 // aggregates in a row have met a time limit with no success in between.
 //
-// A lock that somebody holds (SQLSTATE 55P03) halves the batch, which waits a
+// A lock of another transaction (SQLSTATE 55P03) halves the batch, which waits a
 // second for it, the halves less. Then it blocks the aggregate of the event that
 // is alone, which is tried again after pauses of up to 30 s, for as long as it
-// takes. It counts against nobody.
+// takes. It spends no attempts.
 //
 // An event's own failure is counted in its inbox row; at the fifth, at once when
 // the handler says eventing.Permanent, and without trying when it cannot be
@@ -102,30 +123,51 @@
 // row becomes dead, and the message is acknowledged. Those behind it in its
 // aggregate wait until then.
 //
-// An event of which Decode says ErrUnknown is poison, or the build is older than
-// its producer's. It is held until known events outnumber the aggregates with
-// unknown ones tenfold, or, where these are few, for ten seconds; then it is dead.
-// While ten aggregates or more are held so, and known events do not outnumber them,
-// nothing is dead-lettered: an error in the log says it, and
-// `inbox_blocked_aggregates{reason="unknown"}`. The next build finds all of it. A new
-// type of event that is rare among known ones is dead-lettered by an old build: deploy
+// If Decode returns ErrUnknown, the event is poison, or the build is older than its
+// producer's. The event is blocked until known events outnumber the aggregates with
+// unknown ones tenfold, or, where these are few, for ten seconds; then it is dead-lettered.
+// While ten aggregates or more are blocked so, and known events do not outnumber them,
+// none of them is dead-lettered: an error in the log shows it, and
+// `inbox_blocked_aggregates{reason="unknown"}`. The next build finds all their events. A
+// new type of event that is rare among known ones is dead-lettered by an old build: deploy
 // the reader first.
 //
-// What ends the process spends attempts that nobody lives to count. So an event
-// that comes again is written down before it is applied, and one that was
-// written down before is applied alone; after three of these it is dead-lettered
-// like any other poison (Consumer.process has the details).
+// # Crash loops
+//
+// An event that ends the process uses up an attempt, but the process cannot count it any
+// more. So the start of an event that may do that is recorded before it is applied
+// (crashloop.go), in the column begun:
+//
+//	delivered the first time, after a clean start ────────────────▶ applied in its batch
+//
+//	delivered again; or within 2 minutes
+//	of an unclean start, where the broker ──▶ begun = 1, applied in its batch
+//	does not count deliveries                      │        │
+//	                                               │        └─ applied, failed, blocked or
+//	                                               │           given back: begun is reset
+//	               the process ended, and begun ≥ 1│
+//	                                               ▼
+//	                       ┌─▶ quarantine: begun + 1, applied alone ── as above: reset
+//	                       │             │
+//	                       └─────────────┤ the process ended again
+//	                                     ▼ begun would be 4
+//	                                dead letter: the process ended 3 times
+//
+// An event that shared a batch with the faulty one is counted once; applied alone, it
+// succeeds. A start is unclean if another instance of the consumer has not written its
+// end (table inbox_runs): it was killed, or is a neighbour that is alive, which costs a
+// commit per batch for these 2 minutes.
 //
 // # Blocked aggregates
 //
 // The first event of a blocked aggregate, its head, is always worked on: repaired,
-// tried again or buried, however much is held. Repairs and burials have 16 hands
-// each, so that an owner that hangs delays no burial.
+// tried again or dead-lettered, however much is blocked. Repairs and dead letters have 16
+// slots each, so that an owner that hangs delays no dead letter.
 //
-// While the process runs, nothing is nacked: on an ordered subscription a nack
-// redelivers everything behind it, and each counts towards the subscription's own
-// dead-letter policy. Every message is acked or nacked once, also one that
-// joins an event in hand.
+// While the process runs, no message is nacked: on an ordered subscription a nack
+// redelivers everything behind it, and each redelivery counts towards the subscription's
+// own dead-letter policy. Every message is acked or nacked once, also one that joins an
+// event in hand.
 //
 // # Bounds
 //
@@ -157,21 +199,21 @@
 //
 // # Exactly-once subscriptions
 //
-// Pub/Sub's exactly-once is about acks, not effects. The results of acks are
-// looked at: one that was refused is counted and logged, and its message, which
-// comes again, is a duplicate.
+// Pub/Sub's exactly-once is about acks, not effects. The consumer reads the results of
+// acks: a refused ack is counted and logged, and its message, which comes again, is a
+// duplicate.
 //
 // # Shutdown
 //
 // The transaction in hand gets three seconds, everything else is given back. The
-// broker may hand a message that was given back to the very stream that is
+// broker may send a message that was given back to the very stream that is
 // closing; it then comes again only when that lease ends, up to a minute later. A
-// retry policy on the subscription keeps it from being that quick.
+// retry policy on the subscription delays the redelivery, which prevents that.
 //
 // # Crash points
 //
-//	received, not applied      the lease lapses, it is delivered again
-//	begun, not applied         as above, and its row counts one beginning
+//	received, not applied      the lease expires, it is delivered again
+//	begun, not applied         as above, and its row counts one start
 //	applied, not committed     as above: nothing was written
 //	committed, not acked       delivered again, found done, acked
 //	dead letter published      published again at the next delivery: a dead

@@ -18,8 +18,8 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// exactly returns a client of an exactly-once subscription and of its dead letters,
-// whose server's clock is the test's to put forward.
+// exactly returns a client of an exactly-once subscription and of its dead letters. The
+// test puts the server's clock forward.
 func exactly(t *testing.T) (*pubsub.Client, *localpubsub.Clock) {
 	t.Helper()
 	clock := localpubsub.NewClock()
@@ -134,7 +134,7 @@ func TestADeadLetterFits(t *testing.T) {
 		if got := letter.GetAttributes(); got[AttrDeadLetterAttempts] != "3" || !strings.Contains(got[AttrDeadLetterReason], m.reason) {
 			t.Errorf("%s: after %s attempts because of %.60q", name, got[AttrDeadLetterAttempts], got[AttrDeadLetterReason])
 		}
-		if !bytes.HasPrefix(m.Data, letter.GetData()) || len(letter.GetData()) < min(len(m.Data), maxLetterBytes) {
+		if !bytes.HasPrefix(m.Data, letter.GetData()) || len(letter.GetData()) < min(len(m.Data), maxDeadLetterBytes) {
 			t.Errorf("%s: %d of %d bytes are left", name, len(letter.GetData()), len(m.Data))
 		}
 	}

@@ -11,20 +11,20 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// fault is the cause of an error. Consumer.judge is the one place that decides it.
+// fault is the cause of an error. Consumer.classify is the one place that decides it.
 type fault int
 
 const (
-	// ours is the event's, or its handler's: it is counted.
-	ours fault = iota
-	// slowness was ended by a time limit. The event is to blame while others
-	// succeed, and it is counted.
-	slowness
-	// locked is another transaction's, with a lock that the event needs. It costs the
-	// event's aggregate its time, and nobody an attempt.
+	// eventFault is the fault of the event or its handler: it is counted.
+	eventFault fault = iota
+	// timedOut means that a time limit has ended the transaction. The event is at fault
+	// while others succeed, and the failure is counted.
+	timedOut
+	// locked is the fault of another transaction that holds a lock which the event needs.
+	// It costs the event's aggregate time, and spends no attempt.
 	locked
-	// outage is the database's or the network's: time mends it. It is waited out
-	// and counts against nobody.
+	// outage is the fault of the database or the network, which time repairs. It is waited
+	// out and spends no attempt.
 	outage
 )
 
@@ -35,12 +35,12 @@ type handlerError struct{ error }
 
 func (e handlerError) Unwrap() error { return e.error }
 
-// judge says whose err is, of a transaction that began at began. A time limit is
-// an outage when the process did not run, or when the database does not take the
+// classify decides the cause of err, the error of a transaction that began at began. A time
+// limit is an outage when the process did not run, or when the database does not take the
 // smallest write in time either.
-func (c *Consumer) judge(ctx context.Context, err error, began time.Time) fault {
+func (c *Consumer) classify(ctx context.Context, err error, began time.Time) fault {
 	f := faultOf(err)
-	if f == slowness && (c.pulse.frozeSince(began) || !c.store.writes(ctx)) {
+	if f == timedOut && (c.stalls.stalledSince(began) || !c.store.writes(ctx)) {
 		return outage
 	}
 	return f
@@ -48,13 +48,13 @@ func (c *Consumer) judge(ctx context.Context, err error, began time.Time) fault 
 
 func faultOf(err error) fault {
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
-		return outage // for any answer of the server: no event was part of it
+		return outage // whatever the server answered: no event was part of it
 	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return faultOfState(pg.Code)
 	}
 	if _, ok := errors.AsType[handlerError](err); ok && errors.Is(err, context.DeadlineExceeded) {
-		return slowness
+		return timedOut
 	}
 	var network net.Error
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
@@ -64,7 +64,7 @@ func faultOf(err error) fault {
 		pgconn.SafeToRetry(err) || isBrokenConnection(err) {
 		return outage
 	}
-	return ours
+	return eventFault
 }
 
 // faultOfState classifies SQLSTATEs, by class where the whole class is meant
@@ -73,8 +73,8 @@ func faultOfState(code string) fault {
 	switch code {
 	case "57014", // a statement took too long
 		"25P03": // the transaction was idle for too long
-		return slowness
-	case "55P03": // somebody else holds a lock for long
+		return timedOut
+	case "55P03": // another transaction holds a lock for long
 		return locked
 	case "40001", "40P01", // serialization failure, deadlock: the others went first
 		"25006",                            // read-only: a failover is under way
@@ -90,7 +90,7 @@ func faultOfState(code string) fault {
 		"58": // system error
 		return outage
 	}
-	return ours
+	return eventFault
 }
 
 func isBrokenConnection(err error) bool {
@@ -98,15 +98,15 @@ func isBrokenConnection(err error) bool {
 		strings.Contains(err.Error(), "conn closed")
 }
 
-// maxSlow aggregates whose events meet a time limit, with no success in between,
-// are no longer to blame.
+// Events of maxSlow aggregates that meet a time limit, with no success in between, are no
+// longer at fault.
 const maxSlow = 3
 
-// streak has the aggregates whose events failed since the last success. The
-// worker owns it.
+// streak is the set of aggregates whose events failed since the last success. The worker
+// goroutine owns it.
 type streak struct{ keys map[string]struct{} }
 
-// add reports whether there are most of them now.
+// add reports whether there are as many as most now.
 func (s *streak) add(key string, most int) bool {
 	if s.keys == nil {
 		s.keys = map[string]struct{}{}
@@ -117,8 +117,7 @@ func (s *streak) add(key string, most int) bool {
 	return len(s.keys) >= most
 }
 
-// succeeded is told of n events that were handled: the database and this build
-// are fine.
+// succeeded notes that n events were handled: the database and this build are fine.
 func (c *Consumer) succeeded(n int) {
 	clear(c.slow.keys)
 	c.unknown.success(n)

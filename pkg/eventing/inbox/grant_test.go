@@ -23,7 +23,7 @@ func TestAStreamAsksForTheRoomThatThereIs(t *testing.T) {
 	const whole = worldBytes / 2
 	for name, tc := range map[string]struct {
 		inHand, opened load
-		back, next     load // what is given back then, and how the next stream is opened
+		back, next     load // then so much is given back, and the next stream is opened for so much
 	}{
 		"most of it is free":     {inHand: load{maxMessages / 5, worldBytes / 5}, opened: load{maxMessages - maxMessages/5, (worldBytes - worldBytes/5) / 2}},
 		"no room for a message":  {inHand: load{maxMessages, 0}, opened: load{1, whole}, back: load{maxMessages, 0}, next: load{maxMessages, whole}},
@@ -38,11 +38,11 @@ func TestAStreamAsksForTheRoomThatThereIs(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, 5)
 			w.untilOpenedFor(t, load{maxMessages, whole})
-			w.c.budget.take(t.Context(), tc.inHand)
+			w.c.budget.acquire(t.Context(), tc.inHand)
 			w.reopen(t)
 			w.untilOpenedFor(t, tc.opened)
 			if tc.back != (load{}) {
-				w.c.budget.give(tc.back)
+				w.c.budget.release(tc.back)
 				w.untilOpenedFor(t, tc.next)
 			}
 		})

@@ -11,7 +11,7 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// judge holds all that happened against the promises, the read model and its
+// judge checks everything that happened against the promises, the read model and its
 // counters at the end included.
 func (h *history) judge(t *testing.T) {
 	t.Helper()
@@ -23,7 +23,7 @@ func (h *history) judge(t *testing.T) {
 	}
 }
 
-// committed is what the consumers' transactions have recorded.
+// committed are the records that the consumers' transactions have committed.
 func (h *history) committed(t *testing.T) []records.Record {
 	t.Helper()
 	rows, _ := h.db.Query(t.Context(), `SELECT record FROM happened WHERE record->>'aggregate' LIKE $1 ORDER BY n`, h.name+"-%")
@@ -34,7 +34,7 @@ func (h *history) committed(t *testing.T) []records.Record {
 	return found
 }
 
-// foundLost are the events that the consumer has settled without applying them, since
+// foundLost are the events that the consumer has acknowledged without applying them, since
 // the owner has lost them.
 func (h *history) foundLost(t *testing.T, committed []records.Record) (found []records.Record) {
 	t.Helper()

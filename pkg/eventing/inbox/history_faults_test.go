@@ -18,14 +18,14 @@ import (
 // disturbances counts the disturbances that all histories have met.
 type disturbances struct{ locks, brownouts, repeated atomic.Int64 }
 
-// lock has somebody lock an item's row, if there is one, until the consumer has
+// lock locks an item's row, if there is one, in another transaction until the consumer has
 // blocked the item for it, or ctx ends.
 func (h *history) lock(ctx context.Context, t *testing.T, c *Consumer, id string) (unlock func()) {
 	t.Helper()
 	h.met.locks.Add(1)
 	tx, err := h.db.Begin(ctx)
 	if err != nil {
-		return func() {} // it has died
+		return func() {} // the consumer has died
 	}
 	if _, err := tx.Exec(ctx, `SELECT FROM item WHERE id = $1 FOR UPDATE`, id); err != nil && ctx.Err() == nil {
 		t.Error(err)
@@ -35,7 +35,7 @@ func (h *history) lock(ctx context.Context, t *testing.T, c *Consumer, id string
 	holding.Go(func() {
 		tick := time.NewTicker(5 * time.Millisecond)
 		defer tick.Stop()
-		for over.Err() == nil && c.holds.blocked[lockedRow].Load() == 0 {
+		for over.Err() == nil && c.blocked.counts[lockedRow].Load() == 0 {
 			select {
 			case <-tick.C:
 			case <-over.Done():
@@ -62,7 +62,7 @@ func (h *history) brownOut(t *testing.T, c *Consumer, stalls int) *brownout {
 		t.Error(err)
 		return nil
 	}
-	if _, err := tx.Exec(t.Context(), `INSERT INTO inbox_runs (consumer, run) VALUES ($1, $2)`, c.store.consumer, c.store.run); err != nil {
+	if _, err := tx.Exec(t.Context(), `INSERT INTO inbox_runs (consumer, run) VALUES ($1, $2)`, c.store.consumer, c.store.instance); err != nil {
 		t.Error(err)
 	}
 	return &brownout{stalls: stalls, writer: tx}
@@ -117,8 +117,8 @@ func (h *history) isRepeat(e eventing.Event) bool {
 	return slices.ContainsFunc(h.repeats, func(r eventing.Event) bool { return r.ID == e.ID && r.Key() == e.Key() })
 }
 
-// judgeFaults requires that each event with another's id is in the dead letters, that nothing
-// else is, and that no attempt is counted against anything.
+// judgeFaults requires that each event with another's id is in the dead letters, that no
+// other event is, and that no attempt is counted against any event.
 func (h *history) judgeFaults(t *testing.T) {
 	t.Helper()
 	for _, l := range h.lives {

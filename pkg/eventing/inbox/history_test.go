@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// quickHistories are what make test has time for. LOCKSTEP_HISTORIES=10000 is
-	// the full form.
+	// quickHistories is how many histories make test has time for. LOCKSTEP_HISTORIES=10000
+	// is the full form.
 	quickHistories = 150
 	// historyWorkers run histories at once. A history mostly waits: a repair is a
 	// second after the one before.
@@ -33,14 +33,14 @@ const (
 	connsPerHistory = 6
 )
 
-// TestHistories puts random lives of items (created, changed, moved between
-// shelves, deleted, restored to an earlier time in a new epoch) through random
-// deliveries: lost, repeated, reordered, replayed, applied by two consumers at
-// once, after a purge of the inbox, with rows that somebody has locked, with a
-// database that takes no writes for a while, with events that repeat the id of
-// another, and with the consumer dying at each step. In the end the read model has what
-// the owner has, counters included; on the way no version went back, no event's effect
-// was committed twice, and no event but those with a repeated id was at fault.
+// TestHistories puts random lives of items (created, changed, moved between shelves,
+// deleted, restored to an earlier time in a new epoch) through random deliveries: lost,
+// repeated, reordered, replayed, applied by two consumers at once, after a purge of the
+// inbox, with rows that another transaction has locked, with a database that takes no
+// writes for a while, with events that repeat the id of another, and with the consumer
+// dying at each step. At the end the read model equals the owner's state, counters
+// included. On the way no version went back, no event's effect was committed twice, and no
+// event but those with a repeated id was at fault.
 func TestHistories(t *testing.T) {
 	t.Parallel()
 	count := quickHistories
@@ -75,7 +75,7 @@ func newHistoryBench(t *testing.T) *bench {
 	if _, err := b.pg.Pool(t, b.pg.Admin).Exec(t.Context(), itemSchema); err != nil {
 		t.Fatal(err)
 	}
-	config, err := pgxpool.ParseConfig(b.pg.CatalogURL)
+	config, err := pgxpool.ParseConfig(b.pg.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,8 @@ type history struct {
 	rnd     *rand.Rand
 	lives   map[string]*life
 	pending []eventing.Event
-	// happened is what this test has seen; the database records what is committed.
+	// happened are the records of this test; the database has those of the committed
+	// transactions.
 	happened []records.Record
 	rounds   int
 	// repeats are events with the ids of others; each came later than the first event
@@ -272,7 +273,7 @@ func (h *history) take() []eventing.Event {
 	return batch
 }
 
-// round has a new consumer apply batch, and returns what is delivered again.
+// round applies batch with a new consumer, and returns the events that are delivered again.
 func (h *history) round(t *testing.T, batch []eventing.Event, death int, pick func(int) int) (again []eventing.Event) {
 	t.Helper()
 	ctx, die := context.WithCancel(t.Context())
@@ -302,19 +303,19 @@ func (h *history) round(t *testing.T, batch []eventing.Event, death int, pick fu
 	if pick(25) == 0 {
 		defer h.lock(ctx, t, c, batch[pick(len(batch))].AggregateID)()
 	}
-	c.process(ctx, fold(all))
-	for ctx.Err() == nil && len(c.holds.byKey) > 0 {
+	c.process(ctx, mergeDuplicates(all))
+	for ctx.Err() == nil && len(c.blocked.byKey) > 0 {
 		select {
-		case key := <-c.holds.released:
-			c.process(ctx, fold(c.holds.take(key)))
+		case key := <-c.blocked.released:
+			c.process(ctx, mergeDuplicates(c.blocked.unblock(key)))
 		case <-ctx.Done():
 		}
 	}
 	died := ctx.Err() != nil
 	die()
-	c.holds.all()
+	c.blocked.all()
 	if died {
-		return batch // whatever was acked: acks get lost
+		return batch // acked ones too: acks get lost
 	}
 	return nil
 }
@@ -363,7 +364,7 @@ func (h *history) handler(at func(int) error, pick func(int) int, slow *brownout
 	}
 }
 
-// purge forgets what was settled, as the keeper does in time.
+// purge deletes finished rows, as the maintenance does in time.
 func (h *history) purge(t *testing.T) {
 	t.Helper()
 	var forgotten []records.Record

@@ -21,7 +21,7 @@ func (c *Consumer) again(e eventing.Event) *delivery {
 	return c.handler.newDelivery(&pubsub.Message{ID: "m", Data: m.Data, Attributes: m.Attributes, DeliveryAttempt: &attempt})
 }
 
-// What no database can store must not hold up everything that it can.
+// Data that no database can store must not hold up the events that it can store.
 func TestTextThatCannotBeStored(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -54,8 +54,8 @@ func TestTextThatCannotBeStored(t *testing.T) {
 	}
 }
 
-// A producer that uses an event's id twice holds up nothing, and neither of the
-// events disappears as the other's duplicate.
+// A producer that uses an event's id twice holds up no other event, and neither of the two
+// disappears as the other's duplicate.
 func TestAnEventIDThatIsUsedTwice(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -77,8 +77,8 @@ func TestAnEventIDThatIsUsedTwice(t *testing.T) {
 	}
 }
 
-// Whatever has gathered behind a long gap, a transaction stays small.
-func TestWhatWasHeldIsAppliedInParts(t *testing.T) {
+// However many events have gathered behind a long gap, a transaction stays small.
+func TestBlockedEventsAreAppliedInParts(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)
@@ -89,7 +89,7 @@ func TestWhatWasHeldIsAppliedInParts(t *testing.T) {
 		return slices.Repeat([]Outcome{Stale}, len(changes)), nil
 	}
 	for v := range n {
-		c.hold(t.Context(), delivered(event("a", int64(v+1))), failedEvent, func(context.Context) {})
+		c.block(t.Context(), delivered(event("a", int64(v+1))), failedEvent, func(context.Context) {})
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var working sync.WaitGroup

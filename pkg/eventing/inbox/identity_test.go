@@ -9,9 +9,9 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// An event is its id, aggregate and version together. Whatever has become of the
-// first one with an id, a second one neither takes its row nor is taken for it, and
-// ends in the dead letters, which name it.
+// An event is its id, aggregate and version together. In each status of the first event
+// with an id, a second one neither takes its row nor counts as it, and ends in the dead
+// letters, which name the first.
 func TestAnEventIDThatIsUsedTwiceInEveryStatus(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -22,17 +22,17 @@ func TestAnEventIDThatIsUsedTwiceInEveryStatus(t *testing.T) {
 	}{
 		{"done", func(c *Consumer, first eventing.Event) { c.finish(t, delivered(first)) }},
 		{"held", func(c *Consumer, first eventing.Event) {
-			if _, err := c.store.attempt(t.Context(), delivered(first), errors.New("not yet"), ours); err != nil {
+			if _, err := c.store.countAttempt(t.Context(), delivered(first), errors.New("not yet"), eventFault); err != nil {
 				t.Fatal(err)
 			}
 		}},
 		{"dead", func(c *Consumer, first eventing.Event) {
-			if err := c.store.die(t.Context(), delivered(first), errors.New("hopeless")); err != nil {
+			if err := c.store.markDead(t.Context(), delivered(first), errors.New("hopeless")); err != nil {
 				t.Fatal(err)
 			}
 		}},
 		{"discarded", func(c *Consumer, first eventing.Event) {
-			if err := c.store.die(t.Context(), delivered(first), errors.New("hopeless")); err != nil {
+			if err := c.store.markDead(t.Context(), delivered(first), errors.New("hopeless")); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := b.db.Exec(t.Context(), `UPDATE inbox SET status = 'discarded' WHERE event_id = $1`, first.ID); err != nil {
@@ -40,7 +40,7 @@ func TestAnEventIDThatIsUsedTwiceInEveryStatus(t *testing.T) {
 			}
 		}},
 		{"begun", func(c *Consumer, first eventing.Event) {
-			if _, _, err := c.store.begin(t.Context(), []*delivery{delivered(first)}); err != nil {
+			if _, _, err := c.store.markStarted(t.Context(), []*delivery{delivered(first)}); err != nil {
 				t.Fatal(err)
 			}
 		}},
@@ -56,7 +56,7 @@ func TestAnEventIDThatIsUsedTwiceInEveryStatus(t *testing.T) {
 				first := event(tc.status+" "+where, 1)
 				second := first
 				differ(&second)
-				b.setOwner(second.AggregateID, second.Version) // for whoever takes it for one that can go on
+				b.setOwner(second.AggregateID, second.Version) // so that it would continue if it counted as the first
 				tc.settle(c, first)
 				const row = `SELECT count(*) FROM inbox WHERE event_id = $1 AND aggregate_id = $2 AND version = 1 AND aggregate_type = 'video'
 					AND status || begun || attempts || coalesce(last_error, '') = $3`
@@ -66,7 +66,7 @@ func TestAnEventIDThatIsUsedTwiceInEveryStatus(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for range 2 { // also when it comes again, which makes it a suspect
+				for range 2 { // also when it comes again, and might be in a crash loop
 					c.finish(t, c.again(second))
 				}
 				if n := b.count(t, row, first.ID, first.AggregateID, was); n != 1 {
@@ -111,7 +111,7 @@ func TestBothEventsOfOneIDInABatch(t *testing.T) {
 				defer c.metrics.unregister()
 				if done {
 					c.finish(t, delivered(first))
-				} else if _, err := c.store.attempt(t.Context(), delivered(first), errors.New("not yet"), ours); err != nil {
+				} else if _, err := c.store.countAttempt(t.Context(), delivered(first), errors.New("not yet"), eventFault); err != nil {
 					t.Fatal(err)
 				}
 				c.finish(t, delivered(second), delivered(first))
@@ -141,7 +141,7 @@ func TestAnEventIDThatIsUsedTwiceInOneBatch(t *testing.T) {
 			"done":   func(first eventing.Event) error { c.finish(t, delivered(first)); return nil },
 			"no row": func(eventing.Event) error { return nil },
 			"waiting": func(first eventing.Event) error {
-				return c.store.die(t.Context(), delivered(first), errors.New("redriven"))
+				return c.store.markDead(t.Context(), delivered(first), errors.New("redriven"))
 			},
 		} {
 			t.Run(status+" before "+other, func(t *testing.T) {

@@ -50,7 +50,7 @@ type bench struct {
 	client *pubsub.Client
 
 	mu sync.Mutex
-	// owner is what Repair finds; an absent aggregate is an outage of the owner.
+	// owner has the versions that Repair finds; an absent aggregate is an outage of the owner.
 	owner map[string]int64
 	// spoil makes Apply fail or panic for some events.
 	spoil func(e eventing.Event) error
@@ -60,12 +60,12 @@ type bench struct {
 func newModel(t *testing.T, pg *pgtest.DB) *bench {
 	t.Helper()
 	_, err := pg.Pool(t, pg.Admin).Exec(t.Context(), `
-		CREATE TABLE catalog.model (id text PRIMARY KEY, version bigint NOT NULL, effects int NOT NULL);
-		GRANT SELECT, INSERT, UPDATE ON catalog.model TO catalog_service`)
+		CREATE TABLE app.model (id text PRIMARY KEY, version bigint NOT NULL, effects int NOT NULL);
+		GRANT SELECT, INSERT, UPDATE ON app.model TO app_service`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &bench{pg: pg, db: pg.Pool(t, pg.CatalogURL), owner: map[string]int64{}}
+	return &bench{pg: pg, db: pg.Pool(t, pg.URL), owner: map[string]int64{}}
 }
 
 func newBench(t *testing.T) *bench {
@@ -164,16 +164,17 @@ func delivered(e eventing.Event) *delivery {
 	return &delivery{change: Change{Event: e, Kind: Updated}, messages: []*pubsub.Message{{ID: "m", Attributes: e.Message().Attributes}}}
 }
 
-// finish applies batch, and what comes back from holds, until nothing is held.
+// finish applies batch, and the events of each aggregate that is unblocked, until none is
+// blocked.
 func (c *Consumer) finish(t *testing.T, batch ...*delivery) {
 	t.Helper()
-	c.process(t.Context(), fold(batch))
-	for len(c.holds.byKey) > 0 {
+	c.process(t.Context(), mergeDuplicates(batch))
+	for len(c.blocked.byKey) > 0 {
 		select {
-		case key := <-c.holds.released:
-			c.process(t.Context(), fold(c.holds.take(key)))
+		case key := <-c.blocked.released:
+			c.process(t.Context(), mergeDuplicates(c.blocked.unblock(key)))
 		case <-time.After(patience):
-			t.Fatal("held for ever")
+			t.Fatal("blocked for ever")
 		}
 	}
 }
@@ -227,7 +228,7 @@ func (b *bench) eventually(t *testing.T, want int, query string, args ...any) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for got := -1; ; {
-		// The database may be away on purpose: that is no answer yet.
+		// The database may be stopped on purpose: that is no answer yet.
 		err := b.db.QueryRow(t.Context(), query, args...).Scan(&got)
 		if err == nil && got == want {
 			return

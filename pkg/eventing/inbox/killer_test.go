@@ -77,7 +77,7 @@ func victimRun(ctx context.Context) error {
 	first, end := 0, victimEvents
 	if n, err := strconv.Atoi(os.Getenv(victimFreezes)); err == nil {
 		b.spoil = freezing(n)
-		first, end = victimEvents/2, victimEvents/2+1 // the killer alone
+		first, end = victimEvents/2, victimEvents/2+1 // the event that kills, alone
 	}
 	h := Handler{Decode: decode, Apply: Each(b.apply), Repair: b.repair, Committed: func(...string) {}}
 	c, err := NewConsumer(db, client, subscription, h, slog.New(slog.DiscardHandler), func() {}, Options{})
@@ -122,7 +122,7 @@ func untilSettled(ctx context.Context, db *pgxpool.Pool, all int) error {
 	}
 }
 
-func TestWhatKillsTheProcessIsFoundAndBuried(t *testing.T) {
+func TestAnEventThatKillsTheProcessIsDeadLettered(t *testing.T) {
 	t.Parallel()
 	for name, counts := range map[string]bool{"the broker counts deliveries": true, "it does not": false} {
 		t.Run(name, func(t *testing.T) {
@@ -130,7 +130,7 @@ func TestWhatKillsTheProcessIsFoundAndBuried(t *testing.T) {
 			b := newBench(t)
 			deaths := 0
 			for ; ; deaths++ {
-				if deaths > 2*maxBegun {
+				if deaths > 2*maxStarts {
 					t.Fatalf("the process died %d times", deaths)
 				}
 				attempt := ""
@@ -138,7 +138,7 @@ func TestWhatKillsTheProcessIsFoundAndBuried(t *testing.T) {
 					attempt = fmt.Sprint(deaths + 1)
 				}
 				cmd := exec.CommandContext(t.Context(), os.Args[0])
-				cmd.Env = append(os.Environ(), victimDatabase+"="+b.pg.CatalogURL, victimBroker+"="+b.server.Addr, victimAttempt+"="+attempt)
+				cmd.Env = append(os.Environ(), victimDatabase+"="+b.pg.URL, victimBroker+"="+b.server.Addr, victimAttempt+"="+attempt)
 				out, err := cmd.CombinedOutput()
 				if err == nil {
 					break
@@ -147,8 +147,8 @@ func TestWhatKillsTheProcessIsFoundAndBuried(t *testing.T) {
 					t.Fatalf("%v\n%s", err, out)
 				}
 			}
-			if deaths != 1+maxBegun {
-				t.Errorf("the process died %d times, want %d: once unawares, then %d times counted", deaths, 1+maxBegun, maxBegun)
+			if deaths != 1+maxStarts {
+				t.Errorf("the process died %d times, want %d: once unawares, then %d times counted", deaths, 1+maxStarts, maxStarts)
 			}
 			dead := b.deadLettered("")
 			if len(dead) != 1 || dead[0].Attributes[eventing.AttrEventID] != killer.ID.String() ||
@@ -168,20 +168,20 @@ func TestWhatKillsTheProcessIsFoundAndBuried(t *testing.T) {
 	}
 }
 
-// A message that is given back was not begun in vain: however often that
-// happens, it is nobody's killer.
-func TestGivingBackTakesTheBeginningBack(t *testing.T) {
+// A message that is given back leaves no recorded start, however often: it is not taken for
+// the cause of a crash.
+func TestGivingBackUnmarksTheStart(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	e := event("a", 2) // a gap, and the owner is away
-	for range 3 * maxBegun {
+	e := event("a", 2) // a gap, and the owner is unavailable
+	for range 3 * maxStarts {
 		c := b.consumer(t)
 		d := delivered(e)
 		d.messages[0].DeliveryAttempt = new(2)
 		ctx, end := context.WithCancel(t.Context())
 		left := c.process(ctx, []*delivery{d})
 		end()
-		c.leave(ctx, append(left, c.holds.all()...))
+		c.shutDown(ctx, append(left, c.blocked.all()...))
 		c.metrics.unregister()
 	}
 	if n := b.count(t, `SELECT begun FROM inbox WHERE event_id = $1`, e.ID); n != 0 {

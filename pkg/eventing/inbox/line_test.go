@@ -13,11 +13,11 @@ func TestWhatFitsDoesNotOvertake(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := &budget{limit: load{messages: 3, bytes: 100}}
-		b.take(t.Context(), load{1, 60})
+		b.acquire(t.Context(), load{1, 60})
 		admitted := make(chan int64, 2)
 		for _, bytes := range []int64{50, 10} {
 			go func() {
-				b.take(t.Context(), load{1, bytes})
+				b.acquire(t.Context(), load{1, bytes})
 				admitted <- bytes
 			}()
 			synctest.Wait()
@@ -25,7 +25,7 @@ func TestWhatFitsDoesNotOvertake(t *testing.T) {
 		if n := b.inHand(); n != (load{1, 60}) {
 			t.Errorf("%v in hand: the small one went first", n)
 		}
-		b.give(load{1, 60})
+		b.release(load{1, 60})
 		synctest.Wait()
 		if n := b.inHand(); n != (load{2, 60}) || len(admitted) != 2 {
 			t.Errorf("%v in hand, %d admitted, with room for both", n, len(admitted))
@@ -37,21 +37,21 @@ func TestWhatFitsDoesNotOvertake(t *testing.T) {
 func TestBudgetCountsMessages(t *testing.T) {
 	t.Parallel()
 	b := &budget{limit: load{messages: 2, bytes: 100}}
-	b.take(t.Context(), load{1, 1})
-	b.take(t.Context(), load{1, 1})
+	b.acquire(t.Context(), load{1, 1})
+	b.acquire(t.Context(), load{1, 1})
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if b.take(ended, load{1, 1}) || b.inHand() != (load{2, 2}) {
+	if b.acquire(ended, load{1, 1}) || b.inHand() != (load{2, 2}) {
 		t.Errorf("a third one is in hand: %v", b.inHand())
 	}
 }
 
-// Several streams may watch a budget, an ended one beside its successor.
-func TestEachWhoWatchesIsTold(t *testing.T) {
+// Several streams may wait for room in a budget: an ended one and its successor.
+func TestEveryWaiterIsWoken(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := &budget{limit: load{messages: 4, bytes: 400}}
-		b.take(t.Context(), load{3, 300})
+		b.acquire(t.Context(), load{3, 300})
 		ctx, end := context.WithCancel(t.Context())
 		defer end()
 		told := make(chan error, 2)
@@ -59,7 +59,7 @@ func TestEachWhoWatchesIsTold(t *testing.T) {
 			go func() { told <- b.wait(ctx, b.limit) }()
 			synctest.Wait()
 		}
-		b.give(load{3, 300})
+		b.release(load{3, 300})
 		synctest.Wait()
 		if len(told) != cap(told) {
 			t.Errorf("%d of %d are told", len(told), cap(told))
@@ -72,14 +72,14 @@ func TestWhoGivesUpLetsThoseBehindPass(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := &budget{limit: load{messages: 3, bytes: 100}}
-		b.take(t.Context(), load{1, 60})
+		b.acquire(t.Context(), load{1, 60})
 		ctx, giveUp := context.WithCancel(t.Context())
 		large, small := make(chan bool, 1), make(chan bool, 1)
-		go func() { large <- b.take(ctx, load{1, 50}) }()
+		go func() { large <- b.acquire(ctx, load{1, 50}) }()
 		synctest.Wait()
 		behind, end := context.WithCancel(t.Context())
 		defer end()
-		go func() { small <- b.take(behind, load{1, 10}) }()
+		go func() { small <- b.acquire(behind, load{1, 10}) }()
 		synctest.Wait()
 		giveUp()
 		synctest.Wait()
@@ -89,20 +89,20 @@ func TestWhoGivesUpLetsThoseBehindPass(t *testing.T) {
 	})
 }
 
-// Who is admitted at the moment of giving up has its part, and says so: a part that
-// nobody has is never given back.
+// A caller that is admitted at the moment of giving up has its part, and reports it: a part
+// without an owner is never given back.
 func TestWhoIsAdmittedWhileGivingUpHasItsPart(t *testing.T) {
 	t.Parallel()
 	one := load{1, 1}
 	for range 1000 { // the moment is not hit each time
 		b := &budget{limit: one}
-		b.take(t.Context(), one)
+		b.acquire(t.Context(), one)
 		ctx, giveUp := context.WithCancel(t.Context())
 		taken := make(chan bool, 1)
-		go func() { taken <- b.take(ctx, one) }()
+		go func() { taken <- b.acquire(ctx, one) }()
 		for inLine := 0; inLine == 0; runtime.Gosched() {
 			b.mu.Lock()
-			inLine = len(b.line)
+			inLine = len(b.queue)
 			b.mu.Unlock()
 		}
 		b.mu.Lock()

@@ -29,23 +29,23 @@ type item struct {
 	At             time.Time
 }
 
-// itemPayload has what an event says; nil is unchanged.
+// itemPayload is an event's content; nil is unchanged.
 type itemPayload struct {
 	Shelf, Label *string
 }
 
 const itemSchema = `
-	CREATE TABLE catalog.item (id text PRIMARY KEY, epoch bigint NOT NULL, version bigint NOT NULL,
+	CREATE TABLE app.item (id text PRIMARY KEY, epoch bigint NOT NULL, version bigint NOT NULL,
 		deleted bool NOT NULL, shelf text NOT NULL, label text NOT NULL, event_id uuid NOT NULL, at timestamptz NOT NULL);
-	CREATE TABLE catalog.shelf (id text PRIMARY KEY, items bigint NOT NULL);
+	CREATE TABLE app.shelf (id text PRIMARY KEY, items bigint NOT NULL);
 	-- What was committed, in the transaction that did it.
-	CREATE TABLE catalog.happened (n bigint GENERATED ALWAYS AS IDENTITY, record jsonb NOT NULL);
+	CREATE TABLE app.happened (n bigint GENERATED ALWAYS AS IDENTITY, record jsonb NOT NULL);
 	-- A history finds its own rows beside those of ten thousand others.
-	CREATE INDEX ON catalog.happened ((record->>'aggregate') text_pattern_ops);
-	CREATE INDEX ON catalog.item (id text_pattern_ops);
-	CREATE INDEX ON catalog.shelf (id text_pattern_ops);
-	CREATE INDEX ON catalog.inbox (aggregate_id text_pattern_ops);
-	GRANT SELECT, INSERT, UPDATE, DELETE ON catalog.item, catalog.shelf, catalog.happened TO catalog_service`
+	CREATE INDEX ON app.happened ((record->>'aggregate') text_pattern_ops);
+	CREATE INDEX ON app.item (id text_pattern_ops);
+	CREATE INDEX ON app.shelf (id text_pattern_ops);
+	CREATE INDEX ON app.inbox (aggregate_id text_pattern_ops);
+	GRANT SELECT, INSERT, UPDATE, DELETE ON app.item, app.shelf, app.happened TO app_service`
 
 func decodeItem(e eventing.Event) (Change, error) {
 	kinds := map[string]Kind{"ItemCreated": Created, "ItemUpdated": Updated, "ItemDeleted": Deleted, "ItemPut": Put}
@@ -98,7 +98,7 @@ func lockItems(ctx context.Context, tx pgx.Tx, ids []string) (map[string]item, e
 	return byID, err
 }
 
-// writeItems goes row by row: what is tested is Rows, not this SQL.
+// writeItems goes row by row: the test is of Rows, not of this SQL.
 func writeItems(ctx context.Context, tx pgx.Tx, steps []Step[item]) (written []string, err error) {
 	deltas := map[string]int{}
 	for _, s := range steps {
@@ -133,7 +133,7 @@ func writeItems(ctx context.Context, tx pgx.Tx, steps []Step[item]) (written []s
 	return written, nil
 }
 
-// applyRecorded is the Apply of rows, with records of what it does.
+// applyRecorded is the Apply of rows, with records of its effects.
 func applyRecorded(ctx context.Context, tx pgx.Tx, changes []Change, rows Rows[item]) ([]Outcome, error) {
 	states := map[string]item{}
 	outcomes, err := keepWritten(rows, states).Apply(ctx, tx, changes)
@@ -174,7 +174,7 @@ func adoptRecorded(ctx context.Context, tx pgx.Tx, c Change, rows Rows[item]) er
 	return remember(ctx, tx, happened)
 }
 
-// keepWritten has rows keep in states what they write.
+// keepWritten makes rows keep the written states in states.
 func keepWritten(rows Rows[item], states map[string]item) Rows[item] {
 	write := rows.Write
 	rows.Write = func(ctx context.Context, tx pgx.Tx, steps []Step[item]) ([]string, error) {
@@ -232,7 +232,7 @@ func (i item) String() string {
 	return string(s)
 }
 
-// life is what happened to one item at its owner: state n is that after event n.
+// life is the history of one item at its owner: state n is that after event n.
 type life struct {
 	events []eventing.Event
 	states []item
@@ -244,8 +244,8 @@ type life struct {
 	lostStates []item
 }
 
-// lose takes the owner back to what it had after some of its events: it fails over,
-// and nothing says so to anybody. What happens next reuses the versions.
+// lose takes the owner back to its state after some of its events: it fails over, and no
+// event reports that. The next events reuse the versions.
 func (l *life) lose(after int) {
 	l.lost, l.fork = slices.Clone(l.events[after:]), after
 	l.lostStates = slices.Clone(l.states[after:])
@@ -300,8 +300,8 @@ func (l *life) happen(t testing.TB, id, name string, epoch int64, p itemPayload)
 	l.events, l.states = append(l.events, e), append(l.states, ontoItem(before, c))
 }
 
-// restore takes the item back to one of its states. Nothing says so to anybody:
-// the next event is the first of a new epoch.
+// restore takes the item back to one of its states. No event reports that: the next event
+// is the first of a new epoch.
 func (l *life) restore(t testing.TB, id string, to item, p itemPayload) {
 	t.Helper()
 	past := life{states: []item{to}}
@@ -312,8 +312,8 @@ func (l *life) restore(t testing.TB, id string, to item, p itemPayload) {
 // epochStart is when all lives begin. An event is a second after the one before.
 var epochStart = time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
 
-// since is a state of the owner's that has happened by e or later. What it had lost,
-// it has lost by then.
+// since is a state that the owner had at the time of e or later. By then it has lost its
+// lost events.
 func (l *life) since(e eventing.Event, pick func(n int) int) item {
 	if slices.ContainsFunc(l.lost, func(lost eventing.Event) bool { return lost.ID == e.ID }) {
 		return l.states[l.fork+pick(len(l.states)-l.fork)]

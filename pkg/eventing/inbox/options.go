@@ -8,8 +8,8 @@ type Options struct {
 	Bytes int64
 	// Retention is how long the row of a settled event is kept. Zero: [Retention].
 	Retention time.Duration
-	// Streams are those of the client's connection. Nil: each stream asks for the
-	// whole of the budget, so that after some breaks of the connection more is
-	// under way than fits, and the broker counts deliveries that nobody took.
+	// Streams are those of the client's connection. Nil: each stream asks for the whole
+	// budget, so that after some breaks of the connection more messages are under way than
+	// fit, and the broker counts deliveries that no consumer received.
 	Streams *Streams
 }

@@ -20,7 +20,7 @@ import (
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
-// outageTime is how long a part is away; LOCKSTEP_OUTAGE=60s is the full form.
+// outageTime is how long a part is unavailable; LOCKSTEP_OUTAGE=60s is the full form.
 func outageTime(t *testing.T) time.Duration {
 	t.Helper()
 	s := os.Getenv("LOCKSTEP_OUTAGE")
@@ -38,7 +38,7 @@ func outageTime(t *testing.T) time.Duration {
 // to seconds.
 func maxComplaints(d time.Duration) int64 { return 20 + int64(d/time.Second) }
 
-// complaints counts what is logged as a warning or worse.
+// complaints counts the log records that are warnings or worse.
 type complaints struct {
 	slog.Handler
 
@@ -49,7 +49,7 @@ func (c *complaints) Enabled(_ context.Context, l slog.Level) bool { return l >=
 func (c *complaints) Handle(context.Context, slog.Record) error    { c.n.Add(1); return nil }
 func (c *complaints) WithAttrs([]slog.Attr) slog.Handler           { return c }
 
-// run runs a consumer that complains to what it returns.
+// run runs a consumer that logs to the returned complaints.
 func (b *bench) run(t *testing.T, client *pubsub.Client) (*Consumer, *complaints) {
 	t.Helper()
 	heard := &complaints{}
@@ -69,8 +69,8 @@ func (b *bench) run(t *testing.T, client *pubsub.Client) (*Consumer, *complaints
 	return c, heard
 }
 
-// nothingLost holds that n events had their effect, none an attempt against it,
-// and that nobody went round in circles.
+// nothingLost requires that n events had their effect, none an attempt against it, and that
+// no loop retried without a pause.
 func (b *bench) nothingLost(t *testing.T, n int, heard *complaints) {
 	t.Helper()
 	b.eventually(t, n, withDone)
@@ -120,14 +120,14 @@ func TestDatabaseAway(t *testing.T) {
 }
 
 // A consumer that is deployed before its migration waits for it. Otherwise it would
-// pour all there is into the dead letters.
+// dead-letter everything.
 func TestAMissingMigrationIsWaitedOut(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	admin := b.pg.Pool(t, b.pg.Admin)
 	rename := func(from, to string) {
 		t.Helper()
-		if _, err := admin.Exec(t.Context(), `ALTER TABLE catalog.model RENAME COLUMN `+from+` TO `+to); err != nil {
+		if _, err := admin.Exec(t.Context(), `ALTER TABLE app.model RENAME COLUMN `+from+` TO `+to); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -159,7 +159,7 @@ func TestOwnerAwayDuringGaps(t *testing.T) {
 	b.eventually(t, 10, withDone)
 	// Visible: in the inbox row, and in a metric.
 	b.eventually(t, gaps, `SELECT count(DISTINCT aggregate_id) FROM inbox WHERE status = 'held' AND last_error LIKE 'gap: owner is away%'`)
-	if open := c.holds.blocked[openGap].Load(); open != gaps {
+	if open := c.blocked.counts[openGap].Load(); open != gaps {
 		t.Errorf("%d gaps are open, want %d", open, gaps)
 	}
 	backoff.Sleep(t.Context(), outageTime(t), nil)
@@ -171,8 +171,8 @@ func TestOwnerAwayDuringGaps(t *testing.T) {
 	}
 	b.eventually(t, 10+2*gaps, withDone)
 	b.eventually(t, gaps, `SELECT count(*) FROM model WHERE version = 3`)
-	if n := b.count(t, `SELECT coalesce(sum(attempts), 0) FROM inbox`); n != 0 || c.holds.blocked[openGap].Load() != 0 {
-		t.Errorf("%d attempts, %d gaps still open", n, c.holds.blocked[openGap].Load())
+	if n := b.count(t, `SELECT coalesce(sum(attempts), 0) FROM inbox`); n != 0 || c.blocked.counts[openGap].Load() != 0 {
+		t.Errorf("%d attempts, %d gaps still open", n, c.blocked.counts[openGap].Load())
 	}
 }
 

@@ -9,12 +9,12 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// lossTime is by how much an owner's answer must be younger than an event for the
-// owner to have lost what the answer lacks. It covers clocks that differ, and a
-// former primary that still answers while its successor takes over.
+// If an owner's answer lacks an event and is younger than the event by lossTime, the owner
+// has lost the event. The time covers clocks that differ, and a former primary that still
+// answers while its successor takes over.
 const lossTime = 30 * time.Second
 
-// What an owner's answer can say of an event that it lacks.
+// The two meanings of an owner's answer that lacks an event.
 var (
 	// ErrLost means that the owner has no such event any more. The event is to be
 	// acknowledged, and counted.
@@ -24,25 +24,25 @@ var (
 	ErrBehind = errors.New("the owner is behind its own event")
 )
 
-// Adopt is the rule for an owner's state: what becomes of c, which the owner had
-// at asOf, where the model stands at p. The owner is the authority on its own
-// history. Applied and Diverged mean that p gives way to c, Diverged that p is of
-// a history that the owner does not have. Stale means that it stays.
+// Adopt is the rule for an owner's state: the outcome for c, which the owner had at asOf,
+// where the model stands at p. The owner is the authority on its own history. Applied and
+// Diverged mean that c replaces p; Diverged also means that p is of a history that the
+// owner does not have. Stale means that p stays.
 //
-//	the owner's version is    p gives way
-//	higher                    always; diverged where p is the tombstone of what is
-//	                          final in its epoch, and the owner has it alive
+//	the owner's version is    p is replaced
+//	higher                    always; diverged where p is the tombstone of an aggregate that
+//	                          is final in its epoch, and the owner has it alive
 //	the same                  where the events differ: diverged where that is certain
 //	lower                     where the owner has lost p (hasLost): diverged
 //
-// But p stays where the answer may be of before p (mayBeFormer).
+// But p stays where the answer may be from before p (mayBeFormer).
 func Adopt(p Position, c Change, asOf time.Time) Outcome {
 	to := positionOf(c.Event)
 	switch {
 	case mayBeFormer(to, p, asOf):
 		return Stale
 	case to.newerThan(p):
-		if holds := rules[c.Kind][p.state()]; holds != nil && !holds(p, to) {
+		if allowed := rules[c.Kind][p.state()]; allowed != nil && !allowed(p, to) {
 			return Diverged
 		}
 		return Applied
@@ -59,8 +59,8 @@ func Adopt(p Position, c Change, asOf time.Time) Outcome {
 	return Stale
 }
 
-// Has says whether an owner that stood at owner, at asOf, has e in its history:
-// its error is nil, or one that is ErrLost or ErrBehind. The zero asOf is unknown.
+// Has reports whether an owner that stood at owner, at asOf, has e in its history: its
+// error is nil, or one that is ErrLost or ErrBehind. The zero asOf is unknown.
 func Has(owner Position, e eventing.Event, asOf time.Time) error {
 	switch at := positionOf(e); {
 	case at.newerThan(owner) && !hasLost(owner, at, asOf), contradicts(owner, e) && mayBeFormer(owner, at, asOf):
@@ -72,27 +72,27 @@ func Has(owner Position, e eventing.Event, asOf time.Time) error {
 }
 
 // MayLag reports whether an owner's answer, of asOf, that it does not know e's aggregate
-// may be of before e: then e may yet be there. The answer of an unknown time is of now.
-// An event that occurred after now is no reason to wait for that.
+// may be from before e: then e may appear later. An answer of an unknown time counts as of
+// now. There is no reason to wait for an event that occurred after now.
 func MayLag(e eventing.Event, asOf time.Time) bool {
 	now := time.Now()
 	return !e.OccurredAt.IsZero() && !e.OccurredAt.After(now.Add(lossTime)) &&
 		!cmp.Or(asOf, now).After(e.OccurredAt.Add(lossTime))
 }
 
-// hasLost reports whether an owner at the position owner, which is below at, had
-// at once and has lost it. Either the owner has changed the aggregate after at, and
-// has come to a lower version; or its whole database is past at by lossTime.
-// An answer from a replica that lags says neither.
+// hasLost reports whether an owner at the position owner, which is below at, once had at
+// and has lost it. Either the owner has changed the aggregate after at, and has come to a
+// lower version; or its whole database is past at by lossTime. An answer from a replica
+// that lags shows neither.
 func hasLost(owner, at Position, asOf time.Time) bool {
 	return owner.Epoch == at.Epoch && isAfter(owner.At, at.At) ||
 		!at.At.IsZero() && asOf.After(at.At.Add(lossTime))
 }
 
-// mayBeFormer reports whether an owner that stood at owner, at asOf, may have been a
-// former primary, or a replica of one: its last change is of before at, and the answer
-// is not younger than at by lossTime. What contradicts at is then no word of the owner
-// of at. An answer of an unknown time is believed.
+// mayBeFormer reports whether an owner that stood at owner, at asOf, may have been a former
+// primary, or a replica of one: its last change is from before at, and the answer is not
+// younger than at by lossTime. Then the answer, although it contradicts at, is not from the
+// owner of at. An answer of an unknown time is believed.
 func mayBeFormer(owner, at Position, asOf time.Time) bool {
 	return owner.Epoch == at.Epoch && !asOf.IsZero() && isAfter(at.At, owner.At) && !asOf.After(at.At.Add(lossTime))
 }

@@ -10,8 +10,8 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// TestPoisonOfEveryKind mixes ten thousand good events with one of each kind of
-// poison. What kills the process has a test of its own.
+// TestPoisonOfEveryKind mixes ten thousand good events with one of each kind of poison. An
+// event that kills the process has a test of its own.
 func TestPoisonOfEveryKind(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -32,7 +32,7 @@ func TestPoisonOfEveryKind(t *testing.T) {
 		{"database refuses", "model_version_check", maxAttempts, func(*eventing.Event) {}},
 	}
 	_, err := b.pg.Pool(t, b.pg.Admin).Exec(t.Context(),
-		`ALTER TABLE catalog.model ADD CONSTRAINT model_version_check CHECK (id <> 'database refuses')`)
+		`ALTER TABLE app.model ADD CONSTRAINT model_version_check CHECK (id <> 'database refuses')`)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,12 +8,12 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// Each statement, in the mode in which pgx does not ask what it takes, and each
-// transaction in another session.
+// Each statement runs in the mode in which pgx does not ask the server for the types of
+// parameters, and each transaction in another session.
 func TestBehindATransactionPooler(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.db = b.pg.Pool(t, b.pg.Pooled(t, b.pg.CatalogURL))
+	b.db = b.pg.Pool(t, b.pg.Pooled(t, b.pg.URL))
 	c := b.consumer(t)
 	failing := event("failing", 1)
 	b.setSpoil(func(e eventing.Event) error {
@@ -23,7 +23,7 @@ func TestBehindATransactionPooler(t *testing.T) {
 		return nil
 	})
 	b.setOwner("gap", 2)
-	c.enter(t.Context())
+	c.register(t.Context())
 	a := event("a", 1)
 	c.finish(t, delivered(a), delivered(event("gap", 3)), delivered(event("gap", 2)), delivered(failing))
 	c.finish(t, delivered(a), c.again(a), c.again(event("b", 1)))
@@ -31,19 +31,19 @@ func TestBehindATransactionPooler(t *testing.T) {
 	reused.ID = a.ID
 	c.finish(t, c.again(reused))
 	given := c.again(event("given", 1))
-	if err := c.begin(t.Context(), []*delivery{given}); err != nil || given.begun != 1 {
-		t.Errorf("begun %d times, %v", given.begun, err)
+	if err := c.markStarted(t.Context(), []*delivery{given}); err != nil || given.starts != 1 {
+		t.Errorf("begun %d times, %v", given.starts, err)
 	}
 	c.giveBack(t.Context(), given)
 	returned := c.again(event("given", 1))
-	returned.change.Event.ID, returned.before = given.id(), true
-	if err := c.beginAgain(t.Context(), returned); err != nil || returned.begun != 1 {
-		t.Errorf("begun %d times again, %v", returned.begun, err)
+	returned.change.Event.ID, returned.startedBefore = given.id(), true
+	if err := c.markStartedAgain(t.Context(), returned); err != nil || returned.starts != 1 {
+		t.Errorf("begun %d times again, %v", returned.starts, err)
 	}
-	if err := c.store.note(t.Context(), given, "why"); err != nil {
+	if err := c.store.noteError(t.Context(), given, "why"); err != nil {
 		t.Error(err)
 	}
-	if err := c.store.refresh(t.Context()); err != nil {
+	if err := c.store.heartbeat(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if n := b.count(t, withDone); n != 4 {
@@ -55,7 +55,7 @@ func TestBehindATransactionPooler(t *testing.T) {
 	if n, err := c.store.purge(t.Context(), subscription, -time.Hour); err != nil || n != 4 {
 		t.Errorf("%d purged, %v", n, err)
 	}
-	c.leave(t.Context(), nil)
+	c.shutDown(t.Context(), nil)
 	if n := b.count(t, `SELECT count(*) FROM inbox_runs`); n != 0 {
 		t.Error("it has not left")
 	}

@@ -11,7 +11,7 @@ import (
 	"cloud.google.com/go/pubsub/v2"
 )
 
-// pauses hears how long a consumer waits before it opens the next stream.
+// pauses records from the log how long a consumer waits before it opens the next stream.
 type pauses struct {
 	slog.Handler
 

@@ -14,9 +14,9 @@ import (
 const (
 	// repairTimeout bounds one repair.
 	repairTimeout = 10 * time.Second
-	// repairEvery is the least time between two repairs of an aggregate. What
-	// comes meanwhile waits, and most of it is stale afterwards: a producer that
-	// leaves out versions costs its owner a call a second, not one per event.
+	// repairEvery is the least time between two repairs of an aggregate. Later events wait
+	// meanwhile, and most are stale afterwards: a producer that leaves out versions costs
+	// its owner a call a second, not one per event.
 	repairEvery = time.Second
 	// alarming is how many failed repairs of one gap are an error in the log.
 	alarming = 10
@@ -24,10 +24,10 @@ const (
 
 var repairRetry = backoff.Policy{Base: 200 * time.Millisecond, Cap: 10 * time.Second}
 
-// repair holds d's aggregate until it has its owner's state, because d met a gap or
-// has diverged. When it is released, d is stale or lost, and what waited behind it
-// continues. An owner that may have been a former primary leaves d diverged: it is
-// asked again, and the divergence is reported once.
+// repair blocks d's aggregate until it has its owner's state, because d met a gap or has
+// diverged. When it is unblocked, d is stale or lost, and the events behind it continue. An
+// owner that may have been a former primary leaves d diverged: it is asked again, and the
+// divergence is reported once.
 func (c *Consumer) repair(ctx context.Context, d *delivery, o Outcome) {
 	switch {
 	case o == Gap:
@@ -39,7 +39,7 @@ func (c *Consumer) repair(ctx context.Context, d *delivery, o Outcome) {
 		c.log.DebugContext(ctx, "read model diverged still: asking the owner again", d.logAttrs()...)
 	}
 	d.gaps++
-	c.hold(ctx, d, openGap, func(ctx context.Context) {
+	c.block(ctx, d, openGap, func(ctx context.Context) {
 		backoff.Sleep(ctx, c.repairs.wait(d.key()), nil)
 		if d.gaps > 1 { // the repair did not help: do not spin
 			backoff.Sleep(ctx, repairRetry.Delay(d.gaps), nil)
@@ -67,10 +67,10 @@ func (c *Consumer) repair(ctx context.Context, d *delivery, o Outcome) {
 }
 
 func (c *Consumer) repairOnce(ctx context.Context, e eventing.Event) (err error) {
-	if !c.holds.repairers.lend(ctx) {
+	if !c.blocked.repairSlots.acquire(ctx) {
 		return ctx.Err()
 	}
-	defer c.holds.repairers.giveBack()
+	defer c.blocked.repairSlots.release()
 	defer func() { err = orPanic(recover(), err) }()
 	ctx, cancel := context.WithTimeout(ctx, repairTimeout)
 	defer cancel()
@@ -89,21 +89,21 @@ func (c *Consumer) repairFailed(ctx context.Context, d *delivery, err error, att
 		say = c.log.ErrorContext
 	}
 	say(ctx, "gap not repaired yet", append(d.logAttrs(), "error", err, "attempt", attempt, "retry_in_ms", pause.Milliseconds())...)
-	if noted := c.store.note(ctx, d, "gap: "+err.Error()); noted != nil {
+	if noted := c.store.noteError(ctx, d, "gap: "+err.Error()); noted != nil {
 		c.log.DebugContext(ctx, "gap not written down", append(d.logAttrs(), "error", noted)...)
 	}
 	backoff.Sleep(ctx, pause, nil)
 }
 
-// recent remembers which aggregates were repaired within the last repairEvery,
-// in two generations: what the older one has is forgotten as a whole.
-type recent struct {
+// recentRepairs remembers the aggregates that were repaired within the last repairEvery, in
+// two generations: the older one is forgotten as a whole.
+type recentRepairs struct {
 	mu         sync.Mutex
 	young, old map[string]time.Time
 	turned     time.Time
 }
 
-func (r *recent) note(key string) {
+func (r *recentRepairs) note(key string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if now := time.Now(); r.young == nil || now.Sub(r.turned) > 2*repairEvery {
@@ -113,7 +113,7 @@ func (r *recent) note(key string) {
 }
 
 // wait is how long the next repair of an aggregate should wait.
-func (r *recent) wait(key string) time.Duration {
+func (r *recentRepairs) wait(key string) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	last, ok := r.young[key]

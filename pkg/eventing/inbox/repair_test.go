@@ -78,7 +78,7 @@ func TestADivergenceIsReportedOnce(t *testing.T) {
 	}
 }
 
-// total is the sum of what a reader's one counter has with an attribute.
+// total is the sum of a reader's one counter over the series with an attribute.
 func total(t *testing.T, reader metric.Reader, with attribute.KeyValue) (n int64) {
 	t.Helper()
 	var collected metricdata.ResourceMetrics
@@ -93,10 +93,10 @@ func total(t *testing.T, reader metric.Reader, with attribute.KeyValue) (n int64
 	return n
 }
 
-// What is remembered of repairs is forgotten.
+// The memory of repairs does not grow: old ones are forgotten.
 func TestRecentRepairsAreForgotten(t *testing.T) {
 	t.Parallel()
-	var r recent
+	var r recentRepairs
 	r.note("a")
 	if d := r.wait("a"); d < repairEvery/2 || r.wait("b") != 0 {
 		t.Errorf("wait %v after a repair of just now, %v without one", d, r.wait("b"))

@@ -9,7 +9,7 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// entry is what an inbox row says of its event's way.
+// entry is an inbox row.
 type entry struct {
 	Status, Source, Message, Error string
 	Settled                        bool // processed_at is there
@@ -49,11 +49,11 @@ func TestARowFollowsItsEvent(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", when, got, want)
 		}
 	}
-	if _, _, err := c.store.begin(t.Context(), []*delivery{brought(e, "first")}); err != nil {
+	if _, _, err := c.store.markStarted(t.Context(), []*delivery{brought(e, "first")}); err != nil {
 		t.Fatal(err)
 	}
 	want("begun", entry{Status: "held", Source: "stream", Message: "first", Begun: 1})
-	if n, err := c.store.attempt(t.Context(), brought(e, "first"), errors.New("not yet"), ours); n != 1 || err != nil {
+	if n, err := c.store.countAttempt(t.Context(), brought(e, "first"), errors.New("not yet"), eventFault); n != 1 || err != nil {
 		t.Fatalf("%d attempts, %v", n, err)
 	}
 	want("after a failure", entry{Status: "held", Source: "stream", Message: "first", Error: "failed: not yet", Attempts: 1})
@@ -63,16 +63,16 @@ func TestARowFollowsItsEvent(t *testing.T) {
 	c.finish(t, brought(e, "second"))
 	done := entry{Status: "done", Source: "stream", Message: "second", Error: "failed: not yet", Settled: true, Attempts: 1}
 	want("applied", done)
-	if err := c.store.note(t.Context(), brought(e, "third"), "gap: late"); err != nil {
+	if err := c.store.noteError(t.Context(), brought(e, "third"), "gap: late"); err != nil {
 		t.Fatal(err)
 	}
 	want("a late word of a gap", done)
-	if err := c.store.die(t.Context(), brought(e, "third"), errors.New("late")); err != nil {
+	if err := c.store.markDead(t.Context(), brought(e, "third"), errors.New("late")); err != nil {
 		t.Fatal(err)
 	}
 	done.Error = "late"
 	want("a late burial", done)
-	if err := c.store.unbegin(t.Context(), []*delivery{brought(e, "third")}); err != nil {
+	if err := c.store.unmarkStarted(t.Context(), []*delivery{brought(e, "third")}); err != nil {
 		t.Fatal(err)
 	}
 	want("a late return", done)
@@ -82,9 +82,9 @@ func TestARowFollowsItsEvent(t *testing.T) {
 	want("at a gap", entry{Status: "held", Source: "stream", Message: "first", Error: "waiting for a repair from the owner"})
 }
 
-// What begins for the first time is told from what began before and did not end. An
-// event that is done is neither.
-func TestBeginTellsTheFirstTimeFromTheSecond(t *testing.T) {
+// An event that starts for the first time differs from one that started before and did not
+// end. An event that is done is neither.
+func TestMarkStartedTellsTheFirstTimeFromTheSecond(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)
@@ -93,10 +93,10 @@ func TestBeginTellsTheFirstTimeFromTheSecond(t *testing.T) {
 	twin := delivered(fresh.event())
 	twin.change.Event.AggregateID = "of the same id"
 	c.finish(t, delivered(done.event()))
-	if _, _, err := c.store.begin(t.Context(), []*delivery{old}); err != nil {
+	if _, _, err := c.store.markStarted(t.Context(), []*delivery{old}); err != nil {
 		t.Fatal(err)
 	}
-	first, before, err := c.store.begin(t.Context(), []*delivery{done, old, fresh, twin})
+	first, before, err := c.store.markStarted(t.Context(), []*delivery{done, old, fresh, twin})
 	if err != nil || len(first) != 1 || first[fresh] == first[twin] {
 		t.Errorf("first %v, %v; want one of the two with one id", first, err)
 	}
@@ -106,14 +106,14 @@ func TestBeginTellsTheFirstTimeFromTheSecond(t *testing.T) {
 	if again := b.entry(t, old.event()); again.Begun != 1 {
 		t.Errorf("begun %d times", again.Begun)
 	}
-	if n, err := c.store.beginAgain(t.Context(), old); n != 2 || err != nil {
+	if n, err := c.store.markStartedAgain(t.Context(), old); n != 2 || err != nil {
 		t.Errorf("alone: begun %d times, %v", n, err)
 	}
 	// Meanwhile another consumer may have finished it, and its row been purged.
 	if _, err := b.db.Exec(t.Context(), `DELETE FROM inbox WHERE event_id = $1`, old.id()); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := c.store.beginAgain(t.Context(), old); n != 0 || err != nil {
+	if n, err := c.store.markStartedAgain(t.Context(), old); n != 0 || err != nil {
 		t.Errorf("purged: begun %d times, %v", n, err)
 	}
 }
@@ -125,31 +125,31 @@ func TestNoStatementTakesTheRowOfAnother(t *testing.T) {
 	c := b.consumer(t)
 	defer c.metrics.unregister()
 	mine := event("a", 1)
-	if _, _, err := c.store.begin(t.Context(), []*delivery{delivered(mine)}); err != nil {
+	if _, _, err := c.store.markStarted(t.Context(), []*delivery{delivered(mine)}); err != nil {
 		t.Fatal(err)
 	}
 	was, other := b.entry(t, mine), brought(mine, "other")
 	other.change.Event.Version = 2
 	for name, statement := range map[string]func() error{
-		"note":    func() error { return c.store.note(t.Context(), other, "gap") },
-		"unbegin": func() error { return c.store.unbegin(t.Context(), []*delivery{other}) },
-		"die":     func() error { return c.store.die(t.Context(), other, errors.New("hopeless")) },
+		"note":    func() error { return c.store.noteError(t.Context(), other, "gap") },
+		"unbegin": func() error { return c.store.unmarkStarted(t.Context(), []*delivery{other}) },
+		"die":     func() error { return c.store.markDead(t.Context(), other, errors.New("hopeless")) },
 		"begin": func() error {
-			first, before, err := c.store.begin(t.Context(), []*delivery{other})
+			first, before, err := c.store.markStarted(t.Context(), []*delivery{other})
 			if len(first)+len(before) > 0 {
 				t.Errorf("first %v, before %v", first, before)
 			}
 			return err
 		},
 		"beginAgain": func() error {
-			n, err := c.store.beginAgain(t.Context(), other)
+			n, err := c.store.markStartedAgain(t.Context(), other)
 			if n != 0 {
 				t.Errorf("begun %d times", n)
 			}
 			return err
 		},
 		"attempt": func() error {
-			_, err := c.store.attempt(t.Context(), other, errors.New("not yet"), ours)
+			_, err := c.store.countAttempt(t.Context(), other, errors.New("not yet"), eventFault)
 			return err
 		},
 	} {
@@ -163,19 +163,19 @@ func TestNoStatementTakesTheRowOfAnother(t *testing.T) {
 }
 
 // A run that goes on shows it, and is not forgotten as one that ended badly long ago.
-func TestARunThatGoesOnIsRemembered(t *testing.T) {
+func TestALivingInstanceIsRemembered(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)
 	defer c.metrics.unregister()
-	c.enter(t.Context())
+	c.register(t.Context())
 	if _, err := b.db.Exec(t.Context(), `UPDATE inbox_runs SET seen_at = now() - interval '1 day'`); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.store.refresh(t.Context()); err != nil {
+	if err := c.store.heartbeat(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if n := b.count(t, `SELECT count(*) FROM inbox_runs WHERE run = $1 AND seen_at > now() - interval '1 hour'`, c.store.run); n != 1 {
+	if n := b.count(t, `SELECT count(*) FROM inbox_runs WHERE run = $1 AND seen_at > now() - interval '1 hour'`, c.store.instance); n != 1 {
 		t.Error("it is forgotten, or looks as if it had ended")
 	}
 }

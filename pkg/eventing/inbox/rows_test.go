@@ -11,11 +11,11 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// table is rows in memory, to which others write between look and write.
+// table is rows in memory. Others write to it between read and write.
 type table struct {
 	rows  map[string]item
 	looks int
-	// meanwhile is what others do after a look.
+	// meanwhile is the write of others after a read.
 	meanwhile func(t *table)
 	steps     []Step[item]
 }
@@ -71,8 +71,8 @@ func TestRowsFoldABatchIntoOneStepPerRow(t *testing.T) {
 	}
 }
 
-// A row that appears after the look is looked at again, and what was decided on
-// nothing is decided on that.
+// A row that appears after the read is read again, and a decision for an absent row is made
+// again for it.
 func TestRowsDecideAgainOnWhatAppeared(t *testing.T) {
 	t.Parallel()
 	tab := &table{rows: map[string]item{}, meanwhile: func(t *table) {

@@ -70,8 +70,8 @@ func TestSecondRunWaitsForTheFirst(t *testing.T) {
 	}
 }
 
-// A statement that always takes too long is its event's fault, and not taken for
-// an outage that holds up all others.
+// A statement that always takes too long is its event's fault, and not taken for an outage
+// that holds up all others.
 func TestSlownessIsNoOutage(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -97,16 +97,16 @@ func TestSlownessIsNoOutage(t *testing.T) {
 	}
 }
 
-// The same while the database is away is nobody's fault.
+// The same while the database is unavailable is no event's fault.
 func TestTimeLimitDuringAnOutageIsTheOutages(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)
-	if f := c.judge(t.Context(), handlerError{context.DeadlineExceeded}, time.Now()); f != slowness {
+	if f := c.classify(t.Context(), handlerError{context.DeadlineExceeded}, time.Now()); f != timedOut {
 		t.Errorf("with a database: %v", f)
 	}
 	b.db.Close()
-	if f := c.judge(t.Context(), handlerError{context.DeadlineExceeded}, time.Now()); f != outage {
+	if f := c.classify(t.Context(), handlerError{context.DeadlineExceeded}, time.Now()); f != outage {
 		t.Errorf("without: %v", f)
 	}
 }

@@ -24,17 +24,18 @@ const (
 	probeTimeout = 2 * time.Second
 )
 
-// store holds the statements of the consumer; purge.go has those of the keeper.
+// store holds the statements of the consumer. maintain.go has those of the maintenance,
+// crashloop_store.go those of the crash-loop quarantine.
 type store struct {
 	db       *pgxpool.Pool
 	consumer string
-	// run tells this consumer from others of its name.
-	run uuid.UUID
+	// instance tells this consumer from others of its name.
+	instance uuid.UUID
 }
 
-// named are ids as pgtype's own, which pgx sends as an array at the first go, and
-// without asking the server what it takes: not every mode does.
-func named(ids ...uuid.UUID) []pgtype.UUID {
+// uuidArray is ids in pgtype's own type. pgx sends that as an array without asking the
+// server for its type first, which not every mode can do.
+func uuidArray(ids ...uuid.UUID) []pgtype.UUID {
 	all := make([]pgtype.UUID, len(ids))
 	for i, id := range ids {
 		all[i] = pgtype.UUID{Bytes: id, Valid: true}
@@ -52,6 +53,7 @@ func ids(batch []*delivery) []pgtype.UUID {
 
 // rowColumns are a delivery's part of its inbox row, as parameters $2 to $8.
 const (
+	// rowColumns are a delivery's part of its inbox row, as parameters $2 to $8.
 	rowColumns = `consumer, event_id, event_type, aggregate_type, aggregate_id, version, message_id, publish_time`
 	rowsOf     = `unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::timestamptz[])
 		       AS e (event_id, event_type, aggregate_type, aggregate_id, version, message_id, publish_time)`
@@ -80,10 +82,10 @@ func (s store) rows(batch []*delivery) []any {
 	return []any{s.consumer, ids(batch), types, aggTypes, aggIDs, versions, messages, times}
 }
 
-// accept writes the inbox rows of batch and returns the events that are not done
-// yet. It locks all of the rows, in the order of their ids: a second consumer
-// with one of these events waits here, and then finds it done. A row of another
-// event is an error in any status: its producer uses ids twice.
+// accept writes the inbox rows of batch and returns the events that are not done yet. It
+// locks all of the rows, in the order of their ids: a second consumer with one of these
+// events waits here, and then finds it done. A row of another event with the same id is an
+// error in any status: its producer uses ids twice.
 func (s store) accept(ctx context.Context, tx pgx.Tx, batch []*delivery) (map[*delivery]bool, error) {
 	rows, _ := tx.Query(ctx, `
 		INSERT INTO inbox AS i (`+rowColumns+`, status, processed_at)
@@ -93,23 +95,23 @@ func (s store) accept(ctx context.Context, tx pgx.Tx, batch []*delivery) (map[*d
 		       message_id = excluded.message_id, begun = 0, source = 'stream'
 		 WHERE i.status <> 'done' AND `+sameAs("excluded")+`
 		RETURNING event_id, aggregate_type, aggregate_id, version`, s.rows(batch)...)
-	fresh, err := owners(rows, batch)
+	notDone, err := matching(rows, batch)
 	if err != nil {
 		return nil, fmt.Errorf("write inbox: %w", err)
 	}
-	if len(fresh) == len(batch) {
-		return fresh, nil
+	if len(notDone) == len(batch) {
+		return notDone, nil
 	}
 	// A batch may have both events of one id.
-	seen := make(map[uuid.UUID][]*delivery, len(batch)-len(fresh))
+	seen := make(map[uuid.UUID][]*delivery, len(batch)-len(notDone))
 	for _, d := range batch {
-		if !fresh[d] {
+		if !notDone[d] {
 			seen[d.id()] = append(seen[d.id()], d)
 		}
 	}
 	rows, _ = tx.Query(ctx, `
 		UPDATE inbox SET last_seen_at = clock_timestamp() WHERE consumer = $1 AND event_id = ANY($2)
-		RETURNING event_id, aggregate_type, aggregate_id, version`, s.consumer, named(slices.Collect(maps.Keys(seen))...))
+		RETURNING event_id, aggregate_type, aggregate_id, version`, s.consumer, uuidArray(slices.Collect(maps.Keys(seen))...))
 	var done eventing.Event
 	_, err = pgx.ForEachRow(rows, []any{&done.ID, &done.AggregateType, &done.AggregateID, &done.Version}, func() error {
 		if slices.ContainsFunc(seen[done.ID], func(d *delivery) bool { return !d.is(done) }) {
@@ -120,26 +122,26 @@ func (s store) accept(ctx context.Context, tx pgx.Tx, batch []*delivery) (map[*d
 	if err != nil {
 		return nil, fmt.Errorf("write inbox: %w", err)
 	}
-	return fresh, nil
+	return notDone, nil
 }
 
-// hold takes back, within tx, what accept wrote of events that cannot go on. The
-// rows are theirs: accept has compared them.
-func (s store) hold(ctx context.Context, tx pgx.Tx, events []uuid.UUID, why string) error {
+// markBlocked takes back, within tx, the status done of events that cannot continue. accept
+// has checked that the rows are theirs.
+func (s store) markBlocked(ctx context.Context, tx pgx.Tx, events []uuid.UUID, why string) error {
 	if len(events) == 0 {
 		return nil
 	}
 	_, err := tx.Exec(ctx, `
 		UPDATE inbox SET status = 'held', processed_at = NULL, last_error = $3
-		 WHERE consumer = $1 AND event_id = ANY($2)`, s.consumer, named(events...), why)
+		 WHERE consumer = $1 AND event_id = ANY($2)`, s.consumer, uuidArray(events...), why)
 	if err != nil {
 		return fmt.Errorf("hold: %w", err)
 	}
 	return nil
 }
 
-// note writes down why d is still held.
-func (s store) note(ctx context.Context, d *delivery, why string) error {
+// noteError writes why d is still blocked.
+func (s store) noteError(ctx context.Context, d *delivery, why string) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	_, err := s.db.Exec(ctx, `
@@ -149,51 +151,8 @@ func (s store) note(ctx context.Context, d *delivery, why string) error {
 	return err
 }
 
-// begin writes down, in a commit of its own, that batch is about to be applied.
-// first are those that were never begun before; before are those that were, and
-// are not done; these stay as they are.
-func (s store) begin(ctx context.Context, batch []*delivery) (first, before map[*delivery]bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	rows, _ := s.db.Query(ctx, `
-		INSERT INTO inbox AS i (`+rowColumns+`, status, begun)
-		SELECT DISTINCT ON (e.event_id) $1, e.*, 'held', 1 FROM `+rowsOf+` ORDER BY e.event_id
-		ON CONFLICT (consumer, event_id) DO UPDATE SET begun = 1, last_seen_at = clock_timestamp()
-		 WHERE i.status <> 'done' AND i.begun = 0 AND `+sameAs("excluded")+`
-		RETURNING event_id, aggregate_type, aggregate_id, version`, s.rows(batch)...)
-	if first, err = owners(rows, batch); err != nil {
-		return nil, nil, fmt.Errorf("begin: %w", err)
-	}
-	if len(first) == len(batch) {
-		return first, nil, nil
-	}
-	rows, _ = s.db.Query(ctx, `
-		SELECT event_id, aggregate_type, aggregate_id, version
-		  FROM inbox WHERE consumer = $1 AND event_id = ANY ($2) AND status <> 'done'`, s.consumer, ids(batch))
-	if before, err = owners(rows, batch); err != nil {
-		return nil, nil, fmt.Errorf("begin: %w", err)
-	}
-	maps.DeleteFunc(before, func(d *delivery, _ bool) bool { return first[d] })
-	return first, before, nil
-}
-
-// beginAgain counts, in a commit of its own, that d is about to be applied, and
-// returns the count.
-func (s store) beginAgain(ctx context.Context, d *delivery) (n int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	err = s.db.QueryRow(ctx, `
-		UPDATE inbox i SET begun = begun + 1, last_seen_at = clock_timestamp() FROM `+rowsOf+`
-		 WHERE i.consumer = $1 AND i.event_id = e.event_id AND `+sameAs("e")+`
-		RETURNING begun`, s.rows([]*delivery{d})...).Scan(&n)
-	if errors.Is(err, pgx.ErrNoRows) { // purged meanwhile: it was done
-		return 0, nil
-	}
-	return n, err
-}
-
-// owners returns the deliveries of batch that these rows belong to.
-func owners(rows pgx.Rows, batch []*delivery) (map[*delivery]bool, error) {
+// matching returns the deliveries of batch that these rows belong to.
+func matching(rows pgx.Rows, batch []*delivery) (map[*delivery]bool, error) {
 	byID := make(map[uuid.UUID][]*delivery, len(batch))
 	for _, d := range batch {
 		byID[d.id()] = append(byID[d.id()], d)
@@ -211,22 +170,22 @@ func owners(rows pgx.Rows, batch []*delivery) (map[*delivery]bool, error) {
 	return own, err
 }
 
-// attempt counts a failure of d's own and returns how many there have been.
-func (s store) attempt(ctx context.Context, d *delivery, cause error, class fault) (int, error) {
-	return s.unsettled(ctx, d, "held", class.String()+": "+cause.Error(), 1)
+// countAttempt counts a failure of d's own and returns how many there have been.
+func (s store) countAttempt(ctx context.Context, d *delivery, cause error, class fault) (int, error) {
+	return s.writeUnfinished(ctx, d, "held", class.String()+": "+cause.Error(), 1)
 }
 
-// die writes down that d is in the dead letters.
-func (s store) die(ctx context.Context, d *delivery, reason error) error {
-	_, err := s.unsettled(ctx, d, "dead", reason.Error(), 0)
+// markDead writes that d is in the dead letters.
+func (s store) markDead(ctx context.Context, d *delivery, reason error) error {
+	_, err := s.writeUnfinished(ctx, d, "dead", reason.Error(), 0)
 	return err
 }
 
-func (s store) unsettled(ctx context.Context, d *delivery, status, why string, attempts int) (total int, err error) {
+func (s store) writeUnfinished(ctx context.Context, d *delivery, status, why string, attempts int) (total int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	// A row that is done stays so: another consumer was luckier meanwhile. A row of
-	// another event stays as it is, and this one has none.
+	// A row that is done stays so: another consumer has applied the event meanwhile. A
+	// row of another event with this id stays as it is, and this event gets none.
 	err = s.db.QueryRow(ctx, `
 		INSERT INTO inbox AS i (`+rowColumns+`, status, attempts, last_error)
 		SELECT $1, e.*, $9, $10::int, $11 FROM `+rowsOf+`
@@ -245,42 +204,11 @@ func (s store) unsettled(ctx context.Context, d *delivery, status, why string, a
 	return total, nil
 }
 
-// writes reports whether the database takes the smallest write in time. One that
-// answers may not: its disk is full or slow, or a standby is away.
+// writes reports whether the database takes the smallest write in time. A database that
+// answers may not: its disk is full or slow, or a standby is unavailable.
 func (s store) writes(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	_, err := s.enter(ctx)
+	_, err := s.register(ctx)
 	return err == nil
-}
-
-// enter writes down that this run has begun, and reports whether there is
-// another that has not ended.
-func (s store) enter(ctx context.Context) (others bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	err = s.db.QueryRow(ctx, `
-		WITH own AS (
-		  INSERT INTO inbox_runs (consumer, run) VALUES ($1, $2)
-		  ON CONFLICT (consumer, run) DO UPDATE SET seen_at = clock_timestamp())
-		SELECT EXISTS (SELECT FROM inbox_runs WHERE consumer = $1 AND run <> $2)`, s.consumer, s.run).Scan(&others)
-	return others, err
-}
-
-// leave writes down that this run ended well.
-func (s store) leave(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	_, err := s.db.Exec(ctx, `DELETE FROM inbox_runs WHERE consumer = $1 AND run = $2`, s.consumer, s.run)
-	return err
-}
-
-// unbegin takes back that this run began batch: it lives, and gives it back.
-func (s store) unbegin(ctx context.Context, batch []*delivery) error {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	_, err := s.db.Exec(ctx, `
-		UPDATE inbox i SET begun = greatest(begun - 1, 0) FROM `+rowsOf+`
-		 WHERE i.consumer = $1 AND i.event_id = e.event_id AND `+sameAs("e"), s.rows(batch)...)
-	return err
 }

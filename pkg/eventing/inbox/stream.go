@@ -13,27 +13,27 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Streams asks the broker, for each stream that is opened or opened again, for
-// no more messages than its consumer has room for. The client asks for as much
-// with every stream, so that after some breaks of the connection there is more
-// under way than fits. What the client cannot read lies in the connection, where
-// nobody extends its lease: the broker delivers it again and again, and counts.
+// Streams make each stream that is opened, or opened again, ask the broker for no more
+// messages than its consumer has room for. The client asks for the whole budget with every
+// stream, so that after some breaks of the connection more messages are under way than fit.
+// The client leaves the excess unread in the connection. No process extends the leases of
+// those messages, so the broker delivers them again and again, and counts.
 //
-// Streams belong to a connection: [Streams.DialOption] goes into the client and
-// [Options] into its consumers, at most one for each subscription.
+// Streams belong to a connection: [Streams.DialOption] goes into the client and [Options]
+// into its consumers, at most one for each subscription.
 type Streams struct {
 	mu      sync.Mutex
 	budgets map[string]*budget
 }
 
-// NewStreams returns the streams of a connection that is not there yet.
+// NewStreams returns the streams of a future connection.
 func NewStreams() *Streams { return &Streams{budgets: map[string]*budget{}} }
 
 // DialOption is for the client's connection.
 func (s *Streams) DialOption() grpc.DialOption { return grpc.WithChainStreamInterceptor(s.intercept) }
 
-// enter has the streams of a subscription bounded by b until leave is called. A
-// nil s has none.
+// enter bounds the streams of a subscription by b until leave is called. A nil s bounds
+// none.
 func (s *Streams) enter(subscription string, b *budget) (leave func(), err error) {
 	if s == nil {
 		return func() {}, nil
@@ -77,16 +77,16 @@ type pull struct {
 	grpc.ClientStream
 
 	streams *Streams
-	// ctx is the stream's own, which more room ends.
+	// ctx is the stream's own. It ends when there is more room.
 	ctx    context.Context //nolint:containedctx // it ends with the stream that it belongs to
 	cancel context.CancelCauseFunc
 }
 
 var errMoreRoom = errors.New("there is more room than the stream was opened for")
 
-// SendMsg bounds the stream with its first request. Where there is no room at all
-// the stream is for one message, which then waits in its callback: one that is
-// not opened would have the client's keep-alives queue up.
+// SendMsg bounds the stream with its first request. Where there is no room at all the
+// stream is for one message, which then waits in its callback: if the stream were not
+// opened, the client's keep-alives would queue up.
 func (p *pull) SendMsg(m any) error {
 	request, ok := m.(*pubsubpb.StreamingPullRequest)
 	if !ok || request.GetSubscription() == "" {
@@ -105,9 +105,8 @@ func (p *pull) SendMsg(m any) error {
 	return p.ClientStream.SendMsg(request)
 }
 
-// widen ends the stream when there is room for twice as much as it was opened
-// for, and for a part of the budget that is worth it. The client then opens
-// another.
+// widen ends the stream when there is room for twice as much as it was opened for, and for
+// a worthwhile part of the budget. The client then opens another.
 func (p *pull) widen(b *budget, room, most load) {
 	least, twice := b.limit.part(1, 16), room.plus(room)
 	enough := load{
@@ -118,8 +117,8 @@ func (p *pull) widen(b *budget, room, most load) {
 	}
 }
 
-// RecvMsg has an end for more room look like one of the network's, which the
-// client mends by itself.
+// RecvMsg makes an end for more room look like a network error, which the client repairs by
+// itself.
 func (p *pull) RecvMsg(m any) error {
 	err := p.ClientStream.RecvMsg(m)
 	if err == nil {

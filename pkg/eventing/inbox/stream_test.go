@@ -23,8 +23,8 @@ import (
 	"example.com/lockstep/localpubsub"
 )
 
-// world is a local Pub/Sub whose subscription is as Terraform makes it, and a
-// consumer on it whose owner is away.
+// world is a local Pub/Sub with a subscription as Terraform makes it, and a consumer on it
+// with an unavailable owner.
 type world struct {
 	*bench
 
@@ -169,7 +169,7 @@ func (w *world) opened() []load {
 func (w *world) isFull() bool {
 	w.c.budget.mu.Lock()
 	defer w.c.budget.mu.Unlock()
-	return len(w.c.budget.line) > 0
+	return len(w.c.budget.queue) > 0
 }
 
 // publishGaps publishes n events of new aggregates that miss a version.
@@ -192,8 +192,8 @@ func (w *world) breakStreams(t *testing.T) {
 	}
 }
 
-// buriedByTheBroker are the messages in the dead letters.
-func (w *world) buriedByTheBroker(t *testing.T) int {
+// deadLetteredByTheBroker are the messages in the subscription's dead letters.
+func (w *world) deadLetteredByTheBroker(t *testing.T) int {
 	t.Helper()
 	got, err := w.client.SubscriptionAdminClient.Pull(t.Context(), &pubsubpb.PullRequest{
 		Subscription: "projects/test/subscriptions/" + subscription + ".dlq", MaxMessages: 1000, ReturnImmediately: true, //nolint:staticcheck // nothing is expected
@@ -239,8 +239,8 @@ func TestInHandIsBoundedOverBrokenStreams(t *testing.T) {
 		return all[len(all)-1].bytes >= worldBytes/2*3/4
 	})
 	w.stop()
-	if w.most > 1 || w.buriedByTheBroker(t) != 0 {
-		t.Errorf("up to %d deliveries are counted, %d dead letters", w.most, w.buriedByTheBroker(t))
+	if w.most > 1 || w.deadLetteredByTheBroker(t) != 0 {
+		t.Errorf("up to %d deliveries are counted, %d dead letters", w.most, w.deadLetteredByTheBroker(t))
 	}
 	if left := w.c.budget.inHand(); left != (load{}) {
 		t.Errorf("%v in hand at the end", left)
@@ -282,7 +282,7 @@ func TestInHandIsBoundedUnderOverload(t *testing.T) {
 	}
 	t.Logf("%d published, %d breaks, up to %d bytes in hand and in callbacks, heap up to %d MiB, up to %d deliveries counted",
 		published, breaks, w.peak.Load(), heap>>20, w.most)
-	// What waits in callbacks is bounded by the client, by as much as one stream
+	// The client bounds the messages that wait in callbacks, to as much as one stream
 	// may ask for.
 	if w.peak.Load() > worldBytes+worldBytes/2 {
 		t.Errorf("up to %d bytes", w.peak.Load())
@@ -292,7 +292,7 @@ func TestInHandIsBoundedUnderOverload(t *testing.T) {
 	}
 	w.eventually(t, published, withDone)
 	w.stop()
-	if n := w.buriedByTheBroker(t); n != 0 || w.most > 50 {
+	if n := w.deadLetteredByTheBroker(t); n != 0 || w.most > 50 {
 		t.Errorf("%d dead letters, up to %d deliveries counted of 100", n, w.most)
 	}
 	if left := w.c.budget.inHand(); left != (load{}) {

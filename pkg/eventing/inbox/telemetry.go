@@ -17,7 +17,7 @@ import (
 
 const scope = "example.com/lockstep/pkg/eventing/inbox"
 
-// metrics are the consumer's instruments; docs/promises.md says what each shows.
+// metrics are the consumer's instruments; docs/promises.md explains each.
 type metrics struct {
 	subscription metric.MeasurementOption
 	outcomes     [outcomeCount]metric.MeasurementOption
@@ -25,13 +25,13 @@ type metrics struct {
 	events, redeliveries, nacks, ackFailures     metric.Int64Counter
 	deadLetters, repairs, repairFailures, purges metric.Int64Counter
 	batchSize                                    metric.Int64Histogram
-	duration, visible                            metric.Float64Histogram
+	duration, eventAge                           metric.Float64Histogram
 
 	inARow   atomic.Int64
 	callback metric.Registration
 }
 
-func newMetrics(subscription string, inHand *budget, held *holds) (*metrics, error) {
+func newMetrics(subscription string, inHand *budget, waiting *blockedAggregates) (*metrics, error) {
 	name := attribute.String("subscription", subscription)
 	m := metrics{subscription: metric.WithAttributes(name)}
 	for o := range m.outcomes {
@@ -69,9 +69,9 @@ func newMetrics(subscription string, inHand *budget, held *holds) (*metrics, err
 	}
 	var err error
 	m.callback, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		o.ObserveInt64(open, held.blocked[openGap].Load(), m.subscription)
+		o.ObserveInt64(open, waiting.counts[openGap].Load(), m.subscription)
 		for r := range reasons {
-			o.ObserveInt64(blocked, held.blocked[r].Load(), metric.WithAttributes(name, attribute.String("reason", r.String())))
+			o.ObserveInt64(blocked, waiting.counts[r].Load(), metric.WithAttributes(name, attribute.String("reason", r.String())))
 		}
 		l := inHand.inHand()
 		o.ObserveInt64(messages, l.messages, m.subscription)
@@ -83,14 +83,14 @@ func newMetrics(subscription string, inHand *budget, held *holds) (*metrics, err
 }
 
 func (m *metrics) histograms(meter metric.Meter) error {
-	var size, duration, visible error
+	var size, duration, eventAge error
 	m.batchSize, size = meter.Int64Histogram("inbox.batch.size", metric.WithUnit("{event}"), eventing.Counts,
 		metric.WithDescription("Events per transaction"))
 	m.duration, duration = meter.Float64Histogram("inbox.batch.duration", metric.WithUnit("s"), eventing.Seconds,
 		metric.WithDescription("Time of one transaction, begin to commit"))
-	m.visible, visible = meter.Float64Histogram("inbox.commit_to_visible", metric.WithUnit("s"), eventing.Seconds,
-		metric.WithDescription("Age of an event when its effect was committed"))
-	return errors.Join(size, duration, visible)
+	m.eventAge, eventAge = meter.Float64Histogram("inbox.event_age_at_apply", metric.WithUnit("s"), eventing.Seconds,
+		metric.WithDescription("Age of an event, since its occurred_at, when its effect was committed"))
+	return errors.Join(size, duration, eventAge)
 }
 
 func (m *metrics) unregister() { _ = m.callback.Unregister() }
@@ -99,7 +99,7 @@ func (m *metrics) failing(batches int) { m.inARow.Store(int64(batches)) }
 
 func (m *metrics) repaired(ctx context.Context)     { m.repairs.Add(ctx, 1, m.subscription) }
 func (m *metrics) repairFailed(ctx context.Context) { m.repairFailures.Add(ctx, 1, m.subscription) }
-func (m *metrics) buried(ctx context.Context)       { m.deadLetters.Add(ctx, 1, m.subscription) }
+func (m *metrics) deadLettered(ctx context.Context) { m.deadLetters.Add(ctx, 1, m.subscription) }
 func (m *metrics) redelivered(ctx context.Context)  { m.redeliveries.Add(ctx, 1, m.subscription) }
 func (m *metrics) nacked(ctx context.Context)       { m.nacks.Add(ctx, 1, m.subscription) }
 func (m *metrics) ackFailed(ctx context.Context)    { m.ackFailures.Add(ctx, 1, m.subscription) }
@@ -126,7 +126,7 @@ func (m *metrics) handled(ctx context.Context, batch []*delivery, outcomes map[u
 		}
 		counts[o]++
 		if o == Applied {
-			m.visible.Record(ctx, d.age().Seconds(), m.subscription)
+			m.eventAge.Record(ctx, d.age().Seconds(), m.subscription)
 		}
 	}
 	for o, n := range counts {
@@ -136,8 +136,8 @@ func (m *metrics) handled(ctx context.Context, batch []*delivery, outcomes map[u
 	}
 }
 
-// record makes the span of one event, in the trace of the request that made
-// the change, from the beginning of its transaction to now.
+// record makes the span of one event, in the trace of the request that made the change,
+// from the beginning of its transaction to now.
 func record(ctx context.Context, consumer string, d *delivery, o Outcome, began time.Time) {
 	e := d.event()
 	if e.TraceParent == "" {

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// ErrUnknown is for Decode: the event is of a type, or has a version of its
-// schema, that this build does not know. It may be poison, or the build may be
-// older than its producer's.
+// ErrUnknown is for Decode: the event is of a type, or has a version of its schema, that
+// this build does not know. The event may be poison, or the build may be older than its
+// producer's.
 var ErrUnknown = errors.New("this build does not know it")
 
 const (
@@ -17,22 +17,22 @@ const (
 	unknownTime = 10 * time.Second
 	// maxUnknown aggregates with unknown events are the build's fault.
 	maxUnknown = 10
-	// knownPerUnknown events that are handled, for each aggregate with an unknown
-	// one, say that the build is right for the stream.
+	// If so many known events are handled for each aggregate with an unknown one, the build
+	// is right for the stream.
 	knownPerUnknown = 10
 )
 
-// unknowns are the aggregates whose next event this build does not know. One is
-// poison; many, while little else succeeds, are a deployment in the wrong order,
-// which must not turn a stream into dead letters.
+// unknowns are the aggregates whose next event this build does not know. One is poison.
+// Many, while little else succeeds, are a deployment in the wrong order, which must not
+// turn a stream into dead letters.
 type unknowns struct {
 	mu      sync.Mutex
 	keys    map[string]struct{}
 	handled int64
-	// eldest is the count of handled events when the first of keys came.
-	eldest  int64
-	changed chan struct{}
-	told    time.Time
+	// handledAtFirst is the count of handled events when the first of keys came.
+	handledAtFirst int64
+	changed        chan struct{}
+	warnedAt       time.Time
 }
 
 func newUnknowns() *unknowns {
@@ -44,7 +44,7 @@ func (u *unknowns) enter(key string) int64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if len(u.keys) == 0 {
-		u.eldest = u.handled
+		u.handledAtFirst = u.handled
 	}
 	u.keys[key] = struct{}{}
 	return u.handled
@@ -61,7 +61,7 @@ func (u *unknowns) success(n int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.handled += int64(n)
-	if len(u.keys) > 0 && u.outnumbered(u.eldest) {
+	if len(u.keys) > 0 && u.outnumbered(u.handledAtFirst) {
 		close(u.changed)
 		u.changed = make(chan struct{})
 	}
@@ -71,31 +71,31 @@ func (u *unknowns) outnumbered(since int64) bool {
 	return u.handled-since >= knownPerUnknown*int64(len(u.keys))
 }
 
-// poison reports whether an event is to blame that came when since events were
-// handled: known ones outnumber it, or it is one of few after all that time. If
-// not, changed is closed when that may have changed.
+// poison reports whether an event is at fault that came when since events were handled:
+// known ones outnumber the unknown, or it is one of few after all that time. If not,
+// changed is closed when that may have changed.
 func (u *unknowns) poison(since int64, late bool) (is bool, changed <-chan struct{}) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.outnumbered(since) || late && len(u.keys) < maxUnknown, u.changed
 }
 
-// tell reports whether it is time to say that the build is taken for wrong.
-func (u *unknowns) tell() (aggregates int, now bool) {
+// warnDue reports whether it is time to log that this build seems to be wrong.
+func (u *unknowns) warnDue() (aggregates int, now bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if len(u.keys) < maxUnknown || time.Since(u.told) < unknownTime {
+	if len(u.keys) < maxUnknown || time.Since(u.warnedAt) < unknownTime {
 		return 0, false
 	}
-	u.told = time.Now()
+	u.warnedAt = time.Now()
 	return len(u.keys), true
 }
 
-// ponder holds d's aggregate until it is clear whether d is poison. While it is
-// the build that is wrong, that never is: nothing is dead-lettered, and the
-// messages go back to the broker when the process ends for the next build.
-func (c *Consumer) ponder(ctx context.Context, d *delivery) {
-	c.hold(ctx, d, unknownEvent, func(ctx context.Context) {
+// awaitVerdict blocks d's aggregate until it is clear that d is poison. If the build is
+// wrong, that never happens: nothing is dead-lettered, and when the process ends the
+// messages go back to the broker for the next build.
+func (c *Consumer) awaitVerdict(ctx context.Context, d *delivery) {
+	c.block(ctx, d, unknownEvent, func(ctx context.Context) {
 		since := c.unknown.enter(d.key())
 		defer c.unknown.leave(d.key())
 		wait := time.NewTicker(unknownTime)
@@ -103,10 +103,10 @@ func (c *Consumer) ponder(ctx context.Context, d *delivery) {
 		for late := false; ; {
 			is, changed := c.unknown.poison(since, late)
 			if is {
-				d.known = true
+				d.poison = true
 				return
 			}
-			if n, now := c.unknown.tell(); now {
+			if n, now := c.unknown.warnDue(); now {
 				c.log.ErrorContext(ctx, "events that this build does not know, of many aggregates: "+
 					"held, not dead-lettered, until a newer build comes", append(d.logAttrs(), "error", d.invalid, "aggregates", n)...)
 			}

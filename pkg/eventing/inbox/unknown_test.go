@@ -9,9 +9,9 @@ import (
 	"cloud.google.com/go/pubsub/v2"
 )
 
-// A build that is older than its stream holds it, and the next build finds all of
-// it.
-func TestADeploymentInTheWrongOrderBuriesNothing(t *testing.T) {
+// A build that is older than its stream blocks the unknown events, and the next build finds
+// all of them.
+func TestADeploymentInTheWrongOrderDeadLettersNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	heard := &complaints{}
@@ -29,16 +29,16 @@ func TestADeploymentInTheWrongOrderBuriesNothing(t *testing.T) {
 		all = append(all, delivered(e))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	c.process(ctx, fold(append(old, delivered(event("known", 1)))))
+	c.process(ctx, mergeDuplicates(append(old, delivered(event("known", 1)))))
 	until(t, "said that the build is taken for wrong", func() bool { return heard.n.Load() > 0 })
-	if n := c.holds.blocked[unknownEvent].Load(); n != int64(len(old)) || len(b.deadLettered("")) != 0 {
+	if n := c.blocked.counts[unknownEvent].Load(); n != int64(len(old)) || len(b.deadLettered("")) != 0 {
 		t.Errorf("%d aggregates are held, %d dead letters", n, len(b.deadLettered("")))
 	}
 	if v := b.count(t, version, "known"); v != 1 {
 		t.Error("what the build knows is not applied")
 	}
 	cancel()
-	c.leave(ctx, c.holds.all())
+	c.shutDown(ctx, c.blocked.all())
 	next := b.consumer(t)
 	next.handler.Decode = known
 	next.finish(t, all...)
@@ -73,15 +73,15 @@ func TestUnknownIsPoisonOrTheBuild(t *testing.T) {
 	if is, _ := many.poison(0, false); !is {
 		t.Error("not poison, though known events outnumber it by far")
 	}
-	if n, now := many.tell(); n != maxUnknown || !now {
+	if n, now := many.warnDue(); n != maxUnknown || !now {
 		t.Errorf("tells of %d, %v", n, now)
 	}
-	if _, now := many.tell(); now {
+	if _, now := many.warnDue(); now {
 		t.Error("tells it again at once")
 	}
 	many.leave("0")
 	few.leave("a")
-	if _, now := many.tell(); now || len(few.keys) != 0 {
+	if _, now := many.warnDue(); now || len(few.keys) != 0 {
 		t.Error("left, and still there")
 	}
 }

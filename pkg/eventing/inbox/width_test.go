@@ -14,9 +14,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// While a batch commits, all that the client may have outstanding comes in without a
-// callback having to wait: one that did would hold up its key. What came in then
-// shares transactions, a thousand messages each.
+// While a batch commits, all messages that the client may have outstanding come in, and no
+// callback has to wait: one that did would hold up its key. These messages then share
+// transactions, a thousand each.
 func TestWhatArrivesDuringABatchSharesTheNext(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

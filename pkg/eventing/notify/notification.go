@@ -6,38 +6,38 @@ import (
 	"hash/fnv"
 )
 
-// maxTold is the largest number of keys in one notification: its text has 8,000
-// bytes at most, and each key takes six.
-const maxTold = 1000
+// maxKeys is the largest number of keys in one notification: its text has 8,000 bytes at
+// most, and each key takes six.
+const maxKeys = 1000
 
-// Bulletin is a set of keys that were rung for. It holds their hashes, so it
-// may contain a key too many, never one too few. The zero Bulletin is empty.
-type Bulletin struct {
+// Notification is a set of published keys. It holds their hashes, so it may contain a key
+// too many, never one too few. The zero Notification is empty.
+type Notification struct {
 	hashes     map[uint32]struct{}
 	everything bool
 }
 
-// Mentions reports whether key was rung for.
-func (b Bulletin) Mentions(key string) bool {
-	_, ok := b.hashes[hash(key)]
-	return ok || b.everything
+// Mentions reports whether key was published.
+func (n Notification) Mentions(key string) bool {
+	_, ok := n.hashes[hash(key)]
+	return ok || n.everything
 }
 
-func (b *Bulletin) add(key string) {
-	if b.hashes == nil {
-		b.hashes = map[uint32]struct{}{}
+func (n *Notification) add(key string) {
+	if n.hashes == nil {
+		n.hashes = map[uint32]struct{}{}
 	}
-	if b.hashes[hash(key)] = struct{}{}; len(b.hashes) > maxTold {
-		*b = Bulletin{everything: true}
+	if n.hashes[hash(key)] = struct{}{}; len(n.hashes) > maxKeys {
+		*n = Notification{everything: true}
 	}
 }
 
-func (b Bulletin) String() string {
-	if b.everything {
+func (n Notification) String() string {
+	if n.everything {
 		return "*"
 	}
-	raw := make([]byte, 0, 4*len(b.hashes))
-	for h := range b.hashes {
+	raw := make([]byte, 0, 4*len(n.hashes))
+	for h := range n.hashes {
 		raw = binary.BigEndian.AppendUint32(raw, h)
 	}
 	return base64.RawStdEncoding.EncodeToString(raw)
@@ -45,16 +45,16 @@ func (b Bulletin) String() string {
 
 // parse treats an unreadable text as everything: an unnecessary poll costs
 // little.
-func parse(text string) Bulletin {
+func parse(text string) Notification {
 	raw, err := base64.RawStdEncoding.DecodeString(text)
 	if err != nil || len(raw)%4 != 0 {
-		return Bulletin{everything: true}
+		return Notification{everything: true}
 	}
-	b := Bulletin{hashes: make(map[uint32]struct{}, len(raw)/4)}
+	n := Notification{hashes: make(map[uint32]struct{}, len(raw)/4)}
 	for ; len(raw) > 0; raw = raw[4:] {
-		b.hashes[binary.BigEndian.Uint32(raw)] = struct{}{}
+		n.hashes[binary.BigEndian.Uint32(raw)] = struct{}{}
 	}
-	return b
+	return n
 }
 
 func hash(key string) uint32 {

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/pkg/eventing/migrate"
 	"example.com/lockstep/pkg/eventing/notify"
 )
 
@@ -21,8 +22,8 @@ const patience = 30 * time.Second
 
 // process is one end, with the notifications that it has received.
 type process struct {
-	*notify.Bell
-	heard chan notify.Bulletin
+	*notify.Notifier
+	heard chan notify.Notification
 }
 
 // join starts a process on db that listens at listenURL.
@@ -32,12 +33,12 @@ func join(t *testing.T, db *pgtest.DB, url, listenURL string) process {
 }
 
 // joined starts a process with b as its end.
-func joined(t *testing.T, b *notify.Bell) process {
+func joined(t *testing.T, b *notify.Notifier) process {
 	t.Helper()
-	p := process{b, make(chan notify.Bulletin, 100)}
+	p := process{b, make(chan notify.Notification, 100)}
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
-	go func() { ended <- p.Run(ctx, func(b notify.Bulletin) { p.heard <- b }) }()
+	go func() { ended <- p.Run(ctx, func(b notify.Notification) { p.heard <- b }) }()
 	t.Cleanup(func() {
 		stop()
 		<-ended
@@ -46,7 +47,7 @@ func joined(t *testing.T, b *notify.Bell) process {
 }
 
 // next waits for a bulletin that mentions key.
-func (p process) next(t *testing.T, key string) notify.Bulletin {
+func (p process) next(t *testing.T, key string) notify.Notification {
 	t.Helper()
 	deadline := time.After(patience)
 	for {
@@ -64,7 +65,7 @@ func (p process) next(t *testing.T, key string) notify.Bulletin {
 // everything waits until p is notified that it may have missed any key.
 func (p process) everything(t *testing.T) { t.Helper(); p.next(t, "a key that nobody rings for") }
 
-// A bell also works with a pool that gets its password or role from hooks.
+// A notifier also works with a pool that gets its password or role from hooks.
 func TestThePoolsOwnWay(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
@@ -72,7 +73,7 @@ func TestThePoolsOwnWay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := pgx.ParseConfig(db.CatalogURL)
+	own, err := pgx.ParseConfig(db.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +92,7 @@ func TestThePoolsOwnWay(t *testing.T) {
 	t.Cleanup(pool.Close)
 	p := joined(t, notify.New(pool, "", "test", slog.New(slog.DiscardHandler)))
 	p.everything(t)
-	_, err = db.Pool(t, db.CatalogURL).Exec(t.Context(), `SELECT pg_notify('test.public', 'another one *')`)
+	_, err = db.Pool(t, db.URL).Exec(t.Context(), `SELECT pg_notify('test.public', 'another one *')`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,18 +105,22 @@ func TestThePoolsOwnWay(t *testing.T) {
 	}
 }
 
-func TestOthersAreTold(t *testing.T) {
+func TestOthersAreNotified(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	first, second := join(t, db, db.CatalogURL, ""), join(t, db, db.CatalogURL, db.CatalogURL)
-	elsewhere := join(t, db, db.VideoURL, "")
+	first, second := join(t, db, db.URL, ""), join(t, db, db.URL, db.URL)
+	other := migrate.Schema{Name: "other", Role: "other_service"}
+	if err := other.Up(t.Context(), db.Admin, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := join(t, db, db.As(t, other.Role), "")
 	for _, p := range []process{first, second, elsewhere} {
 		p.everything(t)
-		if !p.Hears() {
+		if !p.Connected() {
 			t.Error("hears nothing")
 		}
 	}
-	first.Ring("a", "b")
+	first.Publish("a", "b")
 	if b := second.next(t, "a"); !b.Mentions("b") || b.Mentions("c") {
 		t.Error("a and b were rung for, and not c")
 	}
@@ -123,11 +128,11 @@ func TestOthersAreTold(t *testing.T) {
 	for i := range 1001 {
 		many = append(many, fmt.Sprint("key ", i))
 	}
-	second.Ring(many[:1000]...)
+	second.Publish(many[:1000]...)
 	if b := first.next(t, many[0]); !b.Mentions(many[999]) || b.Mentions("c") {
 		t.Error("a thousand keys do not fit")
 	}
-	second.Ring(many...)
+	second.Publish(many...)
 	first.everything(t)
 	if len(elsewhere.heard) != 0 || len(second.heard) != 0 {
 		t.Error("another schema was told, or a process of what it rang for itself")
@@ -137,35 +142,35 @@ func TestOthersAreTold(t *testing.T) {
 func TestAConnectionThatBreaksIsReplaced(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	first, second := join(t, db, db.CatalogURL, ""), join(t, db, db.CatalogURL, "")
+	first, second := join(t, db, db.URL, ""), join(t, db, db.URL, "")
 	first.everything(t)
 	second.everything(t)
 	db.Terminate(t)
 	first.everything(t) // it receives nothing now
 	first.everything(t) // and receives again
-	for deadline := time.Now().Add(patience); !first.Hears(); {
+	for deadline := time.Now().Add(patience); !first.Connected(); {
 		if time.Now().After(deadline) {
 			t.Fatal("does not hear again")
 		}
 	}
-	second.Ring("a") // may be lost, with a pooled connection that was ended too
-	second.Ring("a")
+	second.Publish("a") // may be lost, with a pooled connection that was ended too
+	second.Publish("a")
 	second.everything(t)
 	second.everything(t)
-	second.Ring("b")
+	second.Publish("b")
 	first.next(t, "b")
 }
 
-// A bell that cannot listen still sends notifications.
+// A notifier that cannot listen still sends notifications.
 func TestWithoutListening(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	deaf := join(t, db, db.CatalogURL, "postgres://nobody@127.0.0.1:1/nowhere")
-	other := join(t, db, db.CatalogURL, "")
+	deaf := join(t, db, db.URL, "postgres://nobody@127.0.0.1:1/nowhere")
+	other := join(t, db, db.URL, "")
 	other.everything(t)
-	deaf.Ring("a")
+	deaf.Publish("a")
 	other.next(t, "a")
-	if deaf.Hears() {
+	if deaf.Connected() {
 		t.Error("hears through no connection")
 	}
 }

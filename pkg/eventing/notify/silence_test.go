@@ -99,25 +99,24 @@ func (w *wire) setBroken(broken bool) {
 
 const patience = 30 * time.Second
 
-// hasty runs a bell on url with short pauses, so that it soon probes its
-// connection.
-func hasty(t *testing.T, db *pgtest.DB, url string) (b *Bell, heard chan Bulletin) {
+// hasty runs a notifier on url with short pauses, so that it soon probes its connection.
+func hasty(t *testing.T, db *pgtest.DB, url string) (b *Notifier, onNotify chan Notification) {
 	t.Helper()
-	b, heard = New(db.Pool(t, url), "", "test", slog.New(slog.DiscardHandler)), make(chan Bulletin, 1000)
+	b, onNotify = New(db.Pool(t, url), "", "test", slog.New(slog.DiscardHandler)), make(chan Notification, 1000)
 	soon := backoff.Policy{Base: 10 * time.Millisecond, Cap: 10 * time.Millisecond}
-	b.pauses = pauses{silence: 50 * time.Millisecond, answer: 500 * time.Millisecond, retry: soon, deaf: soon}
+	b.pauses = pauses{silence: 50 * time.Millisecond, answer: 500 * time.Millisecond, retry: soon, noDelivery: soon}
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
-	go func() { ended <- b.Run(ctx, func(n Bulletin) { heard <- n }) }()
+	go func() { ended <- b.Run(ctx, func(n Notification) { onNotify <- n }) }()
 	t.Cleanup(func() { stop(); <-ended })
-	return b, heard
+	return b, onNotify
 }
 
 // changed waits until b has started or stopped receiving.
-func changed(t *testing.T, heard chan Bulletin, when string) {
+func changed(t *testing.T, onNotify chan Notification, when string) {
 	t.Helper()
 	select {
-	case <-heard:
+	case <-onNotify:
 	case <-time.After(patience):
 		t.Fatalf("nothing changes %s", when)
 	}
@@ -127,45 +126,45 @@ func changed(t *testing.T, heard chan Bulletin, when string) {
 func TestAServerThatGoesWithoutAWordIsNoticed(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	w, url := newWire(t, db.CatalogURL)
-	b, heard := hasty(t, db, url)
-	changed(t, heard, "at first")
+	w, url := newWire(t, db.URL)
+	b, onNotify := hasty(t, db, url)
+	changed(t, onNotify, "at first")
 	w.setBroken(true)
-	changed(t, heard, "when the connection went silent")
-	if b.Hears() {
+	changed(t, onNotify, "when the connection went silent")
+	if b.Connected() {
 		t.Error("it takes a silent connection for a good one")
 	}
 	w.setBroken(false)
-	changed(t, heard, "when new connections work")
-	if !b.Hears() {
+	changed(t, onNotify, "when new connections work")
+	if !b.Connected() {
 		t.Error("it hears, and does not say so")
 	}
 }
 
 // A stall during the first connection is not taken for a pooler for ever.
-func TestDeafnessIsTriedAgain(t *testing.T) {
+func TestAConnectionWithoutNotificationsIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	w, url := newWire(t, db.CatalogURL)
+	w, url := newWire(t, db.URL)
 	w.setBroken(true)
-	b, heard := hasty(t, db, url)
-	if err := b.listenOnce(t.Context(), nil); err != errDeaf { //nolint:errorlint // not wrapped
+	b, onNotify := hasty(t, db, url)
+	if err := b.listenOnce(t.Context(), nil); err != errNoDelivery { //nolint:errorlint // not wrapped
 		t.Fatalf("%v, want errDeaf", err)
 	}
 	w.setBroken(false)
-	changed(t, heard, "when the stall is over")
-	other, _ := hasty(t, db, db.CatalogURL)
-	other.Ring("a")
-	changed(t, heard, "when another one rings")
+	changed(t, onNotify, "when the stall is over")
+	other, _ := hasty(t, db, db.URL)
+	other.Publish("a")
+	changed(t, onNotify, "when another one rings")
 }
 
-// Behind a transaction pooler a bell sends and does not receive. If the URL
-// shows the pooler, the bell does not try to listen: a LISTEN would stay behind
-// in a session that other clients get, with notifications that no client reads.
+// Behind a transaction pooler a notifier sends and does not receive. If the URL shows the
+// pooler, the notifier does not try to listen: a LISTEN would stay behind in a session that
+// other clients get, with notifications that no client reads.
 func TestBehindATransactionPooler(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	deaf, nothing := hasty(t, db, db.Pooled(t, db.CatalogURL))
+	deaf, nothing := hasty(t, db, db.Pooled(t, db.URL))
 	gaveUp := make(chan struct{})
 	go func() { deaf.listen(t.Context(), nil); close(gaveUp) }()
 	select {
@@ -173,14 +172,14 @@ func TestBehindATransactionPooler(t *testing.T) {
 	case <-time.After(patience):
 		t.Error("it tries to listen")
 	}
-	if err := deaf.listenOnce(t.Context(), nil); err != errDeaf { //nolint:errorlint // not wrapped
+	if err := deaf.listenOnce(t.Context(), nil); err != errNoDelivery { //nolint:errorlint // not wrapped
 		t.Errorf("%v, want errDeaf", err)
 	}
-	_, heard := hasty(t, db, db.CatalogURL)
-	changed(t, heard, "at first")
-	deaf.Ring("a")
-	changed(t, heard, "when the pooled one rings")
-	if deaf.Hears() || len(nothing) > 0 {
+	_, onNotify := hasty(t, db, db.URL)
+	changed(t, onNotify, "at first")
+	deaf.Publish("a")
+	changed(t, onNotify, "when the pooled one rings")
+	if deaf.Connected() || len(nothing) > 0 {
 		t.Error("something is heard through a pooler")
 	}
 }

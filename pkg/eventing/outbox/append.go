@@ -23,36 +23,34 @@ const (
 	maxAttributeBytes = 1024
 )
 
-// What Append refuses, besides events that cannot be sent.
+// The errors of Append, besides those for events that cannot be sent.
 var (
-	// ErrPayloadTooLarge means that a payload is over MaxPayloadBytes. What is that
-	// large belongs in object storage, with its address in the event: the claim
-	// check pattern (Hohpe and Woolf, "Enterprise Integration Patterns", 2003).
+	// ErrPayloadTooLarge means that a payload is over MaxPayloadBytes. Larger data belongs
+	// in object storage, with its address in the event: the claim check pattern (Hohpe and
+	// Woolf, "Enterprise Integration Patterns", 2003).
 	ErrPayloadTooLarge = errors.New("payload too large for an event")
 	// ErrVersionTaken means that the aggregate has an event of that version: two
-	// transactions decided on the same state, and this one is to be rolled back.
+	// transactions decided on the same state, and this one must be rolled back.
 	ErrVersionTaken = errors.New("the aggregate has an event of this version")
-	// ErrVersionSkipped means that the aggregate has no event of the version before:
-	// the owner has lost a version, or leaves some without an event.
+	// ErrVersionSkipped means that the aggregate has no event of the version before: the
+	// owner has lost a version, or leaves some without an event.
 	ErrVersionSkipped = errors.New("the aggregate has no event of the version before")
-	// ErrSourceAnswered means that the aggregate has an event that answers the
-	// same source event: the transaction is a repetition, to be rolled back and
-	// counted as done.
+	// ErrSourceAnswered means that the aggregate has an event that answers the same source
+	// event: the transaction is a repetition, to be rolled back and counted as done.
 	ErrSourceAnswered = errors.New("the source event is answered already")
 )
 
-// Append writes events to the outbox within tx, in one statement. They become
-// visible to the relay when tx commits, and are gone when it rolls back.
+// Append writes events to the outbox within tx, in one statement. They become visible to
+// the relay when tx commits, and are gone when it rolls back.
 //
-// The statements queued on with, which may be nil, travel in the same round
-// trip, ahead of the events: an owner queues the statement that changes its row
-// there, so that row and event cost one round trip together. Their callbacks
-// have run when Append returns.
+// The statements queued on with, which may be nil, travel in the same round trip, ahead of
+// the events. An owner queues the statement that changes its row there, so that row and
+// event cost one round trip together. Their callbacks have run when Append returns.
 //
-// Nothing is sent when an event is invalid; the error names the field. The first
-// event of an aggregate may have any version; from then on an event whose version is
-// not the next is refused, however long ago the newest one was published and purged. So is a second event for one source event of
-// one aggregate. After any error the caller rolls back.
+// Nothing is sent when an event is invalid; the error names the field. The first event of
+// an aggregate may have any version. From then on an event is refused if its version is not
+// the next, however long ago the newest one was published and purged. A second event of one
+// aggregate for one source event is refused, too. After any error the caller rolls back.
 func Append(ctx context.Context, tx pgx.Tx, with *pgx.Batch, events ...eventing.Event) error {
 	b := with
 	if b == nil {
@@ -111,8 +109,8 @@ func insertOne(b *pgx.Batch, e eventing.Event) {
 		maybe(e.SourceEventID), maybe(e.PreviousEventID))
 }
 
-// maybe is id, or NULL where there is none. It is pgtype's own, which pgx can send
-// in arrays without asking the server.
+// maybe is id, or NULL where there is none. pgx can send pgtype's own type in arrays
+// without asking the server.
 func maybe(id uuid.UUID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: id != uuid.Nil} }
 
 // insertMany costs more than insertOne for one event, and less for two.
@@ -142,8 +140,8 @@ func insertMany(b *pgx.Batch, events []eventing.Event, first []bool) {
 		ids, types, aggregates, names, versions, schemas, payloads, times, tenants, epochs, traces, sources, previous, first)
 }
 
-// inSequence says which events are the first of their aggregate here. It refuses an event
-// that does not follow the one before it.
+// inSequence reports for each event whether it is the first of its aggregate here. It
+// refuses an event that does not follow the one before it.
 func inSequence(events []eventing.Event) (first []bool, err error) {
 	type aggregate struct{ kind, id string }
 	newest := make(map[aggregate]int64, len(events))
@@ -164,8 +162,7 @@ func inSequence(events []eventing.Event) (first []bool, err error) {
 	return first, nil
 }
 
-// notNull is payload as the database stores it: an event may have nothing to say
-// beyond its type.
+// notNull is payload as the database stores it: an event may need nothing beyond its type.
 func notNull(payload []byte) []byte {
 	if payload == nil {
 		return []byte{}

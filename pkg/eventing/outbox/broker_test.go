@@ -20,8 +20,8 @@ import (
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
-// chaos is a broker that records the messages in the order in which it takes them.
-// It fails, is slow, takes what it said it had not, also later, and can be
+// chaos is a broker that records the messages in the order in which it takes them. It
+// fails, is slow, takes messages after it has reported an error, also later, and can be
 // restarted.
 type chaos struct {
 	pubsubpb.UnimplementedPublisherServer
@@ -44,7 +44,7 @@ func newChaos(t *testing.T, log *history.Log) *chaos {
 		}
 	}}
 	c.start(t, listen(t))
-	t.Cleanup(func() { c.server.Stop(); c.late.Wait() }) // what is taken later has the log for as long
+	t.Cleanup(func() { c.server.Stop(); c.late.Wait() }) // late messages still need the log
 	return c
 }
 
@@ -75,7 +75,7 @@ func (c *chaos) start(t *testing.T, lis net.Listener) {
 	}()
 }
 
-// restart ends all that is in flight.
+// restart ends all requests in flight.
 func (c *chaos) restart(t *testing.T) {
 	t.Helper()
 	c.server.Stop()
@@ -125,7 +125,7 @@ func (c *chaos) take(req *pubsubpb.PublishRequest) {
 func messages(kind history.Kind, process, request string, req *pubsubpb.PublishRequest) []history.Record {
 	records := make([]history.Record, len(req.Messages))
 	for i, m := range req.Messages {
-		// What is no number is 0, which no event has.
+		// A text that is no number parses to 0, which is no event's version.
 		version, _ := strconv.ParseInt(m.Attributes[eventing.AttrVersion], 10, 64)
 		epoch, _ := strconv.ParseInt(m.Attributes[eventing.AttrEpoch], 10, 64)
 		records[i] = history.Record{

@@ -54,12 +54,12 @@ func TestCircuitOpensOnFaultsInARow(t *testing.T) {
 func TestCircuitGrantsOneProbe(t *testing.T) {
 	t.Parallel()
 	c := newCircuits(map[string]string{"video": "t"})["video"]
-	if c.due() != 0 {
+	if c.startProbe() != 0 {
 		t.Error("a closed circuit grants a probe")
 	}
 	c.failed(status.Error(codes.NotFound, "no such topic"), 0)
-	c.later(c.state, 0)
-	if c.due() == 0 || c.due() != 0 {
+	c.postpone(c.state, 0)
+	if c.startProbe() == 0 || c.startProbe() != 0 {
 		t.Error("want one probe, and no second beside it")
 	}
 	if _, tripped := c.failed(errors.New("in flight since before"), 0); tripped || c.nextProbe().Before(time.Now()) {
@@ -70,9 +70,8 @@ func TestCircuitGrantsOneProbe(t *testing.T) {
 	}
 }
 
-// TestAHangingAggregateHoldsUpNobody has one aggregate whose publishes always
-// fail, in the way of an outage.
-func TestAHangingAggregateHoldsUpNobody(t *testing.T) {
+// One aggregate's publishes always fail, as in an outage.
+func TestAHangingAggregateBlocksNoOther(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.setFault(func(ctx context.Context, req *pubsubpb.PublishRequest, send func(context.Context) error) error {
@@ -123,8 +122,8 @@ func TestATopicHoldsUpItsOwnTypesOnly(t *testing.T) {
 	}
 }
 
-// refuseEach has the circuit told of one refusal of each aggregate: of probes of a state,
-// or with 0 of others.
+// refuseEach gives the circuit one refusal of each aggregate: of probes of a state, or with
+// 0 of other batches.
 func refuseEach(c *circuit, probe int, aggregates ...string) (onEvents, trips int) {
 	for _, a := range aggregates {
 		v := c.refusal(a, probe)
@@ -150,7 +149,7 @@ func TestRefusalsInARowAreTheTopicsFault(t *testing.T) {
 	if cause, since := c.pause(); cause != causeRefusals || since.IsZero() {
 		t.Errorf("paused by %q since %v", cause, since)
 	}
-	if !c.idle(c.state) || c.open() {
+	if !c.closeIdle(c.state) || c.open() {
 		t.Error("with nothing to send, the topic is still paused")
 	}
 	if n, _ := refuseEach(c, 0, "a"); n != 0 || !c.open() {
@@ -173,7 +172,7 @@ func TestAParkedAggregateIsForgotten(t *testing.T) {
 	refuseEach(c, 0, "a", "b", "c")
 	c.succeeded("e")
 	for _, a := range []string{"a", "b", "c"} {
-		c.parked(a)
+		c.forget(a)
 	}
 	if n, _ := refuseEach(c, 0, "a", "b", "c"); n != refusedAfter-1 || !c.open() {
 		t.Errorf("%d verdicts, open %v", n, c.open())
@@ -200,8 +199,8 @@ func TestACircuitRemembersSoMany(t *testing.T) {
 			c.refusal(fmt.Sprint(round, "-", i), 0)
 		}
 		c.succeeded("good")
-		if len(c.known)+len(c.refused) > maxRemembered {
-			t.Fatalf("%d aggregates are remembered", len(c.known)+len(c.refused))
+		if len(c.knownBad)+len(c.refused) > maxRemembered {
+			t.Fatalf("%d aggregates are remembered", len(c.knownBad)+len(c.refused))
 		}
 	}
 }

@@ -8,14 +8,59 @@
 //
 // # Goroutines
 //
-// One goroutine claims new events, as its schedule says (claims), and waits for
-// nothing but the database and room. Another one scans (scans): retries, events that
-// dead relays had in hand, events that a claim had to leave. A third looks for events to
-// probe the topics with that are out. A fourth shows every few seconds that
-// the relay is alive, and from where on another one would have to look; a fifth reads
-// the backlog for the metrics. A slow or failed statement of one of them is no outage
-// to the claims, and the scans do not wait for a probe. Some publish, one settles. Their
-// follow-ups for each other are in the agenda; the runs in hand, in flight.
+// Three goroutines claim: one new events, one retries and scans, one probes for paused
+// topics. 128 goroutines publish, one settles. One writes a heartbeat every few seconds:
+// the relay's row in the table of relays, with the snapshot from which another relay
+// must scan if this one dies (its low). One reads the backlog for the metrics. A slow or
+// failed statement of a scan, a probe or a heartbeat does not stop the claims, and scans
+// do not wait for probes. The goroutines leave work for each other in followUps; the
+// leased batches are inFlight.
+//
+// # Scheduler
+//
+// Each claiming goroutine is a state machine. claimSchedule and scanSchedule decide the
+// next state from the time and the due times, without a database (scheduler.go); the
+// probes' state is in each topic's circuit.
+//
+//	           row written               nothing due
+//	register ───────────────▶ new ──────────────────────▶ idle
+//	    │                     │ ▲ ▲                         │
+//	    │ statement failed    │ │ └─────────────────────────┘ Wake; a notification; an event
+//	    └──────────▶ pause ◀──┘ │                             seen behind a published one (at
+//	                   │        │ up to 5 s                   once) or possible there (20 ms);
+//	                   └────────┘                             the poll's time (up to 5 s)
+//
+//	       ┌──────────▶ retry   the first retry is due, and every 5 s
+//	       │
+//	idle ◀─┼──────────▶ scan    page by page, from the lowest snapshot that was asked for: a
+//	  ▲    │                    claim was truncated, or had to skip rows or leases; a batch
+//	  │    │                    was handed back; a relay has died; a topic has resumed
+//	  │    │
+//	  │    └──────────▶ sweep   every 5 s the next 1,000 rows of the whole table
+//	  │ up to 5 s      │
+//	  └─────── pause ◀─┘ statement failed
+//
+//	       a topic's pause is over
+//	idle ──────────────────────────▶ search ──────▶ probe ──success──▶ the topic resumes
+//	  ▲                                │              │
+//	  └──── no candidate, or failure ──┴── refused ───┘ or out: a longer pause
+//
+//	state     action                         leaves it when
+//	register  writes the relay's row         the row is written
+//	new       claims events that committed   the claim is answered; it begins when there is
+//	          since the last claim, and      room for another claim in flight
+//	          events behind published ones
+//	retry     claims due retries             as new
+//	scan      claims among 2,000 rows        as new; new events and due retries come between
+//	          that a low did not see         two pages
+//	sweep     claims among 1,000 rows        as new
+//	search    claims candidates for a probe  candidates are leased, or there are none
+//	probe     publishes the chosen events    each has a result
+//	pause     nothing, whatever is to do     its time is over
+//	idle      nothing                        the time or a signal that the arrow names
+//
+// While every topic is paused, the first machine pauses too. A wake-up during a pause is
+// kept for the state after it. Before the relay has its row, scans stay idle.
 //
 // # States of an event
 //
@@ -40,65 +85,67 @@
 //     sending of version n+1 is in the same request as version n's, behind it, or
 //     after its acknowledgement.
 //   - That holds even between a relay that lost its lease without noticing and
-//     its successor: whatever the first still sends begins at a row that was the
-//     oldest pending one when it claimed, so it can only repeat, never run ahead.
-//     The lease keeps repeats rare; order does not hang on it.
-//   - Only the holder of the lease marks. A relay that was overtaken marks
-//     nothing, and its events are sent again.
-//   - A parked event holds up its own aggregate, and no other.
+//     its successor: a batch of the first relay begins at a row that was the oldest
+//     pending one when it claimed, so it can only repeat, never run ahead. The lease
+//     keeps repeats rare; order does not depend on it.
+//   - Only the relay with the lease marks. A relay that was overtaken marks nothing,
+//     and its events are sent again.
+//   - A parked event blocks its own aggregate, and no other.
 //
 // # Faults
 //
-// A rejection (INVALID_ARGUMENT for a message sent alone) spends an attempt; a
-// refused request of several is no verdict on its members, so the oldest goes alone
-// first, and then more at a time. Everything else is an outage: it spends none, and
-// the aggregate is tried again after a jittered pause. Three in a row, or one that is
-// the topic's own (missing, forbidden, over its quota), open the topic's circuit:
-// nothing goes there but probes behind a capped, jittered backoff. Other topics go on.
+// A rejection (INVALID_ARGUMENT for a message sent alone) spends an attempt. A refused
+// request of several messages does not tell which one is bad, so the oldest goes alone
+// first, and then more at a time. Every other failure is an outage. It spends no attempt,
+// and the aggregate is tried again after a jittered pause. Three outages in a row, or one
+// that is the topic's own (missing, forbidden, over its quota), open the topic's circuit:
+// from then on the topic gets only probes, behind a capped, jittered backoff. Other topics
+// go on.
 //
 // Rejections of three different aggregates, with no success since the first of them,
-// are a fault of the topic, too: a schema, a policy. They open its circuit and from
-// then on spend nothing and park nothing. What two aggregates spent before that is
-// all. Such a circuit is probed with one event of another aggregate each time, then
-// with four, sixteen and up to 64 aggregates' events, each in a request of its own:
-// if the topic is well, and many events are bad, one success shows it. Aggregates that
-// were refused before a success of another are known to be bad by themselves from then
-// on: their rejections are verdicts and count for nothing else. Hence one or two
-// aggregates that write alone and are refused are parked, as bad events are among good
-// ones; three that are alone wait, and the topic is paused, until another one writes.
+// are a fault of the topic, too: a schema, a policy. They open its circuit, and from
+// then on spend no attempt and park no event. Only the attempts that two aggregates spent
+// before that are lost. Such a circuit is probed with one event of another aggregate each
+// time, then with four, sixteen and up to 64 aggregates' events, each in a request of its
+// own: if the topic is well, and many events are bad, one success shows it. Aggregates
+// that were refused before a success of another are known to be bad by themselves:
+// their later rejections count against their own events, and not against the topic.
+// Hence one or two aggregates that write alone and are refused are parked, as bad events
+// are among good ones. Three that are alone wait, and the topic is paused, until another
+// aggregate writes.
 //
-// A row that somebody else has locked keeps its own aggregate from being marked, and
+// A row that another session has locked keeps its own aggregate from being marked, and
 // no other: settling waits 100 ms, then goes around it, and tries again while the
-// lease is renewed. A database that does not mark in time all that landed together is
-// asked for half as much, down to a part of one run; its rest is then sent again.
+// lease is renewed. If the database does not mark all results in time, the next statement
+// has half as many, down to a part of one batch; the rest of that batch is sent again.
 //
-// After Run's context has ended, publishes and claims in flight get 3 s, and 0.8 s
-// more is all that writing their outcomes may take. Outcomes that a database
-// that hangs did not write stay leased until that runs out.
+// After Run's context has ended, publishes and claims in flight get 3 s. Writing their
+// results may take 0.8 s more. If the database hangs, the results that it did not
+// write stay leased until the leases run out.
 //
 // # Crash points
 //
 //	before the claim commits      nothing happened
-//	a claim's answer is lost      for 25 s the relay takes leases of its own for nobody's,
-//	                              and scans for what they cover
+//	a claim's answer is lost      for 25 s the relay treats leases under its own token as
+//	                              ownerless, and scans for the rows that they cover
 //	leased, not published         the lease runs out, another relay sends them
 //	published, not acknowledged   as above: they arrive twice
 //	acknowledged, not marked      as above
-//	some of a batch marked        each run is marked in one statement, or up to some
-//	                              version of it; the rest arrives twice
+//	some batches marked           each batch is marked in one statement, or up to one of
+//	                              its versions; the rest arrives twice
 //	the primary, synchronous      as above: the claim's commit waited for the standby
-//	the primary, asynchronous     what it alone had is lost, also what was sent
+//	the primary, asynchronous     rows that only it had are lost, sent ones included
 //
 // # Waking up
 //
-// Wake, called after a commit, makes the relay of this process look at once, and
-// tells the others in a NOTIFY of its own, once a second at most. There is none
-// in the business transaction: it takes a lock that the whole cluster shares,
-// measured at half of the commits with 32 writers. Whoever cannot LISTEN polls,
-// which is the truth for all of them: at once after a claim that found something,
-// else after a jittered pause that grows to 5 s. Retries are looked for when they are
-// due, and every 5 s. The events of a killed relay leave when their leases have run out
-// and the others have missed its sign of life, after 15 to 20 s.
+// Wake, called after a commit, makes the relay of this process claim at once, and
+// notifies the others in a NOTIFY of its own, once a second at most. The business
+// transaction has no NOTIFY: that takes a lock that the whole cluster shares, measured
+// at half of the commits with 32 writers. A relay that cannot LISTEN polls, and no
+// promise depends on more than polling: at once after a claim that found something, else
+// after a jittered pause that grows to 5 s. Retries are claimed when they are due, and
+// every 5 s. The events of a killed relay leave when their leases have run out and the
+// others have missed its heartbeats, after 15 to 20 s.
 //
 // # Consume and emit
 //
@@ -108,13 +155,13 @@
 //
 // # Limits
 //
-// A relay holds up to 6,000 events and 24 MiB of payloads, and 6,000 positions behind
-// which something may follow: beyond that it scans. Of topics that are out it holds up to
-// 256 events beside them, which probes are chosen from. A look through all that it has left
-// which finds none is made again after 20 times as long, or 30 s. The newest event of an aggregate
-// is never purged, but emptied: by it Append knows the next version. A request carries
-// one ordering key, hence one aggregate, which has one request on its way at a time: 100
-// pending versions of one cost a request, and so does one of each of 100. An aggregate
-// that is behind gets up to 1000 versions into a request, as many as Pub/Sub takes,
-// where the claim has room for all that are.
+// A relay holds up to 6,000 events and 24 MiB of payloads, and 6,000 published versions
+// behind which events may follow: beyond that it scans. On top of these it holds up to
+// 256 events of paused topics, which probes are chosen from. A scan for probes that finds
+// none is repeated after 20 times its own duration, or after 30 s. The newest event of
+// an aggregate is never purged, only emptied: by it Append knows the next version. A
+// request carries one ordering key, hence one aggregate, which has one request on its
+// way at a time: 100 pending versions of one cost a request, and so does one of each of
+// 100. An aggregate that is behind gets up to 1,000 versions into a request, as many as
+// Pub/Sub takes, if the claim has room for all aggregates.
 package outbox

@@ -67,7 +67,7 @@ func TestHistoryBites(t *testing.T) {
 	}, "no version was sent, and none taken, before its predecessor")
 }
 
-// battle is one run of it, with what happened in a log that the relays share.
+// battle is one run of the test, with its events in a log that the relays share.
 type battle struct {
 	*bench
 	carnage
@@ -84,7 +84,7 @@ func newBattle(t *testing.T, c carnage) *battle {
 	pg := pgtest.New(t)
 	log, path := history.New(t)
 	return &battle{
-		bench: &bench{db: pg.Pool(t, pg.VideoURL)}, carnage: c, url: pg.VideoURL, log: log, path: path,
+		bench: &bench{db: pg.Pool(t, pg.URL)}, carnage: c, url: pg.URL, log: log, path: path,
 		broker: newChaos(t, log), relays: make([]*process.Process, c.relays), last: make([]int64, c.aggregates),
 	}
 }
@@ -135,7 +135,7 @@ func (h *battle) run(t *testing.T, byRows bool) {
 	<-written
 }
 
-// kill replaces a relay. What it leased is free after 20 s, or at once.
+// kill replaces a relay. Its leases end after 20 s, or at once.
 func (h *battle) kill(t *testing.T, i int) {
 	t.Helper()
 	if err := h.relays[i].Stop(syscall.SIGKILL, patience); err != nil {
@@ -147,8 +147,8 @@ func (h *battle) kill(t *testing.T, i int) {
 	}
 }
 
-// expire ends a share of the leases. What a relay has in hand is passed over: to wait
-// for that in any order could be a deadlock.
+// expire ends a share of the leases. It skips rows that a relay has locked: waiting for
+// them in any order could be a deadlock.
 func (h *battle) expire(t *testing.T, share float64) {
 	t.Helper()
 	h.exec(t, fmt.Sprintf(`

@@ -53,50 +53,50 @@ func TestVersionsPerRequestFollowTheBacklog(t *testing.T) {
 	firstSightings(t, b.sent("hot"), versions)
 }
 
-func TestReachGrowsWhileThereIsRoom(t *testing.T) {
+func TestBatchLimitGrowsWhileThereIsRoom(t *testing.T) {
 	t.Parallel()
-	runs := func(lengths ...int) (out []queue.Run) {
+	batches := func(lengths ...int) (out []queue.Batch) {
 		for _, n := range lengths {
-			out = append(out, make(queue.Run, n))
+			out = append(out, make(queue.Batch, n))
 		}
 		return out
 	}
 	for name, tc := range map[string]struct {
-		per  int
-		runs []queue.Run
-		want int
+		per     int
+		batches []queue.Batch
+		want    int
 	}{
 		"nothing":                      {100, nil, 100},
-		"nobody is behind":             {100, runs(99, 1, 5), 100},
-		"one is behind":                {100, runs(100, 1, 5), 200},
-		"as many as there is room for": {100, runs(100, 100, 100, 100, 100, 100, 100, 100, 100, 100), 200},
-		"more than that":               {100, runs(100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100), 100},
-		"one at the limit":             {800, runs(800), maxPerAggregate},
-		"two fill a claim":             {1000, runs(1000, 1000), 500},
-		"one fills it with others":     {1000, runs(1000, 900), 1000},
-		"not below the least":          {100, runs(100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100), 100},
+		"nobody is behind":             {100, batches(99, 1, 5), 100},
+		"one is behind":                {100, batches(100, 1, 5), 200},
+		"as many as there is room for": {100, batches(100, 100, 100, 100, 100, 100, 100, 100, 100, 100), 200},
+		"more than that":               {100, batches(100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100), 100},
+		"one at the limit":             {800, batches(800), maxPerAggregate},
+		"two fill a claim":             {1000, batches(1000, 1000), 500},
+		"one fills it with others":     {1000, batches(1000, 900), 1000},
+		"not below the least":          {100, batches(100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100), 100},
 	} {
-		r := &reach{per: tc.per}
-		r.learn(tc.runs)
+		r := &batchLimit{versions: tc.per}
+		r.observe(tc.batches)
 		if got := r.limit(); got != tc.want {
 			t.Errorf("%s: %d versions per aggregate, want %d", name, got, tc.want)
 		}
 	}
-	large := queue.Run{{Event: eventing.Event{Payload: make([]byte, claimBytes/2+1)}}}
-	r := &reach{per: 100}
-	r.learn([]queue.Run{append(make(queue.Run, 99), large...)})
+	large := queue.Batch{{Event: eventing.Event{Payload: make([]byte, claimBytes/2+1)}}}
+	r := &batchLimit{versions: 100}
+	r.observe([]queue.Batch{append(make(queue.Batch, 99), large...)})
 	if r.limit() != 100 {
 		t.Error("twice as many would not fit by their bytes")
 	}
 	for name, tc := range map[string]struct {
-		runs []queue.Run
-		want int
+		batches []queue.Batch
+		want    int
 	}{
-		"two fill a claim by their bytes": {[]queue.Run{large, large}, 200},
-		"one fills it alone":              {[]queue.Run{append(large, large...)}, 400},
+		"two fill a claim by their bytes": {[]queue.Batch{large, large}, 200},
+		"one fills it alone":              {[]queue.Batch{append(large, large...)}, 400},
 	} {
-		r := &reach{per: 400}
-		r.learn(tc.runs)
+		r := &batchLimit{versions: 400}
+		r.observe(tc.batches)
 		if r.limit() != tc.want {
 			t.Errorf("%s: %d versions per aggregate, want %d", name, r.limit(), tc.want)
 		}
@@ -108,10 +108,10 @@ func TestABadEventAmongManyIsFoundInFewRequests(t *testing.T) {
 	t.Parallel()
 	const versions, bad = 800, 500
 	b := newBench(t)
-	p := b.newRelay(t).publish
-	run := make(queue.Run, versions)
-	for i := range run {
-		run[i] = queue.Event{Event: event("a", int64(i)+1)}
+	p := b.newRelay(t).publisher
+	batch := make(queue.Batch, versions)
+	for i := range batch {
+		batch[i] = queue.Event{Event: event("a", int64(i)+1)}
 	}
 	messages := 0
 	b.setFault(func(_ context.Context, req *pubsubpb.PublishRequest, _ func(context.Context) error) error {
@@ -123,7 +123,7 @@ func TestABadEventAmongManyIsFoundInFewRequests(t *testing.T) {
 		}
 		return nil
 	})
-	rep := p.run(t.Context(), run, func() bool { return true })
+	rep := p.publish(t.Context(), batch, func() bool { return true })
 	if rep.published != bad-1 || !rep.rejected {
 		t.Errorf("published %d, rejected %v; want the %d before the bad one, and a verdict", rep.published, rep.rejected, bad-1)
 	}

@@ -10,15 +10,15 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestRenewingEndsWhatIsLostOnly has a relay renew three leases: one that it has, one
-// that another relay has taken over, and one whose row somebody has locked.
+// A relay renews three leases: its own, one that another relay has taken over, and one with
+// a row that another transaction has locked.
 func TestRenewingEndsWhatIsLostOnly(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.append(t, "kept", 1, 1)
 	b.append(t, "lost", 1, 1)
 	b.append(t, "locked", 1, 1)
-	r, claimed := b.newRelay(t), make(chan *hold, 10)
+	r, claimed := b.newRelay(t), make(chan *leasedBatch, 10)
 	b.claimAll(t, r, claimed)
 	half := time.Now().Add(10 * time.Second)
 	for range 3 {
@@ -27,18 +27,18 @@ func TestRenewingEndsWhatIsLostOnly(t *testing.T) {
 	b.exec(t, `UPDATE outbox SET lock_token = 'another', locked_at = now() WHERE aggregate_id = 'lost'`)
 	defer b.lock(t, "locked", 1)()
 	r.renew(t.Context())
-	for _, h := range r.flight.holds {
-		switch id := h.run[0].AggregateID; {
-		case id == "kept" && !h.outlasts(12*time.Second):
+	for _, h := range r.inFlight.batches {
+		switch id := h.events[0].AggregateID; {
+		case id == "kept" && !h.validFor(12*time.Second):
 			t.Error("the lease is not extended")
-		case id == "lost" && h.outlasts(0):
+		case id == "lost" && h.validFor(0):
 			t.Error("a lost lease begins further requests")
-		case id == "locked" && !h.until.Equal(half):
-			t.Errorf("of a row that somebody has locked, the lease lasts until %v, want %v", h.until, half)
+		case id == "locked" && !h.leaseUntil.Equal(half):
+			t.Errorf("of a row that somebody has locked, the lease lasts until %v, want %v", h.leaseUntil, half)
 		}
 	}
-	if len(r.flight.ageing()) != 2 {
-		t.Errorf("%d leases are to be renewed next, want the two that were not", len(r.flight.ageing()))
+	if len(r.inFlight.dueForRenewal()) != 2 {
+		t.Errorf("%d leases are to be renewed next, want the two that were not", len(r.inFlight.dueForRenewal()))
 	}
 }
 

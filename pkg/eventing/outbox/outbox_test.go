@@ -64,7 +64,7 @@ func newBench(t *testing.T) *bench {
 
 func newBenchOn(t *testing.T, pg *pgtest.DB) *bench {
 	t.Helper()
-	b := &bench{db: pg.Pool(t, pg.VideoURL), server: pstest.NewServer(), topics: map[string]string{"video": topic}}
+	b := &bench{db: pg.Pool(t, pg.URL), server: pstest.NewServer(), topics: map[string]string{"video": topic}}
 	t.Cleanup(func() { _ = b.server.Close() })
 	conn, err := grpc.NewClient(b.server.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithUnaryInterceptor(b.intercept))
@@ -259,16 +259,16 @@ func (b *bench) exec(t *testing.T, sql string, args ...any) {
 }
 
 // claimAll has r claim, by one page of a scan, all that is pending.
-func (b *bench) claimAll(t *testing.T, r *Relay, claimed chan<- *hold) {
+func (b *bench) claimAll(t *testing.T, r *Relay, claimed chan<- *leasedBatch) {
 	t.Helper()
-	var c claims
-	r.turn(t.Context(), &c, claimed) // it joins the relays
-	s := newScans()
-	s.begun(queue.Beginning)
-	if !r.flight.reserve(byScan) {
+	var c claimSchedule
+	r.step(t.Context(), &c, claimed) // it joins the relays
+	s := newScanSchedule()
+	s.started(queue.Beginning)
+	if !r.inFlight.reserve(byScan) {
 		t.Fatal("no room for a claim")
 	}
-	if err := r.scan(t.Context(), s, page, claimed); err != nil {
+	if err := r.scan(t.Context(), s, actScanPage, claimed); err != nil {
 		t.Fatal(err)
 	}
 }

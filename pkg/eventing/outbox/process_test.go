@@ -83,8 +83,8 @@ func relayProcess() {
 	_ = r.Run(ctx)
 }
 
-// recordTo writes what leaves this process down before it leaves, and what the
-// broker acknowledges before the relay hears of it.
+// recordTo records each request before it leaves this process, and each acknowledgement
+// before the relay gets it.
 func recordTo(log *history.Log) grpc.UnaryClientInterceptor {
 	process := fmt.Sprint("relay ", os.Getpid())
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -103,8 +103,8 @@ func recordTo(log *history.Log) grpc.UnaryClientInterceptor {
 	}
 }
 
-// relayByRows is the relay that this package is not: it claims the oldest rows,
-// whoever has the ones before them.
+// relayByRows is the naive relay for comparison: it claims the oldest rows, even if another
+// relay has their predecessors.
 func relayByRows(ctx context.Context, db *pgxpool.Pool, client *pubsub.Client) error {
 	type row struct {
 		ID      uuid.UUID

@@ -37,8 +37,7 @@ func (b *bench) appendEach(t *testing.T, prefix string, n int) {
 	}
 }
 
-// TestATopicThatRefusesEverythingIsPaused has a topic that refuses whatever comes, as
-// one with the wrong schema does.
+// The topic refuses every message, as one with the wrong schema does.
 func TestATopicThatRefusesEverythingIsPaused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -58,9 +57,9 @@ func TestATopicThatRefusesEverythingIsPaused(t *testing.T) {
 	b.eventually(t, 0, unpublished)
 }
 
-// TestWhoeverIsRefusedAloneIsParked has one aggregate write, and nobody else: the
-// refusals are about its event, as far as anybody can tell.
-func TestWhoeverIsRefusedAloneIsParked(t *testing.T) {
+// One aggregate writes, and no other: the refusals are about its event, as far as the relay
+// can tell.
+func TestAnAggregateThatIsRefusedAloneIsParked(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.setFault(refuse(""))
@@ -70,17 +69,17 @@ func TestWhoeverIsRefusedAloneIsParked(t *testing.T) {
 	b.eventually(t, 1, parked+` AND version = 1`)
 }
 
-// What is refused of an aggregate after it was parked is another matter.
+// A refusal of an aggregate after it was parked is a new case.
 func TestAParkedEventIsForgottenByItsCircuit(t *testing.T) {
 	t.Parallel()
-	r, bad := newBench(t).newRelay(t), run(1, 1)
-	key, known := bad[0].Key(), r.circuits["video"].known
+	r, bad := newBench(t).newRelay(t), batchOf(1, 1)
+	key, known := bad[0].Key(), r.circuits["video"].knownBad
 	rep := report{rejected: true, err: status.Error(codes.InvalidArgument, "bad")}
 	for _, attempts := range []int{maxAttempts - 2, maxAttempts - 1} {
-		known[key], bad[0].Attempts = true, attempts
-		o := r.outcome(t.Context(), landing{&hold{run: bad}, rep})
-		if last := attempts == maxAttempts-1; o.Fault.Park != last || known[key] == last {
-			t.Errorf("refused after %d attempts: parked %v, known %v", attempts, o.Fault.Park, known[key])
+		known[key], bad[0].Rejections = true, attempts
+		o := r.settlement(t.Context(), publishResult{&leasedBatch{events: bad}, rep})
+		if last := attempts == maxAttempts-1; o.Failure.Park != last || known[key] == last {
+			t.Errorf("refused after %d attempts: parked %v, known %v", attempts, o.Failure.Park, known[key])
 		}
 	}
 }
@@ -95,7 +94,7 @@ func TestManyBadAggregatesDoNotPauseTheTopicForOthers(t *testing.T) {
 	b.appendEach(t, "bad", bad)
 	r := b.start(t)
 	b.poll(t, func() bool { return r.circuits["video"].failures() >= 2 }, "the topic is not paused")
-	// The next verdict on each is the last: the backoff in between is not what this is about.
+	// The next refusal of each is the last: this test is not about the backoff in between.
 	b.exec(t, `UPDATE outbox SET publish_attempts = $1`, maxAttempts-1)
 	good := int64(0)
 	b.poll(t, func() bool {
@@ -122,35 +121,80 @@ func TestProbesAreChosenInTurns(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b, many := newBench(t), map[string]int{"bad": probeAmong + 10, "good": 1}
+			b, many := newBench(t), map[string]int{"bad": candidatesPerProbe + 10, "good": 1}
 			b.appendEach(t, tc.retried, many[tc.retried])
 			b.exec(t, `UPDATE outbox SET next_retry_at = now() - interval '1 s', publish_attempts = 1`)
 			r := b.newRelay(t)
-			var s claims
-			r.turn(t.Context(), &s, nil) // it joins the relays
-			r.agenda.beginScan()
-			r.agenda.endScan()
+			var s claimSchedule
+			r.step(t.Context(), &s, nil) // it joins the relays
+			r.followUps.beginScan()
+			r.followUps.endScan()
 			b.appendEach(t, tc.leftAlone, many[tc.leftAlone])
 			c, seen := r.circuits["video"], map[string]bool{}
 			refuseEach(c, 0, "bad000", "bad001", "bad002")
 			for range 2 {
 				found, _, _, err := r.candidates(t.Context(), c)
-				for err == nil && len(c.walk.parts) > 0 {
+				for err == nil && len(c.scan.parts) > 0 {
 					found, _, _, err = r.candidates(t.Context(), c)
 				}
 				if err != nil {
 					t.Fatal(err)
 				}
-				for _, run := range found.Runs {
-					seen[strings.TrimRight(run[0].AggregateID, "0123456789")] = true
+				for _, batch := range found.Batches {
+					seen[strings.TrimRight(batch[0].AggregateID, "0123456789")] = true
 				}
-				b.exec(t, `UPDATE outbox SET lock_token = NULL, locked_at = NULL`) // what is not chosen goes back
-				c.later(c.state, 0)
-				refuseEach(c, c.due(), "bad000")
+				b.exec(t, `UPDATE outbox SET lock_token = NULL, locked_at = NULL`) // batches that are not chosen go back
+				c.postpone(c.state, 0)
+				refuseEach(c, c.startProbe(), "bad000")
 			}
 			if !seen["good"] || !seen["bad"] {
 				t.Errorf("two probes in a row are chosen among %v, want one with the good aggregate and one with the others", seen)
 			}
+		})
+	}
+}
+
+// TestProbesReachEveryAggregate has many more bad aggregates than a probe chooses among,
+// each of which is due again at once, and one good aggregate behind all of them. Each
+// aggregate has its turn before another one has its second.
+func TestProbesReachEveryAggregate(t *testing.T) {
+	t.Parallel()
+	const bad = 5*candidatesPerProbe - 1
+	for name, retried := range map[string]bool{"all are retried": true, "all are left alone": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			r := b.newRelay(t)
+			var s claimSchedule
+			r.step(t.Context(), &s, nil) // it joins the relays
+			r.followUps.beginScan()
+			r.followUps.endScan()
+			b.appendEach(t, "bad", bad)
+			b.appendEach(t, "good", 1)
+			if retried {
+				b.exec(t, `UPDATE outbox SET next_retry_at = CASE aggregate_id WHEN 'good000' THEN now() ELSE now() - interval '1 s' END`)
+			}
+			c := r.circuits["video"]
+			refuseEach(c, 0, "bad000", "bad001", "bad002")
+			for range 2 * (bad + 1) / candidatesPerProbe {
+				found, _, _, err := r.candidates(t.Context(), c)
+				for err == nil && len(c.scan.parts) > 0 {
+					found, _, _, err = r.candidates(t.Context(), c)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, batch := range found.Batches {
+					if batch[0].AggregateID == "good000" {
+						return
+					}
+				}
+				b.exec(t, `UPDATE outbox SET lock_token = NULL, locked_at = NULL, next_retry_at = clock_timestamp() WHERE lock_token IS NOT NULL`)
+				c.postpone(c.state, 0)
+				refuseEach(c, c.startProbe(), "bad000")
+			}
+			t.Errorf("the good one is never a candidate, %d of %d bad ones are",
+				b.count(t, `SELECT count(*) FROM outbox WHERE next_retry_at > now() - interval '1 s'`), bad)
 		})
 	}
 }

@@ -88,7 +88,7 @@ func TestRejectionParksItsAggregateOnly(t *testing.T) {
 	b := newBench(t)
 	b.append(t, "good", 1, 3)
 	b.append(t, "bad", 1, 3)
-	// The next refusal is the last: the backoff in between is not what this is about.
+	// The next refusal is the last: this test is not about the backoff in between.
 	b.exec(t, `UPDATE outbox SET publish_attempts = $1 WHERE aggregate_id = 'bad' AND version = 2`, maxAttempts-1)
 	b.setFault(func(ctx context.Context, req *pubsubpb.PublishRequest, send func(context.Context) error) error {
 		for _, m := range req.Messages {
@@ -108,7 +108,7 @@ func TestRejectionParksItsAggregateOnly(t *testing.T) {
 	if n := b.count(t, `SELECT publish_attempts FROM outbox WHERE aggregate_id = 'bad' AND version = 2`); n != maxAttempts {
 		t.Errorf("%d attempts, want %d", n, maxAttempts)
 	}
-	// What an operator does: the event is put right, and goes.
+	// An operator repairs the event, and it goes.
 	b.setFault(nil)
 	b.exec(t, `UPDATE outbox SET parked_at = NULL, next_retry_at = NULL WHERE aggregate_id = 'bad'`)
 	b.eventually(t, 0, unpublished)
@@ -191,7 +191,7 @@ func TestShutdownFinishesWhatIsInFlight(t *testing.T) {
 	}
 }
 
-// TestShutdownHandsBackWhatHangs cancels a relay whose publish never answers.
+// The publish of a cancelled relay never answers.
 func TestShutdownHandsBackWhatHangs(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -223,7 +223,7 @@ func TestShutdownHandsBackWhatHangs(t *testing.T) {
 func TestBehindATransactionPooler(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.New(t)
-	pg.VideoURL = pg.Pooled(t, pg.VideoURL)
+	pg.URL = pg.Pooled(t, pg.URL)
 	b := newBenchOn(t, pg)
 	e := event("a", 2)
 	e.SourceEventID = uuid.New()
@@ -244,7 +244,7 @@ func TestBehindATransactionPooler(t *testing.T) {
 	if _, err := r.queue.Backlog(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if _, err := r.queue.Beat(t.Context(), r.token, "", time.Time{}, false); err != nil {
+	if _, err := r.queue.Heartbeat(t.Context(), r.token, "", time.Time{}, false); err != nil {
 		t.Error(err)
 	}
 	if _, _, err := r.queue.Purge(t.Context(), time.Hour, 0); err != nil {
@@ -255,14 +255,14 @@ func TestBehindATransactionPooler(t *testing.T) {
 	b.eventually(t, 0, unpublished+` AND aggregate_id = 'a'`)
 }
 
-// However much is pending, and whatever finds it, a relay holds no more than it
-// says. Neither what is new nor what a scan finds keeps the other waiting for room.
+// A relay never holds more than its limits, however many events are pending, and whether
+// claims or scans find them. Neither new events nor a scan keep the other waiting for room.
 func TestARelayHoldsNoMoreThanItSays(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	r, claimed := b.newRelay(t), make(chan *hold, 4*maxEvents)
-	var c claims
-	r.turn(t.Context(), &c, claimed)
+	r, claimed := b.newRelay(t), make(chan *leasedBatch, 4*maxEvents)
+	var c claimSchedule
+	r.step(t.Context(), &c, claimed)
 	for round := range 5 {
 		var events []eventing.Event
 		for i := range claimEvents {
@@ -272,35 +272,35 @@ func TestARelayHoldsNoMoreThanItSays(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := newScans()
-	s.begun(queue.Beginning)
+	s := newScanSchedule()
+	s.started(queue.Beginning)
 	for range 10 { // a page that was cut short comes again
-		if r.flight.reserve(byClaim) {
-			if err := r.fresh(t.Context(), &c, nil, claimed); err != nil {
+		if r.inFlight.reserve(byClaim) {
+			if err := r.claimNew(t.Context(), &c, nil, claimed); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if r.flight.reserve(byScan) {
-			if err := r.scan(t.Context(), s, page, claimed); err != nil {
+		if r.inFlight.reserve(byScan) {
+			if err := r.scan(t.Context(), s, actScanPage, claimed); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if n := r.flight.held(); n != maxEvents {
+	if n := r.inFlight.total(); n != maxEvents {
 		t.Errorf("%d events are held, want %d", n, maxEvents)
 	}
-	for _, who := range []claimant{byScan, byClaim, byScan, byClaim} {
-		r.flight.waits = [2]bool{true, true}
-		r.flight.last = 1 - who
-		if r.flight.reserve(who) {
+	for _, claim := range []claimant{byScan, byClaim, byScan, byClaim} {
+		r.inFlight.waiting = [2]bool{true, true}
+		r.inFlight.lastServed = 1 - claim
+		if r.inFlight.reserve(claim) {
 			t.Error("there was room for one more")
 		}
 	}
 	for len(claimed) > 0 {
-		r.flight.remove([]*hold{<-claimed})
+		r.inFlight.remove([]*leasedBatch{<-claimed})
 	}
-	r.flight.waits, r.flight.last = [2]bool{true, true}, byClaim
-	if r.flight.reserve(byClaim) || !r.flight.reserve(byScan) || r.flight.reserve(byScan) && r.flight.waits[byClaim] {
+	r.inFlight.waiting, r.inFlight.lastServed = [2]bool{true, true}, byClaim
+	if r.inFlight.reserve(byClaim) || !r.inFlight.reserve(byScan) || r.inFlight.reserve(byScan) && r.inFlight.waiting[byClaim] {
 		t.Error("who had room last had it again, and the other waits")
 	}
 }

@@ -10,21 +10,21 @@ import (
 )
 
 const (
-	// purgeEvery is how long after one pass over the table the next begins, and
-	// purgeLook how often a relay looks whether there is a part of it to do.
+	// purgeEvery is the pause between two passes over the table, and purgeLook how often a
+	// relay looks for a part of a pass to do.
 	purgeEvery = time.Hour
 	purgeLook  = time.Minute
-	// purgeStretch is how many pages a relay takes at a time, 64 MB, and purgePause is
-	// the pause between two statements on them.
-	purgeStretch = 64 * queue.PurgePages
-	purgePause   = 50 * time.Millisecond
+	// purgeRange is how many pages a relay takes at a time, 64 MB, and purgePause the pause
+	// between two statements on them.
+	purgeRange = 64 * queue.PurgePages
+	purgePause = 50 * time.Millisecond
 )
 
 // purgeAgain is the pause after a purge that failed.
 var purgeAgain = backoff.Policy{Base: time.Second, Cap: time.Minute}
 
-// purge deletes old published events, its share of the table's pages. An error costs a
-// pause and nothing of the pass.
+// purge deletes old published events from this relay's share of the table's pages. An error
+// costs a pause and nothing of the pass.
 func (r *Relay) purge(ctx context.Context) {
 	failures := 0
 	failed := func(err error) {
@@ -36,7 +36,7 @@ func (r *Relay) purge(ctx context.Context) {
 		backoff.Sleep(ctx, purgeAgain.Delay(failures), nil)
 	}
 	for ctx.Err() == nil {
-		first, due, err := r.queue.NextStretch(ctx, purgeEvery, purgeStretch)
+		first, due, err := r.queue.NextPurgeRange(ctx, purgeEvery, purgeRange)
 		switch {
 		case err != nil:
 			failed(err)
@@ -45,7 +45,7 @@ func (r *Relay) purge(ctx context.Context) {
 			backoff.Sleep(ctx, purgeLook/2+rand.N(purgeLook/2), nil)
 			continue
 		}
-		for page := first; page < first+purgeStretch && ctx.Err() == nil; {
+		for page := first; page < first+purgeRange && ctx.Err() == nil; {
 			_, more, err := r.queue.Purge(ctx, r.options.Retention, page)
 			if err != nil {
 				failed(err)

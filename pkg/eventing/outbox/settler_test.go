@@ -8,112 +8,111 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// waits returns a landing of n published events of an aggregate, under a lease of left.
-func waits(n int, left time.Duration) *unsettled {
-	h := &hold{run: run(n, 1), until: time.Now().Add(left)}
-	return &unsettled{landing: landing{h, report{published: n}}, outcome: queue.Outcome{Run: h.run, Published: n}}
+// waitingFor returns a result of n published events of an aggregate, under a lease that
+// lasts for left.
+func waitingFor(n int, left time.Duration) *unsettled {
+	h := &leasedBatch{events: batchOf(n, 1), leaseUntil: time.Now().Add(left)}
+	return &unsettled{publishResult: publishResult{h, report{published: n}}, settlement: queue.Settlement{Batch: h.events, Published: n}}
 }
 
 func TestAStatementSettlesWhatIsDueAndFits(t *testing.T) {
 	t.Parallel()
-	later := waits(1, queue.LeaseTime)
-	later.at = time.Now().Add(time.Hour)
-	nothing := waits(3, queue.LeaseTime)
-	nothing.outcome.Published = 0 // weighs as much as one
-	s := &settler{most: 5, waiting: []*unsettled{
-		waits(3, queue.LeaseTime), waits(4, queue.LeaseTime), later, nothing, waits(1, queue.LeaseTime), waits(9, queue.LeaseTime),
+	later := waitingFor(1, queue.LeaseTime)
+	later.notBefore = time.Now().Add(time.Hour)
+	nothing := waitingFor(3, queue.LeaseTime)
+	nothing.settlement.Published = 0 // weighs as much as one
+	s := &settler{limit: 5, waiting: []*unsettled{
+		waitingFor(3, queue.LeaseTime), waitingFor(4, queue.LeaseTime), later, nothing, waitingFor(1, queue.LeaseTime), waitingFor(9, queue.LeaseTime),
 	}}
 	for _, want := range [][]int{{3, 0, 1}, {4}, {5}, nil} {
 		var got []int
 		for _, u := range s.take() {
-			got = append(got, u.outcome.Published)
+			got = append(got, u.settlement.Published)
 		}
 		if !slices.Equal(got, want) {
 			t.Fatalf("a statement has %v, want %v", got, want)
 		}
 	}
-	if !slices.Equal(s.waiting, []*unsettled{later}) || s.idle() < queue.LeaseTime {
-		t.Errorf("%d wait, for %v", len(s.waiting), s.idle())
+	if !slices.Equal(s.waiting, []*unsettled{later}) || s.untilNext() < queue.LeaseTime {
+		t.Errorf("%d wait, for %v", len(s.waiting), s.untilNext())
 	}
 }
 
-// TestWhatIsNotLeasedAnyMoreIsNotKept has a statement fail for two runs, of which one's
-// lease is over: that run leaves the relay's hands, and a scan finds it when its lease
-// has ended in the database too.
-func TestWhatIsNotLeasedAnyMoreIsNotKept(t *testing.T) {
+// A statement fails for two batches, and the lease of one is over: the relay drops that
+// batch, and a scan finds it when its lease has ended in the database too.
+func TestAResultWithoutALeaseIsNotKept(t *testing.T) {
 	t.Parallel()
 	r := newBench(t).newRelay(t)
-	s := &settler{Relay: r, most: 5}
-	over, good := waits(1, -time.Second), waits(1, queue.LeaseTime)
-	over.hold.low, good.hold.low = "7:7:", "9:9:"
+	s := &settler{Relay: r, limit: 5}
+	over, good := waitingFor(1, -time.Second), waitingFor(1, queue.LeaseTime)
+	over.batch.low, good.batch.low = "7:7:", "9:9:"
 	for _, u := range []*unsettled{over, good} {
-		r.flight.holds[u.hold.run.Head()] = u.hold
-		r.flight.events++
+		r.inFlight.batches[u.batch.events.Head()] = u.batch
+		r.inFlight.events++
 	}
 	ends := time.Now().Add(queue.LeaseTime)
-	s.again([]*unsettled{over, good})
-	if !slices.Equal(s.waiting, []*unsettled{good}) || good.tries != 1 || r.flight.held() != 1 {
-		t.Errorf("%d wait, %d are in flight", len(s.waiting), r.flight.held())
+	s.retryLater([]*unsettled{over, good})
+	if !slices.Equal(s.waiting, []*unsettled{good}) || good.tries != 1 || r.inFlight.total() != 1 {
+		t.Errorf("%d wait, %d are in flight", len(s.waiting), r.inFlight.total())
 	}
-	if at := r.agenda.news().owedAt; r.agenda.low(r.flight) != over.hold.low || at.Before(ends) {
-		t.Errorf("a scan goes from %q at %v, want from %q when the lease has ended, at %v", r.agenda.low(r.flight), at, over.hold.low, ends)
+	if at := r.followUps.due().scanAt; r.followUps.low(r.inFlight) != over.batch.low || at.Before(ends) {
+		t.Errorf("a scan goes from %q at %v, want from %q when the lease has ended, at %v", r.followUps.low(r.inFlight), at, over.batch.low, ends)
 	}
 }
 
-// TestLeasesAreRenewedBetweenStatements has one event for each statement, and a renewal
-// come due with the first: the lease of the event that waits for the second is renewed
-// before it, and so is one whose publish has not ended.
+// Each statement takes one event, and a renewal is due after the first: it renews the lease
+// of the event that waits for the second statement, and that of one that is still being
+// published.
 func TestLeasesAreRenewedBetweenStatements(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	r, claimed := b.newRelay(t), make(chan *hold, 10)
+	r, claimed := b.newRelay(t), make(chan *leasedBatch, 10)
 	b.appendEach(t, "a", 3)
 	b.claimAll(t, r, claimed)
-	s := &settler{Relay: r, most: 1}
-	holds := []*hold{<-claimed, <-claimed, <-claimed}
+	s := &settler{Relay: r, limit: 1}
+	batches := []*leasedBatch{<-claimed, <-claimed, <-claimed}
 	half := time.Now().Add(queue.LeaseTime / 2)
-	for _, h := range holds {
+	for _, h := range batches {
 		h.extend(half)
 	}
-	for _, h := range holds[:2] {
-		s.waiting = append(s.waiting, &unsettled{landing: landing{h, report{published: 1}}, outcome: queue.Outcome{Run: h.run, Published: 1}})
+	for _, h := range batches[:2] {
+		s.waiting = append(s.waiting, &unsettled{publishResult: publishResult{h, report{published: 1}}, settlement: queue.Settlement{Batch: h.events, Published: 1}})
 	}
 	renew := make(chan time.Time, 1)
 	renew <- time.Now()
 	s.settleDue(t.Context(), t.Context(), renew)
 	for i, renewed := range []bool{false, true, true} {
-		if holds[i].until.After(half) != renewed {
-			t.Errorf("event %d: lease until %v, renewed: want %t", i, holds[i].until, renewed)
+		if batches[i].leaseUntil.After(half) != renewed {
+			t.Errorf("event %d: lease until %v, renewed: want %t", i, batches[i].leaseUntil, renewed)
 		}
 	}
-	if n := b.count(t, unpublished); n != 1 || r.flight.held() != 1 {
-		t.Errorf("%d are unpublished, %d in flight, want the one that is not published yet", n, r.flight.held())
+	if n := b.count(t, unpublished); n != 1 || r.inFlight.total() != 1 {
+		t.Errorf("%d are unpublished, %d in flight, want the one that is not published yet", n, r.inFlight.total())
 	}
 }
 
-// TestARunIsInFlightOnce has a claim take a run a second time, under a lease that ran
-// out unnoticed.
-func TestARunIsInFlightOnce(t *testing.T) {
+// A claim takes a batch a second time, under a lease that ran out unnoticed.
+func TestABatchIsInFlightOnce(t *testing.T) {
 	t.Parallel()
-	f := newFlight()
-	again, other := run(3, 1), run(2, 1)
-	claim := func(runs ...queue.Run) []*hold {
+	f := newInFlight()
+	again, other := batchOf(3, 1), batchOf(2, 1)
+	claim := func(batches ...queue.Batch) []*leasedBatch {
 		if !f.reserve(byClaim) {
 			t.Fatal("no room for a claim")
 		}
-		return f.add(batch{Claimed: queue.Claimed{Runs: runs}, who: queue.Claim{PerAggregate: minPerAggregate}, sent: time.Now(), low: queue.Beginning})
+		return f.add(claimResult{Claimed: queue.Claimed{Batches: batches}, claim: queue.Claim{PerAggregate: minPerAggregate}, sent: time.Now(), low: queue.Beginning})
 	}
 	first := claim(again)
 	added := claim(again, other)
-	if len(first) != 1 || len(added) != 1 || added[0].run.Head() != other.Head() || f.holds[again.Head()] != first[0] {
-		t.Fatalf("the second claim adds %d runs, want the one that is not in flight", len(added))
+	if len(first) != 1 || len(added) != 1 || added[0].events.Head() != other.Head() || f.batches[again.Head()] != first[0] {
+		t.Fatalf("the second claim adds %d batches, want the one that is not in flight", len(added))
 	}
-	if n := f.held(); n != 5 {
+	if n := f.total(); n != 5 {
 		t.Errorf("%d events are in flight, want 5", n)
 	}
 	f.remove(append(first, added...))
-	if f.held() != 0 || f.bytes != 0 {
-		t.Errorf("%d events and %d bytes are left", f.held(), f.bytes)
+	if f.total() != 0 || f.bytes != 0 {
+		t.Errorf("%d events and %d bytes are left", f.total(), f.bytes)
 	}
 }
 
@@ -121,19 +120,19 @@ func TestARunIsInFlightOnce(t *testing.T) {
 func TestAQuickDatabaseIsAskedForMore(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	r, claimed := b.newRelay(t), make(chan *hold, 100)
+	r, claimed := b.newRelay(t), make(chan *leasedBatch, 100)
 	b.appendEach(t, "a", 50)
 	b.claimAll(t, r, claimed)
-	s := &settler{Relay: r, most: 1}
+	s := &settler{Relay: r, limit: 1}
 	for range 50 {
 		h := <-claimed
-		s.waiting = append(s.waiting, &unsettled{landing: landing{h, report{published: 1}}, outcome: queue.Outcome{Run: h.run, Published: 1}})
+		s.waiting = append(s.waiting, &unsettled{publishResult: publishResult{h, report{published: 1}}, settlement: queue.Settlement{Batch: h.events, Published: 1}})
 	}
 	s.settleDue(t.Context(), t.Context(), nil)
-	if s.most < 2 {
+	if s.limit < 2 {
 		t.Error("a statement still has one event, after all 50 were quick")
 	}
-	if n := b.count(t, unpublished); n != 0 || r.flight.held() != 0 {
-		t.Errorf("%d are unpublished, %d in flight", n, r.flight.held())
+	if n := b.count(t, unpublished); n != 0 || r.inFlight.total() != 0 {
+		t.Errorf("%d are unpublished, %d in flight", n, r.inFlight.total())
 	}
 }

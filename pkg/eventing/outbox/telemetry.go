@@ -25,7 +25,7 @@ type metrics struct {
 	leasesLost metric.Int64Counter
 	batch      metric.Int64Histogram
 	duration   metric.Float64Histogram
-	latency    metric.Float64Histogram
+	eventAge   metric.Float64Histogram
 	callback   metric.Registration
 }
 
@@ -41,8 +41,8 @@ func newMetrics(r *Relay) (*metrics, error) {
 		metric.WithDescription("Leases that another relay had taken over by the time of settling: their events are sent again"))
 	m.duration, errs[3] = meter.Float64Histogram("outbox.publish.duration", metric.WithUnit("s"), eventing.Seconds,
 		metric.WithDescription("Time to publish the claimed events of one aggregate"))
-	m.latency, errs[4] = meter.Float64Histogram("outbox.commit_to_publish", metric.WithUnit("s"), eventing.Seconds,
-		metric.WithDescription("Age of an event when the broker acknowledged it"))
+	m.eventAge, errs[4] = meter.Float64Histogram("outbox.event_age_at_publish", metric.WithUnit("s"), eventing.Seconds,
+		metric.WithDescription("Age of an event, since its occurred_at, when the broker acknowledged it"))
 	m.requests, errs[8] = meter.Int64Counter("outbox.publish.requests", metric.WithUnit("{request}"),
 		metric.WithDescription("Publish requests, whatever became of them"))
 	m.retries, errs[9] = meter.Int64Counter("outbox.publish.retries", metric.WithUnit("{event}"),
@@ -93,8 +93,7 @@ func newMetrics(r *Relay) (*metrics, error) {
 	return &m, err
 }
 
-// tries is how often in a row the worst of the topics, or the database, was found to
-// be out.
+// tries is the highest count of failures in a row, of the topics and the database.
 func (r *Relay) tries() int64 {
 	tries := r.failures.Load()
 	for _, c := range r.circuits {
@@ -105,32 +104,32 @@ func (r *Relay) tries() int64 {
 
 func (m *metrics) unregister() { _ = m.callback.Unregister() }
 
-func (m *metrics) settled(ctx context.Context, batch []landing, lost int) {
+func (m *metrics) settled(ctx context.Context, batch []publishResult, lost int) {
 	m.leasesLost.Add(ctx, int64(lost))
 	for _, l := range batch {
-		rep, run := l.report, l.hold.run
+		rep, events := l.report, l.batch.events
 		switch {
 		case rep.rejected:
 			m.failures.Add(ctx, 1, metric.WithAttributes(attribute.String("kind", "rejection")))
 		case rep.err != nil:
 			m.failures.Add(ctx, 1, metric.WithAttributes(attribute.String("kind", "outage")))
 		}
-		if run[0].Attempts > 0 && rep.requests > 0 {
+		if events[0].Rejections > 0 && rep.requests > 0 {
 			m.retries.Add(ctx, 1)
 		}
 		m.requests.Add(ctx, int64(rep.requests))
-		m.batch.Record(ctx, int64(len(run)))
+		m.batch.Record(ctx, int64(len(events)))
 		m.duration.Record(ctx, rep.took.Seconds())
 		m.published.Add(ctx, int64(rep.published))
-		for _, e := range run[:rep.published] {
-			m.latency.Record(ctx, rep.ended.Sub(e.OccurredAt).Seconds())
+		for _, e := range events[:rep.published] {
+			m.eventAge.Record(ctx, rep.ended.Sub(e.OccurredAt).Seconds())
 		}
 	}
 }
 
 // startPublish begins the span of one publish request, linked to the requests
 // whose changes it carries.
-func startPublish(ctx context.Context, topic string, r queue.Run) (context.Context, trace.Span) {
+func startPublish(ctx context.Context, topic string, r queue.Batch) (context.Context, trace.Span) {
 	var links []trace.Link
 	for _, e := range r {
 		if sc := eventing.SpanContext(e.TraceParent); sc.IsValid() {

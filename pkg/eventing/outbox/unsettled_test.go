@@ -15,18 +15,18 @@ import (
 	"example.com/lockstep/internal/pgtest"
 )
 
-// settleAll settles landings, and returns when they are settled.
-func (r *Relay) settleAll(t *testing.T, l ...landing) {
+// settleAll settles results, and returns when they are written.
+func (r *Relay) settleAll(t *testing.T, l ...publishResult) {
 	t.Helper()
-	landings := make(chan landing, len(l))
-	for _, landed := range l {
-		landings <- landed
+	results := make(chan publishResult, len(l))
+	for _, result := range l {
+		results <- result
 	}
-	close(landings)
-	r.settling(t.Context(), t.Context(), landings)
+	close(results)
+	r.settleLoop(t.Context(), t.Context(), results)
 }
 
-// lock holds the row of a version in a transaction of its own, until release.
+// lock locks the row of a version in a transaction of its own, until release.
 func (b *bench) lock(t *testing.T, aggregate string, version int64) (release func()) {
 	t.Helper()
 	tx, err := b.db.Begin(t.Context())
@@ -86,13 +86,13 @@ func TestALockedRowHoldsUpItsAggregateOnly(t *testing.T) {
 	}
 }
 
-// age makes the leases of what the relay holds look as if they were half over.
+// age makes the relay's leases look half over.
 func (b *bench) age(t *testing.T, r *Relay) {
 	t.Helper()
 	b.exec(t, `UPDATE outbox SET locked_at = now() - interval '10 s' WHERE lock_token IS NOT NULL`)
-	r.flight.mu.Lock()
-	defer r.flight.mu.Unlock()
-	for _, h := range r.flight.holds {
+	r.inFlight.mu.Lock()
+	defer r.inFlight.mu.Unlock()
+	for _, h := range r.inFlight.batches {
 		h.extend(time.Now().Add(10 * time.Second))
 	}
 }
@@ -104,17 +104,17 @@ func newSlowBench(t *testing.T) *bench {
 	pg := pgtest.New(t)
 	admin := pg.Pool(t, pg.Admin)
 	if _, err := admin.Exec(t.Context(), `
-		CREATE FUNCTION video.slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.02); RETURN NEW; END $$;
-		CREATE TRIGGER slow BEFORE UPDATE ON video.outbox FOR EACH ROW
-		  WHEN (OLD.published_at IS NULL AND NEW.published_at IS NOT NULL) EXECUTE FUNCTION video.slow()`); err != nil {
+		CREATE FUNCTION app.slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.02); RETURN NEW; END $$;
+		CREATE TRIGGER slow BEFORE UPDATE ON app.outbox FOR EACH ROW
+		  WHEN (OLD.published_at IS NULL AND NEW.published_at IS NOT NULL) EXECUTE FUNCTION app.slow()`); err != nil {
 		t.Fatal(err)
 	}
-	pg.VideoURL += "&statement_timeout=300"
+	pg.URL += "&statement_timeout=300"
 	return newBenchOn(t, pg)
 }
 
-// TestASlowDatabaseIsAskedForLess has each mark take so long that what lands together
-// does not fit into one statement's time.
+// Marking takes so long that the results that arrive together do not fit into one
+// statement's time.
 func TestASlowDatabaseIsAskedForLess(t *testing.T) {
 	t.Parallel()
 	const aggregates, versions = 30, 3
@@ -134,11 +134,11 @@ func TestASlowDatabaseIsAskedForLess(t *testing.T) {
 	if n := b.count(t, leased); n != 0 {
 		t.Errorf("%d leases are left", n)
 	}
-	b.poll(t, func() bool { return r.flight.held() == 0 }, "the relay still holds what it has marked")
+	b.poll(t, func() bool { return r.inFlight.total() == 0 }, "the relay still holds what it has marked")
 }
 
-// TestARunThatIsTooLargeIsMarkedInParts is the same for one aggregate.
-func TestARunThatIsTooLargeIsMarkedInParts(t *testing.T) {
+// TestABatchThatIsTooLargeIsMarkedInParts is the same for one aggregate.
+func TestABatchThatIsTooLargeIsMarkedInParts(t *testing.T) {
 	t.Parallel()
 	const versions = 40
 	b := newSlowBench(t)
@@ -148,14 +148,13 @@ func TestARunThatIsTooLargeIsMarkedInParts(t *testing.T) {
 	firstSightings(t, b.sent("a"), versions)
 }
 
-// TestADrainEndsAlthoughTheDatabaseHangs cancels a relay whose publish and whose
-// statements have no answer. The platform kills the process 10 s after the signal, of
-// which the server takes 6.
+// Neither the publish nor the statements of a cancelled relay get an answer. The platform
+// kills the process 10 s after the signal, of which the server takes 6.
 func TestADrainEndsAlthoughTheDatabaseHangs(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.New(t)
-	direct := pg.Pool(t, pg.VideoURL)
-	gate := newGate(t, &pg.VideoURL)
+	direct := pg.Pool(t, pg.URL)
+	gate := newGate(t, &pg.URL)
 	b := newBenchOn(t, pg)
 	b.append(t, "a", 1, 1)
 	inFlight := make(chan struct{}, 2)

@@ -8,26 +8,26 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Backlog is how the outbox stands. Counting stops at Counted.
+// Backlog is the state of the outbox. Counting stops at CountLimit.
 type Backlog struct {
 	Pending, Parked int64
-	// Oldest is the age of the oldest event that is neither published, parked
-	// nor waiting behind a parked one; zero when there is none. Of more than Counted
-	// pending events it is that of the first ones.
+	// Oldest is the age of the oldest event that is neither published, parked nor waiting
+	// behind a parked one; zero when there is none. If more than CountLimit events are
+	// pending, it is that of the first ones.
 	Oldest time.Duration
 }
 
-// Counted is how far Backlog counts.
-const Counted = 10_000
+// CountLimit is how far Backlog counts.
+const CountLimit = 10_000
 
-// Backlog reads how the outbox stands. Its cost is that of all that was written since
-// the relays last finished with everything, and of the dead entries among it: it is
-// read beside the claims, and may fail by its time limit while they do not.
+// Backlog reads the state of the outbox. Its cost is that of everything written since the
+// relays last finished all their work, and of the dead entries among it. So it is read
+// apart from the claims, and may run into its time limit while they do not.
 func (q Queue) Backlog(ctx context.Context) (Backlog, error) {
 	ctx, cancel := context.WithTimeout(ctx, ScanTimeout)
 	defer cancel()
 	var b Backlog
-	err := q.db.QueryRow(ctx, backlog, pgx.QueryExecModeCacheDescribe, Counted).Scan(&b.Pending, &b.Parked, &b.Oldest)
+	err := q.db.QueryRow(ctx, backlog, pgx.QueryExecModeCacheDescribe, CountLimit).Scan(&b.Pending, &b.Parked, &b.Oldest)
 	if err != nil {
 		return Backlog{}, fmt.Errorf("read backlog: %w", err)
 	}

@@ -13,48 +13,50 @@ import (
 type Claim struct {
 	// Token is the relay's name on its leases.
 	Token string
-	// Alive are the tokens of the other relays that answer for their leases themselves.
+	// Alive are the tokens of the other living relays, which answer for their own leases.
 	Alive []string
-	// Doubt says that Token may have leases that its relay does not know of.
-	Doubt bool
+	// UnknownLeases says that Token may have leases that its relay does not know of.
+	UnknownLeases bool
 	// Aggregates, Events and PerAggregate are counts, Bytes those of payloads.
 	Aggregates, Events, PerAggregate, Bytes int
-	// Without are aggregate types to leave alone.
+	// Without are aggregate types to skip.
 	Without []string
+	// SkipRetries has a Scan skip the events that ClaimRetries finds.
+	SkipRetries bool
 }
 
 // Claimed is the result of a claim.
 type Claimed struct {
-	Runs []Run
+	Batches []Batch
 	// Seen is the snapshot of the claim.
-	Seen Snapshot
-	// Cut says that there was more than the limits allow.
-	Cut bool
-	// Passed says that there are heads which nobody answers for and which could not
-	// be claimed: their rows were locked, or leased by a relay that is not alive. In
-	// FreeIn the last of those leases ends; it is zero when there are none.
-	Passed bool
-	FreeIn time.Duration
+	Seen TxSnapshot
+	// Truncated says that there was more than the limits allow.
+	Truncated bool
+	// Skipped says that the claim could not take some heads that no living relay answers
+	// for: their rows were locked, or leased by a relay that is not alive. FreeIn is when
+	// the last of those leases ends; it is zero if there are none.
+	Skipped bool
+	FreeIn  time.Duration
 }
 
 const (
-	// freshRows is how many new events a claim looks at. If there are more, Cut says
-	// so and a scan finds them.
-	freshRows = 2000
-	// retryRows is how many due retries a claim looks at.
+	// newRows is how many new events a claim reads. If there are more, Truncated says so
+	// and a scan finds them.
+	newRows = 2000
+	// retryRows is how many due retries a claim reads.
 	retryRows = 1000
-	// MaxRetry is beyond every time that a retry is put off. One that is further away
-	// was written before the database's clock was set back.
+	// MaxRetry is longer than any retry is put off. A retry time that is further away was
+	// written before the database's clock was set back.
 	MaxRetry = 5 * time.Minute
 )
 
-// Fresh claims the events that were committed since a snapshot, and those that follow
-// the positions in after, which this relay has just published. Its cost depends on the
+// ClaimNew claims the events that were committed since a snapshot, and those that follow
+// the versions in after, which this relay has just published. Its cost depends on the
 // events that it finds, and on nothing else in the table.
-func (q Queue) Fresh(ctx context.Context, c Claim, since Snapshot, after []Position) (Claimed, error) {
+func (q Queue) ClaimNew(ctx context.Context, c Claim, since TxSnapshot, after []AggregateVersion) (Claimed, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	var done positions
+	var done versionArrays
 	for _, p := range after {
 		done.add(p)
 	}
@@ -63,15 +65,15 @@ func (q Queue) Fresh(ctx context.Context, c Claim, since Snapshot, after []Posit
 		snapshot = (*string)(&since)
 	}
 	var found int
-	got, err := q.claim(ctx, freshClaim, c, []any{snapshot, freshRows, done.types, done.ids, done.versions}, &found)
+	got, err := q.claim(ctx, newEventsClaim, c, []any{snapshot, newRows, done.types, done.ids, done.versions}, &found)
 	if err != nil {
 		return Claimed{}, fmt.Errorf("claim new events: %w", err)
 	}
-	got.Cut = got.Cut || found >= freshRows
+	got.Truncated = got.Truncated || found >= newRows
 	return got, nil
 }
 
-// Cursor is where a scan stands: behind an event of a transaction.
+// Cursor is the progress of a scan: behind an event of a transaction.
 type Cursor struct {
 	xact, to string
 	id       uuid.UUID
@@ -80,14 +82,14 @@ type Cursor struct {
 // Page is the result of one page of a scan.
 type Page struct {
 	Claimed
-	// Next is where the scan goes on, and Done says that nothing is left there.
+	// Next is where the scan continues. Done says that nothing is left there.
 	Next Cursor
 	Done bool
 }
 
-// Scan claims among the next rows of the table, in the order of the transactions
-// that wrote them. It finds the events that Fresh cannot: those that a dead
-// relay had in hand, and those that a claim had to leave. Its cost is that of the rows that it passes, published
+// Scan claims among the next rows of the table, in the order of the transactions that wrote
+// them. It finds the events that ClaimNew cannot: those that a dead relay had leased, and
+// those that a claim had to leave. Its cost is that of the rows that it reads, published
 // ones included.
 func (q Queue) Scan(ctx context.Context, c Claim, from Cursor, rows int) (Page, error) {
 	ctx, cancel := context.WithTimeout(ctx, ScanTimeout)
@@ -95,7 +97,7 @@ func (q Queue) Scan(ctx context.Context, c Claim, from Cursor, rows int) (Page, 
 	var found int
 	var xact *string
 	var id *uuid.UUID
-	got, err := q.claim(ctx, scanClaim, c, []any{from.xact, from.id, from.to, rows}, &found, &xact, &id)
+	got, err := q.claim(ctx, scanClaim, c, []any{from.xact, from.id, from.to, rows, c.SkipRetries}, &found, &xact, &id)
 	if err != nil {
 		return Page{}, fmt.Errorf("scan for events: %w", err)
 	}
@@ -106,9 +108,9 @@ func (q Queue) Scan(ctx context.Context, c Claim, from Cursor, rows int) (Page, 
 	return p, nil
 }
 
-// Retries claims the events with a retry that is due, and returns in how long the
-// next one is; zero if there is none.
-func (q Queue) Retries(ctx context.Context, c Claim) (got Claimed, next time.Duration, err error) {
+// ClaimRetries claims the events with a retry that is due, the longest due first, and
+// returns in how long the next one is; zero if there is none.
+func (q Queue) ClaimRetries(ctx context.Context, c Claim) (got Claimed, next time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, ScanTimeout)
 	defer cancel()
 	var seconds float64
@@ -126,29 +128,29 @@ func (q Queue) claim(ctx context.Context, sql string, c Claim, own []any, more .
 	if without == nil {
 		without = []string{}
 	}
-	if !c.Doubt {
+	if !c.UnknownLeases {
 		alive = append(alive, c.Token)
 	}
 	args := append([]any{c.Token, LeaseTime, without, c.Aggregates, c.Events, c.PerAggregate, c.Bytes, alive, MaxRetry}, own...)
 	var heads, passed int
 	var until float64
 	var events []Event
-	err = q.run(ctx, sql, args, func(rows pgx.Rows) (err error) {
+	err = q.query(ctx, sql, args, func(rows pgx.Rows) (err error) {
 		events, err = scanClaimed(rows, append([]any{&got.Seen, &heads, &passed, &until}, more...)...)
 		return err
 	})
 	if err != nil {
 		return Claimed{}, err
 	}
-	got.Runs = runs(events)
-	got.Cut = heads >= c.Aggregates || heads > len(got.Runs)
-	got.Passed = passed > 0
+	got.Batches = byAggregate(events)
+	got.Truncated = heads >= c.Aggregates || heads > len(got.Batches)
+	got.Skipped = passed > 0
 	got.FreeIn = time.Duration(until * float64(time.Second))
 	return got, nil
 }
 
-// scanClaimed reads rows that begin with report, the same in each, and go on with
-// an event, which is null when nothing was claimed.
+// scanClaimed reads rows that begin with report, the same in each, and continue with an
+// event, which is null when nothing was claimed.
 func scanClaimed(rows pgx.Rows, report ...any) ([]Event, error) {
 	defer rows.Close()
 	var events []Event
@@ -158,7 +160,7 @@ func scanClaimed(rows pgx.Rows, report ...any) ([]Event, error) {
 		var retry *time.Time
 		to := []any{
 			&e.ID, &e.AggregateType, &e.AggregateID, &e.Type, &e.Version, &e.SchemaVersion,
-			&e.Payload, &e.OccurredAt, &e.TenantID, &e.Epoch, &e.TraceParent, &e.Attempts, &previous, &retry,
+			&e.Payload, &e.OccurredAt, &e.TenantID, &e.Epoch, &e.TraceParent, &e.Rejections, &previous, &retry,
 		}
 		nothing := rows.RawValues()[len(report)] == nil
 		if nothing {

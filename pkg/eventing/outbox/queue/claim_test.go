@@ -30,7 +30,7 @@ type box struct {
 func newBox(t *testing.T) box {
 	t.Helper()
 	pg := pgtest.New(t)
-	db := pg.Pool(t, pg.VideoURL)
+	db := pg.Pool(t, pg.URL)
 	return box{queue.New(db), db}
 }
 
@@ -73,19 +73,19 @@ func (b box) count(t *testing.T, query string, args ...any) int {
 	return n
 }
 
-func (b box) snapshot(t *testing.T) queue.Snapshot {
+func (b box) snapshot(t *testing.T) queue.TxSnapshot {
 	t.Helper()
 	var s string
 	if err := b.db.QueryRow(t.Context(), `SELECT pg_current_snapshot()::text`).Scan(&s); err != nil {
 		t.Fatal(err)
 	}
-	return queue.Snapshot(s)
+	return queue.TxSnapshot(s)
 }
 
 // scan claims from the beginning, and returns the versions per aggregate.
 func (b box) scan(t *testing.T, token string) map[string][]int64 {
 	t.Helper()
-	return versions(b.page(t, as(token)).Runs)
+	return versions(b.page(t, as(token)).Batches)
 }
 
 // page is the first page of a scan from the beginning.
@@ -105,19 +105,19 @@ func as(token string) queue.Claim {
 	return c
 }
 
-func (b box) fresh(t *testing.T, token string, since queue.Snapshot, after ...queue.Position) map[string][]int64 {
+func (b box) claimNew(t *testing.T, token string, since queue.TxSnapshot, after ...queue.AggregateVersion) map[string][]int64 {
 	t.Helper()
-	c, err := b.Fresh(t.Context(), as(token), since, after)
+	c, err := b.ClaimNew(t.Context(), as(token), since, after)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return versions(c.Runs)
+	return versions(c.Batches)
 }
 
-func versions(runs []queue.Run) map[string][]int64 {
+func versions(batches []queue.Batch) map[string][]int64 {
 	got := map[string][]int64{}
-	for _, run := range runs {
-		for _, e := range run {
+	for _, batch := range batches {
+		for _, e := range batch {
 			got[e.AggregateID] = append(got[e.AggregateID], e.Version)
 		}
 	}
@@ -141,7 +141,7 @@ func TestClaimOwnsTheAggregate(t *testing.T) {
 	want(t, "first", claims{"a": {1, 2, 3}}, b.scan(t, "first"))
 	b.append(t, "a", 4, 4)
 	b.append(t, "b", 1, 1)
-	want(t, "what is new, to another relay", claims{"b": {1}}, b.fresh(t, "second", start))
+	want(t, "what is new, to another relay", claims{"b": {1}}, b.claimNew(t, "second", start))
 	want(t, "a scan of another relay", claims{}, b.scan(t, "second"))
 }
 
@@ -156,7 +156,7 @@ func TestClaimTakesOverAfterTheLease(t *testing.T) {
 	want(t, "after the lease ran out", claims{"a": {1, 2}}, b.scan(t, "heir"))
 }
 
-func TestFreshSeesWhatCommittedSince(t *testing.T) {
+func TestClaimNewFindsEventsCommittedSince(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	b.append(t, "old", 1, 1)
@@ -174,17 +174,17 @@ func TestFreshSeesWhatCommittedSince(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.append(t, "new", 1, 1)
-	want(t, "since the snapshot", claims{"slow": {1}, "new": {1}}, b.fresh(t, "t", since))
+	want(t, "since the snapshot", claims{"slow": {1}, "new": {1}}, b.claimNew(t, "t", since))
 }
 
-func TestFreshFollowsWhatWasPublished(t *testing.T) {
+func TestClaimNewFollowsPublishedVersions(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	b.append(t, "a", 1, 2)
 	w := b.page(t, as("t"))
 	b.append(t, "a", 3, 3)
-	settle(t, b, "t", queue.Outcome{Run: w.Runs[0], Published: 2})
-	want(t, "after the published versions", claims{"a": {3}}, b.fresh(t, "t", b.snapshot(t), w.Runs[0].Last()))
+	settle(t, b, "t", queue.Settlement{Batch: w.Batches[0], Published: 2})
+	want(t, "after the published versions", claims{"a": {3}}, b.claimNew(t, "t", b.snapshot(t), w.Batches[0].Last()))
 }
 
 func TestClaimsAreBounded(t *testing.T) {
@@ -205,7 +205,7 @@ func TestClaimsAreBounded(t *testing.T) {
 	} {
 		w := b.page(t, tc.limits)
 		n := 0
-		for _, r := range w.Runs {
+		for _, r := range w.Batches {
 			for i, e := range r {
 				if e.Version != int64(i+1) {
 					t.Errorf("%s: %s has a hole at %d", name, e.AggregateID, i)
@@ -213,12 +213,12 @@ func TestClaimsAreBounded(t *testing.T) {
 			}
 			n += len(r)
 		}
-		if n != tc.events || w.Cut != (name != "per aggregate") {
-			t.Errorf("%s: %d events, cut %v; want %d", name, n, w.Cut, tc.events)
+		if n != tc.events || w.Truncated != (name != "per aggregate") {
+			t.Errorf("%s: %d events, cut %v; want %d", name, n, w.Truncated, tc.events)
 		}
 		leased := b.count(t, `SELECT count(*) FROM outbox WHERE lock_token = 't'`)
-		if leased != len(w.Runs) {
-			t.Errorf("%s: %d leases for %d runs", name, leased, len(w.Runs))
+		if leased != len(w.Batches) {
+			t.Errorf("%s: %d leases for %d batches", name, leased, len(w.Batches))
 		}
 		free()
 	}
@@ -243,7 +243,7 @@ func TestScanGoesOnWhereItStopped(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		maps.Copy(seen, versions(p.Runs))
+		maps.Copy(seen, versions(p.Batches))
 		if p.Done {
 			if page != 4 {
 				t.Errorf("%d pages of 2 for 6 events", page)
@@ -255,7 +255,7 @@ func TestScanGoesOnWhereItStopped(t *testing.T) {
 	want(t, "all pages", claims{"a0": {1}, "b0": {1}, "b1": {1}, "b2": {1}, "b3": {1}, "b4": {1}}, seen)
 }
 
-// What a snapshot did not see is the rows of the transactions that were open in it,
+// The rows that a snapshot did not see are those of the transactions that were open in it,
 // and of those that began later.
 func TestScanSince(t *testing.T) {
 	t.Parallel()
@@ -280,7 +280,7 @@ func TestScanSince(t *testing.T) {
 		if err != nil || !p.Done {
 			t.Fatal(err)
 		}
-		maps.Copy(seen, versions(p.Runs))
+		maps.Copy(seen, versions(p.Batches))
 	}
 	want(t, "since the snapshot", claims{"slow": {1}, "new": {1}}, seen)
 }
@@ -296,13 +296,13 @@ func TestClaimLeavesTypesAlone(t *testing.T) {
 	limits := as("t")
 	limits.Without = []string{"engagement"}
 	w := b.page(t, limits)
-	want(t, "scan", claims{"c": {1}}, versions(w.Runs))
+	want(t, "scan", claims{"c": {1}}, versions(w.Batches))
 	limits.Without = []string{"video"}
-	c, err := b.Fresh(t.Context(), limits, start, nil)
+	c, err := b.ClaimNew(t.Context(), limits, start, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want(t, "fresh", claims{"a": {1}, "b": {1}}, versions(c.Runs))
+	want(t, "fresh", claims{"a": {1}, "b": {1}}, versions(c.Batches))
 }
 
 func TestClaimWaitsForRetryAndParked(t *testing.T) {
@@ -313,20 +313,20 @@ func TestClaimWaitsForRetryAndParked(t *testing.T) {
 	b.exec(t, `UPDATE outbox SET next_retry_at = now() + interval '4 minutes' WHERE aggregate_id = 'later' AND version = 1`)
 	b.exec(t, `UPDATE outbox SET parked_at = now() WHERE aggregate_id = 'parked' AND version = 1`)
 	want(t, "behind events that wait", claims{}, b.scan(t, "t"))
-	got, next, err := b.Retries(t.Context(), as("t"))
-	if err != nil || len(got.Runs) > 0 || next < 3*time.Minute || next > 4*time.Minute {
-		t.Errorf("claimed %v, next retry in %s, %v; want 4 minutes", got.Runs, next, err)
+	got, next, err := b.ClaimRetries(t.Context(), as("t"))
+	if err != nil || len(got.Batches) > 0 || next < 3*time.Minute || next > 4*time.Minute {
+		t.Errorf("claimed %v, next retry in %s, %v; want 4 minutes", got.Batches, next, err)
 	}
 	b.exec(t, `UPDATE outbox SET next_retry_at = now() WHERE aggregate_id = 'later' AND version = 1`)
-	got, next, err = b.Retries(t.Context(), as("t"))
+	got, next, err = b.ClaimRetries(t.Context(), as("t"))
 	if err != nil || next != 0 {
 		t.Errorf("next retry in %s, %v", next, err)
 	}
-	want(t, "when the retry is due", claims{"later": {1, 2}}, versions(got.Runs))
+	want(t, "when the retry is due", claims{"later": {1, 2}}, versions(got.Batches))
 }
 
-// A failover to a host whose clock is behind leaves leases and retry times in the
-// future. They count as none: they would last that much longer.
+// A failover to a host with a slow clock leaves leases and retry times in the future. They
+// count as none: otherwise they would last that much longer.
 func TestTimesFromTheFutureCountAsNone(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -335,29 +335,29 @@ func TestTimesFromTheFutureCountAsNone(t *testing.T) {
 	b.scan(t, "dead")
 	b.exec(t, `UPDATE outbox SET locked_at = now() + interval '40 seconds'`)
 	b.exec(t, `UPDATE outbox SET next_retry_at = now() + interval '6 minutes' WHERE aggregate_id = 'retried'`)
-	got, _, err := b.Retries(t.Context(), as("heir"))
+	got, _, err := b.ClaimRetries(t.Context(), as("heir"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want(t, "retries", claims{"retried": {1}}, versions(got.Runs))
+	want(t, "retries", claims{"retried": {1}}, versions(got.Batches))
 	want(t, "a scan", claims{"leased": {1}}, b.scan(t, "heir"))
 }
 
-// A head that cannot be claimed although nobody answers for it is reported: who
-// passed it has to come back.
+// A claim reports a head that it cannot take although no living relay answers for it: its
+// relay must come back for the head.
 func TestClaimReportsWhatItHadToLeave(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	b.append(t, "a", 1, 2)
-	if p := b.page(t, as("alive")); p.Passed || len(p.Runs) != 1 {
+	if p := b.page(t, as("alive")); p.Skipped || len(p.Batches) != 1 {
 		t.Fatalf("claimed %+v", p)
 	}
 	other := as("other")
 	other.Alive = []string{"alive"}
-	if p := b.page(t, other); p.Passed || len(p.Runs) > 0 {
+	if p := b.page(t, other); p.Skipped || len(p.Batches) > 0 {
 		t.Errorf("what a relay that is alive has in hand: %+v", p)
 	}
-	if p := b.page(t, as("other")); !p.Passed || p.FreeIn <= 0 || p.FreeIn > queue.LeaseTime {
+	if p := b.page(t, as("other")); !p.Skipped || p.FreeIn <= 0 || p.FreeIn > queue.LeaseTime {
 		t.Errorf("what a relay that is not alive has in hand: %+v", p)
 	}
 	b.exec(t, `UPDATE outbox SET lock_token = NULL, locked_at = NULL`)
@@ -369,25 +369,25 @@ func TestClaimReportsWhatItHadToLeave(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), `SELECT FROM outbox FOR UPDATE`); err != nil {
 		t.Fatal(err)
 	}
-	if p := b.page(t, as("other")); !p.Passed || p.FreeIn != 0 || len(p.Runs) > 0 {
+	if p := b.page(t, as("other")); !p.Skipped || p.FreeIn != 0 || len(p.Batches) > 0 {
 		t.Errorf("a row that somebody has locked: %+v", p)
 	}
 }
 
-// Two aggregates whose names look alike when they are joined are two.
-func TestRunsOfLookAlikeAggregates(t *testing.T) {
+// Two aggregates with names that look alike when joined stay two.
+func TestBatchesOfLookAlikeAggregates(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	b.append(t, "x", 1, 2)
 	b.exec(t, `UPDATE outbox SET aggregate_type = 'order', aggregate_id = 'item/7', id = '00000000-0000-7000-8000-000000000001' WHERE version = 1`)
 	b.exec(t, `UPDATE outbox SET aggregate_type = 'order/item', aggregate_id = '7', id = '00000000-0000-7000-8000-000000000002', version = 1
 		WHERE version = 2`)
-	if p := b.page(t, as("t")); len(p.Runs) != 2 {
-		t.Errorf("%d runs of two aggregates: %v", len(p.Runs), p.Runs)
+	if p := b.page(t, as("t")); len(p.Batches) != 2 {
+		t.Errorf("%d batches of two aggregates: %v", len(p.Batches), p.Batches)
 	}
 }
 
-func settle(t *testing.T, b box, token string, outcomes ...queue.Outcome) (lost int) {
+func settle(t *testing.T, b box, token string, outcomes ...queue.Settlement) (lost int) {
 	t.Helper()
 	s, err := b.Settle(context.WithoutCancel(t.Context()), token, outcomes)
 	if err != nil {
@@ -398,7 +398,7 @@ func settle(t *testing.T, b box, token string, outcomes ...queue.Outcome) (lost 
 
 // A restore into another cluster brings rows with transaction ids that this one will
 // not reach for years. They are not new with each claim until then.
-func TestFreshKnowsRowsOfAnotherCluster(t *testing.T) {
+func TestClaimNewKnowsRowsOfAnotherCluster(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	var stuck []eventing.Event
@@ -412,11 +412,11 @@ func TestFreshKnowsRowsOfAnotherCluster(t *testing.T) {
 	}
 	b.exec(t, `UPDATE outbox SET xact = '9000000000000'::xid8, parked_at = CASE version WHEN 1 THEN now() END`)
 	b.append(t, "new", 1, 1)
-	c, err := b.Fresh(t.Context(), as("t"), since, nil)
-	if err != nil || c.Cut {
+	c, err := b.ClaimNew(t.Context(), as("t"), since, nil)
+	if err != nil || c.Truncated {
 		t.Errorf("a claim of one event is cut, hence followed by the next at once, for ever (%v)", err)
 	}
-	if diff := cmp.Diff(map[string][]int64{"new": {1}}, versions(c.Runs)); diff != "" {
+	if diff := cmp.Diff(map[string][]int64{"new": {1}}, versions(c.Batches)); diff != "" {
 		t.Errorf("(-want +claimed)\n%s", diff)
 	}
 	b.exec(t, `UPDATE outbox SET parked_at = NULL`)

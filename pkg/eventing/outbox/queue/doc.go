@@ -1,7 +1,7 @@
 // Package queue is the outbox table seen as a queue: the statements with which
 // relays find, lease and mark its rows. Package outbox drives them.
 //
-// # Who owns an aggregate
+// # Ownership of an aggregate
 //
 // Claiming rows with SKIP LOCKED alone lets two relays hold two versions of one
 // aggregate and send the later first. Ordering by time, sequence or transaction
@@ -27,17 +27,19 @@
 // entries stay in an index for as long as a transaction somewhere keeps vacuum away.
 // A relay finds each pending event in one of these ways:
 //
-//   - It is new: Fresh asks for rows of transactions that began after the relay's
+//   - It is new: ClaimNew asks for rows of transactions that began after the relay's
 //     last snapshot, and of those that were open in it. That is exact, however
 //     transactions overlap, and touches no row that is older.
-//   - It follows an event that the relay has just published: Fresh asks for that, too.
+//   - It follows an event that the relay has just published: ClaimNew asks for that,
+//     too.
 //   - It is to be retried, or an operator has released it, or it is behind a retry that
-//     is published: next_retry_at is set, and has an index of very few rows. Retries.
-//   - A relay had it in hand, or had to pass it, and died. Each relay keeps a row in
+//     is published: next_retry_at is set, and has an index of very few rows.
+//     ClaimRetries.
+//   - A relay had leased it, or had to skip it, and died. Each relay keeps a row in
 //     outbox_relays with its low: a snapshot that saw none of the relay's unfinished
-//     events. Beat writes the row every few seconds. A relay that finds an abandoned
+//     events. Heartbeat writes the row every few seconds. A relay that finds an abandoned
 //     row deletes it and lowers its own low in one statement, and then reads the rows
-//     that the low did not see, by transaction, in pages. Scan.
+//     that the low did not see, by transaction, in pages: Scan.
 //
 // So at each moment, for each pending event that is neither to be retried nor parked nor
 // behind such an event, some row of outbox_relays has a low that did not see it. That
@@ -46,7 +48,7 @@
 // another cluster (its transactions are in the future here) means the whole table, and
 // so does an empty table of relays.
 //
-// A round through the whole table, a page of 1,000 rows every few seconds, finds the
+// A sweep through the whole table, a page of 1,000 rows every few seconds, finds the
 // rest: rows that were changed by hand.
 //
 // # The shape of the table
@@ -76,22 +78,21 @@
 // line names. `make bench` has the whole, write.wal_bytes_per_event: 1,167 bytes for
 // 2,504 of the first line's table.
 //
-// # What a claim costs
+// # Cost of a claim
 //
-// What it finds, and nothing else in the table: `make bench` measures it beside an empty
-// table with 10,000,000 published rows, with 200,000 published under a held snapshot,
-// and with 1,000,000 waiting behind 1,000 parked ones. Whatever passes dead entries or
-// published rows (a scan, the retries, the backlog for the metrics) is a statement of
-// its own in a goroutine of its own, with a time limit of its own: no new event waits
-// for it.
+// A claim costs the rows that it finds, and nothing else in the table: `make bench` measures it beside an empty
+// table with 10,000,000 published rows, with 200,000 published under a long-running transaction,
+// and with 1,000,000 waiting behind 1,000 parked ones. Every statement that
+// reads dead entries or published rows (a scan, the retries, the backlog for the metrics)
+// has its own goroutine and its own time limit: no new event waits for it.
 //
 // Rejected designs, tried or too costly to try:
 //
 //   - A partial index by time with a cursor in it: rows that commit late fall
-//     behind the cursor, and a look back walks over dead entries again.
-//   - A partial index of pending rows by aggregate, and a walk along it: a fourth tree,
-//     no HOT update, and under a held snapshot 0.4 s for each million rows published
-//     since, every few seconds; with 9 million the walk met its time limit for good.
+//     behind the cursor, and a look back reads dead entries again.
+//   - A partial index of pending rows by aggregate, and a scan along it: a fourth tree,
+//     no HOT update, and under a long-running transaction 0.4 s for each million rows published
+//     since, every few seconds; with 9 million the scan never finished in time.
 //   - A table of heads or lanes: a third write in the business transaction, and
 //     the same dead entries in its own index.
 //   - A lease on each claimed row: one more version of every row in the table.

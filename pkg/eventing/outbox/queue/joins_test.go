@@ -13,7 +13,7 @@ import (
 func TestNoStatementComparesAllWithAll(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.New(t)
-	conn, err := pg.Pool(t, pg.VideoURL).Acquire(t.Context())
+	conn, err := pg.Pool(t, pg.URL).Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,14 +31,14 @@ func TestNoStatementComparesAllWithAll(t *testing.T) {
 		return lines
 	}
 	for name, sql := range map[string]string{
-		"fresh": freshClaim, "scan": scanClaim, "retry": retryClaim, "settle": settle, "settle around": settleAround, "renew": renew,
+		"fresh": newEventsClaim, "scan": scanClaim, "retry": retryClaim, "settle": settle, "settle around": settleAroundLocks, "renew": renew,
 	} {
 		parameters := 0
 		for n := 1; strings.Contains(sql, "$"+strconv.Itoa(n)); n++ {
 			parameters = n
 		}
 		nulls := strings.TrimSuffix(strings.Repeat("NULL, ", parameters), ", ")
-		plan := run(`BEGIN; ` + planned + `; PREPARE s AS ` + sql + `; EXPLAIN EXECUTE s(` + nulls + `)`)
+		plan := run(`BEGIN; ` + genericPlan + `; PREPARE s AS ` + sql + `; EXPLAIN EXECUTE s(` + nulls + `)`)
 		run(`ROLLBACK; DEALLOCATE s`)
 		for _, line := range plan {
 			if strings.Contains(line, "Join Filter") {

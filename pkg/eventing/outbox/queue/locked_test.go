@@ -11,15 +11,15 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// TestSettleGoesAroundLockedRows has strangers hold a head and a row behind another,
-// the one behind a retry, one run lost to another relay, and one with a row that is gone.
+// Other sessions lock a head, a row behind another head, and a row behind a retry; one
+// batch is lost to another relay, and one has a row that is gone.
 func TestSettleGoesAroundLockedRows(t *testing.T) {
 	t.Parallel()
 	for name, pooled := range map[string]bool{"session": false, "pooler": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pg := pgtest.New(t)
-			url := pg.VideoURL
+			url := pg.URL
 			if pooled {
 				url = pg.Pooled(t, url)
 			}
@@ -30,13 +30,13 @@ func TestSettleGoesAroundLockedRows(t *testing.T) {
 			}
 			b.exec(t, `UPDATE outbox SET next_retry_at = now() WHERE aggregate_id = 'retry' AND version = 1`)
 			w := b.page(t, as("t"))
-			b.append(t, "retry", 3, 3) // it is behind the run
-			if len(w.Runs) != 7 {
-				t.Fatalf("claimed %d runs", len(w.Runs))
+			b.append(t, "retry", 3, 3) // it is behind the batch
+			if len(w.Batches) != 7 {
+				t.Fatalf("claimed %d batches", len(w.Batches))
 			}
 			b.exec(t, `UPDATE outbox SET lock_token = 'another' WHERE aggregate_id = 'lost' AND version = 1`)
 			b.exec(t, `DELETE FROM outbox WHERE aggregate_id = 'gone' AND version = 2`)
-			tx, err := pg.Pool(t, pg.VideoURL).Begin(t.Context())
+			tx, err := pg.Pool(t, pg.URL).Begin(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -49,13 +49,13 @@ func TestSettleGoesAroundLockedRows(t *testing.T) {
 				   FOR UPDATE`); err != nil {
 				t.Fatal(err)
 			}
-			var outcomes []queue.Outcome
+			var outcomes []queue.Settlement
 			heads := map[uuid.UUID]string{}
-			for _, run := range w.Runs {
-				heads[run.Head()] = run[0].AggregateID
-				o := queue.Outcome{Run: run, Published: 2}
-				if run[0].AggregateID == "fault" {
-					o = queue.Outcome{Run: run, Published: 1, Fault: &queue.Fault{Reason: "x", RetryIn: time.Hour}}
+			for _, batch := range w.Batches {
+				heads[batch.Head()] = batch[0].AggregateID
+				o := queue.Settlement{Batch: batch, Published: 2}
+				if batch[0].AggregateID == "fault" {
+					o = queue.Settlement{Batch: batch, Published: 1, Failure: &queue.Failure{Reason: "x", RetryIn: time.Hour}}
 				}
 				outcomes = append(outcomes, o)
 			}
@@ -64,7 +64,7 @@ func TestSettleGoesAroundLockedRows(t *testing.T) {
 				t.Fatal(err)
 			}
 			var busy []string
-			for _, id := range got.Busy {
+			for _, id := range got.Locked {
 				busy = append(busy, heads[id])
 			}
 			slices.Sort(busy)
@@ -77,10 +77,10 @@ func TestSettleGoesAroundLockedRows(t *testing.T) {
 				}
 			}
 			if n := b.count(t, `SELECT count(*) FROM outbox WHERE lock_token = 't'`); n != 4 {
-				t.Errorf("%d leases are left, want those of the runs that are not written", n)
+				t.Errorf("%d leases are left, want those of the batches that are not written", n)
 			}
 			_ = tx.Rollback(t.Context())
-			if got, err := b.Settle(t.Context(), "t", outcomes); err != nil || len(got.Busy) != 0 || got.Lost != 3 {
+			if got, err := b.Settle(t.Context(), "t", outcomes); err != nil || len(got.Locked) != 0 || got.Lost != 3 {
 				t.Errorf("once nothing is locked: %+v, %v; want the others lost", got, err)
 			}
 			if n := b.count(t, `SELECT count(*) FROM outbox WHERE lock_token = 't'`); n != 0 {

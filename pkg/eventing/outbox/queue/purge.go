@@ -12,16 +12,16 @@ import (
 // rows at most.
 const PurgePages = 128
 
-// Purge deletes events that were published more than retention ago from the pages of
-// the table that begin at page, in a transaction of its own. more says that
-// there are pages behind them.
+// Purge deletes events that were published more than retention ago from the pages of the
+// table that begin at page, in a transaction of its own. more says that there are pages
+// behind them.
 //
-// The newest event of an aggregate stays, without its payload: by it Append knows
-// which version is the next.
+// The newest event of an aggregate stays, without its payload: by it Append knows which
+// version is the next.
 //
-// It goes by the table's pages because no index is needed for that: one on
-// published_at would cost every event another entry, and the lower end of it
-// would be dead whenever a long transaction holds vacuum up.
+// Purge goes by the table's pages because that needs no index. An index on published_at
+// would cost every event another entry, and its lower end would be dead whenever a long
+// transaction holds vacuum up.
 func (q Queue) Purge(ctx context.Context, retention time.Duration, page int) (deleted int64, more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()

@@ -12,22 +12,22 @@ import (
 )
 
 const (
-	// LeaseTime is how long a dead relay's aggregates wait for another one,
-	// counted on the database's clock.
+	// LeaseTime is how long a dead relay's aggregates wait for another one, counted on the
+	// database's clock.
 	LeaseTime = 20 * time.Second
-	// Timeout bounds each statement. It is well below the lease, so that a stuck
-	// database is noticed while the lease still holds.
+	// Timeout bounds each statement. It is well below the lease, so that the relay notices
+	// a stuck database while the lease still holds.
 	Timeout = 5 * time.Second
-	// ScanTimeout bounds the statements of other loops than the claims.
+	// ScanTimeout bounds the statements of loops other than the claims.
 	ScanTimeout = 12 * time.Second
 )
 
-// Queue holds every statement that a relay runs on the outbox that db's
-// search_path finds. Times are the database's: instances' clocks differ.
+// Queue holds every statement that a relay runs on the outbox that db's search_path finds.
+// Times are the database's, because instances' clocks differ.
 type Queue struct {
 	db *pgxpool.Pool
-	// keepsStatements says that db's sessions keep what they have prepared. They
-	// do not behind a transaction pooler, which db's configuration then says.
+	// keepsStatements says that db's sessions keep prepared statements. Behind a
+	// transaction pooler they do not, and db's configuration says so.
 	keepsStatements bool
 }
 
@@ -39,61 +39,62 @@ func New(db *pgxpool.Pool) Queue {
 // Event is a pending event.
 type Event struct {
 	eventing.Event
-	// Attempts is how often the broker has refused it.
-	Attempts int
-	// Retry says that it is found as a retry until it is published, and with it what is
-	// behind it.
+	// Rejections is how many times the broker has refused the event: the column
+	// publish_attempts, which counts nothing else.
+	Rejections int
+	// Retry says that the event is found by its retry time until it is published, and so
+	// are the events behind it.
 	Retry bool
 }
 
-// Run is successive pending events of one aggregate, at least one. The first is
-// the aggregate's oldest pending event, and carries the lease of them all.
-type Run []Event
+// Batch is successive pending events of one aggregate, at least one. The first is the
+// aggregate's oldest pending event, and carries the lease of them all.
+type Batch []Event
 
-// Head is the event that carries the run's lease.
-func (r Run) Head() uuid.UUID { return r[0].ID }
+// Head is the event that carries the batch's lease.
+func (b Batch) Head() uuid.UUID { return b[0].ID }
 
-// Key identifies the run's aggregate.
-func (r Run) Key() string { return r[0].Key() }
+// Key identifies the batch's aggregate.
+func (b Batch) Key() string { return b[0].Key() }
 
-// Last is the position of the run's last event.
-func (r Run) Last() Position {
-	e := r[len(r)-1]
-	return Position{AggregateType: e.AggregateType, AggregateID: e.AggregateID, Version: e.Version}
+// Last is the version of the batch's last event.
+func (b Batch) Last() AggregateVersion {
+	e := b[len(b)-1]
+	return AggregateVersion{AggregateType: e.AggregateType, AggregateID: e.AggregateID, Version: e.Version}
 }
 
-// Bytes is the memory of the run's payloads.
-func (r Run) Bytes() int {
+// Bytes is the memory of the batch's payloads.
+func (b Batch) Bytes() int {
 	n := 0
-	for _, e := range r {
+	for _, e := range b {
 		n += len(e.Payload)
 	}
 	return n
 }
 
-// Position is a version of an aggregate. The zero Position is before them all.
-type Position struct {
+// AggregateVersion is a version of an aggregate. The zero value is before all others.
+type AggregateVersion struct {
 	AggregateType, AggregateID string
 	Version                    int64
 }
 
-// Key identifies the position's aggregate.
-func (p Position) Key() string { return eventing.Key(p.AggregateType, p.AggregateID) }
+// Key identifies the aggregate.
+func (p AggregateVersion) Key() string { return eventing.Key(p.AggregateType, p.AggregateID) }
 
-// positions are some as statements take them.
-type positions struct {
+// versionArrays are versions as statements take them.
+type versionArrays struct {
 	types, ids []string
 	versions   []int64
 }
 
-func (p *positions) add(at Position) {
+func (p *versionArrays) add(at AggregateVersion) {
 	p.types, p.ids, p.versions = append(p.types, at.AggregateType), append(p.ids, at.AggregateID), append(p.versions, at.Version)
 }
 
-// runs groups events, which come by aggregate in version order. It compares both
+// byAggregate groups events, which come by aggregate in version order. It compares both
 // halves of an aggregate's name: joined, two names can look alike.
-func runs(events []Event) []Run {
-	var out []Run
+func byAggregate(events []Event) []Batch {
+	var out []Batch
 	for start, i := 0, 1; i <= len(events); i++ {
 		if i == len(events) || events[i].AggregateType != events[start].AggregateType || events[i].AggregateID != events[start].AggregateID {
 			out = append(out, events[start:i])
@@ -103,7 +104,7 @@ func runs(events []Event) []Run {
 	return out
 }
 
-// columns are those of an event, of table alias t and in the order of scanEvent.
+// columns are the columns of an event, of table alias t and in the order of scanEvent.
 func columns(t string) string {
 	return strings.ReplaceAll(`t.id, t.aggregate_type, t.aggregate_id, t.event_type, t.version, t.schema_version,
 	       t.payload, t.occurred_at, t.tenant_id, t.epoch, t.traceparent, t.publish_attempts,

@@ -12,23 +12,22 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// Outcome is the result of publishing a run.
-type Outcome struct {
-	Run Run
-	// Published is how many of the run's events, from its first, the broker
-	// acknowledged.
+// Settlement is the result of publishing a batch.
+type Settlement struct {
+	Batch Batch
+	// Published is how many of the batch's events, from its first, the broker acknowledged.
 	Published int
-	// Fault is nil if Settle shall hand the rest of the run, if any, back unchanged.
-	Fault *Fault
+	// Failure is nil if Settle shall hand the rest of the batch, if any, back unchanged.
+	Failure *Failure
 }
 
-// Fault is why the first unpublished event of a run is not tried again at once.
-type Fault struct {
+// Failure is why the first unpublished event of a batch is not tried again at once.
+type Failure struct {
 	Reason string
 	// RetryIn is when it is tried again.
 	RetryIn time.Duration
-	// Rejected says that the broker refused this very event, which spends an
-	// attempt. Any other fault spends none.
+	// Rejected says that the broker refused this very event, which spends an attempt. Any
+	// other failure spends none.
 	Rejected bool
 	// Park keeps the event from being tried again until an operator acts.
 	Park bool
@@ -36,19 +35,19 @@ type Fault struct {
 
 // Settled is the result of Settle.
 type Settled struct {
-	// Lost is the number of runs with a lease that another relay has taken over.
+	// Lost is the number of batches with a lease that another relay has taken over.
 	Lost int
 	// Followed reports whether a published event had a successor already, in the
 	// statement's snapshot.
 	Followed bool
-	// Busy are the heads of the runs that Settle has skipped because a session that is
+	// Locked are the heads of the batches that Settle has skipped because a session that is
 	// not a relay has locked one of their rows.
-	Busy []uuid.UUID
+	Locked []uuid.UUID
 }
 
-// Settle writes the outcomes of runs in one statement. token is the fence: Settle writes
-// nothing of a run with a lost lease. A locked row blocks its own run and no other.
-func (q Queue) Settle(ctx context.Context, token string, outcomes []Outcome) (s Settled, err error) {
+// Settle writes the results of batches in one statement. token is the fence: Settle writes
+// nothing of a batch with a lost lease. A locked row blocks its own batch and no other.
+func (q Queue) Settle(ctx context.Context, token string, outcomes []Settlement) (s Settled, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	var heads, published, publishedHeads, back []uuid.UUID
@@ -56,27 +55,27 @@ func (q Queue) Settle(ctx context.Context, token string, outcomes []Outcome) (s 
 	var reasons []string
 	var retries []time.Duration
 	var rejected, park []bool
-	var last, retried positions
+	var last, retried versionArrays
 	var retriedHeads []uuid.UUID
 	for _, o := range outcomes {
-		heads = append(heads, o.Run.Head())
-		for _, e := range o.Run[:o.Published] {
-			published, publishedHeads = append(published, e.ID), append(publishedHeads, o.Run.Head())
+		heads = append(heads, o.Batch.Head())
+		for _, e := range o.Batch[:o.Published] {
+			published, publishedHeads = append(published, e.ID), append(publishedHeads, o.Batch.Head())
 		}
-		if o.Published > 0 && o.Fault == nil {
-			last.add(o.Run[:o.Published].Last())
-			if o.Run[0].Retry {
-				retried.add(o.Run[:o.Published].Last())
-				retriedHeads = append(retriedHeads, o.Run.Head())
+		if o.Published > 0 && o.Failure == nil {
+			last.add(o.Batch[:o.Published].Last())
+			if o.Batch[0].Retry {
+				retried.add(o.Batch[:o.Published].Last())
+				retriedHeads = append(retriedHeads, o.Batch.Head())
 			}
 		}
 		switch {
-		case o.Fault != nil:
-			failed, failedHeads = append(failed, o.Run[o.Published].ID), append(failedHeads, o.Run.Head())
-			reasons, retries = append(reasons, eventing.Reason(o.Fault.Reason)), append(retries, o.Fault.RetryIn)
-			rejected, park = append(rejected, o.Fault.Rejected), append(park, o.Fault.Park)
+		case o.Failure != nil:
+			failed, failedHeads = append(failed, o.Batch[o.Published].ID), append(failedHeads, o.Batch.Head())
+			reasons, retries = append(reasons, eventing.Reason(o.Failure.Reason)), append(retries, o.Failure.RetryIn)
+			rejected, park = append(rejected, o.Failure.Rejected), append(park, o.Failure.Park)
 		case o.Published == 0:
-			back = append(back, o.Run.Head())
+			back = append(back, o.Batch.Head())
 		}
 	}
 	args := []any{
@@ -86,41 +85,41 @@ func (q Queue) Settle(ctx context.Context, token string, outcomes []Outcome) (s 
 	}
 	var held int
 	err = errLocked
-	if q.keepsStatements { // else the wait for a lock cannot be limited
-		err = q.runRow(ctx, impatient, settle, args, &held, &s.Followed, &s.Busy)
+	if q.keepsStatements { // otherwise the wait for a lock cannot be limited
+		err = q.queryRow(ctx, genericPlanShortWait, settle, args, &held, &s.Followed, &s.Locked)
 	}
 	if isLocked(err) {
-		err = q.runRow(ctx, planned, settleAround, args, &held, &s.Followed, &s.Busy)
+		err = q.queryRow(ctx, genericPlan, settleAroundLocks, args, &held, &s.Followed, &s.Locked)
 	}
 	if err != nil {
 		return Settled{}, fmt.Errorf("settle: %w", err)
 	}
-	s.Lost = len(outcomes) - held - len(s.Busy)
+	s.Lost = len(outcomes) - held - len(s.Locked)
 	return s, nil
 }
 
-// Once the first event of a run is published, the lease is on a row that is done: the
-// fault of a later event is written without a lease.
+// Once the first event of a batch is published, the lease is on a row that is done: the
+// failure of a later event is written without a lease.
 //
-// All relays have passed the events behind a retry, and find them only with the retry.
-// So the statement that publishes a retry makes the event behind it a retry, too: any
-// relay finds it from then on, even if this one dies now, however old it is.
+// All relays have passed over the events behind a retry, and find them only with the retry.
+// So the statement that publishes a retry makes the event behind it a retry, too. Any relay
+// then finds it, even if this one dies now, and however old the event is.
 //
-// Rows are named by arrays, not joined: if statistics call the table empty, all joins
-// cost the planner the same. For the same reason IN has "IS TRUE" behind it: a plain one
-// becomes a join, which compares each event with each head, 84 ms for 1,000 of them. So
+// Rows are named by arrays, not joined: if statistics call the table empty, all joins cost
+// the planner the same. For the same reason IN has "IS TRUE" behind it. A plain IN becomes
+// a join, which compares each event with each head: 84 ms for 1,000 of them. With "IS TRUE"
 // it stays a subquery, which is hashed.
 const settle = `
 WITH ` + behind + `, mine AS MATERIALIZED (
 	SELECT id FROM outbox WHERE id = ANY($2::uuid[]) AND lock_token = $1 FOR UPDATE
 ), busy AS MATERIALIZED (
 	SELECT NULL::uuid AS head WHERE false
-), ` + written
+), ` + writeSettlements
 
-// settleAround passes by the runs that have a locked row. It locks each row before it
-// writes it, which costs as much again as the writing: settle is for when nothing is
-// in the way.
-const settleAround = `
+// settleAroundLocks skips the batches that have a locked row. It locks each row before it
+// writes it, which costs as much again as the writing: settle is for the usual case, in
+// which no row is locked.
+const settleAroundLocks = `
 WITH ` + behind + `, named AS MATERIALIZED (
 	SELECT id, head FROM unnest($2::uuid[] || $3::uuid[] || $5::uuid[], $2::uuid[] || $4::uuid[] || $6::uuid[]) AS n(id, head)
 	 UNION ALL
@@ -136,15 +135,15 @@ WITH ` + behind + `, named AS MATERIALIZED (
 	SELECT id FROM free
 	 WHERE id = ANY($2::uuid[]) AND lock_token = $1
 	   AND id NOT IN (SELECT n.head FROM named n WHERE (n.id IN (SELECT id FROM locked)) IS TRUE)
-), ` + written
+), ` + writeSettlements
 
 const behind = `behind AS MATERIALIZED (
 	SELECT o.id, done.head
 	  FROM unnest($15::uuid[], $16::text[], $17::text[], $18::bigint[]) AS done(head, aggregate_type, aggregate_id, version)
-	 CROSS JOIN LATERAL (` + successor + `) o
+	 CROSS JOIN LATERAL (` + nextPending + `) o
 )`
 
-const written = `published AS (
+const writeSettlements = `published AS (
 	UPDATE outbox
 	   SET published_at = clock_timestamp(), lock_token = NULL, locked_at = NULL, next_retry_at = NULL, last_error = NULL
 	 WHERE id = ANY(ARRAY(SELECT p.id FROM unnest($3::uuid[], $4::uuid[]) AS p(id, head) WHERE (p.head IN (SELECT id FROM mine)) IS TRUE))
@@ -167,16 +166,16 @@ const written = `published AS (
 )
 SELECT (SELECT count(*) FROM mine),
        EXISTS (SELECT FROM unnest($12::text[], $13::text[], $14::bigint[]) AS done(aggregate_type, aggregate_id, version)
-                CROSS JOIN LATERAL (` + successor + `) o),
+                CROSS JOIN LATERAL (` + nextPending + `) o),
        ARRAY(SELECT head FROM busy)`
 
-// Renew extends the leases under token of the runs with these heads. It returns the
-// heads of those that it has extended, and of those that are not token's any more. A
-// head that somebody has locked is neither.
+// Renew extends the leases under token of the batches with these heads. It returns the
+// heads that it has extended, and those whose lease is not token's any more. A head that
+// another session has locked is in neither.
 func (q Queue) Renew(ctx context.Context, token string, heads []uuid.UUID) (held, lost []uuid.UUID, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	if err := q.runRow(ctx, planned, renew, []any{heads, token}, &held, &lost); err != nil {
+	if err := q.queryRow(ctx, genericPlan, renew, []any{heads, token}, &held, &lost); err != nil {
 		return nil, nil, fmt.Errorf("renew leases: %w", err)
 	}
 	return held, lost, nil
@@ -206,8 +205,8 @@ func isLocked(err error) bool {
 	return errors.As(err, &e) && e.Code == lockNotAvailable
 }
 
-// IsTimeout reports whether a statement has failed for want of time, of which one that
-// does less would take less.
+// IsTimeout reports whether a statement ran out of time. A statement that does less may
+// then pass.
 func IsTimeout(err error) bool {
 	var e *pgconn.PgError
 	return errors.Is(err, context.DeadlineExceeded) || pgconn.Timeout(err) || errors.As(err, &e) && e.Code == queryCanceled

@@ -18,17 +18,17 @@ func TestSettleIsFenced(t *testing.T) {
 	b := newBox(t)
 	b.append(t, "a", 1, 2)
 	w := b.page(t, as("stale"))
-	run := w.Runs[0]
+	batch := w.Batches[0]
 	b.exec(t, `UPDATE outbox SET locked_at = now() - interval '1 hour' WHERE lock_token IS NOT NULL`)
 	b.scan(t, "heir")
-	lost := settle(t, b, "stale", queue.Outcome{Run: run, Published: 1, Fault: &queue.Fault{Reason: "x", Rejected: true, Park: true}})
+	lost := settle(t, b, "stale", queue.Settlement{Batch: batch, Published: 1, Failure: &queue.Failure{Reason: "x", Rejected: true, Park: true}})
 	if lost != 1 {
 		t.Errorf("settle with a lost lease: lost %d, want 1", lost)
 	}
 	if n := b.count(t, unpublished+` AND parked_at IS NULL AND publish_attempts = 0`); n != 2 {
 		t.Error("a relay without the lease changed a row")
 	}
-	if lost := settle(t, b, "heir", queue.Outcome{Run: run, Published: 2}); lost != 0 {
+	if lost := settle(t, b, "heir", queue.Settlement{Batch: batch, Published: 2}); lost != 0 {
 		t.Errorf("settle with the lease: lost %d", lost)
 	}
 	if n := b.count(t, unpublished+` OR lock_token IS NOT NULL`); n != 0 {
@@ -36,21 +36,21 @@ func TestSettleIsFenced(t *testing.T) {
 	}
 }
 
-// What the broker says of one event must not keep others from being marked.
+// The broker's message about one event must not keep others from being marked.
 func TestSettleWithAReasonThatCannotBeStored(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	b.append(t, "a", 1, 1)
 	b.append(t, "b", 1, 1)
 	w := b.page(t, as("t"))
-	settle(t, b, "t", queue.Outcome{Run: w.Runs[0], Published: 1},
-		queue.Outcome{Run: w.Runs[1], Fault: &queue.Fault{Reason: "not \x00 \xff here " + strings.Repeat("x", 1<<20), Rejected: true}})
+	settle(t, b, "t", queue.Settlement{Batch: w.Batches[0], Published: 1},
+		queue.Settlement{Batch: w.Batches[1], Failure: &queue.Failure{Reason: "not \x00 \xff here " + strings.Repeat("x", 1<<20), Rejected: true}})
 	if n := b.count(t, unpublished+` AND last_error LIKE 'not ? ? here%' AND length(last_error) <= 1000`); n != 1 {
 		t.Error("the reason is not kept, as far as it can be")
 	}
 }
 
-func TestSettleWritesEachOutcome(t *testing.T) {
+func TestSettleWritesEachSettlement(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	for _, id := range []string{"back", "done", "part", "rejected", "deferred", "by hand"} {
@@ -58,16 +58,16 @@ func TestSettleWritesEachOutcome(t *testing.T) {
 	}
 	w := b.page(t, as("t"))
 	b.exec(t, `UPDATE outbox SET parked_at = now(), last_error = 'by hand' WHERE aggregate_id = 'by hand' AND version = 1`)
-	var outcomes []queue.Outcome
-	for _, run := range w.Runs {
-		outcomes = append(outcomes, map[string]queue.Outcome{
-			"back":     {Run: run},
-			"done":     {Run: run, Published: 2},
-			"part":     {Run: run, Published: 1},
-			"rejected": {Run: run, Published: 1, Fault: &queue.Fault{Reason: "bad", RetryIn: time.Hour, Rejected: true, Park: true}},
-			"deferred": {Run: run, Fault: &queue.Fault{Reason: "away", RetryIn: time.Hour}},
-			"by hand":  {Run: run, Fault: &queue.Fault{Reason: "away", RetryIn: time.Hour}},
-		}[run[0].AggregateID])
+	var outcomes []queue.Settlement
+	for _, batch := range w.Batches {
+		outcomes = append(outcomes, map[string]queue.Settlement{
+			"back":     {Batch: batch},
+			"done":     {Batch: batch, Published: 2},
+			"part":     {Batch: batch, Published: 1},
+			"rejected": {Batch: batch, Published: 1, Failure: &queue.Failure{Reason: "bad", RetryIn: time.Hour, Rejected: true, Park: true}},
+			"deferred": {Batch: batch, Failure: &queue.Failure{Reason: "away", RetryIn: time.Hour}},
+			"by hand":  {Batch: batch, Failure: &queue.Failure{Reason: "away", RetryIn: time.Hour}},
+		}[batch[0].AggregateID])
 	}
 	if lost := settle(t, b, "t", outcomes...); lost != 0 {
 		t.Errorf("lost %d", lost)
@@ -89,43 +89,43 @@ func TestSettleWritesEachOutcome(t *testing.T) {
 	}
 }
 
-// Followed is what the relay looks by: whether something waits behind what was
-// published, and not behind what was not.
+// Followed tells the relay whether an event waits behind a published one. An event behind
+// an unpublished one does not count.
 func TestSettleSeesWhatFollows(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	fault := &queue.Fault{Reason: "away", RetryIn: time.Hour}
+	fault := &queue.Failure{Reason: "away", RetryIn: time.Hour}
 	for name, tc := range map[string]struct {
 		published int
-		fault     *queue.Fault
+		fault     *queue.Failure
 		appears   bool // version 3, after the claim
 		want      bool
 	}{
 		"nothing":                  {published: 2},
-		"the rest of the run":      {published: 1, want: true},
+		"the rest of the batch":    {published: 1, want: true},
 		"what has appeared":        {published: 2, appears: true, want: true},
 		"behind what was refused":  {published: 1, fault: fault, appears: true},
 		"behind what was not sent": {appears: true},
 	} {
 		since := b.snapshot(t)
 		b.append(t, name, 1, 2)
-		w, err := b.Fresh(t.Context(), as(name), since, nil)
+		w, err := b.ClaimNew(t.Context(), as(name), since, nil)
 		b.append(t, "beside "+name, 1, 2)
-		if err != nil || len(w.Runs) != 1 || len(w.Runs[0]) != 2 {
-			t.Fatalf("%s: claimed %v, %v", name, w.Runs, err)
+		if err != nil || len(w.Batches) != 1 || len(w.Batches[0]) != 2 {
+			t.Fatalf("%s: claimed %v, %v", name, w.Batches, err)
 		}
 		if tc.appears {
 			b.append(t, name, 3, 3)
 		}
-		got, err := b.Settle(t.Context(), name, []queue.Outcome{{Run: w.Runs[0], Published: tc.published, Fault: tc.fault}})
-		if err != nil || got.Followed != tc.want || got.Lost != 0 || len(got.Busy) != 0 {
+		got, err := b.Settle(t.Context(), name, []queue.Settlement{{Batch: w.Batches[0], Published: tc.published, Failure: tc.fault}})
+		if err != nil || got.Followed != tc.want || got.Lost != 0 || len(got.Locked) != 0 {
 			t.Errorf("%s: %+v, %v; want followed %v", name, got, err, tc.want)
 		}
 	}
 }
 
-// A relay dies when it has settled a part of a retry: everybody has passed what is behind
-// it, so that is found as a retry. Where there is something to it already, it stays.
+// A relay dies when it has settled a part of a retry. All relays have passed over the event
+// behind it, so that becomes a retry. If it has a retry time already, that stays.
 func TestWhatIsBehindARetryIsOneNext(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -137,14 +137,14 @@ func TestWhatIsBehindARetryIsOneNext(t *testing.T) {
 	b.exec(t, `UPDATE outbox SET next_retry_at = now() + interval '1 min' WHERE version = 3 AND aggregate_id = 'put off'`)
 	limits := as("t")
 	limits.PerAggregate = 2
-	got, _, err := b.Retries(t.Context(), limits)
-	if err != nil || len(got.Runs) != 6 || !got.Runs[0][0].Retry || got.Runs[0][1].Retry {
-		t.Fatalf("claimed %+v, %v", got.Runs, err)
+	got, _, err := b.ClaimRetries(t.Context(), limits)
+	if err != nil || len(got.Batches) != 6 || !got.Batches[0][0].Retry || got.Batches[0][1].Retry {
+		t.Fatalf("claimed %+v, %v", got.Batches, err)
 	}
-	var outcomes []queue.Outcome
-	for _, run := range got.Runs {
-		o := queue.Outcome{Run: run, Published: 2}
-		switch run[0].AggregateID {
+	var outcomes []queue.Settlement
+	for _, batch := range got.Batches {
+		o := queue.Settlement{Batch: batch, Published: 2}
+		switch batch[0].AggregateID {
 		case "part":
 			o.Published = 1
 		case "lost":
@@ -158,11 +158,11 @@ func TestWhatIsBehindARetryIsOneNext(t *testing.T) {
 	if n := b.count(t, `SELECT count(*) FROM outbox WHERE published_at IS NOT NULL AND next_retry_at IS NOT NULL`); n != 0 {
 		t.Errorf("%d published events are among the retries", n)
 	}
-	next, _, err := b.Retries(t.Context(), as("heir"))
+	next, _, err := b.ClaimRetries(t.Context(), as("heir"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want(t, "by another relay", claims{"cut": {3, 4}, "part": {2, 3, 4}}, versions(next.Runs))
+	want(t, "by another relay", claims{"cut": {3, 4}, "part": {2, 3, 4}}, versions(next.Batches))
 	if n := b.count(t, unpublished+` AND next_retry_at > now() + interval '50 s' AND aggregate_id = 'put off'`); n != 1 {
 		t.Error("what was put off is not any more")
 	}
@@ -173,7 +173,7 @@ func TestRenewKeepsOthersOut(t *testing.T) {
 	b := newBox(t)
 	b.append(t, "a", 1, 1)
 	w := b.page(t, as("holder"))
-	heads := []uuid.UUID{w.Runs[0].Head()}
+	heads := []uuid.UUID{w.Batches[0].Head()}
 	b.exec(t, `UPDATE outbox SET locked_at = now() - interval '19 seconds'`)
 	if held, lost, err := b.Renew(t.Context(), "holder", heads); len(held) != 1 || len(lost) != 0 || err != nil {
 		t.Fatalf("renew: %v, %v, %v", held, lost, err)
@@ -212,7 +212,7 @@ func TestPurgeDeletesWhatIsOldAndPublished(t *testing.T) {
 	}
 }
 
-// A row that somebody has locked waits for the next pass, and no other row with it.
+// A locked row waits for the next pass, and no other row with it.
 func TestPurgeGoesAroundLockedRows(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -264,13 +264,13 @@ func TestBacklogBehindParkedAggregates(t *testing.T) {
 		b.append(t, fmt.Sprint("waits-", i), 1, 1)
 	}
 	b.exec(t, `UPDATE outbox SET occurred_at = now() - interval '3h' WHERE aggregate_id LIKE 'waits-%'`)
-	for _, low := range []queue.Snapshot{queue.Beginning, b.snapshot(t)} {
+	for _, low := range []queue.TxSnapshot{queue.Beginning, b.snapshot(t)} {
 		b.exec(t, `DELETE FROM outbox_relays`)
 		b.exec(t, `INSERT INTO outbox_relays (token, low) VALUES ('t', $1::text::pg_snapshot)`, string(low))
 		got, err := b.Backlog(t.Context())
 		want := queue.Backlog{Pending: 3050, Parked: 1500, Oldest: got.Oldest}
 		if low != queue.Beginning {
-			// Of those that no relay has to look for any more some may be counted: a low
+			// Some rows that no relay has to look for any more may be counted: a low
 			// counts from the oldest transaction that was open anywhere on the server.
 			want.Pending = min(max(got.Pending, 3000), 3050)
 		} else if got.Oldest < 3*time.Hour {

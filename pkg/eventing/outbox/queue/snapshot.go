@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// Snapshot is Postgres's pg_snapshot: the transactions that a statement saw. The empty
+// TxSnapshot is Postgres's pg_snapshot: the transactions that a statement saw. The empty
 // one is none.
-type Snapshot string
+type TxSnapshot string
 
 // Beginning is before all transactions.
-const Beginning Snapshot = "1:1:"
+const Beginning TxSnapshot = "1:1:"
 
-// parts are the lowest transaction that was open, the first that had not begun, and
-// all that were open.
-func (s Snapshot) parts() (xmin, xmax uint64, open []string) {
+// parts are the lowest open transaction, the first one that had not begun, and all open
+// ones.
+func (s TxSnapshot) parts() (xmin, xmax uint64, open []string) {
 	low, rest, _ := strings.Cut(string(s), ":")
 	high, list, _ := strings.Cut(rest, ":")
 	xmin, _ = strconv.ParseUint(low, 10, 64)
@@ -26,9 +26,9 @@ func (s Snapshot) parts() (xmin, xmax uint64, open []string) {
 	return xmin, xmax, open
 }
 
-// before reports whether s saw less than t. One server's snapshots are in order: a later
-// one sees all that an earlier one saw.
-func (s Snapshot) before(t Snapshot) bool {
+// before reports whether s saw less than t. Snapshots of one server are in order: a later
+// one sees everything that an earlier one saw.
+func (s TxSnapshot) before(t TxSnapshot) bool {
 	smin, smax, sopen := s.parts()
 	tmin, tmax, topen := t.parts()
 	switch {
@@ -41,8 +41,8 @@ func (s Snapshot) before(t Snapshot) bool {
 	}
 }
 
-// Earliest is the snapshot that saw the least; an empty one does not count.
-func Earliest(all ...Snapshot) (first Snapshot) {
+// Earliest is the snapshot that saw the least. Empty ones do not count.
+func Earliest(all ...TxSnapshot) (first TxSnapshot) {
 	for _, s := range all {
 		if s != "" && (first == "" || s.before(first)) {
 			first = s
@@ -53,17 +53,18 @@ func Earliest(all ...Snapshot) (first Snapshot) {
 
 // Since are the parts of the table with all rows that s did not see: the rows of each
 // transaction that was open, and those of all later ones.
-func (s Snapshot) Since() []Cursor {
+func (s TxSnapshot) Since() []Cursor {
 	_, xmax, open := s.parts()
 	var parts []Cursor
 	for _, xact := range open {
 		x, _ := strconv.ParseUint(xact, 10, 64)
-		parts = append(parts, from(x, x))
+		parts = append(parts, cursor(x, x))
 	}
-	return append(parts, from(xmax, math.MaxUint64))
+	return append(parts, cursor(xmax, math.MaxUint64))
 }
 
-func from(first, last uint64) Cursor {
+// cursor is the start of a part: all rows of the transactions from first to last.
+func cursor(first, last uint64) Cursor {
 	// Behind the largest id of the transaction before.
 	return Cursor{xact: strconv.FormatUint(max(first, 1)-1, 10), to: strconv.FormatUint(last, 10), id: [16]byte(everyBit)}
 }

@@ -2,12 +2,12 @@ package queue
 
 import "strings"
 
-// All claims end alike: candidates, the places of rows that may be the heads of
-// their aggregates, become heads, events, and a lease.
+// All claims end alike: candidates, which are the places of rows that may be heads of
+// their aggregates, become heads, events and a lease.
 //
-// A head is claimed by its row's lock, so that of two relays one skips it. It is
-// one only if the version before it is published or gone. A lease and a retry time
-// from the future count as none: the database's clock has been set back.
+// A head is claimed by its row's lock, so that one of two relays skips it. A row is a head
+// only if the version before it is published or gone. A lease and a retry time from the
+// future count as none: the database's clock has been set back.
 const isHead = `
 		       o.aggregate_type <> ALL($3::text[])
 		   AND o.published_at IS NULL AND o.parked_at IS NULL
@@ -17,12 +17,11 @@ const isHead = `
 		                  WHERE p.aggregate_type = o.aggregate_type AND p.aggregate_id = o.aggregate_id AND p.version < o.version
 		                  ORDER BY p.version DESC LIMIT 1), true))`
 
-// The window function orders its rows: a run that is cut short must lose
-// its end.
+// The window function orders its rows: a batch that is cut short must lose its end.
 //
-// passed are the heads that the claim had to leave although nobody answers for
-// them: somebody has locked the row, or the lease is that of a relay that is not
-// alive; then until says for how long.
+// passed are the heads that the claim had to skip although no living relay answers for
+// them: another session has locked the row, or the lease is that of a relay that is not
+// alive; then until is when it ends.
 var claimCandidates = `
 , head AS MATERIALIZED (
 	SELECT o.place, o.id, o.aggregate_type, o.aggregate_id, o.version
@@ -72,25 +71,24 @@ var claimCandidates = `
 	                   FROM passed WHERE until > now() AND until <= now() + $2::interval), 0) AS until
 )`
 
-// An event's columns are null when nothing was claimed: the report is wanted all
-// the same.
+// An event's columns are null when nothing was claimed: the report is needed all the same.
 var claimedEvents = columns("e") + `
   FROM report
   LEFT JOIN fits e ON true
  ORDER BY e.head, e.version`
 
-const reported = `
+const reportColumns = `
 SELECT report.seen, report.heads, report.passed, report.until`
 
-// oldest are the candidates of some rows: one of each aggregate.
-const oldest = `
+// oldestPerAggregate are the candidates among some rows: one of each aggregate.
+const oldestPerAggregate = `
 	SELECT DISTINCT ON (r.aggregate_type, r.aggregate_id) r.place
 	  FROM (%s) r
 	 ORDER BY r.aggregate_type, r.aggregate_id, r.version`
 
-// successor is the pending event that comes next after done. A part of a run may be
-// settled once more after all of it has been: then published ones come between.
-const successor = `
+// nextPending is the pending event that comes next after done. A part of a batch may be
+// settled again after all of it has been: then published ones come between.
+const nextPending = `
 		SELECT o.ctid AS place, o.id, o.aggregate_type, o.aggregate_id, o.version
 		  FROM outbox o
 		 WHERE o.aggregate_type = done.aggregate_type AND o.aggregate_id = done.aggregate_id AND o.version > done.version
@@ -98,11 +96,11 @@ const successor = `
 		 ORDER BY o.version
 		 LIMIT 1`
 
-// Ids beyond the present snapshot's come with rows that were restored from another
-// cluster, and would be new at each look: a scan has them. An open transaction is
-// looked up as a range, in the index's order: as a value that statistics say many
-// rows have, the planner would read the table for it.
-var freshClaim = `
+// Transaction ids beyond the present snapshot's come with rows that were restored from
+// another cluster. They would be new at each claim, so a scan has them. An open transaction
+// is looked up as a range, in the index's order: as a value that statistics say many rows
+// have, the planner would read the table for it.
+var newEventsClaim = `
 WITH fresh AS MATERIALIZED (
 	(SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version
 	   FROM outbox o
@@ -123,18 +121,18 @@ WITH fresh AS MATERIALIZED (
 ), next AS (
 	SELECT o.place, o.aggregate_type, o.aggregate_id, o.version
 	  FROM unnest($12::text[], $13::text[], $14::bigint[]) AS done(aggregate_type, aggregate_id, version)
-	 CROSS JOIN LATERAL (` + successor + `) o
-), candidate AS (` + strings.Replace(oldest, "%s", `SELECT place, aggregate_type, aggregate_id, version FROM fresh
+	 CROSS JOIN LATERAL (` + nextPending + `) o
+), candidate AS (` + strings.Replace(oldestPerAggregate, "%s", `SELECT place, aggregate_type, aggregate_id, version FROM fresh
 	        UNION ALL
 	        SELECT place, aggregate_type, aggregate_id, version FROM next`, 1) + `
-)` + claimCandidates + reported + `, (SELECT count(*) FROM fresh), ` + claimedEvents
+)` + claimCandidates + reportColumns + `, (SELECT count(*) FROM fresh), ` + claimedEvents
 
-// A page of a scan is as many rows in the order of their transactions, published or
-// not: that bounds its cost.
+// A page of a scan is as many rows in the order of their transactions, published or not:
+// that bounds its cost.
 var scanClaim = `
 WITH page AS MATERIALIZED (
 	SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version, o.xact, o.id,
-	       o.published_at IS NULL AND o.parked_at IS NULL AS pending
+	       o.published_at IS NULL AND o.parked_at IS NULL AND (o.next_retry_at IS NULL OR NOT $14::boolean) AS pending
 	  FROM outbox o
 	 WHERE (o.xact, uuid_send(o.id)) > ($10::text::xid8, uuid_send($11::uuid)) AND o.xact <= $12::text::xid8
 	 ORDER BY o.xact, uuid_send(o.id)
@@ -143,28 +141,34 @@ WITH page AS MATERIALIZED (
 	SELECT count(*) AS rows, (array_agg(xact ORDER BY xact DESC, id DESC))[1] AS xact,
 	       (array_agg(id ORDER BY xact DESC, id DESC))[1] AS id
 	  FROM page
-), candidate AS (` + strings.Replace(oldest, "%s", `SELECT place, aggregate_type, aggregate_id, version FROM page WHERE pending`, 1) + `
-)` + claimCandidates + reported + `, (SELECT rows FROM last), (SELECT xact::text FROM last), (SELECT id FROM last), ` + claimedEvents
+), candidate AS (` + strings.Replace(oldestPerAggregate, "%s", `SELECT place, aggregate_type, aggregate_id, version FROM page WHERE pending`, 1) + `
+)` + claimCandidates + reportColumns + `, (SELECT rows FROM last), (SELECT xact::text FROM last), (SELECT id FROM last), ` + claimedEvents
 
 // Both ends of the index: rows that are due, and rows whose time is too far ahead,
-// because the clock was set back.
+// because the clock was set back. Candidates come in the order of their times: of more
+// than a claim takes, each has its turn before another one has its second.
 var retryClaim = `
 WITH due AS MATERIALIZED (
-	(SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version
+	(SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version, o.next_retry_at
 	   FROM outbox o
 	  WHERE o.next_retry_at <= now() AND o.published_at IS NULL AND o.parked_at IS NULL AND o.aggregate_type <> ALL($3::text[])
 	    AND (o.locked_at IS NULL OR o.locked_at <= now() - $2::interval OR o.locked_at > now() + interval '1 second')
 	  ORDER BY o.next_retry_at
 	  LIMIT $10)
 	UNION ALL
-	(SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version
+	(SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version, o.next_retry_at
 	   FROM outbox o
 	  WHERE o.next_retry_at > now() + $9::interval AND o.published_at IS NULL AND o.parked_at IS NULL AND o.aggregate_type <> ALL($3::text[])
 	    AND (o.locked_at IS NULL OR o.locked_at <= now() - $2::interval OR o.locked_at > now() + interval '1 second')
 	  ORDER BY o.next_retry_at
 	  LIMIT $10)
-), candidate AS (` + strings.Replace(oldest, "%s", `SELECT place, aggregate_type, aggregate_id, version FROM due`, 1) + `
-)` + claimCandidates + reported + `,
+), candidate AS (
+	SELECT d.place
+	  FROM (SELECT DISTINCT ON (r.aggregate_type, r.aggregate_id) r.place, r.next_retry_at
+	          FROM due r
+	         ORDER BY r.aggregate_type, r.aggregate_id, r.version) d
+	 ORDER BY d.next_retry_at
+)` + claimCandidates + reportColumns + `,
        coalesce((SELECT extract(epoch FROM o.next_retry_at - now())::float8
                    FROM outbox o
                   WHERE o.next_retry_at > now() AND o.published_at IS NULL AND o.parked_at IS NULL AND o.aggregate_type <> ALL($3::text[])

@@ -1,0 +1,127 @@
+package inbox
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2"
+	"github.com/google/uuid"
+)
+
+// ackTimeout bounds the wait for the broker's answer to an ack.
+const ackTimeout = 10 * time.Second
+
+// afterCommit acknowledges the events of a committed transaction, and blocks the aggregates
+// that have a gap. A duplicate that was in a failed transaction before may have been
+// committed by that one, and its readers were not notified: it has moved, too.
+func (c *Consumer) afterCommit(ctx context.Context, batch []*delivery, outcomes map[uuid.UUID]Outcome, began time.Time) {
+	c.metrics.handled(ctx, batch, outcomes)
+	var moved []string
+	debug := c.log.Enabled(ctx, slog.LevelDebug)
+	for _, d := range batch {
+		o := outcomes[d.id()]
+		record(ctx, c.store.consumer, d, o, began)
+		if debug {
+			c.log.DebugContext(ctx, "event handled", append(d.logAttrs(), "outcome", o.String())...)
+		}
+		switch {
+		case o.needsOwner():
+			c.repair(ctx, d, o)
+			continue
+		case o == Lost:
+			c.log.ErrorContext(ctx, "event acknowledged without effect: its owner has lost it", d.logAttrs()...)
+		case (o == Applied || d.tried && o == 0) && (len(moved) == 0 || moved[len(moved)-1] != d.key()):
+			moved = append(moved, d.key())
+		}
+		// The effect is committed, by this delivery or an earlier one.
+		c.ack(ctx, d)
+	}
+	c.succeeded(len(batch))
+	if len(moved) > 0 {
+		c.handler.Committed(moved...)
+	}
+}
+
+// ack tells the broker that d needs nothing more. It may be called again, for messages that
+// have joined d since. Where the subscription is exactly-once, watchAcks reads the broker's
+// answer later; elsewhere there is none.
+func (c *Consumer) ack(ctx context.Context, d *delivery) {
+	d.finished = true
+	for _, m := range d.takeUnanswered() {
+		r := m.AckWithResult()
+		c.budget.release(loadOf(m))
+		select {
+		case <-r.Ready():
+			c.checkAck(ctx, r)
+		default:
+			select {
+			case c.acks <- r:
+			default: // as many as can be outstanding wait already
+			}
+		}
+	}
+}
+
+// watchAcks reads the broker's answers to acks, until ctx ends.
+func (c *Consumer) watchAcks(ctx context.Context) {
+	for {
+		select {
+		case r := <-c.acks:
+			c.checkAck(ctx, r)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// checkAck counts an ack that the broker refused: the lease was lost. The message comes
+// again, and is then a duplicate.
+func (c *Consumer) checkAck(ctx context.Context, r *pubsub.AckResult) {
+	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
+	defer cancel()
+	if status, err := r.Get(ctx); err != nil && ctx.Err() == nil {
+		c.metrics.ackFailed(ctx)
+		c.log.WarnContext(ctx, "ack refused: the message will come again, as a duplicate", "error", err, "status", int(status))
+	}
+}
+
+// giveBack nacks all deliveries, so that the broker delivers them again. No process has
+// died over these, so a recorded start is taken back first.
+func (c *Consumer) giveBack(ctx context.Context, all ...*delivery) {
+	var started []*delivery
+	for _, d := range all {
+		if d.starts > 0 && !d.finished {
+			started = append(started, d)
+		}
+	}
+	if len(started) > 0 {
+		if err := c.store.unmarkStarted(context.WithoutCancel(ctx), started); err != nil {
+			c.log.WarnContext(ctx, "beginnings not taken back", "error", err, "events", len(started))
+		}
+	}
+	for _, d := range all {
+		if d.finished {
+			c.ack(ctx, d)
+			continue
+		}
+		d.finished = true
+		for _, m := range d.takeUnanswered() {
+			c.nack(ctx, m)
+			c.budget.release(loadOf(m))
+		}
+	}
+}
+
+func (c *Consumer) nack(ctx context.Context, m *pubsub.Message) {
+	c.metrics.nacked(ctx)
+	m.Nack()
+}
+
+// shutDown gives the remaining messages back when the work ends.
+func (c *Consumer) shutDown(ctx context.Context, unfinished []*delivery) {
+	c.giveBack(ctx, unfinished...)
+	if err := c.store.deregister(context.WithoutCancel(ctx)); err != nil {
+		c.log.WarnContext(ctx, "clean end not written down, the next start will be wary", "error", err)
+	}
+}

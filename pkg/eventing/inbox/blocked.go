@@ -1,0 +1,175 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
+)
+
+const (
+	// maxAttempts is how many times an event may fail by its own fault before it goes to
+	// the dead letters.
+	maxAttempts = 5
+	// slotCount bounds the concurrent repairs, because an owner may have much to repair,
+	// and the concurrent publishes of dead letters.
+	slotCount = 16
+)
+
+var (
+	failRetry = backoff.Policy{Base: 200 * time.Millisecond, Cap: 5 * time.Second}
+	// lockRetry has a high cap: each try costs the worker minLockWait.
+	lockRetry = backoff.Policy{Base: 200 * time.Millisecond, Cap: 30 * time.Second}
+)
+
+// reason is why an aggregate is blocked.
+type reason int
+
+const (
+	openGap reason = iota
+	failedEvent
+	lockedRow
+	unknownEvent
+	pendingDeadLetter
+	reasons
+)
+
+func (r reason) String() string {
+	return [...]string{"gap", "failed", "locked", "unknown", "dead_letter"}[r]
+}
+
+// blockedAggregates are the aggregates that cannot continue now. The first event of each,
+// its head, is always worked on, however much is blocked: it is repaired, tried again or
+// dead-lettered. Later events of the aggregate wait behind it, in memory, and the client
+// keeps their leases. The consumer's budget bounds all of them. The worker goroutine owns
+// byKey; other goroutines reach it through released.
+type blockedAggregates struct {
+	byKey    map[string][]*delivery
+	counts   [reasons]atomic.Int64
+	released chan string
+	running  sync.WaitGroup
+	// Dead letters have slots of their own: an owner that hangs must not delay them.
+	repairSlots, deadLetterSlots slots
+}
+
+func newBlockedAggregates() *blockedAggregates {
+	return &blockedAggregates{
+		byKey:           map[string][]*delivery{},
+		released:        make(chan string),
+		repairSlots:     make(slots, slotCount),
+		deadLetterSlots: make(slots, slotCount),
+	}
+}
+
+func (h *blockedAggregates) has(key string) bool { return h.byKey[key] != nil }
+
+// unblock ends the block of an aggregate and returns its deliveries.
+func (h *blockedAggregates) unblock(key string) []*delivery {
+	blocked := h.byKey[key]
+	delete(h.byKey, key)
+	return blocked
+}
+
+// all unblocks everything. The context of the blocks has ended.
+func (h *blockedAggregates) all() (blocked []*delivery) {
+	h.running.Wait()
+	for key := range h.byKey {
+		blocked = append(blocked, h.unblock(key)...)
+	}
+	return blocked
+}
+
+// slots bound how many operations run at once.
+type slots chan struct{}
+
+// acquire waits for a slot, and reports whether it got one before ctx ended.
+func (h slots) acquire(ctx context.Context) bool {
+	select {
+	case h <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (h slots) release() { <-h }
+
+// block blocks d's aggregate until until returns. If it is blocked already, the release of
+// the first block releases this one too.
+func (c *Consumer) block(ctx context.Context, d *delivery, why reason, until func(context.Context)) {
+	h, key := c.blocked, d.key()
+	blocked := h.has(key)
+	h.byKey[key] = append(h.byKey[key], d)
+	if blocked {
+		return
+	}
+	h.running.Go(func() {
+		h.counts[why].Add(1)
+		until(ctx)
+		h.counts[why].Add(-1)
+		select {
+		case h.released <- key:
+		case <-ctx.Done():
+		}
+	})
+}
+
+// queueBehind queues d behind the event that blocks its aggregate.
+func (c *Consumer) queueBehind(d *delivery) {
+	c.blocked.byKey[d.key()] = append(c.blocked.byKey[d.key()], d)
+}
+
+// eventFailed handles an event that failed alone: it is tried again later, alone, or
+// dead-lettered. It returns d when ctx ended before either.
+func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, class fault) []*delivery {
+	if class == locked || class == timedOut && c.slow.add(d.key(), maxSlow) {
+		return c.putOff(ctx, d, cause, class)
+	}
+	if p, ok := errors.AsType[*panicError](cause); ok {
+		c.log.ErrorContext(ctx, "handler panicked", append(d.logAttrs(), "panic", p.value, "stack", string(p.stack))...)
+	}
+	attempts, err := c.store.countAttempt(ctx, d, cause, class)
+	if ctx.Err() != nil {
+		return []*delivery{d}
+	}
+	d.starts, d.startedBefore = 0, false // the attempt has ended, and the row says so
+	pause := failRetry.Delay(max(1, attempts))
+	switch {
+	case err != nil:
+		// The database has just become unavailable. The failure is not counted, and
+		// will happen again.
+		c.log.WarnContext(ctx, "attempt not counted", append(d.logAttrs(), "error", err)...)
+	case attempts >= maxAttempts, eventing.IsPermanent(cause):
+		c.deadLetter(ctx, d, cause, attempts)
+		return nil
+	}
+	c.log.WarnContext(ctx, "event failed, trying again", append(d.logAttrs(),
+		"error", cause, "class", class.String(), "attempt", attempts, "retry_in_ms", pause.Milliseconds())...)
+	c.block(ctx, d, failedEvent, func(ctx context.Context) { backoff.Sleep(ctx, pause, nil) })
+	return nil
+}
+
+// putOff blocks d's aggregate for a while, without counting anything against d: another
+// transaction holds a lock that it needs, or everything takes too long now.
+func (c *Consumer) putOff(ctx context.Context, d *delivery, cause error, class fault) []*delivery {
+	if d.starts > 0 { // the attempt has ended, and this process lives
+		if err := c.store.unmarkStarted(ctx, []*delivery{d}); err != nil {
+			c.log.DebugContext(ctx, "beginning not taken back", append(d.logAttrs(), "error", err)...)
+		}
+		d.starts, d.startedBefore = 0, false
+	}
+	d.putOffs++
+	pause := lockRetry.Delay(d.putOffs)
+	c.log.WarnContext(ctx, "event put off, its aggregate waits", append(d.logAttrs(),
+		"error", cause, "class", class.String(), "times", d.putOffs, "retry_in_ms", pause.Milliseconds())...)
+	why := lockedRow
+	if class == timedOut {
+		why = failedEvent
+	}
+	c.block(ctx, d, why, func(ctx context.Context) { backoff.Sleep(ctx, pause, nil) })
+	return nil
+}

@@ -1,0 +1,110 @@
+package inbox
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/pkg/eventing/backoff"
+)
+
+const (
+	// Retention is how long the row of a finished event is kept unless Options say
+	// otherwise: a day longer than Pub/Sub can replay anything
+	// (https://cloud.google.com/pubsub/quotas: 31 days). The version stops an event that
+	// comes later still.
+	Retention = 32 * 24 * time.Hour
+	// maintainEvery is the pause between two rounds of maintenance.
+	maintainEvery = time.Minute
+	// purgeBatch rows go in one transaction, purgePause apart.
+	purgeBatch = 1000
+	purgePause = 100 * time.Millisecond
+	// forgetInstanceAfter is how long an instance that ended badly is remembered: longer
+	// than uncleanStartTime, so that every neighbour has started again meanwhile.
+	forgetInstanceAfter = 3 * maintainEvery
+)
+
+// maintain purges finished rows and writes this instance's heartbeat, until ctx ends. Any
+// number of instances may: they skip each other's rows.
+func (c *Consumer) maintain(ctx context.Context) {
+	for backoff.Sleep(ctx, maintainEvery/2+rand.N(maintainEvery), nil) {
+		if err := c.store.heartbeat(ctx); err != nil && ctx.Err() == nil {
+			c.log.WarnContext(ctx, "this run not shown to go on", "error", err)
+		}
+		c.purgeAll(ctx)
+	}
+}
+
+// purgeAll deletes old finished rows of every consumer: a renamed consumer purges nothing
+// any more.
+func (c *Consumer) purgeAll(ctx context.Context) {
+	consumers, err := c.store.consumers(ctx)
+	if err != nil && ctx.Err() == nil {
+		c.log.WarnContext(ctx, "consumers with inbox rows not found, trying again later", "error", err)
+	}
+	for _, consumer := range consumers {
+		c.purge(ctx, consumer)
+	}
+}
+
+// purge deletes the old finished rows of a consumer.
+func (c *Consumer) purge(ctx context.Context, consumer string) {
+	for ctx.Err() == nil {
+		n, err := c.store.purge(ctx, consumer, c.retention)
+		if err != nil && ctx.Err() == nil {
+			c.log.WarnContext(ctx, "inbox rows not purged, trying again later", "error", err)
+		}
+		c.metrics.purged(ctx, n)
+		if n < purgeBatch {
+			return
+		}
+		backoff.Sleep(ctx, purgePause, nil)
+	}
+}
+
+// consumers are all names with rows in the inbox, also those that no consumer has any more.
+// The query asks the index for one name after the other.
+func (s store) consumers(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	rows, _ := s.db.Query(ctx, `
+		WITH RECURSIVE known (consumer) AS (
+		  SELECT min(consumer) FROM inbox
+		   UNION ALL
+		  SELECT (SELECT min(consumer) FROM inbox WHERE consumer > known.consumer) FROM known WHERE consumer IS NOT NULL)
+		SELECT consumer FROM known WHERE consumer IS NOT NULL`)
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// purge deletes a batch of a consumer's rows that are finished, and were first received
+// longer ago than age. Held and dead rows wait for an operator however long it takes.
+func (s store) purge(ctx context.Context, consumer string, age time.Duration) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	tag, err := s.db.Exec(ctx, `
+		DELETE FROM inbox WHERE ctid = ANY (ARRAY(
+		  SELECT ctid FROM inbox
+		   WHERE consumer = $1 AND status IN ('done', 'discarded') AND received_at < now() - $2::interval
+		   ORDER BY received_at LIMIT $3
+		     FOR UPDATE SKIP LOCKED))`, consumer, age, purgeBatch)
+	if err != nil {
+		return 0, fmt.Errorf("purge: %w", err)
+	}
+	return int(tag.RowsAffected()), nil
+}
+
+// heartbeat shows that this instance is running, and forgets instances of any consumer that
+// have not shown it for long.
+func (s store) heartbeat(ctx context.Context) error {
+	if _, err := s.register(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	_, err := s.db.Exec(ctx, `
+		DELETE FROM inbox_runs WHERE seen_at < clock_timestamp() - $1::interval`, forgetInstanceAfter)
+	return err
+}

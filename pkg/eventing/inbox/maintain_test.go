@@ -1,0 +1,137 @@
+package inbox
+
+import (
+	"testing"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2"
+
+	"example.com/lockstep/pkg/eventing"
+)
+
+func TestPurgeTakesWhatIsSettledAndOld(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	_, err := b.db.Exec(t.Context(), `
+		INSERT INTO inbox (consumer, event_id, event_type, aggregate_type, aggregate_id, version, message_id, publish_time, status, received_at)
+		SELECT c, gen_random_uuid(), 'VideoUpdated', 'video', s || age, 1, 'm', now(), s, now() - age
+		  FROM unnest(ARRAY['done', 'held', 'dead', 'discarded']) AS s, unnest(ARRAY['31 days'::interval, '33 days']) AS age,
+		       unnest(ARRAY[$1, 'another consumer']) AS c, generate_series(1, 600)`, subscription)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.store.purge(t.Context(), subscription, Retention); err != nil || n != purgeBatch {
+		t.Errorf("purged %d rows (%v), want %d", n, err, purgeBatch)
+	}
+	c.purgeAll(t.Context()) // also the rows of a consumer that has another name now
+	if n := b.count(t, `SELECT count(*) FROM inbox WHERE status IN ('done', 'discarded') AND received_at < now() - interval '32 days'`); n != 0 {
+		t.Errorf("%d rows that should have gone", n)
+	}
+	if left := b.count(t, `SELECT count(*) FROM inbox`); left != 16*600-4*600 {
+		t.Errorf("%d rows are left", left)
+	}
+	c.retention = 30 * 24 * time.Hour
+	c.purgeAll(t.Context())
+	if left := b.count(t, `SELECT count(*) FROM inbox`); left != 16*600-8*600 {
+		t.Errorf("%d rows are left by a shorter retention", left)
+	}
+}
+
+// The version stops an event that comes again after the purge of its row.
+func TestAfterAPurgeTheVersionStands(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	one, two := event("a", 1), event("a", 2)
+	c.finish(t, delivered(one), delivered(two))
+	if n, err := c.store.purge(t.Context(), subscription, -time.Hour); err != nil || n != 2 {
+		t.Fatalf("purged %d, %v", n, err)
+	}
+	c.finish(t, delivered(two))
+	c.finish(t, delivered(one))
+	if v, n := b.count(t, version, "a"), b.count(t, effects, "a"); v != 2 || n != 2 {
+		t.Errorf("version %d after %d effects", v, n)
+	}
+}
+
+func TestInboxRowSaysWhenAndFromWhere(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	e := event("a", 1)
+	c.finish(t, delivered(e))
+	row := `SELECT count(*) FROM inbox WHERE source = 'stream' AND status = 'done' AND last_error IS NULL AND `
+	if b.count(t, row+`last_seen_at = received_at`) != 1 {
+		t.Error("want it seen once")
+	}
+	c.finish(t, delivered(e))
+	if b.count(t, row+`last_seen_at > received_at`) != 1 {
+		t.Error("want it seen twice")
+	}
+}
+
+// A run that ended badly is remembered until everybody has started again.
+func TestInstancesAreRemembered(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	first, second, third := b.consumer(t), b.consumer(t), b.consumer(t)
+	first.register(t.Context())
+	if !first.uncleanStartUntil.IsZero() {
+		t.Error("the first run is wary of nobody")
+	}
+	second.register(t.Context())
+	if second.uncleanStartUntil.IsZero() {
+		t.Error("the second run is not wary of the first, which may have died")
+	}
+	if !second.mayCrashLoop(delivered(event("a", 1))) || first.mayCrashLoop(delivered(event("a", 1))) {
+		t.Error("the wary one does not suspect, or the other does")
+	}
+	counted := delivered(event("a", 1))
+	counted.messages = append(counted.messages, &pubsub.Message{DeliveryAttempt: new(1)})
+	if second.mayCrashLoop(counted) {
+		t.Error("a first delivery is suspect")
+	}
+	second.shutDown(t.Context(), nil)
+	if _, err := b.db.Exec(t.Context(), `UPDATE inbox_runs SET seen_at = now() - interval '1 day'`); err != nil {
+		t.Fatal(err)
+	}
+	_, err := b.db.Exec(t.Context(), `INSERT INTO inbox_runs VALUES ('renamed since', gen_random_uuid(), now() - interval '1 day')`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := third.store.heartbeat(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.count(t, `SELECT count(*) FROM inbox_runs`); n != 1 {
+		t.Errorf("%d runs are remembered, want the third", n)
+	}
+}
+
+func TestRoute(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	var songs []string
+	song := Handler{
+		Decode:    func(eventing.Event) (Change, error) { return Change{}, nil },
+		Committed: func(keys ...string) { songs = append(songs, keys...) },
+		Repair:    b.repair,
+		Apply:     c.handler.Apply,
+	}
+	c.handler = Route(map[string]Handler{"video": c.handler, "song": song})
+	s, v, odd := event("s", 1), event("v", 1), event("o", 1)
+	s.AggregateType, odd.AggregateType = "song", "poem"
+	var all []*delivery
+	for _, e := range []eventing.Event{v, odd, s} {
+		m := e.Message()
+		all = append(all, c.handler.newDelivery(&pubsub.Message{ID: e.AggregateID, Data: m.Data, Attributes: m.Attributes}))
+	}
+	c.finish(t, all...)
+	if n := b.count(t, withDone); n != 2 || len(b.deadLettered(odd.ID.String())) != 1 {
+		t.Errorf("%d done; dead letters %v", n, b.deadLettered(""))
+	}
+	if len(songs) != 2 || songs[0] != "song/s" {
+		t.Errorf("told %v", songs)
+	}
+}

@@ -1,0 +1,61 @@
+package outbox
+
+import (
+	"context"
+	"time"
+
+	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+const (
+	// The backlog is read for the metrics every watchEvery. If that takes long, a twentieth
+	// of the time is spent on it, but the pause is watchLeast at most.
+	watchEvery = 2 * time.Second
+	watchShare = 20
+	watchLeast = 30 * time.Second
+	// staleAfter is the age at which a backlog counts as unknown.
+	staleAfter = 2 * watchLeast
+)
+
+// backlogReading is the backlog at a time.
+type backlogReading struct {
+	queue.Backlog
+	at time.Time // zero: never read
+	// failed says that a later reading failed.
+	failed bool
+}
+
+func (s *backlogReading) known() int64 {
+	if s.failed || s.at.IsZero() || time.Since(s.at) > staleAfter {
+		return 0
+	}
+	return 1
+}
+
+// oldest is the age of the oldest event. While the backlog is unknown, the age grows with
+// the time since the last reading.
+func (s *backlogReading) oldest() time.Duration {
+	if s.Oldest == 0 || s.known() == 1 {
+		return s.Oldest
+	}
+	return s.Oldest + time.Since(s.at)
+}
+
+// watchBacklog reads the backlog for the metrics until ctx ends, with a time limit of its
+// own. It runs concurrently with everything else.
+func (r *Relay) watchBacklog(ctx context.Context) {
+	for ctx.Err() == nil {
+		start := time.Now()
+		b, err := r.queue.Backlog(ctx)
+		if now := (&backlogReading{b, start, false}); err == nil {
+			r.backlog.Store(now)
+		} else if ctx.Err() == nil {
+			was := *r.backlog.Load()
+			was.failed = true
+			r.backlog.Store(&was)
+			r.log.WarnContext(ctx, "the backlog is not known", "error", err)
+		}
+		backoff.Sleep(ctx, min(watchLeast, max(watchEvery, watchShare*time.Since(start))), nil)
+	}
+}

@@ -1,0 +1,176 @@
+package outbox
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+// claimLoop claims new events and sends them to claimed, until ctx ends.
+func (r *Relay) claimLoop(ctx context.Context, claimed chan<- *leasedBatch) {
+	var s claimSchedule
+	for ctx.Err() == nil {
+		r.heartbeat()
+		r.step(ctx, &s, claimed)
+	}
+}
+
+// step takes the next action of the claim schedule.
+func (r *Relay) step(ctx context.Context, s *claimSchedule, claimed chan<- *leasedBatch) {
+	now, due, paused := time.Now(), r.followUps.due(), r.pausedTypes()
+	r.followUps.setPausedTypes(paused)
+	wakeup := false
+	select {
+	case <-r.wakeups:
+		wakeup = true
+	default:
+	}
+	todo, until := s.next(now, due, wakeup, len(paused) > 0 && len(paused) == len(r.circuits))
+	switch todo {
+	case actRegister:
+		r.register(ctx, s)
+	case actClaim:
+		if !r.inFlight.reserve(byClaim) {
+			if wakeup {
+				signal(r.wakeups)
+			}
+			backoff.Sleep(ctx, heartbeatEvery, r.inFlight.roomForClaims)
+			return
+		}
+		if err := r.claimNew(ctx, s, paused, claimed); err != nil {
+			r.claimFailed(ctx, s, err)
+		}
+	case actPause:
+		if wakeup {
+			signal(r.wakeups)
+		}
+		backoff.Sleep(ctx, min(time.Until(until), heartbeatEvery), r.followUps.wakeClaims)
+	default:
+		r.waitForWork(ctx, min(time.Until(until), heartbeatEvery))
+	}
+}
+
+// pausedTypes are the aggregate types of paused topics.
+func (r *Relay) pausedTypes() (kinds []string) {
+	for kind, c := range r.circuits {
+		if c.open() {
+			kinds = append(kinds, kind)
+		}
+	}
+	return kinds
+}
+
+// claimFailed notes that the database has not answered a claim.
+func (r *Relay) claimFailed(ctx context.Context, s *claimSchedule, err error) {
+	failures := s.failed(time.Now())
+	r.failures.Store(int64(failures))
+	r.log.WarnContext(ctx, "relay is held up, nothing is lost",
+		"error", err, "failures", failures, "retry_in_ms", time.Until(s.pausedUntil).Milliseconds())
+}
+
+// waitForWork waits for so long at most, or until there may be something to claim.
+func (r *Relay) waitForWork(ctx context.Context, wait time.Duration) {
+	if wait <= 0 {
+		return
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	case <-r.followUps.wakeClaims:
+	case <-r.wakeups:
+		signal(r.wakeups) // step reads it
+	}
+}
+
+// claimNew claims new events and the events behind published ones. Room for them is
+// reserved.
+func (r *Relay) claimNew(ctx context.Context, s *claimSchedule, paused []string, claimed chan<- *leasedBatch) error {
+	since, after, alive := r.followUps.take(claimEvents)
+	lows := make(map[aggregateKey]queue.TxSnapshot, len(after))
+	at, bound := make([]queue.AggregateVersion, len(after)), since
+	for i, p := range after {
+		at[i], lows[aggregateKey{p.AggregateType, p.AggregateID}], bound = p.AggregateVersion, p.low, queue.Earliest(bound, p.low)
+	}
+	sent := time.Now()
+	// The claim is not cancelled with ctx: a cancelled claim may still commit after
+	// the leases were handed back.
+	claiming, done := outlive(ctx, drainTime)
+	defer done()
+	claim := r.claimLimits(paused, alive)
+	c, err := r.queue.ClaimNew(claiming, claim, since, at)
+	if err != nil {
+		r.inFlight.release()
+		r.followUps.noteUnknownLeases()
+		r.followUps.giveBack(after)
+		return err
+	}
+	r.dispatch(claimResult{Claimed: c, claim: claim, sent: sent, low: since, lows: lows}, 0, nil, claimed)
+	if c.Truncated {
+		r.followUps.scheduleScan(bound, sent)
+	} else if c.Skipped {
+		r.followUps.scheduleScan(bound, sent.Add(max(c.FreeIn, jittered(scanEvery))))
+	}
+	r.followUps.claimed(c.Seen, bound, paused...)
+	r.failures.Store(0)
+	s.claimed(sent, len(c.Batches), c.Truncated)
+	return nil
+}
+
+// aggregateKey names an aggregate.
+type aggregateKey struct{ kind, id string }
+
+// claimResult is the result of one claim, with the limits that it had and the time when it
+// was sent. low saw none of its events. It is empty if the claim found retries only.
+type claimResult struct {
+	queue.Claimed
+
+	claim queue.Claim
+	sent  time.Time
+	low   queue.TxSnapshot
+	lows  map[aggregateKey]queue.TxSnapshot // of single aggregates, where lower; may be nil
+	// candidates says that the events were claimed to choose probes from. They do not use
+	// the room that other claims reserve.
+	candidates bool
+}
+
+// full reports whether the claim's limits may have cut something off: a head, or the end of
+// a batch.
+func (c claimResult) full() bool {
+	events, bytes := 0, 0
+	for _, r := range c.Batches {
+		events, bytes = events+len(r), bytes+r.Bytes()
+	}
+	return c.Truncated || events >= c.claim.Events || bytes >= c.claim.Bytes
+}
+
+// dispatch sends the claimed batches to the publishers and gives back the reserved room.
+// Batches that begin with one of probes are probes of a circuit in that state. dispatch
+// returns how many there are.
+func (r *Relay) dispatch(b claimResult, state int, probes map[uuid.UUID]bool, claimed chan<- *leasedBatch) (probing int) {
+	if !b.candidates {
+		r.inFlight.observe(b.Batches)
+		r.batchLimit.observe(b.Batches)
+	}
+	for _, h := range r.inFlight.add(b) {
+		if probes[h.events.Head()] {
+			h.probe = state
+			probing++
+		}
+		claimed <- h
+	}
+	return probing
+}
+
+// claimLimits returns the name and the limits of this relay's next claim.
+func (r *Relay) claimLimits(paused, alive []string) queue.Claim {
+	return queue.Claim{
+		Token: r.token, Alive: alive, UnknownLeases: r.followUps.mayHaveUnknownLeases(), Without: paused,
+		Aggregates: r.inFlight.aggregateLimit(), Events: claimEvents, PerAggregate: r.batchLimit.limit(), Bytes: claimBytes,
+	}
+}

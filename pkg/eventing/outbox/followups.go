@@ -1,0 +1,188 @@
+package outbox
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+// followUps is the work that one goroutine of a relay leaves for another: claims, scans
+// and retries with their times. It also has what the relay's low watermark needs
+// (see low): the snapshot from which another relay must scan if this one dies.
+//
+// All unfinished work is in one of these lists or in flight. Work that moves from a
+// list to the batches in flight is added there before it is removed here, and the
+// other way round. The lock of followUps is taken before the lock of inFlight.
+type followUps struct {
+	mu sync.Mutex
+	// seen is the snapshot of the last claim: new events are those committed since.
+	// It is empty until the relay has its row in the table of relays.
+	seen queue.TxSnapshot
+	// published are the last published versions of aggregates. Each relay that saw the
+	// events behind them passed these over, because their predecessors were not
+	// published yet. So the relay that published the predecessors must claim them.
+	// takenLow is the low of the versions that a claim on its way has taken.
+	published []followUp
+	takenLow  queue.TxSnapshot
+	// claimAt is when published is worth a claim of its own. Before that, the versions
+	// go along with any claim that is made. It is zero while published is empty.
+	claimAt time.Time
+	// A scan from scanLow is due at scanAt. scanningLow is the start of the scan that
+	// is running. pausedLow is the start of a scan that waits until a topic takes
+	// events again.
+	scanLow, scanningLow, pausedLow queue.TxSnapshot
+	scanAt                          time.Time
+	// probeLow is the start of a running search for probes.
+	probeLow queue.TxSnapshot
+	// skippedTypes are the aggregate types that claims have skipped since pausedLow.
+	skippedTypes []string
+	// retryAt is when the first of the retries that this relay has postponed is due.
+	retryAt time.Time
+	// pausedTypes are the aggregate types of paused topics. aliveRelays are the other
+	// relays' tokens.
+	pausedTypes, aliveRelays []string
+	// unknownLeasesUntil is when the last lease ends that this relay may have without
+	// knowing it: a failed claim may have been committed.
+	unknownLeasesUntil time.Time
+	// wakeClaims wakes the claim loop, wakeScans the scan loop.
+	wakeClaims, wakeScans chan struct{}
+}
+
+// followUp is a published version. low saw no pending event behind it.
+type followUp struct {
+	queue.AggregateVersion
+	low queue.TxSnapshot
+}
+
+func newFollowUps() *followUps {
+	return &followUps{wakeClaims: make(chan struct{}, 1), wakeScans: make(chan struct{}, 1)}
+}
+
+const (
+	// followUpDelay is how long an event behind a published one may wait if Settle did
+	// not see it. Such an event was committed while Settle ran, which is rare, and a
+	// claim per published event would be most of a relay's cost at low load.
+	followUpDelay = 20 * time.Millisecond
+	// maxFollowUps bounds the versions. Beyond it a scan finds the events behind them.
+	maxFollowUps = maxEvents
+)
+
+// settled notes the follow-ups of settlements that have been written. Their batches are
+// still in f. followed says that Settle saw an event behind one of them.
+func (a *followUps) settled(f *inFlight, settlements []queue.Settlement, followed bool) {
+	now := time.Now()
+	claimAt := now.Add(followUpDelay)
+	if followed {
+		claimAt = now
+	}
+	a.mu.Lock()
+	for _, s := range settlements {
+		a.follow(f, s, now, claimAt)
+	}
+	a.dropExcess(now)
+	a.mu.Unlock()
+	signal(a.wakeClaims)
+	signal(a.wakeScans)
+}
+
+// follow expects the lock. It notes the follow-up of one settlement.
+func (a *followUps) follow(f *inFlight, s queue.Settlement, now, claimAt time.Time) {
+	low, lowBehind := f.lows(s.Batch)
+	switch {
+	case s.Failure != nil && s.Failure.Park: // the aggregate waits for an operator
+	case s.Failure != nil:
+		a.retryAt = soonest(a.retryAt, now.Add(s.Failure.RetryIn))
+	case s.Published > 0:
+		if s.Published < len(s.Batch) {
+			lowBehind = low
+		}
+		a.published = append(a.published, followUp{s.Batch[:s.Published].Last(), lowBehind})
+		a.claimAt = soonest(a.claimAt, claimAt)
+	case s.Batch[0].Retry: // handed back: still a retry, and due
+		a.retryAt = soonest(a.retryAt, now)
+	case slices.Contains(a.pausedTypes, s.Batch[0].AggregateType):
+		a.noteSkippedTypes(low, s.Batch[0].AggregateType)
+	default:
+		a.addScan(low, now)
+	}
+}
+
+// dropExcess expects the lock. It drops the oldest versions beyond the bound and
+// schedules a scan in their place.
+func (a *followUps) dropExcess(now time.Time) {
+	over := len(a.published) - maxFollowUps
+	if over <= 0 {
+		return
+	}
+	for _, p := range a.published[:over] {
+		a.addScan(p.low, now)
+	}
+	a.published = slices.Clone(a.published[over:])
+}
+
+// take hands over up to n versions, oldest first, to a claim that ends with claimed or
+// giveBack.
+func (a *followUps) take(n int) (seen queue.TxSnapshot, after []followUp, alive []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n = min(n, len(a.published))
+	after = a.published[:n:n]
+	if a.published = a.published[n:]; len(a.published) == 0 {
+		a.published, a.claimAt = nil, time.Time{}
+	}
+	for _, p := range after {
+		a.takenLow = queue.Earliest(a.takenLow, p.low)
+	}
+	return a.seen, after, a.aliveRelays
+}
+
+// claimed ends a claim that take has begun: its events are in flight. The claim has
+// skipped the paused types, whose events may be as old as from.
+func (a *followUps) claimed(seen, from queue.TxSnapshot, paused ...string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.noteSkippedTypes(from, paused...)
+	a.seen, a.takenLow = seen, ""
+}
+
+// giveBack ends a claim that take has begun and that failed.
+func (a *followUps) giveBack(after []followUp) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.takenLow = ""
+	if a.published = append(after, a.published...); len(a.published) > 0 {
+		a.claimAt = soonest(a.claimAt, time.Now())
+	}
+	a.dropExcess(time.Now())
+}
+
+// forgetRetries forgets the retries that were postponed until now: a claim of retries is
+// on its way.
+func (a *followUps) forgetRetries() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.retryAt = time.Time{}
+}
+
+// dueTimes is the input of the schedules.
+type dueTimes struct {
+	registered      bool
+	claimAt         time.Time // when published versions are worth a claim, or zero
+	scanAt, retryAt time.Time // or zero
+}
+
+func (a *followUps) due() dueTimes {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return dueTimes{registered: a.seen != "", claimAt: a.claimAt, scanAt: a.scanAt, retryAt: a.retryAt}
+}
+
+// soonest is the earlier of two times. The zero time is none.
+func soonest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,243 @@
+package outbox
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+// leasedBatch is a batch that this relay has claimed and not settled yet.
+type leasedBatch struct {
+	events queue.Batch
+	// probe is the state of the circuit that the batch is a probe in, or 0. candidate says
+	// that the batch was claimed to choose probes from.
+	probe     int
+	candidate bool
+	// low saw no pending event of the aggregate, and lowBehind saw none behind the batch:
+	// another relay that scans from there finds them. A retry needs no low: it is found by
+	// its retry time. So is an event that was behind it when it was claimed, because Settle
+	// makes that a retry, too.
+	low, lowBehind queue.TxSnapshot
+
+	mu sync.Mutex
+	// leaseUntil is the relay's own time for the end of the lease. It is always earlier
+	// than the database's, because it counts on the monotonic clock from before the claim
+	// was sent. So neither a slow answer nor a wrong clock makes it late.
+	leaseUntil time.Time
+}
+
+// validFor reports whether the lease lasts for d from now.
+func (h *leasedBatch) validFor(d time.Duration) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return time.Now().Add(d).Before(h.leaseUntil)
+}
+
+func (h *leasedBatch) extend(until time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.leaseUntil = until
+}
+
+// claimant is one of the two goroutines that share the room for claims.
+type claimant int
+
+const (
+	byClaim claimant = iota
+	byScan
+)
+
+// inFlight is the set of batches that a relay has leased. It bounds the relay's memory.
+type inFlight struct {
+	mu            sync.Mutex
+	batches       map[uuid.UUID]*leasedBatch // by head
+	events, bytes int
+	reserved      int // claims on their way
+	candidates    int // batches besides, to choose probes from
+	// lastServed is the claimant that had room last. waiting has the claimants that were
+	// refused room: the other one's turn comes first.
+	lastServed claimant
+	waiting    [2]bool
+	// aggregatesPerClaim is how many aggregates are likely to fill a claim.
+	aggregatesPerClaim int
+	// There may be room again: one signal for each claimant.
+	roomForClaims, roomForScans chan struct{}
+}
+
+func newInFlight() *inFlight {
+	return &inFlight{
+		batches: map[uuid.UUID]*leasedBatch{}, aggregatesPerClaim: maxAggregates / 5,
+		roomForClaims: make(chan struct{}, 1), roomForScans: make(chan struct{}, 1),
+	}
+}
+
+// reserve reports whether a claimant may make another claim. If so, it keeps the room for
+// the claim until add or release.
+func (f *inFlight) reserve(by claimant) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	claims := f.reserved + 1
+	if f.events+claims*claimEvents > maxEvents || f.bytes+claims*claimBytes > maxBytes || f.waiting[1-by] && f.lastServed == by {
+		f.waiting[by] = true
+		return false
+	}
+	f.reserved, f.lastServed, f.waiting[by] = claims, by, false
+	return true
+}
+
+// release gives back the room of a claim that took nothing.
+func (f *inFlight) release() {
+	f.mu.Lock()
+	f.reserved--
+	f.mu.Unlock()
+	f.signalRoom()
+}
+
+func (f *inFlight) signalRoom() {
+	signal(f.roomForClaims)
+	signal(f.roomForScans)
+}
+
+// hasRoomForProbes reports whether there is room for the candidates of another probe. Only
+// one goroutine asks, so nothing is reserved.
+func (f *inFlight) hasRoomForProbes() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.candidates+candidatesPerProbe <= maxCandidates
+}
+
+// hasTypes reports whether a batch of one of these types is in flight.
+func (f *inFlight) hasTypes(types []string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, h := range f.batches {
+		if slices.Contains(types, h.events[0].AggregateType) {
+			return true
+		}
+	}
+	return false
+}
+
+// total is how many events are in flight.
+func (f *inFlight) total() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.events + f.candidates
+}
+
+// observe learns from a claim how many aggregates fill one.
+func (f *inFlight) observe(batches []queue.Batch) {
+	n := 0
+	for _, b := range batches {
+		n += len(b)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n > 0 {
+		f.aggregatesPerClaim = max(minAggregates, min(maxAggregates, claimEvents*len(batches)/n))
+	}
+}
+
+func (f *inFlight) aggregateLimit() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.aggregatesPerClaim
+}
+
+// add takes in the batches of a claim, in place of the room reserved for them. It skips a
+// batch that is in flight already, under a lease that ran out unnoticed: that batch keeps
+// its publisher.
+func (f *inFlight) add(c claimResult) []*leasedBatch {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	defer f.signalRoom() // a claim that took less than its room leaves some to the other claimant
+	if !c.candidates {
+		f.reserved--
+	}
+	var added []*leasedBatch
+	full := c.full()
+	for _, b := range c.Batches {
+		if f.batches[b.Head()] != nil {
+			continue
+		}
+		h := &leasedBatch{events: b, candidate: c.candidates, leaseUntil: c.sent.Add(queue.LeaseTime), low: c.low, lowBehind: c.Seen}
+		if low, followed := c.lows[aggregateKey{b[0].AggregateType, b[0].AggregateID}]; followed {
+			h.low = queue.Earliest(h.low, low)
+		}
+		switch {
+		case b[0].Retry:
+			h.low = c.Seen
+		case full || len(b) >= c.claim.PerAggregate: // otherwise the batch has all visible events
+			h.lowBehind = h.low
+		}
+		f.batches[b.Head()] = h
+		f.account(h, 1)
+		added = append(added, h)
+	}
+	return added
+}
+
+func (f *inFlight) remove(batches []*leasedBatch) {
+	f.mu.Lock()
+	for _, h := range batches {
+		delete(f.batches, h.events.Head())
+		f.account(h, -1)
+	}
+	f.mu.Unlock()
+	f.signalRoom()
+}
+
+// account expects the lock. It adds a batch to the bounded totals, or takes it away.
+func (f *inFlight) account(h *leasedBatch, sign int) {
+	if h.candidate {
+		f.candidates += sign
+		return
+	}
+	f.events += sign * len(h.events)
+	f.bytes += sign * h.events.Bytes()
+}
+
+// low is a snapshot that saw none of the events in flight.
+func (f *inFlight) low() (low queue.TxSnapshot) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, h := range f.batches {
+		low = queue.Earliest(low, h.low)
+	}
+	return low
+}
+
+// lows are the low and lowBehind of a batch in flight.
+func (f *inFlight) lows(b queue.Batch) (low, lowBehind queue.TxSnapshot) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if h := f.batches[b.Head()]; h != nil {
+		return h.low, h.lowBehind
+	}
+	return queue.Beginning, queue.Beginning
+}
+
+// dueForRenewal returns the batches whose leases are due for renewal, by head.
+func (f *inFlight) dueForRenewal() map[uuid.UUID]*leasedBatch {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	due := map[uuid.UUID]*leasedBatch{}
+	for id, h := range f.batches {
+		if !h.validFor(queue.LeaseTime - renewEvery) {
+			due[id] = h
+		}
+	}
+	return due
+}
+
+// signal leaves one signal in c for its reader. A second one would say nothing more.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

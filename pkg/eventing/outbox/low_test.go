@@ -1,0 +1,310 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+// scanDue runs the scan that was asked for, whenever it is due, and reports whether there
+// was one.
+func (r *Relay) scanDue(t *testing.T, claimed chan<- *leasedBatch) bool {
+	t.Helper()
+	s, from := newScanSchedule(), r.followUps.beginScan()
+	if from == "" {
+		return false
+	}
+	s.started(from)
+	for len(s.parts) > 0 {
+		if !r.inFlight.reserve(byScan) {
+			t.Fatal("no room for a claim")
+		}
+		if err := r.scan(t.Context(), s, actScanPage, claimed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return true
+}
+
+// A topic comes back while a claim that leaves its events alone is on its way, and
+// while the list of closed topics is being made.
+func TestATopicThatIsBackMeanwhileIsLookedAfter(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.New(t)
+	b := newBenchOn(t, pg)
+	b.topics["other"] = "projects/test/topics/other"
+	r, claimed := b.newRelay(t), make(chan *leasedBatch, 10)
+	var s claimSchedule
+	r.step(t.Context(), &s, claimed) // it joins
+	r.scanDue(t, claimed)
+	c := r.circuits["video"]
+	c.trip(causeOutage)
+	c.retryAt = time.Now().Add(time.Hour)
+	b.append(t, "a", 1, 1)
+	tx, err := pg.Pool(t, pg.Admin).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `LOCK TABLE app.outbox IN ACCESS EXCLUSIVE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); r.step(t.Context(), &s, claimed) }()
+	b.poll(t, func() bool { closed, _ := r.followUps.exclusions(); return len(closed) == 1 }, "no claim is on its way")
+	if c.succeeded("b") {
+		r.followUps.topicResumed()
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	s.pollAt = time.Now().Add(time.Hour)
+	r.step(t.Context(), &s, claimed)
+	r.scanDue(t, claimed)
+	if len(claimed) != 1 {
+		t.Error("nobody looks for what a claim left alone while its topic came back")
+	}
+}
+
+// lossy is a connection that can lose an answer, and with it the connection.
+type lossy struct {
+	net.Conn
+	lose *atomic.Bool
+}
+
+func (l lossy) Read(p []byte) (int, error) {
+	n, err := l.Conn.Read(p)
+	if n > 0 && l.lose.CompareAndSwap(true, false) {
+		return 0, errors.Join(io.ErrUnexpectedEOF, l.Close())
+	}
+	return n, err
+}
+
+// A claim commits and its answer is lost: the relay has leases that it does not know of. It
+// treats them as ownerless until they have ended.
+func TestAClaimWhoseAnswerIsLostIsLookedAfter(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var lose atomic.Bool
+	config := b.db.Config()
+	dial := config.ConnConfig.DialFunc
+	config.MaxConns = 1
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		return lossy{conn, &lose}, err
+	}
+	db, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	direct := b.db
+	b.db = db
+	r, claimed := b.newRelay(t), make(chan *leasedBatch, 10)
+	b.db = direct
+	var s claimSchedule
+	r.step(t.Context(), &s, claimed) // it joins
+	r.scanDue(t, claimed)
+	r.step(t.Context(), &s, claimed) // a claim, which prepares the statement
+	b.append(t, "a", 1, 1)
+	lose.Store(true)
+	s = claimSchedule{}
+	r.step(t.Context(), &s, claimed)
+	if n := b.count(t, leased); s.failures != 1 || n != 1 || len(claimed) != 0 {
+		t.Fatalf("%d failures, %d leases, %d claimed", s.failures, n, len(claimed))
+	}
+	s = claimSchedule{}
+	r.step(t.Context(), &s, claimed)
+	for range 2 { // a scan for another reason comes before the lease has run out
+		if !r.scanDue(t, claimed) {
+			t.Fatal("nobody looks for what was leased with an answer that was lost")
+		}
+	}
+	b.exec(t, `UPDATE outbox SET locked_at = now() - interval '21 s'`)
+	r.scanDue(t, claimed)
+	if len(claimed) != 1 {
+		t.Error("what was leased with an answer that was lost is not claimed when that lease has run out")
+	}
+}
+
+// A claim's limits may cut its last batch short without leaving out any head. The claim has
+// seen the events behind such a batch all the same.
+func TestTheRestOfATruncatedBatchIsCovered(t *testing.T) {
+	t.Parallel()
+	for name, claim := range map[string]queue.Claim{
+		"events": {Events: 3, PerAggregate: 100, Bytes: 1000},
+		"bytes":  {Events: 100, PerAggregate: 100, Bytes: 3},
+	} {
+		f := newInFlight()
+		f.reserved++
+		h := f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batchOf(3, 1)}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: "10:10:"})
+		if h[0].lowBehind != "10:10:" {
+			t.Errorf("%s: behind the batch nothing was visible to %s, want 10:10:", name, h[0].lowBehind)
+		}
+	}
+}
+
+// A settlement commits and its answer is lost; then its first part is written once more.
+// The next event is the one behind all published ones.
+func TestWhatFollowsIsBehindAllThatIsPublished(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.newRelay(t), make(chan *leasedBatch, 10)
+	b.append(t, "a", 1, 4)
+	b.claimAll(t, r, claimed)
+	h := <-claimed
+	whole := queue.Settlement{Batch: h.events, Published: 4}
+	if _, err := r.queue.Settle(t.Context(), r.token, []queue.Settlement{whole}); err != nil {
+		t.Fatal(err)
+	}
+	b.append(t, "a", 5, 5)
+	part := queue.Settlement{Batch: h.events, Published: 2}
+	got, err := r.queue.Settle(t.Context(), r.token, []queue.Settlement{part})
+	if err != nil || got.Lost != 1 || !got.Followed {
+		t.Errorf("settled %+v, %v", got, err)
+	}
+	c, err := r.queue.ClaimNew(t.Context(), r.claimLimits(nil, nil), "1000000:1000000:", []queue.AggregateVersion{part.Batch[:2].Last()})
+	if err != nil || len(c.Batches) != 1 || c.Batches[0][0].Version != 5 {
+		t.Errorf("claimed %+v, %v, want version 5", c.Batches, err)
+	}
+}
+
+// A relay meets another server after a heartbeat without an answer: snapshots of the first
+// server mean nothing there.
+func TestAnotherServerAfterAnUnansweredHeartbeat(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.newRelay(t), make(chan *leasedBatch, 10)
+	var s claimSchedule
+	r.step(t.Context(), &s, claimed) // it joins
+	r.registration.server = r.registration.server.Add(-time.Hour)
+	r.followUps.seen = "1000000:1000000:"
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if r.writeHeartbeat(cancelled, false) == nil {
+		t.Fatal("a beat without an answer has none")
+	}
+	if err := r.writeHeartbeat(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if r.followUps.seen == "1000000:1000000:" {
+		t.Error("new events are those since a snapshot of another server")
+	}
+}
+
+// Candidates for a probe that waited for a retry go back, and are found as before: no relay
+// has to scan the whole table for them.
+func TestRetriesThatGoBackAreFoundAsRetries(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.newRelay(t), make(chan *leasedBatch, 10)
+	var s claimSchedule
+	r.step(t.Context(), &s, claimed) // it joins
+	r.scanDue(t, claimed)
+	b.append(t, "a", 1, 1)
+	b.append(t, "b", 1, 1)
+	r.step(t.Context(), &s, claimed)
+	for range 2 {
+		h := <-claimed
+		r.settleAll(t, publishResult{h, report{err: errors.New("out"), requests: 1}})
+	}
+	b.exec(t, `UPDATE outbox SET next_retry_at = now()`)
+	c := r.circuits["video"]
+	c.trip(causeOutage)
+	c.retryAt = time.Now()
+	r.probe(t.Context(), claimed)
+	if len(claimed) != 2 {
+		t.Fatalf("%d candidates", len(claimed))
+	}
+	if low := r.inFlight.low(); low == queue.Beginning {
+		t.Error("what is found as a retry has others look through the whole table")
+	}
+	r.followUps.forgetRetries() // forgets those that were put off before
+	for range 2 {
+		r.settleAll(t, publishResult{batch: <-claimed})
+	}
+	if low := r.followUps.low(r.inFlight); low == queue.Beginning {
+		t.Error("what goes back to its retry has the relay look through the whole table")
+	}
+	if r.followUps.due().retryAt.IsZero() {
+		t.Error("nobody looks for the retries")
+	}
+}
+
+// A probe takes one version of an aggregate that waited for a retry. The event behind it is
+// the next retry, and no relay has to scan the whole table for it.
+func TestWhatIsBehindAProbeIsTheNextRetry(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.registered(t)
+	b.append(t, "a", 1, 2)
+	b.exec(t, `UPDATE outbox SET next_retry_at = now() WHERE version = 1`)
+	outAndDue(r.circuits["video"])
+	r.probe(t.Context(), claimed)
+	if len(claimed) != 1 {
+		t.Fatalf("%d candidates", len(claimed))
+	}
+	r.settleAll(t, publishResult{<-claimed, report{published: 1}})
+	if low := r.followUps.low(r.inFlight); low == queue.Beginning {
+		t.Error("what is behind a probe has others look through the whole table")
+	}
+	b.append(t, "beside", 1, 1)
+	heir := b.newRelay(t) // it knows nothing of the first
+	got, _, err := heir.queue.ClaimRetries(t.Context(), heir.claimLimits(nil, nil))
+	if err != nil || len(got.Batches) != 1 || got.Batches[0][0].Version != 2 || !got.Batches[0][0].Retry {
+		t.Errorf("another relay claims %+v, %v, want version 2 as a retry", got.Batches, err)
+	}
+}
+
+// A claim waits for its turn behind a scan. When the scan has found nothing, the claim is
+// woken.
+func TestATurnThatTakesNothingPassesOn(t *testing.T) {
+	t.Parallel()
+	f := newInFlight()
+	f.events = maxEvents
+	if f.lastServed = byClaim; f.reserve(byClaim) || f.reserve(byScan) {
+		t.Fatal("room beyond the bound")
+	}
+	f.events = 0 // every batch has a result
+	f.signalRoom()
+	<-f.roomForClaims
+	if f.reserve(byClaim) || !f.reserve(byScan) {
+		t.Fatal("it is the scan's turn")
+	}
+	f.add(claimResult{})
+	select {
+	case <-f.roomForClaims:
+	default:
+		t.Error("the claim is not told that it has room")
+	}
+	if !f.reserve(byClaim) {
+		t.Error("the claim has no room")
+	}
+}
+
+// An event behind a retry at the time of the claim is found with the retry. A later event
+// was not visible to the claim, whether or not the batch was cut short.
+func TestWhatIsBehindARetryIsCovered(t *testing.T) {
+	t.Parallel()
+	f := newInFlight()
+	claim := queue.Claim{Events: 100, PerAggregate: 3, Bytes: 1000}
+	retry := batchOf(3, 1)
+	retry[0].Retry = true
+	for _, low := range []queue.TxSnapshot{"", "10:10:"} { // claimed as a retry, or by a scan
+		f.reserved++
+		h := f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{retry}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: low})
+		if got := f.low(); got != "50:50:" || h[0].lowBehind != got {
+			t.Errorf("low %q, behind the batch %q", got, h[0].lowBehind)
+		}
+		f.remove(h)
+	}
+}

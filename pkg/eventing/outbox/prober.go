@@ -1,0 +1,162 @@
+package outbox
+
+import (
+	"context"
+	"time"
+
+	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+const (
+	// candidatesPerProbe is how many aggregates probes are chosen from, at most. The others
+	// go back. probeBytes bounds their payloads.
+	candidatesPerProbe = 64
+	probeBytes         = 1 << 20
+	// maxCandidates bounds the batches in flight that probes were chosen from. They come on
+	// top of maxEvents: claims and scans do not wait for them.
+	maxCandidates = 4 * candidatesPerProbe
+	// probeTimeout bounds one search for candidates.
+	probeTimeout = queue.Timeout
+	// probeScanShare is by how much the pause after a scan that found nothing is longer
+	// than the scan, and probeScanPause the longest pause.
+	probeScanShare = 20
+	probeScanPause = 30 * time.Second
+)
+
+// probeLoop probes the paused topics until ctx ends. Claims and scans never wait for it.
+// Its statements end with flying, not with ctx: a cancelled claim may still commit after
+// the leases were handed back.
+func (r *Relay) probeLoop(ctx, flying context.Context, claimed chan<- *leasedBatch) {
+	for ctx.Err() == nil {
+		again := r.probe(flying, claimed)
+		backoff.Sleep(ctx, time.Until(again), r.wakeProbes)
+	}
+}
+
+// probe probes each paused topic that is due, and returns when to come back.
+func (r *Relay) probe(ctx context.Context, claimed chan<- *leasedBatch) (again time.Time) {
+	again = time.Now().Add(heartbeatEvery)
+	for _, c := range r.circuits {
+		if state := c.startProbe(); state != 0 {
+			r.probeTopic(ctx, c, state, claimed)
+		}
+		if c.open() {
+			again = soonest(again, c.nextProbe())
+		}
+	}
+	return again
+}
+
+// probeTopic makes one search for events to probe a topic with. A failed search is repeated
+// after a pause, and does not affect other topics.
+func (r *Relay) probeTopic(ctx context.Context, c *circuit, state int, claimed chan<- *leasedBatch) {
+	if !r.inFlight.hasRoomForProbes() {
+		c.postpone(state, heartbeatEvery/10)
+		return
+	}
+	ctx, done := context.WithTimeout(ctx, probeTimeout)
+	defer done()
+	defer r.followUps.setProbeLow("")
+	found, retryIn, all, err := r.candidates(ctx, c)
+	switch {
+	case err != nil:
+		r.followUps.noteUnknownLeases()
+		c.scan.failures++
+		pause := outagePause.Delay(c.scan.failures)
+		c.postpone(state, pause)
+		r.log.WarnContext(ctx, "no event to probe a topic with could be claimed, other topics go on", "topic", c.topic,
+			"error", err, "failures", c.scan.failures, "retry_in_ms", pause.Milliseconds())
+		return
+	case len(found.Batches) > 0:
+		// Batches that are not chosen go back by themselves: the circuit is open.
+		probes := c.chooseProbes(state, found.Batches)
+		for range len(probes) - r.dispatch(found, state, probes, claimed) {
+			c.postpone(state, 0) // the batch is in flight already
+		}
+	case len(c.scan.parts) > 0:
+		c.postpone(state, 0)
+	case retryIn > 0:
+		c.postpone(state, min(retryIn, heartbeatEvery))
+	case r.inFlight.hasTypes(c.types): // their results decide
+		c.postpone(state, heartbeatEvery/10)
+	case !all:
+		c.postpone(state, min(time.Until(c.scan.notBefore), heartbeatEvery))
+	case c.closeIdle(state): // no event waits for the topic
+		r.followUps.topicResumed()
+	}
+	c.scan.failures = 0
+}
+
+// candidates claims events that probes are chosen from: retries, which failed there before,
+// or events that claims have skipped. The order of the two alternates with each probe,
+// because many bad events would otherwise keep the good ones from being found.
+// For the same reason the scan of a topic that refuses events skips retries: a bad event
+// that was probed is one from then on. all says that none of the skipped events is left.
+func (r *Relay) candidates(ctx context.Context, c *circuit) (found claimResult, retryIn time.Duration, all bool, err error) {
+	var others []string
+	for kind, other := range r.circuits {
+		if other != c {
+			others = append(others, kind)
+		}
+	}
+	_, alive := r.followUps.exclusions()
+	some := r.claimLimits(others, alive)
+	some.Aggregates, some.Events, some.PerAggregate, some.Bytes = candidatesPerProbe, candidatesPerProbe, 1, probeBytes
+	cause, _ := c.pause()
+	some.SkipRetries = cause == causeRefusals
+	leftFirst := len(c.scan.parts) > 0 || c.failures()%2 == 0
+	if leftFirst {
+		if found, all, err = r.claimPaused(ctx, some, &c.scan); err != nil || len(c.scan.parts) > 0 || len(found.Batches) > 0 {
+			return found, 0, all, err
+		}
+	}
+	found = claimResult{claim: some, sent: time.Now(), candidates: true}
+	if found.Claimed, retryIn, err = r.queue.ClaimRetries(ctx, some); err != nil || len(found.Batches) > 0 || leftFirst {
+		return found, retryIn, all, err
+	}
+	found, all, err = r.claimPaused(ctx, some, &c.scan)
+	return found, retryIn, all, err
+}
+
+// probeScan is a scan of all events that a relay may have unfinished, a page at a time. It
+// may read everything that was written since a topic was paused, hence its pauses.
+type probeScan struct {
+	low   queue.TxSnapshot
+	parts []queue.Cursor // the rest; none: the next scan begins
+	took  time.Duration
+	// notBefore is when the next scan may begin.
+	notBefore time.Time
+	// failures counts the searches in a row that the database did not answer.
+	failures int
+}
+
+// claimPaused claims among the next page of all events that this relay may have unfinished.
+// all says that this was the last page, and that no page had a candidate. A failed page
+// ends the scan: the next search begins with the retries.
+func (r *Relay) claimPaused(ctx context.Context, claim queue.Claim, s *probeScan) (b claimResult, all bool, err error) {
+	if len(s.parts) == 0 {
+		if time.Now().Before(s.notBefore) {
+			return claimResult{}, false, nil
+		}
+		s.low, s.took = r.followUps.low(r.inFlight), 0
+		s.parts = s.low.Since()
+	}
+	r.followUps.setProbeLow(s.low)
+	b = claimResult{claim: claim, sent: time.Now(), low: s.low, candidates: true}
+	p, err := r.queue.Scan(ctx, claim, s.parts[0], scanRows)
+	s.took += time.Since(b.sent)
+	b.Claimed = p.Claimed
+	switch {
+	case err != nil || len(p.Batches) > 0:
+		s.parts = nil
+	case p.Done:
+		s.parts = s.parts[1:]
+	default:
+		s.parts[0] = p.Next
+	}
+	if len(s.parts) == 0 && len(p.Batches) == 0 {
+		s.notBefore, all = time.Now().Add(min(probeScanPause, probeScanShare*s.took)), err == nil
+	}
+	return b, all, err
+}

@@ -1,0 +1,155 @@
+package outbox
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+// batchOf returns versions 1..n of an aggregate, with payloads of so many bytes.
+func batchOf(n, bytes int) queue.Batch {
+	r := make(queue.Batch, n)
+	for i := range r {
+		r[i] = queue.Event{Event: event("a", int64(i)+1)}
+		r[i].Payload = make([]byte, bytes)
+	}
+	return r
+}
+
+func TestARequestKeepsTheBrokersLimits(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		batch queue.Batch
+		want  []int // messages in each request
+	}{
+		"few":             {batchOf(3, 10), []int{3}},
+		"many":            {batchOf(2*maxRequestMessages+1, 10), []int{maxRequestMessages, maxRequestMessages, 1}},
+		"large":           {batchOf(5, 3<<20), []int{2, 2, 1}},
+		"each too large":  {batchOf(2, maxRequestBytes+1), []int{1, 1}},
+		"large with what": {batchOf(2, maxRequestBytes-attributeBytes-1), []int{1, 1}},
+	} {
+		b := newBench(t)
+		var got []int
+		b.setFault(func(ctx context.Context, req *pubsubpb.PublishRequest, _ func(context.Context) error) error {
+			got = append(got, len(req.Messages))
+			if by, ok := ctx.Deadline(); !ok || time.Until(by) > publishTimeout {
+				t.Errorf("%s: a request has until %v", name, by)
+			}
+			return nil
+		})
+		rep := b.newRelay(t).publisher.publish(t.Context(), tc.batch, func() bool { return true })
+		if !slices.Equal(got, tc.want) || rep.published != len(tc.batch) || rep.requests != len(tc.want) {
+			t.Errorf("%s: requests of %v messages, want %v; report %+v", name, got, tc.want, rep)
+		}
+	}
+}
+
+// TestNoRequestStartsAfterTheLeaseOrTheRun has proceed end between two requests.
+func TestNoRequestStartsAfterTheLeaseOrTheRun(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	requests := 0
+	b.setFault(func(context.Context, *pubsubpb.PublishRequest, func(context.Context) error) error {
+		requests++
+		return nil
+	})
+	r := b.newRelay(t)
+	rep := r.publisher.publish(t.Context(), batchOf(5, 3<<20), func() bool { return requests < 1 })
+	if requests != 1 || rep.published != 2 || rep.err != nil {
+		t.Errorf("%d requests, report %+v", requests, rep)
+	}
+	send := func(ctx context.Context, left time.Duration, probe int) report {
+		h := &leasedBatch{events: batchOf(1, 1), probe: probe}
+		h.extend(time.Now().Add(left))
+		return r.send(ctx, t.Context(), h)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if rep := send(ended, queue.LeaseTime, 0); rep.requests != 0 {
+		t.Error("a request is begun after the relay's end")
+	}
+	if rep := send(t.Context(), publishTimeout-time.Second, 0); rep.requests != 0 {
+		t.Error("a request is begun that its lease may not outlast")
+	}
+	r.circuits["video"].trip(causeOutage)
+	if rep := send(t.Context(), queue.LeaseTime, 0); rep.requests != 0 {
+		t.Error("a request is begun to a topic that is paused")
+	}
+	if rep := send(t.Context(), queue.LeaseTime, r.circuits["video"].state); rep.requests != 1 {
+		t.Error("a probe is not sent")
+	}
+	if r.circuits["video"].open() {
+		t.Error("the probe has not ended the pause")
+	}
+}
+
+// A batch's first request is taken and its second refused, on a topic that refuses three
+// others.
+func TestWhatIsSentBeforeAFaultIsASuccess(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r := b.newRelay(t)
+	c := r.circuits["video"]
+	refuseEach(c, 0, "x", "y", "z")
+	requests := 0
+	fault := refuse("")
+	b.setFault(func(ctx context.Context, req *pubsubpb.PublishRequest, send func(context.Context) error) error {
+		requests++
+		if requests == 1 {
+			return nil
+		}
+		return fault(ctx, req, send)
+	})
+	h := &leasedBatch{events: batchOf(3, 5<<20), probe: c.state}
+	h.extend(time.Now().Add(queue.LeaseTime))
+	rep := r.send(t.Context(), t.Context(), h)
+	if rep.published != 1 || rep.err == nil || c.open() {
+		t.Errorf("report %+v, open %v", rep, c.open())
+	}
+	if n, _ := refuseEach(c, 0, "x", "y", "z"); n != 3 {
+		t.Errorf("%d verdicts of 3 after a success", n)
+	}
+}
+
+// TestADrainSaysNothingOfTheTopic has requests cut off because the relay ends.
+func TestADrainSaysNothingOfTheTopic(t *testing.T) {
+	t.Parallel()
+	r := newBench(t).newRelay(t)
+	c := r.circuits["video"]
+	results, land := context.WithCancel(t.Context())
+	land()
+	for range tripAfter {
+		h := &leasedBatch{events: batchOf(1, 1)}
+		h.extend(time.Now().Add(queue.LeaseTime))
+		if rep := r.send(t.Context(), results, h); rep.err == nil || rep.rejected {
+			t.Fatalf("report %+v", rep)
+		}
+	}
+	if c.open() {
+		t.Error("what was cut off counts as an outage")
+	}
+}
+
+// A probe that was not sent is taken back: the next search may probe at once.
+func TestAProbeThatIsNotSentIsTakenBack(t *testing.T) {
+	t.Parallel()
+	r := newBench(t).newRelay(t)
+	c := r.circuits["video"]
+	c.trip(causeOutage)
+	c.retryAt = time.Now()
+	state := c.startProbe()
+	if state == 0 {
+		t.Fatal("no probe is due")
+	}
+	if rep := r.send(t.Context(), t.Context(), &leasedBatch{events: batchOf(1, 1), probe: state}); rep.requests != 0 {
+		t.Fatal("a request is begun without a lease")
+	}
+	if c.startProbe() == 0 {
+		t.Error("nobody may probe any more")
+	}
+}

@@ -1,0 +1,79 @@
+package outbox
+
+import (
+	"context"
+	"time"
+
+	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+// scanLoop finds the events that the claims cannot see: retries that are due, events that
+// dead relays had leased, events that a claim had to leave. Its statements may be slow and
+// may fail; no new event waits for them. They end with flying, not with ctx: a cancelled
+// claim may still commit after the leases were handed back.
+func (r *Relay) scanLoop(ctx, flying context.Context, claimed chan<- *leasedBatch) {
+	s := newScanSchedule()
+	for ctx.Err() == nil {
+		todo, until := s.next(time.Now(), r.followUps.due())
+		switch todo { //nolint:exhaustive // the other actions are claims, which need room
+		case actIdle:
+			backoff.Sleep(ctx, time.Until(until), r.followUps.wakeScans)
+			continue
+		case actPause:
+			backoff.Sleep(ctx, time.Until(until), nil)
+			continue
+		case actStartScan:
+			s.started(r.followUps.beginScan())
+			continue
+		}
+		if !r.inFlight.reserve(byScan) {
+			backoff.Sleep(ctx, heartbeatEvery, r.inFlight.roomForScans)
+			continue
+		}
+		if err := r.scan(flying, s, todo, claimed); err != nil {
+			r.inFlight.release()
+			r.followUps.noteUnknownLeases()
+			pause := s.failed(time.Now())
+			r.log.WarnContext(ctx, "a scan of the outbox has failed, new events leave all the same",
+				"error", err, "failures", s.failures, "retry_in_ms", pause.Milliseconds())
+		}
+	}
+}
+
+// scan makes the claim that is due. Room for it is reserved.
+func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed chan<- *leasedBatch) error {
+	sent := time.Now()
+	claim := r.claimLimits(r.followUps.exclusions())
+	switch todo { //nolint:exhaustive // the other actions claim nothing
+	case actRetries:
+		r.followUps.forgetRetries()
+		got, in, err := r.queue.ClaimRetries(ctx, claim)
+		if err != nil {
+			return err
+		}
+		r.dispatch(claimResult{Claimed: got, claim: claim, sent: sent}, 0, nil, claimed)
+		s.retried(sent, got.Truncated, in)
+	case actScanPage:
+		p, err := r.queue.Scan(ctx, claim, s.parts[0], scanRows)
+		if err != nil {
+			return err
+		}
+		r.dispatch(claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: s.low}, 0, nil, claimed)
+		r.followUps.pageScanned(claim.Without)
+		if p.Skipped && !p.Truncated {
+			r.followUps.scheduleScan(s.low, sent.Add(max(p.FreeIn, jittered(scanEvery))))
+		}
+		if s.paged(p) {
+			r.followUps.endScan()
+		}
+	case actSweepPage:
+		p, err := r.queue.Scan(ctx, claim, s.sweep, sweepRows)
+		if err != nil {
+			return err
+		}
+		r.dispatch(claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: queue.Beginning}, 0, nil, claimed)
+		s.swept(sent, p)
+	}
+	return nil
+}

@@ -1,0 +1,184 @@
+package outbox
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+// The schedules are the relay's scheduler: two state machines without a database. Each
+// decides the next action of one goroutine from the time and the due times: claimSchedule
+// for the claims of new events, scanSchedule for scans and retries. The package doc has
+// their diagrams.
+
+// action is the next step of a schedule.
+type action int
+
+const (
+	actIdle      action = iota // wait until the time that comes with it, or until there may be work
+	actPause                   // wait until that time, whatever there is to do
+	actRegister                // write the relay into the table of relays
+	actClaim                   // claim new events
+	actRetries                 // claim the retries that are due
+	actStartScan               // begin the scan that is due
+	actScanPage                // read the next page of the scan
+	actSweepPage               // read the next page of the sweep
+)
+
+const (
+	// scanRows is how many rows a page of a scan reads, and sweepRows the same for the
+	// sweep, which runs without a reason.
+	scanRows, sweepRows = 2000, 1000
+	// scanEvery is the pause before a scan for rows that another one had to skip, and
+	// between two pages of the sweep.
+	scanEvery = 5 * time.Second
+	// heartbeatEvery is how often a waiting relay shows that it is alive.
+	heartbeatEvery = 5 * time.Second
+	// A claim takes at least so many aggregates, and at most.
+	minAggregates, maxAggregates = 16, 500
+)
+
+// claimSchedule is the schedule of claims.
+type claimSchedule struct {
+	// pollAt is when a claim of new events is due without a reason.
+	pollAt     time.Time
+	emptyPolls int // claims in a row that found nothing
+	// pausedUntil is the end of the pause after a failure.
+	pausedUntil time.Time
+	failures    int
+}
+
+// next returns the action that is due, or the time until which to wait. wakeup says that
+// something was committed, allPaused that every topic is paused.
+func (c *claimSchedule) next(now time.Time, due dueTimes, wakeup, allPaused bool) (action, time.Time) {
+	switch {
+	case now.Before(c.pausedUntil): // new work does not make the database come back
+		return actPause, c.pausedUntil
+	case !due.registered:
+		return actRegister, now
+	case allPaused: // nor a topic
+		return actPause, now.Add(heartbeatEvery)
+	case wakeup || !now.Before(c.pollAt) || !due.claimAt.IsZero() && !now.Before(due.claimAt):
+		return actClaim, now
+	default:
+		return actIdle, soonest(soonest(c.pollAt, due.claimAt), now.Add(heartbeatEvery))
+	}
+}
+
+// claimed plans the next poll after a successful claim that was sent then.
+func (c *claimSchedule) claimed(sent time.Time, batches int, truncated bool) {
+	c.failures, c.pausedUntil = 0, time.Time{}
+	c.emptyPolls++
+	if batches > 0 {
+		c.emptyPolls = 1
+	}
+	if c.pollAt = sent.Add(idlePause.Delay(c.emptyPolls)); truncated {
+		c.pollAt = sent // there may be more that is new
+	}
+}
+
+// failed plans the pause after a failure, and returns how many there were in a row.
+func (c *claimSchedule) failed(now time.Time) int {
+	c.failures++
+	c.pausedUntil = now.Add(outagePause.Delay(c.failures))
+	return c.failures
+}
+
+// scanSchedule is the schedule of scans and retries.
+type scanSchedule struct {
+	// parts are the rest of the running scan, which began at low.
+	parts []queue.Cursor
+	low   queue.TxSnapshot
+	// sweep is the progress of the pass through the whole table. It finds rows that no
+	// relay knows of, such as rows changed by hand.
+	sweep queue.Cursor
+	// retryAt and sweepAt are when a claim of retries, and a page of the sweep, are due
+	// without a reason.
+	retryAt, sweepAt time.Time
+	pausedUntil      time.Time
+	failures         int
+}
+
+func newScanSchedule() *scanSchedule { return &scanSchedule{sweep: wholeTable()} }
+
+func wholeTable() queue.Cursor { return queue.Beginning.Since()[0] }
+
+// next returns the action that is due, or the time until which to wait.
+func (s *scanSchedule) next(now time.Time, due dueTimes) (action, time.Time) {
+	reached := func(at time.Time) bool { return !at.IsZero() && !now.Before(at) }
+	switch {
+	case now.Before(s.pausedUntil):
+		return actPause, s.pausedUntil
+	case !due.registered:
+		return actIdle, now.Add(scanEvery)
+	case !now.Before(s.retryAt) || reached(due.retryAt):
+		return actRetries, now
+	case len(s.parts) > 0:
+		return actScanPage, now
+	case reached(due.scanAt):
+		return actStartScan, now
+	case !now.Before(s.sweepAt):
+		return actSweepPage, now
+	default:
+		return actIdle, soonest(soonest(s.retryAt, due.retryAt), soonest(s.sweepAt, due.scanAt))
+	}
+}
+
+// retried plans the next claim of retries after one that was sent then: at once if it was
+// truncated, else when the next retry is due, after in. Zero is none.
+func (s *scanSchedule) retried(now time.Time, truncated bool, in time.Duration) {
+	s.succeeded()
+	switch s.retryAt = now.Add(jittered(scanEvery)); {
+	case truncated:
+		s.retryAt = now
+	case in > 0:
+		s.retryAt = soonest(s.retryAt, now.Add(in))
+	}
+}
+
+// started begins a scan of the rows that low did not see.
+func (s *scanSchedule) started(low queue.TxSnapshot) { s.low, s.parts = low, low.Since() }
+
+// paged continues behind a page, and reports whether the scan is complete. A truncated page
+// is read again.
+func (s *scanSchedule) paged(p queue.Page) (through bool) {
+	s.succeeded()
+	switch {
+	case p.Truncated:
+	case p.Done:
+		s.parts = s.parts[1:]
+	default:
+		s.parts[0] = p.Next
+	}
+	return len(s.parts) == 0
+}
+
+// swept continues behind a page of the sweep.
+func (s *scanSchedule) swept(now time.Time, p queue.Page) {
+	s.succeeded()
+	s.sweepAt = now.Add(jittered(scanEvery))
+	switch {
+	case p.Truncated:
+		s.sweepAt = now
+	case p.Done:
+		s.sweep = wholeTable()
+	default:
+		s.sweep = p.Next
+	}
+}
+
+// failed plans the pause after a failure. The claims go on.
+func (s *scanSchedule) failed(now time.Time) time.Duration {
+	s.failures++
+	pause := outagePause.Delay(s.failures)
+	s.pausedUntil = now.Add(pause)
+	return pause
+}
+
+func (s *scanSchedule) succeeded() { s.failures, s.pausedUntil = 0, time.Time{} }
+
+// jittered is between half of d and d.
+func jittered(d time.Duration) time.Duration { //nolint:unparam // both pauses happen to be 5 s
+	return d/2 + time.Duration(rand.Int64N(int64(d/2)))
+}

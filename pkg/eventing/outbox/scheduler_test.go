@@ -1,0 +1,248 @@
+package outbox
+
+import (
+	"testing"
+	"time"
+
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+func TestNextOfClaims(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	later, past := now.Add(time.Minute), now.Add(-time.Second)
+	joined := dueTimes{registered: true}
+	for name, tc := range map[string]struct {
+		claims        claimSchedule
+		news          dueTimes
+		woken, allOut bool
+		want          action
+		until         time.Time // of those that wait
+	}{
+		"nothing was ever done":             {want: actRegister},
+		"it is the first look":              {news: joined, want: actClaim},
+		"nothing is due":                    {claims: claimSchedule{pollAt: later}, news: joined, want: actIdle, until: now.Add(heartbeatEvery)},
+		"a poll is due soon":                {claims: claimSchedule{pollAt: now.Add(time.Second)}, news: joined, want: actIdle, until: now.Add(time.Second)},
+		"a poll is due":                     {claims: claimSchedule{pollAt: past}, news: joined, want: actClaim},
+		"something was committed":           {claims: claimSchedule{pollAt: later}, news: joined, woken: true, want: actClaim},
+		"something follows":                 {claims: claimSchedule{pollAt: later}, news: dueTimes{registered: true, claimAt: past}, want: actClaim},
+		"something may follow":              {claims: claimSchedule{pollAt: later}, news: dueTimes{registered: true, claimAt: now.Add(followUpDelay)}, want: actIdle, until: now.Add(followUpDelay)},
+		"the database is away":              {claims: claimSchedule{pollAt: past, pausedUntil: later}, news: joined, woken: true, want: actPause, until: later},
+		"it was away before the first beat": {claims: claimSchedule{pausedUntil: later}, want: actPause, until: later},
+		"all topics are out":                {claims: claimSchedule{pollAt: past}, news: joined, woken: true, allOut: true, want: actPause, until: now.Add(heartbeatEvery)},
+		"a scan is owed":                    {claims: claimSchedule{pollAt: later}, news: dueTimes{registered: true, scanAt: past, retryAt: past}, want: actIdle, until: now.Add(heartbeatEvery)},
+	} {
+		got, until := tc.claims.next(now, tc.news, tc.woken, tc.allOut)
+		if got != tc.want || (got == actIdle || got == actPause) && !until.Equal(tc.until) {
+			t.Errorf("%s: action %d until %s, want %d until %s", name, got, until.Sub(now), tc.want, tc.until.Sub(now))
+		}
+	}
+}
+
+func TestClaimsPollMoreSlowlyWhileThereIsNothing(t *testing.T) {
+	t.Parallel()
+	var c claimSchedule
+	now := time.Now()
+	c.claimed(now, 0, true)
+	if !c.pollAt.Equal(now) {
+		t.Error("a claim that was cut is not followed by the next at once")
+	}
+	for range 20 {
+		c.claimed(now, 0, false)
+	}
+	if c.emptyPolls < 20 || c.pollAt.After(now.Add(idlePause.Cap)) {
+		t.Errorf("after %d empty polls the next is in %s", c.emptyPolls, c.pollAt.Sub(now))
+	}
+	c.failed(now)
+	if c.failed(now) != 2 || !now.Before(c.pausedUntil) {
+		t.Error("failures in a row are not counted, or not followed by a pause")
+	}
+	c.claimed(now, 1, false)
+	if c.emptyPolls != 1 || c.failures != 0 || now.Before(c.pausedUntil) {
+		t.Errorf("after a claim that found something: %+v", c)
+	}
+}
+
+func TestNextOfScans(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	later, past := now.Add(time.Second), now.Add(-time.Second)
+	parts := queue.Beginning.Since()
+	idle := scanSchedule{retryAt: now.Add(time.Minute), sweepAt: now.Add(time.Minute)}
+	with := func(change func(*scanSchedule)) scanSchedule {
+		s := idle
+		change(&s)
+		return s
+	}
+	for name, tc := range map[string]struct {
+		scans scanSchedule
+		news  dueTimes
+		want  action
+		until time.Time
+	}{
+		"it has not joined":             {scans: scanSchedule{}, news: dueTimes{scanAt: past}, want: actIdle, until: now.Add(scanEvery)},
+		"nothing is due":                {scans: idle, want: actIdle, until: now.Add(time.Minute)},
+		"retries are due by the clock":  {scans: with(func(s *scanSchedule) { s.retryAt, s.parts = past, parts }), want: actRetries},
+		"a retry of its own is due":     {scans: with(func(s *scanSchedule) { s.parts = parts }), news: dueTimes{retryAt: past}, want: actRetries},
+		"a retry of its own is to come": {scans: idle, news: dueTimes{retryAt: later}, want: actIdle, until: later},
+		"a scan is on its way":          {scans: with(func(s *scanSchedule) { s.parts, s.sweepAt = parts, past }), news: dueTimes{scanAt: past}, want: actScanPage},
+		"a scan is owed":                {scans: with(func(s *scanSchedule) { s.sweepAt = past }), news: dueTimes{scanAt: past}, want: actStartScan},
+		"a scan will be owed":           {scans: idle, news: dueTimes{scanAt: later}, want: actIdle, until: later},
+		"nothing but the round is due":  {scans: with(func(s *scanSchedule) { s.sweepAt = past }), want: actSweepPage},
+		"the last one has failed":       {scans: with(func(s *scanSchedule) { s.parts, s.pausedUntil = parts, later }), news: dueTimes{scanAt: past}, want: actPause, until: later},
+	} {
+		tc.news.registered = name != "it has not joined"
+		got, until := tc.scans.next(now, tc.news)
+		if got != tc.want || (got == actIdle || got == actPause) && !until.Equal(tc.until) {
+			t.Errorf("%s: action %d until %s, want %d until %s", name, got, until.Sub(now), tc.want, tc.until.Sub(now))
+		}
+	}
+}
+
+func TestAScanGoesThroughItsParts(t *testing.T) {
+	t.Parallel()
+	s := newScanSchedule()
+	s.started("5:9:5,7")
+	if len(s.parts) != 3 {
+		t.Fatalf("%d parts, want the two that were open and the rest", len(s.parts))
+	}
+	next := queue.Beginning.Since()[0]
+	if s.paged(queue.Page{Claimed: queue.Claimed{Truncated: true}, Next: next, Done: true}) || len(s.parts) != 3 || s.parts[0] == next {
+		t.Error("what a claim had no room for is passed over")
+	}
+	if s.paged(queue.Page{Next: next}) || len(s.parts) != 3 || s.parts[0] != next {
+		t.Error("a page does not go on behind the last")
+	}
+	for _, through := range []bool{false, false, true} {
+		if s.paged(queue.Page{Done: true}) != through {
+			t.Errorf("through with %d parts left", len(s.parts))
+		}
+	}
+	now := time.Now()
+	s.swept(now, queue.Page{Claimed: queue.Claimed{Truncated: true}})
+	if !s.sweepAt.Equal(now) {
+		t.Error("a round that had no room waits for the next page")
+	}
+	s.swept(now, queue.Page{Done: true})
+	if s.sweep != wholeTable() || !s.sweepAt.After(now) {
+		t.Error("a round does not begin again, after a pause")
+	}
+	s.retried(now, false, time.Millisecond)
+	if s.retryAt.After(now.Add(time.Millisecond)) {
+		t.Error("the next retry is late")
+	}
+	s.retried(now, true, 0)
+	if !s.retryAt.Equal(now) {
+		t.Error("retries that were cut wait")
+	}
+	if pause := s.failed(now); !s.pausedUntil.Equal(now.Add(pause)) || s.failures != 1 {
+		t.Error("a failure has no pause")
+	}
+}
+
+// However many results arrive while there is no room for a claim, the published versions
+// are bounded, and a scan covers the others.
+func TestFollowUpsAreBounded(t *testing.T) {
+	t.Parallel()
+	a, f := newFollowUps(), newInFlight()
+	a.claimed("7:7:", "7:7:")
+	for range 4 * maxFollowUps {
+		batch := queue.Batch{{Event: event("a", 1)}}
+		a.settled(f, []queue.Settlement{{Batch: batch, Published: 1}}, false)
+	}
+	if len(a.published) != maxFollowUps || a.due().scanAt.IsZero() || a.scanLow != queue.Beginning {
+		t.Errorf("%d positions, a scan from %q", len(a.published), a.scanLow)
+	}
+	_, taken, _ := a.take(100)
+	a.giveBack(taken)
+	if len(a.published) != maxFollowUps {
+		t.Errorf("%d positions after a claim that failed", len(a.published))
+	}
+}
+
+// low reads the lists and the batches in flight in one critical section: while it waits for
+// one, no batch leaves the other. So the low covers a batch that moves to and fro at each
+// moment.
+func TestLowReadsBothAtOnce(t *testing.T) {
+	t.Parallel()
+	a, f := newFollowUps(), newInFlight()
+	a.claimed("50:50:", "50:50:")
+	f.mu.Lock()
+	low := make(chan queue.TxSnapshot)
+	go func() { low <- a.low(f) }()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(patience); a.mu.TryLock(); <-tick.C {
+		a.mu.Unlock()
+		if time.Now().After(end) {
+			f.mu.Unlock()
+			t.Fatal("batches may leave the lists while the low waits for a look at what is in flight")
+		}
+	}
+	r := batchOf(1, 1)
+	f.batches[r.Head()] = &leasedBatch{events: r, low: "10:10:"} // and leaves the list next
+	f.mu.Unlock()
+	if got := <-low; got != "10:10:" {
+		t.Errorf("low %q", got)
+	}
+}
+
+// The low of a relay is below all that it has not finished, wherever that stands.
+func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
+	t.Parallel()
+	a, f := newFollowUps(), newInFlight()
+	low := func(want queue.TxSnapshot, when string) {
+		t.Helper()
+		if got := a.low(f); got != want {
+			t.Errorf("%s: low %q, want %q", when, got, want)
+		}
+	}
+	low("", "before it joined")
+	a.heartbeatWritten(queue.HeartbeatResult{Low: "20:20:", Seen: "20:20:"}, "", true)
+	a.beginScan()
+	a.endScan()
+	low("20:20:", "joined")
+	batch := queue.Batch{{Event: event("a", 1)}}
+	claim := queue.Claim{Events: claimEvents, PerAggregate: minPerAggregate, Bytes: claimBytes}
+	since, _, _ := a.take(10)
+	f.reserved++
+	h := f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "30:30:"}, claim: claim, sent: time.Now(), low: since})
+	a.claimed("30:30:", since)
+	low("20:20:", "in flight")
+	a.settled(f, []queue.Settlement{{Batch: batch, Published: 1}}, true)
+	f.remove(h)
+	low("30:30:", "published: what follows was not visible to the claim")
+	_, after, _ := a.take(10)
+	a.claimed("40:40:", "30:30:")
+	if len(after) != 1 {
+		t.Fatalf("%d positions", len(after))
+	}
+	low("40:40:", "nothing followed")
+	a.heartbeatWritten(queue.HeartbeatResult{Low: "10:10:", Seen: "50:50:"}, "40:40:", false)
+	low("10:10:", "taken over from a dead one")
+	from := a.beginScan()
+	low("10:10:", "while it scans")
+	f.reserved++
+	h = f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: from})
+	a.setPausedTypes([]string{"video"})
+	a.pageScanned([]string{"video"})
+	a.endScan()
+	low("10:10:", "a topic was out meanwhile")
+	a.settled(f, []queue.Settlement{{Batch: batch}}, false)
+	f.remove(h)
+	low("10:10:", "handed back")
+	a.topicResumed()
+	low("10:10:", "the topic is back")
+	if a.due().scanAt.IsZero() {
+		t.Error("what was left alone is not looked for")
+	}
+	a.beginScan()
+	a.endScan()
+	low("40:40:", "all is done")
+	a.setPausedTypes([]string{"video"})
+	f.reserved++
+	h = f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: "15:15:"})
+	a.settled(f, []queue.Settlement{{Batch: batch}}, false)
+	f.remove(h)
+	low("15:15:", "handed back while the topic is out")
+}

@@ -1,0 +1,36 @@
+package outbox
+
+import (
+	"context"
+	"log/slog"
+
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+// settlement is the settlement of a result, for Settle.
+func (r *Relay) settlement(ctx context.Context, p publishResult) queue.Settlement {
+	o := queue.Settlement{Batch: p.batch.events, Published: p.report.published}
+	switch {
+	case p.report.err == nil || p.report.published == len(p.batch.events):
+	case p.report.rejected:
+		o.Failure = r.reject(ctx, p.batch.events[o.Published], p.report.err)
+	case ctx.Err() == nil: // otherwise the shutdown cut it off
+		o.Failure = &queue.Failure{Reason: p.report.err.Error(), RetryIn: p.report.wait}
+	}
+	return o
+}
+
+// reject is the failure of a refused event: a retry, or at the fifth refusal parking.
+func (r *Relay) reject(ctx context.Context, e queue.Event, reason error) *queue.Failure {
+	attempt := e.Rejections + 1
+	park := attempt >= maxAttempts
+	level := slog.LevelWarn
+	if park {
+		level = slog.LevelError
+	}
+	if c := r.circuits[e.AggregateType]; park && c != nil {
+		c.forget(e.Key())
+	}
+	r.log.Log(ctx, level, "broker refused event", append(e.LogAttrs(), "attempt", attempt, "parked", park, "error", reason)...)
+	return &queue.Failure{Reason: reason.Error(), RetryIn: rejectionPause.Delay(attempt), Rejected: true, Park: park}
+}

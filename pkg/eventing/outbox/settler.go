@@ -1,0 +1,225 @@
+package outbox
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+// publishResult is a batch whose publishing has ended, with the result.
+type publishResult struct {
+	batch  *leasedBatch
+	report report
+}
+
+// unsettled is a result that is to be written back.
+type unsettled struct {
+	publishResult
+
+	settlement queue.Settlement
+	tries      int
+	notBefore  time.Time // when to try next
+}
+
+// weight is its share of a statement's time.
+func (u *unsettled) weight() int { return max(1, u.settlement.Published) }
+
+// settler writes results back. Only the settling goroutine uses it. The batches of its
+// results are still in flight, which bounds their number.
+type settler struct {
+	*Relay
+
+	waiting []*unsettled
+	// limit is how many events one statement marks. It follows the database: half as many
+	// after a statement that ran out of time, twice as many after a quick one.
+	limit int
+}
+
+const (
+	// renewLook is how often a relay looks for leases to renew: often enough that a
+	// statement which runs into its time limit before it leaves time for a renewal.
+	renewLook = renewEvery / 4
+	// quick is the duration up to which the next statement may have more to do.
+	quick = queue.Timeout / 10
+)
+
+// settleLoop writes results back, all that have arrived meanwhile in one statement. It ends
+// when results is closed and nothing is left, or when closing ends. Between two statements
+// it renews leases. So settling and renewing never wait for each other's row locks, and a
+// statement that keeps failing does not cost the other leases.
+func (r *Relay) settleLoop(ctx, closing context.Context, results <-chan publishResult) {
+	s := &settler{Relay: r, limit: maxEvents}
+	renew := time.NewTicker(renewLook)
+	defer renew.Stop()
+	retry := time.NewTimer(0)
+	defer retry.Stop()
+	for results != nil || len(s.waiting) > 0 {
+		select {
+		case first, ok := <-results:
+			if !ok {
+				results = nil
+				break
+			}
+			for _, l := range r.gather(first, results) {
+				s.waiting = append(s.waiting, &unsettled{publishResult: l, settlement: r.settlement(ctx, l)})
+			}
+		case <-retry.C:
+		case <-renew.C:
+			r.renew(closing)
+		case <-closing.Done(): // the rest stays leased until the leases run out
+			return
+		}
+		s.settleDue(ctx, closing, renew.C)
+		retry.Reset(s.untilNext())
+	}
+}
+
+// settleDue settles all results that are due, in as many statements as it takes.
+func (s *settler) settleDue(ctx, closing context.Context, renew <-chan time.Time) {
+	for batch := s.take(); len(batch) > 0 && closing.Err() == nil; batch = s.take() {
+		s.settle(ctx, closing, batch)
+		select {
+		case <-renew:
+			s.renew(closing)
+		default:
+		}
+	}
+}
+
+// take removes the results of the next statement from waiting: those that are due, up to
+// the limit.
+func (s *settler) take() (part []*unsettled) {
+	now, weight := time.Now(), 0
+	s.waiting = slices.DeleteFunc(s.waiting, func(u *unsettled) bool {
+		if u.notBefore.After(now) || len(part) > 0 && weight+u.weight() > s.limit {
+			return false
+		}
+		part, weight = append(part, u), weight+u.weight()
+		return true
+	})
+	if len(part) == 1 && weight > s.limit {
+		// One batch is over the limit by itself. Its unmarked rest loses its lease and is
+		// sent again: a repeat, because the statement would never pass otherwise.
+		part[0].settlement = queue.Settlement{Batch: part[0].settlement.Batch, Published: s.limit}
+	}
+	return part
+}
+
+// untilNext is how long until a result is due.
+func (s *settler) untilNext() time.Duration {
+	wait := queue.LeaseTime
+	for _, u := range s.waiting {
+		wait = min(wait, time.Until(u.notBefore))
+	}
+	return max(0, wait)
+}
+
+// settle writes results back. A result that could not be written is tried again while its
+// lease lasts. When the lease runs out, its events are sent again.
+func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
+	settlements, weight := make([]queue.Settlement, len(part)), 0
+	for i, u := range part {
+		settlements[i] = u.settlement
+		weight += u.weight()
+	}
+	start := time.Now()
+	done, err := s.queue.Settle(closing, s.token, settlements)
+	if err != nil {
+		s.failed(ctx, part, weight, err)
+		return
+	}
+	if time.Since(start) < quick {
+		s.limit = min(maxEvents, 2*s.limit)
+	}
+	var settled []publishResult
+	var written []queue.Settlement
+	var locked []*unsettled
+	for _, u := range part {
+		if slices.Contains(done.Locked, u.batch.events.Head()) {
+			locked = append(locked, u)
+		} else {
+			settled, written = append(settled, u.publishResult), append(written, u.settlement)
+		}
+	}
+	s.metrics.settled(ctx, settled, done.Lost)
+	s.followUps.settled(s.inFlight, written, done.Followed)
+	s.forget(settled)
+	if len(locked) > 0 {
+		s.log.WarnContext(ctx, "rows of published events are locked by somebody else",
+			append(locked[0].batch.events[0].LogAttrs(), "aggregates", len(locked))...)
+		s.retryLater(locked)
+	}
+}
+
+// failed tries results again that could not be written: at once and in halves if the
+// statement's time was too short for them, else later.
+func (s *settler) failed(ctx context.Context, part []*unsettled, weight int, err error) {
+	s.log.WarnContext(ctx, "relay cannot mark what it published", "error", err, "events", weight, "attempt", part[0].tries+1)
+	if queue.IsTimeout(err) && weight > 1 {
+		s.limit = max(1, weight/2)
+		for _, u := range part { // at once: a half of them may pass in time
+			u.notBefore = time.Now()
+		}
+		s.keepLeased(part)
+		return
+	}
+	s.retryLater(part)
+}
+
+// retryLater tries results again after a pause.
+func (s *settler) retryLater(part []*unsettled) {
+	for _, u := range part {
+		u.tries++
+		u.notBefore = time.Now().Add(outagePause.Delay(u.tries))
+	}
+	s.keepLeased(part)
+}
+
+// keepLeased puts back the results whose leases last, and gives up the others: a scan finds
+// their events.
+func (s *settler) keepLeased(part []*unsettled) {
+	var lost []publishResult
+	for _, u := range part {
+		if u.batch.validFor(0) {
+			s.waiting = append(s.waiting, u)
+		} else {
+			lost = append(lost, u.publishResult)
+			s.followUps.noteUnknownLeases() // a renewal may have been committed
+			s.followUps.scheduleScan(u.batch.low, time.Now().Add(queue.LeaseTime))
+		}
+	}
+	s.forget(lost)
+}
+
+func (s *settler) forget(results []publishResult) {
+	batches := make([]*leasedBatch, len(results))
+	for i, l := range results {
+		batches[i] = l.batch
+	}
+	s.inFlight.remove(batches)
+}
+
+// gatherTime is how long a result waits for others at most.
+const gatherTime = 2 * time.Millisecond
+
+// gather adds the results that have arrived too. While most events in flight still have no
+// result, it waits a moment: a statement costs the same for a few.
+func (r *Relay) gather(first publishResult, results <-chan publishResult) []publishResult {
+	batch, events := []publishResult{first}, len(first.batch.events)
+	timer := time.NewTimer(gatherTime)
+	defer timer.Stop()
+	for 2*events < r.inFlight.total() || len(results) > 0 {
+		select {
+		case l, ok := <-results:
+			if !ok {
+				return batch
+			}
+			batch, events = append(batch, l), events+len(l.batch.events)
+		case <-timer.C:
+			return batch
+		}
+	}
+	return batch
+}
