@@ -78,6 +78,6 @@ func TestARowThatKnowsNoEvent(t *testing.T) {
 	var named int
 	err = a.db.QueryRow(t.Context(), `SELECT count(*) FROM outbox WHERE version = 3 AND previous_event_id IS NOT NULL`).Scan(&named)
 	if err != nil || named != 0 {
-		t.Errorf("%d events name an event that nobody knows, %v", named, err)
+		t.Errorf("%d events name an unknown event, %v", named, err)
 	}
 }

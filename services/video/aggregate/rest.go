@@ -4,10 +4,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"slices"
-	"time"
-
-	"github.com/google/uuid"
+	"reflect"
 
 	"example.com/lockstep/internal/idempotency"
 	"example.com/lockstep/internal/problem"
@@ -36,12 +33,9 @@ func WriteHeaders(w http.ResponseWriter, at consistency.Position, replayed bool)
 	}
 }
 
-// zeros are the zero values of all types that REST writes.
-var zeros = []any{nil, "", int64(0), false, uuid.Nil, time.Time{}}
-
 // Given drops the fields of a new row that have their zero value: a protocol may be
-// unable to tell these from absent fields.
+// unable to distinguish these from absent fields.
 func Given(fields map[string]any) map[string]any {
-	maps.DeleteFunc(fields, func(_ string, value any) bool { return slices.Contains(zeros, value) })
+	maps.DeleteFunc(fields, func(_ string, value any) bool { return value == nil || reflect.ValueOf(value).IsZero() })
 	return fields
 }
