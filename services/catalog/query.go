@@ -35,7 +35,7 @@ type Page struct {
 
 // check sets the defaults of q, and returns the last video of the page before.
 func (q *Query) check() (before uuid.UUID, err error) {
-	var bad problem.Faults
+	var bad problem.Violations
 	q.PageSize = cmp.Or(q.PageSize, rest.DefaultPageSize)
 	rest.CheckPageSize(q.PageSize, &bad)
 	bad.Line("q", q.Title, 0, maxTitleSearch)
@@ -63,7 +63,7 @@ type EngagementQuery struct {
 // check sets the defaults of q, and returns the user and the last video of the page
 // before.
 func (q *EngagementQuery) check() (user, before uuid.UUID, err error) {
-	var bad problem.Faults
+	var bad problem.Violations
 	user = bad.UUID("user_id", q.UserID)
 	q.PageSize = cmp.Or(q.PageSize, rest.DefaultPageSize)
 	rest.CheckPageSize(q.PageSize, &bad)

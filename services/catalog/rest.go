@@ -39,7 +39,7 @@ func (a restAPI) read(requirementOf func(consistency.Request) (consistency.Requi
 	return serve.Handler(a.log, func(w http.ResponseWriter, r *http.Request) error {
 		// A cached answer may be older than its next reader's token.
 		w.Header().Set("Cache-Control", "no-store")
-		var bad problem.Faults
+		var bad problem.Violations
 		query := rest.Query(r, &bad, parameters...)
 		if err := bad.Err(); err != nil {
 			return err
@@ -74,12 +74,12 @@ func (a restAPI) get(w http.ResponseWriter, r *http.Request, required consistenc
 }
 
 func (a restAPI) list(w http.ResponseWriter, r *http.Request, required consistency.Requirement, query url.Values) error {
-	var bad problem.Faults
+	var bad problem.Violations
 	q := Query{
 		UploaderID: query.Get("uploader_id"), Title: query.Get("q"),
 		PageSize: pageSize(query, &bad), PageToken: query.Get("page_token"),
 	}
-	bad.Unless(q.UploaderID != "" || !query.Has("uploader_id"), "uploader_id", "must not be empty")
+	bad.Require(q.UploaderID != "" || !query.Has("uploader_id"), "uploader_id", "must not be empty")
 	if err := bad.Err(); err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (a restAPI) list(w http.ResponseWriter, r *http.Request, required consisten
 }
 
 func (a restAPI) listEngagements(w http.ResponseWriter, r *http.Request, required consistency.Requirement, query url.Values) error {
-	var bad problem.Faults
+	var bad problem.Violations
 	q := EngagementQuery{UserID: chi.URLParam(r, "user_id"), PageSize: pageSize(query, &bad), PageToken: query.Get("page_token")}
 	if err := bad.Err(); err != nil {
 		return err
@@ -108,8 +108,8 @@ func (a restAPI) listEngagements(w http.ResponseWriter, r *http.Request, require
 }
 
 // pageSize does not take 0, which is a query's default.
-func pageSize(query url.Values, bad *problem.Faults) int {
+func pageSize(query url.Values, bad *problem.Violations) int {
 	size := rest.PageSize(query, bad)
-	bad.Unless(size != 0, "page_size", "must be a whole number above zero")
+	bad.Require(size != 0, "page_size", "must be a whole number above zero")
 	return size
 }
