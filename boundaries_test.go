@@ -31,6 +31,11 @@ var importRules = []importRule{
 		reason: "pkg/eventing carries events and knows nothing about videos",
 	},
 	{
+		from: regexp.MustCompile(`^(pkg/eventing|internal/(history|local)|internal/pgtest$)`),
+		to:   regexp.MustCompile(`^(migrations|internal/pgtest/pairtest)`), tests: true,
+		reason: "pkg/eventing has its own tables, and its tests need none of a service, directly or through what they use",
+	},
+	{
 		from: regexp.MustCompile(`^pkg/`), to: regexp.MustCompile(`^(internal|cmd|migrations)`),
 		reason: "what stands in pkg/ can be lifted out of this repository",
 	},
@@ -75,12 +80,10 @@ var sqlHomes = map[string]*regexp.Regexp{
 	"a service's store.go, so that all of its SQL is read in one place": regexp.MustCompile(`^services/[^/]+/store\.go$`),
 	"pkg/eventing, whose subject are two tables":                        regexp.MustCompile(`^pkg/eventing/`),
 	"migrations, which make the tables":                                 regexp.MustCompile(`^migrations/`),
-	"what creates databases for tests and for make run":                 regexp.MustCompile(`^internal/(pgtest|localpg)/`),
+	"what creates databases for tests and for make run":                 regexp.MustCompile(`^internal/(pgtest|local/postgres)/`),
 	"internal/idempotency, whose subject is a table":                    regexp.MustCompile(`^internal/idempotency/store\.go$`),
-	"pkg/bell, whose subject is LISTEN and NOTIFY":                      regexp.MustCompile(`^pkg/bell/bell\.go$`),
 	"internal/replica, which writes any copy's table":                   regexp.MustCompile(`^internal/replica/writer\.go$`),
 	"internal/database, whose subject are connections and locks":        regexp.MustCompile(`^internal/database/writer\.go$`),
-	"what operators see of those two tables, and do to them":            regexp.MustCompile(`^internal/operator/(audit|backlog|deadletter)/`),
 	"developers' tools": regexp.MustCompile(`^(cmd|lab|internal/walk)/`),
 }
 
@@ -190,6 +193,10 @@ func TestBoundariesBite(t *testing.T) {
 		"eventing imports proto":          {forbiddenImports, imports("pkg/eventing/event.go", "proto/video/v1"), 1},
 		"eventing imports internal":       {forbiddenImports, imports("pkg/eventing/event.go", "internal/serve"), 1},
 		"eventing's test imports pgtest":  {forbiddenImports, imports("pkg/eventing/event_test.go", "internal/pgtest"), 0},
+		"eventing's test: pairtest":       {forbiddenImports, imports("pkg/eventing/outbox/x_test.go", "internal/pgtest/pairtest"), 1},
+		"eventing's test: migrations":     {forbiddenImports, imports("pkg/eventing/outbox/x_test.go", "migrations"), 1},
+		"pgtest imports migrations":       {forbiddenImports, imports("internal/pgtest/cluster.go", "migrations"), 1},
+		"pairtest imports migrations":     {forbiddenImports, imports("internal/pgtest/pairtest/pairtest.go", "migrations"), 0},
 		"outbox imports inbox":            {forbiddenImports, imports("pkg/eventing/outbox/relay.go", "pkg/eventing/inbox"), 1},
 		"inbox imports eventing":          {forbiddenImports, imports("pkg/eventing/inbox/consumer.go", "pkg/eventing"), 0},
 		"localpubsub imports eventing":    {forbiddenImports, imports("localpubsub/server.go", "pkg/eventing"), 1},

@@ -14,8 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/lockstep/internal/localpg"
-	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/local/postgres"
+	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/migrations"
 )
 
@@ -38,7 +38,7 @@ func roles(t *testing.T, admin string) map[migrations.Service]string {
 		administer(t, admin, string(script))
 	}
 	for _, s := range both {
-		owner, err := localpg.ServiceURL(t.Context(), admin, "", string(s)+"_owner")
+		owner, err := postgres.ServiceURL(t.Context(), admin, "", string(s)+"_owner")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +100,7 @@ func owned(t *testing.T, admin string, owners map[migrations.Service]string) {
 			denied(t, owners[s], fmt.Sprintf(statement, other))
 		}
 		execute(t, owners[s], fmt.Sprintf(`ALTER ROLE %s SET statement_timeout = '15s'`, s.Role())) // as a later migration may
-		service, err := localpg.ServiceURL(t.Context(), admin, "", s.Role())
+		service, err := postgres.ServiceURL(t.Context(), admin, "", s.Role())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +120,7 @@ func owned(t *testing.T, admin string, owners map[migrations.Service]string) {
 // administrator has run the migrations before.
 func TestMigrationsRunAsOwners(t *testing.T) {
 	t.Parallel()
-	used := pgtest.New(t).Admin
+	used := pairtest.New(t).Admin
 	config, err := pgx.ParseConfig(used)
 	if err != nil {
 		t.Fatal(err)

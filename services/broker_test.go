@@ -15,15 +15,16 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"example.com/lockstep/internal/history"
-	"example.com/lockstep/internal/localbroker"
+	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/localpubsub/peer"
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
 )
 
-// broker is a local Pub/Sub that serves the projects of several tests. The tests
+// testBroker is a local Pub/Sub that serves the projects of several tests. The tests
 // publish to it directly, so that its messages are exactly the test's.
-type broker struct {
-	kind       localbroker.Kind
+type testBroker struct {
+	kind       broker.Kind
 	addr       string
 	stop       func()
 	publisher  pubsubpb.PublisherClient
@@ -33,14 +34,14 @@ type broker struct {
 // kinds are the brokers that every story runs on.
 var kinds = []struct {
 	name string
-	kind localbroker.Kind
+	kind broker.Kind
 }{
-	{"emulator", localbroker.Official},
-	{"local", localbroker.Local},
+	{"emulator", broker.Official},
+	{"local", broker.Local},
 }
 
 // onEachKind runs test with each kind of broker.
-func onEachKind(t *testing.T, test func(t *testing.T, kind localbroker.Kind)) {
+func onEachKind(t *testing.T, test func(t *testing.T, kind broker.Kind)) {
 	t.Helper()
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) { test(t, k.kind) })
@@ -48,9 +49,9 @@ func onEachKind(t *testing.T, test func(t *testing.T, kind localbroker.Kind)) {
 }
 
 // startBroker skips the test if the machine does not have this kind.
-func startBroker(t testing.TB, kind localbroker.Kind) *broker {
+func startBroker(t testing.TB, kind broker.Kind) *testBroker {
 	t.Helper()
-	b := &broker{kind: kind, addr: freeAddr(t)}
+	b := &testBroker{kind: kind, addr: freeAddr(t)}
 	b.start(t)
 	conn, err := grpc.NewClient(b.addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
@@ -64,9 +65,9 @@ func startBroker(t testing.TB, kind localbroker.Kind) *broker {
 
 // start also starts the broker again after stop: at the same address, and without its
 // earlier topics and messages.
-func (b *broker) start(t testing.TB) {
+func (b *testBroker) start(t testing.TB) {
 	t.Helper()
-	server, err := localbroker.Start(t.Context(), localbroker.Options{Kind: b.kind, Addr: b.addr})
+	server, err := broker.Start(t.Context(), broker.Options{Kind: b.kind, Addr: b.addr})
 	if errors.Is(err, peer.ErrNotInstalled) {
 		t.Skip(err)
 	}
@@ -81,9 +82,9 @@ func (b *broker) start(t testing.TB) {
 	t.Cleanup(b.stop)
 }
 
-func (b *broker) provision(t testing.TB, project string) {
+func (b *testBroker) provision(t testing.TB, project string) {
 	t.Helper()
-	if _, err := localbroker.Provision(t.Context(), b.addr, project); err != nil {
+	if _, err := broker.Provision(t.Context(), b.addr, project); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -91,7 +92,7 @@ func (b *broker) provision(t testing.TB, project string) {
 // publish sends messages to video.events in the order given.
 func (w *world) publish(t testing.TB, messages ...*pubsubpb.PubsubMessage) {
 	t.Helper()
-	w.publishTo(t, localbroker.VideoTopic, messages...)
+	w.publishTo(t, broker.VideoTopic, messages...)
 }
 
 func (w *world) publishTo(t testing.TB, topic string, messages ...*pubsubpb.PubsubMessage) {
@@ -144,7 +145,7 @@ func (w *world) record(t testing.TB) *recorder {
 	const name = "recorder"
 	_, err := w.broker.subscriber.CreateSubscription(t.Context(), &pubsubpb.Subscription{
 		Name:                  "projects/" + w.project + "/subscriptions/" + name,
-		Topic:                 "projects/" + w.project + "/topics/" + localbroker.VideoTopic,
+		Topic:                 "projects/" + w.project + "/topics/" + broker.VideoTopic,
 		EnableMessageOrdering: true,
 	})
 	if err != nil {
@@ -154,7 +155,7 @@ func (w *world) record(t testing.TB) *recorder {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
 	running.Go(func() {
-		for eventing.Sleep(ctx, glance, nil) {
+		for backoff.Sleep(ctx, glance, nil) {
 			messages, err := w.pull(ctx, name)
 			if err != nil && ctx.Err() == nil {
 				t.Errorf("recorder: %v", err)

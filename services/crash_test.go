@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"example.com/lockstep/internal/history"
-	"example.com/lockstep/internal/localbroker"
+	"example.com/lockstep/internal/local/broker"
 )
 
 // carnage has the number of writes, and the number of kills among them.
@@ -27,7 +27,7 @@ func TestCrash(t *testing.T) {
 	if os.Getenv("LOCKSTEP_FULL") != "" {
 		c = carnage{processes: 4, updates: 2000, videos: 50, kills: 5}
 	}
-	onEachKind(t, func(t *testing.T, kind localbroker.Kind) {
+	onEachKind(t, func(t *testing.T, kind broker.Kind) {
 		t.Parallel()
 		records := c.run(t, newWorld(t, startBroker(t, kind)))
 		summary := history.Summarize(records)
@@ -45,7 +45,7 @@ func TestCrash(t *testing.T) {
 func (c carnage) run(t *testing.T, w *world) []history.Record {
 	t.Helper()
 	r := w.record(t)
-	fleet, addrs := make([]*process, c.processes), make([]string, c.processes)
+	fleet, addrs := make([]*spawned, c.processes), make([]string, c.processes)
 	for i := range fleet {
 		addrs[i] = freeAddr(t)
 		fleet[i] = w.spawnVideo(t, addrs[i])

@@ -6,16 +6,16 @@ import (
 	"sync"
 	"testing"
 
-	"example.com/lockstep/internal/localbroker"
+	"example.com/lockstep/internal/local/broker"
 )
 
 // comeBack starts a stopped broker again, without its earlier data, behind its old
 // address; it can be stopped again. It is provisioned before the address is open: a
 // relay that found the topic before its subscription existed would publish messages
 // that no subscription keeps.
-func (b *broker) comeBack(t testing.TB, project string) {
+func (b *testBroker) comeBack(t testing.TB, project string) {
 	t.Helper()
-	server, err := localbroker.Start(t.Context(), localbroker.Options{Kind: b.kind})
+	server, err := broker.Start(t.Context(), broker.Options{Kind: b.kind})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +25,7 @@ func (b *broker) comeBack(t testing.TB, project string) {
 		}
 	}
 	t.Cleanup(closeServer)
-	if _, err := localbroker.Provision(t.Context(), server.Addr(), project); err != nil {
+	if _, err := broker.Provision(t.Context(), server.Addr(), project); err != nil {
 		t.Fatal(err)
 	}
 	door, err := net.Listen("tcp", b.addr)

@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"example.com/lockstep/internal/localbroker"
-	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/internal/local/broker"
+	"example.com/lockstep/pkg/eventing/backoff"
 )
 
 // drainLimit is the time that a platform gives a process between SIGTERM and SIGKILL.
@@ -23,7 +23,7 @@ const drainLimit = 10 * time.Second
 const warmUp = 100
 
 // drains sends SIGTERM and fails the test unless p ends well and in time.
-func (p *process) drains(t testing.TB) {
+func (p *spawned) drains(t testing.TB) {
 	t.Helper()
 	begun := time.Now()
 	code := p.terminate(t)
@@ -44,7 +44,7 @@ func (w *world) handedBack(t testing.TB) {
 // some moment on; but every request that the instance accepted gets its answer.
 func TestDrainAnswersWhatItAccepts(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, startBroker(t, localbroker.Local))
+	w := newWorld(t, startBroker(t, broker.Local))
 	p := w.spawnVideo(t, w.videoAddr)
 	p.ready(t)
 	c := newClient(t, p.addr)
@@ -76,7 +76,7 @@ func TestDrainAnswersWhatItAccepts(t *testing.T) {
 				case <-p.child.Done():
 					return
 				default:
-					eventing.Sleep(t.Context(), glance, nil)
+					backoff.Sleep(t.Context(), glance, nil)
 				}
 			}
 		})
@@ -102,8 +102,8 @@ func TestDrainAnswersWhatItAccepts(t *testing.T) {
 // a client that goes to the other one when a connection is refused or closed.
 func TestRollingDeployFailsNobody(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, startBroker(t, localbroker.Local))
-	fleet := []*process{w.spawnVideo(t, freeAddr(t)), w.spawnVideo(t, freeAddr(t))}
+	w := newWorld(t, startBroker(t, broker.Local))
+	fleet := []*spawned{w.spawnVideo(t, freeAddr(t)), w.spawnVideo(t, freeAddr(t))}
 	for _, p := range fleet {
 		p.ready(t)
 	}
@@ -135,9 +135,9 @@ func TestRollingDeployFailsNobody(t *testing.T) {
 // TestCatalogDrainFailsNobody is the same for readers with tokens.
 func TestCatalogDrainFailsNobody(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, startBroker(t, localbroker.Local))
+	w := newWorld(t, startBroker(t, broker.Local))
 	w.spawnVideo(t, w.videoAddr).ready(t)
-	fleet := []*process{w.spawnCatalog(t, freeAddr(t)), w.spawnCatalog(t, freeAddr(t))}
+	fleet := []*spawned{w.spawnCatalog(t, freeAddr(t)), w.spawnCatalog(t, freeAddr(t))}
 	for _, p := range fleet {
 		p.ready(t)
 	}
@@ -157,7 +157,7 @@ func TestCatalogDrainFailsNobody(t *testing.T) {
 // written. They get the owner's answer long before their ten seconds are over.
 func TestDrainEndsWaits(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, startBroker(t, localbroker.Local))
+	w := newWorld(t, startBroker(t, broker.Local))
 	w.spawnVideo(t, w.videoAddr).ready(t)
 	p := w.spawnCatalog(t, w.catalogAddr)
 	p.ready(t)
@@ -216,7 +216,7 @@ func (c *client) load(t testing.TB, answered *atomic.Int64, next func(n int) (me
 // until the lease runs out.
 func TestDrainHandsBackWhatTheBrokerHolds(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, startBroker(t, localbroker.Local))
+	w := newWorld(t, startBroker(t, broker.Local))
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"testing"
 
-	"example.com/lockstep/internal/localbroker"
+	"example.com/lockstep/internal/local/broker"
 )
 
 // TestPubSubIsReachedInItsRegion runs both services without a local broker, on a
@@ -23,9 +23,9 @@ func TestPubSubIsReachedInItsRegion(t *testing.T) {
 	for told, where := range map[string]struct{ wanted, not string }{regional: {regional, global}, "": {global, regional}} {
 		t.Run("told "+told, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, startBroker(t, localbroker.Local))
+			w := newWorld(t, startBroker(t, broker.Local))
 			outside := *w
-			outside.broker = &broker{} // without an address to configure
+			outside.broker = &testBroker{} // without an address to configure
 			credentials := filepath.Join(t.TempDir(), "credentials.json")
 			text := `{"type": "authorized_user", "client_id": "c", "client_secret": "none", "refresh_token": "none"}`
 			if err := os.WriteFile(credentials, []byte(text), 0o600); err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
-	"example.com/lockstep/internal/localbroker"
+	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/pkg/eventing/inbox"
-	"example.com/lockstep/pkg/session"
+	"example.com/lockstep/pkg/eventing/session"
 )
 
 // engagement is where the engagement of a user with a video is written.
@@ -115,7 +115,7 @@ func engagementDisorderEndsRight(t *testing.T, w *world) {
 	w.engagements(t, user, "", "0").shows(t)
 	final := liked{VideoID: v.ID, Liked: true, Version: 10}
 	events := w.events(t, id)
-	w.publishTo(t, localbroker.EngagementTopic, unordered(events[3]))
+	w.publishTo(t, broker.EngagementTopic, unordered(events[3]))
 	eventually(t, "version 4 is there", func() bool {
 		a := w.engagements(t, user, "", "0")
 		return len(a.Engagements) == 1 && a.Engagements[0].Version == 4
@@ -127,7 +127,7 @@ func engagementDisorderEndsRight(t *testing.T, w *world) {
 		messages = append(messages, unordered(e), unordered(e))
 	}
 	rand.New(rand.NewPCG(3, 2)).Shuffle(len(messages), func(i, j int) { messages[i], messages[j] = messages[j], messages[i] })
-	w.publishTo(t, localbroker.EngagementTopic, messages...)
+	w.publishTo(t, broker.EngagementTopic, messages...)
 	eventually(t, "every event is settled", func() bool { return w.inbox(t, id, "done") == int64(len(events)) })
 	w.engagements(t, user, last.Token, "0").from(t, "projection").shows(t, final)
 	w.livedExactly(t, id, 4, 10)
@@ -145,11 +145,11 @@ func engagementDeadLetters(t *testing.T, w *world) {
 
 	garbled := w.events(t, user+":"+v.ID)[0]
 	garbled.ID, garbled.Version, garbled.Payload = uuid.New(), 2, []byte("\x0a\x07garbled")
-	w.publishTo(t, localbroker.EngagementTopic, garbled.Message())
+	w.publishTo(t, broker.EngagementTopic, garbled.Message())
 	second := call(t, http.MethodDelete, w.engagement(user, v.ID), nil, nil).is(t, http.StatusOK, 2)
 	w.engagements(t, user, second.Token, "10").from(t, "projection").shows(t)
 	eventually(t, "it is in the dead letters", func() bool {
-		dead, err := w.pull(t.Context(), localbroker.DeadLetters(localbroker.CatalogSubscription(localbroker.EngagementTopic)))
+		dead, err := w.pull(t.Context(), broker.DeadLetters(broker.CatalogSubscription(broker.EngagementTopic)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,8 +21,8 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/lockstep/internal/history"
-	"example.com/lockstep/internal/localbroker"
-	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/internal/local/broker"
+	"example.com/lockstep/pkg/eventing/backoff"
 )
 
 // TestAsynchronousFailover makes the owner lose its last commits, which catalog has
@@ -32,7 +32,7 @@ import (
 func TestAsynchronousFailover(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, false)
-	w := p.world(t, startBroker(t, localbroker.Local))
+	w := p.world(t, startBroker(t, broker.Local))
 	w.diary(t)
 	r := w.record(t)
 	w.spawnVideo(t, w.videoAddr).ready(t)
@@ -184,7 +184,7 @@ func TestSynchronousFailover(t *testing.T) {
 		failovers, writes = 50, 100
 	}
 	p := newPair(t, true)
-	w := p.world(t, startBroker(t, localbroker.Local))
+	w := p.world(t, startBroker(t, broker.Local))
 	w.diary(t)
 	r := w.record(t)
 	second := freeAddr(t)
@@ -242,12 +242,12 @@ func (a *answers) write(t *testing.T, clients *client, ids []string) (stop func(
 	var running sync.WaitGroup
 	for range 4 {
 		running.Go(func() {
-			for eventing.Sleep(ctx, time.Millisecond, nil) {
+			for backoff.Sleep(ctx, time.Millisecond, nil) {
 				id := ids[rand.IntN(len(ids))]
 				got, err := clients.do(ctx, http.MethodPatch, "/v1/videos/"+id, uuid.NewString(), fields{"title": uuid.NewString()})
 				switch {
 				case err != nil || got.code >= http.StatusInternalServerError:
-					eventing.Sleep(ctx, glance, nil)
+					backoff.Sleep(ctx, glance, nil)
 				case got.code != http.StatusOK:
 					t.Errorf("update of %s: %d %s", id, got.code, got.Reason)
 				default:

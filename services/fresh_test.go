@@ -20,9 +20,10 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/lockstep/internal/history"
-	"example.com/lockstep/internal/localbroker"
+	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/pkg/eventing"
-	"example.com/lockstep/pkg/session"
+	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/session"
 )
 
 // answered is the newest write of a video that its writer had an answer to.
@@ -58,10 +59,10 @@ func TestFreshReads(t *testing.T) {
 	if os.Getenv("LOCKSTEP_FULL") != "" {
 		rounds, calm, disturbed, readers = 2, 8_500, 1_500, 48
 	}
-	w := newWorld(t, startBroker(t, localbroker.Local))
+	w := newWorld(t, startBroker(t, broker.Local))
 	w.diary(t)
 	w.spawnVideo(t, w.videoAddr).ready(t)
-	fleet := []*process{w.spawnCatalog(t, freeAddr(t)), w.spawnCatalog(t, freeAddr(t))}
+	fleet := []*spawned{w.spawnCatalog(t, freeAddr(t)), w.spawnCatalog(t, freeAddr(t))}
 	for _, p := range fleet {
 		p.ready(t)
 	}
@@ -117,7 +118,7 @@ func TestFreshReads(t *testing.T) {
 
 // write gives random videos new titles, one at a time, until ctx ends.
 func (r *readership) write(ctx context.Context, t *testing.T) {
-	for eventing.Sleep(ctx, 2*time.Millisecond, nil) {
+	for backoff.Sleep(ctx, 2*time.Millisecond, nil) {
 		id := r.pick(1)[0].id
 		a, err := r.video.do(ctx, http.MethodPatch, "/v1/videos/"+id, uuid.NewString(), fields{"title": uuid.NewString()})
 		if ctx.Err() != nil {
@@ -204,7 +205,7 @@ func (r *readership) read(ctx context.Context) {
 		}
 		a, err := request(ctx, &r.client.http, http.MethodGet, "http://"+addr+path+"?consistency_token="+url.QueryEscape(demandOf(wanted)), header, nil)
 		if err != nil {
-			eventing.Sleep(ctx, glance, nil)
+			backoff.Sleep(ctx, glance, nil)
 			continue
 		}
 		if !list {

@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"testing"
 
-	"example.com/lockstep/internal/localbroker"
+	"example.com/lockstep/internal/local/broker"
 )
 
 // TestCatalogCallsAsItself runs catalog as on Cloud Run: video is behind TLS, and lets
@@ -16,7 +16,7 @@ func TestCatalogCallsAsItself(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux takes its trusted certificates from SSL_CERT_FILE")
 	}
-	w := newWorld(t, startBroker(t, localbroker.Local))
+	w := newWorld(t, startBroker(t, broker.Local))
 	w.diary(t)
 	muted := *w
 	muted.project = "nowhere"

@@ -10,11 +10,11 @@ import (
 
 	"github.com/google/uuid"
 
-	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
 )
 
 // retries is the pause before a client tries the next instance.
-var retries = eventing.Backoff{Base: 10 * time.Millisecond, Cap: 200 * time.Millisecond}
+var retries = backoff.Policy{Base: 10 * time.Millisecond, Cap: 200 * time.Millisecond}
 
 // client is a load balancer in front of several instances of one service: a request
 // without an answer goes to the next one, with the same Idempotency-Key. An answer is
@@ -45,7 +45,7 @@ func (c *client) do(ctx context.Context, method, path, key string, body fields) 
 	first := rand.IntN(len(c.addrs))
 	for attempt := 0; ; attempt++ {
 		a, err = c.once(ctx, c.addrs[(first+attempt)%len(c.addrs)], method, path, key, body)
-		if err == nil || !eventing.Sleep(ctx, retries.Delay(attempt+1), nil) {
+		if err == nil || !backoff.Sleep(ctx, retries.Delay(attempt+1), nil) {
 			return a, err
 		}
 	}

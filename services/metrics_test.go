@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.com/lockstep/internal/localbroker"
+	"example.com/lockstep/internal/local/broker"
 )
 
 var (
@@ -42,7 +42,7 @@ func histograms(t *testing.T, addr string) map[string][]float64 {
 // bucket.
 func TestHistogramsFitWhatTheyMeasure(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, startBroker(t, localbroker.Local))
+	w := newWorld(t, startBroker(t, broker.Local))
 	w.spawnVideo(t, w.videoAddr).ready(t)
 	w.spawnCatalog(t, w.catalogAddr).ready(t)
 	v := w.create(t, "First cut")

@@ -10,14 +10,14 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/lockstep/internal/localpg"
+	"example.com/lockstep/internal/local/postgres"
 	"example.com/lockstep/migrations"
 )
 
 // pair is the owner's database: a primary, and a standby that follows it. A client
 // names both, and is connected to the one that takes writes.
 type pair struct {
-	primary, standby *localpg.Server
+	primary, standby *postgres.Server
 	ports            [2]int // of primary and standby; a failover exchanges them
 	videoURL         string
 	db               *pgxpool.Pool // as the administrator
@@ -28,7 +28,7 @@ type pair struct {
 func newPair(t testing.TB, synchronous bool) *pair {
 	t.Helper()
 	first, second := freePort(t), freePort(t)
-	primary, err := localpg.Start(t.Context(), localpg.Options{Port: first})
+	primary, err := postgres.Start(t.Context(), postgres.Options{Port: first})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func newPair(t testing.TB, synchronous bool) *pair {
 	if err := migrations.Up(t.Context(), primary.URL(), migrations.Video, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	role, err := localpg.ServiceURL(t.Context(), primary.URL(), "", migrations.Video.Role())
+	role, err := postgres.ServiceURL(t.Context(), primary.URL(), "", migrations.Video.Role())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func freePort(t testing.TB) int {
 
 // world returns a world with the owner's database on the pair, and the read model on a
 // database of its own.
-func (p *pair) world(t testing.TB, b *broker) *world {
+func (p *pair) world(t testing.TB, b *testBroker) *world {
 	t.Helper()
 	w := newWorld(t, b)
 	pg := *w.pg
@@ -147,7 +147,7 @@ func (p *pair) failOver(t testing.TB) {
 
 func (p *pair) close(t testing.TB) {
 	t.Helper()
-	for _, s := range []*localpg.Server{p.standby, p.primary} {
+	for _, s := range []*postgres.Server{p.standby, p.primary} {
 		if s == nil {
 			continue
 		}
@@ -158,7 +158,7 @@ func (p *pair) close(t testing.TB) {
 }
 
 // exec and ask run on one of the two, whether or not it takes writes.
-func (p *pair) exec(t testing.TB, s *localpg.Server, sql string) {
+func (p *pair) exec(t testing.TB, s *postgres.Server, sql string) {
 	t.Helper()
 	p.on(t, s, func(ctx context.Context, db *pgxpool.Pool) error {
 		_, err := db.Exec(ctx, sql)
@@ -166,13 +166,13 @@ func (p *pair) exec(t testing.TB, s *localpg.Server, sql string) {
 	})
 }
 
-func (p *pair) ask(t testing.TB, s *localpg.Server, sql string, args ...any) (n int) {
+func (p *pair) ask(t testing.TB, s *postgres.Server, sql string, args ...any) (n int) {
 	t.Helper()
 	p.on(t, s, func(ctx context.Context, db *pgxpool.Pool) error { return db.QueryRow(ctx, sql, args...).Scan(&n) })
 	return n
 }
 
-func (*pair) on(t testing.TB, s *localpg.Server, do func(context.Context, *pgxpool.Pool) error) {
+func (*pair) on(t testing.TB, s *postgres.Server, do func(context.Context, *pgxpool.Pool) error) {
 	t.Helper()
 	db, err := pgxpool.New(t.Context(), s.URL())
 	if err == nil {

@@ -3,14 +3,14 @@ package services_test
 import (
 	"testing"
 
-	"example.com/lockstep/internal/localbroker"
+	"example.com/lockstep/internal/local/broker"
 )
 
 // TestBehindATransactionPooler runs the stories that depend most on the database where
 // no session lasts and no notification arrives, and executes the runbook's commands
 // there.
 func TestBehindATransactionPooler(t *testing.T) {
-	b := startBroker(t, localbroker.Local)
+	b := startBroker(t, broker.Local)
 	t.Setenv("PUBSUB_EMULATOR_HOST", b.addr) // services of this process find the broker so
 	for name, tell := range map[string]func(t *testing.T, w *world){
 		"a write is read fresh":                   writeIsReadFresh,

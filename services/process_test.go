@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"example.com/lockstep/internal/child"
+	"example.com/lockstep/internal/local/process"
 )
 
 // build makes the commands of both services, once per run of the tests.
@@ -22,27 +22,27 @@ var build = sync.OnceValue(func() error {
 	return nil
 })
 
-// process is a running command, as it is deployed.
-type process struct {
+// spawned is a running command, as it is deployed.
+type spawned struct {
 	addr  string
 	cmd   *exec.Cmd
-	child *child.Process
+	child *process.Process
 }
 
 // spawnVideo runs `video serve` at addr. It does not wait until that is ready.
-func (w *world) spawnVideo(t testing.TB, addr string) *process {
+func (w *world) spawnVideo(t testing.TB, addr string) *spawned {
 	t.Helper()
 	return w.spawn(t, "video", addr, "DATABASE_URL="+w.pg.VideoURL)
 }
 
 // spawnCatalog does the same with `catalog serve`.
-func (w *world) spawnCatalog(t testing.TB, addr string) *process {
+func (w *world) spawnCatalog(t testing.TB, addr string) *spawned {
 	t.Helper()
 	return w.spawn(t, "catalog", addr, "DATABASE_URL="+w.pg.CatalogURL, "VIDEO_SERVICE_ADDR="+w.videoAddr)
 }
 
 // spawn runs a command that ends with the test at the latest, however the test ends.
-func (w *world) spawn(t testing.TB, command, addr string, env ...string) *process {
+func (w *world) spawn(t testing.TB, command, addr string, env ...string) *spawned {
 	t.Helper()
 	if err := build(); err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func (w *world) spawn(t testing.TB, command, addr string, env ...string) *proces
 	return w.launch(t, exec.Command(filepath.Join(binaries, command), "serve"), addr, env...)
 }
 
-func (w *world) launch(t testing.TB, cmd *exec.Cmd, addr string, env ...string) *process {
+func (w *world) launch(t testing.TB, cmd *exec.Cmd, addr string, env ...string) *spawned {
 	t.Helper()
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -58,11 +58,11 @@ func (w *world) launch(t testing.TB, cmd *exec.Cmd, addr string, env ...string) 
 	}
 	cmd.Env = append(os.Environ(), append(env, "PORT="+port, "GOOGLE_CLOUD_PROJECT="+w.project,
 		"PUBSUB_EMULATOR_HOST="+w.broker.addr, "LOG_LEVEL=warn")...)
-	running, err := child.Start(cmd, syscall.SIGKILL)
+	running, err := process.Start(cmd, syscall.SIGKILL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{addr: addr, cmd: cmd, child: running}
+	p := &spawned{addr: addr, cmd: cmd, child: running}
 	t.Cleanup(func() {
 		p.kill(t)
 		if t.Failed() {
@@ -73,7 +73,7 @@ func (w *world) launch(t testing.TB, cmd *exec.Cmd, addr string, env ...string) 
 }
 
 // ready waits until p serves.
-func (p *process) ready(t testing.TB) {
+func (p *spawned) ready(t testing.TB) {
 	t.Helper()
 	eventually(t, "the process at "+p.addr+" is ready", func() bool {
 		select {
@@ -86,7 +86,7 @@ func (p *process) ready(t testing.TB) {
 }
 
 // kill ends p as a crash of the machine would. It may have ended before.
-func (p *process) kill(t testing.TB) {
+func (p *spawned) kill(t testing.TB) {
 	t.Helper()
 	if err := p.child.Stop(syscall.SIGKILL, patience); err != nil {
 		t.Error(err)
@@ -94,7 +94,7 @@ func (p *process) kill(t testing.TB) {
 }
 
 // terminate asks p to end, waits until it has, and returns its exit code.
-func (p *process) terminate(t testing.TB) int {
+func (p *spawned) terminate(t testing.TB) int {
 	t.Helper()
 	if err := p.child.Stop(syscall.SIGTERM, patience); err != nil {
 		t.Error(err)

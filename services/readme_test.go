@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.com/lockstep/internal/localbroker"
+	"example.com/lockstep/internal/local/broker"
 )
 
 // grpcurl is a reader's tool, not ours: it is built for this test only.
@@ -31,7 +31,7 @@ func TestREADME(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := startBroker(t, localbroker.Local)
+	b := startBroker(t, broker.Local)
 	t.Setenv("PUBSUB_EMULATOR_HOST", b.addr) // services of this process find the broker so
 	w := newWorld(t, b)
 	w.startVideo(t)

@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"example.com/lockstep/internal/localbroker"
+	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox"
 )
@@ -19,7 +19,7 @@ import (
 func TestNothingLeavesWithoutTheStandby(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, true)
-	w := p.world(t, startBroker(t, localbroker.Local))
+	w := p.world(t, startBroker(t, broker.Local))
 	r := w.record(t)
 	w.spawnVideo(t, w.videoAddr).ready(t)
 	// The relay is working: it has its row among the relays, which is a commit, too.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"example.com/lockstep/internal/localbroker"
+	"example.com/lockstep/internal/local/broker"
 )
 
 // videoRestarts: events that were committed while no relay could send them leave later.
@@ -85,7 +85,7 @@ func databaseFailsOver(t *testing.T, w *world) {
 // it is down, and catch up by themselves when it is back.
 func TestBrokerRestarts(t *testing.T) {
 	t.Parallel()
-	onEachKind(t, func(t *testing.T, kind localbroker.Kind) {
+	onEachKind(t, func(t *testing.T, kind broker.Kind) {
 		t.Parallel()
 		b := startBroker(t, kind)
 		w := newWorld(t, b)
@@ -116,9 +116,9 @@ func TestBrokerRestarts(t *testing.T) {
 // once.
 func TestCatalogIsKilled(t *testing.T) {
 	t.Parallel()
-	onEachKind(t, func(t *testing.T, kind localbroker.Kind) {
+	onEachKind(t, func(t *testing.T, kind broker.Kind) {
 		t.Parallel()
-		if kind == localbroker.Official {
+		if kind == broker.Official {
 			t.Skip("the emulator never notices that a subscriber died, and keeps its messages for it for ever")
 		}
 		w := newWorld(t, startBroker(t, kind))

@@ -16,7 +16,7 @@ import (
 
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing/consistency"
-	"example.com/lockstep/pkg/session"
+	"example.com/lockstep/pkg/eventing/session"
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
 	videov1 "example.com/lockstep/proto/video/v1"
 )

@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"testing"
 
-	"example.com/lockstep/internal/localbroker"
+	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/pkg/eventing"
 )
 
@@ -12,7 +12,7 @@ import (
 // discarded here, the read model gets the deletion all the same: from the owner's
 // state.
 func TestADeletionThatIsGivenUpArrives(t *testing.T) {
-	w := newWorld(t, startBroker(t, localbroker.Local))
+	w := newWorld(t, startBroker(t, broker.Local))
 	t.Setenv("PUBSUB_EMULATOR_HOST", w.broker.addr)
 	o := w.operator(t)
 	stop := w.startVideo(t)

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
-	"example.com/lockstep/internal/localbroker"
+	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
@@ -52,7 +52,7 @@ func TestPair(t *testing.T) {
 		{"the database fails over", databaseFailsOver},
 		{"a recorder shows the publish order", recorderShowsThePublishOrder},
 	}
-	onEachKind(t, func(t *testing.T, kind localbroker.Kind) {
+	onEachKind(t, func(t *testing.T, kind broker.Kind) {
 		b := startBroker(t, kind)
 		t.Setenv("PUBSUB_EMULATOR_HOST", b.addr) // services of this process find the broker so
 		for _, s := range stories {

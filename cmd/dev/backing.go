@@ -11,33 +11,33 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"example.com/lockstep/internal/localbroker"
-	"example.com/lockstep/internal/localpg"
+	"example.com/lockstep/internal/local/broker"
+	"example.com/lockstep/internal/local/postgres"
 	"example.com/lockstep/migrations"
 )
 
 // connectTime bounds connecting to a running Postgres.
 const connectTime = 10 * time.Second
 
-// postgres is the database of both services.
-type postgres struct {
+// database is the Postgres of both services.
+type database struct {
 	adminURL    string
 	description string
-	server      *localpg.Server // nil: the user's own, which is left running
+	server      *postgres.Server // nil: the user's own, which is left running
 }
 
-func (p pair) startPostgres(ctx context.Context) (*postgres, error) {
+func (p pair) startPostgres(ctx context.Context) (*database, error) {
 	if p.databaseURL != "" {
 		return existingPostgres(ctx, p.databaseURL)
 	}
-	server, err := localpg.Start(ctx, localpg.Options{Log: p.progress()})
+	server, err := postgres.Start(ctx, postgres.Options{Log: p.progress()})
 	if err != nil {
 		return nil, err
 	}
-	return &postgres{adminURL: server.URL(), description: server.Description(), server: server}, nil
+	return &database{adminURL: server.URL(), description: server.Description(), server: server}, nil
 }
 
-func existingPostgres(ctx context.Context, url string) (*postgres, error) {
+func existingPostgres(ctx context.Context, url string) (*database, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, url)
@@ -46,21 +46,21 @@ func existingPostgres(ctx context.Context, url string) (*postgres, error) {
 	}
 	defer conn.Close(ctx)
 	c := conn.Config()
-	return &postgres{adminURL: url, description: fmt.Sprintf("Postgres %s at %s:%d/%s, from DATABASE_URL",
+	return &database{adminURL: url, description: fmt.Sprintf("Postgres %s at %s:%d/%s, from DATABASE_URL",
 		conn.PgConn().ParameterStatus("server_version"), c.Host, c.Port, c.Database)}, nil
 }
 
 // prepare migrates the service's schema and returns the URL of its own role.
-func (d *postgres) prepare(ctx context.Context, s migrations.Service, log *slog.Logger) (string, error) {
+func (d *database) prepare(ctx context.Context, s migrations.Service, log *slog.Logger) (string, error) {
 	if err := migrations.Up(ctx, d.adminURL, s, log); err != nil {
 		return "", err
 	}
-	return localpg.ServiceURL(ctx, d.adminURL, "", s.Role())
+	return postgres.ServiceURL(ctx, d.adminURL, "", s.Role())
 }
 
 // watch returns an error if the private server ends before ctx does. The user's
 // own server may restart; the services survive that.
-func (d *postgres) watch(ctx context.Context) error {
+func (d *database) watch(ctx context.Context) error {
 	if d.server == nil {
 		return nil
 	}
@@ -72,7 +72,7 @@ func (d *postgres) watch(ctx context.Context) error {
 	}
 }
 
-func (d *postgres) close() error {
+func (d *database) close() error {
 	if d == nil || d.server == nil {
 		return nil
 	}
@@ -83,7 +83,7 @@ func (d *postgres) close() error {
 type pubsubServer struct {
 	addr        string
 	description string
-	server      *localbroker.Server // nil: the user's own, which is left running
+	server      *broker.Server // nil: the user's own, which is left running
 }
 
 // startPubSub chooses a broker, creates the topics and subscriptions there, and
@@ -93,7 +93,7 @@ func (p pair) startPubSub(ctx context.Context) (*pubsubServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := localbroker.Provision(ctx, b.addr, p.project); err != nil {
+	if _, err := broker.Provision(ctx, b.addr, p.project); err != nil {
 		return b, fmt.Errorf("%s: %w", b.description, err)
 	}
 	// The library reads an emulator's address only from the environment of the
@@ -105,11 +105,11 @@ func (p pair) choosePubSub(ctx context.Context) (*pubsubServer, error) {
 	if p.usesGiven() {
 		return &pubsubServer{addr: p.emulatorHost, description: "the emulator at " + p.emulatorHost + ", from " + emulatorHost}, nil
 	}
-	kind := localbroker.Local
+	kind := broker.Local
 	if p.pubsub == "emulator" {
-		kind = localbroker.Official
+		kind = broker.Official
 	}
-	server, err := localbroker.Start(ctx, localbroker.Options{Kind: kind, File: p.pubsubFile})
+	server, err := broker.Start(ctx, broker.Options{Kind: kind, File: p.pubsubFile})
 	if err != nil {
 		return nil, err
 	}

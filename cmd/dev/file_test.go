@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/pgtest/pairtest"
 )
 
 // The events of a run reach a subscriber that comes after the run has ended and
@@ -37,7 +37,7 @@ func TestEventsSurviveInAFile(t *testing.T) {
 	server.signal(t, os.Kill)
 	_ = server.cmd.Wait() // "killed"
 
-	w := walkOnce(t, []string{"DATABASE_URL=" + pgtest.New(t).Admin}, "--pubsub-file", file)
+	w := walkOnce(t, []string{"DATABASE_URL=" + pairtest.New(t).Admin}, "--pubsub-file", file)
 	if !strings.Contains(w.PubSub, file) {
 		t.Errorf("the report does not say where events are kept: %q", w.PubSub)
 	}

@@ -24,7 +24,7 @@ import (
 	"strings"
 	"syscall"
 
-	"example.com/lockstep/internal/env"
+	"example.com/lockstep/internal/command"
 )
 
 const usage = `dev brings up video and catalog on this machine and shows their main job.
@@ -143,7 +143,7 @@ func up(ctx context.Context, args []string, getenv func(string) string, stdout, 
 	if p.pubsubFile != "" && p.pubsub == "emulator" {
 		return usagef("--pubsub-file is for the repository's own Pub/Sub, not for --pubsub emulator")
 	}
-	vars := env.New(getenv)
+	vars := command.NewEnvironment(getenv)
 	p.databaseURL = vars.URL("DATABASE_URL")
 	p.emulatorHost = vars.HostPort(emulatorHost, "")
 	p.project = vars.String("GOOGLE_CLOUD_PROJECT", defaultProject)

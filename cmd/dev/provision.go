@@ -10,8 +10,8 @@ import (
 	"os"
 	"strings"
 
-	"example.com/lockstep/internal/env"
-	"example.com/lockstep/internal/localbroker"
+	"example.com/lockstep/internal/command"
+	"example.com/lockstep/internal/local/broker"
 )
 
 // provision never falls back to the real Pub/Sub, where Terraform creates the
@@ -33,7 +33,7 @@ func provision(ctx context.Context, args []string, getenv func(string) string, s
 		_, err := os.Stat(*ready)
 		return err
 	}
-	vars := env.New(getenv)
+	vars := command.NewEnvironment(getenv)
 	vars.Required(emulatorHost)
 	addr := vars.HostPort(emulatorHost, "")
 	project := vars.String("GOOGLE_CLOUD_PROJECT", defaultProject)
@@ -46,7 +46,7 @@ func provision(ctx context.Context, args []string, getenv func(string) string, s
 	case *watch:
 		return watchOver(ctx, addr, project, *ready, stdout, stderr)
 	}
-	made, err := localbroker.Provision(ctx, addr, project)
+	made, err := broker.Provision(ctx, addr, project)
 	sayProvisioned(stdout, made)
 	return err
 }
@@ -64,7 +64,7 @@ func watchOver(ctx context.Context, addr, project, ready string, stdout, stderr 
 		defer os.Remove(ready) // else the next run removes it
 	}
 	fmt.Fprintln(stdout, "watching", addr)
-	return localbroker.Watch(ctx, addr, project, func(made localbroker.Provisioned, err error) {
+	return broker.Watch(ctx, addr, project, func(made broker.Provisioned, err error) {
 		sayProvisioned(stdout, made)
 		if err == nil && ready != "" {
 			err = os.WriteFile(ready, nil, 0o644)
@@ -76,14 +76,14 @@ func watchOver(ctx context.Context, addr, project, ready string, stdout, stderr 
 }
 
 func checkProvisioned(ctx context.Context, addr, project string) error {
-	absent, err := localbroker.Missing(ctx, addr, project)
+	absent, err := broker.Missing(ctx, addr, project)
 	if err == nil && len(absent) > 0 {
 		err = fmt.Errorf("not provisioned: %s", strings.Join(absent, ", "))
 	}
 	return err
 }
 
-func sayProvisioned(stdout io.Writer, made localbroker.Provisioned) {
+func sayProvisioned(stdout io.Writer, made broker.Provisioned) {
 	for _, name := range made.Created {
 		fmt.Fprintln(stdout, "created ", name)
 	}

@@ -8,7 +8,7 @@ import (
 	"io"
 	"net"
 
-	"example.com/lockstep/internal/localbroker"
+	"example.com/lockstep/internal/local/broker"
 )
 
 // pubsub serves a Pub/Sub until ctx ends: an empty one, which provision fills,
@@ -23,7 +23,7 @@ func pubsub(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	if _, _, err := net.SplitHostPort(*addr); err != nil {
 		return usagef("pubsub needs --addr HOST:PORT")
 	}
-	server, err := localbroker.Start(ctx, localbroker.Options{Addr: *addr, File: *file})
+	server, err := broker.Start(ctx, broker.Options{Addr: *addr, File: *file})
 	if err != nil {
 		return err
 	}

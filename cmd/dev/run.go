@@ -50,7 +50,7 @@ type pair struct {
 // not started yet is nil.
 type parts struct {
 	video, catalog       net.Listener
-	db                   *postgres
+	db                   *database
 	broker               *pubsubServer
 	videoURL, catalogURL string // of the services' databases
 }

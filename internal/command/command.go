@@ -1,6 +1,8 @@
-// Package command is the command line that the services share: `serve` (the
-// default), `migrate`, `health`, `version`, `help`, and the tools that a service brings
-// along.
+// Package command is the command line and the environment that the services share.
+//
+// Subcommands are `serve` (the default), `migrate`, `health`, `version`, `help`, and the
+// tools that a service brings along. An [Environment] reads a process's settings, once,
+// and reports all their faults in one error.
 //
 // `help`, `--help`, `version` and `--version` work without an environment and go to
 // stdout. Exit codes:
@@ -26,7 +28,6 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 
 	"example.com/lockstep/internal/database"
-	"example.com/lockstep/internal/env"
 	"example.com/lockstep/internal/telemetry"
 	"example.com/lockstep/migrations"
 )
@@ -46,7 +47,7 @@ type Service struct {
 	Flags func(*flag.FlagSet)
 	// Configure reads the settings of serve, except PORT and LOG_LEVEL. Its process is
 	// used if r has no error.
-	Configure func(r *env.Reader) Process
+	Configure func(r *Environment) Process
 	// Tools are the operator's commands.
 	Tools []Tool
 }
@@ -166,7 +167,7 @@ func (s Service) printFlags(to io.Writer) {
 }
 
 func (s Service) serve(ctx context.Context, getenv func(string) string, stdout io.Writer) error {
-	r := env.New(getenv)
+	r := NewEnvironment(getenv)
 	p := s.Configure(r)
 	port, level := r.Int("PORT", defaultPort, 1, 65535), r.Level("LOG_LEVEL", slog.LevelInfo)
 	if err := r.Err(); err != nil {
@@ -193,7 +194,7 @@ func (s Service) serve(ctx context.Context, getenv func(string) string, stdout i
 }
 
 func (s Service) migrate(ctx context.Context, getenv func(string) string, stdout io.Writer) error {
-	r := env.New(getenv)
+	r := NewEnvironment(getenv)
 	url, level := r.RequiredURL("DATABASE_URL"), r.Level("LOG_LEVEL", slog.LevelInfo)
 	if err := r.Err(); err != nil {
 		return err

@@ -10,8 +10,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"example.com/lockstep/internal/env"
 )
 
 // run runs the command line of a service whose Serve is serve.
@@ -19,7 +17,7 @@ func run(t *testing.T, serve func(net.Listener) error, environment map[string]st
 	t.Helper()
 	s := Service{
 		Name: "video", About: "owns videos.", Environment: "  COLOR                  of the bicycle shed",
-		Configure: func(r *env.Reader) Process {
+		Configure: func(r *Environment) Process {
 			return Process{Project: r.Required("COLOR"), Serve: func(_ context.Context, lis net.Listener, _ *slog.Logger) error {
 				defer lis.Close()
 				return serve(lis)

@@ -9,8 +9,6 @@ import (
 	"net/http"
 	"strconv"
 	"time"
-
-	"example.com/lockstep/internal/env"
 )
 
 const (
@@ -24,7 +22,7 @@ const (
 // health asks the server of this machine whether it is ready, for container
 // engines that can only run a command, in images that hold no other.
 func (Service) health(ctx context.Context, getenv func(string) string, _ io.Writer) error {
-	r := env.New(getenv)
+	r := NewEnvironment(getenv)
 	port := r.Int("PORT", defaultPort, 1, 65535)
 	if err := r.Err(); err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
 )
 
 const (
@@ -20,7 +20,7 @@ const (
 	closeTime = 5 * time.Second
 )
 
-var awaitPause = eventing.Backoff{Base: 250 * time.Millisecond, Cap: 3 * time.Second}
+var awaitPause = backoff.Policy{Base: 250 * time.Millisecond, Cap: 3 * time.Second}
 
 // Await returns when a server of Postgres answers at url, or an error after 90 seconds.
 // It takes the place of a service's startup probe in a process that runs once and ends.
@@ -42,7 +42,7 @@ func Await(ctx context.Context, url string, said func(error)) error {
 			return nil
 		}
 		said(err)
-		if !eventing.Sleep(ctx, awaitPause.Delay(attempt), nil) {
+		if !backoff.Sleep(ctx, awaitPause.Delay(attempt), nil) {
 			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		}
 	}

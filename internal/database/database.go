@@ -26,9 +26,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"example.com/lockstep/internal/serve"
-	"example.com/lockstep/migrations"
 )
 
 const (
@@ -106,12 +103,4 @@ func timesInUTC(_ context.Context, conn *pgx.Conn) error {
 	utc := &pgtype.TimestamptzCodec{ScanLocation: time.UTC}
 	conn.TypeMap().RegisterType(&pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: utc})
 	return nil
-}
-
-// Ready is the readiness check that pool reaches a database in which the service's
-// schema has every migration that this binary carries.
-func Ready(pool *pgxpool.Pool, service migrations.Service) serve.Check {
-	return serve.Check{Name: "database", Run: func(ctx context.Context) error {
-		return migrations.Check(ctx, pool, service)
-	}}
 }

@@ -9,11 +9,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"example.com/lockstep/internal/pgtest"
-	"example.com/lockstep/migrations"
+	"example.com/lockstep/internal/pgtest/pairtest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) { pairtest.Main(m) }
 
 func TestErrorsKeepThePassword(t *testing.T) {
 	t.Parallel()
@@ -27,7 +26,7 @@ func TestErrorsKeepThePassword(t *testing.T) {
 // Both modes are tested, because behind a pooler there are no prepared statements.
 func TestTimesAreUTC(t *testing.T) {
 	t.Parallel()
-	db := pgtest.New(t)
+	db := pairtest.New(t)
 	for _, mode := range []string{"cache_statement", "exec"} {
 		separator := "?"
 		if strings.Contains(db.VideoURL, "?") {
@@ -50,7 +49,7 @@ func TestTimesAreUTC(t *testing.T) {
 // A primary that a failover has turned into a standby keeps its connections.
 func TestReadOnlyConnectionsAreReplaced(t *testing.T) {
 	t.Parallel()
-	db := pgtest.New(t)
+	db := pairtest.New(t)
 	separator := "?"
 	if strings.Contains(db.VideoURL, "?") {
 		separator = "&"
@@ -94,25 +93,5 @@ func TestReadOnlyConnectionsAreReplaced(t *testing.T) {
 	}
 	if _, err := pool.Exec(t.Context(), write); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestReady(t *testing.T) {
-	t.Parallel()
-	db := pgtest.New(t)
-	pool, err := Open(t.Context(), db.VideoURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
-	check := Ready(pool, migrations.Video)
-	if err := check.Run(t.Context()); err != nil || check.Name != "database" {
-		t.Errorf("%s: %v", check.Name, err)
-	}
-	if _, err := db.Pool(t, db.Admin).Exec(t.Context(), `DELETE FROM video.goose_db_version WHERE version_id > 0`); err != nil {
-		t.Fatal(err)
-	}
-	if err := check.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "video migrate") {
-		t.Errorf("an older schema: %v, want the command that mends it", err)
 	}
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
 
 	"example.com/lockstep/internal/problem"
-	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/instrument"
 )
 
 const (
@@ -28,7 +28,7 @@ const (
 )
 
 // lockRetry is the pause between two tries, in which no connection is held.
-var lockRetry = eventing.Backoff{Base: 100 * time.Millisecond, Cap: 500 * time.Millisecond}
+var lockRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 500 * time.Millisecond}
 
 // Writer runs the write transactions of requests. It bounds the connections that wait
 // for locks which other transactions hold, be it one row's or every row's:
@@ -53,20 +53,9 @@ type Writer struct {
 func NewWriter(db *pgxpool.Pool) *Writer {
 	return &Writer{
 		db: db, gate: gate{keys: map[string]*place{}},
-		turns: make(chan struct{}, max(1, db.Config().MaxConns-1)), locked: newCounter(),
+		turns: make(chan struct{}, max(1, db.Config().MaxConns-1)), locked: instrument.For("example.com/lockstep/internal/database").Counter("database.locked", "{request}",
+			"Requests that failed since another transaction held what they would change"),
 	}
-}
-
-// newCounter leaves an error to OpenTelemetry's handler: the counter can be used in any
-// case; after an error it does nothing.
-func newCounter() metric.Int64Counter {
-	c, err := otel.Meter("example.com/lockstep/internal/database").Int64Counter("database.locked",
-		metric.WithUnit("{request}"),
-		metric.WithDescription("Requests that failed since another transaction held what they would change"))
-	if err != nil {
-		otel.Handle(err)
-	}
-	return c
 }
 
 // LimitLocks queues the limit on the transaction's waits for locks. b is the first
@@ -97,7 +86,7 @@ func (w *Writer) Write(ctx context.Context, key string, do func(pgx.Tx) error) e
 		if !locked {
 			return err
 		}
-		if !eventing.Sleep(patient, lockRetry.Delay(failures), nil) {
+		if !backoff.Sleep(patient, lockRetry.Delay(failures), nil) {
 			return w.gaveUp(ctx, err)
 		}
 	}

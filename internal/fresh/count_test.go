@@ -13,12 +13,12 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"example.com/lockstep/internal/fresh"
-	"example.com/lockstep/pkg/bell"
 	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/notify"
 )
 
 func newReader() *fresh.Reader {
-	return fresh.NewReader(consistency.NewWaiters(1, nil, bell.New(nil, "", "test", slog.New(slog.DiscardHandler))))
+	return fresh.NewReader(consistency.NewWaiters(1, nil, notify.New(nil, "", "test", slog.New(slog.DiscardHandler))))
 }
 
 // An owner that is slow with some readers' questions answers others meanwhile.

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"example.com/lockstep/internal/circuit"
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing/circuit"
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 

@@ -10,8 +10,8 @@ import (
 
 	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/problem"
-	"example.com/lockstep/pkg/bell"
 	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/notify"
 )
 
 // In these tests time is the bubble's: it stands still while any goroutine can run, so
@@ -54,7 +54,7 @@ type read struct {
 // do returns how the read ended, and after how long.
 func (r *read) do(t *testing.T) (o consistency.Outcome, took time.Duration, err error) {
 	t.Helper()
-	waiters := consistency.NewWaiters(1, nil, bell.New(nil, "", "test", slog.New(slog.DiscardHandler)))
+	waiters := consistency.NewWaiters(1, nil, notify.New(nil, "", "test", slog.New(slog.DiscardHandler)))
 	d, err := r.Demand("video", func(string) bool { return true })
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +150,7 @@ func TestAReaderHangsUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, hangUp := context.WithCancel(t.Context())
-		waiters := consistency.NewWaiters(1, nil, bell.New(nil, "", "test", slog.New(slog.DiscardHandler)))
+		waiters := consistency.NewWaiters(1, nil, notify.New(nil, "", "test", slog.New(slog.DiscardHandler)))
 		r := fresh.NewReader(waiters)
 		d, err := fresh.Request{Token: has{1, 1}.token(), Wait: time.Minute}.Demand("video", func(string) bool { return true })
 		if err != nil {
@@ -183,7 +183,7 @@ func TestAReaderHangsUp(t *testing.T) {
 func TestTheCircuitIsOpen(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := fresh.NewReader(consistency.NewWaiters(1, nil, bell.New(nil, "", "test", slog.New(slog.DiscardHandler))))
+		r := fresh.NewReader(consistency.NewWaiters(1, nil, notify.New(nil, "", "test", slog.New(slog.DiscardHandler))))
 		d, err := fresh.Request{Token: has{1, 1}.token()}.Demand("video", func(string) bool { return true })
 		if err != nil {
 			t.Fatal(err)

@@ -9,18 +9,18 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"example.com/lockstep/internal/problem"
-	"example.com/lockstep/internal/serve"
+	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
 // FromHTTP reads the headers Consistency-Token (or the query parameter
 // consistency_token), Consistency and Prefer. It answers Prefer in w.
 func FromHTTP(w http.ResponseWriter, r *http.Request, query url.Values) (Request, error) {
-	wait, err := serve.PreferredWait(w, r, DefaultWait, MaxWait)
+	wait, err := rest.PreferredWait(w, r, DefaultWait, MaxWait)
 	if err != nil {
 		return Request{}, err
 	}
-	token, field, err := serve.ConsistencyToken(r, query)
+	token, field, err := rest.ConsistencyToken(r, query)
 	if err != nil {
 		return Request{}, err
 	}

@@ -8,7 +8,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
-	"example.com/lockstep/internal/circuit"
+	"example.com/lockstep/pkg/eventing/circuit"
 )
 
 // metrics are the instruments of calls to the owner; the instruments of reads are in

@@ -10,22 +10,21 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/lockstep/internal/broker"
 	"example.com/lockstep/internal/command"
-	"example.com/lockstep/internal/env"
-	"example.com/lockstep/internal/operator/backlog"
+	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/telemetry"
-	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/operator/backlog"
 	"example.com/lockstep/pkg/eventing/outbox"
 )
 
 // poll is the pause between two checks for remaining events.
-var poll = eventing.Backoff{Base: 200 * time.Millisecond, Cap: 2 * time.Second}
+var poll = backoff.Policy{Base: 200 * time.Millisecond, Cap: 2 * time.Second}
 
 // drain relays until no event is left that could be sent. If events are parked,
 // it fails: where a job replaces a service, there may be no other signal.
-func drain(topics func(project string) map[string]string) verb {
-	return func(ctx context.Context, s *session) error {
+func drain(topics func(project string) map[string]string) subcommand {
+	return func(ctx context.Context, s *invocation) error {
 		timeout := s.flags.Duration("timeout", 5*time.Minute, "")
 		if err := s.parseIDs(0); err != nil {
 			return err
@@ -33,14 +32,14 @@ func drain(topics func(project string) map[string]string) verb {
 		if *timeout <= 0 {
 			return command.Usagef("--timeout %s: not positive", *timeout)
 		}
-		r := env.New(s.Getenv)
+		r := command.NewEnvironment(s.Getenv)
 		project, endpoint := r.Required("GOOGLE_CLOUD_PROJECT"), r.HostPort("PUBSUB_ENDPOINT", "")
 		pool, err := s.open(ctx, r)
 		if err != nil {
 			return err
 		}
 		defer pool.Close()
-		client, err := broker.NewClient(ctx, project, broker.Options{Endpoint: endpoint})
+		client, err := connect.NewPubSub(ctx, project, connect.PubSubOptions{Endpoint: endpoint})
 		if err != nil {
 			return err
 		}
@@ -74,14 +73,14 @@ func untilEmpty(ctx context.Context, pool *pgxpool.Pool) error {
 		if err == nil && !sendable {
 			return nil
 		}
-		if !eventing.Sleep(ctx, poll.Delay(look), nil) {
+		if !backoff.Sleep(ctx, poll.Delay(look), nil) {
 			return errors.Join(context.Cause(ctx), err)
 		}
 	}
 }
 
 // drained prints the state of the outbox. Parked events are an error.
-func (s *session) drained(ctx context.Context, pool *pgxpool.Pool) error {
+func (s *invocation) drained(ctx context.Context, pool *pgxpool.Pool) error {
 	now, err := backlog.New(pool).Status(ctx)
 	if err != nil {
 		return err

@@ -19,10 +19,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/grpc"
 
-	"example.com/lockstep/internal/broker"
 	"example.com/lockstep/internal/command"
-	"example.com/lockstep/internal/localbroker"
-	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/connect"
+	"example.com/lockstep/internal/local/broker"
+	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/localpubsub"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -41,14 +41,14 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	defer server.Close()
-	pgtest.Main(m)
+	pairtest.Main(m)
 }
 
 const subscription, otherSubscription = "video.events.catalog", "engagement.events.catalog"
 
 // bench is the two databases and a project.
 type bench struct {
-	pg             *pgtest.DB
+	pg             *pairtest.DB
 	video, catalog *pgxpool.Pool
 	project        string
 	// broken makes the handler refuse every event.
@@ -59,12 +59,12 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	pg := pgtest.New(t)
+	pg := pairtest.New(t)
 	b := &bench{
 		pg: pg, video: pg.Pool(t, pg.VideoURL), catalog: pg.Pool(t, pg.CatalogURL),
 		project: "test-" + uuid.NewString()[:8],
 	}
-	if _, err := localbroker.Provision(t.Context(), os.Getenv("PUBSUB_EMULATOR_HOST"), b.project); err != nil {
+	if _, err := broker.Provision(t.Context(), os.Getenv("PUBSUB_EMULATOR_HOST"), b.project); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -196,7 +196,7 @@ func (b *bench) bury(t *testing.T, reason string, events ...eventing.Event) {
 
 func (b *bench) buryIn(t *testing.T, subscription, reason string, events ...eventing.Event) {
 	t.Helper()
-	client, err := broker.NewClient(t.Context(), b.project, broker.Options{})
+	client, err := connect.NewPubSub(t.Context(), b.project, connect.PubSubOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,9 +15,9 @@ import (
 
 	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/replica"
-	"example.com/lockstep/pkg/bell"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/notify"
 )
 
 func TestRepair(t *testing.T) {
@@ -178,11 +178,11 @@ func TestWhatMovesIsTold(t *testing.T) {
 	s := newShelf(t)
 	s.has(newNote("a/1", 1, 2, "two"))
 	log := slog.New(slog.DiscardHandler)
-	heard, other := make(chan bell.Bulletin, 100), bell.New(s.db, "", "replica", log)
+	heard, other := make(chan notify.Bulletin, 100), notify.New(s.db, "", "replica", log)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 2)
 	go func() { ended <- s.Waiters.Run(ctx, log, func() {}) }()
-	go func() { ended <- other.Run(ctx, func(b bell.Bulletin) { heard <- b }) }()
+	go func() { ended <- other.Run(ctx, func(b notify.Bulletin) { heard <- b }) }()
 	t.Cleanup(func() {
 		stop()
 		<-ended

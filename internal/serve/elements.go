@@ -7,13 +7,13 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/internal/rest"
 )
 
 const (
-	// maxElements bounds a request: the elements of all its repeated fields together,
-	// or the members of one JSON object and the elements of one array. An empty element
-	// is two bytes on the wire and up to some hundred in memory.
-	maxElements = 100
+	// maxElements bounds a request: the elements of all its repeated fields together.
+	// An empty element is two bytes on the wire and up to some hundred in memory.
+	maxElements = rest.MaxElements
 	// maxNesting bounds messages within messages.
 	maxNesting = 32
 )

@@ -11,6 +11,8 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"example.com/lockstep/internal/rest"
 )
 
 const (
@@ -79,10 +81,10 @@ type liveness struct {
 func (h *Health) live(w http.ResponseWriter, _ *http.Request) {
 	stalled := h.stalled()
 	if len(stalled) > 0 {
-		WriteJSON(w, http.StatusServiceUnavailable, liveness{Status: "stalled", Stalled: stalled})
+		rest.WriteJSON(w, http.StatusServiceUnavailable, liveness{Status: "stalled", Stalled: stalled})
 		return
 	}
-	WriteJSON(w, http.StatusOK, liveness{Status: "ok"})
+	rest.WriteJSON(w, http.StatusOK, liveness{Status: "ok"})
 }
 
 func (h *Health) stalled() []string {
@@ -119,7 +121,7 @@ func (h *Health) ready(w http.ResponseWriter, r *http.Request) {
 	if h.draining.Load() {
 		body.Status, code = "draining", http.StatusServiceUnavailable
 	}
-	WriteJSON(w, code, body)
+	rest.WriteJSON(w, code, body)
 }
 
 // runChecks logs the error of a failed check instead of showing it, because such texts

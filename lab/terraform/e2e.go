@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"example.com/lockstep/internal/localpg"
+	"example.com/lockstep/internal/local/postgres"
 )
 
 // compileTime bounds building both services from nothing.
@@ -24,7 +24,7 @@ const compileTime = 10 * time.Minute
 type e2eRun struct {
 	plugins  string // the provider's directory
 	binaries string // the directory of both built services
-	postgres *localpg.Server
+	postgres *postgres.Server
 	earlier  revision
 	update   bool
 
@@ -61,7 +61,7 @@ func (r *e2eRun) run(ctx context.Context) (err error) {
 	if err := r.build(ctx); err != nil {
 		return err
 	}
-	if r.postgres, err = localpg.Start(ctx, localpg.Options{Log: r.out}); err != nil {
+	if r.postgres, err = postgres.Start(ctx, postgres.Options{Log: r.out}); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.postgres.Close()) }()

@@ -17,7 +17,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"example.com/lockstep/internal/localpg"
+	"example.com/lockstep/internal/local/postgres"
 	"example.com/lockstep/lab/fakegcp"
 	"example.com/lockstep/localpubsub"
 	"example.com/lockstep/migrations"
@@ -101,7 +101,7 @@ func (p *testProject) createDatabase(ctx context.Context) error {
 		return err
 	}
 	// The superuser has access to all databases.
-	p.adminURL, err = localpg.ServiceURL(ctx, p.run.postgres.URL(), p.name, "postgres")
+	p.adminURL, err = postgres.ServiceURL(ctx, p.run.postgres.URL(), p.name, "postgres")
 	return err
 }
 
@@ -171,7 +171,7 @@ func (p *testProject) prepare(ctx context.Context, v variables) error {
 	}
 	for _, service := range []migrations.Service{migrations.Video, migrations.Catalog} {
 		for name, role := range map[string]string{"-database-url": service.Role(), "-admin-database-url": string(service) + "_owner"} {
-			url, err := localpg.ServiceURL(ctx, p.adminURL, "", role)
+			url, err := postgres.ServiceURL(ctx, p.adminURL, "", role)
 			if err != nil {
 				return err
 			}

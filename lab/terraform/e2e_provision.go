@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"example.com/lockstep/internal/localbroker"
+	"example.com/lockstep/internal/local/broker"
 )
 
 // differences are the fields that differ on purpose between the resources of
@@ -32,7 +32,7 @@ var differences = []struct {
 // with those of cmd/dev provision, in another project of the same Pub/Sub.
 func (p *testProject) sameAsProvisioned(ctx context.Context) (string, error) {
 	const provisioned = "provisioned"
-	if _, err := localbroker.Provision(ctx, p.pubsub.Addr(), provisioned); err != nil {
+	if _, err := broker.Provision(ctx, p.pubsub.Addr(), provisioned); err != nil {
 		return "", err
 	}
 	conn, err := p.dial()

@@ -12,7 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"example.com/lockstep/internal/child"
+	"example.com/lockstep/internal/local/process"
 	"example.com/lockstep/internal/walk"
 )
 
@@ -54,7 +54,7 @@ func (p *testProject) walkThrough(ctx context.Context) (seen string, err error) 
 // instance is a running service.
 type instance struct {
 	name, addr string
-	process    *child.Process
+	process    *process.Process
 }
 
 // serve runs a service until stop. For catalog, the video service's address in
@@ -73,7 +73,7 @@ func (p *testProject) serve(ctx context.Context, name string, owner *instance) (
 	}
 	_, port, _ := net.SplitHostPort(addr)
 	container.Environment["PORT"] = port
-	running, err := child.Start(p.command(context.WithoutCancel(ctx), container), syscall.SIGKILL)
+	running, err := process.Start(p.command(context.WithoutCancel(ctx), container), syscall.SIGKILL)
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 
-	"example.com/lockstep/internal/localbroker"
+	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/lab/fakegcp"
 )
 
@@ -80,7 +80,7 @@ func TestResourcesCompare(t *testing.T) {
 	t.Parallel()
 	projects := func(change func(map[string]proto.Message)) (applied, local map[string]proto.Message) {
 		applied, local = map[string]proto.Message{}, map[string]proto.Message{}
-		topics, subscriptions := localbroker.Topology()
+		topics, subscriptions := broker.Topology()
 		for _, id := range topics {
 			applied["/topics/"+id] = &pubsubpb.Topic{
 				Name: id, Labels: map[string]string{"a": "b"}, MessageStoragePolicy: &pubsubpb.MessageStoragePolicy{},

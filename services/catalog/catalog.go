@@ -31,11 +31,11 @@ import (
 
 	"example.com/lockstep/internal/database"
 	"example.com/lockstep/internal/fresh"
-	"example.com/lockstep/internal/page"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/replica"
-	"example.com/lockstep/pkg/bell"
+	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/notify"
 )
 
 // Video is a video as the projection or its owner has it, and the JSON of REST.
@@ -81,12 +81,12 @@ func sourceOf(o consistency.Outcome) Source {
 const MaxWaiting = 10_000
 
 // NewWaiters returns up to limit readers that wait for db's projection. The instances
-// on that database notify each other; listenURL is as bell.New has it.
+// on that database notify each other; listenURL is as notify.New has it.
 func NewWaiters(limit int, db *pgxpool.Pool, listenURL string, log *slog.Logger) *consistency.Waiters {
-	return newWaiters(limit, db, bell.New(db, listenURL, "consistency", log))
+	return newWaiters(limit, db, notify.New(db, listenURL, "consistency", log))
 }
 
-func newWaiters(limit int, db *pgxpool.Pool, b *bell.Bell) *consistency.Waiters {
+func newWaiters(limit int, db *pgxpool.Pool, b *notify.Bell) *consistency.Waiters {
 	return consistency.NewWaiters(limit, lookAt(db), b)
 }
 
@@ -206,6 +206,6 @@ func (s *Service) List(ctx context.Context, q Query, d fresh.Demand) (Page, erro
 	if err != nil {
 		return Page{}, err
 	}
-	videos, next := page.Cut(videos, page.Fit(videos, q.PageSize, Video.text), func(v Video) uuid.UUID { return v.ID }, q.filter())
+	videos, next := rest.CutPage(videos, rest.FitPage(videos, q.PageSize, Video.text), func(v Video) uuid.UUID { return v.ID }, q.filter())
 	return Page{Videos: videos, Next: next, Source: sourceOf(outcome), Stale: stale}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"example.com/lockstep/internal/attack"
+	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/serve"
 )
 
@@ -12,7 +13,7 @@ import (
 func TestNoRequestIsCostly(t *testing.T) {
 	f := setUp(t)
 	addr := f.listen(t)
-	conn, err := serve.Dial(addr)
+	conn, err := connect.Dial(addr)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,9 +11,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"example.com/lockstep/internal/fresh"
-	"example.com/lockstep/internal/page"
 	"example.com/lockstep/internal/pbtime"
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -73,9 +73,9 @@ func (s *Service) ListEngagements(ctx context.Context, q EngagementQuery, d fres
 	var bad problem.Faults
 	user := bad.UUID("user_id", q.UserID)
 	filter := user.String()
-	q.PageSize = cmp.Or(q.PageSize, page.DefaultSize)
-	page.CheckSize(q.PageSize, &bad)
-	before := page.Parse[uuid.UUID](q.PageToken, filter, &bad)
+	q.PageSize = cmp.Or(q.PageSize, rest.DefaultPageSize)
+	rest.CheckPageSize(q.PageSize, &bad)
+	before := rest.ParsePageToken[uuid.UUID](q.PageToken, filter, &bad)
 	if err := cmp.Or(bad.Err(), d.OfACopy()); err != nil {
 		return EngagementPage{}, err
 	}
@@ -89,7 +89,7 @@ func (s *Service) ListEngagements(ctx context.Context, q EngagementQuery, d fres
 	if err != nil {
 		return EngagementPage{}, err
 	}
-	found, next := page.Cut(found, q.PageSize, func(e Engagement) uuid.UUID { return e.VideoID }, filter)
+	found, next := rest.CutPage(found, q.PageSize, func(e Engagement) uuid.UUID { return e.VideoID }, filter)
 	return EngagementPage{Engagements: found, Next: next, Source: sourceOf(outcome), Stale: stale}, nil
 }
 

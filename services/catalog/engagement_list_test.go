@@ -15,8 +15,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"example.com/lockstep/internal/fresh"
-	"example.com/lockstep/internal/page"
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
@@ -218,7 +218,7 @@ func TestHostileEngagementLists(t *testing.T) {
 	addr := f.listen(t)
 	client := catalogv1.NewCatalogServiceClient(f.dial(t))
 	good := "GET /v1/users/" + l.user.String() + "/engagements"
-	next := page.Token(l.video, l.user.String())
+	next := rest.PageToken(l.video, l.user.String())
 	named := func(id string) string {
 		return tokenOf(consistency.Position{AggregateType: "engagement", AggregateID: id, Epoch: 1, Version: 1})
 	}

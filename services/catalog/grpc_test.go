@@ -16,8 +16,8 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"example.com/lockstep/internal/page"
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
@@ -180,7 +180,7 @@ func TestGRPCHostileRequests(t *testing.T) {
 	f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
 	before := f.row(t, id)
 	good := token(id, 1)
-	pageToken := page.Token(id, (&Query{}).filter())
+	pageToken := rest.PageToken(id, (&Query{}).filter())
 	otherTenant := consistency.Token{Tenant: "another", Positions: []consistency.Position{position(id, 1)}}.String()
 	noUUID := tokenOf(consistency.Position{AggregateType: "video", AggregateID: "42", Epoch: 1, Version: 1})
 	type get = catalogv1.GetVideoRequest

@@ -19,18 +19,18 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/database"
 	"example.com/lockstep/internal/fresh"
-	"example.com/lockstep/internal/pgtest"
-	"example.com/lockstep/internal/serve"
-	"example.com/lockstep/pkg/bell"
+	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/notify"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) { pairtest.Main(m) }
 
 // looks counts the reads for waiting readers.
 type looks struct{ n atomic.Int64 }
@@ -51,7 +51,7 @@ type fixture struct {
 	looks     *looks
 	peer      *peer
 	owner     *grpc.ClientConn
-	bell      *bell.Bell
+	bell      *notify.Bell
 	waiters   *consistency.Waiters
 	projector *Projector
 	service   *Service
@@ -64,7 +64,7 @@ func setUp(t testing.TB) *fixture {
 
 func setUpWith(t testing.TB, waiters int) *fixture {
 	t.Helper()
-	pg := pgtest.New(t)
+	pg := pairtest.New(t)
 	opened, err := database.Open(t.Context(), pg.CatalogURL)
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func setUpWith(t testing.TB, waiters int) *fixture {
 	f.peer.register(server)
 	go server.Serve(lis)
 	t.Cleanup(server.Stop)
-	conn, err := serve.Dial(lis.Addr().String())
+	conn, err := connect.Dial(lis.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func setUpWith(t testing.TB, waiters int) *fixture {
 // wait gives f waiters, and a service that uses them.
 func (f *fixture) wait(t testing.TB, limit int, owner *grpc.ClientConn) {
 	t.Helper()
-	f.owner, f.bell = owner, bell.New(f.pool, "", "consistency", quiet())
+	f.owner, f.bell = owner, notify.New(f.pool, "", "consistency", quiet())
 	f.waiters = newWaiters(limit, f.pool, f.bell)
 	running, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ran := make(chan error, 1)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"example.com/lockstep/internal/page"
+	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -20,7 +20,7 @@ func TestRESTHostileRequests(t *testing.T) {
 	f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
 	before := f.row(t, id)
 	video, list, good := "GET /v1/videos/"+id.String(), "GET /v1/videos", token(id, 1)
-	pageToken := page.Token(id, (&Query{}).filter())
+	pageToken := rest.PageToken(id, (&Query{}).filter())
 	otherTenant := consistency.Token{Tenant: "another", Positions: []consistency.Position{position(id, 1)}}.String()
 	noUUID := tokenOf(consistency.Position{AggregateType: "video", AggregateID: "42", Epoch: 1, Version: 1})
 	with := func(name, value string) string { return name + ": " + value }

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.com/lockstep/internal/fresh"
-	"example.com/lockstep/internal/page"
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/pkg/eventing/inbox"
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
 )
@@ -90,7 +90,7 @@ func TestListPages(t *testing.T) {
 func TestPageTokenIsBoundToItsList(t *testing.T) {
 	t.Parallel()
 	q := Query{UploaderID: uploader.String(), Title: "x", PageSize: 10}
-	token := page.Token(newVideoID(), q.filter())
+	token := rest.PageToken(newVideoID(), q.filter())
 	other := newVideoID()
 	good := Query{UploaderID: uploader.String(), Title: "x", PageSize: 20, PageToken: token}
 	if _, err := good.check(); err != nil {
@@ -174,7 +174,7 @@ func TestPagesOfLongVideosFitIntoAMessage(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	client := catalogv1.NewCatalogServiceClient(f.dial(t))
-	const n = page.MaxSize + 1
+	const n = rest.MaxPageSize + 1
 	if _, err := f.pool.Exec(t.Context(), `
 		INSERT INTO video_projection (video_id, uploader_id, title, description, duration_seconds, version, epoch, created_at, updated_at)
 		SELECT gen_random_uuid(), gen_random_uuid(), repeat('🎬', 500), repeat('🎬', 10000), 1, 1, 1, now(), now() FROM generate_series(1, $1)`, n); err != nil {
@@ -182,7 +182,7 @@ func TestPagesOfLongVideosFitIntoAMessage(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for token, pages := "", 0; pages == 0 || token != ""; pages++ {
-		answer, err := client.ListVideos(t.Context(), &catalogv1.ListVideosRequest{PageSize: page.MaxSize, PageToken: token})
+		answer, err := client.ListVideos(t.Context(), &catalogv1.ListVideosRequest{PageSize: rest.MaxPageSize, PageToken: token})
 		if err != nil || len(answer.GetVideos()) == 0 {
 			t.Fatalf("page %d: %d videos, %v", pages, len(answer.GetVideos()), err)
 		}

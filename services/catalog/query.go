@@ -7,8 +7,8 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/lockstep/internal/fresh"
-	"example.com/lockstep/internal/page"
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/internal/rest"
 )
 
 const maxTitleSearch = 200 // characters
@@ -37,13 +37,13 @@ type Page struct {
 // check sets the defaults of q, and returns the last video of the page before.
 func (q *Query) check() (before uuid.UUID, err error) {
 	var bad problem.Faults
-	q.PageSize = cmp.Or(q.PageSize, page.DefaultSize)
-	page.CheckSize(q.PageSize, &bad)
+	q.PageSize = cmp.Or(q.PageSize, rest.DefaultPageSize)
+	rest.CheckPageSize(q.PageSize, &bad)
 	bad.Line("q", q.Title, 0, maxTitleSearch)
 	if q.UploaderID != "" {
 		bad.UUID("uploader_id", q.UploaderID)
 	}
-	return page.Parse[uuid.UUID](q.PageToken, q.filter(), &bad), bad.Err()
+	return rest.ParsePageToken[uuid.UUID](q.PageToken, q.filter(), &bad), bad.Err()
 }
 
 // text is the length of v's text in a message, in bytes.

@@ -9,22 +9,22 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"example.com/lockstep/internal/fresh"
-	"example.com/lockstep/internal/page"
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/internal/serve"
 )
 
 //go:embed openapi.json
 var openAPI []byte
 
-// rest is the REST API that openapi.json describes.
-type rest struct {
+// restAPI is the REST API that openapi.json describes.
+type restAPI struct {
 	service *Service
 	log     *slog.Logger
 }
 
-func (a rest) mount(r chi.Router) {
-	serve.OpenAPI(r, openAPI)
+func (a restAPI) mount(r chi.Router) {
+	rest.OpenAPI(r, openAPI)
 	r.Get("/v1/videos", a.read(Read, a.list, "page_size", "page_token", "uploader_id", "q"))
 	r.Get("/v1/videos/{id}", a.read(Read, a.get))
 	r.Get("/v1/users/{user_id}/engagements", a.read(ReadEngagements, a.listEngagements, "page_size", "page_token"))
@@ -32,7 +32,7 @@ func (a rest) mount(r chi.Router) {
 
 // read checks the headers and the query of a read; parameters are its own query
 // parameters, besides the one that every read takes.
-func (a rest) read(demanded func(fresh.Request) (fresh.Demand, error),
+func (a restAPI) read(demanded func(fresh.Request) (fresh.Demand, error),
 	answer func(http.ResponseWriter, *http.Request, fresh.Demand, url.Values) error, parameters ...string,
 ) http.HandlerFunc {
 	parameters = append(parameters, "consistency_token")
@@ -40,7 +40,7 @@ func (a rest) read(demanded func(fresh.Request) (fresh.Demand, error),
 		// A cached answer may be older than its next reader's token.
 		w.Header().Set("Cache-Control", "no-store")
 		var bad problem.Faults
-		query := serve.Query(r, &bad, parameters...)
+		query := rest.Query(r, &bad, parameters...)
 		if err := bad.Err(); err != nil {
 			return err
 		}
@@ -56,7 +56,7 @@ func (a rest) read(demanded func(fresh.Request) (fresh.Demand, error),
 	})
 }
 
-func (a rest) get(w http.ResponseWriter, r *http.Request, demand fresh.Demand, _ url.Values) error {
+func (a restAPI) get(w http.ResponseWriter, r *http.Request, demand fresh.Demand, _ url.Values) error {
 	id, err := parseID(chi.URLParam(r, "id"))
 	if err != nil {
 		return problem.Invalid("video_id", err.Error())
@@ -68,12 +68,12 @@ func (a rest) get(w http.ResponseWriter, r *http.Request, demand fresh.Demand, _
 	if err != nil {
 		return err
 	}
-	w.Header().Set("ETag", serve.ETag(answer.Version))
-	serve.WriteJSON(w, http.StatusOK, answer)
+	w.Header().Set("ETag", rest.ETag(answer.Version))
+	rest.WriteJSON(w, http.StatusOK, answer)
 	return nil
 }
 
-func (a rest) list(w http.ResponseWriter, r *http.Request, demand fresh.Demand, query url.Values) error {
+func (a restAPI) list(w http.ResponseWriter, r *http.Request, demand fresh.Demand, query url.Values) error {
 	var bad problem.Faults
 	q := Query{
 		UploaderID: query.Get("uploader_id"), Title: query.Get("q"),
@@ -88,11 +88,11 @@ func (a rest) list(w http.ResponseWriter, r *http.Request, demand fresh.Demand, 
 		return err
 	}
 	w.Header().Set("Consistency-Source", string(videos.Source))
-	serve.WriteJSON(w, http.StatusOK, videos)
+	rest.WriteJSON(w, http.StatusOK, videos)
 	return nil
 }
 
-func (a rest) listEngagements(w http.ResponseWriter, r *http.Request, demand fresh.Demand, query url.Values) error {
+func (a restAPI) listEngagements(w http.ResponseWriter, r *http.Request, demand fresh.Demand, query url.Values) error {
 	var bad problem.Faults
 	q := EngagementQuery{UserID: chi.URLParam(r, "user_id"), PageSize: pageSize(query, &bad), PageToken: query.Get("page_token")}
 	if err := bad.Err(); err != nil {
@@ -103,13 +103,13 @@ func (a rest) listEngagements(w http.ResponseWriter, r *http.Request, demand fre
 		return err
 	}
 	w.Header().Set("Consistency-Source", string(engagements.Source))
-	serve.WriteJSON(w, http.StatusOK, engagements)
+	rest.WriteJSON(w, http.StatusOK, engagements)
 	return nil
 }
 
 // pageSize does not take 0, which is a query's default.
 func pageSize(query url.Values, bad *problem.Faults) int {
-	size := page.Size(query, bad)
+	size := rest.PageSize(query, bad)
 	bad.Unless(size != 0, "page_size", "must be a whole number above zero")
 	return size
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/go-chi/chi/v5"
 	"google.golang.org/grpc"
 
-	"example.com/lockstep/internal/broker"
+	"example.com/lockstep/internal/command"
+	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/database"
-	"example.com/lockstep/internal/env"
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -39,7 +39,7 @@ type Config struct {
 	Project string
 	// PubSubEndpoint is a regional endpoint (host:port); empty is the global one.
 	PubSubEndpoint string
-	// VideoServiceAddr is the owner's gRPC address (host:port); see [serve.Dial].
+	// VideoServiceAddr is the owner's gRPC address (host:port); see [connect.Dial].
 	VideoServiceAddr string
 	// Reflection lets every gRPC caller list the services and messages.
 	Reflection bool
@@ -49,7 +49,7 @@ type Config struct {
 }
 
 // ReadConfig reads the environment, and reports faults to r.
-func ReadConfig(r *env.Reader) Config {
+func ReadConfig(r *command.Environment) Config {
 	r.Required("VIDEO_SERVICE_ADDR")
 	return Config{
 		DatabaseURL:      r.RequiredURL("DATABASE_URL"),
@@ -83,19 +83,21 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	}
 	defer probe.Close()
 	streams := inbox.NewStreams()
-	client, err := broker.NewClient(ctx, cfg.Project,
-		broker.Options{Endpoint: cfg.PubSubEndpoint, Dial: []grpc.DialOption{streams.DialOption()}})
+	client, err := connect.NewPubSub(ctx, cfg.Project,
+		connect.PubSubOptions{Endpoint: cfg.PubSubEndpoint, Dial: []grpc.DialOption{streams.DialOption()}})
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	owner, err := serve.Dial(cfg.VideoServiceAddr)
+	owner, err := connect.Dial(cfg.VideoServiceAddr)
 	if err != nil {
 		return err
 	}
 	defer owner.Close()
 
-	health := serve.NewHealth(log, database.Ready(probe, migrations.Catalog))
+	health := serve.NewHealth(log, serve.Check{Name: "database", Run: func(ctx context.Context) error {
+		return migrations.Check(ctx, probe, migrations.Catalog)
+	}})
 	waiters := NewWaiters(cmp.Or(cfg.MaxWaiting, MaxWaiting), background, cfg.ListenURL, log)
 	projector := NewProjector(background, owner, waiters, log)
 	watching := health.Register("waiters")
@@ -122,7 +124,7 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 
 func newRouter(s *Service, log *slog.Logger, health *serve.Health) *chi.Mux {
 	router := serve.NewRouter(log, health)
-	rest{s, log}.mount(router)
+	restAPI{s, log}.mount(router)
 	return router
 }
 

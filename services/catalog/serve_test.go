@@ -10,10 +10,10 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/grpc"
 
-	"example.com/lockstep/internal/broker"
-	"example.com/lockstep/internal/env"
-	"example.com/lockstep/internal/localbroker"
-	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/command"
+	"example.com/lockstep/internal/connect"
+	"example.com/lockstep/internal/local/broker"
+	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/pkg/eventing"
 )
 
@@ -35,7 +35,7 @@ func TestReadConfig(t *testing.T) {
 		"database is no URL":     {map[string]string{"DATABASE_URL": "secret"}, "DATABASE_URL"},
 		"owner's port is a name": {map[string]string{"VIDEO_SERVICE_ADDR": "video:http"}, "VIDEO_SERVICE_ADDR"},
 	} {
-		r := env.New(func(key string) string {
+		r := command.NewEnvironment(func(key string) string {
 			if v, ok := tc.edit[key]; ok {
 				return v
 			}
@@ -55,16 +55,16 @@ func TestReadConfig(t *testing.T) {
 // The whole service: an event from the broker ends a reader's wait, a gap is
 // repaired from the owner, and it stops without an error.
 func TestServe(t *testing.T) {
-	local, err := localbroker.Start(t.Context(), localbroker.Options{})
+	local, err := broker.Start(t.Context(), broker.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { local.Close() })
 	t.Setenv("PUBSUB_EMULATOR_HOST", local.Addr())
-	if _, err := localbroker.Provision(t.Context(), local.Addr(), "test"); err != nil {
+	if _, err := broker.Provision(t.Context(), local.Addr(), "test"); err != nil {
 		t.Fatal(err)
 	}
-	client, err := broker.NewClient(t.Context(), "test", broker.Options{})
+	client, err := connect.NewPubSub(t.Context(), "test", connect.PubSubOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestServe(t *testing.T) {
 	go server.Serve(ownersPort)
 	t.Cleanup(server.Stop)
 
-	database := pgtest.New(t).CatalogURL
+	database := pairtest.New(t).CatalogURL
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() {
@@ -94,7 +94,7 @@ func TestServe(t *testing.T) {
 	publish := func(e eventing.Event) {
 		t.Helper()
 		_, err := client.TopicAdminClient.Publish(t.Context(), &pubsubpb.PublishRequest{
-			Topic: "projects/test/topics/" + localbroker.VideoTopic, Messages: []*pubsubpb.PubsubMessage{e.Message()},
+			Topic: "projects/test/topics/" + broker.VideoTopic, Messages: []*pubsubpb.PubsubMessage{e.Message()},
 		})
 		if err != nil {
 			t.Fatal(err)

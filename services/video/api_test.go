@@ -18,8 +18,8 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"example.com/lockstep/internal/page"
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/internal/rest"
 	videov1 "example.com/lockstep/proto/video/v1"
 )
 
@@ -275,13 +275,13 @@ func TestPageTokenIsBoundToItsFilters(t *testing.T) {
 func TestPagesOfLongVideosFitIntoAMessage(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
-	const n = page.MaxSize + 1
+	const n = rest.MaxPageSize + 1
 	a.exec(`
 		INSERT INTO video.videos (video_id, uploader_id, title, description, duration_seconds, version, created_at, updated_at)
 		SELECT gen_random_uuid(), gen_random_uuid(), repeat('🎬', 500), repeat('🎬', 10000), 1, 1, now(), now() FROM generate_series(1, $1)`, n)
 	seen := map[string]bool{}
 	for token, pages := "", 0; pages == 0 || token != ""; pages++ {
-		answer, err := a.rpc.ListVideos(t.Context(), &videov1.ListVideosRequest{PageSize: page.MaxSize, PageToken: token})
+		answer, err := a.rpc.ListVideos(t.Context(), &videov1.ListVideosRequest{PageSize: rest.MaxPageSize, PageToken: token})
 		if err != nil || len(answer.GetVideos()) == 0 {
 			t.Fatalf("page %d: %d videos, %v", pages, len(answer.GetVideos()), err)
 		}

@@ -8,9 +8,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"example.com/lockstep/internal/page"
 	"example.com/lockstep/internal/problem"
-	"example.com/lockstep/internal/serve"
+	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 )
@@ -48,7 +47,7 @@ func (s *Service) PutEngagement(ctx context.Context, to Engagement, w Write) (An
 			return nil, err
 		}
 		exists := e.Version > 0 && e.DeletedAt == nil
-		if err := expect(engagementType, e.Version, nil, w.IfVersion); err != nil || w.IfVersion == serve.Any && !exists {
+		if err := expect(engagementType, e.Version, nil, w.IfVersion); err != nil || w.IfVersion == rest.Any && !exists {
 			return nil, cmp.Or(err, errNoEngagement)
 		}
 		if exists && e.same(to) {
@@ -135,8 +134,8 @@ func (s *Service) ListEngagements(ctx context.Context, f EngagementFilter, size 
 ) (found []Engagement, next string, err error) {
 	var bad problem.Faults
 	filter := fmt.Sprint(f)
-	page.CheckSize(size, &bad)
-	before := page.Parse[[2]uuid.UUID](token, filter, &bad)
+	rest.CheckPageSize(size, &bad)
+	before := rest.ParsePageToken[[2]uuid.UUID](token, filter, &bad)
 	if err := bad.Err(); err != nil {
 		return nil, "", err
 	}
@@ -144,7 +143,7 @@ func (s *Service) ListEngagements(ctx context.Context, f EngagementFilter, size 
 	if err != nil {
 		return nil, "", fmt.Errorf("list engagements: %w", err)
 	}
-	found, next = page.Cut(found, size, func(e Engagement) [2]uuid.UUID { return [2]uuid.UUID{e.UserID, e.VideoID} }, filter)
+	found, next = rest.CutPage(found, size, func(e Engagement) [2]uuid.UUID { return [2]uuid.UUID{e.UserID, e.VideoID} }, filter)
 	return found, next, nil
 }
 

@@ -6,9 +6,9 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"example.com/lockstep/internal/page"
 	"example.com/lockstep/internal/pbtime"
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/pkg/eventing"
 	videov1 "example.com/lockstep/proto/video/v1"
 )
@@ -89,7 +89,7 @@ func (g engagementServer) ListEngagements(
 			return nil, err
 		}
 	}
-	found, next, err := g.service.ListEngagements(ctx, f, cmp.Or(int(req.GetPageSize()), page.DefaultSize), req.GetPageToken())
+	found, next, err := g.service.ListEngagements(ctx, f, cmp.Or(int(req.GetPageSize()), rest.DefaultPageSize), req.GetPageToken())
 	if err != nil {
 		return nil, err
 	}

@@ -7,17 +7,17 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/lockstep/internal/problem"
-	"example.com/lockstep/internal/serve"
+	"example.com/lockstep/internal/rest"
 )
 
-func (a rest) putEngagement(w http.ResponseWriter, r *http.Request) error {
+func (a restAPI) putEngagement(w http.ResponseWriter, r *http.Request) error {
 	// An absent field has the value of an empty engagement.
 	var b struct {
-		Liked          serve.Optional[bool]  `json:"liked"`
-		Bookmarked     serve.Optional[bool]  `json:"bookmarked"`
-		WatchedSeconds serve.Optional[int64] `json:"watched_seconds"`
+		Liked          rest.Optional[bool]  `json:"liked"`
+		Bookmarked     rest.Optional[bool]  `json:"bookmarked"`
+		WatchedSeconds rest.Optional[int64] `json:"watched_seconds"`
 	}
-	if err := serve.DecodeJSON(w, r, maxBody, &b); err != nil {
+	if err := rest.DecodeJSON(w, r, maxBody, &b); err != nil {
 		return err
 	}
 	write, user, video := newEngagementWrite(r)
@@ -32,14 +32,14 @@ func (a rest) putEngagement(w http.ResponseWriter, r *http.Request) error {
 	}
 	at := answer.Is.position()
 	writeHeaders(w, at, answer.Replayed)
-	serve.WriteJSON(w, http.StatusOK, struct {
+	rest.WriteJSON(w, http.StatusOK, struct {
 		Engagement
 		Token string `json:"consistency_token"`
 	}{answer.Is, token(at)})
 	return nil
 }
 
-func (a rest) deleteEngagement(w http.ResponseWriter, r *http.Request) error {
+func (a restAPI) deleteEngagement(w http.ResponseWriter, r *http.Request) error {
 	write, user, video := newEngagementWrite(r)
 	answer, err := a.service.DeleteEngagement(r.Context(), user, video, write)
 	if err != nil {
@@ -47,7 +47,7 @@ func (a rest) deleteEngagement(w http.ResponseWriter, r *http.Request) error {
 	}
 	e, at := answer.Is, answer.Is.position()
 	writeHeaders(w, at, answer.Replayed)
-	serve.WriteJSON(w, http.StatusOK, map[string]any{
+	rest.WriteJSON(w, http.StatusOK, map[string]any{
 		"user_id": e.UserID, "video_id": e.VideoID, "version": e.Version, "deleted_at": e.DeletedAt, "consistency_token": token(at),
 	})
 	return nil

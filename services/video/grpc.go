@@ -13,9 +13,9 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"example.com/lockstep/internal/page"
 	"example.com/lockstep/internal/pbtime"
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/pkg/eventing"
 	videov1 "example.com/lockstep/proto/video/v1"
 )
@@ -121,7 +121,7 @@ func (g grpcServer) ListVideos(ctx context.Context, req *videov1.ListVideosReque
 			return nil, err
 		}
 	}
-	videos, next, err := g.service.List(ctx, f, cmp.Or(int(req.GetPageSize()), page.DefaultSize), req.GetPageToken())
+	videos, next, err := g.service.List(ctx, f, cmp.Or(int(req.GetPageSize()), rest.DefaultPageSize), req.GetPageToken())
 	if err != nil {
 		return nil, err
 	}

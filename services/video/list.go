@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"example.com/lockstep/internal/page"
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/internal/rest"
 )
 
 // Filter selects the videos of a list.
@@ -24,8 +24,8 @@ func (v Video) text() int { return len(v.Title) + len(v.Description) }
 func (s *Service) List(ctx context.Context, f Filter, size int, token string) (videos []Video, next string, err error) {
 	var bad problem.Faults
 	filter := fmt.Sprint(f)
-	page.CheckSize(size, &bad)
-	before := page.Parse[uuid.UUID](token, filter, &bad)
+	rest.CheckPageSize(size, &bad)
+	before := rest.ParsePageToken[uuid.UUID](token, filter, &bad)
 	if err := bad.Err(); err != nil {
 		return nil, "", err
 	}
@@ -33,6 +33,6 @@ func (s *Service) List(ctx context.Context, f Filter, size int, token string) (v
 	if err != nil {
 		return nil, "", fmt.Errorf("list videos: %w", err)
 	}
-	videos, next = page.Cut(videos, page.Fit(videos, size, Video.text), func(v Video) uuid.UUID { return v.ID }, filter)
+	videos, next = rest.CutPage(videos, rest.FitPage(videos, size, Video.text), func(v Video) uuid.UUID { return v.ID }, filter)
 	return videos, next, nil
 }

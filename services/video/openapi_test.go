@@ -34,7 +34,7 @@ func TestDocumentHasTheRoutersRoutes(t *testing.T) {
 	t.Parallel()
 	log := slog.New(slog.DiscardHandler)
 	router := serve.NewRouter(log, serve.NewHealth(log))
-	rest{nil, log}.mount(router)
+	restAPI{nil, log}.mount(router)
 	var routes, documented []string
 	err := chi.Walk(router, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		routes = append(routes, method+" "+route)

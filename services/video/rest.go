@@ -11,8 +11,8 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/lockstep/internal/idempotency"
-	"example.com/lockstep/internal/page"
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/pkg/eventing/consistency"
 )
@@ -23,14 +23,14 @@ var openAPI []byte
 // maxBody holds the largest video with every character escaped.
 const maxBody = 256 << 10
 
-// rest is the API that openapi.json describes.
-type rest struct {
+// restAPI is the API that openapi.json describes.
+type restAPI struct {
 	service *Service
 	log     *slog.Logger
 }
 
-func (a rest) mount(r chi.Router) {
-	serve.OpenAPI(r, openAPI)
+func (a restAPI) mount(r chi.Router) {
+	rest.OpenAPI(r, openAPI)
 	r.Post("/v1/videos", serve.Handler(a.log, a.create))
 	r.Get("/v1/videos", serve.Handler(a.log, uncached(a.list)))
 	r.Get("/v1/videos/{id}", serve.Handler(a.log, uncached(a.get)))
@@ -49,9 +49,9 @@ func uncached(h func(http.ResponseWriter, *http.Request) error) func(http.Respon
 	}
 }
 
-func (a rest) create(w http.ResponseWriter, r *http.Request) error {
+func (a restAPI) create(w http.ResponseWriter, r *http.Request) error {
 	var b body
-	if err := serve.DecodeJSON(w, r, maxBody, &b); err != nil {
+	if err := rest.DecodeJSON(w, r, maxBody, &b); err != nil {
 		return err
 	}
 	write, _ := newWrite(r)
@@ -67,9 +67,9 @@ func (a rest) create(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (a rest) update(w http.ResponseWriter, r *http.Request) error {
+func (a restAPI) update(w http.ResponseWriter, r *http.Request) error {
 	var b body
-	if err := serve.DecodeJSON(w, r, maxBody, &b, "application/merge-patch+json", "application/json"); err != nil {
+	if err := rest.DecodeJSON(w, r, maxBody, &b, "application/merge-patch+json", "application/json"); err != nil {
 		return err
 	}
 	write, _ := newWrite(r)
@@ -83,12 +83,12 @@ func (a rest) update(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (a rest) delete(w http.ResponseWriter, r *http.Request) error {
+func (a restAPI) delete(w http.ResponseWriter, r *http.Request) error {
 	var b struct {
 		Reason string `json:"reason"`
 	}
-	if serve.HasBody(r) {
-		if err := serve.DecodeJSON(w, r, maxBody, &b); err != nil {
+	if rest.HasBody(r) {
+		if err := rest.DecodeJSON(w, r, maxBody, &b); err != nil {
 			return err
 		}
 	}
@@ -100,16 +100,16 @@ func (a rest) delete(w http.ResponseWriter, r *http.Request) error {
 	}
 	v := answer.Is
 	writeHeaders(w, v.position(), answer.Replayed)
-	serve.WriteJSON(w, http.StatusOK, map[string]any{
+	rest.WriteJSON(w, http.StatusOK, map[string]any{
 		"video_id": v.ID, "version": v.Version, "deleted_at": v.DeletedAt, "consistency_token": v.Token(),
 	})
 	return nil
 }
 
-func (a rest) get(w http.ResponseWriter, r *http.Request) error {
+func (a restAPI) get(w http.ResponseWriter, r *http.Request) error {
 	var bad problem.Faults
 	id := pathID(r, &bad)
-	serve.Query(r, &bad)
+	rest.Query(r, &bad)
 	if err := bad.Err(); err != nil {
 		return err
 	}
@@ -117,15 +117,15 @@ func (a rest) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	w.Header().Set("ETag", serve.ETag(v.Version))
-	serve.WriteJSON(w, http.StatusOK, v)
+	w.Header().Set("ETag", rest.ETag(v.Version))
+	rest.WriteJSON(w, http.StatusOK, v)
 	return nil
 }
 
-func (a rest) list(w http.ResponseWriter, r *http.Request) error {
+func (a restAPI) list(w http.ResponseWriter, r *http.Request) error {
 	var bad problem.Faults
-	query := serve.Query(r, &bad, "page_size", "page_token", "uploader_id")
-	size, f := page.Size(query, &bad), Filter{}
+	query := rest.Query(r, &bad, "page_size", "page_token", "uploader_id")
+	size, f := rest.PageSize(query, &bad), Filter{}
 	if query.Has("uploader_id") {
 		f.UploaderID = bad.UUID("uploader_id", query.Get("uploader_id"))
 	}
@@ -136,17 +136,17 @@ func (a rest) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	serve.WriteJSON(w, http.StatusOK, map[string]any{"videos": videos, "next_page_token": next})
+	rest.WriteJSON(w, http.StatusOK, map[string]any{"videos": videos, "next_page_token": next})
 	return nil
 }
 
 // body has the fields that a caller may write. Absent means unchanged, null cleared.
 type body struct {
-	UploaderID      serve.Optional[string] `json:"uploader_id"`
-	Title           serve.Optional[string] `json:"title"`
-	Description     serve.Optional[string] `json:"description"`
-	DurationSeconds serve.Optional[int64]  `json:"duration_seconds"`
-	PublishedAt     serve.Optional[string] `json:"published_at"`
+	UploaderID      rest.Optional[string] `json:"uploader_id"`
+	Title           rest.Optional[string] `json:"title"`
+	Description     rest.Optional[string] `json:"description"`
+	DurationSeconds rest.Optional[int64]  `json:"duration_seconds"`
+	PublishedAt     rest.Optional[string] `json:"published_at"`
 }
 
 // read returns the names of the given fields, except the uploader, and a video with
@@ -174,7 +174,7 @@ func (b body) read(bad *problem.Faults) (fields []string, v Video) {
 // writeAnswer answers a flat video with its token.
 func writeAnswer(w http.ResponseWriter, status int, a Answer[Video]) {
 	writeHeaders(w, a.Is.position(), a.Replayed)
-	serve.WriteJSON(w, status, struct {
+	rest.WriteJSON(w, status, struct {
 		Video
 		Token string `json:"consistency_token"`
 	}{a.Is, a.Is.Token()})
@@ -183,7 +183,7 @@ func writeAnswer(w http.ResponseWriter, status int, a Answer[Video]) {
 // writeHeaders sets the headers of every answer to a write, with the position that the
 // write has reached.
 func writeHeaders(w http.ResponseWriter, at consistency.Position, replayed bool) {
-	w.Header().Set("ETag", serve.ETag(at.Version))
+	w.Header().Set("ETag", rest.ETag(at.Version))
 	w.Header().Set("Consistency-Token", token(at))
 	if replayed {
 		w.Header().Set("Idempotency-Replayed", "true")
@@ -194,8 +194,8 @@ func writeHeaders(w http.ResponseWriter, at consistency.Position, replayed bool)
 // parameters.
 func newWrite(r *http.Request, parameters ...string) (w Write, query url.Values) {
 	w.Keys = r.Header.Values(idempotency.Header)
-	w.IfVersion = serve.IfMatch(r, &w.bad)
-	return w, serve.Query(r, &w.bad, parameters...)
+	w.IfVersion = rest.IfMatch(r, &w.bad)
+	return w, rest.Query(r, &w.bad, parameters...)
 }
 
 func pathID(r *http.Request, bad *problem.Faults) uuid.UUID {

@@ -6,9 +6,9 @@ import (
 	"net"
 	"time"
 
-	"example.com/lockstep/internal/broker"
+	"example.com/lockstep/internal/command"
+	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/database"
-	"example.com/lockstep/internal/env"
 	"example.com/lockstep/internal/idempotency"
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/migrations"
@@ -35,7 +35,7 @@ type Config struct {
 }
 
 // ReadConfig reads the environment, and reports faults to r.
-func ReadConfig(r *env.Reader) Config {
+func ReadConfig(r *command.Environment) Config {
 	return Config{
 		DatabaseURL:    r.RequiredURL("DATABASE_URL"),
 		ListenURL:      r.URL("LISTEN_DATABASE_URL"),
@@ -74,15 +74,17 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 		return err
 	}
 	defer probe.Close()
-	where := broker.Options{Endpoint: cfg.PubSubEndpoint}
-	client, err := broker.NewClient(ctx, cfg.Project, where)
+	where := connect.PubSubOptions{Endpoint: cfg.PubSubEndpoint}
+	client, err := connect.NewPubSub(ctx, cfg.Project, where)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
 	where.WarnOfOrder(ctx, log)
 
-	health := serve.NewHealth(log, database.Ready(probe, migrations.Video))
+	health := serve.NewHealth(log, serve.Check{Name: "database", Run: func(ctx context.Context) error {
+		return migrations.Check(ctx, probe, migrations.Video)
+	}})
 	relay, err := outbox.NewRelay(background, client, Topics(cfg.Project), log, health.Register("relay"),
 		outbox.Options{Retention: cfg.Retention, ListenURL: cfg.ListenURL})
 	if err != nil {
@@ -91,7 +93,7 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	sweeping := health.Register("idempotency keys")
 	service := NewService(pool, relay.Wake)
 	router := serve.NewRouter(log, health)
-	rest{service, log}.mount(router)
+	restAPI{service, log}.mount(router)
 	rpc := serve.NewGRPC(log)
 	registerGRPC(rpc, service)
 	if cfg.Reflection {

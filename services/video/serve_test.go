@@ -13,15 +13,15 @@ import (
 	"cloud.google.com/go/pubsub/v2/pstest"
 	"google.golang.org/protobuf/proto"
 
-	"example.com/lockstep/internal/env"
-	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/command"
+	"example.com/lockstep/internal/pgtest/pairtest"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
 )
 
 func TestReadConfig(t *testing.T) {
 	t.Parallel()
 	good := map[string]string{"DATABASE_URL": "postgres://video_service@db/x", "GOOGLE_CLOUD_PROJECT": "p"}
-	r := env.New(func(name string) string { return good[name] })
+	r := command.NewEnvironment(func(name string) string { return good[name] })
 	want := Config{DatabaseURL: good["DATABASE_URL"], Project: "p"}
 	if cfg := ReadConfig(r); r.Err() != nil || cfg != want {
 		t.Errorf("defaults: %+v %v", cfg, r.Err())
@@ -29,7 +29,7 @@ func TestReadConfig(t *testing.T) {
 	bad := map[string]string{
 		"DATABASE_URL": "mysql://root:secret@db", "PUBSUB_ENDPOINT": "nowhere",
 	}
-	r = env.New(func(name string) string { return bad[name] })
+	r = command.NewEnvironment(func(name string) string { return bad[name] })
 	ReadConfig(r)
 	err := r.Err()
 	for _, name := range []string{"DATABASE_URL", "PUBSUB_ENDPOINT", "GOOGLE_CLOUD_PROJECT"} {
@@ -60,7 +60,7 @@ func newServing(t *testing.T) serving {
 		}
 	}
 	t.Setenv("PUBSUB_EMULATOR_HOST", broker.Addr)
-	db := pgtest.New(t)
+	db := pairtest.New(t)
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

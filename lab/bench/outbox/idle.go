@@ -13,7 +13,7 @@ import (
 	"example.com/lockstep/lab/bench/measure"
 	"example.com/lockstep/lab/bench/report"
 	"example.com/lockstep/lab/bench/rig"
-	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
 )
 
 // settleTime is the idle time of a relay before its statements are counted: its
@@ -57,14 +57,14 @@ func idling(p *rig.Postgres) measure.Measurement {
 
 // watch counts for the time of limit, after a pause in which the relay settles.
 func watch(ctx context.Context, d *rig.Database, statements *counter, limit time.Duration) (measure.Reading, error) {
-	eventing.Sleep(ctx, min(settleTime, limit), nil)
+	backoff.Sleep(ctx, min(settleTime, limit), nil)
 	sessions, err := d.Sessions(ctx)
 	if err != nil {
 		return measure.Reading{}, err
 	}
 	pids := append([]int{os.Getpid()}, sessions...)
 	before, used, start := statements.Load(), rig.CPU(pids...), time.Now()
-	eventing.Sleep(ctx, limit, nil)
+	backoff.Sleep(ctx, limit, nil)
 	took := time.Since(start)
 	// At least the resolution: one statement, one tick of CPU time.
 	rate := float64(max(statements.Load()-before, 1)) / took.Seconds()

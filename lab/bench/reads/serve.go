@@ -9,7 +9,6 @@ import (
 	"os"
 
 	"example.com/lockstep/internal/command"
-	"example.com/lockstep/internal/env"
 	"example.com/lockstep/internal/telemetry"
 	"example.com/lockstep/lab/bench/rig"
 	"example.com/lockstep/services/catalog"
@@ -21,7 +20,7 @@ const Command = "catalog"
 
 // Serve serves on a free port until ctx ends, and prints the address.
 func Serve(ctx context.Context, stdout io.Writer) (err error) {
-	r := env.New(os.Getenv)
+	r := command.NewEnvironment(os.Getenv)
 	cfg := catalog.ReadConfig(r)
 	if err := r.Err(); err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 
 	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/lab/bench/measure"
-	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
@@ -50,7 +50,7 @@ func nextToWaiters(ctx context.Context, h *readHarness, v volume) (measure.Readi
 		p := position(uuid.Must(uuid.NewV7()), 1)
 		readers.Go(func() {
 			// A probe may have taken the place for a moment.
-			for errors.Is(h.waitFor(waiting, p), consistency.ErrTooManyWaiters) && eventing.Sleep(waiting, time.Millisecond, nil) {
+			for errors.Is(h.waitFor(waiting, p), consistency.ErrTooManyWaiters) && backoff.Sleep(waiting, time.Millisecond, nil) {
 			}
 		})
 	}
@@ -58,7 +58,7 @@ func nextToWaiters(ctx context.Context, h *readHarness, v volume) (measure.Readi
 		probe, stop := context.WithTimeout(ctx, time.Microsecond)
 		full = errors.Is(h.waitFor(probe, position(uuid.Must(uuid.NewV7()), 1)), consistency.ErrTooManyWaiters)
 		stop()
-		if !eventing.Sleep(ctx, 10*time.Millisecond, nil) {
+		if !backoff.Sleep(ctx, 10*time.Millisecond, nil) {
 			return measure.Reading{}, ctx.Err()
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"syscall"
 
-	"example.com/lockstep/internal/localbroker"
+	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/lab/bench/measure"
 	"example.com/lockstep/localpubsub"
 	"example.com/lockstep/localpubsub/peer"
@@ -44,7 +44,7 @@ func StartProvisionedBroker(ctx context.Context) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := localbroker.Provision(ctx, b.Addr, project); err != nil {
+	if _, err := broker.Provision(ctx, b.Addr, project); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
 	return b, nil

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/lockstep/internal/localpg"
+	"example.com/lockstep/internal/local/postgres"
 	"example.com/lockstep/lab/bench/measure"
 	"example.com/lockstep/migrations"
 )
@@ -23,8 +23,8 @@ import (
 //
 // It is for one caller at a time; its zero value is ready.
 type Postgres struct {
-	private   *localpg.Server // nil: DATABASE_URL is used
-	admin     *pgxpool.Pool   // nil: not started yet
+	private   *postgres.Server // nil: DATABASE_URL is used
+	admin     *pgxpool.Pool    // nil: not started yet
 	adminURL  string
 	prefix    string
 	made      int
@@ -38,7 +38,7 @@ func (p *Postgres) start(ctx context.Context) (err error) {
 	}
 	p.adminURL = os.Getenv("DATABASE_URL")
 	if p.adminURL == "" {
-		if p.private, err = startPrivate(ctx, localpg.Options{Log: os.Stderr}); err != nil {
+		if p.private, err = startPrivate(ctx, postgres.Options{Log: os.Stderr}); err != nil {
 			return err
 		}
 		p.adminURL = p.private.URL()
@@ -53,13 +53,13 @@ func (p *Postgres) start(ctx context.Context) (err error) {
 
 // startPrivate starts a private Postgres. Only a missing installation leaves
 // measurements out; a server that is installed and fails is a failure.
-func startPrivate(ctx context.Context, options localpg.Options) (*localpg.Server, error) {
-	server, err := localpg.Start(ctx, options)
+func startPrivate(ctx context.Context, options postgres.Options) (*postgres.Server, error) {
+	server, err := postgres.Start(ctx, options)
 	return server, leftOutIfMissing(err)
 }
 
 func leftOutIfMissing(err error) error {
-	if errors.Is(err, localpg.ErrNotInstalled) {
+	if errors.Is(err, postgres.ErrNotInstalled) {
 		return fmt.Errorf("%w: %w", measure.ErrMissing, err)
 	}
 	return err
@@ -83,7 +83,7 @@ func (p *Postgres) CopyOf(ctx context.Context, name string, fill func(context.Co
 	if err != nil {
 		return nil, err
 	}
-	d.Service, err = localpg.ServiceURL(ctx, d.Admin, "", migrations.Video.Role())
+	d.Service, err = postgres.ServiceURL(ctx, d.Admin, "", migrations.Video.Role())
 	if err != nil {
 		return nil, errors.Join(err, d.Drop(ctx))
 	}

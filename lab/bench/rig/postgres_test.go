@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"example.com/lockstep/internal/localpg"
+	"example.com/lockstep/internal/local/postgres"
 	"example.com/lockstep/lab/bench/measure"
 )
 
@@ -18,7 +18,7 @@ func TestAFailureOfPostgresIsNoMissingInstallation(t *testing.T) {
 	_, ofModel := StartReadModel(t.Context())
 	_, ofDatabase := new(Postgres).Fresh(t.Context())
 	for name, err := range map[string]error{"StartReadModel": ofModel, "Fresh": ofDatabase} {
-		if errors.Is(err, localpg.ErrNotInstalled) {
+		if errors.Is(err, postgres.ErrNotInstalled) {
 			t.Skipf("Postgres is not installed here: %v", err)
 		}
 		if err == nil || errors.Is(err, measure.ErrMissing) {
@@ -29,7 +29,7 @@ func TestAFailureOfPostgresIsNoMissingInstallation(t *testing.T) {
 
 func TestAMissingInstallationLeavesOut(t *testing.T) {
 	t.Parallel()
-	missing := fmt.Errorf("start postgres: %w: none found here", localpg.ErrNotInstalled)
+	missing := fmt.Errorf("start postgres: %w: none found here", postgres.ErrNotInstalled)
 	if err := leftOutIfMissing(missing); !errors.Is(err, measure.ErrMissing) {
 		t.Errorf("error = %v, want one that leaves the measurement out", err)
 	}

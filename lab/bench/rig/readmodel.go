@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"example.com/lockstep/internal/localpg"
+	"example.com/lockstep/internal/local/postgres"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/services/catalog"
 )
@@ -22,7 +22,7 @@ type ReadModel struct {
 	Pool      *pgxpool.Pool    // as the service
 	Owner     *grpc.ClientConn // without a server: there are no gaps to ask about
 	Projector *catalog.Projector
-	server    *localpg.Server
+	server    *postgres.Server
 }
 
 // StartReadModel starts the Postgres. If none is installed, the error wraps
@@ -34,13 +34,13 @@ func StartReadModel(ctx context.Context) (_ *ReadModel, err error) {
 			err = errors.Join(err, m.Close())
 		}
 	}()
-	if m.server, err = startPrivate(ctx, localpg.Options{Sync: true}); err != nil {
+	if m.server, err = startPrivate(ctx, postgres.Options{Sync: true}); err != nil {
 		return nil, err
 	}
 	if err := migrations.Up(ctx, m.server.URL(), migrations.Catalog, slog.New(slog.DiscardHandler)); err != nil {
 		return nil, err
 	}
-	url, err := localpg.ServiceURL(ctx, m.server.URL(), "", migrations.Catalog.Role())
+	url, err := postgres.ServiceURL(ctx, m.server.URL(), "", migrations.Catalog.Role())
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"example.com/lockstep/internal/localbroker"
+	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/localpubsub/peer"
 )
 
@@ -77,5 +77,5 @@ func startKind(ctx context.Context, kind string) (pubsubServer, error) {
 	case Pstest:
 		return peer.StartPstest(ctx, anyPort)
 	}
-	return localbroker.Start(ctx, localbroker.Options{})
+	return broker.Start(ctx, broker.Options{})
 }

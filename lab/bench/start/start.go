@@ -21,8 +21,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"example.com/lockstep/internal/child"
-	"example.com/lockstep/internal/localpg"
+	localpostgres "example.com/lockstep/internal/local/postgres"
+	localprocess "example.com/lockstep/internal/local/process"
 	"example.com/lockstep/lab/bench/measure"
 	"example.com/lockstep/lab/bench/rig"
 	"example.com/lockstep/migrations"
@@ -69,7 +69,7 @@ func coldStart(ctx context.Context, p *rig.Postgres, service migrations.Service,
 		return measure.Reading{}, err
 	}
 	defer func() { err = errors.Join(err, d.Drop(ctx)) }()
-	url, err := localpg.ServiceURL(ctx, d.Admin, "", service.Role())
+	url, err := localpostgres.ServiceURL(ctx, d.Admin, "", service.Role())
 	if err != nil {
 		return measure.Reading{}, err
 	}
@@ -106,7 +106,7 @@ func startOnce(ctx context.Context, cmd *exec.Cmd, rest time.Duration) (_ measur
 	_ = free.Close() // freed for the service
 	cmd.Env = append(cmd.Env, "PORT="+strconv.Itoa(free.Addr().(*net.TCPAddr).Port))
 	start := time.Now()
-	running, err := child.Start(cmd, syscall.SIGKILL)
+	running, err := localprocess.Start(cmd, syscall.SIGKILL)
 	if err != nil {
 		return measure.Reading{}, err
 	}
@@ -130,7 +130,7 @@ func startOnce(ctx context.Context, cmd *exec.Cmd, rest time.Duration) (_ measur
 }
 
 // awaitReady returns once url answers 200.
-func awaitReady(ctx context.Context, running *child.Process, url string) error {
+func awaitReady(ctx context.Context, running *localprocess.Process, url string) error {
 	for {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		if err != nil {

@@ -11,13 +11,13 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
-	"example.com/lockstep/pkg/bell"
+	"example.com/lockstep/pkg/eventing/notify"
 )
 
 // A reader that gives up before the first look leaves nothing to be looked at.
 func TestALeavingReaderTakesItsLookAlong(t *testing.T) {
 	t.Parallel()
-	w := NewWaiters(1, nil, bell.New(nil, "", "test", slog.New(slog.DiscardHandler)))
+	w := NewWaiters(1, nil, notify.New(nil, "", "test", slog.New(slog.DiscardHandler)))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if ok, err := w.Wait(ctx, at("v", "a", 1), at("v", "b", 1)); ok || err != nil {

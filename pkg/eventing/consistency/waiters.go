@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"example.com/lockstep/pkg/bell"
+	"example.com/lockstep/pkg/eventing/notify"
 )
 
 const (
@@ -32,7 +32,7 @@ type Look func(ctx context.Context, aggregates []Position) ([]Position, error)
 type Waiters struct {
 	max     int
 	look    Look
-	bell    *bell.Bell
+	bell    *notify.Bell
 	metrics metrics
 	wake    chan struct{}
 
@@ -59,7 +59,7 @@ type waiter struct {
 
 // NewWaiters returns a set of at most limit readers, with at most 24 MiB of positions.
 // It receives the commits of other processes through others, and sends them its own.
-func NewWaiters(limit int, look Look, others *bell.Bell) *Waiters {
+func NewWaiters(limit int, look Look, others *notify.Bell) *Waiters {
 	return &Waiters{
 		max: limit, look: look, bell: others, metrics: newMetrics(), wake: make(chan struct{}, 1),
 		spots: map[string]*spot{}, due: map[string]Position{},
@@ -219,7 +219,7 @@ func (w *Waiters) takeDue() []Position {
 }
 
 // heard has everything looked at that another process has moved.
-func (w *Waiters) heard(news bell.Bulletin) {
+func (w *Waiters) heard(news notify.Bulletin) {
 	w.setDue(news.Mentions)
 	w.lookSoon()
 }

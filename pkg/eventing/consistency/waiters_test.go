@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"example.com/lockstep/pkg/bell"
-	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/notify"
 )
 
 // copied is a copy whose state a test sets.
@@ -54,7 +54,7 @@ func watched(t *testing.T, limit int, told bool) (*Waiters, *copied) {
 	t.Helper()
 	c := &copied{versions: map[string]int64{}}
 	log := slog.New(slog.DiscardHandler)
-	w := NewWaiters(limit, c.look, bell.New(nil, "", "test", log))
+	w := NewWaiters(limit, c.look, notify.New(nil, "", "test", log))
 	go w.watch(t.Context(), log, func() bool { return told }, func() {})
 	return w, c
 }
@@ -193,7 +193,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 			t.Error("a waiter is left behind")
 		}
 		looks := c.looked()
-		eventing.Sleep(t.Context(), time.Minute, nil)
+		backoff.Sleep(t.Context(), time.Minute, nil)
 		if c.looked() != looks {
 			t.Error("looks for nobody")
 		}
@@ -206,7 +206,7 @@ func TestLooksThatFailAreRepeated(t *testing.T) {
 		w, c := watched(t, 1, true)
 		c.set("a", 1, errors.New("database is away"))
 		ended := w.begin(t.Context(), at("v", "a", 1))
-		eventing.Sleep(t.Context(), 20*time.Second, nil)
+		backoff.Sleep(t.Context(), 20*time.Second, nil)
 		if n := c.looked(); len(ended) != 0 || n < 4 || n > 100 {
 			t.Errorf("%d waits have ended after %d looks that failed", len(ended), n)
 		}
@@ -251,7 +251,7 @@ func TestWaitersAreBounded(t *testing.T) {
 func TestALookIsBounded(t *testing.T) {
 	t.Parallel()
 	c := &copied{versions: map[string]int64{}}
-	w := NewWaiters(1, c.look, bell.New(nil, "", "test", slog.New(slog.DiscardHandler)))
+	w := NewWaiters(1, c.look, notify.New(nil, "", "test", slog.New(slog.DiscardHandler)))
 	due := make([]Position, 2*maxLook+1)
 	if err := w.lookAt(t.Context(), due); err != nil || c.looked() != 3 || len(c.looks[0]) != maxLook || len(c.looks[2]) != 1 {
 		t.Errorf("%d looks (%v), want 3 at most of %d each", c.looked(), err, maxLook)
@@ -265,7 +265,7 @@ func TestALookIsBounded(t *testing.T) {
 // Waiting lists are bounded by what they hold: forged tokens that name many aggregates
 // take the places of many readers.
 func TestWaitersAreBoundedByMemory(t *testing.T) {
-	w := NewWaiters(10_000, nil, bell.New(nil, "", "test", slog.New(slog.DiscardHandler)))
+	w := NewWaiters(10_000, nil, notify.New(nil, "", "test", slog.New(slog.DiscardHandler)))
 	used := func() int64 {
 		runtime.GC()
 		var m runtime.MemStats
@@ -299,7 +299,7 @@ func TestWaitersAreBoundedByMemory(t *testing.T) {
 // What a wait has taken comes back, however it ends.
 func TestMemoryOfWaitersComesBack(t *testing.T) {
 	t.Parallel()
-	w := NewWaiters(10, nil, bell.New(nil, "", "test", slog.New(slog.DiscardHandler)))
+	w := NewWaiters(10, nil, notify.New(nil, "", "test", slog.New(slog.DiscardHandler)))
 	wanted := []Position{{"video", "a", 1, 1}, {"video", "b", 1, 1}}
 	first, err := w.add(wanted)
 	if err != nil {

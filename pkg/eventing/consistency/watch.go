@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
 )
 
 const (
@@ -23,7 +23,7 @@ const (
 )
 
 // retry is the pause after a look has failed.
-var retry = eventing.Backoff{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
+var retry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
 
 // Run looks at the copy for all waiting readers, and exchanges notifications with other
 // processes, until ctx ends; then it returns nil. It calls beat every few seconds, also
@@ -50,14 +50,14 @@ func (w *Waiters) watch(ctx context.Context, log *slog.Logger, told func() bool,
 		}
 		due := w.takeDue()
 		if len(due) == 0 {
-			eventing.Sleep(ctx, time.Until(next), w.wake)
+			backoff.Sleep(ctx, time.Until(next), w.wake)
 			continue
 		}
 		began := time.Now()
 		if err := w.lookAt(ctx, due); err != nil && ctx.Err() == nil {
 			failures++
 			log.WarnContext(ctx, "cannot look for those who wait", "error", err, "aggregates", len(due))
-			eventing.Sleep(ctx, retry.Delay(failures), nil)
+			backoff.Sleep(ctx, retry.Delay(failures), nil)
 			w.setDue(everything)
 			continue
 		}

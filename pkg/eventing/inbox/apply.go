@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
 )
 
 // apply settles batch, which fold has ordered: each delivery is acknowledged,
@@ -114,7 +114,7 @@ func (c *Consumer) try(ctx context.Context, batch []*delivery) (map[uuid.UUID]Ou
 	txCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchTimeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() {
-		eventing.Sleep(txCtx, drainTime, nil)
+		backoff.Sleep(txCtx, drainTime, nil)
 		cancel()
 	})()
 	start := time.Now()

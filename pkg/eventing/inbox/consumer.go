@@ -13,7 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
 )
 
 const (
@@ -43,7 +43,7 @@ const (
 func onTheWire(bytes int64) int64 { return max(1, bytes/2) }
 
 // outageRetry is the pause while the database or the broker is away.
-var outageRetry = eventing.Backoff{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
+var outageRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
 
 // Receive brings messages to deliver until ctx ends, and returns when each is
 // settled: that of a pubsub.Subscriber is one.
@@ -192,7 +192,7 @@ func (c *Consumer) receive(ctx context.Context, receive Receive) {
 		}
 		pause := outageRetry.Delay(failures)
 		c.log.ErrorContext(ctx, "subscription cannot be pulled", "error", err, "retry_in_ms", pause.Milliseconds())
-		eventing.Sleep(ctx, pause, nil)
+		backoff.Sleep(ctx, pause, nil)
 	}
 }
 

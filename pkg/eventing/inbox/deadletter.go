@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
 )
 
 // The attributes that a dead letter has besides its own.
@@ -90,7 +91,7 @@ func (c *Consumer) bury(ctx context.Context, d *delivery, reason error, attempts
 			pause := failRetry.Delay(failures)
 			c.log.WarnContext(ctx, "dead letter not written, trying again", append(d.logAttrs(),
 				"error", err, "retry_in_ms", pause.Milliseconds())...)
-			eventing.Sleep(ctx, pause, nil)
+			backoff.Sleep(ctx, pause, nil)
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
 )
 
 const (
@@ -20,9 +21,9 @@ const (
 )
 
 var (
-	failRetry = eventing.Backoff{Base: 200 * time.Millisecond, Cap: 5 * time.Second}
+	failRetry = backoff.Policy{Base: 200 * time.Millisecond, Cap: 5 * time.Second}
 	// lockRetry has a high cap: each try costs the worker minLockWait.
-	lockRetry = eventing.Backoff{Base: 200 * time.Millisecond, Cap: 30 * time.Second}
+	lockRetry = backoff.Policy{Base: 200 * time.Millisecond, Cap: 30 * time.Second}
 )
 
 // reason is why an aggregate is blocked.
@@ -149,7 +150,7 @@ func (c *Consumer) fail(ctx context.Context, d *delivery, cause error, class fau
 	}
 	c.log.WarnContext(ctx, "event failed, trying again", append(d.logAttrs(),
 		"error", cause, "class", class.String(), "attempt", attempts, "retry_in_ms", pause.Milliseconds())...)
-	c.hold(ctx, d, failedEvent, func(ctx context.Context) { eventing.Sleep(ctx, pause, nil) })
+	c.hold(ctx, d, failedEvent, func(ctx context.Context) { backoff.Sleep(ctx, pause, nil) })
 	return nil
 }
 
@@ -170,6 +171,6 @@ func (c *Consumer) putOff(ctx context.Context, d *delivery, cause error, class f
 	if class == slowness {
 		why = failedEvent
 	}
-	c.hold(ctx, d, why, func(ctx context.Context) { eventing.Sleep(ctx, pause, nil) })
+	c.hold(ctx, d, why, func(ctx context.Context) { backoff.Sleep(ctx, pause, nil) })
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
 )
 
 // outageTime is how long a part is away; LOCKSTEP_OUTAGE=60s is the full form.
@@ -112,7 +112,7 @@ func TestDatabaseAway(t *testing.T) {
 	limit("0") // for everybody but the administrator
 	b.pg.Terminate(t)
 	b.publishNames(t, "during", 10)
-	eventing.Sleep(t.Context(), outageTime(t), nil)
+	backoff.Sleep(t.Context(), outageTime(t), nil)
 	admin.Reset() // its sessions were ended too
 	limit("-1")
 	b.publishNames(t, "after", 10)
@@ -127,7 +127,7 @@ func TestAMissingMigrationIsWaitedOut(t *testing.T) {
 	admin := b.pg.Pool(t, b.pg.Admin)
 	rename := func(from, to string) {
 		t.Helper()
-		if _, err := admin.Exec(t.Context(), `ALTER TABLE catalog.model RENAME COLUMN `+from+` TO `+to); err != nil {
+		if _, err := admin.Exec(t.Context(), `ALTER TABLE app.model RENAME COLUMN `+from+` TO `+to); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -162,7 +162,7 @@ func TestOwnerAwayDuringGaps(t *testing.T) {
 	if open := c.holds.blocked[openGap].Load(); open != gaps {
 		t.Errorf("%d gaps are open, want %d", open, gaps)
 	}
-	eventing.Sleep(t.Context(), outageTime(t), nil)
+	backoff.Sleep(t.Context(), outageTime(t), nil)
 	if most := gaps * maxComplaints(outageTime(t)); heard.n.Load() > most {
 		t.Errorf("%d complaints about %d gaps", heard.n.Load(), gaps)
 	}
@@ -194,7 +194,7 @@ func TestBrokerAway(t *testing.T) {
 	b.eventually(t, 10, withDone)
 	p.cut(true)
 	b.publishNames(t, "during", 10)
-	eventing.Sleep(t.Context(), outageTime(t), nil)
+	backoff.Sleep(t.Context(), outageTime(t), nil)
 	p.cut(false)
 	b.publishNames(t, "after", 10)
 	b.nothingLost(t, 30, heard)

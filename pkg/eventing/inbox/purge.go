@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
 )
 
 const (
@@ -30,7 +30,7 @@ const (
 // keep purges settled rows and shows that this run goes on, until ctx ends. Any
 // number may: they pass over each other's rows.
 func (c *Consumer) keep(ctx context.Context) {
-	for eventing.Sleep(ctx, keepEvery/2+rand.N(keepEvery), nil) {
+	for backoff.Sleep(ctx, keepEvery/2+rand.N(keepEvery), nil) {
 		if err := c.store.refresh(ctx); err != nil && ctx.Err() == nil {
 			c.log.WarnContext(ctx, "this run not shown to go on", "error", err)
 		}
@@ -61,7 +61,7 @@ func (c *Consumer) purge(ctx context.Context, consumer string) {
 		if n < purgeBatch {
 			return
 		}
-		eventing.Sleep(ctx, purgePause, nil)
+		backoff.Sleep(ctx, purgePause, nil)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
 )
 
 const (
@@ -21,7 +22,7 @@ const (
 	alarming = 10
 )
 
-var repairRetry = eventing.Backoff{Base: 200 * time.Millisecond, Cap: 10 * time.Second}
+var repairRetry = backoff.Policy{Base: 200 * time.Millisecond, Cap: 10 * time.Second}
 
 // repair holds d's aggregate until it has its owner's state, because d met a gap or
 // has diverged. When it is released, d is stale or lost, and what waited behind it
@@ -39,9 +40,9 @@ func (c *Consumer) repair(ctx context.Context, d *delivery, o Outcome) {
 	}
 	d.gaps++
 	c.hold(ctx, d, openGap, func(ctx context.Context) {
-		eventing.Sleep(ctx, c.repairs.wait(d.key()), nil)
+		backoff.Sleep(ctx, c.repairs.wait(d.key()), nil)
 		if d.gaps > 1 { // the repair did not help: do not spin
-			eventing.Sleep(ctx, repairRetry.Delay(d.gaps), nil)
+			backoff.Sleep(ctx, repairRetry.Delay(d.gaps), nil)
 		}
 		for attempt := 1; ctx.Err() == nil; attempt++ {
 			err := c.repairOnce(ctx, d.event())
@@ -91,7 +92,7 @@ func (c *Consumer) repairFailed(ctx context.Context, d *delivery, err error, att
 	if noted := c.store.note(ctx, d, "gap: "+err.Error()); noted != nil {
 		c.log.DebugContext(ctx, "gap not written down", append(d.logAttrs(), "error", noted)...)
 	}
-	eventing.Sleep(ctx, pause, nil)
+	backoff.Sleep(ctx, pause, nil)
 }
 
 // recent remembers which aggregates were repaired within the last repairEvery,

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
 )
 
 // The subscription's ack deadline is 10 seconds, the shortest there is. While
@@ -21,7 +22,7 @@ func TestHandlerSlowerThanTheAckDeadlineRunsOnce(t *testing.T) {
 	b.setSpoil(func(e eventing.Event) error {
 		if e.AggregateID == "slow" {
 			calls.Add(1)
-			eventing.Sleep(t.Context(), 12*time.Second, nil)
+			backoff.Sleep(t.Context(), 12*time.Second, nil)
 		}
 		return nil
 	})

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
 )
 
 const (
@@ -141,5 +141,5 @@ func (c *Consumer) waitOut(ctx context.Context, what string, err error, failures
 	c.log.WarnContext(ctx, "database does not serve the inbox, holding what is in hand",
 		"doing", what, "error", err, "failures", failures, "in_hand", c.budget.inHand().messages, "retry_in_ms", pause.Milliseconds())
 	c.beat()
-	eventing.Sleep(ctx, pause, nil)
+	backoff.Sleep(ctx, pause, nil)
 }

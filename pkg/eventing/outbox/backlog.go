@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
@@ -56,6 +56,6 @@ func (r *Relay) watching(ctx context.Context) {
 			r.backlog.Store(&was)
 			r.log.WarnContext(ctx, "the backlog is not known", "error", err)
 		}
-		eventing.Sleep(ctx, min(watchLeast, max(watchEvery, watchShare*time.Since(start))), nil)
+		backoff.Sleep(ctx, min(watchLeast, max(watchEvery, watchShare*time.Since(start))), nil)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"example.com/lockstep/internal/history"
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
 )
 
 // chaos is a broker that records the messages in the order in which it takes them.
@@ -103,14 +104,14 @@ func (c *chaos) Publish(ctx context.Context, req *pubsubpb.PublishRequest) (*pub
 		return nil, status.Error(codes.DeadlineExceeded, "taken, and the answer lost")
 	case fate == 2:
 		c.late.Go(func() {
-			eventing.Sleep(context.WithoutCancel(ctx), delay, nil)
+			backoff.Sleep(context.WithoutCancel(ctx), delay, nil)
 			c.take(req)
 		})
 		return nil, status.Error(codes.DeadlineExceeded, "taken later")
 	case fate == 3 && len(req.Messages) > 1:
 		return nil, status.Error(codes.InvalidArgument, "one of them, or not")
 	case fate < 10:
-		eventing.Sleep(ctx, delay/10, nil)
+		backoff.Sleep(ctx, delay/10, nil)
 	}
 	c.take(req)
 	return &pubsubpb.PublishResponse{MessageIds: make([]string, len(req.Messages))}, nil

@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
@@ -38,7 +38,7 @@ func (r *Relay) turn(ctx context.Context, s *claims, claimed chan<- *hold) {
 			if woken {
 				signal(r.woken)
 			}
-			eventing.Sleep(ctx, beatEvery, r.flight.landed)
+			backoff.Sleep(ctx, beatEvery, r.flight.landed)
 			return
 		}
 		if err := r.fresh(ctx, s, closed, claimed); err != nil {
@@ -48,7 +48,7 @@ func (r *Relay) turn(ctx context.Context, s *claims, claimed chan<- *hold) {
 		if woken {
 			signal(r.woken)
 		}
-		eventing.Sleep(ctx, min(time.Until(until), beatEvery), r.agenda.told)
+		backoff.Sleep(ctx, min(time.Until(until), beatEvery), r.agenda.told)
 	default:
 		r.rest(ctx, min(time.Until(until), beatEvery))
 	}

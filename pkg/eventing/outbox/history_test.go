@@ -13,8 +13,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/lockstep/internal/child"
 	"example.com/lockstep/internal/history"
+	"example.com/lockstep/internal/local/process"
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 )
@@ -75,7 +75,7 @@ type battle struct {
 	log    *history.Log
 	path   string
 	broker *chaos
-	relays []*child.Process
+	relays []*process.Process
 	last   []int64 // of each aggregate, committed
 }
 
@@ -84,8 +84,8 @@ func newBattle(t *testing.T, c carnage) *battle {
 	pg := pgtest.New(t)
 	log, path := history.New(t)
 	return &battle{
-		bench: &bench{db: pg.Pool(t, pg.VideoURL)}, carnage: c, url: pg.VideoURL, log: log, path: path,
-		broker: newChaos(t, log), relays: make([]*child.Process, c.relays), last: make([]int64, c.aggregates),
+		bench: &bench{db: pg.Pool(t, pg.URL)}, carnage: c, url: pg.URL, log: log, path: path,
+		broker: newChaos(t, log), relays: make([]*process.Process, c.relays), last: make([]int64, c.aggregates),
 	}
 }
 

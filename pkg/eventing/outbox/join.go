@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
@@ -29,7 +29,7 @@ func (r *Relay) join(ctx context.Context, s *claims) {
 // beating keeps the relay's row, and takes over from those that have died, until ctx
 // ends.
 func (r *Relay) beating(ctx context.Context) {
-	for eventing.Sleep(ctx, jittered(queue.BeatEvery), nil) {
+	for backoff.Sleep(ctx, jittered(queue.BeatEvery), nil) {
 		if !r.agenda.news().joined {
 			continue
 		}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
@@ -31,7 +31,7 @@ const (
 func (r *Relay) probing(ctx, flying context.Context, claimed chan<- *hold) {
 	for ctx.Err() == nil {
 		again := r.probe(flying, claimed)
-		eventing.Sleep(ctx, time.Until(again), r.out)
+		backoff.Sleep(ctx, time.Until(again), r.out)
 	}
 }
 
@@ -92,7 +92,8 @@ func (r *Relay) probeTopic(ctx context.Context, c *circuit, state int, claimed c
 // candidates claims events that probes are chosen from: among those that have failed
 // there, and among those that claims have left alone. Which of the two come first
 // changes with each probe: many that are bad would keep the good ones from being
-// found. all says that there is none among the latter.
+// found. For the same reason a walk of a topic that refuses events passes retries: a bad
+// event that was probed is one from then on. all says that there is none among the latter.
 func (r *Relay) candidates(ctx context.Context, c *circuit) (found batch, retryIn time.Duration, all bool, err error) {
 	var others []string
 	for kind, other := range r.circuits {
@@ -103,6 +104,8 @@ func (r *Relay) candidates(ctx context.Context, c *circuit) (found batch, retryI
 	_, alive := r.agenda.leaving()
 	some := r.claim(others, alive)
 	some.Aggregates, some.Events, some.PerAggregate, some.Bytes = probeAmong, probeAmong, 1, probeBytes
+	cause, _ := c.pause()
+	some.Untried = cause == causeRefusals
 	leftFirst := len(c.walk.parts) > 0 || c.failures()%2 == 0
 	if leftFirst {
 		if found, all, err = r.leftAlone(ctx, some, &c.walk); err != nil || len(c.walk.parts) > 0 || len(found.Runs) > 0 {

@@ -20,9 +20,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"example.com/lockstep/internal/child"
 	"example.com/lockstep/internal/history"
-	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/internal/local/process"
+	"example.com/lockstep/pkg/eventing/backoff"
 )
 
 // The environment of a relay's process.
@@ -34,14 +34,14 @@ const (
 )
 
 // spawn runs a relay in a process of its own, which a test can kill.
-func (h *battle) spawn(t *testing.T, byRows bool) *child.Process {
+func (h *battle) spawn(t *testing.T, byRows bool) *process.Process {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childBroker+"="+h.broker.addr, childDatabase+"="+h.url, childHistory+"="+h.path)
 	if byRows {
 		cmd.Env = append(cmd.Env, childByRows+"=1")
 	}
-	p, err := child.Start(cmd, syscall.SIGKILL)
+	p, err := process.Start(cmd, syscall.SIGKILL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,6 +140,6 @@ func relayByRows(ctx context.Context, db *pgxpool.Pool, client *pubsub.Client) e
 			return err
 		}
 	}
-	eventing.Sleep(ctx, 10*time.Millisecond, nil)
+	backoff.Sleep(ctx, 10*time.Millisecond, nil)
 	return nil
 }

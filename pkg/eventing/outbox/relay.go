@@ -12,8 +12,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/lockstep/pkg/bell"
-	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/notify"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
@@ -48,11 +48,11 @@ const (
 var (
 	// idle is the pause after an empty poll. Its cap is the price of a lost
 	// wake-up.
-	idle = eventing.Backoff{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
+	idle = backoff.Policy{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
 	// outage is the pause after a failed database or an unreachable broker.
-	outage = eventing.Backoff{Base: 200 * time.Millisecond, Cap: 5 * time.Second}
+	outage = backoff.Policy{Base: 200 * time.Millisecond, Cap: 5 * time.Second}
 	// refused is the pause of an aggregate whose event was refused.
-	refused = eventing.Backoff{Base: time.Second, Cap: time.Minute}
+	refused = backoff.Policy{Base: time.Second, Cap: time.Minute}
 )
 
 // Options has a safe zero value.
@@ -70,7 +70,7 @@ type Relay struct {
 	queue    queue.Queue
 	publish  publisher
 	circuits map[string]*circuit // by aggregate type
-	bell     *bell.Bell
+	bell     *notify.Bell
 	options  Options
 	log      *slog.Logger
 	beat     func()
@@ -104,7 +104,7 @@ func NewRelay(
 		queue:    queue.New(db),
 		publish:  publisher{client: client.TopicAdminClient, topics: topics},
 		circuits: newCircuits(topics),
-		bell:     bell.New(db, o.ListenURL, "outbox", log),
+		bell:     notify.New(db, o.ListenURL, "outbox", log),
 		options:  o,
 		log:      log.With("component", "relay"),
 		beat:     beat,
@@ -182,7 +182,7 @@ func (r *Relay) Run(ctx context.Context) error {
 func outlive(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	longer, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
-		eventing.Sleep(longer, d, nil)
+		backoff.Sleep(longer, d, nil)
 		end()
 	})
 	return longer, func() { stop(); end() }

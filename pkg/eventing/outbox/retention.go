@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
@@ -21,7 +21,7 @@ const (
 )
 
 // purgeAgain is the pause after a purge that failed.
-var purgeAgain = eventing.Backoff{Base: time.Second, Cap: time.Minute}
+var purgeAgain = backoff.Policy{Base: time.Second, Cap: time.Minute}
 
 // purge deletes old published events, its share of the table's pages. An error costs a
 // pause and nothing of the pass.
@@ -33,7 +33,7 @@ func (r *Relay) purge(ctx context.Context) {
 		}
 		failures++
 		r.log.WarnContext(ctx, "published events not purged", "error", err, "failures", failures)
-		eventing.Sleep(ctx, purgeAgain.Delay(failures), nil)
+		backoff.Sleep(ctx, purgeAgain.Delay(failures), nil)
 	}
 	for ctx.Err() == nil {
 		first, due, err := r.queue.NextStretch(ctx, purgeEvery, purgeStretch)
@@ -42,7 +42,7 @@ func (r *Relay) purge(ctx context.Context) {
 			failed(err)
 			continue
 		case !due:
-			eventing.Sleep(ctx, purgeLook/2+rand.N(purgeLook/2), nil)
+			backoff.Sleep(ctx, purgeLook/2+rand.N(purgeLook/2), nil)
 			continue
 		}
 		for page := first; page < first+purgeStretch && ctx.Err() == nil; {
@@ -55,7 +55,7 @@ func (r *Relay) purge(ctx context.Context) {
 			if page += queue.PurgePages; !more {
 				break
 			}
-			eventing.Sleep(ctx, purgePause, nil)
+			backoff.Sleep(ctx, purgePause, nil)
 		}
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
@@ -19,17 +19,17 @@ func (r *Relay) scanning(ctx, flying context.Context, claimed chan<- *hold) {
 		todo, until := s.next(time.Now(), r.agenda.news())
 		switch todo { //nolint:exhaustive // the rest are claims, which need room
 		case wait:
-			eventing.Sleep(ctx, time.Until(until), r.agenda.toldScan)
+			backoff.Sleep(ctx, time.Until(until), r.agenda.toldScan)
 			continue
 		case sit:
-			eventing.Sleep(ctx, time.Until(until), nil)
+			backoff.Sleep(ctx, time.Until(until), nil)
 			continue
 		case begin:
 			s.begun(r.agenda.beginScan())
 			continue
 		}
 		if !r.flight.reserve(byScan) {
-			eventing.Sleep(ctx, beatEvery, r.flight.landedScan)
+			backoff.Sleep(ctx, beatEvery, r.flight.landedScan)
 			continue
 		}
 		if err := r.scan(flying, s, todo, claimed); err != nil {

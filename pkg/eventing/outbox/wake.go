@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"example.com/lockstep/pkg/bell"
-	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/notify"
 )
 
 // notifyEvery is how often, at most, a relay tells the others of its process's
@@ -22,10 +22,10 @@ func (r *Relay) notify(ctx context.Context) {
 		case <-r.tell:
 		}
 		r.bell.Ring("") // there are no names for what is new
-		eventing.Sleep(ctx, notifyEvery, nil)
+		backoff.Sleep(ctx, notifyEvery, nil)
 	}
 }
 
 // heard has the relay look when another one has rung, and when it begins to hear:
 // whatever was committed before was not told of.
-func (r *Relay) heard(bell.Bulletin) { signal(r.woken) }
+func (r *Relay) heard(notify.Bulletin) { signal(r.woken) }

@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc"
 
 	"example.com/lockstep/internal/command"
-	"example.com/lockstep/internal/env"
 	"example.com/lockstep/internal/operator"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -72,7 +71,7 @@ func service() command.Service {
 			f.Var(&keep, "inbox-retention", "how long the inbox remembers a settled event: "+
 				"longer than the subscriptions, or their topics, keep messages for a replay")
 		},
-		Configure: func(r *env.Reader) command.Process {
+		Configure: func(r *command.Environment) command.Process {
 			cfg := catalog.ReadConfig(r)
 			cfg.Reflection = cfg.Reflection || reflection
 			cfg.MaxWaiting = int(min(waiting, math.MaxInt32))

@@ -14,7 +14,7 @@ import (
 
 	"example.com/lockstep/internal/attack"
 	"example.com/lockstep/internal/command"
-	"example.com/lockstep/internal/serve"
+	"example.com/lockstep/internal/connect"
 )
 
 func TestCommandLine(t *testing.T) {
@@ -86,7 +86,7 @@ func TestReflectionIsOnWhereItIsAskedForOrLocal(t *testing.T) {
 			go func() {
 				done <- service().Run(ctx, tc.args, func(name string) string { return vars[name] }, io.Discard, t.Output())
 			}()
-			conn, err := serve.Dial("127.0.0.1:" + port)
+			conn, err := connect.Dial("127.0.0.1:" + port)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"example.com/lockstep/internal/command"
-	"example.com/lockstep/internal/env"
 	"example.com/lockstep/internal/operator"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/services/video"
@@ -37,7 +36,7 @@ func service() command.Service {
 			f.DurationVar(&keep, "outbox-retention", retention, "how long published events stay in the outbox; 0 is for ever")
 			f.BoolVar(&reflection, "reflection", false, "answer gRPC reflection, as a local process does anyway")
 		},
-		Configure: func(r *env.Reader) command.Process {
+		Configure: func(r *command.Environment) command.Process {
 			cfg := video.ReadConfig(r)
 			cfg.Retention = keep
 			cfg.Reflection = cfg.Reflection || reflection

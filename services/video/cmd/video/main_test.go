@@ -15,11 +15,11 @@ import (
 
 	"example.com/lockstep/internal/attack"
 	"example.com/lockstep/internal/command"
-	"example.com/lockstep/internal/pgtest"
-	"example.com/lockstep/internal/serve"
+	"example.com/lockstep/internal/connect"
+	"example.com/lockstep/internal/pgtest/pairtest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) { pairtest.Main(m) }
 
 func TestCommandLine(t *testing.T) {
 	t.Parallel()
@@ -75,7 +75,7 @@ func TestCommandLine(t *testing.T) {
 
 func TestMigrateNeedsOnlyItsDatabase(t *testing.T) {
 	t.Parallel()
-	db := pgtest.New(t)
+	db := pairtest.New(t)
 	pool := db.Pool(t, db.Admin)
 	if _, err := pool.Exec(t.Context(), `DROP SCHEMA video CASCADE`); err != nil {
 		t.Fatal(err)
@@ -140,7 +140,7 @@ func TestReflectionIsOnWhereItIsAskedForOrLocal(t *testing.T) {
 			go func() {
 				done <- service().Run(ctx, tc.args, func(name string) string { return vars[name] }, io.Discard, t.Output())
 			}()
-			conn, err := serve.Dial("127.0.0.1:" + port)
+			conn, err := connect.Dial("127.0.0.1:" + port)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,5 +1,0 @@
-package child
-
-import "syscall"
-
-func dieWithParent(attr *syscall.SysProcAttr, sig syscall.Signal) { attr.Pdeathsig = sig }

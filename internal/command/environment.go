@@ -1,0 +1,121 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"strconv"
+)
+
+// Environment reads variables and remembers which were bad: call its methods for every
+// variable, then ask Err before using their results. No error ever shows a variable's
+// value, which may hold a password.
+type Environment struct {
+	getenv func(string) string
+	errs   []error
+}
+
+// NewEnvironment returns an environment over getenv, usually os.Getenv. An empty variable counts
+// as unset.
+func NewEnvironment(getenv func(string) string) *Environment { return &Environment{getenv: getenv} }
+
+// Err returns nil or one error with a line for each bad variable.
+func (e *Environment) Err() error { return errors.Join(e.errs...) }
+
+func (e *Environment) badf(name, format string, args ...any) {
+	e.errs = append(e.errs, fmt.Errorf("%s "+format, append([]any{name}, args...)...))
+}
+
+// String returns the variable, or def when it is unset.
+func (e *Environment) String(name, def string) string {
+	if v := e.getenv(name); v != "" {
+		return v
+	}
+	return def
+}
+
+// Required returns the variable, which must be set.
+func (e *Environment) Required(name string) string {
+	v := e.getenv(name)
+	if v == "" {
+		e.badf(name, "is required")
+	}
+	return v
+}
+
+// Local reports whether the process runs on a developer's machine: against an emulator,
+// and in none of Cloud Run's kinds of container.
+func (e *Environment) Local() bool {
+	for _, name := range []string{"K_SERVICE", "CLOUD_RUN_JOB", "CLOUD_RUN_WORKER_POOL"} {
+		if e.getenv(name) != "" {
+			return false
+		}
+	}
+	return e.getenv("PUBSUB_EMULATOR_HOST") != ""
+}
+
+// Int returns the variable, a whole number from least to most, or def when it
+// is unset.
+func (e *Environment) Int(name string, def, least, most int) int {
+	v := e.getenv(name)
+	if v == "" {
+		return def
+	}
+	n, err := strconv.Atoi(v)
+	if err != nil || n < least || n > most {
+		e.badf(name, "must be a whole number from %d to %d", least, most)
+	}
+	return n
+}
+
+// URL returns the variable, a Postgres connection URL, or "" when it is unset.
+func (e *Environment) URL(name string) string {
+	v := e.getenv(name)
+	if v == "" {
+		return ""
+	}
+	// The parse error is dropped: it quotes the URL with its password.
+	u, err := url.Parse(v)
+	if err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
+		e.badf(name, "must be a URL like postgres://user:password@host:5432/database")
+	}
+	return v
+}
+
+// RequiredURL is URL for a variable that must be set.
+func (e *Environment) RequiredURL(name string) string {
+	if e.Required(name) == "" {
+		return ""
+	}
+	return e.URL(name)
+}
+
+// HostPort returns the variable, an address like "localhost:8080", or def when
+// it is unset.
+func (e *Environment) HostPort(name, def string) string {
+	v := e.getenv(name)
+	if v == "" {
+		return def
+	}
+	_, port, err := net.SplitHostPort(v)
+	if n, convErr := strconv.ParseUint(port, 10, 16); err != nil || convErr != nil || n == 0 {
+		e.badf(name, "must be host:port, such as localhost:8080")
+	}
+	return v
+}
+
+// Level returns the variable, a slog level such as "debug" or "WARN", or def
+// when it is unset.
+func (e *Environment) Level(name string, def slog.Level) slog.Level {
+	v := e.getenv(name)
+	if v == "" {
+		return def
+	}
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(v)); err != nil {
+		e.badf(name, "must be debug, info, warn or error")
+	}
+	return level
+}

@@ -1,0 +1,33 @@
+// Package connect connects a process to Pub/Sub and to another service.
+//
+// # Pub/Sub
+//
+// With PUBSUB_EMULATOR_HOST set the client library connects to that address, in plain
+// text and without credentials. The client made here differs from the library's own in
+// two ways: after an outage it works again within a second or two, while the library's
+// waits grow to a minute; and with a local broker it keeps idle subscriptions alive
+// (keepalive.go has the reason).
+//
+// # Another service
+//
+// A call over gRPC carries the identity of the calling service.
+//
+// The port of the other's address decides, and nothing else does:
+//
+//	host:443   TLS, and on each call an ID token of Google for the audience
+//	           https://host: a service on Cloud Run, which checks its invokers
+//	host:8080  or any other: plain text and no token: a laptop, containers on one
+//	           network. No token ever goes that way
+//
+// So a process's behaviour can be read off its configuration. Detection of Google Cloud
+// would be a guess, and it would be wrong in the minute when the metadata server is
+// slow: the calls would go out without a token and be refused.
+//
+// The token names the service account that this process runs as. It comes from the
+// metadata server that every machine of Google Cloud has (GCE_METADATA_HOST is another
+// one), lives for an hour, and is kept until a few minutes before its end. It goes out
+// as X-Serverless-Authorization, which Cloud Run reads first: the header Authorization
+// stays free for the user for whom the call is made. Cloud Run verifies it before the
+// request reaches a container, and takes its signature away; the called service never
+// reads it (https://cloud.google.com/run/docs/authenticating/service-to-service).
+package connect

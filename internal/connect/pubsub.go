@@ -1,0 +1,84 @@
+package connect
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2"
+	vkit "cloud.google.com/go/pubsub/v2/apiv1"
+	"github.com/googleapis/gax-go/v2"
+	"google.golang.org/api/option"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+)
+
+// emulatorHost is the client library's own variable.
+const emulatorHost = "PUBSUB_EMULATOR_HOST"
+
+// maxWait bounds the pause between two attempts to connect or to publish. The
+// libraries' own pauses grow to two minutes and one, and a recovered broker would stay
+// unused for as long.
+const maxWait = 2 * time.Second
+
+// PubSubOptions has a safe zero value.
+type PubSubOptions struct {
+	// Endpoint is a regional endpoint, such as
+	// europe-west1-pubsub.googleapis.com:443: the order of a key holds only among
+	// publishers of one region. Empty: the global one. A local broker named by
+	// PUBSUB_EMULATOR_HOST wins.
+	Endpoint string
+	// Dial are further options of the connection.
+	Dial []grpc.DialOption
+}
+
+// WarnOfOrder logs a warning if messages that are published with these options may lose
+// the order of their keys. All publishers of a key must reach the same region, and the
+// global endpoint leads each publisher to the region that suits it at the moment
+// (https://cloud.google.com/pubsub/docs/ordering).
+func (o PubSubOptions) WarnOfOrder(ctx context.Context, log *slog.Logger) {
+	if o.Endpoint == "" && os.Getenv(emulatorHost) == "" {
+		log.WarnContext(ctx, "events may leave through two regions, and out of order: set PUBSUB_ENDPOINT")
+	}
+}
+
+// NewPubSub returns a client for the project. It connects in the background, so
+// an unreachable broker is no error here. The caller closes it.
+func NewPubSub(ctx context.Context, project string, opts PubSubOptions) (*pubsub.Client, error) {
+	config := &pubsub.ClientConfig{TopicAdminCallOptions: &vkit.TopicAdminCallOptions{Publish: []gax.CallOption{gax.WithRetry(republish)}}}
+	client, err := pubsub.NewClientWithConfig(ctx, project, config, clientOptions(opts)...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to Pub/Sub: %w", err)
+	}
+	return client, nil
+}
+
+func clientOptions(opts PubSubOptions) []option.ClientOption {
+	wait := backoff.DefaultConfig
+	wait.BaseDelay, wait.MaxDelay = 100*time.Millisecond, maxWait
+	reconnect := grpc.ConnectParams{Backoff: wait, MinConnectTimeout: 5 * time.Second}
+	dial := []option.ClientOption{option.WithGRPCDialOption(grpc.WithConnectParams(reconnect))}
+	for _, d := range opts.Dial {
+		dial = append(dial, option.WithGRPCDialOption(d))
+	}
+	if os.Getenv(emulatorHost) != "" {
+		return append(dial, option.WithGRPCDialOption(grpc.WithChainStreamInterceptor(answerPings)))
+	}
+	if opts.Endpoint != "" {
+		dial = append(dial, option.WithEndpoint(opts.Endpoint))
+	}
+	return dial
+}
+
+// republish retries a publish until its publisher's own timeout, after the same codes
+// as the library, but sooner.
+func republish() gax.Retryer {
+	transient := []codes.Code{
+		codes.Aborted, codes.Canceled, codes.Internal, codes.ResourceExhausted,
+		codes.Unknown, codes.Unavailable, codes.DeadlineExceeded,
+	}
+	return gax.OnCodes(transient, gax.Backoff{Initial: 100 * time.Millisecond, Max: maxWait, Multiplier: 2})
+}

@@ -1,0 +1,144 @@
+package connect
+
+import (
+	"context"
+	"net/url"
+	"sync"
+	"time"
+
+	"cloud.google.com/go/compute/metadata"
+	"golang.org/x/sync/singleflight"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	"example.com/lockstep/pkg/eventing/backoff"
+)
+
+const (
+	header = "x-serverless-authorization"
+	// suffix of the metadata server's path.
+	suffix = "instance/service-accounts/default/identity"
+	// fetchTime bounds one answer of the metadata server, its retries included. It
+	// takes milliseconds.
+	fetchTime = 3 * time.Second
+	// renewBefore its end a token is replaced, while calls go on with it. The metadata
+	// server returns the same token as long as it has some time left.
+	renewBefore = 5 * time.Minute
+	// margin before its end a token is used no more: the call takes time, and clocks
+	// differ.
+	margin = 30 * time.Second
+)
+
+// pauses are between two requests to a metadata server that has no fresh token.
+var pauses = backoff.Policy{Base: 500 * time.Millisecond, Cap: 5 * time.Second}
+
+// tokens are ID tokens for one audience, one after the other. They implement
+// credentials.PerRPCCredentials; gRPC refuses them on a connection without TLS.
+type tokens struct {
+	audience string
+	metadata *metadata.Client
+	asking   singleflight.Group
+
+	mu    sync.Mutex
+	last  token
+	tries int       // since the last fresh one
+	next  time.Time // not asked again before
+	err   error     // of the last try
+}
+
+func newTokens(audience string) *tokens {
+	return &tokens{audience: audience, metadata: metadata.NewWithOptions(&metadata.Options{})}
+}
+
+// RequireTransportSecurity keeps tokens off connections in plain text.
+func (t *tokens) RequireTransportSecurity() bool { return true }
+
+// GetRequestMetadata adds the token to a call. A call waits for one until its own
+// deadline, and at most for fetchTime.
+func (t *tokens) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]string, error) {
+	info, _ := credentials.RequestInfoFromContext(ctx)
+	if err := credentials.CheckSecurityLevel(info.AuthInfo, credentials.PrivacyAndIntegrity); err != nil {
+		return nil, status.Errorf(codes.Internal, "ID token for %s: not on this connection: %v", t.audience, err)
+	}
+	value, err := t.value(ctx)
+	if err != nil {
+		code := codes.Unavailable
+		if ctx.Err() != nil {
+			code = status.FromContextError(ctx.Err()).Code()
+		}
+		return nil, status.Errorf(code, "ID token for %s from the metadata server of Google Cloud: %v", t.audience, err)
+	}
+	return map[string]string{header: "Bearer " + value}, nil
+}
+
+// value asks for a token when one is due: in the background while the last one is good,
+// and otherwise for all waiting callers. No caller waits for a server that has just
+// failed.
+func (t *tokens) value(ctx context.Context) (string, error) {
+	now := time.Now()
+	last, pausing, err := t.look(now)
+	usable := last.good(now, margin)
+	switch {
+	case last.good(now, renewBefore), usable && pausing:
+		return last.value, nil
+	case !usable && pausing && err != nil:
+		return "", err
+	}
+	answer := t.asking.DoChan("", t.ask)
+	if usable {
+		return last.value, nil
+	}
+	select {
+	case a := <-answer:
+		if a.Err != nil {
+			return "", a.Err
+		}
+		return a.Val.(token).value, nil
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+}
+
+func (t *tokens) look(now time.Time) (last token, pausing bool, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.last, now.Before(t.next), t.err
+}
+
+// ask uses a context of its own, because it works for more callers than the first.
+func (t *tokens) ask() (any, error) {
+	if last, _, _ := t.look(time.Now()); last.good(time.Now(), renewBefore) {
+		return last, nil // it came between the caller's check and this one
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), fetchTime)
+	defer cancel()
+	got, err := t.fetch(ctx)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.err = err
+	t.tries++
+	if err == nil {
+		t.last = got
+		if got.good(time.Now(), renewBefore) {
+			t.tries = 0
+		}
+	}
+	t.next = time.Time{}
+	if t.tries > 0 {
+		t.next = time.Now().Add(pauses.Base/2 + pauses.Delay(t.tries))
+	}
+	return got, err
+}
+
+func (t *tokens) fetch(ctx context.Context) (token, error) {
+	answer, err := t.metadata.GetWithContext(ctx, suffix+"?"+url.Values{"audience": {t.audience}}.Encode())
+	if err != nil {
+		return token{}, err
+	}
+	got, err := parse(answer)
+	if err == nil {
+		err = got.check(time.Now())
+	}
+	return got, err
+}

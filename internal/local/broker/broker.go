@@ -1,0 +1,107 @@
+// Package broker starts a Pub/Sub on this machine and creates the
+// resources of the pair in one: the topics and subscriptions of [Topology],
+// with the topics' schemas.
+//
+// There are two. The repository's own, localpubsub, runs in this process and is
+// the default. The official emulator is a Java program of the Google Cloud CLI,
+// for a second opinion. Both lose their state when they end, unless the first
+// has a file.
+package broker
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"example.com/lockstep/localpubsub"
+	"example.com/lockstep/localpubsub/peer"
+)
+
+// Kind is a kind of local Pub/Sub.
+type Kind string
+
+// The kinds.
+const (
+	Local    Kind = "" // the repository's own
+	Official Kind = "emulator"
+)
+
+// Options selects and configures a Pub/Sub. Its zero value is usable.
+type Options struct {
+	Kind Kind
+	// Addr is the host:port to listen on. Empty: a free port of 127.0.0.1.
+	Addr string
+	// File is the file in which a [Local] one keeps its state over a restart.
+	// Empty: none.
+	File string
+}
+
+// Server is a running local Pub/Sub.
+type Server struct {
+	addr        string
+	description string
+	done        <-chan struct{}
+	stop        func() error
+}
+
+// Start returns once the server answers. A taken port is an error that names
+// the port, a damaged or used file one that names the file, and a missing
+// emulator one that names the packages to install ([peer.ErrNotInstalled]). The
+// caller closes the server.
+func Start(ctx context.Context, opts Options) (*Server, error) {
+	if opts.Addr == "" {
+		opts.Addr = "127.0.0.1:0"
+	}
+	if opts.File != "" && opts.Kind != Local {
+		return nil, fmt.Errorf("start Pub/Sub: file %s: only the repository's own keeps one", opts.File)
+	}
+	var s *Server
+	var err error
+	if opts.Kind == Official {
+		s, err = startOfficial(ctx, opts.Addr)
+	} else {
+		s, err = startLocal(opts.Addr, opts.File)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("start Pub/Sub on %s: %w", opts.Addr, err)
+	}
+	return s, nil
+}
+
+func startOfficial(ctx context.Context, addr string) (*Server, error) {
+	official, err := peer.StartEmulator(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	return &Server{addr: official.Addr(), description: official.Description(), done: official.Done(), stop: official.Close}, nil
+}
+
+func startLocal(addr, file string) (*Server, error) {
+	local, err := localpubsub.Start(localpubsub.Options{Addr: addr, File: file})
+	if err != nil {
+		return nil, err
+	}
+	done := make(chan struct{})
+	stop := sync.OnceValue(func() error {
+		defer close(done)
+		return local.Close()
+	})
+	description := "the repository's own Pub/Sub"
+	if file != "" {
+		description += " (kept in " + file + ")"
+	}
+	return &Server{addr: local.Addr(), description: description, done: done, stop: stop}, nil
+}
+
+// Addr is the host:port that the server listens on; use it as
+// PUBSUB_EMULATOR_HOST.
+func (s *Server) Addr() string { return s.addr }
+
+// Description names the running server in a few words.
+func (s *Server) Description() string { return s.description }
+
+// Done is closed when the server has ended, for any reason.
+func (s *Server) Done() <-chan struct{} { return s.done }
+
+// Close stops the server. Closing a closed server does nothing.
+func (s *Server) Close() error { return s.stop() }

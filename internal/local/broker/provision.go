@@ -1,0 +1,155 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	// callTime bounds one call to the broker, which may still be starting.
+	callTime = 20 * time.Second
+	// connectTime bounds one attempt to connect.
+	connectTime = 2 * time.Second
+)
+
+// lookedUpLate is the scheme of addresses that are resolved for each attempt: a
+// restarted container may have another address.
+const lookedUpLate = "passthrough:///"
+
+// reconnect has short pauses, so that a publisher to a broker that has lost its
+// state finds it provisioned.
+var reconnect = backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 200 * time.Millisecond}
+
+// Provisioned is the result of [Provision], as full resource names.
+type Provisioned struct {
+	Created, Existing []string
+	// Changed are existing topics and schemas that got a newer schema.
+	Changed []string
+	// Left are schemas that the broker cannot hold: the official emulator
+	// supports none of protocol buffers.
+	Left []string
+}
+
+// Provision creates the [Topology] in the project on the local broker at addr
+// (host:port), with the schemas of [schemas.Definition]. It connects only to
+// that address, in plain text, regardless of the environment, so it can never
+// change the real service. Existing resources stay as they are, except schemas,
+// which are updated; so Provision can be repeated, also after an error. A
+// schema that Pub/Sub would not accept as a revision of the existing one is an
+// error.
+func Provision(ctx context.Context, addr, project string) (Provisioned, error) {
+	conn, err := connect(addr)
+	if err != nil {
+		return Provisioned{}, err
+	}
+	defer conn.Close()
+	return provision(ctx, conn, project)
+}
+
+func connect(addr string) (*grpc.ClientConn, error) {
+	if addr == "" {
+		return nil, errors.New("provision: no address of a local broker: set PUBSUB_EMULATOR_HOST")
+	}
+	conn, err := grpc.NewClient(lookedUpLate+addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: connectTime}))
+	if err != nil {
+		return nil, fmt.Errorf("provision %s: %w", addr, err)
+	}
+	return conn, nil
+}
+
+func provision(ctx context.Context, conn *grpc.ClientConn, project string) (Provisioned, error) {
+	addr := strings.TrimPrefix(conn.Target(), lookedUpLate)
+	p := provisioner{
+		project: project, addr: addr, schemas: pubsubpb.NewSchemaServiceClient(conn),
+		topics: pubsubpb.NewPublisherClient(conn), subscriptions: pubsubpb.NewSubscriberClient(conn),
+	}
+	if err := p.all(ctx); err != nil {
+		return p.done, fmt.Errorf("provision %s: %w", addr, err)
+	}
+	return p.done, nil
+}
+
+type provisioner struct {
+	project       string
+	topics        pubsubpb.PublisherClient
+	subscriptions pubsubpb.SubscriberClient
+	schemas       pubsubpb.SchemaServiceClient
+	addr          string     // of the broker
+	of            brokerKind // determined once
+	done          Provisioned
+}
+
+func (p *provisioner) parent() string { return "projects/" + p.project }
+
+// all creates each subscription right after its topic, because a subscription
+// does not get messages that were published before it.
+func (p *provisioner) all(ctx context.Context) error {
+	topics, subscriptions := fullTopology(p.project)
+	for _, topic := range topics {
+		if err := p.topic(ctx, topic); err != nil {
+			return err
+		}
+		for _, s := range subscriptions {
+			if s.GetTopic() != topic {
+				continue
+			}
+			p.fit(ctx, s)
+			_, err := p.create(ctx, s.GetName(), func(ctx context.Context) error {
+				_, err := p.subscriptions.CreateSubscription(ctx, s)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// topic creates a topic with its schema, or attaches the schema to an existing
+// topic.
+func (p *provisioner) topic(ctx context.Context, name string) error {
+	settings, err := p.schema(ctx, path.Base(name))
+	if err != nil {
+		return err
+	}
+	topic := &pubsubpb.Topic{Name: name, SchemaSettings: settings}
+	created, err := p.create(ctx, topic.GetName(), func(ctx context.Context) error {
+		_, err := p.topics.CreateTopic(ctx, topic)
+		return err
+	})
+	if created || err != nil || settings == nil {
+		return err
+	}
+	return p.attach(ctx, topic)
+}
+
+// create returns true if it created the resource, and false if the resource
+// existed.
+func (p *provisioner) create(ctx context.Context, name string, create func(context.Context) error) (created bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	switch err := create(ctx); status.Code(err) {
+	case codes.OK:
+		p.done.Created = append(p.done.Created, name)
+		return true, nil
+	case codes.AlreadyExists:
+		p.done.Existing = append(p.done.Existing, name)
+		return false, nil
+	default:
+		return false, fmt.Errorf("create %s: %w", name, err)
+	}
+}

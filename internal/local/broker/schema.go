@@ -1,0 +1,90 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
+
+	"example.com/lockstep/deploy/schemas"
+)
+
+// schema updates the topic's schema to the present definition, and returns the
+// topic's reference to it; nil if the topic has no schema, or the broker
+// supports none.
+func (p *provisioner) schema(ctx context.Context, topic string) (*pubsubpb.SchemaSettings, error) {
+	definition, err := schemas.Definition(topic)
+	if definition == "" || err != nil {
+		return nil, err
+	}
+	id := schemaID(topic)
+	want := &pubsubpb.Schema{Name: p.parent() + "/schemas/" + id, Type: pubsubpb.Schema_PROTOCOL_BUFFER, Definition: definition}
+	switch err := p.put(ctx, id, want); status.Code(err) {
+	case codes.OK:
+	case codes.Unimplemented:
+		p.done.Left = append(p.done.Left, want.GetName())
+		return nil, nil
+	default:
+		return nil, fmt.Errorf("schema %s: %w", want.GetName(), err)
+	}
+	return &pubsubpb.SchemaSettings{Schema: want.GetName(), Encoding: pubsubpb.Encoding_BINARY}, nil
+}
+
+// schemaID is the name of a topic's schema in deploy/terraform.
+func schemaID(topic string) string { return strings.ReplaceAll(topic, ".", "-") }
+
+// put reads first, because brokers handle a second creation differently.
+func (p *provisioner) put(ctx context.Context, id string, want *pubsubpb.Schema) error {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	name := want.GetName()
+	is, err := p.schemas.GetSchema(ctx, &pubsubpb.GetSchemaRequest{Name: name, View: pubsubpb.SchemaView_FULL})
+	if status.Code(err) == codes.NotFound {
+		_, err := p.schemas.CreateSchema(ctx, &pubsubpb.CreateSchemaRequest{Parent: p.parent(), SchemaId: id, Schema: want})
+		switch status.Code(err) {
+		case codes.OK:
+			p.done.Created = append(p.done.Created, name)
+		case codes.AlreadyExists: // created concurrently
+			return p.put(ctx, id, want)
+		default:
+		}
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	if is.GetDefinition() == want.GetDefinition() {
+		p.done.Existing = append(p.done.Existing, name)
+		return nil
+	}
+	if _, err := p.schemas.CommitSchema(ctx, &pubsubpb.CommitSchemaRequest{Name: name, Schema: want}); err != nil {
+		return err
+	}
+	p.done.Changed = append(p.done.Changed, name)
+	return nil
+}
+
+// attach gives an existing topic the schema and encoding of want. If the topic
+// has them already, its bounds on revisions stay.
+func (p *provisioner) attach(ctx context.Context, want *pubsubpb.Topic) error {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	is, err := p.topics.GetTopic(ctx, &pubsubpb.GetTopicRequest{Topic: want.GetName()})
+	if err != nil {
+		return fmt.Errorf("look at %s: %w", want.GetName(), err)
+	}
+	has, wants := is.GetSchemaSettings(), want.GetSchemaSettings()
+	if has.GetSchema() == wants.GetSchema() && has.GetEncoding() == wants.GetEncoding() {
+		return nil
+	}
+	mask := &fieldmaskpb.FieldMask{Paths: []string{"schema_settings"}}
+	if _, err := p.topics.UpdateTopic(ctx, &pubsubpb.UpdateTopicRequest{Topic: want, UpdateMask: mask}); err != nil {
+		return fmt.Errorf("attach the schema to %s: %w", want.GetName(), err)
+	}
+	p.done.Changed = append(p.done.Changed, want.GetName())
+	return nil
+}

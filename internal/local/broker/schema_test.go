@@ -1,0 +1,105 @@
+package broker
+
+import (
+	"strings"
+	"testing"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"example.com/lockstep/deploy/schemas"
+)
+
+const (
+	videoTopic  = "projects/" + project + "/topics/" + VideoTopic
+	videoSchema = "projects/" + project + "/schemas/video-events"
+)
+
+func TestTopicsRefuseWhatIsNoEvent(t *testing.T) {
+	t.Parallel()
+	s := start(t, Options{})
+	if _, err := Provision(t.Context(), s.Addr(), project); err != nil {
+		t.Fatal(err)
+	}
+	publisher := pubsubpb.NewPublisherClient(dial(t, s.Addr()))
+	dead := "projects/" + project + "/topics/" + DeadLetters(CatalogSubscription(VideoTopic))
+	for topic, want := range map[string]codes.Code{videoTopic: codes.InvalidArgument, dead: codes.OK} {
+		_, err := publisher.Publish(t.Context(), &pubsubpb.PublishRequest{Topic: topic, Messages: []*pubsubpb.PubsubMessage{{Data: []byte("hello")}}})
+		if status.Code(err) != want {
+			t.Errorf("nonsense to %s: %v, want %v", topic, err, want)
+		}
+	}
+}
+
+// TestProvisionBringsSchemasUpToDate starts from an outdated broker: a topic
+// without a schema, and a schema that lacks a field.
+func TestProvisionBringsSchemasUpToDate(t *testing.T) {
+	t.Parallel()
+	s := start(t, Options{})
+	conn := dial(t, s.Addr())
+	if _, err := pubsubpb.NewPublisherClient(conn).CreateTopic(t.Context(), &pubsubpb.Topic{Name: videoTopic}); err != nil {
+		t.Fatal(err)
+	}
+	today, err := schemas.Definition(VideoTopic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	create(t, conn, strings.Replace(today, "    string reason = 5;\n", "", 1))
+	made, err := Provision(t.Context(), s.Addr(), project)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{videoSchema, videoTopic}, made.Changed); diff != "" {
+		t.Errorf("changed (-want +got):\n%s", diff)
+	}
+	got, err := pubsubpb.NewSchemaServiceClient(conn).GetSchema(t.Context(), &pubsubpb.GetSchemaRequest{Name: videoSchema})
+	if err != nil || got.GetDefinition() != today {
+		t.Errorf("the schema is %v, %v", got, err)
+	}
+	_, err = pubsubpb.NewPublisherClient(conn).Publish(t.Context(), &pubsubpb.PublishRequest{
+		Topic: videoTopic, Messages: []*pubsubpb.PubsubMessage{{Data: []byte("hello")}},
+	})
+	if status.Code(err) != codes.InvalidArgument {
+		t.Errorf("nonsense to the old topic: %v", err)
+	}
+}
+
+func TestProvisionKeepsAnIncompatibleSchema(t *testing.T) {
+	t.Parallel()
+	s := start(t, Options{})
+	create(t, dial(t, s.Addr()), `syntax = "proto3"; message Event { int64 event_id = 1; }`)
+	_, err := Provision(t.Context(), s.Addr(), project)
+	if err == nil || !strings.Contains(err.Error(), videoSchema) || !strings.Contains(err.Error(), "event_id") {
+		t.Errorf("%v, want an error that names the schema and the field", err)
+	}
+}
+
+func create(tb testing.TB, conn grpc.ClientConnInterface, definition string) {
+	tb.Helper()
+	_, err := pubsubpb.NewSchemaServiceClient(conn).CreateSchema(tb.Context(), &pubsubpb.CreateSchemaRequest{
+		Parent: "projects/" + project, SchemaId: "video-events",
+		Schema: &pubsubpb.Schema{Type: pubsubpb.Schema_PROTOCOL_BUFFER, Definition: definition},
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// schemaCount is the number of topics with a schema.
+func schemaCount(tb testing.TB) (n int) {
+	tb.Helper()
+	topics, _ := Topology()
+	for _, topic := range topics {
+		definition, err := schemas.Definition(topic)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if definition != "" {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,87 @@
+package broker
+
+import (
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// The topics: one per kind of aggregate.
+const (
+	VideoTopic      = "video.events"
+	EngagementTopic = "engagement.events"
+)
+
+const (
+	// ackDeadline is the time for which a message of a crashed consumer stays
+	// hidden.
+	ackDeadline = time.Minute
+	// retention is the period that a replay of a subscription can go back.
+	retention = 7 * 24 * time.Hour
+	// deadRetention is the longest possible retention: a person has to look at
+	// dead letters.
+	deadRetention = 31 * 24 * time.Hour
+	// minBackoff and maxBackoff bound the pause between two deliveries of a
+	// returned message.
+	minBackoff, maxBackoff = time.Second, time.Minute
+	// maxAttempts is a backstop, far above the attempts after which consumers
+	// write a dead letter themselves.
+	maxAttempts = 100
+)
+
+// CatalogSubscription is the catalog's subscription to topic.
+func CatalogSubscription(topic string) string { return topic + ".catalog" }
+
+// DeadLetters is the topic for messages that subscription could not process,
+// and the name of that topic's own subscription.
+func DeadLetters(subscription string) string { return subscription + ".dlq" }
+
+// Topology returns all topics and subscriptions of the pair, in an order in
+// which they can be created. The topics that services publish to come last: by
+// then, the creation of the others has warmed up a starting broker. Names are
+// short. A topic gets a schema if [schemas.Definition] has one for its
+// messages.
+//
+// They are those of deploy/terraform; `make tf-e2e` compares. Consumers write
+// dead letters themselves; the policy is a backstop, and [Provision] leaves it
+// out for brokers that fail on it.
+func Topology() (topics []string, subscriptions []*pubsubpb.Subscription) {
+	for _, topic := range []string{VideoTopic, EngagementTopic} {
+		name := CatalogSubscription(topic)
+		dead := DeadLetters(name)
+		topics = append(topics, dead)
+		events := subscription(name, topic, retention)
+		events.EnableMessageOrdering, events.RetainAckedMessages = true, true
+		events.RetryPolicy = &pubsubpb.RetryPolicy{MinimumBackoff: durationpb.New(minBackoff), MaximumBackoff: durationpb.New(maxBackoff)}
+		events.DeadLetterPolicy = &pubsubpb.DeadLetterPolicy{DeadLetterTopic: dead, MaxDeliveryAttempts: maxAttempts}
+		subscriptions = append(subscriptions, subscription(dead, dead, deadRetention), events)
+	}
+	return append(topics, VideoTopic, EngagementTopic), subscriptions
+}
+
+// fullTopology is Topology with the full names of a project.
+func fullTopology(project string) (topics []string, subscriptions []*pubsubpb.Subscription) {
+	topics, subscriptions = Topology()
+	topicName := func(id string) string { return "projects/" + project + "/topics/" + id }
+	for i := range topics {
+		topics[i] = topicName(topics[i])
+	}
+	for _, s := range subscriptions {
+		s.Name, s.Topic = "projects/"+project+"/subscriptions/"+s.GetName(), topicName(s.GetTopic())
+		if s.GetDeadLetterPolicy() != nil {
+			s.DeadLetterPolicy.DeadLetterTopic = topicName(s.GetDeadLetterPolicy().GetDeadLetterTopic())
+		}
+	}
+	return topics, subscriptions
+}
+
+// subscription returns a subscription that never expires.
+func subscription(name, topic string, retention time.Duration) *pubsubpb.Subscription {
+	return &pubsubpb.Subscription{
+		Name: name, Topic: topic,
+		AckDeadlineSeconds:       int32(ackDeadline.Seconds()),
+		MessageRetentionDuration: durationpb.New(retention),
+		ExpirationPolicy:         &pubsubpb.ExpirationPolicy{},
+	}
+}

@@ -1,0 +1,100 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+)
+
+// lookAgain is the longest time until a resource is missed that was deleted on
+// a running broker. A broker that was away is checked as soon as it is back.
+const lookAgain = 5 * time.Second
+
+// Missing returns the full names of those [Topology] resources that the local
+// broker at addr does not have. Like [Provision] it connects to that address
+// only.
+func Missing(ctx context.Context, addr, project string) ([]string, error) {
+	conn, err := connect(addr)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	return missing(ctx, conn, project)
+}
+
+// Watch provisions the local broker at addr, and again whenever a resource is
+// missing there, until ctx ends: the official emulator loses its state when it
+// restarts. Watch waits for a broker that is away. It calls said when
+// everything is there for the first time, after each provisioning that created
+// something, and for each error; it continues after errors.
+//
+// A message that is published between the creation of a topic and that of its
+// subscription reaches no subscriber. That window is one call long.
+func Watch(ctx context.Context, addr, project string, said func(Provisioned, error)) error {
+	conn, err := connect(addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for first := true; ctx.Err() == nil; {
+		made, err := complete(ctx, conn, project)
+		if ctx.Err() == nil && (err != nil || first || len(made.Created) > 0) {
+			said(made, err)
+			first = first && err != nil
+		}
+		idle, cancel := context.WithTimeout(ctx, lookAgain)
+		conn.WaitForStateChange(idle, connectivity.Ready)
+		cancel()
+	}
+	return nil
+}
+
+func complete(ctx context.Context, conn *grpc.ClientConn, project string) (Provisioned, error) {
+	absent, err := missing(ctx, conn, project)
+	if err != nil || len(absent) == 0 {
+		return Provisioned{}, err
+	}
+	return provision(ctx, conn, project)
+}
+
+func missing(ctx context.Context, conn *grpc.ClientConn, project string) (absent []string, err error) {
+	topics, subscriptions := fullTopology(project)
+	look := func(name string, get func(context.Context) error) error {
+		ctx, cancel := context.WithTimeout(ctx, callTime)
+		defer cancel()
+		switch err := get(ctx); status.Code(err) {
+		case codes.OK:
+		case codes.NotFound:
+			absent = append(absent, name)
+		default:
+			return fmt.Errorf("look for %s: %w", name, err)
+		}
+		return nil
+	}
+	publisher, subscriber := pubsubpb.NewPublisherClient(conn), pubsubpb.NewSubscriberClient(conn)
+	for _, name := range topics {
+		err := look(name, func(ctx context.Context) error {
+			_, err := publisher.GetTopic(ctx, &pubsubpb.GetTopicRequest{Topic: name})
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	for _, s := range subscriptions {
+		err := look(s.GetName(), func(ctx context.Context) error {
+			_, err := subscriber.GetSubscription(ctx, &pubsubpb.GetSubscriptionRequest{Subscription: s.GetName()})
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return absent, nil
+}

@@ -1,0 +1,97 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
+)
+
+const (
+	// downloaded is one major version behind the newest, as hosted Postgres is.
+	downloaded = embeddedpostgres.V17
+	// downloadTime bounds the download of some 15 MB and its unpacking.
+	downloadTime = 5 * time.Minute
+)
+
+// download returns the directory of downloaded programs; only the first call on
+// a machine downloads them.
+func download(ctx context.Context, log io.Writer) (string, error) {
+	cache, err := cacheDir()
+	if err != nil {
+		return "", err
+	}
+	return downloadTo(ctx, cache, log, embeddedpostgres.DefaultConfig())
+}
+
+func downloadTo(ctx context.Context, cache string, log io.Writer, config embeddedpostgres.Config) (string, error) {
+	home := filepath.Join(cache, "postgres-"+string(downloaded))
+	bin := filepath.Join(home, "bin")
+	if complete(bin) {
+		return bin, nil
+	}
+	fmt.Fprintf(log, "downloading Postgres %s to %s, once\n", downloaded, home)
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return "", err
+	}
+	// Unpacked in another directory and then moved as a whole, so that another
+	// process never finds a part.
+	aside, err := os.MkdirTemp(cache, "unpack-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(aside)
+	if err := fetch(ctx, aside, config); err != nil {
+		return "", err
+	}
+	if err := os.Rename(filepath.Join(aside, "postgres"), home); err != nil && !complete(bin) {
+		return "", err
+	}
+	return bin, nil
+}
+
+// fetch unpacks the programs to dir/postgres. The library only does this when
+// it starts a server, and as root it cannot start one; so its error is ignored
+// if the programs are there afterwards.
+func fetch(ctx context.Context, dir string, config embeddedpostgres.Config) error {
+	ctx, cancel := context.WithTimeout(ctx, downloadTime)
+	defer cancel()
+	port, err := freePort(ctx)
+	if err != nil {
+		return err
+	}
+	target := filepath.Join(dir, "postgres")
+	library := embeddedpostgres.NewDatabase(config.Version(downloaded).Port(uint32(port)).Logger(io.Discard).
+		CachePath(filepath.Join(dir, "archive")).RuntimePath(filepath.Join(dir, "run")).BinariesPath(target))
+	finished := make(chan error, 1)
+	go func() {
+		err := library.Start()
+		if err == nil {
+			err = library.Stop()
+		}
+		finished <- err
+	}()
+	select { // the library does not take a context
+	case err = <-finished:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if complete(filepath.Join(target, "bin")) {
+		return nil
+	}
+	return errors.Join(err, errors.New("the archive holds no initdb and postgres"))
+}
+
+// cacheDir is a directory that the server's user can reach: not root's home.
+func cacheDir() (string, error) {
+	if os.Geteuid() == 0 {
+		return "/var/cache/lockstep", nil
+	}
+	dir, err := os.UserCacheDir()
+	return filepath.Join(dir, "lockstep"), err
+}

@@ -1,0 +1,159 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/internal/local/process"
+)
+
+const (
+	// launches is the number of free ports that are tried: another process may
+	// take one between the choice and the server's bind.
+	launches = 5
+	// pollInterval is the pause between two probes of a starting server.
+	pollInterval = 20 * time.Millisecond
+	// probeTime bounds one probe.
+	probeTime = 2 * time.Second
+)
+
+var errDied = errors.New("the server ended")
+
+func (s *Server) initialiseAndLaunch(ctx context.Context) error {
+	if err := s.initialise(ctx); err != nil {
+		return err
+	}
+	return s.launch(ctx)
+}
+
+// initialise creates the data directory. Sorting by bytes, with case rules from
+// Unicode, gives the same order and the same searches on every machine.
+func (s *Server) initialise(ctx context.Context) error {
+	ctype := "en_US.UTF-8"
+	if runtime.GOOS == "linux" {
+		ctype = "C.UTF-8" // every distribution has it
+	}
+	cmd := exec.CommandContext(ctx, filepath.Join(s.bin, "initdb"),
+		"--pgdata="+s.dir.data(), "--username=postgres", "--auth=trust",
+		"--encoding=UTF8", "--locale=C", "--lc-ctype="+ctype, "--no-sync")
+	cmd.Dir, cmd.Env, cmd.SysProcAttr = s.dir.path, environment(), s.dir.asOwner()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("initdb: %w: %s", err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// launch starts the server on its port, or else on a free one, and waits until
+// it answers.
+func (s *Server) launch(ctx context.Context) error {
+	if s.opts.Port != 0 {
+		return s.launchAt(ctx, s.opts.Port)
+	}
+	for range launches {
+		port, err := freePort(ctx)
+		if err != nil {
+			return err
+		}
+		err = s.launchAt(ctx, port)
+		if !errors.Is(err, errDied) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w %d times: %s", errDied, launches, s.process.Output())
+}
+
+// launchAt returns errDied if the server ends at once, as it does if the port
+// is taken.
+func (s *Server) launchAt(ctx context.Context, port int) (err error) {
+	s.url = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port)
+	cmd := exec.Command(filepath.Join(s.bin, "postgres"), s.arguments(port)...)
+	cmd.Dir, cmd.Env, cmd.SysProcAttr = s.dir.path, environment(), s.dir.asOwner()
+	// If this process dies, Postgres quits at once: no program is left to read
+	// the data.
+	if s.process, err = process.Start(cmd, syscall.SIGQUIT); err != nil {
+		return err
+	}
+	return s.awaitReady(ctx)
+}
+
+func (s *Server) arguments(port int) []string {
+	args := []string{
+		"-D", s.dir.data(), "-p", strconv.Itoa(port),
+		"-c", "listen_addresses=127.0.0.1",
+		"-c", "unix_socket_directories=",
+		// Room for many parallel tests, each with pools of its own.
+		"-c", "max_connections=300",
+		"-c", "timezone=UTC",
+	}
+	if !s.opts.Sync {
+		args = append(args, "-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
+	}
+	return args
+}
+
+// awaitReady returns errDied if the server ends instead.
+func (s *Server) awaitReady(ctx context.Context) error {
+	for {
+		err := s.probe(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-s.process.Done():
+			return errDied
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the server: %w: %w: %s", ctx.Err(), err, s.process.Output())
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// probe also checks the data directory: if the port was lost to another
+// Postgres, that one would answer.
+func (s *Server) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, s.url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	var dir, version string
+	err = conn.QueryRow(ctx, `SELECT current_setting('data_directory'), current_setting('server_version')`).Scan(&dir, &version)
+	if err != nil {
+		return err
+	}
+	if dir != s.dir.data() {
+		return fmt.Errorf("another server answers at %s", s.url)
+	}
+	s.version, _, _ = strings.Cut(version, " ") // the rest names the distribution's package
+	return nil
+}
+
+// environment is small on purpose: the caller's PG* variables must not reach
+// the server, and macOS refuses to start one without a locale.
+func environment() []string {
+	return []string{"LC_ALL=C", "PATH=" + os.Getenv("PATH")}
+}
+
+func freePort(ctx context.Context) (int, error) {
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("find a free port: %w", err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}

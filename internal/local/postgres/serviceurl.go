@@ -1,0 +1,107 @@
+package postgres
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"example.com/lockstep/pkg/eventing/backoff"
+)
+
+const (
+	// passwordTime bounds setting a password, with its retries.
+	passwordTime = 30 * time.Second
+	// concurrentUpdate is Postgres's error code for two sessions that change
+	// one role at the same time.
+	concurrentUpdate = "XX000"
+)
+
+// ServiceURL returns the URL with which role connects: the administrator's,
+// with another user and, unless database is empty, another database.
+//
+// If the administrator needs a password, the role needs one too. ServiceURL
+// then sets one that is derived from the administrator's, so that all callers
+// for the same cluster get the same URL, however often and at the same time
+// they call. If the administrator has none (trust), it changes nothing. The
+// role must exist.
+func ServiceURL(ctx context.Context, adminURL, database, role string) (string, error) {
+	u, err := parse(adminURL)
+	if err != nil {
+		return "", err
+	}
+	config, err := pgx.ParseConfig(adminURL)
+	if err != nil {
+		return "", fmt.Errorf("administrator's database URL: %w", err)
+	}
+	u.User = url.User(role)
+	if config.Password != "" { // may also come from PGPASSWORD or a password file
+		password := derivePassword(config.Password, role)
+		if err := setPassword(ctx, config, role, password); err != nil {
+			return "", fmt.Errorf("set password of role %s: %w", role, err)
+		}
+		u.User = url.UserPassword(role, password)
+	}
+	if database != "" {
+		u.Path = "/" + database
+	}
+	return u.String(), nil
+}
+
+// parse also removes the parameters that would override parts of the URL.
+func parse(adminURL string) (*url.URL, error) {
+	if !strings.HasPrefix(adminURL, "postgres://") && !strings.HasPrefix(adminURL, "postgresql://") {
+		return nil, errors.New("administrator's database URL: " +
+			"want postgres://user:password@host:port/database, not the keyword=value form")
+	}
+	u, err := url.Parse(adminURL)
+	if err != nil {
+		return nil, errors.New("administrator's database URL: malformed") // the cause would quote the password
+	}
+	query := u.Query()
+	if name := query.Get("dbname"); name != "" {
+		u.Path = "/" + name
+	}
+	for _, name := range []string{"user", "password", "dbname"} {
+		query.Del(name)
+	}
+	u.RawQuery = query.Encode()
+	return u, nil
+}
+
+// derivePassword needs no escaping in SQL: it is hexadecimal.
+func derivePassword(adminPassword, role string) string {
+	mac := hmac.New(sha256.New, []byte(adminPassword))
+	mac.Write([]byte(role))
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+func setPassword(ctx context.Context, config *pgx.ConnConfig, role, password string) error {
+	ctx, cancel := context.WithTimeout(ctx, passwordTime)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	statement := fmt.Sprintf(`ALTER ROLE %s PASSWORD '%s'`, pgx.Identifier{role}.Sanitize(), password)
+	contention := backoff.Policy{Base: 20 * time.Millisecond, Cap: 500 * time.Millisecond}
+	for attempt := 1; ; attempt++ {
+		_, err := conn.Exec(ctx, statement)
+		var pgErr *pgconn.PgError
+		if !errors.As(err, &pgErr) || pgErr.Code != concurrentUpdate {
+			return err
+		}
+		if !backoff.Sleep(ctx, contention.Delay(attempt), nil) {
+			return err
+		}
+	}
+}

@@ -1,0 +1,5 @@
+package process
+
+import "syscall"
+
+func dieWithParent(attr *syscall.SysProcAttr, sig syscall.Signal) { attr.Pdeathsig = sig }

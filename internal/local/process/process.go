@@ -1,0 +1,83 @@
+// Package process runs a server program that must not outlive this process.
+//
+// On Linux the kernel ends the child when this process ends, even by SIGKILL.
+// Elsewhere only an orderly exit that calls [Process.Stop] does. A child has a
+// process group of its own, so a Ctrl-C in the terminal reaches this process
+// alone, which then stops its children when nothing needs them any more.
+package process
+
+import (
+	"fmt"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// drainTime bounds the wait for output after the child is gone: a grandchild
+// may hold the pipe a little longer.
+const drainTime = 2 * time.Second
+
+// Process is a running child.
+type Process struct {
+	cmd    *exec.Cmd
+	output tail
+	done   chan struct{}
+}
+
+// Start starts cmd, and keeps its output for [Process.Output]. On Linux cmd gets the
+// signal orphaned when this process ends before it.
+func Start(cmd *exec.Cmd, orphaned syscall.Signal) (*Process, error) {
+	p := &Process{cmd: cmd, done: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = &p.output, &p.output
+	cmd.WaitDelay = drainTime
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid = true
+	dieWithParent(cmd.SysProcAttr, orphaned)
+	started := make(chan error, 1)
+	go p.run(started)
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
+	}
+	return p, nil
+}
+
+// run keeps its thread to itself until the child has ended: Linux treats the end of the
+// thread that started the child as the end of the parent.
+func (p *Process) run(started chan<- error) {
+	runtime.LockOSThread()
+	err := p.cmd.Start()
+	started <- err
+	if err != nil {
+		return
+	}
+	_ = p.cmd.Wait() // the output shows how a server ended
+	close(p.done)
+}
+
+// Done is closed when the child has ended, for any reason.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Output returns the end of the child's output.
+func (p *Process) Output() string { return p.output.String() }
+
+// Stop sends sig and waits until the child has ended. After grace it kills the
+// child, and says so in its error. Stopping an ended child does nothing.
+func (p *Process) Stop(sig syscall.Signal, grace time.Duration) error {
+	select {
+	case <-p.done:
+		return nil
+	default:
+		_ = p.cmd.Process.Signal(sig) // fails only when it has ended meanwhile
+	}
+	select {
+	case <-p.done:
+		return nil
+	case <-time.After(grace):
+	}
+	_ = p.cmd.Process.Kill()
+	<-p.done
+	return fmt.Errorf("stop %s: killed, still running %s after %s", p.cmd.Path, grace, sig)
+}

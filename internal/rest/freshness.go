@@ -1,0 +1,61 @@
+package rest
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"example.com/lockstep/internal/problem"
+)
+
+// PreferredWait is the first wait in the Prefer headers (RFC 7240), in whole seconds
+// and at most ceiling. It confirms the wait in Preference-Applied. Without such a
+// header it is fallback.
+func PreferredWait(w http.ResponseWriter, r *http.Request, fallback, ceiling time.Duration) (time.Duration, error) {
+	for preference := range strings.SplitSeq(strings.Join(r.Header.Values("Prefer"), ","), ",") {
+		preference, _, _ = strings.Cut(preference, ";")
+		name, value, _ := strings.Cut(preference, "=")
+		if !strings.EqualFold(strings.TrimSpace(name), "wait") {
+			continue
+		}
+		value = strings.Trim(strings.TrimSpace(value), `"`)
+		if value == "" || strings.Trim(value, "0123456789") != "" {
+			return 0, problem.Invalid("Prefer", "wait must be a whole number of seconds, and not negative")
+		}
+		// Atoi of digits fails only if there are too many, and then the wait is above
+		// the ceiling.
+		seconds, err := strconv.Atoi(value)
+		if most := int(ceiling.Seconds()); err != nil || seconds > most {
+			seconds = most
+		}
+		w.Header().Set("Preference-Applied", "wait="+strconv.Itoa(seconds))
+		return time.Duration(seconds) * time.Second, nil
+	}
+	return fallback, nil
+}
+
+// ConsistencyToken returns the token in the Consistency-Token headers or in the query
+// parameter consistency_token, and the name of the one that it came from, for errors;
+// it is empty if none was sent. Both may be present if they agree.
+func ConsistencyToken(r *http.Request, query url.Values) (token, field string, err error) {
+	field, tokens := "Consistency-Token", slices.Clone(r.Header.Values("Consistency-Token"))
+	if query.Has("consistency_token") {
+		if len(tokens) == 0 {
+			field = "consistency_token"
+		}
+		tokens = append(tokens, query.Get("consistency_token"))
+	}
+	tokens = slices.Compact(tokens)
+	switch {
+	case len(tokens) == 0:
+		return "", field, nil
+	case len(tokens) > 1:
+		return "", field, problem.Invalid(field, "is given twice, with different tokens")
+	case tokens[0] == "":
+		return "", field, problem.Invalid(field, "must not be empty")
+	}
+	return tokens[0], field, nil
+}

@@ -1,0 +1,79 @@
+package rest_test
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/internal/rest"
+)
+
+func TestPreferredWait(t *testing.T) {
+	t.Parallel()
+	const fallback, ceiling = 2 * time.Second, 10 * time.Second
+	for _, tc := range []struct {
+		headers []string
+		want    time.Duration
+		applied string
+	}{
+		{nil, fallback, ""},
+		{[]string{"respond-async", "handling=lenient"}, fallback, ""},
+		{[]string{"wait=0"}, 0, "wait=0"},
+		{[]string{`a, WAIT = "3" ; x=1, wait=9`}, 3 * time.Second, "wait=3"},
+		{[]string{"wait=11"}, ceiling, "wait=10"},
+		{[]string{"wait=99999999999999999999999"}, ceiling, "wait=10"},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		r.Header["Prefer"] = tc.headers
+		w := httptest.NewRecorder()
+		got, err := rest.PreferredWait(w, r, fallback, ceiling)
+		if applied := w.Header().Get("Preference-Applied"); err != nil || got != tc.want || applied != tc.applied {
+			t.Errorf("%q: %s, applied %q, %v; want %s, %q", tc.headers, got, applied, err, tc.want, tc.applied)
+		}
+	}
+	for _, header := range []string{"wait", "wait=", "wait=-1", "wait=soon", "wait=1.5"} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		r.Header.Set("Prefer", header)
+		_, err := rest.PreferredWait(httptest.NewRecorder(), r, fallback, ceiling)
+		if blamed(err) != "Prefer" {
+			t.Errorf("%q: %v, want Prefer blamed", header, err)
+		}
+	}
+}
+
+func TestConsistencyToken(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		headers      []string
+		query        string
+		token, field string
+		ok           bool
+	}{
+		{nil, "", "", "Consistency-Token", true},
+		{[]string{"a"}, "", "a", "Consistency-Token", true},
+		{[]string{"a", "a"}, "?consistency_token=a", "a", "Consistency-Token", true},
+		{nil, "?consistency_token=a", "a", "consistency_token", true},
+		{[]string{""}, "", "", "Consistency-Token", false},
+		{nil, "?consistency_token=", "", "consistency_token", false},
+		{[]string{"a", "b"}, "", "", "Consistency-Token", false},
+		{[]string{"a"}, "?consistency_token=b", "", "Consistency-Token", false},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/"+tc.query, nil)
+		r.Header["Consistency-Token"] = tc.headers
+		token, field, err := rest.ConsistencyToken(r, r.URL.Query())
+		if token != tc.token || field != tc.field || (err == nil) != tc.ok || !tc.ok && blamed(err) != field {
+			t.Errorf("%q %s: token %q, field %q, %v", tc.headers, tc.query, token, field, err)
+		}
+	}
+}
+
+// blamed is the field that err names, if it names one.
+func blamed(err error) string {
+	if p, ok := errors.AsType[*problem.Error](err); ok && len(p.Fields) == 1 {
+		return p.Fields[0].Field
+	}
+	return ""
+}

@@ -1,0 +1,106 @@
+// Package rest has the rules of the services' REST APIs: JSON bodies and merge patches,
+// query parameters, entity tags, the headers of fresh reads, and pages.
+//
+// Every fault of a request is a problem that names the field, and a body's faults are
+// reported together. All that a request may make the server allocate is bounded before
+// it is decoded.
+package rest
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+
+	"example.com/lockstep/internal/problem"
+)
+
+// WriteJSON answers with v. It panics on a v that JSON cannot hold. It does not report
+// that the client has disconnected.
+func WriteJSON(w http.ResponseWriter, status int, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Errorf("encode answer: %w", err)) //nolint:forbidigo // a bug in the caller: answered with INTERNAL by recoverer
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(body, '\n'))
+}
+
+// DecodeJSON reads the body of r, one JSON value of at most maxBytes, into the value
+// that into points to. It is strict: each error is an *[problem.Error] that names the
+// fields by their JSON path, all of them at once, for names that are unknown, misspelt
+// in their case or repeated and for values of the wrong type; a fault of the body as a
+// whole is reported for "body". Without mediaTypes it takes application/json only.
+// Nothing is unpacked: a bound on compressed bytes would not bound the unpacked ones.
+func DecodeJSON(w http.ResponseWriter, r *http.Request, maxBytes int64, into any, mediaTypes ...string) error {
+	if len(mediaTypes) == 0 {
+		mediaTypes = []string{"application/json"}
+	}
+	if err := checkMediaType(w, r, mediaTypes); err != nil {
+		return err
+	}
+	body, err := readBody(w, r, maxBytes)
+	if err != nil {
+		return err
+	}
+	if fields := checkJSON(body, into); len(fields) > 0 {
+		return problem.InvalidFields(fields)
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("decode body that passed the check: %w", err)
+	}
+	return nil
+}
+
+// HasBody reports whether r has a body, for methods where that is optional. A body
+// without an announced length may be empty after all.
+func HasBody(r *http.Request) bool {
+	if r.ContentLength >= 0 {
+		return r.ContentLength > 0
+	}
+	body := bufio.NewReader(r.Body)
+	_, err := body.Peek(1)
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{body, r.Body}
+	return !errors.Is(err, io.EOF)
+}
+
+func checkMediaType(w http.ResponseWriter, r *http.Request, allowed []string) error {
+	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		w.Header().Set("Accept-Encoding", "identity")
+		p := problem.New(problem.CodeMediaType, "", "The body must not be compressed.")
+		p.Fields = []problem.Field{{Field: "Content-Encoding", Detail: "must be identity, or absent"}}
+		return p
+	}
+	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err == nil && slices.Contains(allowed, mediaType) {
+		return nil
+	}
+	p := problem.New(problem.CodeMediaType, "", "The body must be "+strings.Join(allowed, " or ")+".")
+	p.Fields = []problem.Field{{Field: "body", Detail: "must be " + strings.Join(allowed, " or ")}}
+	return p
+}
+
+func readBody(w http.ResponseWriter, r *http.Request, maxBytes int64) ([]byte, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBytes))
+	if err == nil {
+		return body, nil
+	}
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		limit := fmt.Sprintf("must be at most %d bytes long", tooLarge.Limit)
+		p := problem.New(problem.CodeTooLarge, "", "The body "+limit+".")
+		p.Fields = []problem.Field{{Field: "body", Detail: limit}}
+		return nil, p
+	}
+	p := problem.Invalid("body", "did not arrive in full")
+	p.Cause = err
+	return nil, p
+}

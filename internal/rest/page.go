@@ -1,0 +1,100 @@
+package rest
+
+// Lists are cut into pages by their keys: keyset pagination. An item that is added or
+// removed between two pages neither repeats nor hides another.
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"net/url"
+	"strconv"
+
+	"github.com/google/uuid"
+
+	"example.com/lockstep/internal/problem"
+)
+
+const (
+	// DefaultPageSize is a page's size where the client does not say.
+	DefaultPageSize = 50
+	// MaxPageSize bounds the cost of one request.
+	MaxPageSize = 200
+	// maxPageBytes of text, with the message around it, fit into a message that every
+	// client of gRPC takes: 4 MiB by default.
+	maxPageBytes = 3 << 20
+)
+
+// PageSize is the query parameter page_size, or DefaultPageSize without one. It reports a value
+// that is no number; CheckPageSize checks the bounds.
+func PageSize(query url.Values, bad *problem.Faults) int {
+	if !query.Has("page_size") {
+		return DefaultPageSize
+	}
+	size, err := strconv.Atoi(query.Get("page_size"))
+	bad.Unless(err == nil, "page_size", "must be a whole number")
+	return size
+}
+
+// CheckPageSize reports a fault of page_size outside of 1 to MaxPageSize.
+func CheckPageSize(size int, bad *problem.Faults) {
+	bad.Unless(1 <= size && size <= MaxPageSize, "page_size", fmt.Sprintf("must lie between 1 and %d", MaxPageSize))
+}
+
+// A PageKey is the key that a list is ordered by: the id of an item, or two of them.
+type PageKey interface{ uuid.UUID | [2]uuid.UUID }
+
+// PageToken names the page behind last in a list with a filter; the token is bound to the
+// filter's text. To clients it is opaque. It is no signature: a forged token begins
+// elsewhere.
+func PageToken[K PageKey](last K, filter string) string {
+	key := encode(last)
+	sum := crc32.ChecksumIEEE(append(key, filter...))
+	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint32(key, sum))
+}
+
+// ParsePageToken returns the key that the page begins behind, newest first: without a token one
+// that is above all others. It reports a fault of page_token if the token was cut off
+// or comes with another filter.
+func ParsePageToken[K PageKey](token, filter string, bad *problem.Faults) (last K) {
+	if token == "" {
+		decode(bytes.Repeat([]byte{0xff}, binary.Size(last)), &last)
+		return last
+	}
+	if b, err := base64.RawURLEncoding.DecodeString(token); err == nil {
+		decode(b, &last)
+	}
+	bad.Unless(PageToken(last, filter) == token, "page_token", "must be the next_page_token of a list with the same filters")
+	return last
+}
+
+// FitPage returns how many of the first size items, but at least one, fit into a page by
+// the length of their texts.
+func FitPage[T any](items []T, size int, text func(T) int) int {
+	sum := 0
+	for i, item := range items[:min(size, len(items))] {
+		if sum += text(item); sum > maxPageBytes {
+			return max(i, 1)
+		}
+	}
+	return size
+}
+
+// CutPage returns the first size items, and the token of the page behind them, which is
+// empty when there is none. The caller reads one item more than size.
+func CutPage[T any, K PageKey](items []T, size int, key func(T) K, filter string) (cut []T, next string) {
+	if len(items) <= size {
+		return items, ""
+	}
+	return items[:size], PageToken(key(items[size-1]), filter)
+}
+
+func encode[K PageKey](key K) []byte {
+	b, _ := binary.Append(nil, binary.BigEndian, key) // an array of bytes has an encoding
+	return b
+}
+
+// decode leaves last unchanged if b is too short; Parse detects that.
+func decode[K PageKey](b []byte, last *K) { _, _ = binary.Decode(b, binary.BigEndian, last) }

@@ -1,0 +1,119 @@
+package rest
+
+import (
+	"net/url"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"example.com/lockstep/internal/problem"
+)
+
+func TestTokensBeginBehindTheirItem(t *testing.T) {
+	t.Parallel()
+	ids := []uuid.UUID{uuid.New(), uuid.New(), uuid.New()}
+	self := func(id uuid.UUID) uuid.UUID { return id }
+	cut, next := CutPage(ids, 2, self, "f")
+	if len(cut) != 2 || next == "" {
+		t.Fatalf("cut to %d with token %q, want 2 and one", len(cut), next)
+	}
+	var bad problem.Faults
+	if got := ParsePageToken[uuid.UUID](next, "f", &bad); got != ids[1] || bad != nil {
+		t.Errorf("the next page begins behind %s (%v), want %s", got, bad, ids[1])
+	}
+	if cut, next := CutPage(ids, 3, self, "f"); len(cut) != 3 || next != "" {
+		t.Errorf("the last page has %d items and token %q", len(cut), next)
+	}
+	if got := ParsePageToken[uuid.UUID]("", "f", &bad); got != uuid.Max || bad != nil {
+		t.Errorf("the first page begins behind %s (%v)", got, bad)
+	}
+}
+
+func TestTokensOfTwoIDs(t *testing.T) {
+	t.Parallel()
+	items := [][2]uuid.UUID{{uuid.New(), uuid.New()}, {uuid.New(), uuid.New()}}
+	_, next := CutPage(items, 1, func(item [2]uuid.UUID) [2]uuid.UUID { return item }, "f")
+	var bad problem.Faults
+	if got := ParsePageToken[[2]uuid.UUID](next, "f", &bad); got != items[0] || bad != nil {
+		t.Errorf("the next page begins behind %s (%v), want %s", got, bad, items[0])
+	}
+	if got := ParsePageToken[[2]uuid.UUID]("", "f", &bad); got != [2]uuid.UUID{uuid.Max, uuid.Max} || bad != nil {
+		t.Errorf("the first page begins behind %s (%v)", got, bad)
+	}
+	for name, token := range map[string]string{"one id": PageToken(items[0][0], "f"), "cut off": next[:len(next)-1], "longer": next + "AAAA"} {
+		var bad problem.Faults
+		ParsePageToken[[2]uuid.UUID](token, "f", &bad)
+		if len(bad) != 1 {
+			t.Errorf("%s: %v, want a fault", name, bad)
+		}
+	}
+}
+
+func TestTokensThatAreRefused(t *testing.T) {
+	t.Parallel()
+	good := PageToken(uuid.New(), "f")
+	cases := map[string]string{"padding": good + "=", "longer": good + "AAAA", "not base64": "%%", "other filter": PageToken(uuid.New(), "g")}
+	for i := 1; i < len(good); i++ {
+		cases["cut to "+good[:i]] = good[:i]
+	}
+	for name, token := range cases {
+		var bad problem.Faults
+		ParsePageToken[uuid.UUID](token, "f", &bad)
+		if len(bad) != 1 || bad[0].Field != "page_token" {
+			t.Errorf("%s: %v, want a fault of page_token", name, bad)
+		}
+	}
+}
+
+func TestSizes(t *testing.T) {
+	t.Parallel()
+	for size, ok := range map[int]bool{-1: false, 0: false, 1: true, DefaultPageSize: true, MaxPageSize: true, MaxPageSize + 1: false} {
+		var bad problem.Faults
+		CheckPageSize(size, &bad)
+		if (bad == nil) != ok {
+			t.Errorf("%d: %v", size, bad)
+		}
+	}
+}
+
+func TestSizeOfAQuery(t *testing.T) {
+	t.Parallel()
+	for query, want := range map[string]int{"": DefaultPageSize, "page_size=7": 7, "page_size=-1": -1} {
+		values, err := url.ParseQuery(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var bad problem.Faults
+		if got := PageSize(values, &bad); got != want || bad != nil {
+			t.Errorf("%q: %d, %v; want %d", query, got, bad, want)
+		}
+	}
+	for _, text := range []string{"", "ten", "1.5", "99999999999999999999"} {
+		var bad problem.Faults
+		PageSize(url.Values{"page_size": {text}}, &bad)
+		if len(bad) != 1 || bad[0].Field != "page_size" {
+			t.Errorf("%q: %v, want page_size blamed", text, bad)
+		}
+	}
+}
+
+func TestFit(t *testing.T) {
+	t.Parallel()
+	const mib = 1 << 20
+	for _, test := range []struct {
+		items      []int
+		size, want int
+	}{
+		{nil, 7, 7},
+		{[]int{1, 2, 3}, 2, 2},
+		{[]int{1, 2, 3}, 3, 3},
+		{[]int{mib, mib, mib}, 50, 50},
+		{[]int{mib, mib, mib, 1, 1}, 50, 3},
+		{[]int{mib, mib, mib, 1}, 3, 3},
+		{[]int{5 * mib, 1}, 50, 1},
+	} {
+		if got := FitPage(test.items, test.size, func(n int) int { return n }); got != test.want {
+			t.Errorf("Fit(%v, %d) = %d, want %d", test.items, test.size, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,32 @@
+package rest
+
+import (
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/go-chi/chi/v5"
+
+	"example.com/lockstep/internal/problem"
+)
+
+// Query returns the query parameters. Each must be known, and given once: a typing
+// error in a filter must not return everything.
+func Query(r *http.Request, bad *problem.Faults, known ...string) url.Values {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	bad.Unless(err == nil, "query", "must be a well-formed query string")
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		bad.Unless(slices.Contains(known, name), name, "is not a known parameter")
+		bad.Unless(len(query[name]) == 1, name, "must not be given twice")
+	}
+	return query
+}
+
+// OpenAPI serves a service's document at /openapi.json.
+func OpenAPI(r chi.Router, document []byte) {
+	r.Get("/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(document) // a client that has disconnected needs no answer
+	})
+}

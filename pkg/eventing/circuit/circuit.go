@@ -1,0 +1,132 @@
+// Package circuit keeps a slow or unavailable service from taking its callers down with
+// it.
+//
+// A Circuit bounds how many calls are under way and how many wait for their turn, and
+// after some failures in a row lets none through for a while. Then one call at a time
+// probes, until one succeeds.
+package circuit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"example.com/lockstep/pkg/eventing/backoff"
+)
+
+const (
+	// threshold is how many failures in a row open the circuit: more than one broken
+	// connection causes.
+	threshold = 5
+	// queueFactor is how many callers may wait for each of those under way.
+	queueFactor = 16
+)
+
+// pauses are between opening and a probe. Jitter never makes them less than half.
+var pauses = backoff.Policy{Base: 500 * time.Millisecond, Cap: 4 * time.Second}
+
+// ErrOpen is the error of Do if it did not call: the circuit is open, or too many calls
+// are under way and waiting.
+var ErrOpen = errors.New("circuit is open")
+
+// Circuit guards one dependency.
+type Circuit struct {
+	timeout      time.Duration
+	slots, queue chan struct{}
+
+	mu       sync.Mutex
+	failures int // in a row
+	trips    int // probes that failed in a row, and the opening
+	until    time.Time
+	probing  bool
+}
+
+// New returns a closed circuit that lets atOnce calls be under way. A call has
+// timeout, of which the wait for its turn is a part.
+func New(atOnce int, timeout time.Duration) *Circuit {
+	return &Circuit{timeout: timeout, slots: make(chan struct{}, atOnce), queue: make(chan struct{}, (queueFactor+1)*atOnce)}
+}
+
+// Do runs call unless the circuit is open, and returns its error. failed reports
+// whether that error is the dependency's fault. A call that its caller cancelled or
+// gave too little time says nothing about the dependency.
+func (c *Circuit) Do(ctx context.Context, call func(context.Context) error, failed func(error) bool) error {
+	select {
+	case c.queue <- struct{}{}:
+		defer func() { <-c.queue }()
+	default:
+		return fmt.Errorf("%w: too many calls are waiting", ErrOpen)
+	}
+	calling, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	select {
+	case c.slots <- struct{}{}:
+		defer func() { <-c.slots }()
+	case <-calling.Done():
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return ctx.Err()
+		}
+		return fmt.Errorf("%w: no turn in time", ErrOpen)
+	}
+	probe, err := c.admit()
+	if err != nil {
+		return err
+	}
+	settled := false
+	defer func() {
+		if !settled { // a probe that panics must not block the next ones for ever
+			c.abstain(probe)
+		}
+	}()
+	err = call(calling)
+	settled = true
+	switch {
+	case ctx.Err() != nil:
+		c.abstain(probe)
+	case err != nil && failed(err):
+		c.fail(probe)
+	default:
+		c.succeed()
+	}
+	return err
+}
+
+func (c *Circuit) admit() (probe bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.failures < threshold:
+		return false, nil
+	case c.probing || time.Now().Before(c.until):
+		return false, ErrOpen
+	}
+	c.probing = true
+	return true, nil
+}
+
+// fail ignores late failures of calls that began before the circuit opened.
+func (c *Circuit) fail(probe bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failures++
+	if !probe && c.failures != threshold {
+		return
+	}
+	c.probing = c.probing && !probe
+	c.trips++
+	c.until = time.Now().Add(pauses.Delay(c.trips)/2 + pauses.Base/2)
+}
+
+func (c *Circuit) abstain(probe bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.probing = c.probing && !probe
+}
+
+func (c *Circuit) succeed() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failures, c.trips, c.probing = 0, 0, false
+}

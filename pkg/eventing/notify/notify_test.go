@@ -1,0 +1,176 @@
+package notify_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/pkg/eventing/migrate"
+	"example.com/lockstep/pkg/eventing/notify"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// patience bounds a test that would otherwise hang.
+const patience = 30 * time.Second
+
+// process is one end, with the notifications that it has received.
+type process struct {
+	*notify.Bell
+	heard chan notify.Bulletin
+}
+
+// join starts a process on db that listens at listenURL.
+func join(t *testing.T, db *pgtest.DB, url, listenURL string) process {
+	t.Helper()
+	return joined(t, notify.New(db.Pool(t, url), listenURL, "test", slog.New(slog.DiscardHandler)))
+}
+
+// joined starts a process with b as its end.
+func joined(t *testing.T, b *notify.Bell) process {
+	t.Helper()
+	p := process{b, make(chan notify.Bulletin, 100)}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx, func(b notify.Bulletin) { p.heard <- b }) }()
+	t.Cleanup(func() {
+		stop()
+		<-ended
+	})
+	return p
+}
+
+// next waits for a bulletin that mentions key.
+func (p process) next(t *testing.T, key string) notify.Bulletin {
+	t.Helper()
+	deadline := time.After(patience)
+	for {
+		select {
+		case b := <-p.heard:
+			if b.Mentions(key) {
+				return b
+			}
+		case <-deadline:
+			t.Fatalf("not told of %q", key)
+		}
+	}
+}
+
+// everything waits until p is notified that it may have missed any key.
+func (p process) everything(t *testing.T) { t.Helper(); p.next(t, "a key that nobody rings for") }
+
+// A bell also works with a pool that gets its password or role from hooks.
+func TestThePoolsOwnWay(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	cfg, err := pgxpool.ParseConfig(db.Admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := pgx.ParseConfig(db.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+		c.User, c.Password = own.User, own.Password
+		return nil
+	}
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `SET search_path = public`)
+		return err
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	p := joined(t, notify.New(pool, "", "test", slog.New(slog.DiscardHandler)))
+	p.everything(t)
+	_, err = db.Pool(t, db.URL).Exec(t.Context(), `SELECT pg_notify('test.public', 'another one *')`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.everything(t)
+	var role string
+	err = db.Pool(t, db.Admin).QueryRow(t.Context(),
+		`SELECT usename FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN %'`).Scan(&role)
+	if err != nil || role != own.User {
+		t.Errorf("it listens as %q (%v), want %q", role, err, own.User)
+	}
+}
+
+func TestOthersAreTold(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	first, second := join(t, db, db.URL, ""), join(t, db, db.URL, db.URL)
+	other := migrate.Schema{Name: "other", Role: "other_service"}
+	if err := other.Up(t.Context(), db.Admin, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := join(t, db, db.As(t, other.Role), "")
+	for _, p := range []process{first, second, elsewhere} {
+		p.everything(t)
+		if !p.Hears() {
+			t.Error("hears nothing")
+		}
+	}
+	first.Ring("a", "b")
+	if b := second.next(t, "a"); !b.Mentions("b") || b.Mentions("c") {
+		t.Error("a and b were rung for, and not c")
+	}
+	var many []string
+	for i := range 1001 {
+		many = append(many, fmt.Sprint("key ", i))
+	}
+	second.Ring(many[:1000]...)
+	if b := first.next(t, many[0]); !b.Mentions(many[999]) || b.Mentions("c") {
+		t.Error("a thousand keys do not fit")
+	}
+	second.Ring(many...)
+	first.everything(t)
+	if len(elsewhere.heard) != 0 || len(second.heard) != 0 {
+		t.Error("another schema was told, or a process of what it rang for itself")
+	}
+}
+
+func TestAConnectionThatBreaksIsReplaced(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	first, second := join(t, db, db.URL, ""), join(t, db, db.URL, "")
+	first.everything(t)
+	second.everything(t)
+	db.Terminate(t)
+	first.everything(t) // it receives nothing now
+	first.everything(t) // and receives again
+	for deadline := time.Now().Add(patience); !first.Hears(); {
+		if time.Now().After(deadline) {
+			t.Fatal("does not hear again")
+		}
+	}
+	second.Ring("a") // may be lost, with a pooled connection that was ended too
+	second.Ring("a")
+	second.everything(t)
+	second.everything(t)
+	second.Ring("b")
+	first.next(t, "b")
+}
+
+// A bell that cannot listen still sends notifications.
+func TestWithoutListening(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	deaf := join(t, db, db.URL, "postgres://nobody@127.0.0.1:1/nowhere")
+	other := join(t, db, db.URL, "")
+	other.everything(t)
+	deaf.Ring("a")
+	other.next(t, "a")
+	if deaf.Hears() {
+		t.Error("hears through no connection")
+	}
+}

@@ -1,0 +1,186 @@
+package notify
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/pkg/eventing/backoff"
+)
+
+// wire is a proxy to a server. While it is broken, listeners' connections stay
+// open and receive nothing, as with a server that failed over silently, or with
+// a transaction pooler.
+type wire struct {
+	net.Listener
+
+	to     string
+	mu     sync.Mutex
+	broken bool
+}
+
+// newWire returns url through a wire.
+func newWire(t *testing.T, to string) (w *wire, through string) {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = lis.Close() })
+	u, err := url.Parse(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w = &wire{Listener: lis, to: u.Host}
+	go w.serve()
+	u.Host = lis.Addr().String()
+	return w, u.String()
+}
+
+func (w *wire) serve() {
+	for {
+		client, err := w.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial("tcp", w.to)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		go copyUntil(server, client, nil)
+		go w.answer(client, server)
+	}
+}
+
+// answer passes on the server's messages. While the wire is broken, it drops
+// those after the answer to a LISTEN.
+func (w *wire) answer(client, server net.Conn) {
+	listening := false
+	copyUntil(client, server, func(said []byte) bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		pass := !listening || !w.broken
+		listening = listening || bytes.Contains(said, []byte("LISTEN\x00"))
+		return pass
+	})
+}
+
+// copyUntil copies the data that pass accepts (nil: all), and then closes both
+// connections.
+func copyUntil(to, from net.Conn, pass func([]byte) bool) {
+	defer to.Close()
+	defer from.Close()
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buffer)
+		if n > 0 && (pass == nil || pass(buffer[:n])) {
+			if _, err := to.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (w *wire) setBroken(broken bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.broken = broken
+}
+
+const patience = 30 * time.Second
+
+// hasty runs a bell on url with short pauses, so that it soon probes its
+// connection.
+func hasty(t *testing.T, db *pgtest.DB, url string) (b *Bell, heard chan Bulletin) {
+	t.Helper()
+	b, heard = New(db.Pool(t, url), "", "test", slog.New(slog.DiscardHandler)), make(chan Bulletin, 1000)
+	soon := backoff.Policy{Base: 10 * time.Millisecond, Cap: 10 * time.Millisecond}
+	b.pauses = pauses{silence: 50 * time.Millisecond, answer: 500 * time.Millisecond, retry: soon, deaf: soon}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- b.Run(ctx, func(n Bulletin) { heard <- n }) }()
+	t.Cleanup(func() { stop(); <-ended })
+	return b, heard
+}
+
+// changed waits until b has started or stopped receiving.
+func changed(t *testing.T, heard chan Bulletin, when string) {
+	t.Helper()
+	select {
+	case <-heard:
+	case <-time.After(patience):
+		t.Fatalf("nothing changes %s", when)
+	}
+}
+
+// A failover that closes no connection leaves a listener that receives nothing.
+func TestAServerThatGoesWithoutAWordIsNoticed(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	w, url := newWire(t, db.URL)
+	b, heard := hasty(t, db, url)
+	changed(t, heard, "at first")
+	w.setBroken(true)
+	changed(t, heard, "when the connection went silent")
+	if b.Hears() {
+		t.Error("it takes a silent connection for a good one")
+	}
+	w.setBroken(false)
+	changed(t, heard, "when new connections work")
+	if !b.Hears() {
+		t.Error("it hears, and does not say so")
+	}
+}
+
+// A stall during the first connection is not taken for a pooler for ever.
+func TestDeafnessIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	w, url := newWire(t, db.URL)
+	w.setBroken(true)
+	b, heard := hasty(t, db, url)
+	if err := b.listenOnce(t.Context(), nil); err != errDeaf { //nolint:errorlint // not wrapped
+		t.Fatalf("%v, want errDeaf", err)
+	}
+	w.setBroken(false)
+	changed(t, heard, "when the stall is over")
+	other, _ := hasty(t, db, db.URL)
+	other.Ring("a")
+	changed(t, heard, "when another one rings")
+}
+
+// Behind a transaction pooler a bell sends and does not receive. If the URL
+// shows the pooler, the bell does not try to listen: a LISTEN would stay behind
+// in a session that other clients get, with notifications that no client reads.
+func TestBehindATransactionPooler(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	deaf, nothing := hasty(t, db, db.Pooled(t, db.URL))
+	gaveUp := make(chan struct{})
+	go func() { deaf.listen(t.Context(), nil); close(gaveUp) }()
+	select {
+	case <-gaveUp:
+	case <-time.After(patience):
+		t.Error("it tries to listen")
+	}
+	if err := deaf.listenOnce(t.Context(), nil); err != errDeaf { //nolint:errorlint // not wrapped
+		t.Errorf("%v, want errDeaf", err)
+	}
+	_, heard := hasty(t, db, db.URL)
+	changed(t, heard, "at first")
+	deaf.Ring("a")
+	changed(t, heard, "when the pooled one rings")
+	if deaf.Hears() || len(nothing) > 0 {
+		t.Error("something is heard through a pooler")
+	}
+}

@@ -1,0 +1,118 @@
+// Package audit records the actions that people perform on events by hand: the
+// person, the time, the reason, and the data that the action removed.
+//
+// An entry is written in the transaction of the action itself, so neither
+// exists without the other. The service's role may insert and read entries, but
+// not change or delete them. The table `operator_actions` is found through the
+// connection's search_path.
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/pkg/eventing"
+)
+
+// queryTimeout bounds each statement that is not part of a caller's transaction.
+const queryTimeout = 5 * time.Second
+
+// Actor is the origin of an action: the person and the reason.
+type Actor struct {
+	// By is the name that the person gave. The database also records the role
+	// that was logged in.
+	By string
+	// Why may be empty.
+	Why string
+}
+
+// Validate returns an error that names the missing field.
+func (a Actor) Validate() error {
+	if strings.TrimSpace(a.By) == "" {
+		return errors.New("by: missing")
+	}
+	return nil
+}
+
+// Subject is the event or message that an action was performed on.
+type Subject struct {
+	// EventID is uuid.Nil if the message was no event.
+	EventID uuid.UUID
+	// MessageID is the broker's id; empty if no message was involved.
+	MessageID     string
+	AggregateType string
+	AggregateID   string
+	Version       int64
+	// Record is the data that the action removed, as JSON; nil if it removed
+	// none.
+	Record json.RawMessage
+}
+
+// Of returns e as a Subject.
+func Of(e eventing.Event) Subject {
+	return Subject{EventID: e.ID, AggregateType: e.AggregateType, AggregateID: e.AggregateID, Version: e.Version}
+}
+
+// Write inserts an entry for each subject within tx.
+func Write(ctx context.Context, tx pgx.Tx, action string, a Actor, subjects ...Subject) error {
+	if err := a.Validate(); err != nil {
+		return fmt.Errorf("write audit: %w", err)
+	}
+	b := &pgx.Batch{}
+	for _, s := range subjects {
+		var record *string // as text, which works in every query mode
+		if s.Record != nil {
+			text := string(s.Record)
+			record = &text
+		}
+		b.Queue(`
+			INSERT INTO operator_actions (action, actor, why, event_id, message_id, aggregate_type, aggregate_id, version, record)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9::text::jsonb)`,
+			action, a.By, a.Why, uuid.NullUUID{UUID: s.EventID, Valid: s.EventID != uuid.Nil},
+			s.MessageID, s.AggregateType, s.AggregateID, s.Version, record)
+	}
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		return fmt.Errorf("write audit: %w", err)
+	}
+	return nil
+}
+
+// Entry is one recorded action.
+type Entry struct {
+	At           time.Time       `json:"at"`
+	Action       string          `json:"action"`
+	By           string          `json:"by"`
+	DatabaseRole string          `json:"database_role"`
+	Why          string          `json:"why"`
+	Record       json.RawMessage `json:"record,omitempty"`
+}
+
+// History returns the actions on an event, oldest first.
+func History(ctx context.Context, db *pgxpool.Pool, event uuid.UUID) ([]Entry, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	rows, _ := db.Query(ctx, `
+		SELECT at, action, actor, database_role, why, record::text
+		  FROM operator_actions
+		 WHERE event_id = $1
+		 ORDER BY id`, event)
+	entries, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e Entry, err error) {
+		var record *string
+		if err = row.Scan(&e.At, &e.Action, &e.By, &e.DatabaseRole, &e.Why, &record); err == nil && record != nil {
+			e.Record = json.RawMessage(*record)
+		}
+		return e, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read audit: %w", err)
+	}
+	return entries, nil
+}

@@ -1,0 +1,128 @@
+package backlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/pkg/eventing/operator/audit"
+)
+
+const (
+	// retryBatch and purgeBatch keep transactions short.
+	retryBatch = 500
+	purgeBatch = 1000
+)
+
+// ErrNotParked is returned for an event that needs no action: a relay handles
+// it, or has published it.
+var ErrNotParked = errors.New("not parked")
+
+// Retry lets relays publish parked events again, as if they had never been
+// refused. It returns the number of events that it freed; f selects them.
+func (b *Backlog) Retry(ctx context.Context, o audit.Actor, f Filter) (freed int64, err error) {
+	f.Parked = true
+	for {
+		n, err := b.free(ctx, o, ` AND `+where+` LIMIT $4`, f.args(retryBatch)...)
+		freed += n
+		if err != nil || n < retryBatch {
+			return freed, err
+		}
+	}
+}
+
+// RetryOne is Retry for one event. It returns ErrUnknown or ErrNotParked if
+// there is no parked event to retry.
+func (b *Backlog) RetryOne(ctx context.Context, o audit.Actor, id uuid.UUID) error {
+	n, err := b.free(ctx, o, ` AND o.id = $1`, id)
+	if err == nil && n == 0 {
+		_, err = b.parked(ctx, id)
+	}
+	return err
+}
+
+// freed resets a parked event, as if it had never been refused. Relays find it
+// as a retry that is due.
+const freed = `parked_at = NULL, next_retry_at = now(), publish_attempts = 0`
+
+func (b *Backlog) free(ctx context.Context, o audit.Actor, which string, args ...any) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	var subjects []audit.Subject
+	err := pgx.BeginFunc(ctx, b.db, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, `
+			UPDATE outbox
+			   SET `+freed+`
+			 WHERE id IN (SELECT o.id FROM outbox o
+			               WHERE o.published_at IS NULL AND o.parked_at IS NOT NULL`+which+` FOR UPDATE)
+			RETURNING id, aggregate_type, aggregate_id, version`, args...)
+		var err error
+		subjects, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (s audit.Subject, err error) {
+			return s, row.Scan(&s.EventID, &s.AggregateType, &s.AggregateID, &s.Version)
+		})
+		if err != nil {
+			return err
+		}
+		return audit.Write(ctx, tx, "retry", o, subjects...)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("retry: %w", err)
+	}
+	return int64(len(subjects)), nil
+}
+
+// parked returns the parked event with this id, or ErrUnknown or ErrNotParked.
+func (b *Backlog) parked(ctx context.Context, id uuid.UUID) (Event, error) {
+	d, err := b.Show(ctx, id)
+	switch {
+	case err != nil:
+		return Event{}, err
+	case d.Event == nil:
+		return Event{}, fmt.Errorf("%s: %w: it was skipped", id, ErrUnknown)
+	case d.Event.State != "parked":
+		return Event{}, fmt.Errorf("%s is %s, %w", id, d.Event.State, ErrNotParked)
+	}
+	return *d.Event, nil
+}
+
+// Purge deletes events that were published longer than age ago, except the
+// newest of each aggregate. It works in small batches, each in its own
+// transaction, and returns the number of deleted events, also with an error. It
+// walks the primary key, so it needs no index of its own.
+func (b *Backlog) Purge(ctx context.Context, age time.Duration) (purged int64, err error) {
+	for after := uuid.Nil; ; {
+		page, n, last, err := b.purge(ctx, age, after)
+		purged += n
+		if err != nil || page < purgeBatch {
+			return purged, err
+		}
+		after = last
+	}
+}
+
+func (b *Backlog) purge(ctx context.Context, age time.Duration, after uuid.UUID) (page, purged int64, last uuid.UUID, err error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	var end uuid.NullUUID
+	err = b.db.QueryRow(ctx, `
+		WITH page AS (
+			SELECT id, published_at FROM outbox WHERE id > $1 ORDER BY id LIMIT $2
+		), gone AS (
+			DELETE FROM outbox o
+			 USING page p
+			 WHERE o.id = p.id AND p.published_at <= now() - $3::interval
+			   AND EXISTS (SELECT FROM outbox n
+			                WHERE n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id AND n.version > o.version)
+			RETURNING 1
+		)
+		SELECT (SELECT count(*) FROM page), (SELECT count(*) FROM gone), (SELECT id FROM page ORDER BY id DESC LIMIT 1)`,
+		after, purgeBatch, age).Scan(&page, &purged, &end)
+	if err != nil {
+		return 0, 0, uuid.Nil, fmt.Errorf("purge: %w", err)
+	}
+	return page, purged, end.UUID, nil
+}

@@ -1,0 +1,179 @@
+// Package backlog is the operator's side of an outbox: it shows the unpublished
+// events with the reasons, and performs an operator's actions on them. Package
+// outbox relays; this package works on the same table, and is all that a
+// command line needs.
+//
+// # States
+//
+//	pending    waits for a relay
+//	leased     a relay has claimed it
+//	retrying   the broker refused it; it is tried again after next_retry_at
+//	parked     the broker refused it for the last time: an operator has to act
+//	blocked    waits behind a parked event of its aggregate
+//	published  the broker has accepted it
+//
+// Only a parked event needs a person, who has two options. Retry lets the relay
+// publish it again, after the cause is fixed. Skip gives the event up: it moves
+// into the audit table, and a marker takes its place, which makes consumers
+// repair themselves from the owner. Either way the events behind it are then
+// published in order, because the relay continues from the oldest unpublished
+// row.
+//
+// # Why a skip waits
+//
+// If an attempt to publish the event were still in progress, it could arrive
+// after its successors, out of order. A relay starts a publish only while its
+// lease lasts longer than that publish's timeout. So no attempt is in progress
+// once both times have passed, measured by the database's clock from the last
+// lease and from the parking. No relay claims a parked event, so the wait does
+// not start again.
+//
+// Retry and Skip write to the audit table in their own transactions (package
+// audit).
+package backlog
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/pkg/eventing/operator/audit"
+)
+
+// queryTimeout bounds each statement. A person waits for it, and counting a
+// backlog of a million events takes a while.
+const queryTimeout = 15 * time.Second
+
+// MaxList is the most events that List returns.
+const MaxList = 1000
+
+// ErrUnknown is returned for an event id that is in neither the outbox nor the
+// audit table.
+var ErrUnknown = errors.New("no such event")
+
+// Backlog is an operator's view of the outbox that db's search_path finds.
+type Backlog struct{ db *pgxpool.Pool }
+
+// New returns the backlog of the outbox in db.
+func New(db *pgxpool.Pool) *Backlog { return &Backlog{db} }
+
+// Event is one row of the outbox. Reason is the last refusal, empty if there
+// was none.
+type Event struct {
+	ID            uuid.UUID  `json:"event_id"`
+	AggregateType string     `json:"aggregate_type"`
+	AggregateID   string     `json:"aggregate_id"`
+	Version       int64      `json:"version"`
+	Type          string     `json:"event_type"`
+	State         string     `json:"state"`
+	Attempts      int        `json:"attempts"`
+	OccurredAt    time.Time  `json:"occurred_at"`
+	NextRetryAt   *time.Time `json:"next_retry_at,omitempty"`
+	ParkedAt      *time.Time `json:"parked_at,omitempty"`
+	PublishedAt   *time.Time `json:"published_at,omitempty"`
+	Reason        string     `json:"reason,omitempty"`
+}
+
+// behindParked is true if o waits behind a parked event of its aggregate.
+const behindParked = `EXISTS (
+	SELECT FROM outbox older
+	 WHERE older.published_at IS NULL AND older.parked_at IS NOT NULL
+	   AND older.aggregate_type = o.aggregate_type AND older.aggregate_id = o.aggregate_id
+	   AND older.version < o.version)`
+
+const columns = `o.id, o.aggregate_type, o.aggregate_id, o.version, o.event_type,
+	CASE WHEN o.published_at IS NOT NULL THEN 'published'
+	     WHEN o.parked_at IS NOT NULL THEN 'parked'
+	     WHEN ` + behindParked + ` THEN 'blocked'
+	     WHEN o.lock_token IS NOT NULL THEN 'leased'
+	     WHEN o.next_retry_at > now() THEN 'retrying'
+	     ELSE 'pending' END,
+	o.publish_attempts, o.occurred_at, o.next_retry_at, o.parked_at, o.published_at, coalesce(o.last_error, '')`
+
+func (e *Event) targets() []any {
+	return []any{
+		&e.ID, &e.AggregateType, &e.AggregateID, &e.Version, &e.Type, &e.State,
+		&e.Attempts, &e.OccurredAt, &e.NextRetryAt, &e.ParkedAt, &e.PublishedAt, &e.Reason,
+	}
+}
+
+func scanEvent(row pgx.CollectableRow) (e Event, err error) {
+	return e, row.Scan(e.targets()...)
+}
+
+// Filter selects events. Its zero value selects all.
+type Filter struct {
+	// Parked selects the parked events only.
+	Parked bool
+	// AggregateID selects the events of one aggregate.
+	AggregateID string
+	// Reason selects the events with a last refusal that contains it.
+	Reason string
+}
+
+// where is the filter's condition, with its arguments from $1 to $3.
+const where = `($1 = false OR o.parked_at IS NOT NULL)
+	AND ($2 = '' OR o.aggregate_id = $2)
+	AND ($3 = '' OR strpos(o.last_error, $3) > 0)`
+
+func (f Filter) args(more ...any) []any {
+	return append([]any{f.Parked, f.AggregateID, f.Reason}, more...)
+}
+
+// List returns up to limit unpublished events, oldest first.
+func (b *Backlog) List(ctx context.Context, f Filter, limit int) ([]Event, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	rows, _ := b.db.Query(ctx, `
+		SELECT `+columns+`
+		  FROM outbox_pending o
+		 WHERE `+where+`
+		 ORDER BY o.occurred_at, o.id
+		 LIMIT $4`, f.args(min(limit, MaxList))...)
+	events, err := pgx.CollectRows(rows, scanEvent)
+	if err != nil {
+		return nil, fmt.Errorf("list outbox: %w", err)
+	}
+	return events, nil
+}
+
+// Detail is all that is known of one event.
+type Detail struct {
+	// Event is nil if the row has left the outbox; then Actions has the record
+	// of it.
+	Event *Event `json:"event"`
+	// Row is the whole row of the table.
+	Row     json.RawMessage `json:"row,omitempty"`
+	Actions []audit.Entry   `json:"actions"`
+}
+
+// Show returns one event with the actions on it, or ErrUnknown.
+func (b *Backlog) Show(ctx context.Context, id uuid.UUID) (Detail, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	var d Detail
+	var err error
+	if d.Actions, err = audit.History(ctx, b.db, id); err != nil {
+		return Detail{}, err
+	}
+	var e Event
+	var row string
+	err = b.db.QueryRow(ctx, `SELECT `+columns+`, to_jsonb(o)::text FROM outbox o WHERE o.id = $1`, id).
+		Scan(append(e.targets(), &row)...)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows) && len(d.Actions) == 0:
+		return Detail{}, fmt.Errorf("%s: %w", id, ErrUnknown)
+	case errors.Is(err, pgx.ErrNoRows):
+		return d, nil
+	case err != nil:
+		return Detail{}, fmt.Errorf("show event: %w", err)
+	}
+	d.Event, d.Row = &e, json.RawMessage(row)
+	return d, nil
+}

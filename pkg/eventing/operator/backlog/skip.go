@@ -1,0 +1,147 @@
+package backlog
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/operator/audit"
+)
+
+// landing is the time after an event's last lease, and after its parking, in
+// which a publish of it could still arrive: the relay's lease (20 s), the
+// timeout of one publish (8 s) and a margin for a request that outlived its
+// caller.
+const landing = 30 * time.Second
+
+// look is the pause between two attempts to skip an event for which the wait is
+// not over.
+var look = backoff.Policy{Base: 500 * time.Millisecond, Cap: 2 * time.Second}
+
+// Plan describes the effect of skipping an event.
+type Plan struct {
+	Event Event `json:"event"`
+	// Newest means that no later event of its aggregate exists.
+	Newest bool `json:"newest"`
+	// Marker means that the event is itself the marker of an earlier skip, and
+	// that the broker refuses the marker too: a skip would leave nothing in its
+	// place.
+	Marker bool `json:"marker"`
+	// Blocked counts the events that a skip would unblock.
+	Blocked int64 `json:"blocked"`
+	// Wait is the number of seconds that a skip would wait first.
+	Wait float64 `json:"wait_seconds"`
+}
+
+// PlanSkip reads the effect of Skip without skipping. It returns ErrUnknown or
+// ErrNotParked if there is no parked event to skip.
+func (b *Backlog) PlanSkip(ctx context.Context, id uuid.UUID) (Plan, error) {
+	e, err := b.parked(ctx, id)
+	if err != nil {
+		return Plan{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	p := Plan{Event: e, Marker: e.Type == eventing.Skipped}
+	err = b.db.QueryRow(ctx, `
+		SELECT (SELECT count(*) FROM outbox n
+		         WHERE n.published_at IS NULL AND n.parked_at IS NULL
+		           AND n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id AND n.version > o.version),
+		       NOT EXISTS (SELECT FROM outbox n
+		         WHERE n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id AND n.version > o.version),
+		       greatest(extract(epoch FROM greatest(o.parked_at, o.locked_at) + $2::interval - now()), 0)::float8
+		  FROM outbox o WHERE o.id = $1`, id, landing).Scan(&p.Blocked, &p.Newest, &p.Wait)
+	if err != nil {
+		return Plan{}, fmt.Errorf("plan skip: %w", err)
+	}
+	return p, nil
+}
+
+// Skip gives a parked event up: the audit table keeps the whole event, and a
+// marker takes its place in the outbox, with its id and version, the type
+// eventing.Skipped and no payload. The marker is published like any event, and
+// makes consumers repair themselves from the owner, even if no event follows.
+// If the broker refuses the marker too, it is parked; a second Skip removes it.
+// Then the version stays missing, and consumers notice the gap with the
+// aggregate's next event.
+//
+// Skip first waits, for as long as ctx allows, until no attempt to publish the
+// event can arrive any more; that is over half a minute after the parking. If
+// another operator retried or skipped the event meanwhile, the error is
+// ErrNotParked or ErrUnknown.
+func (b *Backlog) Skip(ctx context.Context, o audit.Actor, id uuid.UUID) error {
+	for attempt := 1; ; attempt++ {
+		done, err := b.skip(ctx, o, id)
+		if err != nil || done {
+			return err
+		}
+		if _, err := b.parked(ctx, id); err != nil {
+			return err
+		}
+		if !backoff.Sleep(ctx, look.Delay(attempt), nil) {
+			return fmt.Errorf("skip: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// skip returns false while an attempt could still arrive.
+func (b *Backlog) skip(ctx context.Context, o audit.Actor, id uuid.UUID) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	s := audit.Subject{EventID: id}
+	err := pgx.BeginFunc(ctx, b.db, func(tx pgx.Tx) error {
+		var row, name string
+		err := tx.QueryRow(ctx, `
+			SELECT aggregate_type, aggregate_id, version, event_type, to_jsonb(o)::text FROM outbox o
+			 WHERE id = $1 AND published_at IS NULL
+			   AND parked_at <= now() - $2::interval
+			   AND (locked_at IS NULL OR locked_at <= now() - $2::interval)
+			   FOR UPDATE`, id, landing).
+			Scan(&s.AggregateType, &s.AggregateID, &s.Version, &name, &row)
+		if err != nil {
+			return err
+		}
+		s.Record = json.RawMessage(row)
+		if name == eventing.Skipped {
+			err = remove(ctx, tx, id, s)
+		} else {
+			_, err = tx.Exec(ctx, `
+				UPDATE outbox SET event_type = $2, payload = '', last_error = NULL, `+freed+` WHERE id = $1`, id, eventing.Skipped)
+		}
+		if err != nil {
+			return err
+		}
+		return audit.Write(ctx, tx, "skip", o, s)
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("skip: %w", err)
+	}
+	return true, nil
+}
+
+// remove deletes a marker. Relays find the event behind it as a retry that is
+// due. The versions of the aggregate have a hole from here on, which the outbox
+// must not refuse.
+func remove(ctx context.Context, tx pgx.Tx, id uuid.UUID, s audit.Subject) error {
+	if _, err := tx.Exec(ctx, `DELETE FROM outbox WHERE id = $1`, id); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, `
+		UPDATE outbox
+		   SET next_retry_at = CASE WHEN version > $3 THEN now() END, gapless = gapless AND version > $3
+		 WHERE aggregate_type = $1 AND aggregate_id = $2
+		   AND version IN ((SELECT min(version) FROM outbox WHERE aggregate_type = $1 AND aggregate_id = $2 AND version > $3),
+		                   (SELECT max(version) FROM outbox WHERE aggregate_type = $1 AND aggregate_id = $2 AND version < $3))`,
+		s.AggregateType, s.AggregateID, s.Version)
+	return err
+}

@@ -1,0 +1,179 @@
+// Package deadletter is the operator's side of an inbox: it shows the events
+// that a consumer could not process, with the reasons, and performs an
+// operator's actions on them. Package inbox consumes; this package works on the
+// same table and on the subscriptions `<subscription>.dlq`, and is all that a
+// command line needs.
+//
+// # Two halves of a dead letter
+//
+// The inbox row (status dead) has the event's id, the reason and the number of
+// attempts, and stays. The message has the payload, and exists as long as its
+// subscription retains it. Either can exist alone: a message that is no event
+// has no row, and a row has no message after the message has expired or while
+// another operator has it leased.
+//
+// # Leasing messages
+//
+// Pub/Sub has no way to read messages without taking them: the messages that
+// are shown are leased, and meanwhile hidden from all other consumers. A Batch
+// holds the messages that Collect pulled; Release gives back those that have
+// not been settled. If the process dies before, the messages come back after
+// ten minutes. A message is acknowledged only after its effect and the audit
+// entry are committed (package audit).
+//
+// # What can be done
+//
+// Redrive applies the event in one transaction with its inbox row, as the
+// consumer would have done, and never publishes: other subscribers see nothing
+// of it. A row with status done short-circuits, so redriving is safe against
+// another operator, the consumer, and itself. Events of one aggregate go in
+// version order; if one fails, those behind it are not touched. Discard gives a
+// dead letter up, once its aggregate has its owner's state; the audit entry
+// keeps the message.
+//
+// # An id that was used twice
+//
+// A dead letter is identified by its event's id, aggregate and version
+// together, like a row of the inbox. Of two events with one id only the first
+// has a row. The dead letter of the other one has only its message, which
+// cannot be redriven.
+package deadletter
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2"
+	vkit "cloud.google.com/go/pubsub/v2/apiv1"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/pkg/eventing/operator/audit"
+)
+
+// queryTimeout bounds the statements that apply no event.
+const queryTimeout = 15 * time.Second
+
+// MaxLetters bounds the number of dead letters in one Batch. If there are more,
+// the operator settles these first.
+const MaxLetters = 10_000
+
+// Queue gives access to the dead letters of some subscriptions.
+type Queue struct {
+	db      *pgxpool.Pool
+	client  *vkit.SubscriptionAdminClient
+	project string
+	// consumers are the subscriptions that the dead letters come from.
+	consumers []string
+}
+
+// New returns the dead letters of subscriptions of client's project. The inbox
+// is found through db's search_path.
+func New(db *pgxpool.Pool, client *pubsub.Client, subscriptions ...string) *Queue {
+	return &Queue{db: db, client: client.SubscriptionAdminClient, project: client.Project(), consumers: subscriptions}
+}
+
+// source is the full name of the subscription that holds a consumer's dead letters.
+func (b *Queue) source(consumer string) string {
+	return "projects/" + b.project + "/subscriptions/" + consumer + ".dlq"
+}
+
+// Letter is one dead letter, as known from the inbox, the message, or both.
+type Letter struct {
+	// Subscription is that of the consumer that could not process it.
+	Subscription string `json:"subscription"`
+	// EventID is uuid.Nil for a message that is no event.
+	EventID       uuid.UUID `json:"event_id"`
+	AggregateType string    `json:"aggregate_type"`
+	AggregateID   string    `json:"aggregate_id"`
+	Version       int64     `json:"version"`
+	Type          string    `json:"event_type"`
+	// Status is that of the inbox row; "none" if there is no row. "done" means
+	// that the event has been applied since, and only its message is left.
+	Status string `json:"status"`
+	// Reason and Attempts come from the inbox row if there is one, else from
+	// the message. If the broker dead-lettered the message, and not the
+	// consumer, the reason says so.
+	Reason   string `json:"reason"`
+	Attempts int    `json:"attempts"`
+	// Since is the time when the event was first received, or its message
+	// published.
+	Since time.Time `json:"since"`
+	// MessageID is the first message's; empty if no message is leased.
+	MessageID string `json:"message_id"`
+	// Messages counts the leased copies: a crash may have left a second one.
+	Messages int `json:"messages"`
+}
+
+// ID is the operator's name for the dead letter: its event's id or, if the
+// message is no event, the message id, which is unique within its subscription
+// only.
+func (l Letter) ID() string {
+	if l.EventID == uuid.Nil {
+		return l.MessageID
+	}
+	return l.EventID.String()
+}
+
+// place identifies l among all dead letters. A producer may have used an id
+// twice.
+func (l Letter) place() string {
+	return fmt.Sprint(l.Subscription, "/", l.ID(), "/", l.AggregateType, "/", l.AggregateID, "/", l.Version)
+}
+
+// Same reports whether other is the same dead letter.
+func (l Letter) Same(other Letter) bool { return l.place() == other.place() }
+
+func (l Letter) subject() audit.Subject {
+	return audit.Subject{
+		EventID: l.EventID, MessageID: l.MessageID,
+		AggregateType: l.AggregateType, AggregateID: l.AggregateID, Version: l.Version,
+	}
+}
+
+// rows returns the dead letters in the inbox, and the rows that the leased
+// messages name, with any status.
+func (b *Queue) rows(ctx context.Context, named []*message) ([]Letter, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	consumers, events := make([]string, len(named)), make([]pgtype.UUID, len(named))
+	for i, m := range named {
+		consumers[i], events[i] = m.consumer, pgtype.UUID{Bytes: m.event.ID, Valid: true}
+	}
+	rows, _ := b.db.Query(ctx, `
+		SELECT consumer, event_id, aggregate_type, aggregate_id, version, event_type, status,
+		       coalesce(last_error, ''), attempts, received_at
+		  FROM inbox
+		 WHERE (consumer, event_id) IN (
+		       SELECT c, e FROM unnest($2::text[], $3::uuid[]) AS named (c, e)
+		        UNION
+		       (SELECT consumer, event_id FROM inbox WHERE consumer = ANY ($1) AND status = 'dead' ORDER BY received_at LIMIT $4))`,
+		b.consumers, consumers, events, MaxLetters)
+	letters, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l Letter, err error) {
+		return l, row.Scan(&l.Subscription, &l.EventID, &l.AggregateType, &l.AggregateID, &l.Version, &l.Type, &l.Status,
+			&l.Reason, &l.Attempts, &l.Since)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read inbox: %w", err)
+	}
+	return letters, nil
+}
+
+// History returns the operators' actions on an event, oldest first.
+func (b *Queue) History(ctx context.Context, event uuid.UUID) ([]audit.Entry, error) {
+	return audit.History(ctx, b.db, event)
+}
+
+// record returns a message in the form that the audit table keeps.
+func record(m *message) (json.RawMessage, error) {
+	if m == nil {
+		return nil, nil
+	}
+	return json.Marshal(map[string]any{
+		"message_id": m.id, "data": m.data, "attributes": m.attributes, "ordering_key": m.key,
+	})
+}

@@ -1,0 +1,217 @@
+package deadletter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/operator/audit"
+)
+
+const (
+	// applyTimeout bounds one transaction, repairTimeout one repair.
+	applyTimeout  = 10 * time.Second
+	repairTimeout = 10 * time.Second
+)
+
+// Result is the outcome of a redrive.
+type Result string
+
+// The results of a redrive.
+const (
+	// Applied means that the event has had its effect now.
+	Applied Result = "applied"
+	// Stale means that the read model already had this version or a later one.
+	Stale Result = "stale"
+	// Repaired means that earlier events were missing, and that the read model
+	// now has the owner's state.
+	Repaired Result = "repaired"
+	// Done means that the event was applied before; only its message was
+	// acknowledged.
+	Done Result = "done"
+	// Lost means that the owner no longer has this event. The read model has
+	// the owner's state.
+	Lost Result = "lost"
+)
+
+var (
+	// ErrNoMessage is returned for a dead letter without a message: it has
+	// expired, or another operator has it leased.
+	ErrNoMessage = errors.New("its message is not in the subscription: it has expired, or another operator has it leased")
+	// ErrIDTaken is returned for a dead letter with an event id that another
+	// event also has. It has no row of its own, so it can only be discarded.
+	ErrIDTaken = errors.New("event_id: another event has it, too")
+	// errNeedsOwner rolls the transaction back.
+	errNeedsOwner = errors.New("the read model needs its owner's state")
+)
+
+// Redrive applies l's event through the inbox, in one transaction with its
+// audit entry, and acknowledges its messages. If earlier events are missing, or
+// the read model has another history, the aggregate takes its owner's state
+// first. After an error without a result, the event has not been applied and l
+// stays a dead letter. After an error with a result, the result is committed,
+// and only the acknowledgement of a message failed.
+func (h *Batch) Redrive(ctx context.Context, o audit.Actor, handler inbox.Handler, l Letter) (Result, error) {
+	m := h.first(l)
+	switch {
+	case m == nil:
+		return "", ErrNoMessage
+	case m.invalid != nil:
+		return "", fmt.Errorf("it is no event: %w", m.invalid)
+	}
+	result, err := h.queue.apply(ctx, o, handler, m, l, false)
+	if errors.Is(err, errNeedsOwner) {
+		err = repair(ctx, handler, m.event)
+		lost := errors.Is(err, inbox.ErrLost)
+		if err == nil || lost {
+			result, err = h.queue.apply(ctx, o, handler, m, l, lost)
+		}
+		if err == nil && result != Done && !lost {
+			result = Repaired
+		}
+	}
+	if err != nil {
+		return "", err
+	}
+	if result != Done {
+		handler.Committed(m.event.Key())
+	}
+	return result, h.acknowledge(ctx, l)
+}
+
+func repair(ctx context.Context, handler inbox.Handler, e eventing.Event) error {
+	ctx, cancel := context.WithTimeout(ctx, repairTimeout)
+	defer cancel()
+	if err := handler.Repair(ctx, e); err != nil {
+		return fmt.Errorf("%w: %w", errNeedsOwner, err)
+	}
+	return nil
+}
+
+// apply is the consumer's transaction for one event. A concurrent apply of the
+// same event waits on the inbox row, and then finds it done. A lost event has
+// no effect.
+func (b *Queue) apply(
+	ctx context.Context, o audit.Actor, handler inbox.Handler, m *message, l Letter, lost bool,
+) (result Result, err error) {
+	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
+	defer cancel()
+	err = pgx.BeginFunc(ctx, b.db, func(tx pgx.Tx) error {
+		fresh, err := b.mark(ctx, tx, "done", m, l)
+		if err != nil || !fresh {
+			result = Done
+			return err
+		}
+		if result = Lost; !lost {
+			if result, err = effect(ctx, tx, handler, m.event); err != nil {
+				return err
+			}
+		}
+		return audit.Write(ctx, tx, "redrive", o, l.subject())
+	})
+	return result, err
+}
+
+func effect(ctx context.Context, tx pgx.Tx, handler inbox.Handler, e eventing.Event) (Result, error) {
+	switch outcome, err := handler.One(ctx, tx, e); {
+	case err != nil:
+		return "", err
+	case outcome == inbox.Gap, outcome == inbox.Diverged:
+		return "", errNeedsOwner
+	case outcome == inbox.Stale:
+		return Stale, nil
+	}
+	return Applied, nil
+}
+
+// mark sets the status of l's inbox row, and inserts the row if there is none.
+// It returns false, and does not change the row, if its status is done. It
+// returns ErrIDTaken if the row is another event's.
+func (b *Queue) mark(ctx context.Context, tx pgx.Tx, status string, m *message, l Letter) (bool, error) {
+	messageID, published := "", l.Since
+	if m != nil {
+		messageID, published = m.id, m.published
+	}
+	tag, err := tx.Exec(ctx, `
+		INSERT INTO inbox (consumer, event_id, event_type, aggregate_type, aggregate_id, version,
+		                   message_id, publish_time, status, processed_at, source)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, clock_timestamp(), 'redrive')
+		ON CONFLICT (consumer, event_id) DO UPDATE
+		   SET status = excluded.status, processed_at = excluded.processed_at, source = excluded.source, begun = 0
+		 WHERE inbox.status <> 'done'
+		   AND (inbox.aggregate_type, inbox.aggregate_id, inbox.version) = (excluded.aggregate_type, excluded.aggregate_id, excluded.version)`,
+		l.Subscription, l.EventID, l.Type, l.AggregateType, l.AggregateID, l.Version, messageID, published, status)
+	if err != nil {
+		return false, fmt.Errorf("write inbox: %w", err)
+	}
+	if tag.RowsAffected() == 1 {
+		return true, nil
+	}
+	var own bool
+	err = tx.QueryRow(ctx, `
+		SELECT (aggregate_type, aggregate_id, version) = ($3, $4, $5) FROM inbox WHERE consumer = $1 AND event_id = $2`,
+		l.Subscription, l.EventID, l.AggregateType, l.AggregateID, l.Version).Scan(&own)
+	if err == nil && !own {
+		err = ErrIDTaken
+	}
+	if err != nil {
+		return false, fmt.Errorf("write inbox: %w", err)
+	}
+	return false, nil
+}
+
+// Discard gives l up: its row needs no action any more, the audit entry keeps
+// its message, and its messages are acknowledged. Before that, its aggregate
+// takes the owner's state, which includes the event's change, because no later
+// event may come to reveal the gap. If the owner is unavailable, Discard
+// changes nothing. A row with status done stays so.
+func (h *Batch) Discard(ctx context.Context, o audit.Actor, handler inbox.Handler, l Letter) error {
+	m := h.first(l)
+	s := l.subject()
+	var err error
+	if s.Record, err = record(m); err != nil {
+		return fmt.Errorf("discard: %w", err)
+	}
+	if err := h.catchUp(ctx, handler, l); err != nil {
+		return fmt.Errorf("discard: %w", err)
+	}
+	writing, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	err = pgx.BeginFunc(writing, h.queue.db, func(tx pgx.Tx) error {
+		if l.EventID != uuid.Nil {
+			if _, err := h.queue.mark(writing, tx, "discarded", m, l); err != nil && !errors.Is(err, ErrIDTaken) {
+				return err
+			}
+		}
+		return audit.Write(writing, tx, "discard", o, s)
+	})
+	if err != nil {
+		return fmt.Errorf("discard: %w", err)
+	}
+	return h.acknowledge(ctx, l)
+}
+
+// catchUp brings l's aggregate to its owner's state, if l is an event and its
+// owner has the aggregate.
+func (h *Batch) catchUp(ctx context.Context, handler inbox.Handler, l Letter) error {
+	if l.EventID == uuid.Nil {
+		return nil
+	}
+	// Without a message there is no epoch, and any state is accepted.
+	e := eventing.Event{ID: l.EventID, AggregateType: l.AggregateType, AggregateID: l.AggregateID, Version: l.Version}
+	if m := h.first(l); m != nil {
+		e = m.event
+	}
+	err := repair(ctx, handler, e)
+	if err != nil && !errors.Is(err, inbox.ErrLost) && !eventing.IsPermanent(err) {
+		return err
+	}
+	handler.Committed(e.Key())
+	return nil
+}
