@@ -15,7 +15,8 @@ func Example() {
 	retry := backoff.Policy{Base: time.Millisecond, Cap: 10 * time.Millisecond}
 	calls := 0
 	call := func() error {
-		if calls++; calls < 3 {
+		calls++
+		if calls < 3 {
 			return errors.New("unavailable")
 		}
 		return nil

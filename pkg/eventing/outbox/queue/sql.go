@@ -141,7 +141,8 @@ WITH page AS MATERIALIZED (
 	SELECT count(*) AS rows, (array_agg(xact ORDER BY xact DESC, id DESC))[1] AS xact,
 	       (array_agg(id ORDER BY xact DESC, id DESC))[1] AS id
 	  FROM page
-), candidate AS (` + strings.Replace(oldestPerAggregate, "%s", `SELECT place, aggregate_type, aggregate_id, version FROM page WHERE pending`, 1) + `
+), candidate AS (` + strings.Replace(oldestPerAggregate, "%s",
+	`SELECT place, aggregate_type, aggregate_id, version FROM page WHERE pending`, 1) + `
 )` + claimCandidates + reportColumns + `, (SELECT rows FROM last), (SELECT xact::text FROM last), (SELECT id FROM last), ` + claimedEvents
 
 // Both ends of the index: rows that are due, and rows whose time is too far ahead,
