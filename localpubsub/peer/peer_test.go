@@ -105,6 +105,7 @@ func TestKilledParentLeavesNoEmulator(t *testing.T) {
 	}
 	parent := exec.Command(os.Args[0])
 	parent.Env = append(os.Environ(), parentMode+"=1")
+	parent.Stderr = t.Output()
 	out, err := parent.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
