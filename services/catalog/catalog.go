@@ -8,7 +8,7 @@
 //
 // The projection only moves forward, by the rule in [inbox.Decide]. A read with a
 // consistency token is never answered with anything older: it waits for the projection,
-// then asks the owner, then fails. A reader gets older data only on request, together
+// then reads from the owner, then fails. A reader gets older data only on request, together
 // with the versions that it misses.
 //
 // Files: this one holds the reads, query.go their parameters, problems.go their errors.

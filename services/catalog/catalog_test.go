@@ -140,8 +140,7 @@ func TestGetAsksTheOwnerWhenTheWaitIsOver(t *testing.T) {
 	}
 }
 
-// A token of a later epoch demands a later life of the owner, whatever the versions in
-// this one.
+// A token of a later epoch requires that epoch of the owner, at any version of this one.
 func TestEpochComesBeforeVersion(t *testing.T) {
 	t.Parallel()
 	f, id := setUp(t), newVideoID()

@@ -108,8 +108,8 @@ func requirementOf(req interface {
 	return of(request)
 }
 
-func protoStale(lags []consistency.StaleAggregate) (out []*catalogv1.Lag) {
-	for _, l := range lags {
+func protoStale(stale []consistency.StaleAggregate) (out []*catalogv1.Lag) {
+	for _, l := range stale {
 		out = append(out, &catalogv1.Lag{Id: l.ID, Version: l.Version, AtLeast: l.AtLeast})
 	}
 	return out

@@ -151,7 +151,7 @@ func ownersTombstone(id uuid.UUID, version int64) *videov1.Video {
 	return v
 }
 
-// slowOwner is an owner of videos whose first question hangs until the test has seen it.
+// slowOwner is an owner of videos. Its first question hangs until seen is closed.
 type slowOwner struct {
 	videos
 

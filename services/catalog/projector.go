@@ -38,7 +38,7 @@ func (p *Projector) Handler() inbox.Handler {
 	return handler{inbox.Route{videoType: p.videos, engagementType: p.engagements}, p.waiters}
 }
 
-// handler is a Route whose projections have the same waiters.
+// handler is a Route of projections with the same waiters.
 type handler struct {
 	inbox.Route
 

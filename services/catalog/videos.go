@@ -124,7 +124,7 @@ func (videos) Apply(v Video, c inbox.Change) Video {
 }
 
 // patched ignores cleared fields that it does not know, like every protobuf
-// reader: they are newer than this copy.
+// reader: they are newer than this build.
 func patched(v Video, p *eventsv1.VideoUpdated) Video {
 	for _, field := range p.GetCleared() {
 		switch field {

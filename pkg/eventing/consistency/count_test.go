@@ -58,8 +58,8 @@ func TestQuestionsToTheOwnerAreAskedBesideEachOther(t *testing.T) {
 	})
 }
 
-// Reads that demand something are counted by their outcome, and only these.
-func TestReadsThatDemandAreCounted(t *testing.T) {
+// Reads that require something are counted by their outcome, and only these.
+func TestReadsWithARequirementAreCounted(t *testing.T) {
 	reader := metric.NewManualReader()
 	otel.SetMeterProvider(metric.NewMeterProvider(metric.WithReader(reader)))
 	r := newReader()

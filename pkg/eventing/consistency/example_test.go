@@ -6,7 +6,7 @@ import (
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
-// A session keeps one token, whatever it writes and reads.
+// A session keeps one token for all that it writes and reads.
 func ExampleMerge() {
 	var session consistency.Token
 	keep := func(text string) {

@@ -8,8 +8,8 @@ import (
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
-// FuzzRead reads with any demand, of any copy and owner. No read waits beyond its
-// bounds, and none gets data that is older than its token unless the demand allows it.
+// FuzzRead reads with any requirement, of any projection and owner. No read waits beyond
+// its bounds, and none gets data that is older than its token unless it allows that.
 func FuzzRead(f *testing.F) {
 	for n := range int64(12) {
 		f.Add(int64(1), n%4, int64(1), n%3, int64(1), n%5, n*int64(time.Second), n%3*int64(time.Second), uint8(n), uint8(n/2), n%2 == 0)
@@ -19,7 +19,7 @@ func FuzzRead(f *testing.F) {
 		modes := []consistency.Mode{"", consistency.AtLeastAsFresh, consistency.MinimizeLatency, consistency.FullyConsistent}
 		wanted := has{epoch, version}
 		if copyVersion < 1 {
-			copyEpoch, copyVersion = 0, 0 // a copy without the aggregate
+			copyEpoch, copyVersion = 0, 0 // a projection without the aggregate
 		}
 		r := read{
 			Request: consistency.Request{Token: wanted.token(), Mode: modes[int(mode)%len(modes)], StaleIfError: stale, Wait: time.Duration(wait)},

@@ -14,8 +14,8 @@ import (
 	"example.com/lockstep/pkg/eventing/notify"
 )
 
-// A reader that gives up before the first look leaves nothing to be looked at.
-func TestALeavingReaderTakesItsLookAlong(t *testing.T) {
+// A reader that gives up before the first read leaves nothing to be read.
+func TestALeavingReaderLeavesNothingToRead(t *testing.T) {
 	t.Parallel()
 	w := NewWaiters(1, nil, notify.New(nil, "", "test", slog.New(slog.DiscardHandler)))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -24,7 +24,7 @@ func TestALeavingReaderTakesItsLookAlong(t *testing.T) {
 		t.Errorf("%t, %v", ok, err)
 	}
 	if !w.empty() {
-		t.Errorf("%d aggregates without a reader are to be looked at", len(w.due))
+		t.Errorf("%d aggregates without a reader are to be looked at", len(w.dirty))
 	}
 }
 

@@ -6,8 +6,8 @@ type Mode string
 
 // The modes.
 const (
-	// MinimizeLatency answers from the copy at once. With a token, the answer names the
-	// positions that the copy has not reached.
+	// MinimizeLatency answers from the projection at once. With a token, the answer names the
+	// positions that the projection has not reached.
 	MinimizeLatency Mode = "minimize-latency"
 	// AtLeastAsFresh takes nothing older than a token.
 	AtLeastAsFresh Mode = "at-least-as-fresh"
@@ -15,14 +15,14 @@ const (
 	FullyConsistent Mode = "fully-consistent"
 )
 
-// Outcome is how a reader's demand was met.
+// Outcome is how a reader's requirement was met.
 type Outcome string
 
 // The outcomes.
 const (
-	Fresh     Outcome = "fresh"     // the copy was there already
-	Waited    Outcome = "waited"    // the copy got there within the wait
-	Authority Outcome = "authority" // the owner was asked
+	Fresh     Outcome = "fresh"     // the projection was there already
+	Waited    Outcome = "waited"    // the projection got there within the wait
+	Authority Outcome = "authority" // the owner answered
 	Stale     Outcome = "stale"     // not met, which the reader had allowed
 	Failed    Outcome = "failed"    // not met, answered with an error
 )

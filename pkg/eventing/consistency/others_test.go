@@ -38,8 +38,8 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// Another instance's commit has this one look at what moved, and at nothing else.
-// A poll looks at everything, so it cannot be what ends this wait.
+// After another instance's commit this one reads the aggregates that moved, and no other.
+// A poll reads all aggregates, so the poll does not end this wait.
 func TestAnotherInstanceIsHeard(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
@@ -59,7 +59,7 @@ func TestAnotherInstanceIsHeard(t *testing.T) {
 		return found, nil
 	})
 	there := instance(t, db, func(context.Context, []Position) ([]Position, error) { return nil, nil })
-	eventually(t, "both hear", func() bool { return here.bell.Connected() && there.bell.Connected() })
+	eventually(t, "both hear", func() bool { return here.notifier.Connected() && there.notifier.Connected() })
 	// A poll at the very moment may take the first look along.
 	has := func(key string) func() bool {
 		return func() bool {

@@ -15,7 +15,7 @@ import (
 // In these tests time is the bubble's: it stands still while any goroutine can run, so
 // that a bound is met exactly or not at all.
 
-// has is the position of a copy, or of an owner: epoch and version of the one
+// has is the position of a projection, or of an owner: epoch and version of the one
 // aggregate.
 type has struct{ epoch, version int64 }
 
@@ -36,7 +36,7 @@ const (
 	never
 )
 
-// read is one read, of a copy that does not move unless moves says when.
+// read is one read, of a projection that moves only at the time moves.
 type read struct {
 	consistency.Request
 

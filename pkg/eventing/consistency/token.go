@@ -24,10 +24,10 @@ type Position struct {
 }
 
 // Key identifies the aggregate; it is the eventing.Event.Key of the events that
-// bring a copy there.
+// bring a projection there.
 func (p Position) Key() string { return eventing.Key(p.AggregateType, p.AggregateID) }
 
-// Reached reports whether a copy at (epoch, version) is as fresh as p. A copy of a
+// Reached reports whether a projection at (epoch, version) is as fresh as p. One of a
 // later epoch is, at any version: the owner was restored, and the writes that it lost
 // will not come back.
 func (p Position) Reached(epoch, version int64) bool {

@@ -99,8 +99,8 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// FuzzParse feeds text as it is, and as the body of a token whose checksum is
-// right: a fuzzer does not find one of those by itself.
+// FuzzParse feeds text as it is, and as the body of a token with the right
+// checksum: a fuzzer does not find one of those by itself.
 func FuzzParse(f *testing.F) {
 	for _, token := range []Token{of(video(1)), of(at("engagement", "u:v", 2), video(3)), {Tenant: "t", Positions: []Position{video(1)}}} {
 		text := token.String()

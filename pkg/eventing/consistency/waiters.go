@@ -22,17 +22,17 @@ const (
 // hold, is reached; the caller should answer at once that it is busy.
 var ErrTooManyWaiters = fmt.Errorf("%w: too many readers are waiting", ErrBusy)
 
-// Positions returns the projection's positions of those aggregates that the copy has. Only the type
-// and id of the arguments matter. They come from readers' tokens: Positions must skip an id
-// that cannot exist, since an error fails the look of all readers.
+// Positions returns the positions of those aggregates that the projection has. Only the
+// type and id of the arguments matter. They come from readers' tokens: Positions must skip
+// an id that cannot exist, since an error fails the read for all readers.
 type Positions func(ctx context.Context, aggregates []Position) ([]Position, error)
 
-// Waiters are the readers in this process that wait for a copy to catch up. All
+// Waiters are the readers in this process that wait for a projection to catch up. All
 // methods but Run are safe at any time and never block longer than they say.
 type Waiters struct {
 	max       int
 	positions Positions
-	bell      *notify.Notifier
+	notifier  *notify.Notifier
 	metrics   metrics
 	wake      chan struct{}
 
@@ -40,12 +40,12 @@ type Waiters struct {
 	drained bool
 	count   int
 	bytes   int // the sum of the readers' cost
-	spots   map[string]*spot
-	due     map[string]Position // to be looked at
+	entries map[string]*entry
+	dirty   map[string]Position // to be read
 }
 
-// spot is an aggregate for which readers wait.
-type spot struct {
+// entry is an aggregate for which readers wait.
+type entry struct {
 	aggregate Position
 	waiters   map[*waiter]Position // each with the position that it wants
 }
@@ -61,14 +61,14 @@ type waiter struct {
 // It receives the commits of other processes through others, and sends them its own.
 func NewWaiters(limit int, positions Positions, others *notify.Notifier) *Waiters {
 	return &Waiters{
-		max: limit, positions: positions, bell: others, metrics: newMetrics(), wake: make(chan struct{}, 1),
-		spots: map[string]*spot{}, due: map[string]Position{},
+		max: limit, positions: positions, notifier: others, metrics: newMetrics(), wake: make(chan struct{}, 1),
+		entries: map[string]*entry{}, dirty: map[string]Position{},
 	}
 }
 
-// Wait returns true as soon as a look finds that the copy has reached all that is
-// wanted, which names an aggregate once at most. It returns false when ctx ends
-// or Drain is called before. Without Run nobody looks.
+// Wait returns true as soon as the projection is read at all wanted positions or beyond.
+// wanted names an aggregate once at most. Wait returns false when ctx ends or Drain is
+// called before. Without Run the projection is not read.
 func (w *Waiters) Wait(ctx context.Context, wanted ...Position) (bool, error) {
 	r, err := w.add(wanted)
 	if err != nil {
@@ -91,13 +91,13 @@ func (w *Waiters) Wait(ctx context.Context, wanted ...Position) (bool, error) {
 func (w *Waiters) Notify(keys ...string) {
 	w.mu.Lock()
 	for _, k := range keys {
-		if s := w.spots[k]; s != nil {
-			w.due[k] = s.aggregate
+		if s := w.entries[k]; s != nil {
+			w.dirty[k] = s.aggregate
 		}
 	}
 	w.mu.Unlock()
-	w.lookSoon()
-	w.bell.Publish(keys...)
+	w.wakeSoon()
+	w.notifier.Publish(keys...)
 }
 
 // Drain ends all waits and lets none begin. It does not end Run.
@@ -105,7 +105,7 @@ func (w *Waiters) Drain() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.drained = true
-	for _, s := range w.spots {
+	for _, s := range w.entries {
 		for r := range s.waiters {
 			w.leave(r)
 		}
@@ -127,18 +127,18 @@ func (w *Waiters) add(wanted []Position) (*waiter, error) {
 	w.bytes += r.cost()
 	for _, p := range wanted {
 		k := p.Key()
-		if w.spots[k] == nil {
-			w.spots[k] = &spot{aggregate: p, waiters: map[*waiter]Position{}}
+		if w.entries[k] == nil {
+			w.entries[k] = &entry{aggregate: p, waiters: map[*waiter]Position{}}
 		}
-		w.spots[k].waiters[r] = p
-		// The copy may have moved between the reader's own look and this moment.
-		w.due[k] = p
+		w.entries[k].waiters[r] = p
+		// The projection may have moved between the reader's own read and this moment.
+		w.dirty[k] = p
 	}
-	w.lookSoon()
+	w.wakeSoon()
 	return r, nil
 }
 
-// remove reports whether r's wait was rewarded.
+// remove ends r's wait, and reports whether all its positions were reached.
 func (w *Waiters) remove(r *waiter) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -169,26 +169,26 @@ func (w *Waiters) leave(r *waiter) {
 	}
 }
 
-// forget has r wait for that aggregate no longer.
+// forget ends r's wait for one aggregate.
 func (w *Waiters) forget(r *waiter, key string) {
-	s := w.spots[key]
+	s := w.entries[key]
 	if s == nil {
 		return
 	}
 	delete(s.waiters, r)
 	if len(s.waiters) == 0 {
-		delete(w.spots, key)
-		delete(w.due, key)
+		delete(w.entries, key)
+		delete(w.dirty, key)
 	}
 }
 
-// reached ends the waits that a look has found to be over.
+// reached ends the waits for the positions in found.
 func (w *Waiters) reached(found []Position) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, at := range found {
 		key := at.Key()
-		s := w.spots[key]
+		s := w.entries[key]
 		if s == nil {
 			continue
 		}
@@ -196,7 +196,7 @@ func (w *Waiters) reached(found []Position) {
 			if !wanted.Reached(at.Epoch, at.Version) {
 				continue
 			}
-			// What is met stays met: copies do not go back.
+			// A reached position stays reached: projections do not go back.
 			w.forget(r, key)
 			r.missing--
 			if r.missing == 0 {
@@ -206,37 +206,37 @@ func (w *Waiters) reached(found []Position) {
 	}
 }
 
-// takeDue returns the aggregates that are due for a look, which are then due no more.
-func (w *Waiters) takeDue() []Position {
+// takeDirty returns the aggregates to read, and forgets them.
+func (w *Waiters) takeDirty() []Position {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	due := make([]Position, 0, len(w.due))
-	for _, p := range w.due {
-		due = append(due, p)
+	dirty := make([]Position, 0, len(w.dirty))
+	for _, p := range w.dirty {
+		dirty = append(dirty, p)
 	}
-	clear(w.due)
-	return due
+	clear(w.dirty)
+	return dirty
 }
 
-// heard has everything looked at that another process has moved.
-func (w *Waiters) heard(news notify.Notification) {
-	w.setDue(news.Mentions)
-	w.lookSoon()
+// received marks the aggregates that another process has moved.
+func (w *Waiters) received(news notify.Notification) {
+	w.markDirty(news.Mentions)
+	w.wakeSoon()
 }
 
-func (w *Waiters) setDue(matches func(key string) bool) {
+func (w *Waiters) markDirty(matches func(key string) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for k, s := range w.spots {
+	for k, s := range w.entries {
 		if matches(k) {
-			w.due[k] = s.aggregate
+			w.dirty[k] = s.aggregate
 		}
 	}
 }
 
-func (w *Waiters) lookSoon() {
+func (w *Waiters) wakeSoon() {
 	select {
 	case w.wake <- struct{}{}:
-	default: // it is about to look anyway
+	default: // it is about to read anyway
 	}
 }

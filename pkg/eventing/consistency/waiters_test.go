@@ -16,15 +16,15 @@ import (
 	"example.com/lockstep/pkg/eventing/notify"
 )
 
-// copied is a copy whose state a test sets.
-type copied struct {
+// readModel is a projection; a test sets its state.
+type readModel struct {
 	mu       sync.Mutex
 	versions map[string]int64
 	looks    [][]Position
 	fault    error
 }
 
-func (c *copied) look(_ context.Context, aggregates []Position) (found []Position, err error) {
+func (c *readModel) look(_ context.Context, aggregates []Position) (found []Position, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.looks = append(c.looks, aggregates)
@@ -36,23 +36,23 @@ func (c *copied) look(_ context.Context, aggregates []Position) (found []Positio
 	return found, c.fault
 }
 
-func (c *copied) set(id string, version int64, fault error) {
+func (c *readModel) set(id string, version int64, fault error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.versions[id], c.fault = version, fault
 }
 
-func (c *copied) looked() int {
+func (c *readModel) looked() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.looks)
 }
 
-// watched are waiters with a watch, whose time stands still while anybody can run:
-// a return at the same instant was the wake-up's doing and not the poll's.
-func watched(t *testing.T, limit int, told bool) (*Waiters, *copied) {
+// watched are waiters with a watch. Time stands still while any goroutine can run: if a
+// wait ends at the same instant, a notification has ended it, and not the poll.
+func watched(t *testing.T, limit int, told bool) (*Waiters, *readModel) {
 	t.Helper()
-	c := &copied{versions: map[string]int64{}}
+	c := &readModel{versions: map[string]int64{}}
 	log := slog.New(slog.DiscardHandler)
 	w := NewWaiters(limit, c.look, notify.New(nil, "", "test", log))
 	go w.watch(t.Context(), log, func() bool { return told }, func() {})
@@ -79,7 +79,7 @@ func (w *Waiters) begin(ctx context.Context, wanted ...Position) <-chan result {
 func (w *Waiters) empty() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.count == 0 && len(w.spots) == 0 && len(w.due) == 0
+	return w.count == 0 && len(w.entries) == 0 && len(w.dirty) == 0
 }
 
 func TestWaitIsWokenByNotify(t *testing.T) {
@@ -105,7 +105,7 @@ func TestWaitIsWokenByNotify(t *testing.T) {
 			t.Errorf("not woken by its own aggregate: %+v", r)
 		}
 		if !w.empty() {
-			t.Errorf("left behind: %d waiters, %d aggregates", w.count, len(w.spots))
+			t.Errorf("left behind: %d waiters, %d aggregates", w.count, len(w.entries))
 		}
 	})
 }
@@ -151,8 +151,8 @@ func TestWaitForSeveral(t *testing.T) {
 	})
 }
 
-// Polling finds what nobody tells of: rarely where others are heard, soon where
-// not. Whatever the number of readers, it is one look.
+// Polling finds commits without a notification: rarely while LISTEN works, soon while it
+// does not. It is one read for any number of readers.
 func TestPollingIsTheFallback(t *testing.T) {
 	t.Parallel()
 	for told, limit := range map[bool]time.Duration{true: 2 * time.Second, false: 50 * time.Millisecond} {
@@ -250,20 +250,20 @@ func TestWaitersAreBounded(t *testing.T) {
 // database cannot answer.
 func TestALookIsBounded(t *testing.T) {
 	t.Parallel()
-	c := &copied{versions: map[string]int64{}}
+	c := &readModel{versions: map[string]int64{}}
 	w := NewWaiters(1, c.look, notify.New(nil, "", "test", slog.New(slog.DiscardHandler)))
-	due := make([]Position, 2*maxLook+1)
-	if err := w.lookAt(t.Context(), due); err != nil || c.looked() != 3 || len(c.looks[0]) != maxLook || len(c.looks[2]) != 1 {
-		t.Errorf("%d looks (%v), want 3 at most of %d each", c.looked(), err, maxLook)
+	due := make([]Position, 2*maxRead+1)
+	if err := w.readPositions(t.Context(), due); err != nil || c.looked() != 3 || len(c.looks[0]) != maxRead || len(c.looks[2]) != 1 {
+		t.Errorf("%d looks (%v), want 3 at most of %d each", c.looked(), err, maxRead)
 	}
 	c.fault = errors.New("away")
-	if err := w.lookAt(t.Context(), due); !errors.Is(err, c.fault) || c.looked() != 4 {
+	if err := w.readPositions(t.Context(), due); !errors.Is(err, c.fault) || c.looked() != 4 {
 		t.Errorf("%v after %d looks, want the first one's fault", err, c.looked())
 	}
 }
 
-// Waiting lists are bounded by what they hold: forged tokens that name many aggregates
-// take the places of many readers.
+// Waiting lists are bounded by their memory: a forged token that names many aggregates
+// takes the places of many readers.
 func TestWaitersAreBoundedByMemory(t *testing.T) {
 	w := NewWaiters(10_000, nil, notify.New(nil, "", "test", slog.New(slog.DiscardHandler)))
 	used := func() int64 {

@@ -12,73 +12,76 @@ import (
 )
 
 const (
-	// lookTimeout bounds one look, at maxLook aggregates.
-	lookTimeout = 5 * time.Second
-	maxLook     = 10_000
-	// The interval of looks at all awaited aggregates. While LISTEN works, they only
+	// readTimeout bounds one read of positions, of maxRead aggregates.
+	readTimeout = 5 * time.Second
+	maxRead     = 10_000
+	// The interval of reads of all awaited aggregates. While LISTEN works, they only
 	// find commits whose notification was lost.
 	idlePoll, fallbackPoll = 2 * time.Second, 50 * time.Millisecond
 	// pollShare keeps polling for very many readers below a tenth of the time.
 	pollShare = 10
 )
 
-// retry is the pause after a look has failed.
+// retry is the pause after a read has failed.
 var retry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
 
-// Run looks at the copy for all waiting readers, and exchanges notifications with other
-// processes, until ctx ends; then it returns nil. It calls beat every few seconds, also
+// Run reads the projection for all waiting readers, and exchanges notifications with other
+// processes, until ctx ends; then it returns nil. It calls heartbeat every few seconds, also
 // while the database does not answer. Run must be called once.
-func (w *Waiters) Run(ctx context.Context, log *slog.Logger, beat func()) error {
+func (w *Waiters) Run(ctx context.Context, log *slog.Logger, heartbeat func()) error {
 	var g errgroup.Group
-	g.Go(func() error { return w.bell.Run(ctx, w.heard) })
-	g.Go(func() error { w.watch(ctx, log.With("component", "waiters"), w.bell.Connected, beat); return nil })
+	g.Go(func() error { return w.notifier.Run(ctx, w.received) })
+	g.Go(func() error {
+		w.watch(ctx, log.With("component", "waiters"), w.notifier.Connected, heartbeat)
+		return nil
+	})
 	return g.Wait()
 }
 
-// watch looks at the due aggregates until ctx ends. There is one look at a time:
-// aggregates that become due meanwhile share the next one.
-func (w *Waiters) watch(ctx context.Context, log *slog.Logger, told func() bool, beat func()) {
+// watch reads the dirty aggregates until ctx ends. There is one read at a time:
+// aggregates that become dirty meanwhile share the next one.
+func (w *Waiters) watch(ctx context.Context, log *slog.Logger, connected func() bool, heartbeat func()) {
 	everything := func(string) bool { return true }
 	polled, took, failures := time.Now(), time.Duration(0), 0
 	for ctx.Err() == nil {
-		beat()
-		next := polled.Add(pace(told(), took))
+		heartbeat()
+		next := polled.Add(pace(connected(), took))
 		if !time.Now().Before(next) {
-			w.setDue(everything)
+			w.markDirty(everything)
 			polled = time.Now()
 			continue
 		}
-		due := w.takeDue()
-		if len(due) == 0 {
+		dirty := w.takeDirty()
+		if len(dirty) == 0 {
 			backoff.Sleep(ctx, time.Until(next), w.wake)
 			continue
 		}
 		began := time.Now()
-		if err := w.lookAt(ctx, due); err != nil && ctx.Err() == nil {
+		if err := w.readPositions(ctx, dirty); err != nil && ctx.Err() == nil {
 			failures++
-			log.WarnContext(ctx, "cannot look for those who wait", "error", err, "aggregates", len(due))
+			log.WarnContext(ctx, "cannot read positions for waiting readers", "error", err, "aggregates", len(dirty))
 			backoff.Sleep(ctx, retry.Delay(failures), nil)
-			w.setDue(everything)
+			w.markDirty(everything)
 			continue
 		}
-		// Looks at little, in between, must not make the next one at everything soon.
+		// Short reads of few aggregates must not make the next read of all of them soon.
 		took, failures = max(took/2, time.Since(began)), 0
 	}
 }
 
-// lookAt looks at due in parts, so that no number of waiters makes a look too large
-// to end in time.
-func (w *Waiters) lookAt(ctx context.Context, due []Position) error {
-	for part := range slices.Chunk(due, maxLook) {
-		if err := w.lookAtPart(ctx, part); err != nil {
+// readPositions reads the dirty aggregates in parts, so that no number of waiters makes a
+// read too large to end in time.
+func (w *Waiters) readPositions(ctx context.Context, dirty []Position) error {
+	for part := range slices.Chunk(dirty, maxRead) {
+		if err := w.readPart(ctx, part); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *Waiters) lookAtPart(ctx context.Context, part []Position) error {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+func (w *Waiters) readPart(ctx context.Context, part []Position) error {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	found, err := w.positions(ctx, part)
 	if err == nil {
@@ -87,9 +90,9 @@ func (w *Waiters) lookAtPart(ctx context.Context, part []Position) error {
 	return err
 }
 
-// pace is the time from one look at everything to the next.
-func pace(told bool, took time.Duration) time.Duration {
-	if told {
+// pace is the time from one read of all aggregates to the next.
+func pace(connected bool, took time.Duration) time.Duration {
+	if connected {
 		return idlePoll
 	}
 	return min(max(fallbackPoll, pollShare*took), idlePoll)
