@@ -13,11 +13,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/migrations"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) { pairtest.Main(m) }
 
 // restoreBlock finds the commands of the README that this file runs.
 var restoreBlock = regexp.MustCompile("(?s)<!-- tested: deploy/restore_test.go (\\w+) -->\n```sh\n(.*?)```")
@@ -25,7 +25,7 @@ var restoreBlock = regexp.MustCompile("(?s)<!-- tested: deploy/restore_test.go (
 // A restoration is a damaged read model, a copy of it from before the damage, and a
 // person who runs the README's commands.
 type restoration struct {
-	copy, here *pgtest.DB
+	copy, here *pairtest.DB
 	// copyURL and hereURL connect as the schema's owner.
 	copyURL, hereURL string
 	dir              string // the person's: the dump is left there
@@ -34,7 +34,7 @@ type restoration struct {
 
 func newRestoration(t *testing.T) *restoration {
 	t.Helper()
-	r := &restoration{copy: pgtest.New(t), here: pgtest.New(t), dir: t.TempDir(), commands: map[string]string{}}
+	r := &restoration{copy: pairtest.New(t), here: pairtest.New(t), dir: t.TempDir(), commands: map[string]string{}}
 	r.copyURL, r.hereURL = roles(t, r.copy.Admin)[migrations.Catalog], roles(t, r.here.Admin)[migrations.Catalog]
 	text, err := os.ReadFile("terraform/README.md")
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/internal/local/postgres"
-	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/migrations"
 )
 
@@ -120,7 +120,7 @@ func owned(t *testing.T, admin string, owners map[migrations.Service]string) {
 // administrator has run the migrations before.
 func TestMigrationsRunAsOwners(t *testing.T) {
 	t.Parallel()
-	used := pgtest.New(t).Admin
+	used := pairtest.New(t).Admin
 	config, err := pgx.ParseConfig(used)
 	if err != nil {
 		t.Fatal(err)

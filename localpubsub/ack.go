@@ -10,6 +10,8 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"example.com/lockstep/localpubsub/internal/resource"
 )
 
 // The reasons that an exactly-once subscription gives for a failed
@@ -52,13 +54,13 @@ func parseAckID(text string) (id ackID, ok bool) {
 // subscription can detect an acknowledgement that is out of order.
 func (s *subscription) parseAckIDs(texts []string) ([]ackID, error) {
 	if len(texts) == 0 {
-		return nil, invalid("ack_ids", "at least one is needed")
+		return nil, resource.Invalid("ack_ids", "at least one is needed")
 	}
 	ids := make([]ackID, len(texts))
 	for i, text := range texts {
 		id, ok := parseAckID(text)
 		if !ok || id.subscription != s.number {
-			return nil, invalid("ack_ids", "%q is no ack id of %s", text, s.name)
+			return nil, resource.Invalid("ack_ids", "%q is no ack id of %s", text, s.name)
 		}
 		ids[i] = id
 	}
@@ -87,33 +89,52 @@ func (s *subscription) acknowledge(texts []string) (failed failures, err error) 
 	s.lock()
 	defer s.unlock()
 	s.touch()
-	s.lapse(s.server.now())
+	s.expireLeases(s.server.now())
 	if !s.exactlyOnce && s.server.faults.losesAck() {
 		return nil, nil
 	}
-	settled := make([]uint64, 0, len(ids))
 	for _, id := range ids {
 		e := s.current(id)
 		switch {
 		case e == nil:
 			failed.add(id, invalidAckID)
-		case !s.exactlyOnce && e.state == leased && s.server.faults.resend(e):
-			s.giveBack(e)
-		case s.exactlyOnce && e.state != leased:
-			failed.add(id, invalidAckID)
-		case s.exactlyOnce && e.queue != nil && e.queue.first != e:
-			failed.add(id, unorderedAckID)
-		case e.state != leased && e.queue != nil && e.queue.cursor != e:
-			// An earlier message of its key is not acknowledged, so this one is
-			// delivered again.
+		case s.exactlyOnce:
+			if reason := s.settleOnce(e); reason != "" {
+				failed.add(id, reason)
+			}
 		default:
-			s.settle(e)
-			settled = append(settled, e.id)
+			s.settleLate(e)
 		}
 	}
-	s.server.journal.acknowledged(s.name, settled)
 	s.schedule()
 	return failed.reported(s), nil
+}
+
+// settleOnce applies an acknowledgement with exactly-once delivery, and returns
+// the reason if it does not count.
+func (s *subscription) settleOnce(e *entry) (reason string) {
+	switch {
+	case e.state != leased:
+		return invalidAckID
+	case e.queue != nil && e.queue.first != e:
+		return unorderedAckID
+	}
+	s.settle(e)
+	return ""
+}
+
+// settleLate applies an acknowledgement without exactly-once delivery, which
+// may come after the deadline.
+func (s *subscription) settleLate(e *entry) {
+	switch {
+	case e.state == leased && s.server.faults.resend(e):
+		s.giveBack(e)
+	case e.state != leased && e.queue != nil && e.queue.cursor != e:
+		// An earlier message of its key is not acknowledged, so this one is
+		// delivered again.
+	default:
+		s.settle(e)
+	}
 }
 
 // modify gives leases a new deadline from now on; zero is a nack.
@@ -131,7 +152,7 @@ func (s *subscription) modify(texts []string, deadline time.Duration) (failed fa
 	defer s.unlock()
 	s.touch()
 	now := s.server.now()
-	s.lapse(now)
+	s.expireLeases(now)
 	for _, id := range ids {
 		e := s.current(id)
 		switch {

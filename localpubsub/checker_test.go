@@ -83,7 +83,7 @@ func (c *checker) received(m *pubsubpb.ReceivedMessage, consumer any, now time.T
 	}
 	if c.ordered && f.key != "" {
 		c.checkOrder(f)
-		c.checkHolder(f, consumer)
+		c.checkConsumer(f, consumer)
 	}
 	c.checkAttempt(f, m.GetDeliveryAttempt())
 	f.lease, f.until, f.consumer = m.GetAckId(), now.Add(10*time.Second), consumer
@@ -115,9 +115,9 @@ func (c *checker) checkOrder(f *fate) {
 	}
 }
 
-// checkHolder requires that only one consumer at a time has messages of a key.
-// A redelivery ends the leases of the later messages of its key.
-func (c *checker) checkHolder(f *fate, consumer any) {
+// checkConsumer requires that only one consumer at a time has messages of a
+// key. A redelivery ends the leases of the later messages of its key.
+func (c *checker) checkConsumer(f *fate, consumer any) {
 	for _, other := range c.messages {
 		if other.id < f.id && other.key == f.key && other.lease != "" && other.consumer != consumer && !other.unsure && !c.returned && !c.blind {
 			c.complainf("key %s: %d went to one consumer while another had %d", f.key, f.id, other.id)
@@ -188,26 +188,17 @@ func (c *checker) passed(now time.Time) {
 	}
 }
 
-// beginAnew resets the delivery state after a restart: the server still knows
-// all published and acknowledged messages, but no deliveries.
-func (c *checker) beginAnew() {
-	c.blind, c.last = false, map[string]*fate{}
-	for _, f := range c.messages {
-		f.deliveries, f.failures, f.lease = 0, 0, ""
-	}
-}
-
 // lostSome records that the server may have sent deliveries that the client
 // never saw.
 func (c *checker) lostSome() { c.blind = true }
 
-func (c *checker) buried(letters []*pubsubpb.ReceivedMessage) {
-	for _, letter := range letters {
-		if n := letter.GetMessage().GetAttributes()["CloudPubSubDeadLetterSourceDeliveryCount"]; n != "5" {
+func (c *checker) deadLettered(dead []*pubsubpb.ReceivedMessage) {
+	for _, m := range dead {
+		if n := m.GetMessage().GetAttributes()["CloudPubSubDeadLetterSourceDeliveryCount"]; n != "5" {
 			c.complainf("a dead letter after %s attempts", n)
 		}
 	}
-	if !c.blind && len(letters) == 0 {
+	if !c.blind && len(dead) == 0 {
 		for _, f := range c.messages {
 			if f.key == "" && f.failures >= 5 && !f.acked {
 				c.complainf("%d failed %d times and is no dead letter", f.id, f.failures)
@@ -222,8 +213,8 @@ func (c *checker) buried(letters []*pubsubpb.ReceivedMessage) {
 			missing++
 		}
 	}
-	if missing > len(letters) {
-		c.complainf("%d messages were never acknowledged, and there are %d dead letters", missing, len(letters))
+	if missing > len(dead) {
+		c.complainf("%d messages were never acknowledged, and there are %d dead letters", missing, len(dead))
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+
+	"example.com/lockstep/localpubsub/internal/resource"
 )
 
 // The attributes of a dead letter, in addition to those of the message itself
@@ -16,11 +18,11 @@ const (
 	deadLetterPublishTime  = "CloudPubSubDeadLetterSourceTopicPublishTime"
 )
 
-// buried sends the entry to the dead letter topic if this failure was its last
-// allowed one. The later messages of its key are then delivered without it. If
-// the dead letter topic is missing, the message stays and is delivered again,
-// as documented.
-func (s *subscription) buried(e *entry) bool {
+// deadLetter sends the entry to the dead letter topic if this failure was its
+// last allowed one, and reports whether it did. The later messages of its key
+// are then delivered without it. If the dead letter topic is missing, the
+// message stays and is delivered again, as documented.
+func (s *subscription) deadLetter(e *entry) bool {
 	if s.maxAttempts == 0 || e.failures < s.maxAttempts {
 		return false
 	}
@@ -28,17 +30,14 @@ func (s *subscription) buried(e *entry) bool {
 	if to == nil {
 		return false
 	}
-	letter, err := s.letter(e)
+	dead, err := s.deadLetterMessage(e)
 	if err != nil {
 		return false
 	}
 	s.after(func() {
 		// The topic accepts the message, or was deleted meanwhile; then no
 		// subscriber can tell the difference.
-		_, _ = to.publish([]*pubsubpb.PubsubMessage{letter})
-		// Journaled after the publish, so that a kill between the two loses
-		// neither message.
-		s.server.journal.acknowledged(s.name, []uint64{e.id})
+		_, _ = to.publish([]*pubsubpb.PubsubMessage{dead})
 	})
 	s.release(e)
 	delete(s.delivered, e.id)
@@ -52,18 +51,18 @@ func (s *subscription) buried(e *entry) bool {
 	return true
 }
 
-func (s *subscription) letter(e *entry) (*pubsubpb.PubsubMessage, error) {
-	letter, err := e.decode()
+func (s *subscription) deadLetterMessage(e *entry) (*pubsubpb.PubsubMessage, error) {
+	dead, err := e.decode()
 	if err != nil {
 		return nil, err
 	}
-	if letter.Attributes == nil {
-		letter.Attributes = make(map[string]string)
+	if dead.Attributes == nil {
+		dead.Attributes = make(map[string]string)
 	}
-	project, id := split(s.name)
-	letter.Attributes[deadLetterCount] = strconv.Itoa(int(e.failures))
-	letter.Attributes[deadLetterSubscription] = id
-	letter.Attributes[deadLetterProject] = project
-	letter.Attributes[deadLetterPublishTime] = letter.GetPublishTime().AsTime().Format(time.RFC3339Nano)
-	return letter, nil
+	project, id := resource.Split(s.name)
+	dead.Attributes[deadLetterCount] = strconv.Itoa(int(e.failures))
+	dead.Attributes[deadLetterSubscription] = id
+	dead.Attributes[deadLetterProject] = project
+	dead.Attributes[deadLetterPublishTime] = dead.GetPublishTime().AsTime().Format(time.RFC3339Nano)
+	return dead, nil
 }

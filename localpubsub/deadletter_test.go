@@ -65,15 +65,15 @@ func TestDeadLetter(t *testing.T) {
 			}
 			w.modify(0, bad)
 		}
-		letters := w.dead()
-		wantTexts(t, letters, "bad")
-		attributes := letters[0].GetMessage().GetAttributes()
+		dead := w.dead()
+		wantTexts(t, dead, "bad")
+		attributes := dead[0].GetMessage().GetAttributes()
 		if attributes["CloudPubSubDeadLetterSourceDeliveryCount"] != "5" ||
 			attributes["CloudPubSubDeadLetterSourceSubscription"] != "events" ||
 			attributes["CloudPubSubDeadLetterSourceSubscriptionProject"] != "p" ||
 			attributes["CloudPubSubDeadLetterSourceTopicPublishTime"] != "2026-03-01T12:00:00Z" ||
-			letters[0].GetMessage().GetOrderingKey() != key {
-			t.Errorf("dead letter %v", letters[0])
+			dead[0].GetMessage().GetOrderingKey() != key {
+			t.Errorf("dead letter %v", dead[0])
 		}
 		if key == "" {
 			wantTexts(t, w.pull())

@@ -24,18 +24,18 @@ func (s *subscription) add(m *message) {
 	s.offer(q)
 }
 
-// take leases messages to h: as many as its flow control has room for, at most
+// take leases messages to c: as many as its flow control has room for, at most
 // limit, and about maxResponse bytes.
-func (s *subscription) take(h *holder, limit int) []*entry {
+func (s *subscription) take(c *consumer, limit int) []*entry {
 	var batch []*entry
 	var size int64
 	now := s.server.now()
-	for len(batch) < limit && size < maxResponse && h.room() {
-		e := s.nextFor(h)
+	for len(batch) < limit && size < maxResponse && c.room() {
+		e := s.nextFor(c)
 		if e == nil {
 			break
 		}
-		s.lease(e, h, now)
+		s.lease(e, c, now)
 		size += e.size()
 		batch = append(batch, e)
 	}
@@ -43,15 +43,15 @@ func (s *subscription) take(h *holder, limit int) []*entry {
 	return batch
 }
 
-// nextFor prefers keys that h already holds. Otherwise it alternates between
+// nextFor prefers keys that c already holds. Otherwise it alternates between
 // keyed messages and messages without key.
-func (s *subscription) nextFor(h *holder) *entry {
-	if e := s.nextOfKeys(&h.keys, h); e != nil {
+func (s *subscription) nextFor(c *consumer) *entry {
+	if e := s.nextOfKeys(&c.keys, c); e != nil {
 		return e
 	}
 	s.turn++
 	if s.turn%2 == 0 {
-		if e := s.nextOfKeys(&s.readyKeys, h); e != nil {
+		if e := s.nextOfKeys(&s.readyKeys, c); e != nil {
 			return e
 		}
 		return s.nextUnkeyed()
@@ -59,7 +59,7 @@ func (s *subscription) nextFor(h *holder) *entry {
 	if e := s.nextUnkeyed(); e != nil {
 		return e
 	}
-	return s.nextOfKeys(&s.readyKeys, h)
+	return s.nextOfKeys(&s.readyKeys, c)
 }
 
 func (s *subscription) nextUnkeyed() *entry {
@@ -72,21 +72,21 @@ func (s *subscription) nextUnkeyed() *entry {
 	return nil
 }
 
-func (s *subscription) hasWork(h *holder) bool {
-	return s.ready.len() > 0 || s.readyKeys.len() > 0 || h.keys.len() > 0
+func (s *subscription) hasWork(c *consumer) bool {
+	return s.ready.len() > 0 || s.readyKeys.len() > 0 || c.keys.len() > 0
 }
 
-func (s *subscription) lease(e *entry, h *holder, now time.Time) {
+func (s *subscription) lease(e *entry, c *consumer, now time.Time) {
 	s.serial++
-	e.serial, e.state, e.holder = s.serial, leased, h
-	h.messages++
-	h.bytes += e.size()
+	e.serial, e.state, e.consumer = s.serial, leased, c
+	c.messages++
+	c.bytes += e.size()
 	if e.queue != nil {
-		e.queue.out++
-		e.queue.holder = h
+		e.queue.outstanding++
+		e.queue.consumer = c
 	}
 	s.delivered[e.id] = e
-	s.timers.set(e, now.Add(h.deadline).UnixNano())
+	s.timers.set(e, now.Add(c.deadline).UnixNano())
 }
 
 // release ends a lease, if there is one: the consumer's flow control has room
@@ -94,24 +94,24 @@ func (s *subscription) lease(e *entry, h *holder, now time.Time) {
 // sets the entry's next state.
 func (s *subscription) release(e *entry) {
 	s.timers.clear(e)
-	h := e.holder
-	if h == nil {
+	c := e.consumer
+	if c == nil {
 		return
 	}
-	e.holder = nil
-	h.messages--
-	h.bytes -= e.size()
+	e.consumer = nil
+	c.messages--
+	c.bytes -= e.size()
 	if q := e.queue; q != nil {
-		q.out--
-		if q.out == 0 {
-			q.holder = nil
-			if q.line == &h.keys {
+		q.outstanding--
+		if q.outstanding == 0 {
+			q.consumer = nil
+			if q.line == &c.keys {
 				q.line = nil
 			}
 		}
 	}
-	if s.hasWork(h) {
-		h.signal()
+	if s.hasWork(c) {
+		c.signal()
 	}
 }
 
@@ -149,7 +149,7 @@ func (s *subscription) retire(e *entry) {
 // were sent after it.
 func (s *subscription) fail(e *entry, now time.Time) {
 	e.failures++
-	if s.buried(e) {
+	if s.deadLetter(e) {
 		return
 	}
 	wait := s.backoff(e.failures)
@@ -207,15 +207,15 @@ func (s *subscription) tick() {
 	s.lock()
 	defer s.unlock()
 	now := s.server.now()
-	s.lapse(now)
+	s.expireLeases(now)
 	s.forgetOld(now)
-	s.expire(now)
+	s.expireUnused(now)
 	s.schedule()
 }
 
-// lapse ends the leases and backoffs that are due. Calls that depend on them
-// call lapse themselves: on a busy machine the alarm rings late.
-func (s *subscription) lapse(now time.Time) {
+// expireLeases ends the leases and backoffs that are due. Calls that depend on
+// them call expireLeases themselves: on a busy machine the alarm rings late.
+func (s *subscription) expireLeases(now time.Time) {
 	var late []*entry
 	for e := s.timers.due(now.UnixNano()); e != nil; e = s.timers.due(now.UnixNano()) {
 		if e.state == leased {

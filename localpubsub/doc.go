@@ -7,10 +7,10 @@
 //
 // # Model
 //
-//	Publish ──▶ topic ──▶ subscription ──────────────────▶ holder ──▶ client
-//	            id, time,  │ log: all it keeps              stream or
-//	            order,     │ ready: without ordering key    unary pull,
-//	            schema,    │ key queues, each with cursor   flow control
+//	Publish ──▶ topic ──▶ subscription ────────────────▶ consumer ──▶ client
+//	            id, time,  │ log: all it keeps            stream or
+//	            order,     │ ready: without ordering key  unary pull,
+//	            schema,    │ key queues, each with cursor flow control
 //	            retention  │ timers: leases, backoffs
 //	               │       └─ after too many failures ──▶ dead letter topic
 //	               └─▶ snapshots
@@ -20,13 +20,18 @@
 // entry per message (entry.go) until the message is acknowledged or past its
 // retention. Messages without ordering key wait in one queue. Each ordering key
 // has a queue of its own (keyqueue.go), with a cursor that goes back when a
-// message must be delivered again. A holder (holder.go) is one consumer: a
-// stream (stream.go) or one unary pull (pull.go). Delivered messages are leased
-// to their consumer. Acknowledgement, nack, deadline and backoff (delivery.go,
+// message must be delivered again. A consumer (consumer.go) is a stream
+// (stream.go) or one unary pull (pull.go). Delivered messages are leased to
+// their consumer. Acknowledgement, nack, deadline and backoff (delivery.go,
 // ack.go) decide the next state of a message; after too many failures it goes
 // to the dead letter topic (deadletter.go). A seek (seek.go) rebuilds the
 // subscription from the messages that the subscription, its topic or a snapshot
 // (snapshot.go) has kept.
+//
+// This package is the broker and its API. The inner packages do not know it:
+// filter and schema (the languages of filters and schemas), iam (policies),
+// transcoding (REST), resource (the rules of names, pages, masks and
+// configurations) and protocolmux (gRPC and HTTP on one port).
 //
 // # Guarantees
 //
@@ -50,18 +55,11 @@
 // same faults. A [Clock] can be advanced for leases, backoff and retention.
 // Another process reaches both over HTTP at the same port (control.go).
 //
-// # Memory and file
+// # Memory
 //
 // Messages live in memory, as bytes, once, however many subscriptions keep
-// them; [Options] bounds them. Without a file, all state is gone with the
-// process.
-//
-// With a file (journal.go), a server continues from the state of the last
-// server that had the file, however that one ended: with topics, subscriptions,
-// snapshots, schemas and their revisions, policies, messages under their ids,
-// and the acknowledgements of each subscription. A kill loses nothing that was
-// answered. A loss of power may lose the last moments, because no call waits
-// for the disk. Leased messages are delivered again. Leases, counts of
-// failures, faults and the advance of a clock are not kept, and a restart
-// counts as use of a subscription that would expire.
+// them; [Options] bounds them. All state is gone with the process: a new server
+// at the old address knows no topic, and its users create their resources
+// again. Message ids start at the machine's time in microseconds, so that a
+// consumer does not take a message of the new server for one of the old.
 package localpubsub

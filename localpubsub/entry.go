@@ -17,11 +17,11 @@ type entry struct {
 	prev, next   *entry // in the subscription, in publish order
 	kprev, knext *entry // in its key's queue, in publish order
 	queue        *keyQueue
-	holder       *holder // the consumer that has it on lease
-	serial       uint64  // of its last delivery; part of the ack id
-	deadline     int64   // of the lease or of the backoff, ns
-	timer        int     // in the subscription's timers, -1 outside
-	failures     int32   // nacks and missed deadlines
+	consumer     *consumer // that has it on lease
+	serial       uint64    // of its last delivery; part of the ack id
+	deadline     int64     // of the lease or of the backoff, ns
+	timer        int       // in the subscription's timers, -1 outside
+	failures     int32     // nacks and missed deadlines
 	state        state
 }
 
@@ -37,7 +37,6 @@ const (
 // entryList links the entries of a subscription in publish order.
 type entryList struct {
 	first, last *entry
-	size        int
 }
 
 func (l *entryList) push(e *entry) {
@@ -48,7 +47,6 @@ func (l *entryList) push(e *entry) {
 		l.last.next = e
 	}
 	l.last = e
-	l.size++
 }
 
 func (l *entryList) remove(e *entry) {
@@ -63,7 +61,6 @@ func (l *entryList) remove(e *entry) {
 		e.next.prev = e.prev
 	}
 	e.prev, e.next = nil, nil
-	l.size--
 }
 
 // timers holds the entries with a running deadline: leased and waiting ones.

@@ -2,7 +2,6 @@ package localpubsub
 
 import (
 	"fmt"
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,7 +34,8 @@ const (
 	// Reject refuses a publish with INVALID_ARGUMENT if one of its messages has
 	// the ordering key Key, or Key as the value of any attribute.
 	Reject Kind = "reject"
-	// Repeat publishes the messages of a request twice: same content, other ids.
+	// Repeat publishes the messages of a request twice: same content, other
+	// ids.
 	Repeat Kind = "repeat"
 	// Resend delivers a message again although its acknowledgement was answered
 	// with OK. It does not apply to exactly-once subscriptions.
@@ -92,11 +92,24 @@ func (d *Duration) UnmarshalText(text []byte) error {
 
 const longestFault = Duration(10 * time.Minute)
 
+func (d Duration) valid() bool { return d >= 0 && d <= longestFault }
+
 func (f Fault) check() error {
+	if err := f.checkKind(); err != nil {
+		return err
+	}
+	if f.Probability < 0 || f.Probability > 1 || f.Times < 0 {
+		return fmt.Errorf("fault %s: probability: %v and times: %d: from 0 to 1, and not negative", f.Kind, f.Probability, f.Times)
+	}
+	return nil
+}
+
+// checkKind checks the kind and the fields that it needs.
+func (f Fault) checkKind() error {
 	switch f.Kind {
 	case Outage, Throttle, AnswerLost, Repeat, Resend, AckLost, Reorder, Reset:
 	case Latency, Late:
-		if f.Delay < 0 || f.Delay > longestFault || f.Mean < 0 || f.Mean > longestFault || f.Delay+f.Mean == 0 {
+		if f.Delay+f.Mean == 0 || !f.Delay.valid() || !f.Mean.valid() {
 			return fmt.Errorf("fault %s: delay and mean: one is needed, neither above %s", f.Kind, time.Duration(longestFault))
 		}
 	case Reject:
@@ -110,9 +123,6 @@ func (f Fault) check() error {
 	default:
 		return fmt.Errorf("fault: kind: there is no %q", f.Kind)
 	}
-	if f.Probability < 0 || f.Probability > 1 || f.Times < 0 {
-		return fmt.Errorf("fault %s: probability: %v and times: %d: from 0 to 1, and not negative", f.Kind, f.Probability, f.Times)
-	}
 	return nil
 }
 
@@ -122,14 +132,6 @@ type faults struct {
 	mu      sync.Mutex
 	cut     chan struct{} // closed when an outage begins: streams end
 	late    sync.WaitGroup
-}
-
-// plan is one setting of faults, replaced as a whole.
-type plan struct {
-	seed   uint64
-	faults []Fault
-	asked  []atomic.Uint64 // opportunities so far, by fault
-	struck []atomic.Int64
 }
 
 func newFaults() *faults {
@@ -172,79 +174,6 @@ func (f *faults) streamsCut() <-chan struct{} {
 }
 
 func (f *faults) wait() { f.late.Wait() }
-
-// strikes returns the first fault of a kind that strikes now.
-func (p *plan) strikes(kind Kind, method string) (Fault, bool) {
-	for i, f := range p.faults {
-		if f.Kind == kind && (f.Method == "" || f.Method == method || method == "") && p.draw(i, p.asked[i].Add(1)) {
-			return f, true
-		}
-	}
-	return Fault{}, false
-}
-
-// draw decides the n-th opportunity of a fault.
-func (p *plan) draw(i int, n uint64) bool {
-	f := p.faults[i]
-	if f.Probability != 0 && uniform(p.seed, uint64(i), n) >= f.Probability {
-		return false
-	}
-	return f.Times == 0 || p.struck[i].Add(1) <= f.Times
-}
-
-// wait draws the duration of a fault's wait.
-func (p *plan) wait(f Fault) time.Duration {
-	const longest = 10
-	n := uint64(0)
-	for i := range p.asked {
-		n += p.asked[i].Load()
-	}
-	tail := min(-math.Log(1-uniform(p.seed, math.MaxUint64, n)), longest)
-	return time.Duration(f.Delay) + time.Duration(tail*float64(f.Mean))
-}
-
-// losesAck decides whether one request of acknowledgements is lost.
-func (f *faults) losesAck() bool {
-	_, strikes := f.current.Load().strikes(AckLost, "")
-	return strikes
-}
-
-// resend decides whether a message is delivered once more.
-func (f *faults) resend(e *entry) bool {
-	p := f.current.Load()
-	for i, fault := range p.faults {
-		if fault.Kind == Resend && p.draw(i, e.serial) {
-			return true
-		}
-	}
-	return false
-}
-
-// reorder may move another of the n waiting elements to the front.
-func (f *faults) reorder(n int, promote func(int)) {
-	p := f.current.Load()
-	for i, fault := range p.faults {
-		if fault.Kind != Reorder || n < 2 {
-			continue
-		}
-		if drawn := p.asked[i].Add(1); p.draw(i, drawn) {
-			promote(int(mix(p.seed+drawn) % uint64(n)))
-		}
-	}
-}
-
-// uniform returns a number from 0 to 1 that depends only on its arguments.
-func uniform(seed, which, n uint64) float64 {
-	return float64(mix(mix(seed^mix(which))+n)>>11) / (1 << 53)
-}
-
-// mix is the finaliser of splitmix64 (Steele, Lea, Flood, 2014).
-func mix(x uint64) uint64 {
-	x += 0x9e3779b97f4a7c15
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
-}
 
 const streamingPull = "StreamingPull"
 

@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"example.com/lockstep/localpubsub/internal/resource"
 )
 
 // unary applies the faults of calls to one call.
@@ -92,7 +94,7 @@ func (p *plan) reject(req any) error {
 			continue
 		}
 		if p.draw(i, p.asked[i].Add(1)) {
-			return invalid("messages", "injected fault: a message of %q is refused", f.Key)
+			return resource.Invalid("messages", "injected fault: a message of %q is refused", f.Key)
 		}
 	}
 	return nil

@@ -24,8 +24,8 @@ type keyQueue struct {
 	key         string
 	first, last *entry
 	cursor      *entry // the first to be sent; nil: all were sent
-	out         int    // leased
-	holder      *holder
+	outstanding int    // leased
+	consumer    *consumer
 	line        *fifo[*keyQueue] // where it waits for its turn; nil: in no line
 }
 
@@ -88,18 +88,18 @@ func (s *subscription) trim(q *keyQueue) {
 }
 
 // offer puts the key in line if it has a message to send: in the line of its
-// holder, or in the common one.
+// consumer, or in the common one.
 func (s *subscription) offer(q *keyQueue) {
 	if q.line != nil || !q.deliverable() {
 		return
 	}
 	switch {
-	case q.holder == nil:
+	case q.consumer == nil:
 		s.enqueue(q, &s.readyKeys)
 		s.wake()
-	case q.holder.streaming && !q.holder.closed:
-		s.enqueue(q, &q.holder.keys)
-		q.holder.signal()
+	case q.consumer.streaming && !q.consumer.closed:
+		s.enqueue(q, &q.consumer.keys)
+		q.consumer.signal()
 	}
 }
 
@@ -109,8 +109,8 @@ func (s *subscription) enqueue(q *keyQueue, line *fifo[*keyQueue]) {
 }
 
 // nextOfKeys returns the next message of the first key in line. The key then
-// goes to the end of h's line.
-func (s *subscription) nextOfKeys(line *fifo[*keyQueue], h *holder) *entry {
+// goes to the end of c's line.
+func (s *subscription) nextOfKeys(line *fifo[*keyQueue], c *consumer) *entry {
 	for line.len() > 0 {
 		s.server.faults.reorder(line.len(), line.promote)
 		q := line.pop()
@@ -124,7 +124,7 @@ func (s *subscription) nextOfKeys(line *fifo[*keyQueue], h *holder) *entry {
 		e := q.cursor
 		q.cursor = e.knext
 		if q.deliverable() {
-			s.enqueue(q, &h.keys)
+			s.enqueue(q, &c.keys)
 		}
 		return e
 	}

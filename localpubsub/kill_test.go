@@ -68,11 +68,11 @@ func TestKilledSubscribers(t *testing.T) {
 		seen[key] = append(seen[key], text)
 	}
 	for range 3 {
-		holder := spawn(t, w.Addr(), "holds")
+		consumer := spawn(t, w.Addr(), "holds")
 		for range keys / 3 {
-			note(holder.line(t))
+			note(consumer.line(t))
 		}
-		for _, line := range holder.kill(t) {
+		for _, line := range consumer.kill(t) {
 			note(line)
 		}
 	}

@@ -19,10 +19,7 @@ type message struct {
 	key  string // ordering key
 	raw  []byte // a google.pubsub.v1.PubsubMessage
 	refs atomic.Int32
-	// dumped is the generation of the journal's file that last contained the
-	// message.
-	dumped uint32
-	in     *store
+	in   *store
 }
 
 // overhead is the approximate cost of a message in addition to its bytes.

@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"example.com/lockstep/localpubsub/internal/resource"
 )
 
 // The limits of one publish (https://cloud.google.com/pubsub/quotas#resource_limits).
@@ -33,7 +35,7 @@ const (
 func (p publisher) Publish(_ context.Context, req *pubsubpb.PublishRequest) (*pubsubpb.PublishResponse, error) {
 	found := p.topic(req.GetTopic())
 	if found == nil {
-		return nil, missing(req.GetTopic())
+		return nil, resource.Missing(req.GetTopic())
 	}
 	if err := checkMessages(req.GetMessages()); err != nil {
 		return nil, err
@@ -53,20 +55,20 @@ func (p publisher) Publish(_ context.Context, req *pubsubpb.PublishRequest) (*pu
 
 func checkMessages(messages []*pubsubpb.PubsubMessage) error {
 	if n := len(messages); n == 0 || n > maxMessages {
-		return invalid("messages", "%d messages, a request has 1 to %d", n, maxMessages)
+		return resource.Invalid("messages", "%d messages, a request has 1 to %d", n, maxMessages)
 	}
 	size := 0
 	for i, m := range messages {
 		size += proto.Size(m)
 		if why := wrong(m); why != "" {
-			return invalid("messages", "message %d: %s", i, why)
+			return resource.Invalid("messages", "message %d: %s", i, why)
 		}
 		if m.GetOrderingKey() != messages[0].GetOrderingKey() {
-			return invalid("messages", "message %d: its ordering key differs from that of message 0; a request has one", i)
+			return resource.Invalid("messages", "message %d: its ordering key differs from that of message 0; a request has one", i)
 		}
 	}
 	if size > maxPublish {
-		return invalid("messages", "%d bytes, a request has at most %d", size, maxPublish)
+		return resource.Invalid("messages", "%d bytes, a request has at most %d", size, maxPublish)
 	}
 	return nil
 }
@@ -106,7 +108,7 @@ func (s *Server) checkSchema(t *topic, messages []*pubsubpb.PubsubMessage) error
 		return nil
 	}
 	for _, m := range messages {
-		attributes, err := s.schemas.check(settings, m.GetData())
+		attributes, err := s.schemas.Check(settings, m.GetData())
 		if err != nil {
 			return err
 		}

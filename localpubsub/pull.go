@@ -7,6 +7,8 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"example.com/lockstep/localpubsub/internal/resource"
 )
 
 // pullWait bounds the wait of a pull for its first message, if its caller would
@@ -22,20 +24,20 @@ func (s subscriber) Pull(ctx context.Context, req *pubsubpb.PullRequest) (*pubsu
 		return nil, err
 	}
 	if req.GetMaxMessages() <= 0 {
-		return nil, invalid("max_messages", "%d is not positive", req.GetMaxMessages())
+		return nil, resource.Invalid("max_messages", "%d is not positive", req.GetMaxMessages())
 	}
 	found.lock()
-	h := newHolder(found.ackDeadline)
+	c := newConsumer(found.ackDeadline)
 	found.unlock()
-	h.maxMessages = int64(min(req.GetMaxMessages(), batchLimit))
-	if err := found.open(h); err != nil {
+	c.maxMessages = int64(min(req.GetMaxMessages(), batchLimit))
+	if err := found.open(c); err != nil {
 		return nil, err
 	}
-	defer found.close(h)
+	defer found.close(c)
 	wait := time.NewTimer(pullWait)
 	defer wait.Stop()
 	for {
-		batch, err := found.batch(h)
+		batch, err := found.batch(c)
 		if err != nil {
 			return nil, err
 		}
@@ -45,7 +47,7 @@ func (s subscriber) Pull(ctx context.Context, req *pubsubpb.PullRequest) (*pubsu
 			return answer, proto.Unmarshal(newFrame(batch), answer)
 		}
 		select {
-		case <-h.work:
+		case <-c.work:
 		case <-wait.C:
 			return new(pubsubpb.PullResponse), nil
 		case <-s.closing:
@@ -77,7 +79,7 @@ func (s subscriber) ModifyAckDeadline(_ context.Context, req *pubsubpb.ModifyAck
 	if err != nil {
 		return nil, err
 	}
-	if err := checkModify(req.GetAckDeadlineSeconds(), "ack_deadline_seconds"); err != nil {
+	if err := resource.CheckModify(req.GetAckDeadlineSeconds(), "ack_deadline_seconds"); err != nil {
 		return nil, err
 	}
 	failed, err := found.modify(req.GetAckIds(), time.Duration(req.GetAckDeadlineSeconds())*time.Second)

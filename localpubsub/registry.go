@@ -6,8 +6,7 @@ import (
 	"strings"
 	"sync"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+	"example.com/lockstep/localpubsub/internal/resource"
 )
 
 // A registry holds the resources of one kind by name. Its lock is held for one
@@ -17,24 +16,24 @@ type registry[T any] struct {
 	byName map[string]T
 }
 
-func (r *registry[T]) get(name string) (resource T, there bool) {
+func (r *registry[T]) get(name string) (value T, there bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	resource, there = r.byName[name]
-	return resource, there
+	value, there = r.byName[name]
+	return value, there
 }
 
 // put adds a resource under a name that is free.
-func (r *registry[T]) put(name string, resource T) error {
+func (r *registry[T]) put(name string, value T) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, taken := r.byName[name]; taken {
-		return status.Errorf(codes.AlreadyExists, "Resource already exists in the project (resource=%s).", name)
+		return resource.Taken(name)
 	}
 	if r.byName == nil {
 		r.byName = make(map[string]T)
 	}
-	r.byName[name] = resource
+	r.byName[name] = value
 	return nil
 }
 

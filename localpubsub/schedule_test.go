@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -53,7 +52,6 @@ type player struct {
 	*world
 	*checker
 
-	options localpubsub.Options
 	random  *rand.Rand
 	seed    uint64
 	sub     *pubsubpb.Subscription
@@ -65,11 +63,8 @@ type player struct {
 func play(t *testing.T, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, seed))
 	options := localpubsub.Options{ReturnOnClose: random.IntN(4) == 0}
-	if random.IntN(3) == 0 {
-		options.File = filepath.Join(t.TempDir(), "events")
-	}
 	w := newWorld(t, options)
-	p := &player{world: w, options: options, random: random, seed: seed, sub: &pubsubpb.Subscription{
+	p := &player{world: w, random: random, seed: seed, sub: &pubsubpb.Subscription{
 		EnableMessageOrdering: random.IntN(3) > 0, EnableExactlyOnceDelivery: random.IntN(4) == 0,
 	}}
 	if random.IntN(2) == 0 {
@@ -108,8 +103,6 @@ func (p *player) step() {
 		p.openStream()
 	case n < 93:
 		p.breakStream()
-	case n < 96:
-		p.restart()
 	default:
 		p.disturb()
 	}
@@ -256,7 +249,7 @@ func (p *player) settle() {
 		p.held = nil
 	}
 	if p.sub.GetDeadLetterPolicy() != nil {
-		p.buried(p.dead())
+		p.deadLettered(p.dead())
 	}
 	p.verdict()
 }

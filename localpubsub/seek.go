@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+
+	"example.com/lockstep/localpubsub/internal/resource"
 )
 
 // Seek sets a subscription's acknowledgements to their state at a time, or at a
@@ -23,7 +25,7 @@ func (s subscriber) Seek(_ context.Context, req *pubsubpb.SeekRequest) (*pubsubp
 	switch target := req.GetTarget().(type) {
 	case *pubsubpb.SeekRequest_Time:
 		if err := target.Time.CheckValid(); err != nil {
-			return nil, invalid("time", "%v", err)
+			return nil, resource.Invalid("time", "%v", err)
 		}
 		return &pubsubpb.SeekResponse{}, found.seekTime(target.Time.AsTime())
 	case *pubsubpb.SeekRequest_Snapshot:
@@ -32,11 +34,11 @@ func (s subscriber) Seek(_ context.Context, req *pubsubpb.SeekRequest) (*pubsubp
 			return nil, err
 		}
 		if from.describe().GetTopic() != found.describe().GetTopic() {
-			return nil, invalid("snapshot", "%s is of another topic than %s", from.name, found.name)
+			return nil, resource.Invalid("snapshot", "%s is of another topic than %s", from.name, found.name)
 		}
 		return &pubsubpb.SeekResponse{}, found.seekSnapshot(from)
 	default:
-		return nil, invalid("target", "a time or a snapshot is needed")
+		return nil, resource.Invalid("target", "a time or a snapshot is needed")
 	}
 }
 
@@ -122,7 +124,7 @@ func (s *subscription) replay(kept []*message, unacked func(*message) bool) {
 	for e := old.first; e != nil; e = e.next {
 		e.drop()
 	}
-	for range s.holders {
+	for range s.consumers {
 		s.wake()
 	}
 }
@@ -131,8 +133,8 @@ func (s *subscription) replay(kept []*message, unacked func(*message) bool) {
 func (s *subscription) clear() {
 	s.log, s.ready, s.readyKeys, s.timers = entryList{}, fifo[*entry]{}, fifo[*keyQueue]{}, nil
 	s.keys, s.delivered = make(map[string]*keyQueue), make(map[uint64]*entry)
-	for _, h := range s.holders {
-		h.keys = fifo[*keyQueue]{}
+	for _, c := range s.consumers {
+		c.keys = fifo[*keyQueue]{}
 	}
 }
 
@@ -142,5 +144,5 @@ func (s *subscription) matches(m *message) bool {
 		return true
 	}
 	decoded, err := m.decode()
-	return err == nil && s.filter.matches(decoded.GetAttributes())
+	return err == nil && s.filter.Matches(decoded.GetAttributes())
 }

@@ -14,8 +14,16 @@ import (
 	"cloud.google.com/go/iam/apiv1/iampb"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"example.com/lockstep/localpubsub/internal/iam"
+	"example.com/lockstep/localpubsub/internal/protocolmux"
+	"example.com/lockstep/localpubsub/internal/resource"
+	"example.com/lockstep/localpubsub/internal/schema"
+	"example.com/lockstep/localpubsub/internal/transcoding"
 )
 
 // Options configures a server. Its zero value is usable.
@@ -35,10 +43,6 @@ type Options struct {
 	// service, and this server without the option, leaves them leased until
 	// their deadline.
 	ReturnOnClose bool
-	// File keeps all state over a restart, and is created if it does not exist;
-	// the server also writes File.new next to it at times. Only one server at a
-	// time can have the file. Empty: all state is gone with the process.
-	File string
 }
 
 const (
@@ -55,11 +59,9 @@ type Server struct {
 	options  Options
 	clock    *Clock
 	store    store
-	schemas  *schemas
-	policies *policies
+	schemas  *schema.Service
+	policies *iam.Policies
 	faults   *faults
-	journal  *journal      // nil: no state outlives the process
-	run      uint64        // counts the servers that have used the journal's file
 	number   atomic.Uint64 // of subscriptions
 	message  atomic.Uint64 // id of the last message
 
@@ -67,7 +69,7 @@ type Server struct {
 	subscriptions registry[*subscription]
 	snapshots     registry[*snapshot]
 
-	door    *door
+	mux     *protocolmux.Mux
 	grpc    *grpc.Server
 	http    *http.Server
 	closing chan struct{}
@@ -75,17 +77,13 @@ type Server struct {
 }
 
 // Start starts a server that serves until Close. When it returns, the address
-// accepts connections. A taken port is an error; so is a file that is in use or
-// damaged, and Start does not change that file.
+// accepts connections. A taken port is an error.
 func Start(options Options) (*Server, error) {
 	listener, self, err := open(options)
 	if err != nil {
 		return nil, fmt.Errorf("start local Pub/Sub: %w", err)
 	}
 	s := newServer(options)
-	if err := s.load(); err != nil {
-		return nil, errors.Join(fmt.Errorf("start local Pub/Sub: %w", err), self.Close(), listener.Close())
-	}
 	s.serve(listener, self)
 	return s, nil
 }
@@ -131,8 +129,8 @@ func newServer(options Options) *Server {
 	// Ids that a consumer remembers from before a restart must not be given
 	// again.
 	s.message.Store(uint64(time.Now().UnixMicro()))
-	s.schemas = newSchemas(s.clock.Now)
-	s.policies = newPolicies(s.exists)
+	s.schemas = schema.New(s.clock.Now)
+	s.policies = iam.NewPolicies(s.exists)
 	s.faults = newFaults()
 	return s
 }
@@ -140,36 +138,35 @@ func newServer(options Options) *Server {
 // serve answers REST by calls over self, a connection of the server to itself,
 // so that faults and limits apply there too.
 func (s *Server) serve(listener net.Listener, self *grpc.ClientConn) {
-	s.door = newDoor(listener)
+	s.mux = protocolmux.New(listener)
 	s.grpc = grpc.NewServer(
 		grpc.ForceServerCodecV2(newFrames()),
 		grpc.MaxRecvMsgSize(maxRequest),
 		grpc.InitialWindowSize(window),
 		grpc.InitialConnWindowSize(window),
-		grpc.ChainUnaryInterceptor(s.faults.unary, s.journaled),
-		grpc.ChainStreamInterceptor(s.faults.stream),
+		grpc.UnaryInterceptor(s.faults.unary),
+		grpc.StreamInterceptor(s.faults.stream),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	)
 	pubsubpb.RegisterPublisherServer(s.grpc, publisher{Server: s})
 	pubsubpb.RegisterSubscriberServer(s.grpc, subscriber{Server: s})
-	pubsubpb.RegisterSchemaServiceServer(s.grpc, schemaService{schemas: s.schemas, server: s})
+	pubsubpb.RegisterSchemaServiceServer(s.grpc, schemaService{Service: s.schemas, server: s})
 	iampb.RegisterIAMPolicyServer(s.grpc, s.policies)
 	s.http = &http.Server{
-		Handler:           s.control(newREST(self)),
-		ReadHeaderTimeout: sniffTime, ReadTimeout: restCallTime, WriteTimeout: 2 * restCallTime,
+		Handler:           s.control(transcoding.NewHandler(self)),
+		ReadHeaderTimeout: protocolmux.SniffTime, ReadTimeout: transcoding.CallTime, WriteTimeout: 2 * transcoding.CallTime,
 	}
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = s.grpc.Serve(s.door.grpc) }) // both end with the door
-	serving.Go(func() { _ = s.http.Serve(s.door.http) })
+	serving.Go(func() { _ = s.grpc.Serve(s.mux.GRPC()) }) // both end with the mux
+	serving.Go(func() { _ = s.http.Serve(s.mux.HTTP()) })
 	s.close = sync.OnceValue(func() error {
 		close(s.closing)
-		err := s.door.Close()
+		err := s.mux.Close()
 		s.grpc.Stop()
 		_ = s.http.Close() // closes its connections only: the listener is closed already
 		_ = self.Close()
 		serving.Wait()
 		s.faults.wait()
-		err = errors.Join(err, s.journal.close()) // before the state that it keeps is dropped
 		s.forget(unavailable("the server is closing"))
 		return err
 	})
@@ -177,20 +174,14 @@ func (s *Server) serve(listener net.Listener, self *grpc.ClientConn) {
 
 // Addr is the host:port that the server listens on; use it as
 // PUBSUB_EMULATOR_HOST.
-func (s *Server) Addr() string { return s.door.Addr().String() }
+func (s *Server) Addr() string { return s.mux.Addr().String() }
 
 // Close ends all calls and streams. Closing a closed server does nothing.
 func (s *Server) Close() error { return s.close() }
 
 // Forget deletes all topics, subscriptions, snapshots and messages and ends the
-// streams, like a broker that lost its memory and its file.
-func (s *Server) Forget() {
-	_ = s.changingAlone(func() error { // a failed journal is reported to the next caller
-		s.forget(unavailable("the server has lost its memory"))
-		s.journal.append(&record{kind: recordReset})
-		return nil
-	})
-}
+// streams, like a broker that lost its memory.
+func (s *Server) Forget() { s.forget(unavailable("the server has lost its memory")) }
 
 func (s *Server) forget(why error) {
 	for _, sub := range s.subscriptions.drain() {
@@ -204,13 +195,15 @@ func (s *Server) forget(why error) {
 	for _, t := range s.topics.drain() {
 		t.end()
 	}
-	s.schemas.forget()
-	s.policies.forget()
+	s.schemas.Forget()
+	s.policies.Forget()
 }
 
 func (s *Server) now() time.Time      { return s.clock.Now() }
 func (s *Server) nextNumber() uint64  { return s.number.Add(1) }
 func (s *Server) nextMessage() uint64 { return s.message.Add(1) }
+
+func unavailable(why string) error { return status.Error(codes.Unavailable, why) }
 
 // topic returns nil for an unknown name.
 func (s *Server) topic(name string) *topic {
@@ -222,14 +215,14 @@ func (s *Server) subscription(name string) (*subscription, error) {
 	if found, there := s.subscriptions.get(name); there {
 		return found, nil
 	}
-	return nil, missing(name)
+	return nil, resource.Missing(name)
 }
 
 func (s *Server) snapshot(name string) (*snapshot, error) {
 	if found, there := s.snapshots.get(name); there {
 		return found, nil
 	}
-	return nil, missing(name)
+	return nil, resource.Missing(name)
 }
 
 // exists checks that a resource exists and can have an access policy.

@@ -76,7 +76,7 @@ func (s *subscription) capture(name string, labels map[string]string) (*snapshot
 }
 
 func (s *snapshot) expireAt(at time.Time) {
-	s.alarm = s.server.newAlarm(func() { s.server.deleteSnapshot(s.name) })
+	s.alarm = s.server.clock.newAlarm(func() { s.server.deleteSnapshot(s.name) })
 	s.alarm.set(at)
 }
 
@@ -111,8 +111,8 @@ func (s *snapshot) describe() *pubsubpb.Snapshot {
 	return described
 }
 
-// orphan removes the reference to a deleted topic.
-func (s *snapshot) orphan() {
+// loseTopic removes the reference to a deleted topic.
+func (s *snapshot) loseTopic() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.topic = nil

@@ -6,6 +6,8 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"example.com/lockstep/localpubsub/internal/resource"
 )
 
 // CreateSnapshot captures a subscription's backlog. A snapshot without a name
@@ -17,12 +19,12 @@ func (s subscriber) CreateSnapshot(_ context.Context, req *pubsubpb.CreateSnapsh
 	}
 	name := req.GetName()
 	if name == "" {
-		name = randomName(found.name, "snapshots")
+		name = resource.RandomName(found.name, "snapshots")
 	}
-	if err := checkName(name, "snapshots", "name"); err != nil {
+	if err := resource.CheckName(name, "snapshots", "name"); err != nil {
 		return nil, err
 	}
-	if err := checkLabels(req.GetLabels()); err != nil {
+	if err := resource.CheckLabels(req.GetLabels()); err != nil {
 		return nil, err
 	}
 	taken, err := found.capture(name, req.GetLabels())
@@ -43,7 +45,7 @@ func (s subscriber) GetSnapshot(_ context.Context, req *pubsubpb.GetSnapshotRequ
 
 // ListSnapshots returns a project's snapshots by name.
 func (s subscriber) ListSnapshots(_ context.Context, req *pubsubpb.ListSnapshotsRequest) (*pubsubpb.ListSnapshotsResponse, error) {
-	names, next, err := page(s.snapshots.names(req.GetProject()), req)
+	names, next, err := resource.Page(s.snapshots.names(req.GetProject()), req)
 	if err != nil {
 		return nil, err
 	}
@@ -63,14 +65,14 @@ func (s subscriber) UpdateSnapshot(_ context.Context, req *pubsubpb.UpdateSnapsh
 		return nil, err
 	}
 	config := found.describe()
-	if err := applyMask(config, req.GetSnapshot(), req.GetUpdateMask(), mutableSnapshot); err != nil {
+	if err := resource.ApplyMask(config, req.GetSnapshot(), req.GetUpdateMask(), resource.SnapshotFields); err != nil {
 		return nil, err
 	}
-	if err := checkLabels(config.GetLabels()); err != nil {
+	if err := resource.CheckLabels(config.GetLabels()); err != nil {
 		return nil, err
 	}
 	if err := config.GetExpireTime().CheckValid(); err != nil {
-		return nil, invalid("expire_time", "%v", err)
+		return nil, resource.Invalid("expire_time", "%v", err)
 	}
 	found.mu.Lock()
 	found.config = proto.CloneOf(config)
@@ -82,7 +84,7 @@ func (s subscriber) UpdateSnapshot(_ context.Context, req *pubsubpb.UpdateSnapsh
 // DeleteSnapshot deletes a snapshot and releases its messages.
 func (s subscriber) DeleteSnapshot(_ context.Context, req *pubsubpb.DeleteSnapshotRequest) (*emptypb.Empty, error) {
 	if !s.deleteSnapshot(req.GetSnapshot()) {
-		return nil, missing(req.GetSnapshot())
+		return nil, resource.Missing(req.GetSnapshot())
 	}
 	return &emptypb.Empty{}, nil
 }
@@ -92,8 +94,7 @@ func (s *Server) deleteSnapshot(name string) bool {
 	if err != nil || !s.snapshots.remove(name) {
 		return false
 	}
-	s.policies.remove(name)
-	s.journal.deleted(name)
+	s.policies.Remove(name)
 	found.end()
 	return true
 }

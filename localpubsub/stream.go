@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+
+	"example.com/lockstep/localpubsub/internal/resource"
 )
 
 // batchLimit is the largest number of messages in one response. With several
@@ -29,8 +31,8 @@ const (
 type stream struct {
 	pubsubpb.Subscriber_StreamingPullServer
 
-	sub    *subscription
-	holder *holder
+	sub      *subscription
+	consumer *consumer
 
 	mu      sync.Mutex
 	pings   int
@@ -45,24 +47,24 @@ func (s subscriber) StreamingPull(server pubsubpb.Subscriber_StreamingPullServer
 		return err
 	}
 	if first.GetSubscription() == "" {
-		return invalid("subscription", "the first request of a stream names it")
+		return resource.Invalid("subscription", "the first request of a stream names it")
 	}
 	found, err := s.subscription(first.GetSubscription())
 	if err != nil {
 		return err
 	}
-	if err := checkDeadline(first.GetStreamAckDeadlineSeconds(), "stream_ack_deadline_seconds"); err != nil {
+	if err := resource.CheckDeadline(first.GetStreamAckDeadlineSeconds(), "stream_ack_deadline_seconds"); err != nil {
 		return err
 	}
 	cut := s.faults.streamsCut()
 	opened := &stream{Subscriber_StreamingPullServer: server, sub: found}
-	opened.holder = newHolder(time.Duration(first.GetStreamAckDeadlineSeconds()) * time.Second)
-	opened.holder.streaming = true
-	opened.holder.maxMessages, opened.holder.maxBytes = first.GetMaxOutstandingMessages(), first.GetMaxOutstandingBytes()
-	if err := found.open(opened.holder); err != nil {
+	opened.consumer = newConsumer(time.Duration(first.GetStreamAckDeadlineSeconds()) * time.Second)
+	opened.consumer.streaming = true
+	opened.consumer.maxMessages, opened.consumer.maxBytes = first.GetMaxOutstandingMessages(), first.GetMaxOutstandingBytes()
+	if err := found.open(opened.consumer); err != nil {
 		return err
 	}
-	defer found.close(opened.holder)
+	defer found.close(opened.consumer)
 	if err := opened.settle(first); err != nil {
 		return err
 	}
@@ -71,20 +73,20 @@ func (s subscriber) StreamingPull(server pubsubpb.Subscriber_StreamingPullServer
 	return opened.run(server.Context(), received, s.closing, cut)
 }
 
-func (s *subscription) open(h *holder) error {
+func (s *subscription) open(c *consumer) error {
 	s.lock()
 	defer s.unlock()
 	if s.gone != nil {
 		return s.gone
 	}
-	s.join(h)
+	s.join(c)
 	return nil
 }
 
-func (s *subscription) close(h *holder) {
+func (s *subscription) close(c *consumer) {
 	s.lock()
 	defer s.unlock()
-	s.leave(h)
+	s.leave(c)
 	s.schedule()
 }
 
@@ -99,7 +101,7 @@ func (s *stream) run(ctx context.Context, received <-chan error, closing, cut <-
 			continue
 		}
 		select {
-		case <-s.holder.work:
+		case <-s.consumer.work:
 		case err := <-received:
 			return err
 		case <-closing:
@@ -117,19 +119,13 @@ func (s *stream) run(ctx context.Context, received <-chan error, closing, cut <-
 // read a response without them as "neither ordered nor exactly-once".
 func (s *stream) send() (sent bool, err error) {
 	properties := s.sub.properties()
-	confirmations := s.confirmations()
-	if len(confirmations) > 0 {
-		if err := s.sub.server.journal.sync(); err != nil {
-			return false, err
-		}
-	}
-	for _, response := range confirmations {
+	for _, response := range s.confirmations() {
 		response.SubscriptionProperties = properties
 		if err := s.Send(response); err != nil {
 			return false, err
 		}
 	}
-	batch, err := s.sub.batch(s.holder)
+	batch, err := s.sub.batch(s.consumer)
 	if err != nil {
 		return false, err
 	}
@@ -169,19 +165,19 @@ func (s *subscription) properties() *pubsubpb.StreamingPullResponse_Subscription
 	}
 }
 
-// batch takes the next messages for h. If messages remain, it wakes a consumer
+// batch takes the next messages for c. If messages remain, it wakes a consumer
 // with room.
-func (s *subscription) batch(h *holder) ([]delivery, error) {
+func (s *subscription) batch(c *consumer) ([]delivery, error) {
 	s.lock()
 	defer s.unlock()
 	if s.gone != nil {
 		return nil, s.gone
 	}
 	limit := batchLimit
-	if len(s.holders) > 1 {
+	if len(s.consumers) > 1 {
 		limit = sharedBatchLimit
 	}
-	batch := s.take(h, limit)
+	batch := s.take(c, limit)
 	if s.ready.len() > 0 || s.readyKeys.len() > 0 {
 		s.wake()
 	}
@@ -217,7 +213,7 @@ func onlyFirst(request *pubsubpb.StreamingPullRequest) error {
 		"max_outstanding_bytes":    request.GetMaxOutstandingBytes() != 0,
 	} {
 		if set {
-			return invalid(field, "it is set by the first request of a stream")
+			return resource.Invalid(field, "it is set by the first request of a stream")
 		}
 	}
 	return nil

@@ -8,20 +8,17 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"example.com/lockstep/localpubsub/internal/resource"
 )
 
-// settle carries out a request on the stream.
+// settle carries out a request on the stream; an empty one is a keep-alive.
 func (s *stream) settle(request *pubsubpb.StreamingPullRequest) error {
-	return s.sub.server.changing(func() error { return s.carryOut(request) })
-}
-
-// carryOut carries out a request; an empty one is a keep-alive.
-func (s *stream) carryOut(request *pubsubpb.StreamingPullRequest) error {
 	if deadline := request.GetStreamAckDeadlineSeconds(); deadline != 0 {
-		if err := checkDeadline(deadline, "stream_ack_deadline_seconds"); err != nil {
+		if err := resource.CheckDeadline(deadline, "stream_ack_deadline_seconds"); err != nil {
 			return err
 		}
-		s.sub.relet(s.holder, time.Duration(deadline)*time.Second)
+		s.sub.setLeaseTime(s.consumer, time.Duration(deadline)*time.Second)
 	}
 	if proto.Size(request) == 0 {
 		return s.ping()
@@ -32,11 +29,11 @@ func (s *stream) carryOut(request *pubsubpb.StreamingPullRequest) error {
 	return s.modify(request)
 }
 
-// relet changes the deadline of future leases.
-func (s *subscription) relet(h *holder, deadline time.Duration) {
+// setLeaseTime changes the deadline of future leases.
+func (s *subscription) setLeaseTime(c *consumer, deadline time.Duration) {
 	s.lock()
 	defer s.unlock()
-	h.deadline = deadline
+	c.deadline = deadline
 }
 
 func (s *stream) acknowledge(ids []string) error {
@@ -60,11 +57,11 @@ func (s *stream) acknowledge(ids []string) error {
 func (s *stream) modify(request *pubsubpb.StreamingPullRequest) error {
 	ids, deadlines := request.GetModifyDeadlineAckIds(), request.GetModifyDeadlineSeconds()
 	if len(ids) != len(deadlines) {
-		return invalid("modify_deadline_seconds", "%d deadlines for %d ack ids", len(deadlines), len(ids))
+		return resource.Invalid("modify_deadline_seconds", "%d deadlines for %d ack ids", len(deadlines), len(ids))
 	}
 	all := failures{}
 	for i, id := range ids {
-		if err := checkModify(deadlines[i], "modify_deadline_seconds"); err != nil {
+		if err := resource.CheckModify(deadlines[i], "modify_deadline_seconds"); err != nil {
 			return err
 		}
 		failed, err := s.sub.modify([]string{id}, time.Duration(deadlines[i])*time.Second)
@@ -97,7 +94,7 @@ func (s *stream) ping() error {
 		return errUnread
 	}
 	s.pings++
-	s.holder.signal()
+	s.consumer.signal()
 	return nil
 }
 
@@ -108,6 +105,6 @@ func (s *stream) reply(response *pubsubpb.StreamingPullResponse) error {
 		return errUnread
 	}
 	s.pending = append(s.pending, response)
-	s.holder.signal()
+	s.consumer.signal()
 	return nil
 }

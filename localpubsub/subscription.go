@@ -7,6 +7,8 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"example.com/lockstep/localpubsub/internal/filter"
 )
 
 // A subscription keeps the messages that its consumers have not acknowledged,
@@ -20,7 +22,7 @@ type subscription struct {
 	later   []func()               // run after the lock is released
 	config  *pubsubpb.Subscription // replaced as a whole, never changed
 	topic   *topic                 // nil once deleted
-	filter  *filter
+	filter  *filter.Filter
 	gone    error // the error that consumers get after a delete or detach
 	touched time.Time
 	settings
@@ -35,7 +37,7 @@ type subscription struct {
 	timers    timers
 	serial    uint64 // of the last delivery
 	turn      int    // alternates between keyed messages and others
-	holders   []*holder
+	consumers []*consumer
 	alarm     *alarm
 	rings     time.Time // the time that the alarm is set to; zero: it is not set
 }
@@ -55,13 +57,13 @@ type settings struct {
 	returnOnClose bool
 }
 
-func newSubscription(server *Server, topic *topic, config *pubsubpb.Subscription, f *filter) *subscription {
+func newSubscription(server *Server, topic *topic, config *pubsubpb.Subscription, f *filter.Filter) *subscription {
 	s := &subscription{
 		server: server, name: config.GetName(), number: server.nextNumber(),
 		topic: topic, filter: f, touched: server.now(),
 		keys: make(map[string]*keyQueue), delivered: make(map[uint64]*entry),
 	}
-	s.alarm = server.newAlarm(s.tick)
+	s.alarm = server.clock.newAlarm(s.tick)
 	s.configure(config)
 	s.schedule()
 	return s
@@ -130,7 +132,7 @@ func (s *subscription) schedule() {
 		sooner(time.Unix(0, s.timers[0].deadline))
 	}
 	if s.log.first != nil {
-		sooner(time.Unix(0, s.log.first.at).Add(s.keeps()))
+		sooner(time.Unix(0, s.log.first.at).Add(s.keptFor()))
 	}
 	if s.ttl > 0 {
 		sooner(s.touched.Add(s.ttl))
@@ -146,17 +148,13 @@ func (s *subscription) schedule() {
 // (https://cloud.google.com/pubsub/docs/subscription-properties).
 func (s *subscription) forgetOld(now time.Time) {
 	s.rings = time.Time{}
-	limit := now.Add(-s.keeps()).UnixNano()
-	before := s.log.size
+	limit := now.Add(-s.keptFor()).UnixNano()
 	for e := s.log.first; e != nil && e.at <= limit; e = s.log.first {
 		s.forget(e)
 	}
-	if s.log.size < before {
-		s.server.journal.forgot(s.name, limit)
-	}
 }
 
-func (s *subscription) keeps() time.Duration { return max(s.retention, s.topicRetention) }
+func (s *subscription) keptFor() time.Duration { return max(s.retention, s.topicRetention) }
 
 // forget removes an entry in any state.
 func (s *subscription) forget(e *entry) {
@@ -173,10 +171,10 @@ func (s *subscription) forget(e *entry) {
 	e.drop()
 }
 
-// expire deletes a subscription that was unused for its time to live. An open
-// stream counts as use.
-func (s *subscription) expire(now time.Time) {
-	if len(s.holders) > 0 {
+// expireUnused deletes a subscription that was unused for its time to live. An
+// open stream counts as use.
+func (s *subscription) expireUnused(now time.Time) {
+	if len(s.consumers) > 0 {
 		s.touched = now
 	}
 	if s.ttl > 0 && s.gone == nil && !now.Before(s.touched.Add(s.ttl)) {
@@ -191,7 +189,7 @@ func (s *subscription) end(why error) {
 	for s.log.first != nil {
 		s.forget(s.log.first)
 	}
-	for _, h := range s.holders {
-		h.signal()
+	for _, c := range s.consumers {
+		c.signal()
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+
+	"example.com/lockstep/localpubsub/internal/resource"
 )
 
 // A topic gives messages their id, time and order, and passes them to its
@@ -25,7 +27,7 @@ type topic struct {
 
 func newTopic(server *Server, config *pubsubpb.Topic) *topic {
 	t := &topic{server: server, name: config.GetName(), config: config}
-	t.alarm = server.newAlarm(t.forgetOld)
+	t.alarm = server.clock.newAlarm(t.forgetOld)
 	return t
 }
 
@@ -36,7 +38,7 @@ func (t *topic) publish(messages []*pubsubpb.PubsubMessage) ([]string, error) {
 	for i, m := range messages {
 		raw, err := encode(m)
 		if err != nil {
-			return nil, invalid("messages", "message %d: %v", i, err)
+			return nil, resource.Invalid("messages", "message %d: %v", i, err)
 		}
 		accepted[i] = &message{key: m.GetOrderingKey(), raw: raw, in: &t.server.store}
 	}
@@ -49,7 +51,6 @@ func (t *topic) publish(messages []*pubsubpb.PubsubMessage) ([]string, error) {
 		m.raw = stamp(m.raw, m.id, m.at)
 		ids[i] = messageID(m.id)
 	}
-	t.server.journal.published(t.name, accepted)
 	t.deliver(accepted, messages)
 	return ids, nil
 }
@@ -69,7 +70,7 @@ func (t *topic) deliver(accepted []*message, sent []*pubsubpb.PubsubMessage) {
 	for _, s := range t.subscriptions {
 		s.lock()
 		for i, m := range accepted {
-			if s.gone == nil && s.filter.matches(sent[i].GetAttributes()) {
+			if s.gone == nil && s.filter.Matches(sent[i].GetAttributes()) {
 				s.add(m)
 			}
 		}
@@ -86,12 +87,8 @@ func (t *topic) forgetOld() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	limit := t.server.now().Add(-t.retention()).UnixNano()
-	before := t.retained.len()
 	for t.retained.len() > 0 && t.retained.at(0).at <= limit {
 		t.retained.pop().drop()
-	}
-	if t.retained.len() < before {
-		t.server.journal.forgot(t.name, limit)
 	}
 	t.schedule()
 }
@@ -106,7 +103,7 @@ func (t *topic) attach(s *subscription) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.subscriptions = append(t.subscriptions, s)
-	s.follow(t.retention())
+	s.setTopicRetention(t.retention())
 }
 
 func (t *topic) detach(s *subscription) {
@@ -115,8 +112,8 @@ func (t *topic) detach(s *subscription) {
 	t.subscriptions = slices.DeleteFunc(t.subscriptions, func(other *subscription) bool { return other == s })
 }
 
-// follow applies the topic's retention to the subscription.
-func (s *subscription) follow(retention time.Duration) {
+// setTopicRetention applies the topic's retention to the subscription.
+func (s *subscription) setTopicRetention(retention time.Duration) {
 	s.lock()
 	defer s.unlock()
 	s.topicRetention = retention
@@ -137,7 +134,7 @@ func (t *topic) end() {
 		s.unlock()
 	}
 	for _, s := range t.snapshots {
-		s.orphan()
+		s.loseTopic()
 	}
 	t.subscriptions, t.snapshots = nil, nil
 }

@@ -23,11 +23,8 @@ const (
 
 var worldTime = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// TestMain lets the test binary run as a process that is killed.
+// TestMain lets the test binary run as a subscriber that is killed.
 func TestMain(m *testing.M) {
-	if file := os.Getenv(victimFile); file != "" {
-		os.Exit(serveVictim(file))
-	}
 	if os.Getenv(subscriberMode) != "" {
 		subscribe()
 	}

@@ -1,33 +1,48 @@
-// Package migrations holds the schemas of both services as goose migrations, embedded
-// so that tests, `make run`, the `migrate` commands and deployments all run the same
-// files.
+// Package migrations holds the schemas of both services: their own tables as goose
+// migrations, and the parts of the library that they include. They are embedded, so
+// that tests, `make run`, the `migrate` commands and deployments all run the same files.
 //
 // The owner of the schema runs its migrations: an administrator on a laptop and in
 // tests, video_owner and catalog_owner of deploy/terraform/roles.sql where the pair is
 // deployed, which own a schema each. The service itself connects as its own role
 // (video_service, catalog_service), which can touch its own schema and no other, and
 // owns nothing.
+//
+// # Numbers
+//
+// Package migrate has the rule: 100 to 999 are the library's numbers, and a new
+// migration of a service has the next one from 1000 on. Numbers below 100 are the
+// history of the pair, in which library and services took turns, and are closed. Their
+// meaning never changes: a database that has applied them applies none again.
+// [Service.Schema] maps the library's numbers to them.
+//
+// Three files of that history served both sides. Their library part has a number of the
+// library, and finds its work done in a database that is older: the role's settings of
+// 00053 (00102), the outbox's column of 00051 (00206), and a right that 00020 granted on
+// the outbox, which 00010 grants too.
 package migrations
 
 import (
 	"context"
 	"database/sql"
 	"embed"
+	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	_ "github.com/jackc/pgx/v5/stdlib" // goose speaks database/sql
-	"github.com/pressly/goose/v3"
-	"github.com/pressly/goose/v3/database"
-	"github.com/pressly/goose/v3/lock"
+	_ "github.com/jackc/pgx/v5/stdlib" // the search index is built through database/sql
+
+	"example.com/lockstep/pkg/eventing/migrate"
 )
 
-//go:embed video/*.sql catalog/*.sql
-var files embed.FS
+var (
+	//go:embed video/*.sql
+	video embed.FS
+	//go:embed catalog/*.sql
+	catalog embed.FS
+)
 
 // Service names a service, its schema and its folder here.
 type Service string
@@ -41,36 +56,33 @@ const (
 // Role is the database role that the service connects as.
 func (s Service) Role() string { return string(s) + "_service" }
 
+// Schema returns the service's schema.
+func (s Service) Schema() migrate.Schema {
+	schema := migrate.Schema{Name: string(s), Role: s.Role()}
+	switch s {
+	case Video:
+		schema.Parts, schema.Own = []embed.FS{migrate.Outbox, migrate.Operator}, video
+		schema.Earlier = map[int64]int64{101: 1, 201: 3, 202: 10, 401: 20, 203: 50, 204: 54, 205: 56}
+	case Catalog:
+		schema.Parts, schema.Own = []embed.FS{migrate.Inbox, migrate.Operator}, catalog
+		schema.Earlier = map[int64]int64{101: 1, 301: 2, 401: 20, 302: 21, 303: 30, 304: 52}
+	}
+	return schema
+}
+
 // timeout bounds a whole migration run. It is generous, because an index on a large
 // table takes minutes; but a deployment must not hang for ever.
 const timeout = 15 * time.Minute
 
-// Up brings the service's schema in the database at adminURL to the newest version.
-// Each migration is a transaction of its own, unless it says otherwise. It is
-// idempotent, and safe to run from several processes at once: they take turns behind an
-// advisory lock. The optional search index comes last (see searchIndex); Check does not
-// require it.
+// Up brings the service's schema in the database at adminURL to the newest version; see
+// [migrate.Schema.Up]. The optional search index comes last (see searchIndex); Check
+// does not require it.
 func Up(ctx context.Context, adminURL string, s Service, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	db, err := sql.Open("pgx", adminURL)
-	if err != nil {
-		return fmt.Errorf("migrate %s: %w", s, err)
-	}
-	defer db.Close()
-	if err := createSchema(ctx, db, s); err != nil {
-		return fmt.Errorf("migrate %s: create schema: %w", s, err)
-	}
-	p, err := provider(db, s)
-	if err != nil {
-		return fmt.Errorf("migrate %s: %w", s, err)
-	}
-	applied, err := p.Up(ctx)
-	for _, r := range applied {
-		log.InfoContext(ctx, "migrated", "service", s, "file", r.Source.Path, "took_ms", r.Duration.Milliseconds())
-	}
+	err := s.Schema().Up(ctx, adminURL, log)
 	if err == nil && s == Catalog {
-		err = searchIndex(ctx, db, trigrams, log)
+		err = indexTitles(ctx, adminURL, log)
 	}
 	if err != nil {
 		return fmt.Errorf("migrate %s: %w", s, err)
@@ -78,68 +90,22 @@ func Up(ctx context.Context, adminURL string, s Service, log *slog.Logger) error
 	return nil
 }
 
-// createSchema runs before goose, which keeps its version table in that schema.
-func createSchema(ctx context.Context, db *sql.DB, s Service) error {
-	tx, err := db.BeginTx(ctx, nil)
+func indexTitles(ctx context.Context, adminURL string, log *slog.Logger) error {
+	db, err := sql.Open("pgx", adminURL)
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback() //nolint:errcheck // after Commit there is nothing to roll back
-	// CREATE SCHEMA IF NOT EXISTS fails when two sessions create it at once.
-	if _, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock(hashtext('lockstep create schema'))`); err != nil {
-		return err
-	}
-	if _, err := tx.ExecContext(ctx, `CREATE SCHEMA IF NOT EXISTS `+pgx.Identifier{string(s)}.Sanitize()); err != nil {
-		return err
-	}
-	return tx.Commit()
-}
-
-func provider(db *sql.DB, s Service) (*goose.Provider, error) {
-	store, err := database.NewStore(database.DialectPostgres, string(s)+".goose_db_version")
-	if err != nil {
-		return nil, err
-	}
-	dir, err := fs.Sub(files, string(s))
-	if err != nil {
-		return nil, err
-	}
-	locker, err := lock.NewPostgresSessionLocker()
-	if err != nil {
-		return nil, err
-	}
-	return goose.NewProvider("", db, dir, goose.WithStore(store), goose.WithSessionLocker(locker))
+	defer db.Close()
+	return searchIndex(ctx, db, trigrams, log)
 }
 
 // Check returns an error unless the service's schema has every migration that
 // this binary carries. Newer ones are fine: during a rollout the schema moves
 // first.
 func Check(ctx context.Context, pool *pgxpool.Pool, s Service) error {
-	want, err := newest(s)
-	if err != nil {
-		return err
+	err := s.Schema().Check(ctx, pool)
+	if errors.Is(err, migrate.ErrBehind) {
+		return fmt.Errorf("%w: run `%s migrate`", err, s)
 	}
-	var have int64
-	err = pool.QueryRow(ctx, `SELECT coalesce(max(version_id), 0) FROM `+
-		pgx.Identifier{string(s), "goose_db_version"}.Sanitize()+` WHERE is_applied`).Scan(&have)
-	if err != nil {
-		return fmt.Errorf("read schema version of %s: %w", s, err)
-	}
-	if have < want {
-		return fmt.Errorf("schema %s is at version %d, this binary needs %d: run `%s migrate`", s, have, want, s)
-	}
-	return nil
-}
-
-func newest(s Service) (int64, error) {
-	entries, err := fs.ReadDir(files, string(s))
-	if err != nil {
-		return 0, fmt.Errorf("read embedded migrations: %w", err)
-	}
-	last := entries[len(entries)-1].Name() // ReadDir sorts by name
-	v, err := goose.NumericComponent(last)
-	if err != nil {
-		return 0, fmt.Errorf("read embedded migrations: %w", err)
-	}
-	return v, nil
+	return err
 }

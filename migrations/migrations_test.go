@@ -3,22 +3,24 @@ package migrations_test
 import (
 	"bytes"
 	"database/sql"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
-	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/migrations"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) { pairtest.Main(m) }
 
 // The defaults of a server or a database do not reach the services.
 func TestRoleSettings(t *testing.T) {
 	t.Parallel()
-	db := pgtest.New(t)
+	db := pairtest.New(t)
 	admin := db.Pool(t, db.Admin)
 	var name string
 	if err := admin.QueryRow(t.Context(), `SELECT current_database()`).Scan(&name); err != nil {
@@ -39,11 +41,31 @@ func TestRoleSettings(t *testing.T) {
 	}
 }
 
+func TestServiceRolesSeeTheirOwnSchemaOnly(t *testing.T) {
+	t.Parallel()
+	db := pairtest.New(t)
+	roles := []struct{ name, url, own, foreign string }{
+		{"video", db.VideoURL, "video.outbox", "catalog.inbox"},
+		{"catalog", db.CatalogURL, "catalog.inbox", "video.outbox"},
+	}
+	for _, r := range roles {
+		pool := db.Pool(t, r.url)
+		if _, err := pool.Exec(t.Context(), "SELECT FROM "+r.own); err != nil {
+			t.Errorf("%s reads %s: %v", r.name, r.own, err)
+		}
+		_, err := pool.Exec(t.Context(), "SELECT FROM "+r.foreign)
+		var denied *pgconn.PgError
+		if !errors.As(err, &denied) || denied.Code != "42501" {
+			t.Errorf("%s reads %s: %v, want permission denied", r.name, r.foreign, err)
+		}
+	}
+}
+
 // The index of titles exists if the extension does, also after a build that did not
 // end; without the extension nothing fails.
 func TestSearchIndex(t *testing.T) {
 	t.Parallel()
-	pg := pgtest.New(t)
+	pg := pairtest.New(t)
 	db, err := sql.Open("pgx", pg.Admin)
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +110,7 @@ func TestSearchIndex(t *testing.T) {
 // A service is unready on an older schema, and says which command brings it up to date.
 func TestCheckNamesTheCommand(t *testing.T) {
 	t.Parallel()
-	db := pgtest.New(t)
+	db := pairtest.New(t)
 	admin := db.Pool(t, db.Admin)
 	if err := migrations.Check(t.Context(), admin, migrations.Video); err != nil {
 		t.Errorf("the newest schema: %v", err)

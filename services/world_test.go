@@ -17,7 +17,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/services/catalog"
 	"example.com/lockstep/services/video"
 )
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	defer os.RemoveAll(binaries)
-	pgtest.Main(m)
+	pairtest.Main(m)
 }
 
 const (
@@ -75,7 +75,7 @@ func await(ctx context.Context, holds func() bool) bool {
 type world struct {
 	broker  *testBroker
 	project string
-	pg      *pgtest.DB
+	pg      *pairtest.DB
 	db      *pgxpool.Pool // as the administrator, which sees both schemas
 
 	videoAddr, catalogAddr string
@@ -84,7 +84,7 @@ type world struct {
 func newWorld(t testing.TB, b *testBroker) *world {
 	t.Helper()
 	w := &world{
-		broker: b, project: "test-" + uuid.NewString()[:8], pg: pgtest.New(t),
+		broker: b, project: "test-" + uuid.NewString()[:8], pg: pairtest.New(t),
 		videoAddr: freeAddr(t), catalogAddr: freeAddr(t),
 	}
 	w.db = w.pg.Pool(t, w.pg.Admin)

@@ -109,7 +109,7 @@ func (p pair) choosePubSub(ctx context.Context) (*pubsubServer, error) {
 	if p.pubsub == "emulator" {
 		kind = broker.Official
 	}
-	server, err := broker.Start(ctx, broker.Options{Kind: kind, File: p.pubsubFile})
+	server, err := broker.Start(ctx, broker.Options{Kind: kind})
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/pgtest/pairtest"
 )
 
 // patience bounds every wait here, far above the needs of a loaded machine.
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
 		panic(fmt.Sprintf("build: %v: %s", err, out))
 	}
-	pgtest.Main(m)
+	pairtest.Main(m)
 }
 
 // launch is one run of the launcher.

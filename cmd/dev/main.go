@@ -37,8 +37,7 @@ Usage:
       [--check]                   create nothing; fail if one is missing
       [--ready FILE]              with --watch: make FILE once everything has been there, also if the
                                   emulator has gone since; with --check: ask for FILE only
-  dev pubsub --addr HOST:PORT     serve the repository's own Pub/Sub there until Ctrl-C;
-      [--file PATH]               keep it in a file, from which the next one goes on
+  dev pubsub --addr HOST:PORT     serve the repository's own Pub/Sub there until Ctrl-C
   dev help                        show this text
 
 Flags:
@@ -46,9 +45,6 @@ Flags:
   --json            print the walk-through as one JSON object on stdout, all else on stderr
   --pubsub KIND     auto (default): PUBSUB_EMULATOR_HOST if set, else local; local: the
                     repository's own, in this process; emulator: the official one
-  --pubsub-file PATH  keep the repository's own in a file: what is published and not yet
-                    applied survives a restart, even a kill. Keep the database too, then:
-                    set DATABASE_URL
 
 Environment:
   DATABASE_URL           administrator's URL of an existing Postgres; nothing in it is dropped.
@@ -133,15 +129,11 @@ func up(ctx context.Context, args []string, getenv func(string) string, stdout, 
 	flags.BoolVar(&p.once, "once", false, "")
 	flags.BoolVar(&p.json, "json", false, "")
 	flags.StringVar(&p.pubsub, "pubsub", "auto", "")
-	flags.StringVar(&p.pubsubFile, "pubsub-file", "", "")
 	if err := parse(flags, args); err != nil {
 		return err
 	}
 	if !slices.Contains([]string{"auto", "local", "emulator"}, p.pubsub) {
 		return usagef("--pubsub %q: want auto, local or emulator", p.pubsub)
-	}
-	if p.pubsubFile != "" && p.pubsub == "emulator" {
-		return usagef("--pubsub-file is for the repository's own Pub/Sub, not for --pubsub emulator")
 	}
 	vars := command.NewEnvironment(getenv)
 	p.databaseURL = vars.URL("DATABASE_URL")
@@ -150,9 +142,6 @@ func up(ctx context.Context, args []string, getenv func(string) string, stdout, 
 	p.level = vars.Level("LOG_LEVEL", defaultLevel)
 	if err := vars.Err(); err != nil {
 		return err
-	}
-	if p.pubsubFile != "" && p.usesGiven() {
-		return usagef("--pubsub-file needs --pubsub local as long as %s is set", emulatorHost)
 	}
 	return p.run(ctx)
 }

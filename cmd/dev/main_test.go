@@ -34,7 +34,6 @@ func TestWrongUsageIsOneLine(t *testing.T) {
 		{[]string{"provision", "--ready", "x"}, "--ready"},
 		{[]string{"pubsub"}, "--addr"},
 		{[]string{"pubsub", "--addr", "8085"}, "--addr"},
-		{[]string{"--pubsub", "emulator", "--pubsub-file", "events"}, "--pubsub-file"},
 	} {
 		l := command(t, nil, test.args...)
 		code, errors := l.run(t), l.stderr.String()
@@ -55,9 +54,9 @@ func TestBadVariableIsNamed(t *testing.T) {
 }
 
 // servePubSub runs `dev pubsub` until the test ends or signals it.
-func servePubSub(t testing.TB, args ...string) (addr string, l *launch) {
+func servePubSub(t testing.TB) (addr string, l *launch) {
 	t.Helper()
-	l = command(t, nil, append([]string{"pubsub", "--addr", "127.0.0.1:0"}, args...)...)
+	l = command(t, nil, "pubsub", "--addr", "127.0.0.1:0")
 	l.serving(t)
 	if first := l.line(t); !strings.Contains(first, "own Pub/Sub") {
 		t.Errorf("first line %q does not say what serves", first)

@@ -11,19 +11,18 @@ import (
 	"example.com/lockstep/internal/local/broker"
 )
 
-// pubsub serves a Pub/Sub until ctx ends: an empty one, which provision fills,
-// or one with the state of the file.
+// pubsub serves an empty Pub/Sub until ctx ends; provision creates the pair's
+// resources in it.
 func pubsub(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	flags := flag.NewFlagSet("pubsub", flag.ContinueOnError)
 	addr := flags.String("addr", "", "")
-	file := flags.String("file", "", "")
 	if err := parse(flags, args); err != nil {
 		return err
 	}
 	if _, _, err := net.SplitHostPort(*addr); err != nil {
 		return usagef("pubsub needs --addr HOST:PORT")
 	}
-	server, err := broker.Start(ctx, broker.Options{Addr: *addr, File: *file})
+	server, err := broker.Start(ctx, broker.Options{Addr: *addr})
 	if err != nil {
 		return err
 	}

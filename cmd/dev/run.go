@@ -38,7 +38,6 @@ var errInterrupted = errors.New("interrupted before the walk-through had ended")
 type pair struct {
 	once, json     bool
 	pubsub         string // auto, local or emulator
-	pubsubFile     string // of the local one; empty: it keeps no state
 	databaseURL    string // the administrator's; empty: start a Postgres
 	emulatorHost   string
 	project        string

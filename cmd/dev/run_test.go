@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/pgtest/pairtest"
 )
 
 func TestInterruptedWalkThroughIsAFailure(t *testing.T) {
@@ -67,7 +67,7 @@ func takenPort(t *testing.T, port string) {
 }
 
 func servesUntilInterrupted(t *testing.T) {
-	l := command(t, []string{"DATABASE_URL=" + pgtest.New(t).Admin}, "--json", "--pubsub", "local")
+	l := command(t, []string{"DATABASE_URL=" + pairtest.New(t).Admin}, "--json", "--pubsub", "local")
 	l.serving(t)
 	checkWalk(t, l.line(t))
 	for _, url := range []string{"http://localhost:8080/v1/videos", "http://localhost:8081/v1/videos"} {

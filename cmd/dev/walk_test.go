@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
-	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/pgtest/pairtest"
 )
 
 // walked is the contract of the JSON.
@@ -91,7 +91,7 @@ func TestOnceOnFreshPostgresAndFake(t *testing.T) {
 
 func TestOnceOnOfficialEmulator(t *testing.T) {
 	t.Parallel()
-	w := walkOnce(t, []string{"DATABASE_URL=" + pgtest.New(t).Admin}, "--pubsub", "emulator")
+	w := walkOnce(t, []string{"DATABASE_URL=" + pairtest.New(t).Admin}, "--pubsub", "emulator")
 	if !strings.Contains(w.PubSub, "official") {
 		t.Errorf("chose %q", w.PubSub)
 	}
@@ -99,7 +99,7 @@ func TestOnceOnOfficialEmulator(t *testing.T) {
 
 func TestOnceOnWhatRunsAlready(t *testing.T) {
 	t.Parallel()
-	db := pgtest.New(t)
+	db := pairtest.New(t)
 	pool := db.Pool(t, db.Admin)
 	if _, err := pool.Exec(t.Context(), `CREATE TABLE public.mine AS SELECT 42 AS answer`); err != nil {
 		t.Fatal(err)
@@ -120,7 +120,7 @@ func TestOnceOnWhatRunsAlready(t *testing.T) {
 
 func TestWalkThroughForPeople(t *testing.T) {
 	t.Parallel()
-	l := command(t, []string{"DATABASE_URL=" + pgtest.New(t).Admin}, "--once", "--pubsub", "local")
+	l := command(t, []string{"DATABASE_URL=" + pairtest.New(t).Admin}, "--once", "--pubsub", "local")
 	if code := l.run(t); code != 0 {
 		t.Fatalf("exit code %d, stderr:\n%s", code, l.stderr.String())
 	}

@@ -10,10 +10,10 @@ import (
 	"sync"
 	"testing"
 
-	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/pgtest/pairtest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) { pairtest.Main(m) }
 
 // lateDatabase is a URL that leads to the same database as at, through a port without a
 // listener until open is called.
@@ -78,7 +78,7 @@ func (o *opener) Write(text []byte) (int, error) {
 // has failed, as in a job with a network that comes up after it.
 func TestMigrateAwaitsTheNetwork(t *testing.T) {
 	t.Parallel()
-	late, open := lateDatabase(t, pgtest.New(t).Admin)
+	late, open := lateDatabase(t, pairtest.New(t).Admin)
 	out := &opener{open: open}
 	var errOut bytes.Buffer
 	code := Service{Name: "video"}.Run(t.Context(), []string{"migrate"}, func(name string) string {
@@ -111,7 +111,7 @@ func TestMigrateEndsAtOnce(t *testing.T) {
 		}, out, &errOut)
 		return code, errOut.String()
 	}
-	admin, err := url.Parse(pgtest.New(t).Admin)
+	admin, err := url.Parse(pairtest.New(t).Admin)
 	if err != nil {
 		t.Fatal(err)
 	}

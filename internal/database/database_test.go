@@ -9,10 +9,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/pgtest/pairtest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) { pairtest.Main(m) }
 
 func TestErrorsKeepThePassword(t *testing.T) {
 	t.Parallel()
@@ -26,7 +26,7 @@ func TestErrorsKeepThePassword(t *testing.T) {
 // Both modes are tested, because behind a pooler there are no prepared statements.
 func TestTimesAreUTC(t *testing.T) {
 	t.Parallel()
-	db := pgtest.New(t)
+	db := pairtest.New(t)
 	for _, mode := range []string{"cache_statement", "exec"} {
 		separator := "?"
 		if strings.Contains(db.VideoURL, "?") {
@@ -49,7 +49,7 @@ func TestTimesAreUTC(t *testing.T) {
 // A primary that a failover has turned into a standby keeps its connections.
 func TestReadOnlyConnectionsAreReplaced(t *testing.T) {
 	t.Parallel()
-	db := pgtest.New(t)
+	db := pairtest.New(t)
 	separator := "?"
 	if strings.Contains(db.VideoURL, "?") {
 		separator = "&"

@@ -9,11 +9,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
 
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/instrument"
 )
 
 const (
@@ -53,20 +53,9 @@ type Writer struct {
 func NewWriter(db *pgxpool.Pool) *Writer {
 	return &Writer{
 		db: db, gate: gate{keys: map[string]*place{}},
-		turns: make(chan struct{}, max(1, db.Config().MaxConns-1)), locked: newCounter(),
+		turns: make(chan struct{}, max(1, db.Config().MaxConns-1)), locked: instrument.For("example.com/lockstep/internal/database").Counter("database.locked", "{request}",
+			"Requests that failed since another transaction held what they would change"),
 	}
-}
-
-// newCounter leaves an error to OpenTelemetry's handler: the counter can be used in any
-// case; after an error it does nothing.
-func newCounter() metric.Int64Counter {
-	c, err := otel.Meter("example.com/lockstep/internal/database").Int64Counter("database.locked",
-		metric.WithUnit("{request}"),
-		metric.WithDescription("Requests that failed since another transaction held what they would change"))
-	if err != nil {
-		otel.Handle(err)
-	}
-	return c
 }
 
 // LimitLocks queues the limit on the transaction's waits for locks. b is the first

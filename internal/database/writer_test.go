@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/internal/problem"
 )
 
@@ -77,7 +77,7 @@ func (w *Writer) callers(key string) int {
 
 func TestWritesLeaveAConnectionToReads(t *testing.T) {
 	t.Parallel()
-	pool := openWith(t, pgtest.New(t).VideoURL, "3")
+	pool := openWith(t, pairtest.New(t).VideoURL, "3")
 	w := NewWriter(pool)
 	first, second := begin(t, w, "a"), begin(t, w, "b")
 	<-first.begun
@@ -107,7 +107,7 @@ func TestWritesLeaveAConnectionToReads(t *testing.T) {
 
 func TestRequestsForOneKeyHoldOneConnection(t *testing.T) {
 	t.Parallel()
-	pool := openWith(t, pgtest.New(t).VideoURL, "3")
+	pool := openWith(t, pairtest.New(t).VideoURL, "3")
 	w := NewWriter(pool)
 	in := begin(t, w, "a")
 	<-in.begun
@@ -146,7 +146,7 @@ func TestRequestsForOneKeyHoldOneConnection(t *testing.T) {
 // wait for it; after it is released, any number may again.
 func TestALockedKey(t *testing.T) {
 	t.Parallel()
-	db := pgtest.New(t)
+	db := pairtest.New(t)
 	pool, admin := openWith(t, db.VideoURL, "3"), db.Pool(t, db.Admin)
 	w := NewWriter(pool)
 	holder, err := admin.Begin(t.Context())

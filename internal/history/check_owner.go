@@ -14,22 +14,8 @@ const orphanLimit = 30 * time.Second
 // follows the one before it, unless the owner has lost commits. The owner is at its
 // last write.
 func committed(l life) (found []Violation) {
-	written, lost, before := l.byEvent(Write), l.byEvent(Lost), l.predecessors()
-	known, kept := map[position]bool{}, map[position]Record{}
-	var last Record
-	for _, w := range l.of(Write) {
-		if _, ok := before[w.Event]; !ok && w.Version != 1 {
-			found = append(found, breaks("P1", "a version without the one before it", w))
-		}
-		known[w.position()] = true
-		if _, ok := lost[w.Event]; ok {
-			continue
-		}
-		if other, ok := kept[w.position()]; ok {
-			found = append(found, breaks("P1", "two events of one version", other, w))
-		}
-		kept[w.position()], last = w, w
-	}
+	found, known, last := versions(l)
+	written := l.byEvent(Write)
 	for _, r := range l.of(Send, Publish, Deliver, Effect, Apply) {
 		ofOwner := r.Kind == Apply && r.Event == ""
 		if w, ok := written[r.Event]; !ofOwner && (!ok || w.position() != r.position()) {
@@ -47,6 +33,27 @@ func committed(l life) (found []Violation) {
 		}
 	}
 	return found
+}
+
+// versions checks the owner's own writes. known are the positions that were ever
+// written, and last is the last write that the owner still has.
+func versions(l life) (found []Violation, known map[position]bool, last Record) {
+	lost, before := l.byEvent(Lost), l.predecessors()
+	known, kept := map[position]bool{}, map[position]Record{}
+	for _, w := range l.of(Write) {
+		if _, ok := before[w.Event]; !ok && w.Version != 1 {
+			found = append(found, breaks("P1", "a version without the one before it", w))
+		}
+		known[w.position()] = true
+		if _, ok := lost[w.Event]; ok {
+			continue
+		}
+		if other, ok := kept[w.position()]; ok {
+			found = append(found, breaks("P1", "two events of one version", other, w))
+		}
+		kept[w.position()], last = w, w
+	}
+	return found, known, last
 }
 
 // delivered, P2: each event reached the broker, within orphanLimit if its relay was

@@ -8,10 +8,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/metric"
 
 	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/instrument"
 )
 
 // insert takes the place of an expired key. While another transaction holds the key
@@ -62,7 +61,9 @@ const (
 // the work; a key that fails to be removed is left to the next pass. beat is called at
 // each pass, and each batch.
 func Sweep(ctx context.Context, db *pgxpool.Pool, log *slog.Logger, beat func()) error {
-	jitter, waiting := backoff.Policy{Base: time.Minute, Cap: time.Minute}, newGauge()
+	jitter := backoff.Policy{Base: time.Minute, Cap: time.Minute}
+	waiting := instrument.For("example.com/lockstep/internal/idempotency").Set("idempotency.expired_keys", "{key}",
+		"Expired idempotency keys that the sweep had left when it was last through, 100,000 at most")
 	for {
 		pause := 30*time.Second + jitter.Delay(1)
 		_, more, err := sweep(ctx, db, sweepBudget, beat)
@@ -126,16 +127,4 @@ func countExpired(ctx context.Context, db *pgxpool.Pool) (n int64, err error) {
 		SELECT count(*) FROM (
 		  SELECT FROM idempotency_keys WHERE created_at <= now() - interval '24 hours' LIMIT $1) AS expired`, maxWaiting).Scan(&n)
 	return n, err
-}
-
-// newGauge leaves an error to OpenTelemetry's handler: the gauge can be used in any
-// case; after an error it does nothing.
-func newGauge() metric.Int64Gauge {
-	g, err := otel.Meter("example.com/lockstep/internal/idempotency").Int64Gauge("idempotency.expired_keys",
-		metric.WithUnit("{key}"),
-		metric.WithDescription("Expired idempotency keys that the sweep had left when it was last through, 100,000 at most"))
-	if err != nil {
-		otel.Handle(err)
-	}
-	return g
 }

@@ -6,16 +6,16 @@ import (
 	"testing"
 	"time"
 
-	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/pgtest/pairtest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) { pairtest.Main(m) }
 
 // Instances share the expired keys, and one pass each leaves none, however many there
 // are: keys may come faster than any fixed share of a minute.
 func TestASweepGoesOnWhileThereIsMore(t *testing.T) {
 	t.Parallel()
-	pg := pgtest.New(t)
+	pg := pairtest.New(t)
 	db := pg.Pool(t, pg.VideoURL)
 	const expired, live = 200_000, 7
 	if _, err := db.Exec(t.Context(), `

@@ -59,7 +59,7 @@ environment: as of serve, but for PORT
 exit codes: 0 done, 1 failed, 2 wrong usage
 `
 
-// workTime is well below the lease time of a Hand's messages.
+// workTime is well below the lease time of a Batch's messages.
 const workTime = 8 * time.Minute
 
 // DeadLetters configures the tool `dlq` for the consumers of one service.
@@ -77,7 +77,7 @@ func (d DeadLetters) Tool() command.Tool {
 	return command.Tool{
 		Name: "dlq", About: "look after dead letters: `dlq help`",
 		Run: func(ctx context.Context, c command.Call) error {
-			return dispatch(ctx, c, deadLettersUsage, map[string]verb{
+			return dispatch(ctx, c, deadLettersUsage, map[string]subcommand{
 				"list": d.list, "show": d.show, "redrive": d.redrive, "discard": d.discard,
 			})
 		},
@@ -85,12 +85,12 @@ func (d DeadLetters) Tool() command.Tool {
 }
 
 // from declares the flag that selects one subscription.
-func (s *session) from() *string { return s.flags.String("subscription", "", "") }
+func (s *invocation) from() *string { return s.flags.String("subscription", "", "") }
 
-// box opens the dead letters that the environment names, of one subscription
+// queue opens the dead letters that the environment names, of one subscription
 // unless only is empty. The caller calls done.
-func (d DeadLetters) box(ctx context.Context, s *session, r *command.Environment, only string,
-) (b *deadletter.Box, db *pgxpool.Pool, done func(), err error) {
+func (d DeadLetters) queue(ctx context.Context, s *invocation, r *command.Environment, only string,
+) (b *deadletter.Queue, db *pgxpool.Pool, done func(), err error) {
 	subscriptions := d.Subscriptions
 	if only != "" {
 		if !slices.Contains(subscriptions, only) {
@@ -114,31 +114,31 @@ func (d DeadLetters) box(ctx context.Context, s *session, r *command.Environment
 	return deadletter.New(db, client, subscriptions...), db, done, nil
 }
 
-func (d DeadLetters) list(ctx context.Context, s *session) error {
+func (d DeadLetters) list(ctx context.Context, s *invocation) error {
 	f, only := s.filters(), s.from()
 	if err := s.parseIDs(0); err != nil {
 		return err
 	}
-	b, _, done, err := d.box(ctx, s, command.NewEnvironment(s.Getenv), *only)
+	b, _, done, err := d.queue(ctx, s, command.NewEnvironment(s.Getenv), *only)
 	if err != nil {
 		return err
 	}
 	defer done()
-	hand, err := b.Collect(ctx)
+	batch, err := b.Collect(ctx)
 	if err != nil {
 		return err
 	}
-	letters := f.of(hand.Letters)
-	err = s.print(map[string]any{"dead_letters": letters, "partial": hand.Partial}, func(w io.Writer) {
+	letters := f.of(batch.Letters)
+	err = s.print(map[string]any{"dead_letters": letters, "partial": batch.Partial}, func(w io.Writer) {
 		fmt.Fprintln(w, "ID\tAGGREGATE\tVERSION\tTYPE\tSTATUS\tATTEMPTS\tSINCE\tSUBSCRIPTION\tMESSAGE\tREASON")
 		for _, l := range letters {
 			printLetter(w, l)
 		}
-		if hand.Partial {
+		if batch.Partial {
 			fmt.Fprintln(w, "There are more. Settle these first.")
 		}
 	})
-	return errors.Join(err, hand.Release(ctx))
+	return errors.Join(err, batch.Release(ctx))
 }
 
 func printLetter(w io.Writer, l deadletter.Letter) {
@@ -150,34 +150,34 @@ func printLetter(w io.Writer, l deadletter.Letter) {
 		l.Status, l.Attempts, stamp(l.Since), l.Subscription, message, oneLine(l.Reason))
 }
 
-func (d DeadLetters) show(ctx context.Context, s *session) error {
+func (d DeadLetters) show(ctx context.Context, s *invocation) error {
 	only := s.from()
 	if err := s.parseIDs(1); err != nil {
 		return err
 	}
-	b, _, done, err := d.box(ctx, s, command.NewEnvironment(s.Getenv), *only)
+	b, _, done, err := d.queue(ctx, s, command.NewEnvironment(s.Getenv), *only)
 	if err != nil {
 		return err
 	}
 	defer done()
-	hand, err := b.Collect(ctx)
+	batch, err := b.Collect(ctx)
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.showLetter(ctx, b, hand), hand.Release(ctx))
+	return errors.Join(s.showLetter(ctx, b, batch), batch.Release(ctx))
 }
 
-func (s *session) showLetter(ctx context.Context, b *deadletter.Box, hand *deadletter.Hand) error {
+func (s *invocation) showLetter(ctx context.Context, b *deadletter.Queue, batch *deadletter.Batch) error {
 	out := struct {
 		Letter     *deadletter.Letter `json:"dead_letter"`
 		Attributes map[string]string  `json:"attributes,omitempty"`
 		Payload    []byte             `json:"payload,omitempty"`
 		Actions    []audit.Entry      `json:"actions"`
 	}{}
-	letters, err := s.named(hand.Letters)
+	letters, err := s.named(batch.Letters)
 	if err == nil {
 		out.Letter = &letters[0]
-		out.Payload, out.Attributes = hand.Content(letters[0])
+		out.Payload, out.Attributes = batch.Content(letters[0])
 	}
 	// A settled dead letter has left, but its actions are in the audit table.
 	if id, invalid := uuid.Parse(s.ids[0]); invalid == nil {
@@ -205,7 +205,7 @@ func (s *session) showLetter(ctx context.Context, b *deadletter.Box, hand *deadl
 // filter selects dead letters.
 type filter struct{ reason, aggregate string }
 
-func (s *session) filters() *filter {
+func (s *invocation) filters() *filter {
 	var f filter
 	s.flags.StringVar(&f.reason, "reason", "", "")
 	s.flags.StringVar(&f.aggregate, "aggregate", "", "")
@@ -224,7 +224,7 @@ func (f *filter) of(letters []deadletter.Letter) []deadletter.Letter {
 
 // named returns the dead letters that the command line names, in their own
 // order. A name that several dead letters share is an error.
-func (s *session) named(letters []deadletter.Letter) ([]deadletter.Letter, error) {
+func (s *invocation) named(letters []deadletter.Letter) ([]deadletter.Letter, error) {
 	var chosen []deadletter.Letter
 	found := map[string]int{}
 	for _, l := range letters {

@@ -25,69 +25,69 @@ type outcome struct {
 	Error  string `json:"error,omitempty"`
 }
 
-// settle is an action on one dead letter; the text is its result. It may return
+// action settles one dead letter; the text is its result. It may return
 // both a result and an error.
-type settle func(ctx context.Context, hand *deadletter.Hand, l deadletter.Letter) (string, error)
+type action func(ctx context.Context, batch *deadletter.Batch, l deadletter.Letter) (string, error)
 
-func (d DeadLetters) redrive(ctx context.Context, s *session) error {
+func (d DeadLetters) redrive(ctx context.Context, s *invocation) error {
 	only := s.from()
 	choose, err := s.selection()
 	if err != nil {
 		return err
 	}
-	b, handler, done, err := d.boxAndHandler(ctx, s, *only)
+	b, handler, done, err := d.queueAndHandler(ctx, s, *only)
 	if err != nil {
 		return err
 	}
 	defer done()
-	return s.settleAll(ctx, b, choose, behind, "", func(ctx context.Context, hand *deadletter.Hand, l deadletter.Letter) (string, error) {
-		result, err := hand.Redrive(ctx, s.order, handler, l)
+	return s.actOnAll(ctx, b, choose, behind, "", func(ctx context.Context, batch *deadletter.Batch, l deadletter.Letter) (string, error) {
+		result, err := batch.Redrive(ctx, s.actor, handler, l)
 		return string(result), err
 	})
 }
 
-func (d DeadLetters) discard(ctx context.Context, s *session) error {
+func (d DeadLetters) discard(ctx context.Context, s *invocation) error {
 	only := s.from()
 	choose, err := s.selection()
 	if err != nil {
 		return err
 	}
-	b, handler, done, err := d.boxAndHandler(ctx, s, *only)
+	b, handler, done, err := d.queueAndHandler(ctx, s, *only)
 	if err != nil {
 		return err
 	}
 	defer done()
 	// In any order: discarding a later event takes nothing from an earlier one.
 	freely := func([]deadletter.Letter, []outcome, deadletter.Letter) bool { return false }
-	return s.settleAll(ctx, b, choose, freely, asksOwner, func(
-		ctx context.Context, hand *deadletter.Hand, l deadletter.Letter,
+	return s.actOnAll(ctx, b, choose, freely, asksOwner, func(
+		ctx context.Context, batch *deadletter.Batch, l deadletter.Letter,
 	) (string, error) {
-		if err := hand.Discard(ctx, s.order, handler, l); err != nil {
+		if err := batch.Discard(ctx, s.actor, handler, l); err != nil {
 			return "", err
 		}
 		return "discarded", nil
 	})
 }
 
-// boxAndHandler is box plus the consumers' handler, which may call the owner.
+// queueAndHandler is queue plus the consumers' handler, which may call the owner.
 // The caller calls done.
-func (d DeadLetters) boxAndHandler(ctx context.Context, s *session, only string,
-) (b *deadletter.Box, handler inbox.Handler, done func(), err error) {
+func (d DeadLetters) queueAndHandler(ctx context.Context, s *invocation, only string,
+) (b *deadletter.Queue, handler inbox.Handler, done func(), err error) {
 	r := command.NewEnvironment(s.Getenv)
 	r.Required(d.OwnerVariable)
 	addr := r.HostPort(d.OwnerVariable, "")
-	b, db, closeBox, err := d.box(ctx, s, r, only)
+	b, db, closeQueue, err := d.queue(ctx, s, r, only)
 	if err != nil {
 		return nil, inbox.Handler{}, nil, err
 	}
 	owner, err := connect.Dial(addr)
 	if err != nil {
-		closeBox()
+		closeQueue()
 		return nil, inbox.Handler{}, nil, err
 	}
 	return b, d.Handler(db, owner), func() {
 		_ = owner.Close()
-		closeBox()
+		closeQueue()
 	}, nil
 }
 
@@ -96,8 +96,8 @@ const asksOwner = "Each aggregate takes its owner's state first, which has what 
 	"If its owner cannot be asked, the dead letter stays."
 
 // selection parses a command line that names dead letters or has --all.
-func (s *session) selection() (func([]deadletter.Letter) ([]deadletter.Letter, error), error) {
-	s.asks()
+func (s *invocation) selection() (func([]deadletter.Letter) ([]deadletter.Letter, error), error) {
+	s.confirmFlags()
 	all := s.flags.Bool("all", false, "")
 	f := s.filters()
 	if err := s.parse(); err != nil {
@@ -114,49 +114,55 @@ func (s *session) selection() (func([]deadletter.Letter) ([]deadletter.Letter, e
 	return s.named, nil
 }
 
-// settleAll runs one action on each chosen dead letter, in their order, unless
+// actOnAll runs one action on each chosen dead letter, in their order, unless
 // after reports that it must wait. Without confirmation it only prints the
 // plan; note is the remark about it.
-func (s *session) settleAll(ctx context.Context, b *deadletter.Box, choose func([]deadletter.Letter) ([]deadletter.Letter, error),
-	after func(all []deadletter.Letter, settled []outcome, l deadletter.Letter) bool, note string, do settle,
+func (s *invocation) actOnAll(ctx context.Context, b *deadletter.Queue, choose func([]deadletter.Letter) ([]deadletter.Letter, error),
+	after func(all []deadletter.Letter, settled []outcome, l deadletter.Letter) bool, note string, do action,
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, workTime)
 	defer cancel()
-	hand, err := b.Collect(ctx)
+	batch, err := b.Collect(ctx)
 	if err != nil {
 		return err
 	}
-	chosen, err := choose(hand.Letters)
+	chosen, err := choose(batch.Letters)
 	if err != nil {
-		return errors.Join(err, hand.Release(ctx))
+		return errors.Join(err, batch.Release(ctx))
 	}
 	outcomes := []outcome{} // not null in JSON
-	if !s.json {
-		err = s.print(nil, func(w io.Writer) {
-			for _, l := range chosen {
-				printLetter(w, l)
-			}
-			if len(chosen) > 0 && note != "" {
-				fmt.Fprintln(w, note)
-			}
-		})
-	}
+	err = s.showPlan(chosen, note)
 	going := err == nil && len(chosen) > 0 && s.confirmed()
 	for _, l := range chosen {
 		o := outcome{Letter: l}
 		var problem error
 		switch {
-		case after(hand.Letters, outcomes, l):
+		case after(batch.Letters, outcomes, l):
 			problem = errBehind
 		case going:
-			o.Result, problem = do(ctx, hand, l)
+			o.Result, problem = do(ctx, batch, l)
 		}
 		if problem != nil {
 			o.Error = problem.Error()
 		}
 		outcomes = append(outcomes, o)
 	}
-	return errors.Join(err, hand.Release(ctx), s.settled(outcomes, going, note))
+	return errors.Join(err, batch.Release(ctx), s.report(outcomes, going, note))
+}
+
+// showPlan prints the chosen dead letters for a person.
+func (s *invocation) showPlan(chosen []deadletter.Letter, note string) error {
+	if s.json {
+		return nil
+	}
+	return s.print(nil, func(w io.Writer) {
+		for _, l := range chosen {
+			printLetter(w, l)
+		}
+		if len(chosen) > 0 && note != "" {
+			fmt.Fprintln(w, note)
+		}
+	})
 }
 
 // behind reports whether an older dead letter of l's aggregate remains: it was
@@ -171,8 +177,8 @@ func behind(all []deadletter.Letter, settled []outcome, l deadletter.Letter) boo
 	})
 }
 
-// settled prints the outcomes. It returns an error if one of them has one.
-func (s *session) settled(outcomes []outcome, done bool, note string) error {
+// report prints the outcomes. It returns an error if one of them has one.
+func (s *invocation) report(outcomes []outcome, done bool, note string) error {
 	failed := 0
 	for _, o := range outcomes {
 		if o.Error != "" {

@@ -214,7 +214,7 @@ func TestDeadLettersOfSeveralSubscriptions(t *testing.T) {
 
 func TestAmbiguousDeadLetter(t *testing.T) {
 	t.Parallel()
-	s := &session{ids: []string{"7"}}
+	s := &invocation{ids: []string{"7"}}
 	letters := []deadletter.Letter{{Subscription: "a", MessageID: "7"}, {Subscription: "b", MessageID: "7"}, {Subscription: "b", MessageID: "8"}}
 	if chosen, err := s.named(letters); err == nil || !strings.Contains(err.Error(), "add --subscription") {
 		t.Errorf("%+v, %v; want to be asked which", chosen, err)

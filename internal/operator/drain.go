@@ -23,8 +23,8 @@ var poll = backoff.Policy{Base: 200 * time.Millisecond, Cap: 2 * time.Second}
 
 // drain relays until no event is left that could be sent. If events are parked,
 // it fails: where a job replaces a service, there may be no other signal.
-func drain(topics func(project string) map[string]string) verb {
-	return func(ctx context.Context, s *session) error {
+func drain(topics func(project string) map[string]string) subcommand {
+	return func(ctx context.Context, s *invocation) error {
 		timeout := s.flags.Duration("timeout", 5*time.Minute, "")
 		if err := s.parseIDs(0); err != nil {
 			return err
@@ -80,7 +80,7 @@ func untilEmpty(ctx context.Context, pool *pgxpool.Pool) error {
 }
 
 // drained prints the state of the outbox. Parked events are an error.
-func (s *session) drained(ctx context.Context, pool *pgxpool.Pool) error {
+func (s *invocation) drained(ctx context.Context, pool *pgxpool.Pool) error {
 	now, err := backlog.New(pool).Status(ctx)
 	if err != nil {
 		return err

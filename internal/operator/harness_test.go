@@ -22,7 +22,7 @@ import (
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/local/broker"
-	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/localpubsub"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -41,14 +41,14 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	defer server.Close()
-	pgtest.Main(m)
+	pairtest.Main(m)
 }
 
 const subscription, otherSubscription = "video.events.catalog", "engagement.events.catalog"
 
 // bench is the two databases and a project.
 type bench struct {
-	pg             *pgtest.DB
+	pg             *pairtest.DB
 	video, catalog *pgxpool.Pool
 	project        string
 	// broken makes the handler refuse every event.
@@ -59,7 +59,7 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	pg := pgtest.New(t)
+	pg := pairtest.New(t)
 	b := &bench{
 		pg: pg, video: pg.Pool(t, pg.VideoURL), catalog: pg.Pool(t, pg.CatalogURL),
 		project: "test-" + uuid.NewString()[:8],

@@ -36,17 +36,17 @@ import (
 	"example.com/lockstep/pkg/eventing/operator/audit"
 )
 
-// A verb is one command of a tool.
-type verb func(ctx context.Context, s *session) error
+// A subcommand is one command of a tool.
+type subcommand func(ctx context.Context, s *invocation) error
 
-// dispatch runs the verb that c names. Help prints usage.
-func dispatch(ctx context.Context, c command.Call, usage string, verbs map[string]verb) error {
-	names := strings.Join(slices.Sorted(maps.Keys(verbs)), ", ")
+// dispatch runs the subcommand that c names. Help prints usage.
+func dispatch(ctx context.Context, c command.Call, usage string, subcommands map[string]subcommand) error {
+	names := strings.Join(slices.Sorted(maps.Keys(subcommands)), ", ")
 	if len(c.Args) == 0 {
 		return command.Usagef("a command is missing: one of %s", names)
 	}
 	name := c.Args[0]
-	do, ok := verbs[name]
+	do, ok := subcommands[name]
 	switch {
 	case slices.Contains([]string{"help", "-h", "-help", "--help"}, name):
 		fmt.Fprint(c.Out, usage)
@@ -56,7 +56,7 @@ func dispatch(ctx context.Context, c command.Call, usage string, verbs map[strin
 	}
 	exact := c.Out
 	c.Out = printable{c.Out}
-	s := &session{Call: c, exact: exact, flags: flag.NewFlagSet(name, flag.ContinueOnError)}
+	s := &invocation{Call: c, exact: exact, flags: flag.NewFlagSet(name, flag.ContinueOnError)}
 	s.flags.SetOutput(io.Discard) // command prints the error
 	s.flags.BoolVar(&s.json, "json", false, "")
 	err := do(ctx, s)
@@ -88,32 +88,32 @@ func (p printable) Write(text []byte) (int, error) {
 	return len(text), err
 }
 
-// session is one run of a verb.
-type session struct {
+// invocation is one run of a subcommand.
+type invocation struct {
 	command.Call
 	exact io.Writer // Out for programs, unmodified
 	flags *flag.FlagSet
 	json  bool
 	yes   bool
-	order audit.Order
+	actor audit.Actor
 	// ids are the arguments that are not flags.
 	ids []string
 }
 
-// acts declares the flags of a verb that changes something.
-func (s *session) acts() {
-	s.flags.StringVar(&s.order.By, "by", s.Getenv("USER"), "")
-	s.flags.StringVar(&s.order.Why, "why", "", "")
+// auditFlags declares the flags of a subcommand that changes something.
+func (s *invocation) auditFlags() {
+	s.flags.StringVar(&s.actor.By, "by", s.Getenv("USER"), "")
+	s.flags.StringVar(&s.actor.Why, "why", "", "")
 }
 
-// asks declares the flags of a verb that acts only after confirmation.
-func (s *session) asks() {
-	s.acts()
+// confirmFlags declares the flags of a subcommand that acts only after confirmation.
+func (s *invocation) confirmFlags() {
+	s.auditFlags()
 	s.flags.BoolVar(&s.yes, "yes", false, "")
 }
 
 // parse accepts flags and ids in any order.
-func (s *session) parse() error {
+func (s *invocation) parse() error {
 	for args := s.Args[1:]; ; {
 		switch err := s.flags.Parse(args); {
 		case errors.Is(err, flag.ErrHelp):
@@ -128,33 +128,33 @@ func (s *session) parse() error {
 	}
 }
 
-// signed requires a name for the audit table from a verb that may change
+// signed requires a name for the audit table from a subcommand that may change
 // something. A job of Cloud Run has no USER, but the cloud's own audit log
 // names the starter of its execution. So the execution's name is kept with the
 // person's.
-func (s *session) signed() error {
+func (s *invocation) signed() error {
 	if s.flags.Lookup("by") == nil || (s.flags.Lookup("yes") != nil && !s.yes && s.In == nil) {
 		return nil
 	}
-	if strings.TrimSpace(s.order.By) == "" {
+	if strings.TrimSpace(s.actor.By) == "" {
 		return command.Usagef("--by NAME is missing, and so is USER: who does this?")
 	}
 	if execution := s.Getenv("CLOUD_RUN_EXECUTION"); execution != "" {
-		s.order.By += " in " + execution
+		s.actor.By += " in " + execution
 	}
 	return nil
 }
 
 // confirmed reports whether to go on. The caller has shown the plan before. A
 // person at a terminal goes on by typing the reason.
-func (s *session) confirmed() bool {
+func (s *invocation) confirmed() bool {
 	if s.yes || s.json || s.In == nil {
 		return s.yes
 	}
 	fmt.Fprint(s.Err, "Why? (kept in the audit table; nothing said, nothing done) ")
 	line, _ := bufio.NewReader(s.In).ReadString('\n')
 	if line = strings.TrimSpace(line); line != "" {
-		s.order.Why, s.yes = line, true
+		s.actor.Why, s.yes = line, true
 	}
 	return s.yes
 }
@@ -163,7 +163,7 @@ func (s *session) confirmed() bool {
 const unchanged = "Nothing was changed. Add --yes to do it.\n"
 
 // print writes v as JSON with --json, else text into columns.
-func (s *session) print(v any, text func(w io.Writer)) error {
+func (s *invocation) print(v any, text func(w io.Writer)) error {
 	if s.json {
 		return json.NewEncoder(s.exact).Encode(v)
 	}
@@ -172,8 +172,8 @@ func (s *session) print(v any, text func(w io.Writer)) error {
 	return w.Flush()
 }
 
-// parseIDs is parse for a verb that requires a certain number of ids.
-func (s *session) parseIDs(want int) error {
+// parseIDs is parse for a subcommand that requires a certain number of ids.
+func (s *invocation) parseIDs(want int) error {
 	if err := s.parse(); err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (s *session) parseIDs(want int) error {
 
 // open returns the pool of DATABASE_URL once the database answers. The caller
 // closes it.
-func (s *session) open(ctx context.Context, r *command.Environment) (*pgxpool.Pool, error) {
+func (s *invocation) open(ctx context.Context, r *command.Environment) (*pgxpool.Pool, error) {
 	url := r.RequiredURL("DATABASE_URL")
 	if err := r.Err(); err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/pgtest/pairtest"
 )
 
 func TestHelpNeedsNoEnvironment(t *testing.T) {
@@ -62,7 +62,7 @@ func TestWrongUsage(t *testing.T) {
 	} {
 		var stdout, stderr bytes.Buffer
 		name := map[bool]string{true: "video", false: "catalog"}[strings.HasPrefix(line, "outbox")]
-		code := (&bench{}).service(name).Run(t.Context(), strings.Fields(line), (&bench{pg: &pgtest.DB{}}).getenv(""), &stdout, &stderr)
+		code := (&bench{}).service(name).Run(t.Context(), strings.Fields(line), (&bench{pg: &pairtest.DB{}}).getenv(""), &stdout, &stderr)
 		if code != 2 || stdout.Len() > 0 || !strings.Contains(stderr.String(), says) {
 			t.Errorf("%s: code %d, stdout %q, stderr %q", line, code, stdout.String(), stderr.String())
 		}

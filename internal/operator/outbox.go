@@ -60,7 +60,7 @@ func Outbox(topics func(project string) map[string]string) command.Tool {
 	return command.Tool{
 		Name: "outbox", About: "look after events that are not published: `outbox help`",
 		Run: func(ctx context.Context, c command.Call) error {
-			return dispatch(ctx, c, outboxUsage, map[string]verb{
+			return dispatch(ctx, c, outboxUsage, map[string]subcommand{
 				"status": status, "list": list, "show": show, "retry": retry, "skip": skip, "purge": purge,
 				"drain": drain(topics),
 			})
@@ -69,7 +69,7 @@ func Outbox(topics func(project string) map[string]string) command.Tool {
 }
 
 // openBacklog returns the outbox of DATABASE_URL. The caller calls done.
-func (s *session) openBacklog(ctx context.Context) (b *backlog.Backlog, done func(), err error) {
+func (s *invocation) openBacklog(ctx context.Context) (b *backlog.Backlog, done func(), err error) {
 	pool, err := s.open(ctx, command.NewEnvironment(s.Getenv))
 	if err != nil {
 		return nil, nil, err
@@ -78,7 +78,7 @@ func (s *session) openBacklog(ctx context.Context) (b *backlog.Backlog, done fun
 }
 
 // oneEvent parses a command line that names one event.
-func (s *session) oneEvent() (uuid.UUID, error) {
+func (s *invocation) oneEvent() (uuid.UUID, error) {
 	if err := s.parseIDs(1); err != nil {
 		return uuid.Nil, err
 	}
@@ -86,7 +86,7 @@ func (s *session) oneEvent() (uuid.UUID, error) {
 }
 
 // event returns the id on the command line.
-func (s *session) event() (uuid.UUID, error) {
+func (s *invocation) event() (uuid.UUID, error) {
 	id, err := uuid.Parse(s.ids[0])
 	if err != nil {
 		return uuid.Nil, command.Usagef("event id %q: %w", s.ids[0], err)
@@ -94,7 +94,7 @@ func (s *session) event() (uuid.UUID, error) {
 	return id, nil
 }
 
-func status(ctx context.Context, s *session) error {
+func status(ctx context.Context, s *invocation) error {
 	if err := s.parseIDs(0); err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func status(ctx context.Context, s *session) error {
 	})
 }
 
-func list(ctx context.Context, s *session) error {
+func list(ctx context.Context, s *invocation) error {
 	var f backlog.Filter
 	s.flags.BoolVar(&f.Parked, "parked", false, "")
 	s.flags.StringVar(&f.AggregateID, "aggregate", "", "")
@@ -164,7 +164,7 @@ func printEvent(w io.Writer, e backlog.Event) {
 		e.State, e.Attempts, stamp(e.OccurredAt), oneLine(e.Reason))
 }
 
-func show(ctx context.Context, s *session) error {
+func show(ctx context.Context, s *invocation) error {
 	id, err := s.oneEvent()
 	if err != nil {
 		return err

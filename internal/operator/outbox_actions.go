@@ -34,9 +34,9 @@ func noteOn(p backlog.Plan) string {
 	return note
 }
 
-func retry(ctx context.Context, s *session) error {
+func retry(ctx context.Context, s *invocation) error {
 	var f backlog.Filter
-	s.acts()
+	s.auditFlags()
 	all := s.flags.Bool("all", false, "")
 	s.flags.StringVar(&f.Reason, "reason", "", "")
 	s.flags.StringVar(&f.AggregateID, "aggregate", "", "")
@@ -58,7 +58,7 @@ func retry(ctx context.Context, s *session) error {
 	})
 }
 
-func (s *session) retry(ctx context.Context, all bool, f backlog.Filter) (freed int64, err error) {
+func (s *invocation) retry(ctx context.Context, all bool, f backlog.Filter) (freed int64, err error) {
 	var id uuid.UUID
 	if !all {
 		if id, err = s.event(); err != nil {
@@ -71,13 +71,13 @@ func (s *session) retry(ctx context.Context, all bool, f backlog.Filter) (freed 
 	}
 	defer done()
 	if all {
-		return b.Retry(ctx, s.order, f)
+		return b.Retry(ctx, s.actor, f)
 	}
-	return 1, b.RetryOne(ctx, s.order, id)
+	return 1, b.RetryOne(ctx, s.actor, id)
 }
 
-func skip(ctx context.Context, s *session) error {
-	s.asks()
+func skip(ctx context.Context, s *invocation) error {
+	s.confirmFlags()
 	id, err := s.oneEvent()
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func skip(ctx context.Context, s *session) error {
 		}
 		ctx, cancel := context.WithTimeout(ctx, skipTimeout)
 		defer cancel()
-		if err := b.Skip(ctx, s.order, id); err != nil {
+		if err := b.Skip(ctx, s.actor, id); err != nil {
 			return err
 		}
 		result.Skipped = true
@@ -121,7 +121,7 @@ func skip(ctx context.Context, s *session) error {
 	})
 }
 
-func purge(ctx context.Context, s *session) error {
+func purge(ctx context.Context, s *invocation) error {
 	const week = 7 * 24 * time.Hour
 	age := s.flags.Duration("older-than", week, "")
 	if err := s.parseIDs(0); err != nil {

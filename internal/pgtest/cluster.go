@@ -3,7 +3,6 @@ package pgtest
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/url"
 	"os"
 	"sync"
@@ -13,12 +12,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/internal/local/postgres"
-	"example.com/lockstep/migrations"
 )
 
-// cluster is the server for the databases of a test binary. The zero value
-// starts it at the first clone.
+// cluster is the server for the databases of a test binary. It starts at the
+// first clone.
 type cluster struct {
+	// migrate makes the template at the administrator's URL.
+	migrate func(ctx context.Context, adminURL string) error
+
 	// mu also serialises the copies: Postgres does not copy a template while
 	// another session is connected to it.
 	mu       sync.Mutex
@@ -29,13 +30,13 @@ type cluster struct {
 	server   *postgres.Server // nil: TEST_DATABASE_URL is used
 	admin    *pgxpool.Pool
 	adminURL *url.URL
-	roleURL  map[migrations.Service]*url.URL
+	roleURL  map[string]*url.URL
 	template string
 }
 
 // clone copies the template. If the server cannot be started, later calls do
 // not try again: each test would wait for the same failure.
-func (c *cluster) clone(ctx context.Context) (*DB, error) {
+func (c *cluster) clone(ctx context.Context) (*Database, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.started {
@@ -49,12 +50,22 @@ func (c *cluster) clone(ctx context.Context) (*DB, error) {
 	if err := c.create(ctx, name, c.template); err != nil {
 		return nil, err
 	}
-	return &DB{
-		Admin:      withDatabase(c.adminURL, name),
-		VideoURL:   withDatabase(c.roleURL[migrations.Video], name),
-		CatalogURL: withDatabase(c.roleURL[migrations.Catalog], name),
-		name:       name,
-	}, nil
+	return &Database{Admin: withDatabase(c.adminURL, name), name: name}, nil
+}
+
+// as returns a URL of role, which is the same for all tests.
+func (c *cluster) as(ctx context.Context, role string) (*url.URL, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known, found := c.roleURL[role]; found {
+		return known, nil
+	}
+	text, err := postgres.ServiceURL(ctx, c.adminURL.String(), "", role)
+	if err != nil {
+		return nil, err
+	}
+	c.roleURL[role], err = url.Parse(text)
+	return c.roleURL[role], err
 }
 
 // start does not use a test's context: the server outlives the test that needs
@@ -70,7 +81,8 @@ func (c *cluster) start() error {
 	if err := c.create(ctx, c.template, "template0"); err != nil {
 		return err
 	}
-	return c.migrate(ctx)
+	c.roleURL = map[string]*url.URL{}
+	return c.migrate(ctx, withDatabase(c.adminURL, c.template))
 }
 
 func (c *cluster) connect(ctx context.Context) (err error) {
@@ -86,25 +98,6 @@ func (c *cluster) connect(ctx context.Context) (err error) {
 	}
 	c.admin, err = pgxpool.New(ctx, admin)
 	return err
-}
-
-func (c *cluster) migrate(ctx context.Context) error {
-	template := withDatabase(c.adminURL, c.template)
-	quiet := slog.New(slog.DiscardHandler)
-	c.roleURL = make(map[migrations.Service]*url.URL)
-	for _, s := range []migrations.Service{migrations.Video, migrations.Catalog} {
-		if err := migrations.Up(ctx, template, s, quiet); err != nil {
-			return err
-		}
-		role, err := postgres.ServiceURL(ctx, template, "", s.Role())
-		if err != nil {
-			return err
-		}
-		if c.roleURL[s], err = url.Parse(role); err != nil {
-			return fmt.Errorf("URL of role %s: %w", s.Role(), err)
-		}
-	}
-	return nil
 }
 
 func (c *cluster) create(ctx context.Context, name, template string) error {

@@ -6,18 +6,26 @@
 //
 // The first [New] of a test binary starts a server, or uses the one of the
 // environment variable TEST_DATABASE_URL, an administrator's URL. It then
-// applies the migrations of both services to a template. Each database is a
-// copy of that template, which takes tens of milliseconds. There is nothing to
-// clean between tests, so all can run in parallel.
+// migrates a template. Each database is a copy of that template, which takes
+// tens of milliseconds. There is nothing to clean between tests, so all can run
+// in parallel.
+//
+// The databases here have the library's tables only: the schema app with the
+// outbox, the inbox and the table of operators' actions, and the role
+// app_service. Package pairtest makes databases with the schemas of both services.
 package pgtest
 
 import (
 	"context"
+	"embed"
+	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/pkg/eventing/migrate"
 )
 
 // cleanupTime bounds a test's work on the server after its own context has
@@ -27,25 +35,53 @@ const cleanupTime = 30 * time.Second
 // shared is the test binary's server. Main sets it before the first test runs.
 var shared *cluster //nolint:gochecknoglobals // testing has no other way from TestMain to a test
 
+// Library is the schema of the databases that [New] makes.
+var Library = migrate.Schema{
+	Name: "app", Role: "app_service",
+	Parts: []embed.FS{migrate.Outbox, migrate.Inbox, migrate.Operator},
+}
+
 // Main runs a package's tests and then stops the server, if any test started it.
 func Main(m *testing.M) {
-	shared = &cluster{}
+	MainWith(m, func(ctx context.Context, adminURL string) error {
+		return Library.Up(ctx, adminURL, slog.New(slog.DiscardHandler))
+	})
+}
+
+// MainWith is Main for databases that [NewDatabase] copies from a template that
+// migrate has made.
+func MainWith(m *testing.M, migrate func(ctx context.Context, adminURL string) error) {
+	shared = &cluster{migrate: migrate}
 	defer shared.close()
 	m.Run()
 }
 
-// DB is one test's database, with the schemas of both services.
-type DB struct {
-	// Admin connects as the administrator, VideoURL and CatalogURL as the
-	// service's own role, which can access its own schema only.
-	Admin, VideoURL, CatalogURL string
+// Database is one test's database.
+type Database struct {
+	// Admin connects as the administrator.
+	Admin string
 
 	name string
 }
 
-// New creates a database. It is dropped when the test ends, even if connections
-// to it remain.
+// DB is one test's database with the library's tables.
+type DB struct {
+	*Database
+
+	// URL connects as app_service, which can access the schema app only.
+	URL string
+}
+
+// New creates a database with the library's tables. It is dropped when the test
+// ends, even if connections to it remain.
 func New(tb testing.TB) *DB {
+	tb.Helper()
+	db := NewDatabase(tb)
+	return &DB{db, db.As(tb, Library.Role)}
+}
+
+// NewDatabase is New without the library's role.
+func NewDatabase(tb testing.TB) *Database {
 	tb.Helper()
 	if shared == nil {
 		tb.Fatal("pgtest: this package's TestMain must call pgtest.Main")
@@ -64,9 +100,20 @@ func New(tb testing.TB) *DB {
 	return db
 }
 
+// As returns the URL with which role connects to the database. The role must
+// exist.
+func (d *Database) As(tb testing.TB, role string) string {
+	tb.Helper()
+	u, err := shared.as(tb.Context(), role)
+	if err != nil {
+		tb.Fatalf("pgtest: role %s: %v", role, err)
+	}
+	return withDatabase(u, d.name)
+}
+
 // Pool returns a pool on one of the database's URLs. The end of the test closes
 // it, and waits until its connections are returned.
-func (*DB) Pool(tb testing.TB, url string) *pgxpool.Pool {
+func (*Database) Pool(tb testing.TB, url string) *pgxpool.Pool {
 	tb.Helper()
 	pool, err := pgxpool.New(tb.Context(), url)
 	if err != nil {
@@ -78,7 +125,7 @@ func (*DB) Pool(tb testing.TB, url string) *pgxpool.Pool {
 
 // Terminate ends every session of the database, as a failover would. New
 // sessions are accepted at once.
-func (d *DB) Terminate(tb testing.TB) {
+func (d *Database) Terminate(tb testing.TB) {
 	tb.Helper()
 	_, err := shared.admin.Exec(tb.Context(),
 		`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1`, d.name)

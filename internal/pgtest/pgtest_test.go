@@ -2,11 +2,9 @@ package pgtest
 
 import (
 	"context"
-	"errors"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -20,24 +18,6 @@ func TestDatabasesAreIsolated(t *testing.T) {
 	query := `SELECT to_regclass('only_here') IS NOT NULL`
 	if err := b.Pool(t, b.Admin).QueryRow(t.Context(), query).Scan(&there); err != nil || there {
 		t.Errorf("the other database has the table: %v, %v", there, err)
-	}
-}
-
-func TestServiceRolesSeeTheirOwnSchemaOnly(t *testing.T) {
-	t.Parallel()
-	db := New(t)
-	roles := []struct{ name, url, own, foreign string }{
-		{"video", db.VideoURL, "video.outbox", "catalog.inbox"},
-		{"catalog", db.CatalogURL, "catalog.inbox", "video.outbox"},
-	}
-	for _, r := range roles {
-		pool := db.Pool(t, r.url)
-		exec(t, pool, "SELECT FROM "+r.own)
-		_, err := pool.Exec(t.Context(), "SELECT FROM "+r.foreign)
-		var denied *pgconn.PgError
-		if !errors.As(err, &denied) || denied.Code != "42501" {
-			t.Errorf("%s reads %s: %v, want permission denied", r.name, r.foreign, err)
-		}
 	}
 }
 
@@ -70,12 +50,12 @@ func TestTerminateEndsThisDatabasesSessionsOnly(t *testing.T) {
 	if _, err := spared.Exec(t.Context(), "SELECT"); err != nil {
 		t.Errorf("another database's session ended: %v", err)
 	}
-	exec(t, db.Pool(t, db.VideoURL), "SELECT")
+	exec(t, db.Pool(t, db.URL), "SELECT")
 }
 
 func session(tb testing.TB, db *DB) *pgxpool.Conn {
 	tb.Helper()
-	conn, err := db.Pool(tb, db.CatalogURL).Acquire(context.Background())
+	conn, err := db.Pool(tb, db.URL).Acquire(context.Background())
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -95,7 +75,7 @@ func exec(tb testing.TB, pool *pgxpool.Pool, sql string) {
 func TestPooledSessionsKeepNothing(t *testing.T) {
 	t.Parallel()
 	db := New(t)
-	for name, want := range map[string]string{db.CatalogURL: "mine", db.Pooled(t, db.CatalogURL): ""} {
+	for name, want := range map[string]string{db.URL: "mine", db.Pooled(t, db.URL): ""} {
 		conn, err := pgx.Connect(t.Context(), name)
 		if err != nil {
 			t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 // such a URL needs (default_query_exec_mode=exec). Each transaction gets the
 // session that has been idle for longest, and leaves its prepared statements,
 // settings and LISTENs there.
-func (*DB) Pooled(tb testing.TB, rawURL string) string {
+func (*Database) Pooled(tb testing.TB, rawURL string) string {
 	tb.Helper()
 	u, err := url.Parse(rawURL)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 
 	"example.com/lockstep/internal/database"
 	"example.com/lockstep/internal/fresh"
-	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/internal/replica"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
@@ -27,7 +27,7 @@ import (
 	"example.com/lockstep/pkg/eventing/notify"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) { pairtest.Main(m) }
 
 // patience ends a test that would otherwise hang.
 const patience = 30 * time.Second
@@ -128,7 +128,7 @@ type shelf struct {
 
 func newShelf(t *testing.T) *shelf {
 	t.Helper()
-	pg := pgtest.New(t)
+	pg := pairtest.New(t)
 	s := &shelf{admin: pg.Pool(t, pg.Admin), watch: &statements{}, owner: map[string]note{}}
 	if _, err := s.admin.Exec(t.Context(), noteSchema); err != nil {
 		t.Fatal(err)

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"google.golang.org/grpc/codes"
@@ -127,13 +126,4 @@ func statusOf(w http.ResponseWriter, r *http.Request) error {
 func (g *GRPC) noteRefused(ctx context.Context, method string, took time.Duration, err error) {
 	g.refused.Add(ctx, 1, metric.WithAttributes(attribute.String("code", status.Code(err).String())))
 	g.logCall(ctx, method, took, err)
-}
-
-func refusedCounter() metric.Int64Counter {
-	counter, err := otel.Meter("example.com/lockstep/internal/serve").Int64Counter("grpc.refused", metric.WithUnit("{request}"),
-		metric.WithDescription("gRPC requests that were answered before a handler saw them: unknown method, compressed, too large, malformed."))
-	if err != nil {
-		otel.Handle(err) // after this error the counter counts nothing
-	}
-	return counter
 }

@@ -19,6 +19,7 @@ import (
 	protobuf "google.golang.org/protobuf/proto"
 
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing/instrument"
 )
 
 // GRPC is a gRPC server with health. It is a grpc.ServiceRegistrar: pass it to the
@@ -37,7 +38,9 @@ type GRPC struct {
 // NewGRPC returns a server. Its handlers may return any error: the error reaches the
 // client through problem.From.
 func NewGRPC(log *slog.Logger) *GRPC {
-	g := &GRPC{log: log, health: health.NewServer(), refused: refusedCounter(), faults: faultLines()}
+	g := &GRPC{log: log, health: health.NewServer(), faults: faultLines(),
+		refused: instrument.For("example.com/lockstep/internal/serve").Counter("grpc.refused", "{request}",
+			"gRPC requests that were answered before a handler saw them: unknown method, compressed, too large, malformed.")}
 	g.server = grpc.NewServer(
 		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)}),
 		grpc.MaxRecvMsgSize(maxMessageBytes),

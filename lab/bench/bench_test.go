@@ -12,14 +12,13 @@ import (
 
 	"example.com/lockstep/lab/bench/reads"
 	"example.com/lockstep/lab/bench/report"
-	"example.com/lockstep/lab/bench/rig/broker"
-	"example.com/lockstep/lab/bench/rig/postgres"
+	"example.com/lockstep/lab/bench/rig"
 )
 
 // TestMain lets the test binary run as the server process that the command
 // starts from its own binary.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (os.Args[1] == broker.Command || os.Args[1] == reads.Command) {
+	if len(os.Args) > 1 && (os.Args[1] == rig.BrokerCommand || os.Args[1] == reads.Command) {
 		main()
 	}
 	os.Exit(m.Run())
@@ -28,7 +27,7 @@ func TestMain(m *testing.M) {
 func TestNamesAreUnique(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string]bool)
-	for _, s := range table(new(postgres.Server)) {
+	for _, s := range table(new(rig.Postgres)) {
 		for _, f := range s.Figures() {
 			if seen[f.Name] {
 				t.Errorf("%s is there twice", f.Name)
@@ -45,7 +44,7 @@ var figureName = regexp.MustCompile("[`|] ?((?:localpubsub|relay|write|claim|inb
 func TestFiguresOfTheDocsAreMeasured(t *testing.T) {
 	t.Parallel()
 	measured := make(map[string]bool)
-	for _, s := range table(new(postgres.Server)) {
+	for _, s := range table(new(rig.Postgres)) {
 		for _, f := range s.Figures() {
 			measured[f.Name] = true
 		}

@@ -1,5 +1,5 @@
 // Command bench is the program of `make bench`: it measures the project next to
-// its rivals and its own limits, in one run on one machine.
+// its peers and its own limits, in one run on one machine.
 //
 // A series is a set of measurements that are taken in turns, A B C A B C, so
 // that a disturbance of the machine affects all of them. Each figure is the
@@ -9,17 +9,16 @@
 // a comparison with a figure of another day.
 //
 //	localpubsub    the local Pub/Sub, compared with the official emulator and pstest
-//	outbox         the outbox, compared with the source document's loop and bare limits
-//	inbox          the inbox, compared with the source document's loop and bare limits
-//	visible        the whole way of an event, from the commit to its visibility
+//	outbox         the outbox, compared with the plain loop and bare limits
+//	inbox          the inbox, compared with the plain loop and bare limits
+//	visible        an event's whole path, from the commit to its visibility
 //	reads          reads with consistency tokens
 //	start          both services from exec to ready, and their memory at rest
 //
 // A subject is a package with a function that returns its series; [table] lists
 // them. The subjects use these packages:
 //
-//	measure        the parts of a series, and how its turns are taken
-//	load           calls at random moments, and as fast as possible
+//	measure        the parts of a series, how its turns are taken, and calls at a rate or as fast as possible
 //	rig            the equipment: processes, brokers, Postgres, relays, a read model
 //	report         tables on stdout, build/bench.json
 //
@@ -46,13 +45,12 @@ import (
 	"example.com/lockstep/lab/bench/measure"
 	"example.com/lockstep/lab/bench/outbox"
 	"example.com/lockstep/lab/bench/reads"
-	"example.com/lockstep/lab/bench/rig/broker"
-	"example.com/lockstep/lab/bench/rig/postgres"
+	"example.com/lockstep/lab/bench/rig"
 	"example.com/lockstep/lab/bench/start"
 	"example.com/lockstep/lab/bench/visible"
 )
 
-const usage = `bench measures the project beside its rivals and its limits.
+const usage = `bench measures the project next to its peers and its limits.
 
 Usage, in the root of the repository:
   bench [flags]   print the tables on stdout, the progress on stderr; write build/bench.json
@@ -98,8 +96,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
-	if len(args) > 0 && args[0] == broker.Command {
-		return broker.Serve(ctx, args[1:], stdout)
+	if len(args) > 0 && args[0] == rig.BrokerCommand {
+		return rig.ServeBroker(ctx, args[1:], stdout)
 	}
 	if len(args) > 0 && args[0] == reads.Command {
 		return reads.Serve(ctx, stdout)
@@ -109,14 +107,14 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) (err
 		return err
 	}
 	b.Stdout, b.Stderr = stdout, stderr
-	var p postgres.Server
+	var p rig.Postgres
 	defer func() { err = errors.Join(err, p.Close(ctx)) }()
 	return b.Run(ctx, table(&p), jsonFile)
 }
 
 // table lists all series, in the order in which they are run and printed.
 // Series that need a database get it from p.
-func table(p *postgres.Server) []measure.Series {
+func table(p *rig.Postgres) []measure.Series {
 	return slices.Concat(localpubsub.Series(), outbox.Series(p), inbox.Series(), visible.Series(p), reads.Series(), start.Series(p))
 }
 

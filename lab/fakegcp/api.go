@@ -24,22 +24,22 @@ type api struct {
 	product, version string
 	// prefix comes before the version in its paths.
 	prefix string
-	nouns  []*noun
+	kinds  []*resourceKind
 }
 
-// apis are the services. Nouns are matched in the order given.
+// apis are the services. Kinds are matched in the order given.
 var apis = []*api{
-	{name: projectsAPI, product: "RESOURCE_MANAGER", version: "v1", nouns: []*noun{project}},
-	{name: servicesAPI, product: "SERVICE_USAGE", version: "v1", nouns: []*noun{projectService, projects}},
-	{name: iamAPI, product: "IAM_BETA", version: "v1", nouns: []*noun{serviceAccount, pool, poolProvider, customRole}},
+	{name: projectsAPI, product: "RESOURCE_MANAGER", version: "v1", kinds: []*resourceKind{project}},
+	{name: servicesAPI, product: "SERVICE_USAGE", version: "v1", kinds: []*resourceKind{projectService, projects}},
+	{name: iamAPI, product: "IAM_BETA", version: "v1", kinds: []*resourceKind{serviceAccount, pool, poolProvider, customRole}},
 	{name: pubsubAPI, product: "PUBSUB", version: "v1"},
-	{name: secretsAPI, product: "SECRET_MANAGER", version: "v1", nouns: []*noun{secret, secretVersion}},
-	{name: runAPI, product: "CLOUD_RUN_V2", version: "v2", nouns: []*noun{runService, runJob, workerPool, execution}},
-	{name: "artifactregistry", product: "ARTIFACT_REGISTRY", version: "v1", nouns: []*noun{repository}},
-	{name: "cloudscheduler", product: "CLOUD_SCHEDULER", version: "v1", nouns: []*noun{schedule}},
-	{name: "monitoring", product: "MONITORING", nouns: monitored},
-	{name: "logging", product: "LOGGING", version: "v2", nouns: []*noun{logMetric}},
-	{name: "sqladmin", product: "SQL", version: "v1beta4", prefix: "sql", nouns: []*noun{databaseInstance, database, databaseUser}},
+	{name: secretsAPI, product: "SECRET_MANAGER", version: "v1", kinds: []*resourceKind{secret, secretVersion}},
+	{name: runAPI, product: "CLOUD_RUN_V2", version: "v2", kinds: []*resourceKind{runService, runJob, workerPool, execution}},
+	{name: "artifactregistry", product: "ARTIFACT_REGISTRY", version: "v1", kinds: []*resourceKind{repository}},
+	{name: "cloudscheduler", product: "CLOUD_SCHEDULER", version: "v1", kinds: []*resourceKind{schedule}},
+	{name: "monitoring", product: "MONITORING", kinds: monitored},
+	{name: "logging", product: "LOGGING", version: "v2", kinds: []*resourceKind{logMetric}},
+	{name: "sqladmin", product: "SQL", version: "v1beta4", prefix: "sql", kinds: []*resourceKind{databaseInstance, database, databaseUser}},
 }
 
 // service is the name under which it is enabled.

@@ -26,10 +26,10 @@ type call struct {
 	api    *api
 	method string
 	// name is the name of the resource or the collection, without the API's
-	// version. verb is the part after its colon.
-	version, name, verb string
-	query               url.Values
-	body                fields
+	// version. action is the part after its colon.
+	version, name, action string
+	query                 url.Values
+	body                  fields
 }
 
 // Request is a call that asks for a change.
@@ -37,7 +37,7 @@ type Request struct {
 	// API is the service's short name, such as run.
 	API    string `json:"-"`
 	Method string `json:"method"`
-	// Path has the name and the verb: projects/p/secrets/s:addVersion.
+	// Path has the name and the action: projects/p/secrets/s:addVersion.
 	Path  string            `json:"path"`
 	Query map[string]string `json:"query,omitempty"`
 	Body  map[string]any    `json:"body,omitempty"`
@@ -62,7 +62,7 @@ func (s *Server) read(r *http.Request) (*call, error) {
 	c.version, c.name, _ = strings.Cut(rest, "/")
 	// A colon inside a name is escaped, or comes before the last slash.
 	if at := strings.LastIndexByte(c.name, ':'); at > strings.LastIndexByte(c.name, '/') {
-		c.name, c.verb = c.name[:at], c.name[at+1:]
+		c.name, c.action = c.name[:at], c.name[at+1:]
 	}
 	// Services answer with the project's number, and accept either.
 	c.name = strings.Replace(c.name, "projects/"+s.options.Number+"/", "projects/"+s.options.Project+"/", 1)
@@ -82,7 +82,7 @@ func (s *Server) read(r *http.Request) (*call, error) {
 // changes reports whether the call asks for a change.
 func (c *call) changes() bool {
 	for _, question := range []string{"get", "test", "list"} {
-		if strings.HasPrefix(c.verb, question) {
+		if strings.HasPrefix(c.action, question) {
 			return false
 		}
 	}
@@ -91,8 +91,8 @@ func (c *call) changes() bool {
 
 func (s *Server) record(c *call) {
 	request := Request{API: c.api.name, Method: c.method, Path: c.name, Body: clone(c.body)}
-	if c.verb != "" {
-		request.Path += ":" + c.verb
+	if c.action != "" {
+		request.Path += ":" + c.action
 	}
 	for key := range c.query {
 		if key == "alt" || key == "prettyPrint" {
@@ -166,7 +166,7 @@ func precondition(format string, args ...any) error {
 
 // unknown refuses a request that the fake does not implement yet.
 func unknown(c *call) error {
-	what := fmt.Sprintf("fakegcp: %s %s/%s %s %s", c.method, c.api.name, c.version, c.name, c.verb)
+	what := fmt.Sprintf("fakegcp: %s %s/%s %s %s", c.method, c.api.name, c.version, c.name, c.action)
 	return &refusal{http.StatusNotImplemented, "UNIMPLEMENTED", what}
 }
 

@@ -1,19 +1,19 @@
 package fakegcp
 
-// The nouns to which the service adds next to nothing.
+// The kinds of resources to which the service adds next to nothing.
 
-var repository = &noun{
+var repository = &resourceKind{
 	collection: "projects/*/locations/*/repositories", identify: fromQuery("repository_id"), operation: longRunning,
 	complete: func(_ *Server, r *resource, _ fields) { r.body["mode"] = "STANDARD_REPOSITORY" },
 }
 
-var schedule = &noun{
+var schedule = &resourceKind{
 	collection: "projects/*/locations/*/jobs", identify: fromBody,
 	complete: func(_ *Server, r *resource, old fields) {
 		r.body["state"] = "ENABLED"
 		carry(r.body, old, "state")
 	},
-	verbs: map[string]func(*Server, *call) (fields, error){"pause": pause("PAUSED"), "resume": pause("ENABLED")},
+	actions: map[string]func(*Server, *call) (fields, error){"pause": pause("PAUSED"), "resume": pause("ENABLED")},
 }
 
 func pause(state string) func(*Server, *call) (fields, error) {
@@ -27,10 +27,11 @@ func pause(state string) func(*Server, *call) (fields, error) {
 	}
 }
 
-var logMetric = &noun{collection: "projects/*/metrics", identify: fromBody, short: true}
+var logMetric = &resourceKind{collection: "projects/*/metrics", identify: fromBody, short: true}
 
-// monitored are the nouns of Cloud Monitoring, which chooses most names itself.
-var monitored = []*noun{
+// monitored are the resources of Cloud Monitoring, which chooses most names
+// itself.
+var monitored = []*resourceKind{
 	{collection: "projects/*/alertPolicies", identify: generated, complete: nameConditions},
 	{collection: "projects/*/notificationChannels", identify: generated},
 	{collection: "projects/*/dashboards", identify: generated, complete: func(s *Server, r *resource, _ fields) { r.body["etag"] = s.next() }},

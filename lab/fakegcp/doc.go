@@ -7,18 +7,18 @@
 //	cmd := exec.Command("terraform", "apply")
 //	cmd.Env = append(cmd.Env, fake.Environment()...)
 //
-// # What it does
+// # Behaviour
 //
 // It keeps resources as the JSON that they were created with, and adds the
-// fields that the service would add (api.go lists the services, noun.go has the
-// life of a resource, and each service has a file). A real Pub/Sub behind it
-// keeps topics, subscriptions and schemas (pubsub.go). Operations are done when
-// they are answered. A run of a Cloud Run job really runs, if [Options.Execute]
-// is set. A service's new revision is ready if [Options.Start] succeeds.
-// Otherwise the change fails, as it does for a revision that mounts a secret
-// without a version or without a grant.
+// fields that the service would add (api.go lists the services, resource.go has
+// the life of a resource, and each service has a file). A real Pub/Sub behind
+// it keeps topics, subscriptions and schemas (pubsub.go). Operations are done
+// when they are answered. A run of a Cloud Run job really runs, if
+// [Options.Execute] is set. A service's new revision is ready if
+// [Options.Start] succeeds. Otherwise the change fails, as it does for a
+// revision that mounts a secret without a version or without a grant.
 //
-// # What it refuses
+// # Refusals
 //
 // It refuses requests that the real services refuse and Terraform's own checks
 // let pass: resources of a service that is not enabled yet, grants to service
@@ -27,7 +27,7 @@
 // little CPU if CPU is always allocated. Any request that it does not know is
 // an error that names the request, never a silent success.
 //
-// # What it records
+// # Records
 //
 // [Server.Requests] returns all requests for a change, [Server.Grants] the
 // grants at the end, [Server.Remaining] the resources that are left.

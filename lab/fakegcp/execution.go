@@ -12,7 +12,7 @@ type Execution struct {
 	Container Container
 }
 
-var execution = &noun{collection: "projects/*/locations/*/jobs/*/executions", listed: "executions", operation: longRunning}
+var execution = &resourceKind{collection: "projects/*/locations/*/jobs/*/executions", listed: "executions", operation: longRunning}
 
 // runIfAsked runs a job that was created or changed with a new token. The
 // change ends with the execution, and fails if the execution fails. Executions

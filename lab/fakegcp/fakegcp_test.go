@@ -13,11 +13,11 @@ import (
 // TestLives takes resources of most kinds through their lives.
 func TestLives(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, fakegcp.Options{})
-	email := w.account(t, "video-service")
-	w.secret(t, "url", "postgres://", "serviceAccount:"+email)
-	w.do(t, 200, "POST /iam/v1/"+region+"/workloadIdentityPools?workloadIdentityPoolId=parent", object{})
-	w.do(t, 200, "POST /sqladmin/sql/v1beta4/"+parent+"/instances", object{"name": "main", "region": "europe-west1"})
+	f := newFixture(t, fakegcp.Options{})
+	email := f.account(t, "video-service")
+	f.secret(t, "url", "postgres://", "serviceAccount:"+email)
+	f.do(t, 200, "POST /iam/v1/"+region+"/workloadIdentityPools?workloadIdentityPoolId=parent", object{})
+	f.do(t, 200, "POST /sqladmin/sql/v1beta4/"+parent+"/instances", object{"name": "main", "region": "europe-west1"})
 	for _, test := range []struct {
 		create string // after the slash
 		body   object
@@ -40,24 +40,24 @@ func TestLives(t *testing.T) {
 		{"sqladmin/sql/v1beta4/" + parent + "/instances/main/databases", object{"name": "lockstep"}, parent + "/instances/main/databases/lockstep", "PUT"},
 		{"sqladmin/sql/v1beta4/" + parent + "/instances", object{"name": "other", "region": "europe-west1"}, parent + "/instances/other", "PUT"},
 	} {
-		before := w.Remaining()
-		made := w.do(t, 200, "POST /"+test.create, test.body)
+		before := f.Remaining()
+		made := f.do(t, 200, "POST /"+test.create, test.body)
 		if test.name == "" {
 			test.name, _ = made["name"].(string)
 		} else {
-			w.refused(t, 409, "already exists", "POST /"+test.create, test.body)
+			f.refused(t, 409, "already exists", "POST /"+test.create, test.body)
 		}
 		base, _, _ := strings.Cut(test.create, "projects/")
-		w.do(t, 200, "GET /"+base+test.name, nil)
-		w.do(t, 200, test.update+" /"+base+test.name, test.body)
-		if now := w.Remaining(); len(now) != len(before)+1 {
+		f.do(t, 200, "GET /"+base+test.name, nil)
+		f.do(t, 200, test.update+" /"+base+test.name, test.body)
+		if now := f.Remaining(); len(now) != len(before)+1 {
 			t.Errorf("%s: remaining %q, before it %q", test.name, now, before)
 		}
-		w.do(t, 200, "DELETE /"+base+test.name, nil)
-		w.refused(t, 404, "not found", "GET /"+base+test.name, nil)
-		w.refused(t, 404, "not found", test.update+" /"+base+test.name, test.body)
-		w.refused(t, 404, "not found", "DELETE /"+base+test.name, nil)
-		if diff := cmp.Diff(before, w.Remaining()); diff != "" {
+		f.do(t, 200, "DELETE /"+base+test.name, nil)
+		f.refused(t, 404, "not found", "GET /"+base+test.name, nil)
+		f.refused(t, 404, "not found", test.update+" /"+base+test.name, test.body)
+		f.refused(t, 404, "not found", "DELETE /"+base+test.name, nil)
+		if diff := cmp.Diff(before, f.Remaining()); diff != "" {
 			t.Errorf("%s: remaining after its end (-want +got):\n%s", test.name, diff)
 		}
 	}
@@ -65,11 +65,11 @@ func TestLives(t *testing.T) {
 
 func TestAMaskLeavesTheRest(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, fakegcp.Options{})
+	f := newFixture(t, fakegcp.Options{})
 	name := parent + "/secrets/a"
-	w.do(t, 200, "POST /secretmanager/v1/"+parent+"/secrets?secretId=a", object{"labels": object{"a": "1"}, "ttl": "60s", "replication": object{"automatic": object{}}})
-	w.do(t, 200, "PATCH /secretmanager/v1/"+name+"?updateMask=labels,ttl", object{"labels": object{"b": "2"}, "replication": "ignored"})
-	got := w.do(t, 200, "GET /secretmanager/v1/"+name, nil)
+	f.do(t, 200, "POST /secretmanager/v1/"+parent+"/secrets?secretId=a", object{"labels": object{"a": "1"}, "ttl": "60s", "replication": object{"automatic": object{}}})
+	f.do(t, 200, "PATCH /secretmanager/v1/"+name+"?updateMask=labels,ttl", object{"labels": object{"b": "2"}, "replication": "ignored"})
+	got := f.do(t, 200, "GET /secretmanager/v1/"+name, nil)
 	want := object{"name": name, "labels": object{"b": "2"}, "replication": object{"automatic": object{}}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("after the update (-want +got):\n%s", diff)
@@ -80,14 +80,14 @@ func TestAMaskLeavesTheRest(t *testing.T) {
 // connection.
 func TestADatabaseStaysWhereItIs(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, fakegcp.Options{})
+	f := newFixture(t, fakegcp.Options{})
 	const instances = "/sqladmin/sql/v1beta4/" + parent + "/instances"
-	w.do(t, 200, "POST "+instances, object{"name": "main", "region": "europe-west1", "databaseVersion": "POSTGRES_17"})
-	operation := w.do(t, 200, "PUT "+instances+"/main", object{"databaseVersion": "POSTGRES_18", "settings": object{"tier": "db-f1-micro"}})
+	f.do(t, 200, "POST "+instances, object{"name": "main", "region": "europe-west1", "databaseVersion": "POSTGRES_17"})
+	operation := f.do(t, 200, "PUT "+instances+"/main", object{"databaseVersion": "POSTGRES_18", "settings": object{"tier": "db-f1-micro"}})
 	if operation["status"] != "DONE" {
 		t.Errorf("operation = %v, want it over", operation)
 	}
-	got := w.do(t, 200, "GET "+instances+"/main", nil)
+	got := f.do(t, 200, "GET "+instances+"/main", nil)
 	if got["connectionName"] != projectID+":europe-west1:main" || got["databaseVersion"] != "POSTGRES_18" {
 		t.Errorf("after an update: %v", got)
 	}
@@ -95,68 +95,68 @@ func TestADatabaseStaysWhereItIs(t *testing.T) {
 
 func TestSecrets(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, fakegcp.Options{})
+	f := newFixture(t, fakegcp.Options{})
 	const name = "/secretmanager/v1/" + parent + "/secrets/a"
-	w.secret(t, "a", "first", "")
+	f.secret(t, "a", "first", "")
 	data := base64.StdEncoding.EncodeToString([]byte("second"))
-	w.refused(t, 400, "payload.data", "POST "+name+":addVersion", object{"payload": object{"data": "?"}})
-	w.do(t, 200, "POST "+name+":addVersion", object{"payload": object{"data": data}})
+	f.refused(t, 400, "payload.data", "POST "+name+":addVersion", object{"payload": object{"data": "?"}})
+	f.do(t, 200, "POST "+name+":addVersion", object{"payload": object{"data": data}})
 	for version, want := range map[string]string{"1": "first", "2": "second", "latest": "second"} {
-		payload, _ := w.do(t, 200, "GET "+name+"/versions/"+version+":access", nil)["payload"].(object)
+		payload, _ := f.do(t, 200, "GET "+name+"/versions/"+version+":access", nil)["payload"].(object)
 		if got, _ := base64.StdEncoding.DecodeString(payload["data"].(string)); string(got) != want {
-			t.Errorf("version %s holds %q, want %q", version, got, want)
+			t.Errorf("version %s has %q, want %q", version, got, want)
 		}
 	}
-	if shown := w.do(t, 200, "GET "+name+"/versions/2", nil); len(shown) != 2 {
+	if shown := f.do(t, 200, "GET "+name+"/versions/2", nil); len(shown) != 2 {
 		t.Errorf("a version shows %v, want its name and state only", shown)
 	}
-	w.do(t, 200, "POST "+name+"/versions/2:disable", nil)
-	w.refused(t, 400, "DISABLED", "GET "+name+"/versions/latest:access", nil)
-	w.do(t, 200, "DELETE "+name, nil)
-	w.refused(t, 404, "versions/1", "GET "+name+"/versions/1", nil)
+	f.do(t, 200, "POST "+name+"/versions/2:disable", nil)
+	f.refused(t, 400, "DISABLED", "GET "+name+"/versions/latest:access", nil)
+	f.do(t, 200, "DELETE "+name, nil)
+	f.refused(t, 404, "versions/1", "GET "+name+"/versions/1", nil)
 }
 
 func TestServicesHaveToBeEnabled(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, fakegcp.Options{Enabled: []string{}})
+	f := newFixture(t, fakegcp.Options{Enabled: []string{}})
 	for _, line := range []string{"GET /run/v2/" + region + "/services/video", "GET /pubsub/v1/" + parent + "/topics/events"} {
-		w.refused(t, 403, "has not been used in project "+projectID, line, nil)
+		f.refused(t, 403, "has not been used in project "+projectID, line, nil)
 	}
-	w.do(t, 200, "POST /serviceusage/v1/"+parent+"/services:batchEnable", object{"serviceIds": []string{"run.googleapis.com", "pubsub.googleapis.com"}})
-	if list, _ := w.do(t, 200, "GET /serviceusage/v1/"+parent+"/services?filter=state:ENABLED", nil)["services"].([]any); len(list) != 4 {
+	f.do(t, 200, "POST /serviceusage/v1/"+parent+"/services:batchEnable", object{"serviceIds": []string{"run.googleapis.com", "pubsub.googleapis.com"}})
+	if list, _ := f.do(t, 200, "GET /serviceusage/v1/"+parent+"/services?filter=state:ENABLED", nil)["services"].([]any); len(list) != 4 {
 		t.Errorf("enabled: %v, want the two and those that are always", list)
 	}
 	for _, line := range []string{"GET /run/v2/" + region + "/services/video", "GET /pubsub/v1/" + parent + "/topics/events"} {
-		w.do(t, 404, line, nil)
+		f.do(t, 404, line, nil)
 	}
-	w.do(t, 200, "POST /serviceusage/v1/"+parent+"/services/run.googleapis.com:disable", nil)
-	w.do(t, 403, "GET /run/v2/"+region+"/services/video", nil)
+	f.do(t, 200, "POST /serviceusage/v1/"+parent+"/services/run.googleapis.com:disable", nil)
+	f.do(t, 403, "GET /run/v2/"+region+"/services/video", nil)
 }
 
 func TestWhatItDoesNotKnowIsAnError(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, fakegcp.Options{})
+	f := newFixture(t, fakegcp.Options{})
 	for _, line := range []string{
 		"GET /compute/v1/projects/p", "POST /run/v2/" + region + "/domainmappings", "POST /secretmanager/v1/" + parent + "/secrets/a:rotate",
 	} {
-		w.refused(t, 501, "fakegcp: ", line, object{})
+		f.refused(t, 501, "fakegcp: ", line, object{})
 	}
-	w.refused(t, 400, "body", "POST /run/v2/"+region+"/services?serviceId=a", object{"a": strings.Repeat("x", 5<<20)})
-	w.refused(t, 400, "serviceId", "POST /run/v2/"+region+"/services", object{})
+	f.refused(t, 400, "body", "POST /run/v2/"+region+"/services?serviceId=a", object{"a": strings.Repeat("x", 5<<20)})
+	f.refused(t, 400, "serviceId", "POST /run/v2/"+region+"/services", object{})
 }
 
 func TestRequestsAreRecorded(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, fakegcp.Options{})
-	w.do(t, 200, "POST /secretmanager/v1/"+parent+"/secrets?secretId=a&alt=json", object{"labels": object{"a": "1"}})
-	w.do(t, 200, "GET /secretmanager/v1/"+parent+"/secrets/a", nil)
-	w.do(t, 200, "POST /cloudresourcemanager/v1/"+parent+":getIamPolicy", object{})
-	w.do(t, 200, "PUT /pubsub/v1/"+parent+"/topics/events", object{})
+	f := newFixture(t, fakegcp.Options{})
+	f.do(t, 200, "POST /secretmanager/v1/"+parent+"/secrets?secretId=a&alt=json", object{"labels": object{"a": "1"}})
+	f.do(t, 200, "GET /secretmanager/v1/"+parent+"/secrets/a", nil)
+	f.do(t, 200, "POST /cloudresourcemanager/v1/"+parent+":getIamPolicy", object{})
+	f.do(t, 200, "PUT /pubsub/v1/"+parent+"/topics/events", object{})
 	want := []fakegcp.Request{
 		{API: "secretmanager", Method: "POST", Path: parent + "/secrets", Query: map[string]string{"secretId": "a"}, Body: object{"labels": object{"a": "1"}}},
 		{API: "pubsub", Method: "PUT", Path: parent + "/topics/events", Body: object{}},
 	}
-	if diff := cmp.Diff(want, w.Requests()); diff != "" {
+	if diff := cmp.Diff(want, f.Requests()); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
 }

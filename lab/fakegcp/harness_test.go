@@ -20,13 +20,13 @@ const (
 
 type object = map[string]any
 
-// world is a fake and the Pub/Sub behind it.
-type world struct {
+// fixture is a fake and the Pub/Sub behind it.
+type fixture struct {
 	*fakegcp.Server
 	pubsub *localpubsub.Server
 }
 
-func newWorld(t *testing.T, options fakegcp.Options) world {
+func newFixture(t *testing.T, options fakegcp.Options) fixture {
 	t.Helper()
 	pubsub, err := localpubsub.Start(localpubsub.Options{})
 	if err != nil {
@@ -42,11 +42,11 @@ func newWorld(t *testing.T, options fakegcp.Options) world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { fake.Close() })
-	return world{Server: fake, pubsub: pubsub}
+	return fixture{Server: fake, pubsub: pubsub}
 }
 
 // do sends one request, METHOD /path, and requires the status code.
-func (w world) do(t *testing.T, want int, line string, body object) object {
+func (f fixture) do(t *testing.T, want int, line string, body object) object {
 	t.Helper()
 	method, path, _ := strings.Cut(line, " ")
 	raw, err := json.Marshal(body)
@@ -56,7 +56,7 @@ func (w world) do(t *testing.T, want int, line string, body object) object {
 	if body == nil {
 		raw = nil
 	}
-	r, err := http.NewRequestWithContext(t.Context(), method, w.URL()+path, bytes.NewReader(raw))
+	r, err := http.NewRequestWithContext(t.Context(), method, f.URL()+path, bytes.NewReader(raw))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,9 +76,9 @@ func (w world) do(t *testing.T, want int, line string, body object) object {
 }
 
 // refused requires the status code and a message that names the fault.
-func (w world) refused(t *testing.T, want int, says, line string, body object) {
+func (f fixture) refused(t *testing.T, want int, says, line string, body object) {
 	t.Helper()
-	answer := w.do(t, want, line, body)
+	answer := f.do(t, want, line, body)
 	failure, _ := answer["error"].(object)
 	if message, _ := failure["message"].(string); !strings.Contains(message, says) {
 		t.Errorf("%s: message %q does not say %q", line, message, says)
@@ -86,24 +86,24 @@ func (w world) refused(t *testing.T, want int, says, line string, body object) {
 }
 
 // account creates a service account and returns its email.
-func (w world) account(t *testing.T, id string) string {
+func (f fixture) account(t *testing.T, id string) string {
 	t.Helper()
-	w.do(t, 200, "POST /iam/v1/"+parent+"/serviceAccounts", object{"accountId": id})
+	f.do(t, 200, "POST /iam/v1/"+parent+"/serviceAccounts", object{"accountId": id})
 	return id + "@" + projectID + ".iam.gserviceaccount.com"
 }
 
 // secret creates a secret that member may read.
-func (w world) secret(t *testing.T, id, value, member string) {
+func (f fixture) secret(t *testing.T, id, value, member string) {
 	t.Helper()
 	name := parent + "/secrets/" + id
-	w.do(t, 200, "POST /secretmanager/v1/"+parent+"/secrets?secretId="+id, object{})
+	f.do(t, 200, "POST /secretmanager/v1/"+parent+"/secrets?secretId="+id, object{})
 	if value != "" {
-		if err := w.AddSecretVersion(name, value); err != nil {
+		if err := f.AddSecretVersion(name, value); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if member != "" {
-		w.do(t, 200, "POST /secretmanager/v1/"+name+":setIamPolicy", policy("roles/secretmanager.secretAccessor", member))
+		f.do(t, 200, "POST /secretmanager/v1/"+name+":setIamPolicy", policy("roles/secretmanager.secretAccessor", member))
 	}
 }
 

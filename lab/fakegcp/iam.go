@@ -8,7 +8,7 @@ import (
 // accountID is the documented form of a service account's id.
 var accountID = regexp.MustCompile(`^[a-z]([-a-z0-9]{4,28}[a-z0-9])$`)
 
-var serviceAccount = &noun{
+var serviceAccount = &resourceKind{
 	collection: "projects/*/serviceAccounts",
 	identify: func(s *Server, c *call) (string, fields, error) {
 		id := text(c.body["accountId"])
@@ -29,13 +29,13 @@ var serviceAccount = &noun{
 	},
 }
 
-var pool = &noun{
+var pool = &resourceKind{
 	collection: "projects/*/locations/*/workloadIdentityPools", identify: fromQuery("workloadIdentityPoolId"),
 	complete: active, operation: longRunning,
-	verbs: map[string]func(*Server, *call) (fields, error){"listAttestationRules": nothing},
+	actions: map[string]func(*Server, *call) (fields, error){"listAttestationRules": nothing},
 }
 
-var poolProvider = &noun{
+var poolProvider = &resourceKind{
 	collection: "projects/*/locations/*/workloadIdentityPools/*/providers", identify: fromQuery("workloadIdentityPoolProviderId"),
 	needs: true, complete: active, operation: longRunning,
 }
@@ -65,7 +65,7 @@ func carry(body, old fields, names ...string) {
 // action.
 var permission = regexp.MustCompile(`^[a-z]+\.[a-zA-Z]+\.[a-zA-Z]+$`)
 
-var customRole = &noun{
+var customRole = &resourceKind{
 	collection: "projects/*/roles",
 	identify: func(_ *Server, c *call) (string, fields, error) {
 		body, _ := clone(c.body)["role"].(fields)

@@ -39,7 +39,7 @@ func (s *Server) policy(c *call) (fields, error) {
 	if current == nil {
 		current = fields{"etag": "none", "version": 1}
 	}
-	if c.verb == "getIamPolicy" {
+	if c.action == "getIamPolicy" {
 		return current, nil
 	}
 	wanted, _ := c.body["policy"].(fields)

@@ -3,12 +3,12 @@ package fakegcp
 import "strings"
 
 // project is the only one: it can be read, and has a policy.
-var project = &noun{collection: "projects"}
+var project = &resourceKind{collection: "projects"}
 
-// projects exists for the verbs of the collection of services.
-var projects = &noun{
+// projects exists for the actions on the collection of services.
+var projects = &resourceKind{
 	collection: "projects/*",
-	verbs: map[string]func(*Server, *call) (fields, error){
+	actions: map[string]func(*Server, *call) (fields, error){
 		"batchEnable": func(s *Server, c *call) (fields, error) {
 			ids, _ := c.body["serviceIds"].([]any)
 			for _, id := range ids {
@@ -19,10 +19,10 @@ var projects = &noun{
 	},
 }
 
-var projectService = &noun{
+var projectService = &resourceKind{
 	collection: "projects/*/services",
 	listed:     "services",
-	verbs: map[string]func(*Server, *call) (fields, error){
+	actions: map[string]func(*Server, *call) (fields, error){
 		"enable": func(s *Server, c *call) (fields, error) {
 			s.enable(lastPart(c.name))
 			return longRunning(&resource{api: servicesAPI, name: c.name}, nil), nil

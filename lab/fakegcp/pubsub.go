@@ -13,7 +13,7 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, c *call) {
 	switch {
 	case !s.enabled(c.api.service()):
 		err = denied("%s has not been used in project %s before or it is disabled", c.api.service(), s.options.Project)
-	case c.verb == "setIamPolicy":
+	case c.action == "setIamPolicy":
 		err = s.checkPolicy(object(c.body, "policy"))
 	}
 	s.mu.Unlock()
@@ -30,7 +30,7 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, c *call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case c.verb == "setIamPolicy":
+	case c.action == "setIamPolicy":
 		s.policies[key(c.api.name, c.name)] = clone(object(c.body, "policy"))
 	case c.method == http.MethodDelete:
 		delete(s.policies, key(c.api.name, c.name))

@@ -8,13 +8,14 @@ import (
 	"time"
 )
 
-// kind is the kind of resource that a revision belongs to: the rules differ.
-type kind int
+// A workload is the kind of resource that a revision belongs to: the rules
+// differ.
+type workload int
 
 const (
-	kindService kind = iota
-	kindWorkers
-	kindJob
+	serviceWorkload workload = iota
+	workersWorkload
+	jobWorkload
 )
 
 // reserved variables are set by Cloud Run.
@@ -30,7 +31,7 @@ const (
 
 // checkRevision returns the reason why a revision cannot be created, or cannot
 // start.
-func (s *Server) checkRevision(body fields, of kind) error {
+func (s *Server) checkRevision(body fields, of workload) error {
 	revision := revisionOf(body)
 	account := text(revision["serviceAccount"])
 	if s.resources[s.accountKey(account)] == nil {
@@ -41,19 +42,7 @@ func (s *Server) checkRevision(body fields, of kind) error {
 		return invalid("template.containers", "there is none")
 	}
 	for i, container := range containers {
-		at := fmt.Sprintf("template.containers[%d]", i)
-		if text(container["image"]) == "" {
-			return invalid(at+".image", "is missing")
-		}
-		if err := checkReserved(at, container); err != nil {
-			return err
-		}
-		if of != kindService { // a service checks its secrets when it starts
-			if err := s.checkSecrets(at, container, account); err != nil {
-				return err
-			}
-		}
-		if err := checkProbes(at, container); err != nil {
+		if err := s.checkContainer(fmt.Sprintf("template.containers[%d]", i), container, account, of); err != nil {
 			return err
 		}
 	}
@@ -63,13 +52,28 @@ func (s *Server) checkRevision(body fields, of kind) error {
 			return precondition("template.volumes: %s may not connect to %s: it lacks roles/cloudsql.client", account, instances[0])
 		}
 	}
-	if of != kindService {
+	if of != serviceWorkload {
 		return nil
 	}
 	if err := checkScaling("scaling", object(body, "scaling")); err != nil {
 		return err
 	}
 	return checkService(revision)
+}
+
+func (s *Server) checkContainer(at string, container fields, account string, of workload) error {
+	if text(container["image"]) == "" {
+		return invalid(at+".image", "is missing")
+	}
+	if err := checkReserved(at, container); err != nil {
+		return err
+	}
+	if of != serviceWorkload { // a service checks its secrets when it starts
+		if err := s.checkSecrets(at, container, account); err != nil {
+			return err
+		}
+	}
+	return checkProbes(at, container)
 }
 
 func checkScaling(at string, scaling fields) error {
@@ -133,22 +137,28 @@ func checkService(revision fields) error {
 			return invalid("template.timeout", "%s is not between 1s and 3600s", timeout)
 		}
 	}
-	serving := 0
+	ports := 0
 	for i, container := range objects(revision["containers"]) {
 		at := fmt.Sprintf("template.containers[%d]", i)
-		ports := objects(container["ports"])
-		serving += len(ports)
-		for _, port := range ports {
-			if name := text(port["name"]); name != "" && name != "http1" && name != "h2c" {
-				return invalid(at+".ports.name", "%q is neither http1 nor h2c", name)
-			}
+		ports += len(objects(container["ports"]))
+		if err := checkPorts(at, container); err != nil {
+			return err
 		}
 		if err := checkResources(at, container); err != nil {
 			return err
 		}
 	}
-	if serving > 1 {
+	if ports > 1 {
 		return invalid("template.containers", "only one may have a port, and only one port")
+	}
+	return nil
+}
+
+func checkPorts(at string, container fields) error {
+	for _, port := range objects(container["ports"]) {
+		if name := text(port["name"]); name != "" && name != "http1" && name != "h2c" {
+			return invalid(at+".ports.name", "%q is neither http1 nor h2c", name)
+		}
 	}
 	return nil
 }

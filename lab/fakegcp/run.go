@@ -9,9 +9,9 @@ import (
 // change.
 const created = "2026-01-01T00:00:00Z"
 
-var runService = &noun{
+var runService = &resourceKind{
 	collection: "projects/*/locations/*/services", identify: fromQuery("serviceId"), operation: longRunning,
-	check: func(s *Server, _ *call, body fields) error { return s.checkRevision(body, kindService) },
+	check: func(s *Server, _ *call, body fields) error { return s.checkRevision(body, serviceWorkload) },
 	complete: func(s *Server, r *resource, old fields) {
 		s.revise(r, old)
 		region := strings.Split(r.name, "/")[3]
@@ -32,18 +32,18 @@ var runService = &noun{
 	done: (*Server).startRevision,
 }
 
-var workerPool = &noun{
+var workerPool = &resourceKind{
 	collection: "projects/*/locations/*/workerPools", identify: fromQuery("workerPoolId"), operation: longRunning,
-	check:    func(s *Server, _ *call, body fields) error { return s.checkRevision(body, kindWorkers) },
+	check:    func(s *Server, _ *call, body fields) error { return s.checkRevision(body, workersWorkload) },
 	complete: (*Server).revise,
 }
 
-var runJob = &noun{
+var runJob = &resourceKind{
 	collection: "projects/*/locations/*/jobs", identify: fromQuery("jobId"), operation: longRunning,
-	check:    func(s *Server, _ *call, body fields) error { return s.checkRevision(body, kindJob) },
+	check:    func(s *Server, _ *call, body fields) error { return s.checkRevision(body, jobWorkload) },
 	complete: (*Server).revise,
 	done:     (*Server).runIfAsked,
-	verbs:    map[string]func(*Server, *call) (fields, error){"run": (*Server).runNow},
+	actions:  map[string]func(*Server, *call) (fields, error){"run": (*Server).runNow},
 }
 
 // revise sets the fields that services, jobs and worker pools have in common.

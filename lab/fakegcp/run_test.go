@@ -15,9 +15,9 @@ import (
 // is accepted otherwise.
 func TestRevisionsThatCouldNotStart(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, fakegcp.Options{})
-	email := w.account(t, "video-service")
-	w.secret(t, "url", "postgres://", "serviceAccount:"+email)
+	f := newFixture(t, fakegcp.Options{})
+	email := f.account(t, "video-service")
+	f.secret(t, "url", "postgres://", "serviceAccount:"+email)
 	container := func(r object) object { return r["containers"].([]object)[0] }
 	for says, spoil := range map[string]func(service, r object){
 		"no-one@":                   func(_, r object) { r["serviceAccount"] = "no-one@" + projectID + ".iam.gserviceaccount.com" },
@@ -44,11 +44,11 @@ func TestRevisionsThatCouldNotStart(t *testing.T) {
 		template := revision(email, "url")
 		service := object{"template": template}
 		spoil(service, template)
-		w.refused(t, refusedAs(says), says, "POST /run/v2/"+region+"/services?serviceId=video", service)
+		f.refused(t, refusedAs(says), says, "POST /run/v2/"+region+"/services?serviceId=video", service)
 	}
 	idle := revision(email, "url")
 	container(idle)["resources"] = object{"limits": object{"cpu": "500m", "memory": "256Mi"}, "cpuIdle": true}
-	w.do(t, 200, "POST /run/v2/"+region+"/services?serviceId=idle", object{"template": idle})
+	f.do(t, 200, "POST /run/v2/"+region+"/services?serviceId=idle", object{"template": idle})
 }
 
 func refusedAs(says string) int {
@@ -61,19 +61,19 @@ func refusedAs(says string) int {
 // TestAServiceMoves checks the fields that Terraform reads back.
 func TestAServiceMoves(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, fakegcp.Options{})
-	email := w.account(t, "video-service")
-	w.secret(t, "url", "postgres://", "serviceAccount:"+email)
+	f := newFixture(t, fakegcp.Options{})
+	email := f.account(t, "video-service")
+	f.secret(t, "url", "postgres://", "serviceAccount:"+email)
 	const name = region + "/services/video"
-	operation := w.do(t, 200, "POST /run/v2/"+region+"/services?serviceId=video", object{"template": revision(email, "url")})
+	operation := f.do(t, 200, "POST /run/v2/"+region+"/services?serviceId=video", object{"template": revision(email, "url")})
 	if operation["done"] != true || operation["response"].(object)["name"] != name {
 		t.Errorf("operation = %v, want it over, with the service", operation)
 	}
-	first := w.do(t, 200, "GET /run/v2/"+name, nil)
+	first := f.do(t, 200, "GET /run/v2/"+name, nil)
 	other := revision(email, "url")
 	other["timeout"] = "10s"
-	w.do(t, 200, "PATCH /run/v2/"+name, object{"template": other, "ingress": "INGRESS_TRAFFIC_INTERNAL_ONLY"})
-	second := w.do(t, 200, "GET /run/v2/"+name, nil)
+	f.do(t, 200, "PATCH /run/v2/"+name, object{"template": other, "ingress": "INGRESS_TRAFFIC_INTERNAL_ONLY"})
+	second := f.do(t, 200, "GET /run/v2/"+name, nil)
 	got := map[string][2]any{}
 	for _, field := range []string{"uri", "ingress", "generation", "latestReadyRevision"} {
 		got[field] = [2]any{first[field], second[field]}
@@ -90,10 +90,10 @@ func TestAServiceMoves(t *testing.T) {
 	if first["uid"] != second["uid"] || first["etag"] == second["etag"] {
 		t.Errorf("uid %v → %v, etag %v → %v", first["uid"], second["uid"], first["etag"], second["etag"])
 	}
-	if err := w.AddSecretVersion(parent+"/secrets/url", "postgres://new"); err != nil {
+	if err := f.AddSecretVersion(parent+"/secrets/url", "postgres://new"); err != nil {
 		t.Fatal(err)
 	}
-	container, err := w.Container(name)
+	container, err := f.Container(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,44 +105,57 @@ func TestAServiceMoves(t *testing.T) {
 	}
 }
 
+const services = "/run/v2/" + region + "/services"
+
+// changeVideo creates or changes the service video. failure is the error of the
+// change, if any, and service is the service after it.
+func (f fixture) changeVideo(t *testing.T, line, email, secret, timeout string) (failure string, service object) {
+	t.Helper()
+	template := revision(email, secret)
+	template["timeout"] = timeout
+	failed, _ := f.do(t, 200, line, object{"template": template})["error"].(object)
+	failure, _ = failed["message"].(string)
+	return failure, f.do(t, 200, "GET "+services+"/video", nil)
+}
+
+func ready(service object) any { return service["latestReadyRevision"] }
+
+func TestAServiceDoesNotStartWithoutItsSecret(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, fakegcp.Options{})
+	email := f.account(t, "video-service")
+	f.secret(t, "empty", "", "serviceAccount:"+email)
+	f.secret(t, "foreign", "postgres://", "")
+	for secret, says := range map[string]string{"empty": "secrets/empty/versions/latest", "foreign": "Permission denied on secret"} {
+		failure, service := f.changeVideo(t, "POST "+services+"?serviceId=video", email, secret, "1s")
+		if !strings.Contains(failure, "video-00001' is not ready") || !strings.Contains(failure, says) || ready(service) != nil {
+			t.Errorf("%s: %q, ready %v, want a service that is not: %q", secret, failure, ready(service), says)
+		}
+		f.do(t, 200, "DELETE "+services+"/video", nil)
+	}
+}
+
 // TestAServiceThatDoesNotStart: the change fails, and the service exists.
 func TestAServiceThatDoesNotStart(t *testing.T) {
 	t.Parallel()
 	var broken error
-	w := newWorld(t, fakegcp.Options{Start: func(context.Context, string) error { return broken }})
-	email := w.account(t, "video-service")
-	w.secret(t, "url", "postgres://", "serviceAccount:"+email)
-	w.secret(t, "empty", "", "serviceAccount:"+email)
-	w.secret(t, "foreign", "postgres://", "")
-	const services = "/run/v2/" + region + "/services"
-	change := func(line, secret, timeout string) (failure string, service object) {
-		template := revision(email, secret)
-		template["timeout"] = timeout
-		failed, _ := w.do(t, 200, line, object{"template": template})["error"].(object)
-		failure, _ = failed["message"].(string)
-		return failure, w.do(t, 200, "GET "+services+"/video", nil)
-	}
-	ready := func(service object) any { return service["latestReadyRevision"] }
-	for secret, says := range map[string]string{"empty": "secrets/empty/versions/latest", "foreign": "Permission denied on secret"} {
-		failure, service := change("POST "+services+"?serviceId=video", secret, "1s")
-		if !strings.Contains(failure, "video-00001' is not ready") || !strings.Contains(failure, says) || ready(service) != nil {
-			t.Errorf("%s: %q, ready %v, want a service that is not: %q", secret, failure, ready(service), says)
-		}
-		w.do(t, 200, "DELETE "+services+"/video", nil)
-	}
-	if failure, service := change("POST "+services+"?serviceId=video", "url", "1s"); failure != "" || ready(service) == nil {
+	f := newFixture(t, fakegcp.Options{Start: func(context.Context, string) error { return broken }})
+	email := f.account(t, "video-service")
+	f.secret(t, "url", "postgres://", "serviceAccount:"+email)
+	change := func(line, timeout string) (string, object) { return f.changeVideo(t, line, email, "url", timeout) }
+	if failure, service := change("POST "+services+"?serviceId=video", "1s"); failure != "" || ready(service) == nil {
 		t.Fatalf("a service that is right: %q, %v", failure, service)
 	}
 	broken = errors.New("the startup probe failed")
 	for _, want := range []string{broken.Error(), ""} { // the second time there is nothing to start
-		failure, service := change("PATCH "+services+"/video", "url", "2s")
+		failure, service := change("PATCH "+services+"/video", "2s")
 		condition := service["terminalCondition"].(object)["state"]
 		if condition != "CONDITION_FAILED" || (want == "") != (failure == "") || !strings.HasSuffix(failure, want) || !strings.HasSuffix(ready(service).(string), "video-00001") {
 			t.Errorf("a change: %q, %v, ready %v, want %q and the revision before", failure, condition, ready(service), want)
 		}
 	}
 	broken = nil
-	if failure, service := change("PATCH "+services+"/video", "url", "3s"); failure != "" || !strings.HasSuffix(ready(service).(string), "video-00004") {
+	if failure, service := change("PATCH "+services+"/video", "3s"); failure != "" || !strings.HasSuffix(ready(service).(string), "video-00004") {
 		t.Errorf("another template: %q, ready %v, want the fourth generation", failure, ready(service))
 	}
 }
@@ -153,37 +166,37 @@ func TestJobsRun(t *testing.T) {
 	t.Parallel()
 	var ran []string
 	var failure error
-	w := newWorld(t, fakegcp.Options{Execute: func(_ context.Context, e fakegcp.Execution) error {
+	f := newFixture(t, fakegcp.Options{Execute: func(_ context.Context, e fakegcp.Execution) error {
 		ran = append(ran, e.Name[len(e.Job+"/executions/"):]+" "+e.Container.Environment["DATABASE_URL"])
 		return failure
 	}})
-	email := w.account(t, "video-migrate")
-	w.secret(t, "url", "postgres://", "serviceAccount:"+email)
+	email := f.account(t, "video-migrate")
+	f.secret(t, "url", "postgres://", "serviceAccount:"+email)
 	const jobs = "/run/v2/" + region + "/jobs"
 	job := object{"template": object{"template": revision(email, "url")}}
-	w.do(t, 200, "POST "+jobs+"?jobId=quiet", job)
+	f.do(t, 200, "POST "+jobs+"?jobId=quiet", job)
 	job["runExecutionToken"] = "one"
-	w.do(t, 200, "POST "+jobs+"?jobId=migrate", job)
-	w.do(t, 200, "PATCH "+jobs+"/migrate", job) // the same token: no second run
+	f.do(t, 200, "POST "+jobs+"?jobId=migrate", job)
+	f.do(t, 200, "PATCH "+jobs+"/migrate", job) // the same token: no second run
 	failure = errors.New("no such column")
 	job["runExecutionToken"] = "two"
-	operation := w.do(t, 200, "PATCH "+jobs+"/migrate", job)
+	operation := f.do(t, 200, "PATCH "+jobs+"/migrate", job)
 	if failed, _ := operation["error"].(object); failed["message"] != "execution migrate-two failed: no such column" {
 		t.Errorf("operation = %v, want the execution's failure", operation)
 	}
 	failure = nil
-	w.do(t, 200, "POST "+jobs+"/migrate:run", nil)
-	if token := w.do(t, 200, "GET "+jobs+"/migrate", nil)["runExecutionToken"]; token != nil {
+	f.do(t, 200, "POST "+jobs+"/migrate:run", nil)
+	if token := f.do(t, 200, "GET "+jobs+"/migrate", nil)["runExecutionToken"]; token != nil {
 		t.Errorf("after a run by hand, the token is %v, want it gone", token)
 	}
-	w.do(t, 200, "PATCH "+jobs+"/migrate", job) // the token of an existing execution: no second run
+	f.do(t, 200, "PATCH "+jobs+"/migrate", job) // the token of an existing execution: no second run
 	if diff := cmp.Diff([]string{"migrate-one postgres://", "migrate-two postgres://"}, ran[:2]); diff != "" || len(ran) != 3 {
 		t.Errorf("%d executions, the first two (-want +got):\n%s", len(ran), diff)
 	}
-	if list, _ := w.do(t, 200, "GET "+jobs+"/migrate/executions", nil)["executions"].([]any); len(list) != 3 {
+	if list, _ := f.do(t, 200, "GET "+jobs+"/migrate/executions", nil)["executions"].([]any); len(list) != 3 {
 		t.Errorf("executions = %v, want 3", list)
 	}
-	if count := w.do(t, 200, "GET "+jobs+"/migrate", nil)["executionCount"]; count != 3.0 {
+	if count := f.do(t, 200, "GET "+jobs+"/migrate", nil)["executionCount"]; count != 3.0 {
 		t.Errorf("executionCount = %v, want 3", count)
 	}
 }

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-var secret = &noun{
+var secret = &resourceKind{
 	collection: "projects/*/secrets", identify: fromQuery("secretId"),
-	verbs: map[string]func(*Server, *call) (fields, error){"addVersion": addVersion},
+	actions: map[string]func(*Server, *call) (fields, error){"addVersion": addVersion},
 }
 
-var secretVersion = &noun{
+var secretVersion = &resourceKind{
 	collection: "projects/*/secrets/*/versions",
-	verbs: map[string]func(*Server, *call) (fields, error){
+	actions: map[string]func(*Server, *call) (fields, error){
 		"access": func(s *Server, c *call) (fields, error) {
 			v, err := s.version(c.name)
 			if err != nil {

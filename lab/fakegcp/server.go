@@ -119,8 +119,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, body)
 }
 
-// answer finds the noun of a call and carries the call out. Calls run one at a
-// time, except while a job runs or a revision starts.
+// answer finds the kind of resource of a call and carries the call out. Calls
+// run one at a time, except while a job runs or a revision starts.
 func (s *Server) answer(c *call) (fields, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,26 +132,34 @@ func (s *Server) do(c *call) (fields, error) {
 	if !s.enabled(c.api.service()) {
 		return nil, denied("%s has not been used in project %s before or it is disabled", c.api.service(), s.options.Project)
 	}
-	if c.verb == "getIamPolicy" || c.verb == "setIamPolicy" {
+	if c.action == "getIamPolicy" || c.action == "setIamPolicy" {
 		return s.policy(c)
 	}
-	for _, n := range c.api.nouns {
+	for _, kind := range c.api.kinds {
 		switch {
-		case c.method == http.MethodPost && c.verb == "" && matches(n.collection, c.name):
-			return s.create(c, n)
-		case c.method == http.MethodGet && c.verb == "" && n.listed != "" && matches(n.collection, c.name):
-			return s.list(c, n)
-		case matches(n.collection+"/*", c.name):
-			return s.act(c, n)
+		case kind.creates(c):
+			return s.create(c, kind)
+		case kind.lists(c):
+			return s.list(c, kind)
+		case matches(kind.collection+"/*", c.name):
+			return s.act(c, kind)
 		}
 	}
 	return nil, unknown(c)
 }
 
+func (kind *resourceKind) creates(c *call) bool {
+	return c.method == http.MethodPost && c.action == "" && matches(kind.collection, c.name)
+}
+
+func (kind *resourceKind) lists(c *call) bool {
+	return c.method == http.MethodGet && c.action == "" && kind.listed != "" && matches(kind.collection, c.name)
+}
+
 // act carries out an action on one resource.
-func (s *Server) act(c *call, n *noun) (fields, error) {
-	if c.verb != "" {
-		do, known := n.verbs[c.verb]
+func (s *Server) act(c *call, kind *resourceKind) (fields, error) {
+	if c.action != "" {
+		do, known := kind.actions[c.action]
 		if !known {
 			return nil, unknown(c)
 		}
@@ -165,9 +173,9 @@ func (s *Server) act(c *call, n *noun) (fields, error) {
 		}
 		return r.body, nil
 	case http.MethodPatch, http.MethodPut:
-		return s.update(c, n)
+		return s.update(c, kind)
 	case http.MethodDelete:
-		return s.remove(c, n)
+		return s.remove(c, kind)
 	}
 	return nil, unknown(c)
 }

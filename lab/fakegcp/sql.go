@@ -3,7 +3,7 @@ package fakegcp
 // Cloud SQL names resources by their last part, and has its own form of
 // operations.
 
-var databaseInstance = &noun{
+var databaseInstance = &resourceKind{
 	collection: "projects/*/instances", identify: fromBody, short: true, operation: sqlOperation,
 	complete: func(s *Server, r *resource, old fields) {
 		// An update may leave out fields that cannot be changed.
@@ -35,14 +35,14 @@ var databaseInstance = &noun{
 	},
 }
 
-var database = &noun{
+var database = &resourceKind{
 	collection: "projects/*/instances/*/databases", identify: fromBody, short: true, needs: true, operation: sqlOperation,
 	complete: func(s *Server, r *resource, _ fields) {
 		r.body["selfLink"] = s.URL() + "/" + r.api + "/sql/v1beta4/" + r.name
 	},
 }
 
-var databaseUser = &noun{
+var databaseUser = &resourceKind{
 	collection: "projects/*/instances/*/users", identify: fromBody, short: true, needs: true, operation: sqlOperation, listed: "items",
 	complete: func(_ *Server, r *resource, _ fields) { delete(r.body, "password") }, // never returned
 }

@@ -20,15 +20,15 @@ import (
 // compileTime bounds building both services from nothing.
 const compileTime = 10 * time.Minute
 
-// A rehearsal is the state that the worlds of one run of e2e share.
-type rehearsal struct {
+// An e2eRun is the state that the projects of one run of e2e share.
+type e2eRun struct {
 	plugins  string // the provider's directory
 	binaries string // the directory of both built services
 	postgres *postgres.Server
 	earlier  revision
 	update   bool
 
-	mu      sync.Mutex // guards out and the server's roles: worlds run at the same time
+	mu      sync.Mutex // guards out and the server's roles: projects run at the same time
 	out     io.Writer
 	started time.Time
 }
@@ -49,11 +49,11 @@ func e2e(ctx context.Context, args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	r := &rehearsal{plugins: plugins, update: *update, earlier: earlier, out: stdout, started: time.Now()}
+	r := &e2eRun{plugins: plugins, update: *update, earlier: earlier, out: stdout, started: time.Now()}
 	return r.run(ctx)
 }
 
-func (r *rehearsal) run(ctx context.Context) (err error) {
+func (r *e2eRun) run(ctx context.Context) (err error) {
 	if r.binaries, err = os.MkdirTemp("", "lockstep-e2e-"); err != nil {
 		return err
 	}
@@ -70,19 +70,19 @@ func (r *rehearsal) run(ctx context.Context) (err error) {
 	// Most of the time of an apply is waiting in the provider, so both can run
 	// at the same time.
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return r.inWorld(ctx, "fresh", r.fresh) })
+	group.Go(func() error { return r.inProject(ctx, "fresh", r.fresh) })
 	group.Go(func() error {
 		if r.earlier.tree == nil {
 			r.did("upgrade", "skipped: "+r.earlier.absent)
 			return nil
 		}
-		return r.inWorld(ctx, "upgrade", r.upgrade)
+		return r.inProject(ctx, "upgrade", r.upgrade)
 	})
 	return group.Wait()
 }
 
 // build builds the binaries that take the place of the images.
-func (r *rehearsal) build(ctx context.Context) error {
+func (r *e2eRun) build(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, compileTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", r.binaries+string(filepath.Separator),
@@ -93,12 +93,12 @@ func (r *rehearsal) build(ctx context.Context) error {
 	return nil
 }
 
-// inWorld calls live with a new world, and closes the world afterwards.
-func (r *rehearsal) inWorld(ctx context.Context, name string, live func(context.Context, *world) error) (err error) {
-	w, err := r.newWorld(ctx, name)
-	defer func() { err = errors.Join(err, w.close()) }()
+// inProject calls live with a new project, and closes the project afterwards.
+func (r *e2eRun) inProject(ctx context.Context, name string, live func(context.Context, *testProject) error) (err error) {
+	p, err := r.newProject(ctx, name)
+	defer func() { err = errors.Join(err, p.close()) }()
 	if err == nil {
-		err = live(ctx, w)
+		err = live(ctx, p)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -107,7 +107,7 @@ func (r *rehearsal) inWorld(ctx context.Context, name string, live func(context.
 }
 
 // did prints a finished step and its time.
-func (r *rehearsal) did(step, seen string) {
+func (r *e2eRun) did(step, seen string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	fmt.Fprintf(r.out, "%6.1f s  %-28s ok  %s\n", time.Since(r.started).Seconds(), step, seen)

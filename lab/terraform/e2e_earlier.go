@@ -97,8 +97,8 @@ func (m *module) clear() error {
 	})
 }
 
-// become replaces the module by another version.
-func (m *module) become(r revision) error {
+// replaceBy replaces the module by another version.
+func (m *module) replaceBy(r revision) error {
 	if err := m.clear(); err != nil {
 		return err
 	}
@@ -131,8 +131,8 @@ func (m *module) become(r revision) error {
 	}
 }
 
-// becomePresent restores the present version.
-func (m *module) becomePresent() error {
+// restorePresent restores the present version.
+func (m *module) restorePresent() error {
 	if err := m.clear(); err != nil {
 		return err
 	}

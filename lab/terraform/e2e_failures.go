@@ -16,101 +16,110 @@ import (
 var errStart = errors.New("the startup probe failed")
 
 var (
-	again   = regexp.MustCompile(`terraform apply (-replace=terraform_data\.)video(_migration)`)
-	anew    = regexp.MustCompile(`gcloud run services delete `)
+	replace = regexp.MustCompile(`terraform apply (-replace=terraform_data\.)video(_migration)`)
+	deletes = regexp.MustCompile(`gcloud run services delete `)
 	refusal = "cannot destroy service without setting deletion_protection=false"
 )
 
-func (w *world) start(_ context.Context, service string) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if path.Base(service) == w.broken {
+func (p *testProject) start(_ context.Context, service string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if path.Base(service) == p.broken {
 		return errStart
 	}
 	return nil
 }
 
 // breaks makes revisions of one service fail to start; "" repairs all.
-func (w *world) breaks(service string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.broken = service
+func (p *testProject) breaks(service string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.broken = service
 }
 
 // failedRelease deploys a revision of catalog that does not start. The earlier
 // revision keeps serving, a further apply finds nothing to do, and the README's
 // command repairs it.
-func (w *world) failedRelease(ctx context.Context, v variables) error {
+func (p *testProject) failedRelease(ctx context.Context, v variables) error {
 	readme, err := os.ReadFile(readme)
 	if err != nil {
 		return err
 	}
-	command := again.FindSubmatch(readme)
-	if command == nil || !anew.Match(readme) {
+	command := replace.FindSubmatch(readme)
+	if command == nil || !deletes.Match(readme) {
 		return errors.New("the README does not say what to do about a service that does not start")
 	}
-	before, err := w.readyRevision()
+	before, err := p.readyRevision()
 	if err != nil {
 		return err
 	}
-	if err := w.appliedBroken(ctx, v, errStart.Error()); err != nil {
+	if err := p.appliedBroken(ctx, v, errStart.Error()); err != nil {
 		return err
 	}
-	if ready, err := w.readyRevision(); err != nil || ready != before {
+	if err := p.keepsServing(ctx, v, before); err != nil {
+		return err
+	}
+	if err := p.module.change(ctx, v, []string{"apply", "-auto-approve", string(command[1]) + "catalog" + string(command[2])}); err != nil {
+		return err
+	}
+	ready, err := p.readyRevision()
+	if err == nil && ready == before {
+		err = fmt.Errorf("%s is ready still", ready)
+	}
+	p.did("a revision fails to start", path.Base(before)+" serves on, "+path.Base(ready)+" takes over after -replace")
+	return err
+}
+
+// keepsServing expects that the revision before a failed release is still
+// ready, and that a further plan leaves catalog alone.
+func (p *testProject) keepsServing(ctx context.Context, v variables, before string) error {
+	if ready, err := p.readyRevision(); err != nil || ready != before {
 		return fmt.Errorf("after a revision that did not start, %q is ready, %w, want %q", ready, err, before)
 	}
-	changes, err := w.module.plan(ctx, v)
+	changes, err := p.module.plan(ctx, v)
 	if err != nil {
 		return err
 	}
 	if slices.ContainsFunc(changes, func(c change) bool { return c.Address == "google_cloud_run_v2_service.catalog" }) {
 		return fmt.Errorf("a further plan tries again by itself, which the README denies: %v", changes)
 	}
-	if err := w.module.change(ctx, v, []string{"apply", "-auto-approve", string(command[1]) + "catalog" + string(command[2])}); err != nil {
-		return err
-	}
-	ready, err := w.readyRevision()
-	if err == nil && ready == before {
-		err = fmt.Errorf("%s is ready still", ready)
-	}
-	w.did("a revision fails to start", path.Base(before)+" serves on, "+path.Base(ready)+" takes over after -replace")
-	return err
+	return nil
 }
 
 // failedCreation is a first apply with a catalog that does not start. Terraform
 // wants to replace it and may not delete it; a person may.
-func (w *world) failedCreation(ctx context.Context, v variables) error {
-	if err := w.deleteCatalog(ctx); err != nil {
+func (p *testProject) failedCreation(ctx context.Context, v variables) error {
+	if err := p.deleteCatalog(ctx); err != nil {
 		return err
 	}
-	if err := w.appliedBroken(ctx, v, errStart.Error()); err != nil {
+	if err := p.appliedBroken(ctx, v, errStart.Error()); err != nil {
 		return err
 	}
-	if err := w.module.apply(ctx, v); err == nil || !strings.Contains(err.Error(), refusal) {
+	if err := p.module.apply(ctx, v); err == nil || !strings.Contains(err.Error(), refusal) {
 		return fmt.Errorf("an apply after a service that did not start: %w, want it refused: %s", err, refusal)
 	}
-	if err := w.deleteCatalog(ctx); err != nil {
+	if err := p.deleteCatalog(ctx); err != nil {
 		return err
 	}
-	if err := w.module.apply(ctx, v); err != nil {
+	if err := p.module.apply(ctx, v); err != nil {
 		return err
 	}
-	w.did("a service fails to start", "Terraform may not replace it; deleted by hand, it is made anew")
-	return w.module.settled(ctx, v)
+	p.did("a service fails to start", "Terraform may not replace it; deleted by hand, it is created again")
+	return p.module.expectEmptyPlan(ctx, v)
 }
 
 // appliedBroken expects an apply to fail while catalog does not start.
-func (w *world) appliedBroken(ctx context.Context, v variables, says string) error {
-	w.breaks("catalog")
-	defer w.breaks("")
-	if err := w.module.apply(ctx, v); err == nil || !strings.Contains(err.Error(), says) {
+func (p *testProject) appliedBroken(ctx context.Context, v variables, says string) error {
+	p.breaks("catalog")
+	defer p.breaks("")
+	if err := p.module.apply(ctx, v); err == nil || !strings.Contains(err.Error(), says) {
 		return fmt.Errorf("an apply while catalog does not start: %w, want %q", err, says)
 	}
 	return nil
 }
 
-func (w *world) readyRevision() (string, error) {
-	service, err := w.fake.Resource("run", cloudRun+"/services/catalog")
+func (p *testProject) readyRevision() (string, error) {
+	service, err := p.fake.Resource("run", cloudRun+"/services/catalog")
 	if err != nil {
 		return "", err
 	}
@@ -119,8 +128,8 @@ func (w *world) readyRevision() (string, error) {
 }
 
 // deleteCatalog sends the request of `gcloud run services delete catalog`.
-func (w *world) deleteCatalog(ctx context.Context) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodDelete, w.fake.URL()+"/run/v2/"+cloudRun+"/services/catalog", http.NoBody)
+func (p *testProject) deleteCatalog(ctx context.Context) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodDelete, p.fake.URL()+"/run/v2/"+cloudRun+"/services/catalog", http.NoBody)
 	if err != nil {
 		return err
 	}

@@ -8,8 +8,8 @@ import (
 	"example.com/lockstep/lab/fakegcp"
 )
 
-// nouns map a grant's resource to its name in grantsFile.
-var nouns = []struct {
+// resourceKinds map a grant's resource to its name in grantsFile.
+var resourceKinds = []struct {
 	name *regexp.Regexp
 	call string
 }{
@@ -25,15 +25,15 @@ var nouns = []struct {
 }
 
 // asListed formats the final policies of the services as grantsFile does. A
-// resource without a noun keeps its full name, and so equals no line of the
+// resource of no such kind keeps its full name, and so equals no line of the
 // file.
 func asListed(grants []fakegcp.Grant) []string {
 	lines := make([]string, 0, len(grants))
 	for _, g := range grants {
 		about := g.Resource
-		for _, noun := range nouns {
-			if found := noun.name.FindStringSubmatch(g.Resource); found != nil {
-				about = noun.call + " " + found[1]
+		for _, kind := range resourceKinds {
+			if found := kind.name.FindStringSubmatch(g.Resource); found != nil {
+				about = kind.call + " " + found[1]
 			}
 		}
 		if g.Condition != "" {

@@ -28,8 +28,8 @@ func (m *module) set(v variables) error {
 	return os.WriteFile(m.path(variablesFile), text, 0o600)
 }
 
-// apply applies the module to the world; with targets, only the part that they
-// need.
+// apply applies the module to the project; with targets, only the part that
+// they need.
 func (m *module) apply(ctx context.Context, v variables, targets ...string) error {
 	args := []string{"apply", "-auto-approve"}
 	for _, target := range targets {
@@ -70,13 +70,13 @@ var data = []string{
 	"google_sql_database_instance", "google_sql_database", "google_artifact_registry_repository",
 }
 
-// losesData reports whether the change deletes a resource that holds data; a
+// losesData reports whether the change deletes a resource with data; a
 // replacement does.
 func (c change) losesData() bool {
 	return slices.Contains(data, c.Type) && slices.Contains(c.Change.Actions, "delete")
 }
 
-// plan returns the changes that an apply would make: none, if the world is as
+// plan returns the changes that an apply would make: none, if the project is as
 // it should be.
 func (m *module) plan(ctx context.Context, v variables) ([]change, error) {
 	if err := m.set(v); err != nil {
@@ -103,9 +103,9 @@ func (m *module) plan(ctx context.Context, v variables) ([]change, error) {
 	return slices.DeleteFunc(changes, func(c change) bool { return slices.Equal(c.Change.Actions, []string{"no-op"}) }), nil
 }
 
-// settled expects an empty plan: a difference that never ends would change
-// something at each deployment.
-func (m *module) settled(ctx context.Context, v variables) error {
+// expectEmptyPlan fails if a plan has changes: a difference that never ends
+// would change something at each deployment.
+func (m *module) expectEmptyPlan(ctx context.Context, v variables) error {
 	changes, err := m.plan(ctx, v)
 	if err == nil && len(changes) > 0 {
 		err = fmt.Errorf("a second plan is not empty: %v", changes)

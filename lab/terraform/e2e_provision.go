@@ -30,12 +30,12 @@ var differences = []struct {
 
 // sameAsProvisioned compares the topics, subscriptions and schemas of Terraform
 // with those of cmd/dev provision, in another project of the same Pub/Sub.
-func (w *world) sameAsProvisioned(ctx context.Context) (string, error) {
+func (p *testProject) sameAsProvisioned(ctx context.Context) (string, error) {
 	const provisioned = "provisioned"
-	if _, err := broker.Provision(ctx, w.pubsub.Addr(), provisioned); err != nil {
+	if _, err := broker.Provision(ctx, p.pubsub.Addr(), provisioned); err != nil {
 		return "", err
 	}
-	conn, err := w.dial()
+	conn, err := p.dial()
 	if err != nil {
 		return "", err
 	}
@@ -53,7 +53,7 @@ func (w *world) sameAsProvisioned(ctx context.Context) (string, error) {
 		reasons = append(reasons, fmt.Sprintf("%s (%s)", d.field, d.reason))
 	}
 	seen := fmt.Sprintf("the same %d topics, subscriptions and schemas, but for %s", len(local), strings.Join(slices.Compact(reasons), ", "))
-	return seen, sameWorld(applied, local)
+	return seen, sameResources(applied, local)
 }
 
 // described returns a project's Pub/Sub resources, by kind and name, without
@@ -94,9 +94,9 @@ func withoutProject(m proto.Message, project string) proto.Message {
 	return bare
 }
 
-// sameWorld compares field by field. An intended difference that does not occur
-// is an error too.
-func sameWorld(applied, local map[string]proto.Message) error {
+// sameResources compares field by field. An intended difference that does not
+// occur is an error too.
+func sameResources(applied, local map[string]proto.Message) error {
 	var wrong []error
 	differ := make([]bool, len(differences))
 	for name, a := range applied {

@@ -17,7 +17,7 @@ import (
 	"example.com/lockstep/lab/fakegcp"
 )
 
-// requestsDir holds the requests of a first apply to Google Cloud, one file per
+// requestsDir has the requests of a first apply to Google Cloud, one file per
 // service.
 const requestsDir = "lab/terraform/testdata/requests"
 

@@ -24,47 +24,47 @@ const cloudRun = "projects/" + projectID + "/locations/" + region
 
 // walkThrough runs both services as Terraform configured them, and takes a
 // video through them.
-func (w *world) walkThrough(ctx context.Context) (seen string, err error) {
-	video, err := w.serve(ctx, "video", nil)
+func (p *testProject) walkThrough(ctx context.Context) (seen string, err error) {
+	video, err := p.serve(ctx, "video", nil)
 	if err != nil {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, video.stop()) }()
-	catalog, err := w.serve(ctx, "catalog", video)
+	catalog, err := p.serve(ctx, "catalog", video)
 	if err != nil {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, catalog.stop()) }()
-	db, err := pgx.Connect(ctx, w.adminURL)
+	db, err := pgx.Connect(ctx, p.adminURL)
 	if err != nil {
 		return "", err
 	}
 	defer db.Close(context.WithoutCancel(ctx))
 	steps, err := walk.Walk(ctx, "http://"+video.addr, "http://"+catalog.addr, db)
 	if err != nil {
-		return "", fmt.Errorf("%w\nvideo: %s\ncatalog: %s", err, video.child.Output(), catalog.child.Output())
+		return "", fmt.Errorf("%w\nvideo: %s\ncatalog: %s", err, video.process.Output(), catalog.process.Output())
 	}
 	names := make([]string, 0, len(steps))
 	for _, s := range steps {
 		names = append(names, s.Name)
 	}
-	return strings.Join(names, ", ") + ", each read from catalog's projection with its token", w.operate(ctx, video)
+	return strings.Join(names, ", ") + ", each read from catalog's projection with its token", p.operate(ctx, video)
 }
 
 // instance is a running service.
 type instance struct {
 	name, addr string
-	child      *process.Process
+	process    *process.Process
 }
 
 // serve runs a service until stop. For catalog, the video service's address in
 // the cloud is replaced by the one on this machine.
-func (w *world) serve(ctx context.Context, name string, owner *instance) (*instance, error) {
-	container, err := w.fake.Container(cloudRun + "/services/" + name)
+func (p *testProject) serve(ctx context.Context, name string, owner *instance) (*instance, error) {
+	container, err := p.fake.Container(cloudRun + "/services/" + name)
 	if err != nil {
 		return nil, err
 	}
-	if err := w.localise(container.Environment, owner); err != nil {
+	if err := p.localise(container.Environment, owner); err != nil {
 		return nil, err
 	}
 	addr, err := freeAddr()
@@ -73,11 +73,11 @@ func (w *world) serve(ctx context.Context, name string, owner *instance) (*insta
 	}
 	_, port, _ := net.SplitHostPort(addr)
 	container.Environment["PORT"] = port
-	running, err := process.Start(w.command(context.WithoutCancel(ctx), container), syscall.SIGKILL)
+	running, err := process.Start(p.command(context.WithoutCancel(ctx), container), syscall.SIGKILL)
 	if err != nil {
 		return nil, err
 	}
-	i := &instance{name: name, addr: addr, child: running}
+	i := &instance{name: name, addr: addr, process: running}
 	if err := walk.AwaitReady(ctx, name, "http://"+addr); err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %s", err, running.Output()), i.stop())
 	}
@@ -86,13 +86,13 @@ func (w *world) serve(ctx context.Context, name string, owner *instance) (*insta
 
 // localise requires that catalog is configured with the video service's address
 // in the cloud, and replaces it.
-func (w *world) localise(environment map[string]string, owner *instance) error {
+func (p *testProject) localise(environment map[string]string, owner *instance) error {
 	const variable = "VIDEO_SERVICE_ADDR"
 	given, has := environment[variable]
 	if !has || owner == nil {
 		return nil
 	}
-	service, err := w.fake.Resource("run", cloudRun+"/services/"+owner.name)
+	service, err := p.fake.Resource("run", cloudRun+"/services/"+owner.name)
 	if err != nil {
 		return err
 	}
@@ -104,24 +104,24 @@ func (w *world) localise(environment map[string]string, owner *instance) error {
 }
 
 func (i *instance) stop() error {
-	if err := i.child.Stop(syscall.SIGTERM, drainTime); err != nil {
+	if err := i.process.Stop(syscall.SIGTERM, drainTime); err != nil {
 		return fmt.Errorf("%s: %w", i.name, err)
 	}
 	return nil
 }
 
 // operate runs the operators' jobs; there is no work for them.
-func (w *world) operate(ctx context.Context, video *instance) error {
+func (p *testProject) operate(ctx context.Context, video *instance) error {
 	for _, name := range []string{"video-outbox", "catalog-dlq"} {
-		container, err := w.fake.Container(cloudRun + "/jobs/" + name)
+		container, err := p.fake.Container(cloudRun + "/jobs/" + name)
 		if err != nil {
 			return err
 		}
-		if err := w.localise(container.Environment, video); err != nil {
+		if err := p.localise(container.Environment, video); err != nil {
 			return err
 		}
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
-		output, err := w.command(ctx, container).CombinedOutput()
+		output, err := p.command(ctx, container).CombinedOutput()
 		cancel()
 		if err != nil {
 			return fmt.Errorf("job %s: %w: %s", path.Base(name), err, output)

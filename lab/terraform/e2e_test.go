@@ -74,10 +74,11 @@ func TestGrantsOfPolicies(t *testing.T) {
 	}
 }
 
-// TestWorldsCompare changes one thing at a time in one of two equal worlds.
-func TestWorldsCompare(t *testing.T) {
+// TestResourcesCompare changes one thing at a time in one of two equal
+// projects.
+func TestResourcesCompare(t *testing.T) {
 	t.Parallel()
-	worlds := func(change func(map[string]proto.Message)) (applied, local map[string]proto.Message) {
+	projects := func(change func(map[string]proto.Message)) (applied, local map[string]proto.Message) {
 		applied, local = map[string]proto.Message{}, map[string]proto.Message{}
 		topics, subscriptions := broker.Topology()
 		for _, id := range topics {
@@ -112,9 +113,9 @@ func TestWorldsCompare(t *testing.T) {
 			}
 		},
 	} {
-		err := sameWorld(worlds(change))
+		err := sameResources(projects(change))
 		if (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
-			t.Errorf("sameWorld = %v, want it to say %q", err, says)
+			t.Errorf("sameResources = %v, want it to say %q", err, says)
 		}
 	}
 }
@@ -158,7 +159,7 @@ func TestEarlierVersions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, become := range map[string]func() error{"HEAD": func() error { return m.become(head) }, "the present one": m.becomePresent} {
+	for name, become := range map[string]func() error{"HEAD": func() error { return m.replaceBy(head) }, "the present one": m.restorePresent} {
 		if err := become(); err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +198,7 @@ func TestReadmeIsFollowed(t *testing.T) {
 	if diff := cmp.Diff(want, found); diff != "" {
 		t.Errorf("made first (-want +got):\n%s", diff)
 	}
-	if !again.Match(text) || !anew.Match(text) {
+	if !replace.Match(text) || !deletes.Match(text) {
 		t.Error("it does not say what to do about a service that does not start")
 	}
 }

@@ -13,64 +13,80 @@ import (
 
 // upgrade brings a project of the earlier version to the present one: a waiting
 // event and the secrets survive.
-func (r *rehearsal) upgrade(ctx context.Context, w *world) error {
-	v := w.variables("0")
-	if err := w.module.become(r.earlier); err != nil {
+func (r *e2eRun) upgrade(ctx context.Context, p *testProject) error {
+	v := p.variables("0")
+	if err := r.applyEarlier(ctx, p, v); err != nil {
 		return err
 	}
-	if err := w.prepare(ctx, v); err != nil {
+	const waiting = "kept"
+	if err := p.publish(ctx, waiting); err != nil {
 		return err
 	}
-	if err := w.module.apply(ctx, v); err != nil {
-		return err
-	}
-	w.did("apply the earlier version", r.earlier.name)
-	if err := w.publish(ctx, "kept"); err != nil {
-		return err
-	}
-	before, err := w.fake.Container(cloudRun + "/services/video")
+	before, err := p.connectionURL()
 	if err != nil {
 		return err
 	}
-
-	if err := w.module.becomePresent(); err != nil {
+	if err := p.applyPresent(ctx, v); err != nil {
 		return err
 	}
-	seen, err := w.module.keepsData(ctx, v)
-	if err != nil {
-		return err
+	if after, err := p.connectionURL(); err != nil || before == "" || after != before {
+		return errors.Join(errors.New("video's connection secret has another content"), err)
 	}
-	w.did("plan the present one", seen)
-	if err := w.module.apply(ctx, v); err != nil {
-		return err
-	}
-	if err := w.module.settled(ctx, v); err != nil {
-		return err
-	}
-	after, err := w.fake.Container(cloudRun + "/services/video")
-	if err != nil {
-		return err
-	}
-	if before.Environment["DATABASE_URL"] == "" || before.Environment["DATABASE_URL"] != after.Environment["DATABASE_URL"] {
-		return errors.New("video's connection secret has another content")
-	}
-	if id, err := w.pull(ctx); err != nil || id != "kept" {
+	if id, err := p.pull(ctx); err != nil || id != waiting {
 		return fmt.Errorf("the event that waited for catalog: %q, %w", id, err)
 	}
-	w.did("apply the present one", "an event that waited is there, secrets are; a second plan is empty")
+	p.did("apply the present one", "an event that waited is there, secrets are; a second plan is empty")
 	v["deletion_protection"] = false
-	if err := w.module.apply(ctx, v); err != nil {
+	if err := p.module.apply(ctx, v); err != nil {
 		return err
 	}
-	return w.module.destroy(ctx, v)
+	return p.module.destroy(ctx, v)
 }
 
-func (w *world) publish(ctx context.Context, id string) error {
+func (r *e2eRun) applyEarlier(ctx context.Context, p *testProject, v variables) error {
+	if err := p.module.replaceBy(r.earlier); err != nil {
+		return err
+	}
+	if err := p.prepare(ctx, v); err != nil {
+		return err
+	}
+	if err := p.module.apply(ctx, v); err != nil {
+		return err
+	}
+	p.did("apply the earlier version", r.earlier.name)
+	return nil
+}
+
+// applyPresent also expects that the plan before it loses no data, and that the
+// one after it is empty.
+func (p *testProject) applyPresent(ctx context.Context, v variables) error {
+	if err := p.module.restorePresent(); err != nil {
+		return err
+	}
+	seen, err := p.module.keepsData(ctx, v)
+	if err != nil {
+		return err
+	}
+	p.did("plan the present one", seen)
+	if err := p.module.apply(ctx, v); err != nil {
+		return err
+	}
+	return p.module.expectEmptyPlan(ctx, v)
+}
+
+// connectionURL is the URL in video's connection secret, as an instance sees
+// it.
+func (p *testProject) connectionURL() (string, error) {
+	c, err := p.fake.Container(cloudRun + "/services/video")
+	return c.Environment["DATABASE_URL"], err
+}
+
+func (p *testProject) publish(ctx context.Context, id string) error {
 	payload, err := proto.Marshal(&videoeventsv1.Event{EventId: id})
 	if err != nil {
 		return err
 	}
-	conn, err := w.dial()
+	conn, err := p.dial()
 	if err != nil {
 		return err
 	}
@@ -83,8 +99,8 @@ func (w *world) publish(ctx context.Context, id string) error {
 }
 
 // pull returns the id of the event that waits for catalog.
-func (w *world) pull(ctx context.Context) (string, error) {
-	conn, err := w.dial()
+func (p *testProject) pull(ctx context.Context) (string, error) {
+	conn, err := p.dial()
 	if err != nil {
 		return "", err
 	}

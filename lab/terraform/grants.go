@@ -57,7 +57,7 @@ func sameGrants(m *module, got []string) error {
 	var wrong []error
 	for _, line := range got {
 		if basic.MatchString(line) {
-			wrong = append(wrong, fmt.Errorf("nobody may have a basic role, which is hundreds of permissions, of logs too: %s", line))
+			wrong = append(wrong, fmt.Errorf("no identity may have a basic role, which is hundreds of permissions, of logs too: %s", line))
 		}
 		if !slices.Contains(listed, line) {
 			wrong = append(wrong, fmt.Errorf("%s does not list: %s", grantsFile, line))

@@ -15,10 +15,11 @@ import (
 )
 
 const (
-	// deployDir holds the module, and the schemas that it reads.
+	// deployDir has the module, and the schemas that it reads.
 	deployDir = "deploy"
 	moduleDir = "deploy/terraform"
-	// runTime bounds one run of Terraform, which takes seconds on an idle machine.
+	// runTime bounds one run of Terraform, which takes seconds on an idle
+	// machine.
 	runTime = 5 * time.Minute
 	// graceTime is for stopping the providers after an interrupt.
 	graceTime = 20 * time.Second

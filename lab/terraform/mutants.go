@@ -60,7 +60,7 @@ var wrongEdits = []mutant{
 		},
 		{file: "video.tf", old: "    google_pubsub_topic_iam_member.video_publishes,", new: "    google_project_iam_member.video_publishes,"},
 	}},
-	{"publisher on the project besides", []edit{{
+	{"publisher on the project in addition", []edit{{
 		file: "video.tf", old: "# Secrets: made here", new: `resource "google_project_iam_member" "video" {
   project = var.project_id
   role    = "roles/pubsub.publisher"
@@ -78,7 +78,7 @@ var wrongEdits = []mutant{
 		file: "catalog.tf", in: `resource "google_cloud_run_v2_service" "catalog" {`,
 		old: "image = var.catalog.image", new: `image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog:latest"`,
 	}}},
-	{"digests that are none are let in", []edit{{
+	{"digests of any form are accepted", []edit{{
 		file: "variables.tf", old: `"@sha256:[0-9a-f]{64}$", var.video.image`, new: `".", var.video.image`,
 	}}},
 	{"a subscription that expires", []edit{{
@@ -88,10 +88,10 @@ var wrongEdits = []mutant{
 		file: "pubsub.tf", in: `resource "google_pubsub_subscription" "catalog" {`,
 		old: "message_retention_duration   = local.retention", new: `message_retention_duration   = "3600s"`,
 	}}},
-	{"an inbox that forgets before the subscription", []edit{{
+	{"an inbox with a shorter retention than the subscription", []edit{{
 		file: "pubsub.tf", old: "inbox_retention_days = 32", new: "inbox_retention_days = 5",
 	}}},
-	{"a longer memory than the inbox has", []edit{{file: "pubsub.tf", old: "inbox_retention_days = 32", new: "inbox_retention_days = 90"}}},
+	{"a longer retention than the inbox has", []edit{{file: "pubsub.tf", old: "inbox_retention_days = 32", new: "inbox_retention_days = 90"}}},
 	{"a wrong port name", []edit{{file: "catalog.tf", old: `name           = "h2c"`, new: `name           = "http1"`}}},
 	{"the global Pub/Sub endpoint", []edit{{
 		file: "pubsub.tf", old: `"${var.region}-pubsub.googleapis.com:443"`, new: `"pubsub.googleapis.com:443"`,
@@ -112,12 +112,12 @@ var wrongEdits = []mutant{
 		file: "monitoring.tf", old: `"pubsub.googleapis.com/subscription/oldest_unacked_message_age"`,
 		new: `"workload.googleapis.com/inbox.lag"`,
 	}}},
-	{"a drain that is missed by nobody", []edit{{file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "drain" {`}}},
+	{"a drain that stops, without an alert", []edit{{file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "drain" {`}}},
 	{"memory that does not go with the CPU", []edit{{file: "variables.tf", old: `"4" = [2048, 16384]`, new: `"4" = [512, 16384]`}}},
-	{"everybody may write", []edit{{
+	{"anyone may write", []edit{{
 		file: "video.tf", old: "for_each = var.video.invokers", new: `for_each = var.catalog.public ? toset(["allUsers"]) : var.video.invokers`,
 	}}},
-	{"everybody may read unasked", []edit{{
+	{"anyone may read by default", []edit{{
 		file: "variables.tf", old: "public        = optional(bool, false)", new: "public        = optional(bool, true)",
 	}}},
 	{"any branch pushes images", []edit{{
@@ -135,20 +135,22 @@ var wrongEdits = []mutant{
 		file: "variables.tf", old: "(var.github_repository == null) == (var.github_repository_id == null)",
 		new: "var.github_repository_id == null || var.github_repository != null",
 	}}},
-	{"a basic role for who plans", []edit{{file: "ci.tf", old: `"run.viewer",`, new: `"run.viewer", "viewer",`}}},
-	{"who plans reads logs", []edit{{file: "ci.tf", old: `"run.viewer",`, new: `"run.viewer", "logging.viewer",`}}},
-	{"who releases may send messages elsewhere", []edit{{
+	{"a basic role for the planning identity", []edit{{file: "ci.tf", old: `"run.viewer",`, new: `"run.viewer", "viewer",`}}},
+	{"the planning identity reads logs", []edit{{file: "ci.tf", old: `"run.viewer",`, new: `"run.viewer", "logging.viewer",`}}},
+	{"the releasing identity may redirect messages", []edit{{
 		file: "ci.tf", old: `"pubsub.schemas.validate"]`, new: `"pubsub.schemas.validate", "pubsub.subscriptions.update"]`,
 	}}},
-	{"an image of somebody else's", []edit{{
+	{"an image from another repository", []edit{{
 		file: "variables.tf", old: `startswith(var.catalog.image, "${local.images}/catalog@sha256:") && `, new: "",
 	}}},
-	{"a publish by way of any region", []edit{{
+	{"a publish through any region", []edit{{
 		file: "pubsub.tf", in: `resource "google_pubsub_topic" "events" {`, old: "enforce_in_transit          = true",
 		new: "enforce_in_transit          = false",
 	}}},
-	{"more who wait than an instance has places", []edit{{file: "catalog.tf", old: "floor(var.catalog.concurrency / 2)", new: "10000"}}},
-	{"places for those who wait that do not follow", []edit{{file: "catalog.tf", old: "floor(var.catalog.concurrency / 2)", new: "500"}}},
+	{"more waiters than an instance takes requests", []edit{{file: "catalog.tf", old: "floor(var.catalog.concurrency / 2)", new: "10000"}}},
+	{"a limit of waiters that does not follow the concurrency", []edit{{
+		file: "catalog.tf", old: "floor(var.catalog.concurrency / 2)", new: "500",
+	}}},
 	{"a garbage collector that does not know the limit", []edit{{
 		file: "video.tf", old: "    GOMEMLIMIT           = local.memory_limit.video\n",
 	}}},
@@ -159,34 +161,34 @@ var wrongEdits = []mutant{
 	{"a migration that runs again by itself", []edit{{
 		file: "video_jobs.tf", old: "max_retries           = 0      #", new: "max_retries           = 3      #",
 	}}},
-	{"whatever secret somebody has added", []edit{{
+	{"the latest version of a secret", []edit{{
 		file: "video.tf", old: `lookup(var.secret_versions, env.value, "1")`, new: `lookup(var.secret_versions, env.value, "latest")`,
 	}}},
 	{"a disk without a limit", []edit{{file: "database.tf", old: "    disk_autoresize_limit       = local.disk_limit_gb\n"}}},
-	{"a disk that nobody watches", []edit{{file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "disk" {`}}},
+	{"a disk without an alert", []edit{{file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "disk" {`}}},
 	{"backups in another region", []edit{{
 		file: "database.tf", old: "location                       = var.region", new: `location                       = "eu"`,
 	}}},
-	{"dead letters of the broker that nobody sees", []edit{{
+	{"dead letters of the broker without an alert", []edit{{
 		file: "monitoring.tf", old: "subscription/dead_letter_message_count\"\n      names",
 		new: "subscription/ack_message_count\"\n      names",
 	}}},
-	{"a drain that has never run is missed by nobody", []edit{{
+	{"a drain that never runs, without an alert", []edit{{
 		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "drain_refused" {`,
 	}}},
-	{"a parked event that nobody sees", []edit{{file: "monitoring.tf", old: "    parked = {", new: "    unparked = {"}}},
-	{"a paused topic that nobody sees", []edit{{
+	{"a parked event without an alert", []edit{{file: "monitoring.tf", old: "    parked = {", new: "    unparked = {"}}},
+	{"a paused topic without an alert", []edit{{
 		file: "monitoring.tf", old: "(jsonPayload.failures>=3 OR jsonPayload.cause:*)", new: "jsonPayload.failures>=3",
 	}}},
-	{"lost commits that nobody sees", []edit{{file: "monitoring.tf", old: "    diverged = {", new: "    converged = {"}}},
-	{"rows that give way unseen", []edit{{
+	{"lost commits without an alert", []edit{{file: "monitoring.tf", old: "    diverged = {", new: "    converged = {"}}},
+	{"replaced rows without an alert", []edit{{
 		file: "monitoring.tf",
 		old:  "        \"jsonPayload.message=\\\"row had a history that its owner has lost: it was replaced by the owner's state\\\"\",\n",
 	}}},
 	{"more instances than the database takes", []edit{{
 		file: "variables.tf", old: "    max_instances  = optional(number, 3)", new: "    max_instances  = optional(number, 4)",
 	}}},
-	{"workers that nobody counts", []edit{{file: "database.tf", old: " + 2 * service.workers", new: ""}}},
+	{"workers that are not counted", []edit{{file: "database.tf", old: " + 2 * service.workers", new: ""}}},
 	{"connections counted against what the database does not take", []edit{{
 		file: "database.tf", old: "value = tostring(var.cloud_sql.max_connections)", new: `value = "50"`,
 	}}},
@@ -198,7 +200,7 @@ var wrongEdits = []mutant{
 		file: "catalog_workers.tf", in: `resource "google_cloud_run_v2_worker_pool" "catalog" {`,
 		old: "failure_threshold = 40", new: "failure_threshold = 2",
 	}}},
-	{"a policy that a job need not ask", []edit{{
+	{"a job without the policy for images", []edit{{
 		file: "video_jobs.tf", in: `resource "google_cloud_run_v2_job" "video_outbox" {`, old: "var.binary_authorization ? [true] : []",
 		new: "[]",
 	}}},

@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// pluginsVariable names the directory with the provider. The Makefile sets it.
+	// pluginsVariable names the directory with the provider. The Makefile sets
+	// it.
 	pluginsVariable = "LOCKSTEP_TF_PLUGINS"
 	// registry answers if Terraform's providers can be downloaded.
 	registry = "https://registry.terraform.io/.well-known/terraform.json"

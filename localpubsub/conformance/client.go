@@ -21,7 +21,7 @@ func client() area {
 			Name:   "an acknowledgement's result is success under exactly-once delivery",
 			Source: page("exactly-once-delivery"), try: clientGetsResult,
 		},
-		{Name: "the client tells the attempt under a dead letter policy only", Source: page("handling-failures"), try: clientTellsAttempt},
+		{Name: "the client tells the attempt under a dead letter policy only", Source: page("handling-failures"), try: clientReportsAttempt},
 		{Name: "what was acknowledged before the client stopped does not come again", Source: page("pull"), try: clientFlushesAcks},
 	}}
 }
@@ -155,7 +155,7 @@ func clientGetsResult(t *trial) {
 	equal(t, "result", result, pubsub.AcknowledgeStatusSuccess)
 }
 
-func clientTellsAttempt(t *trial) {
+func clientReportsAttempt(t *trial) {
 	topic := t.topic()
 	plain := t.receive(t.subscription(topic))
 	counted := t.receive(t.subscriptionWith(&pubsubpb.Subscription{
@@ -164,11 +164,11 @@ func clientTellsAttempt(t *trial) {
 	t.publish(topic, text("a"))
 	m := plain.one()
 	m.Ack()
-	t.checkf(m.DeliveryAttempt == nil, "an attempt is told without a policy")
+	t.checkf(m.DeliveryAttempt == nil, "an attempt is given without a policy")
 	counted.one().Nack()
 	m = counted.one()
 	m.Ack()
-	t.checkf(m.DeliveryAttempt != nil, "no attempt is told")
+	t.checkf(m.DeliveryAttempt != nil, "no attempt is given")
 	equal(t, "attempt", *m.DeliveryAttempt, 2)
 }
 

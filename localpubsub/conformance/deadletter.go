@@ -18,7 +18,7 @@ func deadLetters() area {
 		{Name: "a dead letter keeps its data, attributes and key, and tells where it comes from", Source: source, try: deadLetterIsLabelled},
 		{Name: "under a dead letter policy deliveries are counted from 1", Source: rpc("ReceivedMessage"), try: attemptsAreCounted},
 		{Name: "an expired lease counts as an attempt", Source: policy, try: expiryCounts},
-		{Name: "without a dead letter policy no attempt is told", Source: rpc("ReceivedMessage"), try: attemptsAreUntold},
+		{Name: "without a dead letter policy no attempt is told", Source: rpc("ReceivedMessage"), try: attemptsAreOmitted},
 		{Name: "attempts are counted per subscription", Source: policy, try: attemptsAreOneSubscriptions},
 		{Name: "an acknowledged message is no dead letter", Source: source, try: acknowledgedIsNoDeadLetter},
 		{Name: "dead letters work on an ordered subscription, and the key goes on", Source: source, try: deadLetterIsOrdered},
@@ -32,33 +32,33 @@ func deadLetters() area {
 // letter: the least that can be configured.
 const attempts = 5
 
-// graveyard is a subscription with a dead letter policy, and the stream of a
-// subscription to its dead letters.
-type graveyard struct {
+// deadLetterSetup is a subscription with a dead letter policy, and the stream
+// of a subscription to its dead letters.
+type deadLetterSetup struct {
 	topic string
 	*stream
 
 	dead *stream
 }
 
-func (t *trial) graveyard(ordered bool) *graveyard {
+func (t *trial) deadLetterSetup(ordered bool) *deadLetterSetup {
 	topic, dead := t.topic(), t.topic()
-	letters := t.stream(t.subscription(dead))
-	return &graveyard{topic: topic, dead: letters, stream: t.stream(t.subscriptionWith(&pubsubpb.Subscription{
+	deadLetters := t.stream(t.subscription(dead))
+	return &deadLetterSetup{topic: topic, dead: deadLetters, stream: t.stream(t.subscriptionWith(&pubsubpb.Subscription{
 		Topic: topic, EnableMessageOrdering: ordered,
 		DeadLetterPolicy: &pubsubpb.DeadLetterPolicy{DeadLetterTopic: dead, MaxDeliveryAttempts: attempts},
 	}))}
 }
 
 // exhaust nacks the message until it has no delivery attempts left.
-func (g *graveyard) exhaust() {
+func (g *deadLetterSetup) exhaust() {
 	for range attempts {
 		g.nack(g.one())
 	}
 }
 
 func deadLetterIsForwarded(t *trial) {
-	g := t.graveyard(false)
+	g := t.deadLetterSetup(false)
 	t.publish(g.topic, text("a"))
 	g.exhaust()
 	g.dead.want("a")
@@ -66,7 +66,7 @@ func deadLetterIsForwarded(t *trial) {
 }
 
 func deadLetterIsOneCopy(t *trial) {
-	g := t.graveyard(false)
+	g := t.deadLetterSetup(false)
 	t.publish(g.topic, text("a"))
 	g.exhaust()
 	g.dead.ack(g.dead.want("a")...)
@@ -74,7 +74,7 @@ func deadLetterIsOneCopy(t *trial) {
 }
 
 func deadLetterIsLabelled(t *trial) {
-	g := t.graveyard(false)
+	g := t.deadLetterSetup(false)
 	message := attributed("a", "kind", "b")
 	message.OrderingKey = "key"
 	t.publish(g.topic, message)
@@ -96,7 +96,7 @@ func deadLetterIsLabelled(t *trial) {
 }
 
 func attemptsAreCounted(t *trial) {
-	g := t.graveyard(false)
+	g := t.deadLetterSetup(false)
 	t.publish(g.topic, text("a"))
 	for want := range int32(attempts) {
 		d := g.one()
@@ -106,7 +106,7 @@ func attemptsAreCounted(t *trial) {
 }
 
 func expiryCounts(t *trial) {
-	g := t.graveyard(false)
+	g := t.deadLetterSetup(false)
 	t.publish(g.topic, text("a"))
 	for range 2 {
 		g.expire(g.one())
@@ -119,7 +119,7 @@ func expiryCounts(t *trial) {
 	g.dead.want("a")
 }
 
-func attemptsAreUntold(t *trial) {
+func attemptsAreOmitted(t *trial) {
 	topic := t.topic()
 	s := t.stream(t.subscription(topic))
 	t.publish(topic, text("a"))
@@ -128,7 +128,7 @@ func attemptsAreUntold(t *trial) {
 }
 
 func attemptsAreOneSubscriptions(t *trial) {
-	g := t.graveyard(false)
+	g := t.deadLetterSetup(false)
 	other := t.stream(t.subscriptionWith(&pubsubpb.Subscription{Topic: g.topic, DeadLetterPolicy: &pubsubpb.DeadLetterPolicy{
 		DeadLetterTopic: t.topic(), MaxDeliveryAttempts: attempts,
 	}}))
@@ -143,7 +143,7 @@ func attemptsAreOneSubscriptions(t *trial) {
 }
 
 func acknowledgedIsNoDeadLetter(t *trial) {
-	g := t.graveyard(false)
+	g := t.deadLetterSetup(false)
 	t.publish(g.topic, text("a"))
 	for range attempts - 1 {
 		g.nack(g.one())
@@ -154,7 +154,7 @@ func acknowledgedIsNoDeadLetter(t *trial) {
 }
 
 func deadLetterIsOrdered(t *trial) {
-	g := t.graveyard(true)
+	g := t.deadLetterSetup(true)
 	t.publish(g.topic, texts("key", "a")...)
 	g.exhaust()
 	equal(t, "key of the dead letter", g.dead.want("a")[0].GetMessage().GetOrderingKey(), "key")

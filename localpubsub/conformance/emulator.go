@@ -40,7 +40,7 @@ func emulatorDelivery() map[string]Departure {
 	return together(
 		because(Departure{Why: "it never answers"}, "a keep-alive ping on an idle stream is answered"),
 		because(Departure{Why: "it takes no notice"}, "flow control can be set in a stream's first request only"),
-		because(Departure{Why: "it ignores a stream's limits: whoever comes first is sent everything"},
+		because(Departure{Why: "it ignores a stream's limits: the first stream to come is sent everything"},
 			"a stream holds no more messages than its limit", "a stream holds no more bytes than its limit",
 			"a message larger than the stream's limit is delivered alone", "a nack makes room on a stream",
 			"an ordered stream holds no more messages than its limit", "a stream that joins gets what the others have no room for",
@@ -53,7 +53,7 @@ func emulatorDelivery() map[string]Departure {
 			"after a nack the message and the later ones of its key come again, in order",
 			"after an expired lease the message and the later ones of its key come again, in order",
 			"a redelivery redelivers acknowledged later messages of the key too", "exactly-once: a key keeps its order after a nack"),
-		because(Departure{Why: "the acknowledgement counts as long as nobody has pulled since"},
+		because(Departure{Why: "the acknowledgement counts until the next pull"},
 			"exactly-once: an acknowledgement after the deadline fails"),
 		because(Departure{Why: "the first redelivery comes at once; with ordering, each"},
 			"a nacked message waits the minimum backoff at least", "an expired message waits the minimum backoff too",

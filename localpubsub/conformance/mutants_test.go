@@ -244,7 +244,7 @@ func mutants() map[string]mutant {
 			"a policy changes its etag when it changes", "a policy with a stale etag is refused as aborted"}},
 		"etags are lost": {call: answers(func(r *iampb.Policy) { r.Etag = nil }), fails: []string{
 			"a new topic has an empty policy with an etag"}},
-		"nobody may do anything": {call: answers(func(r *iampb.TestIamPermissionsResponse) { r.Permissions = nil }), fails: []string{
+		"no permission is granted": {call: answers(func(r *iampb.TestIamPermissionsResponse) { r.Permissions = nil }), fails: []string{
 			"the owner has the permissions that are asked for"}},
 	}
 }

@@ -120,13 +120,13 @@ func redeliveryIsOneKeys(t *trial) {
 func keyStaysWithStream(t *trial) {
 	topic := t.topic()
 	subscription := t.ordered(topic)
-	holder, other := t.stream(subscription), t.stream(subscription)
+	first, other := t.stream(subscription), t.stream(subscription)
 	t.publish(topic, texts("key", "a")...)
-	if _, of := both(holder, other, 1); len(of) > 0 {
-		holder, other = other, holder
+	if _, of := both(first, other, 1); len(of) > 0 {
+		first, other = other, first
 	}
 	t.publish(topic, texts("key", "b", "c")...)
-	holder.want("b", "c")
+	first.want("b", "c")
 	other.quiet(silence)
 }
 

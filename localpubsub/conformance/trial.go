@@ -45,7 +45,7 @@ func (t *trial) must(err error) {
 // code ends the trial unless err has one of the codes.
 func (t *trial) code(what string, err error, want ...codes.Code) {
 	if !slices.Contains(want, status.Code(err)) {
-		t.failf("%s: got %s, want %s", what, told(err), anyOf(want))
+		t.failf("%s: got %s, want %s", what, describe(err), anyOf(want))
 	}
 }
 
@@ -55,7 +55,7 @@ func (t *trial) refused(what string, err error) {
 	t.code(what, err, codes.InvalidArgument, codes.FailedPrecondition, codes.OutOfRange)
 }
 
-func told(err error) string {
+func describe(err error) string {
 	if err == nil {
 		return "no error"
 	}

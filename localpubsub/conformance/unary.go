@@ -59,7 +59,7 @@ func pullWaits(t *trial) {
 	}()
 	select {
 	case early := <-answers:
-		t.failf("the pull returned at once, with %d messages and %s", len(early.response.GetReceivedMessages()), told(early.err))
+		t.failf("the pull returned at once, with %d messages and %s", len(early.response.GetReceivedMessages()), describe(early.err))
 	case <-time.After(time.Second / 5):
 	}
 	t.publish(topic, text("a"))

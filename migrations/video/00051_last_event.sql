@@ -7,7 +7,6 @@
 SET LOCAL lock_timeout = '2s';
 ALTER TABLE video.videos ADD COLUMN last_event_id uuid;
 ALTER TABLE video.engagements ADD COLUMN last_event_id uuid;
-ALTER TABLE video.outbox ADD COLUMN previous_event_id uuid;
 
 -- A release that does not know the column moves a row on and leaves it: that is then
 -- the event of an earlier version. The condition is all that other updates cost. It
@@ -32,6 +31,5 @@ CREATE TRIGGER forget_last_event BEFORE UPDATE ON video.engagements
 DROP TRIGGER forget_last_event ON video.videos;
 DROP TRIGGER forget_last_event ON video.engagements;
 DROP FUNCTION video.forget_last_event();
-ALTER TABLE video.outbox DROP COLUMN previous_event_id;
 ALTER TABLE video.engagements DROP COLUMN last_event_id;
 ALTER TABLE video.videos DROP COLUMN last_event_id;

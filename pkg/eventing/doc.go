@@ -36,5 +36,8 @@
 // relay makes no progress on them. pgconn's OnPgError is the place for that.
 //
 // Tables are named without a schema. Each service connects as a role whose
-// search_path is its own schema, so `outbox` and `inbox` are that service's.
+// search_path is its own schema, so `outbox` and `inbox` are that service's. Package
+// migrate has the migrations that make them, and the role: a service includes the parts
+// that it uses. Numbers from 100 to 999 are the library's, and a service numbers its own
+// migrations from 1000 on.
 package eventing

@@ -72,12 +72,10 @@ func order(id string) eventing.Event {
 // transaction with a new one.
 func TestConsumeAndEmit(t *testing.T) {
 	pg := pgtest.New(t)
-	admin, db := pg.Pool(t, pg.Admin), pg.Pool(t, pg.CatalogURL)
+	admin, db := pg.Pool(t, pg.Admin), pg.Pool(t, pg.URL)
 	_, err := admin.Exec(t.Context(), `
-		ALTER TABLE video.outbox SET SCHEMA catalog;
-		ALTER FUNCTION video.outbox_refuses SET SCHEMA catalog;
-		CREATE TABLE catalog.debts (customer text PRIMARY KEY, orders int NOT NULL, version bigint NOT NULL);
-		GRANT SELECT, INSERT, UPDATE ON catalog.outbox, catalog.debts TO catalog_service`)
+		CREATE TABLE app.debts (customer text PRIMARY KEY, orders int NOT NULL, version bigint NOT NULL);
+		GRANT SELECT, INSERT, UPDATE ON app.debts TO app_service`)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -87,6 +87,10 @@ func (e Event) Validate() error {
 	case e.OccurredAt.IsZero():
 		return errors.New("occurred_at: missing")
 	}
+	return e.validateTexts()
+}
+
+func (e Event) validateTexts() error {
 	for _, text := range [...][2]string{
 		{AttrAggregateType, e.AggregateType},
 		{AttrAggregateID, e.AggregateID},

@@ -22,7 +22,7 @@ import (
 	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/database"
 	"example.com/lockstep/internal/fresh"
-	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -30,7 +30,7 @@ import (
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) { pairtest.Main(m) }
 
 // looks counts the reads for waiting readers.
 type looks struct{ n atomic.Int64 }
@@ -64,7 +64,7 @@ func setUp(t testing.TB) *fixture {
 
 func setUpWith(t testing.TB, waiters int) *fixture {
 	t.Helper()
-	pg := pgtest.New(t)
+	pg := pairtest.New(t)
 	opened, err := database.Open(t.Context(), pg.CatalogURL)
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/local/broker"
-	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/pkg/eventing"
 )
 
@@ -83,7 +83,7 @@ func TestServe(t *testing.T) {
 	go server.Serve(ownersPort)
 	t.Cleanup(server.Stop)
 
-	database := pgtest.New(t).CatalogURL
+	database := pairtest.New(t).CatalogURL
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() {

@@ -21,14 +21,14 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"example.com/lockstep/internal/database"
-	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/pkg/eventing"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
 	videov1 "example.com/lockstep/proto/video/v1"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) { pairtest.Main(m) }
 
 // api is the service on a port and a database of its own, without the relay: events
 // stay in the outbox, where tests read them.
@@ -47,7 +47,7 @@ type api struct {
 
 func newAPI(tb testing.TB) *api {
 	tb.Helper()
-	db := pgtest.New(tb)
+	db := pairtest.New(tb)
 	a := &api{TB: tb, admin: db.Pool(tb, db.Admin), woken: make(chan struct{}, 10_000)}
 	var err error
 	if a.db, err = database.Open(tb.Context(), db.VideoURL); err != nil {

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"example.com/lockstep/internal/command"
-	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/pgtest/pairtest"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
 )
 
@@ -60,7 +60,7 @@ func newServing(t *testing.T) serving {
 		}
 	}
 	t.Setenv("PUBSUB_EMULATOR_HOST", broker.Addr)
-	db := pgtest.New(t)
+	db := pairtest.New(t)
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

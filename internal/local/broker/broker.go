@@ -4,8 +4,7 @@
 //
 // There are two. The repository's own, localpubsub, runs in this process and is
 // the default. The official emulator is a Java program of the Google Cloud CLI,
-// for a second opinion. Both lose their state when they end, unless the first
-// has a file.
+// for a second opinion. Both lose their state when they end.
 package broker
 
 import (
@@ -31,9 +30,6 @@ type Options struct {
 	Kind Kind
 	// Addr is the host:port to listen on. Empty: a free port of 127.0.0.1.
 	Addr string
-	// File is the file in which a [Local] one keeps its state over a restart.
-	// Empty: none.
-	File string
 }
 
 // Server is a running local Pub/Sub.
@@ -45,22 +41,18 @@ type Server struct {
 }
 
 // Start returns once the server answers. A taken port is an error that names
-// the port, a damaged or used file one that names the file, and a missing
-// emulator one that names the packages to install ([peer.ErrNotInstalled]). The
-// caller closes the server.
+// the port, a missing emulator one that names the packages to install
+// ([peer.ErrNotInstalled]). The caller closes the server.
 func Start(ctx context.Context, opts Options) (*Server, error) {
 	if opts.Addr == "" {
 		opts.Addr = "127.0.0.1:0"
-	}
-	if opts.File != "" && opts.Kind != Local {
-		return nil, fmt.Errorf("start Pub/Sub: file %s: only the repository's own keeps one", opts.File)
 	}
 	var s *Server
 	var err error
 	if opts.Kind == Official {
 		s, err = startOfficial(ctx, opts.Addr)
 	} else {
-		s, err = startLocal(opts.Addr, opts.File)
+		s, err = startLocal(opts.Addr)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("start Pub/Sub on %s: %w", opts.Addr, err)
@@ -76,8 +68,8 @@ func startOfficial(ctx context.Context, addr string) (*Server, error) {
 	return &Server{addr: official.Addr(), description: official.Description(), done: official.Done(), stop: official.Close}, nil
 }
 
-func startLocal(addr, file string) (*Server, error) {
-	local, err := localpubsub.Start(localpubsub.Options{Addr: addr, File: file})
+func startLocal(addr string) (*Server, error) {
+	local, err := localpubsub.Start(localpubsub.Options{Addr: addr})
 	if err != nil {
 		return nil, err
 	}
@@ -86,11 +78,7 @@ func startLocal(addr, file string) (*Server, error) {
 		defer close(done)
 		return local.Close()
 	})
-	description := "the repository's own Pub/Sub"
-	if file != "" {
-		description += " (kept in " + file + ")"
-	}
-	return &Server{addr: local.Addr(), description: description, done: done, stop: stop}, nil
+	return &Server{addr: local.Addr(), description: "the repository's own Pub/Sub", done: done, stop: stop}, nil
 }
 
 // Addr is the host:port that the server listens on; use it as

@@ -71,11 +71,3 @@ func name(kind Kind) string {
 	}
 	return string(kind)
 }
-
-func TestOnlyOursKeepsAFile(t *testing.T) {
-	t.Parallel()
-	s, err := Start(t.Context(), Options{Kind: Official, File: "events"})
-	if err == nil || !strings.Contains(err.Error(), "file events") {
-		t.Errorf("the emulator with a file = %v, %v, want an error that names it", s, err)
-	}
-}

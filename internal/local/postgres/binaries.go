@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -25,17 +26,23 @@ func places() []string {
 	}
 }
 
-const installHint = "install Postgres (Debian and Ubuntu: apt-get install postgresql; macOS: brew install postgresql)"
+// ErrNotInstalled means that this machine has no Postgres, and that none could be
+// downloaded.
+var ErrNotInstalled = errors.New("install Postgres (Debian and Ubuntu: apt-get install postgresql; macOS: brew install postgresql)")
 
 // findBinaries returns the directory with initdb and postgres: the one on the
 // PATH, else the newest installed one, else the downloaded one.
 func findBinaries(ctx context.Context, log io.Writer) (string, error) {
-	if dir := installed(places()); dir != "" {
+	return installedOr(places(), func() (string, error) { return download(ctx, log) })
+}
+
+func installedOr(globs []string, download func() (string, error)) (string, error) {
+	if dir := installed(globs); dir != "" {
 		return dir, nil
 	}
-	dir, err := download(ctx, log)
+	dir, err := download()
 	if err != nil {
-		return "", fmt.Errorf("%s: none found here, and the download failed: %w", installHint, err)
+		return "", fmt.Errorf("%w: none found here, and the download failed: %w", ErrNotInstalled, err)
 	}
 	return dir, nil
 }

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"archive/zip"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -88,8 +89,12 @@ func TestDownloadFails(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	config := embeddedpostgres.DefaultConfig().BinaryRepositoryURL(server.URL)
-	if dir, err := downloadTo(t.Context(), t.TempDir(), new(strings.Builder), config); err == nil {
-		t.Errorf("downloadTo = %q, want an error", dir)
+	t.Setenv("PATH", "")
+	dir, err := installedOr([]string{filepath.Join(t.TempDir(), "nothing/*")}, func() (string, error) {
+		return downloadTo(t.Context(), t.TempDir(), new(strings.Builder), config)
+	})
+	if !errors.Is(err, ErrNotInstalled) {
+		t.Errorf("installedOr = %q, %v; want %v", dir, err, ErrNotInstalled)
 	}
 }
 

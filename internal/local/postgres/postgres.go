@@ -53,8 +53,8 @@ type Server struct {
 }
 
 // Start returns once the server accepts connections. If no Postgres can be
-// obtained, its error names in one line the package to install. The caller
-// closes the server.
+// obtained, its error wraps [ErrNotInstalled], which names in one line the
+// package to install. The caller closes the server.
 func Start(ctx context.Context, opts Options) (*Server, error) {
 	if opts.Log == nil {
 		opts.Log = io.Discard

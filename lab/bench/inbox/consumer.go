@@ -10,26 +10,25 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/lab/bench/measure"
-	"example.com/lockstep/lab/bench/rig/broker"
-	"example.com/lockstep/lab/bench/rig/readmodel"
+	"example.com/lockstep/lab/bench/rig"
 	"example.com/lockstep/pkg/eventing/inbox"
 )
 
 // fromMemory measures a consumer that applies messages from memory.
-func fromMemory(ctx context.Context, s *readmodel.Store, messages []*pubsub.Message) (float64, error) {
-	client, err := broker.Unreachable(ctx)
+func fromMemory(ctx context.Context, m *rig.ReadModel, messages []*pubsub.Message) (float64, error) {
+	client, err := rig.UnreachableClient(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer client.Close()
-	return until(ctx, s, len(messages), func(ctx context.Context, h inbox.Handler) error {
-		c, err := inbox.NewConsumer(s.Pool, client, broker.Subject, h, slog.New(slog.DiscardHandler), func() {}, inbox.Options{})
+	return until(ctx, m, len(messages), func(ctx context.Context, h inbox.Handler) error {
+		c, err := inbox.NewConsumer(m.Pool, client, rig.Topic, h, slog.New(slog.DiscardHandler), func() {}, inbox.Options{})
 		if err != nil {
 			return err
 		}
 		return c.RunFrom(ctx, func(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error {
-			for _, m := range messages {
-				deliver(ctx, m)
+			for _, message := range messages {
+				deliver(ctx, message)
 			}
 			<-ctx.Done()
 			return nil
@@ -37,9 +36,9 @@ func fromMemory(ctx context.Context, s *readmodel.Store, messages []*pubsub.Mess
 	})
 }
 
-func fromPubSub(ctx context.Context, s *readmodel.Store, r *broker.Rig, n int) (float64, error) {
-	return until(ctx, s, n, func(ctx context.Context, h inbox.Handler) error {
-		c, err := inbox.NewConsumer(s.Pool, r.Client, broker.Subject, h, slog.New(slog.DiscardHandler), func() {}, inbox.Options{})
+func fromPubSub(ctx context.Context, m *rig.ReadModel, b *rig.BrokerClient, n int) (float64, error) {
+	return until(ctx, m, n, func(ctx context.Context, h inbox.Handler) error {
+		c, err := inbox.NewConsumer(m.Pool, b.Client, rig.Topic, h, slog.New(slog.DiscardHandler), func() {}, inbox.Options{})
 		if err != nil {
 			return err
 		}
@@ -50,13 +49,13 @@ func fromPubSub(ctx context.Context, s *readmodel.Store, r *broker.Rig, n int) (
 // until returns the rate at which a consumer with this handler applies n
 // events.
 func until(
-	ctx context.Context, s *readmodel.Store, n int, run func(context.Context, inbox.Handler) error,
+	ctx context.Context, m *rig.ReadModel, n int, run func(context.Context, inbox.Handler) error,
 ) (float64, error) {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	// The events are applied but not committed at that moment; the commit
 	// follows very soon.
-	h, applied, soon := s.Projector.Handler(), 0, make(chan struct{})
+	h, applied, soon := m.Projector.Handler(), 0, make(chan struct{})
 	apply := h.Apply
 	h.Apply = func(ctx context.Context, tx pgx.Tx, changes []inbox.Change) ([]inbox.Outcome, error) {
 		outcomes, err := apply(ctx, tx, changes)
@@ -74,7 +73,7 @@ func until(
 		return 0, errors.Join(errors.New("the consumer has ended"), err)
 	}
 	for versions := 0; versions < n; {
-		err := s.Pool.QueryRow(ctx, `SELECT coalesce(sum(version), 0) FROM video_projection`).Scan(&versions)
+		err := m.Pool.QueryRow(ctx, `SELECT coalesce(sum(version), 0) FROM video_projection`).Scan(&versions)
 		if err != nil {
 			return 0, err
 		}

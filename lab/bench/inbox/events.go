@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
-	"example.com/lockstep/lab/bench/rig/broker"
-	"example.com/lockstep/lab/bench/rig/readmodel"
+	"example.com/lockstep/lab/bench/rig"
 	"example.com/lockstep/pkg/eventing"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
 )
@@ -30,29 +29,28 @@ func videoMessages(n int) ([]*pubsub.Message, error) {
 	var messages []*pubsub.Message
 	for version := range int64(eventsPerVideo) {
 		for _, id := range ids {
-			e, err := readmodel.VideoEvent(id, version+1)
+			e, err := rig.VideoEvent(id, version+1)
 			if err != nil {
 				return nil, err
 			}
-			messages = append(messages, readmodel.Message(e, fmt.Sprint(len(messages))))
+			messages = append(messages, rig.Message(e, fmt.Sprint(len(messages))))
 		}
 	}
 	return messages, nil
 }
 
-// stored runs apply with a local Pub/Sub and a subscription that holds the
-// messages.
-func stored(apply func(context.Context, *readmodel.Store, *broker.Rig, int) (float64, error)) applying {
-	return func(ctx context.Context, s *readmodel.Store, messages []*pubsub.Message) (_ float64, err error) {
-		r, err := broker.StartRig(ctx, true, "--kind", broker.Ours)
+// stored runs apply with a local Pub/Sub and a subscription with the messages.
+func stored(apply func(context.Context, *rig.ReadModel, *rig.BrokerClient, int) (float64, error)) applying {
+	return func(ctx context.Context, m *rig.ReadModel, messages []*pubsub.Message) (_ float64, err error) {
+		b, err := rig.StartBrokerClient(ctx, true, "--kind", rig.Ours)
 		if err != nil {
 			return 0, err
 		}
-		defer func() { err = errors.Join(err, r.Close()) }()
-		if err := storeEvents(ctx, r, messages); err != nil {
+		defer func() { err = errors.Join(err, b.Close()) }()
+		if err := storeEvents(ctx, b, messages); err != nil {
 			return 0, fmt.Errorf("store events: %w", err)
 		}
-		return apply(ctx, s, r, len(messages))
+		return apply(ctx, m, b, len(messages))
 	}
 }
 
@@ -61,7 +59,7 @@ const requests = 8
 
 // storeEvents publishes messages, video by video: a request has one ordering
 // key.
-func storeEvents(ctx context.Context, r *broker.Rig, messages []*pubsub.Message) error {
+func storeEvents(ctx context.Context, b *rig.BrokerClient, messages []*pubsub.Message) error {
 	videos := len(messages) / eventsPerVideo
 	publishing, ctx := errgroup.WithContext(ctx)
 	publishing.SetLimit(requests)
@@ -73,14 +71,13 @@ func storeEvents(ctx context.Context, r *broker.Rig, messages []*pubsub.Message)
 				&pubsubpb.PubsubMessage{Data: m.Data, Attributes: m.Attributes, OrderingKey: m.OrderingKey})
 		}
 		publishing.Go(func() error {
-			return broker.Publish(ctx, r.Client, request...)
+			return rig.Publish(ctx, b.Client, request...)
 		})
 	}
 	return publishing.Wait()
 }
 
-// decodeTitle reads the part of a message that the source document's loop
-// needs.
+// decodeTitle reads the part of a message that the plain loop needs.
 func decodeTitle(m *pubsub.Message) (eventing.Event, string, error) {
 	e, err := eventing.ParseMessage(m.Data, m.Attributes)
 	if err != nil {

@@ -10,8 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/lab/bench/measure"
-	"example.com/lockstep/lab/bench/rig/broker"
-	"example.com/lockstep/lab/bench/rig/readmodel"
+	"example.com/lockstep/lab/bench/rig"
 )
 
 // The statements that every inbox needs, on our tables.
@@ -31,7 +30,7 @@ const (
 
 // bareSQL measures the database alone with ready batches of 500, one row per
 // video in each: the dedup insert and the projection's upsert.
-func bareSQL(ctx context.Context, s *readmodel.Store, messages []*pubsub.Message) (float64, error) {
+func bareSQL(ctx context.Context, m *rig.ReadModel, messages []*pubsub.Message) (float64, error) {
 	const perBatch = 500
 	type columns struct {
 		events, videos []uuid.UUID
@@ -42,8 +41,8 @@ func bareSQL(ctx context.Context, s *readmodel.Store, messages []*pubsub.Message
 	for rest := messages; len(rest) > 0; {
 		n := min(perBatch, len(rest))
 		var b columns
-		for _, m := range rest[:n] {
-			e, title, err := decodeTitle(m)
+		for _, message := range rest[:n] {
+			e, title, err := decodeTitle(message)
 			if err != nil {
 				return 0, err
 			}
@@ -54,8 +53,8 @@ func bareSQL(ctx context.Context, s *readmodel.Store, messages []*pubsub.Message
 	}
 	start := time.Now()
 	for _, b := range batches {
-		err := pgx.BeginFunc(ctx, s.Pool, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, bareDedup, broker.Subject, b.events, b.videos, b.versions); err != nil {
+		err := pgx.BeginFunc(ctx, m.Pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, bareDedup, rig.Topic, b.events, b.videos, b.versions); err != nil {
 				return err
 			}
 			_, err := tx.Exec(ctx, bareUpsert, b.videos, b.titles, b.versions)
@@ -69,10 +68,10 @@ func bareSQL(ctx context.Context, s *readmodel.Store, messages []*pubsub.Message
 }
 
 // bareReceive has the flow control of a consumer.
-func bareReceive(ctx context.Context, _ *readmodel.Store, r *broker.Rig, n int) (float64, error) {
+func bareReceive(ctx context.Context, _ *rig.ReadModel, b *rig.BrokerClient, n int) (float64, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	sub := r.Client.Subscriber(broker.Subject)
+	sub := b.Client.Subscriber(rig.Topic)
 	sub.ReceiveSettings.MaxOutstandingBytes, sub.ReceiveSettings.MaxOutstandingMessages = 64<<20, 10_000
 	got := make(chan struct{}, n)
 	ended := make(chan error, 1)

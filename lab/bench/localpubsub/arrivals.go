@@ -11,8 +11,8 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"golang.org/x/sync/errgroup"
 
-	"example.com/lockstep/lab/bench/load"
-	"example.com/lockstep/lab/bench/rig/broker"
+	"example.com/lockstep/lab/bench/measure"
+	"example.com/lockstep/lab/bench/rig"
 )
 
 const (
@@ -26,21 +26,21 @@ const (
 
 // latencies returns for each of n messages the time from just before its
 // publish to its callback.
-func (r *rig) latencies(ctx context.Context, n int) ([]time.Duration, error) {
+func (s *setup) latencies(ctx context.Context, n int) ([]time.Duration, error) {
 	arrived := &arrivals{sent: make([]time.Time, n), missing: n}
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(n)*time.Second/lightLoad+patience)
 	defer cancel()
 	both, ctx := errgroup.WithContext(ctx)
 	receiving, done := context.WithCancel(ctx)
 	both.Go(func() error {
-		return r.Client.Subscriber(broker.Subject).Receive(receiving, func(_ context.Context, m *pubsub.Message) {
+		return s.Client.Subscriber(rig.Topic).Receive(receiving, func(_ context.Context, m *pubsub.Message) {
 			m.Ack()
 			if arrived.add(int(binary.BigEndian.Uint32(m.Data))) {
 				done()
 			}
 		})
 	})
-	both.Go(func() error { return r.trickle(ctx, arrived) })
+	both.Go(func() error { return s.trickle(ctx, arrived) })
 	if err := both.Wait(); err != nil {
 		return nil, err
 	}
@@ -52,11 +52,11 @@ func (r *rig) latencies(ctx context.Context, n int) ([]time.Duration, error) {
 
 // trickle publishes the messages one by one, each in its own request: a
 // Publisher would delay each to wait for more messages.
-func (r *rig) trickle(ctx context.Context, a *arrivals) error {
-	_, err := load.Paced(ctx, lightLoad, len(a.sent), func(ctx context.Context, i int) error {
+func (s *setup) trickle(ctx context.Context, a *arrivals) error {
+	_, err := measure.Paced(ctx, lightLoad, len(a.sent), func(ctx context.Context, i int) error {
 		data := append(binary.BigEndian.AppendUint32(nil, uint32(i)), body...)
 		a.start(i)
-		return broker.Publish(ctx, r.Client, &pubsubpb.PubsubMessage{Data: data})
+		return rig.Publish(ctx, s.Client, &pubsubpb.PubsubMessage{Data: data})
 	})
 	return err
 }

@@ -7,7 +7,7 @@ import (
 
 	"example.com/lockstep/lab/bench/measure"
 	"example.com/lockstep/lab/bench/report"
-	"example.com/lockstep/lab/bench/rig/process"
+	"example.com/lockstep/lab/bench/rig"
 )
 
 // used is the CPU time of server and client since their start.
@@ -16,15 +16,15 @@ type used struct {
 	at             time.Time
 }
 
-func (r *rig) used() used {
-	return used{server: process.CPU(r.Server.PID), client: process.CPU(os.Getpid()), at: time.Now()}
+func (s *setup) used() used {
+	return used{server: rig.CPU(s.Broker.PID), client: rig.CPU(os.Getpid()), at: time.Now()}
 }
 
 // perMessage returns a reading of a rate and each side's CPU time per message
 // since before. The CPU time hardly depends on the other load of the machine;
 // the rate does.
-func (r *rig) perMessage(rate float64, before used) measure.Reading {
-	now := r.used()
+func (s *setup) perMessage(rate float64, before used) measure.Reading {
+	now := s.used()
 	wall := now.at.Sub(before.at).Seconds()
 	server, client := (now.server - before.server).Seconds(), (now.client - before.client).Seconds()
 	if server == 0 || rate == 0 {

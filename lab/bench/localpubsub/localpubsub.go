@@ -13,17 +13,17 @@ import (
 	"time"
 
 	"example.com/lockstep/lab/bench/measure"
-	"example.com/lockstep/lab/bench/rig/broker"
-	"example.com/lockstep/lab/bench/rig/process"
+	"example.com/lockstep/lab/bench/rig"
 )
 
-// A contender is a side of each series; the suffix goes to the names of figures.
-type contender struct{ kind, suffix string }
+// A side is one of the compared servers; the suffix goes to the names of
+// figures.
+type side struct{ kind, suffix string }
 
-var contenders = []contender{
-	{broker.Ours, ""},
-	{broker.Emulator, "_emulator"},
-	{broker.Pstest, "_pstest"},
+var allSides = []side{
+	{rig.Ours, ""},
+	{rig.Emulator, "_emulator"},
+	{rig.Pstest, "_pstest"},
 }
 
 // volume is the amount of work of each size. Loads are bounded in time, because
@@ -68,73 +68,73 @@ func Series() (all []measure.Series) {
 	return append(all, manyKeys(), orderedStream(), latency(), manyMessages())
 }
 
-// A rig is a side's server and client.
-type rig struct{ *broker.Rig }
+// A setup is a side's server and client.
+type setup struct{ *rig.BrokerClient }
 
-// A trial is one run with the rig of a side. Its subscription is ordered if
+// A trial is one run with the setup of a side. Its subscription is ordered if
 // there are keys.
-type trial func(ctx context.Context, r *rig, v volume) (measure.Reading, error)
+type trial func(ctx context.Context, s *setup, v volume) (measure.Reading, error)
 
 // warmed warms up server and client before a trial. Trials that measure memory
 // have no warm-up: the fastest server would keep the most memory from the
 // warm-up.
 func warmed(once trial) trial {
-	return func(ctx context.Context, r *rig, v volume) (measure.Reading, error) {
-		if err := r.warm(ctx, v.publish/2); err != nil {
+	return func(ctx context.Context, s *setup, v volume) (measure.Reading, error) {
+		if err := s.warm(ctx, v.publish/2); err != nil {
 			return measure.Reading{}, fmt.Errorf("warm up: %w", err)
 		}
-		return once(ctx, r, v)
+		return once(ctx, s, v)
 	}
 }
 
-// sides returns a series with one measurement per contender.
-func sides(title string, keys int, figures []measure.Figure, once trial) measure.Series {
+// compared returns a series with one measurement per side.
+func compared(title string, keys int, figures []measure.Figure, once trial) measure.Series {
 	s := measure.Series{Title: "Pub/Sub, " + title}
-	for _, c := range contenders {
-		s.Measurements = append(s.Measurements, c.side(keys, figures, once))
+	for _, c := range allSides {
+		s.Measurements = append(s.Measurements, c.measurement(keys, figures, once))
 	}
 	return s
 }
 
-// side returns the measurement of one contender; its server gets the arguments.
-func (c contender) side(keys int, figures []measure.Figure, once trial, args ...string) measure.Measurement {
+// measurement is one side's; its server gets the arguments.
+func (c side) measurement(keys int, figures []measure.Figure, once trial, args ...string) measure.Measurement {
 	var m measure.Measurement
 	for _, f := range figures {
 		f.Name = "localpubsub." + f.Name + c.suffix
 		m.Figures = append(m.Figures, f)
 	}
 	m.Run = func(ctx context.Context, size measure.Size) (_ measure.Reading, err error) {
-		fresh, err := broker.StartRig(ctx, keys > 0, append(args, "--kind", c.kind)...)
+		fresh, err := rig.StartBrokerClient(ctx, keys > 0, append(args, "--kind", c.kind)...)
 		if err != nil {
 			return measure.Reading{}, err
 		}
 		defer func() { err = errors.Join(err, fresh.Close()) }()
-		return once(ctx, &rig{fresh}, volumes[size])
+		return once(ctx, &setup{fresh}, volumes[size])
 	}
 	return m
 }
 
 func publishing(keys int, name, title string) measure.Series {
 	rate := measure.Figure{Name: "publish_" + name, Unit: "msg/s"}
-	once := func(ctx context.Context, r *rig, v volume) (measure.Reading, error) {
-		before := r.used()
-		rate, err := r.publish(ctx, broker.Subject, keys, v.publish)
-		return r.perMessage(rate, before), err
+	once := func(ctx context.Context, s *setup, v volume) (measure.Reading, error) {
+		before := s.used()
+		rate, err := s.publish(ctx, rig.Topic, keys, v.publish)
+		return s.perMessage(rate, before), err
 	}
-	return sides("publish: "+title+", 1 KB", keys, []measure.Figure{rate}, warmed(once))
+	return compared("publish: "+title+", 1 KB", keys, []measure.Figure{rate}, warmed(once))
 }
 
 func receiving(keys int, name, title string) measure.Series {
 	rate := measure.Figure{Name: "receive_" + name, Unit: "msg/s"}
-	once := func(ctx context.Context, r *rig, v volume) (measure.Reading, error) {
-		if _, err := r.store(ctx, v.stored, keys, 100, body); err != nil {
+	once := func(ctx context.Context, s *setup, v volume) (measure.Reading, error) {
+		if _, err := s.store(ctx, v.stored, keys, 100, body); err != nil {
 			return measure.Reading{}, err
 		}
-		before := r.used()
-		rate, err := r.receive(ctx, broker.Subject, v.stored, v.receive)
-		return r.perMessage(rate, before), err
+		before := s.used()
+		rate, err := s.receive(ctx, rig.Topic, v.stored, v.receive)
+		return s.perMessage(rate, before), err
 	}
-	s := sides("receive: "+title+", 1 KB, one stream", keys, []measure.Figure{rate}, warmed(once))
+	s := compared("receive: "+title+", 1 KB, one stream", keys, []measure.Figure{rate}, warmed(once))
 	if keys == 0 {
 		s.Derived = append(s.Derived, measure.Ratio("localpubsub.receive_vs_emulator",
 			"localpubsub.receive_nokey", "localpubsub.receive_nokey_emulator", "10 or more wanted"))
@@ -154,36 +154,36 @@ func orderedStream() measure.Series {
 	rate := measure.Figure{
 		Name: "receive_ordered_100", Unit: "msg/s", Note: "30,000 or more wanted; profiles in " + filepath.Dir(serverProfile),
 	}
-	once := func(ctx context.Context, r *rig, v volume) (_ measure.Reading, err error) {
-		if _, err := r.store(ctx, v.sustained, keys, 100, body); err != nil {
+	once := func(ctx context.Context, s *setup, v volume) (_ measure.Reading, err error) {
+		if _, err := s.store(ctx, v.sustained, keys, 100, body); err != nil {
 			return measure.Reading{}, err
 		}
-		stop, err := process.Profile(clientProfile)
+		stop, err := rig.Profile(clientProfile)
 		if err != nil {
 			return measure.Reading{}, err
 		}
 		defer func() { err = errors.Join(err, stop()) }()
-		if err := r.Server.Profile(); err != nil {
+		if err := s.Broker.Profile(); err != nil {
 			return measure.Reading{}, err
 		}
-		before := r.used()
-		rate, err := r.receive(ctx, broker.Subject, v.sustained, patience)
-		return r.perMessage(rate, before), err
+		before := s.used()
+		rate, err := s.receive(ctx, rig.Topic, v.sustained, patience)
+		return s.perMessage(rate, before), err
 	}
 	return measure.Series{
 		Title:        "Pub/Sub, receive: 100 ordered keys, 1 KB, one long stream",
-		Measurements: []measure.Measurement{contenders[0].side(keys, []measure.Figure{rate}, warmed(once), "--profile", serverProfile)},
+		Measurements: []measure.Measurement{allSides[0].measurement(keys, []measure.Figure{rate}, warmed(once), "--profile", serverProfile)},
 	}
 }
 
 func latency() measure.Series {
 	figures := []measure.Figure{{Name: "latency_p50_ms", Unit: "ms"}, {Name: "latency_p99_ms", Unit: "ms"}}
-	once := func(ctx context.Context, r *rig, v volume) (measure.Reading, error) {
-		took, err := r.latencies(ctx, v.samples)
+	once := func(ctx context.Context, s *setup, v volume) (measure.Reading, error) {
+		took, err := s.latencies(ctx, v.samples)
 		if err != nil {
 			return measure.Reading{}, err
 		}
 		return measure.Sampled(len(took), measure.Percentiles(took, 50, 99)...), nil
 	}
-	return sides(fmt.Sprintf("publish to callback: %d messages/s", lightLoad), 0, figures, warmed(once))
+	return compared(fmt.Sprintf("publish to callback: %d messages/s", lightLoad), 0, figures, warmed(once))
 }

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/lockstep/lab/bench/measure"
-	"example.com/lockstep/lab/bench/rig/broker"
+	"example.com/lockstep/lab/bench/rig"
 )
 
 // outstanding is the client's limit of unacknowledged messages, for publishing
@@ -32,8 +32,8 @@ var body = make([]byte, 1000)
 // publish publishes until limit is over, as a program would: through the
 // library's Publisher with its defaults. It returns acknowledged messages per
 // second.
-func (r *rig) publish(ctx context.Context, topic string, keys int, limit time.Duration) (float64, error) {
-	publisher := r.Client.Publisher(topic)
+func (s *setup) publish(ctx context.Context, topic string, keys int, limit time.Duration) (float64, error) {
+	publisher := s.Client.Publisher(topic)
 	publisher.EnableMessageOrdering = keys > 0
 	bound := outstanding
 	if keys > fewOutstanding {
@@ -73,8 +73,8 @@ func (r *rig) publish(ctx context.Context, topic string, keys int, limit time.Du
 
 // receive receives on one stream until n messages have arrived or limit is
 // over, and acknowledges each at once. It returns messages per second.
-func (r *rig) receive(ctx context.Context, subscription string, n int, limit time.Duration) (float64, error) {
-	subscriber := r.Client.Subscriber(subscription)
+func (s *setup) receive(ctx context.Context, subscription string, n int, limit time.Duration) (float64, error) {
+	subscriber := s.Client.Subscriber(subscription)
 	subscriber.ReceiveSettings.MaxOutstandingMessages = outstanding
 	receiving, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -99,24 +99,24 @@ func (r *rig) receive(ctx context.Context, subscription string, n int, limit tim
 	return float64(min(received.Load(), int64(n))) / took.Seconds(), nil
 }
 
-// warmUp is the topic of [rig.warm].
+// warmUp is the topic of [setup.warm].
 const warmUp = "warm-up"
 
 // warm publishes and receives for a while on each side: the Java VM needs it
-// for compilation, connections need it to open their windows. Every contender
-// gets it.
-func (r *rig) warm(ctx context.Context, limit time.Duration) error {
-	if err := r.Create(ctx, warmUp, false); err != nil {
+// for compilation, connections need it to open their windows. Every side gets
+// it.
+func (s *setup) warm(ctx context.Context, limit time.Duration) error {
+	if err := s.Create(ctx, warmUp, false); err != nil {
 		return err
 	}
-	if _, err := r.publish(ctx, warmUp, 0, limit); err != nil {
+	if _, err := s.publish(ctx, warmUp, 0, limit); err != nil {
 		return err
 	}
-	if _, err := r.receive(ctx, warmUp, math.MaxInt, limit); err != nil {
+	if _, err := s.receive(ctx, warmUp, math.MaxInt, limit); err != nil {
 		return err
 	}
-	return r.Client.SubscriptionAdminClient.DeleteSubscription(ctx,
-		&pubsubpb.DeleteSubscriptionRequest{Subscription: broker.SubscriptionName(warmUp)})
+	return s.Client.SubscriptionAdminClient.DeleteSubscription(ctx,
+		&pubsubpb.DeleteSubscriptionRequest{Subscription: rig.SubscriptionName(warmUp)})
 }
 
 // The raw API's limits for one request.
@@ -129,7 +129,7 @@ const (
 // each key, in requests of at most batch messages of one key each. It returns
 // the number of messages that the server has accepted: fewer than n if ctx
 // ended before.
-func (r *rig) store(ctx context.Context, n, keys, batch int, data []byte) (int, error) {
+func (s *setup) store(ctx context.Context, n, keys, batch int, data []byte) (int, error) {
 	lanes := max(keys, 1)
 	perLane := n / lanes
 	var stored atomic.Int64
@@ -139,7 +139,7 @@ func (r *rig) store(ctx context.Context, n, keys, batch int, data []byte) (int, 
 			for done := 0; done < perLane; done += batch {
 				for lane := w; lane < lanes; lane += storeConcurrent {
 					size := min(batch, perLane-done)
-					if err := r.request(working, size, keyName(lane, keys), data); err != nil {
+					if err := s.request(working, size, keyName(lane, keys), data); err != nil {
 						return fmt.Errorf("store messages: %w", err)
 					}
 					stored.Add(int64(size))
@@ -155,12 +155,12 @@ func (r *rig) store(ctx context.Context, n, keys, batch int, data []byte) (int, 
 	return int(stored.Load()), err
 }
 
-func (r *rig) request(ctx context.Context, n int, key string, data []byte) error {
+func (s *setup) request(ctx context.Context, n int, key string, data []byte) error {
 	messages := make([]*pubsubpb.PubsubMessage, n)
 	for i := range messages {
 		messages[i] = &pubsubpb.PubsubMessage{Data: data, OrderingKey: key}
 	}
-	return broker.Publish(ctx, r.Client, messages...)
+	return rig.Publish(ctx, s.Client, messages...)
 }
 
 // keyName is the key of the i-th message if there are this many keys.

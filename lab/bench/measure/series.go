@@ -3,6 +3,9 @@
 // the machine affects all of them. Each figure is the median of its runs. A
 // ratio is computed within each turn, from measurements next to each other in
 // time, and its figure is the median of these ratios.
+//
+// [Paced] and [Flood] make the calls of a measurement: at random moments, or as
+// fast as possible.
 package measure
 
 import (

@@ -127,8 +127,9 @@ func (t *turns) finish(values map[string]float64) {
 	}
 }
 
-// section holds the figures with all their runs. The figures of a measurement
-// that failed in a later turn are not reported: their quality is unknown.
+// section returns the figures that have all their runs. The figures of a
+// measurement that failed in a later turn are not reported: their quality is
+// unknown.
 func (t *turns) section() (report.Section, error) {
 	out := report.Section{Title: t.Title}
 	var failed []error

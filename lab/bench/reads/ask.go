@@ -25,10 +25,10 @@ func videoToken(id uuid.UUID, version int64) string {
 
 // token returns a token of this many videos from the i-th on, at their present
 // versions.
-func (d *desk) token(i, named int) (string, error) {
+func (h *readHarness) token(i, named int) (string, error) {
 	var all consistency.Token
 	for n := range named {
-		v := d.videos[(i+n)%len(d.videos)]
+		v := h.videos[(i+n)%len(h.videos)]
 		all.Positions = append(all.Positions, position(v.id, v.version.Load()))
 	}
 	merged, err := consistency.Merge(all)
@@ -42,13 +42,13 @@ type shown struct {
 }
 
 // get sends a REST request to the other instance.
-func (d *desk) get(ctx context.Context, path string, header http.Header) (a shown, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.other.Addr+path, nil)
+func (h *readHarness) get(ctx context.Context, path string, header http.Header) (a shown, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+h.other.Addr+path, nil)
 	if err != nil {
 		return a, err
 	}
 	req.Header = header
-	resp, err := d.client.Do(req)
+	resp, err := h.client.Do(req)
 	if err != nil {
 		return a, err
 	}

@@ -17,7 +17,7 @@ func costs() measure.Series {
 	for _, k := range readKinds {
 		cost.Figures = append(cost.Figures, measure.Figure{Name: "read." + k.name + "_ms", Unit: "ms", Note: k.note})
 	}
-	cost.Run = withDesk(readsInTurns)
+	cost.Run = withHarness(readsInTurns)
 	return measure.Series{
 		Title:        "fresh reads: what a token costs where the projection is fresh",
 		Measurements: []measure.Measurement{cost},
@@ -46,25 +46,25 @@ var readKinds = []struct {
 // readsInTurns makes one read of each kind after the other, on one connection,
 // in a random order each time: a read is faster after a read of the same row,
 // and slower after a page.
-func readsInTurns(ctx context.Context, d *desk, v volume) (measure.Reading, error) {
+func readsInTurns(ctx context.Context, h *readHarness, v volume) (measure.Reading, error) {
 	took := make([][]time.Duration, len(readKinds))
 	for n := range v.reads {
 		for _, i := range rand.Perm(len(readKinds)) {
 			k := readKinds[i]
-			v, path := d.videos[n%len(d.videos)], "/v1/videos"
+			v, path := h.videos[n%len(h.videos)], "/v1/videos"
 			if !k.list {
 				path += "/" + v.id.String()
 			}
 			header := http.Header{}
 			if k.named > 0 {
-				token, err := d.token(n, k.named)
+				token, err := h.token(n, k.named)
 				if err != nil {
 					return measure.Reading{}, err
 				}
 				header.Set("Consistency-Token", token)
 			}
 			began := time.Now()
-			a, err := d.get(ctx, path, header)
+			a, err := h.get(ctx, path, header)
 			took[i] = append(took[i], time.Since(began))
 			if err != nil {
 				return measure.Reading{}, err

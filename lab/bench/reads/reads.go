@@ -19,7 +19,7 @@ const waitLoad = 100
 type volume struct {
 	reads int           // of each kind
 	waits int           // of waiting readers
-	crowd time.Duration // duration of reads next to waiting readers
+	limit time.Duration // duration of reads next to waiting readers
 }
 
 var volumes = [...]volume{
@@ -29,4 +29,4 @@ var volumes = [...]volume{
 }
 
 // Series returns the series.
-func Series() []measure.Series { return []measure.Series{costs(), wakes(), crowds()} }
+func Series() []measure.Series { return []measure.Series{costs(), wakes(), waitingSeries()} }

@@ -10,7 +10,7 @@ import (
 
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/telemetry"
-	"example.com/lockstep/lab/bench/rig/process"
+	"example.com/lockstep/lab/bench/rig"
 	"example.com/lockstep/services/catalog"
 )
 
@@ -34,6 +34,6 @@ func Serve(ctx context.Context, stdout io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	process.Ready(stdout, lis.Addr().String(), os.Getpid())
+	rig.Ready(stdout, lis.Addr().String(), os.Getpid())
 	return catalog.Serve(ctx, cfg, lis, slog.New(slog.DiscardHandler))
 }

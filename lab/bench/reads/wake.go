@@ -11,7 +11,6 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/lockstep/internal/fresh"
-	"example.com/lockstep/lab/bench/load"
 	"example.com/lockstep/lab/bench/measure"
 	"example.com/lockstep/services/catalog"
 )
@@ -20,14 +19,14 @@ func wakes() measure.Series {
 	return measure.Series{
 		Title: fmt.Sprintf("fresh reads: from the apply to the waiting reader's answer, %d/s", waitLoad),
 		Measurements: []measure.Measurement{
-			waking("read.wake", "5 or less wanted; one process", (*desk).readHere),
-			waking("read.wake_remote", "25 or less wanted; applied by another process, read over REST", (*desk).readThere),
+			waking("read.wake", "5 or less wanted; one process", (*readHarness).readHere),
+			waking("read.wake_remote", "25 or less wanted; applied by another process, read over REST", (*readHarness).readThere),
 		},
 	}
 }
 
 // reader reads the video with the token, and returns the version that it got.
-type reader func(d *desk, ctx context.Context, id uuid.UUID, token string) (int64, error)
+type reader func(h *readHarness, ctx context.Context, id uuid.UUID, token string) (int64, error)
 
 // waking lets each reader wait for the next version of a video, and then
 // applies that version. It measures from the end of the commit to the reader's
@@ -35,14 +34,14 @@ type reader func(d *desk, ctx context.Context, id uuid.UUID, token string) (int6
 func waking(name, note string, read reader) measure.Measurement {
 	return measure.Measurement{
 		Figures: []measure.Figure{{Name: name + "_p50_ms", Unit: "ms"}, {Name: name + "_p99_ms", Unit: "ms", Note: note}},
-		Run: withDesk(func(ctx context.Context, d *desk, v volume) (measure.Reading, error) {
+		Run: withHarness(func(ctx context.Context, h *readHarness, v volume) (measure.Reading, error) {
 			took := make([]time.Duration, v.waits)
 			wait := func(ctx context.Context, i int) (err error) {
-				took[i%len(took)], err = d.wake(ctx, i, read)
+				took[i%len(took)], err = h.wake(ctx, i, read)
 				return err
 			}
-			for _, samples := range []int{len(d.videos) / 4, len(took)} { // the first round warms up
-				if _, err := load.Paced(ctx, waitLoad, samples, wait); err != nil {
+			for _, samples := range []int{len(h.videos) / 4, len(took)} { // the first round warms up
+				if _, err := measure.Paced(ctx, waitLoad, samples, wait); err != nil {
 					return measure.Reading{}, err
 				}
 			}
@@ -53,8 +52,8 @@ func waking(name, note string, read reader) measure.Measurement {
 
 // wake is one reader's wait. Each video has one reader at a time: there are far
 // more videos than readers within the duration of a wait.
-func (d *desk) wake(ctx context.Context, i int, read reader) (time.Duration, error) {
-	v := d.videos[i%len(d.videos)]
+func (h *readHarness) wake(ctx context.Context, i int, read reader) (time.Duration, error) {
+	v := h.videos[i%len(h.videos)]
 	version := v.version.Add(1)
 	type answer struct {
 		version int64
@@ -63,7 +62,7 @@ func (d *desk) wake(ctx context.Context, i int, read reader) (time.Duration, err
 	}
 	answered := make(chan answer, 1)
 	go func() {
-		got, err := read(d, ctx, v.id, videoToken(v.id, version))
+		got, err := read(h, ctx, v.id, videoToken(v.id, version))
 		answered <- answer{got, err, time.Now()}
 	}()
 	select {
@@ -71,11 +70,11 @@ func (d *desk) wake(ctx context.Context, i int, read reader) (time.Duration, err
 		return 0, errors.Join(a.err, fmt.Errorf("version %d is answered with %d before there is one", version, a.version))
 	case <-time.After(10*time.Millisecond + rand.N(20*time.Millisecond)): // it waits by now
 	}
-	if err := d.deliver(ctx, v.id, version); err != nil {
+	if err := h.deliver(ctx, v.id, version); err != nil {
 		return 0, err
 	}
 	a := <-answered
-	switch applied := d.appliedAt(v.id); {
+	switch applied := h.appliedAt(v.id); {
 	case a.err != nil:
 		return 0, a.err
 	case a.version < version || applied.IsZero():
@@ -86,12 +85,12 @@ func (d *desk) wake(ctx context.Context, i int, read reader) (time.Duration, err
 }
 
 // readHere reads from the instance that applies the event.
-func (d *desk) readHere(ctx context.Context, id uuid.UUID, token string) (int64, error) {
+func (h *readHarness) readHere(ctx context.Context, id uuid.UUID, token string) (int64, error) {
 	demand, err := catalog.Read(fresh.Request{Token: token, Wait: fresh.MaxWait})
 	if err != nil {
 		return 0, err
 	}
-	a, err := d.service.Get(ctx, id, demand)
+	a, err := h.service.Get(ctx, id, demand)
 	if err == nil && a.Source != catalog.SourceProjection {
 		err = fmt.Errorf("answered by the %s", a.Source)
 	}
@@ -99,8 +98,8 @@ func (d *desk) readHere(ctx context.Context, id uuid.UUID, token string) (int64,
 }
 
 // readThere reads from the other instance.
-func (d *desk) readThere(ctx context.Context, id uuid.UUID, token string) (int64, error) {
-	a, err := d.get(ctx, "/v1/videos/"+id.String(), http.Header{"Consistency-Token": {token}, "Prefer": {"wait=10"}})
+func (h *readHarness) readThere(ctx context.Context, id uuid.UUID, token string) (int64, error) {
+	a, err := h.get(ctx, "/v1/videos/"+id.String(), http.Header{"Consistency-Token": {token}, "Prefer": {"wait=10"}})
 	if err == nil && a.Source != catalog.SourceProjection {
 		err = fmt.Errorf("answered by the %s", a.Source)
 	}

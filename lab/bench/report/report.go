@@ -31,7 +31,7 @@ type Result struct {
 type Section struct {
 	Title   string
 	Results []Result
-	LeftOut []string // what was left out, with the reason
+	LeftOut []string // the omitted figures, each with the reason
 }
 
 // WriteJSON replaces the file with the results of all sections.
@@ -75,7 +75,7 @@ func (s Section) WriteTable(w io.Writer) error {
 }
 
 // align formats rows as a Markdown table; the first row is its head. The second
-// column holds the numbers.
+// column has the numbers.
 func align(rows [][]string) string {
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {

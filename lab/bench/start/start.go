@@ -24,9 +24,7 @@ import (
 	localpostgres "example.com/lockstep/internal/local/postgres"
 	localprocess "example.com/lockstep/internal/local/process"
 	"example.com/lockstep/lab/bench/measure"
-	"example.com/lockstep/lab/bench/rig/broker"
-	"example.com/lockstep/lab/bench/rig/postgres"
-	"example.com/lockstep/lab/bench/rig/process"
+	"example.com/lockstep/lab/bench/rig"
 	"example.com/lockstep/migrations"
 )
 
@@ -41,7 +39,7 @@ const stopTime = 10 * time.Second
 var restTime = [...]time.Duration{measure.Quick: time.Second, measure.Normal: 5 * time.Second, measure.Full: 30 * time.Second}
 
 // Series returns the series.
-func Series(p *postgres.Server) []measure.Series {
+func Series(p *rig.Postgres) []measure.Series {
 	s := measure.Series{Title: "cold start to ready, with migrations done, and memory at rest", Runs: 5}
 	for _, service := range []migrations.Service{migrations.Video, migrations.Catalog} {
 		s.Measurements = append(s.Measurements, measure.Measurement{
@@ -59,7 +57,7 @@ func Series(p *postgres.Server) []measure.Series {
 
 // coldStart starts the service once. The catalog's owner is not running; a
 // catalog at rest does not call it.
-func coldStart(ctx context.Context, p *postgres.Server, service migrations.Service, rest time.Duration) (_ measure.Reading, err error) {
+func coldStart(ctx context.Context, p *rig.Postgres, service migrations.Service, rest time.Duration) (_ measure.Reading, err error) {
 	dir, err := serviceBinaries()
 	if err != nil {
 		return measure.Reading{}, err
@@ -75,13 +73,13 @@ func coldStart(ctx context.Context, p *postgres.Server, service migrations.Servi
 	if err != nil {
 		return measure.Reading{}, err
 	}
-	local, err := broker.StartProvisioned(ctx)
+	local, err := rig.StartProvisionedBroker(ctx)
 	if err != nil {
 		return measure.Reading{}, err
 	}
 	defer func() { err = errors.Join(err, local.Close()) }()
 	cmd := exec.Command(filepath.Join(dir, string(service)))
-	cmd.Env = slices.Concat(os.Environ(), local.Environment(), []string{"DATABASE_URL=" + url, "VIDEO_SERVICE_ADDR=" + broker.Nobody})
+	cmd.Env = slices.Concat(os.Environ(), local.Environment(), []string{"DATABASE_URL=" + url, "VIDEO_SERVICE_ADDR=" + rig.NoListener})
 	return startOnce(ctx, cmd, rest)
 }
 
@@ -124,7 +122,7 @@ func startOnce(ctx context.Context, cmd *exec.Cmd, rest time.Duration) (_ measur
 	case <-ctx.Done():
 		return measure.Reading{}, ctx.Err()
 	}
-	memory, err := process.RSS(cmd.Process.Pid)
+	memory, err := rig.RSS(cmd.Process.Pid)
 	if err != nil {
 		return measure.Reading{}, err
 	}

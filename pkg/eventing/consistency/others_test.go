@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 func instance(t *testing.T, db *pgtest.DB, look Look) *Waiters {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	w := NewWaiters(10, look, notify.New(db.Pool(t, db.CatalogURL), "", "test", log))
+	w := NewWaiters(10, look, notify.New(db.Pool(t, db.URL), "", "test", log))
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx, log, func() {}) }()

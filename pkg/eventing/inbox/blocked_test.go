@@ -31,7 +31,7 @@ func until(t *testing.T, what string, condition func() bool) {
 // lockRow locks an aggregate's row until unlock is called.
 func (b *bench) lockRow(t *testing.T, aggregate string) (unlock func()) {
 	t.Helper()
-	return b.lockOne(t, `SELECT FROM catalog.model WHERE id = $1 FOR UPDATE`, aggregate)
+	return b.lockOne(t, `SELECT FROM app.model WHERE id = $1 FOR UPDATE`, aggregate)
 }
 
 // lockOne locks the one row that query finds.

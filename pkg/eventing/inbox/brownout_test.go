@@ -29,11 +29,11 @@ func TestABrownoutIsNoEventsFault(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	exec(`CREATE FUNCTION catalog.stall() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(60); RETURN NEW; END'`)
+	exec(`CREATE FUNCTION app.stall() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(60); RETURN NEW; END'`)
 	for _, table := range []string{"model", "inbox_runs"} {
-		exec(`CREATE TRIGGER stall BEFORE INSERT OR UPDATE ON catalog.` + table + ` FOR EACH ROW EXECUTE FUNCTION catalog.stall()`)
+		exec(`CREATE TRIGGER stall BEFORE INSERT OR UPDATE ON app.` + table + ` FOR EACH ROW EXECUTE FUNCTION app.stall()`)
 	}
-	exec(`DO $$ BEGIN EXECUTE format('ALTER ROLE catalog_service IN DATABASE %I SET statement_timeout = ''100ms''', current_database()); END $$`)
+	exec(`DO $$ BEGIN EXECUTE format('ALTER ROLE app_service IN DATABASE %I SET statement_timeout = ''100ms''', current_database()); END $$`)
 	b.db.Reset()
 	c := b.consumer(t)
 	var tries atomic.Int64
@@ -56,7 +56,7 @@ func TestABrownoutIsNoEventsFault(t *testing.T) {
 	if n := b.count(t, `SELECT coalesce(sum(attempts), 0) FROM inbox`); n != 0 || len(b.deadLettered("")) != 0 {
 		t.Errorf("%d attempts and %d dead letters while nothing can be written", n, len(b.deadLettered("")))
 	}
-	exec(`DROP FUNCTION catalog.stall CASCADE`)
+	exec(`DROP FUNCTION app.stall CASCADE`)
 	select {
 	case <-ended:
 	case <-time.After(patience):
@@ -136,7 +136,7 @@ func (c *commitLoser) Read(p []byte) (int, error) {
 // set, and calls lost before the client learns of it.
 func (b *bench) loseACommit(t *testing.T, lost func()) (armed *atomic.Bool) {
 	t.Helper()
-	config, err := pgxpool.ParseConfig(b.pg.CatalogURL)
+	config, err := pgxpool.ParseConfig(b.pg.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestAnUnknownCommitIsNotifiedByTheHalves(t *testing.T) {
 	var unlock func()
 	a := delivered(event("a", 1))
 	armed := b.loseACommit(t, func() {
-		unlock = b.lockOne(t, `SELECT FROM catalog.inbox WHERE event_id = $1 FOR UPDATE`, a.id())
+		unlock = b.lockOne(t, `SELECT FROM app.inbox WHERE event_id = $1 FOR UPDATE`, a.id())
 	})
 	c := b.consumer(t)
 	var told []string

@@ -44,7 +44,7 @@ func TestRedeliveryAfterCommitHasNoEffect(t *testing.T) {
 		t.Errorf("%d effects in %d calls of the handler, want 1 in 1", n, calls)
 	}
 	// Even without its inbox row, as after a purge, the version stops it.
-	if _, err := b.pg.Pool(t, b.pg.Admin).Exec(t.Context(), `DELETE FROM catalog.inbox`); err != nil {
+	if _, err := b.pg.Pool(t, b.pg.Admin).Exec(t.Context(), `DELETE FROM app.inbox`); err != nil {
 		t.Fatal(err)
 	}
 	c.finish(t, delivered(e))

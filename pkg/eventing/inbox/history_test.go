@@ -75,7 +75,7 @@ func newHistoryBench(t *testing.T) *bench {
 	if _, err := b.pg.Pool(t, b.pg.Admin).Exec(t.Context(), itemSchema); err != nil {
 		t.Fatal(err)
 	}
-	config, err := pgxpool.ParseConfig(b.pg.CatalogURL)
+	config, err := pgxpool.ParseConfig(b.pg.URL)
 	if err != nil {
 		t.Fatal(err)
 	}

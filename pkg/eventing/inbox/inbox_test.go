@@ -60,12 +60,12 @@ type bench struct {
 func newModel(t *testing.T, pg *pgtest.DB) *bench {
 	t.Helper()
 	_, err := pg.Pool(t, pg.Admin).Exec(t.Context(), `
-		CREATE TABLE catalog.model (id text PRIMARY KEY, version bigint NOT NULL, effects int NOT NULL);
-		GRANT SELECT, INSERT, UPDATE ON catalog.model TO catalog_service`)
+		CREATE TABLE app.model (id text PRIMARY KEY, version bigint NOT NULL, effects int NOT NULL);
+		GRANT SELECT, INSERT, UPDATE ON app.model TO app_service`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &bench{pg: pg, db: pg.Pool(t, pg.CatalogURL), owner: map[string]int64{}}
+	return &bench{pg: pg, db: pg.Pool(t, pg.URL), owner: map[string]int64{}}
 }
 
 func newBench(t *testing.T) *bench {

@@ -138,7 +138,7 @@ func TestAnEventThatKillsTheProcessIsDeadLettered(t *testing.T) {
 					attempt = fmt.Sprint(deaths + 1)
 				}
 				cmd := exec.CommandContext(t.Context(), os.Args[0])
-				cmd.Env = append(os.Environ(), victimDatabase+"="+b.pg.CatalogURL, victimBroker+"="+b.server.Addr, victimAttempt+"="+attempt)
+				cmd.Env = append(os.Environ(), victimDatabase+"="+b.pg.URL, victimBroker+"="+b.server.Addr, victimAttempt+"="+attempt)
 				out, err := cmd.CombinedOutput()
 				if err == nil {
 					break

@@ -35,17 +35,17 @@ type itemPayload struct {
 }
 
 const itemSchema = `
-	CREATE TABLE catalog.item (id text PRIMARY KEY, epoch bigint NOT NULL, version bigint NOT NULL,
+	CREATE TABLE app.item (id text PRIMARY KEY, epoch bigint NOT NULL, version bigint NOT NULL,
 		deleted bool NOT NULL, shelf text NOT NULL, label text NOT NULL, event_id uuid NOT NULL, at timestamptz NOT NULL);
-	CREATE TABLE catalog.shelf (id text PRIMARY KEY, items bigint NOT NULL);
+	CREATE TABLE app.shelf (id text PRIMARY KEY, items bigint NOT NULL);
 	-- What was committed, in the transaction that did it.
-	CREATE TABLE catalog.happened (n bigint GENERATED ALWAYS AS IDENTITY, record jsonb NOT NULL);
+	CREATE TABLE app.happened (n bigint GENERATED ALWAYS AS IDENTITY, record jsonb NOT NULL);
 	-- A history finds its own rows beside those of ten thousand others.
-	CREATE INDEX ON catalog.happened ((record->>'aggregate') text_pattern_ops);
-	CREATE INDEX ON catalog.item (id text_pattern_ops);
-	CREATE INDEX ON catalog.shelf (id text_pattern_ops);
-	CREATE INDEX ON catalog.inbox (aggregate_id text_pattern_ops);
-	GRANT SELECT, INSERT, UPDATE, DELETE ON catalog.item, catalog.shelf, catalog.happened TO catalog_service`
+	CREATE INDEX ON app.happened ((record->>'aggregate') text_pattern_ops);
+	CREATE INDEX ON app.item (id text_pattern_ops);
+	CREATE INDEX ON app.shelf (id text_pattern_ops);
+	CREATE INDEX ON app.inbox (aggregate_id text_pattern_ops);
+	GRANT SELECT, INSERT, UPDATE, DELETE ON app.item, app.shelf, app.happened TO app_service`
 
 func decodeItem(e eventing.Event) (Change, error) {
 	kinds := map[string]Kind{"ItemCreated": Created, "ItemUpdated": Updated, "ItemDeleted": Deleted, "ItemPut": Put}

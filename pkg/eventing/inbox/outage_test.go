@@ -127,7 +127,7 @@ func TestAMissingMigrationIsWaitedOut(t *testing.T) {
 	admin := b.pg.Pool(t, b.pg.Admin)
 	rename := func(from, to string) {
 		t.Helper()
-		if _, err := admin.Exec(t.Context(), `ALTER TABLE catalog.model RENAME COLUMN `+from+` TO `+to); err != nil {
+		if _, err := admin.Exec(t.Context(), `ALTER TABLE app.model RENAME COLUMN `+from+` TO `+to); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -32,7 +32,7 @@ func TestPoisonOfEveryKind(t *testing.T) {
 		{"database refuses", "model_version_check", maxAttempts, func(*eventing.Event) {}},
 	}
 	_, err := b.pg.Pool(t, b.pg.Admin).Exec(t.Context(),
-		`ALTER TABLE catalog.model ADD CONSTRAINT model_version_check CHECK (id <> 'database refuses')`)
+		`ALTER TABLE app.model ADD CONSTRAINT model_version_check CHECK (id <> 'database refuses')`)
 	if err != nil {
 		t.Fatal(err)
 	}

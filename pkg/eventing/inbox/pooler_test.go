@@ -13,7 +13,7 @@ import (
 func TestBehindATransactionPooler(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.db = b.pg.Pool(t, b.pg.Pooled(t, b.pg.CatalogURL))
+	b.db = b.pg.Pool(t, b.pg.Pooled(t, b.pg.URL))
 	c := b.consumer(t)
 	failing := event("failing", 1)
 	b.setSpoil(func(e eventing.Event) error {

@@ -37,7 +37,7 @@ func TestAFrozenProcessIsNoEventsFault(t *testing.T) {
 	b := newBench(t)
 	admin := b.pg.Pool(t, b.pg.Admin)
 	_, err := admin.Exec(t.Context(), `DO $$ BEGIN EXECUTE format(
-		'ALTER ROLE catalog_service IN DATABASE %I SET idle_in_transaction_session_timeout = ''1500ms''', current_database()); END $$`)
+		'ALTER ROLE app_service IN DATABASE %I SET idle_in_transaction_session_timeout = ''1500ms''', current_database()); END $$`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func TestAFrozenProcessIsNoEventsFault(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0])
-	cmd.Env = append(os.Environ(), victimDatabase+"="+b.pg.CatalogURL, victimBroker+"="+b.server.Addr, fmt.Sprint(victimFreezes, "=", freezes))
+	cmd.Env = append(os.Environ(), victimDatabase+"="+b.pg.URL, victimBroker+"="+b.server.Addr, fmt.Sprint(victimFreezes, "=", freezes))
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
@@ -83,7 +83,7 @@ func inTransaction(t *testing.T, admin *pgxpool.Pool) (n int) {
 	t.Helper()
 	err := admin.QueryRow(t.Context(), `
 		SELECT count(*) FROM pg_stat_activity
-		 WHERE datname = current_database() AND usename = 'catalog_service' AND state LIKE 'idle in transaction%'`).Scan(&n)
+		 WHERE datname = current_database() AND usename = 'app_service' AND state LIKE 'idle in transaction%'`).Scan(&n)
 	if err != nil {
 		t.Fatal(err)
 	}

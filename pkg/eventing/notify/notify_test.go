@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/pkg/eventing/migrate"
 	"example.com/lockstep/pkg/eventing/notify"
 )
 
@@ -72,7 +73,7 @@ func TestThePoolsOwnWay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := pgx.ParseConfig(db.CatalogURL)
+	own, err := pgx.ParseConfig(db.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +92,7 @@ func TestThePoolsOwnWay(t *testing.T) {
 	t.Cleanup(pool.Close)
 	p := joined(t, notify.New(pool, "", "test", slog.New(slog.DiscardHandler)))
 	p.everything(t)
-	_, err = db.Pool(t, db.CatalogURL).Exec(t.Context(), `SELECT pg_notify('test.public', 'another one *')`)
+	_, err = db.Pool(t, db.URL).Exec(t.Context(), `SELECT pg_notify('test.public', 'another one *')`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,8 +108,12 @@ func TestThePoolsOwnWay(t *testing.T) {
 func TestOthersAreNotified(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	first, second := join(t, db, db.CatalogURL, ""), join(t, db, db.CatalogURL, db.CatalogURL)
-	elsewhere := join(t, db, db.VideoURL, "")
+	first, second := join(t, db, db.URL, ""), join(t, db, db.URL, db.URL)
+	other := migrate.Schema{Name: "other", Role: "other_service"}
+	if err := other.Up(t.Context(), db.Admin, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := join(t, db, db.As(t, other.Role), "")
 	for _, p := range []process{first, second, elsewhere} {
 		p.everything(t)
 		if !p.Connected() {
@@ -137,7 +142,7 @@ func TestOthersAreNotified(t *testing.T) {
 func TestAConnectionThatBreaksIsReplaced(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	first, second := join(t, db, db.CatalogURL, ""), join(t, db, db.CatalogURL, "")
+	first, second := join(t, db, db.URL, ""), join(t, db, db.URL, "")
 	first.everything(t)
 	second.everything(t)
 	db.Terminate(t)
@@ -160,8 +165,8 @@ func TestAConnectionThatBreaksIsReplaced(t *testing.T) {
 func TestWithoutListening(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	deaf := join(t, db, db.CatalogURL, "postgres://nobody@127.0.0.1:1/nowhere")
-	other := join(t, db, db.CatalogURL, "")
+	deaf := join(t, db, db.URL, "postgres://nobody@127.0.0.1:1/nowhere")
+	other := join(t, db, db.URL, "")
 	other.everything(t)
 	deaf.Publish("a")
 	other.next(t, "a")

@@ -126,7 +126,7 @@ func changed(t *testing.T, onNotify chan Notification, when string) {
 func TestAServerThatGoesWithoutAWordIsNoticed(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	w, url := newWire(t, db.CatalogURL)
+	w, url := newWire(t, db.URL)
 	b, onNotify := hasty(t, db, url)
 	changed(t, onNotify, "at first")
 	w.setBroken(true)
@@ -145,7 +145,7 @@ func TestAServerThatGoesWithoutAWordIsNoticed(t *testing.T) {
 func TestAConnectionWithoutNotificationsIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	w, url := newWire(t, db.CatalogURL)
+	w, url := newWire(t, db.URL)
 	w.setBroken(true)
 	b, onNotify := hasty(t, db, url)
 	if err := b.listenOnce(t.Context(), nil); err != errNoDelivery { //nolint:errorlint // not wrapped
@@ -153,7 +153,7 @@ func TestAConnectionWithoutNotificationsIsTriedAgain(t *testing.T) {
 	}
 	w.setBroken(false)
 	changed(t, onNotify, "when the stall is over")
-	other, _ := hasty(t, db, db.CatalogURL)
+	other, _ := hasty(t, db, db.URL)
 	other.Publish("a")
 	changed(t, onNotify, "when another one rings")
 }
@@ -164,7 +164,7 @@ func TestAConnectionWithoutNotificationsIsTriedAgain(t *testing.T) {
 func TestBehindATransactionPooler(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	deaf, nothing := hasty(t, db, db.Pooled(t, db.CatalogURL))
+	deaf, nothing := hasty(t, db, db.Pooled(t, db.URL))
 	gaveUp := make(chan struct{})
 	go func() { deaf.listen(t.Context(), nil); close(gaveUp) }()
 	select {
@@ -175,7 +175,7 @@ func TestBehindATransactionPooler(t *testing.T) {
 	if err := deaf.listenOnce(t.Context(), nil); err != errNoDelivery { //nolint:errorlint // not wrapped
 		t.Errorf("%v, want errDeaf", err)
 	}
-	_, onNotify := hasty(t, db, db.CatalogURL)
+	_, onNotify := hasty(t, db, db.URL)
 	changed(t, onNotify, "at first")
 	deaf.Publish("a")
 	changed(t, onNotify, "when the pooled one rings")

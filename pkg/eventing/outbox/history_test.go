@@ -84,7 +84,7 @@ func newBattle(t *testing.T, c carnage) *battle {
 	pg := pgtest.New(t)
 	log, path := history.New(t)
 	return &battle{
-		bench: &bench{db: pg.Pool(t, pg.VideoURL)}, carnage: c, url: pg.VideoURL, log: log, path: path,
+		bench: &bench{db: pg.Pool(t, pg.URL)}, carnage: c, url: pg.URL, log: log, path: path,
 		broker: newChaos(t, log), relays: make([]*process.Process, c.relays), last: make([]int64, c.aggregates),
 	}
 }

@@ -36,7 +36,7 @@ func TestUnderALongTransaction(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := holder.Exec(t.Context(), `SELECT count(*) FROM video.outbox`); err != nil {
+	if _, err := holder.Exec(t.Context(), `SELECT count(*) FROM app.outbox`); err != nil {
 		t.Fatal(err)
 	}
 	b.publishedRows(t, rows)
@@ -45,7 +45,7 @@ func TestUnderALongTransaction(t *testing.T) {
 	log, path := history.New(t)
 	broker := newChaos(t, log)
 	broker.hang.Store(true)
-	dying := (&battle{url: pg.VideoURL, log: log, path: path, broker: broker}).spawn(t, false)
+	dying := (&battle{url: pg.URL, log: log, path: path, broker: broker}).spawn(t, false)
 	b.append(t, "orphan", 1, 3)
 	b.eventually(t, 1, leased)
 	if err := dying.Stop(syscall.SIGKILL, patience); err != nil {
@@ -73,7 +73,7 @@ func TestUnderALongTransaction(t *testing.T) {
 	if err := holder.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.Exec(t.Context(), `VACUUM video.outbox`); err != nil {
+	if _, err := admin.Exec(t.Context(), `VACUUM app.outbox`); err != nil {
 		t.Fatal(err)
 	}
 	clean := b.commitToPublish(t, r, samples, acknowledged)
@@ -149,7 +149,7 @@ func TestNewEventsLeaveWhileAllElseFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(t.Context(), `LOCK TABLE video.outbox_relays IN ACCESS EXCLUSIVE MODE`); err != nil {
+	if _, err := tx.Exec(t.Context(), `LOCK TABLE app.outbox_relays IN ACCESS EXCLUSIVE MODE`); err != nil {
 		t.Fatal(err)
 	}
 	var unknown atomic.Bool

@@ -64,7 +64,7 @@ func newBench(t *testing.T) *bench {
 
 func newBenchOn(t *testing.T, pg *pgtest.DB) *bench {
 	t.Helper()
-	b := &bench{db: pg.Pool(t, pg.VideoURL), server: pstest.NewServer(), topics: map[string]string{"video": topic}}
+	b := &bench{db: pg.Pool(t, pg.URL), server: pstest.NewServer(), topics: map[string]string{"video": topic}}
 	t.Cleanup(func() { _ = b.server.Close() })
 	conn, err := grpc.NewClient(b.server.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithUnaryInterceptor(b.intercept))

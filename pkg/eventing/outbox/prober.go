@@ -90,8 +90,9 @@ func (r *Relay) probeTopic(ctx context.Context, c *circuit, state int, claimed c
 
 // candidates claims events that probes are chosen from: retries, which failed there before,
 // or events that claims have skipped. The order of the two alternates with each probe,
-// because many bad events would otherwise keep the good ones from being found. all says
-// that none of the skipped events is left.
+// because many bad events would otherwise keep the good ones from being found.
+// For the same reason the scan of a topic that refuses events skips retries: a bad event
+// that was probed is one from then on. all says that none of the skipped events is left.
 func (r *Relay) candidates(ctx context.Context, c *circuit) (found claimResult, retryIn time.Duration, all bool, err error) {
 	var others []string
 	for kind, other := range r.circuits {
@@ -102,6 +103,8 @@ func (r *Relay) candidates(ctx context.Context, c *circuit) (found claimResult, 
 	_, alive := r.followUps.exclusions()
 	some := r.claimLimits(others, alive)
 	some.Aggregates, some.Events, some.PerAggregate, some.Bytes = candidatesPerProbe, candidatesPerProbe, 1, probeBytes
+	cause, _ := c.pause()
+	some.SkipRetries = cause == causeRefusals
 	leftFirst := len(c.scan.parts) > 0 || c.failures()%2 == 0
 	if leftFirst {
 		if found, all, err = r.claimPaused(ctx, some, &c.scan); err != nil || len(c.scan.parts) > 0 || len(found.Batches) > 0 {

@@ -153,3 +153,48 @@ func TestProbesAreChosenInTurns(t *testing.T) {
 		})
 	}
 }
+
+// TestProbesReachEveryAggregate has many more bad aggregates than a probe chooses among,
+// each of which is due again at once, and one good aggregate behind all of them. Each
+// aggregate has its turn before another one has its second.
+func TestProbesReachEveryAggregate(t *testing.T) {
+	t.Parallel()
+	const bad = 5*candidatesPerProbe - 1
+	for name, retried := range map[string]bool{"all are retried": true, "all are left alone": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			r := b.newRelay(t)
+			var s claimSchedule
+			r.step(t.Context(), &s, nil) // it joins the relays
+			r.followUps.beginScan()
+			r.followUps.endScan()
+			b.appendEach(t, "bad", bad)
+			b.appendEach(t, "good", 1)
+			if retried {
+				b.exec(t, `UPDATE outbox SET next_retry_at = CASE aggregate_id WHEN 'good000' THEN now() ELSE now() - interval '1 s' END`)
+			}
+			c := r.circuits["video"]
+			refuseEach(c, 0, "bad000", "bad001", "bad002")
+			for range 2 * (bad + 1) / candidatesPerProbe {
+				found, _, _, err := r.candidates(t.Context(), c)
+				for err == nil && len(c.scan.parts) > 0 {
+					found, _, _, err = r.candidates(t.Context(), c)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, batch := range found.Batches {
+					if batch[0].AggregateID == "good000" {
+						return
+					}
+				}
+				b.exec(t, `UPDATE outbox SET lock_token = NULL, locked_at = NULL, next_retry_at = clock_timestamp() WHERE lock_token IS NOT NULL`)
+				c.postpone(c.state, 0)
+				refuseEach(c, c.startProbe(), "bad000")
+			}
+			t.Errorf("the good one is never a candidate, %d of %d bad ones are",
+				b.count(t, `SELECT count(*) FROM outbox WHERE next_retry_at > now() - interval '1 s'`), bad)
+		})
+	}
+}

@@ -223,7 +223,7 @@ func TestShutdownHandsBackWhatHangs(t *testing.T) {
 func TestBehindATransactionPooler(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.New(t)
-	pg.VideoURL = pg.Pooled(t, pg.VideoURL)
+	pg.URL = pg.Pooled(t, pg.URL)
 	b := newBenchOn(t, pg)
 	e := event("a", 2)
 	e.SourceEventID = uuid.New()

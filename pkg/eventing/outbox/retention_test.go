@@ -68,13 +68,13 @@ func TestAnErrorCostsRetentionNothingOfThePass(t *testing.T) {
 	b := newBenchOn(t, pg)
 	b.oldRows(t)
 	if _, err := pg.Pool(t, pg.Admin).Exec(t.Context(), `
-		CREATE SEQUENCE video.failures;
-		CREATE FUNCTION video.fail() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+		CREATE SEQUENCE app.failures;
+		CREATE FUNCTION app.fail() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 		BEGIN
-		  IF OLD.version = 2500 AND nextval('video.failures') <= 2 THEN RAISE 'disk full'; END IF;
+		  IF OLD.version = 2500 AND nextval('app.failures') <= 2 THEN RAISE 'disk full'; END IF;
 		  RETURN OLD;
 		END $$;
-		CREATE TRIGGER fail BEFORE DELETE ON video.outbox FOR EACH ROW EXECUTE FUNCTION video.fail()`); err != nil {
+		CREATE TRIGGER fail BEFORE DELETE ON app.outbox FOR EACH ROW EXECUTE FUNCTION app.fail()`); err != nil {
 		t.Fatal(err)
 	}
 	r := b.newRelay(t)

@@ -104,12 +104,12 @@ func newSlowBench(t *testing.T) *bench {
 	pg := pgtest.New(t)
 	admin := pg.Pool(t, pg.Admin)
 	if _, err := admin.Exec(t.Context(), `
-		CREATE FUNCTION video.slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.02); RETURN NEW; END $$;
-		CREATE TRIGGER slow BEFORE UPDATE ON video.outbox FOR EACH ROW
-		  WHEN (OLD.published_at IS NULL AND NEW.published_at IS NOT NULL) EXECUTE FUNCTION video.slow()`); err != nil {
+		CREATE FUNCTION app.slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.02); RETURN NEW; END $$;
+		CREATE TRIGGER slow BEFORE UPDATE ON app.outbox FOR EACH ROW
+		  WHEN (OLD.published_at IS NULL AND NEW.published_at IS NOT NULL) EXECUTE FUNCTION app.slow()`); err != nil {
 		t.Fatal(err)
 	}
-	pg.VideoURL += "&statement_timeout=300"
+	pg.URL += "&statement_timeout=300"
 	return newBenchOn(t, pg)
 }
 
@@ -153,8 +153,8 @@ func TestABatchThatIsTooLargeIsMarkedInParts(t *testing.T) {
 func TestADrainEndsAlthoughTheDatabaseHangs(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.New(t)
-	direct := pg.Pool(t, pg.VideoURL)
-	gate := newGate(t, &pg.VideoURL)
+	direct := pg.Pool(t, pg.URL)
+	gate := newGate(t, &pg.URL)
 	b := newBenchOn(t, pg)
 	b.append(t, "a", 1, 1)
 	inFlight := make(chan struct{}, 2)

@@ -25,8 +25,8 @@ import (
 // queryTimeout bounds each statement that is not part of a caller's transaction.
 const queryTimeout = 5 * time.Second
 
-// Order is the origin of an action: the person and the reason.
-type Order struct {
+// Actor is the origin of an action: the person and the reason.
+type Actor struct {
 	// By is the name that the person gave. The database also records the role
 	// that was logged in.
 	By string
@@ -35,8 +35,8 @@ type Order struct {
 }
 
 // Validate returns an error that names the missing field.
-func (o Order) Validate() error {
-	if strings.TrimSpace(o.By) == "" {
+func (a Actor) Validate() error {
+	if strings.TrimSpace(a.By) == "" {
 		return errors.New("by: missing")
 	}
 	return nil
@@ -62,8 +62,8 @@ func Of(e eventing.Event) Subject {
 }
 
 // Write inserts an entry for each subject within tx.
-func Write(ctx context.Context, tx pgx.Tx, action string, o Order, subjects ...Subject) error {
-	if err := o.Validate(); err != nil {
+func Write(ctx context.Context, tx pgx.Tx, action string, a Actor, subjects ...Subject) error {
+	if err := a.Validate(); err != nil {
 		return fmt.Errorf("write audit: %w", err)
 	}
 	b := &pgx.Batch{}
@@ -76,7 +76,7 @@ func Write(ctx context.Context, tx pgx.Tx, action string, o Order, subjects ...S
 		b.Queue(`
 			INSERT INTO operator_actions (action, actor, why, event_id, message_id, aggregate_type, aggregate_id, version, record)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9::text::jsonb)`,
-			action, o.By, o.Why, uuid.NullUUID{UUID: s.EventID, Valid: s.EventID != uuid.Nil},
+			action, a.By, a.Why, uuid.NullUUID{UUID: s.EventID, Valid: s.EventID != uuid.Nil},
 			s.MessageID, s.AggregateType, s.AggregateID, s.Version, record)
 	}
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {

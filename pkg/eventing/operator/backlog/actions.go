@@ -24,7 +24,7 @@ var ErrNotParked = errors.New("not parked")
 
 // Retry lets relays publish parked events again, as if they had never been
 // refused. It returns the number of events that it freed; f selects them.
-func (b *Backlog) Retry(ctx context.Context, o audit.Order, f Filter) (freed int64, err error) {
+func (b *Backlog) Retry(ctx context.Context, o audit.Actor, f Filter) (freed int64, err error) {
 	f.Parked = true
 	for {
 		n, err := b.free(ctx, o, ` AND `+where+` LIMIT $4`, f.args(retryBatch)...)
@@ -37,7 +37,7 @@ func (b *Backlog) Retry(ctx context.Context, o audit.Order, f Filter) (freed int
 
 // RetryOne is Retry for one event. It returns ErrUnknown or ErrNotParked if
 // there is no parked event to retry.
-func (b *Backlog) RetryOne(ctx context.Context, o audit.Order, id uuid.UUID) error {
+func (b *Backlog) RetryOne(ctx context.Context, o audit.Actor, id uuid.UUID) error {
 	n, err := b.free(ctx, o, ` AND o.id = $1`, id)
 	if err == nil && n == 0 {
 		_, err = b.parked(ctx, id)
@@ -49,7 +49,7 @@ func (b *Backlog) RetryOne(ctx context.Context, o audit.Order, id uuid.UUID) err
 // as a retry that is due.
 const freed = `parked_at = NULL, next_retry_at = now(), publish_attempts = 0`
 
-func (b *Backlog) free(ctx context.Context, o audit.Order, which string, args ...any) (int64, error) {
+func (b *Backlog) free(ctx context.Context, o audit.Actor, which string, args ...any) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	var subjects []audit.Subject

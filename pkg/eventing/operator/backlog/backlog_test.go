@@ -145,7 +145,7 @@ func TestRetryAndSkipLetTheRestLeaveInOrder(t *testing.T) {
 		if err := json.Unmarshal([]byte(strings.ReplaceAll(string(d.Actions[0].Record), "_", "")), &row); err != nil {
 			t.Fatal(err)
 		}
-		if got := d.Actions[0]; got.Action != "skip" || got.By != order.By || got.Why != order.Why || got.DatabaseRole != "video_service" ||
+		if got := d.Actions[0]; got.Action != "skip" || got.By != order.By || got.Why != order.Why || got.DatabaseRole != "app_service" ||
 			row.AggregateID != "bad" || row.Payload != `\x6261643230` {
 			t.Errorf("audit %+v with record %+v", got, row)
 		}

@@ -37,7 +37,7 @@ const (
 	patience = 60 * time.Second
 )
 
-var order = audit.Order{By: "ada", Why: "the schema was mended"}
+var order = audit.Actor{By: "ada", Why: "the schema was mended"}
 
 // bench is one outbox and a broker that refuses the payload poison.
 type bench struct {
@@ -54,7 +54,7 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	pg := pgtest.New(t)
-	b := &bench{pg: pg, db: pg.Pool(t, pg.VideoURL), server: pstest.NewServer()}
+	b := &bench{pg: pg, db: pg.Pool(t, pg.URL), server: pstest.NewServer()}
 	b.backlog = New(b.db)
 	t.Cleanup(func() { _ = b.server.Close() })
 	conn, err := grpc.NewClient(b.server.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()),

@@ -76,7 +76,7 @@ func (b *Backlog) PlanSkip(ctx context.Context, id uuid.UUID) (Plan, error) {
 // event can arrive any more; that is over half a minute after the parking. If
 // another operator retried or skipped the event meanwhile, the error is
 // ErrNotParked or ErrUnknown.
-func (b *Backlog) Skip(ctx context.Context, o audit.Order, id uuid.UUID) error {
+func (b *Backlog) Skip(ctx context.Context, o audit.Actor, id uuid.UUID) error {
 	for attempt := 1; ; attempt++ {
 		done, err := b.skip(ctx, o, id)
 		if err != nil || done {
@@ -92,7 +92,7 @@ func (b *Backlog) Skip(ctx context.Context, o audit.Order, id uuid.UUID) error {
 }
 
 // skip returns false while an attempt could still arrive.
-func (b *Backlog) skip(ctx context.Context, o audit.Order, id uuid.UUID) (bool, error) {
+func (b *Backlog) skip(ctx context.Context, o audit.Actor, id uuid.UUID) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	s := audit.Subject{EventID: id}

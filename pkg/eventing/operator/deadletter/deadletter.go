@@ -12,10 +12,10 @@
 // has no row, and a row has no message after the message has expired or while
 // another operator has it leased.
 //
-// # Taking messages in hand
+// # Leasing messages
 //
 // Pub/Sub has no way to read messages without taking them: the messages that
-// are shown are leased, and meanwhile hidden from all other consumers. A Hand
+// are shown are leased, and meanwhile hidden from all other consumers. A Batch
 // holds the messages that Collect pulled; Release gives back those that have
 // not been settled. If the process dies before, the messages come back after
 // ten minutes. A message is acknowledged only after its effect and the audit
@@ -58,12 +58,12 @@ import (
 // queryTimeout bounds the statements that apply no event.
 const queryTimeout = 15 * time.Second
 
-// MaxLetters bounds the number of dead letters in one Hand. If there are more,
+// MaxLetters bounds the number of dead letters in one Batch. If there are more,
 // the operator settles these first.
 const MaxLetters = 10_000
 
-// Box gives access to the dead letters of some subscriptions.
-type Box struct {
+// Queue gives access to the dead letters of some subscriptions.
+type Queue struct {
 	db      *pgxpool.Pool
 	client  *vkit.SubscriptionAdminClient
 	project string
@@ -73,12 +73,12 @@ type Box struct {
 
 // New returns the dead letters of subscriptions of client's project. The inbox
 // is found through db's search_path.
-func New(db *pgxpool.Pool, client *pubsub.Client, subscriptions ...string) *Box {
-	return &Box{db: db, client: client.SubscriptionAdminClient, project: client.Project(), consumers: subscriptions}
+func New(db *pgxpool.Pool, client *pubsub.Client, subscriptions ...string) *Queue {
+	return &Queue{db: db, client: client.SubscriptionAdminClient, project: client.Project(), consumers: subscriptions}
 }
 
 // source is the full name of the subscription that holds a consumer's dead letters.
-func (b *Box) source(consumer string) string {
+func (b *Queue) source(consumer string) string {
 	return "projects/" + b.project + "/subscriptions/" + consumer + ".dlq"
 }
 
@@ -137,7 +137,7 @@ func (l Letter) subject() audit.Subject {
 
 // rows returns the dead letters in the inbox, and the rows that the leased
 // messages name, with any status.
-func (b *Box) rows(ctx context.Context, named []*message) ([]Letter, error) {
+func (b *Queue) rows(ctx context.Context, named []*message) ([]Letter, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	consumers, events := make([]string, len(named)), make([]pgtype.UUID, len(named))
@@ -164,7 +164,7 @@ func (b *Box) rows(ctx context.Context, named []*message) ([]Letter, error) {
 }
 
 // History returns the operators' actions on an event, oldest first.
-func (b *Box) History(ctx context.Context, event uuid.UUID) ([]audit.Entry, error) {
+func (b *Queue) History(ctx context.Context, event uuid.UUID) ([]audit.Entry, error) {
 	return audit.History(ctx, b.db, event)
 }
 

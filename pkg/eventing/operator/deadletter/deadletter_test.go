@@ -169,7 +169,7 @@ func TestRedrivesAtOnceHaveOneEffect(t *testing.T) {
 	for i := range results {
 		running.Go(func() {
 			var err error
-			if results[i], err = h.box.apply(t.Context(), order, b.handler(), h.first(l), l, false); err != nil {
+			if results[i], err = h.queue.apply(t.Context(), order, b.handler(), h.first(l), l, false); err != nil {
 				t.Error(err)
 			}
 		})
@@ -233,8 +233,8 @@ func TestDiscardedIsSettledButNoDuplicate(t *testing.T) {
 	if left := b.collect(t).Letters; len(left) != 0 || b.count(t, withStatus, "discarded") != 2 {
 		t.Errorf("left: %+v", left)
 	}
-	history, err := b.box.History(t.Context(), e.ID)
-	if err != nil || len(history) != 1 || history[0].Action != "discard" || history[0].DatabaseRole != "catalog_service" {
+	history, err := b.queue.History(t.Context(), e.ID)
+	if err != nil || len(history) != 1 || history[0].Action != "discard" || history[0].DatabaseRole != "app_service" {
 		t.Errorf("history %+v, %v", history, err)
 	}
 	// Delivered once more, it is tried like any other message.
@@ -250,7 +250,7 @@ func TestDiscardLeavesWhatIsDone(t *testing.T) {
 	b.bury(t, event("a", 1))
 	b.set(func() { b.owner["a"] = 1 })
 	h := b.collect(t)
-	if _, err := h.box.apply(t.Context(), order, b.handler(), h.first(h.Letters[0]), h.Letters[0], false); err != nil {
+	if _, err := h.queue.apply(t.Context(), order, b.handler(), h.first(h.Letters[0]), h.Letters[0], false); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.Discard(t.Context(), order, b.handler(), h.Letters[0]); err != nil || b.count(t, withStatus, "done") != 1 {

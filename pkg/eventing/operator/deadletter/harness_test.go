@@ -37,7 +37,7 @@ const (
 	patience = 60 * time.Second
 )
 
-var order = audit.Order{By: "ada", Why: "the handler was mended"}
+var order = audit.Actor{By: "ada", Why: "the handler was mended"}
 
 // bench is an inbox with a handler that fails as the test says, a broker, and a
 // read model that keeps each aggregate's version, its number of effects and
@@ -45,7 +45,7 @@ var order = audit.Order{By: "ada", Why: "the handler was mended"}
 type bench struct {
 	db     *pgxpool.Pool
 	client *pubsub.Client
-	box    *Box
+	queue  *Queue
 
 	mu sync.Mutex
 	// spoil makes Apply fail, or panic, for some events.
@@ -61,10 +61,10 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	pg := pgtest.New(t)
-	b := &bench{db: pg.Pool(t, pg.CatalogURL), owner: map[string]int64{}, failing: map[string]bool{}}
+	b := &bench{db: pg.Pool(t, pg.URL), owner: map[string]int64{}, failing: map[string]bool{}}
 	_, err := pg.Pool(t, pg.Admin).Exec(t.Context(), `
-		CREATE TABLE catalog.model (id text PRIMARY KEY, version bigint NOT NULL, effects text NOT NULL);
-		GRANT SELECT, INSERT, UPDATE ON catalog.model TO catalog_service`)
+		CREATE TABLE app.model (id text PRIMARY KEY, version bigint NOT NULL, effects text NOT NULL);
+		GRANT SELECT, INSERT, UPDATE ON app.model TO app_service`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func newBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.client.Close() })
-	b.box = New(b.db, b.client, subscription)
+	b.queue = New(b.db, b.client, subscription)
 	return b
 }
 
@@ -198,9 +198,9 @@ func (b *bench) bury(t *testing.T, events ...eventing.Event) {
 }
 
 // collect returns an operator's view. It is given back when the test ends.
-func (b *bench) collect(t *testing.T) *Hand {
+func (b *bench) collect(t *testing.T) *Batch {
 	t.Helper()
-	h, err := b.box.Collect(t.Context())
+	h, err := b.queue.Collect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,14 +208,14 @@ func (b *bench) collect(t *testing.T) *Hand {
 	return h
 }
 
-func (b *bench) release(t *testing.T, h *Hand) {
+func (b *bench) release(t *testing.T, h *Batch) {
 	t.Helper()
 	if err := h.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
 
-func (b *bench) redriveAll(t *testing.T, h *Hand) (results []Result) {
+func (b *bench) redriveAll(t *testing.T, h *Batch) (results []Result) {
 	t.Helper()
 	for _, l := range h.Letters {
 		r, err := h.Redrive(t.Context(), order, b.handler(), l)

@@ -43,7 +43,7 @@ const (
 var (
 	// ErrNoMessage is returned for a dead letter without a message: it has
 	// expired, or another operator has it leased.
-	ErrNoMessage = errors.New("its message is not in the subscription: it has expired, or another operator has it in hand")
+	ErrNoMessage = errors.New("its message is not in the subscription: it has expired, or another operator has it leased")
 	// ErrIDTaken is returned for a dead letter with an event id that another
 	// event also has. It has no row of its own, so it can only be discarded.
 	ErrIDTaken = errors.New("event_id: another event has it, too")
@@ -57,7 +57,7 @@ var (
 // first. After an error without a result, the event has not been applied and l
 // stays a dead letter. After an error with a result, the result is committed,
 // and only the acknowledgement of a message failed.
-func (h *Hand) Redrive(ctx context.Context, o audit.Order, handler inbox.Handler, l Letter) (Result, error) {
+func (h *Batch) Redrive(ctx context.Context, o audit.Actor, handler inbox.Handler, l Letter) (Result, error) {
 	m := h.first(l)
 	switch {
 	case m == nil:
@@ -65,12 +65,12 @@ func (h *Hand) Redrive(ctx context.Context, o audit.Order, handler inbox.Handler
 	case m.invalid != nil:
 		return "", fmt.Errorf("it is no event: %w", m.invalid)
 	}
-	result, err := h.box.apply(ctx, o, handler, m, l, false)
+	result, err := h.queue.apply(ctx, o, handler, m, l, false)
 	if errors.Is(err, errNeedsOwner) {
 		err = repair(ctx, handler, m.event)
 		lost := errors.Is(err, inbox.ErrLost)
 		if err == nil || lost {
-			result, err = h.box.apply(ctx, o, handler, m, l, lost)
+			result, err = h.queue.apply(ctx, o, handler, m, l, lost)
 		}
 		if err == nil && result != Done && !lost {
 			result = Repaired
@@ -97,8 +97,8 @@ func repair(ctx context.Context, handler inbox.Handler, e eventing.Event) error 
 // apply is the consumer's transaction for one event. A concurrent apply of the
 // same event waits on the inbox row, and then finds it done. A lost event has
 // no effect.
-func (b *Box) apply(
-	ctx context.Context, o audit.Order, handler inbox.Handler, m *message, l Letter, lost bool,
+func (b *Queue) apply(
+	ctx context.Context, o audit.Actor, handler inbox.Handler, m *message, l Letter, lost bool,
 ) (result Result, err error) {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
@@ -133,7 +133,7 @@ func effect(ctx context.Context, tx pgx.Tx, handler inbox.Handler, e eventing.Ev
 // mark sets the status of l's inbox row, and inserts the row if there is none.
 // It returns false, and does not change the row, if its status is done. It
 // returns ErrIDTaken if the row is another event's.
-func (b *Box) mark(ctx context.Context, tx pgx.Tx, status string, m *message, l Letter) (bool, error) {
+func (b *Queue) mark(ctx context.Context, tx pgx.Tx, status string, m *message, l Letter) (bool, error) {
 	messageID, published := "", l.Since
 	if m != nil {
 		messageID, published = m.id, m.published
@@ -171,7 +171,7 @@ func (b *Box) mark(ctx context.Context, tx pgx.Tx, status string, m *message, l 
 // takes the owner's state, which includes the event's change, because no later
 // event may come to reveal the gap. If the owner is unavailable, Discard
 // changes nothing. A row with status done stays so.
-func (h *Hand) Discard(ctx context.Context, o audit.Order, handler inbox.Handler, l Letter) error {
+func (h *Batch) Discard(ctx context.Context, o audit.Actor, handler inbox.Handler, l Letter) error {
 	m := h.first(l)
 	s := l.subject()
 	var err error
@@ -183,9 +183,9 @@ func (h *Hand) Discard(ctx context.Context, o audit.Order, handler inbox.Handler
 	}
 	writing, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	err = pgx.BeginFunc(writing, h.box.db, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(writing, h.queue.db, func(tx pgx.Tx) error {
 		if l.EventID != uuid.Nil {
-			if _, err := h.box.mark(writing, tx, "discarded", m, l); err != nil && !errors.Is(err, ErrIDTaken) {
+			if _, err := h.queue.mark(writing, tx, "discarded", m, l); err != nil && !errors.Is(err, ErrIDTaken) {
 				return err
 			}
 		}
@@ -199,7 +199,7 @@ func (h *Hand) Discard(ctx context.Context, o audit.Order, handler inbox.Handler
 
 // catchUp brings l's aggregate to its owner's state, if l is an event and its
 // owner has the aggregate.
-func (h *Hand) catchUp(ctx context.Context, handler inbox.Handler, l Letter) error {
+func (h *Batch) catchUp(ctx context.Context, handler inbox.Handler, l Letter) error {
 	if l.EventID == uuid.Nil {
 		return nil
 	}

@@ -21,6 +21,8 @@ type Claim struct {
 	Aggregates, Events, PerAggregate, Bytes int
 	// Without are aggregate types to skip.
 	Without []string
+	// SkipRetries has a Scan skip the events that ClaimRetries finds.
+	SkipRetries bool
 }
 
 // Claimed is the result of a claim.
@@ -95,7 +97,7 @@ func (q Queue) Scan(ctx context.Context, c Claim, from Cursor, rows int) (Page, 
 	var found int
 	var xact *string
 	var id *uuid.UUID
-	got, err := q.claim(ctx, scanClaim, c, []any{from.xact, from.id, from.to, rows}, &found, &xact, &id)
+	got, err := q.claim(ctx, scanClaim, c, []any{from.xact, from.id, from.to, rows, c.SkipRetries}, &found, &xact, &id)
 	if err != nil {
 		return Page{}, fmt.Errorf("scan for events: %w", err)
 	}
@@ -106,8 +108,8 @@ func (q Queue) Scan(ctx context.Context, c Claim, from Cursor, rows int) (Page, 
 	return p, nil
 }
 
-// ClaimRetries claims the events with a retry that is due, and returns in how long the next
-// one is; zero if there is none.
+// ClaimRetries claims the events with a retry that is due, the longest due first, and
+// returns in how long the next one is; zero if there is none.
 func (q Queue) ClaimRetries(ctx context.Context, c Claim) (got Claimed, next time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, ScanTimeout)
 	defer cancel()

@@ -30,7 +30,7 @@ type box struct {
 func newBox(t *testing.T) box {
 	t.Helper()
 	pg := pgtest.New(t)
-	db := pg.Pool(t, pg.VideoURL)
+	db := pg.Pool(t, pg.URL)
 	return box{queue.New(db), db}
 }
 

@@ -13,7 +13,7 @@ import (
 func TestNoStatementComparesAllWithAll(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.New(t)
-	conn, err := pg.Pool(t, pg.VideoURL).Acquire(t.Context())
+	conn, err := pg.Pool(t, pg.URL).Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

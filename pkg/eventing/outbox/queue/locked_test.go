@@ -19,7 +19,7 @@ func TestSettleGoesAroundLockedRows(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pg := pgtest.New(t)
-			url := pg.VideoURL
+			url := pg.URL
 			if pooled {
 				url = pg.Pooled(t, url)
 			}
@@ -36,7 +36,7 @@ func TestSettleGoesAroundLockedRows(t *testing.T) {
 			}
 			b.exec(t, `UPDATE outbox SET lock_token = 'another' WHERE aggregate_id = 'lost' AND version = 1`)
 			b.exec(t, `DELETE FROM outbox WHERE aggregate_id = 'gone' AND version = 2`)
-			tx, err := pg.Pool(t, pg.VideoURL).Begin(t.Context())
+			tx, err := pg.Pool(t, pg.URL).Begin(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -132,7 +132,7 @@ WITH fresh AS MATERIALIZED (
 var scanClaim = `
 WITH page AS MATERIALIZED (
 	SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version, o.xact, o.id,
-	       o.published_at IS NULL AND o.parked_at IS NULL AS pending
+	       o.published_at IS NULL AND o.parked_at IS NULL AND (o.next_retry_at IS NULL OR NOT $14::boolean) AS pending
 	  FROM outbox o
 	 WHERE (o.xact, uuid_send(o.id)) > ($10::text::xid8, uuid_send($11::uuid)) AND o.xact <= $12::text::xid8
 	 ORDER BY o.xact, uuid_send(o.id)
@@ -144,24 +144,30 @@ WITH page AS MATERIALIZED (
 ), candidate AS (` + strings.Replace(candidates, "%s", `SELECT place, aggregate_type, aggregate_id, version FROM page WHERE pending`, 1) + `
 )` + claimCandidates + reportColumns + `, (SELECT rows FROM last), (SELECT xact::text FROM last), (SELECT id FROM last), ` + claimedEvents
 
-// Both ends of the index: rows that are due, and rows whose time is too far ahead, because
-// the clock was set back.
+// Both ends of the index: rows that are due, and rows whose time is too far ahead,
+// because the clock was set back. Candidates come in the order of their times: of more
+// than a claim takes, each has its turn before another one has its second.
 var retryClaim = `
 WITH due AS MATERIALIZED (
-	(SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version
+	(SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version, o.next_retry_at
 	   FROM outbox o
 	  WHERE o.next_retry_at <= now() AND o.published_at IS NULL AND o.parked_at IS NULL AND o.aggregate_type <> ALL($3::text[])
 	    AND (o.locked_at IS NULL OR o.locked_at <= now() - $2::interval OR o.locked_at > now() + interval '1 second')
 	  ORDER BY o.next_retry_at
 	  LIMIT $10)
 	UNION ALL
-	(SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version
+	(SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version, o.next_retry_at
 	   FROM outbox o
 	  WHERE o.next_retry_at > now() + $9::interval AND o.published_at IS NULL AND o.parked_at IS NULL AND o.aggregate_type <> ALL($3::text[])
 	    AND (o.locked_at IS NULL OR o.locked_at <= now() - $2::interval OR o.locked_at > now() + interval '1 second')
 	  ORDER BY o.next_retry_at
 	  LIMIT $10)
-), candidate AS (` + strings.Replace(candidates, "%s", `SELECT place, aggregate_type, aggregate_id, version FROM due`, 1) + `
+), candidate AS (
+	SELECT d.place
+	  FROM (SELECT DISTINCT ON (r.aggregate_type, r.aggregate_id) r.place, r.next_retry_at
+	          FROM due r
+	         ORDER BY r.aggregate_type, r.aggregate_id, r.version) d
+	 ORDER BY d.next_retry_at
 )` + claimCandidates + reportColumns + `,
        coalesce((SELECT extract(epoch FROM o.next_retry_at - now())::float8
                    FROM outbox o

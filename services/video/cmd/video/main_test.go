@@ -16,10 +16,10 @@ import (
 	"example.com/lockstep/internal/attack"
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/connect"
-	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/pgtest/pairtest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) { pairtest.Main(m) }
 
 func TestCommandLine(t *testing.T) {
 	t.Parallel()
@@ -75,7 +75,7 @@ func TestCommandLine(t *testing.T) {
 
 func TestMigrateNeedsOnlyItsDatabase(t *testing.T) {
 	t.Parallel()
-	db := pgtest.New(t)
+	db := pairtest.New(t)
 	pool := db.Pool(t, db.Admin)
 	if _, err := pool.Exec(t.Context(), `DROP SCHEMA video CASCADE`); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,52 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Paced calls do n times at random moments, as users do, rate times a second,
+// and returns the duration of each call.
+func Paced(ctx context.Context, rate float64, n int, do func(context.Context, int) error) ([]time.Duration, error) {
+	calls, ctx := errgroup.WithContext(ctx)
+	took := make([]time.Duration, n)
+	random := rand.New(rand.NewPCG(1, 2))
+	next := time.Now()
+	for i := range n {
+		next = next.Add(time.Duration(random.ExpFloat64() * float64(time.Second) / rate))
+		select {
+		case <-time.After(time.Until(next)):
+		case <-ctx.Done():
+			return nil, errors.Join(calls.Wait(), ctx.Err())
+		}
+		calls.Go(func() error {
+			start := time.Now()
+			err := do(ctx, i)
+			took[i] = time.Since(start)
+			return err
+		})
+	}
+	return took, calls.Wait()
+}
+
+// Flood runs this many workers until limit is over. Each calls do with its
+// number, one call after the other.
+func Flood(ctx context.Context, workers int, limit time.Duration, do func(context.Context, int) error) error {
+	working, ctx := errgroup.WithContext(ctx)
+	start := time.Now()
+	for w := range workers {
+		working.Go(func() error {
+			for time.Since(start) < limit {
+				if err := do(ctx, w); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return working.Wait()
+}

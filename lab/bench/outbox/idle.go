@@ -1,0 +1,86 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/lab/bench/measure"
+	"example.com/lockstep/lab/bench/report"
+	"example.com/lockstep/lab/bench/rig"
+	"example.com/lockstep/pkg/eventing/backoff"
+)
+
+// settleTime is the idle time of a relay before its statements are counted: its
+// pauses have grown by then.
+const settleTime = 10 * time.Second
+
+// idling counts statements, and the CPU time of this process and of Postgres's
+// sessions, while a relay has no work and no other load runs.
+func idling(p *rig.Postgres) measure.Measurement {
+	return measure.Measurement{
+		Figures: []measure.Figure{
+			{Name: "relay.idle_statements_per_s", Unit: "1/s", Note: "1 or less wanted"},
+			{Name: "relay.idle_cpu_percent", Unit: "%", Note: "of a core, the relay's process and its sessions on a private server"},
+		},
+		Run: func(ctx context.Context, size measure.Size) (_ measure.Reading, err error) {
+			d, err := p.Fresh(ctx)
+			if err != nil {
+				return measure.Reading{}, err
+			}
+			defer func() { err = errors.Join(err, d.Drop(ctx)) }()
+			probe, err := rig.OpenProbe(ctx, rig.NoBroker)
+			if err != nil {
+				return measure.Reading{}, err
+			}
+			defer func() { err = errors.Join(err, probe.Close()) }()
+			var statements counter
+			pool, err := d.TracedPool(ctx, rig.ServiceConns, &statements)
+			if err != nil {
+				return measure.Reading{}, err
+			}
+			relays := new(rig.Relays)
+			defer relays.Close()
+			if err := relays.Add(pool, probe); err != nil {
+				return measure.Reading{}, err
+			}
+			relays.Start(ctx)
+			return watch(ctx, d, &statements, costVolumes[size].idle)
+		},
+	}
+}
+
+// watch counts for the time of limit, after a pause in which the relay settles.
+func watch(ctx context.Context, d *rig.Database, statements *counter, limit time.Duration) (measure.Reading, error) {
+	backoff.Sleep(ctx, min(settleTime, limit), nil)
+	sessions, err := d.Sessions(ctx)
+	if err != nil {
+		return measure.Reading{}, err
+	}
+	pids := append([]int{os.Getpid()}, sessions...)
+	before, used, start := statements.Load(), rig.CPU(pids...), time.Now()
+	backoff.Sleep(ctx, limit, nil)
+	took := time.Since(start)
+	// At least the resolution: one statement, one tick of CPU time.
+	rate := float64(max(statements.Load()-before, 1)) / took.Seconds()
+	busy := max(rig.CPU(pids...)-used, rig.Tick).Seconds() / took.Seconds()
+	return measure.Reading{Values: []float64{rate, 100 * busy}, Note: fmt.Sprintf("%d s, in steps of %s",
+		int(took.Seconds()), report.Display(100*rig.Tick.Seconds()/took.Seconds()))}, ctx.Err()
+}
+
+// counter counts statements.
+type counter struct{ atomic.Int64 }
+
+// TraceQueryStart is called before each statement.
+func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	c.Add(1)
+	return ctx
+}
+
+// TraceQueryEnd is called after each.
+func (*counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}

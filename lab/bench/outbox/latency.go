@@ -1,0 +1,133 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/lockstep/lab/bench/measure"
+	"example.com/lockstep/lab/bench/rig"
+)
+
+const (
+	// lowLoad is in events per second: a small part of the capacity of a core.
+	lowLoad = 400
+	// slicesOfLatency is the number of parts of a run, so that the relay and
+	// the bare client meet the same state of the machine.
+	slicesOfLatency = 10
+)
+
+// latencyVolumes set how many events are timed at low load, and how long a
+// flood lasts.
+var latencyVolumes = [...]struct {
+	samples int
+	flood   time.Duration
+}{
+	measure.Quick:  {100, 200 * time.Millisecond},
+	measure.Normal: {2_000, time.Second},
+	measure.Full:   {5_000, 3 * time.Second},
+}
+
+// latency is the series of the time from the end of a commit to the broker's
+// acknowledgement: at low load next to bare publishes, and at half of the rate
+// that writers and one relay reach together.
+func latency(p *rig.Postgres) []measure.Series {
+	low := measure.Series{Title: fmt.Sprintf("outbox: commit to publish at low load, %d events/s, a publish takes 5 ms", lowLoad), Runs: 5}
+	for _, relays := range []int{1, 4} {
+		suffix := map[int]string{1: "", 4: "_4_relays"}[relays]
+		low.Measurements = append(low.Measurements, atLowLoad(p, relays, suffix))
+		low.Derived = append(low.Derived, measure.Derived{
+			Figure:  measure.Figure{Name: "relay.p99_over_publish_ms" + suffix, Unit: "ms", Note: "the difference of the two; 5 or less wanted"},
+			RatioTo: "",
+			From:    []string{"relay.low_load_p99_ms" + suffix, "relay.publish_p99_ms" + suffix},
+			Compute: func(in []float64) float64 { return in[0] - in[1] },
+		})
+	}
+	half := measure.Series{
+		Title: "outbox: commit to publish at half load, a publish takes 5 ms", Measurements: []measure.Measurement{atHalfLoad(p)},
+	}
+	return []measure.Series{low, half}
+}
+
+// atLowLoad measures both in turns: events through the relay, and bare
+// publishes.
+func atLowLoad(p *rig.Postgres, relays int, suffix string) measure.Measurement {
+	m := measure.Measurement{Run: func(ctx context.Context, size measure.Size) (_ measure.Reading, err error) {
+		f, err := rig.StartRelayFixture(ctx, p, rig.Relaying{Relays: relays, Latency: rig.PublishLatency})
+		if err != nil {
+			return measure.Reading{}, err
+		}
+		defer func() { err = errors.Join(err, f.Close(ctx)) }()
+		return lowLoadSlices(ctx, f, latencyVolumes[size].samples/slicesOfLatency)
+	}}
+	for _, name := range []string{"publish_p50_ms", "publish_p99_ms", "low_load_p50_ms", "low_load_p99_ms"} {
+		m.Figures = append(m.Figures, measure.Figure{Name: "relay." + name + suffix, Unit: "ms"})
+	}
+	return m
+}
+
+// lowLoadSlices takes n samples of both in each slice.
+func lowLoadSlices(ctx context.Context, f *rig.RelayFixture, n int) (measure.Reading, error) {
+	publish := func(ctx context.Context, _ int) error { return publishOne(ctx, f.Probe) }
+	var bare, relayed []time.Duration
+	for range slicesOfLatency {
+		took, err := measure.Paced(ctx, lowLoad, n, publish)
+		if err != nil {
+			return measure.Reading{}, err
+		}
+		bare = append(bare, took...)
+		if _, err = measure.Paced(ctx, lowLoad, n, f.CommitOne); err != nil {
+			return measure.Reading{}, err
+		}
+		if took, err = f.CommitsToPublishes(ctx); err != nil {
+			return measure.Reading{}, err
+		}
+		relayed = append(relayed, took...)
+	}
+	values := append(measure.Percentiles(bare, 50, 99), measure.Percentiles(relayed, 50, 99)...)
+	return measure.Sampled(len(relayed), values...), nil
+}
+
+// atHalfLoad first measures the rate that writers and one relay reach together.
+func atHalfLoad(p *rig.Postgres) measure.Measurement {
+	return measure.Measurement{
+		Figures: []measure.Figure{
+			{Name: "relay.full_load", Unit: "event/s", Note: "one event a transaction, written and relayed on one machine"},
+			{Name: "relay.half_load_p50_ms", Unit: "ms"}, {Name: "relay.half_load_p99_ms", Unit: "ms"},
+		},
+		Run: func(ctx context.Context, size measure.Size) (_ measure.Reading, err error) {
+			f, err := rig.StartRelayFixture(ctx, p, rig.Relaying{Relays: 1, Latency: rig.PublishLatency})
+			if err != nil {
+				return measure.Reading{}, err
+			}
+			defer func() { err = errors.Join(err, f.Close(ctx)) }()
+			limit := latencyVolumes[size].flood
+			full, err := f.Flood(ctx, limit)
+			if err != nil {
+				return measure.Reading{}, err
+			}
+			if _, err = measure.Paced(ctx, full/2, int(full/2*limit.Seconds()), f.CommitOne); err != nil {
+				return measure.Reading{}, err
+			}
+			took, err := f.CommitsToPublishes(ctx)
+			if err != nil {
+				return measure.Reading{}, err
+			}
+			values := append([]float64{full}, measure.Percentiles(took, 50, 99)...)
+			return measure.Sampled(len(took), values...), nil
+		},
+	}
+}
+
+// publishOne publishes one message with a new key.
+func publishOne(ctx context.Context, probe *rig.BrokerProbe) error {
+	r := row{
+		ID: uuid.Must(uuid.NewV7()), EventType: "VideoCreated", Version: 1, SchemaVersion: 1,
+		Payload: rig.Payload, OccurredAt: time.Now(),
+	}
+	r.AggregateID = r.ID.String()
+	return rig.Publish(ctx, probe.Client, r.message())
+}

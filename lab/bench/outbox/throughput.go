@@ -1,0 +1,155 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"example.com/lockstep/lab/bench/measure"
+	"example.com/lockstep/lab/bench/rig"
+)
+
+// A throughputVolume is the amount of work of each size.
+type throughputVolume struct {
+	backlog backlog       // the events that wait
+	spread  int           // events in the table of latencies and aggregates
+	limit   time.Duration // of a loop that is too slow for the backlog
+}
+
+var throughputVolumes = [...]throughputVolume{
+	measure.Quick:  {backlog{aggregates: 100, versions: 20}, 1_000, 300 * time.Millisecond},
+	measure.Normal: {backlog{aggregates: 1_000, versions: 100}, 20_000, 2 * time.Second},
+	measure.Full:   {backlog{aggregates: 1_000, versions: 100}, 40_000, 5 * time.Second},
+}
+
+// throughput is the series of the rate at which a backlog leaves: by our relay,
+// by the plain loop, and by the client and the simplest statements alone; and
+// of the effect of latency, aggregates and relays on that rate.
+func throughput(p *rig.Postgres) []measure.Series {
+	return append([]measure.Series{compared(p)}, spread(p)...)
+}
+
+// compared compares the rates at which a backlog leaves.
+func compared(p *rig.Postgres) measure.Series {
+	return measure.Series{
+		Title: "outbox: a backlog of 1,000 aggregates with 100 events each leaves",
+		Measurements: []measure.Measurement{
+			rateOf("events_5ms", "a publish takes 5 ms; order checked", ours(p, rig.PublishLatency)),
+			rateOf("serial_5ms", "the plain loop", plain(p, rig.PublishLatency)),
+			rateOf("client_5ms", "a request per aggregate from memory, as many at once as the relay has", client),
+			rateOf("bare_sql", fmt.Sprintf("claim and mark %d in a statement each, and do nothing with them", bareBatch), statements(p)),
+			rateOf("events_instant", "a publish costs nothing; order checked", ours(p, rig.NoBroker)),
+			rateOf("seed_instant", "the plain loop", plain(p, rig.NoBroker)),
+		},
+		Derived: []measure.Derived{
+			{
+				Figure:  measure.Figure{Name: "relay.limit_5ms", Unit: "event/s", Note: "1/(1/client + 1/bare SQL)"},
+				From:    []string{"relay.client_5ms", "relay.bare_sql"},
+				Compute: func(in []float64) float64 { return 1 / (1/in[0] + 1/in[1]) },
+			},
+			measure.Ratio("relay.vs_serial_5ms", "relay.events_5ms", "relay.serial_5ms", "50 or more wanted"),
+			measure.Ratio("relay.vs_limit_5ms", "relay.events_5ms", "relay.limit_5ms", "0.8 or more wanted"),
+			measure.Ratio("relay.vs_seed_sql", "relay.events_instant", "relay.seed_instant", "5 or more wanted"),
+			measure.Ratio("relay.vs_bare_sql", "relay.events_instant", "relay.bare_sql", "0.8 or more wanted"),
+		},
+	}
+}
+
+// A rate is one measurement: it relays, or does the work that is compared with
+// it, and returns events per second.
+type rate func(context.Context, throughputVolume) (float64, error)
+
+func rateOf(name, note string, run rate) measure.Measurement {
+	figure := measure.Figure{Name: "relay." + name, Unit: "event/s", Note: note}
+	return measure.Measurement{Figures: []measure.Figure{figure}, Run: measure.Single(throughputVolumes, run)}
+}
+
+// ours is one relay.
+func ours(p *rig.Postgres, latency time.Duration) rate {
+	return func(ctx context.Context, v throughputVolume) (float64, error) {
+		return leave(ctx, p, v.backlog, latency, 1)
+	}
+}
+
+// leave measures relays that publish a backlog.
+func leave(
+	ctx context.Context, p *rig.Postgres, b backlog, latency time.Duration, relays int,
+) (_ float64, err error) {
+	d, err := b.database(ctx, p)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, d.Drop(ctx)) }()
+	probe, err := rig.OpenProbe(ctx, latency)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, probe.Close()) }()
+	return rig.Drain(ctx, d, probe, relays, b.events(), rig.AnyXact)
+}
+
+// plain is the plain loop, with its own connections.
+func plain(p *rig.Postgres, latency time.Duration) rate {
+	return func(ctx context.Context, v throughputVolume) (_ float64, err error) {
+		d, db, err := v.backlog.pool(ctx, p)
+		if err != nil {
+			return 0, err
+		}
+		defer func() { err = errors.Join(err, d.Drop(ctx)) }()
+		defer db.Close()
+		probe, err := rig.OpenProbe(ctx, latency)
+		if err != nil {
+			return 0, err
+		}
+		defer func() { err = errors.Join(err, probe.Close()) }()
+		return plainLoop(ctx, db, probe, v.limit)
+	}
+}
+
+// client is the Pub/Sub client alone, without a database.
+func client(ctx context.Context, v throughputVolume) (_ float64, err error) {
+	probe, err := rig.OpenProbe(ctx, rig.PublishLatency)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, probe.Close()) }()
+	return bareClient(ctx, probe, v.backlog)
+}
+
+// statements are the simplest statements alone, without a broker.
+func statements(p *rig.Postgres) rate {
+	return func(ctx context.Context, v throughputVolume) (_ float64, err error) {
+		d, db, err := v.backlog.pool(ctx, p)
+		if err != nil {
+			return 0, err
+		}
+		defer func() { err = errors.Join(err, d.Drop(ctx)) }()
+		defer db.Close()
+		return bareStatements(ctx, db, v.backlog.events())
+	}
+}
+
+// spread measures the rate for several latencies of the broker, numbers of
+// aggregates (which is the number of requests) and numbers of relays.
+func spread(p *rig.Postgres) (all []measure.Series) {
+	for _, latency := range []time.Duration{0, rig.PublishLatency, 20 * time.Millisecond} {
+		s := measure.Series{Title: fmt.Sprintf("outbox: a backlog leaves, a publish takes %s more than the wire", latency), Runs: 1}
+		for _, aggregates := range []int{1, 100, 10_000} {
+			for _, relays := range []int{1, 4} {
+				s.Measurements = append(s.Measurements, cell(p, latency, aggregates, relays))
+			}
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// cell is one cell of the table of latencies, aggregates and relays.
+func cell(p *rig.Postgres, latency time.Duration, aggregates, relays int) measure.Measurement {
+	name := fmt.Sprintf("%dms_%d_aggregates_%d_relays", latency.Milliseconds(), aggregates, relays)
+	return rateOf(name, "", func(ctx context.Context, v throughputVolume) (float64, error) {
+		b := backlog{aggregates: min(aggregates, v.spread), versions: max(1, v.spread/aggregates)}
+		return leave(ctx, p, b, latency, relays)
+	})
+}

@@ -1,0 +1,96 @@
+package outbox
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/lab/bench/rig"
+	"example.com/lockstep/pkg/eventing/outbox"
+)
+
+// transaction is the work in one transaction and after it.
+type transaction struct {
+	name, note string
+	do         func(ctx context.Context, db *pgxpool.Pool) error
+	wake       bool // wakes the relay after each commit
+}
+
+const insertVideo = `
+	INSERT INTO videos (video_id, uploader_id, title, description, duration_seconds, version, created_at, updated_at)
+	VALUES ($1, $2, $3, $4, $5, 1, $6, $6)`
+
+// videoRow are the arguments of insertVideo.
+func videoRow(id uuid.UUID, at time.Time) []any {
+	return []any{id, id, "A title as people give", "A description of some length, as people write them.", 60, at}
+}
+
+// insertKey inserts the idempotency key of a request, with the answer to it.
+const insertKey = `
+	INSERT INTO idempotency_keys (principal, operation, key, request_hash, response) VALUES ('', 'POST /v1/videos', $1, $2, $3)`
+
+var (
+	requestHash = make([]byte, 32)
+	response    = make([]byte, 300)
+)
+
+// queueBusiness queues the statements of a request except the event's, as
+// services/video does.
+func queueBusiness(id uuid.UUID, at time.Time) *pgx.Batch {
+	batch := &pgx.Batch{}
+	batch.Queue(insertKey, id.String(), requestHash, response)
+	batch.Queue(insertVideo, videoRow(id, at)...)
+	return batch
+}
+
+// writeBusiness writes only the video and its request's key.
+func writeBusiness(ctx context.Context, db *pgxpool.Pool) error {
+	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		return tx.SendBatch(ctx, queueBusiness(uuid.Must(uuid.NewV7()), time.Now().UTC())).Close()
+	})
+}
+
+// writeOutbox writes the video and its event as services/video does.
+func writeOutbox(ctx context.Context, db *pgxpool.Pool) error {
+	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		id, now := uuid.Must(uuid.NewV7()), time.Now().UTC()
+		batch := queueBusiness(id, now)
+		return outbox.Append(ctx, tx, batch, rig.VideoCreated(id, now))
+	})
+}
+
+// writePipelined sends the same statements as one hand-written pipeline.
+func writePipelined(ctx context.Context, db *pgxpool.Pool) error {
+	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		id, now := uuid.Must(uuid.NewV7()), time.Now().UTC()
+		batch := queueBusiness(id, now)
+		batch.Queue(`
+			INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, occurred_at)
+			VALUES ($1, 'video', $2, 'VideoCreated', 1, $3, $4)`, uuid.Must(uuid.NewV7()), id.String(), rig.Payload, now)
+		return tx.SendBatch(ctx, batch).Close()
+	})
+}
+
+// writeNotify is the plain variant: its last statement is NOTIFY.
+func writeNotify(ctx context.Context, db *pgxpool.Pool) error {
+	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		id, now := uuid.Must(uuid.NewV7()), time.Now().UTC()
+		batch := queueBusiness(id, now)
+		batch.Queue(`
+			INSERT INTO app_outbox (id, aggregate_type, aggregate_id, event_type, version, payload)
+			VALUES ($1, 'video', $2, 'VideoCreated', 1, $3)`, uuid.Must(uuid.NewV7()), id.String(), rig.Payload)
+		batch.Queue(`NOTIFY outbox_wake`)
+		return tx.SendBatch(ctx, batch).Close()
+	})
+}
+
+var (
+	business  = transaction{"business", "the video's row and the idempotency key's, in a batch", writeBusiness, false}
+	pipelined = transaction{"pipelined", "the same and the event's row, three statements in a batch", writePipelined, false}
+	appended  = transaction{"outbox", "the same by Append, and Wake after the commit", writeOutbox, true}
+	noWake    = transaction{"outbox_no_wake", "the same without Wake", writeOutbox, false}
+	notifying = transaction{"notify", "the same with the plain loop's tables, and a NOTIFY in the transaction", writeNotify, false}
+)

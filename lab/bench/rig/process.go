@@ -1,0 +1,83 @@
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"example.com/lockstep/internal/local/process"
+)
+
+// Ready informs the parent process that a server serves on addr, in the process
+// pid: the server may be a child of this process.
+func Ready(w io.Writer, addr string, pid int) { fmt.Fprintf(w, readyLine+"\n", addr, pid) }
+
+// readyLine is the only output of a server: its address and its process id. The
+// semicolon distinguishes a whole line from the start of one.
+const readyLine = "ready %s %d ;"
+
+const (
+	startTime = time.Minute
+	grace     = 10 * time.Second
+	// pollInterval is the pause between two checks of a starting server.
+	pollInterval = 5 * time.Millisecond
+)
+
+// Process is this binary running as a server in its own process, so that the
+// server's memory and CPU can be measured alone.
+type Process struct {
+	Addr    string
+	PID     int // of the server itself, possibly a child of the started process
+	cmd     *exec.Cmd
+	process *process.Process
+}
+
+// StartProcess starts this binary with additional environment variables, and
+// returns when it has called [Ready]. An error has the output that it printed
+// instead.
+func StartProcess(ctx context.Context, environment []string, args ...string) (*Process, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(self, args...)
+	cmd.Env = append(os.Environ(), environment...)
+	process, err := process.Start(cmd, syscall.SIGTERM)
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{cmd: cmd, process: process}
+	if err := p.awaitReady(ctx); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+func (p *Process) awaitReady(ctx context.Context) error {
+	for {
+		if n, _ := fmt.Sscanf(p.process.Output(), readyLine, &p.Addr, &p.PID); n == 2 && strings.HasSuffix(p.process.Output(), ";") {
+			return nil
+		}
+		select {
+		case <-p.process.Done():
+			return fmt.Errorf("the server did not start: %s", p.process.Output())
+		case <-ctx.Done():
+			return fmt.Errorf("start a server: %w: %s", ctx.Err(), p.process.Output())
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// Signal sends sig to the started process.
+func (p *Process) Signal(sig os.Signal) error { return p.cmd.Process.Signal(sig) }
+
+// Close ends the process, and returns when it has ended.
+func (p *Process) Close() error { return p.process.Stop(syscall.SIGTERM, grace) }

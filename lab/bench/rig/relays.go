@@ -1,0 +1,110 @@
+package rig
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/lab/bench/measure"
+	"example.com/lockstep/pkg/eventing/outbox"
+)
+
+// Relays are relays of one outbox, each with its own pool, as in separate
+// processes.
+type Relays struct {
+	pools   []*pgxpool.Pool
+	relays  []*outbox.Relay
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+}
+
+// NewRelays returns n relays that are not running yet.
+func NewRelays(ctx context.Context, d *Database, probe *BrokerProbe, n int) (*Relays, error) {
+	r := new(Relays)
+	for range n {
+		pool, err := d.Pool(ctx, ServiceConns)
+		if err == nil {
+			err = r.Add(pool, probe)
+		}
+		if err != nil {
+			r.Close()
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// Add adds a relay. Close closes its pool.
+func (r *Relays) Add(pool *pgxpool.Pool, probe *BrokerProbe) error {
+	r.pools = append(r.pools, pool)
+	relay, err := outbox.NewRelay(pool, probe.Client, map[string]string{"video": TopicName(Topic)},
+		slog.New(slog.DiscardHandler), func() {}, outbox.Options{})
+	r.relays = append(r.relays, relay)
+	return err
+}
+
+// Start runs the relays until Close.
+func (r *Relays) Start(ctx context.Context) {
+	ctx, r.cancel = context.WithCancel(ctx)
+	for _, relay := range r.relays {
+		r.running.Go(func() { _ = relay.Run(ctx) }) // never fails
+	}
+}
+
+// Wake wakes relay i modulo the number of relays, as a writer in its process
+// does.
+func (r *Relays) Wake(i int) { r.relays[i%len(r.relays)].Wake() }
+
+// Close stops the relays, and returns when none is running.
+func (r *Relays) Close() {
+	if r.cancel != nil {
+		r.cancel()
+	}
+	r.running.Wait()
+	for _, pool := range r.pools {
+		pool.Close()
+	}
+}
+
+// Drain lets relays publish and mark all pending events, and returns events per
+// second. events is the number of events of the transactions from since on.
+func Drain(ctx context.Context, d *Database, probe *BrokerProbe, relays, events int, since string) (float64, error) {
+	r, err := NewRelays(ctx, d, probe, relays)
+	if err != nil {
+		return 0, err
+	}
+	defer r.Close()
+	probe.Expect(events)
+	start := time.Now()
+	r.Start(ctx)
+	if err := probe.Await(ctx); err != nil {
+		return 0, err
+	}
+	if err := r.marked(ctx, since); err != nil {
+		return 0, err
+	}
+	return measure.PerSecond(events, start), nil
+}
+
+// AnyXact is before all transactions.
+const AnyXact = "0"
+
+// marked waits until no event of the transactions from since on is pending.
+// Older events, and their dead rows, do not slow the query down.
+func (r *Relays) marked(ctx context.Context, since string) error {
+	const pending = `SELECT EXISTS (SELECT FROM outbox WHERE published_at IS NULL AND xact >= $1::text::xid8)`
+	for {
+		var some bool
+		if err := r.pools[0].QueryRow(ctx, pending, since).Scan(&some); err != nil || !some {
+			return err
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

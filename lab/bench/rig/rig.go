@@ -1,0 +1,15 @@
+// Package rig is the equipment of the measurements. Each part is started by one
+// function, and ended by its Close or Drop:
+//
+//	Process        this binary as a server in its own process (process.go), its memory and CPU time (proc.go)
+//	Broker         a Pub/Sub in its own process, ours or a peer (broker.go, serve.go)
+//	BrokerClient   an unused broker with a topic, a subscription and a client (broker_client.go)
+//	Postgres       a server with a Database for each run (postgres.go, database.go)
+//	ReadModel      catalog's database and projector, without broker and APIs (readmodel.go)
+//	Relays         relays of one outbox, each as in its own process (relays.go)
+//	BrokerProbe    the broker that they publish to; it checks the order (probe.go)
+//	RelayFixture   writers, relays and a broker under load (relay_fixture.go)
+//
+// A part that is not installed on this machine is [measure.ErrMissing], so that
+// its measurements are left out. Any other failure is an error.
+package rig

@@ -1,0 +1,188 @@
+package visible
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/lab/bench/measure"
+	"example.com/lockstep/lab/bench/rig"
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/outbox"
+)
+
+// The moments of an event.
+const (
+	atCommit  = iota // the writer's commit has returned
+	atPublish        // the broker has acknowledged
+	atReceipt        // the client has delivered it
+	atVisible        // the consumer's commit has returned
+	moments
+)
+
+// legs are the intervals between them.
+var legs = [moments - 1]string{"commit_to_publish", "publish_to_receive", "receive_to_visible"}
+
+// pipeline is the pair without its APIs: a writer's database with a relay, a
+// broker, and a consumer with a database on another server.
+type pipeline struct {
+	*rig.RelayFixture
+
+	model    *rig.ReadModel
+	stop     context.CancelFunc // nil: no consumer was started
+	consumed chan error
+
+	mu   sync.Mutex
+	seen map[string]*[moments]time.Time // by aggregate; each has one event
+	done int                            // the visible ones among seen
+}
+
+// startPipeline returns a pipeline with a running relay and a running consumer.
+// The caller closes it.
+func startPipeline(ctx context.Context, p *rig.Postgres) (_ *pipeline, err error) {
+	l := &pipeline{consumed: make(chan error, 1)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.Close(ctx))
+		}
+	}()
+	l.forget()
+	if l.model, err = rig.StartReadModel(ctx); err != nil {
+		return nil, err
+	}
+	if l.RelayFixture, err = rig.StartRelayFixture(ctx, p, rig.Relaying{Relays: 1, Acknowledged: l.acknowledged}); err != nil {
+		return nil, err
+	}
+	l.forget() // events that the fixture published before
+	if err := rig.Subscribe(ctx, l.Probe.Client, rig.Topic, true); err != nil {
+		return nil, err
+	}
+	if err := l.consume(ctx); err != nil {
+		return nil, err
+	}
+	if err := measure.Flood(ctx, rig.Committers, time.Second/4, l.commit); err != nil { // connections prepare their statements
+		return nil, err
+	}
+	_, _, err = l.latencies(ctx)
+	return l, err
+}
+
+// consume starts the consumer.
+func (l *pipeline) consume(ctx context.Context) error {
+	c, err := inbox.NewConsumer(l.model.Pool, l.Probe.Client, rig.Topic, l.watched(l.model.Projector.Handler()),
+		slog.New(slog.DiscardHandler), func() {}, inbox.Options{})
+	if err != nil {
+		return err
+	}
+	ctx, l.stop = context.WithCancel(ctx)
+	go func() { l.consumed <- c.Run(ctx) }()
+	return nil
+}
+
+// Close stops the consumer, then the relay, then both databases.
+func (l *pipeline) Close(ctx context.Context) error {
+	var errs []error
+	if l.stop != nil {
+		l.stop()
+		errs = append(errs, <-l.consumed)
+	}
+	if l.RelayFixture != nil {
+		errs = append(errs, l.RelayFixture.Close(ctx))
+	}
+	if l.model != nil {
+		errs = append(errs, l.model.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// commit commits the creation of one more video.
+func (l *pipeline) commit(ctx context.Context, _ int) error {
+	e, err := rig.VideoEvent(uuid.Must(uuid.NewV7()), 1)
+	if err != nil {
+		return err
+	}
+	if err := pgx.BeginFunc(ctx, l.DB, func(tx pgx.Tx) error { return outbox.Append(ctx, tx, nil, e) }); err != nil {
+		return err
+	}
+	l.reach(atCommit, e.Key())
+	l.Relays.Wake(0)
+	return nil
+}
+
+func (l *pipeline) acknowledged(m *pubsubpb.PubsubMessage) {
+	l.reach(atPublish, eventing.Key("video", m.GetOrderingKey()))
+}
+
+// watched returns h with hooks that record the moments.
+func (l *pipeline) watched(h inbox.Handler) inbox.Handler {
+	decode, notify := h.Decode, h.Committed
+	h.Decode = func(e eventing.Event) (inbox.Change, error) {
+		l.reach(atReceipt, e.Key())
+		return decode(e)
+	}
+	h.Committed = func(keys ...string) {
+		l.reach(atVisible, keys...)
+		notify(keys...)
+	}
+	return h
+}
+
+// reach records the time at which these aggregates' events reach a moment.
+func (l *pipeline) reach(moment int, keys ...string) {
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, key := range keys {
+		e := l.seen[key]
+		if e == nil {
+			e = new([moments]time.Time)
+			l.seen[key] = e
+		}
+		if e[moment].IsZero() {
+			e[moment] = now
+			if moment == atVisible {
+				l.done++
+			}
+		}
+	}
+}
+
+// latencies waits until all committed events are visible, returns the time that
+// each took, in total and by leg, and forgets them.
+func (l *pipeline) latencies(ctx context.Context) (whole []time.Duration, parts [moments - 1][]time.Duration, err error) {
+	for {
+		l.mu.Lock()
+		if l.done == len(l.seen) {
+			break
+		}
+		l.mu.Unlock()
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			return nil, parts, ctx.Err()
+		}
+	}
+	l.mu.Unlock()
+	defer l.forget() // no event is on its way
+	for _, e := range l.seen {
+		whole = append(whole, e[atVisible].Sub(e[atCommit]))
+		for i := range parts {
+			// The acknowledgement may arrive late, after the event itself.
+			parts[i] = append(parts[i], max(0, e[i+1].Sub(e[i])))
+		}
+	}
+	return whole, parts, nil
+}
+
+func (l *pipeline) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seen, l.done = map[string]*[moments]time.Time{}, 0
+}

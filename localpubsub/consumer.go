@@ -1,0 +1,94 @@
+package localpubsub
+
+import "time"
+
+// A consumer takes messages of a subscription: it is a stream, or one unary
+// pull. Its messages stay leased when it ends, until their deadline.
+type consumer struct {
+	streaming   bool
+	closed      bool
+	maxMessages int64 // outstanding; 0: no limit
+	maxBytes    int64
+	messages    int64
+	bytes       int64
+	deadline    time.Duration // of a lease
+	keys        fifo[*keyQueue]
+	work        chan struct{} // of size one: there may be messages to take
+}
+
+func newConsumer(deadline time.Duration) *consumer {
+	return &consumer{deadline: deadline, work: make(chan struct{}, 1)}
+}
+
+// room reports whether flow control permits more messages. The last message may
+// exceed the limit of bytes; otherwise a large one would never be delivered.
+func (c *consumer) room() bool {
+	return !c.closed && (c.maxMessages <= 0 || c.messages < c.maxMessages) && (c.maxBytes <= 0 || c.bytes < c.maxBytes)
+}
+
+func (c *consumer) signal() {
+	select {
+	case c.work <- struct{}{}:
+	default: // a signal is pending already
+	}
+}
+
+// join adds c to the consumers.
+func (s *subscription) join(c *consumer) {
+	s.consumers = append(s.consumers, c)
+	s.touch()
+}
+
+// leave removes c. Keys that wait in its line go to other consumers as soon as
+// none of their messages is outstanding.
+func (s *subscription) leave(c *consumer) {
+	c.closed = true
+	for i, other := range s.consumers {
+		if other == c {
+			s.consumers = append(s.consumers[:i:i], s.consumers[i+1:]...)
+			break
+		}
+	}
+	for c.keys.len() > 0 {
+		q := c.keys.pop()
+		if q.line == &c.keys {
+			q.line = nil
+			s.offer(q)
+		}
+	}
+	if s.returnOnClose && c.streaming {
+		s.returnMessages(c)
+	}
+	s.touch()
+	s.wake() // it may have been the consumer that was notified of work
+}
+
+// returnMessages makes all messages that are leased to c ready at once, without
+// counting an attempt.
+func (s *subscription) returnMessages(c *consumer) {
+	var back []*entry
+	for _, e := range s.delivered {
+		if e.consumer == c {
+			back = append(back, e)
+		}
+	}
+	for _, e := range back {
+		if e.consumer == c { // an earlier one of its key may have released it
+			s.giveBack(e)
+		}
+	}
+}
+
+// wake notifies one consumer of work: of those with room, the one with the
+// fewest outstanding messages.
+func (s *subscription) wake() {
+	var leastLoaded *consumer
+	for _, c := range s.consumers {
+		if c.room() && (leastLoaded == nil || c.messages < leastLoaded.messages) {
+			leastLoaded = c
+		}
+	}
+	if leastLoaded != nil {
+		leastLoaded.signal()
+	}
+}

@@ -1,0 +1,154 @@
+// Package iam keeps the IAM policies of a server's resources and serves
+// google.iam.v1.IAMPolicy. Policies are stored and returned, never enforced:
+// every caller may do everything.
+package iam
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+
+	"cloud.google.com/go/iam/apiv1/iampb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// unsetETag is the etag of a policy that was never set; in JSON it is the
+// "ACAB" that the service answers.
+var unsetETag = []byte{0x00, 0x20, 0x01}
+
+// Policies keeps the policies of topics, subscriptions, schemas and snapshots.
+//
+// A set replaces the whole policy in one step if its etag is absent or equals
+// that of the current policy; otherwise it is ABORTED and the caller reads
+// again. https://cloud.google.com/iam/docs/reference/rest/v1/Policy
+type Policies struct {
+	iampb.UnimplementedIAMPolicyServer
+
+	exists func(resource string) error
+
+	mu sync.Mutex
+	// set holds the policies that were set. A policy in it never changes; a
+	// change stores a new one. The size is bounded by the number of resources
+	// times maxPolicySize.
+	set map[string]*iampb.Policy
+}
+
+// NewPolicies returns an empty set of policies. It calls exists, without a
+// lock, to check that a resource exists. The caller of the RPC gets the error
+// of exists, so it must be a status: NOT_FOUND or INVALID_ARGUMENT.
+func NewPolicies(exists func(resource string) error) *Policies {
+	return &Policies{exists: exists, set: make(map[string]*iampb.Policy)}
+}
+
+// Remove deletes the policy of a resource. It is called after the resource is
+// deleted, so that no concurrent set leaves a policy for the next resource of
+// that name.
+func (p *Policies) Remove(resource string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.set, resource)
+}
+
+// Forget deletes all policies, after all resources are deleted.
+func (p *Policies) Forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(p.set)
+}
+
+// GetIamPolicy returns an empty policy for a resource without one. For a caller
+// that does not ask for version 3, a condition is replaced by a changed role
+// name.
+func (p *Policies) GetIamPolicy(_ context.Context, r *iampb.GetIamPolicyRequest) (*iampb.Policy, error) {
+	if err := p.exists(r.GetResource()); err != nil {
+		return nil, err
+	}
+	version := r.GetOptions().GetRequestedPolicyVersion()
+	if err := checkVersion("options.requested_policy_version", version); err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	policy := p.current(r.GetResource())
+	if version < conditionVersion {
+		return withoutConditions(policy), nil
+	}
+	return policy, nil
+}
+
+// SetIamPolicy stores the bindings. A policy has no audit configs here, as it
+// has none in Pub/Sub.
+func (p *Policies) SetIamPolicy(_ context.Context, r *iampb.SetIamPolicyRequest) (*iampb.Policy, error) {
+	if err := p.exists(r.GetResource()); err != nil {
+		return nil, err
+	}
+	if err := checkSet(r); err != nil {
+		return nil, err
+	}
+	policy, err := p.replace(r)
+	if err != nil {
+		return nil, err
+	}
+	// A concurrent delete may have removed the resource's policy before this
+	// one was stored.
+	if err := p.exists(r.GetResource()); err != nil {
+		p.Remove(r.GetResource())
+		return nil, err
+	}
+	return policy, nil
+}
+
+func (p *Policies) replace(r *iampb.SetIamPolicyRequest) (*iampb.Policy, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	current, asked := p.current(r.GetResource()), r.GetPolicy()
+	if len(asked.GetEtag()) > 0 {
+		if !bytes.Equal(asked.GetEtag(), current.GetEtag()) {
+			return nil, status.Errorf(codes.Aborted, "policy.etag: there were concurrent policy changes, "+
+				"retry the whole read-modify-write: the request's ETag %q is not the current policy's %q", asked.GetEtag(), current.GetEtag())
+		}
+		if hasConditions(current.GetBindings()) && asked.GetVersion() < conditionVersion {
+			return nil, status.Error(codes.InvalidArgument, "policy.version: must be 3, since the current policy has conditions")
+		}
+	}
+	next := &iampb.Policy{Version: 1, Etag: binary.BigEndian.AppendUint64(nil, rand.Uint64()), Bindings: current.GetBindings()}
+	if r.GetUpdateMask() == nil || slices.Contains(r.GetUpdateMask().GetPaths(), "bindings") {
+		next.Bindings = normalised(asked.GetBindings())
+	}
+	if hasConditions(next.GetBindings()) {
+		next.Version = conditionVersion
+	}
+	p.set[r.GetResource()] = next
+	return next, nil
+}
+
+func (p *Policies) current(resource string) *iampb.Policy {
+	if policy := p.set[resource]; policy != nil {
+		return policy
+	}
+	return &iampb.Policy{Etag: unsetETag}
+}
+
+// TestIamPermissions grants all permissions asked for. On a resource that does
+// not exist it grants none, which is no error.
+func (p *Policies) TestIamPermissions(_ context.Context, r *iampb.TestIamPermissionsRequest) (*iampb.TestIamPermissionsResponse, error) {
+	for i, permission := range r.GetPermissions() {
+		if permission == "" || strings.Contains(permission, "*") {
+			return nil, status.Errorf(codes.InvalidArgument, "permissions[%d]: %q is empty or has a wildcard", i, permission)
+		}
+	}
+	err := p.exists(r.GetResource())
+	switch status.Code(err) {
+	case codes.OK:
+		return &iampb.TestIamPermissionsResponse{Permissions: r.GetPermissions()}, nil
+	case codes.NotFound:
+		return &iampb.TestIamPermissionsResponse{}, nil
+	default:
+		return nil, err
+	}
+}

@@ -1,0 +1,139 @@
+// Package protocolmux serves gRPC and plain HTTP on one port: Google's clients
+// speak gRPC to PUBSUB_EMULATOR_HOST, Terraform and curl speak HTTP/1 to the
+// same address. The first bytes of a connection show its protocol. A gRPC
+// connection then goes to gRPC's own server, which is faster than serving gRPC
+// through net/http.
+package protocolmux
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// A Mux accepts connections and passes each to the listener of its protocol.
+type Mux struct {
+	listener   net.Listener
+	grpc, http *listener
+	closing    chan struct{}
+	done       sync.WaitGroup
+}
+
+// SniffTime bounds how long a new connection may stay silent.
+const SniffTime = 10 * time.Second
+
+// preface is the start of every HTTP/2 connection of a client (RFC 9113, 3.4).
+// No HTTP/1 method is PRI.
+const preface = "PRI "
+
+// New starts to accept connections from l, which Close closes.
+func New(l net.Listener) *Mux {
+	m := &Mux{listener: l, closing: make(chan struct{})}
+	m.grpc = &listener{mux: m, connections: make(chan net.Conn)}
+	m.http = &listener{mux: m, connections: make(chan net.Conn)}
+	m.done.Go(m.accept)
+	return m
+}
+
+// GRPC is the listener of the gRPC connections.
+func (m *Mux) GRPC() net.Listener { return m.grpc }
+
+// HTTP is the listener of all other connections.
+func (m *Mux) HTTP() net.Listener { return m.http }
+
+// Addr is the address of the port.
+func (m *Mux) Addr() net.Addr { return m.listener.Addr() }
+
+// Close stops listening and waits for the connections that have not shown their
+// protocol yet.
+func (m *Mux) Close() error {
+	close(m.closing)
+	err := m.listener.Close()
+	m.done.Wait()
+	return err
+}
+
+func (m *Mux) accept() {
+	for {
+		connection, err := m.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			select { // out of file descriptors, for example: other connections may free some
+			case <-time.After(10 * time.Millisecond):
+				continue
+			case <-m.closing:
+				return
+			}
+		}
+		m.done.Go(func() { m.route(connection) })
+	}
+}
+
+func (m *Mux) route(connection net.Conn) {
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		select {
+		case <-m.closing:
+			_ = connection.SetReadDeadline(time.Unix(1, 0)) // ends the read below
+		case <-stop:
+		}
+	}()
+	first := make([]byte, len(preface))
+	_ = connection.SetReadDeadline(time.Now().Add(SniffTime)) // fails on a closed connection, and so will the read
+	if _, err := io.ReadFull(connection, first); err != nil {
+		_ = connection.Close()
+		return
+	}
+	_ = connection.SetReadDeadline(time.Time{})
+	to := m.http
+	if string(first) == preface {
+		to = m.grpc
+	}
+	select {
+	case to.connections <- &sniffed{Conn: connection, first: bytes.NewReader(first)}:
+	case <-m.closing:
+		_ = connection.Close()
+	}
+}
+
+// sniffed is a connection that returns the bytes already read first.
+type sniffed struct {
+	net.Conn
+
+	first *bytes.Reader
+}
+
+func (s *sniffed) Read(p []byte) (int, error) {
+	if s.first.Len() > 0 {
+		return s.first.Read(p)
+	}
+	return s.Conn.Read(p)
+}
+
+// A listener has the connections of one protocol.
+type listener struct {
+	mux         *Mux
+	connections chan net.Conn
+}
+
+// Accept waits for a connection of the protocol.
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case connection := <-l.connections:
+		return connection, nil
+	case <-l.mux.closing:
+		return nil, net.ErrClosed
+	}
+}
+
+// Addr is the address of the port.
+func (l *listener) Addr() net.Addr { return l.mux.Addr() }
+
+// Close does nothing: the mux closes both listeners.
+func (*listener) Close() error { return nil }

@@ -1,0 +1,38 @@
+// Package resource has the rules that the kinds of resources share: names,
+// pages of lists, update masks, the bounds of a configuration, and the statuses
+// of a call that breaks one of these rules.
+package resource
+
+import (
+	"crypto/rand"
+	"regexp"
+	"strings"
+)
+
+// resourceID matches the valid ids of resources
+// (https://cloud.google.com/pubsub/docs/pubsub-basics#resource_names).
+var resourceID = regexp.MustCompile(`^[A-Za-z][-A-Za-z0-9_.~+%]{2,254}$`)
+
+// CheckName requires the form projects/PROJECT/COLLECTION/ID.
+func CheckName(name, collection, field string) error {
+	parts := strings.Split(name, "/")
+	if len(parts) != 4 || parts[0] != "projects" || parts[1] == "" || parts[2] != collection {
+		return Invalid(field, "%q is not of the form projects/PROJECT/%s/ID", name, collection)
+	}
+	if !resourceID.MatchString(parts[3]) || strings.HasPrefix(parts[3], "goog") {
+		return Invalid(field, "%q: an id begins with a letter, has 3 to 255 letters, digits and -_.~+%% and does not begin with goog", parts[3])
+	}
+	return nil
+}
+
+// Split returns the project and the id of a checked name.
+func Split(name string) (project, id string) {
+	parts := strings.Split(name, "/")
+	return parts[1], parts[len(parts)-1]
+}
+
+// RandomName returns a random name in the project of another resource.
+func RandomName(neighbour, collection string) string {
+	project, _ := Split(neighbour)
+	return "projects/" + project + "/" + collection + "/auto-" + strings.ToLower(rand.Text())
+}

@@ -1,0 +1,32 @@
+package resource
+
+import (
+	"fmt"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Invalid returns an error that names the field, also as google.rpc.BadRequest.
+func Invalid(field, format string, args ...any) error {
+	why := fmt.Sprintf(format, args...)
+	s := status.New(codes.InvalidArgument, field+": "+why)
+	detailed, err := s.WithDetails(&errdetails.BadRequest{
+		FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: field, Description: why}},
+	})
+	if err != nil {
+		return s.Err()
+	}
+	return detailed.Err()
+}
+
+// Missing returns NOT_FOUND.
+func Missing(name string) error {
+	return status.Errorf(codes.NotFound, "Resource not found (resource=%s).", name)
+}
+
+// Taken returns ALREADY_EXISTS.
+func Taken(name string) error {
+	return status.Errorf(codes.AlreadyExists, "Resource already exists in the project (resource=%s).", name)
+}

@@ -1,0 +1,150 @@
+package schema
+
+import (
+	"context"
+	"strings"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"example.com/lockstep/localpubsub/internal/resource"
+)
+
+// CreateSchema returns ALREADY_EXISTS for a name that is taken,
+// INVALID_ARGUMENT for an invalid definition, and RESOURCE_EXHAUSTED beyond the
+// limits.
+func (s *Service) CreateSchema(ctx context.Context, req *pubsubpb.CreateSchemaRequest) (*pubsubpb.Schema, error) {
+	if err := checkParent(req.GetParent()); err != nil {
+		return nil, err
+	}
+	name := req.GetParent() + "/schemas/" + req.GetSchemaId()
+	if err := resource.CheckName(name, "schemas", "schema_id"); err != nil {
+		return nil, err
+	}
+	unnamed, err := compileRevision(ctx, req.GetSchema())
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byName[name] != nil {
+		return nil, resource.Taken(name)
+	}
+	if s.projects[req.GetParent()] >= maxSchemas {
+		return nil, status.Errorf(codes.ResourceExhausted, "%s has %d schemas, the most that a project may have", req.GetParent(), maxSchemas)
+	}
+	created := unnamed.named(name, history(nil).nextID(), 1, s.now())
+	if err := s.add(name, created); err != nil {
+		return nil, err
+	}
+	s.projects[req.GetParent()]++
+	return created.describe(name, pubsubpb.SchemaView_FULL), nil
+}
+
+// CommitSchema adds a revision as the newest one. It must be compatible with
+// each revision of the schema; otherwise INVALID_ARGUMENT names the revision
+// that it conflicts with, and the reason.
+func (s *Service) CommitSchema(ctx context.Context, req *pubsubpb.CommitSchemaRequest) (*pubsubpb.Schema, error) {
+	if err := resource.CheckName(req.GetName(), "schemas", "name"); err != nil {
+		return nil, err
+	}
+	unnamed, err := compileRevision(ctx, req.GetSchema())
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.byName[req.GetName()]
+	if old == nil {
+		return nil, resource.Missing(req.GetName())
+	}
+	if err := old.accept(unnamed); err != nil {
+		return nil, err
+	}
+	return s.append(req.GetName(), unnamed)
+}
+
+// append completes a revision and adds it to an existing schema. The caller
+// holds the lock.
+func (s *Service) append(name string, unnamed *revision) (*pubsubpb.Schema, error) {
+	old := s.byName[name]
+	added := unnamed.named(name, old.nextID(), old.nextNumber(), s.now())
+	if err := s.add(name, added); err != nil {
+		return nil, err
+	}
+	return added.describe(name, pubsubpb.SchemaView_FULL), nil
+}
+
+// RollbackSchema commits a copy of an older revision.
+func (s *Service) RollbackSchema(_ context.Context, req *pubsubpb.RollbackSchemaRequest) (*pubsubpb.Schema, error) {
+	if err := resource.CheckName(req.GetName(), "schemas", "name"); err != nil {
+		return nil, err
+	}
+	if req.GetRevisionId() == "" {
+		return nil, resource.Invalid("revision_id", "is needed")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := s.byName[req.GetName()].find(req.GetRevisionId())
+	if found == nil {
+		return nil, resource.Missing(req.GetName() + "@" + req.GetRevisionId())
+	}
+	return s.append(req.GetName(), found)
+}
+
+// DeleteSchemaRevision takes a name with a revision id, and returns the schema
+// as it is afterwards, with its newest revision. The only revision cannot be
+// deleted: FAILED_PRECONDITION
+// (https://cloud.google.com/pubsub/docs/delete-schema-revision; the code is not
+// documented).
+func (s *Service) DeleteSchemaRevision(_ context.Context, req *pubsubpb.DeleteSchemaRevisionRequest) (*pubsubpb.Schema, error) {
+	name, id, err := splitRevision(req.GetName())
+	if err != nil {
+		return nil, err
+	}
+	if id == "" {
+		return nil, resource.Invalid("name", "%q has no @REVISION", req.GetName())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.byName[name]
+	found := old.find(id)
+	if found == nil {
+		return nil, resource.Missing(req.GetName())
+	}
+	if old.len() == 1 {
+		return nil, status.Errorf(codes.FailedPrecondition, "%s is the only revision of its schema; delete the schema instead", req.GetName())
+	}
+	s.stored -= found.cost()
+	left := old.without(old.index(id))
+	s.byName[name] = left
+	return left.newest().describe(name, pubsubpb.SchemaView_FULL), nil
+}
+
+// DeleteSchema deletes all revisions. Publishing to topics that have the schema
+// fails from then on (https://cloud.google.com/pubsub/docs/delete-schema).
+func (s *Service) DeleteSchema(_ context.Context, req *pubsubpb.DeleteSchemaRequest) (*emptypb.Empty, error) {
+	if err := resource.CheckName(req.GetName(), "schemas", "name"); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.byName[req.GetName()]
+	if old == nil {
+		return nil, resource.Missing(req.GetName())
+	}
+	for _, r := range old {
+		if r.root != nil {
+			s.stored -= r.cost()
+		}
+	}
+	delete(s.byName, req.GetName())
+	parent, _, _ := strings.Cut(req.GetName(), "/schemas/")
+	s.projects[parent]--
+	if s.projects[parent] == 0 {
+		delete(s.projects, parent)
+	}
+	return &emptypb.Empty{}, nil
+}

@@ -1,0 +1,149 @@
+package schema
+
+import (
+	"slices"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// A revision never changes. A deleted one keeps its id and number only, so that
+// a topic's range can still name it.
+type revision struct {
+	id         string
+	number     int // from 1, in the order of commits
+	at         time.Time
+	definition string
+	root       protoreflect.MessageDescriptor // nil when deleted
+	binary     map[string]string              // the attributes of messages in this encoding
+	json       map[string]string
+}
+
+func (r *revision) cost() int { return len(r.definition) + revisionCost }
+
+// newRevision returns a revision without id and number.
+func newRevision(definition string, root protoreflect.MessageDescriptor) *revision {
+	return &revision{definition: definition, root: root}
+}
+
+// named completes a revision.
+func (r *revision) named(schema, id string, number int, at time.Time) *revision {
+	return &revision{
+		id: id, number: number, at: at, definition: r.definition, root: r.root,
+		binary: schemaAttributes(schema, id, pubsubpb.Encoding_BINARY),
+		json:   schemaAttributes(schema, id, pubsubpb.Encoding_JSON),
+	}
+}
+
+// schemaAttributes are the attributes that the service adds to a validated
+// message (https://cloud.google.com/pubsub/docs/schemas-valid).
+func schemaAttributes(schema, id string, encoding pubsubpb.Encoding) map[string]string {
+	return map[string]string{
+		"googclient_schemaname":       schema,
+		"googclient_schemaencoding":   encoding.String(),
+		"googclient_schemarevisionid": id,
+	}
+}
+
+func (r *revision) describe(schema string, view pubsubpb.SchemaView) *pubsubpb.Schema {
+	described := &pubsubpb.Schema{
+		Name: schema, Type: pubsubpb.Schema_PROTOCOL_BUFFER,
+		RevisionId: r.id, RevisionCreateTime: timestamppb.New(r.at),
+	}
+	if view == pubsubpb.SchemaView_FULL {
+		described.Definition = r.definition
+	}
+	return described
+}
+
+// A history holds a schema's revisions, oldest first, including deleted ones.
+// There are at most as many deleted ones as there may be others; the oldest are
+// dropped. A history never changes. A schema that exists has at least one
+// revision that is not deleted.
+type history []*revision
+
+// len counts the revisions that are not deleted.
+func (h history) len() int {
+	n := 0
+	for _, r := range h {
+		if r.root != nil {
+			n++
+		}
+	}
+	return n
+}
+
+func (h history) newest() *revision {
+	for _, r := range slices.Backward(h) {
+		if r.root != nil {
+			return r
+		}
+	}
+	return nil
+}
+
+// find returns nil for a revision that was deleted or never existed.
+func (h history) find(id string) *revision {
+	if i := h.index(id); i >= 0 && h[i].root != nil {
+		return h[i]
+	}
+	return nil
+}
+
+// index also finds deleted revisions; it is -1 for an unknown one.
+func (h history) index(id string) int {
+	return slices.IndexFunc(h, func(r *revision) bool { return r.id == id })
+}
+
+func (h history) with(added *revision) history {
+	return append(slices.Clip(h), added)
+}
+
+// without marks the revision at i as deleted.
+func (h history) without(i int) history {
+	shorter := slices.Clone(h)
+	shorter[i] = &revision{id: h[i].id, number: h[i].number}
+	if len(shorter)-shorter.len() > maxRevisions {
+		oldest := slices.IndexFunc(shorter, func(r *revision) bool { return r.root == nil })
+		shorter = slices.Delete(shorter, oldest, oldest+1)
+	}
+	return shorter
+}
+
+// nextNumber is the number of the next revision.
+func (h history) nextNumber() int {
+	if len(h) == 0 {
+		return 1
+	}
+	return h[len(h)-1].number + 1
+}
+
+// nextID returns eight characters of a UUID, as documented
+// (https://cloud.google.com/pubsub/docs/commit-schema-revision).
+func (h history) nextID() string {
+	for {
+		if id := uuid.NewString()[:8]; h.index(id) < 0 {
+			return id
+		}
+	}
+}
+
+// between returns the part of the history that a topic allows. If an end was
+// deleted, its neighbour within the range takes its place
+// (https://cloud.google.com/pubsub/docs/delete-schema-revision).
+func (h history) between(first, last string) history {
+	from, to := 0, len(h)
+	if first != "" {
+		from = max(h.index(first), 0) // a dropped one is older than all others
+	}
+	if last != "" {
+		to = h.index(last) + 1
+	}
+	if from >= to {
+		return nil
+	}
+	return h[from:to]
+}

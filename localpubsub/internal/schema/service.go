@@ -1,0 +1,113 @@
+// Package schema keeps the schemas of a server and their revisions, serves
+// google.pubsub.v1.SchemaService, and validates messages for topics.
+//
+//	definition ──▶ compile ──▶ revision ──▶ history of a schema
+//	                              │            │ a topic allows a range of it
+//	                              ▼            ▼
+//	     compatible with each older one?    Check: data is valid for one of them
+//
+// Protocol Buffer schemas given as source text are supported: Avro and compiled
+// descriptors are UNIMPLEMENTED.
+package schema
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"example.com/lockstep/localpubsub/internal/resource"
+)
+
+// The limits of schemas (https://cloud.google.com/pubsub/docs/schemas).
+const (
+	maxSchemas    = 10_000  // of a project
+	maxRevisions  = 20      // of a schema
+	maxDefinition = 300_000 // bytes
+)
+
+const (
+	// maxStored bounds the size of all schemas together; the service has a
+	// bound per project only. A revision counts as its definition plus
+	// revisionCost. A compiled definition takes 10 to 40 times its text, and
+	// 120 times if it consists of maps.
+	maxStored    = 16_000_000 // bytes
+	revisionCost = 1_000      // bytes
+)
+
+// Service has the schemas of all projects. maxStored bounds its memory. A
+// change applies at once here; Google's service sometimes takes minutes.
+type Service struct {
+	pubsubpb.UnimplementedSchemaServiceServer
+
+	now func() time.Time
+
+	mu       sync.RWMutex
+	byName   map[string]history // the elements never change
+	projects map[string]int     // schemas by project
+	stored   int
+}
+
+// New returns a service without schemas. Revisions have the time of now.
+func New(now func() time.Time) *Service {
+	return &Service{now: now, byName: map[string]history{}, projects: map[string]int{}}
+}
+
+// Forget deletes everything.
+func (s *Service) Forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.byName, s.projects, s.stored = map[string]history{}, map[string]int{}, 0
+}
+
+// history returns nil for an unknown name.
+func (s *Service) history(name string) history {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.byName[name]
+}
+
+// room checks that there is space for one more revision. The caller holds the
+// lock.
+func (s *Service) room(added *revision) error {
+	if s.stored+added.cost() > maxStored {
+		return status.Errorf(codes.ResourceExhausted, "the server keeps %d bytes of schemas, its limit is %d", s.stored, maxStored)
+	}
+	return nil
+}
+
+// add appends a revision, as the newest, to an existing schema. The caller
+// holds the lock.
+func (s *Service) add(name string, added *revision) error {
+	old := s.byName[name]
+	if old.len() >= maxRevisions {
+		return status.Errorf(codes.ResourceExhausted, "%s has %d revisions, as many as a schema may have; delete one", name, maxRevisions)
+	}
+	if err := s.room(added); err != nil {
+		return err
+	}
+	s.stored += added.cost()
+	s.byName[name] = old.with(added)
+	return nil
+}
+
+// checkParent requires the form projects/PROJECT.
+func checkParent(parent string) error {
+	project, ok := strings.CutPrefix(parent, "projects/")
+	if !ok || project == "" || strings.Contains(project, "/") {
+		return resource.Invalid("parent", "%q is not of the form projects/PROJECT", parent)
+	}
+	return nil
+}
+
+// splitRevision accepts projects/PROJECT/schemas/ID, also with @REVISION.
+func splitRevision(full string) (name, id string, err error) {
+	name, id, given := strings.Cut(full, "@")
+	if given && id == "" {
+		return "", "", resource.Invalid("name", "%q ends where a revision id should be", full)
+	}
+	return name, id, resource.CheckName(name, "schemas", "name")
+}

@@ -1,0 +1,127 @@
+package localpubsub
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+
+	"example.com/lockstep/localpubsub/internal/resource"
+)
+
+func TestFifo(t *testing.T) {
+	t.Parallel()
+	var f fifo[int]
+	var want []int
+	for i := range 1000 {
+		f.push(i)
+		want = append(want, i)
+		if i%3 == 0 {
+			if got := f.pop(); got != want[0] {
+				t.Fatalf("popped %d, want %d", got, want[0])
+			}
+			want = want[1:]
+		}
+	}
+	f.promote(5)
+	want[0], want[5] = want[5], want[0]
+	var got []int
+	for f.len() > 0 {
+		got = append(got, f.pop())
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the rest is %v, want %v", got, want)
+	}
+	if f.ring != nil {
+		t.Error("an empty queue keeps its ring")
+	}
+}
+
+func TestClockRingsInOrder(t *testing.T) {
+	t.Parallel()
+	c := NewStillClock(time.Unix(0, 0))
+	var rang []string
+	ring := func(name string) *alarm { return c.newAlarm(func() { rang = append(rang, name) }) }
+	late, early, stopped := ring("late"), ring("early"), ring("stopped")
+	again := c.newAlarm(nil)
+	again.ring = func() {
+		rang = append(rang, "again")
+		if len(rang) < 4 {
+			again.set(c.Now())
+		}
+	}
+	late.set(time.Unix(3, 0))
+	stopped.set(time.Unix(2, 0))
+	early.set(time.Unix(5, 0))
+	early.set(time.Unix(1, 0))
+	again.set(time.Unix(2, 0))
+	stopped.stop()
+	c.Advance(999 * time.Millisecond)
+	if rang != nil {
+		t.Errorf("%v rang too early", rang)
+	}
+	c.Advance(2001 * time.Millisecond)
+	if want := []string{"early", "again", "late", "again"}; !slices.Equal(rang, want) {
+		t.Errorf("%v rang, want %v", rang, want)
+	}
+}
+
+func TestRunningClockRings(t *testing.T) {
+	t.Parallel()
+	c := NewClock()
+	rang := make(chan string, 2)
+	c.newAlarm(func() { rang <- "far" }).set(c.Now().Add(time.Hour))
+	c.newAlarm(func() { rang <- "near" }).set(c.Now().Add(time.Millisecond))
+	if got := <-rang; got != "near" {
+		t.Errorf("%s rang first", got)
+	}
+	c.Advance(time.Hour)
+	if got := <-rang; got != "far" {
+		t.Errorf("%s rang", got)
+	}
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	t.Parallel()
+	var s store
+	s.limit = 1000
+	m := &message{raw: make([]byte, 900), in: &s}
+	m.keep()
+	m.keep()
+	if !s.full() {
+		t.Errorf("%d bytes are kept", s.bytes.Load())
+	}
+	m.drop()
+	m.drop()
+	if s.full() || s.bytes.Load() != 0 {
+		t.Errorf("%d bytes are kept of none", s.bytes.Load())
+	}
+}
+
+// On a busy machine the alarm rings late. An acknowledgement after the deadline
+// is late nonetheless.
+func TestDeadlineHoldsBeforeTheAlarm(t *testing.T) {
+	t.Parallel()
+	clock := NewStillClock(time.Unix(1_000_000, 0))
+	s := newServer(Options{Clock: clock})
+	config := &pubsubpb.Subscription{Name: "projects/p/subscriptions/events", EnableExactlyOnceDelivery: true}
+	if err := resource.CheckSubscription(config); err != nil {
+		t.Fatal(err)
+	}
+	sub := newSubscription(s, newTopic(s, &pubsubpb.Topic{Name: "projects/p/topics/events"}), config, nil)
+	sub.add(&message{id: 1, at: clock.Now().UnixNano(), in: &s.store})
+	c := newConsumer(10 * time.Second)
+	sub.join(c)
+	batch, err := sub.batch(c)
+	if err != nil || len(batch) != 1 {
+		t.Fatal(batch, err)
+	}
+	clock.mu.Lock()
+	clock.now = clock.now.Add(10 * time.Second) // without ringing the alarms
+	clock.mu.Unlock()
+	failed, err := sub.acknowledge([]string{batch[0].id.String()})
+	if err != nil || len(failed) != 1 {
+		t.Errorf("acknowledge = %v, %v, want a refusal", failed, err)
+	}
+}

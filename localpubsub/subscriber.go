@@ -1,0 +1,166 @@
+package localpubsub
+
+import (
+	"context"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"example.com/lockstep/localpubsub/internal/filter"
+	"example.com/lockstep/localpubsub/internal/resource"
+)
+
+// deletedTopic takes the place of a deleted topic in its subscriptions.
+const deletedTopic = "_deleted-topic_"
+
+// subscriber serves google.pubsub.v1.Subscriber.
+type subscriber struct {
+	pubsubpb.UnimplementedSubscriberServer
+
+	*Server
+}
+
+// CreateSubscription creates a subscription that gets the messages published
+// from now on; it gets messages that the topic has retained only by a seek. A
+// subscription without a name gets a random one in the project of its topic.
+func (s subscriber) CreateSubscription(_ context.Context, req *pubsubpb.Subscription) (*pubsubpb.Subscription, error) {
+	config := proto.CloneOf(req)
+	topic := s.topic(config.GetTopic())
+	if topic == nil {
+		return nil, resource.Missing(config.GetTopic())
+	}
+	if config.GetName() == "" {
+		config.Name = resource.RandomName(topic.name, "subscriptions")
+	}
+	if err := resource.CheckSubscription(config); err != nil {
+		return nil, err
+	}
+	if err := s.checkDeadLetters(config); err != nil {
+		return nil, err
+	}
+	created, err := s.subscribe(topic, config)
+	if err != nil {
+		return nil, err
+	}
+	return created.describe(), nil
+}
+
+func (s *Server) subscribe(to *topic, config *pubsubpb.Subscription) (*subscription, error) {
+	f, err := filter.Parse(config.GetFilter())
+	if err != nil {
+		return nil, resource.Invalid("filter", "%v", err)
+	}
+	created := newSubscription(s, to, config, f)
+	if err := s.subscriptions.put(config.GetName(), created); err != nil {
+		created.alarm.stop()
+		return nil, err
+	}
+	to.attach(created)
+	return created, nil
+}
+
+// checkDeadLetters is called for a new policy only: its topic may be deleted
+// later.
+func (s *Server) checkDeadLetters(config *pubsubpb.Subscription) error {
+	policy := config.GetDeadLetterPolicy()
+	if err := resource.CheckDeadLetters(policy); err != nil {
+		return err
+	}
+	if policy != nil && s.topic(policy.GetDeadLetterTopic()) == nil {
+		return resource.Missing(policy.GetDeadLetterTopic())
+	}
+	return nil
+}
+
+// GetSubscription returns NOT_FOUND for an unknown one.
+func (s subscriber) GetSubscription(_ context.Context, req *pubsubpb.GetSubscriptionRequest) (*pubsubpb.Subscription, error) {
+	found, err := s.subscription(req.GetSubscription())
+	if err != nil {
+		return nil, err
+	}
+	return found.describe(), nil
+}
+
+// ListSubscriptions returns a project's subscriptions by name.
+func (s subscriber) ListSubscriptions(
+	_ context.Context, req *pubsubpb.ListSubscriptionsRequest,
+) (*pubsubpb.ListSubscriptionsResponse, error) {
+	names, next, err := resource.Page(s.subscriptions.names(req.GetProject()), req)
+	if err != nil {
+		return nil, err
+	}
+	answer := &pubsubpb.ListSubscriptionsResponse{NextPageToken: next}
+	for _, name := range names {
+		if found, err := s.subscription(name); err == nil {
+			answer.Subscriptions = append(answer.Subscriptions, found.describe())
+		}
+	}
+	return answer, nil
+}
+
+// UpdateSubscription changes the fields of the mask. Name, topic, filter and
+// ordering are fixed.
+func (s subscriber) UpdateSubscription(_ context.Context, req *pubsubpb.UpdateSubscriptionRequest) (*pubsubpb.Subscription, error) {
+	found, err := s.subscription(req.GetSubscription().GetName())
+	if err != nil {
+		return nil, err
+	}
+	if err := s.update(found, req); err != nil {
+		return nil, err
+	}
+	return found.describe(), nil
+}
+
+func (s subscriber) update(found *subscription, req *pubsubpb.UpdateSubscriptionRequest) error {
+	found.lock()
+	defer found.unlock()
+	config := proto.CloneOf(found.config)
+	if err := resource.ApplyMask(config, req.GetSubscription(), req.GetUpdateMask(), resource.SubscriptionFields); err != nil {
+		return err
+	}
+	if err := resource.CheckSubscription(config); err != nil {
+		return err
+	}
+	if resource.MaskNames(req.GetUpdateMask(), "dead_letter_policy") {
+		if err := s.checkDeadLetters(config); err != nil {
+			return err
+		}
+	}
+	found.configure(config)
+	found.touch()
+	found.schedule()
+	return nil
+}
+
+// DeleteSubscription deletes a subscription with all its messages; its streams
+// end.
+func (s subscriber) DeleteSubscription(_ context.Context, req *pubsubpb.DeleteSubscriptionRequest) (*emptypb.Empty, error) {
+	return &emptypb.Empty{}, s.deleteSubscription(req.GetSubscription())
+}
+
+func (s *Server) deleteSubscription(name string) error {
+	found, err := s.subscription(name)
+	if err != nil {
+		return err
+	}
+	if !s.subscriptions.remove(name) {
+		return resource.Missing(name)
+	}
+	s.policies.Remove(name)
+	found.lock()
+	topic := found.topic
+	found.end(resource.Missing(name))
+	found.unlock()
+	if topic != nil {
+		topic.detach(found)
+	}
+	return nil
+}
+
+// ModifyPushConfig is not served: this server has no push.
+func (subscriber) ModifyPushConfig(context.Context, *pubsubpb.ModifyPushConfigRequest) (*emptypb.Empty, error) {
+	return nil, status.Error(codes.Unimplemented, "push_config: this server delivers to pulling subscribers only")
+}

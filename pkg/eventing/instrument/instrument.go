@@ -1,0 +1,78 @@
+// Package instrument makes OpenTelemetry's instruments, each in one line.
+//
+// An error, such as a name that OpenTelemetry refuses, goes to OpenTelemetry's handler.
+// The instrument can be used in any case; after an error it does nothing. Instruments
+// that are made before there is an exporter report to the one that is set later.
+package instrument
+
+import (
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+)
+
+// The buckets of histograms: OpenTelemetry's own are made for milliseconds.
+var (
+	// seconds goes from a commit to an outage.
+	seconds = metric.WithExplicitBucketBoundaries(
+		0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+	// sizes goes from a lone event to the largest batch.
+	sizes = metric.WithExplicitBucketBoundaries(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+)
+
+// Meter makes the instruments of one package.
+type Meter struct{ meter metric.Meter }
+
+// For returns the meter of the package with the given import path.
+func For(path string) Meter { return Meter{otel.Meter(path)} }
+
+// Counter counts things of a unit such as "{event}".
+func (m Meter) Counter(name, unit, about string) metric.Int64Counter {
+	return made(m.meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(about)))
+}
+
+// Level counts things that come and go.
+func (m Meter) Level(name, unit, about string) metric.Int64UpDownCounter {
+	return made(m.meter.Int64UpDownCounter(name, metric.WithUnit(unit), metric.WithDescription(about)))
+}
+
+// Sizes is a histogram of batch sizes.
+func (m Meter) Sizes(name, unit, about string) metric.Int64Histogram {
+	return made(m.meter.Int64Histogram(name, metric.WithUnit(unit), metric.WithDescription(about), sizes))
+}
+
+// Durations is a histogram of times, in seconds.
+func (m Meter) Durations(name, about string) metric.Float64Histogram {
+	return made(m.meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(about), seconds))
+}
+
+// Set is a gauge that its caller sets.
+func (m Meter) Set(name, unit, about string) metric.Int64Gauge {
+	return made(m.meter.Int64Gauge(name, metric.WithUnit(unit), metric.WithDescription(about)))
+}
+
+// Gauge is observed by a callback of Observe.
+func (m Meter) Gauge(name, unit, about string) metric.Int64ObservableGauge {
+	return made(m.meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(about)))
+}
+
+// Age is a Gauge in seconds.
+func (m Meter) Age(name, about string) metric.Float64ObservableGauge {
+	return made(m.meter.Float64ObservableGauge(name, metric.WithUnit("s"), metric.WithDescription(about)))
+}
+
+// Observe calls f whenever the gauges are read, until stop is called.
+func (m Meter) Observe(f metric.Callback, gauges ...metric.Observable) (stop func()) {
+	registration, err := m.meter.RegisterCallback(f, gauges...)
+	if err != nil {
+		otel.Handle(err)
+		return func() {}
+	}
+	return func() { _ = registration.Unregister() } // it fails for a registration that is gone
+}
+
+func made[I any](instrument I, err error) I {
+	if err != nil {
+		otel.Handle(err)
+	}
+	return instrument
+}

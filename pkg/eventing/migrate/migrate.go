@@ -1,0 +1,181 @@
+// Package migrate ships the tables of pkg/eventing as versioned migrations, and brings a
+// service's schema up to date with them and with the service's own.
+//
+// # Parts
+//
+// [Outbox] is for a service that owns events, [Inbox] for one that consumes them, and
+// [Operator] for the operator commands of either. Each schema also gets the service's
+// role, with the settings that the library relies on. A service lists the parts that it
+// uses and copies no SQL:
+//
+//	//go:embed sql/*.sql
+//	var own embed.FS
+//
+//	var Orders = migrate.Schema{
+//		Name: "orders", Role: "orders_service",
+//		Parts: []embed.FS{migrate.Outbox, migrate.Operator}, Own: own,
+//	}
+//
+// All migrations of a schema are one sequence of goose, recorded in the schema's table
+// goose_db_version. The SQL of the library names no schema and no role. While it runs,
+// search_path is the schema alone, and the setting eventing.role is the service's role.
+// A migration grants that role the rights that the library's code needs, and no more: a
+// service that made these grants would copy the library's knowledge of its statements. A
+// service may use both settings in its own migrations.
+//
+// # Numbers
+//
+//	  1 …   99  the history of schemas that are older than this rule
+//	100 …  999  the library: 1xx role, 2xx outbox, 3xx inbox, 4xx operator
+//	1000 …      the service's own
+//
+// A new schema thus gets the library's tables before its own. A later release of the
+// library brings a number below those that the service has applied already. [Schema.Up]
+// applies it then, and [Schema.Check] compares the set of numbers and not the highest
+// one. So a migration of the library touches the library's tables only, and a migration
+// of a service never touches them: both orders have the same result.
+//
+// An older schema has some of the library's migrations under numbers of its own. It
+// names them in [Schema.Earlier], and they keep these numbers.
+//
+// A migration of a release is never edited. A new one adds first; the removal follows
+// one release later, because an older binary runs on the newer schema during a rollout
+// and after a rollback.
+package migrate
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/database"
+	"github.com/pressly/goose/v3/lock"
+)
+
+// ErrBehind is the error of a schema that lacks migrations of the binary.
+var ErrBehind = errors.New("the schema is behind the binary")
+
+// versions is goose's table. The migration of the role grants the service to read it.
+const versions = "goose_db_version"
+
+// Schema is the schema of one service: the parts of the library that it uses, and its
+// own migrations.
+type Schema struct {
+	// Name is a lower-case identifier: goose does not quote it. The table of applied
+	// versions is in this schema, too.
+	Name string
+	// Role is the service's role, which owns nothing. The first migration creates it
+	// unless it exists.
+	Role string
+	// Parts are parts of the library: [Outbox], [Inbox], [Operator].
+	Parts []embed.FS
+	// Own holds the service's own migrations, in any folder.
+	Own embed.FS
+	// Earlier maps a number of the library to the number under which this schema has
+	// the same migration, from before the library had numbers of its own.
+	Earlier map[int64]int64
+}
+
+// Up brings the schema in the database at adminURL to its newest version. It connects
+// as the schema's owner or an administrator. Each migration is a transaction of its
+// own, unless it says otherwise. Up is idempotent, and safe to run from several
+// processes at once: they take turns behind an advisory lock. An outbox that was
+// restored gets the size that it was created with. Only ctx bounds Up: an index on a large
+// table takes minutes.
+func (s Schema) Up(ctx context.Context, adminURL string, log *slog.Logger) error {
+	db, err := s.open(adminURL)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	p, err := s.provider(ctx, db)
+	if err != nil {
+		return err
+	}
+	applied, err := p.Up(ctx)
+	for _, r := range applied {
+		log.InfoContext(ctx, "migrated", "schema", s.Name, "file", r.Source.Path, "took_ms", r.Duration.Milliseconds())
+	}
+	if err != nil {
+		return err
+	}
+	return extendOutbox(ctx, db)
+}
+
+// open returns connections with the settings that migrations rely on. They are set
+// after the start of a session, because a pooler may refuse them in the start-up message.
+func (s Schema) open(adminURL string) (*sql.DB, error) {
+	config, err := pgx.ParseConfig(adminURL)
+	if err != nil {
+		return nil, err
+	}
+	return stdlib.OpenDB(*config, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `SELECT set_config('search_path', $1, false), set_config('eventing.role', $2, false)`,
+			pgx.Identifier{s.Name}.Sanitize(), s.Role)
+		return err
+	})), nil
+}
+
+// provider creates the schema first: goose keeps its table there.
+func (s Schema) provider(ctx context.Context, db *sql.DB) (*goose.Provider, error) {
+	files, err := s.files()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.create(ctx, db); err != nil {
+		return nil, fmt.Errorf("create schema %s: %w", s.Name, err)
+	}
+	store, err := database.NewStore(database.DialectPostgres, s.Name+"."+versions)
+	if err != nil {
+		return nil, err
+	}
+	locker, err := lock.NewPostgresSessionLocker()
+	if err != nil {
+		return nil, err
+	}
+	return goose.NewProvider("", db, files, goose.WithStore(store), goose.WithSessionLocker(locker), goose.WithAllowOutofOrder(true))
+}
+
+func (s Schema) create(ctx context.Context, db *sql.DB) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() //nolint:errcheck // after Commit there is nothing to roll back
+	// CREATE SCHEMA IF NOT EXISTS fails when two sessions create it at once.
+	if _, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock(hashtext('lockstep create schema'))`); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, `CREATE SCHEMA IF NOT EXISTS `+pgx.Identifier{s.Name}.Sanitize()); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// Check returns [ErrBehind] unless the schema has every migration that this binary
+// carries. Others are fine: during a rollout the schema moves first. pool connects as the
+// service's role.
+func (s Schema) Check(ctx context.Context, pool *pgxpool.Pool) error {
+	files, err := s.files()
+	if err != nil {
+		return err
+	}
+	var missing []int64
+	err = pool.QueryRow(ctx, `
+		SELECT array(SELECT unnest($1::bigint[]) EXCEPT SELECT version_id FROM `+pgx.Identifier{s.Name, versions}.Sanitize()+`
+		              WHERE is_applied ORDER BY 1)`, files.numbers()).Scan(&missing)
+	if err != nil {
+		return fmt.Errorf("read the versions of schema %s: %w", s.Name, err)
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("%w: %s lacks the migrations %v", ErrBehind, s.Name, missing)
+	}
+	return nil
+}

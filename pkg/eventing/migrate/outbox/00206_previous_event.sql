@@ -1,0 +1,21 @@
+-- An event names the one before it, so that a consumer with another one there knows
+-- that its history is not the owner's: the owner has lost commits, in a failover or by
+-- a restore. NULL is unknown: events of before. No default, so nothing is rewritten.
+--
+-- Schemas that are older than the library's own numbers have the column already: there
+-- the table is not locked.
+
+-- +goose Up
+-- +goose StatementBegin
+DO $$
+BEGIN
+  IF NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'outbox'::regclass AND attname = 'previous_event_id') THEN
+    SET LOCAL lock_timeout = '2s';
+    ALTER TABLE outbox ADD COLUMN previous_event_id uuid;
+  END IF;
+END
+$$;
+-- +goose StatementEnd
+
+-- +goose Down
+ALTER TABLE outbox DROP COLUMN IF EXISTS previous_event_id;

@@ -1,0 +1,303 @@
+package deadletter
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/inbox"
+)
+
+const (
+	// callTimeout bounds one call to the broker.
+	callTimeout = 10 * time.Second
+	// lease is the longest lease that Pub/Sub grants
+	// (https://cloud.google.com/pubsub/docs/lease-management): a redrive of
+	// many events needs it, and unsettled messages are given back long before
+	// its end.
+	lease = 10 * time.Minute
+	// maxBytes bounds the message data that a Batch keeps in memory.
+	maxBytes = 64 << 20
+	// perCall is the largest number of messages in one call.
+	perCall = 1000
+	// pollInterval is the pause after an empty pull. Three empty pulls in a row mean
+	// an empty subscription: a single one may come from a server that has no
+	// message ready.
+	pollInterval  = 200 * time.Millisecond
+	maxEmptyPulls = 3
+	// quiet is the time without an arrival after which the missing messages of
+	// dead rows count as gone.
+	quiet = 2 * time.Second
+)
+
+// message is one leased message.
+type message struct {
+	consumer       string // the subscription of its consumer
+	id, ackID, key string
+	data           []byte
+	attributes     map[string]string
+	published      time.Time
+	event          eventing.Event
+	invalid        error // the reason why it is no event
+}
+
+// Batch holds the dead letters that were pulled, and those with an inbox row
+// only. Only one goroutine may use it. Release it after use.
+type Batch struct {
+	queue *Queue
+	// Letters are in redrive order: by aggregate, each in version order.
+	Letters []Letter
+	// Partial means that there are more than a Batch holds: settle these first.
+	Partial  bool
+	messages map[string][]*message // by Letter.place
+}
+
+// Collect leases all dead letters, up to MaxLetters and 64 MiB. It takes half a
+// second, because the broker may have more after an empty answer, and two
+// seconds if there are rows without a message.
+func (b *Queue) Collect(ctx context.Context) (*Batch, error) {
+	h := &Batch{queue: b, messages: map[string][]*message{}}
+	err := h.pull(ctx)
+	if err == nil {
+		err = h.match(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, h.Release(ctx))
+	}
+	return h, nil
+}
+
+// pull takes messages until every dead row has its message and the broker
+// appears empty, or until no message has arrived for a while.
+func (h *Batch) pull(ctx context.Context) error {
+	dead, err := h.queue.rows(ctx, nil)
+	if err != nil {
+		return err
+	}
+	missing := map[string]bool{}
+	for _, l := range dead {
+		missing[l.place()] = true
+	}
+	count, bytes := 0, 0
+	last := time.Now()
+	for empty := 0; ; {
+		got, err := h.queue.pull(ctx)
+		if err != nil {
+			return err
+		}
+		count += len(got)
+		bytes += h.keep(got, missing)
+		if len(got) > 0 {
+			empty, last = 0, time.Now()
+			if h.Partial = count >= MaxLetters || bytes >= maxBytes; h.Partial {
+				return nil
+			}
+			continue
+		}
+		empty++
+		if empty >= maxEmptyPulls && len(missing) == 0 || time.Since(last) > quiet {
+			return nil
+		}
+		if !backoff.Sleep(ctx, pollInterval, nil) {
+			return fmt.Errorf("pull dead letters: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// keep adds messages by their place, which it takes off missing, and returns the size
+// of their data.
+func (h *Batch) keep(messages []*message, missing map[string]bool) (bytes int) {
+	for _, m := range messages {
+		place := m.letter(0).place()
+		h.messages[place] = append(h.messages[place], m)
+		delete(missing, place)
+		bytes += len(m.data)
+	}
+	return bytes
+}
+
+// pull takes the messages that the broker has ready in all subscriptions, with
+// a long lease.
+func (b *Queue) pull(ctx context.Context) (all []*message, err error) {
+	for _, consumer := range b.consumers {
+		got, err := b.pullFrom(ctx, consumer)
+		all = append(all, got...)
+		if err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+func (b *Queue) pullFrom(ctx context.Context, consumer string) ([]*message, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	res, err := b.client.Pull(ctx, &pubsubpb.PullRequest{
+		Subscription: b.source(consumer), MaxMessages: perCall,
+		ReturnImmediately: true, //nolint:staticcheck // a Pull that is cut off while it waits takes messages with it
+	})
+	if err != nil {
+		return nil, fmt.Errorf("pull dead letters of %s: %w", consumer, err)
+	}
+	var messages []*message
+	for _, r := range res.GetReceivedMessages() {
+		p := r.GetMessage()
+		m := &message{
+			consumer: consumer, id: p.GetMessageId(), ackID: r.GetAckId(), key: p.GetOrderingKey(),
+			data: p.GetData(), attributes: p.GetAttributes(), published: p.GetPublishTime().AsTime(),
+		}
+		m.event, m.invalid = eventing.ParseMessage(m.data, m.attributes)
+		messages = append(messages, m)
+	}
+	return messages, b.extend(ctx, consumer, messages, lease)
+}
+
+// match builds the dead letters from rows and messages.
+func (h *Batch) match(ctx context.Context) error {
+	var named []*message
+	for _, messages := range h.messages {
+		if messages[0].invalid == nil {
+			named = append(named, messages[0])
+		}
+	}
+	rows, err := h.queue.rows(ctx, named)
+	if err != nil {
+		return err
+	}
+	known := map[string]bool{}
+	for _, l := range rows {
+		messages := h.messages[l.place()]
+		if l.Status != "dead" && len(messages) == 0 {
+			continue // a row of another event that has the id of a leased message
+		}
+		known[l.place()] = true
+		if len(messages) > 0 {
+			l.MessageID, l.Messages = messages[0].id, len(messages)
+			l.Reason = messages[0].why(l.Reason)
+		}
+		h.Letters = append(h.Letters, l)
+	}
+	for place, messages := range h.messages {
+		if !known[place] {
+			h.Letters = append(h.Letters, messages[0].letter(len(messages)))
+		}
+	}
+	slices.SortFunc(h.Letters, func(a, b Letter) int {
+		return cmp.Or(
+			cmp.Compare(a.key(), b.key()),
+			cmp.Compare(a.Version, b.Version),
+			cmp.Compare(a.place(), b.place()))
+	})
+	return nil
+}
+
+func (l Letter) key() string { return eventing.Key(l.AggregateType, l.AggregateID) }
+
+// byTheBroker starts the reason of a dead letter that the consumer did not
+// write.
+const byTheBroker = "dead-lettered by the broker, after as many deliveries as its policy allows"
+
+// why returns the known reason. If the broker itself dead-lettered the message,
+// the result says so first: the broker does not look at the event, so the event
+// may be good.
+func (m *message) why(known string) string {
+	if _, ok := m.attributes[inbox.AttrDeadLetterReason]; ok {
+		return known
+	}
+	if known == "" {
+		return byTheBroker
+	}
+	return byTheBroker + "; the inbox says: " + known
+}
+
+// letter returns the dead letter as m alone describes it.
+func (m *message) letter(copies int) Letter {
+	attempts, _ := strconv.Atoi(m.attributes[inbox.AttrDeadLetterAttempts])
+	return Letter{
+		Subscription: m.consumer, EventID: m.event.ID, AggregateType: m.event.AggregateType, AggregateID: m.event.AggregateID,
+		Version: m.event.Version, Type: m.event.Type, Status: "none",
+		Reason: m.why(m.attributes[inbox.AttrDeadLetterReason]), Attempts: attempts, Since: m.published,
+		MessageID: m.id, Messages: copies,
+	}
+}
+
+// first returns one message of l; nil if none is leased.
+func (h *Batch) first(l Letter) *message {
+	if messages := h.messages[l.place()]; len(messages) > 0 {
+		return messages[0]
+	}
+	return nil
+}
+
+// Content returns the message of l: nil, nil if none is leased.
+func (h *Batch) Content(l Letter) (data []byte, attributes map[string]string) {
+	if m := h.first(l); m != nil {
+		return m.data, m.attributes
+	}
+	return nil, nil
+}
+
+// acknowledge settles the messages of l after the outcome is committed. If it
+// fails, the messages come back and are found settled.
+func (h *Batch) acknowledge(ctx context.Context, l Letter) error {
+	messages := h.messages[l.place()]
+	if len(messages) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	req := &pubsubpb.AcknowledgeRequest{Subscription: h.queue.source(l.Subscription), AckIds: ackIDs(messages)}
+	if err := h.queue.client.Acknowledge(ctx, req); err != nil {
+		return fmt.Errorf("acknowledge: %w (the message will be found settled)", err)
+	}
+	delete(h.messages, l.place())
+	return nil
+}
+
+// Release gives back the unsettled messages. It also works when ctx has ended.
+func (h *Batch) Release(ctx context.Context) error {
+	rest := map[string][]*message{}
+	for _, messages := range h.messages {
+		rest[messages[0].consumer] = append(rest[messages[0].consumer], messages...)
+	}
+	clear(h.messages)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	var errs []error
+	for consumer, messages := range rest {
+		errs = append(errs, h.queue.extend(ctx, consumer, messages, 0))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("%w (what is still leased comes back after %s)", err, lease)
+	}
+	return nil
+}
+
+// extend leases messages for d from now on.
+func (b *Queue) extend(ctx context.Context, consumer string, messages []*message, d time.Duration) error {
+	for chunk := range slices.Chunk(messages, perCall) {
+		err := b.client.ModifyAckDeadline(ctx, &pubsubpb.ModifyAckDeadlineRequest{
+			Subscription: b.source(consumer), AckIds: ackIDs(chunk), AckDeadlineSeconds: int32(d.Seconds()),
+		})
+		if err != nil {
+			return fmt.Errorf("lease dead letters: %w", err)
+		}
+	}
+	return nil
+}
+
+func ackIDs(messages []*message) []string {
+	ids := make([]string, len(messages))
+	for i, m := range messages {
+		ids[i] = m.ackID
+	}
+	return ids
+}
