@@ -80,7 +80,7 @@ var claimedEvents = columns("e") + `
 const reportColumns = `
 SELECT report.seen, report.heads, report.passed, report.until`
 
-// candidates are the candidates among some rows: one of each aggregate.
+// candidates selects the oldest row of each aggregate among some rows.
 const candidates = `
 	SELECT DISTINCT ON (r.aggregate_type, r.aggregate_id) r.place
 	  FROM (%s) r
