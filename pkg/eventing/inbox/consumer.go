@@ -3,7 +3,6 @@ package inbox
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -104,10 +103,7 @@ func NewConsumer(
 		acks:     make(chan *pubsub.AckResult, maxMessages),
 		unknown:  newUnknowns(),
 	}
-	var err error
-	if c.metrics, err = newMetrics(subscription, c.budget, c.blocked); err != nil {
-		return nil, fmt.Errorf("new consumer: %w", err)
-	}
+	c.metrics = newMetrics(subscription, c.budget, c.blocked)
 	return c, nil
 }
 

@@ -2,7 +2,6 @@ package inbox
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/instrument"
 )
 
 const scope = "example.com/lockstep/pkg/eventing/inbox"
@@ -27,48 +27,35 @@ type metrics struct {
 	batchSize                                    metric.Int64Histogram
 	duration, eventAge                           metric.Float64Histogram
 
-	inARow   atomic.Int64
-	callback metric.Registration
+	inARow     atomic.Int64
+	unregister func()
 }
 
-func newMetrics(subscription string, inHand *budget, waiting *blockedAggregates) (*metrics, error) {
+func newMetrics(subscription string, inHand *budget, waiting *blockedAggregates) *metrics {
 	name := attribute.String("subscription", subscription)
 	m := metrics{subscription: metric.WithAttributes(name)}
 	for o := range m.outcomes {
 		m.outcomes[o] = metric.WithAttributes(name, attribute.String("outcome", Outcome(o).String()))
 	}
-	var errs []error
-	meter := otel.Meter(scope)
-	counter := func(into *metric.Int64Counter, name, unit, about string) {
-		var err error
-		*into, err = meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(about))
-		errs = append(errs, err)
-	}
-	gauge := func(name, unit, about string) metric.Int64ObservableGauge {
-		g, err := meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(about))
-		errs = append(errs, err)
-		return g
-	}
-	counter(&m.events, "inbox.events", "{event}", "Events handled, by outcome: applied, stale, duplicate, gap, diverged or lost; "+
+	meter := instrument.For(scope)
+	m.events = meter.Counter("inbox.events", "{event}", "Events handled, by outcome: applied, stale, duplicate, gap, diverged or lost; "+
 		"the last two mean that the owner has lost commits")
-	counter(&m.redeliveries, "inbox.redeliveries", "{message}", "Messages that the broker says it delivered before")
-	counter(&m.nacks, "inbox.nacks", "{message}", "Messages given back at the end of a process: nothing else is")
-	counter(&m.ackFailures, "inbox.acks.failed", "{message}", "Acks that an exactly-once subscription refused: leases that were lost")
-	counter(&m.deadLetters, "inbox.dead_letters", "{event}", "Events sent to the dead-letter topic: each needs a person")
-	counter(&m.repairs, "inbox.gaps.repaired", "{gap}", "Gaps filled from the owner")
-	counter(&m.repairFailures, "inbox.repairs.failed", "{attempt}", "Repairs that failed: the owner is away, or behind its own events")
-	counter(&m.purges, "inbox.purged", "{row}", "Rows of settled events deleted after their retention")
-	errs = append(errs, m.histograms(meter))
-	open := gauge("inbox.gaps.open", "{gap}", "Aggregates that wait for a repair from their owner")
-	blocked := gauge("inbox.blocked_aggregates", "{aggregate}", "Aggregates that cannot go on just now, by the reason of their first event")
-	messages := gauge("inbox.in_flight_messages", "{message}", "Messages in hand, from delivery to ack")
-	bytes := gauge("inbox.in_flight_bytes", "By", "Memory of the messages in hand; at the bound the consumer stops pulling")
-	failing := gauge("inbox.failures_in_a_row", "{batch}", "Batches in a row that met an outage of the database; 0 is healthy")
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	var err error
-	m.callback, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+	m.redeliveries = meter.Counter("inbox.redeliveries", "{message}", "Messages that the broker says it delivered before")
+	m.nacks = meter.Counter("inbox.nacks", "{message}", "Messages given back at the end of a process: nothing else is")
+	m.ackFailures = meter.Counter("inbox.acks.failed", "{message}", "Acks that an exactly-once subscription refused: leases that were lost")
+	m.deadLetters = meter.Counter("inbox.dead_letters", "{event}", "Events sent to the dead-letter topic: each needs a person")
+	m.repairs = meter.Counter("inbox.gaps.repaired", "{gap}", "Gaps filled from the owner")
+	m.repairFailures = meter.Counter("inbox.repairs.failed", "{attempt}", "Repairs that failed: the owner is away, or behind its own events")
+	m.purges = meter.Counter("inbox.purged", "{row}", "Rows of settled events deleted after their retention")
+	m.batchSize = meter.Sizes("inbox.batch.size", "{event}", "Events per transaction")
+	m.duration = meter.Durations("inbox.batch.duration", "Time of one transaction, begin to commit")
+	m.eventAge = meter.Durations("inbox.event_age_at_apply", "Age of an event, since its occurred_at, when its effect was committed")
+	open := meter.Gauge("inbox.gaps.open", "{gap}", "Aggregates that wait for a repair from their owner")
+	blocked := meter.Gauge("inbox.blocked_aggregates", "{aggregate}", "Aggregates that cannot go on just now, by the reason of their first event")
+	messages := meter.Gauge("inbox.in_flight_messages", "{message}", "Messages in hand, from delivery to ack")
+	bytes := meter.Gauge("inbox.in_flight_bytes", "By", "Memory of the messages in hand; at the bound the consumer stops pulling")
+	failing := meter.Gauge("inbox.failures_in_a_row", "{batch}", "Batches in a row that met an outage of the database; 0 is healthy")
+	m.unregister = meter.Observe(func(_ context.Context, o metric.Observer) error {
 		o.ObserveInt64(open, waiting.counts[openGap].Load(), m.subscription)
 		for r := range reasons {
 			o.ObserveInt64(blocked, waiting.counts[r].Load(), metric.WithAttributes(name, attribute.String("reason", r.String())))
@@ -79,21 +66,8 @@ func newMetrics(subscription string, inHand *budget, waiting *blockedAggregates)
 		o.ObserveInt64(failing, m.inARow.Load(), m.subscription)
 		return nil
 	}, open, blocked, messages, bytes, failing)
-	return &m, err
+	return &m
 }
-
-func (m *metrics) histograms(meter metric.Meter) error {
-	var size, duration, eventAge error
-	m.batchSize, size = meter.Int64Histogram("inbox.batch.size", metric.WithUnit("{event}"), eventing.Counts,
-		metric.WithDescription("Events per transaction"))
-	m.duration, duration = meter.Float64Histogram("inbox.batch.duration", metric.WithUnit("s"), eventing.Seconds,
-		metric.WithDescription("Time of one transaction, begin to commit"))
-	m.eventAge, eventAge = meter.Float64Histogram("inbox.event_age_at_apply", metric.WithUnit("s"), eventing.Seconds,
-		metric.WithDescription("Age of an event, since its occurred_at, when its effect was committed"))
-	return errors.Join(size, duration, eventAge)
-}
-
-func (m *metrics) unregister() { _ = m.callback.Unregister() }
 
 func (m *metrics) failing(batches int) { m.inARow.Store(int64(batches)) }
 

@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -117,11 +116,7 @@ func NewRelay(
 		wakeProbes:   make(chan struct{}, 1),
 	}
 	r.backlog.Store(&backlogReading{})
-	var err error
-	r.metrics, err = newMetrics(r)
-	if err != nil {
-		return nil, fmt.Errorf("new relay: %w", err)
-	}
+	r.metrics = newMetrics(r)
 	return r, nil
 }
 

@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -11,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/instrument"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
@@ -26,54 +26,36 @@ type metrics struct {
 	batch      metric.Int64Histogram
 	duration   metric.Float64Histogram
 	eventAge   metric.Float64Histogram
-	callback   metric.Registration
+	unregister func()
 }
 
-func newMetrics(r *Relay) (*metrics, error) {
-	var m metrics
-	var errs [14]error
-	meter := otel.Meter(scope)
-	m.published, errs[0] = meter.Int64Counter("outbox.published", metric.WithUnit("{event}"),
-		metric.WithDescription("Events acknowledged by the broker"))
-	m.failures, errs[1] = meter.Int64Counter("outbox.publish.failures", metric.WithUnit("{failure}"),
-		metric.WithDescription("Publishes that failed, by kind: outage or rejection"))
-	m.leasesLost, errs[2] = meter.Int64Counter("outbox.leases.lost", metric.WithUnit("{aggregate}"),
-		metric.WithDescription("Leases that another relay had taken over by the time of settling: their events are sent again"))
-	m.duration, errs[3] = meter.Float64Histogram("outbox.publish.duration", metric.WithUnit("s"), eventing.Seconds,
-		metric.WithDescription("Time to publish the claimed events of one aggregate"))
-	m.eventAge, errs[4] = meter.Float64Histogram("outbox.event_age_at_publish", metric.WithUnit("s"), eventing.Seconds,
-		metric.WithDescription("Age of an event, since its occurred_at, when the broker acknowledged it"))
-	m.requests, errs[8] = meter.Int64Counter("outbox.publish.requests", metric.WithUnit("{request}"),
-		metric.WithDescription("Publish requests, whatever became of them"))
-	m.retries, errs[9] = meter.Int64Counter("outbox.publish.retries", metric.WithUnit("{event}"),
-		metric.WithDescription("Events tried again after the broker had refused them"))
-	m.batch, errs[10] = meter.Int64Histogram("outbox.batch.size", metric.WithUnit("{event}"), eventing.Counts,
-		metric.WithDescription("Successive events of one aggregate claimed together"))
-	paused, err := meter.Int64ObservableGauge("outbox.topics.paused", metric.WithUnit("{topic}"),
-		metric.WithDescription("1 for a topic to which nothing but probes is sent, since it is out; 0 for any other"))
-	errs[11] = err
-	pausedAge, err := meter.Float64ObservableGauge("outbox.topics.paused_age", metric.WithUnit("s"),
-		metric.WithDescription("How long a topic has been paused, by cause: outage, or refusals of every aggregate; only while it is"))
-	errs[12] = err
-	pending, err := meter.Int64ObservableGauge("outbox.pending", metric.WithUnit("{event}"),
-		metric.WithDescription("Events not yet published, capped at 10000"))
-	errs[5] = err
-	parked, err := meter.Int64ObservableGauge("outbox.parked", metric.WithUnit("{event}"),
-		metric.WithDescription("Events that the broker refuses: each holds up its aggregate until an operator acts"))
-	errs[6] = err
-	oldest, err := meter.Float64ObservableGauge("outbox.oldest_pending_age", metric.WithUnit("s"),
-		metric.WithDescription("Age of the oldest event that waits to be published"))
-	errs[7] = err
-	known, err := meter.Int64ObservableGauge("outbox.backlog.known", metric.WithUnit("1"),
-		metric.WithDescription("1 while outbox.pending, outbox.parked and outbox.oldest_pending_age are up to date; 0 when the database "+
-			"has not answered: they then stay as they were, and the age grows"))
-	errs[13] = err
-	failing, err := meter.Int64ObservableGauge("outbox.failures_in_a_row", metric.WithUnit("{try}"),
-		metric.WithDescription("Tries in a row that met an outage of the database or of a topic; 0 is healthy"))
-	if err := errors.Join(append(errs[:], err)...); err != nil {
-		return nil, err
+func newMetrics(r *Relay) *metrics {
+	meter := instrument.For(scope)
+	m := metrics{
+		published: meter.Counter("outbox.published", "{event}", "Events acknowledged by the broker"),
+		requests:  meter.Counter("outbox.publish.requests", "{request}", "Publish requests, whatever became of them"),
+		retries:   meter.Counter("outbox.publish.retries", "{event}", "Events tried again after the broker had refused them"),
+		failures:  meter.Counter("outbox.publish.failures", "{failure}", "Publishes that failed, by kind: outage or rejection"),
+		leasesLost: meter.Counter("outbox.leases.lost", "{aggregate}",
+			"Leases that another relay had taken over by the time of settling: their events are sent again"),
+		batch:    meter.Sizes("outbox.batch.size", "{event}", "Successive events of one aggregate claimed together"),
+		duration: meter.Durations("outbox.publish.duration", "Time to publish the claimed events of one aggregate"),
+		eventAge: meter.Durations("outbox.event_age_at_publish", "Age of an event, since its occurred_at, when the broker acknowledged it"),
 	}
-	m.callback, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+	paused := meter.Gauge("outbox.topics.paused", "{topic}",
+		"1 for a topic to which nothing but probes is sent, since it is out; 0 for any other")
+	pausedAge := meter.Age("outbox.topics.paused_age",
+		"How long a topic has been paused, by cause: outage, or refusals of every aggregate; only while it is")
+	pending := meter.Gauge("outbox.pending", "{event}", "Events not yet published, capped at 10000")
+	parked := meter.Gauge("outbox.parked", "{event}",
+		"Events that the broker refuses: each holds up its aggregate until an operator acts")
+	oldest := meter.Age("outbox.oldest_pending_age", "Age of the oldest event that waits to be published")
+	known := meter.Gauge("outbox.backlog.known", "1",
+		"1 while outbox.pending, outbox.parked and outbox.oldest_pending_age are up to date; 0 when the database "+
+			"has not answered: they then stay as they were, and the age grows")
+	failing := meter.Gauge("outbox.failures_in_a_row", "{try}",
+		"Tries in a row that met an outage of the database or of a topic; 0 is healthy")
+	m.unregister = meter.Observe(func(_ context.Context, o metric.Observer) error {
 		o.ObserveInt64(failing, r.tries())
 		for _, c := range r.circuits { // types of one topic observe the same
 			topic, out := attribute.String("topic", c.topic), int64(0)
@@ -90,7 +72,7 @@ func newMetrics(r *Relay) (*metrics, error) {
 		o.ObserveFloat64(oldest, b.oldest().Seconds())
 		return nil
 	}, pending, parked, oldest, known, failing, paused, pausedAge)
-	return &m, err
+	return &m
 }
 
 // tries is the highest count of failures in a row, of the topics and the database.
@@ -101,8 +83,6 @@ func (r *Relay) tries() int64 {
 	}
 	return tries
 }
-
-func (m *metrics) unregister() { _ = m.callback.Unregister() }
 
 func (m *metrics) settled(ctx context.Context, batch []publishResult, lost int) {
 	m.leasesLost.Add(ctx, int64(lost))
