@@ -215,7 +215,7 @@ func TestAMissingSubscriptionIsWaitedFor(t *testing.T) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatal("nobody complains of a subscription that is missing")
+			t.Fatal("no log line complains of a subscription that is missing")
 		}
 	}
 	if _, err := admin.CreateSubscription(t.Context(), &pubsubpb.Subscription{Name: name, Topic: topic, AckDeadlineSeconds: 10}); err != nil {

@@ -71,7 +71,7 @@ func TestATopicThatIsBackMeanwhileIsLookedAfter(t *testing.T) {
 	r.step(t.Context(), &s, claimed)
 	r.scanDue(t, claimed)
 	if len(claimed) != 1 {
-		t.Error("nobody looks for what a claim left alone while its topic came back")
+		t.Error("no scan looks for the events that a claim skipped while its topic came back")
 	}
 }
 
@@ -126,7 +126,7 @@ func TestAClaimWhoseAnswerIsLostIsLookedAfter(t *testing.T) {
 	r.step(t.Context(), &s, claimed)
 	for range 2 { // a scan for another reason comes before the lease has run out
 		if !r.scanDue(t, claimed) {
-			t.Fatal("nobody looks for what was leased with an answer that was lost")
+			t.Fatal("no scan looks for the leases of a claim with a lost answer")
 		}
 	}
 	b.exec(t, `UPDATE outbox SET locked_at = now() - interval '21 s'`)
@@ -191,7 +191,7 @@ func TestAnotherServerAfterAnUnansweredHeartbeat(t *testing.T) {
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	if r.writeHeartbeat(cancelled, false) == nil {
-		t.Fatal("a beat without an answer has none")
+		t.Fatal("a heartbeat without an answer reports none")
 	}
 	if err := r.writeHeartbeat(t.Context(), false); err != nil {
 		t.Fatal(err)
@@ -220,7 +220,7 @@ func TestATurnThatTakesNothingPassesOn(t *testing.T) {
 	select {
 	case <-f.roomForClaims:
 	default:
-		t.Error("the claim is not told that it has room")
+		t.Error("the claim is not woken although it has room")
 	}
 	if !f.reserve(byClaim) {
 		t.Error("the claim has no room")

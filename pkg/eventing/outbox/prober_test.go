@@ -23,17 +23,17 @@ const otherTopic = topic + ".other"
 // tracedClaims traces the statements that claim candidates for probes, and may delay them.
 type tracedClaims struct {
 	seen atomic.Int64
-	// begun receives a signal for each statement, if it waits. While the lock is held, none
+	// started receives a signal for each statement, if it waits. While the lock is held, none
 	// continues.
-	begun chan struct{}
-	delay sync.RWMutex
+	started chan struct{}
+	delay   sync.RWMutex
 }
 
 func (l *tracedClaims) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
 	for _, q := range data.Batch.QueuedQueries {
 		if len(q.Arguments) > 4 && q.Arguments[4] == candidatesPerProbe { // a claim's limit of events
 			l.seen.Add(1)
-			signal(l.begun)
+			signal(l.started)
 			l.delay.RLock()
 			l.delay.RUnlock() //nolint:staticcheck,gocritic // it only waits for the writer
 		}
@@ -56,7 +56,7 @@ func newTopicsBench(t *testing.T) (*bench, *tracedClaims) {
 	if _, err := b.client.TopicAdminClient.CreateTopic(t.Context(), &pubsubpb.Topic{Name: otherTopic}); err != nil {
 		t.Fatal(err)
 	}
-	config, l := b.db.Config(), &tracedClaims{begun: make(chan struct{}, 1)}
+	config, l := b.db.Config(), &tracedClaims{started: make(chan struct{}, 1)}
 	config.ConnConfig.Tracer = l
 	db, err := pgxpool.NewWithConfig(t.Context(), config)
 	if err != nil {
@@ -96,7 +96,7 @@ func TestAProbeThatHangsHoldsUpNoOtherTopic(t *testing.T) {
 	goOn := sync.OnceFunc(l.delay.Unlock)
 	t.Cleanup(goOn)
 	b.append(t, "a", 1, 1)
-	<-l.begun
+	<-l.started
 	if err := b.appendAll(t, engagement("new")); err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,7 @@ func TestRetriesThatGoBackAreFoundAsRetries(t *testing.T) {
 		t.Error("what goes back to its retry has the relay look through the whole table")
 	}
 	if r.followUps.due().retryAt.IsZero() {
-		t.Error("nobody looks for the retries")
+		t.Error("no claim looks for the retries")
 	}
 }
 
