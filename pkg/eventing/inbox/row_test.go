@@ -77,6 +77,9 @@ func TestARowFollowsItsEvent(t *testing.T) {
 	}
 	want("a late return", done)
 
+	for range slotCount { // the repair, which fails and writes that to the row, has to wait
+		c.blocked.repairSlots.acquire(t.Context())
+	}
 	e = event("b", 2) // a gap
 	c.process(t.Context(), []*delivery{brought(e, "first")})
 	want("at a gap", entry{Status: "held", Source: "stream", Message: "first", Error: "waiting for a repair from the owner"})
