@@ -76,7 +76,7 @@ func TestUpgradeFromBeforeTheLibrarysNumbers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer reader.Rollback(t.Context()) //nolint:errcheck // it only reads
+	defer reader.Rollback(t.Context())
 	if _, err := reader.Exec(t.Context(), `LOCK TABLE video.outbox, catalog.inbox IN ACCESS SHARE MODE`); err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,4 @@
-// Package database opens a service's connections to Postgres, and runs the write
-// transactions of requests.
+// Package database opens a service's connections to Postgres.
 //
 // A process has a pool for each kind of user, so that none can take the connections of
 // another:
@@ -9,9 +8,6 @@
 //	Reserve  readiness                           1
 //
 // LISTEN takes one more connection, outside of the pools: ten for each process.
-//
-// A lock that another transaction holds must delay only the requests that want it: see
-// [Writer].
 package database
 
 import (

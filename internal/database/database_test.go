@@ -95,3 +95,26 @@ func TestReadOnlyConnectionsAreReplaced(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Reserved connections are not a share of the URL's number, and that number does not
+// depend on the machine.
+func TestConnectionsOfAProcess(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]int32{"postgres://u@h/d": 4, "postgres://u@h/d?pool_max_conns=9&pool_min_conns=5": 9} {
+		pool, err := Open(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pool.Close()
+		if n := pool.Config().MaxConns; n != want {
+			t.Errorf("%s: %d connections for requests, want %d", url, n, want)
+		}
+		if pool, err = Reserve(t.Context(), url, LoopConns); err != nil {
+			t.Fatal(err)
+		}
+		pool.Close()
+		if c := pool.Config(); c.MaxConns != LoopConns || c.MinConns != 0 {
+			t.Errorf("%s: %d to %d connections are reserved", url, c.MinConns, c.MaxConns)
+		}
+	}
+}

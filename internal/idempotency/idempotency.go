@@ -37,19 +37,18 @@ type Request struct {
 	hash           []byte
 }
 
-// NewRequest reports a fault of the header unless values is empty or one key. The
-// operation names method and path, alike for all protocols, so that a key holds across
-// them. sent are the fields that the caller gave, by their names in REST, with their
-// decoded values: neither spaces, nor the order of fields, nor the protocol make it
-// another request, and a field that a later release adds does not change the hash of
-// requests without it. Its error is that of bad, if it has any, before anything is
-// encoded.
-func NewRequest(operation string, values []string, sent map[string]any, bad *problem.Faults) (Request, error) {
-	key := strings.Join(values, " ") // two of them are one with a forbidden space
+// NewRequest fails with the violations found so far, and with one of the header unless
+// keys is empty or one key. The operation names method and path, alike for all
+// protocols, so that a key holds across them. sent are the fields that the caller gave,
+// by their names in REST, with their decoded values: neither spaces, nor the order of
+// fields, nor the protocol make it another request, and a field that a later release
+// adds does not change the hash of requests without it.
+func NewRequest(operation string, keys []string, sent map[string]any, found problem.Violations) (Request, error) {
+	key := strings.Join(keys, " ") // two of them are one with a forbidden space
 	invisible := func(c rune) bool { return c < '!' || c > '~' }
-	bad.Unless(len(values) == 0 || 0 < len(key) && len(key) <= 255 && !strings.ContainsFunc(key, invisible),
+	found.Require(len(keys) == 0 || 0 < len(key) && len(key) <= 255 && !strings.ContainsFunc(key, invisible),
 		Header, "must be one value of 1 to 255 visible ASCII characters")
-	if err := bad.Err(); err != nil {
+	if err := found.Err(); err != nil {
 		return Request{}, err // before a request that is refused costs its encoding
 	}
 	encoded, err := json.Marshal(sent) // in the order of the names
@@ -83,21 +82,24 @@ func (r Request) Remember(b *pgx.Batch, answer any) error {
 	return nil
 }
 
-// Recall queues a query for a stored answer on b, and passes the answer to found if
-// there is one. If the query runs after a wait for the first request's lock, it sees
-// that request's answer.
-func (r Request) Recall(b *pgx.Batch, found func(Stored)) {
+// Recall queues a query for a stored answer on b. If there is one, it is in first when b
+// has run. If the query runs after a wait for the first request's lock, it sees that
+// request's answer.
+func (r Request) Recall(b *pgx.Batch, first *Stored) {
 	if r.key != "" {
-		r.selectInto(b, found)
+		r.selectInto(b, first)
 	}
 }
 
-// Stored is a remembered request with its answer.
+// Stored is a remembered request with its answer; the zero value is none.
 type Stored struct{ Hash, Response []byte }
 
-// Answer decodes the first answer into answer, unless the stored request was another
+// Found reports whether there is an answer.
+func (s Stored) Found() bool { return s.Response != nil }
+
+// decode decodes the first answer into answer, unless the stored request was another
 // one than r.
-func (r Request) Answer(first Stored, answer any) error {
+func (r Request) decode(first Stored, answer any) error {
 	if !bytes.Equal(first.Hash, r.hash) {
 		e := problem.New(problem.CodeKeyReused, "", "The idempotency key was used for another request.")
 		e.Fields = []problem.Field{{Field: Header, Detail: "was used for another request"}}
@@ -109,16 +111,19 @@ func (r Request) Answer(first Stored, answer any) error {
 	return nil
 }
 
-// Replay decodes the answer of the transaction that came first.
-func (r Request) Replay(ctx context.Context, db *pgxpool.Pool, answer any) error {
-	var first *Stored
+// Replay decodes the answer of the transaction that came first, after ErrAnswered. first
+// is the answer that Recall has found; if it has found none, Replay reads it from db.
+func (r Request) Replay(ctx context.Context, db *pgxpool.Pool, first Stored, answer any) error {
+	if first.Found() {
+		return r.decode(first, answer)
+	}
 	b := &pgx.Batch{}
-	r.Recall(b, func(s Stored) { first = &s })
+	r.Recall(b, &first)
 	if err := db.SendBatch(ctx, b).Close(); err != nil {
 		return fmt.Errorf("replay: %w", err)
 	}
-	if first == nil { // it expired since the insert met it
+	if !first.Found() { // it expired since the insert met it
 		return problem.New(problem.CodeUnavailable, "", "The idempotency key has just expired.")
 	}
-	return r.Answer(*first, answer)
+	return r.decode(first, answer)
 }

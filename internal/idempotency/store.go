@@ -30,15 +30,15 @@ func (r Request) insert(b *pgx.Batch, response []byte) {
 	})
 }
 
-func (r Request) selectInto(b *pgx.Batch, found func(Stored)) {
+func (r Request) selectInto(b *pgx.Batch, first *Stored) {
 	b.Queue(`
 		SELECT request_hash AS hash, response
 		  FROM idempotency_keys
 		 WHERE principal = '' AND operation = $1 AND key = $2 AND created_at > now() - interval '24 hours'`,
 		r.operation, r.key).Query(func(rows pgx.Rows) error {
 		stored, err := pgx.CollectRows(rows, pgx.RowToStructByName[Stored])
-		for _, s := range stored {
-			found(s)
+		if len(stored) > 0 {
+			*first = stored[0]
 		}
 		return err
 	})
@@ -58,15 +58,15 @@ const (
 
 // Sweep removes expired keys until ctx ends, then returns nil: all there are, and then
 // again about once a minute. Any number of sweeps may run on one database, and share
-// the work; a key that fails to be removed is left to the next pass. beat is called at
+// the work; a key that fails to be removed is left to the next pass. heartbeat is called at
 // each pass, and each batch.
-func Sweep(ctx context.Context, db *pgxpool.Pool, log *slog.Logger, beat func()) error {
+func Sweep(ctx context.Context, db *pgxpool.Pool, log *slog.Logger, heartbeat func()) error {
 	jitter := backoff.Policy{Base: time.Minute, Cap: time.Minute}
 	waiting := instrument.For("example.com/lockstep/internal/idempotency").Set("idempotency.expired_keys", "{key}",
 		"Expired idempotency keys that the sweep had left when it was last through, 100,000 at most")
 	for {
 		pause := 30*time.Second + jitter.Delay(1)
-		_, more, err := sweep(ctx, db, sweepBudget, beat)
+		_, more, err := sweep(ctx, db, sweepBudget, heartbeat)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			log.WarnContext(ctx, "expired idempotency keys not removed", "error", err)
@@ -84,10 +84,10 @@ func Sweep(ctx context.Context, db *pgxpool.Pool, log *slog.Logger, beat func())
 
 // sweep removes expired keys, the oldest first, until a batch is short or the budget is
 // spent; more is true in the second case.
-func sweep(ctx context.Context, db *pgxpool.Pool, budget time.Duration, beat func()) (removed int64, more bool, err error) {
+func sweep(ctx context.Context, db *pgxpool.Pool, budget time.Duration, heartbeat func()) (removed int64, more bool, err error) {
 	from := time.Time{}
 	for end := time.Now().Add(budget); time.Now().Before(end); {
-		beat()
+		heartbeat()
 		n, last, err := removeBatch(ctx, db, from)
 		removed += n
 		if err != nil || n < sweepBatch {

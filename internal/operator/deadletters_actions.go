@@ -78,12 +78,12 @@ func (d DeadLetters) queueAndHandler(ctx context.Context, s *invocation, only st
 	addr := r.HostPort(d.OwnerVariable, "")
 	b, db, closeQueue, err := d.queue(ctx, s, r, only)
 	if err != nil {
-		return nil, inbox.Handler{}, nil, err
+		return nil, nil, nil, err
 	}
 	owner, err := connect.Dial(addr)
 	if err != nil {
 		closeQueue()
-		return nil, inbox.Handler{}, nil, err
+		return nil, nil, nil, err
 	}
 	return b, d.Handler(db, owner), func() {
 		_ = owner.Close()

@@ -71,27 +71,34 @@ func newBench(t *testing.T) *bench {
 }
 
 // handler has an effect that can be counted: the version in the projection.
-func (b *bench) handler(*pgxpool.Pool, *grpc.ClientConn) inbox.Handler {
-	return inbox.Handler{
-		Decode: func(eventing.Event) (inbox.Change, error) { return inbox.Change{}, nil },
-		Apply: inbox.Each(func(ctx context.Context, tx pgx.Tx, c inbox.Change) (inbox.Outcome, error) {
-			if b.broken.Load() {
-				return 0, errors.New("still a teapot")
-			}
-			_, err := tx.Exec(ctx, `
-				INSERT INTO video_projection (video_id, version, updated_at) VALUES ($1, $2, now())
-				ON CONFLICT (video_id) DO UPDATE SET version = excluded.version`, c.Event.AggregateID, c.Event.Version)
-			return inbox.Applied, err
-		}),
-		Repair: func(context.Context, eventing.Event) error {
-			if b.ownerAway.Load() {
-				return errors.New("the owner is away")
-			}
-			return nil // the owner has no newer state
-		},
-		Committed: func(...string) {},
-	}
+type handler struct{ *bench }
+
+func (b *bench) handler(*pgxpool.Pool, *grpc.ClientConn) inbox.Handler { return handler{b} }
+
+func (handler) Decode(eventing.Event) (inbox.Change, error) { return inbox.Change{}, nil }
+
+func (h handler) Apply(ctx context.Context, tx pgx.Tx, changes []inbox.Change) ([]inbox.Outcome, error) {
+	return inbox.Each(ctx, tx, changes, h.apply)
 }
+
+func (h handler) apply(ctx context.Context, tx pgx.Tx, c inbox.Change) (inbox.Outcome, error) {
+	if h.broken.Load() {
+		return 0, errors.New("still a teapot")
+	}
+	_, err := tx.Exec(ctx, `
+		INSERT INTO video_projection (video_id, version, updated_at) VALUES ($1, $2, now())
+		ON CONFLICT (video_id) DO UPDATE SET version = excluded.version`, c.Event.AggregateID, c.Event.Version)
+	return inbox.Applied, err
+}
+
+func (h handler) Repair(context.Context, eventing.Event) error {
+	if h.ownerAway.Load() {
+		return errors.New("the owner is away")
+	}
+	return nil // the owner has no newer state
+}
+
+func (handler) Committed(...string) {}
 
 func topics(project string) map[string]string {
 	return map[string]string{"video": "projects/" + project + "/topics/video.events"}

@@ -10,11 +10,16 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"example.com/lockstep/pkg/eventing/txn"
 )
 
 // databaseRetryAfter is about the shortest time that a failover of a managed Postgres
 // or the restart of a pooler takes.
 const databaseRetryAfter = time.Second
+
+// lockedRetryAfter is the client's pause after [txn.ErrLocked].
+const lockedRetryAfter = time.Second
 
 // From classifies err; nil stays nil. An *Error anywhere in the chain is
 // returned as it is. A status of another service is deliberately not passed
@@ -31,6 +36,9 @@ func From(err error) *Error {
 	switch {
 	case errors.Is(err, context.Canceled):
 		e.Code, e.Detail = CodeCanceled, "The client went away before the answer was ready."
+	case errors.Is(err, txn.ErrLocked):
+		e.Code, e.Reason, e.RetryAfter = CodeUnavailable, "LOCKED", lockedRetryAfter
+		e.Detail = "Another transaction holds what the request would change; nothing was changed."
 	case databaseAway(err):
 		e.Code, e.Detail = CodeUnavailable, "The database cannot be reached at the moment."
 		e.RetryAfter = databaseRetryAfter

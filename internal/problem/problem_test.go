@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing/txn"
 )
 
 func TestCodesRenderTheSameOnBothTransports(t *testing.T) {
@@ -84,6 +85,7 @@ func TestFromClassifiesErrors(t *testing.T) {
 		"too many connections":     {&pgconn.PgError{Code: "53300"}, problem.CodeUnavailable},
 		"statement timeout":        {fmt.Errorf("list: %w", &pgconn.PgError{Code: "57014"}), problem.CodeTimeout},
 		"lock timeout":             {&pgconn.PgError{Code: "55P03"}, problem.CodeUnavailable},
+		"locked row":               {fmt.Errorf("write: %w: %w", txn.ErrLocked, &pgconn.PgError{Code: "55P03"}), problem.CodeUnavailable},
 		"idle in transaction":      {&pgconn.PgError{Code: "25P03"}, problem.CodeTimeout},
 		"constraint":               {&pgconn.PgError{Code: "23505"}, problem.CodeInternal},
 		"status of another":        {status.Error(codes.NotFound, "no such shelf"), problem.CodeInternal},
@@ -96,6 +98,9 @@ func TestFromClassifiesErrors(t *testing.T) {
 		if wait := got.RetryAfter > 0; wait != (tc.want == problem.CodeUnavailable) {
 			t.Errorf("%s: RetryAfter is %s", name, got.RetryAfter)
 		}
+	}
+	if got := problem.From(txn.ErrLocked); got.Reason != "LOCKED" {
+		t.Errorf("reason %q of a locked row", got.Reason)
 	}
 	if got := problem.From(nil); got != nil {
 		t.Errorf("From(nil) = %v, want nil", got)
@@ -187,19 +192,19 @@ func document(t testing.TB, res *httptest.ResponseRecorder) map[string]any {
 }
 
 // Each further fault is compared with all faults before it.
-func TestFaultsAreBounded(t *testing.T) {
+func TestViolationsAreBounded(t *testing.T) {
 	t.Parallel()
-	var bad, more problem.Faults
+	var bad, more problem.Violations
 	for i := range 1000 {
-		bad.Unless(false, fmt.Sprint("field", i), "is not known")
-		more.Unless(false, fmt.Sprint("other", i), "is not known")
+		bad.Require(false, fmt.Sprint("field", i), "is not known")
+		more.Require(false, fmt.Sprint("other", i), "is not known")
 	}
 	bad.Merge(more)
 	if len(bad) != 20 || len(more) != 20 || bad[19].Field != "field19" {
 		t.Errorf("%d and %d faults, want the first 20", len(bad), len(more))
 	}
-	var long problem.Faults
-	long.Unless(false, strings.Repeat("é", 10_000), strings.Repeat("x", 10_000))
+	var long problem.Violations
+	long.Require(false, strings.Repeat("é", 10_000), strings.Repeat("x", 10_000))
 	if f := long[0]; f.Field != strings.Repeat("é", 100)+"…" || f.Detail != strings.Repeat("x", 200)+"…" {
 		t.Errorf("a fault of %d and %d bytes, want 200 and an ellipsis", len(f.Field), len(f.Detail))
 	}
@@ -212,13 +217,13 @@ func TestALineShowsAllItHolds(t *testing.T) {
 		"می\u200cخواهم": true, "👩\u200d🚀": true, "\u200eabc\u200f": true, "क\u094d\u200dष": true, "עברית and English": true,
 		"a\u202eb": false, "\u202aa\u202c": false, "\u2066a\u2069": false, "\u2068a": false, "a\u200bb": false, "\ufeffa": false,
 	} {
-		var bad problem.Faults
+		var bad problem.Violations
 		bad.Line("title", line, 1, 20)
 		if (len(bad) == 0) != ok {
 			t.Errorf("%+q: %v, want taken: %t", line, bad, ok)
 		}
 	}
-	var bad problem.Faults
+	var bad problem.Violations
 	bad.Text("description", "\u2067עברית\u2069", 0, 20, "\n")
 	if len(bad) > 0 {
 		t.Errorf("a longer text may hold isolates: %v", bad)

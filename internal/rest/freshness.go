@@ -9,12 +9,45 @@ import (
 	"time"
 
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing/consistency"
 )
 
-// PreferredWait is the first wait in the Prefer headers (RFC 7240), in whole seconds
+// ConsistencyRequest reads the headers Consistency-Token (or the query parameter
+// consistency_token), Consistency and Prefer. It answers Prefer in w.
+func ConsistencyRequest(w http.ResponseWriter, r *http.Request, query url.Values) (consistency.Request, error) {
+	wait, err := preferredWait(w, r, consistency.DefaultWait, consistency.MaxWait)
+	if err != nil {
+		return consistency.Request{}, err
+	}
+	token, field, err := consistencyToken(r, query)
+	if err != nil {
+		return consistency.Request{}, err
+	}
+	q := consistency.Request{Token: token, TokenField: field, ModeField: "Consistency", Wait: wait}
+	q.Mode, q.StaleIfError, err = parseMode(r.Header.Values("Consistency"))
+	return q, err
+}
+
+// parseMode takes a mode with the parameter stale-if-error, which is named after
+// the cache directive of RFC 5861, in the syntax of RFC 9651.
+func parseMode(headers []string) (mode consistency.Mode, staleIfError bool, err error) {
+	if len(headers) == 0 {
+		return "", false, nil
+	}
+	name, parameter, staleIfError := strings.Cut(strings.Join(headers, ","), ";")
+	mode = consistency.Mode(strings.TrimSpace(name))
+	known := []consistency.Mode{consistency.MinimizeLatency, consistency.AtLeastAsFresh, consistency.FullyConsistent}
+	if !slices.Contains(known, mode) || staleIfError && strings.TrimSpace(parameter) != "stale-if-error" {
+		return "", false, problem.Invalid("Consistency",
+			"must be minimize-latency, at-least-as-fresh or fully-consistent, which ;stale-if-error may follow")
+	}
+	return mode, staleIfError, nil
+}
+
+// preferredWait is the first wait in the Prefer headers (RFC 7240), in whole seconds
 // and at most ceiling. It confirms the wait in Preference-Applied. Without such a
 // header it is fallback.
-func PreferredWait(w http.ResponseWriter, r *http.Request, fallback, ceiling time.Duration) (time.Duration, error) {
+func preferredWait(w http.ResponseWriter, r *http.Request, fallback, ceiling time.Duration) (time.Duration, error) {
 	for preference := range strings.SplitSeq(strings.Join(r.Header.Values("Prefer"), ","), ",") {
 		preference, _, _ = strings.Cut(preference, ";")
 		name, value, _ := strings.Cut(preference, "=")
@@ -37,10 +70,10 @@ func PreferredWait(w http.ResponseWriter, r *http.Request, fallback, ceiling tim
 	return fallback, nil
 }
 
-// ConsistencyToken returns the token in the Consistency-Token headers or in the query
+// consistencyToken returns the token in the Consistency-Token headers or in the query
 // parameter consistency_token, and the name of the one that it came from, for errors;
 // it is empty if none was sent. Both may be present if they agree.
-func ConsistencyToken(r *http.Request, query url.Values) (token, field string, err error) {
+func consistencyToken(r *http.Request, query url.Values) (token, field string, err error) {
 	field, tokens := "Consistency-Token", slices.Clone(r.Header.Values("Consistency-Token"))
 	if query.Has("consistency_token") {
 		if len(tokens) == 0 {

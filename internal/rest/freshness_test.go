@@ -9,11 +9,12 @@ import (
 
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/rest"
+	"example.com/lockstep/pkg/eventing/consistency"
 )
 
 func TestPreferredWait(t *testing.T) {
 	t.Parallel()
-	const fallback, ceiling = 2 * time.Second, 10 * time.Second
+	const fallback, ceiling = consistency.DefaultWait, consistency.MaxWait
 	for _, tc := range []struct {
 		headers []string
 		want    time.Duration
@@ -29,7 +30,8 @@ func TestPreferredWait(t *testing.T) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		r.Header["Prefer"] = tc.headers
 		w := httptest.NewRecorder()
-		got, err := rest.PreferredWait(w, r, fallback, ceiling)
+		q, err := rest.ConsistencyRequest(w, r, nil)
+		got := q.Wait
 		if applied := w.Header().Get("Preference-Applied"); err != nil || got != tc.want || applied != tc.applied {
 			t.Errorf("%q: %s, applied %q, %v; want %s, %q", tc.headers, got, applied, err, tc.want, tc.applied)
 		}
@@ -37,7 +39,7 @@ func TestPreferredWait(t *testing.T) {
 	for _, header := range []string{"wait", "wait=", "wait=-1", "wait=soon", "wait=1.5"} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		r.Header.Set("Prefer", header)
-		_, err := rest.PreferredWait(httptest.NewRecorder(), r, fallback, ceiling)
+		_, err := rest.ConsistencyRequest(httptest.NewRecorder(), r, nil)
 		if blamed(err) != "Prefer" {
 			t.Errorf("%q: %v, want Prefer blamed", header, err)
 		}
@@ -63,9 +65,13 @@ func TestConsistencyToken(t *testing.T) {
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/"+tc.query, nil)
 		r.Header["Consistency-Token"] = tc.headers
-		token, field, err := rest.ConsistencyToken(r, r.URL.Query())
-		if token != tc.token || field != tc.field || (err == nil) != tc.ok || !tc.ok && blamed(err) != field {
-			t.Errorf("%q %s: token %q, field %q, %v", tc.headers, tc.query, token, field, err)
+		q, err := rest.ConsistencyRequest(httptest.NewRecorder(), r, r.URL.Query())
+		field := q.TokenField
+		if !tc.ok {
+			field = blamed(err)
+		}
+		if q.Token != tc.token || field != tc.field || (err == nil) != tc.ok {
+			t.Errorf("%q %s: token %q, field %q, %v", tc.headers, tc.query, q.Token, field, err)
 		}
 	}
 }

@@ -55,13 +55,13 @@ func where(err error) string {
 
 // checker collects faults. It only ever sees valid JSON, so the errors of its decoders
 // cannot occur.
-type checker struct{ fields problem.Faults }
+type checker struct{ fields problem.Violations }
 
 func (c *checker) blame(path, detail string) {
 	if path == "" {
 		path = "body"
 	}
-	c.fields.Unless(false, path, detail)
+	c.fields.Require(false, path, detail)
 }
 
 func (c *checker) value(path string, raw json.RawMessage, t reflect.Type) {

@@ -29,18 +29,18 @@ const (
 
 // PageSize is the query parameter page_size, or DefaultPageSize without one. It reports a value
 // that is no number; CheckPageSize checks the bounds.
-func PageSize(query url.Values, bad *problem.Faults) int {
+func PageSize(query url.Values, violations *problem.Violations) int {
 	if !query.Has("page_size") {
 		return DefaultPageSize
 	}
 	size, err := strconv.Atoi(query.Get("page_size"))
-	bad.Unless(err == nil, "page_size", "must be a whole number")
+	violations.Require(err == nil, "page_size", "must be a whole number")
 	return size
 }
 
 // CheckPageSize reports a fault of page_size outside of 1 to MaxPageSize.
-func CheckPageSize(size int, bad *problem.Faults) {
-	bad.Unless(1 <= size && size <= MaxPageSize, "page_size", fmt.Sprintf("must lie between 1 and %d", MaxPageSize))
+func CheckPageSize(size int, violations *problem.Violations) {
+	violations.Require(1 <= size && size <= MaxPageSize, "page_size", fmt.Sprintf("must lie between 1 and %d", MaxPageSize))
 }
 
 // A PageKey is the key that a list is ordered by: the id of an item, or two of them.
@@ -58,7 +58,7 @@ func PageToken[K PageKey](last K, filter string) string {
 // ParsePageToken returns the key that the page begins behind, newest first: without a token one
 // that is above all others. It reports a fault of page_token if the token was cut off
 // or comes with another filter.
-func ParsePageToken[K PageKey](token, filter string, bad *problem.Faults) (last K) {
+func ParsePageToken[K PageKey](token, filter string, violations *problem.Violations) (last K) {
 	if token == "" {
 		decode(bytes.Repeat([]byte{0xff}, binary.Size(last)), &last)
 		return last
@@ -66,7 +66,7 @@ func ParsePageToken[K PageKey](token, filter string, bad *problem.Faults) (last 
 	if b, err := base64.RawURLEncoding.DecodeString(token); err == nil {
 		decode(b, &last)
 	}
-	bad.Unless(PageToken(last, filter) == token, "page_token", "must be the next_page_token of a list with the same filters")
+	violations.Require(PageToken(last, filter) == token, "page_token", "must be the next_page_token of a list with the same filters")
 	return last
 }
 

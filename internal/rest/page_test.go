@@ -17,15 +17,15 @@ func TestTokensBeginBehindTheirItem(t *testing.T) {
 	if len(cut) != 2 || next == "" {
 		t.Fatalf("cut to %d with token %q, want 2 and one", len(cut), next)
 	}
-	var bad problem.Faults
-	if got := ParsePageToken[uuid.UUID](next, "f", &bad); got != ids[1] || bad != nil {
-		t.Errorf("the next page begins behind %s (%v), want %s", got, bad, ids[1])
+	var violations problem.Violations
+	if got := ParsePageToken[uuid.UUID](next, "f", &violations); got != ids[1] || violations != nil {
+		t.Errorf("the next page begins behind %s (%v), want %s", got, violations, ids[1])
 	}
 	if cut, next := CutPage(ids, 3, self, "f"); len(cut) != 3 || next != "" {
 		t.Errorf("the last page has %d items and token %q", len(cut), next)
 	}
-	if got := ParsePageToken[uuid.UUID]("", "f", &bad); got != uuid.Max || bad != nil {
-		t.Errorf("the first page begins behind %s (%v)", got, bad)
+	if got := ParsePageToken[uuid.UUID]("", "f", &violations); got != uuid.Max || violations != nil {
+		t.Errorf("the first page begins behind %s (%v)", got, violations)
 	}
 }
 
@@ -33,18 +33,18 @@ func TestTokensOfTwoIDs(t *testing.T) {
 	t.Parallel()
 	items := [][2]uuid.UUID{{uuid.New(), uuid.New()}, {uuid.New(), uuid.New()}}
 	_, next := CutPage(items, 1, func(item [2]uuid.UUID) [2]uuid.UUID { return item }, "f")
-	var bad problem.Faults
-	if got := ParsePageToken[[2]uuid.UUID](next, "f", &bad); got != items[0] || bad != nil {
-		t.Errorf("the next page begins behind %s (%v), want %s", got, bad, items[0])
+	var violations problem.Violations
+	if got := ParsePageToken[[2]uuid.UUID](next, "f", &violations); got != items[0] || violations != nil {
+		t.Errorf("the next page begins behind %s (%v), want %s", got, violations, items[0])
 	}
-	if got := ParsePageToken[[2]uuid.UUID]("", "f", &bad); got != [2]uuid.UUID{uuid.Max, uuid.Max} || bad != nil {
-		t.Errorf("the first page begins behind %s (%v)", got, bad)
+	if got := ParsePageToken[[2]uuid.UUID]("", "f", &violations); got != [2]uuid.UUID{uuid.Max, uuid.Max} || violations != nil {
+		t.Errorf("the first page begins behind %s (%v)", got, violations)
 	}
 	for name, token := range map[string]string{"one id": PageToken(items[0][0], "f"), "cut off": next[:len(next)-1], "longer": next + "AAAA"} {
-		var bad problem.Faults
-		ParsePageToken[[2]uuid.UUID](token, "f", &bad)
-		if len(bad) != 1 {
-			t.Errorf("%s: %v, want a fault", name, bad)
+		var violations problem.Violations
+		ParsePageToken[[2]uuid.UUID](token, "f", &violations)
+		if len(violations) != 1 {
+			t.Errorf("%s: %v, want a fault", name, violations)
 		}
 	}
 }
@@ -57,10 +57,10 @@ func TestTokensThatAreRefused(t *testing.T) {
 		cases["cut to "+good[:i]] = good[:i]
 	}
 	for name, token := range cases {
-		var bad problem.Faults
-		ParsePageToken[uuid.UUID](token, "f", &bad)
-		if len(bad) != 1 || bad[0].Field != "page_token" {
-			t.Errorf("%s: %v, want a fault of page_token", name, bad)
+		var violations problem.Violations
+		ParsePageToken[uuid.UUID](token, "f", &violations)
+		if len(violations) != 1 || violations[0].Field != "page_token" {
+			t.Errorf("%s: %v, want a fault of page_token", name, violations)
 		}
 	}
 }
@@ -68,10 +68,10 @@ func TestTokensThatAreRefused(t *testing.T) {
 func TestSizes(t *testing.T) {
 	t.Parallel()
 	for size, ok := range map[int]bool{-1: false, 0: false, 1: true, DefaultPageSize: true, MaxPageSize: true, MaxPageSize + 1: false} {
-		var bad problem.Faults
-		CheckPageSize(size, &bad)
-		if (bad == nil) != ok {
-			t.Errorf("%d: %v", size, bad)
+		var violations problem.Violations
+		CheckPageSize(size, &violations)
+		if (violations == nil) != ok {
+			t.Errorf("%d: %v", size, violations)
 		}
 	}
 }
@@ -83,16 +83,16 @@ func TestSizeOfAQuery(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var bad problem.Faults
-		if got := PageSize(values, &bad); got != want || bad != nil {
-			t.Errorf("%q: %d, %v; want %d", query, got, bad, want)
+		var violations problem.Violations
+		if got := PageSize(values, &violations); got != want || violations != nil {
+			t.Errorf("%q: %d, %v; want %d", query, got, violations, want)
 		}
 	}
 	for _, text := range []string{"", "ten", "1.5", "99999999999999999999"} {
-		var bad problem.Faults
-		PageSize(url.Values{"page_size": {text}}, &bad)
-		if len(bad) != 1 || bad[0].Field != "page_size" {
-			t.Errorf("%q: %v, want page_size blamed", text, bad)
+		var violations problem.Violations
+		PageSize(url.Values{"page_size": {text}}, &violations)
+		if len(violations) != 1 || violations[0].Field != "page_size" {
+			t.Errorf("%q: %v, want page_size blamed", text, violations)
 		}
 	}
 }

@@ -13,12 +13,12 @@ import (
 
 // Query returns the query parameters. Each must be known, and given once: a typing
 // error in a filter must not return everything.
-func Query(r *http.Request, bad *problem.Faults, known ...string) url.Values {
+func Query(r *http.Request, violations *problem.Violations, known ...string) url.Values {
 	query, err := url.ParseQuery(r.URL.RawQuery)
-	bad.Unless(err == nil, "query", "must be a well-formed query string")
+	violations.Require(err == nil, "query", "must be a well-formed query string")
 	for _, name := range slices.Sorted(maps.Keys(query)) {
-		bad.Unless(slices.Contains(known, name), name, "is not a known parameter")
-		bad.Unless(len(query[name]) == 1, name, "must not be given twice")
+		violations.Require(slices.Contains(known, name), name, "is not a known parameter")
+		violations.Require(len(query[name]) == 1, name, "must not be given twice")
 	}
 	return query
 }

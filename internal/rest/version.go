@@ -17,8 +17,8 @@ const Any = -1
 // IfMatch returns the version in the If-Match headers, or 0 without one. It reports a
 // fault of a header that is neither * nor exactly one entity tag, and of If-None-Match:
 // no write here depends on that condition, so it must not seem to be checked.
-func IfMatch(r *http.Request, bad *problem.Faults) (version int64) {
-	bad.Unless(r.Header["If-None-Match"] == nil, "If-None-Match", "is not for writes: If-Match is")
+func IfMatch(r *http.Request, violations *problem.Violations) (version int64) {
+	violations.Require(r.Header["If-None-Match"] == nil, "If-None-Match", "is not for writes: If-Match is")
 	values := r.Header.Values("If-Match")
 	match := strings.Join(values, ", ")
 	switch {
@@ -28,6 +28,6 @@ func IfMatch(r *http.Request, bad *problem.Faults) (version int64) {
 		return Any
 	}
 	version, err := strconv.ParseInt(strings.Trim(match, `"`), 10, 64)
-	bad.Unless(err == nil && version > 0 && match == ETag(version), "If-Match", `must be one version in quotes, such as "3", or *`)
+	violations.Require(err == nil && version > 0 && match == ETag(version), "If-Match", `must be one version in quotes, such as "3", or *`)
 	return version
 }

@@ -33,20 +33,20 @@ func TestIfMatch(t *testing.T) {
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPatch, "/", nil)
 		r.Header["If-Match"] = tc.headers
-		var bad problem.Faults
-		version := rest.IfMatch(r, &bad)
-		if ok := len(bad) == 0; ok != tc.ok || ok && version != tc.version {
-			t.Errorf("%q: version %d, faults %v; want %d, %t", tc.headers, version, bad, tc.version, tc.ok)
+		var violations problem.Violations
+		version := rest.IfMatch(r, &violations)
+		if ok := len(violations) == 0; ok != tc.ok || ok && version != tc.version {
+			t.Errorf("%q: version %d, faults %v; want %d, %t", tc.headers, version, violations, tc.version, tc.ok)
 		}
-		if !tc.ok && len(bad) > 0 && bad[0].Field != "If-Match" {
-			t.Errorf("%q: %s is blamed", tc.headers, bad[0].Field)
+		if !tc.ok && len(violations) > 0 && violations[0].Field != "If-Match" {
+			t.Errorf("%q: %s is blamed", tc.headers, violations[0].Field)
 		}
 	}
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/", nil)
 	r.Header.Set("If-None-Match", "*")
-	var bad problem.Faults
-	rest.IfMatch(r, &bad)
-	if len(bad) != 1 || bad[0].Field != "If-None-Match" {
-		t.Errorf("If-None-Match: %v", bad)
+	var violations problem.Violations
+	rest.IfMatch(r, &violations)
+	if len(violations) != 1 || violations[0].Field != "If-None-Match" {
+		t.Errorf("If-None-Match: %v", violations)
 	}
 }

@@ -21,18 +21,24 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // billing is a service that consumes and emits: each OrderPlaced raises its
 // customer's debt, and says so in an event of its own, in the transaction that
 // accepts the order.
-var billing = inbox.Handler{
-	Decode: func(e eventing.Event) (inbox.Change, error) {
-		if e.Type != "OrderPlaced" {
-			return inbox.Change{}, fmt.Errorf("event_type: %q is unknown", e.Type)
-		}
-		return inbox.Change{Kind: inbox.Created, Payload: string(e.Payload)}, nil
-	},
-	Apply: inbox.Each(bill),
-	Repair: func(context.Context, eventing.Event) error {
-		return eventing.Permanent(errors.New("orders have no gaps"))
-	},
+type billing struct{}
+
+func (billing) Decode(e eventing.Event) (inbox.Change, error) {
+	if e.Type != "OrderPlaced" {
+		return inbox.Change{}, fmt.Errorf("event_type: %q is unknown", e.Type)
+	}
+	return inbox.Change{Kind: inbox.Created, Payload: string(e.Payload)}, nil
 }
+
+func (billing) Apply(ctx context.Context, tx pgx.Tx, changes []inbox.Change) ([]inbox.Outcome, error) {
+	return inbox.Each(ctx, tx, changes, bill)
+}
+
+func (billing) Repair(context.Context, eventing.Event) error {
+	return eventing.Permanent(errors.New("orders have no gaps"))
+}
+
+func (billing) Committed(...string) {}
 
 // bill has no way to see from the debt that an order is in it already. The inbox
 // lets an event through once; after its row has been purged, the source event
@@ -84,7 +90,7 @@ func TestConsumeAndEmit(t *testing.T) {
 		t.Helper()
 		err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error {
 			for i, e := range orders {
-				if got, err := billing.One(t.Context(), tx, e); err != nil || got != want[i] {
+				if got, err := inbox.ApplyOne(t.Context(), tx, billing{}, e); err != nil || got != want[i] {
 					return fmt.Errorf("%s: outcome %v (%w), want %v", e.AggregateID, got, err, want[i])
 				}
 			}

@@ -1,21 +1,21 @@
 // Package catalog is a read model of videos, and of users' engagements with them, that
-// is as fresh as its reader demands. It owns neither: it follows the events of the
+// is as fresh as its reader requires. It owns neither: it follows the events of the
 // service that owns them.
 //
 //	inbox.Consumer ─▶ Projector.Handler ─▶ video_projection ─▶ Service.Get ─▶ REST, gRPC
 //	                       │ gap                                    │ not there in time
-//	                       └───────── replica.Table ─── owner ──────┘
+//	                       └───────────────── owner ────────────────┘
 //
 // The projection only moves forward, by the rule in [inbox.Decide]. A read with a
 // consistency token is never answered with anything older: it waits for the projection,
 // then asks the owner, then fails. A reader gets older data only on request, together
 // with the versions that it misses.
 //
-// Files: this one holds the reads of videos, query.go their parameters; change.go
-// decodes their events and makes rows of them; engagement.go has all of that for
-// engagements; projector.go puts both together; store.go has every SQL statement;
-// owner.go has the calls to the owner; rest.go and grpc.go the two protocols; serve.go
-// the wiring. internal/replica has the common part of both types of rows.
+// Files: this one holds the reads, query.go their parameters, problems.go their errors.
+// videos.go and engagements.go each have one type of aggregate: its events, its rows, and
+// the calls to its owner; events.go has the part that both share, projector.go puts both
+// together. store.go has every SQL statement; rest.go and grpc.go are the two protocols;
+// serve.go is the wiring. Package projection moves the rows of both types.
 package catalog
 
 import (
@@ -24,39 +24,18 @@ import (
 	"errors"
 	"log/slog"
 	"strconv"
-	"time"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/lockstep/internal/database"
-	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/problem"
-	"example.com/lockstep/internal/replica"
 	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/notify"
+	"example.com/lockstep/pkg/eventing/projection"
+	"example.com/lockstep/pkg/eventing/txn"
 )
-
-// Video is a video as the projection or its owner has it, and the JSON of REST.
-// A tombstone has ID, Version, Epoch, LastEventID, UpdatedAt and DeletedAt, and nothing else.
-type Video struct {
-	ID              uuid.UUID  `json:"video_id"`
-	UploaderID      uuid.UUID  `json:"uploader_id"`
-	Title           string     `json:"title"`
-	Description     string     `json:"description"`
-	DurationSeconds int64      `json:"duration_seconds"`
-	PublishedAt     *time.Time `json:"published_at"`
-	// Version is 0 where there is no video at all.
-	Version   int64      `json:"version"`
-	Epoch     int64      `json:"-"`
-	CreatedAt *time.Time `json:"created_at"`
-	UpdatedAt time.Time  `json:"updated_at"`
-	DeletedAt *time.Time `json:"-"`
-	// LastEventID is the event that made Version, where that is known. Readers do not
-	// need it: it is read with the row's lock only.
-	LastEventID uuid.NullUUID `json:"-"`
-}
 
 // Source is the origin of an answer's data: the projection or the owner.
 type Source string
@@ -87,41 +66,32 @@ func NewWaiters(limit int, db *pgxpool.Pool, listenURL string, log *slog.Logger)
 }
 
 func newWaiters(limit int, db *pgxpool.Pool, b *notify.Notifier) *consistency.Waiters {
-	return consistency.NewWaiters(limit, lookAt(db), b)
+	return consistency.NewWaiters(limit, positionsIn(db), b)
 }
 
 // Service answers reads of the projector's rows.
 type Service struct {
 	db        *pgxpool.Pool
-	writer    *database.Writer // for owners' states that lists apply
+	writer    *txn.Writer // for owners' states that lists apply
 	projector *Projector
-	reader    *fresh.Reader
+	reader    *consistency.Reader
 	searches  searches
 }
 
 // NewService returns the reads of p's rows in db.
 func NewService(db *pgxpool.Pool, p *Projector) *Service {
 	return &Service{
-		db: db, writer: database.NewWriter(db), projector: p,
-		reader: fresh.NewReader(p.waiters), searches: newSearches(db.Config().MaxConns),
+		db: db, writer: txn.NewWriter(db), projector: p,
+		reader: consistency.NewReader(p.waiters), searches: newSearches(db.Config().MaxConns),
 	}
-}
-
-// Read returns the freshness that q demands; of q's token only the positions of videos
-// count.
-func Read(q fresh.Request) (fresh.Demand, error) {
-	return q.Demand(aggregateType, func(id string) bool {
-		parsed, err := parseID(id)
-		return err == nil && parsed.String() == id
-	})
 }
 
 // Answer is a video as a read found it. Stale is empty unless the reader has allowed
 // that it is older than its token.
 type Answer struct {
 	Video
-	Source Source      `json:"source"`
-	Stale  []fresh.Lag `json:"stale,omitempty"`
+	Source Source                       `json:"source"`
+	Stale  []consistency.StaleAggregate `json:"stale,omitempty"`
 }
 
 // metadata is the same on every protocol; it is empty where no video is shown and none
@@ -139,73 +109,129 @@ func (a Answer) metadata() map[string]string {
 
 // Get returns a video. Only the token's position of this video matters. For a deleted
 // video, Get returns the error VIDEO_DELETED together with an Answer for the metadata.
-func (s *Service) Get(ctx context.Context, id uuid.UUID, d fresh.Demand) (Answer, error) {
-	d = d.About(id.String())
-	var v Video
-	outcome, err := s.reader.Satisfy(ctx, d, func(ctx context.Context) (fresh.Standing, error) {
-		stored, err := readVideo(ctx, s.db, id)
-		v = stored
-		switch {
-		case v.Version == 0 && (len(d.Wanted()) > 0 || d.FullyConsistent()):
-			return fresh.Nothing, err // the projection cannot know that there is none
-		case len(d.Lags(v.position())) == 0:
-			return fresh.Met, err
-		}
-		return fresh.Behind, err
-	}, func(ctx context.Context) error {
-		owners, err := s.projector.videos.Ask(ctx, id.String(), fresh.AskTimeout)
-		switch {
-		case errors.Is(err, replica.ErrUnknown) && len(d.Wanted()) == 0:
-			v, err = Video{}, nil
-		case errors.Is(err, replica.ErrUnknown), err == nil && len(d.Lags(owners.Row.position())) > 0:
-			return fresh.ErrAhead
-		case err == nil:
-			v = owners.Row
-		}
-		return err
-	})
-	a := Answer{Video: v, Source: sourceOf(outcome)}
+func (s *Service) Get(ctx context.Context, id uuid.UUID, required consistency.Requirement) (Answer, error) {
+	q := videoQuery{service: s, id: id, required: required.ForAggregate(id.String())}
+	outcome, err := s.reader.Read(ctx, q.required, &q)
+	if err != nil {
+		return Answer{}, problemOf(err)
+	}
+	a := Answer{Video: q.video, Source: sourceOf(outcome)}
 	if outcome == consistency.Stale {
-		a.Stale = d.Lags(v.position())
+		a.Stale = q.required.Unmet(a.position())
 	}
 	switch {
-	case err != nil:
-		return Answer{}, err
-	case v.Version == 0:
+	case a.Version == 0:
 		missing := problem.New(problem.CodeNotFound, "VIDEO_NOT_FOUND", "There is no such video.")
-		for _, lag := range a.Stale {
-			missing.Extra = map[string]any{"at_least": lag.AtLeast} // it is on its way
+		for _, stale := range a.Stale {
+			missing.Extra = map[string]any{"at_least": stale.AtLeast} // it is on its way
 		}
 		return Answer{}, missing
-	case v.DeletedAt != nil:
+	case a.DeletedAt != nil:
 		gone := problem.New(problem.CodeGone, "VIDEO_DELETED", "The video was deleted.")
-		gone.Extra = map[string]any{"version": v.Version, "deleted_at": *v.DeletedAt, "source": a.Source}
+		gone.Extra = map[string]any{"version": a.Version, "deleted_at": *a.DeletedAt, "source": a.Source}
 		return a, gone
 	}
 	return a, nil
 }
 
+// videoQuery is one Get.
+type videoQuery struct {
+	service  *Service
+	id       uuid.UUID
+	required consistency.Requirement
+	video    Video
+}
+
+// ReadProjection reads the row. If a reader requires anything, no row is no answer: the
+// projection cannot know that there is no such video.
+func (q *videoQuery) ReadProjection(ctx context.Context) (consistency.Freshness, error) {
+	var err error
+	q.video, err = readVideo(ctx, q.service.db, q.id)
+	switch {
+	case q.video.Version == 0 && (len(q.required.Positions()) > 0 || q.required.FullyConsistent()):
+		return consistency.Absent, err
+	case len(q.required.Unmet(q.video.position())) > 0:
+		return consistency.Behind, err
+	}
+	return consistency.Reached, err
+}
+
+// FetchFromOwner reads the owner's state. Nothing is written: a later event brings it.
+func (q *videoQuery) FetchFromOwner(ctx context.Context) error {
+	v, err := q.service.projector.videos.Fetch(ctx, q.id.String(), q.required)
+	if err != nil && !errors.Is(err, projection.ErrUnknown) {
+		return err
+	}
+	q.video = v // the zero Video if the owner knows of none
+	return nil
+}
+
 // List returns one page of the videos that are not deleted, newest first. Videos that
-// the projection does not reach within d's wait are first fetched from the owner. The
-// page is then read in one snapshot with the check that they are there.
-func (s *Service) List(ctx context.Context, q Query, d fresh.Demand) (Page, error) {
+// the projection does not reach within required's wait are first fetched from the owner.
+// The page is then read in one snapshot with the check that they are there.
+func (s *Service) List(ctx context.Context, q Query, required consistency.Requirement) (Page, error) {
 	before, err := q.check()
-	err = cmp.Or(err, d.OfACopy())
+	err = cmp.Or(err, required.RejectFullyConsistent())
 	if err != nil {
-		return Page{}, err
+		return Page{}, problemOf(err)
 	}
-	var videos []Video
-	look := func(ctx context.Context, wanted []consistency.Position) (reached int, err error) {
-		err = s.searches.do(ctx, q, func(ctx context.Context) (err error) {
-			videos, reached, err = listVideos(ctx, s.db, q, before, wanted)
-			return err
-		})
-		return reached, err
-	}
-	outcome, stale, err := s.projector.videos.List(ctx, s.reader, s.writer, d, look)
+	page := videoPage{service: s, query: q, before: before}
+	outcome, stale, err := s.projector.videos.List(ctx, s.reader, s.writer, required, &page)
 	if err != nil {
-		return Page{}, err
+		return Page{}, problemOf(err)
 	}
-	videos, next := rest.CutPage(videos, rest.FitPage(videos, q.PageSize, Video.text), func(v Video) uuid.UUID { return v.ID }, q.filter())
+	videos, next := rest.CutPage(page.videos, rest.FitPage(page.videos, q.PageSize, Video.text),
+		func(v Video) uuid.UUID { return v.ID }, q.filter())
 	return Page{Videos: videos, Next: next, Source: sourceOf(outcome), Stale: stale}, nil
+}
+
+// videoPage is the projection.Page of one List.
+type videoPage struct {
+	service *Service
+	query   Query
+	before  uuid.UUID
+	videos  []Video
+}
+
+// Read reads the page; a search takes its turn first.
+func (p *videoPage) Read(ctx context.Context, positions []consistency.Position) (reached int, err error) {
+	err = p.service.searches.do(ctx, p.query, func(ctx context.Context) (err error) {
+		p.videos, reached, err = listVideos(ctx, p.service.db, p.query, p.before, positions)
+		return err
+	})
+	return reached, err
+}
+
+// ListEngagements returns one page of a user's engagements that are not deleted, newest
+// video first, with the freshness that is required of this user's engagements. The doc
+// of List explains the rest.
+func (s *Service) ListEngagements(ctx context.Context, q EngagementQuery, required consistency.Requirement) (EngagementPage, error) {
+	user, before, err := q.check()
+	err = cmp.Or(err, required.RejectFullyConsistent())
+	if err != nil {
+		return EngagementPage{}, problemOf(err)
+	}
+	filter := user.String()
+	required = required.Filter(func(id string) bool { return strings.HasPrefix(id, filter+":") })
+	page := engagementPage{service: s, user: user, before: before, limit: q.PageSize + 1}
+	outcome, stale, err := s.projector.engagements.List(ctx, s.reader, s.writer, required, &page)
+	if err != nil {
+		return EngagementPage{}, problemOf(err)
+	}
+	found, next := rest.CutPage(page.engagements, q.PageSize, func(e Engagement) uuid.UUID { return e.VideoID }, filter)
+	return EngagementPage{Engagements: found, Next: next, Source: sourceOf(outcome), Stale: stale}, nil
+}
+
+// engagementPage is the projection.Page of one ListEngagements.
+type engagementPage struct {
+	service      *Service
+	user, before uuid.UUID
+	limit        int
+	engagements  []Engagement
+}
+
+// Read reads the page.
+func (p *engagementPage) Read(ctx context.Context, positions []consistency.Position) (reached int, err error) {
+	p.engagements, reached, err = listEngagements(ctx, p.service.db, p.user, p.before, p.limit, positions)
+	return reached, err
 }

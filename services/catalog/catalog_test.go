@@ -9,14 +9,14 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 )
 
 // long is a wait that the test itself ends: if it passed, the owner would be asked, and
 // the test would notice that.
-const long = fresh.MaxWait
+const long = consistency.MaxWait
 
 // wantProblem fails unless err is a problem with code and reason.
 func wantProblem(t testing.TB, err error, code problem.Code, reason string) *problem.Error {
@@ -47,16 +47,16 @@ func unasked(t testing.TB, f *fixture) {
 func TestGetWithoutToken(t *testing.T) {
 	t.Parallel()
 	f, id := setUp(t), newVideoID()
-	_, _, err := f.get(t.Context(), id, fresh.Demand{})
+	_, _, err := f.get(t.Context(), id, consistency.Requirement{})
 	wantProblem(t, err, problem.CodeNotFound, "VIDEO_NOT_FOUND")
 
 	f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
 	f.peer.has(ownersVideo(id, 9, "ninth"))
-	v, source, err := f.get(t.Context(), id, fresh.Demand{})
+	v, source, err := f.get(t.Context(), id, consistency.Requirement{})
 	wantVersion(t, v, source, err, 1, SourceProjection)
 
 	f.must(t, inbox.Applied, deletedEvent(id, 2))
-	_, _, err = f.get(t.Context(), id, fresh.Demand{})
+	_, _, err = f.get(t.Context(), id, consistency.Requirement{})
 	gone := wantProblem(t, err, problem.CodeGone, "VIDEO_DELETED")
 	if gone.Extra["version"] != int64(2) || gone.Extra["deleted_at"] != at(2) || gone.Extra["source"] != SourceProjection {
 		t.Errorf("extra %v", gone.Extra)
@@ -69,13 +69,13 @@ func TestGetAnswersAtOnceWhatTheProjectionHas(t *testing.T) {
 	f, id := setUpWith(t, 0), newVideoID() // no reader may wait here
 	f.must(t, inbox.Applied, createdEvent(id, 1, "first"), titled(id, 2, "second"))
 	for version := range int64(2) {
-		v, source, err := f.get(t.Context(), id, demand(t, id, version+1, long))
+		v, source, err := f.get(t.Context(), id, require(t, id, version+1, long))
 		wantVersion(t, v, source, err, 2, SourceProjection)
 	}
-	v, source, err := f.get(t.Context(), id, demand(t, newVideoID(), 99, long))
+	v, source, err := f.get(t.Context(), id, require(t, newVideoID(), 99, long))
 	wantVersion(t, v, source, err, 2, SourceProjection) // another video's token
 	f.must(t, inbox.Applied, deletedEvent(id, 3))
-	_, _, err = f.get(t.Context(), id, demand(t, id, 2, long))
+	_, _, err = f.get(t.Context(), id, require(t, id, 2, long))
 	wantProblem(t, err, problem.CodeGone, "VIDEO_DELETED")
 	unasked(t, f)
 }
@@ -84,7 +84,7 @@ func TestGetWaitsForTheEvent(t *testing.T) {
 	t.Parallel()
 	f, id := setUp(t), newVideoID()
 	f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
-	r := demand(t, id, 2, long)
+	r := require(t, id, 2, long)
 	f.whileWaiting(t, func() {
 		v, source, err := f.get(t.Context(), id, r)
 		if err != nil || v.Version != 2 || source != SourceProjection {
@@ -102,7 +102,7 @@ func TestGetAsksTheOwnerWhenTheWaitIsOver(t *testing.T) {
 		t.Run(wait.String(), func(t *testing.T) {
 			id := newVideoID()
 			get := func(version int64) (Video, Source, error) {
-				return f.get(t.Context(), id, demand(t, id, version, wait))
+				return f.get(t.Context(), id, require(t, id, version, wait))
 			}
 			_, _, err := get(1)
 			wantProblem(t, err, problem.CodeAhead, "TOKEN_AHEAD") // the owner does not know this video
@@ -148,7 +148,7 @@ func TestEpochComesBeforeVersion(t *testing.T) {
 	f.must(t, inbox.Applied, createdEvent(id, 1, "first"), titled(id, 2, "second"))
 	later := position(id, 1)
 	later.Epoch = 2
-	d := demandOf(t, fresh.Request{Token: tokenOf(later)})
+	d := requirementOn(t, consistency.Request{Token: tokenOf(later)})
 	_, _, err := f.get(t.Context(), id, d)
 	wantProblem(t, err, problem.CodeAhead, "TOKEN_AHEAD")
 	restored := ownersVideo(id, 1, "restored")
@@ -167,7 +167,7 @@ func TestTokenFromBeforeARestore(t *testing.T) {
 	restored := ownersVideo(id, 2, "restored")
 	restored.Epoch = 2
 	f.peer.has(restored)
-	lost := demand(t, id, 9, 0)
+	lost := require(t, id, 9, 0)
 	a, err := f.service.Get(t.Context(), id, lost)
 	wantVersion(t, a.Video, a.Source, err, 2, SourceAuthority)
 	page, err := f.service.List(t.Context(), Query{}, lost)
@@ -176,7 +176,7 @@ func TestTokenFromBeforeARestore(t *testing.T) {
 	}
 	v, source, err := f.get(t.Context(), id, lost)
 	wantVersion(t, v, source, err, 2, SourceProjection) // the list has brought it forward
-	next := demandOf(t, fresh.Request{Token: a.metadata()["consistency-token"]})
+	next := requirementOn(t, consistency.Request{Token: a.metadata()["consistency-token"]})
 	v, source, err = f.get(t.Context(), id, next)
 	wantVersion(t, v, source, err, 2, SourceProjection)
 }
@@ -187,7 +187,7 @@ func TestTheWaitEnds(t *testing.T) {
 		t.Parallel()
 		f, id := setUp(t), newVideoID()
 		ctx, cancel := context.WithCancel(t.Context())
-		d := demand(t, id, 1, long)
+		d := require(t, id, 1, long)
 		f.whileWaiting(t, func() {
 			if _, _, err := f.get(ctx, id, d); !errors.Is(err, context.Canceled) {
 				t.Errorf("%v; want that the caller has gone away", err)
@@ -199,7 +199,7 @@ func TestTheWaitEnds(t *testing.T) {
 		t.Parallel()
 		f, id := setUp(t), newVideoID()
 		f.peer.has(ownersVideo(id, 1, "first"))
-		d := demand(t, id, 1, long)
+		d := require(t, id, 1, long)
 		f.whileWaiting(t, func() {
 			v, source, err := f.get(t.Context(), id, d)
 			if err != nil || v.Version != 1 || source != SourceAuthority {
@@ -213,7 +213,7 @@ func TestTooManyWaiters(t *testing.T) {
 	t.Parallel()
 	f, id := setUpWith(t, 1), newVideoID()
 	f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
-	r := demand(t, id, 2, long)
+	r := require(t, id, 2, long)
 	f.whileWaiting(t, func() {
 		if _, _, err := f.get(t.Context(), id, r); err != nil {
 			t.Errorf("the first: %v", err)

@@ -22,7 +22,7 @@ func ofAnother(e eventing.Event, previous uuid.UUID) eventing.Event {
 	e.ID, e.PreviousEventID, e.OccurredAt = another(e.AggregateID, e.Version), previous, e.OccurredAt.Add(time.Hour)
 	var video eventsv1.Event
 	var engagement engagementv1.Event
-	if e.AggregateType == aggregateType {
+	if e.AggregateType == videoType {
 		_ = proto.Unmarshal(e.Payload, &video)
 		video.EventId = e.ID.String()
 		return withPayload(e, &video)

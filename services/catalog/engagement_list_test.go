@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/pkg/eventing/consistency"
@@ -23,10 +22,10 @@ import (
 )
 
 // likes reads a page of user's engagements.
-func (f *fixture) likes(t testing.TB, user uuid.UUID, q fresh.Request) (EngagementPage, error) {
+func (f *fixture) likes(t testing.TB, user uuid.UUID, q consistency.Request) (EngagementPage, error) {
 	t.Helper()
 	q.TokenField, q.ModeField = "token", "mode"
-	d, err := ReadEngagements(q)
+	d, err := EngagementRequirement(q)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +49,7 @@ func TestEngagementListPages(t *testing.T) {
 		var got []Engagement
 		q := EngagementQuery{UserID: strings.ToUpper(user.String()), PageSize: size}
 		for more := true; more; more = q.PageToken != "" {
-			p, err := f.service.ListEngagements(t.Context(), q, fresh.Demand{})
+			p, err := f.service.ListEngagements(t.Context(), q, consistency.Requirement{})
 			if err != nil || size > 0 && len(p.Engagements) > size || p.Source != SourceProjection {
 				t.Fatalf("page of %d: %+v, %v", size, p, err)
 			}
@@ -74,7 +73,7 @@ func TestEngagementListWithToken(t *testing.T) {
 	}
 	want := func(token string, source Source, want ...Engagement) {
 		t.Helper()
-		p, err := f.likes(t, a.user, fresh.Request{Token: token})
+		p, err := f.likes(t, a.user, consistency.Request{Token: token})
 		if diff := cmp.Diff(want, p.Engagements); err != nil || diff != "" || p.Source != source || p.Stale != nil {
 			t.Fatalf("from %q, %v (-want +got):\n%s", p.Source, err, diff)
 		}
@@ -83,7 +82,7 @@ func TestEngagementListWithToken(t *testing.T) {
 	unasked(t, f)
 
 	f.peer.hasLike(b.owners(3))
-	_, err := f.likes(t, a.user, fresh.Request{Token: session(b.position(2), c.position(1))})
+	_, err := f.likes(t, a.user, consistency.Request{Token: session(b.position(2), c.position(1))})
 	wantProblem(t, err, problem.CodeAhead, "TOKEN_AHEAD") // the owner lacks one of the two
 	f.peer.hasLike(c.owners(2))
 	want(session(a.position(1), b.position(2), c.position(1)), SourceAuthority, c.row(2), b.row(3), a.row(1))
@@ -94,7 +93,7 @@ func TestEngagementListWithToken(t *testing.T) {
 	want(session(c.position(3)), SourceAuthority, b.row(3), a.row(1))
 	f.peer.hasLike(c.owners(4)) // put again
 	want(session(c.position(4)), SourceAuthority, c.row(4), b.row(3), a.row(1))
-	_, err = f.likes(t, a.user, fresh.Request{Token: session(c.position(5))})
+	_, err = f.likes(t, a.user, consistency.Request{Token: session(c.position(5))})
 	wantProblem(t, err, problem.CodeAhead, "TOKEN_AHEAD")
 }
 
@@ -104,19 +103,19 @@ func TestEngagementListModes(t *testing.T) {
 	f.must(t, inbox.Applied, l.put(1))
 	f.peer.hasLike(l.owners(2))
 	f.peer.fails(status.Error(codes.Unavailable, "away"))
-	behind := []fresh.Lag{{ID: l.id(), Version: 1, AtLeast: 2}}
+	behind := []consistency.StaleAggregate{{ID: l.id(), Version: 1, AtLeast: 2}}
 	for name, tc := range map[string]struct {
-		ask    fresh.Request
-		stale  []fresh.Lag
+		ask    consistency.Request
+		stale  []consistency.StaleAggregate
 		reason string
 	}{
-		"no token":                      {fresh.Request{}, nil, ""},
-		"minimize latency":              {fresh.Request{Mode: consistency.MinimizeLatency, Token: l.token(2)}, behind, ""},
-		"minimize latency, of what is":  {fresh.Request{Mode: consistency.MinimizeLatency, Token: l.token(1)}, nil, ""},
-		"at least as fresh":             {fresh.Request{Token: l.token(2)}, nil, "NOT_FRESH_ENOUGH"},
-		"at least as fresh, of what is": {fresh.Request{Token: l.token(1)}, nil, ""},
-		"at least as fresh, else stale": {fresh.Request{Token: l.token(2), StaleIfError: true}, behind, ""},
-		"another user's":                {fresh.Request{Token: newLike().token(2)}, nil, ""},
+		"no token":                      {consistency.Request{}, nil, ""},
+		"minimize latency":              {consistency.Request{Mode: consistency.MinimizeLatency, Token: l.token(2)}, behind, ""},
+		"minimize latency, of what is":  {consistency.Request{Mode: consistency.MinimizeLatency, Token: l.token(1)}, nil, ""},
+		"at least as fresh":             {consistency.Request{Token: l.token(2)}, nil, "NOT_FRESH_ENOUGH"},
+		"at least as fresh, of what is": {consistency.Request{Token: l.token(1)}, nil, ""},
+		"at least as fresh, else stale": {consistency.Request{Token: l.token(2), StaleIfError: true}, behind, ""},
+		"another user's":                {consistency.Request{Token: newLike().token(2)}, nil, ""},
 	} {
 		f.service = NewService(f.pool, f.projector) // its circuit has seen nothing
 		p, err := f.likes(t, l.user, tc.ask)
@@ -140,14 +139,14 @@ func TestEngagementListWaits(t *testing.T) {
 		func(version int64) { near.must(t, inbox.Applied, l.put(version)) },
 		func(version int64) {
 			f.peer.hasLike(l.owners(version))
-			if _, err := near.likes(t, l.user, fresh.Request{Token: l.token(version)}); err != nil {
+			if _, err := near.likes(t, l.user, consistency.Request{Token: l.token(version)}); err != nil {
 				t.Error(err)
 			}
 		},
 	} {
 		wanted := int64(version) + 1
 		f.whileWaiting(t, func() {
-			p, err := f.likes(t, l.user, fresh.Request{Token: l.token(wanted), Wait: 10 * time.Second})
+			p, err := f.likes(t, l.user, consistency.Request{Token: l.token(wanted), Wait: 10 * time.Second})
 			if err != nil || p.Source != SourceProjection || !cmp.Equal(p.Engagements, []Engagement{l.row(wanted)}) {
 				t.Errorf("version %d: %+v, %v", wanted, p, err)
 			}

@@ -136,7 +136,7 @@ func TestABatchOfEngagements(t *testing.T) {
 	f.must(t, inbox.Applied, c.put(1))
 	changes := []inbox.Change{}
 	for _, e := range []eventing.Event{a.put(1), a.put(2), b.put(1), b.deleted(2), c.put(1), c.put(2)} {
-		change, err := decodeEngagement(e)
+		change, err := engagements{}.Decode(e)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
@@ -16,12 +15,12 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/problem"
-	"example.com/lockstep/internal/replica"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/projection"
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
+	videov1 "example.com/lockstep/proto/video/v1"
 )
 
 // With an old projection and an unavailable owner, the reader's preference decides the
@@ -32,52 +31,52 @@ func TestModes(t *testing.T) {
 	f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
 	f.peer.has(ownersVideo(id, 2, "second"))
 	behind, nowhere := token(id, 2), token(unknown, 2)
-	lag := []fresh.Lag{{ID: id.String(), Version: 1, AtLeast: 2}}
+	lag := []consistency.StaleAggregate{{ID: id.String(), Version: 1, AtLeast: 2}}
 	type want struct {
 		version int64
 		source  Source
-		stale   []fresh.Lag
+		stale   []consistency.StaleAggregate
 		reason  string
 	}
 	for name, tc := range map[string]struct {
-		ask        fresh.Request
+		ask        consistency.Request
 		here, away want // with a working owner, and with an unavailable one
 	}{
 		"no token": {
-			fresh.Request{}, want{1, SourceProjection, nil, ""}, want{1, SourceProjection, nil, ""},
+			consistency.Request{}, want{1, SourceProjection, nil, ""}, want{1, SourceProjection, nil, ""},
 		},
 		"minimize latency": {
-			fresh.Request{Mode: consistency.MinimizeLatency, Token: behind}, want{1, SourceProjection, lag, ""}, want{1, SourceProjection, lag, ""},
+			consistency.Request{Mode: consistency.MinimizeLatency, Token: behind}, want{1, SourceProjection, lag, ""}, want{1, SourceProjection, lag, ""},
 		},
 		"minimize latency, of what is there": {
-			fresh.Request{Mode: consistency.MinimizeLatency, Token: token(id, 1)}, want{1, SourceProjection, nil, ""}, want{1, SourceProjection, nil, ""},
+			consistency.Request{Mode: consistency.MinimizeLatency, Token: token(id, 1)}, want{1, SourceProjection, nil, ""}, want{1, SourceProjection, nil, ""},
 		},
 		"at least as fresh": {
-			fresh.Request{Mode: consistency.AtLeastAsFresh, Token: behind}, want{2, SourceAuthority, nil, ""}, want{reason: "NOT_FRESH_ENOUGH"},
+			consistency.Request{Mode: consistency.AtLeastAsFresh, Token: behind}, want{2, SourceAuthority, nil, ""}, want{reason: "NOT_FRESH_ENOUGH"},
 		},
 		"at least as fresh, else stale": {
-			fresh.Request{Token: behind, StaleIfError: true}, want{2, SourceAuthority, nil, ""}, want{1, SourceProjection, lag, ""},
+			consistency.Request{Token: behind, StaleIfError: true}, want{2, SourceAuthority, nil, ""}, want{1, SourceProjection, lag, ""},
 		},
 		"ahead of the owner, else stale": {
-			fresh.Request{Token: token(id, 3), StaleIfError: true}, want{reason: "TOKEN_AHEAD"}, want{1, SourceProjection, []fresh.Lag{{ID: id.String(), Version: 1, AtLeast: 3}}, ""},
+			consistency.Request{Token: token(id, 3), StaleIfError: true}, want{reason: "TOKEN_AHEAD"}, want{1, SourceProjection, []consistency.StaleAggregate{{ID: id.String(), Version: 1, AtLeast: 3}}, ""},
 		},
 		"fully consistent": {
-			fresh.Request{Mode: consistency.FullyConsistent}, want{2, SourceAuthority, nil, ""}, want{reason: "NOT_FRESH_ENOUGH"},
+			consistency.Request{Mode: consistency.FullyConsistent}, want{2, SourceAuthority, nil, ""}, want{reason: "NOT_FRESH_ENOUGH"},
 		},
 		"fully consistent, with a token": {
-			fresh.Request{Mode: consistency.FullyConsistent, Token: token(id, 3)}, want{reason: "TOKEN_AHEAD"}, want{reason: "NOT_FRESH_ENOUGH"},
+			consistency.Request{Mode: consistency.FullyConsistent, Token: token(id, 3)}, want{reason: "TOKEN_AHEAD"}, want{reason: "NOT_FRESH_ENOUGH"},
 		},
 		"fully consistent, else stale": {
-			fresh.Request{Mode: consistency.FullyConsistent, StaleIfError: true}, want{2, SourceAuthority, nil, ""}, want{1, SourceProjection, nil, ""},
+			consistency.Request{Mode: consistency.FullyConsistent, StaleIfError: true}, want{2, SourceAuthority, nil, ""}, want{1, SourceProjection, nil, ""},
 		},
 		"another video's token": {
-			fresh.Request{Token: nowhere}, want{1, SourceProjection, nil, ""}, want{1, SourceProjection, nil, ""},
+			consistency.Request{Token: nowhere}, want{1, SourceProjection, nil, ""}, want{1, SourceProjection, nil, ""},
 		},
 	} {
 		for fault, want := range map[error]want{nil: tc.here, status.Error(codes.Unavailable, "away"): tc.away} {
 			f.peer.fails(fault)
 			f.service = NewService(f.pool, f.projector) // its circuit has seen nothing
-			a, err := f.service.Get(t.Context(), id, demandOf(t, tc.ask))
+			a, err := f.service.Get(t.Context(), id, requirementOn(t, tc.ask))
 			if want.reason != "" {
 				wantProblem(t, err, problem.From(err).Code, want.reason)
 				continue
@@ -89,17 +88,17 @@ func TestModes(t *testing.T) {
 	}
 	// The absence of a row is no stale answer.
 	f.peer.fails(status.Error(codes.Unavailable, "away"))
-	_, err := f.service.Get(t.Context(), unknown, demandOf(t, fresh.Request{Token: nowhere, StaleIfError: true}))
+	_, err := f.service.Get(t.Context(), unknown, requirementOn(t, consistency.Request{Token: nowhere, StaleIfError: true}))
 	wantProblem(t, err, problem.CodeUnavailable, "NOT_FRESH_ENOUGH")
-	_, err = f.service.Get(t.Context(), unknown, demandOf(t, fresh.Request{Mode: consistency.FullyConsistent, StaleIfError: true}))
+	_, err = f.service.Get(t.Context(), unknown, requirementOn(t, consistency.Request{Mode: consistency.FullyConsistent, StaleIfError: true}))
 	wantProblem(t, err, problem.CodeUnavailable, "NOT_FRESH_ENOUGH")
-	_, err = f.service.Get(t.Context(), unknown, demandOf(t, fresh.Request{Token: nowhere, Mode: consistency.MinimizeLatency}))
+	_, err = f.service.Get(t.Context(), unknown, requirementOn(t, consistency.Request{Token: nowhere, Mode: consistency.MinimizeLatency}))
 	if p := wantProblem(t, err, problem.CodeNotFound, "VIDEO_NOT_FOUND"); p.Extra["at_least"] != int64(2) {
 		t.Errorf("nothing said about what the token demands: %v", p.Extra)
 	}
 	f.peer.fails(nil)
 	f.service = NewService(f.pool, f.projector)
-	_, err = f.service.Get(t.Context(), unknown, demandOf(t, fresh.Request{Mode: consistency.FullyConsistent}))
+	_, err = f.service.Get(t.Context(), unknown, requirementOn(t, consistency.Request{Mode: consistency.FullyConsistent}))
 	wantProblem(t, err, problem.CodeNotFound, "VIDEO_NOT_FOUND")
 }
 
@@ -111,38 +110,38 @@ func TestListIsAsFreshAsAllThatItsTokenNames(t *testing.T) {
 	applied, behind, missing := newVideoID(), newVideoID(), newVideoID()
 	f.must(t, inbox.Applied, createdEvent(applied, 1, "a"), createdEvent(behind, 1, "b"))
 	engagement := consistency.Position{AggregateType: "engagement", AggregateID: "u:v", Epoch: 1, Version: 7}
-	session := fresh.Request{Token: tokenOf(position(applied, 1), position(behind, 2), position(missing, 3), engagement)}
+	session := consistency.Request{Token: tokenOf(position(applied, 1), position(behind, 2), position(missing, 3), engagement)}
 	wantTitles := func(p Page, err error, source Source, want ...string) {
 		t.Helper()
 		if got := titles(p); err != nil || p.Source != source || !slices.Equal(got, want) {
 			t.Fatalf("%q from %q, %v; want %q from %q", got, p.Source, err, want, source)
 		}
 	}
-	p, err := f.service.List(t.Context(), Query{}, demandOf(t, fresh.Request{Token: tokenOf(position(applied, 1), engagement)}))
+	p, err := f.service.List(t.Context(), Query{}, requirementOn(t, consistency.Request{Token: tokenOf(position(applied, 1), engagement)}))
 	wantTitles(p, err, SourceProjection, "b", "a")
 	unasked(t, f)
 
 	f.peer.has(ownersVideo(behind, 2, "b2"))
-	_, err = f.service.List(t.Context(), Query{}, demandOf(t, session))
+	_, err = f.service.List(t.Context(), Query{}, requirementOn(t, session))
 	wantProblem(t, err, problem.CodeAhead, "TOKEN_AHEAD") // the owner lacks one of the two: neither is written
 
 	session.Mode = consistency.MinimizeLatency
-	p, err = f.service.List(t.Context(), Query{}, demandOf(t, session))
+	p, err = f.service.List(t.Context(), Query{}, requirementOn(t, session))
 	wantTitles(p, err, SourceProjection, "b", "a")
-	if diff := cmp.Diff([]fresh.Lag{{ID: behind.String(), Version: 1, AtLeast: 2}, {ID: missing.String(), AtLeast: 3}}, p.Stale); diff != "" {
+	if diff := cmp.Diff([]consistency.StaleAggregate{{ID: behind.String(), Version: 1, AtLeast: 2}, {ID: missing.String(), AtLeast: 3}}, p.Stale); diff != "" {
 		t.Errorf("stale (-want +got):\n%s", diff)
 	}
 	session.Mode = ""
 	f.peer.has(ownersVideo(missing, 4, "c4"))
-	p, err = f.service.List(t.Context(), Query{}, demandOf(t, session))
+	p, err = f.service.List(t.Context(), Query{}, requirementOn(t, session))
 	wantTitles(p, err, SourceAuthority, "c4", "b2", "a")
-	p, err = f.service.List(t.Context(), Query{Title: "b"}, demandOf(t, session))
+	p, err = f.service.List(t.Context(), Query{Title: "b"}, requirementOn(t, session))
 	wantTitles(p, err, SourceProjection, "b2")
-	p, err = f.service.List(t.Context(), Query{Title: "nowhere"}, demandOf(t, session))
+	p, err = f.service.List(t.Context(), Query{Title: "nowhere"}, requirementOn(t, session))
 	wantTitles(p, err, SourceProjection)
 
 	session.Mode = consistency.FullyConsistent
-	_, err = f.service.List(t.Context(), Query{}, demandOf(t, session))
+	_, err = f.service.List(t.Context(), Query{}, requirementOn(t, session))
 	if problem.From(err).Code != problem.CodeInvalid {
 		t.Errorf("a fully consistent list: %v", err)
 	}
@@ -151,7 +150,7 @@ func TestListIsAsFreshAsAllThatItsTokenNames(t *testing.T) {
 func TestListWaitsForAllThatItsTokenNames(t *testing.T) {
 	t.Parallel()
 	f, a, b := setUp(t), newVideoID(), newVideoID()
-	d := demandOf(t, fresh.Request{Token: tokenOf(position(a, 1), position(b, 1)), Wait: long})
+	d := requirementOn(t, consistency.Request{Token: tokenOf(position(a, 1), position(b, 1)), Wait: long})
 	f.whileWaiting(t, func() {
 		p, err := f.service.List(t.Context(), Query{}, d)
 		if err != nil || len(p.Videos) != 2 || p.Source != SourceProjection {
@@ -201,7 +200,7 @@ func TestASlowOwnerDoesNotTakeCatalogDown(t *testing.T) {
 	f, id := setUp(t), newVideoID()
 	f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
 	f.peer.hangs()
-	d := demand(t, id, 2, 0)
+	d := require(t, id, 2, 0)
 	refused := func() {
 		if _, err := f.service.Get(t.Context(), id, d); problem.From(err).Reason != "NOT_FRESH_ENOUGH" {
 			t.Errorf("error %v", err)
@@ -215,18 +214,10 @@ func TestASlowOwnerDoesNotTakeCatalogDown(t *testing.T) {
 	// The next call hangs until the test has checked enough, however slow the machine
 	// is.
 	probing, seen := make(chan struct{}), make(chan struct{})
-	var questions atomic.Int64
-	ask := f.projector.videos.Ask
-	f.projector.videos.Ask = func(ctx context.Context, id string, timeout time.Duration) (replica.Answer[Video], error) {
-		if questions.Add(1) > 1 {
-			return ask(ctx, id, timeout)
-		}
-		close(probing)
-		<-seen
-		return replica.Answer[Video]{}, fresh.ErrOwnerAway
-	}
+	slow := &slowOwner{videos: videos{f.pool, videov1.NewVideoServiceClient(f.owner)}, probing: probing, seen: seen}
+	f.projector.videos = projection.New(f.pool, slow, f.waiters, quiet())
 	readers.Go(func() {
-		for questions.Load() == 0 {
+		for slow.questions.Load() == 0 {
 			refused()
 		}
 	})
@@ -235,9 +226,9 @@ func TestASlowOwnerDoesNotTakeCatalogDown(t *testing.T) {
 	<-probing
 	for range 100 {
 		refused()
-		v, source, err := f.get(t.Context(), id, demand(t, id, 1, long))
+		v, source, err := f.get(t.Context(), id, require(t, id, 1, long))
 		wantVersion(t, v, source, err, 1, SourceProjection)
-		if n := questions.Load(); n != 1 {
+		if n := slow.questions.Load(); n != 1 {
 			t.Fatalf("an owner that hangs is asked %d times at once", n)
 		}
 	}
@@ -249,7 +240,7 @@ func TestAnotherInstancesCommitWakes(t *testing.T) {
 	t.Parallel()
 	f, id := setUp(t), newVideoID()
 	other := f.beside(t)
-	d := demand(t, id, 1, long)
+	d := require(t, id, 1, long)
 	f.whileWaiting(t, func() {
 		v, source, err := f.get(t.Context(), id, d)
 		if err != nil || v.Version != 1 || source != SourceProjection {

@@ -9,7 +9,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/pbtime"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing/consistency"
@@ -27,30 +26,30 @@ func (g grpcServer) GetVideo(ctx context.Context, req *catalogv1.GetVideoRequest
 	if err != nil {
 		return nil, problem.Invalid("video_id", err.Error())
 	}
-	demand, err := demanded(req, Read)
+	required, err := requirementOf(req, VideoRequirement)
 	if err != nil {
 		return nil, err
 	}
-	a, err := g.service.Get(ctx, id, demand)
+	a, err := g.service.Get(ctx, id, required)
 	err = cmp.Or(err, grpc.SetHeader(ctx, metadata.New(a.metadata())))
 	if err != nil {
 		return nil, err
 	}
-	return &catalogv1.GetVideoResponse{Video: a.proto(), Source: a.Source.proto(), Stale: protoLags(a.Stale)}, nil
+	return &catalogv1.GetVideoResponse{Video: a.proto(), Source: a.Source.proto(), Stale: protoStale(a.Stale)}, nil
 }
 
 func (g grpcServer) ListVideos(ctx context.Context, req *catalogv1.ListVideosRequest) (*catalogv1.ListVideosResponse, error) {
-	demand, err := demanded(req, Read)
+	required, err := requirementOf(req, VideoRequirement)
 	if err != nil {
 		return nil, err
 	}
 	page, err := g.service.List(ctx, Query{
 		UploaderID: req.GetUploaderId(), Title: req.GetQ(), PageSize: int(req.GetPageSize()), PageToken: req.GetPageToken(),
-	}, demand)
+	}, required)
 	if err != nil {
 		return nil, err
 	}
-	resp := &catalogv1.ListVideosResponse{NextPageToken: page.Next, Source: page.Source.proto(), Stale: protoLags(page.Stale)}
+	resp := &catalogv1.ListVideosResponse{NextPageToken: page.Next, Source: page.Source.proto(), Stale: protoStale(page.Stale)}
 	for _, v := range page.Videos {
 		resp.Videos = append(resp.Videos, v.proto())
 	}
@@ -60,17 +59,17 @@ func (g grpcServer) ListVideos(ctx context.Context, req *catalogv1.ListVideosReq
 func (g grpcServer) ListUserEngagements(
 	ctx context.Context, req *catalogv1.ListUserEngagementsRequest,
 ) (*catalogv1.ListUserEngagementsResponse, error) {
-	demand, err := demanded(req, ReadEngagements)
+	required, err := requirementOf(req, EngagementRequirement)
 	if err != nil {
 		return nil, err
 	}
 	page, err := g.service.ListEngagements(ctx, EngagementQuery{
 		UserID: req.GetUserId(), PageSize: int(req.GetPageSize()), PageToken: req.GetPageToken(),
-	}, demand)
+	}, required)
 	if err != nil {
 		return nil, err
 	}
-	resp := &catalogv1.ListUserEngagementsResponse{NextPageToken: page.Next, Source: page.Source.proto(), Stale: protoLags(page.Stale)}
+	resp := &catalogv1.ListUserEngagementsResponse{NextPageToken: page.Next, Source: page.Source.proto(), Stale: protoStale(page.Stale)}
 	for _, e := range page.Engagements {
 		resp.Engagements = append(resp.Engagements, e.proto())
 	}
@@ -84,26 +83,32 @@ var modes = map[catalogv1.Consistency]consistency.Mode{
 	catalogv1.Consistency_CONSISTENCY_FULLY_CONSISTENT:  consistency.FullyConsistent,
 }
 
-// demanded is the freshness that a request of any kind demands.
-func demanded(req interface {
+// requirementOf is the freshness that a request of any kind requires. It checks wait also
+// if there is no token that it could be used for.
+func requirementOf(req interface {
 	GetAtLeastAsFresh() string
 	GetWait() *durationpb.Duration
 	GetConsistency() catalogv1.Consistency
 	GetStaleIfError() bool
-}, of func(fresh.Request) (fresh.Demand, error),
-) (fresh.Demand, error) {
+}, of func(consistency.Request) (consistency.Requirement, error),
+) (consistency.Requirement, error) {
 	mode, known := modes[req.GetConsistency()]
 	if !known {
-		return fresh.Demand{}, problem.Invalid("consistency", "is not a known value")
+		return consistency.Requirement{}, problem.Invalid("consistency", "is not a known value")
 	}
-	wish, err := fresh.FromGRPC(req.GetAtLeastAsFresh(), req.GetWait(), mode, req.GetStaleIfError())
-	if err != nil {
-		return fresh.Demand{}, err
+	request := consistency.Request{
+		Token: req.GetAtLeastAsFresh(), Mode: mode, StaleIfError: req.GetStaleIfError(), Wait: consistency.DefaultWait,
 	}
-	return of(wish)
+	request.TokenField, request.ModeField = "at_least_as_fresh", "consistency"
+	if wait := req.GetWait(); wait != nil {
+		if request.Wait = wait.AsDuration(); wait.CheckValid() != nil || request.Wait < 0 {
+			return consistency.Requirement{}, problem.Invalid("wait", "must be a valid duration, and not negative")
+		}
+	}
+	return of(request)
 }
 
-func protoLags(lags []fresh.Lag) (out []*catalogv1.Lag) {
+func protoStale(lags []consistency.StaleAggregate) (out []*catalogv1.Lag) {
 	for _, l := range lags {
 		out = append(out, &catalogv1.Lag{Id: l.ID, Version: l.Version, AtLeast: l.AtLeast})
 	}

@@ -21,7 +21,6 @@ import (
 
 	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/database"
-	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
@@ -128,7 +127,7 @@ func (f *fixture) beside(t *testing.T) *fixture {
 func (f *fixture) apply(t testing.TB, e eventing.Event) (o inbox.Outcome, err error) {
 	t.Helper()
 	err = pgx.BeginFunc(t.Context(), f.pool, func(tx pgx.Tx) error {
-		o, err = f.projector.Handler().One(t.Context(), tx, e)
+		o, err = inbox.ApplyOne(t.Context(), tx, f.projector.Handler(), e)
 		return err
 	})
 	if err == nil && o == inbox.Applied {
@@ -204,16 +203,16 @@ func tokenOf(positions ...consistency.Position) string {
 	return merged.String()
 }
 
-// demand is the demand of a reader with the token of a video at version.
-func demand(t testing.TB, id uuid.UUID, version int64, wait time.Duration) fresh.Demand {
+// require is the requirement of a reader with the token of a video at version.
+func require(t testing.TB, id uuid.UUID, version int64, wait time.Duration) consistency.Requirement {
 	t.Helper()
-	return demandOf(t, fresh.Request{Token: token(id, version), Wait: wait})
+	return requirementOn(t, consistency.Request{Token: token(id, version), Wait: wait})
 }
 
-func demandOf(t testing.TB, q fresh.Request) fresh.Demand {
+func requirementOn(t testing.TB, q consistency.Request) consistency.Requirement {
 	t.Helper()
 	q.TokenField, q.ModeField = "token", "mode"
-	d, err := Read(q)
+	d, err := VideoRequirement(q)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +220,7 @@ func demandOf(t testing.TB, q fresh.Request) fresh.Demand {
 }
 
 // get is the service's Get without the results that only some tests check.
-func (f *fixture) get(ctx context.Context, id uuid.UUID, d fresh.Demand) (Video, Source, error) {
+func (f *fixture) get(ctx context.Context, id uuid.UUID, d consistency.Requirement) (Video, Source, error) {
 	a, err := f.service.Get(ctx, id, d)
 	return a.Video, a.Source, err
 }

@@ -11,9 +11,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/rest"
+	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
 )
@@ -50,7 +50,7 @@ func TestListFilters(t *testing.T) {
 		{Query{UploaderID: uploader.String(), Title: "miles"}, []string{"500 miles"}},
 		{Query{UploaderID: uuid.Nil.String(), Title: "miles"}, nil},
 	} {
-		page, err := f.service.List(t.Context(), tc.q, fresh.Demand{})
+		page, err := f.service.List(t.Context(), tc.q, consistency.Requirement{})
 		if got := titles(page); err != nil || !slices.Equal(got, tc.want) || page.Source != SourceProjection {
 			t.Errorf("%+v: %q from %q, %v; want %q", tc.q, got, page.Source, err, tc.want)
 		}
@@ -71,7 +71,7 @@ func TestListPages(t *testing.T) {
 			var got []string
 			q := filter
 			for q.PageSize = size; ; {
-				page, err := f.service.List(t.Context(), q, fresh.Demand{})
+				page, err := f.service.List(t.Context(), q, consistency.Requirement{})
 				if err != nil || len(page.Videos) > size || len(page.Videos) == 0 {
 					t.Fatalf("page of %d: %d videos, %v", size, len(page.Videos), err)
 				}
@@ -118,7 +118,7 @@ func TestListWithToken(t *testing.T) {
 	f, id := setUp(t), newVideoID()
 	f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
 	list := func(id uuid.UUID, version int64, wait time.Duration) (Page, error) {
-		return f.service.List(t.Context(), Query{}, demand(t, id, version, wait))
+		return f.service.List(t.Context(), Query{}, require(t, id, version, wait))
 	}
 	wantPage := func(p Page, err error, source Source, want ...string) {
 		t.Helper()
@@ -156,7 +156,7 @@ func TestListWithToken(t *testing.T) {
 func TestRepairEndsTheWaitOfOthers(t *testing.T) {
 	t.Parallel()
 	f, id := setUp(t), newVideoID()
-	r, now := demand(t, id, 3, long), demand(t, id, 3, 0)
+	r, now := require(t, id, 3, long), require(t, id, 3, 0)
 	f.whileWaiting(t, func() {
 		if _, source, err := f.get(t.Context(), id, r); err != nil || source != SourceProjection {
 			t.Errorf("from %q, %v; want the repaired projection", source, err)

@@ -3,12 +3,14 @@ package catalog
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc"
 
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing/consistency"
 	videov1 "example.com/lockstep/proto/video/v1"
 )
 
@@ -147,4 +149,21 @@ func ownersTombstone(id uuid.UUID, version int64) *videov1.Video {
 	v := ownersVideo(id, version, "was deleted")
 	v.DeletedAt = pb(version)
 	return v
+}
+
+// slowOwner is an owner of videos whose first question hangs until the test has seen it.
+type slowOwner struct {
+	videos
+
+	questions     atomic.Int64
+	probing, seen chan struct{}
+}
+
+func (s *slowOwner) Fetch(ctx context.Context, id string, timeout time.Duration) (Video, time.Time, error) {
+	if s.questions.Add(1) > 1 {
+		return s.videos.Fetch(ctx, id, timeout)
+	}
+	close(s.probing)
+	<-s.seen
+	return Video{}, time.Time{}, consistency.ErrOwnerUnavailable
 }

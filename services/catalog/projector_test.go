@@ -66,7 +66,7 @@ func TestConcurrentFirstSightings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if o, err := f.projector.Handler().One(t.Context(), tx, tc.first(id)); err != nil || o != inbox.Applied {
+		if o, err := inbox.ApplyOne(t.Context(), tx, f.projector.Handler(), tc.first(id)); err != nil || o != inbox.Applied {
 			t.Fatalf("first: %v, %v", o, err)
 		}
 		var wg sync.WaitGroup
@@ -110,7 +110,7 @@ func TestApplyLocksTheRow(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(context.WithoutCancel(t.Context()))
-	if o, err := f.projector.Handler().One(t.Context(), tx, createdEvent(id, 1, "first")); err != nil || o != inbox.Stale {
+	if o, err := inbox.ApplyOne(t.Context(), tx, f.projector.Handler(), createdEvent(id, 1, "first")); err != nil || o != inbox.Stale {
 		t.Fatalf("%v, %v", o, err)
 	}
 	_, err = f.pool.Exec(t.Context(), `SELECT FROM video_projection WHERE video_id = $1 FOR UPDATE NOWAIT`, id)

@@ -2,13 +2,12 @@ package catalog
 
 import (
 	"cmp"
-	"fmt"
 
 	"github.com/google/uuid"
 
-	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/rest"
+	"example.com/lockstep/pkg/eventing/consistency"
 )
 
 const maxTitleSearch = 200 // characters
@@ -28,15 +27,15 @@ type Query struct {
 // Page is one page of videos. Next is empty on the last one, and Stale unless the
 // reader has allowed that the page lacks something of its token.
 type Page struct {
-	Videos []Video     `json:"videos"`
-	Next   string      `json:"next_page_token"`
-	Source Source      `json:"source"`
-	Stale  []fresh.Lag `json:"stale,omitempty"`
+	Videos []Video                      `json:"videos"`
+	Next   string                       `json:"next_page_token"`
+	Source Source                       `json:"source"`
+	Stale  []consistency.StaleAggregate `json:"stale,omitempty"`
 }
 
 // check sets the defaults of q, and returns the last video of the page before.
 func (q *Query) check() (before uuid.UUID, err error) {
-	var bad problem.Faults
+	var bad problem.Violations
 	q.PageSize = cmp.Or(q.PageSize, rest.DefaultPageSize)
 	rest.CheckPageSize(q.PageSize, &bad)
 	bad.Line("q", q.Title, 0, maxTitleSearch)
@@ -52,12 +51,50 @@ func (v Video) text() int { return len(v.Title) + len(v.Description) }
 // filter is the part of the query that a page token is bound to.
 func (q *Query) filter() string { return q.UploaderID + " " + q.Title }
 
-// parseID accepts the canonical form only, in upper or lower case: uuid.Parse accepts
-// three more forms, and one video would have several addresses.
-func parseID(s string) (uuid.UUID, error) {
-	id, err := uuid.Parse(s)
-	if err != nil || len(s) != len(uuid.Nil.String()) {
-		return uuid.Nil, fmt.Errorf("%.40q is not a UUID", s)
-	}
-	return id, nil
+// EngagementQuery selects engagements.
+type EngagementQuery struct {
+	UserID string // a UUID
+	// PageSize is at most 200; 0 means 50.
+	PageSize int
+	// PageToken is the Next of the page before, of the same user.
+	PageToken string
+}
+
+// check sets the defaults of q, and returns the user and the last video of the page
+// before.
+func (q *EngagementQuery) check() (user, before uuid.UUID, err error) {
+	var bad problem.Violations
+	user = bad.UUID("user_id", q.UserID)
+	q.PageSize = cmp.Or(q.PageSize, rest.DefaultPageSize)
+	rest.CheckPageSize(q.PageSize, &bad)
+	before = rest.ParsePageToken[uuid.UUID](q.PageToken, user.String(), &bad)
+	return user, before, bad.Err()
+}
+
+// EngagementPage is one page of engagements. Next and Stale are as in Page.
+type EngagementPage struct {
+	Engagements []Engagement                 `json:"engagements"`
+	Next        string                       `json:"next_page_token"`
+	Source      Source                       `json:"source"`
+	Stale       []consistency.StaleAggregate `json:"stale,omitempty"`
+}
+
+// VideoRequirement is the freshness that q requires; of q's token only the positions of videos
+// count.
+func VideoRequirement(q consistency.Request) (consistency.Requirement, error) {
+	required, err := q.Requirement(videoType, func(id string) bool {
+		parsed, err := parseID(id)
+		return err == nil && parsed.String() == id
+	})
+	return required, problemOf(err)
+}
+
+// EngagementRequirement is the freshness that q requires; of q's token only the positions
+// of engagements count.
+func EngagementRequirement(q consistency.Request) (consistency.Requirement, error) {
+	required, err := q.Requirement(engagementType, func(id string) bool {
+		user, video, err := parseEngagementID(id)
+		return err == nil && engagementID(user, video) == id
+	})
+	return required, problemOf(err)
 }

@@ -8,10 +8,10 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/internal/serve"
+	"example.com/lockstep/pkg/eventing/consistency"
 )
 
 //go:embed openapi.json
@@ -25,43 +25,43 @@ type restAPI struct {
 
 func (a restAPI) mount(r chi.Router) {
 	rest.OpenAPI(r, openAPI)
-	r.Get("/v1/videos", a.read(Read, a.list, "page_size", "page_token", "uploader_id", "q"))
-	r.Get("/v1/videos/{id}", a.read(Read, a.get))
-	r.Get("/v1/users/{user_id}/engagements", a.read(ReadEngagements, a.listEngagements, "page_size", "page_token"))
+	r.Get("/v1/videos", a.read(VideoRequirement, a.list, "page_size", "page_token", "uploader_id", "q"))
+	r.Get("/v1/videos/{id}", a.read(VideoRequirement, a.get))
+	r.Get("/v1/users/{user_id}/engagements", a.read(EngagementRequirement, a.listEngagements, "page_size", "page_token"))
 }
 
 // read checks the headers and the query of a read; parameters are its own query
 // parameters, besides the one that every read takes.
-func (a restAPI) read(demanded func(fresh.Request) (fresh.Demand, error),
-	answer func(http.ResponseWriter, *http.Request, fresh.Demand, url.Values) error, parameters ...string,
+func (a restAPI) read(requirementOf func(consistency.Request) (consistency.Requirement, error),
+	answer func(http.ResponseWriter, *http.Request, consistency.Requirement, url.Values) error, parameters ...string,
 ) http.HandlerFunc {
 	parameters = append(parameters, "consistency_token")
 	return serve.Handler(a.log, func(w http.ResponseWriter, r *http.Request) error {
 		// A cached answer may be older than its next reader's token.
 		w.Header().Set("Cache-Control", "no-store")
-		var bad problem.Faults
+		var bad problem.Violations
 		query := rest.Query(r, &bad, parameters...)
 		if err := bad.Err(); err != nil {
 			return err
 		}
-		wish, err := fresh.FromHTTP(w, r, query)
+		request, err := rest.ConsistencyRequest(w, r, query)
 		if err != nil {
 			return err
 		}
-		demand, err := demanded(wish)
+		required, err := requirementOf(request)
 		if err != nil {
 			return err
 		}
-		return answer(w, r, demand, query)
+		return answer(w, r, required, query)
 	})
 }
 
-func (a restAPI) get(w http.ResponseWriter, r *http.Request, demand fresh.Demand, _ url.Values) error {
+func (a restAPI) get(w http.ResponseWriter, r *http.Request, required consistency.Requirement, _ url.Values) error {
 	id, err := parseID(chi.URLParam(r, "id"))
 	if err != nil {
 		return problem.Invalid("video_id", err.Error())
 	}
-	answer, err := a.service.Get(r.Context(), id, demand)
+	answer, err := a.service.Get(r.Context(), id, required)
 	for name, value := range answer.metadata() {
 		w.Header().Set(name, value)
 	}
@@ -73,17 +73,17 @@ func (a restAPI) get(w http.ResponseWriter, r *http.Request, demand fresh.Demand
 	return nil
 }
 
-func (a restAPI) list(w http.ResponseWriter, r *http.Request, demand fresh.Demand, query url.Values) error {
-	var bad problem.Faults
+func (a restAPI) list(w http.ResponseWriter, r *http.Request, required consistency.Requirement, query url.Values) error {
+	var bad problem.Violations
 	q := Query{
 		UploaderID: query.Get("uploader_id"), Title: query.Get("q"),
 		PageSize: pageSize(query, &bad), PageToken: query.Get("page_token"),
 	}
-	bad.Unless(q.UploaderID != "" || !query.Has("uploader_id"), "uploader_id", "must not be empty")
+	bad.Require(q.UploaderID != "" || !query.Has("uploader_id"), "uploader_id", "must not be empty")
 	if err := bad.Err(); err != nil {
 		return err
 	}
-	videos, err := a.service.List(r.Context(), q, demand)
+	videos, err := a.service.List(r.Context(), q, required)
 	if err != nil {
 		return err
 	}
@@ -92,13 +92,13 @@ func (a restAPI) list(w http.ResponseWriter, r *http.Request, demand fresh.Deman
 	return nil
 }
 
-func (a restAPI) listEngagements(w http.ResponseWriter, r *http.Request, demand fresh.Demand, query url.Values) error {
-	var bad problem.Faults
+func (a restAPI) listEngagements(w http.ResponseWriter, r *http.Request, required consistency.Requirement, query url.Values) error {
+	var bad problem.Violations
 	q := EngagementQuery{UserID: chi.URLParam(r, "user_id"), PageSize: pageSize(query, &bad), PageToken: query.Get("page_token")}
 	if err := bad.Err(); err != nil {
 		return err
 	}
-	engagements, err := a.service.ListEngagements(r.Context(), q, demand)
+	engagements, err := a.service.ListEngagements(r.Context(), q, required)
 	if err != nil {
 		return err
 	}
@@ -108,8 +108,8 @@ func (a restAPI) listEngagements(w http.ResponseWriter, r *http.Request, demand 
 }
 
 // pageSize does not take 0, which is a query's default.
-func pageSize(query url.Values, bad *problem.Faults) int {
+func pageSize(query url.Values, bad *problem.Violations) int {
 	size := rest.PageSize(query, bad)
-	bad.Unless(size != 0, "page_size", "must be a whole number above zero")
+	bad.Require(size != 0, "page_size", "must be a whole number above zero")
 	return size
 }

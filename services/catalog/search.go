@@ -2,9 +2,10 @@ package catalog
 
 import (
 	"context"
+	"fmt"
 	"time"
 
-	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing/consistency"
 )
 
 const (
@@ -14,6 +15,9 @@ const (
 	// of the database role, because the error of that limit says less.
 	searchTime = 10 * time.Second
 )
+
+// errTooManySearches is the error of a search without a turn.
+var errTooManySearches = fmt.Errorf("%w: too many searches", consistency.ErrBusy)
 
 // searches are those by title. Without the trigram index each reads every video if none
 // matches, so only so few have a turn at once that other reads find a connection.
@@ -28,15 +32,11 @@ func (s searches) do(ctx context.Context, q Query, read func(context.Context) er
 	if q.Title == "" {
 		return read(ctx)
 	}
-	busy := &problem.Error{
-		Code: problem.CodeTooMany, Reason: "TOO_MANY_SEARCHES", RetryAfter: time.Second,
-		Detail: "Too many searches are under way.",
-	}
 	select {
 	case s.places <- struct{}{}:
 		defer func() { <-s.places }()
 	default:
-		return busy
+		return errTooManySearches
 	}
 	searching, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()
@@ -47,7 +47,7 @@ func (s searches) do(ctx context.Context, q Query, read func(context.Context) er
 		if err := ctx.Err(); err != nil {
 			return err // the caller's own deadline
 		}
-		return busy
+		return errTooManySearches
 	}
 	return read(searching)
 }

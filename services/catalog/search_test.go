@@ -8,8 +8,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing/consistency"
 )
 
 // While a lock keeps every search from ending, half of the connections are left to
@@ -37,7 +37,7 @@ func TestSearchesLeaveConnectionsToOthers(t *testing.T) {
 	ended := make(chan error)
 	for range maxSearches + turnedAway {
 		go func() {
-			_, err := f.service.List(ctx, Query{Title: "x"}, fresh.Demand{})
+			_, err := f.service.List(ctx, Query{Title: "x"}, consistency.Requirement{})
 			ended <- err
 		}()
 	}
@@ -47,7 +47,7 @@ func TestSearchesLeaveConnectionsToOthers(t *testing.T) {
 		}
 	}
 	eventually(t, func() bool { return f.pool.Stat().AcquiredConns() == half })
-	if _, err := f.service.ListEngagements(ctx, EngagementQuery{UserID: uuid.NewString()}, fresh.Demand{}); err != nil {
+	if _, err := f.service.ListEngagements(ctx, EngagementQuery{UserID: uuid.NewString()}, consistency.Requirement{}); err != nil {
 		t.Errorf("another read: %v", err)
 	}
 	if err := lock.Rollback(ctx); err != nil {

@@ -9,34 +9,19 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/lockstep/internal/replica"
 	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/inbox"
 )
 
-const columns = `video_id, uploader_id, title, description, duration_seconds, published_at,
+const videoColumns = `video_id, uploader_id, title, description, duration_seconds, published_at,
 	version, epoch, created_at, updated_at, deleted_at`
-
-func scanVideo(row pgx.CollectableRow) (v Video, err error) {
-	err = scanVideoInto(row, &v)
-	return v, err
-}
-
-// scanVideoInto reads columns into v, and the columns after them into more.
-func scanVideoInto(row pgx.CollectableRow, v *Video, more ...any) error {
-	var uploader uuid.NullUUID // NULL on tombstones
-	err := row.Scan(append([]any{&v.ID, &uploader, &v.Title, &v.Description, &v.DurationSeconds, &v.PublishedAt,
-		&v.Version, &v.Epoch, &v.CreatedAt, &v.UpdatedAt, &v.DeletedAt}, more...)...)
-	v.UploaderID = uploader.UUID
-	return err
-}
 
 // readVideo returns the zero Video where there is neither video nor tombstone.
 func readVideo(ctx context.Context, db *pgxpool.Pool, id uuid.UUID) (Video, error) {
-	rows, _ := db.Query(ctx, `SELECT `+columns+` FROM video_projection WHERE video_id = $1`, id)
+	rows, _ := db.Query(ctx, `SELECT `+videoColumns+` FROM video_projection WHERE video_id = $1`, id)
 	v, err := pgx.CollectExactlyOneRow(rows, scanVideo)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -47,86 +32,90 @@ func readVideo(ctx context.Context, db *pgxpool.Pool, id uuid.UUID) (Video, erro
 	return v, nil
 }
 
-// readPositions returns the projections' positions of those aggregates that they have.
-func readPositions(ctx context.Context, db *pgxpool.Pool, wanted []consistency.Position) ([]consistency.Position, error) {
-	ids := map[string][]string{}
-	for _, p := range wanted {
-		ids[p.AggregateType] = append(ids[p.AggregateType], p.AggregateID)
+// Positions reads the positions of those videos that the projection has.
+func (a videos) Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error) {
+	ids, _, _ := unzip(wanted)
+	if len(ids) == 0 {
+		return nil, nil
 	}
-	var found []consistency.Position
-	query := func(sql string, args ...any) error {
-		rows, _ := db.Query(ctx, sql, args...)
-		some, err := pgx.CollectRows(rows, pgx.RowToStructByName[consistency.Position])
-		found = append(found, some...)
-		return err
+	return readPositions(ctx, a.db, `
+		SELECT $2::text AS aggregate_type, video_id::text AS aggregate_id, epoch, version
+		  FROM video_projection WHERE video_id = ANY($1::uuid[])`, ids, videoType)
+}
+
+// Positions reads the positions of those engagements that the projection has.
+func (a engagements) Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error) {
+	ids, _, _ := unzip(wanted)
+	users, videos := pairs(ids)
+	if len(ids) == 0 {
+		return nil, nil
 	}
-	var err error
-	if videos := ids[aggregateType]; len(videos) > 0 {
-		err = query(`
-			SELECT $2::text AS aggregate_type, video_id::text AS aggregate_id, epoch, version
-			  FROM video_projection WHERE video_id = ANY($1::uuid[])`, videos, aggregateType)
-	}
-	if engagements := ids[engagementType]; len(engagements) > 0 && err == nil {
-		users, videos := pairs(engagements)
-		err = query(`
-			SELECT $3::text AS aggregate_type, concat(user_id, ':', video_id) AS aggregate_id, epoch, version
-			  FROM unnest($1::uuid[], $2::uuid[]) AS wanted (user_id, video_id)
-			  JOIN video_user_engagements_projection USING (user_id, video_id)`, users, videos, engagementType)
-	}
+	return readPositions(ctx, a.db, `
+		SELECT $3::text AS aggregate_type, concat(user_id, ':', video_id) AS aggregate_id, epoch, version
+		  FROM unnest($1::uuid[], $2::uuid[]) AS wanted (user_id, video_id)
+		  JOIN video_user_engagements_projection USING (user_id, video_id)`, users, videos, engagementType)
+}
+
+func readPositions(ctx context.Context, db *pgxpool.Pool, sql string, args ...any) ([]consistency.Position, error) {
+	rows, _ := db.Query(ctx, sql, args...)
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[consistency.Position])
 	if err != nil {
 		return nil, fmt.Errorf("read positions: %w", err)
 	}
 	return found, nil
 }
 
-// pairs splits the ids of engagements into users and videos.
-func pairs(ids []string) (users, videos []string) {
-	for _, id := range ids {
-		user, video, _ := strings.Cut(id, ":")
-		users, videos = append(users, user), append(videos, video)
-	}
-	return users, videos
-}
-
-func unzip(wanted []consistency.Position) (ids []string, epochs, versions []int64) {
-	for _, p := range wanted {
-		ids, epochs, versions = append(ids, p.AggregateID), append(epochs, p.Epoch), append(versions, p.Version)
-	}
-	return ids, epochs, versions
-}
-
-// lockVideos is the Lock of the projection's rows.
-func lockVideos(ctx context.Context, tx pgx.Tx, ids []string) (map[string]Video, error) {
+// Lock locks the rows with these ids.
+func (videos) Lock(ctx context.Context, tx pgx.Tx, ids []string) (map[string]Video, error) {
 	rows, _ := tx.Query(ctx, `
-		SELECT `+columns+`, last_event_id FROM video_projection WHERE video_id = ANY ($1::uuid[]) ORDER BY video_id FOR UPDATE`, ids)
-	return replica.ByID(rows, func(row pgx.CollectableRow) (v Video, err error) {
-		err = scanVideoInto(row, &v, &v.LastEventID)
-		return v, err
-	}, func(v Video) string { return v.ID.String() })
+		SELECT `+videoColumns+`, last_event_id FROM video_projection WHERE video_id = ANY ($1::uuid[]) ORDER BY video_id FOR UPDATE`, ids)
+	return byID(rows, scanVideoWithEvent, Video.id)
 }
 
-var videoWriter = replica.NewWriter("video_projection", "video_id", "video_id::text", videoPosition,
-	replica.Of("video_id", "uuid", func(v Video) pgtype.UUID { return bare(v.ID) }),
-	replica.Of("uploader_id", "uuid", uploaderOf),
-	replica.Of("title", "text", func(v Video) string { return v.Title }),
-	replica.Of("description", "text", func(v Video) string { return v.Description }),
-	replica.Of("duration_seconds", "bigint", func(v Video) int64 { return v.DurationSeconds }),
-	replica.Of("published_at", "timestamptz", func(v Video) *time.Time { return v.PublishedAt }),
-	replica.Of("version", "bigint", func(v Video) int64 { return v.Version }),
-	replica.Of("epoch", "bigint", func(v Video) int64 { return v.Epoch }),
-	replica.Of("created_at", "timestamptz", func(v Video) *time.Time { return v.CreatedAt }),
-	replica.Of("updated_at", "timestamptz", func(v Video) time.Time { return v.UpdatedAt }),
-	replica.Of("deleted_at", "timestamptz", func(v Video) *time.Time { return v.DeletedAt }),
-	replica.Of("last_event_id", "uuid", func(v Video) pgtype.UUID { return maybe(v.LastEventID) }))
-
-// uploaderOf is NULL on tombstones.
-func uploaderOf(v Video) pgtype.UUID {
-	return pgtype.UUID{Bytes: v.UploaderID, Valid: v.DeletedAt == nil}
+// Upsert writes all steps in one statement. An absent row is inserted if it is still
+// absent. An existing row is locked, so its "conflict" is certain, and the statement
+// finds it by its key with any plan.
+func (videos) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Video]) ([]string, error) {
+	rows, _ := tx.Query(ctx, `
+		WITH step AS MATERIALIZED (
+		  SELECT `+videoColumns+`, last_event_id, present
+		    FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::bigint[], $6::timestamptz[],
+		                $7::bigint[], $8::bigint[], $9::timestamptz[], $10::timestamptz[], $11::timestamptz[],
+		                $12::uuid[], $13::bool[])
+		    AS s (`+videoColumns+`, last_event_id, present)
+		), inserted AS (
+		  INSERT INTO video_projection (`+videoColumns+`, last_event_id)
+		  SELECT `+videoColumns+`, last_event_id FROM step WHERE NOT present ORDER BY video_id
+		  ON CONFLICT (video_id) DO NOTHING RETURNING video_id
+		), updated AS (
+		  INSERT INTO video_projection (`+videoColumns+`, last_event_id)
+		  SELECT `+videoColumns+`, last_event_id FROM step WHERE present ORDER BY video_id
+		  ON CONFLICT (video_id) DO UPDATE
+		     SET uploader_id = excluded.uploader_id, title = excluded.title, description = excluded.description,
+		         duration_seconds = excluded.duration_seconds, published_at = excluded.published_at,
+		         version = excluded.version, epoch = excluded.epoch, created_at = excluded.created_at,
+		         updated_at = excluded.updated_at, deleted_at = excluded.deleted_at,
+		         last_event_id = excluded.last_event_id, applied_at = clock_timestamp()
+		  RETURNING video_id
+		)
+		SELECT video_id::text FROM inserted UNION ALL SELECT video_id::text FROM updated`,
+		column(steps, func(v Video) pgtype.UUID { return pgID(known(v.ID)) }),
+		column(steps, func(v Video) pgtype.UUID { // NULL on tombstones
+			return pgtype.UUID{Bytes: v.UploaderID, Valid: v.DeletedAt == nil}
+		}),
+		column(steps, func(v Video) string { return v.Title }),
+		column(steps, func(v Video) string { return v.Description }),
+		column(steps, func(v Video) int64 { return v.DurationSeconds }),
+		column(steps, func(v Video) *time.Time { return v.PublishedAt }),
+		column(steps, func(v Video) int64 { return v.Version }),
+		column(steps, func(v Video) int64 { return v.Epoch }),
+		column(steps, func(v Video) *time.Time { return v.CreatedAt }),
+		column(steps, func(v Video) time.Time { return v.UpdatedAt }),
+		column(steps, func(v Video) *time.Time { return v.DeletedAt }),
+		column(steps, func(v Video) pgtype.UUID { return pgID(v.LastEventID) }),
+		exist(steps, videos{}))
+	return writtenIDs(rows)
 }
-
-func bare(id uuid.UUID) pgtype.UUID { return maybe(known(id)) }
-
-func maybe(id uuid.NullUUID) pgtype.UUID { return pgtype.UUID{Bytes: id.UUID, Valid: id.Valid} }
 
 // listVideos returns q's page and, if there is one, the video behind it: newest first,
 // since ids are UUIDs of version 7. A title search uses the trigram index where the
@@ -134,7 +123,7 @@ func maybe(id uuid.NullUUID) pgtype.UUID { return pgtype.UUID{Bytes: id.UUID, Va
 // positions in wanted that are reached in the page's own snapshot.
 func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID, wanted []consistency.Position,
 ) (videos []Video, reached int, err error) {
-	sql := `SELECT ` + columns + ` FROM video_projection WHERE deleted_at IS NULL AND video_id < $2`
+	sql := `SELECT ` + videoColumns + ` FROM video_projection WHERE deleted_at IS NULL AND video_id < $2`
 	args := []any{q.PageSize + 1, before}
 	// Only the conditions that the query has, so that each combination is planned for
 	// its index.
@@ -175,91 +164,55 @@ func withReached(page string, n int, joined string) string {
 		 ORDER BY item.video_id DESC`, n, n+1, n+2, joined, page)
 }
 
-// listed runs the statement of a page, withReached or without.
-func listed[T any](ctx context.Context, db *pgxpool.Pool, scan pgx.RowToFunc[T], counted bool, sql string, args []any,
-) (items []T, reached int, err error) {
-	rows, _ := db.Query(ctx, sql, args...)
-	if !counted {
-		items, err = pgx.CollectRows(rows, scan)
-		return items, 0, err
-	}
-	defer rows.Close()
-	items = []T{} // an empty page is no null
-	row := behindReached{CollectableRow: rows}
-	for rows.Next() {
-		if row.into == nil { // unknown before the first row
-			row.into = make([]any, len(rows.FieldDescriptions())) // nil is passed over
-			row.into[0] = &reached
-		}
-		if rows.RawValues()[1] == nil { // no key, no item
-			return items, reached, rows.Scan(row.into...)
-		}
-		item, err := scan(row)
-		if err != nil {
-			return nil, 0, err
-		}
-		items = append(items, item)
-	}
-	return items, reached, rows.Err()
-}
-
-// behindReached is a row without its first column. Scan reads that column, too.
-type behindReached struct {
-	pgx.CollectableRow
-	into []any
-}
-
-// FieldDescriptions is pgx's.
-func (r behindReached) FieldDescriptions() []pgconn.FieldDescription {
-	return r.CollectableRow.FieldDescriptions()[1:]
-}
-
-// Scan is pgx's.
-func (r behindReached) Scan(into ...any) error {
-	copy(r.into[1:], into)
-	return r.CollectableRow.Scan(r.into...)
-}
-
 const engagementColumns = `user_id, video_id, liked, bookmarked, watched_seconds, version, epoch, created_at, updated_at, deleted_at`
 
-func scanEngagement(row pgx.CollectableRow) (e Engagement, err error) {
-	err = scanEngagementInto(row, &e)
-	return e, err
-}
-
-// scanEngagementInto reads engagementColumns into e, and the columns after them into
-// more.
-func scanEngagementInto(row pgx.CollectableRow, e *Engagement, more ...any) error {
-	return row.Scan(append([]any{&e.UserID, &e.VideoID, &e.Liked, &e.Bookmarked, &e.WatchedSeconds,
-		&e.Version, &e.Epoch, &e.CreatedAt, &e.UpdatedAt, &e.DeletedAt}, more...)...)
-}
-
-// lockEngagements is the Lock of the engagements' rows.
-func lockEngagements(ctx context.Context, tx pgx.Tx, ids []string) (map[string]Engagement, error) {
+// Lock locks the rows with these ids.
+func (engagements) Lock(ctx context.Context, tx pgx.Tx, ids []string) (map[string]Engagement, error) {
 	users, videos := pairs(ids)
 	rows, _ := tx.Query(ctx, `
 		SELECT `+engagementColumns+`, last_event_id FROM video_user_engagements_projection
 		 WHERE (user_id, video_id) IN (SELECT u, v FROM unnest($1::uuid[], $2::uuid[]) AS named (u, v))
 		 ORDER BY user_id, video_id FOR UPDATE`, users, videos)
-	return replica.ByID(rows, func(row pgx.CollectableRow) (e Engagement, err error) {
-		err = scanEngagementInto(row, &e, &e.LastEventID)
-		return e, err
-	}, func(e Engagement) string { return engagementID(e.UserID, e.VideoID) })
+	return byID(rows, scanEngagementWithEvent, Engagement.id)
 }
 
-var engagementWriter = replica.NewWriter("video_user_engagements_projection", "user_id, video_id", "concat(user_id, ':', video_id)",
-	engagementPosition,
-	replica.Of("user_id", "uuid", func(e Engagement) pgtype.UUID { return bare(e.UserID) }),
-	replica.Of("video_id", "uuid", func(e Engagement) pgtype.UUID { return bare(e.VideoID) }),
-	replica.Of("liked", "bool", func(e Engagement) bool { return e.Liked }),
-	replica.Of("bookmarked", "bool", func(e Engagement) bool { return e.Bookmarked }),
-	replica.Of("watched_seconds", "bigint", func(e Engagement) int64 { return e.WatchedSeconds }),
-	replica.Of("version", "bigint", func(e Engagement) int64 { return e.Version }),
-	replica.Of("epoch", "bigint", func(e Engagement) int64 { return e.Epoch }),
-	replica.Of("created_at", "timestamptz", func(e Engagement) *time.Time { return e.CreatedAt }),
-	replica.Of("updated_at", "timestamptz", func(e Engagement) time.Time { return e.UpdatedAt }),
-	replica.Of("deleted_at", "timestamptz", func(e Engagement) *time.Time { return e.DeletedAt }),
-	replica.Of("last_event_id", "uuid", func(e Engagement) pgtype.UUID { return maybe(e.LastEventID) }))
+// Upsert writes all steps in one statement, as that of videos does.
+func (engagements) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Engagement]) ([]string, error) {
+	rows, _ := tx.Query(ctx, `
+		WITH step AS MATERIALIZED (
+		  SELECT `+engagementColumns+`, last_event_id, present
+		    FROM unnest($1::uuid[], $2::uuid[], $3::bool[], $4::bool[], $5::bigint[], $6::bigint[], $7::bigint[],
+		                $8::timestamptz[], $9::timestamptz[], $10::timestamptz[], $11::uuid[], $12::bool[])
+		    AS s (`+engagementColumns+`, last_event_id, present)
+		), inserted AS (
+		  INSERT INTO video_user_engagements_projection (`+engagementColumns+`, last_event_id)
+		  SELECT `+engagementColumns+`, last_event_id FROM step WHERE NOT present ORDER BY user_id, video_id
+		  ON CONFLICT (user_id, video_id) DO NOTHING RETURNING user_id, video_id
+		), updated AS (
+		  INSERT INTO video_user_engagements_projection (`+engagementColumns+`, last_event_id)
+		  SELECT `+engagementColumns+`, last_event_id FROM step WHERE present ORDER BY user_id, video_id
+		  ON CONFLICT (user_id, video_id) DO UPDATE
+		     SET liked = excluded.liked, bookmarked = excluded.bookmarked, watched_seconds = excluded.watched_seconds,
+		         version = excluded.version, epoch = excluded.epoch, created_at = excluded.created_at,
+		         updated_at = excluded.updated_at, deleted_at = excluded.deleted_at,
+		         last_event_id = excluded.last_event_id, applied_at = clock_timestamp()
+		  RETURNING user_id, video_id
+		)
+		SELECT concat(user_id, ':', video_id) FROM inserted UNION ALL SELECT concat(user_id, ':', video_id) FROM updated`,
+		column(steps, func(e Engagement) pgtype.UUID { return pgID(known(e.UserID)) }),
+		column(steps, func(e Engagement) pgtype.UUID { return pgID(known(e.VideoID)) }),
+		column(steps, func(e Engagement) bool { return e.Liked }),
+		column(steps, func(e Engagement) bool { return e.Bookmarked }),
+		column(steps, func(e Engagement) int64 { return e.WatchedSeconds }),
+		column(steps, func(e Engagement) int64 { return e.Version }),
+		column(steps, func(e Engagement) int64 { return e.Epoch }),
+		column(steps, func(e Engagement) *time.Time { return e.CreatedAt }),
+		column(steps, func(e Engagement) time.Time { return e.UpdatedAt }),
+		column(steps, func(e Engagement) *time.Time { return e.DeletedAt }),
+		column(steps, func(e Engagement) pgtype.UUID { return pgID(e.LastEventID) }),
+		exist(steps, engagements{}))
+	return writtenIDs(rows)
+}
 
 // listEngagements returns up to limit of a user's engagements with videos below
 // before, newest video first, and how many of the positions in wanted, all of this

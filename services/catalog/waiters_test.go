@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -39,7 +38,7 @@ func used() int64 {
 func (f *fixture) busy(t testing.TB) bool {
 	t.Helper()
 	id := newVideoID()
-	_, err := f.service.Get(t.Context(), id, demand(t, id, 1, time.Microsecond))
+	_, err := f.service.Get(t.Context(), id, require(t, id, 1, time.Microsecond))
 	return problem.From(err).Code == problem.CodeTooMany
 }
 
@@ -78,7 +77,7 @@ func TestTenThousandWaiters(t *testing.T) {
 		t.Errorf("a waiter costs %d bytes", each)
 	}
 	t.Logf("%d waiters, %d bytes each; a read beside them takes %s", crowd, each, f.readTime(t, id))
-	_, err := f.service.Get(t.Context(), id, demand(t, id, 2, long))
+	_, err := f.service.Get(t.Context(), id, require(t, id, 2, long))
 	if p := wantProblem(t, err, problem.CodeTooMany, "TOO_MANY_WAITERS"); p.RetryAfter <= 0 {
 		t.Error("no Retry-After")
 	}
@@ -96,7 +95,7 @@ func (f *fixture) readTime(t testing.TB, id uuid.UUID) time.Duration {
 	var took []time.Duration
 	for range 101 {
 		began := time.Now()
-		if _, _, err := f.get(t.Context(), id, fresh.Demand{}); err != nil {
+		if _, _, err := f.get(t.Context(), id, consistency.Requirement{}); err != nil {
 			t.Fatal(err)
 		}
 		took = append(took, time.Since(began))
@@ -135,7 +134,7 @@ func TestTenThousandWaitersOverTheWire(t *testing.T) {
 			for !drained.Load() {
 				video := newVideoID()
 				_, err := clients[n%len(clients)].GetVideo(t.Context(), &catalogv1.GetVideoRequest{
-					VideoId: video.String(), AtLeastAsFresh: token(video, 1), Wait: durationpb.New(fresh.MaxWait),
+					VideoId: video.String(), AtLeastAsFresh: token(video, 1), Wait: durationpb.New(consistency.MaxWait),
 				})
 				answers[status.Code(err)].Add(1)
 			}

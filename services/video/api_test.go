@@ -21,6 +21,7 @@ import (
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/rest"
 	videov1 "example.com/lockstep/proto/video/v1"
+	"example.com/lockstep/services/video/aggregate"
 )
 
 func TestCreateAnswers(t *testing.T) {
@@ -90,7 +91,7 @@ func TestLimitsAreInclusive(t *testing.T) {
 	r := a.call("POST", "/v1/videos", draft(func(d map[string]any) {
 		d["title"] = strings.Repeat("é", maxTitle)
 		d["description"] = strings.Repeat("語", maxDescription-3) + "\n\t\r"
-		d["duration_seconds"] = maxDuration
+		d["duration_seconds"] = aggregate.MaxSeconds
 		d["published_at"] = "9999-12-31T23:59:59.999999Z"
 		d["uploader_id"] = strings.ToUpper(uuid.NewString())
 	}), "Idempotency-Key", strings.Repeat("~", 255))

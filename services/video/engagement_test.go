@@ -19,10 +19,12 @@ import (
 
 	"example.com/lockstep/pkg/eventing/consistency"
 	engagementv1 "example.com/lockstep/proto/engagement/events/v1"
+	"example.com/lockstep/services/video/aggregate"
+	"example.com/lockstep/services/video/engagement"
 )
 
 // engagement reads the answer to a put.
-func (r reply) engagement(t testing.TB) (e Engagement) {
+func (r reply) engagement(t testing.TB) (e engagement.Engagement) {
 	t.Helper()
 	if err := json.Unmarshal(r.Raw, &e); err != nil || r.Status != http.StatusOK {
 		t.Fatalf("%d %s: %v", r.Status, r.Raw, err)
@@ -36,7 +38,7 @@ func TestLifeOfAnEngagementAsEvents(t *testing.T) {
 	a := newAPI(t)
 	v, user := a.create(), uuid.New()
 	target, id := engaged(user, v), user.String()+":"+v.ID.String()
-	<-a.woken // by the video
+	<-a.wakeups // by the video
 	first := a.call("PUT", target, `{"liked": true, "watched_seconds": 7}`)
 	again := a.call("PUT", target, `{"liked": true, "bookmarked": false, "watched_seconds": 7}`)
 	second := a.call("PUT", target, `{"bookmarked": true}`)
@@ -60,7 +62,7 @@ func TestLifeOfAnEngagementAsEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	put := func(e Engagement) *engagementv1.Event {
+	put := func(e engagement.Engagement) *engagementv1.Event {
 		return &engagementv1.Event{
 			EventType: engagementv1.EventType_EVENT_TYPE_ENGAGEMENT_PUT, Version: e.Version, OccurredAt: timestamppb.New(e.UpdatedAt),
 			Payload: &engagementv1.Event_Put{Put: &engagementv1.EngagementPut{
@@ -77,8 +79,8 @@ func TestLifeOfAnEngagementAsEvents(t *testing.T) {
 		}},
 	}, put(four)}
 	events := a.outbox(id)
-	if len(events) != len(want) || len(a.woken) != len(want) {
-		t.Fatalf("%d events, %d wake-ups; want %d", len(events), len(a.woken), len(want))
+	if len(events) != len(want) || len(a.wakeups) != len(want) {
+		t.Fatalf("%d events, %d wake-ups; want %d", len(events), len(a.wakeups), len(want))
 	}
 	for i, e := range events {
 		want[i].EventId, want[i].AggregateId, want[i].AggregateType = e.ID.String(), id, "engagement"
@@ -134,7 +136,7 @@ func TestEngagementNeedsItsVideo(t *testing.T) {
 		status int
 		reason string
 	}{
-		{engaged(user, Video{ID: newID()}), 404, "VIDEO_NOT_FOUND"},
+		{engaged(user, Video{ID: aggregate.NewID()}), 404, "VIDEO_NOT_FOUND"},
 		{engaged(user, v), 410, "VIDEO_DELETED"},
 		{engaged(uuid.New(), v), 410, "VIDEO_DELETED"},
 	} {
@@ -167,7 +169,7 @@ func TestConcurrentEngagementsMakeContiguousVersions(t *testing.T) {
 					r.Raw = d.Raw // of a put and a delete the newer
 				}
 			}
-			var e Engagement
+			var e engagement.Engagement
 			if err := json.Unmarshal(r.Raw, &e); err != nil || r.Status != http.StatusOK {
 				t.Errorf("%d %s: %v", r.Status, r.Raw, err)
 			}
@@ -187,7 +189,7 @@ func TestConcurrentEngagementsMakeContiguousVersions(t *testing.T) {
 			t.Errorf("event %d has version %d", i+1, e.Version)
 		}
 	}
-	e, err := a.service.GetEngagement(t.Context(), user, v.ID, true)
+	e, err := a.engagements.Get(t.Context(), user, v.ID, true)
 	if err != nil || e.Version != int64(len(events)) || e.Version < writers {
 		t.Errorf("%+v (%v) after %d events of %d writers", e, err, len(events), writers)
 	}
@@ -251,7 +253,7 @@ func TestNoEngagementWithoutItsEvent(t *testing.T) {
 	a := newAPI(t)
 	v, user := a.create(), uuid.New()
 	a.call("PUT", engaged(user, v), `{"liked": true}`)
-	had, err := a.service.GetEngagement(t.Context(), user, v.ID, true)
+	had, err := a.engagements.Get(t.Context(), user, v.ID, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +268,7 @@ func TestNoEngagementWithoutItsEvent(t *testing.T) {
 			t.Errorf("got %d %s, want a 500 that keeps the cause to itself", r.Status, r.Raw)
 		}
 	}
-	e, err := a.service.GetEngagement(t.Context(), user, v.ID, true)
+	e, err := a.engagements.Get(t.Context(), user, v.ID, true)
 	if diff := cmp.Diff(had, e); err != nil || diff != "" || a.rows() != before {
 		t.Errorf("rows %+v became %+v; %v (-before +after):\n%s", before, a.rows(), err, diff)
 	}

@@ -3,101 +3,90 @@ package video
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"slices"
-	"time"
 
-	"github.com/google/uuid"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"example.com/lockstep/internal/pbtime"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/pkg/eventing"
 	videov1 "example.com/lockstep/proto/video/v1"
+	"example.com/lockstep/services/video/aggregate"
 )
 
-// registerGRPC adds the APIs of proto/video/v1 to a server.
-func registerGRPC(r grpc.ServiceRegistrar, s *Service) {
-	videov1.RegisterVideoServiceServer(r, grpcServer{service: s})
-	videov1.RegisterEngagementServiceServer(r, engagementServer{service: s})
-}
-
-// grpcServer is the API of videos.
+// grpcServer is the VideoService of proto/video/v1.
 type grpcServer struct {
 	videov1.UnimplementedVideoServiceServer
 	service *Service
 }
 
+// registerGRPC adds the VideoService to a server.
+func registerGRPC(r grpc.ServiceRegistrar, s *Service) {
+	videov1.RegisterVideoServiceServer(r, grpcServer{service: s})
+}
+
 func (g grpcServer) CreateVideo(ctx context.Context, req *videov1.CreateVideoRequest) (*videov1.CreateVideoResponse, error) {
-	w := callWrite(ctx, 0)
-	v := written(req, &w.bad)
-	v.UploaderID = w.bad.UUID("uploader_id", req.GetUploaderId())
-	a, err := g.service.Create(ctx, v, w)
+	var found problem.Violations
+	options := aggregate.CallOptions(ctx, 0, &found)
+	v := fromGRPC(req, &found)
+	v.UploaderID = found.UUID(uploaderID, req.GetUploaderId())
+	result, err := g.service.Create(ctx, v, options, found)
 	if err != nil {
 		return nil, err
 	}
-	return &videov1.CreateVideoResponse{Video: a.Is.proto(), ConsistencyToken: a.Is.Token()}, sayReplayed(ctx, a.Replayed)
+	v = result.Value
+	return &videov1.CreateVideoResponse{Video: v.proto(), ConsistencyToken: v.Token()}, aggregate.SetReplayed(ctx, result.Replayed)
 }
 
 // UpdateVideo clears a field that the mask names and the message leaves unset; JSON
 // says the same with null.
 func (g grpcServer) UpdateVideo(ctx context.Context, req *videov1.UpdateVideoRequest) (*videov1.UpdateVideoResponse, error) {
-	fields := req.GetUpdateMask().GetPaths()
-	if len(fields) > maxMask { // before any work is done for each name
+	mask := req.GetUpdateMask().GetPaths()
+	if len(mask) > maxMask { // before any work is done for each name
 		return nil, problem.Invalid("update_mask", fmt.Sprintf("must name at most %d fields", maxMask))
 	}
-	w := callWrite(ctx, req.GetExpectedVersion())
-	id := w.bad.UUID("video_id", req.GetVideo().GetVideoId())
-	w.bad.Unless(len(fields) > 0, "update_mask", "must name a field")
-	if i := slices.IndexFunc(fields, func(field string) bool { return !slices.Contains(changeable, field) }); i >= 0 {
-		w.bad.Unless(false, "update_mask", "must not name "+fields[i])
+	var found problem.Violations
+	options := aggregate.CallOptions(ctx, req.GetExpectedVersion(), &found)
+	id := found.UUID("video_id", req.GetVideo().GetVideoId())
+	found.Require(len(mask) > 0, "update_mask", "must name a field")
+	for _, name := range mask {
+		found.Require(len(named([]string{name})) == 1, "update_mask", "must not name "+name)
 	}
-	a, err := g.service.Update(ctx, id, fields, written(req.GetVideo(), &w.bad), w)
+	to := fromGRPC(req.GetVideo(), &found)
+	result, err := g.service.Update(ctx, id, mask, to, options, found)
 	if err != nil {
 		return nil, err
 	}
-	return &videov1.UpdateVideoResponse{Video: a.Is.proto(), ConsistencyToken: a.Is.Token()}, sayReplayed(ctx, a.Replayed)
+	v := result.Value
+	return &videov1.UpdateVideoResponse{Video: v.proto(), ConsistencyToken: v.Token()}, aggregate.SetReplayed(ctx, result.Replayed)
 }
 
 func (g grpcServer) DeleteVideo(ctx context.Context, req *videov1.DeleteVideoRequest) (*videov1.DeleteVideoResponse, error) {
-	w := callWrite(ctx, req.GetExpectedVersion())
-	a, err := g.service.Delete(ctx, w.bad.UUID("video_id", req.GetVideoId()), req.GetReason(), w)
+	var found problem.Violations
+	options := aggregate.CallOptions(ctx, req.GetExpectedVersion(), &found)
+	id := found.UUID("video_id", req.GetVideoId())
+	result, err := g.service.Delete(ctx, id, req.GetReason(), options, found)
 	if err != nil {
 		return nil, err
 	}
-	v := a.Is
+	v := result.Value
 	return &videov1.DeleteVideoResponse{
 		VideoId: v.ID.String(), Version: v.Version, DeletedAt: pbtime.Proto(v.DeletedAt), ConsistencyToken: v.Token(),
-	}, sayReplayed(ctx, a.Replayed)
+	}, aggregate.SetReplayed(ctx, result.Replayed)
 }
 
 func (g grpcServer) GetVideo(ctx context.Context, req *videov1.GetVideoRequest) (*videov1.GetVideoResponse, error) {
-	var bad problem.Faults
-	id := bad.UUID("video_id", req.GetVideoId())
-	if err := bad.Err(); err != nil {
+	var found problem.Violations
+	id := found.UUID("video_id", req.GetVideoId())
+	if err := found.Err(); err != nil {
 		return nil, err
 	}
 	v, asOf, err := g.service.GetAsOf(ctx, id, req.GetIncludeDeleted())
 	if err != nil {
-		return nil, lackedAsOf(err, asOf)
+		return nil, aggregate.WithAsOf(err, asOf)
 	}
 	return &videov1.GetVideoResponse{Video: v.read(), AsOf: pbtime.Proto(asOf)}, nil
-}
-
-// lackedAsOf has the answer that there is no such thing say from when it is, as any other
-// answer does.
-func lackedAsOf(err error, asOf *time.Time) error {
-	none, ok := errors.AsType[*problem.Error](err)
-	if !ok || none.Code != problem.CodeNotFound || asOf == nil {
-		return err
-	}
-	dated := *none
-	dated.Extra = map[string]any{"as_of": *asOf}
-	return &dated
 }
 
 func (g grpcServer) GetVideos(ctx context.Context, req *videov1.GetVideosRequest) (*videov1.GetVideosResponse, error) {
@@ -115,9 +104,9 @@ func (g grpcServer) GetVideos(ctx context.Context, req *videov1.GetVideosRequest
 func (g grpcServer) ListVideos(ctx context.Context, req *videov1.ListVideosRequest) (*videov1.ListVideosResponse, error) {
 	f := Filter{IncludeDeleted: req.GetIncludeDeleted()}
 	if req.GetUploaderId() != "" {
-		var bad problem.Faults
-		f.UploaderID = bad.UUID("uploader_id", req.GetUploaderId())
-		if err := bad.Err(); err != nil {
+		var found problem.Violations
+		f.UploaderID = found.UUID("uploader_id", req.GetUploaderId())
+		if err := found.Err(); err != nil {
 			return nil, err
 		}
 	}
@@ -132,58 +121,29 @@ func (g grpcServer) ListVideos(ctx context.Context, req *videov1.ListVideosReque
 	return resp, nil
 }
 
-// callWrite reads the metadata of a write.
-func callWrite(ctx context.Context, expectedVersion int64) (w Write) {
-	w.Keys, w.IfVersion = metadata.ValueFromIncomingContext(ctx, "idempotency-key"), expectedVersion
-	w.bad.Unless(expectedVersion >= 0, "expected_version", "must not be negative")
-	return w
-}
-
-// written reads the fields of a video that a caller may write.
-func written(m interface {
-	GetTitle() string
-	GetDescription() string
-	GetDurationSeconds() int64
-	GetPublishedAt() *timestamppb.Timestamp
-}, bad *problem.Faults,
-) Video {
-	v := Video{Title: m.GetTitle(), Description: m.GetDescription(), DurationSeconds: m.GetDurationSeconds()}
-	if t := m.GetPublishedAt(); t != nil {
-		bad.Unless(t.IsValid(), "published_at", "must be a valid timestamp")
-		v.PublishedAt = new(micros(t.AsTime()))
+// fromGRPC reads the fields of a video that a caller may write.
+func fromGRPC(b grpcBody, found *problem.Violations) (v Video) {
+	for _, f := range fields {
+		f.fromGRPC(b, &v, found)
 	}
 	return v
 }
 
-// sayReplayed sends, as response metadata, the fact that REST sends as a header.
-func sayReplayed(ctx context.Context, replayed bool) error {
-	if !replayed {
-		return nil
-	}
-	return grpc.SetHeader(ctx, metadata.Pairs("idempotency-replayed", "true"))
-}
-
 func (v Video) proto() *videov1.Video {
-	return &videov1.Video{
-		VideoId: v.ID.String(), UploaderId: v.UploaderID.String(), Title: v.Title, Description: v.Description,
-		DurationSeconds: v.DurationSeconds, PublishedAt: pbtime.Proto(v.PublishedAt), Version: v.Version,
-		CreatedAt: pbtime.Proto(&v.CreatedAt), UpdatedAt: pbtime.Proto(&v.UpdatedAt), DeletedAt: pbtime.Proto(v.DeletedAt),
-		Epoch: eventing.Epoch,
+	m := &videov1.Video{
+		VideoId: v.ID.String(), UploaderId: v.UploaderID.String(), Version: v.Version, CreatedAt: pbtime.Proto(&v.CreatedAt),
+		UpdatedAt: pbtime.Proto(&v.UpdatedAt), DeletedAt: pbtime.Proto(v.DeletedAt), Epoch: eventing.Epoch,
 	}
+	for _, f := range fields {
+		f.message(v, m)
+	}
+	return m
 }
 
-// read is v for readers, which may keep a copy. Writers do not get these fields: the
+// read is v for readers, which may keep a copy. Writers do not get this field: the
 // answer to a retry has only the fields of the JSON.
 func (v Video) read() *videov1.Video {
-	p := v.proto()
-	p.LastEventId = eventText(v.LastEventID)
-	return p
-}
-
-// eventText is empty for an unknown event.
-func eventText(id uuid.NullUUID) string {
-	if !id.Valid {
-		return ""
-	}
-	return id.UUID.String()
+	m := v.proto()
+	m.LastEventId = aggregate.EventID(v.LastEventID)
+	return m
 }

@@ -26,6 +26,7 @@ import (
 	"example.com/lockstep/pkg/eventing"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
 	videov1 "example.com/lockstep/proto/video/v1"
+	"example.com/lockstep/services/video/engagement"
 )
 
 func TestMain(m *testing.M) { pairtest.Main(m) }
@@ -34,34 +35,35 @@ func TestMain(m *testing.M) { pairtest.Main(m) }
 // stay in the outbox, where tests read them.
 type api struct {
 	testing.TB
-	service *Service
-	db      *pgxpool.Pool // as the service
-	admin   *pgxpool.Pool
-	rpc     videov1.VideoServiceClient
-	conn    *grpc.ClientConn
-	routes  chi.Routes
-	engage  videov1.EngagementServiceClient
-	url     string
-	woken   chan struct{} // one for each wake-up, up to its capacity
+	service     *Service
+	engagements *engagement.Service
+	db          *pgxpool.Pool // as the service
+	admin       *pgxpool.Pool
+	rpc         videov1.VideoServiceClient
+	conn        *grpc.ClientConn
+	routes      chi.Routes
+	engage      videov1.EngagementServiceClient
+	url         string
+	wakeups     chan struct{} // one for each wake-up, up to its capacity
 }
 
 func newAPI(tb testing.TB) *api {
 	tb.Helper()
 	db := pairtest.New(tb)
-	a := &api{TB: tb, admin: db.Pool(tb, db.Admin), woken: make(chan struct{}, 10_000)}
+	a := &api{TB: tb, admin: db.Pool(tb, db.Admin), wakeups: make(chan struct{}, 10_000)}
 	var err error
 	if a.db, err = database.Open(tb.Context(), db.VideoURL); err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(a.db.Close)
-	a.service = NewService(a.db, func() { a.woken <- struct{}{} })
+	all := newServices(a.db, func() { a.wakeups <- struct{}{} })
+	a.service, a.engagements = all.videos, all.engagements
 
 	log := slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	health := serve.NewHealth(log)
 	router := serve.NewRouter(log, health)
-	restAPI{a.service, log}.mount(router)
 	rpc := serve.NewGRPC(log)
-	registerGRPC(rpc, a.service)
+	all.register(router, rpc, log)
 	rpc.Reflect()
 	server := serve.New(log, router, rpc, health)
 	server.Linger = time.Millisecond

@@ -21,6 +21,7 @@ import (
 	"example.com/lockstep/internal/idempotency"
 	"example.com/lockstep/internal/problem"
 	videov1 "example.com/lockstep/proto/video/v1"
+	"example.com/lockstep/services/video/aggregate"
 )
 
 // checkReplay checks that second repeats first.
@@ -64,8 +65,8 @@ func TestRetryGetsTheFirstAnswer(t *testing.T) {
 	if diff := cmp.Diff(rows{Videos: 1, Outbox: 5, Keys: 4}, a.rows()); diff != "" {
 		t.Errorf("rows (-want +got):\n%s", diff)
 	}
-	if len(a.woken) != 5 {
-		t.Errorf("the relay was woken %d times, want 5", len(a.woken))
+	if len(a.wakeups) != 5 {
+		t.Errorf("the relay was woken %d times, want 5", len(a.wakeups))
 	}
 }
 
@@ -93,10 +94,10 @@ func TestKeyOfAnotherRequest(t *testing.T) {
 	}
 }
 
-func TestTwinsShareOneAnswer(t *testing.T) {
+func TestConcurrentDuplicatesShareOneAnswer(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
-	const twins = 10
+	const duplicates = 10
 	for _, request := range []struct {
 		method string
 		body   any
@@ -109,10 +110,10 @@ func TestTwinsShareOneAnswer(t *testing.T) {
 			target = engaged(uuid.New(), a.create())
 		}
 		before := a.rows()
-		replies := make([]reply, twins)
+		replies := make([]reply, duplicates)
 		var wg sync.WaitGroup
 		for i := range replies {
-			wg.Go(func() { replies[i] = a.call(request.method, target, request.body, "Idempotency-Key", "twin") })
+			wg.Go(func() { replies[i] = a.call(request.method, target, request.body, "Idempotency-Key", "duplicate") })
 		}
 		wg.Wait()
 		first := 0
@@ -131,13 +132,13 @@ func TestTwinsShareOneAnswer(t *testing.T) {
 	}
 }
 
-// TestTwinWaits holds the first request inside its transaction.
-func TestTwinWaits(t *testing.T) {
+// TestAConcurrentDuplicateWaits holds the first request inside its transaction.
+func TestAConcurrentDuplicateWaits(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
-	v := Video{Title: "t", UploaderID: newID()}
-	w := Write{Keys: []string{"k"}}
-	r, err := w.check("POST /v1/videos", map[string]any{"title": v.Title, "uploader_id": v.UploaderID}, nil)
+	v := Video{Title: "t", UploaderID: aggregate.NewID()}
+	w := aggregate.WriteOptions{Keys: []string{"k"}}
+	r, err := idempotency.NewRequest("POST /v1/videos", w.Keys, map[string]any{"title": v.Title, "uploader_id": v.UploaderID}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,15 +153,15 @@ func TestTwinWaits(t *testing.T) {
 	if err := tx.SendBatch(t.Context(), batch).Close(); err != nil {
 		t.Fatal(err)
 	}
-	twin := make(chan Answer[Video], 1)
+	duplicate := make(chan aggregate.Result[Video], 1)
 	go func() {
-		answer, err := a.service.Create(context.WithoutCancel(t.Context()), v, w)
+		answer, err := a.service.Create(context.WithoutCancel(t.Context()), v, w, nil)
 		if err != nil {
 			t.Error(err)
 		}
-		twin <- answer
+		duplicate <- answer
 	}()
-	a.until("the twin waits", func() bool {
+	a.until("the duplicate waits", func() bool {
 		var waiting int
 		err := a.admin.QueryRow(t.Context(), `
 			SELECT count(*) FROM pg_stat_activity
@@ -170,11 +171,11 @@ func TestTwinWaits(t *testing.T) {
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if answer := <-twin; !answer.Replayed || answer.Is.Title != "first" {
+	if answer := <-duplicate; !answer.Replayed || answer.Value.Title != "first" {
 		t.Errorf("got %+v, want the first answer", answer)
 	}
 	if n := a.rows(); n.Videos != 0 || n.Outbox != 0 {
-		t.Errorf("the twin left %+v", n)
+		t.Errorf("the duplicate left %+v", n)
 	}
 }
 

@@ -51,7 +51,7 @@ func (s serving) published(v Video) bool {
 }
 
 // With any number of requests that wait for one row, the relay, readiness and every
-// other request have connections, and the waiting requests are told to come again.
+// other request have connections, and the waiting requests are answered with a Retry-After.
 func TestALockedVideoHoldsUpNobodyElse(t *testing.T) {
 	s := newServing(t)
 	v, unlock := s.locked()
@@ -94,7 +94,7 @@ func TestALockedVideoHoldsUpNobodyElse(t *testing.T) {
 			s.call("PATCH", path(other), `{"title": "x"}`), s.call("DELETE", path(other), nil),
 		} {
 			if r.Status != http.StatusOK {
-				t.Errorf("beside the locked row: %d %s", r.Status, r.Raw)
+				t.Errorf("next to the locked row: %d %s", r.Status, r.Raw)
 			}
 		}
 	}

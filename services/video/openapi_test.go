@@ -16,6 +16,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"example.com/lockstep/internal/serve"
+	"example.com/lockstep/services/video/aggregate"
 )
 
 // document is the part of openapi.json that the tests use.
@@ -34,7 +35,7 @@ func TestDocumentHasTheRoutersRoutes(t *testing.T) {
 	t.Parallel()
 	log := slog.New(slog.DiscardHandler)
 	router := serve.NewRouter(log, serve.NewHealth(log))
-	restAPI{nil, log}.mount(router)
+	services{}.register(router, serve.NewGRPC(log), log)
 	var routes, documented []string
 	err := chi.Walk(router, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		routes = append(routes, method+" "+route)
@@ -209,8 +210,8 @@ func TestRequestSchemas(t *testing.T) {
 		{"POST", "/v1/videos", "NewVideo", with("title", strings.Repeat("é", 501))},
 		{"POST", "/v1/videos", "NewVideo", with("description", nil)},
 		{"POST", "/v1/videos", "NewVideo", with("description", strings.Repeat("x", 10_001))},
-		{"POST", "/v1/videos", "NewVideo", with("duration_seconds", maxDuration)},
-		{"POST", "/v1/videos", "NewVideo", with("duration_seconds", maxDuration+1)},
+		{"POST", "/v1/videos", "NewVideo", with("duration_seconds", aggregate.MaxSeconds)},
+		{"POST", "/v1/videos", "NewVideo", with("duration_seconds", aggregate.MaxSeconds+1)},
 		{"POST", "/v1/videos", "NewVideo", with("duration_seconds", -1)},
 		{"POST", "/v1/videos", "NewVideo", with("published_at", nil)},
 		{"POST", "/v1/videos", "NewVideo", with("published_at", "soon")},
@@ -224,8 +225,8 @@ func TestRequestSchemas(t *testing.T) {
 		{"PATCH", path(v), "VideoPatch", map[string]any{"uploader_id": uuid.NewString()}},
 		{"PATCH", path(v), "VideoPatch", map[string]any{"version": 1}},
 		{"PUT", like, "NewEngagement", map[string]any{}},
-		{"PUT", like, "NewEngagement", map[string]any{"liked": true, "bookmarked": false, "watched_seconds": maxDuration}},
-		{"PUT", like, "NewEngagement", map[string]any{"watched_seconds": maxDuration + 1}},
+		{"PUT", like, "NewEngagement", map[string]any{"liked": true, "bookmarked": false, "watched_seconds": aggregate.MaxSeconds}},
+		{"PUT", like, "NewEngagement", map[string]any{"watched_seconds": aggregate.MaxSeconds + 1}},
 		{"PUT", like, "NewEngagement", map[string]any{"watched_seconds": -1}},
 		{"PUT", like, "NewEngagement", map[string]any{"watched_seconds": 0.5}},
 		{"PUT", like, "NewEngagement", map[string]any{"liked": nil}},

@@ -6,6 +6,10 @@ import (
 	"net"
 	"time"
 
+	"github.com/go-chi/chi/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"google.golang.org/grpc"
+
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/database"
@@ -13,6 +17,8 @@ import (
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/pkg/eventing/outbox"
+	"example.com/lockstep/services/video/aggregate"
+	"example.com/lockstep/services/video/engagement"
 )
 
 // Config is the configuration of a process that serves video.
@@ -91,11 +97,8 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 		return err
 	}
 	sweeping := health.Register("idempotency keys")
-	service := NewService(pool, relay.Wake)
-	router := serve.NewRouter(log, health)
-	restAPI{service, log}.mount(router)
-	rpc := serve.NewGRPC(log)
-	registerGRPC(rpc, service)
+	router, rpc := serve.NewRouter(log, health), serve.NewGRPC(log)
+	newServices(pool, relay.Wake).register(router, rpc, log)
 	if cfg.Reflection {
 		rpc.Reflect()
 	}
@@ -105,4 +108,25 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	return server.Run(ctx, lis, relay.Run, func(ctx context.Context) error {
 		return idempotency.Sweep(ctx, background, log, sweeping)
 	})
+}
+
+// services are the aggregates of the process. They share one writer.
+type services struct {
+	videos      *Service
+	engagements *engagement.Service
+}
+
+// newServices returns services that call wake after each commit that left an event in the
+// outbox.
+func newServices(db *pgxpool.Pool, wake func()) services {
+	writer := aggregate.NewWriter(db, wake)
+	return services{videos: NewService(db, writer), engagements: engagement.NewService(db, writer)}
+}
+
+// register adds both protocols of all aggregates.
+func (s services) register(router chi.Router, rpc grpc.ServiceRegistrar, log *slog.Logger) {
+	mount(router, s.videos, log)
+	registerGRPC(rpc, s.videos)
+	engagement.Mount(router, s.engagements, log)
+	engagement.RegisterGRPC(rpc, s.engagements)
 }

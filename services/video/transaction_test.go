@@ -15,12 +15,14 @@ import (
 
 	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/services/video/aggregate"
+	"example.com/lockstep/services/video/engagement"
 )
 
 func TestAllFaultsAtOnce(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
-	_, err := a.service.Create(t.Context(), Video{Description: "\x00", DurationSeconds: -1}, Write{Keys: []string{"a b"}})
+	_, err := a.service.Create(t.Context(), Video{Description: "\x00", DurationSeconds: -1}, aggregate.WriteOptions{Keys: []string{"a b"}}, nil)
 	p, ok := errors.AsType[*problem.Error](err)
 	if !ok {
 		t.Fatalf("got %v, want a problem", err)
@@ -35,13 +37,47 @@ func TestAllFaultsAtOnce(t *testing.T) {
 	}
 }
 
-// trips notes each round trip of a connection.
+// Violations come in one order: of the headers and the path, of the protocol, of the
+// rules, of the idempotency key. A field has the first only.
+func TestTheOrderOfViolations(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	const path = "/v1/users/x/engagements/y"
+	for _, tc := range []struct{ method, path, body, detail string }{
+		{"POST", "/v1/videos", `{"published_at": "x", "title": null, "description": "\u0000", "duration_seconds": -1, "uploader_id": "y"}`,
+			`If-Match: must be one version in quotes, such as "3", or *; published_at: must be a time as in RFC 3339; ` +
+				`title: must not be null; uploader_id: must be a UUID; description: must not contain control characters; ` +
+				`duration_seconds: must lie between 0 and 315360000; Idempotency-Key: must be one value of 1 to 255 visible ASCII characters`},
+		{"PATCH", "/v1/videos/x?q=1", `{"title": "a\nb", "duration_seconds": null, "published_at": "x", "uploader_id": "y", "description": "\u0000"}`,
+			`If-Match: must be one version in quotes, such as "3", or *; q: is not a known parameter; uploader_id: never changes; ` +
+				`published_at: must be a time as in RFC 3339; duration_seconds: must not be null; video_id: must be a UUID; ` +
+				`description: must not contain control characters; title: must not contain control characters; ` +
+				`Idempotency-Key: must be one value of 1 to 255 visible ASCII characters`},
+		{"DELETE", "/v1/videos/x?reason=z", `{"reason": "a\nb"}`,
+			`If-Match: must be one version in quotes, such as "3", or *; reason: must not be given twice; video_id: must be a UUID; ` +
+				`Idempotency-Key: must be one value of 1 to 255 visible ASCII characters`},
+		{"PUT", path, `{"liked": null, "bookmarked": null, "watched_seconds": -1}`,
+			`If-Match: must be one version in quotes, such as "3", or *; user_id: must be a UUID; video_id: must be a UUID; ` +
+				`liked: must not be null; bookmarked: must not be null; watched_seconds: must lie between 0 and 315360000; ` +
+				`Idempotency-Key: must be one value of 1 to 255 visible ASCII characters`},
+	} {
+		r := a.call(tc.method, tc.path, tc.body, "If-Match", "x", "Idempotency-Key", "a b")
+		if diff := cmp.Diff(tc.detail, r.field("detail")); diff != "" {
+			t.Errorf("%s %s (-want +got):\n%s", tc.method, tc.path, diff)
+		}
+	}
+}
+
+// trips notes each round trip of a connection, and whether it may take for ever.
 type trips struct {
 	mu    sync.Mutex
 	names []string
 }
 
-func (r *trips) add(name string) {
+func (r *trips) add(ctx context.Context, name string) {
+	if _, limited := ctx.Deadline(); !limited {
+		name += " without a deadline"
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.names = append(r.names, name)
@@ -56,12 +92,12 @@ func (r *trips) take() []string {
 }
 
 func (r *trips) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
-	r.add(q.SQL)
+	r.add(ctx, q.SQL)
 	return ctx
 }
 func (r *trips) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 func (r *trips) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	r.add("batch")
+	r.add(ctx, "batch")
 	return ctx
 }
 func (r *trips) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
@@ -81,29 +117,39 @@ func TestRoundTrips(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	s := NewService(pool, func() {})
-	with := func(key string) Write { return Write{Keys: []string{key}} }
+	s := newServices(pool, func() {})
+	with := func(key string) aggregate.WriteOptions { return aggregate.WriteOptions{Keys: []string{key}} }
 
-	created, err := s.Create(t.Context(), Video{UploaderID: uuid.New(), Title: "t"}, with("create"))
+	created, err := s.videos.Create(t.Context(), Video{UploaderID: uuid.New(), Title: "t"}, with("create"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"begin isolation level read committed", "batch", "commit"}, seen.take()); diff != "" {
 		t.Errorf("create (-want +got):\n%s", diff)
 	}
-	id := created.Is.ID
-	if _, err := s.Update(t.Context(), id, []string{"title"}, Video{Title: "u"}, with("update")); err != nil {
+	id := created.Value.ID
+	if _, err := s.videos.Update(t.Context(), id, []string{"title"}, Video{Title: "u"}, with("update"), nil); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"begin isolation level read committed", "batch", "batch", "commit"}, seen.take()); diff != "" {
 		t.Errorf("update (-want +got):\n%s", diff)
 	}
-	like := Engagement{UserID: uuid.New(), VideoID: id, Liked: true}
-	for name, write := range map[string]func(Write) (Answer[Engagement], error){
-		"put":    func(w Write) (Answer[Engagement], error) { return s.PutEngagement(t.Context(), like, w) },
-		"delete": func(w Write) (Answer[Engagement], error) { return s.DeleteEngagement(t.Context(), like.UserID, id, w) },
+	if r, err := s.videos.Update(t.Context(), id, []string{"title"}, Video{Title: "u"}, with("update"), nil); err != nil || !r.Replayed {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if diff := cmp.Diff([]string{"begin isolation level read committed", "batch", "rollback"}, seen.take()); diff != "" {
+		t.Errorf("the same update again (-want +got):\n%s", diff)
+	}
+	like := engagement.Engagement{UserID: uuid.New(), VideoID: id, Liked: true}
+	for name, write := range map[string]func(aggregate.WriteOptions) (aggregate.Result[engagement.Engagement], error){
+		"put": func(w aggregate.WriteOptions) (aggregate.Result[engagement.Engagement], error) {
+			return s.engagements.Put(t.Context(), like, w, nil)
+		},
+		"delete": func(w aggregate.WriteOptions) (aggregate.Result[engagement.Engagement], error) {
+			return s.engagements.Delete(t.Context(), like.UserID, id, w, nil)
+		},
 	} {
-		if _, err := s.PutEngagement(t.Context(), Engagement{UserID: like.UserID, VideoID: id}, Write{}); err != nil {
+		if _, err := s.engagements.Put(t.Context(), engagement.Engagement{UserID: like.UserID, VideoID: id}, aggregate.WriteOptions{}, nil); err != nil {
 			t.Fatal(err)
 		}
 		seen.take()
@@ -114,7 +160,7 @@ func TestRoundTrips(t *testing.T) {
 			t.Errorf("%s of an engagement (-want +got):\n%s", name, diff)
 		}
 	}
-	if _, err := s.Delete(t.Context(), id, "", with("delete")); err != nil {
+	if _, err := s.videos.Delete(t.Context(), id, "", with("delete"), nil); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"begin isolation level read committed", "batch", "batch", "commit"}, seen.take()); diff != "" {
@@ -128,7 +174,7 @@ func TestSecondEventForAVersionIsRefused(t *testing.T) {
 	v := a.create()
 	a.exec(`INSERT INTO video.outbox (id, aggregate_type, aggregate_id, event_type, version, payload)
 		VALUES (gen_random_uuid(), 'video', $1, 'VideoUpdated', 2, '')`, v.ID.String())
-	_, err := a.service.Update(t.Context(), v.ID, []string{"title"}, Video{Title: "y"}, Write{})
+	_, err := a.service.Update(t.Context(), v.ID, []string{"title"}, Video{Title: "y"}, aggregate.WriteOptions{}, nil)
 	if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != "23505" {
 		t.Errorf("got %v, want a unique violation", err)
 	}
@@ -149,17 +195,17 @@ func TestIsolationIsPinned(t *testing.T) {
 	v, user := a.create(), uuid.New()
 	// Two instances are needed: within one instance only one request at a time works on
 	// the row.
-	instances := []*Service{a.service, NewService(a.db, func() {})}
+	instances := []services{{a.service, a.engagements}, newServices(a.db, func() {})}
 	var writers sync.WaitGroup
 	for w := range 8 {
 		writers.Go(func() {
 			for n := range 10 {
-				like := Engagement{UserID: user, VideoID: v.ID, WatchedSeconds: int64(100*w + n)}
-				if _, err := instances[w%2].PutEngagement(t.Context(), like, Write{}); err != nil {
+				like := engagement.Engagement{UserID: user, VideoID: v.ID, WatchedSeconds: int64(100*w + n)}
+				if _, err := instances[w%2].engagements.Put(t.Context(), like, aggregate.WriteOptions{}, nil); err != nil {
 					t.Error(err)
 				}
 				to := Video{DurationSeconds: int64(1000 + 100*w + n)}
-				if _, err := instances[w%2].Update(t.Context(), v.ID, []string{"duration_seconds"}, to, Write{}); err != nil {
+				if _, err := instances[w%2].videos.Update(t.Context(), v.ID, []string{"duration_seconds"}, to, aggregate.WriteOptions{}, nil); err != nil {
 					t.Error(err)
 				}
 			}

@@ -16,6 +16,7 @@ import (
 	"example.com/lockstep/internal/pbtime"
 	"example.com/lockstep/pkg/eventing/consistency"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
+	"example.com/lockstep/services/video/aggregate"
 )
 
 func TestLifeOfAVideoAsEvents(t *testing.T) {
@@ -77,8 +78,8 @@ func TestLifeOfAVideoAsEvents(t *testing.T) {
 			t.Errorf("event %d occurred at %s, not after the one before", i+1, e.OccurredAt)
 		}
 	}
-	if len(a.woken) != len(want) {
-		t.Errorf("the relay was woken %d times, want %d", len(a.woken), len(want))
+	if len(a.wakeups) != len(want) {
+		t.Errorf("the relay was woken %d times, want %d", len(a.wakeups), len(want))
 	}
 }
 
@@ -103,7 +104,7 @@ func TestNoVideoWithoutItsEvent(t *testing.T) {
 	if got := a.call("GET", path(v), nil); got.field("version") != "1" || got.field("title") != v.Title {
 		t.Errorf("the video changed without an event: %s", got.Raw)
 	}
-	if n := len(a.woken); n != 1 {
+	if n := len(a.wakeups); n != 1 {
 		t.Errorf("the relay was woken %d times, want 1", n)
 	}
 	a.exec(`ALTER TABLE video.outbox DROP CONSTRAINT broken`)
@@ -186,8 +187,8 @@ func TestPatchThatChangesNothing(t *testing.T) {
 			t.Errorf("%s: %d %s", body, r.Status, r.Raw)
 		}
 	}
-	if n := a.rows(); n.Outbox != 1 || len(a.woken) != 1 {
-		t.Errorf("%d events and %d wake-ups, want 1 of each", n.Outbox, len(a.woken))
+	if n := a.rows(); n.Outbox != 1 || len(a.wakeups) != 1 {
+		t.Errorf("%d events and %d wake-ups, want 1 of each", n.Outbox, len(a.wakeups))
 	}
 }
 
@@ -195,11 +196,11 @@ func TestUpdatedAtNeverGoesBackwards(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	v := a.create()
-	ahead := now().Add(time.Hour)
+	ahead := aggregate.Now().Add(time.Hour)
 	a.exec(`UPDATE video.videos SET updated_at = $1`, ahead)
-	got, err := a.service.Update(t.Context(), v.ID, []string{"title"}, Video{Title: "later"}, Write{})
-	if err != nil || !got.Is.UpdatedAt.Equal(ahead.Add(time.Microsecond)) {
-		t.Errorf("updated_at is %s (%v), want a microsecond after %s", got.Is.UpdatedAt, err, ahead)
+	got, err := a.service.Update(t.Context(), v.ID, []string{"title"}, Video{Title: "later"}, aggregate.WriteOptions{}, nil)
+	if err != nil || !got.Value.UpdatedAt.Equal(ahead.Add(time.Microsecond)) {
+		t.Errorf("updated_at is %s (%v), want a microsecond after %s", got.Value.UpdatedAt, err, ahead)
 	}
 }
 

@@ -46,6 +46,22 @@ func fromPubSub(ctx context.Context, m *rig.ReadModel, b *rig.BrokerClient, n in
 	})
 }
 
+// counting is a handler that closes soon when it has applied n events.
+type counting struct {
+	inbox.Handler
+
+	n, applied int
+	soon       chan struct{}
+}
+
+func (c *counting) Apply(ctx context.Context, tx pgx.Tx, changes []inbox.Change) ([]inbox.Outcome, error) {
+	outcomes, err := c.Handler.Apply(ctx, tx, changes)
+	if c.applied += len(outcomes); err == nil && c.applied == c.n {
+		close(c.soon)
+	}
+	return outcomes, err
+}
+
 // until returns the rate at which a consumer with this handler applies n
 // events.
 func until(
@@ -55,20 +71,12 @@ func until(
 	defer stop()
 	// The events are applied but not committed at that moment; the commit
 	// follows very soon.
-	h, applied, soon := m.Projector.Handler(), 0, make(chan struct{})
-	apply := h.Apply
-	h.Apply = func(ctx context.Context, tx pgx.Tx, changes []inbox.Change) ([]inbox.Outcome, error) {
-		outcomes, err := apply(ctx, tx, changes)
-		if applied += len(outcomes); err == nil && applied == n {
-			close(soon)
-		}
-		return outcomes, err
-	}
+	h := &counting{Handler: m.Projector.Handler(), n: n, soon: make(chan struct{})}
 	ended := make(chan error, 1)
 	start := time.Now()
 	go func() { ended <- run(running, h) }()
 	select {
-	case <-soon:
+	case <-h.soon:
 	case err := <-ended:
 		return 0, errors.Join(errors.New("the consumer has ended"), err)
 	}

@@ -110,7 +110,7 @@ func (h *readHarness) startHere(ctx context.Context, model *rig.ReadModel) error
 		return err
 	}
 	h.closers = append(h.closers, client.Close)
-	c, err := inbox.NewConsumer(model.Pool, client, catalog.Subscription, h.watched(projector.Handler()), log, func() {}, inbox.Options{})
+	c, err := inbox.NewConsumer(model.Pool, client, catalog.Subscription, watched{projector.Handler(), h}, log, func() {}, inbox.Options{})
 	if err != nil {
 		return err
 	}
@@ -135,20 +135,22 @@ func (h *readHarness) Close() error {
 	return errors.Join(errs...)
 }
 
-// watched returns handler with a Committed that records the time before it
+// watched is a handler with a Committed that records the time before it
 // notifies the waiters.
-func (h *readHarness) watched(handler inbox.Handler) inbox.Handler {
-	notify := handler.Committed
-	handler.Committed = func(keys ...string) {
-		now := time.Now()
-		h.mu.Lock()
-		for _, key := range keys {
-			h.applied[key] = now
-		}
-		h.mu.Unlock()
-		notify(keys...)
+type watched struct {
+	inbox.Handler
+
+	harness *readHarness
+}
+
+func (w watched) Committed(keys ...string) {
+	now := time.Now()
+	w.harness.mu.Lock()
+	for _, key := range keys {
+		w.harness.applied[key] = now
 	}
-	return handler
+	w.harness.mu.Unlock()
+	w.Handler.Committed(keys...)
 }
 
 func (h *readHarness) receive(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"example.com/lockstep/internal/fresh"
 	"example.com/lockstep/lab/bench/measure"
+	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/services/catalog"
 )
 
@@ -86,11 +86,11 @@ func (h *readHarness) wake(ctx context.Context, i int, read reader) (time.Durati
 
 // readHere reads from the instance that applies the event.
 func (h *readHarness) readHere(ctx context.Context, id uuid.UUID, token string) (int64, error) {
-	demand, err := catalog.Read(fresh.Request{Token: token, Wait: fresh.MaxWait})
+	required, err := catalog.VideoRequirement(consistency.Request{Token: token, Wait: consistency.MaxWait})
 	if err != nil {
 		return 0, err
 	}
-	a, err := h.service.Get(ctx, id, demand)
+	a, err := h.service.Get(ctx, id, required)
 	if err == nil && a.Source != catalog.SourceProjection {
 		err = fmt.Errorf("answered by the %s", a.Source)
 	}

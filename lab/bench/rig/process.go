@@ -35,7 +35,7 @@ type Process struct {
 	Addr    string
 	PID     int // of the server itself, possibly a child of the started process
 	cmd     *exec.Cmd
-	process *process.Process
+	running *process.Process
 }
 
 // StartProcess starts this binary with additional environment variables, and
@@ -50,11 +50,11 @@ func StartProcess(ctx context.Context, environment []string, args ...string) (*P
 	}
 	cmd := exec.Command(self, args...)
 	cmd.Env = append(os.Environ(), environment...)
-	process, err := process.Start(cmd, syscall.SIGTERM)
+	running, err := process.Start(cmd, syscall.SIGTERM)
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{cmd: cmd, process: process}
+	p := &Process{cmd: cmd, running: running}
 	if err := p.awaitReady(ctx); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
@@ -63,14 +63,14 @@ func StartProcess(ctx context.Context, environment []string, args ...string) (*P
 
 func (p *Process) awaitReady(ctx context.Context) error {
 	for {
-		if n, _ := fmt.Sscanf(p.process.Output(), readyLine, &p.Addr, &p.PID); n == 2 && strings.HasSuffix(p.process.Output(), ";") {
+		if n, _ := fmt.Sscanf(p.running.Output(), readyLine, &p.Addr, &p.PID); n == 2 && strings.HasSuffix(p.running.Output(), ";") {
 			return nil
 		}
 		select {
-		case <-p.process.Done():
-			return fmt.Errorf("the server did not start: %s", p.process.Output())
+		case <-p.running.Done():
+			return fmt.Errorf("the server did not start: %s", p.running.Output())
 		case <-ctx.Done():
-			return fmt.Errorf("start a server: %w: %s", ctx.Err(), p.process.Output())
+			return fmt.Errorf("start a server: %w: %s", ctx.Err(), p.running.Output())
 		case <-time.After(pollInterval):
 		}
 	}
@@ -80,4 +80,4 @@ func (p *Process) awaitReady(ctx context.Context) error {
 func (p *Process) Signal(sig os.Signal) error { return p.cmd.Process.Signal(sig) }
 
 // Close ends the process, and returns when it has ended.
-func (p *Process) Close() error { return p.process.Stop(syscall.SIGTERM, grace) }
+func (p *Process) Close() error { return p.running.Stop(syscall.SIGTERM, grace) }

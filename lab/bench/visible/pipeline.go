@@ -76,7 +76,7 @@ func startPipeline(ctx context.Context, p *rig.Postgres) (_ *pipeline, err error
 
 // consume starts the consumer.
 func (l *pipeline) consume(ctx context.Context) error {
-	c, err := inbox.NewConsumer(l.model.Pool, l.Probe.Client, rig.Topic, l.watched(l.model.Projector.Handler()),
+	c, err := inbox.NewConsumer(l.model.Pool, l.Probe.Client, rig.Topic, watched{l.model.Projector.Handler(), l},
 		slog.New(slog.DiscardHandler), func() {}, inbox.Options{})
 	if err != nil {
 		return err
@@ -120,18 +120,21 @@ func (l *pipeline) acknowledged(m *pubsubpb.PubsubMessage) {
 	l.reach(atPublish, eventing.Key("video", m.GetOrderingKey()))
 }
 
-// watched returns h with hooks that record the moments.
-func (l *pipeline) watched(h inbox.Handler) inbox.Handler {
-	decode, notify := h.Decode, h.Committed
-	h.Decode = func(e eventing.Event) (inbox.Change, error) {
-		l.reach(atReceipt, e.Key())
-		return decode(e)
-	}
-	h.Committed = func(keys ...string) {
-		l.reach(atVisible, keys...)
-		notify(keys...)
-	}
-	return h
+// watched is a handler that records the moments.
+type watched struct {
+	inbox.Handler
+
+	pipeline *pipeline
+}
+
+func (w watched) Decode(e eventing.Event) (inbox.Change, error) {
+	w.pipeline.reach(atReceipt, e.Key())
+	return w.Handler.Decode(e)
+}
+
+func (w watched) Committed(keys ...string) {
+	w.pipeline.reach(atVisible, keys...)
+	w.Handler.Committed(keys...)
 }
 
 // reach records the time at which these aggregates' events reach a moment.

@@ -15,7 +15,7 @@ import (
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // instance is a process with waiters on a database.
-func instance(t *testing.T, db *pgtest.DB, look Look) *Waiters {
+func instance(t *testing.T, db *pgtest.DB, look Positions) *Waiters {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	w := NewWaiters(10, look, notify.New(db.Pool(t, db.URL), "", "test", log))

@@ -14,15 +14,16 @@ import (
 
 // metrics are the instruments of reads; docs/promises.md explains each.
 type metrics struct {
-	reads   metric.Int64Counter
-	waiters metric.Int64UpDownCounter
-	wait    metric.Float64Histogram
+	reads     metric.Int64Counter
+	questions metric.Int64Counter
+	waiters   metric.Int64UpDownCounter
+	wait      metric.Float64Histogram
 }
 
 // newMetrics leaves errors to OpenTelemetry's handler: its instruments work in
 // any case, if only as ones that do nothing.
 func newMetrics() (m metrics) {
-	var errs [3]error
+	var errs [4]error
 	meter := otel.Meter("example.com/lockstep/pkg/eventing/consistency")
 	m.reads, errs[0] = meter.Int64Counter("consistency.reads", metric.WithUnit("{read}"),
 		metric.WithDescription("Reads that asked for freshness, by outcome: fresh, waited, authority, stale or failed"))
@@ -30,10 +31,16 @@ func newMetrics() (m metrics) {
 		metric.WithDescription("Readers that wait for the copy just now"))
 	m.wait, errs[2] = meter.Float64Histogram("consistency.wait", metric.WithUnit("s"), eventing.Seconds,
 		metric.WithDescription("Time that a reader waited for the copy, by whether it was reached"))
+	m.questions, errs[3] = meter.Int64Counter("consistency.questions", metric.WithUnit("{question}"),
+		metric.WithDescription("Readers' questions to the owner, by result: answered, away, or refused by the circuit"))
 	if err := errors.Join(errs[:]...); err != nil {
 		otel.Handle(err)
 	}
 	return m
+}
+
+func (m metrics) asked(ctx context.Context, result string) {
+	m.questions.Add(ctx, 1, metric.WithAttributes(attribute.String("result", result)))
 }
 
 func (m metrics) waiting(ctx context.Context, delta int64) { m.waiters.Add(ctx, delta) }

@@ -2,7 +2,7 @@ package consistency
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -20,21 +20,21 @@ const (
 
 // ErrTooManyWaiters means that the limit of waiting readers, or of the memory that they
 // hold, is reached; the caller should answer at once that it is busy.
-var ErrTooManyWaiters = errors.New("too many readers are waiting")
+var ErrTooManyWaiters = fmt.Errorf("%w: too many readers are waiting", ErrBusy)
 
-// Look returns the copy's positions of those aggregates that the copy has. Only the type
-// and id of the arguments matter. They come from readers' tokens: Look must skip an id
+// Positions returns the projection's positions of those aggregates that the copy has. Only the type
+// and id of the arguments matter. They come from readers' tokens: Positions must skip an id
 // that cannot exist, since an error fails the look of all readers.
-type Look func(ctx context.Context, aggregates []Position) ([]Position, error)
+type Positions func(ctx context.Context, aggregates []Position) ([]Position, error)
 
 // Waiters are the readers in this process that wait for a copy to catch up. All
 // methods but Run are safe at any time and never block longer than they say.
 type Waiters struct {
-	max     int
-	look    Look
-	bell    *notify.Notifier
-	metrics metrics
-	wake    chan struct{}
+	max       int
+	positions Positions
+	bell      *notify.Notifier
+	metrics   metrics
+	wake      chan struct{}
 
 	mu      sync.Mutex
 	drained bool
@@ -59,9 +59,9 @@ type waiter struct {
 
 // NewWaiters returns a set of at most limit readers, with at most 24 MiB of positions.
 // It receives the commits of other processes through others, and sends them its own.
-func NewWaiters(limit int, look Look, others *notify.Notifier) *Waiters {
+func NewWaiters(limit int, positions Positions, others *notify.Notifier) *Waiters {
 	return &Waiters{
-		max: limit, look: look, bell: others, metrics: newMetrics(), wake: make(chan struct{}, 1),
+		max: limit, positions: positions, bell: others, metrics: newMetrics(), wake: make(chan struct{}, 1),
 		spots: map[string]*spot{}, due: map[string]Position{},
 	}
 }

@@ -80,7 +80,7 @@ func (w *Waiters) lookAt(ctx context.Context, due []Position) error {
 func (w *Waiters) lookAtPart(ctx context.Context, part []Position) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	found, err := w.look(ctx, part)
+	found, err := w.positions(ctx, part)
 	if err == nil {
 		w.reached(found)
 	}

@@ -22,7 +22,7 @@ import (
 func TestCallbacksWaitForRoom(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	h := Handler{Decode: decode, Apply: Each(b.apply), Repair: b.repair, Committed: func(...string) {}}
+	h := b.handler(decode)
 	const limit, events = 1 << 20, 60
 	c, err := NewConsumer(b.db, b.client, subscription, h, slog.New(slog.DiscardHandler), func() {}, Options{Bytes: limit})
 	if err != nil {
@@ -171,7 +171,7 @@ func (c *closing) WithAttrs([]slog.Attr) slog.Handler { return c }
 func (w *world) live(t *testing.T) (c *Consumer, heard *closing, stop func()) {
 	t.Helper()
 	heard = &closing{}
-	h := Handler{Decode: decodeOrSpoil, Apply: Each(w.apply), Repair: w.repair, Committed: func(...string) {}}
+	h := w.handler(decodeOrSpoil)
 	c, err := NewConsumer(w.db, w.client, subscription, h, slog.New(heard), func() {}, Options{Bytes: 64 << 10})
 	if err != nil {
 		t.Fatal(err)

@@ -161,7 +161,7 @@ func TestAHangingOwnerDelaysNoDeadLetter(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)
-	c.handler.Repair = func(ctx context.Context, _ eventing.Event) error { <-ctx.Done(); return ctx.Err() }
+	c.functions().repair = func(ctx context.Context, _ eventing.Event) error { <-ctx.Done(); return ctx.Err() }
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var gaps []*delivery

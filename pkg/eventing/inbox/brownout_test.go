@@ -73,7 +73,7 @@ func TestEverythingIsSlow(t *testing.T) {
 	c := b.consumer(t)
 	var slow atomic.Bool
 	slow.Store(true)
-	c.handler.Apply = Each(func(ctx context.Context, tx pgx.Tx, change Change) (Outcome, error) {
+	c.functions().apply = each(func(ctx context.Context, tx pgx.Tx, change Change) (Outcome, error) {
 		if slow.Load() {
 			if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = '10ms'; SELECT pg_sleep(10)`); err != nil {
 				return 0, err
@@ -161,7 +161,7 @@ func TestAnUnknownCommitIsNotified(t *testing.T) {
 	armed := b.loseACommit(t, func() {})
 	c := b.consumer(t)
 	var notified []string
-	c.handler.Committed = func(keys ...string) { notified = append(notified, keys...) }
+	c.functions().committed = func(keys ...string) { notified = append(notified, keys...) }
 	armed.Store(true)
 	c.finish(t, delivered(event("a", 1)), delivered(event("b", 1)))
 	slices.Sort(notified)
@@ -185,7 +185,7 @@ func TestAnUnknownCommitIsNotifiedByTheHalves(t *testing.T) {
 	})
 	c := b.consumer(t)
 	var notified []string
-	c.handler.Committed = func(keys ...string) { notified = append(notified, keys...) }
+	c.functions().committed = func(keys ...string) { notified = append(notified, keys...) }
 	armed.Store(true)
 	c.process(t.Context(), mergeDuplicates([]*delivery{a, delivered(event("b", 1))}))
 	if !slices.Equal(notified, []string{"video/b"}) || a.putOffs != 1 {

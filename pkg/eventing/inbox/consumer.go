@@ -53,7 +53,7 @@ type Consumer struct {
 	subscriber *pubsub.Subscriber
 	streams    *Streams
 	dead       deadLetters
-	handler    Handler
+	handler    guarded
 	log        *slog.Logger
 	heartbeat  func()
 	metrics    *metrics
@@ -92,7 +92,7 @@ func NewConsumer(
 			client: client.TopicAdminClient,
 			topic:  "projects/" + client.Project() + "/topics/" + subscription + ".dlq",
 		},
-		handler:   h,
+		handler:   guarded{h},
 		log:       log.With("component", "consumer", "subscription", subscription),
 		heartbeat: heartbeat,
 		retention: cmp.Or(opts.Retention, Retention),

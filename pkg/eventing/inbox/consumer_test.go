@@ -169,7 +169,7 @@ func TestNoTransactionBeginsAfterTheEnd(t *testing.T) {
 	defer c.metrics.unregister()
 	ctx, end := context.WithCancel(t.Context())
 	var calls int
-	c.handler.Apply = func(context.Context, pgx.Tx, []Change) ([]Outcome, error) {
+	c.functions().apply = func(context.Context, pgx.Tx, []Change) ([]Outcome, error) {
 		calls++
 		if calls == 2 { // the first half
 			end()

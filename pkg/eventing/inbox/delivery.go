@@ -45,7 +45,7 @@ type delivery struct {
 	answered int
 }
 
-func (h Handler) newDelivery(m *pubsub.Message) *delivery {
+func (h guarded) newDelivery(m *pubsub.Message) *delivery {
 	e, err := eventing.ParseMessage(m.Data, m.Attributes)
 	if err == nil && m.OrderingKey != "" && m.OrderingKey != e.AggregateID {
 		err = eventing.Permanent(errKeyMismatch)

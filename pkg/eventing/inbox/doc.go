@@ -10,8 +10,9 @@
 //	      ▼ one transaction
 //	inbox rows ─▶ read the rows ─▶ Decide ─▶ one write ─▶ commit ─▶ ack, wake readers
 //
-// A service brings a Handler: Each makes one of a function for one event, Rows
-// one of a read and a write for many, Route joins several.
+// A service brings a Handler. Its Apply takes one event at a time (Each), or one read and
+// one write for many (ApplyChanges, over the service's Rows). Route joins the handlers of
+// several types.
 //
 // # Life of a delivery
 //

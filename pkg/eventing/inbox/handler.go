@@ -45,18 +45,18 @@ type Change struct {
 	Event eventing.Event
 	// Kind decides which state the change requires.
 	Kind Kind
-	// Payload is the service's own: its Decode makes it, its Onto reads it.
+	// Payload is the service's own: its Decode makes it, its Apply reads it.
 	Payload any
 }
 
-// Handler is a service's treatment of its events. Rows.Apply and Each make its
-// Apply, Route joins several.
-type Handler struct {
+// Handler is a service's treatment of its events. ApplyChanges and Each make its Apply
+// of smaller parts, Route joins the handlers of several types.
+type Handler interface {
 	// Decode reads e's payload and checks it against e's attributes, once and
 	// outside of any transaction. No error of Decode is retried: e goes to the dead
 	// letters. An error that is ErrUnknown says that a newer build may know e: when
 	// many aggregates have such events, the consumer holds them instead.
-	Decode func(e eventing.Event) (Change, error)
+	Decode(e eventing.Event) (Change, error)
 	// Apply brings the read model forward by changes, within tx, and returns the
 	// outcome of each. They are ordered by aggregate (eventing.Event.Key), and
 	// by version within one. An error rolls all of them back, and they are tried
@@ -64,66 +64,69 @@ type Handler struct {
 	// eventing.Permanent then sends it to the dead letters at once, otherwise it
 	// is tried a few times first. Apply locks rows in the order of their ids,
 	// and must not call another service, since it holds locks.
-	Apply func(ctx context.Context, tx pgx.Tx, changes []Change) ([]Outcome, error)
+	Apply(ctx context.Context, tx pgx.Tx, changes []Change) ([]Outcome, error)
 	// Repair gives e's aggregate the owner's state, in transactions of its own: of
 	// e.Version or beyond, or of any version if the owner has lost e. Then the error
 	// is ErrLost, and the consumer acknowledges e. The consumer repeats Repair after
 	// other errors until it succeeds, except after eventing.Permanent ones.
-	Repair func(ctx context.Context, e eventing.Event) error
-	// Committed is told, after each commit, the keys (eventing.Event.Key) of
+	Repair(ctx context.Context, e eventing.Event) error
+	// Committed receives, after each commit, the keys (eventing.Event.Key) of
 	// the aggregates that moved. It must not block.
-	Committed func(keys ...string)
+	Committed(keys ...string)
 }
 
-// Each makes an Apply of a function that takes one change at a time.
+// Each applies changes one at a time. A Handler's Apply may consist of it.
 func Each(
-	apply func(context.Context, pgx.Tx, Change) (Outcome, error),
-) func(context.Context, pgx.Tx, []Change) ([]Outcome, error) {
-	return func(ctx context.Context, tx pgx.Tx, changes []Change) ([]Outcome, error) {
-		outcomes := make([]Outcome, len(changes))
-		for i, c := range changes {
-			var err error
-			if outcomes[i], err = apply(ctx, tx, c); err != nil {
-				return nil, err
-			}
+	ctx context.Context, tx pgx.Tx, changes []Change, apply func(context.Context, pgx.Tx, Change) (Outcome, error),
+) ([]Outcome, error) {
+	outcomes := make([]Outcome, len(changes))
+	for i, c := range changes {
+		var err error
+		if outcomes[i], err = apply(ctx, tx, c); err != nil {
+			return nil, err
 		}
-		return outcomes, nil
 	}
+	return outcomes, nil
 }
 
-// Route joins the handlers of a subscription that carries several types of
-// aggregates. An event of any other type is unknown.
-func Route(byAggregateType map[string]Handler) Handler {
-	return Handler{
-		Decode: func(e eventing.Event) (Change, error) {
-			h, ok := byAggregateType[e.AggregateType]
-			if !ok {
-				return Change{}, errUnknownType(e)
-			}
-			return h.Decode(e)
-		},
-		Apply: func(ctx context.Context, tx pgx.Tx, changes []Change) (all []Outcome, err error) {
-			for _, part := range runs(changes, func(c Change) string { return c.Event.AggregateType }) {
-				outcomes, err := byAggregateType[part[0].Event.AggregateType].do(ctx, tx, part)
-				if err != nil {
-					return nil, err
-				}
-				all = append(all, outcomes...)
-			}
-			return all, nil
-		},
-		Repair: func(ctx context.Context, e eventing.Event) error {
-			h, ok := byAggregateType[e.AggregateType]
-			if !ok {
-				return eventing.Permanent(errUnknownType(e))
-			}
-			return h.Repair(ctx, e)
-		},
-		Committed: func(keys ...string) {
-			for _, h := range byAggregateType {
-				h.Committed(keys...)
-			}
-		},
+// Route is the handler of a subscription that carries several types of aggregates. It
+// has the handler of each type; an event of any other type is unknown.
+type Route map[string]Handler
+
+// Decode is that of the event's type.
+func (r Route) Decode(e eventing.Event) (Change, error) {
+	h, ok := r[e.AggregateType]
+	if !ok {
+		return Change{}, errUnknownType(e)
+	}
+	return h.Decode(e)
+}
+
+// Apply calls the handler of each type in turn.
+func (r Route) Apply(ctx context.Context, tx pgx.Tx, changes []Change) (all []Outcome, err error) {
+	for _, part := range runs(changes, func(c Change) string { return c.Event.AggregateType }) {
+		outcomes, err := guarded{r[part[0].Event.AggregateType]}.do(ctx, tx, part)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, outcomes...)
+	}
+	return all, nil
+}
+
+// Repair is that of the event's type.
+func (r Route) Repair(ctx context.Context, e eventing.Event) error {
+	h, ok := r[e.AggregateType]
+	if !ok {
+		return eventing.Permanent(errUnknownType(e))
+	}
+	return h.Repair(ctx, e)
+}
+
+// Committed passes the keys to every handler.
+func (r Route) Committed(keys ...string) {
+	for _, h := range r {
+		h.Committed(keys...)
 	}
 }
 
@@ -131,21 +134,25 @@ func errUnknownType(e eventing.Event) error {
 	return fmt.Errorf("aggregate_type: %q: %w", e.AggregateType, ErrUnknown)
 }
 
-// One decodes e and applies it alone, as the consumer would.
-func (h Handler) One(ctx context.Context, tx pgx.Tx, e eventing.Event) (Outcome, error) {
-	c, err := h.read(e)
+// ApplyOne decodes e and applies it alone, as the consumer of h would.
+func ApplyOne(ctx context.Context, tx pgx.Tx, h Handler, e eventing.Event) (Outcome, error) {
+	g := guarded{h}
+	c, err := g.read(e)
 	if err != nil {
 		return 0, err
 	}
-	outcomes, err := h.do(ctx, tx, []Change{c})
+	outcomes, err := g.do(ctx, tx, []Change{c})
 	if err != nil {
 		return 0, err
 	}
 	return outcomes[0], nil
 }
 
+// guarded holds a Handler to its contract.
+type guarded struct{ Handler }
+
 // read is Decode with permanent errors.
-func (h Handler) read(e eventing.Event) (c Change, err error) {
+func (h guarded) read(e eventing.Event) (c Change, err error) {
 	defer func() {
 		c.Event = e
 		if err = orPanic(recover(), err); err != nil {
@@ -155,8 +162,8 @@ func (h Handler) read(e eventing.Event) (c Change, err error) {
 	return h.Decode(e)
 }
 
-// do is Apply, held to its contract.
-func (h Handler) do(ctx context.Context, tx pgx.Tx, changes []Change) (outcomes []Outcome, err error) {
+// do is Apply with an outcome for each change.
+func (h guarded) do(ctx context.Context, tx pgx.Tx, changes []Change) (outcomes []Outcome, err error) {
 	defer func() { err = orPanic(recover(), err) }()
 	outcomes, err = h.Apply(ctx, tx, changes)
 	if err == nil && len(outcomes) != len(changes) {

@@ -294,7 +294,7 @@ func (h *history) round(t *testing.T, batch []eventing.Event, death int, pick fu
 		slow = h.brownOut(t, c, len(batch))
 		defer slow.end()
 	}
-	c.handler = h.handler(at, pick, slow)
+	c.handler = guarded{h.handler(at, pick, slow)}
 	var all []*delivery
 	for _, e := range batch {
 		m := e.Message()
@@ -320,31 +320,40 @@ func (h *history) round(t *testing.T, batch []eventing.Event, death int, pick fu
 	return nil
 }
 
+// mortalItems are items with a death at one of its steps.
+type mortalItems struct {
+	items
+
+	at func(step int) error
+}
+
+func (m mortalItems) Lock(ctx context.Context, tx pgx.Tx, ids []string) (map[string]item, error) {
+	if err := m.at(beforeLock); err != nil {
+		return nil, err
+	}
+	return m.items.Lock(ctx, tx, ids)
+}
+
+func (m mortalItems) Upsert(ctx context.Context, tx pgx.Tx, steps []Step[item]) ([]string, error) {
+	if err := m.at(beforeWrite); err != nil {
+		return nil, err
+	}
+	return m.items.Upsert(ctx, tx, steps)
+}
+
 // handler is that of items, with a death at one of its steps. slow may be nil.
 func (h *history) handler(at func(int) error, pick func(int) int, slow *brownout) Handler {
-	rows := itemRows
-	rows.Lock = func(ctx context.Context, tx pgx.Tx, ids []string) (map[string]item, error) {
-		if err := at(beforeLock); err != nil {
-			return nil, err
-		}
-		return itemRows.Lock(ctx, tx, ids)
-	}
-	rows.Write = func(ctx context.Context, tx pgx.Tx, steps []Step[item]) ([]string, error) {
-		if err := at(beforeWrite); err != nil {
-			return nil, err
-		}
-		return itemRows.Write(ctx, tx, steps)
-	}
-	return Handler{
-		Decode: decodeItem,
-		Apply: func(ctx context.Context, tx pgx.Tx, changes []Change) ([]Outcome, error) {
+	rows := mortalItems{at: at}
+	return &functions{
+		decode: decodeItem,
+		apply: func(ctx context.Context, tx pgx.Tx, changes []Change) ([]Outcome, error) {
 			if err := slow.stall(ctx, tx); err != nil {
 				return nil, err
 			}
 			outcomes, err := applyRecorded(ctx, tx, changes, rows)
 			return outcomes, cmp.Or(err, at(beforeCommit))
 		},
-		Repair: func(ctx context.Context, e eventing.Event) error {
+		repair: func(ctx context.Context, e eventing.Event) error {
 			if err := at(beforeRepair); err != nil {
 				return err
 			}
@@ -358,9 +367,9 @@ func (h *history) handler(at func(int) error, pick func(int) int, slow *brownout
 			err := pgx.BeginFunc(ctx, h.db, func(tx pgx.Tx) error {
 				return adoptRecorded(ctx, tx, c, rows)
 			})
-			return cmp.Or(err, at(afterRepair), Has(itemRows.Position(s), e, time.Time{}))
+			return cmp.Or(err, at(afterRepair), Has(rows.Position(s), e, time.Time{}))
 		},
-		Committed: func(...string) { _ = at(afterCommit) },
+		committed: func(...string) { _ = at(afterCommit) },
 	}
 }
 

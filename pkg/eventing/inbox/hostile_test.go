@@ -84,7 +84,7 @@ func TestBlockedEventsAreAppliedInParts(t *testing.T) {
 	c := b.consumer(t)
 	const n = 2*maxBatch + 1
 	var largest atomic.Int64
-	c.handler.Apply = func(_ context.Context, _ pgx.Tx, changes []Change) ([]Outcome, error) {
+	c.functions().apply = func(_ context.Context, _ pgx.Tx, changes []Change) ([]Outcome, error) {
 		largest.Store(max(largest.Load(), int64(len(changes))))
 		return slices.Repeat([]Outcome{Stale}, len(changes)), nil
 	}

@@ -125,6 +125,38 @@ func (b *bench) apply(ctx context.Context, tx pgx.Tx, c Change) (Outcome, error)
 	return Applied, err
 }
 
+// functions is a Handler of functions, which tests replace.
+type functions struct {
+	decode    func(eventing.Event) (Change, error)
+	apply     func(context.Context, pgx.Tx, []Change) ([]Outcome, error)
+	repair    func(context.Context, eventing.Event) error
+	committed func(keys ...string)
+}
+
+func (f *functions) Decode(e eventing.Event) (Change, error) { return f.decode(e) }
+
+func (f *functions) Apply(ctx context.Context, tx pgx.Tx, changes []Change) ([]Outcome, error) {
+	return f.apply(ctx, tx, changes)
+}
+
+func (f *functions) Repair(ctx context.Context, e eventing.Event) error { return f.repair(ctx, e) }
+func (f *functions) Committed(keys ...string)                           { f.committed(keys...) }
+
+// each is an Apply that takes one change at a time.
+func each(apply func(context.Context, pgx.Tx, Change) (Outcome, error)) func(context.Context, pgx.Tx, []Change) ([]Outcome, error) {
+	return func(ctx context.Context, tx pgx.Tx, changes []Change) ([]Outcome, error) {
+		return Each(ctx, tx, changes, apply)
+	}
+}
+
+// handler is the handler of b's consumers.
+func (b *bench) handler(decode func(eventing.Event) (Change, error)) *functions {
+	return &functions{decode: decode, apply: each(b.apply), repair: b.repair, committed: func(...string) {}}
+}
+
+// functions are those of c's handler.
+func (c *Consumer) functions() *functions { return c.handler.Handler.(*functions) }
+
 func (b *bench) repair(ctx context.Context, e eventing.Event) error {
 	b.mu.Lock()
 	version, ok := b.owner[e.AggregateID]
@@ -140,7 +172,7 @@ func (b *bench) repair(ctx context.Context, e eventing.Event) error {
 
 func (b *bench) consumer(t *testing.T) *Consumer {
 	t.Helper()
-	h := Handler{Decode: decode, Apply: Each(b.apply), Repair: b.repair, Committed: func(...string) {}}
+	h := b.handler(decode)
 	c, err := NewConsumer(b.db, b.client, subscription, h, slog.New(slog.DiscardHandler), func() {}, Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -79,7 +79,7 @@ func victimRun(ctx context.Context) error {
 		b.spoil = freezing(n)
 		first, end = victimEvents/2, victimEvents/2+1 // the event that kills, alone
 	}
-	h := Handler{Decode: decode, Apply: Each(b.apply), Repair: b.repair, Committed: func(...string) {}}
+	h := b.handler(decode)
 	c, err := NewConsumer(db, client, subscription, h, slog.New(slog.DiscardHandler), func() {}, Options{})
 	if err != nil {
 		return err

@@ -113,13 +113,13 @@ func TestRoute(t *testing.T) {
 	b := newBench(t)
 	c := b.consumer(t)
 	var songs []string
-	song := Handler{
-		Decode:    func(eventing.Event) (Change, error) { return Change{}, nil },
-		Committed: func(keys ...string) { songs = append(songs, keys...) },
-		Repair:    b.repair,
-		Apply:     c.handler.Apply,
+	song := &functions{
+		decode:    func(eventing.Event) (Change, error) { return Change{}, nil },
+		committed: func(keys ...string) { songs = append(songs, keys...) },
+		repair:    b.repair,
+		apply:     c.handler.Apply,
 	}
-	c.handler = Route(map[string]Handler{"video": c.handler, "song": song})
+	c.handler = guarded{Route{"video": c.handler.Handler, "song": song}}
 	s, v, odd := event("s", 1), event("v", 1), event("o", 1)
 	s.AggregateType, odd.AggregateType = "song", "poem"
 	var all []*delivery

@@ -60,15 +60,14 @@ func decodeItem(e eventing.Event) (Change, error) {
 	return Change{Kind: kind, Payload: p}, nil
 }
 
-// itemRows is how a service keeps a table with counters by Rows.
-var itemRows = Rows[item]{
-	Lock: lockItems, Write: writeItems, Onto: ontoItem,
-	Position: func(i item) Position {
-		return Position{Epoch: i.Epoch, Version: i.Version, Deleted: i.Deleted, EventID: i.EventID, At: i.At}
-	},
+// items are the Rows of a table with counters.
+type items struct{}
+
+func (items) Position(i item) Position {
+	return Position{Epoch: i.Epoch, Version: i.Version, Deleted: i.Deleted, EventID: i.EventID, At: i.At}
 }
 
-func ontoItem(i item, c Change) item {
+func (items) Apply(i item, c Change) item {
 	switch p := c.Payload.(type) {
 	case item:
 		i = p
@@ -88,7 +87,7 @@ func ontoItem(i item, c Change) item {
 	return i
 }
 
-func lockItems(ctx context.Context, tx pgx.Tx, ids []string) (map[string]item, error) {
+func (items) Lock(ctx context.Context, tx pgx.Tx, ids []string) (map[string]item, error) {
 	rows, _ := tx.Query(ctx, `SELECT id, epoch, version, deleted, shelf, label, event_id, at FROM item WHERE id = ANY ($1) ORDER BY id FOR UPDATE`, ids)
 	items, err := pgx.CollectRows(rows, pgx.RowToStructByPos[item])
 	byID := map[string]item{}
@@ -98,8 +97,8 @@ func lockItems(ctx context.Context, tx pgx.Tx, ids []string) (map[string]item, e
 	return byID, err
 }
 
-// writeItems goes row by row: the test is of Rows, not of this SQL.
-func writeItems(ctx context.Context, tx pgx.Tx, steps []Step[item]) (written []string, err error) {
+// Upsert goes row by row: ApplyChanges is tested, not this SQL.
+func (items) Upsert(ctx context.Context, tx pgx.Tx, steps []Step[item]) (written []string, err error) {
 	deltas := map[string]int{}
 	for _, s := range steps {
 		conflict := `NOTHING`
@@ -133,10 +132,10 @@ func writeItems(ctx context.Context, tx pgx.Tx, steps []Step[item]) (written []s
 	return written, nil
 }
 
-// applyRecorded is the Apply of rows, with records of its effects.
+// applyRecorded is ApplyChanges with records of what it does.
 func applyRecorded(ctx context.Context, tx pgx.Tx, changes []Change, rows Rows[item]) ([]Outcome, error) {
 	states := map[string]item{}
-	outcomes, err := keepWritten(rows, states).Apply(ctx, tx, changes)
+	outcomes, err := ApplyChanges(ctx, tx, keepWritten{rows, states}, changes)
 	if err != nil {
 		return outcomes, err
 	}
@@ -155,10 +154,10 @@ func applyRecorded(ctx context.Context, tx pgx.Tx, changes []Change, rows Rows[i
 	return outcomes, remember(ctx, tx, happened)
 }
 
-// adoptRecorded is the Adopt of rows, likewise.
+// adoptRecorded is AdoptChanges, likewise.
 func adoptRecorded(ctx context.Context, tx pgx.Tx, c Change, rows Rows[item]) error {
 	states := map[string]item{}
-	outcomes, err := keepWritten(rows, states).Adopt(ctx, tx, []Change{c}, time.Time{})
+	outcomes, err := AdoptChanges(ctx, tx, keepWritten{rows, states}, []Change{c}, time.Time{})
 	if err != nil || outcomes[0] == Stale {
 		return err
 	}
@@ -174,19 +173,21 @@ func adoptRecorded(ctx context.Context, tx pgx.Tx, c Change, rows Rows[item]) er
 	return remember(ctx, tx, happened)
 }
 
-// keepWritten makes rows keep the written states in states.
-func keepWritten(rows Rows[item], states map[string]item) Rows[item] {
-	write := rows.Write
-	rows.Write = func(ctx context.Context, tx pgx.Tx, steps []Step[item]) ([]string, error) {
-		written, err := write(ctx, tx, steps)
-		for _, s := range steps {
-			if slices.Contains(written, s.ID) {
-				states[s.ID] = s.New
-			}
+// keepWritten keeps in states the rows that it writes.
+type keepWritten struct {
+	Rows[item]
+
+	states map[string]item
+}
+
+func (k keepWritten) Upsert(ctx context.Context, tx pgx.Tx, steps []Step[item]) ([]string, error) {
+	written, err := k.Rows.Upsert(ctx, tx, steps)
+	for _, s := range steps {
+		if slices.Contains(written, s.ID) {
+			k.states[s.ID] = s.New
 		}
-		return written, err
 	}
-	return rows
+	return written, err
 }
 
 // applied is c's Apply, with the state if c led to it: of several changes in a
@@ -297,7 +298,7 @@ func (l *life) happen(t testing.TB, id, name string, epoch int64, p itemPayload)
 		t.Fatal(err)
 	}
 	c.Event = e
-	l.events, l.states = append(l.events, e), append(l.states, ontoItem(before, c))
+	l.events, l.states = append(l.events, e), append(l.states, items{}.Apply(before, c))
 }
 
 // restore takes the item back to one of its states. No event reports that: the next event

@@ -51,7 +51,7 @@ func (c *complaints) WithAttrs([]slog.Attr) slog.Handler           { return c }
 func (b *bench) run(t *testing.T, client *pubsub.Client) (*Consumer, *complaints) {
 	t.Helper()
 	heard := &complaints{}
-	h := Handler{Decode: decode, Apply: Each(b.apply), Repair: b.repair, Committed: func(...string) {}}
+	h := b.handler(decode)
 	c, err := NewConsumer(b.db, client, subscription, h, slog.New(heard), func() {}, Options{})
 	if err != nil {
 		t.Fatal(err)

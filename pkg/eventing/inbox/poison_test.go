@@ -36,7 +36,7 @@ func TestPoisonOfEveryKind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.handler.Decode = decodeOrSpoil
+	c.functions().decode = decodeOrSpoil
 	b.setSpoil(spoilByName)
 	const good = 10_000
 	var batch []*delivery

@@ -23,7 +23,7 @@ func TestVersionHolesCostFewCalls(t *testing.T) {
 	b := newBench(t)
 	var calls atomic.Int64
 	c := b.consumer(t)
-	c.handler.Repair = func(ctx context.Context, e eventing.Event) error {
+	c.functions().repair = func(ctx context.Context, e eventing.Event) error {
 		calls.Add(1)
 		return b.repair(ctx, e)
 	}
@@ -61,14 +61,14 @@ func TestADivergenceIsReportedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	left := map[int64]int{1: 2, 2: 1} // times that a version diverges
-	c.handler.Apply = Each(func(_ context.Context, _ pgx.Tx, change Change) (Outcome, error) {
+	c.functions().apply = each(func(_ context.Context, _ pgx.Tx, change Change) (Outcome, error) {
 		left[change.Event.Version]--
 		if left[change.Event.Version] >= 0 {
 			return Diverged, nil
 		}
 		return Stale, nil
 	})
-	c.handler.Repair = func(context.Context, eventing.Event) error { return nil }
+	c.functions().repair = func(context.Context, eventing.Event) error { return nil }
 	c.finish(t, delivered(event("a", 1)), delivered(event("a", 2)))
 	if n := heard.n.Load(); n != 2 || left[1] >= 0 {
 		t.Errorf("%d reports of two divergences", n)

@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// maxDecisions: a row that appeared between look and write is there at the
-// second look, and locked. One more is margin.
+// maxDecisions: a row that appeared between read and write is there at the
+// second read, and locked. One more is margin.
 const maxDecisions = 3
 
 // Step is a batch's change of one row.
@@ -20,47 +20,56 @@ type Step[S any] struct {
 	New S
 }
 
-// Rows applies changes to a table with one row, or tombstone, per aggregate, by
-// the rule of Decide: a batch is one look and one write, however many rows and
+// Rows is a service's table with one row, or tombstone, per aggregate. ApplyChanges and
+// AdoptChanges move its rows: a batch is one read and one write, however many rows and
 // changes it has.
-type Rows[S any] struct {
+type Rows[S any] interface {
 	// Lock returns the rows with these ids by id, and locks them, in the order
 	// of their ids, until tx ends. Where there is no row there is no entry.
-	Lock func(ctx context.Context, tx pgx.Tx, ids []string) (map[string]S, error)
-	// Position says where a row stands, the zero S at the zero Position.
-	Position func(row S) Position
-	// Onto is the row after c, from the row before.
-	Onto func(row S, c Change) S
-	// Write puts each New in place of its Old, and returns the ids that it has
-	// written, in any order. An Old that is there is locked. An Old that is
-	// absent could not be: Write leaves what is there by now alone, and Apply
-	// decides again. Counters change here, by f(New) − f(Old), and only for
-	// what is written.
-	Write func(ctx context.Context, tx pgx.Tx, steps []Step[S]) (written []string, err error)
+	Lock(ctx context.Context, tx pgx.Tx, ids []string) (map[string]S, error)
+	// Position is the position of a row. The zero S has the zero Position.
+	Position(row S) Position
+	// Apply is the row after c, from the row before. It writes nothing.
+	Apply(row S, c Change) S
+	// Upsert puts each New in place of its Old, and returns the ids of the rows that
+	// it has written, in any order. An Old that is there is locked. An Old that is
+	// absent could not be locked: if its row has appeared since, Upsert does not
+	// change it, and the change is decided again. Counters change here, by
+	// f(New) − f(Old), and only for the rows that are written.
+	Upsert(ctx context.Context, tx pgx.Tx, steps []Step[S]) (written []string, err error)
 }
 
-// Apply brings the rows forward by changes, which are ordered by aggregate and
-// version and all of one aggregate type. It is a Handler's Apply.
-func (r Rows[S]) Apply(ctx context.Context, tx pgx.Tx, changes []Change) ([]Outcome, error) {
-	return r.apply(ctx, tx, changes, func(p Position, c Change) (Outcome, bool) {
-		o := Decide(p, c)
-		return o, o == Applied
-	})
+// ApplyChanges brings rows forward by changes, by the rule Decide. The changes are
+// ordered by aggregate and version, and all of one aggregate type.
+func ApplyChanges[S any](ctx context.Context, tx pgx.Tx, rows Rows[S], changes []Change) ([]Outcome, error) {
+	return mover[S]{rows: rows}.move(ctx, tx, changes)
 }
 
-// Adopt brings rows to what their owner had at asOf, one change for each, by the
+// AdoptChanges brings rows to their owner's state at asOf, one change for each, by the
 // rule Adopt. The changes are ordered by aggregate. The zero asOf is unknown.
-func (r Rows[S]) Adopt(ctx context.Context, tx pgx.Tx, changes []Change, asOf time.Time) ([]Outcome, error) {
-	return r.apply(ctx, tx, changes, func(p Position, c Change) (Outcome, bool) {
-		o := Adopt(p, c, asOf)
-		return o, o == Applied || o == Diverged
-	})
+func AdoptChanges[S any](ctx context.Context, tx pgx.Tx, rows Rows[S], changes []Change, asOf time.Time) ([]Outcome, error) {
+	return mover[S]{rows: rows, owned: true, asOf: asOf}.move(ctx, tx, changes)
 }
 
-// rule says what becomes of a change at a position, and whether the row moves.
-type rule func(p Position, c Change) (o Outcome, moves bool)
+// mover moves rows by one of the two rules.
+type mover[S any] struct {
+	rows Rows[S]
+	// owned says that the changes are the owner's state, at asOf.
+	owned bool
+	asOf  time.Time
+}
 
-func (r Rows[S]) apply(ctx context.Context, tx pgx.Tx, changes []Change, by rule) ([]Outcome, error) {
+// decide returns the outcome of c at p, and whether the row moves.
+func (m mover[S]) decide(p Position, c Change) (o Outcome, moves bool) {
+	if m.owned {
+		o = Adopt(p, c, m.asOf)
+		return o, o == Applied || o == Diverged
+	}
+	o = Decide(p, c)
+	return o, o == Applied
+}
+
+func (m mover[S]) move(ctx context.Context, tx pgx.Tx, changes []Change) ([]Outcome, error) {
 	outcomes := make([]Outcome, len(changes))
 	var open []aggregate
 	at := 0
@@ -70,11 +79,11 @@ func (r Rows[S]) apply(ctx context.Context, tx pgx.Tx, changes []Change, by rule
 	}
 	for range maxDecisions {
 		var err error
-		if open, err = r.settle(ctx, tx, open, by); err != nil || len(open) == 0 {
+		if open, err = m.try(ctx, tx, open); err != nil || len(open) == 0 {
 			return outcomes, err
 		}
 	}
-	return nil, fmt.Errorf("%s changed %d times between look and write", open[0].changes[0].Event.Key(), maxDecisions)
+	return nil, fmt.Errorf("%s changed %d times between read and write", open[0].changes[0].Event.Key(), maxDecisions)
 }
 
 // aggregate is the changes of one aggregate, and what becomes of them.
@@ -85,14 +94,14 @@ type aggregate struct {
 
 func (a aggregate) id() string { return a.changes[0].Event.AggregateID }
 
-// settle decides, and writes what is to move. It returns the aggregates of which
-// a row has appeared meanwhile.
-func (r Rows[S]) settle(ctx context.Context, tx pgx.Tx, all []aggregate, by rule) (again []aggregate, err error) {
+// try decides, and writes the rows that move. It returns the aggregates whose row has
+// appeared since the read.
+func (m mover[S]) try(ctx context.Context, tx pgx.Tx, all []aggregate) (again []aggregate, err error) {
 	ids := make([]string, len(all))
 	for i, a := range all {
 		ids[i] = a.id()
 	}
-	rows, err := r.Lock(ctx, tx, ids)
+	rows, err := m.rows.Lock(ctx, tx, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +109,7 @@ func (r Rows[S]) settle(ctx context.Context, tx pgx.Tx, all []aggregate, by rule
 	var steps []Step[S]
 	for _, a := range all {
 		old := rows[a.id()]
-		row, moved := r.walk(old, a, by)
+		row, moved := m.next(old, a)
 		if moved {
 			steps = append(steps, Step[S]{ID: a.id(), Old: old, New: row})
 			moving[a.id()] = a
@@ -109,7 +118,7 @@ func (r Rows[S]) settle(ctx context.Context, tx pgx.Tx, all []aggregate, by rule
 	if len(steps) == 0 {
 		return nil, nil
 	}
-	written, err := r.Write(ctx, tx, steps)
+	written, err := m.rows.Upsert(ctx, tx, steps)
 	if err != nil {
 		return nil, err
 	}
@@ -124,12 +133,12 @@ func (r Rows[S]) settle(ctx context.Context, tx pgx.Tx, all []aggregate, by rule
 	return again, nil
 }
 
-// walk takes a row through a's changes.
-func (r Rows[S]) walk(row S, a aggregate, by rule) (_ S, moved bool) {
+// next is the row after a's changes, and whether any of them moved it.
+func (m mover[S]) next(row S, a aggregate) (_ S, moved bool) {
 	for i, c := range a.changes {
 		var moves bool
-		if a.outcomes[i], moves = by(r.Position(row), c); moves {
-			row, moved = r.Onto(row, c), true
+		if a.outcomes[i], moves = m.decide(m.rows.Position(row), c); moves {
+			row, moved = m.rows.Apply(row, c), true
 		}
 	}
 	return row, moved

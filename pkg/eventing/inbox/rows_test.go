@@ -17,35 +17,35 @@ type table struct {
 	looks int
 	// meanwhile is the write of others after a read.
 	meanwhile func(t *table)
+	hides     bool // looks find nothing
 	steps     []Step[item]
 }
 
-func (t *table) model() Rows[item] {
-	return Rows[item]{
-		Position: itemRows.Position, Onto: ontoItem,
-		Lock: func(_ context.Context, _ pgx.Tx, ids []string) (map[string]item, error) {
-			t.looks++
-			found := map[string]item{}
-			for _, id := range ids {
-				if row, ok := t.rows[id]; ok {
-					found[id] = row
-				}
-			}
-			t.meanwhile(t)
-			return found, nil
-		},
-		Write: func(_ context.Context, _ pgx.Tx, steps []Step[item]) (written []string, err error) {
-			for _, s := range steps {
-				if _, there := t.rows[s.ID]; there && s.Old.Version == 0 {
-					continue
-				}
-				t.rows[s.ID] = s.New
-				t.steps = append(t.steps, s)
-				written = append(written, s.ID)
-			}
-			return written, nil
-		},
+func (*table) Position(row item) Position    { return items{}.Position(row) }
+func (*table) Apply(row item, c Change) item { return items{}.Apply(row, c) }
+
+func (t *table) Lock(_ context.Context, _ pgx.Tx, ids []string) (map[string]item, error) {
+	t.looks++
+	found := map[string]item{}
+	for _, id := range ids {
+		if row, ok := t.rows[id]; ok && !t.hides {
+			found[id] = row
+		}
 	}
+	t.meanwhile(t)
+	return found, nil
+}
+
+func (t *table) Upsert(_ context.Context, _ pgx.Tx, steps []Step[item]) (written []string, err error) {
+	for _, s := range steps {
+		if _, there := t.rows[s.ID]; there && s.Old.Version == 0 {
+			continue
+		}
+		t.rows[s.ID] = s.New
+		t.steps = append(t.steps, s)
+		written = append(written, s.ID)
+	}
+	return written, nil
 }
 
 func itemChange(id string, version int64, kind Kind, label string) Change {
@@ -55,7 +55,7 @@ func itemChange(id string, version int64, kind Kind, label string) Change {
 func TestRowsFoldABatchIntoOneStepPerRow(t *testing.T) {
 	t.Parallel()
 	tab := &table{rows: map[string]item{"b": {ID: "b", Epoch: 1, Version: 4}}, meanwhile: func(*table) {}}
-	outcomes, err := tab.model().Apply(t.Context(), nil, []Change{
+	outcomes, err := ApplyChanges(t.Context(), nil, tab, []Change{
 		itemChange("a", 1, Created, "one"), itemChange("a", 2, Updated, "two"), itemChange("a", 4, Updated, "four"),
 		itemChange("b", 4, Updated, "again"), itemChange("b", 5, Updated, "five"), itemChange("c", 2, Updated, "late"),
 	})
@@ -80,7 +80,7 @@ func TestRowsDecideAgainOnWhatAppeared(t *testing.T) {
 			t.rows["a"] = item{ID: "a", Epoch: 1, Version: 1, Label: "theirs"}
 		}
 	}}
-	outcomes, err := tab.model().Apply(t.Context(), nil, []Change{
+	outcomes, err := ApplyChanges(t.Context(), nil, tab, []Change{
 		itemChange("a", 1, Created, "ours"), itemChange("a", 2, Updated, "two"), itemChange("b", 1, Created, "b"),
 	})
 	if diff := cmp.Diff([]Outcome{Stale, Applied, Applied}, outcomes); err != nil || diff != "" || tab.looks != 2 {
@@ -89,30 +89,27 @@ func TestRowsDecideAgainOnWhatAppeared(t *testing.T) {
 	if s := tab.steps[1]; s.ID != "a" || s.Old.Label != "theirs" || s.New.Version != 2 {
 		t.Errorf("step %+v; want it from what was there", s)
 	}
-	always := &table{rows: map[string]item{}, meanwhile: func(t *table) { t.rows["a"] = item{ID: "a", Epoch: 1, Version: 1} }}
-	model := always.model()
-	model.Lock = func(context.Context, pgx.Tx, []string) (map[string]item, error) { return nil, nil }
-	always.rows["a"] = item{ID: "a"}
-	if _, err := model.Apply(t.Context(), nil, []Change{itemChange("a", 1, Created, "x")}); err == nil {
+	always := &table{rows: map[string]item{"a": {ID: "a"}}, meanwhile: func(*table) {}, hides: true}
+	if _, err := ApplyChanges(t.Context(), nil, always, []Change{itemChange("a", 1, Created, "x")}); err == nil {
 		t.Error("a row that is never seen and always there is no error")
 	}
 }
 
 func TestHandlerIsHeldToItsContract(t *testing.T) {
 	t.Parallel()
-	h := Handler{
-		Decode: decode,
-		Apply:  func(context.Context, pgx.Tx, []Change) ([]Outcome, error) { return nil, nil },
+	h := &functions{
+		decode: decode,
+		apply:  func(context.Context, pgx.Tx, []Change) ([]Outcome, error) { return nil, nil },
 	}
-	if _, err := h.One(t.Context(), nil, event("a", 1)); err == nil {
+	if _, err := ApplyOne(t.Context(), nil, h, event("a", 1)); err == nil {
 		t.Error("no outcome for a change is no error")
 	}
-	h.Apply = Each(func(context.Context, pgx.Tx, Change) (Outcome, error) { panic(context.DeadlineExceeded) })
-	if _, err := h.One(t.Context(), nil, event("a", 1)); !errors.Is(err, context.DeadlineExceeded) {
+	h.apply = each(func(context.Context, pgx.Tx, Change) (Outcome, error) { panic(context.DeadlineExceeded) })
+	if _, err := ApplyOne(t.Context(), nil, h, event("a", 1)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("what was thrown is lost: %v", err)
 	}
-	h.Decode = func(eventing.Event) (Change, error) { panic("bug") }
-	if _, err := h.One(t.Context(), nil, event("a", 1)); !eventing.IsPermanent(err) {
+	h.decode = func(eventing.Event) (Change, error) { panic("bug") }
+	if _, err := ApplyOne(t.Context(), nil, h, event("a", 1)); !eventing.IsPermanent(err) {
 		t.Errorf("%v; want a permanent error", err)
 	}
 }

@@ -76,7 +76,7 @@ func TestSlownessIsNoOutage(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)
-	c.handler.Apply = Each(func(ctx context.Context, tx pgx.Tx, change Change) (Outcome, error) {
+	c.functions().apply = each(func(ctx context.Context, tx pgx.Tx, change Change) (Outcome, error) {
 		if change.Event.AggregateID == "slow" {
 			if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = '20ms'; SELECT pg_sleep(10)`); err != nil {
 				return 0, err

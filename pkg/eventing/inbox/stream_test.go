@@ -113,7 +113,7 @@ func newWorldOn(
 			t.Fatal(err)
 		}
 	}
-	h := Handler{Decode: decode, Apply: Each(w.apply), Repair: w.repair, Committed: func(...string) {}}
+	h := w.handler(decode)
 	w.c, err = NewConsumer(w.db, w.client, subscription, h, slog.New(slog.DiscardHandler), func() {}, Options{Bytes: bytes, Streams: streams})
 	if err != nil {
 		t.Fatal(err)

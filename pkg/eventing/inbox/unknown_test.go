@@ -17,8 +17,8 @@ func TestADeploymentInTheWrongOrderDeadLettersNothing(t *testing.T) {
 	heard := &complaints{}
 	c := b.consumer(t)
 	c.log = slog.New(heard)
-	known := c.handler.Decode
-	c.handler.Decode = decode
+	known := c.functions().decode
+	c.functions().decode = decode
 	var old, all []*delivery
 	for i := range 3 * maxUnknown {
 		e := event(fmt.Sprint("a", i), 1)
@@ -40,7 +40,7 @@ func TestADeploymentInTheWrongOrderDeadLettersNothing(t *testing.T) {
 	cancel()
 	c.shutDown(ctx, c.blocked.all())
 	next := b.consumer(t)
-	next.handler.Decode = known
+	next.functions().decode = known
 	next.finish(t, all...)
 	if n := b.count(t, withDone); n != len(all)+1 || len(b.deadLettered("")) != 0 {
 		t.Errorf("%d are done by the next build, %d dead letters", n, len(b.deadLettered("")))

@@ -24,9 +24,9 @@ func TestWhatArrivesDuringABatchSharesTheNext(t *testing.T) {
 	release := sync.OnceFunc(func() { close(goOn) })
 	committed, done := 0, make(chan struct{})
 	var c *Consumer
-	h := Handler{
-		Decode: decode, Repair: b.repair,
-		Apply: func(_ context.Context, _ pgx.Tx, changes []Change) ([]Outcome, error) {
+	h := &functions{
+		decode: decode, repair: b.repair,
+		apply: func(_ context.Context, _ pgx.Tx, changes []Change) ([]Outcome, error) {
 			select {
 			case <-goOn:
 			default:
@@ -35,7 +35,7 @@ func TestWhatArrivesDuringABatchSharesTheNext(t *testing.T) {
 			}
 			return slices.Repeat([]Outcome{Applied}, len(changes)), nil
 		},
-		Committed: func(keys ...string) {
+		committed: func(keys ...string) {
 			if committed += len(keys); committed == c.subscriber.ReceiveSettings.MaxOutstandingMessages {
 				close(done)
 			}

@@ -108,11 +108,19 @@ func (b *bench) set(f func()) {
 	f()
 }
 
-func (b *bench) handler() inbox.Handler {
-	return inbox.Handler{Decode: decode, Apply: inbox.Each(b.apply), Repair: b.repair, Committed: func(...string) {}}
+// handler applies events to the model of a bench.
+type handler struct{ *bench }
+
+func (b *bench) handler() inbox.Handler { return handler{b} }
+
+func (handler) Decode(eventing.Event) (inbox.Change, error) { return inbox.Change{}, nil }
+
+func (h handler) Apply(ctx context.Context, tx pgx.Tx, changes []inbox.Change) ([]inbox.Outcome, error) {
+	return inbox.Each(ctx, tx, changes, h.apply)
 }
 
-func decode(eventing.Event) (inbox.Change, error) { return inbox.Change{}, nil }
+func (h handler) Repair(ctx context.Context, e eventing.Event) error { return h.repair(ctx, e) }
+func (handler) Committed(...string)                                  {}
 
 func (b *bench) apply(ctx context.Context, tx pgx.Tx, c inbox.Change) (inbox.Outcome, error) {
 	e := c.Event

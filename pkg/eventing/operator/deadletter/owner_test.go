@@ -43,7 +43,7 @@ func TestDiscardOfWhatTheOwnerDoesNotHave(t *testing.T) {
 	b.bury(t, event("unknown", 1), event("lost", 1))
 	h := b.collect(t)
 	for i, says := range []error{eventing.Permanent(errors.New("nobody knows it")), fmt.Errorf("a: %w", inbox.ErrLost)} {
-		if err := h.Discard(t.Context(), order, b.repairing(says), h.Letters[i]); err != nil {
+		if err := h.Discard(t.Context(), order, repairing{b.handler(), says}, h.Letters[i]); err != nil {
 			t.Error(err)
 		}
 	}
@@ -52,12 +52,14 @@ func TestDiscardOfWhatTheOwnerDoesNotHave(t *testing.T) {
 	}
 }
 
-// repairing returns the handler with an owner that answers err.
-func (b *bench) repairing(err error) inbox.Handler {
-	h := b.handler()
-	h.Repair = func(context.Context, eventing.Event) error { return err }
-	return h
+// repairing is a handler with an owner that answers err.
+type repairing struct {
+	inbox.Handler
+
+	err error
 }
+
+func (r repairing) Repair(context.Context, eventing.Event) error { return r.err }
 
 // A redriven event that its owner has lost ends as done, and changes nothing.
 func TestRedriveOfWhatTheOwnerHasLost(t *testing.T) {
@@ -65,7 +67,7 @@ func TestRedriveOfWhatTheOwnerHasLost(t *testing.T) {
 	b := newBench(t)
 	b.bury(t, event("a", 5))
 	h := b.collect(t)
-	if r, err := h.Redrive(t.Context(), order, b.repairing(inbox.ErrLost), h.Letters[0]); r != Lost || err != nil {
+	if r, err := h.Redrive(t.Context(), order, repairing{b.handler(), inbox.ErrLost}, h.Letters[0]); r != Lost || err != nil {
 		t.Errorf("%v, %v", r, err)
 	}
 	if b.effects(t, "a") != "" || b.count(t, withStatus, "done") != 1 || b.count(t, withAction, "redrive") != 1 {

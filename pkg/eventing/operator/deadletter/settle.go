@@ -119,7 +119,7 @@ func (b *Queue) apply(
 }
 
 func effect(ctx context.Context, tx pgx.Tx, handler inbox.Handler, e eventing.Event) (Result, error) {
-	switch outcome, err := handler.One(ctx, tx, e); {
+	switch outcome, err := inbox.ApplyOne(ctx, tx, handler, e); {
 	case err != nil:
 		return "", err
 	case outcome == inbox.Gap, outcome == inbox.Diverged:

@@ -1,0 +1,90 @@
+package problem
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+)
+
+// The answer to a request with faults everywhere is bounded, because it repeats names
+// from the request: over gRPC it is a trailer, and clients accept a few KB of trailers.
+const (
+	maxViolations = 20
+	maxText       = 200 // bytes
+)
+
+// Violations collects the faulty fields of a request, so that a client learns all of them
+// at once: the first 20, and the beginning of a very long name. The zero value is empty.
+type Violations []Field
+
+// Require adds a violation where a condition does not hold. The first violation of a
+// field is kept: a report that a null title is too short is of no use.
+func (v *Violations) Require(ok bool, field, detail string) {
+	if ok || len(*v) == maxViolations {
+		return
+	}
+	violation := Field{Field: cut(field), Detail: cut(detail)}
+	if !slices.ContainsFunc(*v, func(x Field) bool { return x.Field == violation.Field }) {
+		*v = append(*v, violation)
+	}
+}
+
+func cut(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxText], "") + "…"
+}
+
+// Merge adds the violations that another part of the program has found.
+func (v *Violations) Merge(more Violations) {
+	for _, x := range more {
+		v.Require(false, x.Field, x.Detail)
+	}
+}
+
+// Err is nil without violations.
+func (v Violations) Err() error {
+	if len(v) == 0 {
+		return nil
+	}
+	return InvalidFields(v)
+}
+
+// Text expects low to high characters and of the control characters only those
+// in allowed: Postgres refuses NUL, no line of text needs the others.
+func (v *Violations) Text(field, s string, low, high int, allowed string) {
+	v.Require(utf8.ValidString(s), field, "must be valid UTF-8")
+	v.Require(!strings.ContainsFunc(s, func(r rune) bool {
+		return unicode.IsControl(r) && !strings.ContainsRune(allowed, r)
+	}), field, "must not contain control characters")
+	n := utf8.RuneCountInString(s)
+	v.Require(low <= n && n <= high, field, fmt.Sprintf("must have %d to %d characters, has %d", low, high, n))
+}
+
+// Line is Text for one line, such as a title, that is shown next to other users' lines.
+// It refuses characters that change the text around them and show nothing themselves:
+// the embeddings, overrides and isolates that turn text around and stay open beyond its
+// end (U+202A to U+202E, U+2066 to U+2069), the zero-width space and the byte order
+// mark, with which two titles look alike. It keeps the marks that scripts need: the
+// joiners of Persian, of Indic scripts and of emoji (U+200C, U+200D), and the
+// left-to-right, right-to-left and Arabic letter marks, which end with the next
+// character.
+func (v *Violations) Line(field, s string, low, high int) {
+	v.Require(!strings.ContainsFunc(s, func(r rune) bool {
+		return r >= '\u202a' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069' || r == '\u200b' || r == '\ufeff'
+	}), field, "must not contain characters that reorder text or have no width")
+	v.Text(field, s, low, high, "")
+}
+
+// UUID accepts the canonical form only: uuid.Parse also accepts braces and a URN, and
+// then one thing would have several addresses.
+func (v *Violations) UUID(field, s string) uuid.UUID {
+	id, err := uuid.Parse(s)
+	v.Require(err == nil && len(s) == len(uuid.Nil.String()), field, "must be a UUID")
+	return id
+}

@@ -1,0 +1,199 @@
+package consistency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"example.com/lockstep/pkg/eventing/circuit"
+	"example.com/lockstep/pkg/eventing/txn"
+)
+
+const (
+	// FetchTimeout is short: the reader has waited before, and a draining server
+	// gives it 4 s.
+	FetchTimeout = 3 * time.Second
+	// fetchesAtOnce bounds the concurrent calls to the owner on behalf of readers.
+	fetchesAtOnce = 64
+)
+
+var (
+	// ErrOwnerUnavailable is wrapped by the error of a call to the owner without an
+	// answer, or without a valid one.
+	ErrOwnerUnavailable = errors.New("owner cannot be asked")
+	// ErrAhead is the error of a requirement for a version that the owner does not have.
+	ErrAhead = errors.New("the consistency token is ahead of the owner")
+	// ErrBusy is wrapped by the error of a read that was not begun, because too many of
+	// its kind are under way. A reader that allows stale data gets that at once.
+	ErrBusy = errors.New("too many reads are under way")
+)
+
+// Freshness is the result of reading the projection, compared with a requirement.
+type Freshness int
+
+// The results of a read of the projection.
+const (
+	Absent  Freshness = iota // it has nothing to show, not even stale data
+	Behind                   // it has something older than required
+	Reached                  // it has the required version, or something newer
+)
+
+// Query is one read of a projection. It keeps the data that it has read last.
+type Query interface {
+	// ReadProjection reads the projection, and compares it with the requirement.
+	ReadProjection(ctx context.Context) (Freshness, error)
+	// FetchFromOwner reads the owner's state. It fails with ErrAhead if that does not
+	// meet the requirement, and with ErrOwnerUnavailable if the owner does not answer.
+	FetchFromOwner(ctx context.Context) error
+}
+
+// Reader answers reads of projections whose owner is one service.
+type Reader struct {
+	waiters *Waiters
+	circuit *circuit.Circuit
+}
+
+// NewReader returns a reader of the projections that waiters wait for.
+func NewReader(waiters *Waiters) *Reader {
+	return &Reader{waiters: waiters, circuit: circuit.New(fetchesAtOnce, FetchTimeout)}
+}
+
+// Read has q read the projection until it meets required. If that does not happen within
+// required's wait, q fetches the owner's state. The outcome is Stale if required allows
+// stale data and the last read of the projection found only older data; the caller then
+// shows that. Besides the errors of q, Read has ErrTooManyWaiters and
+// ErrOwnerUnavailable.
+func (r *Reader) Read(ctx context.Context, required Requirement, q Query) (outcome Outcome, err error) {
+	if len(required.positions) > 0 || required.FullyConsistent() {
+		defer func() { r.waiters.Count(ctx, outcome) }()
+	}
+	outcome, found, err := r.read(ctx, required, q)
+	if err != nil && required.staleIfError && found == Behind {
+		return staleInstead(ctx, required, q, err)
+	}
+	return outcome, err
+}
+
+// staleInstead is the outcome for a reader that prefers stale data to the error cause.
+func staleInstead(ctx context.Context, required Requirement, q Query, cause error) (Outcome, error) {
+	switch {
+	case errors.Is(cause, ErrBusy):
+		return Stale, nil
+	case !errors.Is(cause, ErrOwnerUnavailable) && !errors.Is(cause, txn.ErrLocked):
+		return Failed, cause
+	}
+	// Read again: the first read may be seconds old, and the projection may have caught
+	// up.
+	found, err := q.ReadProjection(ctx)
+	switch {
+	case err != nil:
+		return Failed, err
+	case found == Reached && !required.FullyConsistent():
+		return Waited, nil
+	}
+	return Stale, nil
+}
+
+// read also returns the result of the last read of the projection.
+func (r *Reader) read(ctx context.Context, required Requirement, q Query) (Outcome, Freshness, error) {
+	if required.FullyConsistent() {
+		return r.readOwner(ctx, required, q)
+	}
+	// A read before the wait: most readers need no wait, and are served even when no more
+	// readers may wait.
+	found, err := q.ReadProjection(ctx)
+	switch {
+	case err != nil:
+		return Failed, found, err
+	case found == Reached:
+		return Fresh, found, nil
+	case required.mode == MinimizeLatency:
+		return Stale, found, nil
+	}
+	reached, err := r.wait(ctx, required)
+	if err != nil {
+		return Failed, found, err
+	}
+	if reached { // when thousands of waits end at once, another read would overload the database
+		if found, err = q.ReadProjection(ctx); err != nil {
+			return Failed, found, err
+		}
+		if found == Reached {
+			return Waited, found, nil
+		}
+	}
+	return r.fetch(ctx, q, found)
+}
+
+// readOwner is read for a fully-consistent requirement. The projection never meets it,
+// and is read only as the stale data that the reader may allow.
+func (r *Reader) readOwner(ctx context.Context, required Requirement, q Query) (Outcome, Freshness, error) {
+	found := Absent
+	if required.staleIfError {
+		var err error
+		if found, err = q.ReadProjection(ctx); err != nil {
+			return Failed, found, err
+		}
+	}
+	return r.fetch(ctx, q, min(found, Behind))
+}
+
+// wait returns when the projection meets required, or when the wait is over; reached
+// tells which.
+func (r *Reader) wait(ctx context.Context, required Requirement) (reached bool, err error) {
+	if required.wait <= 0 {
+		return false, nil
+	}
+	waiting, stop := context.WithTimeout(ctx, required.budget(ctx))
+	defer stop()
+	if reached, err = r.waiters.Wait(waiting, required.positions...); err != nil {
+		return false, err
+	}
+	return reached, ctx.Err()
+}
+
+// budget is the wait within ctx's deadline. Half of the deadline is kept for the call to
+// the owner: a wait that used up all of it would be useless.
+func (r Requirement) budget(ctx context.Context) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		return min(r.wait, time.Until(deadline)/2)
+	}
+	return r.wait
+}
+
+// fetch has q call the owner behind a circuit: a slow owner must not delay the readers
+// that do not need it. It leaves a tenth of ctx's deadline, in which the reader can be
+// told that no answer came.
+func (r *Reader) fetch(ctx context.Context, q Query, found Freshness) (Outcome, Freshness, error) {
+	fetching := ctx
+	if deadline, ok := ctx.Deadline(); ok {
+		var stop context.CancelFunc
+		fetching, stop = context.WithTimeout(ctx, time.Until(deadline)*9/10)
+		defer stop()
+	}
+	err := r.circuit.Do(fetching, q.FetchFromOwner, isUnavailable)
+	// If a call ran out of time, the projection may have been the slow part.
+	late := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
+	r.waiters.metrics.asked(ctx, answerOf(err, isUnavailable(err) || late))
+	switch {
+	case err == nil:
+		return Authority, found, nil
+	case !isUnavailable(err) && (late || errors.Is(err, circuit.ErrOpen)):
+		err = fmt.Errorf("%w: %w", ErrOwnerUnavailable, err)
+	}
+	return Failed, found, err
+}
+
+func isUnavailable(err error) bool { return errors.Is(err, ErrOwnerUnavailable) }
+
+// answerOf is the result of a call to the owner that ended with err.
+func answerOf(err error, away bool) string {
+	switch {
+	case errors.Is(err, circuit.ErrOpen):
+		return "refused"
+	case away:
+		return "away"
+	}
+	return "answered" // also with an error that is the reader's own
+}

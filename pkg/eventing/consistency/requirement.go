@@ -1,0 +1,133 @@
+package consistency
+
+import (
+	"slices"
+	"time"
+)
+
+const (
+	// DefaultWait is far above an event's usual delay, and short for a person.
+	DefaultWait = 2 * time.Second
+	// MaxWait bounds how long a forged token holds a connection.
+	MaxWait = 10 * time.Second
+)
+
+// Request is a reader's wish for the freshness of its answer, as the client wrote it.
+type Request struct {
+	// Token is a consistency token's text, or empty.
+	Token string
+	// Mode is empty if the reader named none: the token's presence then decides.
+	Mode Mode
+	// StaleIfError prefers a stale answer to none.
+	StaleIfError bool
+	// Wait is the longest wait for the projection.
+	Wait time.Duration
+	// TokenField and ModeField are the field names that errors use.
+	TokenField, ModeField string
+}
+
+// InvalidRequestError says which field of a Request is invalid, and why.
+type InvalidRequestError struct {
+	Field, Detail string
+}
+
+// Error is for logs.
+func (e *InvalidRequestError) Error() string { return e.Field + ": " + e.Detail }
+
+// Requirement is a validated request. The zero Requirement takes the projection's
+// present state.
+type Requirement struct {
+	mode         Mode
+	positions    []Position
+	wait         time.Duration
+	staleIfError bool
+	modeField    string
+}
+
+// Requirement validates q. It keeps the token's positions of one aggregate type and
+// rejects invalid ids among them; the wait is at most MaxWait. Its error is an
+// InvalidRequestError.
+func (q Request) Requirement(aggregateType string, valid func(id string) bool) (Requirement, error) {
+	r := Requirement{mode: q.Mode, wait: min(q.Wait, MaxWait), staleIfError: q.StaleIfError, modeField: q.ModeField}
+	if q.Token == "" {
+		if q.Mode == AtLeastAsFresh {
+			return Requirement{}, &InvalidRequestError{q.ModeField, "needs a consistency token to be as fresh as"}
+		}
+		return r, nil
+	}
+	token, err := Parse(q.Token)
+	switch {
+	case err != nil:
+		return Requirement{}, &InvalidRequestError{q.TokenField, err.Error()}
+	case token.Tenant != "": // tenants do not exist so far
+		return Requirement{}, &InvalidRequestError{q.TokenField, "is a token of another tenant"}
+	}
+	for _, p := range token.Positions {
+		switch {
+		case p.AggregateType != aggregateType:
+		case !valid(p.AggregateID):
+			return Requirement{}, &InvalidRequestError{q.TokenField, "names no " + aggregateType}
+		default:
+			r.positions = append(r.positions, p)
+		}
+	}
+	return r, nil
+}
+
+// FullyConsistent reports whether the owner's own state is required.
+func (r Requirement) FullyConsistent() bool { return r.mode == FullyConsistent }
+
+// RejectFullyConsistent is an InvalidRequestError for a fully-consistent requirement: it
+// is for reads that are served from the projection only.
+func (r Requirement) RejectFullyConsistent() error {
+	if r.FullyConsistent() {
+		return &InvalidRequestError{r.modeField, "fully-consistent is for single reads; a list is at least as fresh as its token"}
+	}
+	return nil
+}
+
+// Positions are the positions that the answer must have reached.
+func (r Requirement) Positions() []Position { return r.positions }
+
+// ForAggregate is the part of r that concerns one aggregate.
+func (r Requirement) ForAggregate(id string) Requirement {
+	all := r.positions
+	r.positions = nil
+	for i, p := range all {
+		if p.AggregateID == id {
+			r.positions = all[i : i+1]
+		}
+	}
+	return r
+}
+
+// Filter is the part of r that concerns the aggregates that keep accepts.
+func (r Requirement) Filter(keep func(id string) bool) Requirement {
+	drop := func(p Position) bool { return !keep(p.AggregateID) }
+	r.positions = slices.DeleteFunc(slices.Clone(r.positions), drop)
+	return r
+}
+
+// StaleAggregate is an aggregate that an answer shows in an older state than its
+// reader's token requires. The projection was at Version, which is 0 if it did not have
+// the aggregate.
+type StaleAggregate struct {
+	ID      string `json:"id"`
+	Version int64  `json:"version"`
+	AtLeast int64  `json:"at_least"`
+}
+
+// Unmet returns the positions of r that a projection with the positions in found has not
+// reached.
+func (r Requirement) Unmet(found ...Position) (stale []StaleAggregate) {
+	at := map[string]Position{}
+	for _, p := range found {
+		at[p.AggregateID] = p
+	}
+	for _, p := range r.positions {
+		if has := at[p.AggregateID]; !p.Reached(has.Epoch, has.Version) {
+			stale = append(stale, StaleAggregate{ID: p.AggregateID, Version: has.Version, AtLeast: p.Version})
+		}
+	}
+	return stale
+}

@@ -1,0 +1,80 @@
+package consistency_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"example.com/lockstep/pkg/eventing/consistency"
+)
+
+func of(kind, id string, version int64) consistency.Position {
+	return consistency.Position{AggregateType: kind, AggregateID: id, Epoch: 1, Version: version}
+}
+
+func isVideo(id string) bool { return strings.HasPrefix(id, "v") }
+
+func TestWhatMakesNoSenseIsRefused(t *testing.T) {
+	t.Parallel()
+	valid := consistency.Token{Positions: []consistency.Position{of("video", "v1", 1)}}
+	tenant, invalid := valid, consistency.Token{Positions: []consistency.Position{of("video", "1", 1)}}
+	tenant.Tenant = "another"
+	for name, tc := range map[string]struct {
+		consistency.Request
+		field string // empty: it is taken
+	}{
+		"nothing":                     {},
+		"a token":                     {Request: consistency.Request{Token: valid.String()}},
+		"a mode that needs a token":   {consistency.Request{Mode: consistency.AtLeastAsFresh}, "mode"},
+		"a mode that needs no token":  {Request: consistency.Request{Mode: consistency.MinimizeLatency}},
+		"no token":                    {consistency.Request{Token: "no token"}, "token"},
+		"another tenant's":            {consistency.Request{Token: tenant.String()}, "token"},
+		"an id that there cannot be":  {consistency.Request{Token: invalid.String()}, "token"},
+		"fully consistent with token": {Request: consistency.Request{Token: valid.String(), Mode: consistency.FullyConsistent}},
+	} {
+		tc.TokenField, tc.ModeField = "token", "mode"
+		_, err := tc.Requirement("video", isVideo)
+		field := ""
+		if invalid, ok := errors.AsType[*consistency.InvalidRequestError](err); ok {
+			field = invalid.Field
+		}
+		if field != tc.field || (err != nil) != (tc.field != "") {
+			t.Errorf("%s: %v, want an error of %q", name, err, tc.field)
+		}
+	}
+}
+
+// A requirement has the positions of one aggregate type only.
+func TestARequirementIsOfOneType(t *testing.T) {
+	t.Parallel()
+	all := []consistency.Position{of("song", "s1", 9), of("video", "v1", 1), of("video", "v2", 2), of("video", "v3", 3)}
+	d, err := consistency.Request{Token: consistency.Token{Positions: all}.String(), ModeField: "mode"}.Requirement("video", isVideo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wants := func(what string, d consistency.Requirement, want ...consistency.Position) {
+		t.Helper()
+		if diff := cmp.Diff(want, d.Positions()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+	wants("all", d, all[1:]...)
+	wants("about one", d.ForAggregate("v2"), all[2])
+	wants("about none", d.ForAggregate("v9"))
+	wants("without one", d.Filter(func(id string) bool { return id != "v1" }), all[2:]...)
+	wants("all, as before", d, all[1:]...)
+	lags := d.Unmet(of("video", "v1", 1), of("video", "v2", 1))
+	if want := []consistency.StaleAggregate{{ID: "v2", Version: 1, AtLeast: 2}, {ID: "v3", AtLeast: 3}}; !slices.Equal(lags, want) {
+		t.Errorf("lags %v, want %v", lags, want)
+	}
+	if err := d.RejectFullyConsistent(); err != nil {
+		t.Errorf("a list: %v", err)
+	}
+	whole, err := consistency.Request{Mode: consistency.FullyConsistent, ModeField: "mode"}.Requirement("video", isVideo)
+	if err != nil || whole.RejectFullyConsistent() == nil {
+		t.Errorf("a list that is fully consistent: %v, %v", err, whole.RejectFullyConsistent())
+	}
+}

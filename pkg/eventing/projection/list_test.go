@@ -1,0 +1,195 @@
+package projection_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/txn"
+)
+
+// pages reads a list of s, and keeps the page that it has read last.
+type pages struct {
+	*shelf
+
+	t     *testing.T
+	last  []note
+	reads int
+}
+
+func (p *pages) Read(_ context.Context, wanted []consistency.Position) (reached int, err error) {
+	p.last = p.rows(p.t)
+	p.reads++
+	for _, w := range wanted {
+		for _, n := range p.last {
+			if n.id() == w.AggregateID && w.Reached(n.Epoch, n.Version) {
+				reached++
+			}
+		}
+	}
+	return reached, nil
+}
+
+// unreadable is a page that shows none of the wanted positions, or fails with err.
+type unreadable struct{ err error }
+
+func (u unreadable) Read(context.Context, []consistency.Position) (int, error) { return 0, u.err }
+
+func TestListIsBroughtForward(t *testing.T) {
+	t.Parallel()
+	there, behind := newNote("a/1", 1, 3, "there"), newNote("a/2", 1, 1, "behind")
+	ahead, missing := newNote("a/2", 1, 4, "ahead"), newNote("b/1", 2, 1, "missing")
+	all := []consistency.Position{at("a/1", 1, 3), at("a/2", 1, 2), at("b/1", 2, 1)}
+	lags := []consistency.StaleAggregate{{ID: "a/2", Version: 1, AtLeast: 2}, {ID: "b/1", AtLeast: 1}}
+	before, after := []note{there, behind}, []note{there, ahead, missing}
+	for name, tc := range map[string]struct {
+		ask    consistency.Request
+		wanted []consistency.Position
+		owner  []note
+		away   error
+
+		outcome consistency.Outcome
+		err     error
+		stale   []consistency.StaleAggregate
+		page    []note
+		asked   []string
+	}{
+		"there":              {wanted: all[:1], outcome: consistency.Fresh, page: before},
+		"behind":             {wanted: all, owner: []note{ahead, missing}, outcome: consistency.Authority, page: after, asked: []string{"a/2", "b/1"}},
+		"minimize latency":   {ask: consistency.Request{Mode: consistency.MinimizeLatency}, wanted: all, outcome: consistency.Stale, stale: lags, page: before},
+		"the owner is away":  {wanted: all, away: consistency.ErrOwnerUnavailable, outcome: consistency.Failed, err: consistency.ErrOwnerUnavailable, asked: []string{"a/2"}},
+		"else stale":         {ask: consistency.Request{StaleIfError: true}, wanted: all, away: consistency.ErrOwnerUnavailable, outcome: consistency.Stale, stale: lags, page: before, asked: []string{"a/2"}},
+		"forged":             {wanted: all[2:], outcome: consistency.Failed, err: consistency.ErrAhead, asked: []string{"b/1"}},
+		"the owner is older": {wanted: all[1:2], owner: []note{behind}, outcome: consistency.Failed, err: consistency.ErrAhead, asked: []string{"a/2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := &pages{shelf: newShelf(t), t: t}
+			p.apply(t, change(inbox.Put, there), change(inbox.Put, behind))
+			p.away = tc.away
+			p.has(tc.owner...)
+			outcome, stale, err := p.List(t.Context(), consistency.NewReader(p.waiters), p.writer, require(t, tc.ask, tc.wanted...), p)
+			if outcome != tc.outcome || !errors.Is(err, tc.err) {
+				t.Fatalf("%v, %v; want %v, %v", outcome, err, tc.outcome, tc.err)
+			}
+			if diff := cmp.Diff(tc.stale, stale); diff != "" {
+				t.Errorf("stale (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.page, p.last); tc.err == nil && diff != "" {
+				t.Errorf("page (-want +got):\n%s", diff)
+			}
+			slices.Sort(p.asked)
+			if !slices.Equal(p.asked, tc.asked) {
+				t.Errorf("asked for %v, want %v", p.asked, tc.asked)
+			}
+			for _, wait := range p.waits {
+				if wait != consistency.FetchTimeout {
+					t.Errorf("the owner has %s to answer a reader", wait)
+				}
+			}
+		})
+	}
+}
+
+// The stale positions are read before the page: the page may be newer than the report,
+// and never older.
+func TestAStalePageIsNoOlderThanWhatIsSaid(t *testing.T) {
+	t.Parallel()
+	p := &pages{shelf: newShelf(t), t: t}
+	p.apply(t, change(inbox.Put, newNote("a/1", 1, 1, "one")))
+	p.notes.afterPositions = func(found []consistency.Position) error {
+		p.apply(t, change(inbox.Updated, newNote("a/1", 1, found[0].Version+1, "moves on")))
+		return nil
+	}
+	_, stale, err := p.List(t.Context(), consistency.NewReader(p.waiters), p.writer,
+		require(t, consistency.Request{Mode: consistency.MinimizeLatency}, at("a/1", 1, 2)), p)
+	if diff := cmp.Diff([]consistency.StaleAggregate{{ID: "a/1", Version: 1, AtLeast: 2}}, stale); err != nil || diff != "" {
+		t.Errorf("stale (-want +got), %v:\n%s", err, diff)
+	}
+	if p.last[0].Version != 2 {
+		t.Errorf("a page with version %d, read before what is said about it", p.last[0].Version)
+	}
+}
+
+// A page that does not show a write to its table is not returned as consistency.
+func TestAPageThatDoesNotShowItIsNotServed(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	s.has(newNote("a/1", 1, 1, "one"))
+	_, _, err := s.List(t.Context(), consistency.NewReader(s.waiters), s.writer, require(t, consistency.Request{}, at("a/1", 1, 1)), unreadable{})
+	if !errors.Is(err, consistency.ErrOwnerUnavailable) {
+		t.Errorf("error %v", err)
+	}
+	broken := errors.New("cannot be read")
+	_, _, err = s.List(t.Context(), consistency.NewReader(s.waiters), s.writer, require(t, consistency.Request{}, at("a/1", 1, 1)),
+		unreadable{broken})
+	if !errors.Is(err, broken) {
+		t.Errorf("error %v, want the page's own", err)
+	}
+	s.notes.afterPositions = func([]consistency.Position) error { return broken }
+	_, _, err = s.List(t.Context(), consistency.NewReader(s.waiters), s.writer, require(t, consistency.Request{}, at("a/2", 1, 1)), unreadable{})
+	if !errors.Is(err, broken) {
+		t.Errorf("error %v, want that of where the table is", err)
+	}
+}
+
+// However many aggregates a list lacks, it asks their owner once; if the owner does not
+// have all of them, none is written.
+func TestAListAsksOnce(t *testing.T) {
+	t.Parallel()
+	p := &pages{shelf: newShelf(t), t: t}
+	var wanted []consistency.Position
+	for i := range consistency.MaxPositions {
+		wanted = append(wanted, at(fmt.Sprintf("a/%02d", i), 1, 1))
+		if i < consistency.MaxPositions-1 {
+			p.has(newNote(wanted[i].AggregateID, 1, 1, "x"))
+		}
+	}
+	_, _, err := p.List(t.Context(), consistency.NewReader(p.waiters), p.writer, require(t, consistency.Request{}, wanted...), p)
+	if !errors.Is(err, consistency.ErrAhead) || p.calls != 1 || len(p.rows(t)) != 0 {
+		t.Errorf("forged: %v; %d questions, %d rows", err, p.calls, len(p.rows(t)))
+	}
+	p.has(newNote(wanted[len(wanted)-1].AggregateID, 1, 1, "x"))
+	_, _, err = p.List(t.Context(), consistency.NewReader(p.waiters), p.writer, require(t, consistency.Request{}, wanted...), p)
+	if err != nil || p.calls != 2 || len(p.last) != len(wanted) {
+		t.Errorf("%v; %d questions, a page of %d", err, p.calls, len(p.last))
+	}
+}
+
+// A row of the table that another transaction holds makes the lists that want it fail,
+// and soon; meanwhile other lists are brought forward.
+func TestAListThatMeetsALock(t *testing.T) {
+	t.Parallel()
+	p := &pages{shelf: newShelf(t), t: t}
+	p.apply(t, change(inbox.Put, newNote("a/1", 1, 1, "held")))
+	p.has(newNote("a/1", 1, 2, "new"), newNote("b/1", 1, 1, "free"))
+	tx, err := p.admin.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := tx.Exec(t.Context(), `SELECT FROM app.notes FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	list := func(wanted consistency.Position) error {
+		_, _, err := p.List(t.Context(), consistency.NewReader(p.waiters), p.writer, require(t, consistency.Request{}, wanted), p)
+		return err
+	}
+	if err := list(at("a/1", 1, 2)); !errors.Is(err, txn.ErrLocked) {
+		t.Errorf("of the locked row: %v", err)
+	}
+	if err := list(at("b/1", 1, 1)); err != nil {
+		t.Errorf("of another: %v", err)
+	}
+	outcome, stale, err := p.List(t.Context(), consistency.NewReader(p.waiters), p.writer,
+		require(t, consistency.Request{StaleIfError: true}, at("a/1", 1, 2)), p)
+	if err != nil || outcome != consistency.Stale || len(stale) != 1 || p.last[0].Version != 1 {
+		t.Errorf("of the locked row, stale rather than an error: %v, stale %v, %v", outcome, stale, err)
+	}
+}

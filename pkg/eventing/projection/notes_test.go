@@ -1,0 +1,125 @@
+package projection_test
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/projection"
+)
+
+// notes is the Aggregate of a shelf.
+type notes struct {
+	*shelf
+
+	afterLock      func()                                   // called after each Lock, unless it is nil
+	afterPositions func(found []consistency.Position) error // likewise
+	beforeFetch    func()                                   // likewise
+}
+
+func (*notes) Type() string { return "note" }
+
+func (*notes) Decode(e eventing.Event) (inbox.Change, error) {
+	return inbox.Change{Kind: inbox.Put, Payload: newNote(e.AggregateID, e.Epoch, e.Version, string(e.Payload))}, nil
+}
+
+func (*notes) Position(n note) inbox.Position {
+	return inbox.Position{Epoch: n.Epoch, Version: n.Version, Deleted: n.Deleted, EventID: n.EventID.UUID, At: n.At}
+}
+
+func (*notes) Apply(_ note, c inbox.Change) note { return c.Payload.(note) }
+
+func (*notes) Snapshot(n note) inbox.Change {
+	if n.Deleted {
+		return change(inbox.Deleted, n)
+	}
+	return change(inbox.Snapshot, n)
+}
+
+func (a *notes) Lock(ctx context.Context, tx pgx.Tx, ids []string) (map[string]note, error) {
+	rows, _ := tx.Query(ctx, `SELECT `+noteColumns+` FROM notes WHERE concat(owner, '/', name) = ANY ($1)
+		ORDER BY owner, name FOR UPDATE`, ids)
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[note])
+	byID := map[string]note{}
+	for _, n := range found {
+		byID[n.id()] = n
+	}
+	if a.afterLock != nil {
+		a.afterLock()
+	}
+	return byID, err
+}
+
+// Upsert goes row by row, in the order of the key.
+func (*notes) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[note]) (written []string, err error) {
+	for _, s := range steps {
+		conflict := `NOTHING`
+		if s.Old.Version > 0 {
+			conflict = `UPDATE SET body = excluded.body, epoch = excluded.epoch, version = excluded.version,
+				deleted = excluded.deleted, event_id = excluded.event_id, at = excluded.at`
+		}
+		n := s.New
+		tag, err := tx.Exec(ctx, `INSERT INTO notes (`+noteColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+			ON CONFLICT (owner, name) DO `+conflict, n.Body, n.Owner, n.Name, n.Epoch, n.Version, n.Deleted, n.EventID, n.At)
+		if err != nil {
+			return nil, err
+		}
+		if tag.RowsAffected() > 0 {
+			written = append(written, s.ID)
+		}
+	}
+	return written, nil
+}
+
+func (a *notes) Fetch(_ context.Context, id string, timeout time.Duration) (note, time.Time, error) {
+	if a.beforeFetch != nil {
+		a.beforeFetch()
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.calls++
+	a.asked, a.waits = append(a.asked, id), append(a.waits, timeout)
+	n, known := a.owner[id]
+	switch {
+	case a.away != nil:
+		return note{}, time.Time{}, a.away
+	case !known:
+		return note{}, a.asOf, projection.ErrUnknown
+	}
+	return n, a.asOf, nil
+}
+
+// FetchMany is several calls of Fetch in one.
+func (a *notes) FetchMany(ctx context.Context, ids []string, timeout time.Duration) (found []note, asOf time.Time, err error) {
+	for _, id := range ids {
+		n, at, err := a.Fetch(ctx, id, timeout)
+		switch {
+		case err == nil:
+			found, asOf = append(found, n), at
+		case !errors.Is(err, projection.ErrUnknown):
+			return nil, asOf, err
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.calls -= len(ids) - 1
+	return found, asOf, nil
+}
+
+func (a *notes) Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error) {
+	ids := make([]string, len(wanted))
+	for i, p := range wanted {
+		ids[i] = p.AggregateID
+	}
+	rows, _ := a.db.Query(ctx, `SELECT 'note' AS aggregate_type, concat(owner, '/', name) AS aggregate_id, epoch, version FROM notes WHERE concat(owner, '/', name) = ANY ($1)`, ids)
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[consistency.Position])
+	if err == nil && a.afterPositions != nil {
+		err = a.afterPositions(found)
+	}
+	return found, err
+}

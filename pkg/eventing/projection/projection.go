@@ -1,0 +1,153 @@
+// Package projection keeps a projection of another service's aggregates: a table with
+// one row, or tombstone, for each aggregate.
+//
+//	events ─▶ inbox.Consumer ─▶ Projection ─▶ table ─▶ readers, as fresh as they require
+//	                            │    ▲              │ not there in time
+//	                        gap └─ owner ───────────┘
+//
+// A service implements [Aggregate] for each type: its SQL, its events, and the call to
+// the owner. [Projection] does the rest. Package inbox has the rule by which a row
+// moves, package consistency the requirements of readers. This package adds the owner's
+// state, which both need: it is applied by the rule inbox.Adopt, and the readers that
+// wait for it are notified. If a row's history was lost by the owner, the owner's state
+// replaces the row at any version, and the divergence is reported.
+package projection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/inbox"
+)
+
+const (
+	// repairTimeout is longer than a reader's, because no reader waits for a repair.
+	repairTimeout = 5 * time.Second
+	// writeTimeout bounds a repair's transaction, waits for locks included.
+	writeTimeout = 5 * time.Second
+)
+
+// ErrUnknown is the owner's answer that there never was such an aggregate.
+var ErrUnknown = errors.New("owner does not know it")
+
+// Aggregate is one type of aggregate that a service projects, with S as its rows.
+type Aggregate[S any] interface {
+	inbox.Rows[S]
+
+	// Type is the aggregate type of the events.
+	Type() string
+	// Decode is that of an inbox.Handler.
+	Decode(e eventing.Event) (inbox.Change, error)
+	// Snapshot is the owner's state as a change.
+	Snapshot(row S) inbox.Change
+	// Fetch returns an aggregate or its tombstone as the owner has it. The answer
+	// contains everything that had committed by asOf; the zero asOf is unknown. An
+	// error is ErrUnknown, also with an asOf, consistency.ErrOwnerUnavailable, or the
+	// error of the caller's ctx.
+	Fetch(ctx context.Context, id string, timeout time.Duration) (row S, asOf time.Time, err error)
+	// FetchMany is Fetch for up to consistency.MaxPositions aggregates in one call. It
+	// leaves out aggregates that the owner does not know, and has no ErrUnknown. asOf
+	// is that of all rows.
+	FetchMany(ctx context.Context, ids []string, timeout time.Duration) (rows []S, asOf time.Time, err error)
+	// Positions is a consistency.Positions for aggregates of this type.
+	Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error)
+}
+
+// Projection is the projection of one type of aggregate. It is an inbox.Handler.
+type Projection[S any] struct {
+	aggregate Aggregate[S]
+	db        *pgxpool.Pool
+	waiters   *consistency.Waiters
+	log       *slog.Logger
+}
+
+// New returns a projection whose repairs write to db. waiters are the readers that wait
+// for its rows. log gets a line for each row that had another history than its owner.
+func New[S any](db *pgxpool.Pool, aggregate Aggregate[S], waiters *consistency.Waiters, log *slog.Logger) *Projection[S] {
+	return &Projection[S]{aggregate: aggregate, db: db, waiters: waiters, log: log}
+}
+
+// Decode is that of the aggregate.
+func (p *Projection[S]) Decode(e eventing.Event) (inbox.Change, error) { return p.aggregate.Decode(e) }
+
+// Apply applies events, as they arrive or when an operator redrives them.
+func (p *Projection[S]) Apply(ctx context.Context, tx pgx.Tx, changes []inbox.Change) ([]inbox.Outcome, error) {
+	return inbox.ApplyChanges(ctx, tx, p.aggregate, changes)
+}
+
+// Committed notifies the waiting readers.
+func (p *Projection[S]) Committed(keys ...string) { p.waiters.Notify(keys...) }
+
+// Repair gives e's aggregate the owner's state, in a transaction of its own. The owner
+// is asked before the transaction, so that a slow one holds no lock. An owner that does
+// not have e has lost it (inbox.ErrLost), or is behind and may have answered from a
+// replica (inbox.ErrBehind). An owner that does not know the aggregate is behind while
+// inbox.MayLag holds, and a permanent error afterwards.
+func (p *Projection[S]) Repair(ctx context.Context, e eventing.Event) error {
+	row, asOf, err := p.aggregate.Fetch(ctx, e.AggregateID, repairTimeout)
+	switch {
+	case errors.Is(err, ErrUnknown) && inbox.MayLag(e, asOf):
+		return fmt.Errorf("%w: %w", inbox.ErrBehind, err)
+	case errors.Is(err, ErrUnknown):
+		return eventing.Permanent(err)
+	case err != nil:
+		return err
+	}
+	writing, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	owned := p.snapshots(row)
+	err = pgx.BeginFunc(writing, p.db, func(tx pgx.Tx) error { return p.adopt(writing, tx, &owned, asOf) })
+	if err != nil {
+		return fmt.Errorf("take over the owner's state: %w", err)
+	}
+	p.adopted(writing, owned)
+	return inbox.Has(p.aggregate.Position(row), e, asOf)
+}
+
+// ownerState is the owner's state of some aggregates as changes, in the order of their
+// ids, and the outcome of each.
+type ownerState struct {
+	changes  []inbox.Change
+	outcomes []inbox.Outcome
+}
+
+func (p *Projection[S]) snapshots(rows ...S) (owned ownerState) {
+	for _, row := range rows {
+		owned.changes = append(owned.changes, p.aggregate.Snapshot(row))
+	}
+	slices.SortFunc(owned.changes, func(a, b inbox.Change) int { return strings.Compare(a.Event.AggregateID, b.Event.AggregateID) })
+	return owned
+}
+
+// adopt writes the owner's state at asOf within tx.
+func (p *Projection[S]) adopt(ctx context.Context, tx pgx.Tx, owned *ownerState, asOf time.Time) (err error) {
+	owned.outcomes, err = inbox.AdoptChanges(ctx, tx, p.aggregate, owned.changes, asOf)
+	return err
+}
+
+// adopted reports divergences and notifies the waiting readers, after the commit.
+func (p *Projection[S]) adopted(ctx context.Context, owned ownerState) {
+	var moved []string
+	for i, outcome := range owned.outcomes {
+		e := owned.changes[i].Event
+		if outcome == inbox.Diverged {
+			p.diverged(ctx, e)
+		}
+		if outcome == inbox.Diverged || outcome == inbox.Applied {
+			moved = append(moved, e.Key())
+		}
+	}
+	if len(moved) > 0 {
+		p.waiters.Notify(moved...)
+	}
+}

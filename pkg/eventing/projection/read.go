@@ -1,0 +1,139 @@
+package projection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/txn"
+)
+
+// Fetch returns the owner's state of an aggregate to a reader with that requirement,
+// which concerns this aggregate only. The error is
+// consistency.ErrAhead if the owner's state does not meet the requirement, and
+// ErrUnknown if nothing is required of an aggregate that the owner does not know.
+func (p *Projection[S]) Fetch(ctx context.Context, id string, required consistency.Requirement) (row S, err error) {
+	row, _, err = p.aggregate.Fetch(ctx, id, consistency.FetchTimeout)
+	switch {
+	case errors.Is(err, ErrUnknown) && len(required.Positions()) > 0:
+		err = consistency.ErrAhead
+	case err == nil && len(required.Unmet(p.position(row))) > 0:
+		err = consistency.ErrAhead
+	}
+	return row, err
+}
+
+// position is the position of the owner's state.
+func (p *Projection[S]) position(row S) consistency.Position {
+	e := p.aggregate.Snapshot(row).Event
+	return consistency.Position{AggregateType: p.aggregate.Type(), AggregateID: e.AggregateID, Epoch: e.Epoch, Version: e.Version}
+}
+
+// Page is one page of a list of the table's rows. It keeps the rows that it has read
+// last.
+type Page interface {
+	// Read reads the page, and counts the positions that the table has reached in the
+	// page's own snapshot.
+	Read(ctx context.Context, positions []consistency.Position) (reached int, err error)
+}
+
+// List reads page until the table has reached the positions of required. If it does not
+// reach them within required's wait, List fetches the owner's state, writes it with w,
+// and reads the page then. stale lists the positions that the page may lack; it is empty
+// unless required allows stale data.
+func (p *Projection[S]) List(ctx context.Context, r *consistency.Reader, w *txn.Writer, required consistency.Requirement, page Page,
+) (outcome consistency.Outcome, stale []consistency.StaleAggregate, err error) {
+	outcome, err = r.Read(ctx, required, listQuery[S]{p, w, required, page})
+	if err != nil || outcome != consistency.Stale {
+		return outcome, nil, err
+	}
+	// The page is read after its stale positions, so that it lacks at most those.
+	if stale, err = p.unmet(ctx, required); err == nil {
+		_, err = page.Read(ctx, required.Positions())
+	}
+	return outcome, stale, err
+}
+
+// unmet returns the positions of required that the table has not reached.
+func (p *Projection[S]) unmet(ctx context.Context, required consistency.Requirement) ([]consistency.StaleAggregate, error) {
+	found, err := p.aggregate.Positions(ctx, required.Positions())
+	if err != nil {
+		return nil, err
+	}
+	return required.Unmet(found...), nil
+}
+
+// listQuery is the consistency.Query of a page.
+type listQuery[S any] struct {
+	*Projection[S]
+
+	writer   *txn.Writer
+	required consistency.Requirement
+	page     Page
+}
+
+// ReadProjection reads the page.
+func (q listQuery[S]) ReadProjection(ctx context.Context) (consistency.Freshness, error) {
+	reached, err := q.page.Read(ctx, q.required.Positions())
+	if reached < len(q.required.Positions()) {
+		return consistency.Behind, err
+	}
+	return consistency.Reached, err
+}
+
+// FetchFromOwner brings the table forward, and reads the page.
+func (q listQuery[S]) FetchFromOwner(ctx context.Context) error {
+	if err := q.fetchUnmet(ctx); err != nil {
+		return err
+	}
+	found, err := q.ReadProjection(ctx)
+	if err == nil && found != consistency.Reached {
+		err = consistency.ErrOwnerUnavailable // the table does not show the rows that were written to it
+	}
+	return err
+}
+
+// fetchUnmet moves the table forward to the requirement with the owner's state. It asks
+// once, for any number of aggregates, and writes nothing if the owner does not have all
+// of them.
+func (q listQuery[S]) fetchUnmet(ctx context.Context) error {
+	stale, err := q.unmet(ctx, q.required)
+	if err != nil || len(stale) == 0 {
+		return err
+	}
+	ids := make([]string, len(stale))
+	for i, s := range stale {
+		ids[i] = s.ID
+	}
+	rows, asOf, err := q.aggregate.FetchMany(ctx, ids, consistency.FetchTimeout)
+	if err != nil {
+		return err
+	}
+	positions := make([]consistency.Position, len(rows))
+	for i, row := range rows {
+		positions[i] = q.position(row)
+	}
+	fetched := q.required.Filter(func(id string) bool { return slices.Contains(ids, id) })
+	if len(fetched.Unmet(positions...)) > 0 {
+		return consistency.ErrAhead
+	}
+	owned := q.snapshots(rows...)
+	err = q.writer.Write(ctx, strings.Join(ids, " "), func(tx pgx.Tx) error {
+		limit := &pgx.Batch{}
+		txn.LimitLocks(limit)
+		if err := tx.SendBatch(ctx, limit).Close(); err != nil {
+			return err
+		}
+		return q.adopt(ctx, tx, &owned, asOf)
+	})
+	if err != nil {
+		return fmt.Errorf("take over the owner's state: %w", err)
+	}
+	q.adopted(ctx, owned)
+	return nil
+}

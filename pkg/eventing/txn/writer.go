@@ -1,0 +1,129 @@
+// Package txn runs the write transactions of requests.
+//
+// A lock that another transaction holds must delay only the requests that want it: see
+// [Writer].
+package txn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/metric"
+
+	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/instrument"
+)
+
+const (
+	// lockTime is how long a transaction holds its connection while it waits for a
+	// lock: far above the transactions of healthy writers.
+	lockTime = 100 * time.Millisecond
+	// lockBudget is how long a request waits for a lock, over all of its tries, and
+	// for its turn to try.
+	lockBudget = 2 * time.Second
+)
+
+// ErrLocked is wrapped by the error of a write that gave up, because another transaction
+// holds the rows that it would change. Nothing was changed.
+var ErrLocked = errors.New("another transaction holds the rows")
+
+// lockRetry is the pause between two tries, in which no connection is held.
+var lockRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 500 * time.Millisecond}
+
+// Writer runs the write transactions of requests. It bounds the connections that wait
+// for locks which other transactions hold, be it one row's or every row's:
+//
+//   - Of the requests for one key, one at a time is in the database. The others wait
+//     for it without a connection.
+//   - A transaction waits for a lock for 100 ms. Then it ends, the connection is free,
+//     and the request tries again after a pause, for 2 s in all; then it fails with
+//     [ErrLocked]. While a key is found locked, eight
+//     requests wait for it, and further ones fail at once.
+//   - Writes leave one connection of the pool to reads.
+//
+// Between processes the lock itself keeps the order, as ever.
+type Writer struct {
+	db     *pgxpool.Pool
+	gate   gate
+	turns  chan struct{}
+	locked metric.Int64Counter
+}
+
+// NewWriter returns a writer on db.
+func NewWriter(db *pgxpool.Pool) *Writer {
+	return &Writer{
+		db: db, gate: gate{keys: map[string]*place{}},
+		turns: make(chan struct{}, max(1, db.Config().MaxConns-1)),
+		locked: instrument.For("example.com/lockstep/pkg/eventing/txn").Counter("database.locked", "{request}",
+			"Requests that failed since another transaction held what they would change"),
+	}
+}
+
+// LimitLocks queues the limit on the transaction's waits for locks. b is the first
+// batch of a Writer's transaction, so the limit takes no round trip of its own.
+func LimitLocks(b *pgx.Batch) {
+	b.Queue(`SELECT set_config('lock_timeout', $1, true)`, fmt.Sprint(lockTime.Milliseconds()))
+}
+
+// Write runs do in a transaction, with the isolation that the services are written for,
+// regardless of the role's default. key is a name for the rows that do locks; it is
+// empty if other transactions cannot hold any of them. do must begin with LimitLocks,
+// and may run several times: all runs but the last have changed nothing.
+func (w *Writer) Write(ctx context.Context, key string, do func(pgx.Tx) error) error {
+	patient, cancel := context.WithTimeout(ctx, lockBudget)
+	defer cancel()
+	if key == "" {
+		return w.try(patient, ctx, do)
+	}
+	p, ok := w.gate.enter(patient, key)
+	if !ok {
+		return w.gaveUp(ctx, nil)
+	}
+	defer w.gate.leave(key, p)
+	for failures := 1; ; failures++ {
+		err := w.try(patient, ctx, do)
+		locked := isLocked(err)
+		w.gate.setLocked(p, locked)
+		if !locked {
+			return err
+		}
+		if !backoff.Sleep(patient, lockRetry.Delay(failures), nil) {
+			return w.gaveUp(ctx, err)
+		}
+	}
+}
+
+// try waits for a connection that a write may take, no longer than patient, and runs
+// the transaction.
+func (w *Writer) try(patient, ctx context.Context, do func(pgx.Tx) error) error {
+	select {
+	case w.turns <- struct{}{}:
+		defer func() { <-w.turns }()
+	case <-patient.Done():
+		return w.gaveUp(ctx, nil)
+	}
+	return pgx.BeginTxFunc(ctx, w.db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, do)
+}
+
+func isLocked(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == "55P03" // lock_not_available
+}
+
+// gaveUp returns the error of a request that ran out of its own time, or else of the
+// time for locks.
+func (w *Writer) gaveUp(ctx context.Context, cause error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	w.locked.Add(ctx, 1)
+	if cause == nil {
+		return ErrLocked
+	}
+	return fmt.Errorf("%w: %w", ErrLocked, cause)
+}

@@ -1,0 +1,205 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/internal/pgtest"
+)
+
+// patience ends a test that would otherwise hang.
+const patience = 30 * time.Second
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// openWith is a pool with a number of connections.
+func openWith(t *testing.T, url, conns string) *pgxpool.Pool {
+	t.Helper()
+	separator := "?"
+	if strings.Contains(url, "?") {
+		separator = "&"
+	}
+	pool, err := pgxpool.New(t.Context(), url+separator+"pool_max_conns="+conns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !holds(); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatal("not so: " + what)
+		}
+	}
+}
+
+// inside is a write in progress. It ends when the test calls end, or when the test
+// ends.
+type inside struct {
+	begun chan struct{}
+	end   func()
+	err   chan error
+}
+
+func begin(t *testing.T, w *Writer, key string) inside {
+	t.Helper()
+	end := make(chan struct{})
+	in := inside{make(chan struct{}), sync.OnceFunc(func() { close(end) }), make(chan error, 1)}
+	t.Cleanup(in.end)
+	go func() {
+		in.err <- w.Write(t.Context(), key, func(pgx.Tx) error {
+			close(in.begun)
+			<-end
+			return nil
+		})
+	}()
+	return in
+}
+
+func (w *Writer) callers(key string) int {
+	w.gate.mu.Lock()
+	defer w.gate.mu.Unlock()
+	if p := w.gate.keys[key]; p != nil {
+		return p.callers
+	}
+	return 0
+}
+
+func TestWritesLeaveAConnectionToReads(t *testing.T) {
+	t.Parallel()
+	pool := openWith(t, pgtest.New(t).URL, "3")
+	w := NewWriter(pool)
+	first, second := begin(t, w, "a"), begin(t, w, "b")
+	<-first.begun
+	<-second.begun
+	third := begin(t, w, "c")
+	eventually(t, "the third is there", func() bool { return w.callers("c") == 1 })
+	reading, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for range 100 {
+		if _, err := pool.Exec(reading, `SELECT`); err != nil {
+			t.Fatalf("a read beside the writes: %v", err)
+		}
+	}
+	select {
+	case <-third.begun:
+		t.Error("writes have every connection")
+	default:
+	}
+	for _, in := range []inside{first, second, third} {
+		in.end()
+		if err := <-in.err; err != nil {
+			t.Error(err)
+		}
+	}
+	eventually(t, "nobody is at the gate", func() bool { w.gate.mu.Lock(); defer w.gate.mu.Unlock(); return len(w.gate.keys) == 0 })
+}
+
+func TestRequestsForOneKeyHoldOneConnection(t *testing.T) {
+	t.Parallel()
+	pool := openWith(t, pgtest.New(t).URL, "3")
+	w := NewWriter(pool)
+	in := begin(t, w, "a")
+	<-in.begun
+	const crowd = 100
+	ctx, hangUp := context.WithCancel(t.Context())
+	defer hangUp()
+	ended := make(chan error, crowd)
+	for range crowd {
+		go func() {
+			ended <- w.Write(ctx, "a", func(pgx.Tx) error { t.Error("two have the key"); return nil })
+		}()
+	}
+	eventually(t, "all wait", func() bool { return w.callers("a") == crowd+1 })
+	if n := pool.Stat().AcquiredConns(); n != 1 {
+		t.Errorf("they hold %d connections", n)
+	}
+	other := begin(t, w, "b")
+	<-other.begun
+	other.end()
+	if err := <-other.err; err != nil {
+		t.Error(err)
+	}
+	hangUp()
+	for range crowd {
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("a client that has gone: %v", err)
+		}
+	}
+	in.end()
+	if err := <-in.err; err != nil {
+		t.Error(err)
+	}
+}
+
+// Between its tries a write holds no connection. While the lock is known, few requests
+// wait for it; after it is released, any number may again.
+func TestALockedKey(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	pool, admin := openWith(t, db.URL, "3"), db.Pool(t, db.Admin)
+	w := NewWriter(pool)
+	holder, err := admin.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = holder.Rollback(context.WithoutCancel(t.Context())) }() // if the test fails
+	const lock = `SELECT pg_advisory_xact_lock(1)`
+	if _, err := holder.Exec(t.Context(), lock); err != nil {
+		t.Fatal(err)
+	}
+	tries := make(chan struct{}, 1000)
+	write := func() error {
+		return w.Write(t.Context(), "a", func(tx pgx.Tx) error {
+			tries <- struct{}{}
+			b := &pgx.Batch{}
+			LimitLocks(b)
+			b.Queue(lock)
+			return tx.SendBatch(t.Context(), b).Close()
+		})
+	}
+	var waiting sync.WaitGroup
+	answers := make(chan error, maxBehindLock+1)
+	waiting.Go(func() { answers <- write() })
+	<-tries
+	<-tries // so it has met the lock
+	for range maxBehindLock {
+		waiting.Go(func() { answers <- write() })
+	}
+	eventually(t, "as many wait as may", func() bool { return w.callers("a") == maxBehindLock+1 })
+	if _, ok := w.gate.join("a"); ok {
+		t.Fatal("one more waits")
+	}
+	if err := write(); !errors.Is(err, ErrLocked) {
+		t.Errorf("one more: %v", err)
+	}
+	eventually(t, "no connection is held", func() bool { return pool.Stat().AcquiredConns() == 0 })
+	waiting.Wait()
+	for range maxBehindLock + 1 {
+		if err := <-answers; !errors.Is(err, ErrLocked) {
+			t.Errorf("who has waited: %v", err)
+		}
+	}
+	if err := holder.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 * maxBehindLock {
+		waiting.Go(func() {
+			if err := write(); err != nil {
+				t.Errorf("after the lock: %v", err)
+			}
+		})
+	}
+	waiting.Wait()
+}

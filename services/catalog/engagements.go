@@ -1,0 +1,196 @@
+package catalog
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"google.golang.org/protobuf/proto"
+
+	"example.com/lockstep/internal/pbtime"
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/projection"
+	engagementv1 "example.com/lockstep/proto/engagement/events/v1"
+	videov1 "example.com/lockstep/proto/video/v1"
+)
+
+const engagementType = "engagement"
+
+// Engagement is a user's engagement with a video, as the projection or its owner has
+// it, and the JSON of REST. A tombstone has ids, Version, Epoch, LastEventID, UpdatedAt
+// and DeletedAt, and nothing else; it may come back to life.
+type Engagement struct {
+	UserID         uuid.UUID  `json:"user_id"`
+	VideoID        uuid.UUID  `json:"video_id"`
+	Liked          bool       `json:"liked"`
+	Bookmarked     bool       `json:"bookmarked"`
+	WatchedSeconds int64      `json:"watched_seconds"`
+	Version        int64      `json:"version"`
+	Epoch          int64      `json:"-"`
+	CreatedAt      *time.Time `json:"created_at"`
+	UpdatedAt      time.Time  `json:"updated_at"`
+	DeletedAt      *time.Time `json:"-"`
+	// LastEventID is as in Video.
+	LastEventID uuid.NullUUID `json:"-"`
+}
+
+func (e Engagement) id() string { return engagementID(e.UserID, e.VideoID) }
+
+// engagements is the projection.Aggregate of engagements. store.go has its Lock, Upsert
+// and Positions.
+type engagements struct {
+	db    *pgxpool.Pool
+	owner videov1.EngagementServiceClient
+}
+
+// Type is the aggregate type of the events.
+func (engagements) Type() string { return engagementType }
+
+// Decode reads e's payload and checks that it agrees with e's attributes.
+func (engagements) Decode(e eventing.Event) (inbox.Change, error) {
+	user, video, err := parseEngagementID(e.AggregateID)
+	if err := addressed(e, engagementType, engagementID(user, video), err); err != nil {
+		return inbox.Change{}, err
+	}
+	if e.Type == eventing.Skipped {
+		return inbox.Change{Event: e, Kind: inbox.Skipped}, nil
+	}
+	var envelope engagementv1.Event
+	if err := proto.Unmarshal(e.Payload, &envelope); err != nil {
+		return inbox.Change{}, fmt.Errorf("payload: %w", err)
+	}
+	var payload interface {
+		GetUserId() string
+		GetVideoId() string
+		GetVersion() int64
+	}
+	var kind inbox.Kind
+	switch e.Type {
+	case "EngagementPut":
+		payload, kind = envelope.GetPut(), inbox.Put
+	case "EngagementDeleted":
+		payload, kind = envelope.GetDeleted(), inbox.Deleted
+	default:
+		return inbox.Change{}, fmt.Errorf("event_type: %q: %w", e.Type, inbox.ErrUnknown)
+	}
+	if err := agrees(e, &envelope, payload.GetUserId()+":"+payload.GetVideoId(), payload.GetVersion()); err != nil {
+		return inbox.Change{}, err
+	}
+	return inbox.Change{Event: e, Kind: kind, Payload: payload}, nil
+}
+
+// Position is the position of a row.
+func (engagements) Position(e Engagement) inbox.Position {
+	return inbox.Position{Epoch: e.Epoch, Version: e.Version, Deleted: e.DeletedAt != nil, EventID: e.LastEventID.UUID, At: e.UpdatedAt}
+}
+
+// Apply is the row after c. Every change carries the whole engagement, so the
+// row before does not matter.
+func (engagements) Apply(_ Engagement, c inbox.Change) (e Engagement) {
+	switch p := c.Payload.(type) {
+	case *engagementv1.EngagementPut:
+		e = Engagement{
+			Liked: p.GetLiked(), Bookmarked: p.GetBookmarked(), WatchedSeconds: p.GetWatchedSeconds(),
+			CreatedAt: cmp.Or(pbtime.Time(p.GetCreatedAt()), &c.Event.OccurredAt),
+		}
+	case *engagementv1.EngagementDeleted:
+		e = Engagement{DeletedAt: cmp.Or(pbtime.Time(p.GetDeletedAt()), &c.Event.OccurredAt)}
+	case Engagement:
+		if e = p; p.DeletedAt != nil {
+			e = Engagement{DeletedAt: p.DeletedAt} // as the event would have left it
+		}
+	}
+	e.UserID, e.VideoID, _ = parseEngagementID(c.Event.AggregateID) // checked by Decode
+	e.Epoch, e.Version, e.UpdatedAt, e.LastEventID = c.Event.Epoch, c.Event.Version, c.Event.OccurredAt, known(c.Event.ID)
+	return e
+}
+
+// Snapshot is the owner's state as a change.
+func (engagements) Snapshot(e Engagement) inbox.Change {
+	kind := inbox.Put
+	if e.DeletedAt != nil {
+		kind = inbox.Deleted
+	}
+	return inbox.Change{Kind: kind, Payload: e, Event: eventing.Event{
+		ID: e.LastEventID.UUID, AggregateType: engagementType, AggregateID: e.id(),
+		Epoch: e.Epoch, Version: e.Version, OccurredAt: e.UpdatedAt,
+	}}
+}
+
+// Fetch calls the owner's GetEngagement.
+func (a engagements) Fetch(ctx context.Context, id string, timeout time.Duration) (e Engagement, at time.Time, err error) {
+	user, video, err := parseEngagementID(id)
+	if err != nil {
+		return e, at, fmt.Errorf("%w: %w", projection.ErrUnknown, err)
+	}
+	resp, err := projection.Call(ctx, timeout, a.owner.GetEngagement,
+		&videov1.GetEngagementRequest{UserId: user.String(), VideoId: video.String(), IncludeDeleted: true})
+	if err != nil {
+		return e, notFoundAsOf(err), fmt.Errorf("engagement %s: %w", id, err)
+	}
+	e, err = ownedEngagement(resp.GetEngagement(), user, video)
+	return e, asOf(resp), err
+}
+
+// FetchMany calls the owner's GetEngagements. The ids all belong to one user, like all
+// engagements that one list requires.
+func (a engagements) FetchMany(ctx context.Context, ids []string, timeout time.Duration) (found []Engagement, at time.Time, err error) {
+	users, videos := pairs(ids)
+	resp, err := projection.Call(ctx, timeout, a.owner.GetEngagements,
+		&videov1.GetEngagementsRequest{UserId: users[0], VideoIds: videos})
+	if err != nil {
+		return nil, at, fmt.Errorf("engagements: %w", err)
+	}
+	for _, p := range resp.GetEngagements() {
+		id := p.GetUserId() + ":" + p.GetVideoId()
+		user, video, err := parseEngagementID(id)
+		if err != nil || !slices.Contains(ids, id) {
+			return nil, at, fmt.Errorf("%w: got engagement %q, which was not asked for", consistency.ErrOwnerUnavailable, id)
+		}
+		e, err := ownedEngagement(p, user, video)
+		if err != nil {
+			return nil, at, err
+		}
+		found = append(found, e)
+	}
+	return found, asOf(resp), nil
+}
+
+// ownedEngagement is the owner's answer about a user's engagement with a video.
+func ownedEngagement(p *videov1.Engagement, user, video uuid.UUID) (Engagement, error) {
+	id := engagementID(user, video)
+	if p.GetUserId()+":"+p.GetVideoId() != id || p.GetVersion() < 1 || p.GetEpoch() < 1 {
+		return Engagement{}, fmt.Errorf("%w: asked for engagement %s, got %q of %q version %d epoch %d",
+			consistency.ErrOwnerUnavailable, id, p.GetVideoId(), p.GetUserId(), p.GetVersion(), p.GetEpoch())
+	}
+	last, err := lastEvent(p.GetLastEventId())
+	if err != nil {
+		return Engagement{}, err
+	}
+	return Engagement{
+		UserID: user, VideoID: video, Liked: p.GetLiked(), Bookmarked: p.GetBookmarked(), WatchedSeconds: p.GetWatchedSeconds(),
+		Version: p.GetVersion(), Epoch: p.GetEpoch(),
+		CreatedAt: pbtime.Time(p.GetCreatedAt()), UpdatedAt: p.GetUpdatedAt().AsTime(), DeletedAt: pbtime.Time(p.GetDeletedAt()),
+		LastEventID: last,
+	}, nil
+}
+
+func engagementID(user, video uuid.UUID) string { return user.String() + ":" + video.String() }
+
+func parseEngagementID(id string) (user, video uuid.UUID, err error) {
+	userID, videoID, _ := strings.Cut(id, ":")
+	if user, err = parseID(userID); err != nil {
+		return user, video, fmt.Errorf("user_id: %w", err)
+	}
+	if video, err = parseID(videoID); err != nil {
+		return user, video, fmt.Errorf("video_id: %w", err)
+	}
+	return user, video, nil
+}

@@ -1,0 +1,91 @@
+package catalog
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/inbox"
+)
+
+// This file has the parts of events and of the owner's answers that videos and
+// engagements share.
+
+const schemaVersion = 1
+
+// parseID accepts the canonical form only, in upper or lower case: uuid.Parse accepts
+// three more forms, and one video would have several addresses.
+func parseID(s string) (uuid.UUID, error) {
+	id, err := uuid.Parse(s)
+	if err != nil || len(s) != len(uuid.Nil.String()) {
+		return uuid.Nil, fmt.Errorf("%.40q is not a UUID", s)
+	}
+	return id, nil
+}
+
+// addressed checks the attributes that all events of a type have. id is the canonical
+// form of the aggregate's id, and err the fault of e's aggregate_id.
+func addressed(e eventing.Event, aggregateType, id string, err error) error {
+	switch {
+	case err != nil:
+		return fmt.Errorf("aggregate_id: %w", err)
+	case e.AggregateID != id: // another key for the same aggregate
+		return fmt.Errorf("aggregate_id: %q is not written as %s", e.AggregateID, id)
+	case e.AggregateType != aggregateType:
+		return fmt.Errorf("aggregate_type: %q is unknown", e.AggregateType)
+	case e.SchemaVersion != schemaVersion:
+		return fmt.Errorf("schema_version: %d: %w", e.SchemaVersion, inbox.ErrUnknown)
+	}
+	return nil
+}
+
+// agrees checks an envelope, and its payload's id and version, against e's attributes.
+func agrees(e eventing.Event, envelope interface {
+	GetEventId() string
+	GetAggregateType() string
+	GetAggregateId() string
+	GetVersion() int64
+}, id string, version int64,
+) error {
+	said := []any{envelope.GetEventId(), envelope.GetAggregateType(), envelope.GetAggregateId(), envelope.GetVersion(), id, version}
+	want := []any{e.ID.String(), e.AggregateType, e.AggregateID, e.Version, e.AggregateID, e.Version}
+	if !slices.Equal(said, want) {
+		return fmt.Errorf("payload says %v, the attributes of a %s say %v", said, e.Type, want)
+	}
+	return nil
+}
+
+// known is an event's id as rows have it: NULL if it is unknown.
+func known(id uuid.UUID) uuid.NullUUID { return uuid.NullUUID{UUID: id, Valid: id != uuid.Nil} }
+
+// lastEvent reads a last_event_id; an owner that does not know it leaves it empty.
+func lastEvent(id string) (uuid.NullUUID, error) {
+	if id == "" {
+		return uuid.NullUUID{}, nil
+	}
+	last, err := uuid.Parse(id)
+	if err != nil {
+		return uuid.NullUUID{}, fmt.Errorf("%w: last_event_id: %w", consistency.ErrOwnerUnavailable, err)
+	}
+	return known(last), nil
+}
+
+// asOf reads the time of an answer; an owner that does not know it leaves it empty.
+func asOf(answer interface{ GetAsOf() *timestamppb.Timestamp }) time.Time {
+	if t := answer.GetAsOf(); t != nil {
+		return t.AsTime()
+	}
+	return time.Time{}
+}
+
+// notFoundAsOf is asOf of the answer that there is no such thing.
+func notFoundAsOf(answer error) time.Time {
+	t, _ := time.Parse(time.RFC3339Nano, problem.MetadataOf(answer)["as_of"]) // zero where it does not say
+	return t
+}

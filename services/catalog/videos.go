@@ -1,0 +1,223 @@
+package catalog
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"google.golang.org/protobuf/proto"
+
+	"example.com/lockstep/internal/pbtime"
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/projection"
+	eventsv1 "example.com/lockstep/proto/video/events/v1"
+	videov1 "example.com/lockstep/proto/video/v1"
+)
+
+const videoType = "video"
+
+// Video is a video as the projection or its owner has it, and the JSON of REST.
+// A tombstone has ID, Version, Epoch, LastEventID, UpdatedAt and DeletedAt, and nothing else.
+type Video struct {
+	ID              uuid.UUID  `json:"video_id"`
+	UploaderID      uuid.UUID  `json:"uploader_id"`
+	Title           string     `json:"title"`
+	Description     string     `json:"description"`
+	DurationSeconds int64      `json:"duration_seconds"`
+	PublishedAt     *time.Time `json:"published_at"`
+	// Version is 0 where there is no video at all.
+	Version   int64      `json:"version"`
+	Epoch     int64      `json:"-"`
+	CreatedAt *time.Time `json:"created_at"`
+	UpdatedAt time.Time  `json:"updated_at"`
+	DeletedAt *time.Time `json:"-"`
+	// LastEventID is the event that made Version, where that is known. Readers do not
+	// need it: it is read with the row's lock only.
+	LastEventID uuid.NullUUID `json:"-"`
+}
+
+func (v Video) id() string { return v.ID.String() }
+
+func (v Video) position() consistency.Position {
+	return consistency.Position{AggregateType: videoType, AggregateID: v.id(), Epoch: v.Epoch, Version: v.Version}
+}
+
+// videos is the projection.Aggregate of videos. store.go has its Lock, Upsert and
+// Positions.
+type videos struct {
+	db    *pgxpool.Pool
+	owner videov1.VideoServiceClient
+}
+
+// Type is the aggregate type of the events.
+func (videos) Type() string { return videoType }
+
+// Decode reads e's payload and checks that it agrees with e's attributes.
+func (videos) Decode(e eventing.Event) (inbox.Change, error) {
+	id, err := parseID(e.AggregateID)
+	if err := addressed(e, videoType, id.String(), err); err != nil {
+		return inbox.Change{}, err
+	}
+	if e.Type == eventing.Skipped {
+		return inbox.Change{Event: e, Kind: inbox.Skipped}, nil
+	}
+	var envelope eventsv1.Event
+	if err := proto.Unmarshal(e.Payload, &envelope); err != nil {
+		return inbox.Change{}, fmt.Errorf("payload: %w", err)
+	}
+	var payload interface {
+		GetVideoId() string
+		GetVersion() int64
+	}
+	var kind inbox.Kind
+	switch e.Type {
+	case "VideoCreated":
+		payload, kind = envelope.GetCreated(), inbox.Created
+		if _, err := parseID(envelope.GetCreated().GetUploaderId()); err != nil {
+			return inbox.Change{}, fmt.Errorf("uploader_id: %w", err)
+		}
+	case "VideoUpdated":
+		payload, kind = envelope.GetUpdated(), inbox.Updated
+	case "VideoDeleted":
+		payload, kind = envelope.GetDeleted(), inbox.Deleted
+	default:
+		return inbox.Change{}, fmt.Errorf("event_type: %q: %w", e.Type, inbox.ErrUnknown)
+	}
+	// A payload of another type than e's is nil here, and names no video.
+	if err := agrees(e, &envelope, payload.GetVideoId(), payload.GetVersion()); err != nil {
+		return inbox.Change{}, err
+	}
+	return inbox.Change{Event: e, Kind: kind, Payload: payload}, nil
+}
+
+// Position is the position of a row.
+func (videos) Position(v Video) inbox.Position {
+	return inbox.Position{Epoch: v.Epoch, Version: v.Version, Deleted: v.DeletedAt != nil, EventID: v.LastEventID.UUID, At: v.UpdatedAt}
+}
+
+// Apply is the row after c, from the row before.
+func (videos) Apply(v Video, c inbox.Change) Video {
+	e := c.Event
+	switch p := c.Payload.(type) {
+	case *eventsv1.VideoCreated:
+		v = Video{
+			UploaderID: uuid.MustParse(p.GetUploaderId()), Title: p.GetTitle(), Description: p.GetDescription(),
+			DurationSeconds: p.GetDurationSeconds(), PublishedAt: pbtime.Time(p.GetPublishedAt()), CreatedAt: &e.OccurredAt,
+		}
+	case *eventsv1.VideoUpdated:
+		v = patched(v, p)
+	case *eventsv1.VideoDeleted:
+		v = Video{DeletedAt: cmp.Or(pbtime.Time(p.GetDeletedAt()), &e.OccurredAt)}
+	case Video:
+		if v = p; p.DeletedAt != nil {
+			v = Video{DeletedAt: p.DeletedAt} // as the event would have left it
+		}
+	}
+	v.ID, v.Epoch, v.Version, v.UpdatedAt, v.LastEventID = uuid.MustParse(e.AggregateID), e.Epoch, e.Version, e.OccurredAt, known(e.ID)
+	return v
+}
+
+// patched ignores cleared fields that it does not know, like every protobuf
+// reader: they are newer than this copy.
+func patched(v Video, p *eventsv1.VideoUpdated) Video {
+	for _, field := range p.GetCleared() {
+		switch field {
+		case "description":
+			v.Description = ""
+		case "duration_seconds":
+			v.DurationSeconds = 0
+		case "published_at":
+			v.PublishedAt = nil
+		}
+	}
+	if p.Title != nil {
+		v.Title = p.GetTitle()
+	}
+	if p.Description != nil {
+		v.Description = p.GetDescription()
+	}
+	if p.DurationSeconds != nil {
+		v.DurationSeconds = p.GetDurationSeconds()
+	}
+	if at := p.GetPublishedAt(); at != nil {
+		v.PublishedAt = pbtime.Time(at)
+	}
+	return v
+}
+
+// Snapshot is the owner's state as a change.
+func (videos) Snapshot(v Video) inbox.Change {
+	kind := inbox.Snapshot
+	if v.DeletedAt != nil {
+		kind = inbox.Deleted
+	}
+	return inbox.Change{Kind: kind, Payload: v, Event: eventing.Event{
+		ID: v.LastEventID.UUID, AggregateType: videoType, AggregateID: v.id(),
+		Epoch: v.Epoch, Version: v.Version, OccurredAt: v.UpdatedAt,
+	}}
+}
+
+// Fetch calls the owner's GetVideo.
+func (a videos) Fetch(ctx context.Context, id string, timeout time.Duration) (v Video, at time.Time, err error) {
+	if _, err := parseID(id); err != nil {
+		return v, at, fmt.Errorf("%w: %w", projection.ErrUnknown, err)
+	}
+	resp, err := projection.Call(ctx, timeout, a.owner.GetVideo, &videov1.GetVideoRequest{VideoId: id, IncludeDeleted: true})
+	if err != nil {
+		return v, notFoundAsOf(err), fmt.Errorf("video %s: %w", id, err)
+	}
+	v, err = ownedVideo(resp.GetVideo(), id)
+	return v, asOf(resp), err
+}
+
+// FetchMany calls the owner's GetVideos.
+func (a videos) FetchMany(ctx context.Context, ids []string, timeout time.Duration) (found []Video, at time.Time, err error) {
+	resp, err := projection.Call(ctx, timeout, a.owner.GetVideos, &videov1.GetVideosRequest{VideoIds: ids})
+	if err != nil {
+		return nil, at, fmt.Errorf("videos: %w", err)
+	}
+	for _, p := range resp.GetVideos() {
+		if !slices.Contains(ids, p.GetVideoId()) {
+			return nil, at, fmt.Errorf("%w: got video %q, which was not asked for", consistency.ErrOwnerUnavailable, p.GetVideoId())
+		}
+		v, err := ownedVideo(p, p.GetVideoId())
+		if err != nil {
+			return nil, at, err
+		}
+		found = append(found, v)
+	}
+	return found, asOf(resp), nil
+}
+
+// ownedVideo is the owner's answer about the video called id.
+func ownedVideo(p *videov1.Video, id string) (Video, error) {
+	if p.GetVideoId() != id || p.GetVersion() < 1 || p.GetEpoch() < 1 {
+		return Video{}, fmt.Errorf("%w: asked for video %s, got %q version %d epoch %d",
+			consistency.ErrOwnerUnavailable, id, p.GetVideoId(), p.GetVersion(), p.GetEpoch())
+	}
+	videoID, err := parseID(id)
+	if err != nil {
+		return Video{}, fmt.Errorf("%w: video_id: %w", consistency.ErrOwnerUnavailable, err)
+	}
+	uploader, err := parseID(p.GetUploaderId())
+	if err != nil {
+		return Video{}, fmt.Errorf("%w: uploader_id: %w", consistency.ErrOwnerUnavailable, err)
+	}
+	last, err := lastEvent(p.GetLastEventId())
+	if err != nil {
+		return Video{}, err
+	}
+	return Video{
+		ID: videoID, UploaderID: uploader, Title: p.GetTitle(), Description: p.GetDescription(),
+		DurationSeconds: p.GetDurationSeconds(), PublishedAt: pbtime.Time(p.GetPublishedAt()),
+		Version: p.GetVersion(), Epoch: p.GetEpoch(),
+		CreatedAt: pbtime.Time(p.GetCreatedAt()), UpdatedAt: p.GetUpdatedAt().AsTime(), DeletedAt: pbtime.Time(p.GetDeletedAt()),
+		LastEventID: last,
+	}, nil
+}

@@ -1,0 +1,11 @@
+// Package aggregate has the parts of a write and a read that the aggregates of the video
+// service share. An aggregate is a row with a version and the events that lead to it:
+// package video has the videos, package engagement the engagements.
+//
+//   - transaction.go: [Write], the transaction of every write: the row, its event and the
+//     idempotency key commit together or not at all
+//   - state.go: the preconditions of a write, versions and times
+//   - events.go: the parts of an event that do not depend on its type
+//   - store.go: reads with the time that they reflect
+//   - rest.go, grpc.go: the headers and the metadata of a write
+package aggregate

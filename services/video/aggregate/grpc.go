@@ -1,0 +1,38 @@
+package aggregate
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"example.com/lockstep/internal/problem"
+)
+
+// CallOptions reads the metadata of a write.
+func CallOptions(ctx context.Context, expectedVersion int64, found *problem.Violations) WriteOptions {
+	found.Require(expectedVersion >= 0, "expected_version", "must not be negative")
+	return WriteOptions{Keys: metadata.ValueFromIncomingContext(ctx, "idempotency-key"), IfVersion: expectedVersion}
+}
+
+// SetReplayed sends, as response metadata, the fact that REST sends as a header.
+func SetReplayed(ctx context.Context, replayed bool) error {
+	if !replayed {
+		return nil
+	}
+	return grpc.SetHeader(ctx, metadata.Pairs("idempotency-replayed", "true"))
+}
+
+// WithAsOf adds the time of the answer to the error that there is no such row, as any
+// other answer has it.
+func WithAsOf(err error, asOf *time.Time) error {
+	none, ok := errors.AsType[*problem.Error](err)
+	if !ok || none.Code != problem.CodeNotFound || asOf == nil {
+		return err
+	}
+	dated := *none
+	dated.Extra = map[string]any{"as_of": *asOf}
+	return &dated
+}

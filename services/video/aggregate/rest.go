@@ -1,0 +1,41 @@
+package aggregate
+
+import (
+	"maps"
+	"net/http"
+	"net/url"
+	"reflect"
+
+	"example.com/lockstep/internal/idempotency"
+	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/internal/rest"
+	"example.com/lockstep/pkg/eventing/consistency"
+)
+
+// MaxBody holds the largest video with every character escaped.
+const MaxBody = 256 << 10
+
+// HTTPOptions reads the headers of a write and its query; parameters are the allowed
+// query parameters.
+func HTTPOptions(r *http.Request, found *problem.Violations, parameters ...string) (o WriteOptions, query url.Values) {
+	o.Keys = r.Header.Values(idempotency.Header)
+	o.IfVersion = rest.IfMatch(r, found)
+	return o, rest.Query(r, found, parameters...)
+}
+
+// WriteHeaders sets the headers of every answer to a write, with the position that the
+// write has reached.
+func WriteHeaders(w http.ResponseWriter, at consistency.Position, replayed bool) {
+	w.Header().Set("ETag", rest.ETag(at.Version))
+	w.Header().Set("Consistency-Token", Token(at))
+	if replayed {
+		w.Header().Set("Idempotency-Replayed", "true")
+	}
+}
+
+// Given drops the fields of a new row that have their zero value: a protocol may be
+// unable to distinguish these from absent fields.
+func Given(fields map[string]any) map[string]any {
+	maps.DeleteFunc(fields, func(_ string, value any) bool { return value == nil || reflect.ValueOf(value).IsZero() })
+	return fields
+}

@@ -1,0 +1,139 @@
+package aggregate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/internal/idempotency"
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/outbox"
+	"example.com/lockstep/pkg/eventing/txn"
+)
+
+// writeTimeout ends a transaction no later than the database's own limits for
+// the role do.
+const writeTimeout = 10 * time.Second
+
+// Writer runs the write transactions of a process. All aggregates share one, since it
+// leaves one connection of the pool to reads.
+type Writer struct {
+	db     *pgxpool.Pool
+	writer *txn.Writer
+	wake   func()
+}
+
+// NewWriter returns a writer on the schema that db's search_path finds. wake is called
+// after each commit that left an event in the outbox.
+func NewWriter(db *pgxpool.Pool, wake func()) *Writer {
+	return &Writer{db: db, writer: txn.NewWriter(db), wake: wake}
+}
+
+// WriteOptions are the idempotency keys and the precondition of a write.
+type WriteOptions struct {
+	// Keys are the values of Idempotency-Key, of which there may be one: a
+	// retry with it within 24 hours gets the first answer.
+	Keys []string
+	// IfVersion makes the write fail unless the row has this version; 0 accepts any
+	// version or none, rest.Any any existing row.
+	IfVersion int64
+}
+
+// Result is a video or an engagement in the state that the write gave it. If Replayed,
+// an earlier write with the same key gave it that state.
+type Result[T any] struct {
+	Value    T
+	Replayed bool
+}
+
+// Write runs do in a transaction and returns the value that do has stored. name is a name
+// for the row that do locks; it is empty if other transactions cannot hold it. do may run
+// several times, since another transaction may hold the row: all runs but the last have
+// changed nothing. If the request has its answer already, Write returns that answer.
+//
+// do gets a context that ends with writeTimeout.
+func Write[T any](
+	ctx context.Context, w *Writer, name string, r idempotency.Request, do func(context.Context, *Tx) (T, error),
+) (Result[T], error) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	var result Result[T]
+	var t *Tx
+	err := w.writer.Write(ctx, name, func(tx pgx.Tx) (err error) {
+		t = newTx(tx, r)
+		result.Value, err = do(ctx, t)
+		return err
+	})
+	if errors.Is(err, idempotency.ErrAnswered) {
+		result = Result[T]{Replayed: true}
+		err = r.Replay(ctx, w.db, t.answered, &result.Value)
+	}
+	if err != nil {
+		return Result[T]{}, fmt.Errorf("write %T: %w", result.Value, err)
+	}
+	if t.events > 0 && !result.Replayed {
+		w.wake()
+	}
+	return result, nil
+}
+
+// Tx is the transaction of one write. Statements are queued, and each of its round trips
+// sends them all. Between BEGIN and COMMIT a write makes two round trips, Lock and Store,
+// or Append alone if it has nothing to lock (TestRoundTrips).
+type Tx struct {
+	tx       pgx.Tx
+	request  idempotency.Request
+	batch    *pgx.Batch
+	answered idempotency.Stored
+	events   int
+}
+
+func newTx(tx pgx.Tx, r idempotency.Request) *Tx {
+	t := &Tx{tx: tx, request: r, batch: &pgx.Batch{}}
+	txn.LimitLocks(t.batch)
+	return t
+}
+
+// Queue adds a statement to the next round trip.
+func (t *Tx) Queue(sql string, args ...any) *pgx.QueuedQuery { return t.batch.Queue(sql, args...) }
+
+// Lock is a round trip: it sends the queued statements, of which the first locks the row,
+// and asks for the answer to an earlier request with the same idempotency key. The lock
+// comes first: a request that waited for it then sees the answer that the request before
+// it has stored. If there is an answer, Lock fails with [idempotency.ErrAnswered] before
+// the caller looks at the row: this very request may have deleted the row or moved its
+// version.
+func (t *Tx) Lock(ctx context.Context) error {
+	t.request.Recall(t.batch, &t.answered)
+	locking := t.batch
+	t.batch = &pgx.Batch{}
+	if err := t.tx.SendBatch(ctx, locking).Close(); err != nil {
+		return fmt.Errorf("lock: %w", err)
+	}
+	if t.answered.Found() {
+		return idempotency.ErrAnswered
+	}
+	return nil
+}
+
+// Remember queues the answer to the request under its idempotency key. A concurrent
+// duplicate of this request waits there.
+func (t *Tx) Remember(answer any) error { return t.request.Remember(t.batch, answer) }
+
+// Append is a round trip: it sends the queued statements and the events.
+func (t *Tx) Append(ctx context.Context, events ...eventing.Event) error {
+	t.events = len(events)
+	return outbox.Append(ctx, t.tx, t.batch, events...)
+}
+
+// Store is Remember and Append. Without an event, nothing but the answer is stored.
+func (t *Tx) Store(ctx context.Context, answer any, events ...eventing.Event) error {
+	if err := t.Remember(answer); err != nil {
+		return err
+	}
+	return t.Append(ctx, events...)
+}

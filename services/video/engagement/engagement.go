@@ -1,0 +1,187 @@
+// Package engagement owns users' engagements with videos: the second aggregate of the
+// video service, with the same transaction, events and protocols as the videos.
+//
+// This file has the transactions; read.go the reads, store.go all SQL, events.go the
+// events, rest.go and grpc.go the protocols.
+package engagement
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/internal/idempotency"
+	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/internal/rest"
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/services/video/aggregate"
+)
+
+const aggregateType = "engagement"
+
+// Engagement is a user's engagement with a video: the row in the store and the JSON of
+// REST. A tombstone has ids, version and times, and nothing else; after it, the
+// versions go on.
+type Engagement struct {
+	UserID         uuid.UUID  `json:"user_id"`
+	VideoID        uuid.UUID  `json:"video_id"`
+	Liked          bool       `json:"liked"`
+	Bookmarked     bool       `json:"bookmarked"`
+	WatchedSeconds int64      `json:"watched_seconds"`
+	Version        int64      `json:"version"`    // 0 where there never was one
+	CreatedAt      time.Time  `json:"created_at"` // of this life
+	UpdatedAt      time.Time  `json:"updated_at"`
+	DeletedAt      *time.Time `json:"deleted_at,omitempty"` // on tombstones only
+	// LastEventID is the event that made Version; unknown in rows from before it was
+	// kept.
+	LastEventID uuid.NullUUID `json:"-"`
+}
+
+// Service is the one writer of engagements. Any number may run on one database.
+type Service struct {
+	db     *pgxpool.Pool
+	writer *aggregate.Writer
+}
+
+// NewService returns a service on the schema that db's search_path finds.
+func NewService(db *pgxpool.Pool, writer *aggregate.Writer) *Service {
+	return &Service{db: db, writer: writer}
+}
+
+// Put stores a user's whole engagement with a video. If the stored one is equal, that
+// makes no version and no event. A deleted video takes no engagement. found are the
+// violations that the caller has found in the request; they are reported together with
+// those of the rules.
+//
+// Between BEGIN and COMMIT it makes two round trips (TestRoundTrips): the first locks and
+// reads the engagement, reads its video, and finds the answer to an earlier request with
+// the key; the second writes row, key and event.
+func (s *Service) Put(
+	ctx context.Context, to Engagement, o aggregate.WriteOptions, found problem.Violations,
+) (aggregate.Result[Engagement], error) {
+	found.Merge(to.violations())
+	request, err := idempotency.NewRequest("PUT "+to.path(), o.Keys, to.given(), found)
+	if err != nil {
+		return aggregate.Result[Engagement]{}, err
+	}
+	return aggregate.Write(ctx, s.writer, to.id(), request, func(ctx context.Context, tx *aggregate.Tx) (Engagement, error) {
+		e, video, err := lockWithVideo(ctx, tx, to.UserID, to.VideoID)
+		if err != nil {
+			return Engagement{}, err
+		}
+		if err := video.Check("video", 0); err != nil {
+			return Engagement{}, err
+		}
+		if err := e.checkPut(o.IfVersion); err != nil {
+			return Engagement{}, err
+		}
+		if e.exists() && e.same(to) {
+			return e, tx.Store(ctx, e)
+		}
+		next := e.next(to)
+		event, err := putEvent(ctx, next, e.LastEventID)
+		if err != nil {
+			return Engagement{}, err
+		}
+		writeEngagement(tx, next)
+		return next, tx.Store(ctx, next, event)
+	})
+}
+
+// Delete makes an engagement a tombstone, also after the video was deleted: users can
+// always take back an engagement. It makes the round trips of Put; found is as for Put.
+func (s *Service) Delete(
+	ctx context.Context, user, video uuid.UUID, o aggregate.WriteOptions, found problem.Violations,
+) (aggregate.Result[Engagement], error) {
+	name := Engagement{UserID: user, VideoID: video}
+	found.Merge(name.violations())
+	request, err := idempotency.NewRequest("DELETE "+name.path(), o.Keys, name.given(), found)
+	if err != nil {
+		return aggregate.Result[Engagement]{}, err
+	}
+	return aggregate.Write(ctx, s.writer, name.id(), request, func(ctx context.Context, tx *aggregate.Tx) (Engagement, error) {
+		e, err := lockEngagement(ctx, tx, user, video)
+		if err != nil {
+			return Engagement{}, err
+		}
+		if err := e.state().Check(aggregateType, o.IfVersion); err != nil {
+			return Engagement{}, err
+		}
+		at := aggregate.After(e.UpdatedAt)
+		tombstone := Engagement{
+			UserID: user, VideoID: video, Version: e.Version + 1, CreatedAt: e.CreatedAt, UpdatedAt: at, DeletedAt: &at,
+			LastEventID: aggregate.NewEventID(),
+		}
+		event, err := deletedEvent(ctx, tombstone, e.LastEventID)
+		if err != nil {
+			return Engagement{}, err
+		}
+		writeEngagement(tx, tombstone)
+		return tombstone, tx.Store(ctx, tombstone, event)
+	})
+}
+
+// next returns the version after e, with the caller's fields of to. An engagement that
+// does not exist begins a new life.
+func (e Engagement) next(to Engagement) Engagement {
+	next := Engagement{
+		UserID: to.UserID, VideoID: to.VideoID, Liked: to.Liked, Bookmarked: to.Bookmarked, WatchedSeconds: to.WatchedSeconds,
+		Version: e.Version + 1, CreatedAt: e.CreatedAt, UpdatedAt: aggregate.After(e.UpdatedAt), LastEventID: aggregate.NewEventID(),
+	}
+	if !e.exists() {
+		next.CreatedAt = next.UpdatedAt
+	}
+	return next
+}
+
+// checkPut is the precondition of Put: a version also holds of a tombstone and, as 0, of
+// an engagement that never existed, but rest.Any wants an existing one.
+func (e Engagement) checkPut(want int64) error {
+	if want == rest.Any && !e.exists() {
+		return problem.New(problem.CodeStale, "VERSION_MISMATCH", "There is no such engagement.")
+	}
+	return e.state().CheckVersion(aggregateType, want)
+}
+
+func (e Engagement) exists() bool { return e.Version > 0 && e.DeletedAt == nil }
+
+func (e Engagement) same(as Engagement) bool {
+	return e.Liked == as.Liked && e.Bookmarked == as.Bookmarked && e.WatchedSeconds == as.WatchedSeconds
+}
+
+// state is for preconditions; the zero Engagement is in the state of one that never
+// existed.
+func (e Engagement) state() aggregate.State {
+	return aggregate.State{Version: e.Version, DeletedAt: e.DeletedAt}
+}
+
+// given is the caller's input, by REST's names.
+func (e Engagement) given() map[string]any {
+	return aggregate.Given(map[string]any{"liked": e.Liked, "bookmarked": e.Bookmarked, "watched_seconds": e.WatchedSeconds})
+}
+
+func (e Engagement) violations() (found problem.Violations) {
+	found.Require(e.UserID != uuid.Nil, "user_id", "must be a UUID")
+	found.Require(0 <= e.WatchedSeconds && e.WatchedSeconds <= aggregate.MaxSeconds, "watched_seconds",
+		fmt.Sprintf("must lie between 0 and %d", aggregate.MaxSeconds))
+	return found
+}
+
+// path is e's path in REST; the idempotency keys of all protocols are bound to it.
+func (e Engagement) path() string {
+	return "/v1/users/" + e.UserID.String() + "/engagements/" + e.VideoID.String()
+}
+
+// id is e's aggregate id.
+func (e Engagement) id() string { return e.UserID.String() + ":" + e.VideoID.String() }
+
+func (e Engagement) position() consistency.Position {
+	return consistency.Position{AggregateType: aggregateType, AggregateID: e.id(), Epoch: eventing.Epoch, Version: e.Version}
+}
+
+// Token is the consistency token of e at its version.
+func (e Engagement) Token() string { return aggregate.Token(e.position()) }

@@ -1,0 +1,128 @@
+package engagement
+
+import (
+	"cmp"
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"example.com/lockstep/internal/pbtime"
+	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/internal/rest"
+	"example.com/lockstep/pkg/eventing"
+	videov1 "example.com/lockstep/proto/video/v1"
+	"example.com/lockstep/services/video/aggregate"
+)
+
+// grpcServer is the EngagementService of proto/video/v1.
+type grpcServer struct {
+	videov1.UnimplementedEngagementServiceServer
+	service *Service
+}
+
+// RegisterGRPC adds the EngagementService to a server.
+func RegisterGRPC(r grpc.ServiceRegistrar, s *Service) {
+	videov1.RegisterEngagementServiceServer(r, grpcServer{service: s})
+}
+
+func (g grpcServer) PutEngagement(ctx context.Context, req *videov1.PutEngagementRequest) (*videov1.PutEngagementResponse, error) {
+	var found problem.Violations
+	options := aggregate.CallOptions(ctx, req.GetExpectedVersion(), &found)
+	user, video := parseIDs(req.GetUserId(), req.GetVideoId(), &found)
+	result, err := g.service.Put(ctx, Engagement{
+		UserID: user, VideoID: video, Liked: req.GetLiked(), Bookmarked: req.GetBookmarked(), WatchedSeconds: req.GetWatchedSeconds(),
+	}, options, found)
+	if err != nil {
+		return nil, err
+	}
+	e := result.Value
+	return &videov1.PutEngagementResponse{Engagement: e.proto(), ConsistencyToken: e.Token()}, aggregate.SetReplayed(ctx, result.Replayed)
+}
+
+func (g grpcServer) DeleteEngagement(
+	ctx context.Context, req *videov1.DeleteEngagementRequest,
+) (*videov1.DeleteEngagementResponse, error) {
+	var found problem.Violations
+	options := aggregate.CallOptions(ctx, req.GetExpectedVersion(), &found)
+	user, video := parseIDs(req.GetUserId(), req.GetVideoId(), &found)
+	result, err := g.service.Delete(ctx, user, video, options, found)
+	if err != nil {
+		return nil, err
+	}
+	e := result.Value
+	return &videov1.DeleteEngagementResponse{
+		UserId: req.GetUserId(), VideoId: req.GetVideoId(), Version: e.Version, DeletedAt: pbtime.Proto(e.DeletedAt),
+		ConsistencyToken: e.Token(),
+	}, aggregate.SetReplayed(ctx, result.Replayed)
+}
+
+func (g grpcServer) GetEngagement(ctx context.Context, req *videov1.GetEngagementRequest) (*videov1.GetEngagementResponse, error) {
+	var found problem.Violations
+	user, video := parseIDs(req.GetUserId(), req.GetVideoId(), &found)
+	if err := found.Err(); err != nil {
+		return nil, err
+	}
+	e, asOf, err := g.service.GetAsOf(ctx, user, video, req.GetIncludeDeleted())
+	if err != nil {
+		return nil, aggregate.WithAsOf(err, asOf)
+	}
+	return &videov1.GetEngagementResponse{Engagement: e.read(), AsOf: pbtime.Proto(asOf)}, nil
+}
+
+func (g grpcServer) GetEngagements(
+	ctx context.Context, req *videov1.GetEngagementsRequest,
+) (*videov1.GetEngagementsResponse, error) {
+	var found problem.Violations
+	user := found.UUID("user_id", req.GetUserId())
+	if err := found.Err(); err != nil {
+		return nil, err
+	}
+	engagements, asOf, err := g.service.GetMany(ctx, user, req.GetVideoIds())
+	if err != nil {
+		return nil, err
+	}
+	resp := &videov1.GetEngagementsResponse{AsOf: pbtime.Proto(asOf)}
+	for _, e := range engagements {
+		resp.Engagements = append(resp.Engagements, e.read())
+	}
+	return resp, nil
+}
+
+func (g grpcServer) ListEngagements(
+	ctx context.Context, req *videov1.ListEngagementsRequest,
+) (*videov1.ListEngagementsResponse, error) {
+	f := Filter{IncludeDeleted: req.GetIncludeDeleted()}
+	if req.GetUserId() != "" {
+		var found problem.Violations
+		f.UserID = found.UUID("user_id", req.GetUserId())
+		if err := found.Err(); err != nil {
+			return nil, err
+		}
+	}
+	page, next, err := g.service.List(ctx, f, cmp.Or(int(req.GetPageSize()), rest.DefaultPageSize), req.GetPageToken())
+	if err != nil {
+		return nil, err
+	}
+	resp := &videov1.ListEngagementsResponse{NextPageToken: next}
+	for _, e := range page {
+		resp.Engagements = append(resp.Engagements, e.read())
+	}
+	return resp, nil
+}
+
+func (e Engagement) proto() *videov1.Engagement {
+	return &videov1.Engagement{
+		UserId: e.UserID.String(), VideoId: e.VideoID.String(), Liked: e.Liked, Bookmarked: e.Bookmarked,
+		WatchedSeconds: e.WatchedSeconds, Version: e.Version, CreatedAt: timestamppb.New(e.CreatedAt),
+		UpdatedAt: timestamppb.New(e.UpdatedAt), DeletedAt: pbtime.Proto(e.DeletedAt), Epoch: eventing.Epoch,
+	}
+}
+
+// read is e for readers, which may keep a copy. Writers do not get this field: the
+// answer to a retry has only the fields of the JSON.
+func (e Engagement) read() *videov1.Engagement {
+	p := e.proto()
+	p.LastEventId = aggregate.EventID(e.LastEventID)
+	return p
+}

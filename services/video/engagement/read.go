@@ -1,0 +1,74 @@
+package engagement
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/internal/rest"
+	"example.com/lockstep/services/video/aggregate"
+)
+
+// Get returns an engagement as it is now; a deleted one only when tombstones are asked
+// for.
+func (s *Service) Get(ctx context.Context, user, video uuid.UUID, includeDeleted bool) (Engagement, error) {
+	e, _, err := s.GetAsOf(ctx, user, video, includeDeleted)
+	return e, err
+}
+
+// GetAsOf is Get with a time: the answer, or the error that there is no such engagement,
+// reflects everything that had committed by then. It is nil on a standby that does not
+// know it.
+func (s *Service) GetAsOf(ctx context.Context, user, video uuid.UUID, includeDeleted bool) (Engagement, *time.Time, error) {
+	e, asOf, err := selectEngagement(ctx, s.db, user, video)
+	if err != nil {
+		return Engagement{}, nil, fmt.Errorf("get engagement: %w", err)
+	}
+	if e.DeletedAt != nil && includeDeleted {
+		return e, asOf, nil
+	}
+	if err := e.state().Check(aggregateType, 0); err != nil {
+		return Engagement{}, asOf, err
+	}
+	return e, asOf, nil
+}
+
+// GetMany returns a user's engagements with the named videos, tombstones included, as
+// they are now, with a time as in GetAsOf.
+func (s *Service) GetMany(ctx context.Context, user uuid.UUID, videos []string) ([]Engagement, *time.Time, error) {
+	if err := aggregate.CheckVideoIDs(videos); err != nil {
+		return nil, nil, err
+	}
+	found, asOf, err := selectWith(ctx, s.db, user, videos)
+	if err != nil {
+		return nil, nil, fmt.Errorf("get engagements: %w", err)
+	}
+	return found, asOf, nil
+}
+
+// Filter selects the engagements of a list.
+type Filter struct {
+	UserID         uuid.UUID // uuid.Nil is every user
+	IncludeDeleted bool
+}
+
+// List returns up to size (1 to 200) engagements by user, each user's newest video
+// first, and a token for the page behind them, which is empty on the last.
+func (s *Service) List(ctx context.Context, f Filter, size int, token string) (page []Engagement, next string, err error) {
+	var found problem.Violations
+	filter := fmt.Sprint(f)
+	rest.CheckPageSize(size, &found)
+	before := rest.ParsePageToken[[2]uuid.UUID](token, filter, &found)
+	if err := found.Err(); err != nil {
+		return nil, "", err
+	}
+	page, err = selectPage(ctx, s.db, f, before, size+1)
+	if err != nil {
+		return nil, "", fmt.Errorf("list engagements: %w", err)
+	}
+	page, next = rest.CutPage(page, size, func(e Engagement) [2]uuid.UUID { return [2]uuid.UUID{e.UserID, e.VideoID} }, filter)
+	return page, next, nil
+}

@@ -1,0 +1,84 @@
+package engagement
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/services/video/aggregate"
+)
+
+const columns = `user_id, video_id, liked, bookmarked, watched_seconds, version, created_at, updated_at, deleted_at,
+	last_event_id`
+
+// lockEngagement locks an engagement until its transaction ends, also if it does not
+// exist: the lock is on its name, so that two first writers do not collide at the
+// primary key. If there never was one, the version is 0.
+func lockEngagement(ctx context.Context, tx *aggregate.Tx, user, video uuid.UUID) (e Engagement, err error) {
+	queueLock(tx, user, video, &e)
+	err = tx.Lock(ctx)
+	return e, err
+}
+
+// lockWithVideo is lockEngagement, with the state of the video. The video is read after
+// the lock, and not locked: a like must not wait for the video's writers, nor they for a
+// thousand likes.
+func lockWithVideo(ctx context.Context, tx *aggregate.Tx, user, video uuid.UUID) (e Engagement, of aggregate.State, err error) {
+	queueLock(tx, user, video, &e)
+	tx.Queue(`SELECT version, deleted_at FROM videos WHERE video_id = $1`, video).Query(aggregate.One(&of))
+	err = tx.Lock(ctx)
+	return e, of, err
+}
+
+func queueLock(tx *aggregate.Tx, user, video uuid.UUID, e *Engagement) {
+	name := Engagement{UserID: user, VideoID: video}
+	tx.Queue(`SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, name.id())
+	tx.Queue(`SELECT `+columns+` FROM engagements WHERE user_id = $1 AND video_id = $2`, user, video).Query(aggregate.One(e))
+}
+
+// writeEngagement requires the lock.
+func writeEngagement(tx *aggregate.Tx, e Engagement) {
+	tx.Queue(`
+		INSERT INTO engagements (`+columns+`)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+		ON CONFLICT (user_id, video_id) DO UPDATE
+		   SET liked = excluded.liked, bookmarked = excluded.bookmarked, watched_seconds = excluded.watched_seconds,
+		       version = excluded.version, created_at = excluded.created_at, updated_at = excluded.updated_at,
+		       deleted_at = excluded.deleted_at, last_event_id = excluded.last_event_id`,
+		e.UserID, e.VideoID, e.Liked, e.Bookmarked, e.WatchedSeconds, e.Version, e.CreatedAt, e.UpdatedAt, e.DeletedAt,
+		e.LastEventID)
+}
+
+// selectEngagement returns the zero Engagement when there never was such an engagement.
+// asOf is as in aggregate.SelectAsOf.
+func selectEngagement(ctx context.Context, db *pgxpool.Pool, user, video uuid.UUID) (e Engagement, asOf *time.Time, err error) {
+	asOf, err = aggregate.SelectAsOf(ctx, db, aggregate.One(&e),
+		`SELECT `+columns+` FROM engagements WHERE user_id = $1 AND video_id = $2`, user, video)
+	return e, asOf, err
+}
+
+// selectWith returns a user's engagements with the videos, and leaves out those that
+// never existed. asOf is as in selectEngagement.
+func selectWith(ctx context.Context, db *pgxpool.Pool, user uuid.UUID, videos []string,
+) (found []Engagement, asOf *time.Time, err error) {
+	asOf, err = aggregate.SelectAsOf(ctx, db, aggregate.All(&found),
+		`SELECT `+columns+` FROM engagements WHERE user_id = $1 AND video_id = ANY ($2::uuid[])`, user, videos)
+	return found, asOf, err
+}
+
+// selectPage returns up to limit engagements with keys below before, the highest first.
+func selectPage(ctx context.Context, db *pgxpool.Pool, f Filter, before [2]uuid.UUID, limit int) ([]Engagement, error) {
+	query := `SELECT ` + columns + ` FROM engagements WHERE (user_id, video_id) < ($1, $2)`
+	args := []any{before[0], before[1], limit}
+	if !f.IncludeDeleted {
+		query += ` AND deleted_at IS NULL`
+	}
+	if f.UserID != uuid.Nil {
+		query, args = query+` AND user_id = $4`, append(args, f.UserID)
+	}
+	rows, _ := db.Query(ctx, query+` ORDER BY user_id DESC, video_id DESC LIMIT $3`, args...)
+	return pgx.CollectRows(rows, pgx.RowToStructByName[Engagement])
+}

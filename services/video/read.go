@@ -1,0 +1,77 @@
+package video
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/internal/rest"
+	"example.com/lockstep/services/video/aggregate"
+)
+
+// Get returns a video as it is now; a deleted one only when tombstones are
+// asked for.
+func (s *Service) Get(ctx context.Context, id uuid.UUID, includeDeleted bool) (Video, error) {
+	v, _, err := s.GetAsOf(ctx, id, includeDeleted)
+	return v, err
+}
+
+// GetAsOf is Get with a time: the answer, or the error that there is no such video,
+// reflects everything that had committed by then. It is nil on a standby that does not
+// know it.
+func (s *Service) GetAsOf(ctx context.Context, id uuid.UUID, includeDeleted bool) (Video, *time.Time, error) {
+	v, asOf, err := selectVideo(ctx, s.db, id)
+	if err != nil {
+		return Video{}, nil, fmt.Errorf("get video: %w", err)
+	}
+	if v.DeletedAt != nil && includeDeleted {
+		return v, asOf, nil
+	}
+	if err := v.state().Check(aggregateType, 0); err != nil {
+		return Video{}, asOf, err
+	}
+	return v, asOf, nil
+}
+
+// GetMany returns the named videos, tombstones included, as they are now, with a time
+// as in GetAsOf.
+func (s *Service) GetMany(ctx context.Context, ids []string) ([]Video, *time.Time, error) {
+	if err := aggregate.CheckVideoIDs(ids); err != nil {
+		return nil, nil, err
+	}
+	videos, asOf, err := selectVideos(ctx, s.db, ids)
+	if err != nil {
+		return nil, nil, fmt.Errorf("get videos: %w", err)
+	}
+	return videos, asOf, nil
+}
+
+// Filter selects the videos of a list.
+type Filter struct {
+	UploaderID     uuid.UUID // uuid.Nil is every uploader
+	IncludeDeleted bool
+}
+
+// text is the length of v's text in a message, in bytes.
+func (v Video) text() int { return len(v.Title) + len(v.Description) }
+
+// List returns up to size (1 to 200) videos, newest first, and fewer if they are very
+// long; and a token for the page behind them, which is empty on the last.
+func (s *Service) List(ctx context.Context, f Filter, size int, token string) (videos []Video, next string, err error) {
+	var found problem.Violations
+	filter := fmt.Sprint(f)
+	rest.CheckPageSize(size, &found)
+	before := rest.ParsePageToken[uuid.UUID](token, filter, &found)
+	if err := found.Err(); err != nil {
+		return nil, "", err
+	}
+	videos, err = selectPage(ctx, s.db, f, before, size+1)
+	if err != nil {
+		return nil, "", fmt.Errorf("list videos: %w", err)
+	}
+	videos, next = rest.CutPage(videos, rest.FitPage(videos, size, Video.text), func(v Video) uuid.UUID { return v.ID }, filter)
+	return videos, next, nil
+}
