@@ -88,7 +88,7 @@ func TestAnEventThatIsPutOffIsNotStarted(t *testing.T) {
 			t.Fatalf("put off %d times, not %d", d.putOffs, n+1)
 		}
 		if begun := b.count(t, `SELECT begun FROM inbox WHERE event_id = $1`, d.id()); begun != 0 {
-			t.Fatalf("begun %d times", begun)
+			t.Fatalf("started %d times", begun)
 		}
 		c.blocked.unblock(<-c.blocked.released)
 	}

@@ -160,13 +160,13 @@ func TestAnUnknownCommitIsNotified(t *testing.T) {
 	b := newBench(t)
 	armed := b.loseACommit(t, func() {})
 	c := b.consumer(t)
-	var told []string
-	c.functions().committed = func(keys ...string) { told = append(told, keys...) }
+	var notified []string
+	c.functions().committed = func(keys ...string) { notified = append(notified, keys...) }
 	armed.Store(true)
 	c.finish(t, delivered(event("a", 1)), delivered(event("b", 1)))
-	slices.Sort(told)
-	if !slices.Equal(told, []string{"video/a", "video/b"}) || armed.Load() {
-		t.Errorf("told %v, want both; the commit was lost: %v", told, !armed.Load())
+	slices.Sort(notified)
+	if !slices.Equal(notified, []string{"video/a", "video/b"}) || armed.Load() {
+		t.Errorf("notified %v, want both; the commit was lost: %v", notified, !armed.Load())
 	}
 	if n := b.count(t, `SELECT coalesce(sum(effects), 0) FROM model`); n != 2 {
 		t.Errorf("%d effects", n)
@@ -184,16 +184,16 @@ func TestAnUnknownCommitIsNotifiedByTheHalves(t *testing.T) {
 		unlock = b.lockOne(t, `SELECT FROM app.inbox WHERE event_id = $1 FOR UPDATE`, a.id())
 	})
 	c := b.consumer(t)
-	var told []string
-	c.functions().committed = func(keys ...string) { told = append(told, keys...) }
+	var notified []string
+	c.functions().committed = func(keys ...string) { notified = append(notified, keys...) }
 	armed.Store(true)
 	c.process(t.Context(), mergeDuplicates([]*delivery{a, delivered(event("b", 1))}))
-	if !slices.Equal(told, []string{"video/b"}) || a.putOffs != 1 {
-		t.Errorf("told %v, want what is not locked; the locked one was put off %d times", told, a.putOffs)
+	if !slices.Equal(notified, []string{"video/b"}) || a.putOffs != 1 {
+		t.Errorf("notified %v, want what is not locked; the locked one was put off %d times", notified, a.putOffs)
 	}
 	unlock()
 	c.finish(t)
-	if !slices.Equal(told, []string{"video/b", "video/a"}) || b.count(t, withDone) != 2 {
-		t.Errorf("told %v, want both", told)
+	if !slices.Equal(notified, []string{"video/b", "video/a"}) || b.count(t, withDone) != 2 {
+		t.Errorf("notified %v, want both", notified)
 	}
 }

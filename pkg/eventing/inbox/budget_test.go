@@ -93,16 +93,16 @@ func TestBudgetReportsItsRoom(t *testing.T) {
 		t.Errorf("%v, %v", b.room(), err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	told := make(chan error, 1)
-	go func() { told <- b.wait(ctx, load{4, 400}) }()
+	done := make(chan error, 1)
+	go func() { done <- b.wait(ctx, load{4, 400}) }()
 	b.release(load{1, 50})
 	cancel()
-	if err := <-told; !errors.Is(err, context.Canceled) {
-		t.Errorf("told %v while messages are in hand", err)
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("returned %v while messages are in hand", err)
 	}
-	go func() { told <- b.wait(t.Context(), load{4, 400}) }()
+	go func() { done <- b.wait(t.Context(), load{4, 400}) }()
 	b.release(load{2, 50})
-	if err := <-told; err != nil {
+	if err := <-done; err != nil {
 		t.Error(err)
 	}
 }

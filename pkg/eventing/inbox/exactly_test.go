@@ -58,9 +58,9 @@ func TestARefusedAckIsNoticed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	client, clock := exactly(t)
-	begun, goOn := make(chan struct{}), make(chan struct{})
+	started, goOn := make(chan struct{}), make(chan struct{})
 	b.setSpoil(func(eventing.Event) error {
-		close(begun)
+		close(started)
 		<-goOn
 		return nil
 	})
@@ -71,7 +71,7 @@ func TestARefusedAckIsNoticed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	<-begun
+	<-started
 	clock.Advance(time.Hour)
 	close(goOn)
 	deadline, tick := time.After(patience), time.NewTicker(5*time.Millisecond)
@@ -80,7 +80,7 @@ func TestARefusedAckIsNoticed(t *testing.T) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatal("nobody says that the ack was refused")
+			t.Fatal("no log line says that the ack was refused")
 		}
 	}
 	b.eventually(t, 1, withDone)

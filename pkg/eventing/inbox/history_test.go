@@ -276,11 +276,11 @@ func (h *history) take() []eventing.Event {
 // round applies batch with a new consumer, and returns the events that are delivered again.
 func (h *history) round(t *testing.T, batch []eventing.Event, death int, pick func(int) int) (again []eventing.Event) {
 	t.Helper()
-	ctx, die := context.WithCancel(t.Context())
-	defer die()
+	ctx, kill := context.WithCancel(t.Context())
+	defer kill()
 	at := func(step int) error {
 		if step == death {
-			die()
+			kill()
 			return fmt.Errorf("died: %w", io.ErrUnexpectedEOF)
 		}
 		return nil
@@ -312,7 +312,7 @@ func (h *history) round(t *testing.T, batch []eventing.Event, death int, pick fu
 		}
 	}
 	died := ctx.Err() != nil
-	die()
+	kill()
 	c.blocked.all()
 	if died {
 		return batch // acked ones too: acks get lost

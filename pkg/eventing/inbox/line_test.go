@@ -54,15 +54,15 @@ func TestEveryWaiterIsWoken(t *testing.T) {
 		b.acquire(t.Context(), load{3, 300})
 		ctx, end := context.WithCancel(t.Context())
 		defer end()
-		told := make(chan error, 2)
-		for range cap(told) {
-			go func() { told <- b.wait(ctx, b.limit) }()
+		done := make(chan error, 2)
+		for range cap(done) {
+			go func() { done <- b.wait(ctx, b.limit) }()
 			synctest.Wait()
 		}
 		b.release(load{3, 300})
 		synctest.Wait()
-		if len(told) != cap(told) {
-			t.Errorf("%d of %d are told", len(told), cap(told))
+		if len(done) != cap(done) {
+			t.Errorf("%d of %d have returned", len(done), cap(done))
 		}
 	})
 }

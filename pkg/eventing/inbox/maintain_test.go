@@ -78,19 +78,19 @@ func TestInstancesAreRemembered(t *testing.T) {
 	first, second, third := b.consumer(t), b.consumer(t), b.consumer(t)
 	first.register(t.Context())
 	if !first.uncleanStartUntil.IsZero() {
-		t.Error("the first run is wary of nobody")
+		t.Error("the first instance takes its start for an unclean one")
 	}
 	second.register(t.Context())
 	if second.uncleanStartUntil.IsZero() {
-		t.Error("the second run is not wary of the first, which may have died")
+		t.Error("the second instance takes its start for a clean one, although the first may have died")
 	}
 	if !second.mayCrashLoop(delivered(event("a", 1))) || first.mayCrashLoop(delivered(event("a", 1))) {
-		t.Error("the wary one does not suspect, or the other does")
+		t.Error("the start of one is unclean, and only that one must record starts")
 	}
 	counted := delivered(event("a", 1))
 	counted.messages = append(counted.messages, &pubsub.Message{DeliveryAttempt: new(1)})
 	if second.mayCrashLoop(counted) {
-		t.Error("a first delivery is suspect")
+		t.Error("the start of a first delivery is recorded")
 	}
 	second.shutDown(t.Context(), nil)
 	if _, err := b.db.Exec(t.Context(), `UPDATE inbox_runs SET seen_at = now() - interval '1 day'`); err != nil {
@@ -132,6 +132,6 @@ func TestRoute(t *testing.T) {
 		t.Errorf("%d done; dead letters %v", n, b.deadLettered(""))
 	}
 	if len(songs) != 2 || songs[0] != "song/s" {
-		t.Errorf("told %v", songs)
+		t.Errorf("notified %v", songs)
 	}
 }

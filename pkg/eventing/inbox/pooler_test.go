@@ -32,13 +32,13 @@ func TestBehindATransactionPooler(t *testing.T) {
 	c.finish(t, c.again(reused))
 	given := c.again(event("given", 1))
 	if err := c.markStarted(t.Context(), []*delivery{given}); err != nil || given.starts != 1 {
-		t.Errorf("begun %d times, %v", given.starts, err)
+		t.Errorf("started %d times, %v", given.starts, err)
 	}
 	c.giveBack(t.Context(), given)
 	returned := c.again(event("given", 1))
 	returned.change.Event.ID, returned.startedBefore = given.id(), true
 	if err := c.markStartedAgain(t.Context(), returned); err != nil || returned.starts != 1 {
-		t.Errorf("begun %d times again, %v", returned.starts, err)
+		t.Errorf("started %d times again, %v", returned.starts, err)
 	}
 	if err := c.store.noteError(t.Context(), given, "why"); err != nil {
 		t.Error(err)

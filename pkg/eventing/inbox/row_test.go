@@ -77,6 +77,9 @@ func TestARowFollowsItsEvent(t *testing.T) {
 	}
 	want("a late return", done)
 
+	for range slotCount { // the repair, which fails and writes that to the row, has to wait
+		c.blocked.repairSlots.acquire(t.Context())
+	}
 	e = event("b", 2) // a gap
 	c.process(t.Context(), []*delivery{brought(e, "first")})
 	want("at a gap", entry{Status: "held", Source: "stream", Message: "first", Error: "waiting for a repair from the owner"})
@@ -90,31 +93,31 @@ func TestMarkStartedTellsTheFirstTimeFromTheSecond(t *testing.T) {
 	c := b.consumer(t)
 	defer c.metrics.unregister()
 	done, old, fresh := delivered(event("done", 1)), delivered(event("old", 1)), delivered(event("new", 1))
-	twin := delivered(fresh.event())
-	twin.change.Event.AggregateID = "of the same id"
+	duplicate := delivered(fresh.event())
+	duplicate.change.Event.AggregateID = "of the same id"
 	c.finish(t, delivered(done.event()))
 	if _, _, err := c.store.markStarted(t.Context(), []*delivery{old}); err != nil {
 		t.Fatal(err)
 	}
-	first, before, err := c.store.markStarted(t.Context(), []*delivery{done, old, fresh, twin})
-	if err != nil || len(first) != 1 || first[fresh] == first[twin] {
+	first, before, err := c.store.markStarted(t.Context(), []*delivery{done, old, fresh, duplicate})
+	if err != nil || len(first) != 1 || first[fresh] == first[duplicate] {
 		t.Errorf("first %v, %v; want one of the two with one id", first, err)
 	}
 	if len(before) != 1 || !before[old] {
 		t.Errorf("before %v; want the one that began before", before)
 	}
 	if again := b.entry(t, old.event()); again.Begun != 1 {
-		t.Errorf("begun %d times", again.Begun)
+		t.Errorf("started %d times", again.Begun)
 	}
 	if n, err := c.store.markStartedAgain(t.Context(), old); n != 2 || err != nil {
-		t.Errorf("alone: begun %d times, %v", n, err)
+		t.Errorf("alone: started %d times, %v", n, err)
 	}
 	// Meanwhile another consumer may have finished it, and its row been purged.
 	if _, err := b.db.Exec(t.Context(), `DELETE FROM inbox WHERE event_id = $1`, old.id()); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := c.store.markStartedAgain(t.Context(), old); n != 0 || err != nil {
-		t.Errorf("purged: begun %d times, %v", n, err)
+		t.Errorf("purged: started %d times, %v", n, err)
 	}
 }
 
@@ -131,9 +134,9 @@ func TestNoStatementTakesTheRowOfAnother(t *testing.T) {
 	was, other := b.entry(t, mine), brought(mine, "other")
 	other.change.Event.Version = 2
 	for name, statement := range map[string]func() error{
-		"note":    func() error { return c.store.noteError(t.Context(), other, "gap") },
-		"unbegin": func() error { return c.store.unmarkStarted(t.Context(), []*delivery{other}) },
-		"die":     func() error { return c.store.markDead(t.Context(), other, errors.New("hopeless")) },
+		"note":          func() error { return c.store.noteError(t.Context(), other, "gap") },
+		"unmarkStarted": func() error { return c.store.unmarkStarted(t.Context(), []*delivery{other}) },
+		"markDead":      func() error { return c.store.markDead(t.Context(), other, errors.New("hopeless")) },
 		"begin": func() error {
 			first, before, err := c.store.markStarted(t.Context(), []*delivery{other})
 			if len(first)+len(before) > 0 {
@@ -141,10 +144,10 @@ func TestNoStatementTakesTheRowOfAnother(t *testing.T) {
 			}
 			return err
 		},
-		"beginAgain": func() error {
+		"markStartedAgain": func() error {
 			n, err := c.store.markStartedAgain(t.Context(), other)
 			if n != 0 {
-				t.Errorf("begun %d times", n)
+				t.Errorf("started %d times", n)
 			}
 			return err
 		},

@@ -71,9 +71,10 @@ func (u *unknowns) outnumbered(since int64) bool {
 	return u.handled-since >= knownPerUnknown*int64(len(u.keys))
 }
 
-// poison reports whether an event is at fault that came when since events were handled:
-// known ones outnumber the unknown, or it is one of few after all that time. If not,
-// changed is closed when that may have changed.
+// poison reports whether an unknown event is at fault. since is the count of handled events
+// when it came, and late says that its waiting time is over. It is at fault if known events
+// have outnumbered unknown ones since, or if it is late and one of few. If not, changed is
+// closed when that may have changed.
 func (u *unknowns) poison(since int64, late bool) (is bool, changed <-chan struct{}) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

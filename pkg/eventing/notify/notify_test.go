@@ -57,13 +57,13 @@ func (p process) next(t *testing.T, key string) notify.Notification {
 				return b
 			}
 		case <-deadline:
-			t.Fatalf("not told of %q", key)
+			t.Fatalf("not notified of %q", key)
 		}
 	}
 }
 
 // everything waits until p is notified that it may have missed any key.
-func (p process) everything(t *testing.T) { t.Helper(); p.next(t, "a key that nobody rings for") }
+func (p process) everything(t *testing.T) { t.Helper(); p.next(t, "a key that no process publishes") }
 
 // A notifier also works with a pool that gets its password or role from hooks.
 func TestThePoolsOwnWay(t *testing.T) {
@@ -117,12 +117,12 @@ func TestOthersAreNotified(t *testing.T) {
 	for _, p := range []process{first, second, elsewhere} {
 		p.everything(t)
 		if !p.Connected() {
-			t.Error("hears nothing")
+			t.Error("receives nothing")
 		}
 	}
 	first.Publish("a", "b")
 	if b := second.next(t, "a"); !b.Mentions("b") || b.Mentions("c") {
-		t.Error("a and b were rung for, and not c")
+		t.Error("a and b were published, and not c")
 	}
 	var many []string
 	for i := range 1001 {
@@ -135,7 +135,7 @@ func TestOthersAreNotified(t *testing.T) {
 	second.Publish(many...)
 	first.everything(t)
 	if len(elsewhere.heard) != 0 || len(second.heard) != 0 {
-		t.Error("another schema was told, or a process of what it rang for itself")
+		t.Error("another schema was notified, or a process of its own notification")
 	}
 }
 
@@ -150,7 +150,7 @@ func TestAConnectionThatBreaksIsReplaced(t *testing.T) {
 	first.everything(t) // and receives again
 	for deadline := time.Now().Add(patience); !first.Connected(); {
 		if time.Now().After(deadline) {
-			t.Fatal("does not hear again")
+			t.Fatal("does not receive again")
 		}
 	}
 	second.Publish("a") // may be lost, with a pooled connection that was ended too
@@ -165,12 +165,12 @@ func TestAConnectionThatBreaksIsReplaced(t *testing.T) {
 func TestWithoutListening(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	deaf := join(t, db, db.URL, "postgres://nobody@127.0.0.1:1/nowhere")
+	unconnected := join(t, db, db.URL, "postgres://nobody@127.0.0.1:1/nowhere")
 	other := join(t, db, db.URL, "")
 	other.everything(t)
-	deaf.Publish("a")
+	unconnected.Publish("a")
 	other.next(t, "a")
-	if deaf.Connected() {
-		t.Error("hears through no connection")
+	if unconnected.Connected() {
+		t.Error("connected without a connection")
 	}
 }

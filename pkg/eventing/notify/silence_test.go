@@ -137,7 +137,7 @@ func TestAServerThatGoesWithoutAWordIsNoticed(t *testing.T) {
 	w.setBroken(false)
 	changed(t, onNotify, "when new connections work")
 	if !b.Connected() {
-		t.Error("it hears, and does not say so")
+		t.Error("it receives, and does not report it")
 	}
 }
 
@@ -164,22 +164,22 @@ func TestAConnectionWithoutNotificationsIsTriedAgain(t *testing.T) {
 func TestBehindATransactionPooler(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	deaf, nothing := hasty(t, db, db.Pooled(t, db.URL))
+	unconnected, nothing := hasty(t, db, db.Pooled(t, db.URL))
 	gaveUp := make(chan struct{})
-	go func() { deaf.listen(t.Context(), nil); close(gaveUp) }()
+	go func() { unconnected.listen(t.Context(), nil); close(gaveUp) }()
 	select {
 	case <-gaveUp:
 	case <-time.After(patience):
 		t.Error("it tries to listen")
 	}
-	if err := deaf.listenOnce(t.Context(), nil); err != errNoDelivery { //nolint:errorlint // not wrapped
+	if err := unconnected.listenOnce(t.Context(), nil); err != errNoDelivery { //nolint:errorlint // not wrapped
 		t.Errorf("%v, want errDeaf", err)
 	}
 	_, onNotify := hasty(t, db, db.URL)
 	changed(t, onNotify, "at first")
-	deaf.Publish("a")
+	unconnected.Publish("a")
 	changed(t, onNotify, "when the pooled one rings")
-	if deaf.Connected() || len(nothing) > 0 {
-		t.Error("something is heard through a pooler")
+	if unconnected.Connected() || len(nothing) > 0 {
+		t.Error("notifications arrive through a pooler")
 	}
 }

@@ -30,20 +30,24 @@
 //	                   │        │ up to 5 s                   once) or possible there (20 ms);
 //	                   └────────┘                             the poll's time (up to 5 s)
 //
-//	       ┌──────────▶ retry   the first retry is due, and every 5 s
+//	       ┌──────────▶ retry   the first retry is due, and every 2.5 to 5 s
 //	       │
 //	idle ◀─┼──────────▶ scan    page by page, from the lowest snapshot that was asked for: a
 //	  ▲    │                    claim was truncated, or had to skip rows or leases; a batch
-//	  │    │                    was handed back; a relay has died; a topic has resumed
+//	  │    │                    was handed back or given up; a relay has died; this one is
+//	  │    │                    new, or meets another server; a topic has resumed
 //	  │    │
-//	  │    └──────────▶ sweep   every 5 s the next 1,000 rows of the whole table
+//	  │    └──────────▶ sweep   every 2.5 to 5 s the next 1,000 rows of the whole table
 //	  │ up to 5 s      │
-//	  └─────── pause ◀─┘ statement failed
+//	  └─────── pause ◀─┘ a statement of any of them failed
 //
-//	       a topic's pause is over
-//	idle ──────────────────────────▶ search ──────▶ probe ──success──▶ the topic resumes
-//	  ▲                                │              │
-//	  └──── no candidate, or failure ──┴── refused ───┘ or out: a longer pause
+//	       a topic's pause is over           candidates found
+//	idle ───────────────────────────▶ search ────────────────▶ probe
+//	 ▲ ▲                                │                        │
+//	 │ └─ no candidate yet; failed; no ─┘                        │
+//	 │    event waits: the topic resumes                         │
+//	 └─── success: the topic resumes; refused, or an outage: ────┘
+//	      a longer pause
 //
 //	state     action                         leaves it when
 //	register  writes the relay's row         the row is written
@@ -51,16 +55,17 @@
 //	          since the last claim, and      room for another claim in flight
 //	          events behind published ones
 //	retry     claims due retries             as new
-//	scan      claims among 2,000 rows        as new; new events and due retries come between
-//	          that a low did not see         two pages
+//	scan      claims among 2,000 rows        as new; due retries come between two pages
+//	          that a low did not see
 //	sweep     claims among 1,000 rows        as new
 //	search    claims candidates for a probe  candidates are leased, or there are none
 //	probe     publishes the chosen events    each has a result
-//	pause     nothing, whatever is to do     its time is over
+//	pause     nothing, even if work is due   its time is over
 //	idle      nothing                        the time or a signal that the arrow names
 //
-// While every topic is paused, the first machine pauses too. A wake-up during a pause is
-// kept for the state after it. Before the relay has its row, scans stay idle.
+// After a pause the failed action is due again. While every topic is paused, the first
+// machine pauses too. A wake-up during a pause is kept for the state after it. Before the
+// relay has its row, scans stay idle.
 //
 // # States of an event
 //

@@ -67,7 +67,7 @@ func TestBatchLimitGrowsWhileThereIsRoom(t *testing.T) {
 		want    int
 	}{
 		"nothing":                      {100, nil, 100},
-		"nobody is behind":             {100, batches(99, 1, 5), 100},
+		"none is behind":               {100, batches(99, 1, 5), 100},
 		"one is behind":                {100, batches(100, 1, 5), 200},
 		"as many as there is room for": {100, batches(100, 100, 100, 100, 100, 100, 100, 100, 100, 100), 200},
 		"more than that":               {100, batches(100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100), 100},

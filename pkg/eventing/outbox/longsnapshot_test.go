@@ -32,11 +32,11 @@ func TestUnderALongTransaction(t *testing.T) {
 	pg := pgtest.New(t)
 	b := newBenchOn(t, pg)
 	admin := pg.Pool(t, pg.Admin)
-	holder, err := admin.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	session, err := admin.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := holder.Exec(t.Context(), `SELECT count(*) FROM app.outbox`); err != nil {
+	if _, err := session.Exec(t.Context(), `SELECT count(*) FROM app.outbox`); err != nil {
 		t.Fatal(err)
 	}
 	b.publishedRows(t, rows)
@@ -70,7 +70,7 @@ func TestUnderALongTransaction(t *testing.T) {
 	t.Logf("%d rows published under a held snapshot: the events of a killed relay left %s after its end", rows, time.Since(killed))
 	firstSightings(t, b.sent("orphan"), 3)
 
-	if err := holder.Rollback(t.Context()); err != nil {
+	if err := session.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := admin.Exec(t.Context(), `VACUUM app.outbox`); err != nil {

@@ -23,17 +23,17 @@ const otherTopic = topic + ".other"
 // tracedClaims traces the statements that claim candidates for probes, and may delay them.
 type tracedClaims struct {
 	seen atomic.Int64
-	// begun receives a signal for each statement, if it waits. While the lock is held, none
+	// started receives a signal for each statement, if it waits. While the lock is held, none
 	// continues.
-	begun chan struct{}
-	delay sync.RWMutex
+	started chan struct{}
+	delay   sync.RWMutex
 }
 
 func (l *tracedClaims) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
 	for _, q := range data.Batch.QueuedQueries {
 		if len(q.Arguments) > 4 && q.Arguments[4] == candidatesPerProbe { // a claim's limit of events
 			l.seen.Add(1)
-			signal(l.begun)
+			signal(l.started)
 			l.delay.RLock()
 			l.delay.RUnlock() //nolint:staticcheck,gocritic // it only waits for the writer
 		}
@@ -56,7 +56,7 @@ func newTopicsBench(t *testing.T) (*bench, *tracedClaims) {
 	if _, err := b.client.TopicAdminClient.CreateTopic(t.Context(), &pubsubpb.Topic{Name: otherTopic}); err != nil {
 		t.Fatal(err)
 	}
-	config, l := b.db.Config(), &tracedClaims{begun: make(chan struct{}, 1)}
+	config, l := b.db.Config(), &tracedClaims{started: make(chan struct{}, 1)}
 	config.ConnConfig.Tracer = l
 	db, err := pgxpool.NewWithConfig(t.Context(), config)
 	if err != nil {
@@ -96,7 +96,7 @@ func TestAProbeThatHangsHoldsUpNoOtherTopic(t *testing.T) {
 	goOn := sync.OnceFunc(l.delay.Unlock)
 	t.Cleanup(goOn)
 	b.append(t, "a", 1, 1)
-	<-l.begun
+	<-l.started
 	if err := b.appendAll(t, engagement("new")); err != nil {
 		t.Fatal(err)
 	}
@@ -215,25 +215,6 @@ func TestAFailedSearchIsRepeated(t *testing.T) {
 	r.searchThrough(t.Context(), c, claimed)
 	if len(claimed) != 1 || c.scan.failures != 0 {
 		t.Errorf("%d candidates, %d failures", len(claimed), c.scan.failures)
-	}
-}
-
-// Candidates have room of their own, which is bounded: when it is full, they wait for a
-// claim, and claims never wait for them.
-func TestCandidatesHaveRoomOfTheirOwn(t *testing.T) {
-	t.Parallel()
-	f := newInFlight()
-	var batches []*leasedBatch
-	for range maxCandidates {
-		r := queue.Batch{{Event: event("a", 1)}}
-		batches = append(batches, f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{r}}, candidates: true})...)
-	}
-	if f.hasRoomForProbes() || f.events != 0 || f.bytes != 0 || f.reserved != 0 {
-		t.Errorf("with %d candidates in flight: %d events, %d reserved, room %v", maxCandidates, f.events, f.reserved, f.hasRoomForProbes())
-	}
-	f.remove(batches[:candidatesPerProbe])
-	if !f.hasRoomForProbes() || f.total() != maxCandidates-candidatesPerProbe {
-		t.Errorf("%d are held, room %v", f.total(), f.hasRoomForProbes())
 	}
 }
 

@@ -71,14 +71,14 @@ func TestNoRequestStartsAfterTheLeaseOrTheRun(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	if rep := send(ended, queue.LeaseTime, 0); rep.requests != 0 {
-		t.Error("a request is begun after the relay's end")
+		t.Error("a request is started after the relay's end")
 	}
 	if rep := send(t.Context(), publishTimeout-time.Second, 0); rep.requests != 0 {
-		t.Error("a request is begun that its lease may not outlast")
+		t.Error("a request is started that its lease may not cover")
 	}
 	r.circuits["video"].trip(causeOutage)
 	if rep := send(t.Context(), queue.LeaseTime, 0); rep.requests != 0 {
-		t.Error("a request is begun to a topic that is paused")
+		t.Error("a request is started to a topic that is paused")
 	}
 	if rep := send(t.Context(), queue.LeaseTime, r.circuits["video"].state); rep.requests != 1 {
 		t.Error("a probe is not sent")
@@ -147,9 +147,9 @@ func TestAProbeThatIsNotSentIsTakenBack(t *testing.T) {
 		t.Fatal("no probe is due")
 	}
 	if rep := r.send(t.Context(), t.Context(), &leasedBatch{events: batchOf(1, 1), probe: state}); rep.requests != 0 {
-		t.Fatal("a request is begun without a lease")
+		t.Fatal("a request is started without a lease")
 	}
 	if c.startProbe() == 0 {
-		t.Error("nobody may probe any more")
+		t.Error("no probe is possible any more")
 	}
 }

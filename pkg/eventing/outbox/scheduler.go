@@ -27,8 +27,8 @@ const (
 )
 
 const (
-	// scanRows is how many rows a page of a scan reads, and sweepRows the same for the
-	// sweep, which runs without a reason.
+	// scanRows is how many rows a page of a scan reads, and sweepRows how many a page of
+	// the sweep reads.
 	scanRows, sweepRows = 2000, 1000
 	// scanEvery is the pause before a scan for rows that another one had to skip, and
 	// between two pages of the sweep.

@@ -13,26 +13,26 @@ func TestNextOfClaims(t *testing.T) {
 	later, past := now.Add(time.Minute), now.Add(-time.Second)
 	joined := dueTimes{registered: true}
 	for name, tc := range map[string]struct {
-		claims        claimSchedule
-		news          dueTimes
-		woken, allOut bool
-		want          action
-		until         time.Time // of those that wait
+		claims            claimSchedule
+		news              dueTimes
+		wakeup, allPaused bool
+		want              action
+		until             time.Time // of those that wait
 	}{
-		"nothing was ever done":             {want: actRegister},
-		"it is the first look":              {news: joined, want: actClaim},
-		"nothing is due":                    {claims: claimSchedule{pollAt: later}, news: joined, want: actIdle, until: now.Add(heartbeatEvery)},
-		"a poll is due soon":                {claims: claimSchedule{pollAt: now.Add(time.Second)}, news: joined, want: actIdle, until: now.Add(time.Second)},
-		"a poll is due":                     {claims: claimSchedule{pollAt: past}, news: joined, want: actClaim},
-		"something was committed":           {claims: claimSchedule{pollAt: later}, news: joined, woken: true, want: actClaim},
-		"something follows":                 {claims: claimSchedule{pollAt: later}, news: dueTimes{registered: true, claimAt: past}, want: actClaim},
-		"something may follow":              {claims: claimSchedule{pollAt: later}, news: dueTimes{registered: true, claimAt: now.Add(followUpDelay)}, want: actIdle, until: now.Add(followUpDelay)},
-		"the database is away":              {claims: claimSchedule{pollAt: past, pausedUntil: later}, news: joined, woken: true, want: actPause, until: later},
-		"it was away before the first beat": {claims: claimSchedule{pausedUntil: later}, want: actPause, until: later},
-		"all topics are out":                {claims: claimSchedule{pollAt: past}, news: joined, woken: true, allOut: true, want: actPause, until: now.Add(heartbeatEvery)},
-		"a scan is owed":                    {claims: claimSchedule{pollAt: later}, news: dueTimes{registered: true, scanAt: past, retryAt: past}, want: actIdle, until: now.Add(heartbeatEvery)},
+		"nothing was ever done":                  {want: actRegister},
+		"it is the first look":                   {news: joined, want: actClaim},
+		"nothing is due":                         {claims: claimSchedule{pollAt: later}, news: joined, want: actIdle, until: now.Add(heartbeatEvery)},
+		"a poll is due soon":                     {claims: claimSchedule{pollAt: now.Add(time.Second)}, news: joined, want: actIdle, until: now.Add(time.Second)},
+		"a poll is due":                          {claims: claimSchedule{pollAt: past}, news: joined, want: actClaim},
+		"something was committed":                {claims: claimSchedule{pollAt: later}, news: joined, wakeup: true, want: actClaim},
+		"something follows":                      {claims: claimSchedule{pollAt: later}, news: dueTimes{registered: true, claimAt: past}, want: actClaim},
+		"something may follow":                   {claims: claimSchedule{pollAt: later}, news: dueTimes{registered: true, claimAt: now.Add(followUpDelay)}, want: actIdle, until: now.Add(followUpDelay)},
+		"the database is away":                   {claims: claimSchedule{pollAt: past, pausedUntil: later}, news: joined, wakeup: true, want: actPause, until: later},
+		"it was away before the first heartbeat": {claims: claimSchedule{pausedUntil: later}, want: actPause, until: later},
+		"all topics are out":                     {claims: claimSchedule{pollAt: past}, news: joined, wakeup: true, allPaused: true, want: actPause, until: now.Add(heartbeatEvery)},
+		"a scan is owed":                         {claims: claimSchedule{pollAt: later}, news: dueTimes{registered: true, scanAt: past, retryAt: past}, want: actIdle, until: now.Add(heartbeatEvery)},
 	} {
-		got, until := tc.claims.next(now, tc.news, tc.woken, tc.allOut)
+		got, until := tc.claims.next(now, tc.news, tc.wakeup, tc.allPaused)
 		if got != tc.want || (got == actIdle || got == actPause) && !until.Equal(tc.until) {
 			t.Errorf("%s: action %d until %s, want %d until %s", name, got, until.Sub(now), tc.want, tc.until.Sub(now))
 		}

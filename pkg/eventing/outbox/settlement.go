@@ -7,7 +7,7 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// settlement is the settlement of a result, for Settle.
+// settlement turns a result into the settlement that is written back.
 func (r *Relay) settlement(ctx context.Context, p publishResult) queue.Settlement {
 	o := queue.Settlement{Batch: p.batch.events, Published: p.report.published}
 	switch {

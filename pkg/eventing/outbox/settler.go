@@ -23,7 +23,7 @@ type unsettled struct {
 	notBefore  time.Time // when to try next
 }
 
-// weight is its share of a statement's time.
+// weight counts its events against the settler's limit: at least one.
 func (u *unsettled) weight() int { return max(1, u.settlement.Published) }
 
 // settler writes results back. Only the settling goroutine uses it. The batches of its
@@ -38,8 +38,8 @@ type settler struct {
 }
 
 const (
-	// renewLook is how often a relay looks for leases to renew: often enough that a
-	// statement which runs into its time limit before it leaves time for a renewal.
+	// renewLook is how often a relay looks for leases to renew. It is short enough that
+	// there is still time for a renewal after a statement that ran into its time limit.
 	renewLook = renewEvery / 4
 	// quick is the duration up to which the next statement may have more to do.
 	quick = queue.Timeout / 10

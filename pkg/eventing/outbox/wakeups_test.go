@@ -8,8 +8,8 @@ import (
 	"example.com/lockstep/internal/pgtest"
 )
 
-// heard waits until r is woken.
-func heard(t *testing.T, r *Relay, when string) {
+// awaitWakeup waits until r is woken.
+func awaitWakeup(t *testing.T, r *Relay, when string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -32,10 +32,10 @@ func TestRelaysWakeEachOther(t *testing.T) {
 	for _, r := range []*Relay{notifier, listener} {
 		ringing.Go(func() { r.notifyLoop(ctx) })
 		ringing.Go(func() { _ = r.notifier.Run(ctx, r.onNotify) })
-		heard(t, r, "when it began to listen")
+		awaitWakeup(t, r, "when it began to listen")
 	}
 	notifier.Wake()
-	heard(t, listener, "by another relay")
+	awaitWakeup(t, listener, "by another relay")
 	pg.Terminate(t)
-	heard(t, listener, "when it listened again")
+	awaitWakeup(t, listener, "when it listened again")
 }

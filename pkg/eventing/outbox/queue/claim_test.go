@@ -3,7 +3,6 @@ package queue_test
 import (
 	"context"
 	"fmt"
-	"maps"
 	"strconv"
 	"testing"
 	"time"
@@ -156,37 +155,6 @@ func TestClaimTakesOverAfterTheLease(t *testing.T) {
 	want(t, "after the lease ran out", claims{"a": {1, 2}}, b.scan(t, "heir"))
 }
 
-func TestClaimNewFindsEventsCommittedSince(t *testing.T) {
-	t.Parallel()
-	b := newBox(t)
-	b.append(t, "old", 1, 1)
-	slow, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := outbox.Append(t.Context(), slow, nil, event("slow", 1)); err != nil {
-		t.Fatal(err)
-	}
-	// A later transaction commits first.
-	b.append(t, "quick", 1, 1)
-	since := b.snapshot(t)
-	if err := slow.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	b.append(t, "new", 1, 1)
-	want(t, "since the snapshot", claims{"slow": {1}, "new": {1}}, b.claimNew(t, "t", since))
-}
-
-func TestClaimNewFollowsPublishedVersions(t *testing.T) {
-	t.Parallel()
-	b := newBox(t)
-	b.append(t, "a", 1, 2)
-	w := b.page(t, as("t"))
-	b.append(t, "a", 3, 3)
-	settle(t, b, "t", queue.Settlement{Batch: w.Batches[0], Published: 2})
-	want(t, "after the published versions", claims{"a": {3}}, b.claimNew(t, "t", b.snapshot(t), w.Batches[0].Last()))
-}
-
 func TestClaimsAreBounded(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -222,67 +190,6 @@ func TestClaimsAreBounded(t *testing.T) {
 		}
 		free()
 	}
-}
-
-// The events of one transaction, which are more than a page, are gone through as well.
-func TestScanGoesOnWhereItStopped(t *testing.T) {
-	t.Parallel()
-	b := newBox(t)
-	b.append(t, "a0", 1, 1)
-	var together []eventing.Event
-	for i := range 5 {
-		together = append(together, event(fmt.Sprint("b", i), 1))
-	}
-	if err := pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error { return outbox.Append(t.Context(), tx, nil, together...) }); err != nil {
-		t.Fatal(err)
-	}
-	seen := claims{}
-	at := queue.Beginning.Since()[0]
-	for page := 1; ; page++ {
-		p, err := b.Scan(t.Context(), as("t"), at, 2)
-		if err != nil {
-			t.Fatal(err)
-		}
-		maps.Copy(seen, versions(p.Batches))
-		if p.Done {
-			if page != 4 {
-				t.Errorf("%d pages of 2 for 6 events", page)
-			}
-			break
-		}
-		at = p.Next
-	}
-	want(t, "all pages", claims{"a0": {1}, "b0": {1}, "b1": {1}, "b2": {1}, "b3": {1}, "b4": {1}}, seen)
-}
-
-// The rows that a snapshot did not see are those of the transactions that were open in it,
-// and of those that began later.
-func TestScanSince(t *testing.T) {
-	t.Parallel()
-	b := newBox(t)
-	b.append(t, "old", 1, 1)
-	slow, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := outbox.Append(t.Context(), slow, nil, event("slow", 1)); err != nil {
-		t.Fatal(err)
-	}
-	b.append(t, "quick", 1, 1)
-	since := b.snapshot(t)
-	if err := slow.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	b.append(t, "new", 1, 1)
-	seen := claims{}
-	for _, part := range since.Since() {
-		p, err := b.Scan(t.Context(), as("t"), part, 10)
-		if err != nil || !p.Done {
-			t.Fatal(err)
-		}
-		maps.Copy(seen, versions(p.Batches))
-	}
-	want(t, "since the snapshot", claims{"slow": {1}, "new": {1}}, seen)
 }
 
 func TestClaimLeavesTypesAlone(t *testing.T) {
@@ -394,33 +301,4 @@ func settle(t *testing.T, b box, token string, outcomes ...queue.Settlement) (lo
 		t.Fatal(err)
 	}
 	return s.Lost
-}
-
-// A restore into another cluster brings rows with transaction ids that this one will
-// not reach for years. They are not new with each claim until then.
-func TestClaimNewKnowsRowsOfAnotherCluster(t *testing.T) {
-	t.Parallel()
-	b := newBox(t)
-	var stuck []eventing.Event
-	for v := range int64(2500) {
-		stuck = append(stuck, event("stuck", v+1))
-	}
-	since := b.snapshot(t)
-	err := pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error { return outbox.Append(t.Context(), tx, nil, stuck...) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.exec(t, `UPDATE outbox SET xact = '9000000000000'::xid8, parked_at = CASE version WHEN 1 THEN now() END`)
-	b.append(t, "new", 1, 1)
-	c, err := b.ClaimNew(t.Context(), as("t"), since, nil)
-	if err != nil || c.Truncated {
-		t.Errorf("a claim of one event is cut, hence followed by the next at once, for ever (%v)", err)
-	}
-	if diff := cmp.Diff(map[string][]int64{"new": {1}}, versions(c.Batches)); diff != "" {
-		t.Errorf("(-want +claimed)\n%s", diff)
-	}
-	b.exec(t, `UPDATE outbox SET parked_at = NULL`)
-	if got := b.scan(t, "t"); len(got["stuck"]) != plenty.PerAggregate {
-		t.Errorf("a scan claims %v, want the restored ones", got)
-	}
 }

@@ -26,11 +26,11 @@ func (b box) registered(t *testing.T, tokens ...string) map[string]queue.Heartbe
 
 func (b box) heartbeat(t *testing.T, token string, low queue.TxSnapshot, server time.Time) queue.HeartbeatResult {
 	t.Helper()
-	beat, err := b.Heartbeat(t.Context(), token, low, server, false)
+	result, err := b.Heartbeat(t.Context(), token, low, server, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return beat
+	return result
 }
 
 func (b box) tokens(t *testing.T) int { return b.count(t, `SELECT count(*) FROM outbox_relays`) }

@@ -87,7 +87,7 @@ func TestSettleGoesAroundLockedRows(t *testing.T) {
 				t.Errorf("%d leases are left", n)
 			}
 			if n := b.count(t, unpublished+` AND aggregate_id = 'retry' AND next_retry_at IS NOT NULL`); n != 1 {
-				t.Error("what is behind a retry is found by nobody")
+				t.Error("what is behind a retry is found by no relay")
 			}
 		})
 	}

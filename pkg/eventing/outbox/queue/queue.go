@@ -39,8 +39,8 @@ func New(db *pgxpool.Pool) Queue {
 // Event is a pending event.
 type Event struct {
 	eventing.Event
-	// Rejections is how many times the broker has refused the event: the column
-	// publish_attempts, which counts nothing else.
+	// Rejections is how many times the broker has refused the event since an operator last
+	// released it: the column publish_attempts, which counts nothing else.
 	Rejections int
 	// Retry says that the event is found by its retry time until it is published, and so
 	// are the events behind it.

@@ -1,7 +1,6 @@
 package queue_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -183,101 +182,5 @@ func TestRenewKeepsOthersOut(t *testing.T) {
 	}
 	if held, lost, err := b.Renew(t.Context(), "stranger", heads); len(held) != 0 || len(lost) != 1 || err != nil {
 		t.Errorf("renewing what another holds: %v, %v, %v", held, lost, err)
-	}
-}
-
-func TestPurgeDeletesWhatIsOldAndPublished(t *testing.T) {
-	t.Parallel()
-	b := newBox(t)
-	b.append(t, "old", 1, 2)
-	b.append(t, "young", 1, 1)
-	b.append(t, "pending", 1, 1)
-	b.exec(t, `UPDATE outbox SET published_at = now() - interval '2 hours' WHERE aggregate_id = 'old'`)
-	b.exec(t, `UPDATE outbox SET published_at = now() WHERE aggregate_id = 'young'`)
-	b.exec(t, `UPDATE outbox SET occurred_at = now() - interval '2 hours' WHERE aggregate_id = 'pending'`)
-	n, more, err := b.Purge(t.Context(), time.Hour, 0)
-	if n != 1 || more || err != nil {
-		t.Errorf("purge: %d, %v, %v; want 1 row and no more pages", n, more, err)
-	}
-	if left := b.count(t, `SELECT count(*) FROM outbox WHERE aggregate_id IN ('young', 'pending')`); left != 2 {
-		t.Errorf("%d rows are left, want 2", left)
-	}
-	if n := b.count(t, `SELECT count(*) FROM outbox WHERE aggregate_id = 'old' AND version = 2 AND payload = ''`); n != 1 {
-		t.Error("the newest event of an aggregate is gone, or has kept its payload")
-	}
-	const written = `SELECT xmin::text::bigint FROM outbox WHERE aggregate_id = 'old'`
-	before := b.count(t, written)
-	if _, _, err := b.Purge(t.Context(), time.Hour, 0); err != nil || b.count(t, written) != before {
-		t.Errorf("an event without a payload is emptied again in each pass, %v", err)
-	}
-}
-
-// A locked row waits for the next pass, and no other row with it.
-func TestPurgeGoesAroundLockedRows(t *testing.T) {
-	t.Parallel()
-	b := newBox(t)
-	b.append(t, "old", 1, 3)
-	b.exec(t, `UPDATE outbox SET published_at = now() - interval '2 hours'`)
-	tx, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(t.Context()) }()
-	if _, err := tx.Exec(t.Context(), `SELECT FROM outbox WHERE version = 1 FOR UPDATE`); err != nil {
-		t.Fatal(err)
-	}
-	if n, _, err := b.Purge(t.Context(), time.Hour, 0); n != 1 || err != nil {
-		t.Errorf("beside a locked row %d rows are deleted, %v; want 1", n, err)
-	}
-	if n := b.count(t, `SELECT count(*) FROM outbox WHERE version IN (1, 3)`); n != 2 {
-		t.Errorf("%d rows are left of the locked one and the newest", n)
-	}
-}
-
-func TestBacklog(t *testing.T) {
-	t.Parallel()
-	b := newBox(t)
-	if got, err := b.Backlog(t.Context()); err != nil || got != (queue.Backlog{}) {
-		t.Errorf("empty: %+v, %v", got, err)
-	}
-	b.append(t, "parked", 1, 2)
-	b.append(t, "waits", 1, 1)
-	b.append(t, "done", 1, 1)
-	b.exec(t, `UPDATE outbox SET parked_at = now(), occurred_at = now() - interval '9h' WHERE aggregate_id = 'parked' AND version = 1`)
-	b.exec(t, `UPDATE outbox SET occurred_at = now() - interval '2h' WHERE aggregate_id = 'waits'`)
-	b.exec(t, `UPDATE outbox SET published_at = now() WHERE aggregate_id = 'done'`)
-	got, err := b.Backlog(t.Context())
-	if err != nil || got.Pending != 3 || got.Parked != 1 || got.Oldest < 2*time.Hour || got.Oldest > 3*time.Hour {
-		t.Errorf("%+v, %v; want 3 pending, 1 parked, the oldest 2h old", got, err)
-	}
-}
-
-// The oldest event that could leave is found behind any number of parked aggregates.
-func TestBacklogBehindParkedAggregates(t *testing.T) {
-	t.Parallel()
-	b := newBox(t)
-	b.exec(t, `
-		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, parked_at)
-		SELECT gen_random_uuid(), 'video', 'parked-' || lpad(a::text, 5, '0'), 'VideoUpdated', v, '', CASE v WHEN 1 THEN now() END
-		  FROM generate_series(1, 1500) a, generate_series(1, 2) v`)
-	for i := range 50 {
-		b.append(t, fmt.Sprint("waits-", i), 1, 1)
-	}
-	b.exec(t, `UPDATE outbox SET occurred_at = now() - interval '3h' WHERE aggregate_id LIKE 'waits-%'`)
-	for _, low := range []queue.TxSnapshot{queue.Beginning, b.snapshot(t)} {
-		b.exec(t, `DELETE FROM outbox_relays`)
-		b.exec(t, `INSERT INTO outbox_relays (token, low) VALUES ('t', $1::text::pg_snapshot)`, string(low))
-		got, err := b.Backlog(t.Context())
-		want := queue.Backlog{Pending: 3050, Parked: 1500, Oldest: got.Oldest}
-		if low != queue.Beginning {
-			// Some rows that no relay has to look for any more may be counted: a low
-			// counts from the oldest transaction that was open anywhere on the server.
-			want.Pending = min(max(got.Pending, 3000), 3050)
-		} else if got.Oldest < 3*time.Hour {
-			t.Errorf("the oldest is %s old, want 3h", got.Oldest)
-		}
-		if err != nil || got != want {
-			t.Errorf("%+v, %v; want %+v", got, err, want)
-		}
 	}
 }

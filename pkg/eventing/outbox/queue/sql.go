@@ -80,8 +80,8 @@ var claimedEvents = columns("e") + `
 const reportColumns = `
 SELECT report.seen, report.heads, report.passed, report.until`
 
-// oldestPerAggregate are the candidates among some rows: one of each aggregate.
-const oldestPerAggregate = `
+// candidates selects the oldest row of each aggregate among some rows.
+const candidates = `
 	SELECT DISTINCT ON (r.aggregate_type, r.aggregate_id) r.place
 	  FROM (%s) r
 	 ORDER BY r.aggregate_type, r.aggregate_id, r.version`
@@ -122,7 +122,7 @@ WITH fresh AS MATERIALIZED (
 	SELECT o.place, o.aggregate_type, o.aggregate_id, o.version
 	  FROM unnest($12::text[], $13::text[], $14::bigint[]) AS done(aggregate_type, aggregate_id, version)
 	 CROSS JOIN LATERAL (` + nextPending + `) o
-), candidate AS (` + strings.Replace(oldestPerAggregate, "%s", `SELECT place, aggregate_type, aggregate_id, version FROM fresh
+), candidate AS (` + strings.Replace(candidates, "%s", `SELECT place, aggregate_type, aggregate_id, version FROM fresh
 	        UNION ALL
 	        SELECT place, aggregate_type, aggregate_id, version FROM next`, 1) + `
 )` + claimCandidates + reportColumns + `, (SELECT count(*) FROM fresh), ` + claimedEvents
@@ -141,8 +141,7 @@ WITH page AS MATERIALIZED (
 	SELECT count(*) AS rows, (array_agg(xact ORDER BY xact DESC, id DESC))[1] AS xact,
 	       (array_agg(id ORDER BY xact DESC, id DESC))[1] AS id
 	  FROM page
-), candidate AS (` + strings.Replace(oldestPerAggregate, "%s",
-	`SELECT place, aggregate_type, aggregate_id, version FROM page WHERE pending`, 1) + `
+), candidate AS (` + strings.Replace(candidates, "%s", `SELECT place, aggregate_type, aggregate_id, version FROM page WHERE pending`, 1) + `
 )` + claimCandidates + reportColumns + `, (SELECT rows FROM last), (SELECT xact::text FROM last), (SELECT id FROM last), ` + claimedEvents
 
 // Both ends of the index: rows that are due, and rows whose time is too far ahead,
