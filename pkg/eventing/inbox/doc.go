@@ -82,6 +82,8 @@
 //	is lower, and changed after it       lost
 //	is lower, 30 seconds after it        lost
 //	is lower, and may be a replica       blocked, and the owner is asked again
+//	is of a lower epoch                  the same: a former owner, or a restored one
+//	                                     whose operator has not begun an epoch yet
 //	contradicts it, but is of before it  the same: that may be a former primary;
 //	                                     lost 30 seconds after it
 //	does not know the aggregate          blocked, and the owner is asked again

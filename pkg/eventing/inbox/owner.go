@@ -34,6 +34,7 @@ var (
 //	                          is final in its epoch, and the owner has it alive
 //	the same                  where the events differ: diverged where that is certain
 //	lower                     where the owner has lost p (hasLost): diverged
+//	of a lower epoch          never: a former owner
 //
 // But p stays where the answer may be from before p (mayBeFormer).
 func Adopt(p Position, c Change, asOf time.Time) Outcome {
@@ -83,10 +84,11 @@ func MayLag(e eventing.Event, asOf time.Time) bool {
 // hasLost reports whether an owner at the position owner, which is below at, once had at
 // and has lost it. Either the owner has changed the aggregate after at, and has come to a
 // lower version; or its whole database is past at by lossTime. An answer from a replica
-// that lags shows neither.
+// that lags shows neither. An owner in a lower epoch is a former one, however long it
+// lives, or was restored and is still to begin an epoch: it says nothing about at.
 func hasLost(owner, at Position, asOf time.Time) bool {
-	return owner.Epoch == at.Epoch && isAfter(owner.At, at.At) ||
-		!at.At.IsZero() && asOf.After(at.At.Add(lossTime))
+	return owner.Epoch == at.Epoch &&
+		(isAfter(owner.At, at.At) || !at.At.IsZero() && asOf.After(at.At.Add(lossTime)))
 }
 
 // mayBeFormer reports whether an owner that stood at owner, at asOf, may have been a former

@@ -34,7 +34,7 @@ func TestHas(t *testing.T) {
 		{"a later one, long ago", 1, 3, e3, 3, noon(3).Add(lossTime + 1), ErrLost},
 		{"a later version of before its last event", 1, 3, e3, 1, time.Time{}, ErrLost},
 		{"one of a later epoch", 2, 1, e3, 1, time.Time{}, ErrBehind},
-		{"one of a later epoch, long ago", 2, 1, e3, 1, noon(9), ErrLost},
+		{"one of a later epoch, long ago", 2, 1, e3, 1, noon(9), ErrBehind},
 		{"one of the epoch before", 0, 9, e3, 9, time.Time{}, nil},
 	} {
 		e := eventing.Event{ID: tc.id, Epoch: tc.epoch, Version: tc.version, OccurredAt: noon(tc.minute)}

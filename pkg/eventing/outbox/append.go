@@ -50,7 +50,8 @@ var (
 // Nothing is sent when an event is invalid; the error names the field. The first event of
 // an aggregate may have any version. From then on an event is refused if its version is not
 // the next, however long ago the newest one was published and purged. A second event of one
-// aggregate for one source event is refused, too. After any error the caller rolls back.
+// aggregate for one source event is refused, too, and an event of another epoch than the
+// present one. After any error the caller rolls back.
 func Append(ctx context.Context, tx pgx.Tx, with *pgx.Batch, events ...eventing.Event) error {
 	b := with
 	if b == nil {
@@ -89,13 +90,13 @@ const stored = `id, aggregate_type, aggregate_id, event_type, version, schema_ve
 // outbox_refuses raises the error. It is one probe of the unique key, and no function:
 // a function in PL/pgSQL took a third of an event's cost. For a row from before the
 // column gapless, the purge may have deleted later versions.
-const follows = `coalesce((
+const follows = `CASE WHEN e.epoch <> ` + PresentEpoch + ` THEN outbox_refuses_epoch(e.epoch, ` + PresentEpoch + `) ELSE coalesce((
 			SELECT CASE WHEN o.version = e.version - 1 OR NOT o.gapless AND o.version < e.version THEN true
 			            ELSE outbox_refuses(e.aggregate_type, e.aggregate_id, e.version, o.version) END
 			  FROM outbox o
 			 WHERE o.aggregate_type = e.aggregate_type AND o.aggregate_id = e.aggregate_id
 			 ORDER BY o.version DESC
-			 LIMIT 1), true)`
+			 LIMIT 1), true) END`
 
 func insertOne(b *pgx.Batch, e eventing.Event) {
 	b.Queue(`
@@ -141,11 +142,14 @@ func insertMany(b *pgx.Batch, events []eventing.Event, first []bool) {
 }
 
 // inSequence reports for each event whether it is the first of its aggregate here. It
-// refuses an event that does not follow the one before it.
+// refuses an event that does not follow the one before it, and events of two epochs.
 func inSequence(events []eventing.Event) (first []bool, err error) {
 	type aggregate struct{ kind, id string }
 	newest := make(map[aggregate]int64, len(events))
 	for _, e := range events {
+		if e.Epoch != events[0].Epoch {
+			return nil, fmt.Errorf("epochs %d and %d in one call: %w", events[0].Epoch, e.Epoch, ErrEpochEnded)
+		}
 		key := aggregate{e.AggregateType, e.AggregateID}
 		before, again := newest[key]
 		switch {
@@ -188,9 +192,13 @@ func check(e eventing.Event) error {
 	return nil
 }
 
-// skipped is the code of the error that outbox_refuses raises for a version that is
-// not the next. For a taken version it raises the error of the unique key.
-const skipped = "LS002"
+const (
+	// skipped is the code of the error that outbox_refuses raises for a version that is
+	// not the next. For a taken version it raises the error of the unique key.
+	skipped = "LS002"
+	// epochEnded is that of outbox_refuses_epoch.
+	epochEnded = "LS004"
+)
 
 // named gives a violated key or rule its error. Other errors, among them those of the
 // caller's own statements, stay as they are.
@@ -202,6 +210,8 @@ func named(err error) error {
 	switch {
 	case pg.Code == skipped:
 		return fmt.Errorf("%w: %w", ErrVersionSkipped, err)
+	case pg.Code == epochEnded:
+		return fmt.Errorf("%w: %w", ErrEpochEnded, err)
 	case pg.Code != "23505" || pg.TableName != "outbox":
 		return err
 	}

@@ -1,0 +1,62 @@
+package backlog
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/pkg/eventing/operator/audit"
+)
+
+// Epoch is a life of the owner's database. The first is 1.
+type Epoch struct {
+	Epoch        int64     `json:"epoch"`
+	BeganAt      time.Time `json:"began_at"`
+	By           string    `json:"by"`
+	DatabaseRole string    `json:"database_role"`
+	Why          string    `json:"why"`
+}
+
+const epochColumns = `epoch, began_at, actor, database_role, why`
+
+func scanEpoch(row pgx.CollectableRow) (e Epoch, err error) {
+	return e, row.Scan(&e.Epoch, &e.BeganAt, &e.By, &e.DatabaseRole, &e.Why)
+}
+
+// Epochs returns all epochs, the present one first.
+func (b *Backlog) Epochs(ctx context.Context) ([]Epoch, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	rows, _ := b.db.Query(ctx, `SELECT `+epochColumns+` FROM outbox_epochs ORDER BY epoch DESC`)
+	epochs, err := pgx.CollectRows(rows, scanEpoch)
+	if err != nil {
+		return nil, fmt.Errorf("read epochs: %w", err)
+	}
+	return epochs, nil
+}
+
+// BeginEpoch begins a new epoch and returns it. Every event from then on is of the new
+// epoch: the owner's next write meets outbox.ErrEpochEnded, and decides again. Transactions
+// that are open may still commit events of the epoch before. In each aggregate these precede
+// the events of the new epoch, since the row's lock is held until the commit.
+//
+// The number is the time in seconds. A count would repeat a number when a second restore
+// takes a backup from before the first.
+func (b *Backlog) BeginEpoch(ctx context.Context, o audit.Actor) (Epoch, error) {
+	if err := o.Validate(); err != nil {
+		return Epoch{}, fmt.Errorf("begin epoch: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	rows, _ := b.db.Query(ctx, `
+		INSERT INTO outbox_epochs (epoch, actor, why)
+		SELECT greatest(max(epoch) + 1, extract(epoch FROM clock_timestamp())::bigint), $1, $2 FROM outbox_epochs
+		RETURNING `+epochColumns, o.By, o.Why)
+	begun, err := pgx.CollectExactlyOneRow(rows, scanEpoch)
+	if err != nil {
+		return Epoch{}, fmt.Errorf("begin epoch: %w", err)
+	}
+	return begun, nil
+}

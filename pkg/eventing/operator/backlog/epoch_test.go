@@ -1,0 +1,56 @@
+package backlog
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/operator/audit"
+	"example.com/lockstep/pkg/eventing/outbox"
+)
+
+// A new epoch is above all others, also after a second restore that has taken the row of
+// the epoch before with it. What wrote in the old one is refused from then on.
+func TestBeginEpoch(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	if _, err := b.backlog.BeginEpoch(t.Context(), audit.Actor{}); err == nil {
+		t.Error("an epoch began without a name")
+	}
+	b.append(t, "a", 1)
+	first, err := b.backlog.BeginEpoch(t.Context(), order)
+	if err != nil || first.Epoch <= eventing.Epoch || first.By != order.By || first.Why != order.Why {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	// A restore takes the row with it. No restore ends within the second of the number.
+	if _, err := b.pg.Pool(t, b.pg.Admin).Exec(t.Context(), `DELETE FROM app.outbox_epochs WHERE epoch = $1`, first.Epoch); err != nil {
+		t.Fatal(err)
+	}
+	second, err := b.backlog.BeginEpoch(t.Context(), order)
+	if err != nil || second.Epoch < first.Epoch {
+		t.Errorf("%+v, %v; want none before %d", second, err, first.Epoch)
+	}
+	b.exec(t, `INSERT INTO outbox_epochs (epoch, actor, why) VALUES ($1, 'test', 'of a clock that is ahead')`,
+		time.Now().Add(time.Hour).Unix())
+	third, err := b.backlog.BeginEpoch(t.Context(), order)
+	if err != nil || third.Epoch <= time.Now().Add(time.Hour).Unix() {
+		t.Errorf("%+v, %v; want one after all others", third, err)
+	}
+	epochs, err := b.backlog.Epochs(t.Context())
+	if err != nil || len(epochs) != 4 || epochs[0] != third || epochs[3].Epoch != eventing.Epoch {
+		t.Errorf("%+v, %v", epochs, err)
+	}
+	err = pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error {
+		return outbox.Append(t.Context(), tx, nil, eventing.Event{
+			ID: uuid.Must(uuid.NewV7()), AggregateType: "video", AggregateID: "a", Type: "VideoUpdated", Version: 2,
+			SchemaVersion: 1, OccurredAt: time.Now(), Epoch: first.Epoch,
+		})
+	})
+	if !errors.Is(err, outbox.ErrEpochEnded) {
+		t.Errorf("an event of the epoch before: %v", err)
+	}
+}
