@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/protobuf/proto"
 
-	"example.com/lockstep/internal/pbtime"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -108,12 +107,12 @@ func (videos) Apply(v Video, c inbox.Change) Video {
 	case *eventsv1.VideoCreated:
 		v = Video{
 			UploaderID: uuid.MustParse(p.GetUploaderId()), Title: p.GetTitle(), Description: p.GetDescription(),
-			DurationSeconds: p.GetDurationSeconds(), PublishedAt: pbtime.Time(p.GetPublishedAt()), CreatedAt: &e.OccurredAt,
+			DurationSeconds: p.GetDurationSeconds(), PublishedAt: timeOf(p.GetPublishedAt()), CreatedAt: &e.OccurredAt,
 		}
 	case *eventsv1.VideoUpdated:
 		v = patched(v, p)
 	case *eventsv1.VideoDeleted:
-		v = Video{DeletedAt: cmp.Or(pbtime.Time(p.GetDeletedAt()), &e.OccurredAt)}
+		v = Video{DeletedAt: cmp.Or(timeOf(p.GetDeletedAt()), &e.OccurredAt)}
 	case Video:
 		if v = p; p.DeletedAt != nil {
 			v = Video{DeletedAt: p.DeletedAt} // as the event would have left it
@@ -146,7 +145,7 @@ func patched(v Video, p *eventsv1.VideoUpdated) Video {
 		v.DurationSeconds = p.GetDurationSeconds()
 	}
 	if at := p.GetPublishedAt(); at != nil {
-		v.PublishedAt = pbtime.Time(at)
+		v.PublishedAt = timeOf(at)
 	}
 	return v
 }
@@ -215,9 +214,9 @@ func ownedVideo(p *videov1.Video, id string) (Video, error) {
 	}
 	return Video{
 		ID: videoID, UploaderID: uploader, Title: p.GetTitle(), Description: p.GetDescription(),
-		DurationSeconds: p.GetDurationSeconds(), PublishedAt: pbtime.Time(p.GetPublishedAt()),
+		DurationSeconds: p.GetDurationSeconds(), PublishedAt: timeOf(p.GetPublishedAt()),
 		Version: p.GetVersion(), Epoch: p.GetEpoch(),
-		CreatedAt: pbtime.Time(p.GetCreatedAt()), UpdatedAt: p.GetUpdatedAt().AsTime(), DeletedAt: pbtime.Time(p.GetDeletedAt()),
+		CreatedAt: timeOf(p.GetCreatedAt()), UpdatedAt: p.GetUpdatedAt().AsTime(), DeletedAt: timeOf(p.GetDeletedAt()),
 		LastEventID: last,
 	}, nil
 }
