@@ -24,7 +24,8 @@ const engagementType = "engagement"
 
 // Engagement is a user's engagement with a video, as the projection or its owner has
 // it, and the JSON of REST. A tombstone has ids, Version, Epoch, LastEventID, UpdatedAt
-// and DeletedAt, and nothing else; it may come back to life.
+// and DeletedAt, and nothing else; it may come back to life. Columns find their fields
+// by name.
 type Engagement struct {
 	UserID         uuid.UUID  `json:"user_id"`
 	VideoID        uuid.UUID  `json:"video_id"`

@@ -23,8 +23,9 @@ const videoType = "video"
 
 // Video is a video as the projection or its owner has it, and the JSON of REST.
 // A tombstone has ID, Version, Epoch, LastEventID, UpdatedAt and DeletedAt, and nothing else.
+// Columns find their fields by name.
 type Video struct {
-	ID              uuid.UUID  `json:"video_id"`
+	ID              uuid.UUID  `json:"video_id" db:"video_id"`
 	UploaderID      uuid.UUID  `json:"uploader_id"`
 	Title           string     `json:"title"`
 	Description     string     `json:"description"`
@@ -125,27 +126,18 @@ func (videos) Apply(v Video, c inbox.Change) Video {
 // patched ignores cleared fields that it does not know, like every protobuf
 // reader: they are newer than this build.
 func patched(v Video, p *eventsv1.VideoUpdated) Video {
-	for _, field := range p.GetCleared() {
-		switch field {
-		case "description":
-			v.Description = ""
-		case "duration_seconds":
-			v.DurationSeconds = 0
-		case "published_at":
-			v.PublishedAt = nil
-		}
-	}
+	cleared := func(field string) bool { return slices.Contains(p.GetCleared(), field) }
 	if p.Title != nil {
 		v.Title = p.GetTitle()
 	}
-	if p.Description != nil {
+	if p.Description != nil || cleared("description") {
 		v.Description = p.GetDescription()
 	}
-	if p.DurationSeconds != nil {
+	if p.DurationSeconds != nil || cleared("duration_seconds") {
 		v.DurationSeconds = p.GetDurationSeconds()
 	}
-	if at := p.GetPublishedAt(); at != nil {
-		v.PublishedAt = timeOf(at)
+	if p.GetPublishedAt() != nil || cleared("published_at") {
+		v.PublishedAt = timeOf(p.GetPublishedAt())
 	}
 	return v
 }
