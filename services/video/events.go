@@ -6,7 +6,6 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"example.com/lockstep/internal/pbtime"
 	"example.com/lockstep/pkg/eventing"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
 	"example.com/lockstep/services/video/aggregate"
@@ -43,7 +42,7 @@ func deletedEvent(ctx context.Context, v Video, previous uuid.NullUUID, reason s
 		EventType: eventsv1.EventType_EVENT_TYPE_VIDEO_DELETED,
 		Payload: &eventsv1.Event_Deleted{Deleted: &eventsv1.VideoDeleted{
 			VideoId: v.ID.String(), Version: v.Version, Reason: reason,
-			DeletedAt: pbtime.Proto(v.DeletedAt), OccurredAt: timestamppb.New(v.UpdatedAt),
+			DeletedAt: aggregate.Timestamp(v.DeletedAt), OccurredAt: timestamppb.New(v.UpdatedAt),
 		}},
 	})
 }

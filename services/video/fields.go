@@ -7,7 +7,6 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"example.com/lockstep/internal/pbtime"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/rest"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
@@ -156,14 +155,16 @@ func (durationSeconds) fromREST(b restBody, v *Video, _ *problem.Violations) (se
 
 type publishedAt struct{}
 
-func (publishedAt) name() string                      { return "published_at" }
-func (publishedAt) nullable() bool                    { return true }
-func (publishedAt) message(v Video, m *videov1.Video) { m.PublishedAt = pbtime.Proto(v.PublishedAt) }
+func (publishedAt) name() string   { return "published_at" }
+func (publishedAt) nullable() bool { return true }
+func (publishedAt) message(v Video, m *videov1.Video) {
+	m.PublishedAt = aggregate.Timestamp(v.PublishedAt)
+}
 func (publishedAt) created(v Video, e *eventsv1.VideoCreated) {
-	e.PublishedAt = pbtime.Proto(v.PublishedAt)
+	e.PublishedAt = aggregate.Timestamp(v.PublishedAt)
 }
 func (publishedAt) updated(v Video, e *eventsv1.VideoUpdated) bool {
-	e.PublishedAt = pbtime.Proto(v.PublishedAt)
+	e.PublishedAt = aggregate.Timestamp(v.PublishedAt)
 	return v.PublishedAt == nil
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/testing/protocmp"
 
-	"example.com/lockstep/internal/pbtime"
 	"example.com/lockstep/pkg/eventing/consistency"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
 	"example.com/lockstep/services/video/aggregate"
@@ -50,13 +49,13 @@ func TestLifeOfAVideoAsEvents(t *testing.T) {
 	want := []*eventsv1.Event{
 		{EventType: eventsv1.EventType_EVENT_TYPE_VIDEO_CREATED, Payload: &eventsv1.Event_Created{Created: &eventsv1.VideoCreated{
 			VideoId: id, UploaderId: v.UploaderID.String(), Title: v.Title, Description: v.Description,
-			DurationSeconds: 61, PublishedAt: pbtime.Proto(v.PublishedAt), Version: 1, OccurredAt: pbtime.Proto(&v.CreatedAt)}}},
+			DurationSeconds: 61, PublishedAt: aggregate.Timestamp(v.PublishedAt), Version: 1, OccurredAt: aggregate.Timestamp(&v.CreatedAt)}}},
 		{EventType: eventsv1.EventType_EVENT_TYPE_VIDEO_UPDATED, Payload: &eventsv1.Event_Updated{Updated: &eventsv1.VideoUpdated{
 			VideoId: id, Version: 2, Title: &title, DurationSeconds: &zero}}},
 		{EventType: eventsv1.EventType_EVENT_TYPE_VIDEO_UPDATED, Payload: &eventsv1.Event_Updated{Updated: &eventsv1.VideoUpdated{
 			VideoId: id, Version: 3, Description: &text, Cleared: []string{"description", "published_at"}}}},
 		{EventType: eventsv1.EventType_EVENT_TYPE_VIDEO_UPDATED, Payload: &eventsv1.Event_Updated{Updated: &eventsv1.VideoUpdated{
-			VideoId: id, Version: 4, Description: &description, PublishedAt: pbtime.Proto(&published)}}},
+			VideoId: id, Version: 4, Description: &description, PublishedAt: aggregate.Timestamp(&published)}}},
 		{EventType: eventsv1.EventType_EVENT_TYPE_VIDEO_DELETED, Payload: &eventsv1.Event_Deleted{Deleted: &eventsv1.VideoDeleted{
 			VideoId: id, Version: 5, Reason: "rights"}}},
 	}

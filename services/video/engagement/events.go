@@ -6,7 +6,6 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"example.com/lockstep/internal/pbtime"
 	"example.com/lockstep/pkg/eventing"
 	eventsv1 "example.com/lockstep/proto/engagement/events/v1"
 	"example.com/lockstep/services/video/aggregate"
@@ -29,7 +28,7 @@ func deletedEvent(ctx context.Context, e Engagement, previous uuid.NullUUID) (ev
 		EventType: eventsv1.EventType_EVENT_TYPE_ENGAGEMENT_DELETED,
 		Payload: &eventsv1.Event_Deleted{Deleted: &eventsv1.EngagementDeleted{
 			UserId: e.UserID.String(), VideoId: e.VideoID.String(), Version: e.Version,
-			DeletedAt: pbtime.Proto(e.DeletedAt), OccurredAt: timestamppb.New(e.UpdatedAt),
+			DeletedAt: aggregate.Timestamp(e.DeletedAt), OccurredAt: timestamppb.New(e.UpdatedAt),
 		}},
 	})
 }
