@@ -79,10 +79,7 @@ func TestAThirdOwner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	relay, err := outbox.NewRelay(db, client, map[string]string{"order": topic.GetName()}, slog.New(slog.DiscardHandler), func() {}, outbox.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	relay := outbox.NewRelay(db, client, map[string]string{"order": topic.GetName()}, slog.New(slog.DiscardHandler), func() {}, outbox.Options{})
 	relaying, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	ended := make(chan error, 1)
