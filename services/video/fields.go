@@ -30,6 +30,8 @@ type Video struct {
 	// LastEventID is the event that made Version; unknown in rows from before it was
 	// kept.
 	LastEventID uuid.NullUUID `json:"-"`
+	// Epoch is the owner's, not the row's: the one in which the row was read or written.
+	Epoch int64 `json:"-"`
 }
 
 // The limits keep an event far under outbox.MaxPayloadBytes.

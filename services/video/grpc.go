@@ -9,7 +9,6 @@ import (
 
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/rest"
-	"example.com/lockstep/pkg/eventing"
 	videov1 "example.com/lockstep/proto/video/v1"
 	"example.com/lockstep/services/video/aggregate"
 )
@@ -131,7 +130,7 @@ func fromGRPC(b grpcBody, found *problem.Violations) (v Video) {
 func (v Video) proto() *videov1.Video {
 	m := &videov1.Video{
 		VideoId: v.ID.String(), UploaderId: v.UploaderID.String(), Version: v.Version, CreatedAt: aggregate.Timestamp(&v.CreatedAt),
-		UpdatedAt: aggregate.Timestamp(&v.UpdatedAt), DeletedAt: aggregate.Timestamp(v.DeletedAt), Epoch: eventing.Epoch,
+		UpdatedAt: aggregate.Timestamp(&v.UpdatedAt), DeletedAt: aggregate.Timestamp(v.DeletedAt), Epoch: v.Epoch,
 	}
 	for _, f := range fields {
 		f.message(v, m)

@@ -38,7 +38,7 @@ func updateVideo(tx *aggregate.Tx, v Video) {
 // lockVideo locks a video until its transaction ends, and reads it. Without such a video
 // it returns the zero Video.
 func lockVideo(ctx context.Context, tx *aggregate.Tx, id uuid.UUID) (v Video, err error) {
-	tx.Queue(`SELECT `+columns+` FROM videos WHERE video_id = $1 FOR UPDATE`, id).Query(aggregate.One(&v))
+	tx.Queue(`SELECT `+columns+`, `+aggregate.Epoch+` FROM videos WHERE video_id = $1 FOR UPDATE`, id).Query(aggregate.One(&v))
 	err = tx.Lock(ctx)
 	return v, err
 }
@@ -46,21 +46,21 @@ func lockVideo(ctx context.Context, tx *aggregate.Tx, id uuid.UUID) (v Video, er
 // selectVideo returns the zero Video when there never was such a video. asOf is as in
 // aggregate.SelectAsOf.
 func selectVideo(ctx context.Context, db *pgxpool.Pool, id uuid.UUID) (v Video, asOf *time.Time, err error) {
-	asOf, err = aggregate.SelectAsOf(ctx, db, aggregate.One(&v), `SELECT `+columns+` FROM videos WHERE video_id = $1`, id)
+	asOf, err = aggregate.SelectAsOf(ctx, db, aggregate.One(&v), `SELECT `+columns+`, `+aggregate.Epoch+` FROM videos WHERE video_id = $1`, id)
 	return v, asOf, err
 }
 
 // selectVideos leaves out videos that never existed. asOf is as in selectVideo.
 func selectVideos(ctx context.Context, db *pgxpool.Pool, ids []string) (videos []Video, asOf *time.Time, err error) {
 	asOf, err = aggregate.SelectAsOf(ctx, db, aggregate.All(&videos),
-		`SELECT `+columns+` FROM videos WHERE video_id = ANY ($1::uuid[])`, ids)
+		`SELECT `+columns+`, `+aggregate.Epoch+` FROM videos WHERE video_id = ANY ($1::uuid[])`, ids)
 	return videos, asOf, err
 }
 
 // selectPage returns up to limit videos with ids below before, newest first. A
 // statement for each filter lets each have its own plan.
 func selectPage(ctx context.Context, db *pgxpool.Pool, f Filter, before uuid.UUID, limit int) ([]Video, error) {
-	query, args := `SELECT `+columns+` FROM videos WHERE video_id < $1`, []any{before, limit}
+	query, args := `SELECT `+columns+`, `+aggregate.Epoch+` FROM videos WHERE video_id < $1`, []any{before, limit}
 	if !f.IncludeDeleted {
 		query += ` AND deleted_at IS NULL`
 	}

@@ -17,7 +17,6 @@ package video
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/google/uuid"
@@ -25,7 +24,6 @@ import (
 
 	"example.com/lockstep/internal/idempotency"
 	"example.com/lockstep/internal/problem"
-	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/services/video/aggregate"
 )
@@ -55,12 +53,13 @@ func (s *Service) Create(
 	}
 	v.CreatedAt = aggregate.Now()
 	v.ID, v.Version, v.UpdatedAt, v.LastEventID = aggregate.NewID(), 1, v.CreatedAt, aggregate.NewEventID()
-	event, err := createdEvent(ctx, v)
-	if err != nil {
-		return aggregate.Result[Video]{}, fmt.Errorf("create video: %w", err)
-	}
 	// It may have to wait only for concurrent duplicates of this request.
-	return aggregate.Write(ctx, s.writer, request.Name(), request, func(ctx context.Context, tx *aggregate.Tx) (Video, error) {
+	return s.write(ctx, request.Name(), request, func(ctx context.Context, tx *aggregate.Tx) (Video, error) {
+		v.Epoch = tx.Epoch
+		event, err := createdEvent(ctx, v)
+		if err != nil {
+			return Video{}, err
+		}
 		if err := tx.Remember(v); err != nil { // first: a concurrent duplicate of this request waits here
 			return Video{}, err
 		}
@@ -85,7 +84,7 @@ func (s *Service) Update(
 	if err != nil {
 		return aggregate.Result[Video]{}, err
 	}
-	return aggregate.Write(ctx, s.writer, id.String(), request, func(ctx context.Context, tx *aggregate.Tx) (Video, error) {
+	return s.write(ctx, id.String(), request, func(ctx context.Context, tx *aggregate.Tx) (Video, error) {
 		v, err := lockVideo(ctx, tx, id)
 		if err != nil {
 			return Video{}, err
@@ -118,7 +117,7 @@ func (s *Service) Delete(
 	if err != nil {
 		return aggregate.Result[Video]{}, err
 	}
-	return aggregate.Write(ctx, s.writer, id.String(), request, func(ctx context.Context, tx *aggregate.Tx) (Video, error) {
+	return s.write(ctx, id.String(), request, func(ctx context.Context, tx *aggregate.Tx) (Video, error) {
 		v, err := lockVideo(ctx, tx, id)
 		if err != nil {
 			return Video{}, err
@@ -135,6 +134,17 @@ func (s *Service) Delete(
 		updateVideo(tx, v)
 		return v, tx.Store(ctx, v, event)
 	})
+}
+
+// write is aggregate.Write for a video.
+func (s *Service) write(
+	ctx context.Context, name string, r idempotency.Request, do func(context.Context, *aggregate.Tx) (Video, error),
+) (aggregate.Result[Video], error) {
+	result, err := aggregate.Write(ctx, s.writer, name, r, do)
+	if result.Replayed {
+		result.Value.Epoch = result.Epoch
+	}
+	return result, err
 }
 
 // bump moves v on by one version, for a new event, and returns the event that made the
@@ -154,7 +164,7 @@ const aggregateType = "video"
 
 // position is v's position for consistency tokens and events.
 func (v Video) position() consistency.Position {
-	return consistency.Position{AggregateType: aggregateType, AggregateID: v.ID.String(), Epoch: eventing.Epoch, Version: v.Version}
+	return consistency.Position{AggregateType: aggregateType, AggregateID: v.ID.String(), Epoch: v.Epoch, Version: v.Version}
 }
 
 // Token is the consistency token of v at its version.

@@ -7,7 +7,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/pkg/eventing/outbox"
 )
+
+// Epoch is the owner's epoch as a column of a query for rows: row and epoch are of one
+// snapshot.
+const Epoch = outbox.PresentEpoch + ` AS epoch`
 
 // SelectAsOf reads the time of the answer, and then rows, so that the time is no later
 // than their snapshot: all that had committed by asOf is in the answer. On a standby it

@@ -24,13 +24,14 @@ const writeTimeout = 10 * time.Second
 type Writer struct {
 	db     *pgxpool.Pool
 	writer *txn.Writer
+	epoch  *outbox.Epoch
 	wake   func()
 }
 
 // NewWriter returns a writer on the schema that db's search_path finds. wake is called
 // after each commit that left an event in the outbox.
 func NewWriter(db *pgxpool.Pool, wake func()) *Writer {
-	return &Writer{db: db, writer: txn.NewWriter(db), wake: wake}
+	return &Writer{db: db, writer: txn.NewWriter(db), epoch: outbox.NewEpoch(db), wake: wake}
 }
 
 // WriteOptions are the idempotency keys and the precondition of a write.
@@ -48,6 +49,8 @@ type WriteOptions struct {
 type Result[T any] struct {
 	Value    T
 	Replayed bool
+	// Epoch is the present one if Replayed: the stored answer has none.
+	Epoch int64
 }
 
 // Write runs do in a transaction and returns the value that do has stored. name is a name
@@ -61,16 +64,13 @@ func Write[T any](
 ) (Result[T], error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	var result Result[T]
-	var t *Tx
-	err := w.writer.Write(ctx, name, func(tx pgx.Tx) (err error) {
-		t = newTx(tx, r)
-		result.Value, err = do(ctx, t)
-		return err
-	})
+	result, t, err := write(ctx, w, name, r, do)
+	for errors.Is(err, outbox.ErrEpochEnded) { // an operator has begun another one since
+		w.epoch.Forget()
+		result, t, err = write(ctx, w, name, r, do)
+	}
 	if errors.Is(err, idempotency.ErrAnswered) {
-		result = Result[T]{Replayed: true}
-		err = r.Replay(ctx, w.db, t.answered, &result.Value)
+		result, err = replay[T](ctx, w, r, t)
 	}
 	if err != nil {
 		return Result[T]{}, fmt.Errorf("write %T: %w", result.Value, err)
@@ -81,19 +81,52 @@ func Write[T any](
 	return result, nil
 }
 
+// write is Write in the epoch that is taken for the present one. t is the transaction of
+// the last run; it is nil if there was none.
+func write[T any](
+	ctx context.Context, w *Writer, name string, r idempotency.Request, do func(context.Context, *Tx) (T, error),
+) (result Result[T], t *Tx, err error) {
+	epoch, err := w.epoch.Present(ctx)
+	if err != nil {
+		return result, nil, err
+	}
+	err = w.writer.Write(ctx, name, func(tx pgx.Tx) (err error) {
+		t = newTx(tx, epoch, r)
+		result.Value, err = do(ctx, t)
+		return err
+	})
+	return result, t, err
+}
+
+// replay returns the answer that another transaction has stored, which t may have read.
+// The owner has it in the present epoch: a restore that had lost the write would have lost
+// its answer, too.
+func replay[T any](ctx context.Context, w *Writer, r idempotency.Request, t *Tx) (Result[T], error) {
+	result := Result[T]{Replayed: true}
+	w.epoch.Forget()
+	var err error
+	if result.Epoch, err = w.epoch.Present(ctx); err == nil {
+		err = r.Replay(ctx, w.db, t.answered, &result.Value)
+	}
+	return result, err
+}
+
 // Tx is the transaction of one write. Statements are queued, and each of its round trips
 // sends them all. Between BEGIN and COMMIT a write makes two round trips, Lock and Store,
 // or Append alone if it has nothing to lock (TestRoundTrips).
 type Tx struct {
-	tx       pgx.Tx
+	tx pgx.Tx
+	// Epoch is the present one as far as the process knows. Append refuses events of any
+	// other, and Write runs the transaction again.
+	Epoch    int64
 	request  idempotency.Request
 	batch    *pgx.Batch
 	answered idempotency.Stored
 	events   int
 }
 
-func newTx(tx pgx.Tx, r idempotency.Request) *Tx {
-	t := &Tx{tx: tx, request: r, batch: &pgx.Batch{}}
+func newTx(tx pgx.Tx, epoch int64, r idempotency.Request) *Tx {
+	t := &Tx{tx: tx, Epoch: epoch, request: r, batch: &pgx.Batch{}}
 	txn.LimitLocks(t.batch)
 	return t
 }

@@ -6,6 +6,7 @@
 package engagement
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -16,7 +17,6 @@ import (
 	"example.com/lockstep/internal/idempotency"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/rest"
-	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/services/video/aggregate"
 )
@@ -39,6 +39,8 @@ type Engagement struct {
 	// LastEventID is the event that made Version; unknown in rows from before it was
 	// kept.
 	LastEventID uuid.NullUUID `json:"-"`
+	// Epoch is the owner's, not the row's: the one in which the row was read or written.
+	Epoch int64 `json:"-"`
 }
 
 // Service is the one writer of engagements. Any number may run on one database.
@@ -68,7 +70,7 @@ func (s *Service) Put(
 	if err != nil {
 		return aggregate.Result[Engagement]{}, err
 	}
-	return aggregate.Write(ctx, s.writer, to.id(), request, func(ctx context.Context, tx *aggregate.Tx) (Engagement, error) {
+	return s.write(ctx, to.id(), request, func(ctx context.Context, tx *aggregate.Tx) (Engagement, error) {
 		e, video, err := lockWithVideo(ctx, tx, to.UserID, to.VideoID)
 		if err != nil {
 			return Engagement{}, err
@@ -82,7 +84,7 @@ func (s *Service) Put(
 		if e.exists() && e.same(to) {
 			return e, tx.Store(ctx, e)
 		}
-		next := e.next(to)
+		next := e.next(to, tx.Epoch)
 		event, err := putEvent(ctx, next, e.LastEventID)
 		if err != nil {
 			return Engagement{}, err
@@ -103,7 +105,7 @@ func (s *Service) Delete(
 	if err != nil {
 		return aggregate.Result[Engagement]{}, err
 	}
-	return aggregate.Write(ctx, s.writer, name.id(), request, func(ctx context.Context, tx *aggregate.Tx) (Engagement, error) {
+	return s.write(ctx, name.id(), request, func(ctx context.Context, tx *aggregate.Tx) (Engagement, error) {
 		e, err := lockEngagement(ctx, tx, user, video)
 		if err != nil {
 			return Engagement{}, err
@@ -114,7 +116,7 @@ func (s *Service) Delete(
 		at := aggregate.After(e.UpdatedAt)
 		tombstone := Engagement{
 			UserID: user, VideoID: video, Version: e.Version + 1, CreatedAt: e.CreatedAt, UpdatedAt: at, DeletedAt: &at,
-			LastEventID: aggregate.NewEventID(),
+			LastEventID: aggregate.NewEventID(), Epoch: e.Epoch,
 		}
 		event, err := deletedEvent(ctx, tombstone, e.LastEventID)
 		if err != nil {
@@ -125,12 +127,24 @@ func (s *Service) Delete(
 	})
 }
 
+// write is aggregate.Write for an engagement.
+func (s *Service) write(
+	ctx context.Context, name string, r idempotency.Request, do func(context.Context, *aggregate.Tx) (Engagement, error),
+) (aggregate.Result[Engagement], error) {
+	result, err := aggregate.Write(ctx, s.writer, name, r, do)
+	if result.Replayed {
+		result.Value.Epoch = result.Epoch
+	}
+	return result, err
+}
+
 // next returns the version after e, with the caller's fields of to. An engagement that
-// does not exist begins a new life.
-func (e Engagement) next(to Engagement) Engagement {
+// does not exist begins a new life. epoch is that of one that never existed.
+func (e Engagement) next(to Engagement, epoch int64) Engagement {
 	next := Engagement{
 		UserID: to.UserID, VideoID: to.VideoID, Liked: to.Liked, Bookmarked: to.Bookmarked, WatchedSeconds: to.WatchedSeconds,
 		Version: e.Version + 1, CreatedAt: e.CreatedAt, UpdatedAt: aggregate.After(e.UpdatedAt), LastEventID: aggregate.NewEventID(),
+		Epoch: cmp.Or(e.Epoch, epoch),
 	}
 	if !e.exists() {
 		next.CreatedAt = next.UpdatedAt
@@ -180,7 +194,7 @@ func (e Engagement) path() string {
 func (e Engagement) id() string { return e.UserID.String() + ":" + e.VideoID.String() }
 
 func (e Engagement) position() consistency.Position {
-	return consistency.Position{AggregateType: aggregateType, AggregateID: e.id(), Epoch: eventing.Epoch, Version: e.Version}
+	return consistency.Position{AggregateType: aggregateType, AggregateID: e.id(), Epoch: e.Epoch, Version: e.Version}
 }
 
 // Token is the consistency token of e at its version.

@@ -9,7 +9,6 @@ import (
 
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/rest"
-	"example.com/lockstep/pkg/eventing"
 	videov1 "example.com/lockstep/proto/video/v1"
 	"example.com/lockstep/services/video/aggregate"
 )
@@ -114,7 +113,7 @@ func (e Engagement) proto() *videov1.Engagement {
 	return &videov1.Engagement{
 		UserId: e.UserID.String(), VideoId: e.VideoID.String(), Liked: e.Liked, Bookmarked: e.Bookmarked,
 		WatchedSeconds: e.WatchedSeconds, Version: e.Version, CreatedAt: timestamppb.New(e.CreatedAt),
-		UpdatedAt: timestamppb.New(e.UpdatedAt), DeletedAt: aggregate.Timestamp(e.DeletedAt), Epoch: eventing.Epoch,
+		UpdatedAt: timestamppb.New(e.UpdatedAt), DeletedAt: aggregate.Timestamp(e.DeletedAt), Epoch: e.Epoch,
 	}
 }
 

@@ -36,7 +36,7 @@ func lockWithVideo(ctx context.Context, tx *aggregate.Tx, user, video uuid.UUID)
 func queueLock(tx *aggregate.Tx, user, video uuid.UUID, e *Engagement) {
 	name := Engagement{UserID: user, VideoID: video}
 	tx.Queue(`SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, name.id())
-	tx.Queue(`SELECT `+columns+` FROM engagements WHERE user_id = $1 AND video_id = $2`, user, video).Query(aggregate.One(e))
+	tx.Queue(`SELECT `+columns+`, `+aggregate.Epoch+` FROM engagements WHERE user_id = $1 AND video_id = $2`, user, video).Query(aggregate.One(e))
 }
 
 // writeEngagement requires the lock.
@@ -56,7 +56,7 @@ func writeEngagement(tx *aggregate.Tx, e Engagement) {
 // asOf is as in aggregate.SelectAsOf.
 func selectEngagement(ctx context.Context, db *pgxpool.Pool, user, video uuid.UUID) (e Engagement, asOf *time.Time, err error) {
 	asOf, err = aggregate.SelectAsOf(ctx, db, aggregate.One(&e),
-		`SELECT `+columns+` FROM engagements WHERE user_id = $1 AND video_id = $2`, user, video)
+		`SELECT `+columns+`, `+aggregate.Epoch+` FROM engagements WHERE user_id = $1 AND video_id = $2`, user, video)
 	return e, asOf, err
 }
 
@@ -65,13 +65,13 @@ func selectEngagement(ctx context.Context, db *pgxpool.Pool, user, video uuid.UU
 func selectWith(ctx context.Context, db *pgxpool.Pool, user uuid.UUID, videos []string,
 ) (found []Engagement, asOf *time.Time, err error) {
 	asOf, err = aggregate.SelectAsOf(ctx, db, aggregate.All(&found),
-		`SELECT `+columns+` FROM engagements WHERE user_id = $1 AND video_id = ANY ($2::uuid[])`, user, videos)
+		`SELECT `+columns+`, `+aggregate.Epoch+` FROM engagements WHERE user_id = $1 AND video_id = ANY ($2::uuid[])`, user, videos)
 	return found, asOf, err
 }
 
 // selectPage returns up to limit engagements with keys below before, the highest first.
 func selectPage(ctx context.Context, db *pgxpool.Pool, f Filter, before [2]uuid.UUID, limit int) ([]Engagement, error) {
-	query := `SELECT ` + columns + ` FROM engagements WHERE (user_id, video_id) < ($1, $2)`
+	query := `SELECT ` + columns + `, ` + aggregate.Epoch + ` FROM engagements WHERE (user_id, video_id) < ($1, $2)`
 	args := []any{before[0], before[1], limit}
 	if !f.IncludeDeleted {
 		query += ` AND deleted_at IS NULL`
