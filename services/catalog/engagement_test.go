@@ -94,7 +94,7 @@ func (f *fixture) stored(t testing.TB, l like) Engagement {
 	t.Helper()
 	rows, _ := f.pool.Query(t.Context(), `SELECT `+engagementColumns+` FROM video_user_engagements_projection
 		WHERE user_id = $1 AND video_id = $2`, l.user, l.video)
-	e, err := pgx.CollectExactlyOneRow(rows, scanEngagement)
+	e, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByNameLax[Engagement])
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		t.Fatal(err)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/protobuf/proto"
 
-	"example.com/lockstep/internal/pbtime"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -25,7 +24,8 @@ const engagementType = "engagement"
 
 // Engagement is a user's engagement with a video, as the projection or its owner has
 // it, and the JSON of REST. A tombstone has ids, Version, Epoch, LastEventID, UpdatedAt
-// and DeletedAt, and nothing else; it may come back to life.
+// and DeletedAt, and nothing else; it may come back to life. Columns find their fields
+// by name.
 type Engagement struct {
 	UserID         uuid.UUID  `json:"user_id"`
 	VideoID        uuid.UUID  `json:"video_id"`
@@ -98,10 +98,10 @@ func (engagements) Apply(_ Engagement, c inbox.Change) (e Engagement) {
 	case *engagementv1.EngagementPut:
 		e = Engagement{
 			Liked: p.GetLiked(), Bookmarked: p.GetBookmarked(), WatchedSeconds: p.GetWatchedSeconds(),
-			CreatedAt: cmp.Or(pbtime.Time(p.GetCreatedAt()), &c.Event.OccurredAt),
+			CreatedAt: cmp.Or(timeOf(p.GetCreatedAt()), &c.Event.OccurredAt),
 		}
 	case *engagementv1.EngagementDeleted:
-		e = Engagement{DeletedAt: cmp.Or(pbtime.Time(p.GetDeletedAt()), &c.Event.OccurredAt)}
+		e = Engagement{DeletedAt: cmp.Or(timeOf(p.GetDeletedAt()), &c.Event.OccurredAt)}
 	case Engagement:
 		if e = p; p.DeletedAt != nil {
 			e = Engagement{DeletedAt: p.DeletedAt} // as the event would have left it
@@ -177,7 +177,7 @@ func ownedEngagement(p *videov1.Engagement, user, video uuid.UUID) (Engagement, 
 	return Engagement{
 		UserID: user, VideoID: video, Liked: p.GetLiked(), Bookmarked: p.GetBookmarked(), WatchedSeconds: p.GetWatchedSeconds(),
 		Version: p.GetVersion(), Epoch: p.GetEpoch(),
-		CreatedAt: pbtime.Time(p.GetCreatedAt()), UpdatedAt: p.GetUpdatedAt().AsTime(), DeletedAt: pbtime.Time(p.GetDeletedAt()),
+		CreatedAt: timeOf(p.GetCreatedAt()), UpdatedAt: p.GetUpdatedAt().AsTime(), DeletedAt: timeOf(p.GetDeletedAt()),
 		LastEventID: last,
 	}, nil
 }

@@ -89,3 +89,19 @@ func notFoundAsOf(answer error) time.Time {
 	t, _ := time.Parse(time.RFC3339Nano, problem.MetadataOf(answer)["as_of"]) // zero where it does not say
 	return t
 }
+
+// timestamp is t in a message; an unknown time is an unset field.
+func timestamp(t *time.Time) *timestamppb.Timestamp {
+	if t == nil {
+		return nil
+	}
+	return timestamppb.New(*t)
+}
+
+// timeOf is the time in a message, in UTC; an unset field is an unknown time.
+func timeOf(t *timestamppb.Timestamp) *time.Time {
+	if t == nil {
+		return nil
+	}
+	return new(t.AsTime())
+}

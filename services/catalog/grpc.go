@@ -9,7 +9,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"example.com/lockstep/internal/pbtime"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing/consistency"
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
@@ -118,15 +117,15 @@ func protoStale(stale []consistency.StaleAggregate) (out []*catalogv1.Lag) {
 func (v Video) proto() *catalogv1.Video {
 	return &catalogv1.Video{
 		VideoId: v.ID.String(), UploaderId: v.UploaderID.String(), Title: v.Title, Description: v.Description,
-		DurationSeconds: v.DurationSeconds, PublishedAt: pbtime.Proto(v.PublishedAt), Version: v.Version,
-		CreatedAt: pbtime.Proto(v.CreatedAt), UpdatedAt: timestamppb.New(v.UpdatedAt),
+		DurationSeconds: v.DurationSeconds, PublishedAt: timestamp(v.PublishedAt), Version: v.Version,
+		CreatedAt: timestamp(v.CreatedAt), UpdatedAt: timestamppb.New(v.UpdatedAt),
 	}
 }
 
 func (e Engagement) proto() *catalogv1.Engagement {
 	return &catalogv1.Engagement{
 		UserId: e.UserID.String(), VideoId: e.VideoID.String(), Liked: e.Liked, Bookmarked: e.Bookmarked,
-		WatchedSeconds: e.WatchedSeconds, Version: e.Version, CreatedAt: pbtime.Proto(e.CreatedAt), UpdatedAt: timestamppb.New(e.UpdatedAt),
+		WatchedSeconds: e.WatchedSeconds, Version: e.Version, CreatedAt: timestamp(e.CreatedAt), UpdatedAt: timestamppb.New(e.UpdatedAt),
 	}
 }
 

@@ -1,12 +1,12 @@
 package catalog
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
 
 	"example.com/lockstep/internal/problem"
-	"example.com/lockstep/pkg/eventing/circuit"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/txn"
 )
@@ -24,7 +24,7 @@ func TestEachErrorOfTheLibraryIsAProblem(t *testing.T) {
 		"ahead":             {consistency.ErrAhead, problem.CodeAhead, "TOKEN_AHEAD", false},
 		"too many readers":  {consistency.ErrTooManyWaiters, problem.CodeTooMany, "TOO_MANY_WAITERS", true},
 		"too many searches": {errTooManySearches, problem.CodeTooMany, "TOO_MANY_SEARCHES", true},
-		"away":              {fmt.Errorf("%w: %w", consistency.ErrOwnerUnavailable, circuit.ErrOpen), problem.CodeUnavailable, "NOT_FRESH_ENOUGH", true},
+		"away":              {fmt.Errorf("%w: %w", consistency.ErrOwnerUnavailable, context.DeadlineExceeded), problem.CodeUnavailable, "NOT_FRESH_ENOUGH", true},
 		"locked":            {fmt.Errorf("take over: %w", txn.ErrLocked), problem.CodeUnavailable, "LOCKED", true},
 		"invalid":           {&consistency.InvalidRequestError{Field: "f", Detail: "is odd"}, problem.CodeInvalid, "", false},
 	} {

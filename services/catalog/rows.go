@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/google/uuid"
@@ -17,47 +18,9 @@ import (
 
 // This file has the parameters and results of the statements in store.go.
 
-func scanVideo(row pgx.CollectableRow) (v Video, err error) {
-	err = scanVideoInto(row, &v)
-	return v, err
-}
-
-// scanVideoInto reads videoColumns into v, and the columns after them into more.
-func scanVideoInto(row pgx.CollectableRow, v *Video, more ...any) error {
-	var uploader uuid.NullUUID // NULL on tombstones
-	err := row.Scan(append([]any{&v.ID, &uploader, &v.Title, &v.Description, &v.DurationSeconds, &v.PublishedAt,
-		&v.Version, &v.Epoch, &v.CreatedAt, &v.UpdatedAt, &v.DeletedAt}, more...)...)
-	v.UploaderID = uploader.UUID
-	return err
-}
-
-// scanVideoWithEvent also reads last_event_id.
-func scanVideoWithEvent(row pgx.CollectableRow) (v Video, err error) {
-	err = scanVideoInto(row, &v, &v.LastEventID)
-	return v, err
-}
-
-func scanEngagement(row pgx.CollectableRow) (e Engagement, err error) {
-	err = scanEngagementInto(row, &e)
-	return e, err
-}
-
-// scanEngagementInto reads engagementColumns into e, and the columns after them into
-// more.
-func scanEngagementInto(row pgx.CollectableRow, e *Engagement, more ...any) error {
-	return row.Scan(append([]any{&e.UserID, &e.VideoID, &e.Liked, &e.Bookmarked, &e.WatchedSeconds,
-		&e.Version, &e.Epoch, &e.CreatedAt, &e.UpdatedAt, &e.DeletedAt}, more...)...)
-}
-
-// scanEngagementWithEvent also reads last_event_id.
-func scanEngagementWithEvent(row pgx.CollectableRow) (e Engagement, err error) {
-	err = scanEngagementInto(row, &e, &e.LastEventID)
-	return e, err
-}
-
 // byID collects locked rows.
-func byID[S any](rows pgx.Rows, scan pgx.RowToFunc[S], id func(row S) string) (map[string]S, error) {
-	found, err := pgx.CollectRows(rows, scan)
+func byID[S any](rows pgx.Rows, id func(row S) string) (map[string]S, error) {
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByNameLax[S])
 	if err != nil {
 		return nil, fmt.Errorf("lock rows: %w", err)
 	}
@@ -108,33 +71,45 @@ func pairs(ids []string) (users, videos []string) {
 	return users, videos
 }
 
-func unzip(wanted []consistency.Position) (ids []string, epochs, versions []int64) {
-	for _, p := range wanted {
-		ids, epochs, versions = append(ids, p.AggregateID), append(epochs, p.Epoch), append(versions, p.Version)
+func idsOf(positions []consistency.Position) (ids []string) {
+	for _, p := range positions {
+		ids = append(ids, p.AggregateID)
 	}
-	return ids, epochs, versions
+	return ids
 }
 
-// listed runs the statement of a page, withReached or without.
-func listed[T any](ctx context.Context, db *pgxpool.Pool, scan pgx.RowToFunc[T], counted bool, sql string, args []any,
+// excluded assigns each of the columns its value in the row that is in conflict. Those of
+// the key keep theirs.
+func excluded(columns string) string {
+	return columnName.ReplaceAllString(columns, "$0 = excluded.$0")
+}
+
+var columnName = regexp.MustCompile(`\w+`)
+
+// readPage runs the statement page. reached counts the wanted positions that are reached
+// by the rows that they are joined with; their ids there are in ids. One statement reads
+// both, so it reads them in one snapshot. An empty page is a row without an item.
+func readPage[T any](ctx context.Context, db *pgxpool.Pool, page string, args []any, wanted []consistency.Position,
+	ids []string, joined string,
 ) (items []T, reached int, err error) {
-	rows, _ := db.Query(ctx, sql, args...)
-	if !counted {
-		items, err = pgx.CollectRows(rows, scan)
+	if len(wanted) == 0 {
+		rows, _ := db.Query(ctx, page, args...)
+		items, err = pgx.CollectRows(rows, pgx.RowToStructByNameLax[T])
 		return items, 0, err
 	}
+	var epochs, versions []int64
+	for _, p := range wanted {
+		epochs, versions = append(epochs, p.Epoch), append(versions, p.Version)
+	}
+	rows, _ := db.Query(ctx, withReached(page, len(args)+1, joined), append(args, ids, epochs, versions)...)
 	defer rows.Close()
 	items = []T{} // an empty page is no null
-	row := behindReached{CollectableRow: rows}
 	for rows.Next() {
-		if row.into == nil { // unknown before the first row
-			row.into = make([]any, len(rows.FieldDescriptions())) // nil is passed over
-			row.into[0] = &reached
+		row := counted{rows, &reached}
+		if rows.RawValues()[0] == nil { // no key, no item
+			return items, reached, row.Scan(make([]any, len(row.FieldDescriptions()))...)
 		}
-		if rows.RawValues()[1] == nil { // no key, no item
-			return items, reached, rows.Scan(row.into...)
-		}
-		item, err := scan(row)
+		item, err := pgx.RowToStructByNameLax[T](row)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -143,19 +118,17 @@ func listed[T any](ctx context.Context, db *pgxpool.Pool, scan pgx.RowToFunc[T],
 	return items, reached, rows.Err()
 }
 
-// behindReached is a row without its first column. Scan reads that column, too.
-type behindReached struct {
+// counted is a row without its last column. Scan reads that column into reached.
+type counted struct {
 	pgx.CollectableRow
-	into []any
+	reached *int
 }
 
 // FieldDescriptions is pgx's.
-func (r behindReached) FieldDescriptions() []pgconn.FieldDescription {
-	return r.CollectableRow.FieldDescriptions()[1:]
+func (r counted) FieldDescriptions() []pgconn.FieldDescription {
+	all := r.CollectableRow.FieldDescriptions()
+	return all[:len(all)-1]
 }
 
 // Scan is pgx's.
-func (r behindReached) Scan(into ...any) error {
-	copy(r.into[1:], into)
-	return r.CollectableRow.Scan(r.into...)
-}
+func (r counted) Scan(into ...any) error { return r.CollectableRow.Scan(append(into, r.reached)...) }

@@ -22,7 +22,7 @@ const videoColumns = `video_id, uploader_id, title, description, duration_second
 // readVideo returns the zero Video where there is neither video nor tombstone.
 func readVideo(ctx context.Context, db *pgxpool.Pool, id uuid.UUID) (Video, error) {
 	rows, _ := db.Query(ctx, `SELECT `+videoColumns+` FROM video_projection WHERE video_id = $1`, id)
-	v, err := pgx.CollectExactlyOneRow(rows, scanVideo)
+	v, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByNameLax[Video])
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return Video{}, nil
@@ -34,22 +34,20 @@ func readVideo(ctx context.Context, db *pgxpool.Pool, id uuid.UUID) (Video, erro
 
 // Positions reads the positions of those videos that the projection has.
 func (a videos) Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error) {
-	ids, _, _ := unzip(wanted)
-	if len(ids) == 0 {
+	if len(wanted) == 0 {
 		return nil, nil
 	}
 	return readPositions(ctx, a.db, `
 		SELECT $2::text AS aggregate_type, video_id::text AS aggregate_id, epoch, version
-		  FROM video_projection WHERE video_id = ANY($1::uuid[])`, ids, videoType)
+		  FROM video_projection WHERE video_id = ANY($1::uuid[])`, idsOf(wanted), videoType)
 }
 
 // Positions reads the positions of those engagements that the projection has.
 func (a engagements) Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error) {
-	ids, _, _ := unzip(wanted)
-	users, videos := pairs(ids)
-	if len(ids) == 0 {
+	if len(wanted) == 0 {
 		return nil, nil
 	}
+	users, videos := pairs(idsOf(wanted))
 	return readPositions(ctx, a.db, `
 		SELECT $3::text AS aggregate_type, concat(user_id, ':', video_id) AS aggregate_id, epoch, version
 		  FROM unnest($1::uuid[], $2::uuid[]) AS wanted (user_id, video_id)
@@ -69,7 +67,7 @@ func readPositions(ctx context.Context, db *pgxpool.Pool, sql string, args ...an
 func (videos) Lock(ctx context.Context, tx pgx.Tx, ids []string) (map[string]Video, error) {
 	rows, _ := tx.Query(ctx, `
 		SELECT `+videoColumns+`, last_event_id FROM video_projection WHERE video_id = ANY ($1::uuid[]) ORDER BY video_id FOR UPDATE`, ids)
-	return byID(rows, scanVideoWithEvent, Video.id)
+	return byID(rows, Video.id)
 }
 
 // Upsert writes all steps in one statement. An absent row is inserted if it is still
@@ -91,11 +89,7 @@ func (videos) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Video]) 
 		  INSERT INTO video_projection (`+videoColumns+`, last_event_id)
 		  SELECT `+videoColumns+`, last_event_id FROM step WHERE present ORDER BY video_id
 		  ON CONFLICT (video_id) DO UPDATE
-		     SET uploader_id = excluded.uploader_id, title = excluded.title, description = excluded.description,
-		         duration_seconds = excluded.duration_seconds, published_at = excluded.published_at,
-		         version = excluded.version, epoch = excluded.epoch, created_at = excluded.created_at,
-		         updated_at = excluded.updated_at, deleted_at = excluded.deleted_at,
-		         last_event_id = excluded.last_event_id, applied_at = clock_timestamp()
+		     SET `+excluded(videoColumns+`, last_event_id`)+`, applied_at = clock_timestamp()
 		  RETURNING video_id
 		)
 		SELECT video_id::text FROM inserted UNION ALL SELECT video_id::text FROM updated`,
@@ -138,26 +132,19 @@ func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID
 		and("title ILIKE", "%"+strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(q.Title)+"%")
 	}
 	sql += ` ORDER BY video_id DESC LIMIT $1`
-	if len(wanted) > 0 {
-		ids, epochs, versions := unzip(wanted)
-		n := len(args)
-		args = append(args, ids, epochs, versions)
-		sql = withReached(sql, n+1, "video_projection p ON p.video_id = w.id")
-	}
-	videos, reached, err = listed(ctx, db, scanVideo, len(wanted) > 0, sql, args)
+	videos, reached, err = readPage[Video](ctx, db, sql, args, wanted, idsOf(wanted), "video_projection p ON p.video_id = w.id")
 	if err != nil {
 		return nil, 0, fmt.Errorf("list videos: %w", err)
 	}
 	return videos, reached, nil
 }
 
-// withReached puts the column reached in front of a page: how many of the wanted
+// withReached adds the column reached to a page, for readPage: how many of the wanted
 // positions, in the arrays from $n on, are reached by the rows that they are joined
-// with. It is one statement, so it reads both in one snapshot. An empty page is a row
-// without an item.
+// with.
 func withReached(page string, n int, joined string) string {
 	return fmt.Sprintf(`
-		SELECT reached, item.*
+		SELECT item.*, reached
 		  FROM (SELECT count(*) AS reached FROM unnest($%d::uuid[], $%d::bigint[], $%d::bigint[]) AS w (id, epoch, version)
 		          JOIN %s AND (p.epoch, p.version) >= (w.epoch, w.version)) AS at
 		  LEFT JOIN (%s) AS item ON true
@@ -173,7 +160,7 @@ func (engagements) Lock(ctx context.Context, tx pgx.Tx, ids []string) (map[strin
 		SELECT `+engagementColumns+`, last_event_id FROM video_user_engagements_projection
 		 WHERE (user_id, video_id) IN (SELECT u, v FROM unnest($1::uuid[], $2::uuid[]) AS named (u, v))
 		 ORDER BY user_id, video_id FOR UPDATE`, users, videos)
-	return byID(rows, scanEngagementWithEvent, Engagement.id)
+	return byID(rows, Engagement.id)
 }
 
 // Upsert writes all steps in one statement, as that of videos does.
@@ -192,10 +179,7 @@ func (engagements) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Eng
 		  INSERT INTO video_user_engagements_projection (`+engagementColumns+`, last_event_id)
 		  SELECT `+engagementColumns+`, last_event_id FROM step WHERE present ORDER BY user_id, video_id
 		  ON CONFLICT (user_id, video_id) DO UPDATE
-		     SET liked = excluded.liked, bookmarked = excluded.bookmarked, watched_seconds = excluded.watched_seconds,
-		         version = excluded.version, epoch = excluded.epoch, created_at = excluded.created_at,
-		         updated_at = excluded.updated_at, deleted_at = excluded.deleted_at,
-		         last_event_id = excluded.last_event_id, applied_at = clock_timestamp()
+		     SET `+excluded(engagementColumns+`, last_event_id`)+`, applied_at = clock_timestamp()
 		  RETURNING user_id, video_id
 		)
 		SELECT concat(user_id, ':', video_id) FROM inserted UNION ALL SELECT concat(user_id, ':', video_id) FROM updated`,
@@ -221,14 +205,9 @@ func listEngagements(ctx context.Context, db *pgxpool.Pool, user, before uuid.UU
 ) (found []Engagement, reached int, err error) {
 	sql := `SELECT ` + engagementColumns + ` FROM video_user_engagements_projection
 		WHERE user_id = $1 AND video_id < $2 AND deleted_at IS NULL ORDER BY video_id DESC LIMIT $3`
-	args := []any{user, before, limit}
-	if len(wanted) > 0 {
-		ids, epochs, versions := unzip(wanted)
-		_, videos := pairs(ids)
-		args = append(args, videos, epochs, versions)
-		sql = withReached(sql, 4, "video_user_engagements_projection p ON p.user_id = $1 AND p.video_id = w.id")
-	}
-	found, reached, err = listed(ctx, db, scanEngagement, len(wanted) > 0, sql, args)
+	_, videos := pairs(idsOf(wanted))
+	found, reached, err = readPage[Engagement](ctx, db, sql, []any{user, before, limit}, wanted, videos,
+		"video_user_engagements_projection p ON p.user_id = $1 AND p.video_id = w.id")
 	if err != nil {
 		return nil, 0, fmt.Errorf("list engagements: %w", err)
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/protobuf/proto"
 
-	"example.com/lockstep/internal/pbtime"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -24,8 +23,9 @@ const videoType = "video"
 
 // Video is a video as the projection or its owner has it, and the JSON of REST.
 // A tombstone has ID, Version, Epoch, LastEventID, UpdatedAt and DeletedAt, and nothing else.
+// Columns find their fields by name.
 type Video struct {
-	ID              uuid.UUID  `json:"video_id"`
+	ID              uuid.UUID  `json:"video_id" db:"video_id"`
 	UploaderID      uuid.UUID  `json:"uploader_id"`
 	Title           string     `json:"title"`
 	Description     string     `json:"description"`
@@ -108,12 +108,12 @@ func (videos) Apply(v Video, c inbox.Change) Video {
 	case *eventsv1.VideoCreated:
 		v = Video{
 			UploaderID: uuid.MustParse(p.GetUploaderId()), Title: p.GetTitle(), Description: p.GetDescription(),
-			DurationSeconds: p.GetDurationSeconds(), PublishedAt: pbtime.Time(p.GetPublishedAt()), CreatedAt: &e.OccurredAt,
+			DurationSeconds: p.GetDurationSeconds(), PublishedAt: timeOf(p.GetPublishedAt()), CreatedAt: &e.OccurredAt,
 		}
 	case *eventsv1.VideoUpdated:
 		v = patched(v, p)
 	case *eventsv1.VideoDeleted:
-		v = Video{DeletedAt: cmp.Or(pbtime.Time(p.GetDeletedAt()), &e.OccurredAt)}
+		v = Video{DeletedAt: cmp.Or(timeOf(p.GetDeletedAt()), &e.OccurredAt)}
 	case Video:
 		if v = p; p.DeletedAt != nil {
 			v = Video{DeletedAt: p.DeletedAt} // as the event would have left it
@@ -126,27 +126,18 @@ func (videos) Apply(v Video, c inbox.Change) Video {
 // patched ignores cleared fields that it does not know, like every protobuf
 // reader: they are newer than this build.
 func patched(v Video, p *eventsv1.VideoUpdated) Video {
-	for _, field := range p.GetCleared() {
-		switch field {
-		case "description":
-			v.Description = ""
-		case "duration_seconds":
-			v.DurationSeconds = 0
-		case "published_at":
-			v.PublishedAt = nil
-		}
-	}
+	cleared := func(field string) bool { return slices.Contains(p.GetCleared(), field) }
 	if p.Title != nil {
 		v.Title = p.GetTitle()
 	}
-	if p.Description != nil {
+	if p.Description != nil || cleared("description") {
 		v.Description = p.GetDescription()
 	}
-	if p.DurationSeconds != nil {
+	if p.DurationSeconds != nil || cleared("duration_seconds") {
 		v.DurationSeconds = p.GetDurationSeconds()
 	}
-	if at := p.GetPublishedAt(); at != nil {
-		v.PublishedAt = pbtime.Time(at)
+	if p.GetPublishedAt() != nil || cleared("published_at") {
+		v.PublishedAt = timeOf(p.GetPublishedAt())
 	}
 	return v
 }
@@ -215,9 +206,9 @@ func ownedVideo(p *videov1.Video, id string) (Video, error) {
 	}
 	return Video{
 		ID: videoID, UploaderID: uploader, Title: p.GetTitle(), Description: p.GetDescription(),
-		DurationSeconds: p.GetDurationSeconds(), PublishedAt: pbtime.Time(p.GetPublishedAt()),
+		DurationSeconds: p.GetDurationSeconds(), PublishedAt: timeOf(p.GetPublishedAt()),
 		Version: p.GetVersion(), Epoch: p.GetEpoch(),
-		CreatedAt: pbtime.Time(p.GetCreatedAt()), UpdatedAt: p.GetUpdatedAt().AsTime(), DeletedAt: pbtime.Time(p.GetDeletedAt()),
+		CreatedAt: timeOf(p.GetCreatedAt()), UpdatedAt: p.GetUpdatedAt().AsTime(), DeletedAt: timeOf(p.GetDeletedAt()),
 		LastEventID: last,
 	}, nil
 }

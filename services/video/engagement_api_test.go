@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/testing/protocmp"
 
-	"example.com/lockstep/internal/pbtime"
 	"example.com/lockstep/internal/problem"
 	videov1 "example.com/lockstep/proto/video/v1"
 	"example.com/lockstep/services/video/aggregate"
@@ -25,7 +24,7 @@ import (
 func message(e engagement.Engagement) *videov1.Engagement {
 	return &videov1.Engagement{
 		UserId: e.UserID.String(), VideoId: e.VideoID.String(), Liked: e.Liked, Bookmarked: e.Bookmarked, WatchedSeconds: e.WatchedSeconds,
-		Version: e.Version, CreatedAt: pbtime.Proto(&e.CreatedAt), UpdatedAt: pbtime.Proto(&e.UpdatedAt), DeletedAt: pbtime.Proto(e.DeletedAt), Epoch: 1,
+		Version: e.Version, CreatedAt: aggregate.Timestamp(&e.CreatedAt), UpdatedAt: aggregate.Timestamp(&e.UpdatedAt), DeletedAt: aggregate.Timestamp(e.DeletedAt), Epoch: 1,
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 
 	"google.golang.org/grpc"
 
-	"example.com/lockstep/internal/pbtime"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/pkg/eventing"
@@ -72,7 +71,7 @@ func (g grpcServer) DeleteVideo(ctx context.Context, req *videov1.DeleteVideoReq
 	}
 	v := result.Value
 	return &videov1.DeleteVideoResponse{
-		VideoId: v.ID.String(), Version: v.Version, DeletedAt: pbtime.Proto(v.DeletedAt), ConsistencyToken: v.Token(),
+		VideoId: v.ID.String(), Version: v.Version, DeletedAt: aggregate.Timestamp(v.DeletedAt), ConsistencyToken: v.Token(),
 	}, aggregate.SetReplayed(ctx, result.Replayed)
 }
 
@@ -82,11 +81,11 @@ func (g grpcServer) GetVideo(ctx context.Context, req *videov1.GetVideoRequest) 
 	if err := found.Err(); err != nil {
 		return nil, err
 	}
-	v, asOf, err := g.service.GetAsOf(ctx, id, req.GetIncludeDeleted())
+	v, asOf, err := g.service.Get(ctx, id, req.GetIncludeDeleted())
 	if err != nil {
 		return nil, aggregate.WithAsOf(err, asOf)
 	}
-	return &videov1.GetVideoResponse{Video: v.read(), AsOf: pbtime.Proto(asOf)}, nil
+	return &videov1.GetVideoResponse{Video: v.read(), AsOf: aggregate.Timestamp(asOf)}, nil
 }
 
 func (g grpcServer) GetVideos(ctx context.Context, req *videov1.GetVideosRequest) (*videov1.GetVideosResponse, error) {
@@ -94,7 +93,7 @@ func (g grpcServer) GetVideos(ctx context.Context, req *videov1.GetVideosRequest
 	if err != nil {
 		return nil, err
 	}
-	resp := &videov1.GetVideosResponse{AsOf: pbtime.Proto(asOf)}
+	resp := &videov1.GetVideosResponse{AsOf: aggregate.Timestamp(asOf)}
 	for _, v := range videos {
 		resp.Videos = append(resp.Videos, v.read())
 	}
@@ -131,8 +130,8 @@ func fromGRPC(b grpcBody, found *problem.Violations) (v Video) {
 
 func (v Video) proto() *videov1.Video {
 	m := &videov1.Video{
-		VideoId: v.ID.String(), UploaderId: v.UploaderID.String(), Version: v.Version, CreatedAt: pbtime.Proto(&v.CreatedAt),
-		UpdatedAt: pbtime.Proto(&v.UpdatedAt), DeletedAt: pbtime.Proto(v.DeletedAt), Epoch: eventing.Epoch,
+		VideoId: v.ID.String(), UploaderId: v.UploaderID.String(), Version: v.Version, CreatedAt: aggregate.Timestamp(&v.CreatedAt),
+		UpdatedAt: aggregate.Timestamp(&v.UpdatedAt), DeletedAt: aggregate.Timestamp(v.DeletedAt), Epoch: eventing.Epoch,
 	}
 	for _, f := range fields {
 		f.message(v, m)
@@ -144,6 +143,6 @@ func (v Video) proto() *videov1.Video {
 // answer to a retry has only the fields of the JSON.
 func (v Video) read() *videov1.Video {
 	m := v.proto()
-	m.LastEventId = aggregate.EventID(v.LastEventID)
+	m.LastEventId = v.EventID()
 	return m
 }

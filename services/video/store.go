@@ -2,6 +2,8 @@ package video
 
 import (
 	"context"
+	"maps"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -11,28 +13,27 @@ import (
 	"example.com/lockstep/services/video/aggregate"
 )
 
-// columns, their placeholders and the arguments of both are in one order.
-const (
-	columns = `video_id, uploader_id, title, description, duration_seconds, published_at,
-	version, created_at, updated_at, deleted_at, last_event_id`
-	placeholders = `$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11`
+// A field's column has the field's name.
+var (
+	columns      = "video_id, " + strings.Join(creation, ", ") + ", " + aggregate.RevisionColumns
+	placeholders = aggregate.Placeholders(columns)
 )
 
-func (v Video) arguments() []any {
-	return []any{
-		v.ID, v.UploaderID, v.Title, v.Description, v.DurationSeconds, v.PublishedAt,
-		v.Version, v.CreatedAt, v.UpdatedAt, v.DeletedAt, v.LastEventID,
-	}
+func (v Video) arguments() pgx.NamedArgs {
+	args := v.Arguments()
+	maps.Copy(args, v.values(creation))
+	args["video_id"] = v.ID
+	return args
 }
 
 func insertVideo(tx *aggregate.Tx, v Video) {
-	tx.Queue(`INSERT INTO videos (`+columns+`) VALUES (`+placeholders+`)`, v.arguments()...)
+	tx.Queue(`INSERT INTO videos (`+columns+`) VALUES (`+placeholders+`)`, v.arguments())
 }
 
 // updateVideo requires the row's lock. It names all columns, so that there is one list of
 // them. A column that keeps its value costs no index entry: the update stays heap-only.
 func updateVideo(tx *aggregate.Tx, v Video) {
-	tx.Queue(`UPDATE videos SET (`+columns+`) = (`+placeholders+`) WHERE video_id = $1`, v.arguments()...)
+	tx.Queue(`UPDATE videos SET (`+columns+`) = (`+placeholders+`) WHERE video_id = @video_id`, v.arguments())
 }
 
 // lockVideo locks a video until its transaction ends, and reads it. Without such a video

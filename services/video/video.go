@@ -25,7 +25,6 @@ import (
 
 	"example.com/lockstep/internal/idempotency"
 	"example.com/lockstep/internal/problem"
-	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/services/video/aggregate"
 )
@@ -53,8 +52,7 @@ func (s *Service) Create(
 	if err != nil {
 		return aggregate.Result[Video]{}, err
 	}
-	v.CreatedAt = aggregate.Now()
-	v.ID, v.Version, v.UpdatedAt, v.LastEventID = aggregate.NewID(), 1, v.CreatedAt, aggregate.NewEventID()
+	v.ID, v.Revision = aggregate.NewID(), aggregate.Revision{}.Next()
 	event, err := createdEvent(ctx, v)
 	if err != nil {
 		return aggregate.Result[Video]{}, fmt.Errorf("create video: %w", err)
@@ -90,15 +88,16 @@ func (s *Service) Update(
 		if err != nil {
 			return Video{}, err
 		}
-		if err := v.state().Check(aggregateType, o.IfVersion); err != nil {
+		if err := v.Check(aggregateType, o.IfVersion); err != nil {
 			return Video{}, err
 		}
 		changed := v.set(names, to)
 		if len(changed) == 0 {
 			return v, tx.Store(ctx, v)
 		}
-		previous := v.bump()
-		event, err := updatedEvent(ctx, v, previous, changed)
+		before := v.Revision
+		v.Revision = before.Next()
+		event, err := updatedEvent(ctx, v, before, changed)
 		if err != nil {
 			return Video{}, err
 		}
@@ -123,12 +122,12 @@ func (s *Service) Delete(
 		if err != nil {
 			return Video{}, err
 		}
-		if err := v.state().Check(aggregateType, o.IfVersion); err != nil {
+		if err := v.Check(aggregateType, o.IfVersion); err != nil {
 			return Video{}, err
 		}
-		previous := v.bump()
-		v.DeletedAt = &v.UpdatedAt
-		event, err := deletedEvent(ctx, v, previous, reason)
+		before := v.Revision
+		v.Revision = before.Tombstone()
+		event, err := deletedEvent(ctx, v, before, reason)
 		if err != nil {
 			return Video{}, err
 		}
@@ -137,25 +136,10 @@ func (s *Service) Delete(
 	})
 }
 
-// bump moves v on by one version, for a new event, and returns the event that made the
-// version before.
-func (v *Video) bump() (previous uuid.NullUUID) {
-	previous = v.LastEventID
-	v.Version, v.UpdatedAt, v.LastEventID = v.Version+1, aggregate.After(v.UpdatedAt), aggregate.NewEventID()
-	return previous
-}
-
-// state is for preconditions; the zero Video is in the state of one that never existed.
-func (v Video) state() aggregate.State {
-	return aggregate.State{Version: v.Version, DeletedAt: v.DeletedAt}
-}
-
 const aggregateType = "video"
 
 // position is v's position for consistency tokens and events.
-func (v Video) position() consistency.Position {
-	return consistency.Position{AggregateType: aggregateType, AggregateID: v.ID.String(), Epoch: eventing.Epoch, Version: v.Version}
-}
+func (v Video) position() consistency.Position { return v.Position(aggregateType, v.ID.String()) }
 
 // Token is the consistency token of v at its version.
 func (v Video) Token() string { return aggregate.Token(v.position()) }

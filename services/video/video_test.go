@@ -13,7 +13,6 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/testing/protocmp"
 
-	"example.com/lockstep/internal/pbtime"
 	"example.com/lockstep/pkg/eventing/consistency"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
 	"example.com/lockstep/services/video/aggregate"
@@ -50,13 +49,13 @@ func TestLifeOfAVideoAsEvents(t *testing.T) {
 	want := []*eventsv1.Event{
 		{EventType: eventsv1.EventType_EVENT_TYPE_VIDEO_CREATED, Payload: &eventsv1.Event_Created{Created: &eventsv1.VideoCreated{
 			VideoId: id, UploaderId: v.UploaderID.String(), Title: v.Title, Description: v.Description,
-			DurationSeconds: 61, PublishedAt: pbtime.Proto(v.PublishedAt), Version: 1, OccurredAt: pbtime.Proto(&v.CreatedAt)}}},
+			DurationSeconds: 61, PublishedAt: aggregate.Timestamp(v.PublishedAt), Version: 1, OccurredAt: aggregate.Timestamp(&v.CreatedAt)}}},
 		{EventType: eventsv1.EventType_EVENT_TYPE_VIDEO_UPDATED, Payload: &eventsv1.Event_Updated{Updated: &eventsv1.VideoUpdated{
 			VideoId: id, Version: 2, Title: &title, DurationSeconds: &zero}}},
 		{EventType: eventsv1.EventType_EVENT_TYPE_VIDEO_UPDATED, Payload: &eventsv1.Event_Updated{Updated: &eventsv1.VideoUpdated{
 			VideoId: id, Version: 3, Description: &text, Cleared: []string{"description", "published_at"}}}},
 		{EventType: eventsv1.EventType_EVENT_TYPE_VIDEO_UPDATED, Payload: &eventsv1.Event_Updated{Updated: &eventsv1.VideoUpdated{
-			VideoId: id, Version: 4, Description: &description, PublishedAt: pbtime.Proto(&published)}}},
+			VideoId: id, Version: 4, Description: &description, PublishedAt: aggregate.Timestamp(&published)}}},
 		{EventType: eventsv1.EventType_EVENT_TYPE_VIDEO_DELETED, Payload: &eventsv1.Event_Deleted{Deleted: &eventsv1.VideoDeleted{
 			VideoId: id, Version: 5, Reason: "rights"}}},
 	}
@@ -131,7 +130,7 @@ func TestConcurrentPatchesMakeContiguousVersions(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	now, err := a.service.Get(t.Context(), v.ID, false)
+	now, _, err := a.service.Get(t.Context(), v.ID, false)
 	if err != nil || now.Version != 1+writers*each {
 		t.Fatalf("version %d (%v), want %d", now.Version, err, 1+writers*each)
 	}
@@ -196,7 +195,7 @@ func TestUpdatedAtNeverGoesBackwards(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	v := a.create()
-	ahead := aggregate.Now().Add(time.Hour)
+	ahead := aggregate.Micros(time.Now()).Add(time.Hour)
 	a.exec(`UPDATE video.videos SET updated_at = $1`, ahead)
 	got, err := a.service.Update(t.Context(), v.ID, []string{"title"}, Video{Title: "later"}, aggregate.WriteOptions{}, nil)
 	if err != nil || !got.Value.UpdatedAt.Equal(ahead.Add(time.Microsecond)) {
@@ -229,7 +228,7 @@ func TestTombstoneStays(t *testing.T) {
 			t.Errorf("got %d %s, want a 410 with version and time", r.Status, r.Raw)
 		}
 	}
-	grave, err := a.service.Get(t.Context(), v.ID, true)
+	grave, _, err := a.service.Get(t.Context(), v.ID, true)
 	if err != nil || grave.DeletedAt == nil || !grave.DeletedAt.Equal(grave.UpdatedAt) || !grave.DeletedAt.After(v.UpdatedAt) {
 		t.Fatalf("tombstone %+v, %v; want one of after version 1, which was at %s", grave, err, v.UpdatedAt)
 	}

@@ -1,9 +1,13 @@
 package consistency_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 
 	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/notify"
 )
 
 // A session keeps one token for all that it writes and reads.
@@ -31,4 +35,46 @@ func ExampleMerge() {
 	// Output:
 	// video/a 2
 	// video/b 4
+}
+
+// unreachable is a Query whose projection is behind and whose owner does not answer.
+type unreachable struct{ calls int }
+
+func (*unreachable) ReadProjection(context.Context) (consistency.Freshness, error) {
+	return consistency.Behind, nil
+}
+
+func (q *unreachable) FetchFromOwner(context.Context) error {
+	q.calls++
+	return consistency.ErrOwnerUnavailable
+}
+
+// A reader never gets older data by surprise: it gets an error, or the stale data that it
+// has allowed. After five failures in a row the owner is left alone, and readers hear that
+// at once.
+func ExampleReader_Read() {
+	waiters := consistency.NewWaiters(100, nil, notify.New(nil, "", "example", slog.New(slog.DiscardHandler)))
+	reader, q := consistency.NewReader(waiters), &unreachable{}
+	read := func(staleIfError bool) (consistency.Outcome, error) {
+		token := consistency.Token{Positions: []consistency.Position{{AggregateType: "video", AggregateID: "a", Epoch: 1, Version: 2}}}
+		request := consistency.Request{Token: token.String(), StaleIfError: staleIfError}
+		required, err := request.Requirement("video", func(string) bool { return true })
+		if err != nil {
+			return consistency.Failed, err
+		}
+		return reader.Read(context.Background(), required, q)
+	}
+	for range 5 {
+		_, err := read(false)
+		fmt.Println(errors.Is(err, consistency.ErrOwnerUnavailable), q.calls)
+	}
+	outcome, err := read(true)
+	fmt.Println(outcome, err, q.calls)
+	// Output:
+	// true 1
+	// true 2
+	// true 3
+	// true 4
+	// true 5
+	// stale <nil> 5
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"example.com/lockstep/pkg/eventing/circuit"
 	"example.com/lockstep/pkg/eventing/txn"
 )
 
@@ -51,12 +50,12 @@ type Query interface {
 // Reader answers reads of projections whose owner is one service.
 type Reader struct {
 	waiters *Waiters
-	circuit *circuit.Circuit
+	circuit *circuit
 }
 
 // NewReader returns a reader of the projections that waiters wait for.
 func NewReader(waiters *Waiters) *Reader {
-	return &Reader{waiters: waiters, circuit: circuit.New(fetchesAtOnce, FetchTimeout)}
+	return &Reader{waiters: waiters, circuit: newCircuit(fetchesAtOnce, FetchTimeout)}
 }
 
 // Read has q read the projection until it meets required. If that does not happen within
@@ -172,14 +171,14 @@ func (r *Reader) fetch(ctx context.Context, q Query, found Freshness) (Outcome, 
 		fetching, stop = context.WithTimeout(ctx, time.Until(deadline)*9/10)
 		defer stop()
 	}
-	err := r.circuit.Do(fetching, q.FetchFromOwner, isUnavailable)
+	err := r.circuit.do(fetching, q.FetchFromOwner, isUnavailable)
 	// If a call ran out of time, the projection may have been the slow part.
 	late := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
 	r.waiters.metrics.asked(ctx, answerOf(err, isUnavailable(err) || late))
 	switch {
 	case err == nil:
 		return Authority, found, nil
-	case !isUnavailable(err) && (late || errors.Is(err, circuit.ErrOpen)):
+	case !isUnavailable(err) && (late || errors.Is(err, errOpen)):
 		err = fmt.Errorf("%w: %w", ErrOwnerUnavailable, err)
 	}
 	return Failed, found, err
@@ -190,7 +189,7 @@ func isUnavailable(err error) bool { return errors.Is(err, ErrOwnerUnavailable) 
 // answerOf is the result of a call to the owner that ended with err.
 func answerOf(err error, away bool) string {
 	switch {
-	case errors.Is(err, circuit.ErrOpen):
+	case errors.Is(err, errOpen):
 		return "refused"
 	case away:
 		return "away"

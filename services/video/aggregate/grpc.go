@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"example.com/lockstep/internal/problem"
 )
@@ -35,4 +36,12 @@ func WithAsOf(err error, asOf *time.Time) error {
 	dated := *none
 	dated.Extra = map[string]any{"as_of": *asOf}
 	return &dated
+}
+
+// Timestamp is t in a message; an unknown time is an unset field.
+func Timestamp(t *time.Time) *timestamppb.Timestamp {
+	if t == nil {
+		return nil
+	}
+	return timestamppb.New(*t)
 }

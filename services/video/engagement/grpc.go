@@ -7,7 +7,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"example.com/lockstep/internal/pbtime"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/pkg/eventing"
@@ -52,7 +51,7 @@ func (g grpcServer) DeleteEngagement(
 	}
 	e := result.Value
 	return &videov1.DeleteEngagementResponse{
-		UserId: req.GetUserId(), VideoId: req.GetVideoId(), Version: e.Version, DeletedAt: pbtime.Proto(e.DeletedAt),
+		UserId: req.GetUserId(), VideoId: req.GetVideoId(), Version: e.Version, DeletedAt: aggregate.Timestamp(e.DeletedAt),
 		ConsistencyToken: e.Token(),
 	}, aggregate.SetReplayed(ctx, result.Replayed)
 }
@@ -63,11 +62,11 @@ func (g grpcServer) GetEngagement(ctx context.Context, req *videov1.GetEngagemen
 	if err := found.Err(); err != nil {
 		return nil, err
 	}
-	e, asOf, err := g.service.GetAsOf(ctx, user, video, req.GetIncludeDeleted())
+	e, asOf, err := g.service.Get(ctx, user, video, req.GetIncludeDeleted())
 	if err != nil {
 		return nil, aggregate.WithAsOf(err, asOf)
 	}
-	return &videov1.GetEngagementResponse{Engagement: e.read(), AsOf: pbtime.Proto(asOf)}, nil
+	return &videov1.GetEngagementResponse{Engagement: e.read(), AsOf: aggregate.Timestamp(asOf)}, nil
 }
 
 func (g grpcServer) GetEngagements(
@@ -82,7 +81,7 @@ func (g grpcServer) GetEngagements(
 	if err != nil {
 		return nil, err
 	}
-	resp := &videov1.GetEngagementsResponse{AsOf: pbtime.Proto(asOf)}
+	resp := &videov1.GetEngagementsResponse{AsOf: aggregate.Timestamp(asOf)}
 	for _, e := range engagements {
 		resp.Engagements = append(resp.Engagements, e.read())
 	}
@@ -115,7 +114,7 @@ func (e Engagement) proto() *videov1.Engagement {
 	return &videov1.Engagement{
 		UserId: e.UserID.String(), VideoId: e.VideoID.String(), Liked: e.Liked, Bookmarked: e.Bookmarked,
 		WatchedSeconds: e.WatchedSeconds, Version: e.Version, CreatedAt: timestamppb.New(e.CreatedAt),
-		UpdatedAt: timestamppb.New(e.UpdatedAt), DeletedAt: pbtime.Proto(e.DeletedAt), Epoch: eventing.Epoch,
+		UpdatedAt: timestamppb.New(e.UpdatedAt), DeletedAt: aggregate.Timestamp(e.DeletedAt), Epoch: eventing.Epoch,
 	}
 }
 
@@ -123,6 +122,6 @@ func (e Engagement) proto() *videov1.Engagement {
 // answer to a retry has only the fields of the JSON.
 func (e Engagement) read() *videov1.Engagement {
 	p := e.proto()
-	p.LastEventId = aggregate.EventID(e.LastEventID)
+	p.LastEventId = e.EventID()
 	return p
 }

@@ -2,6 +2,7 @@ package engagement
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/google/uuid"
@@ -11,8 +12,9 @@ import (
 	"example.com/lockstep/services/video/aggregate"
 )
 
-const columns = `user_id, video_id, liked, bookmarked, watched_seconds, version, created_at, updated_at, deleted_at,
-	last_event_id`
+const columns = `user_id, video_id, liked, bookmarked, watched_seconds, ` + aggregate.RevisionColumns
+
+var placeholders = aggregate.Placeholders(columns)
 
 // lockEngagement locks an engagement until its transaction ends, also if it does not
 // exist: the lock is on its name, so that two first writers do not collide at the
@@ -23,12 +25,12 @@ func lockEngagement(ctx context.Context, tx *aggregate.Tx, user, video uuid.UUID
 	return e, err
 }
 
-// lockWithVideo is lockEngagement, with the state of the video. The video is read after
+// lockWithVideo is lockEngagement, with the revision of the video. The video is read after
 // the lock, and not locked: a like must not wait for the video's writers, nor they for a
 // thousand likes.
-func lockWithVideo(ctx context.Context, tx *aggregate.Tx, user, video uuid.UUID) (e Engagement, of aggregate.State, err error) {
+func lockWithVideo(ctx context.Context, tx *aggregate.Tx, user, video uuid.UUID) (e Engagement, of aggregate.Revision, err error) {
 	queueLock(tx, user, video, &e)
-	tx.Queue(`SELECT version, deleted_at FROM videos WHERE video_id = $1`, video).Query(aggregate.One(&of))
+	tx.Queue(`SELECT `+aggregate.RevisionColumns+` FROM videos WHERE video_id = $1`, video).Query(aggregate.One(&of))
 	err = tx.Lock(ctx)
 	return e, of, err
 }
@@ -41,15 +43,12 @@ func queueLock(tx *aggregate.Tx, user, video uuid.UUID, e *Engagement) {
 
 // writeEngagement requires the lock.
 func writeEngagement(tx *aggregate.Tx, e Engagement) {
-	tx.Queue(`
-		INSERT INTO engagements (`+columns+`)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
-		ON CONFLICT (user_id, video_id) DO UPDATE
-		   SET liked = excluded.liked, bookmarked = excluded.bookmarked, watched_seconds = excluded.watched_seconds,
-		       version = excluded.version, created_at = excluded.created_at, updated_at = excluded.updated_at,
-		       deleted_at = excluded.deleted_at, last_event_id = excluded.last_event_id`,
-		e.UserID, e.VideoID, e.Liked, e.Bookmarked, e.WatchedSeconds, e.Version, e.CreatedAt, e.UpdatedAt, e.DeletedAt,
-		e.LastEventID)
+	args := e.Arguments()
+	maps.Copy(args, pgx.NamedArgs{
+		"user_id": e.UserID, "video_id": e.VideoID, "liked": e.Liked, "bookmarked": e.Bookmarked, "watched_seconds": e.WatchedSeconds,
+	})
+	tx.Queue(`INSERT INTO engagements (`+columns+`) VALUES (`+placeholders+`)
+		ON CONFLICT (user_id, video_id) DO UPDATE SET (`+columns+`) = (`+placeholders+`)`, args)
 }
 
 // selectEngagement returns the zero Engagement when there never was such an engagement.

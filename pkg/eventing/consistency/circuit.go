@@ -1,10 +1,4 @@
-// Package circuit keeps a slow or unavailable service from taking its callers down with
-// it.
-//
-// A Circuit bounds how many calls are under way and how many wait for their turn, and
-// after some failures in a row lets none through for a while. Then one call at a time
-// probes, until one succeeds.
-package circuit
+package consistency
 
 import (
 	"context"
@@ -17,9 +11,9 @@ import (
 )
 
 const (
-	// threshold is how many failures in a row open the circuit: more than one broken
+	// openAfter is how many failures in a row open the circuit: more than one broken
 	// connection causes.
-	threshold = 5
+	openAfter = 5
 	// queueFactor is how many callers may wait for each of those under way.
 	queueFactor = 16
 )
@@ -27,12 +21,15 @@ const (
 // pauses are between opening and a probe. Jitter never makes them less than half.
 var pauses = backoff.Policy{Base: 500 * time.Millisecond, Cap: 4 * time.Second}
 
-// ErrOpen is the error of Do if it did not call: the circuit is open, or too many calls
+// errOpen is the error of do if it did not call: the circuit is open, or too many calls
 // are under way and waiting.
-var ErrOpen = errors.New("circuit is open")
+var errOpen = errors.New("circuit is open")
 
-// Circuit guards one dependency.
-type Circuit struct {
+// circuit keeps a slow or unavailable owner from taking its callers down with it. It
+// bounds how many calls are under way and how many wait for their turn, and after some
+// failures in a row lets none through for a while. Then one call at a time probes, until
+// one succeeds.
+type circuit struct {
 	timeout      time.Duration
 	slots, queue chan struct{}
 
@@ -43,21 +40,21 @@ type Circuit struct {
 	probing  bool
 }
 
-// New returns a closed circuit that lets atOnce calls be under way. A call has
+// newCircuit returns a closed circuit that lets atOnce calls be under way. A call has
 // timeout, of which the wait for its turn is a part.
-func New(atOnce int, timeout time.Duration) *Circuit {
-	return &Circuit{timeout: timeout, slots: make(chan struct{}, atOnce), queue: make(chan struct{}, (queueFactor+1)*atOnce)}
+func newCircuit(atOnce int, timeout time.Duration) *circuit {
+	return &circuit{timeout: timeout, slots: make(chan struct{}, atOnce), queue: make(chan struct{}, (queueFactor+1)*atOnce)}
 }
 
-// Do runs call unless the circuit is open, and returns its error. failed reports
-// whether that error is the dependency's fault. A call that its caller cancelled or
-// gave too little time says nothing about the dependency.
-func (c *Circuit) Do(ctx context.Context, call func(context.Context) error, failed func(error) bool) error {
+// do runs call unless the circuit is open, and returns its error. failed reports
+// whether that error is the owner's fault. A call that its caller cancelled or
+// gave too little time says nothing about the owner.
+func (c *circuit) do(ctx context.Context, call func(context.Context) error, failed func(error) bool) error {
 	select {
 	case c.queue <- struct{}{}:
 		defer func() { <-c.queue }()
 	default:
-		return fmt.Errorf("%w: too many calls are waiting", ErrOpen)
+		return fmt.Errorf("%w: too many calls are waiting", errOpen)
 	}
 	calling, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -68,7 +65,7 @@ func (c *Circuit) Do(ctx context.Context, call func(context.Context) error, fail
 		if errors.Is(ctx.Err(), context.Canceled) {
 			return ctx.Err()
 		}
-		return fmt.Errorf("%w: no turn in time", ErrOpen)
+		return fmt.Errorf("%w: no turn in time", errOpen)
 	}
 	probe, err := c.admit()
 	if err != nil {
@@ -93,25 +90,25 @@ func (c *Circuit) Do(ctx context.Context, call func(context.Context) error, fail
 	return err
 }
 
-func (c *Circuit) admit() (probe bool, err error) {
+func (c *circuit) admit() (probe bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.failures < threshold:
+	case c.failures < openAfter:
 		return false, nil
 	case c.probing || time.Now().Before(c.until):
-		return false, ErrOpen
+		return false, errOpen
 	}
 	c.probing = true
 	return true, nil
 }
 
 // fail ignores late failures of calls that began before the circuit opened.
-func (c *Circuit) fail(probe bool) {
+func (c *circuit) fail(probe bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.failures++
-	if !probe && c.failures != threshold {
+	if !probe && c.failures != openAfter {
 		return
 	}
 	c.probing = c.probing && !probe
@@ -119,13 +116,13 @@ func (c *Circuit) fail(probe bool) {
 	c.until = time.Now().Add(pauses.Delay(c.trips)/2 + pauses.Base/2)
 }
 
-func (c *Circuit) abstain(probe bool) {
+func (c *circuit) abstain(probe bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.probing = c.probing && !probe
 }
 
-func (c *Circuit) succeed() {
+func (c *circuit) succeed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.failures, c.trips, c.probing = 0, 0, false

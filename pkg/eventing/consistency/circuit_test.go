@@ -1,4 +1,4 @@
-package circuit_test
+package consistency
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"example.com/lockstep/pkg/eventing/backoff"
-	"example.com/lockstep/pkg/eventing/circuit"
 )
 
 var errAway = errors.New("away")
@@ -16,10 +15,10 @@ var errAway = errors.New("away")
 func away(err error) bool { return errors.Is(err, errAway) }
 
 // do makes one call that ends with err, and reports whether it was made.
-func do(t *testing.T, c *circuit.Circuit, err error) (called bool) {
+func do(t *testing.T, c *circuit, err error) (called bool) {
 	t.Helper()
-	got := c.Do(t.Context(), func(context.Context) error { called = true; return err }, away)
-	if called && !errors.Is(got, err) || !called && !errors.Is(got, circuit.ErrOpen) {
+	got := c.do(t.Context(), func(context.Context) error { called = true; return err }, away)
+	if called && !errors.Is(got, err) || !called && !errors.Is(got, errOpen) {
 		t.Fatalf("called %t, error %v; the call's was %v", called, got, err)
 	}
 	return called
@@ -28,7 +27,7 @@ func do(t *testing.T, c *circuit.Circuit, err error) (called bool) {
 func TestOpensAfterFailuresInARowAndProbes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := circuit.New(10, time.Second)
+		c := newCircuit(10, time.Second)
 		open := func() {
 			for range 5 {
 				if !do(t, c, errAway) {
@@ -50,7 +49,7 @@ func TestOpensAfterFailuresInARowAndProbes(t *testing.T) {
 		}
 		backoff.Sleep(t.Context(), 5*time.Second, nil)
 		impatient, cancel := context.WithCancel(t.Context())
-		if err := c.Do(impatient, func(context.Context) error { cancel(); return errAway }, away); !errors.Is(err, errAway) {
+		if err := c.do(impatient, func(context.Context) error { cancel(); return errAway }, away); !errors.Is(err, errAway) {
 			t.Errorf("no probe after another pause: %v", err)
 		}
 		for range 2 {
@@ -66,14 +65,14 @@ func TestOpensAfterFailuresInARowAndProbes(t *testing.T) {
 func TestAProbeThatPanics(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := circuit.New(10, time.Second)
+		c := newCircuit(10, time.Second)
 		for range 5 {
 			do(t, c, errAway)
 		}
 		backoff.Sleep(t.Context(), 5*time.Second, nil)
 		func() {
 			defer func() { _ = recover() }()
-			_ = c.Do(t.Context(), func(context.Context) error { panic("a bug") }, away)
+			_ = c.do(t.Context(), func(context.Context) error { panic("a bug") }, away)
 			t.Error("no panic: the probe was not made")
 		}()
 		if !do(t, c, nil) {
@@ -85,13 +84,13 @@ func TestAProbeThatPanics(t *testing.T) {
 func TestOneProbeAtATime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := circuit.New(10, time.Second)
+		c := newCircuit(10, time.Second)
 		for range 5 {
 			do(t, c, errAway)
 		}
 		backoff.Sleep(t.Context(), 5*time.Second, nil)
 		release := make(chan struct{})
-		go c.Do(t.Context(), func(context.Context) error { <-release; return nil }, away)
+		go c.do(t.Context(), func(context.Context) error { <-release; return nil }, away)
 		synctest.Wait()
 		if do(t, c, nil) {
 			t.Error("a second probe beside the first")
@@ -107,12 +106,12 @@ func TestOneProbeAtATime(t *testing.T) {
 func TestCallsUnderWayAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := circuit.New(1, time.Second)
+		c := newCircuit(1, time.Second)
 		release, results := make(chan struct{}), make(chan error, 30)
 		calls := 0
 		for range 20 {
 			go func() {
-				results <- c.Do(t.Context(), func(context.Context) error { calls++; <-release; return nil }, away)
+				results <- c.do(t.Context(), func(context.Context) error { calls++; <-release; return nil }, away)
 			}()
 		}
 		synctest.Wait()
@@ -126,7 +125,7 @@ func TestCallsUnderWayAreBounded(t *testing.T) {
 		for range 20 {
 			if err := <-results; err == nil {
 				ok++
-			} else if !errors.Is(err, circuit.ErrOpen) {
+			} else if !errors.Is(err, errOpen) {
 				t.Errorf("%v", err)
 			}
 		}
