@@ -1,6 +1,7 @@
 package consistency_test
 
 import (
+	"errors"
 	"fmt"
 
 	"example.com/lockstep/pkg/eventing/consistency"
@@ -31,4 +32,40 @@ func ExampleMerge() {
 	// Output:
 	// video/a 2
 	// video/b 4
+}
+
+// A write answers with a token. Callers send its text along, and never look into it.
+func ExampleParse() {
+	text := consistency.Token{Positions: []consistency.Position{
+		{AggregateType: "video", AggregateID: "a", Epoch: 1, Version: 7},
+	}}.String()
+	token, err := consistency.Parse(text)
+	fmt.Println(token.Positions, err)
+
+	_, err = consistency.Parse(text[:len(text)-1])
+	fmt.Println("cut off:", errors.Is(err, consistency.ErrMalformed))
+	// Output:
+	// [{video a 1 7}] <nil>
+	// cut off: true
+}
+
+// A requirement keeps the part of a token that concerns the type which is read. An error
+// names the field that the client has sent.
+func ExampleRequest_Requirement() {
+	isID := func(id string) bool { return len(id) == 1 }
+	token := consistency.Token{Positions: []consistency.Position{
+		{AggregateType: "engagement", AggregateID: "u:a", Epoch: 1, Version: 2},
+		{AggregateType: "video", AggregateID: "a", Epoch: 1, Version: 7},
+	}}
+	request := consistency.Request{Token: token.String(), TokenField: "consistency_token", Wait: consistency.DefaultWait}
+	required, err := request.Requirement("video", isID)
+	fmt.Println(required.Positions(), err)
+	fmt.Println(required.Unmet(consistency.Position{AggregateType: "video", AggregateID: "a", Epoch: 1, Version: 5}))
+
+	_, err = request.Requirement("engagement", isID)
+	fmt.Println(err)
+	// Output:
+	// [{video a 1 7}] <nil>
+	// [{a 5 7}]
+	// consistency_token: names no engagement
 }
