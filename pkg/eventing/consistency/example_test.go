@@ -49,8 +49,8 @@ func ExampleParse() {
 	// cut off: true
 }
 
-// A requirement keeps the part of a token that concerns the type which is read. An error
-// names the field that the client has sent.
+// A read of videos requires the positions of videos in the token. An error names the field
+// that the client has sent.
 func ExampleRequest_Requirement() {
 	isID := func(id string) bool { return len(id) == 1 }
 	token := consistency.Token{Positions: []consistency.Position{

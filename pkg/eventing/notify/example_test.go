@@ -11,8 +11,8 @@ import (
 	"example.com/lockstep/pkg/eventing/notify"
 )
 
-// Two processes have one database. What one of them publishes, the other receives. Each
-// polls as well, because a notification can get lost.
+// Two processes on one database receive each other's notifications. Each polls as well,
+// because a notification can get lost.
 func ExampleNotifier() {
 	ctx, stop := context.WithCancel(context.Background())
 	db := pgtest.NewExample("")
