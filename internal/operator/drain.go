@@ -45,10 +45,7 @@ func drain(topics func(project string) map[string]string) subcommand {
 		}
 		defer client.Close()
 		log := telemetry.Logger(s.Err, slog.LevelWarn, "outbox drain", project)
-		relay, err := outbox.NewRelay(pool, client, topics(project), log, func() {}, outbox.Options{})
-		if err != nil {
-			return err
-		}
+		relay := outbox.NewRelay(pool, client, topics(project), log, func() {}, outbox.Options{})
 		limited, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("events are left after %s", *timeout))
 		defer cancel()
 		left := relayUntilEmpty(limited, relay, pool)

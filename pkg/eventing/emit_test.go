@@ -1,78 +1,17 @@
 package eventing_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"testing"
-	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
-	"example.com/lockstep/pkg/eventing/outbox"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
-
-// billing is a service that consumes and emits: each OrderPlaced raises its
-// customer's debt, and says so in an event of its own, in the transaction that
-// accepts the order.
-type billing struct{}
-
-func (billing) Decode(e eventing.Event) (inbox.Change, error) {
-	if e.Type != "OrderPlaced" {
-		return inbox.Change{}, fmt.Errorf("event_type: %q is unknown", e.Type)
-	}
-	return inbox.Change{Kind: inbox.Created, Payload: string(e.Payload)}, nil
-}
-
-func (billing) Apply(ctx context.Context, tx pgx.Tx, changes []inbox.Change) ([]inbox.Outcome, error) {
-	return inbox.Each(ctx, tx, changes, bill)
-}
-
-func (billing) Repair(context.Context, eventing.Event) error {
-	return eventing.Permanent(errors.New("orders have no gaps"))
-}
-
-func (billing) Committed(...string) {}
-
-// bill has no way to see from the debt that an order is in it already. The inbox
-// lets an event through once; after its row has been purged, the source event
-// stops a replay. The database says so by an error, hence the savepoint: what it
-// undoes is this order's part, and the batch's other orders stay.
-func bill(ctx context.Context, tx pgx.Tx, c inbox.Change) (inbox.Outcome, error) {
-	customer := c.Payload.(string)
-	err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
-		var version int64
-		err := tx.QueryRow(ctx, `
-			INSERT INTO debts (customer, orders, version) VALUES ($1, 1, 1)
-			ON CONFLICT (customer) DO UPDATE SET orders = debts.orders + 1, version = debts.version + 1
-			RETURNING version`, customer).Scan(&version)
-		if err != nil {
-			return err
-		}
-		return outbox.Append(ctx, tx, nil, eventing.Event{
-			ID: uuid.Must(uuid.NewV7()), AggregateType: "debt", AggregateID: customer, Type: "DebtRaised",
-			Version: version, SchemaVersion: 1, Epoch: eventing.Epoch, OccurredAt: time.Now().UTC(),
-			TenantID: c.Event.TenantID, TraceParent: c.Event.TraceParent, SourceEventID: c.Event.ID,
-		})
-	})
-	if errors.Is(err, outbox.ErrSourceAnswered) {
-		return inbox.Stale, nil
-	}
-	return inbox.Applied, err
-}
-
-func order(id string) eventing.Event {
-	return eventing.Event{
-		ID: uuid.New(), AggregateType: "order", AggregateID: id, Type: "OrderPlaced", Payload: []byte("customer-1"),
-		Version: 1, SchemaVersion: 1, Epoch: eventing.Epoch, OccurredAt: time.Now(),
-	}
-}
 
 // TestConsumeAndEmit replays an order past an inbox that has forgotten it, in one
 // transaction with a new one.

@@ -103,11 +103,8 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	watching := health.Register("waiters")
 	loops := []func(context.Context) error{func(ctx context.Context) error { return waiters.Run(ctx, log, watching) }}
 	for loop, subscription := range map[string]string{"consumer": Subscription, "engagement consumer": EngagementSubscription} {
-		consumer, err := inbox.NewConsumer(background, client, subscription, projector.Handler(), log, health.Register(loop),
+		consumer := inbox.NewConsumer(background, client, subscription, projector.Handler(), log, health.Register(loop),
 			inbox.Options{Retention: cfg.InboxRetention, Streams: streams})
-		if err != nil {
-			return err
-		}
 		loops = append(loops, consumer.Run)
 	}
 

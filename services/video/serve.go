@@ -91,11 +91,8 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	health := serve.NewHealth(log, serve.Check{Name: "database", Run: func(ctx context.Context) error {
 		return migrations.Check(ctx, probe, migrations.Video)
 	}})
-	relay, err := outbox.NewRelay(background, client, Topics(cfg.Project), log, health.Register("relay"),
+	relay := outbox.NewRelay(background, client, Topics(cfg.Project), log, health.Register("relay"),
 		outbox.Options{Retention: cfg.Retention, ListenURL: cfg.ListenURL})
-	if err != nil {
-		return err
-	}
 	sweeping := health.Register("idempotency keys")
 	router, rpc := serve.NewRouter(log, health), serve.NewGRPC(log)
 	newServices(pool, relay.Wake).register(router, rpc, log)

@@ -22,10 +22,7 @@ func fromMemory(ctx context.Context, m *rig.ReadModel, messages []*pubsub.Messag
 	}
 	defer client.Close()
 	return until(ctx, m, len(messages), func(ctx context.Context, h inbox.Handler) error {
-		c, err := inbox.NewConsumer(m.Pool, client, rig.Topic, h, slog.New(slog.DiscardHandler), func() {}, inbox.Options{})
-		if err != nil {
-			return err
-		}
+		c := inbox.NewConsumer(m.Pool, client, rig.Topic, h, slog.New(slog.DiscardHandler), func() {}, inbox.Options{})
 		return c.RunFrom(ctx, func(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error {
 			for _, message := range messages {
 				deliver(ctx, message)
@@ -38,10 +35,7 @@ func fromMemory(ctx context.Context, m *rig.ReadModel, messages []*pubsub.Messag
 
 func fromPubSub(ctx context.Context, m *rig.ReadModel, b *rig.BrokerClient, n int) (float64, error) {
 	return until(ctx, m, n, func(ctx context.Context, h inbox.Handler) error {
-		c, err := inbox.NewConsumer(m.Pool, b.Client, rig.Topic, h, slog.New(slog.DiscardHandler), func() {}, inbox.Options{})
-		if err != nil {
-			return err
-		}
+		c := inbox.NewConsumer(m.Pool, b.Client, rig.Topic, h, slog.New(slog.DiscardHandler), func() {}, inbox.Options{})
 		return c.Run(ctx)
 	})
 }

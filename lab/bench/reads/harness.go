@@ -110,10 +110,7 @@ func (h *readHarness) startHere(ctx context.Context, model *rig.ReadModel) error
 		return err
 	}
 	h.closers = append(h.closers, client.Close)
-	c, err := inbox.NewConsumer(model.Pool, client, catalog.Subscription, watched{projector.Handler(), h}, log, func() {}, inbox.Options{})
-	if err != nil {
-		return err
-	}
+	c := inbox.NewConsumer(model.Pool, client, catalog.Subscription, watched{projector.Handler(), h}, log, func() {}, inbox.Options{})
 	running, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 2)
 	go func() { ended <- h.waiters.Run(running, log, func() {}) }()

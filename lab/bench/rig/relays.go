@@ -26,24 +26,20 @@ func NewRelays(ctx context.Context, d *Database, probe *BrokerProbe, n int) (*Re
 	r := new(Relays)
 	for range n {
 		pool, err := d.Pool(ctx, ServiceConns)
-		if err == nil {
-			err = r.Add(pool, probe)
-		}
 		if err != nil {
 			r.Close()
 			return nil, err
 		}
+		r.Add(pool, probe)
 	}
 	return r, nil
 }
 
 // Add adds a relay. Close closes its pool.
-func (r *Relays) Add(pool *pgxpool.Pool, probe *BrokerProbe) error {
+func (r *Relays) Add(pool *pgxpool.Pool, probe *BrokerProbe) {
 	r.pools = append(r.pools, pool)
-	relay, err := outbox.NewRelay(pool, probe.Client, map[string]string{"video": TopicName(Topic)},
-		slog.New(slog.DiscardHandler), func() {}, outbox.Options{})
-	r.relays = append(r.relays, relay)
-	return err
+	r.relays = append(r.relays, outbox.NewRelay(pool, probe.Client, map[string]string{"video": TopicName(Topic)},
+		slog.New(slog.DiscardHandler), func() {}, outbox.Options{}))
 }
 
 // Start runs the relays until Close.

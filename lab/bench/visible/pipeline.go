@@ -64,9 +64,7 @@ func startPipeline(ctx context.Context, p *rig.Postgres) (_ *pipeline, err error
 	if err := rig.Subscribe(ctx, l.Probe.Client, rig.Topic, true); err != nil {
 		return nil, err
 	}
-	if err := l.consume(ctx); err != nil {
-		return nil, err
-	}
+	l.consume(ctx)
 	if err := measure.Flood(ctx, rig.Committers, time.Second/4, l.commit); err != nil { // connections prepare their statements
 		return nil, err
 	}
@@ -75,15 +73,11 @@ func startPipeline(ctx context.Context, p *rig.Postgres) (_ *pipeline, err error
 }
 
 // consume starts the consumer.
-func (l *pipeline) consume(ctx context.Context) error {
-	c, err := inbox.NewConsumer(l.model.Pool, l.Probe.Client, rig.Topic, watched{l.model.Projector.Handler(), l},
+func (l *pipeline) consume(ctx context.Context) {
+	c := inbox.NewConsumer(l.model.Pool, l.Probe.Client, rig.Topic, watched{l.model.Projector.Handler(), l},
 		slog.New(slog.DiscardHandler), func() {}, inbox.Options{})
-	if err != nil {
-		return err
-	}
 	ctx, l.stop = context.WithCancel(ctx)
 	go func() { l.consumed <- c.Run(ctx) }()
-	return nil
 }
 
 // Close stops the consumer, then the relay, then both databases.

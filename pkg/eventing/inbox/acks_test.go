@@ -24,10 +24,7 @@ func TestCallbacksWaitForRoom(t *testing.T) {
 	b := newBench(t)
 	h := b.handler(decode)
 	const limit, events = 1 << 20, 60
-	c, err := NewConsumer(b.db, b.client, subscription, h, slog.New(slog.DiscardHandler), func() {}, Options{Bytes: limit})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := NewConsumer(b.db, b.client, subscription, h, slog.New(slog.DiscardHandler), func() {}, Options{Bytes: limit})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
@@ -172,10 +169,7 @@ func (w *world) live(t *testing.T) (c *Consumer, heard *closing, stop func()) {
 	t.Helper()
 	heard = &closing{}
 	h := w.handler(decodeOrSpoil)
-	c, err := NewConsumer(w.db, w.client, subscription, h, slog.New(heard), func() {}, Options{Bytes: 64 << 10})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c = NewConsumer(w.db, w.client, subscription, h, slog.New(heard), func() {}, Options{Bytes: 64 << 10})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(ctx) }()

@@ -78,7 +78,7 @@ type Consumer struct {
 // broker, and at least every minute while the database or the handler hangs.
 func NewConsumer(
 	db *pgxpool.Pool, client *pubsub.Client, subscription string, h Handler, log *slog.Logger, heartbeat func(), opts Options,
-) (*Consumer, error) {
+) *Consumer {
 	limit := load{messages: maxMessages, bytes: cmp.Or(opts.Bytes, maxBytes)}
 	sub := client.Subscriber(subscription)
 	sub.ReceiveSettings.MaxOutstandingBytes = int(onTheWire(limit.bytes))
@@ -104,7 +104,7 @@ func NewConsumer(
 		unknown:  newUnknowns(),
 	}
 	c.metrics = newMetrics(subscription, c.budget, c.blocked)
-	return c, nil
+	return c
 }
 
 // Run consumes until ctx ends, then finishes the transaction in hand, gives

@@ -173,10 +173,7 @@ func (b *bench) repair(ctx context.Context, e eventing.Event) error {
 func (b *bench) consumer(t *testing.T) *Consumer {
 	t.Helper()
 	h := b.handler(decode)
-	c, err := NewConsumer(b.db, b.client, subscription, h, slog.New(slog.DiscardHandler), func() {}, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := NewConsumer(b.db, b.client, subscription, h, slog.New(slog.DiscardHandler), func() {}, Options{})
 	return c
 }
 

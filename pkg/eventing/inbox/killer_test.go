@@ -80,10 +80,7 @@ func victimRun(ctx context.Context) error {
 		first, end = victimEvents/2, victimEvents/2+1 // the event that kills, alone
 	}
 	h := b.handler(decode)
-	c, err := NewConsumer(db, client, subscription, h, slog.New(slog.DiscardHandler), func() {}, Options{})
-	if err != nil {
-		return err
-	}
+	c := NewConsumer(db, client, subscription, h, slog.New(slog.DiscardHandler), func() {}, Options{})
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	return c.RunFrom(ctx, func(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error {

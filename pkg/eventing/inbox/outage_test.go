@@ -52,10 +52,7 @@ func (b *bench) run(t *testing.T, client *pubsub.Client) (*Consumer, *complaints
 	t.Helper()
 	heard := &complaints{}
 	h := b.handler(decode)
-	c, err := NewConsumer(b.db, client, subscription, h, slog.New(heard), func() {}, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := NewConsumer(b.db, client, subscription, h, slog.New(heard), func() {}, Options{})
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
 	running.Go(func() {

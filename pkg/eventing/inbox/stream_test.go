@@ -114,10 +114,7 @@ func newWorldOn(
 		}
 	}
 	h := w.handler(decode)
-	w.c, err = NewConsumer(w.db, w.client, subscription, h, slog.New(slog.DiscardHandler), func() {}, Options{Bytes: bytes, Streams: streams})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w.c = NewConsumer(w.db, w.client, subscription, h, slog.New(slog.DiscardHandler), func() {}, Options{Bytes: bytes, Streams: streams})
 	leave, err := streams.enter(w.c.subscriber.String(), w.c.budget)
 	if err != nil {
 		t.Fatal(err)

@@ -41,10 +41,7 @@ func TestWhatArrivesDuringABatchSharesTheNext(t *testing.T) {
 			}
 		},
 	}
-	var err error
-	if c, err = NewConsumer(b.db, b.client, subscription, h, slog.New(slog.DiscardHandler), func() {}, Options{}); err != nil {
-		t.Fatal(err)
-	}
+	c = NewConsumer(b.db, b.client, subscription, h, slog.New(slog.DiscardHandler), func() {}, Options{})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {

@@ -156,10 +156,7 @@ func (b *bench) start(t *testing.T) *Relay {
 
 func (b *bench) newRelay(t *testing.T) *Relay {
 	t.Helper()
-	r, err := NewRelay(b.db, b.client, b.topics, slog.New(slog.DiscardHandler), func() {}, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := NewRelay(b.db, b.client, b.topics, slog.New(slog.DiscardHandler), func() {}, Options{})
 	return r
 }
 

@@ -76,10 +76,7 @@ func relayProcess() {
 			}
 		}
 	}
-	r, err := NewRelay(db, client, map[string]string{"video": topic}, log, func() {}, Options{})
-	if err != nil {
-		panic(err)
-	}
+	r := NewRelay(db, client, map[string]string{"video": topic}, log, func() {}, Options{})
 	_ = r.Run(ctx)
 }
 

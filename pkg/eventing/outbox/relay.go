@@ -98,7 +98,7 @@ type Relay struct {
 // state of database and broker.
 func NewRelay(
 	db *pgxpool.Pool, client *pubsub.Client, topics map[string]string, log *slog.Logger, heartbeat func(), o Options,
-) (*Relay, error) {
+) *Relay {
 	r := &Relay{
 		queue:        queue.New(db),
 		publisher:    publisher{client: client.TopicAdminClient, topics: topics},
@@ -117,7 +117,7 @@ func NewRelay(
 	}
 	r.backlog.Store(&backlogReading{})
 	r.metrics = newMetrics(r)
-	return r, nil
+	return r
 }
 
 // Wake makes the relay claim now, and the relays of other processes soon. Call it after the

@@ -119,10 +119,7 @@ func (b *bench) relay(t *testing.T, n int) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
 	for range n {
-		r, err := outbox.NewRelay(b.db, b.client, map[string]string{"video": topic}, slog.New(slog.DiscardHandler), func() {}, outbox.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := outbox.NewRelay(b.db, b.client, map[string]string{"video": topic}, slog.New(slog.DiscardHandler), func() {}, outbox.Options{})
 		running.Go(func() {
 			if err := r.Run(ctx); err != nil {
 				t.Errorf("relay: %v", err)

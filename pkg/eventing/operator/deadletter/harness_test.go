@@ -190,10 +190,7 @@ func (b *bench) bury(t *testing.T, events ...eventing.Event) {
 	for _, e := range events {
 		b.send(t, "video.events", e.Message())
 	}
-	c, err := inbox.NewConsumer(b.db, b.client, subscription, b.handler(), slog.New(slog.DiscardHandler), func() {}, inbox.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := inbox.NewConsumer(b.db, b.client, subscription, b.handler(), slog.New(slog.DiscardHandler), func() {}, inbox.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(ctx) }()

@@ -1,0 +1,132 @@
+package inbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2"
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/localpubsub"
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/inbox"
+)
+
+// shipments is a read model that counts the changes of each order.
+type shipments struct{ moved chan string }
+
+func (shipments) Decode(e eventing.Event) (inbox.Change, error) {
+	switch e.Type {
+	case "OrderPlaced":
+		return inbox.Change{Kind: inbox.Created}, nil
+	case "OrderChanged":
+		return inbox.Change{Kind: inbox.Updated}, nil
+	}
+	return inbox.Change{}, inbox.ErrUnknown // a newer build may know it
+}
+
+func (s shipments) Apply(ctx context.Context, tx pgx.Tx, changes []inbox.Change) ([]inbox.Outcome, error) {
+	return inbox.Each(ctx, tx, changes, s.apply)
+}
+
+// apply locks the row, decides, and writes.
+func (shipments) apply(ctx context.Context, tx pgx.Tx, c inbox.Change) (inbox.Outcome, error) {
+	at := inbox.Position{Epoch: c.Event.Epoch}
+	err := tx.QueryRow(ctx, `SELECT version FROM shipments WHERE id = $1 FOR UPDATE`, c.Event.AggregateID).Scan(&at.Version)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return 0, err
+	}
+	outcome := inbox.Decide(at, c)
+	if outcome != inbox.Applied {
+		return outcome, nil
+	}
+	_, err = tx.Exec(ctx, `
+		INSERT INTO shipments (id, version, changes) VALUES ($1, $2, 1)
+		ON CONFLICT (id) DO UPDATE SET version = excluded.version, changes = shipments.changes + 1`,
+		c.Event.AggregateID, c.Event.Version)
+	return outcome, err
+}
+
+func (shipments) Repair(context.Context, eventing.Event) error {
+	return errors.New("this example has no owner that could be asked")
+}
+
+func (s shipments) Committed(keys ...string) {
+	for _, key := range keys {
+		s.moved <- key
+	}
+}
+
+// A consumer applies each event once, in the transaction that writes its inbox row. Here
+// the first event arrives twice.
+func ExampleConsumer() {
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	db := pgtest.NewExample(`CREATE TABLE shipments (id text PRIMARY KEY, version bigint NOT NULL, changes int NOT NULL)`)
+	defer db.Close()
+	broker, client := startBroker(ctx)
+	defer broker.Close()
+	defer client.Close()
+
+	model := shipments{moved: make(chan string, 10)}
+	consumer := inbox.NewConsumer(db.Pool, client, "order.events.shipping", model, slog.New(slog.DiscardHandler), func() {}, inbox.Options{})
+	ended := make(chan error)
+	go func() { ended <- consumer.Run(ctx) }()
+
+	placed, changed := order("OrderPlaced", 1), order("OrderChanged", 2)
+	_, err := client.TopicAdminClient.Publish(ctx, &pubsubpb.PublishRequest{
+		Topic: topic, Messages: []*pubsubpb.PubsubMessage{placed.Message(), placed.Message(), changed.Message()},
+	})
+	if err != nil {
+		panic(err)
+	}
+	var version, changes int
+	for version < 2 {
+		<-model.moved
+		if err := db.QueryRow(ctx, `SELECT version, changes FROM shipments`).Scan(&version, &changes); err != nil {
+			panic(err)
+		}
+	}
+	stop()
+	fmt.Println("version", version, "after", changes, "changes,", <-ended)
+	// Output: version 2 after 2 changes, <nil>
+}
+
+func order(change string, version int64) eventing.Event {
+	return eventing.Event{
+		ID: uuid.Must(uuid.NewV7()), AggregateType: "order", AggregateID: "17", Type: change,
+		Version: version, SchemaVersion: 1, Epoch: eventing.Epoch, OccurredAt: time.Now().UTC(),
+	}
+}
+
+const topic = "projects/demo/topics/order.events"
+
+// startBroker starts a local Pub/Sub with a topic and an ordered subscription.
+func startBroker(ctx context.Context) (*localpubsub.Server, *pubsub.Client) {
+	broker, err := localpubsub.Start(localpubsub.Options{})
+	if err != nil {
+		panic(err)
+	}
+	os.Setenv("PUBSUB_EMULATOR_HOST", broker.Addr())
+	client, err := pubsub.NewClient(ctx, "demo")
+	if err != nil {
+		panic(err)
+	}
+	if _, err = client.TopicAdminClient.CreateTopic(ctx, &pubsubpb.Topic{Name: topic}); err != nil {
+		panic(err)
+	}
+	_, err = client.SubscriptionAdminClient.CreateSubscription(ctx, &pubsubpb.Subscription{
+		Name: "projects/demo/subscriptions/order.events.shipping", Topic: topic, EnableMessageOrdering: true,
+	})
+	if err != nil {
+		panic(err)
+	}
+	return broker, client
+}
