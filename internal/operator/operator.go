@@ -6,7 +6,7 @@
 //	audit        the actions: person, time and reason    operator_actions
 //
 // Those three packages do the work; this one parses, asks and prints. Skip,
-// redrive and discard, which cannot be undone, only show their plan unless
+// purge, redrive and discard, which cannot be undone, only show their plan unless
 // --yes is given or a person at the terminal types a reason. With --json a
 // command prints exactly one JSON object to stdout. All other output goes to
 // stderr.

@@ -32,6 +32,7 @@ commands:
     --yes               do it; without, and without a terminal to ask at, only show it
   purge               remove events that were published long ago, in small batches
     --older-than TIME   longer ago than this, such as 36h (168h)
+    --yes               do it; without, and without a terminal to ask at, only count them
   drain               publish until nothing is left to publish, then end (1 if any is parked):
                       a scheduled job in place of a service that always runs
     --timeout TIME      give up after this (5m)
@@ -39,7 +40,7 @@ commands:
 
 flags of all:
   --json              one JSON object on stdout
-flags of retry and skip, for the audit table:
+flags of retry, skip and purge, for the audit table:
   --by NAME           who does it ($USER); a job needs it
   --why TEXT          why
 

@@ -123,6 +123,7 @@ func skip(ctx context.Context, s *invocation) error {
 
 func purge(ctx context.Context, s *invocation) error {
 	const week = 7 * 24 * time.Hour
+	s.confirmFlags()
 	age := s.flags.Duration("older-than", week, "")
 	if err := s.parseIDs(0); err != nil {
 		return err
@@ -135,11 +136,27 @@ func purge(ctx context.Context, s *invocation) error {
 		return err
 	}
 	defer done()
-	purged, err := b.Purge(ctx, *age)
-	if err != nil {
-		return fmt.Errorf("after %d events: %w", purged, err)
+	var result struct {
+		DryRun bool  `json:"dry_run"`
+		Old    int64 `json:"old"`
+		Purged int64 `json:"purged"`
 	}
-	return s.print(map[string]any{"purged": purged}, func(w io.Writer) {
-		fmt.Fprintf(w, "Removed %d events that were published more than %s ago.\n", purged, *age)
+	if result.Old, err = b.PlanPurge(ctx, *age); err != nil {
+		return err
+	}
+	if !s.json {
+		fmt.Fprintf(s.Out, "Published more than %s ago, and not the newest of their aggregates: %d events.\n", *age, result.Old)
+	}
+	if result.DryRun = !s.confirmed(); !result.DryRun {
+		if result.Purged, err = b.Purge(ctx, s.actor, *age); err != nil {
+			return fmt.Errorf("after %d events: %w", result.Purged, err)
+		}
+	}
+	return s.print(result, func(w io.Writer) {
+		if result.DryRun {
+			fmt.Fprint(w, unchanged)
+		} else {
+			fmt.Fprintf(w, "Removed %d events that were published more than %s ago.\n", result.Purged, *age)
+		}
 	})
 }
