@@ -27,7 +27,7 @@ import (
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 
-	"example.com/lockstep/internal/database"
+	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/telemetry"
 	"example.com/lockstep/migrations"
 )
@@ -200,7 +200,7 @@ func (s Service) migrate(ctx context.Context, getenv func(string) string, stdout
 		return err
 	}
 	log := telemetry.Logger(stdout, level, string(s.Name), "")
-	err := database.Await(ctx, url, func(err error) { log.WarnContext(ctx, "waiting for the database", "error", err) })
+	err := connect.AwaitDatabase(ctx, url, func(err error) { log.WarnContext(ctx, "waiting for the database", "error", err) })
 	if err != nil {
 		return err
 	}

@@ -58,24 +58,15 @@ exit codes: 0 done, 1 failed, 2 wrong usage
 // Outbox is the tool `outbox` of a service that publishes events. Topics maps
 // aggregate types to full topic names, as serve does.
 func Outbox(topics func(project string) map[string]string) command.Tool {
-	return command.Tool{
-		Name: "outbox", About: "look after events that are not published: `outbox help`",
-		Run: func(ctx context.Context, c command.Call) error {
-			return dispatch(ctx, c, outboxUsage, map[string]subcommand{
-				"status": status, "list": list, "show": show, "retry": retry, "skip": skip, "purge": purge,
-				"drain": drain(topics),
-			})
-		},
-	}
+	return tool("outbox", "look after events that are not published: `outbox help`", outboxUsage, map[string]subcommand{
+		"status": status, "list": list, "show": show, "retry": retry, "skip": skip, "purge": purge, "drain": drain(topics),
+	})
 }
 
-// openBacklog returns the outbox of DATABASE_URL. The caller calls done.
-func (s *invocation) openBacklog(ctx context.Context) (b *backlog.Backlog, done func(), err error) {
-	pool, err := s.open(ctx, command.NewEnvironment(s.Getenv))
-	if err != nil {
-		return nil, nil, err
-	}
-	return backlog.New(pool), pool.Close, nil
+// backlog returns the outbox of DATABASE_URL.
+func (s *invocation) backlog(ctx context.Context) (*backlog.Backlog, error) {
+	err := s.open(ctx)
+	return backlog.New(s.db), err
 }
 
 // oneEvent parses a command line that names one event.
@@ -99,11 +90,10 @@ func status(ctx context.Context, s *invocation) error {
 	if err := s.parseIDs(0); err != nil {
 		return err
 	}
-	b, done, err := s.openBacklog(ctx)
+	b, err := s.backlog(ctx)
 	if err != nil {
 		return err
 	}
-	defer done()
 	now, err := b.Status(ctx)
 	if err != nil {
 		return err
@@ -132,10 +122,8 @@ func status(ctx context.Context, s *invocation) error {
 }
 
 func list(ctx context.Context, s *invocation) error {
-	var f backlog.Filter
-	s.flags.BoolVar(&f.Parked, "parked", false, "")
-	s.flags.StringVar(&f.AggregateID, "aggregate", "", "")
-	s.flags.StringVar(&f.Reason, "reason", "", "")
+	s.filterFlags()
+	parked := s.flags.Bool("parked", false, "")
 	limit := s.flags.Int("limit", 100, "")
 	if err := s.parseIDs(0); err != nil {
 		return err
@@ -143,12 +131,11 @@ func list(ctx context.Context, s *invocation) error {
 	if *limit < 1 || *limit > backlog.MaxList {
 		return command.Usagef("--limit %d: from 1 to %d", *limit, backlog.MaxList)
 	}
-	b, done, err := s.openBacklog(ctx)
+	b, err := s.backlog(ctx)
 	if err != nil {
 		return err
 	}
-	defer done()
-	events, err := b.List(ctx, f, *limit)
+	events, err := b.List(ctx, backlog.Filter{Parked: *parked, AggregateID: s.aggregate, Reason: s.reason}, *limit)
 	if err != nil {
 		return err
 	}
@@ -170,11 +157,10 @@ func show(ctx context.Context, s *invocation) error {
 	if err != nil {
 		return err
 	}
-	b, done, err := s.openBacklog(ctx)
+	b, err := s.backlog(ctx)
 	if err != nil {
 		return err
 	}
-	defer done()
 	d, err := b.Show(ctx, id)
 	if err != nil {
 		return err
