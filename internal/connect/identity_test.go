@@ -264,7 +264,7 @@ func TestNoTokenInPlainText(t *testing.T) {
 func TestAddresses(t *testing.T) {
 	t.Parallel()
 	for _, addr := range []string{"", "host", "443", "a:b:443"} {
-		if _, err := DialOptions(addr); err == nil || !strings.Contains(err.Error(), "address") {
+		if _, err := dialOptions(addr, nil); err == nil || !strings.Contains(err.Error(), "address") {
 			t.Errorf("%q: %v", addr, err)
 		}
 	}

@@ -149,12 +149,12 @@ func TestAJobSaysWhoActs(t *testing.T) {
 	b := newBench(t)
 	ids := b.append(t, "a", 2)
 	b.park(t, ids[0], "nonsense")
-	for _, line := range []string{"outbox retry --all", "outbox skip --yes " + ids[0].String()} {
+	for _, line := range []string{"outbox retry --all", "outbox skip --yes " + ids[0].String(), "outbox purge --yes"} {
 		if code, _, says := b.inJob(t, b.pg.VideoURL, line); code != 2 || !strings.Contains(says, "--by") {
 			t.Errorf("%s: code %d, stderr %q, want --by asked for", line, code, says)
 		}
 	}
-	for _, line := range []string{"outbox list", "outbox skip " + ids[0].String()} {
+	for _, line := range []string{"outbox list", "outbox skip " + ids[0].String(), "outbox purge"} {
 		if code, _, says := b.inJob(t, b.pg.VideoURL, line); code != 0 {
 			t.Errorf("%s changes nothing: code %d, stderr %q", line, code, says)
 		}

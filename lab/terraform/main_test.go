@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.com/lockstep/internal/database"
+	"example.com/lockstep/internal/connect"
 )
 
 // The command works in the root of the repository, so its tests do too. They
@@ -139,7 +139,7 @@ func TestAlertsNameEntriesOfTheRunbook(t *testing.T) {
 // including one for LISTEN.
 func TestConnectionsOfAnInstance(t *testing.T) {
 	t.Parallel()
-	want := fmt.Sprintf("instance_connections = %d\n", database.RequestConns+database.LoopConns+database.ProbeConns+1)
+	want := fmt.Sprintf("instance_connections = %d\n", connect.RequestConns+connect.LoopConns+connect.ProbeConns+1)
 	if !strings.Contains(read(t, moduleDir+"/database.tf"), want) {
 		t.Errorf("database.tf counts others than %s", want)
 	}

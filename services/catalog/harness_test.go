@@ -20,7 +20,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"example.com/lockstep/internal/connect"
-	"example.com/lockstep/internal/database"
 	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
@@ -64,7 +63,7 @@ func setUp(t testing.TB) *fixture {
 func setUpWith(t testing.TB, waiters int) *fixture {
 	t.Helper()
 	pg := pairtest.New(t)
-	opened, err := database.Open(t.Context(), pg.CatalogURL)
+	opened, err := connect.OpenPool(t.Context(), pg.CatalogURL)
 	if err != nil {
 		t.Fatal(err)
 	}

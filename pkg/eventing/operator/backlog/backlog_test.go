@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/operator/audit"
 )
 
 func TestStatusAddsUp(t *testing.T) {
@@ -296,9 +297,19 @@ func TestPurgeTakesOldPublishedEventsOnly(t *testing.T) {
 		SELECT gen_random_uuid(), 'video', n, 'VideoCreated', 1, '', now() - interval '30 days',
 		       CASE n % 3 WHEN 0 THEN now() - interval '8 days' WHEN 1 THEN now() - interval '6 days' END
 		  FROM generate_series(1, 6000) n`)
-	purged, err := b.backlog.Purge(t.Context(), 7*24*time.Hour)
+	const week = 7 * 24 * time.Hour
+	if old, err := b.backlog.PlanPurge(t.Context(), week); err != nil || old != 2000 || b.count(t, `SELECT count(*) FROM outbox`) != 12_000 {
+		t.Errorf("plan of %d, %v, want 2000 and nothing deleted", old, err)
+	}
+	if _, err := b.backlog.Purge(t.Context(), audit.Actor{By: " "}, week); err == nil || b.count(t, `SELECT count(*) FROM outbox`) != 12_000 {
+		t.Errorf("purge without a name: %v", err)
+	}
+	purged, err := b.backlog.Purge(t.Context(), order, week)
 	if err != nil || purged != 2000 {
 		t.Errorf("purged %d, %v, want 2000", purged, err)
+	}
+	if n := b.count(t, `SELECT sum((record->>'purged')::int) FROM operator_actions WHERE action = 'purge' AND actor = 'ada'`); n != 2000 {
+		t.Errorf("the audit table has %d events, want 2000", n)
 	}
 	if n := b.count(t, `SELECT count(*) FROM outbox`); n != 10_000 {
 		t.Errorf("%d rows are left, want 10000", n)

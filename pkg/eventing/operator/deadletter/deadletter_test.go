@@ -11,6 +11,7 @@ import (
 
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/operator/audit"
 )
 
 func TestCollectShowsBothHalves(t *testing.T) {
@@ -233,7 +234,7 @@ func TestDiscardedIsSettledButNoDuplicate(t *testing.T) {
 	if left := b.collect(t).Letters; len(left) != 0 || b.count(t, withStatus, "discarded") != 2 {
 		t.Errorf("left: %+v", left)
 	}
-	history, err := b.queue.History(t.Context(), e.ID)
+	history, err := audit.History(t.Context(), b.db, e.ID)
 	if err != nil || len(history) != 1 || history[0].Action != "discard" || history[0].DatabaseRole != "app_service" {
 		t.Errorf("history %+v, %v", history, err)
 	}
