@@ -69,7 +69,7 @@ type Consumer struct {
 	stalls            stallDetector
 	slow              streak
 	unknown           *unknowns
-	repairs           recentRepairs
+	repairs           *recentRepairs
 }
 
 // NewConsumer returns a consumer of a subscription of client's project. Dead letters go to
@@ -102,6 +102,7 @@ func NewConsumer(
 		blocked:  newBlockedAggregates(),
 		acks:     make(chan *pubsub.AckResult, maxMessages),
 		unknown:  newUnknowns(),
+		repairs:  newRecentRepairs(),
 	}
 	c.metrics = newMetrics(subscription, c.budget, c.blocked)
 	return c, nil

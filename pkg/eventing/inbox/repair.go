@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -40,28 +41,29 @@ func (c *Consumer) repair(ctx context.Context, d *delivery, o Outcome) {
 	}
 	d.gaps++
 	c.block(ctx, d, openGap, func(ctx context.Context) {
-		backoff.Sleep(ctx, c.repairs.wait(d.key()), nil)
+		wait := c.repairs.wait(d.key())
 		if d.gaps > 1 { // the repair did not help: do not spin
-			backoff.Sleep(ctx, repairRetry.Delay(d.gaps), nil)
+			wait += repairRetry.Delay(d.gaps)
 		}
-		for attempt := 1; ctx.Err() == nil; attempt++ {
+		if !backoff.Sleep(ctx, wait, nil) {
+			return
+		}
+		for attempt, pause := range repairRetry.Attempts(ctx) {
 			err := c.repairOnce(ctx, d.event())
-			if err == nil {
+			d.lost = errors.Is(err, ErrLost)
+			switch {
+			case err == nil || d.lost:
+				if err == nil {
+					c.metrics.repaired(ctx)
+				}
 				c.repairs.note(d.key())
-				c.metrics.repaired(ctx)
 				c.handler.Committed(d.key())
 				return
-			}
-			if d.lost = errors.Is(err, ErrLost); d.lost {
-				c.repairs.note(d.key())
-				c.handler.Committed(d.key())
-				return
-			}
-			if eventing.IsPermanent(err) {
+			case eventing.IsPermanent(err):
 				d.invalid = err
 				return
 			}
-			c.repairFailed(ctx, d, err, attempt)
+			c.repairFailed(ctx, d, err, attempt, pause)
 		}
 	})
 }
@@ -78,12 +80,11 @@ func (c *Consumer) repairOnce(ctx context.Context, e eventing.Event) (err error)
 }
 
 // repairFailed makes it visible, in the inbox row too, that a gap stays open.
-func (c *Consumer) repairFailed(ctx context.Context, d *delivery, err error, attempt int) {
+func (c *Consumer) repairFailed(ctx context.Context, d *delivery, err error, attempt int, pause time.Duration) {
 	if ctx.Err() != nil {
 		return
 	}
 	c.metrics.repairFailed(ctx)
-	pause := repairRetry.Delay(attempt)
 	say := c.log.WarnContext
 	if attempt >= alarming {
 		say = c.log.ErrorContext
@@ -92,33 +93,31 @@ func (c *Consumer) repairFailed(ctx context.Context, d *delivery, err error, att
 	if noted := c.store.noteError(ctx, d, "gap: "+err.Error()); noted != nil {
 		c.log.DebugContext(ctx, "gap not written down", append(d.logAttrs(), "error", noted)...)
 	}
-	backoff.Sleep(ctx, pause, nil)
 }
 
-// recentRepairs remembers the aggregates that were repaired within the last repairEvery, in
-// two generations: the older one is forgotten as a whole.
+// recentRepairs remembers when aggregates were repaired, for twice repairEvery at least.
 type recentRepairs struct {
-	mu         sync.Mutex
-	young, old map[string]time.Time
-	turned     time.Time
+	mu    sync.Mutex
+	at    map[string]time.Time
+	swept time.Time
 }
+
+func newRecentRepairs() *recentRepairs { return &recentRepairs{at: map[string]time.Time{}} }
 
 func (r *recentRepairs) note(key string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if now := time.Now(); r.young == nil || now.Sub(r.turned) > 2*repairEvery {
-		r.young, r.old, r.turned = map[string]time.Time{}, r.young, now
+	now := time.Now()
+	r.at[key] = now
+	if now.Sub(r.swept) > 2*repairEvery {
+		maps.DeleteFunc(r.at, func(_ string, at time.Time) bool { return now.Sub(at) > 2*repairEvery })
+		r.swept = now
 	}
-	r.young[key] = time.Now()
 }
 
 // wait is how long the next repair of an aggregate should wait.
 func (r *recentRepairs) wait(key string) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	last, ok := r.young[key]
-	if !ok {
-		last = r.old[key]
-	}
-	return max(0, repairEvery+rand.N(repairEvery/2)-time.Since(last))
+	return max(0, repairEvery+rand.N(repairEvery/2)-time.Since(r.at[key]))
 }
