@@ -29,7 +29,7 @@ func (r *Relay) step(ctx context.Context, s *claimSchedule, claimed chan<- *leas
 		wakeup = true
 	default:
 	}
-	todo, until := s.next(now, due, wakeup, len(paused) > 0 && len(paused) == len(r.circuits))
+	todo, until := s.next(now, due, wakeup, len(paused) > 0 && len(paused) == len(r.pauses))
 	switch todo {
 	case actRegister:
 		r.register(ctx, s)
@@ -56,8 +56,8 @@ func (r *Relay) step(ctx context.Context, s *claimSchedule, claimed chan<- *leas
 
 // pausedTypes are the aggregate types of paused topics.
 func (r *Relay) pausedTypes() (kinds []string) {
-	for kind, c := range r.circuits {
-		if c.open() {
+	for kind, p := range r.pauses {
+		if p.paused() {
 			kinds = append(kinds, kind)
 		}
 	}
@@ -110,7 +110,7 @@ func (r *Relay) claimNew(ctx context.Context, s *claimSchedule, paused []string,
 		r.followUps.giveBack(after)
 		return err
 	}
-	r.dispatch(claimResult{Claimed: c, claim: claim, sent: sent, low: since, lows: lows}, 0, nil, claimed)
+	r.dispatch(claimResult{Claimed: c, claim: claim, sent: sent, low: since, lows: lows}, claimed)
 	if c.Truncated {
 		r.followUps.scheduleScan(bound, sent)
 	} else if c.Skipped {
@@ -135,8 +135,11 @@ type claimResult struct {
 	low   queue.TxSnapshot
 	lows  map[aggregateKey]queue.TxSnapshot // of single aggregates, where lower; may be nil
 	// candidates says that the events were claimed to choose probes from. They do not use
-	// the room that other claims reserve.
+	// the room that other claims reserve. The chosen ones, by head, probe a topic's pause
+	// in that state.
 	candidates bool
+	chosen     map[uuid.UUID]bool
+	state      int
 }
 
 // full reports whether the claim's limits may have cut something off: a head, or the end of
@@ -149,28 +152,27 @@ func (c claimResult) full() bool {
 	return c.Truncated || events >= c.claim.Events || bytes >= c.claim.Bytes
 }
 
-// dispatch sends the claimed batches to the publishers and gives back the reserved room.
-// Batches that begin with one of probes are probes of a circuit in that state. dispatch
-// returns how many there are.
-func (r *Relay) dispatch(b claimResult, state int, probes map[uuid.UUID]bool, claimed chan<- *leasedBatch) (probing int) {
+// dispatch sends the claimed batches to the publishers and gives back the reserved room. It
+// returns how many of them are probes.
+func (r *Relay) dispatch(b claimResult, claimed chan<- *leasedBatch) (probes int) {
 	if !b.candidates {
-		r.inFlight.observe(b.Batches)
-		r.batchLimit.observe(b.Batches)
+		r.claimSize.observe(b.Batches)
 	}
 	for _, h := range r.inFlight.add(b) {
-		if probes[h.events.Head()] {
-			h.probe = state
-			probing++
+		if b.chosen[h.events.Head()] {
+			h.probe = b.state
+			probes++
 		}
 		claimed <- h
 	}
-	return probing
+	return probes
 }
 
 // claimLimits returns the name and the limits of this relay's next claim.
 func (r *Relay) claimLimits(paused, alive []string) queue.Claim {
+	aggregates, versions := r.claimSize.limits()
 	return queue.Claim{
 		Token: r.token, Alive: alive, UnknownLeases: r.followUps.mayHaveUnknownLeases(), Without: paused,
-		Aggregates: r.inFlight.aggregateLimit(), Events: claimEvents, PerAggregate: r.batchLimit.limit(), Bytes: claimBytes,
+		Aggregates: aggregates, Events: claimEvents, PerAggregate: versions, Bytes: claimBytes,
 	}
 }

@@ -37,12 +37,12 @@ func (r *Relay) probeLoop(ctx, flying context.Context, claimed chan<- *leasedBat
 // probe probes each paused topic that is due, and returns when to come back.
 func (r *Relay) probe(ctx context.Context, claimed chan<- *leasedBatch) (again time.Time) {
 	again = time.Now().Add(heartbeatEvery)
-	for _, c := range r.circuits {
-		if state := c.startProbe(); state != 0 {
-			r.probeTopic(ctx, c, state, claimed)
+	for _, p := range r.pauses {
+		if state := p.startProbe(); state != 0 {
+			r.probeTopic(ctx, p, state, claimed)
 		}
-		if c.open() {
-			again = soonest(again, c.nextProbe())
+		if p.paused() {
+			again = soonest(again, p.nextProbe())
 		}
 	}
 	return again
@@ -50,42 +50,42 @@ func (r *Relay) probe(ctx context.Context, claimed chan<- *leasedBatch) (again t
 
 // probeTopic makes one search for events to probe a topic with. A failed search is repeated
 // after a pause, and does not affect other topics.
-func (r *Relay) probeTopic(ctx context.Context, c *circuit, state int, claimed chan<- *leasedBatch) {
+func (r *Relay) probeTopic(ctx context.Context, p *topicPause, state int, claimed chan<- *leasedBatch) {
 	if !r.inFlight.hasRoomForProbes() {
-		c.postpone(state, heartbeatEvery/10)
+		p.postpone(state, heartbeatEvery/10)
 		return
 	}
 	ctx, done := context.WithTimeout(ctx, probeTimeout)
 	defer done()
 	defer r.followUps.setProbeLow("")
-	found, retryIn, all, err := r.candidates(ctx, c)
+	found, retryIn, all, err := r.candidates(ctx, p)
 	switch {
 	case err != nil:
 		r.followUps.noteUnknownLeases()
-		c.scan.failures++
-		pause := outagePause.Delay(c.scan.failures)
-		c.postpone(state, pause)
-		r.log.WarnContext(ctx, "no event to probe a topic with could be claimed, other topics go on", "topic", c.topic,
-			"error", err, "failures", c.scan.failures, "retry_in_ms", pause.Milliseconds())
+		p.scan.failures++
+		pause := outagePause.Delay(p.scan.failures)
+		p.postpone(state, pause)
+		r.log.WarnContext(ctx, "no event to probe a topic with could be claimed, other topics go on", "topic", p.topic,
+			"error", err, "failures", p.scan.failures, "retry_in_ms", pause.Milliseconds())
 		return
 	case len(found.Batches) > 0:
-		// Batches that are not chosen go back by themselves: the circuit is open.
-		probes := c.chooseProbes(state, found.Batches)
-		for range len(probes) - r.dispatch(found, state, probes, claimed) {
-			c.postpone(state, 0) // the batch is in flight already
+		// Batches that are not chosen go back by themselves: the topic is paused.
+		found.chosen, found.state = p.chooseProbes(state, found.Batches), state
+		for range len(found.chosen) - r.dispatch(found, claimed) {
+			p.postpone(state, 0) // the batch is in flight already
 		}
-	case len(c.scan.parts) > 0:
-		c.postpone(state, 0)
+	case len(p.scan.parts) > 0:
+		p.postpone(state, 0)
 	case retryIn > 0:
-		c.postpone(state, min(retryIn, heartbeatEvery))
-	case r.inFlight.hasTypes(c.types): // their results decide
-		c.postpone(state, heartbeatEvery/10)
+		p.postpone(state, min(retryIn, heartbeatEvery))
+	case r.inFlight.hasTypes(p.types): // their results decide
+		p.postpone(state, heartbeatEvery/10)
 	case !all:
-		c.postpone(state, min(time.Until(c.scan.notBefore), heartbeatEvery))
-	case c.closeIdle(state): // no event waits for the topic
+		p.postpone(state, min(time.Until(p.scan.notBefore), heartbeatEvery))
+	case p.resumeIdle(state): // no event waits for the topic
 		r.followUps.topicResumed()
 	}
-	c.scan.failures = 0
+	p.scan.failures = 0
 }
 
 // candidates claims events that probes are chosen from: retries, which failed there before,
@@ -93,21 +93,21 @@ func (r *Relay) probeTopic(ctx context.Context, c *circuit, state int, claimed c
 // because many bad events would otherwise keep the good ones from being found.
 // For the same reason the scan of a topic that refuses events skips retries: a bad event
 // that was probed is one from then on. all says that none of the skipped events is left.
-func (r *Relay) candidates(ctx context.Context, c *circuit) (found claimResult, retryIn time.Duration, all bool, err error) {
+func (r *Relay) candidates(ctx context.Context, p *topicPause) (found claimResult, retryIn time.Duration, all bool, err error) {
 	var others []string
-	for kind, other := range r.circuits {
-		if other != c {
+	for kind, other := range r.pauses {
+		if other != p {
 			others = append(others, kind)
 		}
 	}
 	_, alive := r.followUps.exclusions()
 	some := r.claimLimits(others, alive)
 	some.Aggregates, some.Events, some.PerAggregate, some.Bytes = candidatesPerProbe, candidatesPerProbe, 1, probeBytes
-	cause, _ := c.pause()
+	cause, _ := p.reason()
 	some.SkipRetries = cause == causeRefusals
-	leftFirst := len(c.scan.parts) > 0 || c.failures()%2 == 0
+	leftFirst := len(p.scan.parts) > 0 || p.failures()%2 == 0
 	if leftFirst {
-		if found, all, err = r.claimPaused(ctx, some, &c.scan); err != nil || len(c.scan.parts) > 0 || len(found.Batches) > 0 {
+		if found, all, err = r.claimPaused(ctx, some, &p.scan); err != nil || len(p.scan.parts) > 0 || len(found.Batches) > 0 {
 			return found, 0, all, err
 		}
 	}
@@ -115,7 +115,7 @@ func (r *Relay) candidates(ctx context.Context, c *circuit) (found claimResult, 
 	if found.Claimed, retryIn, err = r.queue.ClaimRetries(ctx, some); err != nil || len(found.Batches) > 0 || leftFirst {
 		return found, retryIn, all, err
 	}
-	found, all, err = r.claimPaused(ctx, some, &c.scan)
+	found, all, err = r.claimPaused(ctx, some, &p.scan)
 	return found, retryIn, all, err
 }
 
@@ -150,10 +150,8 @@ func (r *Relay) claimPaused(ctx context.Context, claim queue.Claim, s *probeScan
 	switch {
 	case err != nil || len(p.Batches) > 0:
 		s.parts = nil
-	case p.Done:
-		s.parts = s.parts[1:]
 	default:
-		s.parts[0] = p.Next
+		s.parts = behind(s.parts, p)
 	}
 	if len(s.parts) == 0 && len(p.Batches) == 0 {
 		s.notBefore, all = time.Now().Add(min(probeScanPause, probeScanShare*s.took)), err == nil

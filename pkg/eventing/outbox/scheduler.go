@@ -35,8 +35,6 @@ const (
 	scanEvery = 5 * time.Second
 	// heartbeatEvery is how often a waiting relay shows that it is alive.
 	heartbeatEvery = 5 * time.Second
-	// A claim takes at least so many aggregates, and at most.
-	minAggregates, maxAggregates = 16, 500
 )
 
 // claimSchedule is the schedule of claims.
@@ -90,9 +88,9 @@ type scanSchedule struct {
 	// parts are the rest of the running scan, which began at low.
 	parts []queue.Cursor
 	low   queue.TxSnapshot
-	// sweep is the progress of the pass through the whole table. It finds rows that no
-	// relay knows of, such as rows changed by hand.
-	sweep queue.Cursor
+	// sweep is the rest of the pass through the whole table. It finds rows that no relay
+	// knows of, such as rows changed by hand.
+	sweep []queue.Cursor
 	// retryAt and sweepAt are when a claim of retries, and a page of the sweep, are due
 	// without a reason.
 	retryAt, sweepAt time.Time
@@ -100,9 +98,7 @@ type scanSchedule struct {
 	failures         int
 }
 
-func newScanSchedule() *scanSchedule { return &scanSchedule{sweep: wholeTable()} }
-
-func wholeTable() queue.Cursor { return queue.Beginning.Since()[0] }
+func newScanSchedule() *scanSchedule { return &scanSchedule{sweep: queue.Beginning.Since()} }
 
 // next returns the action that is due, or the time until which to wait.
 func (s *scanSchedule) next(now time.Time, due dueTimes) (action, time.Time) {
@@ -140,32 +136,35 @@ func (s *scanSchedule) retried(now time.Time, truncated bool, in time.Duration) 
 // started begins a scan of the rows that low did not see.
 func (s *scanSchedule) started(low queue.TxSnapshot) { s.low, s.parts = low, low.Since() }
 
-// paged continues behind a page, and reports whether the scan is complete. A truncated page
-// is read again.
+// paged continues behind a page, and reports whether the scan is complete.
 func (s *scanSchedule) paged(p queue.Page) (through bool) {
 	s.succeeded()
-	switch {
-	case p.Truncated:
-	case p.Done:
-		s.parts = s.parts[1:]
-	default:
-		s.parts[0] = p.Next
-	}
+	s.parts = behind(s.parts, p)
 	return len(s.parts) == 0
 }
 
 // swept continues behind a page of the sweep.
 func (s *scanSchedule) swept(now time.Time, p queue.Page) {
 	s.succeeded()
-	s.sweepAt = now.Add(jittered(scanEvery))
+	if s.sweepAt = now.Add(jittered(scanEvery)); p.Truncated {
+		s.sweepAt = now
+	}
+	if s.sweep = behind(s.sweep, p); len(s.sweep) == 0 {
+		s.sweep = queue.Beginning.Since()
+	}
+}
+
+// behind is the rest of a scan behind the page that was read of its first part. A truncated
+// page is read again.
+func behind(parts []queue.Cursor, p queue.Page) []queue.Cursor {
 	switch {
 	case p.Truncated:
-		s.sweepAt = now
 	case p.Done:
-		s.sweep = wholeTable()
+		return parts[1:]
 	default:
-		s.sweep = p.Next
+		parts[0] = p.Next
 	}
+	return parts
 }
 
 // failed plans the pause after a failure. The claims go on.

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -124,7 +125,7 @@ func TestAScanGoesThroughItsParts(t *testing.T) {
 		t.Error("a round that had no room waits for the next page")
 	}
 	s.swept(now, queue.Page{Done: true})
-	if s.sweep != wholeTable() || !s.sweepAt.After(now) {
+	if !slices.Equal(s.sweep, queue.Beginning.Since()) || !s.sweepAt.After(now) {
 		t.Error("a round does not begin again, after a pause")
 	}
 	s.retried(now, false, time.Millisecond)
@@ -144,11 +145,12 @@ func TestAScanGoesThroughItsParts(t *testing.T) {
 // are bounded, and a scan covers the others.
 func TestFollowUpsAreBounded(t *testing.T) {
 	t.Parallel()
-	a, f := newFollowUps(), newInFlight()
+	a := newFollowUps()
 	a.claimed("7:7:", "7:7:")
+	u := waitingFor(1, 0)
+	u.batch.low, u.batch.lowBehind = queue.Beginning, queue.Beginning
 	for range 4 * maxFollowUps {
-		batch := queue.Batch{{Event: event("a", 1)}}
-		a.settled(f, []queue.Settlement{{Batch: batch, Published: 1}}, false)
+		a.settled([]*unsettled{u}, false)
 	}
 	if len(a.published) != maxFollowUps || a.due().scanAt.IsZero() || a.scanLow != queue.Beginning {
 		t.Errorf("%d positions, a scan from %q", len(a.published), a.scanLow)
@@ -209,7 +211,7 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	h := f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "30:30:"}, claim: claim, sent: time.Now(), low: since})
 	a.claimed("30:30:", since)
 	low("20:20:", "in flight")
-	a.settled(f, []queue.Settlement{{Batch: batch, Published: 1}}, true)
+	a.settled([]*unsettled{published(h[0], 1)}, true)
 	f.remove(h)
 	low("30:30:", "published: what follows was not visible to the claim")
 	_, after, _ := a.take(10)
@@ -228,7 +230,7 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	a.pageScanned([]string{"video"})
 	a.endScan()
 	low("10:10:", "a topic was out meanwhile")
-	a.settled(f, []queue.Settlement{{Batch: batch}}, false)
+	a.settled([]*unsettled{published(h[0], 0)}, false)
 	f.remove(h)
 	low("10:10:", "handed back")
 	a.topicResumed()
@@ -242,7 +244,7 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	a.setPausedTypes([]string{"video"})
 	f.reserved++
 	h = f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: "15:15:"})
-	a.settled(f, []queue.Settlement{{Batch: batch}}, false)
+	a.settled([]*unsettled{published(h[0], 0)}, false)
 	f.remove(h)
 	low("15:15:", "handed back while the topic is out")
 }
