@@ -78,9 +78,6 @@ type AggregateVersion struct {
 	Version                    int64
 }
 
-// Key identifies the aggregate.
-func (p AggregateVersion) Key() string { return eventing.Key(p.AggregateType, p.AggregateID) }
-
 // versionArrays are versions as statements take them.
 type versionArrays struct {
 	types, ids []string
