@@ -16,7 +16,8 @@ const (
 	// the dead letters.
 	maxAttempts = 5
 	// slotCount bounds the concurrent repairs, because an owner may have much to repair,
-	// and the concurrent publishes of dead letters.
+	// and the concurrent publishes of dead letters. These have slots of their own: an owner
+	// that hangs must not delay them.
 	slotCount = 16
 )
 
@@ -42,17 +43,15 @@ func (r reason) String() string {
 	return [...]string{"gap", "failed", "locked", "unknown", "dead_letter"}[r]
 }
 
-// blockedAggregates are the aggregates that cannot continue now. The first event of each,
-// its head, is always worked on, however much is blocked: it is repaired, tried again or
-// dead-lettered. Later events of the aggregate wait behind it, in memory, and the client
-// keeps their leases. The consumer's budget bounds all of them. The worker goroutine owns
-// byKey; other goroutines reach it through released.
+// blockedAggregates are the deliveries of the aggregates that cannot continue now, the head
+// of each first. The worker goroutine owns byKey; other goroutines reach it through
+// released.
 type blockedAggregates struct {
 	byKey    map[string][]*delivery
 	counts   [reasons]atomic.Int64
 	released chan string
 	running  sync.WaitGroup
-	// Dead letters have slots of their own: an owner that hangs must not delay them.
+
 	repairSlots, deadLetterSlots slots
 }
 
@@ -66,6 +65,9 @@ func newBlockedAggregates() *blockedAggregates {
 }
 
 func (h *blockedAggregates) has(key string) bool { return h.byKey[key] != nil }
+
+// queue puts d behind the deliveries of its aggregate.
+func (h *blockedAggregates) queue(d *delivery) { h.byKey[d.key()] = append(h.byKey[d.key()], d) }
 
 // unblock ends the block of an aggregate and returns its deliveries.
 func (h *blockedAggregates) unblock(key string) []*delivery {
@@ -103,7 +105,7 @@ func (h slots) release() { <-h }
 func (c *Consumer) block(ctx context.Context, d *delivery, why reason, until func(context.Context)) {
 	h, key := c.blocked, d.key()
 	blocked := h.has(key)
-	h.byKey[key] = append(h.byKey[key], d)
+	h.queue(d)
 	if blocked {
 		return
 	}
@@ -116,11 +118,6 @@ func (c *Consumer) block(ctx context.Context, d *delivery, why reason, until fun
 		case <-ctx.Done():
 		}
 	})
-}
-
-// queueBehind queues d behind the event that blocks its aggregate.
-func (c *Consumer) queueBehind(d *delivery) {
-	c.blocked.byKey[d.key()] = append(c.blocked.byKey[d.key()], d)
 }
 
 // eventFailed handles an event that failed alone: it is tried again later, alone, or

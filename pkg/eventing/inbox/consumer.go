@@ -43,6 +43,17 @@ func onTheWire(bytes int64) int64 { return max(1, bytes/2) }
 // outageRetry is the pause while the database or the broker is unavailable.
 var outageRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
 
+// Options has a safe zero value.
+type Options struct {
+	// Bytes bounds the messages in hand. Zero: 64 MiB.
+	Bytes int64
+	// Retention is how long the row of a settled event is kept. Zero: [Retention].
+	Retention time.Duration
+	// Streams are those of the client's connection. Nil: each stream asks for the whole
+	// budget, which [Streams] avoid.
+	Streams *Streams
+}
+
 // Receive brings messages to deliver until ctx ends, and returns when each is acked or
 // nacked: a pubsub.Subscriber's Receive is one.
 type Receive func(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error

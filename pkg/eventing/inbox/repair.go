@@ -15,9 +15,8 @@ import (
 const (
 	// repairTimeout bounds one repair.
 	repairTimeout = 10 * time.Second
-	// repairEvery is the least time between two repairs of an aggregate. Later events wait
-	// meanwhile, and most are stale afterwards: a producer that leaves out versions costs
-	// its owner a call a second, not one per event.
+	// repairEvery is the least time between two repairs of an aggregate: see "Order" in the
+	// package doc.
 	repairEvery = time.Second
 	// alarming is how many failed repairs of one gap are an error in the log.
 	alarming = 10
