@@ -127,7 +127,7 @@ func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, cl
 		return c.putOff(ctx, d, cause, class)
 	}
 	if p, ok := errors.AsType[*panicError](cause); ok {
-		c.log.ErrorContext(ctx, "handler panicked", append(d.logAttrs(), "panic", p.value, "stack", string(p.stack))...)
+		c.logFor(d).ErrorContext(ctx, "handler panicked", "panic", p.value, "stack", string(p.stack))
 	}
 	attempts, err := c.store.countAttempt(ctx, d, cause, class)
 	if ctx.Err() != nil {
@@ -139,13 +139,13 @@ func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, cl
 	case err != nil:
 		// The database has just become unavailable. The failure is not counted, and
 		// will happen again.
-		c.log.WarnContext(ctx, "attempt not counted", append(d.logAttrs(), "error", err)...)
+		c.logFor(d).WarnContext(ctx, "attempt not counted", "error", err)
 	case attempts >= maxAttempts, eventing.IsPermanent(cause):
 		c.deadLetter(ctx, d, cause, attempts)
 		return nil
 	}
-	c.log.WarnContext(ctx, "event failed, trying again", append(d.logAttrs(),
-		"error", cause, "class", class.String(), "attempt", attempts, "retry_in_ms", pause.Milliseconds())...)
+	c.logFor(d).WarnContext(ctx, "event failed, trying again", "error", cause, "class", class.String(),
+		"attempt", attempts, "retry_in_ms", pause.Milliseconds())
 	c.block(ctx, d, failedEvent, func(ctx context.Context) { backoff.Sleep(ctx, pause, nil) })
 	return nil
 }
@@ -155,14 +155,14 @@ func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, cl
 func (c *Consumer) putOff(ctx context.Context, d *delivery, cause error, class fault) []*delivery {
 	if d.starts > 0 { // the attempt has ended, and this process lives
 		if err := c.store.unmarkStarted(ctx, []*delivery{d}); err != nil {
-			c.log.DebugContext(ctx, "beginning not taken back", append(d.logAttrs(), "error", err)...)
+			c.logFor(d).DebugContext(ctx, "beginning not taken back", "error", err)
 		}
 		d.starts, d.startedBefore = 0, false
 	}
 	d.putOffs++
 	pause := lockRetry.Delay(d.putOffs)
-	c.log.WarnContext(ctx, "event put off, its aggregate waits", append(d.logAttrs(),
-		"error", cause, "class", class.String(), "times", d.putOffs, "retry_in_ms", pause.Milliseconds())...)
+	c.logFor(d).WarnContext(ctx, "event put off, its aggregate waits", "error", cause, "class", class.String(),
+		"times", d.putOffs, "retry_in_ms", pause.Milliseconds())
 	why := lockedRow
 	if class == timedOut {
 		why = failedEvent

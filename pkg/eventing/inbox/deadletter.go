@@ -88,8 +88,7 @@ func (c *Consumer) deadLetter(ctx context.Context, d *delivery, reason error, at
 			if err == nil {
 				return
 			}
-			c.log.WarnContext(ctx, "dead letter not written, trying again", append(d.logAttrs(),
-				"error", err, "retry_in_ms", pause.Milliseconds())...)
+			c.logFor(d).WarnContext(ctx, "dead letter not written, trying again", "error", err, "retry_in_ms", pause.Milliseconds())
 		}
 	})
 }
@@ -107,7 +106,7 @@ func (c *Consumer) deadLetterOnce(ctx context.Context, d *delivery, reason error
 		return err
 	}
 	c.metrics.deadLettered(ctx)
-	c.log.ErrorContext(ctx, "event dead-lettered", append(d.logAttrs(), "reason", reason, "attempts", attempts, "topic", c.dead.topic)...)
+	c.logFor(d).ErrorContext(ctx, "event dead-lettered", "reason", reason, "attempts", attempts, "topic", c.dead.topic)
 	c.ack(ctx, d)
 	return nil
 }

@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"sync"
@@ -31,12 +32,12 @@ var repairRetry = backoff.Policy{Base: 200 * time.Millisecond, Cap: 10 * time.Se
 func (c *Consumer) repair(ctx context.Context, d *delivery, o Outcome) {
 	switch {
 	case o == Gap:
-		c.log.InfoContext(ctx, "gap: asking the owner", d.logAttrs()...)
+		c.logFor(d).InfoContext(ctx, "gap: asking the owner")
 	case !d.diverged:
 		d.diverged = true
-		c.log.ErrorContext(ctx, "read model diverged from its owner, which has lost commits: taking its state", d.logAttrs()...)
+		c.logFor(d).ErrorContext(ctx, "read model diverged from its owner, which has lost commits: taking its state")
 	default:
-		c.log.DebugContext(ctx, "read model diverged still: asking the owner again", d.logAttrs()...)
+		c.logFor(d).DebugContext(ctx, "read model diverged still: asking the owner again")
 	}
 	d.gaps++
 	c.block(ctx, d, openGap, func(ctx context.Context) {
@@ -84,13 +85,13 @@ func (c *Consumer) repairFailed(ctx context.Context, d *delivery, err error, att
 		return
 	}
 	c.metrics.repairFailed(ctx)
-	say := c.log.WarnContext
+	level := slog.LevelWarn
 	if attempt >= alarming {
-		say = c.log.ErrorContext
+		level = slog.LevelError
 	}
-	say(ctx, "gap not repaired yet", append(d.logAttrs(), "error", err, "attempt", attempt, "retry_in_ms", pause.Milliseconds())...)
+	c.logFor(d).Log(ctx, level, "gap not repaired yet", "error", err, "attempt", attempt, "retry_in_ms", pause.Milliseconds())
 	if noted := c.store.noteError(ctx, d, "gap: "+err.Error()); noted != nil {
-		c.log.DebugContext(ctx, "gap not written down", append(d.logAttrs(), "error", noted)...)
+		c.logFor(d).DebugContext(ctx, "gap not written down", "error", noted)
 	}
 }
 

@@ -109,7 +109,9 @@ func (q Queue) ClaimRetries(ctx context.Context, c Claim) (got Claimed, next tim
 
 // claim runs a claim within a time limit. The arguments of its own begin at $10, and the
 // columns of its own come behind the report.
-func (q Queue) claim(ctx context.Context, what string, limit time.Duration, sql string, c Claim, own []any, more ...any) (got Claimed, err error) {
+func (q Queue) claim(
+	ctx context.Context, what string, limit time.Duration, sql string, c Claim, own []any, more ...any,
+) (got Claimed, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	without, alive := c.Without, append([]string{}, c.Alive...)
