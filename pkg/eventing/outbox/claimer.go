@@ -67,10 +67,10 @@ func (r *Relay) pausedTypes() (kinds []string) {
 
 // claimFailed notes that the database has not answered a claim.
 func (r *Relay) claimFailed(ctx context.Context, s *claimSchedule, err error) {
-	failures := s.failed(time.Now())
-	r.failures.Store(int64(failures))
+	pause := s.failed(time.Now())
+	r.failures.Store(int64(s.failures))
 	r.log.WarnContext(ctx, "relay is held up, nothing is lost",
-		"error", err, "failures", failures, "retry_in_ms", time.Until(s.pausedUntil).Milliseconds())
+		"error", err, "failures", s.failures, "retry_in_ms", pause.Milliseconds())
 }
 
 // waitForWork waits for so long at most, or until there may be something to claim.

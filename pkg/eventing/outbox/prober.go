@@ -65,8 +65,7 @@ func (r *Relay) probeTopic(ctx context.Context, p *topicPause, state int, claime
 	switch {
 	case err != nil:
 		r.followUps.noteUnknownLeases()
-		p.scan.failures++
-		pause := outagePause.Delay(p.scan.failures)
+		pause := p.scan.failed(time.Now())
 		p.postpone(state, pause)
 		r.log.WarnContext(ctx, "no event to probe a topic with could be claimed, other topics go on", "topic", p.topic,
 			"error", err, "failures", p.scan.failures, "retry_in_ms", pause.Milliseconds())
@@ -88,7 +87,7 @@ func (r *Relay) probeTopic(ctx context.Context, p *topicPause, state int, claime
 	case p.resumeIdle(state): // no event waits for the topic
 		r.followUps.topicResumed()
 	}
-	p.scan.failures = 0
+	p.scan.succeeded()
 }
 
 // candidates claims events that probes are chosen from: retries, which failed there before,
@@ -125,13 +124,13 @@ func (r *Relay) candidates(ctx context.Context, p *topicPause) (found claimResul
 // probeScan is a scan of all events that a relay may have unfinished, a page at a time. It
 // may read everything that was written since a topic was paused, hence its pauses.
 type probeScan struct {
+	outages // of the searches
+
 	low   queue.TxSnapshot
 	parts []queue.Cursor // the rest; none: the next scan begins
 	took  time.Duration
 	// notBefore is when the next scan may begin.
 	notBefore time.Time
-	// failures counts the searches in a row that the database did not answer.
-	failures int
 }
 
 // claimPaused claims among the next page of all events that this relay may have unfinished.

@@ -37,14 +37,30 @@ const (
 	heartbeatEvery = 5 * time.Second
 )
 
+// outages are the failures in a row of one goroutine's statements, with the end of the pause
+// after the last one. Other goroutines go on.
+type outages struct {
+	failures    int
+	pausedUntil time.Time
+}
+
+// failed plans the pause after a failure.
+func (o *outages) failed(now time.Time) (pause time.Duration) {
+	o.failures++
+	pause = outagePause.Delay(o.failures)
+	o.pausedUntil = now.Add(pause)
+	return pause
+}
+
+func (o *outages) succeeded() { *o = outages{} }
+
 // claimSchedule is the schedule of claims.
 type claimSchedule struct {
+	outages
+
 	// pollAt is when a claim of new events is due without a reason.
 	pollAt     time.Time
 	emptyPolls int // claims in a row that found nothing
-	// pausedUntil is the end of the pause after a failure.
-	pausedUntil time.Time
-	failures    int
 }
 
 // next returns the action that is due, or the time until which to wait. wakeup says that
@@ -66,7 +82,7 @@ func (c *claimSchedule) next(now time.Time, due dueTimes, wakeup, allPaused bool
 
 // claimed plans the next poll after a successful claim that was sent then.
 func (c *claimSchedule) claimed(sent time.Time, batches int, truncated bool) {
-	c.failures, c.pausedUntil = 0, time.Time{}
+	c.succeeded()
 	c.emptyPolls++
 	if batches > 0 {
 		c.emptyPolls = 1
@@ -76,15 +92,10 @@ func (c *claimSchedule) claimed(sent time.Time, batches int, truncated bool) {
 	}
 }
 
-// failed plans the pause after a failure, and returns how many there were in a row.
-func (c *claimSchedule) failed(now time.Time) int {
-	c.failures++
-	c.pausedUntil = now.Add(outagePause.Delay(c.failures))
-	return c.failures
-}
-
 // scanSchedule is the schedule of scans and retries.
 type scanSchedule struct {
+	outages
+
 	// parts are the rest of the running scan, which began at low.
 	parts []queue.Cursor
 	low   queue.TxSnapshot
@@ -94,8 +105,6 @@ type scanSchedule struct {
 	// retryAt and sweepAt are when a claim of retries, and a page of the sweep, are due
 	// without a reason.
 	retryAt, sweepAt time.Time
-	pausedUntil      time.Time
-	failures         int
 }
 
 func newScanSchedule() *scanSchedule { return &scanSchedule{sweep: queue.Beginning.Since()} }
@@ -166,16 +175,6 @@ func behind(parts []queue.Cursor, p queue.Page) []queue.Cursor {
 	}
 	return parts
 }
-
-// failed plans the pause after a failure. The claims go on.
-func (s *scanSchedule) failed(now time.Time) time.Duration {
-	s.failures++
-	pause := outagePause.Delay(s.failures)
-	s.pausedUntil = now.Add(pause)
-	return pause
-}
-
-func (s *scanSchedule) succeeded() { s.failures, s.pausedUntil = 0, time.Time{} }
 
 // jittered is between half of d and d.
 func jittered(d time.Duration) time.Duration { //nolint:unparam // both pauses happen to be 5 s

@@ -28,8 +28,8 @@ func TestNextOfClaims(t *testing.T) {
 		"something was committed":                {claims: claimSchedule{pollAt: later}, news: joined, wakeup: true, want: actClaim},
 		"something follows":                      {claims: claimSchedule{pollAt: later}, news: dueTimes{registered: true, claimAt: past}, want: actClaim},
 		"something may follow":                   {claims: claimSchedule{pollAt: later}, news: dueTimes{registered: true, claimAt: now.Add(followUpDelay)}, want: actIdle, until: now.Add(followUpDelay)},
-		"the database is away":                   {claims: claimSchedule{pollAt: past, pausedUntil: later}, news: joined, wakeup: true, want: actPause, until: later},
-		"it was away before the first heartbeat": {claims: claimSchedule{pausedUntil: later}, want: actPause, until: later},
+		"the database is away":                   {claims: claimSchedule{pollAt: past, outages: outages{pausedUntil: later}}, news: joined, wakeup: true, want: actPause, until: later},
+		"it was away before the first heartbeat": {claims: claimSchedule{outages: outages{pausedUntil: later}}, want: actPause, until: later},
 		"all topics are out":                     {claims: claimSchedule{pollAt: past}, news: joined, wakeup: true, allPaused: true, want: actPause, until: now.Add(heartbeatEvery)},
 		"a scan is owed":                         {claims: claimSchedule{pollAt: later}, news: dueTimes{registered: true, scanAt: past, retryAt: past}, want: actIdle, until: now.Add(heartbeatEvery)},
 	} {
@@ -55,7 +55,8 @@ func TestClaimsPollMoreSlowlyWhileThereIsNothing(t *testing.T) {
 		t.Errorf("after %d empty polls the next is in %s", c.emptyPolls, c.pollAt.Sub(now))
 	}
 	c.failed(now)
-	if c.failed(now) != 2 || !now.Before(c.pausedUntil) {
+	c.failed(now)
+	if c.failures != 2 || !now.Before(c.pausedUntil) {
 		t.Error("failures in a row are not counted, or not followed by a pause")
 	}
 	c.claimed(now, 1, false)
