@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"cmp"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -98,8 +99,9 @@ func (d *delivery) takeUnanswered() []*pubsub.Message {
 	return leaving
 }
 
-func (d *delivery) logAttrs() []any {
-	return append(d.change.Event.LogAttrs(), "message_id", d.message().ID)
+// logFor is the log of d.
+func (c *Consumer) logFor(d *delivery) *slog.Logger {
+	return c.log.With(append(d.event().LogAttrs(), "message_id", d.message().ID)...)
 }
 
 // age is how long ago the owner made the change.

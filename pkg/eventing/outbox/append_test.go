@@ -110,7 +110,7 @@ func TestAppendRefuses(t *testing.T) {
 		t.Errorf("large payload: %v, want an error that names it", err)
 	}
 	long := event("a", 2)
-	long.TenantID = strings.Repeat("t", maxAttributeBytes+1)
+	long.TenantID = strings.Repeat("t", 1025)
 	if err := b.appendAll(t, long); err == nil || !strings.Contains(err.Error(), "tenant_id:") {
 		t.Errorf("long tenant: %v, want an error that names it", err)
 	}

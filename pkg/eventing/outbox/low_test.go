@@ -46,8 +46,8 @@ func TestATopicThatIsBackMeanwhileIsLookedAfter(t *testing.T) {
 	var s claimSchedule
 	r.step(t.Context(), &s, claimed) // it joins
 	r.scanDue(t, claimed)
-	c := r.circuits["video"]
-	c.trip(causeOutage)
+	c := r.pauses["video"]
+	c.pause(causeOutage)
 	c.retryAt = time.Now().Add(time.Hour)
 	b.append(t, "a", 1, 1)
 	tx, err := pg.Pool(t, pg.Admin).Begin(t.Context())

@@ -25,8 +25,8 @@ func TestRetriesThatGoBackAreFoundAsRetries(t *testing.T) {
 		r.settleAll(t, publishResult{h, report{err: errors.New("out"), requests: 1}})
 	}
 	b.exec(t, `UPDATE outbox SET next_retry_at = now()`)
-	c := r.circuits["video"]
-	c.trip(causeOutage)
+	c := r.pauses["video"]
+	c.pause(causeOutage)
 	c.retryAt = time.Now()
 	r.probe(t.Context(), claimed)
 	if len(claimed) != 2 {
@@ -55,7 +55,7 @@ func TestWhatIsBehindAProbeIsTheNextRetry(t *testing.T) {
 	r, claimed := b.registered(t)
 	b.append(t, "a", 1, 2)
 	b.exec(t, `UPDATE outbox SET next_retry_at = now() WHERE version = 1`)
-	outAndDue(r.circuits["video"])
+	outAndDue(r.pauses["video"])
 	r.probe(t.Context(), claimed)
 	if len(claimed) != 1 {
 		t.Fatalf("%d candidates", len(claimed))

@@ -81,15 +81,11 @@ RETURNING low::text, (SELECT seen::text FROM present), (SELECT server FROM prese
 func (q Queue) Heartbeat(ctx context.Context, token string, low TxSnapshot, server time.Time, ended bool) (b HeartbeatResult, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	var snapshot *string
-	if low != "" {
-		snapshot = (*string)(&low)
-	}
 	var met *time.Time
 	if !server.IsZero() {
 		met = &server
 	}
-	err = q.db.QueryRow(ctx, heartbeat, pgx.QueryExecModeCacheDescribe, token, snapshot, deadAfter, met, ended).
+	err = q.db.QueryRow(ctx, heartbeat, pgx.QueryExecModeCacheDescribe, token, low.orNull(), deadAfter, met, ended).
 		Scan(&b.Low, &b.Seen, &b.Server, &b.Alive)
 	if err != nil {
 		return HeartbeatResult{}, fmt.Errorf("write that the relay is alive: %w", err)

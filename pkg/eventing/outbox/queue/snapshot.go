@@ -13,6 +13,14 @@ type TxSnapshot string
 // Beginning is before all transactions.
 const Beginning TxSnapshot = "1:1:"
 
+// orNull is s as a parameter of a statement.
+func (s TxSnapshot) orNull() *string {
+	if s == "" {
+		return nil
+	}
+	return (*string)(&s)
+}
+
 // parts are the lowest open transaction, the first one that had not begun, and all open
 // ones.
 func (s TxSnapshot) parts() (xmin, xmax uint64, open []string) {
