@@ -25,9 +25,9 @@ const warmUp = 100
 // drains sends SIGTERM and fails the test unless p ends well and in time.
 func (p *spawned) drains(t testing.TB) {
 	t.Helper()
-	begun := time.Now()
+	started := time.Now()
 	code := p.terminate(t)
-	if took := time.Since(begun); code != 0 || took > drainLimit {
+	if took := time.Since(started); code != 0 || took > drainLimit {
 		t.Errorf("%s ended with exit code %d after %s, want 0 within %s: %s", p.addr, code, took, drainLimit, p.child.Output())
 	}
 }
@@ -91,9 +91,9 @@ func TestDrainAnswersWhatItAccepts(t *testing.T) {
 	if n := goodbyes.Load(); n <= 2*writers {
 		t.Errorf("%d answers said goodbye: the instance must go on serving for a while", n)
 	}
-	begun := query[string](t, w, `SELECT key FROM video.idempotency_keys WHERE key = ANY($1)`, unanswered)
-	if len(begun) > 0 {
-		t.Errorf("%d of %d requests without an answer were carried out", len(begun), len(unanswered))
+	carriedOut := query[string](t, w, `SELECT key FROM video.idempotency_keys WHERE key = ANY($1)`, unanswered)
+	if len(carriedOut) > 0 {
+		t.Errorf("%d of %d requests without an answer were carried out", len(carriedOut), len(unanswered))
 	}
 	w.handedBack(t)
 }

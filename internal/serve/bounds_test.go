@@ -51,7 +51,7 @@ func TestACallerThatDoesNotReadIsCutOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newService(io.Discard)
-		echo(func(context.Context, string) (string, error) { return "nobody reads this", nil }).register(s.grpc)
+		echo(func(context.Context, string) (string, error) { return "not read", nil }).register(s.grpc)
 		d := s.startInBubble(t)
 		conn, err := d.lis.Dial()
 		if err != nil {

@@ -106,7 +106,7 @@ func TestParseMessageNamesTheAttribute(t *testing.T) {
 			t.Errorf("%s=%q: error %v, want one that names it", attr, bad, err)
 		}
 		if !IsPermanent(err) {
-			t.Errorf("%s=%q: error is not permanent, yet no retry mends it", attr, bad)
+			t.Errorf("%s=%q: error is not permanent, although a retry cannot succeed", attr, bad)
 		}
 	}
 }

@@ -239,7 +239,7 @@ func TestASlowOwnerDoesNotTakeCatalogDown(t *testing.T) {
 func TestAnotherInstancesCommitWakes(t *testing.T) {
 	t.Parallel()
 	f, id := setUp(t), newVideoID()
-	other := f.beside(t)
+	other := f.otherInstance(t)
 	d := require(t, id, 1, long)
 	f.whileWaiting(t, func() {
 		v, source, err := f.get(t.Context(), id, d)

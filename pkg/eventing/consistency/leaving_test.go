@@ -70,7 +70,7 @@ func TestALookFollowsAtOnce(t *testing.T) {
 	})
 }
 
-// It sets the process's meter provider, so it must not run beside others.
+// It sets the process's meter provider, so it must not run in parallel with others.
 func TestWaitersAreCounted(t *testing.T) {
 	reader := metric.NewManualReader()
 	before := otel.GetMeterProvider()

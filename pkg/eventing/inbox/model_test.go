@@ -40,7 +40,7 @@ const itemSchema = `
 	CREATE TABLE app.shelf (id text PRIMARY KEY, items bigint NOT NULL);
 	-- What was committed, in the transaction that did it.
 	CREATE TABLE app.happened (n bigint GENERATED ALWAYS AS IDENTITY, record jsonb NOT NULL);
-	-- A history finds its own rows beside those of ten thousand others.
+	-- A history finds its own rows among those of ten thousand others.
 	CREATE INDEX ON app.happened ((record->>'aggregate') text_pattern_ops);
 	CREATE INDEX ON app.item (id text_pattern_ops);
 	CREATE INDEX ON app.shelf (id text_pattern_ops);

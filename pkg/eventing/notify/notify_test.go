@@ -46,7 +46,7 @@ func joined(t *testing.T, b *notify.Notifier) process {
 	return p
 }
 
-// next waits for a bulletin that mentions key.
+// next waits for a notification that mentions key.
 func (p process) next(t *testing.T, key string) notify.Notification {
 	t.Helper()
 	deadline := time.After(patience)

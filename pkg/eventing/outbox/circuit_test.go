@@ -60,7 +60,7 @@ func TestCircuitGrantsOneProbe(t *testing.T) {
 	c.failed(status.Error(codes.NotFound, "no such topic"), 0)
 	c.postpone(c.state, 0)
 	if c.startProbe() == 0 || c.startProbe() != 0 {
-		t.Error("want one probe, and no second beside it")
+		t.Error("want one probe, and no second one during it")
 	}
 	if _, tripped := c.failed(errors.New("in flight since before"), 0); tripped || c.nextProbe().Before(time.Now()) {
 		t.Error("another fault is taken for the probe's, which is still on its way")

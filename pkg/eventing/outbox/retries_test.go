@@ -64,7 +64,7 @@ func TestWhatIsBehindAProbeIsTheNextRetry(t *testing.T) {
 	if low := r.followUps.low(r.inFlight); low == queue.Beginning {
 		t.Error("what is behind a probe has others look through the whole table")
 	}
-	b.append(t, "beside", 1, 1)
+	b.append(t, "other", 1, 1)
 	heir := b.newRelay(t) // it knows nothing of the first
 	got, _, err := heir.queue.ClaimRetries(t.Context(), heir.claimLimits(nil, nil))
 	if err != nil || len(got.Batches) != 1 || got.Batches[0][0].Version != 2 || !got.Batches[0][0].Retry {

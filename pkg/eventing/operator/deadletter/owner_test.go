@@ -20,11 +20,11 @@ func TestDiscardTakesTheOwnersState(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	e := event("a", 1)
-	b.bury(t, e)
+	b.deadLetter(t, e)
 	h := b.collect(t)
 	err := h.Discard(t.Context(), order, b.handler(), h.Letters[0])
 	if err == nil || !strings.Contains(err.Error(), "owner is away") || b.count(t, withStatus, "dead") != 1 || b.count(t, withAction, "discard") != 0 {
-		t.Errorf("discard without the owner: %v; want the letter to stay", err)
+		t.Errorf("discard without the owner: %v; want the dead letter to stay", err)
 	}
 	b.set(func() { b.owner["a"] = 1 })
 	if err := h.Discard(t.Context(), order, b.handler(), h.Letters[0]); err != nil {
@@ -40,9 +40,9 @@ func TestDiscardTakesTheOwnersState(t *testing.T) {
 func TestDiscardOfWhatTheOwnerDoesNotHave(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.bury(t, event("unknown", 1), event("lost", 1))
+	b.deadLetter(t, event("unknown", 1), event("lost", 1))
 	h := b.collect(t)
-	for i, says := range []error{eventing.Permanent(errors.New("nobody knows it")), fmt.Errorf("a: %w", inbox.ErrLost)} {
+	for i, says := range []error{eventing.Permanent(errors.New("unknown")), fmt.Errorf("a: %w", inbox.ErrLost)} {
 		if err := h.Discard(t.Context(), order, repairing{b.handler(), says}, h.Letters[i]); err != nil {
 			t.Error(err)
 		}
@@ -65,7 +65,7 @@ func (r repairing) Repair(context.Context, eventing.Event) error { return r.err 
 func TestRedriveOfWhatTheOwnerHasLost(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.bury(t, event("a", 5))
+	b.deadLetter(t, event("a", 5))
 	h := b.collect(t)
 	if r, err := h.Redrive(t.Context(), order, repairing{b.handler(), inbox.ErrLost}, h.Letters[0]); r != Lost || err != nil {
 		t.Errorf("%v, %v", r, err)
@@ -86,7 +86,7 @@ func TestLettersOfOneID(t *testing.T) {
 			first := event("a", 1)
 			second := first
 			second.AggregateID = "z"
-			b.bury(t, first)
+			b.deadLetter(t, first)
 			if status != "dead" {
 				if _, err := b.db.Exec(t.Context(), `UPDATE inbox SET status = $1`, status); err != nil {
 					t.Fatal(err)

@@ -109,7 +109,7 @@ func TestSettleSeesWhatFollows(t *testing.T) {
 		since := b.snapshot(t)
 		b.append(t, name, 1, 2)
 		w, err := b.ClaimNew(t.Context(), as(name), since, nil)
-		b.append(t, "beside "+name, 1, 2)
+		b.append(t, "other than "+name, 1, 2)
 		if err != nil || len(w.Batches) != 1 || len(w.Batches[0]) != 2 {
 			t.Fatalf("%s: claimed %v, %v", name, w.Batches, err)
 		}
