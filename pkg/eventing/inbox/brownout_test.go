@@ -132,8 +132,8 @@ func (c *commitLoser) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// loseACommit breaks a connection of b's database after the next COMMIT from when armed is
-// set, and calls lost before the client learns of it.
+// loseACommit loses the answer to the first COMMIT after armed is set: the server commits,
+// lost is called, and the client's connection breaks.
 func (b *bench) loseACommit(t *testing.T, lost func()) (armed *atomic.Bool) {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(b.pg.URL)

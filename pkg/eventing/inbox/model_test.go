@@ -132,7 +132,7 @@ func (items) Upsert(ctx context.Context, tx pgx.Tx, steps []Step[item]) (written
 	return written, nil
 }
 
-// applyRecorded is ApplyChanges with records of what it does.
+// applyRecorded calls ApplyChanges and records the applied events for the history checker.
 func applyRecorded(ctx context.Context, tx pgx.Tx, changes []Change, rows Rows[item]) ([]Outcome, error) {
 	states := map[string]item{}
 	outcomes, err := ApplyChanges(ctx, tx, keepWritten{rows, states}, changes)
@@ -154,7 +154,7 @@ func applyRecorded(ctx context.Context, tx pgx.Tx, changes []Change, rows Rows[i
 	return outcomes, remember(ctx, tx, happened)
 }
 
-// adoptRecorded is AdoptChanges, likewise.
+// adoptRecorded calls AdoptChanges and records the repair for the history checker.
 func adoptRecorded(ctx context.Context, tx pgx.Tx, c Change, rows Rows[item]) error {
 	states := map[string]item{}
 	outcomes, err := AdoptChanges(ctx, tx, keepWritten{rows, states}, []Change{c}, time.Time{})

@@ -22,9 +22,10 @@ func (a *followUps) low(f *inFlight) queue.TxSnapshot {
 	return low
 }
 
-// heartbeatWritten notes the new state of the relay's row in the table of relays. own is
-// the low that the relay wrote. restart says that the row is new, or that the database's
-// server is another one.
+// heartbeatWritten records the answer to a heartbeat. own is the low watermark that the
+// relay wrote. A lower one in the answer covers events of dead relays or of no relay, and
+// the relay scans from there. restart reports that the relay's row is new, or that the
+// database's server is another one.
 func (a *followUps) heartbeatWritten(b queue.HeartbeatResult, own queue.TxSnapshot, restart bool) {
 	a.mu.Lock()
 	a.aliveRelays = b.Alive
