@@ -66,7 +66,7 @@ fresh: ## 100,000 reads with tokens under kills, pauses and restarts, and 10,000
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 15m -run "^TestFreshReads$$" ./services/
 	LOCKSTEP_FULL=1 go test -count=1 -v -run "^TestTenThousandWaiters" ./services/catalog/
 
-bench: ## Measure beside rivals and limits; build/bench.json (ARGS="-quick", ARGS="-only REGEXP")
+bench: ## Measure the pair, other implementations and the limits; build/bench.json (ARGS="-quick", ARGS="-only REGEXP")
 	@go -C lab build -o ../build/bench ./bench
 	@exec build/bench $(ARGS)
 

@@ -50,7 +50,7 @@ func TestDrainAnswersWhatItAccepts(t *testing.T) {
 	c := newClient(t, p.addr)
 	ids := c.create(t, writers)
 
-	var answered, goodbyes atomic.Int64
+	var answered, closing atomic.Int64
 	var mu sync.Mutex
 	var unanswered []string
 	var load sync.WaitGroup
@@ -62,8 +62,8 @@ func TestDrainAnswersWhatItAccepts(t *testing.T) {
 				switch {
 				case err == nil && a.code == http.StatusOK:
 					answered.Add(1)
-					if a.goodbye {
-						goodbyes.Add(1)
+					if a.closing {
+						closing.Add(1)
 					}
 					continue
 				case err == nil:
@@ -88,8 +88,8 @@ func TestDrainAnswersWhatItAccepts(t *testing.T) {
 	// Each writer met the drain in the middle of at most one request. More answers of
 	// this kind mean that connections were still accepted, for clients that do not know
 	// of the drain yet.
-	if n := goodbyes.Load(); n <= 2*writers {
-		t.Errorf("%d answers said goodbye: the instance must go on serving for a while", n)
+	if n := closing.Load(); n <= 2*writers {
+		t.Errorf("%d answers announced the close: the instance must go on serving for a while", n)
 	}
 	carriedOut := query[string](t, w, `SELECT key FROM video.idempotency_keys WHERE key = ANY($1)`, unanswered)
 	if len(carriedOut) > 0 {

@@ -25,7 +25,7 @@ func TestADeletionThatIsGivenUpArrives(t *testing.T) {
 	}
 
 	stop()
-	mute := w.startMutedVideo(t) // so that it has not left before it is parked
+	mute := w.startMutedVideo(t) // its relay publishes nothing, so the event can be parked
 	w.remove(t, skipped)
 	event := w.park(t, skipped.ID, 2)
 	mute()

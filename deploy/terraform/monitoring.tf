@@ -215,7 +215,7 @@ resource "google_monitoring_alert_policy" "jobs" {
 resource "google_monitoring_alert_policy" "drain" {
   count = var.video.drain_schedule == null ? 0 : 1
 
-  display_name          = "lockstep: nobody drains the outbox"
+  display_name          = "lockstep: the outbox is not drained"
   combiner              = "OR"
   notification_channels = var.notification_channels
 

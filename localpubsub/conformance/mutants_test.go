@@ -193,7 +193,7 @@ func mutants() map[string]mutant {
 		"deadlines end at once": {call: changes(func(r *pubsubpb.ModifyAckDeadlineRequest) { r.AckDeadlineSeconds = 0 }), fails: []string{
 			"an extended deadline counts from the extension", "a deadline can be shortened",
 			"exactly-once: a message does not come again before its deadline"}},
-		"a lease is everybody's": {receive: func(r *pubsubpb.StreamingPullResponse) {
+		"a lease belongs to every stream": {receive: func(r *pubsubpb.StreamingPullResponse) {
 			r.ReceivedMessages = append(r.ReceivedMessages, r.ReceivedMessages...)
 		}, fails: []string{
 			"a lease that runs out concerns no other message", "an idle stream gets messages that are published later"}},

@@ -143,8 +143,8 @@ func TestAnEngagementOfAnotherHistory(t *testing.T) {
 	f.must(t, inbox.Diverged, withPrevious(l.put(3)))
 }
 
-// A release that does not know last_event_id leaves it when it moves a row on: to
-// another version, or to another epoch at the same version.
+// An older release has no last_event_id and does not set it. When such a release moves a row
+// to another version, or to another epoch at the same version, the column must become null.
 func TestARowThatMovesForgetsTheEventOfBefore(t *testing.T) {
 	t.Parallel()
 	f, id, l := setUp(t), newVideoID(), newLike()

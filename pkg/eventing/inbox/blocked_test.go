@@ -69,7 +69,7 @@ func TestALockedRowBlocksItsAggregateAlone(t *testing.T) {
 	b.eventually(t, 3, version, "a")
 	b.eventually(t, 24, withDone)
 	if n := b.count(t, `SELECT coalesce(sum(attempts + begun), 0) FROM inbox`); n != 0 || len(b.deadLettered("")) != 0 {
-		t.Errorf("%d attempts and %d dead letters from somebody's lock", n, len(b.deadLettered("")))
+		t.Errorf("%d attempts and %d dead letters from another transaction's lock", n, len(b.deadLettered("")))
 	}
 }
 

@@ -71,7 +71,7 @@ func TestInboxRowSaysWhenAndFromWhere(t *testing.T) {
 	}
 }
 
-// A run that ended badly is remembered until everybody has started again.
+// A run that ended badly is remembered until all instances have started again.
 func TestInstancesAreRemembered(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -116,9 +116,9 @@ func (a *followUps) noteSkippedTypes(from queue.TxSnapshot, paused ...string) {
 	}
 }
 
-// setPausedTypes notes the types of paused topics. A topic may resume while a claim that
-// skips it is on its way: topicResumed came before that claim's noteSkippedTypes. So a
-// skipped type that is not paused any more gets its scan here.
+// setPausedTypes records the types of paused topics. A topic may resume during a claim that
+// skips its type. Then topicResumed precedes the claim's noteSkippedTypes and schedules no
+// scan for it. So a skipped type that is no longer paused gets its scan here.
 func (a *followUps) setPausedTypes(paused []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

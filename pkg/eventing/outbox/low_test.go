@@ -35,8 +35,8 @@ func (r *Relay) scanDue(t *testing.T, claimed chan<- *leasedBatch) bool {
 	return true
 }
 
-// A topic comes back while a claim that leaves its events alone is on its way, and
-// while the list of closed topics is being made.
+// A paused topic resumes after a claim has read the list of paused topics, and before the
+// claim's statement has skipped the topic's events. They still get a scan.
 func TestATopicThatIsBackMeanwhileIsLookedAfter(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.New(t)

@@ -19,9 +19,8 @@ func (s *Service) Get(ctx context.Context, user, video uuid.UUID, includeDeleted
 	return e, err
 }
 
-// GetAsOf is Get with a time: the answer, or the error that there is no such engagement,
-// reflects everything that had committed by then. It is nil on a standby that does not
-// know it.
+// GetAsOf is Get with a time: the result, also a not-found error, contains everything that
+// had committed by then. The time is nil if the database is a standby that does not know it.
 func (s *Service) GetAsOf(ctx context.Context, user, video uuid.UUID, includeDeleted bool) (Engagement, *time.Time, error) {
 	e, asOf, err := selectEngagement(ctx, s.db, user, video)
 	if err != nil {
