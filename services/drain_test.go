@@ -98,9 +98,9 @@ func TestDrainAnswersWhatItAccepts(t *testing.T) {
 	w.handedBack(t)
 }
 
-// TestRollingDeployFailsNobody replaces two instances one after the other, under
+// TestRollingDeployFailsNoRequest replaces two instances one after the other, under
 // a client that goes to the other one when a connection is refused or closed.
-func TestRollingDeployFailsNobody(t *testing.T) {
+func TestRollingDeployFailsNoRequest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, startBroker(t, broker.Local))
 	fleet := []*spawned{w.spawnVideo(t, freeAddr(t)), w.spawnVideo(t, freeAddr(t))}
@@ -132,8 +132,8 @@ func TestRollingDeployFailsNobody(t *testing.T) {
 	}
 }
 
-// TestCatalogDrainFailsNobody is the same for readers with tokens.
-func TestCatalogDrainFailsNobody(t *testing.T) {
+// TestCatalogDrainFailsNoRequest is the same for readers with tokens.
+func TestCatalogDrainFailsNoRequest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, startBroker(t, broker.Local))
 	w.spawnVideo(t, w.videoAddr).ready(t)

@@ -11,7 +11,7 @@ import (
 // No event follows a deletion. If the deletion's event is skipped at its owner, or
 // discarded here, the read model gets the deletion all the same: from the owner's
 // state.
-func TestADeletionThatIsGivenUpArrives(t *testing.T) {
+func TestASkippedDeletionArrives(t *testing.T) {
 	w := newWorld(t, startBroker(t, broker.Local))
 	t.Setenv("PUBSUB_EMULATOR_HOST", w.broker.addr)
 	o := w.operator(t)

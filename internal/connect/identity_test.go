@@ -52,7 +52,7 @@ func TestTokenGoesWithEachCall(t *testing.T) {
 
 // Between a caller's check of the last token and its turn to ask, another caller's
 // answer may have come.
-func TestATokenThatHasComeMeanwhileIsTaken(t *testing.T) {
+func TestTokenOfAConcurrentCallerIsUsed(t *testing.T) {
 	g := newGoogle(t, lasting(time.Hour))
 	both := newTokens("https://" + host)
 	first, err := both.ask()

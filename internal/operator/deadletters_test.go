@@ -79,7 +79,7 @@ func TestDeadLettersListAndShow(t *testing.T) {
 	}
 }
 
-func TestRedriveIsADryRunUntilTold(t *testing.T) {
+func TestRedriveIsADryRunWithoutYes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	e := event(uuid.NewString(), 1)

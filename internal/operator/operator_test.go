@@ -88,7 +88,7 @@ func TestTheEnvironmentIsNamed(t *testing.T) {
 	}
 }
 
-func TestTheOtherServicesDatabaseIsNoSurprise(t *testing.T) {
+func TestDatabaseOfTheOtherServiceIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	if stdout, _ := b.run(t, 0, "dlq discard --all"); !strings.Contains(stdout, "no dead letters") {
@@ -102,7 +102,7 @@ func TestTheOtherServicesDatabaseIsNoSurprise(t *testing.T) {
 	}
 }
 
-func TestNoMessageMovesTheTerminal(t *testing.T) {
+func TestControlCharactersAreNotPrinted(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	ids := b.append(t, "red\x1b[31m\u009b", 1)

@@ -85,7 +85,7 @@ func TestOutboxRetry(t *testing.T) {
 	}
 }
 
-func TestOutboxSkipAsksOrIsTold(t *testing.T) {
+func TestOutboxSkipNeedsConfirmation(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	const rows = `SELECT count(*) FROM outbox WHERE event_type <> 'Skipped'`

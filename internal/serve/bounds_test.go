@@ -77,7 +77,7 @@ func TestACallerThatDoesNotReadIsCutOff(t *testing.T) {
 	})
 }
 
-func TestACallerCannotBuyMoreTime(t *testing.T) {
+func TestCallersDeadlineIsLimited(t *testing.T) {
 	t.Parallel()
 	conn := startEcho(t, io.Discard, func(ctx context.Context, _ string) (string, error) {
 		deadline, _ := ctx.Deadline()

@@ -75,7 +75,7 @@ func TestMutantsAreNoticed(t *testing.T) {
 }
 
 // A server with a clock that runs fast ends leases early.
-func TestHastyServerIsNoticed(t *testing.T) {
+func TestEarlyEndOfLeasesIsNoticed(t *testing.T) {
 	t.Parallel()
 	clock := localpubsub.NewClock()
 	server := startServer(t, localpubsub.Options{Clock: clock})

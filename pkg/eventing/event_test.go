@@ -69,7 +69,7 @@ func TestMessageWithoutPredecessor(t *testing.T) {
 }
 
 // No two aggregates have one key.
-func TestKeysDoNotLookAlike(t *testing.T) {
+func TestKeysAreUnique(t *testing.T) {
 	t.Parallel()
 	e := sample()
 	e.AggregateType, e.AggregateID = "order/item", "7"

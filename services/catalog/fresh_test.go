@@ -234,7 +234,7 @@ func TestASlowOwnerDoesNotTakeCatalogDown(t *testing.T) {
 	}
 }
 
-// Another instance applies the event, and this one answers. TestAnotherInstanceIsHeard
+// Another instance applies the event, and this one answers. TestAnotherInstanceNotifies
 // of package consistency shows that a notification and not a poll wakes it.
 func TestAnotherInstancesCommitWakes(t *testing.T) {
 	t.Parallel()

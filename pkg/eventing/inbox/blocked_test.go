@@ -103,7 +103,7 @@ func TestAnEventThatIsPutOffIsNotStarted(t *testing.T) {
 }
 
 // A success says that neither the database nor the build is to blame.
-func TestSuccessIsHeardOf(t *testing.T) {
+func TestSuccessResetsSlowAndUnknown(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)
@@ -116,7 +116,7 @@ func TestSuccessIsHeardOf(t *testing.T) {
 
 // However many events wait behind one aggregate, the first events of others are repaired,
 // tried again and dead-lettered.
-func TestHeadsAreWorkedOnWhateverIsBlocked(t *testing.T) {
+func TestFirstEventsProceedBehindManyBlocked(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)

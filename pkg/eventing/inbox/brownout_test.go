@@ -19,7 +19,7 @@ import (
 
 // A database that answers, and takes no writes in time, counts as unavailable: a time limit
 // that is reached meanwhile is no event's fault.
-func TestABrownoutIsNoEventsFault(t *testing.T) {
+func TestOutageOfWritesSpendsNoAttempt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	admin := b.pg.Pool(t, b.pg.Admin)
@@ -67,7 +67,7 @@ func TestABrownoutIsNoEventsFault(t *testing.T) {
 
 // Where the smallest write passes and every event meets a time limit all the
 // same, events of a few aggregates in a row say that it is not theirs.
-func TestEverythingIsSlow(t *testing.T) {
+func TestTimeLimitsOfSeveralAggregatesAreAnOutage(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)

@@ -87,7 +87,7 @@ func TestARowFollowsItsEvent(t *testing.T) {
 
 // An event that starts for the first time differs from one that started before and did not
 // end. An event that is done is neither.
-func TestMarkStartedTellsTheFirstTimeFromTheSecond(t *testing.T) {
+func TestMarkStartedSeparatesTheFirstStartFromTheSecond(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)

@@ -47,7 +47,7 @@ func TestADeploymentInTheWrongOrderDeadLettersNothing(t *testing.T) {
 	}
 }
 
-func TestUnknownIsPoisonOrTheBuild(t *testing.T) {
+func TestUnknownEventIsPoisonOrFromANewerBuild(t *testing.T) {
 	t.Parallel()
 	few, many := newUnknowns(), newUnknowns()
 	since := few.enter("a")

@@ -66,7 +66,7 @@ func (p process) next(t *testing.T, key string) notify.Notification {
 func (p process) everything(t *testing.T) { t.Helper(); p.next(t, "a key that no process publishes") }
 
 // A notifier also works with a pool that gets its password or role from hooks.
-func TestThePoolsOwnWay(t *testing.T) {
+func TestNotifierUsesThePoolsHooks(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
 	cfg, err := pgxpool.ParseConfig(db.Admin)

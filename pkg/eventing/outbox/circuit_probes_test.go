@@ -119,7 +119,7 @@ func chosen(c *circuit, batches []queue.Batch) (probes []queue.Batch) {
 }
 
 // A topic is back while candidates for its probes are claimed.
-func TestCandidatesOfATopicThatIsBackAreNoProbes(t *testing.T) {
+func TestCandidatesOfAResumedTopicAreNoProbes(t *testing.T) {
 	t.Parallel()
 	c := newCircuits(map[string]string{"video": "t"})["video"]
 	refuseEach(c, 0, "a", "b", "c")
@@ -133,7 +133,7 @@ func TestCandidatesOfATopicThatIsBackAreNoProbes(t *testing.T) {
 
 // A probe answers, or is not sent after all, when the topic is back and out again: the
 // next probe is still on its way, and its answer decides.
-func TestALateProbeSaysNothingOfTheNextPause(t *testing.T) {
+func TestALateProbeDoesNotEndTheNextPause(t *testing.T) {
 	t.Parallel()
 	for name, late := range map[string]func(*circuit, int) bool{
 		"a fault":        func(c *circuit, probe int) bool { _, tripped := c.failed(errors.New("out"), probe); return tripped },

@@ -179,7 +179,7 @@ func TestAParkedAggregateIsForgotten(t *testing.T) {
 	}
 }
 
-func TestARefusedProbeSpendsNothing(t *testing.T) {
+func TestARefusedProbeSpendsNoAttempt(t *testing.T) {
 	t.Parallel()
 	c := newCircuits(map[string]string{"video": "t"})["video"]
 	c.failed(status.Error(codes.NotFound, "no such topic"), 0)
@@ -191,7 +191,7 @@ func TestARefusedProbeSpendsNothing(t *testing.T) {
 	}
 }
 
-func TestACircuitRemembersSoMany(t *testing.T) {
+func TestCircuitMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	c := newCircuits(map[string]string{"video": "t"})["video"]
 	for round := range 3 {

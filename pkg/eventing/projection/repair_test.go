@@ -172,7 +172,7 @@ func TestTheOwnerIsAskedOutsideOfAnyTransaction(t *testing.T) {
 
 // A repair notifies the waiting readers, here and at other instances, and so does the
 // handler once its events are committed.
-func TestWhatMovesIsTold(t *testing.T) {
+func TestRepairAndCommitNotifyReaders(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
 	s.has(newNote("a/1", 1, 2, "two"))

@@ -155,7 +155,7 @@ func TestRetryAndSkipLetTheRestLeaveInOrder(t *testing.T) {
 	}
 }
 
-func TestSkipWaitsUntilNoAttemptCanLand(t *testing.T) {
+func TestSkipWaitsForTheLastAttempt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	id := b.append(t, "a", 2)[0]

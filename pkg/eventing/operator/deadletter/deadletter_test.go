@@ -122,7 +122,7 @@ func TestRedriveThatFailsChangesNothing(t *testing.T) {
 	}
 }
 
-func TestRedriveOfWhatWasOvertakenIsStale(t *testing.T) {
+func TestRedriveOfAnOlderVersionIsStale(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.deadLetter(t, event("a", 2))
@@ -186,7 +186,7 @@ func TestRedrivesAtOnceHaveOneEffect(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoEventCanOnlyBeDiscarded(t *testing.T) {
+func TestInvalidMessageCanOnlyBeDiscarded(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.send(t, subscription+".dlq", &pubsubpb.PubsubMessage{Data: []byte{0xff, 0}, Attributes: map[string]string{"k": "v"}})

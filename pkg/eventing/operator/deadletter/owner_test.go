@@ -37,7 +37,7 @@ func TestDiscardTakesTheOwnersState(t *testing.T) {
 
 // An aggregate that the owner does not know, or has lost, has no state: its
 // event is discarded nonetheless.
-func TestDiscardOfWhatTheOwnerDoesNotHave(t *testing.T) {
+func TestDiscardOfAnUnknownAggregate(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.deadLetter(t, event("unknown", 1), event("lost", 1))
@@ -62,7 +62,7 @@ type repairing struct {
 func (r repairing) Repair(context.Context, eventing.Event) error { return r.err }
 
 // A redriven event that its owner has lost ends as done, and changes nothing.
-func TestRedriveOfWhatTheOwnerHasLost(t *testing.T) {
+func TestRedriveOfALostAggregate(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.deadLetter(t, event("a", 5))
@@ -77,7 +77,7 @@ func TestRedriveOfWhatTheOwnerHasLost(t *testing.T) {
 
 // Of two events with one id each is its own dead letter. The second one has no
 // row, takes no row of the other, and can be discarded.
-func TestLettersOfOneID(t *testing.T) {
+func TestDeadLettersOfOneEventID(t *testing.T) {
 	t.Parallel()
 	for _, status := range []string{"dead", "done", "held", "discarded"} {
 		t.Run(status, func(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestPurgeDeletesWhatIsOldAndPublished(t *testing.T) {
+func TestPurgeDeletesOldPublishedRows(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	b.append(t, "old", 1, 2)
