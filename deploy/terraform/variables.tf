@@ -59,7 +59,7 @@ variable "video" {
     write everything, so it cannot be public. min_instances: at least 1, since the relay works between requests; 0 only with drain_schedule.
     max_instances: of all revisions together; each holds a pool of database connections.
     workers: further instances without an address, which only relay.
-    drain_schedule: cron, in UTC, hourly or more often; a job that publishes what instances have left behind when
+    drain_schedule: cron, in UTC, hourly or more often; a job that publishes the events that instances have left behind when
     they went to sleep.
   EOT
   type = object({
@@ -242,7 +242,7 @@ variable "cloud_sql" {
   description = <<-EOT
     A Postgres of Cloud SQL for both services; null is a Postgres elsewhere, such as Supabase. The connection secrets
     are needed either way.
-    max_connections: what Postgres takes; a change restarts it. Google gives 100 to 3.75 GiB of memory, and 400 to 7.5.
+    max_connections: the limit of Postgres; a change restarts it. Google gives 100 to 3.75 GiB of memory, and 400 to 7.5.
     disk_limit_gb: up to which the disk grows by itself, ten times disk_gb if it is not given; it never shrinks.
     high_availability: a standby in another zone, for twice the price; without it a zone's outage is the pair's.
     maintenance: the day, 1 is Monday, and the hour in UTC at which Google may restart it.
