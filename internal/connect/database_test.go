@@ -70,14 +70,14 @@ func TestReadOnlyConnectionsAreReplaced(t *testing.T) {
 	if _, err := pool.Exec(t.Context(), write); err != nil {
 		t.Errorf("the connection is still in use: %v", err)
 	}
-	begun := func(tx pgx.Tx) error {
+	readOnly := func(tx pgx.Tx) error {
 		if _, err := tx.Exec(t.Context(), `SET TRANSACTION READ ONLY`); err != nil {
 			return err
 		}
 		_, err := tx.Exec(t.Context(), write)
 		return err
 	}
-	if err := pgx.BeginFunc(t.Context(), pool, begun); !errors.As(err, &refused) {
+	if err := pgx.BeginFunc(t.Context(), pool, readOnly); !errors.As(err, &refused) {
 		t.Errorf("%v, want the server's own error", err)
 	}
 	for range 3 {

@@ -26,7 +26,7 @@ usage: dlq COMMAND [flags]
 commands:
   list                what could not be applied, and why
   show ID             one dead letter, whole, and what was done to it by hand
-  redrive ID...       apply dead letters now, once what was wrong with them is mended
+  redrive ID...       apply dead letters now, after their cause is fixed
   redrive --all       the same for all of them
   discard ID...       give dead letters up; the audit table keeps their messages
   discard --all       the same for all of them

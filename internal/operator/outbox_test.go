@@ -70,11 +70,11 @@ func TestOutboxRetry(t *testing.T) {
 	if n := count(t, b.video, parked); retried.Retried != 3 || n != 1 {
 		t.Errorf("retried %d of those with that reason, %d are parked", retried.Retried, n)
 	}
-	b.json(t, 0, "outbox retry "+list.Events[0].EventID.String()+" --by bob --why mended", &retried)
+	b.json(t, 0, "outbox retry "+list.Events[0].EventID.String()+" --by bob --why fixed", &retried)
 	if n := count(t, b.video, parked); retried.Retried != 1 || n != 0 {
 		t.Errorf("retried %d, %d are parked", retried.Retried, n)
 	}
-	if n := count(t, b.video, `SELECT count(*) FROM operator_actions WHERE actor = 'bob' AND why = 'mended'`); n != 1 {
+	if n := count(t, b.video, `SELECT count(*) FROM operator_actions WHERE actor = 'bob' AND why = 'fixed'`); n != 1 {
 		t.Error("the audit table does not say who and why")
 	}
 	if n := count(t, b.video, `SELECT count(*) FROM operator_actions WHERE actor = 'ada'`); n != 3 {
@@ -85,7 +85,7 @@ func TestOutboxRetry(t *testing.T) {
 	}
 }
 
-func TestOutboxSkipAsksOrIsTold(t *testing.T) {
+func TestOutboxSkipNeedsConfirmation(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	const rows = `SELECT count(*) FROM outbox WHERE event_type <> 'Skipped'`
@@ -118,11 +118,11 @@ func TestOutboxSkipAsksOrIsTold(t *testing.T) {
 	if n := count(t, b.video, `SELECT count(*) FROM operator_actions WHERE why = 'it is a duplicate' AND actor = 'ada' AND event_id = $1`, ids[0]); n != 1 {
 		t.Error("the audit table does not say why")
 	}
-	b.json(t, 0, "outbox skip --yes "+ids[1].String()+" --why told", &result)
+	b.json(t, 0, "outbox skip --yes "+ids[1].String()+" --why confirmed", &result)
 	if !result.Skipped || count(t, b.video, rows) != 2 {
-		t.Errorf("told: %+v", result)
+		t.Errorf("confirmed: %+v", result)
 	}
-	if stdout, _ := b.run(t, 0, "outbox show "+ids[1].String()); !strings.Contains(stdout, "skip by ada (role video_service): told") {
+	if stdout, _ := b.run(t, 0, "outbox show "+ids[1].String()); !strings.Contains(stdout, "skip by ada (role video_service): confirmed") {
 		t.Errorf("show of a skipped event: %s", stdout)
 	}
 	if _, stderr := b.run(t, 1, line+" --yes"); !strings.Contains(stderr, "not parked") {

@@ -72,7 +72,7 @@ func TestWithoutTerraform(t *testing.T) {
 
 // The module contains the time for which the inbox remembers events; this test
 // notices when the code changes it.
-func TestModuleKnowsTheInbox(t *testing.T) {
+func TestModuleHasTheInboxRetention(t *testing.T) {
 	t.Parallel()
 	if _, err := inboxRemembers(filepath.Join(repository, moduleDir)); err != nil {
 		t.Error(err)
@@ -80,7 +80,7 @@ func TestModuleKnowsTheInbox(t *testing.T) {
 }
 
 // A copy of the module excludes the personal files of a deployment.
-func TestCopyLeavesValuesBehind(t *testing.T) {
+func TestCopyExcludesPersonalFiles(t *testing.T) {
 	t.Parallel()
 	from, to := t.TempDir(), t.TempDir()
 	for _, name := range []string{"main.tf", "terraform.tfvars", "terraform.tfstate", "terraform.tfstate.backup", ".terraform.lock.hcl", ".terraform/modules.json", "tests/a.tftest.hcl"} {

@@ -195,7 +195,7 @@ func (c *Consumer) receive(ctx context.Context, receive Receive) {
 		}
 		failures++
 		if time.Since(opened) > outageRetry.Cap {
-			failures = 1 // it worked for a while: this is a new fault
+			failures = 1 // the first since the stream worked
 		}
 		pause := outageRetry.Delay(failures)
 		c.log.ErrorContext(ctx, "subscription cannot be pulled", "error", err, "retry_in_ms", pause.Milliseconds())

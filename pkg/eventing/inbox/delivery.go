@@ -22,7 +22,8 @@ type delivery struct {
 	// starts is how many times the event was applied without a recorded end, this time
 	// included; 0 while this time is not recorded. It is the column begun.
 	starts int
-	// startedBefore says that a process that then ended had started to apply it.
+	// startedBefore says that an earlier process started to apply it and ended before the
+	// result was recorded.
 	startedBefore bool
 	// gaps counts the gaps that it met.
 	gaps int

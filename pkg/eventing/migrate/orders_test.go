@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // A service that no package here knows includes the library's migrations, appends in
 // its own transaction, and relays. It can touch its own schema only.
-func TestAThirdOwner(t *testing.T) {
+func TestMigrationsForAnotherService(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.New(t)
 	if err := orders.Up(t.Context(), pg.Admin, slog.New(slog.DiscardHandler)); err != nil {

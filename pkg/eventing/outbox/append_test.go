@@ -34,7 +34,7 @@ func TestAppendCommitsAndRollsBackWithItsTransaction(t *testing.T) {
 	}
 }
 
-func TestAppendRunsTheStatementsItTravelsWith(t *testing.T) {
+func TestAppendRunsTheOtherStatementsOfItsBatch(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	err := pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error {
@@ -83,7 +83,7 @@ func TestAppendManyInOneStatement(t *testing.T) {
 	}
 }
 
-func TestAppendTakesNoPayload(t *testing.T) {
+func TestAppendAcceptsAnEmptyPayload(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	one, two, three := event("a", 1), event("b", 1), event("b", 2)

@@ -34,7 +34,7 @@ func TestRenewingEndsWhatIsLostOnly(t *testing.T) {
 		case id == "lost" && h.validFor(0):
 			t.Error("a lost lease begins further requests")
 		case id == "locked" && !h.leaseUntil.Equal(half):
-			t.Errorf("of a row that somebody has locked, the lease lasts until %v, want %v", h.leaseUntil, half)
+			t.Errorf("of a row that another transaction has locked, the lease lasts until %v, want %v", h.leaseUntil, half)
 		}
 	}
 	if len(r.inFlight.dueForRenewal()) != 2 {

@@ -74,7 +74,7 @@ const (
 type backlogReading struct {
 	queue.Backlog
 	at time.Time // zero: never read
-	// failed says that a later reading failed.
+	// failed reports that the latest reading failed; Backlog is from the one before.
 	failed bool
 }
 

@@ -60,7 +60,7 @@ func TestAPauseGrantsOneProbe(t *testing.T) {
 	c.failed(status.Error(codes.NotFound, "no such topic"), 0)
 	c.postpone(c.state, 0)
 	if c.startProbe() == 0 || c.startProbe() != 0 {
-		t.Error("want one probe, and no second beside it")
+		t.Error("want one probe, and no second one during it")
 	}
 	if _, paused := c.failed(errors.New("in flight since before"), 0); paused || c.nextProbe().Before(time.Now()) {
 		t.Error("another fault is taken for the probe's, which is still on its way")
@@ -179,7 +179,7 @@ func TestAParkedAggregateIsForgotten(t *testing.T) {
 	}
 }
 
-func TestARefusedProbeSpendsNothing(t *testing.T) {
+func TestARefusedProbeSpendsNoAttempt(t *testing.T) {
 	t.Parallel()
 	c := newTopicPauses(map[string]string{"video": "t"})["video"]
 	c.failed(status.Error(codes.NotFound, "no such topic"), 0)
@@ -191,7 +191,7 @@ func TestARefusedProbeSpendsNothing(t *testing.T) {
 	}
 }
 
-func TestATopicRemembersSoMany(t *testing.T) {
+func TestPauseMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	c := newTopicPauses(map[string]string{"video": "t"})["video"]
 	for round := range 3 {

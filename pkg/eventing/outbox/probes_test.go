@@ -100,7 +100,7 @@ func TestProbesOfARefusingTopicWiden(t *testing.T) {
 	never := probes[len(probes)-4:] // refused before
 	c.succeeded(never[0].Key())
 	if n, _ := refuseEach(c, state, never[1].Key(), never[2].Key(), never[3].Key()); n != 0 || c.paused() {
-		t.Error("the refusals of probes beside one that succeeded pause the topic again, or are verdicts")
+		t.Error("the refusals of probes next to one that succeeded pause the topic again, or are verdicts")
 	}
 	if n, _ := refuseEach(c, 0, never[1].Key(), never[2].Key(), never[3].Key()); n != 3 || c.paused() {
 		t.Error("they are not taken for bad events afterwards")
@@ -119,7 +119,7 @@ func chosen(c *topicPause, batches []queue.Batch) (probes []queue.Batch) {
 }
 
 // A topic is back while candidates for its probes are claimed.
-func TestCandidatesOfATopicThatIsBackAreNoProbes(t *testing.T) {
+func TestCandidatesOfAResumedTopicAreNoProbes(t *testing.T) {
 	t.Parallel()
 	c := newTopicPauses(map[string]string{"video": "t"})["video"]
 	refuseEach(c, 0, "a", "b", "c")
@@ -133,7 +133,7 @@ func TestCandidatesOfATopicThatIsBackAreNoProbes(t *testing.T) {
 
 // A probe answers, or is not sent after all, when the topic is back and out again: the
 // next probe is still on its way, and its answer decides.
-func TestALateProbeSaysNothingOfTheNextPause(t *testing.T) {
+func TestALateProbeDoesNotEndTheNextPause(t *testing.T) {
 	t.Parallel()
 	for name, late := range map[string]func(*topicPause, int) bool{
 		"a fault":        func(c *topicPause, probe int) bool { _, paused := c.failed(errors.New("out"), probe); return paused },

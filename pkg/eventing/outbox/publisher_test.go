@@ -116,8 +116,8 @@ func TestWhatIsSentBeforeAFaultIsASuccess(t *testing.T) {
 	}
 }
 
-// TestADrainSaysNothingOfTheTopic has requests cut off because the relay ends.
-func TestADrainSaysNothingOfTheTopic(t *testing.T) {
+// TestADrainIsNoTopicFailure has requests cut off because the relay ends.
+func TestADrainIsNoTopicFailure(t *testing.T) {
 	t.Parallel()
 	r := newBench(t).newRelay(t)
 	c := r.pauses["video"]

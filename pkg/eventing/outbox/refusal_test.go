@@ -110,9 +110,9 @@ func TestManyBadAggregatesDoNotPauseTheTopicForOthers(t *testing.T) {
 	t.Logf("%d other events later", good)
 }
 
-// TestProbesAreChosenInTurns has more bad aggregates than a probe chooses among, once
-// among the retries and once among those that claims have left alone, and one good
-// aggregate at the other place.
+// TestProbesAreChosenInTurns has two sources of probes: the retries, and the aggregates that
+// claims left alone while the topic was paused. One source has more bad aggregates than a
+// probe considers, the other has a good one: the probes must reach it.
 func TestProbesAreChosenInTurns(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ retried, leftAlone string }{

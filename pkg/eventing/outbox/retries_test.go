@@ -35,7 +35,7 @@ func TestRetriesThatGoBackAreFoundAsRetries(t *testing.T) {
 	if low := r.inFlight.low(); low == queue.Beginning {
 		t.Error("what is found as a retry has others look through the whole table")
 	}
-	r.followUps.forgetRetries() // forgets those that were put off before
+	r.followUps.forgetRetries() // of the two candidates
 	for range 2 {
 		r.settleAll(t, publishResult{batch: <-claimed})
 	}
@@ -64,9 +64,9 @@ func TestWhatIsBehindAProbeIsTheNextRetry(t *testing.T) {
 	if low := r.followUps.low(r.inFlight); low == queue.Beginning {
 		t.Error("what is behind a probe has others look through the whole table")
 	}
-	b.append(t, "beside", 1, 1)
-	heir := b.newRelay(t) // it knows nothing of the first
-	got, _, err := heir.queue.ClaimRetries(t.Context(), heir.claimLimits(nil, nil))
+	b.append(t, "other", 1, 1)
+	other := b.newRelay(t) // without the follow-ups of the first
+	got, _, err := other.queue.ClaimRetries(t.Context(), other.claimLimits(nil, nil))
 	if err != nil || len(got.Batches) != 1 || got.Batches[0][0].Version != 2 || !got.Batches[0][0].Retry {
 		t.Errorf("another relay claims %+v, %v, want version 2 as a retry", got.Batches, err)
 	}

@@ -103,7 +103,7 @@ func TestRetryAndSkipLetTheRestLeaveInOrder(t *testing.T) {
 	if diff := cmp.Diff(upTo(2), b.sent("bad")); diff != "" {
 		t.Fatal(diff)
 	}
-	t.Run("retry before the cause is mended parks it again", func(t *testing.T) {
+	t.Run("retry before the cause is fixed parks it again", func(t *testing.T) {
 		if err := b.backlog.RetryOne(t.Context(), order, ids[2]); err != nil {
 			t.Fatal(err)
 		}
@@ -156,7 +156,7 @@ func TestRetryAndSkipLetTheRestLeaveInOrder(t *testing.T) {
 	}
 }
 
-func TestSkipWaitsUntilNoAttemptCanLand(t *testing.T) {
+func TestSkipWaitsForTheLastAttempt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	id := b.append(t, "a", 2)[0]
@@ -249,7 +249,7 @@ func TestOnlyParkedEventsCanBeActedUpon(t *testing.T) {
 	id = b.append(t, "b", 1)[0]
 	b.park(t, id, "refused")
 	if err := b.backlog.Skip(t.Context(), anonymous, id); err == nil || b.count(t, `SELECT count(*) FROM outbox`) != 1 {
-		t.Errorf("skip by nobody: %v", err)
+		t.Errorf("skip without an actor: %v", err)
 	}
 }
 
@@ -322,7 +322,7 @@ func TestPurgeTakesOldPublishedEventsOnly(t *testing.T) {
 func TestTheServiceCannotRewriteItsAuditTable(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	for _, sql := range []string{`UPDATE operator_actions SET actor = 'nobody'`, `DELETE FROM operator_actions`, `TRUNCATE operator_actions`} {
+	for _, sql := range []string{`UPDATE operator_actions SET actor = 'other'`, `DELETE FROM operator_actions`, `TRUNCATE operator_actions`} {
 		if _, err := b.db.Exec(t.Context(), sql); err == nil || !strings.Contains(err.Error(), "permission denied") {
 			t.Errorf("%s: %v", sql, err)
 		}

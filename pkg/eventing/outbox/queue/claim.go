@@ -139,8 +139,9 @@ func (q Queue) claim(
 	return got, nil
 }
 
-// scanClaimed reads rows that begin with report, the same in each, and continue with an
-// event, which is null when nothing was claimed.
+// scanClaimed reads the result of a claim. The first columns of each row, the same in all
+// rows, go to report; the others are a claimed event. A claim without events returns one
+// row with null in these.
 func scanClaimed(rows pgx.Rows, report ...any) ([]Event, error) {
 	defer rows.Close()
 	var events []Event

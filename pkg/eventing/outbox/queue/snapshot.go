@@ -71,7 +71,7 @@ func (s TxSnapshot) Since() []Cursor {
 	return append(parts, cursor(xmax, math.MaxUint64))
 }
 
-// cursor is the start of a part: all rows of the transactions from first to last.
+// cursor is the start of the part that has all rows of the transactions first to last.
 func cursor(first, last uint64) Cursor {
 	// Behind the largest id of the transaction before.
 	return Cursor{xact: strconv.FormatUint(max(first, 1)-1, 10), to: strconv.FormatUint(last, 10), id: [16]byte(everyBit)}
