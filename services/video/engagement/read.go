@@ -13,8 +13,8 @@ import (
 )
 
 // Get returns an engagement as it is now; a deleted one only when tombstones are asked
-// for. The result, also a not-found error, contains everything that
-// had committed by asOf, The time is nil if the database is a standby that does not know it.
+// for. The result, also a not-found error, contains everything that had committed by asOf,
+// which is nil if the database is a standby that does not know it.
 func (s *Service) Get(ctx context.Context, user, video uuid.UUID, includeDeleted bool) (e Engagement, asOf *time.Time, err error) {
 	e, asOf, err = selectEngagement(ctx, s.db, user, video)
 	if err != nil {
