@@ -1,6 +1,6 @@
 # The images of both services: `docker build --target video .`, `--target catalog`.
 # Each is one static binary on a base without a shell, for a user without rights and
-# a file system that nobody writes to. `--target dev` is the launcher, for
+# a file system without writes. `--target dev` is the launcher, for
 # docker-compose.yml alone.
 #
 # The base images are arguments: take them from a mirror, and by digest where a

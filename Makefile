@@ -58,7 +58,7 @@ crash: ## Histories in full: relays killed with -9 under load, 100,000 events th
 	LOCKSTEP_FULL=1 go test -count=1 -v -run "^TestCrash$$" ./services/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 20m -run "Failover$$" ./services/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 15m -run "^TestHistory|^TestUnderALongTransaction$$" ./pkg/eventing/outbox/
-	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 20m -run "^TestTheShapeOfALiveOutbox$$" ./pkg/eventing/migrate/
+	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 20m -run "^TestShapeMigrationUnderLoad$$" ./pkg/eventing/migrate/
 	LOCKSTEP_HISTORIES=10000 go test -count=1 -v -timeout 20m -run "^TestHistories$$" ./pkg/eventing/inbox/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 20m -run "^TestInHandIsBoundedUnderOverload$$" ./pkg/eventing/inbox/
 
@@ -66,7 +66,7 @@ fresh: ## 100,000 reads with tokens under kills, pauses and restarts, and 10,000
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 15m -run "^TestFreshReads$$" ./services/
 	LOCKSTEP_FULL=1 go test -count=1 -v -run "^TestTenThousandWaiters" ./services/catalog/
 
-bench: ## Measure beside rivals and limits; build/bench.json (ARGS="-quick", ARGS="-only REGEXP")
+bench: ## Measure the pair, other implementations and the limits; build/bench.json (ARGS="-quick", ARGS="-only REGEXP")
 	@go -C lab build -o ../build/bench ./bench
 	@exec build/bench $(ARGS)
 

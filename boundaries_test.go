@@ -170,9 +170,9 @@ func missingDocs(files []file) (complaints []string) {
 	return complaints
 }
 
-// TestBoundariesBite gives each check a violation, which it must find, and the most
+// TestBoundaryViolationsAreFound gives each check a violation, which it must find, and the most
 // similar allowed case, which it must accept.
-func TestBoundariesBite(t *testing.T) {
+func TestBoundaryViolationsAreFound(t *testing.T) {
 	t.Parallel()
 	imports := func(name, imported string) []file {
 		return []file{{name: name, test: strings.HasSuffix(name, "_test.go"), imports: []string{imported}}}

@@ -153,9 +153,9 @@ func (w workshop) build(t *testing.T) (environment []string) {
 	return []string{"BUILT_VIDEO=" + built["video"], "BUILT_CATALOG=" + built["catalog"]}
 }
 
-// TestAReleaseTakesWhatWasBuilt: any pusher can take a tag first, so no tag decides
+// TestReleaseTakesImagesByDigest: any pusher can take a tag first, so no tag decides
 // which image is released.
-func TestAReleaseTakesWhatWasBuilt(t *testing.T) {
+func TestReleaseTakesImagesByDigest(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop(t)
 	const foreign = "sha256:6666666666666666666666666666666666666666666666666666666666666666"
@@ -179,8 +179,8 @@ func TestAReleaseTakesWhatWasBuilt(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatWasScannedIsPushed: the file may not change between the jobs.
-func TestOnlyWhatWasScannedIsPushed(t *testing.T) {
+// TestOnlyScannedImagesArePushed: the file may not change between the jobs.
+func TestOnlyScannedImagesArePushed(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop(t)
 	built := w.build(t)
@@ -250,8 +250,8 @@ func TestJobsThatSignIn(t *testing.T) {
 	}
 }
 
-// TestApplyOutlastsMigrations: GitHub ends a job without asking Terraform.
-func TestApplyOutlastsMigrations(t *testing.T) {
+// TestApplyTimeLimitCoversMigrations: GitHub ends a job without asking Terraform.
+func TestApplyTimeLimitCoversMigrations(t *testing.T) {
 	t.Parallel()
 	minutes := 60 // for the services and their dependencies
 	for _, name := range []string{"video", "catalog"} {
@@ -282,9 +282,9 @@ var (
 	canMove = regexp.MustCompile("(?s)<!-- can move -->(.*?)<!-- end -->")
 )
 
-// TestWhatCanMoveIsListed: a name that is not a digest may mean other code tomorrow.
+// TestUnpinnedNamesAreListed: a name that is not a digest may mean other code tomorrow.
 // RELEASE.md lists each such name, so that a maintainer can pin it.
-func TestWhatCanMoveIsListed(t *testing.T) {
+func TestUnpinnedNamesAreListed(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}
 	for _, file := range []string{"../.github/workflows/ci.yml", "../Dockerfile", "../docker-compose.yml"} {

@@ -167,14 +167,14 @@ func TestRestore(t *testing.T) {
 func TestRestoreIsAllOrNothing(t *testing.T) {
 	t.Parallel()
 	for name, point := range map[string]struct {
-		// breaks makes the restore fail at the point, and mends removes the cause.
-		breaks, mends func(t *testing.T, r *restoration)
+		// cause makes the restore fail at the point, and fix removes the cause.
+		cause, fix func(t *testing.T, r *restoration)
 		// renamed: the old schema has its other name at that point.
 		renamed bool
 	}{
-		"the dump ends half-way":     {breaks: cutDump("exit 1"), mends: whole},
-		"a dump that is half a file": {breaks: cutDump("exit 0"), mends: whole, renamed: true},
-		"the connection ends between rows and indexes": {breaks: loseConnection, mends: func(t *testing.T, r *restoration) {
+		"the dump ends half-way":     {cause: cutDump("exit 1"), fix: whole},
+		"a dump that is half a file": {cause: cutDump("exit 0"), fix: whole, renamed: true},
+		"the connection ends between rows and indexes": {cause: loseConnection, fix: func(t *testing.T, r *restoration) {
 			t.Helper()
 			execute(t, r.here.Admin, `DROP EVENT TRIGGER cut`)
 		}, renamed: true},
@@ -183,7 +183,7 @@ func TestRestoreIsAllOrNothing(t *testing.T) {
 			t.Parallel()
 			r := newRestoration(t)
 			before := state(t, r.here.Admin, "catalog")
-			point.breaks(t, r)
+			point.cause(t, r)
 			if err := r.types(t, "restore"); err == nil {
 				t.Error("the restore ended well")
 			}
@@ -202,7 +202,7 @@ func TestRestoreIsAllOrNothing(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			point.mends(t, r)
+			point.fix(t, r)
 			if err := r.types(t, "restore"); err != nil {
 				t.Fatal(err)
 			}

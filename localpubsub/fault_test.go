@@ -66,7 +66,7 @@ func TestCallFaults(t *testing.T) {
 	}
 }
 
-func TestFaultStrikesSoManyTimes(t *testing.T) {
+func TestFaultIsLimitedByTimes(t *testing.T) {
 	t.Parallel()
 	w := plain(t)
 	w.faults(localpubsub.Fault{Kind: localpubsub.Outage, Method: "Publish", Times: 2})

@@ -38,7 +38,7 @@ func TestFifo(t *testing.T) {
 	}
 }
 
-func TestClockRingsInOrder(t *testing.T) {
+func TestAlarmsRingInOrder(t *testing.T) {
 	t.Parallel()
 	c := NewStillClock(time.Unix(0, 0))
 	var rang []string
@@ -67,7 +67,7 @@ func TestClockRingsInOrder(t *testing.T) {
 	}
 }
 
-func TestRunningClockRings(t *testing.T) {
+func TestAlarmRingsOnARunningClock(t *testing.T) {
 	t.Parallel()
 	c := NewClock()
 	rang := make(chan string, 2)

@@ -67,7 +67,7 @@ func (m *message) decode() (*pubsubpb.PubsubMessage, error) {
 
 func (m *message) size() int64 { return int64(len(m.raw)) + overhead }
 
-// keep and drop count the keepers of the message: subscriptions, snapshots and
+// keep and drop count the references to the message: of subscriptions, snapshots and
 // its topic. The last drop frees its space in the store.
 func (m *message) keep() {
 	if m.refs.Add(1) == 1 {

@@ -18,7 +18,7 @@ const uploader = "7d3c1f0e-5b7a-4c7e-9a64-0f2f6f3d5a11"
 type answer struct {
 	code    int
 	header  http.Header
-	goodbye bool // the instance closes the connection: it drains
+	closing bool // the instance closes the connection: it drains
 
 	ID          string     `json:"video_id"`
 	Title       string     `json:"title"`
@@ -75,7 +75,7 @@ func request(ctx context.Context, client *http.Client, method, url string, heade
 		return answer{}, err
 	}
 	defer res.Body.Close()
-	a := answer{code: res.StatusCode, header: res.Header, goodbye: res.Close}
+	a := answer{code: res.StatusCode, header: res.Header, closing: res.Close}
 	if err := json.NewDecoder(res.Body).Decode(&a); err != nil {
 		return answer{}, fmt.Errorf("%s %s: read answer: %w", method, url, err)
 	}

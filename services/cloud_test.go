@@ -44,7 +44,7 @@ func newCloud(t testing.TB, behind string) *cloud {
 	t.Helper()
 	c := &cloud{}
 	certificate, roots := selfSigned(t)
-	front := httptest.NewUnstartedServer(c.door(behind))
+	front := httptest.NewUnstartedServer(c.checkCallers(behind))
 	front.EnableHTTP2, front.TLS = true, &tls.Config{Certificates: []tls.Certificate{certificate}}
 	front.StartTLS()
 	t.Cleanup(front.Close)
@@ -75,8 +75,9 @@ func (c *cloud) token(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, encode([]byte(`{"alg":"none"}`))+"."+encode([]byte(claims))+"."+invoker)
 }
 
-// door lets in callers that bring a token for this service, and keeps the token.
-func (c *cloud) door(behind string) http.Handler {
+// checkCallers passes on the requests that carry a token for this service, without the
+// token, and refuses the others.
+func (c *cloud) checkCallers(behind string) http.Handler {
 	plain := new(http.Protocols)
 	plain.SetUnencryptedHTTP2(true)
 	inside := &httputil.ReverseProxy{

@@ -25,9 +25,9 @@ const warmUp = 100
 // drains sends SIGTERM and fails the test unless p ends well and in time.
 func (p *spawned) drains(t testing.TB) {
 	t.Helper()
-	begun := time.Now()
+	started := time.Now()
 	code := p.terminate(t)
-	if took := time.Since(begun); code != 0 || took > drainLimit {
+	if took := time.Since(started); code != 0 || took > drainLimit {
 		t.Errorf("%s ended with exit code %d after %s, want 0 within %s: %s", p.addr, code, took, drainLimit, p.child.Output())
 	}
 }
@@ -50,7 +50,7 @@ func TestDrainAnswersWhatItAccepts(t *testing.T) {
 	c := newClient(t, p.addr)
 	ids := c.create(t, writers)
 
-	var answered, goodbyes atomic.Int64
+	var answered, closing atomic.Int64
 	var mu sync.Mutex
 	var unanswered []string
 	var load sync.WaitGroup
@@ -62,8 +62,8 @@ func TestDrainAnswersWhatItAccepts(t *testing.T) {
 				switch {
 				case err == nil && a.code == http.StatusOK:
 					answered.Add(1)
-					if a.goodbye {
-						goodbyes.Add(1)
+					if a.closing {
+						closing.Add(1)
 					}
 					continue
 				case err == nil:
@@ -88,19 +88,19 @@ func TestDrainAnswersWhatItAccepts(t *testing.T) {
 	// Each writer met the drain in the middle of at most one request. More answers of
 	// this kind mean that connections were still accepted, for clients that do not know
 	// of the drain yet.
-	if n := goodbyes.Load(); n <= 2*writers {
-		t.Errorf("%d answers said goodbye: the instance must go on serving for a while", n)
+	if n := closing.Load(); n <= 2*writers {
+		t.Errorf("%d answers announced the close: the instance must go on serving for a while", n)
 	}
-	begun := query[string](t, w, `SELECT key FROM video.idempotency_keys WHERE key = ANY($1)`, unanswered)
-	if len(begun) > 0 {
-		t.Errorf("%d of %d requests without an answer were carried out", len(begun), len(unanswered))
+	carriedOut := query[string](t, w, `SELECT key FROM video.idempotency_keys WHERE key = ANY($1)`, unanswered)
+	if len(carriedOut) > 0 {
+		t.Errorf("%d of %d requests without an answer were carried out", len(carriedOut), len(unanswered))
 	}
 	w.handedBack(t)
 }
 
-// TestRollingDeployFailsNobody replaces two instances one after the other, under
+// TestRollingDeployFailsNoRequest replaces two instances one after the other, under
 // a client that goes to the other one when a connection is refused or closed.
-func TestRollingDeployFailsNobody(t *testing.T) {
+func TestRollingDeployFailsNoRequest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, startBroker(t, broker.Local))
 	fleet := []*spawned{w.spawnVideo(t, freeAddr(t)), w.spawnVideo(t, freeAddr(t))}
@@ -132,8 +132,8 @@ func TestRollingDeployFailsNobody(t *testing.T) {
 	}
 }
 
-// TestCatalogDrainFailsNobody is the same for readers with tokens.
-func TestCatalogDrainFailsNobody(t *testing.T) {
+// TestCatalogDrainFailsNoRequest is the same for readers with tokens.
+func TestCatalogDrainFailsNoRequest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, startBroker(t, broker.Local))
 	w.spawnVideo(t, w.videoAddr).ready(t)

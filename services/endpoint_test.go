@@ -20,8 +20,8 @@ import (
 func TestPubSubIsReachedInItsRegion(t *testing.T) {
 	t.Parallel()
 	const regional, global = "europe-west1-pubsub.googleapis.com:443", "pubsub.googleapis.com:443"
-	for told, where := range map[string]struct{ wanted, not string }{regional: {regional, global}, "": {global, regional}} {
-		t.Run("told "+told, func(t *testing.T) {
+	for endpoint, where := range map[string]struct{ wanted, not string }{regional: {regional, global}, "": {global, regional}} {
+		t.Run("endpoint "+endpoint, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, startBroker(t, broker.Local))
 			outside := *w
@@ -32,7 +32,7 @@ func TestPubSubIsReachedInItsRegion(t *testing.T) {
 				t.Fatal(err)
 			}
 			env := func(r *routes) []string {
-				return []string{"PUBSUB_ENDPOINT=" + told, "GOOGLE_APPLICATION_CREDENTIALS=" + credentials, "HTTPS_PROXY=" + r.url}
+				return []string{"PUBSUB_ENDPOINT=" + endpoint, "GOOGLE_APPLICATION_CREDENTIALS=" + credentials, "HTTPS_PROXY=" + r.url}
 			}
 			publisher, subscriber := newRoutes(t), newRoutes(t)
 			owner := outside.spawn(t, "video", w.videoAddr, append(env(publisher), "DATABASE_URL="+w.pg.VideoURL)...)
@@ -47,8 +47,8 @@ func TestPubSubIsReachedInItsRegion(t *testing.T) {
 				}
 			}
 			const warning = "set PUBSUB_ENDPOINT"
-			if warned := strings.Contains(owner.child.Output(), warning); warned != (told == "") {
-				t.Errorf("told %q, video warns: %v", told, warned)
+			if warned := strings.Contains(owner.child.Output(), warning); warned != (endpoint == "") {
+				t.Errorf("endpoint %q, video warns: %v", endpoint, warned)
 			}
 		})
 	}

@@ -92,11 +92,11 @@ func TestFreshReads(t *testing.T) {
 		{"the database ends all sessions", func() func() { w.pg.Terminate(t); return func() {} }},
 		{"the other instance is killed", func() func() { restart(1); return func() { fleet[1].ready(t) } }},
 	}
-	begun := time.Now()
+	started := time.Now()
 	phase := func(name string, reads int64) {
 		goal := r.reads.Load() + reads
 		eventually(t, "the reads are done while "+name, func() bool { return r.reads.Load() >= goal })
-		t.Logf("%8s  %6d reads, %s", time.Since(begun).Round(time.Millisecond), r.reads.Load(), name)
+		t.Logf("%8s  %6d reads, %s", time.Since(started).Round(time.Millisecond), r.reads.Load(), name)
 	}
 	for range rounds {
 		for _, d := range disturbances {

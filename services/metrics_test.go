@@ -79,11 +79,11 @@ func unfit(name string, bounds []float64) string {
 	ours := strings.HasPrefix(name, "outbox_") || strings.HasPrefix(name, "inbox_") || strings.HasPrefix(name, "consistency_")
 	switch {
 	case strings.HasSuffix(name, "_seconds") && between(0.001, 0.1) < 5:
-		return "it hardly tells one part of a tenth of a second from another"
+		return "it hardly separates the parts of a tenth of a second"
 	case strings.HasSuffix(name, "_seconds") && ours && (between(0, 0.001) == 0 || between(60, 3600) == 0):
-		return "it tells neither a millisecond nor an outage"
+		return "it shows neither a millisecond nor an outage"
 	case strings.HasSuffix(name, "_size") && ours && (between(1, 1) == 0 || between(2, 100) < 4 || between(1000, 1000) == 0):
-		return "it tells neither a lone event nor the largest batch"
+		return "it shows neither a single event nor the largest batch"
 	}
 	return ""
 }

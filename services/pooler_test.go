@@ -12,7 +12,7 @@ import (
 func TestBehindATransactionPooler(t *testing.T) {
 	b := startBroker(t, broker.Local)
 	t.Setenv("PUBSUB_EMULATOR_HOST", b.addr) // services of this process find the broker so
-	for name, tell := range map[string]func(t *testing.T, w *world){
+	for name, run := range map[string]func(t *testing.T, w *world){
 		"a write is read fresh":                   writeIsReadFresh,
 		"the owner answers":                       ownerAnswersWhenBehind,
 		"a session sees its writes":               sessionSeesItsWrites,
@@ -28,7 +28,7 @@ func TestBehindATransactionPooler(t *testing.T) {
 			w := newWorld(t, b)
 			w.pg.VideoURL, w.pg.CatalogURL = w.pg.Pooled(t, w.pg.VideoURL), w.pg.Pooled(t, w.pg.CatalogURL)
 			w.diary(t)
-			tell(t, w)
+			run(t, w)
 		})
 	}
 }

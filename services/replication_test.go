@@ -25,7 +25,7 @@ func TestNothingLeavesWithoutTheStandby(t *testing.T) {
 	// The relay is working: it has its row among the relays, which is a commit, too.
 	first := anEvent()
 	p.append(t, first, "on")
-	eventually(t, "an event is published beside the standby", r.has(first))
+	eventually(t, "an event is published with the standby connected", r.has(first))
 	if err := p.standby.Crash(); err != nil {
 		t.Fatal(err)
 	}

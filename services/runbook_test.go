@@ -132,7 +132,7 @@ func (w *world) parkedEvents(t *testing.T, o *operator) {
 	if a := w.reaches(t, skipped); a.Title != "third" {
 		t.Errorf("after a skip the title is %q, want the owner's", a.Title)
 	}
-	o.types(t, "purge", "NOTHING=", "Removed 0 events")
+	o.types(t, "purge", "NOTHING=", "Nothing was changed", "Removed 0 events")
 	o.types(t, "drain", "NOTHING=", "pending  0")
 
 	w.exec(t, `UPDATE video.outbox SET published_at = NULL WHERE id = $1::uuid`, first)

@@ -11,7 +11,7 @@ import (
 // No event follows a deletion. If the deletion's event is skipped at its owner, or
 // discarded here, the read model gets the deletion all the same: from the owner's
 // state.
-func TestADeletionThatIsGivenUpArrives(t *testing.T) {
+func TestASkippedDeletionArrives(t *testing.T) {
 	w := newWorld(t, startBroker(t, broker.Local))
 	t.Setenv("PUBSUB_EMULATOR_HOST", w.broker.addr)
 	o := w.operator(t)
@@ -25,7 +25,7 @@ func TestADeletionThatIsGivenUpArrives(t *testing.T) {
 	}
 
 	stop()
-	mute := w.startMutedVideo(t) // so that it has not left before it is parked
+	mute := w.startMutedVideo(t) // its relay publishes nothing, so the event can be parked
 	w.remove(t, skipped)
 	event := w.park(t, skipped.ID, 2)
 	mute()

@@ -29,7 +29,7 @@ import (
 func TestPair(t *testing.T) {
 	stories := []struct {
 		name string
-		tell func(t *testing.T, w *world)
+		run  func(t *testing.T, w *world)
 	}{
 		{"a write is read fresh", writeIsReadFresh},
 		{"a write is read fresh over gRPC", writeIsReadFreshOverGRPC},
@@ -60,7 +60,7 @@ func TestPair(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t, b)
 				w.diary(t)
-				s.tell(t, w)
+				s.run(t, w)
 			})
 		}
 	})

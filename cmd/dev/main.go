@@ -68,15 +68,10 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
 }
 
-// usageError is the caller's mistake on the command line.
-type usageError struct{ error }
-
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
-
 // run returns the exit code.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
 	err := dispatch(ctx, args, getenv, stdout, stderr)
-	var wrong usageError
+	var wrong command.UsageError
 	switch {
 	case err == nil:
 		return 0
@@ -96,7 +91,7 @@ func dispatch(ctx context.Context, args []string, getenv func(string) string, st
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
 		return up(ctx, args, getenv, stdout, stderr)
 	}
-	switch command, rest := args[0], args[1:]; command {
+	switch name, rest := args[0], args[1:]; name {
 	case "provision":
 		return provision(ctx, rest, getenv, stdout, stderr)
 	case "pubsub":
@@ -104,22 +99,8 @@ func dispatch(ctx context.Context, args []string, getenv func(string) string, st
 	case "help":
 		return flag.ErrHelp
 	default:
-		return usagef("unknown command %q", command)
+		return command.Usagef("unknown command %q", name)
 	}
-}
-
-// parse uses the flag package for the values only; run prints all output.
-func parse(flags *flag.FlagSet, args []string) error {
-	flags.SetOutput(io.Discard)
-	switch err := flags.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		return err
-	case err != nil:
-		return usageError{err}
-	case flags.NArg() > 0:
-		return usagef("unexpected argument %q", flags.Arg(0))
-	}
-	return nil
 }
 
 // up reads the command line and the environment, and runs the pair.
@@ -129,11 +110,11 @@ func up(ctx context.Context, args []string, getenv func(string) string, stdout, 
 	flags.BoolVar(&p.once, "once", false, "")
 	flags.BoolVar(&p.json, "json", false, "")
 	flags.StringVar(&p.pubsub, "pubsub", "auto", "")
-	if err := parse(flags, args); err != nil {
+	if err := command.ParseFlags(flags, args); err != nil {
 		return err
 	}
 	if !slices.Contains([]string{"auto", "local", "emulator"}, p.pubsub) {
-		return usagef("--pubsub %q: want auto, local or emulator", p.pubsub)
+		return command.Usagef("--pubsub %q: want auto, local or emulator", p.pubsub)
 	}
 	vars := command.NewEnvironment(getenv)
 	p.databaseURL = vars.URL("DATABASE_URL")

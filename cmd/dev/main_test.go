@@ -80,7 +80,7 @@ func TestProvision(t *testing.T) {
 	if code := check.run(t); code != 1 || strings.Count(check.stderr.String(), "projects/mine/") != 8 {
 		t.Errorf("check of an empty broker: exit code %d, stderr %q", code, check.stderr.String())
 	}
-	for _, verb := range []string{"created", "existing"} {
+	for _, state := range []string{"created", "existing"} {
 		l := command(t, []string{"PUBSUB_EMULATOR_HOST=" + addr, "GOOGLE_CLOUD_PROJECT=mine"}, "provision")
 		if code := l.run(t); code != 0 {
 			t.Fatalf("exit code %d, stderr %q", code, l.stderr.String())
@@ -88,8 +88,8 @@ func TestProvision(t *testing.T) {
 		lines := strings.Split(strings.TrimSpace(l.stdout.String()), "\n")
 		schemas := 0
 		for _, line := range lines {
-			if !strings.HasPrefix(line, verb) || !strings.Contains(line, "projects/mine/") {
-				t.Errorf("%q, want %s", line, verb)
+			if !strings.HasPrefix(line, state) || !strings.Contains(line, "projects/mine/") {
+				t.Errorf("%q, want %s", line, state)
 			}
 			if strings.Contains(line, "/schemas/") {
 				schemas++

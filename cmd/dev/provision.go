@@ -21,14 +21,14 @@ func provision(ctx context.Context, args []string, getenv func(string) string, s
 	watch := flags.Bool("watch", false, "")
 	check := flags.Bool("check", false, "")
 	ready := flags.String("ready", "", "")
-	if err := parse(flags, args); err != nil {
+	if err := command.ParseFlags(flags, args); err != nil {
 		return err
 	}
 	switch {
 	case *watch && *check:
-		return usagef("--watch and --check exclude each other")
+		return command.Usagef("--watch and --check exclude each other")
 	case *ready != "" && !*watch && !*check:
-		return usagef("--ready belongs to --watch or --check")
+		return command.Usagef("--ready belongs to --watch or --check")
 	case *ready != "" && *check:
 		_, err := os.Stat(*ready)
 		return err

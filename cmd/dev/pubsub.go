@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 
+	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/local/broker"
 )
 
@@ -16,11 +17,11 @@ import (
 func pubsub(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	flags := flag.NewFlagSet("pubsub", flag.ContinueOnError)
 	addr := flags.String("addr", "", "")
-	if err := parse(flags, args); err != nil {
+	if err := command.ParseFlags(flags, args); err != nil {
 		return err
 	}
 	if _, _, err := net.SplitHostPort(*addr); err != nil {
-		return usagef("pubsub needs --addr HOST:PORT")
+		return command.Usagef("pubsub needs --addr HOST:PORT")
 	}
 	server, err := broker.Start(ctx, broker.Options{Addr: *addr})
 	if err != nil {

@@ -97,7 +97,7 @@ func TestOnceOnOfficialEmulator(t *testing.T) {
 	}
 }
 
-func TestOnceOnWhatRunsAlready(t *testing.T) {
+func TestOnceOnRunningServers(t *testing.T) {
 	t.Parallel()
 	db := pairtest.New(t)
 	pool := db.Pool(t, db.Admin)

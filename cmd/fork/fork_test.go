@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"example.com/lockstep/internal/command"
 )
 
 const (
@@ -102,8 +104,8 @@ func TestModulePaths(t *testing.T) {
 func TestUsageErrorsComeBeforeAnyWork(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{nil, {"--module", "pair"}, {"--modul", module}, {"--module", module, t.TempDir()}} {
-		if err := run(t.Context(), args, io.Discard, io.Discard); !errors.Is(err, errUsage) {
-			t.Errorf("run(%q): %v, want %v", args, err, errUsage)
+		if err := run(t.Context(), args, io.Discard, io.Discard); !errors.As(err, new(command.UsageError)) {
+			t.Errorf("run(%q): %v, want wrong usage", args, err)
 		}
 	}
 }

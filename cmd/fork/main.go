@@ -21,33 +21,25 @@ import (
 	"path"
 	"path/filepath"
 	"time"
+
+	"example.com/lockstep/internal/command"
 )
 
 // generateTimeout is long enough to build the generators on a slow machine.
 const generateTimeout = 15 * time.Minute
 
-var errUsage = errors.New("wrong usage")
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
-	switch {
-	case errors.Is(err, errUsage):
-		fmt.Fprintln(os.Stderr, "fork:", err)
-		os.Exit(2)
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "fork:", err)
-		os.Exit(1)
-	}
+	os.Exit(command.Exit(os.Stderr, "fork", " (see --help)", err))
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("fork", flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // main prints the error, once
 	module := flags.String("module", "", "path of the new module, such as example.org/acme/pair")
 	dir := flags.String("dir", "", "where to put it; absent or empty (default ../<last element of the module>)")
-	err := flags.Parse(args)
+	err := command.ParseFlags(flags, args)
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(stdout, "Usage, in the root of the repository: go run ./cmd/fork --module PATH [--dir DIR]")
 		flags.SetOutput(stdout)
@@ -55,13 +47,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %w (see --help)", errUsage, err)
-	}
-	if flags.NArg() > 0 {
-		return fmt.Errorf("%w: unexpected argument %q: the directory is --dir", errUsage, flags.Arg(0))
+		return err
 	}
 	if err := checkModule(*module); err != nil {
-		return fmt.Errorf("%w: --module: %w", errUsage, err)
+		return command.Usagef("--module: %w", err)
 	}
 	if *dir == "" {
 		*dir = filepath.Join("..", path.Base(*module))

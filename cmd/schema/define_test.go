@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"example.com/lockstep/internal/command"
 )
 
 const shared = `syntax = "proto3";
@@ -145,7 +148,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("without events: %v", err)
 	}
 	for _, args := range [][]string{{"-x"}, {"proto"}} {
-		if err := run(t.Context(), args, nil); err == nil || !strings.Contains(err.Error(), "wrong usage") {
+		if err := run(t.Context(), args, nil); !errors.As(err, new(command.UsageError)) {
 			t.Errorf("%v: %v", args, err)
 		}
 	}

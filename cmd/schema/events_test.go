@@ -217,7 +217,7 @@ func sources(t testing.TB) string {
 	return dir
 }
 
-// edit replaces the one place of old in an events.proto below dir.
+// edit replaces old, which must occur once, in an events.proto below dir.
 func edit(t testing.TB, dir, kind, old, replacement string) {
 	t.Helper()
 	name := filepath.Join(dir, kind, "events/v1/events.proto")

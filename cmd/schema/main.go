@@ -30,27 +30,19 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
+	"example.com/lockstep/internal/command"
 )
 
-var errUsage = errors.New("wrong usage")
-
 func main() {
-	switch err := run(context.Background(), os.Args[1:], os.Stdout); {
-	case errors.Is(err, errUsage):
-		fmt.Fprintln(os.Stderr, "schema:", err)
-		os.Exit(2)
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "schema:", err)
-		os.Exit(1)
-	}
+	os.Exit(command.Exit(os.Stderr, "schema", " (see --help)", run(context.Background(), os.Args[1:], os.Stdout)))
 }
 
 func run(ctx context.Context, args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("schema", flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // main prints the error, once
 	source := flags.String("proto", "proto", "where KIND/events/v1/events.proto are")
 	out := flags.String("o", "deploy/schemas", "where KIND_events.proto go")
-	err := flags.Parse(args)
+	err := command.ParseFlags(flags, args)
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(stdout, "Usage, in the root of the repository: go run ./cmd/schema [-proto DIR] [-o DIR]")
 		flags.SetOutput(stdout)
@@ -58,10 +50,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %w (see --help)", errUsage, err)
-	}
-	if flags.NArg() > 0 {
-		return fmt.Errorf("%w: unexpected argument %q", errUsage, flags.Arg(0))
+		return err
 	}
 	definitions, err := define(ctx, *source)
 	if err != nil {

@@ -47,7 +47,7 @@ func TestCompose(t *testing.T) {
 	})
 	t.Run("the emulator is away for long", s.away)
 	t.Run("killed by hand", s.killedByHand)
-	t.Run("killed by hand, with a keeper", s.kept)
+	t.Run("killed by hand, with a watchdog", s.watched)
 	t.Run("data", s.data)
 }
 
@@ -95,33 +95,33 @@ func (s *stack) away(t *testing.T) {
 	s.flows(t, "docker kill of pubsub, a while, and docker compose up")
 }
 
-// kept kills likewise with a keeper, which restarts killed containers and leaves stopped
-// ones.
-func (s *stack) kept(t *testing.T) {
-	s.compose(t, "--profile", "keeper", "up", "--detach", "--wait", "keeper")
-	// Before the keeper sees this kill, the container runs again: no exit follows that the
-	// keeper could wait for.
-	s.compose(t, "--profile", "keeper", "pause", "keeper")
+// watched kills with `docker kill` while the watchdog runs, which restarts killed
+// containers and leaves stopped ones.
+func (s *stack) watched(t *testing.T) {
+	s.compose(t, "--profile", "watchdog", "up", "--detach", "--wait", "watchdog")
+	// Before the watchdog sees this kill, the container runs again: no exit follows that the
+	// watchdog could wait for.
+	s.compose(t, "--profile", "watchdog", "pause", "watchdog")
 	video := s.container(t, "video")
 	s.docker(t, "kill", video)
 	s.docker(t, "start", video)
-	s.compose(t, "--profile", "keeper", "unpause", "keeper")
+	s.compose(t, "--profile", "watchdog", "unpause", "watchdog")
 	for _, killed := range [][]string{{"video"}, {"postgres"}, {"pubsub"}, {"catalog", "pubsub"}} {
 		for _, service := range killed {
 			s.killed(t, service)
 		}
-		s.flows(t, "docker kill of "+strings.Join(killed, " and ")+" with a keeper")
+		s.flows(t, "docker kill of "+strings.Join(killed, " and ")+" with a watchdog")
 	}
 	s.compose(t, "stop", "--timeout", "0", "video") // ends in the same signal
-	s.killed(t, "postgres")                         // its return shows that the keeper has seen the stop
+	s.killed(t, "postgres")                         // its return shows that the watchdog has seen the stop
 	if state := s.docker(t, "inspect", "--format", "{{.State.Status}}", s.container(t, "video")); state != "exited" {
 		t.Errorf("video is %s after docker compose stop", state)
 	}
-	s.compose(t, "--profile", "keeper", "rm", "--stop", "--force", "keeper")
+	s.compose(t, "--profile", "watchdog", "rm", "--stop", "--force", "watchdog")
 	s.up(t)
 }
 
-// killed waits until the keeper has started the service again.
+// killed waits until the watchdog has started the service again.
 func (s *stack) killed(t *testing.T, service string) {
 	t.Helper()
 	const state = "{{.State.Running}} {{.State.StartedAt}}"

@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// TestImagesGetWhatTheyAreMadeOf compares .dockerignore with the imports of the
+// TestBuildContextHasTheSources compares .dockerignore with the imports of the
 // packages that the Dockerfile builds: a package that is not sent makes only the build
 // of an image fail.
-func TestImagesGetWhatTheyAreMadeOf(t *testing.T) {
+func TestBuildContextHasTheSources(t *testing.T) {
 	t.Parallel()
 	ignore, err := os.ReadFile("../../.dockerignore")
 	if err != nil {

@@ -58,7 +58,7 @@ func newStack(t *testing.T) *stack {
 	}
 	s.video, s.catalog = url["VIDEO_PORT"], url["CATALOG_PORT"]
 	// Two functions: the stack goes also when its logs cannot be had.
-	t.Cleanup(func() { s.compose(t, "--profile", "keeper", "down", "--volumes") })
+	t.Cleanup(func() { s.compose(t, "--profile", "watchdog", "down", "--volumes") })
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(s.compose(t, "ps", "--all"), s.compose(t, "logs", "--no-color", "--tail", "40"))

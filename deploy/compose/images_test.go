@@ -30,7 +30,7 @@ func (s *stack) images(t *testing.T) {
 }
 
 // builtHere checks that no image that is built here is pulled: on a public registry its
-// name may belong to somebody else, and by default Compose pulls before it builds.
+// name may belong to another owner, and by default Compose pulls before it builds.
 func (s *stack) builtHere(t *testing.T) {
 	var config struct {
 		Services map[string]struct {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes stand-ins for the base images of Dockerfile and docker-compose.yml, under the
 # same names, from what this machine has installed: for tests where no registry of
-# images can be reached. Nobody else needs them.
+# images can be reached. Elsewhere they are not needed.
 #
 # It needs a container engine, Go, Postgres's server, Java and the Pub/Sub emulator of
 # the Google Cloud CLI, on Linux with glibc. An image of that name that is no stand-in

@@ -45,12 +45,12 @@ locals {
     parked = {
       title      = "an event is parked"
       filter     = "jsonPayload.message=\"broker refused event\" AND jsonPayload.parked=true"
-      what_to_do = "Pub/Sub has refused an event for good; what follows it on its video waits. Runbook: \"Events are parked\"."
+      what_to_do = "Pub/Sub has refused an event for good; the later events of its video wait. Runbook: \"Events are parked\"."
     }
     gap = {
       title      = "a gap stays open"
       filter     = "jsonPayload.message=\"gap not repaired yet\" AND severity>=ERROR"
-      what_to_do = "catalog cannot get from video what it has missed. Runbook: \"Gaps stay open\"."
+      what_to_do = "catalog cannot get missed events' state from video. Runbook: \"Gaps stay open\"."
     }
     # The lines of an event that contradicts the read model, of the row that gives way,
     # and of an event that the owner does not know: each may be the only one of the
@@ -165,7 +165,7 @@ resource "google_monitoring_alert_policy" "disk" {
 
   documentation {
     mime_type = "text/markdown"
-    content   = "Who writes so much? Runbook: \"The outbox grows\". A higher disk_limit_gb gives time, and is never given back."
+    content   = "Find the writer. Runbook: \"The outbox grows\". A higher disk_limit_gb gives time, and is never given back."
   }
 }
 
@@ -215,7 +215,7 @@ resource "google_monitoring_alert_policy" "jobs" {
 resource "google_monitoring_alert_policy" "drain" {
   count = var.video.drain_schedule == null ? 0 : 1
 
-  display_name          = "lockstep: nobody drains the outbox"
+  display_name          = "lockstep: the outbox is not drained"
   combiner              = "OR"
   notification_channels = var.notification_channels
 

@@ -19,7 +19,7 @@ output "secrets" {
 }
 
 output "pubsub_endpoint" {
-  description = "The regional endpoint, for whatever else publishes to these topics."
+  description = "The regional endpoint, for other publishers to these topics."
   value       = local.pubsub_endpoint
 }
 
@@ -29,7 +29,7 @@ output "sql_connection" {
 }
 
 output "ci" {
-  description = "What a GitHub workflow needs to sign in; null without github_repository."
+  description = "The provider and accounts with which a GitHub workflow signs in; null without github_repository."
   value = var.github_repository == null ? null : {
     workload_identity_provider = google_iam_workload_identity_pool_provider.github[0].name
     plan_service_account       = google_service_account.ci_plan[0].email

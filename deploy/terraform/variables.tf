@@ -55,11 +55,11 @@ locals {
 variable "video" {
   description = <<-EOT
     The service that owns videos.
-    image: by digest, from the module's own registry. invokers: who may call it besides catalog; whoever may can
-    write everything, so that everybody cannot be let in. min_instances: at least 1, since the relay works between requests; 0 only with drain_schedule.
+    image: by digest, from the module's own registry. invokers: who may call it besides catalog; a caller can
+    write everything, so it cannot be public. min_instances: at least 1, since the relay works between requests; 0 only with drain_schedule.
     max_instances: of all revisions together; each holds a pool of database connections.
     workers: further instances without an address, which only relay.
-    drain_schedule: cron, in UTC, hourly or more often; a job that publishes what instances have left behind when
+    drain_schedule: cron, in UTC, hourly or more often; a job that publishes the events that instances have left behind when
     they went to sleep.
   EOT
   type = object({
@@ -80,7 +80,7 @@ variable "video" {
   }
   validation {
     condition     = alltrue([for member in var.video.invokers : can(regex("^(user|group|serviceAccount|domain|principal|principalSet):.+", member))])
-    error_message = "video.invokers must be user:…, group:…, serviceAccount:…, domain:… or principal…: everybody may write who may call."
+    error_message = "video.invokers must be user:…, group:…, serviceAccount:…, domain:… or principal…: every caller may write."
   }
   validation {
     condition     = var.video.min_instances >= (var.video.drain_schedule == null ? 1 : 0)
@@ -118,7 +118,7 @@ variable "video" {
 variable "catalog" {
   description = <<-EOT
     The read model.
-    image: by digest, from the module's own registry. invokers: who may call it; public: everybody. concurrency:
+    image: by digest, from the module's own registry. invokers: who may call it; public: every caller. concurrency:
     half of it may wait for a fresh read, the other half is for those that need not. min_instances: at least 1, since the consumer works between requests.
     max_instances: of all revisions together; each holds a pool of database connections.
     workers: further instances without an address, which only consume; Cloud Run does not scale on a backlog.
@@ -141,7 +141,7 @@ variable "catalog" {
   }
   validation {
     condition     = alltrue([for member in var.catalog.invokers : can(regex("^(user|group|serviceAccount|domain|principal|principalSet):.+", member))])
-    error_message = "catalog.invokers must be user:…, group:…, serviceAccount:…, domain:… or principal…; for everybody there is catalog.public."
+    error_message = "catalog.invokers must be user:…, group:…, serviceAccount:…, domain:… or principal…; for every caller there is catalog.public."
   }
   validation {
     condition     = var.catalog.min_instances >= 1
@@ -224,7 +224,7 @@ variable "transaction_pooler" {
 }
 
 variable "secret_versions" {
-  description = "Versions of secrets, by secret, such as { video-database-url = \"2\" }. Of the others it is the first, so that a version that somebody adds changes nothing before it is named here."
+  description = "Versions of secrets, by secret, such as { video-database-url = \"2\" }. Of the others it is the first, so that a version that is only added changes nothing before it is named here."
   type        = map(string)
   default     = {}
 
@@ -242,7 +242,7 @@ variable "cloud_sql" {
   description = <<-EOT
     A Postgres of Cloud SQL for both services; null is a Postgres elsewhere, such as Supabase. The connection secrets
     are needed either way.
-    max_connections: what Postgres takes; a change restarts it. Google gives 100 to 3.75 GiB of memory, and 400 to 7.5.
+    max_connections: the limit of Postgres; a change restarts it. Google gives 100 to 3.75 GiB of memory, and 400 to 7.5.
     disk_limit_gb: up to which the disk grows by itself, ten times disk_gb if it is not given; it never shrinks.
     high_availability: a standby in another zone, for twice the price; without it a zone's outage is the pair's.
     maintenance: the day, 1 is Monday, and the hour in UTC at which Google may restart it.
@@ -307,7 +307,7 @@ variable "github_repository" {
 }
 
 variable "github_repository_id" {
-  description = "That repository's number (gh api repos/OWNER/NAME --jq .id): a name may one day be somebody else's."
+  description = "That repository's number (gh api repos/OWNER/NAME --jq .id): a name may pass to another owner."
   type        = string
   default     = null
 

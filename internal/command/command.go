@@ -20,21 +20,11 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
-	"github.com/KimMachineGun/automemlimit/memlimit"
-
-	"example.com/lockstep/internal/database"
-	"example.com/lockstep/internal/telemetry"
 	"example.com/lockstep/migrations"
 )
-
-// flushTimeout is the part of Cloud Run's 10 seconds that the drain leaves for the last
-// traces.
-const flushTimeout = time.Second
 
 // Service has the parts in which one service's command line differs from another's.
 type Service struct {
@@ -104,33 +94,31 @@ func (s Service) Run(ctx context.Context, args []string, getenv func(string) str
 }
 
 func (s Service) run(ctx context.Context, c Call) int {
+	name := string(s.Name)
+	hint := "\n" + name + " help lists the commands"
 	if len(c.Args) > 0 {
 		if t, ok := s.tool(c.Args[0]); ok {
+			name += " " + t.Name
 			c.Args = c.Args[1:]
-			return s.runTool(ctx, t, c)
+			return Exit(c.Err, name, "\n"+name+" help lists the commands", t.Run(ctx, c))
 		}
 	}
-	name, err := s.parse(c.Args)
+	command, err := s.parse(c.Args)
 	action, known := map[string]func(context.Context, func(string) string, io.Writer) error{
 		"serve": s.serve, "migrate": s.migrate, "health": s.health, "version": s.version,
-	}[name]
+	}[command]
 	switch {
-	case errors.Is(err, flag.ErrHelp) || name == "help":
+	case errors.Is(err, flag.ErrHelp) || command == "help":
 		fmt.Fprintf(c.Out, usage, s.Name, s.About, s.Name.Role(), s.Environment, s.toolLines())
 		s.printFlags(c.Out)
 		return 0
-	case err == nil && !known:
-		err = fmt.Errorf("unknown command %q", name)
+	case err != nil:
+	case !known:
+		err = Usagef("unknown command %q", command)
+	default:
+		err = action(ctx, c.Getenv, c.Out)
 	}
-	if err != nil {
-		fmt.Fprintf(c.Err, "%s: %v\n%s help lists the commands\n", s.Name, err, s.Name)
-		return 2
-	}
-	if err := action(ctx, c.Getenv, c.Out); err != nil {
-		fmt.Fprintf(c.Err, "%s: %v\n", s.Name, err)
-		return 1
-	}
-	return 0
+	return Exit(c.Err, name, hint, err)
 }
 
 // parse reads the command and its flags, which serve alone has.
@@ -143,14 +131,10 @@ func (s Service) parse(args []string) (name string, err error) {
 		name, args = args[0], args[1:]
 	}
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // Run prints the error
 	if name == "serve" && s.Flags != nil {
 		s.Flags(flags)
 	}
-	if err = flags.Parse(args); err == nil && flags.NArg() > 0 {
-		err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	}
-	return name, err
+	return name, ParseFlags(flags, args)
 }
 
 func (s Service) printFlags(to io.Writer) {
@@ -164,45 +148,4 @@ func (s Service) printFlags(to io.Writer) {
 		kind, about := flag.UnquoteUsage(f)
 		fmt.Fprintf(to, "  -%s %s\n        %s (%s)\n", f.Name, kind, about, f.DefValue)
 	})
-}
-
-func (s Service) serve(ctx context.Context, getenv func(string) string, stdout io.Writer) error {
-	r := NewEnvironment(getenv)
-	p := s.Configure(r)
-	port, level := r.Int("PORT", defaultPort, 1, 65535), r.Level("LOG_LEVEL", slog.LevelInfo)
-	if err := r.Err(); err != nil {
-		return err
-	}
-	log := telemetry.Logger(stdout, level, string(s.Name), p.Project)
-	log.InfoContext(ctx, "starting", "version", Version, "revision", commit())
-	limitMemory(ctx, log, memlimit.FromCgroup)
-	flush, err := telemetry.Setup(ctx, string(s.Name), Version)
-	if err != nil {
-		return err
-	}
-	lis, err := net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(port)))
-	if err != nil {
-		return err
-	}
-	err = p.Serve(ctx, lis, log)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
-	defer cancel()
-	if err := flush(ctx); err != nil {
-		log.WarnContext(ctx, "last telemetry not sent", "error", err)
-	}
-	return err
-}
-
-func (s Service) migrate(ctx context.Context, getenv func(string) string, stdout io.Writer) error {
-	r := NewEnvironment(getenv)
-	url, level := r.RequiredURL("DATABASE_URL"), r.Level("LOG_LEVEL", slog.LevelInfo)
-	if err := r.Err(); err != nil {
-		return err
-	}
-	log := telemetry.Logger(stdout, level, string(s.Name), "")
-	err := database.Await(ctx, url, func(err error) { log.WarnContext(ctx, "waiting for the database", "error", err) })
-	if err != nil {
-		return err
-	}
-	return migrations.Up(ctx, url, s.Name, log)
 }

@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -36,26 +37,42 @@ type UsageError struct{ error }
 // Usagef makes a UsageError.
 func Usagef(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
 
+// ParseFlags parses a command line without arguments. It returns flag.ErrHelp or
+// a UsageError, and prints nothing.
+func ParseFlags(flags *flag.FlagSet, args []string) error {
+	flags.SetOutput(io.Discard)
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return err
+	case err != nil:
+		return UsageError{err}
+	case flags.NArg() > 0:
+		return Usagef("unexpected argument %q", flags.Arg(0))
+	}
+	return nil
+}
+
+// Exit returns the exit code of the program or tool name that ended with err. It
+// prints an error to stderr, and hint behind a UsageError.
+func Exit(stderr io.Writer, name, hint string, err error) int {
+	var wrong UsageError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &wrong):
+		fmt.Fprintf(stderr, "%s: %v%s\n", name, err, hint)
+		return 2
+	}
+	fmt.Fprintf(stderr, "%s: %v\n", name, err)
+	return 1
+}
+
 func (s Service) tool(name string) (Tool, bool) {
 	i := slices.IndexFunc(s.Tools, func(t Tool) bool { return t.Name == name })
 	if i < 0 {
 		return Tool{}, false
 	}
 	return s.Tools[i], true
-}
-
-func (s Service) runTool(ctx context.Context, t Tool, c Call) int {
-	err := t.Run(ctx, c)
-	var wrong UsageError
-	switch {
-	case err == nil:
-		return 0
-	case errors.As(err, &wrong):
-		fmt.Fprintf(c.Err, "%s %s: %v\n%s %s help lists the commands\n", s.Name, t.Name, err, s.Name, t.Name)
-		return 2
-	}
-	fmt.Fprintf(c.Err, "%s %s: %v\n", s.Name, t.Name, err)
-	return 1
 }
 
 // toolLines are the tools' lines in the usage text.

@@ -57,7 +57,7 @@ func TestTheCommitThatGoHasRecorded(t *testing.T) {
 	}
 }
 
-// It sets the variable of the whole process, so it must not run beside others.
+// It sets the variable of the whole process, so it must not run in parallel with others.
 func TestTheCommitThatTheDockerfileSets(t *testing.T) {
 	dockerfile, err := os.ReadFile("../../Dockerfile")
 	if err != nil {

@@ -1,4 +1,15 @@
-// Package connect connects a process to Pub/Sub and to another service.
+// Package connect connects a process to Postgres, to Pub/Sub and to another service.
+//
+// # Postgres
+//
+// A process has a pool for each kind of user, so that none can take the connections of
+// another:
+//
+//	OpenPool     requests                            4, or the URL's pool_max_conns
+//	ReservePool  the loops: relay, consumers, sweep  4
+//	ReservePool  readiness                           1
+//
+// LISTEN takes one more connection, outside of the pools: ten for each process.
 //
 // # Pub/Sub
 //

@@ -52,7 +52,7 @@ func TestTokenGoesWithEachCall(t *testing.T) {
 
 // Between a caller's check of the last token and its turn to ask, another caller's
 // answer may have come.
-func TestATokenThatHasComeMeanwhileIsTaken(t *testing.T) {
+func TestTokenOfAConcurrentCallerIsUsed(t *testing.T) {
 	g := newGoogle(t, lasting(time.Hour))
 	both := newTokens("https://" + host)
 	first, err := both.ask()
@@ -153,7 +153,7 @@ func TestMetadataServerFails(t *testing.T) {
 				t.Errorf("%d calls came without a token", n)
 			}
 			if n := len(g.audiences()); n > 50 {
-				t.Errorf("%d questions for 101 calls: none was told what the one before it learnt", n)
+				t.Errorf("%d questions for 101 calls: a call asks again although an earlier call has the answer", n)
 			}
 			g.set(lasting(time.Hour))
 			until(t, "it is back", func() bool { return call(t, client) == nil })
@@ -264,7 +264,7 @@ func TestNoTokenInPlainText(t *testing.T) {
 func TestAddresses(t *testing.T) {
 	t.Parallel()
 	for _, addr := range []string{"", "host", "443", "a:b:443"} {
-		if _, err := DialOptions(addr); err == nil || !strings.Contains(err.Error(), "address") {
+		if _, err := dialOptions(addr, nil); err == nil || !strings.Contains(err.Error(), "address") {
 			t.Errorf("%q: %v", addr, err)
 		}
 	}

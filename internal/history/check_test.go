@@ -165,8 +165,8 @@ var planted = map[string]struct {
 	"P10: no read model at all": {run(two, of(e2.as(Owner))), ""},
 }
 
-// TestCheckBites: the checker finds the planted violations, and no others.
-func TestCheckBites(t *testing.T) {
+// TestCheckFindsViolations: the checker finds the planted violations, and no others.
+func TestCheckFindsViolations(t *testing.T) {
 	t.Parallel()
 	for name, test := range planted {
 		var broken []string
@@ -181,7 +181,7 @@ func TestCheckBites(t *testing.T) {
 }
 
 // Each aggregate is checked on its own.
-func TestCheckTellsAggregatesApart(t *testing.T) {
+func TestCheckSeparatesAggregates(t *testing.T) {
 	t.Parallel()
 	of := func(r Record, aggregate string) Record {
 		r.Aggregate = aggregate

@@ -2,9 +2,9 @@ package operator
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc"
 
 	"example.com/lockstep/internal/command"
-	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/operator/deadletter"
@@ -27,7 +26,7 @@ usage: dlq COMMAND [flags]
 commands:
   list                what could not be applied, and why
   show ID             one dead letter, whole, and what was done to it by hand
-  redrive ID...       apply dead letters now, once what was wrong with them is mended
+  redrive ID...       apply dead letters now, after their cause is fixed
   redrive --all       the same for all of them
   discard ID...       give dead letters up; the audit table keeps their messages
   discard --all       the same for all of them
@@ -74,62 +73,47 @@ type DeadLetters struct {
 
 // Tool is the tool `dlq`.
 func (d DeadLetters) Tool() command.Tool {
-	return command.Tool{
-		Name: "dlq", About: "look after dead letters: `dlq help`",
-		Run: func(ctx context.Context, c command.Call) error {
-			return dispatch(ctx, c, deadLettersUsage, map[string]subcommand{
-				"list": d.list, "show": d.show, "redrive": d.redrive, "discard": d.discard,
-			})
-		},
-	}
+	return tool("dlq", "look after dead letters: `dlq help`", deadLettersUsage, map[string]subcommand{
+		"list": d.list, "show": d.show, "redrive": d.redrive, "discard": d.discard,
+	})
 }
 
-// from declares the flag that selects one subscription.
-func (s *invocation) from() *string { return s.flags.String("subscription", "", "") }
+// subscriptionFlag declares the flag that selects one subscription.
+func (s *invocation) subscriptionFlag() { s.flags.StringVar(&s.subscription, "subscription", "", "") }
 
-// queue opens the dead letters that the environment names, of one subscription
-// unless only is empty. The caller calls done.
-func (d DeadLetters) queue(ctx context.Context, s *invocation, r *command.Environment, only string,
-) (b *deadletter.Queue, db *pgxpool.Pool, done func(), err error) {
+// collect leases the dead letters that the environment and the command line
+// name, until the subcommand ends.
+func (d DeadLetters) collect(ctx context.Context, s *invocation) (*deadletter.Batch, error) {
 	subscriptions := d.Subscriptions
-	if only != "" {
-		if !slices.Contains(subscriptions, only) {
-			return nil, nil, nil, command.Usagef("--subscription %s: want one of %s", only, strings.Join(subscriptions, ", "))
+	if s.subscription != "" {
+		if !slices.Contains(subscriptions, s.subscription) {
+			return nil, command.Usagef("--subscription %s: want one of %s", s.subscription, strings.Join(subscriptions, ", "))
 		}
-		subscriptions = []string{only}
+		subscriptions = []string{s.subscription}
 	}
-	project, endpoint := r.Required("GOOGLE_CLOUD_PROJECT"), r.HostPort("PUBSUB_ENDPOINT", "")
-	if db, err = s.open(ctx, r); err != nil {
-		return nil, nil, nil, err
-	}
-	client, err := connect.NewPubSub(ctx, project, connect.PubSubOptions{Endpoint: endpoint})
+	client, err := s.openBoth(ctx)
 	if err != nil {
-		db.Close()
-		return nil, nil, nil, err
+		return nil, err
 	}
-	done = func() {
-		_ = client.Close()
-		db.Close()
+	batch, err := deadletter.New(s.db, client, subscriptions...).Collect(ctx)
+	if err == nil {
+		s.atEnd(func() error { return batch.Release(ctx) })
 	}
-	return deadletter.New(db, client, subscriptions...), db, done, nil
+	return batch, err
 }
 
 func (d DeadLetters) list(ctx context.Context, s *invocation) error {
-	f, only := s.filters(), s.from()
+	s.filterFlags()
+	s.subscriptionFlag()
 	if err := s.parseIDs(0); err != nil {
 		return err
 	}
-	b, _, done, err := d.queue(ctx, s, command.NewEnvironment(s.Getenv), *only)
+	batch, err := d.collect(ctx, s)
 	if err != nil {
 		return err
 	}
-	defer done()
-	batch, err := b.Collect(ctx)
-	if err != nil {
-		return err
-	}
-	letters := f.of(batch.Letters)
-	err = s.print(map[string]any{"dead_letters": letters, "partial": batch.Partial}, func(w io.Writer) {
+	letters := s.filtered(batch.Letters)
+	return s.print(map[string]any{"dead_letters": letters, "partial": batch.Partial}, func(w io.Writer) {
 		fmt.Fprintln(w, "ID\tAGGREGATE\tVERSION\tTYPE\tSTATUS\tATTEMPTS\tSINCE\tSUBSCRIPTION\tMESSAGE\tREASON")
 		for _, l := range letters {
 			printLetter(w, l)
@@ -138,7 +122,6 @@ func (d DeadLetters) list(ctx context.Context, s *invocation) error {
 			fmt.Fprintln(w, "There are more. Settle these first.")
 		}
 	})
-	return errors.Join(err, batch.Release(ctx))
 }
 
 func printLetter(w io.Writer, l deadletter.Letter) {
@@ -151,23 +134,14 @@ func printLetter(w io.Writer, l deadletter.Letter) {
 }
 
 func (d DeadLetters) show(ctx context.Context, s *invocation) error {
-	only := s.from()
+	s.subscriptionFlag()
 	if err := s.parseIDs(1); err != nil {
 		return err
 	}
-	b, _, done, err := d.queue(ctx, s, command.NewEnvironment(s.Getenv), *only)
+	batch, err := d.collect(ctx, s)
 	if err != nil {
 		return err
 	}
-	defer done()
-	batch, err := b.Collect(ctx)
-	if err != nil {
-		return err
-	}
-	return errors.Join(s.showLetter(ctx, b, batch), batch.Release(ctx))
-}
-
-func (s *invocation) showLetter(ctx context.Context, b *deadletter.Queue, batch *deadletter.Batch) error {
 	out := struct {
 		Letter     *deadletter.Letter `json:"dead_letter"`
 		Attributes map[string]string  `json:"attributes,omitempty"`
@@ -182,7 +156,7 @@ func (s *invocation) showLetter(ctx context.Context, b *deadletter.Queue, batch 
 	// A settled dead letter has left, but its actions are in the audit table.
 	if id, invalid := uuid.Parse(s.ids[0]); invalid == nil {
 		var historyErr error
-		if out.Actions, historyErr = b.History(ctx, id); historyErr != nil {
+		if out.Actions, historyErr = audit.History(ctx, s.db, id); historyErr != nil {
 			return historyErr
 		}
 	}
@@ -193,7 +167,7 @@ func (s *invocation) showLetter(ctx context.Context, b *deadletter.Queue, batch 
 		if out.Letter != nil {
 			printLetter(w, *out.Letter)
 			fmt.Fprintf(w, "reason\t%s\n", out.Letter.Reason)
-			for _, name := range sorted(out.Attributes) {
+			for _, name := range slices.Sorted(maps.Keys(out.Attributes)) {
 				fmt.Fprintf(w, "%s\t%s\n", name, out.Attributes[name])
 			}
 			fmt.Fprintf(w, "payload\t%d bytes (--json has them in base64)\n", len(out.Payload))
@@ -202,20 +176,19 @@ func (s *invocation) showLetter(ctx context.Context, b *deadletter.Queue, batch 
 	})
 }
 
-// filter selects dead letters.
-type filter struct{ reason, aggregate string }
-
-func (s *invocation) filters() *filter {
-	var f filter
-	s.flags.StringVar(&f.reason, "reason", "", "")
-	s.flags.StringVar(&f.aggregate, "aggregate", "", "")
-	return &f
+// chosen returns the dead letters that the command line selects.
+func (s *invocation) chosen(letters []deadletter.Letter) ([]deadletter.Letter, error) {
+	if s.all {
+		return s.filtered(letters), nil
+	}
+	return s.named(letters)
 }
 
-func (f *filter) of(letters []deadletter.Letter) []deadletter.Letter {
+// filtered returns the dead letters that the flags' filter selects.
+func (s *invocation) filtered(letters []deadletter.Letter) []deadletter.Letter {
 	chosen := []deadletter.Letter{} // not null in JSON
 	for _, l := range letters {
-		if strings.Contains(l.Reason, f.reason) && (f.aggregate == "" || f.aggregate == l.AggregateID) {
+		if strings.Contains(l.Reason, s.reason) && (s.aggregate == "" || s.aggregate == l.AggregateID) {
 			chosen = append(chosen, l)
 		}
 	}

@@ -5,10 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
+	"math"
 	"slices"
 
-	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/operator/deadletter"
@@ -27,127 +26,78 @@ type outcome struct {
 
 // action settles one dead letter; the text is its result. It may return
 // both a result and an error.
-type action func(ctx context.Context, batch *deadletter.Batch, l deadletter.Letter) (string, error)
+type action func(ctx context.Context, batch *deadletter.Batch, handler inbox.Handler, l deadletter.Letter) (string, error)
 
 func (d DeadLetters) redrive(ctx context.Context, s *invocation) error {
-	only := s.from()
-	choose, err := s.selection()
-	if err != nil {
-		return err
-	}
-	b, handler, done, err := d.queueAndHandler(ctx, s, *only)
-	if err != nil {
-		return err
-	}
-	defer done()
-	return s.actOnAll(ctx, b, choose, behind, "", func(ctx context.Context, batch *deadletter.Batch, l deadletter.Letter) (string, error) {
+	do := func(ctx context.Context, batch *deadletter.Batch, handler inbox.Handler, l deadletter.Letter) (string, error) {
 		result, err := batch.Redrive(ctx, s.actor, handler, l)
 		return string(result), err
-	})
+	}
+	return d.settle(ctx, s, true, "", do)
 }
 
 func (d DeadLetters) discard(ctx context.Context, s *invocation) error {
-	only := s.from()
-	choose, err := s.selection()
-	if err != nil {
-		return err
-	}
-	b, handler, done, err := d.queueAndHandler(ctx, s, *only)
-	if err != nil {
-		return err
-	}
-	defer done()
-	// In any order: discarding a later event takes nothing from an earlier one.
-	freely := func([]deadletter.Letter, []outcome, deadletter.Letter) bool { return false }
-	return s.actOnAll(ctx, b, choose, freely, asksOwner, func(
-		ctx context.Context, batch *deadletter.Batch, l deadletter.Letter,
-	) (string, error) {
+	do := func(ctx context.Context, batch *deadletter.Batch, handler inbox.Handler, l deadletter.Letter) (string, error) {
 		if err := batch.Discard(ctx, s.actor, handler, l); err != nil {
 			return "", err
 		}
 		return "discarded", nil
-	})
-}
-
-// queueAndHandler is queue plus the consumers' handler, which may call the owner.
-// The caller calls done.
-func (d DeadLetters) queueAndHandler(ctx context.Context, s *invocation, only string,
-) (b *deadletter.Queue, handler inbox.Handler, done func(), err error) {
-	r := command.NewEnvironment(s.Getenv)
-	r.Required(d.OwnerVariable)
-	addr := r.HostPort(d.OwnerVariable, "")
-	b, db, closeQueue, err := d.queue(ctx, s, r, only)
-	if err != nil {
-		return nil, nil, nil, err
 	}
-	owner, err := connect.Dial(addr)
-	if err != nil {
-		closeQueue()
-		return nil, nil, nil, err
-	}
-	return b, d.Handler(db, owner), func() {
-		_ = owner.Close()
-		closeQueue()
-	}, nil
+	// In any order: discarding a later event takes nothing from an earlier one.
+	return d.settle(ctx, s, false, asksOwner, do)
 }
 
 // asksOwner is the note on a discard for the operator.
 const asksOwner = "Each aggregate takes its owner's state first, which has what the event changed, also where no event follows. " +
 	"If its owner cannot be asked, the dead letter stays."
 
-// selection parses a command line that names dead letters or has --all.
-func (s *invocation) selection() (func([]deadletter.Letter) ([]deadletter.Letter, error), error) {
+// settle runs one action on each dead letter that the command line selects, in
+// their order; inOrder, a dead letter waits for the older ones of its aggregate.
+// Without confirmation it only prints the plan; note is the remark about it.
+func (d DeadLetters) settle(ctx context.Context, s *invocation, inOrder bool, note string, do action) error {
 	s.confirmFlags()
-	all := s.flags.Bool("all", false, "")
-	f := s.filters()
-	if err := s.parse(); err != nil {
-		return nil, err
+	s.subscriptionFlag()
+	if err := s.parseSelection("the ids of dead letters", math.MaxInt); err != nil {
+		return err
 	}
-	switch {
-	case *all == (len(s.ids) > 0):
-		return nil, command.Usagef("want the ids of dead letters, or --all")
-	case *all:
-		return func(letters []deadletter.Letter) ([]deadletter.Letter, error) { return f.of(letters), nil }, nil
-	case *f != (filter{}):
-		return nil, command.Usagef("--reason and --aggregate belong to --all")
-	}
-	return s.named, nil
-}
-
-// actOnAll runs one action on each chosen dead letter, in their order, unless
-// after reports that it must wait. Without confirmation it only prints the
-// plan; note is the remark about it.
-func (s *invocation) actOnAll(ctx context.Context, b *deadletter.Queue, choose func([]deadletter.Letter) ([]deadletter.Letter, error),
-	after func(all []deadletter.Letter, settled []outcome, l deadletter.Letter) bool, note string, do action,
-) error {
+	s.env.Required(d.OwnerVariable)
+	addr := s.env.HostPort(d.OwnerVariable, "")
 	ctx, cancel := context.WithTimeout(ctx, workTime)
 	defer cancel()
-	batch, err := b.Collect(ctx)
+	batch, err := d.collect(ctx, s)
 	if err != nil {
 		return err
 	}
-	chosen, err := choose(batch.Letters)
+	owner, err := connect.Dial(addr)
 	if err != nil {
-		return errors.Join(err, batch.Release(ctx))
+		return err
 	}
+	s.atEnd(owner.Close)
+	handler := d.Handler(s.db, owner)
+	chosen, err := s.chosen(batch.Letters)
+	if err != nil {
+		return err
+	}
+	if err := s.showPlan(chosen, note); err != nil {
+		return err
+	}
+	going := len(chosen) > 0 && s.confirmed()
 	outcomes := []outcome{} // not null in JSON
-	err = s.showPlan(chosen, note)
-	going := err == nil && len(chosen) > 0 && s.confirmed()
 	for _, l := range chosen {
 		o := outcome{Letter: l}
 		var problem error
 		switch {
-		case after(batch.Letters, outcomes, l):
+		case inOrder && behind(batch.Letters, outcomes, l):
 			problem = errBehind
 		case going:
-			o.Result, problem = do(ctx, batch, l)
+			o.Result, problem = do(ctx, batch, handler, l)
 		}
 		if problem != nil {
 			o.Error = problem.Error()
 		}
 		outcomes = append(outcomes, o)
 	}
-	return errors.Join(err, batch.Release(ctx), s.report(outcomes, going, note))
+	return s.report(outcomes, going, note)
 }
 
 // showPlan prints the chosen dead letters for a person.
@@ -209,5 +159,3 @@ func (s *invocation) report(outcomes []outcome, done bool, note string) error {
 	}
 	return err
 }
-
-func sorted(attributes map[string]string) []string { return slices.Sorted(maps.Keys(attributes)) }

@@ -49,8 +49,8 @@ func TestDeadLettersListAndShow(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	x, y := event(uuid.NewString(), 1), event(uuid.NewString(), 2)
-	b.bury(t, "title is\na teapot", x)
-	b.bury(t, "unknown schema", y)
+	b.deadLetter(t, "title is\na teapot", x)
+	b.deadLetter(t, "unknown schema", y)
 	var list letterList
 	for line, want := range map[string]int{
 		"dlq list": 2, "dlq list --reason teapot": 1, "dlq list --aggregate " + y.AggregateID: 1, "dlq list --reason nothing": 0,
@@ -79,11 +79,11 @@ func TestDeadLettersListAndShow(t *testing.T) {
 	}
 }
 
-func TestRedriveIsADryRunUntilTold(t *testing.T) {
+func TestRedriveIsADryRunWithoutYes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	e := event(uuid.NewString(), 1)
-	b.bury(t, "title is a teapot", e)
+	b.deadLetter(t, "title is a teapot", e)
 	var r results
 	b.json(t, 0, "dlq redrive --all", &r)
 	if !r.DryRun || len(r.Results) != 1 || count(t, b.catalog, dead) != 1 {
@@ -98,11 +98,11 @@ func TestRedriveIsADryRunUntilTold(t *testing.T) {
 		t.Errorf("still broken: %+v", r)
 	}
 	b.broken.Store(false)
-	if stdout, stderr := b.at(t, "the handler was mended\n", "dlq redrive "+e.ID.String()); !strings.Contains(stdout, "applied") ||
+	if stdout, stderr := b.at(t, "the handler was fixed\n", "dlq redrive "+e.ID.String()); !strings.Contains(stdout, "applied") ||
 		count(t, b.catalog, dead) != 0 || count(t, b.catalog, projected, e.AggregateID) != 1 {
 		t.Errorf("asked: %s%s", stdout, stderr)
 	}
-	if n := count(t, b.catalog, `SELECT count(*) FROM operator_actions WHERE action = 'redrive' AND why = 'the handler was mended'`); n != 1 {
+	if n := count(t, b.catalog, `SELECT count(*) FROM operator_actions WHERE action = 'redrive' AND why = 'the handler was fixed'`); n != 1 {
 		t.Error("the audit table does not say why")
 	}
 	b.json(t, 0, "dlq redrive --all --yes", &r)
@@ -119,7 +119,7 @@ func TestRedriveGoesInOrderPerAggregate(t *testing.T) {
 	b := newBench(t)
 	aggregate, other := uuid.NewString(), uuid.NewString()
 	one, two, three, free := event(aggregate, 1), event(aggregate, 2), event(aggregate, 3), event(other, 9)
-	b.bury(t, "title is a teapot", three, one, free, two)
+	b.deadLetter(t, "title is a teapot", three, one, free, two)
 	var r results
 	b.json(t, 1, "dlq redrive --yes "+two.ID.String()+" "+free.ID.String(), &r)
 	if diff := cmp.Diff(map[uuid.UUID]string{two.ID: errBehind.Error(), free.ID: "applied"}, r.by()); diff != "" {
@@ -142,8 +142,8 @@ func TestDiscard(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	x, y := event(uuid.NewString(), 1), event(uuid.NewString(), 1)
-	b.bury(t, "title is a teapot", x)
-	b.bury(t, "unknown schema", y)
+	b.deadLetter(t, "title is a teapot", x)
+	b.deadLetter(t, "unknown schema", y)
 	var r results
 	b.json(t, 0, "dlq discard --all --reason teapot", &r)
 	if !r.DryRun || len(r.Results) != 1 || count(t, b.catalog, dead) != 2 || r.Note != asksOwner {
@@ -175,8 +175,8 @@ func TestDeadLettersOfSeveralSubscriptions(t *testing.T) {
 	b := newBench(t)
 	x, y := event(uuid.NewString(), 1), event(uuid.NewString(), 1)
 	y.AggregateType = "engagement"
-	b.bury(t, "title is a teapot", x)
-	b.buryIn(t, otherSubscription, "a teapot, too", y)
+	b.deadLetter(t, "title is a teapot", x)
+	b.deadLetterIn(t, otherSubscription, "a teapot, too", y)
 	var list letterList
 	for line, want := range map[string][]string{
 		"dlq list": {otherSubscription, subscription},
@@ -193,7 +193,7 @@ func TestDeadLettersOfSeveralSubscriptions(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", line, diff)
 		}
 	}
-	if _, stderr := b.run(t, 2, "dlq list --subscription nobody"); !strings.Contains(stderr, otherSubscription) {
+	if _, stderr := b.run(t, 2, "dlq list --subscription unknown"); !strings.Contains(stderr, otherSubscription) {
 		t.Errorf("an unknown subscription: %s", stderr)
 	}
 	var r results

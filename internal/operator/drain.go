@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/internal/command"
-	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/telemetry"
 	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/operator/backlog"
@@ -32,24 +31,16 @@ func drain(topics func(project string) map[string]string) subcommand {
 		if *timeout <= 0 {
 			return command.Usagef("--timeout %s: not positive", *timeout)
 		}
-		r := command.NewEnvironment(s.Getenv)
-		project, endpoint := r.Required("GOOGLE_CLOUD_PROJECT"), r.HostPort("PUBSUB_ENDPOINT", "")
-		pool, err := s.open(ctx, r)
+		client, err := s.openBoth(ctx)
 		if err != nil {
 			return err
 		}
-		defer pool.Close()
-		client, err := connect.NewPubSub(ctx, project, connect.PubSubOptions{Endpoint: endpoint})
-		if err != nil {
-			return err
-		}
-		defer client.Close()
-		log := telemetry.Logger(s.Err, slog.LevelWarn, "outbox drain", project)
-		relay := outbox.NewRelay(pool, client, topics(project), log, func() {}, outbox.Options{})
+		log := telemetry.Logger(s.Err, slog.LevelWarn, "outbox drain", client.Project())
+		relay := outbox.NewRelay(s.db, client, topics(client.Project()), log, func() {}, outbox.Options{})
 		limited, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("events are left after %s", *timeout))
 		defer cancel()
-		left := relayUntilEmpty(limited, relay, pool)
-		return errors.Join(left, s.drained(context.WithoutCancel(ctx), pool))
+		left := relayUntilEmpty(limited, relay, s.db)
+		return errors.Join(left, s.drained(context.WithoutCancel(ctx)))
 	}
 }
 
@@ -77,8 +68,8 @@ func untilEmpty(ctx context.Context, pool *pgxpool.Pool) error {
 }
 
 // drained prints the state of the outbox. Parked events are an error.
-func (s *invocation) drained(ctx context.Context, pool *pgxpool.Pool) error {
-	now, err := backlog.New(pool).Status(ctx)
+func (s *invocation) drained(ctx context.Context) error {
+	now, err := backlog.New(s.db).Status(ctx)
 	if err != nil {
 		return err
 	}

@@ -195,13 +195,13 @@ func (b *bench) park(t *testing.T, id uuid.UUID, reason string) {
 	}
 }
 
-// bury leaves a dead letter for each event, as a consumer does.
-func (b *bench) bury(t *testing.T, reason string, events ...eventing.Event) {
+// deadLetter leaves a dead letter for each event, as a consumer does.
+func (b *bench) deadLetter(t *testing.T, reason string, events ...eventing.Event) {
 	t.Helper()
-	b.buryIn(t, subscription, reason, events...)
+	b.deadLetterIn(t, subscription, reason, events...)
 }
 
-func (b *bench) buryIn(t *testing.T, subscription, reason string, events ...eventing.Event) {
+func (b *bench) deadLetterIn(t *testing.T, subscription, reason string, events ...eventing.Event) {
 	t.Helper()
 	client, err := connect.NewPubSub(t.Context(), b.project, connect.PubSubOptions{})
 	if err != nil {

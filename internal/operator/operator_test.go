@@ -88,7 +88,7 @@ func TestTheEnvironmentIsNamed(t *testing.T) {
 	}
 }
 
-func TestTheOtherServicesDatabaseIsNoSurprise(t *testing.T) {
+func TestDatabaseOfTheOtherServiceIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	if stdout, _ := b.run(t, 0, "dlq discard --all"); !strings.Contains(stdout, "no dead letters") {
@@ -102,7 +102,7 @@ func TestTheOtherServicesDatabaseIsNoSurprise(t *testing.T) {
 	}
 }
 
-func TestNoMessageMovesTheTerminal(t *testing.T) {
+func TestControlCharactersAreNotPrinted(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	ids := b.append(t, "red\x1b[31m\u009b", 1)
@@ -149,12 +149,12 @@ func TestAJobSaysWhoActs(t *testing.T) {
 	b := newBench(t)
 	ids := b.append(t, "a", 2)
 	b.park(t, ids[0], "nonsense")
-	for _, line := range []string{"outbox retry --all", "outbox skip --yes " + ids[0].String()} {
+	for _, line := range []string{"outbox retry --all", "outbox skip --yes " + ids[0].String(), "outbox purge --yes"} {
 		if code, _, says := b.inJob(t, b.pg.VideoURL, line); code != 2 || !strings.Contains(says, "--by") {
 			t.Errorf("%s: code %d, stderr %q, want --by asked for", line, code, says)
 		}
 	}
-	for _, line := range []string{"outbox list", "outbox skip " + ids[0].String()} {
+	for _, line := range []string{"outbox list", "outbox skip " + ids[0].String(), "outbox purge"} {
 		if code, _, says := b.inJob(t, b.pg.VideoURL, line); code != 0 {
 			t.Errorf("%s changes nothing: code %d, stderr %q", line, code, says)
 		}
@@ -168,8 +168,8 @@ func TestAJobSaysWhoActs(t *testing.T) {
 	}
 }
 
-// TestToolsAwaitTheNetwork shows that a tool keeps trying until it is told to
-// stop, instead of giving up at the first refusal.
+// TestToolsAwaitTheNetwork shows that a tool connects again and again until its context
+// ends, instead of giving up at the first refusal.
 func TestToolsAwaitTheNetwork(t *testing.T) {
 	t.Parallel()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -179,22 +179,22 @@ func TestToolsAwaitTheNetwork(t *testing.T) {
 	lis.Close()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	told := &writer{told: func(text string) {
+	stderr := &writer{written: func(text string) {
 		if strings.Contains(text, "waiting for the database") {
 			stop()
 		}
 	}}
 	code := new(bench).service("video").Run(ctx, []string{"outbox", "status"}, func(name string) string {
 		return map[string]string{"DATABASE_URL": "postgres://video_service@" + lis.Addr().String() + "/video"}[name]
-	}, io.Discard, told)
+	}, io.Discard, stderr)
 	if code != 1 || ctx.Err() == nil {
 		t.Errorf("code %d, stopped: %v; want it to wait", code, ctx.Err())
 	}
 }
 
-type writer struct{ told func(string) }
+type writer struct{ written func(string) }
 
 func (w *writer) Write(text []byte) (int, error) {
-	w.told(string(text))
+	w.written(string(text))
 	return len(text), nil
 }

@@ -32,6 +32,7 @@ commands:
     --yes               do it; without, and without a terminal to ask at, only show it
   purge               remove events that were published long ago, in small batches
     --older-than TIME   longer ago than this, such as 36h (168h)
+    --yes               do it; without, and without a terminal to ask at, only count them
   drain               publish until nothing is left to publish, then end (1 if any is parked):
                       a scheduled job in place of a service that always runs
     --timeout TIME      give up after this (5m)
@@ -39,7 +40,7 @@ commands:
 
 flags of all:
   --json              one JSON object on stdout
-flags of retry and skip, for the audit table:
+flags of retry, skip and purge, for the audit table:
   --by NAME           who does it ($USER); a job needs it
   --why TEXT          why
 
@@ -57,24 +58,15 @@ exit codes: 0 done, 1 failed, 2 wrong usage
 // Outbox is the tool `outbox` of a service that publishes events. Topics maps
 // aggregate types to full topic names, as serve does.
 func Outbox(topics func(project string) map[string]string) command.Tool {
-	return command.Tool{
-		Name: "outbox", About: "look after events that are not published: `outbox help`",
-		Run: func(ctx context.Context, c command.Call) error {
-			return dispatch(ctx, c, outboxUsage, map[string]subcommand{
-				"status": status, "list": list, "show": show, "retry": retry, "skip": skip, "purge": purge,
-				"drain": drain(topics),
-			})
-		},
-	}
+	return tool("outbox", "look after events that are not published: `outbox help`", outboxUsage, map[string]subcommand{
+		"status": status, "list": list, "show": show, "retry": retry, "skip": skip, "purge": purge, "drain": drain(topics),
+	})
 }
 
-// openBacklog returns the outbox of DATABASE_URL. The caller calls done.
-func (s *invocation) openBacklog(ctx context.Context) (b *backlog.Backlog, done func(), err error) {
-	pool, err := s.open(ctx, command.NewEnvironment(s.Getenv))
-	if err != nil {
-		return nil, nil, err
-	}
-	return backlog.New(pool), pool.Close, nil
+// backlog returns the outbox of DATABASE_URL.
+func (s *invocation) backlog(ctx context.Context) (*backlog.Backlog, error) {
+	err := s.open(ctx)
+	return backlog.New(s.db), err
 }
 
 // oneEvent parses a command line that names one event.
@@ -98,11 +90,10 @@ func status(ctx context.Context, s *invocation) error {
 	if err := s.parseIDs(0); err != nil {
 		return err
 	}
-	b, done, err := s.openBacklog(ctx)
+	b, err := s.backlog(ctx)
 	if err != nil {
 		return err
 	}
-	defer done()
 	now, err := b.Status(ctx)
 	if err != nil {
 		return err
@@ -131,10 +122,8 @@ func status(ctx context.Context, s *invocation) error {
 }
 
 func list(ctx context.Context, s *invocation) error {
-	var f backlog.Filter
-	s.flags.BoolVar(&f.Parked, "parked", false, "")
-	s.flags.StringVar(&f.AggregateID, "aggregate", "", "")
-	s.flags.StringVar(&f.Reason, "reason", "", "")
+	s.filterFlags()
+	parked := s.flags.Bool("parked", false, "")
 	limit := s.flags.Int("limit", 100, "")
 	if err := s.parseIDs(0); err != nil {
 		return err
@@ -142,12 +131,11 @@ func list(ctx context.Context, s *invocation) error {
 	if *limit < 1 || *limit > backlog.MaxList {
 		return command.Usagef("--limit %d: from 1 to %d", *limit, backlog.MaxList)
 	}
-	b, done, err := s.openBacklog(ctx)
+	b, err := s.backlog(ctx)
 	if err != nil {
 		return err
 	}
-	defer done()
-	events, err := b.List(ctx, f, *limit)
+	events, err := b.List(ctx, backlog.Filter{Parked: *parked, AggregateID: s.aggregate, Reason: s.reason}, *limit)
 	if err != nil {
 		return err
 	}
@@ -169,11 +157,10 @@ func show(ctx context.Context, s *invocation) error {
 	if err != nil {
 		return err
 	}
-	b, done, err := s.openBacklog(ctx)
+	b, err := s.backlog(ctx)
 	if err != nil {
 		return err
 	}
-	defer done()
 	d, err := b.Show(ctx, id)
 	if err != nil {
 		return err

@@ -35,21 +35,11 @@ func noteOn(p backlog.Plan) string {
 }
 
 func retry(ctx context.Context, s *invocation) error {
-	var f backlog.Filter
 	s.auditFlags()
-	all := s.flags.Bool("all", false, "")
-	s.flags.StringVar(&f.Reason, "reason", "", "")
-	s.flags.StringVar(&f.AggregateID, "aggregate", "", "")
-	if err := s.parse(); err != nil {
+	if err := s.parseSelection("the id of one event", 1); err != nil {
 		return err
 	}
-	switch {
-	case *all == (len(s.ids) > 0), len(s.ids) > 1:
-		return command.Usagef("want the id of one event, or --all")
-	case !*all && f != (backlog.Filter{}):
-		return command.Usagef("--reason and --aggregate belong to --all")
-	}
-	freed, err := s.retry(ctx, *all, f)
+	freed, err := s.retry(ctx)
 	if err != nil {
 		return err
 	}
@@ -58,20 +48,19 @@ func retry(ctx context.Context, s *invocation) error {
 	})
 }
 
-func (s *invocation) retry(ctx context.Context, all bool, f backlog.Filter) (freed int64, err error) {
+func (s *invocation) retry(ctx context.Context) (freed int64, err error) {
 	var id uuid.UUID
-	if !all {
+	if !s.all {
 		if id, err = s.event(); err != nil {
 			return 0, err
 		}
 	}
-	b, done, err := s.openBacklog(ctx)
+	b, err := s.backlog(ctx)
 	if err != nil {
 		return 0, err
 	}
-	defer done()
-	if all {
-		return b.Retry(ctx, s.actor, f)
+	if s.all {
+		return b.Retry(ctx, s.actor, backlog.Filter{AggregateID: s.aggregate, Reason: s.reason})
 	}
 	return 1, b.RetryOne(ctx, s.actor, id)
 }
@@ -82,11 +71,10 @@ func skip(ctx context.Context, s *invocation) error {
 	if err != nil {
 		return err
 	}
-	b, done, err := s.openBacklog(ctx)
+	b, err := s.backlog(ctx)
 	if err != nil {
 		return err
 	}
-	defer done()
 	plan, err := b.PlanSkip(ctx, id)
 	if err != nil {
 		return err
@@ -96,11 +84,9 @@ func skip(ctx context.Context, s *invocation) error {
 		Skipped bool   `json:"skipped"`
 		Note    string `json:"note"`
 	}{Plan: plan, Note: noteOn(plan)}
-	if !s.json {
-		e := plan.Event
-		fmt.Fprintf(s.Out, "%s version %d of %s/%s, parked because: %s\n", e.Type, e.Version, e.AggregateType, e.AggregateID, oneLine(e.Reason))
-		fmt.Fprintf(s.Out, "Events that would follow it: %d. %s\n", plan.Blocked, result.Note)
-	}
+	e := plan.Event
+	s.planf("%s version %d of %s/%s, parked because: %s", e.Type, e.Version, e.AggregateType, e.AggregateID, oneLine(e.Reason))
+	s.planf("Events that would follow it: %d. %s", plan.Blocked, result.Note)
 	if s.confirmed() {
 		if plan.Wait > 0 {
 			fmt.Fprintf(s.Err, "waiting %.0f s, until its last attempt can no longer land\n", plan.Wait)
@@ -123,6 +109,7 @@ func skip(ctx context.Context, s *invocation) error {
 
 func purge(ctx context.Context, s *invocation) error {
 	const week = 7 * 24 * time.Hour
+	s.confirmFlags()
 	age := s.flags.Duration("older-than", week, "")
 	if err := s.parseIDs(0); err != nil {
 		return err
@@ -130,16 +117,29 @@ func purge(ctx context.Context, s *invocation) error {
 	if *age < 0 {
 		return command.Usagef("--older-than %s: negative", *age)
 	}
-	b, done, err := s.openBacklog(ctx)
+	b, err := s.backlog(ctx)
 	if err != nil {
 		return err
 	}
-	defer done()
-	purged, err := b.Purge(ctx, *age)
-	if err != nil {
-		return fmt.Errorf("after %d events: %w", purged, err)
+	var result struct {
+		DryRun bool  `json:"dry_run"`
+		Old    int64 `json:"old"`
+		Purged int64 `json:"purged"`
 	}
-	return s.print(map[string]any{"purged": purged}, func(w io.Writer) {
-		fmt.Fprintf(w, "Removed %d events that were published more than %s ago.\n", purged, *age)
+	if result.Old, err = b.PlanPurge(ctx, *age); err != nil {
+		return err
+	}
+	s.planf("Published more than %s ago, and not the newest of their aggregates: %d events.", *age, result.Old)
+	if result.DryRun = !s.confirmed(); !result.DryRun {
+		if result.Purged, err = b.Purge(ctx, s.actor, *age); err != nil {
+			return fmt.Errorf("after %d events: %w", result.Purged, err)
+		}
+	}
+	return s.print(result, func(w io.Writer) {
+		if result.DryRun {
+			fmt.Fprint(w, unchanged)
+		} else {
+			fmt.Fprintf(w, "Removed %d events that were published more than %s ago.\n", result.Purged, *age)
+		}
 	})
 }

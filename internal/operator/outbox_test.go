@@ -70,11 +70,11 @@ func TestOutboxRetry(t *testing.T) {
 	if n := count(t, b.video, parked); retried.Retried != 3 || n != 1 {
 		t.Errorf("retried %d of those with that reason, %d are parked", retried.Retried, n)
 	}
-	b.json(t, 0, "outbox retry "+list.Events[0].EventID.String()+" --by bob --why mended", &retried)
+	b.json(t, 0, "outbox retry "+list.Events[0].EventID.String()+" --by bob --why fixed", &retried)
 	if n := count(t, b.video, parked); retried.Retried != 1 || n != 0 {
 		t.Errorf("retried %d, %d are parked", retried.Retried, n)
 	}
-	if n := count(t, b.video, `SELECT count(*) FROM operator_actions WHERE actor = 'bob' AND why = 'mended'`); n != 1 {
+	if n := count(t, b.video, `SELECT count(*) FROM operator_actions WHERE actor = 'bob' AND why = 'fixed'`); n != 1 {
 		t.Error("the audit table does not say who and why")
 	}
 	if n := count(t, b.video, `SELECT count(*) FROM operator_actions WHERE actor = 'ada'`); n != 3 {
@@ -85,7 +85,7 @@ func TestOutboxRetry(t *testing.T) {
 	}
 }
 
-func TestOutboxSkipAsksOrIsTold(t *testing.T) {
+func TestOutboxSkipNeedsConfirmation(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	const rows = `SELECT count(*) FROM outbox WHERE event_type <> 'Skipped'`
@@ -118,11 +118,11 @@ func TestOutboxSkipAsksOrIsTold(t *testing.T) {
 	if n := count(t, b.video, `SELECT count(*) FROM operator_actions WHERE why = 'it is a duplicate' AND actor = 'ada' AND event_id = $1`, ids[0]); n != 1 {
 		t.Error("the audit table does not say why")
 	}
-	b.json(t, 0, "outbox skip --yes "+ids[1].String()+" --why told", &result)
+	b.json(t, 0, "outbox skip --yes "+ids[1].String()+" --why confirmed", &result)
 	if !result.Skipped || count(t, b.video, rows) != 2 {
-		t.Errorf("told: %+v", result)
+		t.Errorf("confirmed: %+v", result)
 	}
-	if stdout, _ := b.run(t, 0, "outbox show "+ids[1].String()); !strings.Contains(stdout, "skip by ada (role video_service): told") {
+	if stdout, _ := b.run(t, 0, "outbox show "+ids[1].String()); !strings.Contains(stdout, "skip by ada (role video_service): confirmed") {
 		t.Errorf("show of a skipped event: %s", stdout)
 	}
 	if _, stderr := b.run(t, 1, line+" --yes"); !strings.Contains(stderr, "not parked") {
@@ -148,18 +148,51 @@ func TestOutboxPurge(t *testing.T) {
 			}
 		}
 	}
-	var purged struct{ Purged int }
+	var purged struct {
+		Old, Purged int
+		DryRun      bool `json:"dry_run"`
+	}
 	for _, step := range []struct {
 		line string
-		want int
-	}{{"outbox purge", 1}, {"outbox purge --older-than 24h", 1}, {"outbox purge --older-than 0s", 1}, {"outbox purge --older-than 0s", 0}} {
-		b.json(t, 0, step.line, &purged)
-		if purged.Purged != step.want {
-			t.Errorf("%s: %d, want %d", step.line, purged.Purged, step.want)
+		old  int
+	}{{"", 1}, {" --older-than 24h", 1}, {" --older-than 0s", 1}, {" --older-than 0s", 0}} {
+		line := "outbox purge" + step.line
+		b.json(t, 0, line, &purged)
+		if !purged.DryRun || purged.Old != step.old || purged.Purged != 0 {
+			t.Errorf("%s: %+v, want a dry run of %d", line, purged, step.old)
 		}
+		b.json(t, 0, line+" --yes", &purged)
+		if purged.DryRun || purged.Old != step.old || purged.Purged != step.old {
+			t.Errorf("%s --yes: %+v, want %d", line, purged, step.old)
+		}
+	}
+	if n := count(t, b.video, `SELECT count(*) FROM operator_actions WHERE action = 'purge' AND actor = 'ada' AND record->>'purged' = '1'`); n != 3 {
+		t.Errorf("%d audit entries, want one for each of three events", n)
 	}
 	if count(t, b.video, `SELECT count(*) FROM outbox WHERE published_at IS NULL`) != 1 {
 		t.Error("an unpublished event was purged")
+	}
+}
+
+func TestOutboxPurgeAsksOrIsTold(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	ids := b.append(t, "a", 2)
+	if _, err := b.video.Exec(t.Context(), `UPDATE outbox SET published_at = now() - interval '8 days' WHERE id = ANY ($1)`, ids); err != nil {
+		t.Fatal(err)
+	}
+	const rows = `SELECT count(*) FROM outbox`
+	if stdout, _ := b.run(t, 0, "outbox purge"); !strings.Contains(stdout, "1 events") || !strings.Contains(stdout, "Nothing was changed") || count(t, b.video, rows) != 2 {
+		t.Errorf("dry run: %s", stdout)
+	}
+	if stdout, stderr := b.at(t, "\n", "outbox purge"); !strings.Contains(stderr, "Why?") || !strings.Contains(stdout, "Nothing was changed") || count(t, b.video, rows) != 2 {
+		t.Errorf("asked, nothing said: %s%s", stdout, stderr)
+	}
+	if stdout, _ := b.at(t, "the disk is full\n", "outbox purge"); !strings.Contains(stdout, "Removed 1 events") || count(t, b.video, rows) != 1 {
+		t.Errorf("asked, a reason given: %s", stdout)
+	}
+	if n := count(t, b.video, `SELECT count(*) FROM operator_actions WHERE action = 'purge' AND why = 'the disk is full'`); n != 1 {
+		t.Error("the audit table does not say why")
 	}
 }
 

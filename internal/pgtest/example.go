@@ -26,7 +26,7 @@ type Example struct {
 func NewExample(tables string) *Example {
 	e, err := newExample(context.Background(), tables)
 	if err != nil {
-		panic(fmt.Errorf("pgtest: %w", err))
+		panic(fmt.Errorf("pgtest: %w", err)) //nolint:forbidigo // an example has no testing.TB to fail
 	}
 	return e
 }
@@ -65,6 +65,6 @@ func (e *Example) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupTime)
 	defer cancel()
 	if err := shared.drop(ctx, e.name); err != nil {
-		panic(fmt.Errorf("pgtest: %w", err))
+		panic(fmt.Errorf("pgtest: %w", err)) //nolint:forbidigo // an example has no testing.TB to fail
 	}
 }

@@ -10,6 +10,8 @@
 // tens of milliseconds. There is nothing to clean between tests, so all can run
 // in parallel.
 //
+// An Example function has no testing.TB, and uses [NewExample].
+//
 // The databases here have the library's tables only: the schema app with the
 // outbox, the inbox and the table of operators' actions, and the role
 // app_service. Package pairtest makes databases with the schemas of both services.

@@ -39,6 +39,27 @@ func TestDatabaseIsDroppedUnderItsSessions(t *testing.T) {
 	}
 }
 
+// The service's role may use an example's tables, and gets no right to the library's that it
+// would not have otherwise.
+func TestExample(t *testing.T) {
+	t.Parallel()
+	db := NewExample(`CREATE TABLE orders (id text); CREATE TABLE parcels (id text)`)
+	for sql, want := range map[string]bool{
+		`INSERT INTO orders VALUES ('1')`: true, `UPDATE parcels SET id = '2'`: true, `SELECT FROM outbox`: true,
+		`UPDATE operator_actions SET why = ''`: false,
+	} {
+		if _, err := db.Exec(t.Context(), sql); (err == nil) != want {
+			t.Errorf("%s: %v", sql, err)
+		}
+	}
+	db.Close()
+	var there bool
+	err := shared.admin.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)`, db.name).Scan(&there)
+	if err != nil || there {
+		t.Errorf("database is still there: %v, %v", there, err)
+	}
+}
+
 func TestTerminateEndsThisDatabasesSessionsOnly(t *testing.T) {
 	t.Parallel()
 	db, bystander := New(t), New(t)

@@ -210,7 +210,7 @@ func TestViolationsAreBounded(t *testing.T) {
 	}
 }
 
-func TestALineShowsAllItHolds(t *testing.T) {
+func TestLineRefusesInvisibleCharacters(t *testing.T) {
 	t.Parallel()
 	for line, ok := range map[string]bool{
 		"Pompeii": true, "": false, "a\nb": false,
@@ -230,7 +230,7 @@ func TestALineShowsAllItHolds(t *testing.T) {
 	}
 }
 
-func TestAnAnswerRepeatsALittleOfALongPath(t *testing.T) {
+func TestLongPathsAreCutInAnswers(t *testing.T) {
 	t.Parallel()
 	res := httptest.NewRecorder()
 	r := httptest.NewRequest(http.MethodGet, "/"+strings.Repeat("%22", 20_000), nil)

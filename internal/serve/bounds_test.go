@@ -51,7 +51,7 @@ func TestACallerThatDoesNotReadIsCutOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newService(io.Discard)
-		echo(func(context.Context, string) (string, error) { return "nobody reads this", nil }).register(s.grpc)
+		echo(func(context.Context, string) (string, error) { return "not read", nil }).register(s.grpc)
 		d := s.startInBubble(t)
 		conn, err := d.lis.Dial()
 		if err != nil {
@@ -77,7 +77,7 @@ func TestACallerThatDoesNotReadIsCutOff(t *testing.T) {
 	})
 }
 
-func TestACallerCannotBuyMoreTime(t *testing.T) {
+func TestCallersDeadlineIsLimited(t *testing.T) {
 	t.Parallel()
 	conn := startEcho(t, io.Discard, func(ctx context.Context, _ string) (string, error) {
 		deadline, _ := ctx.Deadline()

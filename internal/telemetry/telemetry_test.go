@@ -94,7 +94,7 @@ func TestWithoutAnEndpointNothingIsPushed(t *testing.T) {
 	}
 }
 
-func TestWhatHasAnEndpointIsPushed(t *testing.T) {
+func TestSignalsWithAnEndpointArePushed(t *testing.T) {
 	const (
 		traces  = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 		metrics = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"

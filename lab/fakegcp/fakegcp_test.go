@@ -10,8 +10,8 @@ import (
 	"example.com/lockstep/lab/fakegcp"
 )
 
-// TestLives takes resources of most kinds through their lives.
-func TestLives(t *testing.T) {
+// TestResourceLifecycles takes resources of most kinds through their lives.
+func TestResourceLifecycles(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, fakegcp.Options{})
 	email := f.account(t, "video-service")
@@ -76,9 +76,9 @@ func TestAMaskLeavesTheRest(t *testing.T) {
 	}
 }
 
-// TestADatabaseStaysWhereItIs: the environment of other services has its
+// TestUpdateKeepsTheConnectionName: the environment of other services has its
 // connection.
-func TestADatabaseStaysWhereItIs(t *testing.T) {
+func TestUpdateKeepsTheConnectionName(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, fakegcp.Options{})
 	const instances = "/sqladmin/sql/v1beta4/" + parent + "/instances"
@@ -133,7 +133,7 @@ func TestServicesHaveToBeEnabled(t *testing.T) {
 	f.do(t, 403, "GET /run/v2/"+region+"/services/video", nil)
 }
 
-func TestWhatItDoesNotKnowIsAnError(t *testing.T) {
+func TestUnknownRequestsAreErrors(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, fakegcp.Options{})
 	for _, line := range []string{
@@ -161,7 +161,7 @@ func TestRequestsAreRecorded(t *testing.T) {
 	}
 }
 
-func TestStartNeedsWhatItNeeds(t *testing.T) {
+func TestStartNamesMissingOptions(t *testing.T) {
 	t.Parallel()
 	for names, options := range map[string]fakegcp.Options{
 		"PubSub":             {Project: "p", Number: "1", PubSub: "localhost:8085"},

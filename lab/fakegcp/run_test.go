@@ -58,8 +58,8 @@ func refusedAs(says string) int {
 	return 400
 }
 
-// TestAServiceMoves checks the fields that Terraform reads back.
-func TestAServiceMoves(t *testing.T) {
+// TestServiceUpdate checks the fields that Terraform reads back.
+func TestServiceUpdate(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, fakegcp.Options{})
 	email := f.account(t, "video-service")

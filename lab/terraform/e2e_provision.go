@@ -89,7 +89,7 @@ func withoutProject(m proto.Message, project string) proto.Message {
 	text := strings.ReplaceAll(protojson.Format(m), project+"/", "")
 	bare := m.ProtoReflect().New().Interface()
 	if err := protojson.Unmarshal([]byte(text), bare); err != nil {
-		return m // then it differs, and the report shows it
+		return m // with the project in its names: the comparison reports the difference
 	}
 	return bare
 }

@@ -120,7 +120,7 @@ func TestResourcesCompare(t *testing.T) {
 	}
 }
 
-func TestDataIsWhatMustNotGo(t *testing.T) {
+func TestDataLossIsRecognised(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		kind, actions string

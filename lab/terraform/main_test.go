@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.com/lockstep/internal/database"
+	"example.com/lockstep/internal/connect"
 )
 
 // The command works in the root of the repository, so its tests do too. They
@@ -72,7 +72,7 @@ func TestWithoutTerraform(t *testing.T) {
 
 // The module contains the time for which the inbox remembers events; this test
 // notices when the code changes it.
-func TestModuleKnowsTheInbox(t *testing.T) {
+func TestModuleHasTheInboxRetention(t *testing.T) {
 	t.Parallel()
 	if _, err := inboxRemembers(filepath.Join(repository, moduleDir)); err != nil {
 		t.Error(err)
@@ -80,7 +80,7 @@ func TestModuleKnowsTheInbox(t *testing.T) {
 }
 
 // A copy of the module excludes the personal files of a deployment.
-func TestCopyLeavesValuesBehind(t *testing.T) {
+func TestCopyExcludesPersonalFiles(t *testing.T) {
 	t.Parallel()
 	from, to := t.TempDir(), t.TempDir()
 	for _, name := range []string{"main.tf", "terraform.tfvars", "terraform.tfstate", "terraform.tfstate.backup", ".terraform.lock.hcl", ".terraform/modules.json", "tests/a.tftest.hcl"} {
@@ -139,7 +139,7 @@ func TestAlertsNameEntriesOfTheRunbook(t *testing.T) {
 // including one for LISTEN.
 func TestConnectionsOfAnInstance(t *testing.T) {
 	t.Parallel()
-	want := fmt.Sprintf("instance_connections = %d\n", database.RequestConns+database.LoopConns+database.ProbeConns+1)
+	want := fmt.Sprintf("instance_connections = %d\n", connect.RequestConns+connect.LoopConns+connect.ProbeConns+1)
 	if !strings.Contains(read(t, moduleDir+"/database.tf"), want) {
 		t.Errorf("database.tf counts others than %s", want)
 	}

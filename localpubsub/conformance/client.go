@@ -13,7 +13,7 @@ import (
 
 func client() area {
 	return area{"the Go client", []Behaviour{
-		{Name: "what the client publishes it receives", Source: page("publisher"), try: clientReceivesAll},
+		{Name: "the client receives the messages that it publishes", Source: page("publisher"), try: clientReceivesAll},
 		{Name: "the client receives the messages of a key in order", Source: page("ordering"), try: clientKeepsOrder},
 		{Name: "a handler slower than the deadline gets its message once", Source: page("lease-management"), try: clientExtendsLease},
 		{Name: "the client stops receiving when the subscription is deleted", Source: page("reference/error-codes"), try: clientNoticesDeletion},
@@ -21,8 +21,8 @@ func client() area {
 			Name:   "an acknowledgement's result is success under exactly-once delivery",
 			Source: page("exactly-once-delivery"), try: clientGetsResult,
 		},
-		{Name: "the client tells the attempt under a dead letter policy only", Source: page("handling-failures"), try: clientReportsAttempt},
-		{Name: "what was acknowledged before the client stopped does not come again", Source: page("pull"), try: clientFlushesAcks},
+		{Name: "the client reports the attempt under a dead letter policy only", Source: page("handling-failures"), try: clientReportsAttempt},
+		{Name: "messages acknowledged before the client stopped do not come again", Source: page("pull"), try: clientFlushesAcks},
 	}}
 }
 

@@ -15,10 +15,10 @@ func deadLetters() area {
 	return area{"dead letters", []Behaviour{
 		{Name: "after its last attempt a message goes to the dead letter topic and comes no more", Source: source, try: deadLetterIsForwarded},
 		{Name: "exactly one copy goes to the dead letter topic", Source: source, try: deadLetterIsOneCopy},
-		{Name: "a dead letter keeps its data, attributes and key, and tells where it comes from", Source: source, try: deadLetterIsLabelled},
+		{Name: "a dead letter keeps its data, attributes and key, and names its source", Source: source, try: deadLetterIsLabelled},
 		{Name: "under a dead letter policy deliveries are counted from 1", Source: rpc("ReceivedMessage"), try: attemptsAreCounted},
 		{Name: "an expired lease counts as an attempt", Source: policy, try: expiryCounts},
-		{Name: "without a dead letter policy no attempt is told", Source: rpc("ReceivedMessage"), try: attemptsAreOmitted},
+		{Name: "without a dead letter policy no attempt is reported", Source: rpc("ReceivedMessage"), try: attemptsAreOmitted},
 		{Name: "attempts are counted per subscription", Source: policy, try: attemptsAreOneSubscriptions},
 		{Name: "an acknowledged message is no dead letter", Source: source, try: acknowledgedIsNoDeadLetter},
 		{Name: "dead letters work on an ordered subscription, and the key goes on", Source: source, try: deadLetterIsOrdered},

@@ -10,13 +10,13 @@ import (
 func filters() area {
 	source := page("subscription-message-filter")
 	return area{"filters", []Behaviour{
-		{Name: "a filter delivers what matches and nothing else", Source: source, try: filterMatches},
-		{Name: "a filter tells an attribute's presence", Source: source, try: filterTellsPresence},
+		{Name: "a filter delivers the messages that match and no others", Source: source, try: filterMatches},
+		{Name: "a filter tests an attribute's presence", Source: source, try: filterTestsPresence},
 		{Name: "a filter with != passes other values and messages without the attribute", Source: source, try: filterNegates},
 		{Name: "a filter combines conditions with AND, OR, NOT and parentheses", Source: source, try: filterCombines},
 		{Name: "a filter compares prefixes", Source: source, try: filterComparesPrefixes},
 		{Name: "a filter quotes keys with special characters", Source: source, try: filterQuotes},
-		{Name: "a filter minds upper and lower case", Source: source, try: filterMindsCase},
+		{Name: "a filter is case-sensitive", Source: source, try: filterIsCaseSensitive},
 		{Name: "a malformed filter is refused", Source: source, try: filterIsParsed},
 		{Name: "a filter has 256 bytes at most", Source: source, try: filterIsLimited},
 		{Name: "filtered messages do not hold up their key", Source: source, try: filterPassesKeys},
@@ -50,7 +50,7 @@ func filterMatches(t *trial) {
 	t.passes(`attributes.kind = "a"`, []string{"kind=a", "kind=b", "other=a", "", "kind=a other=b"}, []string{"kind=a", "kind=a other=b"})
 }
 
-func filterTellsPresence(t *trial) {
+func filterTestsPresence(t *trial) {
 	t.passes(`attributes:kind`, []string{"kind=a", "kind=", "other=a", ""}, []string{"kind=a", "kind="})
 }
 
@@ -76,7 +76,7 @@ func filterQuotes(t *trial) {
 		[]string{"iana.org/language=en", "iana.org/language=de", ""}, []string{"iana.org/language=en"})
 }
 
-func filterMindsCase(t *trial) {
+func filterIsCaseSensitive(t *trial) {
 	t.passes(`attributes.kind = "a"`, []string{"kind=a", "kind=A", "Kind=a"}, []string{"kind=a"})
 }
 

@@ -23,7 +23,7 @@ func limits() area {
 		{Name: "an attribute's key does not begin with goog", Source: page("publisher"), try: attributePrefixIsReserved},
 		{Name: "an ordering key has 1,024 bytes and no more", Source: source, try: orderingKeyIsLimited},
 		{Name: "a publish has one ordering key for all messages", Source: rpc("PubsubMessage"), try: publishHasOneKey},
-		{Name: "of a refused publish nothing is delivered", Source: page("reference/error-codes"), try: refusedPublishLeavesNothing},
+		{Name: "a refused publish delivers no message", Source: page("reference/error-codes"), try: refusedPublishLeavesNothing},
 	}}
 }
 

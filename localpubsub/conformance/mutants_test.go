@@ -68,7 +68,7 @@ func mutants() map[string]mutant {
 	serial := 0
 	return map[string]mutant{
 		"a create that forgets labels": {call: changes(func(r *pubsubpb.Topic) { r.Labels = nil }), fails: []string{
-			"a topic is read back as it was created", "a topic update changes what its mask names and nothing else"}},
+			"a topic is read back as it was created", "a topic update changes the fields of its mask and no others"}},
 		"a create that forgets settings": {call: changes(func(r *pubsubpb.Subscription) { r.RetainAckedMessages, r.DeadLetterPolicy = false, nil }), fails: []string{
 			"a subscription is read back as it was created", "under a dead letter policy deliveries are counted from 1",
 			"an expired lease counts as an attempt", "a dead letter policy with a missing topic is refused",
@@ -85,7 +85,7 @@ func mutants() map[string]mutant {
 			"a snapshot of a missing subscription is not found", "a deleted snapshot is not found", "a deleted revision is not found"}},
 		"a mask adds a field": {call: changes(func(r *pubsubpb.UpdateSubscriptionRequest) {
 			r.UpdateMask.Paths = append(r.UpdateMask.Paths, "message_retention_duration")
-		}), fails: []string{"a subscription update changes what its mask names and nothing else"}},
+		}), fails: []string{"a subscription update changes the fields of its mask and no others"}},
 		"updates are lost": {call: swallows[*pubsubpb.UpdateSubscriptionRequest](), fails: []string{
 			"a subscription's policies can be set and cleared"}},
 		"pages that end early": {call: answers(func(r interface{ GetNextPageToken() string }) {
@@ -128,8 +128,8 @@ func mutants() map[string]mutant {
 			}
 			return nil
 		}, fails: []string{
-			"each subscription gets each message", "a subscription gets what is published after its creation",
-			"an idle stream gets what is published later", "what the client publishes it receives",
+			"each subscription gets each message", "a subscription gets the messages published after its creation",
+			"an idle stream gets messages that are published later", "the client receives the messages that it publishes",
 			"exactly-once: a message published twice is two messages", "pulls one after the other get each message once",
 			"streams of one subscription share its messages"}},
 		"attributes are lost": {call: changes(func(r *pubsubpb.PublishRequest) {
@@ -141,12 +141,12 @@ func mutants() map[string]mutant {
 			slices.Reverse(r.MessageIds)
 			r.MessageIds = append(r.MessageIds[:len(r.MessageIds)-1], r.MessageIds[0])
 		}), fails: []string{
-			"message ids are unique within a topic, also when it is created anew", "publish answers the ids in the order of the messages"}},
+			"message ids are unique within a topic, also when it is created again", "publish returns the ids in the order of the messages"}},
 		"a stream greets, and is silent": {receive: func(r *pubsubpb.StreamingPullResponse) {
 			if len(r.GetReceivedMessages()) > 0 {
 				r.SubscriptionProperties = nil
 			}
-		}, fails: []string{"each response of a stream tells whether its subscription is ordered and exactly-once"}},
+		}, fails: []string{"each response of a stream reports whether its subscription is ordered and exactly-once"}},
 		"ids change on the way": {receive: eachMessage(func(m *pubsubpb.ReceivedMessage) {
 			serial++
 			m.Message.MessageId += fmt.Sprint(serial)
@@ -155,7 +155,7 @@ func mutants() map[string]mutant {
 		"acknowledgements are lost": {call: swallows[*pubsubpb.AcknowledgeRequest](), fails: []string{
 			"an acknowledged message does not come again", "exactly-once: an acknowledged message does not come again",
 			"an ordered key is pulled in order", "an acknowledged message is no dead letter",
-			"what was acknowledged before the client stopped does not come again"}},
+			"messages acknowledged before the client stopped do not come again"}},
 		"acknowledgements fail": {call: func(request, _ any, call func() error) error {
 			r, ok := request.(*pubsubpb.AcknowledgeRequest)
 			if !ok {
@@ -193,10 +193,10 @@ func mutants() map[string]mutant {
 		"deadlines end at once": {call: changes(func(r *pubsubpb.ModifyAckDeadlineRequest) { r.AckDeadlineSeconds = 0 }), fails: []string{
 			"an extended deadline counts from the extension", "a deadline can be shortened",
 			"exactly-once: a message does not come again before its deadline"}},
-		"a lease is everybody's": {receive: func(r *pubsubpb.StreamingPullResponse) {
+		"a lease belongs to every stream": {receive: func(r *pubsubpb.StreamingPullResponse) {
 			r.ReceivedMessages = append(r.ReceivedMessages, r.ReceivedMessages...)
 		}, fails: []string{
-			"a lease that runs out concerns no other message", "an idle stream gets what is published later"}},
+			"a lease that runs out concerns no other message", "an idle stream gets messages that are published later"}},
 		"pulls are generous": {call: changes(func(r *pubsubpb.PullRequest) { r.MaxMessages *= 10 }), fails: []string{
 			"a pull returns no more than it asked for"}},
 		"pulls do not wait": {call: func(request, _ any, call func() error) error {
@@ -208,7 +208,7 @@ func mutants() map[string]mutant {
 		"order is reversed": {receive: func(r *pubsubpb.StreamingPullResponse) { slices.Reverse(r.ReceivedMessages) }, fails: []string{
 			"messages of a key arrive in the order of their publishing", "the client receives the messages of a key in order"}},
 		"everything is ordered": {call: changes(func(r *pubsubpb.Subscription) { r.EnableMessageOrdering = true }), fails: []string{
-			"a key means nothing on a subscription without ordering"}},
+			"a key has no effect on a subscription without ordering"}},
 		"everything has one key": {call: changes(func(r *pubsubpb.PublishRequest) {
 			for _, m := range r.GetMessages() {
 				m.OrderingKey = "key"
@@ -220,27 +220,27 @@ func mutants() map[string]mutant {
 			}
 		}), fails: []string{"the backoff does not grow beyond its maximum"}},
 		"attempts are counted from 2": {receive: eachMessage(func(m *pubsubpb.ReceivedMessage) { m.DeliveryAttempt++ }), fails: []string{
-			"under a dead letter policy deliveries are counted from 1", "without a dead letter policy no attempt is told"}},
+			"under a dead letter policy deliveries are counted from 1", "without a dead letter policy no attempt is reported"}},
 		"seeks are lost": {call: swallows[*pubsubpb.SeekRequest](), fails: []string{
-			"a seek to the future discards what was published",
-			"a seek to the past brings back acknowledged messages that are retained", "a seek brings back what was published from its time on",
+			"a seek to the future discards the messages published before",
+			"a seek to the past brings back acknowledged messages that are retained", "a seek brings back the messages published from its time on",
 			"a seek to the past without retention brings back unacknowledged messages only",
 			"a seek on an ordered subscription replays keys in order",
-			"what a topic retains can be replayed without the subscription's retention",
-			"a new subscription can seek to what its topic retained before",
-			"a seek on or to what is missing is not found", "a seek to another topic's snapshot is refused",
-			"a seek to a snapshot restores what was unacknowledged then and brings back what came later",
+			"messages that a topic retains can be replayed without the subscription's retention",
+			"a new subscription can seek to messages that its topic retained before",
+			"a seek on or to a missing resource is not found", "a seek to another topic's snapshot is refused",
+			"a seek to a snapshot restores the messages that were unacknowledged then and brings back later ones",
 			"a snapshot restores keys in order", "another subscription of the topic can seek to a snapshot",
 			"a new subscription can seek to a snapshot that outlived its own"}},
-		"a snapshot tells little": {call: answers(func(r *pubsubpb.Snapshot) { r.Topic, r.Labels = "", nil }), fails: []string{
-			"a snapshot tells its topic and expires within 7 days", "a snapshot's labels are kept and can be updated"}},
+		"a snapshot names little": {call: answers(func(r *pubsubpb.Snapshot) { r.Topic, r.Labels = "", nil }), fails: []string{
+			"a snapshot names its topic and expires within 7 days", "a snapshot's labels are kept and can be updated"}},
 		"a topic's snapshots are few": {call: answers(func(r *pubsubpb.ListTopicSnapshotsResponse) { r.Snapshots = r.GetSnapshots()[:1] }), fails: []string{
 			"a topic's snapshots are listed"}},
 		"definitions are lost": {call: answers(func(r *pubsubpb.Schema) { r.Definition = "" }), fails: []string{
 			"a protobuf schema is read back as it was created", "a rollback makes a new revision of an old definition",
 			"a committed revision becomes the schema, the former can be read by its id"}},
 		"policies are lost": {call: swallows[*iampb.SetIamPolicyRequest](), fails: []string{
-			"a topic's policy is kept and answered", "a subscription's policy is kept and answered",
+			"a topic's policy is kept and returned", "a subscription's policy is kept and returned",
 			"a policy changes its etag when it changes", "a policy with a stale etag is refused as aborted"}},
 		"etags are lost": {call: answers(func(r *iampb.Policy) { r.Etag = nil }), fails: []string{
 			"a new topic has an empty policy with an etag"}},

@@ -25,7 +25,7 @@ func ordering() area {
 		{Name: "keys go to the streams that have room for them", Source: source, try: keysAreShared},
 		{Name: "a dead stream's messages of a key come again in order", Source: source, try: deadStreamKeepsOrder},
 		{Name: "messages without a key are independent on an ordered subscription", Source: source, try: keylessIsIndependent},
-		{Name: "a key means nothing on a subscription without ordering", Source: source, try: unorderedIsIndependent},
+		{Name: "a key has no effect on a subscription without ordering", Source: source, try: unorderedIsIndependent},
 	}}
 }
 

@@ -11,8 +11,8 @@ func permissions() area {
 	source := page("access-control")
 	const etags = "https://cloud.google.com/iam/docs/allow-policies#etag"
 	return area{"permissions", []Behaviour{
-		{Name: "a topic's policy is kept and answered", Source: source, try: topicPolicyIsKept},
-		{Name: "a subscription's policy is kept and answered", Source: source, try: subscriptionPolicyIsKept},
+		{Name: "a topic's policy is kept and returned", Source: source, try: topicPolicyIsKept},
+		{Name: "a subscription's policy is kept and returned", Source: source, try: subscriptionPolicyIsKept},
 		{Name: "a new topic has an empty policy with an etag", Source: etags, try: policyStartsEmpty},
 		{Name: "a policy changes its etag when it changes", Source: etags, try: policyChangesETag},
 		{Name: "a policy with a stale etag is refused as aborted", Source: etags, try: policyNeedsETag},

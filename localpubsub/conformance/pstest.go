@@ -11,9 +11,9 @@ func pstestResources() map[string]Departure {
 		because(Departure{Why: "it leaves the state unspecified"}, "a new topic is active"),
 		because(Departure{Why: "it takes any name"}, "a malformed topic name is refused", "a malformed subscription name is refused"),
 		because(Departure{Why: "it lists the subscriptions of a topic that does not exist: none"}, "a missing topic is not found"),
-		because(Departure{Why: "it changes nothing and says nothing"},
+		because(Departure{Why: "it changes nothing and returns no error"},
 			"a topic update without a mask is refused", "a subscription update without a mask is refused"),
-		because(Departure{Why: "it lists those of the deleted topic"}, "a topic created anew under a deleted name has no subscriptions"),
+		because(Departure{Why: "it lists those of the deleted topic"}, "a topic created again under a deleted name has no subscriptions"),
 		because(Departure{Why: "it wants a name"}, "a subscription created without a name is given one"),
 		because(Departure{Why: "it fills in nothing"}, "a subscription has the documented defaults",
 			"a retry policy has the documented defaults", "the number of attempts is 5 where none is given"),
@@ -29,19 +29,19 @@ func pstestResources() map[string]Departure {
 		because(Departure{Why: "the new deadline is shown, the old one holds"},
 			"a new acknowledgement deadline holds for the next deliveries"),
 		because(Departure{Why: "it does not know the service (UNIMPLEMENTED)"},
-			"a topic's policy is kept and answered", "a subscription's policy is kept and answered",
+			"a topic's policy is kept and returned", "a subscription's policy is kept and returned",
 			"a new topic has an empty policy with an etag", "a policy changes its etag when it changes",
 			"a policy with a stale etag is refused as aborted", "the owner has the permissions that are asked for"),
 	)
 }
 
 func pstestPublishing() map[string]Departure {
-	return because(Departure{Why: "it does not check what is published"},
+	return because(Departure{Why: "it does not check messages"},
 		"a publish without messages is refused", "a message without data and attributes is refused",
 		"a publish holds 1,000 messages and no more", "a publish holds 10 MB and no more", "a message has 100 attributes and no more",
 		"an attribute's key has 256 bytes and no more", "an attribute's value has 1,024 bytes and no more",
 		"an attribute's key does not begin with goog", "an ordering key has 1,024 bytes and no more",
-		"a publish has one ordering key for all messages", "of a refused publish nothing is delivered")
+		"a publish has one ordering key for all messages", "a refused publish delivers no message")
 }
 
 func pstestStreams() map[string]Departure {
@@ -56,7 +56,7 @@ func pstestStreams() map[string]Departure {
 		because(Departure{Why: "it ignores a stream's limits and deals messages out to all streams in turn"},
 			"a stream holds no more messages than its limit", "a stream holds no more bytes than its limit",
 			"a message larger than the stream's limit is delivered alone", "a nack makes room on a stream",
-			"a stream that joins gets what the others have no room for", "keys go to the streams that have room for them"),
+			"a stream that joins gets the messages that the others have no room for", "keys go to the streams that have room for them"),
 	)
 }
 
@@ -82,13 +82,13 @@ func pstestDelivery() map[string]Departure {
 		because(Departure{Why: "it publishes the same dead letter again every 10 ms, for ever"},
 			"exactly one copy goes to the dead letter topic"),
 		because(Departure{Why: "it adds no attributes"},
-			"a dead letter keeps its data, attributes and key, and tells where it comes from"),
+			"a dead letter keeps its data, attributes and key, and names its source"),
 		because(Departure{Why: "the dead letter goes on being published, and the key stands still"},
 			"dead letters work on an ordered subscription, and the key goes on"),
 		because(Departure{Why: "all subscriptions of a topic share one count"},
-			"attempts are counted per subscription", "the client tells the attempt under a dead letter policy only"),
+			"attempts are counted per subscription", "the client reports the attempt under a dead letter policy only"),
 		because(Departure{Why: "it knows no quoted keys"}, "a filter quotes keys with special characters"),
-		because(Departure{Why: "it takes an attribute without a comparison, and comparisons of what is no attribute"},
+		because(Departure{Why: "it takes an attribute without a comparison, and comparisons of something other than an attribute"},
 			"a malformed filter is refused"),
 		because(Departure{Why: "it takes any length"}, "a filter has 256 bytes at most"),
 	)
@@ -96,20 +96,20 @@ func pstestDelivery() map[string]Departure {
 
 func pstestReplay() map[string]Departure {
 	return together(
-		because(Departure{Why: "it replays what all topics have published since, and panics (a nil pointer) if that is anything", Harmful: true},
-			"a seek to the future discards what was published",
+		because(Departure{Why: "it replays the messages that all topics have published since, and panics (a nil pointer) if there are any", Harmful: true},
+			"a seek to the future discards the messages published before",
 			"a seek to the past brings back acknowledged messages that are retained",
-			"a seek brings back what was published from its time on",
+			"a seek brings back the messages published from its time on",
 			"a seek to the past without retention brings back unacknowledged messages only",
 			"a seek on an ordered subscription replays keys in order",
-			"what a topic retains can be replayed without the subscription's retention",
-			"a new subscription can seek to what its topic retained before"),
+			"messages that a topic retains can be replayed without the subscription's retention",
+			"a new subscription can seek to messages that its topic retained before"),
 		because(Departure{Why: "it has no snapshots (UNIMPLEMENTED)"},
-			"a seek on or to what is missing is not found",
-			"a seek to a snapshot restores what was unacknowledged then and brings back what came later",
+			"a seek on or to a missing resource is not found",
+			"a seek to a snapshot restores the messages that were unacknowledged then and brings back later ones",
 			"a snapshot restores keys in order", "another subscription of the topic can seek to a snapshot",
 			"a new subscription can seek to a snapshot that outlived its own", "a seek to another topic's snapshot is refused",
-			"a snapshot tells its topic and expires within 7 days", "a second snapshot of the same name already exists",
+			"a snapshot names its topic and expires within 7 days", "a second snapshot of the same name already exists",
 			"a snapshot of a missing subscription is not found", "a snapshot's labels are kept and can be updated",
 			"snapshots are listed in pages, each once", "a topic's snapshots are listed", "a deleted snapshot is not found"),
 	)
@@ -121,9 +121,9 @@ func pstestSchemas() map[string]Departure {
 			"a malformed schema definition is refused", "a protobuf schema imports nothing and has one top-level message",
 			"a definition can be validated without being created", "a message can be validated without being published",
 			"a topic with a missing schema is not found", "a binary message that fits the schema is accepted, another refused",
-			"a JSON message that fits the schema is accepted, another refused", "a message tells the schema it was validated against",
-			"a deleted schema is named _deleted-schema_ and lets nothing be published", "a malformed revision is refused",
-			"a message may fit any revision of its topic's schema, and tells which",
+			"a JSON message that fits the schema is accepted, another refused", "a message names the schema it was validated against",
+			"a deleted schema is named _deleted-schema_ and refuses messages", "a malformed revision is refused",
+			"a message may fit any revision of its topic's schema, and names it",
 			"a message must fit a revision within its topic's bounds"),
 		because(Departure{Why: "it overwrites the first"}, "a second schema of the same name already exists"),
 		because(Departure{Why: "it always answers in full"},

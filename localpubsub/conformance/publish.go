@@ -16,15 +16,15 @@ func publishing() area {
 	source := rpc("PubsubMessage")
 	return area{"publishing", []Behaviour{
 		{Name: "each subscription gets each message", Source: page("overview"), try: eachSubscriptionGetsAll},
-		{Name: "a subscription gets what is published after its creation", Source: page("subscriber"), try: subscriptionStartsAtCreation},
+		{Name: "a subscription gets the messages published after its creation", Source: page("subscriber"), try: subscriptionStartsAtCreation},
 		{
-			Name:   "a new subscription does not begin with what its topic retains",
+			Name:   "a new subscription does not begin with the messages that its topic retains",
 			Source: page("replay-overview"), try: subscriptionStartsAfterRetained,
 		},
 		{Name: "data, attributes and ordering key arrive unchanged", Source: source, try: messageIsUnchanged},
 		{Name: "a message may consist of attributes alone", Source: source, try: attributesSuffice},
-		{Name: "message ids are unique within a topic, also when it is created anew", Source: source, try: messageIDsAreUnique},
-		{Name: "publish answers the ids in the order of the messages", Source: rpc("PublishResponse"), try: idsAreInOrder},
+		{Name: "message ids are unique within a topic, also when it is created again", Source: source, try: messageIDsAreUnique},
+		{Name: "publish returns the ids in the order of the messages", Source: rpc("PublishResponse"), try: idsAreInOrder},
 		{Name: "id and publish time are the server's, not the publisher's", Source: source, try: idAndTimeAreTheServers},
 		{Name: "a redelivery has the id and publish time of the first", Source: source, try: redeliveryIsTheSameMessage},
 	}}

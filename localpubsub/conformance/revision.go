@@ -13,7 +13,7 @@ func schemaRevisions() area {
 		{Name: "revisions are listed, each once", Source: rpc("ListSchemaRevisionsRequest"), try: revisionsAreListed},
 		{Name: "a rollback makes a new revision of an old definition", Source: rpc("RollbackSchemaRequest"), try: revisionIsRolledBack},
 		{Name: "a deleted revision is not found", Source: rpc("DeleteSchemaRevisionRequest"), try: revisionIsDeleted},
-		{Name: "a message may fit any revision of its topic's schema, and tells which", Source: rpc("SchemaSettings"), try: revisionsAreTried},
+		{Name: "a message may fit any revision of its topic's schema, and names it", Source: rpc("SchemaSettings"), try: revisionsAreTried},
 		{Name: "a message must fit a revision within its topic's bounds", Source: rpc("SchemaSettings"), try: revisionsAreBounded},
 	}}
 }

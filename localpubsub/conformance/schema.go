@@ -41,9 +41,9 @@ func schemas() area {
 		{Name: "a topic with a missing schema is not found", Source: page("create-topic"), try: topicNeedsSchema},
 		{Name: "a binary message that fits the schema is accepted, another refused", Source: source, try: binaryIsEnforced},
 		{Name: "a JSON message that fits the schema is accepted, another refused", Source: source, try: jsonIsEnforced},
-		{Name: "a message tells the schema it was validated against", Source: source, try: messageTellsSchema},
+		{Name: "a message names the schema it was validated against", Source: source, try: messageNamesSchema},
 		{Name: "schemas are listed in pages, each once", Source: rpc("ListSchemasRequest"), try: schemasAreListed},
-		{Name: "a deleted schema is named _deleted-schema_ and lets nothing be published", Source: rpc("SchemaSettings"), try: schemaIsDeleted},
+		{Name: "a deleted schema is named _deleted-schema_ and refuses messages", Source: rpc("SchemaSettings"), try: schemaIsDeleted},
 	}}
 }
 
@@ -171,7 +171,7 @@ func jsonIsEnforced(t *trial) {
 	}
 }
 
-func messageTellsSchema(t *trial) {
+func messageNamesSchema(t *trial) {
 	schema := t.schema(reading)
 	topic := t.schemaTopic(schema.GetName(), pubsubpb.Encoding_JSON)
 	subscription := t.subscription(topic)

@@ -14,14 +14,14 @@ func seeking() area {
 	source := page("replay-overview")
 	return area{"seek", []Behaviour{
 		{Name: "a seek to the past brings back acknowledged messages that are retained", Source: source, try: seekReplays},
-		{Name: "a seek brings back what was published from its time on", Source: source, try: seekSplits},
+		{Name: "a seek brings back the messages published from its time on", Source: source, try: seekSplits},
 		{Name: "a seek to the past without retention brings back unacknowledged messages only", Source: source, try: seekNeedsRetention},
-		{Name: "a seek to the future discards what was published", Source: source, try: seekDiscards},
+		{Name: "a seek to the future discards the messages published before", Source: source, try: seekDiscards},
 		{Name: "a seek on an ordered subscription replays keys in order", Source: page("ordering"), try: seekKeepsOrder},
-		{Name: "what a topic retains can be replayed without the subscription's retention", Source: source, try: seekUsesTopicRetention},
-		{Name: "a new subscription can seek to what its topic retained before", Source: source, try: seekBeforeCreation},
+		{Name: "messages that a topic retains can be replayed without the subscription's retention", Source: source, try: seekUsesTopicRetention},
+		{Name: "a new subscription can seek to messages that its topic retained before", Source: source, try: seekBeforeCreation},
 		{Name: "a seek without a target is refused", Source: rpc("SeekRequest"), try: seekNeedsTarget},
-		{Name: "a seek on or to what is missing is not found", Source: page("reference/error-codes"), try: seekNeedsResources},
+		{Name: "a seek on or to a missing resource is not found", Source: page("reference/error-codes"), try: seekNeedsResources},
 	}}
 }
 

@@ -12,14 +12,14 @@ func snapshots() area {
 	source := page("replay-overview")
 	return area{"snapshots", []Behaviour{
 		{
-			Name:   "a seek to a snapshot restores what was unacknowledged then and brings back what came later",
+			Name:   "a seek to a snapshot restores the messages that were unacknowledged then and brings back later ones",
 			Source: rpc("CreateSnapshotRequest"), try: snapshotRestores,
 		},
 		{Name: "a snapshot restores keys in order", Source: page("ordering"), try: snapshotKeepsOrder},
 		{Name: "another subscription of the topic can seek to a snapshot", Source: source, try: snapshotIsShared},
 		{Name: "a new subscription can seek to a snapshot that outlived its own", Source: source, try: snapshotOutlives},
 		{Name: "a seek to another topic's snapshot is refused", Source: rpc("Subscriber.Seek"), try: snapshotIsOneTopics},
-		{Name: "a snapshot tells its topic and expires within 7 days", Source: rpc("Snapshot"), try: snapshotIsReadBack},
+		{Name: "a snapshot names its topic and expires within 7 days", Source: rpc("Snapshot"), try: snapshotIsReadBack},
 		{Name: "a second snapshot of the same name already exists", Source: rpc("Subscriber.CreateSnapshot"), try: snapshotExists},
 		{Name: "a snapshot of a missing subscription is not found", Source: rpc("Subscriber.CreateSnapshot"), try: snapshotNeedsSubscription},
 		{Name: "a snapshot's labels are kept and can be updated", Source: rpc("UpdateSnapshotRequest"), try: snapshotLabelsChange},

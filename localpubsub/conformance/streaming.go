@@ -16,11 +16,11 @@ func streaming() area {
 	source := rpc("StreamingPullRequest")
 	return area{"streams", []Behaviour{
 		{
-			Name: "each response of a stream tells whether its subscription is ordered and exactly-once",
+			Name: "each response of a stream reports whether its subscription is ordered and exactly-once",
 			// The client takes both properties for switched off if a response
 			// leaves them out, and then runs the callbacks of one key at the
 			// same time.
-			Source: clientSource, try: streamTellsProperties,
+			Source: clientSource, try: streamReportsProperties,
 		},
 		{
 			Name: "a keep-alive ping on an idle stream is answered",
@@ -38,11 +38,11 @@ func streaming() area {
 		{Name: "a malformed acknowledgement id on a stream ends it", Source: source, try: streamRefusesMalformedID},
 		{Name: "a stream ends when its subscription is deleted", Source: page("reference/error-codes"), try: streamEndsWithSubscription},
 		{Name: "streams of one subscription share its messages", Source: page("pull"), try: streamsShare},
-		{Name: "an idle stream gets what is published later", Source: page("pull"), try: streamGetsLater},
+		{Name: "an idle stream gets messages that are published later", Source: page("pull"), try: streamGetsLater},
 	}}
 }
 
-func streamTellsProperties(t *trial) {
+func streamReportsProperties(t *trial) {
 	topic := t.topic()
 	for _, want := range []struct{ ordered, exactly bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
 		s := t.stream(t.subscriptionWith(&pubsubpb.Subscription{

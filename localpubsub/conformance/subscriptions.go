@@ -17,7 +17,7 @@ func subscriptions() area {
 		{Name: "a subscription is read back as it was created", Source: rpc("Subscription"), try: subscriptionIsReadBack},
 		{Name: "a subscription has the documented defaults", Source: rpc("Subscription"), try: subscriptionDefaults},
 		{Name: "a new subscription is active", Source: rpc("Subscription.State"), try: subscriptionIsActive},
-		{Name: "a subscription tells its topic's retention", Source: rpc("Subscription"), try: subscriptionTellsTopicRetention},
+		{Name: "a subscription reports its topic's retention", Source: rpc("Subscription"), try: subscriptionReportsTopicRetention},
 		{Name: "a second subscription of the same name already exists", Source: rpc("Subscriber.CreateSubscription"), try: subscriptionExists},
 		{Name: "a subscription to a missing topic is not found", Source: rpc("Subscriber.CreateSubscription"), try: subscriptionNeedsTopic},
 		{Name: "a malformed subscription name is refused", Source: rpc("Subscription"), try: subscriptionNameIsChecked},
@@ -63,7 +63,7 @@ func subscriptionIsActive(t *trial) {
 	equal(t, "state", t.getSubscription(t.subscription(t.topic())).GetState(), pubsubpb.Subscription_ACTIVE)
 }
 
-func subscriptionTellsTopicRetention(t *trial) {
+func subscriptionReportsTopicRetention(t *trial) {
 	topic := t.topicWith(&pubsubpb.Topic{MessageRetentionDuration: durationpb.New(time.Hour)})
 	got := t.getSubscription(t.subscription(topic.GetName())).GetTopicMessageRetentionDuration()
 	equal(t, "topic retention", got.AsDuration(), time.Hour)

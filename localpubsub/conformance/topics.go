@@ -20,7 +20,7 @@ func topics() area {
 		{Name: "a malformed topic name is refused", Source: rpc("Topic"), try: topicNameIsChecked},
 		{Name: "a missing topic is not found", Source: page("reference/error-codes"), try: topicIsMissing},
 		{Name: "topic retention is between 10 minutes and 31 days", Source: rpc("Topic"), try: topicRetentionIsLimited},
-		{Name: "a topic update changes what its mask names and nothing else", Source: rpc("UpdateTopicRequest"), try: topicUpdateObeysMask},
+		{Name: "a topic update changes the fields of its mask and no others", Source: rpc("UpdateTopicRequest"), try: topicUpdateObeysMask},
 		{Name: "a topic's labels can be updated", Source: page("labels"), try: topicLabelsChange},
 		{Name: "a topic update without a mask is refused", Source: rpc("UpdateTopicRequest"), try: topicUpdateNeedsMask},
 		{Name: "a topic update with an unknown field in its mask is refused", Source: rpc("UpdateTopicRequest"), try: topicUpdateKnowsFields},
@@ -33,7 +33,7 @@ func topics() area {
 			Name:   "the subscription of a deleted topic names _deleted-topic_ and keeps its backlog",
 			Source: rpc("Publisher.DeleteTopic"), try: topicIsDeleted,
 		},
-		{Name: "a topic created anew under a deleted name has no subscriptions", Source: rpc("Publisher.DeleteTopic"), try: topicIsRecreated},
+		{Name: "a topic created again under a deleted name has no subscriptions", Source: rpc("Publisher.DeleteTopic"), try: topicIsRecreated},
 	}}
 }
 

@@ -12,7 +12,7 @@ func subscriptionUpdates() area {
 	source := rpc("UpdateSubscriptionRequest")
 	properties := page("subscription-properties")
 	return area{"subscription updates", []Behaviour{
-		{Name: "a subscription update changes what its mask names and nothing else", Source: source, try: updateObeysMask},
+		{Name: "a subscription update changes the fields of its mask and no others", Source: source, try: updateObeysMask},
 		{Name: "a subscription's policies can be set and cleared", Source: source, try: updatePolicies},
 		{Name: "a subscription's labels can be updated", Source: page("labels"), try: updateLabels},
 		{Name: "a subscription's expiry can be updated", Source: properties, try: updateExpiry},

@@ -40,4 +40,30 @@
 // migrate has the migrations that make them, and the role: a service includes the parts
 // that it uses. Numbers from 100 to 999 are the library's, and a service numbers its own
 // migrations from 1000 on.
+//
+// # Examples
+//
+// go test runs each of them, on a real Postgres and a local Pub/Sub where it needs one.
+//
+//	the whole way, from commit to copy          eventing             Example
+//	consume and emit in one transaction         eventing             Example (ConsumeAndEmit)
+//	events and messages                         eventing             Event.Message, Event.Validate, ParseMessage
+//	an error that no retry can fix              eventing             Permanent
+//	a change and its event                      outbox               Append, Append (VersionTaken)
+//	a relay                                     outbox               Relay
+//	a consumer with a handler                   inbox                Consumer, Handler
+//	handlers of several types                   inbox                Route
+//	the rules by which a row moves              inbox                Decide, Adopt
+//	a projection with repair from its owner     projection           Projection, Call
+//	a fresh read: wait, then ask the owner      consistency          Reader.Read, Waiters.Wait
+//	tokens and requirements                     consistency          Parse, Merge, Request.Requirement
+//	a caller's session                          session              Example, Session
+//	an idempotent write                         txn                  Writer.Write
+//	LISTEN and NOTIFY                           notify               Notifier
+//	the library's tables in a service's schema  migrate              Schema
+//	an operator and the outbox                  operator/backlog     Backlog.Retry
+//	an operator and the dead letters            operator/deadletter  Batch.Redrive
+//	metrics                                     instrument           Meter.Counter
+//	pauses between tries                        backoff              Example, Sleep
+//	a circuit breaker                           circuit              Circuit.Do
 package eventing

@@ -20,9 +20,14 @@ const Epoch = 1
 // that it had. It has no payload: a consumer takes the owner's state.
 const Skipped = "Skipped"
 
-// MaxKeyBytes is the longest aggregate id: it is the ordering key, which
-// Pub/Sub limits to 1 KiB.
-const MaxKeyBytes = 1024
+const (
+	// MaxKeyBytes is the longest aggregate id: it is the ordering key, which
+	// Pub/Sub limits to 1 KiB.
+	MaxKeyBytes = 1024
+	// maxAttributeBytes is Pub/Sub's limit for the value of an attribute
+	// (https://cloud.google.com/pubsub/quotas#resource_limits).
+	maxAttributeBytes = 1024
+)
 
 // Event is one change of one aggregate, as the owner committed it.
 type Event struct {
@@ -91,15 +96,18 @@ func (e Event) Validate() error {
 }
 
 func (e Event) validateTexts() error {
-	for _, text := range [...][2]string{
+	for _, text := range [...]struct{ name, value string }{
 		{AttrAggregateType, e.AggregateType},
 		{AttrAggregateID, e.AggregateID},
 		{AttrEventType, e.Type},
 		{AttrTenantID, e.TenantID},
 		{AttrTraceParent, e.TraceParent},
 	} {
-		if Storable(text[1]) != text[1] {
-			return fmt.Errorf("%s: not UTF-8, or with a NUL: no database takes it", text[0])
+		if Storable(text.value) != text.value {
+			return fmt.Errorf("%s: not UTF-8, or with a NUL: no database takes it", text.name)
+		}
+		if len(text.value) > maxAttributeBytes {
+			return fmt.Errorf("%s: %d bytes, at most %d fit an attribute", text.name, len(text.value), maxAttributeBytes)
 		}
 	}
 	return nil
@@ -127,6 +135,17 @@ func Reason(s string) string {
 	return s
 }
 
+// LogAttrs are the fields of every log line that concerns e.
+func (e Event) LogAttrs() []any {
+	return []any{
+		"event_id", e.ID.String(),
+		"event_type", e.Type,
+		"ordering_key", e.AggregateID,
+		"version", e.Version,
+		"traceparent", e.TraceParent,
+	}
+}
+
 // Key identifies the aggregate within its service.
 func (e Event) Key() string { return Key(e.AggregateType, e.AggregateID) }
 
@@ -136,7 +155,7 @@ const keySeparator = "/"
 // Key identifies an aggregate within its service.
 func Key(aggregateType, aggregateID string) string { return aggregateType + keySeparator + aggregateID }
 
-// Permanent marks err as one that no retry mends: a consumer sends the message
+// Permanent marks err as an error that a retry cannot fix: a consumer sends the message
 // to its dead letters at once instead of trying again.
 func Permanent(err error) error { return &permanentError{err} }
 

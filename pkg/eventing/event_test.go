@@ -69,7 +69,7 @@ func TestMessageWithoutPredecessor(t *testing.T) {
 }
 
 // No two aggregates have one key.
-func TestKeysDoNotLookAlike(t *testing.T) {
+func TestKeysAreUnique(t *testing.T) {
 	t.Parallel()
 	e := sample()
 	e.AggregateType, e.AggregateID = "order/item", "7"
@@ -106,7 +106,7 @@ func TestParseMessageNamesTheAttribute(t *testing.T) {
 			t.Errorf("%s=%q: error %v, want one that names it", attr, bad, err)
 		}
 		if !IsPermanent(err) {
-			t.Errorf("%s=%q: error is not permanent, yet no retry mends it", attr, bad)
+			t.Errorf("%s=%q: error is not permanent, although a retry cannot succeed", attr, bad)
 		}
 	}
 }

@@ -37,10 +37,10 @@ func (billing) Repair(context.Context, eventing.Event) error {
 
 func (billing) Committed(...string) {}
 
-// bill has no way to see from the debt that an order is in it already. The inbox
-// lets an event through once; after its row has been purged, the source event
-// stops a replay. The database says so by an error, hence the savepoint: what it
-// undoes is this order's part, and the batch's other orders stay.
+// bill cannot see from a debt that it contains an order already. The inbox lets an
+// event through once; after its row has been purged, the source event stops a replay.
+// The database reports that by an error. Hence the savepoint: it undoes this order's
+// part, and the batch's other orders stay.
 func bill(ctx context.Context, tx pgx.Tx, c inbox.Change) (inbox.Outcome, error) {
 	customer := c.Payload.(string)
 	err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {

@@ -1,12 +1,15 @@
 package eventing
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // The attributes of a message. Its data is Event.Payload, its ordering key
@@ -49,24 +52,27 @@ func (e Event) Message() *pubsubpb.PubsubMessage {
 }
 
 // ParseMessage is the inverse of Event.Message. Its error names the attribute
-// at fault; no retry mends it.
+// at fault; a retry cannot fix it.
 func ParseMessage(data []byte, attrs map[string]string) (Event, error) {
-	p := attrParser{attrs: attrs}
+	p := &attrParser{attrs: attrs}
 	e := Event{
-		ID:            p.uuid(AttrEventID),
+		ID:            parse(p, AttrEventID, uuid.Parse),
 		AggregateType: attrs[AttrAggregateType],
 		AggregateID:   attrs[AttrAggregateID],
 		Type:          attrs[AttrEventType],
-		Version:       p.int(AttrVersion),
-		SchemaVersion: int(p.int(AttrSchemaVersion)),
+		Version:       parse(p, AttrVersion, parseInt),
+		SchemaVersion: int(parse(p, AttrSchemaVersion, parseInt)),
 		Payload:       data,
-		OccurredAt:    p.time(AttrOccurredAt),
+		OccurredAt:    parse(p, AttrOccurredAt, parseTime),
 		TenantID:      attrs[AttrTenantID],
-		Epoch:         p.epoch(),
+		Epoch:         Epoch,
 		TraceParent:   attrs[AttrTraceParent],
 	}
+	if _, ok := attrs[AttrEpoch]; ok { // absent from messages of before it was introduced
+		e.Epoch = parse(p, AttrEpoch, parseInt)
+	}
 	if attrs[AttrPreviousEventID] != "" {
-		e.PreviousEventID = p.uuid(AttrPreviousEventID)
+		e.PreviousEventID = parse(p, AttrPreviousEventID, uuid.Parse)
 	}
 	if p.err == nil {
 		p.err = e.Validate()
@@ -83,40 +89,31 @@ type attrParser struct {
 	err   error
 }
 
-func (p *attrParser) fail(name string, err error) {
-	if p.err == nil {
+func parse[T any](p *attrParser, name string, read func(string) (T, error)) T {
+	value, err := read(p.attrs[name])
+	if err != nil && p.err == nil {
 		p.err = fmt.Errorf("%s: %w", name, err)
 	}
+	return value
 }
 
-func (p *attrParser) uuid(name string) uuid.UUID {
-	id, err := uuid.Parse(p.attrs[name])
-	if err != nil {
-		p.fail(name, err)
-	}
-	return id
+func parseInt(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }
+
+func parseTime(s string) (time.Time, error) {
+	t, err := time.Parse(time.RFC3339Nano, s)
+	return t.UTC(), err
 }
 
-func (p *attrParser) int(name string) int64 {
-	n, err := strconv.ParseInt(p.attrs[name], 10, 64)
-	if err != nil {
-		p.fail(name, err)
-	}
-	return n
+// TraceParent is the W3C trace context of ctx, for Event.TraceParent; empty when
+// nothing is traced.
+func TraceParent(ctx context.Context) string {
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	return carrier[AttrTraceParent]
 }
 
-func (p *attrParser) time(name string) time.Time {
-	t, err := time.Parse(time.RFC3339Nano, p.attrs[name])
-	if err != nil {
-		p.fail(name, err)
-	}
-	return t.UTC()
-}
-
-// epoch is absent from messages of before it was introduced.
-func (p *attrParser) epoch() int64 {
-	if _, ok := p.attrs[AttrEpoch]; !ok {
-		return Epoch
-	}
-	return p.int(AttrEpoch)
+// SpanContext is the span that traceparent names; invalid when it names none.
+func SpanContext(traceparent string) trace.SpanContext {
+	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{AttrTraceParent: traceparent})
+	return trace.SpanContextFromContext(ctx)
 }

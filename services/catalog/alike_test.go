@@ -22,9 +22,9 @@ import (
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
 )
 
-// TestEveryTokenHasItsAnswer is the table of docs/design.md: the kinds of token, and
+// TestAnswersToEachKindOfToken is the table of docs/design.md: the kinds of token, and
 // the answer of both protocols to a read of its video with it.
-func TestEveryTokenHasItsAnswer(t *testing.T) {
+func TestAnswersToEachKindOfToken(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.peer.asked = nil

@@ -166,9 +166,10 @@ func (q *videoQuery) FetchFromOwner(ctx context.Context) error {
 	return nil
 }
 
-// List returns one page of the videos that are not deleted, newest first. Videos that
-// the projection does not reach within required's wait are first fetched from the owner.
-// The page is then read in one snapshot with the check that they are there.
+// List returns one page of the videos that are not deleted, newest first. It waits until
+// the projection has the versions that required names. If a version does not arrive in
+// time, List fetches that video from the owner. One snapshot serves the page and the check
+// that it has all these versions.
 func (s *Service) List(ctx context.Context, q Query, required consistency.Requirement) (Page, error) {
 	before, err := q.check()
 	err = cmp.Or(err, required.RejectFullyConsistent())

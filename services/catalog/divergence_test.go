@@ -143,9 +143,9 @@ func TestAnEngagementOfAnotherHistory(t *testing.T) {
 	f.must(t, inbox.Diverged, withPrevious(l.put(3)))
 }
 
-// A release that does not know last_event_id leaves it when it moves a row on: to
-// another version, or to another epoch at the same version.
-func TestARowThatMovesForgetsTheEventOfBefore(t *testing.T) {
+// An older release has no last_event_id and does not set it. When such a release moves a row
+// to another version, or to another epoch at the same version, the column must become null.
+func TestOlderReleaseClearsTheEventID(t *testing.T) {
 	t.Parallel()
 	f, id, l := setUp(t), newVideoID(), newLike()
 	f.must(t, inbox.Applied, createdEvent(id, 1, "first"), l.put(1))
@@ -175,7 +175,7 @@ func TestARowThatMovesForgetsTheEventOfBefore(t *testing.T) {
 
 // Rows and events from before event ids were kept, and an owner that does not send its
 // own: then only versions count, and no row moves back.
-func TestWhatKnowsNoEventIDs(t *testing.T) {
+func TestRowsAndEventsWithoutEventIDs(t *testing.T) {
 	t.Parallel()
 	f, id := setUp(t), newVideoID()
 	f.must(t, inbox.Applied, createdEvent(id, 1, "first"), titled(id, 2, "second"))

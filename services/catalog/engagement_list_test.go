@@ -133,7 +133,7 @@ func TestEngagementListModes(t *testing.T) {
 func TestEngagementListWaits(t *testing.T) {
 	t.Parallel()
 	f, l := setUp(t), newLike()
-	near := f.beside(t)
+	near := f.otherInstance(t)
 	for version, meanwhile := range []func(version int64){
 		func(version int64) { f.must(t, inbox.Applied, l.put(version)) },
 		func(version int64) { near.must(t, inbox.Applied, l.put(version)) },
@@ -206,7 +206,7 @@ func TestEngagementListsAreEqualOverGRPCAndREST(t *testing.T) {
 		t.Errorf("behind the token: %v %v", r.header, r.body)
 	}
 	if r := call(t, addr, "GET /v1/users/"+uuid.NewString()+"/engagements"); len(r.body["engagements"].([]any)) != 0 {
-		t.Errorf("of nobody: %v", r.body)
+		t.Errorf("of a user without engagements: %v", r.body)
 	}
 }
 

@@ -108,7 +108,7 @@ func (f *fixture) wantStored(t testing.TB, l like, want Engagement) {
 	}
 }
 
-func TestApplyLivesThroughAnEngagement(t *testing.T) {
+func TestApplyTheLifeOfAnEngagement(t *testing.T) {
 	t.Parallel()
 	f, l := setUp(t), newLike()
 	f.must(t, inbox.Applied, l.put(1))

@@ -234,12 +234,12 @@ func TestASlowOwnerDoesNotTakeCatalogDown(t *testing.T) {
 	}
 }
 
-// Another instance applies the event, and this one answers. TestAnotherInstanceIsHeard
+// Another instance applies the event, and this one answers. TestAnotherInstanceNotifies
 // of package consistency shows that a notification and not a poll wakes it.
 func TestAnotherInstancesCommitWakes(t *testing.T) {
 	t.Parallel()
 	f, id := setUp(t), newVideoID()
-	other := f.beside(t)
+	other := f.otherInstance(t)
 	d := require(t, id, 1, long)
 	f.whileWaiting(t, func() {
 		v, source, err := f.get(t.Context(), id, d)

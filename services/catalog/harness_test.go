@@ -20,7 +20,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"example.com/lockstep/internal/connect"
-	"example.com/lockstep/internal/database"
 	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
@@ -50,7 +49,7 @@ type fixture struct {
 	looks     *looks
 	peer      *peer
 	owner     *grpc.ClientConn
-	bell      *notify.Notifier
+	notifier  *notify.Notifier
 	waiters   *consistency.Waiters
 	projector *Projector
 	service   *Service
@@ -64,7 +63,7 @@ func setUp(t testing.TB) *fixture {
 func setUpWith(t testing.TB, waiters int) *fixture {
 	t.Helper()
 	pg := pairtest.New(t)
-	opened, err := database.Open(t.Context(), pg.CatalogURL)
+	opened, err := connect.OpenPool(t.Context(), pg.CatalogURL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,8 +99,8 @@ func setUpWith(t testing.TB, waiters int) *fixture {
 // wait gives f waiters, and a service that uses them.
 func (f *fixture) wait(t testing.TB, limit int, owner *grpc.ClientConn) {
 	t.Helper()
-	f.owner, f.bell = owner, notify.New(f.pool, "", "consistency", quiet())
-	f.waiters = newWaiters(limit, f.pool, f.bell)
+	f.owner, f.notifier = owner, notify.New(f.pool, "", "consistency", quiet())
+	f.waiters = newWaiters(limit, f.pool, f.notifier)
 	running, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ran := make(chan error, 1)
 	go func() { ran <- f.waiters.Run(running, quiet(), func() {}) }()
@@ -113,12 +112,12 @@ func (f *fixture) wait(t testing.TB, limit int, owner *grpc.ClientConn) {
 	f.service = NewService(f.pool, f.projector)
 }
 
-// beside is another instance on f's database. Each receives the other's notifications.
-func (f *fixture) beside(t *testing.T) *fixture {
+// otherInstance starts another instance on f's database. Each receives the other's notifications.
+func (f *fixture) otherInstance(t *testing.T) *fixture {
 	t.Helper()
 	other := &fixture{pool: f.pool, looks: f.looks, peer: f.peer}
 	other.wait(t, MaxWaiting, f.owner)
-	eventually(t, func() bool { return f.bell.Connected() && other.bell.Connected() })
+	eventually(t, func() bool { return f.notifier.Connected() && other.notifier.Connected() })
 	return other
 }
 

@@ -10,7 +10,7 @@ import (
 
 // The rows that a list or a search reads are in proportion to its results, however many
 // tombstones and other videos there are.
-func TestWhatListsRead(t *testing.T) {
+func TestPlansOfLists(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	var last pgtest.Statement

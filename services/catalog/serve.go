@@ -12,7 +12,6 @@ import (
 
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/connect"
-	"example.com/lockstep/internal/database"
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -67,17 +66,17 @@ func ReadConfig(r *command.Environment) Config {
 // unready. When a part fails, all of it ends with its error.
 func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) error {
 	defer lis.Close() // for returns before the server has it
-	pool, err := database.Open(ctx, cfg.DatabaseURL)
+	pool, err := connect.OpenPool(ctx, cfg.DatabaseURL)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	background, err := database.Reserve(ctx, cfg.DatabaseURL, database.LoopConns)
+	background, err := connect.ReservePool(ctx, cfg.DatabaseURL, connect.LoopConns)
 	if err != nil {
 		return err
 	}
 	defer background.Close()
-	probe, err := database.Reserve(ctx, cfg.DatabaseURL, database.ProbeConns)
+	probe, err := connect.ReservePool(ctx, cfg.DatabaseURL, connect.ProbeConns)
 	if err != nil {
 		return err
 	}

@@ -75,7 +75,7 @@ func writeSaysWhatItHasWritten[S any](t *testing.T, s store[S]) {
 
 // Absent rows cannot be locked: a write waits for other transactions that are inserting
 // them, in the order of the key, and does not change the rows that those have inserted.
-func TestWhatAppearedMeanwhileIsLeftAlone(t *testing.T) {
+func TestConcurrentlyInsertedRowIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	t.Run("videos", func(t *testing.T) { t.Parallel(); whatAppearedMeanwhile(t, videoStore.open(t)) })
 	t.Run("engagements", func(t *testing.T) { t.Parallel(); whatAppearedMeanwhile(t, engagementStore.open(t)) })

@@ -12,7 +12,7 @@ import (
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
 )
 
-func TestApplyLivesThroughAVideo(t *testing.T) {
+func TestApplyTheLifeOfAVideo(t *testing.T) {
 	t.Parallel()
 	f, id := setUp(t), newVideoID()
 

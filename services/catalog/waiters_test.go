@@ -23,8 +23,8 @@ import (
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
 )
 
-// crowd is the number of readers that wait at once, each for a video of its own.
-const crowd = 10_000
+// manyWaiters is the number of readers that wait at once, each for a video of its own.
+const manyWaiters = 10_000
 
 // used is the number of bytes in heap and stacks.
 func used() int64 {
@@ -45,7 +45,7 @@ func (f *fixture) busy(t testing.TB) bool {
 // TestTenThousandWaiters fills every place. Reads that need not wait are served as
 // usual, one more reader that wants to wait is refused, and a drain ends all waits.
 func TestTenThousandWaiters(t *testing.T) {
-	f := setUpWith(t, crowd)
+	f := setUpWith(t, manyWaiters)
 	f.peer.fails(status.Error(codes.Unavailable, "away")) // for readers that get a place all the same
 	f.peer.asked = nil
 	id := newVideoID()
@@ -54,7 +54,7 @@ func TestTenThousandWaiters(t *testing.T) {
 	var readers sync.WaitGroup
 	var early atomic.Int64
 	drained := make(chan struct{})
-	for range crowd {
+	for range manyWaiters {
 		wanted := position(newVideoID(), 1)
 		readers.Go(func() {
 			ok, err := f.waiters.Wait(t.Context(), wanted)
@@ -72,11 +72,11 @@ func TestTenThousandWaiters(t *testing.T) {
 		})
 	}
 	eventually(t, func() bool { return f.busy(t) })
-	each := (used() - before) / crowd
+	each := (used() - before) / manyWaiters
 	if each > 8<<10 {
 		t.Errorf("a waiter costs %d bytes", each)
 	}
-	t.Logf("%d waiters, %d bytes each; a read beside them takes %s", crowd, each, f.readTime(t, id))
+	t.Logf("%d waiters, %d bytes each; a read at that time takes %s", manyWaiters, each, f.readTime(t, id))
 	_, err := f.service.Get(t.Context(), id, require(t, id, 2, long))
 	if p := wantProblem(t, err, problem.CodeTooMany, "TOO_MANY_WAITERS"); p.RetryAfter <= 0 {
 		t.Error("no Retry-After")
@@ -110,14 +110,14 @@ func TestTenThousandWaitersOverTheWire(t *testing.T) {
 	if os.Getenv("LOCKSTEP_FULL") == "" {
 		t.Skip("LOCKSTEP_FULL=1 takes the full measure")
 	}
-	f := setUpWith(t, crowd)
+	f := setUpWith(t, manyWaiters)
 	f.peer.fails(status.Error(codes.Unavailable, "away"))
 	f.peer.asked = nil
 	id := newVideoID()
 	f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
 	addr := f.listen(t)
 	var clients []catalogv1.CatalogServiceClient
-	for range crowd / 200 { // net/http allows 250 calls on a connection
+	for range manyWaiters / 200 { // net/http allows 250 calls on a connection
 		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			t.Fatal(err)
@@ -129,7 +129,7 @@ func TestTenThousandWaitersOverTheWire(t *testing.T) {
 	var readers sync.WaitGroup
 	var drained atomic.Bool
 	answers := make([]atomic.Int64, 20)
-	for n := range crowd {
+	for n := range manyWaiters {
 		readers.Go(func() {
 			for !drained.Load() {
 				video := newVideoID()
@@ -141,8 +141,8 @@ func TestTenThousandWaitersOverTheWire(t *testing.T) {
 		})
 	}
 	eventually(t, func() bool { return f.busy(t) })
-	t.Logf("%d waiters, %d bytes each with both ends of their connections; a read beside them takes %s",
-		crowd, (used()-before)/crowd, f.readTime(t, id))
+	t.Logf("%d waiters, %d bytes each with both ends of their connections; a read at that time takes %s",
+		manyWaiters, (used()-before)/manyWaiters, f.readTime(t, id))
 	drained.Store(true)
 	began := time.Now()
 	f.waiters.Drain()

@@ -106,7 +106,7 @@ func TestEngagementListPages(t *testing.T) {
 		"all":            {&videov1.ListEngagementsRequest{IncludeDeleted: true}, all},
 		"those that are": {&videov1.ListEngagementsRequest{}, alive},
 		"a user's":       {&videov1.ListEngagementsRequest{UserId: users[1].String(), IncludeDeleted: true}, ofOne},
-		"nobody's":       {&videov1.ListEngagementsRequest{UserId: uuid.NewString()}, nil},
+		"another one's":  {&videov1.ListEngagementsRequest{UserId: uuid.NewString()}, nil},
 	} {
 		for _, size := range []int32{0, 1, 2, 9, 200} {
 			var got []string

@@ -3,7 +3,6 @@ package video
 import (
 	"context"
 
-	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"example.com/lockstep/pkg/eventing"
@@ -18,27 +17,27 @@ func createdEvent(ctx context.Context, v Video) (eventing.Event, error) {
 	for _, f := range fields {
 		f.created(v, p)
 	}
-	return newEvent(ctx, v, uuid.NullUUID{}, "VideoCreated", &eventsv1.Event{
+	return newEvent(ctx, v, aggregate.Revision{}, "VideoCreated", &eventsv1.Event{
 		EventType: eventsv1.EventType_EVENT_TYPE_VIDEO_CREATED, Payload: &eventsv1.Event_Created{Created: p},
 	})
 }
 
 // updatedEvent carries the changed fields and no others: applied to the version before, they
 // give v.
-func updatedEvent(ctx context.Context, v Video, previous uuid.NullUUID, changed []field) (eventing.Event, error) {
+func updatedEvent(ctx context.Context, v Video, before aggregate.Revision, changed []field) (eventing.Event, error) {
 	p := &eventsv1.VideoUpdated{VideoId: v.ID.String(), Version: v.Version, OccurredAt: timestamppb.New(v.UpdatedAt)}
 	for _, f := range changed {
 		if cleared := f.updated(v, p); cleared {
 			p.Cleared = append(p.Cleared, f.name())
 		}
 	}
-	return newEvent(ctx, v, previous, "VideoUpdated", &eventsv1.Event{
+	return newEvent(ctx, v, before, "VideoUpdated", &eventsv1.Event{
 		EventType: eventsv1.EventType_EVENT_TYPE_VIDEO_UPDATED, Payload: &eventsv1.Event_Updated{Updated: p},
 	})
 }
 
-func deletedEvent(ctx context.Context, v Video, previous uuid.NullUUID, reason string) (eventing.Event, error) {
-	return newEvent(ctx, v, previous, "VideoDeleted", &eventsv1.Event{
+func deletedEvent(ctx context.Context, v Video, before aggregate.Revision, reason string) (eventing.Event, error) {
+	return newEvent(ctx, v, before, "VideoDeleted", &eventsv1.Event{
 		EventType: eventsv1.EventType_EVENT_TYPE_VIDEO_DELETED,
 		Payload: &eventsv1.Event_Deleted{Deleted: &eventsv1.VideoDeleted{
 			VideoId: v.ID.String(), Version: v.Version, Reason: reason,
@@ -48,11 +47,11 @@ func deletedEvent(ctx context.Context, v Video, previous uuid.NullUUID, reason s
 }
 
 // newEvent completes the envelope around v's change and makes the outbox event of it.
-// previous is the event of the version before.
+// before is the revision before it.
 func newEvent(
-	ctx context.Context, v Video, previous uuid.NullUUID, name string, envelope *eventsv1.Event,
+	ctx context.Context, v Video, before aggregate.Revision, name string, envelope *eventsv1.Event,
 ) (eventing.Event, error) {
-	e := aggregate.NewEvent(ctx, v.position(), v.LastEventID, previous, name, v.UpdatedAt)
+	e := v.Event(ctx, v.position(), before, name)
 	envelope.EventId, envelope.AggregateType, envelope.AggregateId = e.ID.String(), e.AggregateType, e.AggregateID
 	envelope.Version, envelope.OccurredAt = e.Version, timestamppb.New(e.OccurredAt)
 	return aggregate.Encode(e, envelope)

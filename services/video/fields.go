@@ -23,15 +23,7 @@ type Video struct {
 	Description     string     `json:"description"`
 	DurationSeconds int64      `json:"duration_seconds"`
 	PublishedAt     *time.Time `json:"published_at"`
-	Version         int64      `json:"version"` // 1, and one more with each change
-	CreatedAt       time.Time  `json:"created_at"`
-	UpdatedAt       time.Time  `json:"updated_at"`
-	DeletedAt       *time.Time `json:"deleted_at,omitempty"` // on tombstones only
-	// LastEventID is the event that made Version; unknown in rows from before it was
-	// kept.
-	LastEventID uuid.NullUUID `json:"-"`
-	// Epoch is the owner's, not the row's: the one in which the row was read or written.
-	Epoch int64 `json:"-"`
+	aggregate.Revision
 }
 
 // The limits keep an event far under outbox.MaxPayloadBytes.
@@ -63,12 +55,12 @@ type grpcBody interface {
 }
 
 // A field is one that callers can change, in every form that it takes. A new field is one
-// more type in fields, a member of Video, restBody and grpcBody, a column in store.go, and a
-// property of VideoFields in openapi.json.
+// more type in fields, and a member of Video, restBody and grpcBody; docs/adapt.md has the
+// places outside this file.
 type field interface {
-	name() string   // in REST, in field masks and in events
+	name() string   // in REST, in field masks, in events and of the column
 	nullable() bool // null clears it over REST
-	// value is the field as REST writes it.
+	// value is the field as REST and the row have it.
 	value(v Video) any
 	// set gives v the field of to, and reports whether they differed.
 	set(v *Video, to Video) (differed bool)

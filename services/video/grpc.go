@@ -80,7 +80,7 @@ func (g grpcServer) GetVideo(ctx context.Context, req *videov1.GetVideoRequest) 
 	if err := found.Err(); err != nil {
 		return nil, err
 	}
-	v, asOf, err := g.service.GetAsOf(ctx, id, req.GetIncludeDeleted())
+	v, asOf, err := g.service.Get(ctx, id, req.GetIncludeDeleted())
 	if err != nil {
 		return nil, aggregate.WithAsOf(err, asOf)
 	}
@@ -142,6 +142,6 @@ func (v Video) proto() *videov1.Video {
 // answer to a retry has only the fields of the JSON.
 func (v Video) read() *videov1.Video {
 	m := v.proto()
-	m.LastEventId = aggregate.EventID(v.LastEventID)
+	m.LastEventId = v.EventID()
 	return m
 }

@@ -65,7 +65,7 @@ func TestEachVersionNamesTheEventBefore(t *testing.T) {
 
 // A row that was written by a release without event ids: its next event names no
 // predecessor.
-func TestARowThatKnowsNoEvent(t *testing.T) {
+func TestRowWithoutEventIDNamesNoPredecessor(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	v := a.create()

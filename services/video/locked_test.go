@@ -52,7 +52,7 @@ func (s serving) published(v Video) bool {
 
 // With any number of requests that wait for one row, the relay, readiness and every
 // other request have connections, and the waiting requests are answered with a Retry-After.
-func TestALockedVideoHoldsUpNobodyElse(t *testing.T) {
+func TestALockedVideoHoldsUpNoOther(t *testing.T) {
 	s := newServing(t)
 	v, unlock := s.locked()
 	defer unlock()

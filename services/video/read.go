@@ -12,32 +12,22 @@ import (
 	"example.com/lockstep/services/video/aggregate"
 )
 
-// Get returns a video as it is now; a deleted one only when tombstones are
-// asked for.
-func (s *Service) Get(ctx context.Context, id uuid.UUID, includeDeleted bool) (Video, error) {
-	v, _, err := s.GetAsOf(ctx, id, includeDeleted)
-	return v, err
-}
-
-// GetAsOf is Get with a time: the answer, or the error that there is no such video,
-// reflects everything that had committed by then. It is nil on a standby that does not
-// know it.
-func (s *Service) GetAsOf(ctx context.Context, id uuid.UUID, includeDeleted bool) (Video, *time.Time, error) {
-	v, asOf, err := selectVideo(ctx, s.db, id)
+// Get returns a video as it is now; a deleted one only when tombstones are asked for. The
+// answer, or the error that there is no such video, reflects everything that had committed
+// by asOf, which is nil on a standby that does not know it.
+func (s *Service) Get(ctx context.Context, id uuid.UUID, includeDeleted bool) (v Video, asOf *time.Time, err error) {
+	v, asOf, err = selectVideo(ctx, s.db, id)
 	if err != nil {
 		return Video{}, nil, fmt.Errorf("get video: %w", err)
 	}
 	if v.DeletedAt != nil && includeDeleted {
 		return v, asOf, nil
 	}
-	if err := v.state().Check(aggregateType, 0); err != nil {
-		return Video{}, asOf, err
-	}
-	return v, asOf, nil
+	return v, asOf, v.Check(aggregateType, 0)
 }
 
 // GetMany returns the named videos, tombstones included, as they are now, with a time
-// as in GetAsOf.
+// as in Get.
 func (s *Service) GetMany(ctx context.Context, ids []string) ([]Video, *time.Time, error) {
 	if err := aggregate.CheckVideoIDs(ids); err != nil {
 		return nil, nil, err

@@ -12,7 +12,6 @@ import (
 
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/connect"
-	"example.com/lockstep/internal/database"
 	"example.com/lockstep/internal/idempotency"
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/migrations"
@@ -65,17 +64,17 @@ func Topics(project string) map[string]string {
 // that changes. When a part of it fails, all of it ends with that part's error.
 func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) error {
 	defer lis.Close() // for returns before the server has it
-	pool, err := database.Open(ctx, cfg.DatabaseURL)
+	pool, err := connect.OpenPool(ctx, cfg.DatabaseURL)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	background, err := database.Reserve(ctx, cfg.DatabaseURL, database.LoopConns)
+	background, err := connect.ReservePool(ctx, cfg.DatabaseURL, connect.LoopConns)
 	if err != nil {
 		return err
 	}
 	defer background.Close()
-	probe, err := database.Reserve(ctx, cfg.DatabaseURL, database.ProbeConns)
+	probe, err := connect.ReservePool(ctx, cfg.DatabaseURL, connect.ProbeConns)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,8 @@ package video
 
 import (
 	"context"
+	"maps"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -11,34 +13,35 @@ import (
 	"example.com/lockstep/services/video/aggregate"
 )
 
-// columns, their placeholders and the arguments of both are in one order.
-const (
-	columns = `video_id, uploader_id, title, description, duration_seconds, published_at,
-	version, created_at, updated_at, deleted_at, last_event_id`
-	placeholders = `$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11`
+// A field's column has the field's name.
+var (
+	own          = "video_id, " + strings.Join(creation, ", ") + ", "
+	columns      = own + aggregate.RevisionColumns
+	selected     = own + aggregate.SelectRevision
+	placeholders = aggregate.Placeholders(columns)
 )
 
-func (v Video) arguments() []any {
-	return []any{
-		v.ID, v.UploaderID, v.Title, v.Description, v.DurationSeconds, v.PublishedAt,
-		v.Version, v.CreatedAt, v.UpdatedAt, v.DeletedAt, v.LastEventID,
-	}
+func (v Video) arguments() pgx.NamedArgs {
+	args := v.Arguments()
+	maps.Copy(args, v.values(creation))
+	args["video_id"] = v.ID
+	return args
 }
 
 func insertVideo(tx *aggregate.Tx, v Video) {
-	tx.Queue(`INSERT INTO videos (`+columns+`) VALUES (`+placeholders+`)`, v.arguments()...)
+	tx.Queue(`INSERT INTO videos (`+columns+`) VALUES (`+placeholders+`)`, v.arguments())
 }
 
 // updateVideo requires the row's lock. It names all columns, so that there is one list of
 // them. A column that keeps its value costs no index entry: the update stays heap-only.
 func updateVideo(tx *aggregate.Tx, v Video) {
-	tx.Queue(`UPDATE videos SET (`+columns+`) = (`+placeholders+`) WHERE video_id = $1`, v.arguments()...)
+	tx.Queue(`UPDATE videos SET (`+columns+`) = (`+placeholders+`) WHERE video_id = @video_id`, v.arguments())
 }
 
 // lockVideo locks a video until its transaction ends, and reads it. Without such a video
 // it returns the zero Video.
 func lockVideo(ctx context.Context, tx *aggregate.Tx, id uuid.UUID) (v Video, err error) {
-	tx.Queue(`SELECT `+columns+`, `+aggregate.Epoch+` FROM videos WHERE video_id = $1 FOR UPDATE`, id).Query(aggregate.One(&v))
+	tx.Queue(`SELECT `+selected+` FROM videos WHERE video_id = $1 FOR UPDATE`, id).Query(aggregate.One(&v))
 	err = tx.Lock(ctx)
 	return v, err
 }
@@ -46,21 +49,21 @@ func lockVideo(ctx context.Context, tx *aggregate.Tx, id uuid.UUID) (v Video, er
 // selectVideo returns the zero Video when there never was such a video. asOf is as in
 // aggregate.SelectAsOf.
 func selectVideo(ctx context.Context, db *pgxpool.Pool, id uuid.UUID) (v Video, asOf *time.Time, err error) {
-	asOf, err = aggregate.SelectAsOf(ctx, db, aggregate.One(&v), `SELECT `+columns+`, `+aggregate.Epoch+` FROM videos WHERE video_id = $1`, id)
+	asOf, err = aggregate.SelectAsOf(ctx, db, aggregate.One(&v), `SELECT `+selected+` FROM videos WHERE video_id = $1`, id)
 	return v, asOf, err
 }
 
 // selectVideos leaves out videos that never existed. asOf is as in selectVideo.
 func selectVideos(ctx context.Context, db *pgxpool.Pool, ids []string) (videos []Video, asOf *time.Time, err error) {
 	asOf, err = aggregate.SelectAsOf(ctx, db, aggregate.All(&videos),
-		`SELECT `+columns+`, `+aggregate.Epoch+` FROM videos WHERE video_id = ANY ($1::uuid[])`, ids)
+		`SELECT `+selected+` FROM videos WHERE video_id = ANY ($1::uuid[])`, ids)
 	return videos, asOf, err
 }
 
 // selectPage returns up to limit videos with ids below before, newest first. A
 // statement for each filter lets each have its own plan.
 func selectPage(ctx context.Context, db *pgxpool.Pool, f Filter, before uuid.UUID, limit int) ([]Video, error) {
-	query, args := `SELECT `+columns+`, `+aggregate.Epoch+` FROM videos WHERE video_id < $1`, []any{before, limit}
+	query, args := `SELECT `+selected+` FROM videos WHERE video_id < $1`, []any{before, limit}
 	if !f.IncludeDeleted {
 		query += ` AND deleted_at IS NULL`
 	}

@@ -19,7 +19,7 @@ import (
 	"example.com/lockstep/services/video/engagement"
 )
 
-func TestAllFaultsAtOnce(t *testing.T) {
+func TestAllViolationsAtOnce(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	_, err := a.service.Create(t.Context(), Video{Description: "\x00", DurationSeconds: -1}, aggregate.WriteOptions{Keys: []string{"a b"}}, nil)

@@ -51,11 +51,9 @@ func (s *Service) Create(
 	if err != nil {
 		return aggregate.Result[Video]{}, err
 	}
-	v.CreatedAt = aggregate.Now()
-	v.ID, v.Version, v.UpdatedAt, v.LastEventID = aggregate.NewID(), 1, v.CreatedAt, aggregate.NewEventID()
 	// It may have to wait only for concurrent duplicates of this request.
-	return s.write(ctx, request.Name(), request, func(ctx context.Context, tx *aggregate.Tx) (Video, error) {
-		v.Epoch = tx.Epoch
+	return aggregate.Write(ctx, s.writer, request.Name(), request, func(ctx context.Context, tx *aggregate.Tx) (Video, error) {
+		v.ID, v.Revision = aggregate.NewID(), aggregate.Revision{Epoch: tx.Epoch}.Next()
 		event, err := createdEvent(ctx, v)
 		if err != nil {
 			return Video{}, err
@@ -84,20 +82,21 @@ func (s *Service) Update(
 	if err != nil {
 		return aggregate.Result[Video]{}, err
 	}
-	return s.write(ctx, id.String(), request, func(ctx context.Context, tx *aggregate.Tx) (Video, error) {
+	return aggregate.Write(ctx, s.writer, id.String(), request, func(ctx context.Context, tx *aggregate.Tx) (Video, error) {
 		v, err := lockVideo(ctx, tx, id)
 		if err != nil {
 			return Video{}, err
 		}
-		if err := v.state().Check(aggregateType, o.IfVersion); err != nil {
+		if err := v.Check(aggregateType, o.IfVersion); err != nil {
 			return Video{}, err
 		}
 		changed := v.set(names, to)
 		if len(changed) == 0 {
 			return v, tx.Store(ctx, v)
 		}
-		previous := v.bump()
-		event, err := updatedEvent(ctx, v, previous, changed)
+		before := v.Revision
+		v.Revision = before.Next()
+		event, err := updatedEvent(ctx, v, before, changed)
 		if err != nil {
 			return Video{}, err
 		}
@@ -117,17 +116,17 @@ func (s *Service) Delete(
 	if err != nil {
 		return aggregate.Result[Video]{}, err
 	}
-	return s.write(ctx, id.String(), request, func(ctx context.Context, tx *aggregate.Tx) (Video, error) {
+	return aggregate.Write(ctx, s.writer, id.String(), request, func(ctx context.Context, tx *aggregate.Tx) (Video, error) {
 		v, err := lockVideo(ctx, tx, id)
 		if err != nil {
 			return Video{}, err
 		}
-		if err := v.state().Check(aggregateType, o.IfVersion); err != nil {
+		if err := v.Check(aggregateType, o.IfVersion); err != nil {
 			return Video{}, err
 		}
-		previous := v.bump()
-		v.DeletedAt = &v.UpdatedAt
-		event, err := deletedEvent(ctx, v, previous, reason)
+		before := v.Revision
+		v.Revision = before.Tombstone()
+		event, err := deletedEvent(ctx, v, before, reason)
 		if err != nil {
 			return Video{}, err
 		}
@@ -136,36 +135,10 @@ func (s *Service) Delete(
 	})
 }
 
-// write is aggregate.Write for a video.
-func (s *Service) write(
-	ctx context.Context, name string, r idempotency.Request, do func(context.Context, *aggregate.Tx) (Video, error),
-) (aggregate.Result[Video], error) {
-	result, err := aggregate.Write(ctx, s.writer, name, r, do)
-	if result.Replayed {
-		result.Value.Epoch = result.Epoch
-	}
-	return result, err
-}
-
-// bump moves v on by one version, for a new event, and returns the event that made the
-// version before.
-func (v *Video) bump() (previous uuid.NullUUID) {
-	previous = v.LastEventID
-	v.Version, v.UpdatedAt, v.LastEventID = v.Version+1, aggregate.After(v.UpdatedAt), aggregate.NewEventID()
-	return previous
-}
-
-// state is for preconditions; the zero Video is in the state of one that never existed.
-func (v Video) state() aggregate.State {
-	return aggregate.State{Version: v.Version, DeletedAt: v.DeletedAt}
-}
-
 const aggregateType = "video"
 
 // position is v's position for consistency tokens and events.
-func (v Video) position() consistency.Position {
-	return consistency.Position{AggregateType: aggregateType, AggregateID: v.ID.String(), Epoch: v.Epoch, Version: v.Version}
-}
+func (v Video) position() consistency.Position { return v.Position(aggregateType, v.ID.String()) }
 
 // Token is the consistency token of v at its version.
 func (v Video) Token() string { return aggregate.Token(v.position()) }

@@ -130,7 +130,7 @@ func TestConcurrentPatchesMakeContiguousVersions(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	now, err := a.service.Get(t.Context(), v.ID, false)
+	now, _, err := a.service.Get(t.Context(), v.ID, false)
 	if err != nil || now.Version != 1+writers*each {
 		t.Fatalf("version %d (%v), want %d", now.Version, err, 1+writers*each)
 	}
@@ -195,7 +195,7 @@ func TestUpdatedAtNeverGoesBackwards(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	v := a.create()
-	ahead := aggregate.Now().Add(time.Hour)
+	ahead := aggregate.Micros(time.Now()).Add(time.Hour)
 	a.exec(`UPDATE video.videos SET updated_at = $1`, ahead)
 	got, err := a.service.Update(t.Context(), v.ID, []string{"title"}, Video{Title: "later"}, aggregate.WriteOptions{}, nil)
 	if err != nil || !got.Value.UpdatedAt.Equal(ahead.Add(time.Microsecond)) {
@@ -228,7 +228,7 @@ func TestTombstoneStays(t *testing.T) {
 			t.Errorf("got %d %s, want a 410 with version and time", r.Status, r.Raw)
 		}
 	}
-	grave, err := a.service.Get(t.Context(), v.ID, true)
+	grave, _, err := a.service.Get(t.Context(), v.ID, true)
 	if err != nil || grave.DeletedAt == nil || !grave.DeletedAt.Equal(grave.UpdatedAt) || !grave.DeletedAt.After(v.UpdatedAt) {
 		t.Fatalf("tombstone %+v, %v; want one of after version 1, which was at %s", grave, err, v.UpdatedAt)
 	}

@@ -26,7 +26,7 @@ run "services" {
       for service in [google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog] :
       service.scaling[0].min_instance_count >= 1
     ])
-    error_message = "min_instance_count must be at least 1: Cloud Run wakes nobody for a backlog."
+    error_message = "min_instance_count must be at least 1: Cloud Run starts no instance for a backlog."
   }
   assert {
     condition = alltrue([
@@ -264,7 +264,7 @@ run "everything" {
       one([for e in google_cloud_run_v2_service.catalog.template[0].containers[0].env : e if e.name == "DATABASE_URL"]).value_source[0].secret_key_ref[0].version == "1" &&
       one([for e in google_cloud_run_v2_job.catalog_migrate.template[0].template[0].containers[0].env : e if e.name == "DATABASE_URL"]).value_source[0].secret_key_ref[0].version == "3"
     )
-    error_message = "A secret's version must be the one asked for, else the first: never one that somebody adds."
+    error_message = "A secret's version must be the one asked for, else the first: never a later one that was only added."
   }
   assert {
     condition     = contains([for flag in google_sql_database_instance.main[0].settings[0].database_flags : flag if flag.name == "max_connections"], { name = "max_connections", value = "200" })
@@ -284,7 +284,7 @@ run "everything" {
       google_monitoring_alert_policy.disk[0].conditions[0].condition_threshold[0].threshold_value == 160 * pow(1024, 3) &&
       strcontains(google_monitoring_alert_policy.disk[0].conditions[0].condition_threshold[0].filter, "\"acme-test:lockstep\"")
     )
-    error_message = "A disk must grow up to a limit, and somebody be told before it is there."
+    error_message = "A disk must grow up to a limit, with an alert before the limit."
   }
   assert {
     condition     = google_sql_database_instance.main[0].settings[0].maintenance_window[0].day == 7 && google_sql_database_instance.main[0].settings[0].maintenance_window[0].hour == 3 && google_sql_database_instance.main[0].settings[0].backup_configuration[0].location == "europe-west1"

@@ -1,5 +1,5 @@
 # A project that has everything. `make tf-check` compares all that is granted in it
-# with grants.txt beside.
+# with grants.txt next to this file.
 
 mock_provider "google" {
   source = "./tests/mocks"

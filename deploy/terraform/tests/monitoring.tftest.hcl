@@ -21,7 +21,7 @@ run "alerts" {
     budget                = { billing_account = "000000-AAAAAA-BBBBBB", amount = 200 }
   }
 
-  # A metric that is not Google's own does not exist before somebody has written it:
+  # A metric that is not Google's own does not exist before its first value is written:
   # in a new project the first apply would end there.
   assert {
     condition = alltrue([
@@ -35,7 +35,7 @@ run "alerts" {
       for name, resources in { backlog = google_pubsub_subscription.catalog, dead-letters = google_pubsub_subscription.dead_letters, broker-dead-letters = google_pubsub_subscription.catalog } :
       alltrue([for s in resources : strcontains(google_monitoring_alert_policy.subscriptions[name].conditions[0].condition_threshold[0].filter, "\"${s.name}\"")])
     ])
-    error_message = "Each subscription must be watched, and each one's dead letters, whoever writes them."
+    error_message = "Each subscription must be watched, and each one's dead letters, written by the consumer or by Pub/Sub."
   }
   assert {
     condition = (
@@ -54,7 +54,7 @@ run "alerts" {
       "row had a history that its owner has lost: it was replaced by the owner's state",
       "event acknowledged without effect: its owner has lost it",
     ] : strcontains(google_monitoring_alert_policy.logs["diverged"].conditions[0].condition_matched_log[0].filter, "\"${line}\"")])
-    error_message = "Commits that the owner has lost must be noticed, whichever line is the only one: the read model repairs itself, and nobody would ask whose writes are gone."
+    error_message = "Commits that the owner has lost must be noticed, whichever line is the only one: the read model repairs itself, and the lost writes would stay unnoticed."
   }
   assert {
     condition = alltrue([for name in ["held-up", "parked", "gap", "diverged"] :
@@ -93,7 +93,7 @@ run "alerts" {
       for policy in concat([google_monitoring_alert_policy.jobs], values(google_monitoring_alert_policy.subscriptions), values(google_monitoring_alert_policy.logs)) :
       policy.alert_strategy[0].auto_close == "1800s"
     ])
-    error_message = "An incident must close by itself, as soon as Google lets it: while it is open, the next one tells nobody."
+    error_message = "An incident must close by itself, as soon as Google lets it: while it is open, the next one sends no notification."
   }
   assert {
     condition = alltrue([

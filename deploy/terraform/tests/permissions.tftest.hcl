@@ -1,4 +1,4 @@
-# Who may do what: the rules. grants.txt beside is the whole list.
+# Who may do what: the rules. grants.txt next to this file is the whole list.
 
 mock_provider "google" {
   source = "./tests/mocks"
@@ -11,12 +11,12 @@ variables {
   catalog        = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111" }
 }
 
-run "nobody_from_outside" {
+run "no_caller_from_outside" {
   command = plan
 
   assert {
     condition     = length(google_cloud_run_v2_service_iam_member.video_invokers) + length(google_cloud_run_v2_service_iam_member.catalog_invokers) == 0
-    error_message = "Unless somebody is named, nobody from outside may call."
+    error_message = "Without named invokers, no caller from outside may call."
   }
 }
 
@@ -28,7 +28,7 @@ run "everybody_may_read" {
   }
   assert {
     condition     = length(google_cloud_run_v2_service_iam_member.video_invokers) == 0 && keys(google_cloud_run_v2_service_iam_member.catalog_invokers) == ["allUsers"]
-    error_message = "catalog.public must let everybody read, and nobody write."
+    error_message = "catalog.public must let every caller read, and none write."
   }
 }
 
@@ -126,7 +126,7 @@ run "permissions" {
       for grant in concat(values(google_project_iam_member.ci_reads), google_project_iam_member.ci_release, values(google_project_iam_member.sql_client)) :
       !contains(["roles/viewer", "roles/browser", "roles/editor", "roles/owner"], grant.role) && !startswith(grant.role, "roles/logging.")
     ])
-    error_message = "Nobody may have a basic role, or read logs."
+    error_message = "No account may have a basic role, or read logs."
   }
   assert {
     condition = (

@@ -173,7 +173,7 @@ run "a_database_that_takes_them" {
 }
 
 # By itself: its connections are counted with the services' instances, which name the
-# project's registry, so whoever names none is told of that first.
+# project's registry, so a missing name is reported first.
 run "databases_that_there_are_not" {
   command = plan
   variables {

@@ -18,7 +18,7 @@ const (
 	videoSchema = "projects/" + project + "/schemas/video-events"
 )
 
-func TestTopicsRefuseWhatIsNoEvent(t *testing.T) {
+func TestTopicsRefuseInvalidEvents(t *testing.T) {
 	t.Parallel()
 	s := start(t, Options{})
 	if _, err := Provision(t.Context(), s.Addr(), project); err != nil {

@@ -16,7 +16,7 @@ import (
 
 // A broker that restarts has lost its state, and is provisioned each time it
 // comes back; also if it did not exist yet when the watch started.
-func TestWatchProvisionsABrokerThatForgets(t *testing.T) {
+func TestWatchProvisionsARestartedBroker(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []Kind{Local, Official} {
 		t.Run(name(kind), func(t *testing.T) {
@@ -40,7 +40,7 @@ func TestWatchProvisionsABrokerThatForgets(t *testing.T) {
 	}
 }
 
-func TestWatchMissesWhatIsDeleted(t *testing.T) {
+func TestMissingNamesADeletedSubscription(t *testing.T) {
 	t.Parallel()
 	s := start(t, Options{})
 	made, stop := watch(t, s.Addr())
@@ -62,7 +62,7 @@ func TestWatchMissesWhatIsDeleted(t *testing.T) {
 
 // A publisher that waits for its topic can lose messages until the topic has
 // its subscription, so no call may come between the two.
-func TestSubscriptionsComeRightBehindTheirTopics(t *testing.T) {
+func TestSubscriptionIsCreatedRightAfterItsTopic(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	var calls []string

@@ -124,7 +124,7 @@ func TestKilledParentLeavesNoServer(t *testing.T) {
 	}
 }
 
-func TestSweepSparesTheLiving(t *testing.T) {
+func TestSweepKeepsRunningServers(t *testing.T) {
 	t.Parallel()
 	d, err := newDirectory()
 	if err != nil {

@@ -84,7 +84,7 @@ func TestStartReportsMissingProgram(t *testing.T) {
 	}
 }
 
-func TestChildDiesWithKilledParent(t *testing.T) {
+func TestProcessEndsWithItsKilledParent(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux ends a child with its killed parent")

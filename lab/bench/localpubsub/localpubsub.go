@@ -68,10 +68,10 @@ func Series() (all []measure.Series) {
 	return append(all, manyKeys(), orderedStream(), latency(), manyMessages())
 }
 
-// A setup is a side's server and client.
+// A setup is the client of one of the compared servers.
 type setup struct{ *rig.BrokerClient }
 
-// A trial is one run with the setup of a side. Its subscription is ordered if
+// A trial is one run against one of the servers. Its subscription is ordered if
 // there are keys.
 type trial func(ctx context.Context, s *setup, v volume) (measure.Reading, error)
 

@@ -161,7 +161,7 @@ func TestAnInterruptedRunReportsWhatItHas(t *testing.T) {
 	}
 }
 
-func TestNothingIsAnEmptyArray(t *testing.T) {
+func TestNoResultsAreAnEmptyArray(t *testing.T) {
 	t.Parallel()
 	results, _, err := take(t, "", Series{Measurements: []Measurement{failing(new([]string), "rival", ErrMissing)}})
 	if err != nil || results == nil || len(results) > 0 {

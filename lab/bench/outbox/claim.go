@@ -24,7 +24,7 @@ var claimVolumes = [...]claimVolume{measure.Quick: {3, 0.01}, measure.Normal: {1
 func claim(p *rig.Postgres) []measure.Series {
 	k := &states{server: p, kept: map[string]*rig.Database{}}
 	in := func(title string, from measure.Size, suffix string, states ...state) measure.Series {
-		s := measure.Series{Title: "outbox: what a claim of 100 new events costs" + title, From: from}
+		s := measure.Series{Title: "outbox: the cost of a claim of 100 new events" + title, From: from}
 		s.Measurements = []measure.Measurement{k.claiming(suffix, states)}
 		for _, st := range states[1:] {
 			s.Derived = append(s.Derived, measure.Ratio("claim.at_"+st.name, claimFigure(st, suffix), claimFigure(states[0], suffix), st.wanted))

@@ -67,7 +67,7 @@ func wal(p *rig.Postgres) measure.Series {
 		},
 	}
 	return measure.Series{
-		Title: "outbox: what an event writes to the log", Measurements: []measure.Measurement{m},
+		Title: "outbox: an event's share of the write-ahead log", Measurements: []measure.Measurement{m},
 		Derived: []measure.Derived{
 			measure.Ratio("write.wal_vs_before", "write.wal_bytes_per_event", "write.wal_bytes_per_event_before", "0.8 or less wanted"),
 		},

@@ -19,7 +19,7 @@ func costs() measure.Series {
 	}
 	cost.Run = withHarness(readsInTurns)
 	return measure.Series{
-		Title:        "fresh reads: what a token costs where the projection is fresh",
+		Title:        "fresh reads: the cost of a token where the projection is fresh",
 		Measurements: []measure.Measurement{cost},
 		Derived: []measure.Derived{
 			measure.Ratio("read.token_cost", "read.token_ms", "read.plain_ms", "1.1 or less wanted"),

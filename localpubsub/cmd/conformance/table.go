@@ -15,7 +15,7 @@ import (
 const (
 	document = "CONFORMANCE.md"
 	begin    = "<!-- printed by cmd/conformance -->\n"
-	end      = "<!-- end of what is printed -->\n"
+	end      = "<!-- end of the printed part -->\n"
 )
 
 // table is behaviour × subject.

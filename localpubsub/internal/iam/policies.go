@@ -61,9 +61,9 @@ func (p *Policies) Forget() {
 	clear(p.set)
 }
 
-// GetIamPolicy returns an empty policy for a resource without one. For a caller
-// that does not ask for version 3, a condition is replaced by a changed role
-// name.
+// GetIamPolicy returns an empty policy for a resource without one. A caller that
+// asks for a version below 3 gets no conditions: as Google documents it, a binding
+// with a condition has a changed role name instead.
 func (p *Policies) GetIamPolicy(_ context.Context, r *iampb.GetIamPolicyRequest) (*iampb.Policy, error) {
 	if err := p.exists(r.GetResource()); err != nil {
 		return nil, err

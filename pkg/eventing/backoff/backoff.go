@@ -3,6 +3,7 @@ package backoff
 
 import (
 	"context"
+	"iter"
 	"math/rand/v2"
 	"time"
 )
@@ -32,6 +33,20 @@ func (p Policy) ceiling(attempt int) time.Duration {
 		c *= 2
 	}
 	return min(c, p.Cap)
+}
+
+// Attempts yields attempts from 1 on, each with the pause that follows it unless the
+// caller's loop ends. The sequence ends when ctx ends. The first attempt comes at once,
+// even if ctx has ended: so the caller has an error to return.
+func (p Policy) Attempts(ctx context.Context) iter.Seq2[int, time.Duration] {
+	return func(yield func(int, time.Duration) bool) {
+		for attempt := 1; ; attempt++ {
+			pause := p.Delay(attempt)
+			if !yield(attempt, pause) || !Sleep(ctx, pause, nil) {
+				return
+			}
+		}
+	}
 }
 
 // Sleep waits for d, or less if ctx ends or wake receives. It reports whether

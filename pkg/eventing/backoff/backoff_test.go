@@ -1,6 +1,7 @@
 package backoff
 
 import (
+	"context"
 	"testing"
 	"time"
 )
@@ -17,6 +18,35 @@ func TestCeilings(t *testing.T) {
 		}
 		if d := p.Delay(attempt); d < 0 || d > want {
 			t.Errorf("attempt %d: delay %v is not within 0 and %v", attempt, d, want)
+		}
+	}
+}
+
+func TestAttempts(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for _, end := range []int{1, 3} { // the first round ends by itself, the second one with ctx
+		attempts := 0
+		for n, pause := range (Policy{Base: 1, Cap: 4}).Attempts(ctx) {
+			attempts++
+			if n != attempts || pause < 0 || pause > 4 {
+				t.Errorf("attempt %d has the number %d and a pause of %v", attempts, n, pause)
+			}
+			if n == end && end == 1 {
+				break
+			}
+			if n == end {
+				cancel()
+			}
+		}
+		if attempts != end {
+			t.Errorf("%d attempts, want %d", attempts, end)
+		}
+	}
+	for n := range (Policy{Base: time.Hour, Cap: time.Hour}).Attempts(ctx) {
+		if n > 1 {
+			t.Fatal("attempts go on although ctx has ended")
 		}
 	}
 }

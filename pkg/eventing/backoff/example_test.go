@@ -11,7 +11,7 @@ import (
 
 // A call that fails is tried again, with longer pauses, until it succeeds or the
 // caller's time is over.
-func Example() {
+func ExamplePolicy_Attempts() {
 	retry := backoff.Policy{Base: time.Millisecond, Cap: 10 * time.Millisecond}
 	calls := 0
 	call := func() error {
@@ -23,13 +23,13 @@ func Example() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	for attempt := 1; ; attempt++ {
-		err := call()
-		if err == nil || !backoff.Sleep(ctx, retry.Delay(attempt), nil) {
-			fmt.Println(calls, "calls,", err)
-			return
+	var err error
+	for range retry.Attempts(ctx) {
+		if err = call(); err == nil {
+			break
 		}
 	}
+	fmt.Println(calls, "calls,", err)
 	// Output: 3 calls, <nil>
 }
 

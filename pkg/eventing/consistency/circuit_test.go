@@ -93,7 +93,7 @@ func TestOneProbeAtATime(t *testing.T) {
 		go c.do(t.Context(), func(context.Context) error { <-release; return nil }, away)
 		synctest.Wait()
 		if do(t, c, nil) {
-			t.Error("a second probe beside the first")
+			t.Error("a second probe during the first")
 		}
 		close(release)
 		synctest.Wait()

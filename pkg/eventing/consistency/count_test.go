@@ -30,7 +30,7 @@ func newReader() *consistency.Reader {
 }
 
 // An owner that is slow with some readers' questions answers others meanwhile.
-func TestQuestionsToTheOwnerAreAskedBesideEachOther(t *testing.T) {
+func TestOwnerIsAskedConcurrently(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const readers = 64

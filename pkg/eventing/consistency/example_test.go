@@ -52,7 +52,7 @@ func (q *unreachable) FetchFromOwner(context.Context) error {
 // A reader never gets older data by surprise: it gets an error, or the stale data that it
 // has allowed. After five failures in a row the owner is left alone, and readers hear that
 // at once.
-func ExampleReader_Read() {
+func ExampleReader_Read_ownerUnavailable() {
 	waiters := consistency.NewWaiters(100, nil, notify.New(nil, "", "example", slog.New(slog.DiscardHandler)))
 	reader, q := consistency.NewReader(waiters), &unreachable{}
 	read := func(staleIfError bool) (consistency.Outcome, error) {
@@ -77,4 +77,40 @@ func ExampleReader_Read() {
 	// true 4
 	// true 5
 	// stale <nil> 5
+}
+
+// A write answers with a token. Callers send its text along, and never look into it.
+func ExampleParse() {
+	text := consistency.Token{Positions: []consistency.Position{
+		{AggregateType: "video", AggregateID: "a", Epoch: 1, Version: 7},
+	}}.String()
+	token, err := consistency.Parse(text)
+	fmt.Println(token.Positions, err)
+
+	_, err = consistency.Parse(text[:len(text)-1])
+	fmt.Println("cut off:", errors.Is(err, consistency.ErrMalformed))
+	// Output:
+	// [{video a 1 7}] <nil>
+	// cut off: true
+}
+
+// A read of videos requires the positions of videos in the token. An error names the field
+// that the client has sent.
+func ExampleRequest_Requirement() {
+	isID := func(id string) bool { return len(id) == 1 }
+	token := consistency.Token{Positions: []consistency.Position{
+		{AggregateType: "engagement", AggregateID: "u:a", Epoch: 1, Version: 2},
+		{AggregateType: "video", AggregateID: "a", Epoch: 1, Version: 7},
+	}}
+	request := consistency.Request{Token: token.String(), TokenField: "consistency_token", Wait: consistency.DefaultWait}
+	required, err := request.Requirement("video", isID)
+	fmt.Println(required.Positions(), err)
+	fmt.Println(required.Unmet(consistency.Position{AggregateType: "video", AggregateID: "a", Epoch: 1, Version: 5}))
+
+	_, err = request.Requirement("engagement", isID)
+	fmt.Println(err)
+	// Output:
+	// [{video a 1 7}] <nil>
+	// [{a 5 7}]
+	// consistency_token: names no engagement
 }

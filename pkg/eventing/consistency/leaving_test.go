@@ -15,7 +15,7 @@ import (
 )
 
 // A reader that gives up before the first read leaves nothing to be read.
-func TestALeavingReaderLeavesNothingToRead(t *testing.T) {
+func TestCancelledReaderCausesNoRead(t *testing.T) {
 	t.Parallel()
 	w := NewWaiters(1, nil, notify.New(nil, "", "test", slog.New(slog.DiscardHandler)))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -52,7 +52,7 @@ func TestAnAggregateThatMovesTwiceCountsOnce(t *testing.T) {
 
 // A look follows at once, and not with the next poll, when a reader comes while the
 // watch rests, and when this process commits.
-func TestALookFollowsAtOnce(t *testing.T) {
+func TestReaderOrCommitCausesALookAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w, c := watched(t, 1, true)
@@ -70,7 +70,7 @@ func TestALookFollowsAtOnce(t *testing.T) {
 	})
 }
 
-// It sets the process's meter provider, so it must not run beside others.
+// It sets the process's meter provider, so it must not run in parallel with others.
 func TestWaitersAreCounted(t *testing.T) {
 	reader := metric.NewManualReader()
 	before := otel.GetMeterProvider()

@@ -40,7 +40,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 
 // After another instance's commit this one reads the aggregates that moved, and no other.
 // A poll reads all aggregates, so the poll does not end this wait.
-func TestAnotherInstanceIsHeard(t *testing.T) {
+func TestAnotherInstanceNotifies(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
 	var mu sync.Mutex

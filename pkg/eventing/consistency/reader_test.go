@@ -157,7 +157,7 @@ func TestAReaderHangsUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		look := func(context.Context) (consistency.Freshness, error) { return consistency.Absent, nil }
-		ask := func(context.Context) error { t.Error("the owner is asked for nobody"); return nil }
+		ask := func(context.Context) error { t.Error("the owner is asked without a caller"); return nil }
 		ended := make(chan error, 1)
 		go func() {
 			_, err := r.Read(ctx, d, query{look, ask})
@@ -165,7 +165,7 @@ func TestAReaderHangsUp(t *testing.T) {
 		}()
 		synctest.Wait()
 		if _, err := r.Read(t.Context(), d, query{look, ask}); !errors.Is(err, consistency.ErrTooManyWaiters) {
-			t.Errorf("beside the only place: %v", err)
+			t.Errorf("while the only place is taken: %v", err)
 		}
 		hangUp()
 		if err := <-ended; !errors.Is(err, context.Canceled) {

@@ -17,7 +17,7 @@ func of(kind, id string, version int64) consistency.Position {
 
 func isVideo(id string) bool { return strings.HasPrefix(id, "v") }
 
-func TestWhatMakesNoSenseIsRefused(t *testing.T) {
+func TestInvalidRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	valid := consistency.Token{Positions: []consistency.Position{of("video", "v1", 1)}}
 	tenant, invalid := valid, consistency.Token{Positions: []consistency.Position{of("video", "1", 1)}}

@@ -50,12 +50,12 @@ func (c *readModel) looked() int {
 
 // watched are waiters with a watch. Time stands still while any goroutine can run: if a
 // wait ends at the same instant, a notification has ended it, and not the poll.
-func watched(t *testing.T, limit int, told bool) (*Waiters, *readModel) {
+func watched(t *testing.T, limit int, connected bool) (*Waiters, *readModel) {
 	t.Helper()
 	c := &readModel{versions: map[string]int64{}}
 	log := slog.New(slog.DiscardHandler)
 	w := NewWaiters(limit, c.look, notify.New(nil, "", "test", log))
-	go w.watch(t.Context(), log, func() bool { return told }, func() {})
+	go w.watch(t.Context(), log, func() bool { return connected }, func() {})
 	return w, c
 }
 
@@ -110,7 +110,8 @@ func TestWaitIsWokenByNotify(t *testing.T) {
 	})
 }
 
-// What was applied between the reader's own look and its wait tells nobody again.
+// A version that was applied between the reader's own look and its wait causes no further
+// notification.
 func TestWaitLooksAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -155,9 +156,9 @@ func TestWaitForSeveral(t *testing.T) {
 // does not. It is one read for any number of readers.
 func TestPollingIsTheFallback(t *testing.T) {
 	t.Parallel()
-	for told, limit := range map[bool]time.Duration{true: 2 * time.Second, false: 50 * time.Millisecond} {
+	for connected, limit := range map[bool]time.Duration{true: 2 * time.Second, false: 50 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
-			w, c := watched(t, 100, told)
+			w, c := watched(t, 100, connected)
 			var ended []<-chan result
 			for range 100 {
 				ended = append(ended, w.begin(t.Context(), at("v", "a", 1)))
@@ -167,7 +168,7 @@ func TestPollingIsTheFallback(t *testing.T) {
 			looks := c.looked()
 			for _, e := range ended {
 				if r := <-e; !r.reached || r.took == 0 || r.took > limit {
-					t.Errorf("others heard %t: %+v; want within %s", told, r, limit)
+					t.Errorf("connected %t: %+v; want within %s", connected, r, limit)
 				}
 			}
 			if n := c.looked() - looks; n != 1 {
@@ -195,7 +196,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 		looks := c.looked()
 		backoff.Sleep(t.Context(), time.Minute, nil)
 		if c.looked() != looks {
-			t.Error("looks for nobody")
+			t.Error("looks without a waiter")
 		}
 	})
 }
@@ -313,6 +314,6 @@ func TestMemoryOfWaitersComesBack(t *testing.T) {
 	w.reached(wanted)
 	w.remove(second)
 	if w.bytes != 0 || w.count != 0 {
-		t.Errorf("%d bytes and %d places are taken by nobody", w.bytes, w.count)
+		t.Errorf("%d bytes and %d places are taken without a waiter", w.bytes, w.count)
 	}
 }

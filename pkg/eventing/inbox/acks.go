@@ -23,14 +23,14 @@ func (c *Consumer) afterCommit(ctx context.Context, batch []*delivery, outcomes 
 		o := outcomes[d.id()]
 		record(ctx, c.store.consumer, d, o, began)
 		if debug {
-			c.log.DebugContext(ctx, "event handled", append(d.logAttrs(), "outcome", o.String())...)
+			c.logFor(d).DebugContext(ctx, "event handled", "outcome", o.String())
 		}
 		switch {
 		case o.needsOwner():
 			c.repair(ctx, d, o)
 			continue
 		case o == Lost:
-			c.log.ErrorContext(ctx, "event acknowledged without effect: its owner has lost it", d.logAttrs()...)
+			c.logFor(d).ErrorContext(ctx, "event acknowledged without effect: its owner has lost it")
 		case (o == Applied || d.tried && o == 0) && (len(moved) == 0 || moved[len(moved)-1] != d.key()):
 			moved = append(moved, d.key())
 		}

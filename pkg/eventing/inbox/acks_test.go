@@ -135,7 +135,7 @@ func TestEveryMessageIsSettledOnce(t *testing.T) {
 }
 
 // A message that joins a finished delivery is acked, also when the process ends then.
-func TestWhatJoinsTheSettledIsAcked(t *testing.T) {
+func TestCopyOfASettledMessageIsAcked(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)

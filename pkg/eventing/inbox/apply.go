@@ -17,8 +17,7 @@ import (
 // ended.
 //
 // An outage of the database is waited out here. Nothing else is applied meanwhile, the
-// channel behind fills up, and the client stops pulling: that is the circuit breaker. The
-// client keeps the leases, so an outage costs no attempts.
+// budget fills up, and the client stops pulling.
 func (c *Consumer) apply(ctx context.Context, batch []*delivery) (unfinished []*delivery) {
 	for failures := 1; ; failures++ {
 		c.heartbeat()
@@ -59,7 +58,7 @@ func (c *Consumer) filterBlocked(ctx context.Context, batch []*delivery) (rest [
 		case d.finished: // more messages may have joined it since
 			c.ack(ctx, d)
 		case c.blocked.has(d.key()):
-			c.queueBehind(d)
+			c.blocked.queue(d)
 		case errors.Is(d.invalid, ErrUnknown) && !d.poison:
 			c.awaitVerdict(ctx, d)
 		case d.invalid != nil:
@@ -71,8 +70,7 @@ func (c *Consumer) filterBlocked(ctx context.Context, batch []*delivery) (rest [
 	return rest
 }
 
-// bisect narrows a failed batch down to the event that fails. Later events of its aggregate
-// then find the aggregate blocked, and wait.
+// bisect narrows a failed batch down to the event that fails.
 func (c *Consumer) bisect(ctx context.Context, batch []*delivery) (unfinished []*delivery) {
 	for _, d := range batch {
 		d.bisections++

@@ -16,7 +16,8 @@ const (
 	// the dead letters.
 	maxAttempts = 5
 	// slotCount bounds the concurrent repairs, because an owner may have much to repair,
-	// and the concurrent publishes of dead letters.
+	// and the concurrent publishes of dead letters. These have slots of their own: an owner
+	// that hangs must not delay them.
 	slotCount = 16
 )
 
@@ -42,17 +43,15 @@ func (r reason) String() string {
 	return [...]string{"gap", "failed", "locked", "unknown", "dead_letter"}[r]
 }
 
-// blockedAggregates are the aggregates that cannot continue now. The first event of each,
-// its head, is always worked on, however much is blocked: it is repaired, tried again or
-// dead-lettered. Later events of the aggregate wait behind it, in memory, and the client
-// keeps their leases. The consumer's budget bounds all of them. The worker goroutine owns
-// byKey; other goroutines reach it through released.
+// blockedAggregates are the deliveries of the aggregates that cannot continue now, the head
+// of each first. The worker goroutine owns byKey; other goroutines reach it through
+// released.
 type blockedAggregates struct {
 	byKey    map[string][]*delivery
 	counts   [reasons]atomic.Int64
 	released chan string
 	running  sync.WaitGroup
-	// Dead letters have slots of their own: an owner that hangs must not delay them.
+
 	repairSlots, deadLetterSlots slots
 }
 
@@ -66,6 +65,9 @@ func newBlockedAggregates() *blockedAggregates {
 }
 
 func (h *blockedAggregates) has(key string) bool { return h.byKey[key] != nil }
+
+// queue puts d behind the deliveries of its aggregate.
+func (h *blockedAggregates) queue(d *delivery) { h.byKey[d.key()] = append(h.byKey[d.key()], d) }
 
 // unblock ends the block of an aggregate and returns its deliveries.
 func (h *blockedAggregates) unblock(key string) []*delivery {
@@ -103,7 +105,7 @@ func (h slots) release() { <-h }
 func (c *Consumer) block(ctx context.Context, d *delivery, why reason, until func(context.Context)) {
 	h, key := c.blocked, d.key()
 	blocked := h.has(key)
-	h.byKey[key] = append(h.byKey[key], d)
+	h.queue(d)
 	if blocked {
 		return
 	}
@@ -118,11 +120,6 @@ func (c *Consumer) block(ctx context.Context, d *delivery, why reason, until fun
 	})
 }
 
-// queueBehind queues d behind the event that blocks its aggregate.
-func (c *Consumer) queueBehind(d *delivery) {
-	c.blocked.byKey[d.key()] = append(c.blocked.byKey[d.key()], d)
-}
-
 // eventFailed handles an event that failed alone: it is tried again later, alone, or
 // dead-lettered. It returns d when ctx ended before either.
 func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, class fault) []*delivery {
@@ -130,7 +127,7 @@ func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, cl
 		return c.putOff(ctx, d, cause, class)
 	}
 	if p, ok := errors.AsType[*panicError](cause); ok {
-		c.log.ErrorContext(ctx, "handler panicked", append(d.logAttrs(), "panic", p.value, "stack", string(p.stack))...)
+		c.logFor(d).ErrorContext(ctx, "handler panicked", "panic", p.value, "stack", string(p.stack))
 	}
 	attempts, err := c.store.countAttempt(ctx, d, cause, class)
 	if ctx.Err() != nil {
@@ -142,13 +139,13 @@ func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, cl
 	case err != nil:
 		// The database has just become unavailable. The failure is not counted, and
 		// will happen again.
-		c.log.WarnContext(ctx, "attempt not counted", append(d.logAttrs(), "error", err)...)
+		c.logFor(d).WarnContext(ctx, "attempt not counted", "error", err)
 	case attempts >= maxAttempts, eventing.IsPermanent(cause):
 		c.deadLetter(ctx, d, cause, attempts)
 		return nil
 	}
-	c.log.WarnContext(ctx, "event failed, trying again", append(d.logAttrs(),
-		"error", cause, "class", class.String(), "attempt", attempts, "retry_in_ms", pause.Milliseconds())...)
+	c.logFor(d).WarnContext(ctx, "event failed, trying again", "error", cause, "class", class.String(),
+		"attempt", attempts, "retry_in_ms", pause.Milliseconds())
 	c.block(ctx, d, failedEvent, func(ctx context.Context) { backoff.Sleep(ctx, pause, nil) })
 	return nil
 }
@@ -158,14 +155,14 @@ func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, cl
 func (c *Consumer) putOff(ctx context.Context, d *delivery, cause error, class fault) []*delivery {
 	if d.starts > 0 { // the attempt has ended, and this process lives
 		if err := c.store.unmarkStarted(ctx, []*delivery{d}); err != nil {
-			c.log.DebugContext(ctx, "beginning not taken back", append(d.logAttrs(), "error", err)...)
+			c.logFor(d).DebugContext(ctx, "beginning not taken back", "error", err)
 		}
 		d.starts, d.startedBefore = 0, false
 	}
 	d.putOffs++
 	pause := lockRetry.Delay(d.putOffs)
-	c.log.WarnContext(ctx, "event put off, its aggregate waits", append(d.logAttrs(),
-		"error", cause, "class", class.String(), "times", d.putOffs, "retry_in_ms", pause.Milliseconds())...)
+	c.logFor(d).WarnContext(ctx, "event put off, its aggregate waits", "error", cause, "class", class.String(),
+		"times", d.putOffs, "retry_in_ms", pause.Milliseconds())
 	why := lockedRow
 	if class == timedOut {
 		why = failedEvent

@@ -69,7 +69,7 @@ func TestALockedRowBlocksItsAggregateAlone(t *testing.T) {
 	b.eventually(t, 3, version, "a")
 	b.eventually(t, 24, withDone)
 	if n := b.count(t, `SELECT coalesce(sum(attempts + begun), 0) FROM inbox`); n != 0 || len(b.deadLettered("")) != 0 {
-		t.Errorf("%d attempts and %d dead letters from somebody's lock", n, len(b.deadLettered("")))
+		t.Errorf("%d attempts and %d dead letters from another transaction's lock", n, len(b.deadLettered("")))
 	}
 }
 
@@ -103,7 +103,7 @@ func TestAnEventThatIsPutOffIsNotStarted(t *testing.T) {
 }
 
 // A success says that neither the database nor the build is to blame.
-func TestSuccessIsHeardOf(t *testing.T) {
+func TestSuccessResetsSlowAndUnknown(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)
@@ -116,7 +116,7 @@ func TestSuccessIsHeardOf(t *testing.T) {
 
 // However many events wait behind one aggregate, the first events of others are repaired,
 // tried again and dead-lettered.
-func TestHeadsAreWorkedOnWhateverIsBlocked(t *testing.T) {
+func TestFirstEventsProceedBehindManyBlocked(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)

@@ -19,7 +19,7 @@ import (
 
 // A database that answers, and takes no writes in time, counts as unavailable: a time limit
 // that is reached meanwhile is no event's fault.
-func TestABrownoutIsNoEventsFault(t *testing.T) {
+func TestOutageOfWritesSpendsNoAttempt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	admin := b.pg.Pool(t, b.pg.Admin)
@@ -67,7 +67,7 @@ func TestABrownoutIsNoEventsFault(t *testing.T) {
 
 // Where the smallest write passes and every event meets a time limit all the
 // same, events of a few aggregates in a row say that it is not theirs.
-func TestEverythingIsSlow(t *testing.T) {
+func TestTimeLimitsOfSeveralAggregatesAreAnOutage(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)
@@ -132,8 +132,8 @@ func (c *commitLoser) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// loseACommit breaks a connection of b's database after the next COMMIT from when armed is
-// set, and calls lost before the client learns of it.
+// loseACommit loses the answer to the first COMMIT after armed is set: the server commits,
+// lost is called, and the client's connection breaks.
 func (b *bench) loseACommit(t *testing.T, lost func()) (armed *atomic.Bool) {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(b.pg.URL)

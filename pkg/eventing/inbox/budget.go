@@ -32,9 +32,8 @@ func (l load) part(n, of int64) load {
 // covers reports whether l is at least o in both respects.
 func (l load) covers(o load) bool { return l.messages >= o.messages && l.bytes >= o.bytes }
 
-// budget bounds the messages in hand, from callback to ack. The client's own
-// flow control ends when a callback returns, and the server's counts by stream:
-// neither bounds a consumer whose callbacks return at once.
+// budget bounds the messages in hand, from callback to ack, because neither the client's
+// flow control nor the server's does: see "Bounds" in the package doc.
 type budget struct {
 	limit load
 

@@ -56,7 +56,7 @@ func TestBudgetIsFirstComeFirstServed(t *testing.T) {
 }
 
 // A caller that stops waiting leaves nothing behind, and lets those behind it pass.
-func TestBudgetAfterManyWhoGaveUp(t *testing.T) {
+func TestBudgetAfterManyCancelledWaits(t *testing.T) {
 	t.Parallel()
 	b := &budget{limit: load{messages: 5, bytes: 1000}}
 	var inside, most atomic.Int64

@@ -43,6 +43,17 @@ func onTheWire(bytes int64) int64 { return max(1, bytes/2) }
 // outageRetry is the pause while the database or the broker is unavailable.
 var outageRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
 
+// Options has a safe zero value.
+type Options struct {
+	// Bytes bounds the messages in hand. Zero: 64 MiB.
+	Bytes int64
+	// Retention is how long the row of a settled event is kept. Zero: [Retention].
+	Retention time.Duration
+	// Streams are those of the client's connection. Nil: each stream asks for the whole
+	// budget, which [Streams] avoid.
+	Streams *Streams
+}
+
 // Receive brings messages to deliver until ctx ends, and returns when each is acked or
 // nacked: a pubsub.Subscriber's Receive is one.
 type Receive func(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error
@@ -69,7 +80,7 @@ type Consumer struct {
 	stalls            stallDetector
 	slow              streak
 	unknown           *unknowns
-	repairs           recentRepairs
+	repairs           *recentRepairs
 }
 
 // NewConsumer returns a consumer of a subscription of client's project. Dead letters go to
@@ -102,6 +113,7 @@ func NewConsumer(
 		blocked:  newBlockedAggregates(),
 		acks:     make(chan *pubsub.AckResult, maxMessages),
 		unknown:  newUnknowns(),
+		repairs:  newRecentRepairs(),
 	}
 	c.metrics = newMetrics(subscription, c.budget, c.blocked)
 	return c
@@ -183,7 +195,7 @@ func (c *Consumer) receive(ctx context.Context, receive Receive) {
 		}
 		failures++
 		if time.Since(opened) > outageRetry.Cap {
-			failures = 1 // it worked for a while: this is a new fault
+			failures = 1 // the first since the stream worked
 		}
 		pause := outageRetry.Delay(failures)
 		c.log.ErrorContext(ctx, "subscription cannot be pulled", "error", err, "retry_in_ms", pause.Milliseconds())

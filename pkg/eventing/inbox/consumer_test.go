@@ -128,7 +128,7 @@ func TestOppositeOrdersDoNotDeadlock(t *testing.T) {
 	}
 }
 
-func TestShutdownGivesBackWhatItHolds(t *testing.T) {
+func TestShutdownReturnsItsMessages(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	stop := b.consume(t)

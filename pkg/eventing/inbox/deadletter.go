@@ -13,7 +13,6 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/lockstep/pkg/eventing"
-	"example.com/lockstep/pkg/eventing/backoff"
 )
 
 // The attributes that a dead letter has besides those of its message.
@@ -84,15 +83,12 @@ func deadLetterMessage(m *pubsub.Message, reason string, attempts int) *pubsubpb
 func (c *Consumer) deadLetter(ctx context.Context, d *delivery, reason error, attempts int) {
 	d.invalid = reason
 	c.block(ctx, d, pendingDeadLetter, func(ctx context.Context) {
-		for failures := 1; ctx.Err() == nil; failures++ {
+		for _, pause := range failRetry.Attempts(ctx) {
 			err := c.deadLetterOnce(ctx, d, reason, attempts)
 			if err == nil {
 				return
 			}
-			pause := failRetry.Delay(failures)
-			c.log.WarnContext(ctx, "dead letter not written, trying again", append(d.logAttrs(),
-				"error", err, "retry_in_ms", pause.Milliseconds())...)
-			backoff.Sleep(ctx, pause, nil)
+			c.logFor(d).WarnContext(ctx, "dead letter not written, trying again", "error", err, "retry_in_ms", pause.Milliseconds())
 		}
 	})
 }
@@ -110,7 +106,7 @@ func (c *Consumer) deadLetterOnce(ctx context.Context, d *delivery, reason error
 		return err
 	}
 	c.metrics.deadLettered(ctx)
-	c.log.ErrorContext(ctx, "event dead-lettered", append(d.logAttrs(), "reason", reason, "attempts", attempts, "topic", c.dead.topic)...)
+	c.logFor(d).ErrorContext(ctx, "event dead-lettered", "reason", reason, "attempts", attempts, "topic", c.dead.topic)
 	c.ack(ctx, d)
 	return nil
 }

@@ -93,7 +93,7 @@ var (
 
 // An event of another history than the copy's is recognised, whichever arrives first, by
 // the known ids and times of either. Unknown ones contradict nothing.
-func TestDecideTellsHistoriesApart(t *testing.T) {
+func TestDecideSeparatesHistories(t *testing.T) {
 	t.Parallel()
 	second := Position{Epoch: 1, Version: 2, EventID: e2, At: noon(2)}
 	grave := second

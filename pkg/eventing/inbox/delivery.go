@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"cmp"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -21,7 +22,8 @@ type delivery struct {
 	// starts is how many times the event was applied without a recorded end, this time
 	// included; 0 while this time is not recorded. It is the column begun.
 	starts int
-	// startedBefore says that a process that then ended had started to apply it.
+	// startedBefore says that an earlier process started to apply it and ended before the
+	// result was recorded.
 	startedBefore bool
 	// gaps counts the gaps that it met.
 	gaps int
@@ -98,8 +100,9 @@ func (d *delivery) takeUnanswered() []*pubsub.Message {
 	return leaving
 }
 
-func (d *delivery) logAttrs() []any {
-	return append(d.change.Event.LogAttrs(), "message_id", d.message().ID)
+// logFor is the log of d.
+func (c *Consumer) logFor(d *delivery) *slog.Logger {
+	return c.log.With(append(d.event().LogAttrs(), "message_id", d.message().ID)...)
 }
 
 // age is how long ago the owner made the change.

@@ -139,7 +139,7 @@
 //
 // An event that ends the process uses up an attempt, but the process cannot count it any
 // more. So the start of an event that may do that is recorded before it is applied
-// (crashloop.go), in the column begun:
+// (crashloop.go), in the column begun. To record every start would cost a commit per batch.
 //
 //	delivered the first time, after a clean start ────────────────▶ applied in its batch
 //

@@ -125,17 +125,17 @@ func TestADeadLetterFits(t *testing.T) {
 		if err != nil || len(pulled.GetReceivedMessages()) != 1 {
 			t.Fatalf("%s: %v, %v", name, pulled, err)
 		}
-		letter := pulled.GetReceivedMessages()[0].GetMessage()
+		deadLetter := pulled.GetReceivedMessages()[0].GetMessage()
 		for key := range event("a", 1).Message().Attributes {
-			if letter.GetAttributes()[key] != m.Attributes[key] {
-				t.Errorf("%s: %s is %q, want %q", name, key, letter.GetAttributes()[key], m.Attributes[key])
+			if deadLetter.GetAttributes()[key] != m.Attributes[key] {
+				t.Errorf("%s: %s is %q, want %q", name, key, deadLetter.GetAttributes()[key], m.Attributes[key])
 			}
 		}
-		if got := letter.GetAttributes(); got[AttrDeadLetterAttempts] != "3" || !strings.Contains(got[AttrDeadLetterReason], m.reason) {
+		if got := deadLetter.GetAttributes(); got[AttrDeadLetterAttempts] != "3" || !strings.Contains(got[AttrDeadLetterReason], m.reason) {
 			t.Errorf("%s: after %s attempts because of %.60q", name, got[AttrDeadLetterAttempts], got[AttrDeadLetterReason])
 		}
-		if !bytes.HasPrefix(m.Data, letter.GetData()) || len(letter.GetData()) < min(len(m.Data), maxDeadLetterBytes) {
-			t.Errorf("%s: %d of %d bytes are left", name, len(letter.GetData()), len(m.Data))
+		if !bytes.HasPrefix(m.Data, deadLetter.GetData()) || len(deadLetter.GetData()) < min(len(m.Data), maxDeadLetterBytes) {
+			t.Errorf("%s: %d of %d bytes are left", name, len(deadLetter.GetData()), len(m.Data))
 		}
 	}
 }

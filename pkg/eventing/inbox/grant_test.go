@@ -18,7 +18,7 @@ func (w *world) untilOpenedFor(t *testing.T, want load) {
 // A stream asks for the room that there is, by messages and by bytes, and never for
 // zero of either, which would be no bound. It is replaced when there is enough more
 // room than it was opened for.
-func TestAStreamAsksForTheRoomThatThereIs(t *testing.T) {
+func TestStreamLimitsFollowTheFreeRoom(t *testing.T) {
 	t.Parallel()
 	const whole = worldBytes / 2
 	for name, tc := range map[string]struct {

@@ -93,7 +93,7 @@ func Each(
 // has the handler of each type; an event of any other type is unknown.
 type Route map[string]Handler
 
-// Decode is that of the event's type.
+// Decode calls the handler of the event's type.
 func (r Route) Decode(e eventing.Event) (Change, error) {
 	h, ok := r[e.AggregateType]
 	if !ok {

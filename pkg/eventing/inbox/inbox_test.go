@@ -41,8 +41,8 @@ const (
 	patience = 150 * time.Second
 )
 
-// bench is one inbox, one broker, and a read model of three columns: the
-// version of each aggregate and how many effects made it.
+// bench is one inbox, one broker, and a read model with a version and a count of effects
+// for each aggregate.
 type bench struct {
 	pg     *pgtest.DB
 	db     *pgxpool.Pool

@@ -23,9 +23,9 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// The environment of a victim: a process with a consumer that one of its events
-// ends. Whenever it starts it is given all of the events again, as the broker
-// would after the leases of the one before.
+// The environment of a victim: a consumer's process that one of the events kills. Each
+// process gets all events again, as from a broker after the leases of the process before it
+// have expired.
 const (
 	victimDatabase = "LOCKSTEP_TEST_VICTIM_DATABASE"
 	victimBroker   = "LOCKSTEP_TEST_VICTIM_BROKER"

@@ -9,7 +9,7 @@ import (
 
 // A message that fits waits all the same while an earlier one does not fit: small
 // messages would otherwise keep a large one out for as long as they come.
-func TestWhatFitsDoesNotOvertake(t *testing.T) {
+func TestSmallMessageDoesNotOvertakeALargeOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := &budget{limit: load{messages: 3, bytes: 100}}
@@ -68,7 +68,7 @@ func TestEveryWaiterIsWoken(t *testing.T) {
 }
 
 // Those behind one that gives up need no further give: they pass if they fit.
-func TestWhoGivesUpLetsThoseBehindPass(t *testing.T) {
+func TestCancelledWaitLetsLaterOnesPass(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := &budget{limit: load{messages: 3, bytes: 100}}
@@ -91,7 +91,7 @@ func TestWhoGivesUpLetsThoseBehindPass(t *testing.T) {
 
 // A caller that is admitted at the moment of giving up has its part, and reports it: a part
 // without an owner is never given back.
-func TestWhoIsAdmittedWhileGivingUpHasItsPart(t *testing.T) {
+func TestAdmissionDuringCancellationIsReported(t *testing.T) {
 	t.Parallel()
 	one := load{1, 1}
 	for range 1000 { // the moment is not hit each time

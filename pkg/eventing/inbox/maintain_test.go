@@ -9,7 +9,7 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-func TestPurgeTakesWhatIsSettledAndOld(t *testing.T) {
+func TestPurgeDeletesOldSettledRows(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)
@@ -39,7 +39,7 @@ func TestPurgeTakesWhatIsSettledAndOld(t *testing.T) {
 }
 
 // The version stops an event that comes again after the purge of its row.
-func TestAfterAPurgeTheVersionStands(t *testing.T) {
+func TestVersionStopsAnEventAfterThePurge(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)
@@ -71,7 +71,7 @@ func TestInboxRowSaysWhenAndFromWhere(t *testing.T) {
 	}
 }
 
-// A run that ended badly is remembered until everybody has started again.
+// A run that ended badly is remembered until all instances have started again.
 func TestInstancesAreRemembered(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

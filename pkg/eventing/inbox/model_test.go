@@ -40,7 +40,7 @@ const itemSchema = `
 	CREATE TABLE app.shelf (id text PRIMARY KEY, items bigint NOT NULL);
 	-- What was committed, in the transaction that did it.
 	CREATE TABLE app.happened (n bigint GENERATED ALWAYS AS IDENTITY, record jsonb NOT NULL);
-	-- A history finds its own rows beside those of ten thousand others.
+	-- A history finds its own rows among those of ten thousand others.
 	CREATE INDEX ON app.happened ((record->>'aggregate') text_pattern_ops);
 	CREATE INDEX ON app.item (id text_pattern_ops);
 	CREATE INDEX ON app.shelf (id text_pattern_ops);
@@ -132,7 +132,7 @@ func (items) Upsert(ctx context.Context, tx pgx.Tx, steps []Step[item]) (written
 	return written, nil
 }
 
-// applyRecorded is ApplyChanges with records of what it does.
+// applyRecorded calls ApplyChanges and records the applied events for the history checker.
 func applyRecorded(ctx context.Context, tx pgx.Tx, changes []Change, rows Rows[item]) ([]Outcome, error) {
 	states := map[string]item{}
 	outcomes, err := ApplyChanges(ctx, tx, keepWritten{rows, states}, changes)
@@ -154,7 +154,7 @@ func applyRecorded(ctx context.Context, tx pgx.Tx, changes []Change, rows Rows[i
 	return outcomes, remember(ctx, tx, happened)
 }
 
-// adoptRecorded is AdoptChanges, likewise.
+// adoptRecorded calls AdoptChanges and records the repair for the history checker.
 func adoptRecorded(ctx context.Context, tx pgx.Tx, c Change, rows Rows[item]) error {
 	states := map[string]item{}
 	outcomes, err := AdoptChanges(ctx, tx, keepWritten{rows, states}, []Change{c}, time.Time{})

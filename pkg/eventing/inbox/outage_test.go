@@ -104,7 +104,7 @@ func TestDatabaseAway(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	limit("0") // for everybody but the administrator
+	limit("0") // for all roles but the administrator
 	b.pg.Terminate(t)
 	b.publishNames(t, "during", 10)
 	backoff.Sleep(t.Context(), outageTime(t), nil)

@@ -3,6 +3,8 @@ package inbox
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -14,9 +16,8 @@ import (
 const (
 	// repairTimeout bounds one repair.
 	repairTimeout = 10 * time.Second
-	// repairEvery is the least time between two repairs of an aggregate. Later events wait
-	// meanwhile, and most are stale afterwards: a producer that leaves out versions costs
-	// its owner a call a second, not one per event.
+	// repairEvery is the least time between two repairs of an aggregate: see "Order" in the
+	// package doc.
 	repairEvery = time.Second
 	// alarming is how many failed repairs of one gap are an error in the log.
 	alarming = 10
@@ -31,37 +32,38 @@ var repairRetry = backoff.Policy{Base: 200 * time.Millisecond, Cap: 10 * time.Se
 func (c *Consumer) repair(ctx context.Context, d *delivery, o Outcome) {
 	switch {
 	case o == Gap:
-		c.log.InfoContext(ctx, "gap: asking the owner", d.logAttrs()...)
+		c.logFor(d).InfoContext(ctx, "gap: asking the owner")
 	case !d.diverged:
 		d.diverged = true
-		c.log.ErrorContext(ctx, "read model diverged from its owner, which has lost commits: taking its state", d.logAttrs()...)
+		c.logFor(d).ErrorContext(ctx, "read model diverged from its owner, which has lost commits: taking its state")
 	default:
-		c.log.DebugContext(ctx, "read model diverged still: asking the owner again", d.logAttrs()...)
+		c.logFor(d).DebugContext(ctx, "read model diverged still: asking the owner again")
 	}
 	d.gaps++
 	c.block(ctx, d, openGap, func(ctx context.Context) {
-		backoff.Sleep(ctx, c.repairs.wait(d.key()), nil)
+		wait := c.repairs.wait(d.key())
 		if d.gaps > 1 { // the repair did not help: do not spin
-			backoff.Sleep(ctx, repairRetry.Delay(d.gaps), nil)
+			wait += repairRetry.Delay(d.gaps)
 		}
-		for attempt := 1; ctx.Err() == nil; attempt++ {
+		if !backoff.Sleep(ctx, wait, nil) {
+			return
+		}
+		for attempt, pause := range repairRetry.Attempts(ctx) {
 			err := c.repairOnce(ctx, d.event())
-			if err == nil {
+			d.lost = errors.Is(err, ErrLost)
+			switch {
+			case err == nil || d.lost:
+				if err == nil {
+					c.metrics.repaired(ctx)
+				}
 				c.repairs.note(d.key())
-				c.metrics.repaired(ctx)
 				c.handler.Committed(d.key())
 				return
-			}
-			if d.lost = errors.Is(err, ErrLost); d.lost {
-				c.repairs.note(d.key())
-				c.handler.Committed(d.key())
-				return
-			}
-			if eventing.IsPermanent(err) {
+			case eventing.IsPermanent(err):
 				d.invalid = err
 				return
 			}
-			c.repairFailed(ctx, d, err, attempt)
+			c.repairFailed(ctx, d, err, attempt, pause)
 		}
 	})
 }
@@ -78,47 +80,44 @@ func (c *Consumer) repairOnce(ctx context.Context, e eventing.Event) (err error)
 }
 
 // repairFailed makes it visible, in the inbox row too, that a gap stays open.
-func (c *Consumer) repairFailed(ctx context.Context, d *delivery, err error, attempt int) {
+func (c *Consumer) repairFailed(ctx context.Context, d *delivery, err error, attempt int, pause time.Duration) {
 	if ctx.Err() != nil {
 		return
 	}
 	c.metrics.repairFailed(ctx)
-	pause := repairRetry.Delay(attempt)
-	say := c.log.WarnContext
+	level := slog.LevelWarn
 	if attempt >= alarming {
-		say = c.log.ErrorContext
+		level = slog.LevelError
 	}
-	say(ctx, "gap not repaired yet", append(d.logAttrs(), "error", err, "attempt", attempt, "retry_in_ms", pause.Milliseconds())...)
+	c.logFor(d).Log(ctx, level, "gap not repaired yet", "error", err, "attempt", attempt, "retry_in_ms", pause.Milliseconds())
 	if noted := c.store.noteError(ctx, d, "gap: "+err.Error()); noted != nil {
-		c.log.DebugContext(ctx, "gap not written down", append(d.logAttrs(), "error", noted)...)
+		c.logFor(d).DebugContext(ctx, "gap not written down", "error", noted)
 	}
-	backoff.Sleep(ctx, pause, nil)
 }
 
-// recentRepairs remembers the aggregates that were repaired within the last repairEvery, in
-// two generations: the older one is forgotten as a whole.
+// recentRepairs remembers when aggregates were repaired, for twice repairEvery at least.
 type recentRepairs struct {
-	mu         sync.Mutex
-	young, old map[string]time.Time
-	turned     time.Time
+	mu    sync.Mutex
+	at    map[string]time.Time
+	swept time.Time
 }
+
+func newRecentRepairs() *recentRepairs { return &recentRepairs{at: map[string]time.Time{}} }
 
 func (r *recentRepairs) note(key string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if now := time.Now(); r.young == nil || now.Sub(r.turned) > 2*repairEvery {
-		r.young, r.old, r.turned = map[string]time.Time{}, r.young, now
+	now := time.Now()
+	r.at[key] = now
+	if now.Sub(r.swept) > 2*repairEvery {
+		maps.DeleteFunc(r.at, func(_ string, at time.Time) bool { return now.Sub(at) > 2*repairEvery })
+		r.swept = now
 	}
-	r.young[key] = time.Now()
 }
 
 // wait is how long the next repair of an aggregate should wait.
 func (r *recentRepairs) wait(key string) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	last, ok := r.young[key]
-	if !ok {
-		last = r.old[key]
-	}
-	return max(0, repairEvery+rand.N(repairEvery/2)-time.Since(last))
+	return max(0, repairEvery+rand.N(repairEvery/2)-time.Since(r.at[key]))
 }

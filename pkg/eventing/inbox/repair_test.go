@@ -96,19 +96,21 @@ func total(t *testing.T, reader metric.Reader, with attribute.KeyValue) (n int64
 // The memory of repairs does not grow: old ones are forgotten.
 func TestRecentRepairsAreForgotten(t *testing.T) {
 	t.Parallel()
-	var r recentRepairs
+	r := newRecentRepairs()
 	r.note("a")
 	if d := r.wait("a"); d < repairEvery/2 || r.wait("b") != 0 {
 		t.Errorf("wait %v after a repair of just now, %v without one", d, r.wait("b"))
 	}
 	for range 2 {
 		if r.wait("a") == 0 {
-			t.Error("forgotten with the first generation")
+			t.Error("forgotten although it is recent")
 		}
-		r.turned = r.turned.Add(-3 * repairEvery)
+		r.swept = r.swept.Add(-3 * repairEvery)
 		r.note("b")
 	}
-	if len(r.young)+len(r.old) > 2 || !r.young["a"].IsZero() || !r.old["a"].IsZero() {
-		t.Errorf("remembered: %v, %v", r.young, r.old)
+	r.at["a"], r.swept = r.at["a"].Add(-3*repairEvery), r.swept.Add(-3*repairEvery)
+	r.note("b")
+	if len(r.at) != 1 || r.wait("a") != 0 {
+		t.Errorf("remembered: %v", r.at)
 	}
 }

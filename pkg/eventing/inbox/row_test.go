@@ -66,18 +66,18 @@ func TestARowFollowsItsEvent(t *testing.T) {
 	if err := c.store.noteError(t.Context(), brought(e, "third"), "gap: late"); err != nil {
 		t.Fatal(err)
 	}
-	want("a late word of a gap", done)
+	want("the late error of a gap", done)
 	if err := c.store.markDead(t.Context(), brought(e, "third"), errors.New("late")); err != nil {
 		t.Fatal(err)
 	}
 	done.Error = "late"
-	want("a late burial", done)
+	want("a late dead letter", done)
 	if err := c.store.unmarkStarted(t.Context(), []*delivery{brought(e, "third")}); err != nil {
 		t.Fatal(err)
 	}
 	want("a late return", done)
 
-	for range slotCount { // the repair, which fails and writes that to the row, has to wait
+	for range slotCount { // no repair can run: a failed one would write its error to the row
 		c.blocked.repairSlots.acquire(t.Context())
 	}
 	e = event("b", 2) // a gap
@@ -87,7 +87,7 @@ func TestARowFollowsItsEvent(t *testing.T) {
 
 // An event that starts for the first time differs from one that started before and did not
 // end. An event that is done is neither.
-func TestMarkStartedTellsTheFirstTimeFromTheSecond(t *testing.T) {
+func TestMarkStartedSeparatesTheFirstStartFromTheSecond(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)

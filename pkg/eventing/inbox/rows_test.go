@@ -52,7 +52,7 @@ func itemChange(id string, version int64, kind Kind, label string) Change {
 	return Change{Kind: kind, Payload: itemPayload{Label: &label}, Event: eventing.Event{AggregateID: id, Version: version, Epoch: 1}}
 }
 
-func TestRowsFoldABatchIntoOneStepPerRow(t *testing.T) {
+func TestRowsMergeABatchIntoOneStepPerRow(t *testing.T) {
 	t.Parallel()
 	tab := &table{rows: map[string]item{"b": {ID: "b", Epoch: 1, Version: 4}}, meanwhile: func(*table) {}}
 	outcomes, err := ApplyChanges(t.Context(), nil, tab, []Change{
@@ -95,7 +95,7 @@ func TestRowsDecideAgainOnWhatAppeared(t *testing.T) {
 	}
 }
 
-func TestHandlerIsHeldToItsContract(t *testing.T) {
+func TestHandlerContractIsChecked(t *testing.T) {
 	t.Parallel()
 	h := &functions{
 		decode: decode,

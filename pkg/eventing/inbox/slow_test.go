@@ -72,7 +72,7 @@ func TestSecondRunWaitsForTheFirst(t *testing.T) {
 
 // A statement that always takes too long is its event's fault, and not taken for an outage
 // that holds up all others.
-func TestSlownessIsNoOutage(t *testing.T) {
+func TestSlowStatementIsNoOutage(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)
@@ -98,7 +98,7 @@ func TestSlownessIsNoOutage(t *testing.T) {
 }
 
 // The same while the database is unavailable is no event's fault.
-func TestTimeLimitDuringAnOutageIsTheOutages(t *testing.T) {
+func TestTimeLimitDuringAnOutageSpendsNoAttempt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)

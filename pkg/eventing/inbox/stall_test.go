@@ -32,7 +32,7 @@ func freezing(n int) func(eventing.Event) error {
 
 // A process that stands still in the middle of a transaction, until the database
 // ends that, does so at the expense of no event.
-func TestAFrozenProcessIsNoEventsFault(t *testing.T) {
+func TestAFrozenProcessSpendsNoAttempt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	admin := b.pg.Pool(t, b.pg.Admin)

@@ -25,7 +25,7 @@ const (
 )
 
 // store holds the statements of the consumer. maintain.go has those of the maintenance,
-// crashloop_store.go those of the crash-loop quarantine.
+// crashloop.go those of the crash-loop quarantine.
 type store struct {
 	db       *pgxpool.Pool
 	consumer string
@@ -51,7 +51,6 @@ func ids(batch []*delivery) []pgtype.UUID {
 	return all
 }
 
-// rowColumns are a delivery's part of its inbox row, as parameters $2 to $8.
 const (
 	// rowColumns are a delivery's part of its inbox row, as parameters $2 to $8.
 	rowColumns = `consumer, event_id, event_type, aggregate_type, aggregate_id, version, message_id, publish_time`
@@ -102,13 +101,7 @@ func (s store) accept(ctx context.Context, tx pgx.Tx, batch []*delivery) (map[*d
 	if len(notDone) == len(batch) {
 		return notDone, nil
 	}
-	// A batch may have both events of one id.
-	seen := make(map[uuid.UUID][]*delivery, len(batch)-len(notDone))
-	for _, d := range batch {
-		if !notDone[d] {
-			seen[d.id()] = append(seen[d.id()], d)
-		}
-	}
+	seen := byID(slices.DeleteFunc(slices.Clone(batch), func(d *delivery) bool { return notDone[d] }))
 	rows, _ = tx.Query(ctx, `
 		UPDATE inbox SET last_seen_at = clock_timestamp() WHERE consumer = $1 AND event_id = ANY($2)
 		RETURNING event_id, aggregate_type, aggregate_id, version`, s.consumer, uuidArray(slices.Collect(maps.Keys(seen))...))
@@ -151,16 +144,21 @@ func (s store) noteError(ctx context.Context, d *delivery, why string) error {
 	return err
 }
 
+// byID groups a batch, which may have several events of one id.
+func byID(batch []*delivery) map[uuid.UUID][]*delivery {
+	all := make(map[uuid.UUID][]*delivery, len(batch))
+	for _, d := range batch {
+		all[d.id()] = append(all[d.id()], d)
+	}
+	return all
+}
+
 // matching returns the deliveries of batch that these rows belong to.
 func matching(rows pgx.Rows, batch []*delivery) (map[*delivery]bool, error) {
-	byID := make(map[uuid.UUID][]*delivery, len(batch))
-	for _, d := range batch {
-		byID[d.id()] = append(byID[d.id()], d)
-	}
-	own := map[*delivery]bool{}
+	all, own := byID(batch), map[*delivery]bool{}
 	var e eventing.Event
 	_, err := pgx.ForEachRow(rows, []any{&e.ID, &e.AggregateType, &e.AggregateID, &e.Version}, func() error {
-		for _, d := range byID[e.ID] {
+		for _, d := range all[e.ID] {
 			if d.is(e) {
 				own[d] = true
 			}

@@ -17,7 +17,8 @@ import (
 // messages than its consumer has room for. The client asks for the whole budget with every
 // stream, so that after some breaks of the connection more messages are under way than fit.
 // The client leaves the excess unread in the connection. No process extends the leases of
-// those messages, so the broker delivers them again and again, and counts.
+// those messages, so the broker delivers them again and again, and counts deliveries that no
+// consumer received.
 //
 // Streams belong to a connection: [Streams.DialOption] goes into the client and [Options]
 // into its consumers, at most one for each subscription.

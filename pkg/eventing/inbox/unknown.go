@@ -108,8 +108,8 @@ func (c *Consumer) awaitVerdict(ctx context.Context, d *delivery) {
 				return
 			}
 			if n, now := c.unknown.warnDue(); now {
-				c.log.ErrorContext(ctx, "events that this build does not know, of many aggregates: "+
-					"held, not dead-lettered, until a newer build comes", append(d.logAttrs(), "error", d.invalid, "aggregates", n)...)
+				c.logFor(d).ErrorContext(ctx, "events that this build does not know, of many aggregates: "+
+					"held, not dead-lettered, until a newer build comes", "error", d.invalid, "aggregates", n)
 			}
 			select {
 			case <-changed:

@@ -47,7 +47,7 @@ func TestADeploymentInTheWrongOrderDeadLettersNothing(t *testing.T) {
 	}
 }
 
-func TestUnknownIsPoisonOrTheBuild(t *testing.T) {
+func TestUnknownEventIsPoisonOrFromANewerBuild(t *testing.T) {
 	t.Parallel()
 	few, many := newUnknowns(), newUnknowns()
 	since := few.enter("a")
@@ -74,10 +74,10 @@ func TestUnknownIsPoisonOrTheBuild(t *testing.T) {
 		t.Error("not poison, though known events outnumber it by far")
 	}
 	if n, now := many.warnDue(); n != maxUnknown || !now {
-		t.Errorf("tells of %d, %v", n, now)
+		t.Errorf("warns of %d, %v", n, now)
 	}
 	if _, now := many.warnDue(); now {
-		t.Error("tells it again at once")
+		t.Error("warns again at once")
 	}
 	many.leave("0")
 	few.leave("a")

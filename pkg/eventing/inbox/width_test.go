@@ -17,7 +17,7 @@ import (
 // While a batch commits, all messages that the client may have outstanding come in, and no
 // callback has to wait: one that did would hold up its key. These messages then share
 // transactions, a thousand each.
-func TestWhatArrivesDuringABatchSharesTheNext(t *testing.T) {
+func TestMessagesDuringABatchShareTheNext(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	applying, goOn := make(chan struct{}), make(chan struct{})

@@ -12,10 +12,10 @@ import (
 
 // The buckets of histograms: OpenTelemetry's own are made for milliseconds.
 var (
-	// seconds goes from a commit to an outage.
+	// seconds covers the duration of a commit, 1 ms, up to that of an outage, 30 minutes.
 	seconds = metric.WithExplicitBucketBoundaries(
 		0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
-	// sizes goes from a lone event to the largest batch.
+	// sizes covers a single event up to the largest batch.
 	sizes = metric.WithExplicitBucketBoundaries(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 )
 

@@ -14,7 +14,7 @@ import (
 // A release of the library brings migrations with lower numbers than those that the
 // service has applied: the instances are unready until they are applied, and the older
 // binary is ready then, too.
-func TestTheLibraryComesLater(t *testing.T) {
+func TestLibraryMigrationsAfterTheServices(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
 	log := slog.New(slog.DiscardHandler)
@@ -82,7 +82,7 @@ var misnumbered embed.FS
 
 // A number that the rule does not give to the service is an error, and nothing is
 // applied.
-func TestNumbersAreOfOneSide(t *testing.T) {
+func TestMigrationNumbersFollowTheRule(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
 	older := map[int64]int64{101: 1, 201: 3}

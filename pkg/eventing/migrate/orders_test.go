@@ -2,7 +2,6 @@ package migrate_test
 
 import (
 	"context"
-	"embed"
 	"errors"
 	"log/slog"
 	"testing"
@@ -20,24 +19,14 @@ import (
 
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
-	"example.com/lockstep/pkg/eventing/migrate"
 	"example.com/lockstep/pkg/eventing/outbox"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-//go:embed testdata/orders/*.sql
-var ownOfOrders embed.FS
-
-// orders is a third owner service.
-var orders = migrate.Schema{
-	Name: "orders", Role: "orders_service",
-	Parts: []embed.FS{migrate.Outbox, migrate.Operator}, Own: ownOfOrders,
-}
-
 // A service that no package here knows includes the library's migrations, appends in
 // its own transaction, and relays. It can touch its own schema only.
-func TestAThirdOwner(t *testing.T) {
+func TestMigrationsForAnotherService(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.New(t)
 	if err := orders.Up(t.Context(), pg.Admin, slog.New(slog.DiscardHandler)); err != nil {

@@ -20,13 +20,13 @@ import (
 // beforeShape is the last version before the outbox got its present shape.
 const beforeShape = 202
 
-// TestTheShapeOfALiveOutbox migrates an outbox while it is written to. A writer waits
+// TestShapeMigrationUnderLoad migrates an outbox while it is written to. A writer waits
 // for a lock for a second at most: if that is not enough, its write fails, and the test
 // with it. For a while a long transaction blocks the migration.
 //
 // LOCKSTEP_FULL=1 runs it with 1,000,000 pending and 10,000,000 published rows; `make
 // crash` sets it.
-func TestTheShapeOfALiveOutbox(t *testing.T) {
+func TestShapeMigrationUnderLoad(t *testing.T) {
 	t.Parallel()
 	pending, published := 10_000, 50_000
 	if os.Getenv("LOCKSTEP_FULL") != "" {

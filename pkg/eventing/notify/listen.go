@@ -33,7 +33,7 @@ func (n *Notifier) listen(ctx context.Context, onNotify func(Notification)) {
 		err := n.listenOnce(ctx, onNotify)
 		wasConnected := n.connected.Swap(false)
 		if wasConnected {
-			failures = 1 // it worked for a while: a new failure
+			failures = 1 // the first since LISTEN worked
 			onNotify(Notification{everything: true})
 		}
 		if ctx.Err() != nil {

@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	// publishEvery is the least pause between two notifications.
+	// publishEvery is the default of Notifier.Every.
 	publishEvery = 5 * time.Millisecond
 	// timeout bounds connecting, sending a notification and the answer to a
 	// probe.
@@ -58,6 +58,9 @@ var errNoDelivery = errors.New("notifications do not arrive, as through a transa
 // Notifier is one process's end. Notifiers of the same name and schema receive each other's
 // notifications.
 type Notifier struct {
+	// Every is the least pause between two notifications. It may be changed before Run.
+	Every time.Duration
+
 	db        *pgxpool.Pool
 	listenURL string
 	name, id  string
@@ -75,8 +78,8 @@ type Notifier struct {
 // is used.
 func New(db *pgxpool.Pool, listenURL, name string, log *slog.Logger) *Notifier {
 	return &Notifier{
-		db: db, listenURL: listenURL, name: name, id: rand.Text(),
-		log: log.With("component", "bell", "bell", name), pauses: defaultPauses, due: make(chan struct{}, 1),
+		Every: publishEvery, db: db, listenURL: listenURL, name: name, id: rand.Text(),
+		log: log.With("component", "notifier", "notifier", name), pauses: defaultPauses, due: make(chan struct{}, 1),
 	}
 }
 
@@ -120,9 +123,9 @@ func (n *Notifier) publishLoop(ctx context.Context) {
 		n.undelivered = Notification{}
 		n.mu.Unlock()
 		if err := n.send(ctx, news); err != nil && ctx.Err() == nil {
-			n.log.DebugContext(ctx, "other instances not told", "error", err)
+			n.log.DebugContext(ctx, "other instances not notified", "error", err)
 		}
-		backoff.Sleep(ctx, publishEvery, nil)
+		backoff.Sleep(ctx, n.Every, nil)
 	}
 }
 

@@ -46,7 +46,7 @@ func joined(t *testing.T, b *notify.Notifier) process {
 	return p
 }
 
-// next waits for a bulletin that mentions key.
+// next waits for a notification that mentions key.
 func (p process) next(t *testing.T, key string) notify.Notification {
 	t.Helper()
 	deadline := time.After(patience)
@@ -66,7 +66,7 @@ func (p process) next(t *testing.T, key string) notify.Notification {
 func (p process) everything(t *testing.T) { t.Helper(); p.next(t, "a key that no process publishes") }
 
 // A notifier also works with a pool that gets its password or role from hooks.
-func TestThePoolsOwnWay(t *testing.T) {
+func TestNotifierUsesThePoolsHooks(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
 	cfg, err := pgxpool.ParseConfig(db.Admin)

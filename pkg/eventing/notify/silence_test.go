@@ -123,7 +123,7 @@ func changed(t *testing.T, onNotify chan Notification, when string) {
 }
 
 // A failover that closes no connection leaves a listener that receives nothing.
-func TestAServerThatGoesWithoutAWordIsNoticed(t *testing.T) {
+func TestASilentServerIsNoticed(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
 	w, url := newWire(t, db.URL)

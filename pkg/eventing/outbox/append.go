@@ -14,14 +14,9 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-const (
-	// MaxPayloadBytes is the largest payload that Append takes. Pub/Sub would take
-	// 10 MB; a relay holds a few thousand events in memory.
-	MaxPayloadBytes = 256 << 10
-	// maxAttributeBytes is Pub/Sub's limit for the value of an attribute
-	// (https://cloud.google.com/pubsub/quotas#resource_limits).
-	maxAttributeBytes = 1024
-)
+// MaxPayloadBytes is the largest payload that Append takes. Pub/Sub would take
+// 10 MB; a relay holds a few thousand events in memory.
+const MaxPayloadBytes = 256 << 10
 
 // The errors of Append, besides those for events that cannot be sent.
 var (
@@ -180,14 +175,6 @@ func check(e eventing.Event) error {
 	}
 	if len(e.Payload) > MaxPayloadBytes {
 		return fmt.Errorf("payload: %d bytes, at most %d: %w", len(e.Payload), MaxPayloadBytes, ErrPayloadTooLarge)
-	}
-	for _, a := range [...]struct{ name, value string }{
-		{eventing.AttrEventType, e.Type}, {eventing.AttrAggregateType, e.AggregateType},
-		{eventing.AttrTenantID, e.TenantID}, {eventing.AttrTraceParent, e.TraceParent},
-	} {
-		if len(a.value) > maxAttributeBytes {
-			return fmt.Errorf("%s: %d bytes, at most %d fit an attribute", a.name, len(a.value), maxAttributeBytes)
-		}
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func TestAppendCommitsAndRollsBackWithItsTransaction(t *testing.T) {
 	}
 }
 
-func TestAppendRunsTheStatementsItTravelsWith(t *testing.T) {
+func TestAppendRunsTheOtherStatementsOfItsBatch(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	err := pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error {
@@ -83,7 +83,7 @@ func TestAppendManyInOneStatement(t *testing.T) {
 	}
 }
 
-func TestAppendTakesNoPayload(t *testing.T) {
+func TestAppendAcceptsAnEmptyPayload(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	one, two, three := event("a", 1), event("b", 1), event("b", 2)
@@ -110,7 +110,7 @@ func TestAppendRefuses(t *testing.T) {
 		t.Errorf("large payload: %v, want an error that names it", err)
 	}
 	long := event("a", 2)
-	long.TenantID = strings.Repeat("t", maxAttributeBytes+1)
+	long.TenantID = strings.Repeat("t", 1025)
 	if err := b.appendAll(t, long); err == nil || !strings.Contains(err.Error(), "tenant_id:") {
 		t.Errorf("long tenant: %v, want an error that names it", err)
 	}

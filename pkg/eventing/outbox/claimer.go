@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -29,7 +30,7 @@ func (r *Relay) step(ctx context.Context, s *claimSchedule, claimed chan<- *leas
 		wakeup = true
 	default:
 	}
-	todo, until := s.next(now, due, wakeup, len(paused) > 0 && len(paused) == len(r.circuits))
+	todo, until := s.next(now, due, wakeup, len(paused) > 0 && len(paused) == len(r.pauses))
 	switch todo {
 	case actRegister:
 		r.register(ctx, s)
@@ -56,8 +57,8 @@ func (r *Relay) step(ctx context.Context, s *claimSchedule, claimed chan<- *leas
 
 // pausedTypes are the aggregate types of paused topics.
 func (r *Relay) pausedTypes() (kinds []string) {
-	for kind, c := range r.circuits {
-		if c.open() {
+	for kind, p := range r.pauses {
+		if p.paused() {
 			kinds = append(kinds, kind)
 		}
 	}
@@ -66,10 +67,10 @@ func (r *Relay) pausedTypes() (kinds []string) {
 
 // claimFailed notes that the database has not answered a claim.
 func (r *Relay) claimFailed(ctx context.Context, s *claimSchedule, err error) {
-	failures := s.failed(time.Now())
-	r.failures.Store(int64(failures))
+	pause := s.failed(time.Now())
+	r.failures.Store(int64(s.failures))
 	r.log.WarnContext(ctx, "relay is held up, nothing is lost",
-		"error", err, "failures", failures, "retry_in_ms", time.Until(s.pausedUntil).Milliseconds())
+		"error", err, "failures", s.failures, "retry_in_ms", pause.Milliseconds())
 }
 
 // waitForWork waits for so long at most, or until there may be something to claim.
@@ -110,7 +111,7 @@ func (r *Relay) claimNew(ctx context.Context, s *claimSchedule, paused []string,
 		r.followUps.giveBack(after)
 		return err
 	}
-	r.dispatch(claimResult{Claimed: c, claim: claim, sent: sent, low: since, lows: lows}, 0, nil, claimed)
+	r.dispatch(claimResult{Claimed: c, claim: claim, sent: sent, low: since, lows: lows}, claimed)
 	if c.Truncated {
 		r.followUps.scheduleScan(bound, sent)
 	} else if c.Skipped {
@@ -135,8 +136,11 @@ type claimResult struct {
 	low   queue.TxSnapshot
 	lows  map[aggregateKey]queue.TxSnapshot // of single aggregates, where lower; may be nil
 	// candidates says that the events were claimed to choose probes from. They do not use
-	// the room that other claims reserve.
+	// the room that other claims reserve. The chosen ones, by head, probe a topic's pause
+	// in that state.
 	candidates bool
+	chosen     map[uuid.UUID]bool
+	state      int
 }
 
 // full reports whether the claim's limits may have cut something off: a head, or the end of
@@ -149,28 +153,85 @@ func (c claimResult) full() bool {
 	return c.Truncated || events >= c.claim.Events || bytes >= c.claim.Bytes
 }
 
-// dispatch sends the claimed batches to the publishers and gives back the reserved room.
-// Batches that begin with one of probes are probes of a circuit in that state. dispatch
-// returns how many there are.
-func (r *Relay) dispatch(b claimResult, state int, probes map[uuid.UUID]bool, claimed chan<- *leasedBatch) (probing int) {
+// dispatch sends the claimed batches to the publishers and gives back the reserved room. It
+// returns how many of them are probes.
+func (r *Relay) dispatch(b claimResult, claimed chan<- *leasedBatch) (probes int) {
 	if !b.candidates {
-		r.inFlight.observe(b.Batches)
-		r.batchLimit.observe(b.Batches)
+		r.claimSize.observe(b.Batches)
 	}
 	for _, h := range r.inFlight.add(b) {
-		if probes[h.events.Head()] {
-			h.probe = state
-			probing++
+		if b.chosen[h.events.Head()] {
+			h.probe = b.state
+			probes++
 		}
 		claimed <- h
 	}
-	return probing
+	return probes
 }
 
 // claimLimits returns the name and the limits of this relay's next claim.
 func (r *Relay) claimLimits(paused, alive []string) queue.Claim {
+	aggregates, versions := r.claimSize.limits()
 	return queue.Claim{
 		Token: r.token, Alive: alive, UnknownLeases: r.followUps.mayHaveUnknownLeases(), Without: paused,
-		Aggregates: r.inFlight.aggregateLimit(), Events: claimEvents, PerAggregate: r.batchLimit.limit(), Bytes: claimBytes,
+		Aggregates: aggregates, Events: claimEvents, PerAggregate: versions, Bytes: claimBytes,
+	}
+}
+
+const (
+	// A claim takes at least so many aggregates, and at most.
+	minAggregates, maxAggregates = 16, 500
+	// minPerAggregate and maxPerAggregate bound how many versions of one aggregate a claim
+	// takes: the lower bound if there are as many, the upper bound as many as a request
+	// takes.
+	minPerAggregate = 100
+	maxPerAggregate = maxRequestMessages
+)
+
+// claimSize is how many aggregates, and how many versions of one, the next claim takes. It
+// learns from each claim.
+//
+// An aggregate has one request on its way at a time, so the duration of a request bounds
+// how many of its events leave per second, unless more of them share the request. But a
+// claim is bounded, and one aggregate that is far behind must not fill it while others
+// wait. So the number of versions grows as long as there is room for all.
+type claimSize struct {
+	mu sync.Mutex
+	// aggregates are likely to fill a claim.
+	aggregates, versions int
+}
+
+func newClaimSize() *claimSize {
+	return &claimSize{aggregates: maxAggregates / 5, versions: minPerAggregate}
+}
+
+func (l *claimSize) limits() (aggregates, versions int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.aggregates, l.versions
+}
+
+// observe learns from a claim how many aggregates fill one, and whether there was room for
+// more versions.
+func (l *claimSize) observe(batches []queue.Batch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	// more is how much twice the versions would add, if each batch at the limit has as
+	// many events behind it.
+	events, bytes, more, moreBytes := 0, 0, 0, 0
+	for _, b := range batches {
+		events, bytes = events+len(b), bytes+b.Bytes()
+		if len(b) >= l.versions {
+			more, moreBytes = more+len(b), moreBytes+b.Bytes()
+		}
+	}
+	if events > 0 {
+		l.aggregates = max(minAggregates, min(maxAggregates, claimEvents*len(batches)/events))
+	}
+	switch {
+	case len(batches) > 1 && (events >= claimEvents || bytes >= claimBytes):
+		l.versions = max(minPerAggregate, l.versions/2)
+	case more > 0 && events+more <= claimEvents && bytes+moreBytes <= claimBytes:
+		l.versions = min(maxPerAggregate, 2*l.versions)
 	}
 }

@@ -20,7 +20,7 @@
 //
 // Each claiming goroutine is a state machine. claimSchedule and scanSchedule decide the
 // next state from the time and the due times, without a database (scheduler.go); the
-// probes' state is in each topic's circuit.
+// probes' state is in each topic's pause (pause.go).
 //
 //	           row written               nothing due
 //	register ───────────────▶ new ──────────────────────▶ idle
@@ -103,18 +103,18 @@
 // request of several messages does not tell which one is bad, so the oldest goes alone
 // first, and then more at a time. Every other failure is an outage. It spends no attempt,
 // and the aggregate is tried again after a jittered pause. Three outages in a row, or one
-// that is the topic's own (missing, forbidden, over its quota), open the topic's circuit:
-// from then on the topic gets only probes, behind a capped, jittered backoff. Other topics
-// go on.
+// that is the topic's own (missing, forbidden, over its quota), pause the topic: from then
+// on it gets only probes of one event, behind a capped, jittered backoff. Other topics go
+// on.
 //
 // Rejections of three different aggregates, with no success since the first of them,
-// are a fault of the topic, too: a schema, a policy. They open its circuit, and from
-// then on spend no attempt and park no event. Only the attempts that two aggregates spent
-// before that are lost. Such a circuit is probed with one event of another aggregate each
-// time, then with four, sixteen and up to 64 aggregates' events, each in a request of its
-// own: if the topic is well, and many events are bad, one success shows it. Aggregates
-// that were refused before a success of another are known to be bad by themselves:
-// their later rejections count against their own events, and not against the topic.
+// are a fault of the topic, too: a schema, a policy. They pause it, and from then on
+// spend no attempt and park no event. Only the attempts that two aggregates spent before
+// that are lost. Such a topic is probed with one event of another aggregate each time, then
+// with four, sixteen and up to 64 aggregates' events, each in a request of its own: a
+// refusal costs the broker nothing, and if the topic is well, and many events are bad, one
+// success shows it. Aggregates that were refused before a success of another are known to
+// be bad by themselves: their later rejections count against their own events, and not against the topic.
 // Hence one or two aggregates that write alone and are refused are parked, as bad events
 // are among good ones. Three that are alone wait, and the topic is paused, until another
 // aggregate writes.

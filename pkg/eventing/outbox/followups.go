@@ -69,17 +69,17 @@ const (
 	maxFollowUps = maxEvents
 )
 
-// settled notes the follow-ups of settlements that have been written. Their batches are
-// still in f. followed says that Settle saw an event behind one of them.
-func (a *followUps) settled(f *inFlight, settlements []queue.Settlement, followed bool) {
+// settled notes the follow-ups of results that have been written. Their batches are still
+// in flight. followed says that Settle saw an event behind one of them.
+func (a *followUps) settled(written []*unsettled, followed bool) {
 	now := time.Now()
 	claimAt := now.Add(followUpDelay)
 	if followed {
 		claimAt = now
 	}
 	a.mu.Lock()
-	for _, s := range settlements {
-		a.follow(f, s, now, claimAt)
+	for _, u := range written {
+		a.follow(u, now, claimAt)
 	}
 	a.dropExcess(now)
 	a.mu.Unlock()
@@ -87,9 +87,9 @@ func (a *followUps) settled(f *inFlight, settlements []queue.Settlement, followe
 	signal(a.wakeScans)
 }
 
-// follow expects the lock. It notes the follow-up of one settlement.
-func (a *followUps) follow(f *inFlight, s queue.Settlement, now, claimAt time.Time) {
-	low, lowBehind := f.lows(s.Batch)
+// follow expects the lock. It notes the follow-up of one result.
+func (a *followUps) follow(u *unsettled, now, claimAt time.Time) {
+	s, low, lowBehind := u.settlement, u.batch.low, u.batch.lowBehind
 	switch {
 	case s.Failure != nil && s.Failure.Park: // the aggregate waits for an operator
 	case s.Failure != nil:

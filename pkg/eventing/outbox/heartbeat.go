@@ -22,7 +22,7 @@ func (r *Relay) register(ctx context.Context, s *claimSchedule) {
 		r.claimFailed(ctx, s, err)
 		return
 	}
-	s.failures, s.pausedUntil = 0, time.Time{}
+	s.succeeded()
 	r.failures.Store(0)
 }
 

@@ -51,9 +51,9 @@ func TestHistory(t *testing.T) {
 	t.Logf("%d aggregates, %d relays, %d kills: %s", c.aggregates, c.relays, c.kills, history.Summarize(records))
 }
 
-// TestHistoryBites has relays that claim rows with SKIP LOCKED and nothing more:
+// TestHistoryDetectsDisorderOfSkipLocked has relays that claim rows with SKIP LOCKED and nothing more:
 // the same history must show that they break the order.
-func TestHistoryBites(t *testing.T) {
+func TestHistoryDetectsDisorderOfSkipLocked(t *testing.T) {
 	t.Parallel()
 	h := newBattle(t, carnage{relays: 4, aggregates: 10, events: 4_000})
 	h.run(t, true)

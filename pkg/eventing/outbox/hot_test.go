@@ -76,16 +76,16 @@ func TestBatchLimitGrowsWhileThereIsRoom(t *testing.T) {
 		"one fills it with others":     {1000, batches(1000, 900), 1000},
 		"not below the least":          {100, batches(100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100), 100},
 	} {
-		r := &batchLimit{versions: tc.per}
+		r := &claimSize{versions: tc.per}
 		r.observe(tc.batches)
-		if got := r.limit(); got != tc.want {
+		if _, got := r.limits(); got != tc.want {
 			t.Errorf("%s: %d versions per aggregate, want %d", name, got, tc.want)
 		}
 	}
 	large := queue.Batch{{Event: eventing.Event{Payload: make([]byte, claimBytes/2+1)}}}
-	r := &batchLimit{versions: 100}
+	r := &claimSize{versions: 100}
 	r.observe([]queue.Batch{append(make(queue.Batch, 99), large...)})
-	if r.limit() != 100 {
+	if _, got := r.limits(); got != 100 {
 		t.Error("twice as many would not fit by their bytes")
 	}
 	for name, tc := range map[string]struct {
@@ -95,10 +95,10 @@ func TestBatchLimitGrowsWhileThereIsRoom(t *testing.T) {
 		"two fill a claim by their bytes": {[]queue.Batch{large, large}, 200},
 		"one fills it alone":              {[]queue.Batch{append(large, large...)}, 400},
 	} {
-		r := &batchLimit{versions: 400}
+		r := &claimSize{versions: 400}
 		r.observe(tc.batches)
-		if r.limit() != tc.want {
-			t.Errorf("%s: %d versions per aggregate, want %d", name, r.limit(), tc.want)
+		if _, got := r.limits(); got != tc.want {
+			t.Errorf("%s: %d versions per aggregate, want %d", name, got, tc.want)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 // leasedBatch is a batch that this relay has claimed and not settled yet.
 type leasedBatch struct {
 	events queue.Batch
-	// probe is the state of the circuit that the batch is a probe in, or 0. candidate says
+	// probe is the state of the topic's pause that the batch probes, or 0. candidate says
 	// that the batch was claimed to choose probes from.
 	probe     int
 	candidate bool
@@ -62,15 +62,13 @@ type inFlight struct {
 	// refused room: the other one's turn comes first.
 	lastServed claimant
 	waiting    [2]bool
-	// aggregatesPerClaim is how many aggregates are likely to fill a claim.
-	aggregatesPerClaim int
 	// There may be room again: one signal for each claimant.
 	roomForClaims, roomForScans chan struct{}
 }
 
 func newInFlight() *inFlight {
 	return &inFlight{
-		batches: map[uuid.UUID]*leasedBatch{}, aggregatesPerClaim: maxAggregates / 5,
+		batches:       map[uuid.UUID]*leasedBatch{},
 		roomForClaims: make(chan struct{}, 1), roomForScans: make(chan struct{}, 1),
 	}
 }
@@ -127,25 +125,6 @@ func (f *inFlight) total() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.events + f.candidates
-}
-
-// observe learns from a claim how many aggregates fill one.
-func (f *inFlight) observe(batches []queue.Batch) {
-	n := 0
-	for _, b := range batches {
-		n += len(b)
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if n > 0 {
-		f.aggregatesPerClaim = max(minAggregates, min(maxAggregates, claimEvents*len(batches)/n))
-	}
-}
-
-func (f *inFlight) aggregateLimit() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.aggregatesPerClaim
 }
 
 // add takes in the batches of a claim, in place of the room reserved for them. It skips a
@@ -209,16 +188,6 @@ func (f *inFlight) low() (low queue.TxSnapshot) {
 		low = queue.Earliest(low, h.low)
 	}
 	return low
-}
-
-// lows are the low and lowBehind of a batch in flight.
-func (f *inFlight) lows(b queue.Batch) (low, lowBehind queue.TxSnapshot) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if h := f.batches[b.Head()]; h != nil {
-		return h.low, h.lowBehind
-	}
-	return queue.Beginning, queue.Beginning
 }
 
 // dueForRenewal returns the batches whose leases are due for renewal, by head.

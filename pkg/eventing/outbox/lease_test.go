@@ -34,7 +34,7 @@ func TestRenewingEndsWhatIsLostOnly(t *testing.T) {
 		case id == "lost" && h.validFor(0):
 			t.Error("a lost lease begins further requests")
 		case id == "locked" && !h.leaseUntil.Equal(half):
-			t.Errorf("of a row that somebody has locked, the lease lasts until %v, want %v", h.leaseUntil, half)
+			t.Errorf("of a row that another transaction has locked, the lease lasts until %v, want %v", h.leaseUntil, half)
 		}
 	}
 	if len(r.inFlight.dueForRenewal()) != 2 {
@@ -69,8 +69,8 @@ func TestAMissingGrantSpendsNoAttempt(t *testing.T) {
 		return status.Error(codes.PermissionDenied, "no grant")
 	})
 	r := b.start(t)
-	b.poll(t, func() bool { return r.circuits["video"].failures() >= 3 || b.count(t, attempted) > 0 }, "the topic is not paused")
-	if cause, since := r.circuits["video"].pause(); cause != causeOutage || since.IsZero() {
+	b.poll(t, func() bool { return r.pauses["video"].failures() >= 3 || b.count(t, attempted) > 0 }, "the topic is not paused")
+	if cause, since := r.pauses["video"].reason(); cause != causeOutage || since.IsZero() {
 		t.Errorf("paused by %q since %v", cause, since)
 	}
 	if n := b.count(t, attempted) + b.count(t, parked); n != 0 {

@@ -169,7 +169,7 @@ func TestNewEventsLeaveWhileAllElseFails(t *testing.T) {
 
 // A row was changed by hand, and no relay has a reason to scan for it. The sweep through
 // the table finds it.
-func TestTheSweepFindsRowsThatNoRelayKnowsOf(t *testing.T) {
+func TestSweepFindsRowsWithoutARelay(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.append(t, "a", 1, 2)

@@ -22,9 +22,10 @@ func (a *followUps) low(f *inFlight) queue.TxSnapshot {
 	return low
 }
 
-// heartbeatWritten notes the new state of the relay's row in the table of relays. own is
-// the low that the relay wrote. restart says that the row is new, or that the database's
-// server is another one.
+// heartbeatWritten records the answer to a heartbeat. own is the low watermark that the
+// relay wrote. A lower one in the answer covers events of dead relays or of no relay, and
+// the relay scans from there. restart reports that the relay's row is new, or that the
+// database's server is another one.
 func (a *followUps) heartbeatWritten(b queue.HeartbeatResult, own queue.TxSnapshot, restart bool) {
 	a.mu.Lock()
 	a.aliveRelays = b.Alive
@@ -115,9 +116,9 @@ func (a *followUps) noteSkippedTypes(from queue.TxSnapshot, paused ...string) {
 	}
 }
 
-// setPausedTypes notes the types of paused topics. A topic may resume while a claim that
-// skips it is on its way: topicResumed came before that claim's noteSkippedTypes. So a
-// skipped type that is not paused any more gets its scan here.
+// setPausedTypes records the types of paused topics. A topic may resume during a claim that
+// skips its type. Then topicResumed precedes the claim's noteSkippedTypes and schedules no
+// scan for it. So a skipped type that is no longer paused gets its scan here.
 func (a *followUps) setPausedTypes(paused []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

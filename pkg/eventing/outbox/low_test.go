@@ -35,9 +35,9 @@ func (r *Relay) scanDue(t *testing.T, claimed chan<- *leasedBatch) bool {
 	return true
 }
 
-// A topic comes back while a claim that leaves its events alone is on its way, and
-// while the list of closed topics is being made.
-func TestATopicThatIsBackMeanwhileIsLookedAfter(t *testing.T) {
+// A paused topic resumes after a claim has read the list of paused topics, and before the
+// claim's statement has skipped the topic's events. They still get a scan.
+func TestTopicResumedDuringAClaimIsScanned(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.New(t)
 	b := newBenchOn(t, pg)
@@ -46,8 +46,8 @@ func TestATopicThatIsBackMeanwhileIsLookedAfter(t *testing.T) {
 	var s claimSchedule
 	r.step(t.Context(), &s, claimed) // it joins
 	r.scanDue(t, claimed)
-	c := r.circuits["video"]
-	c.trip(causeOutage)
+	c := r.pauses["video"]
+	c.pause(causeOutage)
 	c.retryAt = time.Now().Add(time.Hour)
 	b.append(t, "a", 1, 1)
 	tx, err := pg.Pool(t, pg.Admin).Begin(t.Context())
@@ -91,7 +91,7 @@ func (l lossy) Read(p []byte) (int, error) {
 
 // A claim commits and its answer is lost: the relay has leases that it does not know of. It
 // treats them as ownerless until they have ended.
-func TestAClaimWhoseAnswerIsLostIsLookedAfter(t *testing.T) {
+func TestEventsOfALostClaimAreScanned(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	var lose atomic.Bool
@@ -155,7 +155,7 @@ func TestTheRestOfATruncatedBatchIsCovered(t *testing.T) {
 
 // A settlement commits and its answer is lost; then its first part is written once more.
 // The next event is the one behind all published ones.
-func TestWhatFollowsIsBehindAllThatIsPublished(t *testing.T) {
+func TestNextEventFollowsAllPublishedOnes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	r, claimed := b.newRelay(t), make(chan *leasedBatch, 10)
@@ -203,7 +203,7 @@ func TestAnotherServerAfterAnUnansweredHeartbeat(t *testing.T) {
 
 // A claim waits for its turn behind a scan. When the scan has found nothing, the claim is
 // woken.
-func TestATurnThatTakesNothingPassesOn(t *testing.T) {
+func TestEmptyScanWakesTheWaitingClaim(t *testing.T) {
 	t.Parallel()
 	f := newInFlight()
 	f.events = maxEvents

@@ -236,7 +236,7 @@ func ordered(versions []int64, last int64) error {
 	return nil
 }
 
-func TestOrderedBites(t *testing.T) {
+func TestOrderedDetectsDisorder(t *testing.T) {
 	t.Parallel()
 	for _, bad := range [][]int64{{2, 1, 2}, {1, 3, 2}, {1, 2}, {}} {
 		if ordered(bad, 3) == nil {

@@ -115,8 +115,8 @@ func TestAProbeThatHangsHoldsUpNoOtherTopic(t *testing.T) {
 }
 
 // outAndDue has a topic be out, and a probe of it due.
-func outAndDue(c *circuit) {
-	c.trip(causeOutage)
+func outAndDue(c *topicPause) {
+	c.pause(causeOutage)
 	c.postpone(c.state, 0)
 }
 
@@ -132,7 +132,7 @@ func (b *bench) registered(t *testing.T) (*Relay, chan *leasedBatch) {
 
 // searchThrough probes the paused topics until a probe scan has ended: it has a page for
 // each transaction that is open anywhere on the server.
-func (r *Relay) searchThrough(ctx context.Context, c *circuit, claimed chan<- *leasedBatch) {
+func (r *Relay) searchThrough(ctx context.Context, c *topicPause, claimed chan<- *leasedBatch) {
 	for r.probe(ctx, claimed); len(c.scan.parts) > 0; {
 		r.probe(ctx, claimed)
 	}
@@ -149,11 +149,11 @@ func TestOnlyItsOwnBatchesKeepATopicPaused(t *testing.T) {
 		e.AggregateType = kind
 		r.inFlight.reserve(byScan)
 		r.inFlight.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{{{Event: e}}}}, low: "1000000:1000000:"})
-		c := r.circuits["video"]
+		c := r.pauses["video"]
 		outAndDue(c)
 		r.searchThrough(t.Context(), c, claimed)
-		if c.open() != paused {
-			t.Errorf("with an event of type %s in flight, the topic of type video is paused: %v", kind, c.open())
+		if c.paused() != paused {
+			t.Errorf("with an event of type %s in flight, the topic of type video is paused: %v", kind, c.paused())
 		}
 	}
 }
@@ -164,13 +164,13 @@ func TestProbeScansThatFindNothingArePaced(t *testing.T) {
 	t.Parallel()
 	b, _ := newTopicsBench(t)
 	r, claimed := b.registered(t)
-	c := r.circuits["video"]
+	c := r.pauses["video"]
 	c.scan.notBefore = time.Now().Add(time.Hour)
 	b.append(t, "left", 1, 1)
 	outAndDue(c)
 	r.searchThrough(t.Context(), c, claimed)
-	if len(claimed) != 0 || !c.open() || c.startProbe() != 0 {
-		t.Fatalf("in the pause: %d candidates, open %v", len(claimed), c.open())
+	if len(claimed) != 0 || !c.paused() || c.startProbe() != 0 {
+		t.Fatalf("in the pause: %d candidates, open %v", len(claimed), c.paused())
 	}
 	b.append(t, "retried", 1, 1)
 	b.exec(t, `UPDATE outbox SET next_retry_at = now() WHERE aggregate_id = 'retried'`)
@@ -201,14 +201,14 @@ func TestAFailedSearchIsRepeated(t *testing.T) {
 	b, _ := newTopicsBench(t)
 	r, claimed := b.registered(t)
 	b.append(t, "a", 1, 1)
-	c := r.circuits["video"]
+	c := r.pauses["video"]
 	outAndDue(c)
-	c.trips = 2 // this probe scans for skipped events first
+	c.pauses = 2 // this probe scans for skipped events first
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	r.probe(cancelled, claimed)
-	if !c.open() || c.scan.failures != 1 || len(c.scan.parts) != 0 || !r.followUps.mayHaveUnknownLeases() || r.failures.Load() != 0 {
-		t.Fatalf("open %v, %+v, doubt %v, %d failures of the claims", c.open(), c.scan, r.followUps.mayHaveUnknownLeases(), r.failures.Load())
+	if !c.paused() || c.scan.failures != 1 || len(c.scan.parts) != 0 || !r.followUps.mayHaveUnknownLeases() || r.failures.Load() != 0 {
+		t.Fatalf("open %v, %+v, doubt %v, %d failures of the claims", c.paused(), c.scan, r.followUps.mayHaveUnknownLeases(), r.failures.Load())
 	}
 	c.scan.notBefore = time.Now()
 	c.postpone(c.state, 0)
@@ -229,9 +229,9 @@ func TestProbesAreLookedForPageByPage(t *testing.T) {
 	var s claimSchedule
 	r.step(t.Context(), &s, claimed) // it joins, and answers for all of the table
 	b.append(t, "a", 1, 1)
-	c := r.circuits["video"]
-	c.trip(causeOutage)
-	c.trips = 2 // this probe scans first
+	c := r.pauses["video"]
+	c.pause(causeOutage)
+	c.pauses = 2 // this probe scans first
 	c.retryAt = time.Now()
 	turns := 0
 	for ; len(claimed) == 0 && turns < 10; turns++ {

@@ -76,14 +76,14 @@ func TestNoRequestStartsAfterTheLeaseOrTheRun(t *testing.T) {
 	if rep := send(t.Context(), publishTimeout-time.Second, 0); rep.requests != 0 {
 		t.Error("a request is started that its lease may not cover")
 	}
-	r.circuits["video"].trip(causeOutage)
+	r.pauses["video"].pause(causeOutage)
 	if rep := send(t.Context(), queue.LeaseTime, 0); rep.requests != 0 {
 		t.Error("a request is started to a topic that is paused")
 	}
-	if rep := send(t.Context(), queue.LeaseTime, r.circuits["video"].state); rep.requests != 1 {
+	if rep := send(t.Context(), queue.LeaseTime, r.pauses["video"].state); rep.requests != 1 {
 		t.Error("a probe is not sent")
 	}
-	if r.circuits["video"].open() {
+	if r.pauses["video"].paused() {
 		t.Error("the probe has not ended the pause")
 	}
 }
@@ -94,7 +94,7 @@ func TestWhatIsSentBeforeAFaultIsASuccess(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	r := b.newRelay(t)
-	c := r.circuits["video"]
+	c := r.pauses["video"]
 	refuseEach(c, 0, "x", "y", "z")
 	requests := 0
 	fault := refuse("")
@@ -108,29 +108,29 @@ func TestWhatIsSentBeforeAFaultIsASuccess(t *testing.T) {
 	h := &leasedBatch{events: batchOf(3, 5<<20), probe: c.state}
 	h.extend(time.Now().Add(queue.LeaseTime))
 	rep := r.send(t.Context(), t.Context(), h)
-	if rep.published != 1 || rep.err == nil || c.open() {
-		t.Errorf("report %+v, open %v", rep, c.open())
+	if rep.published != 1 || rep.err == nil || c.paused() {
+		t.Errorf("report %+v, open %v", rep, c.paused())
 	}
 	if n, _ := refuseEach(c, 0, "x", "y", "z"); n != 3 {
 		t.Errorf("%d verdicts of 3 after a success", n)
 	}
 }
 
-// TestADrainSaysNothingOfTheTopic has requests cut off because the relay ends.
-func TestADrainSaysNothingOfTheTopic(t *testing.T) {
+// TestADrainIsNoTopicFailure has requests cut off because the relay ends.
+func TestADrainIsNoTopicFailure(t *testing.T) {
 	t.Parallel()
 	r := newBench(t).newRelay(t)
-	c := r.circuits["video"]
+	c := r.pauses["video"]
 	results, land := context.WithCancel(t.Context())
 	land()
-	for range tripAfter {
+	for range pauseAfter {
 		h := &leasedBatch{events: batchOf(1, 1)}
 		h.extend(time.Now().Add(queue.LeaseTime))
 		if rep := r.send(t.Context(), results, h); rep.err == nil || rep.rejected {
 			t.Fatalf("report %+v", rep)
 		}
 	}
-	if c.open() {
+	if c.paused() {
 		t.Error("what was cut off counts as an outage")
 	}
 }
@@ -139,8 +139,8 @@ func TestADrainSaysNothingOfTheTopic(t *testing.T) {
 func TestAProbeThatIsNotSentIsTakenBack(t *testing.T) {
 	t.Parallel()
 	r := newBench(t).newRelay(t)
-	c := r.circuits["video"]
-	c.trip(causeOutage)
+	c := r.pauses["video"]
+	c.pause(causeOutage)
 	c.retryAt = time.Now()
 	state := c.startProbe()
 	if state == 0 {

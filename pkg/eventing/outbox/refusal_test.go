@@ -45,7 +45,7 @@ func TestATopicThatRefusesEverythingIsPaused(t *testing.T) {
 	b.appendEach(t, "a", 40)
 	r := b.start(t)
 	b.poll(t, func() bool {
-		return r.circuits["video"].failures() >= 4 || b.count(t, parked) > 0
+		return r.pauses["video"].failures() >= 4 || b.count(t, parked) > 0
 	}, "the topic is neither paused nor are its events parked")
 	if n := b.count(t, parked); n != 0 {
 		t.Errorf("%d aggregates are parked by a fault of the topic", n)
@@ -70,10 +70,10 @@ func TestAnAggregateThatIsRefusedAloneIsParked(t *testing.T) {
 }
 
 // A refusal of an aggregate after it was parked is a new case.
-func TestAParkedEventIsForgottenByItsCircuit(t *testing.T) {
+func TestAParkedEventIsForgottenByItsTopic(t *testing.T) {
 	t.Parallel()
 	r, bad := newBench(t).newRelay(t), batchOf(1, 1)
-	key, known := bad[0].Key(), r.circuits["video"].knownBad
+	key, known := bad[0].Key(), r.pauses["video"].knownBad
 	rep := report{rejected: true, err: status.Error(codes.InvalidArgument, "bad")}
 	for _, attempts := range []int{maxAttempts - 2, maxAttempts - 1} {
 		known[key], bad[0].Rejections = true, attempts
@@ -93,7 +93,7 @@ func TestManyBadAggregatesDoNotPauseTheTopicForOthers(t *testing.T) {
 	b.setFault(refuse("bad"))
 	b.appendEach(t, "bad", bad)
 	r := b.start(t)
-	b.poll(t, func() bool { return r.circuits["video"].failures() >= 2 }, "the topic is not paused")
+	b.poll(t, func() bool { return r.pauses["video"].failures() >= 2 }, "the topic is not paused")
 	// The next refusal of each is the last: this test is not about the backoff in between.
 	b.exec(t, `UPDATE outbox SET publish_attempts = $1`, maxAttempts-1)
 	good := int64(0)
@@ -110,9 +110,9 @@ func TestManyBadAggregatesDoNotPauseTheTopicForOthers(t *testing.T) {
 	t.Logf("%d other events later", good)
 }
 
-// TestProbesAreChosenInTurns has more bad aggregates than a probe chooses among, once
-// among the retries and once among those that claims have left alone, and one good
-// aggregate at the other place.
+// TestProbesAreChosenInTurns has two sources of probes: the retries, and the aggregates that
+// claims left alone while the topic was paused. One source has more bad aggregates than a
+// probe considers, the other has a good one: the probes must reach it.
 func TestProbesAreChosenInTurns(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ retried, leftAlone string }{
@@ -130,7 +130,7 @@ func TestProbesAreChosenInTurns(t *testing.T) {
 			r.followUps.beginScan()
 			r.followUps.endScan()
 			b.appendEach(t, tc.leftAlone, many[tc.leftAlone])
-			c, seen := r.circuits["video"], map[string]bool{}
+			c, seen := r.pauses["video"], map[string]bool{}
 			refuseEach(c, 0, "bad000", "bad001", "bad002")
 			for range 2 {
 				found, _, _, err := r.candidates(t.Context(), c)
@@ -174,7 +174,7 @@ func TestProbesReachEveryAggregate(t *testing.T) {
 			if retried {
 				b.exec(t, `UPDATE outbox SET next_retry_at = CASE aggregate_id WHEN 'good000' THEN now() ELSE now() - interval '1 s' END`)
 			}
-			c := r.circuits["video"]
+			c := r.pauses["video"]
 			refuseEach(c, 0, "bad000", "bad001", "bad002")
 			for range 2 * (bad + 1) / candidatesPerProbe {
 				found, _, _, err := r.candidates(t.Context(), c)

@@ -40,6 +40,8 @@ const (
 	// of 100 streams each.
 	publishesInFlight = 128
 
+	// notifyEvery is the least time between two notifications about this process's commits.
+	notifyEvery = time.Second
 	// maxAttempts is how often an event is refused before it is parked.
 	maxAttempts = 5
 )
@@ -68,7 +70,7 @@ type Options struct {
 type Relay struct {
 	queue     queue.Queue
 	publisher publisher
-	circuits  map[string]*circuit // by aggregate type
+	pauses    map[string]*topicPause // by aggregate type; types of one topic share its pause
 	notifier  *notify.Notifier
 	options   Options
 	log       *slog.Logger
@@ -80,12 +82,10 @@ type Relay struct {
 	inFlight     *inFlight
 	followUps    *followUps
 	registration registration
-	batchLimit   *batchLimit
-	// Wake signals both: wakeups to this relay's claims, notifyOthers to the loop that
-	// notifies other processes.
-	wakeups, notifyOthers chan struct{}
-	// wakeProbes signals that a paused topic may be due for a probe.
-	wakeProbes chan struct{}
+	claimSize    *claimSize
+	// wakeups signals new events to the claims, wakeProbes that a paused topic may be due for
+	// a probe.
+	wakeups, wakeProbes chan struct{}
 	// failures counts, in a row, the claims that the database did not answer.
 	failures atomic.Int64
 	// backlog is the last reading of the backlog.
@@ -100,21 +100,21 @@ func NewRelay(
 	db *pgxpool.Pool, client *pubsub.Client, topics map[string]string, log *slog.Logger, heartbeat func(), o Options,
 ) *Relay {
 	r := &Relay{
-		queue:        queue.New(db),
-		publisher:    publisher{client: client.TopicAdminClient, topics: topics},
-		circuits:     newCircuits(topics),
-		notifier:     notify.New(db, o.ListenURL, "outbox", log),
-		options:      o,
-		log:          log.With("component", "relay"),
-		heartbeat:    heartbeat,
-		token:        uuid.NewString(),
-		inFlight:     newInFlight(),
-		followUps:    newFollowUps(),
-		batchLimit:   &batchLimit{versions: minPerAggregate},
-		wakeups:      make(chan struct{}, 1),
-		notifyOthers: make(chan struct{}, 1),
-		wakeProbes:   make(chan struct{}, 1),
+		queue:      queue.New(db),
+		publisher:  publisher{client: client.TopicAdminClient, topics: topics},
+		pauses:     newTopicPauses(topics),
+		notifier:   notify.New(db, o.ListenURL, "outbox", log),
+		options:    o,
+		log:        log.With("component", "relay"),
+		heartbeat:  heartbeat,
+		token:      uuid.NewString(),
+		inFlight:   newInFlight(),
+		followUps:  newFollowUps(),
+		claimSize:  newClaimSize(),
+		wakeups:    make(chan struct{}, 1),
+		wakeProbes: make(chan struct{}, 1),
 	}
+	r.notifier.Every = notifyEvery
 	r.backlog.Store(&backlogReading{})
 	r.metrics = newMetrics(r)
 	return r
@@ -125,8 +125,12 @@ func NewRelay(
 // poll all the same.
 func (r *Relay) Wake() {
 	signal(r.wakeups)
-	signal(r.notifyOthers)
+	r.notifier.Publish("") // no keys: a relay claims whatever is new
 }
+
+// onNotify wakes the claims when another relay has notified this one, and when
+// notifications begin to arrive: no notification has told of earlier commits.
+func (r *Relay) onNotify(notify.Notification) { signal(r.wakeups) }
 
 // Run relays until ctx ends, then lets publishes in flight finish for up to three seconds,
 // hands back its leases, and returns nil, no later than 0.8 seconds after that, whatever
@@ -152,7 +156,6 @@ func (r *Relay) Run(ctx context.Context) error {
 		})
 	}
 	settling.Go(func() { r.settleLoop(ctx, closing, results) })
-	background.Go(func() { r.notifyLoop(ctx) })
 	background.Go(func() { _ = r.notifier.Run(ctx, r.onNotify) }) // it ends with ctx, and never with an error
 	background.Go(func() { r.heartbeatLoop(ctx) })
 	background.Go(func() { r.watchBacklog(ctx) })
@@ -181,49 +184,4 @@ func outlive(ctx context.Context, d time.Duration) (context.Context, context.Can
 		end()
 	})
 	return longer, func() { stop(); end() }
-}
-
-// send publishes a batch and gives the result to its topic's circuit. It starts no request
-// after ctx has ended. flying is the context of requests in flight.
-func (r *Relay) send(ctx, flying context.Context, h *leasedBatch) report {
-	c := r.circuits[h.events[0].AggregateType]
-	rep := r.publisher.publish(flying, h.events, func() bool {
-		return ctx.Err() == nil && (c == nil || c.admits(h.probe)) && h.validFor(publishTimeout)
-	})
-	if c != nil {
-		r.updateCircuit(ctx, flying, c, h, &rep)
-	}
-	return rep
-}
-
-// updateCircuit gives the result of a batch to its circuit. It turns a refusal that is the
-// topic's fault into an outage.
-func (r *Relay) updateCircuit(ctx, flying context.Context, c *circuit, h *leasedBatch, rep *report) {
-	key := h.events[0].Key()
-	if rep.published > 0 && c.succeeded(key) {
-		r.log.InfoContext(ctx, "relay goes on", "topic", c.topic)
-		r.followUps.topicResumed()
-	}
-	tripped := false
-	switch {
-	case rep.rejected:
-		wasOpen := c.open()
-		v := c.refusal(key, h.probe)
-		rep.rejected, rep.wait, tripped = v.onEvent, v.wait, v.tripped
-		if wasOpen && !c.open() {
-			r.followUps.topicResumed()
-		}
-	case rep.err != nil && flying.Err() == nil:
-		rep.wait, tripped = c.failed(rep.err, h.probe)
-	case rep.published == 0 && h.probe != 0:
-		c.postpone(h.probe, 0)
-	}
-	if tripped {
-		cause, since := c.pause()
-		r.log.WarnContext(ctx, "relay is held up, nothing is lost", "topic", c.topic, "cause", cause,
-			"paused_since", since, "failures", c.failures(), "error", rep.err)
-	}
-	if c.open() {
-		signal(r.wakeProbes)
-	}
 }

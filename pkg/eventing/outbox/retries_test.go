@@ -25,8 +25,8 @@ func TestRetriesThatGoBackAreFoundAsRetries(t *testing.T) {
 		r.settleAll(t, publishResult{h, report{err: errors.New("out"), requests: 1}})
 	}
 	b.exec(t, `UPDATE outbox SET next_retry_at = now()`)
-	c := r.circuits["video"]
-	c.trip(causeOutage)
+	c := r.pauses["video"]
+	c.pause(causeOutage)
 	c.retryAt = time.Now()
 	r.probe(t.Context(), claimed)
 	if len(claimed) != 2 {
@@ -35,7 +35,7 @@ func TestRetriesThatGoBackAreFoundAsRetries(t *testing.T) {
 	if low := r.inFlight.low(); low == queue.Beginning {
 		t.Error("what is found as a retry has others look through the whole table")
 	}
-	r.followUps.forgetRetries() // forgets those that were put off before
+	r.followUps.forgetRetries() // of the two candidates
 	for range 2 {
 		r.settleAll(t, publishResult{batch: <-claimed})
 	}
@@ -55,7 +55,7 @@ func TestWhatIsBehindAProbeIsTheNextRetry(t *testing.T) {
 	r, claimed := b.registered(t)
 	b.append(t, "a", 1, 2)
 	b.exec(t, `UPDATE outbox SET next_retry_at = now() WHERE version = 1`)
-	outAndDue(r.circuits["video"])
+	outAndDue(r.pauses["video"])
 	r.probe(t.Context(), claimed)
 	if len(claimed) != 1 {
 		t.Fatalf("%d candidates", len(claimed))
@@ -64,9 +64,9 @@ func TestWhatIsBehindAProbeIsTheNextRetry(t *testing.T) {
 	if low := r.followUps.low(r.inFlight); low == queue.Beginning {
 		t.Error("what is behind a probe has others look through the whole table")
 	}
-	b.append(t, "beside", 1, 1)
-	heir := b.newRelay(t) // it knows nothing of the first
-	got, _, err := heir.queue.ClaimRetries(t.Context(), heir.claimLimits(nil, nil))
+	b.append(t, "other", 1, 1)
+	other := b.newRelay(t) // without the follow-ups of the first
+	got, _, err := other.queue.ClaimRetries(t.Context(), other.claimLimits(nil, nil))
 	if err != nil || len(got.Batches) != 1 || got.Batches[0][0].Version != 2 || !got.Batches[0][0].Retry {
 		t.Errorf("another relay claims %+v, %v, want version 2 as a retry", got.Batches, err)
 	}

@@ -52,14 +52,14 @@ func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed 
 		if err != nil {
 			return err
 		}
-		r.dispatch(claimResult{Claimed: got, claim: claim, sent: sent}, 0, nil, claimed)
+		r.dispatch(claimResult{Claimed: got, claim: claim, sent: sent}, claimed)
 		s.retried(sent, got.Truncated, in)
 	case actScanPage:
 		p, err := r.queue.Scan(ctx, claim, s.parts[0], scanRows)
 		if err != nil {
 			return err
 		}
-		r.dispatch(claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: s.low}, 0, nil, claimed)
+		r.dispatch(claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: s.low}, claimed)
 		r.followUps.pageScanned(claim.Without)
 		if p.Skipped && !p.Truncated {
 			r.followUps.scheduleScan(s.low, sent.Add(max(p.FreeIn, jittered(scanEvery))))
@@ -68,11 +68,11 @@ func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed 
 			r.followUps.endScan()
 		}
 	case actSweepPage:
-		p, err := r.queue.Scan(ctx, claim, s.sweep, sweepRows)
+		p, err := r.queue.Scan(ctx, claim, s.sweep[0], sweepRows)
 		if err != nil {
 			return err
 		}
-		r.dispatch(claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: queue.Beginning}, 0, nil, claimed)
+		r.dispatch(claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: queue.Beginning}, claimed)
 		s.swept(sent, p)
 	}
 	return nil

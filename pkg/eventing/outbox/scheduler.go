@@ -35,18 +35,32 @@ const (
 	scanEvery = 5 * time.Second
 	// heartbeatEvery is how often a waiting relay shows that it is alive.
 	heartbeatEvery = 5 * time.Second
-	// A claim takes at least so many aggregates, and at most.
-	minAggregates, maxAggregates = 16, 500
 )
+
+// outages are the failures in a row of one goroutine's statements, with the end of the pause
+// after the last one. Other goroutines go on.
+type outages struct {
+	failures    int
+	pausedUntil time.Time
+}
+
+// failed plans the pause after a failure.
+func (o *outages) failed(now time.Time) (pause time.Duration) {
+	o.failures++
+	pause = outagePause.Delay(o.failures)
+	o.pausedUntil = now.Add(pause)
+	return pause
+}
+
+func (o *outages) succeeded() { *o = outages{} }
 
 // claimSchedule is the schedule of claims.
 type claimSchedule struct {
+	outages
+
 	// pollAt is when a claim of new events is due without a reason.
 	pollAt     time.Time
 	emptyPolls int // claims in a row that found nothing
-	// pausedUntil is the end of the pause after a failure.
-	pausedUntil time.Time
-	failures    int
 }
 
 // next returns the action that is due, or the time until which to wait. wakeup says that
@@ -68,7 +82,7 @@ func (c *claimSchedule) next(now time.Time, due dueTimes, wakeup, allPaused bool
 
 // claimed plans the next poll after a successful claim that was sent then.
 func (c *claimSchedule) claimed(sent time.Time, batches int, truncated bool) {
-	c.failures, c.pausedUntil = 0, time.Time{}
+	c.succeeded()
 	c.emptyPolls++
 	if batches > 0 {
 		c.emptyPolls = 1
@@ -78,31 +92,22 @@ func (c *claimSchedule) claimed(sent time.Time, batches int, truncated bool) {
 	}
 }
 
-// failed plans the pause after a failure, and returns how many there were in a row.
-func (c *claimSchedule) failed(now time.Time) int {
-	c.failures++
-	c.pausedUntil = now.Add(outagePause.Delay(c.failures))
-	return c.failures
-}
-
 // scanSchedule is the schedule of scans and retries.
 type scanSchedule struct {
+	outages
+
 	// parts are the rest of the running scan, which began at low.
 	parts []queue.Cursor
 	low   queue.TxSnapshot
-	// sweep is the progress of the pass through the whole table. It finds rows that no
-	// relay knows of, such as rows changed by hand.
-	sweep queue.Cursor
+	// sweep is the rest of the pass through the whole table. It finds rows that no relay
+	// knows of, such as rows changed by hand.
+	sweep []queue.Cursor
 	// retryAt and sweepAt are when a claim of retries, and a page of the sweep, are due
 	// without a reason.
 	retryAt, sweepAt time.Time
-	pausedUntil      time.Time
-	failures         int
 }
 
-func newScanSchedule() *scanSchedule { return &scanSchedule{sweep: wholeTable()} }
-
-func wholeTable() queue.Cursor { return queue.Beginning.Since()[0] }
+func newScanSchedule() *scanSchedule { return &scanSchedule{sweep: queue.Beginning.Since()} }
 
 // next returns the action that is due, or the time until which to wait.
 func (s *scanSchedule) next(now time.Time, due dueTimes) (action, time.Time) {
@@ -140,43 +145,36 @@ func (s *scanSchedule) retried(now time.Time, truncated bool, in time.Duration) 
 // started begins a scan of the rows that low did not see.
 func (s *scanSchedule) started(low queue.TxSnapshot) { s.low, s.parts = low, low.Since() }
 
-// paged continues behind a page, and reports whether the scan is complete. A truncated page
-// is read again.
+// paged continues behind a page, and reports whether the scan is complete.
 func (s *scanSchedule) paged(p queue.Page) (through bool) {
 	s.succeeded()
-	switch {
-	case p.Truncated:
-	case p.Done:
-		s.parts = s.parts[1:]
-	default:
-		s.parts[0] = p.Next
-	}
+	s.parts = behind(s.parts, p)
 	return len(s.parts) == 0
 }
 
 // swept continues behind a page of the sweep.
 func (s *scanSchedule) swept(now time.Time, p queue.Page) {
 	s.succeeded()
-	s.sweepAt = now.Add(jittered(scanEvery))
-	switch {
-	case p.Truncated:
+	if s.sweepAt = now.Add(jittered(scanEvery)); p.Truncated {
 		s.sweepAt = now
-	case p.Done:
-		s.sweep = wholeTable()
-	default:
-		s.sweep = p.Next
+	}
+	if s.sweep = behind(s.sweep, p); len(s.sweep) == 0 {
+		s.sweep = queue.Beginning.Since()
 	}
 }
 
-// failed plans the pause after a failure. The claims go on.
-func (s *scanSchedule) failed(now time.Time) time.Duration {
-	s.failures++
-	pause := outagePause.Delay(s.failures)
-	s.pausedUntil = now.Add(pause)
-	return pause
+// behind is the rest of a scan behind the page that was read of its first part. A truncated
+// page is read again.
+func behind(parts []queue.Cursor, p queue.Page) []queue.Cursor {
+	switch {
+	case p.Truncated:
+	case p.Done:
+		return parts[1:]
+	default:
+		parts[0] = p.Next
+	}
+	return parts
 }
-
-func (s *scanSchedule) succeeded() { s.failures, s.pausedUntil = 0, time.Time{} }
 
 // jittered is between half of d and d.
 func jittered(d time.Duration) time.Duration { //nolint:unparam // both pauses happen to be 5 s

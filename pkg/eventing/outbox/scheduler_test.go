@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -27,8 +28,8 @@ func TestNextOfClaims(t *testing.T) {
 		"something was committed":                {claims: claimSchedule{pollAt: later}, news: joined, wakeup: true, want: actClaim},
 		"something follows":                      {claims: claimSchedule{pollAt: later}, news: dueTimes{registered: true, claimAt: past}, want: actClaim},
 		"something may follow":                   {claims: claimSchedule{pollAt: later}, news: dueTimes{registered: true, claimAt: now.Add(followUpDelay)}, want: actIdle, until: now.Add(followUpDelay)},
-		"the database is away":                   {claims: claimSchedule{pollAt: past, pausedUntil: later}, news: joined, wakeup: true, want: actPause, until: later},
-		"it was away before the first heartbeat": {claims: claimSchedule{pausedUntil: later}, want: actPause, until: later},
+		"the database is away":                   {claims: claimSchedule{pollAt: past, outages: outages{pausedUntil: later}}, news: joined, wakeup: true, want: actPause, until: later},
+		"it was away before the first heartbeat": {claims: claimSchedule{outages: outages{pausedUntil: later}}, want: actPause, until: later},
 		"all topics are out":                     {claims: claimSchedule{pollAt: past}, news: joined, wakeup: true, allPaused: true, want: actPause, until: now.Add(heartbeatEvery)},
 		"a scan is owed":                         {claims: claimSchedule{pollAt: later}, news: dueTimes{registered: true, scanAt: past, retryAt: past}, want: actIdle, until: now.Add(heartbeatEvery)},
 	} {
@@ -54,7 +55,8 @@ func TestClaimsPollMoreSlowlyWhileThereIsNothing(t *testing.T) {
 		t.Errorf("after %d empty polls the next is in %s", c.emptyPolls, c.pollAt.Sub(now))
 	}
 	c.failed(now)
-	if c.failed(now) != 2 || !now.Before(c.pausedUntil) {
+	c.failed(now)
+	if c.failures != 2 || !now.Before(c.pausedUntil) {
 		t.Error("failures in a row are not counted, or not followed by a pause")
 	}
 	c.claimed(now, 1, false)
@@ -124,7 +126,7 @@ func TestAScanGoesThroughItsParts(t *testing.T) {
 		t.Error("a round that had no room waits for the next page")
 	}
 	s.swept(now, queue.Page{Done: true})
-	if s.sweep != wholeTable() || !s.sweepAt.After(now) {
+	if !slices.Equal(s.sweep, queue.Beginning.Since()) || !s.sweepAt.After(now) {
 		t.Error("a round does not begin again, after a pause")
 	}
 	s.retried(now, false, time.Millisecond)
@@ -144,11 +146,12 @@ func TestAScanGoesThroughItsParts(t *testing.T) {
 // are bounded, and a scan covers the others.
 func TestFollowUpsAreBounded(t *testing.T) {
 	t.Parallel()
-	a, f := newFollowUps(), newInFlight()
+	a := newFollowUps()
 	a.claimed("7:7:", "7:7:")
+	u := waitingFor(1, 0)
+	u.batch.low, u.batch.lowBehind = queue.Beginning, queue.Beginning
 	for range 4 * maxFollowUps {
-		batch := queue.Batch{{Event: event("a", 1)}}
-		a.settled(f, []queue.Settlement{{Batch: batch, Published: 1}}, false)
+		a.settled([]*unsettled{u}, false)
 	}
 	if len(a.published) != maxFollowUps || a.due().scanAt.IsZero() || a.scanLow != queue.Beginning {
 		t.Errorf("%d positions, a scan from %q", len(a.published), a.scanLow)
@@ -209,7 +212,7 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	h := f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "30:30:"}, claim: claim, sent: time.Now(), low: since})
 	a.claimed("30:30:", since)
 	low("20:20:", "in flight")
-	a.settled(f, []queue.Settlement{{Batch: batch, Published: 1}}, true)
+	a.settled([]*unsettled{published(h[0], 1)}, true)
 	f.remove(h)
 	low("30:30:", "published: what follows was not visible to the claim")
 	_, after, _ := a.take(10)
@@ -228,7 +231,7 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	a.pageScanned([]string{"video"})
 	a.endScan()
 	low("10:10:", "a topic was out meanwhile")
-	a.settled(f, []queue.Settlement{{Batch: batch}}, false)
+	a.settled([]*unsettled{published(h[0], 0)}, false)
 	f.remove(h)
 	low("10:10:", "handed back")
 	a.topicResumed()
@@ -242,7 +245,7 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	a.setPausedTypes([]string{"video"})
 	f.reserved++
 	h = f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: "15:15:"})
-	a.settled(f, []queue.Settlement{{Batch: batch}}, false)
+	a.settled([]*unsettled{published(h[0], 0)}, false)
 	f.remove(h)
 	low("15:15:", "handed back while the topic is out")
 }

@@ -5,14 +5,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
+
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
-
-// publishResult is a batch whose publishing has ended, with the result.
-type publishResult struct {
-	batch  *leasedBatch
-	report report
-}
 
 // unsettled is a result that is to be written back.
 type unsettled struct {
@@ -133,19 +129,17 @@ func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 	if time.Since(start) < quick {
 		s.limit = min(maxEvents, 2*s.limit)
 	}
-	var settled []publishResult
-	var written []queue.Settlement
-	var locked []*unsettled
+	var written, locked []*unsettled
 	for _, u := range part {
 		if slices.Contains(done.Locked, u.batch.events.Head()) {
 			locked = append(locked, u)
 		} else {
-			settled, written = append(settled, u.publishResult), append(written, u.settlement)
+			written = append(written, u)
 		}
 	}
-	s.metrics.settled(ctx, settled, done.Lost)
-	s.followUps.settled(s.inFlight, written, done.Followed)
-	s.forget(settled)
+	s.metrics.settled(ctx, written, done.Lost)
+	s.followUps.settled(written, done.Followed)
+	s.forget(written)
 	if len(locked) > 0 {
 		s.log.WarnContext(ctx, "rows of published events are locked by somebody else",
 			append(locked[0].batch.events[0].LogAttrs(), "aggregates", len(locked))...)
@@ -180,12 +174,12 @@ func (s *settler) retryLater(part []*unsettled) {
 // keepLeased puts back the results whose leases last, and gives up the others: a scan finds
 // their events.
 func (s *settler) keepLeased(part []*unsettled) {
-	var lost []publishResult
+	var lost []*unsettled
 	for _, u := range part {
 		if u.batch.validFor(0) {
 			s.waiting = append(s.waiting, u)
 		} else {
-			lost = append(lost, u.publishResult)
+			lost = append(lost, u)
 			s.followUps.noteUnknownLeases() // a renewal may have been committed
 			s.followUps.scheduleScan(u.batch.low, time.Now().Add(queue.LeaseTime))
 		}
@@ -193,12 +187,38 @@ func (s *settler) keepLeased(part []*unsettled) {
 	s.forget(lost)
 }
 
-func (s *settler) forget(results []publishResult) {
+func (s *settler) forget(results []*unsettled) {
 	batches := make([]*leasedBatch, len(results))
-	for i, l := range results {
-		batches[i] = l.batch
+	for i, u := range results {
+		batches[i] = u.batch
 	}
 	s.inFlight.remove(batches)
+}
+
+// renew extends the leases that have lasted for a third of their time. A batch whose lease
+// another relay has taken over starts no further request. A row that another transaction
+// has locked keeps its lease as it was.
+func (r *Relay) renew(ctx context.Context) {
+	due := r.inFlight.dueForRenewal()
+	if len(due) == 0 {
+		return
+	}
+	heads := make([]uuid.UUID, 0, len(due))
+	for id := range due {
+		heads = append(heads, id)
+	}
+	sent := time.Now()
+	held, lost, err := r.queue.Renew(ctx, r.token, heads)
+	if err != nil {
+		r.log.WarnContext(ctx, "leases not renewed", "error", err)
+		return
+	}
+	for _, id := range held {
+		due[id].extend(sent.Add(queue.LeaseTime))
+	}
+	for _, id := range lost {
+		due[id].extend(sent)
+	}
 }
 
 // gatherTime is how long a result waits for others at most.

@@ -11,7 +11,11 @@ import (
 // waitingFor returns a result of n published events of an aggregate, under a lease that
 // lasts for left.
 func waitingFor(n int, left time.Duration) *unsettled {
-	h := &leasedBatch{events: batchOf(n, 1), leaseUntil: time.Now().Add(left)}
+	return published(&leasedBatch{events: batchOf(n, 1), leaseUntil: time.Now().Add(left)}, n)
+}
+
+// published is the result of a batch whose first n events were published.
+func published(h *leasedBatch, n int) *unsettled {
 	return &unsettled{publishResult: publishResult{h, report{published: n}}, settlement: queue.Settlement{Batch: h.events, Published: n}}
 }
 
@@ -76,7 +80,7 @@ func TestLeasesAreRenewedBetweenStatements(t *testing.T) {
 		h.extend(half)
 	}
 	for _, h := range batches[:2] {
-		s.waiting = append(s.waiting, &unsettled{publishResult: publishResult{h, report{published: 1}}, settlement: queue.Settlement{Batch: h.events, Published: 1}})
+		s.waiting = append(s.waiting, published(h, 1))
 	}
 	renew := make(chan time.Time, 1)
 	renew <- time.Now()
@@ -126,7 +130,7 @@ func TestAQuickDatabaseIsAskedForMore(t *testing.T) {
 	s := &settler{Relay: r, limit: 1}
 	for range 50 {
 		h := <-claimed
-		s.waiting = append(s.waiting, &unsettled{publishResult: publishResult{h, report{published: 1}}, settlement: queue.Settlement{Batch: h.events, Published: 1}})
+		s.waiting = append(s.waiting, published(h, 1))
 	}
 	s.settleDue(t.Context(), t.Context(), nil)
 	if s.limit < 2 {

@@ -57,9 +57,9 @@ func newMetrics(r *Relay) *metrics {
 		"Tries in a row that met an outage of the database or of a topic; 0 is healthy")
 	m.unregister = meter.Observe(func(_ context.Context, o metric.Observer) error {
 		o.ObserveInt64(failing, r.tries())
-		for _, c := range r.circuits { // types of one topic observe the same
-			topic, out := attribute.String("topic", c.topic), int64(0)
-			if cause, since := c.pause(); !since.IsZero() {
+		for _, p := range r.pauses { // types of one topic observe the same
+			topic, out := attribute.String("topic", p.topic), int64(0)
+			if cause, since := p.reason(); !since.IsZero() {
 				out = 1
 				o.ObserveFloat64(pausedAge, time.Since(since).Seconds(), metric.WithAttributes(topic, attribute.String("cause", cause)))
 			}
@@ -78,16 +78,16 @@ func newMetrics(r *Relay) *metrics {
 // tries is the highest count of failures in a row, of the topics and the database.
 func (r *Relay) tries() int64 {
 	tries := r.failures.Load()
-	for _, c := range r.circuits {
-		tries = max(tries, int64(c.failures()))
+	for _, p := range r.pauses {
+		tries = max(tries, int64(p.failures()))
 	}
 	return tries
 }
 
-func (m *metrics) settled(ctx context.Context, batch []publishResult, lost int) {
+func (m *metrics) settled(ctx context.Context, written []*unsettled, lost int) {
 	m.leasesLost.Add(ctx, int64(lost))
-	for _, l := range batch {
-		rep, events := l.report, l.batch.events
+	for _, u := range written {
+		rep, events := u.report, u.batch.events
 		switch {
 		case rep.rejected:
 			m.failures.Add(ctx, 1, metric.WithAttributes(attribute.String("kind", "rejection")))

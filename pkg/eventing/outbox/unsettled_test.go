@@ -76,7 +76,7 @@ func TestALockedRowHoldsUpItsAggregateOnly(t *testing.T) {
 			b.eventually(t, 0, unpublished)
 			for i := range 20 {
 				if got := b.sent(fmt.Sprintf("a%03d", i)); !slices.Equal(got, []int64{1}) {
-					t.Errorf("beside a locked row, sent %v", got)
+					t.Errorf("with a locked row, sent %v", got)
 				}
 			}
 			if got := b.sent("held"); !slices.Equal(got, []int64{1, 2}) {

@@ -30,7 +30,6 @@ func TestRelaysWakeEachOther(t *testing.T) {
 	defer cancel()
 	notifier, listener := b.newRelay(t), b.newRelay(t)
 	for _, r := range []*Relay{notifier, listener} {
-		ringing.Go(func() { r.notifyLoop(ctx) })
 		ringing.Go(func() { _ = r.notifier.Run(ctx, r.onNotify) })
 		awaitWakeup(t, r, "when it began to listen")
 	}

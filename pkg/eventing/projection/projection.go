@@ -46,7 +46,7 @@ type Aggregate[S any] interface {
 
 	// Type is the aggregate type of the events.
 	Type() string
-	// Decode is that of an inbox.Handler.
+	// Decode returns the change that e describes, as inbox.Handler documents it.
 	Decode(e eventing.Event) (inbox.Change, error)
 	// Snapshot is the owner's state as a change.
 	Snapshot(row S) inbox.Change

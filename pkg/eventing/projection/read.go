@@ -34,8 +34,7 @@ func (p *Projection[S]) position(row S) consistency.Position {
 	return consistency.Position{AggregateType: p.aggregate.Type(), AggregateID: e.AggregateID, Epoch: e.Epoch, Version: e.Version}
 }
 
-// Page is one page of a list of the table's rows. It keeps the rows that it has read
-// last.
+// Page is one page of a list of the table's rows. It keeps the rows of its last Read.
 type Page interface {
 	// Read reads the page, and counts the positions that the table has reached in the
 	// page's own snapshot.

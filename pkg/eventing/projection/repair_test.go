@@ -172,7 +172,7 @@ func TestTheOwnerIsAskedOutsideOfAnyTransaction(t *testing.T) {
 
 // A repair notifies the waiting readers, here and at other instances, and so does the
 // handler once its events are committed.
-func TestWhatMovesIsTold(t *testing.T) {
+func TestRepairAndCommitNotifyReaders(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
 	s.has(newNote("a/1", 1, 2, "two"))
@@ -187,25 +187,25 @@ func TestWhatMovesIsTold(t *testing.T) {
 		<-ended
 		<-ended
 	})
-	told := func(key string) {
+	awaitNotification := func(key string) {
 		t.Helper()
 		deadline := time.After(patience)
 		for {
 			select {
 			case b := <-heard:
-				if b.Mentions(key) && !b.Mentions("note/nobody/1") {
+				if b.Mentions(key) && !b.Mentions("note/other/1") {
 					return
 				}
 			case <-deadline:
-				t.Fatalf("not told that %s has moved", key)
+				t.Fatalf("no notification for %s", key)
 			}
 		}
 	}
-	s.until(t, "the other instance hears", other.Connected)
+	s.until(t, "the other instance listens", other.Connected)
 	if err := s.Repair(t.Context(), change(inbox.Updated, newNote("a/1", 1, 2, "")).Event); err != nil {
 		t.Fatal(err)
 	}
-	told("note/a/1")
+	awaitNotification("note/a/1")
 
 	e := change(inbox.Put, newNote("b/1", 1, 1, "")).Event
 	e.ID, e.Payload = uuid.New(), []byte("by an event")
@@ -220,7 +220,7 @@ func TestWhatMovesIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Committed(e.Key())
-	told("note/b/1")
+	awaitNotification("note/b/1")
 	if err := s.Repair(t.Context(), e); !errors.Is(err, projection.ErrUnknown) {
 		t.Errorf("the handler's repair: %v", err)
 	}

@@ -46,3 +46,21 @@ func Example() {
 	// Output:
 	// GET at least as fresh as [{video a 1 7}] <nil>
 }
+
+// A session keeps the newest state of each aggregate that it has met, in one token.
+func ExampleSession() {
+	var mine session.Session
+	for _, met := range []consistency.Position{
+		{AggregateType: "video", AggregateID: "a", Epoch: 1, Version: 7},
+		{AggregateType: "video", AggregateID: "b", Epoch: 1, Version: 1},
+		{AggregateType: "video", AggregateID: "a", Epoch: 1, Version: 5}, // an older read
+	} {
+		answer := consistency.Token{Positions: []consistency.Position{met}}.String()
+		if err := mine.Keep(answer); err != nil {
+			fmt.Println(err)
+		}
+	}
+	next, err := consistency.Parse(mine.Token())
+	fmt.Println(next.Positions, err)
+	// Output: [{video a 1 7} {video b 1 1}] <nil>
+}

@@ -34,7 +34,7 @@ func Intercept(
 		return invoke(ctx, method, req, reply, cc, opts...)
 	}
 	var md metadata.MD
-	err := invoke(ctx, method, demanding(req, s.Token()), reply, cc, append(opts, grpc.Header(&md))...)
+	err := invoke(ctx, method, withToken(req, s.Token()), reply, cc, append(opts, grpc.Header(&md))...)
 	tokens := md.Get(header)
 	if err == nil {
 		tokens = append(tokens, answered(reply))
@@ -45,9 +45,9 @@ func Intercept(
 	return err
 }
 
-// demanding does not change the caller's request, because the caller may send
-// it again.
-func demanding(req any, token string) any {
+// withToken returns a copy of req that requires token. The caller's own request stays
+// unchanged, because the caller may send it again.
+func withToken(req any, token string) any {
 	m, ok := req.(proto.Message)
 	if !ok || token == "" {
 		return req

@@ -85,17 +85,16 @@ func (w *Writer) Write(ctx context.Context, key string, do func(pgx.Tx) error) e
 		return w.gaveUp(ctx, nil)
 	}
 	defer w.gate.leave(key, p)
-	for failures := 1; ; failures++ {
-		err := w.try(patient, ctx, do)
+	var err error
+	for range lockRetry.Attempts(patient) {
+		err = w.try(patient, ctx, do)
 		locked := isLocked(err)
 		w.gate.setLocked(p, locked)
 		if !locked {
 			return err
 		}
-		if !backoff.Sleep(patient, lockRetry.Delay(failures), nil) {
-			return w.gaveUp(ctx, err)
-		}
 	}
+	return w.gaveUp(ctx, err)
 }
 
 // try waits for a connection that a write may take, no longer than patient, and runs

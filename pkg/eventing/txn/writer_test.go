@@ -47,9 +47,9 @@ func eventually(t *testing.T, what string, holds func() bool) {
 // inside is a write in progress. It ends when the test calls end, or when the test
 // ends.
 type inside struct {
-	begun chan struct{}
-	end   func()
-	err   chan error
+	started chan struct{}
+	end     func()
+	err     chan error
 }
 
 func begin(t *testing.T, w *Writer, key string) inside {
@@ -59,7 +59,7 @@ func begin(t *testing.T, w *Writer, key string) inside {
 	t.Cleanup(in.end)
 	go func() {
 		in.err <- w.Write(t.Context(), key, func(pgx.Tx) error {
-			close(in.begun)
+			close(in.started)
 			<-end
 			return nil
 		})
@@ -81,19 +81,19 @@ func TestWritesLeaveAConnectionToReads(t *testing.T) {
 	pool := openWith(t, pgtest.New(t).URL, "3")
 	w := NewWriter(pool)
 	first, second := begin(t, w, "a"), begin(t, w, "b")
-	<-first.begun
-	<-second.begun
+	<-first.started
+	<-second.started
 	third := begin(t, w, "c")
 	eventually(t, "the third is there", func() bool { return w.callers("c") == 1 })
 	reading, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for range 100 {
 		if _, err := pool.Exec(reading, `SELECT`); err != nil {
-			t.Fatalf("a read beside the writes: %v", err)
+			t.Fatalf("a read during the writes: %v", err)
 		}
 	}
 	select {
-	case <-third.begun:
+	case <-third.started:
 		t.Error("writes have every connection")
 	default:
 	}
@@ -103,7 +103,7 @@ func TestWritesLeaveAConnectionToReads(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	eventually(t, "nobody is at the gate", func() bool { w.gate.mu.Lock(); defer w.gate.mu.Unlock(); return len(w.gate.keys) == 0 })
+	eventually(t, "no caller is at the gate", func() bool { w.gate.mu.Lock(); defer w.gate.mu.Unlock(); return len(w.gate.keys) == 0 })
 }
 
 func TestRequestsForOneKeyHoldOneConnection(t *testing.T) {
@@ -111,28 +111,28 @@ func TestRequestsForOneKeyHoldOneConnection(t *testing.T) {
 	pool := openWith(t, pgtest.New(t).URL, "3")
 	w := NewWriter(pool)
 	in := begin(t, w, "a")
-	<-in.begun
-	const crowd = 100
+	<-in.started
+	const requests = 100
 	ctx, hangUp := context.WithCancel(t.Context())
 	defer hangUp()
-	ended := make(chan error, crowd)
-	for range crowd {
+	ended := make(chan error, requests)
+	for range requests {
 		go func() {
 			ended <- w.Write(ctx, "a", func(pgx.Tx) error { t.Error("two have the key"); return nil })
 		}()
 	}
-	eventually(t, "all wait", func() bool { return w.callers("a") == crowd+1 })
+	eventually(t, "all wait", func() bool { return w.callers("a") == requests+1 })
 	if n := pool.Stat().AcquiredConns(); n != 1 {
 		t.Errorf("they hold %d connections", n)
 	}
 	other := begin(t, w, "b")
-	<-other.begun
+	<-other.started
 	other.end()
 	if err := <-other.err; err != nil {
 		t.Error(err)
 	}
 	hangUp()
-	for range crowd {
+	for range requests {
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("a client that has gone: %v", err)
 		}

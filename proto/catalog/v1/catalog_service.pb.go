@@ -4,7 +4,7 @@
 // 	protoc        (unknown)
 // source: catalog/v1/catalog_service.proto
 
-// The API of catalog, the read model of videos and of what users make of them.
+// The API of catalog, the read model of videos and of the engagements of users.
 //
 // Errors are google.rpc.Status with ErrorInfo (domain "lockstep", a stable
 // reason) and, where a field is at fault, BadRequest naming it.
@@ -28,7 +28,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Source says who vouches for an answer.
+// Source is the origin of an answer.
 type Source int32
 
 const (
@@ -86,12 +86,12 @@ type Consistency int32
 const (
 	// AT_LEAST_AS_FRESH with a token, MINIMIZE_LATENCY without.
 	Consistency_CONSISTENCY_UNSPECIFIED Consistency = 0
-	// What the read model has, at once. The answer says what it lacks of the
-	// token, if there is one.
+	// The read model's data, without a wait. With a token, the answer lists the
+	// aggregates that are older than the token.
 	Consistency_CONSISTENCY_MINIMIZE_LATENCY Consistency = 1
 	// Nothing older than the token.
 	Consistency_CONSISTENCY_AT_LEAST_AS_FRESH Consistency = 2
-	// What the owner has. Lists cannot be had like this.
+	// The owner's data. Lists refuse this.
 	Consistency_CONSISTENCY_FULLY_CONSISTENT Consistency = 3
 )
 
@@ -138,13 +138,13 @@ func (Consistency) EnumDescriptor() ([]byte, []int) {
 	return file_catalog_v1_catalog_service_proto_rawDescGZIP(), []int{1}
 }
 
-// Lag is a video or engagement that an answer shows older than the token demands,
+// Lag is a video or engagement that an answer shows older than the token requires,
 // because the request has allowed that.
 type Lag struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// An engagement's is "<user_id>:<video_id>".
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// What the read model had; 0 means that it had nothing.
+	// The read model's version; 0 means that it had none.
 	Version       int64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
 	AtLeast       int64 `protobuf:"varint,3,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -322,8 +322,8 @@ type GetVideoRequest struct {
 	// clamped.
 	Wait        *durationpb.Duration `protobuf:"bytes,3,opt,name=wait,proto3" json:"wait,omitempty"`
 	Consistency Consistency          `protobuf:"varint,4,opt,name=consistency,proto3,enum=catalog.v1.Consistency" json:"consistency,omitempty"`
-	// Rather have an older answer than none: instead of UNAVAILABLE and
-	// RESOURCE_EXHAUSTED the read model's answer, with what it lacks.
+	// Prefer an older answer to none: instead of UNAVAILABLE and RESOURCE_EXHAUSTED
+	// the read model's data, with a list of the older aggregates.
 	StaleIfError  bool `protobuf:"varint,5,opt,name=stale_if_error,json=staleIfError,proto3" json:"stale_if_error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -464,7 +464,7 @@ type ListVideosRequest struct {
 	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// A UUID; empty means every uploader.
 	UploaderId string `protobuf:"bytes,3,opt,name=uploader_id,json=uploaderId,proto3" json:"uploader_id,omitempty"`
-	// Matches titles that contain it, whatever the case; at most 200 characters.
+	// Matches titles that contain it, in upper or lower case; at most 200 characters.
 	Q string `protobuf:"bytes,4,opt,name=q,proto3" json:"q,omitempty"`
 	// As in GetVideoRequest, for all videos that the token names.
 	AtLeastAsFresh string               `protobuf:"bytes,5,opt,name=at_least_as_fresh,json=atLeastAsFresh,proto3" json:"at_least_as_fresh,omitempty"`
@@ -629,7 +629,7 @@ func (x *ListVideosResponse) GetStale() []*Lag {
 	return nil
 }
 
-// Engagement is what a user has made of a video, as the read model has it.
+// Engagement is a user's like, bookmark and progress on a video, in the read model.
 type Engagement struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	UserId         string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
@@ -739,7 +739,7 @@ type ListUserEngagementsRequest struct {
 	// next_page_token of the page before, of the same user.
 	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// As in GetVideoRequest, for all of this user's engagements that the token
-	// names. What it says of other users demands nothing.
+	// names. Its entries of other users have no effect.
 	AtLeastAsFresh string               `protobuf:"bytes,4,opt,name=at_least_as_fresh,json=atLeastAsFresh,proto3" json:"at_least_as_fresh,omitempty"`
 	Wait           *durationpb.Duration `protobuf:"bytes,5,opt,name=wait,proto3" json:"wait,omitempty"`
 	Consistency    Consistency          `protobuf:"varint,6,opt,name=consistency,proto3,enum=catalog.v1.Consistency" json:"consistency,omitempty"`

@@ -4,7 +4,7 @@
 // - protoc             (unknown)
 // source: catalog/v1/catalog_service.proto
 
-// The API of catalog, the read model of videos and of what users make of them.
+// The API of catalog, the read model of videos and of the engagements of users.
 //
 // Errors are google.rpc.Status with ErrorInfo (domain "lockstep", a stable
 // reason) and, where a field is at fault, BadRequest naming it.
@@ -38,8 +38,8 @@ const (
 // asks the owner, then fails with UNAVAILABLE; it is never silently stale.
 //
 // Header metadata of an answer: consistency-source (projection or authority)
-// and, from GetVideo, consistency-version and consistency-token, which demands
-// of later reads what this one has shown. VIDEO_DELETED has them, too.
+// and, from GetVideo, consistency-version and consistency-token: with that token a
+// later read is at least as fresh as this one. VIDEO_DELETED has them, too.
 type CatalogServiceClient interface {
 	// GetVideo reads one video. A deleted one is NOT_FOUND with reason
 	// VIDEO_DELETED and its version in the metadata.
@@ -97,8 +97,8 @@ func (c *catalogServiceClient) ListUserEngagements(ctx context.Context, in *List
 // asks the owner, then fails with UNAVAILABLE; it is never silently stale.
 //
 // Header metadata of an answer: consistency-source (projection or authority)
-// and, from GetVideo, consistency-version and consistency-token, which demands
-// of later reads what this one has shown. VIDEO_DELETED has them, too.
+// and, from GetVideo, consistency-version and consistency-token: with that token a
+// later read is at least as fresh as this one. VIDEO_DELETED has them, too.
 type CatalogServiceServer interface {
 	// GetVideo reads one video. A deleted one is NOT_FOUND with reason
 	// VIDEO_DELETED and its version in the metadata.

@@ -22,7 +22,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Engagement is what a user has made of a video.
+// Engagement is a user's like, bookmark and progress on a video.
 type Engagement struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// UUIDs; together they name the engagement.
@@ -38,7 +38,7 @@ type Engagement struct {
 	// When it was first put or, after a deletion, put again.
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	UpdatedAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
-	// Set on tombstones only, whose other state is empty.
+	// Set on tombstones only; their other state is empty.
 	DeletedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=deleted_at,json=deletedAt,proto3" json:"deleted_at,omitempty"`
 	// As in Video.
 	Epoch int64 `protobuf:"varint,10,opt,name=epoch,proto3" json:"epoch,omitempty"`

@@ -30,15 +30,15 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// EngagementService keeps what users make of videos: one engagement for each user
+// EngagementService keeps likes, bookmarks and progress: one engagement for each user
 // and video. Writes take an `idempotency-key`, as those of VideoService do.
 type EngagementServiceClient interface {
-	// PutEngagement stores the whole engagement, new or not. One that is there
-	// already, just so, gets no new version and no event. A video that was deleted
-	// (NOT_FOUND, reason VIDEO_DELETED) takes none.
+	// PutEngagement stores the whole engagement, new or not. An equal one makes no
+	// new version and no event. A deleted video refuses engagements (NOT_FOUND,
+	// reason VIDEO_DELETED).
 	PutEngagement(ctx context.Context, in *PutEngagementRequest, opts ...grpc.CallOption) (*PutEngagementResponse, error)
-	// DeleteEngagement leaves a tombstone with the next version, whatever became of
-	// the video. Deleting a deleted engagement fails with NOT_FOUND (reason
+	// DeleteEngagement leaves a tombstone with the next version, also if the video is
+	// deleted. Deleting a deleted engagement fails with NOT_FOUND (reason
 	// ENGAGEMENT_DELETED).
 	DeleteEngagement(ctx context.Context, in *DeleteEngagementRequest, opts ...grpc.CallOption) (*DeleteEngagementResponse, error)
 	// GetEngagement reads an engagement as its owner has it now.
@@ -112,15 +112,15 @@ func (c *engagementServiceClient) ListEngagements(ctx context.Context, in *ListE
 // All implementations must embed UnimplementedEngagementServiceServer
 // for forward compatibility.
 //
-// EngagementService keeps what users make of videos: one engagement for each user
+// EngagementService keeps likes, bookmarks and progress: one engagement for each user
 // and video. Writes take an `idempotency-key`, as those of VideoService do.
 type EngagementServiceServer interface {
-	// PutEngagement stores the whole engagement, new or not. One that is there
-	// already, just so, gets no new version and no event. A video that was deleted
-	// (NOT_FOUND, reason VIDEO_DELETED) takes none.
+	// PutEngagement stores the whole engagement, new or not. An equal one makes no
+	// new version and no event. A deleted video refuses engagements (NOT_FOUND,
+	// reason VIDEO_DELETED).
 	PutEngagement(context.Context, *PutEngagementRequest) (*PutEngagementResponse, error)
-	// DeleteEngagement leaves a tombstone with the next version, whatever became of
-	// the video. Deleting a deleted engagement fails with NOT_FOUND (reason
+	// DeleteEngagement leaves a tombstone with the next version, also if the video is
+	// deleted. Deleting a deleted engagement fails with NOT_FOUND (reason
 	// ENGAGEMENT_DELETED).
 	DeleteEngagement(context.Context, *DeleteEngagementRequest) (*DeleteEngagementResponse, error)
 	// GetEngagement reads an engagement as its owner has it now.

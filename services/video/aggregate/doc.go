@@ -4,7 +4,7 @@
 //
 //   - transaction.go: [Write], the transaction of every write: the row, its event and the
 //     idempotency key commit together or not at all
-//   - state.go: the preconditions of a write, versions and times
+//   - revision.go: versions, times, and the preconditions of a write
 //   - events.go: the parts of an event that do not depend on its type
 //   - store.go: reads with the time that they reflect
 //   - rest.go, grpc.go: the headers and the metadata of a write

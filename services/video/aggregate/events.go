@@ -3,9 +3,7 @@ package aggregate
 import (
 	"context"
 	"fmt"
-	"time"
 
-	"github.com/google/uuid"
 	"google.golang.org/protobuf/proto"
 
 	"example.com/lockstep/pkg/eventing"
@@ -15,15 +13,17 @@ import (
 // schemaVersion is that of the envelopes of every aggregate.
 const schemaVersion = 1
 
-// NewEventID is the id of an event that is about to be made.
-func NewEventID() uuid.NullUUID { return uuid.NullUUID{UUID: NewID(), Valid: true} }
-
-// EventID is empty for an unknown event.
-func EventID(id uuid.NullUUID) string {
-	if !id.Valid {
+// EventID is r's event as messages name it; it is empty for an unknown event.
+func (r Revision) EventID() string {
+	if !r.LastEventID.Valid {
 		return ""
 	}
-	return id.UUID.String()
+	return r.LastEventID.UUID.String()
+}
+
+// Position is the position of the row at r.
+func (r Revision) Position(aggregateType, id string) consistency.Position {
+	return consistency.Position{AggregateType: aggregateType, AggregateID: id, Epoch: r.Epoch, Version: r.Version}
 }
 
 // Token is the consistency token of one position.
@@ -31,20 +31,18 @@ func Token(at consistency.Position) string {
 	return consistency.Token{Positions: []consistency.Position{at}}.String()
 }
 
-// NewEvent is an event without its payload: its id, the event of the version before, and
-// the aggregate and the position that it leads to.
-func NewEvent(
-	ctx context.Context, at consistency.Position, id, previous uuid.NullUUID, name string, occurred time.Time,
-) eventing.Event {
+// Event is the event that led the row at position at from the revision before to r,
+// without its payload.
+func (r Revision) Event(ctx context.Context, at consistency.Position, before Revision, name string) eventing.Event {
 	return eventing.Event{
-		ID:              id.UUID,
-		PreviousEventID: previous.UUID,
+		ID:              r.LastEventID.UUID,
+		PreviousEventID: before.LastEventID.UUID,
 		AggregateType:   at.AggregateType,
 		AggregateID:     at.AggregateID,
 		Type:            name,
 		Version:         at.Version,
 		SchemaVersion:   schemaVersion,
-		OccurredAt:      occurred,
+		OccurredAt:      r.UpdatedAt,
 		Epoch:           at.Epoch,
 		TraceParent:     eventing.TraceParent(ctx),
 	}

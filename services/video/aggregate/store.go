@@ -3,6 +3,7 @@ package aggregate
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,9 +12,24 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox"
 )
 
-// Epoch is the owner's epoch as a column of a query for rows: row and epoch are of one
-// snapshot.
-const Epoch = outbox.PresentEpoch + ` AS epoch`
+const (
+	// RevisionColumns are the columns of a Revision.
+	RevisionColumns = `version, created_at, updated_at, deleted_at, last_event_id`
+	// SelectRevision are those of a query, which also reads the owner's epoch, in the
+	// snapshot of the row.
+	SelectRevision = RevisionColumns + `, ` + outbox.PresentEpoch + ` AS epoch`
+)
+
+// Arguments are r by its columns.
+func (r Revision) Arguments() pgx.NamedArgs {
+	return pgx.NamedArgs{
+		"version": r.Version, "created_at": r.CreatedAt, "updated_at": r.UpdatedAt, "deleted_at": r.DeletedAt,
+		"last_event_id": r.LastEventID,
+	}
+}
+
+// Placeholders are the names of columns in pgx.NamedArgs.
+func Placeholders(columns string) string { return "@" + strings.ReplaceAll(columns, ", ", ", @") }
 
 // SelectAsOf reads the time of the answer, and then rows, so that the time is no later
 // than their snapshot: all that had committed by asOf is in the answer. On a standby it

@@ -49,8 +49,6 @@ type WriteOptions struct {
 type Result[T any] struct {
 	Value    T
 	Replayed bool
-	// Epoch is the present one if Replayed: the stored answer has none.
-	Epoch int64
 }
 
 // Write runs do in a transaction and returns the value that do has stored. name is a name
@@ -58,8 +56,8 @@ type Result[T any] struct {
 // several times, since another transaction may hold the row: all runs but the last have
 // changed nothing. If the request has its answer already, Write returns that answer.
 //
-// do gets a context that ends with writeTimeout.
-func Write[T any](
+// do gets a context that ends with writeTimeout. T embeds a Revision.
+func Write[T any, P rowOf[T]](
 	ctx context.Context, w *Writer, name string, r idempotency.Request, do func(context.Context, *Tx) (T, error),
 ) (Result[T], error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
@@ -70,7 +68,7 @@ func Write[T any](
 		result, t, err = write(ctx, w, name, r, do)
 	}
 	if errors.Is(err, idempotency.ErrAnswered) {
-		result, err = replay[T](ctx, w, r, t)
+		result, err = replay[T, P](ctx, w, r, t)
 	}
 	if err != nil {
 		return Result[T]{}, fmt.Errorf("write %T: %w", result.Value, err)
@@ -101,14 +99,21 @@ func write[T any](
 // replay returns the answer that another transaction has stored, which t may have read.
 // The owner has it in the present epoch: a restore that had lost the write would have lost
 // its answer, too.
-func replay[T any](ctx context.Context, w *Writer, r idempotency.Request, t *Tx) (Result[T], error) {
+func replay[T any, P rowOf[T]](ctx context.Context, w *Writer, r idempotency.Request, t *Tx) (Result[T], error) {
 	result := Result[T]{Replayed: true}
 	w.epoch.Forget()
-	var err error
-	if result.Epoch, err = w.epoch.Present(ctx); err == nil {
+	epoch, err := w.epoch.Present(ctx)
+	if err == nil {
 		err = r.Replay(ctx, w.db, t.answered, &result.Value)
 	}
+	P(&result.Value).setEpoch(epoch) // the stored answer has none
 	return result, err
+}
+
+// rowOf is a pointer to a struct T that embeds a Revision.
+type rowOf[T any] interface {
+	*T
+	setEpoch(epoch int64)
 }
 
 // Tx is the transaction of one write. Statements are queued, and each of its round trips

@@ -6,10 +6,8 @@
 package engagement
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -27,20 +25,12 @@ const aggregateType = "engagement"
 // REST. A tombstone has ids, version and times, and nothing else; after it, the
 // versions go on.
 type Engagement struct {
-	UserID         uuid.UUID  `json:"user_id"`
-	VideoID        uuid.UUID  `json:"video_id"`
-	Liked          bool       `json:"liked"`
-	Bookmarked     bool       `json:"bookmarked"`
-	WatchedSeconds int64      `json:"watched_seconds"`
-	Version        int64      `json:"version"`    // 0 where there never was one
-	CreatedAt      time.Time  `json:"created_at"` // of this life
-	UpdatedAt      time.Time  `json:"updated_at"`
-	DeletedAt      *time.Time `json:"deleted_at,omitempty"` // on tombstones only
-	// LastEventID is the event that made Version; unknown in rows from before it was
-	// kept.
-	LastEventID uuid.NullUUID `json:"-"`
-	// Epoch is the owner's, not the row's: the one in which the row was read or written.
-	Epoch int64 `json:"-"`
+	UserID         uuid.UUID `json:"user_id"`
+	VideoID        uuid.UUID `json:"video_id"`
+	Liked          bool      `json:"liked"`
+	Bookmarked     bool      `json:"bookmarked"`
+	WatchedSeconds int64     `json:"watched_seconds"`
+	aggregate.Revision
 }
 
 // Service is the one writer of engagements. Any number may run on one database.
@@ -70,7 +60,7 @@ func (s *Service) Put(
 	if err != nil {
 		return aggregate.Result[Engagement]{}, err
 	}
-	return s.write(ctx, to.id(), request, func(ctx context.Context, tx *aggregate.Tx) (Engagement, error) {
+	return aggregate.Write(ctx, s.writer, to.id(), request, func(ctx context.Context, tx *aggregate.Tx) (Engagement, error) {
 		e, video, err := lockWithVideo(ctx, tx, to.UserID, to.VideoID)
 		if err != nil {
 			return Engagement{}, err
@@ -81,11 +71,12 @@ func (s *Service) Put(
 		if err := e.checkPut(o.IfVersion); err != nil {
 			return Engagement{}, err
 		}
-		if e.exists() && e.same(to) {
+		if e.Exists() && e.same(to) {
 			return e, tx.Store(ctx, e)
 		}
-		next := e.next(to, tx.Epoch)
-		event, err := putEvent(ctx, next, e.LastEventID)
+		next := to
+		next.Revision = e.Next()
+		event, err := putEvent(ctx, next, e.Revision)
 		if err != nil {
 			return Engagement{}, err
 		}
@@ -105,20 +96,16 @@ func (s *Service) Delete(
 	if err != nil {
 		return aggregate.Result[Engagement]{}, err
 	}
-	return s.write(ctx, name.id(), request, func(ctx context.Context, tx *aggregate.Tx) (Engagement, error) {
+	return aggregate.Write(ctx, s.writer, name.id(), request, func(ctx context.Context, tx *aggregate.Tx) (Engagement, error) {
 		e, err := lockEngagement(ctx, tx, user, video)
 		if err != nil {
 			return Engagement{}, err
 		}
-		if err := e.state().Check(aggregateType, o.IfVersion); err != nil {
+		if err := e.Check(aggregateType, o.IfVersion); err != nil {
 			return Engagement{}, err
 		}
-		at := aggregate.After(e.UpdatedAt)
-		tombstone := Engagement{
-			UserID: user, VideoID: video, Version: e.Version + 1, CreatedAt: e.CreatedAt, UpdatedAt: at, DeletedAt: &at,
-			LastEventID: aggregate.NewEventID(), Epoch: e.Epoch,
-		}
-		event, err := deletedEvent(ctx, tombstone, e.LastEventID)
+		tombstone := Engagement{UserID: user, VideoID: video, Revision: e.Tombstone()}
+		event, err := deletedEvent(ctx, tombstone, e.Revision)
 		if err != nil {
 			return Engagement{}, err
 		}
@@ -127,50 +114,17 @@ func (s *Service) Delete(
 	})
 }
 
-// write is aggregate.Write for an engagement.
-func (s *Service) write(
-	ctx context.Context, name string, r idempotency.Request, do func(context.Context, *aggregate.Tx) (Engagement, error),
-) (aggregate.Result[Engagement], error) {
-	result, err := aggregate.Write(ctx, s.writer, name, r, do)
-	if result.Replayed {
-		result.Value.Epoch = result.Epoch
-	}
-	return result, err
-}
-
-// next returns the version after e, with the caller's fields of to. An engagement that
-// does not exist begins a new life. epoch is that of one that never existed.
-func (e Engagement) next(to Engagement, epoch int64) Engagement {
-	next := Engagement{
-		UserID: to.UserID, VideoID: to.VideoID, Liked: to.Liked, Bookmarked: to.Bookmarked, WatchedSeconds: to.WatchedSeconds,
-		Version: e.Version + 1, CreatedAt: e.CreatedAt, UpdatedAt: aggregate.After(e.UpdatedAt), LastEventID: aggregate.NewEventID(),
-		Epoch: cmp.Or(e.Epoch, epoch),
-	}
-	if !e.exists() {
-		next.CreatedAt = next.UpdatedAt
-	}
-	return next
-}
-
 // checkPut is the precondition of Put: a version also holds of a tombstone and, as 0, of
 // an engagement that never existed, but rest.Any wants an existing one.
 func (e Engagement) checkPut(want int64) error {
-	if want == rest.Any && !e.exists() {
+	if want == rest.Any && !e.Exists() {
 		return problem.New(problem.CodeStale, "VERSION_MISMATCH", "There is no such engagement.")
 	}
-	return e.state().CheckVersion(aggregateType, want)
+	return e.CheckVersion(aggregateType, want)
 }
-
-func (e Engagement) exists() bool { return e.Version > 0 && e.DeletedAt == nil }
 
 func (e Engagement) same(as Engagement) bool {
 	return e.Liked == as.Liked && e.Bookmarked == as.Bookmarked && e.WatchedSeconds == as.WatchedSeconds
-}
-
-// state is for preconditions; the zero Engagement is in the state of one that never
-// existed.
-func (e Engagement) state() aggregate.State {
-	return aggregate.State{Version: e.Version, DeletedAt: e.DeletedAt}
 }
 
 // given is the caller's input, by REST's names.
@@ -193,9 +147,7 @@ func (e Engagement) path() string {
 // id is e's aggregate id.
 func (e Engagement) id() string { return e.UserID.String() + ":" + e.VideoID.String() }
 
-func (e Engagement) position() consistency.Position {
-	return consistency.Position{AggregateType: aggregateType, AggregateID: e.id(), Epoch: e.Epoch, Version: e.Version}
-}
+func (e Engagement) position() consistency.Position { return e.Position(aggregateType, e.id()) }
 
 // Token is the consistency token of e at its version.
 func (e Engagement) Token() string { return aggregate.Token(e.position()) }

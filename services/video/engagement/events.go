@@ -3,7 +3,6 @@ package engagement
 import (
 	"context"
 
-	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"example.com/lockstep/pkg/eventing"
@@ -12,8 +11,8 @@ import (
 )
 
 // putEvent carries all of e: consumers need no event before it.
-func putEvent(ctx context.Context, e Engagement, previous uuid.NullUUID) (eventing.Event, error) {
-	return newEvent(ctx, e, previous, "EngagementPut", &eventsv1.Event{
+func putEvent(ctx context.Context, e Engagement, before aggregate.Revision) (eventing.Event, error) {
+	return newEvent(ctx, e, before, "EngagementPut", &eventsv1.Event{
 		EventType: eventsv1.EventType_EVENT_TYPE_ENGAGEMENT_PUT,
 		Payload: &eventsv1.Event_Put{Put: &eventsv1.EngagementPut{
 			UserId: e.UserID.String(), VideoId: e.VideoID.String(), Version: e.Version,
@@ -23,8 +22,8 @@ func putEvent(ctx context.Context, e Engagement, previous uuid.NullUUID) (eventi
 	})
 }
 
-func deletedEvent(ctx context.Context, e Engagement, previous uuid.NullUUID) (eventing.Event, error) {
-	return newEvent(ctx, e, previous, "EngagementDeleted", &eventsv1.Event{
+func deletedEvent(ctx context.Context, e Engagement, before aggregate.Revision) (eventing.Event, error) {
+	return newEvent(ctx, e, before, "EngagementDeleted", &eventsv1.Event{
 		EventType: eventsv1.EventType_EVENT_TYPE_ENGAGEMENT_DELETED,
 		Payload: &eventsv1.Event_Deleted{Deleted: &eventsv1.EngagementDeleted{
 			UserId: e.UserID.String(), VideoId: e.VideoID.String(), Version: e.Version,
@@ -34,11 +33,11 @@ func deletedEvent(ctx context.Context, e Engagement, previous uuid.NullUUID) (ev
 }
 
 // newEvent completes the envelope around e's change and makes the outbox event
-// of it. previous is the event of the version before.
+// of it. before is the revision before it.
 func newEvent(
-	ctx context.Context, e Engagement, previous uuid.NullUUID, name string, envelope *eventsv1.Event,
+	ctx context.Context, e Engagement, before aggregate.Revision, name string, envelope *eventsv1.Event,
 ) (eventing.Event, error) {
-	made := aggregate.NewEvent(ctx, e.position(), e.LastEventID, previous, name, e.UpdatedAt)
+	made := e.Event(ctx, e.position(), before, name)
 	envelope.EventId, envelope.AggregateType, envelope.AggregateId = made.ID.String(), made.AggregateType, made.AggregateID
 	envelope.Version, envelope.OccurredAt = made.Version, timestamppb.New(made.OccurredAt)
 	return aggregate.Encode(made, envelope)

@@ -61,7 +61,7 @@ func (g grpcServer) GetEngagement(ctx context.Context, req *videov1.GetEngagemen
 	if err := found.Err(); err != nil {
 		return nil, err
 	}
-	e, asOf, err := g.service.GetAsOf(ctx, user, video, req.GetIncludeDeleted())
+	e, asOf, err := g.service.Get(ctx, user, video, req.GetIncludeDeleted())
 	if err != nil {
 		return nil, aggregate.WithAsOf(err, asOf)
 	}
@@ -121,6 +121,6 @@ func (e Engagement) proto() *videov1.Engagement {
 // answer to a retry has only the fields of the JSON.
 func (e Engagement) read() *videov1.Engagement {
 	p := e.proto()
-	p.LastEventId = aggregate.EventID(e.LastEventID)
+	p.LastEventId = e.EventID()
 	return p
 }

@@ -13,31 +13,21 @@ import (
 )
 
 // Get returns an engagement as it is now; a deleted one only when tombstones are asked
-// for.
-func (s *Service) Get(ctx context.Context, user, video uuid.UUID, includeDeleted bool) (Engagement, error) {
-	e, _, err := s.GetAsOf(ctx, user, video, includeDeleted)
-	return e, err
-}
-
-// GetAsOf is Get with a time: the answer, or the error that there is no such engagement,
-// reflects everything that had committed by then. It is nil on a standby that does not
-// know it.
-func (s *Service) GetAsOf(ctx context.Context, user, video uuid.UUID, includeDeleted bool) (Engagement, *time.Time, error) {
-	e, asOf, err := selectEngagement(ctx, s.db, user, video)
+// for. The result, also a not-found error, contains everything that had committed by asOf,
+// which is nil if the database is a standby that does not know it.
+func (s *Service) Get(ctx context.Context, user, video uuid.UUID, includeDeleted bool) (e Engagement, asOf *time.Time, err error) {
+	e, asOf, err = selectEngagement(ctx, s.db, user, video)
 	if err != nil {
 		return Engagement{}, nil, fmt.Errorf("get engagement: %w", err)
 	}
 	if e.DeletedAt != nil && includeDeleted {
 		return e, asOf, nil
 	}
-	if err := e.state().Check(aggregateType, 0); err != nil {
-		return Engagement{}, asOf, err
-	}
-	return e, asOf, nil
+	return e, asOf, e.Check(aggregateType, 0)
 }
 
 // GetMany returns a user's engagements with the named videos, tombstones included, as
-// they are now, with a time as in GetAsOf.
+// they are now, with a time as in Get.
 func (s *Service) GetMany(ctx context.Context, user uuid.UUID, videos []string) ([]Engagement, *time.Time, error) {
 	if err := aggregate.CheckVideoIDs(videos); err != nil {
 		return nil, nil, err

@@ -2,6 +2,7 @@ package engagement
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/google/uuid"
@@ -11,8 +12,13 @@ import (
 	"example.com/lockstep/services/video/aggregate"
 )
 
-const columns = `user_id, video_id, liked, bookmarked, watched_seconds, version, created_at, updated_at, deleted_at,
-	last_event_id`
+const (
+	own      = `user_id, video_id, liked, bookmarked, watched_seconds, `
+	columns  = own + aggregate.RevisionColumns
+	selected = own + aggregate.SelectRevision
+)
+
+var placeholders = aggregate.Placeholders(columns)
 
 // lockEngagement locks an engagement until its transaction ends, also if it does not
 // exist: the lock is on its name, so that two first writers do not collide at the
@@ -23,40 +29,38 @@ func lockEngagement(ctx context.Context, tx *aggregate.Tx, user, video uuid.UUID
 	return e, err
 }
 
-// lockWithVideo is lockEngagement, with the state of the video. The video is read after
+// lockWithVideo is lockEngagement, with the revision of the video. The video is read after
 // the lock, and not locked: a like must not wait for the video's writers, nor they for a
 // thousand likes.
-func lockWithVideo(ctx context.Context, tx *aggregate.Tx, user, video uuid.UUID) (e Engagement, of aggregate.State, err error) {
+func lockWithVideo(ctx context.Context, tx *aggregate.Tx, user, video uuid.UUID) (e Engagement, of aggregate.Revision, err error) {
 	queueLock(tx, user, video, &e)
-	tx.Queue(`SELECT version, deleted_at FROM videos WHERE video_id = $1`, video).Query(aggregate.One(&of))
+	tx.Queue(`SELECT `+aggregate.SelectRevision+` FROM videos WHERE video_id = $1`, video).Query(aggregate.One(&of))
 	err = tx.Lock(ctx)
 	return e, of, err
 }
 
 func queueLock(tx *aggregate.Tx, user, video uuid.UUID, e *Engagement) {
 	name := Engagement{UserID: user, VideoID: video}
+	e.Epoch = tx.Epoch // where there never was one
 	tx.Queue(`SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, name.id())
-	tx.Queue(`SELECT `+columns+`, `+aggregate.Epoch+` FROM engagements WHERE user_id = $1 AND video_id = $2`, user, video).Query(aggregate.One(e))
+	tx.Queue(`SELECT `+selected+` FROM engagements WHERE user_id = $1 AND video_id = $2`, user, video).Query(aggregate.One(e))
 }
 
 // writeEngagement requires the lock.
 func writeEngagement(tx *aggregate.Tx, e Engagement) {
-	tx.Queue(`
-		INSERT INTO engagements (`+columns+`)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
-		ON CONFLICT (user_id, video_id) DO UPDATE
-		   SET liked = excluded.liked, bookmarked = excluded.bookmarked, watched_seconds = excluded.watched_seconds,
-		       version = excluded.version, created_at = excluded.created_at, updated_at = excluded.updated_at,
-		       deleted_at = excluded.deleted_at, last_event_id = excluded.last_event_id`,
-		e.UserID, e.VideoID, e.Liked, e.Bookmarked, e.WatchedSeconds, e.Version, e.CreatedAt, e.UpdatedAt, e.DeletedAt,
-		e.LastEventID)
+	args := e.Arguments()
+	maps.Copy(args, pgx.NamedArgs{
+		"user_id": e.UserID, "video_id": e.VideoID, "liked": e.Liked, "bookmarked": e.Bookmarked, "watched_seconds": e.WatchedSeconds,
+	})
+	tx.Queue(`INSERT INTO engagements (`+columns+`) VALUES (`+placeholders+`)
+		ON CONFLICT (user_id, video_id) DO UPDATE SET (`+columns+`) = (`+placeholders+`)`, args)
 }
 
 // selectEngagement returns the zero Engagement when there never was such an engagement.
 // asOf is as in aggregate.SelectAsOf.
 func selectEngagement(ctx context.Context, db *pgxpool.Pool, user, video uuid.UUID) (e Engagement, asOf *time.Time, err error) {
 	asOf, err = aggregate.SelectAsOf(ctx, db, aggregate.One(&e),
-		`SELECT `+columns+`, `+aggregate.Epoch+` FROM engagements WHERE user_id = $1 AND video_id = $2`, user, video)
+		`SELECT `+selected+` FROM engagements WHERE user_id = $1 AND video_id = $2`, user, video)
 	return e, asOf, err
 }
 
@@ -65,13 +69,13 @@ func selectEngagement(ctx context.Context, db *pgxpool.Pool, user, video uuid.UU
 func selectWith(ctx context.Context, db *pgxpool.Pool, user uuid.UUID, videos []string,
 ) (found []Engagement, asOf *time.Time, err error) {
 	asOf, err = aggregate.SelectAsOf(ctx, db, aggregate.All(&found),
-		`SELECT `+columns+`, `+aggregate.Epoch+` FROM engagements WHERE user_id = $1 AND video_id = ANY ($2::uuid[])`, user, videos)
+		`SELECT `+selected+` FROM engagements WHERE user_id = $1 AND video_id = ANY ($2::uuid[])`, user, videos)
 	return found, asOf, err
 }
 
 // selectPage returns up to limit engagements with keys below before, the highest first.
 func selectPage(ctx context.Context, db *pgxpool.Pool, f Filter, before [2]uuid.UUID, limit int) ([]Engagement, error) {
-	query := `SELECT ` + columns + `, ` + aggregate.Epoch + ` FROM engagements WHERE (user_id, video_id) < ($1, $2)`
+	query := `SELECT ` + selected + ` FROM engagements WHERE (user_id, video_id) < ($1, $2)`
 	args := []any{before[0], before[1], limit}
 	if !f.IncludeDeleted {
 		query += ` AND deleted_at IS NULL`

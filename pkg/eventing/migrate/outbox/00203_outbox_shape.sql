@@ -2,9 +2,9 @@
 -- The outbox with three B-trees instead of four, none of which a mark touches, and
 -- the relays' own rows: see "The shape of the table" in pkg/eventing/outbox/queue.
 --
--- It runs beside writers. Indexes are built CONCURRENTLY, which waits for others and
--- makes nobody wait. Statements that need the table for themselves wait for it no
--- longer than 300 ms, since everybody else queues behind them, and try again. Each
+-- Writers go on during it. Indexes are built CONCURRENTLY, which waits for other
+-- transactions and blocks none. Statements that need the table for themselves wait for
+-- it no longer than 300 ms, since all others queue behind them, and try again. Each
 -- statement may run twice: a migration that was interrupted begins again.
 --
 -- Relays of the version before find pending events by the indexes that are dropped
@@ -13,7 +13,7 @@
 -- +goose Up
 CREATE TABLE IF NOT EXISTS outbox_relays (
   token   text        PRIMARY KEY,
-  -- What has become visible since may be unfinished in this relay's hands.
+  -- Events that became visible after this snapshot may be unfinished in this relay.
   low     pg_snapshot NOT NULL,
   -- '-infinity' once the relay has ended by itself.
   seen_at timestamptz NOT NULL DEFAULT now()
@@ -57,7 +57,7 @@ BEGIN
         DROP CONSTRAINT IF EXISTS outbox_version_check,
         DROP CONSTRAINT IF EXISTS outbox_check,
         DROP CONSTRAINT IF EXISTS outbox_check1,
-        -- Room for a lease and a mark beside the row, in its page and in no index.
+        -- Room for a lease and a mark next to the row, in its page and in no index.
         SET (
           fillfactor = 50,
           vacuum_truncate = off,

@@ -2,6 +2,7 @@ package backlog
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -89,40 +90,63 @@ func (b *Backlog) parked(ctx context.Context, id uuid.UUID) (Event, error) {
 	return *d.Event, nil
 }
 
+// PlanPurge counts the events that Purge would delete.
+func (b *Backlog) PlanPurge(ctx context.Context, age time.Duration) (int64, error) {
+	return b.eachPage(ctx, age, nil)
+}
+
 // Purge deletes events that were published longer than age ago, except the
 // newest of each aggregate. It works in small batches, each in its own
-// transaction, and returns the number of deleted events, also with an error. It
-// walks the primary key, so it needs no index of its own.
-func (b *Backlog) Purge(ctx context.Context, age time.Duration) (purged int64, err error) {
+// transaction with an audit entry, and returns the number of deleted events,
+// also with an error. It walks the primary key, so it needs no index of its own.
+func (b *Backlog) Purge(ctx context.Context, o audit.Actor, age time.Duration) (purged int64, err error) {
+	return b.eachPage(ctx, age, &o)
+}
+
+// eachPage deletes the old events of all pages, or counts them if o is nil.
+func (b *Backlog) eachPage(ctx context.Context, age time.Duration, o *audit.Actor) (old int64, err error) {
 	for after := uuid.Nil; ; {
-		page, n, last, err := b.purge(ctx, age, after)
-		purged += n
+		page, n, last, err := b.page(ctx, age, o, after)
+		old += n
 		if err != nil || page < purgeBatch {
-			return purged, err
+			return old, err
 		}
 		after = last
 	}
 }
 
-func (b *Backlog) purge(ctx context.Context, age time.Duration, after uuid.UUID) (page, purged int64, last uuid.UUID, err error) {
+func (b *Backlog) page(ctx context.Context, age time.Duration, o *audit.Actor, after uuid.UUID) (page, old int64, last uuid.UUID, err error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	var end uuid.NullUUID
-	err = b.db.QueryRow(ctx, `
-		WITH page AS (
-			SELECT id, published_at FROM outbox WHERE id > $1 ORDER BY id LIMIT $2
-		), gone AS (
-			DELETE FROM outbox o
-			 USING page p
-			 WHERE o.id = p.id AND p.published_at <= now() - $3::interval
-			   AND EXISTS (SELECT FROM outbox n
-			                WHERE n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id AND n.version > o.version)
-			RETURNING 1
-		)
-		SELECT (SELECT count(*) FROM page), (SELECT count(*) FROM gone), (SELECT id FROM page ORDER BY id DESC LIMIT 1)`,
-		after, purgeBatch, age).Scan(&page, &purged, &end)
+	err = pgx.BeginFunc(ctx, b.db, func(tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, `
+			WITH page AS (
+				SELECT id, aggregate_type, aggregate_id, version, published_at FROM outbox WHERE id > $1 ORDER BY id LIMIT $2
+			), old AS (
+				SELECT id
+				  FROM page p
+				 WHERE published_at <= now() - $3::interval
+				   AND EXISTS (SELECT FROM outbox n
+				                WHERE n.aggregate_type = p.aggregate_type AND n.aggregate_id = p.aggregate_id AND n.version > p.version)
+			), gone AS (
+				DELETE FROM outbox WHERE $4 AND id IN (SELECT id FROM old) RETURNING 1
+			)
+			SELECT (SELECT count(*) FROM page),
+			       CASE WHEN $4 THEN (SELECT count(*) FROM gone) ELSE (SELECT count(*) FROM old) END,
+			       (SELECT id FROM page ORDER BY id DESC LIMIT 1)`,
+			after, purgeBatch, age, o != nil).Scan(&page, &old, &end)
+		if err != nil || o == nil || old == 0 {
+			return err
+		}
+		record, err := json.Marshal(map[string]any{"purged": old, "older_than": age.String()})
+		if err != nil {
+			return err
+		}
+		return audit.Write(ctx, tx, "purge", *o, audit.Subject{Record: record})
+	})
 	if err != nil {
 		return 0, 0, uuid.Nil, fmt.Errorf("purge: %w", err)
 	}
-	return page, purged, end.UUID, nil
+	return page, old, end.UUID, nil
 }

@@ -28,8 +28,8 @@
 // lease and from the parking. No relay claims a parked event, so the wait does
 // not start again.
 //
-// Retry and Skip write to the audit table in their own transactions (package
-// audit).
+// Retry, Skip and Purge write to the audit table in their own transactions
+// (package audit).
 package backlog
 
 import (

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/operator/audit"
 )
 
 func TestStatusAddsUp(t *testing.T) {
@@ -102,7 +103,7 @@ func TestRetryAndSkipLetTheRestLeaveInOrder(t *testing.T) {
 	if diff := cmp.Diff(upTo(2), b.sent("bad")); diff != "" {
 		t.Fatal(diff)
 	}
-	t.Run("retry before the cause is mended parks it again", func(t *testing.T) {
+	t.Run("retry before the cause is fixed parks it again", func(t *testing.T) {
 		if err := b.backlog.RetryOne(t.Context(), order, ids[2]); err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +156,7 @@ func TestRetryAndSkipLetTheRestLeaveInOrder(t *testing.T) {
 	}
 }
 
-func TestSkipWaitsUntilNoAttemptCanLand(t *testing.T) {
+func TestSkipWaitsForTheLastAttempt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	id := b.append(t, "a", 2)[0]
@@ -248,7 +249,7 @@ func TestOnlyParkedEventsCanBeActedUpon(t *testing.T) {
 	id = b.append(t, "b", 1)[0]
 	b.park(t, id, "refused")
 	if err := b.backlog.Skip(t.Context(), anonymous, id); err == nil || b.count(t, `SELECT count(*) FROM outbox`) != 1 {
-		t.Errorf("skip by nobody: %v", err)
+		t.Errorf("skip without an actor: %v", err)
 	}
 }
 
@@ -296,9 +297,19 @@ func TestPurgeTakesOldPublishedEventsOnly(t *testing.T) {
 		SELECT gen_random_uuid(), 'video', n, 'VideoCreated', 1, '', now() - interval '30 days',
 		       CASE n % 3 WHEN 0 THEN now() - interval '8 days' WHEN 1 THEN now() - interval '6 days' END
 		  FROM generate_series(1, 6000) n`)
-	purged, err := b.backlog.Purge(t.Context(), 7*24*time.Hour)
+	const week = 7 * 24 * time.Hour
+	if old, err := b.backlog.PlanPurge(t.Context(), week); err != nil || old != 2000 || b.count(t, `SELECT count(*) FROM outbox`) != 12_000 {
+		t.Errorf("plan of %d, %v, want 2000 and nothing deleted", old, err)
+	}
+	if _, err := b.backlog.Purge(t.Context(), audit.Actor{By: " "}, week); err == nil || b.count(t, `SELECT count(*) FROM outbox`) != 12_000 {
+		t.Errorf("purge without a name: %v", err)
+	}
+	purged, err := b.backlog.Purge(t.Context(), order, week)
 	if err != nil || purged != 2000 {
 		t.Errorf("purged %d, %v, want 2000", purged, err)
+	}
+	if n := b.count(t, `SELECT sum((record->>'purged')::int) FROM operator_actions WHERE action = 'purge' AND actor = 'ada'`); n != 2000 {
+		t.Errorf("the audit table has %d events, want 2000", n)
 	}
 	if n := b.count(t, `SELECT count(*) FROM outbox`); n != 10_000 {
 		t.Errorf("%d rows are left, want 10000", n)
@@ -311,7 +322,7 @@ func TestPurgeTakesOldPublishedEventsOnly(t *testing.T) {
 func TestTheServiceCannotRewriteItsAuditTable(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	for _, sql := range []string{`UPDATE operator_actions SET actor = 'nobody'`, `DELETE FROM operator_actions`, `TRUNCATE operator_actions`} {
+	for _, sql := range []string{`UPDATE operator_actions SET actor = 'other'`, `DELETE FROM operator_actions`, `TRUNCATE operator_actions`} {
 		if _, err := b.db.Exec(t.Context(), sql); err == nil || !strings.Contains(err.Error(), "permission denied") {
 			t.Errorf("%s: %v", sql, err)
 		}

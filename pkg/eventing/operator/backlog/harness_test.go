@@ -37,7 +37,7 @@ const (
 	patience = 60 * time.Second
 )
 
-var order = audit.Actor{By: "ada", Why: "the schema was mended"}
+var order = audit.Actor{By: "ada", Why: "the schema was fixed"}
 
 // bench is one outbox and a broker that refuses the payload poison.
 type bench struct {

@@ -163,11 +163,6 @@ func (b *Queue) rows(ctx context.Context, named []*message) ([]Letter, error) {
 	return letters, nil
 }
 
-// History returns the operators' actions on an event, oldest first.
-func (b *Queue) History(ctx context.Context, event uuid.UUID) ([]audit.Entry, error) {
-	return audit.History(ctx, b.db, event)
-}
-
 // record returns a message in the form that the audit table keeps.
 func record(m *message) (json.RawMessage, error) {
 	if m == nil {

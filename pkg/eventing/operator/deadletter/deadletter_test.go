@@ -11,13 +11,14 @@ import (
 
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/operator/audit"
 )
 
 func TestCollectShowsBothHalves(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	whole := event("whole", 1)
-	b.bury(t, whole)
+	b.deadLetter(t, whole)
 	// A message that is no event, a message without an inbox row, and a row
 	// with an expired message.
 	b.send(t, subscription+".dlq", &pubsubpb.PubsubMessage{
@@ -68,7 +69,7 @@ func TestCollectShowsBothHalves(t *testing.T) {
 func TestRedriveAppliesInOrderOnceAndPublishesNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.bury(t, event("a", 3), event("b", 1), event("a", 1), event("a", 2))
+	b.deadLetter(t, event("a", 3), event("b", 1), event("a", 1), event("a", 2))
 	h := b.collect(t)
 	if diff := cmp.Diff([]Result{Applied, Applied, Applied, Applied}, b.redriveAll(t, h)); diff != "" {
 		t.Error(diff)
@@ -93,7 +94,7 @@ func TestRedriveAppliesInOrderOnceAndPublishesNothing(t *testing.T) {
 func TestRedriveThatFailsChangesNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.bury(t, event("a", 1), event("b", 5))
+	b.deadLetter(t, event("a", 1), event("b", 5))
 	h := b.collect(t)
 	for name, spoil := range map[string]func(eventing.Event) error{
 		"an error": func(eventing.Event) error { return errors.New("still a teapot") },
@@ -122,10 +123,10 @@ func TestRedriveThatFailsChangesNothing(t *testing.T) {
 	}
 }
 
-func TestRedriveOfWhatWasOvertakenIsStale(t *testing.T) {
+func TestRedriveOfAnOlderVersionIsStale(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.bury(t, event("a", 2))
+	b.deadLetter(t, event("a", 2))
 	b.set(func() { b.owner["a"] = 3 })
 	if err := b.repair(t.Context(), event("a", 3)); err != nil {
 		t.Fatal(err)
@@ -138,7 +139,7 @@ func TestRedriveOfWhatWasOvertakenIsStale(t *testing.T) {
 func TestRedriveAfterACrashBeforeTheAckFindsItDone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.bury(t, event("a", 1))
+	b.deadLetter(t, event("a", 1))
 	h := b.collect(t)
 	b.set(func() { b.failing[acknowledge] = true })
 	if r, err := h.Redrive(t.Context(), order, b.handler(), h.Letters[0]); r != Applied || err == nil {
@@ -161,7 +162,7 @@ func TestRedriveAfterACrashBeforeTheAckFindsItDone(t *testing.T) {
 func TestRedrivesAtOnceHaveOneEffect(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.bury(t, event("a", 1))
+	b.deadLetter(t, event("a", 1))
 	h := b.collect(t)
 	l := h.Letters[0]
 	var running sync.WaitGroup
@@ -186,7 +187,7 @@ func TestRedrivesAtOnceHaveOneEffect(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoEventCanOnlyBeDiscarded(t *testing.T) {
+func TestInvalidMessageCanOnlyBeDiscarded(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.send(t, subscription+".dlq", &pubsubpb.PubsubMessage{Data: []byte{0xff, 0}, Attributes: map[string]string{"k": "v"}})
@@ -213,7 +214,7 @@ func TestDiscardedIsSettledButNoDuplicate(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	e := event("a", 1)
-	b.bury(t, e)
+	b.deadLetter(t, e)
 	if _, err := b.db.Exec(t.Context(), `
 		INSERT INTO inbox (consumer, event_id, event_type, aggregate_type, aggregate_id, version, message_id, publish_time, status)
 		VALUES ($1, gen_random_uuid(), 'VideoUpdated', 'video', 'expired', 3, 'm', now(), 'dead')`, subscription); err != nil {
@@ -233,7 +234,7 @@ func TestDiscardedIsSettledButNoDuplicate(t *testing.T) {
 	if left := b.collect(t).Letters; len(left) != 0 || b.count(t, withStatus, "discarded") != 2 {
 		t.Errorf("left: %+v", left)
 	}
-	history, err := b.queue.History(t.Context(), e.ID)
+	history, err := audit.History(t.Context(), b.db, e.ID)
 	if err != nil || len(history) != 1 || history[0].Action != "discard" || history[0].DatabaseRole != "app_service" {
 		t.Errorf("history %+v, %v", history, err)
 	}
@@ -247,7 +248,7 @@ func TestDiscardedIsSettledButNoDuplicate(t *testing.T) {
 func TestDiscardLeavesWhatIsDone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.bury(t, event("a", 1))
+	b.deadLetter(t, event("a", 1))
 	b.set(func() { b.owner["a"] = 1 })
 	h := b.collect(t)
 	if _, err := h.queue.apply(t.Context(), order, b.handler(), h.first(h.Letters[0]), h.Letters[0], false); err != nil {

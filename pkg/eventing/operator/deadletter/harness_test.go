@@ -37,7 +37,7 @@ const (
 	patience = 60 * time.Second
 )
 
-var order = audit.Actor{By: "ada", Why: "the handler was mended"}
+var order = audit.Actor{By: "ada", Why: "the handler was fixed"}
 
 // bench is an inbox with a handler that fails as the test says, a broker, and a
 // read model that keeps each aggregate's version, its number of effects and
@@ -180,9 +180,9 @@ func (b *bench) send(t *testing.T, topic string, m *pubsubpb.PubsubMessage) {
 	}
 }
 
-// bury lets a real consumer make dead letters of messages and events, and then
+// deadLetter lets a real consumer make dead letters of messages and events, and then
 // removes the causes.
-func (b *bench) bury(t *testing.T, events ...eventing.Event) {
+func (b *bench) deadLetter(t *testing.T, events ...eventing.Event) {
 	t.Helper()
 	b.set(func() {
 		b.spoil = func(eventing.Event) error { return eventing.Permanent(errors.New("title is a teapot")) }

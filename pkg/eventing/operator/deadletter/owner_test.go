@@ -20,11 +20,11 @@ func TestDiscardTakesTheOwnersState(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	e := event("a", 1)
-	b.bury(t, e)
+	b.deadLetter(t, e)
 	h := b.collect(t)
 	err := h.Discard(t.Context(), order, b.handler(), h.Letters[0])
 	if err == nil || !strings.Contains(err.Error(), "owner is away") || b.count(t, withStatus, "dead") != 1 || b.count(t, withAction, "discard") != 0 {
-		t.Errorf("discard without the owner: %v; want the letter to stay", err)
+		t.Errorf("discard without the owner: %v; want the dead letter to stay", err)
 	}
 	b.set(func() { b.owner["a"] = 1 })
 	if err := h.Discard(t.Context(), order, b.handler(), h.Letters[0]); err != nil {
@@ -37,12 +37,12 @@ func TestDiscardTakesTheOwnersState(t *testing.T) {
 
 // An aggregate that the owner does not know, or has lost, has no state: its
 // event is discarded nonetheless.
-func TestDiscardOfWhatTheOwnerDoesNotHave(t *testing.T) {
+func TestDiscardOfAnUnknownAggregate(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.bury(t, event("unknown", 1), event("lost", 1))
+	b.deadLetter(t, event("unknown", 1), event("lost", 1))
 	h := b.collect(t)
-	for i, says := range []error{eventing.Permanent(errors.New("nobody knows it")), fmt.Errorf("a: %w", inbox.ErrLost)} {
+	for i, says := range []error{eventing.Permanent(errors.New("unknown")), fmt.Errorf("a: %w", inbox.ErrLost)} {
 		if err := h.Discard(t.Context(), order, repairing{b.handler(), says}, h.Letters[i]); err != nil {
 			t.Error(err)
 		}
@@ -62,10 +62,10 @@ type repairing struct {
 func (r repairing) Repair(context.Context, eventing.Event) error { return r.err }
 
 // A redriven event that its owner has lost ends as done, and changes nothing.
-func TestRedriveOfWhatTheOwnerHasLost(t *testing.T) {
+func TestRedriveOfALostAggregate(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.bury(t, event("a", 5))
+	b.deadLetter(t, event("a", 5))
 	h := b.collect(t)
 	if r, err := h.Redrive(t.Context(), order, repairing{b.handler(), inbox.ErrLost}, h.Letters[0]); r != Lost || err != nil {
 		t.Errorf("%v, %v", r, err)
@@ -77,7 +77,7 @@ func TestRedriveOfWhatTheOwnerHasLost(t *testing.T) {
 
 // Of two events with one id each is its own dead letter. The second one has no
 // row, takes no row of the other, and can be discarded.
-func TestLettersOfOneID(t *testing.T) {
+func TestDeadLettersOfOneEventID(t *testing.T) {
 	t.Parallel()
 	for _, status := range []string{"dead", "done", "held", "discarded"} {
 		t.Run(status, func(t *testing.T) {
@@ -86,7 +86,7 @@ func TestLettersOfOneID(t *testing.T) {
 			first := event("a", 1)
 			second := first
 			second.AggregateID = "z"
-			b.bury(t, first)
+			b.deadLetter(t, first)
 			if status != "dead" {
 				if _, err := b.db.Exec(t.Context(), `UPDATE inbox SET status = $1`, status); err != nil {
 					t.Fatal(err)

@@ -54,23 +54,15 @@ const (
 // the versions in after, which this relay has just published. Its cost depends on the
 // events that it finds, and on nothing else in the table.
 func (q Queue) ClaimNew(ctx context.Context, c Claim, since TxSnapshot, after []AggregateVersion) (Claimed, error) {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
-	defer cancel()
 	var done versionArrays
 	for _, p := range after {
 		done.add(p)
 	}
-	var snapshot *string
-	if since != "" {
-		snapshot = (*string)(&since)
-	}
 	var found int
-	got, err := q.claim(ctx, newEventsClaim, c, []any{snapshot, newRows, done.types, done.ids, done.versions}, &found)
-	if err != nil {
-		return Claimed{}, fmt.Errorf("claim new events: %w", err)
-	}
+	got, err := q.claim(ctx, "claim new events", Timeout, newEventsClaim, c,
+		[]any{since.orNull(), newRows, done.types, done.ids, done.versions}, &found)
 	got.Truncated = got.Truncated || found >= newRows
-	return got, nil
+	return got, err
 }
 
 // Cursor is the progress of a scan: behind an event of a transaction.
@@ -92,14 +84,13 @@ type Page struct {
 // those that a claim had to leave. Its cost is that of the rows that it reads, published
 // ones included.
 func (q Queue) Scan(ctx context.Context, c Claim, from Cursor, rows int) (Page, error) {
-	ctx, cancel := context.WithTimeout(ctx, ScanTimeout)
-	defer cancel()
 	var found int
 	var xact *string
 	var id *uuid.UUID
-	got, err := q.claim(ctx, scanClaim, c, []any{from.xact, from.id, from.to, rows, c.SkipRetries}, &found, &xact, &id)
+	got, err := q.claim(ctx, "scan for events", ScanTimeout, scanClaim, c,
+		[]any{from.xact, from.id, from.to, rows, c.SkipRetries}, &found, &xact, &id)
 	if err != nil {
-		return Page{}, fmt.Errorf("scan for events: %w", err)
+		return Page{}, err
 	}
 	p := Page{Claimed: got, Next: from, Done: found < rows}
 	if xact != nil {
@@ -111,19 +102,18 @@ func (q Queue) Scan(ctx context.Context, c Claim, from Cursor, rows int) (Page, 
 // ClaimRetries claims the events with a retry that is due, the longest due first, and
 // returns in how long the next one is; zero if there is none.
 func (q Queue) ClaimRetries(ctx context.Context, c Claim) (got Claimed, next time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(ctx, ScanTimeout)
-	defer cancel()
 	var seconds float64
-	got, err = q.claim(ctx, retryClaim, c, []any{retryRows}, &seconds)
-	if err != nil {
-		return Claimed{}, 0, fmt.Errorf("claim retries: %w", err)
-	}
-	return got, time.Duration(seconds * float64(time.Second)), nil
+	got, err = q.claim(ctx, "claim retries", ScanTimeout, retryClaim, c, []any{retryRows}, &seconds)
+	return got, time.Duration(seconds * float64(time.Second)), err
 }
 
-// claim runs a claim. The arguments of its own begin at $10, and the columns of its own
-// come behind the report.
-func (q Queue) claim(ctx context.Context, sql string, c Claim, own []any, more ...any) (got Claimed, err error) {
+// claim runs a claim within a time limit. The arguments of its own begin at $10, and the
+// columns of its own come behind the report.
+func (q Queue) claim(
+	ctx context.Context, what string, limit time.Duration, sql string, c Claim, own []any, more ...any,
+) (got Claimed, err error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	without, alive := c.Without, append([]string{}, c.Alive...)
 	if without == nil {
 		without = []string{}
@@ -140,7 +130,7 @@ func (q Queue) claim(ctx context.Context, sql string, c Claim, own []any, more .
 		return err
 	})
 	if err != nil {
-		return Claimed{}, err
+		return Claimed{}, fmt.Errorf("%s: %w", what, err)
 	}
 	got.Batches = byAggregate(events)
 	got.Truncated = heads >= c.Aggregates || heads > len(got.Batches)
@@ -149,8 +139,9 @@ func (q Queue) claim(ctx context.Context, sql string, c Claim, own []any, more .
 	return got, nil
 }
 
-// scanClaimed reads rows that begin with report, the same in each, and continue with an
-// event, which is null when nothing was claimed.
+// scanClaimed reads the result of a claim. The first columns of each row, the same in all
+// rows, go to report; the others are a claimed event. A claim without events returns one
+// row with null in these.
 func scanClaimed(rows pgx.Rows, report ...any) ([]Event, error) {
 	defer rows.Close()
 	var events []Event

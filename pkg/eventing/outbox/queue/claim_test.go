@@ -152,7 +152,7 @@ func TestClaimTakesOverAfterTheLease(t *testing.T) {
 	b.exec(t, `UPDATE outbox SET locked_at = now() - $1::interval WHERE lock_token IS NOT NULL`, queue.LeaseTime-time.Second)
 	want(t, "before the lease ran out", claims{}, b.scan(t, "early"))
 	b.exec(t, `UPDATE outbox SET locked_at = now() - $1::interval WHERE lock_token IS NOT NULL`, queue.LeaseTime+time.Second)
-	want(t, "after the lease ran out", claims{"a": {1, 2}}, b.scan(t, "heir"))
+	want(t, "after the lease ran out", claims{"a": {1, 2}}, b.scan(t, "successor"))
 }
 
 func TestClaimsAreBounded(t *testing.T) {
@@ -242,12 +242,12 @@ func TestTimesFromTheFutureCountAsNone(t *testing.T) {
 	b.scan(t, "dead")
 	b.exec(t, `UPDATE outbox SET locked_at = now() + interval '40 seconds'`)
 	b.exec(t, `UPDATE outbox SET next_retry_at = now() + interval '6 minutes' WHERE aggregate_id = 'retried'`)
-	got, _, err := b.ClaimRetries(t.Context(), as("heir"))
+	got, _, err := b.ClaimRetries(t.Context(), as("successor"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want(t, "retries", claims{"retried": {1}}, versions(got.Batches))
-	want(t, "a scan", claims{"leased": {1}}, b.scan(t, "heir"))
+	want(t, "a scan", claims{"leased": {1}}, b.scan(t, "successor"))
 }
 
 // A claim reports a head that it cannot take although no living relay answers for it: its
@@ -277,7 +277,7 @@ func TestClaimReportsWhatItHadToLeave(t *testing.T) {
 		t.Fatal(err)
 	}
 	if p := b.page(t, as("other")); !p.Skipped || p.FreeIn != 0 || len(p.Batches) > 0 {
-		t.Errorf("a row that somebody has locked: %+v", p)
+		t.Errorf("a row that another transaction has locked: %+v", p)
 	}
 }
 

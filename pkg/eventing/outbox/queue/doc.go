@@ -81,7 +81,7 @@
 // # Cost of a claim
 //
 // A claim costs the rows that it finds, and nothing else in the table: `make bench`
-// measures it beside an empty table with 10,000,000 published rows, with 200,000
+// compares it with that in an empty table: with 10,000,000 published rows, with 200,000
 // published under a long-running transaction, and with 1,000,000 waiting behind 1,000
 // parked ones. Every statement that reads dead entries or published rows (a scan, the
 // retries, the backlog for the metrics) has its own goroutine and its own time limit:

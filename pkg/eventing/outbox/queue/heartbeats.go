@@ -75,21 +75,18 @@ SELECT $1, coalesce(least.low, present.seen), CASE WHEN $5 THEN '-infinity' ELSE
 RETURNING low::text, (SELECT seen::text FROM present), (SELECT server FROM present),
           coalesce((SELECT array_agg(token) FROM others WHERE alive), '{}')`
 
-// Heartbeat writes the row of a relay that is alive, or with ended, that has ended. low saw
-// none of the events that may be unfinished in the relay. An empty low is the present.
-// server is the Server of the last heartbeat, or zero.
+// Heartbeat writes the row of a relay. ended reports that the relay has ended; otherwise it
+// is alive. low is its low watermark, a snapshot from before all events that may be
+// unfinished in the relay; empty means that there are none. server is the Server of the
+// last answered heartbeat, or zero.
 func (q Queue) Heartbeat(ctx context.Context, token string, low TxSnapshot, server time.Time, ended bool) (b HeartbeatResult, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	var snapshot *string
-	if low != "" {
-		snapshot = (*string)(&low)
-	}
 	var met *time.Time
 	if !server.IsZero() {
 		met = &server
 	}
-	err = q.db.QueryRow(ctx, heartbeat, pgx.QueryExecModeCacheDescribe, token, snapshot, deadAfter, met, ended).
+	err = q.db.QueryRow(ctx, heartbeat, pgx.QueryExecModeCacheDescribe, token, low.orNull(), deadAfter, met, ended).
 		Scan(&b.Low, &b.Seen, &b.Server, &b.Alive)
 	if err != nil {
 		return HeartbeatResult{}, fmt.Errorf("write that the relay is alive: %w", err)

@@ -64,11 +64,11 @@ func TestADeadRelayIsTakenOver(t *testing.T) {
 		"ended by itself":    `'-infinity'`,
 		"":                   `now() - interval '14 seconds'`,
 	} {
-		beats := b.registered(t, "dead", "heir", "third")
+		beats := b.registered(t, "dead", "successor", "third")
 		b.exec(t, `UPDATE outbox_relays SET seen_at = `+seen+` WHERE token = 'dead'`)
-		got := b.heartbeat(t, "heir", beats["heir"].Low, beats["heir"].Server)
+		got := b.heartbeat(t, "successor", beats["successor"].Low, beats["successor"].Server)
 		if name == "" {
-			if got.Low != beats["heir"].Low || b.tokens(t) != 3 || len(got.Alive) != 2 {
+			if got.Low != beats["successor"].Low || b.tokens(t) != 3 || len(got.Alive) != 2 {
 				t.Errorf("one that is alive was taken over: %+v", got)
 			}
 			continue
@@ -90,14 +90,14 @@ func TestADeadRelayIsTakenOver(t *testing.T) {
 func TestAHeartbeatWithoutAnAnswerIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	beats := b.registered(t, "dead", "heir")
+	beats := b.registered(t, "dead", "successor")
 	b.exec(t, `UPDATE outbox_relays SET seen_at = '-infinity' WHERE token = 'dead'`)
-	b.heartbeat(t, "heir", beats["heir"].Low, beats["heir"].Server) // its answer is lost
-	if got := b.heartbeat(t, "heir", beats["heir"].Low, time.Time{}); got.Low != beats["dead"].Low {
+	b.heartbeat(t, "successor", beats["successor"].Low, beats["successor"].Server) // its answer is lost
+	if got := b.heartbeat(t, "successor", beats["successor"].Low, time.Time{}); got.Low != beats["dead"].Low {
 		t.Errorf("%+v, want what the dead one had: %s", got, beats["dead"].Low)
 	}
-	if got := b.heartbeat(t, "heir", beats["heir"].Low, beats["heir"].Server); got.Low != beats["heir"].Low {
-		t.Errorf("%+v, want what is left in hand: %s", got, beats["heir"].Low)
+	if got := b.heartbeat(t, "successor", beats["successor"].Low, beats["successor"].Server); got.Low != beats["successor"].Low {
+		t.Errorf("%+v, want what is left in hand: %s", got, beats["successor"].Low)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestSnapshotsOfAnotherCluster(t *testing.T) {
 	b := newBox(t)
 	b.registered(t, "dead")
 	b.exec(t, `UPDATE outbox_relays SET seen_at = '-infinity', low = '9000000000000:9000000000000:'`)
-	if got := b.heartbeat(t, "heir", "", time.Time{}); got.Low != queue.Beginning {
+	if got := b.heartbeat(t, "successor", "", time.Time{}); got.Low != queue.Beginning {
 		t.Errorf("%+v, want all of the table", got)
 	}
 	beats := b.registered(t, "alive")

@@ -13,7 +13,7 @@ import (
 
 // The plans are made for a table that is empty or nearly so. The test counts the pages that
 // they read when the table has filled up.
-func TestAPlanOutlivesTheTable(t *testing.T) {
+func TestPlansSurviveTableGrowth(t *testing.T) {
 	t.Parallel()
 	for name, rows := range map[string]int{"empty": 0, "one row": 1} {
 		t.Run(name, func(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestPurgeDeletesWhatIsOldAndPublished(t *testing.T) {
+func TestPurgeDeletesOldPublishedRows(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	b.append(t, "old", 1, 2)
@@ -46,7 +46,7 @@ func TestPurgeGoesAroundLockedRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n, _, err := b.Purge(t.Context(), time.Hour, 0); n != 1 || err != nil {
-		t.Errorf("beside a locked row %d rows are deleted, %v; want 1", n, err)
+		t.Errorf("with a locked row %d rows are deleted, %v; want 1", n, err)
 	}
 	if n := b.count(t, `SELECT count(*) FROM outbox WHERE version IN (1, 3)`); n != 2 {
 		t.Errorf("%d rows are left of the locked one and the newest", n)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestAPassIsShared has two relays take stretches in turn, a page at a time.
-func TestAPassIsShared(t *testing.T) {
+// TestRelaysShareAPurgePass has two relays take stretches in turn, a page at a time.
+func TestRelaysShareAPurgePass(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	b.exec(t, `

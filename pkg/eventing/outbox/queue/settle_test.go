@@ -19,7 +19,7 @@ func TestSettleIsFenced(t *testing.T) {
 	w := b.page(t, as("stale"))
 	batch := w.Batches[0]
 	b.exec(t, `UPDATE outbox SET locked_at = now() - interval '1 hour' WHERE lock_token IS NOT NULL`)
-	b.scan(t, "heir")
+	b.scan(t, "successor")
 	lost := settle(t, b, "stale", queue.Settlement{Batch: batch, Published: 1, Failure: &queue.Failure{Reason: "x", Rejected: true, Park: true}})
 	if lost != 1 {
 		t.Errorf("settle with a lost lease: lost %d, want 1", lost)
@@ -27,7 +27,7 @@ func TestSettleIsFenced(t *testing.T) {
 	if n := b.count(t, unpublished+` AND parked_at IS NULL AND publish_attempts = 0`); n != 2 {
 		t.Error("a relay without the lease changed a row")
 	}
-	if lost := settle(t, b, "heir", queue.Settlement{Batch: batch, Published: 2}); lost != 0 {
+	if lost := settle(t, b, "successor", queue.Settlement{Batch: batch, Published: 2}); lost != 0 {
 		t.Errorf("settle with the lease: lost %d", lost)
 	}
 	if n := b.count(t, unpublished+` OR lock_token IS NOT NULL`); n != 0 {
@@ -109,7 +109,7 @@ func TestSettleSeesWhatFollows(t *testing.T) {
 		since := b.snapshot(t)
 		b.append(t, name, 1, 2)
 		w, err := b.ClaimNew(t.Context(), as(name), since, nil)
-		b.append(t, "beside "+name, 1, 2)
+		b.append(t, "other than "+name, 1, 2)
 		if err != nil || len(w.Batches) != 1 || len(w.Batches[0]) != 2 {
 			t.Fatalf("%s: claimed %v, %v", name, w.Batches, err)
 		}
@@ -157,7 +157,7 @@ func TestWhatIsBehindARetryIsOneNext(t *testing.T) {
 	if n := b.count(t, `SELECT count(*) FROM outbox WHERE published_at IS NOT NULL AND next_retry_at IS NOT NULL`); n != 0 {
 		t.Errorf("%d published events are among the retries", n)
 	}
-	next, _, err := b.ClaimRetries(t.Context(), as("heir"))
+	next, _, err := b.ClaimRetries(t.Context(), as("successor"))
 	if err != nil {
 		t.Fatal(err)
 	}

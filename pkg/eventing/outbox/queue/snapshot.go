@@ -13,6 +13,14 @@ type TxSnapshot string
 // Beginning is before all transactions.
 const Beginning TxSnapshot = "1:1:"
 
+// orNull is s as a parameter of a statement.
+func (s TxSnapshot) orNull() *string {
+	if s == "" {
+		return nil
+	}
+	return (*string)(&s)
+}
+
 // parts are the lowest open transaction, the first one that had not begun, and all open
 // ones.
 func (s TxSnapshot) parts() (xmin, xmax uint64, open []string) {
@@ -63,7 +71,7 @@ func (s TxSnapshot) Since() []Cursor {
 	return append(parts, cursor(xmax, math.MaxUint64))
 }
 
-// cursor is the start of a part: all rows of the transactions from first to last.
+// cursor is the start of the part that has all rows of the transactions first to last.
 func cursor(first, last uint64) Cursor {
 	// Behind the largest id of the transaction before.
 	return Cursor{xact: strconv.FormatUint(max(first, 1)-1, 10), to: strconv.FormatUint(last, 10), id: [16]byte(everyBit)}

@@ -4,7 +4,8 @@
 // 	protoc        (unknown)
 // source: engagement/events/v1/events.proto
 
-// The events of engagements, which video publishes: what a user made of a video.
+// The events of engagements, which video publishes: a user's like, bookmark and
+// progress on a video.
 //
 // A message's data is the binary Event. Field numbers never change meaning;
 // new fields are added, old ones reserved.
@@ -212,8 +213,8 @@ func (*Event_Put) isEvent_Payload() {}
 
 func (*Event_Deleted) isEvent_Payload() {}
 
-// EngagementPut carries the whole engagement: it means the same whatever was
-// before it, nothing and a deletion included. A consumer needs the newest only.
+// EngagementPut carries the whole engagement: its meaning does not depend on earlier
+// events, and it may be the first or follow a deletion. A consumer needs the newest only.
 type EngagementPut struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	UserId     string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`

@@ -14,8 +14,8 @@ import (
 
 func TestProbesBackOff(t *testing.T) {
 	t.Parallel()
-	c := newCircuits(map[string]string{"video": "t"})["video"]
-	c.trip(causeOutage)
+	c := newTopicPauses(map[string]string{"video": "t"})["video"]
+	c.pause(causeOutage)
 	c.retryAt = time.Now().Add(time.Hour)
 	if c.startProbe() != 0 || c.admits(0) {
 		t.Error("a probe is due before its time, or something else is sent")
@@ -26,11 +26,11 @@ func TestProbesBackOff(t *testing.T) {
 	}
 	longest := time.Duration(0)
 	for range 50 {
-		c.trip(causeOutage)
+		c.pause(causeOutage)
 		longest = max(longest, time.Until(c.retryAt))
 	}
 	refuseEach(c, 0, "a", "b", "c")
-	c.trips, c.cause = 2, causeRefusals
+	c.pauses, c.cause = 2, causeRefusals
 	var batches []queue.Batch
 	for _, id := range []string{"d", "e", "f", "g"} {
 		batches = append(batches, queue.Batch{{Event: event(id, 1)}})
@@ -39,7 +39,7 @@ func TestProbesBackOff(t *testing.T) {
 	for range len(probes) - 1 {
 		c.postpone(c.state, 0)
 	}
-	if v := c.refusal("d", c.state); len(probes) != 4 || !v.tripped {
+	if v := c.refusal("d", c.state); len(probes) != 4 || !v.paused {
 		t.Errorf("the last of %d probes, of which the others were taken back, does not count", len(probes))
 	}
 	if longest < outagePause.Cap/4 || longest > outagePause.Cap {
@@ -51,26 +51,26 @@ func TestProbesBackOff(t *testing.T) {
 // they succeed themselves.
 func TestAKnownAggregateIsForgottenWhenItSucceeds(t *testing.T) {
 	t.Parallel()
-	c := newCircuits(map[string]string{"video": "t"})["video"]
+	c := newTopicPauses(map[string]string{"video": "t"})["video"]
 	var batches []queue.Batch
 	for _, id := range []string{"a", "b", "c", "d"} {
 		batches = append(batches, queue.Batch{{Event: event(id, 1)}})
 	}
 	refuseEach(c, 0, batches[0].Key(), batches[1].Key())
 	c.succeeded(batches[2].Key())
-	c.trip(causeOutage)
+	c.pause(causeOutage)
 	if probes := chosen(c, batches); len(probes) != 1 || probes[0].Key() != batches[2].Key() {
 		t.Errorf("probes %v, want one of an aggregate that was not refused", probes)
 	}
 	c.succeeded(batches[0].Key())
-	if n, _ := refuseEach(c, 0, batches[0].Key(), batches[2].Key(), batches[1].Key(), batches[3].Key()); n != 3 || !c.open() {
-		t.Errorf("%d verdicts, open %v; want those on two of three new ones and on the known one", n, c.open())
+	if n, _ := refuseEach(c, 0, batches[0].Key(), batches[2].Key(), batches[1].Key(), batches[3].Key()); n != 3 || !c.paused() {
+		t.Errorf("%d verdicts, open %v; want those on two of three new ones and on the known one", n, c.paused())
 	}
 }
 
 func TestProbesOfARefusingTopicWiden(t *testing.T) {
 	t.Parallel()
-	c := newCircuits(map[string]string{"video": "t"})["video"]
+	c := newTopicPauses(map[string]string{"video": "t"})["video"]
 	var batches []queue.Batch
 	for i := range 30 {
 		batches = append(batches, queue.Batch{{Event: event(fmt.Sprintf("%02d", i), 1)}})
@@ -90,7 +90,7 @@ func TestProbesOfARefusingTopicWiden(t *testing.T) {
 				t.Error("probes are due while others are on their way")
 			}
 			if _, trips := refuseEach(c, c.state, p.Key()); (trips == 1) != (j == want-1) {
-				t.Errorf("probe %d of %d: tripped %d times", j, want, trips)
+				t.Errorf("probe %d of %d: paused %d times", j, want, trips)
 			}
 		}
 	}
@@ -99,16 +99,16 @@ func TestProbesOfARefusingTopicWiden(t *testing.T) {
 	probes := chosen(c, batches)
 	never := probes[len(probes)-4:] // refused before
 	c.succeeded(never[0].Key())
-	if n, _ := refuseEach(c, state, never[1].Key(), never[2].Key(), never[3].Key()); n != 0 || c.open() {
-		t.Error("the refusals of probes beside one that succeeded open the circuit again, or are verdicts")
+	if n, _ := refuseEach(c, state, never[1].Key(), never[2].Key(), never[3].Key()); n != 0 || c.paused() {
+		t.Error("the refusals of probes next to one that succeeded pause the topic again, or are verdicts")
 	}
-	if n, _ := refuseEach(c, 0, never[1].Key(), never[2].Key(), never[3].Key()); n != 3 || c.open() {
+	if n, _ := refuseEach(c, 0, never[1].Key(), never[2].Key(), never[3].Key()); n != 3 || c.paused() {
 		t.Error("they are not taken for bad events afterwards")
 	}
 }
 
 // chosen are the next probes, in the order of batches.
-func chosen(c *circuit, batches []queue.Batch) (probes []queue.Batch) {
+func chosen(c *topicPause, batches []queue.Batch) (probes []queue.Batch) {
 	heads := c.chooseProbes(c.state, batches)
 	for _, r := range batches {
 		if heads[r.Head()] {
@@ -119,9 +119,9 @@ func chosen(c *circuit, batches []queue.Batch) (probes []queue.Batch) {
 }
 
 // A topic is back while candidates for its probes are claimed.
-func TestCandidatesOfATopicThatIsBackAreNoProbes(t *testing.T) {
+func TestCandidatesOfAResumedTopicAreNoProbes(t *testing.T) {
 	t.Parallel()
-	c := newCircuits(map[string]string{"video": "t"})["video"]
+	c := newTopicPauses(map[string]string{"video": "t"})["video"]
 	refuseEach(c, 0, "a", "b", "c")
 	c.postpone(c.state, 0)
 	state := c.startProbe()
@@ -133,16 +133,16 @@ func TestCandidatesOfATopicThatIsBackAreNoProbes(t *testing.T) {
 
 // A probe answers, or is not sent after all, when the topic is back and out again: the
 // next probe is still on its way, and its answer decides.
-func TestALateProbeSaysNothingOfTheNextPause(t *testing.T) {
+func TestALateProbeDoesNotEndTheNextPause(t *testing.T) {
 	t.Parallel()
-	for name, late := range map[string]func(*circuit, int) bool{
-		"a fault":        func(c *circuit, probe int) bool { _, tripped := c.failed(errors.New("out"), probe); return tripped },
-		"a refusal":      func(c *circuit, probe int) bool { return c.refusal("x", probe).tripped },
-		"it is not sent": func(c *circuit, probe int) bool { c.postpone(probe, 0); return false },
-		"there was none": func(c *circuit, probe int) bool { return c.closeIdle(probe) },
-		"it is sent now": func(c *circuit, probe int) bool { return c.admits(probe) },
+	for name, late := range map[string]func(*topicPause, int) bool{
+		"a fault":        func(c *topicPause, probe int) bool { _, paused := c.failed(errors.New("out"), probe); return paused },
+		"a refusal":      func(c *topicPause, probe int) bool { return c.refusal("x", probe).paused },
+		"it is not sent": func(c *topicPause, probe int) bool { c.postpone(probe, 0); return false },
+		"there was none": func(c *topicPause, probe int) bool { return c.resumeIdle(probe) },
+		"it is sent now": func(c *topicPause, probe int) bool { return c.admits(probe) },
 	} {
-		c := newCircuits(map[string]string{"video": "t"})["video"]
+		c := newTopicPauses(map[string]string{"video": "t"})["video"]
 		out := func() int {
 			c.failed(status.Error(codes.NotFound, "no such topic"), 0)
 			c.postpone(c.state, 0)
@@ -150,15 +150,15 @@ func TestALateProbeSaysNothingOfTheNextPause(t *testing.T) {
 		}
 		first := out()
 		c.succeeded("a")
-		if _, tripped := c.failed(status.Error(codes.NotFound, "no such topic"), first); tripped || c.open() {
-			t.Errorf("%s: a probe of the pause before opens a circuit", name)
+		if _, paused := c.failed(status.Error(codes.NotFound, "no such topic"), first); paused || c.paused() {
+			t.Errorf("%s: a probe of the pause before pauses the topic", name)
 		}
 		second := out()
 		before := c.retryAt
-		if late(c, first) || c.failures() != 1 || !c.open() || !c.retryAt.Equal(before) || c.startProbe() != 0 {
+		if late(c, first) || c.failures() != 1 || !c.paused() || !c.retryAt.Equal(before) || c.startProbe() != 0 {
 			t.Errorf("%s: counted for the next pause, in which a probe is on its way", name)
 		}
-		if _, tripped := c.failed(errors.New("still out"), second); !tripped || c.failures() != 2 {
+		if _, paused := c.failed(errors.New("still out"), second); !paused || c.failures() != 2 {
 			t.Errorf("%s: the probe of the next pause does not count any more", name)
 		}
 	}

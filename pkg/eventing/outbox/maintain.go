@@ -2,11 +2,63 @@ package outbox
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 
 	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
+
+const (
+	// purgeEvery is the pause between two passes over the table, and purgeLook how often a
+	// relay looks for a part of a pass to do.
+	purgeEvery = time.Hour
+	purgeLook  = time.Minute
+	// purgeRange is how many pages a relay takes at a time, 64 MB, and purgePause the pause
+	// between two statements on them.
+	purgeRange = 64 * queue.PurgePages
+	purgePause = 50 * time.Millisecond
+)
+
+// purgeAgain is the pause after a purge that failed.
+var purgeAgain = backoff.Policy{Base: time.Second, Cap: time.Minute}
+
+// purge deletes old published events from this relay's share of the table's pages. An error
+// costs a pause and nothing of the pass.
+func (r *Relay) purge(ctx context.Context) {
+	failures := 0
+	failed := func(err error) {
+		if ctx.Err() != nil {
+			return
+		}
+		failures++
+		r.log.WarnContext(ctx, "published events not purged", "error", err, "failures", failures)
+		backoff.Sleep(ctx, purgeAgain.Delay(failures), nil)
+	}
+	for ctx.Err() == nil {
+		first, due, err := r.queue.NextPurgeRange(ctx, purgeEvery, purgeRange)
+		switch {
+		case err != nil:
+			failed(err)
+			continue
+		case !due:
+			backoff.Sleep(ctx, purgeLook/2+rand.N(purgeLook/2), nil)
+			continue
+		}
+		for page := first; page < first+purgeRange && ctx.Err() == nil; {
+			_, more, err := r.queue.Purge(ctx, r.options.Retention, page)
+			if err != nil {
+				failed(err)
+				continue
+			}
+			failures = 0
+			if page += queue.PurgePages; !more {
+				break
+			}
+			backoff.Sleep(ctx, purgePause, nil)
+		}
+	}
+}
 
 const (
 	// The backlog is read for the metrics every watchEvery. If that takes long, a twentieth
@@ -22,7 +74,7 @@ const (
 type backlogReading struct {
 	queue.Backlog
 	at time.Time // zero: never read
-	// failed says that a later reading failed.
+	// failed reports that the latest reading failed; Backlog is from the one before.
 	failed bool
 }
 

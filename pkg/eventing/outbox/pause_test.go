@@ -12,60 +12,60 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-func TestCircuitOpensOnFaultsInARow(t *testing.T) {
+func TestATopicIsPausedAfterFaultsInARow(t *testing.T) {
 	t.Parallel()
-	c := newCircuits(map[string]string{"video": "t"})["video"]
+	c := newTopicPauses(map[string]string{"video": "t"})["video"]
 	lost := errors.New("connection reset")
-	fail := func(err error) bool { _, tripped := c.failed(err, 0); return tripped }
-	for i := range tripAfter - 1 {
-		if fail(lost) || c.open() {
+	fail := func(err error) bool { _, paused := c.failed(err, 0); return paused }
+	for i := range pauseAfter - 1 {
+		if fail(lost) || c.paused() {
 			t.Fatalf("open after %d faults", i+1)
 		}
 	}
 	c.succeeded("a")
-	for range tripAfter - 1 {
+	for range pauseAfter - 1 {
 		fail(lost)
 	}
-	if c.open() {
+	if c.paused() {
 		t.Error("a success between faults does not count")
 	}
-	if !fail(lost) || !c.open() {
-		t.Errorf("closed after %d faults in a row", tripAfter)
+	if !fail(lost) || !c.paused() {
+		t.Errorf("closed after %d faults in a row", pauseAfter)
 	}
 	if fail(lost) || c.failures() != 1 {
 		t.Error("what was in flight when it opened counts again")
 	}
-	if !c.succeeded("a") || c.open() || c.failures() != 0 {
+	if !c.succeeded("a") || c.paused() || c.failures() != 0 {
 		t.Error("a success does not close it")
 	}
 	if !fail(status.Error(codes.NotFound, "no such topic")) {
 		t.Error("a missing topic does not open it at once")
 	}
 	c.succeeded("a")
-	for range tripAfter - 1 {
+	for range pauseAfter - 1 {
 		fail(lost)
 	}
 	c.refusal("b", 0)
-	if fail(lost) || c.open() {
+	if fail(lost) || c.paused() {
 		t.Error("an answer between faults does not count")
 	}
 }
 
-func TestCircuitGrantsOneProbe(t *testing.T) {
+func TestAPauseGrantsOneProbe(t *testing.T) {
 	t.Parallel()
-	c := newCircuits(map[string]string{"video": "t"})["video"]
+	c := newTopicPauses(map[string]string{"video": "t"})["video"]
 	if c.startProbe() != 0 {
-		t.Error("a closed circuit grants a probe")
+		t.Error("a topic that is not paused grants a probe")
 	}
 	c.failed(status.Error(codes.NotFound, "no such topic"), 0)
 	c.postpone(c.state, 0)
 	if c.startProbe() == 0 || c.startProbe() != 0 {
-		t.Error("want one probe, and no second beside it")
+		t.Error("want one probe, and no second one during it")
 	}
-	if _, tripped := c.failed(errors.New("in flight since before"), 0); tripped || c.nextProbe().Before(time.Now()) {
+	if _, paused := c.failed(errors.New("in flight since before"), 0); paused || c.nextProbe().Before(time.Now()) {
 		t.Error("another fault is taken for the probe's, which is still on its way")
 	}
-	if _, tripped := c.failed(errors.New("still out"), c.state); !tripped || c.failures() != 2 {
+	if _, paused := c.failed(errors.New("still out"), c.state); !paused || c.failures() != 2 {
 		t.Error("a failed probe does not count")
 	}
 }
@@ -122,15 +122,15 @@ func TestATopicHoldsUpItsOwnTypesOnly(t *testing.T) {
 	}
 }
 
-// refuseEach gives the circuit one refusal of each aggregate: of probes of a state, or with
+// refuseEach gives the topic one refusal of each aggregate: of probes of a state, or with
 // 0 of other batches.
-func refuseEach(c *circuit, probe int, aggregates ...string) (onEvents, trips int) {
+func refuseEach(c *topicPause, probe int, aggregates ...string) (onEvents, trips int) {
 	for _, a := range aggregates {
 		v := c.refusal(a, probe)
 		if v.onEvent {
 			onEvents++
 		}
-		if v.tripped {
+		if v.paused {
 			trips++
 		}
 	}
@@ -139,51 +139,51 @@ func refuseEach(c *circuit, probe int, aggregates ...string) (onEvents, trips in
 
 func TestRefusalsInARowAreTheTopicsFault(t *testing.T) {
 	t.Parallel()
-	c := newCircuits(map[string]string{"video": "t"})["video"]
-	if n, _ := refuseEach(c, 0, "a", "a", "a", "b", "a"); n != 5 || c.open() {
-		t.Fatalf("two aggregates are refused: %d verdicts, open %v", n, c.open())
+	c := newTopicPauses(map[string]string{"video": "t"})["video"]
+	if n, _ := refuseEach(c, 0, "a", "a", "a", "b", "a"); n != 5 || c.paused() {
+		t.Fatalf("two aggregates are refused: %d verdicts, open %v", n, c.paused())
 	}
-	if n, trips := refuseEach(c, 0, "c", "a", "d"); n != 0 || trips != 1 || !c.open() {
-		t.Fatalf("the third: %d verdicts, tripped %d times, open %v", n, trips, c.open())
+	if n, trips := refuseEach(c, 0, "c", "a", "d"); n != 0 || trips != 1 || !c.paused() {
+		t.Fatalf("the third: %d verdicts, paused %d times, open %v", n, trips, c.paused())
 	}
-	if cause, since := c.pause(); cause != causeRefusals || since.IsZero() {
+	if cause, since := c.reason(); cause != causeRefusals || since.IsZero() {
 		t.Errorf("paused by %q since %v", cause, since)
 	}
-	if !c.closeIdle(c.state) || c.open() {
+	if !c.resumeIdle(c.state) || c.paused() {
 		t.Error("with nothing to send, the topic is still paused")
 	}
-	if n, _ := refuseEach(c, 0, "a"); n != 0 || !c.open() {
+	if n, _ := refuseEach(c, 0, "a"); n != 0 || !c.paused() {
 		t.Error("a pause that ended for want of a probe counts as a success")
 	}
-	if !c.succeeded("e") || c.open() {
+	if !c.succeeded("e") || c.paused() {
 		t.Error("a success does not end the pause")
 	}
-	if n, _ := refuseEach(c, 0, "a", "b", "c", "d"); n != 4 || c.open() {
-		t.Errorf("refused before and after a success: %d verdicts of 4, open %v", n, c.open())
+	if n, _ := refuseEach(c, 0, "a", "b", "c", "d"); n != 4 || c.paused() {
+		t.Errorf("refused before and after a success: %d verdicts of 4, open %v", n, c.paused())
 	}
-	if n, _ := refuseEach(c, 0, "x", "y", "z"); n != 2 || !c.open() {
-		t.Errorf("three others: %d verdicts, open %v", n, c.open())
+	if n, _ := refuseEach(c, 0, "x", "y", "z"); n != 2 || !c.paused() {
+		t.Errorf("three others: %d verdicts, open %v", n, c.paused())
 	}
 }
 
 func TestAParkedAggregateIsForgotten(t *testing.T) {
 	t.Parallel()
-	c := newCircuits(map[string]string{"video": "t"})["video"]
+	c := newTopicPauses(map[string]string{"video": "t"})["video"]
 	refuseEach(c, 0, "a", "b", "c")
 	c.succeeded("e")
 	for _, a := range []string{"a", "b", "c"} {
 		c.forget(a)
 	}
-	if n, _ := refuseEach(c, 0, "a", "b", "c"); n != refusedAfter-1 || !c.open() {
-		t.Errorf("%d verdicts, open %v", n, c.open())
+	if n, _ := refuseEach(c, 0, "a", "b", "c"); n != refusedAfter-1 || !c.paused() {
+		t.Errorf("%d verdicts, open %v", n, c.paused())
 	}
 }
 
-func TestARefusedProbeSpendsNothing(t *testing.T) {
+func TestARefusedProbeSpendsNoAttempt(t *testing.T) {
 	t.Parallel()
-	c := newCircuits(map[string]string{"video": "t"})["video"]
+	c := newTopicPauses(map[string]string{"video": "t"})["video"]
 	c.failed(status.Error(codes.NotFound, "no such topic"), 0)
-	if n, _ := refuseEach(c, c.state, "a"); n != 0 || c.open() {
+	if n, _ := refuseEach(c, c.state, "a"); n != 0 || c.paused() {
 		t.Error("an outage does not end with an answer, or the probe spends an attempt")
 	}
 	if n, _ := refuseEach(c, 0, "a"); n != 1 {
@@ -191,9 +191,9 @@ func TestARefusedProbeSpendsNothing(t *testing.T) {
 	}
 }
 
-func TestACircuitRemembersSoMany(t *testing.T) {
+func TestPauseMemoryIsBounded(t *testing.T) {
 	t.Parallel()
-	c := newCircuits(map[string]string{"video": "t"})["video"]
+	c := newTopicPauses(map[string]string{"video": "t"})["video"]
 	for round := range 3 {
 		for i := range maxRemembered + 10 {
 			c.refusal(fmt.Sprint(round, "-", i), 0)

@@ -1,4 +1,4 @@
-package database
+package connect
 
 import (
 	"errors"
@@ -17,7 +17,7 @@ func TestMain(m *testing.M) { pairtest.Main(m) }
 func TestErrorsKeepThePassword(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"postgres://u:secret@db:port/x", "postgres://u:secret@[/x", "host=db password=secret port=x"} {
-		if pool, err := Open(t.Context(), url); err == nil || strings.Contains(err.Error(), "secret") {
+		if pool, err := OpenPool(t.Context(), url); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v, %v", url, pool, err)
 		}
 	}
@@ -32,7 +32,7 @@ func TestTimesAreUTC(t *testing.T) {
 		if strings.Contains(db.VideoURL, "?") {
 			separator = "&"
 		}
-		pool, err := Open(t.Context(), db.VideoURL+separator+"default_query_exec_mode="+mode)
+		pool, err := OpenPool(t.Context(), db.VideoURL+separator+"default_query_exec_mode="+mode)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +54,7 @@ func TestReadOnlyConnectionsAreReplaced(t *testing.T) {
 	if strings.Contains(db.VideoURL, "?") {
 		separator = "&"
 	}
-	pool, err := Open(t.Context(), db.VideoURL+separator+"pool_max_conns=1")
+	pool, err := OpenPool(t.Context(), db.VideoURL+separator+"pool_max_conns=1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,14 +70,14 @@ func TestReadOnlyConnectionsAreReplaced(t *testing.T) {
 	if _, err := pool.Exec(t.Context(), write); err != nil {
 		t.Errorf("the connection is still in use: %v", err)
 	}
-	begun := func(tx pgx.Tx) error {
+	readOnly := func(tx pgx.Tx) error {
 		if _, err := tx.Exec(t.Context(), `SET TRANSACTION READ ONLY`); err != nil {
 			return err
 		}
 		_, err := tx.Exec(t.Context(), write)
 		return err
 	}
-	if err := pgx.BeginFunc(t.Context(), pool, begun); !errors.As(err, &refused) {
+	if err := pgx.BeginFunc(t.Context(), pool, readOnly); !errors.As(err, &refused) {
 		t.Errorf("%v, want the server's own error", err)
 	}
 	for range 3 {
@@ -101,7 +101,7 @@ func TestReadOnlyConnectionsAreReplaced(t *testing.T) {
 func TestConnectionsOfAProcess(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]int32{"postgres://u@h/d": 4, "postgres://u@h/d?pool_max_conns=9&pool_min_conns=5": 9} {
-		pool, err := Open(t.Context(), url)
+		pool, err := OpenPool(t.Context(), url)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +109,7 @@ func TestConnectionsOfAProcess(t *testing.T) {
 		if n := pool.Config().MaxConns; n != want {
 			t.Errorf("%s: %d connections for requests, want %d", url, n, want)
 		}
-		if pool, err = Reserve(t.Context(), url, LoopConns); err != nil {
+		if pool, err = ReservePool(t.Context(), url, LoopConns); err != nil {
 			t.Fatal(err)
 		}
 		pool.Close()

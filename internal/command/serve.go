@@ -1,0 +1,115 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
+
+	"example.com/lockstep/internal/connect"
+	"example.com/lockstep/internal/telemetry"
+	"example.com/lockstep/migrations"
+)
+
+const (
+	defaultPort = 8080
+	// flushTimeout is the part of Cloud Run's 10 seconds that the drain leaves for the last
+	// traces.
+	flushTimeout = time.Second
+	// memoryShare leaves a tenth of the container's memory to the parts that Go's collector
+	// does not count: the binary, and pages of files.
+	memoryShare = 0.9
+	// healthTimeout is above the 2 s that the server gives its own checks.
+	healthTimeout = 3 * time.Second
+	// maxReason bounds the part of an answer that is repeated.
+	maxReason = 1 << 10
+)
+
+func (s Service) serve(ctx context.Context, getenv func(string) string, stdout io.Writer) error {
+	r := NewEnvironment(getenv)
+	p := s.Configure(r)
+	port, level := r.Int("PORT", defaultPort, 1, 65535), r.Level("LOG_LEVEL", slog.LevelInfo)
+	if err := r.Err(); err != nil {
+		return err
+	}
+	log := telemetry.Logger(stdout, level, string(s.Name), p.Project)
+	log.InfoContext(ctx, "starting", "version", Version, "revision", commit())
+	limitMemory(ctx, log, memlimit.FromCgroup)
+	flush, err := telemetry.Setup(ctx, string(s.Name), Version)
+	if err != nil {
+		return err
+	}
+	lis, err := net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(port)))
+	if err != nil {
+		return err
+	}
+	err = p.Serve(ctx, lis, log)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
+	defer cancel()
+	if err := flush(ctx); err != nil {
+		log.WarnContext(ctx, "last telemetry not sent", "error", err)
+	}
+	return err
+}
+
+func (s Service) migrate(ctx context.Context, getenv func(string) string, stdout io.Writer) error {
+	r := NewEnvironment(getenv)
+	url, level := r.RequiredURL("DATABASE_URL"), r.Level("LOG_LEVEL", slog.LevelInfo)
+	if err := r.Err(); err != nil {
+		return err
+	}
+	log := telemetry.Logger(stdout, level, string(s.Name), "")
+	err := connect.AwaitDatabase(ctx, url, func(err error) { log.WarnContext(ctx, "waiting for the database", "error", err) })
+	if err != nil {
+		return err
+	}
+	return migrations.Up(ctx, url, s.Name, log)
+}
+
+// limitMemory makes the collector work harder when the heap comes near the limit of the
+// container, instead of letting the heap double beyond it. GOMEMLIMIT, where it is set,
+// takes precedence. It does not bound requests: their bounds are applied where they are
+// read.
+func limitMemory(ctx context.Context, log *slog.Logger, container memlimit.Provider) {
+	limit, err := memlimit.Set(memlimit.WithRatio(memoryShare), memlimit.WithProvider(container))
+	if err != nil { // not Linux, or no cgroup: a laptop
+		log.DebugContext(ctx, "memory limit of the container not read", "error", err)
+		return
+	}
+	log.DebugContext(ctx, "memory limit of the collector", "bytes", limit)
+}
+
+// health asks the server of this machine whether it is ready, for container
+// engines that can only run a command, in images that hold no other.
+func (Service) health(ctx context.Context, getenv func(string) string, _ io.Writer) error {
+	r := NewEnvironment(getenv)
+	port := r.Int("PORT", defaultPort, 1, 65535)
+	if err := r.Err(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	url := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) + "/readyz"
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	// A transport of its own uses no proxy.
+	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+	if err != nil {
+		return fmt.Errorf("not ready: %w", err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode == http.StatusOK {
+		return nil
+	}
+	reason, err := io.ReadAll(io.LimitReader(response.Body, maxReason))
+	return errors.Join(fmt.Errorf("not ready: %s: %s", response.Status, reason), err)
+}
