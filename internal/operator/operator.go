@@ -1,12 +1,13 @@
 // Package operator is the command line for a person who looks after blocked
-// events: `video outbox` and `catalog dlq`.
+// events, and restores: `video outbox`, `video epoch` and `catalog dlq`.
 //
 //	backlog      events that video has not published     video.outbox
+//	             the lives of video's database           video.outbox_epochs
 //	deadletter   events that catalog could not process   catalog.inbox, <subscription>.dlq
 //	audit        the actions: person, time and reason    operator_actions
 //
 // Those three packages do the work; this one parses, asks and prints. Skip,
-// purge, redrive and discard, which cannot be undone, only show their plan unless
+// purge, bump, redrive and discard, which cannot be undone, only show their plan unless
 // --yes is given or a person at the terminal types a reason. With --json a
 // command prints exactly one JSON object to stdout. All other output goes to
 // stderr.

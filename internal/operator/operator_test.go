@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/pgtest/pairtest"
 )
 
@@ -18,18 +19,27 @@ func TestHelpNeedsNoEnvironment(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"video", "catalog"} {
 		s := (&bench{}).service(name)
-		tool := s.Tools[0].Name
-		for _, args := range [][]string{{"help"}, {"--help"}, {"-h"}, {"list", "--help"}, {"show", "-h"}} {
-			var stdout, stderr bytes.Buffer
-			code := s.Run(t.Context(), append([]string{tool}, args...), func(string) string { return "" }, &stdout, &stderr)
-			if code != 0 || stderr.Len() > 0 || !strings.HasPrefix(stdout.String(), tool+" looks after") {
-				t.Errorf("%s %q: code %d, stdout %.40q, stderr %q", tool, args, code, stdout.String(), stderr.String())
-			}
+		for _, tool := range s.Tools {
+			helps(t, s, tool.Name)
 		}
 		var stdout bytes.Buffer
 		s.Run(t.Context(), []string{"help"}, nil, &stdout, &stdout)
-		if !strings.Contains(stdout.String(), "\n  "+tool+" ") {
-			t.Errorf("the service's help does not list %s:\n%s", tool, stdout.String())
+		for _, tool := range s.Tools {
+			if !strings.Contains(stdout.String(), "\n  "+tool.Name+" ") {
+				t.Errorf("the service's help does not list %s:\n%s", tool.Name, stdout.String())
+			}
+		}
+	}
+}
+
+// helps expects that each way to ask prints the usage of the tool.
+func helps(t *testing.T, s command.Service, tool string) {
+	t.Helper()
+	for _, args := range [][]string{{"help"}, {"--help"}, {"-h"}, {"show", "--help"}, {"show", "-h"}} {
+		var stdout, stderr bytes.Buffer
+		code := s.Run(t.Context(), append([]string{tool}, args...), func(string) string { return "" }, &stdout, &stderr)
+		if code != 0 || stderr.Len() > 0 || !strings.HasPrefix(stdout.String(), tool+" ") || !strings.Contains(stdout.String(), "\nusage: "+tool+" COMMAND") {
+			t.Errorf("%s %q: code %d, stdout %.40q, stderr %q", tool, args, code, stdout.String(), stderr.String())
 		}
 	}
 }
@@ -54,6 +64,9 @@ func TestWrongUsage(t *testing.T) {
 		"outbox purge --older-than -1h":       "--older-than",
 		"outbox purge --older-than yesterday": "older-than",
 		"outbox drain --timeout 0s":           "--timeout",
+		"epoch":                               "bump, show",
+		"epoch bump 7":                        `unexpected argument "7"`,
+		"epoch show --yes":                    "-yes",
 		"dlq redrive":                         "--all",
 		"dlq discard --all " + id:             "--all",
 		"dlq redrive --aggregate a " + id:     "--aggregate",
@@ -61,7 +74,7 @@ func TestWrongUsage(t *testing.T) {
 		"dlq show":                            "missing",
 	} {
 		var stdout, stderr bytes.Buffer
-		name := map[bool]string{true: "video", false: "catalog"}[strings.HasPrefix(line, "outbox")]
+		name := map[bool]string{true: "catalog", false: "video"}[strings.HasPrefix(line, "dlq")]
 		code := (&bench{}).service(name).Run(t.Context(), strings.Fields(line), (&bench{pg: &pairtest.DB{}}).getenv(""), &stdout, &stderr)
 		if code != 2 || stdout.Len() > 0 || !strings.Contains(stderr.String(), says) {
 			t.Errorf("%s: code %d, stdout %q, stderr %q", line, code, stdout.String(), stderr.String())
@@ -78,7 +91,7 @@ func TestTheEnvironmentIsNamed(t *testing.T) {
 		"dlq redrive --all": "DATABASE_URL GOOGLE_CLOUD_PROJECT OWNER_ADDR",
 	} {
 		var stdout, stderr bytes.Buffer
-		name := map[bool]string{true: "video", false: "catalog"}[strings.HasPrefix(line, "outbox")]
+		name := map[bool]string{true: "catalog", false: "video"}[strings.HasPrefix(line, "dlq")]
 		code := (&bench{}).service(name).Run(t.Context(), strings.Fields(line), func(string) string { return "" }, &stdout, &stderr)
 		for variable := range strings.FieldsSeq(names) {
 			if code != 1 || stdout.Len() > 0 || !strings.Contains(stderr.String(), variable+" is required") {

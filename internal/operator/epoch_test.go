@@ -1,0 +1,45 @@
+package operator
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestEpoch(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	type plan struct {
+		DryRun bool  `json:"dry_run"`
+		Before int64 `json:"epoch_before"`
+		Epoch  int64
+	}
+	var dry, done plan
+	b.json(t, 0, "epoch bump --why restored", &dry)
+	if dry != (plan{true, 1, 1}) {
+		t.Errorf("the plan is %+v", dry)
+	}
+	if stdout, _ := b.run(t, 0, "epoch bump"); !strings.Contains(stdout, "The epoch is 1,") || !strings.Contains(stdout, unchanged) {
+		t.Errorf("the plan says %q", stdout)
+	}
+	b.json(t, 0, "epoch bump --why restored --yes", &done)
+	if done.DryRun || done.Before != 1 || done.Epoch <= 1 {
+		t.Errorf("a new epoch: %+v", done)
+	}
+	var shown struct {
+		Epoch  int64
+		Epochs []struct {
+			Epoch   int64
+			By, Why string
+		}
+	}
+	b.json(t, 0, "epoch show", &shown)
+	if shown.Epoch != done.Epoch || len(shown.Epochs) != 2 || shown.Epochs[0].By != "ada" || shown.Epochs[0].Why != "restored" || shown.Epochs[1].Epoch != 1 {
+		t.Errorf("epochs: %+v", shown)
+	}
+	if stdout, stderr := b.at(t, "another restore\n", "epoch bump"); !strings.Contains(stderr, "Why?") || !strings.Contains(stdout, "The epoch is") {
+		t.Errorf("at a terminal: %q, %q", stdout, stderr)
+	}
+	if stdout, _ := b.run(t, 0, "epoch show"); !strings.Contains(stdout, "another restore") || strings.Count(stdout, "\n") != 4 {
+		t.Errorf("epochs:\n%s", stdout)
+	}
+}
