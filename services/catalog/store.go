@@ -193,7 +193,9 @@ var columnName = regexp.MustCompile(`\w+`)
 
 // upsert runs a statement of upsertSQL with the columns of the rows after steps, and
 // returns the ids of the written rows.
-func upsert[S any](ctx context.Context, tx pgx.Tx, sql string, table inbox.Rows[S], steps []inbox.Step[S], columns ...any) ([]string, error) {
+func upsert[S any](
+	ctx context.Context, tx pgx.Tx, sql string, table inbox.Rows[S], steps []inbox.Step[S], columns ...any,
+) ([]string, error) {
 	present := make([]bool, len(steps))
 	for i, s := range steps {
 		present[i] = table.Position(s.Old).Version > 0
