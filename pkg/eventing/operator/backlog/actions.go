@@ -60,12 +60,9 @@ func (b *Backlog) free(ctx context.Context, o audit.Actor, which string, args ..
 			   SET `+freed+`
 			 WHERE id IN (SELECT o.id FROM outbox o
 			               WHERE o.published_at IS NULL AND o.parked_at IS NOT NULL`+which+` FOR UPDATE)
-			RETURNING id, aggregate_type, aggregate_id, version`, args...)
+			RETURNING id AS event_id, aggregate_type, aggregate_id, version`, args...)
 		var err error
-		subjects, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (s audit.Subject, err error) {
-			return s, row.Scan(&s.EventID, &s.AggregateType, &s.AggregateID, &s.Version)
-		})
-		if err != nil {
+		if subjects, err = pgx.CollectRows(rows, pgx.RowToStructByNameLax[audit.Subject]); err != nil {
 			return err
 		}
 		return audit.Write(ctx, tx, "retry", o, subjects...)
