@@ -146,9 +146,8 @@ func (s Schema) provider(ctx context.Context, db *sql.DB) (*goose.Provider, erro
 // create is one transaction, as the statements of one simple query are. CREATE SCHEMA IF
 // NOT EXISTS fails when two sessions create it at once.
 func (s Schema) create(ctx context.Context, db *sql.DB) error {
-	_, err := db.ExecContext(ctx, `
-		SELECT pg_advisory_xact_lock(hashtext('lockstep create schema'));
-		CREATE SCHEMA IF NOT EXISTS `+pgx.Identifier{s.Name}.Sanitize())
+	const locked = `SELECT pg_advisory_xact_lock(hashtext('lockstep create schema')); CREATE SCHEMA IF NOT EXISTS `
+	_, err := db.ExecContext(ctx, locked+pgx.Identifier{s.Name}.Sanitize())
 	return err
 }
 
