@@ -51,9 +51,7 @@ func (b *Backlog) PlanSkip(ctx context.Context, id uuid.UUID) (Plan, error) {
 	defer cancel()
 	p := Plan{Event: e, Marker: e.Type == eventing.Skipped}
 	err = b.db.QueryRow(ctx, `
-		SELECT (SELECT count(*) FROM outbox n
-		         WHERE n.published_at IS NULL AND n.parked_at IS NULL
-		           AND n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id AND n.version > o.version),
+		SELECT `+blocked+`,
 		       NOT EXISTS (SELECT FROM outbox n
 		         WHERE n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id AND n.version > o.version),
 		       greatest(extract(epoch FROM greatest(o.parked_at, o.locked_at) + $2::interval - now()), 0)::float8
