@@ -155,7 +155,7 @@ const keySeparator = "/"
 // Key identifies an aggregate within its service.
 func Key(aggregateType, aggregateID string) string { return aggregateType + keySeparator + aggregateID }
 
-// Permanent marks err as one that no retry fixes: a consumer sends the message
+// Permanent marks err as an error that a retry cannot fix: a consumer sends the message
 // to its dead letters at once instead of trying again.
 func Permanent(err error) error { return &permanentError{err} }
 

@@ -52,7 +52,7 @@ func (e Event) Message() *pubsubpb.PubsubMessage {
 }
 
 // ParseMessage is the inverse of Event.Message. Its error names the attribute
-// at fault; no retry fixes it.
+// at fault; a retry cannot fix it.
 func ParseMessage(data []byte, attrs map[string]string) (Event, error) {
 	p := &attrParser{attrs: attrs}
 	e := Event{

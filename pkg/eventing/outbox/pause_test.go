@@ -191,7 +191,7 @@ func TestARefusedProbeSpendsNothing(t *testing.T) {
 	}
 }
 
-func TestATopicRemembersSoMany(t *testing.T) {
+func TestACircuitRemembersSoMany(t *testing.T) {
 	t.Parallel()
 	c := newTopicPauses(map[string]string{"video": "t"})["video"]
 	for round := range 3 {
