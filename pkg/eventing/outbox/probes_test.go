@@ -100,7 +100,7 @@ func TestProbesOfARefusingTopicWiden(t *testing.T) {
 	never := probes[len(probes)-4:] // refused before
 	c.succeeded(never[0].Key())
 	if n, _ := refuseEach(c, state, never[1].Key(), never[2].Key(), never[3].Key()); n != 0 || c.paused() {
-		t.Error("the refusals of probes beside one that succeeded open the circuit again, or are verdicts")
+		t.Error("the refusals of probes next to one that succeeded pause the topic again, or are verdicts")
 	}
 	if n, _ := refuseEach(c, 0, never[1].Key(), never[2].Key(), never[3].Key()); n != 3 || c.paused() {
 		t.Error("they are not taken for bad events afterwards")
