@@ -75,7 +75,7 @@ func (b *Backlog) PlanSkip(ctx context.Context, id uuid.UUID) (Plan, error) {
 // another operator retried or skipped the event meanwhile, the error is
 // ErrNotParked or ErrUnknown.
 func (b *Backlog) Skip(ctx context.Context, o audit.Actor, id uuid.UUID) error {
-	for attempt := 1; ; attempt++ {
+	for range look.Attempts(ctx) {
 		done, err := b.skip(ctx, o, id)
 		if err != nil || done {
 			return err
@@ -83,10 +83,8 @@ func (b *Backlog) Skip(ctx context.Context, o audit.Actor, id uuid.UUID) error {
 		if _, err := b.parked(ctx, id); err != nil {
 			return err
 		}
-		if !backoff.Sleep(ctx, look.Delay(attempt), nil) {
-			return fmt.Errorf("skip: %w", context.Cause(ctx))
-		}
 	}
+	return fmt.Errorf("skip: %w", context.Cause(ctx))
 }
 
 // skip returns false while an attempt could still arrive.
