@@ -27,7 +27,7 @@ func TestBehindATransactionPooler(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, b)
 			w.pg.VideoURL, w.pg.CatalogURL = w.pg.Pooled(t, w.pg.VideoURL), w.pg.Pooled(t, w.pg.CatalogURL)
-			w.diary(t)
+			w.recordVersions(t)
 			run(t, w)
 		})
 	}

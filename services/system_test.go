@@ -59,7 +59,7 @@ func TestPair(t *testing.T) {
 			t.Run(s.name, func(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t, b)
-				w.diary(t)
+				w.recordVersions(t)
 				s.run(t, w)
 			})
 		}

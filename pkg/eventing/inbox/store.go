@@ -117,8 +117,8 @@ func (s store) accept(ctx context.Context, tx pgx.Tx, batch []*delivery) (map[*d
 	return notDone, nil
 }
 
-// markBlocked takes back, within tx, the status done of events that cannot continue. accept
-// has checked that the rows are theirs.
+// markBlocked changes, within tx, the rows of events that cannot continue from done to held.
+// accept has checked that the rows belong to these events.
 func (s store) markBlocked(ctx context.Context, tx pgx.Tx, events []uuid.UUID, why string) error {
 	if len(events) == 0 {
 		return nil
