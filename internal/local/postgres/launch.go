@@ -55,12 +55,8 @@ func (s *Server) initialise(ctx context.Context) error {
 	return nil
 }
 
-// launch starts the server on its port, or else on a free one, and waits until
-// it answers.
+// launch starts the server on a free port, and waits until it answers.
 func (s *Server) launch(ctx context.Context) error {
-	if s.opts.Port != 0 {
-		return s.launchAt(ctx, s.opts.Port)
-	}
 	for range launches {
 		port, err := freePort(ctx)
 		if err != nil {
