@@ -31,13 +31,6 @@ const (
 
 var errDied = errors.New("the server ended")
 
-func (s *Server) initialiseAndLaunch(ctx context.Context) error {
-	if err := s.initialise(ctx); err != nil {
-		return err
-	}
-	return s.launch(ctx)
-}
-
 // initialise creates the data directory. Sorting by bytes, with case rules from
 // Unicode, gives the same order and the same searches on every machine.
 func (s *Server) initialise(ctx context.Context) error {

@@ -67,7 +67,11 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	s := &Server{bin: bin, dir: dir, opts: opts}
-	if err := s.initialiseAndLaunch(ctx); err != nil {
+	err = s.initialise(ctx)
+	if err == nil {
+		err = s.launch(ctx)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("start postgres: %w", errors.Join(err, s.Close()))
 	}
 	return s, nil
