@@ -5,18 +5,18 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"net"
 
+	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/local/broker"
 )
 
 // pubsub serves an empty Pub/Sub until ctx ends; provision creates the pair's
 // resources in it.
-func pubsub(ctx context.Context, args []string, stdout io.Writer) (err error) {
+func pubsub(ctx context.Context, c command.Call) (err error) {
 	flags := flag.NewFlagSet("pubsub", flag.ContinueOnError)
 	addr := flags.String("addr", "", "")
-	if err := parse(flags, args); err != nil {
+	if err := parse(flags, c.Args); err != nil {
 		return err
 	}
 	if _, _, err := net.SplitHostPort(*addr); err != nil {
@@ -27,7 +27,7 @@ func pubsub(ctx context.Context, args []string, stdout io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, server.Close()) }()
-	fmt.Fprintf(stdout, "%s\nexport %s=%s\n", server.Description(), emulatorHost, server.Addr())
+	fmt.Fprintf(c.Out, "%s\nexport %s=%s\n", server.Description(), emulatorHost, server.Addr())
 	select {
 	case <-ctx.Done():
 		return nil
