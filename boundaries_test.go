@@ -60,6 +60,10 @@ var importRules = []importRule{
 		reason: "internal/ is what services stand on; the other way round is a cycle of ideas",
 	},
 	{
+		from: regexp.MustCompile(`^(internal/pgtest)?`), to: regexp.MustCompile(`^(internal/(?:attack|history|pgtest))`),
+		reason: "test support imports testing, which a binary must not carry",
+	},
+	{
 		from: regexp.MustCompile(`^(services|migrations)`), to: regexp.MustCompile(`^cmd/`), tests: true,
 		reason: "cmd/ holds the developers' tools, which a deployment does not contain",
 	},
@@ -208,6 +212,11 @@ func TestBoundaryViolationsAreFound(t *testing.T) {
 		"a subject imports the rig":       {forbiddenImports, imports("lab/bench/outbox/outbox.go", "lab/bench/rig"), 0},
 		"the rig imports a subject":       {forbiddenImports, imports("lab/bench/rig/relays.go", "lab/bench/outbox"), 1},
 		"the bench imports its subjects":  {forbiddenImports, imports("lab/bench/main.go", "lab/bench/inbox"), 0},
+		"a binary imports a checker":      {forbiddenImports, imports("cmd/dev/run.go", "internal/history"), 1},
+		"pgtest imports a checker":        {forbiddenImports, imports("internal/pgtest/pgtest.go", "internal/history"), 1},
+		"a package imports pairtest":      {forbiddenImports, imports("internal/walk/walk.go", "internal/pgtest/pairtest"), 1},
+		"a test imports a checker":        {forbiddenImports, imports("services/video/cost_test.go", "internal/attack"), 0},
+		"pairtest imports pgtest":         {forbiddenImports, imports("internal/pgtest/pairtest/pairtest.go", "internal/pgtest"), 0},
 		"internal imports a service":      {forbiddenImports, imports("internal/serve/serve.go", "services/video"), 1},
 		"SQL in a handler":                {strayedSQL, []file{{name: "services/video/rest.go", sql: sql}}, 1},
 		"SQL in the store":                {strayedSQL, []file{{name: "services/video/store.go", sql: sql}}, 0},

@@ -42,16 +42,16 @@ echo "gh $*" >>"$STORE/calls"
 grep -qxF "$3" "$STORE/attested"
 `
 
-// A workshop runs the workflow's steps, as often as asked.
-type workshop struct{ dir, bash string }
+// A workflowRunner runs steps of the workflow's file, with stand-ins for their tools.
+type workflowRunner struct{ dir, bash string }
 
-func newWorkshop(t *testing.T) workshop {
+func newWorkflowRunner(t *testing.T) workflowRunner {
 	t.Helper()
 	bash, err := exec.LookPath("bash")
 	if err != nil {
 		t.Skip("bash runs the steps: ", err)
 	}
-	w := workshop{dir: t.TempDir(), bash: bash}
+	w := workflowRunner{dir: t.TempDir(), bash: bash}
 	for _, dir := range []string{"local", "remote", "bin"} {
 		if err := os.Mkdir(filepath.Join(w.dir, dir), 0o700); err != nil {
 			t.Fatal(err)
@@ -84,14 +84,14 @@ func workflow(t *testing.T) string {
 	return string(text)
 }
 
-func (w workshop) write(t *testing.T, name, text string) {
+func (w workflowRunner) write(t *testing.T, name, text string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(w.dir, name), []byte(text), 0o700); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (w workshop) read(t *testing.T, name string) string {
+func (w workflowRunner) read(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(w.dir, name))
 	if err != nil {
@@ -101,7 +101,7 @@ func (w workshop) read(t *testing.T, name string) string {
 }
 
 // clear is another machine: its engine has no image.
-func (w workshop) clear(t *testing.T, dirs ...string) {
+func (w workflowRunner) clear(t *testing.T, dirs ...string) {
 	t.Helper()
 	for _, dir := range append(dirs, "local") {
 		if err := os.RemoveAll(filepath.Join(w.dir, dir)); err != nil {
@@ -116,7 +116,7 @@ func (w workshop) clear(t *testing.T, dirs ...string) {
 const registry = "region-docker.pkg.dev/acme/lockstep"
 
 // run returns a step's outputs.
-func (w workshop) run(t *testing.T, step string, environment ...string) (outputs map[string]string, err error) {
+func (w workflowRunner) run(t *testing.T, step string, environment ...string) (outputs map[string]string, err error) {
 	t.Helper()
 	w.write(t, "outputs", "")
 	cmd := exec.CommandContext(t.Context(), w.bash, "-e", filepath.Join(w.dir, step))
@@ -142,7 +142,7 @@ func (w workshop) run(t *testing.T, step string, environment ...string) (outputs
 }
 
 // build builds both images, and passes them to a step on another machine.
-func (w workshop) build(t *testing.T) (environment []string) {
+func (w workflowRunner) build(t *testing.T) (environment []string) {
 	t.Helper()
 	w.clear(t, "images")
 	built, err := w.run(t, "build")
@@ -157,7 +157,7 @@ func (w workshop) build(t *testing.T) (environment []string) {
 // which image is released.
 func TestReleaseTakesImagesByDigest(t *testing.T) {
 	t.Parallel()
-	w := newWorkshop(t)
+	w := newWorkflowRunner(t)
 	const foreign = "sha256:6666666666666666666666666666666666666666666666666666666666666666"
 	for _, tag := range []string{"abc", "abc-7-1"} {
 		w.write(t, "remote/"+strings.ReplaceAll(registry, "/", "_")+"_video:"+tag, foreign+"\n")
@@ -182,13 +182,13 @@ func TestReleaseTakesImagesByDigest(t *testing.T) {
 // TestOnlyScannedImagesArePushed: the file may not change between the jobs.
 func TestOnlyScannedImagesArePushed(t *testing.T) {
 	t.Parallel()
-	w := newWorkshop(t)
+	w := newWorkflowRunner(t)
 	built := w.build(t)
 	w.write(t, "images/catalog.tar", "sha256:"+strings.Repeat("6", 64)+"\ncatalog\n")
 	if pushed, err := w.run(t, "push", built...); err == nil || pushed["catalog"] != "" {
 		t.Errorf("another file: %v, %v, want it refused", pushed, err)
 	}
-	w = newWorkshop(t)
+	w = newWorkflowRunner(t)
 	w.write(t, "vulnerable", "")
 	if built, err := w.run(t, "build"); err == nil || len(built) > 0 {
 		t.Errorf("a vulnerable image: %v, %v, want nothing handed on", built, err)
@@ -198,7 +198,7 @@ func TestOnlyScannedImagesArePushed(t *testing.T) {
 // TestAGivenImageIsOneOfOurs: a rollback names an image of this registry by digest.
 func TestAGivenImageIsOneOfOurs(t *testing.T) {
 	t.Parallel()
-	w := newWorkshop(t)
+	w := newWorkflowRunner(t)
 	built := w.build(t)
 	pushed, err := w.run(t, "push", built...)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // verify runs verify-plan.sh on a plan.
-func (w workshop) verify(t *testing.T, what, plan string, environment ...string) (printed string, err error) {
+func (w workflowRunner) verify(t *testing.T, what, plan string, environment ...string) (printed string, err error) {
 	t.Helper()
 	for _, needed := range []string{"jq"} {
 		if _, err := exec.LookPath(needed); err != nil {
@@ -30,7 +30,7 @@ func (w workshop) verify(t *testing.T, what, plan string, environment ...string)
 // was built on main.
 func TestAPlanIsOfAttestedImages(t *testing.T) {
 	t.Parallel()
-	w := newWorkshop(t)
+	w := newWorkflowRunner(t)
 	digest := func(d string) string { return "@sha256:" + strings.Repeat(d, 64) }
 	plan := func(video, catalog string) string {
 		return fmt.Sprintf(`{"variables":{"video":{"value":{"image":%q}},"catalog":{"value":{"image":%q}}}}`, video, catalog)
@@ -67,7 +67,7 @@ func TestAPlanIsOfAttestedImages(t *testing.T) {
 // refuses the changes that the releasing account may not make.
 func TestAReleaseStopsBeforeItIsRefused(t *testing.T) {
 	t.Parallel()
-	w := newWorkshop(t)
+	w := newWorkflowRunner(t)
 	plan := func(changes ...string) string {
 		all := make([]string, 0, len(changes))
 		for _, c := range changes {

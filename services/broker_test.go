@@ -53,6 +53,21 @@ func startBroker(t testing.TB, kind broker.Kind) *testBroker {
 	t.Helper()
 	b := &testBroker{kind: kind, addr: freeAddr(t)}
 	b.start(t)
+	b.dial(t)
+	return b
+}
+
+// sharedBroker is the broker that services of this process use. It serves other tests,
+// too, and has no stop.
+func sharedBroker(t testing.TB) *testBroker {
+	t.Helper()
+	b := &testBroker{addr: shared.Addr()}
+	b.dial(t)
+	return b
+}
+
+func (b *testBroker) dial(t testing.TB) {
+	t.Helper()
 	conn, err := grpc.NewClient(b.addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 	if err != nil {
@@ -60,7 +75,6 @@ func startBroker(t testing.TB, kind broker.Kind) *testBroker {
 	}
 	t.Cleanup(func() { conn.Close() })
 	b.publisher, b.subscriber = pubsubpb.NewPublisherClient(conn), pubsubpb.NewSubscriberClient(conn)
-	return b
 }
 
 // start also starts the broker again after stop: at the same address, and without its

@@ -33,7 +33,7 @@ func TestAsynchronousFailover(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, false)
 	w := p.world(t, startBroker(t, broker.Local))
-	w.diary(t)
+	w.recordVersions(t)
 	r := w.record(t)
 	w.spawnVideo(t, w.videoAddr).ready(t)
 	reports := w.spawnReporting(t)
@@ -185,7 +185,7 @@ func TestSynchronousFailover(t *testing.T) {
 	}
 	p := newPair(t, true)
 	w := p.world(t, startBroker(t, broker.Local))
-	w.diary(t)
+	w.recordVersions(t)
 	r := w.record(t)
 	second := freeAddr(t)
 	for _, addr := range []string{w.videoAddr, second} {

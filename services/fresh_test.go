@@ -60,7 +60,7 @@ func TestFreshReads(t *testing.T) {
 		rounds, calm, disturbed, readers = 2, 8_500, 1_500, 48
 	}
 	w := newWorld(t, startBroker(t, broker.Local))
-	w.diary(t)
+	w.recordVersions(t)
 	w.spawnVideo(t, w.videoAddr).ready(t)
 	fleet := []*spawned{w.spawnCatalog(t, freeAddr(t)), w.spawnCatalog(t, freeAddr(t))}
 	for _, p := range fleet {

@@ -57,11 +57,11 @@ func (w *world) copied(t testing.TB) []history.Record {
 		SELECT video_id::text, epoch, version, '', applied_at, `+content+`, deleted_at IS NOT NULL FROM catalog.video_projection`)
 }
 
-// applied are the versions that the projection of each video has had, by the diary.
+// applied are the versions that the projection of each video has had, by the records of the database.
 func (w *world) applied(t testing.TB) []history.Record {
 	t.Helper()
 	return recorded(t, w.db, history.Record{Kind: history.Apply, Process: "catalog"}, `
-		SELECT id, epoch, version, coalesce(event, ''), at, '', deleted FROM diary WHERE id NOT LIKE '%:%' ORDER BY page`)
+		SELECT id, epoch, version, coalesce(event, ''), at, '', deleted FROM projection_versions WHERE id NOT LIKE '%:%' ORDER BY place`)
 }
 
 // delivered are the events of videos that catalog's inbox knows, and those that it

@@ -17,7 +17,7 @@ func TestCatalogCallsAsItself(t *testing.T) {
 		t.Skip("only Linux takes its trusted certificates from SSL_CERT_FILE")
 	}
 	w := newWorld(t, startBroker(t, broker.Local))
-	w.diary(t)
+	w.recordVersions(t)
 	muted := *w
 	muted.project = "nowhere"
 	muted.spawnVideo(t, w.videoAddr).ready(t)

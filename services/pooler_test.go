@@ -1,17 +1,13 @@
 package services_test
 
-import (
-	"testing"
-
-	"example.com/lockstep/internal/local/broker"
-)
+import "testing"
 
 // TestBehindATransactionPooler runs the stories that depend most on the database where
 // no session lasts and no notification arrives, and executes the runbook's commands
 // there.
 func TestBehindATransactionPooler(t *testing.T) {
-	b := startBroker(t, broker.Local)
-	t.Setenv("PUBSUB_EMULATOR_HOST", b.addr) // services of this process find the broker so
+	t.Parallel()
+	b := sharedBroker(t)
 	for name, run := range map[string]func(t *testing.T, w *world){
 		"a write is read fresh":                   writeIsReadFresh,
 		"the owner answers":                       ownerAnswersWhenBehind,
@@ -27,7 +23,7 @@ func TestBehindATransactionPooler(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, b)
 			w.pg.VideoURL, w.pg.CatalogURL = w.pg.Pooled(t, w.pg.VideoURL), w.pg.Pooled(t, w.pg.CatalogURL)
-			w.diary(t)
+			w.recordVersions(t)
 			run(t, w)
 		})
 	}

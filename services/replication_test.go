@@ -26,19 +26,14 @@ func TestNothingLeavesWithoutTheStandby(t *testing.T) {
 	first := anEvent()
 	p.append(t, first, "on")
 	eventually(t, "an event is published with the standby connected", r.has(first))
-	if err := p.standby.Crash(); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.standby.Close(); err != nil {
-		t.Fatal(err)
-	}
+	p.standby.crash(t)
 	p.standby = nil
 
 	e := anEvent()
 	p.append(t, e, "local")
 	eventually(t, "the relay's claim waits for the standby", func() bool { return p.waiting(t) > 0 })
 	eventually(t, "the claim was given up, and its lease is there", func() bool {
-		return p.ask(t, p.primary, `SELECT count(*) FROM video.outbox WHERE locked_at IS NOT NULL`) == 1
+		return p.primary.ask(t, `SELECT count(*) FROM video.outbox WHERE locked_at IS NOT NULL`) == 1
 	})
 	back := time.Now()
 	p.replicate(t)

@@ -89,7 +89,7 @@ func TestBrokerRestarts(t *testing.T) {
 		t.Parallel()
 		b := startBroker(t, kind)
 		w := newWorld(t, b)
-		w.diary(t)
+		w.recordVersions(t)
 		owner, copies := w.spawnVideo(t, w.videoAddr), w.spawnCatalog(t, w.catalogAddr)
 		owner.ready(t)
 		copies.ready(t)
@@ -122,7 +122,7 @@ func TestCatalogIsKilled(t *testing.T) {
 			t.Skip("the emulator never notices that a subscriber died, and keeps its messages for it for ever")
 		}
 		w := newWorld(t, startBroker(t, kind))
-		w.diary(t)
+		w.recordVersions(t)
 		w.spawnVideo(t, w.videoAddr).ready(t)
 		copies := w.spawnCatalog(t, w.catalogAddr)
 		copies.ready(t)

@@ -12,8 +12,6 @@ import (
 	"testing"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
-
-	"example.com/lockstep/internal/local/broker"
 )
 
 var runbookBlock = regexp.MustCompile("(?s)<!-- tested: services/runbook_test.go (\\w+) -->\n```sh\n(.*?)```")
@@ -92,11 +90,8 @@ func (w *world) park(t *testing.T, video string, version int64) (id string) {
 // TestRunbook runs the runbook's commands in the states that they are for: events are
 // parked, then retried and skipped; others are dead, then redriven and discarded.
 func TestRunbook(t *testing.T) {
-	onEachKind(t, func(t *testing.T, kind broker.Kind) {
-		b := startBroker(t, kind)
-		t.Setenv("PUBSUB_EMULATOR_HOST", b.addr) // services of this process find the broker so
-		runbook(t, newWorld(t, b))
-	})
+	t.Parallel()
+	runbook(t, newWorld(t, sharedBroker(t)))
 }
 
 func runbook(t *testing.T, w *world) {

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"testing"
 
-	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/pkg/eventing"
 )
 
@@ -12,8 +11,8 @@ import (
 // discarded here, the read model gets the deletion all the same: from the owner's
 // state.
 func TestASkippedDeletionArrives(t *testing.T) {
-	w := newWorld(t, startBroker(t, broker.Local))
-	t.Setenv("PUBSUB_EMULATOR_HOST", w.broker.addr)
+	t.Parallel()
+	w := newWorld(t, sharedBroker(t))
 	o := w.operator(t)
 	stop := w.startVideo(t)
 	w.startCatalog(t)

@@ -9,30 +9,30 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// diary makes the database record every version of the projections, in the transaction
-// that writes it: the states that a reader could have seen, and none that was rolled
-// back. An engagement's id is that of its events.
-func (w *world) diary(t testing.TB) {
+// recordVersions makes the database record every version of the projections, in the
+// transaction that writes it: the states that a reader could have seen, and none that was
+// rolled back. An engagement's id is that of its events.
+func (w *world) recordVersions(t testing.TB) {
 	t.Helper()
 	w.exec(t, `
-		CREATE TABLE diary (page bigint GENERATED ALWAYS AS IDENTITY, id text, epoch bigint, version bigint, event text,
+		CREATE TABLE projection_versions (place bigint GENERATED ALWAYS AS IDENTITY, id text, epoch bigint, version bigint, event text,
 			deleted boolean, at timestamptz DEFAULT clock_timestamp());
-		CREATE FUNCTION write_diary() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+		CREATE FUNCTION record_version() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 		BEGIN
-			INSERT INTO public.diary (id, epoch, version, event, deleted) VALUES (concat_ws(':', to_jsonb(NEW)->>'user_id', NEW.video_id),
+			INSERT INTO public.projection_versions (id, epoch, version, event, deleted) VALUES (concat_ws(':', to_jsonb(NEW)->>'user_id', NEW.video_id),
 				NEW.epoch, NEW.version, to_jsonb(NEW)->>'last_event_id', NEW.deleted_at IS NOT NULL);
 			RETURN NULL;
 		END $$;
-		CREATE TRIGGER diary AFTER INSERT OR UPDATE ON catalog.video_projection
-			FOR EACH ROW EXECUTE FUNCTION write_diary();
-		CREATE TRIGGER diary AFTER INSERT OR UPDATE ON catalog.video_user_engagements_projection
-			FOR EACH ROW EXECUTE FUNCTION write_diary()`)
+		CREATE TRIGGER record_version AFTER INSERT OR UPDATE ON catalog.video_projection
+			FOR EACH ROW EXECUTE FUNCTION record_version();
+		CREATE TRIGGER record_version AFTER INSERT OR UPDATE ON catalog.video_user_engagements_projection
+			FOR EACH ROW EXECUTE FUNCTION record_version()`)
 }
 
 // lived returns the versions that a projection has had of one id, in order.
 func (w *world) lived(t testing.TB, id string) []int64 {
 	t.Helper()
-	return query[int64](t, w, `SELECT version FROM diary WHERE id = $1 ORDER BY page`, id)
+	return query[int64](t, w, `SELECT version FROM projection_versions WHERE id = $1 ORDER BY place`, id)
 }
 
 // livedExactly fails the test unless these were the projection's versions.

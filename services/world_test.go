@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/services/catalog"
 	"example.com/lockstep/services/video"
@@ -24,6 +25,10 @@ import (
 
 // binaries is the directory of the commands that build builds.
 var binaries string
+
+// shared is a broker for all tests that run services in this process. The client library
+// reads its address from the environment of the process only, so TestMain sets it there.
+var shared *broker.Server
 
 func TestMain(m *testing.M) {
 	// These tests mostly wait: for deliveries, leases and drains.
@@ -35,15 +40,24 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	defer os.RemoveAll(binaries)
+	if shared, err = broker.Start(context.Background(), broker.Options{}); err != nil {
+		panic(err)
+	}
+	defer shared.Close()
+	if err := os.Setenv(emulatorHost, shared.Addr()); err != nil {
+		panic(err)
+	}
 	pairtest.Main(m)
 }
 
 const (
+	emulatorHost = "PUBSUB_EMULATOR_HOST"
 	// patience ends a test that would otherwise hang. It covers two deliveries that a
 	// dead subscriber held, on a slow machine.
 	patience = 90 * time.Second
-	// glance is the pause between two checks of a condition.
-	glance = 10 * time.Millisecond
+	// glance is the pause between two checks of a condition. A check is often a request:
+	// with shorter pauses the checks take the processors from the services.
+	glance = 50 * time.Millisecond
 )
 
 // eventually checks a condition until it holds.

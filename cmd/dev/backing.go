@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"time"
 
@@ -19,25 +18,32 @@ import (
 // connectTime bounds connecting to a running Postgres.
 const connectTime = 10 * time.Second
 
-// database is the Postgres of both services.
-type database struct {
-	adminURL    string
+// backing is a server that both services need.
+type backing struct {
+	at          string // the administrator's URL of Postgres, host:port of Pub/Sub
 	description string
-	server      *postgres.Server // nil: the user's own, which is left running
+	server      server // nil: the user's own, which is left running
+	ended       error  // the report of an unexpected end
 }
 
-func (p pair) startPostgres(ctx context.Context) (*database, error) {
+// server is a private Postgres or a private Pub/Sub.
+type server interface {
+	Done() <-chan struct{}
+	Close() error
+}
+
+func (p pair) startPostgres(ctx context.Context) (*backing, error) {
 	if p.databaseURL != "" {
 		return existingPostgres(ctx, p.databaseURL)
 	}
-	server, err := postgres.Start(ctx, postgres.Options{Log: p.progress()})
+	s, err := postgres.Start(ctx, postgres.Options{Log: p.progress()})
 	if err != nil {
 		return nil, err
 	}
-	return &database{adminURL: server.URL(), description: server.Description(), server: server}, nil
+	return &backing{at: s.URL(), description: s.Description(), server: s, ended: errors.New("the private Postgres has ended")}, nil
 }
 
-func existingPostgres(ctx context.Context, url string) (*database, error) {
+func existingPostgres(ctx context.Context, url string) (*backing, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, url)
@@ -46,93 +52,64 @@ func existingPostgres(ctx context.Context, url string) (*database, error) {
 	}
 	defer conn.Close(ctx)
 	c := conn.Config()
-	return &database{adminURL: url, description: fmt.Sprintf("Postgres %s at %s:%d/%s, from DATABASE_URL",
+	return &backing{at: url, description: fmt.Sprintf("Postgres %s at %s:%d/%s, from DATABASE_URL",
 		conn.PgConn().ParameterStatus("server_version"), c.Host, c.Port, c.Database)}, nil
 }
 
 // prepare migrates the service's schema and returns the URL of its own role.
-func (d *database) prepare(ctx context.Context, s migrations.Service, log *slog.Logger) (string, error) {
-	if err := migrations.Up(ctx, d.adminURL, s, log); err != nil {
+func (p pair) prepare(ctx context.Context, adminURL string, s migrations.Service) (string, error) {
+	if err := migrations.Up(ctx, adminURL, s, p.log(string(s))); err != nil {
 		return "", err
 	}
-	return postgres.ServiceURL(ctx, d.adminURL, "", s.Role())
-}
-
-// watch returns an error if the private server ends before ctx does. The user's
-// own server may restart; the services survive that.
-func (d *database) watch(ctx context.Context) error {
-	if d.server == nil {
-		return nil
-	}
-	select {
-	case <-d.server.Done():
-		return errors.New("the private Postgres has ended")
-	case <-ctx.Done():
-		return nil
-	}
-}
-
-func (d *database) close() error {
-	if d == nil || d.server == nil {
-		return nil
-	}
-	return d.server.Close()
-}
-
-// pubsubServer is the broker between the services.
-type pubsubServer struct {
-	addr        string
-	description string
-	server      *broker.Server // nil: the user's own, which is left running
+	return postgres.ServiceURL(ctx, adminURL, "", s.Role())
 }
 
 // startPubSub chooses a broker, creates the topics and subscriptions there, and
 // makes the client library use it.
-func (p pair) startPubSub(ctx context.Context) (*pubsubServer, error) {
+func (p pair) startPubSub(ctx context.Context) (*backing, error) {
 	b, err := p.choosePubSub(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := broker.Provision(ctx, b.addr, p.project); err != nil {
+	if _, err := broker.Provision(ctx, b.at, p.project); err != nil {
 		return b, fmt.Errorf("%s: %w", b.description, err)
 	}
 	// The library reads an emulator's address only from the environment of the
 	// process, each time a client is created.
-	return b, os.Setenv(emulatorHost, b.addr)
+	return b, os.Setenv(emulatorHost, b.at)
 }
 
-func (p pair) choosePubSub(ctx context.Context) (*pubsubServer, error) {
-	if p.usesGiven() {
-		return &pubsubServer{addr: p.emulatorHost, description: "the emulator at " + p.emulatorHost + ", from " + emulatorHost}, nil
+func (p pair) choosePubSub(ctx context.Context) (*backing, error) {
+	if p.pubsub == "auto" && p.emulatorHost != "" {
+		return &backing{at: p.emulatorHost, description: "the emulator at " + p.emulatorHost + ", from " + emulatorHost}, nil
 	}
 	kind := broker.Local
 	if p.pubsub == "emulator" {
 		kind = broker.Official
 	}
-	server, err := broker.Start(ctx, broker.Options{Kind: kind})
+	s, err := broker.Start(ctx, broker.Options{Kind: kind})
 	if err != nil {
 		return nil, err
 	}
-	return &pubsubServer{addr: server.Addr(), description: server.Description() + " at " + server.Addr(), server: server}, nil
+	description := s.Description() + " at " + s.Addr()
+	return &backing{at: s.Addr(), description: description, server: s, ended: fmt.Errorf("Pub/Sub has ended: %s", description)}, nil
 }
 
-// usesGiven reports whether the broker is the user's own.
-func (p pair) usesGiven() bool { return p.pubsub == "auto" && p.emulatorHost != "" }
-
-// watch returns an error if the server started here ends before ctx does.
-func (b *pubsubServer) watch(ctx context.Context) error {
+// watch returns an error if a server started here ends before ctx does. The user's
+// own server may restart; the services survive that.
+func (b *backing) watch(ctx context.Context) error {
 	if b.server == nil {
 		return nil
 	}
 	select {
 	case <-b.server.Done():
-		return fmt.Errorf("Pub/Sub has ended: %s", b.description)
+		return b.ended
 	case <-ctx.Done():
 		return nil
 	}
 }
 
-func (b *pubsubServer) close() error {
+func (b *backing) close() error {
 	if b == nil || b.server == nil {
 		return nil
 	}

@@ -17,7 +17,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"slices"
@@ -65,37 +64,39 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// After the first signal, a second one ends the process at once.
 	context.AfterFunc(ctx, stop)
-	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
+	os.Exit(run(ctx, command.Call{Args: os.Args[1:], Getenv: os.Getenv, Out: os.Stdout, Err: os.Stderr}))
 }
 
 // run returns the exit code.
-func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	err := dispatch(ctx, args, getenv, stdout, stderr)
+func run(ctx context.Context, c command.Call) int {
+	err := dispatch(ctx, c)
 	var wrong command.UsageError
 	switch {
 	case err == nil:
 		return 0
 	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, usage)
+		fmt.Fprint(c.Out, usage)
 		return 0
 	case errors.As(err, &wrong):
-		fmt.Fprintf(stderr, "dev: %v (dev --help shows the usage)\n", err)
+		fmt.Fprintf(c.Err, "dev: %v (dev --help shows the usage)\n", err)
 		return 2
 	}
 	// Drivers spread an error over several lines; this prints it as one.
-	fmt.Fprintln(stderr, "dev:", strings.Join(strings.Fields(err.Error()), " "))
+	fmt.Fprintln(c.Err, "dev:", strings.Join(strings.Fields(err.Error()), " "))
 	return 1
 }
 
-func dispatch(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
-	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
-		return up(ctx, args, getenv, stdout, stderr)
+func dispatch(ctx context.Context, c command.Call) error {
+	if len(c.Args) == 0 || strings.HasPrefix(c.Args[0], "-") {
+		return up(ctx, c)
 	}
-	switch name, rest := args[0], args[1:]; name {
+	name := c.Args[0]
+	c.Args = c.Args[1:]
+	switch name {
 	case "provision":
-		return provision(ctx, rest, getenv, stdout, stderr)
+		return provision(ctx, c)
 	case "pubsub":
-		return pubsub(ctx, rest, stdout)
+		return pubsub(ctx, c)
 	case "help":
 		return flag.ErrHelp
 	default:
@@ -104,19 +105,19 @@ func dispatch(ctx context.Context, args []string, getenv func(string) string, st
 }
 
 // up reads the command line and the environment, and runs the pair.
-func up(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
-	p := pair{stdout: stdout, stderr: stderr}
+func up(ctx context.Context, c command.Call) error {
+	p := pair{stdout: c.Out, stderr: c.Err}
 	flags := flag.NewFlagSet("dev", flag.ContinueOnError)
 	flags.BoolVar(&p.once, "once", false, "")
 	flags.BoolVar(&p.json, "json", false, "")
 	flags.StringVar(&p.pubsub, "pubsub", "auto", "")
-	if err := command.ParseFlags(flags, args); err != nil {
+	if err := command.ParseFlags(flags, c.Args); err != nil {
 		return err
 	}
 	if !slices.Contains([]string{"auto", "local", "emulator"}, p.pubsub) {
 		return command.Usagef("--pubsub %q: want auto, local or emulator", p.pubsub)
 	}
-	vars := command.NewEnvironment(getenv)
+	vars := command.NewEnvironment(c.Getenv)
 	p.databaseURL = vars.URL("DATABASE_URL")
 	p.emulatorHost = vars.HostPort(emulatorHost, "")
 	p.project = vars.String("GOOGLE_CLOUD_PROJECT", defaultProject)

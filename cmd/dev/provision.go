@@ -16,12 +16,12 @@ import (
 
 // provision never falls back to the real Pub/Sub, where Terraform creates the
 // same resources: without an emulator's address it is an error.
-func provision(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
+func provision(ctx context.Context, c command.Call) error {
 	flags := flag.NewFlagSet("provision", flag.ContinueOnError)
 	watch := flags.Bool("watch", false, "")
 	check := flags.Bool("check", false, "")
 	ready := flags.String("ready", "", "")
-	if err := command.ParseFlags(flags, args); err != nil {
+	if err := command.ParseFlags(flags, c.Args); err != nil {
 		return err
 	}
 	switch {
@@ -33,7 +33,7 @@ func provision(ctx context.Context, args []string, getenv func(string) string, s
 		_, err := os.Stat(*ready)
 		return err
 	}
-	vars := command.NewEnvironment(getenv)
+	vars := command.NewEnvironment(c.Getenv)
 	vars.Required(emulatorHost)
 	addr := vars.HostPort(emulatorHost, "")
 	project := vars.String("GOOGLE_CLOUD_PROJECT", defaultProject)
@@ -44,10 +44,10 @@ func provision(ctx context.Context, args []string, getenv func(string) string, s
 	case *check:
 		return checkProvisioned(ctx, addr, project)
 	case *watch:
-		return watchOver(ctx, addr, project, *ready, stdout, stderr)
+		return watchOver(ctx, c, addr, project, *ready)
 	}
 	made, err := broker.Provision(ctx, addr, project)
-	sayProvisioned(stdout, made)
+	sayProvisioned(c.Out, made)
 	return err
 }
 
@@ -55,7 +55,7 @@ func provision(ctx context.Context, args []string, getenv func(string) string, s
 // ready, unless that is empty, once all resources have existed: from then on a
 // service that waits for its topics may start, however often the emulator goes
 // away and comes back.
-func watchOver(ctx context.Context, addr, project, ready string, stdout, stderr io.Writer) error {
+func watchOver(ctx context.Context, c command.Call, addr, project, ready string) error {
 	if ready != "" {
 		// A run that was killed may have left it.
 		if err := os.Remove(ready); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -63,14 +63,14 @@ func watchOver(ctx context.Context, addr, project, ready string, stdout, stderr 
 		}
 		defer os.Remove(ready) // else the next run removes it
 	}
-	fmt.Fprintln(stdout, "watching", addr)
+	fmt.Fprintln(c.Out, "watching", addr)
 	return broker.Watch(ctx, addr, project, func(made broker.Provisioned, err error) {
-		sayProvisioned(stdout, made)
+		sayProvisioned(c.Out, made)
 		if err == nil && ready != "" {
 			err = os.WriteFile(ready, nil, 0o644)
 		}
 		if err != nil {
-			fmt.Fprintln(stderr, "dev:", err)
+			fmt.Fprintln(c.Err, "dev:", err)
 		}
 	})
 }

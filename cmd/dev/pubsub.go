@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"net"
 
 	"example.com/lockstep/internal/command"
@@ -14,10 +13,10 @@ import (
 
 // pubsub serves an empty Pub/Sub until ctx ends; provision creates the pair's
 // resources in it.
-func pubsub(ctx context.Context, args []string, stdout io.Writer) (err error) {
+func pubsub(ctx context.Context, c command.Call) (err error) {
 	flags := flag.NewFlagSet("pubsub", flag.ContinueOnError)
 	addr := flags.String("addr", "", "")
-	if err := command.ParseFlags(flags, args); err != nil {
+	if err := command.ParseFlags(flags, c.Args); err != nil {
 		return err
 	}
 	if _, _, err := net.SplitHostPort(*addr); err != nil {
@@ -28,7 +27,7 @@ func pubsub(ctx context.Context, args []string, stdout io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, server.Close()) }()
-	fmt.Fprintf(stdout, "%s\nexport %s=%s\n", server.Description(), emulatorHost, server.Addr())
+	fmt.Fprintf(c.Out, "%s\nexport %s=%s\n", server.Description(), emulatorHost, server.Addr())
 	select {
 	case <-ctx.Done():
 		return nil

@@ -71,5 +71,5 @@ func operating(p pair, all *parts) string {
 	return fmt.Sprintf(`
   DATABASE_URL='%s' go run ./services/video/cmd/video outbox status
   DATABASE_URL='%s' PUBSUB_EMULATOR_HOST=%s GOOGLE_CLOUD_PROJECT=%s VIDEO_SERVICE_ADDR=%s go run ./services/catalog/cmd/catalog dlq list
-`, all.videoURL, all.catalogURL, all.broker.addr, p.project, all.video.Addr())
+`, all.videoURL, all.catalogURL, all.broker.at, p.project, all.video.Addr())
 }

@@ -49,8 +49,7 @@ type pair struct {
 // not started yet is nil.
 type parts struct {
 	video, catalog       net.Listener
-	db                   *database
-	broker               *pubsubServer
+	db, broker           *backing
 	videoURL, catalogURL string // of the services' databases
 }
 
@@ -92,10 +91,10 @@ func (p pair) start(ctx context.Context, all *parts) (err error) {
 		return err
 	}
 	fmt.Fprintf(p.progress(), "broker    %s\n", all.broker.description)
-	if all.videoURL, err = all.db.prepare(ctx, migrations.Video, p.log("video")); err != nil {
+	if all.videoURL, err = p.prepare(ctx, all.db.at, migrations.Video); err != nil {
 		return err
 	}
-	all.catalogURL, err = all.db.prepare(ctx, migrations.Catalog, p.log("catalog"))
+	all.catalogURL, err = p.prepare(ctx, all.db.at, migrations.Catalog)
 	return err
 }
 
@@ -144,7 +143,7 @@ func (p pair) show(ctx context.Context, all *parts) error {
 	if err := walk.AwaitReady(ctx, "catalog", r.catalogURL); err != nil {
 		return err
 	}
-	db, err := pgx.Connect(ctx, all.db.adminURL)
+	db, err := pgx.Connect(ctx, all.db.at)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,8 @@
 package attack
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,11 +123,7 @@ func fill(found map[string][]byte, of protoreflect.MessageDescriptor, path strin
 
 func repeat(tag, value []byte, size int) []byte {
 	one := slices.Concat(tag, value)
-	var all []byte
-	for len(all)+len(one) <= size-room {
-		all = append(all, one...)
-	}
-	return all
+	return bytes.Repeat(one, (size-room)/len(one))
 }
 
 func wireType(kind protoreflect.Kind) protowire.Type {
@@ -143,14 +141,8 @@ func wireType(kind protoreflect.Kind) protowire.Type {
 
 // zero is the shortest value of a kind.
 func zero(kind protoreflect.Kind) []byte {
-	switch wireType(kind) {
-	case protowire.Fixed32Type:
-		return make([]byte, 4)
-	case protowire.Fixed64Type:
-		return make([]byte, 8)
-	default:
-		return make([]byte, 1)
-	}
+	sizes := map[protowire.Type]int{protowire.Fixed32Type: 4, protowire.Fixed64Type: 8}
+	return make([]byte, cmp.Or(sizes[wireType(kind)], 1))
 }
 
 // services are those that the server reflects, except gRPC's own.

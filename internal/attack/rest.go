@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -109,12 +110,6 @@ func query(name func(int) string) string {
 	return b.String()
 }
 
-func concrete(route string) string {
-	parts := strings.Split(route, "/")
-	for i, part := range parts {
-		if strings.HasPrefix(part, "{") {
-			parts[i] = parameter
-		}
-	}
-	return strings.Join(parts, "/")
-}
+var inRoute = regexp.MustCompile(`\{[^/]*`)
+
+func concrete(route string) string { return inRoute.ReplaceAllString(route, parameter) }

@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,45 +31,37 @@ const (
 	LoopConns = 4
 	// ProbeConns are for its readiness.
 	ProbeConns = 1
+	// awaitTime is for a network that comes up after the process: on Cloud Run direct
+	// egress to a VPC needs a minute or more, and the sockets of Cloud SQL a moment.
+	awaitTime = 90 * time.Second
+	// closeTime bounds the closing of the connection to a server that has answered.
+	closeTime = 5 * time.Second
 )
 
 // OpenPool returns a traced pool for requests; its times are in UTC. It connects when it is
 // first used, so that a service starts while its database is down. Behind a transaction
 // pooler the url says default_query_exec_mode=exec. Close the pool after the last use.
 func OpenPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
-	cfg, err := parsePool(url)
-	if err != nil {
-		return nil, err
-	}
-	if !strings.Contains(url, "pool_max_conns") {
-		cfg.MaxConns = RequestConns
-	}
-	return newPool(ctx, cfg)
+	return newPool(ctx, url, func(cfg *pgxpool.Config) {
+		if !strings.Contains(url, "pool_max_conns") {
+			cfg.MaxConns = RequestConns
+		}
+	})
 }
 
 // ReservePool is OpenPool with exactly conns connections, regardless of the url: for a part of
 // the process that goes on while requests wait.
 func ReservePool(ctx context.Context, url string, conns int32) (*pgxpool.Pool, error) {
-	cfg, err := parsePool(url)
-	if err != nil {
-		return nil, err
-	}
-	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = conns, 0, 0
-	return newPool(ctx, cfg)
+	return newPool(ctx, url, func(cfg *pgxpool.Config) { cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = conns, 0, 0 })
 }
 
-func parsePool(url string) (*pgxpool.Config, error) {
+func newPool(ctx context.Context, url string, size func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, errDatabaseURL
 	}
-	return cfg, nil
-}
-
-func newPool(ctx context.Context, cfg *pgxpool.Config) (*pgxpool.Pool, error) {
-	if cfg.ConnConfig.ConnectTimeout == 0 {
-		cfg.ConnConfig.ConnectTimeout = connectTimeout
-	}
+	size(cfg)
+	cfg.ConnConfig.ConnectTimeout = cmp.Or(cfg.ConnConfig.ConnectTimeout, connectTimeout)
 	cfg.ConnConfig.Tracer = otelpgx.NewTracer()
 	cfg.ConnConfig.OnPgError = closeIfReadOnly(cfg.ConnConfig.OnPgError)
 	cfg.AfterConnect = timesInUTC
@@ -95,14 +88,6 @@ func timesInUTC(_ context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-const (
-	// awaitTime is for a network that comes up after the process: on Cloud Run direct
-	// egress to a VPC needs a minute or more, and the sockets of Cloud SQL a moment.
-	awaitTime = 90 * time.Second
-	// closeTime bounds the closing of the connection to a server that has answered.
-	closeTime = 5 * time.Second
-)
-
 var awaitPause = backoff.Policy{Base: 250 * time.Millisecond, Cap: 3 * time.Second}
 
 // AwaitDatabase returns when a server of Postgres answers at url, or an error after 90 seconds.
@@ -114,9 +99,7 @@ func AwaitDatabase(ctx context.Context, url string, said func(error)) error {
 	if err != nil {
 		return errDatabaseURL
 	}
-	if config.ConnectTimeout == 0 {
-		config.ConnectTimeout = connectTimeout
-	}
+	config.ConnectTimeout = cmp.Or(config.ConnectTimeout, connectTimeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, awaitTime, fmt.Errorf("no database after %s", awaitTime))
 	defer cancel()
 	for attempt := 1; ; attempt++ {

@@ -1,6 +1,6 @@
-// Package history has one format for the events of a test run, from the owner's commit
-// to a reader's answer, and one checker, [Check], that compares them with the promises
-// of docs/promises.md.
+// Package history is test support. It has one format for the events of a test run, from
+// the owner's commit to a reader's answer, and one checker, [Check], that compares them
+// with the promises of docs/promises.md.
 //
 // A history is a list of records, in the order of their occurrence per aggregate and
 // kind; [Check] says where two kinds have an order too. On disk it is JSON lines, so

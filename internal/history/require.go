@@ -1,6 +1,7 @@
 package history
 
 import (
+	"errors"
 	"os"
 	"testing"
 )
@@ -30,11 +31,7 @@ func keep(records []Record) (string, error) {
 		return "", err
 	}
 	log := &Log{file: file}
-	err = log.Add(records...)
-	if closing := log.Close(); err == nil {
-		err = closing
-	}
-	return file.Name(), err
+	return file.Name(), errors.Join(log.Add(records...), log.Close())
 }
 
 // New returns a log that several processes of one test can Open by its path, and

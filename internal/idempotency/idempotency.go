@@ -67,36 +67,6 @@ func (r Request) Name() string {
 	return r.operation + " " + r.key
 }
 
-// Remember queues the answer on b. While the transaction of a concurrent duplicate
-// holds the key, the statement waits; if that transaction commits, b fails with
-// ErrAnswered.
-func (r Request) Remember(b *pgx.Batch, answer any) error {
-	if r.key == "" {
-		return nil
-	}
-	response, err := json.Marshal(answer)
-	if err != nil {
-		return fmt.Errorf("remember answer: %w", err)
-	}
-	r.insert(b, response)
-	return nil
-}
-
-// Recall queues a query for a stored answer on b. If there is one, it is in first when b
-// has run. If the query runs after a wait for the first request's lock, it sees that
-// request's answer.
-func (r Request) Recall(b *pgx.Batch, first *Stored) {
-	if r.key != "" {
-		r.selectInto(b, first)
-	}
-}
-
-// Stored is a remembered request with its answer; the zero value is none.
-type Stored struct{ Hash, Response []byte }
-
-// Found reports whether there is an answer.
-func (s Stored) Found() bool { return s.Response != nil }
-
 // decode decodes the first answer into answer, unless the stored request was another
 // one than r.
 func (r Request) decode(first Stored, answer any) error {

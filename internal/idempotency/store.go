@@ -2,6 +2,8 @@ package idempotency
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -13,9 +15,17 @@ import (
 	"example.com/lockstep/pkg/eventing/instrument"
 )
 
-// insert takes the place of an expired key. While another transaction holds the key
-// it waits; when that commits, or a live key was there before, nothing is inserted.
-func (r Request) insert(b *pgx.Batch, response []byte) {
+// Remember queues the answer on b. While the transaction of a concurrent duplicate
+// holds the key, the statement waits; if that transaction commits, b fails with
+// ErrAnswered, as it does if a live key was there before. An expired key is replaced.
+func (r Request) Remember(b *pgx.Batch, answer any) error {
+	if r.key == "" {
+		return nil
+	}
+	response, err := json.Marshal(answer)
+	if err != nil {
+		return fmt.Errorf("remember answer: %w", err)
+	}
 	b.Queue(`
 		INSERT INTO idempotency_keys AS k (principal, operation, key, request_hash, response)
 		VALUES ('', $1, $2, $3, $4)
@@ -28,9 +38,22 @@ func (r Request) insert(b *pgx.Batch, response []byte) {
 		}
 		return nil
 	})
+	return nil
 }
 
-func (r Request) selectInto(b *pgx.Batch, first *Stored) {
+// Stored is a remembered request with its answer; the zero value is none.
+type Stored struct{ Hash, Response []byte }
+
+// Found reports whether there is an answer.
+func (s Stored) Found() bool { return s.Response != nil }
+
+// Recall queues a query for a stored answer on b. If there is one, it is in first when b
+// has run. If the query runs after a wait for the first request's lock, it sees that
+// request's answer.
+func (r Request) Recall(b *pgx.Batch, first *Stored) {
+	if r.key == "" {
+		return
+	}
 	b.Queue(`
 		SELECT request_hash AS hash, response
 		  FROM idempotency_keys

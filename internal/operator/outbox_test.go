@@ -174,7 +174,7 @@ func TestOutboxPurge(t *testing.T) {
 	}
 }
 
-func TestOutboxPurgeAsksOrIsTold(t *testing.T) {
+func TestOutboxPurgeIsADryRunWithoutYes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	ids := b.append(t, "a", 2)

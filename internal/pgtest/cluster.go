@@ -101,17 +101,16 @@ func (c *cluster) connect(ctx context.Context) (err error) {
 }
 
 func (c *cluster) create(ctx context.Context, name, template string) error {
-	_, err := c.admin.Exec(ctx, "CREATE DATABASE "+quote(name)+" TEMPLATE "+quote(template))
-	if err != nil {
-		return fmt.Errorf("create database %s: %w", name, err)
-	}
-	return nil
+	return c.exec(ctx, "CREATE DATABASE "+quote(name)+" TEMPLATE "+quote(template))
 }
 
 func (c *cluster) drop(ctx context.Context, name string) error {
-	_, err := c.admin.Exec(ctx, "DROP DATABASE IF EXISTS "+quote(name)+" WITH (FORCE)")
-	if err != nil {
-		return fmt.Errorf("drop database %s: %w", name, err)
+	return c.exec(ctx, "DROP DATABASE IF EXISTS "+quote(name)+" WITH (FORCE)")
+}
+
+func (c *cluster) exec(ctx context.Context, sql string) error {
+	if _, err := c.admin.Exec(ctx, sql); err != nil {
+		return fmt.Errorf("%s: %w", sql, err)
 	}
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"sync"
 	"testing"
+
+	"github.com/jackc/pgx/v5/pgproto3"
 )
 
 // Pooled returns rawURL through a transaction pooler, with the parameter that
@@ -215,25 +217,20 @@ func (p *pooler) pass(m []byte, s *backend, c *client) error {
 
 // readStartup declines encryption, which clients request first.
 func readStartup(conn net.Conn) ([]byte, error) {
+	from := pgproto3.NewBackend(conn, conn)
 	for {
-		var size [4]byte
-		if _, err := io.ReadFull(conn, size[:]); err != nil {
+		m, err := from.ReceiveStartupMessage()
+		if err != nil {
 			return nil, err
 		}
-		m := make([]byte, binary.BigEndian.Uint32(size[:]))
-		copy(m, size[:])
-		if _, err := io.ReadFull(conn, m[4:]); err != nil {
-			return nil, err
-		}
-		switch binary.BigEndian.Uint32(m[4:]) {
-		case 80877103, 80877104: // TLS, GSSAPI
-			if _, err := conn.Write([]byte("N")); err != nil {
-				return nil, err
-			}
-		case 80877102:
+		switch m := m.(type) {
+		case *pgproto3.StartupMessage:
+			return m.Encode(nil)
+		case *pgproto3.CancelRequest:
 			return nil, errors.New("a request to cancel is not served")
-		default:
-			return m, nil
+		}
+		if _, err := conn.Write([]byte("N")); err != nil {
+			return nil, err
 		}
 	}
 }

@@ -8,11 +8,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/pkg/eventing/backoff"
 )
 
 const (
@@ -108,10 +111,7 @@ func (w *walker) step(ctx context.Context, wr write, path string) (Step, error) 
 	if err := w.read(ctx, &s, wr.readAnswers); err != nil {
 		return Step{}, err
 	}
-	if err := w.recall(ctx, &s); err != nil {
-		return Step{}, err
-	}
-	return s, nil
+	return s, w.recall(ctx, &s)
 }
 
 // read reads the video from catalog, no older than the write just made.
@@ -154,9 +154,7 @@ func (w *walker) call(ctx context.Context, method, url, body string, header http
 	if err != nil {
 		return answer{}, err
 	}
-	if header != nil {
-		r.Header = header.Clone()
-	}
+	maps.Copy(r.Header, header)
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
 	}
@@ -193,8 +191,8 @@ func (w *walker) recall(ctx context.Context, s *Step) error {
 			s.CommittedAt, s.PublishedAt, s.AppliedAt = s.CommittedAt.UTC(), s.PublishedAt.UTC(), s.AppliedAt.UTC()
 			return err
 		}
-		if err := pause(ctx); err != nil {
-			return fmt.Errorf("find what was recorded of version %d: %w", s.Version, err)
+		if !backoff.Sleep(ctx, pollInterval, nil) {
+			return fmt.Errorf("find what was recorded of version %d: %w", s.Version, ctx.Err())
 		}
 	}
 }
@@ -208,7 +206,7 @@ func AwaitReady(ctx context.Context, service, url string) error {
 		if err == nil {
 			return nil
 		}
-		if pause(ctx) != nil {
+		if !backoff.Sleep(ctx, pollInterval, nil) {
 			return fmt.Errorf("%s is not ready: %w", service, err)
 		}
 	}
@@ -228,14 +226,4 @@ func probe(ctx context.Context, url string) error {
 		return errors.New(response.Status)
 	}
 	return nil
-}
-
-// pause waits until the next check.
-func pause(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(pollInterval):
-		return nil
-	}
 }

@@ -1,14 +1,15 @@
--- Which event made the version of a row. Another event of that version, or one that
--- follows another event, is of another history than the row: the owner has lost
--- commits. NULL is unknown: rows of before. No default, so nothing is rewritten.
+-- The id of the event that made the row's version. If another event has that version, or
+-- if the next event names another predecessor, the owner has lost commits. NULL means
+-- unknown, for rows from before this column. No default, so nothing is rewritten.
 
 -- +goose Up
 SET LOCAL lock_timeout = '2s';
 ALTER TABLE catalog.video_projection ADD COLUMN last_event_id uuid;
 ALTER TABLE catalog.video_user_engagements_projection ADD COLUMN last_event_id uuid;
 
--- A release that does not know the column moves a row on and leaves it: that is then
--- the event of an earlier version. The condition is all that other updates cost.
+-- An older release moves a row to another version and leaves the column, which then has
+-- the event of an earlier version: the trigger clears it. Other updates cost no more than
+-- the trigger's condition.
 -- +goose StatementBegin
 CREATE FUNCTION catalog.forget_last_event() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,6 +1,6 @@
--- A release that does not know last_event_id and moves a row to another epoch leaves
--- there the event of the epoch before, also where the version is the same: after a
--- restore, epoch 2 begins with a version that epoch 1 has had.
+-- An older release moves a row to another epoch and leaves last_event_id, which then has
+-- an event of the epoch before. The version may be the same: after a restore, epoch 2
+-- begins with a version that epoch 1 has had.
 
 -- +goose Up
 SET LOCAL lock_timeout = '2s';

@@ -1,17 +1,17 @@
--- Which event made the version of a row. An event names the one before it, so that
--- a consumer with another one there knows that its history is not the owner's: the
--- owner has lost commits, in a failover or by a restore. NULL is unknown: rows and
--- events of before. No default, so nothing is rewritten.
+-- The id of the event that made the row's version. Each event names its predecessor: a
+-- consumer that has another predecessor detects that the owner has lost commits, in a
+-- failover or by a restore. NULL means unknown, for rows and events from before this
+-- column. No default, so nothing is rewritten.
 
 -- +goose Up
 SET LOCAL lock_timeout = '2s';
 ALTER TABLE video.videos ADD COLUMN last_event_id uuid;
 ALTER TABLE video.engagements ADD COLUMN last_event_id uuid;
 
--- A release that does not know the column moves a row on and leaves it: that is then
--- the event of an earlier version. The condition is all that other updates cost. It
--- does not look at an epoch, since these tables have none: the epoch is the whole
--- owner's, and each change of a row is a new version of it, in whichever epoch.
+-- An older release moves a row to another version and leaves the column, which then has
+-- the event of an earlier version: the trigger clears it. Other updates cost no more than
+-- the trigger's condition. The condition needs no epoch: these tables have none, and each
+-- change of a row is a new version, in any epoch.
 -- +goose StatementBegin
 CREATE FUNCTION video.forget_last_event() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

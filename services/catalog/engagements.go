@@ -113,15 +113,8 @@ func (engagements) Apply(_ Engagement, c inbox.Change) (e Engagement) {
 }
 
 // Snapshot is the owner's state as a change.
-func (engagements) Snapshot(e Engagement) inbox.Change {
-	kind := inbox.Put
-	if e.DeletedAt != nil {
-		kind = inbox.Deleted
-	}
-	return inbox.Change{Kind: kind, Payload: e, Event: eventing.Event{
-		ID: e.LastEventID.UUID, AggregateType: engagementType, AggregateID: e.id(),
-		Epoch: e.Epoch, Version: e.Version, OccurredAt: e.UpdatedAt,
-	}}
+func (a engagements) Snapshot(e Engagement) inbox.Change {
+	return snapshot(inbox.Put, e, engagementType, e.id(), a.Position(e))
 }
 
 // Fetch calls the owner's GetEngagement.

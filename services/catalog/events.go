@@ -61,6 +61,19 @@ func agrees(e eventing.Event, envelope interface {
 	return nil
 }
 
+// snapshot is the owner's row at a position as a change, of kind alive unless it is a
+// tombstone.
+func snapshot(alive inbox.Kind, row any, aggregateType, id string, at inbox.Position) inbox.Change {
+	c := inbox.Change{Kind: alive, Payload: row, Event: eventing.Event{
+		ID: at.EventID, AggregateType: aggregateType, AggregateID: id,
+		Epoch: at.Epoch, Version: at.Version, OccurredAt: at.At,
+	}}
+	if at.Deleted {
+		c.Kind = inbox.Deleted
+	}
+	return c
+}
+
 // known is an event's id as rows have it: NULL if it is unknown.
 func known(id uuid.UUID) uuid.NullUUID { return uuid.NullUUID{UUID: id, Valid: id != uuid.Nil} }
 

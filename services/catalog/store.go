@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -70,30 +71,13 @@ func (videos) Lock(ctx context.Context, tx pgx.Tx, ids []string) (map[string]Vid
 	return byID(rows, Video.id)
 }
 
-// Upsert writes all steps in one statement. An absent row is inserted if it is still
-// absent. An existing row is locked, so its "conflict" is certain, and the statement
-// finds it by its key with any plan.
-func (videos) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Video]) ([]string, error) {
-	rows, _ := tx.Query(ctx, `
-		WITH step AS MATERIALIZED (
-		  SELECT `+videoColumns+`, last_event_id, present
-		    FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::bigint[], $6::timestamptz[],
-		                $7::bigint[], $8::bigint[], $9::timestamptz[], $10::timestamptz[], $11::timestamptz[],
-		                $12::uuid[], $13::bool[])
-		    AS s (`+videoColumns+`, last_event_id, present)
-		), inserted AS (
-		  INSERT INTO video_projection (`+videoColumns+`, last_event_id)
-		  SELECT `+videoColumns+`, last_event_id FROM step WHERE NOT present ORDER BY video_id
-		  ON CONFLICT (video_id) DO NOTHING RETURNING video_id
-		), updated AS (
-		  INSERT INTO video_projection (`+videoColumns+`, last_event_id)
-		  SELECT `+videoColumns+`, last_event_id FROM step WHERE present ORDER BY video_id
-		  ON CONFLICT (video_id) DO UPDATE
-		     SET `+excluded(videoColumns+`, last_event_id`)+`, applied_at = clock_timestamp()
-		  RETURNING video_id
-		)
-		SELECT video_id::text FROM inserted UNION ALL SELECT video_id::text FROM updated`,
-		column(steps, func(v Video) pgtype.UUID { return pgID(known(v.ID)) }),
+var upsertVideos = upsertSQL("video_projection", "video_id", videoColumns,
+	"uuid, uuid, text, text, bigint, timestamptz, bigint, bigint, timestamptz, timestamptz, timestamptz")
+
+// Upsert writes all steps in one statement.
+func (a videos) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Video]) ([]string, error) {
+	return upsert(ctx, tx, upsertVideos, a, steps,
+		column(steps, func(v Video) pgtype.UUID { return pgID(v.ID) }),
 		column(steps, func(v Video) pgtype.UUID { // NULL on tombstones
 			return pgtype.UUID{Bytes: v.UploaderID, Valid: v.DeletedAt == nil}
 		}),
@@ -105,10 +89,7 @@ func (videos) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Video]) 
 		column(steps, func(v Video) int64 { return v.Epoch }),
 		column(steps, func(v Video) *time.Time { return v.CreatedAt }),
 		column(steps, func(v Video) time.Time { return v.UpdatedAt }),
-		column(steps, func(v Video) *time.Time { return v.DeletedAt }),
-		column(steps, func(v Video) pgtype.UUID { return pgID(v.LastEventID) }),
-		exist(steps, videos{}))
-	return writtenIDs(rows)
+		column(steps, func(v Video) *time.Time { return v.DeletedAt }))
 }
 
 // listVideos returns q's page and, if there is one, the video behind it: newest first,
@@ -139,18 +120,6 @@ func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID
 	return videos, reached, nil
 }
 
-// withReached adds the column reached to a page, for readPage: how many of the wanted
-// positions, in the arrays from $n on, are reached by the rows that they are joined
-// with.
-func withReached(page string, n int, joined string) string {
-	return fmt.Sprintf(`
-		SELECT item.*, reached
-		  FROM (SELECT count(*) AS reached FROM unnest($%d::uuid[], $%d::bigint[], $%d::bigint[]) AS w (id, epoch, version)
-		          JOIN %s AND (p.epoch, p.version) >= (w.epoch, w.version)) AS at
-		  LEFT JOIN (%s) AS item ON true
-		 ORDER BY item.video_id DESC`, n, n+1, n+2, joined, page)
-}
-
 const engagementColumns = `user_id, video_id, liked, bookmarked, watched_seconds, version, epoch, created_at, updated_at, deleted_at`
 
 // Lock locks the rows with these ids.
@@ -163,28 +132,14 @@ func (engagements) Lock(ctx context.Context, tx pgx.Tx, ids []string) (map[strin
 	return byID(rows, Engagement.id)
 }
 
-// Upsert writes all steps in one statement, as that of videos does.
-func (engagements) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Engagement]) ([]string, error) {
-	rows, _ := tx.Query(ctx, `
-		WITH step AS MATERIALIZED (
-		  SELECT `+engagementColumns+`, last_event_id, present
-		    FROM unnest($1::uuid[], $2::uuid[], $3::bool[], $4::bool[], $5::bigint[], $6::bigint[], $7::bigint[],
-		                $8::timestamptz[], $9::timestamptz[], $10::timestamptz[], $11::uuid[], $12::bool[])
-		    AS s (`+engagementColumns+`, last_event_id, present)
-		), inserted AS (
-		  INSERT INTO video_user_engagements_projection (`+engagementColumns+`, last_event_id)
-		  SELECT `+engagementColumns+`, last_event_id FROM step WHERE NOT present ORDER BY user_id, video_id
-		  ON CONFLICT (user_id, video_id) DO NOTHING RETURNING user_id, video_id
-		), updated AS (
-		  INSERT INTO video_user_engagements_projection (`+engagementColumns+`, last_event_id)
-		  SELECT `+engagementColumns+`, last_event_id FROM step WHERE present ORDER BY user_id, video_id
-		  ON CONFLICT (user_id, video_id) DO UPDATE
-		     SET `+excluded(engagementColumns+`, last_event_id`)+`, applied_at = clock_timestamp()
-		  RETURNING user_id, video_id
-		)
-		SELECT concat(user_id, ':', video_id) FROM inserted UNION ALL SELECT concat(user_id, ':', video_id) FROM updated`,
-		column(steps, func(e Engagement) pgtype.UUID { return pgID(known(e.UserID)) }),
-		column(steps, func(e Engagement) pgtype.UUID { return pgID(known(e.VideoID)) }),
+var upsertEngagements = upsertSQL("video_user_engagements_projection", "user_id, video_id", engagementColumns,
+	"uuid, uuid, bool, bool, bigint, bigint, bigint, timestamptz, timestamptz, timestamptz")
+
+// Upsert writes all steps in one statement.
+func (a engagements) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Engagement]) ([]string, error) {
+	return upsert(ctx, tx, upsertEngagements, a, steps,
+		column(steps, func(e Engagement) pgtype.UUID { return pgID(e.UserID) }),
+		column(steps, func(e Engagement) pgtype.UUID { return pgID(e.VideoID) }),
 		column(steps, func(e Engagement) bool { return e.Liked }),
 		column(steps, func(e Engagement) bool { return e.Bookmarked }),
 		column(steps, func(e Engagement) int64 { return e.WatchedSeconds }),
@@ -192,10 +147,7 @@ func (engagements) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Eng
 		column(steps, func(e Engagement) int64 { return e.Epoch }),
 		column(steps, func(e Engagement) *time.Time { return e.CreatedAt }),
 		column(steps, func(e Engagement) time.Time { return e.UpdatedAt }),
-		column(steps, func(e Engagement) *time.Time { return e.DeletedAt }),
-		column(steps, func(e Engagement) pgtype.UUID { return pgID(e.LastEventID) }),
-		exist(steps, engagements{}))
-	return writtenIDs(rows)
+		column(steps, func(e Engagement) *time.Time { return e.DeletedAt }))
 }
 
 // listEngagements returns up to limit of a user's engagements with videos below
@@ -212,4 +164,85 @@ func listEngagements(ctx context.Context, db *pgxpool.Pool, user, before uuid.UU
 		return nil, 0, fmt.Errorf("list engagements: %w", err)
 	}
 	return found, reached, nil
+}
+
+// upsertSQL is the statement of upsert for a table with these columns of these types, and
+// last_event_id. An absent row is inserted if it is still absent. An existing row is
+// locked, so its "conflict" is certain, and the statement finds it by its key with any plan.
+func upsertSQL(table, key, columns, types string) string {
+	columns += ", last_event_id"
+	var arrays []string
+	for i, kind := range strings.Split(types+", uuid, bool", ", ") {
+		arrays = append(arrays, fmt.Sprintf("$%d::%s[]", i+1, kind))
+	}
+	return strings.NewReplacer("{table}", table, "{key}", key, "{columns}", columns,
+		"{arrays}", strings.Join(arrays, ", "), "{assignments}", columnName.ReplaceAllString(columns, "$0 = excluded.$0")).Replace(`
+		WITH step AS MATERIALIZED (
+		  SELECT {columns}, present FROM unnest({arrays}) AS s ({columns}, present)
+		), inserted AS (
+		  INSERT INTO {table} ({columns}) SELECT {columns} FROM step WHERE NOT present ORDER BY {key}
+		  ON CONFLICT ({key}) DO NOTHING RETURNING {key}
+		), updated AS (
+		  INSERT INTO {table} ({columns}) SELECT {columns} FROM step WHERE present ORDER BY {key}
+		  ON CONFLICT ({key}) DO UPDATE SET {assignments}, applied_at = clock_timestamp() RETURNING {key}
+		)
+		SELECT concat_ws(':', {key}) FROM inserted UNION ALL SELECT concat_ws(':', {key}) FROM updated`)
+}
+
+var columnName = regexp.MustCompile(`\w+`)
+
+// upsert runs a statement of upsertSQL with the columns of the rows after steps, and
+// returns the ids of the written rows.
+func upsert[S any](
+	ctx context.Context, tx pgx.Tx, sql string, table inbox.Rows[S], steps []inbox.Step[S], columns ...any,
+) ([]string, error) {
+	present := make([]bool, len(steps))
+	for i, s := range steps {
+		present[i] = table.Position(s.Old).Version > 0
+	}
+	lastEvents := column(steps, func(row S) pgtype.UUID { return pgID(table.Position(row).EventID) })
+	rows, _ := tx.Query(ctx, sql, append(columns, lastEvents, present)...)
+	written, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("write rows: %w", err)
+	}
+	return written, nil
+}
+
+// readPage runs the statement page. reached counts the wanted positions that the rows
+// have reached that they are joined with; ids are their ids there. One statement reads
+// both, so it reads them in one snapshot. An empty page is then a row without an item.
+func readPage[T any](ctx context.Context, db *pgxpool.Pool, page string, args []any, wanted []consistency.Position,
+	ids []string, joined string,
+) (items []T, reached int, err error) {
+	if len(wanted) == 0 {
+		rows, _ := db.Query(ctx, page, args...)
+		items, err = pgx.CollectRows(rows, pgx.RowToStructByNameLax[T])
+		return items, 0, err
+	}
+	var epochs, versions []int64
+	for _, p := range wanted {
+		epochs, versions = append(epochs, p.Epoch), append(versions, p.Version)
+	}
+	n := len(args)
+	rows, _ := db.Query(ctx, fmt.Sprintf(`
+		SELECT item.*, reached
+		  FROM (SELECT count(*) AS reached FROM unnest($%d::uuid[], $%d::bigint[], $%d::bigint[]) AS w (id, epoch, version)
+		          JOIN %s AND (p.epoch, p.version) >= (w.epoch, w.version)) AS at
+		  LEFT JOIN (%s) AS item ON true
+		 ORDER BY item.video_id DESC`, n+1, n+2, n+3, joined, page), append(args, ids, epochs, versions)...)
+	defer rows.Close()
+	items = []T{} // an empty page is no null
+	for rows.Next() {
+		row := counted{rows, &reached}
+		if rows.RawValues()[0] == nil { // no key, no item
+			return items, reached, row.Scan(make([]any, len(row.FieldDescriptions()))...)
+		}
+		item, err := pgx.RowToStructByNameLax[T](row)
+		if err != nil {
+			return nil, 0, err
+		}
+		items = append(items, item)
+	}
+	return items, reached, rows.Err()
 }

@@ -143,15 +143,8 @@ func patched(v Video, p *eventsv1.VideoUpdated) Video {
 }
 
 // Snapshot is the owner's state as a change.
-func (videos) Snapshot(v Video) inbox.Change {
-	kind := inbox.Snapshot
-	if v.DeletedAt != nil {
-		kind = inbox.Deleted
-	}
-	return inbox.Change{Kind: kind, Payload: v, Event: eventing.Event{
-		ID: v.LastEventID.UUID, AggregateType: videoType, AggregateID: v.id(),
-		Epoch: v.Epoch, Version: v.Version, OccurredAt: v.UpdatedAt,
-	}}
+func (a videos) Snapshot(v Video) inbox.Change {
+	return snapshot(inbox.Snapshot, v, videoType, v.id(), a.Position(v))
 }
 
 // Fetch calls the owner's GetVideo.

@@ -138,8 +138,8 @@ func (v Video) proto() *videov1.Video {
 	return m
 }
 
-// read is v for readers, which may keep a copy. Writers do not get this field: the
-// answer to a retry has only the fields of the JSON.
+// read is v in the answer to a read: with the id of its last event, for readers that keep a
+// copy. The answer to a write lacks that id, because a stored answer has the JSON fields only.
 func (v Video) read() *videov1.Video {
 	m := v.proto()
 	m.LastEventId = v.EventID()

@@ -17,46 +17,28 @@ const (
 	maxKept = 7 * 24 * time.Hour
 )
 
-// brokerKind is the kind of a broker, if it is known.
-type brokerKind int
-
-const (
-	unasked brokerKind = iota
-	ours
-	another
-)
-
-// fit removes the settings of a subscription that other brokers do not support.
-// The official emulator fails for ever on the dead-letter policy of an ordered
-// subscription, pstest, the Go client's fake, repeats a dead letter every 10 ms, and both
-// refuse a retention as long as Pub/Sub's.
-func (p *provisioner) fit(ctx context.Context, s *pubsubpb.Subscription) {
-	if p.of == unasked {
-		p.of = askKind(ctx, p.addr)
-	}
-	if p.of == ours {
-		return
-	}
+// fit removes the settings of a subscription that brokers other than the repository's
+// own do not support. The official emulator fails for ever on the dead-letter policy of
+// an ordered subscription, pstest, the Go client's fake, repeats a dead letter every
+// 10 ms, and both refuse a retention as long as Pub/Sub's.
+func fit(s *pubsubpb.Subscription) {
 	s.DeadLetterPolicy = nil
 	s.MessageRetentionDuration = durationpb.New(min(s.GetMessageRetentionDuration().AsDuration(), maxKept))
 }
 
-// askKind recognises the repository's own broker by its endpoint for faults; no
-// other broker has one.
-func askKind(ctx context.Context, addr string) brokerKind {
+// isOurs recognises the repository's own broker by its endpoint for faults; no other
+// broker has one.
+func isOurs(ctx context.Context, addr string) bool {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/control/faults", nil)
 	if err != nil {
-		return another
+		return false
 	}
 	response, err := http.DefaultClient.Do(r)
 	if err != nil {
-		return another // pstest speaks gRPC only
+		return false // pstest speaks gRPC only
 	}
 	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return another
-	}
-	return ours
+	return response.StatusCode == http.StatusOK
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path"
 	"strings"
+	"sync"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
@@ -16,12 +17,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-const (
-	// callTime bounds one call to the broker, which may still be starting.
-	callTime = 20 * time.Second
-	// connectTime bounds one attempt to connect.
-	connectTime = 2 * time.Second
-)
+// connectTime bounds one attempt to connect.
+const connectTime = 2 * time.Second
+
+// everyCall waits for the broker, which may still be starting, and has a time limit.
+const everyCall = `{"methodConfig":[{"name":[{}],"waitForReady":true,"timeout":"20s"}]}`
 
 // lookedUpLate is the scheme of addresses that are resolved for each attempt: a
 // restarted container may have another address.
@@ -62,7 +62,7 @@ func connect(addr string) (*grpc.ClientConn, error) {
 		return nil, errors.New("provision: no address of a local broker: set PUBSUB_EMULATOR_HOST")
 	}
 	conn, err := grpc.NewClient(lookedUpLate+addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)),
+		grpc.WithDefaultServiceConfig(everyCall),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: connectTime}))
 	if err != nil {
 		return nil, fmt.Errorf("provision %s: %w", addr, err)
@@ -87,8 +87,7 @@ type provisioner struct {
 	topics        pubsubpb.PublisherClient
 	subscriptions pubsubpb.SubscriberClient
 	schemas       pubsubpb.SchemaServiceClient
-	addr          string     // of the broker
-	of            brokerKind // determined once
+	addr          string // of the broker
 	done          Provisioned
 }
 
@@ -97,6 +96,7 @@ func (p *provisioner) parent() string { return "projects/" + p.project }
 // all creates each subscription right after its topic, because a subscription
 // does not get messages that were published before it.
 func (p *provisioner) all(ctx context.Context) error {
+	ours := sync.OnceValue(func() bool { return isOurs(ctx, p.addr) }) // asked when the broker has answered
 	topics, subscriptions := fullTopology(p.project)
 	for _, topic := range topics {
 		if err := p.topic(ctx, topic); err != nil {
@@ -106,12 +106,11 @@ func (p *provisioner) all(ctx context.Context) error {
 			if s.GetTopic() != topic {
 				continue
 			}
-			p.fit(ctx, s)
-			_, err := p.create(ctx, s.GetName(), func(ctx context.Context) error {
-				_, err := p.subscriptions.CreateSubscription(ctx, s)
-				return err
-			})
-			if err != nil {
+			if !ours() {
+				fit(s)
+			}
+			_, err := p.subscriptions.CreateSubscription(ctx, s)
+			if _, err := p.created(s.GetName(), err); err != nil {
 				return err
 			}
 		}
@@ -127,22 +126,18 @@ func (p *provisioner) topic(ctx context.Context, name string) error {
 		return err
 	}
 	topic := &pubsubpb.Topic{Name: name, SchemaSettings: settings}
-	created, err := p.create(ctx, topic.GetName(), func(ctx context.Context) error {
-		_, err := p.topics.CreateTopic(ctx, topic)
-		return err
-	})
+	_, err = p.topics.CreateTopic(ctx, topic)
+	created, err := p.created(name, err)
 	if created || err != nil || settings == nil {
 		return err
 	}
 	return p.attach(ctx, topic)
 }
 
-// create returns true if it created the resource, and false if the resource
-// existed.
-func (p *provisioner) create(ctx context.Context, name string, create func(context.Context) error) (created bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callTime)
-	defer cancel()
-	switch err := create(ctx); status.Code(err) {
+// created takes the outcome of a creation. It returns true if the resource is new, and
+// false if it existed.
+func (p *provisioner) created(name string, err error) (bool, error) {
+	switch status.Code(err) {
 	case codes.OK:
 		p.done.Created = append(p.done.Created, name)
 		return true, nil

@@ -39,8 +39,6 @@ func schemaID(topic string) string { return strings.ReplaceAll(topic, ".", "-") 
 
 // put reads first, because brokers handle a second creation differently.
 func (p *provisioner) put(ctx context.Context, id string, want *pubsubpb.Schema) error {
-	ctx, cancel := context.WithTimeout(ctx, callTime)
-	defer cancel()
 	name := want.GetName()
 	is, err := p.schemas.GetSchema(ctx, &pubsubpb.GetSchemaRequest{Name: name, View: pubsubpb.SchemaView_FULL})
 	if status.Code(err) == codes.NotFound {
@@ -71,8 +69,6 @@ func (p *provisioner) put(ctx context.Context, id string, want *pubsubpb.Schema)
 // attach gives an existing topic the schema and encoding of want. If the topic
 // has them already, its bounds on revisions stay.
 func (p *provisioner) attach(ctx context.Context, want *pubsubpb.Topic) error {
-	ctx, cancel := context.WithTimeout(ctx, callTime)
-	defer cancel()
 	is, err := p.topics.GetTopic(ctx, &pubsubpb.GetTopicRequest{Topic: want.GetName()})
 	if err != nil {
 		return fmt.Errorf("look at %s: %w", want.GetName(), err)

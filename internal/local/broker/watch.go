@@ -65,10 +65,8 @@ func complete(ctx context.Context, conn *grpc.ClientConn, project string) (Provi
 
 func missing(ctx context.Context, conn *grpc.ClientConn, project string) (absent []string, err error) {
 	topics, subscriptions := fullTopology(project)
-	look := func(name string, get func(context.Context) error) error {
-		ctx, cancel := context.WithTimeout(ctx, callTime)
-		defer cancel()
-		switch err := get(ctx); status.Code(err) {
+	look := func(name string, err error) error {
+		switch status.Code(err) {
 		case codes.OK:
 		case codes.NotFound:
 			absent = append(absent, name)
@@ -79,20 +77,14 @@ func missing(ctx context.Context, conn *grpc.ClientConn, project string) (absent
 	}
 	publisher, subscriber := pubsubpb.NewPublisherClient(conn), pubsubpb.NewSubscriberClient(conn)
 	for _, name := range topics {
-		err := look(name, func(ctx context.Context) error {
-			_, err := publisher.GetTopic(ctx, &pubsubpb.GetTopicRequest{Topic: name})
-			return err
-		})
-		if err != nil {
+		_, err := publisher.GetTopic(ctx, &pubsubpb.GetTopicRequest{Topic: name})
+		if err := look(name, err); err != nil {
 			return nil, err
 		}
 	}
 	for _, s := range subscriptions {
-		err := look(s.GetName(), func(ctx context.Context) error {
-			_, err := subscriber.GetSubscription(ctx, &pubsubpb.GetSubscriptionRequest{Subscription: s.GetName()})
-			return err
-		})
-		if err != nil {
+		_, err := subscriber.GetSubscription(ctx, &pubsubpb.GetSubscriptionRequest{Subscription: s.GetName()})
+		if err := look(s.GetName(), err); err != nil {
 			return nil, err
 		}
 	}

@@ -110,12 +110,9 @@ func unprivileged() (*syscall.Credential, error) {
 	if err != nil {
 		return nil, fmt.Errorf("postgres refuses to run as root, and there is no user postgres or nobody: %w", err)
 	}
-	uid, err := strconv.ParseUint(u.Uid, 10, 32)
-	if err != nil {
-		return nil, fmt.Errorf("user %s: %w", u.Username, err)
-	}
-	gid, err := strconv.ParseUint(u.Gid, 10, 32)
-	if err != nil {
+	uid, uidErr := strconv.ParseUint(u.Uid, 10, 32)
+	gid, gidErr := strconv.ParseUint(u.Gid, 10, 32)
+	if err := errors.Join(uidErr, gidErr); err != nil {
 		return nil, fmt.Errorf("user %s: %w", u.Username, err)
 	}
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil

@@ -31,13 +31,6 @@ const (
 
 var errDied = errors.New("the server ended")
 
-func (s *Server) initialiseAndLaunch(ctx context.Context) error {
-	if err := s.initialise(ctx); err != nil {
-		return err
-	}
-	return s.launch(ctx)
-}
-
 // initialise creates the data directory. Sorting by bytes, with case rules from
 // Unicode, gives the same order and the same searches on every machine.
 func (s *Server) initialise(ctx context.Context) error {
@@ -55,12 +48,8 @@ func (s *Server) initialise(ctx context.Context) error {
 	return nil
 }
 
-// launch starts the server on its port, or else on a free one, and waits until
-// it answers.
+// launch starts the server on a free port, and waits until it answers.
 func (s *Server) launch(ctx context.Context) error {
-	if s.opts.Port != 0 {
-		return s.launchAt(ctx, s.opts.Port)
-	}
 	for range launches {
 		port, err := freePort(ctx)
 		if err != nil {

@@ -37,9 +37,6 @@ type Options struct {
 	// server is several times faster, but an operating system crash destroys
 	// its data.
 	Sync bool
-	// Port is the server's port; 0 is a free one. A port below the system's
-	// range of automatic ports is also free for the next server.
-	Port int
 }
 
 // Server is a running Postgres.
@@ -48,7 +45,7 @@ type Server struct {
 	dir     *directory
 	opts    Options
 	url     string
-	version string
+	version string // such as 17.5
 	process *process.Process
 }
 
@@ -70,7 +67,11 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	s := &Server{bin: bin, dir: dir, opts: opts}
-	if err := s.initialiseAndLaunch(ctx); err != nil {
+	err = s.initialise(ctx)
+	if err == nil {
+		err = s.launch(ctx)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("start postgres: %w", errors.Join(err, s.Close()))
 	}
 	return s, nil
@@ -78,9 +79,6 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 
 // URL connects as the superuser postgres to the database postgres.
 func (s *Server) URL() string { return s.url }
-
-// Version is the server's version, such as 17.5.
-func (s *Server) Version() string { return s.version }
 
 // Description names the running server and its programs in a few words.
 func (s *Server) Description() string {

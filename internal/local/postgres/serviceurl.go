@@ -94,14 +94,12 @@ func setPassword(ctx context.Context, config *pgx.ConnConfig, role, password str
 	defer conn.Close(ctx)
 	statement := fmt.Sprintf(`ALTER ROLE %s PASSWORD '%s'`, pgx.Identifier{role}.Sanitize(), password)
 	contention := backoff.Policy{Base: 20 * time.Millisecond, Cap: 500 * time.Millisecond}
-	for attempt := 1; ; attempt++ {
-		_, err := conn.Exec(ctx, statement)
+	for range contention.Attempts(ctx) {
+		_, err = conn.Exec(ctx, statement)
 		var pgErr *pgconn.PgError
 		if !errors.As(err, &pgErr) || pgErr.Code != concurrentUpdate {
 			return err
 		}
-		if !backoff.Sleep(ctx, contention.Delay(attempt), nil) {
-			return err
-		}
 	}
+	return err
 }

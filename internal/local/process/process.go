@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"os/exec"
 	"runtime"
+	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -80,4 +82,29 @@ func (p *Process) Stop(sig syscall.Signal, grace time.Duration) error {
 	_ = p.cmd.Process.Kill()
 	<-p.done
 	return fmt.Errorf("stop %s: killed, still running %s after %s", p.cmd.Path, grace, sig)
+}
+
+// keep is how much output explains a failed start: some thirty lines.
+const keep = 4 << 10
+
+// tail keeps the last bytes that were written to it. Its zero value is ready.
+type tail struct {
+	mu  sync.Mutex
+	end []byte
+}
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.end = append(t.end, b...)
+	if over := len(t.end) - keep; over > 0 {
+		t.end = append(t.end[:0], t.end[over:]...)
+	}
+	return len(b), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.TrimSpace(string(t.end))
 }

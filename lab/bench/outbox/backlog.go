@@ -64,7 +64,7 @@ ALTER TABLE video.bare_outbox ADD PRIMARY KEY (id);
 CREATE INDEX ON video.bare_outbox (occurred_at) WHERE published_at IS NULL;
 GRANT SELECT, INSERT, UPDATE ON video.app_outbox, video.bare_outbox TO video_service`
 
-// fill inserts the backlog into the outbox and into the two others.
+// fill inserts the same backlog into the outbox and into the tables of the plain loops.
 func (b backlog) fill(ctx context.Context, conn *pgx.Conn) error {
 	if err := plainTables(ctx, conn); err != nil {
 		return err

@@ -27,9 +27,9 @@ CREATE INDEX ON video.outbox_of_four (parked_at) WHERE parked_at IS NOT NULL;
 CREATE UNIQUE INDEX ON video.outbox_of_four (source_event_id, aggregate_type, aggregate_id) WHERE source_event_id IS NOT NULL;
 GRANT SELECT, INSERT, UPDATE ON video.outbox_of_four TO video_service`
 
-// lives is the number of events that are written, each in a transaction, and
+// loggedEvents is the number of events that are written, each in a transaction, and
 // then published in batches of a hundred.
-var lives = [...]int{measure.Quick: 500, measure.Normal: 5000, measure.Full: 20_000}
+var loggedEvents = [...]int{measure.Quick: 500, measure.Normal: 5000, measure.Full: 20_000}
 
 const perRound = 100
 
@@ -57,7 +57,7 @@ func wal(p *rig.Postgres) measure.Series {
 			defer db.Close()
 			var values []float64
 			for _, live := range []func(context.Context, *pgxpool.Pool) error{liveNow, liveBefore} {
-				n, err := logged(ctx, db, lives[size], live)
+				n, err := logged(ctx, db, loggedEvents[size], live)
 				if err != nil {
 					return measure.Reading{}, err
 				}

@@ -41,7 +41,7 @@ type pipeline struct {
 
 	mu   sync.Mutex
 	seen map[string]*[moments]time.Time // by aggregate; each has one event
-	done int                            // the visible ones among seen
+	done int                            // the aggregates of seen whose event is visible
 }
 
 // startPipeline returns a pipeline with a running relay and a running consumer.

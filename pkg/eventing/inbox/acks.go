@@ -122,6 +122,6 @@ func (c *Consumer) nack(ctx context.Context, m *pubsub.Message) {
 func (c *Consumer) shutDown(ctx context.Context, unfinished []*delivery) {
 	c.giveBack(ctx, unfinished...)
 	if err := c.store.deregister(context.WithoutCancel(ctx)); err != nil {
-		c.log.WarnContext(ctx, "clean end not written down, the next start will be wary", "error", err)
+		c.log.WarnContext(ctx, "clean end not written down, the next start counts as unclean", "error", err)
 	}
 }

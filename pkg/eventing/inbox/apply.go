@@ -70,7 +70,8 @@ func (c *Consumer) filterBlocked(ctx context.Context, batch []*delivery) (rest [
 	return rest
 }
 
-// bisect narrows a failed batch down to the event that fails.
+// bisect narrows a failed batch down to the event that fails. Later events of its aggregate
+// then find the aggregate blocked, and wait.
 func (c *Consumer) bisect(ctx context.Context, batch []*delivery) (unfinished []*delivery) {
 	for _, d := range batch {
 		d.bisections++

@@ -102,7 +102,7 @@ func TestAnEventThatIsPutOffIsNotStarted(t *testing.T) {
 	}
 }
 
-// A success says that neither the database nor the build is to blame.
+// A success ends the suspicion that the database is slow or that the build is too old.
 func TestSuccessResetsSlowAndUnknown(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

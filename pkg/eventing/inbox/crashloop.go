@@ -178,8 +178,7 @@ func (s store) markStartedAgain(ctx context.Context, d *delivery) (n int, err er
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	err = s.db.QueryRow(ctx, `
-		UPDATE inbox i SET begun = begun + 1, last_seen_at = clock_timestamp() FROM `+rowsOf+`
-		 WHERE i.consumer = $1 AND i.event_id = e.event_id AND `+sameAs("e")+`
+		UPDATE inbox i SET begun = begun + 1, last_seen_at = clock_timestamp() `+joinedRows+`
 		RETURNING begun`, s.rows([]*delivery{d})...).Scan(&n)
 	if errors.Is(err, pgx.ErrNoRows) { // purged meanwhile: it was done
 		return 0, nil
@@ -193,8 +192,7 @@ func (s store) unmarkStarted(ctx context.Context, batch []*delivery) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	_, err := s.db.Exec(ctx, `
-		UPDATE inbox i SET begun = greatest(begun - 1, 0) FROM `+rowsOf+`
-		 WHERE i.consumer = $1 AND i.event_id = e.event_id AND `+sameAs("e"), s.rows(batch)...)
+		UPDATE inbox i SET begun = greatest(begun - 1, 0) `+joinedRows, s.rows(batch)...)
 	return err
 }
 

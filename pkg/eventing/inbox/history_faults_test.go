@@ -53,8 +53,8 @@ type brownout struct {
 	writer pgx.Tx // has the row that the smallest write needs
 }
 
-// brownOut has the database stall as many tries of c.
-func (h *history) brownOut(t *testing.T, c *Consumer, stalls int) *brownout {
+// startBrownout lets the next writes of c run into time limits, as many as stalls.
+func (h *history) startBrownout(t *testing.T, c *Consumer, stalls int) *brownout {
 	t.Helper()
 	h.met.brownouts.Add(1)
 	tx, err := h.db.Begin(t.Context())

@@ -291,7 +291,7 @@ func (h *history) round(t *testing.T, batch []eventing.Event, death int, pick fu
 	// As many tries as would narrow the batch down to an event that is blamed. Each costs
 	// the time limit of the smallest write, so large batches are spared.
 	if len(batch) <= 2 && pick(15) == 0 {
-		slow = h.brownOut(t, c, len(batch))
+		slow = h.startBrownout(t, c, len(batch))
 		defer slow.end()
 	}
 	c.handler = guarded{h.handler(at, pick, slow)}

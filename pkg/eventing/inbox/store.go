@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -58,16 +57,16 @@ const (
 		       AS e (event_id, event_type, aggregate_type, aggregate_id, version, message_id, publish_time)`
 )
 
-// An event is its id, aggregate and version together, while the key of a row is the
-// id: see "Identity" in the package's documentation. So every statement that may meet
-// a row compares these too.
-const identity = `aggregate_type, {}.aggregate_id, {}.version`
-
-// sameAs compares the identity of the inbox row i with that of a row that has its id.
+// sameAs compares the identity of the inbox row i with that of a row that has its id. An
+// event is its id, aggregate and version together, while the key of a row is the id: see
+// "Identity" in the package doc. So every statement that may meet a row compares all of them.
 func sameAs(row string) string {
-	of := func(alias string) string { return "(" + alias + "." + strings.ReplaceAll(identity, "{}", alias) + ")" }
-	return of("i") + " = " + of(row)
+	return fmt.Sprintf(`(i.aggregate_type, i.aggregate_id, i.version) = (%[1]s.aggregate_type, %[1]s.aggregate_id, %[1]s.version)`, row)
 }
+
+// joinedRows joins the inbox rows i of the deliveries, as an UPDATE's FROM and WHERE.
+var joinedRows = `FROM ` + rowsOf + `
+		 WHERE i.consumer = $1 AND i.event_id = e.event_id AND ` + sameAs("e")
 
 func (s store) rows(batch []*delivery) []any {
 	n := len(batch)
@@ -118,8 +117,8 @@ func (s store) accept(ctx context.Context, tx pgx.Tx, batch []*delivery) (map[*d
 	return notDone, nil
 }
 
-// markBlocked takes back, within tx, the status done of events that cannot continue. accept
-// has checked that the rows are theirs.
+// markBlocked changes, within tx, the rows of events that cannot continue from done to held.
+// accept has checked that the rows belong to these events.
 func (s store) markBlocked(ctx context.Context, tx pgx.Tx, events []uuid.UUID, why string) error {
 	if len(events) == 0 {
 		return nil
@@ -138,8 +137,7 @@ func (s store) noteError(ctx context.Context, d *delivery, why string) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	_, err := s.db.Exec(ctx, `
-		UPDATE inbox i SET last_error = $9 FROM `+rowsOf+`
-		 WHERE i.consumer = $1 AND i.event_id = e.event_id AND `+sameAs("e")+` AND i.status = 'held'`,
+		UPDATE inbox i SET last_error = $9 `+joinedRows+` AND i.status = 'held'`,
 		append(s.rows([]*delivery{d}), eventing.Reason(why))...)
 	return err
 }

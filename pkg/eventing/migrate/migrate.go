@@ -143,20 +143,12 @@ func (s Schema) provider(ctx context.Context, db *sql.DB) (*goose.Provider, erro
 	return goose.NewProvider("", db, files, goose.WithStore(store), goose.WithSessionLocker(locker), goose.WithAllowOutofOrder(true))
 }
 
+// create is one transaction, as the statements of one simple query are. CREATE SCHEMA IF
+// NOT EXISTS fails when two sessions create it at once.
 func (s Schema) create(ctx context.Context, db *sql.DB) error {
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback() //nolint:errcheck // after Commit there is nothing to roll back
-	// CREATE SCHEMA IF NOT EXISTS fails when two sessions create it at once.
-	if _, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock(hashtext('lockstep create schema'))`); err != nil {
-		return err
-	}
-	if _, err := tx.ExecContext(ctx, `CREATE SCHEMA IF NOT EXISTS `+pgx.Identifier{s.Name}.Sanitize()); err != nil {
-		return err
-	}
-	return tx.Commit()
+	const locked = `SELECT pg_advisory_xact_lock(hashtext('lockstep create schema')); CREATE SCHEMA IF NOT EXISTS `
+	_, err := db.ExecContext(ctx, locked+pgx.Identifier{s.Name}.Sanitize())
+	return err
 }
 
 // Check returns [ErrBehind] unless the schema has every migration that this binary
@@ -176,6 +168,33 @@ func (s Schema) Check(ctx context.Context, pool *pgxpool.Pool) error {
 	}
 	if len(missing) > 0 {
 		return fmt.Errorf("%w: %s lacks the migrations %v", ErrBehind, s.Name, missing)
+	}
+	return nil
+}
+
+// extendOutbox gives the file of an outbox at least 64 pages, as migration 203 has done: a
+// restored dump and VACUUM FULL write a new file, as small as its rows. Append's statement
+// is planned once for each session. While the file is smaller, that plan reads the whole
+// table for each event, and goes on with that when the table has grown. Rows that are
+// rolled back extend the file, and vacuum does not truncate it.
+func extendOutbox(ctx context.Context, db *sql.DB) error {
+	const pages = 64
+	var small bool
+	err := db.QueryRowContext(ctx,
+		`SELECT coalesce(pg_relation_size(to_regclass('outbox')) < $1 * current_setting('block_size')::bigint, false)`, pages).Scan(&small)
+	if err != nil || !small {
+		return err
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() //nolint:errcheck // the rows must not stay
+	_, err = tx.ExecContext(ctx, `
+		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload)
+		SELECT gen_random_uuid(), '', '', '', n, decode(repeat('00', 1800), 'hex') FROM generate_series(1, 160) AS n`)
+	if err != nil {
+		return fmt.Errorf("extend the outbox: %w", err)
 	}
 	return nil
 }

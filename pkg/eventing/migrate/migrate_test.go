@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/migrate"
 )
@@ -41,6 +43,34 @@ func TestLibraryMigrationsAfterTheServices(t *testing.T) {
 	var last int64
 	if err := own.QueryRow(t.Context(), `SELECT version_id FROM goose_db_version ORDER BY id DESC LIMIT 1`).Scan(&last); err != nil || last != 401 {
 		t.Errorf("the last migration was %d (%v), want 401", last, err)
+	}
+}
+
+// Another process, perhaps of another release, is about to create the schema.
+func TestTwoProcessesCreateTheSchema(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.New(t)
+	admin := pg.Pool(t, pg.Admin)
+	ended := make(chan error, 1)
+	err := pgx.BeginFunc(t.Context(), admin, func(other pgx.Tx) error {
+		if _, err := other.Exec(t.Context(), `SELECT pg_advisory_xact_lock(hashtext('lockstep create schema')); CREATE SCHEMA orders`); err != nil {
+			return err
+		}
+		go func() { ended <- orders.Up(t.Context(), pg.Admin, slog.New(slog.DiscardHandler)) }()
+		for waits := false; !waits; {
+			err := admin.QueryRow(t.Context(), `
+				SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waits)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 

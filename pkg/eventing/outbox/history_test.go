@@ -19,27 +19,25 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// carnage says how much is written, by how many it is relayed, and how often they
-// are disturbed.
-type carnage struct {
+// scale is the size of a history: its relays, its events, and the kills of relays.
+type scale struct {
 	relays, aggregates, events, kills int
 	// impatient ends a killed relay's leases at once.
 	impatient bool
 }
 
-// TestHistory lets relays in processes of their own fight over one outbox while
-// they are killed with SIGKILL, the broker fails and restarts, and leases run out
-// under living relays. The broker must have taken each version of each aggregate,
+// TestHistory runs relays in processes of their own on one outbox while they are killed
+// with SIGKILL, the broker fails and restarts, and leases run out under living relays. The broker must have taken each version of each aggregate,
 // none for the first time before its predecessor.
 //
 // LOCKSTEP_FULL=1 takes the full measure; `make crash` sets it.
 func TestHistory(t *testing.T) {
 	t.Parallel()
-	c := carnage{relays: 4, aggregates: 40, events: 8_000, kills: 4, impatient: true}
+	c := scale{relays: 4, aggregates: 40, events: 8_000, kills: 4, impatient: true}
 	if os.Getenv("LOCKSTEP_FULL") != "" {
-		c = carnage{relays: 8, aggregates: 200, events: 100_000, kills: 40}
+		c = scale{relays: 8, aggregates: 200, events: 100_000, kills: 40}
 	}
-	h := newBattle(t, c)
+	h := newHistoryRun(t, c)
 	h.run(t, false)
 	h.eventually(t, 0, unpublished)
 	h.broker.late.Wait()
@@ -55,7 +53,7 @@ func TestHistory(t *testing.T) {
 // the same history must show that they break the order.
 func TestHistoryDetectsDisorderOfSkipLocked(t *testing.T) {
 	t.Parallel()
-	h := newBattle(t, carnage{relays: 4, aggregates: 10, events: 4_000})
+	h := newHistoryRun(t, scale{relays: 4, aggregates: 10, events: 4_000})
 	h.run(t, true)
 	h.poll(t, func() bool {
 		sent, published := false, false
@@ -67,10 +65,10 @@ func TestHistoryDetectsDisorderOfSkipLocked(t *testing.T) {
 	}, "no version was sent, and none taken, before its predecessor")
 }
 
-// battle is one run of the test, with its events in a log that the relays share.
-type battle struct {
+// historyRun is one run of the test, with its events in a log that the relays share.
+type historyRun struct {
 	*bench
-	carnage
+	scale
 	url    string
 	log    *history.Log
 	path   string
@@ -79,17 +77,17 @@ type battle struct {
 	last   []int64 // of each aggregate, committed
 }
 
-func newBattle(t *testing.T, c carnage) *battle {
+func newHistoryRun(t *testing.T, c scale) *historyRun {
 	t.Helper()
 	pg := pgtest.New(t)
 	log, path := history.New(t)
-	return &battle{
-		bench: &bench{db: pg.Pool(t, pg.URL)}, carnage: c, url: pg.URL, log: log, path: path,
+	return &historyRun{
+		bench: &bench{db: pg.Pool(t, pg.URL)}, scale: c, url: pg.URL, log: log, path: path,
 		broker: newChaos(t, log), relays: make([]*process.Process, c.relays), last: make([]int64, c.aggregates),
 	}
 }
 
-func (h *battle) records(t *testing.T) []history.Record {
+func (h *historyRun) records(t *testing.T) []history.Record {
 	t.Helper()
 	records, err := h.log.Records()
 	if err != nil {
@@ -101,7 +99,7 @@ func (h *battle) records(t *testing.T) []history.Record {
 func aggregate(i int) string { return fmt.Sprint("aggregate-", i) }
 
 // run writes all events, and disturbs until they are written.
-func (h *battle) run(t *testing.T, byRows bool) {
+func (h *historyRun) run(t *testing.T, byRows bool) {
 	t.Helper()
 	for i := range h.relays {
 		h.relays[i] = h.spawn(t, byRows)
@@ -136,7 +134,7 @@ func (h *battle) run(t *testing.T, byRows bool) {
 }
 
 // kill replaces a relay. Its leases end after 20 s, or at once.
-func (h *battle) kill(t *testing.T, i int) {
+func (h *historyRun) kill(t *testing.T, i int) {
 	t.Helper()
 	if err := h.relays[i].Stop(syscall.SIGKILL, patience); err != nil {
 		t.Error(err)
@@ -149,7 +147,7 @@ func (h *battle) kill(t *testing.T, i int) {
 
 // expire ends a share of the leases. It skips rows that a relay has locked: waiting for
 // them in any order could be a deadlock.
-func (h *battle) expire(t *testing.T, share float64) {
+func (h *historyRun) expire(t *testing.T, share float64) {
 	t.Helper()
 	h.exec(t, fmt.Sprintf(`
 		UPDATE outbox SET locked_at = now() - interval '1 hour'
@@ -158,7 +156,7 @@ func (h *battle) expire(t *testing.T, share float64) {
 
 // write appends the events in transactions of one to five versions each. Every
 // aggregate has one writer, as if its row were locked.
-func (h *battle) write(t *testing.T) {
+func (h *historyRun) write(t *testing.T) {
 	const writers = 4
 	var writing sync.WaitGroup
 	for w := range writers {
@@ -178,7 +176,7 @@ func (h *battle) write(t *testing.T) {
 	writing.Wait()
 }
 
-func (h *battle) commit(ctx context.Context, db *pgxpool.Pool, i, n int) error {
+func (h *historyRun) commit(ctx context.Context, db *pgxpool.Pool, i, n int) error {
 	events := make([]eventing.Event, n)
 	for k := range events {
 		events[k] = event(aggregate(i), h.last[i]+int64(k)+1)

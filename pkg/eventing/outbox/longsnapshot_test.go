@@ -45,7 +45,7 @@ func TestUnderALongTransaction(t *testing.T) {
 	log, path := history.New(t)
 	broker := newChaos(t, log)
 	broker.hang.Store(true)
-	dying := (&battle{url: pg.URL, log: log, path: path, broker: broker}).spawn(t, false)
+	dying := (&historyRun{url: pg.URL, log: log, path: path, broker: broker}).spawn(t, false)
 	b.append(t, "orphan", 1, 3)
 	b.eventually(t, 1, leased)
 	if err := dying.Stop(syscall.SIGKILL, patience); err != nil {

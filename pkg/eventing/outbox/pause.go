@@ -29,7 +29,7 @@ const (
 )
 
 // topicPause pauses one topic while it is out, and probes it: see "Faults" in the package
-// doc. It is not package circuit's breaker: that one lets calls wait and counts their
+// doc. It is not the circuit breaker of the reads: that one lets calls wait and counts their
 // failures, while this one takes events of its own choice as probes, and decides whether a
 // refusal is about the event or about the topic.
 type topicPause struct {

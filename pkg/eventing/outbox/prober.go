@@ -28,8 +28,7 @@ const (
 )
 
 // probeLoop probes the paused topics until ctx ends. Claims and scans never wait for it.
-// Its statements end with flying, not with ctx: a cancelled claim may still commit after
-// the leases were handed back.
+// Its statements end with flying, as in claimNew.
 func (r *Relay) probeLoop(ctx, flying context.Context, claimed chan<- *leasedBatch) {
 	for ctx.Err() == nil {
 		again := r.probe(flying, claimed)

@@ -34,7 +34,7 @@ const (
 )
 
 // spawn runs a relay in a process of its own, which a test can kill.
-func (h *battle) spawn(t *testing.T, byRows bool) *process.Process {
+func (h *historyRun) spawn(t *testing.T, byRows bool) *process.Process {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childBroker+"="+h.broker.addr, childDatabase+"="+h.url, childHistory+"="+h.path)

@@ -10,8 +10,7 @@ import (
 
 // scanLoop finds the events that the claims cannot see: retries that are due, events that
 // dead relays had leased, events that a claim had to leave. Its statements may be slow and
-// may fail; no new event waits for them. They end with flying, not with ctx: a cancelled
-// claim may still commit after the leases were handed back.
+// may fail; no new event waits for them. They end with flying, as in claimNew.
 func (r *Relay) scanLoop(ctx, flying context.Context, claimed chan<- *leasedBatch) {
 	s := newScanSchedule()
 	for ctx.Err() == nil {

@@ -14,7 +14,7 @@ CREATE INDEX inbox_settled ON inbox (consumer, received_at) WHERE status IN ('do
 DO $$ BEGIN EXECUTE format('GRANT DELETE ON inbox TO %I', current_setting('eventing.role')); END $$;
 -- +goose StatementEnd
 
--- The consumers that run; one that is here without running has died.
+-- The running consumers. A row without a running consumer is left by one that has died.
 CREATE TABLE inbox_runs (
   consumer text        NOT NULL,
   run      uuid        NOT NULL,

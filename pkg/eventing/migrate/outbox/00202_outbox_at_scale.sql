@@ -1,5 +1,5 @@
--- This shape keeps a claim's cost the same for any size of the table: see "What a claim
--- costs" in pkg/eventing/outbox/queue.
+-- This shape keeps a claim's cost the same for any size of the table: see "Cost of a
+-- claim" in pkg/eventing/outbox/queue.
 
 -- +goose Up
 -- Postgres compiles a statement with a high estimate, and a claim's estimate is high

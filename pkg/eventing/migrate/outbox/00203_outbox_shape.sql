@@ -114,8 +114,8 @@ END
 $$;
 -- +goose StatementEnd
 
--- Unpublished events, without reading the published ones: all that relays have not
--- finished, and those that wait for a time or an operator, with the events behind them.
+-- Unpublished events, without a read of the published ones: the events that relays have
+-- not finished, those that wait for a time or an operator, and the events behind them.
 CREATE OR REPLACE VIEW outbox_pending AS
 WITH low AS MATERIALIZED (
   SELECT coalesce((SELECT pg_snapshot_xmin(r.low) FROM outbox_relays r ORDER BY 1 LIMIT 1), '0'::xid8) AS xact

@@ -1,11 +1,12 @@
 -- The view of unpublished events, in a form for which no plan reads the published ones.
 --
--- The planner took a third of the table for what is behind an unknown lower end, and read
--- all of it. For a range with an unknown end it takes a two-hundredth, and uses the index:
--- so there is an upper end, the largest xid8. The lower end is that of the transactions
--- which had not begun, and those which were open are looked up one by one: one that stays
--- open for hours has all that was written since behind it. ORDER BY keeps the other parts
--- from becoming joins, which may begin with the whole table.
+-- For a condition with an unknown lower bound alone, the planner expects a third of the
+-- table and reads all of it. For a range with two unknown bounds it expects a
+-- two-hundredth and uses the index: so there is an upper bound, the largest xid8. The lower
+-- bound is the first transaction that had not begun at the earliest low of the relays.
+-- Transactions that were open then are looked up one by one: a range from one that stays
+-- open for hours would cover all rows that were written since. ORDER BY keeps the other
+-- parts from becoming joins, which may begin with the whole table.
 
 -- +goose Up
 SET LOCAL lock_timeout = '2s';

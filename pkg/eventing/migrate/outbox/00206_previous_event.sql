@@ -1,6 +1,6 @@
--- An event names the one before it, so that a consumer with another one there knows
--- that its history is not the owner's: the owner has lost commits, in a failover or by
--- a restore. NULL is unknown: events of before. No default, so nothing is rewritten.
+-- Each event names its predecessor: a consumer that has another predecessor detects that
+-- the owner has lost commits, in a failover or by a restore. NULL means unknown, for
+-- events from before this column. No default, so nothing is rewritten.
 --
 -- Schemas that are older than the library's own numbers have the column already: there
 -- the table is not locked.

@@ -18,8 +18,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"example.com/lockstep/pkg/eventing"
 )
 
 // queryTimeout bounds each statement that is not part of a caller's transaction.
@@ -54,11 +52,6 @@ type Subject struct {
 	// Record is the data that the action removed, as JSON; nil if it removed
 	// none.
 	Record json.RawMessage
-}
-
-// Of returns e as a Subject.
-func Of(e eventing.Event) Subject {
-	return Subject{EventID: e.ID, AggregateType: e.AggregateType, AggregateID: e.AggregateID, Version: e.Version}
 }
 
 // Write inserts an entry for each subject within tx.
@@ -100,17 +93,11 @@ func History(ctx context.Context, db *pgxpool.Pool, event uuid.UUID) ([]Entry, e
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	rows, _ := db.Query(ctx, `
-		SELECT at, action, actor, database_role, why, record::text
+		SELECT at, action, actor AS by, database_role, why, record
 		  FROM operator_actions
 		 WHERE event_id = $1
 		 ORDER BY id`, event)
-	entries, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e Entry, err error) {
-		var record *string
-		if err = row.Scan(&e.At, &e.Action, &e.By, &e.DatabaseRole, &e.Why, &record); err == nil && record != nil {
-			e.Record = json.RawMessage(*record)
-		}
-		return e, err
-	})
+	entries, err := pgx.CollectRows(rows, pgx.RowToStructByName[Entry])
 	if err != nil {
 		return nil, fmt.Errorf("read audit: %w", err)
 	}

@@ -60,12 +60,9 @@ func (b *Backlog) free(ctx context.Context, o audit.Actor, which string, args ..
 			   SET `+freed+`
 			 WHERE id IN (SELECT o.id FROM outbox o
 			               WHERE o.published_at IS NULL AND o.parked_at IS NOT NULL`+which+` FOR UPDATE)
-			RETURNING id, aggregate_type, aggregate_id, version`, args...)
+			RETURNING id AS event_id, aggregate_type, aggregate_id, version`, args...)
 		var err error
-		subjects, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (s audit.Subject, err error) {
-			return s, row.Scan(&s.EventID, &s.AggregateType, &s.AggregateID, &s.Version)
-		})
-		if err != nil {
+		if subjects, err = pgx.CollectRows(rows, pgx.RowToStructByNameLax[audit.Subject]); err != nil {
 			return err
 		}
 		return audit.Write(ctx, tx, "retry", o, subjects...)
@@ -106,16 +103,19 @@ func (b *Backlog) Purge(ctx context.Context, o audit.Actor, age time.Duration) (
 // eachPage deletes the old events of all pages, or counts them if o is nil.
 func (b *Backlog) eachPage(ctx context.Context, age time.Duration, o *audit.Actor) (old int64, err error) {
 	for after := uuid.Nil; ; {
-		page, n, last, err := b.page(ctx, age, o, after)
+		read, n, last, err := b.page(ctx, age, o, after)
 		old += n
-		if err != nil || page < purgeBatch {
+		if err != nil || read < purgeBatch {
 			return old, err
 		}
 		after = last
 	}
 }
 
-func (b *Backlog) page(ctx context.Context, age time.Duration, o *audit.Actor, after uuid.UUID) (page, old int64, last uuid.UUID, err error) {
+// page does so for the next purgeBatch events; read is their number.
+func (b *Backlog) page(
+	ctx context.Context, age time.Duration, o *audit.Actor, after uuid.UUID,
+) (read, old int64, last uuid.UUID, err error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	var end uuid.NullUUID
@@ -135,7 +135,7 @@ func (b *Backlog) page(ctx context.Context, age time.Duration, o *audit.Actor, a
 			SELECT (SELECT count(*) FROM page),
 			       CASE WHEN $4 THEN (SELECT count(*) FROM gone) ELSE (SELECT count(*) FROM old) END,
 			       (SELECT id FROM page ORDER BY id DESC LIMIT 1)`,
-			after, purgeBatch, age, o != nil).Scan(&page, &old, &end)
+			after, purgeBatch, age, o != nil).Scan(&read, &old, &end)
 		if err != nil || o == nil || old == 0 {
 			return err
 		}
@@ -148,5 +148,5 @@ func (b *Backlog) page(ctx context.Context, age time.Duration, o *audit.Actor, a
 	if err != nil {
 		return 0, 0, uuid.Nil, fmt.Errorf("purge: %w", err)
 	}
-	return page, old, end.UUID, nil
+	return read, old, end.UUID, nil
 }

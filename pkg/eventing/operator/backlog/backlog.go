@@ -87,25 +87,20 @@ const behindParked = `EXISTS (
 	   AND older.aggregate_type = o.aggregate_type AND older.aggregate_id = o.aggregate_id
 	   AND older.version < o.version)`
 
-const columns = `o.id, o.aggregate_type, o.aggregate_id, o.version, o.event_type,
+// columns are the fields of an Event.
+const columns = `o.id, o.aggregate_type, o.aggregate_id, o.version, o.event_type AS type,
 	CASE WHEN o.published_at IS NOT NULL THEN 'published'
 	     WHEN o.parked_at IS NOT NULL THEN 'parked'
 	     WHEN ` + behindParked + ` THEN 'blocked'
 	     WHEN o.lock_token IS NOT NULL THEN 'leased'
 	     WHEN o.next_retry_at > now() THEN 'retrying'
-	     ELSE 'pending' END,
-	o.publish_attempts, o.occurred_at, o.next_retry_at, o.parked_at, o.published_at, coalesce(o.last_error, '')`
+	     ELSE 'pending' END AS state,
+	o.publish_attempts AS attempts, o.occurred_at, o.next_retry_at, o.parked_at, o.published_at, coalesce(o.last_error, '') AS reason`
 
-func (e *Event) targets() []any {
-	return []any{
-		&e.ID, &e.AggregateType, &e.AggregateID, &e.Version, &e.Type, &e.State,
-		&e.Attempts, &e.OccurredAt, &e.NextRetryAt, &e.ParkedAt, &e.PublishedAt, &e.Reason,
-	}
-}
-
-func scanEvent(row pgx.CollectableRow) (e Event, err error) {
-	return e, row.Scan(e.targets()...)
-}
+// blocked counts the events behind o that o blocks, if it is parked.
+const blocked = `(SELECT count(*) FROM outbox n
+	WHERE n.published_at IS NULL AND n.parked_at IS NULL
+	  AND n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id AND n.version > o.version)`
 
 // Filter selects events. Its zero value selects all.
 type Filter struct {
@@ -136,7 +131,7 @@ func (b *Backlog) List(ctx context.Context, f Filter, limit int) ([]Event, error
 		 WHERE `+where+`
 		 ORDER BY o.occurred_at, o.id
 		 LIMIT $4`, f.args(min(limit, MaxList))...)
-	events, err := pgx.CollectRows(rows, scanEvent)
+	events, err := pgx.CollectRows(rows, pgx.RowToStructByName[Event])
 	if err != nil {
 		return nil, fmt.Errorf("list outbox: %w", err)
 	}
@@ -157,15 +152,16 @@ type Detail struct {
 func (b *Backlog) Show(ctx context.Context, id uuid.UUID) (Detail, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	var d Detail
-	var err error
-	if d.Actions, err = audit.History(ctx, b.db, id); err != nil {
+	actions, err := audit.History(ctx, b.db, id)
+	if err != nil {
 		return Detail{}, err
 	}
-	var e Event
-	var row string
-	err = b.db.QueryRow(ctx, `SELECT `+columns+`, to_jsonb(o)::text FROM outbox o WHERE o.id = $1`, id).
-		Scan(append(e.targets(), &row)...)
+	d := Detail{Actions: actions}
+	rows, _ := b.db.Query(ctx, `SELECT `+columns+`, to_jsonb(o)::text AS row FROM outbox o WHERE o.id = $1`, id)
+	found, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[struct {
+		Event
+		Row string
+	}])
 	switch {
 	case errors.Is(err, pgx.ErrNoRows) && len(d.Actions) == 0:
 		return Detail{}, fmt.Errorf("%s: %w", id, ErrUnknown)
@@ -174,6 +170,6 @@ func (b *Backlog) Show(ctx context.Context, id uuid.UUID) (Detail, error) {
 	case err != nil:
 		return Detail{}, fmt.Errorf("show event: %w", err)
 	}
-	d.Event, d.Row = &e, json.RawMessage(row)
+	d.Event, d.Row = &found.Event, json.RawMessage(found.Row)
 	return d, nil
 }

@@ -51,9 +51,7 @@ func (b *Backlog) PlanSkip(ctx context.Context, id uuid.UUID) (Plan, error) {
 	defer cancel()
 	p := Plan{Event: e, Marker: e.Type == eventing.Skipped}
 	err = b.db.QueryRow(ctx, `
-		SELECT (SELECT count(*) FROM outbox n
-		         WHERE n.published_at IS NULL AND n.parked_at IS NULL
-		           AND n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id AND n.version > o.version),
+		SELECT `+blocked+`,
 		       NOT EXISTS (SELECT FROM outbox n
 		         WHERE n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id AND n.version > o.version),
 		       greatest(extract(epoch FROM greatest(o.parked_at, o.locked_at) + $2::interval - now()), 0)::float8
@@ -77,7 +75,7 @@ func (b *Backlog) PlanSkip(ctx context.Context, id uuid.UUID) (Plan, error) {
 // another operator retried or skipped the event meanwhile, the error is
 // ErrNotParked or ErrUnknown.
 func (b *Backlog) Skip(ctx context.Context, o audit.Actor, id uuid.UUID) error {
-	for attempt := 1; ; attempt++ {
+	for range look.Attempts(ctx) {
 		done, err := b.skip(ctx, o, id)
 		if err != nil || done {
 			return err
@@ -85,10 +83,8 @@ func (b *Backlog) Skip(ctx context.Context, o audit.Actor, id uuid.UUID) error {
 		if _, err := b.parked(ctx, id); err != nil {
 			return err
 		}
-		if !backoff.Sleep(ctx, look.Delay(attempt), nil) {
-			return fmt.Errorf("skip: %w", context.Cause(ctx))
-		}
 	}
+	return fmt.Errorf("skip: %w", context.Cause(ctx))
 }
 
 // skip returns false while an attempt could still arrive.

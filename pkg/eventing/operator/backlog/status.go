@@ -104,10 +104,7 @@ func (s *Status) read(ctx context.Context, tx pgx.Tx) error {
 	}
 	rows, _ = tx.Query(ctx, `
 		SELECT o.aggregate_type, o.aggregate_id, o.id::text AS event, o.version, o.parked_at, coalesce(o.last_error, '') AS reason,
-		       (SELECT count(*) FROM outbox n
-		         WHERE n.published_at IS NULL AND n.parked_at IS NULL
-		           AND n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id
-		           AND n.version > o.version) AS blocked
+		       `+blocked+` AS blocked
 		  FROM outbox o
 		 WHERE o.published_at IS NULL AND o.parked_at IS NOT NULL
 		 ORDER BY blocked DESC, o.parked_at, o.id

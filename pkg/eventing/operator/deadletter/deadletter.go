@@ -145,18 +145,15 @@ func (b *Queue) rows(ctx context.Context, named []*message) ([]Letter, error) {
 		consumers[i], events[i] = m.consumer, pgtype.UUID{Bytes: m.event.ID, Valid: true}
 	}
 	rows, _ := b.db.Query(ctx, `
-		SELECT consumer, event_id, aggregate_type, aggregate_id, version, event_type, status,
-		       coalesce(last_error, ''), attempts, received_at
+		SELECT consumer AS subscription, event_id, aggregate_type, aggregate_id, version, event_type AS type, status,
+		       coalesce(last_error, '') AS reason, attempts, received_at AS since
 		  FROM inbox
 		 WHERE (consumer, event_id) IN (
 		       SELECT c, e FROM unnest($2::text[], $3::uuid[]) AS named (c, e)
 		        UNION
 		       (SELECT consumer, event_id FROM inbox WHERE consumer = ANY ($1) AND status = 'dead' ORDER BY received_at LIMIT $4))`,
 		b.consumers, consumers, events, MaxLetters)
-	letters, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l Letter, err error) {
-		return l, row.Scan(&l.Subscription, &l.EventID, &l.AggregateType, &l.AggregateID, &l.Version, &l.Type, &l.Status,
-			&l.Reason, &l.Attempts, &l.Since)
-	})
+	letters, err := pgx.CollectRows(rows, pgx.RowToStructByNameLax[Letter])
 	if err != nil {
 		return nil, fmt.Errorf("read inbox: %w", err)
 	}

@@ -125,7 +125,7 @@ func (q Queue) claim(
 	var heads, passed int
 	var until float64
 	var events []Event
-	err = q.query(ctx, sql, args, func(rows pgx.Rows) (err error) {
+	err = q.query(ctx, genericPlan, sql, args, func(rows pgx.Rows) (err error) {
 		events, err = scanClaimed(rows, append([]any{&got.Seen, &heads, &passed, &until}, more...)...)
 		return err
 	})

@@ -250,8 +250,8 @@ func TestTimesFromTheFutureCountAsNone(t *testing.T) {
 	want(t, "a scan", claims{"leased": {1}}, b.scan(t, "successor"))
 }
 
-// A claim reports a head that it cannot take although no living relay answers for it: its
-// relay must come back for the head.
+// A claim reports a head that is leased to no living relay and that the claim cannot take.
+// The claiming relay must try it again.
 func TestClaimReportsWhatItHadToLeave(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)

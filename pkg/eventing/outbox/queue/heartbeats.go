@@ -30,9 +30,8 @@ type HeartbeatResult struct {
 	Server time.Time
 }
 
-// heartbeat writes a relay's row, and deletes those of dead relays for it. At each moment,
-// each event that is not published is new to some row's snapshot, or is found in another
-// way (see the package doc). A relay scans from the least of all rows if it has no row,
+// heartbeat writes a relay's row, and deletes those of dead relays for it: see "Where to
+// look" in the package doc. A relay scans from the least of all rows if it has no row,
 // because it is new or was taken for dead, or if it meets another server than before. If
 // there is no row, or a row comes from another cluster, it scans from the beginning.
 const heartbeat = `

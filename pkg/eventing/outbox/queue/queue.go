@@ -124,13 +124,8 @@ SELECT set_config('plan_cache_mode', 'force_generic_plan', true),
 // rows. A claim has its rows locked for some milliseconds.
 const genericPlanShortWait = genericPlan + `, set_config('lock_timeout', '100ms', true)`
 
-// query runs one statement with genericPlan, and read takes its rows.
-func (q Queue) query(ctx context.Context, sql string, args []any, read func(pgx.Rows) error) error {
-	return q.queryAfter(ctx, genericPlan, sql, args, read)
-}
-
-// queryAfter runs one statement after setup, which prepares its session.
-func (q Queue) queryAfter(ctx context.Context, setup, sql string, args []any, read func(pgx.Rows) error) (err error) {
+// query runs one statement after setup, which prepares its session. read takes the rows.
+func (q Queue) query(ctx context.Context, setup, sql string, args []any, read func(pgx.Rows) error) (err error) {
 	if !q.keepsStatements {
 		rows, err := q.db.Query(ctx, sql, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
 		if err != nil {
@@ -155,16 +150,10 @@ func (q Queue) queryAfter(ctx context.Context, setup, sql string, args []any, re
 	return read(rows)
 }
 
-// queryRow is queryAfter for a statement with one row.
+// queryRow is query for a statement that always has one row.
 func (q Queue) queryRow(ctx context.Context, setup, sql string, args []any, to ...any) error {
-	return q.queryAfter(ctx, setup, sql, args, func(rows pgx.Rows) error {
-		if !rows.Next() {
-			return errors.Join(errors.New("no row"), rows.Err())
-		}
-		if err := rows.Scan(to...); err != nil {
-			return err
-		}
-		rows.Close()
-		return rows.Err()
+	return q.query(ctx, setup, sql, args, func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, to, func() error { return nil })
+		return err
 	})
 }

@@ -96,10 +96,10 @@ const nextPending = `
 		 ORDER BY o.version
 		 LIMIT 1`
 
-// Transaction ids beyond the present snapshot's come with rows that were restored from
-// another cluster. They would be new at each claim, so a scan has them. An open transaction
-// is looked up as a range, in the index's order: as a value that statistics say many rows
-// have, the planner would read the table for it.
+// Rows that were restored from another cluster may have transaction ids beyond the present
+// snapshot's. They would be new at each claim, so only a scan finds them. The ids of open
+// transactions are looked up as ranges, in the index's order: for an equal id the planner
+// may expect many rows, by the table's statistics, and read the whole table.
 var newEventsClaim = `
 WITH fresh AS MATERIALIZED (
 	(SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version

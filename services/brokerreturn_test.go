@@ -28,29 +28,29 @@ func (b *testBroker) comeBack(t testing.TB, project string) {
 	if _, err := broker.Provision(t.Context(), server.Addr(), project); err != nil {
 		t.Fatal(err)
 	}
-	door, err := net.Listen("tcp", b.addr)
+	listener, err := net.Listen("tcp", b.addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.stop = sync.OnceFunc(func() {
-		door.Close()
+		listener.Close()
 		closeServer()
 	})
 	t.Cleanup(b.stop)
 	go func() {
 		for {
-			visitor, err := door.Accept()
+			client, err := listener.Accept()
 			if err != nil {
 				return // closed
 			}
-			go join(visitor, server.Addr())
+			go join(client, server.Addr())
 		}
 	}()
 }
 
-// join connects a visitor with addr until either side closes the connection.
-func join(visitor net.Conn, addr string) {
-	defer visitor.Close()
+// join connects a client with addr until either side closes the connection.
+func join(client net.Conn, addr string) {
+	defer client.Close()
 	host, err := net.Dial("tcp", addr)
 	if err != nil {
 		return
@@ -61,7 +61,7 @@ func join(visitor net.Conn, addr string) {
 		_, _ = io.Copy(to, from) // either end reports that the other has closed
 		hungUp <- struct{}{}
 	}
-	go pipe(host, visitor)
-	go pipe(visitor, host)
+	go pipe(host, client)
+	go pipe(client, host)
 	<-hungUp
 }
