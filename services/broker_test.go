@@ -3,8 +3,10 @@ package services_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -94,6 +96,20 @@ func (b *testBroker) start(t testing.TB) {
 		}
 	})
 	t.Cleanup(b.stop)
+}
+
+// expireLeases moves the clock of the repository's own broker by a minute: the messages
+// that a killed subscriber holds come again at once.
+func (b *testBroker) expireLeases(t testing.TB) {
+	t.Helper()
+	res, err := http.Post("http://"+b.addr+"/control/advance", "application/json", strings.NewReader(`{"by":"1m0s"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusNoContent {
+		t.Fatalf("advance the broker's clock: %s", res.Status)
+	}
 }
 
 func (b *testBroker) provision(t testing.TB, project string) {

@@ -166,6 +166,13 @@ func (r *readership) judge(t *testing.T, w *world) {
 		r.keep(a)
 	}
 	eventually(t, "the outbox is empty", func() bool { return len(orphans(t, w.db, time.Time{})) == 0 })
+	w.broker.expireLeases(t)
+	await(t.Context(), func() bool { // cheap; the check of the history takes the processors from the services
+		return query[int64](t, w, `
+			SELECT (SELECT count(*) FROM catalog.inbox WHERE status <> 'done')
+			     + (SELECT count(*) FROM video.videos v LEFT JOIN catalog.video_projection p USING (video_id)
+			         WHERE p.version IS DISTINCT FROM v.version)`)[0] == 0
+	})
 	past := slices.Concat(r.records, written(t, w.db), marked(t, w.db), owned(t, w.db))
 	var all []history.Record
 	await(t.Context(), func() bool {

@@ -51,7 +51,7 @@ func startPrimary(t testing.TB, port int) *server {
 // when the copy answers, connected to the primary or not yet.
 func startStandby(t testing.TB, primary string, port int) *server {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "lockstep-standby-")
+	dir, err := os.MkdirTemp("", "lockstep-standby-") //nolint:usetesting // the server's user cannot enter t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -111,7 +111,8 @@ func (w *walker) step(ctx context.Context, wr write, path string) (Step, error) 
 	if err := w.read(ctx, &s, wr.readAnswers); err != nil {
 		return Step{}, err
 	}
-	return s, w.recall(ctx, &s)
+	err = w.recall(ctx, &s)
+	return s, err
 }
 
 // read reads the video from catalog, no older than the write just made.

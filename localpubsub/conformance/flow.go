@@ -14,7 +14,10 @@ func flowControl() area {
 		{Name: "a message larger than the stream's limit is delivered alone", Source: source, try: flowLetsOneThrough},
 		{Name: "a nack makes room on a stream", Source: source, try: flowEndsWithNack},
 		{Name: "an ordered stream holds no more messages than its limit", Source: source, try: flowCountsOrdered},
-		{Name: "a stream that joins gets the messages that the others have no room for", Source: page("flow-control-messages"), try: flowSharesBacklog},
+		{
+			Name:   "a stream that joins gets the messages that the others have no room for",
+			Source: page("flow-control-messages"), try: flowSharesBacklog,
+		},
 	}}
 }
 

@@ -96,7 +96,7 @@ func pstestDelivery() map[string]Departure {
 
 func pstestReplay() map[string]Departure {
 	return together(
-		because(Departure{Why: "it replays the messages that all topics have published since, and panics (a nil pointer) if there are any", Harmful: true},
+		because(Departure{Why: "it replays the later messages of all topics, and panics (a nil pointer) if there are any", Harmful: true},
 			"a seek to the future discards the messages published before",
 			"a seek to the past brings back acknowledged messages that are retained",
 			"a seek brings back the messages published from its time on",

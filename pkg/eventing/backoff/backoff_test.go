@@ -29,7 +29,8 @@ func TestAttempts(t *testing.T) {
 	for _, end := range []int{1, 3} { // the first round ends by itself, the second one with ctx
 		attempts := 0
 		for n, pause := range (Policy{Base: 1, Cap: 4}).Attempts(ctx) {
-			if attempts++; attempts > end {
+			attempts++
+			if attempts > end {
 				t.Fatalf("attempt %d, want no more than %d", attempts, end)
 			}
 			if n != attempts || pause < 0 || pause > 4 {

@@ -36,6 +36,8 @@ func TestUnderALongTransaction(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// A failure must not leave the pool waiting for it.
+	defer func() { _ = session.Rollback(context.WithoutCancel(t.Context())) }()
 	if _, err := session.Exec(t.Context(), `SELECT count(*) FROM app.outbox`); err != nil {
 		t.Fatal(err)
 	}
