@@ -234,7 +234,7 @@ func recorderShowsThePublishOrder(t *testing.T, w *world) {
 	for _, v := range want {
 		e := eventing.Event{
 			ID: uuid.New(), AggregateType: "video", AggregateID: "v", Type: "VideoUpdated",
-			Version: v, SchemaVersion: 1, OccurredAt: time.Now(), Epoch: eventing.Epoch,
+			Version: v, SchemaVersion: 1, OccurredAt: time.Now(), Epoch: eventing.FirstEpoch,
 		}
 		w.publish(t, e.Message())
 	}

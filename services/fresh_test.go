@@ -150,7 +150,7 @@ func (r *readership) keep(a answer) {
 // answerOf is a writer's answer in the form of a history record.
 func answerOf(a answer) history.Record {
 	return history.Record{
-		Kind: history.Answer, At: time.Now(), Aggregate: a.ID, Epoch: eventing.Epoch, Version: a.Version, Token: a.Token,
+		Kind: history.Answer, At: time.Now(), Aggregate: a.ID, Epoch: eventing.FirstEpoch, Version: a.Version, Token: a.Token,
 	}
 }
 
@@ -256,7 +256,7 @@ func (r *readership) enter(what, mode string, wanted []answered, a answer) {
 	r.reads.Add(1)
 	for _, v := range wanted {
 		read := history.Record{
-			Kind: history.Read, At: time.Now(), Aggregate: v.id, Epoch: eventing.Epoch, Version: shown[v.id],
+			Kind: history.Read, At: time.Now(), Aggregate: v.id, Epoch: eventing.FirstEpoch, Version: shown[v.id],
 			Token: v.token, Least: v.version, Mode: mode, Outcome: outcomeOf(a), Note: summary,
 		}
 		if lags[v.id] {

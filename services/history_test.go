@@ -47,7 +47,7 @@ const content = `CASE WHEN deleted_at IS NULL
 func owned(t testing.TB, owner *pgxpool.Pool) []history.Record {
 	t.Helper()
 	return recorded(t, owner, history.Record{Kind: history.Owner, Process: "video"}, `
-		SELECT video_id::text, $1::bigint, version, '', now(), `+content+`, deleted_at IS NOT NULL FROM video.videos`, eventing.Epoch)
+		SELECT video_id::text, $1::bigint, version, '', now(), `+content+`, deleted_at IS NOT NULL FROM video.videos`, eventing.FirstEpoch)
 }
 
 // copied are the videos as the projection has them.
@@ -70,8 +70,8 @@ func (w *world) delivered(t testing.TB) []history.Record {
 	t.Helper()
 	const rows = `SELECT aggregate_id, $1::bigint, version, event_id::text, received_at, '', false FROM catalog.inbox WHERE aggregate_type = 'video'`
 	return append(
-		recorded(t, w.db, history.Record{Kind: history.Deliver, Process: "catalog"}, rows, eventing.Epoch),
-		recorded(t, w.db, history.Record{Kind: history.Effect, Process: "catalog"}, rows+` AND status = 'done'`, eventing.Epoch)...)
+		recorded(t, w.db, history.Record{Kind: history.Deliver, Process: "catalog"}, rows, eventing.FirstEpoch),
+		recorded(t, w.db, history.Record{Kind: history.Effect, Process: "catalog"}, rows+` AND status = 'done'`, eventing.FirstEpoch)...)
 }
 
 // recorded are records like one of them. Their query selects aggregate, epoch,

@@ -48,7 +48,7 @@ func TestNothingLeavesWithoutTheStandby(t *testing.T) {
 func anEvent() eventing.Event {
 	return eventing.Event{
 		ID: uuid.Must(uuid.NewV7()), AggregateType: "video", AggregateID: uuid.NewString(), Type: "VideoUpdated", Version: 1,
-		SchemaVersion: 1, OccurredAt: time.Now().UTC().Truncate(time.Microsecond), Epoch: eventing.Epoch,
+		SchemaVersion: 1, OccurredAt: time.Now().UTC().Truncate(time.Microsecond), Epoch: eventing.FirstEpoch,
 	}
 }
 

@@ -181,7 +181,7 @@ func ownerAnswersWhenBehind(t *testing.T, w *world) {
 // tokenFor is the token that a write of that version would have had.
 func tokenFor(id string, version int64) string {
 	return consistency.Token{Positions: []consistency.Position{
-		{AggregateType: "video", AggregateID: id, Epoch: eventing.Epoch, Version: version},
+		{AggregateType: "video", AggregateID: id, Epoch: eventing.FirstEpoch, Version: version},
 	}}.String()
 }
 

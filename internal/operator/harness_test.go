@@ -170,7 +170,7 @@ const payload = "\x0a\x07payload"
 func event(aggregate string, version int64) eventing.Event {
 	return eventing.Event{
 		ID: uuid.Must(uuid.NewV7()), AggregateType: "video", AggregateID: aggregate, Type: "VideoUpdated",
-		Version: version, SchemaVersion: 1, OccurredAt: time.Now().UTC(), Epoch: eventing.Epoch, Payload: []byte(payload),
+		Version: version, SchemaVersion: 1, OccurredAt: time.Now().UTC(), Epoch: eventing.FirstEpoch, Payload: []byte(payload),
 	}
 }
 

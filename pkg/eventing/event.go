@@ -11,10 +11,10 @@ import (
 	"github.com/google/uuid"
 )
 
-// Epoch is the owner's incarnation. It is reserved: 1 today, to be raised when
-// an owner's database is restored to an earlier point in time, so that freshness
-// compares (epoch, version).
-const Epoch = 1
+// FirstEpoch is the epoch of an owner whose database was never restored to an earlier
+// point in time. After a restore the operator begins another one, since the owner assigns
+// versions again: positions compare by (epoch, version).
+const FirstEpoch = 1
 
 // Skipped is the Type of an event that its owner gave up, in the place of the one
 // that it had. It has no payload: a consumer takes the owner's state.

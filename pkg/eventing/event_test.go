@@ -23,7 +23,7 @@ func sample() Event {
 		Payload:         []byte("payload"),
 		OccurredAt:      time.Date(2026, 11, 21, 12, 0, 0, 123456000, time.UTC),
 		TenantID:        "acme",
-		Epoch:           Epoch,
+		Epoch:           FirstEpoch,
 		TraceParent:     "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 	}
 }
@@ -49,8 +49,8 @@ func TestParseMessageWithoutEpoch(t *testing.T) {
 	m := sample().Message()
 	delete(m.Attributes, AttrEpoch)
 	got, err := ParseMessage(m.Data, m.Attributes)
-	if err != nil || got.Epoch != Epoch {
-		t.Errorf("epoch %d, %v; want %d for a message of before epochs", got.Epoch, err, Epoch)
+	if err != nil || got.Epoch != FirstEpoch {
+		t.Errorf("epoch %d, %v; want %d for a message of before epochs", got.Epoch, err, FirstEpoch)
 	}
 }
 

@@ -54,7 +54,7 @@ func bill(ctx context.Context, tx pgx.Tx, c inbox.Change) (inbox.Outcome, error)
 		}
 		return outbox.Append(ctx, tx, nil, eventing.Event{
 			ID: uuid.Must(uuid.NewV7()), AggregateType: "debt", AggregateID: customer, Type: "DebtRaised",
-			Version: version, SchemaVersion: 1, Epoch: eventing.Epoch, OccurredAt: time.Now().UTC(),
+			Version: version, SchemaVersion: 1, Epoch: eventing.FirstEpoch, OccurredAt: time.Now().UTC(),
 			TenantID: c.Event.TenantID, TraceParent: c.Event.TraceParent, SourceEventID: c.Event.ID,
 		})
 	})
@@ -67,7 +67,7 @@ func bill(ctx context.Context, tx pgx.Tx, c inbox.Change) (inbox.Outcome, error)
 func order(id string) eventing.Event {
 	return eventing.Event{
 		ID: uuid.New(), AggregateType: "order", AggregateID: id, Type: "OrderPlaced", Payload: []byte("customer-1"),
-		Version: 1, SchemaVersion: 1, Epoch: eventing.Epoch, OccurredAt: time.Now(),
+		Version: 1, SchemaVersion: 1, Epoch: eventing.FirstEpoch, OccurredAt: time.Now(),
 	}
 }
 

@@ -62,7 +62,7 @@ func Example() {
 		row.Queue(`INSERT INTO orders (id, version) VALUES ('17', 1)`)
 		return outbox.Append(ctx, tx, row, eventing.Event{
 			ID: uuid.Must(uuid.NewV7()), AggregateType: "order", AggregateID: "17", Type: "OrderPlaced",
-			Version: 1, SchemaVersion: 1, Epoch: eventing.Epoch, OccurredAt: time.Now().UTC(), Payload: []byte("two chairs"),
+			Version: 1, SchemaVersion: 1, Epoch: eventing.FirstEpoch, OccurredAt: time.Now().UTC(), Payload: []byte("two chairs"),
 		})
 	})
 	relay.Wake()

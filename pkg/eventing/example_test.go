@@ -15,7 +15,7 @@ import (
 func ExampleEvent_Message() {
 	e := eventing.Event{
 		ID: uuid.MustParse("0190a5d0-0000-7000-8000-000000000001"), AggregateType: "order", AggregateID: "17", Type: "OrderPlaced",
-		Version: 1, SchemaVersion: 1, Epoch: eventing.Epoch, OccurredAt: time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC),
+		Version: 1, SchemaVersion: 1, Epoch: eventing.FirstEpoch, OccurredAt: time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC),
 		Payload: []byte("two chairs"),
 	}
 	message := e.Message()

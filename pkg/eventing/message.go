@@ -65,7 +65,7 @@ func ParseMessage(data []byte, attrs map[string]string) (Event, error) {
 		Payload:       data,
 		OccurredAt:    parse(p, AttrOccurredAt, parseTime),
 		TenantID:      attrs[AttrTenantID],
-		Epoch:         Epoch,
+		Epoch:         FirstEpoch,
 		TraceParent:   attrs[AttrTraceParent],
 	}
 	if _, ok := attrs[AttrEpoch]; ok { // absent from messages of before it was introduced

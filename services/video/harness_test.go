@@ -258,7 +258,7 @@ func (a *api) checkContiguous(v Video) {
 	a.Helper()
 	events := a.events(v)
 	for i, e := range events {
-		if e.Version != int64(i+1) || e.Envelope.GetVersion() != e.Version || e.Epoch != eventing.Epoch {
+		if e.Version != int64(i+1) || e.Envelope.GetVersion() != e.Version || e.Epoch != eventing.FirstEpoch {
 			a.Errorf("event %d of %s has version %d, envelope %d, epoch %d", i, v.ID, e.Version, e.Envelope.GetVersion(), e.Epoch)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 func position(id uuid.UUID, version int64) consistency.Position {
-	return consistency.Position{AggregateType: "video", AggregateID: id.String(), Epoch: eventing.Epoch, Version: version}
+	return consistency.Position{AggregateType: "video", AggregateID: id.String(), Epoch: eventing.FirstEpoch, Version: version}
 }
 
 func videoToken(id uuid.UUID, version int64) string {

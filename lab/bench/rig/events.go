@@ -21,7 +21,7 @@ var Payload = make([]byte, 300)
 func VideoCreated(id uuid.UUID, at time.Time) eventing.Event {
 	return eventing.Event{
 		ID: uuid.Must(uuid.NewV7()), AggregateType: "video", AggregateID: id.String(), Type: "VideoCreated", Version: 1, SchemaVersion: 1,
-		Payload: Payload, OccurredAt: at, Epoch: eventing.Epoch,
+		Payload: Payload, OccurredAt: at, Epoch: eventing.FirstEpoch,
 	}
 }
 
@@ -30,7 +30,7 @@ func VideoCreated(id uuid.UUID, at time.Time) eventing.Event {
 func VideoEvent(id uuid.UUID, version int64) (eventing.Event, error) {
 	e := eventing.Event{
 		ID: uuid.Must(uuid.NewV7()), AggregateType: "video", AggregateID: id.String(), Type: "VideoUpdated",
-		Version: version, SchemaVersion: 1, OccurredAt: time.Now().UTC(), Epoch: eventing.Epoch,
+		Version: version, SchemaVersion: 1, OccurredAt: time.Now().UTC(), Epoch: eventing.FirstEpoch,
 	}
 	title := fmt.Sprintf("Title of version %d", version)
 	envelope := eventsv1.Event{

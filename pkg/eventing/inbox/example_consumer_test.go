@@ -102,7 +102,7 @@ func ExampleConsumer() {
 func order(change string, version int64) eventing.Event {
 	return eventing.Event{
 		ID: uuid.Must(uuid.NewV7()), AggregateType: "order", AggregateID: "17", Type: change,
-		Version: version, SchemaVersion: 1, Epoch: eventing.Epoch, OccurredAt: time.Now().UTC(),
+		Version: version, SchemaVersion: 1, Epoch: eventing.FirstEpoch, OccurredAt: time.Now().UTC(),
 	}
 }
 

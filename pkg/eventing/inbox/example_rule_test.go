@@ -12,14 +12,14 @@ import (
 // A row at version 2 moves only to version 3. A difference to a later version needs the
 // state between them, which only the owner has.
 func ExampleDecide() {
-	row := inbox.Position{Epoch: eventing.Epoch, Version: 2}
+	row := inbox.Position{Epoch: eventing.FirstEpoch, Version: 2}
 	for _, version := range []int64{1, 2, 3, 5} {
-		c := inbox.Change{Kind: inbox.Updated, Event: eventing.Event{Epoch: eventing.Epoch, Version: version}}
+		c := inbox.Change{Kind: inbox.Updated, Event: eventing.Event{Epoch: eventing.FirstEpoch, Version: version}}
 		fmt.Printf("version %d: %s\n", version, inbox.Decide(row, c))
 	}
 	// A tombstone stays, also where an event of before the deletion arrives late.
-	row = inbox.Position{Epoch: eventing.Epoch, Version: 4, Deleted: true}
-	late := inbox.Change{Kind: inbox.Updated, Event: eventing.Event{Epoch: eventing.Epoch, Version: 3}}
+	row = inbox.Position{Epoch: eventing.FirstEpoch, Version: 4, Deleted: true}
+	late := inbox.Change{Kind: inbox.Updated, Event: eventing.Event{Epoch: eventing.FirstEpoch, Version: 3}}
 	fmt.Println("version 3 of a deleted order:", inbox.Decide(row, late))
 	// Output:
 	// version 1: stale
@@ -34,9 +34,9 @@ func ExampleDecide() {
 // state replaces the row, although its version is lower.
 func ExampleAdopt() {
 	noon := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	row := inbox.Position{Epoch: eventing.Epoch, Version: 9, At: noon}
+	row := inbox.Position{Epoch: eventing.FirstEpoch, Version: 9, At: noon}
 	owner := inbox.Change{Kind: inbox.Snapshot, Event: eventing.Event{
-		Epoch: eventing.Epoch, Version: 7, OccurredAt: noon.Add(-time.Hour),
+		Epoch: eventing.FirstEpoch, Version: 7, OccurredAt: noon.Add(-time.Hour),
 	}}
 	for _, later := range []time.Duration{10 * time.Second, 2 * time.Minute} {
 		fmt.Printf("an answer of %s later: %s\n", later, inbox.Adopt(row, owner, noon.Add(later)))

@@ -228,7 +228,7 @@ func (b *bench) consume(t *testing.T) (stop func()) {
 func event(aggregate string, version int64) eventing.Event {
 	return eventing.Event{
 		ID: uuid.Must(uuid.NewV7()), AggregateType: "video", AggregateID: aggregate, Type: "VideoUpdated",
-		Version: version, SchemaVersion: 1, OccurredAt: time.Now().UTC(), Epoch: eventing.Epoch, Payload: []byte("p"),
+		Version: version, SchemaVersion: 1, OccurredAt: time.Now().UTC(), Epoch: eventing.FirstEpoch, Payload: []byte("p"),
 	}
 }
 

@@ -42,7 +42,7 @@ func TestMigrationsForAnotherService(t *testing.T) {
 	}
 	placed := eventing.Event{
 		ID: uuid.Must(uuid.NewV7()), AggregateType: "order", AggregateID: "order-1", Type: "OrderPlaced", Payload: []byte("one"),
-		Version: 1, SchemaVersion: 1, Epoch: eventing.Epoch, OccurredAt: time.Now().UTC(),
+		Version: 1, SchemaVersion: 1, Epoch: eventing.FirstEpoch, OccurredAt: time.Now().UTC(),
 	}
 	err = pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error {
 		rows := &pgx.Batch{}

@@ -21,7 +21,7 @@ func TestAppendTakesThePresentEpochOnly(t *testing.T) {
 			t.Errorf("epoch %d, %v; want %d", got, err, want)
 		}
 	}
-	present(eventing.Epoch)
+	present(eventing.FirstEpoch)
 	b.append(t, "a", 1, 2)
 	const next = 1_795_000_000
 	if _, err := b.db.Exec(t.Context(), `INSERT INTO outbox_epochs (epoch, actor, why) VALUES ($1, 'test', '')`, int64(next)); err != nil {
@@ -41,7 +41,7 @@ func TestAppendTakesThePresentEpochOnly(t *testing.T) {
 			t.Errorf("%s: %v; want that the epoch has ended", name, err)
 		}
 	}
-	present(eventing.Epoch)
+	present(eventing.FirstEpoch)
 	epoch.Forget()
 	present(next)
 	if err := b.appendAll(t, in(next, event("a", 3)), in(next, event("a", 4)), in(next, event("b", 1))); err != nil {
@@ -52,7 +52,7 @@ func TestAppendTakesThePresentEpochOnly(t *testing.T) {
 	}
 	rows, _ := b.db.Query(t.Context(), `SELECT epoch FROM outbox ORDER BY aggregate_id, version`)
 	got, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	want := []int64{eventing.Epoch, eventing.Epoch, next, next, next, next}
+	want := []int64{eventing.FirstEpoch, eventing.FirstEpoch, next, next, next, next}
 	if err != nil || len(got) != len(want) {
 		t.Fatalf("epochs %v, %v", got, err)
 	}

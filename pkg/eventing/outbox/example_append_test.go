@@ -25,7 +25,7 @@ func ExampleAppend() {
 		order.Queue(`INSERT INTO orders (id, version) VALUES ('17', 1)`)
 		return outbox.Append(ctx, tx, order, eventing.Event{
 			ID: uuid.Must(uuid.NewV7()), AggregateType: "order", AggregateID: "17", Type: "OrderPlaced",
-			Version: 1, SchemaVersion: 1, Epoch: eventing.Epoch, OccurredAt: time.Now().UTC(), Payload: []byte("two chairs"),
+			Version: 1, SchemaVersion: 1, Epoch: eventing.FirstEpoch, OccurredAt: time.Now().UTC(), Payload: []byte("two chairs"),
 		})
 	})
 	fmt.Println("committed:", err)
@@ -49,7 +49,7 @@ func ExampleAppend_versionTaken() {
 		return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 			return outbox.Append(ctx, tx, nil, eventing.Event{
 				ID: uuid.Must(uuid.NewV7()), AggregateType: "order", AggregateID: "17", Type: "OrderChanged",
-				Version: version, SchemaVersion: 1, Epoch: eventing.Epoch, OccurredAt: time.Now().UTC(),
+				Version: version, SchemaVersion: 1, Epoch: eventing.FirstEpoch, OccurredAt: time.Now().UTC(),
 			})
 		})
 	}

@@ -42,7 +42,7 @@ func ExampleRelay() {
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		return outbox.Append(ctx, tx, nil, eventing.Event{
 			ID: uuid.Must(uuid.NewV7()), AggregateType: "order", AggregateID: "17", Type: "OrderPlaced",
-			Version: 1, SchemaVersion: 1, Epoch: eventing.Epoch, OccurredAt: time.Now().UTC(), Payload: []byte("two chairs"),
+			Version: 1, SchemaVersion: 1, Epoch: eventing.FirstEpoch, OccurredAt: time.Now().UTC(), Payload: []byte("two chairs"),
 		})
 	})
 	if err != nil {

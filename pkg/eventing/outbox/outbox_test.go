@@ -105,7 +105,7 @@ func event(aggregate string, version int64) eventing.Event {
 	return eventing.Event{
 		ID: uuid.Must(uuid.NewV7()), AggregateType: "video", AggregateID: aggregate, Type: "VideoUpdated",
 		Version: version, SchemaVersion: 1, Payload: []byte(strconv.FormatInt(version, 10)),
-		OccurredAt: time.Now().UTC().Truncate(time.Microsecond), Epoch: eventing.Epoch,
+		OccurredAt: time.Now().UTC().Truncate(time.Microsecond), Epoch: eventing.FirstEpoch,
 	}
 }
 
@@ -222,7 +222,7 @@ func firstSightings(t *testing.T, versions []int64, last int64) {
 func ordered(versions []int64, last int64) error {
 	var run []history.Record
 	add := func(kind history.Kind, v int64) {
-		run = append(run, history.Record{Kind: kind, Epoch: eventing.Epoch, Version: v, Event: fmt.Sprint(v)})
+		run = append(run, history.Record{Kind: kind, Epoch: eventing.FirstEpoch, Version: v, Event: fmt.Sprint(v)})
 	}
 	for v := range last {
 		add(history.Write, v+1)

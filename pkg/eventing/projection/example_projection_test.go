@@ -111,7 +111,7 @@ func ExampleProjection() {
 	ctx := context.Background()
 	db := pgtest.NewExample(`CREATE TABLE orders (id text PRIMARY KEY, item text NOT NULL, epoch bigint NOT NULL, version bigint NOT NULL)`)
 	defer db.Close()
-	table := orders{db: db, owner: map[string]order{"17": {"17", "four chairs", eventing.Epoch, 3}}}
+	table := orders{db: db, owner: map[string]order{"17": {"17", "four chairs", eventing.FirstEpoch, 3}}}
 	log := slog.New(slog.DiscardHandler)
 	waiters := consistency.NewWaiters(1000, table.Positions, notify.New(db.Pool, "", "orders", log))
 	model := projection.New(db.Pool, table, waiters, log) // a consumer takes it as its handler
@@ -119,7 +119,7 @@ func ExampleProjection() {
 	apply := func(change string, version int64, item string) eventing.Event {
 		e := eventing.Event{
 			ID: uuid.Must(uuid.NewV7()), AggregateType: "order", AggregateID: "17", Type: change, Version: version,
-			SchemaVersion: 1, Epoch: eventing.Epoch, OccurredAt: time.Now().UTC(), Payload: []byte(item),
+			SchemaVersion: 1, Epoch: eventing.FirstEpoch, OccurredAt: time.Now().UTC(), Payload: []byte(item),
 		}
 		err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 			outcome, err := inbox.ApplyOne(ctx, tx, model, e)

@@ -23,7 +23,7 @@ func TestBeginEpoch(t *testing.T) {
 	}
 	b.append(t, "a", 1)
 	first, err := b.backlog.BeginEpoch(t.Context(), order)
-	if err != nil || first.Epoch <= eventing.Epoch || first.By != order.By || first.Why != order.Why {
+	if err != nil || first.Epoch <= eventing.FirstEpoch || first.By != order.By || first.Why != order.Why {
 		t.Fatalf("%+v, %v", first, err)
 	}
 	// A restore takes the row with it. No restore ends within the second of the number.
@@ -41,7 +41,7 @@ func TestBeginEpoch(t *testing.T) {
 		t.Errorf("%+v, %v; want one after all others", third, err)
 	}
 	epochs, err := b.backlog.Epochs(t.Context())
-	if err != nil || len(epochs) != 4 || epochs[0] != third || epochs[3].Epoch != eventing.Epoch {
+	if err != nil || len(epochs) != 4 || epochs[0] != third || epochs[3].Epoch != eventing.FirstEpoch {
 		t.Errorf("%+v, %v", epochs, err)
 	}
 	err = pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error {

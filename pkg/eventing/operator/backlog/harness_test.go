@@ -102,7 +102,7 @@ func (b *bench) append(t *testing.T, aggregate string, n int) []uuid.UUID {
 		e := eventing.Event{
 			ID: uuid.Must(uuid.NewV7()), AggregateType: "video", AggregateID: aggregate, Type: "VideoUpdated",
 			Version: int64(v), SchemaVersion: 1, Payload: []byte(aggregate + strconv.Itoa(v)),
-			OccurredAt: time.Now().UTC(), Epoch: eventing.Epoch,
+			OccurredAt: time.Now().UTC(), Epoch: eventing.FirstEpoch,
 		}
 		events, ids = append(events, e), append(ids, e.ID)
 	}

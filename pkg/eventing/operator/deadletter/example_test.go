@@ -92,7 +92,7 @@ func startBroker(ctx context.Context) (*localpubsub.Server, *pubsub.Client) {
 	}
 	dead := eventing.Event{
 		ID: uuid.Must(uuid.NewV7()), AggregateType: "order", AggregateID: "17", Type: "OrderPlaced", Payload: []byte("two chairs"),
-		Version: 1, SchemaVersion: 1, Epoch: eventing.Epoch, OccurredAt: time.Now().UTC(),
+		Version: 1, SchemaVersion: 1, Epoch: eventing.FirstEpoch, OccurredAt: time.Now().UTC(),
 	}.Message()
 	dead.Attributes[inbox.AttrDeadLetterReason] = "content is too heavy"
 	_, err = client.TopicAdminClient.Publish(ctx, &pubsubpb.PublishRequest{

@@ -166,7 +166,7 @@ func (b *bench) repair(ctx context.Context, e eventing.Event) error {
 func event(aggregate string, version int64) eventing.Event {
 	return eventing.Event{
 		ID: uuid.Must(uuid.NewV7()), AggregateType: "video", AggregateID: aggregate, Type: "VideoUpdated",
-		Version: version, SchemaVersion: 1, OccurredAt: time.Now().UTC(), Epoch: eventing.Epoch, Payload: []byte("\x0a\x07payload"), // as the topic's schema requires
+		Version: version, SchemaVersion: 1, OccurredAt: time.Now().UTC(), Epoch: eventing.FirstEpoch, Payload: []byte("\x0a\x07payload"), // as the topic's schema requires
 	}
 }
 

@@ -39,7 +39,7 @@ func event(aggregate string, version int64) eventing.Event {
 	return eventing.Event{
 		ID: uuid.Must(uuid.NewV7()), AggregateType: "video", AggregateID: aggregate, Type: "VideoUpdated",
 		Version: version, SchemaVersion: 1, Payload: []byte(strconv.FormatInt(version, 10)),
-		OccurredAt: time.Now().UTC().Truncate(time.Microsecond), Epoch: eventing.Epoch,
+		OccurredAt: time.Now().UTC().Truncate(time.Microsecond), Epoch: eventing.FirstEpoch,
 	}
 }
 
