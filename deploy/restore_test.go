@@ -75,7 +75,7 @@ func (r *restoration) types(t *testing.T, block string) error {
 	}
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
 	cmd.Dir = r.dir
-	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(r.dir, "bin")+":"+clients(t)+":"+os.Getenv("PATH"), "COPY="+r.copyURL, "HERE="+r.hereURL)
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(r.dir, "bin")+":"+clients(t)+":"+os.Getenv("PATH"), "SCHEMA=catalog", "COPY="+r.copyURL, "HERE="+r.hereURL)
 	output, err := cmd.CombinedOutput()
 	t.Logf("%s: %v\n%s", block, err, output)
 	return err

@@ -1,0 +1,145 @@
+package services_test
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"example.com/lockstep/services/catalog"
+)
+
+// restoreBlock finds the commands for a restore of one schema in the module's README,
+// which deploy/restore_test.go tests.
+var restoreBlock = regexp.MustCompile("(?s)<!-- tested: deploy/restore_test.go restore -->\n```sh\n(.*?)```")
+
+// backup is a copy of the database as it was at one time.
+type backup struct{ url, bin, dir string }
+
+// backUp copies the database while the services run.
+func (w *world) backUp(t *testing.T) backup {
+	t.Helper()
+	b := backup{dir: t.TempDir()}
+	installed, err := filepath.Glob("/usr/lib/postgresql/*/bin/pg_restore")
+	if program, lookErr := exec.LookPath("pg_restore"); lookErr == nil {
+		installed = append(installed, program)
+	}
+	if err != nil || len(installed) == 0 {
+		t.Skip("not installed: pg_dump and pg_restore (on Debian: postgresql-client)")
+	}
+	slices.Sort(installed)
+	b.bin = filepath.Dir(installed[len(installed)-1])
+	name := "backup_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	config, err := pgx.ParseConfig(w.pg.Admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.url = strings.Replace(w.pg.Admin, "/"+config.Database, "/"+name, 1)
+	w.exec(t, `CREATE DATABASE `+name)
+	t.Cleanup(func() {
+		if _, err := w.db.Exec(context.Background(), `DROP DATABASE `+name); err != nil {
+			t.Error(err)
+		}
+	})
+	b.run(t, `pg_dump --format=custom --file=backup.dump "$HERE" && pg_restore --exit-on-error --dbname="$COPY" backup.dump`, "HERE="+w.pg.Admin)
+	return b
+}
+
+// run runs a script of a person with Postgres's programs.
+func (b backup) run(t *testing.T, script string, env ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
+	cmd.Dir = b.dir
+	cmd.Env = append(os.Environ(), append(env, "PATH="+b.bin+":"+os.Getenv("PATH"), "COPY="+b.url)...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", script, err, out)
+	}
+}
+
+// restore replaces both schemas by those of the backup.
+func (w *world) restore(t *testing.T, b backup) {
+	t.Helper()
+	text, err := os.ReadFile("../deploy/terraform/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := restoreBlock.FindStringSubmatch(string(text))
+	if block == nil {
+		t.Fatal("the README has no commands for a restore")
+	}
+	for _, schema := range []string{"video", "catalog"} {
+		b.run(t, block[1], "HERE="+w.pg.Admin, "SCHEMA="+schema)
+	}
+}
+
+// TestRestoreOfTheOwner: a backup is restored, and an epoch begun. Tokens of the lost
+// writes are answered as docs/design.md has it, sessions go on, versions that had been
+// assigned before are assigned to other changes, and the read model follows.
+func TestRestoreOfTheOwner(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, sharedBroker(t))
+	o := w.operator(t)
+	stopVideo, stopCatalog := w.startVideo(t), w.startCatalog(t)
+	kept, removed := w.create(t, "kept"), w.create(t, "removed")
+	kept = w.update(t, kept, fields{"title": "kept still"})
+	w.reaches(t, kept)
+	w.reaches(t, removed)
+	b := w.backUp(t)
+
+	lost, vanished, gone := w.update(t, kept, fields{"title": "lost"}), w.create(t, "vanished"), w.remove(t, removed)
+	lost = w.update(t, lost, fields{"title": "lost, too"})
+	w.reaches(t, lost)
+	w.reaches(t, vanished)
+	w.reaches(t, gone)
+	stopCatalog()
+	stopVideo()
+
+	w.restore(t, b)
+	for _, subscription := range []string{catalog.Subscription, catalog.EngagementSubscription} {
+		_, err := w.broker.subscriber.Seek(t.Context(), &pubsubpb.SeekRequest{
+			Subscription: "projects/" + w.project + "/subscriptions/" + subscription,
+			Target:       &pubsubpb.SeekRequest_Time{Time: timestamppb.Now()},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.types(t, "epoch", "NOTHING=", "Nothing was changed", "The epoch is")
+	w.startVideo(t)
+	w.startCatalog(t)
+
+	// The owner's state is all that there is of what the tokens name.
+	w.read(t, kept.ID, lost.Token, 0).is(t, http.StatusOK, kept.Version).from(t, "authority")
+	w.read(t, removed.ID, gone.Token, 0).is(t, http.StatusOK, removed.Version).from(t, "authority")
+	w.read(t, kept.ID, kept.Token, 0).is(t, http.StatusOK, kept.Version).from(t, "projection")
+	w.read(t, vanished.ID, vanished.Token, 0).is(t, http.StatusConflict, 0)
+	w.read(t, vanished.ID, "", 0).is(t, http.StatusNotFound, 0)
+
+	// Versions of lost writes belong to other changes now.
+	again := w.update(t, kept, fields{"title": "another"})
+	if again.Version != kept.Version+1 {
+		t.Errorf("version %d after the restore, want %d again", again.Version, kept.Version+1)
+	}
+	if a := w.reaches(t, again); a.Title != "another" {
+		t.Errorf("the read model shows %q", a.Title)
+	}
+	w.read(t, kept.ID, lost.Token, 0).is(t, http.StatusOK, again.Version).from(t, "projection")
+	w.read(t, kept.ID, again.Token, 0).is(t, http.StatusOK, again.Version).from(t, "projection")
+	w.reaches(t, w.remove(t, removed))
+	same := query[int64](t, w, `
+		SELECT count(*) FROM video.videos v FULL JOIN catalog.video_projection p USING (video_id)
+		 WHERE (v.version, v.last_event_id, v.deleted_at) IS DISTINCT FROM (p.version, p.last_event_id, p.deleted_at)`)
+	if same[0] != 0 {
+		t.Errorf("%d rows differ between owner and read model", same[0])
+	}
+}
