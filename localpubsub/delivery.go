@@ -213,8 +213,8 @@ func (s *subscription) tick() {
 	s.schedule()
 }
 
-// expireLeases ends the leases and backoffs that are due. Calls that depend on
-// them call expireLeases themselves: on a busy machine the alarm rings late.
+// expireLeases ends the leases and backoffs that are due. A call whose answer
+// depends on them runs it first, because the alarm rings late on a busy machine.
 func (s *subscription) expireLeases(now time.Time) {
 	var late []*entry
 	for e := s.timers.due(now.UnixNano()); e != nil; e = s.timers.due(now.UnixNano()) {

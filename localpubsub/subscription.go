@@ -119,8 +119,10 @@ func (s *subscription) describe() *pubsubpb.Subscription {
 	return described
 }
 
-// schedule sets the alarm to the next event by time. The alarm may ring too
-// early; it is not moved with every lease.
+// schedule sets the alarm to the first of: the end of a lease or backoff, the
+// end of the oldest message's retention, the subscription's expiry. It moves the
+// alarm to earlier times only, not with every extended lease. So the alarm may
+// ring too early.
 func (s *subscription) schedule() {
 	var at time.Time
 	sooner := func(t time.Time) {

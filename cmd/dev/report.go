@@ -62,8 +62,9 @@ Serving until Ctrl-C.
 	return err
 }
 
-// operating returns an operator's first commands, for another terminal. The
-// URLs of a user's own database are not shown: they may contain a password.
+// operating returns an operator's first commands, to be typed in another
+// terminal. It returns none if the user brought a database: the commands would
+// show its URL, which may contain a password.
 func operating(p pair, all *parts) string {
 	if all.db.server == nil {
 		return ""

@@ -87,8 +87,8 @@ func (s Service) Main() int {
 	return s.run(ctx, Call{Args: os.Args[1:], Getenv: os.Getenv, In: terminal(), Out: os.Stdout, Err: os.Stderr})
 }
 
-// Run is Main with explicit arguments for everything that it takes from the process,
-// except a terminal: it asks no questions.
+// Run is Main for tests: the caller passes the arguments, the environment and the outputs
+// that Main takes from the process. It has no terminal, so it asks no questions.
 func (s Service) Run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
 	return s.run(ctx, Call{Args: args, Getenv: getenv, Out: stdout, Err: stderr})
 }

@@ -73,8 +73,8 @@ func clientOptions(opts PubSubOptions) []option.ClientOption {
 	return dial
 }
 
-// republish retries a publish until its publisher's own timeout, after the same codes
-// as the library, but sooner.
+// republish retries a failed publish after the same error codes as the library, but with
+// shorter pauses. The publisher's own timeout ends the retries.
 func republish() gax.Retryer {
 	transient := []codes.Code{
 		codes.Aborted, codes.Canceled, codes.Internal, codes.ResourceExhausted,

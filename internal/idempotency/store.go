@@ -72,8 +72,8 @@ const (
 	// are short. An expired key that is still there does no harm: it is replaced when it
 	// comes again.
 	sweepBatch = 1000
-	// sweepBudget is how long a pass goes on while there is more, and sweepTimeout
-	// bounds each of its statements.
+	// sweepBudget bounds one pass over the expired keys, and sweepTimeout each of its
+	// statements.
 	sweepBudget, sweepTimeout = time.Minute, 5 * time.Second
 	// maxWaiting is the number up to which expired keys are counted.
 	maxWaiting = 100_000

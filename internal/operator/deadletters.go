@@ -81,8 +81,8 @@ func (d DeadLetters) Tool() command.Tool {
 // subscriptionFlag declares the flag that selects one subscription.
 func (s *invocation) subscriptionFlag() { s.flags.StringVar(&s.subscription, "subscription", "", "") }
 
-// collect leases the dead letters that the environment and the command line
-// name, until the subcommand ends.
+// collect leases the dead letters of the selected subscriptions until the
+// subcommand ends. Without --subscription those are all of the service's.
 func (d DeadLetters) collect(ctx context.Context, s *invocation) (*deadletter.Batch, error) {
 	subscriptions := d.Subscriptions
 	if s.subscription != "" {

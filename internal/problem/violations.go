@@ -18,7 +18,7 @@ const (
 )
 
 // Violations collects the faulty fields of a request, so that a client learns all of them
-// at once: the first 20, and the beginning of a very long name. The zero value is empty.
+// at once. It keeps the first 20, and cuts long names and details. The zero value is empty.
 type Violations []Field
 
 // Require adds a violation where a condition does not hold. The first violation of a

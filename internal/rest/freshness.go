@@ -44,9 +44,9 @@ func parseMode(headers []string) (mode consistency.Mode, staleIfError bool, err 
 	return mode, staleIfError, nil
 }
 
-// preferredWait is the first wait in the Prefer headers (RFC 7240), in whole seconds
-// and at most ceiling. It confirms the wait in Preference-Applied. Without such a
-// header it is fallback.
+// preferredWait is the time that the client is willing to wait: the first "wait" in the
+// Prefer headers (RFC 7240), in whole seconds, and ceiling at most. It is set as
+// Preference-Applied in the answer. If the client sent none, the time is fallback.
 func preferredWait(w http.ResponseWriter, r *http.Request, fallback, ceiling time.Duration) (time.Duration, error) {
 	for preference := range strings.SplitSeq(strings.Join(r.Header.Values("Prefer"), ","), ",") {
 		preference, _, _ = strings.Cut(preference, ";")

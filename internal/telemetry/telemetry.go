@@ -72,8 +72,8 @@ func describe(ctx context.Context, service, version string) (*resource.Resource,
 
 func tracerProvider(ctx context.Context, res *resource.Resource) (*trace.TracerProvider, error) {
 	if !pushes("TRACES") {
-		// The sampler follows the caller's decision, so that its sampled flag reaches
-		// the services that we call.
+		// Nothing is exported. The sampler still follows the caller's decision, so that
+		// the caller's sampled flag reaches the services that this one calls.
 		return trace.NewTracerProvider(trace.WithResource(res),
 			trace.WithSampler(trace.ParentBased(trace.NeverSample()))), nil
 	}

@@ -64,9 +64,9 @@ func apiOf(path string) *api {
 	return nil
 }
 
-// Environment returns the environment in which Terraform's google provider uses
-// this server and no other. A proxy on a closed port keeps all requests that
-// the server does not serve on the machine; loopback is never sent to a proxy.
+// Environment returns environment variables that make Terraform's google provider
+// use this server and no other. Requests to other hosts go to a proxy on a closed
+// port and fail, so none leaves the machine. Requests to loopback use no proxy.
 func (s *Server) Environment() []string {
 	vars := []string{"GOOGLE_OAUTH_ACCESS_TOKEN=none", "USER_PROJECT_OVERRIDE=false", "HTTPS_PROXY=http://127.0.0.1:9"}
 	for _, a := range apis {

@@ -24,9 +24,9 @@ var resourceKinds = []struct {
 	{regexp.MustCompile(`^cloudresourcemanager/projects/([^/]+)$`), "project"},
 }
 
-// asListed formats the final policies of the services as grantsFile does. A
-// resource of no such kind keeps its full name, and so equals no line of the
-// file.
+// asListed formats the grants that the fake services hold after an apply like
+// the lines of grantsFile. A resource of a kind that resourceKinds lacks keeps
+// its full name, so its line is not in the file and the comparison fails.
 func asListed(grants []fakegcp.Grant) []string {
 	lines := make([]string, 0, len(grants))
 	for _, g := range grants {

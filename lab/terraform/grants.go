@@ -37,8 +37,9 @@ var short = strings.NewReplacer(
 // in grantsFile.
 var basic = regexp.MustCompile(` {2}roles/(owner|editor|viewer|browser) {2}`)
 
-// grantsUnchanged compares all grants with grantsFile: an assertion checks the
-// grant that it names, and never notices an added one.
+// grantsUnchanged compares all grants with grantsFile. Terraform's assertions
+// are not enough: each checks the grant that it names, so none fails if another
+// grant is added.
 func grantsUnchanged(ctx context.Context, m *module) (string, error) {
 	got, err := grants(ctx, m)
 	if err != nil {

@@ -190,8 +190,8 @@ const (
 	ackTime = ackSeconds*time.Second + silence
 )
 
-// ackInTime acknowledges under a lease that ends soon: if the acknowledgement
-// does not count, the message comes again.
+// ackInTime shortens the lease and then acknowledges. If the server does not
+// accept the acknowledgement, the message comes again soon, so a test sees it.
 func (s *stream) ackInTime(d delivery) {
 	s.t.extend(s.subscription, ackSeconds, d)
 	s.ack(d)

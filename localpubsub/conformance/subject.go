@@ -20,8 +20,8 @@ import (
 // message of the largest size, plus room for its frame.
 const maxResponse = 20 << 20
 
-// Subject is a server that speaks Pub/Sub. The caller that connected to it
-// closes it.
+// Subject is a connection to a server under test that speaks Pub/Sub. The caller
+// of [Local] or [Google] closes it.
 type Subject struct {
 	// Name is the heading of its column.
 	Name string

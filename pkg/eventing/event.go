@@ -33,9 +33,9 @@ const (
 type Event struct {
 	// ID is the same in every sending and delivery of the event.
 	ID uuid.UUID
-	// PreviousEventID is the ID of the aggregate's event of the version before:
-	// a consumer that has another event there has another history. It is zero
-	// for the first event, and where the owner does not know it.
+	// PreviousEventID is the ID of the aggregate's event of the version before. If a
+	// consumer has another event at that version, it has another history. It is zero for
+	// the first event, and where the owner does not know it.
 	PreviousEventID uuid.UUID
 	// AggregateType and AggregateID name the aggregate that changed. AggregateID is
 	// the ordering key. A type has no "/", which joins the two in Key.

@@ -28,9 +28,9 @@ func byID[S any](rows pgx.Rows, id func(row S) string) (map[string]S, error) {
 	return byID, nil
 }
 
-// column is one column of the rows after steps. For a UUID, C is pgtype.UUID: for an
-// array of another UUID type pgx would ask the server, and it does not do that behind a
-// transaction pooler.
+// column is one column of the rows after steps, as an array for a statement. For a UUID, C
+// must be pgtype.UUID: pgx asks the server about the type of any other array of UUIDs, but
+// not behind a transaction pooler.
 func column[S, C any](steps []inbox.Step[S], of func(row S) C) []C {
 	all := make([]C, len(steps))
 	for i, s := range steps {

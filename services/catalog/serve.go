@@ -29,8 +29,9 @@ type Config struct {
 	// DatabaseURL connects as the role catalog_service. Behind a transaction
 	// pooler it says default_query_exec_mode=exec.
 	DatabaseURL string
-	// ListenURL connects to the same database without a transaction pooler; if it is
-	// empty, DatabaseURL is used.
+	// ListenURL connects to the same database without a transaction pooler, for LISTEN. If
+	// it is empty, LISTEN uses DatabaseURL. If that leads through a pooler, there is no
+	// LISTEN, and waiting readers poll.
 	ListenURL string
 	// MaxWaiting is how many readers may wait at once; 0 is the constant MaxWaiting.
 	MaxWaiting int

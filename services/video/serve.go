@@ -25,8 +25,9 @@ type Config struct {
 	// DatabaseURL connects as the role video_service. Behind a transaction
 	// pooler it says default_query_exec_mode=exec.
 	DatabaseURL string
-	// ListenURL connects to the same database with sessions of its own, for LISTEN, if
-	// DatabaseURL leads through a transaction pooler; it may be empty.
+	// ListenURL connects to the same database without a transaction pooler, for LISTEN. If
+	// it is empty, LISTEN uses DatabaseURL. If that leads through a pooler, there is no
+	// LISTEN, and the relay polls.
 	ListenURL string
 	// Retention is how long published events are kept; 0 or less is for ever.
 	Retention time.Duration

@@ -88,8 +88,9 @@ func (b backlog) database(ctx context.Context, p *rig.Postgres) (*rig.Database, 
 	return p.CopyOf(ctx, fmt.Sprintf("%d aggregates, %d versions", b.aggregates, b.versions), b.fill)
 }
 
-// pool returns such a database with the connections of a service. The caller
-// closes the pool, and then drops the database.
+// pool returns a new database that has the backlog, and a pool with as many
+// connections as a service has. The caller closes the pool, and then drops the
+// database.
 func (b backlog) pool(ctx context.Context, p *rig.Postgres) (*rig.Database, *pgxpool.Pool, error) {
 	d, err := b.database(ctx, p)
 	if err != nil {

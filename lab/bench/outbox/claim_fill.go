@@ -15,8 +15,8 @@ const stateAggregates = 1000
 // scaled returns n, or less in a quick run.
 func scaled(n int, scale float64) int { return max(stateAggregates, int(float64(n)*scale)) }
 
-// insertRows inserts, as the administrator, the versions from 1 of a number of
-// aggregates; %s is the time of their publishing.
+// insertRows inserts the versions 1 to $1 of $2 aggregates; %s is their
+// published_at. An administrator runs it.
 const insertRows = `
 	INSERT INTO video.outbox (id, aggregate_type, aggregate_id, event_type, version, payload, occurred_at, published_at)
 	SELECT ('00000000-0000-7000-8000-' || lpad(to_hex(v::bigint * $2 + a), 12, '0'))::uuid, 'video', $3 || a, 'VideoUpdated', v,

@@ -44,8 +44,8 @@ type BrokerProbe struct {
 const (
 	// PublishLatency is the duration of a publish at a broker that takes time.
 	PublishLatency = 5 * time.Millisecond
-	// NoBroker is the latency of the stub: every publish is answered at once,
-	// without a broker.
+	// NoBroker, in place of a latency, selects the stub: it answers every publish
+	// at once, without a broker.
 	NoBroker = time.Duration(-1)
 )
 

@@ -80,8 +80,8 @@ func (d *delivery) key() string {
 	return d.change.Event.Key()
 }
 
-// attempt is how often the broker says that it has delivered d; 0 where the
-// subscription has no dead-letter policy and does not count.
+// attempt is how many times the broker has delivered d, by its own count. It is 0 if the
+// subscription has no dead-letter policy: then the broker does not count.
 func (d *delivery) attempt() int {
 	most := 0
 	for _, m := range d.messages {

@@ -14,6 +14,22 @@
 // one write for many (ApplyChanges, over the service's Rows). Route joins the handlers of
 // several types.
 //
+// Files, in the order of an event:
+//
+//	consumer.go      Consumer: receives messages and gathers batches
+//	stream.go        opens the streams, within the budget of budget.go
+//	delivery.go      a message in hand, decoded by the Handler of handler.go
+//	crashloop.go     records starts of events that may end the process
+//	apply.go         runs the transaction of a batch, or of its halves
+//	store.go         every statement on inbox rows
+//	rows.go          moves the read model's rows by the rule in decide.go
+//	acks.go          acks after the commit, nacks at the end of the process
+//
+// For events that are not applied: fault.go has the cause of an error, blocked.go the blocked
+// aggregates, repair.go asks the owner, owner.go judges the owner's answer, unknown.go waits for
+// a newer build, deadletter.go publishes dead letters. maintain.go deletes old rows;
+// telemetry.go has the metrics.
+//
 // # Life of a delivery
 //
 //	callback ──────────────────▶ queued ──▶ batch ──commit──▶ acked

@@ -60,8 +60,8 @@ func faultOf(err error) fault {
 	var network net.Error
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
 		errors.As(err, &network) ||
-		// A connection that broke under a statement has no SQLSTATE; whether
-		// its COMMIT arrived is unknown, and it counts as failed.
+		// A connection that broke during a statement leaves no SQLSTATE. If the statement
+		// was COMMIT, it may have succeeded: the batch is applied again, and finds that.
 		pgconn.SafeToRetry(err) || isBrokenConnection(err) {
 		return outage
 	}

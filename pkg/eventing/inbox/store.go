@@ -57,9 +57,10 @@ const (
 		       AS e (event_id, event_type, aggregate_type, aggregate_id, version, message_id, publish_time)`
 )
 
-// sameAs compares the identity of the inbox row i with that of a row that has its id. An
-// event is its id, aggregate and version together, while the key of a row is the id: see
-// "Identity" in the package doc. So every statement that may meet a row compares all of them.
+// sameAs is the SQL condition that the inbox row i is of the same event as row, which has the
+// same id. The key of an inbox row is the event's id alone, but two events with one id differ
+// if their aggregates or versions do: see "Identity" in the package doc. So each statement
+// that finds inbox rows by id has this condition, or follows one that had it.
 func sameAs(row string) string {
 	return fmt.Sprintf(`(i.aggregate_type, i.aggregate_id, i.version) = (%[1]s.aggregate_type, %[1]s.aggregate_id, %[1]s.version)`, row)
 }
@@ -180,8 +181,8 @@ func (s store) markDead(ctx context.Context, d *delivery, reason error) error {
 func (s store) writeUnfinished(ctx context.Context, d *delivery, status, why string, attempts int) (total int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	// A row that is done stays so: another consumer has applied the event meanwhile. A
-	// row of another event with this id stays as it is, and this event gets none.
+	// A row that is done stays done: another process has applied the event meanwhile. If
+	// the row with this id is another event's, it stays as it is, and d has no row.
 	err = s.db.QueryRow(ctx, `
 		INSERT INTO inbox AS i (`+rowColumns+`, status, attempts, last_error)
 		SELECT $1, e.*, $9, $10::int, $11 FROM `+rowsOf+`

@@ -22,9 +22,9 @@ const (
 	knownPerUnknown = 10
 )
 
-// unknowns are the aggregates whose next event this build does not know. One is poison.
-// Many, while little else succeeds, are a deployment in the wrong order, which must not
-// turn a stream into dead letters.
+// unknowns are the aggregates whose next event this build does not know. If they are few, the
+// events are poison. If they are many, and few known events succeed, the consumer was deployed
+// after its producer: then the events must not become dead letters.
 type unknowns struct {
 	mu      sync.Mutex
 	keys    map[string]struct{}

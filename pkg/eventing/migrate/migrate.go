@@ -78,8 +78,8 @@ type Schema struct {
 	Parts []embed.FS
 	// Own holds the service's own migrations, in any folder.
 	Own embed.FS
-	// Earlier maps a number of the library to the number under which this schema has
-	// the same migration, from before the library had numbers of its own.
+	// Earlier is for a schema that is older than the library's own numbers: it maps the
+	// library's number of a migration to the number that the schema has it under.
 	Earlier map[int64]int64
 }
 

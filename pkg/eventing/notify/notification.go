@@ -43,8 +43,8 @@ func (n Notification) String() string {
 	return base64.RawStdEncoding.EncodeToString(raw)
 }
 
-// parse treats an unreadable text as everything: an unnecessary poll costs
-// little.
+// parse reads the text that String has written. An unreadable text is a Notification of
+// every key, because an unnecessary poll costs its receiver little.
 func parse(text string) Notification {
 	raw, err := base64.RawStdEncoding.DecodeString(text)
 	if err != nil || len(raw)%4 != 0 {

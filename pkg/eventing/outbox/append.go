@@ -187,8 +187,9 @@ const (
 	epochEnded = "LS004"
 )
 
-// named gives a violated key or rule its error. Other errors, among them those of the
-// caller's own statements, stay as they are.
+// named wraps the database's error for a violated key or rule of the outbox in the error
+// variable that this package has for it. Other errors, such as those of the caller's own
+// statements, stay as they are.
 func named(err error) error {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {

@@ -153,8 +153,9 @@ func (c claimResult) full() bool {
 	return c.Truncated || events >= c.claim.Events || bytes >= c.claim.Bytes
 }
 
-// dispatch sends the claimed batches to the publishers and gives back the reserved room. It
-// returns how many of them are probes.
+// dispatch sends the batches of a claim to the publishers. From now on they count as in
+// flight, in place of the room that was reserved for the claim. dispatch returns how many
+// of them are probes.
 func (r *Relay) dispatch(b claimResult, claimed chan<- *leasedBatch) (probes int) {
 	if !b.candidates {
 		r.claimSize.observe(b.Batches)

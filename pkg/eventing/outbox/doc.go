@@ -6,6 +6,52 @@
 // it after the commit, publishes it, and marks it. Any number of relays share
 // one outbox. Package queue has the statements, with their reasons.
 //
+// Files, in the order of an event:
+//
+//	append.go        Append writes the event; epoch.go has the owner's epoch for it
+//	relay.go         Relay: its goroutines, Wake
+//	scheduler.go     decides what to claim next
+//	claimer.go       claims new events, scanner.go retries and rows that a claim missed
+//	inflight.go      the leased batches
+//	publisher.go     publishes a batch
+//	result.go        turns the broker's answer into a result
+//	settler.go       marks results, renews leases
+//	followups.go     work that one goroutine leaves for another
+//	maintain.go      deletes published events after the retention; reads the backlog
+//
+// Off that way: pause.go pauses a topic that fails, prober.go probes it; heartbeat.go
+// keeps the relay's row, low.go computes the snapshot in it; telemetry.go has the metrics.
+//
+// # States of an event
+//
+//	            claim                   acknowledged
+//	 pending ───────────▶ leased ─────────────────────▶ published ──▶ deleted
+//	    ▲                   │ │                                  retention
+//	    │ shutdown, or      │ │ refused by the broker: attempts + 1
+//	    │ lease ran out     │ │ outage: attempts as they were
+//	    ├───────────────────┘ ├──────▶ pending, after next_retry_at
+//	    │                     └─5th──▶ parked, until an operator acts
+//
+//	pending    published_at, parked_at are null
+//	leased     as pending, and lock_token is set on the aggregate's oldest pending
+//	           row, with a locked_at younger than 20 s by the database's clock
+//	published  published_at is set
+//	parked     parked_at is set, last_error says why
+//
+// # Invariants
+//
+//   - A relay sends an aggregate's events from the oldest pending one upwards,
+//     each request after the acknowledgement of the one before. Hence the first
+//     sending of version n+1 is in the same request as version n's, behind it, or
+//     after its acknowledgement.
+//   - That holds even between a relay that lost its lease without noticing and
+//     its successor: a batch of the first relay begins at a row that was the oldest
+//     pending one when it claimed, so it can only repeat, never run ahead. The lease
+//     keeps repeats rare; order does not depend on it.
+//   - Only the relay with the lease marks. A relay that was overtaken marks nothing,
+//     and its events are sent again.
+//   - A parked event blocks its own aggregate, and no other.
+//
 // # Goroutines
 //
 // Three goroutines claim: one new events, one retries and scans, one probes for paused
@@ -66,36 +112,6 @@
 // After a pause the failed action is due again. While every topic is paused, the first
 // machine pauses too. A wake-up during a pause is kept for the state after it. Before the
 // relay has its row, scans stay idle.
-//
-// # States of an event
-//
-//	            claim                   acknowledged
-//	 pending ───────────▶ leased ─────────────────────▶ published ──▶ deleted
-//	    ▲                   │ │                                  retention
-//	    │ shutdown, or      │ │ refused by the broker: attempts + 1
-//	    │ lease ran out     │ │ outage: attempts as they were
-//	    ├───────────────────┘ ├──────▶ pending, after next_retry_at
-//	    │                     └─5th──▶ parked, until an operator acts
-//
-//	pending    published_at, parked_at are null
-//	leased     as pending, and lock_token is set on the aggregate's oldest pending
-//	           row, with a locked_at younger than 20 s by the database's clock
-//	published  published_at is set
-//	parked     parked_at is set, last_error says why
-//
-// # Invariants
-//
-//   - A relay sends an aggregate's events from the oldest pending one upwards,
-//     each request after the acknowledgement of the one before. Hence the first
-//     sending of version n+1 is in the same request as version n's, behind it, or
-//     after its acknowledgement.
-//   - That holds even between a relay that lost its lease without noticing and
-//     its successor: a batch of the first relay begins at a row that was the oldest
-//     pending one when it claimed, so it can only repeat, never run ahead. The lease
-//     keeps repeats rare; order does not depend on it.
-//   - Only the relay with the lease marks. A relay that was overtaken marks nothing,
-//     and its events are sent again.
-//   - A parked event blocks its own aggregate, and no other.
 //
 // # Faults
 //

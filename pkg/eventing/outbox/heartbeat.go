@@ -26,8 +26,8 @@ func (r *Relay) register(ctx context.Context, s *claimSchedule) {
 	r.failures.Store(0)
 }
 
-// heartbeatLoop keeps the relay's row up to date and takes over from dead relays, until ctx
-// ends.
+// heartbeatLoop updates the relay's row in the table of relays until ctx ends. The same
+// statement takes over the rows of dead relays.
 func (r *Relay) heartbeatLoop(ctx context.Context) {
 	for backoff.Sleep(ctx, jittered(queue.HeartbeatEvery), nil) {
 		if !r.followUps.due().registered {

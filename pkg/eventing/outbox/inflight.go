@@ -17,10 +17,10 @@ type leasedBatch struct {
 	// that the batch was claimed to choose probes from.
 	probe     int
 	candidate bool
-	// low saw no pending event of the aggregate, and lowBehind saw none behind the batch:
-	// another relay that scans from there finds them. A retry needs no low: it is found by
-	// its retry time. So is an event that was behind it when it was claimed, because Settle
-	// makes that a retry, too.
+	// low and lowBehind are snapshots from which another relay can scan. low saw no pending
+	// event of the aggregate, lowBehind saw none behind the batch. A batch that begins with
+	// a retry needs neither for the events that its claim saw: the retry is found by its
+	// retry time, and Settle makes the event behind it a retry, too.
 	low, lowBehind queue.TxSnapshot
 
 	mu sync.Mutex
@@ -73,8 +73,8 @@ func newInFlight() *inFlight {
 	}
 }
 
-// reserve reports whether a claimant may make another claim. If so, it keeps the room for
-// the claim until add or release.
+// reserve keeps room for one more claim until add or release, and reports whether there was
+// room. Of two claimants that wait for room, the one that did not have it last comes first.
 func (f *inFlight) reserve(by claimant) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -115,8 +115,8 @@ func (p *topicPause) failed(err error, probe int) (wait time.Duration, paused bo
 
 // verdict is the decision about a refusal.
 type verdict struct {
-	// onEvent says that the event is at fault and spends an attempt. Otherwise it waits, as
-	// in an outage.
+	// onEvent says that the event is at fault: it has used an attempt. If it is false, the
+	// topic may be at fault: the event waits for as long as wait says, and keeps its attempts.
 	onEvent bool
 	wait    time.Duration
 	// paused says that the topic is paused from now on, or that its probe shows that it

@@ -30,8 +30,8 @@ const (
 	// scanRows is how many rows a page of a scan reads, and sweepRows how many a page of
 	// the sweep reads.
 	scanRows, sweepRows = 2000, 1000
-	// scanEvery is the pause before a scan for rows that another one had to skip, and
-	// between two pages of the sweep.
+	// scanEvery is the pause before a scan for rows that a claim or another scan had to
+	// skip, and between two pages of the sweep.
 	scanEvery = 5 * time.Second
 	// heartbeatEvery is how often a waiting relay shows that it is alive.
 	heartbeatEvery = 5 * time.Second
@@ -58,7 +58,7 @@ func (o *outages) succeeded() { *o = outages{} }
 type claimSchedule struct {
 	outages
 
-	// pollAt is when a claim of new events is due without a reason.
+	// pollAt is the time of the next claim of new events if nothing makes it due earlier.
 	pollAt     time.Time
 	emptyPolls int // claims in a row that found nothing
 }
@@ -102,8 +102,8 @@ type scanSchedule struct {
 	// sweep is the rest of the pass through the whole table. It finds rows that no relay
 	// knows of, such as rows changed by hand.
 	sweep []queue.Cursor
-	// retryAt and sweepAt are when a claim of retries, and a page of the sweep, are due
-	// without a reason.
+	// retryAt and sweepAt are the times of the next claim of retries and of the next page of
+	// the sweep if nothing makes them due earlier.
 	retryAt, sweepAt time.Time
 }
 

@@ -84,8 +84,8 @@ func (s *settler) settleDue(ctx, closing context.Context, renew <-chan time.Time
 	}
 }
 
-// take removes the results of the next statement from waiting: those that are due, up to
-// the limit.
+// take removes results from waiting and returns them for the next statement: those that are
+// due, with no more events than the limit.
 func (s *settler) take() (part []*unsettled) {
 	now, weight := time.Now(), 0
 	s.waiting = slices.DeleteFunc(s.waiting, func(u *unsettled) bool {
@@ -171,8 +171,8 @@ func (s *settler) retryLater(part []*unsettled) {
 	s.keepLeased(part)
 }
 
-// keepLeased puts back the results whose leases last, and gives up the others: a scan finds
-// their events.
+// keepLeased puts the results whose leases still last back into waiting. It gives up the
+// others: a scan finds their events when the leases have run out.
 func (s *settler) keepLeased(part []*unsettled) {
 	var lost []*unsettled
 	for _, u := range part {

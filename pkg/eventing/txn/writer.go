@@ -74,6 +74,9 @@ func LimitLocks(b *pgx.Batch) {
 // regardless of the role's default. key is a name for the rows that do locks; it is
 // empty if other transactions cannot hold any of them. do must begin with LimitLocks,
 // and may run several times: all runs but the last have changed nothing.
+//
+// In this repository the caller is the service video, in package aggregate: its do runs the
+// closure of a Create, Update, Put or Delete.
 func (w *Writer) Write(ctx context.Context, key string, do func(pgx.Tx) error) error {
 	patient, cancel := context.WithTimeout(ctx, lockBudget)
 	defer cancel()

@@ -94,8 +94,8 @@ func Micros(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 // newest rows are a range of it. Its randomness cannot fail.
 func NewID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
-// CheckVideoIDs fails unless video_ids are UUIDs, at least one and at most as many as a
-// token may name aggregates.
+// CheckVideoIDs fails unless ids, the field video_ids of a request, are 1 to
+// [consistency.MaxPositions] UUIDs: a token names no more aggregates.
 func CheckVideoIDs(ids []string) error {
 	var found problem.Violations
 	found.Require(1 <= len(ids) && len(ids) <= consistency.MaxPositions, "video_ids",

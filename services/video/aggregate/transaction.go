@@ -25,11 +25,12 @@ type Writer struct {
 	db     *pgxpool.Pool
 	writer *txn.Writer
 	epoch  *outbox.Epoch
-	wake   func()
+	wake   func() // outbox.Relay.Wake
 }
 
 // NewWriter returns a writer on the schema that db's search_path finds. wake is called
-// after each commit that left an event in the outbox.
+// after each commit that left an event in the outbox; the process passes the relay's
+// [outbox.Relay.Wake].
 func NewWriter(db *pgxpool.Pool, wake func()) *Writer {
 	return &Writer{db: db, writer: txn.NewWriter(db), epoch: outbox.NewEpoch(db), wake: wake}
 }
@@ -56,7 +57,9 @@ type Result[T any] struct {
 // several times, since another transaction may hold the row: all runs but the last have
 // changed nothing. If the request has its answer already, Write returns that answer.
 //
-// do gets a context that ends with writeTimeout. T embeds a Revision.
+// In this repository do is a closure in Create, Update or Delete of package video, or in Put or
+// Delete of package engagement: it locks the row if there is one, decides, and stores the new
+// state with its event. do gets a context that ends with writeTimeout. T embeds a Revision.
 func Write[T any, P rowOf[T]](
 	ctx context.Context, w *Writer, name string, r idempotency.Request, do func(context.Context, *Tx) (T, error),
 ) (Result[T], error) {

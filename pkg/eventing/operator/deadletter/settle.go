@@ -197,8 +197,8 @@ func (h *Batch) Discard(ctx context.Context, o audit.Actor, handler inbox.Handle
 	return h.acknowledge(ctx, l)
 }
 
-// catchUp brings l's aggregate to its owner's state, if l is an event and its
-// owner has the aggregate.
+// catchUp brings l's aggregate to its owner's state. It changes nothing
+// if l is not an event, or if the owner does not have the aggregate.
 func (h *Batch) catchUp(ctx context.Context, handler inbox.Handler, l Letter) error {
 	if l.EventID == uuid.Nil {
 		return nil

@@ -107,8 +107,9 @@ func (q Queue) ClaimRetries(ctx context.Context, c Claim) (got Claimed, next tim
 	return got, time.Duration(seconds * float64(time.Second)), err
 }
 
-// claim runs a claim within a time limit. The arguments of its own begin at $10, and the
-// columns of its own come behind the report.
+// claim runs a statement that ends like all claims (see isHead), within a time limit. own are
+// the arguments that only this statement has, from $10 on. more are the targets of the
+// columns that only this statement has, behind those of the report.
 func (q Queue) claim(
 	ctx context.Context, what string, limit time.Duration, sql string, c Claim, own []any, more ...any,
 ) (got Claimed, err error) {

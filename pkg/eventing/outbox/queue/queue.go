@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// LeaseTime is how long a dead relay's aggregates wait for another one, counted on the
-	// database's clock.
+	// LeaseTime is how long a lease lasts without a renewal, by the database's clock. The
+	// aggregates of a relay that died wait that long for another relay.
 	LeaseTime = 20 * time.Second
 	// Timeout bounds each statement. It is well below the lease, so that the relay notices
 	// a stuck database while the lease still holds.
@@ -44,8 +44,8 @@ type Event struct {
 	// Rejections is how many times the broker has refused the event since an operator last
 	// released it: the column publish_attempts, which counts nothing else.
 	Rejections int
-	// Retry says that the event is found by its retry time until it is published, and so
-	// are the events behind it.
+	// Retry says that the event has a retry time (next_retry_at). Until it is published,
+	// ClaimRetries finds it, and the events behind it with it.
 	Retry bool
 }
 

@@ -98,12 +98,15 @@ func (q Queue) Settle(ctx context.Context, token string, outcomes []Settlement) 
 	return s, nil
 }
 
-// Once the first event of a batch is published, the lease is on a row that is done: the
-// failure of a later event is written without a lease.
+// settle writes the results of batches: published events, and for each batch one failure
+// at most.
 //
-// All relays have passed over the events behind a retry, and find them only with the retry.
-// So the statement that publishes a retry makes the event behind it a retry, too. Any relay
-// then finds it, even if this one dies now, and however old the event is.
+// Only the first row of a batch has the lease. When that row is published, the lease has no
+// use any more, and the failure of a later event is written to a row without a lease.
+//
+// No relay looks for an event behind a retry before it finds the retry. So the statement that
+// marks a retry as published makes the event behind it a retry, too. Any relay then finds
+// it, even if this one dies now, and however old the event is.
 //
 // Rows are named by arrays, not joined: if statistics call the table empty, all joins cost
 // the planner the same. For the same reason IN has "IS TRUE" behind it. A plain IN becomes

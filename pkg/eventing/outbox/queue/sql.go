@@ -127,8 +127,8 @@ WITH fresh AS MATERIALIZED (
 	        SELECT place, aggregate_type, aggregate_id, version FROM next`, 1) + `
 )` + claimCandidates + reportColumns + `, (SELECT count(*) FROM fresh), ` + claimedEvents
 
-// A page of a scan is as many rows in the order of their transactions, published or not:
-// that bounds its cost.
+// A page of a scan has $13 rows, in the order of their transactions. Published rows count:
+// so the size of the page bounds its cost.
 var scanClaim = `
 WITH page AS MATERIALIZED (
 	SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version, o.xact, o.id,
