@@ -66,7 +66,7 @@ func NewWaiters(limit int, db *pgxpool.Pool, listenURL string, log *slog.Logger)
 }
 
 func newWaiters(limit int, db *pgxpool.Pool, b *notify.Notifier) *consistency.Waiters {
-	return consistency.NewWaiters(limit, positionsIn(db), b)
+	return consistency.NewWaiters(limit, projections{db}, b)
 }
 
 // Service answers reads of the projector's rows.
@@ -158,7 +158,7 @@ func (q *videoQuery) ReadProjection(ctx context.Context) (consistency.Freshness,
 
 // FetchFromOwner reads the owner's state. Nothing is written: a later event brings it.
 func (q *videoQuery) FetchFromOwner(ctx context.Context) error {
-	v, err := q.service.projector.videos.Fetch(ctx, q.id.String(), q.required)
+	v, err := q.service.projector.videos.FetchRequired(ctx, q.id.String(), q.required)
 	if err != nil && !errors.Is(err, projection.ErrUnknown) {
 		return err
 	}

@@ -48,18 +48,19 @@ type handler struct {
 // Committed notifies the waiters once for both projections.
 func (h handler) Committed(keys ...string) { h.waiters.Notify(keys...) }
 
-// positionsIn is the consistency.Positions of db's projections.
-func positionsIn(db *pgxpool.Pool) consistency.Positions {
-	return func(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error) {
-		byType := map[string][]consistency.Position{}
-		for _, p := range wanted {
-			byType[p.AggregateType] = append(byType[p.AggregateType], p)
-		}
-		ofVideos, err := videos{db: db}.Positions(ctx, byType[videoType])
-		if err != nil {
-			return nil, err
-		}
-		ofEngagements, err := engagements{db: db}.Positions(ctx, byType[engagementType])
-		return append(ofVideos, ofEngagements...), err
+// projections are the projections in db, as the consistency.Projection of the waiters.
+type projections struct{ db *pgxpool.Pool }
+
+// Positions reads the positions of aggregates of both types.
+func (p projections) Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error) {
+	byType := map[string][]consistency.Position{}
+	for _, at := range wanted {
+		byType[at.AggregateType] = append(byType[at.AggregateType], at)
 	}
+	ofVideos, err := videos{db: p.db}.Positions(ctx, byType[videoType])
+	if err != nil {
+		return nil, err
+	}
+	ofEngagements, err := engagements{db: p.db}.Positions(ctx, byType[engagementType])
+	return append(ofVideos, ofEngagements...), err
 }

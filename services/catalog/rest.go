@@ -25,38 +25,34 @@ type restAPI struct {
 
 func (a restAPI) mount(r chi.Router) {
 	rest.OpenAPI(r, openAPI)
-	r.Get("/v1/videos", a.read(VideoRequirement, a.list, "page_size", "page_token", "uploader_id", "q"))
-	r.Get("/v1/videos/{id}", a.read(VideoRequirement, a.get))
-	r.Get("/v1/users/{user_id}/engagements", a.read(EngagementRequirement, a.listEngagements, "page_size", "page_token"))
+	r.Get("/v1/videos", serve.Handler(a.log, a.list))
+	r.Get("/v1/videos/{id}", serve.Handler(a.log, a.get))
+	r.Get("/v1/users/{user_id}/engagements", serve.Handler(a.log, a.listEngagements))
 }
 
-// read checks the headers and the query of a read; parameters are its own query
+// readRequest checks the headers and the query of a read; parameters are its own query
 // parameters, besides the one that every read takes.
-func (a restAPI) read(requirementOf func(consistency.Request) (consistency.Requirement, error),
-	answer func(http.ResponseWriter, *http.Request, consistency.Requirement, url.Values) error, parameters ...string,
-) http.HandlerFunc {
-	parameters = append(parameters, "consistency_token")
-	return serve.Handler(a.log, func(w http.ResponseWriter, r *http.Request) error {
-		// A cached answer may be older than its next reader's token.
-		w.Header().Set("Cache-Control", "no-store")
-		var bad problem.Violations
-		query := rest.Query(r, &bad, parameters...)
-		if err := bad.Err(); err != nil {
-			return err
-		}
-		request, err := rest.ConsistencyRequest(w, r, query)
-		if err != nil {
-			return err
-		}
-		required, err := requirementOf(request)
-		if err != nil {
-			return err
-		}
-		return answer(w, r, required, query)
-	})
+func readRequest(w http.ResponseWriter, r *http.Request, parameters ...string) (consistency.Request, url.Values, error) {
+	// A cached answer may be older than its next reader's token.
+	w.Header().Set("Cache-Control", "no-store")
+	var bad problem.Violations
+	query := rest.Query(r, &bad, append(parameters, "consistency_token")...)
+	if err := bad.Err(); err != nil {
+		return consistency.Request{}, nil, err
+	}
+	request, err := rest.ConsistencyRequest(w, r, query)
+	return request, query, err
 }
 
-func (a restAPI) get(w http.ResponseWriter, r *http.Request, required consistency.Requirement, _ url.Values) error {
+func (a restAPI) get(w http.ResponseWriter, r *http.Request) error {
+	request, _, err := readRequest(w, r)
+	if err != nil {
+		return err
+	}
+	required, err := VideoRequirement(request)
+	if err != nil {
+		return err
+	}
 	id, err := parseID(chi.URLParam(r, "id"))
 	if err != nil {
 		return problem.Invalid("video_id", err.Error())
@@ -73,7 +69,15 @@ func (a restAPI) get(w http.ResponseWriter, r *http.Request, required consistenc
 	return nil
 }
 
-func (a restAPI) list(w http.ResponseWriter, r *http.Request, required consistency.Requirement, query url.Values) error {
+func (a restAPI) list(w http.ResponseWriter, r *http.Request) error {
+	request, query, err := readRequest(w, r, "page_size", "page_token", "uploader_id", "q")
+	if err != nil {
+		return err
+	}
+	required, err := VideoRequirement(request)
+	if err != nil {
+		return err
+	}
 	var bad problem.Violations
 	q := Query{
 		UploaderID: query.Get("uploader_id"), Title: query.Get("q"),
@@ -92,7 +96,15 @@ func (a restAPI) list(w http.ResponseWriter, r *http.Request, required consisten
 	return nil
 }
 
-func (a restAPI) listEngagements(w http.ResponseWriter, r *http.Request, required consistency.Requirement, query url.Values) error {
+func (a restAPI) listEngagements(w http.ResponseWriter, r *http.Request) error {
+	request, query, err := readRequest(w, r, "page_size", "page_token")
+	if err != nil {
+		return err
+	}
+	required, err := EngagementRequirement(request)
+	if err != nil {
+		return err
+	}
 	var bad problem.Violations
 	q := EngagementQuery{UserID: chi.URLParam(r, "user_id"), PageSize: pageSize(query, &bad), PageToken: query.Get("page_token")}
 	if err := bad.Err(); err != nil {

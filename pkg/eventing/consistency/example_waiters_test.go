@@ -6,11 +6,20 @@ import (
 	"log/slog"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/notify"
 )
+
+// orders is a projection that has orders only.
+type orders struct{ db *pgxpool.Pool }
+
+func (o orders) Positions(ctx context.Context, _ []consistency.Position) ([]consistency.Position, error) {
+	rows, _ := o.db.Query(ctx, `SELECT 'order' AS aggregate_type, id AS aggregate_id, epoch, version FROM orders`)
+	return pgx.CollectRows(rows, pgx.RowToStructByName[consistency.Position])
+}
 
 // A reader waits for version 2 of an order. Its wait ends when the projection is there; one
 // goroutine per process reads the projection for all readers.
@@ -20,12 +29,8 @@ func ExampleWaiters_Wait() {
 		CREATE TABLE orders (id text PRIMARY KEY, epoch bigint NOT NULL, version bigint NOT NULL);
 		INSERT INTO orders VALUES ('17', 1, 1)`)
 	defer db.Close()
-	positions := func(ctx context.Context, _ []consistency.Position) ([]consistency.Position, error) {
-		rows, _ := db.Query(ctx, `SELECT 'order' AS aggregate_type, id AS aggregate_id, epoch, version FROM orders`)
-		return pgx.CollectRows(rows, pgx.RowToStructByName[consistency.Position])
-	}
 	log := slog.New(slog.DiscardHandler)
-	waiters := consistency.NewWaiters(1000, positions, notify.New(db.Pool, "", "orders", log))
+	waiters := consistency.NewWaiters(1000, orders{db.Pool}, notify.New(db.Pool, "", "orders", log))
 	ended := make(chan error)
 	go func() { ended <- waiters.Run(ctx, log, func() {}) }()
 

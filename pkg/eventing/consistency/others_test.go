@@ -14,11 +14,18 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
+// look is a Projection.
+type look func(ctx context.Context, aggregates []Position) ([]Position, error)
+
+func (l look) Positions(ctx context.Context, aggregates []Position) ([]Position, error) {
+	return l(ctx, aggregates)
+}
+
 // instance is a process with waiters on a database.
-func instance(t *testing.T, db *pgtest.DB, look Positions) *Waiters {
+func instance(t *testing.T, db *pgtest.DB, l look) *Waiters {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	w := NewWaiters(10, look, notify.New(db.Pool(t, db.URL), "", "test", log))
+	w := NewWaiters(10, l, notify.New(db.Pool(t, db.URL), "", "test", log))
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx, log, func() {}) }()

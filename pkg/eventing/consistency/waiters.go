@@ -22,19 +22,23 @@ const (
 // hold, is reached; the caller should answer at once that it is busy.
 var ErrTooManyWaiters = fmt.Errorf("%w: too many readers are waiting", ErrBusy)
 
-// Positions returns the positions of those aggregates that the projection has. Only the
-// type and id of the arguments matter. They come from readers' tokens: Positions must skip
-// an id that cannot exist, since an error fails the read for all readers.
-type Positions func(ctx context.Context, aggregates []Position) ([]Position, error)
+// Projection is what readers wait for: the tables of a service, of one or several types of
+// aggregates.
+type Projection interface {
+	// Positions returns the positions of those aggregates that the projection has. Only the
+	// type and id of the arguments matter. They come from readers' tokens: Positions must
+	// skip an id that cannot exist, since an error fails the read for all readers.
+	Positions(ctx context.Context, aggregates []Position) ([]Position, error)
+}
 
 // Waiters are the readers in this process that wait for a projection to catch up. All
 // methods but Run are safe at any time and never block longer than they say.
 type Waiters struct {
-	max       int
-	positions Positions
-	notifier  *notify.Notifier
-	metrics   metrics
-	wake      chan struct{}
+	max        int
+	projection Projection
+	notifier   *notify.Notifier
+	metrics    metrics
+	wake       chan struct{}
 
 	mu      sync.Mutex
 	drained bool
@@ -57,11 +61,12 @@ type waiter struct {
 	done    chan struct{}
 }
 
-// NewWaiters returns a set of at most limit readers, with at most 24 MiB of positions.
-// It receives the commits of other processes through others, and sends them its own.
-func NewWaiters(limit int, positions Positions, others *notify.Notifier) *Waiters {
+// NewWaiters returns a set of at most limit readers of a projection, with at most 24 MiB of
+// positions. It receives the commits of other processes through others, and sends them its
+// own.
+func NewWaiters(limit int, projection Projection, others *notify.Notifier) *Waiters {
 	return &Waiters{
-		max: limit, positions: positions, notifier: others, metrics: newMetrics(), wake: make(chan struct{}, 1),
+		max: limit, projection: projection, notifier: others, metrics: newMetrics(), wake: make(chan struct{}, 1),
 		entries: map[string]*entry{}, dirty: map[string]Position{},
 	}
 }

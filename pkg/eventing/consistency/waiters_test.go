@@ -24,7 +24,7 @@ type readModel struct {
 	fault    error
 }
 
-func (c *readModel) look(_ context.Context, aggregates []Position) (found []Position, err error) {
+func (c *readModel) Positions(_ context.Context, aggregates []Position) (found []Position, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.looks = append(c.looks, aggregates)
@@ -54,7 +54,7 @@ func watched(t *testing.T, limit int, connected bool) (*Waiters, *readModel) {
 	t.Helper()
 	c := &readModel{versions: map[string]int64{}}
 	log := slog.New(slog.DiscardHandler)
-	w := NewWaiters(limit, c.look, notify.New(nil, "", "test", log))
+	w := NewWaiters(limit, c, notify.New(nil, "", "test", log))
 	go w.watch(t.Context(), log, func() bool { return connected }, func() {})
 	return w, c
 }
@@ -252,7 +252,7 @@ func TestWaitersAreBounded(t *testing.T) {
 func TestALookIsBounded(t *testing.T) {
 	t.Parallel()
 	c := &readModel{versions: map[string]int64{}}
-	w := NewWaiters(1, c.look, notify.New(nil, "", "test", slog.New(slog.DiscardHandler)))
+	w := NewWaiters(1, c, notify.New(nil, "", "test", slog.New(slog.DiscardHandler)))
 	due := make([]Position, 2*maxRead+1)
 	if err := w.readPositions(t.Context(), due); err != nil || c.looked() != 3 || len(c.looks[0]) != maxRead || len(c.looks[2]) != 1 {
 		t.Errorf("%d looks (%v), want 3 at most of %d each", c.looked(), err, maxRead)

@@ -83,7 +83,7 @@ func (w *Waiters) readPositions(ctx context.Context, dirty []Position) error {
 func (w *Waiters) readPart(ctx context.Context, part []Position) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	found, err := w.positions(ctx, part)
+	found, err := w.projection.Positions(ctx, part)
 	if err == nil {
 		w.reached(found)
 	}

@@ -108,7 +108,7 @@ func TestABadEventAmongManyIsFoundInFewRequests(t *testing.T) {
 	t.Parallel()
 	const versions, bad = 800, 500
 	b := newBench(t)
-	p := b.newRelay(t).publisher
+	r := b.newRelay(t)
 	batch := make(queue.Batch, versions)
 	for i := range batch {
 		batch[i] = queue.Event{Event: event("a", int64(i)+1)}
@@ -123,7 +123,7 @@ func TestABadEventAmongManyIsFoundInFewRequests(t *testing.T) {
 		}
 		return nil
 	})
-	rep := p.publish(t.Context(), batch, func() bool { return true })
+	rep := r.publisher.publish(t.Context(), t.Context(), withLease(batch), r.pauses["video"])
 	if rep.published != bad-1 || !rep.rejected {
 		t.Errorf("published %d, rejected %v; want the %d before the bad one, and a verdict", rep.published, rep.rejected, bad-1)
 	}

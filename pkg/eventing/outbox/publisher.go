@@ -47,28 +47,33 @@ type report struct {
 	ended     time.Time
 }
 
-// publish sends the events of batch in version order, in as few requests as the limits
-// allow, each only after the one before was acknowledged. It stops at the first failure,
-// and starts no request once proceed returns false.
-func (p publisher) publish(ctx context.Context, batch queue.Batch, proceed func() bool) (rep report) {
+// publish sends the events of h in version order, in as few requests as the limits allow,
+// each only after the one before was acknowledged. It stops at the first failure, and
+// starts no request after ctx has ended, while pause does not admit it, or with a lease
+// that may end before the request. flying is the context of requests in flight.
+func (p publisher) publish(ctx, flying context.Context, h *leasedBatch, pause *topicPause) (rep report) {
 	start := time.Now()
 	defer func() {
 		rep.ended = time.Now()
 		rep.took = rep.ended.Sub(start)
 	}()
+	batch := h.events
 	topic, ok := p.topics[batch[0].AggregateType]
 	if !ok {
 		return report{rejected: true, err: fmt.Errorf("no topic for aggregate type %q", batch[0].AggregateType)}
 	}
-	for most := maxRequestMessages; len(batch) > 0 && proceed(); {
+	for most := maxRequestMessages; len(batch) > 0; {
+		if ctx.Err() != nil || !pause.admits(h.probe) || !h.validFor(publishTimeout) {
+			return rep
+		}
 		n := min(most, fitting(batch))
-		err := p.request(ctx, topic, batch[:n])
+		err := p.request(flying, topic, batch[:n])
 		rep.requests++
 		if n > 1 && isRejection(err) {
 			// A refused request does not tell which of its events is bad. The oldest
 			// goes alone, and then more at a time, because the others may be sound.
 			n, most = 1, 1
-			err = p.request(ctx, topic, batch[:n])
+			err = p.request(flying, topic, batch[:n])
 			rep.requests++
 		}
 		if err != nil {

@@ -21,6 +21,13 @@ func batchOf(n, bytes int) queue.Batch {
 	return r
 }
 
+// withLease returns events as a batch with a lease that has just begun.
+func withLease(events queue.Batch) *leasedBatch {
+	h := &leasedBatch{events: events}
+	h.extend(time.Now().Add(queue.LeaseTime))
+	return h
+}
+
 func TestARequestKeepsTheBrokersLimits(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -42,24 +49,27 @@ func TestARequestKeepsTheBrokersLimits(t *testing.T) {
 			}
 			return nil
 		})
-		rep := b.newRelay(t).publisher.publish(t.Context(), tc.batch, func() bool { return true })
+		r := b.newRelay(t)
+		rep := r.publisher.publish(t.Context(), t.Context(), withLease(tc.batch), r.pauses["video"])
 		if !slices.Equal(got, tc.want) || rep.published != len(tc.batch) || rep.requests != len(tc.want) {
 			t.Errorf("%s: requests of %v messages, want %v; report %+v", name, got, tc.want, rep)
 		}
 	}
 }
 
-// TestNoRequestStartsAfterTheLeaseOrTheRun has proceed end between two requests.
+// TestNoRequestStartsAfterTheLeaseOrTheRun ends the run between two requests, too.
 func TestNoRequestStartsAfterTheLeaseOrTheRun(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	requests := 0
+	ended, end := context.WithCancel(t.Context())
 	b.setFault(func(context.Context, *pubsubpb.PublishRequest, func(context.Context) error) error {
 		requests++
+		end()
 		return nil
 	})
 	r := b.newRelay(t)
-	rep := r.publisher.publish(t.Context(), batchOf(5, 3<<20), func() bool { return requests < 1 })
+	rep := r.publisher.publish(ended, t.Context(), withLease(batchOf(5, 3<<20)), r.pauses["video"])
 	if requests != 1 || rep.published != 2 || rep.err != nil {
 		t.Errorf("%d requests, report %+v", requests, rep)
 	}
@@ -68,8 +78,6 @@ func TestNoRequestStartsAfterTheLeaseOrTheRun(t *testing.T) {
 		h.extend(time.Now().Add(left))
 		return r.send(ctx, t.Context(), h)
 	}
-	ended, end := context.WithCancel(t.Context())
-	end()
 	if rep := send(ended, queue.LeaseTime, 0); rep.requests != 0 {
 		t.Error("a request is started after the relay's end")
 	}
@@ -105,8 +113,8 @@ func TestWhatIsSentBeforeAFaultIsASuccess(t *testing.T) {
 		}
 		return fault(ctx, req, send)
 	})
-	h := &leasedBatch{events: batchOf(3, 5<<20), probe: c.state}
-	h.extend(time.Now().Add(queue.LeaseTime))
+	h := withLease(batchOf(3, 5<<20))
+	h.probe = c.state
 	rep := r.send(t.Context(), t.Context(), h)
 	if rep.published != 1 || rep.err == nil || c.paused() {
 		t.Errorf("report %+v, open %v", rep, c.paused())
@@ -124,8 +132,7 @@ func TestADrainIsNoTopicFailure(t *testing.T) {
 	results, land := context.WithCancel(t.Context())
 	land()
 	for range pauseAfter {
-		h := &leasedBatch{events: batchOf(1, 1)}
-		h.extend(time.Now().Add(queue.LeaseTime))
+		h := withLease(batchOf(1, 1))
 		if rep := r.send(t.Context(), results, h); rep.err == nil || rep.rejected {
 			t.Fatalf("report %+v", rep)
 		}

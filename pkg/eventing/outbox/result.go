@@ -13,13 +13,11 @@ type publishResult struct {
 	report report
 }
 
-// send publishes a batch and gives the result to its topic's pause. It starts no request
-// after ctx has ended. flying is the context of requests in flight.
+// send publishes a batch and gives the result to its topic's pause, if it has a topic. ctx
+// and flying are those of publish.
 func (r *Relay) send(ctx, flying context.Context, h *leasedBatch) report {
 	p := r.pauses[h.events[0].AggregateType]
-	rep := r.publisher.publish(flying, h.events, func() bool {
-		return ctx.Err() == nil && (p == nil || p.admits(h.probe)) && h.validFor(publishTimeout)
-	})
+	rep := r.publisher.publish(ctx, flying, h, p)
 	if p != nil {
 		r.updatePause(ctx, flying, p, h, &rep)
 	}

@@ -113,7 +113,7 @@ func ExampleProjection() {
 	defer db.Close()
 	table := orders{db: db, owner: map[string]order{"17": {"17", "four chairs", eventing.FirstEpoch, 3}}}
 	log := slog.New(slog.DiscardHandler)
-	waiters := consistency.NewWaiters(1000, table.Positions, notify.New(db.Pool, "", "orders", log))
+	waiters := consistency.NewWaiters(1000, table, notify.New(db.Pool, "", "orders", log))
 	model := projection.New(db.Pool, table, waiters, log) // a consumer takes it as its handler
 
 	apply := func(change string, version int64, item string) eventing.Event {

@@ -105,7 +105,7 @@ func newShelf(t *testing.T) *shelf {
 	s.db = pg.Pool(t, pg.URL)
 	s.writer = txn.NewWriter(s.db)
 	s.notes = &notes{shelf: s}
-	s.waiters = consistency.NewWaiters(10, s.notes.Positions, notify.New(s.db, "", "replica", slog.New(slog.DiscardHandler)))
+	s.waiters = consistency.NewWaiters(10, s.notes, notify.New(s.db, "", "replica", slog.New(slog.DiscardHandler)))
 	s.Projection = projection.New(s.db, s.notes, s.waiters, slog.New(slog.NewTextHandler(&s.said, nil)))
 	return s
 }

@@ -59,7 +59,7 @@ type Aggregate[S any] interface {
 	// leaves out aggregates that the owner does not know, and has no ErrUnknown. asOf
 	// is that of all rows.
 	FetchMany(ctx context.Context, ids []string, timeout time.Duration) (rows []S, asOf time.Time, err error)
-	// Positions is a consistency.Positions for aggregates of this type.
+	// Positions is that of a consistency.Projection, for aggregates of this type.
 	Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error)
 }
 

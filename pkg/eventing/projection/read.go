@@ -13,11 +13,11 @@ import (
 	"example.com/lockstep/pkg/eventing/txn"
 )
 
-// Fetch returns the owner's state of an aggregate to a reader with that requirement,
-// which concerns this aggregate only. The error is
-// consistency.ErrAhead if the owner's state does not meet the requirement, and
-// ErrUnknown if nothing is required of an aggregate that the owner does not know.
-func (p *Projection[S]) Fetch(ctx context.Context, id string, required consistency.Requirement) (row S, err error) {
+// FetchRequired returns the owner's state of an aggregate to a reader with that
+// requirement, which concerns this aggregate only. The error is consistency.ErrAhead if
+// the owner's state does not meet the requirement, and ErrUnknown if nothing is required
+// of an aggregate that the owner does not know.
+func (p *Projection[S]) FetchRequired(ctx context.Context, id string, required consistency.Requirement) (row S, err error) {
 	row, _, err = p.aggregate.Fetch(ctx, id, consistency.FetchTimeout)
 	switch {
 	case errors.Is(err, ErrUnknown) && len(required.Positions()) > 0:

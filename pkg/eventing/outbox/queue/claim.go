@@ -2,11 +2,11 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 )
 
 // Claim is the name and the limits of a claim.
@@ -125,11 +125,7 @@ func (q Queue) claim(
 	args := append([]any{c.Token, LeaseTime, without, c.Aggregates, c.Events, c.PerAggregate, c.Bytes, alive, MaxRetry}, own...)
 	var heads, passed int
 	var until float64
-	var events []Event
-	err = q.query(ctx, genericPlan, sql, args, func(rows pgx.Rows) (err error) {
-		events, err = scanClaimed(rows, append([]any{&got.Seen, &heads, &passed, &until}, more...)...)
-		return err
-	})
+	events, err := q.claimEvents(ctx, sql, args, append([]any{&got.Seen, &heads, &passed, &until}, more...)...)
 	if err != nil {
 		return Claimed{}, fmt.Errorf("%s: %w", what, err)
 	}
@@ -140,12 +136,16 @@ func (q Queue) claim(
 	return got, nil
 }
 
-// scanClaimed reads the result of a claim. The first columns of each row, the same in all
+// claimEvents runs the statement of a claim. The first columns of each row, the same in all
 // rows, go to report; the others are a claimed event. A claim without events returns one
 // row with null in these.
-func scanClaimed(rows pgx.Rows, report ...any) ([]Event, error) {
-	defer rows.Close()
-	var events []Event
+func (q Queue) claimEvents(ctx context.Context, sql string, args []any, report ...any) (events []Event, err error) {
+	result, err := q.query(ctx, genericPlan, sql, args)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, result.close()) }()
+	rows := result.rows
 	for rows.Next() {
 		var e Event
 		var previous uuid.NullUUID
