@@ -20,8 +20,8 @@ var commands = map[string]runs{
 	"make verify":           {".ci/run", "\nmake verify\n"},
 	"make test":             {".ci/run", "\nmake test\n"},
 	"make test ARGS=-short": {".ci/run", " test ARGS=-short\n"},
-	"make test-localpubsub": {".ci/full", "make test-localpubsub test-lab\n"},
-	"make test-lab":         {".ci/full", "make test-localpubsub test-lab\n"},
+	"make test-localpubsub": {".ci/full", "make test-localpubsub\n"},
+	"make test-lab":         {".ci/full", "make test-lab\n"},
 	"go -C lab test ./...":  {"Makefile", "\tgo -C lab test "},
 	"make tf-check":         {".github/workflows/ci.yml", "run: make tf-check\n"},
 	"make compose-check":    {".github/workflows/ci.yml", "run: make compose-check\n"},
@@ -36,6 +36,14 @@ var commands = map[string]runs{
 	"video epoch show":      {"services/restore_test.go", `o.types(t, "epoch"`},
 }
 
+// needs are the commands of nested modules: without the module there is no command.
+var needs = map[string]string{
+	"make test-localpubsub": "localpubsub",
+	"make test-lab":         "lab",
+	"go -C lab test ./...":  "lab",
+	"make tf-check":         "lab",
+}
+
 var (
 	shell  = regexp.MustCompile("(?s)```sh\n(.*?)```")
 	inText = regexp.MustCompile("`((?:make|video|catalog|go|git|docker|terraform|gcloud|psql|curl) [^`]+)`")
@@ -47,6 +55,9 @@ func TestCommandsAreRun(t *testing.T) {
 	t.Parallel()
 	unnamed := map[string]bool{}
 	for command, by := range commands {
+		if missing(needs[command]) {
+			continue
+		}
 		unnamed[command] = true
 		text, err := os.ReadFile(by.file)
 		if err != nil || !strings.Contains(string(text), by.text) {
@@ -60,7 +71,7 @@ func TestCommandsAreRun(t *testing.T) {
 		}
 		for _, command := range commandsIn(string(text)) {
 			delete(unnamed, command)
-			if _, known := commands[command]; !known {
+			if _, known := commands[command]; !known || missing(needs[command]) {
 				t.Errorf("%s names %q, which neither CI nor a test is known to run", name, command)
 			}
 		}
