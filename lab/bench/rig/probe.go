@@ -44,7 +44,7 @@ type BrokerProbe struct {
 const (
 	// PublishLatency is the duration of a publish at a broker that takes time.
 	PublishLatency = 5 * time.Millisecond
-	// NoBroker, in place of a latency, selects the stub: it answers every publish
+	// NoBroker selects, in place of a latency, the stub: it answers every publish
 	// at once, without a broker.
 	NoBroker = time.Duration(-1)
 )
