@@ -75,7 +75,7 @@ func (a videos) Incomplete(ctx context.Context, after string, limit int) ([]stri
 
 // CountIncomplete counts in the partial index.
 func (a videos) CountIncomplete(ctx context.Context, limit int) (n int64, err error) {
-	err = a.db.QueryRow(ctx, `SELECT count(*) FROM (SELECT FROM video_projection WHERE incomplete LIMIT $1) AS some`, limit).Scan(&n)
+	err = a.db.QueryRow(ctx, `SELECT count(*) FROM (SELECT FROM video_projection WHERE incomplete LIMIT $1) AS rows_found`, limit).Scan(&n)
 	return n, err
 }
 
@@ -94,7 +94,7 @@ func (a engagements) Incomplete(ctx context.Context, after string, limit int) ([
 // CountIncomplete counts in the partial index.
 func (a engagements) CountIncomplete(ctx context.Context, limit int) (n int64, err error) {
 	err = a.db.QueryRow(ctx, `
-		SELECT count(*) FROM (SELECT FROM video_user_engagements_projection WHERE incomplete LIMIT $1) AS some`, limit).Scan(&n)
+		SELECT count(*) FROM (SELECT FROM video_user_engagements_projection WHERE incomplete LIMIT $1) AS rows_found`, limit).Scan(&n)
 	return n, err
 }
 
