@@ -10,7 +10,7 @@ locals {
   catalog_env = {
     GOOGLE_CLOUD_PROJECT = var.project_id
     PUBSUB_ENDPOINT      = local.pubsub_endpoint
-    VIDEO_SERVICE_ADDR   = "${trimprefix(google_cloud_run_v2_service.video.uri, "https://")}:443"
+    VIDEO_SERVICE_ADDR   = "${local.video_host}:443"
     LOG_LEVEL            = var.log_level
     GOMEMLIMIT           = local.memory_limit.catalog
   }
@@ -238,7 +238,6 @@ resource "google_cloud_run_v2_service" "catalog" {
     google_cloud_run_v2_job.catalog_migrate,
     google_pubsub_subscription_iam_member.catalog_subscribes,
     google_pubsub_topic_iam_member.catalog_publishes_dead_letters,
-    google_cloud_run_v2_service_iam_member.catalog_calls_video,
     google_secret_manager_secret_iam_member.catalog,
   ]
 }

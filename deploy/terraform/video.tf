@@ -18,6 +18,11 @@ locals {
     var.transaction_pooler ? { LISTEN_DATABASE_URL = "video-listen-database-url" } : {},
   )
 
+  # The name that Cloud Run gives to each service of a project and region. catalog gets it
+  # from here, because a reference to the service would make Terraform update the writer
+  # before the reader.
+  video_host = "video-${var.project_number}.${var.region}.run.app"
+
   # Published events stay in the outbox as long as in Pub/Sub.
   video_args = ["serve", "-outbox-retention=${var.retention_days * 24}h"]
 }
@@ -97,6 +102,8 @@ resource "google_cloud_run_v2_service" "video" {
   location            = var.region
   ingress             = "INGRESS_TRAFFIC_ALL" # IAM decides which callers are let in
   deletion_protection = var.deletion_protection
+  # The audience of catalog's ID tokens: it calls this address.
+  custom_audiences = ["https://${local.video_host}"]
 
   # Of all revisions that get requests together: during a rollout the database sees
   # the pools of one instance more, the new revision's first.
@@ -223,8 +230,12 @@ resource "google_cloud_run_v2_service" "video" {
     percent = 100
   }
 
-  # A subscription does not get messages that were published before it existed.
+  # A release goes from the schemas to the reader to the writer: a reader that is older
+  # than the writer's events leaves rows incomplete until it is replaced. A subscription
+  # does not get messages that were published before it existed.
   depends_on = [
+    google_cloud_run_v2_service.catalog,
+    google_cloud_run_v2_worker_pool.catalog,
     google_cloud_run_v2_job.video_migrate,
     google_pubsub_subscription.catalog,
     google_pubsub_topic_iam_member.video_publishes,

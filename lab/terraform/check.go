@@ -32,6 +32,7 @@ var levels = []level{
 	{"test", tested},
 	{"example", examplePlanned},
 	{"windows", windowsAgree},
+	{"order", readersFirst},
 }
 
 func check(ctx context.Context, args []string, stdout io.Writer) error {

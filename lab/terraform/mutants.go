@@ -98,8 +98,17 @@ var wrongEdits = []mutant{
 	}}},
 	{"catalog may not call video", []edit{
 		{file: "video.tf", in: `resource "` + callsVideo + `" "catalog_calls_video" {`},
-		{file: "catalog.tf", old: "    " + callsVideo + ".catalog_calls_video,\n"},
 	}},
+	{"the writer before the reader", []edit{
+		{file: "video.tf", old: "    google_cloud_run_v2_service.catalog,\n    google_cloud_run_v2_worker_pool.catalog,\n"},
+		{file: "catalog.tf", old: `"${local.video_host}:443"`, new: `"${trimprefix(google_cloud_run_v2_service.video.uri, "https://")}:443"`},
+	}},
+	{"the writer before the reader's workers", []edit{{file: "video.tf", old: "    google_cloud_run_v2_worker_pool.catalog,\n"}}},
+	{"the reader before its schema", []edit{
+		{file: "catalog.tf", old: "    google_cloud_run_v2_job.catalog_migrate,\n"},
+		{file: "catalog.tf", old: "terraform_data.catalog_migration.id", new: `"now"`},
+	}},
+	{"an address that is not the audience", []edit{{file: "video.tf", old: "https://${local.video_host}", new: "https://video"}}},
 	{"Terraform gives up before a migration does", []edit{{file: "catalog_jobs.tf", old: `update = "30m"`, new: `update = "20m"`}}},
 	{"a database that is deleted under its sessions", []edit{{
 		file: "database.tf", old: `deletion_policy = "ABANDON"`, new: `deletion_policy = "DELETE"`,

@@ -37,9 +37,14 @@ type Engagement struct {
 	CreatedAt      *time.Time `json:"created_at"`
 	UpdatedAt      time.Time  `json:"updated_at"`
 	DeletedAt      *time.Time `json:"-"`
-	// LastEventID is as in Video.
-	LastEventID uuid.NullUUID `json:"-"`
+	// LastEventID and Completeness are as in Video.
+	LastEventID        uuid.NullUUID `json:"-"`
+	inbox.Completeness `json:"-"`
 }
+
+// engagementRevision is the inbox.Completeness.Revision of this build.
+var engagementRevision = projection.Revision(&engagementv1.Event{}, &engagementv1.EngagementPut{}, &engagementv1.EngagementDeleted{},
+	&videov1.Engagement{})
 
 func (e Engagement) id() string { return engagementID(e.UserID, e.VideoID) }
 
@@ -78,22 +83,28 @@ func (engagements) Decode(e eventing.Event) (inbox.Change, error) {
 	case "EngagementDeleted":
 		payload, kind = envelope.GetDeleted(), inbox.Deleted
 	default:
-		return inbox.Change{}, fmt.Errorf("event_type: %q: %w", e.Type, inbox.ErrUnknown)
+		return additive(e, &envelope, engagementRevision)
 	}
 	if err := agrees(e, &envelope, payload.GetUserId()+":"+payload.GetVideoId(), payload.GetVersion()); err != nil {
 		return inbox.Change{}, err
 	}
-	return inbox.Change{Event: e, Kind: kind, Payload: payload}, nil
+	return inbox.Change{
+		Event: e, Kind: kind, Payload: payload, Revision: engagementRevision, Partial: projection.HasUnknown(&envelope),
+	}, nil
 }
 
 // Position is the position of a row.
 func (engagements) Position(e Engagement) inbox.Position {
-	return inbox.Position{Epoch: e.Epoch, Version: e.Version, Deleted: e.DeletedAt != nil, EventID: e.LastEventID.UUID, At: e.UpdatedAt}
+	return inbox.Position{
+		Epoch: e.Epoch, Version: e.Version, Deleted: e.DeletedAt != nil, EventID: e.LastEventID.UUID, At: e.UpdatedAt,
+		Completeness: e.Completeness,
+	}
 }
 
-// Apply is the row after c. Every change carries the whole engagement, so the
-// row before does not matter.
-func (engagements) Apply(_ Engagement, c inbox.Change) (e Engagement) {
+// Apply is the row after c, from the row before. Every change of a known type carries
+// the whole engagement.
+func (engagements) Apply(e Engagement, c inbox.Change) Engagement {
+	completeness := e.After(c)
 	switch p := c.Payload.(type) {
 	case *engagementv1.EngagementPut:
 		e = Engagement{
@@ -109,6 +120,7 @@ func (engagements) Apply(_ Engagement, c inbox.Change) (e Engagement) {
 	}
 	e.UserID, e.VideoID, _ = parseEngagementID(c.Event.AggregateID) // checked by Decode
 	e.Epoch, e.Version, e.UpdatedAt, e.LastEventID = c.Event.Epoch, c.Event.Version, c.Event.OccurredAt, known(c.Event.ID)
+	e.Completeness = completeness
 	return e
 }
 
@@ -171,7 +183,7 @@ func ownedEngagement(p *videov1.Engagement, user, video uuid.UUID) (Engagement, 
 		UserID: user, VideoID: video, Liked: p.GetLiked(), Bookmarked: p.GetBookmarked(), WatchedSeconds: p.GetWatchedSeconds(),
 		Version: p.GetVersion(), Epoch: p.GetEpoch(),
 		CreatedAt: timeOf(p.GetCreatedAt()), UpdatedAt: p.GetUpdatedAt().AsTime(), DeletedAt: timeOf(p.GetDeletedAt()),
-		LastEventID: last,
+		LastEventID: last, Completeness: completeness(p, engagementRevision),
 	}, nil
 }
 

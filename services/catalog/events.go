@@ -6,12 +6,14 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/projection"
 )
 
 // This file has the parts of events and of the owner's answers that videos and
@@ -45,14 +47,17 @@ func addressed(e eventing.Event, aggregateType, id string, err error) error {
 	return nil
 }
 
-// agrees checks an envelope, and its payload's id and version, against e's attributes.
-func agrees(e eventing.Event, envelope interface {
+// envelope is the Event of a topic's package.
+type envelope interface {
 	GetEventId() string
 	GetAggregateType() string
 	GetAggregateId() string
 	GetVersion() int64
-}, id string, version int64,
-) error {
+	GetAdditive() bool
+}
+
+// agrees checks an envelope, and its payload's id and version, against e's attributes.
+func agrees(e eventing.Event, envelope envelope, id string, version int64) error {
 	said := []any{envelope.GetEventId(), envelope.GetAggregateType(), envelope.GetAggregateId(), envelope.GetVersion(), id, version}
 	want := []any{e.ID.String(), e.AggregateType, e.AggregateID, e.Version, e.AggregateID, e.Version}
 	if !slices.Equal(said, want) {
@@ -61,10 +66,25 @@ func agrees(e eventing.Event, envelope interface {
 	return nil
 }
 
+// additive is e, of a type that this build does not know, as a change of nothing that it
+// knows. The error is inbox.ErrUnknown unless the envelope says that e is such a change.
+func additive(e eventing.Event, envelope envelope, revision int64) (inbox.Change, error) {
+	if !envelope.GetAdditive() {
+		return inbox.Change{}, fmt.Errorf("event_type: %q: %w", e.Type, inbox.ErrUnknown)
+	}
+	err := agrees(e, envelope, e.AggregateID, e.Version)
+	return inbox.Change{Event: e, Kind: inbox.Updated, Revision: revision, Partial: true}, err
+}
+
+// completeness is that of a row from an answer of the owner.
+func completeness(answer proto.Message, revision int64) inbox.Completeness {
+	return inbox.Completeness{Revision: revision, Incomplete: projection.HasUnknown(answer)}
+}
+
 // snapshot is the owner's row at a position as a change, of kind alive unless it is a
 // tombstone.
 func snapshot(alive inbox.Kind, row any, aggregateType, id string, at inbox.Position) inbox.Change {
-	c := inbox.Change{Kind: alive, Payload: row, Event: eventing.Event{
+	c := inbox.Change{Kind: alive, Payload: row, Revision: at.Revision, Partial: at.Incomplete, Event: eventing.Event{
 		ID: at.EventID, AggregateType: aggregateType, AggregateID: id,
 		Epoch: at.Epoch, Version: at.Version, OccurredAt: at.At,
 	}}

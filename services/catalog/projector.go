@@ -17,6 +17,7 @@ import (
 // where events are missing. It notifies the waiters after its own commits; after events
 // the consumer does so, because it commits those.
 type Projector struct {
+	db          *pgxpool.Pool
 	waiters     *consistency.Waiters
 	videos      *projection.Projection[Video]
 	engagements *projection.Projection[Engagement]
@@ -26,6 +27,7 @@ type Projector struct {
 // videos and engagements; waiters are the readers that wait for the projections.
 func NewProjector(db *pgxpool.Pool, conn *grpc.ClientConn, waiters *consistency.Waiters, log *slog.Logger) *Projector {
 	return &Projector{
+		db:          db,
 		waiters:     waiters,
 		videos:      projection.New(db, videos{db, videov1.NewVideoServiceClient(conn)}, waiters, log),
 		engagements: projection.New(db, engagements{db, videov1.NewEngagementServiceClient(conn)}, waiters, log),
@@ -36,6 +38,17 @@ func NewProjector(db *pgxpool.Pool, conn *grpc.ClientConn, waiters *consistency.
 // them.
 func (p *Projector) Handler() inbox.Handler {
 	return handler{inbox.Route{videoType: p.videos, engagementType: p.engagements}, p.waiters}
+}
+
+// CompleteVideos brings videos that an older build has left incomplete up to date; see
+// projection.Completion.
+func (p *Projector) CompleteVideos() *projection.Completion[Video] {
+	return projection.NewCompletion(p.videos, videos{db: p.db})
+}
+
+// CompleteEngagements does so for engagements.
+func (p *Projector) CompleteEngagements() *projection.Completion[Engagement] {
+	return projection.NewCompletion(p.engagements, engagements{db: p.db})
 }
 
 // handler is a Route of projections with the same waiters.

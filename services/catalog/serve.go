@@ -101,7 +101,12 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	waiters := NewWaiters(cmp.Or(cfg.MaxWaiting, MaxWaiting), background, cfg.ListenURL, log)
 	projector := NewProjector(background, owner, waiters, log)
 	watching := health.Register("waiters")
-	loops := []func(context.Context) error{func(ctx context.Context) error { return waiters.Run(ctx, log, watching) }}
+	ofVideos, ofEngagements := health.Register("incomplete videos"), health.Register("incomplete engagements")
+	loops := []func(context.Context) error{
+		func(ctx context.Context) error { return waiters.Run(ctx, log, watching) },
+		func(ctx context.Context) error { return projector.CompleteVideos().Run(ctx, ofVideos) },
+		func(ctx context.Context) error { return projector.CompleteEngagements().Run(ctx, ofEngagements) },
+	}
 	for loop, subscription := range map[string]string{"consumer": Subscription, "engagement consumer": EngagementSubscription} {
 		consumer := inbox.NewConsumer(background, client, subscription, projector.Handler(), log, health.Register(loop),
 			inbox.Options{Retention: cfg.InboxRetention, Streams: streams})

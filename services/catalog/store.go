@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,10 +65,52 @@ func readPositions(ctx context.Context, db *pgxpool.Pool, sql string, args ...an
 	return found, nil
 }
 
+// Incomplete reads the partial index of incomplete rows.
+func (a videos) Incomplete(ctx context.Context, after string, limit int) ([]string, error) {
+	return readIDs(ctx, a.db, `
+		SELECT video_id::text FROM video_projection
+		 WHERE incomplete AND revision < $1 AND video_id > $2::uuid ORDER BY video_id LIMIT $3`,
+		videoRevision, cmp.Or(after, uuid.Nil.String()), limit)
+}
+
+// CountIncomplete counts in the partial index.
+func (a videos) CountIncomplete(ctx context.Context, limit int) (n int64, err error) {
+	err = a.db.QueryRow(ctx, `SELECT count(*) FROM (SELECT FROM video_projection WHERE incomplete LIMIT $1) AS rows_found`, limit).Scan(&n)
+	return n, err
+}
+
+// Incomplete reads the partial index of incomplete rows, and returns those of one user.
+func (a engagements) Incomplete(ctx context.Context, after string, limit int) ([]string, error) {
+	users, videos := pairs([]string{cmp.Or(after, engagementID(uuid.Nil, uuid.Nil))})
+	return readIDs(ctx, a.db, `
+		WITH next AS MATERIALIZED (
+		  SELECT user_id, video_id FROM video_user_engagements_projection
+		   WHERE incomplete AND revision < $1 AND (user_id, video_id) > ($2::uuid, $3::uuid)
+		   ORDER BY user_id, video_id LIMIT $4)
+		SELECT concat(user_id, ':', video_id) FROM next WHERE user_id = (SELECT user_id FROM next ORDER BY user_id LIMIT 1) ORDER BY video_id`,
+		engagementRevision, users[0], videos[0], limit)
+}
+
+// CountIncomplete counts in the partial index.
+func (a engagements) CountIncomplete(ctx context.Context, limit int) (n int64, err error) {
+	err = a.db.QueryRow(ctx, `
+		SELECT count(*) FROM (SELECT FROM video_user_engagements_projection WHERE incomplete LIMIT $1) AS rows_found`, limit).Scan(&n)
+	return n, err
+}
+
+func readIDs(ctx context.Context, db *pgxpool.Pool, sql string, args ...any) ([]string, error) {
+	rows, _ := db.Query(ctx, sql, args...)
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("read ids: %w", err)
+	}
+	return ids, nil
+}
+
 // Lock locks the rows with these ids.
 func (videos) Lock(ctx context.Context, tx pgx.Tx, ids []string) (map[string]Video, error) {
 	rows, _ := tx.Query(ctx, `
-		SELECT `+videoColumns+`, last_event_id FROM video_projection WHERE video_id = ANY ($1::uuid[]) ORDER BY video_id FOR UPDATE`, ids)
+		SELECT `+videoColumns+`, last_event_id, revision, incomplete FROM video_projection WHERE video_id = ANY ($1::uuid[]) ORDER BY video_id FOR UPDATE`, ids)
 	return byID(rows, Video.id)
 }
 
@@ -126,7 +169,7 @@ const engagementColumns = `user_id, video_id, liked, bookmarked, watched_seconds
 func (engagements) Lock(ctx context.Context, tx pgx.Tx, ids []string) (map[string]Engagement, error) {
 	users, videos := pairs(ids)
 	rows, _ := tx.Query(ctx, `
-		SELECT `+engagementColumns+`, last_event_id FROM video_user_engagements_projection
+		SELECT `+engagementColumns+`, last_event_id, revision, incomplete FROM video_user_engagements_projection
 		 WHERE (user_id, video_id) IN (SELECT u, v FROM unnest($1::uuid[], $2::uuid[]) AS named (u, v))
 		 ORDER BY user_id, video_id FOR UPDATE`, users, videos)
 	return byID(rows, Engagement.id)
@@ -166,13 +209,13 @@ func listEngagements(ctx context.Context, db *pgxpool.Pool, user, before uuid.UU
 	return found, reached, nil
 }
 
-// upsertSQL is the statement of upsert for a table with these columns of these types, and
-// last_event_id. An absent row is inserted if it is still absent. An existing row is
+// upsertSQL is the statement of upsert for a table with these columns of these types,
+// last_event_id, revision and incomplete. An absent row is inserted if it is still absent. An existing row is
 // locked, so its "conflict" is certain, and the statement finds it by its key with any plan.
 func upsertSQL(table, key, columns, types string) string {
-	columns += ", last_event_id"
+	columns += ", last_event_id, revision, incomplete"
 	var arrays []string
-	for i, kind := range strings.Split(types+", uuid, bool", ", ") {
+	for i, kind := range strings.Split(types+", uuid, bigint, bool, bool", ", ") {
 		arrays = append(arrays, fmt.Sprintf("$%d::%s[]", i+1, kind))
 	}
 	return strings.NewReplacer("{table}", table, "{key}", key, "{columns}", columns,
@@ -200,8 +243,10 @@ func upsert[S any](
 	for i, s := range steps {
 		present[i] = table.Position(s.Old).Version > 0
 	}
-	lastEvents := column(steps, func(row S) pgtype.UUID { return pgID(table.Position(row).EventID) })
-	rows, _ := tx.Query(ctx, sql, append(columns, lastEvents, present)...)
+	rows, _ := tx.Query(ctx, sql, append(columns,
+		column(steps, func(row S) pgtype.UUID { return pgID(table.Position(row).EventID) }),
+		column(steps, func(row S) int64 { return table.Position(row).Revision }),
+		column(steps, func(row S) bool { return table.Position(row).Incomplete }), present)...)
 	written, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return nil, fmt.Errorf("write rows: %w", err)

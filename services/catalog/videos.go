@@ -37,10 +37,15 @@ type Video struct {
 	CreatedAt *time.Time `json:"created_at"`
 	UpdatedAt time.Time  `json:"updated_at"`
 	DeletedAt *time.Time `json:"-"`
-	// LastEventID is the event that made Version, where that is known. Readers do not
-	// need it: it is read with the row's lock only.
-	LastEventID uuid.NullUUID `json:"-"`
+	// LastEventID is the event that made Version, where that is known. Readers need
+	// neither it nor Completeness: both are read with the row's lock only.
+	LastEventID        uuid.NullUUID `json:"-"`
+	inbox.Completeness `json:"-"`
 }
+
+// videoRevision is the inbox.Completeness.Revision of this build.
+var videoRevision = projection.Revision(&eventsv1.Event{}, &eventsv1.VideoCreated{}, &eventsv1.VideoUpdated{}, &eventsv1.VideoDeleted{},
+	&videov1.Video{})
 
 func (v Video) id() string { return v.ID.String() }
 
@@ -87,23 +92,32 @@ func (videos) Decode(e eventing.Event) (inbox.Change, error) {
 	case "VideoDeleted":
 		payload, kind = envelope.GetDeleted(), inbox.Deleted
 	default:
-		return inbox.Change{}, fmt.Errorf("event_type: %q: %w", e.Type, inbox.ErrUnknown)
+		return additive(e, &envelope, videoRevision)
 	}
 	// A payload of another type than e's is nil here, and names no video.
 	if err := agrees(e, &envelope, payload.GetVideoId(), payload.GetVersion()); err != nil {
 		return inbox.Change{}, err
 	}
-	return inbox.Change{Event: e, Kind: kind, Payload: payload}, nil
+	partial := projection.HasUnknown(&envelope) || slices.ContainsFunc(envelope.GetUpdated().GetCleared(), isUnknownName)
+	return inbox.Change{Event: e, Kind: kind, Payload: payload, Revision: videoRevision, Partial: partial}, nil
+}
+
+// isUnknownName reports whether field is none of those that an update can clear.
+func isUnknownName(field string) bool {
+	return !slices.Contains([]string{"description", "duration_seconds", "published_at"}, field)
 }
 
 // Position is the position of a row.
 func (videos) Position(v Video) inbox.Position {
-	return inbox.Position{Epoch: v.Epoch, Version: v.Version, Deleted: v.DeletedAt != nil, EventID: v.LastEventID.UUID, At: v.UpdatedAt}
+	return inbox.Position{
+		Epoch: v.Epoch, Version: v.Version, Deleted: v.DeletedAt != nil, EventID: v.LastEventID.UUID, At: v.UpdatedAt,
+		Completeness: v.Completeness,
+	}
 }
 
 // Apply is the row after c, from the row before.
 func (videos) Apply(v Video, c inbox.Change) Video {
-	e := c.Event
+	e, completeness := c.Event, v.After(c)
 	switch p := c.Payload.(type) {
 	case *eventsv1.VideoCreated:
 		v = Video{
@@ -120,11 +134,12 @@ func (videos) Apply(v Video, c inbox.Change) Video {
 		}
 	}
 	v.ID, v.Epoch, v.Version, v.UpdatedAt, v.LastEventID = uuid.MustParse(e.AggregateID), e.Epoch, e.Version, e.OccurredAt, known(e.ID)
+	v.Completeness = completeness
 	return v
 }
 
 // patched ignores cleared fields that it does not know, like every protobuf
-// reader: they are newer than this build.
+// reader: they are newer than this build, and the change is partial.
 func patched(v Video, p *eventsv1.VideoUpdated) Video {
 	cleared := func(field string) bool { return slices.Contains(p.GetCleared(), field) }
 	if p.Title != nil {
@@ -202,6 +217,6 @@ func ownedVideo(p *videov1.Video, id string) (Video, error) {
 		DurationSeconds: p.GetDurationSeconds(), PublishedAt: timeOf(p.GetPublishedAt()),
 		Version: p.GetVersion(), Epoch: p.GetEpoch(),
 		CreatedAt: timeOf(p.GetCreatedAt()), UpdatedAt: p.GetUpdatedAt().AsTime(), DeletedAt: timeOf(p.GetDeletedAt()),
-		LastEventID: last,
+		LastEventID: last, Completeness: completeness(p, videoRevision),
 	}, nil
 }

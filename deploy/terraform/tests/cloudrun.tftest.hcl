@@ -98,8 +98,12 @@ run "environment" {
     error_message = "video's connection must come from its secret."
   }
   assert {
-    condition     = { for e in google_cloud_run_v2_service.catalog.template[0].containers[0].env : e.name => e.value if length(e.value_source) == 0 } == { GOOGLE_CLOUD_PROJECT = "acme-test", PUBSUB_ENDPOINT = "europe-west1-pubsub.googleapis.com:443", VIDEO_SERVICE_ADDR = "service-abc123-ew.a.run.app:443", LOG_LEVEL = "info", GOMEMLIMIT = "460MiB" }
+    condition     = { for e in google_cloud_run_v2_service.catalog.template[0].containers[0].env : e.name => e.value if length(e.value_source) == 0 } == { GOOGLE_CLOUD_PROJECT = "acme-test", PUBSUB_ENDPOINT = "europe-west1-pubsub.googleapis.com:443", VIDEO_SERVICE_ADDR = "video-123456789012.europe-west1.run.app:443", LOG_LEVEL = "info", GOMEMLIMIT = "460MiB" }
     error_message = "catalog's plain environment must be these: no secret, the regional endpoint, video as host:443, and nine tenths of the memory."
+  }
+  assert {
+    condition     = google_cloud_run_v2_service.video.custom_audiences == tolist(["https://video-123456789012.europe-west1.run.app"])
+    error_message = "catalog's tokens are for the address that it calls: video must accept that audience."
   }
   assert {
     condition = alltrue(flatten([

@@ -40,6 +40,8 @@ type Position struct {
 	// may be zero, for unknown: then it contradicts nothing.
 	EventID uuid.UUID
 	At      time.Time
+	// Completeness is the row's; the zero value where a service keeps none.
+	Completeness
 }
 
 // state is the part of a Position that rules depends on.

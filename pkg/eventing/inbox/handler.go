@@ -47,6 +47,11 @@ type Change struct {
 	Kind Kind
 	// Payload is the service's own: its Decode makes it, its Apply reads it.
 	Payload any
+	// Revision is that of the build that has decoded Payload, and Partial says that
+	// Payload has more than this build understands: see Completeness. A service that
+	// keeps no Completeness leaves both zero.
+	Revision int64
+	Partial  bool
 }
 
 // Handler is a service's treatment of its events. ApplyChanges and Each make its Apply

@@ -32,7 +32,8 @@ var (
 //	the owner's version is    p is replaced
 //	higher                    always; diverged where p is the tombstone of an aggregate that
 //	                          is final in its epoch, and the owner has it alive
-//	the same                  where the events differ: diverged where that is certain
+//	the same                  where the events differ: diverged where that is certain;
+//	                          or where p is incomplete, and c has more
 //	lower                     where the owner has lost p (hasLost): diverged
 //	of a lower epoch          never: a former owner
 //
@@ -54,7 +55,7 @@ func Adopt(p Position, c Change, asOf time.Time) Outcome {
 		return Stale
 	case another(p, to):
 		return Diverged
-	case p.EventID != to.EventID:
+	case p.EventID != to.EventID, p.improvedBy(c.Revision):
 		return Applied
 	}
 	return Stale

@@ -24,6 +24,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/time/rate"
 
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
@@ -69,16 +70,24 @@ type Projection[S any] struct {
 	db        *pgxpool.Pool
 	waiters   *consistency.Waiters
 	log       *slog.Logger
+	// partialLog bounds the lines about changes that this build understands in part.
+	partialLog rate.Sometimes
 }
 
 // New returns a projection whose repairs write to db. waiters are the readers that wait
 // for its rows. log gets a line for each row that had another history than its owner.
 func New[S any](db *pgxpool.Pool, aggregate Aggregate[S], waiters *consistency.Waiters, log *slog.Logger) *Projection[S] {
-	return &Projection[S]{aggregate: aggregate, db: db, waiters: waiters, log: log}
+	return &Projection[S]{aggregate: aggregate, db: db, waiters: waiters, log: log, partialLog: rate.Sometimes{Interval: time.Minute}}
 }
 
 // Decode is that of the aggregate.
-func (p *Projection[S]) Decode(e eventing.Event) (inbox.Change, error) { return p.aggregate.Decode(e) }
+func (p *Projection[S]) Decode(e eventing.Event) (inbox.Change, error) {
+	c, err := p.aggregate.Decode(e)
+	if err == nil {
+		p.unknownSeen(c)
+	}
+	return c, err
+}
 
 // Apply applies events, as they arrive or when an operator redrives them.
 func (p *Projection[S]) Apply(ctx context.Context, tx pgx.Tx, changes []inbox.Change) ([]inbox.Outcome, error) {

@@ -7,16 +7,45 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/instrument"
 )
 
 // diverged reports that a row had another history than its owner and was replaced; e is
 // the event of the owner's state.
 func (p *Projection[S]) diverged(ctx context.Context, e eventing.Event) {
-	divergences.Add(ctx, 1, metric.WithAttributes(attribute.String("aggregate_type", p.aggregate.Type())))
+	divergences.Add(ctx, 1, p.ofType())
 	p.log.ErrorContext(ctx, "row had a history that its owner has lost: it was replaced by the owner's state",
 		"aggregate_type", p.aggregate.Type(), "aggregate_id", e.AggregateID, "epoch", e.Epoch, "version", e.Version, "event_id", e.ID)
 }
 
-var divergences = instrument.For("example.com/lockstep/pkg/eventing/projection").Counter("replica.divergences", "{row}",
-	"Rows that had a history that their owner has lost, and were replaced by the owner's state")
+// unknownSeen reports that c has more than this build understands. It counts a change
+// whenever it is decoded, also again; the log gets a line a minute.
+func (p *Projection[S]) unknownSeen(c inbox.Change) {
+	if !c.Partial {
+		return
+	}
+	ctx := context.Background() // Decode has none
+	partialChanges.Add(ctx, 1, p.ofType())
+	p.partialLog.Do(func() {
+		p.log.WarnContext(ctx, "event has more than this build understands: its row stays incomplete until a newer build runs",
+			"aggregate_type", p.aggregate.Type(), "aggregate_id", c.Event.AggregateID, "epoch", c.Event.Epoch, "version", c.Event.Version,
+			"event_type", c.Event.Type, "revision", c.Revision)
+	})
+}
+
+func (p *Projection[S]) ofType() metric.MeasurementOption {
+	return metric.WithAttributes(attribute.String("aggregate_type", p.aggregate.Type()))
+}
+
+var (
+	meter       = instrument.For("example.com/lockstep/pkg/eventing/projection")
+	divergences = meter.Counter("replica.divergences", "{row}",
+		"Rows that had a history that their owner has lost, and were replaced by the owner's state")
+	partialChanges = meter.Counter("replica.partial_changes", "{change}",
+		"Decoded changes that have more than this build understands")
+	completedRows = meter.Counter("replica.completed_rows", "{row}",
+		"Rows that were incomplete and were brought up to date with their owner")
+	incompleteRows = meter.Set("replica.incomplete_rows", "{row}",
+		"Rows that lack a part of their owner's state, as of the last pass, up to 10,000")
+)

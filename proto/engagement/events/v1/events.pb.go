@@ -91,6 +91,11 @@ type Event struct {
 	// One more than the aggregate's event before it, also across a deletion.
 	Version    int64                  `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`
 	OccurredAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=occurred_at,json=occurredAt,proto3" json:"occurred_at,omitempty"`
+	// Set on the events of a type that is newer than this contract, where they change no
+	// field of an older type: a consumer that does not know the type then moves its copy
+	// to this version, and takes the rest from the owner once it knows the type. Without
+	// it, such a consumer cannot go on with the aggregate.
+	Additive bool `protobuf:"varint,7,opt,name=additive,proto3" json:"additive,omitempty"`
 	// Types that are valid to be assigned to Payload:
 	//
 	//	*Event_Put
@@ -170,6 +175,13 @@ func (x *Event) GetOccurredAt() *timestamppb.Timestamp {
 		return x.OccurredAt
 	}
 	return nil
+}
+
+func (x *Event) GetAdditive() bool {
+	if x != nil {
+		return x.Additive
+	}
+	return false
 }
 
 func (x *Event) GetPayload() isEvent_Payload {
@@ -399,7 +411,7 @@ var File_engagement_events_v1_events_proto protoreflect.FileDescriptor
 
 const file_engagement_events_v1_events_proto_rawDesc = "" +
 	"\n" +
-	"!engagement/events/v1/events.proto\x12\x14engagement.events.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8c\x03\n" +
+	"!engagement/events/v1/events.proto\x12\x14engagement.events.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa8\x03\n" +
 	"\x05Event\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12>\n" +
 	"\n" +
@@ -408,7 +420,8 @@ const file_engagement_events_v1_events_proto_rawDesc = "" +
 	"\x0eaggregate_type\x18\x04 \x01(\tR\raggregateType\x12\x18\n" +
 	"\aversion\x18\x05 \x01(\x03R\aversion\x12;\n" +
 	"\voccurred_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"occurredAt\x127\n" +
+	"occurredAt\x12\x1a\n" +
+	"\badditive\x18\a \x01(\bR\badditive\x127\n" +
 	"\x03put\x18\n" +
 	" \x01(\v2#.engagement.events.v1.EngagementPutH\x00R\x03put\x12C\n" +
 	"\adeleted\x18\v \x01(\v2'.engagement.events.v1.EngagementDeletedH\x00R\adeletedB\t\n" +

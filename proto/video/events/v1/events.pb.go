@@ -92,6 +92,11 @@ type Event struct {
 	// One more than the aggregate's event before it.
 	Version    int64                  `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`
 	OccurredAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=occurred_at,json=occurredAt,proto3" json:"occurred_at,omitempty"`
+	// Set on the events of a type that is newer than this contract, where they change no
+	// field of an older type: a consumer that does not know the type then moves its copy
+	// to this version, and takes the rest from the owner once it knows the type. Without
+	// it, such a consumer cannot go on with the aggregate.
+	Additive bool `protobuf:"varint,7,opt,name=additive,proto3" json:"additive,omitempty"`
 	// Types that are valid to be assigned to Payload:
 	//
 	//	*Event_Created
@@ -172,6 +177,13 @@ func (x *Event) GetOccurredAt() *timestamppb.Timestamp {
 		return x.OccurredAt
 	}
 	return nil
+}
+
+func (x *Event) GetAdditive() bool {
+	if x != nil {
+		return x.Additive
+	}
+	return false
 }
 
 func (x *Event) GetPayload() isEvent_Payload {
@@ -516,7 +528,7 @@ var File_video_events_v1_events_proto protoreflect.FileDescriptor
 
 const file_video_events_v1_events_proto_rawDesc = "" +
 	"\n" +
-	"\x1cvideo/events/v1/events.proto\x12\x0fvideo.events.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xba\x03\n" +
+	"\x1cvideo/events/v1/events.proto\x12\x0fvideo.events.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd6\x03\n" +
 	"\x05Event\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x129\n" +
 	"\n" +
@@ -525,7 +537,8 @@ const file_video_events_v1_events_proto_rawDesc = "" +
 	"\x0eaggregate_type\x18\x04 \x01(\tR\raggregateType\x12\x18\n" +
 	"\aversion\x18\x05 \x01(\x03R\aversion\x12;\n" +
 	"\voccurred_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"occurredAt\x129\n" +
+	"occurredAt\x12\x1a\n" +
+	"\badditive\x18\a \x01(\bR\badditive\x129\n" +
 	"\acreated\x18\n" +
 	" \x01(\v2\x1d.video.events.v1.VideoCreatedH\x00R\acreated\x129\n" +
 	"\aupdated\x18\v \x01(\v2\x1d.video.events.v1.VideoUpdatedH\x00R\aupdated\x129\n" +

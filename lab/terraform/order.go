@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+)
+
+// releaseOrder has pairs of resources of which Terraform must update the first before the
+// second: schemas, then readers, then writers. An older reader leaves rows incomplete when
+// it applies a newer writer's events.
+var releaseOrder = [][2]string{
+	{"google_pubsub_schema.events", "google_cloud_run_v2_service.catalog"},
+	{"google_cloud_run_v2_job.catalog_migrate", "google_cloud_run_v2_service.catalog"},
+	{"google_cloud_run_v2_job.catalog_migrate", "google_cloud_run_v2_worker_pool.catalog"},
+	{"google_cloud_run_v2_job.video_migrate", "google_cloud_run_v2_service.video"},
+	{"google_cloud_run_v2_service.catalog", "google_cloud_run_v2_service.video"},
+	{"google_cloud_run_v2_worker_pool.catalog", "google_cloud_run_v2_service.video"},
+	{"google_cloud_run_v2_service.video", "google_cloud_run_v2_worker_pool.video"},
+}
+
+// dependency is a line of `terraform graph`: the first resource depends on the second.
+var dependency = regexp.MustCompile(`(?m)^\s*"([^"]+)" -> "([^"]+)";$`)
+
+// readersFirst checks that each pair of releaseOrder follows from the dependencies.
+func readersFirst(ctx context.Context, m *module) (string, error) {
+	graph, err := m.terraform(ctx, "graph")
+	if err != nil {
+		return "", err
+	}
+	needs := map[string][]string{}
+	for _, line := range dependency.FindAllSubmatch(graph, -1) {
+		needs[string(line[1])] = append(needs[string(line[1])], string(line[2]))
+	}
+	for _, pair := range releaseOrder {
+		if !reaches(needs, pair[1], pair[0], map[string]bool{}) {
+			return "", fmt.Errorf("nothing makes Terraform update %s before %s", pair[0], pair[1])
+		}
+	}
+	return fmt.Sprintf("%d pairs: schemas, readers, writers", len(releaseOrder)), nil
+}
+
+// reaches reports whether one resource depends on another, also through others.
+func reaches(needs map[string][]string, from, to string, seen map[string]bool) bool {
+	if seen[from] {
+		return false
+	}
+	seen[from] = true
+	return slices.ContainsFunc(needs[from], func(next string) bool {
+		return next == to || reaches(needs, next, to, seen)
+	})
+}

@@ -1,0 +1,48 @@
+package projection
+
+import (
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// Revision is the inbox.Completeness.Revision of a build: the number of fields that it
+// knows in the messages that a projection is made of, which are the events and the
+// owner's answers. A contract only ever gains fields, so of two builds the one that
+// understands more has the higher revision. Each field that counts must also be applied:
+// a build that has the contract's new field and not its column would count as complete.
+func Revision(messages ...proto.Message) (fields int64) {
+	for _, m := range messages {
+		fields += int64(m.ProtoReflect().Descriptor().Fields().Len())
+	}
+	return fields
+}
+
+// HasUnknown reports whether m, or a message in it, has fields that this build does not
+// know.
+func HasUnknown(m proto.Message) bool { return hasUnknown(m.ProtoReflect()) }
+
+func hasUnknown(m protoreflect.Message) (found bool) {
+	if len(m.GetUnknown()) > 0 {
+		return true
+	}
+	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		switch {
+		case field.Message() == nil:
+		case field.IsMap():
+			if field.MapValue().Message() != nil {
+				value.Map().Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool {
+					found = hasUnknown(v.Message())
+					return !found
+				})
+			}
+		case field.IsList():
+			for i := range value.List().Len() {
+				found = found || hasUnknown(value.List().Get(i).Message())
+			}
+		default:
+			found = hasUnknown(value.Message())
+		}
+		return !found
+	})
+	return found
+}

@@ -1,0 +1,265 @@
+package catalog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/inbox"
+	engagementv1 "example.com/lockstep/proto/engagement/events/v1"
+	eventsv1 "example.com/lockstep/proto/video/events/v1"
+	videov1 "example.com/lockstep/proto/video/v1"
+)
+
+// newer is m as a newer build writes it: with a field that this build does not know.
+func newer[M proto.Message](m M) M {
+	m.ProtoReflect().SetUnknown([]byte{0xf8, 0x7f, 1}) // field 2047: 1
+	return m
+}
+
+// completeness is that of a video's row.
+func (f *fixture) completeness(t *testing.T, id uuid.UUID) (c inbox.Completeness) {
+	t.Helper()
+	rows, _ := f.pool.Query(t.Context(), `SELECT revision, incomplete FROM video_projection WHERE video_id = $1`, id)
+	c, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[inbox.Completeness])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (f *fixture) countRows(t *testing.T, sql string, args ...any) (n int) {
+	t.Helper()
+	if err := f.pool.QueryRow(t.Context(), sql, args...).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// An event that says more than this build understands is applied for what is known, and
+// the row remembers that it lacks the rest.
+func TestARowRemembersWhatItLacks(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	title := "third"
+	unknownPayload := updatedEvent(uuid.Nil, 2, newer(&eventsv1.VideoUpdated{Title: &title}))
+	envelope := func(e *eventsv1.Event, id uuid.UUID) eventing.Event { return event("VideoUpdated", id, 2, e) }
+	for _, c := range []struct {
+		name       string
+		event      func(id uuid.UUID) eventing.Event
+		incomplete bool
+	}{
+		{"nothing unknown", func(id uuid.UUID) eventing.Event { return titled(id, 2, "third") }, false},
+		{"a field of the payload", func(id uuid.UUID) eventing.Event {
+			return updatedEvent(id, 2, newer(&eventsv1.VideoUpdated{Title: &title}))
+		}, true},
+		{"a field of the envelope", func(id uuid.UUID) eventing.Event {
+			return envelope(newer(&eventsv1.Event{Payload: &eventsv1.Event_Updated{
+				Updated: &eventsv1.VideoUpdated{VideoId: id.String(), Version: 2, Title: &title},
+			}}), id)
+		}, true},
+		{"a cleared field", func(id uuid.UUID) eventing.Event {
+			return updatedEvent(id, 2, &eventsv1.VideoUpdated{Title: &title, Cleared: []string{"description", "language"}})
+		}, true},
+		{"an additive type", func(id uuid.UUID) eventing.Event {
+			return event("VideoTagged", id, 2, newer(&eventsv1.Event{Additive: true}))
+		}, true},
+	} {
+		id := newVideoID()
+		f.must(t, inbox.Applied, createdEvent(id, 1, "first"), c.event(id))
+		want := inbox.Completeness{Revision: videoRevision, Incomplete: c.incomplete}
+		if got := f.completeness(t, id); got != want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, want)
+		}
+		if v := f.row(t, id); v.Version != 2 || v.Title != "third" && c.name != "an additive type" {
+			t.Errorf("%s: %+v", c.name, v)
+		}
+		// The rest stays unknown after an update that is known, and until the video is deleted.
+		f.must(t, inbox.Applied, titled(id, 3, "fourth"))
+		if got := f.completeness(t, id); got != want {
+			t.Errorf("%s, and another update: %+v, want %+v", c.name, got, want)
+		}
+		f.must(t, inbox.Applied, deletedEvent(id, 4))
+		if got := f.completeness(t, id); got.Incomplete {
+			t.Errorf("%s, and a deletion: %+v", c.name, got)
+		}
+	}
+	other := unknownPayload
+	other.Type = "VideoTagged"
+	if _, err := f.apply(t, other); !errors.Is(err, inbox.ErrUnknown) {
+		t.Errorf("a type that is not additive: %v", err)
+	}
+}
+
+// The rows that an older build has left incomplete take the owner's state, of the same
+// version; those that this build has left so wait for the next.
+func TestANewBuildCompletesRows(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	old, own := newVideoID(), newVideoID()
+	for _, id := range []uuid.UUID{old, own} {
+		f.must(t, inbox.Applied, createdEvent(id, 1, "first"), updatedEvent(id, 2, newer(&eventsv1.VideoUpdated{})))
+		v := ownersVideo(id, 2, "with the new field")
+		v.LastEventId = eventID(id.String(), 2).String()
+		f.peer.has(v)
+	}
+	likes := []like{newLike(), newLike(), newLike()}
+	for _, l := range likes {
+		f.must(t, inbox.Applied, l.put(1))
+		e := l.owners(1)
+		e.WatchedSeconds, e.LastEventId = 77, eventID(l.id(), 1).String()
+		f.peer.hasLike(e)
+	}
+	for _, sql := range []string{
+		`UPDATE video_projection SET revision = revision - 1 WHERE video_id = '` + old.String() + `'`,
+		`UPDATE video_user_engagements_projection SET revision = revision - 1, incomplete = true`,
+	} {
+		if _, err := f.admin.Exec(t.Context(), strings.Replace(sql, "UPDATE ", "UPDATE catalog.", 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ids, err := videos{db: f.pool}.Incomplete(t.Context(), "", 10)
+	if diff := cmp.Diff([]string{old.String()}, ids); err != nil || diff != "" {
+		t.Errorf("%v, incomplete rows of an older build (-want +got):\n%s", err, diff)
+	}
+	var said bytes.Buffer
+	f.projector = NewProjector(f.pool, f.owner, f.waiters, slog.New(slog.NewTextHandler(&said, nil)))
+	f.peer.fails(status.Error(codes.Unavailable, "not yet"))
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 2)
+	go func() { ended <- f.projector.CompleteVideos().Run(ctx, func() {}) }()
+	go func() { ended <- f.projector.CompleteEngagements().Run(ctx, func() {}) }()
+	<-f.peer.asked
+	f.peer.fails(nil)
+	eventually(t, func() bool {
+		return !f.completeness(t, old).Incomplete && f.countRows(t, `SELECT count(*) FROM video_user_engagements_projection WHERE incomplete`) == 0
+	})
+	stop()
+	for range cap(ended) {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	if v := f.row(t, old); v.Title != "with the new field" || v.Version != 2 {
+		t.Errorf("%+v", v)
+	}
+	if n := f.countRows(t, `SELECT count(*) FROM video_user_engagements_projection WHERE watched_seconds = 77 AND revision = $1`, engagementRevision); n != len(likes) {
+		t.Errorf("%d engagements have their owner's state", n)
+	}
+	if v, c := f.row(t, own), f.completeness(t, own); v.Title != "first" || c != (inbox.Completeness{Revision: videoRevision, Incomplete: true}) {
+		t.Errorf("a row that this build has left incomplete: %+v %+v", v, c)
+	}
+	for line := range strings.Lines(said.String()) {
+		if strings.Contains(line, "level=ERROR") || strings.Contains(line, "level=WARN") && !strings.Contains(line, "not yet") {
+			t.Error(line)
+		}
+	}
+	for name, count := range map[string]func(context.Context, int) (int64, error){
+		"videos": videos{db: f.pool}.CountIncomplete, "engagements": engagements{db: f.pool}.CountIncomplete,
+	} {
+		if n, err := count(t.Context(), 10); err != nil || n != map[string]int64{"videos": 1}[name] {
+			t.Errorf("%d incomplete %s, %v", n, name, err)
+		}
+	}
+}
+
+// What a build knows of the contract, it applies: else a row would count as complete, and
+// no later build would bring it up to date.
+func TestEveryFieldOfTheContractIsApplied(t *testing.T) {
+	t.Parallel()
+	// Those are in the attributes, say when and why, or are the position of a row.
+	notInRows := []string{
+		"event_id", "event_type", "aggregate_id", "aggregate_type", "version", "occurred_at", "additive", "created", "updated", "deleted", "put",
+		"video_id", "user_id", "reason", "epoch", "last_event_id", "updated_at",
+	}
+	id, l := newVideoID(), newLike()
+	before := videos{}.Apply(Video{}, mustDecode(t, videos{}, createdEvent(id, 1, "first")))
+	check := func(m proto.Message, apply func(m proto.Message) any) {
+		fields := m.ProtoReflect().Descriptor().Fields()
+		without := apply(proto.Clone(m))
+		for i := range fields.Len() {
+			field := fields.Get(i)
+			if slices.Contains(notInRows, string(field.Name())) {
+				continue
+			}
+			with := proto.Clone(m)
+			setField(with.ProtoReflect(), field)
+			if cmp.Equal(m, with, protocmp.Transform()) {
+				t.Fatalf("%s is not set", field.FullName())
+			}
+			if cmp.Equal(without, apply(with)) {
+				t.Errorf("%s changes no row", field.FullName())
+			}
+		}
+	}
+	updated := func(m proto.Message) any {
+		return videos{}.Apply(before, inbox.Change{Kind: inbox.Updated, Payload: m, Event: titled(id, 2, "")})
+	}
+	check(&eventsv1.VideoCreated{UploaderId: uuid.NewString()}, updated)
+	check(&eventsv1.VideoUpdated{}, updated)
+	check(&eventsv1.VideoDeleted{}, updated)
+	put := func(m proto.Message) any {
+		return engagements{}.Apply(Engagement{}, inbox.Change{Kind: inbox.Put, Payload: m, Event: l.put(1)})
+	}
+	check(&engagementv1.EngagementPut{}, put)
+	check(&engagementv1.EngagementDeleted{}, put)
+	check(&videov1.Video{VideoId: id.String(), UploaderId: uuid.NewString(), Version: 1, Epoch: 1}, func(m proto.Message) any {
+		v, err := ownedVideo(m.(*videov1.Video), id.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	})
+	check(&videov1.Engagement{UserId: l.user.String(), VideoId: l.video.String(), Version: 1, Epoch: 1}, func(m proto.Message) any {
+		e, err := ownedEngagement(m.(*videov1.Engagement), l.user, l.video)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	})
+}
+
+// setField gives a field a value that none of this test's messages has.
+func setField(m protoreflect.Message, field protoreflect.FieldDescriptor) {
+	value := map[protoreflect.Kind]protoreflect.Value{
+		protoreflect.StringKind: protoreflect.ValueOfString("description"),
+		protoreflect.Int64Kind:  protoreflect.ValueOfInt64(4711),
+		protoreflect.BoolKind:   protoreflect.ValueOfBool(true),
+	}[field.Kind()]
+	switch {
+	case field.Name() == "uploader_id":
+		value = protoreflect.ValueOfString(uuid.NewString())
+	case field.IsList():
+		m.Mutable(field).List().Append(value)
+		return
+	case field.Kind() == protoreflect.MessageKind: // a time
+		value = protoreflect.ValueOfMessage(pb(4711).ProtoReflect())
+	}
+	m.Set(field, value)
+}
+
+func mustDecode(t *testing.T, a interface {
+	Decode(e eventing.Event) (inbox.Change, error)
+}, e eventing.Event,
+) inbox.Change {
+	t.Helper()
+	c, err := a.Decode(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}

@@ -1,0 +1,189 @@
+package services_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"example.com/lockstep/internal/local/broker"
+)
+
+// edit is a place of docs/adapt.md: the text stands after the anchor, or after its line.
+type edit struct{ file, anchor, text string }
+
+// language is the first chapter of docs/adapt.md, done: a field of videos. The last part
+// of each chapter's table, OpenAPI, is left out: no service reads it here.
+var language = []edit{
+	{"migrations/video/09000_language.sql", "", addLanguage("video.videos")},
+	{"migrations/catalog/09000_language.sql", "", addLanguage("catalog.video_projection")},
+	{"proto/video/v1/video_service.proto", "\nmessage Video {\n", "  string language = 20;\n"},
+	{"proto/video/events/v1/events.proto", "\nmessage VideoCreated {\n", "  string language = 20;\n"},
+	{"proto/video/events/v1/events.proto", "\nmessage VideoUpdated {\n", "  optional string language = 20;\n"},
+	{"proto/catalog/v1/catalog_service.proto", "\nmessage Video {\n", "  string language = 20;\n"},
+	{"services/catalog/videos.go", "type Video struct {\n", "\tLanguage string `json:\"language\"`\n"},
+	{"services/catalog/videos.go", "v = Video{\n\t\t\t", "Language: p.GetLanguage(), "},
+	{"services/catalog/videos.go", "bool { return slices.Contains(p.GetCleared(), field) }\n", "\tif p.Language != nil {\n\t\tv.Language = p.GetLanguage()\n\t}\n"},
+	{"services/catalog/videos.go", "return Video{\n\t\tID: videoID, ", "Language: p.GetLanguage(), "},
+	{"services/catalog/store.go", "published_at,\n\tversion, epoch, created_at, updated_at, deleted_at", ", language"},
+	{"services/catalog/store.go", `"uuid, uuid, text, text, bigint, timestamptz, bigint, bigint, timestamptz, timestamptz, timestamptz`, ", text"},
+	{"services/catalog/store.go", "func(v Video) *time.Time { return v.DeletedAt })", ",\n\t\tcolumn(steps, func(v Video) string { return v.Language })"},
+	{"services/catalog/grpc.go", "return &catalogv1.Video{\n\t\t", "Language: v.Language, "},
+	{"proto/video/v1/video_service.proto", "\nmessage CreateVideoRequest {\n", "  string language = 20;\n"},
+	{"services/video/fields.go", "type Video struct {\n", "\tLanguage string `json:\"language\"`\n"},
+	{"services/video/fields.go", "type restBody struct {\n", "\tLanguage rest.Optional[string] `json:\"language\"`\n"},
+	{"services/video/fields.go", "type grpcBody interface {\n", "\tGetLanguage() string\n"},
+	{"services/video/fields.go", "var fields = []field{", "language{}, "},
+	{"services/video/fields.go", "\ntype title struct{}\n", `
+type language struct{}
+
+func (language) name() string                                         { return "language" }
+func (language) nullable() bool                                       { return false }
+func (language) value(v Video) any                                    { return v.Language }
+func (language) set(v *Video, to Video) bool                          { return assign(&v.Language, to.Language) }
+func (f language) check(v Video, found *problem.Violations)           { found.Line(f.name(), v.Language, 0, 35) }
+func (language) fromGRPC(b grpcBody, v *Video, _ *problem.Violations) { v.Language = b.GetLanguage() }
+func (language) message(v Video, m *videov1.Video)                    { m.Language = v.Language }
+func (language) created(v Video, e *eventsv1.VideoCreated)            { e.Language = v.Language }
+func (language) updated(v Video, e *eventsv1.VideoUpdated) bool       { e.Language = &v.Language; return false }
+func (language) fromREST(b restBody, v *Video, _ *problem.Violations) (set, null bool) {
+	return read(b.Language, &v.Language)
+}
+`},
+}
+
+func addLanguage(table string) string {
+	return "-- +goose Up\nALTER TABLE " + table + " ADD COLUMN language text NOT NULL DEFAULT '';\n" +
+		"-- +goose Down\nALTER TABLE " + table + " DROP COLUMN language;\n"
+}
+
+func (e edit) apply(t *testing.T, dir string) {
+	t.Helper()
+	name, text := filepath.Join(dir, e.file), ""
+	if e.anchor != "" {
+		before, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text = string(before); strings.Count(text, e.anchor) != 1 {
+			t.Fatalf("%s has %q %d times", e.file, e.anchor, strings.Count(text, e.anchor))
+		}
+	}
+	if err := os.WriteFile(name, []byte(strings.Replace(text, e.anchor, e.anchor+e.text, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newRelease is a copy of the repository with the field, and returns the folder of its
+// binaries.
+func newRelease(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	sh := func(script string, env ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script)
+		cmd.Dir, cmd.Env = "..", append(os.Environ(), append(env, "NEW="+dir)...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", script, err, out)
+		}
+	}
+	sh(`git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$NEW"`)
+	for _, e := range language {
+		e.apply(t, dir)
+	}
+	sh(`make -C "$NEW" generate BIN="$PWD/build/bin" && cd "$NEW" && go build -o bin/ ./services/video/cmd/video ./services/catalog/cmd/catalog ./cmd/dev`)
+	return filepath.Join(dir, "bin")
+}
+
+// The writer is released before the reader, which the documents advise against: an older
+// catalog applies the events of a newer video. Nothing is lost: the newer catalog brings
+// the rows up to date by itself.
+func TestANewFieldReachesAnOlderReader(t *testing.T) {
+	if os.Getenv("LOCKSTEP_FULL") == "" {
+		t.Skip("LOCKSTEP_FULL=1 builds a second release")
+	}
+	const videos, changes = 512, 20 // 10,000 events with the field
+	bin := newRelease(t)
+	w := newWorld(t, startBroker(t, broker.Local))
+	for _, schema := range [][2]string{{"video", "migrate"}, {"catalog", "migrate"}, {"dev", "provision"}} {
+		cmd := exec.CommandContext(t.Context(), filepath.Join(bin, schema[0]), schema[1])
+		cmd.Env = append(os.Environ(), "DATABASE_URL="+w.pg.Admin, "PUBSUB_EMULATOR_HOST="+w.broker.addr, "GOOGLE_CLOUD_PROJECT="+w.project)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", schema, err, out)
+		}
+	}
+	writer := w.launch(t, exec.Command(filepath.Join(bin, "video"), "serve"), w.videoAddr, "DATABASE_URL="+w.pg.VideoURL)
+	reader := w.spawnCatalog(t, w.catalogAddr)
+	writer.ready(t)
+	reader.ready(t)
+	w.writeLanguages(t, videos, changes)
+
+	behind := `SELECT count(*) FROM video.videos v LEFT JOIN catalog.video_projection p USING (video_id) WHERE p.version IS DISTINCT FROM v.version`
+	w.becomes(t, behind, 0)
+	if n := w.count(t, differing); n != videos {
+		t.Fatalf("%d of %d rows differ before the reader's release: the field is in none of its events", n, videos)
+	}
+	if n := w.count(t, `SELECT count(*) FROM catalog.video_projection WHERE incomplete`); n != videos {
+		t.Errorf("%d of %d rows are incomplete", n, videos)
+	}
+	if code := reader.terminate(t); code != 0 {
+		t.Errorf("the old catalog ended with %d", code)
+	}
+	released := w.launch(t, exec.Command(filepath.Join(bin, "catalog"), "serve"), w.catalogAddr,
+		"DATABASE_URL="+w.pg.CatalogURL, "VIDEO_SERVICE_ADDR="+w.videoAddr)
+	released.ready(t)
+	w.becomes(t, `SELECT count(*) FROM catalog.video_projection WHERE incomplete`, 0)
+	t.Logf("%d events, %d rows: %d differ", videos*changes, videos, w.count(t, differing))
+	if n := w.count(t, differing); n != 0 {
+		t.Errorf("%d rows differ", n)
+	}
+	_ = writer.child.Stop(syscall.SIGTERM, patience)
+}
+
+// differing counts the rows of the read model that differ from their owner's.
+const differing = `
+	SELECT count(*) FROM video.videos v FULL JOIN catalog.video_projection p USING (video_id)
+	 WHERE (v.title, v.description, v.duration_seconds, v.language, v.version, v.last_event_id, v.deleted_at)
+	       IS DISTINCT FROM (p.title, p.description, p.duration_seconds, p.language, p.version, p.last_event_id, p.deleted_at)`
+
+func (w *world) count(t *testing.T, sql string) (n int) {
+	t.Helper()
+	if err := w.db.QueryRow(t.Context(), sql).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func (w *world) becomes(t *testing.T, sql string, n int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%s is %d", sql, n), func() bool { return w.count(t, sql) == n })
+}
+
+// writeLanguages creates videos, and changes the language of each: changes events each.
+func (w *world) writeLanguages(t *testing.T, videos, changes int) {
+	t.Helper()
+	const writers = 16
+	var all sync.WaitGroup
+	for range writers {
+		c := newClient(t, w.videoAddr)
+		all.Go(func() {
+			for range (videos + writers - 1) / writers {
+				a, err := c.do(t.Context(), http.MethodPost, "/v1/videos", uuid.NewString(), fields{"uploader_id": uploader, "title": "0", "language": "x0"})
+				for i := 1; i < changes && err == nil; i++ {
+					_, err = c.do(t.Context(), http.MethodPatch, "/v1/videos/"+a.ID, uuid.NewString(), fields{"language": fmt.Sprint("x", i)})
+				}
+				if err != nil || a.code != http.StatusCreated {
+					t.Errorf("write: %d, %v", a.code, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
