@@ -3,6 +3,8 @@ package inbox
 import (
 	"testing"
 	"time"
+
+	"example.com/lockstep/localpubsub"
 )
 
 // untilOpenedFor returns when the latest stream is one that was opened for want. A
@@ -46,6 +48,33 @@ func TestStreamLimitsFollowTheFreeRoom(t *testing.T) {
 				w.untilOpenedFor(t, tc.next)
 			}
 		})
+	}
+}
+
+// A message that the server is about to send as a wider stream takes over comes, and is
+// delivered once. If it was lost, it would come a minute later as a second delivery.
+func TestAWiderStreamLosesNoMessage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 5)
+	w.untilOpenedFor(t, load{maxMessages, worldBytes / 2})
+	all := load{1, worldBytes}
+	w.c.budget.acquire(t.Context(), all)
+	w.reopen(t)
+	w.untilOpenedFor(t, load{maxMessages - 1, 1})
+	slow := localpubsub.Fault{Kind: localpubsub.Latency, Method: "StreamingPull", Delay: localpubsub.Duration(time.Second)}
+	if err := w.server.SetFaults(1, slow); err != nil {
+		t.Fatal(err)
+	}
+	w.publishRaw(t, event("a", 1).Message())
+	w.c.budget.release(all)
+	w.eventually(t, 1, withDone)
+	until(t, "a wider stream is opened", func() bool {
+		all := w.opened()
+		return all[len(all)-1].bytes > worldBytes/4
+	})
+	w.stop()
+	if w.most != 1 {
+		t.Errorf("%d deliveries are counted", w.most)
 	}
 }
 

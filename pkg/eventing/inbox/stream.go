@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/grpc"
@@ -81,14 +82,28 @@ type pull struct {
 	// ctx is the stream's own. It ends when there is more room.
 	ctx    context.Context //nolint:containedctx // it ends with the stream that it belongs to
 	cancel context.CancelCauseFunc
+
+	mu     sync.Mutex // held by requests and by the half-close
+	closed bool       // no request follows
 }
 
 var errMoreRoom = errors.New("there is more room than the stream was opened for")
 
+// endTime bounds the end of a half-closed stream.
+const endTime = 10 * time.Second
+
 // SendMsg bounds the stream with its first request. Where there is no room at all the
 // stream is for one message, which then waits in its callback: if the stream were not
 // opened, the client's keep-alives would queue up.
+//
+// The client's keep-alives after the half-close are dropped: an error would make the client
+// cancel the stream.
 func (p *pull) SendMsg(m any) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil
+	}
 	request, ok := m.(*pubsubpb.StreamingPullRequest)
 	if !ok || request.GetSubscription() == "" {
 		return p.ClientStream.SendMsg(m)
@@ -106,20 +121,38 @@ func (p *pull) SendMsg(m any) error {
 	return p.ClientStream.SendMsg(request)
 }
 
+// CloseSend half-closes the stream.
+func (p *pull) CloseSend() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	return p.ClientStream.CloseSend()
+}
+
 // widen ends the stream when there is room for twice as much as it was opened for, and for
 // a worthwhile part of the budget. The client then opens another.
+//
+// The server ends a half-closed stream behind the messages that it has sent. A cancel would
+// lose those on the way: each would come again when its lease ends, after a minute, with a
+// delivery more on its count.
 func (p *pull) widen(b *budget, room, most load) {
 	least, twice := b.limit.part(1, 16), room.plus(room)
 	enough := load{
 		min(max(twice.messages, least.messages), most.messages), min(max(twice.bytes, least.bytes), most.bytes),
 	}
-	if err := b.wait(p.ctx, enough); err == nil {
+	if err := b.wait(p.ctx, enough); err != nil {
+		return
+	}
+	_ = p.CloseSend() // of a broken stream: it is not missed
+	select {
+	case <-p.ctx.Done():
+	case <-time.After(endTime):
 		p.cancel(errMoreRoom)
 	}
 }
 
-// RecvMsg makes an end for more room look like a network error, which the client repairs by
-// itself.
+// RecvMsg makes a cancel for more room look like a network error. The client opens another
+// stream after that, as it does after an end without an error.
 func (p *pull) RecvMsg(m any) error {
 	err := p.ClientStream.RecvMsg(m)
 	if err == nil {

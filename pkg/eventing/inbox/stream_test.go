@@ -17,6 +17,7 @@ import (
 	"google.golang.org/api/option"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"example.com/lockstep/internal/pgtest"
@@ -35,6 +36,8 @@ type world struct {
 
 	mu     sync.Mutex
 	grants []load // of the streams that were opened
+	// brought is what the latest of them brought, received what all did.
+	brought, received load
 	// arrived has the ids of the messages that came, most the highest count of
 	// deliveries among them.
 	arrived map[string]bool
@@ -56,9 +59,23 @@ func (g *grant) SendMsg(m any) error {
 	if r, ok := m.(*pubsubpb.StreamingPullRequest); ok && r.GetSubscription() != "" {
 		g.to.mu.Lock()
 		g.to.grants = append(g.to.grants, load{r.GetMaxOutstandingMessages(), r.GetMaxOutstandingBytes()})
+		g.to.brought = load{}
 		g.to.mu.Unlock()
 	}
 	return g.ClientStream.SendMsg(m)
+}
+
+func (g *grant) RecvMsg(m any) error {
+	err := g.ClientStream.RecvMsg(m)
+	if r, ok := m.(*pubsubpb.StreamingPullResponse); ok && err == nil {
+		g.to.mu.Lock()
+		for _, received := range r.GetReceivedMessages() {
+			one := load{1, int64(proto.Size(received.GetMessage()))}
+			g.to.brought, g.to.received = g.to.brought.plus(one), g.to.received.plus(one)
+		}
+		g.to.mu.Unlock()
+	}
+	return err
 }
 
 func newWorld(t *testing.T, maxDeliveries int32) *world {
@@ -169,6 +186,18 @@ func (w *world) isFull() bool {
 	return len(w.c.budget.queue) > 0
 }
 
+// untilQuiet returns when no message is on its way: the latest stream has brought as
+// much as it was opened for, or there is nothing more to bring.
+func (w *world) untilQuiet(t *testing.T, published int) {
+	t.Helper()
+	until(t, "the stream has brought what it was opened for", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		latest := w.grants[len(w.grants)-1]
+		return w.received.messages == int64(published) || w.brought.messages >= latest.messages || w.brought.bytes >= latest.bytes
+	})
+}
+
 // publishGaps publishes n events of new aggregates that miss a version.
 func (w *world) publishGaps(t *testing.T, from, n int) {
 	t.Helper()
@@ -207,25 +236,23 @@ func (w *world) deadLetteredByTheBroker(t *testing.T) int {
 func TestInHandIsBoundedOverBrokenStreams(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 5)
-	const part, parts, fits = 4, 48, worldBytes / (65 << 10)
-	full := 0
+	const part, parts, message, fits = 16, 9, 32 << 10, worldBytes / (65 << 10)
 	for i := range parts {
 		w.publishGaps(t, i*part, part)
-		until(t, "all that fits is in hand", func() bool {
-			return w.came() == (i+1)*part || w.isFull()
-		})
-		if !w.isFull() {
-			full = i
-		}
-		w.breakStreams(t)
+		w.untilQuiet(t, (i+1)*part) // a stream that breaks loses what is on its way
+		w.reopen(t)
 	}
+	narrow := 0
 	for i, g := range w.opened() {
 		if g.bytes > worldBytes/2 || i > 0 && g.bytes >= worldBytes/2 {
 			t.Errorf("stream %d was opened for %d bytes", i, g.bytes)
 		}
+		if g.bytes < message {
+			narrow++
+		}
 	}
-	if n, later := w.came(), parts-full; n > fits+later || n < fits*3/4 || w.peak.Load() > int64(worldBytes+later*(66<<10)) {
-		t.Errorf("%d messages came, with %d bytes; %d fit, and one for each of %d later streams", n, w.peak.Load(), fits, later)
+	if n := w.came(); n > fits+narrow || n < fits+narrow/2 || narrow < parts/3 || w.peak.Load() > int64(worldBytes+(narrow+1)*(66<<10)) {
+		t.Errorf("%d messages came, with %d bytes; %d fit, and one for each of %d later streams", n, w.peak.Load(), fits, narrow)
 	}
 	for i := range part * parts {
 		w.setOwner(fmt.Sprint("gap", i), 2)
