@@ -110,7 +110,8 @@ func readIDs(ctx context.Context, db *pgxpool.Pool, sql string, args ...any) ([]
 // Lock locks the rows with these ids.
 func (videos) Lock(ctx context.Context, tx pgx.Tx, ids []string) (map[string]Video, error) {
 	rows, _ := tx.Query(ctx, `
-		SELECT `+videoColumns+`, last_event_id, revision, incomplete FROM video_projection WHERE video_id = ANY ($1::uuid[]) ORDER BY video_id FOR UPDATE`, ids)
+		SELECT `+videoColumns+`, last_event_id, revision, incomplete FROM video_projection
+		 WHERE video_id = ANY ($1::uuid[]) ORDER BY video_id FOR UPDATE`, ids)
 	return byID(rows, Video.id)
 }
 

@@ -16,22 +16,22 @@ type Completeness struct {
 	Incomplete bool
 }
 
-// After is the completeness of a row after c, where it was before.
+// After is the completeness of a row after change, where it was c before.
 //
 // A change of everything makes a row complete, except one that a build of a higher
 // revision has written: it has columns that this build does not know, and cannot clear.
 // A change of a part keeps the rest: an incomplete row stays incomplete, and a complete
 // one keeps the higher revision.
-func (before Completeness) After(c Change) Completeness {
+func (c Completeness) After(change Change) Completeness {
 	switch {
-	case c.Kind != Updated:
-		return Completeness{Revision: c.Revision, Incomplete: c.Partial || before.Revision > c.Revision}
-	case before.Incomplete:
-		return Completeness{Revision: min(before.Revision, c.Revision), Incomplete: true}
-	case c.Partial:
-		return Completeness{Revision: c.Revision, Incomplete: true}
+	case change.Kind != Updated:
+		return Completeness{Revision: change.Revision, Incomplete: change.Partial || c.Revision > change.Revision}
+	case c.Incomplete:
+		return Completeness{Revision: min(c.Revision, change.Revision), Incomplete: true}
+	case change.Partial:
+		return Completeness{Revision: change.Revision, Incomplete: true}
 	}
-	return Completeness{Revision: max(before.Revision, c.Revision)}
+	return Completeness{Revision: max(c.Revision, change.Revision)}
 }
 
 // improvedBy reports whether a state that a build of revision reads from the owner has more
