@@ -122,6 +122,7 @@ func (w *world) parkedEvents(t *testing.T, o *operator) {
 		t.Fatalf("%s: %v\n%s", one, err, out)
 	}
 	w.reaches(t, retried)
+	o.types(t, "where", "EVENT="+first, "published", "consumer", "video.events.catalog", "done", "read model", retried.ID)
 	o.types(t, "skip", "EVENT="+second, "Nothing was changed", "Skipped", "repair themselves from the owner")
 	// The second version comes without the first, and is repaired from the owner.
 	if a := w.reaches(t, skipped); a.Title != "third" {

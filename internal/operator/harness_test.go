@@ -26,6 +26,7 @@ import (
 	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/localpubsub"
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/outbox"
 )
@@ -116,11 +117,20 @@ func (b *bench) getenv(service string) func(string) string {
 
 func (b *bench) service(name string) command.Service {
 	return command.Service{Name: "video", Tools: map[string][]command.Tool{
-		"video": {Outbox(topics), Epoch()},
+		"video": {Outbox(topics), PublishedEvents(), Epoch()},
 		"catalog": {DeadLetters{
 			Subscriptions: []string{subscription, otherSubscription}, OwnerVariable: "OWNER_ADDR", Handler: b.handler,
-		}.Tool()},
+		}.Tool(), ConsumedEvents(videosAt)},
 	}[name]}
+}
+
+// videosAt are the positions of the videos that handler has seen.
+func videosAt(ctx context.Context, db *pgxpool.Pool, wanted []consistency.Position) (found []consistency.Position, err error) {
+	for _, p := range wanted {
+		err = errors.Join(err, db.QueryRow(ctx, projected, p.AggregateID).Scan(&p.Version))
+		found = append(found, p)
+	}
+	return found, err
 }
 
 // run runs a command line such as "outbox status" and returns its output.
@@ -128,6 +138,9 @@ func (b *bench) run(t *testing.T, wantCode int, line string) (stdout, stderr str
 	t.Helper()
 	args := strings.Fields(line)
 	name := map[string]string{"outbox": "video", "epoch": "video", "dlq": "catalog"}[args[0]]
+	if name == "" { // a tool that both have follows the service's name
+		name, args = args[0], args[1:]
+	}
 	var out, errOut bytes.Buffer
 	if code := b.service(name).Run(t.Context(), args, b.getenv(name), &out, &errOut); code != wantCode {
 		t.Errorf("%s: code %d, want %d\nstdout %s\nstderr %s", line, code, wantCode, out.String(), errOut.String())

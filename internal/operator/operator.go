@@ -1,9 +1,10 @@
 // Package operator is the command line for a person who looks after blocked
-// events, and restores: `video outbox`, `video epoch` and `catalog dlq`.
+// events, and restores: `video outbox`, `video epoch`, `catalog dlq` and `events` of both.
 //
 //	backlog      events that video has not published     video.outbox
 //	             the lives of video's database           video.outbox_epochs
 //	deadletter   events that catalog could not process   catalog.inbox, <subscription>.dlq
+//	receipt      what became of an event at catalog      catalog.inbox
 //	audit        the actions: person, time and reason    operator_actions
 //
 // Those three packages do the work; this one parses, asks and prints. Skip,

@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"log/slog"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/grpc"
@@ -60,6 +61,17 @@ type handler struct {
 
 // Committed notifies the waiters once for both projections.
 func (h handler) Committed(keys ...string) { h.waiters.Notify(keys...) }
+
+// Positions returns the positions of those aggregates that the projections in db have, for
+// an operator. The ids may be any text: those of dead letters are what a producer wrote.
+func Positions(ctx context.Context, db *pgxpool.Pool, wanted []consistency.Position) ([]consistency.Position, error) {
+	valid := slices.DeleteFunc(slices.Clone(wanted), func(p consistency.Position) bool {
+		_, noVideo := parseID(p.AggregateID)
+		_, _, noEngagement := parseEngagementID(p.AggregateID)
+		return p.AggregateType == videoType && noVideo != nil || p.AggregateType == engagementType && noEngagement != nil
+	})
+	return projections{db}.Positions(ctx, valid)
+}
 
 // projections are the projections in db, as the consistency.Projection of the waiters.
 type projections struct{ db *pgxpool.Pool }

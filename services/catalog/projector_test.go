@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 )
 
@@ -116,5 +117,22 @@ func TestApplyLocksTheRow(t *testing.T) {
 	_, err = f.pool.Exec(t.Context(), `SELECT FROM video_projection WHERE video_id = $1 FOR UPDATE NOWAIT`, id)
 	if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != "55P03" {
 		t.Errorf("%v; want the row locked", err)
+	}
+}
+
+// An operator asks about dead letters, too, whose ids are any text.
+func TestPositionsOfAnyID(t *testing.T) {
+	t.Parallel()
+	f, id, l := setUp(t), newVideoID(), newLike()
+	f.must(t, inbox.Applied, createdEvent(id, 1, "first"), l.put(3))
+	var wanted []consistency.Position
+	for _, p := range [][2]string{
+		{videoType, id.String()}, {videoType, "\x00"}, {videoType, newVideoID().String()}, {engagementType, l.id()}, {engagementType, id.String()}, {"", ""},
+	} {
+		wanted = append(wanted, consistency.Position{AggregateType: p[0], AggregateID: p[1]})
+	}
+	found, err := Positions(t.Context(), f.pool, wanted)
+	if diff := cmp.Diff([]consistency.Position{position(id, 1), l.position(3)}, found); err != nil || diff != "" {
+		t.Errorf("%v, positions (-want +got):\n%s", err, diff)
 	}
 }

@@ -80,6 +80,6 @@ func service() command.Service {
 				return catalog.Serve(ctx, cfg, lis, log)
 			}}
 		},
-		Tools: []command.Tool{deadLetters.Tool()},
+		Tools: []command.Tool{deadLetters.Tool(), operator.ConsumedEvents(catalog.Positions)},
 	}
 }

@@ -44,6 +44,6 @@ func service() command.Service {
 				return video.Serve(ctx, cfg, lis, log)
 			}}
 		},
-		Tools: []command.Tool{operator.Outbox(video.Topics), operator.Epoch()},
+		Tools: []command.Tool{operator.Outbox(video.Topics), operator.PublishedEvents(), operator.Epoch()},
 	}
 }

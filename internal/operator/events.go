@@ -1,0 +1,118 @@
+package operator
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/internal/command"
+	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/operator/audit"
+	"example.com/lockstep/pkg/eventing/operator/receipt"
+)
+
+const eventsUsage = `events tells where an event is.
+
+usage: events COMMAND [flags]
+
+commands:
+  show EVENT          %s
+  help                print this
+
+flags:
+  --json              one JSON object on stdout
+
+environment:
+  DATABASE_URL        Postgres, as the service's own role
+
+exit codes: 0 done, 1 failed, 2 wrong usage
+`
+
+const aboutEvents = "where is an event: `events help`"
+
+// PublishedEvents is the tool `events` of a service that publishes events.
+func PublishedEvents() command.Tool {
+	usage := fmt.Sprintf(eventsUsage, "its outbox row: pending, parked or published, and what was done by hand")
+	return tool("events", aboutEvents, usage, map[string]subcommand{"show": show})
+}
+
+// Positions returns the positions of those aggregates that a read model has.
+type Positions func(ctx context.Context, db *pgxpool.Pool, wanted []consistency.Position) ([]consistency.Position, error)
+
+// ConsumedEvents is the tool `events` of a service with a read model.
+func ConsumedEvents(positions Positions) command.Tool {
+	usage := fmt.Sprintf(eventsUsage, "its inbox rows, when it came and what became of it; and how far its aggregate is")
+	return tool("events", aboutEvents, usage, map[string]subcommand{
+		"show": func(ctx context.Context, s *invocation) error { return showReceipts(ctx, s, positions) },
+	})
+}
+
+// receipts is the answer of showReceipts.
+type receipts struct {
+	Receipts []receipt.Receipt `json:"receipts"`
+	// Projections are how far the event's aggregates are in the read model.
+	Projections []reached     `json:"projections"`
+	Actions     []audit.Entry `json:"actions"`
+}
+
+type reached struct {
+	AggregateType string `json:"aggregate_type"`
+	AggregateID   string `json:"aggregate_id"`
+	Epoch         int64  `json:"epoch"`
+	Version       int64  `json:"version"`
+}
+
+func showReceipts(ctx context.Context, s *invocation, positions Positions) error {
+	id, err := s.oneEvent()
+	if err != nil {
+		return err
+	}
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	out := receipts{Projections: []reached{}} // not null in JSON
+	if out.Receipts, out.Actions, err = receipt.Find(ctx, s.db, id); err != nil {
+		return err
+	}
+	found, err := positions(ctx, s.db, aggregates(out.Receipts))
+	if err != nil {
+		return err
+	}
+	for _, p := range found {
+		out.Projections = append(out.Projections, reached(p))
+	}
+	return s.print(out, func(w io.Writer) {
+		for _, r := range out.Receipts {
+			printReceipt(w, r)
+		}
+		for _, p := range out.Projections {
+			fmt.Fprintf(w, "read model\t%s/%s is at version %d of epoch %d\n", p.AggregateType, p.AggregateID, p.Version, p.Epoch)
+		}
+		printActions(w, out.Actions)
+	})
+}
+
+// aggregates are those of the receipts, each once.
+func aggregates(of []receipt.Receipt) (all []consistency.Position) {
+	for _, r := range of {
+		p := consistency.Position{AggregateType: r.AggregateType, AggregateID: r.AggregateID}
+		if !slices.Contains(all, p) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+func printReceipt(w io.Writer, r receipt.Receipt) {
+	processed := "not yet"
+	if r.ProcessedAt != nil {
+		processed = stamp(*r.ProcessedAt)
+	}
+	fmt.Fprintf(w, "consumer\t%s\nevent\t%s, version %d of %s/%s\nstatus\t%s, %d attempts, %s\nmessage\t%s\n",
+		r.Consumer, r.Type, r.Version, r.AggregateType, r.AggregateID, r.Status, r.Attempts, cmp.Or(oneLine(r.LastError), "no error"), r.MessageID)
+	fmt.Fprintf(w, "published\t%s\nreceived\t%s, seen last %s\nprocessed\t%s\n", stamp(r.PublishedAt), stamp(r.ReceivedAt), stamp(r.SeenAt), processed)
+}

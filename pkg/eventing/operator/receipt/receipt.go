@@ -1,0 +1,72 @@
+// Package receipt shows what became of an event at the consumers of a service: its rows
+// in the inbox, and what operators did to it.
+package receipt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/pkg/eventing/operator/audit"
+)
+
+// queryTimeout bounds each statement.
+const queryTimeout = 15 * time.Second
+
+// ErrUnknown is returned for an event that is in neither the inbox nor the audit table:
+// it has not arrived, or arrived before the inbox's retention.
+var ErrUnknown = errors.New("no consumer knows this event: it has not arrived, or left the inbox after its retention")
+
+// Receipt is an event's row in the inbox of one consumer.
+type Receipt struct {
+	Consumer      string    `json:"consumer"`
+	EventID       uuid.UUID `json:"event_id"`
+	Type          string    `json:"event_type"`
+	AggregateType string    `json:"aggregate_type"`
+	AggregateID   string    `json:"aggregate_id"`
+	Version       int64     `json:"version"`
+	// Status is done (its effect is committed, or it had none), held (seen and not
+	// applied) or dead (in the dead letters).
+	Status    string `json:"status"`
+	Attempts  int    `json:"attempts"`
+	LastError string `json:"last_error,omitempty"`
+	// MessageID and PublishedAt are Pub/Sub's.
+	MessageID   string     `json:"message_id"`
+	PublishedAt time.Time  `json:"published_at"`
+	ReceivedAt  time.Time  `json:"received_at"`
+	SeenAt      time.Time  `json:"seen_at"`
+	ProcessedAt *time.Time `json:"processed_at,omitempty"`
+}
+
+// Find returns the event's receipts, ordered by consumer, and the actions on it, oldest
+// first. The error is ErrUnknown if there is neither.
+func Find(ctx context.Context, db *pgxpool.Pool, event uuid.UUID) ([]Receipt, []audit.Entry, error) {
+	reading, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	// The inbox's key begins with the consumer, of which there are few.
+	rows, _ := db.Query(reading, `
+		WITH RECURSIVE consumers (consumer) AS (
+		  SELECT min(consumer) FROM inbox
+		  UNION ALL
+		  SELECT (SELECT min(consumer) FROM inbox i WHERE i.consumer > c.consumer) FROM consumers c WHERE c.consumer IS NOT NULL
+		)
+		SELECT consumer, event_id, event_type AS type, aggregate_type, aggregate_id, version, status, attempts,
+		       coalesce(last_error, '') AS last_error, message_id, publish_time AS published_at, received_at,
+		       last_seen_at AS seen_at, processed_at
+		  FROM consumers JOIN inbox USING (consumer)
+		 WHERE event_id = $1 ORDER BY consumer`, event)
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[Receipt])
+	if err != nil {
+		return nil, nil, fmt.Errorf("read inbox: %w", err)
+	}
+	actions, err := audit.History(ctx, db, event)
+	if err == nil && len(found) == 0 && len(actions) == 0 {
+		err = ErrUnknown
+	}
+	return found, actions, err
+}
