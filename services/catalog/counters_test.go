@@ -30,6 +30,9 @@ func (f *fixture) wantCounted(t testing.TB, videos ...uuid.UUID) {
 		t.Fatal(err)
 	}
 	want, got := map[uuid.UUID]Counters{}, map[uuid.UUID]Counters{}
+	for _, id := range videos { // also of a video without engagements
+		want[id] = Counters{}
+	}
 	for _, e := range all {
 		c := want[e.VideoID]
 		if e.DeletedAt == nil {
@@ -47,7 +50,6 @@ func (f *fixture) wantCounted(t testing.TB, videos ...uuid.UUID) {
 		if got[id], err = readCounters(t.Context(), f.pool, id); err != nil {
 			t.Fatal(err)
 		}
-		want[id] = want[id] // also of a video without engagements
 	}
 	if diff := cmp.Diff(want, got); diff != "" || f.drifting(t) != 0 {
 		t.Fatalf("%d videos drift; counters (-want +got):\n%s", f.drifting(t), diff)
@@ -75,8 +77,8 @@ func (f *fixture) applyBatch(ctx context.Context, events ...eventing.Event) erro
 	})
 }
 
-// crowd is the engagements of a few users with a few videos.
-func crowd(users, videos int) (all []like, ids []uuid.UUID) {
+// likesOf is the engagements of a few users with a few videos.
+func likesOf(users, videos int) (all []like, ids []uuid.UUID) {
 	for range videos {
 		ids = append(ids, newVideoID())
 	}
@@ -98,7 +100,7 @@ func TestCountersFollowTheRows(t *testing.T) {
 	f := setUp(t)
 	f.peer.asked = nil
 	rnd := rand.New(rand.NewPCG(7, 1))
-	likes, ids := crowd(5, 3)
+	likes, ids := likesOf(5, 3)
 	random := func() eventing.Event {
 		l, version := likes[rnd.IntN(len(likes))], 1+rnd.Int64N(9)
 		e := l.put(version)
@@ -134,9 +136,9 @@ func TestCountersFollowTheRows(t *testing.T) {
 				t.Fatal(err)
 			}
 		default: // two consumers at once, with the same engagements among others
-			events, other := changesOf(t, random(), random(), random(), random()), changesOf(t, random(), random(), random(), random())
+			events, others := changesOf(t, random(), random(), random(), random()), changesOf(t, random(), random(), random(), random())
 			var both sync.WaitGroup
-			for _, changes := range [][]inbox.Change{events, other} {
+			for _, changes := range [][]inbox.Change{events, others} {
 				both.Go(func() {
 					if err := f.applyChanges(t.Context(), changes); err != nil {
 						t.Error(err)
@@ -178,20 +180,20 @@ func (f *fixture) applyChanges(ctx context.Context, changes []inbox.Change) erro
 func TestCountersDoNotDeadlock(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
-	old, ids := crowd(1, 4)
-	added, _ := crowd(1, 4)
+	old, ids := likesOf(1, 4)
+	added, _ := likesOf(1, 4)
 	for i, l := range old {
 		added[i].video = ids[i]
 		f.must(t, inbox.Applied, l.put(1), l.put(2))
 	}
 	// Each batch gets as far as its second video's counters.
-	holder, err := f.admin.Begin(t.Context())
+	other, err := f.admin.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer holder.Rollback(context.WithoutCancel(t.Context()))
+	defer other.Rollback(context.WithoutCancel(t.Context()))
 	const hold = `SELECT FROM catalog.video_counters WHERE video_id IN ($1, $2) FOR UPDATE`
-	if _, err := holder.Exec(t.Context(), hold, ids[1], ids[3]); err != nil {
+	if _, err := other.Exec(t.Context(), hold, ids[1], ids[3]); err != nil {
 		t.Fatal(err)
 	}
 	var both sync.WaitGroup
@@ -211,7 +213,7 @@ func TestCountersDoNotDeadlock(t *testing.T) {
 			SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n)
 		return err == nil && n == 2
 	})
-	if err := holder.Commit(t.Context()); err != nil {
+	if err := other.Commit(t.Context()); err != nil {
 		t.Error(err)
 	}
 	both.Wait()
@@ -254,7 +256,7 @@ func TestCountersOfOtherWriters(t *testing.T) {
 func TestRecount(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
-	likes, ids := crowd(3, 4)
+	likes, ids := likesOf(3, 4)
 	for _, l := range likes {
 		f.must(t, inbox.Applied, l.put(1))
 	}
