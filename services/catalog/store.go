@@ -47,10 +47,11 @@ func readCounted(ctx context.Context, db *pgxpool.Pool, sql string, id uuid.UUID
 // that are left after its limit. A sum of seconds that does not fit is shown as the
 // nearest number that does.
 func withCounters(videos string) string {
-	return `SELECT shown.*, counters.* FROM (` + videos + `) AS shown CROSS JOIN LATERAL (
+	return fmt.Sprintf(`
+		SELECT shown.*, like_count, bookmark_count, total_watched_seconds FROM (%s) AS shown CROSS JOIN LATERAL (
 		SELECT coalesce(sum(likes), 0)::bigint AS like_count, coalesce(sum(bookmarks), 0)::bigint AS bookmark_count,
 		       greatest(least(coalesce(sum(watched_seconds), 0), 9223372036854775807), -9223372036854775808)::bigint AS total_watched_seconds
-		  FROM video_counters AS c WHERE c.video_id = shown.video_id) AS counters`
+		  FROM video_counters AS c WHERE c.video_id = shown.video_id) AS counters`, videos)
 }
 
 // Positions reads the positions of those videos that the projection has.
