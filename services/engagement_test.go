@@ -65,6 +65,7 @@ func engagementReturns(t *testing.T, w *world) {
 	call(t, http.MethodPut, write, nil, fields{"liked": false}).is(t, http.StatusGone, 2) // of the video
 	a = call(t, http.MethodDelete, write, nil, nil).is(t, http.StatusOK, 5)
 	w.engagements(t, user, a.Token, "10").from(t, "projection").shows(t)
+	w.countedAsOwned(t)
 }
 
 // sessionSeesItsEngagements: a session's token names videos and engagements alike.
@@ -95,6 +96,7 @@ func sessionSeesItsEngagements(t *testing.T, w *world) {
 			t.Errorf("listed %+v, want %s", list.Videos, v.ID)
 		}
 	}
+	w.countedAsOwned(t)
 }
 
 // engagementDisorderEndsRight: the broker repeats and reorders messages; if a reader
@@ -131,6 +133,7 @@ func engagementDisorderEndsRight(t *testing.T, w *world) {
 	eventually(t, "every event is settled", func() bool { return w.inbox(t, id, "done") == int64(len(events)) })
 	w.engagements(t, user, last.Token, "0").from(t, "projection").shows(t, final)
 	w.livedExactly(t, id, 4, 10)
+	w.countedAsOwned(t)
 }
 
 // engagementDeadLetters: a message of one topic that cannot be processed ends in that
@@ -159,4 +162,5 @@ func engagementDeadLetters(t *testing.T, w *world) {
 		t.Errorf("%d inbox rows are dead, want 1", n)
 	}
 	w.livedExactly(t, user+":"+v.ID, 1, 2)
+	w.countedAsOwned(t)
 }

@@ -130,6 +130,10 @@ func (s *Service) Get(ctx context.Context, id uuid.UUID, required consistency.Re
 		gone := problem.New(problem.CodeGone, "VIDEO_DELETED", "The video was deleted.")
 		gone.Extra = map[string]any{"version": a.Version, "deleted_at": *a.DeletedAt, "source": a.Source}
 		return a, gone
+	case a.Source == SourceAuthority:
+		if a.Counters, err = readCounters(ctx, s.db, id); err != nil {
+			return Answer{}, err
+		}
 	}
 	return a, nil
 }

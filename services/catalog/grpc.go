@@ -119,6 +119,7 @@ func (v Video) proto() *catalogv1.Video {
 		VideoId: v.ID.String(), UploaderId: v.UploaderID.String(), Title: v.Title, Description: v.Description,
 		DurationSeconds: v.DurationSeconds, PublishedAt: timestamp(v.PublishedAt), Version: v.Version,
 		CreatedAt: timestamp(v.CreatedAt), UpdatedAt: timestamppb.New(v.UpdatedAt),
+		LikeCount: v.LikeCount, BookmarkCount: v.BookmarkCount, TotalWatchedSeconds: v.TotalWatchedSeconds,
 	}
 }
 

@@ -24,7 +24,11 @@ func TestPlansOfLists(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.admin.Exec(t.Context(), `ANALYZE catalog.video_projection`); err != nil {
+	_, err = f.admin.Exec(t.Context(), `
+		INSERT INTO catalog.video_counters SELECT video_id, operation, 1, 1, 1
+		  FROM catalog.video_projection, (VALUES ('INSERT'), ('UPDATE')) AS v (operation) WHERE deleted_at IS NULL;
+		ANALYZE catalog.video_projection; ANALYZE catalog.video_counters`)
+	if err != nil {
 		t.Fatal(err)
 	}
 	var trigrams bool
@@ -42,7 +46,8 @@ func TestPlansOfLists(t *testing.T) {
 		if q.Title != "" && !trigrams {
 			continue // reads all that is not deleted
 		}
-		if read > 100 {
+		// Besides the page, the counters of each video: three pages of their index, and two rows.
+		if read > 100+5*51 {
 			t.Errorf("%s reads %d pages:\n%s", name, read, last.SQL)
 		}
 	}

@@ -93,6 +93,7 @@ func TestRESTReadsAVideo(t *testing.T) {
 		"video_id": id.String(), "uploader_id": uploader.String(), "title": "first", "description": "about it",
 		"duration_seconds": 60.0, "published_at": "2026-03-04T05:05:07.891011Z", "version": 1.0,
 		"created_at": "2026-03-04T05:07:07.891011Z", "updated_at": "2026-03-04T05:07:07.891011Z", "source": "projection",
+		"like_count": 0.0, "bookmark_count": 0.0, "total_watched_seconds": 0.0,
 	}
 	if diff := cmp.Diff(want, r.body); diff != "" || r.status != 200 {
 		t.Errorf("%d (-want +got):\n%s", r.status, diff)

@@ -23,7 +23,17 @@ const videoColumns = `video_id, uploader_id, title, description, duration_second
 
 // readVideo returns the zero Video where there is neither video nor tombstone.
 func readVideo(ctx context.Context, db *pgxpool.Pool, id uuid.UUID) (Video, error) {
-	rows, _ := db.Query(ctx, `SELECT `+videoColumns+` FROM video_projection WHERE video_id = $1`, id)
+	return readCounted(ctx, db, `SELECT `+videoColumns+` FROM video_projection WHERE video_id = $1`, id)
+}
+
+// readCounters reads the counters of a video that its owner has shown.
+func readCounters(ctx context.Context, db *pgxpool.Pool, id uuid.UUID) (Counters, error) {
+	v, err := readCounted(ctx, db, `SELECT $1::uuid AS video_id`, id)
+	return v.Counters, err
+}
+
+func readCounted(ctx context.Context, db *pgxpool.Pool, sql string, id uuid.UUID) (Video, error) {
+	rows, _ := db.Query(ctx, withCounters(sql), id)
 	v, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByNameLax[Video])
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -32,6 +42,17 @@ func readVideo(ctx context.Context, db *pgxpool.Pool, id uuid.UUID) (Video, erro
 		return Video{}, fmt.Errorf("read video: %w", err)
 	}
 	return v, nil
+}
+
+// withCounters is a statement that returns videos, with their counters: those of the videos
+// that are left after its limit. A sum of seconds that does not fit is shown as the
+// nearest number that does.
+func withCounters(videos string) string {
+	return fmt.Sprintf(`
+		SELECT shown.*, like_count, bookmark_count, total_watched_seconds FROM (%s) AS shown CROSS JOIN LATERAL (
+		SELECT coalesce(sum(likes), 0)::bigint AS like_count, coalesce(sum(bookmarks), 0)::bigint AS bookmark_count,
+		       greatest(least(coalesce(sum(watched_seconds), 0), 9223372036854775807), -9223372036854775808)::bigint AS total_watched_seconds
+		  FROM video_counters AS c WHERE c.video_id = shown.video_id) AS counters`, videos)
 }
 
 // Positions reads the positions of those videos that the projection has.
@@ -157,6 +178,7 @@ func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID
 		and("title ILIKE", "%"+strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(q.Title)+"%")
 	}
 	sql += ` ORDER BY video_id DESC LIMIT $1`
+	sql = withCounters(sql) + ` ORDER BY video_id DESC`
 	videos, reached, err = readPage[Video](ctx, db, sql, args, wanted, idsOf(wanted), "video_projection p ON p.video_id = w.id")
 	if err != nil {
 		return nil, 0, fmt.Errorf("list videos: %w", err)

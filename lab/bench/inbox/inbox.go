@@ -39,7 +39,7 @@ func Series() []measure.Series {
 				Compute: func(in []float64) float64 { return in[0] * (1/in[1] + 1/in[2]) },
 			},
 		},
-	}, huge()}
+	}, counters(), huge()}
 }
 
 // applying applies the events in an unused database. It returns events per

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"example.com/lockstep/pkg/eventing"
+	engagementv1 "example.com/lockstep/proto/engagement/events/v1"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
 )
 
@@ -47,6 +48,24 @@ func VideoEvent(id uuid.UUID, version int64) (eventing.Event, error) {
 	}
 	var err error
 	e.Payload, err = proto.Marshal(&envelope)
+	return e, err
+}
+
+// EngagementEvent returns an event with a real payload: a user's engagement with a video,
+// further watched with each version.
+func EngagementEvent(user, video uuid.UUID, version int64) (eventing.Event, error) {
+	e := eventing.Event{
+		ID: uuid.Must(uuid.NewV7()), AggregateType: "engagement", AggregateID: user.String() + ":" + video.String(), Type: "EngagementPut",
+		Version: version, SchemaVersion: 1, OccurredAt: time.Now().UTC(), Epoch: eventing.FirstEpoch,
+	}
+	var err error
+	e.Payload, err = proto.Marshal(&engagementv1.Event{
+		EventId: e.ID.String(), AggregateId: e.AggregateID, AggregateType: e.AggregateType, Version: version,
+		OccurredAt: timestamppb.New(e.OccurredAt),
+		Payload: &engagementv1.Event_Put{Put: &engagementv1.EngagementPut{
+			UserId: user.String(), VideoId: video.String(), Version: version, Liked: true, WatchedSeconds: 10 * version,
+		}},
+	})
 	return e, err
 }
 

@@ -214,8 +214,14 @@ type Video struct {
 	Version         int64                  `protobuf:"varint,7,opt,name=version,proto3" json:"version,omitempty"`
 	CreatedAt       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	UpdatedAt       *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Sums over the engagements that the read model has, whatever the source of the
+	// video. No video's token covers them; an answer of ListUserEngagements that has an
+	// engagement is followed by answers that count it.
+	LikeCount           int64 `protobuf:"varint,10,opt,name=like_count,json=likeCount,proto3" json:"like_count,omitempty"`
+	BookmarkCount       int64 `protobuf:"varint,11,opt,name=bookmark_count,json=bookmarkCount,proto3" json:"bookmark_count,omitempty"`
+	TotalWatchedSeconds int64 `protobuf:"varint,12,opt,name=total_watched_seconds,json=totalWatchedSeconds,proto3" json:"total_watched_seconds,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *Video) Reset() {
@@ -309,6 +315,27 @@ func (x *Video) GetUpdatedAt() *timestamppb.Timestamp {
 		return x.UpdatedAt
 	}
 	return nil
+}
+
+func (x *Video) GetLikeCount() int64 {
+	if x != nil {
+		return x.LikeCount
+	}
+	return 0
+}
+
+func (x *Video) GetBookmarkCount() int64 {
+	if x != nil {
+		return x.BookmarkCount
+	}
+	return 0
+}
+
+func (x *Video) GetTotalWatchedSeconds() int64 {
+	if x != nil {
+		return x.TotalWatchedSeconds
+	}
+	return 0
 }
 
 type GetVideoRequest struct {
@@ -904,7 +931,7 @@ const file_catalog_v1_catalog_service_proto_rawDesc = "" +
 	"\x03Lag\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12\x19\n" +
-	"\bat_least\x18\x03 \x01(\x03R\aatLeast\"\xf5\x02\n" +
+	"\bat_least\x18\x03 \x01(\x03R\aatLeast\"\xef\x03\n" +
 	"\x05Video\x12\x19\n" +
 	"\bvideo_id\x18\x01 \x01(\tR\avideoId\x12\x1f\n" +
 	"\vuploader_id\x18\x02 \x01(\tR\n" +
@@ -917,7 +944,12 @@ const file_catalog_v1_catalog_service_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n" +
 	"\n" +
-	"updated_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\"\xe7\x01\n" +
+	"updated_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12\x1d\n" +
+	"\n" +
+	"like_count\x18\n" +
+	" \x01(\x03R\tlikeCount\x12%\n" +
+	"\x0ebookmark_count\x18\v \x01(\x03R\rbookmarkCount\x122\n" +
+	"\x15total_watched_seconds\x18\f \x01(\x03R\x13totalWatchedSeconds\"\xe7\x01\n" +
 	"\x0fGetVideoRequest\x12\x19\n" +
 	"\bvideo_id\x18\x01 \x01(\tR\avideoId\x12)\n" +
 	"\x11at_least_as_fresh\x18\x02 \x01(\tR\x0eatLeastAsFresh\x12-\n" +

@@ -1,0 +1,143 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+
+	"example.com/lockstep/lab/bench/measure"
+	"example.com/lockstep/lab/bench/rig"
+	"example.com/lockstep/pkg/eventing/inbox"
+)
+
+// instances of a consumer share the events of engagements.
+const instances = 3
+
+// counters measures the cost of the counters that each engagement changes, with the
+// engagements spread over many videos and all of them of one video.
+func counters() measure.Series {
+	return measure.Series{
+		Title: "inbox: counters of videos, three instances",
+		Measurements: []measure.Measurement{
+			engaged("inbox.engagements_uncounted", "ours, without the triggers that count", 1_000, false),
+			engaged("inbox.engagements", "ours, 1,000 videos", 1_000, true),
+			engaged("inbox.engagements_hot", "ours, one video", 1, true),
+		},
+		Derived: []measure.Derived{
+			measure.Ratio("inbox.counters", "inbox.engagements", "inbox.engagements_uncounted", ""),
+			measure.Ratio("inbox.counters_hot", "inbox.engagements_hot", "inbox.engagements_uncounted", ""),
+		},
+	}
+}
+
+// engaged measures in an unused database.
+func engaged(name, note string, videos int, count bool) measure.Measurement {
+	return measure.Measurement{
+		Figures: []measure.Figure{{Name: name, Unit: "event/s", Note: note}},
+		Run: measure.Single(eventCounts, func(ctx context.Context, n int) (_ float64, err error) {
+			m, err := rig.StartReadModel(ctx)
+			if err != nil {
+				return 0, err
+			}
+			defer func() { err = errors.Join(err, m.Close()) }()
+			if !count {
+				_, err := m.Admin.Exec(ctx, `
+					DROP TRIGGER count_inserted ON catalog.video_user_engagements_projection;
+					DROP TRIGGER count_updated ON catalog.video_user_engagements_projection`)
+				if err != nil {
+					return 0, err
+				}
+			}
+			messages, err := engagementMessages(n, videos)
+			if err != nil {
+				return 0, err
+			}
+			return shared(ctx, m, messages)
+		}),
+	}
+}
+
+// engagementMessages returns n messages for each instance: version 1 of all engagements,
+// then version 2, and so on.
+func engagementMessages(n, videos int) (messages [instances][]*pubsub.Message, err error) {
+	ids, n := make([]uuid.UUID, videos), n/instances
+	for i := range ids {
+		ids[i] = uuid.Must(uuid.NewV7())
+	}
+	for i := range messages {
+		users := make([]uuid.UUID, n/eventsPerVideo)
+		for u := range users {
+			users[u] = uuid.New()
+		}
+		for version := range int64(eventsPerVideo) {
+			for u, user := range users {
+				e, err := rig.EngagementEvent(user, ids[u%videos], version+1)
+				if err != nil {
+					return messages, err
+				}
+				messages[i] = append(messages[i], rig.Message(e, fmt.Sprint(i, len(messages[i]))))
+			}
+		}
+	}
+	return messages, nil
+}
+
+// shared returns the rate at which the instances apply their messages from memory.
+func shared(ctx context.Context, m *rig.ReadModel, messages [instances][]*pubsub.Message) (float64, error) {
+	client, err := rig.UnreachableClient(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer client.Close()
+	running, ctx := errgroup.WithContext(ctx)
+	start := time.Now()
+	for _, part := range messages {
+		running.Go(func() error { return applyAll(ctx, m, client, part) })
+	}
+	if err := running.Wait(); err != nil {
+		return 0, err
+	}
+	return measure.PerSecond(instances*len(messages[0]), start), nil
+}
+
+// applyAll returns when a consumer has committed all messages.
+func applyAll(ctx context.Context, m *rig.ReadModel, client *pubsub.Client, messages []*pubsub.Message) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	h := &committing{Handler: m.Projector.Handler(), left: len(messages), stop: stop}
+	c := inbox.NewConsumer(m.Pool, client, rig.Topic, h, slog.New(slog.DiscardHandler), func() {}, inbox.Options{})
+	return c.RunFrom(ctx, func(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error {
+		for _, message := range messages {
+			deliver(ctx, message)
+		}
+		<-ctx.Done()
+		return nil
+	})
+}
+
+// committing is a handler that stops its consumer when nothing is left to commit.
+type committing struct {
+	inbox.Handler
+
+	batch, left int
+	stop        func()
+}
+
+func (c *committing) Apply(ctx context.Context, tx pgx.Tx, changes []inbox.Change) ([]inbox.Outcome, error) {
+	c.batch = len(changes)
+	return c.Handler.Apply(ctx, tx, changes)
+}
+
+func (c *committing) Committed(keys ...string) {
+	if c.left -= c.batch; c.left == 0 {
+		c.stop()
+	}
+	c.Handler.Committed(keys...)
+}
