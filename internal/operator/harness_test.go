@@ -119,7 +119,7 @@ func (b *bench) service(name string) command.Service {
 		"video": {Outbox(topics), Epoch()},
 		"catalog": {DeadLetters{
 			Subscriptions: []string{subscription, otherSubscription}, OwnerVariable: "OWNER_ADDR", Handler: b.handler,
-		}.Tool()},
+		}.Tool(), Offset(offsetNames)},
 	}[name]}
 }
 
@@ -127,7 +127,7 @@ func (b *bench) service(name string) command.Service {
 func (b *bench) run(t *testing.T, wantCode int, line string) (stdout, stderr string) {
 	t.Helper()
 	args := strings.Fields(line)
-	name := map[string]string{"outbox": "video", "epoch": "video", "dlq": "catalog"}[args[0]]
+	name := map[string]string{"outbox": "video", "epoch": "video", "dlq": "catalog", "offset": "catalog"}[args[0]]
 	var out, errOut bytes.Buffer
 	if code := b.service(name).Run(t.Context(), args, b.getenv(name), &out, &errOut); code != wantCode {
 		t.Errorf("%s: code %d, want %d\nstdout %s\nstderr %s", line, code, wantCode, out.String(), errOut.String())
@@ -151,7 +151,7 @@ func (b *bench) json(t *testing.T, wantCode int, line string, v any) {
 func (b *bench) at(t *testing.T, typed, line string) (stdout, stderr string) {
 	t.Helper()
 	args := strings.Fields(line)
-	name := map[string]string{"outbox": "video", "epoch": "video", "dlq": "catalog"}[args[0]]
+	name := map[string]string{"outbox": "video", "epoch": "video", "dlq": "catalog", "offset": "catalog"}[args[0]]
 	tools := b.service(name).Tools
 	tool := slices.IndexFunc(tools, func(tool command.Tool) bool { return tool.Name == args[0] })
 	var out, errOut bytes.Buffer

@@ -126,9 +126,10 @@ func (o offsets) reset(ctx context.Context, s *invocation) error {
 	if err != nil {
 		return err
 	}
-	plan := resetPlan{Before: before, To: at(time.Now(), window), Window: window.String()}
+	now := time.Now()
+	plan := resetPlan{Before: before, To: at(now, window), Window: window.String()}
 	plan.Discards = to != "earliest" && plan.To.After(before.SafePosition)
-	if err := plan.check(time.Now(), window, discard); err != nil {
+	if err := plan.check(now, window, discard); err != nil {
 		return err
 	}
 	plan.describe(s)
