@@ -17,7 +17,7 @@
 // the broker had not delivered yet.
 //
 // So a consumer seeks only where its operator says so ([Store.Start]), and only back. The
-// same holds for a reset ([Store.Reset]): to a later time than the group's safe position it
+// same rule is for a reset ([Store.Reset]): to a later time than the group's safe position it
 // needs a decision to discard.
 //
 // A seek back is harmless. Rows of the inbox that are done make each repeated message a
