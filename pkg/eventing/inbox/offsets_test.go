@@ -101,7 +101,7 @@ func TestEachInstanceHasAnOffset(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback(t.Context()) //nolint:errcheck // the lock is for this test
+	defer tx.Rollback(t.Context())
 	if _, err := tx.Exec(t.Context(), `SELECT FROM app.offsets FOR UPDATE`); err != nil {
 		t.Fatal(err)
 	}
