@@ -54,7 +54,6 @@
 //	a consumer with a handler                   inbox                Consumer, Handler
 //	handlers of several types                   inbox                Route
 //	the rules by which a row moves              inbox                Decide, Adopt
-//	a consumer's position, and replays          checkpoint           Store
 //	a projection with repair from its owner     projection           Projection, Call
 //	a fresh read: wait, then ask the owner      consistency          Reader.Read, Waiters.Wait
 //	tokens and requirements                     consistency          Parse, Merge, Request.Requirement
