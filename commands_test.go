@@ -36,6 +36,8 @@ var commands = map[string]runs{
 	"catalog events show":   {"services/runbook_test.go", `o.types(t, "where"`},
 	"video epoch bump":      {"services/restore_test.go", `o.types(t, "epoch"`},
 	"video epoch show":      {"services/restore_test.go", `o.types(t, "epoch"`},
+	"catalog offset show":   {"services/offsets_test.go", `types(t, "replay"`},
+	"catalog offset reset":  {"services/offsets_test.go", `types(t, "replay"`},
 }
 
 // needs are the commands of nested modules: without the module there is no command.

@@ -48,6 +48,16 @@ resource "google_pubsub_subscription_iam_member" "catalog_subscribes" {
   member       = "serviceAccount:${google_service_account.catalog.email}"
 }
 
+# To compare retentions when it starts, and before a replay: a subscriber may seek, but not
+# look at the subscription.
+resource "google_pubsub_subscription_iam_member" "catalog_views_subscription" {
+  for_each = local.topics
+
+  subscription = google_pubsub_subscription.catalog[each.key].name
+  role         = "roles/pubsub.viewer"
+  member       = "serviceAccount:${google_service_account.catalog.email}"
+}
+
 # It writes dead letters itself, and its tool reads them.
 resource "google_pubsub_topic_iam_member" "catalog_publishes_dead_letters" {
   for_each = local.topics

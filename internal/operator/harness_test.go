@@ -120,7 +120,7 @@ func (b *bench) service(name string) command.Service {
 		"video": {Outbox(topics), PublishedEvents(), Epoch()},
 		"catalog": {DeadLetters{
 			Subscriptions: []string{subscription, otherSubscription}, OwnerVariable: "OWNER_ADDR", Handler: b.handler,
-		}.Tool(), ConsumedEvents(videosAt)},
+		}.Tool(), Offset(offsetNames), ConsumedEvents(videosAt)},
 	}[name]}
 }
 
@@ -137,7 +137,7 @@ func videosAt(ctx context.Context, db *pgxpool.Pool, wanted []consistency.Positi
 func (b *bench) run(t *testing.T, wantCode int, line string) (stdout, stderr string) {
 	t.Helper()
 	args := strings.Fields(line)
-	name := map[string]string{"outbox": "video", "epoch": "video", "dlq": "catalog"}[args[0]]
+	name := map[string]string{"outbox": "video", "epoch": "video", "dlq": "catalog", "offset": "catalog"}[args[0]]
 	if name == "" { // a tool that both have follows the service's name
 		name, args = args[0], args[1:]
 	}
@@ -164,7 +164,7 @@ func (b *bench) json(t *testing.T, wantCode int, line string, v any) {
 func (b *bench) at(t *testing.T, typed, line string) (stdout, stderr string) {
 	t.Helper()
 	args := strings.Fields(line)
-	name := map[string]string{"outbox": "video", "epoch": "video", "dlq": "catalog"}[args[0]]
+	name := map[string]string{"outbox": "video", "epoch": "video", "dlq": "catalog", "offset": "catalog"}[args[0]]
 	tools := b.service(name).Tools
 	tool := slices.IndexFunc(tools, func(tool command.Tool) bool { return tool.Name == args[0] })
 	var out, errOut bytes.Buffer

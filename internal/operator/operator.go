@@ -1,14 +1,16 @@
 // Package operator is the command line for a person who looks after blocked
-// events, and restores: `video outbox`, `video epoch`, `catalog dlq` and `events` of both.
+// events, and restores: `video outbox`, `video epoch`, `catalog dlq`, `catalog offset`
+// and `events` of both.
 //
 //	backlog      events that video has not published     video.outbox
 //	             the lives of video's database           video.outbox_epochs
 //	deadletter   events that catalog could not process   catalog.inbox, <subscription>.dlq
 //	receipt      what became of an event at catalog      catalog.inbox
+//	checkpoint   the position of a consumer              catalog.engagement_offsets
 //	audit        the actions: person, time and reason    operator_actions
 //
-// Those three packages do the work; this one parses, asks and prints. Skip,
-// purge, bump, redrive and discard, which cannot be undone, only show their plan unless
+// Those five packages do the work; this one parses, asks and prints. Skip, purge,
+// bump, redrive, discard and reset, which cannot be undone, only show their plan unless
 // --yes is given or a person at the terminal types a reason. With --json a
 // command prints exactly one JSON object to stdout. All other output goes to
 // stderr.

@@ -3,17 +3,21 @@ package catalog
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"time"
 
+	"cloud.google.com/go/pubsub/v2"
 	"github.com/go-chi/chi/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/grpc"
 
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/migrations"
+	"example.com/lockstep/pkg/eventing/checkpoint"
 	"example.com/lockstep/pkg/eventing/inbox"
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
 )
@@ -23,6 +27,14 @@ const (
 	Subscription           = "video.events.catalog"
 	EngagementSubscription = "engagement.events.catalog"
 )
+
+// EngagementOffsets names the checkpoints of the consumer of engagements. The consumer of
+// videos has none: a table with the name of engagements would be the wrong place for them,
+// and no consumer needs its position to go on (see package checkpoint).
+var EngagementOffsets = checkpoint.Names{
+	Table: "engagement_offsets", Group: "catalog.engagement", Subscription: EngagementSubscription,
+	Metrics: "catalog.engagement.offset",
+}
 
 // Config is the configuration of a process that serves catalog.
 type Config struct {
@@ -46,6 +58,11 @@ type Config struct {
 	// InboxRetention is how long a settled event's inbox row is kept. Zero:
 	// [inbox.Retention].
 	InboxRetention time.Duration
+	// EngagementStart is where the consumer of engagements begins.
+	EngagementStart Start
+	// Deployment names the deployment that the process belongs to, which seeks once; the
+	// checkpoints name it as their writer. Empty outside of Cloud Run.
+	Deployment string
 }
 
 // ReadConfig reads the environment, and reports faults to r.
@@ -58,6 +75,7 @@ func ReadConfig(r *command.Environment) Config {
 		PubSubEndpoint:   r.HostPort("PUBSUB_ENDPOINT", ""),
 		VideoServiceAddr: r.HostPort("VIDEO_SERVICE_ADDR", ""),
 		Reflection:       r.Local(),
+		Deployment:       r.String("K_REVISION", r.String("CLOUD_RUN_WORKER_POOL_REVISION", "")),
 	}
 }
 
@@ -67,6 +85,9 @@ func ReadConfig(r *command.Environment) Config {
 // unready. When a part fails, all of it ends with its error.
 func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) error {
 	defer lis.Close() // for returns before the server has it
+	if !cfg.EngagementStart.resumes() && cfg.Deployment == "" {
+		return errors.New("-engagement-start needs -deployment outside of Cloud Run: a deployment seeks once")
+	}
 	pool, err := connect.OpenPool(ctx, cfg.DatabaseURL)
 	if err != nil {
 		return err
@@ -102,16 +123,10 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	projector := NewProjector(background, owner, waiters, log)
 	watching := health.Register("waiters")
 	ofVideos, ofEngagements := health.Register("incomplete videos"), health.Register("incomplete engagements")
-	loops := []func(context.Context) error{
+	loops := append(cfg.consumers(background, client, streams, projector.Handler(), health, log),
 		func(ctx context.Context) error { return waiters.Run(ctx, log, watching) },
 		func(ctx context.Context) error { return projector.CompleteVideos().Run(ctx, ofVideos) },
-		func(ctx context.Context) error { return projector.CompleteEngagements().Run(ctx, ofEngagements) },
-	}
-	for loop, subscription := range map[string]string{"consumer": Subscription, "engagement consumer": EngagementSubscription} {
-		consumer := inbox.NewConsumer(background, client, subscription, projector.Handler(), log, health.Register(loop),
-			inbox.Options{Retention: cfg.InboxRetention, Streams: streams})
-		loops = append(loops, consumer.Run)
-	}
+		func(ctx context.Context) error { return projector.CompleteEngagements().Run(ctx, ofEngagements) })
 
 	defer context.AfterFunc(ctx, waiters.Drain)()
 	service := NewService(pool, projector)
@@ -122,6 +137,31 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	server := serve.New(log, newRouter(service, log, health), rpc, health)
 	log.InfoContext(ctx, "catalog serves", "addr", lis.Addr().String(), "project", cfg.Project)
 	return server.Run(ctx, lis, loops...)
+}
+
+// consumers are the loops of the consumers, and the one that compares their windows.
+func (c Config) consumers(
+	db *pgxpool.Pool, client *pubsub.Client, streams *inbox.Streams, h inbox.Handler, health *serve.Health, log *slog.Logger,
+) (loops []func(context.Context) error) {
+	offsets := checkpoint.New(db, EngagementOffsets, c.writer(), log)
+	start := seeker{c.EngagementStart, c.Deployment, EngagementOffsets.Subscription, offsets, client, log}
+	for loop, subscription := range map[string]string{"consumer": Subscription, "engagement consumer": EngagementSubscription} {
+		heartbeat, opts := health.Register(loop), inbox.Options{Retention: c.InboxRetention, Streams: streams}
+		checkpointed := subscription == EngagementOffsets.Subscription
+		if checkpointed {
+			opts.Checkpoints = offsets
+		}
+		run := inbox.NewConsumer(db, client, subscription, h, log, heartbeat, opts).Run
+		if checkpointed {
+			run = start.before(run, heartbeat)
+		}
+		loops = append(loops, run)
+	}
+	return append(loops, func(ctx context.Context) error {
+		remembers := cmp.Or(c.InboxRetention, inbox.Retention)
+		compareWindows(ctx, client, []string{Subscription, EngagementSubscription}, remembers, log)
+		return nil
+	})
 }
 
 func newRouter(s *Service, log *slog.Logger, health *serve.Health) *chi.Mux {

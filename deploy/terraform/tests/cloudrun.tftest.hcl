@@ -291,6 +291,10 @@ run "everything" {
     error_message = "A disk must grow up to a limit, with an alert before the limit."
   }
   assert {
+    condition     = google_sql_database_instance.main[0].settings[0].backup_configuration[0].transaction_log_retention_days <= var.retention_days
+    error_message = "By default a replay must cover each moment that catalog's database can be restored to."
+  }
+  assert {
     condition     = google_sql_database_instance.main[0].settings[0].maintenance_window[0].day == 7 && google_sql_database_instance.main[0].settings[0].maintenance_window[0].hour == 3 && google_sql_database_instance.main[0].settings[0].backup_configuration[0].location == "europe-west1"
     error_message = "Google must restart the database at a known hour, and keep its backups in the region."
   }

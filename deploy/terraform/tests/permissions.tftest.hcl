@@ -63,6 +63,10 @@ run "permissions" {
     error_message = "catalog must subscribe to its subscriptions, and to them alone."
   }
   assert {
+    condition     = alltrue([for topic, grant in google_pubsub_subscription_iam_member.catalog_views_subscription : grant.subscription == "${topic}.catalog" && grant.role == "roles/pubsub.viewer" && grant.member == "serviceAccount:${google_service_account.catalog.email}"])
+    error_message = "catalog must see the retention of its subscriptions, and of them alone."
+  }
+  assert {
     condition = (
       google_cloud_run_v2_service_iam_member.catalog_calls_video.name == google_cloud_run_v2_service.video.name &&
       google_cloud_run_v2_service_iam_member.catalog_calls_video.role == "roles/run.invoker" &&

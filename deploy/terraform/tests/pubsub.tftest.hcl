@@ -113,6 +113,10 @@ run "pubsub" {
     error_message = "The inbox must remember for longer than a subscription can be replayed: a replay would bring what it has forgotten."
   }
   assert {
+    condition     = alltrue([for topic in google_pubsub_topic.events : topic.message_retention_duration == null])
+    error_message = "A topic that keeps messages widens the replay of its subscriptions: compare it with the inbox as well."
+  }
+  assert {
     condition     = alltrue([for subscription in google_pubsub_subscription.dead_letters : subscription.message_retention_duration == "${31 * 24 * 3600}s"])
     error_message = "Dead letters must stay as long as Pub/Sub can keep them: 31 days."
   }

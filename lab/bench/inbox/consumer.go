@@ -11,18 +11,30 @@ import (
 
 	"example.com/lockstep/lab/bench/measure"
 	"example.com/lockstep/lab/bench/rig"
+	"example.com/lockstep/pkg/eventing/checkpoint"
 	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/services/catalog"
 )
 
 // fromMemory measures a consumer that applies messages from memory.
 func fromMemory(ctx context.Context, m *rig.ReadModel, messages []*pubsub.Message) (float64, error) {
+	return supplied(ctx, m, messages, inbox.Options{})
+}
+
+// withOffsets is fromMemory with a save of each batch's offset.
+func withOffsets(ctx context.Context, m *rig.ReadModel, messages []*pubsub.Message) (float64, error) {
+	offsets := checkpoint.New(m.Pool, catalog.EngagementOffsets, "bench", slog.New(slog.DiscardHandler))
+	return supplied(ctx, m, messages, inbox.Options{Checkpoints: offsets})
+}
+
+func supplied(ctx context.Context, m *rig.ReadModel, messages []*pubsub.Message, opts inbox.Options) (float64, error) {
 	client, err := rig.UnreachableClient(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer client.Close()
 	return until(ctx, m, len(messages), func(ctx context.Context, h inbox.Handler) error {
-		c := inbox.NewConsumer(m.Pool, client, rig.Topic, h, slog.New(slog.DiscardHandler), func() {}, inbox.Options{})
+		c := inbox.NewConsumer(m.Pool, client, rig.Topic, h, slog.New(slog.DiscardHandler), func() {}, opts)
 		return c.RunFrom(ctx, func(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error {
 			for _, message := range messages {
 				deliver(ctx, message)

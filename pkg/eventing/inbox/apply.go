@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/checkpoint"
 )
 
 // apply handles batch, which mergeDuplicates has ordered: each delivery is acknowledged,
@@ -108,7 +110,7 @@ func lockWait(batch []*delivery) time.Duration {
 }
 
 // tryBatch applies batch in one transaction and returns each event's outcome; a duplicate
-// has none. The transaction outlives ctx by drainTime.
+// has none. The offset of batch is saved with it. The transaction outlives ctx by drainTime.
 func (c *Consumer) tryBatch(ctx context.Context, batch []*delivery) (map[uuid.UUID]Outcome, error) {
 	txCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchTimeout)
 	defer cancel()
@@ -118,8 +120,10 @@ func (c *Consumer) tryBatch(ctx context.Context, batch []*delivery) (map[uuid.UU
 	})()
 	start := time.Now()
 	outcomes := make(map[uuid.UUID]Outcome, len(batch))
+	pipeline := &pgx.Batch{}
+	saved := c.checkpoints.Save(pipeline, c.store.instance.String(), newest(batch))
 	err := pgx.BeginTxFunc(txCtx, c.store.db, pgx.TxOptions{BeginQuery: beginQuery(batch)}, func(tx pgx.Tx) error {
-		notDone, err := c.store.accept(txCtx, tx, batch)
+		notDone, err := c.store.accept(txCtx, tx, pipeline, batch)
 		if err != nil {
 			return err
 		}
@@ -149,8 +153,17 @@ func (c *Consumer) tryBatch(ctx context.Context, batch []*delivery) (map[uuid.UU
 		}
 		return c.store.markBlocked(txCtx, tx, waiting, "waiting for a repair from the owner")
 	})
+	saved.End(ctx, err)
 	if err == nil {
 		c.metrics.batch(ctx, len(batch), time.Since(start))
 	}
 	return outcomes, err
+}
+
+// newest is the offset of the message with the greatest publish time.
+func newest(batch []*delivery) checkpoint.Offset {
+	m := slices.MaxFunc(batch, func(a, b *delivery) int {
+		return a.message().PublishTime.Compare(b.message().PublishTime)
+	}).message()
+	return checkpoint.Offset{MessageID: m.ID, PublishTime: m.PublishTime}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/checkpoint"
 )
 
 const (
@@ -52,6 +53,8 @@ type Options struct {
 	// Streams are those of the client's connection. Nil: each stream asks for the whole
 	// budget, which [Streams] avoid.
 	Streams *Streams
+	// Checkpoints get the offset of each batch, in its transaction. Nil: none is saved.
+	Checkpoints *checkpoint.Store
 }
 
 // Receive brings messages to deliver until ctx ends, and returns when each is acked or
@@ -69,6 +72,8 @@ type Consumer struct {
 	heartbeat  func()
 	metrics    *metrics
 	retention  time.Duration
+	// checkpoints is nil where no offset is saved.
+	checkpoints *checkpoint.Store
 
 	budget   *budget
 	incoming chan *delivery
@@ -106,8 +111,8 @@ func NewConsumer(
 		handler:   guarded{h},
 		log:       log.With("component", "consumer", "subscription", subscription),
 		heartbeat: heartbeat,
-		retention: cmp.Or(opts.Retention, Retention),
-		budget:    &budget{limit: limit},
+		retention: cmp.Or(opts.Retention, Retention), checkpoints: opts.Checkpoints,
+		budget: &budget{limit: limit},
 		// As wide as the budget: callbacks wait for that alone.
 		incoming: make(chan *delivery, maxMessages),
 		blocked:  newBlockedAggregates(),

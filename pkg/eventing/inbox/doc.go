@@ -68,6 +68,12 @@
 // unless Options say otherwise, which is longer than Pub/Sub can replay; those of every
 // consumer).
 //
+// # Offsets
+//
+// With Options.Checkpoints a batch also saves its offset, the greatest publish time of its
+// messages, in the same transaction and round trip: see package checkpoint, also for the
+// reason why no consumer seeks by it.
+//
 // # Order
 //
 // Delivery order is not relied upon: a redelivery repeats acknowledged

@@ -34,6 +34,9 @@ func (c *Consumer) maintain(ctx context.Context) {
 		if err := c.store.heartbeat(ctx); err != nil && ctx.Err() == nil {
 			c.log.WarnContext(ctx, "this run not shown to go on", "error", err)
 		}
+		if err := c.checkpoints.Forget(ctx); err != nil && ctx.Err() == nil {
+			c.log.WarnContext(ctx, "offsets of former instances not deleted, trying again later", "error", err)
+		}
 		c.purgeAll(ctx)
 	}
 }

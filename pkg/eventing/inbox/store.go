@@ -84,25 +84,29 @@ func (s store) rows(batch []*delivery) []any {
 // accept writes the inbox rows of batch and returns the events that are not done yet. It
 // locks all of the rows, in the order of their ids: a second consumer with one of these
 // events waits here, and then finds it done. A row of another event with the same id is an
-// error in any status: its producer uses ids twice.
-func (s store) accept(ctx context.Context, tx pgx.Tx, batch []*delivery) (map[*delivery]bool, error) {
-	rows, _ := tx.Query(ctx, `
+// error in any status: its producer uses ids twice. The statement goes to the server with
+// those that are in pipeline.
+func (s store) accept(ctx context.Context, tx pgx.Tx, pipeline *pgx.Batch, batch []*delivery) (notDone map[*delivery]bool, err error) {
+	pipeline.Queue(`
 		INSERT INTO inbox AS i (`+rowColumns+`, status, processed_at)
 		SELECT $1, e.*, 'done', clock_timestamp() FROM `+rowsOf+` ORDER BY e.event_id
 		ON CONFLICT (consumer, event_id) DO UPDATE
 		   SET status = 'done', processed_at = clock_timestamp(), last_seen_at = clock_timestamp(),
 		       message_id = excluded.message_id, begun = 0, source = 'stream'
 		 WHERE i.status <> 'done' AND `+sameAs("excluded")+`
-		RETURNING event_id, aggregate_type, aggregate_id, version`, s.rows(batch)...)
-	notDone, err := matching(rows, batch)
-	if err != nil {
+		RETURNING event_id, aggregate_type, aggregate_id, version`, s.rows(batch)...).
+		Query(func(rows pgx.Rows) (err error) {
+			notDone, err = matching(rows, batch)
+			return err
+		})
+	if err := tx.SendBatch(ctx, pipeline).Close(); err != nil {
 		return nil, fmt.Errorf("write inbox: %w", err)
 	}
 	if len(notDone) == len(batch) {
 		return notDone, nil
 	}
 	seen := byID(slices.DeleteFunc(slices.Clone(batch), func(d *delivery) bool { return notDone[d] }))
-	rows, _ = tx.Query(ctx, `
+	rows, _ := tx.Query(ctx, `
 		UPDATE inbox SET last_seen_at = clock_timestamp() WHERE consumer = $1 AND event_id = ANY($2)
 		RETURNING event_id, aggregate_type, aggregate_id, version`, s.consumer, uuidArray(slices.Collect(maps.Keys(seen))...))
 	var done eventing.Event

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -60,6 +61,8 @@ func (r *retention) Set(s string) error {
 func service() command.Service {
 	var reflection bool
 	var waiting uint
+	var start catalog.Start
+	var deployment string
 	keep := retention(inbox.Retention)
 	return command.Service{
 		Name: migrations.Catalog, About: "is a read model of videos, as fresh as a reader asks: REST and gRPC on one port.",
@@ -70,16 +73,21 @@ func service() command.Service {
 				"how many reads wait for fresh data at once; half of what the platform lets an instance serve")
 			f.Var(&keep, "inbox-retention", "how long the inbox remembers a settled event: "+
 				"longer than the subscriptions, or their topics, keep messages for a replay")
+			f.Var(&start, "engagement-start", "where engagements begin: resume (no seek), earliest, or a duration: "+
+				"so long before the stored position; a deployment seeks once, and never forward, because a seek forward "+
+				"acknowledges messages that were not applied")
+			f.StringVar(&deployment, "deployment", "", "the name of this deployment, for -engagement-start outside of Cloud Run")
 		},
 		Configure: func(r *command.Environment) command.Process {
 			cfg := catalog.ReadConfig(r)
 			cfg.Reflection = cfg.Reflection || reflection
 			cfg.MaxWaiting = int(min(waiting, math.MaxInt32))
 			cfg.InboxRetention = time.Duration(keep)
+			cfg.EngagementStart, cfg.Deployment = start, cmp.Or(deployment, cfg.Deployment)
 			return command.Process{Project: cfg.Project, Serve: func(ctx context.Context, lis net.Listener, log *slog.Logger) error {
 				return catalog.Serve(ctx, cfg, lis, log)
 			}}
 		},
-		Tools: []command.Tool{deadLetters.Tool(), operator.ConsumedEvents(catalog.Positions)},
+		Tools: []command.Tool{deadLetters.Tool(), operator.Offset(catalog.EngagementOffsets), operator.ConsumedEvents(catalog.Positions)},
 	}
 }

@@ -43,6 +43,11 @@ func TestCommandLine(t *testing.T) {
 		{"serve --inbox-retention 24h", 2, "", "at least 192h"},
 		{"serve --inbox-retention 200h", 1, "", "DATABASE_URL is required"},
 		{"--help", 0, "-inbox-retention value", ""},
+		{"serve --engagement-start latest", 2, "", "resume, earliest, or how long"},
+		{"serve --engagement-start=10m --deployment=one", 1, "", "DATABASE_URL is required"},
+		{"--help", 0, "-engagement-start value", ""},
+		{"offset", 2, "", "one of reset, show"},
+		{"offset help", 0, "reset --to POSITION", ""},
 	} {
 		var out, errOut bytes.Buffer
 		code := service().Run(t.Context(), strings.Fields(tc.args), func(string) string { return "" }, &out, &errOut)

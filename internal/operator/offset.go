@@ -1,0 +1,197 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"example.com/lockstep/internal/command"
+	"example.com/lockstep/pkg/eventing/checkpoint"
+)
+
+const offsetUsage = `offset shows the position of the consumer of engagements, and moves it.
+
+usage: offset COMMAND [flags]
+
+commands:
+  show                the position of the group, and the offset of each instance
+  reset --to POSITION seek the subscription to POSITION, and replay from there
+    --to TIME           messages published from then on, such as 2026-01-02T15:04:05Z
+    --to earliest       all messages that the subscription can bring back
+    --to latest         only messages that are published from now on
+    --discard-backlog   give up the messages that were not applied and are older than
+                        POSITION; latest requires it, and any time after the safe position
+    --yes               do it; without, and without a terminal to ask at, only show it
+  help                print this
+
+flags of all:
+  --json              one JSON object on stdout
+flags of reset, for the audit table:
+  --by NAME           who does it ($USER); a job needs it
+  --why TEXT          why
+
+A seek of Pub/Sub acknowledges all messages from before its time, also those that were
+never applied. Up to the safe position that loses nothing; an event that is discarded is
+found again by its successor, as a gap. A replay changes no projection: its messages are
+duplicates. It may be repeated, and runs while catalog serves.
+
+environment: as of serve, but for PORT and VIDEO_SERVICE_ADDR
+
+exit codes: 0 done, 1 failed, 2 wrong usage
+`
+
+// Offset is the tool `offset` of the service with these checkpoints.
+func Offset(names checkpoint.Names) command.Tool {
+	o := offsets{names}
+	return tool("offset", "the consumer's position, and replays: `offset help`", offsetUsage, map[string]subcommand{
+		"show": o.show, "reset": o.reset,
+	})
+}
+
+type offsets struct{ names checkpoint.Names }
+
+func (o offsets) store(s *invocation) *checkpoint.Store {
+	return checkpoint.New(s.db, o.names, s.actor.By, slog.New(slog.DiscardHandler))
+}
+
+func (o offsets) show(ctx context.Context, s *invocation) error {
+	if err := s.parseIDs(0); err != nil {
+		return err
+	}
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	at, err := o.store(s).Load(ctx)
+	if err != nil {
+		return err
+	}
+	rows, err := o.store(s).Rows(ctx)
+	if err != nil {
+		return err
+	}
+	return s.print(map[string]any{"position": at, "offsets": rows}, func(w io.Writer) {
+		if at.UpdatedAt.IsZero() {
+			fmt.Fprintf(w, "%s has saved no offset yet.\n", at.Group)
+			return
+		}
+		fmt.Fprintf(w, "group\t%s of %s\n", at.Group, at.Subscription)
+		fmt.Fprintf(w, "safe position\t%s\n", stamp(at.SafePosition))
+		if at.OldestHeld != nil {
+			fmt.Fprintf(w, "oldest held event\t%s\n", stamp(*at.OldestHeld))
+		}
+		fmt.Fprintln(w, "INSTANCE\tPUBLISHED\tMESSAGE\tLAG\tSAVED\tBY")
+		for _, r := range rows {
+			lag := (time.Duration(r.LagMillis) * time.Millisecond).Round(time.Millisecond)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Instance, stamp(r.PublishTime), r.MessageID, lag, stamp(r.UpdatedAt), r.UpdatedBy)
+		}
+	})
+}
+
+// resetPlan is the plan and the result of a reset.
+type resetPlan struct {
+	DryRun bool                `json:"dry_run"`
+	Before checkpoint.Position `json:"before"`
+	To     time.Time           `json:"to"`
+	// Window is how far back the subscription brings messages back.
+	Window string `json:"replayable"`
+	// Discards says that messages that were not applied may be given up.
+	Discards bool `json:"discards"`
+}
+
+func (o offsets) reset(ctx context.Context, s *invocation) error {
+	var to string
+	var discard bool
+	s.flags.StringVar(&to, "to", "", "")
+	s.flags.BoolVar(&discard, "discard-backlog", false, "")
+	s.confirmFlags()
+	if err := s.parseIDs(0); err != nil {
+		return err
+	}
+	at, err := parsePosition(to)
+	if err != nil {
+		return err
+	}
+	client, err := s.openBoth(ctx)
+	if err != nil {
+		return err
+	}
+	window, err := checkpoint.Window(ctx, client, o.names.Subscription)
+	if err != nil {
+		return err
+	}
+	before, err := o.store(s).Load(ctx)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	plan := resetPlan{Before: before, To: at(now, window), Window: window.String()}
+	plan.Discards = to != "earliest" && plan.To.After(before.SafePosition)
+	if err := plan.check(now, window, discard); err != nil {
+		return err
+	}
+	plan.describe(s)
+	if plan.DryRun = !s.confirmed(); !plan.DryRun {
+		if err := o.store(s).Reset(ctx, client, plan.To, s.actor); err != nil {
+			return err
+		}
+	}
+	return s.print(plan, func(w io.Writer) {
+		if plan.DryRun {
+			fmt.Fprint(w, unchanged)
+		} else {
+			fmt.Fprintf(w, "%s is at %s.\n", o.names.Subscription, stamp(plan.To))
+		}
+	})
+}
+
+// parsePosition reads --to. The time depends on the present one, and on how far back the
+// subscription reaches.
+func parsePosition(text string) (func(now time.Time, window time.Duration) time.Time, error) {
+	switch text {
+	case "":
+		return nil, command.Usagef("--to is missing: a time, earliest or latest")
+	case "earliest":
+		return func(now time.Time, window time.Duration) time.Time { return now.Add(-window) }, nil
+	case "latest":
+		return func(now time.Time, _ time.Duration) time.Time { return now }, nil
+	}
+	to, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return nil, command.Usagef("--to %q: want a time such as 2026-01-02T15:04:05Z, earliest or latest", text)
+	}
+	return func(time.Time, time.Duration) time.Time { return to }, nil
+}
+
+// check refuses a reset that does less than it says, or loses more.
+func (p resetPlan) check(now time.Time, window time.Duration, discard bool) error {
+	const waiting = "older messages may wait that were not applied: add --discard-backlog to give them up, or reset to "
+	switch oldest := now.Add(-window); {
+	case p.To.After(now):
+		return fmt.Errorf("%s is in the future: messages that are published until then would be lost", stamp(p.To))
+	case window == 0 && !p.Discards:
+		return errors.New("the subscription keeps no acknowledged messages: a seek back replays nothing")
+	case p.To.Before(oldest):
+		return fmt.Errorf("%s is before %s: the subscription keeps messages for %s. --to earliest replays all of them",
+			stamp(p.To), stamp(oldest), window)
+	case p.Discards && !discard && p.Before.UpdatedAt.IsZero():
+		return errors.New("the group has saved no offset: " + waiting + "earliest")
+	case p.Discards && !discard:
+		return fmt.Errorf("%s is after the safe position: "+waiting+"%s", stamp(p.To), stamp(p.Before.SafePosition))
+	}
+	return nil
+}
+
+func (p resetPlan) describe(s *invocation) {
+	if p.Before.UpdatedAt.IsZero() {
+		s.planf("The group has saved no offset.")
+	} else {
+		s.planf("The group's safe position is %s, its newest offset %s.", stamp(p.Before.SafePosition), stamp(p.Before.PublishTime))
+	}
+	if p.Discards {
+		s.planf("A seek to %s GIVES UP all older messages that were not applied.", stamp(p.To))
+	}
+	s.planf("A seek to %s replays messages from then on. The subscription reaches %s back.", stamp(p.To), p.Window)
+}

@@ -1,0 +1,143 @@
+package checkpoint
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"example.com/lockstep/pkg/eventing/instrument"
+)
+
+const (
+	// queryTimeout bounds a statement that is not part of a caller's transaction.
+	queryTimeout = 5 * time.Second
+	// keepInstances is how long the row of an instance stays after the group's newest save.
+	keepInstances = 7 * 24 * time.Hour
+	// logEvery is the pause between two lines about saves.
+	logEvery = time.Minute
+)
+
+// Names are the names of a group's checkpoints.
+type Names struct {
+	// Table is found through the connection's search_path.
+	Table string
+	// Group is the consumer group, Subscription the short name of its subscription.
+	Group, Subscription string
+	// Metrics is the prefix of the metrics.
+	Metrics string
+}
+
+// Offset is a message's place in a subscription.
+type Offset struct {
+	MessageID   string    `json:"message_id"`
+	PublishTime time.Time `json:"publish_time"`
+}
+
+// Store keeps the checkpoints of one group. A nil Store keeps none.
+type Store struct {
+	db     *pgxpool.Pool
+	names  Names
+	table  string // quoted
+	by     string
+	log    *slog.Logger
+	logged atomic.Int64 // the time of the last line, in nanoseconds
+
+	group          metric.MeasurementOption
+	lag            metric.Int64Gauge
+	saves, failure metric.Int64Counter
+}
+
+// New returns the checkpoints of a group in db. by names the writer in the table: a
+// revision, or a host.
+func New(db *pgxpool.Pool, names Names, by string, log *slog.Logger) *Store {
+	meter := instrument.For("example.com/lockstep/pkg/eventing/checkpoint")
+	return &Store{
+		db: db, names: names, table: pgx.Identifier{names.Table}.Sanitize(), by: by,
+		log:     log.With("component", "checkpoint", "group", names.Group),
+		group:   metric.WithAttributes(attribute.String("consumer_group", names.Group)),
+		lag:     meter.Set(names.Metrics+".lag_ms", "{ms}", "Age of the last batch's newest message when its offset was saved"),
+		saves:   meter.Counter(names.Metrics+".save", "{batch}", "Offsets saved, each with the effects of its batch"),
+		failure: meter.Counter(names.Metrics+".failure", "{batch}", "Offsets that could not be saved: the batch is tried again"),
+	}
+}
+
+// Saved is a save in a transaction that has not ended yet.
+type Saved struct {
+	store    *Store
+	instance string
+	offset   Offset
+	written  bool
+	lag      int64
+}
+
+// Save adds the save of an instance's offset to b, which its caller sends within the
+// transaction of the effects, before other statements. The caller then calls [Saved.End].
+// The position moves forward only: a repeated or earlier offset leaves it, and is no error.
+func (s *Store) Save(b *pgx.Batch, instance string, o Offset) *Saved {
+	if s == nil {
+		return nil
+	}
+	saved := &Saved{store: s, instance: instance, offset: o}
+	b.Queue(`
+		INSERT INTO `+s.table+` AS o (consumer_group, instance, subscription, message_id, publish_time, lag_millis, updated_by)
+		VALUES ($1, $2, $3, $4, $5, greatest(0, 1000 * extract(epoch FROM clock_timestamp() - $5))::bigint, $6)
+		ON CONFLICT (consumer_group, instance) DO UPDATE
+		   SET message_id = CASE WHEN excluded.publish_time > o.publish_time THEN excluded.message_id ELSE o.message_id END,
+		       publish_time = greatest(o.publish_time, excluded.publish_time),
+		       lag_millis = excluded.lag_millis, updated_at = clock_timestamp(), updated_by = excluded.updated_by
+		RETURNING lag_millis`,
+		s.names.Group, instance, s.names.Subscription, o.MessageID, o.PublishTime, s.by).
+		QueryRow(func(row pgx.Row) error {
+			if err := row.Scan(&saved.lag); err != nil {
+				return fmt.Errorf("save offset: %w", err)
+			}
+			saved.written = true
+			return nil
+		})
+	return saved
+}
+
+// End records the end of the save's transaction, with its error.
+func (s *Saved) End(ctx context.Context, err error) {
+	switch {
+	case s == nil:
+	case err == nil:
+		s.store.committed(ctx, s)
+	case !s.written:
+		s.store.failure.Add(ctx, 1, s.store.group)
+	}
+}
+
+func (s *Store) committed(ctx context.Context, saved *Saved) {
+	s.saves.Add(ctx, 1, s.group)
+	s.lag.Record(ctx, saved.lag, s.group)
+	now, last := time.Now().UnixNano(), s.logged.Load()
+	if now-last > int64(logEvery) && s.logged.CompareAndSwap(last, now) {
+		s.log.DebugContext(ctx, "offset saved", "message_id", saved.offset.MessageID, "publish_time", saved.offset.PublishTime,
+			"lag_ms", saved.lag, "instance", saved.instance, "updated_by", s.by)
+	}
+}
+
+// Forget deletes the rows of instances that have not saved for long, while others have.
+func (s *Store) Forget(ctx context.Context) error {
+	if s == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	_, err := s.db.Exec(ctx, `
+		DELETE FROM `+s.table+` WHERE consumer_group = $1 AND source = 'save'
+		   AND updated_at < (SELECT max(updated_at) FROM `+s.table+` WHERE consumer_group = $1) - $2::interval`,
+		s.names.Group, keepInstances)
+	if err != nil {
+		return fmt.Errorf("forget instances: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Position is the position of a group. The zero value is that of a group that has saved
+// nothing.
+type Position struct {
+	Group        string `db:"consumer_group" json:"group"`
+	Subscription string `json:"subscription"`
+	// SafePosition is a publish time: a seek to it, or to an earlier one, acknowledges no
+	// message that has not been applied. The view's migration has the rule and its limits.
+	SafePosition time.Time `json:"safe_position"`
+	// PublishTime is the greatest that any instance has saved. It is no safe position.
+	PublishTime time.Time `json:"publish_time"`
+	// OldestHeld is the publish time of the oldest event that waits in the inbox.
+	OldestHeld *time.Time `json:"oldest_held,omitempty"`
+	// Instances have saved within the last hour before UpdatedAt.
+	Instances int64     `json:"instances"`
+	UpdatedAt time.Time `json:"updated_at"`
+}
+
+// Row is one row of the table.
+type Row struct {
+	Instance string `json:"instance"`
+	// Source is save for an instance, reset for an operator, start for a deployment.
+	Source string `json:"source"`
+	Offset
+	LagMillis int64     `json:"lag_ms"`
+	UpdatedAt time.Time `json:"updated_at"`
+	UpdatedBy string    `json:"updated_by"`
+}
+
+// Load returns the group's position.
+func (s *Store) Load(ctx context.Context) (Position, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	rows, _ := s.db.Query(ctx, `
+		SELECT consumer_group, subscription, safe_position, publish_time, oldest_held, instances, updated_at
+		  FROM `+pgx.Identifier{s.names.Table + "_by_group"}.Sanitize()+`
+		 WHERE consumer_group = $1 AND subscription = $2`, s.names.Group, s.names.Subscription)
+	p, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Position])
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return Position{Group: s.names.Group, Subscription: s.names.Subscription}, nil
+	case err != nil:
+		return Position{}, fmt.Errorf("load offset: %w", err)
+	}
+	return p, nil
+}
+
+// Rows returns the rows of the group, the last written first.
+func (s *Store) Rows(ctx context.Context) ([]Row, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	rows, _ := s.db.Query(ctx, `
+		SELECT instance, source, message_id, publish_time, lag_millis, updated_at, updated_by FROM `+s.table+`
+		 WHERE consumer_group = $1 ORDER BY updated_at DESC, instance`, s.names.Group)
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByName[Row])
+	if err != nil {
+		return nil, fmt.Errorf("load offsets: %w", err)
+	}
+	return all, nil
+}

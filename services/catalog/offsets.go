@@ -1,0 +1,156 @@
+package catalog
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/checkpoint"
+)
+
+// Start says where a consumer with checkpoints begins. The zero value goes on with what is
+// not acknowledged, without a seek. No value seeks forward: a Seek acknowledges all messages
+// from before its time, also those that no instance has applied; see package checkpoint.
+type Start struct {
+	// Earliest seeks back to the oldest message that the subscription can bring back.
+	Earliest bool
+	// Back seeks to so long before the group's safe position. A group without a position
+	// does not seek.
+	Back time.Duration
+}
+
+// String is the text that Set reads.
+func (s *Start) String() string {
+	switch {
+	case s.Earliest:
+		return "earliest"
+	case s.Back > 0:
+		return s.Back.String()
+	}
+	return "resume"
+}
+
+// Set reads resume, earliest, or a duration.
+func (s *Start) Set(text string) error {
+	switch text {
+	case "resume":
+		*s = Start{}
+		return nil
+	case "earliest":
+		*s = Start{Earliest: true}
+		return nil
+	}
+	back, err := time.ParseDuration(text)
+	if err != nil || back <= 0 {
+		return errors.New("want resume, earliest, or how long before the stored position, such as 10m")
+	}
+	*s = Start{Back: back}
+	return nil
+}
+
+// resumes reports whether s seeks nowhere.
+func (s *Start) resumes() bool { return *s == Start{} }
+
+// brokerRetry is the pause while the broker or the database is unavailable.
+var brokerRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
+
+// seeker seeks before a consumer starts.
+type seeker struct {
+	start        Start
+	deployment   string
+	subscription string
+	offsets      *checkpoint.Store
+	client       *pubsub.Client
+	log          *slog.Logger
+}
+
+// before returns run, which starts when the seek is done: once for each deployment, and
+// tried again until it succeeds or ctx ends.
+func (s seeker) before(run func(context.Context) error, heartbeat func()) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for failures := 1; !s.start.resumes() && ctx.Err() == nil; failures++ {
+			heartbeat()
+			err := s.seek(ctx)
+			if err == nil {
+				break
+			}
+			pause := brokerRetry.Delay(failures)
+			s.log.WarnContext(ctx, "consumer does not start, because its seek failed", "subscription", s.subscription,
+				"start", s.start.String(), "deployment", s.deployment, "error", err, "retry_in_ms", pause.Milliseconds())
+			backoff.Sleep(ctx, pause, nil)
+		}
+		return run(ctx)
+	}
+}
+
+func (s seeker) seek(ctx context.Context) error {
+	at, err := s.offsets.Load(ctx)
+	if err != nil {
+		return err
+	}
+	to := at.SafePosition.Add(-s.start.Back)
+	switch {
+	case s.start.Earliest:
+		window, err := checkpoint.Window(ctx, s.client, s.subscription)
+		if err != nil {
+			return err
+		}
+		to = time.Now().Add(-window)
+	case at.SafePosition.IsZero():
+		s.log.WarnContext(ctx, "no offset is stored to seek back from: the consumer goes on with what is not acknowledged",
+			"subscription", s.subscription)
+		return nil
+	}
+	sought, err := s.offsets.Start(ctx, s.client, s.deployment, to)
+	if err == nil {
+		s.log.InfoContext(ctx, "consumer starts", "subscription", s.subscription, "start", s.start.String(),
+			"deployment", s.deployment, "sought", sought, "to", to)
+	}
+	return err
+}
+
+// compareWindows logs an error for each subscription that can bring back events which the
+// inbox has forgotten. It does not stop the service: until an operator seeks, nothing is
+// wrong, and then versions still stop such events. Readers would lose the service at once.
+func compareWindows(ctx context.Context, client *pubsub.Client, subscriptions []string, remembers time.Duration, log *slog.Logger) {
+	for _, subscription := range subscriptions {
+		window, err := awaitWindow(ctx, client, subscription)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			log.WarnContext(ctx, "retention not compared", "subscription", subscription, "error", err)
+		case window >= remembers:
+			log.ErrorContext(ctx, "a seek can bring back events that the inbox has forgotten: raise -inbox-retention, or lower the retention",
+				"subscription", subscription, "replayable", window.String(), "inbox_retention", remembers.String())
+		}
+	}
+}
+
+// awaitWindow waits for the broker; any other error than its absence is the answer.
+func awaitWindow(ctx context.Context, client *pubsub.Client, subscription string) (window time.Duration, err error) {
+	for failures := 1; ctx.Err() == nil; failures++ {
+		window, err = checkpoint.Window(ctx, client, subscription)
+		switch status.Code(errors.Unwrap(err)) {
+		case codes.Unavailable, codes.DeadlineExceeded, codes.NotFound:
+			backoff.Sleep(ctx, brokerRetry.Delay(failures), nil)
+		default:
+			return window, err
+		}
+	}
+	return 0, ctx.Err()
+}
+
+// writer names the process in the table of offsets.
+func (c Config) writer() string {
+	host, _ := os.Hostname() // empty is good enough without a deployment, too
+	return cmp.Or(c.Deployment, host)
+}
