@@ -102,6 +102,8 @@ func (engagements) Apply(_ Engagement, c inbox.Change) (e Engagement) {
 		}
 	case *engagementv1.EngagementDeleted:
 		e = Engagement{DeletedAt: cmp.Or(timeOf(p.GetDeletedAt()), &c.Event.OccurredAt)}
+	case projection.Lost:
+		e = Engagement{DeletedAt: &p.AsOf}
 	case Engagement:
 		if e = p; p.DeletedAt != nil {
 			e = Engagement{DeletedAt: p.DeletedAt} // as the event would have left it

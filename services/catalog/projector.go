@@ -10,6 +10,7 @@ import (
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/projection"
+	"example.com/lockstep/pkg/eventing/reconcile"
 	videov1 "example.com/lockstep/proto/video/v1"
 )
 
@@ -17,6 +18,8 @@ import (
 // where events are missing. It notifies the waiters after its own commits; after events
 // the consumer does so, because it commits those.
 type Projector struct {
+	db          *pgxpool.Pool
+	conn        *grpc.ClientConn
 	waiters     *consistency.Waiters
 	videos      *projection.Projection[Video]
 	engagements *projection.Projection[Engagement]
@@ -26,6 +29,7 @@ type Projector struct {
 // videos and engagements; waiters are the readers that wait for the projections.
 func NewProjector(db *pgxpool.Pool, conn *grpc.ClientConn, waiters *consistency.Waiters, log *slog.Logger) *Projector {
 	return &Projector{
+		db: db, conn: conn,
 		waiters:     waiters,
 		videos:      projection.New(db, videos{db, videov1.NewVideoServiceClient(conn)}, waiters, log),
 		engagements: projection.New(db, engagements{db, videov1.NewEngagementServiceClient(conn)}, waiters, log),
@@ -36,6 +40,15 @@ func NewProjector(db *pgxpool.Pool, conn *grpc.ClientConn, waiters *consistency.
 // them.
 func (p *Projector) Handler() inbox.Handler {
 	return handler{inbox.Route{videoType: p.videos, engagementType: p.engagements}, p.waiters}
+}
+
+// Comparisons are the two sides of each projection, for a check of it.
+func (p *Projector) Comparisons() []reconcile.Comparison {
+	owner := videov1.NewReconcileServiceClient(p.conn)
+	return []reconcile.Comparison{
+		{Model: p.videos, Reader: newVideoTable(p.db), Owner: ownersRows{owner, videoType}},
+		{Model: p.engagements, Reader: newEngagementTable(p.db), Owner: ownersRows{owner, engagementType}},
+	}
 }
 
 // handler is a Route of projections with the same waiters.

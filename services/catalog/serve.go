@@ -46,6 +46,9 @@ type Config struct {
 	// InboxRetention is how long a settled event's inbox row is kept. Zero:
 	// [inbox.Retention].
 	InboxRetention time.Duration
+	// CheckInterval is the time from the begin of one check of the projections against
+	// their owner to that of the next. Zero: no checks.
+	CheckInterval time.Duration
 }
 
 // ReadConfig reads the environment, and reports faults to r.
@@ -106,6 +109,11 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 		consumer := inbox.NewConsumer(background, client, subscription, projector.Handler(), log, health.Register(loop),
 			inbox.Options{Retention: cfg.InboxRetention, Streams: streams})
 		loops = append(loops, consumer.Run)
+	}
+
+	if cfg.CheckInterval > 0 {
+		checks := newWatch(background, projector.Comparisons(), cfg.CheckInterval, log, health.Register("checks"))
+		loops = append(loops, checks.Run)
 	}
 
 	defer context.AfterFunc(ctx, waiters.Drain)()

@@ -18,6 +18,7 @@ import (
 	"example.com/lockstep/internal/operator"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/reconcile"
 	"example.com/lockstep/services/catalog"
 )
 
@@ -34,6 +35,13 @@ var deadLetters = operator.DeadLetters{
 	Subscriptions: []string{catalog.Subscription, catalog.EngagementSubscription}, OwnerVariable: "VIDEO_SERVICE_ADDR",
 	Handler: func(db *pgxpool.Pool, owner *grpc.ClientConn) inbox.Handler {
 		return catalog.NewProjector(db, owner, catalog.NewWaiters(0, db, "", slog.Default()), slog.Default()).Handler()
+	},
+}
+
+var comparing = operator.Reconcile{
+	OwnerVariable: "VIDEO_SERVICE_ADDR",
+	Comparisons: func(db *pgxpool.Pool, owner *grpc.ClientConn) []reconcile.Comparison {
+		return catalog.NewProjector(db, owner, catalog.NewWaiters(0, db, "", slog.Default()), slog.Default()).Comparisons()
 	},
 }
 
@@ -61,6 +69,7 @@ func service() command.Service {
 	var reflection bool
 	var waiting uint
 	keep := retention(inbox.Retention)
+	var checks time.Duration
 	return command.Service{
 		Name: migrations.Catalog, About: "is a read model of videos, as fresh as a reader asks: REST and gRPC on one port.",
 		Environment: environment,
@@ -70,16 +79,19 @@ func service() command.Service {
 				"how many reads wait for fresh data at once; half of what the platform lets an instance serve")
 			f.Var(&keep, "inbox-retention", "how long the inbox remembers a settled event: "+
 				"longer than the subscriptions, or their topics, keep messages for a replay")
+			f.DurationVar(&checks, "reconcile-interval", catalog.CheckInterval,
+				"how often the whole read model is compared with video's rows, slowly and without repairs; 0 is never")
 		},
 		Configure: func(r *command.Environment) command.Process {
 			cfg := catalog.ReadConfig(r)
 			cfg.Reflection = cfg.Reflection || reflection
 			cfg.MaxWaiting = int(min(waiting, math.MaxInt32))
 			cfg.InboxRetention = time.Duration(keep)
+			cfg.CheckInterval = checks
 			return command.Process{Project: cfg.Project, Serve: func(ctx context.Context, lis net.Listener, log *slog.Logger) error {
 				return catalog.Serve(ctx, cfg, lis, log)
 			}}
 		},
-		Tools: []command.Tool{deadLetters.Tool()},
+		Tools: []command.Tool{deadLetters.Tool(), comparing.Tool()},
 	}
 }
