@@ -4,9 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/pkg/eventing/reconcile"
@@ -194,4 +197,80 @@ func setOf(lists ...[]string) map[string]bool {
 		}
 	}
 	return all
+}
+
+// TestReconcileUnderLoad checks a read model while 200 changes a second go through it, and
+// finds no difference. Then rows are damaged: a repair that is killed on its way leaves whole
+// rows behind, and the next one repairs the rest. A check without an owner changes nothing.
+func TestReconcileUnderLoad(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, startBroker(t, broker.Local))
+	o := w.operator(t)
+	stop := w.startVideo(t)
+	w.startCatalog(t)
+	w.seed(t, 6000, 600)
+	c := newClient(t, w.videoAddr)
+	ids := c.create(t, 40)
+
+	feed, ending := make(chan string), make(chan struct{})
+	wait := c.write(t, feed)
+	written := 0
+	var feeding sync.WaitGroup
+	feeding.Go(func() {
+		defer close(feed)
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for ; ; written++ {
+			select {
+			case <-ending:
+				return
+			case <-tick.C:
+				feed <- ids[rand.IntN(len(ids))]
+			}
+		}
+	})
+	for range 5 {
+		if r := o.reconcile(t, "--rate 0 --grace 60s"); r.Code != 0 || len(r.Rows) > 0 {
+			t.Errorf("after %d changes: code %d, %v", written, r.Code, r.Rows)
+		}
+	}
+	want := w.damage(t, 10)
+
+	killed := o.shell(t, "exec catalog reconcile --repair --yes --rate 0", "NOTHING=")
+	if err := killed.Start(); err != nil {
+		t.Fatal(err)
+	}
+	repairs := func() int64 {
+		return query[int64](t, w, `SELECT count(*) FROM catalog.operator_actions WHERE action = 'reconcile'`)[0]
+	}
+	eventually(t, "some rows are repaired", func() bool { return repairs() > 0 })
+	_ = killed.Process.Kill()
+	_ = killed.Wait()
+	before := repairs()
+	r := o.reconcile(t, "--repair --yes --rate 0 --grace 60s")
+	if r.Code != 0 || r.Remaining != 0 || int(before)+r.Repaired != len(want) {
+		t.Errorf("%d rows repaired before the kill and %d after it, want %d; %d remain", before, r.Repaired, len(want), r.Remaining)
+	}
+	for _, line := range r.found() {
+		if !slices.Contains(want, line) {
+			t.Errorf("not damaged: %s", line)
+		}
+	}
+	close(ending)
+	feeding.Wait()
+	wait()
+	t.Logf("%d changes meanwhile, %d of %d repairs before the kill", written, before, len(want))
+	if r := o.reconcile(t, "--grace 60s"); r.Code != 0 || len(r.Rows) > 0 {
+		t.Errorf("at rest: %+v", r)
+	}
+
+	stop()
+	w.damage(t, 1)
+	out, err := o.shell(t, "catalog reconcile --repair --yes", "NOTHING=").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "owner cannot be asked") {
+		t.Errorf("without an owner: %v: %s", err, out)
+	}
+	if n := repairs(); n != int64(len(want)) {
+		t.Errorf("without an owner there are %d repairs, want %d", n, len(want))
+	}
 }
