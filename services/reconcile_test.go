@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/pkg/eventing/reconcile"
 )
 
@@ -148,7 +147,7 @@ func (w *world) damage(t testing.TB, n int) (want []string) {
 // check finds none.
 func TestReconcile(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, startBroker(t, broker.Local))
+	w := newWorld(t, sharedBroker(t))
 	o := w.operator(t)
 	w.startVideo(t)
 	w.seed(t, 6000, 4000)
@@ -204,7 +203,7 @@ func setOf(lists ...[]string) map[string]bool {
 // rows behind, and the next one repairs the rest. A check without an owner changes nothing.
 func TestReconcileUnderLoad(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, startBroker(t, broker.Local))
+	w := newWorld(t, sharedBroker(t))
 	o := w.operator(t)
 	stop := w.startVideo(t)
 	w.startCatalog(t)
