@@ -70,7 +70,9 @@ func (o ownersRows) definition(d reconcile.Definition) *videov1.Definition {
 }
 
 // digest calls the owner until it answers, some times.
-func digest[Q, A any](ctx context.Context, call func(context.Context, *Q, ...grpc.CallOption) (*A, error), request *Q) (answer *A, err error) {
+func digest[Q, A any](
+	ctx context.Context, call func(context.Context, *Q, ...grpc.CallOption) (*A, error), request *Q,
+) (answer *A, err error) {
 	for attempt := range digestPause.Attempts(ctx) {
 		answer, err = projection.Call(ctx, digestTimeout, call, request)
 		said, _ := errors.AsType[interface {

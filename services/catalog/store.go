@@ -130,7 +130,8 @@ const engagementColumns = `user_id, video_id, liked, bookmarked, watched_seconds
 
 // newEngagementTable returns the engagements to compare with their owner's.
 func newEngagementTable(db *pgxpool.Pool) *reconcile.Table {
-	return reconcile.NewTable(db, "video_user_engagements_projection", []string{"user_id", "video_id"}, engagementColumns, reconcile.ColumnEpoch)
+	return reconcile.NewTable(db, "video_user_engagements_projection", []string{"user_id", "video_id"},
+		engagementColumns, reconcile.ColumnEpoch)
 }
 
 // Lock locks the rows with these ids.
@@ -272,9 +273,11 @@ func claimCheck(ctx context.Context, db *pgxpool.Pool, aggregateType, start stri
 		       started_at = CASE WHEN next_id = '' THEN clock_timestamp() ELSE started_at END,
 		       rows_checked = CASE WHEN next_id = '' THEN 0 ELSE rows_checked END
 		 WHERE aggregate_type = $1
-		   AND (holder = $2 OR leased_until IS NULL OR leased_until NOT BETWEEN clock_timestamp() AND clock_timestamp() + $4::bigint * interval '1 microsecond')
+		   AND (holder = $2 OR leased_until IS NULL
+		        OR leased_until NOT BETWEEN clock_timestamp() AND clock_timestamp() + $4::bigint * interval '1 microsecond')
 		   AND (next_id <> '' OR started_at IS NULL OR started_at < clock_timestamp() - $3::bigint * interval '1 microsecond')
-		RETURNING next_id`, aggregateType, pgID(holder), interval.Microseconds(), checkLease.Microseconds(), start).QueryRow(func(row pgx.Row) error {
+		RETURNING next_id`, aggregateType, pgID(holder), interval.Microseconds(), checkLease.Microseconds(), start,
+	).QueryRow(func(row pgx.Row) error {
 		switch err := row.Scan(&from); {
 		case errors.Is(err, pgx.ErrNoRows):
 			return nil
@@ -313,7 +316,8 @@ func saveCheck(ctx context.Context, db *pgxpool.Pool, aggregateType string, hold
 func checkAge(ctx context.Context, db *pgxpool.Pool, aggregateType string) (age time.Duration, ever bool, err error) {
 	var seconds *float64
 	err = db.QueryRow(ctx, `
-		SELECT extract(epoch FROM clock_timestamp() - finished_at)::float8 FROM reconcile_checks WHERE aggregate_type = $1`, aggregateType).Scan(&seconds)
+		SELECT extract(epoch FROM clock_timestamp() - finished_at)::float8
+		  FROM reconcile_checks WHERE aggregate_type = $1`, aggregateType).Scan(&seconds)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return 0, false, nil

@@ -67,7 +67,8 @@ func newWatch(db *pgxpool.Pool, comparisons []reconcile.Comparison, interval tim
 // Run checks until ctx ends.
 func (w *watch) Run(ctx context.Context) error {
 	meter := instrument.For("example.com/lockstep/services/catalog")
-	age := meter.Age("reconcile.check.age", "Time since the end of the last whole check of a projection against its owner, or since the start without one")
+	age := meter.Age("reconcile.check.age",
+		"Time since the end of the last whole check of a projection against its owner, or since the start without one")
 	defer meter.Observe(func(_ context.Context, o metric.Observer) error {
 		w.observe(o, age)
 		return nil
@@ -142,7 +143,8 @@ func (w *watch) check(ctx context.Context, c reconcile.Comparison, from string) 
 	if err != nil {
 		return err
 	}
-	w.log.InfoContext(ctx, "read model compared with its owner", "aggregate_type", seen.kind, "differing", seen.differing, "unsettled", unsettled)
+	w.log.InfoContext(ctx, "read model compared with its owner", "aggregate_type", seen.kind,
+		"differing", seen.differing, "unsettled", unsettled)
 	return saveCheck(ctx, w.db, seen.kind, w.holder, "", 0)
 }
 
@@ -165,7 +167,8 @@ func (w *watched) Passed(ctx context.Context, next string, rows int64) error {
 // Differ logs the rows. It holds the lease, too: where all rows differ, a part takes long.
 func (w *watched) Differ(ctx context.Context, found []reconcile.Difference) error {
 	for _, d := range found {
-		if w.differing++; w.differing <= maxCheckLines {
+		w.differing++
+		if w.differing <= maxCheckLines {
 			w.log.ErrorContext(ctx, "row differs from its owner's", "aggregate_type", w.kind, "aggregate_id", d.ID, "kind", d.Kind,
 				"version", d.Reader.Version, "owner_version", d.Owner.Version)
 		}

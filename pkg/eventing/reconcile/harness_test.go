@@ -79,7 +79,7 @@ func newPair(t *testing.T, rows int) *pair {
 	p.exec(t, schema)
 	p.exec(t, `INSERT INTO app.owned SELECT gen_random_uuid(), gen_random_uuid(), 'body ' || n, CASE n % 2 WHEN 0 THEN now() END, 1 + n % 5, now() - interval '2 h',
 		now() - interval '1 h', CASE n % 5 WHEN 0 THEN now() END, CASE n % 7 WHEN 0 THEN NULL ELSE gen_random_uuid() END FROM generate_series(1, $1::int) AS n`, rows)
-	p.exec(t, `INSERT INTO app.copied SELECT * FROM app.owned`)
+	p.exec(t, `INSERT INTO app.copied SELECT `+columns+` FROM app.owned`)
 	p.db = pg.Pool(t, pg.URL)
 	p.owner = &owner{Table: reconcile.NewTable(p.db, "owned", []string{"a", "b"}, columns, `(SELECT max(epoch) FROM present)`)}
 	p.Comparison = reconcile.Comparison{

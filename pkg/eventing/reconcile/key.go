@@ -43,7 +43,8 @@ func only(id string) Range {
 	at := strings.LastIndexByte(id, ':') + 1
 	next := uuid.MustParse(id[at:]) // ids come from the tables
 	for i := len(next) - 1; i >= 0; i-- {
-		if next[i]++; next[i] != 0 {
+		next[i]++
+		if next[i] != 0 {
 			break
 		}
 	}

@@ -116,7 +116,7 @@ type Table struct {
 func NewTable(db *pgxpool.Pool, name string, key []string, columns, epoch string) *Table {
 	common := append([]string{"version", "epoch", "last_event_id", "created_at", "updated_at", "deleted_at"}, key...)
 	t := &Table{db: db, name: name, key: key, epoch: epoch}
-	for _, column := range strings.Split(columns, ",") {
+	for column := range strings.SplitSeq(columns, ",") {
 		if column = strings.TrimSpace(column); !slices.Contains(common, column) && column != "" {
 			t.fields = append(t.fields, column)
 		}
