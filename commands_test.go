@@ -32,6 +32,8 @@ var commands = map[string]runs{
 	"catalog migrate":       {"docker-compose.yml", "\n  migrate-catalog:\n"}, // make compose-check
 	"video outbox":          {"services/runbook_test.go", "TestRunbook"},
 	"catalog dlq":           {"services/runbook_test.go", "TestRunbook"},
+	"catalog reconcile":     {"services/runbook_test.go", "TestRunbook"},
+	"catalog serve":         {"services/process_test.go", `command), "serve"`},
 	"video events show":     {"services/runbook_test.go", `o.types(t, "where"`},
 	"catalog events show":   {"services/runbook_test.go", `o.types(t, "where"`},
 	"video epoch bump":      {"services/restore_test.go", `o.types(t, "epoch"`},

@@ -163,11 +163,13 @@ func (w *world) deadLetters(t *testing.T, o *operator) {
 	o.types(t, "redrive", "NOTHING=", "Nothing was changed", "applied")
 	w.reaches(t, dead)
 	o.types(t, "discard", "ID="+nonsense.MessageID, "Nothing was changed", "discarded")
+	w.exec(t, `UPDATE catalog.video_projection SET title = 'edited' WHERE video_id = $1::uuid`, dead.ID)
+	o.types(t, "reconcile", "NOTHING=", "changed 1", dead.ID, "1 repaired, 0 differ still")
 	out, err := o.shell(t, "catalog dlq list --json", "NOTHING=").Output()
 	if err != nil || !strings.Contains(string(out), `"dead_letters":[]`) {
 		t.Errorf("dead letters are left: %v %s", err, out)
 	}
-	if n := query[int64](t, w, `SELECT count(*) FROM catalog.operator_actions WHERE actor = 'ada' AND why <> ''`); n[0] != 2 {
-		t.Errorf("%d actions in catalog's audit table, want 2", n[0])
+	if n := query[int64](t, w, `SELECT count(*) FROM catalog.operator_actions WHERE actor = 'ada' AND why <> ''`); n[0] != 3 {
+		t.Errorf("%d actions in catalog's audit table, want 3", n[0])
 	}
 }

@@ -64,6 +64,11 @@ locals {
       ])})"
       what_to_do = "Writes that callers were told of are gone; catalog repairs itself. Runbook: \"The read model diverged from its owner\"."
     }
+    differs = {
+      title      = "the read model differs from video"
+      filter     = "jsonPayload.message=\"row differs from its owner's\""
+      what_to_do = "catalog has compared its rows with video's, and repairs none by itself. Runbook: \"The read model differs from its owner\"."
+    }
   }
 }
 

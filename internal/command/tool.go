@@ -84,10 +84,12 @@ func (s Service) toolLines() string {
 	return lines.String()
 }
 
-// terminal is stdin if it is a terminal, else nil.
+// terminal is stdin if it is a terminal, else nil. The null device, which jobs have there, is
+// a character device like a terminal.
 func terminal() io.Reader {
 	info, err := os.Stdin.Stat()
-	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+	null, _ := os.Stat(os.DevNull)
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 || os.SameFile(info, null) {
 		return nil
 	}
 	return os.Stdin

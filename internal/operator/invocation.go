@@ -58,6 +58,14 @@ func (s *invocation) filterFlags() {
 
 // parse accepts flags and ids in any order.
 func (s *invocation) parse() error {
+	if err := s.parseFlags(); err != nil {
+		return err
+	}
+	return s.signed()
+}
+
+// parseFlags is parse without the name for the audit table.
+func (s *invocation) parseFlags() error {
 	for args := s.Args[1:]; ; {
 		switch err := s.flags.Parse(args); {
 		case errors.Is(err, flag.ErrHelp):
@@ -65,7 +73,7 @@ func (s *invocation) parse() error {
 		case err != nil:
 			return command.Usagef("%w", err)
 		case s.flags.NArg() == 0:
-			return s.signed()
+			return nil
 		}
 		s.ids = append(s.ids, s.flags.Arg(0))
 		args = s.flags.Args()[1:]

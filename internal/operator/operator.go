@@ -1,16 +1,17 @@
 // Package operator is the command line for a person who looks after blocked
-// events, and restores: `video outbox`, `video epoch`, `catalog dlq`, `catalog offset`
-// and `events` of both.
+// events, restores, and the read model: `video outbox`, `video epoch`, `catalog dlq`,
+// `catalog offset`, `catalog reconcile` and `events` of both.
 //
 //	backlog      events that video has not published     video.outbox
 //	             the lives of video's database           video.outbox_epochs
 //	deadletter   events that catalog could not process   catalog.inbox, <subscription>.dlq
 //	receipt      what became of an event at catalog      catalog.inbox
 //	checkpoint   the position of a consumer              catalog.engagement_offsets
+//	reconcile    rows of catalog that differ from video's
 //	audit        the actions: person, time and reason    operator_actions
 //
-// Those five packages do the work; this one parses, asks and prints. Skip, purge,
-// bump, redrive, discard and reset, which cannot be undone, only show their plan unless
+// Those packages do the work; this one parses, asks and prints. Skip, purge, bump,
+// redrive, discard, reset and reconcile --repair, which cannot be undone, only show their plan unless
 // --yes is given or a person at the terminal types a reason. With --json a
 // command prints exactly one JSON object to stdout. All other output goes to
 // stderr.
@@ -55,19 +56,35 @@ func tool(name, about, usage string, subcommands map[string]subcommand) command.
 		case !ok:
 			return command.Usagef("unknown command %q: want one of %s", c.Args[0], names)
 		}
-		err := run(ctx, c, do)
-		if errors.Is(err, flag.ErrHelp) {
-			fmt.Fprint(c.Out, usage)
-			return nil
-		}
-		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == undefinedTable {
-			return fmt.Errorf("%w: is DATABASE_URL of the service's own role, and migrated?", err)
-		}
-		return err
+		return run(ctx, c, usage, do)
 	}}
 }
 
-func run(ctx context.Context, c command.Call, do subcommand) (err error) {
+// single is a tool with one command, which has the tool's name.
+func single(name, about, usage string, do subcommand) command.Tool {
+	return command.Tool{Name: name, About: about, Run: func(ctx context.Context, c command.Call) error {
+		if len(c.Args) > 0 && c.Args[0] == "help" {
+			fmt.Fprint(c.Out, usage)
+			return nil
+		}
+		c.Args = append([]string{name}, c.Args...)
+		return run(ctx, c, usage, do)
+	}}
+}
+
+func run(ctx context.Context, c command.Call, usage string, do subcommand) error {
+	err := call(ctx, c, do)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(c.Out, usage)
+		return nil
+	}
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == undefinedTable {
+		return fmt.Errorf("%w: is DATABASE_URL of the service's own role, and migrated?", err)
+	}
+	return err
+}
+
+func call(ctx context.Context, c command.Call, do subcommand) (err error) {
 	s := &invocation{
 		Call: c, exact: c.Out, env: command.NewEnvironment(c.Getenv), flags: flag.NewFlagSet(c.Args[0], flag.ContinueOnError),
 	}

@@ -113,6 +113,8 @@ func (engagements) Apply(e Engagement, c inbox.Change) Engagement {
 		}
 	case *engagementv1.EngagementDeleted:
 		e = Engagement{DeletedAt: cmp.Or(timeOf(p.GetDeletedAt()), &c.Event.OccurredAt)}
+	case projection.Lost:
+		e = Engagement{DeletedAt: &p.AsOf}
 	case Engagement:
 		if e = p; p.DeletedAt != nil {
 			e = Engagement{DeletedAt: p.DeletedAt} // as the event would have left it

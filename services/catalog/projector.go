@@ -11,6 +11,7 @@ import (
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/projection"
+	"example.com/lockstep/pkg/eventing/reconcile"
 	videov1 "example.com/lockstep/proto/video/v1"
 )
 
@@ -19,6 +20,7 @@ import (
 // the consumer does so, because it commits those.
 type Projector struct {
 	db          *pgxpool.Pool
+	conn        *grpc.ClientConn
 	waiters     *consistency.Waiters
 	videos      *projection.Projection[Video]
 	engagements *projection.Projection[Engagement]
@@ -28,7 +30,7 @@ type Projector struct {
 // videos and engagements; waiters are the readers that wait for the projections.
 func NewProjector(db *pgxpool.Pool, conn *grpc.ClientConn, waiters *consistency.Waiters, log *slog.Logger) *Projector {
 	return &Projector{
-		db:          db,
+		db: db, conn: conn,
 		waiters:     waiters,
 		videos:      projection.New(db, videos{db, videov1.NewVideoServiceClient(conn)}, waiters, log),
 		engagements: projection.New(db, engagements{db, videov1.NewEngagementServiceClient(conn)}, waiters, log),
@@ -50,6 +52,15 @@ func (p *Projector) CompleteVideos() *projection.Completion[Video] {
 // CompleteEngagements does so for engagements.
 func (p *Projector) CompleteEngagements() *projection.Completion[Engagement] {
 	return projection.NewCompletion(p.engagements, engagements{db: p.db})
+}
+
+// Comparisons are the two sides of each projection, for a check of it.
+func (p *Projector) Comparisons() []reconcile.Comparison {
+	owner := videov1.NewReconcileServiceClient(p.conn)
+	return []reconcile.Comparison{
+		{Model: p.videos, Reader: newVideoTable(p.db), Owner: ownersRows{owner, videoType}},
+		{Model: p.engagements, Reader: newEngagementTable(p.db), Owner: ownersRows{owner, engagementType}},
+	}
 }
 
 // handler is a Route of projections with the same waiters.

@@ -63,6 +63,9 @@ type Config struct {
 	// Deployment names the deployment that the process belongs to, which seeks once; the
 	// checkpoints name it as their writer. Empty outside of Cloud Run.
 	Deployment string
+	// CheckInterval is the time from the begin of one check of the projections against
+	// their owner to that of the next. Zero: no checks.
+	CheckInterval time.Duration
 }
 
 // ReadConfig reads the environment, and reports faults to r.
@@ -127,6 +130,11 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 		func(ctx context.Context) error { return waiters.Run(ctx, log, watching) },
 		func(ctx context.Context) error { return projector.CompleteVideos().Run(ctx, ofVideos) },
 		func(ctx context.Context) error { return projector.CompleteEngagements().Run(ctx, ofEngagements) })
+
+	if cfg.CheckInterval > 0 {
+		checks := newWatch(background, projector.Comparisons(), cfg.CheckInterval, log, health.Register("checks"))
+		loops = append(loops, checks.Run)
+	}
 
 	defer context.AfterFunc(ctx, waiters.Drain)()
 	service := NewService(pool, projector)

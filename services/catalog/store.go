@@ -16,10 +16,16 @@ import (
 
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/reconcile"
 )
 
 const videoColumns = `video_id, uploader_id, title, description, duration_seconds, published_at,
 	version, epoch, created_at, updated_at, deleted_at`
+
+// newVideoTable returns the videos to compare with their owner's.
+func newVideoTable(db *pgxpool.Pool) *reconcile.Table {
+	return reconcile.NewTable(db, "video_projection", []string{"video_id"}, videoColumns, reconcile.ColumnEpoch)
+}
 
 // readVideo returns the zero Video where there is neither video nor tombstone.
 func readVideo(ctx context.Context, db *pgxpool.Pool, id uuid.UUID) (Video, error) {
@@ -188,6 +194,12 @@ func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID
 
 const engagementColumns = `user_id, video_id, liked, bookmarked, watched_seconds, version, epoch, created_at, updated_at, deleted_at`
 
+// newEngagementTable returns the engagements to compare with their owner's.
+func newEngagementTable(db *pgxpool.Pool) *reconcile.Table {
+	return reconcile.NewTable(db, "video_user_engagements_projection", []string{"user_id", "video_id"},
+		engagementColumns, reconcile.ColumnEpoch)
+}
+
 // Lock locks the rows with these ids.
 func (engagements) Lock(ctx context.Context, tx pgx.Tx, ids []string) (map[string]Engagement, error) {
 	users, videos := pairs(ids)
@@ -313,4 +325,74 @@ func readPage[T any](ctx context.Context, db *pgxpool.Pool, page string, args []
 		items = append(items, item)
 	}
 	return items, reached, rows.Err()
+}
+
+// claimCheck claims the check of a type of aggregate for holder, if it is due and no other
+// instance holds it, and returns the id at which it continues; a new one begins at start. A
+// lease that ends later than any can is from a clock that was set back, and counts as none.
+func claimCheck(ctx context.Context, db *pgxpool.Pool, aggregateType, start string, holder uuid.UUID, interval time.Duration,
+) (from string, due bool, err error) {
+	b := &pgx.Batch{}
+	b.Queue(`INSERT INTO reconcile_checks (aggregate_type) VALUES ($1) ON CONFLICT DO NOTHING`, aggregateType)
+	b.Queue(`
+		UPDATE reconcile_checks
+		   SET holder = $2, leased_until = clock_timestamp() + $4::bigint * interval '1 microsecond',
+		       next_id = CASE WHEN next_id = '' THEN $5 ELSE next_id END,
+		       started_at = CASE WHEN next_id = '' THEN clock_timestamp() ELSE started_at END,
+		       rows_checked = CASE WHEN next_id = '' THEN 0 ELSE rows_checked END
+		 WHERE aggregate_type = $1
+		   AND (holder = $2 OR leased_until IS NULL
+		        OR leased_until NOT BETWEEN clock_timestamp() AND clock_timestamp() + $4::bigint * interval '1 microsecond')
+		   AND (next_id <> '' OR started_at IS NULL OR started_at < clock_timestamp() - $3::bigint * interval '1 microsecond')
+		RETURNING next_id`, aggregateType, pgID(holder), interval.Microseconds(), checkLease.Microseconds(), start,
+	).QueryRow(func(row pgx.Row) error {
+		switch err := row.Scan(&from); {
+		case errors.Is(err, pgx.ErrNoRows):
+			return nil
+		case err != nil:
+			return err
+		}
+		due = true
+		return nil
+	})
+	if err := db.SendBatch(ctx, b).Close(); err != nil {
+		return "", false, fmt.Errorf("claim check: %w", err)
+	}
+	return from, due, nil
+}
+
+// saveCheck keeps how far holder's check has come and, while it goes on, holds its lease. The
+// check is finished with no next id. It returns errCheckLost if another instance has the lease.
+func saveCheck(ctx context.Context, db *pgxpool.Pool, aggregateType string, holder uuid.UUID, next string, rows int64) error {
+	tag, err := db.Exec(ctx, `
+		UPDATE reconcile_checks
+		   SET next_id = $3, rows_checked = rows_checked + $4,
+		       leased_until = CASE WHEN $3 <> '' THEN clock_timestamp() + $5::bigint * interval '1 microsecond' END,
+		       finished_at = CASE WHEN $3 = '' THEN clock_timestamp() ELSE finished_at END
+		 WHERE aggregate_type = $1 AND holder = $2`, aggregateType, pgID(holder), next, rows, checkLease.Microseconds())
+	if err == nil && tag.RowsAffected() == 0 {
+		err = errCheckLost
+	}
+	if err != nil {
+		return fmt.Errorf("save check: %w", err)
+	}
+	return nil
+}
+
+// checkAge returns how long ago the last whole check of a type of aggregate has ended, and
+// false if there was none.
+func checkAge(ctx context.Context, db *pgxpool.Pool, aggregateType string) (age time.Duration, ever bool, err error) {
+	var seconds *float64
+	err = db.QueryRow(ctx, `
+		SELECT extract(epoch FROM clock_timestamp() - finished_at)::float8
+		  FROM reconcile_checks WHERE aggregate_type = $1`, aggregateType).Scan(&seconds)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return 0, false, nil
+	case err != nil:
+		return 0, false, fmt.Errorf("read check: %w", err)
+	case seconds == nil:
+		return 0, false, nil
+	}
+	return time.Duration(*seconds * float64(time.Second)), true, nil
 }

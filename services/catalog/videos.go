@@ -140,6 +140,8 @@ func (videos) Apply(v Video, c inbox.Change) Video {
 		v = patched(v, p)
 	case *eventsv1.VideoDeleted:
 		v = Video{DeletedAt: cmp.Or(timeOf(p.GetDeletedAt()), &e.OccurredAt)}
+	case projection.Lost:
+		v = Video{DeletedAt: &p.AsOf}
 	case Video:
 		if v = p; p.DeletedAt != nil {
 			v = Video{DeletedAt: p.DeletedAt} // as the event would have left it

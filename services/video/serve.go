@@ -16,6 +16,7 @@ import (
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/pkg/eventing/outbox"
+	"example.com/lockstep/pkg/eventing/reconcile"
 	"example.com/lockstep/services/video/aggregate"
 	"example.com/lockstep/services/video/engagement"
 )
@@ -111,13 +112,17 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 type services struct {
 	videos      *Service
 	engagements *engagement.Service
+	comparable  map[string]*reconcile.Table
 }
 
 // newServices returns services that call wake after each commit that left an event in the
 // outbox.
 func newServices(db *pgxpool.Pool, wake func()) services {
 	writer := aggregate.NewWriter(db, wake)
-	return services{videos: NewService(db, writer), engagements: engagement.NewService(db, writer)}
+	return services{
+		videos: NewService(db, writer), engagements: engagement.NewService(db, writer),
+		comparable: map[string]*reconcile.Table{aggregateType: newTable(db), "engagement": engagement.NewTable(db)},
+	}
 }
 
 // register adds both protocols of all aggregates.
@@ -126,4 +131,5 @@ func (s services) register(router chi.Router, rpc grpc.ServiceRegistrar, log *sl
 	registerGRPC(rpc, s.videos)
 	engagement.Mount(router, s.engagements, log)
 	engagement.RegisterGRPC(rpc, s.engagements)
+	registerReconcile(rpc, s.comparable)
 }

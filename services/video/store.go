@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/pkg/eventing/outbox"
+	"example.com/lockstep/pkg/eventing/reconcile"
 	"example.com/lockstep/services/video/aggregate"
 )
 
@@ -20,6 +22,11 @@ var (
 	selected     = own + aggregate.SelectRevision
 	placeholders = aggregate.Placeholders(columns)
 )
+
+// newTable returns the videos as read models compare theirs with them.
+func newTable(db *pgxpool.Pool) *reconcile.Table {
+	return reconcile.NewTable(db, "videos", []string{"video_id"}, columns, outbox.PresentEpoch)
+}
 
 func (v Video) arguments() pgx.NamedArgs {
 	args := v.Arguments()

@@ -202,7 +202,7 @@ func TestIsolationIsPinned(t *testing.T) {
 	v, user := a.create(), uuid.New()
 	// Two instances are needed: within one instance only one request at a time works on
 	// the row.
-	instances := []services{{a.service, a.engagements}, newServices(a.db, func() {})}
+	instances := []services{{videos: a.service, engagements: a.engagements}, newServices(a.db, func() {})}
 	var writers sync.WaitGroup
 	for w := range 8 {
 		writers.Go(func() {

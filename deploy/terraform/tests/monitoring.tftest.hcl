@@ -57,11 +57,11 @@ run "alerts" {
     error_message = "Commits that the owner has lost must be noticed, whichever line is the only one: the read model repairs itself, and the lost writes would stay unnoticed."
   }
   assert {
-    condition = alltrue([for name in ["held-up", "parked", "gap", "diverged"] :
+    condition = alltrue([for name in ["held-up", "parked", "gap", "diverged", "differs"] :
       strcontains(google_monitoring_alert_policy.logs[name].conditions[0].condition_matched_log[0].filter, "jsonPayload.message=") &&
       google_monitoring_alert_policy.logs[name].alert_strategy[0].notification_rate_limit[0].period == "3600s"
     ])
-    error_message = "An event that does not leave, one that is parked, a gap that stays and a read model that diverged must be noticed: no metric of Google's knows of them."
+    error_message = "An event that does not leave, one that is parked, a gap that stays, and a read model that diverged or differs, must be noticed: no metric of Google's knows of them."
   }
   assert {
     condition = alltrue([

@@ -63,6 +63,11 @@ func (p Position) state() state {
 	return alive
 }
 
+// same reports whether p and q are one position.
+func (p Position) same(q Position) bool {
+	return p.Epoch == q.Epoch && p.Version == q.Version && p.Deleted == q.Deleted && p.EventID == q.EventID && p.At.Equal(q.At)
+}
+
 // newerThan compares by (epoch, version).
 func (p Position) newerThan(q Position) bool {
 	return p.Epoch > q.Epoch || p.Epoch == q.Epoch && p.Version > q.Version

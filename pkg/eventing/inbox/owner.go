@@ -61,6 +61,22 @@ func Adopt(p Position, c Change, asOf time.Time) Outcome {
 	return Stale
 }
 
+// Replace is the rule for a row that was found to differ from its owner, when it was at
+// seen. A row that has moved since stays: whatever moved it is newer than the finding.
+// Otherwise the rule is Adopt, and more: the owner's state also replaces a row of the same
+// version, unless that may be another event's. Adopt takes such a row for equal; a row that
+// was damaged in place is not.
+func Replace(seen, p Position, c Change, asOf time.Time) Outcome {
+	to := positionOf(c.Event)
+	switch {
+	case !p.same(seen):
+		return Stale
+	case p.Epoch == to.Epoch && p.Version == to.Version && !differ(p.EventID, to.EventID):
+		return Applied
+	}
+	return Adopt(p, c, asOf)
+}
+
 // Has reports whether an owner that stood at owner, at asOf, has e in its history: its
 // error is nil, or one that is ErrLost or ErrBehind. The zero asOf is unknown.
 func Has(owner Position, e eventing.Event, asOf time.Time) error {

@@ -72,3 +72,47 @@ func TestMayLag(t *testing.T) {
 		}
 	}
 }
+
+// A row is replaced at its own version, but only where it was seen.
+func TestReplace(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	one, other := uuid.UUID{1}, uuid.UUID{2}
+	seen := Position{Epoch: 2, Version: 5, EventID: one, At: at}
+	but := func(change func(*Position)) Position {
+		p := seen
+		change(&p)
+		return p
+	}
+	for name, tc := range map[string]struct {
+		row, owner Position
+		kind       Kind
+		want       Outcome
+	}{
+		"the same version":               {seen, seen, Snapshot, Applied},
+		"the same version, deleted":      {seen, seen, Deleted, Applied},
+		"an unknown event":               {seen, but(func(p *Position) { p.EventID = uuid.Nil }), Snapshot, Applied},
+		"another time":                   {seen, but(func(p *Position) { p.At = at.Add(-time.Hour) }), Snapshot, Applied},
+		"another event":                  {seen, but(func(p *Position) { p.EventID, p.At = other, at.Add(time.Second) }), Snapshot, Diverged},
+		"a higher version":               {seen, but(func(p *Position) { p.Version, p.EventID = 6, other }), Snapshot, Applied},
+		"a lower version":                {seen, but(func(p *Position) { p.Version, p.EventID = 4, other }), Snapshot, Diverged},
+		"a lower epoch":                  {seen, but(func(p *Position) { p.Epoch, p.Version = 1, 9 }), Snapshot, Stale},
+		"the row has moved":              {but(func(p *Position) { p.Version = 6 }), seen, Snapshot, Stale},
+		"the row is of another event":    {but(func(p *Position) { p.EventID = other }), seen, Snapshot, Stale},
+		"the row is deleted since":       {but(func(p *Position) { p.Deleted = true }), seen, Snapshot, Stale},
+		"the row is there since":         {Position{Epoch: 1, Version: 1}, seen, Snapshot, Stale},
+		"the row is gone since":          {Position{}, seen, Snapshot, Stale},
+		"the row is in a new epoch":      {but(func(p *Position) { p.Epoch = 3 }), seen, Snapshot, Stale},
+		"the row is of another instant":  {but(func(p *Position) { p.At = at.Add(time.Microsecond) }), seen, Snapshot, Stale},
+		"the same instant, another zone": {but(func(p *Position) { p.At = at.In(time.FixedZone("", 3600)) }), seen, Snapshot, Applied},
+	} {
+		c := Change{Kind: tc.kind, Event: eventing.Event{ID: tc.owner.EventID, Epoch: tc.owner.Epoch, Version: tc.owner.Version, OccurredAt: tc.owner.At}}
+		if got := Replace(seen, tc.row, c, at.Add(time.Hour)); got != tc.want {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+	}
+	c := Change{Kind: Snapshot, Event: eventing.Event{ID: one, Epoch: 2, Version: 5, OccurredAt: at}}
+	if got := Replace(Position{}, Position{}, c, at.Add(time.Hour)); got != Applied {
+		t.Errorf("a missing row: %v", got)
+	}
+}

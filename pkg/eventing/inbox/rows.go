@@ -42,31 +42,38 @@ type Rows[S any] interface {
 // ApplyChanges brings rows forward by changes, by the rule Decide. The changes are
 // ordered by aggregate and version, and all of one aggregate type.
 func ApplyChanges[S any](ctx context.Context, tx pgx.Tx, rows Rows[S], changes []Change) ([]Outcome, error) {
-	return mover[S]{rows: rows}.move(ctx, tx, changes)
+	return mover[S]{rows: rows, rule: Decide}.move(ctx, tx, changes)
 }
 
 // AdoptChanges brings rows to their owner's state at asOf, one change for each, by the
 // rule Adopt. The changes are ordered by aggregate. The zero asOf is unknown.
 func AdoptChanges[S any](ctx context.Context, tx pgx.Tx, rows Rows[S], changes []Change, asOf time.Time) ([]Outcome, error) {
-	return mover[S]{rows: rows, owned: true, asOf: asOf}.move(ctx, tx, changes)
+	return mover[S]{rows: rows, owned: true, rule: func(p Position, c Change) Outcome { return Adopt(p, c, asOf) }}.move(ctx, tx, changes)
 }
 
-// mover moves rows by one of the two rules.
+// ReplaceChanges brings rows to their owner's state at asOf, as AdoptChanges does, by the rule
+// Replace. seen has the positions, by id, at which they were found to differ; a row without
+// one was found to be missing.
+func ReplaceChanges[S any](
+	ctx context.Context, tx pgx.Tx, rows Rows[S], changes []Change, seen map[string]Position, asOf time.Time,
+) ([]Outcome, error) {
+	return mover[S]{rows: rows, owned: true, rule: func(p Position, c Change) Outcome {
+		return Replace(seen[c.Event.AggregateID], p, c, asOf)
+	}}.move(ctx, tx, changes)
+}
+
+// mover moves rows by a rule.
 type mover[S any] struct {
 	rows Rows[S]
-	// owned says that the changes are the owner's state, at asOf.
+	rule func(p Position, c Change) Outcome
+	// owned says that the changes are the owner's state: it also replaces another history.
 	owned bool
-	asOf  time.Time
 }
 
 // decide returns the outcome of c at p, and whether the row moves.
 func (m mover[S]) decide(p Position, c Change) (o Outcome, moves bool) {
-	if m.owned {
-		o = Adopt(p, c, m.asOf)
-		return o, o == Applied || o == Diverged
-	}
-	o = Decide(p, c)
-	return o, o == Applied
+	o = m.rule(p, c)
+	return o, o == Applied || m.owned && o == Diverged
 }
 
 func (m mover[S]) move(ctx context.Context, tx pgx.Tx, changes []Change) ([]Outcome, error) {

@@ -41,7 +41,8 @@ const (
 // ErrUnknown is the owner's answer that there never was such an aggregate.
 var ErrUnknown = errors.New("owner does not know it")
 
-// Aggregate is one type of aggregate that a service projects, with S as its rows.
+// Aggregate is one type of aggregate that a service projects, with S as its rows. Its Apply
+// makes a tombstone of a change with the payload Lost.
 type Aggregate[S any] interface {
 	inbox.Rows[S]
 
@@ -134,8 +135,24 @@ func (p *Projection[S]) snapshots(rows ...S) (owned ownerState) {
 	for _, row := range rows {
 		owned.changes = append(owned.changes, p.aggregate.Snapshot(row))
 	}
-	slices.SortFunc(owned.changes, func(a, b inbox.Change) int { return strings.Compare(a.Event.AggregateID, b.Event.AggregateID) })
+	owned.sort()
 	return owned
+}
+
+func (o ownerState) sort() {
+	slices.SortFunc(o.changes, func(a, b inbox.Change) int { return strings.Compare(a.Event.AggregateID, b.Event.AggregateID) })
+}
+
+func (o ownerState) ids() (ids []string) {
+	for _, c := range o.changes {
+		ids = append(ids, c.Event.AggregateID)
+	}
+	return ids
+}
+
+// written reports whether the change i was written over its row.
+func (o ownerState) written(i int) bool {
+	return o.outcomes[i] == inbox.Diverged || o.outcomes[i] == inbox.Applied
 }
 
 // adopt writes the owner's state at asOf within tx.
@@ -152,7 +169,7 @@ func (p *Projection[S]) adopted(ctx context.Context, owned ownerState) {
 		if outcome == inbox.Diverged {
 			p.diverged(ctx, e)
 		}
-		if outcome == inbox.Diverged || outcome == inbox.Applied {
+		if owned.written(i) {
 			moved = append(moved, e.Key())
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/pkg/eventing/outbox"
+	"example.com/lockstep/pkg/eventing/reconcile"
 	"example.com/lockstep/services/video/aggregate"
 )
 
@@ -19,6 +21,11 @@ const (
 )
 
 var placeholders = aggregate.Placeholders(columns)
+
+// NewTable returns the engagements as read models compare theirs with them.
+func NewTable(db *pgxpool.Pool) *reconcile.Table {
+	return reconcile.NewTable(db, "engagements", []string{"user_id", "video_id"}, columns, outbox.PresentEpoch)
+}
 
 // lockEngagement locks an engagement until its transaction ends, also if it does not
 // exist: the lock is on its name, so that two first writers do not collide at the

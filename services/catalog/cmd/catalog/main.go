@@ -19,6 +19,7 @@ import (
 	"example.com/lockstep/internal/operator"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/reconcile"
 	"example.com/lockstep/services/catalog"
 )
 
@@ -35,6 +36,13 @@ var deadLetters = operator.DeadLetters{
 	Subscriptions: []string{catalog.Subscription, catalog.EngagementSubscription}, OwnerVariable: "VIDEO_SERVICE_ADDR",
 	Handler: func(db *pgxpool.Pool, owner *grpc.ClientConn) inbox.Handler {
 		return catalog.NewProjector(db, owner, catalog.NewWaiters(0, db, "", slog.Default()), slog.Default()).Handler()
+	},
+}
+
+var comparing = operator.Reconcile{
+	OwnerVariable: "VIDEO_SERVICE_ADDR",
+	Comparisons: func(db *pgxpool.Pool, owner *grpc.ClientConn) []reconcile.Comparison {
+		return catalog.NewProjector(db, owner, catalog.NewWaiters(0, db, "", slog.Default()), slog.Default()).Comparisons()
 	},
 }
 
@@ -64,6 +72,7 @@ func service() command.Service {
 	var start catalog.Start
 	var deployment string
 	keep := retention(inbox.Retention)
+	var checks time.Duration
 	return command.Service{
 		Name: migrations.Catalog, About: "is a read model of videos, as fresh as a reader asks: REST and gRPC on one port.",
 		Environment: environment,
@@ -77,6 +86,8 @@ func service() command.Service {
 				"so long before the stored position; a deployment seeks once, and never forward, because a seek forward "+
 				"acknowledges messages that were not applied")
 			f.StringVar(&deployment, "deployment", "", "the name of this deployment, for -engagement-start outside of Cloud Run")
+			f.DurationVar(&checks, "reconcile-interval", catalog.CheckInterval,
+				"how often the whole read model is compared with video's rows, slowly and without repairs; 0 is never")
 		},
 		Configure: func(r *command.Environment) command.Process {
 			cfg := catalog.ReadConfig(r)
@@ -84,10 +95,12 @@ func service() command.Service {
 			cfg.MaxWaiting = int(min(waiting, math.MaxInt32))
 			cfg.InboxRetention = time.Duration(keep)
 			cfg.EngagementStart, cfg.Deployment = start, cmp.Or(deployment, cfg.Deployment)
+			cfg.CheckInterval = checks
 			return command.Process{Project: cfg.Project, Serve: func(ctx context.Context, lis net.Listener, log *slog.Logger) error {
 				return catalog.Serve(ctx, cfg, lis, log)
 			}}
 		},
-		Tools: []command.Tool{deadLetters.Tool(), operator.Offset(catalog.EngagementOffsets), operator.ConsumedEvents(catalog.Positions)},
+		Tools: []command.Tool{deadLetters.Tool(),
+			operator.Offset(catalog.EngagementOffsets), comparing.Tool(), operator.ConsumedEvents(catalog.Positions)},
 	}
 }

@@ -1,0 +1,65 @@
+package operator
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+const (
+	// progressEvery is the time between two lines in a log; a terminal's bar moves more often.
+	progressEvery = 10 * time.Second
+	barEvery      = 200 * time.Millisecond
+	barWidth      = 30
+)
+
+// progress shows how far a long command is: a bar on a terminal, now and then a line
+// elsewhere.
+type progress struct {
+	to       io.Writer
+	terminal bool
+
+	name        string
+	done, total int64
+	shown       time.Time
+}
+
+// begin starts a part of about total rows.
+func (p *progress) begin(name string, total int64) {
+	p.name, p.done, p.total, p.shown = name, 0, total, time.Now()
+}
+
+func (p *progress) add(rows int64) {
+	p.done += rows
+	every := progressEvery
+	if p.terminal {
+		every = barEvery
+	}
+	if time.Since(p.shown) >= every {
+		p.shown = time.Now()
+		p.show()
+	}
+}
+
+// end leaves the last state of the bar on the terminal.
+func (p *progress) end() {
+	if p.terminal {
+		p.total = p.done
+		p.show()
+		fmt.Fprintln(p.to)
+	}
+}
+
+func (p *progress) show() {
+	total := max(p.total, p.done) // an estimate
+	if !p.terminal {
+		fmt.Fprintf(p.to, "%s: %d of about %d rows\n", p.name, p.done, total)
+		return
+	}
+	full := barWidth
+	if total > 0 {
+		full = int(p.done * barWidth / total)
+	}
+	fmt.Fprintf(p.to, "\r%s [%s%s] %d of about %d rows", p.name, strings.Repeat("=", full), strings.Repeat(" ", barWidth-full), p.done, total)
+}

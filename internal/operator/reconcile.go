@@ -1,0 +1,174 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"google.golang.org/grpc"
+
+	"example.com/lockstep/internal/command"
+	"example.com/lockstep/internal/connect"
+	"example.com/lockstep/pkg/eventing/reconcile"
+)
+
+const reconcileUsage = `reconcile compares the read model with its owner, and repairs the rows that differ.
+
+usage: reconcile [flags]
+
+flags:
+  --type TYPE         only this type of aggregate, such as video
+  --repair            give the rows that differ their owner's state
+    --yes             do it; without, and without a terminal to ask at, only show them
+    --by NAME         who does it ($USER), for the audit table; a job needs it
+    --why TEXT        why
+  --rate N            at most N rows per second on either side (20000); 0 is no limit
+  --grace TIME        how long an event may be on its way before its row differs (30s)
+  --json              one JSON object on stdout
+
+A row that differs is one of
+  changed   the owner has other content in the same version
+  missing   the owner has a row, or a tombstone, that the read model lacks
+  extra     the read model has a row that the owner does not know
+  behind    the read model has an older version, and no event has come for the grace period
+  ahead     the read model has a version, or an epoch, that the owner has not reached
+
+Events in flight are no difference. Reads and events go on meanwhile. A repair writes a row
+only if it is still where it was seen to differ; an extra row becomes a tombstone. The audit
+table keeps the rows before. An ahead row of a later epoch than the owner's is not repaired:
+begin an epoch (video epoch bump). The command may be cut off at any time, and repeated.
+
+environment: DATABASE_URL, VIDEO_SERVICE_ADDR as of serve
+
+exit codes: 0 no row differs, or none any more; 1 rows differ, or failed; 2 wrong usage
+`
+
+const (
+	reconcileRate = 20_000
+	// maxListed bounds the rows in the result; the counts have all.
+	maxListed = 10_000
+)
+
+// Reconcile configures the tool `reconcile` for the read model of a service.
+type Reconcile struct {
+	// OwnerVariable is the environment variable with the gRPC address of the owner.
+	// Comparisons returns the parts of the read model, one for each type of aggregate, with
+	// a connection to the owner.
+	OwnerVariable string
+	Comparisons   func(db *pgxpool.Pool, owner *grpc.ClientConn) []reconcile.Comparison
+}
+
+// Tool is the tool `reconcile`.
+func (r Reconcile) Tool() command.Tool {
+	return single("reconcile", "compare the read model with its owner: `reconcile help`", reconcileUsage, r.run)
+}
+
+// reconcileFlags are the flags that only this tool has.
+type reconcileFlags struct {
+	only   string
+	repair bool
+	reconcile.Options
+}
+
+func (r Reconcile) run(ctx context.Context, s *invocation) error {
+	flags, err := s.reconcileFlags()
+	if err != nil {
+		return err
+	}
+	comparisons, err := r.comparisons(ctx, s, flags.only)
+	if err != nil {
+		return err
+	}
+	result := newReconciliation(s, flags)
+	if err := result.check(ctx, comparisons); err != nil {
+		return err
+	}
+	// A person at the terminal decides after the first check; a second one repairs.
+	if flags.repair && result.DryRun && result.differing() > 0 {
+		for _, line := range result.lines() {
+			s.planf("%s", line)
+		}
+		if s.confirmed() {
+			result = newReconciliation(s, flags)
+			if err := result.check(ctx, comparisons); err != nil {
+				return err
+			}
+		}
+	}
+	if err := s.print(result, result.text); err != nil {
+		return err
+	}
+	if result.Remaining > 0 {
+		return fmt.Errorf("%d rows differ from their owner's", result.Remaining)
+	}
+	return nil
+}
+
+func (s *invocation) reconcileFlags() (f reconcileFlags, err error) {
+	s.confirmFlags()
+	s.flags.StringVar(&f.only, "type", "", "")
+	s.flags.BoolVar(&f.repair, "repair", false, "")
+	s.flags.IntVar(&f.Rate, "rate", reconcileRate, "")
+	s.flags.DurationVar(&f.Grace, "grace", reconcile.DefaultGrace, "")
+	err = s.parseFlags()
+	switch {
+	case err != nil:
+		return f, err
+	case len(s.ids) > 0:
+		return f, command.Usagef("unexpected argument %q", s.ids[0])
+	case f.Rate < 0 || f.Grace < time.Second:
+		return f, command.Usagef("--rate must not be negative, and --grace be 1s at least")
+	case s.yes && !f.repair:
+		return f, command.Usagef("--yes belongs to --repair")
+	case !f.repair:
+		return f, nil
+	}
+	return f, s.signed()
+}
+
+// comparisons are those of the type, or of all types if it is empty.
+func (r Reconcile) comparisons(ctx context.Context, s *invocation, only string) (chosen []reconcile.Comparison, err error) {
+	s.env.Required(r.OwnerVariable)
+	addr := s.env.HostPort(r.OwnerVariable, "")
+	if err := s.open(ctx); err != nil {
+		return nil, err
+	}
+	owner, err := connect.Dial(addr)
+	if err != nil {
+		return nil, err
+	}
+	s.atEnd(owner.Close)
+	var types []string
+	for _, c := range r.Comparisons(s.db, owner) {
+		types = append(types, c.Model.Type())
+		if only == "" || only == c.Model.Type() {
+			chosen = append(chosen, c)
+		}
+	}
+	if len(chosen) == 0 {
+		return nil, command.Usagef("--type %s: want one of %s", only, strings.Join(types, ", "))
+	}
+	return chosen, nil
+}
+
+// text is the result for a person.
+func (r *reconciliation) text(w io.Writer) {
+	if len(r.Rows) > 0 {
+		fmt.Fprintln(w, "TYPE\tID\tKIND\tVERSION\tOWNER'S VERSION")
+		for _, row := range r.Rows {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\n", row.Type, row.ID, row.Kind, row.Version, row.OwnerVersion)
+		}
+		if r.Truncated {
+			fmt.Fprintln(w, "There are more.")
+		}
+	}
+	for _, line := range r.lines() {
+		fmt.Fprintln(w, line)
+	}
+	if r.flags.repair && r.DryRun {
+		fmt.Fprint(w, unchanged)
+	}
+}

@@ -1,0 +1,124 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"example.com/lockstep/pkg/eventing/operator/audit"
+	"example.com/lockstep/pkg/eventing/reconcile"
+)
+
+// reconciliation is the result of the tool `reconcile`.
+type reconciliation struct {
+	DryRun      bool                   `json:"dry_run"`
+	RowsChecked int64                  `json:"rows_checked"`
+	Differing   map[reconcile.Kind]int `json:"differing"`
+	Unsettled   int                    `json:"unsettled"`
+	Repaired    int                    `json:"repaired"`
+	// Remaining rows differ, after the repair if there was one.
+	Remaining int            `json:"remaining"`
+	Rows      []differentRow `json:"rows"`
+	Truncated bool           `json:"rows_truncated"`
+
+	flags reconcileFlags
+	actor audit.Actor
+	bar   progress
+}
+
+// differentRow is a row that differs, or did before its repair.
+type differentRow struct {
+	Type         string         `json:"aggregate_type"`
+	ID           string         `json:"aggregate_id"`
+	Kind         reconcile.Kind `json:"kind"`
+	Version      int64          `json:"version"`
+	OwnerVersion int64          `json:"owner_version"`
+}
+
+func newReconciliation(s *invocation, flags reconcileFlags) *reconciliation {
+	return &reconciliation{
+		DryRun: !flags.repair || !s.yes, Differing: map[reconcile.Kind]int{}, Rows: []differentRow{},
+		flags: flags, actor: s.actor, bar: progress{to: s.Err, terminal: s.In != nil},
+	}
+}
+
+func (r *reconciliation) check(ctx context.Context, comparisons []reconcile.Comparison) error {
+	for _, c := range comparisons {
+		rows, err := c.Reader.Estimate(ctx)
+		if err != nil {
+			return err
+		}
+		r.bar.begin(c.Model.Type(), rows)
+		unsettled, err := c.Check(ctx, r.flags.Options, &checking{r, c})
+		r.Unsettled += unsettled
+		r.bar.end()
+		if err != nil {
+			return fmt.Errorf("%s, after %d rows and %d repairs: %w", c.Model.Type(), r.RowsChecked, r.Repaired, err)
+		}
+	}
+	return nil
+}
+
+// checking is the reconcile.Observer of one comparison.
+type checking struct {
+	*reconciliation
+
+	comparison reconcile.Comparison
+}
+
+// Passed shows the progress.
+func (c *checking) Passed(_ context.Context, _ string, rows int64) error {
+	c.RowsChecked += rows
+	c.bar.add(rows)
+	return nil
+}
+
+// Differ counts the rows, and repairs them unless it is a dry run.
+func (c *checking) Differ(ctx context.Context, found []reconcile.Difference) error {
+	for _, d := range found {
+		c.Differing[d.Kind]++
+		if c.Truncated = len(c.Rows) == maxListed; !c.Truncated {
+			c.Rows = append(c.Rows, differentRow{c.comparison.Model.Type(), d.ID, d.Kind, d.Reader.Version, d.Owner.Version})
+		}
+	}
+	if c.DryRun {
+		c.Remaining += len(found)
+		return nil
+	}
+	seen := make([]reconcile.Row, len(found))
+	for i, d := range found {
+		seen[i] = d.Reader
+		seen[i].ID = d.ID
+	}
+	replaced, err := c.comparison.Model.Replace(ctx, c.actor, seen)
+	c.Repaired += len(replaced)
+	if err != nil {
+		return err
+	}
+	left, err := c.comparison.Still(ctx, found)
+	c.Remaining += len(left)
+	return err
+}
+
+func (r *reconciliation) differing() (n int) {
+	for _, rows := range r.Differing {
+		n += rows
+	}
+	return n
+}
+
+// lines are the counts for a person.
+func (r *reconciliation) lines() (lines []string) {
+	var kinds []string
+	for _, kind := range reconcile.Kinds {
+		kinds = append(kinds, fmt.Sprintf("%s %d", kind, r.Differing[kind]))
+	}
+	lines = append(lines, fmt.Sprintf("%d rows checked, %d differ: %s.", r.RowsChecked, r.differing(), strings.Join(kinds, ", ")))
+	if !r.DryRun {
+		lines = append(lines, fmt.Sprintf("%d repaired, %d differ still.", r.Repaired, r.Remaining))
+	}
+	if r.Unsettled > 0 {
+		lines = append(lines, fmt.Sprintf("%d rows changed faster than they could be compared.", r.Unsettled))
+	}
+	return lines
+}

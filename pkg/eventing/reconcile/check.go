@@ -1,0 +1,250 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/operator/audit"
+)
+
+const (
+	// DefaultGrace is far above the time that an event takes while nothing is at fault.
+	DefaultGrace = 30 * time.Second
+	// maxPending bounds the rows that are remembered to be looked at again.
+	maxPending = 10_000
+	// patience is how many grace periods a row may stay uncertain.
+	patience = 4
+)
+
+// errAnswer is an answer of the owner that would not let the check end.
+var errAnswer = errors.New("the owner's answer is no answer to the question")
+
+// again is the pause between two looks at the uncertain rows.
+var again = backoff.Policy{Base: 250 * time.Millisecond, Cap: 2 * time.Second}
+
+// Model is the read model of one type of aggregate: a *projection.Projection.
+type Model interface {
+	// Type is the aggregate type.
+	Type() string
+	// Replace writes the owner's present state over each row that is still where it was
+	// seen, and keeps the row before in the audit table. It returns the ids of the rows
+	// that it has written.
+	Replace(ctx context.Context, by audit.Actor, seen []Row) (replaced []string, err error)
+}
+
+// Comparison has the two sides of a check: the reader's table and its owner's.
+type Comparison struct {
+	Model  Model
+	Reader *Table
+	Owner  Owner
+}
+
+// Options has a safe zero value.
+type Options struct {
+	// From is the first id to check; empty is the table's first.
+	From string
+	// Rate is the most rows per second that either side reads; 0 is no limit.
+	Rate int
+	// Grace is how long an event may be on its way; 0 is DefaultGrace.
+	Grace time.Duration
+}
+
+// Observer receives the results of a check.
+type Observer interface {
+	// Passed says that the rows below next are checked, rows more than before.
+	Passed(ctx context.Context, next string, rows int64) error
+	// Differ receives rows that certainly differ, each once in a check.
+	Differ(ctx context.Context, found []Difference) error
+}
+
+// Check compares all rows from o.From on, and returns how many rows changed faster than
+// they could be compared. It reads both tables in parts, in the order of their ids, and
+// reports the rows that differ to seen, whose error ends it.
+func (c Comparison) Check(ctx context.Context, o Options, seen Observer) (unsettled int, err error) {
+	r := &run{Comparison: c, definition: c.Reader.Definition(), grace: o.Grace, observer: seen, limit: rate.NewLimiter(rate.Inf, PartRows)}
+	if o.Rate > 0 {
+		r.limit.SetLimit(rate.Limit(o.Rate))
+	}
+	if r.grace == 0 {
+		r.grace = DefaultGrace
+	}
+	from := o.From
+	if from == "" {
+		from = c.Reader.Start()
+	}
+	for from != c.Reader.End() {
+		if from, err = r.part(ctx, from); err != nil {
+			return 0, err
+		}
+	}
+	err = r.settle(ctx)
+	return r.unsettled, err
+}
+
+// Still returns those of the differences that are there no less after a repair.
+func (c Comparison) Still(ctx context.Context, found []Difference) (left []Difference, err error) {
+	r := &run{Comparison: c, definition: c.Reader.Definition()}
+	for _, d := range found {
+		reader, owner, answer, err := r.look(ctx, d.ID)
+		if err != nil {
+			return nil, err
+		}
+		if d.Kind = kindOf(reader, owner, answer); d.Kind != "" {
+			d.Reader, d.Owner = reader, owner
+			left = append(left, d)
+		}
+	}
+	return left, nil
+}
+
+// run is a check that runs.
+type run struct {
+	Comparison
+
+	definition Definition
+	grace      time.Duration
+	observer   Observer
+	limit      *rate.Limiter
+	pending    []*sighting
+	unsettled  int
+}
+
+// part checks the rows from an id on, and returns the id behind them.
+func (r *run) part(ctx context.Context, from string) (next string, err error) {
+	if err := r.limit.WaitN(ctx, PartRows); err != nil {
+		return "", err
+	}
+	owners, err := r.Owner.Part(ctx, r.definition, from)
+	if err != nil {
+		return "", fmt.Errorf("ask the owner: %w", err)
+	}
+	if len(owners.Leaves) == 0 || owners.Leaves[0].From != from || owners.Until <= from {
+		return "", fmt.Errorf("%w: its digest of the rows from %s ends at %.100q", errAnswer, from, owners.Until)
+	}
+	mine, complete, err := r.Reader.leaves(ctx, r.definition, from, owners)
+	if err != nil {
+		return "", err
+	}
+	for _, dirty := range compare(owners, mine, complete) {
+		if err := r.drill(ctx, dirty); err != nil {
+			return "", err
+		}
+	}
+	if len(r.pending) >= maxPending {
+		if err := r.settle(ctx); err != nil {
+			return "", err
+		}
+	}
+	rows := int64(0)
+	for _, leaf := range owners.Leaves {
+		rows += leaf.Rows
+	}
+	return owners.Until, r.passed(ctx, owners.Until, rows)
+}
+
+// compare returns the ranges in which the two sides differ; neighbours are one range.
+func compare(owners Part, mine []own, complete bool) (dirty []Range) {
+	byLeaf := make([]own, len(owners.Leaves))
+	last := len(owners.Leaves)
+	for _, leaf := range mine {
+		byLeaf[leaf.N] = leaf
+		if !complete { // the last leaf that was read may be cut
+			last = leaf.N
+		}
+	}
+	for i, leaf := range owners.Leaves {
+		until := owners.Until
+		if i+1 < len(owners.Leaves) {
+			until = owners.Leaves[i+1].From
+		}
+		same := leaf.Rows == byLeaf[i].Rows && leaf.Digest == byLeaf[i].Digest && byLeaf[i].Epoch <= owners.Epoch
+		switch {
+		case same && i < last:
+		case len(dirty) > 0 && dirty[len(dirty)-1].Until == leaf.From:
+			dirty[len(dirty)-1].Until = until
+		default:
+			dirty = append(dirty, Range{leaf.From, until})
+		}
+	}
+	return dirty
+}
+
+// drill compares the rows of a range.
+func (r *run) drill(ctx context.Context, in Range) error {
+	for in.From < in.Until {
+		owners, err := r.Owner.Page(ctx, r.definition, in)
+		if err != nil {
+			return fmt.Errorf("ask the owner: %w", err)
+		}
+		if owners.Until <= in.From || owners.Until > in.Until {
+			return fmt.Errorf("%w: its rows from %s to %s end at %.100q", errAnswer, in.From, in.Until, owners.Until)
+		}
+		mine, err := r.Reader.Page(ctx, r.definition, Range{in.From, owners.Until})
+		if err != nil {
+			return err
+		}
+		// A row of the owner behind the reader's page belongs to the next one.
+		for len(owners.Rows) > 0 && owners.Rows[len(owners.Rows)-1].ID >= mine.Until {
+			owners.Rows = owners.Rows[:len(owners.Rows)-1]
+		}
+		if err := r.limit.WaitN(ctx, min(len(owners.Rows)+len(mine.Rows), r.limit.Burst())); err != nil {
+			return err
+		}
+		if err := r.judge(ctx, mine, owners); err != nil {
+			return err
+		}
+		in.From = mine.Until
+	}
+	return nil
+}
+
+// judge reports the rows that certainly differ, and remembers those that may.
+func (r *run) judge(ctx context.Context, mine, owners Page) error {
+	var found []Difference
+	for _, pair := range merge(mine.Rows, owners.Rows) {
+		reader, owner := pair[0], pair[1]
+		kind := kindOf(reader, owner, owners.Answer)
+		if kind == "" {
+			continue
+		}
+		s := &sighting{id: max(reader.ID, owner.ID), first: time.Now()}
+		if s.certain(kind, reader, owner, owners.Answer, r.grace) {
+			found = append(found, Difference{s.id, kind, reader, owner})
+		} else {
+			r.pending = append(r.pending, s)
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return r.differ(ctx, found)
+}
+
+// merge pairs the rows of both sides, which are in the order of their ids: the reader's
+// first.
+func merge(mine, owners []Row) (pairs [][2]Row) {
+	for len(mine) > 0 || len(owners) > 0 {
+		var pair [2]Row
+		takeMine := len(owners) == 0 || len(mine) > 0 && mine[0].ID <= owners[0].ID
+		takeOwners := len(mine) == 0 || len(owners) > 0 && owners[0].ID <= mine[0].ID
+		if takeMine {
+			pair[0] = mine[0]
+		}
+		if takeOwners {
+			pair[1] = owners[0]
+		}
+		if takeMine {
+			mine = mine[1:]
+		}
+		if takeOwners {
+			owners = owners[1:]
+		}
+		pairs = append(pairs, pair)
+	}
+	return pairs
+}

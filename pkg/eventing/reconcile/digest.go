@@ -1,0 +1,157 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// statementTimeout bounds each statement, in the database too.
+const statementTimeout = 10 * time.Second
+
+// Part is that of an Owner.
+func (t *Table) Part(ctx context.Context, d Definition, from string) (p Part, err error) {
+	if err := t.check(d, from); err != nil {
+		return p, err
+	}
+	p.Answer, err = t.query(ctx, func(rows pgx.Rows) (err error) {
+		p.Leaves, err = pgx.CollectRows(rows, pgx.RowToStructByName[Leaf])
+		return err
+	}, t.sql(d, `
+		SELECT min(id COLLATE "C") AS "from", count(*) AS rows, {sum} AS digest
+		  FROM (SELECT {id} AS id, {hash} AS hash, row_number() OVER (ORDER BY {key}) - 1 AS n
+		          FROM {table} WHERE ({key}) >= {lower} ORDER BY {key} LIMIT $2 + 1) AS part
+		 GROUP BY n / $3 ORDER BY 1`), from, PartRows, leafRows)
+	if err != nil {
+		return Part{}, fmt.Errorf("digest %s: %w", t.name, err)
+	}
+	p.Until = t.End()
+	if len(p.Leaves) > PartRows/leafRows { // the last one is the row behind the part
+		last := len(p.Leaves) - 1
+		p.Leaves, p.Until = p.Leaves[:last], p.Leaves[last].From
+	}
+	if len(p.Leaves) == 0 {
+		p.Leaves = []Leaf{{}}
+	}
+	p.Leaves[0].From = from // rows before the owner's first one belong to it, too
+	return p, nil
+}
+
+// Page is that of an Owner.
+func (t *Table) Page(ctx context.Context, d Definition, r Range) (p Page, err error) {
+	if err := t.check(d, r.From, r.Until); err != nil {
+		return p, err
+	}
+	p.Answer, err = t.query(ctx, func(rows pgx.Rows) (err error) {
+		p.Rows, err = pgx.CollectRows(rows, pgx.RowToStructByName[Row])
+		return err
+	}, t.sql(d, `
+		SELECT {id} AS id, version, {epoch} AS epoch, {event} AS event_id, updated_at AS at, deleted_at IS NOT NULL AS deleted, {digest} AS digest
+		  FROM {table} WHERE ({key}) >= {lower} AND ({key}) < {upper} ORDER BY {key} LIMIT $3 + 1`), r.From, r.Until, PartRows)
+	if err != nil {
+		return Page{}, fmt.Errorf("list digests of %s: %w", t.name, err)
+	}
+	p.Until = r.Until
+	if len(p.Rows) > PartRows {
+		p.Rows, p.Until = p.Rows[:PartRows], p.Rows[PartRows].ID
+	}
+	return p, nil
+}
+
+// own is a leaf of the reader's table, by its number.
+type own struct {
+	N      int
+	Rows   int64
+	Digest string
+	Epoch  int64
+}
+
+// leaves digests the table's rows in the ranges of p, which begins at from. Of many more
+// rows than the owner has, it reads a part only; complete says that it has read all.
+func (t *Table) leaves(ctx context.Context, d Definition, from string, p Part) (found []own, complete bool, err error) {
+	bounds := make([]string, len(p.Leaves)-1)
+	for i := range bounds {
+		bounds[i] = p.Leaves[i+1].From
+	}
+	if err := t.check(d, append([]string{from, p.Until}, bounds...)...); err != nil {
+		return nil, false, err
+	}
+	const most = 2 * PartRows
+	_, err = t.query(ctx, func(rows pgx.Rows) (err error) {
+		found, err = pgx.CollectRows(rows, pgx.RowToStructByName[own])
+		return err
+	}, t.sql(d, `
+		SELECT width_bucket(id COLLATE "C", $3::text[]) AS n, count(*) AS rows, {sum} AS digest, max(epoch) AS epoch
+		  FROM (SELECT {id} AS id, {hash} AS hash, {epoch} AS epoch
+		          FROM {table} WHERE ({key}) >= {lower} AND ({key}) < {upper} ORDER BY {key} LIMIT $4) AS part
+		 GROUP BY 1 ORDER BY 1`), from, p.Until, bounds, most)
+	if err != nil {
+		return nil, false, fmt.Errorf("digest %s: %w", t.name, err)
+	}
+	rows := int64(0)
+	for _, leaf := range found {
+		rows += leaf.Rows
+	}
+	return found, rows < most, nil
+}
+
+// Estimate is about how many rows the table has, by the planner's statistics.
+func (t *Table) Estimate(ctx context.Context) (rows int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	err = t.db.QueryRow(ctx, `SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = $1::text::regclass`, t.name).Scan(&rows)
+	if err != nil {
+		return 0, fmt.Errorf("estimate %s: %w", t.name, err)
+	}
+	return rows, nil
+}
+
+// query runs a statement, in which times are in UTC: they become text. The time of the
+// answer is read before the rows, so that all that had committed by then is in them.
+func (t *Table) query(ctx context.Context, read func(pgx.Rows) error, sql string, args ...any) (a Answer, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	var asOf *time.Time
+	b := &pgx.Batch{}
+	b.Queue(`SELECT set_config('TimeZone', 'UTC', true), set_config('statement_timeout', $1, true)`, statementTimeout.String())
+	b.Queue(`SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_xact_replay_timestamp() ELSE clock_timestamp() END`).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&asOf) })
+	if t.epoch != ColumnEpoch {
+		b.Queue(`SELECT ` + t.epoch).QueryRow(func(row pgx.Row) error { return row.Scan(&a.Epoch) })
+	}
+	b.Queue(sql, args...).Query(read)
+	err = pgx.BeginTxFunc(ctx, t.db, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		return tx.SendBatch(ctx, b).Close()
+	})
+	if asOf != nil {
+		a.AsOf = *asOf
+	}
+	return a, err
+}
+
+// sql fills in the parts of a statement that depend on the table. $1 is the first id of a
+// range, and $2 the id behind it.
+func (t *Table) sql(d Definition, statement string) string {
+	key := strings.Join(t.key, ", ")
+	bound := func(parameter string) string {
+		parts := make([]string, len(t.key))
+		for i := range parts {
+			parts[i] = fmt.Sprintf("split_part(%s::text, ':', %d)::uuid", parameter, i+1)
+		}
+		return "(" + strings.Join(parts, ", ") + ")"
+	}
+	id := strings.Join(t.key, "::text || ':' || ") + "::text"
+	text := fmt.Sprintf(`json_build_array(%s, version, updated_at, deleted_at,
+		CASE WHEN deleted_at IS NULL THEN json_build_array(%s) END)::text`, id, strings.Join(append([]string{"created_at"}, d.Fields...), ", "))
+	return strings.NewReplacer(
+		"{table}", t.name, "{key}", key, "{id}", id, "{epoch}", t.epoch, "{lower}", bound("$1"), "{upper}", bound("$2"),
+		"{event}", `coalesce(last_event_id, '`+uuid.Nil.String()+`'::uuid)`,
+		"{digest}", "md5("+text+")",
+		"{hash}", "md5("+text+" || coalesce(last_event_id::text, ''))",
+		"{sum}", `concat(sum(('x' || left(hash, 16))::bit(64)::bigint), ' ', sum(('x' || right(hash, 16))::bit(64)::bigint))`,
+	).Replace(statement)
+}

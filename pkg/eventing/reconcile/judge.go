@@ -1,0 +1,93 @@
+package reconcile
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Kind is the kind of a difference; the package doc has the rule for each.
+type Kind string
+
+// The kinds.
+const (
+	Changed Kind = "changed"
+	Missing Kind = "missing"
+	Extra   Kind = "extra"
+	Behind  Kind = "behind"
+	Ahead   Kind = "ahead"
+)
+
+// Kinds are all kinds.
+var Kinds = []Kind{Changed, Missing, Extra, Behind, Ahead}
+
+// lossTime is how much younger than a row the owner's answer must be to show that the owner
+// does not have the row's version any more. It is that of package inbox: it covers clocks
+// that differ, and a former primary that still answers.
+const lossTime = 30 * time.Second
+
+// Difference is a row that differs. The zero Row is that of a side without one.
+type Difference struct {
+	ID     string
+	Kind   Kind
+	Reader Row
+	Owner  Row
+}
+
+// kindOf is the kind of the difference between two rows, certain or not, and empty for two
+// that are equal.
+func kindOf(reader, owner Row, a Answer) Kind {
+	switch {
+	case owner.Version == 0 && (reader.Version == 0 || reader.Deleted): // both say that there is none
+		return ""
+	case owner.Version == 0:
+		return Extra
+	case reader.Version == 0:
+		return Missing
+	case reader.Epoch > a.Epoch || reader.Version > owner.Version:
+		return Ahead
+	case reader.Version < owner.Version:
+		return Behind
+	case reader.Digest != owner.Digest || differ(reader.EventID, owner.EventID):
+		return Changed
+	}
+	return ""
+}
+
+func differ(a, b uuid.UUID) bool { return a != uuid.Nil && b != uuid.Nil && a != b }
+
+// sighting is a row that differed, when it was seen first.
+type sighting struct {
+	id string
+	// version is the owner's at the time since. Once the reader has reached it, both begin
+	// again.
+	version int64
+	since   time.Time
+	// first is the time of the first sighting.
+	first time.Time
+}
+
+// certain reports whether a difference of a kind is no change that is on its way.
+func (s *sighting) certain(k Kind, reader, owner Row, a Answer, grace time.Duration) bool {
+	outlives := a.AsOf.After(reader.At.Add(lossTime)) || reader.At.After(a.AsOf.Add(lossTime)) // no event is from the future
+	switch {
+	case k == Changed && reader.EventID != uuid.Nil && reader.EventID == owner.EventID:
+		return true
+	case a.AsOf.IsZero():
+		return false
+	case k == Extra, k == Ahead:
+		return outlives
+	case k == Changed:
+		return outlives && a.AsOf.After(owner.At.Add(grace))
+	}
+	return a.AsOf.After(owner.At.Add(grace)) || s.waited(reader, owner, a, grace)
+}
+
+// waited reports whether the reader has not reached, for the grace period, a version that the
+// owner had.
+func (s *sighting) waited(reader, owner Row, a Answer, grace time.Duration) bool {
+	if s.since.IsZero() || reader.Version >= s.version {
+		s.version, s.since = owner.Version, a.AsOf
+	}
+	return a.AsOf.Sub(s.since) > grace
+}

@@ -1,0 +1,72 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"example.com/lockstep/pkg/eventing/backoff"
+)
+
+// settle looks at the uncertain rows until each is equal or certainly differs, or has been
+// uncertain for patience.
+func (r *run) settle(ctx context.Context) error {
+	for attempt := 1; len(r.pending) > 0; attempt++ {
+		if !backoff.Sleep(ctx, again.Delay(attempt), nil) {
+			return ctx.Err()
+		}
+		left := r.pending[:0]
+		for _, s := range r.pending {
+			open, err := r.lookAgain(ctx, s)
+			switch {
+			case err != nil:
+				return err
+			case open && time.Since(s.first) > patience*r.grace:
+				r.unsettled++
+			case open:
+				left = append(left, s)
+			}
+		}
+		r.pending = left
+	}
+	return nil
+}
+
+// lookAgain reports whether a row is still uncertain.
+func (r *run) lookAgain(ctx context.Context, s *sighting) (open bool, err error) {
+	if err := r.limit.Wait(ctx); err != nil {
+		return false, err
+	}
+	reader, owner, answer, err := r.look(ctx, s.id)
+	if err != nil {
+		return false, err
+	}
+	kind := kindOf(reader, owner, answer)
+	switch {
+	case kind == "":
+		return false, nil
+	case !s.certain(kind, reader, owner, answer, r.grace):
+		return true, nil
+	}
+	return false, r.differ(ctx, []Difference{{s.id, kind, reader, owner}})
+}
+
+// look reads a row of both sides, the owner's first: a change that the reader shows in
+// addition is a newer one.
+func (r *run) look(ctx context.Context, id string) (reader, owner Row, a Answer, err error) {
+	owners, err := r.Owner.Page(ctx, r.definition, only(id))
+	if err != nil {
+		return reader, owner, a, fmt.Errorf("ask the owner: %w", err)
+	}
+	mine, err := r.Reader.Page(ctx, r.definition, only(id))
+	if err != nil {
+		return reader, owner, a, err
+	}
+	if len(owners.Rows) > 0 {
+		owner = owners.Rows[0]
+	}
+	if len(mine.Rows) > 0 {
+		reader = mine.Rows[0]
+	}
+	return reader, owner, owners.Answer, nil
+}

@@ -1,0 +1,148 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	// PartRows is the most rows that one call digests or lists. Hashing them takes the
+	// database some tens of milliseconds, and their list fits into a message of 4 MiB.
+	PartRows = 4096
+	// leafRows is the length of a digest's range. A shorter one makes the list of digests
+	// longer, a longer one the list of rows for each difference.
+	leafRows = 64
+	// encoding is the number of the rules by which a row becomes text, of [Table.text]. It
+	// changes with them.
+	encoding = 1
+)
+
+// ColumnEpoch is the epoch of a read model's row: its column. The rows of an owner have none,
+// and the owner's present one, outbox.PresentEpoch, in its place.
+const ColumnEpoch = "epoch"
+
+// ErrDefinition means that the two sides cannot compare their rows: one of them does not
+// know a field, or makes digests by other rules.
+var ErrDefinition = errors.New("the two builds cannot be compared")
+
+// ReasonIncomparable is the stable reason of ErrDefinition between two services.
+const ReasonIncomparable = "CANNOT_COMPARE"
+
+// Definition says what a digest is of.
+type Definition struct {
+	Encoding int32
+	// Fields are the names of the columns that count, besides id, version and times.
+	Fields []string
+}
+
+// Range is the ids from From up to, and without, Until.
+type Range struct{ From, Until string }
+
+// Leaf is the digest of the rows from an id on, up to the next leaf.
+type Leaf struct {
+	From   string
+	Rows   int64
+	Digest string
+}
+
+// Answer is the state of the database that answered.
+type Answer struct {
+	// AsOf is a time at which all that had committed is in the answer; the zero time is
+	// unknown.
+	AsOf time.Time
+	// Epoch is the owner's present epoch.
+	Epoch int64
+}
+
+// Part is the digest of the rows from an id up to Until.
+type Part struct {
+	Answer
+	Leaves []Leaf
+	Until  string
+}
+
+// Row is the position and the digest of a row, or tombstone. The zero Row is no row.
+type Row struct {
+	ID      string
+	Version int64
+	Epoch   int64
+	// EventID is the event that made Version; the zero id is unknown.
+	EventID uuid.UUID
+	// At is the time of that event.
+	At      time.Time
+	Deleted bool
+	Digest  string
+}
+
+// Page is the rows from an id up to Until.
+type Page struct {
+	Answer
+	Rows  []Row
+	Until string
+}
+
+// Owner answers for the owner's table: a *Table in its own process, a client of its service
+// in another one. An error is ErrDefinition where the two builds do not fit.
+type Owner interface {
+	// Part digests the rows from an id on, up to PartRows. Its Until is the table's End if no
+	// row follows.
+	Part(ctx context.Context, d Definition, from string) (Part, error)
+	// Page lists the rows of a range from its begin, up to PartRows. Its Until is that of the
+	// range if there are no more.
+	Page(ctx context.Context, d Definition, r Range) (Page, error)
+}
+
+// Table is the rows of one type of aggregate in a database. Its columns have the names that
+// all tables of this library's services have: version, last_event_id, created_at, updated_at
+// and deleted_at.
+type Table struct {
+	db     *pgxpool.Pool
+	name   string
+	key    []string
+	fields []string
+	epoch  string
+}
+
+// NewTable returns the table with this name, which db's search_path finds. Its key is columns
+// of UUIDs. columns are all that count, separated by commas; those of the key and of every
+// table may be among them. epoch is the SQL expression of a row's epoch, such as ColumnEpoch.
+func NewTable(db *pgxpool.Pool, name string, key []string, columns, epoch string) *Table {
+	common := append([]string{"version", "epoch", "last_event_id", "created_at", "updated_at", "deleted_at"}, key...)
+	t := &Table{db: db, name: name, key: key, epoch: epoch}
+	for column := range strings.SplitSeq(columns, ",") {
+		if column = strings.TrimSpace(column); !slices.Contains(common, column) && column != "" {
+			t.fields = append(t.fields, column)
+		}
+	}
+	slices.Sort(t.fields)
+	return t
+}
+
+// Definition is that of all of the table's fields.
+func (t *Table) Definition() Definition { return Definition{Encoding: encoding, Fields: t.fields} }
+
+// check returns an error unless the table can make digests by d. It is also the reason why a
+// field of a request may become part of a statement.
+func (t *Table) check(d Definition, ids ...string) error {
+	if d.Encoding != encoding {
+		return fmt.Errorf("%w: digests by rules %d, and not %d", ErrDefinition, encoding, d.Encoding)
+	}
+	for _, field := range d.Fields {
+		if !slices.Contains(t.fields, field) {
+			return fmt.Errorf("%w: %s has no field %.100q, only %s", ErrDefinition, t.name, field, strings.Join(t.fields, ", "))
+		}
+	}
+	for _, id := range ids {
+		if err := t.checkID(id); err != nil {
+			return err
+		}
+	}
+	return nil
+}

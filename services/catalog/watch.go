@@ -1,0 +1,177 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/instrument"
+	"example.com/lockstep/pkg/eventing/reconcile"
+)
+
+const (
+	// CheckInterval is the time from the begin of one check to that of the next.
+	CheckInterval = 24 * time.Hour
+	// checkRate lets a check read 86 million rows a day, in parts that take each database
+	// some tens of milliseconds every four seconds.
+	checkRate = 1000
+	// checkLease is longer than a part takes, and than the uncertain rows of a check do. If
+	// an instance dies, another one continues after it.
+	checkLease = 5 * time.Minute
+	// maxCheckLines bounds the log lines of one check, since each row may differ.
+	maxCheckLines = 100
+)
+
+// errCheckLost means that another instance has taken over the check.
+var errCheckLost = errors.New("another instance holds the check")
+
+// checkPause is the pause between two looks whether a check is due, longer after failures in
+// a row.
+var checkPause = backoff.Policy{Base: 2 * time.Minute, Cap: time.Hour}
+
+// watch compares the projections with their owner, slowly and again and again, in one
+// instance at a time. It repairs nothing: a difference is the trace of a fault, which a
+// repair would remove before a person has seen it. And an owner that is wrong itself, by a
+// restore or by its address, would be copied over a read model that is right.
+type watch struct {
+	db          *pgxpool.Pool
+	comparisons []reconcile.Comparison
+	interval    time.Duration
+	log         *slog.Logger
+	heartbeat   func()
+	// holder is the name of this instance.
+	holder uuid.UUID
+	began  time.Time
+
+	mu sync.Mutex
+	// finished is the end of the last whole check, in any instance, by type.
+	finished map[string]time.Time
+}
+
+func newWatch(db *pgxpool.Pool, comparisons []reconcile.Comparison, interval time.Duration, log *slog.Logger, heartbeat func()) *watch {
+	return &watch{
+		db: db, comparisons: comparisons, interval: interval, log: log, heartbeat: heartbeat,
+		holder: uuid.New(), began: time.Now(), finished: map[string]time.Time{},
+	}
+}
+
+// Run checks until ctx ends.
+func (w *watch) Run(ctx context.Context) error {
+	meter := instrument.For("example.com/lockstep/services/catalog")
+	age := meter.Age("reconcile.check.age",
+		"Time since the end of the last whole check of a projection against its owner, or since the start without one")
+	defer meter.Observe(func(_ context.Context, o metric.Observer) error {
+		w.observe(o, age)
+		return nil
+	}, age)()
+	failures := 0
+	for w.pause(ctx, failures) {
+		failures++
+		err := w.checkAll(ctx)
+		switch {
+		case err == nil, errors.Is(err, errCheckLost):
+			failures = 0
+		case ctx.Err() == nil:
+			w.log.WarnContext(ctx, "read model not compared with its owner, trying again", "error", err)
+		}
+	}
+	return nil
+}
+
+// pause lets the health check see that the loop is alive. The first one spreads out the
+// instances of a deployment, which have other things to do when they start.
+func (w *watch) pause(ctx context.Context, failures int) bool {
+	const step = time.Minute
+	for left := checkPause.Delay(failures + 1); left > 0; left -= step {
+		w.heartbeat()
+		if !backoff.Sleep(ctx, min(left, step), nil) {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *watch) observe(o metric.Observer, age metric.Float64Observable) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.comparisons {
+		last, ever := w.finished[c.Model.Type()]
+		if !ever {
+			last = w.began
+		}
+		o.ObserveFloat64(age, time.Since(last).Seconds(), metric.WithAttributes(attribute.String("aggregate_type", c.Model.Type())))
+	}
+}
+
+// checkAll makes the checks that are due.
+func (w *watch) checkAll(ctx context.Context) error {
+	for _, c := range w.comparisons {
+		kind := c.Model.Type()
+		from, due, err := claimCheck(ctx, w.db, kind, c.Reader.Start(), w.holder, w.interval)
+		if err == nil && due {
+			err = w.check(ctx, c, from)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", kind, err)
+		}
+		age, ever, err := checkAge(ctx, w.db, kind)
+		if err != nil {
+			return err
+		}
+		if ever {
+			w.mu.Lock()
+			w.finished[kind] = time.Now().Add(-age)
+			w.mu.Unlock()
+		}
+	}
+	return nil
+}
+
+// check makes one check, from an id on.
+func (w *watch) check(ctx context.Context, c reconcile.Comparison, from string) error {
+	seen := &watched{watch: w, kind: c.Model.Type(), next: from}
+	unsettled, err := c.Check(ctx, reconcile.Options{From: from, Rate: checkRate}, seen)
+	if err != nil {
+		return err
+	}
+	w.log.InfoContext(ctx, "read model compared with its owner", "aggregate_type", seen.kind,
+		"differing", seen.differing, "unsettled", unsettled)
+	return saveCheck(ctx, w.db, seen.kind, w.holder, "", 0)
+}
+
+// watched is the reconcile.Observer of one check.
+type watched struct {
+	*watch
+
+	kind      string
+	next      string
+	differing int
+}
+
+// Passed saves the progress.
+func (w *watched) Passed(ctx context.Context, next string, rows int64) error {
+	w.heartbeat()
+	w.next = next
+	return saveCheck(ctx, w.db, w.kind, w.holder, next, rows)
+}
+
+// Differ logs the rows. It holds the lease, too: where all rows differ, a part takes long.
+func (w *watched) Differ(ctx context.Context, found []reconcile.Difference) error {
+	for _, d := range found {
+		w.differing++
+		if w.differing <= maxCheckLines {
+			w.log.ErrorContext(ctx, "row differs from its owner's", "aggregate_type", w.kind, "aggregate_id", d.ID, "kind", d.Kind,
+				"version", d.Reader.Version, "owner_version", d.Owner.Version)
+		}
+	}
+	return w.Passed(ctx, w.next, 0)
+}

@@ -1,0 +1,112 @@
+package catalog
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/grpc/codes"
+
+	"example.com/lockstep/pkg/eventing/reconcile"
+)
+
+// watching is an instance that checks the videos, with video's table as their owner.
+func (f *fixture) watching(interval time.Duration) (w *watch, said *bytes.Buffer) {
+	said = &bytes.Buffer{}
+	videos := f.projector.Comparisons()[0]
+	videos.Owner = reconcile.NewTable(f.admin, "video.videos", []string{"video_id"}, videoColumns, "1::bigint")
+	return newWatch(f.pool, []reconcile.Comparison{videos}, interval, slog.New(slog.NewTextHandler(said, nil)), func() {}), said
+}
+
+// A check tells of a row that differs, and repairs nothing. Within the interval no instance
+// makes another one; after it, any does.
+func TestOneInstanceChecks(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	id := newVideoID()
+	f.must(t, 1, createdEvent(id, 1, "without an owner"))
+	first, said := f.watching(time.Hour)
+	second, other := f.watching(time.Hour)
+	for _, w := range []*watch{first, second, first} {
+		if err := w.checkAll(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := strings.Count(said.String(), "kind=extra"); n != 1 || !strings.Contains(said.String(), id.String()) || !strings.Contains(said.String(), "differing=1") || other.Len() > 0 {
+		t.Errorf("the first instance said %q, the second %q", said, other)
+	}
+	if first.finished["video"].IsZero() || second.finished["video"].IsZero() {
+		t.Error("an instance does not know of the check")
+	}
+	if v := f.row(t, id); v.Version != 1 || v.DeletedAt != nil {
+		t.Errorf("the check has changed the row to %+v", v)
+	}
+	third, again := f.watching(0)
+	if err := third.checkAll(t.Context()); err != nil || !strings.Contains(again.String(), "kind=extra") {
+		t.Errorf("after the interval: %v, %q", err, again)
+	}
+}
+
+// Another instance continues where one has ended, and only then.
+func TestACheckIsContinued(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	w, _ := f.watching(time.Hour)
+	start := w.comparisons[0].Reader.Start()
+	claim := func(holder uuid.UUID) (string, bool) {
+		t.Helper()
+		from, due, err := claimCheck(t.Context(), f.pool, "video", start, holder, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return from, due
+	}
+	one, two, at := uuid.New(), uuid.New(), newVideoID().String()
+	if from, due := claim(one); !due || from != start {
+		t.Errorf("the first check: %q %t", from, due)
+	}
+	if err := saveCheck(t.Context(), f.pool, "video", one, at, 4096); err != nil {
+		t.Fatal(err)
+	}
+	if from, due := claim(two); due {
+		t.Errorf("a check that another instance makes is claimed, from %q", from)
+	}
+	if from, due := claim(one); !due || from != at {
+		t.Errorf("its own check again: %q %t", from, due)
+	}
+	for _, lease := range []string{"clock_timestamp() - interval '1 s'", "clock_timestamp() + interval '1 day'"} {
+		if _, err := f.admin.Exec(t.Context(), `UPDATE catalog.reconcile_checks SET holder = NULL, leased_until = `+lease); err != nil {
+			t.Fatal(err)
+		}
+		if from, due := claim(two); !due || from != at {
+			t.Errorf("a lease until %s: %q %t", lease, from, due)
+		}
+	}
+	if err := saveCheck(t.Context(), f.pool, "video", one, at, 1); !errors.Is(err, errCheckLost) {
+		t.Errorf("the first instance goes on: %v", err)
+	}
+	if err := saveCheck(t.Context(), f.pool, "video", two, "", 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, due := claim(one); due {
+		t.Error("a check is due within the interval")
+	}
+	if age, ever, err := checkAge(t.Context(), f.pool, "video"); err != nil || !ever || age < 0 || age > time.Hour {
+		t.Errorf("the last check: %v %t %v", age, ever, err)
+	}
+}
+
+// An owner of a release without digests is told apart from a table that differs.
+func TestAnOwnerWithoutDigests(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	c := f.projector.Comparisons()[0]
+	_, err := c.Check(t.Context(), reconcile.Options{}, &watched{kind: "video"})
+	if !errors.Is(err, reconcile.ErrDefinition) || !strings.Contains(err.Error(), "does not make digests") {
+		t.Errorf("%s expected, got %v", codes.Unimplemented, err)
+	}
+}

@@ -1,0 +1,63 @@
+package video
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing/reconcile"
+	videov1 "example.com/lockstep/proto/video/v1"
+)
+
+// The owner says which fields it cannot compare, and takes no other text into its SQL.
+func TestDigests(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	v := a.create()
+	owner := reconcileServer{tables: newServices(a.db, func() {}).comparable, turn: make(chan struct{}, 1)}
+	d := func(kind string, encoding int32, fields ...string) *videov1.Definition {
+		return &videov1.Definition{AggregateType: kind, Encoding: encoding, Fields: fields}
+	}
+	nothing := uuid.Nil.String()
+	part, err := owner.DigestRows(t.Context(), &videov1.DigestRowsRequest{Definition: d("video", 1, creation...), From: nothing})
+	if err != nil || len(part.GetRanges()) != 1 || part.GetRanges()[0].GetRows() != 1 || part.GetEpoch() != 1 || part.GetAsOf() == nil {
+		t.Fatalf("%v, %v", part, err)
+	}
+	page, err := owner.ListRowDigests(t.Context(), &videov1.ListRowDigestsRequest{Definition: d("video", 1, creation...), From: nothing, Until: part.GetUntil()})
+	if err != nil || len(page.GetRows()) != 1 || page.GetRows()[0].GetId() != v.ID.String() || page.GetRows()[0].GetLastEventId() == "" {
+		t.Fatalf("%v, %v", page, err)
+	}
+	for name, tc := range map[string]struct {
+		definition *videov1.Definition
+		from       string
+		reason     string
+		names      string
+	}{
+		"no definition":      {nil, nothing, reconcile.ReasonIncomparable, "no aggregate type"},
+		"another type":       {d("channel", 1), nothing, reconcile.ReasonIncomparable, `"channel"`},
+		"another encoding":   {d("video", 2), nothing, reconcile.ReasonIncomparable, "not 2"},
+		"an unknown field":   {d("video", 1, "title", "language"), nothing, reconcile.ReasonIncomparable, `"language"`},
+		"SQL as a field":     {d("video", 1, "now()"), nothing, reconcile.ReasonIncomparable, `"now()"`},
+		"no id":              {d("video", 1), "", "INVALID_ARGUMENT", "from"},
+		"the id of a like":   {d("video", 1), nothing + ":" + nothing, "INVALID_ARGUMENT", "from"},
+		"the id of no like":  {d("engagement", 1), nothing, "INVALID_ARGUMENT", "from"},
+		"an id in uppercase": {d("video", 1), strings.ToUpper(v.ID.String()), "INVALID_ARGUMENT", "from"},
+	} {
+		_, first := owner.DigestRows(t.Context(), &videov1.DigestRowsRequest{Definition: tc.definition, From: tc.from})
+		_, second := owner.ListRowDigests(t.Context(), &videov1.ListRowDigestsRequest{Definition: tc.definition, From: tc.from, Until: part.GetUntil()})
+		for _, err := range []error{first, second} {
+			err := problem.From(err).GRPCStatus().Err()
+			if status.Code(err) != codes.InvalidArgument || problem.ReasonOf(err) != tc.reason || !strings.Contains(err.Error(), tc.names) {
+				t.Errorf("%s: %s, %v", name, problem.ReasonOf(err), err)
+			}
+		}
+	}
+	if !slices.Equal(newTable(a.db).Definition().Fields, slices.Sorted(slices.Values(creation))) {
+		t.Errorf("the fields are %v", newTable(a.db).Definition().Fields)
+	}
+}
