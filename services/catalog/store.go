@@ -54,6 +54,7 @@ func readCounted(ctx context.Context, db *pgxpool.Pool, sql string, id uuid.UUID
 // that are left after its limit. A sum of seconds that does not fit is shown as the
 // nearest number that does.
 func withCounters(videos string) string {
+	//nolint:unqueryvet // the statement inside names its columns
 	return fmt.Sprintf(`
 		SELECT shown.*, like_count, bookmark_count, total_watched_seconds FROM (%s) AS shown CROSS JOIN LATERAL (
 		SELECT coalesce(sum(likes), 0)::bigint AS like_count, coalesce(sum(bookmarks), 0)::bigint AS bookmark_count,
