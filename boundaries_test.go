@@ -81,11 +81,11 @@ var importRules = []importRule{
 
 // sqlHomes match the files that may contain SQL; test files may contain it anywhere.
 var sqlHomes = map[string]*regexp.Regexp{
-	"a store.go of a service, so that all SQL of a package is read in one place": regexp.MustCompile(`^services/([^/]+/)+store\.go$`),
-	"pkg/eventing, whose subject are two tables":                                 regexp.MustCompile(`^pkg/eventing/`),
-	"migrations, which make the tables":                                          regexp.MustCompile(`^migrations/`),
-	"what creates databases for tests and for make run":                          regexp.MustCompile(`^internal/(pgtest|local/postgres)/`),
-	"internal/idempotency, whose subject is a table":                             regexp.MustCompile(`^internal/idempotency/store\.go$`),
+	"the store of a service, so that all SQL of a package is read in one place": regexp.MustCompile(`^services/([^/]+/)+store(_\w+)?\.go$`),
+	"pkg/eventing, whose subject are two tables":                                regexp.MustCompile(`^pkg/eventing/`),
+	"migrations, which make the tables":                                         regexp.MustCompile(`^migrations/`),
+	"what creates databases for tests and for make run":                         regexp.MustCompile(`^internal/(pgtest|local/postgres)/`),
+	"internal/idempotency, whose subject is a table":                            regexp.MustCompile(`^internal/idempotency/store\.go$`),
 	"developers' tools": regexp.MustCompile(`^(cmd|lab|internal/walk)/`),
 }
 

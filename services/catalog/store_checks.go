@@ -1,0 +1,82 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// claimCheck claims the check of a type of aggregate for holder, if it is due and no other
+// instance holds it, and returns the id at which it continues; a new one begins at start. A
+// lease that ends later than any can is from a clock that was set back, and counts as none.
+func claimCheck(ctx context.Context, db *pgxpool.Pool, aggregateType, start string, holder uuid.UUID, interval time.Duration,
+) (from string, due bool, err error) {
+	b := &pgx.Batch{}
+	b.Queue(`INSERT INTO reconcile_checks (aggregate_type) VALUES ($1) ON CONFLICT DO NOTHING`, aggregateType)
+	b.Queue(`
+		UPDATE reconcile_checks
+		   SET holder = $2, leased_until = clock_timestamp() + $4::bigint * interval '1 microsecond',
+		       next_id = CASE WHEN next_id = '' THEN $5 ELSE next_id END,
+		       started_at = CASE WHEN next_id = '' THEN clock_timestamp() ELSE started_at END,
+		       rows_checked = CASE WHEN next_id = '' THEN 0 ELSE rows_checked END
+		 WHERE aggregate_type = $1
+		   AND (holder = $2 OR leased_until IS NULL
+		        OR leased_until NOT BETWEEN clock_timestamp() AND clock_timestamp() + $4::bigint * interval '1 microsecond')
+		   AND (next_id <> '' OR started_at IS NULL OR started_at < clock_timestamp() - $3::bigint * interval '1 microsecond')
+		RETURNING next_id`, aggregateType, pgID(holder), interval.Microseconds(), checkLease.Microseconds(), start,
+	).QueryRow(func(row pgx.Row) error {
+		switch err := row.Scan(&from); {
+		case errors.Is(err, pgx.ErrNoRows):
+			return nil
+		case err != nil:
+			return err
+		}
+		due = true
+		return nil
+	})
+	if err := db.SendBatch(ctx, b).Close(); err != nil {
+		return "", false, fmt.Errorf("claim check: %w", err)
+	}
+	return from, due, nil
+}
+
+// saveCheck keeps how far holder's check has come and, while it goes on, holds its lease. The
+// check is finished with no next id. It returns errCheckLost if another instance has the lease.
+func saveCheck(ctx context.Context, db *pgxpool.Pool, aggregateType string, holder uuid.UUID, next string, rows int64) error {
+	tag, err := db.Exec(ctx, `
+		UPDATE reconcile_checks
+		   SET next_id = $3, rows_checked = rows_checked + $4,
+		       leased_until = CASE WHEN $3 <> '' THEN clock_timestamp() + $5::bigint * interval '1 microsecond' END,
+		       finished_at = CASE WHEN $3 = '' THEN clock_timestamp() ELSE finished_at END
+		 WHERE aggregate_type = $1 AND holder = $2`, aggregateType, pgID(holder), next, rows, checkLease.Microseconds())
+	if err == nil && tag.RowsAffected() == 0 {
+		err = errCheckLost
+	}
+	if err != nil {
+		return fmt.Errorf("save check: %w", err)
+	}
+	return nil
+}
+
+// checkAge returns how long ago the last whole check of a type of aggregate has ended, and
+// false if there was none.
+func checkAge(ctx context.Context, db *pgxpool.Pool, aggregateType string) (age time.Duration, ever bool, err error) {
+	var seconds *float64
+	err = db.QueryRow(ctx, `
+		SELECT extract(epoch FROM clock_timestamp() - finished_at)::float8
+		  FROM reconcile_checks WHERE aggregate_type = $1`, aggregateType).Scan(&seconds)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return 0, false, nil
+	case err != nil:
+		return 0, false, fmt.Errorf("read check: %w", err)
+	case seconds == nil:
+		return 0, false, nil
+	}
+	return time.Duration(*seconds * float64(time.Second)), true, nil
+}
