@@ -112,7 +112,8 @@ func printReceipt(w io.Writer, r receipt.Receipt) {
 	if r.ProcessedAt != nil {
 		processed = stamp(*r.ProcessedAt)
 	}
-	fmt.Fprintf(w, "consumer\t%s\nevent\t%s, version %d of %s/%s\nstatus\t%s, %d attempts, %s\nmessage\t%s\n",
-		r.Consumer, r.Type, r.Version, r.AggregateType, r.AggregateID, r.Status, r.Attempts, cmp.Or(oneLine(r.LastError), "no error"), r.MessageID)
-	fmt.Fprintf(w, "published\t%s\nreceived\t%s, seen last %s\nprocessed\t%s\n", stamp(r.PublishedAt), stamp(r.ReceivedAt), stamp(r.SeenAt), processed)
+	fmt.Fprintf(w, "consumer\t%s\nevent\t%s, version %d of %s/%s\n", r.Consumer, r.Type, r.Version, r.AggregateType, r.AggregateID)
+	fmt.Fprintf(w, "status\t%s, %d attempts, %s\n", r.Status, r.Attempts, cmp.Or(oneLine(r.LastError), "no error"))
+	fmt.Fprintf(w, "message\t%s, published %s\n", r.MessageID, stamp(r.PublishedAt))
+	fmt.Fprintf(w, "received\t%s, seen last %s\nprocessed\t%s\n", stamp(r.ReceivedAt), stamp(r.SeenAt), processed)
 }
