@@ -18,6 +18,7 @@ import (
 
 	"example.com/lockstep/internal/history"
 	"example.com/lockstep/internal/local/broker"
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/localpubsub/peer"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/backoff"
@@ -53,7 +54,7 @@ func onEachKind(t *testing.T, test func(t *testing.T, kind broker.Kind)) {
 // startBroker skips the test if the machine does not have this kind.
 func startBroker(t testing.TB, kind broker.Kind) *testBroker {
 	t.Helper()
-	b := &testBroker{kind: kind, addr: freeAddr(t)}
+	b := &testBroker{kind: kind, addr: porttest.Addr(t)}
 	b.start(t)
 	b.dial(t)
 	return b

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/lockstep/internal/local/broker"
+	"example.com/lockstep/internal/porttest"
 )
 
 // countedAsOwned fails the test unless each video's counters are the sums over the owner's
@@ -49,7 +50,7 @@ func TestCounters(t *testing.T) {
 	w.spawnVideo(t, w.videoAddr).ready(t)
 	fleet, addrs := make([]*spawned, 3), make([]string, 3)
 	for i := range fleet {
-		addrs[i] = freeAddr(t)
+		addrs[i] = porttest.Addr(t)
 		fleet[i] = w.spawnCatalog(t, addrs[i])
 		fleet[i].ready(t)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"example.com/lockstep/internal/history"
 	"example.com/lockstep/internal/local/broker"
+	"example.com/lockstep/internal/porttest"
 )
 
 // carnage has the number of writes, and the number of kills among them.
@@ -47,7 +48,7 @@ func (c carnage) run(t *testing.T, w *world) []history.Record {
 	r := w.record(t)
 	fleet, addrs := make([]*spawned, c.processes), make([]string, c.processes)
 	for i := range fleet {
-		addrs[i] = freeAddr(t)
+		addrs[i] = porttest.Addr(t)
 		fleet[i] = w.spawnVideo(t, addrs[i])
 	}
 	clients := newClient(t, addrs...)

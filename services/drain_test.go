@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/lockstep/internal/local/broker"
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
@@ -103,7 +104,7 @@ func TestDrainAnswersWhatItAccepts(t *testing.T) {
 func TestRollingDeployFailsNoRequest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, startBroker(t, broker.Local))
-	fleet := []*spawned{w.spawnVideo(t, freeAddr(t)), w.spawnVideo(t, freeAddr(t))}
+	fleet := []*spawned{w.spawnVideo(t, porttest.Addr(t)), w.spawnVideo(t, porttest.Addr(t))}
 	for _, p := range fleet {
 		p.ready(t)
 	}
@@ -137,7 +138,7 @@ func TestCatalogDrainFailsNoRequest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, startBroker(t, broker.Local))
 	w.spawnVideo(t, w.videoAddr).ready(t)
-	fleet := []*spawned{w.spawnCatalog(t, freeAddr(t)), w.spawnCatalog(t, freeAddr(t))}
+	fleet := []*spawned{w.spawnCatalog(t, porttest.Addr(t)), w.spawnCatalog(t, porttest.Addr(t))}
 	for _, p := range fleet {
 		p.ready(t)
 	}

@@ -22,6 +22,7 @@ import (
 
 	"example.com/lockstep/internal/history"
 	"example.com/lockstep/internal/local/broker"
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
@@ -187,7 +188,7 @@ func TestSynchronousFailover(t *testing.T) {
 	w := p.world(t, startBroker(t, broker.Local))
 	w.recordVersions(t)
 	r := w.record(t)
-	second := freeAddr(t)
+	second := porttest.Addr(t)
 	for _, addr := range []string{w.videoAddr, second} {
 		w.spawnVideo(t, addr).ready(t)
 	}

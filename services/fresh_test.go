@@ -21,6 +21,7 @@ import (
 
 	"example.com/lockstep/internal/history"
 	"example.com/lockstep/internal/local/broker"
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/session"
@@ -62,7 +63,7 @@ func TestFreshReads(t *testing.T) {
 	w := newWorld(t, startBroker(t, broker.Local))
 	w.recordVersions(t)
 	w.spawnVideo(t, w.videoAddr).ready(t)
-	fleet := []*spawned{w.spawnCatalog(t, freeAddr(t)), w.spawnCatalog(t, freeAddr(t))}
+	fleet := []*spawned{w.spawnCatalog(t, porttest.Addr(t)), w.spawnCatalog(t, porttest.Addr(t))}
 	for _, p := range fleet {
 		p.ready(t)
 	}

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"example.com/lockstep/internal/local/broker"
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/localpubsub"
 	"example.com/lockstep/pkg/eventing"
 	engagementv1 "example.com/lockstep/proto/engagement/events/v1"
@@ -106,7 +107,7 @@ func TestOffsetsUnderKills(t *testing.T) {
 	w.recordSaves(t)
 	fleet := make([]*spawned, 3)
 	for i := range fleet {
-		fleet[i] = w.spawnCatalog(t, freeAddr(t))
+		fleet[i] = w.spawnCatalog(t, porttest.Addr(t))
 	}
 	dice := rand.New(rand.NewPCG(5, 8)) // seeded, so that a failure comes again
 	ids, versions, video := make([]string, users), make([]int64, users), uuid.NewString()

@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/internal/local/postgres"
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/migrations"
 )
 
@@ -27,7 +27,7 @@ type pair struct {
 
 func newPair(t testing.TB, synchronous bool) *pair {
 	t.Helper()
-	first, second := freePort(t), freePort(t)
+	first, second := porttest.Port(t), porttest.Port(t)
 	primary := startPrimary(t, first)
 	p := &pair{primary: primary, ports: [2]int{first, second}, synchronous: synchronous}
 	if err := migrations.Up(t.Context(), primary.url, migrations.Video, slog.New(slog.DiscardHandler)); err != nil {
@@ -57,15 +57,6 @@ func newPair(t testing.TB, synchronous bool) *pair {
 	}
 	p.replicate(t)
 	return p
-}
-
-func freePort(t testing.TB) int {
-	t.Helper()
-	addr, err := net.ResolveTCPAddr("tcp", freeAddr(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return addr.Port
 }
 
 // world returns a world with the owner's database on the pair, and the read model on a

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/lockstep/internal/local/broker"
+	"example.com/lockstep/internal/porttest"
 )
 
 // videoRestarts: events that were committed while no relay could send them leave later.
@@ -18,7 +19,7 @@ func videoRestarts(t *testing.T, w *world) {
 	w.reaches(t, first)
 	stop()
 
-	elsewhere := freeAddr(t)
+	elsewhere := porttest.Addr(t)
 	stopElsewhere := w.serveVideo(t, elsewhere, "nowhere")
 	second := call(t, http.MethodPatch, "http://"+elsewhere+"/v1/videos/"+first.ID, nil, fields{"title": "Second cut"})
 	second.is(t, http.StatusOK, 2)

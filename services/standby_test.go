@@ -18,6 +18,7 @@ import (
 
 	"example.com/lockstep/internal/local/postgres"
 	"example.com/lockstep/internal/local/process"
+	"example.com/lockstep/internal/porttest"
 )
 
 // server is a Postgres at a chosen port. It can follow another one, take its place, and
@@ -270,10 +271,10 @@ func (s *server) close(t testing.TB) {
 // place of the dead one.
 func TestStandbyTakesOver(t *testing.T) {
 	t.Parallel()
-	at := freePort(t)
+	at := porttest.Port(t)
 	primary := startPrimary(t, at)
 	primary.exec(t, `CREATE TABLE kept (n int)`)
-	standby := startStandby(t, primary.url, freePort(t))
+	standby := startStandby(t, primary.url, porttest.Port(t))
 	primary.exec(t, `INSERT INTO kept VALUES (1)`)
 	rows := func(s *server, want int) func() bool {
 		return func() bool { return s.ask(t, `SELECT count(*) FROM kept`) == want }

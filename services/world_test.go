@@ -4,13 +4,10 @@ import (
 	"context"
 	"flag"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
-	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +16,7 @@ import (
 
 	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/internal/pgtest/pairtest"
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/services/catalog"
 	"example.com/lockstep/services/video"
 )
@@ -99,7 +97,7 @@ func newWorld(t testing.TB, b *testBroker) *world {
 	t.Helper()
 	w := &world{
 		broker: b, project: "test-" + uuid.NewString()[:8], pg: pairtest.New(t),
-		videoAddr: freeAddr(t), catalogAddr: freeAddr(t),
+		videoAddr: porttest.Addr(t), catalogAddr: porttest.Addr(t),
 	}
 	w.db = w.pg.Pool(t, w.pg.Admin)
 	b.provision(t, w.project)
@@ -167,26 +165,4 @@ func ready(addr string) bool {
 	}
 	defer res.Body.Close()
 	return res.StatusCode == http.StatusOK
-}
-
-// nextPort counts through the ports that freeAddr returns. No two tests get the same
-// one, even long before they listen there.
-var nextPort atomic.Int32
-
-// freeAddr returns an address without a listener. It is below the ports that the system
-// assigns by itself, so that a service can stop and listen there again.
-func freeAddr(t testing.TB) string {
-	t.Helper()
-	const first, ports = 20000, 12000
-	nextPort.CompareAndSwap(0, 1+rand.Int32N(ports)) // another run may use ports at the same time
-	for range 100 {
-		port := first + int(nextPort.Add(1))%ports
-		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-		if lis, err := net.Listen("tcp", addr); err == nil {
-			lis.Close()
-			return addr
-		}
-	}
-	t.Fatal("no free port")
-	return ""
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"example.com/lockstep/internal/porttest"
 )
 
 const (
@@ -49,7 +50,7 @@ func newStack(t *testing.T) *stack {
 	s := &stack{project: "lockstep-check-" + strconv.Itoa(os.Getpid())}
 	url := map[string]string{}
 	for _, variable := range []string{"VIDEO_PORT", "CATALOG_PORT", "PUBSUB_PORT"} {
-		port := freePort(t)
+		port := strconv.Itoa(porttest.Port(t))
 		s.env = append(s.env, variable+"="+port)
 		url[variable] = "http://127.0.0.1:" + port
 	}
@@ -65,16 +66,6 @@ func newStack(t *testing.T) *stack {
 		}
 	})
 	return s
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lis.Close()
-	return strconv.Itoa(lis.Addr().(*net.TCPAddr).Port)
 }
 
 // up starts everything, and waits until it is healthy.

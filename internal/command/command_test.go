@@ -6,10 +6,13 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"example.com/lockstep/internal/porttest"
 )
 
 // run runs the command line of a service whose Serve is serve.
@@ -82,11 +85,11 @@ func TestServeNamesAllThatIsWrongWithItsEnvironment(t *testing.T) {
 
 func TestServeListensAndReportsItsError(t *testing.T) {
 	t.Parallel()
-	lis, err := net.Listen("tcp", ":0")
+	port := strconv.Itoa(porttest.Port(t))
+	lis, err := net.Listen("tcp", ":"+port)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, port, _ := net.SplitHostPort(lis.Addr().String())
 	environment := map[string]string{"COLOR": "red", "PORT": port}
 	code, _, stderr := run(t, nil, environment)
 	if code != 1 || !strings.Contains(stderr, port) {

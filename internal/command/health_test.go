@@ -1,12 +1,14 @@
 package command
 
 import (
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
+
+	"example.com/lockstep/internal/porttest"
 )
 
 func TestHealth(t *testing.T) {
@@ -41,13 +43,7 @@ func TestHealth(t *testing.T) {
 
 func TestHealthWithoutAServer(t *testing.T) {
 	t.Parallel()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := portOf(t, "http://"+lis.Addr().String())
-	lis.Close()
-	for _, port := range []string{port, "http"} {
+	for _, port := range []string{strconv.Itoa(porttest.Port(t)), "http"} {
 		code, _, stderr := run(t, nil, map[string]string{"PORT": port}, "health")
 		if code != 1 || !strings.Contains(stderr, map[bool]string{true: "PORT", false: "not ready"}[port == "http"]) {
 			t.Errorf("port %s: code %d, stderr %q", port, code, stderr)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"example.com/lockstep/internal/pgtest/pairtest"
+	"example.com/lockstep/internal/porttest"
 )
 
 func TestMain(m *testing.M) { pairtest.Main(m) }
@@ -24,12 +25,7 @@ func lateDatabase(t *testing.T, at string) (late string, open func()) {
 		t.Fatal(err)
 	}
 	server := u.Host
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.Host = lis.Addr().String()
-	lis.Close()
+	u.Host = porttest.Addr(t)
 	return u.String(), sync.OnceFunc(func() {
 		lis, err := net.Listen("tcp", u.Host)
 		if err != nil {
@@ -87,17 +83,6 @@ func TestMigrateAwaitsTheNetwork(t *testing.T) {
 	if code != 0 || !strings.Contains(out.String(), "waiting for the database") {
 		t.Errorf("code %d, stdout %q, stderr %q; want it to wait, and to migrate", code, out.String(), errOut.String())
 	}
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	lis, err := net.Listen("tcp", ":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lis.Close()
-	_, port, _ := net.SplitHostPort(lis.Addr().String())
-	return port
 }
 
 // TestMigrateEndsAtOnce: migrate ends at once where waiting changes nothing, because

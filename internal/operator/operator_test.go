@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +12,7 @@ import (
 
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/pgtest/pairtest"
+	"example.com/lockstep/internal/porttest"
 )
 
 func TestHelpNeedsNoEnvironment(t *testing.T) {
@@ -185,11 +185,6 @@ func TestAJobSaysWhoActs(t *testing.T) {
 // ends, instead of giving up at the first refusal.
 func TestToolsAwaitTheNetwork(t *testing.T) {
 	t.Parallel()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	lis.Close()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	stderr := &writer{written: func(text string) {
@@ -198,7 +193,7 @@ func TestToolsAwaitTheNetwork(t *testing.T) {
 		}
 	}}
 	code := new(bench).service("video").Run(ctx, []string{"outbox", "status"}, func(name string) string {
-		return map[string]string{"DATABASE_URL": "postgres://video_service@" + lis.Addr().String() + "/video"}[name]
+		return map[string]string{"DATABASE_URL": "postgres://video_service@" + porttest.Addr(t) + "/video"}[name]
 	}, io.Discard, stderr)
 	if code != 1 || ctx.Err() == nil {
 		t.Errorf("code %d, stopped: %v; want it to wait", code, ctx.Err())

@@ -28,7 +28,11 @@ const (
 	// probeTime the time limit of one check.
 	pollInterval = 50 * time.Millisecond
 	probeTime    = 2 * time.Second
+	// launches bounds the attempts to get a port.
+	launches = 5
 )
+
+var errTaken = errors.New("the port was taken meanwhile")
 
 const jarPattern = "platform/pubsub-emulator/lib/cloud-pubsub-emulator-*-all.jar"
 
@@ -78,15 +82,21 @@ func StartEmulator(ctx context.Context, addr string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := listen(ctx, addr)
-	if err != nil {
-		return nil, err
+	// The emulator needs a port number: it gets a free port that was released, which
+	// another process may take before the emulator does.
+	for attempt := 1; ; attempt++ {
+		l, err := listen(ctx, addr)
+		if err != nil {
+			return nil, err
+		}
+		if err := l.Close(); err != nil {
+			return nil, err
+		}
+		s, err := runEmulator(ctx, l.Addr().(*net.TCPAddr), java, jar)
+		if !errors.Is(err, errTaken) || attempt == launches {
+			return s, err
+		}
 	}
-	// The emulator needs a port number: it gets a free port that was released.
-	if err := l.Close(); err != nil {
-		return nil, err
-	}
-	return runEmulator(ctx, l.Addr().(*net.TCPAddr), java, jar)
 }
 
 func runEmulator(ctx context.Context, addr *net.TCPAddr, java, jar string) (*Server, error) {
@@ -112,7 +122,7 @@ func awaitReady(ctx context.Context, emulator *process.Process, addr string) err
 	for {
 		output := emulator.Output()
 		if strings.Contains(output, "BindException") {
-			return errors.New("the port was taken meanwhile")
+			return errTaken
 		}
 		if strings.Contains(output, "Server started") && healthy(ctx, addr) {
 			return nil

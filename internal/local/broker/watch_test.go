@@ -12,6 +12,8 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"cloud.google.com/go/pubsub/v2/pstest"
 	"google.golang.org/grpc"
+
+	"example.com/lockstep/internal/porttest"
 )
 
 // A broker that restarts has lost its state, and is provisioned each time it
@@ -21,7 +23,7 @@ func TestWatchProvisionsARestartedBroker(t *testing.T) {
 	for _, kind := range []Kind{Local, Official} {
 		t.Run(name(kind), func(t *testing.T) {
 			t.Parallel()
-			addr := freeAddr(t)
+			addr := porttest.Addr(t)
 			made, stop := watch(t, addr)
 			for range 3 {
 				s := start(t, Options{Kind: kind, Addr: addr})
@@ -130,16 +132,6 @@ func watch(t *testing.T, addr string) (made <-chan Provisioned, stop func()) {
 	}
 	t.Cleanup(stop)
 	return heard, stop
-}
-
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lis.Close()
-	return lis.Addr().String()
 }
 
 func TestWatchRefusesNoAddress(t *testing.T) {

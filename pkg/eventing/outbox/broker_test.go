@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.com/lockstep/internal/history"
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/backoff"
 )
@@ -48,18 +49,14 @@ func newChaos(t *testing.T, log *history.Log) *chaos {
 	return c
 }
 
-// listen takes a port below those that the system hands out by itself, so that the
-// broker can come back to it.
+// listen takes a port to which the broker can come back.
 func listen(t *testing.T) net.Listener {
 	t.Helper()
-	for range 100 {
-		port := 10_000 + rand.IntN(10_000)
-		if lis, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
-			return lis
-		}
+	lis, err := net.Listen("tcp", porttest.Addr(t))
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no free port")
-	return nil
+	return lis
 }
 
 func (c *chaos) start(t *testing.T, lis net.Listener) {

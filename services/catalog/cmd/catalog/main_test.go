@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -15,6 +15,7 @@ import (
 	"example.com/lockstep/internal/attack"
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/connect"
+	"example.com/lockstep/internal/porttest"
 )
 
 func TestCommandLine(t *testing.T) {
@@ -74,14 +75,7 @@ func TestReflectionIsOnWhereItIsAskedForOrLocal(t *testing.T) {
 		"Cloud Run, with it": {[]string{"serve", "-reflection"}, "catalog", catalogServices},
 	} {
 		t.Run(name, func(t *testing.T) {
-			lis, err := net.Listen("tcp", ":0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, port, _ := net.SplitHostPort(lis.Addr().String())
-			if err := lis.Close(); err != nil {
-				t.Fatal(err)
-			}
+			port := strconv.Itoa(porttest.Port(t))
 			vars := map[string]string{
 				"DATABASE_URL": "postgres://nobody@127.0.0.1:1/none", "GOOGLE_CLOUD_PROJECT": "p", "VIDEO_SERVICE_ADDR": "127.0.0.1:1",
 				"PUBSUB_EMULATOR_HOST": "127.0.0.1:1", "K_SERVICE": tc.cloud, "PORT": port,

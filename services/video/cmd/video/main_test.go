@@ -17,6 +17,7 @@ import (
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/pgtest/pairtest"
+	"example.com/lockstep/internal/porttest"
 )
 
 func TestMain(m *testing.M) { pairtest.Main(m) }
@@ -123,14 +124,7 @@ func TestReflectionIsOnWhereItIsAskedForOrLocal(t *testing.T) {
 		"Cloud Run, with it": {[]string{"serve", "-reflection"}, "video", videoServices},
 	} {
 		t.Run(name, func(t *testing.T) {
-			lis, err := net.Listen("tcp", ":0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, port, _ := net.SplitHostPort(lis.Addr().String())
-			if err := lis.Close(); err != nil {
-				t.Fatal(err)
-			}
+			port := strconv.Itoa(porttest.Port(t))
 			vars := map[string]string{
 				"DATABASE_URL": "postgres://nobody@127.0.0.1:1/none", "GOOGLE_CLOUD_PROJECT": "p",
 				"PUBSUB_EMULATOR_HOST": "127.0.0.1:1", "K_SERVICE": tc.cloud, "PORT": port,

@@ -1,0 +1,76 @@
+// Package porttest is test support. It hands out TCP ports on this machine to tests that
+// name a port before a server listens there, or that stop a server and start it again on
+// its port.
+//
+// A port from a listener on port 0 that was closed is no such port: it is one of those
+// that the system assigns by itself, and may assign again to any connection at any
+// moment. These ports are below that range, and two test binaries that run at the same
+// time never get the same one.
+package porttest
+
+import (
+	"net"
+	"strconv"
+	"sync"
+	"testing"
+)
+
+// The ports are in blocks. A process owns a block by the listener that it keeps on the
+// block's first port until it ends.
+const (
+	first  = 20_000
+	blocks = 120
+	size   = 100
+)
+
+var owned struct {
+	sync.Mutex
+	blocks []net.Listener // kept here, because the finalizer of an unreachable listener closes it
+	next   int            // the next port; a multiple of size before the first block and at the end of each
+}
+
+// Addr returns an address 127.0.0.1:port, on which no process listens. No other test gets
+// it, in this process or in another one.
+func Addr(t testing.TB) string {
+	t.Helper()
+	owned.Lock()
+	defer owned.Unlock()
+	for owned.next%size != 0 || ownBlock() {
+		port := owned.next
+		owned.next++
+		if lis, err := listen(port); err == nil {
+			lis.Close()
+			return lis.Addr().String()
+		}
+	}
+	t.Fatal("other processes own all ports for tests")
+	return ""
+}
+
+// Port returns the port of [Addr].
+func Port(t testing.TB) int {
+	t.Helper()
+	addr, err := net.ResolveTCPAddr("tcp", Addr(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return addr.Port
+}
+
+// ownBlock makes the first block that no process owns this process's. The blocks before
+// remain this process's, too: servers use their ports.
+func ownBlock() bool {
+	for block := range blocks {
+		start := first + block*size
+		if lis, err := listen(start); err == nil {
+			owned.blocks = append(owned.blocks, lis)
+			owned.next = start + 1
+			return true
+		}
+	}
+	return false
+}
+
+func listen(port int) (net.Listener, error) {
+	return net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+}
