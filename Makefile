@@ -34,6 +34,9 @@ EMPTY_TREE := 4b825dc642cb6eb9a060e54bf8d69288fbee4904
 # The race detector needs a C compiler; Go sets CGO_ENABLED to 0 without one.
 RACE = $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
+# The packages that the targets for tests test.
+PKG = ./...
+
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
@@ -43,15 +46,15 @@ run: ## Run the pair, walk one video through it, serve until Ctrl-C (ARGS="--onc
 	@exec build/dev $(ARGS)
 
 # A package takes up to two minutes, on a busy machine five; ten are a hang.
-test: ## Run the tests of the pair, with the race detector where there is a C compiler (ARGS="-short -run Relay")
-	go test $(RACE) -timeout 10m $(ARGS) ./...
+test: ## Run the tests of the pair, with the race detector where there is a C compiler (ARGS="-short -run Relay" PKG=./services/...)
+	go test $(RACE) -timeout 10m $(ARGS) $(PKG)
 	@echo "These are the tests of the root module. The others: make test-localpubsub test-lab"
 
 test-localpubsub: ## Likewise those of the local Pub/Sub, a module of its own
-	go -C localpubsub test $(RACE) -timeout 10m $(ARGS) ./...
+	go -C localpubsub test $(RACE) -timeout 10m $(ARGS) $(PKG)
 
 test-lab: ## Likewise those of the benchmarks and of Terraform's checks, a module of its own
-	go -C lab test $(RACE) -timeout 10m $(ARGS) ./...
+	go -C lab test $(RACE) -timeout 10m $(ARGS) $(PKG)
 
 # The quick form is part of `make test`.
 crash: ## Histories in full: relays and consumers killed with -9 under load, 100,000 events through 8 relays, 50 failovers, 10,000 lives of a read model
