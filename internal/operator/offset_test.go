@@ -203,6 +203,27 @@ func TestOffsetReset(t *testing.T) {
 	}
 }
 
+// A reset that cannot be recorded moves nothing: the entry of audit comes before the seek.
+func TestOffsetResetIsRecordedFirst(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	client := b.broker(t)
+	b.send(t, client, 3)
+	if n := b.pending(t, client); n != 3 {
+		t.Fatalf("%d messages", n)
+	}
+	b.save(t, "one", time.Now())
+	if _, err := b.pg.Pool(t, b.pg.Admin).Exec(t.Context(), `ALTER TABLE catalog.operator_actions RENAME TO elsewhere`); err != nil {
+		t.Fatal(err)
+	}
+	if _, stderr := b.run(t, 1, "offset reset --yes --to earliest"); !strings.Contains(stderr, "nothing was moved") {
+		t.Error(stderr)
+	}
+	if n := b.pending(t, client); n != 0 {
+		t.Errorf("%d messages are replayed by a reset without an entry", n)
+	}
+}
+
 // A reset that would give up messages needs a decision.
 func TestOffsetResetDiscards(t *testing.T) {
 	t.Parallel()

@@ -79,14 +79,35 @@ func (s *Store) Start(ctx context.Context, client *pubsub.Client, deployment str
 // The rows of the instances go; their next saves make them again. An entry of audit has the
 // rows from before and the new position.
 //
-// The seek comes first, and the rest in one transaction behind it: a seek that is refused
-// leaves no entry. If the transaction fails, the error says that the seek was done. Reset
-// may be repeated. The caller checks that to is not after the safe position, or that the
-// operator discards the messages in between.
+// The entry comes first, in a transaction of its own: no seek is without an entry, although
+// the process may end at any moment. An entry may be without a seek, and the error says so.
+// The rows are replaced after the seek, because their locks would hold up the batches of the
+// instances for as long as the broker takes. Reset may be repeated. The caller checks that
+// to is not after the safe position, or that the operator discards the messages in between.
 func (s *Store) Reset(ctx context.Context, client *pubsub.Client, to time.Time, o audit.Actor) error {
-	if err := o.Validate(); err != nil {
-		return fmt.Errorf("reset offset: %w", err)
+	if err := s.recordReset(ctx, to, o); err != nil {
+		return fmt.Errorf("record the reset, of which nothing was moved: %w", err)
 	}
+	if err := s.seek(ctx, client, to); err != nil {
+		return fmt.Errorf("the audit table has the reset already, but it was not done: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `DELETE FROM `+s.table+` WHERE consumer_group = $1 AND source <> 'start'`, s.names.Group)
+		if err == nil {
+			_, err = s.write(ctx, tx, "reset", "reset", to, o.By)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("the subscription has moved, but the rows have not; repeat the reset: %w", err)
+	}
+	return nil
+}
+
+// recordReset writes the entry of audit.
+func (s *Store) recordReset(ctx context.Context, to time.Time, o audit.Actor) error {
 	before, err := s.Rows(ctx)
 	if err != nil {
 		return err
@@ -97,25 +118,11 @@ func (s *Store) Reset(ctx context.Context, client *pubsub.Client, to time.Time, 
 	if err != nil {
 		return err
 	}
-	if err := s.seek(ctx, client, to); err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	err = pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `DELETE FROM `+s.table+` WHERE consumer_group = $1 AND source <> 'start'`, s.names.Group)
-		if err != nil {
-			return err
-		}
-		if _, err := s.write(ctx, tx, "reset", "reset", to, o.By); err != nil {
-			return err
-		}
+	return pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
 		return audit.Write(ctx, tx, "offset reset", o, audit.Subject{Record: record})
 	})
-	if err != nil {
-		return fmt.Errorf("the subscription has moved, but the reset is not recorded; repeat it: %w", err)
-	}
-	return nil
 }
 
 // write inserts a row that is no instance's, unless it exists.
