@@ -53,6 +53,7 @@ func (e Engagement) id() string { return engagementID(e.UserID, e.VideoID) }
 type engagements struct {
 	db    *pgxpool.Pool
 	owner videov1.EngagementServiceClient
+	rows  videov1.ReconcileServiceClient
 }
 
 // Type is the aggregate type of the events.
@@ -168,6 +169,27 @@ func (a engagements) FetchMany(ctx context.Context, ids []string, timeout time.D
 		found = append(found, e)
 	}
 	return found, asOf(resp), nil
+}
+
+// List calls the owner's ListEngagementRows.
+func (a engagements) List(ctx context.Context, from string, timeout time.Duration) (page projection.OwnersPage[Engagement], err error) {
+	resp, err := projection.Call(ctx, timeout, a.rows.ListEngagementRows, &videov1.ListEngagementRowsRequest{From: from})
+	if err != nil {
+		return page, unlisted(err)
+	}
+	page = projection.OwnersPage[Engagement]{Next: resp.GetNext(), AsOf: asOf(resp), Estimate: resp.GetEstimatedRows()}
+	for _, p := range resp.GetEngagements() {
+		user, video, err := parseEngagementID(p.GetUserId() + ":" + p.GetVideoId())
+		if err != nil {
+			return page, fmt.Errorf("%w: %w", consistency.ErrOwnerUnavailable, err)
+		}
+		e, err := ownedEngagement(p, user, video)
+		if err != nil {
+			return page, err
+		}
+		page.Rows = append(page.Rows, e)
+	}
+	return page, nil
 }
 
 // ownedEngagement is the owner's answer about a user's engagement with a video.

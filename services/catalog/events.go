@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -107,6 +109,15 @@ func lastEvent(id string) (uuid.NullUUID, error) {
 		return uuid.NullUUID{}, fmt.Errorf("%w: last_event_id: %w", consistency.ErrOwnerUnavailable, err)
 	}
 	return known(last), nil
+}
+
+// unlisted is the error of a call for a page of the owner's rows; it is permanent if the
+// owner does not list them.
+func unlisted(err error) error {
+	if status.Code(err) == codes.Unimplemented {
+		return eventing.Permanent(fmt.Errorf("the owner's release does not list its rows: %w", err))
+	}
+	return fmt.Errorf("list the owner's rows: %w", err)
 }
 
 // asOf reads the time of an answer; an owner that does not know it leaves it empty.

@@ -214,7 +214,7 @@ func TestASlowOwnerDoesNotTakeCatalogDown(t *testing.T) {
 	// The next call hangs until the test has checked enough, however slow the machine
 	// is.
 	probing, seen := make(chan struct{}), make(chan struct{})
-	slow := &slowOwner{videos: videos{f.pool, videov1.NewVideoServiceClient(f.owner)}, probing: probing, seen: seen}
+	slow := &slowOwner{videos: videos{db: f.pool, owner: videov1.NewVideoServiceClient(f.owner)}, probing: probing, seen: seen}
 	f.projector.videos = projection.New(f.pool, slow, f.waiters, quiet())
 	readers.Go(func() {
 		for slow.questions.Load() == 0 {

@@ -29,11 +29,12 @@ type Projector struct {
 // NewProjector returns the projector of db's projections. conn leads to the owner of
 // videos and engagements; waiters are the readers that wait for the projections.
 func NewProjector(db *pgxpool.Pool, conn *grpc.ClientConn, waiters *consistency.Waiters, log *slog.Logger) *Projector {
+	rows := videov1.NewReconcileServiceClient(conn)
 	return &Projector{
 		db: db, conn: conn,
 		waiters:     waiters,
-		videos:      projection.New(db, videos{db, videov1.NewVideoServiceClient(conn)}, waiters, log),
-		engagements: projection.New(db, engagements{db, videov1.NewEngagementServiceClient(conn)}, waiters, log),
+		videos:      projection.New(db, videos{db, videov1.NewVideoServiceClient(conn), rows}, waiters, log),
+		engagements: projection.New(db, engagements{db, videov1.NewEngagementServiceClient(conn), rows}, waiters, log),
 	}
 }
 

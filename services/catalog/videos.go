@@ -70,6 +70,7 @@ func (v Video) position() consistency.Position {
 type videos struct {
 	db    *pgxpool.Pool
 	owner videov1.VideoServiceClient
+	rows  videov1.ReconcileServiceClient
 }
 
 // Type is the aggregate type of the events.
@@ -206,6 +207,23 @@ func (a videos) FetchMany(ctx context.Context, ids []string, timeout time.Durati
 		found = append(found, v)
 	}
 	return found, asOf(resp), nil
+}
+
+// List calls the owner's ListVideoRows.
+func (a videos) List(ctx context.Context, from string, timeout time.Duration) (page projection.OwnersPage[Video], err error) {
+	resp, err := projection.Call(ctx, timeout, a.rows.ListVideoRows, &videov1.ListVideoRowsRequest{From: from})
+	if err != nil {
+		return page, unlisted(err)
+	}
+	page = projection.OwnersPage[Video]{Next: resp.GetNext(), AsOf: asOf(resp), Estimate: resp.GetEstimatedRows()}
+	for _, p := range resp.GetVideos() {
+		v, err := ownedVideo(p, p.GetVideoId())
+		if err != nil {
+			return page, err
+		}
+		page.Rows = append(page.Rows, v)
+	}
+	return page, nil
 }
 
 // ownedVideo is the owner's answer about the video called id.

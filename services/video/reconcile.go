@@ -12,15 +12,20 @@ import (
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing/reconcile"
 	videov1 "example.com/lockstep/proto/video/v1"
+	"example.com/lockstep/services/video/engagement"
 )
+
+// engagementType is the aggregate type of package engagement.
+const engagementType = "engagement"
 
 // reconcileServer is the ReconcileService of proto/video/v1.
 type reconcileServer struct {
 	videov1.UnimplementedReconcileServiceServer
 	// tables are the owner's, by aggregate type.
 	tables map[string]*reconcile.Table
-	// turn is taken by the one caller whose digests are computed: a check must not hold
-	// more than one of the connections that requests share.
+	// turn is taken by the one caller whose digests are computed, or whose rows are listed:
+	// a check or a backfill must not hold more than one of the connections that requests
+	// share.
 	turn chan struct{}
 }
 
@@ -68,17 +73,57 @@ func (s reconcileServer) ListRowDigests(
 	return resp, nil
 }
 
+func (s reconcileServer) ListVideoRows(ctx context.Context, req *videov1.ListVideoRowsRequest) (*videov1.ListVideoRowsResponse, error) {
+	leave, err := s.await(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	page, err := reconcile.List(ctx, s.tables[aggregateType], selected, req.GetFrom(), func(v Video) string { return v.ID.String() })
+	if err != nil {
+		return nil, incomparable(err)
+	}
+	resp := &videov1.ListVideoRowsResponse{Next: page.Next, AsOf: asOf(page.Answer), EstimatedRows: page.Estimate}
+	for _, v := range page.Rows {
+		resp.Videos = append(resp.Videos, v.read())
+	}
+	return resp, nil
+}
+
+func (s reconcileServer) ListEngagementRows(
+	ctx context.Context, req *videov1.ListEngagementRowsRequest,
+) (*videov1.ListEngagementRowsResponse, error) {
+	leave, err := s.await(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	page, err := engagement.ListRows(ctx, s.tables[engagementType], req.GetFrom())
+	if err != nil {
+		return nil, incomparable(err)
+	}
+	return &videov1.ListEngagementRowsResponse{
+		Engagements: page.Rows, Next: page.Next, AsOf: asOf(page.Answer), EstimatedRows: page.Estimate,
+	}, nil
+}
+
 // enter returns the table of a request when it is the caller's turn. The caller calls leave.
 func (s reconcileServer) enter(ctx context.Context, d *videov1.Definition) (table *reconcile.Table, leave func(), err error) {
 	table, known := s.tables[d.GetAggregateType()]
 	if !known {
 		return nil, nil, incomparable(fmt.Errorf("%w: no aggregate type %.100q", reconcile.ErrDefinition, d.GetAggregateType()))
 	}
+	leave, err = s.await(ctx)
+	return table, leave, err
+}
+
+// await returns when it is the caller's turn. The caller calls leave.
+func (s reconcileServer) await(ctx context.Context) (leave func(), err error) {
 	select {
 	case s.turn <- struct{}{}:
-		return table, func() { <-s.turn }, nil
+		return func() { <-s.turn }, nil
 	case <-ctx.Done():
-		return nil, nil, ctx.Err()
+		return nil, ctx.Err()
 	}
 }
 

@@ -121,7 +121,7 @@ func newServices(db *pgxpool.Pool, wake func()) services {
 	writer := aggregate.NewWriter(db, wake)
 	return services{
 		videos: NewService(db, writer), engagements: engagement.NewService(db, writer),
-		comparable: map[string]*reconcile.Table{aggregateType: newTable(db), "engagement": engagement.NewTable(db)},
+		comparable: map[string]*reconcile.Table{aggregateType: newTable(db), engagementType: engagement.NewTable(db)},
 	}
 }
 

@@ -2,15 +2,11 @@ package projection
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/consistency"
-	"example.com/lockstep/pkg/eventing/inbox"
 )
 
 const (
@@ -113,18 +109,11 @@ func (c *Completion[S]) complete(ctx context.Context, ids []string) (completed i
 	if err != nil {
 		return 0, err
 	}
-	owned := c.snapshots(rows...)
-	writing, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
-	if err := pgx.BeginFunc(writing, c.db, func(tx pgx.Tx) error { return c.adopt(writing, tx, &owned, asOf) }); err != nil {
-		return 0, fmt.Errorf("take over the owner's state: %w", err)
+	written, err := c.takeOver(ctx, rows, asOf)
+	if err != nil {
+		return 0, err
 	}
-	c.adopted(writing, owned)
-	for _, o := range owned.outcomes {
-		if o == inbox.Applied || o == inbox.Diverged {
-			completed++
-		}
-	}
+	completed = int64(written)
 	completedRows.Add(ctx, completed, c.ofType())
 	return completed, nil
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -93,6 +95,16 @@ func (a orders) FetchMany(_ context.Context, ids []string, _ time.Duration) (fou
 		}
 	}
 	return found, time.Now(), nil
+}
+
+func (a orders) List(_ context.Context, from string, _ time.Duration) (page projection.OwnersPage[order], err error) {
+	page.AsOf = time.Now()
+	for _, id := range slices.Sorted(maps.Keys(a.owner)) {
+		if id >= from { // all in one page
+			page.Rows = append(page.Rows, a.owner[id])
+		}
+	}
+	return page, nil
 }
 
 func (a orders) Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error) {

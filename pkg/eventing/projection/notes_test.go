@@ -3,6 +3,8 @@ package projection_test
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,6 +15,9 @@ import (
 	"example.com/lockstep/pkg/eventing/projection"
 )
 
+// pageNotes is more than a transaction of Fill writes.
+const pageNotes = 40
+
 // notes is the Aggregate of a shelf.
 type notes struct {
 	*shelf
@@ -20,6 +25,7 @@ type notes struct {
 	afterLock      func()                                   // called after each Lock, unless it is nil
 	afterPositions func(found []consistency.Position) error // likewise
 	beforeFetch    func()                                   // likewise
+	next           string                                   // of each page, unless it is empty
 }
 
 func (*notes) Type() string { return "note" }
@@ -109,6 +115,31 @@ func (a *notes) FetchMany(ctx context.Context, ids []string, timeout time.Durati
 	defer a.mu.Unlock()
 	a.calls -= len(ids) - 1
 	return found, asOf, nil
+}
+
+// List has pages of pageNotes notes.
+func (a *notes) List(_ context.Context, from string, _ time.Duration) (page projection.OwnersPage[note], err error) {
+	if a.beforeFetch != nil {
+		a.beforeFetch()
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.calls++
+	if a.away != nil {
+		return page, a.away
+	}
+	page.AsOf, page.Estimate, page.Next = a.asOf, int64(len(a.owner)), a.next
+	for _, id := range slices.Sorted(maps.Keys(a.owner)) {
+		switch {
+		case id < from:
+		case len(page.Rows) == pageNotes:
+			page.Next = id
+			return page, nil
+		default:
+			page.Rows = append(page.Rows, a.owner[id])
+		}
+	}
+	return page, nil
 }
 
 func (a *notes) Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error) {

@@ -29,6 +29,7 @@ import (
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/txn"
 )
 
 const (
@@ -61,6 +62,10 @@ type Aggregate[S any] interface {
 	// leaves out aggregates that the owner does not know, and has no ErrUnknown. asOf
 	// is that of all rows.
 	FetchMany(ctx context.Context, ids []string, timeout time.Duration) (rows []S, asOf time.Time, err error)
+	// List returns a page of all aggregates of the owner, tombstones included, from an id
+	// on; an empty from is the first. Its errors are those of Fetch but ErrUnknown, or a
+	// permanent one (eventing.Permanent) if the owner is of a release that does not list.
+	List(ctx context.Context, from string, timeout time.Duration) (OwnersPage[S], error)
 	// Positions is that of a consistency.Projection, for aggregates of this type.
 	Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error)
 }
@@ -69,6 +74,7 @@ type Aggregate[S any] interface {
 type Projection[S any] struct {
 	aggregate Aggregate[S]
 	db        *pgxpool.Pool
+	writer    *txn.Writer // of owner's states that no event and no reader waits for
 	waiters   *consistency.Waiters
 	log       *slog.Logger
 	// partialLog bounds the lines about changes that this build understands in part.
@@ -78,7 +84,10 @@ type Projection[S any] struct {
 // New returns a projection whose repairs write to db. waiters are the readers that wait
 // for its rows. log gets a line for each row that had another history than its owner.
 func New[S any](db *pgxpool.Pool, aggregate Aggregate[S], waiters *consistency.Waiters, log *slog.Logger) *Projection[S] {
-	return &Projection[S]{aggregate: aggregate, db: db, waiters: waiters, log: log, partialLog: rate.Sometimes{Interval: time.Minute}}
+	return &Projection[S]{
+		aggregate: aggregate, db: db, writer: txn.NewWriter(db), waiters: waiters, log: log,
+		partialLog: rate.Sometimes{Interval: time.Minute},
+	}
 }
 
 // Decode is that of the aggregate.

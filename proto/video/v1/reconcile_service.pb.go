@@ -482,11 +482,243 @@ func (x *RowDigest) GetDigest() string {
 	return ""
 }
 
+type ListVideoRowsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The first id, as aggregate_id in events; empty is the first row.
+	From          string `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListVideoRowsRequest) Reset() {
+	*x = ListVideoRowsRequest{}
+	mi := &file_video_v1_reconcile_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListVideoRowsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListVideoRowsRequest) ProtoMessage() {}
+
+func (x *ListVideoRowsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_video_v1_reconcile_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListVideoRowsRequest.ProtoReflect.Descriptor instead.
+func (*ListVideoRowsRequest) Descriptor() ([]byte, []int) {
+	return file_video_v1_reconcile_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ListVideoRowsRequest) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+type ListVideoRowsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By id.
+	Videos []*Video `protobuf:"bytes,1,rep,name=videos,proto3" json:"videos,omitempty"`
+	// The id at which the next page begins; empty after the last row.
+	Next string `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`
+	// As in DigestRowsResponse.
+	AsOf *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	// About how many rows there are in all.
+	EstimatedRows int64 `protobuf:"varint,4,opt,name=estimated_rows,json=estimatedRows,proto3" json:"estimated_rows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListVideoRowsResponse) Reset() {
+	*x = ListVideoRowsResponse{}
+	mi := &file_video_v1_reconcile_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListVideoRowsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListVideoRowsResponse) ProtoMessage() {}
+
+func (x *ListVideoRowsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_video_v1_reconcile_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListVideoRowsResponse.ProtoReflect.Descriptor instead.
+func (*ListVideoRowsResponse) Descriptor() ([]byte, []int) {
+	return file_video_v1_reconcile_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ListVideoRowsResponse) GetVideos() []*Video {
+	if x != nil {
+		return x.Videos
+	}
+	return nil
+}
+
+func (x *ListVideoRowsResponse) GetNext() string {
+	if x != nil {
+		return x.Next
+	}
+	return ""
+}
+
+func (x *ListVideoRowsResponse) GetAsOf() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AsOf
+	}
+	return nil
+}
+
+func (x *ListVideoRowsResponse) GetEstimatedRows() int64 {
+	if x != nil {
+		return x.EstimatedRows
+	}
+	return 0
+}
+
+type ListEngagementRowsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in ListVideoRowsRequest.
+	From          string `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListEngagementRowsRequest) Reset() {
+	*x = ListEngagementRowsRequest{}
+	mi := &file_video_v1_reconcile_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListEngagementRowsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListEngagementRowsRequest) ProtoMessage() {}
+
+func (x *ListEngagementRowsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_video_v1_reconcile_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListEngagementRowsRequest.ProtoReflect.Descriptor instead.
+func (*ListEngagementRowsRequest) Descriptor() ([]byte, []int) {
+	return file_video_v1_reconcile_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ListEngagementRowsRequest) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+type ListEngagementRowsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By user, then video.
+	Engagements []*Engagement `protobuf:"bytes,1,rep,name=engagements,proto3" json:"engagements,omitempty"`
+	// As in ListVideoRowsResponse.
+	Next          string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`
+	AsOf          *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	EstimatedRows int64                  `protobuf:"varint,4,opt,name=estimated_rows,json=estimatedRows,proto3" json:"estimated_rows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListEngagementRowsResponse) Reset() {
+	*x = ListEngagementRowsResponse{}
+	mi := &file_video_v1_reconcile_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListEngagementRowsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListEngagementRowsResponse) ProtoMessage() {}
+
+func (x *ListEngagementRowsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_video_v1_reconcile_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListEngagementRowsResponse.ProtoReflect.Descriptor instead.
+func (*ListEngagementRowsResponse) Descriptor() ([]byte, []int) {
+	return file_video_v1_reconcile_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ListEngagementRowsResponse) GetEngagements() []*Engagement {
+	if x != nil {
+		return x.Engagements
+	}
+	return nil
+}
+
+func (x *ListEngagementRowsResponse) GetNext() string {
+	if x != nil {
+		return x.Next
+	}
+	return ""
+}
+
+func (x *ListEngagementRowsResponse) GetAsOf() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AsOf
+	}
+	return nil
+}
+
+func (x *ListEngagementRowsResponse) GetEstimatedRows() int64 {
+	if x != nil {
+		return x.EstimatedRows
+	}
+	return 0
+}
+
 var File_video_v1_reconcile_service_proto protoreflect.FileDescriptor
 
 const file_video_v1_reconcile_service_proto_rawDesc = "" +
 	"\n" +
-	" video/v1/reconcile_service.proto\x12\bvideo.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"g\n" +
+	" video/v1/reconcile_service.proto\x12\bvideo.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a!video/v1/engagement_service.proto\x1a\x1cvideo/v1/video_service.proto\"g\n" +
 	"\n" +
 	"Definition\x12%\n" +
 	"\x0eaggregate_type\x18\x01 \x01(\tR\raggregateType\x12\x1a\n" +
@@ -523,11 +755,27 @@ const file_video_v1_reconcile_service_proto_rawDesc = "" +
 	"\n" +
 	"updated_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12\"\n" +
 	"\rlast_event_id\x18\x04 \x01(\tR\vlastEventId\x12\x16\n" +
-	"\x06digest\x18\x05 \x01(\tR\x06digest2\xb0\x01\n" +
+	"\x06digest\x18\x05 \x01(\tR\x06digest\"*\n" +
+	"\x14ListVideoRowsRequest\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\tR\x04from\"\xac\x01\n" +
+	"\x15ListVideoRowsResponse\x12'\n" +
+	"\x06videos\x18\x01 \x03(\v2\x0f.video.v1.VideoR\x06videos\x12\x12\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next\x12/\n" +
+	"\x05as_of\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04asOf\x12%\n" +
+	"\x0eestimated_rows\x18\x04 \x01(\x03R\restimatedRows\"/\n" +
+	"\x19ListEngagementRowsRequest\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\tR\x04from\"\xc0\x01\n" +
+	"\x1aListEngagementRowsResponse\x126\n" +
+	"\vengagements\x18\x01 \x03(\v2\x14.video.v1.EngagementR\vengagements\x12\x12\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next\x12/\n" +
+	"\x05as_of\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04asOf\x12%\n" +
+	"\x0eestimated_rows\x18\x04 \x01(\x03R\restimatedRows2\xe3\x02\n" +
 	"\x10ReconcileService\x12G\n" +
 	"\n" +
 	"DigestRows\x12\x1b.video.v1.DigestRowsRequest\x1a\x1c.video.v1.DigestRowsResponse\x12S\n" +
-	"\x0eListRowDigests\x12\x1f.video.v1.ListRowDigestsRequest\x1a .video.v1.ListRowDigestsResponseB-Z+example.com/lockstep/proto/video/v1;videov1b\x06proto3"
+	"\x0eListRowDigests\x12\x1f.video.v1.ListRowDigestsRequest\x1a .video.v1.ListRowDigestsResponse\x12P\n" +
+	"\rListVideoRows\x12\x1e.video.v1.ListVideoRowsRequest\x1a\x1f.video.v1.ListVideoRowsResponse\x12_\n" +
+	"\x12ListEngagementRows\x12#.video.v1.ListEngagementRowsRequest\x1a$.video.v1.ListEngagementRowsResponseB-Z+example.com/lockstep/proto/video/v1;videov1b\x06proto3"
 
 var (
 	file_video_v1_reconcile_service_proto_rawDescOnce sync.Once
@@ -541,34 +789,48 @@ func file_video_v1_reconcile_service_proto_rawDescGZIP() []byte {
 	return file_video_v1_reconcile_service_proto_rawDescData
 }
 
-var file_video_v1_reconcile_service_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_video_v1_reconcile_service_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_video_v1_reconcile_service_proto_goTypes = []any{
-	(*Definition)(nil),             // 0: video.v1.Definition
-	(*DigestRowsRequest)(nil),      // 1: video.v1.DigestRowsRequest
-	(*DigestRowsResponse)(nil),     // 2: video.v1.DigestRowsResponse
-	(*RangeDigest)(nil),            // 3: video.v1.RangeDigest
-	(*ListRowDigestsRequest)(nil),  // 4: video.v1.ListRowDigestsRequest
-	(*ListRowDigestsResponse)(nil), // 5: video.v1.ListRowDigestsResponse
-	(*RowDigest)(nil),              // 6: video.v1.RowDigest
-	(*timestamppb.Timestamp)(nil),  // 7: google.protobuf.Timestamp
+	(*Definition)(nil),                 // 0: video.v1.Definition
+	(*DigestRowsRequest)(nil),          // 1: video.v1.DigestRowsRequest
+	(*DigestRowsResponse)(nil),         // 2: video.v1.DigestRowsResponse
+	(*RangeDigest)(nil),                // 3: video.v1.RangeDigest
+	(*ListRowDigestsRequest)(nil),      // 4: video.v1.ListRowDigestsRequest
+	(*ListRowDigestsResponse)(nil),     // 5: video.v1.ListRowDigestsResponse
+	(*RowDigest)(nil),                  // 6: video.v1.RowDigest
+	(*ListVideoRowsRequest)(nil),       // 7: video.v1.ListVideoRowsRequest
+	(*ListVideoRowsResponse)(nil),      // 8: video.v1.ListVideoRowsResponse
+	(*ListEngagementRowsRequest)(nil),  // 9: video.v1.ListEngagementRowsRequest
+	(*ListEngagementRowsResponse)(nil), // 10: video.v1.ListEngagementRowsResponse
+	(*timestamppb.Timestamp)(nil),      // 11: google.protobuf.Timestamp
+	(*Video)(nil),                      // 12: video.v1.Video
+	(*Engagement)(nil),                 // 13: video.v1.Engagement
 }
 var file_video_v1_reconcile_service_proto_depIdxs = []int32{
-	0, // 0: video.v1.DigestRowsRequest.definition:type_name -> video.v1.Definition
-	3, // 1: video.v1.DigestRowsResponse.ranges:type_name -> video.v1.RangeDigest
-	7, // 2: video.v1.DigestRowsResponse.as_of:type_name -> google.protobuf.Timestamp
-	0, // 3: video.v1.ListRowDigestsRequest.definition:type_name -> video.v1.Definition
-	6, // 4: video.v1.ListRowDigestsResponse.rows:type_name -> video.v1.RowDigest
-	7, // 5: video.v1.ListRowDigestsResponse.as_of:type_name -> google.protobuf.Timestamp
-	7, // 6: video.v1.RowDigest.updated_at:type_name -> google.protobuf.Timestamp
-	1, // 7: video.v1.ReconcileService.DigestRows:input_type -> video.v1.DigestRowsRequest
-	4, // 8: video.v1.ReconcileService.ListRowDigests:input_type -> video.v1.ListRowDigestsRequest
-	2, // 9: video.v1.ReconcileService.DigestRows:output_type -> video.v1.DigestRowsResponse
-	5, // 10: video.v1.ReconcileService.ListRowDigests:output_type -> video.v1.ListRowDigestsResponse
-	9, // [9:11] is the sub-list for method output_type
-	7, // [7:9] is the sub-list for method input_type
-	7, // [7:7] is the sub-list for extension type_name
-	7, // [7:7] is the sub-list for extension extendee
-	0, // [0:7] is the sub-list for field type_name
+	0,  // 0: video.v1.DigestRowsRequest.definition:type_name -> video.v1.Definition
+	3,  // 1: video.v1.DigestRowsResponse.ranges:type_name -> video.v1.RangeDigest
+	11, // 2: video.v1.DigestRowsResponse.as_of:type_name -> google.protobuf.Timestamp
+	0,  // 3: video.v1.ListRowDigestsRequest.definition:type_name -> video.v1.Definition
+	6,  // 4: video.v1.ListRowDigestsResponse.rows:type_name -> video.v1.RowDigest
+	11, // 5: video.v1.ListRowDigestsResponse.as_of:type_name -> google.protobuf.Timestamp
+	11, // 6: video.v1.RowDigest.updated_at:type_name -> google.protobuf.Timestamp
+	12, // 7: video.v1.ListVideoRowsResponse.videos:type_name -> video.v1.Video
+	11, // 8: video.v1.ListVideoRowsResponse.as_of:type_name -> google.protobuf.Timestamp
+	13, // 9: video.v1.ListEngagementRowsResponse.engagements:type_name -> video.v1.Engagement
+	11, // 10: video.v1.ListEngagementRowsResponse.as_of:type_name -> google.protobuf.Timestamp
+	1,  // 11: video.v1.ReconcileService.DigestRows:input_type -> video.v1.DigestRowsRequest
+	4,  // 12: video.v1.ReconcileService.ListRowDigests:input_type -> video.v1.ListRowDigestsRequest
+	7,  // 13: video.v1.ReconcileService.ListVideoRows:input_type -> video.v1.ListVideoRowsRequest
+	9,  // 14: video.v1.ReconcileService.ListEngagementRows:input_type -> video.v1.ListEngagementRowsRequest
+	2,  // 15: video.v1.ReconcileService.DigestRows:output_type -> video.v1.DigestRowsResponse
+	5,  // 16: video.v1.ReconcileService.ListRowDigests:output_type -> video.v1.ListRowDigestsResponse
+	8,  // 17: video.v1.ReconcileService.ListVideoRows:output_type -> video.v1.ListVideoRowsResponse
+	10, // 18: video.v1.ReconcileService.ListEngagementRows:output_type -> video.v1.ListEngagementRowsResponse
+	15, // [15:19] is the sub-list for method output_type
+	11, // [11:15] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_video_v1_reconcile_service_proto_init() }
@@ -576,13 +838,15 @@ func file_video_v1_reconcile_service_proto_init() {
 	if File_video_v1_reconcile_service_proto != nil {
 		return
 	}
+	file_video_v1_engagement_service_proto_init()
+	file_video_v1_video_service_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_video_v1_reconcile_service_proto_rawDesc), len(file_video_v1_reconcile_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

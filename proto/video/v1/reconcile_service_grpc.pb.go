@@ -19,8 +19,10 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	ReconcileService_DigestRows_FullMethodName     = "/video.v1.ReconcileService/DigestRows"
-	ReconcileService_ListRowDigests_FullMethodName = "/video.v1.ReconcileService/ListRowDigests"
+	ReconcileService_DigestRows_FullMethodName         = "/video.v1.ReconcileService/DigestRows"
+	ReconcileService_ListRowDigests_FullMethodName     = "/video.v1.ReconcileService/ListRowDigests"
+	ReconcileService_ListVideoRows_FullMethodName      = "/video.v1.ReconcileService/ListVideoRows"
+	ReconcileService_ListEngagementRows_FullMethodName = "/video.v1.ReconcileService/ListEngagementRows"
 )
 
 // ReconcileServiceClient is the client API for ReconcileService service.
@@ -28,7 +30,9 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // ReconcileService lets the service of a read model compare its rows with their owner's,
-// without the rows themselves. Package pkg/eventing/reconcile has both sides of it.
+// without the rows themselves, and fill an empty table with them. Package
+// pkg/eventing/reconcile has both sides of the comparison, pkg/eventing/projection the
+// reader's side of the listing.
 //
 // Fields that this owner does not know, and another encoding, are refused with
 // INVALID_ARGUMENT (reason CANNOT_COMPARE).
@@ -37,6 +41,11 @@ type ReconcileServiceClient interface {
 	DigestRows(ctx context.Context, in *DigestRowsRequest, opts ...grpc.CallOption) (*DigestRowsResponse, error)
 	// ListRowDigests digests each row in a range of ids, up to a few thousand.
 	ListRowDigests(ctx context.Context, in *ListRowDigestsRequest, opts ...grpc.CallOption) (*ListRowDigestsResponse, error)
+	// ListVideoRows lists whole videos by id from an id on, those that were deleted with
+	// their tombstones: up to 500 rows, and fewer if they are long.
+	ListVideoRows(ctx context.Context, in *ListVideoRowsRequest, opts ...grpc.CallOption) (*ListVideoRowsResponse, error)
+	// ListEngagementRows lists engagements likewise, by user and video.
+	ListEngagementRows(ctx context.Context, in *ListEngagementRowsRequest, opts ...grpc.CallOption) (*ListEngagementRowsResponse, error)
 }
 
 type reconcileServiceClient struct {
@@ -67,12 +76,34 @@ func (c *reconcileServiceClient) ListRowDigests(ctx context.Context, in *ListRow
 	return out, nil
 }
 
+func (c *reconcileServiceClient) ListVideoRows(ctx context.Context, in *ListVideoRowsRequest, opts ...grpc.CallOption) (*ListVideoRowsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListVideoRowsResponse)
+	err := c.cc.Invoke(ctx, ReconcileService_ListVideoRows_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *reconcileServiceClient) ListEngagementRows(ctx context.Context, in *ListEngagementRowsRequest, opts ...grpc.CallOption) (*ListEngagementRowsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListEngagementRowsResponse)
+	err := c.cc.Invoke(ctx, ReconcileService_ListEngagementRows_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ReconcileServiceServer is the server API for ReconcileService service.
 // All implementations must embed UnimplementedReconcileServiceServer
 // for forward compatibility.
 //
 // ReconcileService lets the service of a read model compare its rows with their owner's,
-// without the rows themselves. Package pkg/eventing/reconcile has both sides of it.
+// without the rows themselves, and fill an empty table with them. Package
+// pkg/eventing/reconcile has both sides of the comparison, pkg/eventing/projection the
+// reader's side of the listing.
 //
 // Fields that this owner does not know, and another encoding, are refused with
 // INVALID_ARGUMENT (reason CANNOT_COMPARE).
@@ -81,6 +112,11 @@ type ReconcileServiceServer interface {
 	DigestRows(context.Context, *DigestRowsRequest) (*DigestRowsResponse, error)
 	// ListRowDigests digests each row in a range of ids, up to a few thousand.
 	ListRowDigests(context.Context, *ListRowDigestsRequest) (*ListRowDigestsResponse, error)
+	// ListVideoRows lists whole videos by id from an id on, those that were deleted with
+	// their tombstones: up to 500 rows, and fewer if they are long.
+	ListVideoRows(context.Context, *ListVideoRowsRequest) (*ListVideoRowsResponse, error)
+	// ListEngagementRows lists engagements likewise, by user and video.
+	ListEngagementRows(context.Context, *ListEngagementRowsRequest) (*ListEngagementRowsResponse, error)
 	mustEmbedUnimplementedReconcileServiceServer()
 }
 
@@ -96,6 +132,12 @@ func (UnimplementedReconcileServiceServer) DigestRows(context.Context, *DigestRo
 }
 func (UnimplementedReconcileServiceServer) ListRowDigests(context.Context, *ListRowDigestsRequest) (*ListRowDigestsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListRowDigests not implemented")
+}
+func (UnimplementedReconcileServiceServer) ListVideoRows(context.Context, *ListVideoRowsRequest) (*ListVideoRowsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListVideoRows not implemented")
+}
+func (UnimplementedReconcileServiceServer) ListEngagementRows(context.Context, *ListEngagementRowsRequest) (*ListEngagementRowsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListEngagementRows not implemented")
 }
 func (UnimplementedReconcileServiceServer) mustEmbedUnimplementedReconcileServiceServer() {}
 func (UnimplementedReconcileServiceServer) testEmbeddedByValue()                          {}
@@ -154,6 +196,42 @@ func _ReconcileService_ListRowDigests_Handler(srv interface{}, ctx context.Conte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ReconcileService_ListVideoRows_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListVideoRowsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ReconcileServiceServer).ListVideoRows(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ReconcileService_ListVideoRows_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ReconcileServiceServer).ListVideoRows(ctx, req.(*ListVideoRowsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ReconcileService_ListEngagementRows_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListEngagementRowsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ReconcileServiceServer).ListEngagementRows(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ReconcileService_ListEngagementRows_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ReconcileServiceServer).ListEngagementRows(ctx, req.(*ListEngagementRowsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // ReconcileService_ServiceDesc is the grpc.ServiceDesc for ReconcileService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -168,6 +246,14 @@ var ReconcileService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListRowDigests",
 			Handler:    _ReconcileService_ListRowDigests_Handler,
+		},
+		{
+			MethodName: "ListVideoRows",
+			Handler:    _ReconcileService_ListVideoRows_Handler,
+		},
+		{
+			MethodName: "ListEngagementRows",
+			Handler:    _ReconcileService_ListEngagementRows_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

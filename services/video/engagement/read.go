@@ -9,6 +9,8 @@ import (
 
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/rest"
+	"example.com/lockstep/pkg/eventing/reconcile"
+	videov1 "example.com/lockstep/proto/video/v1"
 	"example.com/lockstep/services/video/aggregate"
 )
 
@@ -37,6 +39,17 @@ func (s *Service) GetMany(ctx context.Context, user uuid.UUID, videos []string) 
 		return nil, nil, fmt.Errorf("get engagements: %w", err)
 	}
 	return found, asOf, nil
+}
+
+// ListRows lists the engagements in table, which is that of NewTable, as a reader fills its
+// copy with them.
+func ListRows(ctx context.Context, table *reconcile.Table, from string) (page reconcile.Listing[*videov1.Engagement], err error) {
+	found, err := reconcile.List(ctx, table, selected, from, Engagement.id)
+	page = reconcile.Listing[*videov1.Engagement]{Answer: found.Answer, Next: found.Next, Estimate: found.Estimate}
+	for _, e := range found.Rows {
+		page.Rows = append(page.Rows, e.read())
+	}
+	return page, err
 }
 
 // Filter selects the engagements of a list.

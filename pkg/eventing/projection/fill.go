@@ -1,0 +1,97 @@
+package projection
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/txn"
+)
+
+// listTimeout is longer than the owner's own limit for a page, which says more.
+const listTimeout = 15 * time.Second
+
+// OwnersPage is a part of the owner's rows, in the order of their ids.
+type OwnersPage[S any] struct {
+	// Rows are rows and tombstones.
+	Rows []S
+	// Next is the id at which the next page begins; empty after the last row.
+	Next string
+	// AsOf is that of Fetch.
+	AsOf time.Time
+	// Estimate is about how many rows the owner has in all; 0 is unknown.
+	Estimate int64
+}
+
+// Filled is what one Fill has done.
+type Filled struct {
+	// Next is the id at which the next Fill begins. Done says that there is none.
+	Next string
+	Done bool
+	// Rows of the owner were read, and Written of them moved their row.
+	Rows, Written int
+	// AsOf and Estimate are those of the OwnersPage. A caller that needs every change of
+	// before a certain time fills the page again if AsOf is earlier: the answer came from a
+	// replica that lags. The zero AsOf is unknown.
+	AsOf     time.Time
+	Estimate int64
+}
+
+// Fill gives a page of rows, from an id on, the owner's state. An empty from is the first
+// row. Rows move by the rule inbox.Adopt. So Fill may run while events are applied, at any
+// time after the page was read, and again: a row that events have brought further stays.
+// Fill writes 32 rows in a transaction, and waits for their locks no longer than txn.Writer
+// does: it gives way to events. When it fails, its transactions before stay. The error wraps
+// txn.ErrLocked if other transactions hold the rows, else it is that of Fetch or of the
+// database.
+//
+// Fill removes no row that the owner does not have: see package reconcile.
+func (p *Projection[S]) Fill(ctx context.Context, from string) (f Filled, err error) {
+	page, err := p.aggregate.List(ctx, from, listTimeout)
+	if err != nil {
+		return f, err
+	}
+	if page.Next != "" && page.Next <= from {
+		return f, fmt.Errorf("%w: its page of %s from %.100q on ends at %.100q", consistency.ErrOwnerUnavailable, p.Type(), from, page.Next)
+	}
+	f = Filled{Next: page.Next, Done: page.Next == "", Rows: len(page.Rows), AsOf: page.AsOf, Estimate: page.Estimate}
+	for rows := range slices.Chunk(page.Rows, replaceRows) {
+		written, err := p.takeOver(ctx, rows, page.AsOf)
+		if err != nil {
+			return Filled{}, err
+		}
+		f.Written += written
+	}
+	return f, nil
+}
+
+// takeOver writes the owner's rows at asOf in a transaction of its own, and returns how many
+// it has written. Its short waits for locks end before Postgres looks for a deadlock, so an
+// event that needs the rows is neither held up nor aborted.
+func (p *Projection[S]) takeOver(ctx context.Context, rows []S, asOf time.Time) (written int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	owned := p.snapshots(rows...)
+	err = p.writer.Write(ctx, "owner's rows", func(tx pgx.Tx) error {
+		limit := &pgx.Batch{}
+		txn.LimitLocks(limit)
+		if err := tx.SendBatch(ctx, limit).Close(); err != nil {
+			return err
+		}
+		return p.adopt(ctx, tx, &owned, asOf)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("take over the owner's state: %w", err)
+	}
+	p.adopted(ctx, owned)
+	for i := range owned.outcomes {
+		if owned.written(i) {
+			written++
+		}
+	}
+	return written, nil
+}
