@@ -107,7 +107,7 @@ var damages = []struct {
 }
 
 // damage damages n rows of each table by each fault, and adds 2 * n rows that the owner does
-// not know. It returns the lines of found for them. It leaves out the videos that are in
+// not know, and the counters of 4 * n videos. It returns the lines of found for them. It leaves out the videos that are in
 // use: live events would repair those.
 func (w *world) damage(t testing.TB, n int, inUse ...string) (want []string) {
 	t.Helper()
@@ -139,11 +139,30 @@ func (w *world) damage(t testing.TB, n int, inUse ...string) (want []string) {
 			want = append(want, fmt.Sprintf("%s %s %s", reconcile.Extra, at.kind, id))
 		}
 	}
+	const counted = `SELECT video_id::text FROM catalog.video_counters WHERE video_id::text <> ALL ($1)
+		GROUP BY 1 HAVING sum(watched_seconds) > 0 ORDER BY random() LIMIT $2`
+	for _, damage := range []string{
+		`UPDATE catalog.video_counters SET likes = likes + 7 WHERE video_id = ANY ($1::uuid[]) RETURNING video_id::text`,
+		`UPDATE catalog.video_counters SET watched_seconds = watched_seconds - 1, bookmarks = bookmarks + 1 WHERE video_id = ANY ($1::uuid[]) RETURNING video_id::text`,
+		`DELETE FROM catalog.video_counters WHERE video_id = ANY ($1::uuid[]) RETURNING video_id::text`,
+		`INSERT INTO catalog.video_counters SELECT gen_random_uuid(), 'INSERT', 0, 1, 0 FROM unnest($1::uuid[]) RETURNING video_id::text`,
+	} {
+		ids := query[string](t, w, counted, used, n)
+		if len(ids) != n {
+			t.Fatalf("the counters of %d videos are left", len(ids))
+		}
+		ids = query[string](t, w, damage, ids)
+		slices.Sort(ids)
+		used = append(used, ids...)
+		for _, id := range slices.Compact(ids) { // a video has more than one row of counters
+			want = append(want, fmt.Sprintf("%s video_counters %s", reconcile.Counter, id))
+		}
+	}
 	slices.Sort(want)
 	return want
 }
 
-// TestReconcile damages 1,008 rows of a read model by hand. `catalog reconcile` finds
+// TestReconcile damages 1,176 rows of a read model by hand, 168 of them counters. `catalog reconcile` finds
 // exactly those, and changes nothing until it is told to; then it repairs them, and the next
 // check finds none.
 func TestReconcile(t *testing.T) {
@@ -152,10 +171,14 @@ func TestReconcile(t *testing.T) {
 	o := w.operator(t)
 	w.startVideo(t)
 	w.seed(t, 6000, 4000)
-	if r := o.reconcile(t, ""); r.Code != 0 || r.RowsChecked != 10_000 || len(r.Rows) > 0 || !r.DryRun {
+	counters := int(query[int64](t, w, `SELECT count(DISTINCT video_id) FROM catalog.video_counters`)[0])
+	if r := o.reconcile(t, ""); r.Code != 0 || r.RowsChecked != 10_000+counters || len(r.Rows) > 0 || !r.DryRun {
 		t.Fatalf("two equal tables: %+v", r)
 	}
 	want := w.damage(t, 42)
+	if len(want) != 1176 {
+		t.Fatalf("%d rows are damaged, want 1,176", len(want))
+	}
 	for range 2 {
 		r := o.reconcile(t, "--repair --rate 0") // which nobody has confirmed
 		if r.Code != 1 || !r.DryRun || r.Remaining != len(want) || r.Repaired != 0 || r.Unsettled != 0 {

@@ -20,7 +20,7 @@ const reconcileUsage = `reconcile compares the read model with its owner, and re
 usage: reconcile [flags]
 
 flags:
-  --type TYPE         only this type of aggregate, such as video
+  --type TYPE         only this type of aggregate, such as video, or video_counters
   --repair            give the rows that differ their owner's state
     --yes             do it; without, and without a terminal to ask at, only show them
     --by NAME         who does it ($USER), for the audit table; a job needs it
@@ -35,10 +35,11 @@ A row that differs is one of
   extra     the read model has a row that the owner does not know
   behind    the read model has an older version, and no event has come for the grace period
   ahead     the read model has a version, or an epoch, that the owner has not reached
+  counter   the counters of the video are not the sums over the read model's engagements
 
 Events in flight are no difference. Reads and events go on meanwhile. A repair writes a row
 only if it is still where it was seen to differ; an extra row becomes a tombstone. The audit
-table keeps the rows before. An ahead row of a later epoch than the owner's is not repaired:
+table keeps the rows before, and what was added to counters. An ahead row of a later epoch than the owner's is not repaired:
 begin an epoch (video epoch bump). The command may be cut off at any time, and repeated.
 
 environment: DATABASE_URL, VIDEO_SERVICE_ADDR as of serve
@@ -55,10 +56,10 @@ const (
 // Reconcile configures the tool `reconcile` for the read model of a service.
 type Reconcile struct {
 	// OwnerVariable is the environment variable with the gRPC address of the owner.
-	// Comparisons returns the parts of the read model, one for each type of aggregate, with
-	// a connection to the owner.
+	// Checks returns the checks of all parts of the read model, with a connection to the
+	// owner.
 	OwnerVariable string
-	Comparisons   func(db *pgxpool.Pool, owner *grpc.ClientConn) []reconcile.Comparison
+	Checks        func(db *pgxpool.Pool, owner *grpc.ClientConn) []reconcile.Checker
 }
 
 // Tool is the tool `reconcile`.
@@ -78,12 +79,12 @@ func (r Reconcile) run(ctx context.Context, s *invocation) error {
 	if err != nil {
 		return err
 	}
-	comparisons, err := r.comparisons(ctx, s, flags.only)
+	checks, err := r.checks(ctx, s, flags.only)
 	if err != nil {
 		return err
 	}
 	result := newReconciliation(s, flags)
-	if err := result.check(ctx, comparisons); err != nil {
+	if err := result.check(ctx, checks); err != nil {
 		return err
 	}
 	// A person at the terminal decides after the first check; a second one repairs.
@@ -93,7 +94,7 @@ func (r Reconcile) run(ctx context.Context, s *invocation) error {
 		}
 		if s.confirmed() {
 			result = newReconciliation(s, flags)
-			if err := result.check(ctx, comparisons); err != nil {
+			if err := result.check(ctx, checks); err != nil {
 				return err
 			}
 		}
@@ -129,8 +130,8 @@ func (s *invocation) reconcileFlags() (f reconcileFlags, err error) {
 	return f, s.signed()
 }
 
-// comparisons are those of the type, or of all types if it is empty.
-func (r Reconcile) comparisons(ctx context.Context, s *invocation, only string) (chosen []reconcile.Comparison, err error) {
+// checks are those of the type, or of all types if it is empty.
+func (r Reconcile) checks(ctx context.Context, s *invocation, only string) (chosen []reconcile.Checker, err error) {
 	s.env.Required(r.OwnerVariable)
 	addr := s.env.HostPort(r.OwnerVariable, "")
 	if err := s.open(ctx); err != nil {
@@ -142,9 +143,9 @@ func (r Reconcile) comparisons(ctx context.Context, s *invocation, only string) 
 	}
 	s.atEnd(owner.Close)
 	var types []string
-	for _, c := range r.Comparisons(s.db, owner) {
-		types = append(types, c.Model.Type())
-		if only == "" || only == c.Model.Type() {
+	for _, c := range r.Checks(s.db, owner) {
+		types = append(types, c.Type())
+		if only == "" || only == c.Type() {
 			chosen = append(chosen, c)
 		}
 	}

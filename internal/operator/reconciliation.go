@@ -42,28 +42,28 @@ func newReconciliation(s *invocation, flags reconcileFlags) *reconciliation {
 	}
 }
 
-func (r *reconciliation) check(ctx context.Context, comparisons []reconcile.Comparison) error {
-	for _, c := range comparisons {
-		rows, err := c.Reader.Estimate(ctx)
+func (r *reconciliation) check(ctx context.Context, checks []reconcile.Checker) error {
+	for _, c := range checks {
+		rows, err := c.Estimate(ctx)
 		if err != nil {
 			return err
 		}
-		r.bar.begin(c.Model.Type(), rows)
+		r.bar.begin(c.Type(), rows)
 		unsettled, err := c.Check(ctx, r.flags.Options, &checking{r, c})
 		r.Unsettled += unsettled
 		r.bar.end()
 		if err != nil {
-			return fmt.Errorf("%s, after %d rows and %d repairs: %w", c.Model.Type(), r.RowsChecked, r.Repaired, err)
+			return fmt.Errorf("%s, after %d rows and %d repairs: %w", c.Type(), r.RowsChecked, r.Repaired, err)
 		}
 	}
 	return nil
 }
 
-// checking is the reconcile.Observer of one comparison.
+// checking is the reconcile.Observer of one check.
 type checking struct {
 	*reconciliation
 
-	comparison reconcile.Comparison
+	checker reconcile.Checker
 }
 
 // Passed shows the progress.
@@ -78,24 +78,19 @@ func (c *checking) Differ(ctx context.Context, found []reconcile.Difference) err
 	for _, d := range found {
 		c.Differing[d.Kind]++
 		if c.Truncated = len(c.Rows) == maxListed; !c.Truncated {
-			c.Rows = append(c.Rows, differentRow{c.comparison.Model.Type(), d.ID, d.Kind, d.Reader.Version, d.Owner.Version})
+			c.Rows = append(c.Rows, differentRow{c.checker.Type(), d.ID, d.Kind, d.Reader.Version, d.Owner.Version})
 		}
 	}
 	if c.DryRun {
 		c.Remaining += len(found)
 		return nil
 	}
-	seen := make([]reconcile.Row, len(found))
-	for i, d := range found {
-		seen[i] = d.Reader
-		seen[i].ID = d.ID
-	}
-	replaced, err := c.comparison.Model.Replace(ctx, c.actor, seen)
-	c.Repaired += len(replaced)
+	repaired, err := c.checker.Repair(ctx, c.actor, found)
+	c.Repaired += len(repaired)
 	if err != nil {
 		return err
 	}
-	left, err := c.comparison.Still(ctx, found)
+	left, err := c.checker.Still(ctx, found)
 	c.Remaining += len(left)
 	return err
 }

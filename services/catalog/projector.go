@@ -64,6 +64,15 @@ func (p *Projector) Comparisons() []reconcile.Comparison {
 	}
 }
 
+// Checks are the checks of the whole read model. The counters come last: a repair of
+// engagements changes them.
+func (p *Projector) Checks() (checks []reconcile.Checker) {
+	for _, c := range p.Comparisons() {
+		checks = append(checks, c)
+	}
+	return append(checks, reconcile.Recount{Counters: counters{p.db}})
+}
+
 // handler is a Route of projections with the same waiters.
 type handler struct {
 	inbox.Route

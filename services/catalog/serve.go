@@ -132,7 +132,7 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 		func(ctx context.Context) error { return projector.CompleteEngagements().Run(ctx, ofEngagements) })
 
 	if cfg.CheckInterval > 0 {
-		checks := newWatch(background, projector.Comparisons(), cfg.CheckInterval, log, health.Register("checks"))
+		checks := newWatch(background, projector.Checks(), cfg.CheckInterval, log, health.Register("checks"))
 		loops = append(loops, checks.Run)
 	}
 

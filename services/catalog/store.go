@@ -202,6 +202,12 @@ func listEngagements(ctx context.Context, db *pgxpool.Pool, user, before uuid.UU
 	return found, reached, nil
 }
 
+// boundOfCount is the video behind a number of engagements, or of rows of counters.
+const boundOfCount = `
+	SELECT least($2::text::uuid,
+	  (SELECT video_id FROM video_user_engagements_projection WHERE video_id >= $1::text::uuid ORDER BY video_id OFFSET $3 LIMIT 1),
+	  (SELECT video_id FROM video_counters WHERE video_id >= $1::text::uuid ORDER BY video_id OFFSET $3 LIMIT 1))::text`
+
 // upsertSQL is the statement of upsert for a table with these columns of these types,
 // last_event_id, revision and incomplete. An absent row is inserted if it is still absent. An existing row is
 // locked, so its "conflict" is certain, and the statement finds it by its key with any plan.

@@ -38,16 +38,17 @@ var errCheckLost = errors.New("another instance holds the check")
 // a row.
 var checkPause = backoff.Policy{Base: 2 * time.Minute, Cap: time.Hour}
 
-// watch compares the projections with their owner, slowly and again and again, in one
-// instance at a time. It repairs nothing: a difference is the trace of a fault, which a
-// repair would remove before a person has seen it. And an owner that is wrong itself, by a
-// restore or by its address, would be copied over a read model that is right.
+// watch compares the projections with their owner, and the counters with the rows that they
+// count, slowly and again and again, in one instance at a time. It repairs nothing: a
+// difference is the trace of a fault, which a repair would remove before a person has seen
+// it. And an owner that is wrong itself, by a restore or by its address, would be copied
+// over a read model that is right.
 type watch struct {
-	db          *pgxpool.Pool
-	comparisons []reconcile.Comparison
-	interval    time.Duration
-	log         *slog.Logger
-	heartbeat   func()
+	db        *pgxpool.Pool
+	checks    []reconcile.Checker
+	interval  time.Duration
+	log       *slog.Logger
+	heartbeat func()
 	// holder is the name of this instance.
 	holder uuid.UUID
 	began  time.Time
@@ -57,9 +58,9 @@ type watch struct {
 	finished map[string]time.Time
 }
 
-func newWatch(db *pgxpool.Pool, comparisons []reconcile.Comparison, interval time.Duration, log *slog.Logger, heartbeat func()) *watch {
+func newWatch(db *pgxpool.Pool, checks []reconcile.Checker, interval time.Duration, log *slog.Logger, heartbeat func()) *watch {
 	return &watch{
-		db: db, comparisons: comparisons, interval: interval, log: log, heartbeat: heartbeat,
+		db: db, checks: checks, interval: interval, log: log, heartbeat: heartbeat,
 		holder: uuid.New(), began: time.Now(), finished: map[string]time.Time{},
 	}
 }
@@ -103,20 +104,20 @@ func (w *watch) pause(ctx context.Context, failures int) bool {
 func (w *watch) observe(o metric.Observer, age metric.Float64Observable) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, c := range w.comparisons {
-		last, ever := w.finished[c.Model.Type()]
+	for _, c := range w.checks {
+		last, ever := w.finished[c.Type()]
 		if !ever {
 			last = w.began
 		}
-		o.ObserveFloat64(age, time.Since(last).Seconds(), metric.WithAttributes(attribute.String("aggregate_type", c.Model.Type())))
+		o.ObserveFloat64(age, time.Since(last).Seconds(), metric.WithAttributes(attribute.String("aggregate_type", c.Type())))
 	}
 }
 
 // checkAll makes the checks that are due.
 func (w *watch) checkAll(ctx context.Context) error {
-	for _, c := range w.comparisons {
-		kind := c.Model.Type()
-		from, due, err := claimCheck(ctx, w.db, kind, c.Reader.Start(), w.holder, w.interval)
+	for _, c := range w.checks {
+		kind := c.Type()
+		from, due, err := claimCheck(ctx, w.db, kind, c.Start(), w.holder, w.interval)
 		if err == nil && due {
 			err = w.check(ctx, c, from)
 		}
@@ -137,8 +138,8 @@ func (w *watch) checkAll(ctx context.Context) error {
 }
 
 // check makes one check, from an id on.
-func (w *watch) check(ctx context.Context, c reconcile.Comparison, from string) error {
-	seen := &watched{watch: w, kind: c.Model.Type(), next: from}
+func (w *watch) check(ctx context.Context, c reconcile.Checker, from string) error {
+	seen := &watched{watch: w, kind: c.Type(), next: from}
 	unsettled, err := c.Check(ctx, reconcile.Options{From: from, Rate: checkRate}, seen)
 	if err != nil {
 		return err

@@ -19,7 +19,7 @@ func (f *fixture) watching(interval time.Duration) (w *watch, said *bytes.Buffer
 	said = &bytes.Buffer{}
 	videos := f.projector.Comparisons()[0]
 	videos.Owner = reconcile.NewTable(f.admin, "video.videos", []string{"video_id"}, videoColumns, "1::bigint")
-	return newWatch(f.pool, []reconcile.Comparison{videos}, interval, slog.New(slog.NewTextHandler(said, nil)), func() {}), said
+	return newWatch(f.pool, []reconcile.Checker{videos}, interval, slog.New(slog.NewTextHandler(said, nil)), func() {}), said
 }
 
 // A check tells of a row that differs, and repairs nothing. Within the interval no instance
@@ -56,7 +56,7 @@ func TestACheckIsContinued(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	w, _ := f.watching(time.Hour)
-	start := w.comparisons[0].Reader.Start()
+	start := w.checks[0].Start()
 	claim := func(holder uuid.UUID) (string, bool) {
 		t.Helper()
 		from, due, err := claimCheck(t.Context(), f.pool, "video", start, holder, time.Hour)

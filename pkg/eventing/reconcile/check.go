@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,12 +38,42 @@ type Model interface {
 	Replace(ctx context.Context, by audit.Actor, seen []Row) (replaced []string, err error)
 }
 
-// Comparison has the two sides of a check: the reader's table and its owner's.
+// Checker is a part of a read model that can be checked and repaired: a Comparison of rows
+// with their owner's, or a Recount of counters.
+type Checker interface {
+	// Type is the type that the results name: the aggregate type, or that of the Counters.
+	Type() string
+	// Estimate is about how many rows a check reads.
+	Estimate(ctx context.Context) (rows int64, err error)
+	// Start is the first id of a whole check.
+	Start() string
+	// Check reports the rows that differ to seen, whose error ends it, from o.From on. It
+	// returns how many rows could not be checked.
+	Check(ctx context.Context, o Options, seen Observer) (unsettled int, err error)
+	// Repair removes the differences that are there no less, and keeps what was there in the
+	// audit table. It returns the ids that it has changed.
+	Repair(ctx context.Context, by audit.Actor, found []Difference) (repaired []string, err error)
+	// Still returns those of the differences that are there no less after a repair.
+	Still(ctx context.Context, found []Difference) (left []Difference, err error)
+}
+
+// Comparison is the Checker of rows. It has the two sides: the reader's table and its owner's.
 type Comparison struct {
 	Model  Model
 	Reader *Table
 	Owner  Owner
 }
+
+// Type is the aggregate type.
+func (c Comparison) Type() string { return c.Model.Type() }
+
+// Estimate is that of the reader's table.
+func (c Comparison) Estimate(ctx context.Context) (rows int64, err error) {
+	return c.Reader.Estimate(ctx)
+}
+
+// Start is the lowest id of the reader's table.
+func (c Comparison) Start() string { return c.Reader.Start() }
 
 // Options has a safe zero value.
 type Options struct {
@@ -66,17 +97,11 @@ type Observer interface {
 // they could be compared. It reads both tables in parts, in the order of their ids, and
 // reports the rows that differ to seen, whose error ends it.
 func (c Comparison) Check(ctx context.Context, o Options, seen Observer) (unsettled int, err error) {
-	r := &run{Comparison: c, definition: c.Reader.Definition(), grace: o.Grace, observer: seen, limit: rate.NewLimiter(rate.Inf, PartRows)}
-	if o.Rate > 0 {
-		r.limit.SetLimit(rate.Limit(o.Rate))
+	r := &run{
+		Comparison: c, definition: c.Reader.Definition(), grace: cmp.Or(o.Grace, DefaultGrace),
+		observer: metered{seen, c.Type()}, limit: o.limiter(),
 	}
-	if r.grace == 0 {
-		r.grace = DefaultGrace
-	}
-	from := o.From
-	if from == "" {
-		from = c.Reader.Start()
-	}
+	from := cmp.Or(o.From, c.Start())
 	for from != c.Reader.End() {
 		if from, err = r.part(ctx, from); err != nil {
 			return 0, err
@@ -86,7 +111,25 @@ func (c Comparison) Check(ctx context.Context, o Options, seen Observer) (unsett
 	return r.unsettled, err
 }
 
-// Still returns those of the differences that are there no less after a repair.
+func (o Options) limiter() *rate.Limiter {
+	limit := rate.NewLimiter(rate.Inf, PartRows)
+	if o.Rate > 0 {
+		limit.SetLimit(rate.Limit(o.Rate))
+	}
+	return limit
+}
+
+// Repair replaces the rows by their owner's.
+func (c Comparison) Repair(ctx context.Context, by audit.Actor, found []Difference) (repaired []string, err error) {
+	seen := make([]Row, len(found))
+	for i, d := range found {
+		seen[i] = d.Reader
+		seen[i].ID = d.ID
+	}
+	return c.Model.Replace(ctx, by, seen)
+}
+
+// Still compares the rows of the differences once more.
 func (c Comparison) Still(ctx context.Context, found []Difference) (left []Difference, err error) {
 	r := &run{Comparison: c, definition: c.Reader.Definition()}
 	for _, d := range found {
@@ -144,7 +187,7 @@ func (r *run) part(ctx context.Context, from string) (next string, err error) {
 	for _, leaf := range owners.Leaves {
 		rows += leaf.Rows
 	}
-	return owners.Until, r.passed(ctx, owners.Until, rows)
+	return owners.Until, r.observer.Passed(ctx, owners.Until, rows)
 }
 
 // compare returns the ranges in which the two sides differ; neighbours are one range.
@@ -222,7 +265,7 @@ func (r *run) judge(ctx context.Context, mine, owners Page) error {
 	if len(found) == 0 {
 		return nil
 	}
-	return r.differ(ctx, found)
+	return r.observer.Differ(ctx, found)
 }
 
 // merge pairs the rows of both sides, which are in the order of their ids: the reader's

@@ -42,6 +42,12 @@
 // difference is certain. A row that changes faster than it can be compared is reported as
 // unsettled.
 //
+// # Counters
+//
+// What a read model derives from its own rows has no owner. A [Recount] reads [Counters] and
+// their rows in one snapshot, some rows at a time, and reports those that are wrong in the
+// same way.
+//
 // # Repair
 //
 // [Model] writes the owner's state over a row only if the row is still where it was seen to

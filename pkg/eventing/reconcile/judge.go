@@ -16,10 +16,12 @@ const (
 	Extra   Kind = "extra"
 	Behind  Kind = "behind"
 	Ahead   Kind = "ahead"
+	// Counter is the difference of a Recount.
+	Counter Kind = "counter"
 )
 
 // Kinds are all kinds.
-var Kinds = []Kind{Changed, Missing, Extra, Behind, Ahead}
+var Kinds = []Kind{Changed, Missing, Extra, Behind, Ahead, Counter}
 
 // lossTime is how much younger than a row the owner's answer must be to show that the owner
 // does not have the row's version any more. It is that of package inbox: it covers clocks

@@ -38,8 +38,8 @@ func (t *Table) checkID(id string) error {
 	return nil
 }
 
-// only is the range of one id.
-func only(id string) Range {
+// Only is the range of one id, in the canonical form.
+func Only(id string) Range {
 	at := strings.LastIndexByte(id, ':') + 1
 	next := uuid.MustParse(id[at:]) // ids come from the tables
 	for i := len(next) - 1; i >= 0; i-- {

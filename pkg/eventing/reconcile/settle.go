@@ -48,17 +48,17 @@ func (r *run) lookAgain(ctx context.Context, s *sighting) (open bool, err error)
 	case !s.certain(kind, reader, owner, answer, r.grace):
 		return true, nil
 	}
-	return false, r.differ(ctx, []Difference{{s.id, kind, reader, owner}})
+	return false, r.observer.Differ(ctx, []Difference{{s.id, kind, reader, owner}})
 }
 
 // look reads a row of both sides, the owner's first: a change that the reader shows in
 // addition is a newer one.
 func (r *run) look(ctx context.Context, id string) (reader, owner Row, a Answer, err error) {
-	owners, err := r.Owner.Page(ctx, r.definition, only(id))
+	owners, err := r.Owner.Page(ctx, r.definition, Only(id))
 	if err != nil {
 		return reader, owner, a, fmt.Errorf("ask the owner: %w", err)
 	}
-	mine, err := r.Reader.Page(ctx, r.definition, only(id))
+	mine, err := r.Reader.Page(ctx, r.definition, Only(id))
 	if err != nil {
 		return reader, owner, a, err
 	}

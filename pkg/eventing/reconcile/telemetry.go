@@ -11,20 +11,27 @@ import (
 
 var (
 	meter   = instrument.For("example.com/lockstep/pkg/eventing/reconcile")
-	checked = meter.Counter("reconcile.rows.checked", "{row}", "The owner's rows that a read model was compared with")
-	differs = meter.Counter("reconcile.rows.differing", "{row}", "Rows that certainly differed from their owner's, in each check again")
+	checked = meter.Counter("reconcile.rows.checked", "{row}", "Rows of the owner, and counters, that a read model was compared with")
+	differs = meter.Counter("reconcile.rows.differing", "{row}", "Rows that certainly differed from their owner's, and wrong counters, in each check again")
 )
 
-// differ reports rows that certainly differ.
-func (r *run) differ(ctx context.Context, found []Difference) error {
-	for _, d := range found {
-		differs.Add(ctx, 1, metric.WithAttributes(attribute.String("aggregate_type", r.Model.Type()), attribute.String("kind", string(d.Kind))))
-	}
-	return r.observer.Differ(ctx, found)
+// metered is an Observer whose results are counted first, as those of one type.
+type metered struct {
+	Observer
+
+	of string
 }
 
-// passed reports that the rows below next are checked.
-func (r *run) passed(ctx context.Context, next string, rows int64) error {
-	checked.Add(ctx, rows, metric.WithAttributes(attribute.String("aggregate_type", r.Model.Type())))
-	return r.observer.Passed(ctx, next, rows)
+// Differ counts the rows by kind.
+func (m metered) Differ(ctx context.Context, found []Difference) error {
+	for _, d := range found {
+		differs.Add(ctx, 1, metric.WithAttributes(attribute.String("aggregate_type", m.of), attribute.String("kind", string(d.Kind))))
+	}
+	return m.Observer.Differ(ctx, found)
+}
+
+// Passed counts the rows.
+func (m metered) Passed(ctx context.Context, next string, rows int64) error {
+	checked.Add(ctx, rows, metric.WithAttributes(attribute.String("aggregate_type", m.of)))
+	return m.Observer.Passed(ctx, next, rows)
 }

@@ -41,8 +41,8 @@ var deadLetters = operator.DeadLetters{
 
 var comparing = operator.Reconcile{
 	OwnerVariable: "VIDEO_SERVICE_ADDR",
-	Comparisons: func(db *pgxpool.Pool, owner *grpc.ClientConn) []reconcile.Comparison {
-		return catalog.NewProjector(db, owner, catalog.NewWaiters(0, db, "", slog.Default()), slog.Default()).Comparisons()
+	Checks: func(db *pgxpool.Pool, owner *grpc.ClientConn) []reconcile.Checker {
+		return catalog.NewProjector(db, owner, catalog.NewWaiters(0, db, "", slog.Default()), slog.Default()).Checks()
 	},
 }
 

@@ -1,0 +1,104 @@
+package reconcile
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"example.com/lockstep/pkg/eventing/operator/audit"
+)
+
+// Counters is a table of counters that a read model derives from its own rows, such as the
+// likes of each video. The ids are UUIDs. The owner has no part in it: rows and counters are
+// read in one snapshot, so that a difference is certain at once.
+type Counters interface {
+	// Type names the counters in results, next to the aggregate types.
+	Type() string
+	// Estimate is about how many counters there are.
+	Estimate(ctx context.Context) (rows int64, err error)
+	// Count counts the rows of the first ids of a range again, of about PartRows rows.
+	Count(ctx context.Context, in Range) (Counted, error)
+	// Recount gives the counters with these ids the values that their rows have, and keeps
+	// the differences in the audit table. It returns the ids whose counters were wrong.
+	Recount(ctx context.Context, by audit.Actor, ids []string) (wrong []string, err error)
+}
+
+// Counted is a part of a recount.
+type Counted struct {
+	// Until is the id behind the part; that of the range if there are no more.
+	Until string
+	// Rows is the number of the counters.
+	Rows int64
+	// Wrong are the ids whose counters are not those of their rows.
+	Wrong []string
+	// Uncounted ids have more rows than can be counted in the time of one statement.
+	Uncounted int
+}
+
+// Recount is the Checker of counters.
+type Recount struct{ Counters }
+
+// Start is the lowest id.
+func (Recount) Start() string { return uuid.Nil.String() }
+
+// Check counts all rows again from o.From on. What it cannot count is unsettled.
+func (c Recount) Check(ctx context.Context, o Options, seen Observer) (unsettled int, err error) {
+	limit, end := o.limiter(), uuid.Max.String()
+	seen = metered{seen, c.Type()}
+	for from := cmp.Or(o.From, c.Start()); from != end; {
+		if err := limit.WaitN(ctx, PartRows); err != nil {
+			return unsettled, err
+		}
+		part, err := c.Count(ctx, Range{from, end})
+		if err != nil {
+			return unsettled, err
+		}
+		if part.Until <= from {
+			return unsettled, fmt.Errorf("%w: a count of %s from %s ends at %.100q", errAnswer, c.Type(), from, part.Until)
+		}
+		if len(part.Wrong) > 0 {
+			if err := seen.Differ(ctx, differences(part.Wrong)); err != nil {
+				return unsettled, err
+			}
+		}
+		unsettled += part.Uncounted
+		from = part.Until
+		if err := seen.Passed(ctx, from, part.Rows); err != nil {
+			return unsettled, err
+		}
+	}
+	return unsettled, nil
+}
+
+// Repair counts the rows of the differences once more.
+func (c Recount) Repair(ctx context.Context, by audit.Actor, found []Difference) (repaired []string, err error) {
+	return c.Recount(ctx, by, ids(found))
+}
+
+// Still counts each difference's rows by themselves.
+func (c Recount) Still(ctx context.Context, found []Difference) (left []Difference, err error) {
+	for _, id := range ids(found) {
+		part, err := c.Count(ctx, Only(id))
+		if err != nil {
+			return nil, err
+		}
+		left = append(left, differences(part.Wrong)...)
+	}
+	return left, nil
+}
+
+func differences(wrong []string) (found []Difference) {
+	for _, id := range wrong {
+		found = append(found, Difference{ID: id, Kind: Counter})
+	}
+	return found
+}
+
+func ids(found []Difference) (ids []string) {
+	for _, d := range found {
+		ids = append(ids, d.ID)
+	}
+	return ids
+}

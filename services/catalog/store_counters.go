@@ -1,0 +1,117 @@
+package catalog
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/pkg/eventing/operator/audit"
+	"example.com/lockstep/pkg/eventing/reconcile"
+)
+
+// countTimeout bounds a count in the database, too. It is enough for some millions of
+// engagements with one video, and a part of checkLease.
+const countTimeout = time.Minute
+
+// counters are the counters of the videos in db, as the reconcile.Counters of a check.
+type counters struct{ db *pgxpool.Pool }
+
+// Type is the name of the table.
+func (counters) Type() string { return "video_counters" }
+
+// Estimate is by the planner's statistics. A video has up to four rows, and most have two.
+func (c counters) Estimate(ctx context.Context) (rows int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, countTimeout)
+	defer cancel()
+	err = c.db.QueryRow(ctx, `SELECT greatest(reltuples, 0)::bigint / 2 FROM pg_class WHERE oid = 'video_counters'::regclass`).Scan(&rows)
+	if err != nil {
+		return 0, fmt.Errorf("estimate counters: %w", err)
+	}
+	return rows, nil
+}
+
+const wrongCounters = `
+	SELECT video_id::text FROM video_counter_drift WHERE video_id >= $1::text::uuid AND video_id < $2::text::uuid ORDER BY video_id`
+
+// Count reads the view of wrong counters for a range of videos. A video with more than
+// reconcile.PartRows engagements is a range by itself.
+func (c counters) Count(ctx context.Context, in reconcile.Range) (part reconcile.Counted, err error) {
+	if part.Until, err = c.until(ctx, in); err != nil {
+		return part, err
+	}
+	err = c.limited(ctx, pgx.ReadOnly, func(ctx context.Context, tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, `SELECT count(DISTINCT video_id) FROM video_counters WHERE video_id >= $1::text::uuid AND video_id < $2::text::uuid`,
+			in.From, part.Until).Scan(&part.Rows)
+		if err != nil {
+			return err
+		}
+		rows, _ := tx.Query(ctx, wrongCounters, in.From, part.Until)
+		part.Wrong, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	})
+	const queryCanceled = "57014"
+	if failed, ok := errors.AsType[*pgconn.PgError](err); ok && failed.Code == queryCanceled && part.Until == reconcile.Only(in.From).Until {
+		return reconcile.Counted{Until: part.Until, Uncounted: 1}, nil
+	}
+	if err != nil {
+		return part, fmt.Errorf("count rows: %w", err)
+	}
+	return part, nil
+}
+
+// until is the end of a range that has about PartRows engagements, and rows of counters, or
+// one video.
+func (c counters) until(ctx context.Context, in reconcile.Range) (until string, err error) {
+	err = c.limited(ctx, pgx.ReadOnly, func(ctx context.Context, tx pgx.Tx) error {
+		return tx.QueryRow(ctx, boundOfCount, in.From, in.Until, reconcile.PartRows).Scan(&until)
+	})
+	if err != nil {
+		return "", fmt.Errorf("bound a count: %w", err)
+	}
+	return max(until, reconcile.Only(in.From).Until), nil
+}
+
+// Recount adds to the counters what they lack, and records that. Neither batches of events
+// nor it wait for each other.
+func (c counters) Recount(ctx context.Context, by audit.Actor, ids []string) (wrong []string, err error) {
+	err = c.limited(ctx, pgx.ReadWrite, func(ctx context.Context, tx pgx.Tx) error {
+		var subjects []audit.Subject
+		rows, _ := tx.Query(ctx, `SELECT recounted::text, json_build_object('added', added)::text FROM recount_videos($1::uuid[]) ORDER BY 1`, ids)
+		var added string
+		s := audit.Subject{AggregateType: c.Type()}
+		_, err := pgx.ForEachRow(rows, []any{&s.AggregateID, &added}, func() error {
+			s.Record = json.RawMessage(added)
+			subjects, wrong = append(subjects, s), append(wrong, s.AggregateID)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return audit.Write(ctx, tx, "reconcile", by, subjects...)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("recount rows: %w", err)
+	}
+	return wrong, nil
+}
+
+// limited runs a transaction within countTimeout.
+func (c counters) limited(ctx context.Context, mode pgx.TxAccessMode, f func(context.Context, pgx.Tx) error) error {
+	const toAnswer = 5 * time.Second // so that the error is the database's, which says why
+	ctx, cancel := context.WithTimeout(ctx, countTimeout+toAnswer)
+	defer cancel()
+	return pgx.BeginTxFunc(ctx, c.db, pgx.TxOptions{AccessMode: mode}, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `SELECT set_config('statement_timeout', $1, true)`, strconv.FormatInt(countTimeout.Milliseconds(), 10))
+		if err != nil {
+			return err
+		}
+		return f(ctx, tx)
+	})
+}
