@@ -126,6 +126,23 @@ func (w *world) read(t testing.TB, id, token string, wait int) answer {
 	return call(t, http.MethodGet, "http://"+w.catalogAddr+"/v1/videos/"+id, header, nil)
 }
 
+// fresh reads with a token until the projection has the version.
+func (w *world) fresh(t testing.TB, id, token string) answer {
+	t.Helper()
+	return ofProjection(t, func() answer { return w.read(t, id, token, 10) })
+}
+
+// ofProjection repeats a read with a token until the projection answers it: on a busy machine
+// it may take longer than a reader may wait, who then has the owner's answer or none.
+func ofProjection(t testing.TB, read func() answer) (a answer) {
+	t.Helper()
+	eventually(t, "the projection has what the token demands", func() bool {
+		a = read()
+		return a.Source != "authority" && a.code != http.StatusServiceUnavailable
+	})
+	return a.from(t, "projection")
+}
+
 // reaches waits until a plain read of the projection shows the state of written.
 func (w *world) reaches(t testing.TB, written answer) answer {
 	t.Helper()

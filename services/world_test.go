@@ -52,7 +52,7 @@ const (
 	emulatorHost = "PUBSUB_EMULATOR_HOST"
 	// patience ends a test that would otherwise hang. It covers two deliveries that a
 	// dead subscriber held, on a slow machine.
-	patience = 90 * time.Second
+	patience = 3 * time.Minute
 	// glance is the pause between two checks of a condition. A check is often a request:
 	// with shorter pauses the checks take the processors from the services.
 	glance = 50 * time.Millisecond

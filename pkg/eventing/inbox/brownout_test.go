@@ -33,9 +33,15 @@ func TestOutageOfWritesSpendsNoAttempt(t *testing.T) {
 	for _, table := range []string{"model", "inbox_runs"} {
 		exec(`CREATE TRIGGER stall BEFORE INSERT OR UPDATE ON app.` + table + ` FOR EACH ROW EXECUTE FUNCTION app.stall()`)
 	}
-	exec(`DO $$ BEGIN EXECUTE format('ALTER ROLE app_service IN DATABASE %I SET statement_timeout = ''100ms''', current_database()); END $$`)
-	b.db.Reset()
+	limited := b.db
+	limit := func(set string) {
+		t.Helper()
+		exec(`DO $$ BEGIN EXECUTE format('ALTER ROLE app_service IN DATABASE %I ` + set + `', current_database()); END $$`)
+		limited.Reset()
+	}
+	limit(`SET statement_timeout = ''100ms''`)
 	c := b.consumer(t)
+	b.db = b.pg.Pool(t, b.pg.URL+"&statement_timeout=0") // the test itself has no limit
 	var tries atomic.Int64
 	b.setSpoil(func(eventing.Event) error { tries.Add(1); return nil })
 	ctx, cancel := context.WithCancel(t.Context())
@@ -57,6 +63,7 @@ func TestOutageOfWritesSpendsNoAttempt(t *testing.T) {
 		t.Errorf("%d attempts and %d dead letters while nothing can be written", n, len(b.deadLettered("")))
 	}
 	exec(`DROP FUNCTION app.stall CASCADE`)
+	limit(`RESET statement_timeout`)
 	select {
 	case <-ended:
 	case <-time.After(patience):

@@ -101,7 +101,7 @@ func (r *Relay) claimNew(ctx context.Context, s *claimSchedule, paused []string,
 	sent := time.Now()
 	// The claim is not cancelled with ctx: a cancelled claim may still commit after
 	// the leases were handed back.
-	claiming, done := outlive(ctx, drainTime)
+	claiming, done := outlive(ctx, r.drainFor)
 	defer done()
 	claim := r.claimLimits(paused, alive)
 	c, err := r.queue.ClaimNew(claiming, claim, since, at)

@@ -107,10 +107,8 @@ func TestEventsOfALostClaimAreScanned(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(db.Close)
-	direct := b.db
-	b.db = db
+	b.relayDB = db
 	r, claimed := b.newRelay(t), make(chan *leasedBatch, 10)
-	b.db = direct
 	var s claimSchedule
 	r.step(t.Context(), &s, claimed) // it joins
 	r.scanDue(t, claimed)

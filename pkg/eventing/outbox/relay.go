@@ -78,6 +78,8 @@ type Relay struct {
 	metrics   *metrics
 	// token is this relay's name on its leases.
 	token string
+	// drainFor and settleFor are drainTime and settleTime; tests have others.
+	drainFor, settleFor time.Duration
 
 	inFlight     *inFlight
 	followUps    *followUps
@@ -108,6 +110,8 @@ func NewRelay(
 		log:        log.With("component", "relay"),
 		heartbeat:  heartbeat,
 		token:      uuid.NewString(),
+		drainFor:   drainTime,
+		settleFor:  settleTime,
 		inFlight:   newInFlight(),
 		followUps:  newFollowUps(),
 		claimSize:  newClaimSize(),
@@ -140,9 +144,9 @@ func (r *Relay) onNotify(notify.Notification) { signal(r.wakeups) }
 // and the broker are busy at the same time.
 func (r *Relay) Run(ctx context.Context) error {
 	defer r.metrics.unregister()
-	flying, land := outlive(ctx, drainTime)
+	flying, land := outlive(ctx, r.drainFor)
 	defer land()
-	closing, closed := outlive(ctx, drainTime+settleTime)
+	closing, closed := outlive(ctx, r.drainFor+r.settleFor)
 	defer closed()
 	// The channels take everything that may be in flight: no send ever waits.
 	const most = maxEvents + maxCandidates

@@ -108,7 +108,8 @@ func TestShutdownFinishesWhatIsInFlight(t *testing.T) {
 	}
 }
 
-// The publish of a cancelled relay never answers.
+// The publish of a cancelled relay never answers. The time to hand
+// back the leases is long here: TestADrainEndsAlthoughTheDatabaseHangs has its bound.
 func TestShutdownHandsBackWhatHangs(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -121,6 +122,7 @@ func TestShutdownHandsBackWhatHangs(t *testing.T) {
 		return status.FromContextError(ctx.Err()).Err()
 	})
 	r := b.newRelay(t)
+	r.drainFor, r.settleFor = drainTime/10, patience
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()

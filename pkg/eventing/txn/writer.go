@@ -51,6 +51,7 @@ type Writer struct {
 	db     *pgxpool.Pool
 	gate   gate
 	turns  chan struct{}
+	budget time.Duration // lockBudget; tests have more
 	locked metric.Int64Counter
 }
 
@@ -58,7 +59,7 @@ type Writer struct {
 func NewWriter(db *pgxpool.Pool) *Writer {
 	return &Writer{
 		db: db, gate: gate{keys: map[string]*place{}},
-		turns: make(chan struct{}, max(1, db.Config().MaxConns-1)),
+		turns: make(chan struct{}, max(1, db.Config().MaxConns-1)), budget: lockBudget,
 		locked: instrument.For("example.com/lockstep/pkg/eventing/txn").Counter("database.locked", "{request}",
 			"Requests that failed since another transaction held what they would change"),
 	}
@@ -78,7 +79,7 @@ func LimitLocks(b *pgx.Batch) {
 // In this repository the caller is the service video, in package aggregate: its do runs the
 // closure of a Create, Update, Put or Delete.
 func (w *Writer) Write(ctx context.Context, key string, do func(pgx.Tx) error) error {
-	patient, cancel := context.WithTimeout(ctx, lockBudget)
+	patient, cancel := context.WithTimeout(ctx, w.budget)
 	defer cancel()
 	if key == "" {
 		return w.try(patient, ctx, do)
