@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc"
 
 	"example.com/lockstep/internal/command"
-	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/pkg/eventing/reconcile"
 )
 
@@ -131,16 +130,10 @@ func (s *invocation) reconcileFlags() (f reconcileFlags, err error) {
 
 // comparisons are those of the type, or of all types if it is empty.
 func (r Reconcile) comparisons(ctx context.Context, s *invocation, only string) (chosen []reconcile.Comparison, err error) {
-	s.env.Required(r.OwnerVariable)
-	addr := s.env.HostPort(r.OwnerVariable, "")
-	if err := s.open(ctx); err != nil {
-		return nil, err
-	}
-	owner, err := connect.Dial(addr)
+	owner, err := s.openOwner(ctx, r.OwnerVariable)
 	if err != nil {
 		return nil, err
 	}
-	s.atEnd(owner.Close)
 	var types []string
 	for _, c := range r.Comparisons(s.db, owner) {
 		types = append(types, c.Model.Type())
