@@ -11,6 +11,7 @@ import (
 
 	"cloud.google.com/go/pubsub/v2"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"google.golang.org/grpc"
 
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/connect"
@@ -178,6 +179,21 @@ func (s *invocation) openBoth(ctx context.Context) (*pubsub.Client, error) {
 		s.atEnd(client.Close)
 	}
 	return client, err
+}
+
+// openOwner is open, and returns a connection to the owner, whose gRPC address is in the
+// environment variable.
+func (s *invocation) openOwner(ctx context.Context, variable string) (*grpc.ClientConn, error) {
+	s.env.Required(variable)
+	addr := s.env.HostPort(variable, "")
+	if err := s.open(ctx); err != nil {
+		return nil, err
+	}
+	owner, err := connect.Dial(addr)
+	if err == nil {
+		s.atEnd(owner.Close)
+	}
+	return owner, err
 }
 
 // atEnd has end called when the subcommand has returned, the last one first.

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc"
 
 	"example.com/lockstep/internal/command"
-	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/pkg/eventing/reconcile"
 )
 
@@ -132,16 +131,10 @@ func (s *invocation) reconcileFlags() (f reconcileFlags, err error) {
 
 // checks are those of the type, or of all types if it is empty.
 func (r Reconcile) checks(ctx context.Context, s *invocation, only string) (chosen []reconcile.Checker, err error) {
-	s.env.Required(r.OwnerVariable)
-	addr := s.env.HostPort(r.OwnerVariable, "")
-	if err := s.open(ctx); err != nil {
-		return nil, err
-	}
-	owner, err := connect.Dial(addr)
+	owner, err := s.openOwner(ctx, r.OwnerVariable)
 	if err != nil {
 		return nil, err
 	}
-	s.atEnd(owner.Close)
 	var types []string
 	for _, c := range r.Checks(s.db, owner) {
 		types = append(types, c.Type())

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/grpc"
 
+	"example.com/lockstep/pkg/eventing/backfill"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/projection"
@@ -72,6 +73,9 @@ func (p *Projector) Checks() (checks []reconcile.Checker) {
 	}
 	return append(checks, reconcile.Recount{Counters: counters{p.db}})
 }
+
+// Fillers fill each projection with its owner's rows.
+func (p *Projector) Fillers() []backfill.Filler { return []backfill.Filler{p.videos, p.engagements} }
 
 // handler is a Route of projections with the same waiters.
 type handler struct {

@@ -18,6 +18,7 @@ import (
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/operator"
 	"example.com/lockstep/migrations"
+	"example.com/lockstep/pkg/eventing/backfill"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/reconcile"
 	"example.com/lockstep/services/catalog"
@@ -34,16 +35,26 @@ const environment = `  LISTEN_DATABASE_URL    the same database past a transacti
 
 var deadLetters = operator.DeadLetters{
 	Subscriptions: []string{catalog.Subscription, catalog.EngagementSubscription}, OwnerVariable: "VIDEO_SERVICE_ADDR",
-	Handler: func(db *pgxpool.Pool, owner *grpc.ClientConn) inbox.Handler {
-		return catalog.NewProjector(db, owner, catalog.NewWaiters(0, db, "", slog.Default()), slog.Default()).Handler()
-	},
+	Handler: func(db *pgxpool.Pool, owner *grpc.ClientConn) inbox.Handler { return projector(db, owner).Handler() },
 }
 
 var comparing = operator.Reconcile{
 	OwnerVariable: "VIDEO_SERVICE_ADDR",
 	Checks: func(db *pgxpool.Pool, owner *grpc.ClientConn) []reconcile.Checker {
-		return catalog.NewProjector(db, owner, catalog.NewWaiters(0, db, "", slog.Default()), slog.Default()).Checks()
+		return projector(db, owner).Checks()
 	},
+}
+
+var filling = operator.Backfill{
+	OwnerVariable: "VIDEO_SERVICE_ADDR",
+	Fillers: func(db *pgxpool.Pool, owner *grpc.ClientConn) []backfill.Filler {
+		return projector(db, owner).Fillers()
+	},
+}
+
+// projector is that of a tool, for which no reader waits.
+func projector(db *pgxpool.Pool, owner *grpc.ClientConn) *catalog.Projector {
+	return catalog.NewProjector(db, owner, catalog.NewWaiters(0, db, "", slog.Default()), slog.Default())
 }
 
 func main() { os.Exit(service().Main()) }
@@ -101,6 +112,6 @@ func service() command.Service {
 			}}
 		},
 		Tools: []command.Tool{deadLetters.Tool(),
-			operator.Offset(catalog.EngagementOffsets), comparing.Tool(), operator.ConsumedEvents(catalog.Positions)},
+			operator.Offset(catalog.EngagementOffsets), comparing.Tool(), filling.Tool(), operator.ConsumedEvents(catalog.Positions)},
 	}
 }

@@ -1,0 +1,148 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"google.golang.org/grpc"
+
+	"example.com/lockstep/internal/command"
+	"example.com/lockstep/pkg/eventing/backfill"
+)
+
+const backfillUsage = `backfill builds the read model from its owner's rows, page by page, while events flow.
+
+usage: backfill [flags]
+
+flags:
+  --type TYPE         only this type of aggregate, such as video
+  --rate N            at most N rows per second (2000); 0 is no limit
+  --restart           begin anew a backfill that has finished or was cut off
+  --json              one JSON object on stdout
+
+Reads, writes and events go on meanwhile. The result is the same in whatever order pages
+and events are written: for each row, under its lock, the higher (epoch, version) stays, and
+tombstones are rows. So a backfill may be repeated, and cannot take a row back. It waits
+for no lock longer than a moment, so that it delays no event.
+
+Create the subscription first: an event from before there is a subscription never arrives,
+and its change must be in a row that is read afterwards. A row that the owner does not have
+stays: catalog reconcile finds it.
+
+The progress is saved with each page. A backfill that was cut off continues there; one whose
+process was killed does so half a minute later. Of two backfills of one type the second is
+refused. One that has finished says when.
+
+environment: DATABASE_URL, VIDEO_SERVICE_ADDR as of serve
+
+exit codes: 0 done, 1 failed or refused, 2 wrong usage
+`
+
+// backfillRate keeps the load on either side far below that of serving.
+const backfillRate = 2000
+
+// Backfill configures the tool `backfill` for the read model of a service.
+type Backfill struct {
+	// OwnerVariable is the environment variable with the gRPC address of the owner. Fillers
+	// returns the parts of the read model, one for each type of aggregate, with a connection
+	// to the owner.
+	OwnerVariable string
+	Fillers       func(db *pgxpool.Pool, owner *grpc.ClientConn) []backfill.Filler
+}
+
+// Tool is the tool `backfill`.
+func (b Backfill) Tool() command.Tool {
+	return single("backfill", "build the read model from its owner's rows: `backfill help`", backfillUsage, b.run)
+}
+
+func (b Backfill) run(ctx context.Context, s *invocation) error {
+	var only string
+	var o backfill.Options
+	s.flags.StringVar(&only, "type", "", "")
+	s.flags.IntVar(&o.Rate, "rate", backfillRate, "")
+	s.flags.BoolVar(&o.Restart, "restart", false, "")
+	err := s.parseFlags()
+	switch {
+	case err != nil:
+		return err
+	case len(s.ids) > 0:
+		return command.Usagef("unexpected argument %q", s.ids[0])
+	case o.Rate < 0:
+		return command.Usagef("--rate must not be negative")
+	}
+	fillers, err := b.fillers(ctx, s, only)
+	if err != nil {
+		return err
+	}
+	var result struct {
+		Backfills []backfill.State `json:"backfills"`
+	}
+	var failed error
+	for _, f := range fillers {
+		state, err := s.backfill(ctx, f, o)
+		result.Backfills = append(result.Backfills, state)
+		failed = errors.Join(failed, err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	err = s.print(result, func(w io.Writer) {
+		for _, state := range result.Backfills {
+			fmt.Fprintln(w, backfilled(state))
+		}
+	})
+	return errors.Join(failed, err)
+}
+
+// fillers are those of the type, or of all types if it is empty.
+func (b Backfill) fillers(ctx context.Context, s *invocation, only string) (chosen []backfill.Filler, err error) {
+	owner, err := s.openOwner(ctx, b.OwnerVariable)
+	if err != nil {
+		return nil, err
+	}
+	var types []string
+	for _, f := range b.Fillers(s.db, owner) {
+		types = append(types, f.Type())
+		if only == "" || only == f.Type() {
+			chosen = append(chosen, f)
+		}
+	}
+	if len(chosen) == 0 {
+		return nil, command.Usagef("--type %s: want one of %s", only, strings.Join(types, ", "))
+	}
+	return chosen, nil
+}
+
+// backfill runs one backfill, and shows its progress.
+func (s *invocation) backfill(ctx context.Context, f backfill.Filler, o backfill.Options) (backfill.State, error) {
+	bar := progress{to: s.Err, terminal: s.In != nil}
+	begun := false
+	state, err := backfill.Run(ctx, s.db, f, o, func(now backfill.State) {
+		if !begun {
+			begun = true
+			bar.begin(now.Type, 0)
+		}
+		bar.total = now.Estimate
+		bar.add(now.RowsRead - bar.done)
+	})
+	if begun {
+		bar.end()
+	}
+	return state, err
+}
+
+// backfilled says how far a backfill has come.
+func backfilled(s backfill.State) string {
+	line := fmt.Sprintf("%s: %d rows read, %d written", s.Type, s.RowsRead, s.RowsWritten)
+	switch {
+	case s.FinishedAt != nil:
+		return line + ", finished at " + stamp(*s.FinishedAt) + " (--restart begins anew)."
+	case s.StartedAt != nil:
+		return line + ", begun at " + stamp(*s.StartedAt) + " and not finished: run it again to continue."
+	}
+	return line + ", not begun."
+}

@@ -1,0 +1,166 @@
+package backfill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/projection"
+)
+
+const (
+	// lease is longer than the steps between two renewals: an attempt and a pause.
+	lease = 30 * time.Second
+	// pageTimeout bounds an attempt to fill a page, which takes less than a second.
+	pageTimeout = 15 * time.Second
+	// step is the longest pause without a renewal.
+	step = 5 * time.Second
+	// attempts for a page cover the restart of the owner or of the database, and clocks of
+	// the two databases that differ by some seconds.
+	attempts = 12
+)
+
+var pageRetry = backoff.Policy{Base: 500 * time.Millisecond, Cap: step}
+
+var (
+	// ErrRunning means that another backfill of the same type holds the lease.
+	ErrRunning = errors.New("another backfill runs")
+	// ErrReplica means that the owner answers from a replica that has not reached the begin
+	// of the backfill, or does not say what it has reached.
+	ErrReplica = errors.New("the owner answers from a replica that lags")
+)
+
+// Filler is the read model of one type of aggregate: a *projection.Projection.
+type Filler interface {
+	// Type is the aggregate type.
+	Type() string
+	// Fill writes the page of the owner's rows that begins at an id, or the first one.
+	Fill(ctx context.Context, from string) (projection.Filled, error)
+}
+
+// State is how far the backfill of a type has come.
+type State struct {
+	Type string `json:"aggregate_type"`
+	// RowsRead are rows of the owner. RowsWritten may lack rows of a page during which the
+	// process was killed.
+	RowsRead    int64 `json:"rows_read"`
+	RowsWritten int64 `json:"rows_written"`
+	// StartedAt is nil before the first backfill, FinishedAt until the end of this one.
+	StartedAt  *time.Time `json:"started_at"`
+	FinishedAt *time.Time `json:"finished_at"`
+	// Estimate is about how many rows the owner has, 0 before the first page.
+	Estimate int64 `json:"-"`
+
+	next string
+}
+
+// Options has a safe zero value.
+type Options struct {
+	// Rate is the most rows per second; 0 is no limit.
+	Rate int
+	// Restart begins anew, also if the last backfill has finished or was cut off.
+	Restart bool
+}
+
+// Run fills the whole read model, and returns when it is done. It continues a backfill that
+// was cut off, and returns at once the State of one that has finished, unless o says
+// Restart. passed gets the State at the begin, and after each page. Database and owner may
+// be away for half a minute. After that Run returns the error, and the next Run continues.
+// The error is ErrRunning if another process has the lease.
+func Run(ctx context.Context, db *pgxpool.Pool, f Filler, o Options, passed func(State)) (s State, err error) {
+	r := &run{db: db, filler: f, holder: pgtype.UUID{Bytes: uuid.New(), Valid: true}}
+	if s, err = r.claim(ctx, o.Restart); err != nil || s.FinishedAt != nil {
+		return s, err
+	}
+	defer r.release(ctx)
+	passed(s)
+	for s.FinishedAt == nil {
+		began, before := time.Now(), s.RowsRead
+		if s, err = r.page(ctx, s); err != nil {
+			break
+		}
+		passed(s)
+		if err = r.pause(ctx, s, pauseAfter(s.RowsRead-before, o.Rate, time.Since(began))); err != nil {
+			break
+		}
+	}
+	if err != nil {
+		return s, fmt.Errorf("%s, after %d rows: %w", s.Type, s.RowsRead, err)
+	}
+	return s, nil
+}
+
+// run is a backfill that runs.
+type run struct {
+	db     *pgxpool.Pool
+	filler Filler
+	// holder is the name of this run.
+	holder pgtype.UUID
+}
+
+// page fills the next page, and tries again after failures.
+func (r *run) page(ctx context.Context, s State) (State, error) {
+	for attempt := range pageRetry.Attempts(ctx) {
+		after, err := r.fill(ctx, s)
+		switch {
+		case err == nil:
+			return after, nil
+		case attempt == attempts, eventing.IsPermanent(err), errors.Is(err, ErrRunning), ctx.Err() != nil:
+			return s, err
+		}
+		// It holds the lease. If the database is away, the next attempt fails like this one.
+		if _, err := r.save(ctx, s, false); errors.Is(err, ErrRunning) {
+			return s, err
+		}
+	}
+	return s, ctx.Err()
+}
+
+// fill fills the next page and saves the progress.
+func (r *run) fill(ctx context.Context, s State) (State, error) {
+	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	defer cancel()
+	f, err := r.filler.Fill(ctx, s.next)
+	if err != nil {
+		return s, err
+	}
+	if f.AsOf.Before(*s.StartedAt) {
+		return s, fmt.Errorf("%w: its rows are of %s, and the backfill began at %s", ErrReplica, stamp(f.AsOf), stamp(*s.StartedAt))
+	}
+	s.next, s.Estimate = f.Next, f.Estimate
+	s.RowsRead, s.RowsWritten = s.RowsRead+int64(f.Rows), s.RowsWritten+int64(f.Written)
+	return r.save(ctx, s, f.Done)
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// pauseAfter is the pause after a page that took some time, at up to perSecond rows.
+func pauseAfter(rows int64, perSecond int, took time.Duration) time.Duration {
+	if perSecond == 0 {
+		return 0
+	}
+	return max(0, time.Duration(rows)*time.Second/time.Duration(perSecond)-took)
+}
+
+// pause waits, and holds the lease meanwhile.
+func (r *run) pause(ctx context.Context, s State, left time.Duration) error {
+	for ; left > 0 && s.FinishedAt == nil; left -= step {
+		if !backoff.Sleep(ctx, min(left, step), nil) {
+			return ctx.Err()
+		}
+		if left <= step {
+			return nil
+		}
+		if _, err := r.save(ctx, s, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}

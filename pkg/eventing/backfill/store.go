@@ -1,0 +1,89 @@
+package backfill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// storeTimeout bounds a statement.
+const storeTimeout = 5 * time.Second
+
+// claim takes the lease, if no other process has it, of a backfill that is to be continued
+// or begun. A lease that ends later than any can is from a clock that was set back, and
+// counts as none.
+func (r *run) claim(ctx context.Context, restart bool) (s State, err error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	s.Type = r.filler.Type()
+	var leased bool
+	var left float64
+	err = pgx.BeginFunc(ctx, r.db, func(tx pgx.Tx) error {
+		b := &pgx.Batch{}
+		b.Queue(`INSERT INTO backfills (aggregate_type) VALUES ($1) ON CONFLICT DO NOTHING`, s.Type)
+		b.Queue(`
+			SELECT rows_read, rows_written, next_id, started_at, finished_at,
+			       coalesce(leased_until BETWEEN clock_timestamp() AND clock_timestamp() + $2::bigint * interval '1 microsecond', false),
+			       coalesce(extract(epoch FROM leased_until - clock_timestamp()), 0)::float8
+			  FROM backfills WHERE aggregate_type = $1 FOR UPDATE`, s.Type, lease.Microseconds()).
+			QueryRow(func(row pgx.Row) error {
+				return row.Scan(&s.RowsRead, &s.RowsWritten, &s.next, &s.StartedAt, &s.FinishedAt, &leased, &left)
+			})
+		if err := tx.SendBatch(ctx, b).Close(); err != nil {
+			return err
+		}
+		switch {
+		case leased:
+			return fmt.Errorf("%w: it began at %s and has read %d rows; if it was killed, try again in %.0f seconds",
+				ErrRunning, stamp(*s.StartedAt), s.RowsRead, left+1)
+		case s.FinishedAt != nil && !restart:
+			return nil
+		}
+		return tx.QueryRow(ctx, `
+			UPDATE backfills
+			   SET holder = $2, leased_until = clock_timestamp() + $3::bigint * interval '1 microsecond',
+			       next_id = CASE WHEN $4 THEN '' ELSE next_id END,
+			       rows_read = CASE WHEN $4 THEN 0 ELSE rows_read END,
+			       rows_written = CASE WHEN $4 THEN 0 ELSE rows_written END,
+			       started_at = CASE WHEN $4 OR started_at IS NULL THEN clock_timestamp() ELSE started_at END,
+			       finished_at = NULL
+			 WHERE aggregate_type = $1
+			RETURNING rows_read, rows_written, next_id, started_at, finished_at`, s.Type, r.holder, lease.Microseconds(), restart).
+			Scan(&s.RowsRead, &s.RowsWritten, &s.next, &s.StartedAt, &s.FinishedAt)
+	})
+	if err != nil {
+		return s, fmt.Errorf("claim backfill of %s: %w", s.Type, err)
+	}
+	return s, nil
+}
+
+// save keeps how far the backfill has come, and holds the lease unless it is done. It writes
+// the whole state: when the answer to a save was lost, the next one changes nothing.
+func (r *run) save(ctx context.Context, s State, done bool) (State, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	err := r.db.QueryRow(ctx, `
+		UPDATE backfills
+		   SET next_id = $3, rows_read = $4, rows_written = $5,
+		       finished_at = CASE WHEN $6 THEN clock_timestamp() END,
+		       leased_until = CASE WHEN NOT $6 THEN clock_timestamp() + $7::bigint * interval '1 microsecond' END
+		 WHERE aggregate_type = $1 AND holder = $2
+		RETURNING finished_at`, s.Type, r.holder, s.next, s.RowsRead, s.RowsWritten, done, lease.Microseconds()).Scan(&s.FinishedAt)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return s, fmt.Errorf("%w, and has taken this one over", ErrRunning)
+	case err != nil:
+		return s, fmt.Errorf("save backfill: %w", err)
+	}
+	return s, nil
+}
+
+// release gives the lease back, so that the next backfill need not wait for its end.
+func (r *run) release(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	defer cancel()
+	_, _ = r.db.Exec(ctx, `UPDATE backfills SET leased_until = NULL WHERE aggregate_type = $1 AND holder = $2`, r.filler.Type(), r.holder)
+}
