@@ -59,6 +59,8 @@ func TestCounters(t *testing.T) {
 	for i := range users {
 		users[i] = uuid.NewString()
 	}
+	began := time.Now()
+	took := func(what string) { t.Helper(); t.Logf("%s after %.1f s", what, time.Since(began).Seconds()) }
 	work := make(chan struct{})
 	var engaging sync.WaitGroup
 	for range writers {
@@ -78,10 +80,13 @@ func TestCounters(t *testing.T) {
 	}
 	close(work)
 	engaging.Wait()
+	took("written")
 	for _, p := range fleet {
 		p.ready(t)
 	}
+	took("ready")
 	w.reachesTheOwner(t)
+	took("applied")
 	w.countedAsOwned(t)
 
 	const state = `SELECT c::text FROM catalog.video_counters AS c ORDER BY 1`
@@ -97,6 +102,7 @@ func TestCounters(t *testing.T) {
 	for part := range slices.Chunk(events, 500) {
 		w.publishTo(t, broker.EngagementTopic, part...)
 	}
+	took("published once more")
 	eventually(t, "every event is there once more", func() bool {
 		return query[int](t, w, `SELECT count(*) FROM catalog.inbox WHERE status = 'done'`)[0] == len(events)
 	})

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/google/uuid"
@@ -66,8 +67,8 @@ func (b backup) run(t *testing.T, script string, env ...string) {
 	}
 }
 
-// restore replaces both schemas by those of the backup.
-func (w *world) restore(t *testing.T, b backup) {
+// restore replaces schemas by those of the backup.
+func (w *world) restore(t *testing.T, b backup, schemas ...string) {
 	t.Helper()
 	text, err := os.ReadFile("../deploy/terraform/README.md")
 	if err != nil {
@@ -77,8 +78,20 @@ func (w *world) restore(t *testing.T, b backup) {
 	if block == nil {
 		t.Fatal("the README has no commands for a restore")
 	}
-	for _, schema := range []string{"video", "catalog"} {
+	for _, schema := range schemas {
 		b.run(t, block[1], "HERE="+w.pg.Admin, "SCHEMA="+schema)
+	}
+}
+
+// seek is what gcloud does for a person.
+func (w *world) seek(t *testing.T, subscription string, to time.Time) {
+	t.Helper()
+	_, err := w.broker.subscriber.Seek(t.Context(), &pubsubpb.SeekRequest{
+		Subscription: "projects/" + w.project + "/subscriptions/" + subscription,
+		Target:       &pubsubpb.SeekRequest_Time{Time: timestamppb.New(to)},
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -104,16 +117,9 @@ func TestRestoreOfTheOwner(t *testing.T) {
 	stopCatalog()
 	stopVideo()
 
-	w.restore(t, b)
-	for _, subscription := range []string{catalog.Subscription, catalog.EngagementSubscription} {
-		_, err := w.broker.subscriber.Seek(t.Context(), &pubsubpb.SeekRequest{
-			Subscription: "projects/" + w.project + "/subscriptions/" + subscription,
-			Target:       &pubsubpb.SeekRequest_Time{Time: timestamppb.Now()},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	w.restore(t, b, "video", "catalog")
+	w.seek(t, catalog.Subscription, time.Now())
+	w.seek(t, catalog.EngagementSubscription, time.Now())
 	o.types(t, "epoch", "NOTHING=", "Nothing was changed", "The epoch is")
 	w.startVideo(t)
 	w.startCatalog(t)
