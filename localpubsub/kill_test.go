@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,16 +31,13 @@ func subscribe() {
 	if err != nil {
 		panic(err)
 	}
-	seen := make(chan string)
-	go func() {
-		for line := range seen {
-			fmt.Fprintln(os.Stdout, line)
-		}
-	}()
+	var stdout sync.Mutex
 	subscriber := client.Subscriber(subscriptionName)
 	subscriber.ReceiveSettings.MaxDurationPerAckExtension = lease
 	err = subscriber.Receive(ctx, func(ctx context.Context, m *pubsub.Message) {
-		seen <- m.OrderingKey + " " + string(m.Data)
+		stdout.Lock()
+		fmt.Fprintln(os.Stdout, m.OrderingKey, string(m.Data)) // before the ack: the next moment may be the last
+		stdout.Unlock()
 		if os.Getenv(subscriberMode) == "holds" && len(m.Data)%2 == 0 {
 			<-ctx.Done()
 			return
@@ -142,7 +140,7 @@ func (s *subscriber) line(t *testing.T) string {
 			return line
 		}
 		t.Fatal("the subscriber has ended")
-	case <-time.After(3 * lease):
+	case <-time.After(patience):
 		t.Fatal("nothing more arrives")
 	}
 	return ""

@@ -18,7 +18,7 @@ import (
 const (
 	topicName        = "projects/p/topics/events"
 	subscriptionName = "projects/p/subscriptions/events"
-	patience         = 20 * time.Second
+	patience         = 2 * time.Minute
 )
 
 var worldTime = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

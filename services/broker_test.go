@@ -115,7 +115,11 @@ func (b *testBroker) expireLeases(t testing.TB) {
 
 func (b *testBroker) provision(t testing.TB, project string) {
 	t.Helper()
-	if _, err := broker.Provision(t.Context(), b.addr, project); err != nil {
+	var err error
+	if !await(t.Context(), func() bool { // a busy machine is slow to connect
+		_, err = broker.Provision(t.Context(), b.addr, project)
+		return err == nil
+	}) {
 		t.Fatal(err)
 	}
 }

@@ -205,32 +205,42 @@ func (w *world) replay(t *testing.T, passes func(time.Duration), lag time.Durati
 	w.spawnCatalog(t, w.catalogAddr).ready(t)
 	v, sent := w.create(t, "First cut"), int64(0)
 	w.reaches(t, v)
-	engage := func(users int) {
+	engage := func(users int) (last string) {
 		t.Helper()
 		for range users {
-			write := w.engagement(uuid.NewString(), v.ID)
+			last = uuid.NewString()
+			write := w.engagement(last, v.ID)
 			call(t, http.MethodPut, write, nil, fields{"liked": true}).is(t, http.StatusOK, 1)
 			call(t, http.MethodPut, write, nil, fields{"watched_seconds": 7}).is(t, http.StatusOK, 2)
 			sent += 2
 		}
 		eventually(t, "the engagements are applied", func() bool { return w.done(t) == sent })
+		return last
 	}
 	engage(20)
 	passes(45 * time.Minute)
 	engage(40)
 	passes(45 * time.Minute)
-	engage(1)
+	newest := engage(1)
 	const rows = `SELECT to_jsonb(p)::text FROM catalog.video_user_engagements_projection p
 		UNION ALL SELECT to_jsonb(p)::text FROM catalog.video_projection p ORDER BY 1`
 	before, lagBefore := query[string](t, w, rows), w.lag(t)
 
 	hourAgo := time.Now().Add(-time.Hour).UTC().Truncate(time.Second)
 	reset, saves := time.Now(), query[int64](t, w, `SELECT count(*) FROM offset_saves`)[0]
+	// Nothing else keeps all messages from coming in one batch, of which the newest has no lag.
+	release := w.lockInbox(t, newest+":"+v.ID)
 	w.operator(t).types(t, "replay", "TIME="+hourAgo.Format(time.RFC3339), "safe position", "Nothing was changed", "engagement.events.catalog is at")
 	const again = `SELECT count(*) FROM catalog.inbox
 		WHERE consumer = '` + engagementSubscription + `' AND publish_time >= $1 AND last_seen_at > $2`
 	const recent = `SELECT count(*) FROM catalog.inbox WHERE consumer = '` + engagementSubscription + `' AND publish_time >= $1`
 	want := query[int64](t, w, recent, hourAgo)[0]
+	var most int64
+	eventually(t, "the lag rises", func() bool {
+		most = query[int64](t, w, `SELECT coalesce(max(lag_millis), 0) FROM (SELECT lag_millis, source FROM offset_saves ORDER BY place OFFSET $1) AS s WHERE source = 'save'`, saves)[0]
+		return time.Duration(most-lagBefore)*time.Millisecond > lag
+	})
+	release()
 	eventually(t, "the last hour is replayed", func() bool { return query[int64](t, w, again, hourAgo, reset)[0] == want })
 	t.Logf("%d of %d events are replayed", want, sent)
 	if older := query[int64](t, w, `SELECT count(*) FROM catalog.inbox WHERE publish_time < $1 AND last_seen_at > $2`, hourAgo, reset)[0]; older != 0 {
@@ -238,10 +248,6 @@ func (w *world) replay(t *testing.T, passes func(time.Duration), lag time.Durati
 	}
 	if diff := cmp.Diff(before, query[string](t, w, rows)); diff != "" {
 		t.Errorf("the replay changed a projection (-before +after):\n%s", diff)
-	}
-	most := query[int64](t, w, `SELECT max(lag_millis) FROM (SELECT lag_millis, source FROM offset_saves ORDER BY place OFFSET $1) AS s WHERE source = 'save'`, saves)[0]
-	if rise := time.Duration(most-lagBefore) * time.Millisecond; rise <= lag {
-		t.Errorf("the lag rose by %v, from %d ms, want more than %v", rise, lagBefore, lag)
 	}
 	engage(1)
 	eventually(t, "the lag falls back", func() bool { return w.lag(t) < most })

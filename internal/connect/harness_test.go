@@ -157,15 +157,18 @@ func (c *callee) dial(t *testing.T, addr string) healthpb.HealthClient {
 	return healthpb.NewHealthClient(conn)
 }
 
-// call makes a call with a reader's deadline.
+// patience ends a test that would otherwise hang.
+const patience = 2 * time.Minute
+
+// call makes a call with a deadline.
 func call(t *testing.T, client healthpb.HealthClient) error {
 	t.Helper()
-	return callFor(t, client, 20*time.Second)
+	return callFor(t, client, patience)
 }
 
-func callFor(t *testing.T, client healthpb.HealthClient, patience time.Duration) error {
+func callFor(t *testing.T, client healthpb.HealthClient, d time.Duration) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
 	_, err := client.Check(ctx, &healthpb.HealthCheckRequest{})
 	return err

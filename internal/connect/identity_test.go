@@ -111,7 +111,7 @@ func TestRenewalThatFails(t *testing.T) {
 	client := c.dial(t, host+":443")
 	first := sent(t, c, client)
 	g.set(text(http.StatusNotFound, "gone"))
-	until(t, "a renewal", func() bool { return sent(t, c, client) == first && len(g.audiences()) == 2 })
+	until(t, "a renewal", func() bool { return sent(t, c, client) == first && len(g.audiences()) >= 2 })
 	for range 100 {
 		if again := sent(t, c, client); again != first {
 			t.Errorf("the token changed to %s", again)
@@ -287,7 +287,7 @@ func sent(t *testing.T, c *callee, client healthpb.HealthClient) string {
 
 func until(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !done(); <-time.After(10 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !done(); <-time.After(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain: %s", what)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"testing"
-	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/google/go-cmp/cmp"
@@ -120,7 +119,7 @@ func openStream(ctx context.Context, tb testing.TB) (*silent, pubsubpb.Subscribe
 	}
 	tb.Cleanup(func() { conn.Close() })
 	// A silent stream must fail the test, not hang it.
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	tb.Cleanup(cancel)
 	stream, err := pubsubpb.NewSubscriberClient(conn).StreamingPull(ctx)
 	if err != nil {

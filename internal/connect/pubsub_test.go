@@ -23,7 +23,7 @@ func TestLocalBrokerWinsOverEndpoint(t *testing.T) {
 	defer server.Close()
 	t.Setenv(emulatorHost, server.Addr)
 	client := newClient(t, PubSubOptions{Endpoint: "192.0.2.1:443"}) // leads nowhere
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if _, err := client.TopicAdminClient.CreateTopic(ctx, &pubsubpb.Topic{Name: topic}); err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func TestEndpointIsReachedWithTLS(t *testing.T) {
 	}()
 	defer func() { cancel(); <-asked }()
 
-	if err := l.(*net.TCPListener).SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := l.(*net.TCPListener).SetDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
 	conn, err := l.Accept()

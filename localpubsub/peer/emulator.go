@@ -20,7 +20,7 @@ import (
 const (
 	// startTime bounds the start: 1 to 2 s on an idle machine, far more on one
 	// that compiles on every core.
-	startTime = time.Minute
+	startTime = 3 * time.Minute
 	// stopTime is the grace period before the kill: with many ordering keys the
 	// Java VM does not end by itself.
 	stopTime = 3 * time.Second

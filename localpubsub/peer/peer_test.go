@@ -171,7 +171,7 @@ func start(tb testing.TB, start func(context.Context, string) (*Server, error)) 
 
 func mustBeGone(tb testing.TB, addr string) {
 	tb.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); <-time.After(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); <-time.After(5 * time.Millisecond) {
 		conn, err := net.Dial("tcp", addr)
 		if err != nil {
 			return

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -47,7 +46,7 @@ func FuzzTokens(f *testing.F) {
 		for _, text := range []string{text, consistency.Token{Positions: []consistency.Position{made}}.String()} {
 			w := httptest.NewRecorder()
 			// Nothing here waits on purpose; this is the time of a slow owner.
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			t.Cleanup(cancel)
 			req := httptest.NewRequestWithContext(ctx, http.MethodGet, r.target+"?consistency_token="+url.QueryEscape(text), nil)
 			req.Header.Set("Prefer", "wait=0")

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -157,9 +156,12 @@ func (f *fixture) whileWaiting(t testing.TB, read, meanwhile func()) {
 	reader.Wait()
 }
 
+// patience ends a test that would otherwise hang.
+const patience = 2 * time.Minute
+
 func eventually(t testing.TB, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !condition(); runtime.Gosched() {
+	for deadline := time.Now().Add(patience); !condition(); <-time.After(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the condition did not come true")
 		}

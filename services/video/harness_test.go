@@ -267,14 +267,17 @@ func (a *api) checkContiguous(v Video) {
 	}
 }
 
+// patience ends a test that would otherwise hang.
+const patience = 2 * time.Minute
+
 // until polls a condition.
 func (a *api) until(what string, holds func() bool) {
 	a.Helper()
 	pause := time.NewTicker(5 * time.Millisecond)
 	defer pause.Stop()
-	for deadline := time.Now().Add(20 * time.Second); !holds(); <-pause.C {
+	for deadline := time.Now().Add(patience); !holds(); <-pause.C {
 		if time.Now().After(deadline) {
-			a.Fatalf("%s: not within 20 s", what)
+			a.Fatalf("%s: not within %s", what, patience)
 		}
 	}
 }

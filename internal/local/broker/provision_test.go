@@ -140,7 +140,7 @@ func TestProvisionRefusesNoAddress(t *testing.T) {
 // roundTrip publishes one message with an ordering key and waits for it.
 func roundTrip(tb testing.TB, addr, topic, subscription string) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(tb.Context(), 2*time.Minute)
 	defer cancel()
 	client, err := pubsub.NewClient(ctx, project, option.WithGRPCConn(dial(tb, addr)))
 	if err != nil {

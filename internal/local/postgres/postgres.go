@@ -23,7 +23,7 @@ import (
 const (
 	// startTime bounds Start after any download: 0.7 s on an idle machine, far
 	// more on one that compiles on every core.
-	startTime = time.Minute
+	startTime = 3 * time.Minute
 	// stopTime bounds Close: a fast shutdown rolls back open transactions, and
 	// writes one checkpoint.
 	stopTime = 10 * time.Second

@@ -207,7 +207,7 @@ func mustBeGone(tb testing.TB, url string) {
 		tb.Fatal(err)
 	}
 	address := net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); <-time.After(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); <-time.After(5 * time.Millisecond) {
 		conn, err := net.Dial("tcp", address)
 		if err != nil {
 			return

@@ -18,6 +18,9 @@ import (
 // parentMode makes the test binary act as the parent that gets killed.
 const parentMode = "LOCALPUBSUB_TEST_PROCESS_PARENT"
 
+// patience ends a test that would otherwise hang.
+const patience = 2 * time.Minute
+
 func TestMain(m *testing.M) {
 	if os.Getenv(parentMode) != "" {
 		beParent()
@@ -43,7 +46,7 @@ func TestStopAndOutput(t *testing.T) {
 	t.Parallel()
 	p := start(t, "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.01; done")
 	await(t, "the first line", func() bool { return p.Output() == "ready" })
-	if err := p.Stop(syscall.SIGTERM, 10*time.Second); err != nil {
+	if err := p.Stop(syscall.SIGTERM, patience); err != nil {
 		t.Fatal(err)
 	}
 	if got := p.Output(); got != "ready\nbye" {
@@ -125,13 +128,13 @@ func start(tb testing.TB, script string) *process.Process {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() { _ = p.Stop(syscall.SIGKILL, time.Minute) })
+	tb.Cleanup(func() { _ = p.Stop(syscall.SIGKILL, patience) })
 	return p
 }
 
 func await(tb testing.TB, what string, done func() bool) {
 	tb.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !done(); <-time.After(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !done(); <-time.After(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			tb.Fatalf("still waiting for %s", what)
 		}

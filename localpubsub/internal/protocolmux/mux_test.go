@@ -36,7 +36,7 @@ func TestSilentConnection(t *testing.T) {
 	if err := server.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := silent.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := silent.SetReadDeadline(time.Now().Add(2 * time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := silent.Read(make([]byte, 1)); err == nil {

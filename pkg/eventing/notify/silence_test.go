@@ -97,7 +97,7 @@ func (w *wire) setBroken(broken bool) {
 	w.broken = broken
 }
 
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // hasty runs a notifier on url with short pauses, so that it soon probes its connection.
 func hasty(t *testing.T, db *pgtest.DB, url string) (b *Notifier, onNotify chan Notification) {
@@ -122,23 +122,26 @@ func changed(t *testing.T, onNotify chan Notification, when string) {
 	}
 }
 
+// becomes waits until b, after a change, receives or does not. On a busy machine a probe may
+// be late, and the connection is then replaced in between.
+func (n *Notifier) becomes(t *testing.T, connected bool, onNotify chan Notification, when string) {
+	t.Helper()
+	for again := true; again; again = n.Connected() != connected {
+		changed(t, onNotify, when)
+	}
+}
+
 // A failover that closes no connection leaves a listener that receives nothing.
 func TestASilentServerIsNoticed(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
 	w, url := newWire(t, db.URL)
 	b, onNotify := hasty(t, db, url)
-	changed(t, onNotify, "at first")
+	b.becomes(t, true, onNotify, "at first")
 	w.setBroken(true)
-	changed(t, onNotify, "when the connection went silent")
-	if b.Connected() {
-		t.Error("it takes a silent connection for a good one")
-	}
+	b.becomes(t, false, onNotify, "when the connection went silent")
 	w.setBroken(false)
-	changed(t, onNotify, "when new connections work")
-	if !b.Connected() {
-		t.Error("it receives, and does not report it")
-	}
+	b.becomes(t, true, onNotify, "when new connections work")
 }
 
 // A stall during the first connection is not taken for a pooler for ever.

@@ -3,7 +3,6 @@ package projection_test
 import (
 	"bytes"
 	"log/slog"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -25,7 +24,7 @@ import (
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // patience ends a test that would otherwise hang.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // note is a row of the copy that these tests keep. Its key has two columns, which do
 // not come first.
@@ -160,7 +159,7 @@ func require(t *testing.T, q consistency.Request, wanted ...consistency.Position
 
 func (*shelf) until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); runtime.Gosched() {
+	for deadline := time.Now().Add(patience); !holds(); <-time.After(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("not so: " + what)
 		}

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 const (
 	topic = "projects/test/topics/video.events"
 	// patience bounds a test that would otherwise hang.
-	patience = 60 * time.Second
+	patience = 2 * time.Minute
 )
 
 var order = audit.Actor{By: "ada", Why: "the schema was fixed"}

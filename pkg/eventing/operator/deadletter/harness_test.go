@@ -34,7 +34,7 @@ const (
 	project      = "test"
 	subscription = "video.events.catalog"
 	// patience bounds a test that would otherwise hang.
-	patience = 60 * time.Second
+	patience = 2 * time.Minute
 )
 
 var order = audit.Actor{By: "ada", Why: "the handler was fixed"}
