@@ -90,6 +90,9 @@ func (o offsets) show(ctx context.Context, s *invocation) error {
 	})
 }
 
+// earliest is the position before all messages.
+const earliest = "earliest"
+
 // resetPlan is the plan and the result of a reset.
 type resetPlan struct {
 	DryRun bool                `json:"dry_run"`
@@ -118,7 +121,7 @@ func (o offsets) reset(ctx context.Context, s *invocation) error {
 	if err != nil {
 		return err
 	}
-	window, err := checkpoint.Window(ctx, client, o.names.Subscription)
+	retention, err := checkpoint.ReadRetention(ctx, client, o.names.Subscription)
 	if err != nil {
 		return err
 	}
@@ -126,15 +129,18 @@ func (o offsets) reset(ctx context.Context, s *invocation) error {
 	if err != nil {
 		return err
 	}
-	now := time.Now()
-	plan := resetPlan{Before: before, To: at(now, window), Window: window.String()}
-	plan.Discards = to != "earliest" && plan.To.After(before.SafePosition)
-	if err := plan.check(now, window, discard); err != nil {
+	now, err := o.store(s).Now(ctx)
+	if err != nil {
+		return err
+	}
+	plan := resetPlan{Before: before, To: at(now, retention), Window: retention.Replay.String()}
+	plan.Discards = to != earliest && plan.To.After(before.SafePosition)
+	if err := plan.check(now, retention, discard, to == earliest); err != nil {
 		return err
 	}
 	plan.describe(s)
 	if plan.DryRun = !s.confirmed(); !plan.DryRun {
-		if err := o.store(s).Reset(ctx, client, plan.To, s.actor); err != nil {
+		if err := o.store(s).Reset(ctx, client, plan.To, discard || to == earliest, s.actor); err != nil {
 			return err
 		}
 	}
@@ -149,33 +155,33 @@ func (o offsets) reset(ctx context.Context, s *invocation) error {
 
 // parsePosition reads --to. The time depends on the present one, and on how far back the
 // subscription reaches.
-func parsePosition(text string) (func(now time.Time, window time.Duration) time.Time, error) {
+func parsePosition(text string) (func(now time.Time, r checkpoint.Retention) time.Time, error) {
 	switch text {
 	case "":
 		return nil, command.Usagef("--to is missing: a time, earliest or latest")
-	case "earliest":
-		return func(now time.Time, window time.Duration) time.Time { return now.Add(-window) }, nil
+	case earliest:
+		return func(now time.Time, r checkpoint.Retention) time.Time { return now.Add(-r.Oldest) }, nil
 	case "latest":
-		return func(now time.Time, _ time.Duration) time.Time { return now }, nil
+		return func(now time.Time, _ checkpoint.Retention) time.Time { return now }, nil
 	}
 	to, err := time.Parse(time.RFC3339, text)
 	if err != nil {
 		return nil, command.Usagef("--to %q: want a time such as 2026-01-02T15:04:05Z, earliest or latest", text)
 	}
-	return func(time.Time, time.Duration) time.Time { return to }, nil
+	return func(time.Time, checkpoint.Retention) time.Time { return to }, nil
 }
 
 // check refuses a reset that does less than it says, or loses more.
-func (p resetPlan) check(now time.Time, window time.Duration, discard bool) error {
+func (p resetPlan) check(now time.Time, r checkpoint.Retention, discard, all bool) error {
 	const waiting = "older messages may wait that were not applied: add --discard-backlog to give them up, or reset to "
-	switch oldest := now.Add(-window); {
+	switch oldest := now.Add(-r.Replay); {
 	case p.To.After(now):
 		return fmt.Errorf("%s is in the future: messages that are published until then would be lost", stamp(p.To))
-	case window == 0 && !p.Discards:
+	case r.Replay == 0 && !p.Discards:
 		return errors.New("the subscription keeps no acknowledged messages: a seek back replays nothing")
-	case p.To.Before(oldest):
+	case p.To.Before(oldest) && !all:
 		return fmt.Errorf("%s is before %s: the subscription keeps messages for %s. --to earliest replays all of them",
-			stamp(p.To), stamp(oldest), window)
+			stamp(p.To), stamp(oldest), r.Replay)
 	case p.Discards && !discard && p.Before.UpdatedAt.IsZero():
 		return errors.New("the group has saved no offset: " + waiting + "earliest")
 	case p.Discards && !discard:

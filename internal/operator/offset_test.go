@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/pkg/eventing/checkpoint"
+	"example.com/lockstep/pkg/eventing/operator/audit"
 )
 
 var offsetNames = checkpoint.Names{
@@ -130,13 +132,15 @@ func TestSafePosition(t *testing.T) {
 		"an instance that died":                {`('a', '1 min', '2 min'), ('b', '59 min', '60 min')`, "", 70 * time.Minute},
 		"an instance that died long ago":       {`('a', '1 min', '2 min'), ('b', '62 min', '63 min')`, "", 12 * time.Minute},
 		"a group that stands still":            {`('a', '10 days', '10 days'), ('b', '10 days', '11 days')`, "", 11*24*time.Hour + 10*time.Minute},
+		"a replay under way":                   {`('a', '1 min', '2 min'), ('reset', '5 h', '29 h')`, "", 29*time.Hour + 10*time.Minute},
+		"a replay of long ago":                 {`('a', '1 min', '2 min'), ('reset', '25 h', '49 h')`, "", 12 * time.Minute},
 		"an event that waits":                  {`('a', '1 min', '2 min')`, "3 days", 3 * 24 * time.Hour},
 		"an event that the broker has no more": {`('a', '1 min', '2 min')`, "32 days", 12 * time.Minute},
 	} {
 		group := "group " + name
 		_, err := admin.Exec(t.Context(), `
-			INSERT INTO catalog.engagement_offsets (consumer_group, instance, subscription, message_id, publish_time, lag_millis, updated_at, updated_by)
-			SELECT $1, i, $1, 'm', $2::timestamptz - position::interval, 0, $2::timestamptz - saved::interval, ''
+			INSERT INTO catalog.engagement_offsets (consumer_group, instance, source, subscription, message_id, publish_time, lag_millis, updated_at, updated_by)
+			SELECT $1, i, CASE i WHEN 'reset' THEN i ELSE 'save' END, $1, 'm', $2::timestamptz - position::interval, 0, $2::timestamptz - saved::interval, ''
 			  FROM (VALUES `+test.rows+`) AS v (i, saved, position)`, group, start)
 		if err != nil {
 			t.Fatal(err)
@@ -221,6 +225,45 @@ func TestOffsetResetIsRecordedFirst(t *testing.T) {
 	}
 	if n := b.pending(t, client); n != 0 {
 		t.Errorf("%d messages are replayed by a reset without an entry", n)
+	}
+}
+
+// Two resets are one after the other, and the second one decides on the position that the
+// first one has made.
+func TestOffsetResetsTakeTurns(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	client := b.broker(t)
+	b.save(t, "one", time.Now())
+	names := checkpoint.Names{Table: "engagement_offsets", Group: "catalog.engagement", Subscription: otherSubscription}
+	store := checkpoint.New(b.catalog, names, "", slog.New(slog.DiscardHandler))
+	first, err := b.catalog.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.Exec(t.Context(), `SELECT pg_advisory_xact_lock(hashtext('lockstep offset reset ' || $1))`, names.Group); err != nil {
+		t.Fatal(err)
+	}
+	reset := func(ago time.Duration, discard bool) error {
+		return store.Reset(t.Context(), client, time.Now().Add(-ago), discard, audit.Actor{By: "ada"})
+	}
+	if err := reset(time.Hour, false); !errors.Is(err, checkpoint.ErrBusy) {
+		t.Errorf("during a reset: %v", err)
+	}
+	if err := first.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := reset(24*time.Hour, false); err != nil {
+		t.Error(err)
+	}
+	if err := reset(time.Hour, false); !errors.Is(err, checkpoint.ErrDiscards) {
+		t.Errorf("to after the other one's position: %v", err)
+	}
+	if n := count(t, b.catalog, `SELECT count(*) FROM operator_actions`); n != 1 {
+		t.Errorf("%d entries, want that of the reset that was done", n)
+	}
+	if err := reset(time.Hour, true); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -17,13 +17,15 @@ import (
 )
 
 // Start says where a consumer with checkpoints begins. The zero value goes on with what is
-// not acknowledged, without a seek. No value seeks forward: a Seek acknowledges all messages
-// from before its time, also those that no instance has applied; see package checkpoint.
+// not acknowledged, without a seek. No value seeks to after the group's safe position: a Seek acknowledges all
+// messages from before its time, also those that no instance has applied; see package
+// checkpoint.
 type Start struct {
-	// Earliest seeks back to the oldest message that the subscription can bring back.
+	// Earliest seeks to before the oldest message that the subscription has.
 	Earliest bool
 	// Back seeks to so long before the group's safe position. A group without a position
-	// does not seek.
+	// does not seek. The safe position does not know a message that the broker has not
+	// delivered: with a backlog that is older than Back, Earliest is the safe choice.
 	Back time.Duration
 }
 
@@ -99,11 +101,12 @@ func (s seeker) seek(ctx context.Context) error {
 	to := at.SafePosition.Add(-s.start.Back)
 	switch {
 	case s.start.Earliest:
-		window, err := checkpoint.Window(ctx, s.client, s.subscription)
+		// Not as far as a replay reaches: a message that was never acknowledged may be older.
+		retention, err := checkpoint.ReadRetention(ctx, s.client, s.subscription)
 		if err != nil {
 			return err
 		}
-		to = time.Now().Add(-window)
+		to = time.Now().Add(-retention.Oldest)
 	case at.SafePosition.IsZero():
 		s.log.WarnContext(ctx, "no offset is stored to seek back from: the consumer goes on with what is not acknowledged",
 			"subscription", s.subscription)
@@ -122,31 +125,31 @@ func (s seeker) seek(ctx context.Context) error {
 // wrong, and then versions still stop such events. Readers would lose the service at once.
 func compareWindows(ctx context.Context, client *pubsub.Client, subscriptions []string, remembers time.Duration, log *slog.Logger) {
 	for _, subscription := range subscriptions {
-		window, err := awaitWindow(ctx, client, subscription)
+		retention, err := awaitRetention(ctx, client, subscription)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
 			log.WarnContext(ctx, "retention not compared", "subscription", subscription, "error", err)
-		case window >= remembers:
+		case retention.Replay >= remembers:
 			log.ErrorContext(ctx, "a seek can bring back events that the inbox has forgotten: raise -inbox-retention, or lower the retention",
-				"subscription", subscription, "replayable", window.String(), "inbox_retention", remembers.String())
+				"subscription", subscription, "replayable", retention.Replay.String(), "inbox_retention", remembers.String())
 		}
 	}
 }
 
-// awaitWindow waits for the broker; any other error than its absence is the answer.
-func awaitWindow(ctx context.Context, client *pubsub.Client, subscription string) (window time.Duration, err error) {
+// awaitRetention waits for the broker; any other error than its absence is the answer.
+func awaitRetention(ctx context.Context, client *pubsub.Client, subscription string) (r checkpoint.Retention, err error) {
 	for failures := 1; ctx.Err() == nil; failures++ {
-		window, err = checkpoint.Window(ctx, client, subscription)
+		r, err = checkpoint.ReadRetention(ctx, client, subscription)
 		switch status.Code(errors.Unwrap(err)) {
 		case codes.Unavailable, codes.DeadlineExceeded, codes.NotFound:
 			backoff.Sleep(ctx, brokerRetry.Delay(failures), nil)
 		default:
-			return window, err
+			return r, err
 		}
 	}
-	return 0, ctx.Err()
+	return r, ctx.Err()
 }
 
 // writer names the process in the table of offsets.

@@ -128,6 +128,42 @@ func TestADeploymentSeeksOnce(t *testing.T) {
 	wantSeeks(2, position.Add(-40*time.Minute))
 }
 
+// A start at the earliest message is at one that was never acknowledged, too, however short
+// the time is for which acknowledged ones are kept.
+func TestEarliestGivesUpNoMessage(t *testing.T) {
+	for name, retention := range map[string]struct{ topic, subscription, want time.Duration }{
+		"no acknowledged messages":       {0, 5 * 24 * time.Hour, 5 * 24 * time.Hour},
+		"acknowledged ones for a day":    {24 * time.Hour, 5 * 24 * time.Hour, 5 * 24 * time.Hour},
+		"acknowledged ones for ten days": {10 * 24 * time.Hour, 24 * time.Hour, 10 * 24 * time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, seeks, _ := brokerOf(t, false)
+			f := setUp(t)
+			topic := &pubsubpb.Topic{Name: "projects/test/topics/engagement.events"}
+			if retention.topic > 0 {
+				topic.MessageRetentionDuration = durationpb.New(retention.topic)
+			}
+			if _, err := client.TopicAdminClient.CreateTopic(t.Context(), topic); err != nil {
+				t.Fatal(err)
+			}
+			_, err := client.SubscriptionAdminClient.CreateSubscription(t.Context(), &pubsubpb.Subscription{
+				Name: "projects/test/subscriptions/" + EngagementSubscription, Topic: topic.Name,
+				MessageRetentionDuration: durationpb.New(retention.subscription),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			offsets := checkpoint.New(f.pool, EngagementOffsets, "host", quiet())
+			if err := (seeker{Start{Earliest: true}, "one", EngagementSubscription, offsets, client, quiet()}).seek(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if age := time.Since(seeks.to[0]); age < retention.want || age > retention.want+time.Hour {
+				t.Errorf("the seek is to %v ago, want %v", age, retention.want)
+			}
+		})
+	}
+}
+
 // The consumer starts after the seek, which waits for the broker and its subscription.
 func TestConsumerStartsAfterTheSeek(t *testing.T) {
 	client, seeks, addr := brokerOf(t, false)

@@ -16,9 +16,11 @@
 // and never applied: those that wait for a repair, those of an instance that died, those that
 // the broker had not delivered yet.
 //
-// So a consumer seeks only where its operator says so ([Store.Start]), and only back. The
-// same rule is for a reset ([Store.Reset]): to a later time than the group's safe position it
-// needs a decision to discard.
+// So a consumer seeks only where its operator says so ([Store.Start]), and no further than the
+// group's safe position. The same rule is for a reset ([Store.Reset]): to a later time it
+// needs a decision to discard. Messages that the broker has not delivered yet are in no
+// table: with a backlog, only a seek to before the oldest message ([ReadRetention]) gives up
+// none.
 //
 // A seek back is harmless. Rows of the inbox that are done make each repeated message a
 // duplicate, and versions stop those whose rows were purged. The projections do not change.
@@ -29,7 +31,7 @@
 // source, subscription, message_id, publish_time, lag_millis, updated_at and updated_by. The
 // view `<table>_by_group` has consumer_group, subscription, safe_position, publish_time,
 // oldest_held, instances and updated_at. Migration 01003 of the service catalog is an
-// example, with the rule of safe_position.
+// example, with the rule of safe_position, which 01008 extends.
 //
 // # Metrics
 //

@@ -15,7 +15,9 @@ type Position struct {
 	Group        string `db:"consumer_group" json:"group"`
 	Subscription string `json:"subscription"`
 	// SafePosition is a publish time: a seek to it, or to an earlier one, acknowledges no
-	// message that has not been applied. The view's migration has the rule and its limits.
+	// message that the broker has delivered and that was not applied. No table knows those
+	// that it has not delivered: in a backlog, and for a seek to the first message, see
+	// Retention. The view's migrations have the rule and its limits.
 	SafePosition time.Time `json:"safe_position"`
 	// PublishTime is the greatest that any instance has saved. It is no safe position.
 	PublishTime time.Time `json:"publish_time"`

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,22 +19,47 @@ import (
 // be idle within a transaction.
 const brokerTimeout = 8 * time.Second
 
-// Window is how far back a seek of a subscription brings messages back, also acknowledged
-// ones. Zero: it brings back none that was acknowledged.
-func Window(ctx context.Context, client *pubsub.Client, subscription string) (time.Duration, error) {
+// ErrBusy means that another reset of the group is under way.
+var ErrBusy = errors.New("another reset is under way")
+
+// ErrDiscards means that a reset would give up messages that were perhaps not applied.
+var ErrDiscards = errors.New("a seek to after the safe position gives up messages that were not applied")
+
+// Retention is how far back the messages of a subscription reach.
+type Retention struct {
+	// Replay is how far back a seek brings back acknowledged messages. Zero: none.
+	Replay time.Duration
+	// Oldest is the greatest age of any message, also of one that was never acknowledged. A
+	// seek as far back acknowledges none.
+	Oldest time.Duration
+}
+
+// ReadRetention returns the retention of a subscription, its topic's included.
+func ReadRetention(ctx context.Context, client *pubsub.Client, subscription string) (r Retention, err error) {
 	ctx, cancel := context.WithTimeout(ctx, brokerTimeout)
 	defer cancel()
 	found, err := client.SubscriptionAdminClient.GetSubscription(ctx, &pubsubpb.GetSubscriptionRequest{
 		Subscription: fullName(client, subscription),
 	})
 	if err != nil {
-		return 0, fmt.Errorf("read subscription %s: %w", subscription, err)
+		return r, fmt.Errorf("read subscription %s: %w", subscription, err)
 	}
-	window := found.GetTopicMessageRetentionDuration().AsDuration()
+	r.Replay = found.GetTopicMessageRetentionDuration().AsDuration()
+	r.Oldest = max(r.Replay, found.GetMessageRetentionDuration().AsDuration())
 	if found.GetRetainAckedMessages() {
-		window = max(window, found.GetMessageRetentionDuration().AsDuration())
+		r.Replay = r.Oldest
 	}
-	return window, nil
+	return r, nil
+}
+
+// Now is the present time by the database's clock, which stamps the table.
+func (s *Store) Now(ctx context.Context) (now time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	if err = s.db.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
+		return now, fmt.Errorf("read the clock: %w", err)
+	}
+	return now, nil
 }
 
 func fullName(client *pubsub.Client, subscription string) string {
@@ -79,35 +105,55 @@ func (s *Store) Start(ctx context.Context, client *pubsub.Client, deployment str
 // The rows of the instances go; their next saves make them again. An entry of audit has the
 // rows from before and the new position.
 //
-// The entry comes first, in a transaction of its own: no seek is without an entry, although
-// the process may end at any moment. An entry may be without a seek, and the error says so.
-// The rows are replaced after the seek, because their locks would hold up the batches of the
-// instances for as long as the broker takes. Reset may be repeated. The caller checks that
-// to is not after the safe position, or that the operator discards the messages in between.
-func (s *Store) Reset(ctx context.Context, client *pubsub.Client, to time.Time, o audit.Actor) error {
-	if err := s.recordReset(ctx, to, o); err != nil {
-		return fmt.Errorf("record the reset, of which nothing was moved: %w", err)
-	}
-	if err := s.seek(ctx, client, to); err != nil {
-		return fmt.Errorf("the audit table has the reset already, but it was not done: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+// It returns ErrDiscards if to is after the group's safe position and discard is false, and
+// ErrBusy if another reset is under way: in both cases nothing was moved. The entry of audit
+// is committed before the seek: no seek is without an entry, although the process may end at
+// any moment. An entry may be without a seek, and the error says so. The rows are replaced
+// after the seek, because their locks would hold up the batches of the instances for as long
+// as the broker takes. Reset may be repeated.
+func (s *Store) Reset(ctx context.Context, client *pubsub.Client, to time.Time, discard bool, o audit.Actor) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*queryTimeout+brokerTimeout)
 	defer cancel()
-	err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `DELETE FROM `+s.table+` WHERE consumer_group = $1 AND source <> 'start'`, s.names.Group)
+	return pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+		var alone bool
+		err := tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock(hashtext('lockstep offset reset ' || $1))`, s.names.Group).Scan(&alone)
+		switch {
+		case err != nil:
+			return fmt.Errorf("lock the offset: %w", err)
+		case !alone:
+			return ErrBusy
+		}
+		if err := s.recordReset(ctx, to, discard, o); err != nil {
+			return fmt.Errorf("record the reset, of which nothing was moved: %w", err)
+		}
+		if err := s.seek(ctx, client, to); err != nil {
+			return fmt.Errorf("the audit table has the reset already, but it was not done: %w", err)
+		}
+		_, err = tx.Exec(ctx, `DELETE FROM `+s.table+` WHERE consumer_group = $1 AND source <> 'start'`, s.names.Group)
 		if err == nil {
 			_, err = s.write(ctx, tx, "reset", "reset", to, o.By)
 		}
-		return err
+		if err != nil {
+			return fmt.Errorf("the subscription has moved, but the rows have not; repeat the reset: %w", err)
+		}
+		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("the subscription has moved, but the rows have not; repeat the reset: %w", err)
-	}
-	return nil
 }
 
-// recordReset writes the entry of audit.
-func (s *Store) recordReset(ctx context.Context, to time.Time, o audit.Actor) error {
+// recordReset writes the entry of audit, unless the reset discards messages and must not. A
+// person may have decided on a position that others have moved since.
+func (s *Store) recordReset(ctx context.Context, to time.Time, discard bool, o audit.Actor) error {
+	// With the seek, this takes less than a session of the service's role may be idle within a
+	// transaction: the caller's holds the lock.
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	at, err := s.Load(ctx)
+	switch {
+	case err != nil:
+		return err
+	case to.After(at.SafePosition) && !discard:
+		return ErrDiscards
+	}
 	before, err := s.Rows(ctx)
 	if err != nil {
 		return err
@@ -118,8 +164,6 @@ func (s *Store) recordReset(ctx context.Context, to time.Time, o audit.Actor) er
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
 	return pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
 		return audit.Write(ctx, tx, "offset reset", o, audit.Subject{Record: record})
 	})

@@ -94,8 +94,8 @@ func service() command.Service {
 			f.Var(&keep, "inbox-retention", "how long the inbox remembers a settled event: "+
 				"longer than the subscriptions, or their topics, keep messages for a replay")
 			f.Var(&start, "engagement-start", "where engagements begin: resume (no seek), earliest, or a duration: "+
-				"so long before the stored position; a deployment seeks once, and never forward, because a seek forward "+
-				"acknowledges messages that were not applied")
+				"so long before the stored position; a deployment seeks once. A seek acknowledges messages from before its "+
+				"time: with an older backlog, which the position does not know, take earliest")
 			f.StringVar(&deployment, "deployment", "", "the name of this deployment, for -engagement-start outside of Cloud Run")
 			f.DurationVar(&checks, "reconcile-interval", catalog.CheckInterval,
 				"how often the whole read model is compared with video's rows, slowly and without repairs; 0 is never")
