@@ -32,8 +32,8 @@ var pageRetry = backoff.Policy{Base: 500 * time.Millisecond, Cap: step}
 var (
 	// ErrRunning means that another backfill of the same type holds the lease.
 	ErrRunning = errors.New("another backfill runs")
-	// ErrReplica means that the owner answers from a replica that has not reached the begin
-	// of the backfill, or does not say what it has reached.
+	// ErrReplica means that the owner answers from a replica that has not reached the time at
+	// which the backfill began.
 	ErrReplica = errors.New("the owner answers from a replica that lags")
 )
 
