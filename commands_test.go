@@ -33,6 +33,7 @@ var commands = map[string]runs{
 	"video outbox":          {"services/runbook_test.go", "TestRunbook"},
 	"catalog dlq":           {"services/runbook_test.go", "TestRunbook"},
 	"catalog reconcile":     {"services/runbook_test.go", "TestRunbook"},
+	"catalog backfill":      {"services/runbook_test.go", "TestRunbook"},
 	"catalog serve":         {"services/process_test.go", `command), "serve"`},
 	"video events show":     {"services/runbook_test.go", `o.types(t, "where"`},
 	"catalog events show":   {"services/runbook_test.go", `o.types(t, "where"`},

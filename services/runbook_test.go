@@ -165,6 +165,8 @@ func (w *world) deadLetters(t *testing.T, o *operator) {
 	o.types(t, "discard", "ID="+nonsense.MessageID, "Nothing was changed", "discarded")
 	w.exec(t, `UPDATE catalog.video_projection SET title = 'edited' WHERE video_id = $1::uuid`, dead.ID)
 	o.types(t, "reconcile", "NOTHING=", "changed 1", dead.ID, "1 repaired, 0 differ still")
+	w.exec(t, `DELETE FROM catalog.video_projection WHERE video_id = $1::uuid`, dead.ID)
+	o.types(t, "backfill", "NOTHING=", "1 written, finished at", "0 differ")
 	out, err := o.shell(t, "catalog dlq list --json", "NOTHING=").Output()
 	if err != nil || !strings.Contains(string(out), `"dead_letters":[]`) {
 		t.Errorf("dead letters are left: %v %s", err, out)

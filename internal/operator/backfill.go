@@ -21,7 +21,7 @@ usage: backfill [flags]
 flags:
   --type TYPE         only this type of aggregate, such as video
   --rate N            at most N rows per second (2000); 0 is no limit
-  --restart           begin anew a backfill that has finished or was cut off
+  --restart           begin with the first page, also after one that has finished or was cut off
   --json              one JSON object on stdout
 
 Reads, writes and events go on meanwhile. The result is the same in whatever order pages
@@ -120,16 +120,16 @@ func (b Backfill) fillers(ctx context.Context, s *invocation, only string) (chos
 // backfill runs one backfill, and shows its progress.
 func (s *invocation) backfill(ctx context.Context, f backfill.Filler, o backfill.Options) (backfill.State, error) {
 	bar := progress{to: s.Err, terminal: s.In != nil}
-	begun := false
+	started := false
 	state, err := backfill.Run(ctx, s.db, f, o, func(now backfill.State) {
-		if !begun {
-			begun = true
+		if !started {
+			started = true
 			bar.begin(now.Type, 0)
 		}
 		bar.total = now.Estimate
 		bar.add(now.RowsRead - bar.done)
 	})
-	if begun {
+	if started {
 		bar.end()
 	}
 	return state, err
@@ -140,9 +140,9 @@ func backfilled(s backfill.State) string {
 	line := fmt.Sprintf("%s: %d rows read, %d written", s.Type, s.RowsRead, s.RowsWritten)
 	switch {
 	case s.FinishedAt != nil:
-		return line + ", finished at " + stamp(*s.FinishedAt) + " (--restart begins anew)."
+		return line + ", finished at " + stamp(*s.FinishedAt) + " (--restart begins again)."
 	case s.StartedAt != nil:
-		return line + ", begun at " + stamp(*s.StartedAt) + " and not finished: run it again to continue."
+		return line + ", started at " + stamp(*s.StartedAt) + " and not finished: run it again to continue."
 	}
-	return line + ", not begun."
+	return line + ", not started."
 }

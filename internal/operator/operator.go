@@ -1,6 +1,6 @@
 // Package operator is the command line for a person who looks after blocked
 // events, restores, and the read model: `video outbox`, `video epoch`, `catalog dlq`,
-// `catalog offset`, `catalog reconcile` and `events` of both.
+// `catalog offset`, `catalog reconcile`, `catalog backfill` and `events` of both.
 //
 //	backlog      events that video has not published     video.outbox
 //	             the lives of video's database           video.outbox_epochs
@@ -8,6 +8,7 @@
 //	receipt      what became of an event at catalog      catalog.inbox
 //	checkpoint   the position of a consumer              catalog.engagement_offsets
 //	reconcile    rows of catalog that differ from video's
+//	backfill     rows of video that catalog lacks          catalog.backfills
 //	audit        the actions: person, time and reason    operator_actions
 //
 // Those packages do the work; this one parses, asks and prints. Skip, purge, bump,

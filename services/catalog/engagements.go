@@ -177,19 +177,13 @@ func (a engagements) List(ctx context.Context, from string, timeout time.Duratio
 	if err != nil {
 		return page, unlisted(err)
 	}
-	page = projection.OwnersPage[Engagement]{Next: resp.GetNext(), AsOf: asOf(resp), Estimate: resp.GetEstimatedRows()}
-	for _, p := range resp.GetEngagements() {
+	return pageOf(resp, resp.GetEngagements(), func(p *videov1.Engagement) (Engagement, error) {
 		user, video, err := parseEngagementID(p.GetUserId() + ":" + p.GetVideoId())
 		if err != nil {
-			return page, fmt.Errorf("%w: %w", consistency.ErrOwnerUnavailable, err)
+			return Engagement{}, fmt.Errorf("%w: %w", consistency.ErrOwnerUnavailable, err)
 		}
-		e, err := ownedEngagement(p, user, video)
-		if err != nil {
-			return page, err
-		}
-		page.Rows = append(page.Rows, e)
-	}
-	return page, nil
+		return ownedEngagement(p, user, video)
+	})
 }
 
 // ownedEngagement is the owner's answer about a user's engagement with a video.

@@ -120,6 +120,25 @@ func unlisted(err error) error {
 	return fmt.Errorf("list the owner's rows: %w", err)
 }
 
+// pageOf is a page of the owner's rows, of which owned reads each.
+func pageOf[M, S any](
+	answer interface {
+		GetNext() string
+		GetAsOf() *timestamppb.Timestamp
+		GetEstimatedRows() int64
+	}, rows []M, owned func(M) (S, error),
+) (page projection.OwnersPage[S], err error) {
+	page = projection.OwnersPage[S]{Next: answer.GetNext(), AsOf: asOf(answer), Estimate: answer.GetEstimatedRows()}
+	for _, row := range rows {
+		s, err := owned(row)
+		if err != nil {
+			return page, err
+		}
+		page.Rows = append(page.Rows, s)
+	}
+	return page, nil
+}
+
 // asOf reads the time of an answer; an owner that does not know it leaves it empty.
 func asOf(answer interface{ GetAsOf() *timestamppb.Timestamp }) time.Time {
 	if t := answer.GetAsOf(); t != nil {

@@ -215,15 +215,7 @@ func (a videos) List(ctx context.Context, from string, timeout time.Duration) (p
 	if err != nil {
 		return page, unlisted(err)
 	}
-	page = projection.OwnersPage[Video]{Next: resp.GetNext(), AsOf: asOf(resp), Estimate: resp.GetEstimatedRows()}
-	for _, p := range resp.GetVideos() {
-		v, err := ownedVideo(p, p.GetVideoId())
-		if err != nil {
-			return page, err
-		}
-		page.Rows = append(page.Rows, v)
-	}
-	return page, nil
+	return pageOf(resp, resp.GetVideos(), func(p *videov1.Video) (Video, error) { return ownedVideo(p, p.GetVideoId()) })
 }
 
 // ownedVideo is the owner's answer about the video called id.

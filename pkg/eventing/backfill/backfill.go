@@ -30,10 +30,10 @@ const (
 var pageRetry = backoff.Policy{Base: 500 * time.Millisecond, Cap: step}
 
 var (
-	// ErrRunning means that another backfill of the same type holds the lease.
+	// ErrRunning means that another backfill of the same type has the lease.
 	ErrRunning = errors.New("another backfill runs")
-	// ErrReplica means that the owner answers from a replica that has not reached the begin
-	// of the backfill, or does not say what it has reached.
+	// ErrReplica means that the owner answers from a replica that has not reached the time at
+	// which the backfill started.
 	ErrReplica = errors.New("the owner answers from a replica that lags")
 )
 
@@ -65,7 +65,7 @@ type State struct {
 type Options struct {
 	// Rate is the most rows per second; 0 is no limit.
 	Rate int
-	// Restart begins anew, also if the last backfill has finished or was cut off.
+	// Restart begins with the first page, also if the last backfill has finished or was cut off.
 	Restart bool
 }
 
@@ -115,7 +115,7 @@ func (r *run) page(ctx context.Context, s State) (State, error) {
 		case attempt == attempts, eventing.IsPermanent(err), errors.Is(err, ErrRunning), ctx.Err() != nil:
 			return s, err
 		}
-		// It holds the lease. If the database is away, the next attempt fails like this one.
+		// It renews the lease. If the database is away, the next attempt fails like this one.
 		if _, err := r.save(ctx, s, false); errors.Is(err, ErrRunning) {
 			return s, err
 		}
@@ -132,7 +132,7 @@ func (r *run) fill(ctx context.Context, s State) (State, error) {
 		return s, err
 	}
 	if f.AsOf.Before(*s.StartedAt) {
-		return s, fmt.Errorf("%w: its rows are of %s, and the backfill began at %s", ErrReplica, stamp(f.AsOf), stamp(*s.StartedAt))
+		return s, fmt.Errorf("%w: its rows are of %s, and the backfill started at %s", ErrReplica, stamp(f.AsOf), stamp(*s.StartedAt))
 	}
 	s.next, s.Estimate = f.Next, f.Estimate
 	s.RowsRead, s.RowsWritten = s.RowsRead+int64(f.Rows), s.RowsWritten+int64(f.Written)
@@ -149,7 +149,7 @@ func pauseAfter(rows int64, perSecond int, took time.Duration) time.Duration {
 	return max(0, time.Duration(rows)*time.Second/time.Duration(perSecond)-took)
 }
 
-// pause waits, and holds the lease meanwhile.
+// pause waits, and renews the lease meanwhile.
 func (r *run) pause(ctx context.Context, s State, left time.Duration) error {
 	for ; left > 0 && s.FinishedAt == nil; left -= step {
 		if !backoff.Sleep(ctx, min(left, step), nil) {

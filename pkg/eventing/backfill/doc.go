@@ -21,7 +21,7 @@
 // reconcile. Whether the consumer runs does not matter, since the subscription keeps its
 // messages.
 //
-// For the same reason a page counts only if the owner read it after the backfill has begun.
+// For the same reason a page counts only if the owner read it after the backfill started.
 // An answer of a replica that lags is written, which is harmless, and asked for again.
 //
 // A backfill removes no row that the owner does not have. It does not fetch a page again
@@ -31,9 +31,9 @@
 // # Progress
 //
 // It is saved after each page. A backfill that was killed continues at the page that it had
-// in hand, which is written once more. It holds a lease meanwhile, so that a second one is
+// in hand, which is written once more. It has a lease meanwhile, so that a second one is
 // refused: two would load the owner twice, and do no other harm. A process that was killed
-// cannot be told from one that is cut off, so its lease has to end, within 30 seconds. A
+// looks like one that is cut off, so its lease has to end, within 30 seconds. A
 // process that is stopped gives its lease back. The lease is in the table, and is no lock of
 // a session: a transaction pooler has no sessions.
 //

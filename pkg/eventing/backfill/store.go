@@ -13,7 +13,7 @@ import (
 const storeTimeout = 5 * time.Second
 
 // claim takes the lease, if no other process has it, of a backfill that is to be continued
-// or begun. A lease that ends later than any can is from a clock that was set back, and
+// or started. A lease that ends later than any can is from a clock that was set back, and
 // counts as none.
 func (r *run) claim(ctx context.Context, restart bool) (s State, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
@@ -37,7 +37,7 @@ func (r *run) claim(ctx context.Context, restart bool) (s State, err error) {
 		}
 		switch {
 		case leased:
-			return fmt.Errorf("%w: it began at %s and has read %d rows; if it was killed, try again in %.0f seconds",
+			return fmt.Errorf("%w: it started at %s and has read %d rows; if it was killed, try again in %.0f seconds",
 				ErrRunning, stamp(*s.StartedAt), s.RowsRead, left+1)
 		case s.FinishedAt != nil && !restart:
 			return nil
@@ -60,7 +60,7 @@ func (r *run) claim(ctx context.Context, restart bool) (s State, err error) {
 	return s, nil
 }
 
-// save keeps how far the backfill has come, and holds the lease unless it is done. It writes
+// save keeps how far the backfill has come, and renews the lease unless it is done. It writes
 // the whole state: when the answer to a save was lost, the next one changes nothing.
 func (r *run) save(ctx context.Context, s State, done bool) (State, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)

@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -15,8 +16,19 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// disturbances counts the disturbances that all histories have met.
-type disturbances struct{ locks, brownouts, repeated atomic.Int64 }
+// disturbances counts the disturbances that all histories have met: also the new epochs, the
+// pages of backfills, and the rows that those have moved.
+type disturbances struct{ locks, brownouts, repeated, epochs, pages, filled atomic.Int64 }
+
+func (d *disturbances) String() string {
+	return fmt.Sprintf("%d locked rows, %d brownouts, %d repeated ids, %d new epochs, %d pages that moved %d rows",
+		d.locks.Load(), d.brownouts.Load(), d.repeated.Load(), d.epochs.Load(), d.pages.Load(), d.filled.Load())
+}
+
+// least is how often the rarest one was met.
+func (d *disturbances) least() int64 {
+	return min(d.locks.Load(), d.brownouts.Load(), d.repeated.Load(), d.epochs.Load(), d.pages.Load(), d.filled.Load())
+}
 
 // lock locks an item's row, if there is one, in another transaction until the consumer has
 // blocked the item for it, or ctx ends.

@@ -1,13 +1,11 @@
 package inbox
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
-	"testing"
 	"time"
 
 	"github.com/google/uuid"
@@ -27,6 +25,8 @@ type item struct {
 	Label          string
 	EventID        uuid.UUID
 	At             time.Time
+	// bare says that the owner had the item in Epoch without an event of that epoch.
+	bare bool
 }
 
 // itemPayload is an event's content; nil is unchanged.
@@ -154,23 +154,46 @@ func applyRecorded(ctx context.Context, tx pgx.Tx, changes []Change, rows Rows[i
 	return outcomes, remember(ctx, tx, happened)
 }
 
-// adoptRecorded calls AdoptChanges and records the repair for the history checker.
-func adoptRecorded(ctx context.Context, tx pgx.Tx, c Change, rows Rows[item]) error {
+// adoptRecorded calls AdoptChanges with the owner's states at asOf, and records the repairs
+// for the history checker. It returns how many rows it has moved.
+func adoptRecorded(ctx context.Context, tx pgx.Tx, rows Rows[item], asOf time.Time, owned ...item) (moved int, err error) {
 	states := map[string]item{}
-	outcomes, err := AdoptChanges(ctx, tx, keepWritten{rows, states}, []Change{c}, time.Time{})
-	if err != nil || outcomes[0] == Stale {
-		return err
+	var changes []Change
+	for _, i := range owned {
+		changes = append(changes, snapshotOf(i))
 	}
-	repaired := applied(c, states[c.Event.AggregateID])
-	repaired.Event = "" // the owner's state, and not the event
-	if repaired.Change != records.Deleted {
-		repaired.Change = records.Repair
+	outcomes, err := AdoptChanges(ctx, tx, keepWritten{rows, states}, changes, asOf)
+	if err != nil {
+		return 0, err
 	}
-	happened := []records.Record{repaired}
-	if outcomes[0] == Diverged {
-		happened = append(happened, recordOf(records.Report, c.Event))
+	var happened []records.Record
+	for i, c := range changes {
+		if outcomes[i] == Stale {
+			continue
+		}
+		moved++
+		repaired := applied(c, states[c.Event.AggregateID])
+		repaired.Event = "" // the owner's state, and not the event
+		if repaired.Change != records.Deleted {
+			repaired.Change = records.Repair
+		}
+		happened = append(happened, repaired)
+		if outcomes[i] == Diverged {
+			happened = append(happened, recordOf(records.Report, c.Event))
+		}
 	}
-	return remember(ctx, tx, happened)
+	return moved, remember(ctx, tx, happened)
+}
+
+// snapshotOf is the owner's state of an item as a change.
+func snapshotOf(i item) Change {
+	c := Change{Kind: Snapshot, Payload: i, Event: eventing.Event{
+		ID: i.EventID, AggregateType: "item", AggregateID: i.ID, Epoch: i.Epoch, Version: i.Version, OccurredAt: i.At,
+	}}
+	if i.Deleted {
+		c.Kind = Deleted
+	}
+	return c
 }
 
 // keepWritten keeps in states the rows that it writes.
@@ -198,7 +221,7 @@ func applied(c Change, written item) records.Record {
 	}
 	r := recordOf(records.Apply, c.Event)
 	r.Change = kinds[c.Kind]
-	if written.Epoch == r.Epoch && written.Version == r.Version {
+	if written.Epoch == r.Epoch && written.Version == r.Version && !written.bare {
 		r.State = written.String()
 	}
 	return r
@@ -231,96 +254,4 @@ func (i item) String() string {
 		return err.Error()
 	}
 	return string(s)
-}
-
-// life is the history of one item at its owner: state n is that after event n.
-type life struct {
-	events []eventing.Event
-	states []item
-	// lost are events that the owner no longer has, and fork is how many states there
-	// were when it lost them; 0 where it lost none.
-	lost []eventing.Event
-	fork int
-	// lostStates are those after each of lost.
-	lostStates []item
-}
-
-// lose takes the owner back to its state after some of its events: it fails over, and no
-// event reports that. The next events reuse the versions.
-func (l *life) lose(after int) {
-	l.lost, l.fork = slices.Clone(l.events[after:]), after
-	l.lostStates = slices.Clone(l.states[after:])
-	l.events, l.states = l.events[:after:after], l.states[:after:after]
-}
-
-// written are the events in the order in which they were committed and published,
-// and those that the owner lost.
-func (l *life) written() (happened []records.Record) {
-	add := func(events []eventing.Event, states []item) {
-		for i, e := range events {
-			w := recordOf(records.Write, e)
-			w.State = states[i].String()
-			happened = append(happened, w, recordOf(records.Publish, e))
-		}
-	}
-	add(l.events[:l.fork], l.states[:l.fork])
-	add(l.lost, l.lostStates)
-	add(l.events[l.fork:], l.states[l.fork:])
-	for _, e := range l.lost {
-		happened = append(happened, recordOf(records.Lost, e))
-	}
-	return happened
-}
-
-// all are the events that were published.
-func (l *life) all() []eventing.Event { return append(slices.Clone(l.events), l.lost...) }
-
-func (l *life) last() item { return l.states[len(l.states)-1] }
-
-// happen adds an event that takes the item to its next version, in an epoch.
-func (l *life) happen(t testing.TB, id, name string, epoch int64, p itemPayload) {
-	t.Helper()
-	var before item
-	version := int64(1)
-	if len(l.states) > 0 {
-		before = l.last()
-		version = before.Version + 1
-	}
-	e := event(id, version)
-	e.AggregateType, e.Type, e.Epoch, e.PreviousEventID = "item", name, epoch, before.EventID
-	e.OccurredAt = epochStart.Add(time.Duration(len(l.states)+2*len(l.lost)) * time.Second)
-	var err error
-	if e.Payload, err = json.Marshal(p); err != nil {
-		t.Fatal(err)
-	}
-	c, err := decodeItem(e)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Event = e
-	l.events, l.states = append(l.events, e), append(l.states, items{}.Apply(before, c))
-}
-
-// restore takes the item back to one of its states. No event reports that: the next event
-// is the first of a new epoch.
-func (l *life) restore(t testing.TB, id string, to item, p itemPayload) {
-	t.Helper()
-	past := life{states: []item{to}}
-	past.happen(t, id, "ItemUpdated", to.Epoch+1, p)
-	l.events, l.states = append(l.events, past.events...), append(l.states, past.last())
-}
-
-// epochStart is when all lives begin. An event is a second after the one before.
-var epochStart = time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
-
-// since is a state that the owner had at the time of e or later. By then it has lost its
-// lost events.
-func (l *life) since(e eventing.Event, pick func(n int) int) item {
-	if slices.ContainsFunc(l.lost, func(lost eventing.Event) bool { return lost.ID == e.ID }) {
-		return l.states[l.fork+pick(len(l.states)-l.fork)]
-	}
-	first := slices.IndexFunc(l.states, func(s item) bool {
-		return cmp.Or(cmp.Compare(s.Epoch, e.Epoch), cmp.Compare(s.Version, e.Version)) >= 0
-	})
-	return l.states[first+pick(len(l.states)-first)]
 }

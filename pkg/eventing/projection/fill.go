@@ -21,7 +21,7 @@ type OwnersPage[S any] struct {
 	Rows []S
 	// Next is the id at which the next page begins; empty after the last row.
 	Next string
-	// AsOf is that of Fetch.
+	// AsOf is that of Fetch. Fill refuses a page of an unknown time.
 	AsOf time.Time
 	// Estimate is about how many rows the owner has in all; 0 is unknown.
 	Estimate int64
@@ -36,7 +36,7 @@ type Filled struct {
 	Rows, Written int
 	// AsOf and Estimate are those of the OwnersPage. A caller that needs every change of
 	// before a certain time fills the page again if AsOf is earlier: the answer came from a
-	// replica that lags. The zero AsOf is unknown.
+	// replica that lags.
 	AsOf     time.Time
 	Estimate int64
 }
@@ -55,7 +55,10 @@ func (p *Projection[S]) Fill(ctx context.Context, from string) (f Filled, err er
 	if err != nil {
 		return f, err
 	}
-	if page.Next != "" && page.Next <= from {
+	switch {
+	case page.AsOf.IsZero(): // one that is believed whatever its age could take rows back
+		return f, fmt.Errorf("%w: its page of %s does not say as of when", consistency.ErrOwnerUnavailable, p.Type())
+	case page.Next != "" && page.Next <= from:
 		return f, fmt.Errorf("%w: its page of %s from %.100q on ends at %.100q", consistency.ErrOwnerUnavailable, p.Type(), from, page.Next)
 	}
 	f = Filled{Next: page.Next, Done: page.Next == "", Rows: len(page.Rows), AsOf: page.AsOf, Estimate: page.Estimate}

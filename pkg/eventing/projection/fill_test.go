@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -105,6 +106,7 @@ func TestFillReportsADivergence(t *testing.T) {
 func TestFillGivesWay(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
+	s.asOf = minuteOf(30)
 	for i := range pageNotes {
 		s.has(newNote(fmt.Sprintf("a/%03d", i), 1, 2, "owned"))
 	}
@@ -132,10 +134,12 @@ func TestFillGivesWay(t *testing.T) {
 	}
 }
 
-// An owner that cannot be asked, and one whose pages lead back, end a fill.
+// An owner that cannot be asked, one whose pages lead back, and one that does not say the
+// time of its answer end a fill.
 func TestFillWithoutAnOwner(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
+	s.asOf = minuteOf(30)
 	s.has(newNote("a/1", 1, 1, "one"))
 	s.away = consistency.ErrOwnerUnavailable
 	if f, err := s.Fill(t.Context(), ""); !errors.Is(err, consistency.ErrOwnerUnavailable) || f != (projection.Filled{}) {
@@ -145,5 +149,9 @@ func TestFillWithoutAnOwner(t *testing.T) {
 	s.notes.next = "a/0"
 	if _, err := s.Fill(t.Context(), "a/1"); !errors.Is(err, consistency.ErrOwnerUnavailable) || len(s.rows(t)) > 0 {
 		t.Errorf("a page that leads back: %v, %v", err, s.rows(t))
+	}
+	s.asOf, s.notes.next = time.Time{}, ""
+	if _, err := s.Fill(t.Context(), ""); !errors.Is(err, consistency.ErrOwnerUnavailable) || len(s.rows(t)) > 0 {
+		t.Errorf("a page of an unknown time: %v, %v", err, s.rows(t))
 	}
 }

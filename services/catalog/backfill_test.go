@@ -1,0 +1,202 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backfill"
+	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/projection"
+)
+
+const pageRows, listPages = 500, 5
+
+// ownersList is a backfill.Filler with pages "", "1", … of pageRows rows, of which each call
+// writes half.
+type ownersList struct {
+	asked []string
+	// before is called in each call, and its error is that of the call.
+	before func() error
+	asOf   func() time.Time
+}
+
+func newOwnersList() *ownersList {
+	return &ownersList{before: func() error { return nil }, asOf: func() time.Time { return time.Now().Add(time.Hour) }}
+}
+
+func (*ownersList) Type() string { return videoType }
+
+func (l *ownersList) Fill(_ context.Context, from string) (projection.Filled, error) {
+	l.asked = append(l.asked, from)
+	if err := l.before(); err != nil {
+		return projection.Filled{}, err
+	}
+	page, _ := strconv.Atoi(from)
+	f := projection.Filled{Rows: pageRows, Written: pageRows / 2, AsOf: l.asOf(), Estimate: listPages * pageRows}
+	if page+1 == listPages {
+		f.Done = true
+	} else {
+		f.Next = strconv.Itoa(page + 1)
+	}
+	return f, nil
+}
+
+func (f *fixture) fill(ctx context.Context, l *ownersList, o backfill.Options) (backfill.State, error) {
+	return backfill.Run(ctx, f.pool, l, o, func(backfill.State) {})
+}
+
+// leaseUntil changes the lease of the backfill, as time or a clock does.
+func (f *fixture) leaseUntil(t *testing.T, expression string) {
+	t.Helper()
+	if _, err := f.admin.Exec(t.Context(), `UPDATE catalog.backfills SET leased_until = `+expression); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A backfill that was cut off continues at the page that it had in hand. One that has
+// finished is begun anew by Restart only.
+func TestABackfillIsContinued(t *testing.T) {
+	t.Parallel()
+	f, l := setUp(t), newOwnersList()
+	ctx, stop := context.WithCancel(t.Context())
+	l.before = func() error {
+		if len(l.asked) == 3 {
+			stop()
+		}
+		return ctx.Err()
+	}
+	s, err := f.fill(ctx, l, backfill.Options{})
+	if !errors.Is(err, context.Canceled) || s.RowsRead != 2*pageRows || s.FinishedAt != nil || !slices.Equal(l.asked, []string{"", "1", "2"}) {
+		t.Errorf("cut off: %+v, %v, asked %v", s, err, l.asked)
+	}
+
+	l = newOwnersList()
+	began := s.StartedAt
+	s, err = f.fill(t.Context(), l, backfill.Options{})
+	if err != nil || s.RowsRead != listPages*pageRows || s.RowsWritten != s.RowsRead/2 || s.FinishedAt == nil || !s.StartedAt.Equal(*began) ||
+		!slices.Equal(l.asked, []string{"2", "3", "4"}) {
+		t.Errorf("continued: %+v, %v, asked %v", s, err, l.asked)
+	}
+
+	l = newOwnersList()
+	again, err := f.fill(t.Context(), l, backfill.Options{})
+	if err != nil || len(l.asked) > 0 || !again.FinishedAt.Equal(*s.FinishedAt) || again.RowsRead != s.RowsRead {
+		t.Errorf("finished: %+v, %v, asked %v", again, err, l.asked)
+	}
+	anew, err := f.fill(t.Context(), l, backfill.Options{Restart: true})
+	if err != nil || len(l.asked) != listPages || anew.RowsRead != s.RowsRead || !anew.StartedAt.After(*s.FinishedAt) || !anew.FinishedAt.After(*s.FinishedAt) {
+		t.Errorf("anew: %+v, %v, asked %v", anew, err, l.asked)
+	}
+}
+
+// One process at a time backfills a type. Another one is refused until the lease has ended;
+// then the first is refused.
+func TestOneBackfillAtATime(t *testing.T) {
+	t.Parallel()
+	f, l := setUp(t), newOwnersList()
+	other := newOwnersList()
+	l.before = func() error {
+		switch len(l.asked) {
+		case 1:
+			if _, err := f.fill(t.Context(), other, backfill.Options{Restart: true}); !errors.Is(err, backfill.ErrRunning) || !strings.Contains(err.Error(), "try again in") {
+				t.Errorf("a second one: %v", err)
+			}
+		case 2:
+			f.leaseUntil(t, "clock_timestamp() - interval '1 s'") // killed, or so it seems
+			if s, err := f.fill(t.Context(), other, backfill.Options{}); err != nil || s.RowsRead != listPages*pageRows {
+				t.Errorf("after the lease: %+v, %v", s, err)
+			}
+		}
+		return nil
+	}
+	s, err := f.fill(t.Context(), l, backfill.Options{})
+	if !errors.Is(err, backfill.ErrRunning) || !strings.Contains(err.Error(), "taken this one over") || len(l.asked) != 2 || s.RowsRead != pageRows {
+		t.Errorf("the first one: %+v, %v, asked %v", s, err, l.asked)
+	}
+	if !slices.Equal(other.asked, []string{"1", "2", "3", "4"}) {
+		t.Errorf("the second one asked %v", other.asked)
+	}
+	f.leaseUntil(t, "clock_timestamp() + interval '1 day'") // of a clock that was set back
+	if _, err := f.fill(t.Context(), newOwnersList(), backfill.Options{Restart: true}); err != nil {
+		t.Error(err)
+	}
+}
+
+// An owner that is away is asked again. One that never answers ends the backfill.
+func TestABackfillTriesAgain(t *testing.T) {
+	t.Parallel()
+	f, l := setUp(t), newOwnersList()
+	l.before = func() error {
+		if len(l.asked) == 2 {
+			return consistency.ErrOwnerUnavailable
+		}
+		return nil
+	}
+	if s, err := f.fill(t.Context(), l, backfill.Options{}); err != nil || s.RowsRead != listPages*pageRows || !slices.Equal(l.asked, []string{"", "1", "1", "2", "3", "4"}) {
+		t.Errorf("%+v, %v, asked %v", s, err, l.asked)
+	}
+	l = newOwnersList()
+	never := errors.New("does not list")
+	l.before = func() error { return eventing.Permanent(never) }
+	if _, err := f.fill(t.Context(), l, backfill.Options{Restart: true}); !errors.Is(err, never) || len(l.asked) != 1 {
+		t.Errorf("%v, asked %v", err, l.asked)
+	}
+}
+
+// A page counts once the owner's answer is younger than the begin of the backfill: a
+// replica that lags may lack changes whose events were published before there was a
+// subscription.
+func TestABackfillFromAReplica(t *testing.T) {
+	t.Parallel()
+	f, l := setUp(t), newOwnersList()
+	l.asOf = func() time.Time {
+		if len(l.asked) < 3 {
+			return time.Now().Add(-time.Hour)
+		}
+		return time.Now().Add(time.Hour)
+	}
+	if s, err := f.fill(t.Context(), l, backfill.Options{}); err != nil || s.RowsRead != listPages*pageRows || !slices.Equal(l.asked, []string{"", "", "", "1", "2", "3", "4"}) {
+		t.Errorf("%+v, %v, asked %v", s, err, l.asked)
+	}
+}
+
+// After a page comes a pause, at the rate. A backfill that is ended in it begins no other page.
+func TestABackfillPauses(t *testing.T) {
+	t.Parallel()
+	f, l := setUp(t), newOwnersList()
+	ctx, stop := context.WithCancel(t.Context())
+	_, err := backfill.Run(ctx, f.pool, l, backfill.Options{Rate: 1}, func(s backfill.State) {
+		if s.RowsRead == 2*pageRows {
+			t.Error("two pages at one row per second")
+		}
+		if s.RowsRead == pageRows {
+			stop()
+		}
+	})
+	if !errors.Is(err, context.Canceled) || len(l.asked) != 1 {
+		t.Errorf("%v, asked %v", err, l.asked)
+	}
+	if s, err := f.fill(t.Context(), l, backfill.Options{}); err != nil || s.RowsRead != listPages*pageRows {
+		t.Errorf("the lease was not given back: %+v, %v", s, err)
+	}
+}
+
+// An owner of a release that does not list its rows ends a backfill at once.
+func TestAnOwnerWithoutAList(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	for _, filler := range f.projector.Fillers() {
+		_, err := backfill.Run(t.Context(), f.pool, filler, backfill.Options{}, func(backfill.State) {})
+		if !eventing.IsPermanent(err) || !strings.Contains(err.Error(), "does not list") {
+			t.Errorf("%s expected, got %v", codes.Unimplemented, err)
+		}
+	}
+}
