@@ -60,6 +60,7 @@ test-lab: ## Likewise those of the benchmarks and of Terraform's checks, a modul
 crash: ## Histories in full: relays and consumers killed with -9 under load, 100,000 events through 8 relays, 50 failovers, 10,000 lives of a read model
 	LOCKSTEP_FULL=1 go test -count=1 -v -run "^TestCrash$$" ./services/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 15m -run "^TestOffsetsUnderKills$$" ./services/
+	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 20m -run "^TestCounters$$" ./services/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 20m -run "Failover$$" ./services/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 20m -run "^TestReconcileAMillionRows$$" ./services/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 15m -run "^TestHistory|^TestUnderALongTransaction$$" ./pkg/eventing/outbox/

@@ -39,7 +39,8 @@ func (w *world) countedAsOwned(t testing.TB) {
 // and the broker delivers them once more in another order. The counters are those of the
 // owner's engagements before and afterwards.
 //
-// LOCKSTEP_FULL=1 runs the full number of events.
+// LOCKSTEP_FULL=1 runs 50,000 writes and prints when each part was done; `make crash` sets it.
+// With two processors that others use as well they took 270 s, and the replay 55 s.
 func TestCounters(t *testing.T) {
 	t.Parallel()
 	writes, kills, videos := 300, 3, 5
@@ -93,10 +94,8 @@ func TestCounters(t *testing.T) {
 	before := query[string](t, w, state)
 	w.exec(t, `DELETE FROM catalog.inbox`)
 	var events []*pubsubpb.PubsubMessage
-	for _, id := range query[string](t, w, `SELECT concat(user_id, ':', video_id) FROM video.engagements`) {
-		for _, e := range w.events(t, id) {
-			events = append(events, unordered(e))
-		}
+	for _, e := range w.events(t, query[string](t, w, `SELECT concat(user_id, ':', video_id) FROM video.engagements`)...) {
+		events = append(events, unordered(e))
 	}
 	rand.Shuffle(len(events), func(i, j int) { events[i], events[j] = events[j], events[i] })
 	for part := range slices.Chunk(events, 500) {

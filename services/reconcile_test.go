@@ -198,6 +198,7 @@ func TestReconcile(t *testing.T) {
 	if got := r.found(); r.Code != 0 || r.Repaired != len(want) || r.Remaining != 0 || !slices.Equal(got, want) {
 		t.Errorf("a repair: code %d, %v, %d repaired, %d remain: %v", r.Code, r.Differing, r.Repaired, r.Remaining, firstDifferences(got, want))
 	}
+	w.countedAsOwned(t)
 	if again := o.reconcile(t, ""); again.Code != 0 || len(again.Rows) > 0 {
 		t.Errorf("after the repair: %+v", again)
 	}

@@ -128,8 +128,11 @@ func TestRestoreOfTheOwner(t *testing.T) {
 	w.read(t, kept.ID, lost.Token, 0).is(t, http.StatusOK, kept.Version).from(t, "authority")
 	w.read(t, removed.ID, gone.Token, 0).is(t, http.StatusOK, removed.Version).from(t, "authority")
 	w.read(t, kept.ID, kept.Token, 0).is(t, http.StatusOK, kept.Version).from(t, "projection")
-	w.read(t, vanished.ID, vanished.Token, 0).is(t, http.StatusConflict, 0)
+	// Only lost writes had made it. The new epoch says so.
+	w.read(t, vanished.ID, vanished.Token, 0).is(t, http.StatusNotFound, 0)
 	w.read(t, vanished.ID, "", 0).is(t, http.StatusNotFound, 0)
+	header := http.Header{"Consistency-Token": {vanished.Token}, "Prefer": {"wait=0"}}
+	call(t, http.MethodGet, "http://"+w.catalogAddr+"/v1/videos", header, nil).is(t, http.StatusOK, 0)
 
 	// Versions of lost writes belong to other changes now.
 	again := w.update(t, kept, fields{"title": "another"})

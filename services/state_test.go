@@ -49,14 +49,15 @@ func (w *world) inbox(t testing.TB, id, status string) int64 {
 	return query[int64](t, w, `SELECT count(*) FROM catalog.inbox WHERE aggregate_id = $1 AND status = $2`, id, status)[0]
 }
 
-// events returns an aggregate's events from the outbox, in version order.
-func (w *world) events(t testing.TB, id string) []eventing.Event {
+// events returns the events of aggregates from the outbox, in version order. It reads the
+// whole outbox once.
+func (w *world) events(t testing.TB, ids ...string) []eventing.Event {
 	t.Helper()
 	rows, err := w.db.Query(t.Context(), `
 		SELECT id, coalesce(previous_event_id, '00000000-0000-0000-0000-000000000000'), aggregate_type, aggregate_id, event_type, version, schema_version,
 		       payload, occurred_at, tenant_id, epoch, traceparent, -- as the struct has them
 		       coalesce(source_event_id, '00000000-0000-0000-0000-000000000000')
-		  FROM video.outbox WHERE aggregate_id = $1 ORDER BY version`, id)
+		  FROM video.outbox WHERE aggregate_id = ANY ($1) ORDER BY aggregate_id, version`, ids)
 	if err != nil {
 		t.Fatal(err)
 	}

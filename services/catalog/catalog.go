@@ -166,7 +166,7 @@ func (q *videoQuery) FetchFromOwner(ctx context.Context) error {
 	if err != nil && !errors.Is(err, projection.ErrUnknown) {
 		return err
 	}
-	q.video = v // the zero Video if the owner knows of none
+	q.video = v // of version 0 if the owner knows of none
 	return nil
 }
 

@@ -138,9 +138,11 @@ func (a engagements) Fetch(ctx context.Context, id string, timeout time.Duration
 	if err != nil {
 		return e, at, fmt.Errorf("%w: %w", projection.ErrUnknown, err)
 	}
+	e.UserID, e.VideoID = user, video
 	resp, err := projection.Call(ctx, timeout, a.owner.GetEngagement,
 		&videov1.GetEngagementRequest{UserId: user.String(), VideoId: video.String(), IncludeDeleted: true})
 	if err != nil {
+		e.Epoch = notFoundEpoch(err)
 		return e, notFoundAsOf(err), fmt.Errorf("engagement %s: %w", id, err)
 	}
 	e, err = ownedEngagement(resp.GetEngagement(), user, video)
@@ -149,26 +151,26 @@ func (a engagements) Fetch(ctx context.Context, id string, timeout time.Duration
 
 // FetchMany calls the owner's GetEngagements. The ids all belong to one user, like all
 // engagements that one list requires.
-func (a engagements) FetchMany(ctx context.Context, ids []string, timeout time.Duration) (found []Engagement, at time.Time, err error) {
+func (a engagements) FetchMany(ctx context.Context, ids []string, timeout time.Duration) (found []Engagement, epoch int64, at time.Time, err error) {
 	users, videos := pairs(ids)
 	resp, err := projection.Call(ctx, timeout, a.owner.GetEngagements,
 		&videov1.GetEngagementsRequest{UserId: users[0], VideoIds: videos})
 	if err != nil {
-		return nil, at, fmt.Errorf("engagements: %w", err)
+		return nil, 0, at, fmt.Errorf("engagements: %w", err)
 	}
 	for _, p := range resp.GetEngagements() {
 		id := p.GetUserId() + ":" + p.GetVideoId()
 		user, video, err := parseEngagementID(id)
 		if err != nil || !slices.Contains(ids, id) {
-			return nil, at, fmt.Errorf("%w: got engagement %q, which was not asked for", consistency.ErrOwnerUnavailable, id)
+			return nil, 0, at, fmt.Errorf("%w: got engagement %q, which was not asked for", consistency.ErrOwnerUnavailable, id)
 		}
 		e, err := ownedEngagement(p, user, video)
 		if err != nil {
-			return nil, at, err
+			return nil, 0, at, err
 		}
 		found = append(found, e)
 	}
-	return found, asOf(resp), nil
+	return found, resp.GetEpoch(), asOf(resp), nil
 }
 
 // List calls the owner's ListEngagementRows.

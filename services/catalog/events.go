@@ -3,6 +3,7 @@ package catalog
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -151,6 +152,12 @@ func asOf(answer interface{ GetAsOf() *timestamppb.Timestamp }) time.Time {
 func notFoundAsOf(answer error) time.Time {
 	t, _ := time.Parse(time.RFC3339Nano, problem.MetadataOf(answer)["as_of"]) // zero where it does not say
 	return t
+}
+
+// notFoundEpoch is the owner's epoch in that answer; 0 where it does not say.
+func notFoundEpoch(answer error) int64 {
+	epoch, _ := strconv.ParseInt(problem.MetadataOf(answer)["epoch"], 10, 64)
+	return epoch
 }
 
 // timestamp is t in a message; an unknown time is an unset field.

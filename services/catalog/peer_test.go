@@ -23,6 +23,7 @@ type peer struct {
 	likes  map[string]*videov1.Engagement
 	fault  error         // answered to everything
 	asOf   time.Time     // of answers that there is no such thing; zero: they do not say
+	epoch  int64         // likewise
 	slow   bool          // answers nothing in time
 	asked  chan struct{} // receives for each call, unless it is nil
 }
@@ -46,7 +47,7 @@ func (p *peer) GetVideo(ctx context.Context, req *videov1.GetVideoRequest) (*vid
 }
 
 func (p *peer) GetVideos(ctx context.Context, req *videov1.GetVideosRequest) (*videov1.GetVideosResponse, error) {
-	resp := &videov1.GetVideosResponse{}
+	resp := &videov1.GetVideosResponse{Epoch: p.epoch}
 	err := p.answer(ctx, func() bool {
 		for _, id := range req.GetVideoIds() {
 			if v := p.videos[id]; v != nil {
@@ -59,7 +60,7 @@ func (p *peer) GetVideos(ctx context.Context, req *videov1.GetVideosRequest) (*v
 }
 
 func (p *peer) GetEngagements(ctx context.Context, req *videov1.GetEngagementsRequest) (*videov1.GetEngagementsResponse, error) {
-	resp := &videov1.GetEngagementsResponse{}
+	resp := &videov1.GetEngagementsResponse{Epoch: p.epoch}
 	err := p.answer(ctx, func() bool {
 		for _, id := range req.GetVideoIds() {
 			if e := p.likes[req.GetUserId()+":"+id]; e != nil {
@@ -101,6 +102,9 @@ func (p *peer) answer(ctx context.Context, lacks func() bool) error {
 		none := problem.New(problem.CodeNotFound, "NO_SUCH_THING", "There is no such thing.")
 		if !p.asOf.IsZero() {
 			none.Extra = map[string]any{"as_of": p.asOf}
+		}
+		if p.epoch > 0 {
+			none.Extra = map[string]any{"epoch": p.epoch}
 		}
 		return none
 	}

@@ -179,11 +179,12 @@ func (a videos) Snapshot(v Video) inbox.Change {
 
 // Fetch calls the owner's GetVideo.
 func (a videos) Fetch(ctx context.Context, id string, timeout time.Duration) (v Video, at time.Time, err error) {
-	if _, err := parseID(id); err != nil {
+	if v.ID, err = parseID(id); err != nil {
 		return v, at, fmt.Errorf("%w: %w", projection.ErrUnknown, err)
 	}
 	resp, err := projection.Call(ctx, timeout, a.owner.GetVideo, &videov1.GetVideoRequest{VideoId: id, IncludeDeleted: true})
 	if err != nil {
+		v.Epoch = notFoundEpoch(err)
 		return v, notFoundAsOf(err), fmt.Errorf("video %s: %w", id, err)
 	}
 	v, err = ownedVideo(resp.GetVideo(), id)
@@ -191,22 +192,22 @@ func (a videos) Fetch(ctx context.Context, id string, timeout time.Duration) (v 
 }
 
 // FetchMany calls the owner's GetVideos.
-func (a videos) FetchMany(ctx context.Context, ids []string, timeout time.Duration) (found []Video, at time.Time, err error) {
+func (a videos) FetchMany(ctx context.Context, ids []string, timeout time.Duration) (found []Video, epoch int64, at time.Time, err error) {
 	resp, err := projection.Call(ctx, timeout, a.owner.GetVideos, &videov1.GetVideosRequest{VideoIds: ids})
 	if err != nil {
-		return nil, at, fmt.Errorf("videos: %w", err)
+		return nil, 0, at, fmt.Errorf("videos: %w", err)
 	}
 	for _, p := range resp.GetVideos() {
 		if !slices.Contains(ids, p.GetVideoId()) {
-			return nil, at, fmt.Errorf("%w: got video %q, which was not asked for", consistency.ErrOwnerUnavailable, p.GetVideoId())
+			return nil, 0, at, fmt.Errorf("%w: got video %q, which was not asked for", consistency.ErrOwnerUnavailable, p.GetVideoId())
 		}
 		v, err := ownedVideo(p, p.GetVideoId())
 		if err != nil {
-			return nil, at, err
+			return nil, 0, at, err
 		}
 		found = append(found, v)
 	}
-	return found, asOf(resp), nil
+	return found, resp.GetEpoch(), asOf(resp), nil
 }
 
 // List calls the owner's ListVideoRows.

@@ -184,6 +184,9 @@ func TestProtocolsAgree(t *testing.T) {
 // two others.
 func checkLackedAsOf(t *testing.T, err error, after, before *timestamppb.Timestamp) {
 	t.Helper()
+	if epoch := problem.MetadataOf(err)["epoch"]; epoch != "1" {
+		t.Errorf("%v: epoch %q, want 1", err, epoch)
+	}
 	said := problem.MetadataOf(err)["as_of"]
 	asOf, bad := time.Parse(time.RFC3339Nano, said)
 	if bad != nil || asOf.Before(after.AsTime()) || asOf.After(before.AsTime()) {

@@ -84,7 +84,7 @@ func (g grpcServer) GetVideo(ctx context.Context, req *videov1.GetVideoRequest) 
 	if err != nil {
 		return nil, aggregate.WithAsOf(err, asOf)
 	}
-	return &videov1.GetVideoResponse{Video: v.read(), AsOf: aggregate.Timestamp(asOf)}, nil
+	return &videov1.GetVideoResponse{Video: v.read(), AsOf: aggregate.Timestamp(asOf.Time)}, nil
 }
 
 func (g grpcServer) GetVideos(ctx context.Context, req *videov1.GetVideosRequest) (*videov1.GetVideosResponse, error) {
@@ -92,7 +92,7 @@ func (g grpcServer) GetVideos(ctx context.Context, req *videov1.GetVideosRequest
 	if err != nil {
 		return nil, err
 	}
-	resp := &videov1.GetVideosResponse{AsOf: aggregate.Timestamp(asOf)}
+	resp := &videov1.GetVideosResponse{AsOf: aggregate.Timestamp(asOf.Time), Epoch: asOf.Epoch}
 	for _, v := range videos {
 		resp.Videos = append(resp.Videos, v.read())
 	}

@@ -3,7 +3,6 @@ package video
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -13,12 +12,11 @@ import (
 )
 
 // Get returns a video as it is now; a deleted one only when tombstones are asked for. The
-// answer, or the error that there is no such video, reflects everything that had committed
-// by asOf, which is nil on a standby that does not know it.
-func (s *Service) Get(ctx context.Context, id uuid.UUID, includeDeleted bool) (v Video, asOf *time.Time, err error) {
+// answer, or the error that there is no such video, is of the database's state asOf.
+func (s *Service) Get(ctx context.Context, id uuid.UUID, includeDeleted bool) (v Video, asOf aggregate.AsOf, err error) {
 	v, asOf, err = selectVideo(ctx, s.db, id)
 	if err != nil {
-		return Video{}, nil, fmt.Errorf("get video: %w", err)
+		return Video{}, aggregate.AsOf{}, fmt.Errorf("get video: %w", err)
 	}
 	if v.DeletedAt != nil && includeDeleted {
 		return v, asOf, nil
@@ -26,15 +24,15 @@ func (s *Service) Get(ctx context.Context, id uuid.UUID, includeDeleted bool) (v
 	return v, asOf, v.Check(aggregateType, 0)
 }
 
-// GetMany returns the named videos, tombstones included, as they are now, with a time
-// as in Get.
-func (s *Service) GetMany(ctx context.Context, ids []string) ([]Video, *time.Time, error) {
+// GetMany returns the named videos, tombstones included, as they are now, with the
+// state as in Get.
+func (s *Service) GetMany(ctx context.Context, ids []string) ([]Video, aggregate.AsOf, error) {
 	if err := aggregate.CheckVideoIDs(ids); err != nil {
-		return nil, nil, err
+		return nil, aggregate.AsOf{}, err
 	}
 	videos, asOf, err := selectVideos(ctx, s.db, ids)
 	if err != nil {
-		return nil, nil, fmt.Errorf("get videos: %w", err)
+		return nil, aggregate.AsOf{}, fmt.Errorf("get videos: %w", err)
 	}
 	return videos, asOf, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -55,13 +54,13 @@ func lockVideo(ctx context.Context, tx *aggregate.Tx, id uuid.UUID) (v Video, er
 
 // selectVideo returns the zero Video when there never was such a video. asOf is as in
 // aggregate.SelectAsOf.
-func selectVideo(ctx context.Context, db *pgxpool.Pool, id uuid.UUID) (v Video, asOf *time.Time, err error) {
+func selectVideo(ctx context.Context, db *pgxpool.Pool, id uuid.UUID) (v Video, asOf aggregate.AsOf, err error) {
 	asOf, err = aggregate.SelectAsOf(ctx, db, aggregate.One(&v), `SELECT `+selected+` FROM videos WHERE video_id = $1`, id)
 	return v, asOf, err
 }
 
 // selectVideos leaves out videos that never existed. asOf is as in selectVideo.
-func selectVideos(ctx context.Context, db *pgxpool.Pool, ids []string) (videos []Video, asOf *time.Time, err error) {
+func selectVideos(ctx context.Context, db *pgxpool.Pool, ids []string) (videos []Video, asOf aggregate.AsOf, err error) {
 	asOf, err = aggregate.SelectAsOf(ctx, db, aggregate.All(&videos),
 		`SELECT `+selected+` FROM videos WHERE video_id = ANY ($1::uuid[])`, ids)
 	return videos, asOf, err

@@ -105,7 +105,7 @@ func (c *Completion[S]) next(ctx context.Context, after string) ([]string, error
 // moved. A row that the owner does not know, or answers about from an earlier time, is
 // left for the next pass.
 func (c *Completion[S]) complete(ctx context.Context, ids []string) (completed int64, err error) {
-	rows, asOf, err := c.aggregate.FetchMany(ctx, ids, repairTimeout)
+	rows, _, asOf, err := c.aggregate.FetchMany(ctx, ids, repairTimeout)
 	if err != nil {
 		return 0, err
 	}

@@ -88,13 +88,13 @@ func (a orders) Fetch(_ context.Context, id string, _ time.Duration) (o order, a
 	return o, time.Now(), err
 }
 
-func (a orders) FetchMany(_ context.Context, ids []string, _ time.Duration) (found []order, asOf time.Time, err error) {
+func (a orders) FetchMany(_ context.Context, ids []string, _ time.Duration) (found []order, epoch int64, asOf time.Time, err error) {
 	for _, id := range ids {
 		if o, known := a.owner[id]; known {
 			found = append(found, o)
 		}
 	}
-	return found, time.Now(), nil
+	return found, eventing.FirstEpoch, time.Now(), nil
 }
 
 func (a orders) List(_ context.Context, from string, _ time.Duration) (page projection.OwnersPage[order], err error) {

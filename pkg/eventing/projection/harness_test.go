@@ -89,6 +89,7 @@ type shelf struct {
 	owner map[string]note
 	away  error
 	asOf  time.Time // of the owner's answers
+	epoch int64     // of the owner's answers about what it does not know
 	asked []string
 	calls int             // calls to the owner, each about one or several
 	waits []time.Duration // the timeouts of the calls

@@ -52,6 +52,7 @@ func TestListIsBroughtForward(t *testing.T) {
 		ask    consistency.Request
 		wanted []consistency.Position
 		owner  []note
+		epoch  int64 // the owner's
 		away   error
 
 		outcome consistency.Outcome
@@ -60,19 +61,23 @@ func TestListIsBroughtForward(t *testing.T) {
 		page    []note
 		asked   []string
 	}{
-		"there":              {wanted: all[:1], outcome: consistency.Fresh, page: before},
-		"behind":             {wanted: all, owner: []note{ahead, missing}, outcome: consistency.Authority, page: after, asked: []string{"a/2", "b/1"}},
-		"minimize latency":   {ask: consistency.Request{Mode: consistency.MinimizeLatency}, wanted: all, outcome: consistency.Stale, stale: lags, page: before},
-		"the owner is away":  {wanted: all, away: consistency.ErrOwnerUnavailable, outcome: consistency.Failed, err: consistency.ErrOwnerUnavailable, asked: []string{"a/2"}},
-		"else stale":         {ask: consistency.Request{StaleIfError: true}, wanted: all, away: consistency.ErrOwnerUnavailable, outcome: consistency.Stale, stale: lags, page: before, asked: []string{"a/2"}},
-		"forged":             {wanted: all[2:], outcome: consistency.Failed, err: consistency.ErrAhead, asked: []string{"b/1"}},
-		"the owner is older": {wanted: all[1:2], owner: []note{behind}, outcome: consistency.Failed, err: consistency.ErrAhead, asked: []string{"a/2"}},
+		"there":                        {wanted: all[:1], outcome: consistency.Fresh, page: before},
+		"behind":                       {wanted: all, owner: []note{ahead, missing}, outcome: consistency.Authority, page: after, asked: []string{"a/2", "b/1"}},
+		"minimize latency":             {ask: consistency.Request{Mode: consistency.MinimizeLatency}, wanted: all, outcome: consistency.Stale, stale: lags, page: before},
+		"the owner is away":            {wanted: all, away: consistency.ErrOwnerUnavailable, outcome: consistency.Failed, err: consistency.ErrOwnerUnavailable, asked: []string{"a/2"}},
+		"else stale":                   {ask: consistency.Request{StaleIfError: true}, wanted: all, away: consistency.ErrOwnerUnavailable, outcome: consistency.Stale, stale: lags, page: before, asked: []string{"a/2"}},
+		"forged":                       {wanted: all[2:], outcome: consistency.Failed, err: consistency.ErrAhead, asked: []string{"b/1"}},
+		"lost in an epoch before":      {wanted: all, owner: []note{ahead}, epoch: 3, outcome: consistency.Authority, page: []note{there, ahead}, asked: []string{"a/2", "b/1"}},
+		"lost, and nothing is left":    {wanted: all[2:], epoch: 3, outcome: consistency.Authority, page: before, asked: []string{"b/1"}},
+		"unknown, in the same epoch":   {wanted: all[2:], epoch: 2, outcome: consistency.Failed, err: consistency.ErrAhead, asked: []string{"b/1"}},
+		"unknown, in an epoch to come": {wanted: []consistency.Position{at("b/1", 3, 1)}, epoch: 2, outcome: consistency.Failed, err: consistency.ErrAhead, asked: []string{"b/1"}},
+		"the owner is older":           {wanted: all[1:2], owner: []note{behind}, outcome: consistency.Failed, err: consistency.ErrAhead, asked: []string{"a/2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := &pages{shelf: newShelf(t), t: t}
 			p.apply(t, change(inbox.Put, there), change(inbox.Put, behind))
-			p.away = tc.away
+			p.away, p.epoch = tc.away, tc.epoch
 			p.has(tc.owner...)
 			outcome, stale, err := p.List(t.Context(), consistency.NewReader(p.waiters), p.writer, require(t, tc.ask, tc.wanted...), p)
 			if outcome != tc.outcome || !errors.Is(err, tc.err) {

@@ -95,26 +95,28 @@ func (a *notes) Fetch(_ context.Context, id string, timeout time.Duration) (note
 	case a.away != nil:
 		return note{}, time.Time{}, a.away
 	case !known:
-		return note{}, a.asOf, projection.ErrUnknown
+		n = newNote(id, max(a.epoch, 1), 1, "")
+		n.Epoch, n.Version = a.epoch, 0
+		return n, a.asOf, projection.ErrUnknown
 	}
 	return n, a.asOf, nil
 }
 
 // FetchMany is several calls of Fetch in one.
-func (a *notes) FetchMany(ctx context.Context, ids []string, timeout time.Duration) (found []note, asOf time.Time, err error) {
+func (a *notes) FetchMany(ctx context.Context, ids []string, timeout time.Duration) (found []note, epoch int64, asOf time.Time, err error) {
 	for _, id := range ids {
 		n, at, err := a.Fetch(ctx, id, timeout)
 		switch {
 		case err == nil:
 			found, asOf = append(found, n), at
 		case !errors.Is(err, projection.ErrUnknown):
-			return nil, asOf, err
+			return nil, 0, asOf, err
 		}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.calls -= len(ids) - 1
-	return found, asOf, nil
+	return found, a.epoch, asOf, nil
 }
 
 // List has pages of pageNotes notes.

@@ -56,12 +56,13 @@ type Aggregate[S any] interface {
 	// Fetch returns an aggregate or its tombstone as the owner has it. The answer
 	// contains everything that had committed by asOf; the zero asOf is unknown. An
 	// error is ErrUnknown, also with an asOf, consistency.ErrOwnerUnavailable, or the
-	// error of the caller's ctx.
+	// error of the caller's ctx. With ErrUnknown the row has its id and the owner's epoch,
+	// 0 if that is unknown.
 	Fetch(ctx context.Context, id string, timeout time.Duration) (row S, asOf time.Time, err error)
 	// FetchMany is Fetch for up to consistency.MaxPositions aggregates in one call. It
-	// leaves out aggregates that the owner does not know, and has no ErrUnknown. asOf
-	// is that of all rows.
-	FetchMany(ctx context.Context, ids []string, timeout time.Duration) (rows []S, asOf time.Time, err error)
+	// leaves out aggregates that the owner does not know, and has no ErrUnknown. epoch and
+	// asOf are those of all, of the aggregates that are left out, too.
+	FetchMany(ctx context.Context, ids []string, timeout time.Duration) (rows []S, epoch int64, asOf time.Time, err error)
 	// List returns a page of all aggregates of the owner, tombstones included, from an id
 	// on; an empty from is the first. Its errors are those of Fetch but ErrUnknown, or a
 	// permanent one (eventing.Permanent) if the owner is of a release that does not list.

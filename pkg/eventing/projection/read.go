@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -15,14 +16,12 @@ import (
 
 // FetchRequired returns the owner's state of an aggregate to a reader with that
 // requirement, which concerns this aggregate only. The error is consistency.ErrAhead if
-// the owner's state does not meet the requirement, and ErrUnknown if nothing is required
-// of an aggregate that the owner does not know.
+// the owner's state does not meet the requirement. It is ErrUnknown if the owner does not
+// know the aggregate, and nothing is required of it, or a position of an earlier epoch than
+// the owner's: all that made the aggregate is lost.
 func (p *Projection[S]) FetchRequired(ctx context.Context, id string, required consistency.Requirement) (row S, err error) {
 	row, _, err = p.aggregate.Fetch(ctx, id, consistency.FetchTimeout)
-	switch {
-	case errors.Is(err, ErrUnknown) && len(required.Positions()) > 0:
-		err = consistency.ErrAhead
-	case err == nil && len(required.Unmet(p.position(row))) > 0:
+	if (err == nil || errors.Is(err, ErrUnknown)) && len(required.Unmet(p.position(row))) > 0 {
 		err = consistency.ErrAhead
 	}
 	return row, err
@@ -86,8 +85,8 @@ func (q listQuery[S]) ReadProjection(ctx context.Context) (consistency.Freshness
 }
 
 // FetchFromOwner brings the table forward, and reads the page.
-func (q listQuery[S]) FetchFromOwner(ctx context.Context) error {
-	if err := q.fetchUnmet(ctx); err != nil {
+func (q listQuery[S]) FetchFromOwner(ctx context.Context) (err error) {
+	if q.required, err = q.fetchUnmet(ctx); err != nil {
 		return err
 	}
 	found, err := q.ReadProjection(ctx)
@@ -99,27 +98,37 @@ func (q listQuery[S]) FetchFromOwner(ctx context.Context) error {
 
 // fetchUnmet moves the table forward to the requirement with the owner's state. It asks
 // once, for any number of aggregates, and writes nothing if the owner does not have all
-// of them.
-func (q listQuery[S]) fetchUnmet(ctx context.Context) error {
+// of them. left is the requirement without the aggregates that the owner has lost.
+func (q listQuery[S]) fetchUnmet(ctx context.Context) (left consistency.Requirement, err error) {
 	stale, err := q.unmet(ctx, q.required)
 	if err != nil || len(stale) == 0 {
-		return err
+		return q.required, err
 	}
 	ids := make([]string, len(stale))
 	for i, s := range stale {
 		ids[i] = s.ID
 	}
-	rows, asOf, err := q.aggregate.FetchMany(ctx, ids, consistency.FetchTimeout)
+	rows, epoch, asOf, err := q.aggregate.FetchMany(ctx, ids, consistency.FetchTimeout)
 	if err != nil {
-		return err
+		return left, err
 	}
-	positions := make([]consistency.Position, len(rows))
-	for i, row := range rows {
-		positions[i] = q.position(row)
+	// What the owner does not know is at version 0 of its epoch, which an earlier epoch's
+	// positions have reached.
+	at := make(map[string]consistency.Position, len(ids))
+	for _, id := range ids {
+		at[id] = consistency.Position{AggregateType: q.Type(), AggregateID: id, Epoch: epoch}
+	}
+	for _, row := range rows {
+		p := q.position(row)
+		at[p.AggregateID] = p
 	}
 	fetched := q.required.Filter(func(id string) bool { return slices.Contains(ids, id) })
-	if len(fetched.Unmet(positions...)) > 0 {
-		return consistency.ErrAhead
+	if len(fetched.Unmet(slices.Collect(maps.Values(at))...)) > 0 {
+		return left, consistency.ErrAhead
+	}
+	left = q.required.Filter(func(id string) bool { p, fetched := at[id]; return !fetched || p.Version > 0 })
+	if len(rows) == 0 {
+		return left, nil
 	}
 	owned := q.snapshots(rows...)
 	err = q.writer.Write(ctx, strings.Join(ids, " "), func(tx pgx.Tx) error {
@@ -131,8 +140,8 @@ func (q listQuery[S]) fetchUnmet(ctx context.Context) error {
 		return q.adopt(ctx, tx, &owned, asOf)
 	})
 	if err != nil {
-		return fmt.Errorf("take over the owner's state: %w", err)
+		return left, fmt.Errorf("take over the owner's state: %w", err)
 	}
 	q.adopted(ctx, owned)
-	return nil
+	return left, nil
 }

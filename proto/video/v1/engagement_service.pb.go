@@ -605,7 +605,9 @@ type GetEngagementsResponse struct {
 	// In any order.
 	Engagements []*Engagement `protobuf:"bytes,1,rep,name=engagements,proto3" json:"engagements,omitempty"`
 	// As in GetEngagementResponse.
-	AsOf          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	AsOf *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	// As in GetVideosResponse.
+	Epoch         int64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -652,6 +654,13 @@ func (x *GetEngagementsResponse) GetAsOf() *timestamppb.Timestamp {
 		return x.AsOf
 	}
 	return nil
+}
+
+func (x *GetEngagementsResponse) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
 }
 
 type ListEngagementsRequest struct {
@@ -839,10 +848,11 @@ const file_video_v1_engagement_service_proto_rawDesc = "" +
 	"\x05as_of\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04asOf\"M\n" +
 	"\x15GetEngagementsRequest\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x1b\n" +
-	"\tvideo_ids\x18\x02 \x03(\tR\bvideoIds\"\x81\x01\n" +
+	"\tvideo_ids\x18\x02 \x03(\tR\bvideoIds\"\x97\x01\n" +
 	"\x16GetEngagementsResponse\x126\n" +
 	"\vengagements\x18\x01 \x03(\v2\x14.video.v1.EngagementR\vengagements\x12/\n" +
-	"\x05as_of\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04asOf\"\x96\x01\n" +
+	"\x05as_of\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04asOf\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x03R\x05epoch\"\x96\x01\n" +
 	"\x16ListEngagementsRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +

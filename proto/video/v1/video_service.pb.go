@@ -363,7 +363,8 @@ type GetVideoResponse struct {
 	Video *Video                 `protobuf:"bytes,1,opt,name=video,proto3" json:"video,omitempty"`
 	// Everything that had committed by then is in the answer. On a standby that is
 	// how far it has come, which may be long ago; unset where it does not know. A
-	// NOT_FOUND has it as as_of in the metadata of its ErrorInfo (RFC 3339).
+	// NOT_FOUND has it as as_of in the metadata of its ErrorInfo (RFC 3339), and the
+	// owner's present epoch as epoch.
 	AsOf          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -463,7 +464,9 @@ type GetVideosResponse struct {
 	// In any order.
 	Videos []*Video `protobuf:"bytes,1,rep,name=videos,proto3" json:"videos,omitempty"`
 	// As in GetVideoResponse.
-	AsOf          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	AsOf *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	// The owner's present epoch, also for the videos that it does not know.
+	Epoch         int64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -510,6 +513,13 @@ func (x *GetVideosResponse) GetAsOf() *timestamppb.Timestamp {
 		return x.AsOf
 	}
 	return nil
+}
+
+func (x *GetVideosResponse) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
 }
 
 type UpdateVideoRequest struct {
@@ -925,10 +935,11 @@ const file_video_v1_video_service_proto_rawDesc = "" +
 	"\x05video\x18\x01 \x01(\v2\x0f.video.v1.VideoR\x05video\x12/\n" +
 	"\x05as_of\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04asOf\"/\n" +
 	"\x10GetVideosRequest\x12\x1b\n" +
-	"\tvideo_ids\x18\x01 \x03(\tR\bvideoIds\"m\n" +
+	"\tvideo_ids\x18\x01 \x03(\tR\bvideoIds\"\x83\x01\n" +
 	"\x11GetVideosResponse\x12'\n" +
 	"\x06videos\x18\x01 \x03(\v2\x0f.video.v1.VideoR\x06videos\x12/\n" +
-	"\x05as_of\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04asOf\"\xa3\x01\n" +
+	"\x05as_of\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04asOf\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x03R\x05epoch\"\xa3\x01\n" +
 	"\x12UpdateVideoRequest\x12%\n" +
 	"\x05video\x18\x01 \x01(\v2\x0f.video.v1.VideoR\x05video\x12;\n" +
 	"\vupdate_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\n" +

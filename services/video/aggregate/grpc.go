@@ -26,15 +26,18 @@ func SetReplayed(ctx context.Context, replayed bool) error {
 	return grpc.SetHeader(ctx, metadata.Pairs("idempotency-replayed", "true"))
 }
 
-// WithAsOf adds the time of the answer to the error that there is no such row, as any
-// other answer has it.
-func WithAsOf(err error, asOf *time.Time) error {
+// WithAsOf adds the time and the epoch of the answer to the error that there is no such
+// row, as any other answer has them.
+func WithAsOf(err error, asOf AsOf) error {
 	none, ok := errors.AsType[*problem.Error](err)
-	if !ok || none.Code != problem.CodeNotFound || asOf == nil {
+	if !ok || none.Code != problem.CodeNotFound {
 		return err
 	}
 	dated := *none
-	dated.Extra = map[string]any{"as_of": *asOf}
+	dated.Extra = map[string]any{"epoch": asOf.Epoch}
+	if asOf.Time != nil {
+		dated.Extra["as_of"] = *asOf.Time
+	}
 	return &dated
 }
 

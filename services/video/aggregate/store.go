@@ -31,15 +31,24 @@ func (r Revision) Arguments() pgx.NamedArgs {
 // Placeholders are the names of columns in pgx.NamedArgs.
 func Placeholders(columns string) string { return "@" + strings.ReplaceAll(columns, ", ", ", @") }
 
-// SelectAsOf reads the time of the answer, and then rows, so that the time is no later
-// than their snapshot: all that had committed by asOf is in the answer. On a standby it
-// is the time up to which the standby has replayed, and nil if that is not known.
+// AsOf is the state of the database that answered.
+type AsOf struct {
+	// Time is no later than the answer: all that had committed by then is in it. On a
+	// standby it is the time up to which the standby has replayed, and nil if that is not
+	// known.
+	Time *time.Time
+	// Epoch is the owner's epoch, also where it has no row. The owner cannot have begun it
+	// after the rows were read.
+	Epoch int64
+}
+
+// SelectAsOf reads the state of the database, and then rows.
 func SelectAsOf(
 	ctx context.Context, db *pgxpool.Pool, read func(pgx.Rows) error, query string, args ...any,
-) (asOf *time.Time, err error) {
+) (asOf AsOf, err error) {
 	b := &pgx.Batch{}
-	b.Queue(`SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_xact_replay_timestamp() ELSE clock_timestamp() END`).
-		QueryRow(func(r pgx.Row) error { return r.Scan(&asOf) })
+	b.Queue(`SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_xact_replay_timestamp() ELSE clock_timestamp() END, ` + outbox.PresentEpoch).
+		QueryRow(func(r pgx.Row) error { return r.Scan(&asOf.Time, &asOf.Epoch) })
 	b.Queue(query, args...).Query(read)
 	err = db.SendBatch(ctx, b).Close()
 	return asOf, err

@@ -65,7 +65,7 @@ func (g grpcServer) GetEngagement(ctx context.Context, req *videov1.GetEngagemen
 	if err != nil {
 		return nil, aggregate.WithAsOf(err, asOf)
 	}
-	return &videov1.GetEngagementResponse{Engagement: e.read(), AsOf: aggregate.Timestamp(asOf)}, nil
+	return &videov1.GetEngagementResponse{Engagement: e.read(), AsOf: aggregate.Timestamp(asOf.Time)}, nil
 }
 
 func (g grpcServer) GetEngagements(
@@ -80,7 +80,7 @@ func (g grpcServer) GetEngagements(
 	if err != nil {
 		return nil, err
 	}
-	resp := &videov1.GetEngagementsResponse{AsOf: aggregate.Timestamp(asOf)}
+	resp := &videov1.GetEngagementsResponse{AsOf: aggregate.Timestamp(asOf.Time), Epoch: asOf.Epoch}
 	for _, e := range engagements {
 		resp.Engagements = append(resp.Engagements, e.read())
 	}

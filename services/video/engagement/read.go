@@ -3,7 +3,6 @@ package engagement
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -15,12 +14,11 @@ import (
 )
 
 // Get returns an engagement as it is now; a deleted one only when tombstones are asked
-// for. The result, also a not-found error, contains everything that had committed by asOf,
-// which is nil if the database is a standby that does not know it.
-func (s *Service) Get(ctx context.Context, user, video uuid.UUID, includeDeleted bool) (e Engagement, asOf *time.Time, err error) {
+// for. The result, also a not-found error, is of the database's state asOf.
+func (s *Service) Get(ctx context.Context, user, video uuid.UUID, includeDeleted bool) (e Engagement, asOf aggregate.AsOf, err error) {
 	e, asOf, err = selectEngagement(ctx, s.db, user, video)
 	if err != nil {
-		return Engagement{}, nil, fmt.Errorf("get engagement: %w", err)
+		return Engagement{}, aggregate.AsOf{}, fmt.Errorf("get engagement: %w", err)
 	}
 	if e.DeletedAt != nil && includeDeleted {
 		return e, asOf, nil
@@ -29,14 +27,14 @@ func (s *Service) Get(ctx context.Context, user, video uuid.UUID, includeDeleted
 }
 
 // GetMany returns a user's engagements with the named videos, tombstones included, as
-// they are now, with a time as in Get.
-func (s *Service) GetMany(ctx context.Context, user uuid.UUID, videos []string) ([]Engagement, *time.Time, error) {
+// they are now, with the state as in Get.
+func (s *Service) GetMany(ctx context.Context, user uuid.UUID, videos []string) ([]Engagement, aggregate.AsOf, error) {
 	if err := aggregate.CheckVideoIDs(videos); err != nil {
-		return nil, nil, err
+		return nil, aggregate.AsOf{}, err
 	}
 	found, asOf, err := selectWith(ctx, s.db, user, videos)
 	if err != nil {
-		return nil, nil, fmt.Errorf("get engagements: %w", err)
+		return nil, aggregate.AsOf{}, fmt.Errorf("get engagements: %w", err)
 	}
 	return found, asOf, nil
 }

@@ -3,7 +3,6 @@ package engagement
 import (
 	"context"
 	"maps"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -65,7 +64,7 @@ func writeEngagement(tx *aggregate.Tx, e Engagement) {
 
 // selectEngagement returns the zero Engagement when there never was such an engagement.
 // asOf is as in aggregate.SelectAsOf.
-func selectEngagement(ctx context.Context, db *pgxpool.Pool, user, video uuid.UUID) (e Engagement, asOf *time.Time, err error) {
+func selectEngagement(ctx context.Context, db *pgxpool.Pool, user, video uuid.UUID) (e Engagement, asOf aggregate.AsOf, err error) {
 	asOf, err = aggregate.SelectAsOf(ctx, db, aggregate.One(&e),
 		`SELECT `+selected+` FROM engagements WHERE user_id = $1 AND video_id = $2`, user, video)
 	return e, asOf, err
@@ -74,7 +73,7 @@ func selectEngagement(ctx context.Context, db *pgxpool.Pool, user, video uuid.UU
 // selectWith returns a user's engagements with the videos, and leaves out those that
 // never existed. asOf is as in selectEngagement.
 func selectWith(ctx context.Context, db *pgxpool.Pool, user uuid.UUID, videos []string,
-) (found []Engagement, asOf *time.Time, err error) {
+) (found []Engagement, asOf aggregate.AsOf, err error) {
 	asOf, err = aggregate.SelectAsOf(ctx, db, aggregate.All(&found),
 		`SELECT `+selected+` FROM engagements WHERE user_id = $1 AND video_id = ANY ($2::uuid[])`, user, videos)
 	return found, asOf, err
