@@ -91,12 +91,20 @@ func (b *testBroker) start(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.stop = sync.OnceFunc(func() {
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	b.stop = sync.OnceFunc(func() { b.end(t, server) })
 	t.Cleanup(b.stop)
+}
+
+// end stops a broker. On a busy machine the emulator's Java VM may not end within its grace
+// period, and is killed then.
+func (b *testBroker) end(t testing.TB, server *broker.Server) {
+	t.Helper()
+	switch err := server.Close(); {
+	case err != nil && b.kind == broker.Official:
+		t.Log(err)
+	case err != nil:
+		t.Error(err)
+	}
 }
 
 // expireLeases moves the clock of the repository's own broker by a minute: the messages

@@ -19,11 +19,7 @@ func (b *testBroker) comeBack(t testing.TB, project string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	closeServer := func() {
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
-	}
+	closeServer := sync.OnceFunc(func() { b.end(t, server) })
 	t.Cleanup(closeServer)
 	if _, err := broker.Provision(t.Context(), server.Addr(), project); err != nil {
 		t.Fatal(err)

@@ -143,6 +143,17 @@ func ofProjection(t testing.TB, read func() answer) (a answer) {
 	return a.from(t, "projection")
 }
 
+// ofOwner reads with a token that the owner alone has an answer to. On a busy machine catalog
+// may not wait long enough for it, and then says when to come again.
+func (w *world) ofOwner(t testing.TB, id, token string) (a answer) {
+	t.Helper()
+	eventually(t, "the owner answers", func() bool {
+		a = w.read(t, id, token, 0)
+		return a.Reason != "NOT_FRESH_ENOUGH"
+	})
+	return a.from(t, "authority")
+}
+
 // reaches waits until a plain read of the projection shows the state of written.
 func (w *world) reaches(t testing.TB, written answer) answer {
 	t.Helper()

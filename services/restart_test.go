@@ -101,7 +101,7 @@ func TestBrokerRestarts(t *testing.T) {
 
 		b.stop()
 		v = w.update(t, v, fields{"title": "2"})
-		w.read(t, v.ID, v.Token, 0).is(t, http.StatusOK, 2).from(t, "authority")
+		w.ofOwner(t, v.ID, v.Token).is(t, http.StatusOK, 2)
 		if !ready(owner.addr) || !ready(copies.addr) {
 			t.Error("without the broker a service is not ready")
 		}

@@ -125,8 +125,8 @@ func TestRestoreOfTheOwner(t *testing.T) {
 	w.startCatalog(t)
 
 	// The owner's state is all that there is of what the tokens name.
-	w.read(t, kept.ID, lost.Token, 0).is(t, http.StatusOK, kept.Version).from(t, "authority")
-	w.read(t, removed.ID, gone.Token, 0).is(t, http.StatusOK, removed.Version).from(t, "authority")
+	w.ofOwner(t, kept.ID, lost.Token).is(t, http.StatusOK, kept.Version)
+	w.ofOwner(t, removed.ID, gone.Token).is(t, http.StatusOK, removed.Version)
 	w.read(t, kept.ID, kept.Token, 0).is(t, http.StatusOK, kept.Version).from(t, "projection")
 	// Only lost writes had made it. The new epoch says so.
 	w.read(t, vanished.ID, vanished.Token, 0).is(t, http.StatusNotFound, 0)

@@ -174,7 +174,7 @@ func ownerAnswersWhenBehind(t *testing.T, w *world) {
 
 	w.publish(t, w.events(t, first.ID)[0].Message())
 	w.fresh(t, first.ID, first.Token).is(t, http.StatusOK, 1)
-	w.read(t, first.ID, second.Token, 0).is(t, http.StatusOK, 2).from(t, "authority")
+	w.ofOwner(t, first.ID, second.Token).is(t, http.StatusOK, 2)
 	w.read(t, first.ID, "", 0).is(t, http.StatusOK, 1).from(t, "projection")
 
 	if a := w.read(t, first.ID, tokenFor(first.ID, 3), 0); a.code != http.StatusConflict {

@@ -162,7 +162,10 @@ func TestRESTLists(t *testing.T) {
 	}
 	id := newVideoID()
 	f.peer.has(ownersVideo(id, 5, "fifth"))
-	r = call(t, addr, "GET /v1/videos?consistency_token="+token(id, 5), "Prefer: wait=0")
+	eventually(t, func() bool { // on a busy machine the owner may be too slow
+		r = call(t, addr, "GET /v1/videos?consistency_token="+token(id, 5), "Prefer: wait=0")
+		return r.body["reason"] != "NOT_FRESH_ENOUGH"
+	})
 	if len(r.body["videos"].([]any)) != 4 || r.body["source"] != "authority" {
 		t.Errorf("with a token: %+v", r)
 	}

@@ -163,9 +163,9 @@ func TestConcurrentEngagementsMakeContiguousVersions(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range writers {
 		wg.Go(func() {
-			r := a.call("PUT", engaged(user, v), map[string]any{"watched_seconds": i + 1})
+			r := a.patient("PUT", engaged(user, v), map[string]any{"watched_seconds": i + 1})
 			if i%4 == 3 && r.Status == http.StatusOK {
-				if d := a.call("DELETE", engaged(user, v), nil); d.Status == http.StatusOK {
+				if d := a.patient("DELETE", engaged(user, v), nil); d.Status == http.StatusOK {
 					r.Raw = d.Raw // of a put and a delete the newer
 				}
 			}

@@ -113,7 +113,7 @@ func TestConcurrentDuplicatesShareOneAnswer(t *testing.T) {
 		replies := make([]reply, duplicates)
 		var wg sync.WaitGroup
 		for i := range replies {
-			wg.Go(func() { replies[i] = a.call(request.method, target, request.body, "Idempotency-Key", "duplicate") })
+			wg.Go(func() { replies[i] = a.patient(request.method, target, request.body, "Idempotency-Key", "duplicate") })
 		}
 		wg.Wait()
 		first := 0

@@ -40,6 +40,17 @@ func (s serving) locked() (v Video, unlock func()) {
 	return v, unlock
 }
 
+// patient is call for one of several writers of a row. On a busy machine those before it may
+// take longer than a request waits: the answer is that nothing was changed, and it comes again.
+func (a *api) patient(method, path string, body any, headers ...string) (r reply) {
+	a.Helper()
+	a.until("the row is free", func() bool {
+		r = a.call(method, path, body, headers...)
+		return r.field("reason") != "LOCKED"
+	})
+	return r
+}
+
 // published reports whether the broker has an event of v.
 func (s serving) published(v Video) bool {
 	for _, m := range s.broker.Messages() {

@@ -122,7 +122,7 @@ func TestConcurrentPatchesMakeContiguousVersions(t *testing.T) {
 	for w := range writers {
 		wg.Go(func() {
 			for i := range each {
-				r := a.call("PATCH", path(v), map[string]any{"duration_seconds": 1000 + w*each + i})
+				r := a.patient("PATCH", path(v), map[string]any{"duration_seconds": 1000 + w*each + i})
 				if _, again := versions.LoadOrStore(r.field("version"), true); again || r.Status != http.StatusOK {
 					t.Errorf("patch: %d, version %s a second time: %t", r.Status, r.field("version"), again)
 				}
@@ -145,7 +145,7 @@ func TestIfMatchLetsOneOfManyWin(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
-			r := a.call("PATCH", path(v), map[string]any{"duration_seconds": 100 + i}, "If-Match", `"1"`)
+			r := a.patient("PATCH", path(v), map[string]any{"duration_seconds": 100 + i}, "If-Match", `"1"`)
 			switch {
 			case r.Status == http.StatusOK:
 				won.Add(1)
