@@ -18,8 +18,8 @@ const (
 	DefaultGrace = 30 * time.Second
 	// maxPending bounds the rows that are remembered to be looked at again.
 	maxPending = 10_000
-	// patience is how many grace periods a row may stay uncertain.
-	patience = 4
+	// graces is how many grace periods a row may stay uncertain.
+	graces = 4
 )
 
 // errAnswer is an answer of the owner that would not let the check end.
@@ -143,6 +143,15 @@ func (c Comparison) Still(ctx context.Context, found []Difference) (left []Diffe
 		}
 	}
 	return left, nil
+}
+
+// patience is how long a row may stay uncertain, as a difference of a kind. What the owner
+// may have lost is not certain before lossTime is over.
+func (r *run) patience(k Kind) time.Duration {
+	if k == Missing || k == Behind {
+		return graces * r.grace
+	}
+	return max(graces*r.grace, lossTime+r.grace)
 }
 
 // run is a check that runs.

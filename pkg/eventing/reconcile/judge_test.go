@@ -2,6 +2,7 @@ package reconcile_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,6 +49,18 @@ func TestAReplicaThatLags(t *testing.T) {
 		}
 	}
 	if found, unsettled := p.check(t, reconcile.Options{}); len(found) > 0 || unsettled > 0 {
+		t.Errorf("%v differ, %d unsettled", found, unsettled)
+	}
+}
+
+// A short grace period leaves the time after which the owner has lost a row.
+func TestAShortGrace(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 200)
+	p.exec(t, extraRow, "23 s")
+	p.exec(t, aheadRow+some(9), "23 s")
+	found, unsettled := p.check(t, reconcile.Options{Grace: time.Second})
+	if len(found) != 2 || !strings.HasPrefix(found[0], "ahead ") || !strings.HasPrefix(found[1], "extra ") || unsettled > 0 {
 		t.Errorf("%v differ, %d unsettled", found, unsettled)
 	}
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // settle looks at the uncertain rows until each is equal or certainly differs, or has been
-// uncertain for patience.
+// uncertain for its patience.
 func (r *run) settle(ctx context.Context) error {
 	for attempt := 1; len(r.pending) > 0; attempt++ {
 		if !backoff.Sleep(ctx, again.Delay(attempt), nil) {
@@ -21,9 +21,9 @@ func (r *run) settle(ctx context.Context) error {
 			switch {
 			case err != nil:
 				return err
-			case open && time.Since(s.first) > patience*r.grace:
+			case open != "" && time.Since(s.first) > r.patience(open):
 				r.unsettled++
-			case open:
+			case open != "":
 				left = append(left, s)
 			}
 		}
@@ -32,23 +32,23 @@ func (r *run) settle(ctx context.Context) error {
 	return nil
 }
 
-// lookAgain reports whether a row is still uncertain.
-func (r *run) lookAgain(ctx context.Context, s *sighting) (open bool, err error) {
+// lookAgain returns the kind of the difference if the row is still uncertain.
+func (r *run) lookAgain(ctx context.Context, s *sighting) (open Kind, err error) {
 	if err := r.limit.Wait(ctx); err != nil {
-		return false, err
+		return "", err
 	}
 	reader, owner, answer, err := r.look(ctx, s.id)
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	kind := kindOf(reader, owner, answer)
 	switch {
 	case kind == "":
-		return false, nil
+		return "", nil
 	case !s.certain(kind, reader, owner, answer, r.grace):
-		return true, nil
+		return kind, nil
 	}
-	return false, r.observer.Differ(ctx, []Difference{{s.id, kind, reader, owner}})
+	return "", r.observer.Differ(ctx, []Difference{{s.id, kind, reader, owner}})
 }
 
 // look reads a row of both sides, the owner's first: a change that the reader shows in
