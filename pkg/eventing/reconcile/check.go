@@ -87,7 +87,8 @@ type Options struct {
 
 // Observer receives the results of a check.
 type Observer interface {
-	// Passed says that the rows below next are checked, rows more than before.
+	// Passed says that the rows below next are checked, rows more than before. Without
+	// progress it is called with 0 rows, so that the observer knows that the check goes on.
 	Passed(ctx context.Context, next string, rows int64) error
 	// Differ receives rows that certainly differ, each once in a check.
 	Differ(ctx context.Context, found []Difference) error
@@ -103,6 +104,7 @@ func (c Comparison) Check(ctx context.Context, o Options, seen Observer) (unsett
 	}
 	from := cmp.Or(o.From, c.Start())
 	for from != c.Reader.End() {
+		r.from = from
 		if from, err = r.part(ctx, from); err != nil {
 			return 0, err
 		}
@@ -162,8 +164,10 @@ type run struct {
 	grace      time.Duration
 	observer   Observer
 	limit      *rate.Limiter
-	pending    []*sighting
-	unsettled  int
+	// from is the id before which all rows are checked.
+	from      string
+	pending   []*sighting
+	unsettled int
 }
 
 // part checks the rows from an id on, and returns the id behind them.
@@ -251,9 +255,16 @@ func (r *run) drill(ctx context.Context, in Range) error {
 			return err
 		}
 		in.From = mine.Until
+		if err := r.alive(ctx); err != nil {
+			return err
+		}
 	}
 	return nil
 }
+
+// alive shows the observer that the check goes on: many rows may be read before a part is
+// passed.
+func (r *run) alive(ctx context.Context) error { return r.observer.Passed(ctx, r.from, 0) }
 
 // judge reports the rows that certainly differ, and remembers those that may.
 func (r *run) judge(ctx context.Context, mine, owners Page) error {

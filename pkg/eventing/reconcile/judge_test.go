@@ -2,6 +2,7 @@ package reconcile_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -62,5 +63,16 @@ func TestAShortGrace(t *testing.T) {
 	found, unsettled := p.check(t, reconcile.Options{Grace: time.Second})
 	if len(found) != 2 || !strings.HasPrefix(found[0], "ahead ") || !strings.HasPrefix(found[1], "extra ") || unsettled > 0 {
 		t.Errorf("%v differ, %d unsettled", found, unsettled)
+	}
+}
+
+// A check that reads many rows without a difference shows that it is alive.
+func TestManyTombstones(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 200)
+	p.exec(t, `INSERT INTO app.copied SELECT gen_random_uuid(), gen_random_uuid(), '', NULL, 1, now(), now(), now(), NULL FROM generate_series(1, $1::int)`, 3*reconcile.PartRows)
+	found, _ := p.check(t, reconcile.Options{})
+	if len(found) > 0 || len(p.passed) < 4 || slices.Max(p.passed[:3]) != p.Reader.Start() || p.rows != 200 {
+		t.Errorf("%d rows, %d differ, passed %v", p.rows, len(found), p.passed)
 	}
 }

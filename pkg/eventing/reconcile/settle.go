@@ -8,6 +8,9 @@ import (
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
+// looks at uncertain rows take some seconds. After so many the check shows that it goes on.
+const looks = 256
+
 // settle looks at the uncertain rows until each is equal or certainly differs, or has been
 // uncertain for its patience.
 func (r *run) settle(ctx context.Context) error {
@@ -16,7 +19,12 @@ func (r *run) settle(ctx context.Context) error {
 			return ctx.Err()
 		}
 		left := r.pending[:0]
-		for _, s := range r.pending {
+		for i, s := range r.pending {
+			if i%looks == 0 {
+				if err := r.alive(ctx); err != nil {
+					return err
+				}
+			}
 			open, err := r.lookAgain(ctx, s)
 			switch {
 			case err != nil:
