@@ -18,6 +18,9 @@ const (
 	DefaultGrace = 30 * time.Second
 	// maxPending bounds the rows that are remembered to be looked at again.
 	maxPending = 10_000
+	// maxAge bounds the time that they are remembered, and with it the work that is done
+	// again when another instance continues a check.
+	maxAge = time.Minute
 	// graces is how many grace periods a row may stay uncertain.
 	graces = 4
 )
@@ -87,7 +90,8 @@ type Options struct {
 
 // Observer receives the results of a check.
 type Observer interface {
-	// Passed says that the rows below next are checked, rows more than before. Without
+	// Passed says that the rows below next are checked, and rows more than before were read:
+	// some of them again by a check that continues another one. Without
 	// progress it is called with 0 rows, so that the observer knows that the check goes on.
 	Passed(ctx context.Context, next string, rows int64) error
 	// Differ receives rows that certainly differ, each once in a check.
@@ -101,10 +105,10 @@ func (c Comparison) Check(ctx context.Context, o Options, seen Observer) (unsett
 	r := &run{
 		Comparison: c, definition: c.Reader.Definition(), grace: cmp.Or(o.Grace, DefaultGrace),
 		observer: metered{seen, c.Type()}, limit: o.limiter(),
+		from: cmp.Or(o.From, c.Start()),
 	}
-	from := cmp.Or(o.From, c.Start())
+	from := r.from
 	for from != c.Reader.End() {
-		r.from = from
 		if from, err = r.part(ctx, from); err != nil {
 			return 0, err
 		}
@@ -164,8 +168,9 @@ type run struct {
 	grace      time.Duration
 	observer   Observer
 	limit      *rate.Limiter
-	// from is the id before which all rows are checked.
-	from      string
+	// from is the id before which all rows were compared.
+	from string
+	// pending are the uncertain rows, in the order of their ids and of their first sighting.
 	pending   []*sighting
 	unsettled int
 }
@@ -191,7 +196,7 @@ func (r *run) part(ctx context.Context, from string) (next string, err error) {
 			return "", err
 		}
 	}
-	if len(r.pending) >= maxPending {
+	if len(r.pending) >= maxPending || len(r.pending) > 0 && time.Since(r.pending[0].first) > maxAge {
 		if err := r.settle(ctx); err != nil {
 			return "", err
 		}
@@ -200,7 +205,17 @@ func (r *run) part(ctx context.Context, from string) (next string, err error) {
 	for _, leaf := range owners.Leaves {
 		rows += leaf.Rows
 	}
-	return owners.Until, r.observer.Passed(ctx, owners.Until, rows)
+	return owners.Until, r.passed(ctx, owners.Until, rows)
+}
+
+// passed reports the progress. An uncertain row is not checked yet: the check that continues
+// this one judges it again.
+func (r *run) passed(ctx context.Context, next string, rows int64) error {
+	r.from = next
+	if len(r.pending) > 0 {
+		next = r.pending[0].id
+	}
+	return r.observer.Passed(ctx, next, rows)
 }
 
 // compare returns the ranges in which the two sides differ; neighbours are one range.
@@ -264,7 +279,7 @@ func (r *run) drill(ctx context.Context, in Range) error {
 
 // alive shows the observer that the check goes on: many rows may be read before a part is
 // passed.
-func (r *run) alive(ctx context.Context) error { return r.observer.Passed(ctx, r.from, 0) }
+func (r *run) alive(ctx context.Context) error { return r.passed(ctx, r.from, 0) }
 
 // judge reports the rows that certainly differ, and remembers those that may.
 func (r *run) judge(ctx context.Context, mine, owners Page) error {

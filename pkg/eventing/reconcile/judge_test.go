@@ -2,6 +2,7 @@ package reconcile_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -74,5 +75,35 @@ func TestManyTombstones(t *testing.T) {
 	found, _ := p.check(t, reconcile.Options{})
 	if len(found) > 0 || len(p.passed) < 4 || slices.Max(p.passed[:3]) != p.Reader.Start() || p.rows != 200 {
 		t.Errorf("%d rows, %d differ, passed %v", p.rows, len(found), p.passed)
+	}
+}
+
+// ends ends its check after the first part, as the end of an instance does.
+type ends struct {
+	*pair
+
+	stop context.CancelFunc
+}
+
+func (e ends) Passed(ctx context.Context, next string, rows int64) error {
+	if rows > 0 {
+		e.stop()
+	}
+	return e.pair.Passed(ctx, next, rows)
+}
+
+// A check that another instance continues judges the rows again that were uncertain.
+func TestAContinuedCheckKeepsUncertainRows(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, reconcile.PartRows+100)
+	p.exec(t, aheadRow+some(9), "1 s")
+	ctx, stop := context.WithCancel(t.Context())
+	if _, err := p.Check(ctx, reconcile.Options{}, ends{p, stop}); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	next := p.passed[len(p.passed)-1]
+	p.exec(t, `UPDATE app.copied SET updated_at = now() - interval '1 h' WHERE `+some(9))
+	if found, _ := p.check(t, reconcile.Options{From: next}); len(found) != 1 || next == p.Reader.Start() {
+		t.Errorf("from %s on %v differ", next, found)
 	}
 }

@@ -12,8 +12,9 @@ import (
 const looks = 256
 
 // settle looks at the uncertain rows until each is equal or certainly differs, or has been
-// uncertain for its patience.
+// uncertain for its patience from now on.
 func (r *run) settle(ctx context.Context) error {
+	began := time.Now()
 	for attempt := 1; len(r.pending) > 0; attempt++ {
 		if !backoff.Sleep(ctx, again.Delay(attempt), nil) {
 			return ctx.Err()
@@ -29,7 +30,7 @@ func (r *run) settle(ctx context.Context) error {
 			switch {
 			case err != nil:
 				return err
-			case open != "" && time.Since(s.first) > r.patience(open):
+			case open != "" && time.Since(began) > r.patience(open):
 				r.unsettled++
 			case open != "":
 				left = append(left, s)
