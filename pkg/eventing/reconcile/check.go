@@ -135,7 +135,8 @@ func (c Comparison) Repair(ctx context.Context, by audit.Actor, found []Differen
 	return c.Model.Replace(ctx, by, seen)
 }
 
-// Still compares the rows of the differences once more.
+// Still compares the rows of the differences once more. One that was repaired, and that a
+// user has changed since, is no difference: its event is on its way.
 func (c Comparison) Still(ctx context.Context, found []Difference) (left []Difference, err error) {
 	r := &run{Comparison: c, definition: c.Reader.Definition()}
 	for _, d := range found {
@@ -143,9 +144,9 @@ func (c Comparison) Still(ctx context.Context, found []Difference) (left []Diffe
 		if err != nil {
 			return nil, err
 		}
-		if d.Kind = kindOf(reader, owner, answer); d.Kind != "" {
-			d.Reader, d.Owner = reader, owner
-			left = append(left, d)
+		kind, s := kindOf(reader, owner, answer), sighting{id: d.ID}
+		if kind != "" && (reader.stands(d.Reader) || s.certain(kind, reader, owner, answer, DefaultGrace)) {
+			left = append(left, Difference{d.ID, kind, reader, owner})
 		}
 	}
 	return left, nil

@@ -107,3 +107,22 @@ func TestAContinuedCheckKeepsUncertainRows(t *testing.T) {
 		t.Errorf("from %s on %v differ", next, found)
 	}
 }
+
+// A row that was repaired, and has changed at the owner since, is no difference that is left.
+func TestStillAfterAChange(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 200)
+	p.exec(t, `UPDATE app.copied SET body = 'x' WHERE `+some(9)+` OR `+some(29))
+	if found, _ := p.check(t, reconcile.Options{}); len(found) != 2 {
+		t.Fatalf("%v differ", found)
+	}
+	p.exec(t, `UPDATE app.copied c SET body = (SELECT body FROM app.owned o WHERE (o.a, o.b) = (c.a, c.b)) WHERE `+some(9))
+	p.exec(t, `UPDATE app.owned SET version = version + 1, body = 'y', updated_at = now(), last_event_id = gen_random_uuid()`)
+	var id string
+	if err := p.admin.QueryRow(t.Context(), `SELECT a || ':' || b FROM app.owned WHERE `+some(29)).Scan(&id); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := p.Still(t.Context(), p.found); err != nil || len(left) != 1 || left[0].ID != id {
+		t.Errorf("%v are left, %v", left, err)
+	}
+}
