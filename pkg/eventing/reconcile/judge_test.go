@@ -19,14 +19,16 @@ type late struct {
 }
 
 func (l *late) Part(ctx context.Context, d reconcile.Definition, from string) (reconcile.Part, error) {
+	behind := l.behind
 	p, err := l.owner.Part(ctx, d, from)
-	p.AsOf = p.AsOf.Add(-l.behind)
+	p.AsOf = p.AsOf.Add(-behind)
 	return p, err
 }
 
 func (l *late) Page(ctx context.Context, d reconcile.Definition, r reconcile.Range) (reconcile.Page, error) {
+	behind := l.behind
 	p, err := l.owner.Page(ctx, d, r)
-	p.AsOf = p.AsOf.Add(-l.behind)
+	p.AsOf = p.AsOf.Add(-behind)
 	return p, err
 }
 
@@ -117,11 +119,11 @@ func TestStillAfterAChange(t *testing.T) {
 		t.Fatalf("%v differ", found)
 	}
 	p.exec(t, `UPDATE app.copied c SET body = (SELECT body FROM app.owned o WHERE (o.a, o.b) = (c.a, c.b)) WHERE `+some(9))
-	p.exec(t, `UPDATE app.owned SET version = version + 1, body = 'y', updated_at = now(), last_event_id = gen_random_uuid()`)
 	var id string
 	if err := p.admin.QueryRow(t.Context(), `SELECT a || ':' || b FROM app.owned WHERE `+some(29)).Scan(&id); err != nil {
 		t.Fatal(err)
 	}
+	p.exec(t, `UPDATE app.owned SET version = version + 1, body = 'y', updated_at = now(), last_event_id = gen_random_uuid()`)
 	if left, err := p.Still(t.Context(), p.found); err != nil || len(left) != 1 || left[0].ID != id {
 		t.Errorf("%v are left, %v", left, err)
 	}
