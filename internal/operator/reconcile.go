@@ -43,7 +43,7 @@ begin an epoch (video epoch bump). The command may be cut off at any time, and r
 
 environment: DATABASE_URL, VIDEO_SERVICE_ADDR as of serve
 
-exit codes: 0 no row differs, or none any more; 1 rows differ, or failed; 2 wrong usage
+exit codes: 0 no row differs, or none any more; 1 rows differ or could not be decided, or failed; 2 wrong usage
 `
 
 const (
@@ -101,10 +101,7 @@ func (r Reconcile) run(ctx context.Context, s *invocation) error {
 	if err := s.print(result, result.text); err != nil {
 		return err
 	}
-	if result.Remaining > 0 {
-		return fmt.Errorf("%d rows differ from their owner's", result.Remaining)
-	}
-	return nil
+	return result.verdict()
 }
 
 func (s *invocation) reconcileFlags() (f reconcileFlags, err error) {

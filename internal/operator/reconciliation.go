@@ -113,7 +113,19 @@ func (r *reconciliation) lines() (lines []string) {
 		lines = append(lines, fmt.Sprintf("%d repaired, %d differ still.", r.Repaired, r.Remaining))
 	}
 	if r.Unsettled > 0 {
-		lines = append(lines, fmt.Sprintf("%d rows changed faster than they could be compared.", r.Unsettled))
+		lines = append(lines, fmt.Sprintf("%d rows could not be decided: they changed meanwhile, or the owner's answers are from before them, "+
+			"or their count takes too long.", r.Unsettled))
 	}
 	return lines
+}
+
+// verdict is the error of a check that did not show that no row differs any more.
+func (r *reconciliation) verdict() error {
+	switch {
+	case r.Remaining+r.Unsettled == 0:
+		return nil
+	case r.Unsettled == 0:
+		return fmt.Errorf("%d rows differ from their owner's", r.Remaining)
+	}
+	return fmt.Errorf("%d rows differ from their owner's, and %d could not be decided", r.Remaining, r.Unsettled)
 }

@@ -18,8 +18,11 @@ const (
 	DefaultGrace = 30 * time.Second
 	// maxPending bounds the rows that are remembered to be looked at again.
 	maxPending = 10_000
-	// patience is how many grace periods a row may stay uncertain.
-	patience = 4
+	// maxAge bounds the time that they are remembered, and with it the work that is done
+	// again when another instance continues a check.
+	maxAge = time.Minute
+	// graces is how many grace periods a row may stay uncertain.
+	graces = 4
 )
 
 // errAnswer is an answer of the owner that would not let the check end.
@@ -87,7 +90,9 @@ type Options struct {
 
 // Observer receives the results of a check.
 type Observer interface {
-	// Passed says that the rows below next are checked, rows more than before.
+	// Passed says that the rows below next are checked, and rows more than before were read:
+	// some of them again by a check that continues another one. Without
+	// progress it is called with 0 rows, so that the observer knows that the check goes on.
 	Passed(ctx context.Context, next string, rows int64) error
 	// Differ receives rows that certainly differ, each once in a check.
 	Differ(ctx context.Context, found []Difference) error
@@ -100,8 +105,9 @@ func (c Comparison) Check(ctx context.Context, o Options, seen Observer) (unsett
 	r := &run{
 		Comparison: c, definition: c.Reader.Definition(), grace: cmp.Or(o.Grace, DefaultGrace),
 		observer: metered{seen, c.Type()}, limit: o.limiter(),
+		from: cmp.Or(o.From, c.Start()),
 	}
-	from := cmp.Or(o.From, c.Start())
+	from := r.from
 	for from != c.Reader.End() {
 		if from, err = r.part(ctx, from); err != nil {
 			return 0, err
@@ -129,7 +135,8 @@ func (c Comparison) Repair(ctx context.Context, by audit.Actor, found []Differen
 	return c.Model.Replace(ctx, by, seen)
 }
 
-// Still compares the rows of the differences once more.
+// Still compares the rows of the differences once more. One that was repaired, and that a
+// user has changed since, is no difference: its event is on its way.
 func (c Comparison) Still(ctx context.Context, found []Difference) (left []Difference, err error) {
 	r := &run{Comparison: c, definition: c.Reader.Definition()}
 	for _, d := range found {
@@ -137,12 +144,21 @@ func (c Comparison) Still(ctx context.Context, found []Difference) (left []Diffe
 		if err != nil {
 			return nil, err
 		}
-		if d.Kind = kindOf(reader, owner, answer); d.Kind != "" {
-			d.Reader, d.Owner = reader, owner
-			left = append(left, d)
+		kind, s := kindOf(reader, owner, answer), sighting{id: d.ID}
+		if kind != "" && (reader.stands(d.Reader) || s.certain(kind, reader, owner, answer, DefaultGrace)) {
+			left = append(left, Difference{d.ID, kind, reader, owner})
 		}
 	}
 	return left, nil
+}
+
+// patience is how long a row may stay uncertain, as a difference of a kind. What the owner
+// may have lost is not certain before lossTime is over.
+func (r *run) patience(k Kind) time.Duration {
+	if k == Missing || k == Behind {
+		return graces * r.grace
+	}
+	return max(graces*r.grace, lossTime+r.grace)
 }
 
 // run is a check that runs.
@@ -153,8 +169,11 @@ type run struct {
 	grace      time.Duration
 	observer   Observer
 	limit      *rate.Limiter
-	pending    []*sighting
-	unsettled  int
+	// from is the id before which all rows were compared.
+	from string
+	// pending are the uncertain rows, in the order of their ids and of their first sighting.
+	pending   []*sighting
+	unsettled int
 }
 
 // part checks the rows from an id on, and returns the id behind them.
@@ -178,7 +197,7 @@ func (r *run) part(ctx context.Context, from string) (next string, err error) {
 			return "", err
 		}
 	}
-	if len(r.pending) >= maxPending {
+	if len(r.pending) >= maxPending || len(r.pending) > 0 && time.Since(r.pending[0].first) > maxAge {
 		if err := r.settle(ctx); err != nil {
 			return "", err
 		}
@@ -187,7 +206,17 @@ func (r *run) part(ctx context.Context, from string) (next string, err error) {
 	for _, leaf := range owners.Leaves {
 		rows += leaf.Rows
 	}
-	return owners.Until, r.observer.Passed(ctx, owners.Until, rows)
+	return owners.Until, r.passed(ctx, owners.Until, rows)
+}
+
+// passed reports the progress. An uncertain row is not checked yet: the check that continues
+// this one judges it again.
+func (r *run) passed(ctx context.Context, next string, rows int64) error {
+	r.from = next
+	if len(r.pending) > 0 {
+		next = r.pending[0].id
+	}
+	return r.observer.Passed(ctx, next, rows)
 }
 
 // compare returns the ranges in which the two sides differ; neighbours are one range.
@@ -242,9 +271,16 @@ func (r *run) drill(ctx context.Context, in Range) error {
 			return err
 		}
 		in.From = mine.Until
+		if err := r.alive(ctx); err != nil {
+			return err
+		}
 	}
 	return nil
 }
+
+// alive shows the observer that the check goes on: many rows may be read before a part is
+// passed.
+func (r *run) alive(ctx context.Context) error { return r.passed(ctx, r.from, 0) }
 
 // judge reports the rows that certainly differ, and remembers those that may.
 func (r *run) judge(ctx context.Context, mine, owners Page) error {

@@ -71,7 +71,8 @@ type sighting struct {
 
 // certain reports whether a difference of a kind is no change that is on its way.
 func (s *sighting) certain(k Kind, reader, owner Row, a Answer, grace time.Duration) bool {
-	outlives := a.AsOf.After(reader.At.Add(lossTime)) || reader.At.After(a.AsOf.Add(lossTime)) // no event is from the future
+	// No event is from the future. The answer's time is not the present one: a replica lags.
+	outlives := a.AsOf.After(reader.At.Add(lossTime)) || reader.At.After(time.Now().Add(lossTime))
 	switch {
 	case k == Changed && reader.EventID != uuid.Nil && reader.EventID == owner.EventID:
 		return true

@@ -8,22 +8,31 @@ import (
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
+// looks at uncertain rows take some seconds. After so many the check shows that it goes on.
+const looks = 256
+
 // settle looks at the uncertain rows until each is equal or certainly differs, or has been
-// uncertain for patience.
+// uncertain for its patience from now on.
 func (r *run) settle(ctx context.Context) error {
+	began := time.Now()
 	for attempt := 1; len(r.pending) > 0; attempt++ {
 		if !backoff.Sleep(ctx, again.Delay(attempt), nil) {
 			return ctx.Err()
 		}
 		left := r.pending[:0]
-		for _, s := range r.pending {
+		for i, s := range r.pending {
+			if i%looks == 0 {
+				if err := r.alive(ctx); err != nil {
+					return err
+				}
+			}
 			open, err := r.lookAgain(ctx, s)
 			switch {
 			case err != nil:
 				return err
-			case open && time.Since(s.first) > patience*r.grace:
+			case open != "" && time.Since(began) > r.patience(open):
 				r.unsettled++
-			case open:
+			case open != "":
 				left = append(left, s)
 			}
 		}
@@ -32,23 +41,23 @@ func (r *run) settle(ctx context.Context) error {
 	return nil
 }
 
-// lookAgain reports whether a row is still uncertain.
-func (r *run) lookAgain(ctx context.Context, s *sighting) (open bool, err error) {
+// lookAgain returns the kind of the difference if the row is still uncertain.
+func (r *run) lookAgain(ctx context.Context, s *sighting) (open Kind, err error) {
 	if err := r.limit.Wait(ctx); err != nil {
-		return false, err
+		return "", err
 	}
 	reader, owner, answer, err := r.look(ctx, s.id)
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	kind := kindOf(reader, owner, answer)
 	switch {
 	case kind == "":
-		return false, nil
+		return "", nil
 	case !s.certain(kind, reader, owner, answer, r.grace):
-		return true, nil
+		return kind, nil
 	}
-	return false, r.observer.Differ(ctx, []Difference{{s.id, kind, reader, owner}})
+	return "", r.observer.Differ(ctx, []Difference{{s.id, kind, reader, owner}})
 }
 
 // look reads a row of both sides, the owner's first: a change that the reader shows in

@@ -81,6 +81,11 @@ type Row struct {
 	Digest  string
 }
 
+// stands reports whether a row is as it was.
+func (r Row) stands(was Row) bool {
+	return r.Version == was.Version && r.Epoch == was.Epoch && r.EventID == was.EventID && r.Deleted == was.Deleted && r.Digest == was.Digest
+}
+
 // Page is the rows from an id up to Until.
 type Page struct {
 	Answer

@@ -1,0 +1,82 @@
+package operator
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+
+	"example.com/lockstep/pkg/eventing/operator/audit"
+	"example.com/lockstep/pkg/eventing/reconcile"
+)
+
+// concluded is a check with this outcome, whose repairs succeed.
+type concluded struct {
+	reconcile.Checker
+
+	rows      int64
+	found     []reconcile.Difference
+	unsettled int
+}
+
+func (concluded) Type() string                              { return "video" }
+func (c concluded) Estimate(context.Context) (int64, error) { return c.rows, nil }
+
+func (c concluded) Check(ctx context.Context, _ reconcile.Options, seen reconcile.Observer) (int, error) {
+	if err := seen.Differ(ctx, c.found); err != nil {
+		return 0, err
+	}
+	return c.unsettled, seen.Passed(ctx, "", c.rows)
+}
+
+func (concluded) Repair(_ context.Context, _ audit.Actor, found []reconcile.Difference) (ids []string, err error) {
+	return make([]string, len(found)), nil
+}
+
+func (concluded) Still(context.Context, []reconcile.Difference) ([]reconcile.Difference, error) {
+	return nil, nil
+}
+
+// result is that of a check by a command.
+func (c concluded) result(t *testing.T, flags reconcileFlags) *reconciliation {
+	t.Helper()
+	s := &invocation{yes: true}
+	s.Err = io.Discard
+	r := newReconciliation(s, flags)
+	if err := r.check(t.Context(), []reconcile.Checker{c}); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func differences(kind reconcile.Kind, n int) (found []reconcile.Difference) {
+	for range n {
+		found = append(found, reconcile.Difference{Kind: kind})
+	}
+	return found
+}
+
+// Rows that were not decided are no rows that are equal.
+func TestUndecidedRowsFail(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		concluded
+		repair bool
+		want   string
+	}{
+		"equal":                  {concluded{rows: 9}, false, ""},
+		"repaired":               {concluded{rows: 9, found: differences(reconcile.Changed, 2)}, true, ""},
+		"different":              {concluded{rows: 9, found: differences(reconcile.Changed, 2)}, false, "2 rows differ from their owner's"},
+		"undecided":              {concluded{rows: 9, unsettled: 1}, false, "0 rows differ from their owner's, and 1 could not be decided"},
+		"undecided, in a repair": {concluded{rows: 9, unsettled: 1}, true, "and 1 could not be decided"},
+	} {
+		r := tc.result(t, reconcileFlags{repair: tc.repair})
+		err := r.verdict()
+		if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if said := strings.Join(r.lines(), " "); strings.Contains(said, "could not be decided") != (r.Unsettled > 0) {
+			t.Errorf("%s: %s", name, said)
+		}
+	}
+}
