@@ -11,19 +11,20 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backfill"
 	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/operator/audit"
-	"example.com/lockstep/pkg/eventing/projection"
 	"example.com/lockstep/pkg/eventing/reconcile"
 	"example.com/lockstep/pkg/eventing/txn"
 )
 
 const (
-	// lockTime is how long a transaction waits for a lock. Events and reads queue behind the
+	// LockTime is how long a transaction waits for a lock. Events and reads queue behind the
 	// rebuild for no longer, and Postgres, which looks for deadlocks after a second, aborts
 	// none of theirs.
-	lockTime = 200 * time.Millisecond
+	LockTime = 200 * time.Millisecond
 	// shortTime bounds a transaction, and longTime one that reads or cleans a table.
 	shortTime, longTime = 5 * time.Second, 15 * time.Minute
 	// attempts take a minute.
@@ -42,14 +43,6 @@ var (
 	ErrPhase = errors.New("not in this phase of a rebuild")
 )
 
-// Filler gives the shadow pages of the owner's rows: a *projection.Projection of the shadow.
-type Filler interface {
-	// Type is the aggregate type.
-	Type() string
-	// Fill is that of a projection.Projection.
-	Fill(ctx context.Context, from string) (projection.Filled, error)
-}
-
 // Part is one table of a read model.
 type Part struct {
 	// Table is its name, and Key the columns of its primary key, all of them UUIDs. It has the
@@ -58,7 +51,7 @@ type Part struct {
 	Key   []string
 	// Shadow fills the shadow. Before and After compare with the owner: Before the shadow, and
 	// After the served table.
-	Shadow        Filler
+	Shadow        backfill.Filler
 	Before, After reconcile.Comparison
 }
 
@@ -71,7 +64,7 @@ type Rebuild struct {
 
 // New returns the rebuild of a read model of these parts in db. db connects as the owner of the
 // schema, which alone is on the search_path, and past a transaction pooler. Its lock_timeout
-// should be as short as that of Fill, for the repairs. after is a statement that runs after
+// is LockTime, for the repairs. after is a statement that runs after
 // each exchange, outside of its locks, and again after a crash: it brings up to date what
 // triggers have counted of the rows. It may be empty.
 func New(db *pgxpool.Pool, after string, parts ...Part) *Rebuild {
@@ -192,10 +185,10 @@ func (r *Rebuild) inTx(ctx context.Context, do func(ctx context.Context, tx pgx.
 	})
 }
 
-// limited runs do in a transaction that waits no longer than lockTime for each lock.
+// limited runs do in a transaction that waits no longer than LockTime for each lock.
 func (r *Rebuild) limited(ctx context.Context, do func(tx pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, r.db, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, fmt.Sprintf(`SET LOCAL lock_timeout = %d`, lockTime.Milliseconds())); err != nil {
+		if _, err := tx.Exec(ctx, fmt.Sprintf(`SET LOCAL lock_timeout = %d`, LockTime.Milliseconds())); err != nil {
 			return err
 		}
 		return do(tx)
@@ -224,5 +217,5 @@ func bounded(ctx context.Context, within time.Duration, do func(ctx context.Cont
 // or an owner that does not answer.
 func passing(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return errors.Is(err, txn.ErrLocked) || errors.Is(err, consistency.ErrOwnerUnavailable) || ok && strings.Contains("55P03 40P01", pg.Code)
+	return errors.Is(err, txn.ErrLocked) || errors.Is(err, consistency.ErrOwnerUnavailable) && !eventing.IsPermanent(err) || ok && strings.Contains("55P03 40P01", pg.Code)
 }

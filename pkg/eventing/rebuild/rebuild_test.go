@@ -113,10 +113,7 @@ func TestTheCopyFollows(t *testing.T) {
 			lives()
 		}
 	}
-	if _, err := f.Run(t.Context(), ada, rebuild.Options{}, f); err != nil {
-		t.Fatal(err)
-	}
-	if steps != 3 {
+	if f.run(t); steps != 3 {
 		t.Errorf("%d steps, want 3", steps)
 	}
 	f.at = func(string) {}
