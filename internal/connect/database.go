@@ -56,17 +56,9 @@ func ReservePool(ctx context.Context, url string, conns int32) (*pgxpool.Pool, e
 }
 
 // OwnerPool is OpenPool for an operator who changes tables: as the owner of a schema or an
-// administrator, past a transaction pooler. The schema alone is on the search_path. No
-// statement waits for a lock longer than lockTime, unless its transaction says otherwise.
-func OwnerPool(ctx context.Context, url, schema string, lockTime time.Duration) (*pgxpool.Pool, error) {
-	return newPool(ctx, url, func(cfg *pgxpool.Config) {
-		cfg.MaxConns = RequestConns
-		cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-			_, err := conn.Exec(ctx, `SELECT set_config('search_path', $1, false), set_config('lock_timeout', $2, false)`,
-				pgx.Identifier{schema}.Sanitize(), fmt.Sprint(lockTime.Milliseconds()))
-			return err
-		}
-	})
+// administrator, past a transaction pooler. connected prepares each session.
+func OwnerPool(ctx context.Context, url string, connected func(context.Context, *pgx.Conn) error) (*pgxpool.Pool, error) {
+	return newPool(ctx, url, func(cfg *pgxpool.Config) { cfg.MaxConns, cfg.AfterConnect = RequestConns, connected })
 }
 
 func newPool(ctx context.Context, url string, size func(*pgxpool.Config)) (*pgxpool.Pool, error) {

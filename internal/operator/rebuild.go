@@ -107,7 +107,7 @@ func (r Rebuild) open(ctx context.Context, s *invocation, asked bool) (b rebuild
 	if err := connect.AwaitDatabase(ctx, url, func(err error) { fmt.Fprintln(s.Err, "waiting for the database:", err) }); err != nil {
 		return b, err
 	}
-	if s.db, err = connect.OwnerPool(ctx, url, r.Schema, rebuild.LockTime); err != nil {
+	if s.db, err = connect.OwnerPool(ctx, url, rebuild.Session(r.Schema)); err != nil {
 		return b, err
 	}
 	s.atEnd(func() error {

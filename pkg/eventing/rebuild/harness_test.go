@@ -90,14 +90,36 @@ func newFixture(t *testing.T, rows int) *fixture {
 	return f
 }
 
-// ownerPool connects as the owner of the schema app.
-func ownerPool(t *testing.T, pg *pgtest.DB) *pgxpool.Pool {
+// asOwner makes a role that is no administrator the owner of the schema, and the rebuild's.
+func (f *fixture) asOwner(t *testing.T) {
+	t.Helper()
+	const role = "rebuild_owner"
+	f.exec(t, `DO $$ BEGIN CREATE ROLE `+role+`; EXCEPTION WHEN duplicate_object OR unique_violation THEN END $$`)
+	for _, sql := range ask[string](t, f, `
+		SELECT 'ALTER SCHEMA app OWNER TO `+role+`' UNION ALL
+		SELECT format('ALTER TABLE %s OWNER TO `+role+`', oid::regclass) FROM pg_class WHERE relnamespace = 'app'::regnamespace AND relkind IN ('r', 'v') UNION ALL
+		SELECT format('ALTER ROUTINE %s OWNER TO `+role+`', oid::regprocedure) FROM pg_proc WHERE pronamespace = 'app'::regnamespace`) {
+		f.exec(t, sql)
+	}
+	f.admin = ownerPool(t, f.pg, `SET ROLE `+role)
+	f.Rebuild = rebuild.New(f.admin, recount, f.part(one), f.part(two))
+}
+
+// ownerPool connects as the owner of the schema app, and runs statements in each session.
+func ownerPool(t *testing.T, pg *pgtest.DB, first ...string) *pgxpool.Pool {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(pg.Admin)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.ConnConfig.RuntimeParams["search_path"] = "app"
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		for _, sql := range first {
+			if _, err := conn.Exec(ctx, sql); err != nil {
+				return err
+			}
+		}
+		return rebuild.Session("app")(ctx, conn)
+	}
 	cfg.MaxConns = 8
 	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
 	if err != nil {

@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	// LockTime is how long a transaction waits for a lock. Events and reads queue behind the
+	// lockTime is how long a transaction waits for a lock. Events and reads queue behind the
 	// rebuild for no longer, and Postgres, which looks for deadlocks after a second, aborts
 	// none of theirs.
-	LockTime = 200 * time.Millisecond
+	lockTime = 200 * time.Millisecond
 	// shortTime bounds a transaction, and longTime one that reads or cleans a table.
 	shortTime, longTime = 5 * time.Second, 15 * time.Minute
 	// attempts take a minute.
@@ -63,12 +63,21 @@ type Rebuild struct {
 }
 
 // New returns the rebuild of a read model of these parts in db. db connects as the owner of the
-// schema, which alone is on the search_path, and past a transaction pooler. Its lock_timeout
-// is LockTime, for the repairs. after is a statement that runs after
+// schema, past a transaction pooler, and prepares its sessions with Session. after is a statement that runs after
 // each exchange, outside of its locks, and again after a crash: it brings up to date what
 // triggers have counted of the rows. It may be empty.
 func New(db *pgxpool.Pool, after string, parts ...Part) *Rebuild {
 	return &Rebuild{db: db, parts: parts, after: after}
+}
+
+// Session prepares a session for a rebuild in a schema: the schema alone is on the search_path,
+// and a repair waits for locks no longer than the rebuild's own transactions.
+func Session(schema string) func(context.Context, *pgx.Conn) error {
+	return func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `SELECT set_config('search_path', $1, false), set_config('lock_timeout', $2, false)`,
+			pgx.Identifier{schema}.Sanitize(), fmt.Sprint(lockTime.Milliseconds()))
+		return err
+	}
 }
 
 // shadows are the names of the shadow tables.
@@ -185,10 +194,10 @@ func (r *Rebuild) inTx(ctx context.Context, do func(ctx context.Context, tx pgx.
 	})
 }
 
-// limited runs do in a transaction that waits no longer than LockTime for each lock.
+// limited runs do in a transaction that waits no longer than lockTime for each lock.
 func (r *Rebuild) limited(ctx context.Context, do func(tx pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, r.db, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, fmt.Sprintf(`SET LOCAL lock_timeout = %d`, LockTime.Milliseconds())); err != nil {
+		if _, err := tx.Exec(ctx, fmt.Sprintf(`SET LOCAL lock_timeout = %d`, lockTime.Milliseconds())); err != nil {
 			return err
 		}
 		return do(tx)
