@@ -66,7 +66,7 @@ func (l *traffic) writeAndRead(ctx context.Context, owner, readers *client, id s
 	method, path, body, code := http.MethodPatch, "/v1/videos/"+id, fields{"title": uuid.NewString()}, http.StatusOK
 	read := path
 	if rand.IntN(2) == 0 {
-		user := "00000000-0000-4000-8000-00000000000" + fmt.Sprint(rand.IntN(9))
+		user := "00000000-0000-4000-9000-00000000000" + fmt.Sprint(rand.IntN(9))
 		method, path, body = http.MethodPut, "/v1/users/"+user+"/engagements/"+id, fields{"liked": rand.IntN(2) == 0, "watched_seconds": rand.IntN(100)}
 		read = "/v1/users/" + user + "/engagements"
 	}

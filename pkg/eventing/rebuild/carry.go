@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 )
 
 // ErrMirror is returned if rows of the served table keep coming that the shadow lacks: the
@@ -59,19 +58,20 @@ func (r *Rebuild) carryAll(ctx context.Context) error {
 
 // carry returns how many rows the shadow lacked.
 func (r *Rebuild) carry(ctx context.Context, p Part) (lacking int64, err error) {
-	if err := p.sameShape(ctx, r.db); err != nil {
-		return 0, err
-	}
-	statement, err := p.withColumns(ctx, r.db, carry)
+	var statement string
+	err = bounded(ctx, shortTime, func(ctx context.Context) (err error) {
+		if err = p.sameShape(ctx, r.db); err == nil {
+			statement, err = p.withColumns(ctx, r.db, carry)
+		}
+		return err
+	})
 	if err != nil {
 		return 0, err
 	}
 	for after := p.start(); after != ""; {
 		var n int64
 		err := r.retry(ctx, longTime, func(ctx context.Context) error {
-			return r.limited(ctx, func(tx pgx.Tx) error {
-				return tx.QueryRow(ctx, statement, after, carryRows).Scan(&after, &n)
-			})
+			return r.db.QueryRow(ctx, statement, after, carryRows).Scan(&after, &n)
 		})
 		if err != nil {
 			return lacking, fmt.Errorf("carry rows of %s over: %w", p.Table, err)

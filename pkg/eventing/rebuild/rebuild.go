@@ -71,7 +71,7 @@ func New(db *pgxpool.Pool, after string, parts ...Part) *Rebuild {
 }
 
 // Session prepares a session for a rebuild in a schema: the schema alone is on the search_path,
-// and a repair waits for locks no longer than the rebuild's own transactions.
+// and no transaction waits for a lock longer than a moment.
 func Session(schema string) func(context.Context, *pgx.Conn) error {
 	return func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, `SELECT set_config('search_path', $1, false), set_config('lock_timeout', $2, false)`,
@@ -164,7 +164,9 @@ func (r *Rebuild) runAfter(ctx context.Context) error {
 // process. A process that has lost the session goes on: two at once do the same work twice,
 // and swap checks the phase under a lock of its own.
 func (r *Rebuild) alone(ctx context.Context, do func() error) error {
-	pooled, err := r.db.Acquire(ctx)
+	locking, cancel := context.WithTimeout(ctx, shortTime)
+	defer cancel()
+	pooled, err := r.db.Acquire(locking)
 	if err != nil {
 		return fmt.Errorf("lock the rebuild: %w", err)
 	}
@@ -177,7 +179,7 @@ func (r *Rebuild) alone(ctx context.Context, do func() error) error {
 		_ = conn.Close(ending)
 	}()
 	var got bool
-	err = conn.QueryRow(ctx, `SELECT pg_try_advisory_lock(hashtext('lockstep rebuild ' || current_schema()))`).Scan(&got)
+	err = conn.QueryRow(locking, `SELECT pg_try_advisory_lock(hashtext('lockstep rebuild ' || current_schema()))`).Scan(&got)
 	switch {
 	case err != nil:
 		return fmt.Errorf("lock the rebuild: %w", err)
@@ -190,17 +192,7 @@ func (r *Rebuild) alone(ctx context.Context, do func() error) error {
 // inTx runs do in a transaction, again until it gets its locks.
 func (r *Rebuild) inTx(ctx context.Context, do func(ctx context.Context, tx pgx.Tx) error) error {
 	return r.retry(ctx, shortTime, func(ctx context.Context) error {
-		return r.limited(ctx, func(tx pgx.Tx) error { return do(ctx, tx) })
-	})
-}
-
-// limited runs do in a transaction that waits no longer than lockTime for each lock.
-func (r *Rebuild) limited(ctx context.Context, do func(tx pgx.Tx) error) error {
-	return pgx.BeginFunc(ctx, r.db, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, fmt.Sprintf(`SET LOCAL lock_timeout = %d`, lockTime.Milliseconds())); err != nil {
-			return err
-		}
-		return do(tx)
+		return pgx.BeginFunc(ctx, r.db, func(tx pgx.Tx) error { return do(ctx, tx) })
 	})
 }
 
