@@ -3,6 +3,7 @@ package services_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -108,9 +109,9 @@ func (o *operator) rebuildState(t *testing.T) rebuildState {
 }
 
 // killRebuild runs the rebuild, slowly, until a condition holds, and kills it.
-func (o *operator) killRebuild(t *testing.T, until string, holds string) {
+func (o *operator) killRebuild(t *testing.T, until, condition string) {
 	t.Helper()
-	run := o.shell(t, `exec catalog rebuild run --disk-free "40 GB" --rate 500 --yes`, "NOTHING=")
+	run := o.shell(t, `exec catalog rebuild run --disk-free "40 GB" --rate 200 --yes`, "NOTHING=")
 	var said strings.Builder
 	run.Stderr = &said
 	if err := run.Start(); err != nil {
@@ -118,7 +119,7 @@ func (o *operator) killRebuild(t *testing.T, until string, holds string) {
 	}
 	eventually(t, "the rebuild is "+until+": "+said.String(), func() bool {
 		if query[bool](t, o.world, `SELECT to_regclass('catalog.rebuild_state') IS NOT NULL`)[0] {
-			return query[bool](t, o.world, `SELECT `+holds+` FROM catalog.rebuild_state`)[0]
+			return query[bool](t, o.world, `SELECT `+condition+` FROM catalog.rebuild_state`)[0]
 		}
 		return false
 	})
@@ -154,7 +155,7 @@ func TestRebuild(t *testing.T) {
 	if err == nil || !strings.Contains(string(out), "too little free disk") {
 		t.Errorf("with too small a disk: %v %s", err, out)
 	}
-	o.types(t, "rebuild-begin", "FREE=40 GB", "There is no rebuild. One needs", "Nothing was changed")
+	o.types(t, "rebuild-begin", "FREE=40 GB", "There is no rebuild", "A rebuild needs", "Nothing was changed")
 	o.killRebuild(t, "after its begin", "true")
 	o.killRebuild(t, "in the middle of filling", "rows > 2000")
 	o.killRebuild(t, "filling the second table", "aggregate_type = 'engagement'")
@@ -234,7 +235,7 @@ func TestRebuildAMillionRows(t *testing.T) {
 	served, began := size(), time.Now()
 	cmd := o.shell(t, `exec catalog rebuild run --disk-free "40 GB" --rate 0 --yes --json`, "NOTHING=")
 	out, err := cmd.Output()
-	if failed, ok := err.(*exec.ExitError); ok {
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 		t.Fatalf("%v: %s", err, failed.Stderr)
 	}
 	took := time.Since(began)

@@ -25,7 +25,8 @@ commands:
                       new copy when it has its owner's rows
     --disk-free SIZE    the free disk of the database's server, such as "40 GB", which the
                         monitoring shows; required to begin
-    --rate N            at most N rows per second on either side (20000); 0 is no limit
+    --rate N            fill at most N rows per second (2000), and compare ten times as many;
+                        0 is no limit
     --grace TIME        how long an event may be on its way before its row differs (30s)
   status              the phase, the progress, and the disk space that a rebuild needs
   rollback            serve the copy of before again
@@ -132,8 +133,7 @@ func (r Rebuild) status(ctx context.Context, s *invocation) error {
 	}
 	return s.print(rebuildResult{DryRun: true, State: b.state, Need: b.need}, func(w io.Writer) {
 		if b.state.Phase == rebuild.None {
-			fmt.Fprintf(w, "There is no rebuild. One needs %s of free disk: %s for the copy, %s for the write-ahead log.\n",
-				megabytes(b.need.Total()), megabytes(b.need.Copy), megabytes(b.need.Log))
+			fmt.Fprintf(w, "There is no rebuild. %s\n", b.needs())
 			return
 		}
 		fmt.Fprintf(w, "phase\t%s since %s\n", b.state.Phase, stamp(b.state.ChangedAt))
@@ -145,15 +145,16 @@ func (r Rebuild) status(ctx context.Context, s *invocation) error {
 
 func (r Rebuild) run(ctx context.Context, s *invocation) error {
 	var free string
-	o := reconcile.Options{}
+	var o rebuild.Options
 	s.flags.StringVar(&free, "disk-free", "", "")
-	s.flags.IntVar(&o.Rate, "rate", reconcileRate, "")
-	s.flags.DurationVar(&o.Grace, "grace", reconcile.DefaultGrace, "")
+	s.flags.IntVar(&o.Rate, "rate", backfillRate, "")
+	s.flags.DurationVar(&o.Comparison.Grace, "grace", reconcile.DefaultGrace, "")
 	s.confirmFlags()
 	if err := s.parseIDs(0); err != nil {
 		return err
 	}
-	if err := checkRates(o); err != nil {
+	o.Comparison.Rate = 10 * o.Rate // a row is hashed, and not written
+	if err := checkRates(o.Comparison); err != nil {
 		return err
 	}
 	b, err := r.open(ctx, s, true)
@@ -161,7 +162,7 @@ func (r Rebuild) run(ctx context.Context, s *invocation) error {
 		return err
 	}
 	if b.state.Phase == rebuild.None {
-		s.planf("A rebuild needs %s of free disk: %s for the copy, %s for the write-ahead log.", megabytes(b.need.Total()), megabytes(b.need.Copy), megabytes(b.need.Log))
+		s.planf("%s", b.needs())
 		if free == "" {
 			return command.Usagef("--disk-free SIZE is missing: a rebuild needs %s. The monitoring of the database shows its free disk", megabytes(b.need.Total()))
 		}
@@ -173,13 +174,13 @@ func (r Rebuild) run(ctx context.Context, s *invocation) error {
 	}
 	bar := &phases{bar: progress{to: s.Err, terminal: s.In != nil}}
 	return b.act(ctx, s, func(result *rebuildResult) (err error) {
-		result.Rows, err = b.Run(ctx, s.actor, rebuild.Options{Comparison: o}, bar)
+		result.Rows, err = b.Run(ctx, s.actor, o, bar)
 		bar.end()
 		return err
 	}, func(w io.Writer, result rebuildResult) {
 		fmt.Fprintf(w, "The new copy is served: %d rows of the owner read, %d repaired before the switch, %d after it.\n",
 			result.Rows.Filled, result.Rows.Repaired, result.Rows.RepairedAfter)
-		fmt.Fprint(w, "The copy of before is kept, and as new as events make it: `rebuild rollback` serves it again, `rebuild finish` removes it.\n")
+		fmt.Fprint(w, "The copy of before is kept, as new as events make it: `rebuild rollback` serves it again,\n`rebuild finish` removes it.\n")
 	})
 }
 

@@ -16,6 +16,12 @@ type rebuilding struct {
 	need  rebuild.Need
 }
 
+// needs says what a rebuild takes.
+func (b rebuilding) needs() string {
+	return fmt.Sprintf("A rebuild needs %s of free disk: %s for the copy, %s for the write-ahead log.",
+		megabytes(b.need.Total()), megabytes(b.need.Copy), megabytes(b.need.Log))
+}
+
 // rebuildResult is the plan and the result of a command.
 type rebuildResult struct {
 	DryRun bool           `json:"dry_run"`
@@ -25,7 +31,9 @@ type rebuildResult struct {
 }
 
 // act does it if that is confirmed, and prints the result.
-func (b rebuilding) act(ctx context.Context, s *invocation, do func(*rebuildResult) error, text func(io.Writer, rebuildResult)) (err error) {
+func (b rebuilding) act(
+	ctx context.Context, s *invocation, do func(*rebuildResult) error, text func(io.Writer, rebuildResult),
+) (err error) {
 	result := rebuildResult{State: b.state, Need: b.need}
 	if result.DryRun = !s.confirmed(); !result.DryRun {
 		if err := do(&result); err != nil {

@@ -32,12 +32,13 @@ func TestARebuildIsContinued(t *testing.T) {
 			f := newFixture(t, 250)
 			f.exec(t, `UPDATE one SET body = 'wrong' WHERE version = 1`)
 			f.exec(t, `DELETE FROM two WHERE version = 2`)
-			dying, die := context.WithCancelCause(t.Context())
-			defer die(nil)
+			dying, kill := context.WithCancelCause(t.Context())
+			defer kill(nil)
 			died, filled, seen := errors.New("the process died"), 0, 0
 			f.at = func(step string) {
-				if seen++; seen == n+1 {
-					die(died)
+				seen++
+				if seen == n+1 {
+					kill(died)
 				}
 				if step[:4] == "fill" {
 					filled++
@@ -47,7 +48,8 @@ func TestARebuildIsContinued(t *testing.T) {
 				t.Fatalf("step %d of %d: %v", n, seen, err)
 			}
 			f.serve(t, `UPDATE two SET updated_at = now()`)
-			if f.run(t); filled > 7 {
+			f.run(t)
+			if filled > 7 {
 				t.Errorf("%d pages were read of 6", filled)
 			}
 			f.phase(t, rebuild.Done)
@@ -76,7 +78,8 @@ func TestOneProcessRebuilds(t *testing.T) {
 			}
 		}
 	}
-	if f.run(t); second != 1 {
+	f.run(t)
+	if second != 1 {
 		t.Errorf("tried %d times", second)
 	}
 }
@@ -117,7 +120,8 @@ func TestReadsThroughTheExchange(t *testing.T) {
 		var id string
 		var version int64
 		_, err := pgx.ForEachRow(rows, []any{&id, &version}, func() error {
-			if seen++; version < highest[id] {
+			seen++
+			if version < highest[id] {
 				t.Errorf("version %d after %d", version, highest[id])
 			}
 			highest[id] = version
@@ -168,7 +172,7 @@ func TestTheExchangeGivesWay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer long.Rollback(context.WithoutCancel(t.Context())) //nolint:errcheck // it has only read
+	defer long.Rollback(context.WithoutCancel(t.Context()))
 	held := false
 	f.at = func(step string) {
 		if step == "begin comparing type two" {

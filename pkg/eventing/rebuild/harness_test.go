@@ -3,7 +3,6 @@ package rebuild_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -267,8 +266,3 @@ func (f *fixture) same(t *testing.T, names ...string) {
 }
 
 func newID() string { return uuid.NewString() }
-
-func sorted(all []string) []string {
-	slices.Sort(all)
-	return all
-}

@@ -44,7 +44,8 @@ func TestTheCopyFollows(t *testing.T) {
 			lives()
 		}
 	}
-	if f.run(t); steps != 3 {
+	f.run(t)
+	if steps != 3 {
 		t.Errorf("%d steps, want 3", steps)
 	}
 	f.at = func(string) {}

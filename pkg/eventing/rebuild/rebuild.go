@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -214,9 +213,11 @@ func bounded(ctx context.Context, within time.Duration, do func(ctx context.Cont
 	return do(ctx)
 }
 
-// passing reports whether err is a lock that was not got (lock_not_available, or a deadlock),
-// or an owner that does not answer.
+// lockErrors are lock_not_available and deadlock_detected.
+var lockErrors = map[string]bool{"55P03": true, "40P01": true}
+
+// passing reports whether err is a lock that was not got, or an owner that does not answer.
 func passing(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return errors.Is(err, txn.ErrLocked) || errors.Is(err, consistency.ErrOwnerUnavailable) && !eventing.IsPermanent(err) || ok && strings.Contains("55P03 40P01", pg.Code)
+	return errors.Is(err, txn.ErrLocked) || errors.Is(err, consistency.ErrOwnerUnavailable) && !eventing.IsPermanent(err) || ok && lockErrors[pg.Code]
 }

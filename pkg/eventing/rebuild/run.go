@@ -18,12 +18,13 @@ const maxChecks = 5
 
 // Options has a safe zero value.
 type Options struct {
-	// Comparison is for the comparisons. Its Rate, the rows per second, is that of filling,
-	// too.
+	// Rate is the most rows per second that are filled; 0 is no limit.
+	Rate int
+	// Comparison is for the comparisons.
 	Comparison reconcile.Options
 }
 
-// Observer is told how far a rebuild is.
+// Observer receives how far a rebuild is.
 type Observer interface {
 	// Begin says that a phase begins with a type of aggregate, which has about total rows.
 	Begin(p Phase, aggregateType string, total int64)
@@ -46,8 +47,8 @@ type Result struct {
 // between. Any error, and any death of the process, leaves a state from which Run goes on.
 func (r *Rebuild) Run(ctx context.Context, by audit.Actor, o Options, seen Observer) (result Result, err error) {
 	w := &worker{Rebuild: r, by: by, options: o, seen: seen, limit: rate.NewLimiter(rate.Inf, reconcile.PartRows)}
-	if o.Comparison.Rate > 0 {
-		w.limit.SetLimit(rate.Limit(o.Comparison.Rate))
+	if o.Rate > 0 {
+		w.limit.SetLimit(rate.Limit(o.Rate))
 	}
 	err = r.alone(ctx, func() error {
 		for {
@@ -85,6 +86,7 @@ func (w *worker) step(ctx context.Context, s State) error {
 		return w.compare(ctx)
 	case Checking:
 		return w.check(ctx)
+	case Done, RolledBack: // RolledBack only: Run ends with Done
 	}
 	return fmt.Errorf("%w: it is %s: finish it first", ErrPhase, s.Phase)
 }
@@ -112,7 +114,7 @@ func (w *worker) fill(ctx context.Context, s State) error {
 // fillPart fills one shadow. After the last page it leaves that page's begin in the state: an
 // empty id is the first row.
 func (w *worker) fillPart(ctx context.Context, p Part, from string) error {
-	for begun := false; ; begun = true {
+	for started := false; ; started = true {
 		var f projection.Filled
 		err := w.retry(ctx, longTime, func(ctx context.Context) (err error) {
 			f, err = p.Shadow.Fill(ctx, from)
@@ -121,7 +123,7 @@ func (w *worker) fillPart(ctx context.Context, p Part, from string) error {
 		if err != nil {
 			return err
 		}
-		if !begun {
+		if !started {
 			w.seen.Begin(Filling, p.Shadow.Type(), f.Estimate)
 		}
 		w.result.Filled += int64(f.Rows)

@@ -26,7 +26,8 @@ const copyTable = `
 	  SELECT 3, format('REVOKE ALL ON %s FROM %s', $2::text::regclass, {grantee})
 	    FROM pg_class, aclexplode(relacl) AS a WHERE oid = $2::text::regclass
 	  UNION ALL
-	  SELECT 4, format('GRANT %s ON %s TO %s%s', privilege_type, $2::text::regclass, {grantee}, CASE WHEN is_grantable THEN ' WITH GRANT OPTION' END)
+	  SELECT 4, format('GRANT %s ON %s TO %s%s', privilege_type, $2::text::regclass, {grantee},
+	                   CASE WHEN is_grantable THEN ' WITH GRANT OPTION' END)
 	    FROM pg_class, aclexplode(relacl) AS a WHERE oid = $1::text::regclass
 	) AS s ORDER BY step`
 
@@ -108,8 +109,8 @@ func (r *Rebuild) drop(ctx context.Context, tx pgx.Tx) error {
 func (p Part) withColumns(ctx context.Context, db querier, statement string) (string, error) {
 	var schema, columns, excluded, served string
 	err := db.QueryRow(ctx, `
-		SELECT current_schema(), string_agg(quote_ident(attname), ', ' ORDER BY attnum), string_agg('excluded.' || quote_ident(attname), ', ' ORDER BY attnum),
-		       string_agg('s.' || quote_ident(attname), ', ' ORDER BY attnum)
+		SELECT current_schema(), string_agg(quote_ident(attname), ', ' ORDER BY attnum),
+		       string_agg('excluded.' || quote_ident(attname), ', ' ORDER BY attnum), string_agg('s.' || quote_ident(attname), ', ' ORDER BY attnum)
 		  FROM pg_attribute WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''`, p.Table,
 	).Scan(&schema, &columns, &excluded, &served)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 // ErrShape is returned if a table and its shadow differ in more than their rows: a migration
 // has changed the served one since, or it has something that a shadow cannot have, such as a
-// foreign key. The rebuild must be finished and begun again.
+// foreign key. The rebuild must be finished and started again.
 var ErrShape = errors.New("the table and its shadow have different shapes")
 
 // shape is what readers and writers of table $1 see of it, apart from its rows and from the
@@ -24,7 +24,8 @@ const shape = `
 	  FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
 	 WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped
 	UNION ALL
-	SELECT format('index %s primary %s valid %s', {definition}, indisprimary, indisvalid) FROM pg_index AS i WHERE indrelid = $1::text::regclass
+	SELECT format('index %s primary %s valid %s', {definition}, indisprimary, indisvalid)
+	  FROM pg_index AS i WHERE indrelid = $1::text::regclass
 	UNION ALL
 	SELECT format('constraint %s', pg_get_constraintdef(oid)) FROM pg_constraint
 	 WHERE $1::text::regclass IN (conrelid, confrelid) AND contype <> 't'
@@ -32,13 +33,15 @@ const shape = `
 	SELECT format('right %s of %s %s', privilege_type, a.grantee::regrole, is_grantable)
 	  FROM pg_class, aclexplode(coalesce(relacl, acldefault('r', relowner))) AS a WHERE oid = $1::text::regclass
 	UNION ALL
-	SELECT format('owner %s options %s row security %s', relowner::regrole, reloptions, relrowsecurity) FROM pg_class WHERE oid = $1::text::regclass
+	SELECT format('owner %s options %s row security %s', relowner::regrole, reloptions, relrowsecurity)
+	  FROM pg_class WHERE oid = $1::text::regclass
 	UNION ALL
 	SELECT format('trigger %s in state %s', tgname, tgenabled) FROM pg_trigger
 	 WHERE tgrelid = $1::text::regclass AND NOT tgisinternal AND tgenabled <> 'O'
 	UNION ALL
 	SELECT format('materialized view %s', c.oid::regclass)
-	  FROM pg_depend AS d JOIN pg_rewrite AS w ON d.classid = 'pg_rewrite'::regclass AND w.oid = d.objid JOIN pg_class AS c ON c.oid = w.ev_class
+	  FROM pg_depend AS d JOIN pg_rewrite AS w ON d.classid = 'pg_rewrite'::regclass AND w.oid = d.objid
+	  JOIN pg_class AS c ON c.oid = w.ev_class
 	 WHERE d.refobjid = $1::text::regclass AND c.relkind = 'm'`
 
 // definition is an index without its name.

@@ -23,9 +23,6 @@ const (
 	RolledBack Phase = "rolled back"
 )
 
-// switched reports whether the tables have been exchanged at least once.
-func (p Phase) switched() bool { return p == Checking || p == Done || p == RolledBack }
-
 // State is how far a rebuild is. The zero State is that there is none.
 type State struct {
 	Phase Phase `json:"phase"`
