@@ -34,6 +34,7 @@ var commands = map[string]runs{
 	"catalog dlq":           {"services/runbook_test.go", "TestRunbook"},
 	"catalog reconcile":     {"services/runbook_test.go", "TestRunbook"},
 	"catalog backfill":      {"services/runbook_test.go", "TestRunbook"},
+	"catalog rebuild":       {"services/rebuild_test.go", `types(t, "rebuild"`},
 	"catalog serve":         {"services/process_test.go", `command), "serve"`},
 	"video events show":     {"services/runbook_test.go", `o.types(t, "where"`},
 	"catalog events show":   {"services/runbook_test.go", `o.types(t, "where"`},

@@ -14,7 +14,7 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 )
 
-var runbookBlock = regexp.MustCompile("(?s)<!-- tested: services/runbook_test.go (\\w+) -->\n```sh\n(.*?)```")
+var runbookBlock = regexp.MustCompile("(?s)<!-- tested: services/(?:runbook|rebuild)_test.go ([\\w-]+) -->\n```sh\n(.*?)```")
 
 // operator is a person who executes the runbook's commands, one block at a time.
 type operator struct {
@@ -41,7 +41,8 @@ func (w *world) operator(t *testing.T) *operator {
 	}
 	// Each service's job has its own environment.
 	for command, url := range map[string]string{"video": w.pg.VideoURL, "catalog": w.pg.CatalogURL} {
-		script := fmt.Sprintf("#!/bin/sh\nDATABASE_URL='%s' exec '%s' \"$@\"\n", url, filepath.Join(binaries, command))
+		script := fmt.Sprintf("#!/bin/sh\n[ \"$1\" = rebuild ] && url='%s' || url='%s'\nDATABASE_URL=\"$url\" exec '%s' \"$@\"\n",
+			w.pg.Admin, url, filepath.Join(binaries, command)) // a rebuild runs as migrate does
 		if err := os.WriteFile(filepath.Join(o.dir, command), []byte(script), 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -55,6 +55,12 @@ func ReservePool(ctx context.Context, url string, conns int32) (*pgxpool.Pool, e
 	return newPool(ctx, url, func(cfg *pgxpool.Config) { cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = conns, 0, 0 })
 }
 
+// OwnerPool is OpenPool for an operator who changes tables: as the owner of a schema or an
+// administrator, past a transaction pooler. connected prepares each session.
+func OwnerPool(ctx context.Context, url string, connected func(context.Context, *pgx.Conn) error) (*pgxpool.Pool, error) {
+	return newPool(ctx, url, func(cfg *pgxpool.Config) { cfg.MaxConns, cfg.AfterConnect = RequestConns, connected })
+}
+
 func newPool(ctx context.Context, url string, size func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -64,7 +70,14 @@ func newPool(ctx context.Context, url string, size func(*pgxpool.Config)) (*pgxp
 	cfg.ConnConfig.ConnectTimeout = cmp.Or(cfg.ConnConfig.ConnectTimeout, connectTimeout)
 	cfg.ConnConfig.Tracer = otelpgx.NewTracer()
 	cfg.ConnConfig.OnPgError = closeIfReadOnly(cfg.ConnConfig.OnPgError)
-	cfg.AfterConnect = timesInUTC
+	connected := cfg.AfterConnect
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		timesInUTC(conn)
+		if connected == nil {
+			return nil
+		}
+		return connected(ctx, conn)
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
@@ -82,10 +95,9 @@ func closeIfReadOnly(usual pgconn.PgErrorHandler) pgconn.PgErrorHandler {
 }
 
 // timesInUTC has timestamptz read in UTC; the default is the machine's time zone.
-func timesInUTC(_ context.Context, conn *pgx.Conn) error {
+func timesInUTC(conn *pgx.Conn) {
 	utc := &pgtype.TimestamptzCodec{ScanLocation: time.UTC}
 	conn.TypeMap().RegisterType(&pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: utc})
-	return nil
 }
 
 var awaitPause = backoff.Policy{Base: 250 * time.Millisecond, Cap: 3 * time.Second}

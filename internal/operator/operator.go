@@ -1,6 +1,7 @@
 // Package operator is the command line for a person who looks after blocked
 // events, restores, and the read model: `video outbox`, `video epoch`, `catalog dlq`,
-// `catalog offset`, `catalog reconcile`, `catalog backfill` and `events` of both.
+// `catalog offset`, `catalog reconcile`, `catalog backfill`,
+// `catalog rebuild` and `events` of both.
 //
 //	backlog      events that video has not published     video.outbox
 //	             the lives of video's database           video.outbox_epochs
@@ -9,10 +10,11 @@
 //	checkpoint   the position of a consumer              catalog.engagement_offsets
 //	reconcile    rows of catalog that differ from video's
 //	backfill     rows of video that catalog lacks          catalog.backfills
+//	rebuild      a new copy of catalog's tables          catalog.rebuild_state
 //	audit        the actions: person, time and reason    operator_actions
 //
 // Those packages do the work; this one parses, asks and prints. Skip, purge, bump,
-// redrive, discard, reset and reconcile --repair, which cannot be undone, only show their plan unless
+// redrive, discard, reset, reconcile --repair and rebuild, which cannot be undone, only show their plan unless
 // --yes is given or a person at the terminal types a reason. With --json a
 // command prints exactly one JSON object to stdout. All other output goes to
 // stderr.

@@ -116,8 +116,8 @@ func (s *invocation) reconcileFlags() (f reconcileFlags, err error) {
 		return f, err
 	case len(s.ids) > 0:
 		return f, command.Usagef("unexpected argument %q", s.ids[0])
-	case f.Rate < 0 || f.Grace < time.Second:
-		return f, command.Usagef("--rate must not be negative, and --grace be 1s at least")
+	case checkRates(f.Options) != nil:
+		return f, checkRates(f.Options)
 	case s.yes && !f.repair:
 		return f, command.Usagef("--yes belongs to --repair")
 	case !f.repair:
@@ -162,4 +162,11 @@ func (r *reconciliation) text(w io.Writer) {
 	if r.flags.repair && r.DryRun {
 		fmt.Fprint(w, unchanged)
 	}
+}
+
+func checkRates(o reconcile.Options) error {
+	if o.Rate < 0 || o.Grace < time.Second {
+		return command.Usagef("--rate must not be negative, and --grace be 1s at least")
+	}
+	return nil
 }

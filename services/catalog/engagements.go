@@ -54,6 +54,8 @@ type engagements struct {
 	db    *pgxpool.Pool
 	owner videov1.EngagementServiceClient
 	rows  videov1.ReconcileServiceClient
+	// shadow says that the rows are those of the shadow in a rebuild.
+	shadow bool
 }
 
 // Type is the aggregate type of the events.

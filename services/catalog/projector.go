@@ -22,6 +22,7 @@ import (
 type Projector struct {
 	db          *pgxpool.Pool
 	conn        *grpc.ClientConn
+	shadow      bool
 	waiters     *consistency.Waiters
 	videos      *projection.Projection[Video]
 	engagements *projection.Projection[Engagement]
@@ -30,12 +31,17 @@ type Projector struct {
 // NewProjector returns the projector of db's projections. conn leads to the owner of
 // videos and engagements; waiters are the readers that wait for the projections.
 func NewProjector(db *pgxpool.Pool, conn *grpc.ClientConn, waiters *consistency.Waiters, log *slog.Logger) *Projector {
+	return newProjector(db, conn, waiters, log, false)
+}
+
+// newProjector is NewProjector of the served tables, or of their shadows in a rebuild.
+func newProjector(db *pgxpool.Pool, conn *grpc.ClientConn, waiters *consistency.Waiters, log *slog.Logger, shadow bool) *Projector {
 	rows := videov1.NewReconcileServiceClient(conn)
 	return &Projector{
-		db: db, conn: conn,
+		db: db, conn: conn, shadow: shadow,
 		waiters:     waiters,
-		videos:      projection.New(db, videos{db, videov1.NewVideoServiceClient(conn), rows}, waiters, log),
-		engagements: projection.New(db, engagements{db, videov1.NewEngagementServiceClient(conn), rows}, waiters, log),
+		videos:      projection.New(db, videos{db, videov1.NewVideoServiceClient(conn), rows, shadow}, waiters, log),
+		engagements: projection.New(db, engagements{db, videov1.NewEngagementServiceClient(conn), rows, shadow}, waiters, log),
 	}
 }
 
@@ -60,8 +66,8 @@ func (p *Projector) CompleteEngagements() *projection.Completion[Engagement] {
 func (p *Projector) Comparisons() []reconcile.Comparison {
 	owner := videov1.NewReconcileServiceClient(p.conn)
 	return []reconcile.Comparison{
-		{Model: p.videos, Reader: newVideoTable(p.db), Owner: ownersRows{owner, videoType}},
-		{Model: p.engagements, Reader: newEngagementTable(p.db), Owner: ownersRows{owner, engagementType}},
+		{Model: p.videos, Reader: videos{db: p.db, shadow: p.shadow}.compared(), Owner: ownersRows{owner, videoType}},
+		{Model: p.engagements, Reader: engagements{db: p.db, shadow: p.shadow}.compared(), Owner: ownersRows{owner, engagementType}},
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
@@ -15,15 +14,20 @@ import (
 
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/rebuild"
 	"example.com/lockstep/pkg/eventing/reconcile"
 )
 
 const videoColumns = `video_id, uploader_id, title, description, duration_seconds, published_at,
 	version, epoch, created_at, updated_at, deleted_at`
 
-// newVideoTable returns the videos to compare with their owner's.
-func newVideoTable(db *pgxpool.Pool) *reconcile.Table {
-	return reconcile.NewTable(db, "video_projection", []string{"video_id"}, videoColumns, reconcile.ColumnEpoch)
+const videoTable = "video_projection"
+
+var videoKey = []string{"video_id"}
+
+// compared returns the videos to compare with their owner's.
+func (a videos) compared() *reconcile.Table {
+	return reconcile.NewTable(a.db, a.sql().table, videoKey, videoColumns, reconcile.ColumnEpoch)
 }
 
 // readVideo returns the zero Video where there is neither video nor tombstone.
@@ -66,9 +70,7 @@ func (a videos) Positions(ctx context.Context, wanted []consistency.Position) ([
 	if len(wanted) == 0 {
 		return nil, nil
 	}
-	return readPositions(ctx, a.db, `
-		SELECT $2::text AS aggregate_type, video_id::text AS aggregate_id, epoch, version
-		  FROM video_projection WHERE video_id = ANY($1::uuid[])`, idsOf(wanted), videoType)
+	return readPositions(ctx, a.db, a.sql().positions, idsOf(wanted), videoType)
 }
 
 // Positions reads the positions of those engagements that the projection has.
@@ -77,10 +79,7 @@ func (a engagements) Positions(ctx context.Context, wanted []consistency.Positio
 		return nil, nil
 	}
 	users, videos := pairs(idsOf(wanted))
-	return readPositions(ctx, a.db, `
-		SELECT $3::text AS aggregate_type, concat(user_id, ':', video_id) AS aggregate_id, epoch, version
-		  FROM unnest($1::uuid[], $2::uuid[]) AS wanted (user_id, video_id)
-		  JOIN video_user_engagements_projection USING (user_id, video_id)`, users, videos, engagementType)
+	return readPositions(ctx, a.db, a.sql().positions, users, videos, engagementType)
 }
 
 func readPositions(ctx context.Context, db *pgxpool.Pool, sql string, args ...any) ([]consistency.Position, error) {
@@ -93,19 +92,34 @@ func readPositions(ctx context.Context, db *pgxpool.Pool, sql string, args ...an
 }
 
 // Lock locks the rows with these ids.
-func (videos) Lock(ctx context.Context, tx pgx.Tx, ids []string) (map[string]Video, error) {
-	rows, _ := tx.Query(ctx, `
-		SELECT `+videoColumns+`, last_event_id, revision, incomplete FROM video_projection
-		 WHERE video_id = ANY ($1::uuid[]) ORDER BY video_id FOR UPDATE`, ids)
+func (a videos) Lock(ctx context.Context, tx pgx.Tx, ids []string) (map[string]Video, error) {
+	rows, _ := tx.Query(ctx, a.sql().lock, ids)
 	return byID(rows, Video.id)
 }
 
-var upsertVideos = upsertSQL("video_projection", "video_id", videoColumns,
-	"uuid, uuid, text, text, bigint, timestamptz, bigint, bigint, timestamptz, timestamptz, timestamptz")
+var servedVideos, shadowVideos = videoStatements(videoTable), videoStatements(rebuild.Shadow(videoTable))
+
+func videoStatements(table string) *tableSQL {
+	return &tableSQL{
+		table: table,
+		positions: `
+			SELECT $2::text AS aggregate_type, video_id::text AS aggregate_id, epoch, version
+			  FROM ` + table + ` WHERE video_id = ANY($1::uuid[])`,
+		lock: `
+			SELECT ` + videoColumns + `, last_event_id, revision, incomplete FROM ` + table + `
+			 WHERE video_id = ANY ($1::uuid[]) ORDER BY video_id FOR UPDATE`,
+		upsert: upsertSQL(table, "video_id", videoColumns,
+			"uuid, uuid, text, text, bigint, timestamptz, bigint, bigint, timestamptz, timestamptz, timestamptz"),
+		incomplete: `
+			SELECT video_id::text FROM ` + table + `
+			 WHERE incomplete AND revision < $1 AND video_id > $2::uuid ORDER BY video_id LIMIT $3`,
+		countIncomplete: countIncompleteSQL(table),
+	}
+}
 
 // Upsert writes all steps in one statement.
 func (a videos) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Video]) ([]string, error) {
-	return upsert(ctx, tx, upsertVideos, a, steps,
+	return upsert(ctx, tx, a.sql().upsert, a, steps,
 		column(steps, func(v Video) pgtype.UUID { return pgID(v.ID) }),
 		column(steps, func(v Video) pgtype.UUID { // NULL on tombstones
 			return pgtype.UUID{Bytes: v.UploaderID, Valid: v.DeletedAt == nil}
@@ -152,28 +166,25 @@ func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID
 
 const engagementColumns = `user_id, video_id, liked, bookmarked, watched_seconds, version, epoch, created_at, updated_at, deleted_at`
 
-// newEngagementTable returns the engagements to compare with their owner's.
-func newEngagementTable(db *pgxpool.Pool) *reconcile.Table {
-	return reconcile.NewTable(db, "video_user_engagements_projection", []string{"user_id", "video_id"},
-		engagementColumns, reconcile.ColumnEpoch)
+const engagementTable = "video_user_engagements_projection"
+
+var engagementKey = []string{"user_id", "video_id"}
+
+// compared returns the engagements to compare with their owner's.
+func (a engagements) compared() *reconcile.Table {
+	return reconcile.NewTable(a.db, a.sql().table, engagementKey, engagementColumns, reconcile.ColumnEpoch)
 }
 
 // Lock locks the rows with these ids.
-func (engagements) Lock(ctx context.Context, tx pgx.Tx, ids []string) (map[string]Engagement, error) {
+func (a engagements) Lock(ctx context.Context, tx pgx.Tx, ids []string) (map[string]Engagement, error) {
 	users, videos := pairs(ids)
-	rows, _ := tx.Query(ctx, `
-		SELECT `+engagementColumns+`, last_event_id, revision, incomplete FROM video_user_engagements_projection
-		 WHERE (user_id, video_id) IN (SELECT u, v FROM unnest($1::uuid[], $2::uuid[]) AS named (u, v))
-		 ORDER BY user_id, video_id FOR UPDATE`, users, videos)
+	rows, _ := tx.Query(ctx, a.sql().lock, users, videos)
 	return byID(rows, Engagement.id)
 }
 
-var upsertEngagements = upsertSQL("video_user_engagements_projection", "user_id, video_id", engagementColumns,
-	"uuid, uuid, bool, bool, bigint, bigint, bigint, timestamptz, timestamptz, timestamptz")
-
 // Upsert writes all steps in one statement.
 func (a engagements) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Engagement]) ([]string, error) {
-	return upsert(ctx, tx, upsertEngagements, a, steps,
+	return upsert(ctx, tx, a.sql().upsert, a, steps,
 		column(steps, func(e Engagement) pgtype.UUID { return pgID(e.UserID) }),
 		column(steps, func(e Engagement) pgtype.UUID { return pgID(e.VideoID) }),
 		column(steps, func(e Engagement) bool { return e.Liked }),
@@ -207,31 +218,6 @@ const boundOfCount = `
 	SELECT least($2::text::uuid,
 	  (SELECT video_id FROM video_user_engagements_projection WHERE video_id >= $1::text::uuid ORDER BY video_id OFFSET $3 LIMIT 1),
 	  (SELECT video_id FROM video_counters WHERE video_id >= $1::text::uuid ORDER BY video_id OFFSET $3 LIMIT 1))::text`
-
-// upsertSQL is the statement of upsert for a table with these columns of these types,
-// last_event_id, revision and incomplete. An absent row is inserted if it is still absent. An existing row is
-// locked, so its "conflict" is certain, and the statement finds it by its key with any plan.
-func upsertSQL(table, key, columns, types string) string {
-	columns += ", last_event_id, revision, incomplete"
-	var arrays []string
-	for i, kind := range strings.Split(types+", uuid, bigint, bool, bool", ", ") {
-		arrays = append(arrays, fmt.Sprintf("$%d::%s[]", i+1, kind))
-	}
-	return strings.NewReplacer("{table}", table, "{key}", key, "{columns}", columns,
-		"{arrays}", strings.Join(arrays, ", "), "{assignments}", columnName.ReplaceAllString(columns, "$0 = excluded.$0")).Replace(`
-		WITH step AS MATERIALIZED (
-		  SELECT {columns}, present FROM unnest({arrays}) AS s ({columns}, present)
-		), inserted AS (
-		  INSERT INTO {table} ({columns}) SELECT {columns} FROM step WHERE NOT present ORDER BY {key}
-		  ON CONFLICT ({key}) DO NOTHING RETURNING {key}
-		), updated AS (
-		  INSERT INTO {table} ({columns}) SELECT {columns} FROM step WHERE present ORDER BY {key}
-		  ON CONFLICT ({key}) DO UPDATE SET {assignments}, applied_at = clock_timestamp() RETURNING {key}
-		)
-		SELECT concat_ws(':', {key}) FROM inserted UNION ALL SELECT concat_ws(':', {key}) FROM updated`)
-}
-
-var columnName = regexp.MustCompile(`\w+`)
 
 // upsert runs a statement of upsertSQL with the columns of the rows after steps, and
 // returns the ids of the written rows.

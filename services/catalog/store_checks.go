@@ -11,6 +11,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
+// recountVideos adds to the counters what an exchange of the engagements has changed.
+const recountVideos = `SELECT recount_videos()`
+
 // claimCheck claims the check of a type of aggregate for holder, if it is due and no other
 // instance holds it, and returns the id at which it continues; a new one begins at start. A
 // lease that ends later than any can is from a clock that was set back, and counts as none.

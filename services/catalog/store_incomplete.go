@@ -12,34 +12,26 @@ import (
 
 // Incomplete reads the partial index of incomplete rows.
 func (a videos) Incomplete(ctx context.Context, after string, limit int) ([]string, error) {
-	return readIDs(ctx, a.db, `
-		SELECT video_id::text FROM video_projection
-		 WHERE incomplete AND revision < $1 AND video_id > $2::uuid ORDER BY video_id LIMIT $3`,
+	return readIDs(ctx, a.db, a.sql().incomplete,
 		videoRevision, cmp.Or(after, uuid.Nil.String()), limit)
 }
 
 // CountIncomplete counts in the partial index.
 func (a videos) CountIncomplete(ctx context.Context, limit int) (n int64, err error) {
-	err = a.db.QueryRow(ctx, `SELECT count(*) FROM (SELECT FROM video_projection WHERE incomplete LIMIT $1) AS rows_found`, limit).Scan(&n)
+	err = a.db.QueryRow(ctx, a.sql().countIncomplete, limit).Scan(&n)
 	return n, err
 }
 
 // Incomplete reads the partial index of incomplete rows, and returns those of one user.
 func (a engagements) Incomplete(ctx context.Context, after string, limit int) ([]string, error) {
 	users, videos := pairs([]string{cmp.Or(after, engagementID(uuid.Nil, uuid.Nil))})
-	return readIDs(ctx, a.db, `
-		WITH next AS MATERIALIZED (
-		  SELECT user_id, video_id FROM video_user_engagements_projection
-		   WHERE incomplete AND revision < $1 AND (user_id, video_id) > ($2::uuid, $3::uuid)
-		   ORDER BY user_id, video_id LIMIT $4)
-		SELECT concat(user_id, ':', video_id) FROM next WHERE user_id = (SELECT user_id FROM next ORDER BY user_id LIMIT 1) ORDER BY video_id`,
+	return readIDs(ctx, a.db, a.sql().incomplete,
 		engagementRevision, users[0], videos[0], limit)
 }
 
 // CountIncomplete counts in the partial index.
 func (a engagements) CountIncomplete(ctx context.Context, limit int) (n int64, err error) {
-	err = a.db.QueryRow(ctx, `
-		SELECT count(*) FROM (SELECT FROM video_user_engagements_projection WHERE incomplete LIMIT $1) AS rows_found`, limit).Scan(&n)
+	err = a.db.QueryRow(ctx, a.sql().countIncomplete, limit).Scan(&n)
 	return n, err
 }
 

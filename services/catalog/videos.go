@@ -71,6 +71,8 @@ type videos struct {
 	db    *pgxpool.Pool
 	owner videov1.VideoServiceClient
 	rows  videov1.ReconcileServiceClient
+	// shadow says that the rows are those of the shadow in a rebuild.
+	shadow bool
 }
 
 // Type is the aggregate type of the events.

@@ -20,6 +20,7 @@ import (
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/pkg/eventing/backfill"
 	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/rebuild"
 	"example.com/lockstep/pkg/eventing/reconcile"
 	"example.com/lockstep/services/catalog"
 )
@@ -49,6 +50,13 @@ var filling = operator.Backfill{
 	OwnerVariable: "VIDEO_SERVICE_ADDR",
 	Fillers: func(db *pgxpool.Pool, owner *grpc.ClientConn) []backfill.Filler {
 		return projector(db, owner).Fillers()
+	},
+}
+
+var rebuilding = operator.Rebuild{
+	OwnerVariable: "VIDEO_SERVICE_ADDR", Schema: string(migrations.Catalog),
+	New: func(db *pgxpool.Pool, owner *grpc.ClientConn) *rebuild.Rebuild {
+		return catalog.NewRebuild(db, owner, slog.Default())
 	},
 }
 
@@ -112,6 +120,7 @@ func service() command.Service {
 			}}
 		},
 		Tools: []command.Tool{deadLetters.Tool(),
-			operator.Offset(catalog.EngagementOffsets), comparing.Tool(), filling.Tool(), operator.ConsumedEvents(catalog.Positions)},
+			operator.Offset(catalog.EngagementOffsets), comparing.Tool(), filling.Tool(), rebuilding.Tool(),
+			operator.ConsumedEvents(catalog.Positions)},
 	}
 }

@@ -1,0 +1,216 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"google.golang.org/grpc"
+
+	"example.com/lockstep/internal/command"
+	"example.com/lockstep/internal/connect"
+	"example.com/lockstep/pkg/eventing/rebuild"
+	"example.com/lockstep/pkg/eventing/reconcile"
+)
+
+const rebuildUsage = `rebuild builds a new copy of the read model next to the one that is served, and switches.
+
+usage: rebuild COMMAND [flags]
+
+commands:
+  run                 begin a rebuild, or continue one that was cut off, and switch to the
+                      new copy when it has its owner's rows
+    --disk-free SIZE    the free disk of the database's server, such as "40 GB", which the
+                        monitoring shows; required to begin
+    --rate N            fill at most N rows per second (2000), and compare ten times as many;
+                        0 is no limit
+    --grace TIME        how long an event may be on its way before its row differs (30s)
+  status              the phase, the progress, and the disk space that a rebuild needs
+  rollback            serve the copy of before again
+  finish              remove the copy that is not served; in the middle of a rebuild this
+                      gives the rebuild up
+  help                print this
+
+flags of all:
+  --json              one JSON object on stdout
+flags of run, rollback and finish:
+  --yes               do it; without, and without a terminal to ask at, only show it
+  --by NAME           who does it ($USER), for the audit table; a job needs it
+  --why TEXT          why
+
+Reads and events go on meanwhile. No read fails, and none gets older: while a copy is kept,
+triggers bring it each row that events write. A read may wait for 0.2 s, many times in a row
+if a long statement holds the tables. The switch is followed by a second comparison with the
+owner. A command that was killed is repeated, and goes on where it was.
+
+Run no migration between the first run and finish: run and rollback refuse to switch between
+tables that a migration has made different, and one that drops a column stops the events.
+Then finish, and begin again.
+
+environment:
+  DATABASE_URL        Postgres, as the owner of the schema or an administrator, as of
+                      migrate; past a transaction pooler
+  VIDEO_SERVICE_ADDR  as of serve; only run needs it
+
+exit codes: 0 done, 1 failed or refused, 2 wrong usage
+`
+
+// Rebuild configures the tool `rebuild` for the read model of a service.
+type Rebuild struct {
+	// OwnerVariable is the environment variable with the gRPC address of the owner, Schema
+	// the schema of the read model.
+	OwnerVariable, Schema string
+	// New returns the rebuild in db. The connection is nil where the owner is not asked.
+	New func(db *pgxpool.Pool, owner *grpc.ClientConn) *rebuild.Rebuild
+}
+
+// Tool is the tool `rebuild`.
+func (r Rebuild) Tool() command.Tool {
+	return tool("rebuild", "build the read model anew and switch: `rebuild help`", rebuildUsage, map[string]subcommand{
+		"run": explained(r.run), "status": explained(r.status), "rollback": explained(r.rollback), "finish": explained(r.finish),
+	})
+}
+
+// explained adds to an error what an operator does about it.
+func explained(do subcommand) subcommand {
+	return func(ctx context.Context, s *invocation) error {
+		err := do(ctx, s)
+		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == insufficientPrivilege {
+			return fmt.Errorf("%w: is DATABASE_URL that of migrate?", err)
+		}
+		if errors.Is(err, rebuild.ErrShape) {
+			return fmt.Errorf("%w: a migration ran since. Finish this rebuild, and begin another one", err)
+		}
+		return err
+	}
+}
+
+// insufficientPrivilege is the SQLSTATE of a role that is not the owner.
+const insufficientPrivilege = "42501"
+
+// open connects to the database, and to the owner if it is asked.
+func (r Rebuild) open(ctx context.Context, s *invocation, asked bool) (b rebuilding, err error) {
+	url := s.env.RequiredURL("DATABASE_URL")
+	var owner *grpc.ClientConn
+	if asked {
+		s.env.Required(r.OwnerVariable)
+		if owner, err = connect.Dial(s.env.HostPort(r.OwnerVariable, "")); err != nil {
+			return b, err
+		}
+		s.atEnd(owner.Close)
+	}
+	if err := s.env.Err(); err != nil {
+		return b, err
+	}
+	if err := connect.AwaitDatabase(ctx, url, func(err error) { fmt.Fprintln(s.Err, "waiting for the database:", err) }); err != nil {
+		return b, err
+	}
+	if s.db, err = connect.OwnerPool(ctx, url, rebuild.Session(r.Schema)); err != nil {
+		return b, err
+	}
+	s.atEnd(func() error {
+		s.db.Close()
+		return nil
+	})
+	b.Rebuild = r.New(s.db, owner)
+	if b.state, err = b.State(ctx); err != nil {
+		return b, err
+	}
+	b.need, err = b.Need(ctx)
+	return b, err
+}
+
+func (r Rebuild) status(ctx context.Context, s *invocation) error {
+	if err := s.parseIDs(0); err != nil {
+		return err
+	}
+	b, err := r.open(ctx, s, false)
+	if err != nil {
+		return err
+	}
+	return s.print(rebuildResult{DryRun: true, State: b.state, Need: b.need}, func(w io.Writer) {
+		if b.state.Phase == rebuild.None {
+			fmt.Fprintf(w, "There is no rebuild. %s\n", b.needs())
+			return
+		}
+		fmt.Fprintf(w, "phase\t%s since %s\n", b.state.Phase, stamp(b.state.ChangedAt))
+		fmt.Fprintf(w, "begun\t%s by %s\n", stamp(b.state.StartedAt), b.state.StartedBy)
+		fmt.Fprintf(w, "rows read\t%d, the last ones of type %s\n", b.state.Rows, b.state.AggregateType)
+		fmt.Fprintf(w, "copy that is not served\t%s\n", megabytes(b.state.ShadowBytes))
+	})
+}
+
+func (r Rebuild) run(ctx context.Context, s *invocation) error {
+	var free string
+	var o rebuild.Options
+	s.flags.StringVar(&free, "disk-free", "", "")
+	s.flags.IntVar(&o.Rate, "rate", backfillRate, "")
+	s.flags.DurationVar(&o.Comparison.Grace, "grace", reconcile.DefaultGrace, "")
+	s.confirmFlags()
+	if err := s.parseIDs(0); err != nil {
+		return err
+	}
+	o.Comparison.Rate = 10 * o.Rate // a row is hashed, and not written
+	if err := checkRates(o.Comparison); err != nil {
+		return err
+	}
+	b, err := r.open(ctx, s, true)
+	if err != nil {
+		return err
+	}
+	if b.state.Phase == rebuild.None {
+		s.planf("%s", b.needs())
+		if free == "" {
+			return command.Usagef("--disk-free SIZE is missing: a rebuild needs %s. The monitoring of the database shows its free disk", megabytes(b.need.Total()))
+		}
+		if err := b.CheckDisk(ctx, b.need, free); err != nil {
+			return err
+		}
+	} else {
+		s.planf("The rebuild of %s is %s, and goes on from there.", stamp(b.state.StartedAt), b.state.Phase)
+	}
+	bar := &phases{bar: progress{to: s.Err, terminal: s.In != nil}}
+	return b.act(ctx, s, func(result *rebuildResult) (err error) {
+		result.Rows, err = b.Run(ctx, s.actor, o, bar)
+		bar.end()
+		return err
+	}, func(w io.Writer, result rebuildResult) {
+		fmt.Fprintf(w, "The new copy is served: %d rows of the owner read, %d repaired before the switch, %d after it.\n",
+			result.Rows.Filled, result.Rows.Repaired, result.Rows.RepairedAfter)
+		fmt.Fprint(w, "The copy of before is kept, as new as events make it: `rebuild rollback` serves it again,\n`rebuild finish` removes it.\n")
+	})
+}
+
+func (r Rebuild) rollback(ctx context.Context, s *invocation) error {
+	b, err := r.parse(ctx, s)
+	if err != nil {
+		return err
+	}
+	s.planf("The copy of before the rebuild is served again, with all events since. What was wrong in it still is.")
+	return b.act(ctx, s, func(*rebuildResult) error { return b.Rollback(ctx, s.actor) }, func(w io.Writer, _ rebuildResult) {
+		fmt.Fprint(w, "The copy of before is served. `rebuild finish` removes the other one.\n")
+	})
+}
+
+func (r Rebuild) finish(ctx context.Context, s *invocation) error {
+	b, err := r.parse(ctx, s)
+	if err != nil {
+		return err
+	}
+	s.planf("The copy that is not served has %s, and is removed. There is no rollback afterwards.", megabytes(b.state.ShadowBytes))
+	return b.act(ctx, s, func(*rebuildResult) error { return b.Finish(ctx, s.actor) }, func(w io.Writer, _ rebuildResult) {
+		fmt.Fprint(w, "The rebuild is finished.\n")
+	})
+}
+
+// parse opens the rebuild of a command with a confirmation, and without flags of its own.
+func (r Rebuild) parse(ctx context.Context, s *invocation) (rebuilding, error) {
+	s.confirmFlags()
+	if err := s.parseIDs(0); err != nil {
+		return rebuilding{}, err
+	}
+	return r.open(ctx, s, false)
+}

@@ -1,0 +1,82 @@
+package rebuild
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/google/uuid"
+)
+
+// ErrMirror is returned if rows of the served table keep coming that the shadow lacks: the
+// mirror's triggers are disabled, or gone.
+var ErrMirror = errors.New("the mirror does not copy what is written to the served table")
+
+// carryRows is the length of a page of carry. It bounds the rows that are read, and in the
+// worst case locked, by one transaction.
+const carryRows = 10_000
+
+// carry gives the shadow those rows of a page of the served table that it lacks or has older
+// versions of. $1 is the id before the page, as in package reconcile. One statement reads
+// both tables in one snapshot, in which the mirror has copied what is written; a row that is
+// newer by the time of the write stays.
+const carry = `
+	WITH page AS MATERIALIZED (
+	  SELECT {columns} FROM {table} WHERE ({key}) > {after} ORDER BY {key} LIMIT $2
+	), lacking AS MATERIALIZED (
+	  SELECT {s.columns} FROM page AS s LEFT JOIN {shadow} AS b ON ({b.key}) = ({s.key})
+	   WHERE b.version IS NULL OR (b.epoch, b.version) < (s.epoch, s.version)
+	), copied AS (
+	  INSERT INTO {shadow} AS c ({columns}) SELECT {columns} FROM lacking ORDER BY {key}
+	  ON CONFLICT ({key}) DO UPDATE SET ({columns}) = ROW({excluded}) WHERE (c.epoch, c.version) < (excluded.epoch, excluded.version)
+	)
+	SELECT coalesce((SELECT {id} FROM page ORDER BY {key} OFFSET $2 - 1 LIMIT 1), ''), (SELECT count(*) FROM lacking)`
+
+// start is the id before the first row: nothing has the nil UUID.
+func (p Part) start() string {
+	return strings.TrimSuffix(strings.Repeat(uuid.Nil.String()+":", len(p.Key)), ":")
+}
+
+// carryAll carries the rows over that the owner's pages did not bring: those that the owner
+// does not know, or has in an older version. A second pass finds none, or the mirror fails.
+func (r *Rebuild) carryAll(ctx context.Context) error {
+	for _, p := range r.parts {
+		if _, err := r.carry(ctx, p); err != nil {
+			return err
+		}
+		left, err := r.carry(ctx, p)
+		if err != nil {
+			return err
+		}
+		if left > 0 {
+			return fmt.Errorf("%w: %d rows of %s", ErrMirror, left, p.Table)
+		}
+	}
+	return nil
+}
+
+// carry returns how many rows the shadow lacked.
+func (r *Rebuild) carry(ctx context.Context, p Part) (lacking int64, err error) {
+	var statement string
+	err = bounded(ctx, shortTime, func(ctx context.Context) (err error) {
+		if err = p.sameShape(ctx, r.db); err == nil {
+			statement, err = p.withColumns(ctx, r.db, carry)
+		}
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	for after := p.start(); after != ""; {
+		var n int64
+		err := r.retry(ctx, longTime, func(ctx context.Context) error {
+			return r.db.QueryRow(ctx, statement, after, carryRows).Scan(&after, &n)
+		})
+		if err != nil {
+			return lacking, fmt.Errorf("carry rows of %s over: %w", p.Table, err)
+		}
+		lacking += n
+	}
+	return lacking, nil
+}

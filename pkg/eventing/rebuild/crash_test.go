@@ -1,0 +1,206 @@
+package rebuild_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/pkg/eventing/rebuild"
+)
+
+// A process may die at any step: the next one goes on from there, and the result is the same.
+// The work before is not done again, but for the page or the comparison under way.
+func TestARebuildIsContinued(t *testing.T) {
+	t.Parallel()
+	var steps []string
+	observe := newFixture(t, 250)
+	observe.at = func(step string) { steps = append(steps, step) }
+	observe.run(t)
+	if len(steps) < 12 {
+		t.Fatalf("steps %q", steps)
+	}
+	for n := range steps {
+		t.Run(fmt.Sprintf("%d %s", n, steps[n]), func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, 250)
+			f.exec(t, `UPDATE one SET body = 'wrong' WHERE version = 1`)
+			f.exec(t, `DELETE FROM two WHERE version = 2`)
+			dying, kill := context.WithCancelCause(t.Context())
+			defer kill(nil)
+			died, filled, seen := errors.New("the process died"), 0, 0
+			f.at = func(step string) {
+				seen++
+				if seen == n+1 {
+					kill(died)
+				}
+				if step[:4] == "fill" {
+					filled++
+				}
+			}
+			if _, err := f.Run(dying, ada, rebuild.Options{}, f); err == nil || !errors.Is(context.Cause(dying), died) {
+				t.Fatalf("step %d of %d: %v", n, seen, err)
+			}
+			f.serve(t, `UPDATE two SET updated_at = now()`)
+			f.run(t)
+			if filled > 7 {
+				t.Errorf("%d pages were read of 6", filled)
+			}
+			f.phase(t, rebuild.Done)
+			f.same(t, "one", "two")
+		})
+	}
+}
+
+// Of two processes one rebuilds.
+func TestOneProcessRebuilds(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, 10)
+	second := 0
+	f.at = func(step string) {
+		if step != "fill one" {
+			return
+		}
+		second++
+		for name, do := range map[string]func() error{
+			"run":      func() error { _, err := f.Run(t.Context(), ada, rebuild.Options{}, f); return err },
+			"rollback": func() error { return f.Rollback(t.Context(), ada) },
+			"finish":   func() error { return f.Finish(t.Context(), ada) },
+		} {
+			if err := do(); !errors.Is(err, rebuild.ErrBusy) {
+				t.Errorf("%s while another process works: %v", name, err)
+			}
+		}
+	}
+	f.run(t)
+	if second != 1 {
+		t.Errorf("tried %d times", second)
+	}
+}
+
+// Readers and writers go on through an exchange and back. Their statements were prepared
+// before, and none fails; each reader sees versions that only grow.
+func TestReadsThroughTheExchange(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, 40)
+	ids := ask[string](t, f, `SELECT a::text FROM one ORDER BY a`)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var clients sync.WaitGroup
+	var prepared sync.WaitGroup
+	client := func(name string, do func(conn *pgx.Conn) error) {
+		prepared.Add(1)
+		clients.Go(func() {
+			first := sync.OnceFunc(prepared.Done)
+			defer first()
+			err := f.app.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+				for ctx.Err() == nil {
+					if err := do(conn.Conn()); err != nil && ctx.Err() == nil {
+						return err
+					}
+					first()
+				}
+				return nil
+			})
+			if err != nil && ctx.Err() == nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	highest := map[string]int64{}
+	client("reader", func(conn *pgx.Conn) error {
+		rows, _ := conn.Query(ctx, `SELECT a::text, version FROM one WHERE a = ANY ($1::text[]::uuid[])`, ids)
+		seen := 0
+		var id string
+		var version int64
+		_, err := pgx.ForEachRow(rows, []any{&id, &version}, func() error {
+			seen++
+			if version < highest[id] {
+				t.Errorf("version %d after %d", version, highest[id])
+			}
+			highest[id] = version
+			return nil
+		})
+		if err == nil && seen != len(ids) {
+			t.Errorf("%d rows, want %d", seen, len(ids))
+		}
+		return err
+	})
+	n := 0
+	client("writer", func(conn *pgx.Conn) error {
+		n++
+		var at time.Time // the owner's row comes first
+		id, event := ids[n%len(ids)], newID()
+		err := f.admin.QueryRow(ctx, `UPDATE owned_one SET version = version + 1, updated_at = now(), last_event_id = $2 WHERE a = $1 RETURNING updated_at`, id, event).Scan(&at)
+		if err != nil {
+			return err
+		}
+		_, err = conn.Exec(ctx, `UPDATE one SET version = version + 1, updated_at = $2, last_event_id = $3::text::uuid WHERE a = $1::text::uuid`, id, at, event)
+		return err
+	})
+	client("writer of two", func(conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `UPDATE two SET epoch = epoch WHERE version = 1`)
+		return err
+	})
+	prepared.Wait()
+	f.run(t)
+	if err := f.Rollback(t.Context(), ada); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Finish(t.Context(), ada); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	clients.Wait()
+	if behind := ask[int64](t, f, `SELECT count(*) FROM one JOIN owned_one AS o USING (a) WHERE one.version + 1 < o.version`)[0]; behind != 0 {
+		t.Errorf("%d rows are behind after %d writes", behind, n)
+	}
+}
+
+// A reader that stays holds the exchange up, and not other readers: it gives way to them, and
+// waits for its turn.
+func TestTheExchangeGivesWay(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, 10)
+	long, err := f.app.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer long.Rollback(context.WithoutCancel(t.Context()))
+	held := false
+	f.at = func(step string) {
+		if step == "begin comparing type two" {
+			if _, err := long.Exec(t.Context(), `SELECT FROM one`); err != nil {
+				t.Error(err)
+			}
+			held = true
+		}
+	}
+	var running sync.WaitGroup
+	running.Go(func() { f.run(t) })
+	waits := func() bool {
+		return slices.Contains(ask[string](t, f, `SELECT left(query, 10) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()`), "LOCK TABLE")
+	}
+	for range 2 { // attempts
+		for !waits() {
+		}
+		f.serve(t, `UPDATE one SET epoch = epoch`) // which waits behind it
+		for waits() {
+		}
+	}
+	if !held {
+		t.Error("the exchange did not wait for the reader")
+	}
+	f.phase(t, rebuild.Comparing)
+	if err := long.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	running.Wait()
+	f.phase(t, rebuild.Done)
+}

@@ -1,0 +1,58 @@
+package rebuild
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// ErrDisk is returned if the free space of the server's disk is too small.
+var ErrDisk = errors.New("too little free disk")
+
+// Need is the disk space that a rebuild takes, in bytes.
+type Need struct {
+	// Copy is for the shadow tables with their indexes: the size of the served ones, and a
+	// fifth more for the pages that rows leave which change meanwhile.
+	Copy int64 `json:"copy_bytes"`
+	// Log is for the write-ahead log of that, twice the size of the tables. Each page of an
+	// index is logged as a whole after each checkpoint, and a slow replica or archive keeps
+	// the log for as long as it lags.
+	Log int64 `json:"log_bytes"`
+}
+
+// Total is the sum.
+func (n Need) Total() int64 { return n.Copy + n.Log }
+
+// Need returns the disk space that a rebuild takes.
+func (r *Rebuild) Need(ctx context.Context) (n Need, err error) {
+	ctx, cancel := context.WithTimeout(ctx, shortTime)
+	defer cancel()
+	var tables []string
+	for _, p := range r.parts {
+		tables = append(tables, p.Table)
+	}
+	err = r.db.QueryRow(ctx, `
+		SELECT sum(size)::bigint * 6 / 5, sum(size)::bigint * 2
+		  FROM (SELECT pg_total_relation_size(name::regclass) AS size FROM unnest($1::text[]) AS name) AS t`, tables).Scan(&n.Copy, &n.Log)
+	if err != nil {
+		return n, fmt.Errorf("size of the tables: %w", err)
+	}
+	return n, nil
+}
+
+// CheckDisk returns ErrDisk if free, a size as Postgres writes it, such as 40 GB, is less than
+// n. Only an operator knows it: SQL does not see the disk.
+func (r *Rebuild) CheckDisk(ctx context.Context, n Need, free string) error {
+	ctx, cancel := context.WithTimeout(ctx, shortTime)
+	defer cancel()
+	var enough bool
+	var text string
+	err := r.db.QueryRow(ctx, `SELECT pg_size_bytes($1) >= $2, pg_size_pretty($2)`, free, n.Total()).Scan(&enough, &text)
+	switch {
+	case err != nil:
+		return fmt.Errorf("free disk %q: %w", free, err)
+	case !enough:
+		return fmt.Errorf("%w: a rebuild needs %s, and %s are free", ErrDisk, text, free)
+	}
+	return nil
+}

@@ -1,0 +1,223 @@
+package rebuild
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backfill"
+	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/operator/audit"
+	"example.com/lockstep/pkg/eventing/reconcile"
+	"example.com/lockstep/pkg/eventing/txn"
+)
+
+const (
+	// lockTime is how long a transaction waits for a lock. Events and reads queue behind the
+	// rebuild for no longer, and Postgres, which looks for deadlocks after a second, aborts
+	// none of theirs.
+	lockTime = 200 * time.Millisecond
+	// shortTime bounds a transaction, and longTime one that reads or cleans a table.
+	shortTime, longTime = 5 * time.Second, 15 * time.Minute
+	// attempts take a minute.
+	attempts = 60
+
+	undefinedTable = "42P01"
+)
+
+// again is the pause between two attempts, in which nothing waits behind the rebuild.
+var again = backoff.Policy{Base: 100 * time.Millisecond, Cap: 2 * time.Second}
+
+var (
+	// ErrBusy means that another process works on the rebuild.
+	ErrBusy = errors.New("another process rebuilds the read model")
+	// ErrPhase means that the rebuild's phase does not allow the action.
+	ErrPhase = errors.New("not in this phase of a rebuild")
+)
+
+// Part is one table of a read model.
+type Part struct {
+	// Table is its name, and Key the columns of its primary key, all of them UUIDs. It has the
+	// columns epoch and version.
+	Table string
+	Key   []string
+	// Shadow fills the shadow. Before and After compare with the owner: Before the shadow, and
+	// After the served table.
+	Shadow        backfill.Filler
+	Before, After reconcile.Comparison
+}
+
+// Rebuild is the rebuild of a read model.
+type Rebuild struct {
+	db    *pgxpool.Pool
+	parts []Part
+	after string
+}
+
+// New returns the rebuild of a read model of these parts in db. db connects as the owner of the
+// schema, past a transaction pooler, and prepares its sessions with Session. after is a statement that runs after
+// each exchange, outside of its locks, and again after a crash: it brings up to date what
+// triggers have counted of the rows. It may be empty.
+func New(db *pgxpool.Pool, after string, parts ...Part) *Rebuild {
+	return &Rebuild{db: db, parts: parts, after: after}
+}
+
+// Session prepares a session for a rebuild in a schema: the schema alone is on the search_path,
+// and no transaction waits for a lock longer than a moment.
+func Session(schema string) func(context.Context, *pgx.Conn) error {
+	return func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `SELECT set_config('search_path', $1, false), set_config('lock_timeout', $2, false)`,
+			pgx.Identifier{schema}.Sanitize(), fmt.Sprint(lockTime.Milliseconds()))
+		return err
+	}
+}
+
+// shadows are the names of the shadow tables.
+func (r *Rebuild) shadows() (names []string) {
+	for _, p := range r.parts {
+		names = append(names, Shadow(p.Table))
+	}
+	return names
+}
+
+// subjects are the tables, for the audit table.
+func (r *Rebuild) subjects() (subjects []audit.Subject) {
+	for _, p := range r.parts {
+		subjects = append(subjects, audit.Subject{AggregateType: p.Shadow.Type()})
+	}
+	return subjects
+}
+
+// Rollback exchanges the tables back. The table of before has had all events since, so no read
+// gets older. It may be repeated.
+func (r *Rebuild) Rollback(ctx context.Context, by audit.Actor) error {
+	return r.alone(ctx, func() error {
+		s, err := r.State(ctx)
+		switch {
+		case err != nil:
+			return err
+		case s.Phase != Checking && s.Phase != Done && s.Phase != RolledBack:
+			return fmt.Errorf("%w: the tables were not exchanged", ErrPhase)
+		case s.Phase != RolledBack:
+			if err := r.swap(ctx, by, "rebuild rollback", []Phase{Checking, Done}, RolledBack); err != nil {
+				return err
+			}
+		}
+		return r.runAfter(ctx)
+	})
+}
+
+// Finish removes the tables that are not served, and ends the rebuild in any phase, except
+// while the served rows are not checked yet.
+func (r *Rebuild) Finish(ctx context.Context, by audit.Actor) error {
+	return r.alone(ctx, func() error {
+		s, err := r.State(ctx)
+		switch {
+		case err != nil:
+			return err
+		case s.Phase == None || s.Phase == Checking:
+			return fmt.Errorf("%w: nothing to remove, or the new rows are not checked yet", ErrPhase)
+		case s.Phase == RolledBack: // which may have died before
+			if err := r.runAfter(ctx); err != nil {
+				return err
+			}
+		}
+		err = r.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+			if err := r.lock(ctx, tx); err != nil {
+				return err
+			}
+			if err := r.drop(ctx, tx); err != nil {
+				return err
+			}
+			return audit.Write(ctx, tx, "rebuild finish", by, r.subjects()...)
+		})
+		if err != nil {
+			return fmt.Errorf("remove the shadow tables: %w", err)
+		}
+		return nil
+	})
+}
+
+func (r *Rebuild) runAfter(ctx context.Context) error {
+	if r.after == "" {
+		return nil
+	}
+	err := r.retry(ctx, longTime, func(ctx context.Context) error {
+		_, err := r.db.Exec(ctx, r.after)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("after the exchange: %w", err)
+	}
+	return nil
+}
+
+// alone runs do while no other process does. The lock ends with its session, so with the
+// process. A process that has lost the session goes on: two at once do the same work twice,
+// and swap checks the phase under a lock of its own.
+func (r *Rebuild) alone(ctx context.Context, do func() error) error {
+	locking, cancel := context.WithTimeout(ctx, shortTime)
+	defer cancel()
+	pooled, err := r.db.Acquire(locking)
+	if err != nil {
+		return fmt.Errorf("lock the rebuild: %w", err)
+	}
+	conn := pooled.Hijack()
+	defer func() {
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), shortTime)
+		defer cancel()
+		// The server ends the session in any case, but later than Close returns.
+		_, _ = conn.Exec(ending, `SELECT pg_advisory_unlock_all()`)
+		_ = conn.Close(ending)
+	}()
+	var got bool
+	err = conn.QueryRow(locking, `SELECT pg_try_advisory_lock(hashtext('lockstep rebuild ' || current_schema()))`).Scan(&got)
+	switch {
+	case err != nil:
+		return fmt.Errorf("lock the rebuild: %w", err)
+	case !got:
+		return ErrBusy
+	}
+	return do()
+}
+
+// inTx runs do in a transaction, again until it gets its locks.
+func (r *Rebuild) inTx(ctx context.Context, do func(ctx context.Context, tx pgx.Tx) error) error {
+	return r.retry(ctx, shortTime, func(ctx context.Context) error {
+		return pgx.BeginFunc(ctx, r.db, func(tx pgx.Tx) error { return do(ctx, tx) })
+	})
+}
+
+// retry runs do, each time within a limit, until it gets the locks that it needs, and the owner
+// answers.
+func (r *Rebuild) retry(ctx context.Context, within time.Duration, do func(ctx context.Context) error) (err error) {
+	for attempt := range again.Attempts(ctx) {
+		err = bounded(ctx, within, do)
+		if err == nil || !passing(err) || attempt == attempts {
+			return err
+		}
+	}
+	return err
+}
+
+func bounded(ctx context.Context, within time.Duration, do func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	return do(ctx)
+}
+
+// lockErrors are lock_not_available and deadlock_detected.
+var lockErrors = map[string]bool{"55P03": true, "40P01": true}
+
+// passing reports whether err is a lock that was not got, or an owner that does not answer.
+func passing(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return errors.Is(err, txn.ErrLocked) || errors.Is(err, consistency.ErrOwnerUnavailable) && !eventing.IsPermanent(err) || ok && lockErrors[pg.Code]
+}
