@@ -153,7 +153,8 @@ func (a engagements) Fetch(ctx context.Context, id string, timeout time.Duration
 
 // FetchMany calls the owner's GetEngagements. The ids all belong to one user, like all
 // engagements that one list requires.
-func (a engagements) FetchMany(ctx context.Context, ids []string, timeout time.Duration) (found []Engagement, epoch int64, at time.Time, err error) {
+func (a engagements) FetchMany(ctx context.Context, ids []string, timeout time.Duration,
+) (found []Engagement, epoch int64, at time.Time, err error) {
 	users, videos := pairs(ids)
 	resp, err := projection.Call(ctx, timeout, a.owner.GetEngagements,
 		&videov1.GetEngagementsRequest{UserId: users[0], VideoIds: videos})

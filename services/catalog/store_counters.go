@@ -47,7 +47,8 @@ func (c counters) Count(ctx context.Context, in reconcile.Range) (part reconcile
 		return part, err
 	}
 	err = c.limited(ctx, pgx.ReadOnly, func(ctx context.Context, tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, `SELECT count(DISTINCT video_id) FROM video_counters WHERE video_id >= $1::text::uuid AND video_id < $2::text::uuid`,
+		err := tx.QueryRow(ctx, `
+			SELECT count(DISTINCT video_id) FROM video_counters WHERE video_id >= $1::text::uuid AND video_id < $2::text::uuid`,
 			in.From, part.Until).Scan(&part.Rows)
 		if err != nil {
 			return err
@@ -83,7 +84,8 @@ func (c counters) until(ctx context.Context, in reconcile.Range) (until string, 
 func (c counters) Recount(ctx context.Context, by audit.Actor, ids []string) (wrong []string, err error) {
 	err = c.limited(ctx, pgx.ReadWrite, func(ctx context.Context, tx pgx.Tx) error {
 		var subjects []audit.Subject
-		rows, _ := tx.Query(ctx, `SELECT recounted::text, json_build_object('added', added)::text FROM recount_videos($1::uuid[]) ORDER BY 1`, ids)
+		rows, _ := tx.Query(ctx, `
+			SELECT recounted::text, json_build_object('added', added)::text FROM recount_videos($1::uuid[]) ORDER BY 1`, ids)
 		var added string
 		s := audit.Subject{AggregateType: c.Type()}
 		_, err := pgx.ForEachRow(rows, []any{&s.AggregateID, &added}, func() error {

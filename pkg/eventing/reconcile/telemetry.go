@@ -12,7 +12,8 @@ import (
 var (
 	meter   = instrument.For("example.com/lockstep/pkg/eventing/reconcile")
 	checked = meter.Counter("reconcile.rows.checked", "{row}", "Rows of the owner, and counters, that a read model was compared with")
-	differs = meter.Counter("reconcile.rows.differing", "{row}", "Rows that certainly differed from their owner's, and wrong counters, in each check again")
+	differs = meter.Counter("reconcile.rows.differing", "{row}",
+		"Rows that certainly differed from their owner's, and wrong counters, in each check again")
 )
 
 // metered is an Observer whose results are counted first, as those of one type.
