@@ -72,9 +72,11 @@ func TestFillIsOvertaken(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
 	s.asOf = minuteOf(10) // an answer of before the events
-	s.has(newNote("a/1", 1, 1, "one").by(1, 1), newNote("a/2", 1, 1, "two").by(2, 1), newNote("a/3", 1, 5, "three").by(3, 9))
-	events := []note{newGrave("a/1", 1, 2).by(4, 11), newNote("a/2", 2, 2, "of a new epoch").by(5, 11), newNote("a/3", 1, 6, "newer").by(6, 11)}
-	s.apply(t, change(inbox.Put, events[2]))
+	s.has(newNote("a/1", 1, 1, "one").by(1, 1), newNote("a/2", 1, 1, "two").by(2, 1), newNote("a/3", 1, 5, "three").by(3, 9),
+		newNote("a/4", 1, 5, "of a former primary").by(7, 9))
+	events := []note{newGrave("a/1", 1, 2).by(4, 11), newNote("a/2", 2, 2, "of a new epoch").by(5, 11), newNote("a/3", 1, 6, "newer").by(6, 11),
+		newNote("a/4", 1, 5, "after a failover").by(8, 11)}
+	s.apply(t, change(inbox.Put, events[2]), change(inbox.Put, events[3]))
 	s.notes.beforeFetch = func() {
 		s.notes.beforeFetch = nil
 		s.apply(t, change(inbox.Deleted, events[0]), change(inbox.Put, events[1]))
