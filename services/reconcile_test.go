@@ -61,6 +61,7 @@ type reconciled struct {
 	Differing   map[string]int `json:"differing"`
 	Unsettled   int            `json:"unsettled"`
 	Repaired    int            `json:"repaired"`
+	Refused     int            `json:"refused"`
 	Remaining   int            `json:"remaining"`
 	Rows        []struct {
 		Type string         `json:"aggregate_type"`
@@ -227,6 +228,27 @@ func setOf(lists ...[]string) map[string]bool {
 		}
 	}
 	return all
+}
+
+// TestReconcileWithTheWrongOwner repairs against the owner of another environment, which is
+// empty. Every row would become a tombstone; each stays, until a person accepts the losses.
+func TestReconcileWithTheWrongOwner(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, sharedBroker(t))
+	o := w.operator(t)
+	w.startVideo(t)
+	w.seed(t, 60, 30)
+	w.exec(t, `TRUNCATE video.videos, video.engagements`)
+	live := func() int64 {
+		return query[int64](t, w, `SELECT (SELECT count(*) FROM catalog.video_projection WHERE deleted_at IS NULL)
+			+ (SELECT count(*) FROM catalog.video_user_engagements_projection WHERE deleted_at IS NULL)`)[0]
+	}
+	if r := o.reconcile(t, `--repair --yes`); live() != 60 || r.Code != 1 || r.Refused != 60 || r.Remaining != 60 || r.Repaired != 0 {
+		t.Errorf("%d rows are left, %+v", live(), r)
+	}
+	if r := o.reconcile(t, `--repair --yes --accept-losses`); live() != 0 || r.Code != 0 || r.Repaired != 60 {
+		t.Errorf("accepted: %d rows are left, %+v", live(), r)
+	}
 }
 
 // TestReconcileUnderLoad checks a read model while 200 changes a second go through it, and

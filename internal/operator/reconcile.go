@@ -24,6 +24,7 @@ flags:
     --yes             do it; without, and without a terminal to ask at, only show them
     --by NAME         who does it ($USER), for the audit table; a job needs it
     --why TEXT        why
+    --accept-losses   repair extra and ahead rows, however many there are
   --rate N            at most N rows per second on either side (20000); 0 is no limit
   --grace TIME        how long an event may be on its way before its row differs (30s)
   --json              one JSON object on stdout
@@ -38,7 +39,10 @@ A row that differs is one of
 
 Events in flight are no difference. Reads and events go on meanwhile. A repair writes a row
 only if it is still where it was seen to differ; an extra row becomes a tombstone. The audit
-table keeps the rows before, and what was added to counters. An ahead row of a later epoch than the owner's is not repaired:
+table keeps the rows before, and what was added to counters. Extra and ahead rows are repaired
+at the end of a check, 10,000 of a type at most. They are left if they are more than 100 and
+5 % of the owner's rows, or if the owner has no rows: is it the right owner? --accept-losses
+repairs them. An ahead row of a later epoch than the owner's is not repaired:
 begin an epoch (video epoch bump). The command may be cut off at any time, and repeated.
 
 environment: DATABASE_URL, VIDEO_SERVICE_ADDR as of serve
@@ -68,8 +72,8 @@ func (r Reconcile) Tool() command.Tool {
 
 // reconcileFlags are the flags that only this tool has.
 type reconcileFlags struct {
-	only   string
-	repair bool
+	only                 string
+	repair, acceptLosses bool
 	reconcile.Options
 }
 
@@ -108,6 +112,7 @@ func (s *invocation) reconcileFlags() (f reconcileFlags, err error) {
 	s.confirmFlags()
 	s.flags.StringVar(&f.only, "type", "", "")
 	s.flags.BoolVar(&f.repair, "repair", false, "")
+	s.flags.BoolVar(&f.acceptLosses, "accept-losses", false, "")
 	s.flags.IntVar(&f.Rate, "rate", reconcileRate, "")
 	s.flags.DurationVar(&f.Grace, "grace", reconcile.DefaultGrace, "")
 	err = s.parseFlags()
@@ -118,8 +123,8 @@ func (s *invocation) reconcileFlags() (f reconcileFlags, err error) {
 		return f, command.Usagef("unexpected argument %q", s.ids[0])
 	case checkRates(f.Options) != nil:
 		return f, checkRates(f.Options)
-	case s.yes && !f.repair:
-		return f, command.Usagef("--yes belongs to --repair")
+	case (s.yes || f.acceptLosses) && !f.repair:
+		return f, command.Usagef("--yes and --accept-losses belong to --repair")
 	case !f.repair:
 		return f, nil
 	}

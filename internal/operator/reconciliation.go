@@ -9,6 +9,13 @@ import (
 	"example.com/lockstep/pkg/eventing/reconcile"
 )
 
+const (
+	// fewLosses rows that the owner does not have, or has lost, are repaired in any case, and
+	// more if they are at most one of lossShare rows.
+	fewLosses = 100
+	lossShare = 20
+)
+
 // reconciliation is the result of the tool `reconcile`.
 type reconciliation struct {
 	DryRun      bool                   `json:"dry_run"`
@@ -16,6 +23,8 @@ type reconciliation struct {
 	Differing   map[reconcile.Kind]int `json:"differing"`
 	Unsettled   int                    `json:"unsettled"`
 	Repaired    int                    `json:"repaired"`
+	// Refused rows are extra or ahead, and so many that the owner may be the wrong one.
+	Refused int `json:"refused"`
 	// Remaining rows differ, after the repair if there was one.
 	Remaining int            `json:"remaining"`
 	Rows      []differentRow `json:"rows"`
@@ -49,9 +58,13 @@ func (r *reconciliation) check(ctx context.Context, checks []reconcile.Checker) 
 			return err
 		}
 		r.bar.begin(c.Type(), rows)
-		unsettled, err := c.Check(ctx, r.flags.Options, &checking{r, c})
+		seen := &checking{reconciliation: r, checker: c}
+		unsettled, err := c.Check(ctx, r.flags.Options, seen)
 		r.Unsettled += unsettled
 		r.bar.end()
+		if err == nil {
+			err = seen.repairLosses(ctx)
+		}
 		if err != nil {
 			return fmt.Errorf("%s, after %d rows and %d repairs: %w", c.Type(), r.RowsChecked, r.Repaired, err)
 		}
@@ -64,24 +77,57 @@ type checking struct {
 	*reconciliation
 
 	checker reconcile.Checker
+	// rows is the number of the owner's.
+	rows int64
+	// lost are the rows that the owner does not have or has lost, up to maxListed of all.
+	lost   []reconcile.Difference
+	losses int
 }
 
 // Passed shows the progress.
 func (c *checking) Passed(_ context.Context, _ string, rows int64) error {
+	c.rows += rows
 	c.RowsChecked += rows
 	c.bar.add(rows)
 	return nil
 }
 
-// Differ counts the rows, and repairs them unless it is a dry run.
+// Differ counts the rows, and repairs them unless it is a dry run. The repair of losses waits
+// for the end of the check, which shows how many they are.
 func (c *checking) Differ(ctx context.Context, found []reconcile.Difference) error {
+	var others []reconcile.Difference
 	for _, d := range found {
 		c.Differing[d.Kind]++
 		if c.Truncated = len(c.Rows) == maxListed; !c.Truncated {
 			c.Rows = append(c.Rows, differentRow{c.checker.Type(), d.ID, d.Kind, d.Reader.Version, d.Owner.Version})
 		}
+		if d.Kind != reconcile.Extra && d.Kind != reconcile.Ahead {
+			others = append(others, d)
+			continue
+		}
+		c.losses++
+		if len(c.lost) < maxListed {
+			c.lost = append(c.lost, d)
+		}
 	}
-	if c.DryRun {
+	return c.repair(ctx, others)
+}
+
+// repairLosses repairs the rows that the owner does not have or has lost, but not if so many
+// are a sign that it is the wrong owner, or an empty one: nothing is lost without a word.
+func (c *checking) repairLosses(ctx context.Context) error {
+	doubtful := c.losses > 0 && c.rows == 0 || int64(c.losses) > max(fewLosses, c.rows/lossShare)
+	if doubtful && !c.flags.acceptLosses {
+		c.Refused += c.losses
+		c.Remaining += c.losses
+		return nil
+	}
+	c.Remaining += c.losses - len(c.lost)
+	return c.repair(ctx, c.lost)
+}
+
+func (c *checking) repair(ctx context.Context, found []reconcile.Difference) error {
+	if c.DryRun || len(found) == 0 {
 		c.Remaining += len(found)
 		return nil
 	}
@@ -111,6 +157,10 @@ func (r *reconciliation) lines() (lines []string) {
 	lines = append(lines, fmt.Sprintf("%d rows checked, %d differ: %s.", r.RowsChecked, r.differing(), strings.Join(kinds, ", ")))
 	if !r.DryRun {
 		lines = append(lines, fmt.Sprintf("%d repaired, %d differ still.", r.Repaired, r.Remaining))
+	}
+	if r.Refused > 0 {
+		lines = append(lines, fmt.Sprintf("%d extra and ahead rows are so many that the owner may be the wrong one, or may have lost rows itself: "+
+			"they are repaired with --accept-losses only.", r.Refused))
 	}
 	if r.Unsettled > 0 {
 		lines = append(lines, fmt.Sprintf("%d rows could not be decided: they changed meanwhile, or the owner's answers are from before them, "+

@@ -3,6 +3,7 @@ package operator
 import (
 	"context"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -76,6 +77,36 @@ func TestUndecidedRowsFail(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if said := strings.Join(r.lines(), " "); strings.Contains(said, "could not be decided") != (r.Unsettled > 0) {
+			t.Errorf("%s: %s", name, said)
+		}
+	}
+}
+
+// Rows of which the owner knows nothing are repaired while they are few. More of them are a
+// sign of the wrong owner, and stay until a person accepts the losses.
+func TestLosses(t *testing.T) {
+	t.Parallel()
+	lost := slices.Concat(differences(reconcile.Extra, 60), differences(reconcile.Ahead, 60), differences(reconcile.Changed, 1))
+	for name, tc := range map[string]struct {
+		concluded
+		accept                       bool
+		repaired, refused, remaining int
+	}{
+		"few of few rows":           {concluded{rows: 100, found: differences(reconcile.Extra, 100)}, false, 100, 0, 0},
+		"one in twenty":             {concluded{rows: 2400, found: lost}, false, 121, 0, 0},
+		"more":                      {concluded{rows: 2399, found: lost}, false, 1, 120, 120},
+		"more, and accepted":        {concluded{rows: 2399, found: lost}, true, 121, 0, 0},
+		"an empty owner":            {concluded{found: differences(reconcile.Extra, 1)}, false, 0, 1, 1},
+		"an empty owner, accepted":  {concluded{found: differences(reconcile.Extra, 1)}, true, 1, 0, 0},
+		"nothing on either side":    {concluded{}, false, 0, 0, 0},
+		"many rows that are others": {concluded{rows: 500, found: differences(reconcile.Missing, 500)}, false, 500, 0, 0},
+		"more than one check takes": {concluded{rows: 1_000_000, found: differences(reconcile.Extra, maxListed+5)}, false, maxListed, 0, 5},
+	} {
+		r := tc.result(t, reconcileFlags{repair: true, acceptLosses: tc.accept})
+		if r.Repaired != tc.repaired || r.Refused != tc.refused || r.Remaining != tc.remaining || (r.verdict() == nil) != (tc.remaining == 0) {
+			t.Errorf("%s: %d repaired, %d refused, %d remain", name, r.Repaired, r.Refused, r.Remaining)
+		}
+		if said := strings.Join(r.lines(), " "); strings.Contains(said, "--accept-losses") != (tc.refused > 0) {
 			t.Errorf("%s: %s", name, said)
 		}
 	}

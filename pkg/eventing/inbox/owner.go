@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
+
 	"example.com/lockstep/pkg/eventing"
 )
 
@@ -65,17 +67,31 @@ func Adopt(p Position, c Change, asOf time.Time) Outcome {
 // seen. A row that has moved since stays: whatever moved it is newer than the finding.
 // Otherwise the rule is Adopt, and more: the owner's state also replaces a row of the same
 // version, unless that may be another event's. Adopt takes such a row for equal; a row that
-// was damaged in place is not.
+// was damaged in place is not. The time of a row from the future counts as unknown: no event has
+// made it.
 func Replace(seen, p Position, c Change, asOf time.Time) Outcome {
 	to := positionOf(c.Event)
-	switch {
-	case !p.same(seen):
+	if !p.same(seen) {
 		return Stale
-	case p.Epoch == to.Epoch && p.Version == to.Version && !differ(p.EventID, to.EventID):
-		return Applied
 	}
-	return Adopt(p, c, asOf)
+	if fromFuture(p.At) {
+		if p.Epoch == to.Epoch && p.Version > to.Version {
+			return Diverged
+		}
+		p.At = time.Time{}
+	}
+	if p.Epoch != to.Epoch || p.Version != to.Version || differ(p.EventID, to.EventID) {
+		return Adopt(p, c, asOf)
+	}
+	own := p.EventID != uuid.Nil && p.EventID == to.EventID
+	if !own && mayBeFormer(to, p, asOf) {
+		return Stale
+	}
+	return Applied
 }
+
+// fromFuture reports whether a time is past the present by more than clocks differ.
+func fromFuture(at time.Time) bool { return at.After(time.Now().Add(lossTime)) }
 
 // Has reports whether an owner that stood at owner, at asOf, has e in its history: its
 // error is nil, or one that is ErrLost or ErrBehind. The zero asOf is unknown.
@@ -93,9 +109,8 @@ func Has(owner Position, e eventing.Event, asOf time.Time) error {
 // may be from before e: then e may appear later. An answer of an unknown time counts as of
 // now. There is no reason to wait for an event that occurred after now.
 func MayLag(e eventing.Event, asOf time.Time) bool {
-	now := time.Now()
-	return !e.OccurredAt.IsZero() && !e.OccurredAt.After(now.Add(lossTime)) &&
-		!cmp.Or(asOf, now).After(e.OccurredAt.Add(lossTime))
+	return !e.OccurredAt.IsZero() && !fromFuture(e.OccurredAt) &&
+		!cmp.Or(asOf, time.Now()).After(e.OccurredAt.Add(lossTime))
 }
 
 // hasLost reports whether an owner at the position owner, which is below at, once had at

@@ -116,3 +116,37 @@ func TestReplace(t *testing.T) {
 		t.Errorf("a missing row: %v", got)
 	}
 }
+
+// An answer that may be a former primary's replaces a row only by the row's own event. No
+// answer is from before a row from the future.
+func TestReplaceByAFormerPrimary(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	one, ago := uuid.UUID{1}, now.Add(-time.Hour)
+	row := func(version int64, id uuid.UUID, at time.Time) Position {
+		return Position{Epoch: 2, Version: version, EventID: id, At: at}
+	}
+	young, future := now.Add(-5*time.Second), now.Add(24*time.Hour)
+	for name, tc := range map[string]struct {
+		row, owner Position
+		asOf       time.Time
+		want       Outcome
+	}{
+		"the same event":                           {row(7, one, young), row(7, one, ago), now, Applied},
+		"the owner's event is unknown":             {row(7, one, young), row(7, unknown, ago), now, Stale},
+		"the row's event is unknown":               {row(7, unknown, young), row(7, one, ago), now, Stale},
+		"neither event is known":                   {row(7, unknown, young), row(7, unknown, ago), now, Stale},
+		"unknown, and the answer is of after it":   {row(7, one, young), row(7, unknown, ago), now.Add(time.Minute), Applied},
+		"unknown, of the same time":                {row(7, one, young), row(7, unknown, young), now, Applied},
+		"from the future":                          {row(7, one, future), row(7, unknown, ago), now, Applied},
+		"a version ahead, from the future":         {row(8, unknown, future), row(7, one, ago), now, Diverged},
+		"a version ahead, of just now":             {row(8, unknown, young), row(7, one, ago), now, Stale},
+		"a version behind, from the future":        {row(6, one, future), row(7, unknown, ago), now, Applied},
+		"a later epoch than the owner's, of a day": {Position{Epoch: 3, Version: 7, At: future}, row(7, one, ago), now, Stale},
+	} {
+		c := Change{Kind: Put, Event: eventing.Event{ID: tc.owner.EventID, Epoch: tc.owner.Epoch, Version: tc.owner.Version, OccurredAt: tc.owner.At}}
+		if got := Replace(tc.row, tc.row, c, tc.asOf); got != tc.want {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+	}
+}
