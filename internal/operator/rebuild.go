@@ -164,7 +164,8 @@ func (r Rebuild) run(ctx context.Context, s *invocation) error {
 	if b.state.Phase == rebuild.None {
 		s.planf("%s", b.needs())
 		if free == "" {
-			return command.Usagef("--disk-free SIZE is missing: a rebuild needs %s. The monitoring of the database shows its free disk", megabytes(b.need.Total()))
+			return command.Usagef("--disk-free SIZE is missing: a rebuild needs %s. The monitoring of the database shows its free disk",
+				megabytes(b.need.Total()))
 		}
 		if err := b.CheckDisk(ctx, b.need, free); err != nil {
 			return err

@@ -219,5 +219,6 @@ var lockErrors = map[string]bool{"55P03": true, "40P01": true}
 // passing reports whether err is a lock that was not got, or an owner that does not answer.
 func passing(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return errors.Is(err, txn.ErrLocked) || errors.Is(err, consistency.ErrOwnerUnavailable) && !eventing.IsPermanent(err) || ok && lockErrors[pg.Code]
+	away := errors.Is(err, consistency.ErrOwnerUnavailable) && !eventing.IsPermanent(err)
+	return away || errors.Is(err, txn.ErrLocked) || ok && lockErrors[pg.Code]
 }

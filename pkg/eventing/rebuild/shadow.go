@@ -110,7 +110,8 @@ func (p Part) withColumns(ctx context.Context, db querier, statement string) (st
 	var schema, columns, excluded, served string
 	err := db.QueryRow(ctx, `
 		SELECT current_schema(), string_agg(quote_ident(attname), ', ' ORDER BY attnum),
-		       string_agg('excluded.' || quote_ident(attname), ', ' ORDER BY attnum), string_agg('s.' || quote_ident(attname), ', ' ORDER BY attnum)
+		       string_agg('excluded.' || quote_ident(attname), ', ' ORDER BY attnum),
+		       string_agg('s.' || quote_ident(attname), ', ' ORDER BY attnum)
 		  FROM pg_attribute WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''`, p.Table,
 	).Scan(&schema, &columns, &excluded, &served)
 	if err != nil {
