@@ -133,8 +133,7 @@ func fresh(l life) (found []Violation) {
 	return found
 }
 
-// converged, of P10: at the end of the run the read model has the owner's state. The other
-// part of P10, rebuild and reconcile, is not built.
+// converged, of P10: at the end of the run the read model has the owner's state.
 func converged(l life) (found []Violation) {
 	ends := map[Kind]Record{}
 	for _, r := range l.of(Owner, Copy) {

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"time"
 
+	"cloud.google.com/go/pubsub/v2"
+
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/pkg/eventing/checkpoint"
 )
@@ -90,9 +92,6 @@ func (o offsets) show(ctx context.Context, s *invocation) error {
 	})
 }
 
-// earliest is the position before all messages.
-const earliest = "earliest"
-
 // resetPlan is the plan and the result of a reset.
 type resetPlan struct {
 	DryRun bool                `json:"dry_run"`
@@ -121,26 +120,13 @@ func (o offsets) reset(ctx context.Context, s *invocation) error {
 	if err != nil {
 		return err
 	}
-	retention, err := checkpoint.ReadRetention(ctx, client, o.names.Subscription)
+	plan, err := o.plan(ctx, s, client, at, discard)
 	if err != nil {
-		return err
-	}
-	before, err := o.store(s).Load(ctx)
-	if err != nil {
-		return err
-	}
-	now, err := o.store(s).Now(ctx)
-	if err != nil {
-		return err
-	}
-	plan := resetPlan{Before: before, To: at(now, retention), Window: retention.Replay.String()}
-	plan.Discards = to != earliest && plan.To.After(before.SafePosition)
-	if err := plan.check(now, retention, discard, to == earliest); err != nil {
 		return err
 	}
 	plan.describe(s)
 	if plan.DryRun = !s.confirmed(); !plan.DryRun {
-		if err := o.store(s).Reset(ctx, client, plan.To, discard || to == earliest, s.actor); err != nil {
+		if err := o.store(s).Reset(ctx, client, plan.To, discard || at.all, s.actor); err != nil {
 			return err
 		}
 	}
@@ -153,22 +139,56 @@ func (o offsets) reset(ctx context.Context, s *invocation) error {
 	})
 }
 
-// parsePosition reads --to. The time depends on the present one, and on how far back the
-// subscription reaches.
-func parsePosition(text string) (func(now time.Time, r checkpoint.Retention) time.Time, error) {
+// plan returns the plan of a reset, which is refused if it does less than it says, or loses
+// more.
+func (o offsets) plan(ctx context.Context, s *invocation, client *pubsub.Client, at position, discard bool) (p resetPlan, err error) {
+	retention, err := checkpoint.ReadRetention(ctx, client, o.names.Subscription)
+	if err != nil {
+		return p, err
+	}
+	before, err := o.store(s).Load(ctx)
+	if err != nil {
+		return p, err
+	}
+	now, err := o.store(s).Now(ctx)
+	if err != nil {
+		return p, err
+	}
+	p = resetPlan{Before: before, To: at.time(now, retention), Window: retention.Replay.String()}
+	p.Discards = !at.all && p.To.After(before.SafePosition)
+	return p, p.check(now, retention, discard, at.all)
+}
+
+// position is what --to says: a time, or all messages, or none of the present ones.
+type position struct {
+	at          time.Time
+	all, latest bool
+}
+
+// parsePosition reads --to.
+func parsePosition(text string) (p position, err error) {
 	switch text {
 	case "":
-		return nil, command.Usagef("--to is missing: a time, earliest or latest")
-	case earliest:
-		return func(now time.Time, r checkpoint.Retention) time.Time { return now.Add(-r.Oldest) }, nil
+		return p, command.Usagef("--to is missing: a time, earliest or latest")
+	case "earliest":
+		return position{all: true}, nil
 	case "latest":
-		return func(now time.Time, _ checkpoint.Retention) time.Time { return now }, nil
+		return position{latest: true}, nil
 	}
-	to, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return nil, command.Usagef("--to %q: want a time such as 2026-01-02T15:04:05Z, earliest or latest", text)
+	if p.at, err = time.Parse(time.RFC3339, text); err != nil {
+		return p, command.Usagef("--to %q: want a time such as 2026-01-02T15:04:05Z, earliest or latest", text)
 	}
-	return func(time.Time, checkpoint.Retention) time.Time { return to }, nil
+	return p, nil
+}
+
+func (p position) time(now time.Time, r checkpoint.Retention) time.Time {
+	switch {
+	case p.all:
+		return now.Add(-r.Oldest)
+	case p.latest:
+		return now
+	}
+	return p.at
 }
 
 // check refuses a reset that does less than it says, or loses more.

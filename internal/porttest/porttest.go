@@ -39,7 +39,7 @@ func Addr(t testing.TB) string {
 		port := owned.next
 		owned.next++
 		if lis, err := listen(port); err == nil {
-			lis.Close()
+			_ = lis.Close()
 			return lis.Addr().String()
 		}
 	}

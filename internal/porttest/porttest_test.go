@@ -25,7 +25,7 @@ func TestNoPortTwice(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(another) != "" {
 		for range many {
-			fmt.Println("port", porttest.Addr(t))
+			fmt.Fprintln(os.Stdout, "port", porttest.Addr(t))
 		}
 		return
 	}
