@@ -21,6 +21,7 @@ import (
 // traffic is clients that write and, with the token of the answer, read.
 type traffic struct {
 	writes, reads atomic.Int64
+	began         time.Time
 	stop          func()
 }
 
@@ -28,7 +29,7 @@ type traffic struct {
 // write is followed by a read of it. No answer may be an error, or older than its token.
 func (w *world) startTraffic(t *testing.T, perSecond int, ids []string) *traffic {
 	t.Helper()
-	load := &traffic{}
+	load := &traffic{began: time.Now()}
 	ctx, cancel := context.WithCancel(t.Context())
 	feed := make(chan string)
 	var running sync.WaitGroup
@@ -134,7 +135,7 @@ func (o *operator) killRebuild(t *testing.T, until, condition string) {
 // process is killed at five points, and goes on; the tables are exchanged and exchanged back.
 // No request fails, and no read is older than its token.
 //
-// LOCKSTEP_FULL=1 writes 200 times a second, and each write is read.
+// LOCKSTEP_FULL=1 writes 200 times a second, or as often as the machine can.
 func TestRebuild(t *testing.T) {
 	t.Parallel()
 	perSecond := 40
@@ -176,7 +177,7 @@ func TestRebuild(t *testing.T) {
 		t.Error("the tables are those of before")
 	}
 	o.types(t, "rebuild", "NOTHING=", "goes on from there", "The new copy is served", "phase", "done")
-	w.asOwned(t, o, load, perSecond, ids)
+	w.asOwned(t, o, load)
 
 	o.types(t, "rebuild-back", "NOTHING=", "The copy of before is served")
 	if after := w.oids(t); after != before {
@@ -189,14 +190,15 @@ func TestRebuild(t *testing.T) {
 	}
 	// The copy of before has been repaired where the new one was, by the mirror.
 	o.reconcile(t, "--repair --yes --grace 60s")
-	w.asOwned(t, o, load, perSecond, ids)
+	w.asOwned(t, o, load)
 }
 
 // asOwned ends the traffic, and compares both services when they are at rest.
-func (w *world) asOwned(t *testing.T, o *operator, load *traffic, perSecond int, ids []string) {
+func (w *world) asOwned(t *testing.T, o *operator, load *traffic) {
 	t.Helper()
 	load.stop()
-	t.Logf("%d writes at %d a second, %d reads with their tokens", load.writes.Load(), perSecond, load.reads.Load())
+	perSecond := float64(load.writes.Load()) / time.Since(load.began).Seconds()
+	t.Logf("%d writes, %.0f a second, and %d reads with their tokens", load.writes.Load(), perSecond, load.reads.Load())
 	if r := o.reconcile(t, "--grace 60s"); r.Code != 0 || len(r.Rows) > 0 {
 		t.Errorf("at rest: %+v", r)
 	}
@@ -204,7 +206,7 @@ func (w *world) asOwned(t *testing.T, o *operator, load *traffic, perSecond int,
 	if drift := query[int64](t, w, `SELECT count(*) FROM catalog.video_counter_drift`)[0]; drift != 0 {
 		t.Errorf("%d videos are counted wrong", drift)
 	}
-	if len(ids) == 0 || load.reads.Load() != load.writes.Load() {
+	if load.reads.Load() != load.writes.Load() {
 		t.Errorf("%d reads of %d writes", load.reads.Load(), load.writes.Load())
 	}
 }
@@ -247,5 +249,5 @@ func TestRebuildAMillionRows(t *testing.T) {
 	if s.Phase != "done" {
 		t.Errorf("%+v", s)
 	}
-	w.asOwned(t, o, load, 200, ids)
+	w.asOwned(t, o, load)
 }
