@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -134,7 +135,8 @@ func (t *Table) query(ctx context.Context, read func(pgx.Rows) error, sql string
 }
 
 // sql fills in the parts of a statement that depend on the table. $1 is the first id of a
-// range, and $2 the id behind it.
+// range, and $2 the id behind it. The fields are in one order, whichever d has: a statement
+// for each order would be one more that a connection keeps.
 func (t *Table) sql(d Definition, statement string) string {
 	key := strings.Join(t.key, ", ")
 	bound := func(parameter string) string {
@@ -146,7 +148,7 @@ func (t *Table) sql(d Definition, statement string) string {
 	}
 	id := strings.Join(t.key, "::text || ':' || ") + "::text"
 	text := fmt.Sprintf(`json_build_array(%s, version, updated_at, deleted_at,
-		CASE WHEN deleted_at IS NULL THEN json_build_array(%s) END)::text`, id, strings.Join(append([]string{"created_at"}, d.Fields...), ", "))
+		CASE WHEN deleted_at IS NULL THEN json_build_array(%s) END)::text`, id, strings.Join(append([]string{"created_at"}, slices.Sorted(slices.Values(d.Fields))...), ", "))
 	return strings.NewReplacer(
 		"{table}", t.name, "{key}", key, "{id}", id, "{epoch}", t.epoch, "{lower}", bound("$1"), "{upper}", bound("$2"),
 		"{event}", `coalesce(last_event_id, '`+uuid.Nil.String()+`'::uuid)`,
