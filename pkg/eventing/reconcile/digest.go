@@ -42,7 +42,8 @@ func (t *Table) Part(ctx context.Context, d Definition, from string) (p Part, er
 	return p, nil
 }
 
-// Page is that of an Owner.
+// Page is that of an Owner. An infinite time, which a Go program cannot read, is the first or
+// the last one.
 func (t *Table) Page(ctx context.Context, d Definition, r Range) (p Page, err error) {
 	if err := t.check(d, r.From, r.Until); err != nil {
 		return p, err
@@ -51,7 +52,7 @@ func (t *Table) Page(ctx context.Context, d Definition, r Range) (p Page, err er
 		p.Rows, err = pgx.CollectRows(rows, pgx.RowToStructByName[Row])
 		return err
 	}, t.sql(d, `
-		SELECT {id} AS id, version, {epoch} AS epoch, {event} AS event_id, updated_at AS at, deleted_at IS NOT NULL AS deleted, {digest} AS digest
+		SELECT {id} AS id, version, {epoch} AS epoch, {event} AS event_id, least(greatest(updated_at, '4713-01-02 BC'), '294276-12-31') AS at, deleted_at IS NOT NULL AS deleted, {digest} AS digest
 		  FROM {table} WHERE ({key}) >= {lower} AND ({key}) < {upper} ORDER BY {key} LIMIT $3 + 1`), r.From, r.Until, PartRows)
 	if err != nil {
 		return Page{}, fmt.Errorf("list digests of %s: %w", t.name, err)
