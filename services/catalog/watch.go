@@ -54,14 +54,15 @@ type watch struct {
 	began  time.Time
 
 	mu sync.Mutex
-	// finished is the end of the last whole check, in any instance, by type.
-	finished map[string]time.Time
+	// last is the end of the last whole check, in any instance, by type, or the begin of the
+	// first one.
+	last map[string]time.Time
 }
 
 func newWatch(db *pgxpool.Pool, checks []reconcile.Checker, interval time.Duration, log *slog.Logger, heartbeat func()) *watch {
 	return &watch{
 		db: db, checks: checks, interval: interval, log: log, heartbeat: heartbeat,
-		holder: uuid.New(), began: time.Now(), finished: map[string]time.Time{},
+		holder: uuid.New(), began: time.Now(), last: map[string]time.Time{},
 	}
 }
 
@@ -69,7 +70,7 @@ func newWatch(db *pgxpool.Pool, checks []reconcile.Checker, interval time.Durati
 func (w *watch) Run(ctx context.Context) error {
 	meter := instrument.For("example.com/lockstep/services/catalog")
 	age := meter.Age("reconcile.check.age",
-		"Time since the end of the last whole check of a projection against its owner, or since the start without one")
+		"Time since the end of the last whole check of a projection against its owner, or since the begin of the first one")
 	defer meter.Observe(func(_ context.Context, o metric.Observer) error {
 		w.observe(o, age)
 		return nil
@@ -79,7 +80,7 @@ func (w *watch) Run(ctx context.Context) error {
 		failures++
 		err := w.checkAll(ctx)
 		switch {
-		case err == nil, errors.Is(err, errCheckLost):
+		case err == nil:
 			failures = 0
 		case ctx.Err() == nil:
 			w.log.WarnContext(ctx, "read model not compared with its owner, trying again", "error", err)
@@ -105,7 +106,7 @@ func (w *watch) observe(o metric.Observer, age metric.Float64Observable) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range w.checks {
-		last, ever := w.finished[c.Type()]
+		last, ever := w.last[c.Type()]
 		if !ever {
 			last = w.began
 		}
@@ -113,27 +114,49 @@ func (w *watch) observe(o metric.Observer, age metric.Float64Observable) {
 	}
 }
 
-// checkAll makes the checks that are due.
-func (w *watch) checkAll(ctx context.Context) error {
+// checkAll makes the checks that are due. A type that cannot be compared holds up no other
+// one.
+func (w *watch) checkAll(ctx context.Context) (err error) {
 	for _, c := range w.checks {
-		kind := c.Type()
-		from, due, err := claimCheck(ctx, w.db, kind, c.Start(), w.holder, w.interval)
-		if err == nil && due {
-			err = w.check(ctx, c, from)
+		if ctx.Err() != nil {
+			return errors.Join(err, ctx.Err())
 		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", kind, err)
-		}
-		age, ever, err := checkAge(ctx, w.db, kind)
-		if err != nil {
-			return err
-		}
-		if ever {
-			w.mu.Lock()
-			w.finished[kind] = time.Now().Add(-age)
-			w.mu.Unlock()
+		failed := errors.Join(w.checkIfDue(ctx, c), w.look(ctx, c.Type()))
+		if failed != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", c.Type(), failed))
 		}
 	}
+	return err
+}
+
+func (w *watch) checkIfDue(ctx context.Context, c reconcile.Checker) error {
+	from, due, err := claimCheck(ctx, w.db, c.Type(), c.Start(), w.holder, w.interval)
+	if err != nil || !due {
+		return err
+	}
+	if err = w.check(ctx, c, from); errors.Is(err, errCheckLost) {
+		return nil
+	}
+	return err
+}
+
+// look reads the age of the last whole check. The first one has none until its end, however
+// many instances try: then the age is the time since its begin.
+func (w *watch) look(ctx context.Context, kind string) error {
+	age, ever, err := checkAge(ctx, w.db, kind)
+	if err != nil {
+		return err
+	}
+	last := time.Now().Add(-age)
+	if !ever {
+		err = w.db.QueryRow(ctx, `SELECT coalesce(started_at, now()) FROM reconcile_checks WHERE aggregate_type = $1`, kind).Scan(&last)
+		if err != nil {
+			return fmt.Errorf("read the first check: %w", err)
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last[kind] = last
 	return nil
 }
 

@@ -39,7 +39,7 @@ func TestOneInstanceChecks(t *testing.T) {
 	if n := strings.Count(said.String(), "kind=extra"); n != 1 || !strings.Contains(said.String(), id.String()) || !strings.Contains(said.String(), "differing=1") || other.Len() > 0 {
 		t.Errorf("the first instance said %q, the second %q", said, other)
 	}
-	if first.finished["video"].IsZero() || second.finished["video"].IsZero() {
+	if first.last["video"].IsZero() || second.last["video"].IsZero() {
 		t.Error("an instance does not know of the check")
 	}
 	if v := f.row(t, id); v.Version != 1 || v.DeletedAt != nil {
@@ -97,6 +97,32 @@ func TestACheckIsContinued(t *testing.T) {
 	}
 	if age, ever, err := checkAge(t.Context(), f.pool, "video"); err != nil || !ever || age < 0 || age > time.Hour {
 		t.Errorf("the last check: %v %t %v", age, ever, err)
+	}
+}
+
+// A type that cannot be compared leaves the others checked. Its age grows from the first try
+// on, in whichever instance that was.
+func TestOneTypeThatCannotBeCompared(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	id := newVideoID()
+	f.must(t, 1, createdEvent(id, 1, "without an owner"))
+	w, said := f.watching(time.Hour)
+	bad := f.projector.Comparisons()[1] // its owner makes no digests
+	w.checks = []reconcile.Checker{bad, w.checks[0]}
+	if err := w.checkAll(t.Context()); !errors.Is(err, reconcile.ErrDefinition) || !strings.Contains(err.Error(), bad.Type()) {
+		t.Errorf("%s cannot be compared: %v", bad.Type(), err)
+	}
+	if !strings.Contains(said.String(), id.String()) || w.last["video"].IsZero() {
+		t.Errorf("the other type is not checked: %s", said)
+	}
+	if _, err := f.admin.Exec(t.Context(), `UPDATE catalog.reconcile_checks SET started_at = started_at - interval '5 days' WHERE finished_at IS NULL`); err != nil {
+		t.Fatal(err)
+	}
+	other, _ := f.watching(time.Hour)
+	other.checks = w.checks
+	if err := other.checkAll(t.Context()); err != nil || time.Since(other.last[bad.Type()]) < 5*24*time.Hour || time.Since(other.last["video"]) > time.Hour {
+		t.Errorf("after 5 days: %v, %v", err, other.last)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc"
@@ -14,6 +15,9 @@ import (
 	videov1 "example.com/lockstep/proto/video/v1"
 	"example.com/lockstep/services/video/engagement"
 )
+
+// turnWait is long for the rows of another caller, which take some tens of milliseconds.
+const turnWait = 2 * time.Second
 
 // engagementType is the aggregate type of package engagement.
 const engagementType = "engagement"
@@ -117,11 +121,18 @@ func (s reconcileServer) enter(ctx context.Context, d *videov1.Definition) (tabl
 	return table, leave, err
 }
 
-// await returns when it is the caller's turn. The caller calls leave.
+// await returns when it is the caller's turn. The caller calls leave. One that has to wait for
+// long is asked to come again: callers that have gone must not be served first.
 func (s reconcileServer) await(ctx context.Context) (leave func(), err error) {
+	long := time.NewTimer(turnWait)
+	defer long.Stop()
 	select {
 	case s.turn <- struct{}{}:
 		return func() { <-s.turn }, nil
+	case <-long.C:
+		busy := problem.New(problem.CodeTooMany, "", "Another caller's rows are read at the moment.")
+		busy.RetryAfter = turnWait
+		return nil, busy
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
@@ -32,6 +33,12 @@ func TestDigests(t *testing.T) {
 	if err != nil || len(page.GetRows()) != 1 || page.GetRows()[0].GetId() != v.ID.String() || page.GetRows()[0].GetLastEventId() == "" {
 		t.Fatalf("%v, %v", page, err)
 	}
+	backwards := slices.Sorted(slices.Values(creation))
+	slices.Reverse(backwards)
+	again, err := owner.DigestRows(t.Context(), &videov1.DigestRowsRequest{Definition: d("video", 1, backwards...), From: nothing})
+	if err != nil || again.GetRanges()[0].GetDigest() != part.GetRanges()[0].GetDigest() {
+		t.Errorf("fields in another order: %v, %v", again, err)
+	}
 	for name, tc := range map[string]struct {
 		definition *videov1.Definition
 		from       string
@@ -42,6 +49,8 @@ func TestDigests(t *testing.T) {
 		"another type":       {d("channel", 1), nothing, reconcile.ReasonIncomparable, `"channel"`},
 		"another encoding":   {d("video", 2), nothing, reconcile.ReasonIncomparable, "not 2"},
 		"an unknown field":   {d("video", 1, "title", "language"), nothing, reconcile.ReasonIncomparable, `"language"`},
+		"a field twice":      {d("video", 1, "title", "description", "title"), nothing, reconcile.ReasonIncomparable, `"title"`},
+		"a field 100 times":  {d("video", 1, slices.Repeat([]string{"description"}, 100)...), nothing, reconcile.ReasonIncomparable, `"description"`},
 		"SQL as a field":     {d("video", 1, "now()"), nothing, reconcile.ReasonIncomparable, `"now()"`},
 		"no id":              {d("video", 1), "", "INVALID_ARGUMENT", "from"},
 		"the id of a like":   {d("video", 1), nothing + ":" + nothing, "INVALID_ARGUMENT", "from"},
@@ -60,4 +69,17 @@ func TestDigests(t *testing.T) {
 	if !slices.Equal(newTable(a.db).Definition().Fields, slices.Sorted(slices.Values(creation))) {
 		t.Errorf("the fields are %v", newTable(a.db).Definition().Fields)
 	}
+}
+
+// A caller that cannot have its turn soon is told so, and does not hold the line up.
+func TestATurnThatDoesNotCome(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		owner := reconcileServer{tables: map[string]*reconcile.Table{"video": nil}, turn: make(chan struct{}, 1)}
+		owner.turn <- struct{}{}
+		_, err := owner.DigestRows(t.Context(), &videov1.DigestRowsRequest{Definition: &videov1.Definition{AggregateType: "video"}})
+		if p := problem.From(err); p == nil || p.Code != problem.CodeTooMany || p.RetryAfter == 0 || status.Code(p.GRPCStatus().Err()) != codes.ResourceExhausted {
+			t.Errorf("a busy owner: %v", err)
+		}
+	})
 }

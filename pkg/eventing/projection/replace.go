@@ -6,9 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -30,14 +33,47 @@ func (p *Projection[S]) Type() string { return p.aggregate.Type() }
 // events of the lost history, for as long as it keeps messages: on a tombstone they are
 // stale, without a row they would make the aggregate anew. And an aggregate that the owner
 // puts again, or gets back by another restore, replaces the tombstone by the usual rules.
+//
+// A row that cannot be read or written is left, with a line in the log: by itself it is at
+// fault, and holds up no other row.
 func (p *Projection[S]) Replace(ctx context.Context, by audit.Actor, seen []reconcile.Row) (replaced []string, err error) {
-	for len(seen) > 0 && err == nil {
-		n := min(len(seen), replaceRows)
-		var done []string
-		done, err = p.replace(ctx, by, seen[:n])
-		replaced, seen = append(replaced, done...), seen[n:]
+	for rows := range slices.Chunk(seen, replaceRows) {
+		done, err := p.replace(ctx, by, rows)
+		if isOdd(err) {
+			done, err = p.replaceEach(ctx, by, rows)
+		}
+		replaced = append(replaced, done...)
+		if err != nil {
+			return replaced, err
+		}
 	}
-	return replaced, err
+	return replaced, nil
+}
+
+// replaceEach replaces rows in a transaction each.
+func (p *Projection[S]) replaceEach(ctx context.Context, by audit.Actor, seen []reconcile.Row) (replaced []string, err error) {
+	for _, row := range seen {
+		done, err := p.replace(ctx, by, []reconcile.Row{row})
+		switch {
+		case isOdd(err):
+			p.log.ErrorContext(ctx, "row cannot be repaired", "aggregate_type", p.Type(), "aggregate_id", row.ID, "error", err)
+		case err != nil:
+			return replaced, err
+		}
+		replaced = append(replaced, done...)
+	}
+	return replaced, nil
+}
+
+// isOdd reports whether a row's content is the cause of an error: the row has a value that Go
+// cannot read, such as an infinite time, or the table refuses the owner's.
+func isOdd(err error) bool {
+	if _, ok := errors.AsType[pgx.ScanArgError](err); ok {
+		return true
+	}
+	refused, ok := errors.AsType[*pgconn.PgError](err)
+	const invalidData, violatedConstraint = "22", "23" // classes of SQLSTATEs
+	return ok && (strings.HasPrefix(refused.Code, invalidData) || strings.HasPrefix(refused.Code, violatedConstraint))
 }
 
 func (p *Projection[S]) replace(ctx context.Context, by audit.Actor, seen []reconcile.Row) (replaced []string, err error) {
@@ -69,11 +105,7 @@ func (p *Projection[S]) replace(ctx context.Context, by audit.Actor, seen []reco
 		if owned.outcomes, err = inbox.ReplaceChanges(writing, tx, p.aggregate, owned.changes, at, oldest); err != nil {
 			return err
 		}
-		subjects, err := p.subjects(owned, before)
-		if err != nil {
-			return err
-		}
-		return audit.Write(writing, tx, "reconcile", by, subjects...)
+		return audit.Write(writing, tx, "reconcile", by, p.subjects(owned, before)...)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("replace rows: %w", err)
@@ -116,21 +148,30 @@ func (p *Projection[S]) ownersState(ctx context.Context, row reconcile.Row) (c i
 }
 
 // subjects are the rows that were written, with the row before, for the audit table.
-func (p *Projection[S]) subjects(owned ownerState, before map[string]S) (subjects []audit.Subject, err error) {
+func (p *Projection[S]) subjects(owned ownerState, before map[string]S) (subjects []audit.Subject) {
 	for i, c := range owned.changes {
 		if !owned.written(i) {
 			continue
 		}
 		s := audit.Subject{EventID: c.Event.ID, AggregateType: c.Event.AggregateType, AggregateID: c.Event.AggregateID, Version: c.Event.Version}
 		if row, ok := before[s.AggregateID]; ok {
-			at := p.aggregate.Position(row)
-			if s.Record, err = json.Marshal(map[string]any{
-				"row": row, "epoch": at.Epoch, "version": at.Version, "deleted": at.Deleted, "event_id": at.EventID, "updated_at": at.At,
-			}); err != nil {
-				return nil, fmt.Errorf("record the row before: %w", err)
-			}
+			s.Record = record(row, p.aggregate.Position(row))
 		}
 		subjects = append(subjects, s)
 	}
-	return subjects, nil
+	return subjects
+}
+
+// record is a row as JSON. One that JSON cannot express, such as a time after the year 9999,
+// is kept as text: it must not hinder its own repair.
+func record(row any, at inbox.Position) json.RawMessage {
+	text, err := json.Marshal(map[string]any{
+		"row": row, "epoch": at.Epoch, "version": at.Version, "deleted": at.Deleted, "event_id": at.EventID, "updated_at": at.At,
+	})
+	if err != nil {
+		text, _ = json.Marshal(map[string]any{
+			"row": fmt.Sprintf("%+v", row), "epoch": at.Epoch, "version": at.Version, "deleted": at.Deleted, "event_id": at.EventID,
+		})
+	}
+	return text
 }

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,7 +42,8 @@ func (t *Table) Part(ctx context.Context, d Definition, from string) (p Part, er
 	return p, nil
 }
 
-// Page is that of an Owner.
+// Page is that of an Owner. An infinite time, which a Go program cannot read, is the first or
+// the last one.
 func (t *Table) Page(ctx context.Context, d Definition, r Range) (p Page, err error) {
 	if err := t.check(d, r.From, r.Until); err != nil {
 		return p, err
@@ -50,7 +52,7 @@ func (t *Table) Page(ctx context.Context, d Definition, r Range) (p Page, err er
 		p.Rows, err = pgx.CollectRows(rows, pgx.RowToStructByName[Row])
 		return err
 	}, t.sql(d, `
-		SELECT {id} AS id, version, {epoch} AS epoch, {event} AS event_id, updated_at AS at, deleted_at IS NOT NULL AS deleted, {digest} AS digest
+		SELECT {id} AS id, version, {epoch} AS epoch, {event} AS event_id, least(greatest(updated_at, '4713-01-02 BC'), '294276-12-31') AS at, deleted_at IS NOT NULL AS deleted, {digest} AS digest
 		  FROM {table} WHERE ({key}) >= {lower} AND ({key}) < {upper} ORDER BY {key} LIMIT $3 + 1`), r.From, r.Until, PartRows)
 	if err != nil {
 		return Page{}, fmt.Errorf("list digests of %s: %w", t.name, err)
@@ -134,7 +136,8 @@ func (t *Table) query(ctx context.Context, read func(pgx.Rows) error, sql string
 }
 
 // sql fills in the parts of a statement that depend on the table. $1 is the first id of a
-// range, and $2 the id behind it.
+// range, and $2 the id behind it. The fields are in one order, whichever d has: a statement
+// for each order would be one more that a connection keeps.
 func (t *Table) sql(d Definition, statement string) string {
 	key := strings.Join(t.key, ", ")
 	bound := func(parameter string) string {
@@ -146,7 +149,7 @@ func (t *Table) sql(d Definition, statement string) string {
 	}
 	id := strings.Join(t.key, "::text || ':' || ") + "::text"
 	text := fmt.Sprintf(`json_build_array(%s, version, updated_at, deleted_at,
-		CASE WHEN deleted_at IS NULL THEN json_build_array(%s) END)::text`, id, strings.Join(append([]string{"created_at"}, d.Fields...), ", "))
+		CASE WHEN deleted_at IS NULL THEN json_build_array(%s) END)::text`, id, strings.Join(append([]string{"created_at"}, slices.Sorted(slices.Values(d.Fields))...), ", "))
 	return strings.NewReplacer(
 		"{table}", t.name, "{key}", key, "{id}", id, "{epoch}", t.epoch, "{lower}", bound("$1"), "{upper}", bound("$2"),
 		"{event}", `coalesce(last_event_id, '`+uuid.Nil.String()+`'::uuid)`,

@@ -134,14 +134,18 @@ func NewTable(db *pgxpool.Pool, name string, key []string, columns, epoch string
 func (t *Table) Definition() Definition { return Definition{Encoding: encoding, Fields: t.fields} }
 
 // check returns an error unless the table can make digests by d. It is also the reason why a
-// field of a request may become part of a statement.
+// field of a request may become part of a statement: each at most once, so that the columns
+// bound its length and its cost.
 func (t *Table) check(d Definition, ids ...string) error {
 	if d.Encoding != encoding {
 		return fmt.Errorf("%w: digests by rules %d, and not %d", ErrDefinition, encoding, d.Encoding)
 	}
-	for _, field := range d.Fields {
-		if !slices.Contains(t.fields, field) {
+	for i, field := range d.Fields {
+		switch {
+		case !slices.Contains(t.fields, field):
 			return fmt.Errorf("%w: %s has no field %.100q, only %s", ErrDefinition, t.name, field, strings.Join(t.fields, ", "))
+		case slices.Contains(d.Fields[:i], field):
+			return fmt.Errorf("%w: the field %q is there twice", ErrDefinition, field)
 		}
 	}
 	for _, id := range ids {

@@ -29,7 +29,7 @@ type Definition struct {
 	AggregateType string `protobuf:"bytes,1,opt,name=aggregate_type,json=aggregateType,proto3" json:"aggregate_type,omitempty"`
 	// The rules by which a row becomes text.
 	Encoding int32 `protobuf:"varint,2,opt,name=encoding,proto3" json:"encoding,omitempty"`
-	// Names of the fields that are compared, in this order.
+	// Names of the fields that are compared, each once; they count in alphabetical order.
 	Fields        []string `protobuf:"bytes,3,rep,name=fields,proto3" json:"fields,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -35,7 +35,8 @@ const (
 // reader's side of the listing.
 //
 // Fields that this owner does not know, and another encoding, are refused with
-// INVALID_ARGUMENT (reason CANNOT_COMPARE).
+// INVALID_ARGUMENT (reason CANNOT_COMPARE). One caller is served at a time; another one that
+// would wait for more than about two seconds gets RESOURCE_EXHAUSTED, and comes again.
 type ReconcileServiceClient interface {
 	// DigestRows digests the rows from an id on, up to a few thousand, in small ranges.
 	DigestRows(ctx context.Context, in *DigestRowsRequest, opts ...grpc.CallOption) (*DigestRowsResponse, error)
@@ -106,7 +107,8 @@ func (c *reconcileServiceClient) ListEngagementRows(ctx context.Context, in *Lis
 // reader's side of the listing.
 //
 // Fields that this owner does not know, and another encoding, are refused with
-// INVALID_ARGUMENT (reason CANNOT_COMPARE).
+// INVALID_ARGUMENT (reason CANNOT_COMPARE). One caller is served at a time; another one that
+// would wait for more than about two seconds gets RESOURCE_EXHAUSTED, and comes again.
 type ReconcileServiceServer interface {
 	// DigestRows digests the rows from an id on, up to a few thousand, in small ranges.
 	DigestRows(context.Context, *DigestRowsRequest) (*DigestRowsResponse, error)

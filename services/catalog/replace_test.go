@@ -1,0 +1,55 @@
+package catalog
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"example.com/lockstep/pkg/eventing/operator/audit"
+	"example.com/lockstep/pkg/eventing/reconcile"
+)
+
+// A row with a time that Go or JSON cannot express holds up no repair of others.
+func TestOddRows(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	ids := map[string]uuid.UUID{"wrong": newVideoID(), "far": newVideoID(), "infinite": newVideoID(), "wrong too": newVideoID()}
+	for _, id := range ids {
+		f.must(t, 1, createdEvent(id, 1, "first"), titled(id, 2, "second"))
+		f.peer.has(ownersVideo(id, 2, "of the owner"))
+	}
+	for name, updatedAt := range map[string]string{"far": "20260-01-01", "infinite": "infinity"} {
+		if _, err := f.admin.Exec(t.Context(), `UPDATE catalog.video_projection SET updated_at = $2::text::timestamptz WHERE video_id = $1`, ids[name], updatedAt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	videos := f.projector.Comparisons()[0]
+	page, err := videos.Reader.Page(t.Context(), videos.Reader.Definition(), reconcile.Range{From: videos.Reader.Start(), Until: videos.Reader.End()})
+	if err != nil || len(page.Rows) != len(ids) {
+		t.Fatalf("%d rows, %v", len(page.Rows), err)
+	}
+	replaced, err := videos.Model.Replace(t.Context(), audit.Actor{By: "ada"}, page.Rows)
+	if err != nil || len(replaced) != 3 || slices.Contains(replaced, ids["infinite"].String()) {
+		t.Errorf("%v are replaced, %v", replaced, err)
+	}
+	for name, id := range ids {
+		if name != "infinite" && f.row(t, id).Title != "of the owner" {
+			t.Errorf("%s: %+v", name, f.row(t, id))
+		}
+	}
+	var record string
+	if err := f.admin.QueryRow(t.Context(), `SELECT record::text FROM catalog.operator_actions WHERE aggregate_id = $1::text`, ids["far"].String()).Scan(&record); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(record, "second") || !strings.Contains(record, "20260") {
+		t.Errorf("the audit table has %s", record)
+	}
+	f.peer.fails(status.Error(codes.Unavailable, "gone"))
+	if _, err := videos.Model.Replace(t.Context(), audit.Actor{By: "ada"}, page.Rows); err == nil {
+		t.Error("without an owner a repair ends")
+	}
+}
