@@ -98,8 +98,9 @@ type Observer interface {
 }
 
 // Check compares all rows from o.From on, and returns how many rows could not be decided: they
-// changed faster than they could be compared, or the owner's answers are from before them. It reads both tables in parts, in the order of their ids, and
-// reports the rows that differ to seen, whose error ends it.
+// changed faster than they could be compared, or the owner's answers are from before them. It
+// reads both tables in parts, in the order of their ids, and reports the rows that differ to
+// seen, whose error ends it.
 func (c Comparison) Check(ctx context.Context, o Options, seen Observer) (unsettled int, err error) {
 	r := &run{
 		Comparison: c, definition: c.Reader.Definition(), grace: cmp.Or(o.Grace, DefaultGrace),

@@ -8,15 +8,6 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// patience is how long a row may stay uncertain, as a difference of a kind. What the owner
-// may have lost is not certain before lossTime is over.
-func (r *run) patience(k Kind) time.Duration {
-	if k == Missing || k == Behind {
-		return graces * r.grace
-	}
-	return max(graces*r.grace, lossTime+r.grace)
-}
-
 // run is a check that runs.
 type run struct {
 	Comparison
@@ -30,6 +21,15 @@ type run struct {
 	// pending are the uncertain rows, in the order of their ids and of their first sighting.
 	pending   []*sighting
 	unsettled int
+}
+
+// patience is how long a row may stay uncertain, as a difference of a kind. What the owner
+// may have lost is not certain before lossTime is over.
+func (r *run) patience(k Kind) time.Duration {
+	if k == Missing || k == Behind {
+		return graces * r.grace
+	}
+	return max(graces*r.grace, lossTime+r.grace)
 }
 
 // part checks the rows from an id on, and returns the id behind them.
@@ -53,10 +53,8 @@ func (r *run) part(ctx context.Context, from string) (next string, err error) {
 			return "", err
 		}
 	}
-	if len(r.pending) >= maxPending || len(r.pending) > 0 && time.Since(r.pending[0].first) > maxAge {
-		if err := r.settle(ctx); err != nil {
-			return "", err
-		}
+	if err := r.settleOld(ctx); err != nil {
+		return "", err
 	}
 	rows := int64(0)
 	for _, leaf := range owners.Leaves {
