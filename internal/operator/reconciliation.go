@@ -159,7 +159,8 @@ func (r *reconciliation) lines() (lines []string) {
 		lines = append(lines, fmt.Sprintf("%d repaired, %d differ still.", r.Repaired, r.Remaining))
 	}
 	if r.Refused > 0 {
-		lines = append(lines, fmt.Sprintf("%d extra and ahead rows are so many that the owner may be the wrong one, or may have lost rows itself: "+
+		lines = append(lines, fmt.Sprintf("%d extra and ahead rows are so many that the owner may be the wrong one, "+
+			"or may have lost rows itself: "+
 			"they are repaired with --accept-losses only.", r.Refused))
 	}
 	if r.Unsettled > 0 {

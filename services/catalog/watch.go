@@ -149,9 +149,8 @@ func (w *watch) look(ctx context.Context, kind string) error {
 	}
 	last := time.Now().Add(-age)
 	if !ever {
-		err = w.db.QueryRow(ctx, `SELECT coalesce(started_at, now()) FROM reconcile_checks WHERE aggregate_type = $1`, kind).Scan(&last)
-		if err != nil {
-			return fmt.Errorf("read the first check: %w", err)
+		if last, err = checkBegan(ctx, w.db, kind); err != nil {
+			return err
 		}
 	}
 	w.mu.Lock()

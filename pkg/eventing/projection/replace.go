@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -165,13 +166,19 @@ func (p *Projection[S]) subjects(owned ownerState, before map[string]S) (subject
 // record is a row as JSON. One that JSON cannot express, such as a time after the year 9999,
 // is kept as text: it must not hinder its own repair.
 func record(row any, at inbox.Position) json.RawMessage {
-	text, err := json.Marshal(map[string]any{
-		"row": row, "epoch": at.Epoch, "version": at.Version, "deleted": at.Deleted, "event_id": at.EventID, "updated_at": at.At,
-	})
+	type kept struct {
+		Row     any        `json:"row"`
+		Epoch   int64      `json:"epoch"`
+		Version int64      `json:"version"`
+		Deleted bool       `json:"deleted"`
+		EventID uuid.UUID  `json:"event_id"`
+		At      *time.Time `json:"updated_at,omitempty"`
+	}
+	k := kept{row, at.Epoch, at.Version, at.Deleted, at.EventID, &at.At}
+	text, err := json.Marshal(k)
 	if err != nil {
-		text, _ = json.Marshal(map[string]any{
-			"row": fmt.Sprintf("%+v", row), "epoch": at.Epoch, "version": at.Version, "deleted": at.Deleted, "event_id": at.EventID,
-		})
+		k.Row, k.At = fmt.Sprintf("%+v", row), nil
+		text, _ = json.Marshal(k) //nolint:errchkjson // it has no value any more that JSON cannot express
 	}
 	return text
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -98,9 +97,10 @@ type Observer interface {
 	Differ(ctx context.Context, found []Difference) error
 }
 
-// Check compares all rows from o.From on, and returns how many rows changed faster than
-// they could be compared. It reads both tables in parts, in the order of their ids, and
-// reports the rows that differ to seen, whose error ends it.
+// Check compares all rows from o.From on, and returns how many rows could not be decided: they
+// changed faster than they could be compared, or the owner's answers are from before them. It
+// reads both tables in parts, in the order of their ids, and reports the rows that differ to
+// seen, whose error ends it.
 func (c Comparison) Check(ctx context.Context, o Options, seen Observer) (unsettled int, err error) {
 	r := &run{
 		Comparison: c, definition: c.Reader.Definition(), grace: cmp.Or(o.Grace, DefaultGrace),
@@ -150,180 +150,4 @@ func (c Comparison) Still(ctx context.Context, found []Difference) (left []Diffe
 		}
 	}
 	return left, nil
-}
-
-// patience is how long a row may stay uncertain, as a difference of a kind. What the owner
-// may have lost is not certain before lossTime is over.
-func (r *run) patience(k Kind) time.Duration {
-	if k == Missing || k == Behind {
-		return graces * r.grace
-	}
-	return max(graces*r.grace, lossTime+r.grace)
-}
-
-// run is a check that runs.
-type run struct {
-	Comparison
-
-	definition Definition
-	grace      time.Duration
-	observer   Observer
-	limit      *rate.Limiter
-	// from is the id before which all rows were compared.
-	from string
-	// pending are the uncertain rows, in the order of their ids and of their first sighting.
-	pending   []*sighting
-	unsettled int
-}
-
-// part checks the rows from an id on, and returns the id behind them.
-func (r *run) part(ctx context.Context, from string) (next string, err error) {
-	if err := r.limit.WaitN(ctx, PartRows); err != nil {
-		return "", err
-	}
-	owners, err := r.Owner.Part(ctx, r.definition, from)
-	if err != nil {
-		return "", fmt.Errorf("ask the owner: %w", err)
-	}
-	if len(owners.Leaves) == 0 || owners.Leaves[0].From != from || owners.Until <= from {
-		return "", fmt.Errorf("%w: its digest of the rows from %s ends at %.100q", errAnswer, from, owners.Until)
-	}
-	mine, complete, err := r.Reader.leaves(ctx, r.definition, from, owners)
-	if err != nil {
-		return "", err
-	}
-	for _, dirty := range compare(owners, mine, complete) {
-		if err := r.drill(ctx, dirty); err != nil {
-			return "", err
-		}
-	}
-	if len(r.pending) >= maxPending || len(r.pending) > 0 && time.Since(r.pending[0].first) > maxAge {
-		if err := r.settle(ctx); err != nil {
-			return "", err
-		}
-	}
-	rows := int64(0)
-	for _, leaf := range owners.Leaves {
-		rows += leaf.Rows
-	}
-	return owners.Until, r.passed(ctx, owners.Until, rows)
-}
-
-// passed reports the progress. An uncertain row is not checked yet: the check that continues
-// this one judges it again.
-func (r *run) passed(ctx context.Context, next string, rows int64) error {
-	r.from = next
-	if len(r.pending) > 0 {
-		next = r.pending[0].id
-	}
-	return r.observer.Passed(ctx, next, rows)
-}
-
-// compare returns the ranges in which the two sides differ; neighbours are one range.
-func compare(owners Part, mine []own, complete bool) (dirty []Range) {
-	byLeaf := make([]own, len(owners.Leaves))
-	last := len(owners.Leaves)
-	for _, leaf := range mine {
-		byLeaf[leaf.N] = leaf
-		if !complete { // the last leaf that was read may be cut
-			last = leaf.N
-		}
-	}
-	for i, leaf := range owners.Leaves {
-		until := owners.Until
-		if i+1 < len(owners.Leaves) {
-			until = owners.Leaves[i+1].From
-		}
-		same := leaf.Rows == byLeaf[i].Rows && leaf.Digest == byLeaf[i].Digest && byLeaf[i].Epoch <= owners.Epoch
-		switch {
-		case same && i < last:
-		case len(dirty) > 0 && dirty[len(dirty)-1].Until == leaf.From:
-			dirty[len(dirty)-1].Until = until
-		default:
-			dirty = append(dirty, Range{leaf.From, until})
-		}
-	}
-	return dirty
-}
-
-// drill compares the rows of a range.
-func (r *run) drill(ctx context.Context, in Range) error {
-	for in.From < in.Until {
-		owners, err := r.Owner.Page(ctx, r.definition, in)
-		if err != nil {
-			return fmt.Errorf("ask the owner: %w", err)
-		}
-		if owners.Until <= in.From || owners.Until > in.Until {
-			return fmt.Errorf("%w: its rows from %s to %s end at %.100q", errAnswer, in.From, in.Until, owners.Until)
-		}
-		mine, err := r.Reader.Page(ctx, r.definition, Range{in.From, owners.Until})
-		if err != nil {
-			return err
-		}
-		// A row of the owner behind the reader's page belongs to the next one.
-		for len(owners.Rows) > 0 && owners.Rows[len(owners.Rows)-1].ID >= mine.Until {
-			owners.Rows = owners.Rows[:len(owners.Rows)-1]
-		}
-		if err := r.limit.WaitN(ctx, min(len(owners.Rows)+len(mine.Rows), r.limit.Burst())); err != nil {
-			return err
-		}
-		if err := r.judge(ctx, mine, owners); err != nil {
-			return err
-		}
-		in.From = mine.Until
-		if err := r.alive(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// alive shows the observer that the check goes on: many rows may be read before a part is
-// passed.
-func (r *run) alive(ctx context.Context) error { return r.passed(ctx, r.from, 0) }
-
-// judge reports the rows that certainly differ, and remembers those that may.
-func (r *run) judge(ctx context.Context, mine, owners Page) error {
-	var found []Difference
-	for _, pair := range merge(mine.Rows, owners.Rows) {
-		reader, owner := pair[0], pair[1]
-		kind := kindOf(reader, owner, owners.Answer)
-		if kind == "" {
-			continue
-		}
-		s := &sighting{id: max(reader.ID, owner.ID), first: time.Now()}
-		if s.certain(kind, reader, owner, owners.Answer, r.grace) {
-			found = append(found, Difference{s.id, kind, reader, owner})
-		} else {
-			r.pending = append(r.pending, s)
-		}
-	}
-	if len(found) == 0 {
-		return nil
-	}
-	return r.observer.Differ(ctx, found)
-}
-
-// merge pairs the rows of both sides, which are in the order of their ids: the reader's
-// first.
-func merge(mine, owners []Row) (pairs [][2]Row) {
-	for len(mine) > 0 || len(owners) > 0 {
-		var pair [2]Row
-		takeMine := len(owners) == 0 || len(mine) > 0 && mine[0].ID <= owners[0].ID
-		takeOwners := len(mine) == 0 || len(owners) > 0 && owners[0].ID <= mine[0].ID
-		if takeMine {
-			pair[0] = mine[0]
-		}
-		if takeOwners {
-			pair[1] = owners[0]
-		}
-		if takeMine {
-			mine = mine[1:]
-		}
-		if takeOwners {
-			owners = owners[1:]
-		}
-		pairs = append(pairs, pair)
-	}
-	return pairs
 }

@@ -52,7 +52,8 @@ func (t *Table) Page(ctx context.Context, d Definition, r Range) (p Page, err er
 		p.Rows, err = pgx.CollectRows(rows, pgx.RowToStructByName[Row])
 		return err
 	}, t.sql(d, `
-		SELECT {id} AS id, version, {epoch} AS epoch, {event} AS event_id, least(greatest(updated_at, '4713-01-02 BC'), '294276-12-31') AS at, deleted_at IS NOT NULL AS deleted, {digest} AS digest
+		SELECT {id} AS id, version, {epoch} AS epoch, {event} AS event_id, deleted_at IS NOT NULL AS deleted, {digest} AS digest,
+		       least(greatest(updated_at, '4713-01-02 BC'), '294276-12-31') AS at
 		  FROM {table} WHERE ({key}) >= {lower} AND ({key}) < {upper} ORDER BY {key} LIMIT $3 + 1`), r.From, r.Until, PartRows)
 	if err != nil {
 		return Page{}, fmt.Errorf("list digests of %s: %w", t.name, err)
@@ -148,8 +149,9 @@ func (t *Table) sql(d Definition, statement string) string {
 		return "(" + strings.Join(parts, ", ") + ")"
 	}
 	id := strings.Join(t.key, "::text || ':' || ") + "::text"
+	fields := append([]string{"created_at"}, slices.Sorted(slices.Values(d.Fields))...)
 	text := fmt.Sprintf(`json_build_array(%s, version, updated_at, deleted_at,
-		CASE WHEN deleted_at IS NULL THEN json_build_array(%s) END)::text`, id, strings.Join(append([]string{"created_at"}, slices.Sorted(slices.Values(d.Fields))...), ", "))
+		CASE WHEN deleted_at IS NULL THEN json_build_array(%s) END)::text`, id, strings.Join(fields, ", "))
 	return strings.NewReplacer(
 		"{table}", t.name, "{key}", key, "{id}", id, "{epoch}", t.epoch, "{lower}", bound("$1"), "{upper}", bound("$2"),
 		"{event}", `coalesce(last_event_id, '`+uuid.Nil.String()+`'::uuid)`,

@@ -39,8 +39,9 @@
 //	          be younger than the row by lossTime: it is not from before the row
 //
 // A row of which none of this is certain yet is looked at again, until it is equal or the
-// difference is certain. A row that changes faster than it can be compared is reported as
-// unsettled.
+// difference is certain, at least once a minute. Until then a check has not passed it: one that
+// continues in another instance judges it again. A row that changes faster than it can be
+// compared is reported as unsettled, and so is one for which the owner's answers are too old.
 //
 // # Counters
 //

@@ -11,6 +11,14 @@ import (
 // looks at uncertain rows take some seconds. After so many the check shows that it goes on.
 const looks = 256
 
+// settleOld settles the uncertain rows if there are many, or if one has waited for long.
+func (r *run) settleOld(ctx context.Context) error {
+	if len(r.pending) >= maxPending || len(r.pending) > 0 && time.Since(r.pending[0].first) > maxAge {
+		return r.settle(ctx)
+	}
+	return nil
+}
+
 // settle looks at the uncertain rows until each is equal or certainly differs, or has been
 // uncertain for its patience from now on.
 func (r *run) settle(ctx context.Context) error {
