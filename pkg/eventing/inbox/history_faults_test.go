@@ -17,17 +17,22 @@ import (
 )
 
 // disturbances counts the disturbances that all histories have met: also the new epochs, the
-// pages of backfills, and the rows that those have moved.
-type disturbances struct{ locks, brownouts, repeated, epochs, pages, filled atomic.Int64 }
+// pages of backfills, the rows that those have moved, the pages of rebuilds, and the rows of
+// shadows that a comparison had to repair.
+type disturbances struct {
+	locks, brownouts, repeated, epochs, pages, filled, shadowPages, shadowRepairs atomic.Int64
+}
 
 func (d *disturbances) String() string {
-	return fmt.Sprintf("%d locked rows, %d brownouts, %d repeated ids, %d new epochs, %d pages that moved %d rows",
-		d.locks.Load(), d.brownouts.Load(), d.repeated.Load(), d.epochs.Load(), d.pages.Load(), d.filled.Load())
+	return fmt.Sprintf("%d locked rows, %d brownouts, %d repeated ids, %d new epochs, %d pages that moved %d rows, "+
+		"%d pages of rebuilds, and %d rows of shadows that differed at the end",
+		d.locks.Load(), d.brownouts.Load(), d.repeated.Load(), d.epochs.Load(), d.pages.Load(), d.filled.Load(),
+		d.shadowPages.Load(), d.shadowRepairs.Load())
 }
 
 // least is how often the rarest one was met.
 func (d *disturbances) least() int64 {
-	return min(d.locks.Load(), d.brownouts.Load(), d.repeated.Load(), d.epochs.Load(), d.pages.Load(), d.filled.Load())
+	return min(d.locks.Load(), d.brownouts.Load(), d.repeated.Load(), d.epochs.Load(), d.pages.Load(), d.filled.Load(), d.shadowPages.Load())
 }
 
 // lock locks an item's row, if there is one, in another transaction until the consumer has

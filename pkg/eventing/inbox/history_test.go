@@ -31,7 +31,7 @@ const (
 	historyWorkers = 24
 	// connsPerHistory is one for each of its two consumers, and one for each of the
 	// brownouts and locks that they meet: none of those waits for a connection.
-	connsPerHistory = 6
+	connsPerHistory = 7
 )
 
 // TestHistories puts random lives of items (created, changed, moved between shelves,
@@ -39,8 +39,8 @@ const (
 // deliveries: lost, from before the subscription, repeated, reordered, replayed, applied by two consumers at once, after a purge of the
 // inbox, with rows that another transaction has locked, with a database that takes no
 // writes for a while, with events that repeat the id of another, with pages of a backfill
-// that the owner read at one time and that are written at another, and with the consumer or
-// the backfill dying at each step. At the end the read model equals the owner's state, counters
+// that the owner read at one time and that are written at another, with pages of a rebuild
+// that fill a shadow, and with the consumer, the backfill or the rebuild dying. At the end the read model equals the owner's state, counters
 // included. On the way no version went back, no event's effect was committed twice, and no
 // event but those with a repeated id was at fault.
 func TestHistories(t *testing.T) {
@@ -119,6 +119,9 @@ type history struct {
 	// are to be written.
 	subscribed time.Time
 	pages      []page
+	// shadowPages are those of a rebuild that are to be written; see judgeShadow.
+	shadowPages []page
+	rebuilds    bool
 }
 
 func newHistory(t *testing.T, b *bench, seed uint64, met *disturbances) *history {
@@ -145,6 +148,8 @@ func newHistory(t *testing.T, b *bench, seed uint64, met *disturbances) *history
 		h.shuffle()
 	}
 	h.backfill()
+	h.rebuild()
+	h.rebuilds = len(h.shadowPages) > 0
 	return h
 }
 
@@ -234,7 +239,7 @@ func (h *history) shuffle() {
 func (h *history) run(t *testing.T) {
 	t.Helper()
 	replayed, purged := h.rnd.IntN(2) == 0, h.rnd.IntN(2) == 0
-	for ; len(h.pending)+len(h.pages) > 0; h.rounds++ {
+	for ; len(h.pending)+len(h.pages)+len(h.shadowPages) > 0; h.rounds++ {
 		switch {
 		case !purged && h.rounds > 1:
 			purged = true
@@ -265,13 +270,23 @@ func (h *history) run(t *testing.T) {
 			h.pages = h.pages[1:]
 			both.Go(func() { unfilled = h.fillNext(t, next, dies) })
 		}
+		var unmirrored []page
+		if len(h.shadowPages) > 0 && (len(h.pending) == 0 || h.rnd.IntN(2) == 0) {
+			next, dies := h.shadowPages[0], h.death()
+			h.shadowPages = h.shadowPages[1:]
+			both.Go(func() { unmirrored = h.fillShadow(t, next, dies) })
+		}
 		if len(other) > 0 {
 			h.pending = append(h.pending, h.round(t, other, living, second)...)
 		}
 		both.Wait()
 		h.pending, h.pages = append(h.pending, left...), append(h.pages, unfilled...)
+		h.shadowPages = append(h.shadowPages, unmirrored...)
 	}
 	h.judge(t)
+	if h.rebuilds {
+		h.judgeShadow(t)
+	}
 }
 
 // death is the step at which the next process dies; most live.

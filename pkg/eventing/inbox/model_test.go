@@ -45,7 +45,7 @@ const itemSchema = `
 	CREATE INDEX ON app.item (id text_pattern_ops);
 	CREATE INDEX ON app.shelf (id text_pattern_ops);
 	CREATE INDEX ON app.inbox (aggregate_id text_pattern_ops);
-	GRANT SELECT, INSERT, UPDATE, DELETE ON app.item, app.shelf, app.happened TO app_service`
+	GRANT SELECT, INSERT, UPDATE, DELETE ON app.item, app.shelf, app.happened TO app_service;` + shadowSchema
 
 func decodeItem(e eventing.Event) (Change, error) {
 	kinds := map[string]Kind{"ItemCreated": Created, "ItemUpdated": Updated, "ItemDeleted": Deleted, "ItemPut": Put}
@@ -88,7 +88,11 @@ func (items) Apply(i item, c Change) item {
 }
 
 func (items) Lock(ctx context.Context, tx pgx.Tx, ids []string) (map[string]item, error) {
-	rows, _ := tx.Query(ctx, `SELECT id, epoch, version, deleted, shelf, label, event_id, at FROM item WHERE id = ANY ($1) ORDER BY id FOR UPDATE`, ids)
+	return lockItems(ctx, tx, "item", ids)
+}
+
+func lockItems(ctx context.Context, tx pgx.Tx, table string, ids []string) (map[string]item, error) {
+	rows, _ := tx.Query(ctx, `SELECT id, epoch, version, deleted, shelf, label, event_id, at FROM `+table+` WHERE id = ANY ($1) ORDER BY id FOR UPDATE`, ids)
 	items, err := pgx.CollectRows(rows, pgx.RowToStructByPos[item])
 	byID := map[string]item{}
 	for _, i := range items {
@@ -97,22 +101,30 @@ func (items) Lock(ctx context.Context, tx pgx.Tx, ids []string) (map[string]item
 	return byID, err
 }
 
+// writeItem reports whether it has written the row: an absent one is inserted if it is still
+// absent.
+func writeItem(ctx context.Context, tx pgx.Tx, table string, s Step[item]) (bool, error) {
+	conflict := `NOTHING`
+	if s.Old.Version > 0 {
+		conflict = `UPDATE SET epoch = excluded.epoch, version = excluded.version, deleted = excluded.deleted,
+			shelf = excluded.shelf, label = excluded.label, event_id = excluded.event_id, at = excluded.at`
+	}
+	n := s.New
+	tag, err := tx.Exec(ctx, `INSERT INTO `+table+` VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (id) DO `+conflict,
+		n.ID, n.Epoch, n.Version, n.Deleted, n.Shelf, n.Label, n.EventID, n.At)
+	return tag.RowsAffected() > 0, err
+}
+
 // Upsert goes row by row: ApplyChanges is tested, not this SQL.
 func (items) Upsert(ctx context.Context, tx pgx.Tx, steps []Step[item]) (written []string, err error) {
 	deltas := map[string]int{}
 	for _, s := range steps {
-		conflict := `NOTHING`
-		if s.Old.Version > 0 {
-			conflict = `UPDATE SET epoch = excluded.epoch, version = excluded.version, deleted = excluded.deleted,
-				shelf = excluded.shelf, label = excluded.label, event_id = excluded.event_id, at = excluded.at`
-		}
 		n := s.New
-		tag, err := tx.Exec(ctx, `INSERT INTO item VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (id) DO `+conflict,
-			n.ID, n.Epoch, n.Version, n.Deleted, n.Shelf, n.Label, n.EventID, n.At)
+		wrote, err := writeItem(ctx, tx, "item", s)
 		if err != nil {
 			return nil, err
 		}
-		if tag.RowsAffected() == 0 {
+		if !wrote {
 			continue
 		}
 		written = append(written, s.ID)
