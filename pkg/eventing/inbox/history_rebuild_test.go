@@ -22,7 +22,7 @@ const shadowSchema = `
 	GRANT SELECT, INSERT, UPDATE, DELETE ON app.item_shadow TO app_service;
 	CREATE FUNCTION app.mirror_items() RETURNS trigger LANGUAGE plpgsql AS $$
 	BEGIN
-	  INSERT INTO app.item_shadow SELECT * FROM after_rows ORDER BY id
+	  INSERT INTO app.item_shadow SELECT id, epoch, version, deleted, shelf, label, event_id, at FROM after_rows ORDER BY id
 	  ON CONFLICT (id) DO UPDATE SET (epoch, version, deleted, shelf, label, event_id, at) =
 	    ROW(excluded.epoch, excluded.version, excluded.deleted, excluded.shelf, excluded.label, excluded.event_id, excluded.at);
 	  RETURN NULL;
