@@ -107,6 +107,8 @@ type Code int
 const (
 	CodeInternal         Code = iota // ours; the zero value, so that an unclassified error is never the client's fault
 	CodeInvalid                      // the request can never succeed as it is
+	CodeUnauthenticated              // the request has no valid identity
+	CodeDenied                       // its caller is known, and may not do this
 	CodeNotFound                     // there is no such thing
 	CodeGone                         // there was such a thing; it was deleted
 	CodeStale                        // If-Match named a version that is no longer the newest
@@ -136,6 +138,8 @@ func (c Code) rendering() rendering {
 	return [...]rendering{
 		CodeInternal:         {http.StatusInternalServerError, codes.Internal, "INTERNAL"},
 		CodeInvalid:          {http.StatusBadRequest, codes.InvalidArgument, "INVALID_ARGUMENT"},
+		CodeUnauthenticated:  {http.StatusUnauthorized, codes.Unauthenticated, "UNAUTHENTICATED"},
+		CodeDenied:           {http.StatusForbidden, codes.PermissionDenied, "PERMISSION_DENIED"},
 		CodeNotFound:         {http.StatusNotFound, codes.NotFound, "NOT_FOUND"},
 		CodeGone:             {http.StatusGone, codes.NotFound, "GONE"},
 		CodeStale:            {http.StatusPreconditionFailed, codes.Aborted, "VERSION_MISMATCH"},

@@ -1,0 +1,86 @@
+package auth
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"example.com/lockstep/internal/problem"
+)
+
+// Access is the kind of callers that an operation is for.
+type Access int
+
+// The kinds of access. The zero value lets no caller in.
+const (
+	Closed Access = iota
+	// Public is for every caller, with or without a token.
+	Public
+	// SignedIn is for users and services.
+	SignedIn
+	// Users is for users.
+	Users
+	// Services is for other services of the system.
+	Services
+)
+
+// Rules are the accesses of all operations of a service. An operation is a route
+// ("POST /v1/videos") or a full gRPC method ("/video.v1.VideoService/CreateVideo").
+type Rules map[string]Access
+
+// Complete fails unless each of the operations has a rule, and each rule its operation.
+func (r Rules) Complete(operations []string) error {
+	var faults []string
+	for _, operation := range operations {
+		if r[operation] == Closed {
+			faults = append(faults, operation+" has no rule")
+		}
+	}
+	for operation := range r {
+		if !slices.Contains(operations, operation) {
+			faults = append(faults, operation+" has a rule and is not registered")
+		}
+	}
+	if len(faults) > 0 {
+		slices.Sort(faults)
+		return fmt.Errorf("rules of access: %s", strings.Join(faults, "; "))
+	}
+	return nil
+}
+
+// Check returns the problem that a caller is answered who may not call the operation:
+// UNAUTHENTICATED without an identity, otherwise PERMISSION_DENIED.
+func (r Rules) Check(operation string, p Principal) error {
+	access := r[operation]
+	var allowed bool
+	switch access {
+	case Public:
+		allowed = true
+	case SignedIn:
+		allowed = p.Kind == User || p.Kind == Service || p.Kind == Everyone
+	case Users:
+		allowed = p.Kind == User || p.Kind == Everyone
+	case Services:
+		allowed = p.Kind == Service || p.Kind == Everyone
+	}
+	switch {
+	case allowed:
+		return nil
+	case p.Kind == Anonymous:
+		return Unauthenticated(nil)
+	}
+	return Denied("This operation is not for this caller.")
+}
+
+// Unauthenticated is the problem of a request without a valid token. cause is logged and
+// never shown.
+func Unauthenticated(cause error) *problem.Error {
+	p := problem.New(problem.CodeUnauthenticated, "", "A valid bearer token is required.")
+	p.Cause = cause
+	return p
+}
+
+// Denied is the problem of a caller who is known and may not do this.
+func Denied(detail string) *problem.Error {
+	return problem.New(problem.CodeDenied, "", detail)
+}
