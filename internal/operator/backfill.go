@@ -30,8 +30,8 @@ tombstones are rows. So a backfill may be repeated, and cannot take a row back. 
 for no lock longer than a moment, so that it delays no event.
 
 Create the subscription first: an event from before there is a subscription never arrives,
-and its change must be in a row that is read afterwards. A row that the owner does not have
-stays: catalog reconcile finds it.
+and its change must be in a row that is read afterwards. A row that the owner does not have,
+or has in a lower version, stays: catalog reconcile finds it.
 
 The progress is saved with each page. A backfill that was cut off continues there; one whose
 process was killed does so half a minute later. Of two backfills of one type the second is

@@ -77,7 +77,7 @@ func (h *history) fill(t *testing.T, p page, rows Rows[item], at func(step int) 
 	err := pgx.BeginFunc(t.Context(), h.db, func(tx pgx.Tx) error {
 		_, err := tx.Exec(t.Context(), `SET LOCAL lock_timeout = '100ms'`)
 		if err == nil {
-			moved, err = adoptRecorded(t.Context(), tx, rows, p.asOf, p.rows...)
+			moved, err = adoptRecorded(t.Context(), tx, AdvanceChanges[item], rows, p.asOf, p.rows...)
 		}
 		return cmp.Or(err, at(beforeCommit))
 	})

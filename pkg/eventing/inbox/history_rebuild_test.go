@@ -84,7 +84,7 @@ func (h *history) fillShadow(t *testing.T, p page, death int) (left []page) {
 	err := pgx.BeginFunc(t.Context(), h.db, func(tx pgx.Tx) error {
 		_, err := tx.Exec(t.Context(), `SET LOCAL lock_timeout = '100ms'`)
 		if err == nil {
-			_, err = AdoptChanges(t.Context(), tx, shadowItems{}, changes, p.asOf)
+			_, err = AdvanceChanges(t.Context(), tx, shadowItems{}, changes, p.asOf)
 		}
 		if death == beforeCommit {
 			err = cmp.Or(err, io.ErrUnexpectedEOF)

@@ -409,7 +409,7 @@ func (h *history) handler(at func(int) error, pick func(int) int, slow *brownout
 			}
 			s := h.lives[e.AggregateID].since(e, pick)
 			err := pgx.BeginFunc(ctx, h.db, func(tx pgx.Tx) error {
-				_, err := adoptRecorded(ctx, tx, rows, time.Time{}, s)
+				_, err := adoptRecorded(ctx, tx, AdoptChanges[item], rows, time.Time{}, s)
 				return err
 			})
 			return cmp.Or(err, at(afterRepair), Has(rows.Position(s), e, time.Time{}))

@@ -166,15 +166,18 @@ func applyRecorded(ctx context.Context, tx pgx.Tx, changes []Change, rows Rows[i
 	return outcomes, remember(ctx, tx, happened)
 }
 
-// adoptRecorded calls AdoptChanges with the owner's states at asOf, and records the repairs
-// for the history checker. It returns how many rows it has moved.
-func adoptRecorded(ctx context.Context, tx pgx.Tx, rows Rows[item], asOf time.Time, owned ...item) (moved int, err error) {
+// ownersRule is AdoptChanges or AdvanceChanges.
+type ownersRule func(context.Context, pgx.Tx, Rows[item], []Change, time.Time) ([]Outcome, error)
+
+// adoptRecorded moves rows to the owner's states at asOf, and records the repairs for the
+// history checker. It returns how many rows it has moved.
+func adoptRecorded(ctx context.Context, tx pgx.Tx, by ownersRule, rows Rows[item], asOf time.Time, owned ...item) (moved int, err error) {
 	states := map[string]item{}
 	var changes []Change
 	for _, i := range owned {
 		changes = append(changes, snapshotOf(i))
 	}
-	outcomes, err := AdoptChanges(ctx, tx, keepWritten{rows, states}, changes, asOf)
+	outcomes, err := by(ctx, tx, keepWritten{rows, states}, changes, asOf)
 	if err != nil {
 		return 0, err
 	}

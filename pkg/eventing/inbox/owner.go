@@ -63,6 +63,17 @@ func Adopt(p Position, c Change, asOf time.Time) Outcome {
 	return Stale
 }
 
+// Advance is the rule for the rows of an owner that are listed: Adopt, except that a row
+// which is ahead of its owner's stays. A listing has all rows, so a former state of the
+// owner, or a wrong one, would take the whole read model back. Such rows are for package
+// reconcile, whose operator decides.
+func Advance(p Position, c Change, asOf time.Time) Outcome {
+	if p.newerThan(positionOf(c.Event)) {
+		return Stale
+	}
+	return Adopt(p, c, asOf)
+}
+
 // Replace is the rule for a row that was found to differ from its owner, when it was at
 // seen. A row that has moved since stays: whatever moved it is newer than the finding.
 // Otherwise the rule is Adopt, and more: the owner's state also replaces a row of the same

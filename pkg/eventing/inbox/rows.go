@@ -51,6 +51,11 @@ func AdoptChanges[S any](ctx context.Context, tx pgx.Tx, rows Rows[S], changes [
 	return mover[S]{rows: rows, owned: true, rule: func(p Position, c Change) Outcome { return Adopt(p, c, asOf) }}.move(ctx, tx, changes)
 }
 
+// AdvanceChanges is AdoptChanges by the rule Advance.
+func AdvanceChanges[S any](ctx context.Context, tx pgx.Tx, rows Rows[S], changes []Change, asOf time.Time) ([]Outcome, error) {
+	return mover[S]{rows: rows, owned: true, rule: func(p Position, c Change) Outcome { return Advance(p, c, asOf) }}.move(ctx, tx, changes)
+}
+
 // ReplaceChanges brings rows to their owner's state at asOf, as AdoptChanges does, by the rule
 // Replace. seen has the positions, by id, at which they were found to differ; a row without
 // one was found to be missing.

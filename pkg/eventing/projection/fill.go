@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/txn"
 )
 
@@ -42,14 +43,16 @@ type Filled struct {
 }
 
 // Fill gives a page of rows, from an id on, the owner's state. An empty from is the first
-// row. Rows move by the rule inbox.Adopt. So Fill may run while events are applied, at any
-// time after the page was read, and again: a row that events have brought further stays.
+// row. Rows move by the rule inbox.Advance. So Fill may run while events are applied, at any
+// time after the page was read, and again: a row that events have brought further stays, and
+// no row gets a lower epoch or version, whatever owner answers.
 // Fill writes 32 rows in a transaction, and waits for their locks no longer than txn.Writer
 // does: it gives way to events. When it fails, its transactions before stay. The error wraps
 // txn.ErrLocked if other transactions hold the rows, else it is that of Fetch or of the
 // database.
 //
-// Fill removes no row that the owner does not have: see package reconcile.
+// Fill removes no row that the owner does not have, and repairs none that is ahead of its
+// owner's: see package reconcile.
 func (p *Projection[S]) Fill(ctx context.Context, from string) (f Filled, err error) {
 	page, err := p.aggregate.List(ctx, from, listTimeout)
 	if err != nil {
@@ -79,13 +82,14 @@ func (p *Projection[S]) takeOver(ctx context.Context, rows []S, asOf time.Time) 
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	owned := p.snapshots(rows...)
-	err = p.writer.Write(ctx, "owner's rows", func(tx pgx.Tx) error {
+	err = p.writer.Write(ctx, "owner's rows", func(tx pgx.Tx) (err error) {
 		limit := &pgx.Batch{}
 		txn.LimitLocks(limit)
 		if err := tx.SendBatch(ctx, limit).Close(); err != nil {
 			return err
 		}
-		return p.adopt(ctx, tx, &owned, asOf)
+		owned.outcomes, err = inbox.AdvanceChanges(ctx, tx, p.aggregate, owned.changes, asOf)
+		return err
 	})
 	if err != nil {
 		return 0, fmt.Errorf("take over the owner's state: %w", err)
