@@ -24,7 +24,7 @@ type Start struct {
 	// Earliest seeks to before the oldest message that the subscription has.
 	Earliest bool
 	// Back seeks to so long before the group's safe position. A group without a position
-	// does not seek. The safe position does not know a message that the broker has not
+	// does not seek, nor does one whose earlier seek may still bring messages back. The safe position does not know a message that the broker has not
 	// delivered: with a backlog that is older than Back, Earliest is the safe choice.
 	Back time.Duration
 }
@@ -94,28 +94,10 @@ func (s seeker) before(run func(context.Context) error, heartbeat func()) func(c
 }
 
 func (s seeker) seek(ctx context.Context) error {
-	at, err := s.offsets.Load(ctx)
-	if err != nil {
-		return err
-	}
-	to := at.SafePosition.Add(-s.start.Back)
-	switch {
-	case s.start.Earliest:
-		// Not as far as a replay reaches: a message that was never acknowledged may be older.
-		retention, err := checkpoint.ReadRetention(ctx, s.client, s.subscription)
-		if err != nil {
-			return err
-		}
-		to = time.Now().Add(-retention.Oldest)
-	case at.SafePosition.IsZero():
-		s.log.WarnContext(ctx, "no offset is stored to seek back from: the consumer goes on with what is not acknowledged",
-			"subscription", s.subscription)
-		return nil
-	}
-	sought, err := s.offsets.Start(ctx, s.client, s.deployment, to)
-	if err == nil {
+	to, err := s.offsets.Start(ctx, s.client, s.deployment, s.start.Back)
+	if err == nil && !to.IsZero() {
 		s.log.InfoContext(ctx, "consumer starts", "subscription", s.subscription, "start", s.start.String(),
-			"deployment", s.deployment, "sought", sought, "to", to)
+			"deployment", s.deployment, "to", to)
 	}
 	return err
 }

@@ -3,7 +3,7 @@ package catalog
 import (
 	"bytes"
 	"context"
-	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -20,6 +20,7 @@ import (
 	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/pkg/eventing/checkpoint"
+	"example.com/lockstep/pkg/eventing/operator/audit"
 )
 
 func TestStartIsReadAsWritten(t *testing.T) {
@@ -41,13 +42,19 @@ func TestStartIsReadAsWritten(t *testing.T) {
 type seeks struct {
 	mu sync.Mutex
 	to []time.Time
+	// before runs before a seek, if it is set.
+	before func()
 }
 
 func (s *seeks) intercept(
 	ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 ) error {
+	request, seek := req.(*pubsubpb.SeekRequest)
+	if seek && s.before != nil {
+		s.before()
+	}
 	err := invoke(ctx, method, req, reply, conn, opts...)
-	if request, ok := req.(*pubsubpb.SeekRequest); ok && err == nil {
+	if seek && err == nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.to = append(s.to, request.GetTime().AsTime())
@@ -78,54 +85,177 @@ func brokerOf(t *testing.T, provision bool) (client *pubsub.Client, s *seeks, ad
 	return client, s, local.Addr()
 }
 
-// Instances of a deployment that start at once, and later, seek once together. The next
-// deployment seeks again.
-func TestADeploymentSeeksOnce(t *testing.T) {
+// starter starts deployments over one database and one broker.
+type starter struct {
+	*fixture
+
+	client  *pubsub.Client
+	seeks   *seeks
+	offsets *checkpoint.Store
+}
+
+func newStarter(t *testing.T) *starter {
+	t.Helper()
 	client, seeks, _ := brokerOf(t, true)
 	f := setUp(t)
-	start := func(deployment string, s Start) {
-		t.Helper()
-		offsets := checkpoint.New(f.pool, EngagementOffsets, "host", quiet())
-		run := seeker{s, deployment, EngagementSubscription, offsets, client, quiet()}.before(func(context.Context) error { return nil }, func() {})
-		if err := run(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}
-	wantSeeks := func(n int, to time.Time) {
-		t.Helper()
-		if len(seeks.to) != n {
-			t.Fatalf("%d seeks, want %d", len(seeks.to), n)
-		}
-		if n > 0 && seeks.to[n-1].Sub(to).Abs() > time.Minute {
-			t.Errorf("the seek is to %v, want %v", seeks.to[n-1], to)
-		}
-	}
-	start("one", Start{})
-	start("one", Start{Back: time.Minute})
-	wantSeeks(0, time.Time{}) // there is no position to go back from
+	return &starter{f, client, seeks, checkpoint.New(f.pool, EngagementOffsets, "host", quiet())}
+}
 
-	var instances sync.WaitGroup
-	for range 8 {
-		instances.Go(func() { start("one", Start{Earliest: true}) })
+func (s *starter) start(t *testing.T, deployment string, at Start) {
+	t.Helper()
+	if err := (seeker{at, deployment, EngagementSubscription, s.offsets, s.client, quiet()}).seek(t.Context()); err != nil {
+		t.Error(err)
 	}
-	instances.Wait()
-	start("one", Start{Earliest: true})
-	wantSeeks(1, time.Now().Add(-7*24*time.Hour))
+}
 
-	position := time.Now().Add(-2 * time.Hour)
-	err := pgx.BeginFunc(t.Context(), f.pool, func(tx pgx.Tx) error {
+// save saves a position of an instance.
+func (s *starter) save(t *testing.T, position time.Time) {
+	t.Helper()
+	err := pgx.BeginFunc(t.Context(), s.pool, func(tx pgx.Tx) error {
 		b := &pgx.Batch{}
-		checkpoint.New(f.pool, EngagementOffsets, "host", quiet()).Save(b, "i", checkpoint.Offset{MessageID: "m", PublishTime: position})
-		_, err := tx.Exec(t.Context(), `DELETE FROM engagement_offsets`) // no hour has passed since the seek
-		return errors.Join(err, tx.SendBatch(t.Context(), b).Close())
+		s.offsets.Save(b, "i", checkpoint.Offset{MessageID: "m", PublishTime: position})
+		return tx.SendBatch(t.Context(), b).Close()
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	start("two", Start{Back: 30 * time.Minute})
-	wantSeeks(2, position.Add(-40*time.Minute))
-	start("two", Start{Back: 30 * time.Minute})
-	wantSeeks(2, position.Add(-40*time.Minute))
+}
+
+// pass lets time pass, in which the consumer keeps up.
+func (s *starter) pass(t *testing.T, d time.Duration) {
+	t.Helper()
+	_, err := s.admin.Exec(t.Context(), `
+		UPDATE catalog.engagement_offsets SET updated_at = updated_at - $1::interval, publish_time = publish_time - $1::interval`, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.save(t, time.Now())
+}
+
+// sought requires so many seeks so far, and that the last one was to a time.
+func (s *starter) sought(t *testing.T, n int, to time.Time) {
+	t.Helper()
+	if len(s.seeks.to) != n {
+		t.Fatalf("%d seeks, want %d", len(s.seeks.to), n)
+	}
+	if n > 0 && s.seeks.to[n-1].Sub(to).Abs() > time.Minute {
+		t.Errorf("the seek is to %v, want %v", s.seeks.to[n-1], to)
+	}
+}
+
+// Instances of a deployment that start at once, and later, seek once together. The next
+// deployment seeks again.
+func TestADeploymentSeeksOnce(t *testing.T) {
+	s := newStarter(t)
+	s.start(t, "none", Start{Earliest: true})
+	s.sought(t, 1, time.Now().Add(-7*24*time.Hour))
+	s.pass(t, 60*24*time.Hour)
+
+	var instances sync.WaitGroup
+	for range 8 {
+		instances.Go(func() { s.start(t, "one", Start{Earliest: true}) })
+	}
+	instances.Wait()
+	s.start(t, "one", Start{Earliest: true})
+	s.sought(t, 2, time.Now().Add(-7*24*time.Hour))
+
+	s.pass(t, 60*24*time.Hour)
+	s.start(t, "two", Start{Back: 30 * time.Minute})
+	s.sought(t, 3, time.Now().Add(-40*time.Minute))
+	s.start(t, "two", Start{Back: 30 * time.Minute})
+	s.sought(t, 3, time.Now().Add(-40*time.Minute))
+}
+
+// A deployment that finds no position to go back from does not seek, nor do its later
+// instances, which find the position of the first one: its backlog may be older.
+func TestAFirstDeploymentKeepsItsBacklog(t *testing.T) {
+	s := newStarter(t)
+	s.start(t, "one", Start{Back: 10 * time.Minute})
+	s.save(t, time.Now())
+	s.start(t, "one", Start{Back: 10 * time.Minute})
+	s.start(t, "two", Start{Back: 10 * time.Minute})
+	s.sought(t, 0, time.Time{})
+	s.pass(t, 16*24*time.Hour) // longer than the subscription keeps a message
+	s.start(t, "three", Start{Back: 10 * time.Minute})
+	s.sought(t, 1, time.Now().Add(-20*time.Minute))
+}
+
+// Deployments that seek back, one soon after the other, do not go further back each time.
+func TestDeploymentsDoNotAddUp(t *testing.T) {
+	s := newStarter(t)
+	s.save(t, time.Now())
+	for i := range 9 {
+		s.start(t, fmt.Sprintf("hourly %d", i), Start{Back: 10 * time.Minute})
+		s.save(t, time.Now())
+		if ago := time.Since(s.seeks.to[len(s.seeks.to)-1]); ago > 3*time.Hour {
+			t.Errorf("deployment %d: the last seek was to %v ago", i, ago)
+		}
+		s.pass(t, 55*time.Minute)
+	}
+	if n := len(s.seeks.to); n != 5 {
+		t.Errorf("%d of 9 have sought, want those that find no replay under way", n)
+	}
+	for _, to := range s.seeks.to {
+		if to.Before(time.Now().Add(-10 * time.Hour)) {
+			t.Errorf("a seek to %v", to)
+		}
+	}
+}
+
+// A reset gives up what is older than its time: no deployment brings it back.
+func TestAResetIsKnownToDeployments(t *testing.T) {
+	s := newStarter(t)
+	s.save(t, time.Now())
+	s.start(t, "one", Start{Earliest: true})
+	if err := s.offsets.Reset(t.Context(), s.client, time.Now(), true, audit.Actor{By: "ada"}); err != nil {
+		t.Fatal(err)
+	}
+	s.save(t, time.Now())
+	at, err := s.offsets.Load(t.Context())
+	if err != nil || time.Since(at.SafePosition) > time.Hour {
+		t.Errorf("after the reset the safe position is %v (%v)", at.SafePosition, err)
+	}
+	s.start(t, "one", Start{Earliest: true})
+	s.start(t, "two", Start{Back: 10 * time.Minute})
+	s.sought(t, 3, time.Now().Add(-20*time.Minute))
+}
+
+// A deployment that starts during a reset waits for it, and then starts from where that has
+// moved the group: a replay that an operator asked for is not acknowledged.
+func TestAStartWaitsForAReset(t *testing.T) {
+	s := newStarter(t)
+	s.save(t, time.Now())
+	started := make(chan struct{})
+	s.seeks.before = func() {
+		s.seeks.before = nil
+		go func() {
+			defer close(started)
+			s.start(t, "one", Start{Back: 10 * time.Minute})
+		}()
+		s.awaitLock(t, started)
+	}
+	if err := s.offsets.Reset(t.Context(), s.client, time.Now().Add(-24*time.Hour), false, audit.Actor{By: "ada"}); err != nil {
+		t.Fatal(err)
+	}
+	<-started
+	s.sought(t, 1, time.Now().Add(-24*time.Hour))
+}
+
+// awaitLock returns when a session waits for an advisory lock, or when done is closed.
+func (s *starter) awaitLock(t *testing.T, done <-chan struct{}) {
+	t.Helper()
+	for waits := false; !waits; {
+		select {
+		case <-done:
+			return
+		default:
+		}
+		err := s.admin.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)`).Scan(&waits)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+	}
 }
 
 // A start at the earliest message is at one that was never acknowledged, too, however short

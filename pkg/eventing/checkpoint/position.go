@@ -43,7 +43,15 @@ type Row struct {
 func (s *Store) Load(ctx context.Context) (Position, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	rows, _ := s.db.Query(ctx, `
+	return s.load(ctx, s.db)
+}
+
+// load reads the position from a pool, or within a transaction.
+func (s *Store) load(ctx context.Context, db interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+},
+) (Position, error) {
+	rows, _ := db.Query(ctx, `
 		SELECT consumer_group, subscription, safe_position, publish_time, oldest_held, instances, updated_at
 		  FROM `+pgx.Identifier{s.names.Table + "_by_group"}.Sanitize()+`
 		 WHERE consumer_group = $1 AND subscription = $2`, s.names.Group, s.names.Subscription)

@@ -19,8 +19,11 @@ import (
 // be idle within a transaction.
 const brokerTimeout = 8 * time.Second
 
-// ErrBusy means that another reset of the group is under way.
-var ErrBusy = errors.New("another reset is under way")
+// groupLock is the lock of a group: seeks take turns.
+const groupLock = `hashtext('lockstep offset reset ' || $1)`
+
+// ErrBusy means that another seek of the group is under way.
+var ErrBusy = errors.New("another reset, or the start of a deployment, is under way")
 
 // ErrDiscards means that a reset would give up messages that were perhaps not applied.
 var ErrDiscards = errors.New("a seek to after the safe position gives up messages that were not applied")
@@ -78,35 +81,89 @@ func (s *Store) seek(ctx context.Context, client *pubsub.Client, to time.Time) e
 	return nil
 }
 
-// Start seeks the subscription back to a time, once for each deployment: several instances
-// that start at once, and those that start later, find the deployment's row. The row is
-// written in a transaction that ends after the seek, and the others wait for it. If the
-// process ends in between, there is no row, and another instance seeks. It returns false if
-// the deployment has sought before.
+// Start lets a deployment seek its subscription, once: to so long before the group's safe
+// position, or, if back is zero, to before the oldest message that the subscription has.
+// Several instances that start at once, and those that start later, find the deployment's
+// row. The row is written in a transaction that ends after the seek, and the others wait for
+// it, as they do for a reset. If the process ends in between, there is no row, and another
+// instance seeks.
 //
-// to must not be after the group's safe position.
-func (s *Store) Start(ctx context.Context, client *pubsub.Client, deployment string, to time.Time) (sought bool, err error) {
+// It returns the time that it has sought to. The zero time says that there was no seek, which
+// is as safe: the consumer goes on with what is not acknowledged. The reasons are logged:
+// the deployment has decided before; the group has no position, from which back could count;
+// or the messages of an earlier seek may still come again. A seek to back before those would
+// take each deployment further back than the one before it.
+func (s *Store) Start(ctx context.Context, client *pubsub.Client, deployment string, back time.Duration) (sought time.Time, err error) {
+	retention, err := ReadRetention(ctx, client, s.names.Subscription)
+	if err != nil {
+		return sought, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout+brokerTimeout)
 	defer cancel()
 	err = pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
-		n, err := s.write(ctx, tx, "start "+deployment, "start", to, s.by)
-		if sought = n > 0; !sought || err != nil {
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(`+groupLock+`)`, s.names.Group); err != nil {
 			return err
 		}
-		return s.seek(ctx, client, to)
+		to, why, err := s.startAt(ctx, tx, back, retention.Oldest)
+		if err != nil {
+			return err
+		}
+		// Without a position, any message that the subscription has may be undelivered: the row
+		// says so to later deployments.
+		n, err := s.write(ctx, tx, "start "+deployment, "start", to, s.by)
+		switch {
+		case err != nil:
+			return err
+		case n == 0:
+			why = "the deployment has started before"
+		case why == "":
+			sought = to
+			return s.seek(ctx, client, to)
+		}
+		s.log.InfoContext(ctx, "no seek at the start: the consumer goes on with what is not acknowledged", "deployment", deployment, "reason", why)
+		return nil
 	})
 	if err != nil {
-		return false, fmt.Errorf("start %s at %s: %w", deployment, to.UTC().Format(time.RFC3339), err)
+		return time.Time{}, fmt.Errorf("start of deployment %s: %w", deployment, err)
 	}
 	return sought, nil
 }
 
+// startAt is the time of a deployment's row, and the reason why it must not be sought to; an
+// empty reason is none. back and oldest count from the present or from the safe position.
+func (s *Store) startAt(ctx context.Context, tx pgx.Tx, back, oldest time.Duration) (to time.Time, why string, err error) {
+	var now time.Time
+	var replaying bool
+	err = tx.QueryRow(ctx, `
+		SELECT clock_timestamp(), coalesce(bool_or(source <> 'save' AND publish_time < updated_at - interval '1 minute'
+		         AND updated_at > newest - greatest(interval '1 hour', updated_at - publish_time)), false)
+		  FROM (SELECT *, max(updated_at) OVER () AS newest FROM `+s.table+`
+		         WHERE consumer_group = $1 AND subscription = $2) AS o`, s.names.Group, s.names.Subscription).Scan(&now, &replaying)
+	if err != nil {
+		return to, "", err
+	}
+	if back == 0 {
+		return now.Add(-oldest), "", nil
+	}
+	at, err := s.load(ctx, tx)
+	switch {
+	case err != nil:
+		return to, "", err
+	case at.SafePosition.IsZero():
+		return now.Add(-oldest), "the group has no position", nil
+	case replaying:
+		return now, "the messages of an earlier seek may still come again", nil
+	}
+	return at.SafePosition.Add(-back), "", nil
+}
+
 // Reset moves the subscription to a time, and the group's position with it, also backward.
-// The rows of the instances go; their next saves make them again. An entry of audit has the
+// The rows of the instances go; their next saves make them again. Those of the deployments
+// stay, so that none seeks once more, and get the new position. An entry of audit has the
 // rows from before and the new position.
 //
 // It returns ErrDiscards if to is after the group's safe position and discard is false, and
-// ErrBusy if another reset is under way: in both cases nothing was moved. The entry of audit
+// ErrBusy if another one, or the start of a deployment, is under way: in both cases nothing was moved. The entry of audit
 // is committed before the seek: no seek is without an entry, although the process may end at
 // any moment. An entry may be without a seek, and the error says so. The rows are replaced
 // after the seek, because their locks would hold up the batches of the instances for as long
@@ -116,7 +173,7 @@ func (s *Store) Reset(ctx context.Context, client *pubsub.Client, to time.Time, 
 	defer cancel()
 	return pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
 		var alone bool
-		err := tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock(hashtext('lockstep offset reset ' || $1))`, s.names.Group).Scan(&alone)
+		err := tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock(`+groupLock+`)`, s.names.Group).Scan(&alone)
 		switch {
 		case err != nil:
 			return fmt.Errorf("lock the offset: %w", err)
@@ -130,6 +187,9 @@ func (s *Store) Reset(ctx context.Context, client *pubsub.Client, to time.Time, 
 			return fmt.Errorf("the audit table has the reset already, but it was not done: %w", err)
 		}
 		_, err = tx.Exec(ctx, `DELETE FROM `+s.table+` WHERE consumer_group = $1 AND source <> 'start'`, s.names.Group)
+		if err == nil {
+			_, err = tx.Exec(ctx, `UPDATE `+s.table+` SET publish_time = $2 WHERE consumer_group = $1`, s.names.Group, to)
+		}
 		if err == nil {
 			_, err = s.write(ctx, tx, "reset", "reset", to, o.By)
 		}
