@@ -124,7 +124,7 @@ resource "google_cloud_run_v2_job" "catalog_dlq" {
       service_account       = google_service_account.catalog.email
       execution_environment = "EXECUTION_ENVIRONMENT_GEN2"
       max_retries           = 0
-      timeout               = "600s"
+      timeout               = "86400s" # backfill and reconcile of many rows; each command bounds its own steps
 
       containers {
         image = var.catalog.image

@@ -95,6 +95,15 @@ func TestABackfillIsContinued(t *testing.T) {
 	if err != nil || len(l.asked) != listPages || anew.RowsRead != s.RowsRead || !anew.StartedAt.After(*s.FinishedAt) || !anew.FinishedAt.After(*s.FinishedAt) {
 		t.Errorf("anew: %+v, %v, asked %v", anew, err, l.asked)
 	}
+
+	if _, err := f.admin.Exec(t.Context(), `
+		UPDATE catalog.backfills SET next_id = '2', finished_at = NULL, started_at = now() - interval '8 days'`); err != nil {
+		t.Fatal(err)
+	}
+	l = newOwnersList()
+	if s, err := f.fill(t.Context(), l, backfill.Options{}); err != nil || len(l.asked) != listPages || s.StartedAt.Before(*anew.FinishedAt) {
+		t.Errorf("of last week: %+v, %v, asked %v", s, err, l.asked)
+	}
 }
 
 // One process at a time backfills a type. Another one is refused until the lease has ended;

@@ -15,7 +15,9 @@ import (
 const recountVideos = `SELECT recount_videos()`
 
 // claimCheck claims the check of a type of aggregate for holder, if it is due and no other
-// instance holds it, and returns the id at which it continues; a new one begins at start. A
+// instance holds it, and returns the id at which it continues; a new one begins at start.
+// While a backfill of the type is under way it is not due: rows that are not filled yet would
+// set off the alarm for a wrong read model. One that was cut off counts for a day. A
 // lease that ends later than any can is from a clock that was set back, and counts as none.
 func claimCheck(ctx context.Context, db *pgxpool.Pool, aggregateType, start string, holder uuid.UUID, interval time.Duration,
 ) (from string, due bool, err error) {
@@ -30,6 +32,8 @@ func claimCheck(ctx context.Context, db *pgxpool.Pool, aggregateType, start stri
 		 WHERE aggregate_type = $1
 		   AND (holder = $2 OR leased_until IS NULL
 		        OR leased_until NOT BETWEEN clock_timestamp() AND clock_timestamp() + $4::bigint * interval '1 microsecond')
+		   AND NOT EXISTS (SELECT FROM backfills WHERE aggregate_type = $1
+		         AND started_at > clock_timestamp() - interval '1 day' AND finished_at IS NULL)
 		   AND (next_id <> '' OR started_at IS NULL OR started_at < clock_timestamp() - $3::bigint * interval '1 microsecond')
 		RETURNING next_id`, aggregateType, pgID(holder), interval.Microseconds(), checkLease.Microseconds(), start,
 	).QueryRow(func(row pgx.Row) error {

@@ -51,6 +51,30 @@ func TestOneInstanceChecks(t *testing.T) {
 	}
 }
 
+// While a backfill is under way its type is not checked: rows that are missing yet are no
+// fault. One that was cut off stops the checks for a day.
+func TestChecksWaitForABackfill(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	f.must(t, 1, createdEvent(newVideoID(), 1, "without an owner"))
+	for _, step := range []struct {
+		backfill string
+		checked  bool
+	}{
+		{`INSERT INTO catalog.backfills (aggregate_type, started_at) VALUES ('video', now() - interval '23 hours')`, false},
+		{`UPDATE catalog.backfills SET started_at = now() - interval '25 hours'`, true},
+		{`UPDATE catalog.backfills SET started_at = now(), finished_at = now()`, true},
+	} {
+		if _, err := f.admin.Exec(t.Context(), step.backfill); err != nil {
+			t.Fatal(err)
+		}
+		w, said := f.watching(0)
+		if err := w.checkAll(t.Context()); err != nil || strings.Contains(said.String(), "kind=extra") != step.checked {
+			t.Errorf("%s: %v, %q", step.backfill, err, said)
+		}
+	}
+}
+
 // Another instance continues where one has ended, and only then.
 func TestACheckIsContinued(t *testing.T) {
 	t.Parallel()

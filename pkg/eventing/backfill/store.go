@@ -12,8 +12,12 @@ import (
 // storeTimeout bounds a statement.
 const storeTimeout = 5 * time.Second
 
+// maxAge is how old a backfill may be that is continued. Older pages say little of the present:
+// the subscription may have been made again since, and the table restored.
+const maxAge = 7 * 24 * time.Hour
+
 // claim takes the lease, if no other process has it, of a backfill that is to be continued
-// or started. A lease that ends later than any can is from a clock that was set back, and
+// or started; one older than maxAge begins again. A lease that ends later than any can is from a clock that was set back, and
 // counts as none.
 func (r *run) claim(ctx context.Context, restart bool) (s State, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
@@ -42,6 +46,7 @@ func (r *run) claim(ctx context.Context, restart bool) (s State, err error) {
 		case s.FinishedAt != nil && !restart:
 			return nil
 		}
+		restart = restart || s.StartedAt != nil && s.StartedAt.Before(time.Now().Add(-maxAge))
 		return tx.QueryRow(ctx, `
 			UPDATE backfills
 			   SET holder = $2, leased_until = clock_timestamp() + $3::bigint * interval '1 microsecond',
