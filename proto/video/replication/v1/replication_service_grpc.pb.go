@@ -39,8 +39,8 @@ const (
 // pkg/eventing/projection has the reader's side of the first two, pkg/eventing/reconcile both
 // sides of the comparison.
 //
-// A deleted row is returned as its tombstone. Everywhere as_of and epoch are the state of the
-// database that answered, also if there is no row in the answer.
+// A deleted row is returned as its tombstone. as_of and epoch are the state of the database
+// that answered, also if there is no row in the answer.
 //
 // DigestRows and ListRowDigests refuse fields that this owner does not know, and another
 // encoding, with INVALID_ARGUMENT (reason CANNOT_COMPARE). They and the two lists serve one
@@ -140,8 +140,8 @@ func (c *replicationServiceClient) ListRowDigests(ctx context.Context, in *ListR
 // pkg/eventing/projection has the reader's side of the first two, pkg/eventing/reconcile both
 // sides of the comparison.
 //
-// A deleted row is returned as its tombstone. Everywhere as_of and epoch are the state of the
-// database that answered, also if there is no row in the answer.
+// A deleted row is returned as its tombstone. as_of and epoch are the state of the database
+// that answered, also if there is no row in the answer.
 //
 // DigestRows and ListRowDigests refuse fields that this owner does not know, and another
 // encoding, with INVALID_ARGUMENT (reason CANNOT_COMPARE). They and the two lists serve one
