@@ -86,9 +86,10 @@ func TestEngagementListPages(t *testing.T) {
 			a.call("PUT", engaged(u, v), `{"liked": true}`).engagement(t)
 			name := u.String() + ":" + v.ID.String()
 			all = append(all, name)
-			if i == j {
+			switch i {
+			case j:
 				a.call("DELETE", engaged(u, v), nil)
-			} else if i == 1 {
+			case 1:
 				alive = append(alive, name)
 			}
 		}

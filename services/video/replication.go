@@ -25,9 +25,8 @@ const engagementType = "engagement"
 type replicationServer struct {
 	replicationv1.UnimplementedReplicationServiceServer
 	owner services
-	// turn is taken by the one caller whose digests are computed, or whose rows are listed:
-	// a check or a backfill must not hold more than one of the connections that requests
-	// share.
+	// turn belongs to one caller at a time, for a digest or a list: a check or a backfill must
+	// not hold more than one of the connections that requests share.
 	turn chan struct{}
 }
 
