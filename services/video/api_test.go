@@ -166,7 +166,7 @@ func TestProtocolsAgree(t *testing.T) {
 		t.Errorf("deleted video: %v %v", err, problem.MetadataOf(err))
 	}
 	before := a.videoRows(id)
-	tombstone := before.GetVideos()[0]
+	tombstone := only(t, before.GetVideos())
 	if tombstone.GetVersion() != 3 || !tombstone.GetDeletedAt().AsTime().Equal(deleted.GetDeletedAt().AsTime()) {
 		t.Errorf("tombstone: %v", tombstone)
 	}

@@ -189,7 +189,7 @@ func TestConcurrentEngagementsMakeContiguousVersions(t *testing.T) {
 			t.Errorf("event %d has version %d", i+1, e.Version)
 		}
 	}
-	e := a.engagementRows(user.String(), v.ID.String()).GetEngagements()[0]
+	e := only(t, a.engagementRows(user.String(), v.ID.String()).GetEngagements())
 	if e.GetVersion() != int64(len(events)) || e.GetVersion() < writers {
 		t.Errorf("%v after %d events of %d writers", e, len(events), writers)
 	}

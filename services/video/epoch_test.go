@@ -74,7 +74,7 @@ func TestANewEpoch(t *testing.T) {
 	}
 	epoch := begin()
 	read := a.videoRows(created.field("video_id"))
-	if read.GetEpoch() != epoch || read.GetVideos()[0].GetEpoch() != epoch {
+	if read.GetEpoch() != epoch || only(t, read.GetVideos()).GetEpoch() != epoch {
 		t.Errorf("%v; want epoch %d", read, epoch)
 	}
 	listed, err := a.rpc.ListVideos(t.Context(), &videov1.ListVideosRequest{})

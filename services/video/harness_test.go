@@ -221,6 +221,15 @@ func (a *api) engagementRows(user string, videos ...string) *replicationv1.GetEn
 	return resp
 }
 
+// only is the one of rows.
+func only[T any](tb testing.TB, rows []T) T {
+	tb.Helper()
+	if len(rows) != 1 {
+		tb.Fatalf("%d rows, want one: %v", len(rows), rows)
+	}
+	return rows[0]
+}
+
 // exec changes the database without the service's knowledge.
 func (a *api) exec(sql string, args ...any) {
 	a.Helper()

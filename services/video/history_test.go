@@ -46,7 +46,7 @@ func TestEachVersionNamesTheEventBefore(t *testing.T) {
 		var asOf bool
 		if id == v.ID.String() {
 			resp := a.videoRows(id)
-			row := resp.GetVideos()[0]
+			row := only(t, resp.GetVideos())
 			said, asOf = row.GetLastEventId(), resp.GetAsOf().IsValid() && !resp.GetAsOf().AsTime().Before(row.GetUpdatedAt().AsTime())
 		} else {
 			resp, err := a.engage.GetEngagement(t.Context(), &videov1.GetEngagementRequest{UserId: user.String(), VideoId: v.ID.String()})

@@ -85,13 +85,13 @@ func TestRowsAreWhole(t *testing.T) {
 	}
 	for _, row := range videos.GetVideos() {
 		one := a.videoRows(row.GetVideoId())
-		if !proto.Equal(row, one.GetVideos()[0]) || row.GetLastEventId() == "" || row.GetEpoch() != 1 {
+		if !proto.Equal(row, only(t, one.GetVideos())) || row.GetLastEventId() == "" || row.GetEpoch() != 1 {
 			t.Errorf("listed %v, got %v", row, one)
 		}
 	}
 	for _, row := range engagements.GetEngagements() {
 		one := a.engagementRows(user, row.GetVideoId())
-		if !proto.Equal(row, one.GetEngagements()[0]) || row.GetLastEventId() == "" || row.GetEpoch() != 1 {
+		if !proto.Equal(row, only(t, one.GetEngagements())) || row.GetLastEventId() == "" || row.GetEpoch() != 1 {
 			t.Errorf("listed %v, got %v", row, one)
 		}
 	}
