@@ -17,6 +17,7 @@ import (
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/projection"
 	engagementv1 "example.com/lockstep/proto/engagement/events/v1"
+	replicationv1 "example.com/lockstep/proto/video/replication/v1"
 	videov1 "example.com/lockstep/proto/video/v1"
 )
 
@@ -52,8 +53,7 @@ func (e Engagement) id() string { return engagementID(e.UserID, e.VideoID) }
 // and Positions.
 type engagements struct {
 	db    *pgxpool.Pool
-	owner videov1.EngagementServiceClient
-	rows  videov1.ReconcileServiceClient
+	owner replicationv1.ReplicationServiceClient
 	// shadow says that the rows are those of the shadow in a rebuild.
 	shadow bool
 }
@@ -134,32 +134,30 @@ func (a engagements) Snapshot(e Engagement) inbox.Change {
 	return snapshot(inbox.Put, e, engagementType, e.id(), a.Position(e))
 }
 
-// Fetch calls the owner's GetEngagement.
+// Fetch is FetchMany of one engagement.
 func (a engagements) Fetch(ctx context.Context, id string, timeout time.Duration) (e Engagement, at time.Time, err error) {
-	user, video, err := parseEngagementID(id)
-	if err != nil {
+	if e.UserID, e.VideoID, err = parseEngagementID(id); err != nil {
 		return e, at, fmt.Errorf("%w: %w", projection.ErrUnknown, err)
 	}
-	e.UserID, e.VideoID = user, video
-	resp, err := projection.Call(ctx, timeout, a.owner.GetEngagement,
-		&videov1.GetEngagementRequest{UserId: user.String(), VideoId: video.String(), IncludeDeleted: true})
-	if err != nil {
-		e.Epoch = notFoundEpoch(err)
-		return e, notFoundAsOf(err), fmt.Errorf("engagement %s: %w", id, err)
+	found, epoch, at, err := a.FetchMany(ctx, []string{id}, timeout)
+	if err == nil && len(found) == 0 {
+		e.Epoch, err = epoch, projection.ErrUnknown
 	}
-	e, err = ownedEngagement(resp.GetEngagement(), user, video)
-	return e, asOf(resp), err
+	if err != nil {
+		return e, at, fmt.Errorf("engagement %s: %w", id, err)
+	}
+	return found[0], at, nil
 }
 
-// FetchMany calls the owner's GetEngagements. The ids all belong to one user, like all
+// FetchMany calls the owner's GetEngagementRows. The ids all belong to one user, like all
 // engagements that one list requires.
 func (a engagements) FetchMany(ctx context.Context, ids []string, timeout time.Duration,
 ) (found []Engagement, epoch int64, at time.Time, err error) {
 	users, videos := pairs(ids)
-	resp, err := projection.Call(ctx, timeout, a.owner.GetEngagements,
-		&videov1.GetEngagementsRequest{UserId: users[0], VideoIds: videos})
+	resp, err := projection.Call(ctx, timeout, a.owner.GetEngagementRows,
+		&replicationv1.GetEngagementRowsRequest{UserId: users[0], VideoIds: videos})
 	if err != nil {
-		return nil, 0, at, fmt.Errorf("engagements: %w", err)
+		return nil, 0, at, fmt.Errorf("owner's engagements: %w", err)
 	}
 	for _, p := range resp.GetEngagements() {
 		id := p.GetUserId() + ":" + p.GetVideoId()
@@ -178,7 +176,7 @@ func (a engagements) FetchMany(ctx context.Context, ids []string, timeout time.D
 
 // List calls the owner's ListEngagementRows.
 func (a engagements) List(ctx context.Context, from string, timeout time.Duration) (page projection.OwnersPage[Engagement], err error) {
-	resp, err := projection.Call(ctx, timeout, a.rows.ListEngagementRows, &videov1.ListEngagementRowsRequest{From: from})
+	resp, err := projection.Call(ctx, timeout, a.owner.ListEngagementRows, &replicationv1.ListEngagementRowsRequest{From: from})
 	if err != nil {
 		return page, unlisted(err)
 	}

@@ -3,7 +3,6 @@ package catalog
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -12,7 +11,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -146,18 +144,6 @@ func asOf(answer interface{ GetAsOf() *timestamppb.Timestamp }) time.Time {
 		return t.AsTime()
 	}
 	return time.Time{}
-}
-
-// notFoundAsOf is asOf of the answer that there is no such thing.
-func notFoundAsOf(answer error) time.Time {
-	t, _ := time.Parse(time.RFC3339Nano, problem.MetadataOf(answer)["as_of"]) // zero where it does not say
-	return t
-}
-
-// notFoundEpoch is the owner's epoch in that answer; 0 where it does not say.
-func notFoundEpoch(answer error) int64 {
-	epoch, _ := strconv.ParseInt(problem.MetadataOf(answer)["epoch"], 10, 64)
-	return epoch
 }
 
 // timestamp is t in a message; an unknown time is an unset field.

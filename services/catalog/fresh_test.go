@@ -20,7 +20,7 @@ import (
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/projection"
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
-	videov1 "example.com/lockstep/proto/video/v1"
+	replicationv1 "example.com/lockstep/proto/video/replication/v1"
 )
 
 // With an old projection and an unavailable owner, the reader's preference decides the
@@ -214,7 +214,7 @@ func TestASlowOwnerDoesNotTakeCatalogDown(t *testing.T) {
 	// The next call hangs until the test has checked enough, however slow the machine
 	// is.
 	probing, seen := make(chan struct{}), make(chan struct{})
-	slow := &slowOwner{videos: videos{db: f.pool, owner: videov1.NewVideoServiceClient(f.owner)}, probing: probing, seen: seen}
+	slow := &slowOwner{videos: videos{db: f.pool, owner: replicationv1.NewReplicationServiceClient(f.owner)}, probing: probing, seen: seen}
 	f.projector.videos = projection.New(f.pool, slow, f.waiters, quiet())
 	readers.Go(func() {
 		for slow.questions.Load() == 0 {

@@ -8,21 +8,21 @@ import (
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing/consistency"
+	replicationv1 "example.com/lockstep/proto/video/replication/v1"
 	videov1 "example.com/lockstep/proto/video/v1"
 )
 
 // peer is the service that owns videos and engagements, with a state that tests set.
 type peer struct {
-	videov1.UnimplementedVideoServiceServer
-	videov1.UnimplementedEngagementServiceServer
+	replicationv1.UnimplementedReplicationServiceServer
 	mu     sync.Mutex
 	videos map[string]*videov1.Video
 	likes  map[string]*videov1.Engagement
 	fault  error         // answered to everything
-	asOf   time.Time     // of answers that there is no such thing; zero: they do not say
+	asOf   time.Time     // of answers; zero: they do not say
 	epoch  int64         // likewise
 	slow   bool          // answers nothing in time
 	asked  chan struct{} // receives for each call, unless it is nil
@@ -33,56 +33,39 @@ func newPeer() *peer {
 }
 
 func (p *peer) register(r grpc.ServiceRegistrar) {
-	videov1.RegisterVideoServiceServer(r, p)
-	videov1.RegisterEngagementServiceServer(r, p)
+	replicationv1.RegisterReplicationServiceServer(r, p)
 }
 
-func (p *peer) GetVideo(ctx context.Context, req *videov1.GetVideoRequest) (*videov1.GetVideoResponse, error) {
-	var v *videov1.Video
-	err := p.answer(ctx, func() bool {
-		v = p.videos[req.GetVideoId()]
-		return v == nil || v.DeletedAt != nil && !req.GetIncludeDeleted()
-	})
-	return &videov1.GetVideoResponse{Video: v}, err
-}
-
-func (p *peer) GetVideos(ctx context.Context, req *videov1.GetVideosRequest) (*videov1.GetVideosResponse, error) {
-	resp := &videov1.GetVideosResponse{Epoch: p.epoch}
-	err := p.answer(ctx, func() bool {
+func (p *peer) GetVideoRows(ctx context.Context, req *replicationv1.GetVideoRowsRequest) (*replicationv1.GetVideoRowsResponse, error) {
+	resp := &replicationv1.GetVideoRowsResponse{}
+	err := p.answer(ctx, func(asOf *timestamppb.Timestamp, epoch int64) {
+		resp.AsOf, resp.Epoch = asOf, epoch
 		for _, id := range req.GetVideoIds() {
 			if v := p.videos[id]; v != nil {
 				resp.Videos = append(resp.Videos, v)
 			}
 		}
-		return false
 	})
 	return resp, err
 }
 
-func (p *peer) GetEngagements(ctx context.Context, req *videov1.GetEngagementsRequest) (*videov1.GetEngagementsResponse, error) {
-	resp := &videov1.GetEngagementsResponse{Epoch: p.epoch}
-	err := p.answer(ctx, func() bool {
+func (p *peer) GetEngagementRows(
+	ctx context.Context, req *replicationv1.GetEngagementRowsRequest,
+) (*replicationv1.GetEngagementRowsResponse, error) {
+	resp := &replicationv1.GetEngagementRowsResponse{}
+	err := p.answer(ctx, func(asOf *timestamppb.Timestamp, epoch int64) {
+		resp.AsOf, resp.Epoch = asOf, epoch
 		for _, id := range req.GetVideoIds() {
 			if e := p.likes[req.GetUserId()+":"+id]; e != nil {
 				resp.Engagements = append(resp.Engagements, e)
 			}
 		}
-		return false
 	})
 	return resp, err
 }
 
-func (p *peer) GetEngagement(ctx context.Context, req *videov1.GetEngagementRequest) (*videov1.GetEngagementResponse, error) {
-	var e *videov1.Engagement
-	err := p.answer(ctx, func() bool {
-		e = p.likes[req.GetUserId()+":"+req.GetVideoId()]
-		return e == nil || e.DeletedAt != nil && !req.GetIncludeDeleted()
-	})
-	return &videov1.GetEngagementResponse{Engagement: e}, err
-}
-
-// answer is p's answer to a call; lacks reports whether p lacks the requested row.
-func (p *peer) answer(ctx context.Context, lacks func() bool) error {
+// answer is p's answer to a call; read reads the rows.
+func (p *peer) answer(ctx context.Context, read func(asOf *timestamppb.Timestamp, epoch int64)) error {
 	if p.asked != nil {
 		p.asked <- struct{}{}
 	}
@@ -94,20 +77,14 @@ func (p *peer) answer(ctx context.Context, lacks func() bool) error {
 		p.mu.Lock()
 		return ctx.Err()
 	}
-	missing := lacks()
-	switch {
-	case p.fault != nil:
+	if p.fault != nil {
 		return p.fault
-	case missing:
-		none := problem.New(problem.CodeNotFound, "NO_SUCH_THING", "There is no such thing.")
-		if !p.asOf.IsZero() {
-			none.Extra = map[string]any{"as_of": p.asOf}
-		}
-		if p.epoch > 0 {
-			none.Extra = map[string]any{"epoch": p.epoch}
-		}
-		return none
 	}
+	var asOf *timestamppb.Timestamp
+	if !p.asOf.IsZero() {
+		asOf = timestamppb.New(p.asOf)
+	}
+	read(asOf, p.epoch)
 	return nil
 }
 

@@ -13,7 +13,7 @@ import (
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/projection"
 	"example.com/lockstep/pkg/eventing/reconcile"
-	videov1 "example.com/lockstep/proto/video/v1"
+	replicationv1 "example.com/lockstep/proto/video/replication/v1"
 )
 
 // Projector moves the projections in db forward: event by event, and from the owner
@@ -21,7 +21,7 @@ import (
 // the consumer does so, because it commits those.
 type Projector struct {
 	db          *pgxpool.Pool
-	conn        *grpc.ClientConn
+	owner       replicationv1.ReplicationServiceClient
 	shadow      bool
 	waiters     *consistency.Waiters
 	videos      *projection.Projection[Video]
@@ -36,12 +36,12 @@ func NewProjector(db *pgxpool.Pool, conn *grpc.ClientConn, waiters *consistency.
 
 // newProjector is NewProjector of the served tables, or of their shadows in a rebuild.
 func newProjector(db *pgxpool.Pool, conn *grpc.ClientConn, waiters *consistency.Waiters, log *slog.Logger, shadow bool) *Projector {
-	rows := videov1.NewReconcileServiceClient(conn)
+	owner := replicationv1.NewReplicationServiceClient(conn)
 	return &Projector{
-		db: db, conn: conn, shadow: shadow,
+		db: db, owner: owner, shadow: shadow,
 		waiters:     waiters,
-		videos:      projection.New(db, videos{db, videov1.NewVideoServiceClient(conn), rows, shadow}, waiters, log),
-		engagements: projection.New(db, engagements{db, videov1.NewEngagementServiceClient(conn), rows, shadow}, waiters, log),
+		videos:      projection.New(db, videos{db, owner, shadow}, waiters, log),
+		engagements: projection.New(db, engagements{db, owner, shadow}, waiters, log),
 	}
 }
 
@@ -64,10 +64,9 @@ func (p *Projector) CompleteEngagements() *projection.Completion[Engagement] {
 
 // Comparisons are the two sides of each projection, for a check of it.
 func (p *Projector) Comparisons() []reconcile.Comparison {
-	owner := videov1.NewReconcileServiceClient(p.conn)
 	return []reconcile.Comparison{
-		{Model: p.videos, Reader: videos{db: p.db, shadow: p.shadow}.compared(), Owner: ownersRows{owner, videoType}},
-		{Model: p.engagements, Reader: engagements{db: p.db, shadow: p.shadow}.compared(), Owner: ownersRows{owner, engagementType}},
+		{Model: p.videos, Reader: videos{db: p.db, shadow: p.shadow}.compared(), Owner: ownersRows{p.owner, videoType}},
+		{Model: p.engagements, Reader: engagements{db: p.db, shadow: p.shadow}.compared(), Owner: ownersRows{p.owner, engagementType}},
 	}
 }
 

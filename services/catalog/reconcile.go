@@ -15,7 +15,7 @@ import (
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/projection"
 	"example.com/lockstep/pkg/eventing/reconcile"
-	videov1 "example.com/lockstep/proto/video/v1"
+	replicationv1 "example.com/lockstep/proto/video/replication/v1"
 )
 
 const (
@@ -29,13 +29,13 @@ var digestPause = backoff.Policy{Base: 500 * time.Millisecond, Cap: 5 * time.Sec
 
 // ownersRows is the reconcile.Owner of one type of aggregate in the video service.
 type ownersRows struct {
-	owner         videov1.ReconcileServiceClient
+	owner         replicationv1.ReplicationServiceClient
 	aggregateType string
 }
 
 // Part calls the owner's DigestRows.
 func (o ownersRows) Part(ctx context.Context, d reconcile.Definition, from string) (p reconcile.Part, err error) {
-	resp, err := digest(ctx, o.owner.DigestRows, &videov1.DigestRowsRequest{Definition: o.definition(d), From: from})
+	resp, err := digest(ctx, o.owner.DigestRows, &replicationv1.DigestRowsRequest{Definition: o.definition(d), From: from})
 	if err != nil {
 		return p, err
 	}
@@ -48,7 +48,8 @@ func (o ownersRows) Part(ctx context.Context, d reconcile.Definition, from strin
 
 // Page calls the owner's ListRowDigests.
 func (o ownersRows) Page(ctx context.Context, d reconcile.Definition, r reconcile.Range) (p reconcile.Page, err error) {
-	resp, err := digest(ctx, o.owner.ListRowDigests, &videov1.ListRowDigestsRequest{Definition: o.definition(d), From: r.From, Until: r.Until})
+	resp, err := digest(ctx, o.owner.ListRowDigests,
+		&replicationv1.ListRowDigestsRequest{Definition: o.definition(d), From: r.From, Until: r.Until})
 	if err != nil {
 		return p, err
 	}
@@ -65,8 +66,8 @@ func (o ownersRows) Page(ctx context.Context, d reconcile.Definition, r reconcil
 	return p, nil
 }
 
-func (o ownersRows) definition(d reconcile.Definition) *videov1.Definition {
-	return &videov1.Definition{AggregateType: o.aggregateType, Encoding: d.Encoding, Fields: d.Fields}
+func (o ownersRows) definition(d reconcile.Definition) *replicationv1.Definition {
+	return &replicationv1.Definition{AggregateType: o.aggregateType, Encoding: d.Encoding, Fields: d.Fields}
 }
 
 // digest calls the owner until it answers, some times.

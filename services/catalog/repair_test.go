@@ -182,6 +182,11 @@ func TestRepair(t *testing.T) {
 			func() { f.peer.fails(nil); f.peer.has(ownersVideo(id, 0, "no version")) },
 			func() { v := ownersVideo(id, 4, "no uploader"); v.UploaderId = ""; f.peer.has(v) },
 			func() { v := ownersVideo(id, 4, "no epoch"); v.Epoch = 0; f.peer.has(v) },
+			func() {
+				f.peer.mu.Lock()
+				defer f.peer.mu.Unlock()
+				f.peer.videos[id.String()] = ownersVideo(newVideoID(), 4, "another video")
+			},
 		} {
 			edit()
 			err := f.projector.videos.Repair(t.Context(), titled(id, 4, "fourth"))

@@ -16,6 +16,7 @@ import (
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/projection"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
+	replicationv1 "example.com/lockstep/proto/video/replication/v1"
 	videov1 "example.com/lockstep/proto/video/v1"
 )
 
@@ -69,8 +70,7 @@ func (v Video) position() consistency.Position {
 // Positions.
 type videos struct {
 	db    *pgxpool.Pool
-	owner videov1.VideoServiceClient
-	rows  videov1.ReconcileServiceClient
+	owner replicationv1.ReplicationServiceClient
 	// shadow says that the rows are those of the shadow in a rebuild.
 	shadow bool
 }
@@ -179,25 +179,26 @@ func (a videos) Snapshot(v Video) inbox.Change {
 	return snapshot(inbox.Snapshot, v, videoType, v.id(), a.Position(v))
 }
 
-// Fetch calls the owner's GetVideo.
+// Fetch is FetchMany of one video.
 func (a videos) Fetch(ctx context.Context, id string, timeout time.Duration) (v Video, at time.Time, err error) {
 	if v.ID, err = parseID(id); err != nil {
 		return v, at, fmt.Errorf("%w: %w", projection.ErrUnknown, err)
 	}
-	resp, err := projection.Call(ctx, timeout, a.owner.GetVideo, &videov1.GetVideoRequest{VideoId: id, IncludeDeleted: true})
-	if err != nil {
-		v.Epoch = notFoundEpoch(err)
-		return v, notFoundAsOf(err), fmt.Errorf("video %s: %w", id, err)
+	found, epoch, at, err := a.FetchMany(ctx, []string{id}, timeout)
+	if err == nil && len(found) == 0 {
+		v.Epoch, err = epoch, projection.ErrUnknown
 	}
-	v, err = ownedVideo(resp.GetVideo(), id)
-	return v, asOf(resp), err
+	if err != nil {
+		return v, at, fmt.Errorf("video %s: %w", id, err)
+	}
+	return found[0], at, nil
 }
 
-// FetchMany calls the owner's GetVideos.
+// FetchMany calls the owner's GetVideoRows.
 func (a videos) FetchMany(ctx context.Context, ids []string, timeout time.Duration) (found []Video, epoch int64, at time.Time, err error) {
-	resp, err := projection.Call(ctx, timeout, a.owner.GetVideos, &videov1.GetVideosRequest{VideoIds: ids})
+	resp, err := projection.Call(ctx, timeout, a.owner.GetVideoRows, &replicationv1.GetVideoRowsRequest{VideoIds: ids})
 	if err != nil {
-		return nil, 0, at, fmt.Errorf("videos: %w", err)
+		return nil, 0, at, fmt.Errorf("owner's videos: %w", err)
 	}
 	for _, p := range resp.GetVideos() {
 		if !slices.Contains(ids, p.GetVideoId()) {
@@ -214,7 +215,7 @@ func (a videos) FetchMany(ctx context.Context, ids []string, timeout time.Durati
 
 // List calls the owner's ListVideoRows.
 func (a videos) List(ctx context.Context, from string, timeout time.Duration) (page projection.OwnersPage[Video], err error) {
-	resp, err := projection.Call(ctx, timeout, a.rows.ListVideoRows, &videov1.ListVideoRowsRequest{From: from})
+	resp, err := projection.Call(ctx, timeout, a.owner.ListVideoRows, &replicationv1.ListVideoRowsRequest{From: from})
 	if err != nil {
 		return page, unlisted(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"example.com/lockstep/internal/problem"
+	replicationv1 "example.com/lockstep/proto/video/replication/v1"
 	videov1 "example.com/lockstep/proto/video/v1"
 	"example.com/lockstep/services/video/aggregate"
 	"example.com/lockstep/services/video/engagement"
@@ -60,57 +61,43 @@ func TestEngagementProtocolsAgree(t *testing.T) {
 	if status.Code(err) != codes.NotFound || problem.ReasonOf(err) != "ENGAGEMENT_DELETED" || problem.MetadataOf(err)["version"] != "2" {
 		t.Errorf("get of a deleted one: %v", err)
 	}
-	grave, err := a.engage.GetEngagement(t.Context(), &videov1.GetEngagementRequest{UserId: userID, VideoId: videoID, IncludeDeleted: true})
+	before := a.engagementRows(userID, videoID)
 	want := &videov1.Engagement{
 		UserId: userID, VideoId: videoID, Version: 2, Epoch: 1, CreatedAt: got.GetEngagement().GetCreatedAt(),
 		UpdatedAt: removed.GetDeletedAt(), DeletedAt: removed.GetDeletedAt(),
 	}
-	if diff := cmp.Diff(want, grave.GetEngagement(), protocmp.Transform(), protocmp.IgnoreFields(want, "last_event_id")); err != nil || diff != "" {
-		t.Errorf("tombstone: %v (-want +got):\n%s", err, diff)
+	if diff := cmp.Diff([]*videov1.Engagement{want}, before.GetEngagements(), protocmp.Transform(), protocmp.IgnoreFields(want, "last_event_id")); diff != "" {
+		t.Errorf("tombstone (-want +got):\n%s", diff)
 	}
-	_, err = a.engage.GetEngagement(t.Context(), &videov1.GetEngagementRequest{UserId: videoID, VideoId: videoID, IncludeDeleted: true})
+	_, err = a.engage.GetEngagement(t.Context(), &videov1.GetEngagementRequest{UserId: videoID, VideoId: videoID})
 	if status.Code(err) != codes.NotFound || problem.ReasonOf(err) != "ENGAGEMENT_NOT_FOUND" {
 		t.Errorf("get of none: %v", err)
 	}
-	later, err2 := a.engage.GetEngagement(t.Context(), &videov1.GetEngagementRequest{UserId: userID, VideoId: videoID, IncludeDeleted: true})
-	if err2 != nil {
-		t.Fatal(err2)
-	}
-	checkLackedAsOf(t, err, grave.GetAsOf(), later.GetAsOf())
+	checkLackedAsOf(t, err, before.GetAsOf(), a.engagementRows(userID, videoID).GetAsOf())
 }
 
 func TestEngagementListPages(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	users, videos := []uuid.UUID{aggregate.NewID(), aggregate.NewID(), aggregate.NewID()}, []Video{a.create(), a.create(), a.create()}
-	var all, alive, ofOne []string
+	var all, alive []string
 	for i, u := range slices.Backward(users) {
 		for j, v := range slices.Backward(videos) {
 			a.call("PUT", engaged(u, v), `{"liked": true}`).engagement(t)
 			name := u.String() + ":" + v.ID.String()
 			all = append(all, name)
-			if i == 1 {
-				ofOne = append(ofOne, name)
-			}
-			if i == j {
+			switch i {
+			case j:
 				a.call("DELETE", engaged(u, v), nil)
-				continue
+			case 1:
+				alive = append(alive, name)
 			}
-			alive = append(alive, name)
 		}
 	}
-	for name, tc := range map[string]struct {
-		req  *videov1.ListEngagementsRequest
-		want []string
-	}{
-		"all":            {&videov1.ListEngagementsRequest{IncludeDeleted: true}, all},
-		"those that are": {&videov1.ListEngagementsRequest{}, alive},
-		"a user's":       {&videov1.ListEngagementsRequest{UserId: users[1].String(), IncludeDeleted: true}, ofOne},
-		"another one's":  {&videov1.ListEngagementsRequest{UserId: uuid.NewString()}, nil},
-	} {
+	for user, want := range map[string][]string{users[1].String(): alive, uuid.NewString(): nil} {
 		for _, size := range []int32{0, 1, 2, 9, 200} {
 			var got []string
-			req := videov1.ListEngagementsRequest{PageSize: size, UserId: tc.req.UserId, IncludeDeleted: tc.req.IncludeDeleted}
+			req := videov1.ListEngagementsRequest{PageSize: size, UserId: user}
 			for more := true; more; more = req.PageToken != "" {
 				page, err := a.engage.ListEngagements(t.Context(), &req)
 				if err != nil {
@@ -121,10 +108,22 @@ func TestEngagementListPages(t *testing.T) {
 				}
 				req.PageToken = page.GetNextPageToken()
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("%s in pages of %d (-want +got):\n%s", name, size, diff)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("those of %s in pages of %d (-want +got):\n%s", user, size, diff)
 			}
 		}
+	}
+	slices.Reverse(all) // the list of all users, for replicas, ascends
+	page, err := a.replica.ListEngagementRows(t.Context(), &replicationv1.ListEngagementRowsRequest{})
+	if err != nil || page.GetNext() != "" {
+		t.Fatalf("%v, %v", page, err)
+	}
+	var listed []string
+	for _, e := range page.GetEngagements() {
+		listed = append(listed, e.GetUserId()+":"+e.GetVideoId())
+	}
+	if diff := cmp.Diff(all, listed); diff != "" {
+		t.Errorf("those of all users (-want +got):\n%s", diff)
 	}
 }
 
@@ -226,10 +225,11 @@ func TestHostileEngagementsOverGRPC(t *testing.T) {
 		"deletion, negative":        {remove(&videov1.DeleteEngagementRequest{UserId: user, VideoId: id, ExpectedVersion: -1}), codes.InvalidArgument, "expected_version"},
 		"get without a user":        {get(&videov1.GetEngagementRequest{VideoId: id}), codes.InvalidArgument, "user_id"},
 		"get of a bad video":        {get(&videov1.GetEngagementRequest{UserId: user, VideoId: "x"}), codes.InvalidArgument, "video_id"},
+		"list of no user":           {list(&videov1.ListEngagementsRequest{}), codes.InvalidArgument, "user_id"},
 		"list of a bad user":        {list(&videov1.ListEngagementsRequest{UserId: "x"}), codes.InvalidArgument, "user_id"},
-		"list, negative page":       {list(&videov1.ListEngagementsRequest{PageSize: -1}), codes.InvalidArgument, "page_size"},
-		"list, huge page":           {list(&videov1.ListEngagementsRequest{PageSize: 201}), codes.InvalidArgument, "page_size"},
-		"list, garbage for a token": {list(&videov1.ListEngagementsRequest{PageToken: "x"}), codes.InvalidArgument, "page_token"},
+		"list, negative page":       {list(&videov1.ListEngagementsRequest{UserId: user, PageSize: -1}), codes.InvalidArgument, "page_size"},
+		"list, huge page":           {list(&videov1.ListEngagementsRequest{UserId: user, PageSize: 201}), codes.InvalidArgument, "page_size"},
+		"list, garbage for a token": {list(&videov1.ListEngagementsRequest{UserId: user, PageToken: "x"}), codes.InvalidArgument, "page_token"},
 	} {
 		err := test.call(t.Context())
 		if status.Code(err) != test.code || test.field != "" && !slices.Contains(violations(err), test.field) {
@@ -238,47 +238,5 @@ func TestHostileEngagementsOverGRPC(t *testing.T) {
 	}
 	if after := a.rows(); after != before {
 		t.Errorf("rows %+v became %+v", before, after)
-	}
-}
-
-// A consumer reads many in one call: tombstones are among them, and an engagement that
-// never existed is left out.
-func TestReadsOfMany(t *testing.T) {
-	t.Parallel()
-	a := newAPI(t)
-	here, gone, user := a.create(), a.create(), uuid.NewString()
-	for _, v := range []Video{here, gone} {
-		a.call("PUT", "/v1/users/"+user+"/engagements/"+v.ID.String(), `{"liked": true}`)
-	}
-	a.call("DELETE", "/v1/users/"+user+"/engagements/"+gone.ID.String(), nil)
-	a.call("DELETE", path(gone), nil)
-	ids := []string{uuid.NewString(), here.ID.String(), gone.ID.String(), here.ID.String()}
-	videos, err := a.rpc.GetVideos(t.Context(), &videov1.GetVideosRequest{VideoIds: ids})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, v := range videos.GetVideos() {
-		if deleted := v.GetVideoId() == gone.ID.String(); deleted != (v.DeletedAt != nil) || v.GetEpoch() == 0 || v.GetVersion() == 0 {
-			t.Errorf("%v", v)
-		}
-	}
-	likes, err := a.engage.GetEngagements(t.Context(), &videov1.GetEngagementsRequest{UserId: user, VideoIds: ids})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range likes.GetEngagements() {
-		if deleted := e.GetVideoId() == gone.ID.String(); deleted != (e.DeletedAt != nil) || e.GetUserId() != user {
-			t.Errorf("%v", e)
-		}
-	}
-	if len(videos.GetVideos()) != 2 || len(likes.GetEngagements()) != 2 {
-		t.Errorf("%d videos, %d engagements, want 2 and 2", len(videos.GetVideos()), len(likes.GetEngagements()))
-	}
-	for name, ids := range map[string][]string{"none": nil, "no id": {"x"}, "too many": slices.Repeat(ids[:1], 33)} {
-		_, err := a.rpc.GetVideos(t.Context(), &videov1.GetVideosRequest{VideoIds: ids})
-		_, err2 := a.engage.GetEngagements(t.Context(), &videov1.GetEngagementsRequest{UserId: user, VideoIds: ids})
-		if status.Code(err) != codes.InvalidArgument || status.Code(err2) != codes.InvalidArgument {
-			t.Errorf("%s: %v, %v", name, err, err2)
-		}
 	}
 }

@@ -77,46 +77,32 @@ func (g grpcServer) DeleteVideo(ctx context.Context, req *videov1.DeleteVideoReq
 func (g grpcServer) GetVideo(ctx context.Context, req *videov1.GetVideoRequest) (*videov1.GetVideoResponse, error) {
 	var found problem.Violations
 	id := found.UUID("video_id", req.GetVideoId())
+	aggregate.RefuseTombstones(req, &found)
 	if err := found.Err(); err != nil {
 		return nil, err
 	}
-	v, asOf, err := g.service.Get(ctx, id, req.GetIncludeDeleted())
+	v, asOf, err := g.service.Get(ctx, id)
 	if err != nil {
 		return nil, aggregate.WithAsOf(err, asOf)
 	}
 	return &videov1.GetVideoResponse{Video: v.read(), AsOf: aggregate.Timestamp(asOf.Time)}, nil
 }
 
-func (g grpcServer) GetVideos(ctx context.Context, req *videov1.GetVideosRequest) (*videov1.GetVideosResponse, error) {
-	videos, asOf, err := g.service.GetMany(ctx, req.GetVideoIds())
-	if err != nil {
-		return nil, err
-	}
-	resp := &videov1.GetVideosResponse{AsOf: aggregate.Timestamp(asOf.Time), Epoch: asOf.Epoch}
-	for _, v := range videos {
-		resp.Videos = append(resp.Videos, v.read())
-	}
-	return resp, nil
-}
-
 func (g grpcServer) ListVideos(ctx context.Context, req *videov1.ListVideosRequest) (*videov1.ListVideosResponse, error) {
-	f := Filter{IncludeDeleted: req.GetIncludeDeleted()}
+	var f Filter
+	var found problem.Violations
+	aggregate.RefuseTombstones(req, &found)
 	if req.GetUploaderId() != "" {
-		var found problem.Violations
 		f.UploaderID = found.UUID("uploader_id", req.GetUploaderId())
-		if err := found.Err(); err != nil {
-			return nil, err
-		}
+	}
+	if err := found.Err(); err != nil {
+		return nil, err
 	}
 	videos, next, err := g.service.List(ctx, f, cmp.Or(int(req.GetPageSize()), rest.DefaultPageSize), req.GetPageToken())
 	if err != nil {
 		return nil, err
 	}
-	resp := &videov1.ListVideosResponse{NextPageToken: next}
-	for _, v := range videos {
-		resp.Videos = append(resp.Videos, v.read())
-	}
-	return resp, nil
+	return &videov1.ListVideosResponse{Videos: messages(videos), NextPageToken: next}, nil
 }
 
 // fromGRPC reads the fields of a video that a caller may write.
@@ -144,4 +130,13 @@ func (v Video) read() *videov1.Video {
 	m := v.proto()
 	m.LastEventId = v.EventID()
 	return m
+}
+
+// messages are videos in the answer to a read.
+func messages(videos []Video) []*videov1.Video {
+	all := make([]*videov1.Video, len(videos))
+	for i, v := range videos {
+		all[i] = v.read()
+	}
+	return all
 }

@@ -25,6 +25,7 @@ import (
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/pkg/eventing"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
+	replicationv1 "example.com/lockstep/proto/video/replication/v1"
 	videov1 "example.com/lockstep/proto/video/v1"
 	"example.com/lockstep/services/video/engagement"
 )
@@ -43,6 +44,7 @@ type api struct {
 	conn        *grpc.ClientConn
 	routes      chi.Routes
 	engage      videov1.EngagementServiceClient
+	replica     replicationv1.ReplicationServiceClient
 	url         string
 	wakeups     chan struct{} // one for each wake-up, up to its capacity
 }
@@ -82,6 +84,7 @@ func newAPI(tb testing.TB) *api {
 	}
 	a.conn, a.routes = conn, router
 	a.rpc, a.engage = videov1.NewVideoServiceClient(conn), videov1.NewEngagementServiceClient(conn)
+	a.replica = replicationv1.NewReplicationServiceClient(conn)
 	tb.Cleanup(func() {
 		_ = conn.Close()
 		http.DefaultClient.CloseIdleConnections()
@@ -196,6 +199,35 @@ func (a *api) rows() (n rows) {
 		a.Fatal(err)
 	}
 	return n
+}
+
+// videoRows are videos as a replica reads them, with tombstones.
+func (a *api) videoRows(ids ...string) *replicationv1.GetVideoRowsResponse {
+	a.Helper()
+	resp, err := a.replica.GetVideoRows(a.Context(), &replicationv1.GetVideoRowsRequest{VideoIds: ids})
+	if err != nil {
+		a.Fatal(err)
+	}
+	return resp
+}
+
+// engagementRows are likewise a user's engagements with videos.
+func (a *api) engagementRows(user string, videos ...string) *replicationv1.GetEngagementRowsResponse {
+	a.Helper()
+	resp, err := a.replica.GetEngagementRows(a.Context(), &replicationv1.GetEngagementRowsRequest{UserId: user, VideoIds: videos})
+	if err != nil {
+		a.Fatal(err)
+	}
+	return resp
+}
+
+// only is the one of rows.
+func only[T any](tb testing.TB, rows []T) T {
+	tb.Helper()
+	if len(rows) != 1 {
+		tb.Fatalf("%d rows, want one: %v", len(rows), rows)
+	}
+	return rows[0]
 }
 
 // exec changes the database without the service's knowledge.

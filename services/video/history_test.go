@@ -45,11 +45,9 @@ func TestEachVersionNamesTheEventBefore(t *testing.T) {
 		var said string
 		var asOf bool
 		if id == v.ID.String() {
-			resp, err := a.rpc.GetVideo(t.Context(), &videov1.GetVideoRequest{VideoId: id, IncludeDeleted: true})
-			if err != nil {
-				t.Fatal(err)
-			}
-			said, asOf = resp.GetVideo().GetLastEventId(), resp.GetAsOf().IsValid() && !resp.GetAsOf().AsTime().Before(resp.GetVideo().GetUpdatedAt().AsTime())
+			resp := a.videoRows(id)
+			row := only(t, resp.GetVideos())
+			said, asOf = row.GetLastEventId(), resp.GetAsOf().IsValid() && !resp.GetAsOf().AsTime().Before(row.GetUpdatedAt().AsTime())
 		} else {
 			resp, err := a.engage.GetEngagement(t.Context(), &videov1.GetEngagementRequest{UserId: user.String(), VideoId: v.ID.String()})
 			if err != nil {

@@ -11,21 +11,18 @@ import (
 	"example.com/lockstep/services/video/aggregate"
 )
 
-// Get returns a video as it is now; a deleted one only when tombstones are asked for. The
-// answer, or the error that there is no such video, is of the database's state asOf.
-func (s *Service) Get(ctx context.Context, id uuid.UUID, includeDeleted bool) (v Video, asOf aggregate.AsOf, err error) {
+// Get returns a video that is not deleted, as it is now. The answer, or the error that
+// there is no such video, is of the database's state asOf.
+func (s *Service) Get(ctx context.Context, id uuid.UUID) (v Video, asOf aggregate.AsOf, err error) {
 	v, asOf, err = selectVideo(ctx, s.db, id)
 	if err != nil {
 		return Video{}, aggregate.AsOf{}, fmt.Errorf("get video: %w", err)
-	}
-	if v.DeletedAt != nil && includeDeleted {
-		return v, asOf, nil
 	}
 	return v, asOf, v.Check(aggregateType, 0)
 }
 
 // GetMany returns the named videos, tombstones included, as they are now, with the
-// state as in Get.
+// state as in Get. It is for replicas.
 func (s *Service) GetMany(ctx context.Context, ids []string) ([]Video, aggregate.AsOf, error) {
 	if err := aggregate.CheckVideoIDs(ids); err != nil {
 		return nil, aggregate.AsOf{}, err
@@ -39,14 +36,13 @@ func (s *Service) GetMany(ctx context.Context, ids []string) ([]Video, aggregate
 
 // Filter selects the videos of a list.
 type Filter struct {
-	UploaderID     uuid.UUID // uuid.Nil is every uploader
-	IncludeDeleted bool
+	UploaderID uuid.UUID // uuid.Nil is every uploader
 }
 
 // text is the length of v's text in a message, in bytes.
 func (v Video) text() int { return len(v.Title) + len(v.Description) }
 
-// List returns up to size (1 to 200) videos, newest first, and fewer if they are very
+// List returns up to size (1 to 200) videos that are not deleted, newest first, and fewer if they are very
 // long; and a token for the page behind them, which is empty on the last.
 func (s *Service) List(ctx context.Context, f Filter, size int, token string) (videos []Video, next string, err error) {
 	var found problem.Violations

@@ -109,7 +109,7 @@ func (a restAPI) get(w http.ResponseWriter, r *http.Request) error {
 	if err := found.Err(); err != nil {
 		return err
 	}
-	v, _, err := a.service.Get(r.Context(), id, false)
+	v, _, err := a.service.Get(r.Context(), id)
 	if err != nil {
 		return err
 	}

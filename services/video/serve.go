@@ -131,5 +131,5 @@ func (s services) register(router chi.Router, rpc grpc.ServiceRegistrar, log *sl
 	registerGRPC(rpc, s.videos)
 	engagement.Mount(router, s.engagements, log)
 	engagement.RegisterGRPC(rpc, s.engagements)
-	registerReconcile(rpc, s.comparable)
+	registerReplication(rpc, s)
 }

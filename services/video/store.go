@@ -66,13 +66,10 @@ func selectVideos(ctx context.Context, db *pgxpool.Pool, ids []string) (videos [
 	return videos, asOf, err
 }
 
-// selectPage returns up to limit videos with ids below before, newest first. A
-// statement for each filter lets each have its own plan.
+// selectPage returns up to limit videos with ids below before that are not deleted,
+// newest first. A statement for each filter lets each have its own plan.
 func selectPage(ctx context.Context, db *pgxpool.Pool, f Filter, before uuid.UUID, limit int) ([]Video, error) {
-	query, args := `SELECT `+selected+` FROM videos WHERE video_id < $1`, []any{before, limit}
-	if !f.IncludeDeleted {
-		query += ` AND deleted_at IS NULL`
-	}
+	query, args := `SELECT `+selected+` FROM videos WHERE video_id < $1 AND deleted_at IS NULL`, []any{before, limit}
 	if f.UploaderID != uuid.Nil {
 		query, args = query+` AND uploader_id = $3`, append(args, f.UploaderID)
 	}

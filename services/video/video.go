@@ -10,8 +10,9 @@
 //
 // This file has the transactions; fields.go the fields of a video, one after the other,
 // and rules.go their use; read.go the reads, store.go all SQL, events.go the events,
-// rest.go and grpc.go the protocols, serve.go the wiring. Package engagement has the same
-// of engagements, package aggregate the parts that both share. internal/idempotency keeps
+// rest.go and grpc.go the protocols for users, replication.go and replication_digests.go
+// the one for replicas, serve.go the wiring. Package engagement has the same of
+// engagements, package aggregate the parts that both share. internal/idempotency keeps
 // the keys.
 package video
 

@@ -130,7 +130,7 @@ func TestConcurrentPatchesMakeContiguousVersions(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	now, _, err := a.service.Get(t.Context(), v.ID, false)
+	now, _, err := a.service.Get(t.Context(), v.ID)
 	if err != nil || now.Version != 1+writers*each {
 		t.Fatalf("version %d (%v), want %d", now.Version, err, 1+writers*each)
 	}
@@ -228,9 +228,13 @@ func TestTombstoneStays(t *testing.T) {
 			t.Errorf("got %d %s, want a 410 with version and time", r.Status, r.Raw)
 		}
 	}
-	grave, _, err := a.service.Get(t.Context(), v.ID, true)
-	if err != nil || grave.DeletedAt == nil || !grave.DeletedAt.Equal(grave.UpdatedAt) || !grave.DeletedAt.After(v.UpdatedAt) {
-		t.Fatalf("tombstone %+v, %v; want one of after version 1, which was at %s", grave, err, v.UpdatedAt)
+	graves, _, err := a.service.GetMany(t.Context(), []string{v.ID.String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	grave := only(t, graves)
+	if grave.DeletedAt == nil || !grave.DeletedAt.Equal(grave.UpdatedAt) || !grave.DeletedAt.After(v.UpdatedAt) {
+		t.Fatalf("tombstone %+v; want one of after version 1, which was at %s", grave, v.UpdatedAt)
 	}
 	events := a.events(v)
 	if len(events) != 2 || events[1].Envelope.GetDeleted().GetReason() != "spam" ||

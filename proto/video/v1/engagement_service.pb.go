@@ -38,7 +38,7 @@ type Engagement struct {
 	// When it was first put or, after a deletion, put again.
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	UpdatedAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
-	// Set on tombstones only; their other state is empty.
+	// Set on tombstones only, as in Video; their other state is empty.
 	DeletedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=deleted_at,json=deletedAt,proto3" json:"deleted_at,omitempty"`
 	// As in Video.
 	Epoch int64 `protobuf:"varint,10,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -436,8 +436,9 @@ type GetEngagementRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	UserId  string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	VideoId string                 `protobuf:"bytes,2,opt,name=video_id,json=videoId,proto3" json:"video_id,omitempty"`
-	// Answer a deleted engagement with its tombstone instead of NOT_FOUND: for
-	// consumers that repair or rebuild a copy.
+	// As in GetVideoRequest.
+	//
+	// Deprecated: Marked as deprecated in video/v1/engagement_service.proto.
 	IncludeDeleted bool `protobuf:"varint,3,opt,name=include_deleted,json=includeDeleted,proto3" json:"include_deleted,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -487,6 +488,7 @@ func (x *GetEngagementRequest) GetVideoId() string {
 	return ""
 }
 
+// Deprecated: Marked as deprecated in video/v1/engagement_service.proto.
 func (x *GetEngagementRequest) GetIncludeDeleted() bool {
 	if x != nil {
 		return x.IncludeDeleted
@@ -547,131 +549,17 @@ func (x *GetEngagementResponse) GetAsOf() *timestamppb.Timestamp {
 	return nil
 }
 
-type GetEngagementsRequest struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	UserId string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// 1 to 32.
-	VideoIds      []string `protobuf:"bytes,2,rep,name=video_ids,json=videoIds,proto3" json:"video_ids,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *GetEngagementsRequest) Reset() {
-	*x = GetEngagementsRequest{}
-	mi := &file_video_v1_engagement_service_proto_msgTypes[7]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *GetEngagementsRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*GetEngagementsRequest) ProtoMessage() {}
-
-func (x *GetEngagementsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_video_v1_engagement_service_proto_msgTypes[7]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use GetEngagementsRequest.ProtoReflect.Descriptor instead.
-func (*GetEngagementsRequest) Descriptor() ([]byte, []int) {
-	return file_video_v1_engagement_service_proto_rawDescGZIP(), []int{7}
-}
-
-func (x *GetEngagementsRequest) GetUserId() string {
-	if x != nil {
-		return x.UserId
-	}
-	return ""
-}
-
-func (x *GetEngagementsRequest) GetVideoIds() []string {
-	if x != nil {
-		return x.VideoIds
-	}
-	return nil
-}
-
-type GetEngagementsResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// In any order.
-	Engagements []*Engagement `protobuf:"bytes,1,rep,name=engagements,proto3" json:"engagements,omitempty"`
-	// As in GetEngagementResponse.
-	AsOf *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
-	// As in GetVideosResponse.
-	Epoch         int64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *GetEngagementsResponse) Reset() {
-	*x = GetEngagementsResponse{}
-	mi := &file_video_v1_engagement_service_proto_msgTypes[8]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *GetEngagementsResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*GetEngagementsResponse) ProtoMessage() {}
-
-func (x *GetEngagementsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_video_v1_engagement_service_proto_msgTypes[8]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use GetEngagementsResponse.ProtoReflect.Descriptor instead.
-func (*GetEngagementsResponse) Descriptor() ([]byte, []int) {
-	return file_video_v1_engagement_service_proto_rawDescGZIP(), []int{8}
-}
-
-func (x *GetEngagementsResponse) GetEngagements() []*Engagement {
-	if x != nil {
-		return x.Engagements
-	}
-	return nil
-}
-
-func (x *GetEngagementsResponse) GetAsOf() *timestamppb.Timestamp {
-	if x != nil {
-		return x.AsOf
-	}
-	return nil
-}
-
-func (x *GetEngagementsResponse) GetEpoch() int64 {
-	if x != nil {
-		return x.Epoch
-	}
-	return 0
-}
-
 type ListEngagementsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 0 means 50; at most 200.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// next_page_token of the page before; the other fields must be the same.
 	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A UUID; empty means every user.
+	// A UUID.
 	UserId string `protobuf:"bytes,3,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// Return tombstones too.
+	// As in GetVideoRequest.
+	//
+	// Deprecated: Marked as deprecated in video/v1/engagement_service.proto.
 	IncludeDeleted bool `protobuf:"varint,4,opt,name=include_deleted,json=includeDeleted,proto3" json:"include_deleted,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -679,7 +567,7 @@ type ListEngagementsRequest struct {
 
 func (x *ListEngagementsRequest) Reset() {
 	*x = ListEngagementsRequest{}
-	mi := &file_video_v1_engagement_service_proto_msgTypes[9]
+	mi := &file_video_v1_engagement_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -691,7 +579,7 @@ func (x *ListEngagementsRequest) String() string {
 func (*ListEngagementsRequest) ProtoMessage() {}
 
 func (x *ListEngagementsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_video_v1_engagement_service_proto_msgTypes[9]
+	mi := &file_video_v1_engagement_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -704,7 +592,7 @@ func (x *ListEngagementsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEngagementsRequest.ProtoReflect.Descriptor instead.
 func (*ListEngagementsRequest) Descriptor() ([]byte, []int) {
-	return file_video_v1_engagement_service_proto_rawDescGZIP(), []int{9}
+	return file_video_v1_engagement_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListEngagementsRequest) GetPageSize() int32 {
@@ -728,6 +616,7 @@ func (x *ListEngagementsRequest) GetUserId() string {
 	return ""
 }
 
+// Deprecated: Marked as deprecated in video/v1/engagement_service.proto.
 func (x *ListEngagementsRequest) GetIncludeDeleted() bool {
 	if x != nil {
 		return x.IncludeDeleted
@@ -746,7 +635,7 @@ type ListEngagementsResponse struct {
 
 func (x *ListEngagementsResponse) Reset() {
 	*x = ListEngagementsResponse{}
-	mi := &file_video_v1_engagement_service_proto_msgTypes[10]
+	mi := &file_video_v1_engagement_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -758,7 +647,7 @@ func (x *ListEngagementsResponse) String() string {
 func (*ListEngagementsResponse) ProtoMessage() {}
 
 func (x *ListEngagementsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_video_v1_engagement_service_proto_msgTypes[10]
+	mi := &file_video_v1_engagement_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -771,7 +660,7 @@ func (x *ListEngagementsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEngagementsResponse.ProtoReflect.Descriptor instead.
 func (*ListEngagementsResponse) Descriptor() ([]byte, []int) {
-	return file_video_v1_engagement_service_proto_rawDescGZIP(), []int{10}
+	return file_video_v1_engagement_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListEngagementsResponse) GetEngagements() []*Engagement {
@@ -836,37 +725,29 @@ const file_video_v1_engagement_service_proto_rawDesc = "" +
 	"\aversion\x18\x03 \x01(\x03R\aversion\x129\n" +
 	"\n" +
 	"deleted_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tdeletedAt\x12+\n" +
-	"\x11consistency_token\x18\x05 \x01(\tR\x10consistencyToken\"s\n" +
+	"\x11consistency_token\x18\x05 \x01(\tR\x10consistencyToken\"w\n" +
 	"\x14GetEngagementRequest\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x19\n" +
-	"\bvideo_id\x18\x02 \x01(\tR\avideoId\x12'\n" +
-	"\x0finclude_deleted\x18\x03 \x01(\bR\x0eincludeDeleted\"~\n" +
+	"\bvideo_id\x18\x02 \x01(\tR\avideoId\x12+\n" +
+	"\x0finclude_deleted\x18\x03 \x01(\bB\x02\x18\x01R\x0eincludeDeleted\"~\n" +
 	"\x15GetEngagementResponse\x124\n" +
 	"\n" +
 	"engagement\x18\x01 \x01(\v2\x14.video.v1.EngagementR\n" +
 	"engagement\x12/\n" +
-	"\x05as_of\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04asOf\"M\n" +
-	"\x15GetEngagementsRequest\x12\x17\n" +
-	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x1b\n" +
-	"\tvideo_ids\x18\x02 \x03(\tR\bvideoIds\"\x97\x01\n" +
-	"\x16GetEngagementsResponse\x126\n" +
-	"\vengagements\x18\x01 \x03(\v2\x14.video.v1.EngagementR\vengagements\x12/\n" +
-	"\x05as_of\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04asOf\x12\x14\n" +
-	"\x05epoch\x18\x03 \x01(\x03R\x05epoch\"\x96\x01\n" +
+	"\x05as_of\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04asOf\"\x9a\x01\n" +
 	"\x16ListEngagementsRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x02 \x01(\tR\tpageToken\x12\x17\n" +
-	"\auser_id\x18\x03 \x01(\tR\x06userId\x12'\n" +
-	"\x0finclude_deleted\x18\x04 \x01(\bR\x0eincludeDeleted\"y\n" +
+	"\auser_id\x18\x03 \x01(\tR\x06userId\x12+\n" +
+	"\x0finclude_deleted\x18\x04 \x01(\bB\x02\x18\x01R\x0eincludeDeleted\"y\n" +
 	"\x17ListEngagementsResponse\x126\n" +
 	"\vengagements\x18\x01 \x03(\v2\x14.video.v1.EngagementR\vengagements\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken2\xbf\x03\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken2\xea\x02\n" +
 	"\x11EngagementService\x12P\n" +
 	"\rPutEngagement\x12\x1e.video.v1.PutEngagementRequest\x1a\x1f.video.v1.PutEngagementResponse\x12Y\n" +
 	"\x10DeleteEngagement\x12!.video.v1.DeleteEngagementRequest\x1a\".video.v1.DeleteEngagementResponse\x12P\n" +
-	"\rGetEngagement\x12\x1e.video.v1.GetEngagementRequest\x1a\x1f.video.v1.GetEngagementResponse\x12S\n" +
-	"\x0eGetEngagements\x12\x1f.video.v1.GetEngagementsRequest\x1a .video.v1.GetEngagementsResponse\x12V\n" +
+	"\rGetEngagement\x12\x1e.video.v1.GetEngagementRequest\x1a\x1f.video.v1.GetEngagementResponse\x12V\n" +
 	"\x0fListEngagements\x12 .video.v1.ListEngagementsRequest\x1a!.video.v1.ListEngagementsResponseB-Z+example.com/lockstep/proto/video/v1;videov1b\x06proto3"
 
 var (
@@ -881,7 +762,7 @@ func file_video_v1_engagement_service_proto_rawDescGZIP() []byte {
 	return file_video_v1_engagement_service_proto_rawDescData
 }
 
-var file_video_v1_engagement_service_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_video_v1_engagement_service_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_video_v1_engagement_service_proto_goTypes = []any{
 	(*Engagement)(nil),               // 0: video.v1.Engagement
 	(*PutEngagementRequest)(nil),     // 1: video.v1.PutEngagementRequest
@@ -890,38 +771,32 @@ var file_video_v1_engagement_service_proto_goTypes = []any{
 	(*DeleteEngagementResponse)(nil), // 4: video.v1.DeleteEngagementResponse
 	(*GetEngagementRequest)(nil),     // 5: video.v1.GetEngagementRequest
 	(*GetEngagementResponse)(nil),    // 6: video.v1.GetEngagementResponse
-	(*GetEngagementsRequest)(nil),    // 7: video.v1.GetEngagementsRequest
-	(*GetEngagementsResponse)(nil),   // 8: video.v1.GetEngagementsResponse
-	(*ListEngagementsRequest)(nil),   // 9: video.v1.ListEngagementsRequest
-	(*ListEngagementsResponse)(nil),  // 10: video.v1.ListEngagementsResponse
-	(*timestamppb.Timestamp)(nil),    // 11: google.protobuf.Timestamp
+	(*ListEngagementsRequest)(nil),   // 7: video.v1.ListEngagementsRequest
+	(*ListEngagementsResponse)(nil),  // 8: video.v1.ListEngagementsResponse
+	(*timestamppb.Timestamp)(nil),    // 9: google.protobuf.Timestamp
 }
 var file_video_v1_engagement_service_proto_depIdxs = []int32{
-	11, // 0: video.v1.Engagement.created_at:type_name -> google.protobuf.Timestamp
-	11, // 1: video.v1.Engagement.updated_at:type_name -> google.protobuf.Timestamp
-	11, // 2: video.v1.Engagement.deleted_at:type_name -> google.protobuf.Timestamp
+	9,  // 0: video.v1.Engagement.created_at:type_name -> google.protobuf.Timestamp
+	9,  // 1: video.v1.Engagement.updated_at:type_name -> google.protobuf.Timestamp
+	9,  // 2: video.v1.Engagement.deleted_at:type_name -> google.protobuf.Timestamp
 	0,  // 3: video.v1.PutEngagementResponse.engagement:type_name -> video.v1.Engagement
-	11, // 4: video.v1.DeleteEngagementResponse.deleted_at:type_name -> google.protobuf.Timestamp
+	9,  // 4: video.v1.DeleteEngagementResponse.deleted_at:type_name -> google.protobuf.Timestamp
 	0,  // 5: video.v1.GetEngagementResponse.engagement:type_name -> video.v1.Engagement
-	11, // 6: video.v1.GetEngagementResponse.as_of:type_name -> google.protobuf.Timestamp
-	0,  // 7: video.v1.GetEngagementsResponse.engagements:type_name -> video.v1.Engagement
-	11, // 8: video.v1.GetEngagementsResponse.as_of:type_name -> google.protobuf.Timestamp
-	0,  // 9: video.v1.ListEngagementsResponse.engagements:type_name -> video.v1.Engagement
-	1,  // 10: video.v1.EngagementService.PutEngagement:input_type -> video.v1.PutEngagementRequest
-	3,  // 11: video.v1.EngagementService.DeleteEngagement:input_type -> video.v1.DeleteEngagementRequest
-	5,  // 12: video.v1.EngagementService.GetEngagement:input_type -> video.v1.GetEngagementRequest
-	7,  // 13: video.v1.EngagementService.GetEngagements:input_type -> video.v1.GetEngagementsRequest
-	9,  // 14: video.v1.EngagementService.ListEngagements:input_type -> video.v1.ListEngagementsRequest
-	2,  // 15: video.v1.EngagementService.PutEngagement:output_type -> video.v1.PutEngagementResponse
-	4,  // 16: video.v1.EngagementService.DeleteEngagement:output_type -> video.v1.DeleteEngagementResponse
-	6,  // 17: video.v1.EngagementService.GetEngagement:output_type -> video.v1.GetEngagementResponse
-	8,  // 18: video.v1.EngagementService.GetEngagements:output_type -> video.v1.GetEngagementsResponse
-	10, // 19: video.v1.EngagementService.ListEngagements:output_type -> video.v1.ListEngagementsResponse
-	15, // [15:20] is the sub-list for method output_type
-	10, // [10:15] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	9,  // 6: video.v1.GetEngagementResponse.as_of:type_name -> google.protobuf.Timestamp
+	0,  // 7: video.v1.ListEngagementsResponse.engagements:type_name -> video.v1.Engagement
+	1,  // 8: video.v1.EngagementService.PutEngagement:input_type -> video.v1.PutEngagementRequest
+	3,  // 9: video.v1.EngagementService.DeleteEngagement:input_type -> video.v1.DeleteEngagementRequest
+	5,  // 10: video.v1.EngagementService.GetEngagement:input_type -> video.v1.GetEngagementRequest
+	7,  // 11: video.v1.EngagementService.ListEngagements:input_type -> video.v1.ListEngagementsRequest
+	2,  // 12: video.v1.EngagementService.PutEngagement:output_type -> video.v1.PutEngagementResponse
+	4,  // 13: video.v1.EngagementService.DeleteEngagement:output_type -> video.v1.DeleteEngagementResponse
+	6,  // 14: video.v1.EngagementService.GetEngagement:output_type -> video.v1.GetEngagementResponse
+	8,  // 15: video.v1.EngagementService.ListEngagements:output_type -> video.v1.ListEngagementsResponse
+	12, // [12:16] is the sub-list for method output_type
+	8,  // [8:12] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_video_v1_engagement_service_proto_init() }
@@ -935,7 +810,7 @@ func file_video_v1_engagement_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_video_v1_engagement_service_proto_rawDesc), len(file_video_v1_engagement_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -22,7 +22,6 @@ const (
 	EngagementService_PutEngagement_FullMethodName    = "/video.v1.EngagementService/PutEngagement"
 	EngagementService_DeleteEngagement_FullMethodName = "/video.v1.EngagementService/DeleteEngagement"
 	EngagementService_GetEngagement_FullMethodName    = "/video.v1.EngagementService/GetEngagement"
-	EngagementService_GetEngagements_FullMethodName   = "/video.v1.EngagementService/GetEngagements"
 	EngagementService_ListEngagements_FullMethodName  = "/video.v1.EngagementService/ListEngagements"
 )
 
@@ -43,10 +42,7 @@ type EngagementServiceClient interface {
 	DeleteEngagement(ctx context.Context, in *DeleteEngagementRequest, opts ...grpc.CallOption) (*DeleteEngagementResponse, error)
 	// GetEngagement reads an engagement as its owner has it now.
 	GetEngagement(ctx context.Context, in *GetEngagementRequest, opts ...grpc.CallOption) (*GetEngagementResponse, error)
-	// GetEngagements reads several engagements of a user, as GetVideos reads videos.
-	GetEngagements(ctx context.Context, in *GetEngagementsRequest, opts ...grpc.CallOption) (*GetEngagementsResponse, error)
-	// ListEngagements pages through engagements: by user, each user's newest video
-	// first.
+	// ListEngagements pages through a user's engagements, newest video first.
 	ListEngagements(ctx context.Context, in *ListEngagementsRequest, opts ...grpc.CallOption) (*ListEngagementsResponse, error)
 }
 
@@ -88,16 +84,6 @@ func (c *engagementServiceClient) GetEngagement(ctx context.Context, in *GetEnga
 	return out, nil
 }
 
-func (c *engagementServiceClient) GetEngagements(ctx context.Context, in *GetEngagementsRequest, opts ...grpc.CallOption) (*GetEngagementsResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(GetEngagementsResponse)
-	err := c.cc.Invoke(ctx, EngagementService_GetEngagements_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
 func (c *engagementServiceClient) ListEngagements(ctx context.Context, in *ListEngagementsRequest, opts ...grpc.CallOption) (*ListEngagementsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListEngagementsResponse)
@@ -125,10 +111,7 @@ type EngagementServiceServer interface {
 	DeleteEngagement(context.Context, *DeleteEngagementRequest) (*DeleteEngagementResponse, error)
 	// GetEngagement reads an engagement as its owner has it now.
 	GetEngagement(context.Context, *GetEngagementRequest) (*GetEngagementResponse, error)
-	// GetEngagements reads several engagements of a user, as GetVideos reads videos.
-	GetEngagements(context.Context, *GetEngagementsRequest) (*GetEngagementsResponse, error)
-	// ListEngagements pages through engagements: by user, each user's newest video
-	// first.
+	// ListEngagements pages through a user's engagements, newest video first.
 	ListEngagements(context.Context, *ListEngagementsRequest) (*ListEngagementsResponse, error)
 	mustEmbedUnimplementedEngagementServiceServer()
 }
@@ -148,9 +131,6 @@ func (UnimplementedEngagementServiceServer) DeleteEngagement(context.Context, *D
 }
 func (UnimplementedEngagementServiceServer) GetEngagement(context.Context, *GetEngagementRequest) (*GetEngagementResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetEngagement not implemented")
-}
-func (UnimplementedEngagementServiceServer) GetEngagements(context.Context, *GetEngagementsRequest) (*GetEngagementsResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method GetEngagements not implemented")
 }
 func (UnimplementedEngagementServiceServer) ListEngagements(context.Context, *ListEngagementsRequest) (*ListEngagementsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListEngagements not implemented")
@@ -230,24 +210,6 @@ func _EngagementService_GetEngagement_Handler(srv interface{}, ctx context.Conte
 	return interceptor(ctx, in, info, handler)
 }
 
-func _EngagementService_GetEngagements_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(GetEngagementsRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(EngagementServiceServer).GetEngagements(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: EngagementService_GetEngagements_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(EngagementServiceServer).GetEngagements(ctx, req.(*GetEngagementsRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
 func _EngagementService_ListEngagements_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListEngagementsRequest)
 	if err := dec(in); err != nil {
@@ -284,10 +246,6 @@ var EngagementService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetEngagement",
 			Handler:    _EngagementService_GetEngagement_Handler,
-		},
-		{
-			MethodName: "GetEngagements",
-			Handler:    _EngagementService_GetEngagements_Handler,
 		},
 		{
 			MethodName: "ListEngagements",

@@ -45,7 +45,7 @@ type Video struct {
 	Version   int64                  `protobuf:"varint,7,opt,name=version,proto3" json:"version,omitempty"`
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	UpdatedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
-	// Set on tombstones only.
+	// Set on tombstones only, which only video.replication.v1 returns.
 	DeletedAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=deleted_at,json=deletedAt,proto3" json:"deleted_at,omitempty"`
 	// The owner's incarnation: raised when the owner's database is restored to an
 	// earlier point in time. Freshness compares (epoch, version).
@@ -307,8 +307,10 @@ func (x *CreateVideoResponse) GetConsistencyToken() string {
 type GetVideoRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	VideoId string                 `protobuf:"bytes,1,opt,name=video_id,json=videoId,proto3" json:"video_id,omitempty"`
-	// Answer a deleted video with its tombstone instead of NOT_FOUND: for
-	// consumers that repair or rebuild a copy.
+	// Refused with INVALID_ARGUMENT: tombstones are for the services of read models, by
+	// video.replication.v1.
+	//
+	// Deprecated: Marked as deprecated in video/v1/video_service.proto.
 	IncludeDeleted bool `protobuf:"varint,2,opt,name=include_deleted,json=includeDeleted,proto3" json:"include_deleted,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -351,6 +353,7 @@ func (x *GetVideoRequest) GetVideoId() string {
 	return ""
 }
 
+// Deprecated: Marked as deprecated in video/v1/video_service.proto.
 func (x *GetVideoRequest) GetIncludeDeleted() bool {
 	if x != nil {
 		return x.IncludeDeleted
@@ -414,114 +417,6 @@ func (x *GetVideoResponse) GetAsOf() *timestamppb.Timestamp {
 	return nil
 }
 
-type GetVideosRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// 1 to 32.
-	VideoIds      []string `protobuf:"bytes,1,rep,name=video_ids,json=videoIds,proto3" json:"video_ids,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *GetVideosRequest) Reset() {
-	*x = GetVideosRequest{}
-	mi := &file_video_v1_video_service_proto_msgTypes[5]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *GetVideosRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*GetVideosRequest) ProtoMessage() {}
-
-func (x *GetVideosRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_video_v1_video_service_proto_msgTypes[5]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use GetVideosRequest.ProtoReflect.Descriptor instead.
-func (*GetVideosRequest) Descriptor() ([]byte, []int) {
-	return file_video_v1_video_service_proto_rawDescGZIP(), []int{5}
-}
-
-func (x *GetVideosRequest) GetVideoIds() []string {
-	if x != nil {
-		return x.VideoIds
-	}
-	return nil
-}
-
-type GetVideosResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// In any order.
-	Videos []*Video `protobuf:"bytes,1,rep,name=videos,proto3" json:"videos,omitempty"`
-	// As in GetVideoResponse.
-	AsOf *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
-	// The owner's present epoch, also for the videos that it does not know.
-	Epoch         int64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *GetVideosResponse) Reset() {
-	*x = GetVideosResponse{}
-	mi := &file_video_v1_video_service_proto_msgTypes[6]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *GetVideosResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*GetVideosResponse) ProtoMessage() {}
-
-func (x *GetVideosResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_video_v1_video_service_proto_msgTypes[6]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use GetVideosResponse.ProtoReflect.Descriptor instead.
-func (*GetVideosResponse) Descriptor() ([]byte, []int) {
-	return file_video_v1_video_service_proto_rawDescGZIP(), []int{6}
-}
-
-func (x *GetVideosResponse) GetVideos() []*Video {
-	if x != nil {
-		return x.Videos
-	}
-	return nil
-}
-
-func (x *GetVideosResponse) GetAsOf() *timestamppb.Timestamp {
-	if x != nil {
-		return x.AsOf
-	}
-	return nil
-}
-
-func (x *GetVideosResponse) GetEpoch() int64 {
-	if x != nil {
-		return x.Epoch
-	}
-	return 0
-}
-
 type UpdateVideoRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// video_id names the video; the fields in update_mask are taken from here.
@@ -538,7 +433,7 @@ type UpdateVideoRequest struct {
 
 func (x *UpdateVideoRequest) Reset() {
 	*x = UpdateVideoRequest{}
-	mi := &file_video_v1_video_service_proto_msgTypes[7]
+	mi := &file_video_v1_video_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -550,7 +445,7 @@ func (x *UpdateVideoRequest) String() string {
 func (*UpdateVideoRequest) ProtoMessage() {}
 
 func (x *UpdateVideoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_video_v1_video_service_proto_msgTypes[7]
+	mi := &file_video_v1_video_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -563,7 +458,7 @@ func (x *UpdateVideoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateVideoRequest.ProtoReflect.Descriptor instead.
 func (*UpdateVideoRequest) Descriptor() ([]byte, []int) {
-	return file_video_v1_video_service_proto_rawDescGZIP(), []int{7}
+	return file_video_v1_video_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *UpdateVideoRequest) GetVideo() *Video {
@@ -597,7 +492,7 @@ type UpdateVideoResponse struct {
 
 func (x *UpdateVideoResponse) Reset() {
 	*x = UpdateVideoResponse{}
-	mi := &file_video_v1_video_service_proto_msgTypes[8]
+	mi := &file_video_v1_video_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -609,7 +504,7 @@ func (x *UpdateVideoResponse) String() string {
 func (*UpdateVideoResponse) ProtoMessage() {}
 
 func (x *UpdateVideoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_video_v1_video_service_proto_msgTypes[8]
+	mi := &file_video_v1_video_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -622,7 +517,7 @@ func (x *UpdateVideoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateVideoResponse.ProtoReflect.Descriptor instead.
 func (*UpdateVideoResponse) Descriptor() ([]byte, []int) {
-	return file_video_v1_video_service_proto_rawDescGZIP(), []int{8}
+	return file_video_v1_video_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *UpdateVideoResponse) GetVideo() *Video {
@@ -652,7 +547,7 @@ type DeleteVideoRequest struct {
 
 func (x *DeleteVideoRequest) Reset() {
 	*x = DeleteVideoRequest{}
-	mi := &file_video_v1_video_service_proto_msgTypes[9]
+	mi := &file_video_v1_video_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -664,7 +559,7 @@ func (x *DeleteVideoRequest) String() string {
 func (*DeleteVideoRequest) ProtoMessage() {}
 
 func (x *DeleteVideoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_video_v1_video_service_proto_msgTypes[9]
+	mi := &file_video_v1_video_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -677,7 +572,7 @@ func (x *DeleteVideoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVideoRequest.ProtoReflect.Descriptor instead.
 func (*DeleteVideoRequest) Descriptor() ([]byte, []int) {
-	return file_video_v1_video_service_proto_rawDescGZIP(), []int{9}
+	return file_video_v1_video_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *DeleteVideoRequest) GetVideoId() string {
@@ -713,7 +608,7 @@ type DeleteVideoResponse struct {
 
 func (x *DeleteVideoResponse) Reset() {
 	*x = DeleteVideoResponse{}
-	mi := &file_video_v1_video_service_proto_msgTypes[10]
+	mi := &file_video_v1_video_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -725,7 +620,7 @@ func (x *DeleteVideoResponse) String() string {
 func (*DeleteVideoResponse) ProtoMessage() {}
 
 func (x *DeleteVideoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_video_v1_video_service_proto_msgTypes[10]
+	mi := &file_video_v1_video_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -738,7 +633,7 @@ func (x *DeleteVideoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVideoResponse.ProtoReflect.Descriptor instead.
 func (*DeleteVideoResponse) Descriptor() ([]byte, []int) {
-	return file_video_v1_video_service_proto_rawDescGZIP(), []int{10}
+	return file_video_v1_video_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *DeleteVideoResponse) GetVideoId() string {
@@ -778,7 +673,9 @@ type ListVideosRequest struct {
 	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// A UUID; empty means every uploader.
 	UploaderId string `protobuf:"bytes,3,opt,name=uploader_id,json=uploaderId,proto3" json:"uploader_id,omitempty"`
-	// Return tombstones too.
+	// As in GetVideoRequest.
+	//
+	// Deprecated: Marked as deprecated in video/v1/video_service.proto.
 	IncludeDeleted bool `protobuf:"varint,4,opt,name=include_deleted,json=includeDeleted,proto3" json:"include_deleted,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -786,7 +683,7 @@ type ListVideosRequest struct {
 
 func (x *ListVideosRequest) Reset() {
 	*x = ListVideosRequest{}
-	mi := &file_video_v1_video_service_proto_msgTypes[11]
+	mi := &file_video_v1_video_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -798,7 +695,7 @@ func (x *ListVideosRequest) String() string {
 func (*ListVideosRequest) ProtoMessage() {}
 
 func (x *ListVideosRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_video_v1_video_service_proto_msgTypes[11]
+	mi := &file_video_v1_video_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -811,7 +708,7 @@ func (x *ListVideosRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVideosRequest.ProtoReflect.Descriptor instead.
 func (*ListVideosRequest) Descriptor() ([]byte, []int) {
-	return file_video_v1_video_service_proto_rawDescGZIP(), []int{11}
+	return file_video_v1_video_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListVideosRequest) GetPageSize() int32 {
@@ -835,6 +732,7 @@ func (x *ListVideosRequest) GetUploaderId() string {
 	return ""
 }
 
+// Deprecated: Marked as deprecated in video/v1/video_service.proto.
 func (x *ListVideosRequest) GetIncludeDeleted() bool {
 	if x != nil {
 		return x.IncludeDeleted
@@ -853,7 +751,7 @@ type ListVideosResponse struct {
 
 func (x *ListVideosResponse) Reset() {
 	*x = ListVideosResponse{}
-	mi := &file_video_v1_video_service_proto_msgTypes[12]
+	mi := &file_video_v1_video_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -865,7 +763,7 @@ func (x *ListVideosResponse) String() string {
 func (*ListVideosResponse) ProtoMessage() {}
 
 func (x *ListVideosResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_video_v1_video_service_proto_msgTypes[12]
+	mi := &file_video_v1_video_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -878,7 +776,7 @@ func (x *ListVideosResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVideosResponse.ProtoReflect.Descriptor instead.
 func (*ListVideosResponse) Descriptor() ([]byte, []int) {
-	return file_video_v1_video_service_proto_rawDescGZIP(), []int{12}
+	return file_video_v1_video_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListVideosResponse) GetVideos() []*Video {
@@ -927,19 +825,13 @@ const file_video_v1_video_service_proto_rawDesc = "" +
 	"\fpublished_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\vpublishedAt\"i\n" +
 	"\x13CreateVideoResponse\x12%\n" +
 	"\x05video\x18\x01 \x01(\v2\x0f.video.v1.VideoR\x05video\x12+\n" +
-	"\x11consistency_token\x18\x02 \x01(\tR\x10consistencyToken\"U\n" +
+	"\x11consistency_token\x18\x02 \x01(\tR\x10consistencyToken\"Y\n" +
 	"\x0fGetVideoRequest\x12\x19\n" +
-	"\bvideo_id\x18\x01 \x01(\tR\avideoId\x12'\n" +
-	"\x0finclude_deleted\x18\x02 \x01(\bR\x0eincludeDeleted\"j\n" +
+	"\bvideo_id\x18\x01 \x01(\tR\avideoId\x12+\n" +
+	"\x0finclude_deleted\x18\x02 \x01(\bB\x02\x18\x01R\x0eincludeDeleted\"j\n" +
 	"\x10GetVideoResponse\x12%\n" +
 	"\x05video\x18\x01 \x01(\v2\x0f.video.v1.VideoR\x05video\x12/\n" +
-	"\x05as_of\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04asOf\"/\n" +
-	"\x10GetVideosRequest\x12\x1b\n" +
-	"\tvideo_ids\x18\x01 \x03(\tR\bvideoIds\"\x83\x01\n" +
-	"\x11GetVideosResponse\x12'\n" +
-	"\x06videos\x18\x01 \x03(\v2\x0f.video.v1.VideoR\x06videos\x12/\n" +
-	"\x05as_of\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04asOf\x12\x14\n" +
-	"\x05epoch\x18\x03 \x01(\x03R\x05epoch\"\xa3\x01\n" +
+	"\x05as_of\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04asOf\"\xa3\x01\n" +
 	"\x12UpdateVideoRequest\x12%\n" +
 	"\x05video\x18\x01 \x01(\v2\x0f.video.v1.VideoR\x05video\x12;\n" +
 	"\vupdate_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\n" +
@@ -957,21 +849,20 @@ const file_video_v1_video_service_proto_rawDesc = "" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x129\n" +
 	"\n" +
 	"deleted_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tdeletedAt\x12+\n" +
-	"\x11consistency_token\x18\x04 \x01(\tR\x10consistencyToken\"\x99\x01\n" +
+	"\x11consistency_token\x18\x04 \x01(\tR\x10consistencyToken\"\x9d\x01\n" +
 	"\x11ListVideosRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x02 \x01(\tR\tpageToken\x12\x1f\n" +
 	"\vuploader_id\x18\x03 \x01(\tR\n" +
-	"uploaderId\x12'\n" +
-	"\x0finclude_deleted\x18\x04 \x01(\bR\x0eincludeDeleted\"e\n" +
+	"uploaderId\x12+\n" +
+	"\x0finclude_deleted\x18\x04 \x01(\bB\x02\x18\x01R\x0eincludeDeleted\"e\n" +
 	"\x12ListVideosResponse\x12'\n" +
 	"\x06videos\x18\x01 \x03(\v2\x0f.video.v1.VideoR\x06videos\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken2\xc4\x03\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken2\xfe\x02\n" +
 	"\fVideoService\x12J\n" +
 	"\vCreateVideo\x12\x1c.video.v1.CreateVideoRequest\x1a\x1d.video.v1.CreateVideoResponse\x12A\n" +
-	"\bGetVideo\x12\x19.video.v1.GetVideoRequest\x1a\x1a.video.v1.GetVideoResponse\x12D\n" +
-	"\tGetVideos\x12\x1a.video.v1.GetVideosRequest\x1a\x1b.video.v1.GetVideosResponse\x12J\n" +
+	"\bGetVideo\x12\x19.video.v1.GetVideoRequest\x1a\x1a.video.v1.GetVideoResponse\x12J\n" +
 	"\vUpdateVideo\x12\x1c.video.v1.UpdateVideoRequest\x1a\x1d.video.v1.UpdateVideoResponse\x12J\n" +
 	"\vDeleteVideo\x12\x1c.video.v1.DeleteVideoRequest\x1a\x1d.video.v1.DeleteVideoResponse\x12G\n" +
 	"\n" +
@@ -989,57 +880,51 @@ func file_video_v1_video_service_proto_rawDescGZIP() []byte {
 	return file_video_v1_video_service_proto_rawDescData
 }
 
-var file_video_v1_video_service_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_video_v1_video_service_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_video_v1_video_service_proto_goTypes = []any{
 	(*Video)(nil),                 // 0: video.v1.Video
 	(*CreateVideoRequest)(nil),    // 1: video.v1.CreateVideoRequest
 	(*CreateVideoResponse)(nil),   // 2: video.v1.CreateVideoResponse
 	(*GetVideoRequest)(nil),       // 3: video.v1.GetVideoRequest
 	(*GetVideoResponse)(nil),      // 4: video.v1.GetVideoResponse
-	(*GetVideosRequest)(nil),      // 5: video.v1.GetVideosRequest
-	(*GetVideosResponse)(nil),     // 6: video.v1.GetVideosResponse
-	(*UpdateVideoRequest)(nil),    // 7: video.v1.UpdateVideoRequest
-	(*UpdateVideoResponse)(nil),   // 8: video.v1.UpdateVideoResponse
-	(*DeleteVideoRequest)(nil),    // 9: video.v1.DeleteVideoRequest
-	(*DeleteVideoResponse)(nil),   // 10: video.v1.DeleteVideoResponse
-	(*ListVideosRequest)(nil),     // 11: video.v1.ListVideosRequest
-	(*ListVideosResponse)(nil),    // 12: video.v1.ListVideosResponse
-	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
-	(*fieldmaskpb.FieldMask)(nil), // 14: google.protobuf.FieldMask
+	(*UpdateVideoRequest)(nil),    // 5: video.v1.UpdateVideoRequest
+	(*UpdateVideoResponse)(nil),   // 6: video.v1.UpdateVideoResponse
+	(*DeleteVideoRequest)(nil),    // 7: video.v1.DeleteVideoRequest
+	(*DeleteVideoResponse)(nil),   // 8: video.v1.DeleteVideoResponse
+	(*ListVideosRequest)(nil),     // 9: video.v1.ListVideosRequest
+	(*ListVideosResponse)(nil),    // 10: video.v1.ListVideosResponse
+	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
+	(*fieldmaskpb.FieldMask)(nil), // 12: google.protobuf.FieldMask
 }
 var file_video_v1_video_service_proto_depIdxs = []int32{
-	13, // 0: video.v1.Video.published_at:type_name -> google.protobuf.Timestamp
-	13, // 1: video.v1.Video.created_at:type_name -> google.protobuf.Timestamp
-	13, // 2: video.v1.Video.updated_at:type_name -> google.protobuf.Timestamp
-	13, // 3: video.v1.Video.deleted_at:type_name -> google.protobuf.Timestamp
-	13, // 4: video.v1.CreateVideoRequest.published_at:type_name -> google.protobuf.Timestamp
+	11, // 0: video.v1.Video.published_at:type_name -> google.protobuf.Timestamp
+	11, // 1: video.v1.Video.created_at:type_name -> google.protobuf.Timestamp
+	11, // 2: video.v1.Video.updated_at:type_name -> google.protobuf.Timestamp
+	11, // 3: video.v1.Video.deleted_at:type_name -> google.protobuf.Timestamp
+	11, // 4: video.v1.CreateVideoRequest.published_at:type_name -> google.protobuf.Timestamp
 	0,  // 5: video.v1.CreateVideoResponse.video:type_name -> video.v1.Video
 	0,  // 6: video.v1.GetVideoResponse.video:type_name -> video.v1.Video
-	13, // 7: video.v1.GetVideoResponse.as_of:type_name -> google.protobuf.Timestamp
-	0,  // 8: video.v1.GetVideosResponse.videos:type_name -> video.v1.Video
-	13, // 9: video.v1.GetVideosResponse.as_of:type_name -> google.protobuf.Timestamp
-	0,  // 10: video.v1.UpdateVideoRequest.video:type_name -> video.v1.Video
-	14, // 11: video.v1.UpdateVideoRequest.update_mask:type_name -> google.protobuf.FieldMask
-	0,  // 12: video.v1.UpdateVideoResponse.video:type_name -> video.v1.Video
-	13, // 13: video.v1.DeleteVideoResponse.deleted_at:type_name -> google.protobuf.Timestamp
-	0,  // 14: video.v1.ListVideosResponse.videos:type_name -> video.v1.Video
-	1,  // 15: video.v1.VideoService.CreateVideo:input_type -> video.v1.CreateVideoRequest
-	3,  // 16: video.v1.VideoService.GetVideo:input_type -> video.v1.GetVideoRequest
-	5,  // 17: video.v1.VideoService.GetVideos:input_type -> video.v1.GetVideosRequest
-	7,  // 18: video.v1.VideoService.UpdateVideo:input_type -> video.v1.UpdateVideoRequest
-	9,  // 19: video.v1.VideoService.DeleteVideo:input_type -> video.v1.DeleteVideoRequest
-	11, // 20: video.v1.VideoService.ListVideos:input_type -> video.v1.ListVideosRequest
-	2,  // 21: video.v1.VideoService.CreateVideo:output_type -> video.v1.CreateVideoResponse
-	4,  // 22: video.v1.VideoService.GetVideo:output_type -> video.v1.GetVideoResponse
-	6,  // 23: video.v1.VideoService.GetVideos:output_type -> video.v1.GetVideosResponse
-	8,  // 24: video.v1.VideoService.UpdateVideo:output_type -> video.v1.UpdateVideoResponse
-	10, // 25: video.v1.VideoService.DeleteVideo:output_type -> video.v1.DeleteVideoResponse
-	12, // 26: video.v1.VideoService.ListVideos:output_type -> video.v1.ListVideosResponse
-	21, // [21:27] is the sub-list for method output_type
-	15, // [15:21] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	11, // 7: video.v1.GetVideoResponse.as_of:type_name -> google.protobuf.Timestamp
+	0,  // 8: video.v1.UpdateVideoRequest.video:type_name -> video.v1.Video
+	12, // 9: video.v1.UpdateVideoRequest.update_mask:type_name -> google.protobuf.FieldMask
+	0,  // 10: video.v1.UpdateVideoResponse.video:type_name -> video.v1.Video
+	11, // 11: video.v1.DeleteVideoResponse.deleted_at:type_name -> google.protobuf.Timestamp
+	0,  // 12: video.v1.ListVideosResponse.videos:type_name -> video.v1.Video
+	1,  // 13: video.v1.VideoService.CreateVideo:input_type -> video.v1.CreateVideoRequest
+	3,  // 14: video.v1.VideoService.GetVideo:input_type -> video.v1.GetVideoRequest
+	5,  // 15: video.v1.VideoService.UpdateVideo:input_type -> video.v1.UpdateVideoRequest
+	7,  // 16: video.v1.VideoService.DeleteVideo:input_type -> video.v1.DeleteVideoRequest
+	9,  // 17: video.v1.VideoService.ListVideos:input_type -> video.v1.ListVideosRequest
+	2,  // 18: video.v1.VideoService.CreateVideo:output_type -> video.v1.CreateVideoResponse
+	4,  // 19: video.v1.VideoService.GetVideo:output_type -> video.v1.GetVideoResponse
+	6,  // 20: video.v1.VideoService.UpdateVideo:output_type -> video.v1.UpdateVideoResponse
+	8,  // 21: video.v1.VideoService.DeleteVideo:output_type -> video.v1.DeleteVideoResponse
+	10, // 22: video.v1.VideoService.ListVideos:output_type -> video.v1.ListVideosResponse
+	18, // [18:23] is the sub-list for method output_type
+	13, // [13:18] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_video_v1_video_service_proto_init() }
@@ -1053,7 +938,7 @@ func file_video_v1_video_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_video_v1_video_service_proto_rawDesc), len(file_video_v1_video_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -26,7 +26,6 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	VideoService_CreateVideo_FullMethodName = "/video.v1.VideoService/CreateVideo"
 	VideoService_GetVideo_FullMethodName    = "/video.v1.VideoService/GetVideo"
-	VideoService_GetVideos_FullMethodName   = "/video.v1.VideoService/GetVideos"
 	VideoService_UpdateVideo_FullMethodName = "/video.v1.VideoService/UpdateVideo"
 	VideoService_DeleteVideo_FullMethodName = "/video.v1.VideoService/DeleteVideo"
 	VideoService_ListVideos_FullMethodName  = "/video.v1.VideoService/ListVideos"
@@ -45,10 +44,6 @@ type VideoServiceClient interface {
 	CreateVideo(ctx context.Context, in *CreateVideoRequest, opts ...grpc.CallOption) (*CreateVideoResponse, error)
 	// GetVideo reads a video as its owner has it now.
 	GetVideo(ctx context.Context, in *GetVideoRequest, opts ...grpc.CallOption) (*GetVideoResponse, error)
-	// GetVideos reads several videos as their owner has them now, those that were
-	// deleted with their tombstones. One that never was is left out. It is for
-	// consumers that bring a copy forward.
-	GetVideos(ctx context.Context, in *GetVideosRequest, opts ...grpc.CallOption) (*GetVideosResponse, error)
 	// UpdateVideo changes the fields in the mask. One that changes nothing makes
 	// no new version and no event.
 	UpdateVideo(ctx context.Context, in *UpdateVideoRequest, opts ...grpc.CallOption) (*UpdateVideoResponse, error)
@@ -81,16 +76,6 @@ func (c *videoServiceClient) GetVideo(ctx context.Context, in *GetVideoRequest, 
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetVideoResponse)
 	err := c.cc.Invoke(ctx, VideoService_GetVideo_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *videoServiceClient) GetVideos(ctx context.Context, in *GetVideosRequest, opts ...grpc.CallOption) (*GetVideosResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(GetVideosResponse)
-	err := c.cc.Invoke(ctx, VideoService_GetVideos_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -140,10 +125,6 @@ type VideoServiceServer interface {
 	CreateVideo(context.Context, *CreateVideoRequest) (*CreateVideoResponse, error)
 	// GetVideo reads a video as its owner has it now.
 	GetVideo(context.Context, *GetVideoRequest) (*GetVideoResponse, error)
-	// GetVideos reads several videos as their owner has them now, those that were
-	// deleted with their tombstones. One that never was is left out. It is for
-	// consumers that bring a copy forward.
-	GetVideos(context.Context, *GetVideosRequest) (*GetVideosResponse, error)
 	// UpdateVideo changes the fields in the mask. One that changes nothing makes
 	// no new version and no event.
 	UpdateVideo(context.Context, *UpdateVideoRequest) (*UpdateVideoResponse, error)
@@ -167,9 +148,6 @@ func (UnimplementedVideoServiceServer) CreateVideo(context.Context, *CreateVideo
 }
 func (UnimplementedVideoServiceServer) GetVideo(context.Context, *GetVideoRequest) (*GetVideoResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetVideo not implemented")
-}
-func (UnimplementedVideoServiceServer) GetVideos(context.Context, *GetVideosRequest) (*GetVideosResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method GetVideos not implemented")
 }
 func (UnimplementedVideoServiceServer) UpdateVideo(context.Context, *UpdateVideoRequest) (*UpdateVideoResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method UpdateVideo not implemented")
@@ -233,24 +211,6 @@ func _VideoService_GetVideo_Handler(srv interface{}, ctx context.Context, dec fu
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(VideoServiceServer).GetVideo(ctx, req.(*GetVideoRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _VideoService_GetVideos_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(GetVideosRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(VideoServiceServer).GetVideos(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: VideoService_GetVideos_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(VideoServiceServer).GetVideos(ctx, req.(*GetVideosRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -323,10 +283,6 @@ var VideoService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetVideo",
 			Handler:    _VideoService_GetVideo_Handler,
-		},
-		{
-			MethodName: "GetVideos",
-			Handler:    _VideoService_GetVideos_Handler,
 		},
 		{
 			MethodName: "UpdateVideo",

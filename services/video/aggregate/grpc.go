@@ -26,6 +26,11 @@ func SetReplayed(ctx context.Context, replayed bool) error {
 	return grpc.SetHeader(ctx, metadata.Pairs("idempotency-replayed", "true"))
 }
 
+// RefuseTombstones adds a violation if a request of the API for users asks for deleted rows.
+func RefuseTombstones(req interface{ GetIncludeDeleted() bool }, found *problem.Violations) {
+	found.Require(!req.GetIncludeDeleted(), "include_deleted", "must not be set: only video.replication.v1 returns deleted rows")
+}
+
 // WithAsOf adds the time and the epoch of the answer to the error that there is no such
 // row, as any other answer has them.
 func WithAsOf(err error, asOf AsOf) error {

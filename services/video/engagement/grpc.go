@@ -58,55 +58,31 @@ func (g grpcServer) DeleteEngagement(
 func (g grpcServer) GetEngagement(ctx context.Context, req *videov1.GetEngagementRequest) (*videov1.GetEngagementResponse, error) {
 	var found problem.Violations
 	user, video := parseIDs(req.GetUserId(), req.GetVideoId(), &found)
+	aggregate.RefuseTombstones(req, &found)
 	if err := found.Err(); err != nil {
 		return nil, err
 	}
-	e, asOf, err := g.service.Get(ctx, user, video, req.GetIncludeDeleted())
+	e, asOf, err := g.service.Get(ctx, user, video)
 	if err != nil {
 		return nil, aggregate.WithAsOf(err, asOf)
 	}
 	return &videov1.GetEngagementResponse{Engagement: e.read(), AsOf: aggregate.Timestamp(asOf.Time)}, nil
 }
 
-func (g grpcServer) GetEngagements(
-	ctx context.Context, req *videov1.GetEngagementsRequest,
-) (*videov1.GetEngagementsResponse, error) {
-	var found problem.Violations
-	user := found.UUID("user_id", req.GetUserId())
-	if err := found.Err(); err != nil {
-		return nil, err
-	}
-	engagements, asOf, err := g.service.GetMany(ctx, user, req.GetVideoIds())
-	if err != nil {
-		return nil, err
-	}
-	resp := &videov1.GetEngagementsResponse{AsOf: aggregate.Timestamp(asOf.Time), Epoch: asOf.Epoch}
-	for _, e := range engagements {
-		resp.Engagements = append(resp.Engagements, e.read())
-	}
-	return resp, nil
-}
-
 func (g grpcServer) ListEngagements(
 	ctx context.Context, req *videov1.ListEngagementsRequest,
 ) (*videov1.ListEngagementsResponse, error) {
-	f := Filter{IncludeDeleted: req.GetIncludeDeleted()}
-	if req.GetUserId() != "" {
-		var found problem.Violations
-		f.UserID = found.UUID("user_id", req.GetUserId())
-		if err := found.Err(); err != nil {
-			return nil, err
-		}
+	var found problem.Violations
+	user := found.UUID("user_id", req.GetUserId())
+	aggregate.RefuseTombstones(req, &found)
+	if err := found.Err(); err != nil {
+		return nil, err
 	}
-	page, next, err := g.service.List(ctx, f, cmp.Or(int(req.GetPageSize()), rest.DefaultPageSize), req.GetPageToken())
+	page, next, err := g.service.List(ctx, user, cmp.Or(int(req.GetPageSize()), rest.DefaultPageSize), req.GetPageToken())
 	if err != nil {
 		return nil, err
 	}
-	resp := &videov1.ListEngagementsResponse{NextPageToken: next}
-	for _, e := range page {
-		resp.Engagements = append(resp.Engagements, e.read())
-	}
-	return resp, nil
+	return &videov1.ListEngagementsResponse{Engagements: Messages(page), NextPageToken: next}, nil
 }
 
 func (e Engagement) proto() *videov1.Engagement {
@@ -123,4 +99,13 @@ func (e Engagement) read() *videov1.Engagement {
 	p := e.proto()
 	p.LastEventId = e.EventID()
 	return p
+}
+
+// Messages are engagements in the answer to a read.
+func Messages(engagements []Engagement) []*videov1.Engagement {
+	all := make([]*videov1.Engagement, len(engagements))
+	for i, e := range engagements {
+		all[i] = e.read()
+	}
+	return all
 }

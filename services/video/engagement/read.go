@@ -9,25 +9,21 @@ import (
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/pkg/eventing/reconcile"
-	videov1 "example.com/lockstep/proto/video/v1"
 	"example.com/lockstep/services/video/aggregate"
 )
 
-// Get returns an engagement as it is now; a deleted one only when tombstones are asked
-// for. The result, also a not-found error, is of the database's state asOf.
-func (s *Service) Get(ctx context.Context, user, video uuid.UUID, includeDeleted bool) (e Engagement, asOf aggregate.AsOf, err error) {
+// Get returns an engagement that is not deleted, as it is now. The result, also a
+// not-found error, is of the database's state asOf.
+func (s *Service) Get(ctx context.Context, user, video uuid.UUID) (e Engagement, asOf aggregate.AsOf, err error) {
 	e, asOf, err = selectEngagement(ctx, s.db, user, video)
 	if err != nil {
 		return Engagement{}, aggregate.AsOf{}, fmt.Errorf("get engagement: %w", err)
-	}
-	if e.DeletedAt != nil && includeDeleted {
-		return e, asOf, nil
 	}
 	return e, asOf, e.Check(aggregateType, 0)
 }
 
 // GetMany returns a user's engagements with the named videos, tombstones included, as
-// they are now, with the state as in Get.
+// they are now, with the state as in Get. It is for replicas.
 func (s *Service) GetMany(ctx context.Context, user uuid.UUID, videos []string) ([]Engagement, aggregate.AsOf, error) {
 	if err := aggregate.CheckVideoIDs(videos); err != nil {
 		return nil, aggregate.AsOf{}, err
@@ -39,37 +35,26 @@ func (s *Service) GetMany(ctx context.Context, user uuid.UUID, videos []string) 
 	return found, asOf, nil
 }
 
-// ListRows lists the engagements in table, which is that of NewTable, as a reader fills its
-// copy with them.
-func ListRows(ctx context.Context, table *reconcile.Table, from string) (page reconcile.Listing[*videov1.Engagement], err error) {
-	found, err := reconcile.List(ctx, table, selected, from, Engagement.id)
-	page = reconcile.Listing[*videov1.Engagement]{Answer: found.Answer, Next: found.Next, Estimate: found.Estimate}
-	for _, e := range found.Rows {
-		page.Rows = append(page.Rows, e.read())
-	}
-	return page, err
+// ListRows lists the engagements of all users in table, which is that of NewTable, as a
+// replica fills its copy with them.
+func ListRows(ctx context.Context, table *reconcile.Table, from string) (reconcile.Listing[Engagement], error) {
+	return reconcile.List(ctx, table, selected, from, Engagement.id)
 }
 
-// Filter selects the engagements of a list.
-type Filter struct {
-	UserID         uuid.UUID // uuid.Nil is every user
-	IncludeDeleted bool
-}
-
-// List returns up to size (1 to 200) engagements by user, each user's newest video
-// first, and a token for the page behind them, which is empty on the last.
-func (s *Service) List(ctx context.Context, f Filter, size int, token string) (page []Engagement, next string, err error) {
+// List returns up to size (1 to 200) of a user's engagements that are not deleted, newest
+// video first, and a token for the page behind them, which is empty on the last.
+func (s *Service) List(ctx context.Context, user uuid.UUID, size int, token string) (page []Engagement, next string, err error) {
 	var found problem.Violations
-	filter := fmt.Sprint(f)
+	filter := user.String()
 	rest.CheckPageSize(size, &found)
-	before := rest.ParsePageToken[[2]uuid.UUID](token, filter, &found)
+	before := rest.ParsePageToken[uuid.UUID](token, filter, &found)
 	if err := found.Err(); err != nil {
 		return nil, "", err
 	}
-	page, err = selectPage(ctx, s.db, f, before, size+1)
+	page, err = selectPage(ctx, s.db, user, before, size+1)
 	if err != nil {
 		return nil, "", fmt.Errorf("list engagements: %w", err)
 	}
-	page, next = rest.CutPage(page, size, func(e Engagement) [2]uuid.UUID { return [2]uuid.UUID{e.UserID, e.VideoID} }, filter)
+	page, next = rest.CutPage(page, size, func(e Engagement) uuid.UUID { return e.VideoID }, filter)
 	return page, next, nil
 }

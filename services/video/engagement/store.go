@@ -79,16 +79,10 @@ func selectWith(ctx context.Context, db *pgxpool.Pool, user uuid.UUID, videos []
 	return found, asOf, err
 }
 
-// selectPage returns up to limit engagements with keys below before, the highest first.
-func selectPage(ctx context.Context, db *pgxpool.Pool, f Filter, before [2]uuid.UUID, limit int) ([]Engagement, error) {
-	query := `SELECT ` + selected + ` FROM engagements WHERE (user_id, video_id) < ($1, $2)`
-	args := []any{before[0], before[1], limit}
-	if !f.IncludeDeleted {
-		query += ` AND deleted_at IS NULL`
-	}
-	if f.UserID != uuid.Nil {
-		query, args = query+` AND user_id = $4`, append(args, f.UserID)
-	}
-	rows, _ := db.Query(ctx, query+` ORDER BY user_id DESC, video_id DESC LIMIT $3`, args...)
+// selectPage returns up to limit of a user's engagements with videos below before that are
+// not deleted, the highest first.
+func selectPage(ctx context.Context, db *pgxpool.Pool, user, before uuid.UUID, limit int) ([]Engagement, error) {
+	rows, _ := db.Query(ctx, `SELECT `+selected+` FROM engagements
+		WHERE user_id = $1 AND video_id < $2 AND deleted_at IS NULL ORDER BY video_id DESC LIMIT $3`, user, before, limit)
 	return pgx.CollectRows(rows, pgx.RowToStructByName[Engagement])
 }

@@ -151,4 +151,4 @@ func TestReflectionIsOnWhereItIsAskedForOrLocal(t *testing.T) {
 	}
 }
 
-var videoServices = []string{"video.v1.EngagementService", "video.v1.ReconcileService", "video.v1.VideoService"}
+var videoServices = []string{"video.replication.v1.ReplicationService", "video.v1.EngagementService", "video.v1.VideoService"}

@@ -12,7 +12,7 @@ import (
 
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing/reconcile"
-	videov1 "example.com/lockstep/proto/video/v1"
+	replicationv1 "example.com/lockstep/proto/video/replication/v1"
 )
 
 // The owner says which fields it cannot compare, and takes no other text into its SQL.
@@ -20,27 +20,27 @@ func TestDigests(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	v := a.create()
-	owner := reconcileServer{tables: newServices(a.db, func() {}).comparable, turn: make(chan struct{}, 1)}
-	d := func(kind string, encoding int32, fields ...string) *videov1.Definition {
-		return &videov1.Definition{AggregateType: kind, Encoding: encoding, Fields: fields}
+	owner := newReplication(newServices(a.db, func() {}))
+	d := func(kind string, encoding int32, fields ...string) *replicationv1.Definition {
+		return &replicationv1.Definition{AggregateType: kind, Encoding: encoding, Fields: fields}
 	}
 	nothing := uuid.Nil.String()
-	part, err := owner.DigestRows(t.Context(), &videov1.DigestRowsRequest{Definition: d("video", 1, creation...), From: nothing})
+	part, err := owner.DigestRows(t.Context(), &replicationv1.DigestRowsRequest{Definition: d("video", 1, creation...), From: nothing})
 	if err != nil || len(part.GetRanges()) != 1 || part.GetRanges()[0].GetRows() != 1 || part.GetEpoch() != 1 || part.GetAsOf() == nil {
 		t.Fatalf("%v, %v", part, err)
 	}
-	page, err := owner.ListRowDigests(t.Context(), &videov1.ListRowDigestsRequest{Definition: d("video", 1, creation...), From: nothing, Until: part.GetUntil()})
+	page, err := owner.ListRowDigests(t.Context(), &replicationv1.ListRowDigestsRequest{Definition: d("video", 1, creation...), From: nothing, Until: part.GetUntil()})
 	if err != nil || len(page.GetRows()) != 1 || page.GetRows()[0].GetId() != v.ID.String() || page.GetRows()[0].GetLastEventId() == "" {
 		t.Fatalf("%v, %v", page, err)
 	}
 	backwards := slices.Sorted(slices.Values(creation))
 	slices.Reverse(backwards)
-	again, err := owner.DigestRows(t.Context(), &videov1.DigestRowsRequest{Definition: d("video", 1, backwards...), From: nothing})
+	again, err := owner.DigestRows(t.Context(), &replicationv1.DigestRowsRequest{Definition: d("video", 1, backwards...), From: nothing})
 	if err != nil || again.GetRanges()[0].GetDigest() != part.GetRanges()[0].GetDigest() {
 		t.Errorf("fields in another order: %v, %v", again, err)
 	}
 	for name, tc := range map[string]struct {
-		definition *videov1.Definition
+		definition *replicationv1.Definition
 		from       string
 		reason     string
 		names      string
@@ -57,8 +57,8 @@ func TestDigests(t *testing.T) {
 		"the id of no like":  {d("engagement", 1), nothing, "INVALID_ARGUMENT", "from"},
 		"an id in uppercase": {d("video", 1), strings.ToUpper(v.ID.String()), "INVALID_ARGUMENT", "from"},
 	} {
-		_, first := owner.DigestRows(t.Context(), &videov1.DigestRowsRequest{Definition: tc.definition, From: tc.from})
-		_, second := owner.ListRowDigests(t.Context(), &videov1.ListRowDigestsRequest{Definition: tc.definition, From: tc.from, Until: part.GetUntil()})
+		_, first := owner.DigestRows(t.Context(), &replicationv1.DigestRowsRequest{Definition: tc.definition, From: tc.from})
+		_, second := owner.ListRowDigests(t.Context(), &replicationv1.ListRowDigestsRequest{Definition: tc.definition, From: tc.from, Until: part.GetUntil()})
 		for _, err := range []error{first, second} {
 			err := problem.From(err).GRPCStatus().Err()
 			if status.Code(err) != codes.InvalidArgument || problem.ReasonOf(err) != tc.reason || !strings.Contains(err.Error(), tc.names) {
@@ -75,9 +75,9 @@ func TestDigests(t *testing.T) {
 func TestATurnThatDoesNotCome(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		owner := reconcileServer{tables: map[string]*reconcile.Table{"video": nil}, turn: make(chan struct{}, 1)}
+		owner := newReplication(services{comparable: map[string]*reconcile.Table{"video": nil}})
 		owner.turn <- struct{}{}
-		_, err := owner.DigestRows(t.Context(), &videov1.DigestRowsRequest{Definition: &videov1.Definition{AggregateType: "video"}})
+		_, err := owner.DigestRows(t.Context(), &replicationv1.DigestRowsRequest{Definition: &replicationv1.Definition{AggregateType: "video"}})
 		if p := problem.From(err); p == nil || p.Code != problem.CodeTooMany || p.RetryAfter == 0 || status.Code(p.GRPCStatus().Err()) != codes.ResourceExhausted {
 			t.Errorf("a busy owner: %v", err)
 		}

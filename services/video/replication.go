@@ -1,0 +1,127 @@
+package video
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing/reconcile"
+	replicationv1 "example.com/lockstep/proto/video/replication/v1"
+	"example.com/lockstep/services/video/aggregate"
+	"example.com/lockstep/services/video/engagement"
+)
+
+// turnWait is long for the rows of another caller, which take some tens of milliseconds.
+const turnWait = 2 * time.Second
+
+// engagementType is the aggregate type of package engagement.
+const engagementType = "engagement"
+
+// replicationServer is the ReplicationService of proto/video/replication/v1. This file has
+// the rows themselves, replication_digests.go their digests.
+type replicationServer struct {
+	replicationv1.UnimplementedReplicationServiceServer
+	owner services
+	// turn belongs to one caller at a time, for a digest or a list: a check or a backfill must
+	// not hold more than one of the connections that requests share.
+	turn chan struct{}
+}
+
+func newReplication(s services) replicationServer {
+	return replicationServer{owner: s, turn: make(chan struct{}, 1)}
+}
+
+func registerReplication(r grpc.ServiceRegistrar, s services) {
+	replicationv1.RegisterReplicationServiceServer(r, newReplication(s))
+}
+
+func (s replicationServer) GetVideoRows(
+	ctx context.Context, req *replicationv1.GetVideoRowsRequest,
+) (*replicationv1.GetVideoRowsResponse, error) {
+	found, state, err := s.owner.videos.GetMany(ctx, req.GetVideoIds())
+	if err != nil {
+		return nil, err
+	}
+	return &replicationv1.GetVideoRowsResponse{
+		Videos: messages(found), AsOf: aggregate.Timestamp(state.Time), Epoch: state.Epoch,
+	}, nil
+}
+
+func (s replicationServer) GetEngagementRows(
+	ctx context.Context, req *replicationv1.GetEngagementRowsRequest,
+) (*replicationv1.GetEngagementRowsResponse, error) {
+	var bad problem.Violations
+	user := bad.UUID("user_id", req.GetUserId())
+	if err := bad.Err(); err != nil {
+		return nil, err
+	}
+	found, state, err := s.owner.engagements.GetMany(ctx, user, req.GetVideoIds())
+	if err != nil {
+		return nil, err
+	}
+	return &replicationv1.GetEngagementRowsResponse{
+		Engagements: engagement.Messages(found), AsOf: aggregate.Timestamp(state.Time), Epoch: state.Epoch,
+	}, nil
+}
+
+func (s replicationServer) ListVideoRows(
+	ctx context.Context, req *replicationv1.ListVideoRowsRequest,
+) (*replicationv1.ListVideoRowsResponse, error) {
+	leave, err := s.await(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	page, err := reconcile.List(ctx, s.owner.comparable[aggregateType], selected, req.GetFrom(), func(v Video) string { return v.ID.String() })
+	if err != nil {
+		return nil, incomparable(err)
+	}
+	return &replicationv1.ListVideoRowsResponse{
+		Videos: messages(page.Rows), Next: page.Next, AsOf: asOf(page.Answer), EstimatedRows: page.Estimate,
+	}, nil
+}
+
+func (s replicationServer) ListEngagementRows(
+	ctx context.Context, req *replicationv1.ListEngagementRowsRequest,
+) (*replicationv1.ListEngagementRowsResponse, error) {
+	leave, err := s.await(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	page, err := engagement.ListRows(ctx, s.owner.comparable[engagementType], req.GetFrom())
+	if err != nil {
+		return nil, incomparable(err)
+	}
+	return &replicationv1.ListEngagementRowsResponse{
+		Engagements: engagement.Messages(page.Rows), Next: page.Next, AsOf: asOf(page.Answer), EstimatedRows: page.Estimate,
+	}, nil
+}
+
+// await returns when it is the caller's turn. The caller calls leave. One that has to wait for
+// long is asked to come again: callers that have gone must not be served first.
+func (s replicationServer) await(ctx context.Context) (leave func(), err error) {
+	long := time.NewTimer(turnWait)
+	defer long.Stop()
+	select {
+	case s.turn <- struct{}{}:
+		return func() { <-s.turn }, nil
+	case <-long.C:
+		busy := problem.New(problem.CodeTooMany, "", "Another caller's rows are read at the moment.")
+		busy.RetryAfter = turnWait
+		return nil, busy
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// asOf is the time of an answer; an unknown time is an unset field.
+func asOf(a reconcile.Answer) *timestamppb.Timestamp {
+	if a.AsOf.IsZero() {
+		return nil
+	}
+	return timestamppb.New(a.AsOf)
+}

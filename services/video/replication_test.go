@@ -1,0 +1,157 @@
+package video
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	replicationv1 "example.com/lockstep/proto/video/replication/v1"
+	videov1 "example.com/lockstep/proto/video/v1"
+)
+
+// listed are the ids of all videos, and how many each page has.
+func (a *api) listed() (ids []string, pages []int) {
+	a.Helper()
+	for from := ""; ; {
+		page, err := a.replica.ListVideoRows(a.Context(), &replicationv1.ListVideoRowsRequest{From: from})
+		if err != nil {
+			a.Fatal(err)
+		}
+		if page.GetAsOf() == nil || page.GetEstimatedRows() != 1200 {
+			a.Errorf("as of %v, about %d rows", page.GetAsOf(), page.GetEstimatedRows())
+		}
+		for _, v := range page.GetVideos() {
+			ids = append(ids, v.GetVideoId())
+		}
+		pages = append(pages, len(page.GetVideos()))
+		if from = page.GetNext(); from == "" {
+			return ids, pages
+		}
+	}
+}
+
+// The owner lists each row once, in the order of ids, in pages that are bounded by their
+// rows and by their bytes.
+func TestRowsArePaged(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	page, err := a.replica.ListVideoRows(t.Context(), &replicationv1.ListVideoRowsRequest{})
+	if err != nil || len(page.GetVideos()) > 0 || page.GetNext() != "" || page.GetAsOf() == nil {
+		t.Errorf("an empty table: %v, %v", page, err)
+	}
+	a.exec(`INSERT INTO video.videos (video_id, uploader_id, title, description, version, created_at, updated_at)
+		SELECT gen_random_uuid(), gen_random_uuid(), 'title', '', 1, now(), now() FROM generate_series(1, 1200)`)
+	a.exec(`ANALYZE video.videos`)
+	ids, pages := a.listed()
+	if !slices.Equal(pages, []int{500, 500, 200}) || !slices.IsSorted(ids) || len(slices.Compact(ids)) != 1200 {
+		t.Errorf("pages of %v, %d rows", pages, len(ids))
+	}
+	a.exec(`UPDATE video.videos SET description = repeat('y', 10000)`)
+	ids, pages = a.listed()
+	if slices.Max(pages) > 1<<20/10_000 || slices.Min(pages[:len(pages)-1]) < 100 || len(slices.Compact(ids)) != 1200 {
+		t.Errorf("pages of %v, %d rows", pages, len(ids))
+	}
+}
+
+// A row in the list is that of GetVideoRows or GetEngagementRows, also a tombstone.
+func TestRowsAreWhole(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	kept, deleted := a.create(), a.create()
+	user := uuid.NewString()
+	for _, v := range []Video{kept, deleted} {
+		if _, err := a.engage.PutEngagement(t.Context(), &videov1.PutEngagementRequest{UserId: user, VideoId: v.ID.String(), Liked: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := a.engage.DeleteEngagement(t.Context(), &videov1.DeleteEngagementRequest{UserId: user, VideoId: deleted.ID.String()}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.rpc.DeleteVideo(t.Context(), &videov1.DeleteVideoRequest{VideoId: deleted.ID.String()}); err != nil {
+		t.Fatal(err)
+	}
+	videos, err := a.replica.ListVideoRows(t.Context(), &replicationv1.ListVideoRowsRequest{From: uuid.Nil.String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	engagements, err := a.replica.ListEngagementRows(t.Context(), &replicationv1.ListEngagementRowsRequest{From: user + ":" + uuid.Nil.String()})
+	if err != nil || len(videos.GetVideos()) != 2 || len(engagements.GetEngagements()) != 2 || engagements.GetNext() != "" || engagements.GetAsOf() == nil {
+		t.Fatalf("%v, %v, %v", videos, engagements, err)
+	}
+	for _, row := range videos.GetVideos() {
+		one := a.videoRows(row.GetVideoId())
+		if !proto.Equal(row, only(t, one.GetVideos())) || row.GetLastEventId() == "" || row.GetEpoch() != 1 {
+			t.Errorf("listed %v, got %v", row, one)
+		}
+	}
+	for _, row := range engagements.GetEngagements() {
+		one := a.engagementRows(user, row.GetVideoId())
+		if !proto.Equal(row, only(t, one.GetEngagements())) || row.GetLastEventId() == "" || row.GetEpoch() != 1 {
+			t.Errorf("listed %v, got %v", row, one)
+		}
+	}
+}
+
+// A list begins at an id of its table only.
+func TestRowsFromNoID(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	nothing := uuid.Nil.String()
+	for _, from := range []string{"x", nothing + ":" + nothing, strings.ToUpper(uuid.Max.String())} {
+		_, err := a.replica.ListVideoRows(t.Context(), &replicationv1.ListVideoRowsRequest{From: from})
+		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "from") {
+			t.Errorf("%q: %v", from, err)
+		}
+	}
+	_, err := a.replica.ListEngagementRows(t.Context(), &replicationv1.ListEngagementRowsRequest{From: nothing})
+	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "from") {
+		t.Error(err)
+	}
+}
+
+// A consumer reads many in one call: tombstones are among them, and an engagement that
+// never existed is left out.
+func TestReadsOfMany(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	here, gone, user := a.create(), a.create(), uuid.NewString()
+	for _, v := range []Video{here, gone} {
+		a.call("PUT", "/v1/users/"+user+"/engagements/"+v.ID.String(), `{"liked": true}`)
+	}
+	a.call("DELETE", "/v1/users/"+user+"/engagements/"+gone.ID.String(), nil)
+	a.call("DELETE", path(gone), nil)
+	ids := []string{uuid.NewString(), here.ID.String(), gone.ID.String(), here.ID.String()}
+	videos, likes := a.videoRows(ids...), a.engagementRows(user, ids...)
+	for _, v := range videos.GetVideos() {
+		if deleted := v.GetVideoId() == gone.ID.String(); deleted != (v.DeletedAt != nil) || v.GetEpoch() == 0 || v.GetVersion() == 0 {
+			t.Errorf("%v", v)
+		}
+	}
+	for _, e := range likes.GetEngagements() {
+		if deleted := e.GetVideoId() == gone.ID.String(); deleted != (e.DeletedAt != nil) || e.GetUserId() != user {
+			t.Errorf("%v", e)
+		}
+	}
+	if len(videos.GetVideos()) != 2 || len(likes.GetEngagements()) != 2 {
+		t.Errorf("%d videos, %d engagements, want 2 and 2", len(videos.GetVideos()), len(likes.GetEngagements()))
+	}
+	for name, ids := range map[string][]string{"none": nil, "no id": {"x"}, "too many": slices.Repeat(ids[:1], 33)} {
+		_, err := a.replica.GetVideoRows(t.Context(), &replicationv1.GetVideoRowsRequest{VideoIds: ids})
+		_, err2 := a.replica.GetEngagementRows(t.Context(), &replicationv1.GetEngagementRowsRequest{UserId: user, VideoIds: ids})
+		if status.Code(err) != codes.InvalidArgument || status.Code(err2) != codes.InvalidArgument {
+			t.Errorf("%s: %v, %v", name, err, err2)
+		}
+	}
+	if _, err := a.replica.GetEngagementRows(t.Context(), &replicationv1.GetEngagementRowsRequest{VideoIds: ids[:1]}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("no user: %v", err)
+	}
+	none, lacked := a.videoRows(ids[0]), a.engagementRows(ids[0], ids[0])
+	if len(none.GetVideos())+len(lacked.GetEngagements()) > 0 || none.GetEpoch() != 1 || lacked.GetEpoch() != 1 || none.GetAsOf() == nil || lacked.GetAsOf() == nil {
+		t.Errorf("of none: %v, %v; want the state of the database", none, lacked)
+	}
+}

@@ -1,0 +1,105 @@
+package video
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/dynamicpb"
+
+	videov1 "example.com/lockstep/proto/video/v1"
+)
+
+const deletedTitle = "Only a replica may read this"
+
+// deleted are a deleted video and a deleted engagement with it.
+func (a *api) deleted() (user, video string) {
+	a.Helper()
+	video = a.call("POST", "/v1/videos", draft(func(d map[string]any) { d["title"] = deletedTitle })).field("video_id")
+	user = uuid.NewString()
+	engagement := "/v1/users/" + user + "/engagements/" + video
+	a.call("PUT", engagement, `{"liked": true}`).engagement(a)
+	for _, path := range []string{engagement, "/v1/videos/" + video} {
+		if r := a.call("DELETE", path, nil); r.Status != http.StatusOK {
+			a.Fatalf("%d %s", r.Status, r.Raw)
+		}
+	}
+	if rows := a.videoRows(video).GetVideos(); len(rows) != 1 || rows[0].GetTitle() != deletedTitle {
+		a.Fatalf("a replica gets %v", rows)
+	}
+	return user, video
+}
+
+// usersMethods are the methods of the API for users.
+func usersMethods() (methods []protoreflect.MethodDescriptor) {
+	for _, file := range []protoreflect.FileDescriptor{videov1.File_video_v1_video_service_proto, videov1.File_video_v1_engagement_service_proto} {
+		for i := range file.Services().Len() {
+			all := file.Services().Get(i).Methods()
+			for j := range all.Len() {
+				methods = append(methods, all.Get(j))
+			}
+		}
+	}
+	return methods
+}
+
+// No call of the API for users returns a deleted row, and each request that could ask for
+// one is refused.
+func TestTombstonesAreForReplicas(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	user, video := a.deleted()
+	refused := 0
+	for _, method := range usersMethods() {
+		name := "/" + string(method.Parent().FullName()) + "/" + string(method.Name())
+		req, resp := dynamicpb.NewMessage(method.Input()), dynamicpb.NewMessage(method.Output())
+		for field, value := range map[protoreflect.Name]string{"video_id": video, "user_id": user} {
+			if f := method.Input().Fields().ByName(field); f != nil {
+				req.Set(f, protoreflect.ValueOfString(value))
+			}
+		}
+		err := a.conn.Invoke(t.Context(), name, req, resp)
+		if shown := resp.String() + status.Convert(err).String(); strings.Contains(shown, deletedTitle) || strings.Contains(resp.String(), video) {
+			t.Errorf("%s shows what was deleted: %s", name, shown)
+		}
+		flag := method.Input().Fields().ByName("include_deleted")
+		if flag == nil {
+			continue
+		}
+		refused++
+		req.Set(flag, protoreflect.ValueOfBool(true))
+		err = a.conn.Invoke(t.Context(), name, req, resp)
+		if status.Code(err) != codes.InvalidArgument || !slices.Equal(violations(err), []string{"include_deleted"}) {
+			t.Errorf("%s with include_deleted: %v", name, err)
+		}
+	}
+	if refused != 4 {
+		t.Errorf("%d methods have include_deleted, want 4", refused)
+	}
+	for target, want := range map[string]int{
+		"/v1/videos/" + video: http.StatusGone, "/v1/videos": http.StatusOK,
+		"/v1/videos?include_deleted=true": http.StatusBadRequest, "/v1/videos/" + video + "?include_deleted=true": http.StatusBadRequest,
+	} {
+		r := a.call("GET", target, nil)
+		if r.Status != want || strings.Contains(string(r.Raw), deletedTitle) || want == http.StatusBadRequest && !blames(r, "include_deleted") {
+			t.Errorf("%s: %d %s, want %d", target, r.Status, r.Raw, want)
+		}
+	}
+}
+
+// A list without a user would be one of all users.
+func TestListsOfAllUsersAreForReplicas(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	v := a.create()
+	a.call("PUT", engaged(uuid.New(), v), `{"liked": true}`).engagement(t)
+	resp, err := a.engage.ListEngagements(t.Context(), &videov1.ListEngagementsRequest{})
+	if status.Code(err) != codes.InvalidArgument || !slices.Equal(violations(err), []string{"user_id"}) {
+		t.Errorf("%v, %v", resp, err)
+	}
+}
