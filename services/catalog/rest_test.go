@@ -26,9 +26,9 @@ func (f *fixture) listen(t *testing.T) string {
 		t.Fatal(err)
 	}
 	health := serve.NewHealth(quiet())
-	rpc := newGRPC(f.service, quiet())
+	rpc := newGRPC(f.service, quiet(), openGuard())
 	rpc.Reflect()
-	server := serve.New(quiet(), newRouter(f.service, quiet(), health), rpc, health)
+	server := serve.New(quiet(), newRouter(f.service, quiet(), health, openGuard()), rpc, health)
 	server.Linger = time.Millisecond
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	served := make(chan error, 1)

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/grpc"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/serve"
@@ -138,11 +139,12 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 
 	defer context.AfterFunc(ctx, waiters.Drain)()
 	service := NewService(pool, projector)
-	rpc := newGRPC(service, log)
+	guard := serve.NewGuard(access, auth.Open())
+	rpc := newGRPC(service, log, guard)
 	if cfg.Reflection {
 		rpc.Reflect()
 	}
-	server := serve.New(log, newRouter(service, log, health), rpc, health)
+	server := serve.New(log, newRouter(service, log, health, guard), rpc, health)
 	log.InfoContext(ctx, "catalog serves", "addr", lis.Addr().String(), "project", cfg.Project)
 	return server.Run(ctx, lis, loops...)
 }
@@ -172,14 +174,14 @@ func (c Config) consumers(
 	})
 }
 
-func newRouter(s *Service, log *slog.Logger, health *serve.Health) *chi.Mux {
-	router := serve.NewRouter(log, health)
+func newRouter(s *Service, log *slog.Logger, health *serve.Health, guard *serve.Guard) *chi.Mux {
+	router := serve.NewRouter(log, health, guard)
 	restAPI{s, log}.mount(router)
 	return router
 }
 
-func newGRPC(s *Service, log *slog.Logger) *serve.GRPC {
-	rpc := serve.NewGRPC(log)
+func newGRPC(s *Service, log *slog.Logger, guard *serve.Guard) *serve.GRPC {
+	rpc := serve.NewGRPC(log, guard)
 	catalogv1.RegisterCatalogServiceServer(rpc, grpcServer{service: s})
 	return rpc
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/grpc"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/idempotency"
@@ -95,7 +96,8 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	relay := outbox.NewRelay(background, client, Topics(cfg.Project), log, health.Register("relay"),
 		outbox.Options{Retention: cfg.Retention, ListenURL: cfg.ListenURL})
 	sweeping := health.Register("idempotency keys")
-	router, rpc := serve.NewRouter(log, health), serve.NewGRPC(log)
+	guard := serve.NewGuard(access, auth.Open())
+	router, rpc := serve.NewRouter(log, health, guard), serve.NewGRPC(log, guard)
 	newServices(pool, relay.Wake).register(router, rpc, log)
 	if cfg.Reflection {
 		rpc.Reflect()
