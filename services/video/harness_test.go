@@ -46,6 +46,7 @@ type api struct {
 	rpc         videov1.VideoServiceClient
 	conn        *grpc.ClientConn
 	routes      chi.Routes
+	server      *serve.Server
 	engage      videov1.EngagementServiceClient
 	url         string
 	wakeups     chan struct{} // one for each wake-up, up to its capacity
@@ -91,7 +92,7 @@ func newAPIFor(tb testing.TB, callers *auth.Authenticator) *api {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	a.conn, a.routes = conn, router
+	a.conn, a.routes, a.server = conn, router, server
 	a.rpc, a.engage = videov1.NewVideoServiceClient(conn), videov1.NewEngagementServiceClient(conn)
 	tb.Cleanup(func() {
 		_ = conn.Close()

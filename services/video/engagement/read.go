@@ -87,8 +87,8 @@ func (s *Service) List(
 	return page, next, nil
 }
 
-// checkReader returns an error unless the caller may read what belongs to that user. uuid.Nil
-// are all users: no user has that id.
+// checkReader returns an error unless the caller may read what belongs to that user; uuid.Nil
+// stands for all users.
 func checkReader(caller auth.Principal, user uuid.UUID) error {
 	if caller.Kind == auth.Service {
 		return nil
