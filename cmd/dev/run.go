@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/telemetry"
 	"example.com/lockstep/internal/walk"
@@ -107,7 +108,7 @@ func (p pair) serve(ctx context.Context, all *parts) error {
 	group.Go(func() error { return all.db.watch(serving) })
 	group.Go(func() error { return all.broker.watch(serving) })
 	group.Go(func() error {
-		cfg := video.Config{DatabaseURL: all.videoURL, Project: p.project, Reflection: true}
+		cfg := video.Config{DatabaseURL: all.videoURL, Project: p.project, Reflection: true, Auth: auth.Config{Local: true}}
 		return video.Serve(serving, cfg, all.video, p.log("video"))
 	})
 	group.Go(func() error {
@@ -117,6 +118,7 @@ func (p pair) serve(ctx context.Context, all *parts) error {
 		group.Go(func() error {
 			cfg := catalog.Config{
 				DatabaseURL: all.catalogURL, Project: p.project, VideoServiceAddr: all.video.Addr().String(), Reflection: true,
+				Auth: auth.Config{Local: true},
 			}
 			return catalog.Serve(serving, cfg, all.catalog, p.log("catalog"))
 		})

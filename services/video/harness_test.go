@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/internal/serve"
@@ -29,6 +30,9 @@ import (
 	videov1 "example.com/lockstep/proto/video/v1"
 	"example.com/lockstep/services/video/engagement"
 )
+
+// everyone is the caller of tests that are not about identity.
+var everyone = auth.Principal{Kind: auth.Everyone}
 
 func TestMain(m *testing.M) { pairtest.Main(m) }
 
@@ -43,6 +47,7 @@ type api struct {
 	rpc         videov1.VideoServiceClient
 	conn        *grpc.ClientConn
 	routes      chi.Routes
+	server      *serve.Server
 	engage      videov1.EngagementServiceClient
 	replica     replicationv1.ReplicationServiceClient
 	url         string
@@ -50,6 +55,12 @@ type api struct {
 }
 
 func newAPI(tb testing.TB) *api {
+	tb.Helper()
+	return newAPIFor(tb, auth.Open())
+}
+
+// newAPIFor is newAPI for callers that are not Everyone.
+func newAPIFor(tb testing.TB, callers *auth.Authenticator) *api {
 	tb.Helper()
 	db := pairtest.New(tb)
 	a := &api{TB: tb, admin: db.Pool(tb, db.Admin), wakeups: make(chan struct{}, 10_000)}
@@ -63,8 +74,9 @@ func newAPI(tb testing.TB) *api {
 
 	log := slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	health := serve.NewHealth(log)
-	router := serve.NewRouter(log, health)
-	rpc := serve.NewGRPC(log)
+	guard := serve.NewGuard(access, callers)
+	router := serve.NewRouter(log, health, guard)
+	rpc := serve.NewGRPC(log, guard)
 	all.register(router, rpc, log)
 	rpc.Reflect()
 	server := serve.New(log, router, rpc, health)
@@ -82,7 +94,7 @@ func newAPI(tb testing.TB) *api {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	a.conn, a.routes = conn, router
+	a.conn, a.routes, a.server = conn, router, server
 	a.rpc, a.engage = videov1.NewVideoServiceClient(conn), videov1.NewEngagementServiceClient(conn)
 	a.replica = replicationv1.NewReplicationServiceClient(conn)
 	tb.Cleanup(func() {

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/rest"
 	videov1 "example.com/lockstep/proto/video/v1"
@@ -62,7 +63,7 @@ func (g grpcServer) GetEngagement(ctx context.Context, req *videov1.GetEngagemen
 	if err := found.Err(); err != nil {
 		return nil, err
 	}
-	e, asOf, err := g.service.Get(ctx, user, video)
+	e, asOf, err := g.service.Get(ctx, auth.Of(ctx), user, video)
 	if err != nil {
 		return nil, aggregate.WithAsOf(err, asOf)
 	}
@@ -78,7 +79,7 @@ func (g grpcServer) ListEngagements(
 	if err := found.Err(); err != nil {
 		return nil, err
 	}
-	page, next, err := g.service.List(ctx, user, cmp.Or(int(req.GetPageSize()), rest.DefaultPageSize), req.GetPageToken())
+	page, next, err := g.service.List(ctx, auth.Of(ctx), user, cmp.Or(int(req.GetPageSize()), rest.DefaultPageSize), req.GetPageToken())
 	if err != nil {
 		return nil, err
 	}

@@ -1,11 +1,13 @@
 package engagement
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
 	"github.com/google/uuid"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/pkg/eventing/reconcile"
@@ -13,8 +15,13 @@ import (
 )
 
 // Get returns an engagement that is not deleted, as it is now. The result, also a
-// not-found error, is of the database's state asOf.
-func (s *Service) Get(ctx context.Context, user, video uuid.UUID) (e Engagement, asOf aggregate.AsOf, err error) {
+// not-found error, is of the database's state asOf. The caller may act for the user.
+func (s *Service) Get(
+	ctx context.Context, caller auth.Principal, user, video uuid.UUID,
+) (e Engagement, asOf aggregate.AsOf, err error) {
+	if err := aggregate.CheckOwner(caller, user); err != nil {
+		return Engagement{}, aggregate.AsOf{}, err
+	}
 	e, asOf, err = selectEngagement(ctx, s.db, user, video)
 	if err != nil {
 		return Engagement{}, aggregate.AsOf{}, fmt.Errorf("get engagement: %w", err)
@@ -42,13 +49,16 @@ func ListRows(ctx context.Context, table *reconcile.Table, from string) (reconci
 }
 
 // List returns up to size (1 to 200) of a user's engagements that are not deleted, newest
-// video first, and a token for the page behind them, which is empty on the last.
-func (s *Service) List(ctx context.Context, user uuid.UUID, size int, token string) (page []Engagement, next string, err error) {
+// video first, and a token for the page behind them, which is empty on the last, and good for
+// this caller only. The caller may act for the user.
+func (s *Service) List(
+	ctx context.Context, caller auth.Principal, user uuid.UUID, size int, token string,
+) (page []Engagement, next string, err error) {
 	var found problem.Violations
-	filter := user.String()
+	filter := caller.Scope() + user.String()
 	rest.CheckPageSize(size, &found)
 	before := rest.ParsePageToken[uuid.UUID](token, filter, &found)
-	if err := found.Err(); err != nil {
+	if err := cmp.Or(found.Err(), aggregate.CheckOwner(caller, user)); err != nil {
 		return nil, "", err
 	}
 	page, err = selectPage(ctx, s.db, user, before, size+1)
