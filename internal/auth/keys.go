@@ -202,11 +202,15 @@ func (k *keys) fetch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	k.store(ctx, byID, began)
+	return nil
+}
+
+func (k *keys) store(ctx context.Context, byID map[string]jose.JSONWebKey, began time.Time) {
 	if len(byID) == 0 {
 		k.log.WarnContext(ctx, "the issuer has no key that signs with RS256, PS256, ES256 or EdDSA: no token is valid")
 	}
 	k.current.Store(&keySet{byID, began})
-	return nil
 }
 
 // unavailable is the answer to a token that cannot be verified now.
