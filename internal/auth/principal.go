@@ -44,8 +44,9 @@ type Principal struct {
 }
 
 // MayActFor reports whether the caller may read and change what belongs to that user.
+// uuid.Nil is no user: only a caller that may act for all users may act for it.
 func (p Principal) MayActFor(user uuid.UUID) bool {
-	return p.Kind == Everyone || p.Kind == User && (p.Admin || p.User == user)
+	return p.Kind == Everyone || p.Kind == User && (p.Admin || p.User == user && user != uuid.Nil)
 }
 
 // Scope names the caller in keys that belong to one caller: idempotency keys, page tokens

@@ -18,9 +18,9 @@ import (
 )
 
 // NewRouter returns a router with /healthz, /readyz and /metrics. Its requests are
-// traced, measured, logged (one line each), bounded and recovered; its 404 and 405 are
-// problem documents.
-func NewRouter(log *slog.Logger, health *Health) *chi.Mux {
+// traced, measured, logged (one line each), bounded, recovered and guarded; its 404 and
+// 405 are problem documents.
+func NewRouter(log *slog.Logger, health *Health, guard *Guard) *chi.Mux {
 	r := chi.NewRouter()
 	r.Use(
 		otelhttp.NewMiddleware("http", otelhttp.WithFilter(func(r *http.Request) bool { return !isProbe(r.URL.Path) })),
@@ -29,6 +29,7 @@ func NewRouter(log *slog.Logger, health *Health) *chi.Mux {
 		recoverer(log),
 		bounded,
 		middleware.GetHead,
+		guard.guarded(log, r),
 	)
 	r.NotFound(func(w http.ResponseWriter, req *http.Request) {
 		problem.Write(w, req, log, problem.New(problem.CodeNotFound, "", "There is nothing at this path."))
