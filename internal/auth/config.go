@@ -36,12 +36,22 @@ func ReadConfig(r *command.Environment) Config {
 		Issuer: r.String("AUTH_ISSUER", ""), Audience: r.String("AUTH_AUDIENCE", ""),
 		ServiceIssuer:   r.String("AUTH_SERVICE_ISSUER", googleIssuer),
 		ServiceAudience: r.String("AUTH_SERVICE_AUDIENCE", ""),
-		Services:        strings.FieldsFunc(r.String("AUTH_SERVICES", ""), func(c rune) bool { return c == ',' || c == ' ' }),
+		Services:        accounts(r.String("AUTH_SERVICES", "")),
 		Local:           r.Local(), Open: readOpen(r),
 	}
 	c.checkUsers(r)
 	c.checkServices(r)
 	return c
+}
+
+// accounts are separated by commas.
+func accounts(list string) (emails []string) {
+	for email := range strings.SplitSeq(list, ",") {
+		if email = strings.TrimSpace(email); email != "" {
+			emails = append(emails, email)
+		}
+	}
+	return emails
 }
 
 // readOpen takes one word only: "1" or "yes" could be meant for another variable.
