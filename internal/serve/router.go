@@ -17,10 +17,18 @@ import (
 	"example.com/lockstep/internal/problem"
 )
 
-// NewRouter returns a router with /healthz, /readyz and /metrics. Its requests are
-// traced, measured, logged (one line each), bounded and recovered; its 404 and 405 are
-// problem documents.
+// NewRouter returns a router with /healthz, /readyz and /metrics, unless these have a port
+// of their own. Its requests are traced, measured, logged (one line each), bounded and
+// recovered; its 404 and 405 are problem documents.
 func NewRouter(log *slog.Logger, health *Health) *chi.Mux {
+	r := newRouter(log)
+	if health.Admin == nil {
+		health.mount(r)
+	}
+	return r
+}
+
+func newRouter(log *slog.Logger) *chi.Mux {
 	r := chi.NewRouter()
 	r.Use(
 		otelhttp.NewMiddleware("http", otelhttp.WithFilter(func(r *http.Request) bool { return !isProbe(r.URL.Path) })),
@@ -34,7 +42,6 @@ func NewRouter(log *slog.Logger, health *Health) *chi.Mux {
 		problem.Write(w, req, log, problem.New(problem.CodeNotFound, "", "There is nothing at this path."))
 	})
 	r.MethodNotAllowed(methodNotAllowed(log, r))
-	health.mount(r)
 	return r
 }
 
