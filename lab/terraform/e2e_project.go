@@ -28,6 +28,8 @@ const (
 	projectID     = "acme-test"
 	projectNumber = "123456789012"
 	region        = "europe-west1"
+	authIssuer    = "https://issuer.example.com/auth/v1"
+	authAudience  = "authenticated"
 	readme        = moduleDir + "/README.md"
 	rolesScript   = moduleDir + "/roles.sql"
 )
@@ -129,6 +131,7 @@ func (p *testProject) variables(digest string) variables {
 	}
 	return variables{
 		"project_id": projectID, "project_number": projectNumber, "region": region,
+		"auth_issuer": authIssuer, "auth_audience": authAudience,
 		"video": map[string]any{
 			"image": image("video"), "min_instances": 0, "drain_schedule": "*/5 * * * *", "workers": 1, "invokers": []string{"user:me@example.com"},
 		},

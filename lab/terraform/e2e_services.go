@@ -67,18 +67,20 @@ func (p *testProject) serve(ctx context.Context, name string, owner *instance) (
 	if err := p.localise(container.Environment, owner); err != nil {
 		return nil, err
 	}
-	addr, err := freeAddr()
+	addr, err := freePort(container.Environment, "PORT")
 	if err != nil {
 		return nil, err
 	}
-	_, port, _ := net.SplitHostPort(addr)
-	container.Environment["PORT"] = port
+	admin, err := freePort(container.Environment, "ADMIN_PORT")
+	if err != nil {
+		return nil, err
+	}
 	running, err := process.Start(p.command(context.WithoutCancel(ctx), container), syscall.SIGKILL)
 	if err != nil {
 		return nil, err
 	}
 	i := &instance{name: name, addr: addr, process: running}
-	if err := walk.AwaitReady(ctx, name, "http://"+addr); err != nil {
+	if err := walk.AwaitReady(ctx, name, "http://"+admin); err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %s", err, running.Output()), i.stop())
 	}
 	return i, nil
@@ -130,12 +132,15 @@ func (p *testProject) operate(ctx context.Context, video *instance) error {
 	return nil
 }
 
-// freeAddr returns an address that is free until another process takes it.
-func freeAddr() (string, error) {
+// freePort sets the variable to a port that is free until another process takes it, and
+// returns its address.
+func freePort(environment map[string]string, variable string) (addr string, err error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
 	}
 	defer listener.Close()
-	return listener.Addr().String(), nil
+	addr = listener.Addr().String()
+	_, environment[variable], _ = net.SplitHostPort(addr)
+	return addr, nil
 }
