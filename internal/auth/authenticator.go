@@ -2,18 +2,154 @@ package auth
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"log/slog"
 	"net/http"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
 )
 
-// Authenticator makes the caller of a request from its headers.
-type Authenticator struct{}
+// The headers that carry an identity.
+const (
+	// userHeader is always an end user's.
+	userHeader = "Authorization"
+	// platformHeader is the header of a service's identity that Cloud Run verifies. It
+	// removes the signature before the request reaches the container.
+	platformHeader = "X-Serverless-Authorization"
+	// serviceHeader repeats that token, with its signature.
+	serviceHeader = "X-Service-Authorization"
+)
+
+// removedSignature stands in place of the signature that Cloud Run has removed.
+const removedSignature = ".SIGNATURE_REMOVED_BY_GOOGLE"
+
+// maxToken bounds a token. Issuers stay below 4 KiB, because proxies do.
+const maxToken = 8 << 10
+
+// Authenticator makes the caller of a request from its headers. Run fetches the keys of
+// its issuers.
+type Authenticator struct {
+	users    *verifier // nil: open
+	services *verifier // nil: no caller is a service
+	accounts []string
+	local    bool
+}
 
 // Open returns an authenticator that takes every caller for Everyone and looks at no
 // token.
 func Open() *Authenticator { return &Authenticator{} }
 
-// Principal returns the caller. A request without a token is Anonymous; a token that is
-// not valid is an error for the client, UNAUTHENTICATED. It returns within ctx.
-func (a *Authenticator) Principal(_ context.Context, _ http.Header) (Principal, error) {
-	return Principal{Kind: Everyone, Tenant: DefaultTenant}, nil
+// New returns the authenticator of that configuration. It asks no issuer: a service
+// starts while its issuer is away. It logs once if the service is open to everybody.
+func New(ctx context.Context, c Config, log *slog.Logger) (*Authenticator, error) {
+	switch {
+	case c.Issuer != "" && c.Audience != "" && !c.Open:
+	case c.Open && c.Issuer == "":
+		log.WarnContext(ctx, "EVERYBODY_MAY_WRITE: every caller may read and change everything")
+		return Open(), nil
+	case c.Local && c.Issuer == "":
+		log.InfoContext(ctx, "open to every caller: the process is local, and AUTH_ISSUER is not set")
+		return Open(), nil
+	case c.Issuer == "":
+		return nil, errors.New("AUTH_ISSUER " + errNoIssuer)
+	default:
+		return nil, errors.New("AUTH_ISSUER needs AUTH_AUDIENCE, and contradicts EVERYBODY_MAY_WRITE")
+	}
+	a := &Authenticator{accounts: c.Services, local: c.Local}
+	a.users = newVerifier(c.Issuer, c.Audience, c.Local, log)
+	if len(c.Services) > 0 {
+		a.services = newVerifier(c.ServiceIssuer, c.ServiceAudience, c.Local, log)
+	}
+	return a, nil
+}
+
+// Run fetches the keys of the issuers until ctx ends, and returns nil. Until the first
+// fetch succeeds a request with a token is answered UNAVAILABLE.
+func (a *Authenticator) Run(ctx context.Context) error {
+	var group errgroup.Group
+	for _, v := range []*verifier{a.users, a.services} {
+		if v != nil {
+			group.Go(func() error { v.keys.run(ctx); return nil })
+		}
+	}
+	return group.Wait()
+}
+
+// Local reports whether an operation for services is open to a caller without an
+// identity: services on a developer's machine have none.
+func (a *Authenticator) Local() bool { return a.local }
+
+// Principal returns the caller. A request without a token is Anonymous. A token that is
+// not valid is an error for the client, UNAUTHENTICATED; a service account that is none
+// of the configured ones is PERMISSION_DENIED; where the issuer's keys are needed and
+// cannot be fetched, the error is UNAVAILABLE. The end user's token decides alone if
+// there is one. Principal returns within three seconds, and within ctx.
+func (a *Authenticator) Principal(ctx context.Context, h http.Header) (Principal, error) {
+	if a.users == nil {
+		return Principal{Kind: Everyone, Tenant: DefaultTenant}, nil
+	}
+	token, err := bearer(h, userHeader)
+	switch {
+	case err != nil:
+		return Principal{}, Unauthenticated(err)
+	case token != "":
+		return a.user(ctx, token)
+	}
+	return a.service(ctx, h)
+}
+
+func (a *Authenticator) user(ctx context.Context, token string) (Principal, error) {
+	var claims userClaims
+	subject, err := a.users.verify(ctx, token, &claims)
+	if err != nil {
+		return Principal{}, err
+	}
+	return Principal{Kind: User, User: userID(a.users.issuer, subject), Admin: claims.admin(), Tenant: DefaultTenant}, nil
+}
+
+// service takes the token that still has its signature. One without is no identity and
+// no fault: a proxy in front of Cloud Run may have one of its own.
+func (a *Authenticator) service(ctx context.Context, h http.Header) (Principal, error) {
+	if a.services == nil {
+		return Principal{}, nil
+	}
+	for _, header := range []string{serviceHeader, platformHeader} {
+		token, err := bearer(h, header)
+		if err != nil {
+			return Principal{}, Unauthenticated(err)
+		}
+		if token == "" || strings.HasSuffix(token, removedSignature) {
+			continue
+		}
+		var claims serviceClaims
+		if _, err := a.services.verify(ctx, token, &claims); err != nil {
+			return Principal{}, err
+		}
+		if !claims.Verified || !slices.Contains(a.accounts, claims.Email) {
+			return Principal{}, Denied("This service account is none of the callers of this service.")
+		}
+		return Principal{Kind: Service, Service: claims.Email, Tenant: DefaultTenant}, nil
+	}
+	return Principal{}, nil
+}
+
+// bearer returns the token in the header, or "" if there is no such header.
+func bearer(h http.Header, name string) (string, error) {
+	values := h.Values(name)
+	if len(values) == 0 {
+		return "", nil
+	}
+	scheme, token, _ := strings.Cut(values[0], " ")
+	switch {
+	case len(values) > 1:
+		return "", fmt.Errorf("%s came %d times", name, len(values))
+	case !strings.EqualFold(scheme, "Bearer") || token == "":
+		return "", fmt.Errorf("%s has no bearer token", name)
+	case len(token) > maxToken:
+		return "", fmt.Errorf("%s has %d bytes, over %d", name, len(token), maxToken)
+	}
+	return token, nil
 }

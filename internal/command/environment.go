@@ -28,6 +28,10 @@ func (e *Environment) badf(name, format string, args ...any) {
 	e.errs = append(e.errs, fmt.Errorf("%s "+format, append([]any{name}, args...)...))
 }
 
+// Refuse notes a fault of the variable that its reader found. The fault continues a
+// sentence that begins with the variable's name, and must not show its value.
+func (e *Environment) Refuse(name, fault string) { e.badf(name, "%s", fault) }
+
 // String returns the variable, or def when it is unset.
 func (e *Environment) String(name, def string) string {
 	if v := e.getenv(name); v != "" {

@@ -37,8 +37,10 @@
 // The token names the service account that this process runs as. It comes from the
 // metadata server that every machine of Google Cloud has (GCE_METADATA_HOST is another
 // one), lives for an hour, and is kept until a few minutes before its end. It goes out
-// as X-Serverless-Authorization, which Cloud Run reads first: the header Authorization
-// stays free for the user for whom the call is made. Cloud Run verifies it before the
-// request reaches a container, and takes its signature away; the called service never
-// reads it (https://cloud.google.com/run/docs/authenticating/service-to-service).
+// in two headers; the header Authorization stays free for the user for whom the call is
+// made. Cloud Run reads X-Serverless-Authorization first, verifies it before the request
+// reaches a container, and takes its signature away
+// (https://cloud.google.com/run/docs/authenticating/service-to-service). The called
+// service verifies X-Service-Authorization, which Cloud Run passes on as it came: who may
+// call which operation is the service's own rule (package auth).
 package connect

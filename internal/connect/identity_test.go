@@ -44,7 +44,7 @@ func TestTokenGoesWithEachCall(t *testing.T) {
 	}
 	for _, md := range c.calls() {
 		sent := md.Get(header)
-		if len(sent) != 1 || !strings.HasPrefix(sent[0], "Bearer ey") || strings.ContainsAny(sent[0], "\r\n") || len(md.Get("authorization")) > 0 {
+		if !slices.Equal(sent, md.Get(signedHeader)) || len(sent) != 1 || !strings.HasPrefix(sent[0], "Bearer ey") || strings.ContainsAny(sent[0], "\r\n") || len(md.Get("authorization")) > 0 {
 			t.Errorf("a call came with %v", md)
 		}
 	}
@@ -208,7 +208,7 @@ func TestOtherPortsGetNoToken(t *testing.T) {
 	if err := call(t, c.dial(t, host+":8080")); err != nil {
 		t.Fatal(err)
 	}
-	if md := c.calls()[0]; len(md.Get(header)) > 0 || len(g.audiences()) > 0 {
+	if md := c.calls()[0]; len(md.Get(header))+len(md.Get(signedHeader)) > 0 || len(g.audiences()) > 0 {
 		t.Errorf("the call came with %v, asked for %v", md, g.audiences())
 	}
 }

@@ -22,6 +22,9 @@ import (
 
 const (
 	header = "x-serverless-authorization"
+	// signedHeader carries the same token past Cloud Run, which takes the signature of the
+	// other one away.
+	signedHeader = "x-service-authorization"
 	// suffix of the metadata server's path.
 	suffix = "instance/service-accounts/default/identity"
 	// fetchTime bounds one answer of the metadata server, its retries included. It
@@ -74,7 +77,7 @@ func (t *tokens) GetRequestMetadata(ctx context.Context, _ ...string) (map[strin
 		}
 		return nil, status.Errorf(code, "ID token for %s from the metadata server of Google Cloud: %v", t.audience, err)
 	}
-	return map[string]string{header: "Bearer " + value}, nil
+	return map[string]string{header: "Bearer " + value, signedHeader: "Bearer " + value}, nil
 }
 
 // value asks for a token when one is due: in the background while the last one is good,

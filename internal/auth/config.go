@@ -1,0 +1,116 @@
+package auth
+
+import (
+	"errors"
+	"net"
+	"net/url"
+	"strings"
+
+	"example.com/lockstep/internal/command"
+)
+
+// googleIssuer signs the identities of service accounts of Google Cloud.
+const googleIssuer = "https://accounts.google.com"
+
+// Config is the configuration of an Authenticator. Its zero value is refused by New: a
+// service is open only where its configuration says so.
+type Config struct {
+	// Issuer is the OpenID Connect issuer of the end users' tokens, and Audience is what
+	// such a token must be for.
+	Issuer, Audience string
+	// ServiceIssuer signs the identities of other services, and ServiceAudience is this
+	// service's own URL. Services are the emails of the accounts that are taken for
+	// services of the system; without any, no caller is a service.
+	ServiceIssuer, ServiceAudience string
+	Services                       []string
+	// Local says that the process runs on a developer's machine. There it is open without
+	// an Issuer, and an issuer on loopback needs no TLS.
+	Local bool
+	// Open says that everybody may read and write everything.
+	Open bool
+}
+
+// ReadConfig reads the environment, and reports faults to r.
+func ReadConfig(r *command.Environment) Config {
+	c := Config{
+		Issuer: r.String("AUTH_ISSUER", ""), Audience: r.String("AUTH_AUDIENCE", ""),
+		ServiceIssuer:   r.String("AUTH_SERVICE_ISSUER", googleIssuer),
+		ServiceAudience: r.String("AUTH_SERVICE_AUDIENCE", ""),
+		Services:        accounts(r.String("AUTH_SERVICES", "")),
+		Local:           r.Local(), Open: readOpen(r),
+	}
+	c.checkUsers(r)
+	c.checkServices(r)
+	return c
+}
+
+// accounts are separated by commas.
+func accounts(list string) (emails []string) {
+	for email := range strings.SplitSeq(list, ",") {
+		if email = strings.TrimSpace(email); email != "" {
+			emails = append(emails, email)
+		}
+	}
+	return emails
+}
+
+// readOpen takes one word only: "1" or "yes" could be meant for another variable.
+func readOpen(r *command.Environment) bool {
+	value := r.String("EVERYBODY_MAY_WRITE", "")
+	if value != "" && value != "true" {
+		r.Refuse("EVERYBODY_MAY_WRITE", "must be true, or absent")
+	}
+	return value == "true"
+}
+
+func (c Config) checkUsers(r *command.Environment) {
+	switch {
+	case c.Issuer == "" && c.Audience != "":
+		r.Refuse("AUTH_AUDIENCE", "needs AUTH_ISSUER")
+	case c.Issuer == "" && !c.Local && !c.Open:
+		r.Refuse("AUTH_ISSUER", errNoIssuer)
+	case c.Issuer == "":
+	case c.Open:
+		r.Refuse("EVERYBODY_MAY_WRITE", "contradicts AUTH_ISSUER")
+	default:
+		r.Required("AUTH_AUDIENCE")
+		if err := checkURL(c.Issuer, c.Local); err != nil {
+			r.Refuse("AUTH_ISSUER", err.Error())
+		}
+	}
+}
+
+func (c Config) checkServices(r *command.Environment) {
+	if err := checkURL(c.ServiceIssuer, c.Local); err != nil {
+		r.Refuse("AUTH_SERVICE_ISSUER", err.Error())
+	}
+	switch {
+	case len(c.Services) > 0 && c.ServiceAudience == "":
+		r.Refuse("AUTH_SERVICE_AUDIENCE", "is required with AUTH_SERVICES: the URL of this service")
+	case len(c.Services) == 0 && c.ServiceAudience != "":
+		r.Refuse("AUTH_SERVICES", "is required with AUTH_SERVICE_AUDIENCE: emails of service accounts")
+	case len(c.Services) > 0 && c.ServiceAudience == c.Audience && c.ServiceIssuer == c.Issuer:
+		// A token would be an end user's and a service's at once.
+		r.Refuse("AUTH_SERVICE_AUDIENCE", "must differ from AUTH_AUDIENCE where the issuer is the same")
+	}
+}
+
+const errNoIssuer = "is required: the OpenID Connect issuer of the end users. " +
+	"Only a process that runs locally needs none, or one with EVERYBODY_MAY_WRITE=true"
+
+// checkURL refuses an address that anybody on the way could answer for. Without TLS it
+// takes loopback alone, and that only in a local process.
+func checkURL(address string, local bool) error {
+	u, err := url.Parse(address)
+	switch {
+	case err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return errors.New("must be a URL like https://issuer.example")
+	case u.Scheme == "https", u.Scheme == "http" && local && isLoopback(u.Hostname()):
+		return nil
+	}
+	return errors.New("must begin with https")
+}
+
+func isLoopback(host string) bool {
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
+}

@@ -1,0 +1,70 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+)
+
+// leeway is how far the issuer's clock and this machine's may differ.
+const leeway = 30 * time.Second
+
+// algorithms are those of public keys. A symmetric one would make every holder of the
+// key an issuer, and a public key a password.
+var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.PS256, jose.ES256, jose.EdDSA}
+
+// verifier verifies the tokens of one issuer for one audience.
+type verifier struct {
+	issuer, audience string
+	keys             *keys
+}
+
+func newVerifier(issuer, audience string, local bool, log *slog.Logger) *verifier {
+	return &verifier{issuer, audience, newKeys(newSource(issuer, local), log)}
+}
+
+// verify returns the subject of a valid token and stores its claims.
+//
+// Where the token's header names or holds a key, by jku, jwk, x5u or x5c, that is
+// ignored: only the issuer's own keys count.
+func (v *verifier) verify(ctx context.Context, token string, claims any) (subject string, err error) {
+	parsed, err := jwt.ParseSigned(token, algorithms)
+	if err != nil {
+		return "", Unauthenticated(err)
+	}
+	header := parsed.Headers[0]
+	if _, critical := header.ExtraHeaders["crit"]; critical || header.KeyID == "" {
+		return "", Unauthenticated(errors.New("the token's header has crit, or no kid"))
+	}
+	// What the token says of itself comes first: an expired one, of a key that is gone,
+	// makes no request to the issuer. The signature covers the same bytes.
+	var said jwt.Claims
+	if err := parsed.UnsafeClaimsWithoutVerification(&said); err != nil {
+		return "", Unauthenticated(err)
+	}
+	if err := v.check(said); err != nil {
+		return "", Unauthenticated(err)
+	}
+	key, err := v.keys.find(ctx, header.KeyID)
+	if err != nil {
+		return "", err
+	}
+	if key.Algorithm != "" && key.Algorithm != header.Algorithm {
+		return "", Unauthenticated(errors.New("the token's algorithm is not that of its key"))
+	}
+	if err := parsed.Claims(key.Key, claims); err != nil {
+		return "", Unauthenticated(err)
+	}
+	return said.Subject, nil
+}
+
+func (v *verifier) check(c jwt.Claims) error {
+	if c.Expiry == nil || c.Subject == "" {
+		return errors.New("the token has no exp, or no sub")
+	}
+	return c.ValidateWithLeeway(jwt.Expected{Issuer: v.issuer, AnyAudience: jwt.Audience{v.audience}}, leeway)
+}

@@ -1,0 +1,133 @@
+// Package issuer is an OpenID Connect issuer for one machine: it gives a token to
+// whoever asks on loopback. `make run` and tests use it.
+//
+// It serves the discovery document and the public keys, as every issuer does, and
+// POST /token, which real issuers have behind a login. Its keys are made at the start and
+// are held in memory only, so a token ends with the issuer that signed it.
+package issuer
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	"github.com/google/uuid"
+)
+
+const (
+	// Audience is what the tokens are for.
+	Audience = "lockstep"
+	// lifetime of a token: a day of work.
+	lifetime = 12 * time.Hour
+	// ioTimeout bounds each part of a request.
+	ioTimeout = 5 * time.Second
+
+	keysPath, tokenPath = "/keys", "/token"
+)
+
+// Issuer is a running issuer. Close it after the last use.
+type Issuer struct {
+	url    string
+	server *http.Server
+
+	mu     sync.Mutex
+	public []jose.JSONWebKey
+	signer jose.Signer
+}
+
+// Start serves on lis, which it closes in the end. It refuses an address that other
+// machines reach.
+func Start(lis net.Listener) (*Issuer, error) {
+	if at, ok := lis.Addr().(*net.TCPAddr); ok && !at.IP.IsLoopback() {
+		return nil, fmt.Errorf("an issuer for one machine must not listen on %s", at)
+	}
+	i := &Issuer{url: "http://" + lis.Addr().String()}
+	if err := i.Rotate(); err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /.well-known/openid-configuration", i.discover)
+	mux.HandleFunc("GET "+keysPath, i.publish)
+	mux.HandleFunc("POST "+tokenPath, i.answerToken)
+	i.server = &http.Server{Handler: local(mux), ReadTimeout: ioTimeout, WriteTimeout: ioTimeout, IdleTimeout: ioTimeout}
+	go func() { _ = i.server.Serve(lis) }()
+	return i, nil
+}
+
+// URL is the issuer's name and its address.
+func (i *Issuer) URL() string { return i.url }
+
+// Close ends the issuer, and with it all its tokens.
+func (i *Issuer) Close() error { return i.server.Close() }
+
+// Mint returns a token of a user with these roles.
+func (i *Issuer) Mint(user uuid.UUID, roles ...string) (string, error) {
+	now := time.Now()
+	return i.Sign(map[string]any{
+		"iss": i.url, "aud": Audience, "sub": user.String(), "roles": roles,
+		"iat": now.Unix(), "exp": now.Add(lifetime).Unix(),
+	})
+}
+
+// Sign returns a token with exactly these claims.
+func (i *Issuer) Sign(claims map[string]any) (string, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return jwt.Signed(i.signer).Claims(claims).Serialize()
+}
+
+// Rotate makes a key, publishes it, and signs with it from now on. The earlier keys stay
+// published.
+func (i *Issuer) Rotate() error {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	id := uuid.NewString()
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: private},
+		(&jose.SignerOptions{}).WithType("JWT").WithHeader("kid", id))
+	if err != nil {
+		return err
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.signer = signer
+	i.public = append(i.public, jose.JSONWebKey{Key: private.Public(), KeyID: id, Algorithm: string(jose.ES256), Use: "sig"})
+	return nil
+}
+
+// Revoke publishes the newest key alone.
+func (i *Issuer) Revoke() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.public = i.public[len(i.public)-1:]
+}
+
+// Keys are the published keys.
+func (i *Issuer) Keys() jose.JSONWebKeySet {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return jose.JSONWebKeySet{Keys: append([]jose.JSONWebKey(nil), i.public...)}
+}
+
+func (i *Issuer) discover(w http.ResponseWriter, _ *http.Request) {
+	answer(w, map[string]any{
+		"issuer": i.url, "jwks_uri": i.url + keysPath, "token_endpoint": i.url + tokenPath,
+		"id_token_signing_alg_values_supported": []jose.SignatureAlgorithm{jose.ES256},
+	})
+}
+
+func (i *Issuer) publish(w http.ResponseWriter, _ *http.Request) { answer(w, i.Keys()) }
+
+func answer(w http.ResponseWriter, document any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(document) // the reader has gone otherwise
+}
