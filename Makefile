@@ -2,7 +2,7 @@
 # fetches. `make` alone lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-localpubsub test-lab crash fresh bench bench-full compose-check tf-check tf-mutants tf-e2e tf-provider lint fmt generate verify proto-release fork ci clean
+.PHONY: help run token test test-localpubsub test-lab crash fresh bench bench-full compose-check tf-check tf-mutants tf-e2e tf-provider lint fmt generate verify proto-release fork ci clean
 
 # Extra arguments for the command behind run, test and bench, and for fork.
 ARGS   ?=
@@ -44,6 +44,9 @@ help: ## List the targets
 run: ## Run the pair, walk one video through it, serve until Ctrl-C (ARGS="--once --json")
 	@go build -o build/dev ./cmd/dev
 	@exec build/dev $(ARGS)
+
+token: ## Print a token of a user for the running pair (USER=UUID, ARGS=--admin)
+	@go run ./cmd/dev token --user "$(USER)" $(ARGS)
 
 # A package takes up to three minutes, on a busy machine ten; twenty are a hang.
 test: ## Run the tests of the pair, with the race detector where there is a C compiler (ARGS="-short -run Relay" PKG=./services/...)

@@ -1,11 +1,11 @@
 // Command dev is the launcher of `make run`: it starts the pair on one machine,
 // shows its main job and serves until Ctrl-C.
 //
-//	listeners ─▶ Postgres ─▶ Pub/Sub ─▶ migrations ─▶ video ─▶ catalog ─▶ the walk-through
+//	listeners ─▶ issuer ─▶ Postgres ─▶ Pub/Sub ─▶ migrations ─▶ video ─▶ catalog ─▶ the walk-through
 //
 // The walk-through makes three writes to one video and reads each back from
-// catalog with the consistency token of the write. Both services run in this
-// process. Only Postgres and the official Pub/Sub emulator are child processes,
+// catalog with the consistency token of the write, as a user with a token of the
+// issuer. Issuer and services run in this process. Only Postgres and the official Pub/Sub emulator are child processes,
 // and they end with this process, on Linux also when it is killed.
 //
 // Exit codes: 0 done (Ctrl-C while serving is that too), 1 failed, 2 wrong
@@ -30,6 +30,9 @@ const usage = `dev brings up video and catalog on this machine and shows their m
 
 Usage:
   dev [flags]                     start everything, walk one video through, serve until Ctrl-C
+  dev token --user UUID           print a token of that user for the running pair
+      [--admin]                   the user is an administrator
+      [--issuer URL]              of a pair with another issuer than http://127.0.0.1:8082
   dev provision                   create the topics, with schemas, and subscriptions on the emulator at
                                   PUBSUB_EMULATOR_HOST
       [--watch]                   and again whenever it has forgotten them, until Ctrl-C
@@ -44,6 +47,7 @@ Flags:
   --json            print the walk-through as one JSON object on stdout, all else on stderr
   --pubsub KIND     auto (default): PUBSUB_EMULATOR_HOST if set, else local; local: the
                     repository's own, in this process; emulator: the official one
+  --no-auth         no issuer: every caller may do everything
 
 Environment:
   DATABASE_URL           administrator's URL of an existing Postgres; nothing in it is dropped.
@@ -56,6 +60,8 @@ Environment:
 const (
 	// emulatorHost is the environment variable of Google's client libraries.
 	emulatorHost = "PUBSUB_EMULATOR_HOST"
+	// withoutAuth is the default of --no-auth. A fork without users sets it.
+	withoutAuth = false
 	// defaultProject exists on emulators only.
 	defaultProject = "lockstep-local"
 )
@@ -93,6 +99,8 @@ func dispatch(ctx context.Context, c command.Call) error {
 	name := c.Args[0]
 	c.Args = c.Args[1:]
 	switch name {
+	case "token":
+		return token(ctx, c)
 	case "provision":
 		return provision(ctx, c)
 	case "pubsub":
@@ -111,6 +119,7 @@ func up(ctx context.Context, c command.Call) error {
 	flags.BoolVar(&p.once, "once", false, "")
 	flags.BoolVar(&p.json, "json", false, "")
 	flags.StringVar(&p.pubsub, "pubsub", "auto", "")
+	flags.BoolVar(&p.noAuth, "no-auth", withoutAuth, "")
 	if err := command.ParseFlags(flags, c.Args); err != nil {
 		return err
 	}

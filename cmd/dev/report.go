@@ -18,6 +18,7 @@ type report struct {
 	Steps    []walk.Step `json:"steps"`
 
 	videoURL, catalogURL string
+	issuerURL            string // empty: every caller may do everything
 	operate              string // commands
 }
 
@@ -49,16 +50,22 @@ func answeredBy(s walk.Step) string {
 
 // writeServing prints the addresses, and first commands to try.
 func (r report) writeServing(w io.Writer) error {
+	var issuer, sign, header string
+	if r.issuerURL != "" {
+		issuer = fmt.Sprintf("issuer   %s  (of users' tokens, for this machine only)\n", r.issuerURL)
+		sign = fmt.Sprintf("  AUTH=\"Authorization: Bearer $(make token USER=%s)\"\n", walk.User)
+		header = ` -H "$AUTH"`
+	}
 	_, err := fmt.Fprintf(w, `
 video    %[1]s  (REST and gRPC; /openapi.json, /readyz, /metrics)
 catalog  %[2]s
-
-  curl -i %[1]s/v1/videos -d '{"uploader_id":"7d3c1f0e-5b7a-4c7e-9a64-0f2f6f3d5a11","title":"Mine"}' -H 'Content-Type: application/json'
-  curl -i %[2]s/v1/videos/VIDEO_ID -H 'Consistency-Token: TOKEN' -H 'Prefer: wait=2'
-  curl %[2]s/v1/videos
+%[4]s
+%[5]s  curl -i %[1]s/v1/videos%[6]s -d '{"uploader_id":"%[7]s","title":"Mine"}' -H 'Content-Type: application/json'
+  curl -i %[2]s/v1/videos/VIDEO_ID%[6]s -H 'Consistency-Token: TOKEN' -H 'Prefer: wait=2'
+  curl %[2]s/v1/videos%[6]s
 %[3]s
 Serving until Ctrl-C.
-`, r.videoURL, r.catalogURL, r.operate)
+`, r.videoURL, r.catalogURL, r.operate, issuer, sign, header, walk.User)
 	return err
 }
 

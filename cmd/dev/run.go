@@ -10,10 +10,13 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/command"
+	"example.com/lockstep/internal/local/issuer"
 	"example.com/lockstep/internal/telemetry"
 	"example.com/lockstep/internal/walk"
 	"example.com/lockstep/migrations"
@@ -24,6 +27,7 @@ import (
 const (
 	videoPort   = 8080
 	catalogPort = 8081
+	issuerPort  = 8082
 
 	// defaultLevel keeps the walk-through readable: every request is logged at
 	// level info.
@@ -37,6 +41,7 @@ var errInterrupted = errors.New("interrupted before the walk-through had ended")
 // pair is the configuration of one run of both services.
 type pair struct {
 	once, json     bool
+	noAuth         bool   // no issuer: every caller may do everything
 	pubsub         string // auto, local or emulator
 	databaseURL    string // the administrator's; empty: start a Postgres
 	emulatorHost   string
@@ -49,6 +54,7 @@ type pair struct {
 // not started yet is nil.
 type parts struct {
 	video, catalog       net.Listener
+	issuer               *issuer.Issuer // nil: every caller may do everything
 	db, broker           *backing
 	videoURL, catalogURL string // of the services' databases
 }
@@ -83,6 +89,9 @@ func (p pair) start(ctx context.Context, all *parts) (err error) {
 	if all.catalog, err = p.listen("catalog", catalogPort); err != nil {
 		return err
 	}
+	if all.issuer, err = p.startIssuer(); err != nil {
+		return err
+	}
 	if all.db, err = p.startPostgres(ctx); err != nil {
 		return err
 	}
@@ -107,7 +116,7 @@ func (p pair) serve(ctx context.Context, all *parts) error {
 	group.Go(func() error { return all.db.watch(serving) })
 	group.Go(func() error { return all.broker.watch(serving) })
 	group.Go(func() error {
-		cfg := video.Config{DatabaseURL: all.videoURL, Project: p.project, Reflection: true}
+		cfg := video.Config{DatabaseURL: all.videoURL, Project: p.project, Reflection: true, Auth: all.auth()}
 		return video.Serve(serving, cfg, all.video, p.log("video"))
 	})
 	group.Go(func() error {
@@ -117,6 +126,7 @@ func (p pair) serve(ctx context.Context, all *parts) error {
 		group.Go(func() error {
 			cfg := catalog.Config{
 				DatabaseURL: all.catalogURL, Project: p.project, VideoServiceAddr: all.video.Addr().String(), Reflection: true,
+				Auth: all.auth(),
 			}
 			return catalog.Serve(serving, cfg, all.catalog, p.log("catalog"))
 		})
@@ -138,7 +148,7 @@ func (p pair) serve(ctx context.Context, all *parts) error {
 func (p pair) show(ctx context.Context, all *parts) error {
 	r := report{
 		Postgres: all.db.description, PubSub: all.broker.description,
-		videoURL: baseURL(all.video), catalogURL: baseURL(all.catalog), operate: operating(p, all),
+		videoURL: baseURL(all.video), catalogURL: baseURL(all.catalog), issuerURL: all.auth().Issuer, operate: operating(p, all),
 	}
 	if err := walk.AwaitReady(ctx, "catalog", r.catalogURL); err != nil {
 		return err
@@ -148,7 +158,11 @@ func (p pair) show(ctx context.Context, all *parts) error {
 		return err
 	}
 	defer db.Close(context.WithoutCancel(ctx))
-	if r.Steps, err = walk.Walk(ctx, r.videoURL, r.catalogURL, db); err != nil {
+	token, err := all.token(walk.User)
+	if err != nil {
+		return err
+	}
+	if r.Steps, err = walk.Walk(ctx, r.videoURL, r.catalogURL, token, db); err != nil {
 		return err
 	}
 	if p.json {
@@ -169,7 +183,11 @@ func (all *parts) close() error {
 			_ = l.Close() // closed already if a service had it
 		}
 	}
-	return errors.Join(all.broker.close(), all.db.close())
+	var err error
+	if all.issuer != nil {
+		err = all.issuer.Close()
+	}
+	return errors.Join(all.broker.close(), all.db.close(), err)
 }
 
 func (p pair) unlessInterrupted(ctx context.Context, err error) error {
@@ -180,6 +198,35 @@ func (p pair) unlessInterrupted(ctx context.Context, err error) error {
 		return errInterrupted
 	}
 	return nil
+}
+
+// startIssuer starts none if every caller may do everything.
+func (p pair) startIssuer() (*issuer.Issuer, error) {
+	if p.noAuth {
+		return nil, nil
+	}
+	lis, err := p.listen("the issuer of tokens", issuerPort)
+	if err != nil {
+		return nil, err
+	}
+	return issuer.Start(lis)
+}
+
+// auth is the configuration of both services.
+func (all *parts) auth() auth.Config {
+	cfg := auth.Config{Local: true}
+	if all.issuer != nil {
+		cfg.Issuer, cfg.Audience = all.issuer.URL(), issuer.Audience
+	}
+	return cfg
+}
+
+// token returns a token of the user, or "" where none is needed.
+func (all *parts) token(user uuid.UUID) (string, error) {
+	if all.issuer == nil {
+		return "", nil
+	}
+	return all.issuer.Mint(user)
 }
 
 // listen accepts connections from this machine only.

@@ -57,9 +57,6 @@ func (s source) fetch(ctx context.Context) (map[string]jose.JSONWebKey, error) {
 	if about.Issuer != s.issuer {
 		return nil, fmt.Errorf("%s%s is the document of another issuer: %.200q", s.issuer, discoveryPath, about.Issuer)
 	}
-	if err := s.trusts(about.Keys); err != nil {
-		return nil, err
-	}
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
@@ -80,6 +77,9 @@ func (s source) trusts(address string) error {
 }
 
 func (s source) get(ctx context.Context, address string, into any) error {
+	if err := s.trusts(address); err != nil {
+		return err
+	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return err

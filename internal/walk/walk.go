@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/pkg/eventing/backoff"
@@ -35,6 +36,9 @@ const (
 	// notification.
 	pollInterval = 20 * time.Millisecond
 )
+
+// User is the uploader of the video.
+var User = uuid.MustParse("7d3c1f0e-5b7a-4c7e-9a64-0f2f6f3d5a11")
 
 // Step is one write to the video and the read that saw it.
 type Step struct {
@@ -59,6 +63,7 @@ type Step struct {
 type walker struct {
 	http           http.Client
 	video, catalog string
+	token          string
 	db             *pgx.Conn
 }
 
@@ -73,20 +78,21 @@ type write struct {
 func writes() []write {
 	return []write{
 		{"created", http.MethodPost,
-			`{"uploader_id":"7d3c1f0e-5b7a-4c7e-9a64-0f2f6f3d5a11","title":"Lockstep","duration_seconds":90}`,
+			`{"uploader_id":"` + User.String() + `","title":"Lockstep","duration_seconds":90}`,
 			http.StatusCreated, http.StatusOK},
 		{"updated", http.MethodPatch, `{"title":"Lockstep, second cut"}`, http.StatusOK, http.StatusOK},
 		{"deleted", http.MethodDelete, `{"reason":"the walk-through is over"}`, http.StatusOK, http.StatusGone},
 	}
 }
 
-// Walk makes the calls, over HTTP only, to the services at these base URLs.
+// Walk makes the calls, over HTTP only, to the services at these base URLs, with a
+// token of User; without one if token is empty.
 // Only the times are read from the database, with the administrator's
 // connection db. Walk returns an error if a step fails.
-func Walk(ctx context.Context, video, catalog string, db *pgx.Conn) ([]Step, error) {
+func Walk(ctx context.Context, video, catalog, token string, db *pgx.Conn) ([]Step, error) {
 	ctx, cancel := context.WithTimeout(ctx, walkTime)
 	defer cancel()
-	w := walker{video: video, catalog: catalog, db: db}
+	w := walker{video: video, catalog: catalog, token: token, db: db}
 	var steps []Step
 	path := "/v1/videos"
 	for _, wr := range writes() {
@@ -156,6 +162,9 @@ func (w *walker) call(ctx context.Context, method, url, body string, header http
 		return answer{}, err
 	}
 	maps.Copy(r.Header, header)
+	if w.token != "" {
+		r.Header.Set("Authorization", "Bearer "+w.token)
+	}
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
 	}

@@ -40,7 +40,7 @@ func (p *testProject) walkThrough(ctx context.Context) (seen string, err error) 
 		return "", err
 	}
 	defer db.Close(context.WithoutCancel(ctx))
-	steps, err := walk.Walk(ctx, "http://"+video.addr, "http://"+catalog.addr, db)
+	steps, err := walk.Walk(ctx, "http://"+video.addr, "http://"+catalog.addr, "", db)
 	if err != nil {
 		return "", fmt.Errorf("%w\nvideo: %s\ncatalog: %s", err, video.process.Output(), catalog.process.Output())
 	}

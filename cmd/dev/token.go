@@ -1,0 +1,39 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"example.com/lockstep/internal/command"
+	"example.com/lockstep/internal/local/issuer"
+	"example.com/lockstep/internal/walk"
+)
+
+// token prints a token for the running pair. The issuer's keys are in the memory of
+// `make run` alone, so this process asks it.
+func token(ctx context.Context, c command.Call) error {
+	flags := flag.NewFlagSet("token", flag.ContinueOnError)
+	user := flags.String("user", "", "")
+	admin := flags.Bool("admin", false, "")
+	at := flags.String("issuer", fmt.Sprintf("http://127.0.0.1:%d", issuerPort), "")
+	if err := command.ParseFlags(flags, c.Args); err != nil {
+		return err
+	}
+	id, err := uuid.Parse(*user)
+	if err != nil {
+		return command.Usagef("token needs --user UUID: the id of any user, such as %s", walk.User)
+	}
+	var roles []string
+	if *admin {
+		roles = append(roles, "admin")
+	}
+	signed, err := issuer.Ask(ctx, *at, id, roles...)
+	if err != nil {
+		return fmt.Errorf("no token: is `make run` running? %w", err)
+	}
+	_, err = fmt.Fprintln(c.Out, signed)
+	return err
+}
