@@ -17,6 +17,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/internal/local/issuer"
 	"example.com/lockstep/internal/local/postgres"
 	"example.com/lockstep/lab/fakegcp"
 	"example.com/lockstep/localpubsub"
@@ -28,19 +29,18 @@ const (
 	projectID     = "acme-test"
 	projectNumber = "123456789012"
 	region        = "europe-west1"
-	authIssuer    = "https://issuer.example.com/auth/v1"
-	authAudience  = "authenticated"
 	readme        = moduleDir + "/README.md"
 	rolesScript   = moduleDir + "/roles.sql"
 )
 
 // A testProject is a simulated Google Cloud project: a stand-in for the control
-// plane, a Pub/Sub and a database, with Terraform's view of it.
+// plane, a Pub/Sub, a database and an issuer of users' tokens, with Terraform's view of it.
 type testProject struct {
 	name     string
 	run      *e2eRun
 	pubsub   *localpubsub.Server
 	fake     *fakegcp.Server
+	users    *issuer.Issuer
 	module   *module
 	adminURL string // of the project's own database
 
@@ -85,6 +85,9 @@ func (r *e2eRun) newProject(ctx context.Context, name string) (p *testProject, e
 	if err != nil {
 		return p, err
 	}
+	if p.users, err = startIssuer(); err != nil {
+		return p, err
+	}
 	if p.module, err = newModule(r.plugins); err != nil {
 		return p, err
 	}
@@ -111,6 +114,9 @@ func (p *testProject) close() error {
 	var errs []error
 	if p.module != nil {
 		errs = append(errs, p.module.remove())
+	}
+	if p.users != nil {
+		errs = append(errs, p.users.Close())
 	}
 	if p.fake != nil {
 		errs = append(errs, p.fake.Close())

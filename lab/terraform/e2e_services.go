@@ -40,15 +40,22 @@ func (p *testProject) walkThrough(ctx context.Context) (seen string, err error) 
 		return "", err
 	}
 	defer db.Close(context.WithoutCancel(ctx))
-	steps, err := walk.Walk(ctx, "http://"+video.addr, "http://"+catalog.addr, "", db)
+	token, err := p.users.Mint(walk.User)
+	if err != nil {
+		return "", err
+	}
+	steps, err := walk.Walk(ctx, "http://"+video.addr, "http://"+catalog.addr, token, db)
 	if err != nil {
 		return "", fmt.Errorf("%w\nvideo: %s\ncatalog: %s", err, video.process.Output(), catalog.process.Output())
+	}
+	if err := errors.Join(video.refusesStrangers(ctx), catalog.refusesStrangers(ctx)); err != nil {
+		return "", err
 	}
 	names := make([]string, 0, len(steps))
 	for _, s := range steps {
 		names = append(names, s.Name)
 	}
-	return strings.Join(names, ", ") + ", each read from catalog's projection with its token", p.operate(ctx, video)
+	return strings.Join(names, ", ") + " as a user, each read from catalog's projection with its token; nothing without one", p.operate(ctx, video)
 }
 
 // instance is a running service.
@@ -57,14 +64,17 @@ type instance struct {
 	process    *process.Process
 }
 
-// serve runs a service until stop. For catalog, the video service's address in
-// the cloud is replaced by the one on this machine.
+// serve runs a service until stop, with the issuer on this machine. For catalog, the
+// video service's address in the cloud is replaced by the one on this machine.
 func (p *testProject) serve(ctx context.Context, name string, owner *instance) (*instance, error) {
 	container, err := p.fake.Container(cloudRun + "/services/" + name)
 	if err != nil {
 		return nil, err
 	}
 	if err := p.localise(container.Environment, owner); err != nil {
+		return nil, err
+	}
+	if err := p.signIn(container.Environment); err != nil {
 		return nil, err
 	}
 	addr, err := freePort(container.Environment, "PORT")
