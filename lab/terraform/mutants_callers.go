@@ -21,7 +21,7 @@ var wrongCallers = []mutant{
 		file: "catalog.tf", old: "var.catalog.everybody_may_write ?", new: "var.video.everybody_may_write ?",
 	}}},
 	{"no issuer", []edit{{
-		file: "variables.tf", old: "var.auth_issuer != null || (var.video.everybody_may_write && var.catalog.everybody_may_write)", new: `var.video.image != ""`,
+		file: "variables.tf", old: "var.auth_issuer != null || (var.video.everybody_may_write && var.catalog.everybody_may_write)", new: `var.auth_issuer != ""`,
 	}}},
 	{"no issuer for one of both", []edit{{
 		file: "variables.tf", old: "(var.video.everybody_may_write && var.catalog.everybody_may_write)",
