@@ -181,7 +181,7 @@ variable "catalog" {
   }
   validation {
     condition     = !(var.catalog.public && var.catalog.everybody_may_write)
-    error_message = "catalog.public needs users who sign in: with everybody_may_write the whole internet could read every user's engagements."
+    error_message = "catalog.public needs users who sign in: with everybody_may_write the whole internet could read what every user has done."
   }
   validation {
     condition     = contains(keys(local.ingress), var.catalog.ingress)
