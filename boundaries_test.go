@@ -60,7 +60,7 @@ var importRules = []importRule{
 		reason: "internal/ is what services stand on; the other way round is a cycle of ideas",
 	},
 	{
-		from: regexp.MustCompile(`^(internal/pgtest)?`), to: regexp.MustCompile(`^(internal/(?:attack|history|pgtest|porttest))`),
+		from: regexp.MustCompile(`^(internal/pgtest)?`), to: regexp.MustCompile(`^(internal/(?:attack|authtest|history|pgtest|porttest))`),
 		reason: "test support imports testing, which a binary must not carry",
 	},
 	{

@@ -33,17 +33,18 @@ var ErrAnswered = errors.New("the idempotency key is in use")
 // Request is a write in the form that its key is bound to. A request without a key is
 // never remembered.
 type Request struct {
-	operation, key string
-	hash           []byte
+	principal, operation, key string
+	hash                      []byte
 }
 
 // NewRequest fails with the violations found so far, and with one of the header unless
-// keys is empty or one key. The operation names method and path, alike for all
-// protocols, so that a key holds across them. sent are the fields that the caller gave,
+// keys is empty or one key. A key belongs to its principal, the Scope of a caller: others may
+// use the same key, and never get its answer. The operation names method and path, alike for
+// all protocols, so that a key holds across them. sent are the fields that the caller gave,
 // by their names in REST, with their decoded values: neither spaces, nor the order of
 // fields, nor the protocol make it another request, and a field that a later release
 // adds does not change the hash of requests without it.
-func NewRequest(operation string, keys []string, sent map[string]any, found problem.Violations) (Request, error) {
+func NewRequest(principal, operation string, keys []string, sent map[string]any, found problem.Violations) (Request, error) {
 	key := strings.Join(keys, " ") // two of them are one with a forbidden space
 	invisible := func(c rune) bool { return c < '!' || c > '~' }
 	found.Require(len(keys) == 0 || 0 < len(key) && len(key) <= 255 && !strings.ContainsFunc(key, invisible),
@@ -56,15 +57,15 @@ func NewRequest(operation string, keys []string, sent map[string]any, found prob
 		return Request{}, fmt.Errorf("hash request: %w", err)
 	}
 	hash := sha256.Sum256(encoded)
-	return Request{operation, key, hash[:]}, nil
+	return Request{principal, operation, key, hash[:]}, nil
 }
 
-// Name is unique to the key and its operation; it is empty without a key.
+// Name is unique to the key, its principal and its operation; it is empty without a key.
 func (r Request) Name() string {
 	if r.key == "" {
 		return ""
 	}
-	return r.operation + " " + r.key
+	return strings.TrimSpace(r.principal + " " + r.operation + " " + r.key)
 }
 
 // decode decodes the first answer into answer, unless the stored request was another

@@ -28,11 +28,11 @@ func (r Request) Remember(b *pgx.Batch, answer any) error {
 	}
 	b.Queue(`
 		INSERT INTO idempotency_keys AS k (principal, operation, key, request_hash, response)
-		VALUES ('', $1, $2, $3, $4)
+		VALUES ($1, $2, $3, $4, $5)
 		ON CONFLICT (principal, operation, key) DO UPDATE
 		   SET request_hash = excluded.request_hash, response = excluded.response, created_at = excluded.created_at
 		 WHERE k.created_at <= now() - interval '24 hours'`,
-		r.operation, r.key, r.hash, response).Exec(func(tag pgconn.CommandTag) error {
+		r.principal, r.operation, r.key, r.hash, response).Exec(func(tag pgconn.CommandTag) error {
 		if tag.RowsAffected() == 0 {
 			return ErrAnswered
 		}
@@ -57,8 +57,8 @@ func (r Request) Recall(b *pgx.Batch, first *Stored) {
 	b.Queue(`
 		SELECT request_hash AS hash, response
 		  FROM idempotency_keys
-		 WHERE principal = '' AND operation = $1 AND key = $2 AND created_at > now() - interval '24 hours'`,
-		r.operation, r.key).Query(func(rows pgx.Rows) error {
+		 WHERE principal = $1 AND operation = $2 AND key = $3 AND created_at > now() - interval '24 hours'`,
+		r.principal, r.operation, r.key).Query(func(rows pgx.Rows) error {
 		stored, err := pgx.CollectRows(rows, pgx.RowToStructByName[Stored])
 		if len(stored) > 0 {
 			*first = stored[0]

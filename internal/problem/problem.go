@@ -81,13 +81,16 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Cause }
 
 // Log writes a line for an error that is not the client's: at ERROR where the fault is
-// ours, at WARN where a dependency is unavailable or slow.
+// ours, at WARN where a dependency is unavailable or slow. At DEBUG it gives the fault of a
+// token, which the answer does not.
 func (e *Error) Log(ctx context.Context, log *slog.Logger) {
 	switch e.Code {
 	case CodeInternal:
 		log.ErrorContext(ctx, "request failed", "reason", e.reason(), "error", e)
 	case CodeUnavailable, CodeTimeout:
 		log.WarnContext(ctx, "request failed", "reason", e.reason(), "error", e)
+	case CodeUnauthenticated:
+		log.DebugContext(ctx, "request refused", "reason", e.reason(), "error", e)
 	default: // the client's own
 	}
 }

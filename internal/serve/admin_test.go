@@ -21,7 +21,7 @@ import (
 func apart(logs io.Writer, lis net.Listener) *service {
 	s := newService(logs)
 	s.health.Admin = lis
-	s.rest = serve.NewRouter(s.log, s.health)
+	s.rest = serve.NewRouter(s.log, s.health, s.guard)
 	return s
 }
 

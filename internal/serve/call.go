@@ -36,8 +36,8 @@ func reached(ctx context.Context) {
 
 // handler is the gRPC half of the port. It bounds each request before grpc-go reads
 // it: grpc.Server.ServeHTTP collects a body as fast as it comes, in a list without a
-// limit (grpc/grpc-go#7261). It refuses compression and methods that do not exist
-// itself, and logs and counts each request that grpc-go ends before an interceptor
+// limit (grpc/grpc-go#7261). It refuses compression, methods that do not exist and callers
+// without the right itself, and logs and counts each request that grpc-go ends before an interceptor
 // sees it. ending ends the streams of gRPC's own services.
 func (g *GRPC) handler(ending context.Context) http.Handler {
 	methods := g.methods()
@@ -59,10 +59,10 @@ func (g *GRPC) handler(ending context.Context) http.Handler {
 		boundAnswer(w, limit)
 		r = r.WithContext(ctx)
 		r.Body = http.MaxBytesReader(w, r.Body, frameHeaderBytes+maxMessageBytes)
-		if refusal := refuse(method, r); refusal != nil {
+		if admitted, refusal := g.admit(method, r); refusal != nil {
 			answerStatus(w, refusal.GRPCStatus())
 		} else {
-			g.server.ServeHTTP(w, r)
+			g.server.ServeHTTP(w, admitted)
 		}
 		if !taken.Load() {
 			g.noteRefused(ctx, method, time.Since(started), statusOf(w, r))
@@ -78,6 +78,20 @@ func (g *GRPC) methods() (names []string) {
 		}
 	}
 	return names
+}
+
+// admit returns the request with its caller, or the reason why it is not passed to grpc-go.
+func (g *GRPC) admit(method string, r *http.Request) (admitted *http.Request, refusal *problem.Error) {
+	if refusal := refuse(method, r); refusal != nil {
+		return nil, refusal
+	}
+	ctx, err := g.guard.admit(method, r)
+	if err != nil {
+		refusal = problem.From(err)
+		refusal.Log(r.Context(), g.log)
+		return nil, refusal
+	}
+	return r.WithContext(ctx), nil
 }
 
 // refuse returns the reason why a request is not passed to grpc-go, or nil. A

@@ -32,6 +32,7 @@ import (
 // with gRPC's own INTERNAL.
 type GRPC struct {
 	log     *slog.Logger
+	guard   *Guard
 	server  *grpc.Server
 	health  *health.Server
 	refused metric.Int64Counter
@@ -41,10 +42,10 @@ type GRPC struct {
 
 // NewGRPC returns a server. Its handlers may return any error: the error reaches the
 // client through problem.From.
-func NewGRPC(log *slog.Logger) *GRPC {
-	g := &GRPC{log: log, health: health.NewServer(), faults: faultLines(),
+func NewGRPC(log *slog.Logger, guard *Guard) *GRPC {
+	g := &GRPC{log: log, guard: guard, health: health.NewServer(), faults: faultLines(),
 		refused: instrument.For("example.com/lockstep/internal/serve").Counter("grpc.refused", "{request}",
-			"gRPC requests that were answered before a handler saw them: unknown method, compressed, too large, malformed.")}
+			"gRPC requests that were answered before a handler saw them: unknown method, compressed, too large, malformed, a caller without the right.")}
 	g.server = grpc.NewServer(
 		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)}),
 		grpc.MaxRecvMsgSize(maxMessageBytes),

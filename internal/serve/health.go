@@ -40,8 +40,8 @@ type Health struct {
 	checks   []Check
 	draining atomic.Bool
 
-	// Admin is the listener of /healthz, /readyz and /metrics, which Server.Run closes. Nil:
-	// they are on the port of the API. It is set before NewRouter.
+	// Admin is the listener of /healthz, /readyz and /metrics. Nil: they are on the port of
+	// the API. It is set before NewRouter.
 	Admin net.Listener
 
 	mu    sync.Mutex

@@ -31,7 +31,7 @@ func inProduction(t *testing.T, logs io.Writer, level slog.Level) *service {
 	t.Helper()
 	s := newService(io.Discard)
 	s.log = telemetry.Logger(logs, level, "catalog", "a-project-of-thirty-characters")
-	s.rest = serve.NewRouter(s.log, s.health)
+	s.rest = serve.NewRouter(s.log, s.health, s.guard)
 	return s
 }
 

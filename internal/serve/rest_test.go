@@ -35,6 +35,7 @@ func (b *lockedBuffer) String() string {
 }
 
 func do(s *service, method, target string, body io.Reader) *httptest.ResponseRecorder {
+	_ = s.server() // for its rules
 	res := httptest.NewRecorder()
 	s.rest.ServeHTTP(res, httptest.NewRequest(method, target, body))
 	return res

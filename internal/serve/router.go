@@ -18,16 +18,18 @@ import (
 )
 
 // NewRouter returns a router with /healthz, /readyz and /metrics, unless these have a port
-// of their own. Its requests are traced, measured, logged (one line each), bounded and
-// recovered; its 404 and 405 are problem documents.
-func NewRouter(log *slog.Logger, health *Health) *chi.Mux {
+// of their own. Its requests are traced, measured, logged (one line each), bounded,
+// recovered and guarded; its 404 and 405 are problem documents.
+func NewRouter(log *slog.Logger, health *Health, guard *Guard) *chi.Mux {
 	r := newRouter(log)
+	r.Use(guard.guarded(log, r))
 	if health.Admin == nil {
 		health.mount(r)
 	}
 	return r
 }
 
+// newRouter returns a router whose requests are not guarded.
 func newRouter(log *slog.Logger) *chi.Mux {
 	r := chi.NewRouter()
 	r.Use(

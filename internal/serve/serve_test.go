@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/serve"
 )
 
@@ -52,15 +53,35 @@ type service struct {
 	health *serve.Health
 	rest   *chi.Mux
 	grpc   *serve.GRPC
+	rules  auth.Rules
+	guard  *serve.Guard
 }
 
 func newService(logs io.Writer, checks ...serve.Check) *service {
 	log := slog.New(slog.NewJSONHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	health := serve.NewHealth(log, checks...)
-	return &service{log: log, health: health, rest: serve.NewRouter(log, health), grpc: serve.NewGRPC(log)}
+	rules := auth.Rules{}
+	guard := serve.NewGuard(rules, auth.Open())
+	return &service{
+		log: log, health: health, rules: rules, guard: guard,
+		rest: serve.NewRouter(log, health, guard), grpc: serve.NewGRPC(log, guard),
+	}
 }
 
-func (s *service) server() *serve.Server { return serve.New(s.log, s.rest, s.grpc, s.health) }
+// server makes each operation public that has no rule.
+func (s *service) server() *serve.Server {
+	server := serve.New(s.log, s.rest, s.grpc, s.health)
+	operations, err := server.Operations()
+	if err != nil {
+		panic(err)
+	}
+	for _, operation := range operations {
+		if s.rules[operation] == auth.Closed {
+			s.rules[operation] = auth.Public
+		}
+	}
+	return server
+}
 
 // start runs the service on a port of its own until the test ends.
 func (s *service) start(t testing.TB) (addr string) {

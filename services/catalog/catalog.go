@@ -208,22 +208,22 @@ func (p *videoPage) Read(ctx context.Context, positions []consistency.Position) 
 }
 
 // ListEngagements returns one page of a user's engagements that are not deleted, newest
-// video first, with the freshness that is required of this user's engagements. The doc
-// of List explains the rest.
+// video first, with the freshness that is required of this user's engagements. It fails
+// with PERMISSION_DENIED unless the caller may act for the user. The doc of List explains
+// the rest.
 func (s *Service) ListEngagements(ctx context.Context, q EngagementQuery, required consistency.Requirement) (EngagementPage, error) {
 	user, before, err := q.check()
 	err = cmp.Or(err, required.RejectFullyConsistent())
 	if err != nil {
 		return EngagementPage{}, problemOf(err)
 	}
-	filter := user.String()
-	required = required.Filter(func(id string) bool { return strings.HasPrefix(id, filter+":") })
+	required = required.Filter(func(id string) bool { return strings.HasPrefix(id, user.String()+":") })
 	page := engagementPage{service: s, user: user, before: before, limit: q.PageSize + 1}
 	outcome, stale, err := s.projector.engagements.List(ctx, s.reader, s.writer, required, &page)
 	if err != nil {
 		return EngagementPage{}, problemOf(err)
 	}
-	found, next := rest.CutPage(page.engagements, q.PageSize, func(e Engagement) uuid.UUID { return e.VideoID }, filter)
+	found, next := rest.CutPage(page.engagements, q.PageSize, func(e Engagement) uuid.UUID { return e.VideoID }, q.filter(user))
 	return EngagementPage{Engagements: found, Next: next, Source: sourceOf(outcome), Stale: stale}, nil
 }
 

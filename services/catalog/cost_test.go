@@ -21,6 +21,6 @@ func TestNoRequestIsCostly(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
 	t.Run("gRPC", func(t *testing.T) { attack.GRPC(t, conn, 2<<20) })
 	t.Run("REST", func(t *testing.T) {
-		attack.REST(t, newRouter(f.service, quiet(), serve.NewHealth(quiet())), "http://"+addr, 4<<20)
+		attack.REST(t, newRouter(f.service, quiet(), serve.NewHealth(quiet()), openGuard()), "http://"+addr, 4<<20)
 	})
 }

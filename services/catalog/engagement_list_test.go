@@ -29,7 +29,7 @@ func (f *fixture) likes(t testing.TB, user uuid.UUID, q consistency.Request) (En
 	if err != nil {
 		t.Fatal(err)
 	}
-	return f.service.ListEngagements(t.Context(), EngagementQuery{UserID: user.String()}, d)
+	return f.service.ListEngagements(t.Context(), EngagementQuery{Caller: everyone, UserID: user.String()}, d)
 }
 
 func TestEngagementListPages(t *testing.T) {
@@ -47,7 +47,7 @@ func TestEngagementListPages(t *testing.T) {
 	want = append([]Engagement{back.row(3)}, want...)
 	for _, size := range []int{0, 1, 3, 7, 8, 9} {
 		var got []Engagement
-		q := EngagementQuery{UserID: strings.ToUpper(user.String()), PageSize: size}
+		q := EngagementQuery{Caller: everyone, UserID: strings.ToUpper(user.String()), PageSize: size}
 		for more := true; more; more = q.PageToken != "" {
 			p, err := f.service.ListEngagements(t.Context(), q, consistency.Requirement{})
 			if err != nil || size > 0 && len(p.Engagements) > size || p.Source != SourceProjection {

@@ -80,7 +80,7 @@ func fuzzed(f *testing.F, id uuid.UUID, l like) http.Handler {
 	fix.must(f, inbox.Applied, createdEvent(id, 1, "1"), titled(id, 2, "2"), l.put(1), l.put(2))
 	fix.peer.has(ownersVideo(id, 3, "3"))
 	fix.peer.hasLike(l.owners(3))
-	return newRouter(fix.service, quiet(), serve.NewHealth(quiet()))
+	return newRouter(fix.service, quiet(), serve.NewHealth(quiet()), openGuard())
 }
 
 // shownIn is the version of the video or engagement in an answer, alone or as the only

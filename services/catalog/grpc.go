@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing/consistency"
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
@@ -44,6 +45,7 @@ func (g grpcServer) ListVideos(ctx context.Context, req *catalogv1.ListVideosReq
 	}
 	page, err := g.service.List(ctx, Query{
 		UploaderID: req.GetUploaderId(), Title: req.GetQ(), PageSize: int(req.GetPageSize()), PageToken: req.GetPageToken(),
+		Caller: auth.Of(ctx),
 	}, required)
 	if err != nil {
 		return nil, err
@@ -63,7 +65,7 @@ func (g grpcServer) ListUserEngagements(
 		return nil, err
 	}
 	page, err := g.service.ListEngagements(ctx, EngagementQuery{
-		UserID: req.GetUserId(), PageSize: int(req.GetPageSize()), PageToken: req.GetPageToken(),
+		UserID: req.GetUserId(), PageSize: int(req.GetPageSize()), PageToken: req.GetPageToken(), Caller: auth.Of(ctx),
 	}, required)
 	if err != nil {
 		return nil, err

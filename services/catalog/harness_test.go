@@ -18,14 +18,22 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/pgtest/pairtest"
+	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/notify"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
 )
+
+// everyone is the caller of tests that are not about identity.
+var everyone = auth.Principal{Kind: auth.Everyone}
+
+// openGuard admits everyone.
+func openGuard() *serve.Guard { return serve.NewGuard(access, auth.Open()) }
 
 func TestMain(m *testing.M) { pairtest.Main(m) }
 

@@ -137,7 +137,7 @@ func (f *fixture) rows(t testing.TB) (n int) {
 func TestRESTIgnoresBodies(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
-	router := newRouter(f.service, quiet(), serve.NewHealth(quiet()))
+	router := newRouter(f.service, quiet(), serve.NewHealth(quiet()), openGuard())
 	w := httptest.NewRecorder()
 	router.ServeHTTP(w, httptest.NewRequest("GET", "/v1/videos", strings.NewReader(strings.Repeat("x", 3<<20))))
 	if w.Code != 200 {

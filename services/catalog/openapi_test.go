@@ -100,7 +100,7 @@ func TestOpenAPIMatchesTheRouter(t *testing.T) {
 			documented = append(documented, strings.ToUpper(method)+" "+path)
 		}
 	}
-	router := newRouter(nil, quiet(), serve.NewHealth(quiet()))
+	router := newRouter(nil, quiet(), serve.NewHealth(quiet()), openGuard())
 	ours := []string{"/healthz", "/readyz", "/metrics"} // internal/serve's, not this API's
 	err := chi.Walk(router, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		if !slices.Contains(ours, route) {

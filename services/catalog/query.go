@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/pkg/eventing/consistency"
@@ -22,6 +23,8 @@ type Query struct {
 	PageSize int
 	// PageToken is the Next of the page before, with the same filters.
 	PageToken string
+	// Caller is the only one that its page tokens are good for.
+	Caller auth.Principal
 }
 
 // Page is one page of videos. Next is empty on the last one, and Stale unless the
@@ -49,7 +52,7 @@ func (q *Query) check() (before uuid.UUID, err error) {
 func (v Video) text() int { return len(v.Title) + len(v.Description) }
 
 // filter is the part of the query that a page token is bound to.
-func (q *Query) filter() string { return q.UploaderID + " " + q.Title }
+func (q *Query) filter() string { return q.Caller.Scope() + q.UploaderID + " " + q.Title }
 
 // EngagementQuery selects engagements.
 type EngagementQuery struct {
@@ -58,6 +61,8 @@ type EngagementQuery struct {
 	PageSize int
 	// PageToken is the Next of the page before, of the same user.
 	PageToken string
+	// Caller may act for the user.
+	Caller auth.Principal
 }
 
 // check sets the defaults of q, and returns the user and the last video of the page
@@ -67,9 +72,16 @@ func (q *EngagementQuery) check() (user, before uuid.UUID, err error) {
 	user = bad.UUID("user_id", q.UserID)
 	q.PageSize = cmp.Or(q.PageSize, rest.DefaultPageSize)
 	rest.CheckPageSize(q.PageSize, &bad)
-	before = rest.ParsePageToken[uuid.UUID](q.PageToken, user.String(), &bad)
-	return user, before, bad.Err()
+	before = rest.ParsePageToken[uuid.UUID](q.PageToken, q.filter(user), &bad)
+	err = bad.Err()
+	if err == nil && !q.Caller.MayActFor(user) {
+		err = auth.Denied("These engagements belong to another user.")
+	}
+	return user, before, err
 }
+
+// filter is as in Query.
+func (q *EngagementQuery) filter(user uuid.UUID) string { return q.Caller.Scope() + user.String() }
 
 // EngagementPage is one page of engagements. Next and Stale are as in Page.
 type EngagementPage struct {

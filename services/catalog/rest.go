@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/internal/serve"
@@ -81,7 +82,7 @@ func (a restAPI) list(w http.ResponseWriter, r *http.Request) error {
 	var bad problem.Violations
 	q := Query{
 		UploaderID: query.Get("uploader_id"), Title: query.Get("q"),
-		PageSize: pageSize(query, &bad), PageToken: query.Get("page_token"),
+		PageSize: pageSize(query, &bad), PageToken: query.Get("page_token"), Caller: auth.Of(r.Context()),
 	}
 	bad.Require(q.UploaderID != "" || !query.Has("uploader_id"), "uploader_id", "must not be empty")
 	if err := bad.Err(); err != nil {
@@ -106,7 +107,10 @@ func (a restAPI) listEngagements(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var bad problem.Violations
-	q := EngagementQuery{UserID: chi.URLParam(r, "user_id"), PageSize: pageSize(query, &bad), PageToken: query.Get("page_token")}
+	q := EngagementQuery{
+		UserID: chi.URLParam(r, "user_id"), PageSize: pageSize(query, &bad), PageToken: query.Get("page_token"),
+		Caller: auth.Of(r.Context()),
+	}
 	if err := bad.Err(); err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/pkg/eventing/inbox"
 )
@@ -21,14 +22,22 @@ import (
 // listen serves f's API on a port of its own and returns its address.
 func (f *fixture) listen(t *testing.T) string {
 	t.Helper()
+	addr, _ := f.listenFor(t, auth.Open())
+	return addr
+}
+
+// listenFor is listen for callers that are not Everyone.
+func (f *fixture) listenFor(t *testing.T, callers *auth.Authenticator) (addr string, server *serve.Server) {
+	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	health := serve.NewHealth(quiet())
-	rpc := newGRPC(f.service, quiet())
+	guard := serve.NewGuard(access, callers)
+	rpc := newGRPC(f.service, quiet(), guard)
 	rpc.Reflect()
-	server := serve.New(quiet(), newRouter(f.service, quiet(), health), rpc, health)
+	server = serve.New(quiet(), newRouter(f.service, quiet(), health, guard), rpc, health)
 	server.Linger = time.Millisecond
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	served := make(chan error, 1)
@@ -39,7 +48,7 @@ func (f *fixture) listen(t *testing.T) string {
 			t.Errorf("serve: %v", err)
 		}
 	})
-	return lis.Addr().String()
+	return lis.Addr().String(), server
 }
 
 // reply is an answer with a body that has been checked against the OpenAPI document.

@@ -51,7 +51,7 @@ func TestSearchesLeaveConnectionsToOthers(t *testing.T) {
 		}
 	}
 	eventually(t, func() bool { return f.pool.Stat().AcquiredConns() == half })
-	if _, err := f.service.ListEngagements(ctx, EngagementQuery{UserID: uuid.NewString()}, consistency.Requirement{}); err != nil {
+	if _, err := f.service.ListEngagements(ctx, EngagementQuery{Caller: everyone, UserID: uuid.NewString()}, consistency.Requirement{}); err != nil {
 		t.Errorf("another read: %v", err)
 	}
 	if err := lock.Rollback(ctx); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/grpc"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/serve"
@@ -58,6 +59,8 @@ type Config struct {
 	// Admin is the listener of health, readiness and metrics. Nil: they are on the port of
 	// the API.
 	Admin net.Listener
+	// Auth says how callers prove who they are.
+	Auth auth.Config
 	// InboxRetention is how long a settled event's inbox row is kept. Zero:
 	// [inbox.Retention].
 	InboxRetention time.Duration
@@ -80,6 +83,7 @@ func ReadConfig(r *command.Environment) Config {
 		Project:          r.Required("GOOGLE_CLOUD_PROJECT"),
 		PubSubEndpoint:   r.HostPort("PUBSUB_ENDPOINT", ""),
 		VideoServiceAddr: r.HostPort("VIDEO_SERVICE_ADDR", ""),
+		Auth:             auth.ReadConfig(r),
 		Deployment:       r.String("K_REVISION", r.String("CLOUD_RUN_WORKER_POOL_REVISION", "")),
 	}
 }
@@ -90,6 +94,10 @@ func ReadConfig(r *command.Environment) Config {
 // unready. When a part fails, all of it ends with its error.
 func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) error {
 	defer lis.Close() // for returns before the server has it
+	callers, err := auth.New(ctx, cfg.Auth, log)
+	if err != nil {
+		return err
+	}
 	if !cfg.EngagementStart.resumes() && cfg.Deployment == "" {
 		return errors.New("-engagement-start needs -deployment outside of Cloud Run: a deployment seeks once")
 	}
@@ -129,7 +137,7 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	projector := NewProjector(background, owner, waiters, log)
 	watching := health.Register("waiters")
 	ofVideos, ofEngagements := health.Register("incomplete videos"), health.Register("incomplete engagements")
-	loops := append(cfg.consumers(background, client, streams, projector.Handler(), health, log),
+	loops := append(cfg.consumers(background, client, streams, projector.Handler(), health, log), callers.Run,
 		func(ctx context.Context) error { return waiters.Run(ctx, log, watching) },
 		func(ctx context.Context) error { return projector.CompleteVideos().Run(ctx, ofVideos) },
 		func(ctx context.Context) error { return projector.CompleteEngagements().Run(ctx, ofEngagements) })
@@ -141,11 +149,12 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 
 	defer context.AfterFunc(ctx, waiters.Drain)()
 	service := NewService(pool, projector)
-	rpc := newGRPC(service, log)
+	guard := serve.NewGuard(access, callers)
+	rpc := newGRPC(service, log, guard)
 	if cfg.Reflection {
 		rpc.Reflect()
 	}
-	server := serve.New(log, newRouter(service, log, health), rpc, health)
+	server := serve.New(log, newRouter(service, log, health, guard), rpc, health)
 	log.InfoContext(ctx, "catalog serves", "addr", lis.Addr().String(), "project", cfg.Project)
 	return server.Run(ctx, lis, loops...)
 }
@@ -175,14 +184,14 @@ func (c Config) consumers(
 	})
 }
 
-func newRouter(s *Service, log *slog.Logger, health *serve.Health) *chi.Mux {
-	router := serve.NewRouter(log, health)
+func newRouter(s *Service, log *slog.Logger, health *serve.Health, guard *serve.Guard) *chi.Mux {
+	router := serve.NewRouter(log, health, guard)
 	restAPI{s, log}.mount(router)
 	return router
 }
 
-func newGRPC(s *Service, log *slog.Logger) *serve.GRPC {
-	rpc := serve.NewGRPC(log)
+func newGRPC(s *Service, log *slog.Logger, guard *serve.Guard) *serve.GRPC {
+	rpc := serve.NewGRPC(log, guard)
 	catalogv1.RegisterCatalogServiceServer(rpc, grpcServer{service: s})
 	return rpc
 }

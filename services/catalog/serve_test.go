@@ -10,6 +10,7 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/grpc"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/local/broker"
@@ -21,6 +22,7 @@ func TestReadConfig(t *testing.T) {
 	t.Parallel()
 	good := map[string]string{
 		"DATABASE_URL": "postgres://catalog_service@db/lockstep", "GOOGLE_CLOUD_PROJECT": "p", "VIDEO_SERVICE_ADDR": "video:8080",
+		"AUTH_ISSUER": "https://issuer.example", "AUTH_AUDIENCE": "lockstep",
 	}
 	for name, tc := range map[string]struct {
 		edit  map[string]string
@@ -33,6 +35,7 @@ func TestReadConfig(t *testing.T) {
 		"owner without a port":   {map[string]string{"VIDEO_SERVICE_ADDR": "video"}, "VIDEO_SERVICE_ADDR"},
 		"endpoint without port":  {map[string]string{"PUBSUB_ENDPOINT": "pubsub"}, "PUBSUB_ENDPOINT"},
 		"database is no URL":     {map[string]string{"DATABASE_URL": "secret"}, "DATABASE_URL"},
+		"without an issuer":      {map[string]string{"AUTH_ISSUER": "", "AUTH_AUDIENCE": ""}, "AUTH_ISSUER"},
 		"owner's port is a name": {map[string]string{"VIDEO_SERVICE_ADDR": "video:http"}, "VIDEO_SERVICE_ADDR"},
 	} {
 		r := command.NewEnvironment(func(key string) string {
@@ -88,7 +91,7 @@ func TestServe(t *testing.T) {
 	served := make(chan error, 1)
 	go func() {
 		served <- Serve(ctx, Config{
-			DatabaseURL: database, Project: "test", VideoServiceAddr: ownersPort.Addr().String(),
+			DatabaseURL: database, Project: "test", VideoServiceAddr: ownersPort.Addr().String(), Auth: auth.Config{Local: true},
 		}, port, quiet())
 	}()
 	publish := func(e eventing.Event) {

@@ -189,7 +189,7 @@ func TestConcurrentEngagementsMakeContiguousVersions(t *testing.T) {
 			t.Errorf("event %d has version %d", i+1, e.Version)
 		}
 	}
-	e, _, err := a.engagements.Get(t.Context(), user, v.ID, true)
+	e, _, err := a.engagements.Get(t.Context(), everyone, user, v.ID, true)
 	if err != nil || e.Version != int64(len(events)) || e.Version < writers {
 		t.Errorf("%+v (%v) after %d events of %d writers", e, err, len(events), writers)
 	}
@@ -253,7 +253,7 @@ func TestNoEngagementWithoutItsEvent(t *testing.T) {
 	a := newAPI(t)
 	v, user := a.create(), uuid.New()
 	a.call("PUT", engaged(user, v), `{"liked": true}`)
-	had, _, err := a.engagements.Get(t.Context(), user, v.ID, true)
+	had, _, err := a.engagements.Get(t.Context(), everyone, user, v.ID, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +268,7 @@ func TestNoEngagementWithoutItsEvent(t *testing.T) {
 			t.Errorf("got %d %s, want a 500 that keeps the cause to itself", r.Status, r.Raw)
 		}
 	}
-	e, _, err := a.engagements.Get(t.Context(), user, v.ID, true)
+	e, _, err := a.engagements.Get(t.Context(), everyone, user, v.ID, true)
 	if diff := cmp.Diff(had, e); err != nil || diff != "" || a.rows() != before {
 		t.Errorf("rows %+v became %+v; %v (-before +after):\n%s", before, a.rows(), err, diff)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/rest"
 	videov1 "example.com/lockstep/proto/video/v1"
@@ -28,7 +29,10 @@ func (g grpcServer) CreateVideo(ctx context.Context, req *videov1.CreateVideoReq
 	var found problem.Violations
 	options := aggregate.CallOptions(ctx, 0, &found)
 	v := fromGRPC(req, &found)
-	v.UploaderID = found.UUID(uploaderID, req.GetUploaderId())
+	v.UploaderID = aggregate.OwnUser(options.Caller)
+	if req.GetUploaderId() != "" {
+		v.UploaderID = found.UUID(uploaderID, req.GetUploaderId())
+	}
 	result, err := g.service.Create(ctx, v, options, found)
 	if err != nil {
 		return nil, err
@@ -108,7 +112,8 @@ func (g grpcServer) ListVideos(ctx context.Context, req *videov1.ListVideosReque
 			return nil, err
 		}
 	}
-	videos, next, err := g.service.List(ctx, f, cmp.Or(int(req.GetPageSize()), rest.DefaultPageSize), req.GetPageToken())
+	size := cmp.Or(int(req.GetPageSize()), rest.DefaultPageSize)
+	videos, next, err := g.service.List(ctx, auth.Of(ctx), f, size, req.GetPageToken())
 	if err != nil {
 		return nil, err
 	}

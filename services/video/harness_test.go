@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/internal/serve"
@@ -28,6 +29,9 @@ import (
 	videov1 "example.com/lockstep/proto/video/v1"
 	"example.com/lockstep/services/video/engagement"
 )
+
+// everyone is the caller of tests that are not about identity.
+var everyone = auth.Principal{Kind: auth.Everyone}
 
 func TestMain(m *testing.M) { pairtest.Main(m) }
 
@@ -42,12 +46,19 @@ type api struct {
 	rpc         videov1.VideoServiceClient
 	conn        *grpc.ClientConn
 	routes      chi.Routes
+	server      *serve.Server
 	engage      videov1.EngagementServiceClient
 	url         string
 	wakeups     chan struct{} // one for each wake-up, up to its capacity
 }
 
 func newAPI(tb testing.TB) *api {
+	tb.Helper()
+	return newAPIFor(tb, auth.Open())
+}
+
+// newAPIFor is newAPI for callers that are not Everyone.
+func newAPIFor(tb testing.TB, callers *auth.Authenticator) *api {
 	tb.Helper()
 	db := pairtest.New(tb)
 	a := &api{TB: tb, admin: db.Pool(tb, db.Admin), wakeups: make(chan struct{}, 10_000)}
@@ -61,8 +72,9 @@ func newAPI(tb testing.TB) *api {
 
 	log := slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	health := serve.NewHealth(log)
-	router := serve.NewRouter(log, health)
-	rpc := serve.NewGRPC(log)
+	guard := serve.NewGuard(access, callers)
+	router := serve.NewRouter(log, health, guard)
+	rpc := serve.NewGRPC(log, guard)
 	all.register(router, rpc, log)
 	rpc.Reflect()
 	server := serve.New(log, router, rpc, health)
@@ -80,7 +92,7 @@ func newAPI(tb testing.TB) *api {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	a.conn, a.routes = conn, router
+	a.conn, a.routes, a.server = conn, router, server
 	a.rpc, a.engage = videov1.NewVideoServiceClient(conn), videov1.NewEngagementServiceClient(conn)
 	tb.Cleanup(func() {
 		_ = conn.Close()

@@ -137,8 +137,8 @@ func TestAConcurrentDuplicateWaits(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	v := Video{Title: "t", UploaderID: aggregate.NewID()}
-	w := aggregate.WriteOptions{Keys: []string{"k"}}
-	r, err := idempotency.NewRequest("POST /v1/videos", w.Keys, map[string]any{"title": v.Title, "uploader_id": v.UploaderID}, nil)
+	w := aggregate.WriteOptions{Caller: everyone, Keys: []string{"k"}}
+	r, err := idempotency.NewRequest("", "POST /v1/videos", w.Keys, map[string]any{"title": v.Title, "uploader_id": v.UploaderID}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/services/video/aggregate"
 )
@@ -34,8 +35,9 @@ type operation struct {
 func TestDocumentHasTheRoutersRoutes(t *testing.T) {
 	t.Parallel()
 	log := slog.New(slog.DiscardHandler)
-	router := serve.NewRouter(log, serve.NewHealth(log))
-	services{}.register(router, serve.NewGRPC(log), log)
+	guard := serve.NewGuard(access, auth.Open())
+	router := serve.NewRouter(log, serve.NewHealth(log), guard)
+	services{}.register(router, serve.NewGRPC(log, guard), log)
 	var routes, documented []string
 	err := chi.Walk(router, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		routes = append(routes, method+" "+route)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/services/video/aggregate"
@@ -47,10 +48,13 @@ type Filter struct {
 func (v Video) text() int { return len(v.Title) + len(v.Description) }
 
 // List returns up to size (1 to 200) videos, newest first, and fewer if they are very
-// long; and a token for the page behind them, which is empty on the last.
-func (s *Service) List(ctx context.Context, f Filter, size int, token string) (videos []Video, next string, err error) {
+// long; and a token for the page behind them, which is empty on the last, and good for this
+// caller only.
+func (s *Service) List(
+	ctx context.Context, caller auth.Principal, f Filter, size int, token string,
+) (videos []Video, next string, err error) {
 	var found problem.Violations
-	filter := fmt.Sprint(f)
+	filter := caller.Scope() + fmt.Sprint(f)
 	rest.CheckPageSize(size, &found)
 	before := rest.ParsePageToken[uuid.UUID](token, filter, &found)
 	if err := found.Err(); err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/internal/serve"
@@ -49,7 +50,10 @@ func (a restAPI) create(w http.ResponseWriter, r *http.Request) error {
 	options, _ := aggregate.HTTPOptions(r, &found)
 	found.Require(options.IfVersion == 0, "If-Match", "means nothing before there is a video")
 	_, v := b.video(&found)
-	v.UploaderID = found.UUID(uploaderID, b.UploaderID.Value)
+	v.UploaderID = aggregate.OwnUser(options.Caller)
+	if b.UploaderID.Set {
+		v.UploaderID = found.UUID(uploaderID, b.UploaderID.Value)
+	}
 	result, err := a.service.Create(r.Context(), v, options, found)
 	if err != nil {
 		return err
@@ -128,7 +132,7 @@ func (a restAPI) list(w http.ResponseWriter, r *http.Request) error {
 	if err := found.Err(); err != nil {
 		return err
 	}
-	videos, next, err := a.service.List(r.Context(), f, size, query.Get("page_token"))
+	videos, next, err := a.service.List(r.Context(), auth.Of(r.Context()), f, size, query.Get("page_token"))
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/grpc"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/idempotency"
@@ -42,6 +43,8 @@ type Config struct {
 	// Admin is the listener of health, readiness and metrics. Nil: they are on the port of
 	// the API.
 	Admin net.Listener
+	// Auth says how callers prove who they are.
+	Auth auth.Config
 }
 
 // ReadConfig reads the environment, and reports faults to r.
@@ -51,6 +54,7 @@ func ReadConfig(r *command.Environment) Config {
 		ListenURL:      r.URL("LISTEN_DATABASE_URL"),
 		Project:        r.Required("GOOGLE_CLOUD_PROJECT"),
 		PubSubEndpoint: r.HostPort("PUBSUB_ENDPOINT", ""),
+		Auth:           auth.ReadConfig(r),
 	}
 }
 
@@ -68,6 +72,10 @@ func Topics(project string) map[string]string {
 // that changes. When a part of it fails, all of it ends with that part's error.
 func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) error {
 	defer lis.Close() // for returns before the server has it
+	callers, err := auth.New(ctx, cfg.Auth, log)
+	if err != nil {
+		return err
+	}
 	pool, err := connect.OpenPool(ctx, cfg.DatabaseURL)
 	if err != nil {
 		return err
@@ -98,7 +106,8 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	relay := outbox.NewRelay(background, client, Topics(cfg.Project), log, health.Register("relay"),
 		outbox.Options{Retention: cfg.Retention, ListenURL: cfg.ListenURL})
 	sweeping := health.Register("idempotency keys")
-	router, rpc := serve.NewRouter(log, health), serve.NewGRPC(log)
+	guard := serve.NewGuard(access, callers)
+	router, rpc := serve.NewRouter(log, health, guard), serve.NewGRPC(log, guard)
 	newServices(pool, relay.Wake).register(router, rpc, log)
 	if cfg.Reflection {
 		rpc.Reflect()
@@ -106,7 +115,7 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	server := serve.New(log, router, rpc, health)
 
 	log.InfoContext(ctx, "video serves", "addr", lis.Addr().String(), "project", cfg.Project)
-	return server.Run(ctx, lis, relay.Run, func(ctx context.Context) error {
+	return server.Run(ctx, lis, callers.Run, relay.Run, func(ctx context.Context) error {
 		return idempotency.Sweep(ctx, background, log, sweeping)
 	})
 }

@@ -11,8 +11,10 @@ import (
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"cloud.google.com/go/pubsub/v2/pstest"
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/pgtest/pairtest"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
@@ -20,11 +22,14 @@ import (
 
 func TestReadConfig(t *testing.T) {
 	t.Parallel()
-	good := map[string]string{"DATABASE_URL": "postgres://video_service@db/x", "GOOGLE_CLOUD_PROJECT": "p"}
+	good := map[string]string{
+		"DATABASE_URL": "postgres://video_service@db/x", "GOOGLE_CLOUD_PROJECT": "p",
+		"AUTH_ISSUER": "https://issuer.example", "AUTH_AUDIENCE": "lockstep",
+	}
 	r := command.NewEnvironment(func(name string) string { return good[name] })
-	want := Config{DatabaseURL: good["DATABASE_URL"], Project: "p"}
-	if cfg := ReadConfig(r); r.Err() != nil || cfg != want {
-		t.Errorf("defaults: %+v %v", cfg, r.Err())
+	want := Config{DatabaseURL: good["DATABASE_URL"], Project: "p", Auth: auth.ReadConfig(r)}
+	if diff := cmp.Diff(want, ReadConfig(r)); r.Err() != nil || diff != "" || want.Auth.Issuer != good["AUTH_ISSUER"] {
+		t.Errorf("defaults: %v (-want +got):\n%s", r.Err(), diff)
 	}
 	bad := map[string]string{
 		"DATABASE_URL": "mysql://root:secret@db", "PUBSUB_ENDPOINT": "nowhere",
@@ -32,7 +37,7 @@ func TestReadConfig(t *testing.T) {
 	r = command.NewEnvironment(func(name string) string { return bad[name] })
 	ReadConfig(r)
 	err := r.Err()
-	for _, name := range []string{"DATABASE_URL", "PUBSUB_ENDPOINT", "GOOGLE_CLOUD_PROJECT"} {
+	for _, name := range []string{"DATABASE_URL", "PUBSUB_ENDPOINT", "GOOGLE_CLOUD_PROJECT", "AUTH_ISSUER"} {
 		if err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("the error does not name %s, or shows a secret: %v", name, err)
 		}
@@ -72,7 +77,7 @@ func newServing(t *testing.T) serving {
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	go func() {
-		s.done <- Serve(ctx, Config{DatabaseURL: db.VideoURL, Project: "p"}, lis, log)
+		s.done <- Serve(ctx, Config{DatabaseURL: db.VideoURL, Project: "p", Auth: auth.Config{Local: true}}, lis, log)
 		close(s.done)
 	}()
 	t.Cleanup(func() {
@@ -127,7 +132,7 @@ func TestServeEndsWithThePartThatFails(t *testing.T) {
 	if err := lis.Close(); err != nil {
 		t.Fatal(err)
 	}
-	err = Serve(t.Context(), Config{DatabaseURL: "postgres://nobody@127.0.0.1:1/none", Project: "p"}, lis, slog.New(slog.DiscardHandler))
+	err = Serve(t.Context(), Config{DatabaseURL: "postgres://nobody@127.0.0.1:1/none", Project: "p", Auth: auth.Config{Local: true}}, lis, slog.New(slog.DiscardHandler))
 	if !errors.Is(err, net.ErrClosed) {
 		t.Errorf("got %v, want the listener's error", err)
 	}
@@ -139,7 +144,7 @@ func TestServeDoesNotShowAPassword(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = Serve(t.Context(), Config{DatabaseURL: "postgres://u:secret@%zz/x"}, lis, slog.New(slog.DiscardHandler))
+	err = Serve(t.Context(), Config{DatabaseURL: "postgres://u:secret@%zz/x", Auth: auth.Config{Local: true}}, lis, slog.New(slog.DiscardHandler))
 	if err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "DATABASE_URL") {
 		t.Errorf("got %v", err)
 	}

@@ -23,7 +23,7 @@ import (
 func TestAllViolationsAtOnce(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
-	_, err := a.service.Create(t.Context(), Video{Description: "\x00", DurationSeconds: -1}, aggregate.WriteOptions{Keys: []string{"a b"}}, nil)
+	_, err := a.service.Create(t.Context(), Video{Description: "\x00", DurationSeconds: -1}, aggregate.WriteOptions{Caller: everyone, Keys: []string{"a b"}}, nil)
 	p, ok := errors.AsType[*problem.Error](err)
 	if !ok {
 		t.Fatalf("got %v, want a problem", err)
@@ -119,7 +119,9 @@ func TestRoundTrips(t *testing.T) {
 	}
 	t.Cleanup(pool.Close)
 	s := newServices(pool, func() {})
-	with := func(key string) aggregate.WriteOptions { return aggregate.WriteOptions{Keys: []string{key}} }
+	with := func(key string) aggregate.WriteOptions {
+		return aggregate.WriteOptions{Caller: everyone, Keys: []string{key}}
+	}
 
 	// The first write of a process reads the epoch, too.
 	if _, err := s.videos.Create(t.Context(), Video{UploaderID: uuid.New(), Title: "t"}, with("first"), nil); err != nil {
@@ -157,7 +159,7 @@ func TestRoundTrips(t *testing.T) {
 			return s.engagements.Delete(t.Context(), like.UserID, id, w, nil)
 		},
 	} {
-		if _, err := s.engagements.Put(t.Context(), engagement.Engagement{UserID: like.UserID, VideoID: id}, aggregate.WriteOptions{}, nil); err != nil {
+		if _, err := s.engagements.Put(t.Context(), engagement.Engagement{UserID: like.UserID, VideoID: id}, aggregate.WriteOptions{Caller: everyone}, nil); err != nil {
 			t.Fatal(err)
 		}
 		seen.take()
@@ -182,7 +184,7 @@ func TestSecondEventForAVersionIsRefused(t *testing.T) {
 	v := a.create()
 	a.exec(`INSERT INTO video.outbox (id, aggregate_type, aggregate_id, event_type, version, payload)
 		VALUES (gen_random_uuid(), 'video', $1, 'VideoUpdated', 2, '')`, v.ID.String())
-	_, err := a.service.Update(t.Context(), v.ID, []string{"title"}, Video{Title: "y"}, aggregate.WriteOptions{}, nil)
+	_, err := a.service.Update(t.Context(), v.ID, []string{"title"}, Video{Title: "y"}, aggregate.WriteOptions{Caller: everyone}, nil)
 	if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != "23505" {
 		t.Errorf("got %v, want a unique violation", err)
 	}
@@ -220,12 +222,12 @@ func TestIsolationIsPinned(t *testing.T) {
 			for n := range 10 {
 				like := engagement.Engagement{UserID: user, VideoID: v.ID, WatchedSeconds: int64(100*w + n)}
 				patiently(func() error {
-					_, err := instances[w%2].engagements.Put(t.Context(), like, aggregate.WriteOptions{}, nil)
+					_, err := instances[w%2].engagements.Put(t.Context(), like, aggregate.WriteOptions{Caller: everyone}, nil)
 					return err
 				})
 				to := Video{DurationSeconds: int64(1000 + 100*w + n)}
 				patiently(func() error {
-					_, err := instances[w%2].videos.Update(t.Context(), v.ID, []string{"duration_seconds"}, to, aggregate.WriteOptions{}, nil)
+					_, err := instances[w%2].videos.Update(t.Context(), v.ID, []string{"duration_seconds"}, to, aggregate.WriteOptions{Caller: everyone}, nil)
 					return err
 				})
 			}

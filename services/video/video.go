@@ -39,7 +39,8 @@ func NewService(db *pgxpool.Pool, writer *aggregate.Writer) *Service {
 	return &Service{db: db, writer: writer}
 }
 
-// Create stores v, and assigns its ID, version and times. found are the violations that
+// Create stores v, and assigns its ID, version and times. The uploader is a user that the
+// caller may act for. found are the violations that
 // the caller has found in the request; they are reported together with those of the rules.
 //
 // Video, event and key take one round trip between BEGIN and COMMIT (TestRoundTrips).
@@ -47,7 +48,10 @@ func (s *Service) Create(
 	ctx context.Context, v Video, o aggregate.WriteOptions, found problem.Violations,
 ) (aggregate.Result[Video], error) {
 	found.Merge(v.violations(creation))
-	request, err := idempotency.NewRequest("POST /v1/videos", o.Keys, aggregate.Given(v.values(creation)), found)
+	request, err := idempotency.NewRequest(o.Caller.Scope(), "POST /v1/videos", o.Keys, aggregate.Given(v.values(creation)), found)
+	if err == nil {
+		err = aggregate.CheckOwner(o.Caller, v.UploaderID)
+	}
 	if err != nil {
 		return aggregate.Result[Video]{}, err
 	}
@@ -67,8 +71,8 @@ func (s *Service) Create(
 }
 
 // Update sets the named fields of a video to their values in to. If they have these
-// values already, it makes no version and no event and returns the video unchanged. found
-// is as for Create.
+// values already, it makes no version and no event and returns the video unchanged. The
+// caller may act for the uploader. found is as for Create.
 //
 // Between BEGIN and COMMIT it makes two round trips (TestRoundTrips): the first locks and
 // reads the row, and finds the answer to an earlier request with the key; the second
@@ -78,7 +82,7 @@ func (s *Service) Update(
 ) (aggregate.Result[Video], error) {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	found.Merge(to.violations(names))
-	request, err := idempotency.NewRequest("PATCH /v1/videos/"+id.String(), o.Keys, to.values(names), found)
+	request, err := idempotency.NewRequest(o.Caller.Scope(), "PATCH /v1/videos/"+id.String(), o.Keys, to.values(names), found)
 	if err != nil {
 		return aggregate.Result[Video]{}, err
 	}
@@ -87,7 +91,7 @@ func (s *Service) Update(
 		if err != nil {
 			return Video{}, err
 		}
-		if err := v.Check(aggregateType, o.IfVersion); err != nil {
+		if err := v.checkWrite(o); err != nil {
 			return Video{}, err
 		}
 		changed := v.set(names, to)
@@ -105,14 +109,14 @@ func (s *Service) Update(
 	})
 }
 
-// Delete makes a video a tombstone, in the round trips of Update. The reason, which may
-// be empty, travels in the event. found is as for Create.
+// Delete makes a video a tombstone, in the round trips of Update, for the callers of
+// Update. The reason, which may be empty, travels in the event. found is as for Create.
 func (s *Service) Delete(
 	ctx context.Context, id uuid.UUID, reason string, o aggregate.WriteOptions, found problem.Violations,
 ) (aggregate.Result[Video], error) {
 	found.Line("reason", reason, 0, maxReason)
 	sent := aggregate.Given(map[string]any{"reason": reason})
-	request, err := idempotency.NewRequest("DELETE /v1/videos/"+id.String(), o.Keys, sent, found)
+	request, err := idempotency.NewRequest(o.Caller.Scope(), "DELETE /v1/videos/"+id.String(), o.Keys, sent, found)
 	if err != nil {
 		return aggregate.Result[Video]{}, err
 	}
@@ -121,7 +125,7 @@ func (s *Service) Delete(
 		if err != nil {
 			return Video{}, err
 		}
-		if err := v.Check(aggregateType, o.IfVersion); err != nil {
+		if err := v.checkWrite(o); err != nil {
 			return Video{}, err
 		}
 		before := v.Revision
@@ -133,6 +137,19 @@ func (s *Service) Delete(
 		updateVideo(tx, v)
 		return v, tx.Store(ctx, v, event)
 	})
+}
+
+// checkWrite returns an error unless the caller may change v, which is locked. That there
+// is no such video, or that it was deleted, is said to every caller, as reads say it; the
+// version to those only that may change it.
+func (v Video) checkWrite(o aggregate.WriteOptions) error {
+	if err := v.Check(aggregateType, 0); err != nil {
+		return err
+	}
+	if err := aggregate.CheckOwner(o.Caller, v.UploaderID); err != nil {
+		return err
+	}
+	return v.CheckVersion(aggregateType, o.IfVersion)
 }
 
 const aggregateType = "video"

@@ -197,7 +197,7 @@ func TestUpdatedAtNeverGoesBackwards(t *testing.T) {
 	v := a.create()
 	ahead := aggregate.Micros(time.Now()).Add(time.Hour)
 	a.exec(`UPDATE video.videos SET updated_at = $1`, ahead)
-	got, err := a.service.Update(t.Context(), v.ID, []string{"title"}, Video{Title: "later"}, aggregate.WriteOptions{}, nil)
+	got, err := a.service.Update(t.Context(), v.ID, []string{"title"}, Video{Title: "later"}, aggregate.WriteOptions{Caller: everyone}, nil)
 	if err != nil || !got.Value.UpdatedAt.Equal(ahead.Add(time.Microsecond)) {
 		t.Errorf("updated_at is %s (%v), want a microsecond after %s", got.Value.UpdatedAt, err, ahead)
 	}

@@ -1,5 +1,5 @@
 // Package issuer is an OpenID Connect issuer for one machine: it gives a token to
-// whoever asks on loopback. `make run` and tests use it.
+// every caller on loopback. `make run` and tests use it.
 //
 // It serves the discovery document and the public keys, as every issuer does, and
 // POST /token, which real issuers have behind a login. Its keys are made at the start and
@@ -128,6 +128,11 @@ func (i *Issuer) discover(w http.ResponseWriter, _ *http.Request) {
 func (i *Issuer) publish(w http.ResponseWriter, _ *http.Request) { answer(w, i.Keys()) }
 
 func answer(w http.ResponseWriter, document any) {
+	body, err := json.Marshal(document)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(document) // the reader has gone otherwise
+	_, _ = w.Write(body) // the reader has gone otherwise
 }

@@ -5,6 +5,7 @@
 //   - transaction.go: [Write], the transaction of every write: the row, its event and the
 //     idempotency key commit together or not at all
 //   - revision.go: versions, times, and the preconditions of a write
+//   - owner.go: the user that a row belongs to, and the callers that may act for that user
 //   - events.go: the parts of an event that do not depend on its type
 //   - store.go: reads with the time that they reflect
 //   - rest.go, grpc.go: the headers and the metadata of a write

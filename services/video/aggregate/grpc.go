@@ -9,13 +9,16 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/problem"
 )
 
-// CallOptions reads the metadata of a write.
+// CallOptions reads the caller and the metadata of a write.
 func CallOptions(ctx context.Context, expectedVersion int64, found *problem.Violations) WriteOptions {
 	found.Require(expectedVersion >= 0, "expected_version", "must not be negative")
-	return WriteOptions{Keys: metadata.ValueFromIncomingContext(ctx, "idempotency-key"), IfVersion: expectedVersion}
+	return WriteOptions{
+		Caller: auth.Of(ctx), Keys: metadata.ValueFromIncomingContext(ctx, "idempotency-key"), IfVersion: expectedVersion,
+	}
 }
 
 // SetReplayed sends, as response metadata, the fact that REST sends as a header.

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"reflect"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/idempotency"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/rest"
@@ -15,9 +16,10 @@ import (
 // MaxBody holds the largest video with every character escaped.
 const MaxBody = 256 << 10
 
-// HTTPOptions reads the headers of a write and its query; parameters are the allowed
+// HTTPOptions reads the caller of a write, its headers and its query; parameters are the allowed
 // query parameters.
 func HTTPOptions(r *http.Request, found *problem.Violations, parameters ...string) (o WriteOptions, query url.Values) {
+	o.Caller = auth.Of(r.Context())
 	o.Keys = r.Header.Values(idempotency.Header)
 	o.IfVersion = rest.IfMatch(r, found)
 	return o, rest.Query(r, found, parameters...)

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/idempotency"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox"
@@ -35,8 +36,9 @@ func NewWriter(db *pgxpool.Pool, wake func()) *Writer {
 	return &Writer{db: db, writer: txn.NewWriter(db), epoch: outbox.NewEpoch(db), wake: wake}
 }
 
-// WriteOptions are the idempotency keys and the precondition of a write.
+// WriteOptions are the caller, the idempotency keys and the precondition of a write.
 type WriteOptions struct {
+	Caller auth.Principal
 	// Keys are the values of Idempotency-Key, of which there may be one: a
 	// retry with it within 24 hours gets the first answer.
 	Keys []string

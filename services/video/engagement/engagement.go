@@ -45,7 +45,8 @@ func NewService(db *pgxpool.Pool, writer *aggregate.Writer) *Service {
 }
 
 // Put stores a user's whole engagement with a video. If the stored one is equal, that
-// makes no version and no event. A deleted video takes no engagement. found are the
+// makes no version and no event. A deleted video takes no engagement. The caller may act
+// for the user. found are the
 // violations that the caller has found in the request; they are reported together with
 // those of the rules.
 //
@@ -56,7 +57,10 @@ func (s *Service) Put(
 	ctx context.Context, to Engagement, o aggregate.WriteOptions, found problem.Violations,
 ) (aggregate.Result[Engagement], error) {
 	found.Merge(to.violations())
-	request, err := idempotency.NewRequest("PUT "+to.path(), o.Keys, to.given(), found)
+	request, err := idempotency.NewRequest(o.Caller.Scope(), "PUT "+to.path(), o.Keys, to.given(), found)
+	if err == nil {
+		err = aggregate.CheckOwner(o.Caller, to.UserID)
+	}
 	if err != nil {
 		return aggregate.Result[Engagement]{}, err
 	}
@@ -86,13 +90,17 @@ func (s *Service) Put(
 }
 
 // Delete makes an engagement a tombstone, also after the video was deleted: users can
-// always take back an engagement. It makes the round trips of Put; found is as for Put.
+// always take back an engagement. It makes the round trips of Put; callers and found are as
+// for Put.
 func (s *Service) Delete(
 	ctx context.Context, user, video uuid.UUID, o aggregate.WriteOptions, found problem.Violations,
 ) (aggregate.Result[Engagement], error) {
 	name := Engagement{UserID: user, VideoID: video}
 	found.Merge(name.violations())
-	request, err := idempotency.NewRequest("DELETE "+name.path(), o.Keys, name.given(), found)
+	request, err := idempotency.NewRequest(o.Caller.Scope(), "DELETE "+name.path(), o.Keys, name.given(), found)
+	if err == nil {
+		err = aggregate.CheckOwner(o.Caller, user)
+	}
 	if err != nil {
 		return aggregate.Result[Engagement]{}, err
 	}

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/rest"
 	videov1 "example.com/lockstep/proto/video/v1"
@@ -61,7 +62,7 @@ func (g grpcServer) GetEngagement(ctx context.Context, req *videov1.GetEngagemen
 	if err := found.Err(); err != nil {
 		return nil, err
 	}
-	e, asOf, err := g.service.Get(ctx, user, video, req.GetIncludeDeleted())
+	e, asOf, err := g.service.Get(ctx, auth.Of(ctx), user, video, req.GetIncludeDeleted())
 	if err != nil {
 		return nil, aggregate.WithAsOf(err, asOf)
 	}
@@ -76,7 +77,7 @@ func (g grpcServer) GetEngagements(
 	if err := found.Err(); err != nil {
 		return nil, err
 	}
-	engagements, asOf, err := g.service.GetMany(ctx, user, req.GetVideoIds())
+	engagements, asOf, err := g.service.GetMany(ctx, auth.Of(ctx), user, req.GetVideoIds())
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +99,8 @@ func (g grpcServer) ListEngagements(
 			return nil, err
 		}
 	}
-	page, next, err := g.service.List(ctx, f, cmp.Or(int(req.GetPageSize()), rest.DefaultPageSize), req.GetPageToken())
+	size := cmp.Or(int(req.GetPageSize()), rest.DefaultPageSize)
+	page, next, err := g.service.List(ctx, auth.Of(ctx), f, size, req.GetPageToken())
 	if err != nil {
 		return nil, err
 	}

@@ -1,11 +1,13 @@
 package engagement
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
 	"github.com/google/uuid"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/pkg/eventing/reconcile"
@@ -14,8 +16,14 @@ import (
 )
 
 // Get returns an engagement as it is now; a deleted one only when tombstones are asked
-// for. The result, also a not-found error, is of the database's state asOf.
-func (s *Service) Get(ctx context.Context, user, video uuid.UUID, includeDeleted bool) (e Engagement, asOf aggregate.AsOf, err error) {
+// for. The result, also a not-found error, is of the database's state asOf. The caller may act
+// for the user, or is another service of the system.
+func (s *Service) Get(
+	ctx context.Context, caller auth.Principal, user, video uuid.UUID, includeDeleted bool,
+) (e Engagement, asOf aggregate.AsOf, err error) {
+	if err := checkReader(caller, user); err != nil {
+		return Engagement{}, aggregate.AsOf{}, err
+	}
 	e, asOf, err = selectEngagement(ctx, s.db, user, video)
 	if err != nil {
 		return Engagement{}, aggregate.AsOf{}, fmt.Errorf("get engagement: %w", err)
@@ -27,9 +35,11 @@ func (s *Service) Get(ctx context.Context, user, video uuid.UUID, includeDeleted
 }
 
 // GetMany returns a user's engagements with the named videos, tombstones included, as
-// they are now, with the state as in Get.
-func (s *Service) GetMany(ctx context.Context, user uuid.UUID, videos []string) ([]Engagement, aggregate.AsOf, error) {
-	if err := aggregate.CheckVideoIDs(videos); err != nil {
+// they are now, with the state and the callers as in Get.
+func (s *Service) GetMany(
+	ctx context.Context, caller auth.Principal, user uuid.UUID, videos []string,
+) ([]Engagement, aggregate.AsOf, error) {
+	if err := cmp.Or(aggregate.CheckVideoIDs(videos), checkReader(caller, user)); err != nil {
 		return nil, aggregate.AsOf{}, err
 	}
 	found, asOf, err := selectWith(ctx, s.db, user, videos)
@@ -57,13 +67,16 @@ type Filter struct {
 }
 
 // List returns up to size (1 to 200) engagements by user, each user's newest video
-// first, and a token for the page behind them, which is empty on the last.
-func (s *Service) List(ctx context.Context, f Filter, size int, token string) (page []Engagement, next string, err error) {
+// first, and a token for the page behind them, which is empty on the last, and good for this
+// caller only. Callers are as in Get; a list of all users is for those that may act for all.
+func (s *Service) List(
+	ctx context.Context, caller auth.Principal, f Filter, size int, token string,
+) (page []Engagement, next string, err error) {
 	var found problem.Violations
-	filter := fmt.Sprint(f)
+	filter := caller.Scope() + fmt.Sprint(f)
 	rest.CheckPageSize(size, &found)
 	before := rest.ParsePageToken[[2]uuid.UUID](token, filter, &found)
-	if err := found.Err(); err != nil {
+	if err := cmp.Or(found.Err(), checkReader(caller, f.UserID)); err != nil {
 		return nil, "", err
 	}
 	page, err = selectPage(ctx, s.db, f, before, size+1)
@@ -72,4 +85,13 @@ func (s *Service) List(ctx context.Context, f Filter, size int, token string) (p
 	}
 	page, next = rest.CutPage(page, size, func(e Engagement) [2]uuid.UUID { return [2]uuid.UUID{e.UserID, e.VideoID} }, filter)
 	return page, next, nil
+}
+
+// checkReader returns an error unless the caller may read what belongs to that user; uuid.Nil
+// stands for all users.
+func checkReader(caller auth.Principal, user uuid.UUID) error {
+	if caller.Kind == auth.Service {
+		return nil
+	}
+	return aggregate.CheckOwner(caller, user)
 }

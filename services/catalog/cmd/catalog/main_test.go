@@ -79,7 +79,7 @@ func TestReflectionIsOnLocallyUnlessAFlagSaysOtherwise(t *testing.T) {
 			port := strconv.Itoa(porttest.Port(t))
 			vars := map[string]string{
 				"DATABASE_URL": "postgres://nobody@127.0.0.1:1/none", "GOOGLE_CLOUD_PROJECT": "p", "VIDEO_SERVICE_ADDR": "127.0.0.1:1",
-				"PUBSUB_EMULATOR_HOST": "127.0.0.1:1", "K_SERVICE": tc.cloud, "PORT": port,
+				"PUBSUB_EMULATOR_HOST": "127.0.0.1:1", "K_SERVICE": tc.cloud, "PORT": port, "EVERYBODY_MAY_WRITE": "true",
 			}
 			ctx, stop := context.WithCancel(t.Context())
 			done := make(chan int, 1)

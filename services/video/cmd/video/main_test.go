@@ -102,7 +102,7 @@ func TestServeNamesATakenPort(t *testing.T) {
 	}
 	defer lis.Close()
 	port := strconv.Itoa(lis.Addr().(*net.TCPAddr).Port)
-	env := map[string]string{"DATABASE_URL": "postgres://nobody@127.0.0.1:1/none", "GOOGLE_CLOUD_PROJECT": "p", "PORT": port}
+	env := map[string]string{"DATABASE_URL": "postgres://nobody@127.0.0.1:1/none", "GOOGLE_CLOUD_PROJECT": "p", "PORT": port, "EVERYBODY_MAY_WRITE": "true"}
 	var stdout, stderr bytes.Buffer
 	code := service().Run(context.Background(), nil, func(name string) string { return env[name] }, &stdout, &stderr)
 	if code != 1 || !strings.Contains(stderr.String(), port) {
@@ -128,7 +128,7 @@ func TestReflectionIsOnLocallyUnlessAFlagSaysOtherwise(t *testing.T) {
 			port := strconv.Itoa(porttest.Port(t))
 			vars := map[string]string{
 				"DATABASE_URL": "postgres://nobody@127.0.0.1:1/none", "GOOGLE_CLOUD_PROJECT": "p",
-				"PUBSUB_EMULATOR_HOST": "127.0.0.1:1", "K_SERVICE": tc.cloud, "PORT": port,
+				"PUBSUB_EMULATOR_HOST": "127.0.0.1:1", "K_SERVICE": tc.cloud, "PORT": port, "EVERYBODY_MAY_WRITE": "true",
 			}
 			ctx, stop := context.WithCancel(t.Context())
 			done := make(chan int, 1)

@@ -1,0 +1,126 @@
+package authtest
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/google/uuid"
+
+	"example.com/lockstep/internal/auth"
+)
+
+const (
+	audience        = "lockstep"
+	serviceAudience = "https://video.example"
+	account         = "catalog@p.iam.gserviceaccount.com"
+)
+
+// Owner is the user that owns the rows of the requests.
+var Owner = uuid.MustParse("00000000-0000-4000-8000-00000000000a")
+
+// kind is the part of an identity that decides.
+type kind int
+
+const (
+	none kind = iota
+	invalid
+	other
+	owner
+	admin
+	service
+)
+
+// identity is a caller as its headers have it.
+type identity struct {
+	name   string
+	kind   kind
+	header http.Header
+}
+
+// Issuers are the issuers of users and of services, with the identities of a test.
+type Issuers struct {
+	// Callers is the authenticator of the service under test.
+	Callers    *auth.Authenticator
+	identities []identity
+}
+
+// New starts issuers for the test, and an authenticator that trusts them as in a
+// deployment.
+func New(t testing.TB) Issuers {
+	t.Helper()
+	users := newIssuer(t)
+	services := newIssuer(t)
+	log := slog.New(slog.DiscardHandler)
+	callers, err := auth.New(t.Context(), auth.Config{
+		Issuer: users.url, Audience: audience, ServiceIssuer: services.url, ServiceAudience: serviceAudience, Services: []string{account},
+	}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- callers.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		<-ended
+	})
+	own := users.sign(users.claims(audience, Owner.String(), nil))
+	return Issuers{callers, append(users.invalid(),
+		identity{"none", none, nil},
+		identity{"other user", other, bearer(users.sign(users.claims(audience, uuid.NewString(), nil)))},
+		identity{"owner", owner, bearer(own)},
+		identity{"admin", admin, bearer(users.sign(users.claims(audience, uuid.NewString(), map[string]any{"role": "admin"})))},
+		identity{"service", service, http.Header{"X-Service-Authorization": {"Bearer " + services.sign(
+			services.claims(serviceAudience, "1", map[string]any{"email": account, "email_verified": true}))}}},
+	)}
+}
+
+// Header has the proof of the identity with that name: "owner", "other user", "admin" or
+// "service".
+func (i Issuers) Header(name string) http.Header {
+	at := slices.IndexFunc(i.identities, func(who identity) bool { return who.name == name })
+	return i.identities[at].header
+}
+
+// invalid are the owner's tokens with one fault each.
+func (i issuer) invalid() (found []identity) {
+	i.Helper()
+	claims := func(changes map[string]any) map[string]any { return i.claims(audience, Owner.String(), changes) }
+	hour := func(n time.Duration) int64 { return time.Now().Add(n * time.Hour).Unix() }
+	for name, token := range map[string]string{
+		"expired":                   i.sign(claims(map[string]any{"exp": hour(-1)})),
+		"not yet valid":             i.sign(claims(map[string]any{"nbf": hour(1)})),
+		"wrong issuer":              i.sign(claims(map[string]any{"iss": "https://issuer.example"})),
+		"wrong audience":            i.sign(claims(map[string]any{"aud": serviceAudience})),
+		"alg none":                  i.unsigned(claims(nil)),
+		"HS256 with the public key": i.signBy(jose.HS256, i.publicKey(), keyID, claims(nil)),
+		"unknown key id":            i.signBy(jose.ES256, newKey(i), "unknown", claims(nil)),
+		"signature of another key":  i.signBy(jose.ES256, newKey(i), keyID, claims(nil)),
+		"no token at all":           "x",
+	} {
+		found = append(found, identity{name, invalid, bearer(token)})
+	}
+	return found
+}
+
+// unsigned is a token of the algorithm none.
+func (i issuer) unsigned(claims map[string]any) string {
+	i.Helper()
+	part := func(v any) string {
+		encoded, err := json.Marshal(v)
+		if err != nil {
+			i.Fatal(err)
+		}
+		return base64.RawURLEncoding.EncodeToString(encoded)
+	}
+	return part(map[string]string{"alg": "none", "kid": keyID}) + "." + part(claims) + "."
+}
+
+func bearer(token string) http.Header { return http.Header{"Authorization": {"Bearer " + token}} }

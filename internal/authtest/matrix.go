@@ -1,0 +1,222 @@
+package authtest
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/dynamicpb"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"example.com/lockstep/internal/auth"
+)
+
+// The outcomes of a call.
+const (
+	admitted        = "yes"
+	unauthenticated = "401"
+	denied          = "403"
+)
+
+// Matrix is a service, and a good request for each of its operations.
+type Matrix struct {
+	Issuers
+
+	Rules auth.Rules
+	// Operations are those that the service has registered.
+	Operations []string
+	// Shared are the operations for Users or SignedIn whose request is about no row of the
+	// owner alone: every user may make it. Of all others the owner and admins may.
+	Shared []string
+	// Bodies are the bodies of requests by operation. In them, as in routes, each name in
+	// braces stands for a value of Values.
+	Bodies map[string]string
+	// Values returns the values of one request: rows that Owner owns.
+	Values func() map[string]string
+
+	URL  string
+	Conn *grpc.ClientConn
+}
+
+// Run calls each operation with each identity, and expects the outcome that follows from
+// the rules and the owner. It returns the outcomes as a table in Markdown.
+func (m Matrix) Run(t *testing.T) (table string) {
+	t.Helper()
+	outcomes := map[string]map[kind]string{}
+	for _, operation := range m.Operations {
+		outcomes[operation] = map[kind]string{}
+	}
+	var mu sync.Mutex
+	for _, who := range m.identities {
+		// All at once: requests with an unknown key wait for the same refresh of the keys, and
+		// there is one in ten seconds after the first ones.
+		var calls sync.WaitGroup
+		begin := make(chan struct{})
+		for _, operation := range m.Operations {
+			values := m.Values()
+			calls.Go(func() {
+				<-begin
+				got, want := m.call(t, operation, who, values), m.expected(operation, who.kind)
+				if got != want {
+					t.Errorf("%s by %s: %s, want %s", operation, who.name, got, want)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				outcomes[operation][who.kind] = got
+			})
+		}
+		close(begin)
+		calls.Wait()
+	}
+	return m.table(outcomes)
+}
+
+// expected is the outcome by the rules, and by the owner.
+func (m Matrix) expected(operation string, who kind) string {
+	access := m.Rules[operation]
+	switch {
+	case access == auth.Public:
+		return admitted
+	case who == none || who == invalid:
+		return unauthenticated
+	case access == auth.Services && who == service, access == auth.SignedIn && who == service:
+		return admitted
+	case access == auth.Services || who == service:
+		return denied
+	case who == other && !slices.Contains(m.Shared, operation):
+		return denied
+	}
+	return admitted
+}
+
+// call makes a request and returns its outcome. Where the keys are being fetched it asks
+// again.
+func (m Matrix) call(t *testing.T, operation string, who identity, values map[string]string) (outcome string) {
+	t.Helper()
+	replacements := make([]string, 0, 2*len(values))
+	for name, value := range values {
+		replacements = append(replacements, "{"+name+"}", value)
+	}
+	fill := strings.NewReplacer(replacements...)
+	for {
+		var unavailable bool
+		if strings.HasPrefix(operation, "/") {
+			outcome, unavailable = m.rpc(t, operation, who, fill)
+		} else {
+			outcome, unavailable = m.rest(t, operation, who, fill)
+		}
+		if !unavailable || t.Context().Err() != nil {
+			return outcome
+		}
+	}
+}
+
+func (m Matrix) rest(t *testing.T, operation string, who identity, fill *strings.Replacer) (outcome string, unavailable bool) {
+	t.Helper()
+	method, route, _ := strings.Cut(operation, " ")
+	path := fill.Replace(route)
+	if strings.Contains(path, "{") {
+		t.Errorf("%s: no value for a parameter", operation)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), method, m.URL+path, bytes.NewReader([]byte(fill.Replace(m.Bodies[operation]))))
+	if err != nil {
+		t.Error(err)
+		return "", false
+	}
+	for name, value := range who.header {
+		req.Header[name] = value
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Error(err)
+		return "", false
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusUnauthorized {
+		want := map[kind]string{none: "Bearer", invalid: `Bearer error="invalid_token"`}[who.kind]
+		if got := resp.Header.Get("WWW-Authenticate"); got != want || resp.Header.Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%s by %s: WWW-Authenticate %q, want %q", operation, who.name, got, want)
+		}
+	}
+	switch code := resp.StatusCode; {
+	case code == http.StatusServiceUnavailable:
+		return "", true
+	case code < http.StatusMultipleChoices:
+		return admitted, false
+	default:
+		return fmt.Sprint(code), false
+	}
+}
+
+func (m Matrix) rpc(t *testing.T, operation string, who identity, fill *strings.Replacer) (outcome string, unavailable bool) {
+	t.Helper()
+	name := protoreflect.FullName(strings.ReplaceAll(strings.TrimPrefix(operation, "/"), "/", "."))
+	found, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
+	body, given := m.Bodies[operation]
+	if err != nil || !given {
+		t.Errorf("%s: no request is given (%v)", operation, err)
+		return "", false
+	}
+	req := dynamicpb.NewMessage(found.(protoreflect.MethodDescriptor).Input())
+	if err := protojson.Unmarshal([]byte(fill.Replace(body)), req); err != nil {
+		t.Errorf("%s: %v", operation, err)
+		return "", false
+	}
+	var pairs []string
+	for name, values := range who.header {
+		pairs = append(pairs, name, values[0])
+	}
+	ctx := metadata.AppendToOutgoingContext(t.Context(), pairs...)
+	switch code := status.Code(m.Conn.Invoke(ctx, operation, req, &emptypb.Empty{})); code {
+	case codes.OK:
+		return admitted, false
+	case codes.Unauthenticated:
+		return unauthenticated, false
+	case codes.PermissionDenied:
+		return denied, false
+	default:
+		return code.String(), code == codes.Unavailable
+	}
+}
+
+// table has a row for each operation and a column for each kind of identity.
+func (m Matrix) table(outcomes map[string]map[kind]string) string {
+	text := "| operation | no token | token not valid | other user | owner | admin | service |\n" +
+		"| --- | --- | --- | --- | --- | --- | --- |\n"
+	for _, operation := range m.Operations {
+		text += "| `" + operation + "` |"
+		for _, who := range []kind{none, invalid, other, owner, admin, service} {
+			text += " " + outcomes[operation][who] + " |"
+		}
+		text += "\n"
+	}
+	return text
+}
+
+// CheckTable expects the table in a document, between the comment with that name and the
+// next one.
+func CheckTable(t *testing.T, document, name, table string) {
+	t.Helper()
+	text, err := os.ReadFile(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, found := strings.Cut(string(text), "<!-- table: "+name+" -->\n")
+	shown, _, _ := strings.Cut(after, "<!--")
+	if !found || strings.TrimSpace(shown) != strings.TrimSpace(table) {
+		t.Errorf("%s should have, under <!-- table: %s -->:\n%s", document, name, table)
+	}
+}

@@ -1,0 +1,113 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+
+	"example.com/lockstep/internal/auth"
+	"example.com/lockstep/internal/problem"
+)
+
+// A Guard decides which requests reach a handler, alike over REST and gRPC. It determines
+// the caller and asks the rules of access, before the body is read. The context of a
+// request that it admits has the caller: see [auth.Of].
+type Guard struct {
+	rules   auth.Rules
+	callers *auth.Authenticator
+}
+
+// NewGuard returns the guard of one service. Health, readiness, metrics and gRPC's own
+// services have no rule: every caller is admitted to them.
+func NewGuard(rules auth.Rules, callers *auth.Authenticator) *Guard {
+	return &Guard{rules: rules, callers: callers}
+}
+
+// admit returns the context of r with its caller. It fails with the answer to a caller that
+// may not call the operation, or is not known.
+func (g *Guard) admit(operation string, r *http.Request) (context.Context, error) {
+	if isOwn(operation) || g.rules[operation] == auth.Public {
+		return r.Context(), nil
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+	defer cancel()
+	caller, err := g.callers.Principal(ctx, r.Header)
+	switch {
+	case err != nil:
+		return nil, err
+	case caller.Kind == auth.Anonymous && g.rules[operation] == auth.Services && g.callers.Local():
+		return r.Context(), nil
+	}
+	return auth.With(r.Context(), caller), g.rules.Check(operation, caller)
+}
+
+// isOwn reports whether this package registers the operation.
+func isOwn(operation string) bool {
+	return isInfrastructure(operation) || isProbe(strings.TrimPrefix(operation, "GET "))
+}
+
+// guarded refuses requests for a route of routes. A request without a route passes: its
+// answer is 404 or 405, which says nothing that openapi.json does not.
+func (g *Guard) guarded(log *slog.Logger, routes chi.Routes) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			method, pattern := matched(routes, r)
+			if pattern == "" {
+				next.ServeHTTP(w, r)
+				return
+			}
+			ctx, err := g.admit(method+" "+pattern, r)
+			if err == nil {
+				next.ServeHTTP(w, r.WithContext(ctx))
+				return
+			}
+			// The telemetry of a refused request has its route, too.
+			chi.RouteContext(r.Context()).RoutePatterns = []string{pattern}
+			if problem.From(err).Code == problem.CodeUnauthenticated {
+				w.Header().Set("WWW-Authenticate", challenge(r.Header))
+			}
+			problem.Write(w, r, log, err)
+		})
+	}
+}
+
+// matched is the route of r, by the very path and method that chi goes by: a request that
+// had one route here and another one there would pass by the rule of the wrong route.
+func matched(routes chi.Routes, r *http.Request) (method, pattern string) {
+	at := chi.RouteContext(r.Context())
+	method = cmp.Or(at.RouteMethod, r.Method)
+	path := cmp.Or(at.RoutePath, r.URL.RawPath, r.URL.Path, "/")
+	return method, routes.Find(chi.NewRouteContext(), method, path)
+}
+
+// challenge says how to authenticate, as RFC 6750 has it: a request without a token gets
+// no error.
+func challenge(h http.Header) string {
+	if len(h.Values("Authorization")) == 0 {
+		return "Bearer"
+	}
+	return `Bearer error="invalid_token"`
+}
+
+// Operations are the routes and the gRPC methods that need a rule of access.
+func (s *Server) Operations() (operations []string, err error) {
+	err = chi.Walk(s.rest, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+		operations = append(operations, method+" "+route)
+		return nil
+	})
+	operations = append(operations, s.grpc.methods()...)
+	slices.Sort(operations)
+	return slices.DeleteFunc(operations, isOwn), err
+}
+
+// checkRules fails unless each operation has a rule, and each rule its operation.
+func (s *Server) checkRules() error {
+	operations, err := s.Operations()
+	return errors.Join(err, s.grpc.guard.rules.Complete(operations))
+}
