@@ -14,6 +14,12 @@ locals {
     LOG_LEVEL            = var.log_level
     GOMEMLIMIT           = local.memory_limit.catalog
   }
+  # Further ones of serve. No service calls catalog.
+  catalog_serve_env = merge(
+    local.catalog_env,
+    { ADMIN_PORT = tostring(local.admin_port) },
+    var.catalog.everybody_may_write ? local.open_env : local.users_env,
+  )
   catalog_secret_env = merge(
     { DATABASE_URL = "catalog-database-url" },
     var.transaction_pooler ? { LISTEN_DATABASE_URL = "catalog-listen-database-url" } : {},
@@ -116,7 +122,7 @@ resource "google_secret_manager_secret_iam_member" "catalog" {
 resource "google_cloud_run_v2_service" "catalog" {
   name                = "catalog"
   location            = var.region
-  ingress             = "INGRESS_TRAFFIC_ALL" # IAM decides which callers are let in
+  ingress             = local.ingress[var.catalog.ingress] # IAM decides which of these callers are let in
   deletion_protection = var.deletion_protection
 
   # Of all revisions that get requests together: during a rollout the database sees
@@ -167,7 +173,7 @@ resource "google_cloud_run_v2_service" "catalog" {
       }
 
       dynamic "env" {
-        for_each = local.catalog_env
+        for_each = local.catalog_serve_env
         content {
           name  = env.key
           value = env.value
@@ -195,6 +201,7 @@ resource "google_cloud_run_v2_service" "catalog" {
         failure_threshold = 40
         http_get {
           path = "/readyz"
+          port = local.admin_port
         }
       }
 
@@ -205,6 +212,7 @@ resource "google_cloud_run_v2_service" "catalog" {
         failure_threshold = 4
         http_get {
           path = "/healthz"
+          port = local.admin_port
         }
       }
 

@@ -48,6 +48,21 @@ locals {
 
   job_limits = { cpu = "1", memory = "512Mi" }
 
+  # Health, readiness and metrics: Cloud Run routes requests from outside to the port of
+  # the API only, and its probes reach both.
+  admin_port = 8081
+
+  # The callers whose requests reach a service at all, in Cloud Run's own terms.
+  ingress = {
+    all                               = "INGRESS_TRAFFIC_ALL"
+    internal                          = "INGRESS_TRAFFIC_INTERNAL_ONLY"
+    internal-and-cloud-load-balancing = "INGRESS_TRAFFIC_INTERNAL_LOAD_BALANCER"
+  }
+
+  # How a service tells its end users apart.
+  users_env = { AUTH_ISSUER = var.auth_issuer, AUTH_AUDIENCE = var.auth_audience }
+  open_env  = { EVERYBODY_MAY_WRITE = "true" }
+
   # Where the images are. Only CI's own workflow and a person push there.
   images = "${var.region}-docker.pkg.dev/${var.project_id}/lockstep"
 }
@@ -55,23 +70,28 @@ locals {
 variable "video" {
   description = <<-EOT
     The service that owns videos.
-    image: by digest, from the module's own registry. invokers: who may call it besides catalog; a caller can
-    write everything, so it cannot be public. min_instances: at least 1, since the relay works between requests; 0 only with drain_schedule.
+    image: by digest, from the module's own registry. invokers: who may call it besides catalog; public: every
+    caller, who still has to sign in to write. everybody_may_write: users need not sign in, and every caller may
+    write everything; not together with public. ingress: all, internal (network, project and VPC only, which catalog
+    then needs network for) or internal-and-cloud-load-balancing. min_instances: at least 1, since the relay works between requests; 0 only with drain_schedule.
     max_instances: of all revisions together; each holds a pool of database connections.
     workers: further instances without an address, which only relay.
     drain_schedule: cron, in UTC, hourly or more often; a job that publishes the events that instances have left behind when
     they went to sleep.
   EOT
   type = object({
-    image          = string
-    invokers       = optional(set(string), [])
-    min_instances  = optional(number, 1)
-    max_instances  = optional(number, 3)
-    concurrency    = optional(number, 80)
-    cpu            = optional(string, "1")
-    memory         = optional(string, "512Mi")
-    workers        = optional(number, 0)
-    drain_schedule = optional(string)
+    image               = string
+    public              = optional(bool, false)
+    invokers            = optional(set(string), [])
+    everybody_may_write = optional(bool, false)
+    ingress             = optional(string, "all")
+    min_instances       = optional(number, 1)
+    max_instances       = optional(number, 3)
+    concurrency         = optional(number, 80)
+    cpu                 = optional(string, "1")
+    memory              = optional(string, "512Mi")
+    workers             = optional(number, 0)
+    drain_schedule      = optional(string)
   })
 
   validation {
@@ -80,7 +100,19 @@ variable "video" {
   }
   validation {
     condition     = alltrue([for member in var.video.invokers : can(regex("^(user|group|serviceAccount|domain|principal|principalSet):.+", member))])
-    error_message = "video.invokers must be user:…, group:…, serviceAccount:…, domain:… or principal…: every caller may write."
+    error_message = "video.invokers must be user:…, group:…, serviceAccount:…, domain:… or principal…; for every caller there is video.public."
+  }
+  validation {
+    condition     = !(var.video.public && var.video.everybody_may_write)
+    error_message = "video.public needs users who sign in: with everybody_may_write the whole internet could change every video."
+  }
+  validation {
+    condition     = contains(keys(local.ingress), var.video.ingress)
+    error_message = "video.ingress must be all, internal or internal-and-cloud-load-balancing."
+  }
+  validation {
+    condition     = var.video.ingress == "all" || var.network != null
+    error_message = "video.ingress other than all needs network: catalog calls video, and without a network its calls come from outside."
   }
   validation {
     condition     = var.video.min_instances >= (var.video.drain_schedule == null ? 1 : 0)
@@ -118,21 +150,25 @@ variable "video" {
 variable "catalog" {
   description = <<-EOT
     The read model.
-    image: by digest, from the module's own registry. invokers: who may call it; public: every caller. concurrency:
+    image: by digest, from the module's own registry. invokers: who may call it; public: every caller, who still has to
+    sign in to read. everybody_may_write: users need not sign in, and every caller may read everything; not together with
+    public. ingress: all, internal or internal-and-cloud-load-balancing. concurrency:
     half of it may wait for a fresh read, the other half is for those that need not. min_instances: at least 1, since the consumer works between requests.
     max_instances: of all revisions together; each holds a pool of database connections.
     workers: further instances without an address, which only consume; Cloud Run does not scale on a backlog.
   EOT
   type = object({
-    image         = string
-    public        = optional(bool, false)
-    invokers      = optional(set(string), [])
-    min_instances = optional(number, 1)
-    max_instances = optional(number, 3)
-    concurrency   = optional(number, 1000)
-    cpu           = optional(string, "1")
-    memory        = optional(string, "512Mi")
-    workers       = optional(number, 0)
+    image               = string
+    public              = optional(bool, false)
+    invokers            = optional(set(string), [])
+    everybody_may_write = optional(bool, false)
+    ingress             = optional(string, "all")
+    min_instances       = optional(number, 1)
+    max_instances       = optional(number, 3)
+    concurrency         = optional(number, 1000)
+    cpu                 = optional(string, "1")
+    memory              = optional(string, "512Mi")
+    workers             = optional(number, 0)
   })
 
   validation {
@@ -142,6 +178,14 @@ variable "catalog" {
   validation {
     condition     = alltrue([for member in var.catalog.invokers : can(regex("^(user|group|serviceAccount|domain|principal|principalSet):.+", member))])
     error_message = "catalog.invokers must be user:…, group:…, serviceAccount:…, domain:… or principal…; for every caller there is catalog.public."
+  }
+  validation {
+    condition     = !(var.catalog.public && var.catalog.everybody_may_write)
+    error_message = "catalog.public needs users who sign in: with everybody_may_write the whole internet could read what every user has done."
+  }
+  validation {
+    condition     = contains(keys(local.ingress), var.catalog.ingress)
+    error_message = "catalog.ingress must be all, internal or internal-and-cloud-load-balancing."
   }
   validation {
     condition     = var.catalog.min_instances >= 1
@@ -169,6 +213,34 @@ variable "catalog" {
   validation {
     condition     = var.catalog.workers >= 0 && var.catalog.workers <= 100
     error_message = "catalog.workers must be from 0 to 100."
+  }
+}
+
+variable "auth_issuer" {
+  description = "The OpenID Connect issuer of the end users, letter by letter as their tokens name it (iss), also where that ends with a slash: https://REF.supabase.co/auth/v1, https://securetoken.google.com/PROJECT. Null only where both services have everybody_may_write."
+  type        = string
+
+  validation {
+    condition     = var.auth_issuer == null || can(regex("^https://[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]+)?(/[^/?#@\\s]+)*/?$", coalesce(var.auth_issuer, "x")))
+    error_message = "auth_issuer must be an https URL without user, query and fragment, such as https://issuer.example.com."
+  }
+  validation {
+    condition     = var.auth_issuer != null || (var.video.everybody_may_write && var.catalog.everybody_may_write)
+    error_message = "auth_issuer must be given: without one a service has no users, and starts only with everybody_may_write."
+  }
+}
+
+variable "auth_audience" {
+  description = "What the end users' tokens must be for (aud): authenticated for Supabase, the project for Identity Platform, the client's or the API's name elsewhere. Null together with auth_issuer."
+  type        = string
+
+  validation {
+    condition     = var.auth_audience == null || can(regex("^[^\\s]+$", coalesce(var.auth_audience, " ")))
+    error_message = "auth_audience must be a text without spaces."
+  }
+  validation {
+    condition     = (var.auth_issuer == null) == (var.auth_audience == null)
+    error_message = "auth_issuer and auth_audience belong together: a token of the issuer may be for another application."
   }
 }
 

@@ -13,6 +13,16 @@ locals {
     LOG_LEVEL            = var.log_level
     GOMEMLIMIT           = local.memory_limit.video
   }
+  # Further ones of serve. catalog, its workers and its jobs are one account, which alone
+  # may read as a service does.
+  video_serve_env = merge(
+    local.video_env,
+    { ADMIN_PORT = tostring(local.admin_port) },
+    var.video.everybody_may_write ? local.open_env : merge(local.users_env, {
+      AUTH_SERVICE_AUDIENCE = "https://${local.video_host}"
+      AUTH_SERVICES         = google_service_account.catalog.email
+    }),
+  )
   video_secret_env = merge(
     { DATABASE_URL = "video-database-url" },
     var.transaction_pooler ? { LISTEN_DATABASE_URL = "video-listen-database-url" } : {},
@@ -60,7 +70,7 @@ resource "google_cloud_run_v2_service_iam_member" "catalog_calls_video" {
 }
 
 resource "google_cloud_run_v2_service_iam_member" "video_invokers" {
-  for_each = var.video.invokers
+  for_each = var.video.public ? toset(["allUsers"]) : var.video.invokers
 
   name     = google_cloud_run_v2_service.video.name
   location = google_cloud_run_v2_service.video.location
@@ -100,7 +110,7 @@ resource "google_secret_manager_secret_iam_member" "video" {
 resource "google_cloud_run_v2_service" "video" {
   name                = "video"
   location            = var.region
-  ingress             = "INGRESS_TRAFFIC_ALL" # IAM decides which callers are let in
+  ingress             = local.ingress[var.video.ingress] # IAM decides which of these callers are let in
   deletion_protection = var.deletion_protection
   # The audience of catalog's ID tokens: it calls this address.
   custom_audiences = ["https://${local.video_host}"]
@@ -153,7 +163,7 @@ resource "google_cloud_run_v2_service" "video" {
       }
 
       dynamic "env" {
-        for_each = local.video_env
+        for_each = local.video_serve_env
         content {
           name  = env.key
           value = env.value
@@ -181,6 +191,7 @@ resource "google_cloud_run_v2_service" "video" {
         failure_threshold = 40
         http_get {
           path = "/readyz"
+          port = local.admin_port
         }
       }
 
@@ -191,6 +202,7 @@ resource "google_cloud_run_v2_service" "video" {
         failure_threshold = 4
         http_get {
           path = "/healthz"
+          port = local.admin_port
         }
       }
 

@@ -1,5 +1,5 @@
 # Instances without an address, which only relay: Cloud Run scales a service on requests,
-# never on a backlog. The binary serves its port here, too, for the probe alone.
+# never on a backlog. The binary serves its ports here, too, for the probe alone.
 resource "google_cloud_run_v2_worker_pool" "video" {
   count = var.video.workers > 0 ? 1 : 0
 
@@ -35,7 +35,7 @@ resource "google_cloud_run_v2_worker_pool" "video" {
       }
 
       dynamic "env" {
-        for_each = local.video_env
+        for_each = local.video_serve_env
         content {
           name  = env.key
           value = env.value
@@ -61,7 +61,7 @@ resource "google_cloud_run_v2_worker_pool" "video" {
         failure_threshold = 40
         http_get {
           path = "/readyz"
-          port = 8080
+          port = local.admin_port
         }
       }
 
@@ -71,7 +71,7 @@ resource "google_cloud_run_v2_worker_pool" "video" {
         failure_threshold = 4
         http_get {
           path = "/healthz"
-          port = 8080
+          port = local.admin_port
         }
       }
 

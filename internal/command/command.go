@@ -33,10 +33,11 @@ type Service struct {
 	// About is one line for the usage text, and Environment one line or more for
 	// each variable that Configure reads besides DATABASE_URL.
 	About, Environment string
-	// Flags declares the flags of serve, for Configure to use; it may be nil.
-	Flags func(*flag.FlagSet)
-	// Configure reads the settings of serve, except PORT and LOG_LEVEL. Its process is
-	// used if r has no error.
+	// Flags declares the flags of serve, for Configure to use; it may be nil. local is
+	// Environment.Local, on which a default may depend.
+	Flags func(flags *flag.FlagSet, local bool)
+	// Configure reads the settings of serve, except PORT, ADMIN_PORT and LOG_LEVEL. Its
+	// process is used if r has no error.
 	Configure func(r *Environment) Process
 	// Tools are the operator's commands.
 	Tools []Tool
@@ -46,8 +47,9 @@ type Service struct {
 type Process struct {
 	// Project is the Google Cloud project, under which logs name their traces.
 	Project string
-	// Serve serves on lis, which it closes, until ctx ends, and then drains.
-	Serve func(ctx context.Context, lis net.Listener, log *slog.Logger) error
+	// Serve serves on lis, which it closes, until ctx ends, and then drains. Health is on
+	// admin, or on lis where admin is nil: ADMIN_PORT is unset.
+	Serve func(ctx context.Context, lis, admin net.Listener, log *slog.Logger) error
 }
 
 const usage = `%[1]s %[2]s
@@ -66,6 +68,7 @@ environment of serve:
                          transaction pooler add ?default_query_exec_mode=exec
 %[4]s
   PORT                   REST and gRPC without TLS (8080)
+  ADMIN_PORT             /healthz, /readyz and /metrics (those of PORT)
   LOG_LEVEL              debug, info, warn or error (info)
   OTEL_*                 the standard variables of OpenTelemetry
   GOMEMLIMIT             of Go's collector (90 %% of the container's memory)
@@ -74,7 +77,7 @@ environment of migrate:
   DATABASE_URL           Postgres, as an administrator
 
 environment of health:
-  PORT                   where the server listens (8080)
+  PORT, ADMIN_PORT       where the server listens, as above
 
 exit codes: 0 done, 1 failed, 2 wrong usage
 `
@@ -103,14 +106,14 @@ func (s Service) run(ctx context.Context, c Call) int {
 			return Exit(c.Err, name, "\n"+name+" help lists the commands", t.Run(ctx, c))
 		}
 	}
-	command, err := s.parse(c.Args)
+	command, err := s.parse(c.Args, c.Getenv)
 	action, known := map[string]func(context.Context, func(string) string, io.Writer) error{
 		"serve": s.serve, "migrate": s.migrate, "health": s.health, "version": s.version,
 	}[command]
 	switch {
 	case errors.Is(err, flag.ErrHelp) || command == "help":
 		fmt.Fprintf(c.Out, usage, s.Name, s.About, s.Name.Role(), s.Environment, s.toolLines())
-		s.printFlags(c.Out)
+		s.printFlags(c.Out, c.Getenv)
 		return 0
 	case err != nil:
 	case !known:
@@ -122,7 +125,7 @@ func (s Service) run(ctx context.Context, c Call) int {
 }
 
 // parse reads the command and its flags, which serve alone has.
-func (s Service) parse(args []string) (name string, err error) {
+func (s Service) parse(args []string, getenv func(string) string) (name string, err error) {
 	name = "serve"
 	switch {
 	case len(args) > 0 && (args[0] == "--version" || args[0] == "-version"):
@@ -132,17 +135,17 @@ func (s Service) parse(args []string) (name string, err error) {
 	}
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	if name == "serve" && s.Flags != nil {
-		s.Flags(flags)
+		s.Flags(flags, NewEnvironment(getenv).Local())
 	}
 	return name, ParseFlags(flags, args)
 }
 
-func (s Service) printFlags(to io.Writer) {
+func (s Service) printFlags(to io.Writer, getenv func(string) string) {
 	if s.Flags == nil {
 		return
 	}
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
-	s.Flags(flags)
+	s.Flags(flags, NewEnvironment(getenv).Local())
 	fmt.Fprint(to, "\nflags of serve:\n")
 	flags.VisitAll(func(f *flag.Flag) {
 		kind, about := flag.UnquoteUsage(f)

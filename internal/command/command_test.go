@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
+	"io"
 	"log/slog"
 	"net"
 	"strconv"
@@ -16,14 +18,14 @@ import (
 )
 
 // run runs the command line of a service whose Serve is serve.
-func run(t *testing.T, serve func(net.Listener) error, environment map[string]string, args ...string) (code int, stdout, stderr string) {
+func run(t *testing.T, serve func(lis, admin net.Listener) error, environment map[string]string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	s := Service{
 		Name: "video", About: "owns videos.", Environment: "  COLOR                  of the bicycle shed",
 		Configure: func(r *Environment) Process {
-			return Process{Project: r.Required("COLOR"), Serve: func(_ context.Context, lis net.Listener, _ *slog.Logger) error {
+			return Process{Project: r.Required("COLOR"), Serve: func(_ context.Context, lis, admin net.Listener, _ *slog.Logger) error {
 				defer lis.Close()
-				return serve(lis)
+				return serve(lis, admin)
 			}}
 		},
 	}
@@ -48,6 +50,7 @@ environment of serve:
                          transaction pooler add ?default_query_exec_mode=exec
   COLOR                  of the bicycle shed
   PORT                   REST and gRPC without TLS (8080)
+  ADMIN_PORT             /healthz, /readyz and /metrics (those of PORT)
   LOG_LEVEL              debug, info, warn or error (info)
   OTEL_*                 the standard variables of OpenTelemetry
   GOMEMLIMIT             of Go's collector (90 % of the container's memory)
@@ -56,7 +59,7 @@ environment of migrate:
   DATABASE_URL           Postgres, as an administrator
 
 environment of health:
-  PORT                   where the server listens (8080)
+  PORT, ADMIN_PORT       where the server listens, as above
 
 exit codes: 0 done, 1 failed, 2 wrong usage
 `
@@ -99,11 +102,95 @@ func TestServeListensAndReportsItsError(t *testing.T) {
 		t.Fatal(err)
 	}
 	var served string
-	code, _, stderr = run(t, func(lis net.Listener) error {
+	code, _, stderr = run(t, func(lis, admin net.Listener) error {
 		_, served, _ = net.SplitHostPort(lis.Addr().String())
+		if admin != nil {
+			t.Errorf("without ADMIN_PORT it listens on %s", admin.Addr())
+		}
 		return errors.New("the relay broke")
 	}, environment, "serve")
 	if code != 1 || !strings.Contains(stderr, "video: the relay broke") || served != port {
 		t.Errorf("code %d, stderr %q, served on port %q, want %s", code, stderr, served, port)
+	}
+}
+
+func TestServeListensOnTheAdminPortOnAllInterfaces(t *testing.T) {
+	t.Parallel()
+	port, adminPort := strconv.Itoa(porttest.Port(t)), strconv.Itoa(porttest.Port(t))
+	environment := map[string]string{"COLOR": "red", "PORT": port, "ADMIN_PORT": adminPort}
+	var listened []string
+	code, _, stderr := run(t, func(lis, admin net.Listener) error {
+		for _, l := range []net.Listener{lis, admin} {
+			if at := l.Addr().(*net.TCPAddr); at.IP.IsUnspecified() {
+				listened = append(listened, strconv.Itoa(at.Port))
+			}
+		}
+		return nil
+	}, environment)
+	if diff := cmp.Diff([]string{port, adminPort}, listened); diff != "" || code != 0 {
+		t.Errorf("code %d, stderr %q, ports on all interfaces (-want +got):\n%s", code, stderr, diff)
+	}
+	lis, err := net.Listen("tcp", ":"+adminPort)
+	if err != nil {
+		t.Fatalf("the admin port was left open: %v", err)
+	}
+	defer lis.Close()
+	if code, _, stderr = run(t, nil, environment); code != 1 || !strings.Contains(stderr, adminPort) {
+		t.Errorf("on a taken admin port: code %d, stderr %q", code, stderr)
+	}
+	free, err := net.Listen("tcp", ":"+port)
+	if err != nil {
+		t.Fatalf("the port was left open: %v", err)
+	}
+	_ = free.Close()
+}
+
+func TestTheAdminPortIsAnotherThanThePort(t *testing.T) {
+	t.Parallel()
+	for name, environment := range map[string]map[string]string{
+		"the same":             {"PORT": "9000", "ADMIN_PORT": "9000"},
+		"the same by default":  {"ADMIN_PORT": "8080"},
+		"not a port":           {"ADMIN_PORT": "0"},
+		"not a number":         {"ADMIN_PORT": "metrics"},
+		"beyond what there is": {"ADMIN_PORT": "65536"},
+	} {
+		for _, command := range []string{"serve", "health"} {
+			environment["COLOR"] = "red"
+			code, _, stderr := run(t, nil, environment, command)
+			if code != 1 || !strings.HasPrefix(stderr, "video: ADMIN_PORT must ") {
+				t.Errorf("%s, %s: code %d, stderr %q", name, command, code, stderr)
+			}
+		}
+	}
+	if code, _, stderr := run(t, nil, map[string]string{"COLOR": "red", "PORT": "x"}); code != 1 || strings.Contains(stderr, "ADMIN_PORT") {
+		t.Errorf("a bad PORT alone: code %d, stderr %q", code, stderr)
+	}
+}
+
+// A default that depends on the environment is one that a flag replaces.
+func TestFlagsKnowWhetherTheProcessIsLocal(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		environment map[string]string
+		args        []string
+		want        bool
+	}{
+		"local":             {map[string]string{"PUBSUB_EMULATOR_HOST": "localhost:8085"}, nil, true},
+		"local, without":    {map[string]string{"PUBSUB_EMULATOR_HOST": "localhost:8085"}, []string{"-chatty=false"}, false},
+		"elsewhere":         {nil, nil, false},
+		"elsewhere, with":   {nil, []string{"-chatty"}, true},
+		"on Cloud Run":      {map[string]string{"PUBSUB_EMULATOR_HOST": "localhost:8085", "K_SERVICE": "video"}, nil, false},
+		"help, on a laptop": {map[string]string{"PUBSUB_EMULATOR_HOST": "localhost:8085"}, []string{"help"}, true},
+	} {
+		var chatty bool
+		s := Service{
+			Name: "video", Flags: func(f *flag.FlagSet, local bool) { f.BoolVar(&chatty, "chatty", local, "say more") },
+			Configure: func(r *Environment) Process { r.Required("COLOR"); return Process{} },
+		}
+		var out bytes.Buffer
+		s.Run(t.Context(), tc.args, func(name string) string { return tc.environment[name] }, &out, io.Discard)
+		if chatty != tc.want || out.Len() > 0 && !strings.Contains(out.String(), "say more (true)") {
+			t.Errorf("%s: %t, help %q", name, chatty, out.String())
+		}
 	}
 }

@@ -41,6 +41,19 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+func TestHealthAsksTheAdminPort(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer server.Close()
+	closed := strconv.Itoa(porttest.Port(t))
+	if code, _, stderr := run(t, nil, map[string]string{"PORT": closed, "ADMIN_PORT": portOf(t, server.URL)}, "health"); code != 0 {
+		t.Errorf("code %d, stderr %q", code, stderr)
+	}
+	if code, _, stderr := run(t, nil, map[string]string{"PORT": portOf(t, server.URL), "ADMIN_PORT": closed}, "health"); code != 1 {
+		t.Errorf("where only PORT answers: code %d, stderr %q", code, stderr)
+	}
+}
+
 func TestHealthWithoutAServer(t *testing.T) {
 	t.Parallel()
 	for _, port := range []string{strconv.Itoa(porttest.Port(t)), "http"} {

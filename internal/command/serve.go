@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,8 @@ const (
 func (s Service) serve(ctx context.Context, getenv func(string) string, stdout io.Writer) error {
 	r := NewEnvironment(getenv)
 	p := s.Configure(r)
-	port, level := r.Int("PORT", defaultPort, 1, 65535), r.Level("LOG_LEVEL", slog.LevelInfo)
+	port, adminPort := ports(r)
+	level := r.Level("LOG_LEVEL", slog.LevelInfo)
 	if err := r.Err(); err != nil {
 		return err
 	}
@@ -46,17 +48,42 @@ func (s Service) serve(ctx context.Context, getenv func(string) string, stdout i
 	if err != nil {
 		return err
 	}
-	lis, err := net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(port)))
+	lis, admin, err := listen(port, adminPort)
 	if err != nil {
 		return err
 	}
-	err = p.Serve(ctx, lis, log)
+	if admin != nil {
+		defer admin.Close()
+	}
+	err = p.Serve(ctx, lis, admin, log)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 	defer cancel()
 	if err := flush(ctx); err != nil {
 		log.WarnContext(ctx, "last telemetry not sent", "error", err)
 	}
 	return err
+}
+
+// ports are that of the API and that of health, readiness and metrics, which is 0 where the
+// API's serves them.
+func ports(r *Environment) (api, admin int) {
+	api, admin = r.Int("PORT", defaultPort, 1, 65535), r.Int("ADMIN_PORT", 0, 1, 65535)
+	if admin != 0 && admin == api {
+		r.badf("ADMIN_PORT", "must not be PORT: leave it unset to have health on PORT")
+	}
+	return api, admin
+}
+
+// listen opens the ports on all interfaces: probes and scrapers come from outside of the
+// container.
+func listen(port, adminPort int) (lis, admin net.Listener, err error) {
+	if lis, err = net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(port))); err != nil || adminPort == 0 {
+		return lis, nil, err
+	}
+	if admin, err = net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(adminPort))); err != nil {
+		return nil, nil, errors.Join(err, lis.Close())
+	}
+	return lis, admin, nil
 }
 
 func (s Service) migrate(ctx context.Context, getenv func(string) string, stdout io.Writer) error {
@@ -90,13 +117,13 @@ func limitMemory(ctx context.Context, log *slog.Logger, container memlimit.Provi
 // engines that can only run a command, in images that hold no other.
 func (Service) health(ctx context.Context, getenv func(string) string, _ io.Writer) error {
 	r := NewEnvironment(getenv)
-	port := r.Int("PORT", defaultPort, 1, 65535)
+	port, adminPort := ports(r)
 	if err := r.Err(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
-	url := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) + "/readyz"
+	url := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(cmp.Or(adminPort, port))) + "/readyz"
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err

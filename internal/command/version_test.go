@@ -76,7 +76,7 @@ func TestTheCommitThatTheDockerfileSets(t *testing.T) {
 	if want := "video " + Version + " (commit 0123abc)\n"; code != 0 || stdout != want {
 		t.Errorf("code %d, stdout %q, want %q", code, stdout, want)
 	}
-	code, stdout, stderr := run(t, func(net.Listener) error { return nil }, map[string]string{"COLOR": "red", "PORT": strconv.Itoa(porttest.Port(t))})
+	code, stdout, stderr := run(t, func(_, _ net.Listener) error { return nil }, map[string]string{"COLOR": "red", "PORT": strconv.Itoa(porttest.Port(t))})
 	for _, want := range []string{`"message":"starting"`, `"version":"` + Version + `"`, `"revision":"0123abc"`} {
 		if code != 0 || !strings.Contains(stdout, want) {
 			t.Errorf("code %d, stdout %q, stderr %q, want %s", code, stdout, stderr, want)

@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"log/slog"
+	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -38,6 +39,10 @@ type Health struct {
 	log      *slog.Logger
 	checks   []Check
 	draining atomic.Bool
+
+	// Admin is the listener of /healthz, /readyz and /metrics. Nil: they are on the port of
+	// the API. It is set before NewRouter.
+	Admin net.Listener
 
 	mu    sync.Mutex
 	loops map[string]heartbeat

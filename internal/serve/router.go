@@ -17,10 +17,20 @@ import (
 	"example.com/lockstep/internal/problem"
 )
 
-// NewRouter returns a router with /healthz, /readyz and /metrics. Its requests are
-// traced, measured, logged (one line each), bounded, recovered and guarded; its 404 and
-// 405 are problem documents.
+// NewRouter returns a router with /healthz, /readyz and /metrics, unless these have a port
+// of their own. Its requests are traced, measured, logged (one line each), bounded,
+// recovered and guarded; its 404 and 405 are problem documents.
 func NewRouter(log *slog.Logger, health *Health, guard *Guard) *chi.Mux {
+	r := newRouter(log)
+	r.Use(guard.guarded(log, r))
+	if health.Admin == nil {
+		health.mount(r)
+	}
+	return r
+}
+
+// newRouter returns a router whose requests are not guarded.
+func newRouter(log *slog.Logger) *chi.Mux {
 	r := chi.NewRouter()
 	r.Use(
 		otelhttp.NewMiddleware("http", otelhttp.WithFilter(func(r *http.Request) bool { return !isProbe(r.URL.Path) })),
@@ -29,13 +39,11 @@ func NewRouter(log *slog.Logger, health *Health, guard *Guard) *chi.Mux {
 		recoverer(log),
 		bounded,
 		middleware.GetHead,
-		guard.guarded(log, r),
 	)
 	r.NotFound(func(w http.ResponseWriter, req *http.Request) {
 		problem.Write(w, req, log, problem.New(problem.CodeNotFound, "", "There is nothing at this path."))
 	})
 	r.MethodNotAllowed(methodNotAllowed(log, r))
-	health.mount(r)
 	return r
 }
 

@@ -23,6 +23,9 @@
 // to open its next connection elsewhere (Connection: close over HTTP/1, GOAWAY over
 // HTTP/2) → the listener closes and requests in flight get 4 s to end → the remaining
 // requests are cut off and named in the error of Run.
+//
+// Health, readiness and metrics are on the same port, or on a port of their own (field
+// Admin of [Health]), which answers until the drain has ended.
 package serve
 
 import (
@@ -93,7 +96,7 @@ func New(log *slog.Logger, rest *chi.Mux, grpc *GRPC, health *Health) *Server {
 // cancelled. Then it drains, and only then cancels the loops' context, because the last
 // requests leave the loops work, too. It returns nil when every accepted request was
 // answered and every loop returned nil, and otherwise an error that names the requests
-// that were cut off, or is the loop's. When a loop fails, or the port cannot be served,
+// that were cut off, or is the loop's. When a loop fails, or a port cannot be served,
 // everything ends. Nothing begins while an operation has no rule of access.
 func (s *Server) Run(ctx context.Context, lis net.Listener, loops ...func(context.Context) error) error {
 	if err := s.checkRules(); err != nil {
@@ -102,6 +105,11 @@ func (s *Server) Run(ctx context.Context, lis net.Listener, loops ...func(contex
 	looping, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopLoops()
 	g, failed := errgroup.WithContext(looping)
+	if s.health.Admin != nil {
+		admin := s.adminServer()
+		defer func() { _ = admin.Close() }() // the probe that it cuts off asks a process that ends
+		g.Go(func() error { return serveAdmin(looping, admin, s.health.Admin) })
+	}
 	for _, loop := range loops {
 		g.Go(func() error { return loop(failed) })
 	}
@@ -118,7 +126,7 @@ func (s *Server) Run(ctx context.Context, lis net.Listener, loops ...func(contex
 func (s *Server) serve(ctx context.Context, lis net.Listener) error {
 	ending, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	server := s.httpServer(ending)
+	server := s.httpServer(s.handler(ending))
 	defer func() { _ = server.Close() }()
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(lis) }()
@@ -169,12 +177,12 @@ func (s *Server) linger() time.Duration {
 	return defaultLinger
 }
 
-func (s *Server) httpServer(ending context.Context) *http.Server {
+func (s *Server) httpServer(handler http.Handler) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
-		Handler:           s.handler(ending),
+		Handler:           handler,
 		Protocols:         &protocols,
 		ReadHeaderTimeout: readHeaderTimeout,
 		ReadTimeout:       readTimeout,

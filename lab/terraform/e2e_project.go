@@ -17,6 +17,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/internal/local/issuer"
 	"example.com/lockstep/internal/local/postgres"
 	"example.com/lockstep/lab/fakegcp"
 	"example.com/lockstep/localpubsub"
@@ -33,12 +34,13 @@ const (
 )
 
 // A testProject is a simulated Google Cloud project: a stand-in for the control
-// plane, a Pub/Sub and a database, with Terraform's view of it.
+// plane, a Pub/Sub, a database and an issuer of users' tokens, with Terraform's view of it.
 type testProject struct {
 	name     string
 	run      *e2eRun
 	pubsub   *localpubsub.Server
 	fake     *fakegcp.Server
+	users    *issuer.Issuer
 	module   *module
 	adminURL string // of the project's own database
 
@@ -83,6 +85,9 @@ func (r *e2eRun) newProject(ctx context.Context, name string) (p *testProject, e
 	if err != nil {
 		return p, err
 	}
+	if p.users, err = startIssuer(); err != nil {
+		return p, err
+	}
 	if p.module, err = newModule(r.plugins); err != nil {
 		return p, err
 	}
@@ -110,6 +115,9 @@ func (p *testProject) close() error {
 	if p.module != nil {
 		errs = append(errs, p.module.remove())
 	}
+	if p.users != nil {
+		errs = append(errs, p.users.Close())
+	}
 	if p.fake != nil {
 		errs = append(errs, p.fake.Close())
 	}
@@ -129,6 +137,7 @@ func (p *testProject) variables(digest string) variables {
 	}
 	return variables{
 		"project_id": projectID, "project_number": projectNumber, "region": region,
+		"auth_issuer": authIssuer, "auth_audience": authAudience,
 		"video": map[string]any{
 			"image": image("video"), "min_instances": 0, "drain_schedule": "*/5 * * * *", "workers": 1, "invokers": []string{"user:me@example.com"},
 		},

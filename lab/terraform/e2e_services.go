@@ -40,15 +40,22 @@ func (p *testProject) walkThrough(ctx context.Context) (seen string, err error) 
 		return "", err
 	}
 	defer db.Close(context.WithoutCancel(ctx))
-	steps, err := walk.Walk(ctx, "http://"+video.addr, "http://"+catalog.addr, "", db)
+	token, err := p.users.Mint(walk.User)
+	if err != nil {
+		return "", err
+	}
+	steps, err := walk.Walk(ctx, "http://"+video.addr, "http://"+catalog.addr, token, db)
 	if err != nil {
 		return "", fmt.Errorf("%w\nvideo: %s\ncatalog: %s", err, video.process.Output(), catalog.process.Output())
+	}
+	if err := errors.Join(video.refusesStrangers(ctx), catalog.refusesStrangers(ctx)); err != nil {
+		return "", err
 	}
 	names := make([]string, 0, len(steps))
 	for _, s := range steps {
 		names = append(names, s.Name)
 	}
-	return strings.Join(names, ", ") + ", each read from catalog's projection with its token", p.operate(ctx, video)
+	return strings.Join(names, ", ") + " as a user, each read from catalog's projection with its token; nothing without one", p.operate(ctx, video)
 }
 
 // instance is a running service.
@@ -57,8 +64,8 @@ type instance struct {
 	process    *process.Process
 }
 
-// serve runs a service until stop. For catalog, the video service's address in
-// the cloud is replaced by the one on this machine.
+// serve runs a service until stop, with the issuer on this machine. For catalog, the
+// video service's address in the cloud is replaced by the one on this machine.
 func (p *testProject) serve(ctx context.Context, name string, owner *instance) (*instance, error) {
 	container, err := p.fake.Container(cloudRun + "/services/" + name)
 	if err != nil {
@@ -67,18 +74,23 @@ func (p *testProject) serve(ctx context.Context, name string, owner *instance) (
 	if err := p.localise(container.Environment, owner); err != nil {
 		return nil, err
 	}
-	addr, err := freeAddr()
+	if err := p.signIn(container.Environment); err != nil {
+		return nil, err
+	}
+	addr, err := freePort(container.Environment, "PORT")
 	if err != nil {
 		return nil, err
 	}
-	_, port, _ := net.SplitHostPort(addr)
-	container.Environment["PORT"] = port
+	admin, err := freePort(container.Environment, "ADMIN_PORT")
+	if err != nil {
+		return nil, err
+	}
 	running, err := process.Start(p.command(context.WithoutCancel(ctx), container), syscall.SIGKILL)
 	if err != nil {
 		return nil, err
 	}
 	i := &instance{name: name, addr: addr, process: running}
-	if err := walk.AwaitReady(ctx, name, "http://"+addr); err != nil {
+	if err := walk.AwaitReady(ctx, name, "http://"+admin); err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %s", err, running.Output()), i.stop())
 	}
 	return i, nil
@@ -130,12 +142,15 @@ func (p *testProject) operate(ctx context.Context, video *instance) error {
 	return nil
 }
 
-// freeAddr returns an address that is free until another process takes it.
-func freeAddr() (string, error) {
+// freePort sets the variable to a port that is free until another process takes it, and
+// returns its address.
+func freePort(environment map[string]string, variable string) (addr string, err error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
 	}
 	defer listener.Close()
-	return listener.Addr().String(), nil
+	addr = listener.Addr().String()
+	_, environment[variable], _ = net.SplitHostPort(addr)
+	return addr, nil
 }

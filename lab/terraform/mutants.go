@@ -29,7 +29,11 @@ type mutant struct {
 
 const callsVideo = "google_cloud_run_v2_service_iam_member"
 
-var wrongEdits = []mutant{
+// wrongEdits are all mistakes, of which each must be caught.
+var wrongEdits = slices.Concat(wrongRuns, wrongCallers)
+
+// wrongRuns are mistakes in what runs, and with which permissions.
+var wrongRuns = []mutant{
 	{"CPU only during requests", []edit{{file: "video.tf", old: "cpu_idle          = false", new: "cpu_idle          = true"}}},
 	{"no instance at rest", []edit{{
 		file: "catalog.tf", old: "min_instance_count = var.catalog.min_instances", new: "min_instance_count = 0",
@@ -108,7 +112,7 @@ var wrongEdits = []mutant{
 		{file: "catalog.tf", old: "    google_cloud_run_v2_job.catalog_migrate,\n"},
 		{file: "catalog.tf", old: "terraform_data.catalog_migration.id", new: `"now"`},
 	}},
-	{"an address that is not the audience", []edit{{file: "video.tf", old: "https://${local.video_host}", new: "https://video"}}},
+	{"an address that is not the audience", []edit{{file: "video.tf", old: `custom_audiences = ["https://${local.video_host}"]`, new: `custom_audiences = ["https://video"]`}}},
 	{"Terraform gives up before a migration does", []edit{{file: "catalog_jobs.tf", old: `update = "30m"`, new: `update = "20m"`}}},
 	{"a database that is deleted under its sessions", []edit{{
 		file: "database.tf", old: `deletion_policy = "ABANDON"`, new: `deletion_policy = "DELETE"`,
@@ -124,10 +128,10 @@ var wrongEdits = []mutant{
 	{"a drain that stops, without an alert", []edit{{file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "drain" {`}}},
 	{"memory that does not go with the CPU", []edit{{file: "variables.tf", old: `"4" = [2048, 16384]`, new: `"4" = [512, 16384]`}}},
 	{"anyone may write", []edit{{
-		file: "video.tf", old: "for_each = var.video.invokers", new: `for_each = var.catalog.public ? toset(["allUsers"]) : var.video.invokers`,
+		file: "video.tf", old: "for_each = var.video.public ?", new: "for_each = var.catalog.public ?",
 	}}},
 	{"anyone may read by default", []edit{{
-		file: "variables.tf", old: "public        = optional(bool, false)", new: "public        = optional(bool, true)",
+		file: "variables.tf", in: `variable "catalog" {`, old: "public              = optional(bool, false)", new: "public = optional(bool, true)",
 	}}},
 	{"any branch pushes images", []edit{{
 		file: "ci.tf", in: `resource "google_service_account_iam_member" "ci_push" {`,
@@ -195,7 +199,7 @@ var wrongEdits = []mutant{
 		old:  "        \"jsonPayload.message=\\\"row had a history that its owner has lost: it was replaced by the owner's state\\\"\",\n",
 	}}},
 	{"more instances than the database takes", []edit{{
-		file: "variables.tf", old: "    max_instances  = optional(number, 3)", new: "    max_instances  = optional(number, 4)",
+		file: "variables.tf", in: `variable "video" {`, old: "max_instances       = optional(number, 3)", new: "max_instances = optional(number, 4)",
 	}}},
 	{"workers that are not counted", []edit{{file: "database.tf", old: " + 2 * service.workers", new: ""}}},
 	{"connections counted against what the database does not take", []edit{{

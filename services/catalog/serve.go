@@ -56,6 +56,9 @@ type Config struct {
 	VideoServiceAddr string
 	// Reflection lets every gRPC caller list the services and messages.
 	Reflection bool
+	// Admin is the listener of health, readiness and metrics. Nil: they are on the port of
+	// the API.
+	Admin net.Listener
 	// Auth says how callers prove who they are.
 	Auth auth.Config
 	// InboxRetention is how long a settled event's inbox row is kept. Zero:
@@ -80,7 +83,6 @@ func ReadConfig(r *command.Environment) Config {
 		Project:          r.Required("GOOGLE_CLOUD_PROJECT"),
 		PubSubEndpoint:   r.HostPort("PUBSUB_ENDPOINT", ""),
 		VideoServiceAddr: r.HostPort("VIDEO_SERVICE_ADDR", ""),
-		Reflection:       r.Local(),
 		Auth:             auth.ReadConfig(r),
 		Deployment:       r.String("K_REVISION", r.String("CLOUD_RUN_WORKER_POOL_REVISION", "")),
 	}
@@ -130,6 +132,7 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	health := serve.NewHealth(log, serve.Check{Name: "database", Run: func(ctx context.Context) error {
 		return migrations.Check(ctx, probe, migrations.Catalog)
 	}})
+	health.Admin = cfg.Admin
 	waiters := NewWaiters(cmp.Or(cfg.MaxWaiting, MaxWaiting), background, cfg.ListenURL, log)
 	projector := NewProjector(background, owner, waiters, log)
 	watching := health.Register("waiters")

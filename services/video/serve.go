@@ -40,6 +40,9 @@ type Config struct {
 	PubSubEndpoint string
 	// Reflection lets every gRPC caller list the services and messages.
 	Reflection bool
+	// Admin is the listener of health, readiness and metrics. Nil: they are on the port of
+	// the API.
+	Admin net.Listener
 	// Auth says how callers prove who they are.
 	Auth auth.Config
 }
@@ -51,7 +54,6 @@ func ReadConfig(r *command.Environment) Config {
 		ListenURL:      r.URL("LISTEN_DATABASE_URL"),
 		Project:        r.Required("GOOGLE_CLOUD_PROJECT"),
 		PubSubEndpoint: r.HostPort("PUBSUB_ENDPOINT", ""),
-		Reflection:     r.Local(),
 		Auth:           auth.ReadConfig(r),
 	}
 }
@@ -100,6 +102,7 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	health := serve.NewHealth(log, serve.Check{Name: "database", Run: func(ctx context.Context) error {
 		return migrations.Check(ctx, probe, migrations.Video)
 	}})
+	health.Admin = cfg.Admin
 	relay := outbox.NewRelay(background, client, Topics(cfg.Project), log, health.Register("relay"),
 		outbox.Options{Retention: cfg.Retention, ListenURL: cfg.ListenURL})
 	sweeping := health.Register("idempotency keys")

@@ -7,6 +7,8 @@ mock_provider "google" {
 variables {
   project_id     = "acme-test"
   project_number = "123456789012"
+  auth_issuer    = "https://issuer.example.com/auth/v1"
+  auth_audience  = "authenticated"
   video          = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000" }
   catalog        = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111" }
 }
@@ -61,6 +63,27 @@ run "services" {
     condition = alltrue(flatten([
       for service in [google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog] : [
         for probe in concat(service.template[0].containers[0].startup_probe, service.template[0].containers[0].liveness_probe) :
+        [for e in service.template[0].containers[0].env : e.value if e.name == "ADMIN_PORT"] == [tostring(probe.http_get[0].port)] &&
+        probe.http_get[0].port != service.template[0].containers[0].ports[0].container_port
+      ]
+    ]))
+    error_message = "Probes must ask the admin port, which requests from outside do not reach: health and metrics are nobody else's."
+  }
+  assert {
+    condition = alltrue(flatten([
+      for service in [google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog] :
+      [for arg in service.template[0].containers[0].args : !strcontains(arg, "reflection")]
+    ]))
+    error_message = "gRPC reflection must stay off, as it is outside of a laptop."
+  }
+  assert {
+    condition     = google_cloud_run_v2_service.video.ingress == "INGRESS_TRAFFIC_ALL" && google_cloud_run_v2_service.catalog.ingress == "INGRESS_TRAFFIC_ALL"
+    error_message = "Without another ingress, IAM alone must decide which callers are let in."
+  }
+  assert {
+    condition = alltrue(flatten([
+      for service in [google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog] : [
+        for probe in concat(service.template[0].containers[0].startup_probe, service.template[0].containers[0].liveness_probe) :
         probe.timeout_seconds < probe.period_seconds
       ]
     ]))
@@ -90,16 +113,20 @@ run "environment" {
   command = apply
 
   assert {
-    condition     = { for e in google_cloud_run_v2_service.video.template[0].containers[0].env : e.name => e.value if length(e.value_source) == 0 } == { GOOGLE_CLOUD_PROJECT = "acme-test", PUBSUB_ENDPOINT = "europe-west1-pubsub.googleapis.com:443", LOG_LEVEL = "info", GOMEMLIMIT = "460MiB" }
-    error_message = "video's plain environment must be these: no secret, the regional endpoint, and nine tenths of the memory."
+    condition = { for e in google_cloud_run_v2_service.video.template[0].containers[0].env : e.name => e.value if length(e.value_source) == 0 } == { GOOGLE_CLOUD_PROJECT = "acme-test", PUBSUB_ENDPOINT = "europe-west1-pubsub.googleapis.com:443", LOG_LEVEL = "info", GOMEMLIMIT = "460MiB", ADMIN_PORT = "8081",
+      AUTH_ISSUER = "https://issuer.example.com/auth/v1", AUTH_AUDIENCE = "authenticated", AUTH_SERVICE_AUDIENCE = "https://video-123456789012.europe-west1.run.app", AUTH_SERVICES = google_service_account.catalog.email
+    }
+    error_message = "video's plain environment must be these: no secret, the regional endpoint, nine tenths of the memory, the users' issuer, and catalog as the only service."
   }
   assert {
     condition     = { for e in google_cloud_run_v2_service.video.template[0].containers[0].env : e.name => e.value_source[0].secret_key_ref[0].secret if length(e.value_source) > 0 } == { DATABASE_URL = "video-database-url" }
     error_message = "video's connection must come from its secret."
   }
   assert {
-    condition     = { for e in google_cloud_run_v2_service.catalog.template[0].containers[0].env : e.name => e.value if length(e.value_source) == 0 } == { GOOGLE_CLOUD_PROJECT = "acme-test", PUBSUB_ENDPOINT = "europe-west1-pubsub.googleapis.com:443", VIDEO_SERVICE_ADDR = "video-123456789012.europe-west1.run.app:443", LOG_LEVEL = "info", GOMEMLIMIT = "460MiB" }
-    error_message = "catalog's plain environment must be these: no secret, the regional endpoint, video as host:443, and nine tenths of the memory."
+    condition = { for e in google_cloud_run_v2_service.catalog.template[0].containers[0].env : e.name => e.value if length(e.value_source) == 0 } == { GOOGLE_CLOUD_PROJECT = "acme-test", PUBSUB_ENDPOINT = "europe-west1-pubsub.googleapis.com:443", VIDEO_SERVICE_ADDR = "video-123456789012.europe-west1.run.app:443", LOG_LEVEL = "info", GOMEMLIMIT = "460MiB", ADMIN_PORT = "8081",
+      AUTH_ISSUER = "https://issuer.example.com/auth/v1", AUTH_AUDIENCE = "authenticated"
+    }
+    error_message = "catalog's plain environment must be these: no secret, the regional endpoint, video as host:443, nine tenths of the memory, and the users' issuer; no service calls it."
   }
   assert {
     condition     = google_cloud_run_v2_service.video.custom_audiences == tolist(["https://video-123456789012.europe-west1.run.app"])
@@ -133,6 +160,46 @@ run "environment" {
       one([for e in job.template[0].template[0].containers[0].env : e.value if e.name == "GOMEMLIMIT"]) == "460MiB"
     ])
     error_message = "A job's garbage collector must know the job's memory."
+  }
+}
+
+run "a_service_without_users" {
+  command = apply
+
+  variables {
+    video   = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", everybody_may_write = true, workers = 1 }
+    catalog = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", ingress = "internal-and-cloud-load-balancing" }
+  }
+  assert {
+    condition = alltrue([
+      for container in [google_cloud_run_v2_service.video.template[0].containers[0], google_cloud_run_v2_worker_pool.video[0].template[0].containers[0]] :
+      { for e in container.env : e.name => e.value if strcontains(e.name, "AUTH") || strcontains(e.name, "EVERYBODY") } == { EVERYBODY_MAY_WRITE = "true" }
+    ])
+    error_message = "A service with everybody_may_write must have no issuer: it refuses to start with both."
+  }
+  assert {
+    condition     = { for e in google_cloud_run_v2_service.catalog.template[0].containers[0].env : e.name => e.value if strcontains(e.name, "AUTH") || strcontains(e.name, "EVERYBODY") } == { AUTH_ISSUER = "https://issuer.example.com/auth/v1", AUTH_AUDIENCE = "authenticated" }
+    error_message = "One service without users must not open the other."
+  }
+  assert {
+    condition     = google_cloud_run_v2_service.video.ingress == "INGRESS_TRAFFIC_ALL" && google_cloud_run_v2_service.catalog.ingress == "INGRESS_TRAFFIC_INTERNAL_LOAD_BALANCER"
+    error_message = "An ingress must be that of its service."
+  }
+}
+
+run "a_pair_without_users" {
+  command = plan
+
+  variables {
+    auth_issuer   = null
+    auth_audience = null
+    video         = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", everybody_may_write = true, ingress = "internal" }
+    catalog       = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", everybody_may_write = true }
+    network       = { network = "main", subnetwork = "run" }
+  }
+  assert {
+    condition     = google_cloud_run_v2_service.video.ingress == "INGRESS_TRAFFIC_INTERNAL_ONLY" && google_cloud_run_v2_service.video.template[0].vpc_access[0].network_interfaces[0].network == "main"
+    error_message = "A pair inside a network must be possible without an issuer."
   }
 }
 
@@ -224,9 +291,11 @@ run "everything" {
     condition = alltrue([
       for pool in [google_cloud_run_v2_worker_pool.video[0], google_cloud_run_v2_worker_pool.catalog[0]] :
       pool.template[0].containers[0].startup_probe[0].http_get[0].path == "/readyz" &&
+      pool.template[0].containers[0].startup_probe[0].http_get[0].port == google_cloud_run_v2_service.video.template[0].containers[0].startup_probe[0].http_get[0].port &&
+      pool.template[0].containers[0].liveness_probe[0].http_get[0].port == google_cloud_run_v2_service.video.template[0].containers[0].liveness_probe[0].http_get[0].port &&
       pool.template[0].containers[0].startup_probe[0].failure_threshold == google_cloud_run_v2_service.video.template[0].containers[0].startup_probe[0].failure_threshold
     ])
-    error_message = "Workers must have as much time to start as a service has."
+    error_message = "Workers must be asked where a service is, and have as much time to start."
   }
   assert {
     condition = (
@@ -236,6 +305,23 @@ run "everything" {
       { for e in google_cloud_run_v2_service.catalog.template[0].containers[0].env : e.name => try(e.value_source[0].secret_key_ref[0].secret, e.value) }
     )
     error_message = "Workers must run with their service's environment."
+  }
+  assert {
+    condition = alltrue([
+      for account in [
+        google_cloud_run_v2_service.catalog.template[0].service_account, google_cloud_run_v2_worker_pool.catalog[0].template[0].service_account,
+        google_cloud_run_v2_job.catalog_dlq.template[0].template[0].service_account,
+      ] : [for e in google_cloud_run_v2_service.video.template[0].containers[0].env : e.value if e.name == "AUTH_SERVICES"] == [account]
+    ])
+    error_message = "All of catalog that calls video must be the service that video knows: a repair, a backfill and a worker ask it too."
+  }
+  assert {
+    condition = alltrue(flatten([
+      for job in [google_cloud_run_v2_job.video_outbox, google_cloud_run_v2_job.catalog_dlq] : [
+        for e in job.template[0].template[0].containers[0].env : !startswith(e.name, "AUTH_") && e.name != "ADMIN_PORT"
+      ]
+    ]))
+    error_message = "The operators' jobs have no callers, so they need no issuer and no port."
   }
   assert {
     condition = (

@@ -7,6 +7,8 @@ mock_provider "google" {
 variables {
   project_id     = "acme-test"
   project_number = "123456789012"
+  auth_issuer    = "https://issuer.example.com/auth/v1"
+  auth_audience  = "authenticated"
   video          = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000" }
   catalog        = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111" }
 }

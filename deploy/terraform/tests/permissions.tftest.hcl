@@ -7,6 +7,8 @@ mock_provider "google" {
 variables {
   project_id     = "acme-test"
   project_number = "123456789012"
+  auth_issuer    = "https://issuer.example.com/auth/v1"
+  auth_audience  = "authenticated"
   video          = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000" }
   catalog        = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111" }
 }
@@ -20,7 +22,19 @@ run "no_caller_from_outside" {
   }
 }
 
-run "everybody_may_read" {
+run "everybody_may_ask_video" {
+  command = plan
+
+  variables {
+    video = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", public = true, invokers = ["user:me@example.com"] }
+  }
+  assert {
+    condition     = keys(google_cloud_run_v2_service_iam_member.video_invokers) == ["allUsers"] && length(google_cloud_run_v2_service_iam_member.catalog_invokers) == 0
+    error_message = "video.public must let every caller ask video, who then has to sign in, and none catalog."
+  }
+}
+
+run "everybody_may_ask_catalog" {
   command = plan
 
   variables {
@@ -28,7 +42,7 @@ run "everybody_may_read" {
   }
   assert {
     condition     = length(google_cloud_run_v2_service_iam_member.video_invokers) == 0 && keys(google_cloud_run_v2_service_iam_member.catalog_invokers) == ["allUsers"]
-    error_message = "catalog.public must let every caller read, and none write."
+    error_message = "catalog.public must let every caller ask catalog, and none video."
   }
 }
 

@@ -7,6 +7,8 @@ mock_provider "google" {
 variables {
   project_id     = "acme-test"
   project_number = "123456789012"
+  auth_issuer    = "https://issuer.example.com/auth/v1"
+  auth_audience  = "authenticated"
   video          = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000" }
   catalog        = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111" }
 }
@@ -45,6 +47,105 @@ run "invokers_that_are_everybody" {
     catalog = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", invokers = ["allAuthenticatedUsers"] }
   }
   expect_failures = [var.video, var.catalog]
+}
+
+# Every caller of the internet, and none of them has to sign in.
+run "the_world_writes" {
+  command = plan
+  variables {
+    video   = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", public = true, everybody_may_write = true }
+    catalog = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", public = true, everybody_may_write = true }
+  }
+  expect_failures = [var.video, var.catalog]
+}
+
+run "ingress_that_there_is_not" {
+  command = plan
+  variables {
+    video   = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", ingress = "INGRESS_TRAFFIC_ALL" }
+    catalog = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", ingress = "none" }
+    network = { network = "main", subnetwork = "run" }
+  }
+  expect_failures = [var.video, var.catalog]
+}
+
+run "a_video_that_catalog_does_not_reach" {
+  command = plan
+  variables {
+    video = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", ingress = "internal" }
+  }
+  expect_failures = [var.video]
+}
+
+run "no_issuer" {
+  command = plan
+  variables {
+    auth_issuer   = null
+    auth_audience = null
+  }
+  expect_failures = [var.auth_issuer]
+}
+
+run "no_issuer_for_one_of_both" {
+  command = plan
+  variables {
+    auth_issuer   = null
+    auth_audience = null
+    video         = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", everybody_may_write = true }
+  }
+  expect_failures = [var.auth_issuer]
+}
+
+run "an_issuer_without_tls" {
+  command = plan
+  variables {
+    auth_issuer = "http://issuer.example.com"
+  }
+  expect_failures = [var.auth_issuer]
+}
+
+run "an_issuer_with_more_than_a_path" {
+  command = plan
+  variables {
+    auth_issuer = "https://me@issuer.example.com/auth?tenant=1#v1"
+  }
+  expect_failures = [var.auth_issuer]
+}
+
+run "an_issuer_with_a_double_slash" {
+  command = plan
+  variables {
+    auth_issuer = "https://issuer.example.com//"
+  }
+  expect_failures = [var.auth_issuer]
+}
+
+# Auth0's issuers end with one, and tokens name them so.
+run "an_issuer_with_a_slash_at_its_end" {
+  command = plan
+  variables {
+    auth_issuer = "https://acme.eu.auth0.com/"
+  }
+  assert {
+    condition     = one([for e in google_cloud_run_v2_service.video.template[0].containers[0].env : e.value if e.name == "AUTH_ISSUER"]) == "https://acme.eu.auth0.com/"
+    error_message = "An issuer must reach the services as it is: tokens are compared with it letter by letter."
+  }
+}
+
+run "an_audience_that_is_none" {
+  command = plan
+  variables {
+    auth_audience = ""
+  }
+  expect_failures = [var.auth_audience]
+}
+
+run "an_issuer_without_an_audience" {
+  command = plan
+  variables {
+    auth_audience = null
+  }
+  expect_failures = [var.auth_audience]
 }
 
 run "a_repository_without_its_number" {

@@ -97,8 +97,8 @@ func service() command.Service {
 	return command.Service{
 		Name: migrations.Catalog, About: "is a read model of videos, as fresh as a reader asks: REST and gRPC on one port.",
 		Environment: environment,
-		Flags: func(f *flag.FlagSet) {
-			f.BoolVar(&reflection, "reflection", false, "answer gRPC reflection, as a local process does anyway")
+		Flags: func(f *flag.FlagSet, local bool) {
+			f.BoolVar(&reflection, "reflection", local, "answer gRPC reflection; on by default in a local process, and in no other")
 			f.UintVar(&waiting, "max-waiting-reads", catalog.MaxWaiting,
 				"how many reads wait for fresh data at once; half of what the platform lets an instance serve")
 			f.Var(&keep, "inbox-retention", "how long the inbox remembers a settled event: "+
@@ -112,12 +112,13 @@ func service() command.Service {
 		},
 		Configure: func(r *command.Environment) command.Process {
 			cfg := catalog.ReadConfig(r)
-			cfg.Reflection = cfg.Reflection || reflection
+			cfg.Reflection = reflection
 			cfg.MaxWaiting = int(min(waiting, math.MaxInt32))
 			cfg.InboxRetention = time.Duration(keep)
 			cfg.EngagementStart, cfg.Deployment = start, cmp.Or(deployment, cfg.Deployment)
 			cfg.CheckInterval = checks
-			return command.Process{Project: cfg.Project, Serve: func(ctx context.Context, lis net.Listener, log *slog.Logger) error {
+			return command.Process{Project: cfg.Project, Serve: func(ctx context.Context, lis, admin net.Listener, log *slog.Logger) error {
+				cfg.Admin = admin
 				return catalog.Serve(ctx, cfg, lis, log)
 			}}
 		},

@@ -63,7 +63,7 @@ func TestCommandLine(t *testing.T) {
 
 // It sets the variable by which the Pub/Sub client finds the emulator, so it must not
 // run in parallel with other tests.
-func TestReflectionIsOnWhereItIsAskedForOrLocal(t *testing.T) {
+func TestReflectionIsOnLocallyUnlessAFlagSaysOtherwise(t *testing.T) {
 	t.Setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1")
 	for name, tc := range map[string]struct {
 		args  []string
@@ -71,6 +71,7 @@ func TestReflectionIsOnWhereItIsAskedForOrLocal(t *testing.T) {
 		want  []string
 	}{
 		"local":              {nil, "", catalogServices},
+		"local, without it":  {[]string{"-reflection=false"}, "", nil},
 		"Cloud Run":          {[]string{"serve"}, "catalog", nil},
 		"Cloud Run, with it": {[]string{"serve", "-reflection"}, "catalog", catalogServices},
 	} {

@@ -34,15 +34,16 @@ func service() command.Service {
 	return command.Service{
 		Name: migrations.Video, About: "owns videos: REST and gRPC on one port, events through Pub/Sub.",
 		Environment: environment,
-		Flags: func(f *flag.FlagSet) {
+		Flags: func(f *flag.FlagSet, local bool) {
 			f.DurationVar(&keep, "outbox-retention", retention, "how long published events stay in the outbox; 0 is for ever")
-			f.BoolVar(&reflection, "reflection", false, "answer gRPC reflection, as a local process does anyway")
+			f.BoolVar(&reflection, "reflection", local, "answer gRPC reflection; on by default in a local process, and in no other")
 		},
 		Configure: func(r *command.Environment) command.Process {
 			cfg := video.ReadConfig(r)
 			cfg.Retention = keep
-			cfg.Reflection = cfg.Reflection || reflection
-			return command.Process{Project: cfg.Project, Serve: func(ctx context.Context, lis net.Listener, log *slog.Logger) error {
+			cfg.Reflection = reflection
+			return command.Process{Project: cfg.Project, Serve: func(ctx context.Context, lis, admin net.Listener, log *slog.Logger) error {
+				cfg.Admin = admin
 				return video.Serve(ctx, cfg, lis, log)
 			}}
 		},
