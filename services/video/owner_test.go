@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/authtest"
@@ -170,17 +171,10 @@ func TestKeysBelongToTheirPrincipal(t *testing.T) {
 	if err != nil || err2 != nil || second.Replayed || first.Value.ID == second.Value.ID {
 		t.Errorf("%+v, %v; %+v, %v", first, err, second, err2)
 	}
-	var principals []string
-	rows, err := a.admin.Query(t.Context(), `SELECT DISTINCT principal FROM video.idempotency_keys ORDER BY 1`)
+	rows, _ := a.admin.Query(t.Context(), `SELECT DISTINCT principal FROM video.idempotency_keys ORDER BY 1`)
+	principals, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		t.Fatal(err)
-	}
-	for rows.Next() {
-		var p string
-		if err := rows.Scan(&p); err != nil {
-			t.Fatal(err)
-		}
-		principals = append(principals, p)
 	}
 	want := []string{"", owner.Scope(), stranger.Scope(), admin.Scope()}
 	if diff := cmp.Diff(want, principals); diff != "" {
