@@ -29,7 +29,7 @@ func TestAccess(t *testing.T) {
 		Issuers: issuers, Rules: access, Operations: operations, URL: a.url, Conn: a.conn,
 		Shared: []string{
 			"GET /v1/videos", "GET /v1/videos/{id}",
-			"/video.v1.VideoService/GetVideo", "/video.v1.VideoService/GetVideos", "/video.v1.VideoService/ListVideos",
+			"/video.v1.VideoService/GetVideo", "/video.v1.VideoService/ListVideos",
 		},
 		Bodies: map[string]string{
 			"POST /v1/videos":                                `{"uploader_id": "{user_id}", "title": "t"}`,
@@ -38,21 +38,21 @@ func TestAccess(t *testing.T) {
 
 			"/video.v1.VideoService/CreateVideo": `{"uploader_id": "{user_id}", "title": "t"}`,
 			"/video.v1.VideoService/GetVideo":    `{"video_id": "{video_id}"}`,
-			"/video.v1.VideoService/GetVideos":   `{"video_ids": ["{video_id}"]}`,
 			"/video.v1.VideoService/ListVideos":  `{}`,
 			"/video.v1.VideoService/UpdateVideo": `{"video": {"video_id": "{video_id}", "title": "u"}, "update_mask": "title"}`,
 			"/video.v1.VideoService/DeleteVideo": `{"video_id": "{video_id}"}`,
 
 			"/video.v1.EngagementService/GetEngagement":    `{"user_id": "{user_id}", "video_id": "{video_id}"}`,
-			"/video.v1.EngagementService/GetEngagements":   `{"user_id": "{user_id}", "video_ids": ["{video_id}"]}`,
 			"/video.v1.EngagementService/ListEngagements":  `{"user_id": "{user_id}"}`,
 			"/video.v1.EngagementService/PutEngagement":    `{"user_id": "{user_id}", "video_id": "{video_id}"}`,
 			"/video.v1.EngagementService/DeleteEngagement": `{"user_id": "{user_id}", "video_id": "{video_id}"}`,
 
-			"/video.v1.ReconcileService/DigestRows":         `{"definition": ` + definitionOfVideos + `, "from": "{video_id}"}`,
-			"/video.v1.ReconcileService/ListRowDigests":     `{"definition": ` + definitionOfVideos + `, "from": "{video_id}", "until": "` + uuid.Max.String() + `"}`,
-			"/video.v1.ReconcileService/ListVideoRows":      `{}`,
-			"/video.v1.ReconcileService/ListEngagementRows": `{}`,
+			replication + "GetVideoRows":       `{"video_ids": ["{video_id}"]}`,
+			replication + "GetEngagementRows":  `{"user_id": "{user_id}", "video_ids": ["{video_id}"]}`,
+			replication + "ListVideoRows":      `{}`,
+			replication + "ListEngagementRows": `{}`,
+			replication + "DigestRows":         `{"definition": ` + definitionOfVideos + `, "from": "{video_id}"}`,
+			replication + "ListRowDigests":     `{"definition": ` + definitionOfVideos + `, "from": "{video_id}", "until": "` + uuid.Max.String() + `"}`,
 		},
 		Values: func() map[string]string {
 			v := a.liked()
@@ -61,6 +61,8 @@ func TestAccess(t *testing.T) {
 	}.Run(t)
 	authtest.CheckTable(t, "../../docs/security.md", "video", table)
 }
+
+const replication = "/video.replication.v1.ReplicationService/"
 
 const definitionOfVideos = `{"aggregate_type": "video", "encoding": 1, "fields": ["title"]}`
 
