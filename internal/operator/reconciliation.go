@@ -47,7 +47,7 @@ type differentRow struct {
 func newReconciliation(s *invocation, flags reconcileFlags) *reconciliation {
 	return &reconciliation{
 		DryRun: !flags.repair || !s.yes, Differing: map[reconcile.Kind]int{}, Rows: []differentRow{},
-		flags: flags, actor: s.actor, bar: progress{to: s.Err, terminal: s.In != nil},
+		flags: flags, actor: s.actor, bar: s.progress(),
 	}
 }
 
@@ -61,7 +61,7 @@ func (r *reconciliation) check(ctx context.Context, checks []reconcile.Checker) 
 		seen := &checking{reconciliation: r, checker: c}
 		unsettled, err := c.Check(ctx, r.flags.Options, seen)
 		r.Unsettled += unsettled
-		r.bar.end()
+		r.bar.end(err)
 		if err == nil {
 			err = seen.repairLosses(ctx)
 		}
