@@ -64,9 +64,9 @@ func (p *progress) end(failed error) {
 func (p *progress) sayf(format string, args ...any) {
 	if p.terminal {
 		fmt.Fprint(p.to, "\r"+clearLine)
+		p.shown = time.Time{}
 	}
 	fmt.Fprintf(printable{p.to}, format+"\n", args...)
-	p.shown = time.Time{}
 }
 
 func (p *progress) show() {
