@@ -251,6 +251,30 @@ func TestReconcileWithTheWrongOwner(t *testing.T) {
 	}
 }
 
+// TestReconcileWithAnotherOwner repairs against the owner of another environment, which has
+// rows of its own, and others of the same ids. None of them gets into the read model, and an
+// empty read model takes them all.
+func TestReconcileWithAnotherOwner(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, sharedBroker(t))
+	o := w.operator(t)
+	w.startVideo(t)
+	w.seed(t, 300, 0)
+	const rows = `SELECT md5(string_agg(p::text, ',' ORDER BY video_id)) FROM catalog.video_projection p`
+	before := query[string](t, w, rows)[0]
+	w.exec(t, `DELETE FROM video.videos WHERE video_id NOT IN (SELECT video_id FROM video.videos ORDER BY video_id LIMIT 20)`)
+	w.exec(t, `UPDATE video.videos SET title = 'of another environment', last_event_id = gen_random_uuid()`)
+	w.seedOwner(t, 400, 0)
+	r := o.reconcile(t, `--repair --yes`)
+	if after := query[string](t, w, rows)[0]; after != before || r.Code != 1 || r.Repaired != 0 || r.Differing["missing"] != 400 || r.Refused != r.Remaining || r.Refused < 500 {
+		t.Errorf("the rows are as before: %t; %d repaired, %d refused, %d remain, %v", after == before, r.Repaired, r.Refused, r.Remaining, r.Differing)
+	}
+	w.exec(t, `TRUNCATE catalog.video_projection`)
+	if r := o.reconcile(t, `--repair --yes`); r.Code != 0 || r.Repaired != 420 || r.Refused != 0 {
+		t.Errorf("an empty read model: %+v", r)
+	}
+}
+
 // TestReconcileUnderLoad checks a read model while 200 changes a second go through it, and
 // finds no difference. Then rows are damaged: a repair that is killed on its way leaves whole
 // rows behind, and the next one repairs the rest. A check without an owner changes nothing.

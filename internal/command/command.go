@@ -87,7 +87,9 @@ exit codes: 0 done, 1 failed, 2 wrong usage
 func (s Service) Main() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	return s.run(ctx, Call{Args: os.Args[1:], Getenv: os.Getenv, In: terminal(), Out: os.Stdout, Err: os.Stderr})
+	return s.run(ctx, Call{
+		Args: os.Args[1:], Getenv: os.Getenv, In: terminal(), Out: os.Stdout, Err: os.Stderr, ErrIsTerminal: isTerminal(os.Stderr),
+	})
 }
 
 // Run is Main for tests: the caller passes the arguments, the environment and the outputs

@@ -29,6 +29,8 @@ type Call struct {
 	// In is the terminal of a person who can answer questions; nil without one.
 	In       io.Reader
 	Out, Err io.Writer
+	// ErrIsTerminal says that Err is one, on which a line can be drawn again.
+	ErrIsTerminal bool
 }
 
 // UsageError is the caller's mistake on the command line.
@@ -84,13 +86,18 @@ func (s Service) toolLines() string {
 	return lines.String()
 }
 
-// terminal is stdin if it is a terminal, else nil. The null device, which jobs have there, is
-// a character device like a terminal.
+// terminal is stdin if it is a terminal, else nil.
 func terminal() io.Reader {
-	info, err := os.Stdin.Stat()
-	null, _ := os.Stat(os.DevNull)
-	if err != nil || info.Mode()&os.ModeCharDevice == 0 || os.SameFile(info, null) {
+	if !isTerminal(os.Stdin) {
 		return nil
 	}
 	return os.Stdin
+}
+
+// isTerminal reports whether f is a terminal. The null device, which jobs have as stdin, is a
+// character device like a terminal.
+func isTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	null, _ := os.Stat(os.DevNull)
+	return err == nil && info.Mode()&os.ModeCharDevice != 0 && !os.SameFile(info, null)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 )
@@ -45,5 +46,23 @@ func TestToolsTakeTheRestOfTheCommandLine(t *testing.T) {
 	s.Run(t.Context(), []string{"help"}, nil, &help, &help)
 	if want := "if it is not\n  paint     paint the bicycle shed\n  version "; !strings.Contains(help.String(), want) {
 		t.Errorf("help does not say %q:\n%s", want, help.String())
+	}
+}
+
+// A device is a terminal, except the null device, which jobs have as stdin.
+func TestTerminals(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]bool{"/dev/ptmx": true, os.DevNull: false, "tool_test.go": false} {
+		f, err := os.Open(name)
+		if errors.Is(err, os.ErrNotExist) && want {
+			continue // a system without pseudo terminals
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := isTerminal(f); got != want {
+			t.Errorf("%s: %t, want %t", name, got, want)
+		}
+		_ = f.Close()
 	}
 }

@@ -35,11 +35,16 @@ or has in a lower version, stays: catalog reconcile finds it.
 
 The progress is saved with each page. A backfill that was cut off continues there; one whose
 process was killed does so half a minute later. Of two backfills of one type the second is
-refused. One that has finished says when.
+refused. One that has finished says when. The owner and the database may be away for half a
+minute; each attempt that fails is said.
+
+A row that the table refuses, or that cannot be read, is left, with a line that has its id
+and the error, and the command ends with 1. Correct the row; then catalog reconcile --repair
+writes it.
 
 environment: DATABASE_URL, VIDEO_SERVICE_ADDR as of serve
 
-exit codes: 0 done, 1 failed or refused, 2 wrong usage
+exit codes: 0 done, 1 failed or refused, or a row was left, 2 wrong usage
 `
 
 // backfillRate keeps the load on either side far below that of serving.
@@ -119,9 +124,13 @@ func (b Backfill) fillers(ctx context.Context, s *invocation, only string) (chos
 
 // backfill runs one backfill, and shows its progress.
 func (s *invocation) backfill(ctx context.Context, f backfill.Filler, o backfill.Options) (backfill.State, error) {
-	bar := progress{to: s.Err, terminal: s.In != nil}
+	bar := s.progress()
 	started := false
 	state, err := backfill.Run(ctx, s.db, f, o, func(now backfill.State) {
+		if now.Err != nil {
+			bar.sayf("%s: %v, trying again", now.Type, now.Err)
+			return
+		}
 		if !started {
 			started = true
 			bar.begin(now.Type, 0)
@@ -130,7 +139,11 @@ func (s *invocation) backfill(ctx context.Context, f backfill.Filler, o backfill
 		bar.add(now.RowsRead - bar.done)
 	})
 	if started {
-		bar.end()
+		bar.end(err)
+	}
+	if state.RowsFailed > 0 {
+		err = errors.Join(err, fmt.Errorf("%s: %d rows could not be written: their lines above, with \"owner's row cannot be written\", "+
+			"have the ids and the errors", state.Type, state.RowsFailed))
 	}
 	return state, err
 }
@@ -138,6 +151,9 @@ func (s *invocation) backfill(ctx context.Context, f backfill.Filler, o backfill
 // backfilled says how far a backfill has come.
 func backfilled(s backfill.State) string {
 	line := fmt.Sprintf("%s: %d rows read, %d written", s.Type, s.RowsRead, s.RowsWritten)
+	if s.RowsFailed > 0 {
+		line += fmt.Sprintf(", %d failed", s.RowsFailed)
+	}
 	switch {
 	case s.FinishedAt != nil:
 		return line + ", finished at " + stamp(*s.FinishedAt) + " (--restart begins again)."

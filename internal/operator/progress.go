@@ -14,6 +14,9 @@ const (
 	barWidth      = 30
 )
 
+// clearLine is what a terminal takes to remove the rest of a line: that of a longer line before.
+const clearLine = "\x1b[K"
+
 // progress shows how far a long command is: a bar on a terminal, now and then a line
 // elsewhere.
 type progress struct {
@@ -24,6 +27,9 @@ type progress struct {
 	done, total int64
 	shown       time.Time
 }
+
+// progress is that of the command.
+func (s *invocation) progress() progress { return progress{to: s.Err, terminal: s.ErrIsTerminal} }
 
 // begin starts a part of about total rows.
 func (p *progress) begin(name string, total int64) {
@@ -42,13 +48,25 @@ func (p *progress) add(rows int64) {
 	}
 }
 
-// end leaves the last state of the bar on the terminal.
-func (p *progress) end() {
-	if p.terminal {
-		p.total = p.done
-		p.show()
-		fmt.Fprintln(p.to)
+// end leaves the last state of the bar on the terminal: a whole one, unless the part has failed.
+func (p *progress) end(failed error) {
+	if !p.terminal {
+		return
 	}
+	if failed == nil {
+		p.total = p.done
+	}
+	p.show()
+	fmt.Fprintln(p.to)
+}
+
+// sayf writes a line. The bar is drawn again below it.
+func (p *progress) sayf(format string, args ...any) {
+	if p.terminal {
+		fmt.Fprint(p.to, "\r"+clearLine)
+		p.shown = time.Time{}
+	}
+	fmt.Fprintf(printable{p.to}, format+"\n", args...)
 }
 
 func (p *progress) show() {
@@ -61,5 +79,6 @@ func (p *progress) show() {
 	if total > 0 {
 		full = int(p.done * barWidth / total)
 	}
-	fmt.Fprintf(p.to, "\r%s [%s%s] %d of about %d rows", p.name, strings.Repeat("=", full), strings.Repeat(" ", barWidth-full), p.done, total)
+	fmt.Fprintf(p.to, "\r%s [%s%s] %d of about %d rows%s",
+		p.name, strings.Repeat("=", full), strings.Repeat(" ", barWidth-full), p.done, total, clearLine)
 }

@@ -173,10 +173,10 @@ func (r Rebuild) run(ctx context.Context, s *invocation) error {
 	} else {
 		s.planf("The rebuild of %s is %s, and goes on from there.", stamp(b.state.StartedAt), b.state.Phase)
 	}
-	bar := &phases{bar: progress{to: s.Err, terminal: s.In != nil}}
+	bar := &phases{bar: s.progress()}
 	return b.act(ctx, s, func(result *rebuildResult) (err error) {
 		result.Rows, err = b.Run(ctx, s.actor, o, bar)
-		bar.end()
+		bar.end(err)
 		return err
 	}, func(w io.Writer, result rebuildResult) {
 		fmt.Fprintf(w, "The new copy is served: %d rows of the owner read, %d repaired before the switch, %d after it.\n",

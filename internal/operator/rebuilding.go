@@ -60,7 +60,7 @@ type phases struct {
 
 // Begin ends the bar before.
 func (p *phases) Begin(phase rebuild.Phase, aggregateType string, total int64) {
-	p.end()
+	p.end(nil)
 	p.begun = true
 	p.bar.begin(fmt.Sprintf("%s %s", phase, aggregateType), total)
 }
@@ -68,9 +68,9 @@ func (p *phases) Begin(phase rebuild.Phase, aggregateType string, total int64) {
 // Passed moves the bar.
 func (p *phases) Passed(rows int64) { p.bar.add(rows) }
 
-func (p *phases) end() {
+func (p *phases) end(failed error) {
 	if p.begun {
-		p.bar.end()
+		p.bar.end(failed)
 	}
 }
 

@@ -24,7 +24,7 @@ flags:
     --yes             do it; without, and without a terminal to ask at, only show them
     --by NAME         who does it ($USER), for the audit table; a job needs it
     --why TEXT        why
-    --accept-losses   repair extra and ahead rows, however many there are
+    --accept-losses   repair however many rows are extra or ahead
   --rate N            at most N rows per second on either side (20000); 0 is no limit
   --grace TIME        how long an event may be on its way before its row differs (30s)
   --json              one JSON object on stdout
@@ -39,10 +39,11 @@ A row that differs is one of
 
 Events in flight are no difference. Reads and events go on meanwhile. A repair writes a row
 only if it is still where it was seen to differ; an extra row becomes a tombstone. The audit
-table keeps the rows before, and what was added to counters. Extra and ahead rows are repaired
-at the end of a check, 10,000 of a type at most. They are left if they are more than 100 and
-5 % of the owner's rows, or if the owner has no rows: is it the right owner? --accept-losses
-repairs them. An ahead row of a later epoch than the owner's is not repaired:
+table keeps the rows before, and what was added to counters. --repair checks all rows first
+and, where some differ, repairs them in a second check: extra and ahead rows at its end, 10,000
+of a type at most. If those are more than 100 and 5 % of the owner's rows, or if the owner has
+no rows, nothing of the type is repaired: is it the right owner? --accept-losses repairs it.
+An ahead row of a later epoch than the owner's is not repaired:
 begin an epoch (video epoch bump). The command may be cut off at any time, and repeated.
 
 environment: DATABASE_URL, VIDEO_SERVICE_ADDR as of serve
@@ -86,23 +87,27 @@ func (r Reconcile) run(ctx context.Context, s *invocation) error {
 	if err != nil {
 		return err
 	}
-	result := newReconciliation(s, flags)
-	if err := result.check(ctx, checks); err != nil {
+	c := newComparing(s, flags, checks)
+	if err := c.check(ctx); err != nil {
 		return err
 	}
-	// A person at the terminal decides after the first check; a second one repairs.
-	if flags.repair && result.DryRun && result.differing() > 0 {
-		for _, line := range result.lines() {
-			s.planf("%s", line)
-		}
-		if s.confirmed() {
-			result = newReconciliation(s, flags)
-			if err := result.check(ctx, checks); err != nil {
-				return err
+	result := c.result(!flags.repair || !s.yes)
+	// The first check decides, and so does a person at the terminal. A second one repairs.
+	if flags.repair && result.differing() > 0 {
+		if !s.yes {
+			for _, line := range result.lines() {
+				s.planf("%s", line)
 			}
 		}
+		if s.confirmed() {
+			c.actor = s.actor
+			if err := c.repair(ctx); err != nil {
+				return err
+			}
+			result = c.result(false)
+		}
 	}
-	if err := s.print(result, result.text); err != nil {
+	if err := s.print(result, func(w io.Writer) { result.text(w, flags.repair && result.DryRun) }); err != nil {
 		return err
 	}
 	return result.verdict()
@@ -150,8 +155,8 @@ func (r Reconcile) checks(ctx context.Context, s *invocation, only string) (chos
 	return chosen, nil
 }
 
-// text is the result for a person.
-func (r *reconciliation) text(w io.Writer) {
+// text is the result for a person. planned says that it could be repaired.
+func (r *reconciliation) text(w io.Writer, planned bool) {
 	if len(r.Rows) > 0 {
 		fmt.Fprintln(w, "TYPE\tID\tKIND\tVERSION\tOWNER'S VERSION")
 		for _, row := range r.Rows {
@@ -164,7 +169,7 @@ func (r *reconciliation) text(w io.Writer) {
 	for _, line := range r.lines() {
 		fmt.Fprintln(w, line)
 	}
-	if r.flags.repair && r.DryRun {
+	if planned {
 		fmt.Fprint(w, unchanged)
 	}
 }

@@ -23,16 +23,13 @@ type reconciliation struct {
 	Differing   map[reconcile.Kind]int `json:"differing"`
 	Unsettled   int                    `json:"unsettled"`
 	Repaired    int                    `json:"repaired"`
-	// Refused rows are extra or ahead, and so many that the owner may be the wrong one.
+	// Refused rows differ in types of which so many are extra or ahead that the owner may be
+	// the wrong one.
 	Refused int `json:"refused"`
 	// Remaining rows differ, after the repair if there was one.
 	Remaining int            `json:"remaining"`
 	Rows      []differentRow `json:"rows"`
 	Truncated bool           `json:"rows_truncated"`
-
-	flags reconcileFlags
-	actor audit.Actor
-	bar   progress
 }
 
 // differentRow is a row that differs, or did before its repair.
@@ -44,41 +41,91 @@ type differentRow struct {
 	OwnerVersion int64          `json:"owner_version"`
 }
 
-func newReconciliation(s *invocation, flags reconcileFlags) *reconciliation {
-	return &reconciliation{
-		DryRun: !flags.repair || !s.yes, Differing: map[reconcile.Kind]int{}, Rows: []differentRow{},
-		flags: flags, actor: s.actor, bar: progress{to: s.Err, terminal: s.In != nil},
-	}
+// comparing is a run of the tool.
+type comparing struct {
+	flags reconcileFlags
+	actor audit.Actor
+	bar   progress
+	// checked are the checks, each with its last result.
+	checked []checking
 }
 
-func (r *reconciliation) check(ctx context.Context, checks []reconcile.Checker) error {
+func newComparing(s *invocation, flags reconcileFlags, checks []reconcile.Checker) *comparing {
+	r := &comparing{flags: flags, actor: s.actor, bar: s.progress()}
 	for _, c := range checks {
-		rows, err := c.Estimate(ctx)
-		if err != nil {
+		r.checked = append(r.checked, checking{checker: c})
+	}
+	return r
+}
+
+// check makes all checks, and repairs nothing: only a whole check shows whether the owner may
+// be the wrong one.
+func (r *comparing) check(ctx context.Context) error {
+	for i := range r.checked {
+		if err := r.one(ctx, &r.checked[i], false); err != nil {
 			return err
-		}
-		r.bar.begin(c.Type(), rows)
-		seen := &checking{reconciliation: r, checker: c}
-		unsettled, err := c.Check(ctx, r.flags.Options, seen)
-		r.Unsettled += unsettled
-		r.bar.end()
-		if err == nil {
-			err = seen.repairLosses(ctx)
-		}
-		if err != nil {
-			return fmt.Errorf("%s, after %d rows and %d repairs: %w", c.Type(), r.RowsChecked, r.Repaired, err)
 		}
 	}
 	return nil
 }
 
-// checking is the reconcile.Observer of one check.
-type checking struct {
-	*reconciliation
+// repair makes those checks again that have found differences, and repairs the rows, except
+// where losses are doubtful.
+func (r *comparing) repair(ctx context.Context) error {
+	for i := range r.checked {
+		if c := &r.checked[i]; c.differing() > 0 && (r.flags.acceptLosses || !c.doubtful()) {
+			if err := r.one(ctx, c, true); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
 
-	checker reconcile.Checker
-	// rows is the number of the owner's.
-	rows int64
+// one makes one check, from its begin.
+func (r *comparing) one(ctx context.Context, c *checking, repairing bool) error {
+	*c = checking{comparing: r, checker: c.checker, repairing: repairing}
+	c.Differing = map[reconcile.Kind]int{}
+	rows, err := c.checker.Estimate(ctx)
+	if err != nil {
+		return err
+	}
+	r.bar.begin(c.checker.Type(), rows)
+	c.Unsettled, err = c.checker.Check(ctx, r.flags.Options, c)
+	r.bar.end(err)
+	if err == nil {
+		err = c.conclude(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("%s, after %d rows and %d repairs: %w", c.checker.Type(), c.RowsChecked, c.Repaired, err)
+	}
+	return nil
+}
+
+// result is the sum of the checks.
+func (r *comparing) result(dryRun bool) *reconciliation {
+	sum := &reconciliation{DryRun: dryRun, Differing: map[reconcile.Kind]int{}, Rows: []differentRow{}}
+	for _, c := range r.checked {
+		for kind, n := range c.Differing {
+			sum.Differing[kind] += n
+		}
+		sum.RowsChecked, sum.Unsettled = sum.RowsChecked+c.RowsChecked, sum.Unsettled+c.Unsettled
+		sum.Repaired, sum.Refused, sum.Remaining = sum.Repaired+c.Repaired, sum.Refused+c.Refused, sum.Remaining+c.Remaining
+		sum.Rows = append(sum.Rows, c.Rows...)
+	}
+	if sum.Truncated = sum.differing() > maxListed; sum.Truncated {
+		sum.Rows = sum.Rows[:maxListed]
+	}
+	return sum
+}
+
+// checking is the reconcile.Observer of one check, and its result.
+type checking struct {
+	*comparing
+	reconciliation
+
+	checker   reconcile.Checker
+	repairing bool
 	// lost are the rows that the owner does not have or has lost, up to maxListed of all.
 	lost   []reconcile.Difference
 	losses int
@@ -86,19 +133,18 @@ type checking struct {
 
 // Passed shows the progress.
 func (c *checking) Passed(_ context.Context, _ string, rows int64) error {
-	c.rows += rows
 	c.RowsChecked += rows
 	c.bar.add(rows)
 	return nil
 }
 
-// Differ counts the rows, and repairs them unless it is a dry run. The repair of losses waits
-// for the end of the check, which shows how many they are.
+// Differ counts the rows, and repairs them if this check does. The repair of losses waits for
+// the end: they may be more by then than in the check before.
 func (c *checking) Differ(ctx context.Context, found []reconcile.Difference) error {
 	var others []reconcile.Difference
 	for _, d := range found {
 		c.Differing[d.Kind]++
-		if c.Truncated = len(c.Rows) == maxListed; !c.Truncated {
+		if len(c.Rows) < maxListed {
 			c.Rows = append(c.Rows, differentRow{c.checker.Type(), d.ID, d.Kind, d.Reader.Version, d.Owner.Version})
 		}
 		if d.Kind != reconcile.Extra && d.Kind != reconcile.Ahead {
@@ -110,24 +156,33 @@ func (c *checking) Differ(ctx context.Context, found []reconcile.Difference) err
 			c.lost = append(c.lost, d)
 		}
 	}
-	return c.repair(ctx, others)
+	return c.repairRows(ctx, others)
 }
 
-// repairLosses repairs the rows that the owner does not have or has lost, but not if so many
-// are a sign that it is the wrong owner, or an empty one: nothing is lost without a word.
-func (c *checking) repairLosses(ctx context.Context) error {
-	doubtful := c.losses > 0 && c.rows == 0 || int64(c.losses) > max(fewLosses, c.rows/lossShare)
-	if doubtful && !c.flags.acceptLosses {
-		c.Refused += c.losses
+// doubtful reports whether so many rows are lost that the owner may be the wrong one, or an
+// empty one. Then its other rows are doubtful, too: nothing of the type is repaired. A read
+// model that lacks rows, however many, has no losses.
+func (c *checking) doubtful() bool {
+	return c.losses > 0 && c.RowsChecked == 0 || int64(c.losses) > max(fewLosses, c.RowsChecked/lossShare)
+}
+
+// conclude repairs the rows that the owner does not have or has lost, unless they are
+// doubtful: nothing is lost without a word.
+func (c *checking) conclude(ctx context.Context) error {
+	if c.doubtful() && !c.flags.acceptLosses {
 		c.Remaining += c.losses
+		c.Refused = c.differing()
+		if c.repairing { // the others are repaired: the check before has found fewer losses
+			c.Refused = c.losses
+		}
 		return nil
 	}
 	c.Remaining += c.losses - len(c.lost)
-	return c.repair(ctx, c.lost)
+	return c.repairRows(ctx, c.lost)
 }
 
-func (c *checking) repair(ctx context.Context, found []reconcile.Difference) error {
-	if c.DryRun || len(found) == 0 {
+func (c *checking) repairRows(ctx context.Context, found []reconcile.Difference) error {
+	if !c.repairing || len(found) == 0 {
 		c.Remaining += len(found)
 		return nil
 	}
@@ -159,9 +214,8 @@ func (r *reconciliation) lines() (lines []string) {
 		lines = append(lines, fmt.Sprintf("%d repaired, %d differ still.", r.Repaired, r.Remaining))
 	}
 	if r.Refused > 0 {
-		lines = append(lines, fmt.Sprintf("%d extra and ahead rows are so many that the owner may be the wrong one, "+
-			"or may have lost rows itself: "+
-			"they are repaired with --accept-losses only.", r.Refused))
+		lines = append(lines, fmt.Sprintf("%d rows are left: so many are extra and ahead that the owner may be the wrong one, "+
+			"or may have lost rows itself. They are repaired with --accept-losses only.", r.Refused))
 	}
 	if r.Unsettled > 0 {
 		lines = append(lines, fmt.Sprintf("%d rows could not be decided: they changed meanwhile, or the owner's answers are from before them, "+

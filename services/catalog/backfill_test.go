@@ -7,8 +7,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/grpc/codes"
 
 	"example.com/lockstep/pkg/eventing"
@@ -208,4 +210,93 @@ func TestAnOwnerWithoutAList(t *testing.T) {
 			t.Errorf("%s expected, got %v", codes.Unimplemented, err)
 		}
 	}
+}
+
+// fakeTime runs do with pools in a bubble, whose time passes while all of it waits.
+func (f *fixture) fakeTime(t *testing.T, do func(t *testing.T, pool, admin *pgxpool.Pool)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var pools [2]*pgxpool.Pool
+		for i, outside := range []*pgxpool.Pool{f.pool, f.admin} {
+			var err error
+			if pools[i], err = pgxpool.New(t.Context(), outside.Config().ConnString()); err != nil {
+				t.Fatal(err)
+			}
+			defer pools[i].Close()
+		}
+		do(t, pools[0], pools[1])
+	})
+}
+
+// thisCentury is a time after the begin of a backfill by the database's clock, which is not fake.
+func thisCentury() time.Time { return time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC) }
+
+// An owner may be away for half a minute, in each page. One that stays away ends the backfill.
+// Each attempt that fails is passed on.
+func TestABackfillOutlastsARestart(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	for name, tc := range map[string]struct {
+		away, hangs time.Duration
+		ends        bool
+	}{
+		"for half a minute":              {30 * time.Second, 0, false},
+		"without an answer":              {30 * time.Second, 14 * time.Second, false},
+		"for ever":                       {time.Hour, 0, true},
+		"for ever and without an answer": {time.Hour, 14 * time.Second, true},
+	} {
+		f.fakeTime(t, func(t *testing.T, pool, _ *pgxpool.Pool) {
+			l, since, pages, failures, told := newOwnersList(), time.Now(), 0, 0, 0
+			l.asOf = thisCentury
+			l.before = func() error {
+				if page := l.asked[len(l.asked)-1]; pages == 0 || l.asked[len(l.asked)-2] != page {
+					since, pages = time.Now(), pages+1
+				}
+				if time.Since(since) >= tc.away {
+					return nil
+				}
+				time.Sleep(tc.hangs) // fake time
+				failures++
+				return consistency.ErrOwnerUnavailable
+			}
+			s, err := backfill.Run(t.Context(), pool, l, backfill.Options{Restart: true}, func(s backfill.State) {
+				if s.Err != nil {
+					told++
+				}
+			})
+			switch {
+			case tc.ends && (!errors.Is(err, consistency.ErrOwnerUnavailable) || pages != 1 || time.Since(since) > 80*time.Second || told != failures-1):
+				t.Errorf("%s: %v after %v of page %d, %d attempts, %d told", name, err, time.Since(since), pages, failures, told)
+			case !tc.ends && (err != nil || s.RowsRead != listPages*pageRows || told != failures || s.Err != nil):
+				t.Errorf("%s: %+v, %v, %d attempts failed, %d told", name, s, err, failures, told)
+			}
+		})
+	}
+}
+
+// A lease that cannot be renewed in a pause ends no backfill, and is said.
+func TestABackfillPausesWithoutADatabase(t *testing.T) {
+	t.Parallel()
+	setUp(t).fakeTime(t, func(t *testing.T, pool, admin *pgxpool.Pool) {
+		rename := func(from, to string) {
+			if _, err := admin.Exec(t.Context(), `ALTER TABLE catalog.`+from+` RENAME TO `+to); err != nil {
+				t.Error(err)
+			}
+		}
+		l := newOwnersList()
+		l.asOf = thisCentury
+		var told []error
+		s, err := backfill.Run(t.Context(), pool, l, backfill.Options{Rate: 50}, func(s backfill.State) {
+			if s.RowsRead == 2*pageRows && len(told) == 0 && s.Err == nil {
+				rename("backfills", "elsewhere")
+			}
+			if s.Err != nil {
+				told = append(told, s.Err)
+				rename("elsewhere", "backfills")
+			}
+		})
+		if err != nil || s.RowsRead != listPages*pageRows || len(told) != 1 || !strings.Contains(told[0].Error(), "save backfill") {
+			t.Errorf("%+v, %v, told %v", s, err, told)
+		}
+	})
 }

@@ -4,11 +4,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	replicationv1 "example.com/lockstep/proto/video/replication/v1"
 	videov1 "example.com/lockstep/proto/video/v1"
@@ -153,5 +155,39 @@ func TestReadsOfMany(t *testing.T) {
 	none, lacked := a.videoRows(ids[0]), a.engagementRows(ids[0], ids[0])
 	if len(none.GetVideos())+len(lacked.GetEngagements()) > 0 || none.GetEpoch() != 1 || lacked.GetEpoch() != 1 || none.GetAsOf() == nil || lacked.GetAsOf() == nil {
 		t.Errorf("of none: %v, %v; want the state of the database", none, lacked)
+	}
+}
+
+// Rows with infinite times, which Go cannot read, keep no other row from the reader.
+func TestRowsWithInfiniteTimes(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	a.exec(`INSERT INTO video.videos (video_id, uploader_id, title, description, version, published_at, created_at, updated_at)
+		SELECT lpad(to_hex(n), 32, '0')::uuid, gen_random_uuid(), 'title', '', 1, CASE n WHEN 2 THEN timestamptz 'infinity' END,
+		       '2026-11-22 12:00+00', CASE n WHEN 1 THEN '-infinity' ELSE timestamptz '2026-11-22 12:00:00.000001+00' END FROM generate_series(1, 3) AS n`)
+	a.exec(`INSERT INTO video.engagements (user_id, video_id, liked, bookmarked, watched_seconds, version, created_at, updated_at)
+		SELECT video_id, video_id, true, false, 0, 1, now(), 'infinity' FROM video.videos`)
+	videos, err := a.replica.ListVideoRows(t.Context(), &replicationv1.ListVideoRowsRequest{})
+	if err != nil || len(videos.GetVideos()) != 3 {
+		t.Fatalf("%v, %v", videos, err)
+	}
+	stamps := func(t *timestamppb.Timestamp) string {
+		if t == nil {
+			return "none"
+		}
+		return t.AsTime().Format(time.RFC3339Nano)
+	}
+	for i, want := range [][2]string{
+		{"none", "0001-01-02T00:00:00Z"}, {"9999-12-31T00:00:00Z", "2026-11-22T12:00:00.000001Z"}, {"none", "2026-11-22T12:00:00.000001Z"},
+	} {
+		v := videos.GetVideos()[i]
+		got := [2]string{stamps(v.GetPublishedAt()), stamps(v.GetUpdatedAt())}
+		if got != want || stamps(v.GetCreatedAt()) != "2026-11-22T12:00:00Z" {
+			t.Errorf("row %d: %v, want %v: %v", i, got, want, v)
+		}
+	}
+	engagements, err := a.replica.ListEngagementRows(t.Context(), &replicationv1.ListEngagementRowsRequest{})
+	if err != nil || len(engagements.GetEngagements()) != 3 || stamps(engagements.GetEngagements()[0].GetUpdatedAt()) != "9999-12-31T00:00:00Z" {
+		t.Errorf("%v, %v", engagements, err)
 	}
 }

@@ -1,6 +1,7 @@
 package backfill
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,9 +23,12 @@ const (
 	pageTimeout = 15 * time.Second
 	// step is the longest pause without a renewal.
 	step = 5 * time.Second
-	// attempts for a page cover the restart of the owner or of the database, and clocks of
-	// the two databases that differ by some seconds.
-	attempts = 12
+	// outage is how long the owner or the database may be away: a restart. It covers clocks of
+	// the two databases that differ by some seconds, too.
+	outage = 30 * time.Second
+	// patience is the time from the first failed attempt for a page after which no other
+	// follows. The last one began an outage later at least.
+	patience = outage + pageTimeout
 )
 
 var pageRetry = backoff.Policy{Base: 500 * time.Millisecond, Cap: step}
@@ -52,11 +56,16 @@ type State struct {
 	// process was killed.
 	RowsRead    int64 `json:"rows_read"`
 	RowsWritten int64 `json:"rows_written"`
+	// RowsFailed are rows that this Run, which does not count those of another one, could not
+	// write. Package reconcile finds them all.
+	RowsFailed int64 `json:"rows_failed"`
 	// StartedAt is nil before the first backfill, FinishedAt until the end of this one.
 	StartedAt  *time.Time `json:"started_at"`
 	FinishedAt *time.Time `json:"finished_at"`
 	// Estimate is about how many rows the owner has, 0 before the first page.
 	Estimate int64 `json:"-"`
+	// Err is the error of an attempt that another one follows, else nil.
+	Err error `json:"-"`
 
 	next string
 }
@@ -71,11 +80,12 @@ type Options struct {
 
 // Run fills the whole read model, and returns when it is done. It continues a backfill that
 // was cut off, and returns at once the State of one that has finished, unless o says
-// Restart. passed gets the State at the begin, and after each page. Database and owner may
-// be away for half a minute. After that Run returns the error, and the next Run continues.
-// The error is ErrRunning if another process has the lease.
+// Restart. passed gets the State at the begin, after each page, and with Err after each
+// attempt that failed. Database and owner may be away for half a minute. After that Run
+// returns the error, and the next Run continues. The error is ErrRunning if another process
+// has the lease.
 func Run(ctx context.Context, db *pgxpool.Pool, f Filler, o Options, passed func(State)) (s State, err error) {
-	r := &run{db: db, filler: f, holder: pgtype.UUID{Bytes: uuid.New(), Valid: true}}
+	r := &run{db: db, filler: f, passed: passed, holder: pgtype.UUID{Bytes: uuid.New(), Valid: true}}
 	if s, err = r.claim(ctx, o.Restart); err != nil || s.FinishedAt != nil {
 		return s, err
 	}
@@ -101,26 +111,48 @@ func Run(ctx context.Context, db *pgxpool.Pool, f Filler, o Options, passed func
 type run struct {
 	db     *pgxpool.Pool
 	filler Filler
+	passed func(State)
 	// holder is the name of this run.
 	holder pgtype.UUID
 }
 
 // page fills the next page, and tries again after failures.
 func (r *run) page(ctx context.Context, s State) (State, error) {
-	for attempt := range pageRetry.Attempts(ctx) {
+	var failing time.Time
+	for range pageRetry.Attempts(ctx) {
 		after, err := r.fill(ctx, s)
-		switch {
-		case err == nil:
+		if err == nil {
 			return after, nil
-		case attempt == attempts, eventing.IsPermanent(err), errors.Is(err, ErrRunning), ctx.Err() != nil:
+		}
+		failing = cmp.Or(failing, time.Now())
+		if time.Since(failing) > patience || eventing.IsPermanent(err) || errors.Is(err, ErrRunning) || ctx.Err() != nil {
 			return s, err
 		}
-		// It renews the lease. If the database is away, the next attempt fails like this one.
-		if _, err := r.save(ctx, s, false); errors.Is(err, ErrRunning) {
+		r.tell(s, err)
+		if err := r.renew(ctx, s); err != nil {
 			return s, err
 		}
 	}
 	return s, ctx.Err()
+}
+
+// tell passes the error of an attempt.
+func (r *run) tell(s State, err error) {
+	s.Err = err
+	r.passed(s)
+}
+
+// renew renews the lease. Its error is ErrRunning: if the database is away, the next attempt
+// for a page finds it so, and has the patience.
+func (r *run) renew(ctx context.Context, s State) error {
+	_, err := r.save(ctx, s, false)
+	if errors.Is(err, ErrRunning) {
+		return err
+	}
+	if err != nil && ctx.Err() == nil {
+		r.tell(s, err)
+	}
+	return nil
 }
 
 // fill fills the next page and saves the progress.
@@ -135,7 +167,7 @@ func (r *run) fill(ctx context.Context, s State) (State, error) {
 		return s, fmt.Errorf("%w: its rows are of %s, and the backfill started at %s", ErrReplica, stamp(f.AsOf), stamp(*s.StartedAt))
 	}
 	s.next, s.Estimate = f.Next, f.Estimate
-	s.RowsRead, s.RowsWritten = s.RowsRead+int64(f.Rows), s.RowsWritten+int64(f.Written)
+	s.RowsRead, s.RowsWritten, s.RowsFailed = s.RowsRead+int64(f.Rows), s.RowsWritten+int64(f.Written), s.RowsFailed+int64(f.Failed)
 	return r.save(ctx, s, f.Done)
 }
 
@@ -158,7 +190,7 @@ func (r *run) pause(ctx context.Context, s State, left time.Duration) error {
 		if left <= step {
 			return nil
 		}
-		if _, err := r.save(ctx, s, false); err != nil {
+		if err := r.renew(ctx, s); err != nil {
 			return err
 		}
 	}

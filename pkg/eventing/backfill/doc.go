@@ -29,6 +29,11 @@
 // after the owner was restored: the restore's own steps, with package reconcile, are for
 // both cases.
 //
+// # Rows that cannot be written
+//
+// A row that the table refuses holds up no other one. It is left, in the log and in the State,
+// and package reconcile finds it until it is corrected.
+//
 // # Progress
 //
 // It is saved after each page. A backfill that was killed continues at the page that it had

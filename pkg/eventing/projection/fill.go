@@ -16,6 +16,10 @@ import (
 // listTimeout is longer than the owner's own limit for a page, which says more.
 const listTimeout = 15 * time.Second
 
+// maxFailed bounds the rows of a page that cannot be written. If there are more, the table
+// refuses all, and a line in the log for each tells nothing.
+const maxFailed = 32
+
 // OwnersPage is a part of the owner's rows, in the order of their ids.
 type OwnersPage[S any] struct {
 	// Rows are rows and tombstones.
@@ -33,8 +37,9 @@ type Filled struct {
 	// Next is the id at which the next Fill begins. Done says that there is none.
 	Next string
 	Done bool
-	// Rows of the owner were read, and Written of them moved their row.
-	Rows, Written int
+	// Rows of the owner were read, and Written of them moved their row. Failed of them could
+	// not be written.
+	Rows, Written, Failed int
 	// AsOf and Estimate are those of the OwnersPage. A caller that needs every change of
 	// before a certain time fills the page again if AsOf is earlier: the answer came from a
 	// replica that lags.
@@ -50,6 +55,9 @@ type Filled struct {
 // does: it gives way to events. When it fails, its transactions before stay. The error wraps
 // txn.ErrLocked if other transactions hold the rows, else it is that of Fetch or of the
 // database.
+//
+// A row that cannot be read or written is left, with a line in the log, as in Replace. More
+// than maxFailed of a page are no fault of rows: then the error is theirs.
 //
 // Fill removes no row that the owner does not have, and repairs none that is ahead of its
 // owner's: see package reconcile.
@@ -67,12 +75,32 @@ func (p *Projection[S]) Fill(ctx context.Context, from string) (f Filled, err er
 	f = Filled{Next: page.Next, Done: page.Next == "", Rows: len(page.Rows), AsOf: page.AsOf, Estimate: page.Estimate}
 	for rows := range slices.Chunk(page.Rows, replaceRows) {
 		written, err := p.takeOver(ctx, rows, page.AsOf)
+		f.Written += written
+		if isOdd(err) {
+			err = p.takeOverEach(ctx, rows, &f)
+		}
 		if err != nil {
 			return Filled{}, err
 		}
-		f.Written += written
 	}
 	return f, nil
+}
+
+// takeOverEach is takeOver of rows in a transaction each, and adds to f.
+func (p *Projection[S]) takeOverEach(ctx context.Context, rows []S, f *Filled) error {
+	for _, row := range rows {
+		written, err := p.takeOver(ctx, []S{row}, f.AsOf)
+		switch {
+		case isOdd(err) && f.Failed < maxFailed:
+			f.Failed++
+			p.log.ErrorContext(ctx, "owner's row cannot be written", "aggregate_type", p.Type(),
+				"aggregate_id", p.aggregate.Snapshot(row).Event.AggregateID, "error", err)
+		case err != nil:
+			return err
+		}
+		f.Written += written
+	}
+	return nil
 }
 
 // takeOver writes the owner's rows at asOf in a transaction of its own, and returns how many

@@ -28,7 +28,7 @@ func (s *shelf) fillAll(t *testing.T) (pages int, sum projection.Filled) {
 			t.Errorf("as of %v, about %d rows", f.AsOf, f.Estimate)
 		}
 		pages++
-		f.Rows, f.Written = f.Rows+sum.Rows, f.Written+sum.Written
+		f.Rows, f.Written, f.Failed = f.Rows+sum.Rows, f.Written+sum.Written, f.Failed+sum.Failed
 		sum = f
 	}
 	return pages, sum
@@ -158,5 +158,64 @@ func TestFillWithoutAnOwner(t *testing.T) {
 	s.asOf, s.notes.next = time.Time{}, ""
 	if _, err := s.Fill(t.Context(), ""); !errors.Is(err, consistency.ErrOwnerUnavailable) || len(s.rows(t)) > 0 {
 		t.Errorf("a page of an unknown time: %v, %v", err, s.rows(t))
+	}
+}
+
+// A row of the owner that the table refuses, and one of the reader that cannot be read, are
+// left, with their ids in the log. The others of their page are written.
+func TestFillLeavesOddRows(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	s.asOf = minuteOf(30)
+	var want []string
+	for i := range 2*pageNotes + 3 {
+		n := newNote(fmt.Sprintf("a/%03d", i), 1, 2, "owned").by(byte(i+1), 10)
+		if i == 1 {
+			n.Body = nil
+		} else if i != 50 {
+			want = append(want, n.id())
+		}
+		s.has(n)
+	}
+	if _, err := s.admin.Exec(t.Context(), `INSERT INTO app.notes (`+noteColumns+`) VALUES ('odd', 'a', '050', 1, 1, false, NULL, 'infinity')`); err != nil {
+		t.Fatal(err)
+	}
+	pages, sum := s.fillAll(t)
+	if pages != 3 || sum.Rows != len(want)+2 || sum.Written != len(want) || sum.Failed != 2 {
+		t.Errorf("%d pages, %+v", pages, sum)
+	}
+	if _, err := s.admin.Exec(t.Context(), `DELETE FROM app.notes WHERE name = '050'`); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, n := range s.rows(t) {
+		got = append(got, n.id())
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("rows (-want +got):\n%s", diff)
+	}
+	for _, id := range []string{"a/001", "a/050"} {
+		if strings.Count(s.said.String(), "aggregate_id="+id) != 1 {
+			t.Errorf("%s: %s", id, s.said.String())
+		}
+	}
+}
+
+// A table that refuses all rows ends a fill.
+func TestFillOfATableThatRefusesAll(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	s.asOf = minuteOf(30)
+	for i := range pageNotes {
+		s.has(newNote(fmt.Sprintf("a/%03d", i), 1, 2, "owned"))
+	}
+	if _, err := s.admin.Exec(t.Context(), `ALTER TABLE app.notes ADD CHECK (body <> 'owned')`); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := s.Fill(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "notes_body_check") || f != (projection.Filled{}) {
+		t.Errorf("%+v, %v", f, err)
+	}
+	if n := strings.Count(s.said.String(), "cannot be written"); n != 32 {
+		t.Errorf("%d rows in the log", n)
 	}
 }

@@ -6,7 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/pkg/eventing/reconcile"
 )
@@ -127,4 +130,39 @@ func TestStillAfterAChange(t *testing.T) {
 	if left, err := p.Still(t.Context(), p.found); err != nil || len(left) != 1 || left[0].ID != id {
 		t.Errorf("%v are left, %v", left, err)
 	}
+}
+
+// A check whose owner is slow shows that it goes on, however long its looks at uncertain rows
+// take.
+func TestASlowOwner(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 100)
+	p.exec(t, `UPDATE app.owned SET version = version + 1, updated_at = now()`)
+	const look = 30 * time.Second // fake time
+	synctest.Test(t, func(t *testing.T) {
+		db, err := pgxpool.New(t.Context(), p.admin.Config().ConnString())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		p.owner.Table = reconcile.NewTable(db, "app.owned", []string{"a", "b"}, columns, `(SELECT max(epoch) FROM app.present)`)
+		p.Reader = reconcile.NewTable(db, "app.copied", []string{"a", "b"}, columns+", epoch", reconcile.ColumnEpoch)
+		signs, shown, most := 0, time.Now(), time.Duration(0)
+		p.owner.before = func(call int) {
+			time.Sleep(look)
+			if len(p.passed) > signs {
+				signs, shown = len(p.passed), time.Now().Add(-look)
+			}
+			most = max(most, time.Since(shown))
+			if call == 80 { // amid the looks
+				if _, err := db.Exec(t.Context(), `UPDATE app.copied c SET version = o.version, updated_at = o.updated_at FROM app.owned o WHERE (c.a, c.b) = (o.a, o.b)`); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		found, unsettled := p.check(t, reconcile.Options{Grace: long})
+		if len(found) > 0 || unsettled > 0 || p.owner.calls < 100 || most > 2*look {
+			t.Errorf("%d differ, %d unsettled, %v without a sign in %d calls", len(found), unsettled, most, p.owner.calls)
+		}
+	})
 }

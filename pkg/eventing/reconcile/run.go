@@ -18,6 +18,8 @@ type run struct {
 	limit      *rate.Limiter
 	// from is the id before which all rows were compared.
 	from string
+	// shown is the time of the last sign to the observer.
+	shown time.Time
 	// pending are the uncertain rows, in the order of their ids and of their first sighting.
 	pending   []*sighting
 	unsettled int
@@ -66,7 +68,7 @@ func (r *run) part(ctx context.Context, from string) (next string, err error) {
 // passed reports the progress. An uncertain row is not checked yet: the check that continues
 // this one judges it again.
 func (r *run) passed(ctx context.Context, next string, rows int64) error {
-	r.from = next
+	r.from, r.shown = next, time.Now()
 	if len(r.pending) > 0 {
 		next = r.pending[0].id
 	}

@@ -8,8 +8,9 @@ import (
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
-// looks at uncertain rows take some seconds. After so many the check shows that it goes on.
-const looks = 256
+// signEvery is the most time between two signs that the check goes on, besides that of one look
+// at an uncertain row. Many looks at a slow owner take longer than an observer waits.
+const signEvery = 10 * time.Second
 
 // settleOld settles the uncertain rows if there are many, or if one has waited for long.
 func (r *run) settleOld(ctx context.Context) error {
@@ -28,8 +29,8 @@ func (r *run) settle(ctx context.Context) error {
 			return ctx.Err()
 		}
 		left := r.pending[:0]
-		for i, s := range r.pending {
-			if i%looks == 0 {
+		for _, s := range r.pending {
+			if time.Since(r.shown) >= signEvery {
 				if err := r.alive(ctx); err != nil {
 					return err
 				}
