@@ -265,4 +265,10 @@ func (f *fixture) same(t *testing.T, names ...string) {
 	}
 }
 
+// oid identifies the table one that is served.
+func (f *fixture) oid(t *testing.T) int64 {
+	t.Helper()
+	return ask[int64](t, f, `SELECT 'one'::regclass::oid::bigint`)[0]
+}
+
 func newID() string { return uuid.NewString() }

@@ -106,7 +106,7 @@ func (r *Rebuild) Rollback(ctx context.Context, by audit.Actor) error {
 		case s.Phase != Checking && s.Phase != Done && s.Phase != RolledBack:
 			return fmt.Errorf("%w: the tables were not exchanged", ErrPhase)
 		case s.Phase != RolledBack:
-			if err := r.swap(ctx, by, "rebuild rollback", []Phase{Checking, Done}, RolledBack); err != nil {
+			if err := r.swap(ctx, by, "rebuild rollback", s, RolledBack); err != nil {
 				return err
 			}
 		}
@@ -133,7 +133,7 @@ func (r *Rebuild) Finish(ctx context.Context, by audit.Actor) error {
 			if err := r.lock(ctx, tx); err != nil {
 				return err
 			}
-			if err := r.drop(ctx, tx); err != nil {
+			if err := r.drop(ctx, tx, s); err != nil {
 				return err
 			}
 			return audit.Write(ctx, tx, "rebuild finish", by, r.subjects()...)
@@ -160,8 +160,8 @@ func (r *Rebuild) runAfter(ctx context.Context) error {
 }
 
 // alone runs do while no other process does. The lock ends with its session, so with the
-// process. A process that has lost the session goes on: two at once do the same work twice,
-// and swap checks the phase under a lock of its own.
+// process. A process that has lost the session goes on: two at once do the same work twice, and
+// the second one to move the rebuild on gets ErrPhase: see State.update.
 func (r *Rebuild) alone(ctx context.Context, do func() error) error {
 	locking, cancel := context.WithTimeout(ctx, shortTime)
 	defer cancel()

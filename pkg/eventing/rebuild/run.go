@@ -83,9 +83,9 @@ func (w *worker) step(ctx context.Context, s State) error {
 	case Filling:
 		return w.fill(ctx, s)
 	case Comparing:
-		return w.compare(ctx)
+		return w.compare(ctx, s)
 	case Checking:
-		return w.check(ctx)
+		return w.check(ctx, s)
 	case Done, RolledBack: // RolledBack only: Run ends with Done
 	}
 	return fmt.Errorf("%w: it is %s: finish it first", ErrPhase, s.Phase)
@@ -99,21 +99,21 @@ func (w *worker) fill(ctx context.Context, s State) error {
 	from := s.Next
 	for n, p := range w.parts[first:] {
 		if n > 0 {
-			if err := w.advance(ctx, p.Shadow.Type(), "", 0); err != nil {
+			if err := w.advance(ctx, s, p.Shadow.Type(), "", 0); err != nil {
 				return err
 			}
 			from = ""
 		}
-		if err := w.fillPart(ctx, p, from); err != nil {
+		if err := w.fillPart(ctx, s, p, from); err != nil {
 			return fmt.Errorf("fill %s: %w", Shadow(p.Table), err)
 		}
 	}
-	return w.enter(ctx, Comparing)
+	return w.enter(ctx, s, Comparing)
 }
 
 // fillPart fills one shadow. After the last page it leaves that page's begin in the state: an
 // empty id is the first row.
-func (w *worker) fillPart(ctx context.Context, p Part, from string) error {
+func (w *worker) fillPart(ctx context.Context, s State, p Part, from string) error {
 	for started := false; ; started = true {
 		var f projection.Filled
 		err := w.retry(ctx, longTime, func(ctx context.Context) (err error) {
@@ -131,7 +131,7 @@ func (w *worker) fillPart(ctx context.Context, p Part, from string) error {
 		if !f.Done {
 			from = f.Next
 		}
-		if err := w.advance(ctx, p.Shadow.Type(), from, f.Rows); err != nil || f.Done {
+		if err := w.advance(ctx, s, p.Shadow.Type(), from, f.Rows); err != nil || f.Done {
 			return err
 		}
 		if err := w.limit.WaitN(ctx, min(f.Rows, w.limit.Burst())); err != nil {
@@ -141,7 +141,7 @@ func (w *worker) fillPart(ctx context.Context, p Part, from string) error {
 }
 
 // compare repairs the shadow, and has it served.
-func (w *worker) compare(ctx context.Context) error {
+func (w *worker) compare(ctx context.Context, s State) error {
 	for _, p := range w.parts {
 		if _, err := w.carry(ctx, p); err != nil {
 			return err
@@ -161,11 +161,11 @@ func (w *worker) compare(ctx context.Context) error {
 			return fmt.Errorf("analyze %s: %w", Shadow(p.Table), err)
 		}
 	}
-	return w.swap(ctx, w.by, "rebuild switch", []Phase{Comparing}, Checking)
+	return w.swap(ctx, w.by, "rebuild switch", s, Checking)
 }
 
 // check repairs the served rows until a comparison finds none that differ.
-func (w *worker) check(ctx context.Context) error {
+func (w *worker) check(ctx context.Context, s State) error {
 	if err := w.runAfter(ctx); err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func (w *worker) check(ctx context.Context) error {
 			}
 		}
 	}
-	return w.enter(ctx, Done)
+	return w.enter(ctx, s, Done)
 }
 
 // repair compares a table with the owner's and repairs the rows that differ. It returns how

@@ -93,9 +93,11 @@ func (p Part) create(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// drop removes the shadows, the mirrors and the state. It locks the served tables first, like
-// the transactions that the mirror is part of.
-func (r *Rebuild) drop(ctx context.Context, tx pgx.Tx) error {
+// drop removes the shadows, the mirrors and the state of the rebuild s.
+func (r *Rebuild) drop(ctx context.Context, tx pgx.Tx, s State) error {
+	if err := s.update(ctx, tx, `DELETE FROM rebuild_state`); err != nil {
+		return err
+	}
 	var statements []string
 	for _, p := range r.parts {
 		statements = append(statements, p.sql(`DROP TRIGGER mirror_inserted ON {table}; DROP TRIGGER mirror_updated ON {table};

@@ -3,7 +3,6 @@ package rebuild
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -40,20 +39,16 @@ const exchange = `
 	   WHERE d.refobjid = $1::text::regclass AND c.relkind = 'v'
 	) AS s ORDER BY step`
 
-// swap exchanges the tables in one transaction, and enters a phase. Nothing is read or written
+// swap exchanges the tables of the rebuild s in one transaction, and enters a phase. Nothing is read or written
 // while it holds its locks, which takes milliseconds. It waits for each lock for a moment only,
 // because readers queue behind it: then it gives way to them, and tries again.
-func (r *Rebuild) swap(ctx context.Context, by audit.Actor, action string, from []Phase, to Phase) error {
+func (r *Rebuild) swap(ctx context.Context, by audit.Actor, action string, s State, to Phase) error {
 	if err := r.carryAll(ctx); err != nil {
 		return err
 	}
 	err := r.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		var phase Phase
-		if err := tx.QueryRow(ctx, `SELECT phase FROM rebuild_state FOR UPDATE`).Scan(&phase); err != nil {
+		if err := s.update(ctx, tx, `UPDATE rebuild_state SET phase = $3, changed_at = clock_timestamp()`, to); err != nil {
 			return err
-		}
-		if !slices.Contains(from, phase) {
-			return fmt.Errorf("%w: the rebuild is %s by now", ErrPhase, phase)
 		}
 		if err := r.lock(ctx, tx); err != nil {
 			return err
@@ -62,9 +57,6 @@ func (r *Rebuild) swap(ctx context.Context, by audit.Actor, action string, from 
 			if err := p.swap(ctx, tx); err != nil {
 				return err
 			}
-		}
-		if _, err := tx.Exec(ctx, `UPDATE rebuild_state SET phase = $1, changed_at = clock_timestamp()`, to); err != nil {
-			return err
 		}
 		return audit.Write(ctx, tx, action, by, r.subjects()...)
 	})
