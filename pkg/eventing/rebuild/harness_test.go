@@ -154,6 +154,7 @@ func (m model) Type() string { return "type " + m.name }
 // Fill adopts pages of 100 rows: a row moves to a higher version only.
 func (m model) Fill(ctx context.Context, from string) (f projection.Filled, err error) {
 	m.at("fill " + m.name)
+	f.AsOf = time.Now()
 	sql := fmt.Sprintf(`
 		WITH page AS (SELECT * FROM owned_%[1]s WHERE concat_ws(':', %[2]s) COLLATE "C" >= $1 ORDER BY concat_ws(':', %[2]s) COLLATE "C" LIMIT 101),
 		mine AS (SELECT * FROM page ORDER BY concat_ws(':', %[2]s) COLLATE "C" LIMIT 100),

@@ -216,9 +216,10 @@ func bounded(ctx context.Context, within time.Duration, do func(ctx context.Cont
 // lockErrors are lock_not_available and deadlock_detected.
 var lockErrors = map[string]bool{"55P03": true, "40P01": true}
 
-// passing reports whether err is a lock that was not got, or an owner that does not answer.
+// passing reports whether err is a lock that was not got, or an owner that does not answer, or
+// answers from too long ago.
 func passing(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	away := errors.Is(err, consistency.ErrOwnerUnavailable) && !eventing.IsPermanent(err)
-	return away || errors.Is(err, txn.ErrLocked) || ok && lockErrors[pg.Code]
+	return away || errors.Is(err, backfill.ErrReplica) || errors.Is(err, txn.ErrLocked) || ok && lockErrors[pg.Code]
 }
