@@ -24,8 +24,13 @@ const (
 	// rebuild for no longer, and Postgres, which looks for deadlocks after a second, aborts
 	// none of theirs.
 	lockTime = 200 * time.Millisecond
-	// shortTime bounds a transaction, and longTime one that reads or cleans a table.
-	shortTime, longTime = 5 * time.Second, 15 * time.Minute
+	// calmTime is how long a transaction waits for the end of a vacuum or the like on a table:
+	// longer than deadlock_timeout, of a second, after which Postgres ends an autovacuum that is in
+	// the way. Events and reads do not queue behind this lock.
+	calmTime = 3 * time.Second
+	// shortTime bounds a transaction, tableTime one that locks tables, and longTime one that reads
+	// or cleans a table.
+	shortTime, tableTime, longTime = 5 * time.Second, 30 * time.Second, 15 * time.Minute
 	// attempts take a minute.
 	attempts = 60
 
@@ -70,13 +75,24 @@ func New(db *pgxpool.Pool, after string, parts ...Part) *Rebuild {
 }
 
 // Session prepares a session for a rebuild in a schema: the schema alone is on the search_path,
-// and no transaction waits for a lock longer than a moment.
+// no transaction waits for a lock longer than a moment, and settings of the role or of the
+// database bound no statement, which has a limit of its own.
 func Session(schema string) func(context.Context, *pgx.Conn) error {
 	return func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, `SELECT set_config('search_path', $1, false), set_config('lock_timeout', $2, false)`,
+		_, err := conn.Exec(ctx, `SELECT set_config('search_path', $1, false), set_config('lock_timeout', $2, false),
+			set_config('statement_timeout', '0', false), set_config('idle_in_transaction_session_timeout', '0', false),
+			set_config('default_transaction_isolation', 'read committed', false)`,
 			pgx.Identifier{schema}.Sanitize(), fmt.Sprint(lockTime.Milliseconds()))
 		return err
 	}
+}
+
+// tables are the names of the served tables.
+func (r *Rebuild) tables() (names []string) {
+	for _, p := range r.parts {
+		names = append(names, p.Table)
+	}
+	return names
 }
 
 // shadows are the names of the shadow tables.
@@ -163,11 +179,28 @@ func (r *Rebuild) runAfter(ctx context.Context) error {
 // process. A process that has lost the session goes on: two at once do the same work twice, and
 // the second one to move the rebuild on gets ErrPhase: see State.update.
 func (r *Rebuild) alone(ctx context.Context, do func() error) error {
-	locking, cancel := context.WithTimeout(ctx, shortTime)
+	return r.session(ctx, func(conn *pgx.Conn) error {
+		var got bool
+		err := bounded(ctx, shortTime, func(ctx context.Context) error {
+			return conn.QueryRow(ctx, `SELECT pg_try_advisory_lock(hashtext('lockstep rebuild ' || current_schema()))`).Scan(&got)
+		})
+		switch {
+		case err != nil:
+			return fmt.Errorf("lock the rebuild: %w", err)
+		case !got:
+			return ErrBusy
+		}
+		return do()
+	})
+}
+
+// session runs do with a session of its own, which ends afterwards.
+func (r *Rebuild) session(ctx context.Context, do func(conn *pgx.Conn) error) error {
+	connecting, cancel := context.WithTimeout(ctx, shortTime)
 	defer cancel()
-	pooled, err := r.db.Acquire(locking)
+	pooled, err := r.db.Acquire(connecting)
 	if err != nil {
-		return fmt.Errorf("lock the rebuild: %w", err)
+		return fmt.Errorf("open a session: %w", err)
 	}
 	conn := pooled.Hijack()
 	defer func() {
@@ -177,20 +210,12 @@ func (r *Rebuild) alone(ctx context.Context, do func() error) error {
 		_, _ = conn.Exec(ending, `SELECT pg_advisory_unlock_all()`)
 		_ = conn.Close(ending)
 	}()
-	var got bool
-	err = conn.QueryRow(locking, `SELECT pg_try_advisory_lock(hashtext('lockstep rebuild ' || current_schema()))`).Scan(&got)
-	switch {
-	case err != nil:
-		return fmt.Errorf("lock the rebuild: %w", err)
-	case !got:
-		return ErrBusy
-	}
-	return do()
+	return do(conn)
 }
 
-// inTx runs do in a transaction, again until it gets its locks.
+// inTx runs do in a transaction that locks tables, again until it gets its locks.
 func (r *Rebuild) inTx(ctx context.Context, do func(ctx context.Context, tx pgx.Tx) error) error {
-	return r.retry(ctx, shortTime, func(ctx context.Context) error {
+	return r.retry(ctx, tableTime, func(ctx context.Context) error {
 		return pgx.BeginFunc(ctx, r.db, func(tx pgx.Tx) error { return do(ctx, tx) })
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/jackc/pgx/v5"
 	"golang.org/x/time/rate"
 
 	"example.com/lockstep/pkg/eventing/backfill"
@@ -174,15 +175,26 @@ func (w *worker) compare(ctx context.Context, s State) error {
 		}
 	}
 	for _, p := range w.parts {
-		// The plans of the first readers need the statistics.
-		if err := bounded(ctx, longTime, func(ctx context.Context) error {
-			_, err := w.db.Exec(ctx, p.sql(`VACUUM (ANALYZE) {shadow}`))
-			return err
-		}); err != nil {
+		if err := w.vacuum(ctx, p); err != nil {
 			return fmt.Errorf("analyze %s: %w", Shadow(p.Table), err)
 		}
 	}
 	return w.swap(ctx, w.by, "rebuild switch", s, Checking)
+}
+
+// vacuum is for the plans of the first readers, which need the statistics. It waits for its
+// lock for as long as that takes: no reader waits behind it, and Postgres ends an autovacuum of
+// the table.
+func (w *worker) vacuum(ctx context.Context, p Part) error {
+	return bounded(ctx, longTime, func(ctx context.Context) error {
+		return w.session(ctx, func(conn *pgx.Conn) error {
+			if _, err := conn.Exec(ctx, `SET lock_timeout = 0`); err != nil {
+				return err
+			}
+			_, err := conn.Exec(ctx, p.sql(`VACUUM (ANALYZE) {shadow}`))
+			return err
+		})
+	})
 }
 
 // check repairs the served rows until a comparison finds none that differ and can be written.

@@ -54,6 +54,9 @@ const mirror = `
 // does not have yet.
 func (r *Rebuild) create(ctx context.Context, by audit.Actor) error {
 	err := r.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		if err := calm(ctx, tx, r.tables()); err != nil {
+			return err
+		}
 		for _, p := range r.parts {
 			if err := p.create(ctx, tx); err != nil {
 				return err

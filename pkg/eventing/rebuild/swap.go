@@ -68,12 +68,29 @@ func (r *Rebuild) swap(ctx context.Context, by audit.Actor, action string, s Sta
 
 // lock locks the served tables first, like the transactions that the mirrors are part of.
 func (r *Rebuild) lock(ctx context.Context, tx pgx.Tx) error {
-	var served, shadows []string
-	for _, p := range r.parts {
-		served, shadows = append(served, p.sql("{table}")), append(shadows, p.sql("{shadow}"))
+	tables := append(r.tables(), r.shadows()...)
+	if err := calm(ctx, tx, tables); err != nil {
+		return err
 	}
-	_, err := tx.Exec(ctx, `LOCK TABLE `+strings.Join(append(served, shadows...), ", ")+` IN ACCESS EXCLUSIVE MODE`)
+	_, err := tx.Exec(ctx, `LOCK TABLE `+identifiers(tables)+` IN ACCESS EXCLUSIVE MODE`)
 	return err
+}
+
+// calm waits until no vacuum, ANALYZE or CREATE INDEX CONCURRENTLY works on the tables, and
+// lets none begin before the transaction ends. Without it an autovacuum would outlive all
+// attempts: Postgres ends it for a transaction that waits longer than lockTime.
+func calm(ctx context.Context, tx pgx.Tx, tables []string) error {
+	_, err := tx.Exec(ctx, fmt.Sprintf(`SET LOCAL lock_timeout = %d; LOCK TABLE %s IN SHARE UPDATE EXCLUSIVE MODE; SET LOCAL lock_timeout = %d`,
+		calmTime.Milliseconds(), identifiers(tables), lockTime.Milliseconds()))
+	return err
+}
+
+func identifiers(names []string) string {
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = pgx.Identifier{name}.Sanitize()
+	}
+	return strings.Join(quoted, ", ")
 }
 
 func (p Part) swap(ctx context.Context, tx pgx.Tx) error {
