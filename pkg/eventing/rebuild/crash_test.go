@@ -72,7 +72,7 @@ func TestOneProcessRebuilds(t *testing.T) {
 		for name, do := range map[string]func() error{
 			"run":      func() error { _, err := f.Run(t.Context(), ada, rebuild.Options{}, f); return err },
 			"rollback": func() error { return f.Rollback(t.Context(), ada) },
-			"finish":   func() error { return f.Finish(t.Context(), ada) },
+			"finish":   func() error { return f.Finish(t.Context(), ada, false) },
 		} {
 			if err := do(); !errors.Is(err, rebuild.ErrBusy) {
 				t.Errorf("%s while another process works: %v", name, err)
@@ -103,7 +103,7 @@ func TestAProcessThatLostItsLock(t *testing.T) {
 		_, err := f.Run(t.Context(), ada, rebuild.Options{Comparison: reconcile.Options{Grace: time.Second}}, f)
 		return err
 	}
-	finish := func(t *testing.T, f *fixture) error { return f.Finish(t.Context(), ada) }
+	finish := func(t *testing.T, f *fixture) error { return f.Finish(t.Context(), ada, false) }
 	begin := func(t *testing.T, f *fixture) error {
 		dying, kill := context.WithCancel(t.Context())
 		defer kill()
@@ -223,7 +223,7 @@ func TestReadsThroughTheExchange(t *testing.T) {
 	if err := f.Rollback(t.Context(), ada); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Finish(t.Context(), ada); err != nil {
+	if err := f.Finish(t.Context(), ada, false); err != nil {
 		t.Fatal(err)
 	}
 	cancel()

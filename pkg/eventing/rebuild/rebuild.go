@@ -112,7 +112,8 @@ func (r *Rebuild) subjects() (subjects []audit.Subject) {
 }
 
 // Rollback exchanges the tables back. The table of before has had all events since, so no read
-// gets older. It may be repeated.
+// gets older. It reads both tables first, for rows that only the new one has, and again if there
+// are such rows. It may be repeated.
 func (r *Rebuild) Rollback(ctx context.Context, by audit.Actor) error {
 	return r.alone(ctx, func() error {
 		s, err := r.State(ctx)
@@ -130,20 +131,23 @@ func (r *Rebuild) Rollback(ctx context.Context, by audit.Actor) error {
 	})
 }
 
-// Finish removes the tables that are not served, and ends the rebuild in any phase, except
-// while the served rows are not checked yet.
-func (r *Rebuild) Finish(ctx context.Context, by audit.Actor) error {
+// Finish removes the tables that are not served, and ends the rebuild in any phase. While the
+// served rows are not checked yet, it requires unchecked: then rows may stay that differ from
+// their owner's. If the statement after the exchange fails, it removes the tables, and returns
+// that error.
+func (r *Rebuild) Finish(ctx context.Context, by audit.Actor, unchecked bool) error {
 	return r.alone(ctx, func() error {
 		s, err := r.State(ctx)
+		var after error
 		switch {
 		case err != nil:
 			return err
-		case s.Phase == None || s.Phase == Checking:
-			return fmt.Errorf("%w: nothing to remove, or the new rows are not checked yet", ErrPhase)
-		case s.Phase == RolledBack: // which may have died before
-			if err := r.runAfter(ctx); err != nil {
-				return err
-			}
+		case s.Phase == None:
+			return fmt.Errorf("%w: there is nothing to remove", ErrPhase)
+		case s.Phase == Checking && !unchecked:
+			return fmt.Errorf("%w: the new rows are not checked yet", ErrPhase)
+		case s.Phase == Checking, s.Phase == RolledBack: // which may have died before
+			after = r.runAfter(ctx)
 		}
 		err = r.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 			if err := r.lock(ctx, tx); err != nil {
@@ -155,9 +159,9 @@ func (r *Rebuild) Finish(ctx context.Context, by audit.Actor) error {
 			return audit.Write(ctx, tx, "rebuild finish", by, r.subjects()...)
 		})
 		if err != nil {
-			return fmt.Errorf("remove the shadow tables: %w", err)
+			err = fmt.Errorf("remove the shadow tables: %w", err)
 		}
-		return nil
+		return errors.Join(err, after)
 	})
 }
 

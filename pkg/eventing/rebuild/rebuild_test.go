@@ -40,7 +40,7 @@ func TestRebuild(t *testing.T) {
 	if n := ask[int64](t, f, `SELECT count(*) FROM one_shadow WHERE body = 'wrong'`)[0]; n != 70 {
 		t.Errorf("%d rows of before are kept, want 70", n)
 	}
-	if err := f.Finish(t.Context(), ada); err != nil {
+	if err := f.Finish(t.Context(), ada, false); err != nil {
 		t.Fatal(err)
 	}
 	f.phase(t, rebuild.None)
@@ -80,7 +80,7 @@ func TestANewTableIsLikeTheOldOne(t *testing.T) {
 	if err := f.Rollback(t.Context(), ada); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Finish(t.Context(), ada); err != nil {
+	if err := f.Finish(t.Context(), ada, false); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(before, describe()); diff != "" {
@@ -123,7 +123,7 @@ func TestRollback(t *testing.T) {
 	if _, err := f.Run(t.Context(), ada, rebuild.Options{}, f); !errors.Is(err, rebuild.ErrPhase) {
 		t.Errorf("a rebuild after a rollback: %v", err)
 	}
-	if err := f.Finish(t.Context(), ada); err != nil {
+	if err := f.Finish(t.Context(), ada, false); err != nil {
 		t.Fatal(err)
 	}
 	f.run(t)
@@ -158,7 +158,7 @@ func TestAMigrationInBetween(t *testing.T) {
 				}
 			}
 			f.phase(t, rebuild.Comparing)
-			if err := f.Finish(t.Context(), ada); err != nil {
+			if err := f.Finish(t.Context(), ada, false); err != nil {
 				t.Fatal(err)
 			}
 			_, err := f.Run(t.Context(), ada, rebuild.Options{}, f)

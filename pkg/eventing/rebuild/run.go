@@ -59,7 +59,7 @@ type Result struct {
 }
 
 // Run takes the rebuild to the phase Done, from where it is; without a rebuild it begins one.
-// It returns ErrPhase after a rollback, and ErrShape before the exchange if a migration ran in
+// It returns ErrPhase if the rebuild is done before, or rolled back, and ErrShape before the exchange if a migration ran in
 // between. It returns ErrLosses, and exchanges or repairs nothing of the kind, if the read model
 // has many rows that the owner lacks, unless o accepts them; and ErrUnsettled in the phase
 // Checking while rows cannot be compared. Any error, and any death of the process, leaves a state from which Run goes on.
@@ -69,9 +69,9 @@ func (r *Rebuild) Run(ctx context.Context, by audit.Actor, o Options, seen Obser
 		w.limit.SetLimit(rate.Limit(o.Rate))
 	}
 	err = r.alone(ctx, func() error {
-		for {
+		for first := true; ; first = false {
 			s, err := r.State(ctx)
-			if err != nil || s.Phase == Done {
+			if err != nil || s.Phase == Done && !first {
 				return err
 			}
 			if err := w.step(ctx, s); err != nil {
@@ -104,9 +104,9 @@ func (w *worker) step(ctx context.Context, s State) error {
 		return w.compare(ctx, s)
 	case Checking:
 		return w.check(ctx, s)
-	case Done, RolledBack: // RolledBack only: Run ends with Done
+	case Done, RolledBack:
 	}
-	return fmt.Errorf("%w: it is %s: finish it first", ErrPhase, s.Phase)
+	return fmt.Errorf("%w: it is %s: finish it first, to begin another one", ErrPhase, s.Phase)
 }
 
 func (w *worker) fill(ctx context.Context, s State) error {
@@ -166,7 +166,7 @@ func (w *worker) fillPart(ctx context.Context, s State, p Part, from string) err
 func (w *worker) compare(ctx context.Context, s State) error {
 	for _, p := range w.parts {
 		if _, err := w.carry(ctx, p); err != nil {
-			return err
+			return since(err)
 		}
 		found, err := w.repair(ctx, Comparing, p.Before)
 		w.result.Repaired += found.written

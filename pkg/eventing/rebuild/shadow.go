@@ -62,7 +62,7 @@ func (r *Rebuild) create(ctx context.Context, by audit.Actor) error {
 				return err
 			}
 			if err := p.sameShape(ctx, tx); err != nil {
-				return err
+				return fmt.Errorf("a shadow cannot have all that %s has: %w", p.Table, err)
 			}
 		}
 		if _, err := tx.Exec(ctx, createState); err != nil {

@@ -11,8 +11,8 @@ import (
 )
 
 // ErrShape is returned if a table and its shadow differ in more than their rows: a migration
-// has changed the served one since, or it has something that a shadow cannot have, such as a
-// foreign key. The rebuild must be finished and started again.
+// has changed the served one since, and the rebuild must be finished and started again; or, at
+// the begin, it has something that a shadow cannot have, such as a foreign key.
 var ErrShape = errors.New("the table and its shadow have different shapes")
 
 // shape is what readers and writers of table $1 see of it, apart from its rows and from the

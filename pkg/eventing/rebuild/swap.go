@@ -2,6 +2,7 @@ package rebuild
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -44,7 +45,7 @@ const exchange = `
 // because readers queue behind it: then it gives way to them, and tries again.
 func (r *Rebuild) swap(ctx context.Context, by audit.Actor, action string, s State, to Phase) error {
 	if err := r.carryAll(ctx); err != nil {
-		return err
+		return since(err)
 	}
 	err := r.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if err := s.update(ctx, tx, `UPDATE rebuild_state SET phase = $3, changed_at = clock_timestamp()`, to); err != nil {
@@ -61,9 +62,17 @@ func (r *Rebuild) swap(ctx context.Context, by audit.Actor, action string, s Sta
 		return audit.Write(ctx, tx, action, by, r.subjects()...)
 	})
 	if err != nil {
-		return fmt.Errorf("exchange the tables: %w", err)
+		return fmt.Errorf("exchange the tables: %w", since(err))
 	}
 	return nil
+}
+
+// since adds to an ErrShape what an operator does about it, once there is a rebuild.
+func since(err error) error {
+	if errors.Is(err, ErrShape) {
+		return fmt.Errorf("a migration ran since the begin: finish this rebuild, and begin another one: %w", err)
+	}
+	return err
 }
 
 // lock locks the served tables first, like the transactions that the mirrors are part of.

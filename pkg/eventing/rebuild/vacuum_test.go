@@ -50,7 +50,7 @@ func TestAVacuumOfTheServedTable(t *testing.T) {
 			return err
 		}, nil},
 		{"rollback", func() error { return f.Rollback(t.Context(), ada) }, nil},
-		{"finish", func() error { return f.Finish(t.Context(), ada) }, nil},
+		{"finish", func() error { return f.Finish(t.Context(), ada, false) }, nil},
 	} {
 		release := f.vacuums(t, "one")
 		var running sync.WaitGroup
