@@ -28,10 +28,12 @@ commands:
     --rate N            fill at most N rows per second (2000), and compare ten times as many;
                         0 is no limit
     --grace TIME        how long an event may be on its way before its row differs (30s)
+    --accept-losses     also if the owner lacks many rows of the read model, as of reconcile
   status              the phase, the progress, and the disk space that a rebuild needs
   rollback            serve the copy of before again
   finish              remove the copy that is not served; in the middle of a rebuild this
                       gives the rebuild up
+    --unchecked         also while the new rows are served and not compared yet
   help                print this
 
 flags of all:
@@ -44,11 +46,17 @@ flags of run, rollback and finish:
 Reads and events go on meanwhile. No read fails, and none gets older: while a copy is kept,
 triggers bring it each row that events write. A read may wait for 0.2 s, many times in a row
 if a long statement holds the tables. The switch is followed by a second comparison with the
-owner. A command that was killed is repeated, and goes on where it was.
+owner. A command that was killed is repeated, and goes on where it was. A rollback reads both
+tables before it switches.
 
-Run no migration between the first run and finish: run and rollback refuse to switch between
-tables that a migration has made different, and one that drops a column stops the events.
-Then finish, and begin again.
+Nothing is switched or repaired away if more than 100 rows and 5 % of the owner's are extra or
+ahead, or if the owner has no rows: is it the right owner? If not, finish, and begin again with
+the right one. run ends with 1, and the rebuild is not done, while rows could not be compared.
+Rows that cannot be written are left, and run ends with 1.
+
+Between the first run and finish, migrate refuses to apply a migration. One that was run by
+other means stops the switch; and if it drops a column or a constraint, or widens a type, it
+stops the events, too, until finish.
 
 environment:
   DATABASE_URL        Postgres, as the owner of the schema or an administrator, as of
@@ -81,8 +89,8 @@ func explained(do subcommand) subcommand {
 		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == insufficientPrivilege {
 			return fmt.Errorf("%w: is DATABASE_URL that of migrate?", err)
 		}
-		if errors.Is(err, rebuild.ErrShape) {
-			return fmt.Errorf("%w: a migration ran since. Finish this rebuild, and begin another one", err)
+		if errors.Is(err, rebuild.ErrLosses) {
+			return fmt.Errorf("%w: with the right owner, run it with --accept-losses; else finish, and begin again", err)
 		}
 		return err
 	}
@@ -149,6 +157,7 @@ func (r Rebuild) run(ctx context.Context, s *invocation) error {
 	s.flags.StringVar(&free, "disk-free", "", "")
 	s.flags.IntVar(&o.Rate, "rate", backfillRate, "")
 	s.flags.DurationVar(&o.Comparison.Grace, "grace", reconcile.DefaultGrace, "")
+	s.flags.BoolVar(&o.AcceptLosses, "accept-losses", false, "")
 	s.confirmFlags()
 	if err := s.parseIDs(0); err != nil {
 		return err
@@ -161,7 +170,10 @@ func (r Rebuild) run(ctx context.Context, s *invocation) error {
 	if err != nil {
 		return err
 	}
-	if b.state.Phase == rebuild.None {
+	switch b.state.Phase {
+	case rebuild.Done, rebuild.RolledBack:
+		return fmt.Errorf("the rebuild of %s is %s: finish it to begin another", stamp(b.state.StartedAt), b.state.Phase)
+	case rebuild.None:
 		s.planf("%s", b.needs())
 		if free == "" {
 			return command.Usagef("--disk-free SIZE is missing: a rebuild needs %s. The monitoring of the database shows its free disk",
@@ -170,19 +182,25 @@ func (r Rebuild) run(ctx context.Context, s *invocation) error {
 		if err := b.CheckDisk(ctx, b.need, free); err != nil {
 			return err
 		}
-	} else {
+	default:
 		s.planf("The rebuild of %s is %s, and goes on from there.", stamp(b.state.StartedAt), b.state.Phase)
 	}
 	bar := &phases{bar: s.progress()}
-	return b.act(ctx, s, func(result *rebuildResult) (err error) {
+	var left int
+	err = b.act(ctx, s, func(result *rebuildResult) (err error) {
 		result.Rows, err = b.Run(ctx, s.actor, o, bar)
 		bar.end(err)
+		left = result.Rows.Left
 		return err
 	}, func(w io.Writer, result rebuildResult) {
 		fmt.Fprintf(w, "The new copy is served: %d rows of the owner read, %d repaired before the switch, %d after it.\n",
 			result.Rows.Filled, result.Rows.Repaired, result.Rows.RepairedAfter)
 		fmt.Fprint(w, "The copy of before is kept, as new as events make it: `rebuild rollback` serves it again,\n`rebuild finish` removes it.\n")
 	})
+	if err == nil && left > 0 {
+		return fmt.Errorf("%d rows of the new copy differ from their owner's, and cannot be written: the log names them", left)
+	}
+	return err
 }
 
 func (r Rebuild) rollback(ctx context.Context, s *invocation) error {
@@ -190,24 +208,27 @@ func (r Rebuild) rollback(ctx context.Context, s *invocation) error {
 	if err != nil {
 		return err
 	}
-	s.planf("The copy of before the rebuild is served again, with all events since. What was wrong in it still is.")
+	s.planf("The copy of before the rebuild is served again, with all events since. What was wrong in it still is. " +
+		"Both copies are read before the switch.")
 	return b.act(ctx, s, func(*rebuildResult) error { return b.Rollback(ctx, s.actor) }, func(w io.Writer, _ rebuildResult) {
 		fmt.Fprint(w, "The copy of before is served. `rebuild finish` removes the other one.\n")
 	})
 }
 
 func (r Rebuild) finish(ctx context.Context, s *invocation) error {
+	var unchecked bool
+	s.flags.BoolVar(&unchecked, "unchecked", false, "")
 	b, err := r.parse(ctx, s)
 	if err != nil {
 		return err
 	}
 	s.planf("The copy that is not served has %s, and is removed. There is no rollback afterwards.", megabytes(b.state.ShadowBytes))
-	return b.act(ctx, s, func(*rebuildResult) error { return b.Finish(ctx, s.actor) }, func(w io.Writer, _ rebuildResult) {
+	return b.act(ctx, s, func(*rebuildResult) error { return b.Finish(ctx, s.actor, unchecked) }, func(w io.Writer, _ rebuildResult) {
 		fmt.Fprint(w, "The rebuild is finished.\n")
 	})
 }
 
-// parse opens the rebuild of a command with a confirmation, and without flags of its own.
+// parse opens the rebuild of a command with a confirmation.
 func (r Rebuild) parse(ctx context.Context, s *invocation) (rebuilding, error) {
 	s.confirmFlags()
 	if err := s.parseIDs(0); err != nil {

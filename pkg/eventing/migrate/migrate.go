@@ -62,6 +62,11 @@ import (
 // ErrBehind is the error of a schema that lacks migrations of the binary.
 var ErrBehind = errors.New("the schema is behind the binary")
 
+// ErrRebuild is the error of migrations that would change tables of which package rebuild makes
+// a copy. The copy would stay as it was: a dropped column, and a constraint that is relaxed,
+// make the triggers fail that write to it, and with them the events.
+var ErrRebuild = errors.New("a rebuild of the read model is open")
+
 // versions is goose's table. The migration of the role grants the service to read it.
 const versions = "goose_db_version"
 
@@ -87,7 +92,8 @@ type Schema struct {
 // as the schema's owner or an administrator. Each migration is a transaction of its
 // own, unless it says otherwise. Up is idempotent, and safe to run from several
 // processes at once: they take turns behind an advisory lock. An outbox that was
-// restored gets the size that it was created with. Only ctx bounds Up: an index on a large
+// restored gets the size that it was created with. Up returns [ErrRebuild] if it would apply a
+// migration while there is a rebuild. Only ctx bounds Up: an index on a large
 // table takes minutes.
 func (s Schema) Up(ctx context.Context, adminURL string, log *slog.Logger) error {
 	db, err := s.open(adminURL)
@@ -99,6 +105,9 @@ func (s Schema) Up(ctx context.Context, adminURL string, log *slog.Logger) error
 	if err != nil {
 		return err
 	}
+	if err := s.refuse(ctx, db, p); err != nil {
+		return err
+	}
 	applied, err := p.Up(ctx)
 	for _, r := range applied {
 		log.InfoContext(ctx, "migrated", "schema", s.Name, "file", r.Source.Path, "took_ms", r.Duration.Milliseconds())
@@ -107,6 +116,18 @@ func (s Schema) Up(ctx context.Context, adminURL string, log *slog.Logger) error
 		return err
 	}
 	return extendOutbox(ctx, db)
+}
+
+// refuse returns ErrRebuild if there is a rebuild, and a migration to apply.
+func (s Schema) refuse(ctx context.Context, db *sql.DB, p *goose.Provider) error {
+	var open bool
+	if err := db.QueryRowContext(ctx, `SELECT to_regclass('rebuild_state') IS NOT NULL`).Scan(&open); err != nil || !open {
+		return err
+	}
+	if pending, err := p.HasPending(ctx); err != nil || !pending {
+		return err
+	}
+	return fmt.Errorf("%w: end it with `%s rebuild finish`, and migrate again", ErrRebuild, s.Name)
 }
 
 // open returns connections with the settings that migrations rely on. They are set

@@ -139,3 +139,36 @@ func TestMigrationNumbersFollowTheRule(t *testing.T) {
 
 //go:embed testdata/history/*.sql
 var history embed.FS
+
+// While there is a rebuild, no migration changes the tables that it copies. A release without
+// migrations is not held up.
+func TestNoMigrationDuringARebuild(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	log := slog.New(slog.DiscardHandler)
+	before := orders
+	before.Parts = []embed.FS{migrate.Outbox}
+	if err := before.Up(t.Context(), db.Admin, log); err != nil {
+		t.Fatal(err)
+	}
+	admin := db.Pool(t, db.Admin)
+	if _, err := admin.Exec(t.Context(), `CREATE TABLE orders.rebuild_state ()`); err != nil {
+		t.Fatal(err)
+	}
+	if err := before.Up(t.Context(), db.Admin, log); err != nil {
+		t.Errorf("without migrations: %v", err)
+	}
+	err := orders.Up(t.Context(), db.Admin, log)
+	if !errors.Is(err, migrate.ErrRebuild) || !strings.Contains(err.Error(), "orders rebuild finish") {
+		t.Errorf("with a migration: %v", err)
+	}
+	if err := orders.Check(t.Context(), db.Pool(t, db.As(t, orders.Role))); !errors.Is(err, migrate.ErrBehind) {
+		t.Errorf("the migration was applied: %v", err)
+	}
+	if _, err := admin.Exec(t.Context(), `DROP TABLE orders.rebuild_state`); err != nil {
+		t.Fatal(err)
+	}
+	if err := orders.Up(t.Context(), db.Admin, log); err != nil {
+		t.Error(err)
+	}
+}

@@ -39,13 +39,14 @@ func (p Part) start() string {
 }
 
 // carryAll carries the rows over that the owner's pages did not bring: those that the owner
-// does not know, or has in an older version. A second pass finds none, or the mirror fails.
+// does not know, or has in an older version. After a pass that found some, a second one finds
+// none, or the mirror fails.
 func (r *Rebuild) carryAll(ctx context.Context) error {
 	for _, p := range r.parts {
-		if _, err := r.carry(ctx, p); err != nil {
-			return err
-		}
 		left, err := r.carry(ctx, p)
+		if err == nil && left > 0 {
+			left, err = r.carry(ctx, p)
+		}
 		if err != nil {
 			return err
 		}

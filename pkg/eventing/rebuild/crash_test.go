@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/pkg/eventing/rebuild"
+	"example.com/lockstep/pkg/eventing/reconcile"
 )
 
 // A process may die at any step: the next one goes on from there, and the result is the same.
@@ -71,7 +72,7 @@ func TestOneProcessRebuilds(t *testing.T) {
 		for name, do := range map[string]func() error{
 			"run":      func() error { _, err := f.Run(t.Context(), ada, rebuild.Options{}, f); return err },
 			"rollback": func() error { return f.Rollback(t.Context(), ada) },
-			"finish":   func() error { return f.Finish(t.Context(), ada) },
+			"finish":   func() error { return f.Finish(t.Context(), ada, false) },
 		} {
 			if err := do(); !errors.Is(err, rebuild.ErrBusy) {
 				t.Errorf("%s while another process works: %v", name, err)
@@ -81,6 +82,75 @@ func TestOneProcessRebuilds(t *testing.T) {
 	f.run(t)
 	if second != 1 {
 		t.Errorf("tried %d times", second)
+	}
+}
+
+// loseLock ends the sessions that hold the lock of a rebuild, as a failover would.
+func (f *fixture) loseLock(t *testing.T) {
+	t.Helper()
+	const holders = `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+	f.exec(t, `SELECT pg_terminate_backend(pid) FROM (`+holders+`) AS l`)
+	for len(ask[int32](t, f, holders)) > 0 {
+	}
+}
+
+// A process that has lost its lock does not undo what the next one decides: neither the phase
+// nor the tables that are served.
+func TestAProcessThatLostItsLock(t *testing.T) {
+	t.Parallel()
+	rollback := func(t *testing.T, f *fixture) error { return f.Rollback(t.Context(), ada) }
+	run := func(t *testing.T, f *fixture) error {
+		_, err := f.Run(t.Context(), ada, rebuild.Options{Comparison: reconcile.Options{Grace: time.Second}}, f)
+		return err
+	}
+	finish := func(t *testing.T, f *fixture) error { return f.Finish(t.Context(), ada, false) }
+	begin := func(t *testing.T, f *fixture) error {
+		dying, kill := context.WithCancel(t.Context())
+		defer kill()
+		f.at = func(string) { kill() }
+		if _, err := f.Run(dying, ada, rebuild.Options{}, f); !errors.Is(err, context.Canceled) {
+			return fmt.Errorf("the second rebuild ended: %w", err)
+		}
+		return nil
+	}
+	for name, tc := range map[string]struct {
+		at     string
+		second []func(*testing.T, *fixture) error
+		phase  rebuild.Phase
+	}{
+		"rolled back while it checks":       {"begin checking type one", []func(*testing.T, *fixture) error{rollback}, rebuild.RolledBack},
+		"rolled back while it fills":        {"fill two", []func(*testing.T, *fixture) error{run, rollback}, rebuild.RolledBack},
+		"rolled back while it compares":     {"begin comparing type two", []func(*testing.T, *fixture) error{run, rollback}, rebuild.RolledBack},
+		"finished while it checks":          {"begin checking type two", []func(*testing.T, *fixture) error{run, finish}, rebuild.None},
+		"another one fills while it checks": {"begin checking type two", []func(*testing.T, *fixture) error{run, finish, begin}, rebuild.Filling},
+		"another one fills while it fills":  {"fill two", []func(*testing.T, *fixture) error{finish, begin}, rebuild.Filling},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, 20)
+			var served int64
+			f.at = func(step string) {
+				if step != tc.at {
+					return
+				}
+				f.at = func(string) {}
+				f.loseLock(t)
+				for _, do := range tc.second {
+					if err := do(t, f); err != nil {
+						t.Error(err)
+					}
+				}
+				f.at = func(string) {}
+				served = f.oid(t)
+			}
+			if err := run(t, f); !errors.Is(err, rebuild.ErrPhase) {
+				t.Errorf("the first process: %v", err)
+			}
+			f.phase(t, tc.phase)
+			if f.oid(t) != served || served == 0 {
+				t.Error("the tables were exchanged")
+			}
+		})
 	}
 }
 
@@ -153,7 +223,7 @@ func TestReadsThroughTheExchange(t *testing.T) {
 	if err := f.Rollback(t.Context(), ada); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Finish(t.Context(), ada); err != nil {
+	if err := f.Finish(t.Context(), ada, false); err != nil {
 		t.Fatal(err)
 	}
 	cancel()

@@ -27,13 +27,9 @@ func (n Need) Total() int64 { return n.Copy + n.Log }
 func (r *Rebuild) Need(ctx context.Context) (n Need, err error) {
 	ctx, cancel := context.WithTimeout(ctx, shortTime)
 	defer cancel()
-	var tables []string
-	for _, p := range r.parts {
-		tables = append(tables, p.Table)
-	}
 	err = r.db.QueryRow(ctx, `
 		SELECT sum(size)::bigint * 6 / 5, sum(size)::bigint * 3
-		  FROM (SELECT pg_total_relation_size(name::regclass) AS size FROM unnest($1::text[]) AS name) AS t`, tables).Scan(&n.Copy, &n.Log)
+		  FROM (SELECT pg_total_relation_size(name::regclass) AS size FROM unnest($1::text[]) AS name) AS t`, r.tables()).Scan(&n.Copy, &n.Log)
 	if err != nil {
 		return n, fmt.Errorf("size of the tables: %w", err)
 	}

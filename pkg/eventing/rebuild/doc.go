@@ -30,7 +30,13 @@
 //
 // The phase and the progress are in the table rebuild_state, which begins and ends with the
 // rebuild. A process that dies leaves a phase behind that the next one continues; nothing that
-// a phase does is wrong if it is done twice. A lock of the session admits one process.
+// a phase does is wrong if it is done twice. A lock of the session admits one process; one that
+// has lost its session may go on next to another, and each change of the state names the phase
+// and the rebuild that it is of: it does not undo what the other one has decided.
+//
+// An owner that lacks many rows is perhaps the wrong one. Lost rows wait for the end of their
+// comparison, and are then repaired or, by the rule of reconcile.Doubtful, refused: before the
+// exchange, of which nothing is served then, and after it.
 //
 // A row of the served table that is ahead of its owner's is repaired after the exchange only,
 // under the audit of a repair: an exchange alone makes no read older.
@@ -44,6 +50,12 @@
 // stay with a table whatever its name. Prepared statements are planned again by Postgres,
 // which finds the tables by their names.
 //
+// The locks of the exchange are waited for in two steps. The first one, SHARE UPDATE EXCLUSIVE,
+// takes as long as an autovacuum that Postgres ends for it, and no reader waits behind it. The
+// second one has a moment.
+//
 // A migration that changes the served table while there is a shadow leaves two tables of
-// different shapes. They are not exchanged: see [ErrShape].
+// different shapes. They are not exchanged: see [ErrShape]. One that relaxes the served table
+// makes the mirror fail, and with it the events: package migrate refuses while there is a
+// rebuild.
 package rebuild

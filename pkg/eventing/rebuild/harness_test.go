@@ -154,6 +154,7 @@ func (m model) Type() string { return "type " + m.name }
 // Fill adopts pages of 100 rows: a row moves to a higher version only.
 func (m model) Fill(ctx context.Context, from string) (f projection.Filled, err error) {
 	m.at("fill " + m.name)
+	f.AsOf = time.Now()
 	sql := fmt.Sprintf(`
 		WITH page AS (SELECT * FROM owned_%[1]s WHERE concat_ws(':', %[2]s) COLLATE "C" >= $1 ORDER BY concat_ws(':', %[2]s) COLLATE "C" LIMIT 101),
 		mine AS (SELECT * FROM page ORDER BY concat_ws(':', %[2]s) COLLATE "C" LIMIT 100),
@@ -263,6 +264,12 @@ func (f *fixture) same(t *testing.T, names ...string) {
 	if n := ask[int64](t, f, `SELECT (SELECT sum(length(body)) FROM two) - (SELECT n FROM spelled)`)[0]; n != 0 {
 		t.Errorf("the view differs by %d letters from the table that is served", n)
 	}
+}
+
+// oid identifies the table one that is served.
+func (f *fixture) oid(t *testing.T) int64 {
+	t.Helper()
+	return ask[int64](t, f, `SELECT 'one'::regclass::oid::bigint`)[0]
 }
 
 func newID() string { return uuid.NewString() }

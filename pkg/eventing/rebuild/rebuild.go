@@ -24,8 +24,13 @@ const (
 	// rebuild for no longer, and Postgres, which looks for deadlocks after a second, aborts
 	// none of theirs.
 	lockTime = 200 * time.Millisecond
-	// shortTime bounds a transaction, and longTime one that reads or cleans a table.
-	shortTime, longTime = 5 * time.Second, 15 * time.Minute
+	// calmTime is how long a transaction waits for the end of a vacuum or the like on a table:
+	// longer than deadlock_timeout, of a second, after which Postgres ends an autovacuum that is in
+	// the way. Events and reads do not queue behind this lock.
+	calmTime = 3 * time.Second
+	// shortTime bounds a transaction, tableTime one that locks tables, and longTime one that reads
+	// or cleans a table.
+	shortTime, tableTime, longTime = 5 * time.Second, 30 * time.Second, 15 * time.Minute
 	// attempts take a minute.
 	attempts = 60
 
@@ -45,7 +50,9 @@ var (
 // Part is one table of a read model.
 type Part struct {
 	// Table is its name, and Key the columns of its primary key, all of them UUIDs. It has the
-	// columns epoch and version.
+	// columns epoch and version. Rows come to the shadow in another order than to the table: a
+	// unique index besides the key's must be of values that never move from one row to another,
+	// such as the id of the last event.
 	Table string
 	Key   []string
 	// Shadow fills the shadow. Before and After compare with the owner: Before the shadow, and
@@ -70,13 +77,24 @@ func New(db *pgxpool.Pool, after string, parts ...Part) *Rebuild {
 }
 
 // Session prepares a session for a rebuild in a schema: the schema alone is on the search_path,
-// and no transaction waits for a lock longer than a moment.
+// no transaction waits for a lock longer than a moment, and settings of the role or of the
+// database bound no statement, which has a limit of its own.
 func Session(schema string) func(context.Context, *pgx.Conn) error {
 	return func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, `SELECT set_config('search_path', $1, false), set_config('lock_timeout', $2, false)`,
+		_, err := conn.Exec(ctx, `SELECT set_config('search_path', $1, false), set_config('lock_timeout', $2, false),
+			set_config('statement_timeout', '0', false), set_config('idle_in_transaction_session_timeout', '0', false),
+			set_config('default_transaction_isolation', 'read committed', false)`,
 			pgx.Identifier{schema}.Sanitize(), fmt.Sprint(lockTime.Milliseconds()))
 		return err
 	}
+}
+
+// tables are the names of the served tables.
+func (r *Rebuild) tables() (names []string) {
+	for _, p := range r.parts {
+		names = append(names, p.Table)
+	}
+	return names
 }
 
 // shadows are the names of the shadow tables.
@@ -96,7 +114,8 @@ func (r *Rebuild) subjects() (subjects []audit.Subject) {
 }
 
 // Rollback exchanges the tables back. The table of before has had all events since, so no read
-// gets older. It may be repeated.
+// gets older. It reads both tables first, for rows that only the new one has, and again if there
+// are such rows. It may be repeated.
 func (r *Rebuild) Rollback(ctx context.Context, by audit.Actor) error {
 	return r.alone(ctx, func() error {
 		s, err := r.State(ctx)
@@ -106,7 +125,7 @@ func (r *Rebuild) Rollback(ctx context.Context, by audit.Actor) error {
 		case s.Phase != Checking && s.Phase != Done && s.Phase != RolledBack:
 			return fmt.Errorf("%w: the tables were not exchanged", ErrPhase)
 		case s.Phase != RolledBack:
-			if err := r.swap(ctx, by, "rebuild rollback", []Phase{Checking, Done}, RolledBack); err != nil {
+			if err := r.swap(ctx, by, "rebuild rollback", s, RolledBack); err != nil {
 				return err
 			}
 		}
@@ -114,34 +133,37 @@ func (r *Rebuild) Rollback(ctx context.Context, by audit.Actor) error {
 	})
 }
 
-// Finish removes the tables that are not served, and ends the rebuild in any phase, except
-// while the served rows are not checked yet.
-func (r *Rebuild) Finish(ctx context.Context, by audit.Actor) error {
+// Finish removes the tables that are not served, and ends the rebuild in any phase. While the
+// served rows are not checked yet, it requires unchecked: then rows may stay that differ from
+// their owner's. If the statement after the exchange fails, it removes the tables, and returns
+// that error.
+func (r *Rebuild) Finish(ctx context.Context, by audit.Actor, unchecked bool) error {
 	return r.alone(ctx, func() error {
 		s, err := r.State(ctx)
+		var after error
 		switch {
 		case err != nil:
 			return err
-		case s.Phase == None || s.Phase == Checking:
-			return fmt.Errorf("%w: nothing to remove, or the new rows are not checked yet", ErrPhase)
-		case s.Phase == RolledBack: // which may have died before
-			if err := r.runAfter(ctx); err != nil {
-				return err
-			}
+		case s.Phase == None:
+			return fmt.Errorf("%w: there is nothing to remove", ErrPhase)
+		case s.Phase == Checking && !unchecked:
+			return fmt.Errorf("%w: the new rows are not checked yet", ErrPhase)
+		case s.Phase == Checking, s.Phase == RolledBack: // which may have died before
+			after = r.runAfter(ctx)
 		}
 		err = r.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 			if err := r.lock(ctx, tx); err != nil {
 				return err
 			}
-			if err := r.drop(ctx, tx); err != nil {
+			if err := r.drop(ctx, tx, s); err != nil {
 				return err
 			}
 			return audit.Write(ctx, tx, "rebuild finish", by, r.subjects()...)
 		})
 		if err != nil {
-			return fmt.Errorf("remove the shadow tables: %w", err)
+			err = fmt.Errorf("remove the shadow tables: %w", err)
 		}
-		return nil
+		return errors.Join(err, after)
 	})
 }
 
@@ -160,14 +182,31 @@ func (r *Rebuild) runAfter(ctx context.Context) error {
 }
 
 // alone runs do while no other process does. The lock ends with its session, so with the
-// process. A process that has lost the session goes on: two at once do the same work twice,
-// and swap checks the phase under a lock of its own.
+// process. A process that has lost the session goes on: two at once do the same work twice, and
+// the second one to move the rebuild on gets ErrPhase: see State.update.
 func (r *Rebuild) alone(ctx context.Context, do func() error) error {
-	locking, cancel := context.WithTimeout(ctx, shortTime)
+	return r.session(ctx, func(conn *pgx.Conn) error {
+		var got bool
+		err := bounded(ctx, shortTime, func(ctx context.Context) error {
+			return conn.QueryRow(ctx, `SELECT pg_try_advisory_lock(hashtext('lockstep rebuild ' || current_schema()))`).Scan(&got)
+		})
+		switch {
+		case err != nil:
+			return fmt.Errorf("lock the rebuild: %w", err)
+		case !got:
+			return ErrBusy
+		}
+		return do()
+	})
+}
+
+// session runs do with a session of its own, which ends afterwards.
+func (r *Rebuild) session(ctx context.Context, do func(conn *pgx.Conn) error) error {
+	connecting, cancel := context.WithTimeout(ctx, shortTime)
 	defer cancel()
-	pooled, err := r.db.Acquire(locking)
+	pooled, err := r.db.Acquire(connecting)
 	if err != nil {
-		return fmt.Errorf("lock the rebuild: %w", err)
+		return fmt.Errorf("open a session: %w", err)
 	}
 	conn := pooled.Hijack()
 	defer func() {
@@ -177,20 +216,12 @@ func (r *Rebuild) alone(ctx context.Context, do func() error) error {
 		_, _ = conn.Exec(ending, `SELECT pg_advisory_unlock_all()`)
 		_ = conn.Close(ending)
 	}()
-	var got bool
-	err = conn.QueryRow(locking, `SELECT pg_try_advisory_lock(hashtext('lockstep rebuild ' || current_schema()))`).Scan(&got)
-	switch {
-	case err != nil:
-		return fmt.Errorf("lock the rebuild: %w", err)
-	case !got:
-		return ErrBusy
-	}
-	return do()
+	return do(conn)
 }
 
-// inTx runs do in a transaction, again until it gets its locks.
+// inTx runs do in a transaction that locks tables, again until it gets its locks.
 func (r *Rebuild) inTx(ctx context.Context, do func(ctx context.Context, tx pgx.Tx) error) error {
-	return r.retry(ctx, shortTime, func(ctx context.Context) error {
+	return r.retry(ctx, tableTime, func(ctx context.Context) error {
 		return pgx.BeginFunc(ctx, r.db, func(tx pgx.Tx) error { return do(ctx, tx) })
 	})
 }
@@ -216,9 +247,10 @@ func bounded(ctx context.Context, within time.Duration, do func(ctx context.Cont
 // lockErrors are lock_not_available and deadlock_detected.
 var lockErrors = map[string]bool{"55P03": true, "40P01": true}
 
-// passing reports whether err is a lock that was not got, or an owner that does not answer.
+// passing reports whether err is a lock that was not got, or an owner that does not answer, or
+// answers from too long ago.
 func passing(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	away := errors.Is(err, consistency.ErrOwnerUnavailable) && !eventing.IsPermanent(err)
-	return away || errors.Is(err, txn.ErrLocked) || ok && lockErrors[pg.Code]
+	return away || errors.Is(err, backfill.ErrReplica) || errors.Is(err, txn.ErrLocked) || ok && lockErrors[pg.Code]
 }

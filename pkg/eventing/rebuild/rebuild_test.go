@@ -40,7 +40,7 @@ func TestRebuild(t *testing.T) {
 	if n := ask[int64](t, f, `SELECT count(*) FROM one_shadow WHERE body = 'wrong'`)[0]; n != 70 {
 		t.Errorf("%d rows of before are kept, want 70", n)
 	}
-	if err := f.Finish(t.Context(), ada); err != nil {
+	if err := f.Finish(t.Context(), ada, false); err != nil {
 		t.Fatal(err)
 	}
 	f.phase(t, rebuild.None)
@@ -80,7 +80,7 @@ func TestANewTableIsLikeTheOldOne(t *testing.T) {
 	if err := f.Rollback(t.Context(), ada); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Finish(t.Context(), ada); err != nil {
+	if err := f.Finish(t.Context(), ada, false); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(before, describe()); diff != "" {
@@ -123,7 +123,7 @@ func TestRollback(t *testing.T) {
 	if _, err := f.Run(t.Context(), ada, rebuild.Options{}, f); !errors.Is(err, rebuild.ErrPhase) {
 		t.Errorf("a rebuild after a rollback: %v", err)
 	}
-	if err := f.Finish(t.Context(), ada); err != nil {
+	if err := f.Finish(t.Context(), ada, false); err != nil {
 		t.Fatal(err)
 	}
 	f.run(t)
@@ -135,12 +135,15 @@ func TestRollback(t *testing.T) {
 func TestAMigrationInBetween(t *testing.T) {
 	t.Parallel()
 	for name, migration := range map[string]string{
-		"column": `ALTER TABLE two ADD COLUMN language text NOT NULL DEFAULT ''`,
-		"type":   `ALTER TABLE one ALTER COLUMN body TYPE varchar(100)`,
-		"index":  `CREATE INDEX two_by_body ON two (body)`,
-		"check":  `ALTER TABLE one ADD CONSTRAINT humour CHECK (body <> 'dead')`,
-		"right":  `GRANT DELETE ON two TO app_service`,
-		"key":    `CREATE TABLE elsewhere (a uuid REFERENCES one)`,
+		"column":     `ALTER TABLE two ADD COLUMN language text NOT NULL DEFAULT ''`,
+		"type":       `ALTER TABLE one ALTER COLUMN body TYPE varchar(100)`,
+		"index":      `CREATE INDEX two_by_body ON two (body)`,
+		"check":      `ALTER TABLE one ADD CONSTRAINT humour CHECK (body <> 'dead')`,
+		"right":      `GRANT DELETE ON two TO app_service`,
+		"collation":  `ALTER TABLE one ALTER COLUMN body TYPE text COLLATE "C"`,
+		"statistics": `ALTER TABLE one ALTER COLUMN body SET STATISTICS 500`,
+		"replica":    `ALTER TABLE one REPLICA IDENTITY FULL`,
+		"key":        `CREATE TABLE elsewhere (a uuid REFERENCES one)`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -158,7 +161,7 @@ func TestAMigrationInBetween(t *testing.T) {
 				}
 			}
 			f.phase(t, rebuild.Comparing)
-			if err := f.Finish(t.Context(), ada); err != nil {
+			if err := f.Finish(t.Context(), ada, false); err != nil {
 				t.Fatal(err)
 			}
 			_, err := f.Run(t.Context(), ada, rebuild.Options{}, f)
@@ -174,6 +177,42 @@ func TestAMigrationInBetween(t *testing.T) {
 		t.Errorf("rollback after a migration: %v", err)
 	}
 	f.phase(t, rebuild.Done)
+}
+
+// What would stay with the old table, or cannot be made again, is refused before anything is
+// made.
+func TestWhatAShadowCannotHave(t *testing.T) {
+	t.Parallel()
+	for name, sql := range map[string]string{
+		"key":          `CREATE TABLE elsewhere (a uuid REFERENCES one)`,
+		"publication":  `CREATE PUBLICATION changes FOR TABLE one`,
+		"policy":       `CREATE POLICY everything ON one USING (true)`,
+		"row security": `ALTER TABLE one FORCE ROW LEVEL SECURITY`,
+		"statistics":   `CREATE STATISTICS together ON body, version FROM one`,
+		"function":     `CREATE FUNCTION ones() RETURNS bigint LANGUAGE sql BEGIN ATOMIC SELECT count(*) FROM one; END`,
+		"argument":     `CREATE FUNCTION body_of(one) RETURNS text LANGUAGE sql AS 'SELECT $1.body'`,
+		"column":       `CREATE TABLE elsewhere (whole one)`,
+		"sequence":     `ALTER TABLE one ADD COLUMN n bigserial`,
+		"identity":     `ALTER TABLE one ADD COLUMN n bigint GENERATED ALWAYS AS IDENTITY`,
+		"rule":         `CREATE RULE nothing AS ON DELETE TO one DO ALSO NOTHING`,
+		"replica":      `ALTER TABLE one ALTER COLUMN last_event_id SET NOT NULL; ALTER TABLE one REPLICA IDENTITY USING INDEX one_by_event`,
+		"view": `DO $$ BEGIN CREATE ROLE rebuild_other; EXCEPTION WHEN duplicate_object OR unique_violation THEN END $$;
+			CREATE SCHEMA other AUTHORIZATION rebuild_other; CREATE VIEW other.ones AS SELECT a FROM one; ALTER VIEW other.ones OWNER TO rebuild_other`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, 1)
+			f.exec(t, sql)
+			if name == "view" {
+				f.asOwner(t)
+			}
+			_, err := f.Run(t.Context(), ada, rebuild.Options{}, f)
+			if !errors.Is(err, rebuild.ErrShape) || strings.Contains(err.Error(), "finish") {
+				t.Errorf("%v", err)
+			}
+			f.phase(t, rebuild.None)
+		})
+	}
 }
 
 // A rebuild needs disk space, which the caller has to state.

@@ -2,24 +2,36 @@ package rebuild
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/jackc/pgx/v5"
 	"golang.org/x/time/rate"
 
+	"example.com/lockstep/pkg/eventing/backfill"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/projection"
 	"example.com/lockstep/pkg/eventing/reconcile"
 )
 
 // maxChecks bounds the comparisons after the exchange. From the second one on, only rows that
-// moved while they were repaired are left.
+// moved while they were repaired are left, and rows that cannot be written.
 const maxChecks = 5
+
+var (
+	// ErrLosses means that so many rows are lost at the owner that it may be the wrong one.
+	ErrLosses = errors.New("the owner may be the wrong one, or may have lost rows")
+	// ErrUnsettled means that rows could not be compared with their owner's.
+	ErrUnsettled = errors.New("rows could not be compared")
+)
 
 // Options has a safe zero value.
 type Options struct {
 	// Rate is the most rows per second that are filled; 0 is no limit.
 	Rate int
+	// AcceptLosses has rows repaired that the owner does not have, or has lost, however many.
+	AcceptLosses bool
 	// Comparison is for the comparisons.
 	Comparison reconcile.Options
 }
@@ -40,20 +52,26 @@ type Result struct {
 	// table after it was served.
 	Repaired      int `json:"repaired"`
 	RepairedAfter int `json:"repaired_after"`
+	// Left rows of the served table differ, but cannot be written. Unsettled rows could not be
+	// compared.
+	Left      int `json:"left"`
+	Unsettled int `json:"unsettled"`
 }
 
 // Run takes the rebuild to the phase Done, from where it is; without a rebuild it begins one.
-// It returns ErrPhase after a rollback, and ErrShape before the exchange if a migration ran in
-// between. Any error, and any death of the process, leaves a state from which Run goes on.
+// It returns ErrPhase if the rebuild is done before, or rolled back, and ErrShape before the exchange if a migration ran in
+// between. It returns ErrLosses, and exchanges or repairs nothing of the kind, if the read model
+// has many rows that the owner lacks, unless o accepts them; and ErrUnsettled in the phase
+// Checking while rows cannot be compared. Any error, and any death of the process, leaves a state from which Run goes on.
 func (r *Rebuild) Run(ctx context.Context, by audit.Actor, o Options, seen Observer) (result Result, err error) {
 	w := &worker{Rebuild: r, by: by, options: o, seen: seen, limit: rate.NewLimiter(rate.Inf, reconcile.PartRows)}
 	if o.Rate > 0 {
 		w.limit.SetLimit(rate.Limit(o.Rate))
 	}
 	err = r.alone(ctx, func() error {
-		for {
+		for first := true; ; first = false {
 			s, err := r.State(ctx)
-			if err != nil || s.Phase == Done {
+			if err != nil || s.Phase == Done && !first {
 				return err
 			}
 			if err := w.step(ctx, s); err != nil {
@@ -83,12 +101,12 @@ func (w *worker) step(ctx context.Context, s State) error {
 	case Filling:
 		return w.fill(ctx, s)
 	case Comparing:
-		return w.compare(ctx)
+		return w.compare(ctx, s)
 	case Checking:
-		return w.check(ctx)
-	case Done, RolledBack: // RolledBack only: Run ends with Done
+		return w.check(ctx, s)
+	case Done, RolledBack:
 	}
-	return fmt.Errorf("%w: it is %s: finish it first", ErrPhase, s.Phase)
+	return fmt.Errorf("%w: it is %s: finish it first, to begin another one", ErrPhase, s.Phase)
 }
 
 func (w *worker) fill(ctx context.Context, s State) error {
@@ -99,25 +117,28 @@ func (w *worker) fill(ctx context.Context, s State) error {
 	from := s.Next
 	for n, p := range w.parts[first:] {
 		if n > 0 {
-			if err := w.advance(ctx, p.Shadow.Type(), "", 0); err != nil {
+			if err := w.advance(ctx, s, p.Shadow.Type(), "", 0); err != nil {
 				return err
 			}
 			from = ""
 		}
-		if err := w.fillPart(ctx, p, from); err != nil {
+		if err := w.fillPart(ctx, s, p, from); err != nil {
 			return fmt.Errorf("fill %s: %w", Shadow(p.Table), err)
 		}
 	}
-	return w.enter(ctx, Comparing)
+	return w.enter(ctx, s, Comparing)
 }
 
 // fillPart fills one shadow. After the last page it leaves that page's begin in the state: an
-// empty id is the first row.
-func (w *worker) fillPart(ctx context.Context, p Part, from string) error {
+// empty id is the first row. A page of before the rebuild is asked for again.
+func (w *worker) fillPart(ctx context.Context, s State, p Part, from string) error {
 	for started := false; ; started = true {
 		var f projection.Filled
 		err := w.retry(ctx, longTime, func(ctx context.Context) (err error) {
 			f, err = p.Shadow.Fill(ctx, from)
+			if err == nil && f.AsOf.Before(s.StartedAt) {
+				return fmt.Errorf("%w: its rows are of %s, and the rebuild began at %s", backfill.ErrReplica, f.AsOf, s.StartedAt)
+			}
 			return err
 		})
 		if err != nil {
@@ -131,7 +152,7 @@ func (w *worker) fillPart(ctx context.Context, p Part, from string) error {
 		if !f.Done {
 			from = f.Next
 		}
-		if err := w.advance(ctx, p.Shadow.Type(), from, f.Rows); err != nil || f.Done {
+		if err := w.advance(ctx, s, p.Shadow.Type(), from, f.Rows); err != nil || f.Done {
 			return err
 		}
 		if err := w.limit.WaitN(ctx, min(f.Rows, w.limit.Burst())); err != nil {
@@ -140,94 +161,71 @@ func (w *worker) fillPart(ctx context.Context, p Part, from string) error {
 	}
 }
 
-// compare repairs the shadow, and has it served.
-func (w *worker) compare(ctx context.Context) error {
+// compare repairs the shadow, and has it served. What could not be decided is compared again
+// after the exchange.
+func (w *worker) compare(ctx context.Context, s State) error {
 	for _, p := range w.parts {
 		if _, err := w.carry(ctx, p); err != nil {
-			return err
+			return since(err)
 		}
-		repaired, err := w.repair(ctx, Comparing, p.Before)
-		w.result.Repaired += repaired
+		found, err := w.repair(ctx, Comparing, p.Before)
+		w.result.Repaired += found.written
 		if err != nil {
 			return fmt.Errorf("compare %s: %w", Shadow(p.Table), err)
 		}
 	}
 	for _, p := range w.parts {
-		// The plans of the first readers need the statistics.
-		if err := bounded(ctx, longTime, func(ctx context.Context) error {
-			_, err := w.db.Exec(ctx, p.sql(`VACUUM (ANALYZE) {shadow}`))
-			return err
-		}); err != nil {
+		if err := w.vacuum(ctx, p); err != nil {
 			return fmt.Errorf("analyze %s: %w", Shadow(p.Table), err)
 		}
 	}
-	return w.swap(ctx, w.by, "rebuild switch", []Phase{Comparing}, Checking)
+	return w.swap(ctx, w.by, "rebuild switch", s, Checking)
 }
 
-// check repairs the served rows until a comparison finds none that differ.
-func (w *worker) check(ctx context.Context) error {
+// vacuum is for the plans of the first readers, which need the statistics. It waits for its
+// lock for as long as that takes: no reader waits behind it, and Postgres ends an autovacuum of
+// the table.
+func (w *worker) vacuum(ctx context.Context, p Part) error {
+	return bounded(ctx, longTime, func(ctx context.Context) error {
+		return w.session(ctx, func(conn *pgx.Conn) error {
+			if _, err := conn.Exec(ctx, `SET lock_timeout = 0`); err != nil {
+				return err
+			}
+			_, err := conn.Exec(ctx, p.sql(`VACUUM (ANALYZE) {shadow}`))
+			return err
+		})
+	})
+}
+
+// check repairs the served rows until a comparison finds none that differ and can be written.
+func (w *worker) check(ctx context.Context, s State) error {
 	if err := w.runAfter(ctx); err != nil {
 		return err
 	}
 	for _, p := range w.parts {
-		found := 1
-		for n := 0; found > 0; n++ {
-			if n == maxChecks {
-				return fmt.Errorf("%d rows of %s differ from their owner's after %d repairs of each", found, p.Table, n)
-			}
-			var err error
-			found, err = w.repair(ctx, Checking, p.After)
-			w.result.RepairedAfter += found
-			if err != nil {
-				return fmt.Errorf("compare %s: %w", p.Table, err)
-			}
+		if err := w.checkPart(ctx, p); err != nil {
+			return fmt.Errorf("compare %s: %w", p.Table, err)
 		}
 	}
-	return w.enter(ctx, Done)
-}
-
-// repair compares a table with the owner's and repairs the rows that differ. It returns how
-// many did.
-func (w *worker) repair(ctx context.Context, in Phase, c reconcile.Comparison) (found int, err error) {
-	rows, err := c.Reader.Estimate(ctx)
-	if err != nil {
-		return 0, err
+	if w.result.Unsettled > 0 {
+		return fmt.Errorf("%w: %d rows changed meanwhile, or the owner's answers are from before them", ErrUnsettled, w.result.Unsettled)
 	}
-	w.seen.Begin(in, c.Model.Type(), rows)
-	o := &repairs{worker: w, model: c.Model, ahead: in == Checking}
-	_, err = c.Check(ctx, w.options.Comparison, o)
-	return o.found, err
+	return w.enter(ctx, s, Done)
 }
 
-// repairs is the observer of one comparison.
-type repairs struct {
-	*worker
-
-	model reconcile.Model
-	// ahead says that rows that are ahead of their owner's are repaired, too. In the shadow
-	// they would then be older than the served ones.
-	ahead bool
-	found int
-}
-
-// Passed shows the progress.
-func (o *repairs) Passed(_ context.Context, _ string, rows int64) error {
-	o.seen.Passed(rows)
-	return nil
-}
-
-// Differ repairs the rows.
-func (o *repairs) Differ(ctx context.Context, differences []reconcile.Difference) error {
-	var rows []reconcile.Row
-	for _, d := range differences {
-		if d.Kind != reconcile.Ahead || o.ahead {
-			d.Reader.ID = d.ID
-			rows = append(rows, d.Reader)
+// checkPart ends early if a repair writes none of the rows that differ: the next one would not
+// either.
+func (w *worker) checkPart(ctx context.Context, p Part) error {
+	for n := 1; ; n++ {
+		found, err := w.repair(ctx, Checking, p.After)
+		w.result.RepairedAfter += found.written
+		if err != nil {
+			return err
+		}
+		if found.written == 0 || n == maxChecks {
+			w.result.Left += found.differ
+			w.result.Unsettled += found.unsettled
+			return nil
 		}
 	}
-	o.found += len(rows)
-	return o.retry(ctx, longTime, func(ctx context.Context) error {
-		_, err := o.model.Replace(ctx, o.by, rows)
-		return err
-	})
 }

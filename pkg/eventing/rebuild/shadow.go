@@ -14,7 +14,8 @@ import (
 func Shadow(table string) string { return table + "_shadow" }
 
 // copyTable is the statements that make the shadow $2 of a table $1. LIKE copies neither the
-// owner nor rights nor storage options. Default privileges may have given others.
+// owner nor rights nor storage options, targets of statistics and the replica identity. Default
+// privileges may have given others.
 const copyTable = `
 	SELECT statement FROM (
 	  SELECT 1 AS step, format('ALTER TABLE %s OWNER TO %I', $2::text::regclass, relowner::regrole::text) AS statement
@@ -22,6 +23,12 @@ const copyTable = `
 	  UNION ALL
 	  SELECT 2, format('ALTER TABLE %s SET (%s)', $2::text::regclass, array_to_string(reloptions, ', '))
 	    FROM pg_class WHERE oid = $1::text::regclass AND reloptions IS NOT NULL
+	  UNION ALL
+	  SELECT 2, format('ALTER TABLE %s ALTER COLUMN %I SET STATISTICS %s', $2::text::regclass, attname, attstattarget)
+	    FROM pg_attribute WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped AND attstattarget >= 0
+	  UNION ALL
+	  SELECT 2, format('ALTER TABLE %s REPLICA IDENTITY %s', $2::text::regclass, CASE relreplident WHEN 'f' THEN 'FULL' ELSE 'NOTHING' END)
+	    FROM pg_class WHERE oid = $1::text::regclass AND relreplident IN ('f', 'n')
 	  UNION ALL
 	  SELECT 3, format('REVOKE ALL ON %s FROM %s', $2::text::regclass, {grantee})
 	    FROM pg_class, aclexplode(relacl) AS a WHERE oid = $2::text::regclass
@@ -54,12 +61,15 @@ const mirror = `
 // does not have yet.
 func (r *Rebuild) create(ctx context.Context, by audit.Actor) error {
 	err := r.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		if err := calm(ctx, tx, r.tables()); err != nil {
+			return err
+		}
 		for _, p := range r.parts {
 			if err := p.create(ctx, tx); err != nil {
 				return err
 			}
 			if err := p.sameShape(ctx, tx); err != nil {
-				return err
+				return fmt.Errorf("a shadow cannot have all that %s has: %w", p.Table, err)
 			}
 		}
 		if _, err := tx.Exec(ctx, createState); err != nil {
@@ -93,9 +103,11 @@ func (p Part) create(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// drop removes the shadows, the mirrors and the state. It locks the served tables first, like
-// the transactions that the mirror is part of.
-func (r *Rebuild) drop(ctx context.Context, tx pgx.Tx) error {
+// drop removes the shadows, the mirrors and the state of the rebuild s.
+func (r *Rebuild) drop(ctx context.Context, tx pgx.Tx, s State) error {
+	if err := s.update(ctx, tx, `DELETE FROM rebuild_state`); err != nil {
+		return err
+	}
 	var statements []string
 	for _, p := range r.parts {
 		statements = append(statements, p.sql(`DROP TRIGGER mirror_inserted ON {table}; DROP TRIGGER mirror_updated ON {table};

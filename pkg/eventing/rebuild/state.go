@@ -38,6 +38,11 @@ type State struct {
 	ShadowBytes int64 `json:"shadow_bytes"`
 }
 
+// execer is a pool, or a transaction.
+type execer interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
 const createState = `
 	CREATE TABLE rebuild_state (
 	  only_row       boolean     PRIMARY KEY DEFAULT true CHECK (only_row),
@@ -68,25 +73,34 @@ func (r *Rebuild) State(ctx context.Context) (s State, err error) {
 	return s, nil
 }
 
-// advance saves where filling continues.
-func (r *Rebuild) advance(ctx context.Context, aggregateType, next string, rows int) error {
-	return r.save(ctx, `
-		UPDATE rebuild_state SET aggregate_type = $1, next_id = $2, rows = rows + $3, changed_at = clock_timestamp()`,
-		aggregateType, next, rows)
+// advance saves where the filling that s began continues.
+func (r *Rebuild) advance(ctx context.Context, s State, aggregateType, next string, rows int) error {
+	return r.save(ctx, s, `aggregate_type = $3, next_id = $4, rows = rows + $5`, aggregateType, next, rows)
 }
 
-// enter saves the next phase.
-func (r *Rebuild) enter(ctx context.Context, p Phase) error {
-	return r.save(ctx, `UPDATE rebuild_state SET phase = $1, changed_at = clock_timestamp()`, p)
+// enter saves the phase after that of s.
+func (r *Rebuild) enter(ctx context.Context, s State, p Phase) error {
+	return r.save(ctx, s, `phase = $3`, p)
 }
 
-func (r *Rebuild) save(ctx context.Context, sql string, args ...any) error {
+func (r *Rebuild) save(ctx context.Context, s State, set string, args ...any) error {
 	err := r.retry(ctx, shortTime, func(ctx context.Context) error {
-		_, err := r.db.Exec(ctx, sql, args...)
-		return err
+		return s.update(ctx, r.db, `UPDATE rebuild_state SET `+set+`, changed_at = clock_timestamp()`, args...)
 	})
 	if err != nil {
 		return fmt.Errorf("save the state of the rebuild: %w", err)
 	}
 	return nil
+}
+
+// update runs a statement over the row of the state, if it is still the same rebuild in the
+// same phase as in s: else it returns ErrPhase. A process that has lost its lock may be the
+// second one, and must not undo what the other one has decided.
+func (s State) update(ctx context.Context, db execer, sql string, args ...any) error {
+	tag, err := db.Exec(ctx, sql+` WHERE phase = $1 AND started_at = $2`, append([]any{s.Phase, s.StartedAt}, args...)...)
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	if ok && pg.Code == undefinedTable || err == nil && tag.RowsAffected() == 0 {
+		return fmt.Errorf("%w: another process has moved the rebuild on, which was %s", ErrPhase, s.Phase)
+	}
+	return err
 }

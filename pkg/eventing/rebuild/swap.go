@@ -2,8 +2,8 @@ package rebuild
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -40,20 +40,16 @@ const exchange = `
 	   WHERE d.refobjid = $1::text::regclass AND c.relkind = 'v'
 	) AS s ORDER BY step`
 
-// swap exchanges the tables in one transaction, and enters a phase. Nothing is read or written
+// swap exchanges the tables of the rebuild s in one transaction, and enters a phase. Nothing is read or written
 // while it holds its locks, which takes milliseconds. It waits for each lock for a moment only,
 // because readers queue behind it: then it gives way to them, and tries again.
-func (r *Rebuild) swap(ctx context.Context, by audit.Actor, action string, from []Phase, to Phase) error {
+func (r *Rebuild) swap(ctx context.Context, by audit.Actor, action string, s State, to Phase) error {
 	if err := r.carryAll(ctx); err != nil {
-		return err
+		return since(err)
 	}
 	err := r.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		var phase Phase
-		if err := tx.QueryRow(ctx, `SELECT phase FROM rebuild_state FOR UPDATE`).Scan(&phase); err != nil {
+		if err := s.update(ctx, tx, `UPDATE rebuild_state SET phase = $3, changed_at = clock_timestamp()`, to); err != nil {
 			return err
-		}
-		if !slices.Contains(from, phase) {
-			return fmt.Errorf("%w: the rebuild is %s by now", ErrPhase, phase)
 		}
 		if err := r.lock(ctx, tx); err != nil {
 			return err
@@ -63,25 +59,47 @@ func (r *Rebuild) swap(ctx context.Context, by audit.Actor, action string, from 
 				return err
 			}
 		}
-		if _, err := tx.Exec(ctx, `UPDATE rebuild_state SET phase = $1, changed_at = clock_timestamp()`, to); err != nil {
-			return err
-		}
 		return audit.Write(ctx, tx, action, by, r.subjects()...)
 	})
 	if err != nil {
-		return fmt.Errorf("exchange the tables: %w", err)
+		return fmt.Errorf("exchange the tables: %w", since(err))
 	}
 	return nil
 }
 
+// since adds to an ErrShape what an operator does about it, once there is a rebuild.
+func since(err error) error {
+	if errors.Is(err, ErrShape) {
+		return fmt.Errorf("a migration ran since the begin: finish this rebuild, and begin another one: %w", err)
+	}
+	return err
+}
+
 // lock locks the served tables first, like the transactions that the mirrors are part of.
 func (r *Rebuild) lock(ctx context.Context, tx pgx.Tx) error {
-	var served, shadows []string
-	for _, p := range r.parts {
-		served, shadows = append(served, p.sql("{table}")), append(shadows, p.sql("{shadow}"))
+	tables := append(r.tables(), r.shadows()...)
+	if err := calm(ctx, tx, tables); err != nil {
+		return err
 	}
-	_, err := tx.Exec(ctx, `LOCK TABLE `+strings.Join(append(served, shadows...), ", ")+` IN ACCESS EXCLUSIVE MODE`)
+	_, err := tx.Exec(ctx, `LOCK TABLE `+identifiers(tables)+` IN ACCESS EXCLUSIVE MODE`)
 	return err
+}
+
+// calm waits until no vacuum, ANALYZE or CREATE INDEX CONCURRENTLY works on the tables, and
+// lets none begin before the transaction ends. Without it an autovacuum would outlive all
+// attempts: Postgres ends it for a transaction that waits longer than lockTime.
+func calm(ctx context.Context, tx pgx.Tx, tables []string) error {
+	_, err := tx.Exec(ctx, fmt.Sprintf(`SET LOCAL lock_timeout = %d; LOCK TABLE %s IN SHARE UPDATE EXCLUSIVE MODE; SET LOCAL lock_timeout = %d`,
+		calmTime.Milliseconds(), identifiers(tables), lockTime.Milliseconds()))
+	return err
+}
+
+func identifiers(names []string) string {
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = pgx.Identifier{name}.Sanitize()
+	}
+	return strings.Join(quoted, ", ")
 }
 
 func (p Part) swap(ctx context.Context, tx pgx.Tx) error {

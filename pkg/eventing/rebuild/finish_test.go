@@ -1,0 +1,81 @@
+package rebuild_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/lockstep/pkg/eventing/rebuild"
+	"example.com/lockstep/pkg/eventing/reconcile"
+)
+
+// After a migration that the comparison cannot read, an operator gives the rebuild up.
+func TestAWayOutOfChecking(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, 20)
+	dying, kill := context.WithCancel(t.Context())
+	defer kill()
+	f.at = func(step string) {
+		if step == "begin checking type one" {
+			kill()
+		}
+	}
+	if _, err := f.Run(dying, ada, rebuild.Options{}, f); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	f.at = func(string) {}
+	f.exec(t, `ALTER TABLE one DROP COLUMN body`)
+	if _, err := f.Run(t.Context(), ada, rebuild.Options{}, f); err == nil {
+		t.Error("rows without their column were compared")
+	}
+	if err := f.Rollback(t.Context(), ada); !errors.Is(err, rebuild.ErrShape) || !strings.Contains(err.Error(), "a migration ran") {
+		t.Errorf("rollback: %v", err)
+	}
+	if err := f.Finish(t.Context(), ada, false); !errors.Is(err, rebuild.ErrPhase) {
+		t.Errorf("finish: %v", err)
+	}
+	if err := f.Finish(t.Context(), ada, true); err != nil {
+		t.Errorf("finish unchecked: %v", err)
+	}
+	f.phase(t, rebuild.None)
+	f.serve(t, `UPDATE one SET version = version + 1`)
+}
+
+// A statement after the exchange that fails keeps no copy.
+func TestFinishAfterAFault(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, 10)
+	f.Rebuild = rebuild.New(f.admin, `SELECT 1 / 0`, f.part(one), f.part(two))
+	fails := func(name string, err error) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), "division by zero") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	_, err := f.Run(t.Context(), ada, rebuild.Options{}, f)
+	fails("run", err)
+	f.phase(t, rebuild.Checking)
+	fails("rollback", f.Rollback(t.Context(), ada))
+	f.phase(t, rebuild.RolledBack)
+	fails("finish", f.Finish(t.Context(), ada, false))
+	f.phase(t, rebuild.None)
+}
+
+// A rebuild that is done is not done again under the same name.
+func TestARunOfADoneRebuild(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, 10)
+	f.run(t)
+	if r, err := f.Run(t.Context(), ada, rebuild.Options{}, f); !errors.Is(err, rebuild.ErrPhase) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	f.phase(t, rebuild.Done)
+	if err := f.Finish(t.Context(), ada, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Run(t.Context(), ada, rebuild.Options{Comparison: reconcile.Options{Grace: time.Second}}, f); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,170 @@
+package rebuild_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"example.com/lockstep/pkg/eventing/operator/audit"
+	"example.com/lockstep/pkg/eventing/projection"
+	"example.com/lockstep/pkg/eventing/rebuild"
+	"example.com/lockstep/pkg/eventing/reconcile"
+)
+
+// An owner that lacks many rows, or has older ones, is perhaps the wrong one, or an empty one.
+// Then nothing is exchanged, and the served rows and those of before stay as they are, until an
+// operator accepts the loss.
+func TestLossesAreRefused(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		at, damage string
+		want       rebuild.Phase
+	}{
+		"an empty owner":                 {"fill one", `DELETE FROM owned_one`, rebuild.Comparing},
+		"an owner of an earlier time":    {"fill one", `UPDATE one SET version = version + 3, body = 'newest', updated_at = now() - interval '10 min'`, rebuild.Comparing},
+		"another owner after the switch": {"begin checking type one", `DELETE FROM owned_one`, rebuild.Checking},
+		"an earlier one afterwards": {
+			"begin checking type one", `UPDATE one SET version = version + 3, body = 'newest', updated_at = now() - interval '10 min'`, rebuild.Checking,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, 150)
+			var before []string
+			rows := func(table string) []string {
+				return ask[string](t, f, `SELECT `+table+`::text FROM `+table+` ORDER BY a`)
+			}
+			f.at = func(step string) {
+				if step == tc.at {
+					f.at = func(string) {}
+					f.exec(t, tc.damage)
+					before = rows("one")
+				}
+			}
+			for range 2 {
+				_, err := f.Run(t.Context(), ada, rebuild.Options{Comparison: reconcile.Options{Grace: time.Second}}, f)
+				if !errors.Is(err, rebuild.ErrLosses) {
+					t.Fatalf("%v", err)
+				}
+				f.phase(t, tc.want)
+				if !slices.Equal(rows("one"), before) {
+					t.Error("the served rows have changed")
+				}
+			}
+			if n := ask[int64](t, f, `SELECT count(*) FROM one_shadow WHERE deleted_at IS NULL`)[0]; n != 150 {
+				t.Errorf("%d rows of 150 are in the shadow", n)
+			}
+			o := rebuild.Options{AcceptLosses: true, Comparison: reconcile.Options{Grace: time.Second}}
+			if r, err := f.Run(t.Context(), ada, o, f); err != nil || r.Repaired+r.RepairedAfter != 150 {
+				t.Errorf("accepted: %+v, %v", r, err)
+			}
+			f.phase(t, rebuild.Done)
+			f.exec(t, `DELETE FROM one WHERE deleted_at IS NOT NULL`)
+			f.same(t, "one", "two")
+		})
+	}
+}
+
+// undated is an owner that does not know as of when its answers are.
+type undated struct{ reconcile.Owner }
+
+func (u undated) Page(ctx context.Context, d reconcile.Definition, r reconcile.Range) (reconcile.Page, error) {
+	p, err := u.Owner.Page(ctx, d, r)
+	p.AsOf = time.Time{}
+	return p, err
+}
+
+// A rebuild is not done while rows could not be compared.
+func TestRowsThatCannotBeCompared(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, 50)
+	a, b := f.part(one), f.part(two)
+	owner := a.After.Owner
+	a.After.Owner = undated{owner}
+	f.Rebuild = rebuild.New(f.admin, recount, a, b)
+	f.at = func(step string) {
+		if step == "begin checking type one" {
+			f.exec(t, `UPDATE one SET version = version - 1, body = 'wrong' WHERE version = 3`)
+		}
+	}
+	r, err := f.Run(t.Context(), ada, rebuild.Options{Comparison: reconcile.Options{Grace: time.Second}}, f)
+	if !errors.Is(err, rebuild.ErrUnsettled) || r.Unsettled != 10 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	f.phase(t, rebuild.Checking)
+	a.After.Owner, f.at = owner, func(string) {}
+	f.Rebuild = rebuild.New(f.admin, recount, a, b)
+	if r := f.run(t); r.Unsettled != 0 || r.RepairedAfter != 10 {
+		t.Errorf("%+v", r)
+	}
+	f.same(t, "one", "two")
+}
+
+// lagging is a replica that has not reached the begin of the rebuild, for some pages.
+type lagging struct {
+	model
+
+	pages int
+}
+
+func (l *lagging) Fill(ctx context.Context, from string) (projection.Filled, error) {
+	f, err := l.model.Fill(ctx, from)
+	if l.pages--; l.pages >= 0 {
+		f.AsOf = f.AsOf.Add(-time.Hour)
+	}
+	return f, err
+}
+
+// A page of before the rebuild is no page of it.
+func TestAReplicaThatLags(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, 50)
+	a, b := f.part(one), f.part(two)
+	a.Shadow = &lagging{model{f, one, rebuild.Shadow("one")}, 2}
+	f.Rebuild = rebuild.New(f.admin, recount, a, b)
+	pages := 0
+	f.at = func(step string) {
+		if step == "fill one" {
+			pages++
+		}
+	}
+	if r := f.run(t); pages != 3 || r.Filled != 100 {
+		t.Errorf("%d pages were asked for, want 3; %+v", pages, r)
+	}
+}
+
+// stubborn is a model with rows that cannot be written.
+type stubborn struct {
+	model
+
+	t *testing.T
+}
+
+func (s stubborn) Replace(ctx context.Context, by audit.Actor, seen []reconcile.Row) ([]string, error) {
+	odd := ask[string](s.t, s.fixture, `SELECT a::text FROM one WHERE body = 'odd'`)
+	return s.model.Replace(ctx, by, slices.DeleteFunc(seen, func(r reconcile.Row) bool { return slices.Contains(odd, r.ID) }))
+}
+
+// A row that cannot be written is left and counted. It holds up neither the others nor the end.
+func TestRowsThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, 50)
+	a, b := f.part(one), f.part(two)
+	a.After.Model = stubborn{model{f, one, "one"}, t}
+	f.Rebuild = rebuild.New(f.admin, recount, a, b)
+	passes := 0
+	f.at = func(step string) {
+		if step == "begin checking type one" {
+			if passes++; passes == 1 {
+				f.exec(t, `UPDATE one SET body = CASE version WHEN 3 THEN 'odd' ELSE 'wrong' END WHERE version IN (3, 4)`)
+			}
+		}
+	}
+	if r := f.run(t); r.Left != 10 || r.RepairedAfter != 10 || passes != 2 {
+		t.Errorf("%+v after %d passes", r, passes)
+	}
+	f.phase(t, rebuild.Done)
+	f.same(t, "two")
+}

@@ -1,0 +1,18 @@
+package reconcile
+
+const (
+	// fewLosses rows that the owner does not have, or has lost, are repaired in any case, and
+	// more if they are at most one of lossShare rows.
+	fewLosses = 100
+	lossShare = 20
+)
+
+// Lost reports whether a difference of this kind is a row that the owner does not have, or has
+// lost: its repair removes what no event brings back.
+func (k Kind) Lost() bool { return k == Extra || k == Ahead }
+
+// Doubtful reports whether so many rows are lost, of an owner with so many rows, that it may be
+// the wrong one, or an empty one. A read model that lacks rows, however many, has no losses.
+func Doubtful(losses int, rows int64) bool {
+	return losses > 0 && rows == 0 || int64(losses) > max(fewLosses, rows/lossShare)
+}

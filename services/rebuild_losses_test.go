@@ -1,0 +1,49 @@
+package services_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestRebuildFromTheWrongOwner rebuilds from a video without rows: nothing is switched, until
+// an operator accepts that. A rebuild that is done is no rebuild to run again.
+func TestRebuildFromTheWrongOwner(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, sharedBroker(t))
+	o := w.operator(t)
+	w.startVideo(t)
+	w.seed(t, 200, 20)
+	w.exec(t, `TRUNCATE video.videos, video.engagements`)
+	const run = `catalog rebuild run --disk-free "40 GB" --grace 1s --yes`
+	live := func() int64 {
+		return query[int64](t, w, `SELECT count(*) FROM catalog.video_projection WHERE deleted_at IS NULL`)[0]
+	}
+	before := live()
+	for _, step := range []struct {
+		command, says string
+		code          int
+		phase         string
+	}{
+		{run, "--accept-losses", 1, "comparing"},
+		{"catalog rebuild finish --yes", "finished", 0, ""},
+		{run, "the owner may be the wrong one", 1, "comparing"},
+		{run + " --accept-losses", "The new copy is served", 0, "done"},
+		{run, "is done: finish it to begin another", 1, "done"},
+		{"catalog rebuild finish --unchecked --yes", "finished", 0, ""},
+	} {
+		if n := live(); n != before && step.code == 1 && step.phase == "comparing" {
+			t.Fatalf("%d of %d videos are left before %s", n, before, step.command)
+		}
+		cmd := o.shell(t, step.command, "NOTHING=")
+		out, err := cmd.CombinedOutput()
+		if cmd.ProcessState.ExitCode() != step.code || !strings.Contains(string(out), step.says) {
+			t.Fatalf("%s: %v %s", step.command, err, out)
+		}
+		if s := o.rebuildState(t); s.Phase != step.phase {
+			t.Fatalf("%s: the rebuild is %q, want %q", step.command, s.Phase, step.phase)
+		}
+	}
+	if n := live(); n != 0 {
+		t.Errorf("%d videos after accepting the loss", n)
+	}
+}
