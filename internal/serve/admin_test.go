@@ -72,8 +72,9 @@ func TestTheAdminPortAnswersUntilTheDrainHasEnded(t *testing.T) {
 		s.rest.Get("/slow", func(http.ResponseWriter, *http.Request) { time.Sleep(5 * time.Second) })
 		ctx, drain := context.WithCancel(t.Context())
 		d := &drained{lis: bufconn.Listen(1 << 20), drain: drain, ended: make(chan error, 1)}
+		server := s.server()
 		go func() {
-			d.ended <- s.server().Run(ctx, d.lis, func(ctx context.Context) error {
+			d.ended <- server.Run(ctx, d.lis, func(ctx context.Context) error {
 				<-ctx.Done()
 				time.Sleep(3 * time.Second) // the last publishes
 				return nil

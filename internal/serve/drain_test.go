@@ -30,7 +30,8 @@ func (s *service) startInBubble(t *testing.T) *drained {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	d := &drained{lis: bufconn.Listen(1 << 20), drain: cancel, ended: make(chan error, 1)}
-	go func() { d.ended <- s.server().Run(ctx, d.lis) }()
+	server := s.server()
+	go func() { d.ended <- server.Run(ctx, d.lis) }()
 	return d
 }
 

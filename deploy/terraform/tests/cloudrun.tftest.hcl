@@ -67,7 +67,7 @@ run "services" {
         probe.http_get[0].port != service.template[0].containers[0].ports[0].container_port
       ]
     ]))
-    error_message = "Probes must ask the admin port, which requests from outside do not reach: health and metrics are nobody else's."
+    error_message = "Probes must ask the admin port, which requests from outside do not reach: health and metrics are for operators."
   }
   assert {
     condition = alltrue(flatten([
