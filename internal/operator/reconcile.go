@@ -93,24 +93,27 @@ func (r Reconcile) run(ctx context.Context, s *invocation) error {
 	}
 	result := c.result(!flags.repair || !s.yes)
 	// The first check decides, and so does a person at the terminal. A second one repairs.
-	if flags.repair && result.differing() > 0 {
-		if !s.yes {
-			for _, line := range result.lines() {
-				s.planf("%s", line)
-			}
+	if flags.repair && result.differing() > 0 && s.confirmedFor(result) {
+		c.actor = s.actor
+		if err := c.repair(ctx); err != nil {
+			return err
 		}
-		if s.confirmed() {
-			c.actor = s.actor
-			if err := c.repair(ctx); err != nil {
-				return err
-			}
-			result = c.result(false)
-		}
+		result = c.result(false)
 	}
 	if err := s.print(result, func(w io.Writer) { result.text(w, flags.repair && result.DryRun) }); err != nil {
 		return err
 	}
 	return result.verdict()
+}
+
+// confirmedFor is confirmed for a repair of what a check has found.
+func (s *invocation) confirmedFor(found *reconciliation) bool {
+	if !s.yes {
+		for _, line := range found.lines() {
+			s.planf("%s", line)
+		}
+	}
+	return s.confirmed()
 }
 
 func (s *invocation) reconcileFlags() (f reconcileFlags, err error) {

@@ -28,7 +28,8 @@ func (concluded) Type() string                              { return "video" }
 func (c concluded) Estimate(context.Context) (int64, error) { return c.rows, nil }
 
 func (c concluded) Check(ctx context.Context, _ reconcile.Options, seen reconcile.Observer) (int, error) {
-	if *c.checks++; *c.checks > 1 {
+	*c.checks++
+	if *c.checks > 1 {
 		c.found = slices.Concat(c.found, c.since)
 	}
 	if err := seen.Differ(ctx, c.found); err != nil {

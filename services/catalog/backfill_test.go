@@ -15,6 +15,7 @@ import (
 
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/backfill"
+	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/projection"
 )
@@ -222,7 +223,7 @@ func (f *fixture) fakeTime(t *testing.T, do func(t *testing.T, pool, admin *pgxp
 			if pools[i], err = pgxpool.New(t.Context(), outside.Config().ConnString()); err != nil {
 				t.Fatal(err)
 			}
-			defer pools[i].Close()
+			t.Cleanup(pools[i].Close)
 		}
 		do(t, pools[0], pools[1])
 	})
@@ -255,7 +256,7 @@ func TestABackfillOutlastsARestart(t *testing.T) {
 				if time.Since(since) >= tc.away {
 					return nil
 				}
-				time.Sleep(tc.hangs) // fake time
+				backoff.Sleep(t.Context(), tc.hangs, nil) // fake time
 				failures++
 				return consistency.ErrOwnerUnavailable
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/reconcile"
 )
 
@@ -149,7 +150,7 @@ func TestASlowOwner(t *testing.T) {
 		p.Reader = reconcile.NewTable(db, "app.copied", []string{"a", "b"}, columns+", epoch", reconcile.ColumnEpoch)
 		signs, shown, most := 0, time.Now(), time.Duration(0)
 		p.owner.before = func(call int) {
-			time.Sleep(look)
+			backoff.Sleep(t.Context(), look, nil)
 			if len(p.passed) > signs {
 				signs, shown = len(p.passed), time.Now().Add(-look)
 			}
