@@ -111,7 +111,8 @@ type lagging struct {
 
 func (l *lagging) Fill(ctx context.Context, from string) (projection.Filled, error) {
 	f, err := l.model.Fill(ctx, from)
-	if l.pages--; l.pages >= 0 {
+	l.pages--
+	if l.pages >= 0 {
 		f.AsOf = f.AsOf.Add(-time.Hour)
 	}
 	return f, err
@@ -157,7 +158,8 @@ func TestRowsThatCannotBeWritten(t *testing.T) {
 	passes := 0
 	f.at = func(step string) {
 		if step == "begin checking type one" {
-			if passes++; passes == 1 {
+			passes++
+			if passes == 1 {
 				f.exec(t, `UPDATE one SET body = CASE version WHEN 3 THEN 'odd' ELSE 'wrong' END WHERE version IN (3, 4)`)
 			}
 		}

@@ -36,7 +36,8 @@ const shape = `
 	SELECT format('right %s of %s %s', privilege_type, a.grantee::regrole, is_grantable)
 	  FROM pg_class, aclexplode(coalesce(relacl, acldefault('r', relowner))) AS a WHERE oid = $1::text::regclass
 	UNION ALL
-	SELECT format('owner %s options %s row security %s %s replica identity %s', relowner::regrole, reloptions, relrowsecurity, relforcerowsecurity, relreplident)
+	SELECT format('owner %s options %s row security %s %s replica identity %s',
+	              relowner::regrole, reloptions, relrowsecurity, relforcerowsecurity, relreplident)
 	  FROM pg_class WHERE oid = $1::text::regclass
 	UNION ALL
 	SELECT format('trigger %s in state %s', tgname, tgenabled) FROM pg_trigger

@@ -89,7 +89,8 @@ func (r *Rebuild) lock(ctx context.Context, tx pgx.Tx) error {
 // lets none begin before the transaction ends. Without it an autovacuum would outlive all
 // attempts: Postgres ends it for a transaction that waits longer than lockTime.
 func calm(ctx context.Context, tx pgx.Tx, tables []string) error {
-	_, err := tx.Exec(ctx, fmt.Sprintf(`SET LOCAL lock_timeout = %d; LOCK TABLE %s IN SHARE UPDATE EXCLUSIVE MODE; SET LOCAL lock_timeout = %d`,
+	_, err := tx.Exec(ctx, fmt.Sprintf(`
+		SET LOCAL lock_timeout = %d; LOCK TABLE %s IN SHARE UPDATE EXCLUSIVE MODE; SET LOCAL lock_timeout = %d`,
 		calmTime.Milliseconds(), identifiers(tables), lockTime.Milliseconds()))
 	return err
 }
