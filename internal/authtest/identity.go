@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -79,6 +80,13 @@ func New(t testing.TB) Issuers {
 		identity{"service", service, http.Header{"X-Service-Authorization": {"Bearer " + services.sign(
 			services.claims(serviceAudience, "1", map[string]any{"email": account, "email_verified": true}))}}},
 	)}
+}
+
+// Header has the proof of the identity with that name: "owner", "other user", "admin" or
+// "service".
+func (i Issuers) Header(name string) http.Header {
+	at := slices.IndexFunc(i.identities, func(who identity) bool { return who.name == name })
+	return i.identities[at].header
 }
 
 // invalid are the owner's tokens with one fault each.

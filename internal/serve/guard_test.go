@@ -3,13 +3,47 @@ package serve_test
 import (
 	"context"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
 	"example.com/lockstep/internal/auth"
+	"example.com/lockstep/internal/authtest"
+	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/internal/serve"
 )
+
+// guarded is a service with an authenticator, and the operations of the tests below: a route
+// and a method for users. They answer with the scope of their caller.
+func guarded(callers *auth.Authenticator) *service {
+	s := newService(io.Discard)
+	s.guard = serve.NewGuard(s.rules, callers)
+	s.rest, s.grpc = serve.NewRouter(s.log, s.health, s.guard), serve.NewGRPC(s.log, s.guard)
+	s.rules["GET /v1/videos/{id}"], s.rules["/test.Echo/Say"] = auth.Users, auth.Users
+	s.rest.Get("/v1/videos/{id}", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, auth.Of(r.Context()).Scope())
+	})
+	echo(func(ctx context.Context, _ string) (string, error) { return auth.Of(ctx).Scope(), nil }).register(s.grpc)
+	return s
+}
+
+// closed is an authenticator that has no issuer to ask, for requests without a token.
+func closed(t *testing.T, local bool) *auth.Authenticator {
+	t.Helper()
+	callers, err := auth.New(t.Context(), auth.Config{Issuer: "https://issuer.example", Audience: "a", Local: local}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return callers
+}
 
 // A route or a method without a rule, or a rule without its operation, ends Run before it
 // serves.
@@ -19,7 +53,7 @@ func TestNothingIsServedWithoutARule(t *testing.T) {
 		prepare func(*service)
 		names   string
 	}{
-		"route":  {func(s *service) { s.rest.Get("/v1/new", nothing) }, "GET /v1/new has no rule"},
+		"route":  {func(s *service) { s.rest.Get("/v1/new", http.NotFound) }, "GET /v1/new has no rule"},
 		"method": {func(s *service) { echo(nil).register(s.grpc) }, "/test.Echo/Say has no rule"},
 		"rule":   {func(s *service) { s.rules["GET /v1/old"] = auth.Users }, "GET /v1/old has a rule and is not registered"},
 	} {
@@ -43,4 +77,129 @@ func TestNothingIsServedWithoutARule(t *testing.T) {
 	}
 }
 
-func nothing(http.ResponseWriter, *http.Request) {}
+// The two protocols admit and refuse alike, and give handlers the same caller.
+func TestBothProtocolsHaveOneGuard(t *testing.T) {
+	t.Parallel()
+	issuers := authtest.New(t)
+	addr := guarded(issuers.Callers).start(t)
+	conn := dial(t, addr)
+	for name, want := range map[string]struct {
+		status    int
+		code      codes.Code
+		reason    string
+		challenge string
+		body      string
+	}{
+		"":        {401, codes.Unauthenticated, "UNAUTHENTICATED", "Bearer", ""},
+		"bad":     {401, codes.Unauthenticated, "UNAUTHENTICATED", `Bearer error="invalid_token"`, ""},
+		"service": {403, codes.PermissionDenied, "PERMISSION_DENIED", "", ""},
+		"owner":   {200, codes.OK, "", "", "user:" + authtest.Owner.String()},
+	} {
+		header := map[string]http.Header{"": {}, "bad": {"Authorization": {"Basic eDp5"}}}[name]
+		if header == nil {
+			header = issuers.Header(name)
+		}
+		req := httptest.NewRequest(http.MethodGet, "http://"+addr+"/v1/videos/1", nil)
+		req.RequestURI, req.Header = "", header
+		res, err := client(t, false).Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := readAll(t, res)
+		ctx := t.Context()
+		for key, values := range header {
+			ctx = metadata.AppendToOutgoingContext(ctx, key, values[0])
+		}
+		said, err := say(ctx, conn, "")
+		got := want
+		got.status, got.code, got.reason, got.challenge, got.body = res.StatusCode, status.Code(err), problem.ReasonOf(err), res.Header.Get("WWW-Authenticate"), said
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(want)); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", name, diff)
+		}
+		if want.status == 200 && body != want.body || want.status != 200 && decode(t, body)["reason"] != want.reason {
+			t.Errorf("%q over REST: %s", name, body)
+		}
+	}
+}
+
+// unread is a body that must not be read.
+type unread struct{ t *testing.T }
+
+func (u unread) Read([]byte) (int, error) {
+	u.t.Error("the body was read")
+	return 0, io.EOF
+}
+
+func TestTheBodyOfARefusedRequestIsNotRead(t *testing.T) {
+	t.Parallel()
+	s := guarded(closed(t, false))
+	s.rules["POST /v1/videos"] = auth.Users
+	s.rest.Post("/v1/videos", func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
+	if res := do(s, http.MethodPost, "/v1/videos", unread{t}); res.Code != http.StatusUnauthorized {
+		t.Errorf("REST: %d %s", res.Code, res.Body)
+	}
+	// The answer over gRPC comes while the body is still open.
+	body, end := io.Pipe()
+	defer end.Close()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.start(t)+"/test.Echo/Say", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/grpc")
+	res, err := client(t, true).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if got := res.Header.Get("Grpc-Status"); got != "16" {
+		t.Errorf("gRPC: status %q, want 16", got)
+	}
+}
+
+// The rule is that of the route which chi would serve, by any spelling of path and method.
+// What has no route is answered as without a guard.
+func TestNoSpellingPassesTheGuard(t *testing.T) {
+	t.Parallel()
+	s := guarded(closed(t, false))
+	for line, want := range map[string]int{
+		"GET /v1/videos/1":       401,
+		"HEAD /v1/videos/1":      401,
+		"GET /v1/videos/a%2Fb":   401,
+		"GET /v1/videos/%2e%2e":  401,
+		"GET /v1/videos/%00":     401,
+		"GET /v1/videos/1?x=%zz": 401,
+		"GET /v1/videos/..":      401,
+		"GET /v1/%76ideos/1":     404,
+		"GET //v1/videos/1":      404,
+		"GET /v1/videos/1/":      404,
+		"GET /V1/videos/1":       404,
+		"GET /nowhere":           404,
+		"POST /v1/videos/1":      405,
+		"OPTIONS /v1/videos/1":   405,
+		"get /v1/videos/1":       405,
+		"GET /healthz":           200,
+		"HEAD /readyz":           200,
+		"GET /metrics":           200,
+	} {
+		method, target, _ := strings.Cut(line, " ")
+		if res := do(s, method, target, nil); res.Code != want {
+			t.Errorf("%s: %d, want %d", line, res.Code, want)
+		}
+	}
+}
+
+// Services on a developer's machine have no identity; elsewhere each has one.
+func TestOperationsForServicesAreOpenLocally(t *testing.T) {
+	t.Parallel()
+	for local, want := range map[bool]int{true: 200, false: 401} {
+		s := guarded(closed(t, local))
+		s.rules["GET /v1/videos/{id}"] = auth.Services
+		if res := do(s, http.MethodGet, "/v1/videos/1", nil); res.Code != want {
+			t.Errorf("local %t: %d, want %d", local, res.Code, want)
+		}
+		s.rules["GET /v1/videos/{id}"] = auth.SignedIn
+		if res := do(s, http.MethodGet, "/v1/videos/1", nil); res.Code != 401 {
+			t.Errorf("local %t, for users: %d, want 401", local, res.Code)
+		}
+	}
+}

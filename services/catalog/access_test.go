@@ -1,11 +1,13 @@
 package catalog
 
 import (
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/authtest"
 	"example.com/lockstep/pkg/eventing/inbox"
 )
@@ -44,4 +46,35 @@ func TestAccess(t *testing.T) {
 		},
 	}.Run(t)
 	authtest.CheckTable(t, "../../docs/security.md", "catalog", table)
+}
+
+// The document asks for a token where the rules do, and knows the refusals.
+func TestDocumentHasTheRules(t *testing.T) {
+	t.Parallel()
+	issuers := authtest.New(t)
+	f := setUp(t)
+	addr, _ := f.listenFor(t, issuers.Callers)
+	doc, _ := document(t)
+	for route, item := range doc["paths"].(map[string]any) {
+		for method := range item.(map[string]any) {
+			line := strings.ToUpper(method) + " " + route
+			security, given := dig(item, method, "security").([]any)
+			open := given && len(security) == 0
+			if open != (access[line] == auth.Public) {
+				t.Errorf("%s: security is %v, the rule %v", line, security, access[line])
+			}
+			unauthenticated, denied := dig(item, method, "responses", "401"), dig(item, method, "responses", "403")
+			if (unauthenticated == nil) != open || (denied != nil) != (access[line] == auth.Users) {
+				t.Errorf("%s: 401 is %v and 403 %v, the rule %v", line, unauthenticated, denied, access[line])
+			}
+			line = strings.NewReplacer("{id}", newVideoID().String(), "{user_id}", authtest.Owner.String()).Replace(line)
+			if r := call(t, addr, line); !open && r.status != 401 {
+				t.Errorf("%s without a token: %d", line, r.status)
+			}
+			token := "Authorization: " + issuers.Header("other user").Get("Authorization")
+			if r := call(t, addr, line, token); denied != nil && r.status != 403 {
+				t.Errorf("%s by another user: %d", line, r.status)
+			}
+		}
+	}
 }

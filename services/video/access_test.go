@@ -1,11 +1,18 @@
 package video
 
 import (
+	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/authtest"
+	videov1 "example.com/lockstep/proto/video/v1"
 )
 
 // Each route and RPC that is registered, with each kind of identity. A new one fails here
@@ -56,3 +63,88 @@ func TestAccess(t *testing.T) {
 }
 
 const definitionOfVideos = `{"aggregate_type": "video", "encoding": 1, "fields": ["title"]}`
+
+// The document asks for a token where the rules do, and knows the refusals.
+func TestDocumentHasTheRules(t *testing.T) {
+	t.Parallel()
+	issuers := authtest.New(t)
+	a, c := newAPIFor(t, issuers.Callers), newContract(t)
+	v := a.liked()
+	for route, operations := range c.doc.Paths {
+		path := strings.NewReplacer("{id}", v.ID.String(), "{video_id}", v.ID.String(), "{user_id}", owner.User.String()).Replace(route)
+		for method, raw := range operations {
+			if method == "parameters" {
+				continue
+			}
+			method = strings.ToUpper(method)
+			var op struct {
+				Security  *[]any
+				Responses map[string]any
+			}
+			if err := json.Unmarshal(raw, &op); err != nil {
+				t.Fatal(err)
+			}
+			rule := access[method+" "+route]
+			open := op.Security != nil && len(*op.Security) == 0
+			if public := rule == auth.Public || rule == auth.Closed; open != public { // Closed: internal/serve's own
+				t.Errorf("%s %s: security is %v, the rule %v", method, route, op.Security, rule)
+			}
+			if (op.Responses["401"] != nil) == open || (op.Responses["403"] != nil) != (rule == auth.Users) {
+				t.Errorf("%s %s: the responses are %v, the rule is %v", method, route, op.Responses, rule)
+			}
+			if open {
+				continue
+			}
+			c.answer(method, route, "401", a.call(method, path, nil))
+			if rule == auth.Users {
+				c.answer(method, route, "403", a.call(method, path, nil, "X-Service-Authorization", issuers.Header("service").Get("X-Service-Authorization")))
+			}
+		}
+	}
+}
+
+// A user need not say who they are twice, and cannot say that they are another one. An
+// admin says whose the video is.
+func TestTheUploaderIsTheCaller(t *testing.T) {
+	t.Parallel()
+	issuers := authtest.New(t)
+	a, c := newAPIFor(t, issuers.Callers), newContract(t)
+	another := uuid.NewString()
+	for _, tc := range []struct {
+		caller, uploader string
+		status           int
+		want             string
+	}{
+		{"owner", "", 201, owner.User.String()},
+		{"owner", owner.User.String(), 201, owner.User.String()},
+		{"owner", another, 403, ""},
+		{"owner", uuid.Nil.String(), 400, ""},
+		{"admin", "", 400, ""},
+		{"admin", another, 201, another},
+		{"service", another, 403, ""},
+	} {
+		body, schema := map[string]any{"title": "t"}, "NewOwnVideo"
+		req := &videov1.CreateVideoRequest{Title: "t", UploaderId: tc.uploader}
+		if tc.uploader != "" {
+			body["uploader_id"], schema = tc.uploader, "NewVideo"
+		}
+		if err := c.schema("components", "schemas", schema).Validate(body); err != nil {
+			t.Error(err)
+		}
+		ctx := t.Context()
+		var headers []string
+		for name, values := range issuers.Header(tc.caller) {
+			headers = append(headers, name, values[0])
+			ctx = metadata.AppendToOutgoingContext(ctx, name, values[0])
+		}
+		r := a.call("POST", "/v1/videos", body, headers...)
+		if r.Status != tc.status || r.Status == 201 && r.field("uploader_id") != tc.want || r.Status == 400 && !blames(r, "uploader_id") {
+			t.Errorf("%s, uploader %q: %d %s", tc.caller, tc.uploader, r.Status, r.Raw)
+		}
+		resp, err := a.rpc.CreateVideo(ctx, req)
+		code := map[int]codes.Code{201: codes.OK, 400: codes.InvalidArgument, 403: codes.PermissionDenied}[tc.status]
+		if status.Code(err) != code || resp.GetVideo().GetUploaderId() != tc.want {
+			t.Errorf("%s, uploader %q over gRPC: %v, %v", tc.caller, tc.uploader, resp, err)
+		}
+	}
+}
