@@ -92,13 +92,14 @@ type world struct {
 	db      *pgxpool.Pool // as the administrator, which sees both schemas
 
 	videoAddr, catalogAddr string
+	auth                   auth.Config // open, unless the test sets it before it starts a service
 }
 
 func newWorld(t testing.TB, b *testBroker) *world {
 	t.Helper()
 	w := &world{
 		broker: b, project: "test-" + uuid.NewString()[:8], pg: pairtest.New(t),
-		videoAddr: porttest.Addr(t), catalogAddr: porttest.Addr(t),
+		videoAddr: porttest.Addr(t), catalogAddr: porttest.Addr(t), auth: auth.Config{Local: true},
 	}
 	w.db = w.pg.Pool(t, w.pg.Admin)
 	b.provision(t, w.project)
@@ -121,7 +122,7 @@ func (w *world) startMutedVideo(t testing.TB) (stop func()) {
 
 func (w *world) serveVideo(t testing.TB, addr, project string) (stop func()) {
 	t.Helper()
-	cfg := video.Config{DatabaseURL: w.pg.VideoURL, Project: project, Reflection: true, Auth: auth.Config{Local: true}}
+	cfg := video.Config{DatabaseURL: w.pg.VideoURL, Project: project, Reflection: true, Auth: w.auth}
 	return start(t, addr, func(ctx context.Context, lis net.Listener, log *slog.Logger) error {
 		return video.Serve(ctx, cfg, lis, log)
 	})
@@ -131,7 +132,7 @@ func (w *world) serveVideo(t testing.TB, addr, project string) (stop func()) {
 func (w *world) startCatalog(t testing.TB) (stop func()) {
 	t.Helper()
 	cfg := catalog.Config{
-		DatabaseURL: w.pg.CatalogURL, Project: w.project, VideoServiceAddr: w.videoAddr, Reflection: true, Auth: auth.Config{Local: true},
+		DatabaseURL: w.pg.CatalogURL, Project: w.project, VideoServiceAddr: w.videoAddr, Reflection: true, Auth: w.auth,
 	}
 	return start(t, w.catalogAddr, func(ctx context.Context, lis net.Listener, log *slog.Logger) error {
 		return catalog.Serve(ctx, cfg, lis, log)

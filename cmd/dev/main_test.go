@@ -6,14 +6,17 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"example.com/lockstep/internal/porttest"
+	"example.com/lockstep/internal/walk"
 )
 
 func TestHelpGoesToStdoutWithoutAnEnvironment(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"--help"}, {"-h"}, {"help"}, {"provision", "--help"}, {"pubsub", "--help"}} {
+	for _, args := range [][]string{{"--help"}, {"-h"}, {"help"}, {"token", "--help"}, {"provision", "--help"}, {"pubsub", "--help"}} {
 		l := command(t, nil, args...)
 		l.cmd.Env = []string{}
-		if code := l.run(t); code != 0 || !strings.Contains(l.stdout.String(), "--once") || l.stderr.Len() > 0 {
+		if code := l.run(t); code != 0 || !strings.Contains(l.stdout.String(), "--no-auth") || l.stderr.Len() > 0 {
 			t.Errorf("dev %q: exit code %d, stdout %q, stderr %q", args, code, l.stdout.String(), l.stderr.String())
 		}
 	}
@@ -29,6 +32,8 @@ func TestWrongUsageIsOneLine(t *testing.T) {
 		{[]string{"--once", "now"}, "now"},
 		{[]string{"--pubsub", "kafka"}, "kafka"},
 		{[]string{"serve"}, "serve"},
+		{[]string{"token"}, "--user"},
+		{[]string{"token", "--user", "root"}, "UUID"},
 		{[]string{"provision", "all"}, "all"},
 		{[]string{"provision", "--watch", "--check"}, "--check"},
 		{[]string{"provision", "--ready", "x"}, "--ready"},
@@ -155,6 +160,15 @@ func TestProvisionStaysReady(t *testing.T) {
 	watching.signal(t, syscall.SIGTERM)
 	if code := watching.wait(t); code != 0 || ready() {
 		t.Errorf("SIGTERM: exit code %d; ready: %v, want its file gone", code, ready())
+	}
+}
+
+func TestTokenNeedsARunningPair(t *testing.T) {
+	t.Parallel()
+	at := "http://" + porttest.Addr(t)
+	l := command(t, nil, "token", "--user", walk.User.String(), "--issuer", at)
+	if code := l.run(t); code != 1 || !strings.Contains(l.stderr.String(), "make run") || l.stdout.Len() > 0 {
+		t.Errorf("exit code %d, stderr %q", code, l.stderr.String())
 	}
 }
 

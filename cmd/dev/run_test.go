@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"example.com/lockstep/internal/pgtest/pairtest"
+	"example.com/lockstep/internal/walk"
 )
 
 func TestInterruptedWalkThroughIsAFailure(t *testing.T) {
@@ -45,7 +46,7 @@ func TestKilledLauncherLeavesNoProcess(t *testing.T) {
 // and so runs them one after the other.
 func TestServing(t *testing.T) {
 	t.Parallel()
-	for _, port := range []string{"8080", "8081"} {
+	for _, port := range []string{"8080", "8081", "8082"} {
 		takenPort(t, port)
 	}
 	t.Run("until Ctrl-C", servesUntilInterrupted)
@@ -70,20 +71,38 @@ func servesUntilInterrupted(t *testing.T) {
 	l := command(t, []string{"DATABASE_URL=" + pairtest.New(t).Admin}, "--json", "--pubsub", "local")
 	l.serving(t)
 	checkWalk(t, l.line(t))
-	for _, url := range []string{"http://localhost:8080/v1/videos", "http://localhost:8081/v1/videos"} {
-		response, err := http.Get(url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			t.Errorf("%s: %s", url, response.Status)
+	asking := command(t, nil, "token", "--user", walk.User.String())
+	if code := asking.run(t); code != 0 {
+		t.Fatalf("no token: %s", asking.stderr.String())
+	}
+	for token, want := range map[string]int{"": http.StatusUnauthorized, asking.stdout.String(): http.StatusOK} {
+		for _, url := range []string{"http://localhost:8080/v1/videos", "http://localhost:8081/v1/videos"} {
+			if got := get(t, url, strings.TrimSpace(token)); got != want {
+				t.Errorf("%s with the token %.5q: %d, want %d", url, token, got, want)
+			}
 		}
 	}
 	l.signal(t, os.Interrupt)
 	if code := l.wait(t); code != 0 {
 		t.Errorf("exit code %d, stderr:\n%s", code, l.stderr.String())
 	}
+}
+
+func get(t *testing.T, url, token string) int {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	return response.StatusCode
 }
 
 func servesUntilPostgresEnds(t *testing.T) {

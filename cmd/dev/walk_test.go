@@ -89,6 +89,11 @@ func TestOnceOnFreshPostgresAndFake(t *testing.T) {
 	}
 }
 
+func TestOnceWithoutAuthentication(t *testing.T) {
+	t.Parallel()
+	walkOnce(t, []string{"DATABASE_URL=" + pairtest.New(t).Admin}, "--pubsub", "local", "--no-auth")
+}
+
 func TestOnceOnOfficialEmulator(t *testing.T) {
 	t.Parallel()
 	w := walkOnce(t, []string{"DATABASE_URL=" + pairtest.New(t).Admin}, "--pubsub", "emulator")

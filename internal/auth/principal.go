@@ -4,6 +4,30 @@
 // the headers of a request, alike for REST and gRPC. [Rules] say for each route and each
 // RPC, next to their registration, which callers get in at all; the domain decides who
 // may read or change a row, since only it knows the row's owner.
+//
+// # Tokens
+//
+// A token is a JWT in the compact form, of at most 8 KiB, signed with RS256, PS256, ES256
+// or EdDSA by a key of its issuer. It has iss, aud, sub and exp; nbf and iat count where
+// it has them, with a leeway of 30 seconds. A token with the header crit is refused, and
+// keys that a token brings along, or names by address, are ignored. The user's id is the
+// claim sub if that is a UUID, and otherwise a UUID (version 5) of issuer and sub. The
+// role admin is read from role and roles, also inside of app_metadata.
+//
+// # Keys of an issuer
+//
+// They are found by the issuer's discovery document, over TLS except on a laptop's
+// loopback. A service starts without its issuer, fetches the keys in the background, and
+// answers a token with UNAVAILABLE until it has them. They are fetched again
+//
+//   - every four to four and a half minutes: a key that the issuer has removed is
+//     accepted for at most five minutes;
+//   - when a token names a key that is not known, at most five times at once and then six
+//     times a minute: an issuer may sign with a new key at once. The request waits for two
+//     seconds at most, and 40 requests at most wait; beyond that the answer is UNAVAILABLE.
+//     UNAUTHENTICATED is the answer only when the issuer was asked after the request came.
+//
+// While the issuer cannot be asked, the known keys stay in use for an hour.
 package auth
 
 import (

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/grpc"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/operator"
 	"example.com/lockstep/migrations"
@@ -32,7 +33,8 @@ const environment = `  LISTEN_DATABASE_URL    the same database past a transacti
   VIDEO_SERVICE_ADDR     gRPC of the service that owns videos, host:port; on
                          port 443 with TLS and an ID token of Google's
   PUBSUB_ENDPOINT        regional endpoint of Pub/Sub, host:port
-  PUBSUB_EMULATOR_HOST   emulator in place of Pub/Sub, host:port`
+  PUBSUB_EMULATOR_HOST   emulator in place of Pub/Sub, host:port
+` + auth.Usage
 
 var deadLetters = operator.DeadLetters{
 	Subscriptions: []string{catalog.Subscription, catalog.EngagementSubscription}, OwnerVariable: "VIDEO_SERVICE_ADDR",

@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/operator"
 	"example.com/lockstep/migrations"
@@ -19,7 +20,8 @@ const environment = `  LISTEN_DATABASE_URL    the same database past a transacti
                          it other instances' events may come 5 s later
   GOOGLE_CLOUD_PROJECT   project of the topics video.events, engagement.events
   PUBSUB_ENDPOINT        regional endpoint of Pub/Sub, host:port
-  PUBSUB_EMULATOR_HOST   emulator in place of Pub/Sub, host:port`
+  PUBSUB_EMULATOR_HOST   emulator in place of Pub/Sub, host:port
+` + auth.Usage
 
 func main() { os.Exit(service().Main()) }
 
