@@ -25,6 +25,7 @@ var commands = map[string]runs{
 	"go -C lab test ./...":  {"Makefile", "\tgo -C lab test "},
 	"make tf-check":         {".github/workflows/ci.yml", "run: make tf-check\n"},
 	"make compose-check":    {".github/workflows/ci.yml", "run: make compose-check\n"},
+	"make token":            {"services/readme_test.go", "make -s --no-print-directory -C %s token"},
 	"make generate":         {"cmd/fork/main.go", `"make", "-C", dir, "generate"`},
 	"video version":         {"services/version_test.go", `file, "version"`},
 	"catalog version":       {"services/version_test.go", `file, "version"`},

@@ -71,7 +71,7 @@ type keySet struct {
 // than the request.
 type round struct {
 	done chan struct{}
-	err  error // after done
+	err  error // set before done closes
 }
 
 func newRound() *round { return &round{done: make(chan struct{})} }
@@ -150,28 +150,28 @@ func (k *keys) begin() *round {
 	case <-k.wanted:
 	default:
 	}
-	begun := k.next
+	started := k.next
 	k.next = newRound()
-	return begun
+	return started
 }
 
 // run fetches until ctx ends.
 func (k *keys) run(ctx context.Context) {
 	failures := 0
 	for {
-		begun := k.begin()
-		begun.err = k.fetch(ctx)
-		close(begun.done)
+		started := k.begin()
+		started.err = k.fetch(ctx)
+		close(started.done)
 		if ctx.Err() != nil {
 			return
 		}
 		pause := refreshLeast + rand.N(refreshMost-refreshLeast)
-		if begun.err == nil {
+		if started.err == nil {
 			failures = 0
 		} else {
 			failures++
 			pause = retries.Delay(failures)
-			k.log.WarnContext(ctx, "the issuer's keys cannot be fetched", "failures", failures, "error", begun.err)
+			k.log.WarnContext(ctx, "the issuer's keys cannot be fetched", "failures", failures, "error", started.err)
 		}
 		if !k.rest(ctx, pause) {
 			return

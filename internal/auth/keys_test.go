@@ -130,7 +130,7 @@ func TestTheIssuerIsDown(t *testing.T) {
 	})
 }
 
-// TestStartWithoutAnIssuer: the requests with a token are told to come again, the others
+// TestStartWithoutAnIssuer: the requests with a token are answered UNAVAILABLE, the others
 // are served, and the tokens count as soon as the issuer is there.
 func TestStartWithoutAnIssuer(t *testing.T) {
 	t.Parallel()
@@ -160,7 +160,7 @@ func TestStartWithoutAnIssuer(t *testing.T) {
 
 // TestUnknownKeys: a flood of tokens with invented keys makes a bounded number of
 // requests to the issuer. It refuses no valid token: those of known keys count at once,
-// and those of a new key after seconds, in which they are told to come again.
+// and those of a new key after seconds, in which the answer is UNAVAILABLE.
 func TestUnknownKeys(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 // leeway is how far the issuer's clock and this machine's may differ.
 const leeway = 30 * time.Second
 
-// algorithms are those of public keys. A symmetric one would make every holder of the
-// key an issuer, and a public key a password.
+// algorithms are those of public keys. A symmetric one would make every service
+// that verifies an issuer, and a public key a secret.
 var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.PS256, jose.ES256, jose.EdDSA}
 
 // verifier verifies the tokens of one issuer for one audience.

@@ -1,5 +1,5 @@
 // Package issuer is an OpenID Connect issuer for one machine: it gives a token to
-// whoever asks on loopback. `make run` and tests use it.
+// every caller on loopback. `make run` and tests use it.
 //
 // It serves the discovery document and the public keys, as every issuer does, and
 // POST /token, which real issuers have behind a login. Its keys are made at the start and

@@ -43,7 +43,9 @@ func TestTokensAreOfTheUserWhoAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	var claims jwt.Claims
-	var roles struct{ Roles []string }
+	var roles struct {
+		Roles []string `json:"roles"`
+	}
 	if err := parsed.Claims(i.Keys(), &claims, &roles); err != nil {
 		t.Fatal(err)
 	}
