@@ -81,8 +81,8 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Cause }
 
 // Log writes a line for an error that is not the client's: at ERROR where the fault is
-// ours, at WARN where a dependency is unavailable or slow. At DEBUG it says what was wrong
-// with a token, which the client is not told.
+// ours, at WARN where a dependency is unavailable or slow. At DEBUG it gives the fault of a
+// token, which the answer does not.
 func (e *Error) Log(ctx context.Context, log *slog.Logger) {
 	switch e.Code {
 	case CodeInternal:

@@ -64,8 +64,11 @@ func TestNothingIsServedWithoutARule(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = server.Run(t.Context(), lis, func(context.Context) error {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		err = server.Run(ctx, lis, func(context.Context) error {
 			t.Errorf("%s: a loop began", name)
+			stop()
 			return nil
 		})
 		if err == nil || !strings.Contains(err.Error(), tc.names) {

@@ -194,9 +194,9 @@ func TestEngagementsAreReadByTheirUser(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	v := a.liked()
-	nobody := auth.Principal{Kind: auth.User} // uuid.Nil, which stands for all users
+	nameless := auth.Principal{Kind: auth.User} // uuid.Nil, which stands for all users
 	for who, caller := range map[string]auth.Principal{
-		"owner": owner, "stranger": stranger, "admin": admin, "service": replica, "everyone": everyone, "anonymous": {}, "nil": nobody,
+		"owner": owner, "stranger": stranger, "admin": admin, "service": replica, "everyone": everyone, "anonymous": {}, "nil": nameless,
 	} {
 		_, _, get := a.engagements.Get(t.Context(), caller, owner.User, v.ID, false)
 		_, _, many := a.engagements.GetMany(t.Context(), caller, owner.User, []string{v.ID.String()})

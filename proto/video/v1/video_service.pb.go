@@ -173,8 +173,9 @@ func (x *Video) GetLastEventId() string {
 }
 
 type CreateVideoRequest struct {
-	state      protoimpl.MessageState `protogen:"open.v1"`
-	UploaderId string                 `protobuf:"bytes,1,opt,name=uploader_id,json=uploaderId,proto3" json:"uploader_id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A UUID. A user who is no admin may leave it empty: the uploader is the caller.
+	UploaderId string `protobuf:"bytes,1,opt,name=uploader_id,json=uploaderId,proto3" json:"uploader_id,omitempty"`
 	// 1 to 500 characters.
 	Title string `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`
 	// At most 10,000 characters.
