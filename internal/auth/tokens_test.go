@@ -42,6 +42,7 @@ func TestValidTokens(t *testing.T) {
 		"Supabase's roles":      {map[string]any{"role": "authenticated", "app_metadata": map[string]any{"roles": []string{"admin"}}}, admin},
 		"what users change":     {map[string]any{"user_metadata": map[string]any{"role": "admin"}}, bob},
 		"other types":           {map[string]any{"role": 1, "roles": map[string]any{"admin": true}, "app_metadata": "admin"}, bob},
+		"large":                 {map[string]any{"more": strings.Repeat("A", maxToken/2)}, bob},
 		"almost":                {map[string]any{"role": "administrator", "roles": []any{"Admin", 1}}, bob},
 	} {
 		got, err := w.auth.Principal(t.Context(), http.Header{"Authorization": {"bearer " + w.sign(t, tc.claims)}})
@@ -230,7 +231,7 @@ func TestHeaders(t *testing.T) {
 		"no scheme":    {valid[len("Bearer "):]},
 		"two blanks":   {"Bearer  " + valid[len("Bearer "):]},
 		"two in one":   {valid + ", " + valid},
-		"over 8 KiB":   {valid + strings.Repeat("A", maxToken)},
+		"over 8 KiB":   {"Bearer " + w.sign(t, map[string]any{"more": strings.Repeat("A", maxToken)})},
 		"a line break": {valid + "\r\nX: y"},
 	} {
 		p, err := w.auth.Principal(t.Context(), http.Header{"Authorization": values})
