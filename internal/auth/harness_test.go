@@ -3,7 +3,6 @@ package auth
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"maps"
 	"net"
@@ -54,7 +53,7 @@ func newWorld(t testing.TB) *world {
 	w.auth, err = New(t.Context(), Config{
 		Issuer: i.URL(), Audience: issuer.Audience, Local: true,
 		ServiceIssuer: i.URL(), ServiceAudience: serviceAudience, Services: []string{account},
-	}, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -232,7 +232,10 @@ func TestTokensThatCannotBeValidAskForNoKeys(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := started(t)
-		ended, others := w.sign(t, map[string]any{"exp": 1}), w.sign(t, map[string]any{"aud": "other"})
+		tokens := []string{
+			w.sign(t, map[string]any{"exp": 1}), w.sign(t, map[string]any{"aud": "other"}),
+			w.forge(t, jose.HS256, []byte("0123456789abcdef0123456789abcdef"), map[jose.HeaderKey]any{"kid": "unknown"}),
+		}
 		if err := w.issuer.Rotate(); err != nil {
 			t.Fatal(err)
 		}
@@ -240,7 +243,7 @@ func TestTokensThatCannotBeValidAskForNoKeys(t *testing.T) {
 		time.Sleep(revokedFor)
 		before := w.requests.Load()
 		for range 100 {
-			for _, token := range []string{ended, others} {
+			for _, token := range tokens {
 				if err := w.ask(t.Context(), token); codeOf(err) != problem.CodeUnauthenticated {
 					t.Fatal(err)
 				}

@@ -81,6 +81,7 @@ func (p Principal) Scope() string {
 		return "user:" + p.User.String()
 	case Service:
 		return "service:" + p.Service
+	case Anonymous, Everyone:
 	}
 	return ""
 }

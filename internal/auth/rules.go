@@ -54,6 +54,7 @@ func (r Rules) Check(operation string, p Principal) error {
 	access := r[operation]
 	var allowed bool
 	switch access {
+	case Closed:
 	case Public:
 		allowed = true
 	case SignedIn:

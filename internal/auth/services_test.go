@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -13,9 +14,7 @@ func TestServices(t *testing.T) {
 	w := started(t)
 	sign := func(changes map[string]any) string {
 		all := map[string]any{"aud": serviceAudience, "email": account, "email_verified": true, "sub": "1042"}
-		for name, value := range changes {
-			all[name] = value
-		}
+		maps.Copy(all, changes)
 		return "Bearer " + w.sign(t, all)
 	}
 	valid := sign(nil)

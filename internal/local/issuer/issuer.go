@@ -128,6 +128,11 @@ func (i *Issuer) discover(w http.ResponseWriter, _ *http.Request) {
 func (i *Issuer) publish(w http.ResponseWriter, _ *http.Request) { answer(w, i.Keys()) }
 
 func answer(w http.ResponseWriter, document any) {
+	body, err := json.Marshal(document)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(document) // the reader has gone otherwise
+	_, _ = w.Write(body) // the reader has gone otherwise
 }
