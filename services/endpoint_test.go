@@ -32,7 +32,8 @@ func TestPubSubIsReachedInItsRegion(t *testing.T) {
 				t.Fatal(err)
 			}
 			env := func(r *routes) []string {
-				return []string{"PUBSUB_ENDPOINT=" + endpoint, "GOOGLE_APPLICATION_CREDENTIALS=" + credentials, "HTTPS_PROXY=" + r.url}
+				// Without an emulator the process is not local, and needs an issuer or this.
+				return []string{"EVERYBODY_MAY_WRITE=true", "PUBSUB_ENDPOINT=" + endpoint, "GOOGLE_APPLICATION_CREDENTIALS=" + credentials, "HTTPS_PROXY=" + r.url}
 			}
 			publisher, subscriber := newRoutes(t), newRoutes(t)
 			owner := outside.spawn(t, "video", w.videoAddr, append(env(publisher), "DATABASE_URL="+w.pg.VideoURL)...)

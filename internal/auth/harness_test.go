@@ -28,6 +28,7 @@ type world struct {
 	requests atomic.Int64 // that left for the issuer
 	down     atomic.Bool
 	hangs    atomic.Bool
+	answered func(*http.Request) // called before an answer is read; may be nil
 	dial     func(context.Context) (net.Conn, error)
 }
 
@@ -73,9 +74,13 @@ func (w *world) RoundTrip(r *http.Request) (*http.Response, error) {
 		<-r.Context().Done()
 		return nil, r.Context().Err()
 	}
-	return (&http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	response, err := (&http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return w.dial(ctx)
 	}}).RoundTrip(r)
+	if w.answered != nil {
+		w.answered(r)
+	}
+	return response, err
 }
 
 // run runs the authenticator until the test ends.
