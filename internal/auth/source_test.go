@@ -48,19 +48,22 @@ func TestDocumentsOfAnIssuer(t *testing.T) {
 		documents documents
 		fault     string
 	}{
-		"good":              {documents{discoveryPath: about, "/keys": keys}, ""},
-		"moved":             {documents{discoveryPath: redirect("ISSUER/about"), "/about": about, "/keys": keys}, ""},
-		"other issuer":      {documents{discoveryPath: text(`{"issuer":"https://other.example","jwks_uri":"ISSUER/keys"}`), "/keys": keys}, "another issuer"},
-		"no issuer":         {documents{discoveryPath: text(`{"jwks_uri":"ISSUER/keys"}`), "/keys": keys}, "another issuer"},
-		"no address":        {documents{discoveryPath: text(`{"issuer":"ISSUER"}`), "/keys": keys}, "must be a URL"},
-		"plain text":        {documents{discoveryPath: text(`{"issuer":"ISSUER","jwks_uri":"http://keys.example/"}`)}, "must begin with https"},
-		"a file":            {documents{discoveryPath: text(`{"issuer":"ISSUER","jwks_uri":"file:///etc/passwd"}`)}, "must be a URL"},
-		"moved in plain":    {documents{discoveryPath: about, "/keys": redirect("http://keys.example/")}, "must begin with https"},
+		"good":           {documents{discoveryPath: about, "/keys": keys}, ""},
+		"moved":          {documents{discoveryPath: redirect("ISSUER/about"), "/about": about, "/keys": keys}, ""},
+		"other issuer":   {documents{discoveryPath: text(`{"issuer":"https://other.example","jwks_uri":"ISSUER/keys"}`), "/keys": keys}, "another issuer"},
+		"no issuer":      {documents{discoveryPath: text(`{"jwks_uri":"ISSUER/keys"}`), "/keys": keys}, "another issuer"},
+		"no address":     {documents{discoveryPath: text(`{"issuer":"ISSUER"}`), "/keys": keys}, "must be a URL"},
+		"plain text":     {documents{discoveryPath: text(`{"issuer":"ISSUER","jwks_uri":"http://keys.example/"}`)}, "must begin with https"},
+		"a file":         {documents{discoveryPath: text(`{"issuer":"ISSUER","jwks_uri":"file:///etc/passwd"}`)}, "must be a URL"},
+		"moved in plain": {documents{discoveryPath: about, "/keys": redirect("http://keys.example/")}, "must begin with https"},
+		"three steps":    {documents{discoveryPath: about, "/keys": redirect("ISSUER/1"), "/1": redirect("ISSUER/2"), "/2": redirect("ISSUER/3"), "/3": keys}, ""},
+		"four steps": {documents{discoveryPath: about, "/keys": redirect("ISSUER/1"), "/1": redirect("ISSUER/2"), "/2": redirect("ISSUER/3"),
+			"/3": redirect("ISSUER/4"), "/4": keys}, "too many redirects"},
 		"in a circle":       {documents{discoveryPath: about, "/keys": redirect("ISSUER/keys")}, "too many redirects"},
 		"not there":         {documents{}, "404"},
 		"a page":            {documents{discoveryPath: text("<html>")}, "invalid character"},
 		"without keys":      {documents{discoveryPath: about, "/keys": text(`{}`)}, "no member keys"},
-		"without end":       {documents{discoveryPath: about, "/keys": text(`{"keys":[],"x":"` + strings.Repeat("x", maxDocument) + `"}`)}, "more than 262144 bytes"},
+		"too long":          {documents{discoveryPath: about, "/keys": text(`{"keys":[],"x":"` + strings.Repeat("x", maxDocument) + `"}`)}, "more than 262144 bytes"},
 		"a long one, below": {documents{discoveryPath: about, "/keys": text(`{"keys":[],"x":"` + strings.Repeat("x", maxDocument-100) + `"}`)}, ""},
 	} {
 		found, err := serveDocuments(t, tc.documents).fetch(t.Context())
@@ -70,6 +73,30 @@ func TestDocumentsOfAnIssuer(t *testing.T) {
 		case tc.fault != "" && (err == nil || !strings.Contains(err.Error(), tc.fault)):
 			t.Errorf("%s: %v, want %q", name, err, tc.fault)
 		}
+	}
+}
+
+func TestADocumentWithoutEndIsNotReadOn(t *testing.T) {
+	t.Parallel()
+	const offered = 64 << 20
+	sent := make(chan int, 1)
+	s := serveDocuments(t, documents{discoveryPath: func(w http.ResponseWriter, _ string) {
+		n := 0
+		for n < offered {
+			wrote, err := w.Write(make([]byte, 64<<10))
+			n += wrote
+			if err != nil {
+				break
+			}
+		}
+		sent <- n
+	}})
+	if _, err := s.fetch(t.Context()); err == nil {
+		t.Error("taken")
+	}
+	// Both sides of a connection have buffers.
+	if n := <-sent; n > offered/2 {
+		t.Errorf("%d bytes were read", n)
 	}
 }
 
