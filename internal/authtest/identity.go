@@ -69,7 +69,9 @@ func New(t testing.TB) Issuers {
 	go func() { ended <- callers.Run(ctx) }()
 	t.Cleanup(func() {
 		stop()
-		<-ended
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
 	})
 	own := users.sign(users.claims(audience, Owner.String(), nil))
 	return Issuers{callers, append(users.invalid(),
@@ -93,10 +95,11 @@ func (i Issuers) Header(name string) http.Header {
 func (i issuer) invalid() (found []identity) {
 	i.Helper()
 	claims := func(changes map[string]any) map[string]any { return i.claims(audience, Owner.String(), changes) }
-	hour := func(n time.Duration) int64 { return time.Now().Add(n * time.Hour).Unix() }
+	hour := time.Now().Add(time.Hour).Unix()
+	past := time.Now().Add(-time.Hour).Unix()
 	for name, token := range map[string]string{
-		"expired":                   i.sign(claims(map[string]any{"exp": hour(-1)})),
-		"not yet valid":             i.sign(claims(map[string]any{"nbf": hour(1)})),
+		"expired":                   i.sign(claims(map[string]any{"exp": past})),
+		"not yet valid":             i.sign(claims(map[string]any{"nbf": hour})),
 		"wrong issuer":              i.sign(claims(map[string]any{"iss": "https://issuer.example"})),
 		"wrong audience":            i.sign(claims(map[string]any{"aud": serviceAudience})),
 		"alg none":                  i.unsigned(claims(nil)),

@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -74,9 +75,7 @@ func (i issuer) claims(audience, subject string, changes map[string]any) map[str
 		"iss": i.url, "aud": audience, "sub": subject,
 		"iat": time.Now().Unix(), "exp": time.Now().Add(time.Hour).Unix(),
 	}
-	for name, value := range changes {
-		claims[name] = value
-	}
+	maps.Copy(claims, changes)
 	return claims
 }
 

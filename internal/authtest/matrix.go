@@ -3,6 +3,7 @@ package authtest
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"slices"
@@ -135,9 +136,7 @@ func (m Matrix) rest(t *testing.T, operation string, who identity, fill *strings
 		t.Error(err)
 		return "", false
 	}
-	for name, value := range who.header {
-		req.Header[name] = value
-	}
+	maps.Copy(req.Header, who.header)
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -194,23 +193,25 @@ func (m Matrix) rpc(t *testing.T, operation string, who identity, fill *strings.
 
 // table has a row for each operation and a column for each kind of identity.
 func (m Matrix) table(outcomes map[string]map[kind]string) string {
-	text := "| operation | no token | token not valid | other user | owner | admin | service |\n" +
-		"| --- | --- | --- | --- | --- | --- | --- |\n"
-	for _, operation := range m.Operations {
-		text += "| `" + operation + "` |"
-		for _, who := range []kind{none, invalid, other, owner, admin, service} {
-			text += " " + outcomes[operation][who] + " |"
-		}
-		text += "\n"
+	lines := []string{
+		"| operation | no token | token not valid | other user | owner | admin | service |",
+		"| --- | --- | --- | --- | --- | --- | --- |",
 	}
-	return text
+	for _, operation := range m.Operations {
+		line := []string{"| `" + operation + "`"}
+		for _, who := range []kind{none, invalid, other, owner, admin, service} {
+			line = append(line, outcomes[operation][who])
+		}
+		lines = append(lines, strings.Join(line, " | ")+" |")
+	}
+	return strings.Join(lines, "\n")
 }
 
 // CheckTable expects the table in a document, between the comment with that name and the
 // next one.
 func CheckTable(t *testing.T, document, name, table string) {
 	t.Helper()
-	text, err := os.ReadFile(document)
+	text, err := os.ReadFile(document) //nolint:gosec // the test names its own document
 	if err != nil {
 		t.Fatal(err)
 	}

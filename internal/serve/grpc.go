@@ -45,7 +45,7 @@ type GRPC struct {
 func NewGRPC(log *slog.Logger, guard *Guard) *GRPC {
 	g := &GRPC{log: log, guard: guard, health: health.NewServer(), faults: faultLines(),
 		refused: instrument.For("example.com/lockstep/internal/serve").Counter("grpc.refused", "{request}",
-			"gRPC requests that were answered before a handler saw them: unknown method, compressed, too large, malformed, a caller without the right.")}
+			"gRPC requests that were answered before a handler saw them: unknown method, compressed, too large, malformed, not for this caller.")}
 	g.server = grpc.NewServer(
 		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)}),
 		grpc.MaxRecvMsgSize(maxMessageBytes),

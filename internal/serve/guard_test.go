@@ -65,12 +65,12 @@ func TestNothingIsServedWithoutARule(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, stop := context.WithCancel(t.Context())
-		defer stop()
 		err = server.Run(ctx, lis, func(context.Context) error {
 			t.Errorf("%s: a loop began", name)
 			stop()
 			return nil
 		})
+		stop()
 		if err == nil || !strings.Contains(err.Error(), tc.names) {
 			t.Errorf("%s: %v, want %q", name, err, tc.names)
 		}

@@ -145,13 +145,7 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	}
 
 	defer context.AfterFunc(ctx, waiters.Drain)()
-	service := NewService(pool, projector)
-	guard := serve.NewGuard(access, callers)
-	rpc := newGRPC(service, log, guard)
-	if cfg.Reflection {
-		rpc.Reflect()
-	}
-	server := serve.New(log, newRouter(service, log, health, guard), rpc, health)
+	server := cfg.server(NewService(pool, projector), callers, log, health)
 	log.InfoContext(ctx, "catalog serves", "addr", lis.Addr().String(), "project", cfg.Project)
 	return server.Run(ctx, lis, loops...)
 }
@@ -179,6 +173,15 @@ func (c Config) consumers(
 		compareWindows(ctx, client, []string{Subscription, EngagementSubscription}, remembers, log)
 		return nil
 	})
+}
+
+func (c Config) server(s *Service, callers *auth.Authenticator, log *slog.Logger, health *serve.Health) *serve.Server {
+	guard := serve.NewGuard(access, callers)
+	rpc := newGRPC(s, log, guard)
+	if c.Reflection {
+		rpc.Reflect()
+	}
+	return serve.New(log, newRouter(s, log, health, guard), rpc, health)
 }
 
 func newRouter(s *Service, log *slog.Logger, health *serve.Health, guard *serve.Guard) *chi.Mux {
