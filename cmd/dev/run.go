@@ -10,11 +10,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
-	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/local/issuer"
 	"example.com/lockstep/internal/telemetry"
@@ -198,35 +196,6 @@ func (p pair) unlessInterrupted(ctx context.Context, err error) error {
 		return errInterrupted
 	}
 	return nil
-}
-
-// startIssuer starts none if every caller may do everything.
-func (p pair) startIssuer() (*issuer.Issuer, error) {
-	if p.noAuth {
-		return nil, nil
-	}
-	lis, err := p.listen("the issuer of tokens", issuerPort)
-	if err != nil {
-		return nil, err
-	}
-	return issuer.Start(lis)
-}
-
-// auth is the configuration of both services.
-func (all *parts) auth() auth.Config {
-	cfg := auth.Config{Local: true}
-	if all.issuer != nil {
-		cfg.Issuer, cfg.Audience = all.issuer.URL(), issuer.Audience
-	}
-	return cfg
-}
-
-// token returns a token of the user, or "" where none is needed.
-func (all *parts) token(user uuid.UUID) (string, error) {
-	if all.issuer == nil {
-		return "", nil
-	}
-	return all.issuer.Mint(user)
 }
 
 // listen accepts connections from this machine only.

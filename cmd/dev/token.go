@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/local/issuer"
 	"example.com/lockstep/internal/walk"
@@ -36,4 +37,33 @@ func token(ctx context.Context, c command.Call) error {
 	}
 	_, err = fmt.Fprintln(c.Out, signed)
 	return err
+}
+
+// startIssuer starts none if every caller may do everything.
+func (p pair) startIssuer() (*issuer.Issuer, error) {
+	if p.noAuth {
+		return nil, nil
+	}
+	lis, err := p.listen("the issuer of tokens", issuerPort)
+	if err != nil {
+		return nil, err
+	}
+	return issuer.Start(lis)
+}
+
+// auth is the configuration of both services.
+func (all *parts) auth() auth.Config {
+	cfg := auth.Config{Local: true}
+	if all.issuer != nil {
+		cfg.Issuer, cfg.Audience = all.issuer.URL(), issuer.Audience
+	}
+	return cfg
+}
+
+// token returns a token of the user, or "" where none is needed.
+func (all *parts) token(user uuid.UUID) (string, error) {
+	if all.issuer == nil {
+		return "", nil
+	}
+	return all.issuer.Mint(user)
 }
