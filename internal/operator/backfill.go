@@ -138,8 +138,11 @@ func (s *invocation) backfill(ctx context.Context, f backfill.Filler, o backfill
 		bar.total = now.Estimate
 		bar.add(now.RowsRead - bar.done)
 	})
-	if started {
+	switch {
+	case started:
 		bar.end(err)
+	case err == nil:
+		bar.sayf("%s: nothing is done, since an earlier backfill has finished (--restart begins again)", state.Type)
 	}
 	if state.RowsFailed > 0 {
 		err = errors.Join(err, fmt.Errorf("%s: %d rows could not be written: their lines above, with \"owner's row cannot be written\", "+

@@ -98,6 +98,9 @@ func TestBackfillTool(t *testing.T) {
 	if !strings.HasPrefix(stdout, "video: 6 rows read, 4 written, finished at ") || strings.Contains(stdout, "like") {
 		t.Errorf("one type: %q", stdout)
 	}
+	if _, stderr := b.backfilling(t, 0, false, "--type video"); !strings.Contains(stderr, "video: nothing is done") {
+		t.Errorf("once more: %q", stderr)
+	}
 	var result struct{ Backfills []backfill.State }
 	stdout, stderr := b.backfilling(t, 1, false, "--json failing")
 	if err := json.Unmarshal([]byte(stdout), &result); err != nil || len(result.Backfills) != 2 || result.Backfills[0].FinishedAt == nil ||

@@ -9,13 +9,6 @@ import (
 	"example.com/lockstep/pkg/eventing/reconcile"
 )
 
-const (
-	// fewLosses rows that the owner does not have, or has lost, are repaired in any case, and
-	// more if they are at most one of lossShare rows.
-	fewLosses = 100
-	lossShare = 20
-)
-
 // reconciliation is the result of the tool `reconcile`.
 type reconciliation struct {
 	DryRun      bool                   `json:"dry_run"`
@@ -147,7 +140,7 @@ func (c *checking) Differ(ctx context.Context, found []reconcile.Difference) err
 		if len(c.Rows) < maxListed {
 			c.Rows = append(c.Rows, differentRow{c.checker.Type(), d.ID, d.Kind, d.Reader.Version, d.Owner.Version})
 		}
-		if d.Kind != reconcile.Extra && d.Kind != reconcile.Ahead {
+		if !d.Kind.Lost() {
 			others = append(others, d)
 			continue
 		}
@@ -163,7 +156,7 @@ func (c *checking) Differ(ctx context.Context, found []reconcile.Difference) err
 // empty one. Then its other rows are doubtful, too: nothing of the type is repaired. A read
 // model that lacks rows, however many, has no losses.
 func (c *checking) doubtful() bool {
-	return c.losses > 0 && c.RowsChecked == 0 || int64(c.losses) > max(fewLosses, c.RowsChecked/lossShare)
+	return reconcile.Doubtful(c.losses, c.RowsChecked)
 }
 
 // conclude repairs the rows that the owner does not have or has lost, unless they are

@@ -24,8 +24,9 @@ type Start struct {
 	// Earliest seeks to before the oldest message that the subscription has.
 	Earliest bool
 	// Back seeks to so long before the group's safe position. A group without a position
-	// does not seek, nor does one whose earlier seek may still bring messages back. The safe position does not know a message that the broker has not
-	// delivered: with a backlog that is older than Back, Earliest is the safe choice.
+	// does not seek, nor does one whose earlier seek may still bring messages back. The safe
+	// position does not know a message that the broker has not delivered: with a backlog that
+	// is older than Back, Earliest is the safe choice.
 	Back time.Duration
 }
 

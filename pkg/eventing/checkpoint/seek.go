@@ -120,7 +120,8 @@ func (s *Store) Start(ctx context.Context, client *pubsub.Client, deployment str
 			sought = to
 			return s.seek(ctx, client, to)
 		}
-		s.log.InfoContext(ctx, "no seek at the start: the consumer goes on with what is not acknowledged", "deployment", deployment, "reason", why)
+		s.log.InfoContext(ctx, "no seek at the start: the consumer goes on with what is not acknowledged",
+			"deployment", deployment, "reason", why)
 		return nil
 	})
 	if err != nil {
@@ -137,7 +138,7 @@ func (s *Store) startAt(ctx context.Context, tx pgx.Tx, back, oldest time.Durati
 	err = tx.QueryRow(ctx, `
 		SELECT clock_timestamp(), coalesce(bool_or(source <> 'save' AND publish_time < updated_at - interval '1 minute'
 		         AND updated_at > newest - greatest(interval '1 hour', updated_at - publish_time)), false)
-		  FROM (SELECT *, max(updated_at) OVER () AS newest FROM `+s.table+`
+		  FROM (SELECT source, publish_time, updated_at, max(updated_at) OVER () AS newest FROM `+s.table+`
 		         WHERE consumer_group = $1 AND subscription = $2) AS o`, s.names.Group, s.names.Subscription).Scan(&now, &replaying)
 	if err != nil {
 		return to, "", err
