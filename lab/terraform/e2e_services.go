@@ -55,7 +55,8 @@ func (p *testProject) walkThrough(ctx context.Context) (seen string, err error) 
 	for _, s := range steps {
 		names = append(names, s.Name)
 	}
-	return strings.Join(names, ", ") + " as a user, each read from catalog's projection with its token; nothing without one", p.operate(ctx, video)
+	done := strings.Join(names, ", ") + " as a user, each read from catalog's projection with its token; nothing without one"
+	return done, p.operate(ctx, video)
 }
 
 // instance is a running service.

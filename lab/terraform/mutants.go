@@ -62,7 +62,8 @@ var wrongRuns = []mutant{
 }
 `,
 		},
-		{file: "video.tf", old: "    google_pubsub_topic_iam_member.video_publishes,", new: "    google_project_iam_member.video_publishes,"},
+		{file: "video.tf", old: "    google_pubsub_topic_iam_member.video_publishes,",
+			new: "    google_project_iam_member.video_publishes,"},
 	}},
 	{"publisher on the project in addition", []edit{{
 		file: "video.tf", old: "# Secrets: made here", new: `resource "google_project_iam_member" "video" {
@@ -95,7 +96,8 @@ var wrongRuns = []mutant{
 	{"an inbox with a shorter retention than the subscription", []edit{{
 		file: "pubsub.tf", old: "inbox_retention_days = 32", new: "inbox_retention_days = 5",
 	}}},
-	{"a longer retention than the inbox has", []edit{{file: "pubsub.tf", old: "inbox_retention_days = 32", new: "inbox_retention_days = 90"}}},
+	{"a longer retention than the inbox has", []edit{{file: "pubsub.tf", old: "inbox_retention_days = 32",
+		new: "inbox_retention_days = 90"}}},
 	{"a wrong port name", []edit{{file: "catalog.tf", old: `name           = "h2c"`, new: `name           = "http1"`}}},
 	{"the global Pub/Sub endpoint", []edit{{
 		file: "pubsub.tf", old: `"${var.region}-pubsub.googleapis.com:443"`, new: `"pubsub.googleapis.com:443"`,
@@ -105,14 +107,16 @@ var wrongRuns = []mutant{
 	}},
 	{"the writer before the reader", []edit{
 		{file: "video.tf", old: "    google_cloud_run_v2_service.catalog,\n    google_cloud_run_v2_worker_pool.catalog,\n"},
-		{file: "catalog.tf", old: `"${local.video_host}:443"`, new: `"${trimprefix(google_cloud_run_v2_service.video.uri, "https://")}:443"`},
+		{file: "catalog.tf", old: `"${local.video_host}:443"`,
+			new: `"${trimprefix(google_cloud_run_v2_service.video.uri, "https://")}:443"`},
 	}},
 	{"the writer before the reader's workers", []edit{{file: "video.tf", old: "    google_cloud_run_v2_worker_pool.catalog,\n"}}},
 	{"the reader before its schema", []edit{
 		{file: "catalog.tf", old: "    google_cloud_run_v2_job.catalog_migrate,\n"},
 		{file: "catalog.tf", old: "terraform_data.catalog_migration.id", new: `"now"`},
 	}},
-	{"an address that is not the audience", []edit{{file: "video.tf", old: `custom_audiences = ["https://${local.video_host}"]`, new: `custom_audiences = ["https://video"]`}}},
+	{"an address that is not the audience", []edit{{file: "video.tf", old: `custom_audiences = ["https://${local.video_host}"]`,
+		new: `custom_audiences = ["https://video"]`}}},
 	{"Terraform gives up before a migration does", []edit{{file: "catalog_jobs.tf", old: `update = "30m"`, new: `update = "20m"`}}},
 	{"a database that is deleted under its sessions", []edit{{
 		file: "database.tf", old: `deletion_policy = "ABANDON"`, new: `deletion_policy = "DELETE"`,
@@ -131,7 +135,8 @@ var wrongRuns = []mutant{
 		file: "video.tf", old: "for_each = var.video.public ?", new: "for_each = var.catalog.public ?",
 	}}},
 	{"anyone may read by default", []edit{{
-		file: "variables.tf", in: `variable "catalog" {`, old: "public              = optional(bool, false)", new: "public = optional(bool, true)",
+		file: "variables.tf", in: `variable "catalog" {`, old: "public              = optional(bool, false)",
+		new: "public = optional(bool, true)",
 	}}},
 	{"any branch pushes images", []edit{{
 		file: "ci.tf", in: `resource "google_service_account_iam_member" "ci_push" {`,
@@ -160,7 +165,8 @@ var wrongRuns = []mutant{
 		file: "pubsub.tf", in: `resource "google_pubsub_topic" "events" {`, old: "enforce_in_transit          = true",
 		new: "enforce_in_transit          = false",
 	}}},
-	{"more waiters than an instance takes requests", []edit{{file: "catalog.tf", old: "floor(var.catalog.concurrency / 2)", new: "10000"}}},
+	{"more waiters than an instance takes requests", []edit{{file: "catalog.tf", old: "floor(var.catalog.concurrency / 2)",
+		new: "10000"}}},
 	{"a limit of waiters that does not follow the concurrency", []edit{{
 		file: "catalog.tf", old: "floor(var.catalog.concurrency / 2)", new: "500",
 	}}},
@@ -169,7 +175,8 @@ var wrongRuns = []mutant{
 	}}},
 	{"all of the memory for Go", []edit{{file: "variables.tf", old: "floor(0.9 * ", new: "floor(1.0 * "}}},
 	{"a revision without traffic that grows", []edit{{
-		file: "video.tf", old: "      max_instance_count = var.video.max_instances\n    }\n\n    containers", new: "    }\n\n    containers",
+		file: "video.tf", old: "      max_instance_count = var.video.max_instances\n    }\n\n    containers",
+		new: "    }\n\n    containers",
 	}}},
 	{"a migration that runs again by itself", []edit{{
 		file: "video_jobs.tf", old: "max_retries           = 0      #", new: "max_retries           = 3      #",
@@ -199,7 +206,8 @@ var wrongRuns = []mutant{
 		old:  "        \"jsonPayload.message=\\\"row had a history that its owner has lost: it was replaced by the owner's state\\\"\",\n",
 	}}},
 	{"more instances than the database takes", []edit{{
-		file: "variables.tf", in: `variable "video" {`, old: "max_instances       = optional(number, 3)", new: "max_instances = optional(number, 4)",
+		file: "variables.tf", in: `variable "video" {`, old: "max_instances       = optional(number, 3)",
+		new: "max_instances = optional(number, 4)",
 	}}},
 	{"workers that are not counted", []edit{{file: "database.tf", old: " + 2 * service.workers", new: ""}}},
 	{"connections counted against what the database does not take", []edit{{

@@ -3,10 +3,12 @@ package main
 // wrongCallers are mistakes in who reaches a service, and as whom.
 var wrongCallers = []mutant{
 	{"anyone may ask video by default", []edit{{
-		file: "variables.tf", in: `variable "video" {`, old: "public              = optional(bool, false)", new: "public = optional(bool, true)",
+		file: "variables.tf", in: `variable "video" {`, old: "public              = optional(bool, false)",
+		new: "public = optional(bool, true)",
 	}}},
 	{"everybody may write by default", []edit{{
-		file: "variables.tf", in: `variable "video" {`, old: "everybody_may_write = optional(bool, false)", new: "everybody_may_write = optional(bool, true)",
+		file: "variables.tf", in: `variable "video" {`, old: "everybody_may_write = optional(bool, false)",
+		new: "everybody_may_write = optional(bool, true)",
 	}}},
 	{"the whole internet may write", []edit{{
 		file: "variables.tf", old: "!(var.video.public && var.video.everybody_may_write)", new: `var.video.image != ""`,
@@ -15,13 +17,15 @@ var wrongCallers = []mutant{
 		file: "variables.tf", old: "!(var.catalog.public && var.catalog.everybody_may_write)", new: `var.catalog.image != ""`,
 	}}},
 	{"a service without users that has an issuer, too", []edit{{
-		file: "video.tf", old: "var.video.everybody_may_write ? local.open_env : merge(", new: "var.video.everybody_may_write ? local.open_env : {}, merge(",
+		file: "video.tf", old: "var.video.everybody_may_write ? local.open_env : merge(",
+		new: "var.video.everybody_may_write ? local.open_env : {}, merge(",
 	}}},
 	{"one open service opens the other", []edit{{
 		file: "catalog.tf", old: "var.catalog.everybody_may_write ?", new: "var.video.everybody_may_write ?",
 	}}},
 	{"no issuer", []edit{{
-		file: "variables.tf", old: "var.auth_issuer != null || (var.video.everybody_may_write && var.catalog.everybody_may_write)", new: `var.auth_issuer != ""`,
+		file: "variables.tf", old: "var.auth_issuer != null || (var.video.everybody_may_write && var.catalog.everybody_may_write)",
+		new: `var.auth_issuer != ""`,
 	}}},
 	{"no issuer for one of both", []edit{{
 		file: "variables.tf", old: "(var.video.everybody_may_write && var.catalog.everybody_may_write)",
@@ -34,11 +38,13 @@ var wrongCallers = []mutant{
 		file: "variables.tf", old: "(var.auth_issuer == null) == (var.auth_audience == null)", new: `var.auth_audience != ""`,
 	}}},
 	{"a service that video does not know", []edit{{
-		file: "video.tf", old: "AUTH_SERVICES         = google_service_account.catalog.email", new: "AUTH_SERVICES = google_service_account.video.email",
+		file: "video.tf", old: "AUTH_SERVICES         = google_service_account.catalog.email",
+		new: "AUTH_SERVICES = google_service_account.video.email",
 	}}},
 	{"a job of catalog's that video does not know", []edit{{
 		file: "catalog_jobs.tf", in: `resource "google_cloud_run_v2_job" "catalog_dlq" {`,
-		old: "service_account       = google_service_account.catalog.email", new: "service_account = google_service_account.catalog_migrate.email",
+		old: "service_account       = google_service_account.catalog.email",
+		new: "service_account = google_service_account.catalog_migrate.email",
 	}}},
 	{"a service's token for another address", []edit{{
 		file: "video.tf", old: `AUTH_SERVICE_AUDIENCE = "https://${local.video_host}"`, new: `AUTH_SERVICE_AUDIENCE = "https://video"`,
@@ -53,14 +59,17 @@ var wrongCallers = []mutant{
 		file: "catalog.tf", old: "path = \"/healthz\"\n          port = local.admin_port", new: `path = "/healthz"`,
 	}}},
 	{"a probe of workers where health is not", []edit{{
-		file: "video_workers.tf", old: "path = \"/healthz\"\n          port = local.admin_port", new: "path = \"/healthz\"\n          port = 8080",
+		file: "video_workers.tf", old: "path = \"/healthz\"\n          port = local.admin_port",
+		new: "path = \"/healthz\"\n          port = 8080",
 	}}},
 	{"reflection in the cloud", []edit{{file: "video.tf", old: `video_args = ["serve", `, new: `video_args = ["serve", "-reflection", `}}},
-	{"an ingress that is not its own", []edit{{file: "catalog.tf", old: "local.ingress[var.catalog.ingress]", new: "local.ingress[var.video.ingress]"}}},
+	{"an ingress that is not its own", []edit{{file: "catalog.tf", old: "local.ingress[var.catalog.ingress]",
+		new: "local.ingress[var.video.ingress]"}}},
 	{"an ingress that is another one", []edit{{
 		file: "variables.tf", old: `"INGRESS_TRAFFIC_INTERNAL_ONLY"`, new: `"INGRESS_TRAFFIC_INTERNAL_LOAD_BALANCER"`,
 	}}},
-	{"an ingress that there is not", []edit{{file: "variables.tf", old: "contains(keys(local.ingress), var.video.ingress)", new: `var.video.ingress != ""`}}},
+	{"an ingress that there is not", []edit{{file: "variables.tf", old: "contains(keys(local.ingress), var.video.ingress)",
+		new: `var.video.ingress != ""`}}},
 	{"a video that catalog does not reach", []edit{{
 		file: "variables.tf", old: `var.video.ingress == "all" || var.network != null`, new: `var.video.ingress != ""`,
 	}}},
