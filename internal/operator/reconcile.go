@@ -41,9 +41,9 @@ Events in flight are no difference. Reads and events go on meanwhile. A repair w
 only if it is still where it was seen to differ; an extra row becomes a tombstone. The audit
 table keeps the rows before, and what was added to counters. --repair checks all rows first
 and, where some differ, repairs them in a second check: extra and ahead rows at its end, 10,000
-of a type at most. If those are more than 100 and 5 % of the owner's rows, or if the owner has
-no rows, nothing of the type is repaired: is it the right owner? --accept-losses repairs it.
-An ahead row of a later epoch than the owner's is not repaired:
+of a type at most. If those are more than 100, and 5 % of the rows of either side, or if the
+owner has no rows, no row of any type is repaired: is it the right owner? --accept-losses
+repairs them. An ahead row of a later epoch than the owner's is not repaired:
 begin an epoch (video epoch bump). The command may be cut off at any time, and repeated.
 
 environment: DATABASE_URL, VIDEO_SERVICE_ADDR as of serve

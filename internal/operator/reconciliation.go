@@ -3,6 +3,7 @@ package operator
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"example.com/lockstep/pkg/eventing/operator/audit"
@@ -16,8 +17,8 @@ type reconciliation struct {
 	Differing   map[reconcile.Kind]int `json:"differing"`
 	Unsettled   int                    `json:"unsettled"`
 	Repaired    int                    `json:"repaired"`
-	// Refused rows differ in types of which so many are extra or ahead that the owner may be
-	// the wrong one.
+	// Refused rows differ, and in one of the types so many are extra or ahead that the owner
+	// may be the wrong one.
 	Refused int `json:"refused"`
 	// Remaining rows differ, after the repair if there was one.
 	Remaining int            `json:"remaining"`
@@ -62,15 +63,26 @@ func (r *comparing) check(ctx context.Context) error {
 	return nil
 }
 
-// repair makes those checks again that have found differences, and repairs the rows, except
-// where losses are doubtful.
+// repair makes those checks again that have found differences, and repairs the rows. If the
+// losses of one type are doubtful, no row of any type is repaired: all have one owner. Counters
+// have none; they come last, and are checked again after rows were repaired, which changes them.
 func (r *comparing) repair(ctx context.Context) error {
+	doubtful := !r.flags.acceptLosses && slices.ContainsFunc(r.checked, func(c checking) bool { return c.doubtful() })
+	repaired := false
 	for i := range r.checked {
-		if c := &r.checked[i]; c.differing() > 0 && (r.flags.acceptLosses || !c.doubtful()) {
-			if err := r.one(ctx, c, true); err != nil {
-				return err
-			}
+		c := &r.checked[i]
+		_, counts := c.checker.(reconcile.Recount)
+		switch {
+		case c.differing() == 0 && !(counts && repaired):
+			continue
+		case doubtful && !counts:
+			c.Refused = c.differing()
+			continue
 		}
+		if err := r.one(ctx, c, true); err != nil {
+			return err
+		}
+		repaired = true
 	}
 	return nil
 }
@@ -152,11 +164,11 @@ func (c *checking) Differ(ctx context.Context, found []reconcile.Difference) err
 	return c.repairRows(ctx, others)
 }
 
-// doubtful reports whether so many rows are lost that the owner may be the wrong one, or an
-// empty one. Then its other rows are doubtful, too: nothing of the type is repaired. A read
-// model that lacks rows, however many, has no losses.
+// doubtful reports whether the owner may be the wrong one: see reconcile.Doubtful. Then its
+// other rows are doubtful, too: nothing is repaired.
 func (c *checking) doubtful() bool {
-	return reconcile.Doubtful(c.losses, c.RowsChecked)
+	read := c.RowsChecked - int64(c.Differing[reconcile.Missing]) + int64(c.Differing[reconcile.Extra])
+	return reconcile.Doubtful(c.losses, c.RowsChecked, read)
 }
 
 // conclude repairs the rows that the owner does not have or has lost, unless they are

@@ -132,3 +132,67 @@ func TestLosses(t *testing.T) {
 		}
 	}
 }
+
+// All types have one owner: if it may be the wrong one for one type, no row of the others is
+// repaired either. Counters are this side's own.
+func TestDoubtsAreAboutAllTypes(t *testing.T) {
+	t.Parallel()
+	mixed := slices.Concat(differences(reconcile.Missing, 900), differences(reconcile.Extra, 60))
+	for name, tc := range map[string]struct {
+		lost              int
+		repaired, refused int
+	}{
+		"doubtful": {200, 1, 200 + 960}, "fewer": {90, 90 + 960 + 1, 0},
+	} {
+		s := &invocation{yes: true}
+		s.Err = io.Discard
+		r := newComparing(s, reconcileFlags{repair: true}, []reconcile.Checker{
+			concluded{rows: 1000, found: differences(reconcile.Extra, tc.lost), checks: new(int)},
+			concluded{rows: 1000, found: mixed, checks: new(int)},
+			reconcile.Recount{Counters: &wrongCounter{from: 1}},
+		})
+		if err := errors.Join(r.check(t.Context()), r.repair(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		if sum := r.result(false); sum.Repaired != tc.repaired || sum.Refused != tc.refused {
+			t.Errorf("%s: %d repaired, %d refused", name, sum.Repaired, sum.Refused)
+		}
+	}
+}
+
+// Repaired rows may leave counters wrong that were right before.
+func TestCountersAreCheckedAfterARepair(t *testing.T) {
+	t.Parallel()
+	s := &invocation{yes: true}
+	s.Err = io.Discard
+	r := newComparing(s, reconcileFlags{repair: true}, []reconcile.Checker{
+		concluded{rows: 9, found: differences(reconcile.Changed, 2), checks: new(int)},
+		reconcile.Recount{Counters: &wrongCounter{from: 2}},
+	})
+	if err := errors.Join(r.check(t.Context()), r.repair(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if sum := r.result(false); sum.Repaired != 3 {
+		t.Errorf("%d repaired, want two rows and a counter", sum.Repaired)
+	}
+}
+
+// wrongCounter is one counter that is wrong from a check on, until it is counted again.
+type wrongCounter struct{ from, checks int }
+
+func (*wrongCounter) Type() string                            { return "counters" }
+func (*wrongCounter) Estimate(context.Context) (int64, error) { return 1, nil }
+
+func (c *wrongCounter) Count(_ context.Context, in reconcile.Range) (counted reconcile.Counted, err error) {
+	counted = reconcile.Counted{Until: in.Until, Rows: 1}
+	c.checks++
+	if c.from > 0 && c.checks >= c.from {
+		counted.Wrong = []string{in.From}
+	}
+	return counted, nil
+}
+
+func (c *wrongCounter) Recount(_ context.Context, _ audit.Actor, ids []string) ([]string, error) {
+	c.from = 0
+	return ids, nil
+}

@@ -83,7 +83,7 @@ func (o *repairs) Differ(ctx context.Context, differences []reconcile.Difference
 }
 
 func (o *repairs) repairLosses(ctx context.Context) error {
-	if !o.accept && reconcile.Doubtful(o.losses, o.rows) {
+	if !o.accept && reconcile.Doubtful(o.losses, o.rows, o.rows) {
 		return fmt.Errorf("%w: %d rows, and it has %d", ErrLosses, o.losses, o.rows)
 	}
 	return o.replace(ctx, o.lost)

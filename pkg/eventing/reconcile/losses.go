@@ -11,8 +11,10 @@ const (
 // lost: its repair removes what no event brings back.
 func (k Kind) Lost() bool { return k == Extra || k == Ahead }
 
-// Doubtful reports whether so many rows are lost, of an owner with so many rows, that it may be
-// the wrong one, or an empty one. A read model that lacks rows, however many, has no losses.
-func Doubtful(losses int, rows int64) bool {
-	return losses > 0 && rows == 0 || int64(losses) > max(fewLosses, rows/lossShare)
+// Doubtful reports whether so many rows are lost that the owner may be the wrong one, or an
+// empty one. owned is how many rows the owner has, and read how many the read model: an owner
+// of more rows than the read model must not hide that this would lose most of its own. A read
+// model that lacks rows, however many, has no losses.
+func Doubtful(losses int, owned, read int64) bool {
+	return losses > 0 && owned == 0 || int64(losses) > max(fewLosses, min(owned, read)/lossShare)
 }

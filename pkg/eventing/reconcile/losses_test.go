@@ -9,20 +9,21 @@ import (
 func TestDoubtful(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		losses int
-		rows   int64
-		want   bool
+		losses      int
+		owned, read int64
+		want        bool
 	}{
-		"none of none":             {0, 0, false},
-		"an owner without rows":    {1, 0, true},
-		"few":                      {100, 1, false},
-		"more than few":            {101, 1, true},
-		"a share of many":          {5000, 100_000, false},
-		"more than a share":        {5001, 100_000, true},
-		"an empty read model":      {0, 100_000, false},
-		"all of a large one's few": {100, 100, false},
+		"none of none":             {0, 0, 0, false},
+		"an owner without rows":    {1, 0, 0, true},
+		"few":                      {100, 1, 1, false},
+		"more than few":            {101, 1, 1, true},
+		"a share of many":          {5000, 100_000, 100_000, false},
+		"more than a share":        {5001, 100_000, 100_000, true},
+		"an empty read model":      {0, 100_000, 0, false},
+		"all that is read":         {40_000, 1_000_000, 40_000, true},
+		"all of a large one's few": {100, 100, 100, false},
 	} {
-		if got := reconcile.Doubtful(tc.losses, tc.rows); got != tc.want {
+		if got := reconcile.Doubtful(tc.losses, tc.owned, tc.read); got != tc.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
