@@ -118,6 +118,7 @@ func TestLosses(t *testing.T) {
 		"an empty owner":            {concluded{found: differences(reconcile.Extra, 1)}, false, 0, 1, 1},
 		"an empty owner, accepted":  {concluded{found: differences(reconcile.Extra, 1)}, true, 1, 0, 0},
 		"another environment's":     {concluded{rows: 3004, found: wrong}, false, 0, 3204, 3204},
+		"a larger environment's":    {concluded{rows: 4000, found: slices.Concat(differences(reconcile.Extra, 150), differences(reconcile.Missing, 4000))}, false, 0, 4150, 4150},
 		"more since the decision":   {concluded{rows: 2399, found: lost[60:], since: lost[:60]}, false, 1, 120, 120},
 		"nothing on either side":    {concluded{}, false, 0, 0, 0},
 		"many rows that are others": {concluded{rows: 500, found: differences(reconcile.Missing, 500)}, false, 500, 0, 0},
