@@ -8,7 +8,8 @@
 //
 // A page is read at one time and written at a later one. In between, events may have moved
 // its rows further, deleted them, or put them again. The rule inbox.Advance decides for each
-// row, under its lock: the higher (epoch, version) stays. So the page and the events may be
+// row, under its lock: the higher (epoch, version) stays, but for one that its owner has lost and
+// replaced since. So the page and the events may be
 // written in any order, and each more than once, and a wrong owner takes no row back. Tombstones are
 // rows, so that a late event of a deleted aggregate is stale.
 //
@@ -25,7 +26,7 @@
 // An answer of a replica that lags is written, which is harmless, and asked for again.
 //
 // A backfill removes no row that the owner does not have, and changes none that is ahead of
-// its owner's. Package reconcile finds both. It does not fetch a page again
+// its owner's, unless the owner has changed it later. Package reconcile finds both. It does not fetch a page again
 // after the owner was restored: the restore's own steps, with package reconcile, are for
 // both cases.
 //

@@ -63,12 +63,13 @@ func Adopt(p Position, c Change, asOf time.Time) Outcome {
 	return Stale
 }
 
-// Advance is the rule for the rows of an owner that are listed: Adopt, except that a row
-// which is ahead of its owner's stays. A listing has all rows, so a former state of the
-// owner, or a wrong one, would take the whole read model back. Such rows are for package
-// reconcile, whose operator decides.
+// Advance is the rule for the rows of an owner that are listed: Adopt, except that a row which
+// is ahead of its owner's stays, unless the owner has changed the aggregate after it: that
+// owner has lost the row's history, and has gone on without it. The age of an answer proves no
+// loss here. A listing has all rows, so a former state of the owner, or a wrong one, would take
+// the whole read model back. Such rows are for package reconcile, whose operator decides.
 func Advance(p Position, c Change, asOf time.Time) Outcome {
-	if p.newerThan(positionOf(c.Event)) {
+	if to := positionOf(c.Event); p.newerThan(to) && !isAfter(to.At, p.At) {
 		return Stale
 	}
 	return Adopt(p, c, asOf)

@@ -50,7 +50,7 @@ type Filled struct {
 // Fill gives a page of rows, from an id on, the owner's state. An empty from is the first
 // row. Rows move by the rule inbox.Advance. So Fill may run while events are applied, at any
 // time after the page was read, and again: a row that events have brought further stays, and
-// no row gets a lower epoch or version, whatever owner answers.
+// no row gets a lower version, unless the owner has changed it since.
 // Fill writes 32 rows in a transaction, and waits for their locks no longer than txn.Writer
 // does: it gives way to events. When it fails, its transactions before stay. The error wraps
 // txn.ErrLocked if other transactions hold the rows, else it is that of Fetch or of the

@@ -89,19 +89,20 @@ func TestFillIsOvertaken(t *testing.T) {
 	}
 }
 
-// A row of a history that the owner has lost is replaced, and reported, if that takes it to no
-// lower version. One that is ahead of the owner's stays, however young the answer is: the owner
-// may be yesterday's copy, or the wrong one, and a page has all its rows.
+// A row of a history that the owner has lost is replaced, and reported, if the owner has changed
+// it since. One that is ahead of the owner's stays otherwise, however young the answer is: the
+// owner may be yesterday's copy, or the wrong one, and a page has all its rows.
 func TestFillReportsADivergence(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
 	s.asOf = minuteOf(59)
 	ahead := newNote("a/1", 1, 7, "newer").by(1, 5)
-	s.apply(t, change(inbox.Put, ahead), change(inbox.Put, newNote("a/2", 1, 4, "lost").by(2, 5)))
-	owned := newNote("a/2", 1, 4, "of the owner").by(3, 6)
-	s.has(newNote("a/1", 1, 4, "of yesterday").by(4, 4), owned)
+	s.apply(t, change(inbox.Put, ahead), change(inbox.Put, newNote("a/2", 1, 4, "lost").by(2, 5)),
+		change(inbox.Put, newNote("a/3", 1, 7, "lost").by(5, 5)))
+	owned, goneOn := newNote("a/2", 1, 4, "of the owner").by(3, 6), newNote("a/3", 1, 4, "gone on").by(6, 6)
+	s.has(newNote("a/1", 1, 4, "of yesterday").by(4, 4), owned, goneOn)
 	s.fillAll(t)
-	if diff := cmp.Diff([]note{ahead, owned}, s.rows(t)); diff != "" || strings.Count(s.said.String(), "its owner has lost") != 1 {
+	if diff := cmp.Diff([]note{ahead, owned, goneOn}, s.rows(t)); diff != "" || strings.Count(s.said.String(), "its owner has lost") != 2 {
 		t.Errorf("said %q, rows (-want +got):\n%s", s.said.String(), diff)
 	}
 }
