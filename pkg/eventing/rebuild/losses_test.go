@@ -80,7 +80,7 @@ func TestAnotherOwnerWhileChecking(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, 150)
-			f.exec(t, `CREATE TABLE right_one AS SELECT * FROM owned_one; CREATE TABLE right_two AS SELECT * FROM owned_two`)
+			f.exec(t, `CREATE TABLE right_one AS TABLE owned_one; CREATE TABLE right_two AS TABLE owned_two`)
 			f.at = func(step string) {
 				if step == "begin checking type one" {
 					f.at = func(string) {}
@@ -95,7 +95,7 @@ func TestAnotherOwnerWhileChecking(t *testing.T) {
 				f.phase(t, rebuild.Checking)
 			}
 			for _, at := range []string{"one", "two"} {
-				f.exec(t, fmt.Sprintf(`DELETE FROM owned_%[1]s; INSERT INTO owned_%[1]s SELECT * FROM right_%[1]s`, at))
+				f.exec(t, fmt.Sprintf(`DELETE FROM owned_%[1]s; INSERT INTO owned_%[1]s TABLE right_%[1]s`, at))
 			}
 			f.same(t, "one", "one_shadow", "two", "two_shadow")
 			if r := f.run(t); r.RepairedAfter != 0 {
