@@ -26,6 +26,7 @@ type progress struct {
 	name        string
 	done, total int64
 	shown       time.Time
+	whole       bool // the part has ended without an error
 }
 
 // progress is that of the command.
@@ -33,7 +34,7 @@ func (s *invocation) progress() progress { return progress{to: s.Err, terminal: 
 
 // begin starts a part of about total rows.
 func (p *progress) begin(name string, total int64) {
-	p.name, p.done, p.total, p.shown = name, 0, total, time.Now()
+	p.name, p.done, p.total, p.shown, p.whole = name, 0, total, time.Now(), false
 }
 
 func (p *progress) add(rows int64) {
@@ -53,7 +54,7 @@ func (p *progress) end(failed error) {
 	if !p.terminal {
 		return
 	}
-	if failed == nil {
+	if p.whole = failed == nil; p.whole {
 		p.total = p.done
 	}
 	p.show()
@@ -75,9 +76,12 @@ func (p *progress) show() {
 		fmt.Fprintf(p.to, "%s: %d of about %d rows\n", p.name, p.done, total)
 		return
 	}
-	full := barWidth
-	if total > 0 {
-		full = int(p.done * barWidth / total)
+	full := 0
+	switch {
+	case p.whole:
+		full = barWidth
+	case total > 0: // which may be too low
+		full = min(int(p.done*barWidth/total), barWidth-1)
 	}
 	fmt.Fprintf(p.to, "\r%s [%s%s] %d of about %d rows%s",
 		p.name, strings.Repeat("=", full), strings.Repeat(" ", barWidth-full), p.done, total, clearLine)

@@ -49,10 +49,11 @@ if a long statement holds the tables. The switch is followed by a second compari
 owner. A command that was killed is repeated, and goes on where it was. A rollback reads both
 tables before it switches.
 
-Nothing is switched or repaired away if more than 100 rows and 5 % of the owner's are extra or
-ahead, or if the owner has no rows: is it the right owner? If not, finish, and begin again with
-the right one. run ends with 1, and the rebuild is not done, while rows could not be compared.
-Rows that cannot be written are left, and run ends with 1.
+Nothing is switched, or repaired after the switch, if more than 100 rows and 5 % of the owner's
+are extra or ahead, or if the owner has no rows: is it the right owner? If not, in the phase
+comparing finish, and begin again with the right one; in the phase checking repeat run with the
+right one. run ends with 1, and the rebuild is not done, while rows could not be compared. Rows
+that differ after their repair are left, each with a line, and run ends with 1.
 
 Between the first run and finish, migrate refuses to apply a migration. One that was run by
 other means stops the switch; and if it drops a column or a constraint, or widens a type, it
@@ -88,9 +89,6 @@ func explained(do subcommand) subcommand {
 		err := do(ctx, s)
 		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == insufficientPrivilege {
 			return fmt.Errorf("%w: is DATABASE_URL that of migrate?", err)
-		}
-		if errors.Is(err, rebuild.ErrLosses) {
-			return fmt.Errorf("%w: with the right owner, run it with --accept-losses; else finish, and begin again", err)
 		}
 		return err
 	}
@@ -191,14 +189,14 @@ func (r Rebuild) run(ctx context.Context, s *invocation) error {
 		result.Rows, err = b.Run(ctx, s.actor, o, bar)
 		bar.end(err)
 		left = result.Rows.Left
-		return err
+		return bar.explain(err)
 	}, func(w io.Writer, result rebuildResult) {
 		fmt.Fprintf(w, "The new copy is served: %d rows of the owner read, %d repaired before the switch, %d after it.\n",
 			result.Rows.Filled, result.Rows.Repaired, result.Rows.RepairedAfter)
 		fmt.Fprint(w, "The copy of before is kept, as new as events make it: `rebuild rollback` serves it again,\n`rebuild finish` removes it.\n")
 	})
 	if err == nil && left > 0 {
-		return fmt.Errorf("%d rows of the new copy differ from their owner's, and cannot be written: the log names them", left)
+		return fmt.Errorf("%d rows of the new copy differ from their owner's after their repair: lines with \"is left\" name them", left)
 	}
 	return err
 }

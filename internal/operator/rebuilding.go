@@ -2,10 +2,12 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
 	"example.com/lockstep/pkg/eventing/rebuild"
+	"example.com/lockstep/pkg/eventing/reconcile"
 )
 
 // rebuilding is the rebuild that a command is about.
@@ -55,23 +57,40 @@ func (b rebuilding) act(
 // phases is the rebuild.Observer that shows the progress.
 type phases struct {
 	bar   progress
-	begun bool
+	phase rebuild.Phase // of the bar; None before the first one
 }
 
 // Begin ends the bar before.
 func (p *phases) Begin(phase rebuild.Phase, aggregateType string, total int64) {
 	p.end(nil)
-	p.begun = true
+	p.phase = phase
 	p.bar.begin(fmt.Sprintf("%s %s", phase, aggregateType), total)
 }
 
 // Passed moves the bar.
 func (p *phases) Passed(rows int64) { p.bar.add(rows) }
 
+// Left names the row in the log.
+func (p *phases) Left(aggregateType, id string, kind reconcile.Kind) {
+	p.bar.sayf("%s %s is left: %s", aggregateType, id, kind)
+}
+
 func (p *phases) end(failed error) {
-	if p.begun {
+	if p.phase != rebuild.None {
 		p.bar.end(failed)
 	}
+}
+
+// explain adds to a refusal what an operator does about it. In the phase comparing the wrong
+// owner's rows are in the copy that is not served; in the phase checking it has changed nothing.
+func (p *phases) explain(err error) error {
+	switch {
+	case !errors.Is(err, rebuild.ErrLosses):
+		return err
+	case p.phase == rebuild.Checking:
+		return fmt.Errorf("%w: with the right owner, run it with --accept-losses; else run it again with the right one", err)
+	}
+	return fmt.Errorf("%w: with the right owner, run it with --accept-losses; else finish, and begin again with the right one", err)
 }
 
 // megabytes is a size as Postgres shows it.

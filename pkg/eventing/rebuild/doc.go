@@ -24,7 +24,8 @@
 //
 //	filling    the owner's rows come into the shadow
 //	comparing  rows that differ from the owner's get its state; then the tables are exchanged
-//	checking   the new rows are served, and are compared again
+//	checking   the new rows are served; a comparison only decides whether the owner is doubtful,
+//	           and the next ones repair the rows that differ
 //	done       the table of before is the shadow, and the mirror keeps it as new
 //	rolled back, at an operator's wish: as done, with the tables of before
 //
@@ -35,8 +36,10 @@
 // and the rebuild that it is of: it does not undo what the other one has decided.
 //
 // An owner that lacks many rows is perhaps the wrong one. Lost rows wait for the end of their
-// comparison, and are then repaired or, by the rule of reconcile.Doubtful, refused: before the
-// exchange, of which nothing is served then, and after it.
+// comparison, and are then repaired or, by the rule of reconcile.Doubtful, refused. Before the
+// exchange nothing of the shadow is served. After it the mirror copies each repair into the
+// table of before, and a rollback undoes none: so nothing at all is repaired before a
+// comparison of all tables has decided.
 //
 // A row of the served table that is ahead of its owner's is repaired after the exchange only,
 // under the audit of a repair: an exchange alone makes no read older.

@@ -72,6 +72,7 @@ type fixture struct {
 	// at is called between the steps of a rebuild, with their names.
 	at      func(step string)
 	replace func(table string) // is called before a repair
+	left    []string           // are the kinds and the ids of rows that were left
 }
 
 func newFixture(t *testing.T, rows int) *fixture {
@@ -201,6 +202,11 @@ func (f *fixture) Begin(p rebuild.Phase, aggregateType string, _ int64) {
 }
 
 func (f *fixture) Passed(int64) { f.at("passed") }
+
+// Left is that of a rebuild.Observer.
+func (f *fixture) Left(_, id string, kind reconcile.Kind) {
+	f.left = append(f.left, string(kind)+" "+id)
+}
 
 var ada = audit.Actor{By: "ada", Why: "the handler had a fault"}
 

@@ -11,29 +11,43 @@ import (
 // more, and not too many, another comparison repairs them.
 const maxLost = 10_000
 
-// outcome is the result of a comparison: how many rows differ and are to be repaired, how many of
-// them were written, and how many rows could not be compared.
-type outcome struct{ differ, written, unsettled int }
+// outcome is the result of a comparison, in rows.
+type outcome struct {
+	// differ is the rows that are to be repaired, and written those of them that were.
+	differ, written int
+	// left rows differ still, and stand as they were seen. moved rows are to be compared again:
+	// something else wrote them before their repair, or after it.
+	left, moved int
+	// unsettled rows could not be compared.
+	unsettled int
+	// more says that there are more losses than maxLost.
+	more bool
+}
 
-// repair compares a table with the owner's and repairs the rows that differ. Lost rows wait for
-// the end, which shows how many they are: nothing is lost without a word.
-func (w *worker) repair(ctx context.Context, in Phase, c reconcile.Comparison) (sum outcome, err error) {
+// repair repairs the rows of a shadow that differ from the owner's.
+func (w *worker) repair(ctx context.Context, c reconcile.Comparison) error {
 	for accept := w.options.AcceptLosses; ; accept = true {
-		rows, err := c.Reader.Estimate(ctx)
-		if err != nil {
-			return sum, err
-		}
-		w.seen.Begin(in, c.Model.Type(), rows)
-		o := &repairs{worker: w, comparison: c, ahead: in == Checking, accept: accept}
-		unsettled, err := c.Check(ctx, w.options.Comparison, o)
-		if err == nil {
-			err = o.repairLosses(ctx)
-		}
-		sum = outcome{sum.differ + o.differ, sum.written + o.written, unsettled}
-		if err != nil || !o.more {
-			return sum, err
+		found, err := w.pass(ctx, &repairs{worker: w, phase: Comparing, comparison: c, accept: accept})
+		w.result.Repaired += found.written
+		if err != nil || !found.more {
+			return err
 		}
 	}
+}
+
+// pass makes one comparison. Lost rows wait for its end, which shows how many they are: nothing
+// is lost without a word.
+func (w *worker) pass(ctx context.Context, o *repairs) (outcome, error) {
+	rows, err := o.comparison.Reader.Estimate(ctx)
+	if err != nil {
+		return o.outcome, err
+	}
+	w.seen.Begin(o.phase, o.comparison.Type(), rows)
+	o.unsettled, err = o.comparison.Check(ctx, w.options.Comparison, o)
+	if err == nil {
+		err = o.repairLosses(ctx)
+	}
+	return o.outcome, err
 }
 
 // repairs is the observer of one comparison.
@@ -42,17 +56,19 @@ type repairs struct {
 	outcome
 
 	comparison reconcile.Comparison
-	// ahead says that rows that are ahead of their owner's are repaired, too. In the shadow
-	// they would then be older than the served ones. They are losses in any case.
-	ahead bool
+	// phase is Comparing for a shadow, and Checking for a served table. Rows that are ahead of
+	// their owner's are repaired in the served table only: in the shadow they would then be
+	// older than the served ones. They are losses in any case.
+	phase Phase
+	// deciding says that nothing is written: the comparison shows whether the owner is doubtful.
+	deciding bool
 	// accept says that losses are repaired at once.
 	accept bool
 	// rows is the number of the owner's.
 	rows   int64
 	losses int
-	// lost are the losses to repair; more says that there are others.
+	// lost are the losses to repair.
 	lost []reconcile.Difference
-	more bool
 }
 
 // Passed shows the progress.
@@ -70,7 +86,9 @@ func (o *repairs) Differ(ctx context.Context, differences []reconcile.Difference
 			o.losses++
 		}
 		switch {
-		case d.Kind == reconcile.Ahead && !o.ahead:
+		case d.Kind == reconcile.Ahead && o.phase == Comparing:
+		case o.deciding:
+			o.differ++
 		case o.accept || !d.Kind.Lost():
 			found = append(found, d)
 		case len(o.lost) < maxLost:
@@ -96,9 +114,46 @@ func (o *repairs) replace(ctx context.Context, found []reconcile.Difference) err
 		return nil
 	}
 	o.differ += len(found)
-	return o.retry(ctx, longTime, func(ctx context.Context) error {
-		written, err := o.comparison.Repair(ctx, o.by, found)
-		o.written += len(written)
+	written := map[string]bool{}
+	err := o.retry(ctx, longTime, func(ctx context.Context) error {
+		ids, err := o.comparison.Repair(ctx, o.by, found)
+		for _, id := range ids {
+			written[id] = true
+		}
 		return err
 	})
+	o.written += len(written)
+	if err != nil || o.phase == Comparing {
+		return err
+	}
+	return o.verify(ctx, found, written)
+}
+
+// verify looks at the rows once more after their repair, and names those that are left. A row
+// that was not written, and does not stand, may have moved with its damage: an event changes a
+// part of a row.
+func (o *repairs) verify(ctx context.Context, found []reconcile.Difference, written map[string]bool) error {
+	var differ []reconcile.Difference
+	err := o.retry(ctx, longTime, func(ctx context.Context) (err error) {
+		differ, err = o.comparison.Still(ctx, found)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	still := map[string]reconcile.Difference{}
+	for _, d := range differ {
+		still[d.ID] = d
+	}
+	for _, was := range found {
+		d, differs := still[was.ID]
+		switch {
+		case differs && d.Stands(was):
+			o.left++
+			o.seen.Left(o.comparison.Type(), d.ID, d.Kind)
+		case differs || !written[was.ID]:
+			o.moved++
+		}
+	}
+	return nil
 }

@@ -15,8 +15,9 @@ import (
 	"example.com/lockstep/pkg/eventing/reconcile"
 )
 
-// maxChecks bounds the comparisons after the exchange. From the second one on, only rows that
-// moved while they were repaired are left, and rows that cannot be written.
+// maxChecks bounds the comparisons of a table after the exchange that repair rows. From the
+// second one on, only rows that moved while they were repaired are repaired, and rows that
+// cannot be written are found again.
 const maxChecks = 5
 
 var (
@@ -42,6 +43,9 @@ type Observer interface {
 	Begin(p Phase, aggregateType string, total int64)
 	// Passed says that rows more are done.
 	Passed(rows int64)
+	// Left names a row of the served table that differs still after its repair, and stands as
+	// it was. A later comparison may name it again.
+	Left(aggregateType, id string, kind reconcile.Kind)
 }
 
 // Result counts the rows of one Run.
@@ -52,17 +56,17 @@ type Result struct {
 	// table after it was served.
 	Repaired      int `json:"repaired"`
 	RepairedAfter int `json:"repaired_after"`
-	// Left rows of the served table differ, but cannot be written. Unsettled rows could not be
-	// compared.
+	// Left rows of the served table differ still after a repair that nothing has overtaken.
+	// Unsettled rows could not be compared, or moved before each repair.
 	Left      int `json:"left"`
 	Unsettled int `json:"unsettled"`
 }
 
 // Run takes the rebuild to the phase Done, from where it is; without a rebuild it begins one.
 // It returns ErrPhase if the rebuild is done before, or rolled back, and ErrShape before the exchange if a migration ran in
-// between. It returns ErrLosses, and exchanges or repairs nothing of the kind, if the read model
-// has many rows that the owner lacks, unless o accepts them; and ErrUnsettled in the phase
-// Checking while rows cannot be compared. Any error, and any death of the process, leaves a state from which Run goes on.
+// between. It returns ErrLosses if the read model has many rows that the owner lacks, unless o
+// accepts them: then nothing is exchanged, and no served row is repaired. It returns ErrUnsettled
+// in the phase Checking while rows cannot be compared. Any error, and any death of the process, leaves a state from which Run goes on.
 func (r *Rebuild) Run(ctx context.Context, by audit.Actor, o Options, seen Observer) (result Result, err error) {
 	w := &worker{Rebuild: r, by: by, options: o, seen: seen, limit: rate.NewLimiter(rate.Inf, reconcile.PartRows)}
 	if o.Rate > 0 {
@@ -168,9 +172,7 @@ func (w *worker) compare(ctx context.Context, s State) error {
 		if _, err := w.carry(ctx, p); err != nil {
 			return since(err)
 		}
-		found, err := w.repair(ctx, Comparing, p.Before)
-		w.result.Repaired += found.written
-		if err != nil {
+		if err := w.repair(ctx, p.Before); err != nil {
 			return fmt.Errorf("compare %s: %w", Shadow(p.Table), err)
 		}
 	}
@@ -197,13 +199,23 @@ func (w *worker) vacuum(ctx context.Context, p Part) error {
 	})
 }
 
-// check repairs the served rows until a comparison finds none that differ and can be written.
+// check repairs the served rows. A comparison of all tables comes first and writes nothing: the
+// table of before has each row that is written, so no rollback undoes what the wrong owner would
+// cost. Another owner than before the exchange is possible: another process may have begun.
 func (w *worker) check(ctx context.Context, s State) error {
 	if err := w.runAfter(ctx); err != nil {
 		return err
 	}
+	var found []outcome
 	for _, p := range w.parts {
-		if err := w.checkPart(ctx, p); err != nil {
+		o, err := w.pass(ctx, &repairs{worker: w, phase: Checking, comparison: p.After, deciding: true, accept: w.options.AcceptLosses})
+		if err != nil {
+			return fmt.Errorf("compare %s: %w", p.Table, err)
+		}
+		found = append(found, o)
+	}
+	for i, p := range w.parts {
+		if err := w.checkPart(ctx, p, found[i]); err != nil {
 			return fmt.Errorf("compare %s: %w", p.Table, err)
 		}
 	}
@@ -213,19 +225,20 @@ func (w *worker) check(ctx context.Context, s State) error {
 	return w.enter(ctx, s, Done)
 }
 
-// checkPart ends early if a repair writes none of the rows that differ: the next one would not
-// either.
-func (w *worker) checkPart(ctx context.Context, p Part) error {
-	for n := 1; ; n++ {
-		found, err := w.repair(ctx, Checking, p.After)
+// checkPart repairs the rows of a table, if the comparison before has found any, until each row
+// is its owner's or stands as it was seen: another repair would not write it either.
+func (w *worker) checkPart(ctx context.Context, p Part, found outcome) (err error) {
+	accept := w.options.AcceptLosses
+	found.moved = found.differ
+	for n := 0; n < maxChecks && (found.moved > 0 || found.more); n++ {
+		accept = accept || found.more
+		found, err = w.pass(ctx, &repairs{worker: w, phase: Checking, comparison: p.After, accept: accept})
 		w.result.RepairedAfter += found.written
 		if err != nil {
 			return err
 		}
-		if found.written == 0 || n == maxChecks {
-			w.result.Left += found.differ
-			w.result.Unsettled += found.unsettled
-			return nil
-		}
 	}
+	w.result.Left += found.left
+	w.result.Unsettled += found.unsettled + found.moved
+	return nil
 }

@@ -36,6 +36,9 @@ type Difference struct {
 	Owner  Row
 }
 
+// Stands reports whether the reader's row is as it was in an earlier difference.
+func (d Difference) Stands(was Difference) bool { return d.Reader.stands(was.Reader) }
+
 // kindOf is the kind of the difference between two rows, certain or not, and empty for two
 // that are equal.
 func kindOf(reader, owner Row, a Answer) Kind {
