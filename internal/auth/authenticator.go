@@ -59,9 +59,10 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*Authenticator, error
 		return nil, errors.New("AUTH_ISSUER needs AUTH_AUDIENCE, and contradicts EVERYBODY_MAY_WRITE")
 	}
 	a := &Authenticator{accounts: c.Services, local: c.Local}
-	a.users = newVerifier(c.Issuer, c.Audience, c.Local, log)
+	places := make(chan struct{}, maxWaiting)
+	a.users = newVerifier(c.Issuer, c.Audience, c.Local, places, log)
 	if len(c.Services) > 0 {
-		a.services = newVerifier(c.ServiceIssuer, c.ServiceAudience, c.Local, log)
+		a.services = newVerifier(c.ServiceIssuer, c.ServiceAudience, c.Local, places, log)
 	}
 	return a, nil
 }
@@ -79,14 +80,15 @@ func (a *Authenticator) Run(ctx context.Context) error {
 }
 
 // Local reports whether an operation for services is open to a caller without an
-// identity: services on a developer's machine have none.
-func (a *Authenticator) Local() bool { return a.local }
+// identity: services on a developer's machine have none. Where the configuration names
+// services it is not: those have an identity.
+func (a *Authenticator) Local() bool { return a.local && a.services == nil }
 
 // Principal returns the caller. A request without a token is Anonymous. A token that is
 // not valid is an error for the client, UNAUTHENTICATED; a service account that is none
 // of the configured ones is PERMISSION_DENIED; where the issuer's keys are needed and
-// cannot be fetched, the error is UNAVAILABLE. The end user's token decides alone if
-// there is one. Principal returns within three seconds, and within ctx.
+// cannot be fetched, the error is UNAVAILABLE, and where too many requests need them at
+// once, RESOURCE_EXHAUSTED. The end user's token decides alone if there is one. Principal returns within three seconds, and within ctx.
 func (a *Authenticator) Principal(ctx context.Context, h http.Header) (Principal, error) {
 	if a.users == nil {
 		return Principal{Kind: Everyone, Tenant: DefaultTenant}, nil

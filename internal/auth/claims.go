@@ -31,10 +31,12 @@ type serviceClaims struct {
 	Verified bool   `json:"email_verified"`
 }
 
-// userID is the subject if that is a UUID in its usual form, and otherwise a UUID
-// (version 5) of the issuer and the subject.
+// userID is the subject if that is a UUID in its canonical form, and otherwise a UUID
+// (version 5) of the issuer and the subject. Two subjects never have one id: a subject in
+// capitals is hashed, and so is one of version 5, which could be made to be the hash of
+// another.
 func userID(issuer, subject string) uuid.UUID {
-	if id, err := uuid.Parse(subject); err == nil && len(subject) == len(id.String()) {
+	if id, err := uuid.Parse(subject); err == nil && id.String() == subject && id.Version() != 5 {
 		return id
 	}
 	return uuid.NewSHA1(uuid.NewSHA1(uuid.NameSpaceURL, []byte(issuer)), []byte(subject))

@@ -166,6 +166,12 @@ func (w *world) ask(ctx context.Context, token string) error {
 	return err
 }
 
+// askAsService authenticates a request with the token of a service.
+func (w *world) askAsService(ctx context.Context, token string) error {
+	_, err := w.auth.Principal(ctx, http.Header{serviceHeader: {"Bearer " + token}})
+	return err
+}
+
 // noProblem is the code of no error.
 const noProblem problem.Code = -1
 

@@ -28,9 +28,11 @@ const (
 	fetchTime = 10 * time.Second
 	// waitTime bounds the wait of a request whose key is not known.
 	waitTime = 2 * time.Second
-	// maxWaiting is how many such requests wait at once: half of the requests that an
-	// instance of video gets at once.
-	maxWaiting = 40
+	// maxWaiting is how many such requests wait at once, for all issuers of an
+	// Authenticator together, because a stranger chooses the header. It is a quarter of the
+	// 80 requests that an instance of video gets at once: the other places are for requests
+	// whose keys are known.
+	maxWaiting = 20
 )
 
 // unknownKeys bounds the fetches that requests with unknown keys cause: five, and then
@@ -53,8 +55,9 @@ type keys struct {
 	source  source
 	log     *slog.Logger
 	current atomic.Pointer[keySet]
+	fresh   atomic.Bool // the last fetch has succeeded
 	limit   *rate.Limiter
-	places  chan struct{} // of the requests that wait
+	places  chan struct{} // of the requests that wait, for other issuers' keys too
 
 	mu     sync.Mutex
 	next   *round
@@ -76,16 +79,18 @@ type round struct {
 
 func newRound() *round { return &round{done: make(chan struct{})} }
 
-func newKeys(from source, log *slog.Logger) *keys {
+func newKeys(from source, places chan struct{}, log *slog.Logger) *keys {
 	return &keys{
 		source: from, log: log.With("issuer", from.issuer), limit: unknownKeys(),
-		places: make(chan struct{}, maxWaiting), next: newRound(), wanted: make(chan struct{}, 1),
+		places: places, next: newRound(), wanted: make(chan struct{}, 1),
 	}
 }
 
 // find returns the key of that id. A key that the issuer does not have is an error for
-// the client, UNAUTHENTICATED, after the issuer was asked; where it cannot be asked now,
-// the error is UNAVAILABLE.
+// the client, UNAUTHENTICATED, after the issuer was asked. While too many requests name
+// such keys the error is RESOURCE_EXHAUSTED, and where the issuer cannot be asked now,
+// UNAVAILABLE. The difference is for operators: clients cause the former as they like, and
+// so it makes no alarm and no line at WARN.
 func (k *keys) find(ctx context.Context, id string) (jose.JSONWebKey, error) {
 	if key, ok := k.known(id); ok {
 		return key, nil
@@ -99,8 +104,10 @@ func (k *keys) find(ctx context.Context, id string) (jose.JSONWebKey, error) {
 		return jose.JSONWebKey{}, Unauthenticated(errUnknownKey)
 	case ctx.Err() != nil:
 		return jose.JSONWebKey{}, ctx.Err()
+	case k.fresh.Load():
+		return jose.JSONWebKey{}, notNow(problem.CodeTooMany, err)
 	}
-	return jose.JSONWebKey{}, unavailable(err)
+	return jose.JSONWebKey{}, notNow(problem.CodeUnavailable, err)
 }
 
 func (k *keys) known(id string) (jose.JSONWebKey, bool) {
@@ -161,6 +168,7 @@ func (k *keys) run(ctx context.Context) {
 	for {
 		started := k.begin()
 		started.err = k.fetch(ctx)
+		k.fresh.Store(started.err == nil)
 		close(started.done)
 		if ctx.Err() != nil {
 			return
@@ -213,9 +221,9 @@ func (k *keys) store(ctx context.Context, byID map[string]jose.JSONWebKey, began
 	k.current.Store(&keySet{byID, began})
 }
 
-// unavailable is the answer to a token that cannot be verified now.
-func unavailable(cause error) error {
-	p := problem.New(problem.CodeUnavailable, "", "The token cannot be verified at the moment.")
+// notNow is the answer to a token that cannot be verified now.
+func notNow(code problem.Code, cause error) error {
+	p := problem.New(code, "", "The token cannot be verified at the moment.")
 	p.RetryAfter, p.Cause = time.Second, cause
 	return p
 }

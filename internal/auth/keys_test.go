@@ -160,7 +160,7 @@ func TestAnIssuerWithoutUsableKeys(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	s := slog.New(slog.NewTextHandler(&log, nil))
-	k := newKeys(source{issuer: "https://issuer.example"}, s)
+	k := newKeys(source{issuer: "https://issuer.example"}, make(chan struct{}, 1), s)
 	k.store(t.Context(), nil, time.Now())
 	if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "ES256") {
 		t.Errorf("log %q", log.String())

@@ -66,11 +66,16 @@ func TestSubjectsBecomeIDs(t *testing.T) {
 		t.Errorf("a text becomes %s", got)
 	}
 	seen := map[uuid.UUID]bool{}
-	for _, sub := range []string{"1", "2", "{" + alice.String() + "}", "urn:uuid:" + alice.String(), strings.ReplaceAll(alice.String(), "-", "")} {
+	letters := uuid.MustParse("0190a5d0-0000-7000-8000-0000000000ab")
+	hashed := userID(google, "1")
+	for _, sub := range []string{
+		"1", "2", "{" + alice.String() + "}", "urn:uuid:" + alice.String(), strings.ReplaceAll(alice.String(), "-", ""),
+		strings.ToUpper(letters.String()), hashed.String(),
+	} {
 		seen[userID(google, sub)], seen[userID(other, sub)] = true, true
 	}
-	if len(seen) != 10 || seen[alice] {
-		t.Errorf("ten subjects became %d ids: %v", len(seen), seen)
+	if len(seen) != 14 || seen[alice] || seen[letters] {
+		t.Errorf("14 subjects became %d ids: %v", len(seen), seen)
 	}
 }
 

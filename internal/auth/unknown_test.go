@@ -13,12 +13,13 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
+	"example.com/lockstep/internal/local/issuer"
 	"example.com/lockstep/internal/problem"
 )
 
 // TestUnknownKeys: a flood of tokens with invented keys makes a bounded number of
 // requests to the issuer. It refuses no valid token: those of known keys count at once,
-// and those of a new key after seconds, in which the answer is UNAVAILABLE.
+// and those of a new key after seconds, in which the answer is RESOURCE_EXHAUSTED.
 func TestUnknownKeys(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -33,13 +34,17 @@ func TestUnknownKeys(t *testing.T) {
 		flood, stop := context.WithTimeout(t.Context(), 3*time.Minute)
 		defer stop()
 		var clients sync.WaitGroup
-		var unavailable, unauthenticated atomic.Int64
+		var tooMany, unauthenticated atomic.Int64
 		for i := range 2 * maxWaiting {
 			clients.Go(func() {
 				for flood.Err() == nil {
-					switch err := w.ask(t.Context(), invented[i%len(invented)]); codeOf(err) {
-					case problem.CodeUnavailable:
-						unavailable.Add(1)
+					err := w.ask(t.Context(), invented[i%len(invented)])
+					switch codeOf(err) {
+					case problem.CodeTooMany:
+						tooMany.Add(1)
+						if problem.From(err).RetryAfter == 0 {
+							t.Error("an answer does not say when to come again")
+						}
 					case problem.CodeUnauthenticated:
 						unauthenticated.Add(1)
 					default:
@@ -70,11 +75,11 @@ func TestUnknownKeys(t *testing.T) {
 		}
 		clients.Wait()
 		fetches := (w.requests.Load() - before) / perFetch
-		t.Logf("%d fetches; %d answers UNAVAILABLE, %d UNAUTHENTICATED", fetches, unavailable.Load(), unauthenticated.Load())
+		t.Logf("%d fetches; %d answers RESOURCE_EXHAUSTED, %d UNAUTHENTICATED", fetches, tooMany.Load(), unauthenticated.Load())
 		if fetches > 5+18+2 { // the burst, six a minute, and what both issuers have without a flood
 			t.Errorf("%d fetches in three minutes", fetches)
 		}
-		if unauthenticated.Load() == 0 || unavailable.Load() == 0 {
+		if unauthenticated.Load() == 0 || tooMany.Load() == 0 {
 			t.Error("want both answers")
 		}
 	})
@@ -114,20 +119,24 @@ func TestTokensThatCannotBeValidAskForNoKeys(t *testing.T) {
 }
 
 // TestTheIssuerHangs: a request waits for two seconds, or as long as its client does, and
-// not more than 40 wait at once.
+// not more than 20 wait at once, by both headers together.
 func TestTheIssuerHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.hangs.Store(true)
 		w.run(t)
-		token := w.mint(t)
+		token := w.sign(t, map[string]any{"aud": []string{issuer.Audience, serviceAudience}})
 		asked := time.Now()
 		var waited, refused atomic.Int64
 		var clients sync.WaitGroup
-		for range 100 {
+		for i := range 100 {
 			clients.Go(func() {
-				err := w.ask(t.Context(), token)
+				ask := w.ask
+				if i%2 == 1 {
+					ask = w.askAsService
+				}
+				err := ask(t.Context(), token)
 				if codeOf(err) != problem.CodeUnavailable || time.Since(asked) > 2*time.Second {
 					t.Errorf("after %s: %v", time.Since(asked), err)
 				}
@@ -139,7 +148,7 @@ func TestTheIssuerHangs(t *testing.T) {
 			})
 		}
 		clients.Wait()
-		if waited.Load() != 40 || refused.Load() != 60 {
+		if waited.Load() != 20 || refused.Load() != 80 {
 			t.Errorf("%d waited, %d were refused at once", waited.Load(), refused.Load())
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

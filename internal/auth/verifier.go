@@ -23,8 +23,8 @@ type verifier struct {
 	keys             *keys
 }
 
-func newVerifier(issuer, audience string, local bool, log *slog.Logger) *verifier {
-	return &verifier{issuer, audience, newKeys(newSource(issuer, local), log)}
+func newVerifier(issuer, audience string, local bool, places chan struct{}, log *slog.Logger) *verifier {
+	return &verifier{issuer, audience, newKeys(newSource(issuer, local), places, log)}
 }
 
 // verify returns the subject of a valid token and stores its claims.

@@ -49,6 +49,7 @@ type Issuers struct {
 	// Callers is the authenticator of the service under test.
 	Callers    *auth.Authenticator
 	identities []identity
+	services   issuer
 }
 
 // New starts issuers for the test, and an authenticator that trusts them as in a
@@ -74,18 +75,30 @@ func New(t testing.TB) Issuers {
 		}
 	})
 	own := users.sign(users.claims(audience, Owner.String(), nil))
-	return Issuers{callers, append(users.invalid(),
+	i := Issuers{Callers: callers, services: services}
+	i.identities = append(users.invalid(),
 		identity{"none", none, nil},
 		identity{"other user", other, bearer(users.sign(users.claims(audience, uuid.NewString(), nil)))},
 		identity{"owner", owner, bearer(own)},
 		identity{"admin", admin, bearer(users.sign(users.claims(audience, uuid.NewString(), map[string]any{"role": "admin"})))},
-		identity{"service", service, http.Header{"X-Service-Authorization": {"Bearer " + services.sign(
-			services.claims(serviceAudience, "1", map[string]any{"email": account, "email_verified": true}))}}},
-	)}
+		identity{"service", service, http.Header{"X-Service-Authorization": {"Bearer " + i.ServiceToken(true)}}},
+	)
+	return i
 }
 
-// Header has the proof of the identity with that name: "owner", "other user", "admin" or
-// "service".
+// ServiceToken is a token of the service for https://video.example, in one of the formats
+// of Google's metadata server: only the full one has the email of the account.
+func (i Issuers) ServiceToken(full bool) string {
+	i.services.Helper()
+	var email map[string]any
+	if full {
+		email = map[string]any{"email": account, "email_verified": true}
+	}
+	return i.services.sign(i.services.claims(serviceAudience, "1", email))
+}
+
+// Header has the proof of the identity with that name: "owner", "other user", "admin",
+// "service" or "unknown key id".
 func (i Issuers) Header(name string) http.Header {
 	at := slices.IndexFunc(i.identities, func(who identity) bool { return who.name == name })
 	return i.identities[at].header

@@ -3,6 +3,7 @@ package authtest
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -51,11 +52,19 @@ type Matrix struct {
 	Conn *grpc.ClientConn
 }
 
+// answer is what a caller learns from a call.
+type answer struct {
+	outcome string
+	whole   string // with {} in place of each value
+	again   bool   // the keys are not there yet
+}
+
 // Run calls each operation with each identity, and expects the outcome that follows from
-// the rules and the owner. It returns the outcomes as a table in Markdown.
+// the rules and the owner. The answers to all faults of tokens must be one. Run returns the
+// outcomes as a table in Markdown.
 func (m Matrix) Run(t *testing.T) (table string) {
 	t.Helper()
-	outcomes := map[string]map[kind]string{}
+	outcomes, refusals := map[string]map[kind]string{}, map[string]string{}
 	for _, operation := range m.Operations {
 		outcomes[operation] = map[kind]string{}
 	}
@@ -70,12 +79,19 @@ func (m Matrix) Run(t *testing.T) (table string) {
 			calls.Go(func() {
 				<-begin
 				got, want := m.call(t, operation, who, values), m.expected(operation, who.kind)
-				if got != want {
-					t.Errorf("%s by %s: %s, want %s", operation, who.name, got, want)
+				if got.outcome != want {
+					t.Errorf("%s by %s: %s, want %s", operation, who.name, got.outcome, want)
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				outcomes[operation][who.kind] = got
+				outcomes[operation][who.kind] = got.outcome
+				if who.kind != invalid || want != unauthenticated {
+					return
+				}
+				if first, ok := refusals[operation]; ok && first != got.whole {
+					t.Errorf("%s by %s: the answer is\n%s\nand to another fault\n%s", operation, who.name, got.whole, first)
+				}
+				refusals[operation] = got.whole
 			})
 		}
 		close(begin)
@@ -102,29 +118,29 @@ func (m Matrix) expected(operation string, who kind) string {
 	return admitted
 }
 
-// call makes a request and returns its outcome. Where the keys are being fetched it asks
-// again.
-func (m Matrix) call(t *testing.T, operation string, who identity, values map[string]string) (outcome string) {
+// call makes a request and returns its answer. While the keys are being fetched, or too
+// many requests wait for them, it asks again.
+func (m Matrix) call(t *testing.T, operation string, who identity, values map[string]string) answer {
 	t.Helper()
-	replacements := make([]string, 0, 2*len(values))
+	to, back := make([]string, 0, 2*len(values)), make([]string, 0, 2*len(values))
 	for name, value := range values {
-		replacements = append(replacements, "{"+name+"}", value)
+		to, back = append(to, "{"+name+"}", value), append(back, value, "{}")
 	}
-	fill := strings.NewReplacer(replacements...)
+	fill, empty := strings.NewReplacer(to...), strings.NewReplacer(back...)
+	send := m.rest
+	if strings.HasPrefix(operation, "/") {
+		send = m.rpc
+	}
 	for {
-		var unavailable bool
-		if strings.HasPrefix(operation, "/") {
-			outcome, unavailable = m.rpc(t, operation, who, fill)
-		} else {
-			outcome, unavailable = m.rest(t, operation, who, fill)
-		}
-		if !unavailable || t.Context().Err() != nil {
-			return outcome
+		got := send(t, operation, who, fill)
+		if !got.again || t.Context().Err() != nil {
+			got.whole = empty.Replace(got.whole)
+			return got
 		}
 	}
 }
 
-func (m Matrix) rest(t *testing.T, operation string, who identity, fill *strings.Replacer) (outcome string, unavailable bool) {
+func (m Matrix) rest(t *testing.T, operation string, who identity, fill *strings.Replacer) answer {
 	t.Helper()
 	method, route, _ := strings.Cut(operation, " ")
 	path := fill.Replace(route)
@@ -134,14 +150,14 @@ func (m Matrix) rest(t *testing.T, operation string, who identity, fill *strings
 	req, err := http.NewRequestWithContext(t.Context(), method, m.URL+path, bytes.NewReader([]byte(fill.Replace(m.Bodies[operation]))))
 	if err != nil {
 		t.Error(err)
-		return "", false
+		return answer{}
 	}
 	maps.Copy(req.Header, who.header)
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Error(err)
-		return "", false
+		return answer{}
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusUnauthorized {
@@ -150,44 +166,55 @@ func (m Matrix) rest(t *testing.T, operation string, who identity, fill *strings
 			t.Errorf("%s by %s: WWW-Authenticate %q, want %q", operation, who.name, got, want)
 		}
 	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	resp.Header.Del("Date")
+	whole := fmt.Sprintln(resp.StatusCode, resp.Header, string(body))
 	switch code := resp.StatusCode; {
-	case code == http.StatusServiceUnavailable:
-		return "", true
+	case code == http.StatusServiceUnavailable, code == http.StatusTooManyRequests:
+		return answer{again: true}
 	case code < http.StatusMultipleChoices:
-		return admitted, false
+		return answer{outcome: admitted, whole: whole}
 	default:
-		return fmt.Sprint(code), false
+		return answer{outcome: fmt.Sprint(code), whole: whole}
 	}
 }
 
-func (m Matrix) rpc(t *testing.T, operation string, who identity, fill *strings.Replacer) (outcome string, unavailable bool) {
+func (m Matrix) rpc(t *testing.T, operation string, who identity, fill *strings.Replacer) answer {
 	t.Helper()
 	name := protoreflect.FullName(strings.ReplaceAll(strings.TrimPrefix(operation, "/"), "/", "."))
 	found, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
 	body, given := m.Bodies[operation]
 	if err != nil || !given {
 		t.Errorf("%s: no request is given (%v)", operation, err)
-		return "", false
+		return answer{}
 	}
 	req := dynamicpb.NewMessage(found.(protoreflect.MethodDescriptor).Input())
 	if err := protojson.Unmarshal([]byte(fill.Replace(body)), req); err != nil {
 		t.Errorf("%s: %v", operation, err)
-		return "", false
+		return answer{}
 	}
 	var pairs []string
 	for name, values := range who.header {
 		pairs = append(pairs, name, values[0])
 	}
 	ctx := metadata.AppendToOutgoingContext(t.Context(), pairs...)
-	switch code := status.Code(m.Conn.Invoke(ctx, operation, req, &emptypb.Empty{})); code {
+	var header, trailer metadata.MD
+	err = m.Conn.Invoke(ctx, operation, req, &emptypb.Empty{}, grpc.Header(&header), grpc.Trailer(&trailer))
+	delete(header, "date")
+	delete(trailer, "date")
+	whole := fmt.Sprintln(status.Convert(err).Proto(), header, trailer)
+	switch code := status.Code(err); code {
 	case codes.OK:
-		return admitted, false
+		return answer{outcome: admitted, whole: whole}
 	case codes.Unauthenticated:
-		return unauthenticated, false
+		return answer{outcome: unauthenticated, whole: whole}
 	case codes.PermissionDenied:
-		return denied, false
+		return answer{outcome: denied, whole: whole}
 	default:
-		return code.String(), code == codes.Unavailable
+		return answer{outcome: code.String(), whole: whole, again: code == codes.Unavailable || code == codes.ResourceExhausted}
 	}
 }
 

@@ -34,7 +34,7 @@
 // would be a guess, and it would be wrong in the minute when the metadata server is
 // slow: the calls would go out without a token and be refused.
 //
-// The token names the service account that this process runs as. It comes from the
+// The token names the service account that this process runs as, by its email. It comes from the
 // metadata server that every machine of Google Cloud has (GCE_METADATA_HOST is another
 // one), lives for an hour, and is kept until a few minutes before its end. It goes out
 // in two headers; the header Authorization stays free for the user for whom the call is

@@ -25,7 +25,8 @@ import (
 	grpcmetadata "google.golang.org/grpc/metadata"
 )
 
-const host = "video-abc.a.run.app"
+// host is the one that authtest's tokens of services are for.
+const host = "video.example"
 
 // google is a metadata server. It answers as the test says: with a token of a lifetime,
 // or with something else.
@@ -70,7 +71,8 @@ func (g *google) audiences() []string {
 	return append([]string(nil), g.asked...)
 }
 
-// lasting answers with tokens of that lifetime, each with its number.
+// lasting answers with tokens of that lifetime, each with its number. Like Google's, they
+// name their account in the full format only.
 func lasting(life time.Duration) http.HandlerFunc {
 	var mu sync.Mutex
 	n := 0
@@ -78,7 +80,11 @@ func lasting(life time.Duration) http.HandlerFunc {
 		mu.Lock()
 		defer mu.Unlock()
 		n++
-		fmt.Fprintln(w, jwt(fmt.Sprintf(`{"aud": %q, "exp": %d, "n": %d}`, r.URL.Query().Get("audience"), time.Now().Add(life).Unix(), n)))
+		email := ""
+		if r.URL.Query().Get("format") == "full" {
+			email = `"email": "catalog@p.iam.gserviceaccount.com", "email_verified": true, `
+		}
+		fmt.Fprintln(w, jwt(fmt.Sprintf(`{%s"aud": %q, "exp": %d, "n": %d}`, email, r.URL.Query().Get("audience"), time.Now().Add(life).Unix(), n)))
 	}
 }
 

@@ -139,8 +139,11 @@ func (t *tokens) ask() (any, error) {
 	return got, err
 }
 
+// fetch asks for the full format: only in that one the token has the email of the service
+// account, by which the called service knows its caller.
 func (t *tokens) fetch(ctx context.Context) (token, error) {
-	answer, err := t.metadata.GetWithContext(ctx, suffix+"?"+url.Values{"audience": {t.audience}}.Encode())
+	query := url.Values{"audience": {t.audience}, "format": {"full"}}
+	answer, err := t.metadata.GetWithContext(ctx, suffix+"?"+query.Encode())
 	if err != nil {
 		return token{}, err
 	}

@@ -97,6 +97,57 @@ func TestStreamsOfGRPCsOwnServicesEnd(t *testing.T) {
 	})
 }
 
+// Every caller may open streams of gRPC's own services. They must not take the place of
+// requests.
+func TestFewStreamsOfGRPCsOwnServicesAreOpen(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newService(io.Discard)
+		s.grpc.Reflect()
+		echo(func(_ context.Context, text string) (string, error) { return text, nil }).register(s.grpc)
+		d := s.startInBubble(t)
+		conn := d.grpcClient(t)
+		health := grpc_health_v1.NewHealthClient(conn)
+		ctx, closeAll := context.WithCancel(t.Context())
+		watch := func(ctx context.Context) codes.Code {
+			stream, err := health.Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
+			if err == nil {
+				_, err = stream.Recv()
+			}
+			return status.Code(err)
+		}
+		got := map[codes.Code]int{}
+		for range 100 {
+			got[watch(ctx)]++
+		}
+		if diff := cmp.Diff(map[codes.Code]int{codes.OK: 8, codes.ResourceExhausted: 92}, got); diff != "" {
+			t.Errorf("watches (-want +got):\n%s", diff)
+		}
+		if stream, err := grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context()); err != nil {
+			t.Error(err)
+		} else if _, err := stream.Recv(); status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("reflection: %v, want RESOURCE_EXHAUSTED", err)
+		}
+		for range 20 {
+			if _, err := health.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
+				t.Errorf("a health check: %v", err)
+			}
+			if heard, err := say(t.Context(), conn, "good"); err != nil || heard != "good" {
+				t.Errorf("a good request: %q, %v", heard, err)
+			}
+		}
+		closeAll()
+		synctest.Wait()
+		if code := watch(t.Context()); code != codes.OK {
+			t.Errorf("a watch after the others: %s", code)
+		}
+		d.drain()
+		if err := <-d.ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
 func TestCompressedCallsAreRefused(t *testing.T) {
 	t.Parallel()
 	conn := startEcho(t, io.Discard, func(_ context.Context, text string) (string, error) { return text, nil })

@@ -38,12 +38,20 @@ type GRPC struct {
 	refused metric.Int64Counter
 	// faults limits the log lines about clients' faults.
 	faults *rate.Limiter
+	// streams are the places of streams of gRPC's own services.
+	streams chan struct{}
 }
+
+// maxOwnStreams is how many streams of gRPC's own services (health, reflection) an
+// instance has at once. Every caller may open them, they last for almost a minute, and
+// each takes one of the requests that Cloud Run gives an instance at once (80 by default).
+// A proxy or a person needs one.
+const maxOwnStreams = 8
 
 // NewGRPC returns a server. Its handlers may return any error: the error reaches the
 // client through problem.From.
 func NewGRPC(log *slog.Logger, guard *Guard) *GRPC {
-	g := &GRPC{log: log, guard: guard, health: health.NewServer(), faults: faultLines(),
+	g := &GRPC{log: log, guard: guard, health: health.NewServer(), faults: faultLines(), streams: make(chan struct{}, maxOwnStreams),
 		refused: instrument.For("example.com/lockstep/internal/serve").Counter("grpc.refused", "{request}",
 			"gRPC requests that were answered before a handler saw them: unknown method, compressed, too large, malformed, not for this caller.")}
 	g.server = grpc.NewServer(
@@ -144,7 +152,21 @@ func (g *GRPC) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h
 // has one already, and a stream of our services would be cut off at the deadline of
 // every answer.
 func (g *GRPC) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	return g.call(ss.Context(), info.FullMethod, func() error { return handler(srv, ss) })
+	return g.call(ss.Context(), info.FullMethod, func() error {
+		if isInfrastructure(info.FullMethod) {
+			select {
+			case g.streams <- struct{}{}:
+				defer func() { <-g.streams }()
+			default:
+				return errManyStreams
+			}
+		}
+		return handler(srv, ss)
+	})
+}
+
+var errManyStreams = &problem.Error{
+	Code: problem.CodeTooMany, Detail: "Too many streams of health and reflection are open.", RetryAfter: time.Minute,
 }
 
 func (g *GRPC) call(ctx context.Context, method string, do func() error) error {

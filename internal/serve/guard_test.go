@@ -23,8 +23,10 @@ import (
 
 // guarded is a service with an authenticator, and the operations of the tests below: a route
 // and a method for users. They answer with the scope of their caller.
-func guarded(callers *auth.Authenticator) *service {
-	s := newService(io.Discard)
+func guarded(callers *auth.Authenticator) *service { return guardedWith(callers, io.Discard) }
+
+func guardedWith(callers *auth.Authenticator, logs io.Writer) *service {
+	s := newService(logs)
 	s.guard = serve.NewGuard(s.rules, callers)
 	s.rest, s.grpc = serve.NewRouter(s.log, s.health, s.guard), serve.NewGRPC(s.log, s.guard)
 	s.rules["GET /v1/videos/{id}"], s.rules["/test.Echo/Say"] = auth.Users, auth.Users
@@ -36,9 +38,12 @@ func guarded(callers *auth.Authenticator) *service {
 }
 
 // closed is an authenticator that has no issuer to ask, for requests without a token.
-func closed(t *testing.T, local bool) *auth.Authenticator {
+func closed(t *testing.T, local bool, services ...string) *auth.Authenticator {
 	t.Helper()
-	callers, err := auth.New(t.Context(), auth.Config{Issuer: "https://issuer.example", Audience: "a", Local: local}, slog.New(slog.DiscardHandler))
+	callers, err := auth.New(t.Context(), auth.Config{
+		Issuer: "https://issuer.example", Audience: "a", Local: local,
+		Services: services, ServiceIssuer: "https://issuer.example", ServiceAudience: "b",
+	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,14 +196,22 @@ func TestNoSpellingPassesTheGuard(t *testing.T) {
 	}
 }
 
-// Services on a developer's machine have no identity; elsewhere each has one.
+// Services on a developer's machine have no identity; elsewhere each has one, and so they
+// have where the configuration names them.
 func TestOperationsForServicesAreOpenLocally(t *testing.T) {
 	t.Parallel()
-	for local, want := range map[bool]int{true: 200, false: 401} {
-		s := guarded(closed(t, local))
+	for _, tc := range []struct {
+		local    bool
+		services []string
+		want     int
+	}{
+		{true, nil, 200}, {false, nil, 401}, {true, []string{"catalog@p.iam.gserviceaccount.com"}, 401},
+	} {
+		local, want := tc.local, tc.want
+		s := guarded(closed(t, local, tc.services...))
 		s.rules["GET /v1/videos/{id}"] = auth.Services
 		if res := do(s, http.MethodGet, "/v1/videos/1", nil); res.Code != want {
-			t.Errorf("local %t: %d, want %d", local, res.Code, want)
+			t.Errorf("local %t with services %v: %d, want %d", local, tc.services, res.Code, want)
 		}
 		s.rules["GET /v1/videos/{id}"] = auth.SignedIn
 		if res := do(s, http.MethodGet, "/v1/videos/1", nil); res.Code != 401 {

@@ -8,12 +8,16 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"example.com/lockstep/internal/authtest"
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/internal/telemetry"
 )
@@ -120,4 +124,51 @@ func TestLinesAboutFaultsOfClientsAreFew(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Tokens with an invented key cost their sender nothing, too.
+func TestAFloodOfUnknownKeysLeavesFewLines(t *testing.T) {
+	t.Parallel()
+	var logs lockedBuffer
+	issuers := authtest.New(t)
+	s := guardedWith(issuers.Callers, &logs)
+	ask := func(name string) int {
+		r := httptest.NewRequest(http.MethodGet, "/v1/videos/1", nil)
+		r.Header = issuers.Header(name)
+		res := httptest.NewRecorder()
+		s.rest.ServeHTTP(res, r)
+		return res.Code
+	}
+	if code := ask("owner"); code != 200 { // the keys are there
+		t.Fatalf("a known key: %d", code)
+	}
+	began := time.Now()
+	var refused, busy atomic.Int64
+	for busy.Load() < 200 && t.Context().Err() == nil {
+		var flood sync.WaitGroup
+		for range 200 {
+			flood.Go(func() {
+				switch code := ask("unknown key id"); code {
+				case http.StatusUnauthorized:
+					refused.Add(1)
+				case http.StatusTooManyRequests:
+					busy.Add(1)
+				default:
+					t.Errorf("an unknown key: %d", code)
+				}
+			})
+		}
+		flood.Wait()
+	}
+	if code := ask("owner"); code != 200 {
+		t.Errorf("a known key after the flood: %d", code)
+	}
+	lines := map[string]int{}
+	for line := range strings.Lines(logs.String()) {
+		lines[decode(t, line)["level"].(string)]++
+	}
+	t.Logf("%d refused, %d too many in %s: %v", refused.Load(), busy.Load(), time.Since(began), lines)
+	if most := 2 + 50 + 10*int(time.Since(began)/time.Second+1); lines["INFO"] > most || lines["WARN"]+lines["ERROR"] > 0 {
+		t.Errorf("lines by level: %v; want at most %d at INFO and none above", lines, most)
+	}
 }

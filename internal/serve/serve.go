@@ -7,7 +7,9 @@
 // unpacked), and so is the number of elements in them (100), before they are decoded. A
 // panic fails its own request only and is logged with its stack. Bytes that cannot be
 // decoded are the client's fault: the answer is INVALID_ARGUMENT and names "request" or
-// "body". A stream of gRPC's own services (health, reflection) gets 55 seconds.
+// "body". A stream of gRPC's own services (health, reflection) gets 55 seconds, and 8 of
+// them are open at once: one more is RESOURCE_EXHAUSTED. Unary health checks have no such
+// bound.
 //
 // A request reaches its handler after its [Guard], the same on both transports: 401
 // (UNAUTHENTICATED) without a valid identity, 403 (PERMISSION_DENIED) where the rule of the
