@@ -24,10 +24,10 @@ type outcome struct {
 	more bool
 }
 
-// repair repairs the rows of a shadow that differ from the owner's.
-func (w *worker) repair(ctx context.Context, c reconcile.Comparison) error {
+// repair repairs the rows of a part's shadow that differ from the owner's.
+func (w *worker) repair(ctx context.Context, p Part) error {
 	for accept := w.options.AcceptLosses; ; accept = true {
-		found, err := w.pass(ctx, &repairs{worker: w, phase: Comparing, comparison: c, accept: accept})
+		found, err := w.pass(ctx, &repairs{worker: w, phase: Comparing, comparison: p.Before, served: p.After, accept: accept})
 		w.result.Repaired += found.written
 		if err != nil || !found.more {
 			return err
@@ -40,6 +40,10 @@ func (w *worker) repair(ctx context.Context, c reconcile.Comparison) error {
 func (w *worker) pass(ctx context.Context, o *repairs) (outcome, error) {
 	rows, err := o.comparison.Reader.Estimate(ctx)
 	if err != nil {
+		return o.outcome, err
+	}
+	// A shadow has the owner's rows by now, whichever owner that is.
+	if o.read, err = o.served.Reader.Estimate(ctx); err != nil {
 		return o.outcome, err
 	}
 	w.seen.Begin(o.phase, o.comparison.Type(), rows)
@@ -55,7 +59,8 @@ type repairs struct {
 	*worker
 	outcome
 
-	comparison reconcile.Comparison
+	// served is the comparison of the served table.
+	comparison, served reconcile.Comparison
 	// phase is Comparing for a shadow, and Checking for a served table. Rows that are ahead of
 	// their owner's are repaired in the served table only: in the shadow they would then be
 	// older than the served ones. They are losses in any case.
@@ -64,9 +69,9 @@ type repairs struct {
 	deciding bool
 	// accept says that losses are repaired at once.
 	accept bool
-	// rows is the number of the owner's.
-	rows   int64
-	losses int
+	// rows is the number of the owner's, and read about that of the served table's.
+	rows, read int64
+	losses     int
 	// lost are the losses to repair.
 	lost []reconcile.Difference
 }
@@ -101,8 +106,8 @@ func (o *repairs) Differ(ctx context.Context, differences []reconcile.Difference
 }
 
 func (o *repairs) repairLosses(ctx context.Context) error {
-	if !o.accept && reconcile.Doubtful(o.losses, o.rows, o.rows) {
-		return fmt.Errorf("%w: %d rows, and it has %d", ErrLosses, o.losses, o.rows)
+	if !o.accept && reconcile.Doubtful(o.losses, o.rows, o.read) {
+		return fmt.Errorf("%w: %d rows; it has %d, and the read model about %d", ErrLosses, o.losses, o.rows, o.read)
 	}
 	return o.replace(ctx, o.lost)
 }
