@@ -73,7 +73,7 @@ func (r *comparing) repair(ctx context.Context) error {
 		c := &r.checked[i]
 		_, counts := c.checker.(reconcile.Recount)
 		switch {
-		case c.differing() == 0 && !(counts && repaired):
+		case c.differing() == 0 && (!counts || !repaired):
 			continue
 		case doubtful && !counts:
 			c.Refused = c.differing()

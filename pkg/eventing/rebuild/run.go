@@ -208,7 +208,9 @@ func (w *worker) check(ctx context.Context, s State) error {
 	}
 	var found []outcome
 	for _, p := range w.parts {
-		o, err := w.pass(ctx, &repairs{worker: w, phase: Checking, comparison: p.After, served: p.After, deciding: true, accept: w.options.AcceptLosses})
+		o, err := w.pass(ctx, &repairs{
+			worker: w, phase: Checking, comparison: p.After, served: p.After, deciding: true, accept: w.options.AcceptLosses,
+		})
 		if err != nil {
 			return fmt.Errorf("compare %s: %w", p.Table, err)
 		}
