@@ -27,7 +27,7 @@ type outcome struct {
 // repair repairs the rows of a part's shadow that differ from the owner's.
 func (w *worker) repair(ctx context.Context, p Part) error {
 	for accept := w.options.AcceptLosses; ; accept = true {
-		found, err := w.pass(ctx, &repairs{worker: w, phase: Comparing, comparison: p.Before, served: p.After, accept: accept})
+		found, err := w.pass(ctx, &repairs{worker: w, phase: Comparing, part: p, comparison: p.Before, accept: accept})
 		w.result.Repaired += found.written
 		if err != nil || !found.more {
 			return err
@@ -40,10 +40,6 @@ func (w *worker) repair(ctx context.Context, p Part) error {
 func (w *worker) pass(ctx context.Context, o *repairs) (outcome, error) {
 	rows, err := o.comparison.Reader.Estimate(ctx)
 	if err != nil {
-		return o.outcome, err
-	}
-	// A shadow has the owner's rows by now, whichever owner that is.
-	if o.read, err = o.served.Reader.Estimate(ctx); err != nil {
 		return o.outcome, err
 	}
 	w.seen.Begin(o.phase, o.comparison.Type(), rows)
@@ -59,8 +55,8 @@ type repairs struct {
 	*worker
 	outcome
 
-	// served is the comparison of the served table.
-	comparison, served reconcile.Comparison
+	part       Part
+	comparison reconcile.Comparison
 	// phase is Comparing for a shadow, and Checking for a served table. Rows that are ahead of
 	// their owner's are repaired in the served table only: in the shadow they would then be
 	// older than the served ones. They are losses in any case.
@@ -69,9 +65,9 @@ type repairs struct {
 	deciding bool
 	// accept says that losses are repaired at once.
 	accept bool
-	// rows is the number of the owner's, and read about that of the served table's.
-	rows, read int64
-	losses     int
+	// rows is the number of the owner's.
+	rows   int64
+	losses int
 	// lost are the losses to repair.
 	lost []reconcile.Difference
 }
@@ -105,9 +101,21 @@ func (o *repairs) Differ(ctx context.Context, differences []reconcile.Difference
 	return o.replace(ctx, found)
 }
 
+// repairLosses repairs the lost rows, unless they are doubtful. The rows of the served table
+// count for that, and not those of a shadow: it has the owner's by now, whichever owner that is.
 func (o *repairs) repairLosses(ctx context.Context) error {
-	if !o.accept && reconcile.Doubtful(o.losses, o.rows, o.read) {
-		return fmt.Errorf("%w: %d rows; it has %d, and the read model about %d", ErrLosses, o.losses, o.rows, o.read)
+	if o.accept || o.losses == 0 {
+		return o.replace(ctx, o.lost)
+	}
+	var read int64
+	err := o.retry(ctx, longTime, func(ctx context.Context) error {
+		return o.db.QueryRow(ctx, o.part.sql(`SELECT count(*) FROM {table}`)).Scan(&read)
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("count the rows of %s: %w", o.part.Table, err)
+	case reconcile.Doubtful(o.losses, o.rows, read):
+		return fmt.Errorf("%w: %d rows; it has %d, and the read model %d", ErrLosses, o.losses, o.rows, read)
 	}
 	return o.replace(ctx, o.lost)
 }

@@ -209,7 +209,7 @@ func (w *worker) check(ctx context.Context, s State) error {
 	var found []outcome
 	for _, p := range w.parts {
 		o, err := w.pass(ctx, &repairs{
-			worker: w, phase: Checking, comparison: p.After, served: p.After, deciding: true, accept: w.options.AcceptLosses,
+			worker: w, phase: Checking, part: p, comparison: p.After, deciding: true, accept: w.options.AcceptLosses,
 		})
 		if err != nil {
 			return fmt.Errorf("compare %s: %w", p.Table, err)
@@ -234,7 +234,7 @@ func (w *worker) checkPart(ctx context.Context, p Part, found outcome) (err erro
 	found.moved = found.differ
 	for n := 0; n < maxChecks && (found.moved > 0 || found.more); n++ {
 		accept = accept || found.more
-		found, err = w.pass(ctx, &repairs{worker: w, phase: Checking, comparison: p.After, served: p.After, accept: accept})
+		found, err = w.pass(ctx, &repairs{worker: w, phase: Checking, part: p, comparison: p.After, accept: accept})
 		w.result.RepairedAfter += found.written
 		if err != nil {
 			return err
