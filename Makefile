@@ -67,6 +67,7 @@ crash: ## Histories in full: relays and consumers killed with -9 under load, 100
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 20m -run "Failover$$" ./services/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 20m -run "^TestReconcileAMillionRows$$" ./services/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 30m -run "^TestRebuild$$|^TestRebuildAMillionRows$$" ./services/
+	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 15m -run "^TestManyLossesAreLeftOnce$$" ./pkg/eventing/rebuild/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 15m -run "^TestHistory|^TestUnderALongTransaction$$" ./pkg/eventing/outbox/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 20m -run "^TestShapeMigrationUnderLoad$$" ./pkg/eventing/migrate/
 	LOCKSTEP_HISTORIES=10000 go test -count=1 -v -timeout 20m -run "^TestHistories$$" ./pkg/eventing/inbox/

@@ -3,6 +3,7 @@ package rebuild_test
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -141,8 +142,8 @@ func (unable) Replace(context.Context, audit.Actor, []reconcile.Row) ([]string, 
 // Losses that another comparison repairs, since they are more than one remembers, are left once.
 func TestManyLossesAreLeftOnce(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("compares 210,000 rows, three times")
+	if os.Getenv("LOCKSTEP_FULL") == "" {
+		t.Skip("compares 210,000 rows, three times: LOCKSTEP_FULL=1")
 	}
 	f := newFixture(t, 10)
 	a, b := f.part(one), f.part(two)
